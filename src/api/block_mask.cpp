@@ -1,5 +1,5 @@
-// The lists of a block mask: checking, copying, cutting, showing. Building them from a mod: block_mask_build.cpp; lists
-// by column: block_mask_columns.cpp.
+// The lists of a block mask: checking, copying, cutting, showing. block_mask_build.cpp builds them from a mod;
+// block_mask_columns.cpp makes lists by column.
 #include "attnc/block_mask.h"
 
 #include "api/block_mask_columns.h"
@@ -15,7 +15,7 @@ namespace {
 
 int64_t rowCount(const BlockMaskShape& shape) { return shape.batch * shape.heads * shape.qBlocks(); }
 
-/// One row's list of one kind: its count in range, its indices in range and none seen before.
+/// Checks one row's list of one kind: its count and indices are in range, and no block is listed twice.
 class RowCheck {
 public:
   RowCheck(const BlockMaskView& lists) : lists(lists), seenIn(size_t(lists.shape.kvBlocks()), -1) {}

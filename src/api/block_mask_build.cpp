@@ -1,4 +1,4 @@
-// A block mask from a mod, on the CPU: a tile is judged by intervals, and where these do not decide, element by element
+// Builds a block mask from a mod, on the CPU. Intervals judge a tile; if they do not decide, its elements are evaluated
 // until it is known to be partial.
 #include "attnc/block_mask.h"
 
@@ -14,7 +14,7 @@
 namespace attnc {
 namespace {
 
-/// What the elements of a block that lie inside [qLen, kvLen) say.
+/// The kind of a block, from its elements inside [qLen, kvLen).
 enum class Block { Empty, Partial, Full };
 
 /// Blocks of one row of blocks, in increasing order.
@@ -28,7 +28,7 @@ public:
   BlockJudge(const ir::Module& module, const ir::Bindings& bindings, const BlockMaskShape& shape)
       : interpreter(module, bindings), intervals(module, bindings), shape(shape) {}
 
-  /// `row` counts over [batch, heads, qBlocks].
+  /// Classifies the blocks of a row. `row` counts over [batch, heads, qBlocks].
   BlockRow judgeRow(int64_t row) const {
     int64_t qBlocks = shape.qBlocks();
     int64_t b = row / qBlocks / shape.heads, h = row / qBlocks % shape.heads, qBlock = row % qBlocks;
@@ -55,7 +55,7 @@ private:
     return blockOf(verdict, tile.qEnd - tile.qBegin == shape.qBlock && tile.kvEnd - tile.kvBegin == shape.kvBlock);
   }
 
-  /// Of all tokens of two boxes that lie on their grids.
+  /// Classifies a block of two boxes, given all of their tokens that lie on the grids.
   Block judgeBoxes(int64_t b, int64_t h, const std::vector<int64_t>& queries, const std::vector<int64_t>& keys) const {
     const auto isWhole = [](const BoxLattice& of, const std::vector<int64_t>& tokens) {
       return int64_t(tokens.size()) == of.tokensOfBox();

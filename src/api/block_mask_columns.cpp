@@ -16,7 +16,7 @@ BlockMask BlockMask::withColumns() const {
 BlockMask::Owned BlockMask::transposed() const {
   const int64_t qBlocks = extents.qBlocks(), kvBlocks = extents.kvBlocks();
   const int64_t masks = extents.batch * extents.heads;
-  // Calls visit(column, q block) for all blocks of one kind, columns counted over [batch, heads, kvBlocks].
+  // Calls visit(column, q block) for all blocks of one kind; columns count over [batch, heads, kvBlocks].
   const auto forEach = [&](const std::vector<int32_t>& counts, const std::vector<int32_t>& indices, auto visit) {
     for (int64_t row = 0; row < masks * qBlocks; ++row)
       for (int64_t i = 0; i < counts[size_t(row)]; ++i)
@@ -29,7 +29,7 @@ BlockMask::Owned BlockMask::transposed() const {
     for (int32_t length : of) by.indexStride = std::max<int64_t>(by.indexStride, length);
     return of;
   };
-  // Rows come in increasing order, and so do the entries of a column.
+  // Rows come in increasing order, so a column's entries do as well.
   const auto fill = [&](const std::vector<int32_t>& counts, const std::vector<int32_t>& indices) {
     std::vector<int32_t> of(size_t(masks * kvBlocks * by.indexStride), 0), filled(size_t(masks * kvBlocks), 0);
     forEach(counts, indices, [&](size_t column, int32_t qBlock) {

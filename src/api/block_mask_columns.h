@@ -1,4 +1,4 @@
-// Lists of a block mask by column beside those by row.
+// Lists of a block mask by column, in addition to those by row.
 #pragma once
 
 #include "attnc/block_mask.h"
@@ -6,8 +6,8 @@
 
 namespace attnc {
 
-/// Whether `lists.columns` name the same blocks as `expected`, which ascend and lie in host memory. Errors
-/// (environment) say where not. Precondition: checkColumns() of plan/mask_shape.h.
+/// Checks that `lists.columns` name the same blocks as `expected`, which ascend and lie in host memory. Errors
+/// (environment) say where they differ. Precondition: checkColumns() of plan/mask_shape.h.
 Status checkSameBlocks(const BlockMaskView& lists, const BlockMaskColumns& expected);
 
 } // namespace attnc

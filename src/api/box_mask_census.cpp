@@ -1,5 +1,5 @@
-// The census of a kernel that goes by lists of boxes: boxes are judged by what the coordinates of their tokens may be,
-// and pair by pair where that does not tell.
+// The census of a kernel that walks lists of boxes. Boxes are judged by the ranges of their tokens' coordinates, and
+// pair by pair if that does not decide.
 #include "api/grid_census.h"
 
 #include "analysis/tile_verdict.h"
@@ -19,9 +19,9 @@ namespace {
 using analysis::Range;
 using analysis::Verdict;
 
-constexpr int64_t kMostPairs = int64_t(1) << 23; // that are asked for one by one: some seconds
+constexpr int64_t kMostPairs = int64_t(1) << 23; // that are evaluated one by one: some seconds
 
-/// The values of a module that are coordinates of q_idx and kv_idx, and what they are in boxes.
+/// The values of a module that are coordinates of q_idx and kv_idx, and their ranges in boxes.
 class Coordinates {
 public:
   explicit Coordinates(const ir::Module& module) {
@@ -53,12 +53,12 @@ public:
 private:
   struct Place {
     bool ofQuery;
-    size_t axis; // of three
+    size_t axis; // of three axes
   };
   llvm::SmallVector<Place, 8> places;
 };
 
-/// Counts the boxes of keys of one box of queries after the other.
+/// Counts the boxes of keys, one box of queries after another.
 class Counter {
 public:
   Counter(const ir::Module& module, const ir::Bindings& bindings, const BlockMaskShape::Boxes& boxes)
@@ -82,10 +82,10 @@ public:
       *census.full += live == all && isWhole(boxes.queries, queries) && isWhole(boxes.keys, keys);
     }
     ++census.tiles;
-    census.steps += std::max(steps, 1.0); // no tile goes without a step
+    census.steps += std::max(steps, 1.0); // every tile has a step
   }
 
-  int64_t asked = 0; ///< pairs
+  int64_t asked = 0; ///< pairs that were evaluated
 
 private:
   double livePairs(int64_t b, int64_t h, int64_t tile, int64_t box, const std::vector<int64_t>& queries) {
@@ -119,7 +119,7 @@ GridCensus takeBoxMaskCensus(const ir::Module& module, const ir::Bindings& bindi
   const int64_t batch = params.contains(ir::ParamKind::B) ? problem.batch : 1;
   const int64_t heads = params.contains(ir::ParamKind::H) ? problem.qHeads : 1;
   Counter counter(module, bindings, boxes);
-  // Boxes far from each other, so that those that there is time for speak for the others.
+  // Visits boxes far from each other, so that those that fit into the time are representative.
   const int64_t perHead = boxes.queries.boxes(), all = batch * heads * perHead;
   int64_t stride = std::max<int64_t>(1, int64_t(double(all) * 0.618));
   while (std::gcd(stride, all) != 1) ++stride;

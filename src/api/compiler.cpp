@@ -55,7 +55,7 @@ CompiledKernel compiledKernel(const jit::CachedKernel& cached, const plan::Stage
   return kernel;
 }
 
-/// As it comes from memory the next time.
+/// Returns the kernel as it will come from memory next time.
 std::shared_ptr<const CompiledKernel> fromMemory(const std::shared_ptr<const CompiledKernel>& compiled) {
   if (!compiled->fromDisk && compiled->compileMs == 0) return compiled;
   CompiledKernel later = *compiled;
@@ -65,7 +65,7 @@ std::shared_ptr<const CompiledKernel> fromMemory(const std::shared_ptr<const Com
 }
 
 cache::Options cacheOptions(jit::Env env, const CompilerOptions& options) {
-  if (options.cacheMode) env.cacheMode.clear(); // not read, so not complained of
+  if (options.cacheMode) env.cacheMode.clear(); // not read, so not reported
   cache::Options cache = jit::cacheOptionsFrom(env, options.log);
   if (!options.cacheDirectory.empty()) cache.directory = options.cacheDirectory;
   if (options.cacheMode) switch (*options.cacheMode) {
@@ -94,17 +94,17 @@ int64_t maxWorkFrom(const CompilerOptions& options, const jit::Env& env, const c
   return kDefaultMaxWork;
 }
 
-/// Mods of equal IR may name their captures differently, and launches bind by name.
+/// Returns the key of a mod. Mods of equal IR may name their captures differently, and launches bind by name.
 std::string modKey(const Mod& mod) {
   std::string key = mod.hash();
   for (const CaptureInfo& capture : mod.captures()) key += " " + capture.name;
   return key;
 }
 
-/// The mod's derivation and its plan.
+/// The derived mod and its plan.
 struct Planned {
   Mod mod;
-  std::shared_ptr<const plan::KernelMod> kernelMod; ///< that the plan was chosen by
+  std::shared_ptr<const plan::KernelMod> kernelMod; ///< the one that the plan was chosen with
   plan::Plan plan;
 };
 
@@ -220,7 +220,8 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const Kern
   plan::Plan& plan = written->plan;
   Build build;
   std::vector<BuiltStage> stages;
-  // A thread for each program but the first, which the longest one does not wait for then.
+  // The first program compiles on this thread, each other one on its own: all at once, so that the longest waits for
+  // none.
   std::vector<std::future<Expected<jit::CachedKernel>>> programs;
   for (jit::CompileJob& job : written->jobs) {
     const auto launch = programs.empty() ? std::launch::deferred : std::launch::async;
@@ -322,7 +323,7 @@ Expected<LayoutChoice> Compiler::forLayout(const Mod& mod, const KernelOptions& 
   if (options.kind != KernelKind::Forward) return Error::environment("forLayout() of a kernel that is no forward one");
   Expected<KernelOptions> complete = withArch(options);
   if (!complete) return complete.error();
-  // What the options alone rule out is told before what is wrong with the operands.
+  // Errors from the options are reported before those from the operands.
   auto chosen = planned(impl->derived(mod, *complete), *complete);
   if (!chosen) return chosen.error();
   Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, chosen->plan.options);

@@ -1,4 +1,4 @@
-// What a Compiler holds, and the steps of the way from mods and options to loaded kernels: derive, plan, build, load.
+// What a Compiler holds, and the steps from mods and options to loaded kernels: derive, plan, build, load.
 #pragma once
 
 #include "api/kernel_impl.h"
@@ -20,29 +20,29 @@
 
 namespace attnc {
 
-/// Fills in the arch of the current context's device where none is named.
+/// Fills in the arch of the current context's device if none is given.
 Expected<KernelOptions> withArch(KernelOptions options);
 
-/// The options of the block mask kernel beside such a kernel: what else they say is not static in it, and equal kernels
-/// are to have equal keys.
+/// Returns the options of the block mask kernel for a kernel with `options`. Everything that is not static in the mask
+/// kernel is reset, so that equal kernels have equal keys.
 KernelOptions blockMaskOptions(const KernelOptions& options);
 
-/// Checks captures, and says what grids they make. Those of null are not known. `grid`: of the mod; may be null.
+/// Checks captures, and fills in the grids that they determine. If `captures` is null, the grids stay unknown. `grid`:
+/// the mod's, or null.
 Status bindCaptures(const Mod& mod, const Captures* captures, const passes::GridKernel* grid, plan::LaunchOperands& operands,
                     const std::map<std::string, int64_t>& pins);
 
-/// What is settled for operands, and where things lie in their workspace: those of the forward pass, and behind them
-/// those of the backward one.
+/// What was settled for operands, and the layout of their workspace: the forward pass's uses, then the backward pass's.
 struct Settled {
   Preparation preparation;
   plan::WorkspaceLayout workspace;
   std::optional<plan::WorkspaceLayout> backwardWorkspace;
-  int64_t qRows, kvRows; ///< of the tensors of q, and of k and v: of a ragged batch more than the problem's lengths
+  int64_t qRows, kvRows; ///< of the tensors of q, and of k and v; for a ragged batch, more than the problem's lengths
   std::string shapeClass;         ///< shapeClassOf() the operands
-  std::string backwardShapeClass; ///< of those of the backward pass; empty without
+  std::string backwardShapeClass; ///< the same for the backward pass; empty without one
 };
 
-/// Where the workspace of the backward pass begins, behind that of the forward one.
+/// Returns where the workspace of the backward pass begins, after that of the forward pass.
 size_t backwardOffset(const plan::WorkspaceLayout& forward);
 
 /// What a backward pass reads and writes.
@@ -57,62 +57,62 @@ struct TunedPass;
 struct Compiler::Impl {
   explicit Impl(const CompilerOptions& options);
 
-  /// derive(), from memory where that takes time.
+  /// derive(), with a memory of the mods that take time to derive.
   Expected<Mod> derived(const Mod& mod, const KernelOptions& options);
 
-  /// A plan's machine code, and how this call came by it.
+  /// A plan's machine code, and how this call obtained it.
   struct Build {
     std::shared_ptr<const BuiltPlan> plan;
     CompiledStages compiled;
   };
 
-  /// A plan with what NVRTC is given of each of its stages.
+  /// A plan, and what NVRTC compiles for each of its stages.
   struct Written {
-    Mod mod; ///< that the plan is of: derived
+    Mod mod; ///< the derived mod that the plan is for
     plan::Plan plan;
-    std::vector<std::vector<codegen::ArgWord>> slots; ///< of each stage
-    std::vector<jit::CompileJob> jobs;                ///< of each stage
+    std::vector<std::vector<codegen::ArgWord>> slots; ///< per stage
+    std::vector<jit::CompileJob> jobs;                ///< per stage
   };
 
-  /// A plan with its mod in the form of each stage.
+  /// A plan, with its mod in the form that each stage needs.
   struct Chosen {
-    Mod mod; ///< that the plan is of: derived
+    Mod mod; ///< the derived mod that the plan is for
     plan::Plan plan;
     std::vector<std::shared_ptr<const plan::KernelMod>> stages;
   };
 
-  /// `derived`: the mod of these options, which have an arch. Errors: those of planning; too much work.
+  /// Chooses a plan. `derived`: the mod for these options, which have an arch. Errors: those of planning; too much work
+  /// for NVRTC.
   Expected<Chosen> choose(Expected<Mod> derived, const KernelOptions& options) const;
 
-  /// `options` have an arch.
+  /// Plans and writes the text of all stages. `options` have an arch.
   Expected<Written> write(const Mod& mod, const KernelOptions& options);
 
-  /// From memory, or planned, written and compiled. `options` have an arch.
+  /// Takes a build from memory, or plans, writes and compiles it. `options` have an arch.
   Expected<Build> build(const Mod& mod, const KernelOptions& options);
 
-  /// build(), then load into the current context.
+  /// build(), then loads it into the current context.
   Expected<std::shared_ptr<const LoadedPlan>> load(const Mod& mod, const KernelOptions& options);
 
-  /// Whose choices of tiles settle() looks up.
+  /// Whose tuned tiles settle() looks up.
   enum class Lookup {
     None,
     Named,  ///< those of CompilerOptions::tunedDevice
-    Device, ///< or of the current context's device
+    Device, ///< those of tunedDevice, or of the current context's device if it is empty
   };
 
-  /// `training`: null for the forward pass alone.
+  /// Decides what prepare() will launch. `training`: null for only the forward pass.
   Expected<Settled> settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
                            const PrepareOptions& options, Lookup lookup, const Training* training = nullptr);
 
-  /// The second half of prepare() and of prepareTraining(), of a compiler that this belongs to.
+  /// The second half of `compiler`.prepare() and prepareTraining().
   static Expected<Prepared> prepared(const Compiler& compiler, const Mod& mod, Settled settled);
 
-  /// Both halves. Where the kernel of a measured choice is not to be had, that of the model's.
+  /// Both halves of preparing. If the kernel of a tuned tile cannot be built or loaded, takes that of the model's tile.
   static Expected<Prepared> prepare(const Compiler& compiler, const Mod& mod, const Operands& operands, const Outputs& outputs,
                                     const PrepareOptions& options, const Training* training = nullptr);
 
-  /// Compiler::tune() and tuneTraining(), of a compiler that this belongs to. `training`: null for the forward pass
-  /// alone.
+  /// Implements `compiler`.tune() and tuneTraining(). `training`: null for only the forward pass.
   static Expected<Tuning> tune(const Compiler& compiler, const Mod& mod, const Operands& operands,
                                const Outputs& outputs, const PrepareOptions& options, Stream stream,
                                const Training* training = nullptr);
@@ -123,11 +123,11 @@ struct Compiler::Impl {
   jit::Packs& openPacks() { return *packs; }
 
 private:
-  /// One pass of tune().
+  /// Tunes one pass.
   static Expected<TunedPass> tunePass(const Compiler& compiler, const Mod& mod, const PassToTune& pass,
                                       const PrepareOptions& options);
 
-  /// Whether a kernel is no more work for NVRTC than the options allow.
+  /// Checks that a kernel is no more work for NVRTC than the options allow.
   Status checkWork(const Mod& mod, const plan::KernelMod& kernelMod, const plan::Stage& stage) const;
 
   std::string deviceOf(Lookup lookup, const std::string& arch) const;

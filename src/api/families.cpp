@@ -9,7 +9,7 @@ static std::vector<FamilyInfo> familiesOf(KernelKind kind) {
   std::vector<FamilyInfo> all;
   for (const plan::FamilyRow* row : plan::families()) {
     if (row->kind != kind) continue;
-    // Whether tokens lie on grids is no matter of layout.
+    // Whether tokens lie on grids is not a question of layout.
     const bool takesAny = row->checkLayout == plan::takesAnyLayout || row->checkLayout == plan::takesAnyLayoutOnGrids;
     all.push_back({row->family, row->arch, row->layouts, takesAny});
   }

@@ -11,7 +11,7 @@
 namespace attnc {
 namespace {
 
-constexpr double kMostQueries = 1 << 21; // that are looked at, as long as one head has no more
+constexpr double kMostQueries = 1 << 21; // queries that are examined, if one head has no more
 
 using Extents = std::array<int64_t, 3>;
 
@@ -33,7 +33,7 @@ struct KeyRange {
   }
 };
 
-/// The boxes of keys of one head, as the hooks of the kernel have them.
+/// The boxes of keys of one head, as the kernel's hooks compute them.
 class Boxes {
 public:
   Boxes(const ir::Module& module, const ir::Bindings& bindings, const plan::LaunchOperands::Grids& grids)
@@ -64,7 +64,7 @@ public:
     return range;
   }
 
-  std::optional<analysis::BesideGrid> beside; ///< of modules whose tokens may lie beside the grids
+  std::optional<analysis::BesideGrid> beside; ///< for modules that allow off-grid tokens
 
 private:
   plan::LaunchOperands::Grids grids;
@@ -81,7 +81,7 @@ void forEachToken(const Extents& origin, const std::array<int, 3>& box, const Ex
       for (int64_t x = origin[2]; x < endOf(2); ++x) function(Extents{z, y, x});
 }
 
-/// Pairs of a query of the grid and a key that it sees.
+/// Counts pairs of a query on the grid and a key that it sees.
 double livePairs(const Boxes& boxes, const plan::LaunchOperands::Grids& grids, int64_t b, int64_t h) {
   double live = 0;
   const std::array<int, 3> all = {int(grids.queries[0]), int(grids.queries[1]), int(grids.queries[2])};
@@ -118,7 +118,7 @@ void addQueryTile(GridCensus& census, const Boxes& boxes, const codegen::Config&
                   const plan::LaunchOperands::Grids& grids, int64_t b, int64_t h, const Extents& origin) {
   const std::array<int, 3> together = plan::togetherOf(*config.boxes);
   const KeyRange nothing{{INT64_MAX, INT64_MAX, INT64_MAX}, {0, 0, 0}};
-  std::vector<KeyRange> seen; // by queries that go together
+  std::vector<KeyRange> seen; // per group of queries that go together
   KeyRange all = nothing;
   Extents first{};
   const auto endOf = [&](size_t i) { return origin[i] + census.queryBox[i]; };
@@ -145,18 +145,18 @@ void addQueryTile(GridCensus& census, const Boxes& boxes, const codegen::Config&
   for (const KeyRange& own : seen) {
     double places = own.isEmpty() && !hasConsumers ? 0 : 1;
     for (size_t i = 0; i < 3 && !all.isEmpty(); ++i) {
-      const bool splits = !hasConsumers || int(i) == config.boxes->splitAxis; // consumers pass over places of one axis
+      const bool splits = !hasConsumers || int(i) == config.boxes->splitAxis; // consumers walk places along one axis
       if (!splits)
         places *= double(placeOf(i, all.end[i] - 1) + 1);
-      else if (!own.isEmpty()) // a consumer that sees nothing works on the first steps all the same
+      else if (!own.isEmpty()) // a consumer that sees nothing still works on the first steps
         places *= double(placeOf(i, own.end[i] - 1) - placeOf(i, own.begin[i]) + 1);
     }
     census.visited += pairs * places;
   }
 }
 
-/// Adds, for one head, what tokens beside the grids add to tiles on them, and the tiles of queries beside theirs; where
-/// CTAs own keys, those of keys.
+/// Adds one head's off-grid tokens: the steps that they add to tiles on the grids, and the tiles of off-grid queries,
+/// or of off-grid keys if CTAs own keys.
 void addBeside(GridCensus& census, const analysis::BesideGrid& beside, const codegen::Config& config,
                const plan::LaunchOperands::Grids& grids, const ProblemShape& problem) {
   using analysis::Beside;
@@ -183,7 +183,7 @@ void addBeside(GridCensus& census, const analysis::BesideGrid& beside, const cod
   add(beside.both, queryTiles, keyTiles, queriesOff * keysOff);
   census.tiles += census.ownsKeys ? keyTiles : queryTiles;
   const bool goesWithout = beside.query == Beside::None && (beside.both == Beside::None || keyTiles == 0);
-  if (!census.ownsKeys && goesWithout) add(Beside::All, queryTiles, 1, 0); // no tile of queries goes without a step
+  if (!census.ownsKeys && goesWithout) add(Beside::All, queryTiles, 1, 0); // every tile of queries has a step
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-// Launches: arguments checked, packed and enqueued. Nothing here allocates, compiles or waits.
+// Launches: arguments are checked, packed and enqueued. Nothing here allocates, compiles or waits.
 #include "attnc/kernel.h"
 
 #include "api/kernel_impl.h"
@@ -17,22 +17,22 @@
 namespace attnc {
 namespace {
 
-/// ModArgs at their largest: an address, and of each axis a stride, a size and a free extent.
+/// The largest ModArgs: an address, and for each axis a stride, a size and a free extent.
 constexpr size_t kMaxArgWords =
     ir::kBuiltinDims + (ir::kMaxCaptures + std::size(ir::kSequenceTensors)) * (1 + 3 * TensorView::kMaxRank);
-/// What ptxas allows on every arch from sm_70 on.
+/// The limit of ptxas on every arch from sm_70 on.
 constexpr size_t kMaxParameterBytes = 32'764;
 static_assert(8 * kMaxArgWords + sizeof(plan::ParameterBlock) <= kMaxParameterBytes);
 
 const Captures kNoCaptures;
 
-/// Enqueues with the parameters (params, ModArgs).
+/// Enqueues a stage with the parameters (params, ModArgs).
 Status enqueue(const plan::Stage& stage, const BuiltStage& built, const jit::LoadedKernel& loaded, int64_t ctas,
                plan::ParameterBlock& params, const ir::Bindings& bindings, Stream stream) {
   if (ctas > std::numeric_limits<int32_t>::max())
     return Error::environment(fmt::format("{} CTAs are more than a grid holds", ctas), "split the batch");
   uint64_t words[kMaxArgWords];
-  words[0] = 0; // read by nobody, where the mod captures nothing
+  words[0] = 0; // not read if the mod captures nothing
   codegen::packArgs(built.slots, bindings, loaded.variable(), words);
   void* const block = std::visit([](auto& fields) -> void* { return &fields; }, params);
   void* arguments[] = {block, words};
@@ -80,7 +80,7 @@ Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* cap
     return {};
   };
   std::optional<plan::LaunchOperands> onGrids;
-  const bool isBackward = plan.options.kind == KernelKind::Backward; // has tiles of keys where there are no queries
+  const bool isBackward = plan.options.kind == KernelKind::Backward; // has tiles of keys even without queries
   if (plan.grid && (given.problem.qLen > 0 || isBackward)) {
     if (Status status = bindOnce(); !status) return status;
     onGrids = given;

@@ -1,4 +1,4 @@
-// What kernels hold: a plan, built and loaded, stage by stage.
+// What kernels hold: a plan, built and loaded stage by stage.
 #pragma once
 
 #include "attnc/kernel.h"
@@ -15,22 +15,23 @@ namespace attnc {
 /// A stage before loading: its machine code, and how a launch fills its ModArgs.
 struct BuiltStage {
   std::vector<codegen::ArgWord> slots;
-  std::shared_ptr<const CompiledKernel> compiled; ///< as it comes from memory
+  std::shared_ptr<const CompiledKernel> compiled; ///< marked as if it came from memory
 };
 
 struct BuiltPlan {
   Mod mod; ///< with pins applied
   plan::Plan plan;
-  std::vector<BuiltStage> stages; ///< those of the plan
+  std::vector<BuiltStage> stages; ///< one per stage of the plan
 };
 
-/// Enqueues zeros for the uses of a workspace that are zeroed then. `memory`: of the workspace, or null: nothing.
+/// Enqueues zeros for those uses of a workspace that are zeroed at this time. `memory`: the workspace's; enqueues
+/// nothing if null.
 Status enqueueZeros(const plan::WorkspaceView& workspace, plan::WorkspaceUse::Zeroed when, Stream stream);
 
-/// As ForwardKernel and BlockMaskKernel hold it.
+/// What ForwardKernel, BackwardKernel and BlockMaskKernel hold.
 struct LoadedPlan {
   std::shared_ptr<const BuiltPlan> built;
-  CompiledStages compiled; ///< as the call that gave this came by them
+  CompiledStages compiled; ///< as the call that made this obtained them
   std::vector<jit::LoadedKernel> stages;
   plan::Device device;
 
@@ -40,7 +41,7 @@ struct LoadedPlan {
     return {built->plan.workspace, operands};
   }
 
-  /// Of a backward plan: what plan::addCaptureOutputs() does.
+  /// Calls plan::addCaptureOutputs(). Precondition: a backward plan.
   Status addCaptureOutputs(plan::LaunchOperands& checked, const BackwardOperands& operands,
                            const BackwardOutputs& outputs, bool launches) const;
 

@@ -19,13 +19,13 @@ std::string_view kindName(KernelKind kind) {
   return "?";
 }
 
-/// A tile as a word: those of grids have several.
+/// Returns a tile as one word; tiles of grids have several.
 std::string labelOf(std::string tile) {
   std::replace(tile.begin(), tile.end(), ' ', '+');
   return tile;
 }
 
-/// What a kernel does beside what all of its kind do.
+/// Returns the features of a kernel that not all of its kind have.
 std::vector<std::string> featuresOf(const KernelOptions& options) {
   std::vector<std::string> all;
   const auto add = [&](bool is, std::string name) {

@@ -7,7 +7,7 @@
 namespace attnc {
 namespace {
 
-/// `text` without `#pragma once` and without the includes that stand above it already.
+/// Appends `text` without `#pragma once` and without includes that were already pasted.
 void paste(std::string& out, llvm::StringRef text, const KernelSource& source) {
   const auto isPasted = [&](llvm::StringRef line) {
     llvm::StringRef name = line.trim();

@@ -1,6 +1,6 @@
-// For each batch entry and head: regions of blocks are judged by intervals and cut in four while undecided, the largest
-// first; what is undecided at last is evaluated by elements, in a random order, so that those that the budget reaches
-// are a fair sample of the others.
+// For each batch entry and head, intervals judge regions of blocks. Undecided regions are cut in four, the largest
+// first. Blocks that stay undecided are evaluated element by element, in random order, so that those within the budget
+// are a fair sample of the rest.
 #include "api/mask_census.h"
 
 #include "api/tile_elements.h"
@@ -19,15 +19,15 @@ namespace {
 using analysis::Range;
 using analysis::Verdict;
 
-constexpr uint64_t kSeed = 0x5eed; // any will do; the same everywhere
+constexpr uint64_t kSeed = 0x5eed; // any number will do, if it is the same everywhere
 
-/// Blocks [q << qLevel, (q + 1) << qLevel) x [kv << kvLevel, ...), as far as there are any.
+/// Blocks [q << qLevel, (q + 1) << qLevel) x [kv << kvLevel, ...), cut off at the end of the mask.
 struct Region {
   int32_t q = 0, kv = 0;
   int8_t qLevel = 0, kvLevel = 0;
 };
 
-/// What blocks add up to.
+/// Sums over blocks.
 struct Sums {
   double live = 0, full = 0, pairs = 0;
 
@@ -38,11 +38,11 @@ struct Sums {
   }
 };
 
-/// What intervals tell of one batch entry and head.
+/// What intervals tell about one batch entry and head.
 struct HeadCount {
-  Sums sums;                   // of the regions that are decided
-  std::vector<Region> open;    // single blocks that are not
-  std::deque<Region> unjudged; // what the budget left over
+  Sums sums;                   // over the decided regions
+  std::vector<Region> open;    // undecided single blocks
+  std::deque<Region> unjudged; // regions that the budget did not reach
   int64_t operations = 0;
 };
 
@@ -54,8 +54,8 @@ struct Problem {
   const ir::Bindings& bindings;
   const BlockMaskShape& shape;
   std::vector<ToldValue> told;
-  std::vector<RangePyramid> shared; // of those that know no head; the others' are empty
-  std::vector<int64_t> heads;       // those that are looked at: b * shape.heads + h
+  std::vector<RangePyramid> shared; // of values that do not depend on the head; the others are empty
+  std::vector<int64_t> heads;       // those that are examined: b * shape.heads + h
 
   analysis::ScoreRect tileOf(const Region& region, int64_t head) const {
     analysis::ScoreRect tile{.b = head / shape.heads, .h = head % shape.heads};
@@ -74,7 +74,7 @@ struct Problem {
   }
   double blocksOf(const Region& region) const { return double(qBlocksOf(region)) * double(kvBlocksOf(region)); }
 
-  /// What the blocks of a region add up to, all of which are of one kind.
+  /// Returns the sums of a region whose blocks are all of one kind.
   Sums sumsOf(const Region& region, Verdict verdict) const {
     if (verdict == Verdict::AlwaysFalse) return {};
     const analysis::ScoreRect tile = tileOf(region, 0);
@@ -98,7 +98,7 @@ public:
         own[i] = RangePyramid(problem.module, problem.bindings, problem.told[i], shape, b, h);
   }
 
-  /// As far as `quota` operations go.
+  /// Counts within `quota` operations.
   HeadCount count(int64_t quota) {
     HeadCount result;
     std::deque<Region>& regions = result.unjudged;
@@ -135,7 +135,7 @@ private:
     return intervals.judge(problem.tileOf(region, head), ranges);
   }
 
-  /// Halves the longer side, or both.
+  /// Halves the longer side, or both if they are equal.
   void split(const Region& region, std::deque<Region>& parts) const {
     const int qHalves = region.qLevel >= region.kvLevel ? 2 : 1, kvHalves = region.kvLevel >= region.qLevel ? 2 : 1;
     for (int q = 0; q < qHalves; ++q)
@@ -150,8 +150,8 @@ private:
   const BlockMaskShape& shape;
   const int64_t head;
   analysis::TileJudge intervals;
-  std::vector<RangePyramid> own; // of values that know the head; the others' are empty
-  std::vector<Range> ranges;     // what the values are in the region that is judged
+  std::vector<RangePyramid> own; // of values that depend on the head; the others are empty
+  std::vector<Range> ranges;     // of the values in the region that is judged
 };
 
 struct OpenBlock {
@@ -159,18 +159,18 @@ struct OpenBlock {
   int32_t head = 0; // index into Problem::heads
 };
 
-/// What intervals leave open, in all heads.
+/// Blocks that intervals leave undecided, in all heads.
 struct OpenBlocks {
-  std::vector<OpenBlock> order; // the blocks to visit, one after the other
-  double all = 0;               // blocks that are open
-  bool isSample = false;        // `order` is drawn from them; else it has them all
+  std::vector<OpenBlock> order; // the blocks to visit, in this order
+  double all = 0;               // number of undecided blocks
+  bool isSample = false;        // whether `order` is drawn from them; else it has all of them
 };
 
 OpenBlocks openBlocks(const Problem& problem, const std::vector<HeadCount>& counts) {
   constexpr int kMostSamples = 1 << 16;
   OpenBlocks open;
   std::vector<OpenBlock> regions;
-  std::vector<double> ends; // of the regions, counting blocks
+  std::vector<double> ends; // of the regions, counted in blocks
   for (size_t head = 0; head < counts.size(); ++head) {
     for (const Region& block : counts[head].open) open.order.push_back({block, int32_t(head)});
     for (const Region& region : counts[head].unjudged) regions.push_back({region, int32_t(head)});
@@ -203,11 +203,11 @@ OpenBlocks openBlocks(const Problem& problem, const std::vector<HeadCount>& coun
 struct Visits {
   Sums sums;
   int64_t blocks = 0, operations = 0;
-  bool isWhole = true; // all elements of a block count that had to be evaluated
+  bool isWhole = true; // whether the budget covers all elements of a block
 };
 
-/// Evaluates blocks by elements, in their order, as far as the budget goes; the very first one whatever it costs. Each
-/// of some parts of the list has a share of the budget, so that the result does not depend on the number of threads.
+/// Evaluates blocks element by element, in order, within the budget; the first block whatever it costs. The list is cut
+/// into parts with a share of the budget each, so that the result does not depend on the number of threads.
 Visits visit(const Problem& problem, const std::vector<OpenBlock>& order, int64_t budget) {
   constexpr int64_t kMostParts = 32;
   const std::optional<ir::Value> mask = problem.module.output(ir::kMask);
@@ -239,14 +239,14 @@ Visits visit(const Problem& problem, const std::vector<OpenBlock>& order, int64_
   return all;
 }
 
-/// How many batch entries and heads the budget allows to look at: each reads what it knows of the captures.
+/// Returns how many batch entries and heads the budget allows: each reads its own part of the captures.
 int64_t headsWithin(const CensusBudget& budget, const ReadingCost& reading, int64_t heads) {
   int64_t most = std::min(heads, budget.heads);
   if (reading.head > 0) most = std::min(most, (budget.reading - reading.shared) / reading.head);
   return most;
 }
 
-/// All heads, or some that are drawn: neighbours and equal distances may be alike.
+/// Returns all heads, or a random choice: neighbours and heads at equal distances may be alike.
 std::vector<int64_t> chosenHeads(int64_t count, int64_t heads) {
   std::mt19937_64 random(kSeed);
   std::vector<int64_t> chosen;
@@ -267,7 +267,7 @@ MaskCensus takeCensus(const ir::Module& module, const ir::Bindings& bindings, co
   Problem problem{module, bindings, shape, toldValues(module), {}, {}};
   ReadingCost reading = readingCost(problem.told, shape);
   if (reading.head + reading.shared > budget.reading) {
-    problem.told.clear(); // too much to read even once: gathers are unknown
+    problem.told.clear(); // too much to read even once: gathers stay unknown
     reading = {};
   }
   for (const ToldValue& told : problem.told)

@@ -1,4 +1,4 @@
-// Mods: text through front end and passes.
+// Mods: text through the front end and the passes.
 #include "attnc/mod.h"
 
 #include "api/mod_impl.h"
@@ -26,7 +26,7 @@
 namespace attnc {
 namespace {
 
-/// Larger texts are no mods; the limit keeps a wrong path from filling memory.
+/// Larger texts are not mods; the limit keeps a wrong path from filling memory.
 constexpr uint64_t kMaxTextBytes = 16 << 20;
 
 CaptureInfo describe(const ir::Module& module, const ir::TensorCapture& tensor) {
@@ -65,7 +65,7 @@ Expected<std::string> readText(const std::string& path) {
   return text;
 }
 
-/// What messages say of a module, whose text may hold any bytes.
+/// Makes the names and words of a module safe for messages, since its text may hold any bytes.
 void makeReadable(ir::Module& module) {
   module.sourceName = readable(module.sourceName);
   for (ir::Output output : module.outputs().vec()) {
@@ -89,7 +89,7 @@ template <class Declared> static uint32_t indexOf(llvm::ArrayRef<Declared> all, 
   return uint32_t(llvm::find_if(all, [&](const Declared& one) { return one.name == name; }) - all.begin());
 }
 
-/// Indices of captures and extents of one module in another, which declares the same in another order.
+/// Translates indices of captures and extents from one module to another that declares the same in another order.
 struct Renumbering {
   const ir::Module &from, &to;
 
@@ -134,7 +134,7 @@ Expected<std::shared_ptr<const passes::GridKernel>> Mod::Impl::gridKernel() cons
 
 Expected<std::shared_ptr<const plan::KernelMod>> Mod::Impl::kernelMod(plan::ModForm form) const {
   return onOwnStack([&] {
-    std::lock_guard lock(mutex); // also while it is made: who comes second waits
+    std::lock_guard lock(mutex); // also held while it is made: a second caller waits
     return lockedKernelMod(form);
   });
 }
@@ -221,7 +221,7 @@ const std::vector<CaptureInfo>& Mod::captures() const { return impl->captures; }
 std::string Mod::astText() const {
   if (impl->source.text.empty()) return {};
   auto ast = onOwnStack([&] { return dsl::astText(impl->source.text, {.name = name()}); });
-  return ast ? *std::move(ast) : std::string(); // the text has been parsed before, so there is one
+  return ast ? *std::move(ast) : std::string(); // the text was parsed before, so it has a tree
 }
 
 std::string Mod::irText() const { return ir::print(impl->module); }

@@ -1,4 +1,4 @@
-// What a Mod holds, and the mods that are made from other mods.
+// What a Mod holds, and the mods that are derived from other mods.
 #pragma once
 
 #include "attnc/mod.h"
@@ -19,7 +19,7 @@ namespace attnc {
 
 /// What a mod was read from.
 struct ModSource {
-  std::string text; ///< as parsed; empty for a mod read as IR
+  std::string text; ///< as parsed; empty for a mod that was read as IR
   std::vector<ModChoice> choices;
   std::vector<std::string> constants;
   std::vector<Diagnostic> warnings;
@@ -27,7 +27,7 @@ struct ModSource {
 
 struct Mod::Impl {
   ir::Module module; ///< after all passes
-  ir::Module traced; ///< before them, but with pins
+  ir::Module traced; ///< before all passes, but with pins
   ModSource source;
   std::string hash;
   std::vector<CaptureInfo> captures; ///< in the module's order, tensors first
@@ -35,11 +35,11 @@ struct Mod::Impl {
 
   Impl(ir::Module module, ir::Module traced, ModSource source, ir::CaptureGradients gradients = {});
 
-  /// Made when it is first asked for, and kept.
+  /// Returns the KernelMod of a form. Made at the first request, then kept.
   Expected<std::shared_ptr<const plan::KernelMod>> kernelMod(plan::ModForm form) const;
 
 private:
-  // With the lock held.
+  // Called with the lock held.
   Expected<std::shared_ptr<const plan::KernelMod>> lockedKernelMod(plan::ModForm form) const;
   Expected<plan::KernelMod> kernelModOnGrid(plan::ModForm form) const;
   Expected<std::shared_ptr<const passes::GridKernel>> gridKernel() const;
@@ -49,63 +49,65 @@ private:
   mutable std::map<plan::ModForm, std::shared_ptr<const plan::KernelMod>> kernelMods;
 };
 
-/// This very mod as kernels are written from it; `mod` as derive() gives it. Costs nothing after the first time.
+/// Returns this mod, without deriving it further, in the form that kernels are written from. `mod`: from derive().
+/// Costs nothing after the first time.
 Expected<std::shared_ptr<const plan::KernelMod>> kernelModOf(const Mod& mod, plan::ModForm form);
 
-/// The plan of this very mod.
+/// Returns the plan of this mod, without deriving it further.
 Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options);
 
-/// The mod as forward kernels and block masks are made of it: without stop_gradient, which would stand in the way of
-/// what is known of its scores. `.detach()` costs them nothing and makes no kernel of its own.
+/// Returns the mod that forward kernels and block masks are made from: without stop_gradient, which would hide facts
+/// about its scores. So `.detach()` costs forward kernels nothing and makes no separate kernel.
 Expected<Mod> forwardMod(const Mod& mod);
 
-/// The mod for lists that say nothing of score_mod (BlockMaskView::ofWholeMod): masks of score_mod are scores of -inf
-/// and no part of mask_mod, which full blocks do not ask. This very mod if its score_mod has no masks.
+/// Returns the mod for lists that ignore score_mod (BlockMaskView::ofWholeMod). The masks of score_mod become scores of
+/// -inf instead of parts of mask_mod, which full blocks do not evaluate. Returns `mod` itself if its score_mod has no
+/// masks.
 Expected<Mod> maskedByScore(const Mod& mod);
 
-/// The mod for sequences with lengths and offsets: with the outputs kv_length and q_offset (src/ir/outputs.h). All
-/// passes run anew, since most of them rely on where q_idx may lie; with `pins`, which the mod may have already. Errors
-/// (environment): a capture with a name of attnc's own; those of Mod::pinned().
+/// Returns the mod for sequences with lengths and offsets, with the outputs kv_length and q_offset (src/ir/outputs.h).
+/// Reruns all passes, since most rely on the range of q_idx, and applies `pins`, some of which the mod may have
+/// already. Errors (environment): a capture has a name that attnc reserves; those of Mod::pinned().
 Expected<Mod> sequencesMod(const Mod& mod, passes::SequenceForm form, const std::map<std::string, int64_t>& pins);
 
-/// The form of sequences that operands and options ask for.
+/// Returns the form of sequences that operands and options ask for.
 passes::SequenceForm sequenceForm(const Operands& operands, const PrepareOptions& options);
 
-/// The mod as backward kernels are made of it: with the gradient of its score and of the captures that are named, and
-/// without stop_gradient then. Errors (environment): a name that is no captured float tensor or scalar.
+/// Returns the mod that backward kernels are made from: with the gradients of its score and of the named captures, and
+/// without stop_gradient. Error (environment): a name that is not a captured float tensor or scalar.
 Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures = {});
 
-/// The captured floats that a gradient arrives at: score_mod reads them where their derivative may be other than 0.
+/// Returns the captured floats that a gradient reaches: score_mod reads them, and their derivative may differ from 0.
 Expected<std::set<std::string>> reachedCaptures(const Mod& mod);
 
-/// What gradientMod() added for captures.
+/// Returns the outputs that gradientMod() added for captures.
 const ir::CaptureGradients& captureGradients(const Mod& mod);
 
-/// What of its result's gradient score_mod passes on to the score, and so to q and k.
+/// Whether gradients flow through score_mod to q and k.
 enum class ScoreGradient {
   Some,
-  Stopped, ///< it reads the score, and passes nothing on
-  NoScore, ///< it does not read the score
+  Stopped, ///< score_mod reads the score, and passes no gradient on
+  NoScore, ///< score_mod does not read the score
 };
 Expected<ScoreGradient> scoreGradientOf(const Mod& mod);
 
-/// The module with gradients of the score and of all captures that can have one, as IR text.
+/// Returns the module with gradients of the score and of all captures that can have one, as IR text.
 Expected<std::string> gradientIrText(const Mod& mod);
 
-/// The module as the text says it, before all passes, to show what a line computes. Captures bind to it, too.
+/// Returns the module as the text says it, before all passes, to show what a line computes. Captures also bind to it.
 const ir::Module& tracedModule(const Mod& mod);
 
-/// The mod's text; empty for a mod that was read as IR.
+/// Returns the mod's text; empty for a mod that was read as IR.
 const std::string& sourceText(const Mod& mod);
 
-/// Whether kernels of these options are made of maskedByScore().
+/// Whether kernels of these options are made from maskedByScore().
 bool keepsMasks(const KernelOptions& options);
 
-/// The mod that kernels of these options are made of.
+/// Returns the mod that kernels of these options are made from.
 Expected<Mod> derive(const Mod& mod, const KernelOptions& options);
 
-/// Whether a launch gives what was pinned; Blame::Environment naming the pin if not. A kernel that was compiled for
-/// other values would compute a wrong result. `bindings` are of `module`.
+/// Checks that a launch gives the pinned values; Blame::Environment names the pin if not. A kernel that was compiled
+/// for other values would compute a wrong result. `bindings` are for `module`.
 Status checkPins(const ir::Module& module, const ir::Bindings& bindings, const std::map<std::string, int64_t>& pins);
 
 } // namespace attnc

@@ -11,7 +11,7 @@ namespace {
 
 using analysis::Suspicion;
 
-/// What stands on a line, without the space before it and the comment behind it.
+/// Returns the place of a line's code, without the space before it and the comment after it.
 dsl::Loc placeOf(std::string_view text, uint32_t line) {
   size_t begin = 0;
   for (uint32_t i = 1; i < line && begin < text.size(); ++i) {

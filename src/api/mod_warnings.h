@@ -1,4 +1,4 @@
-// Warnings about a mod's text: those of the front end, and what the analysis of its module adds.
+// Warnings about a mod's text: those of the front end, and those that the analysis of its module adds.
 #pragma once
 
 #include "attnc/error.h"
@@ -10,7 +10,8 @@
 
 namespace attnc {
 
-/// All warnings in order of place. `found`: those of the front end. The modules: as traced, and after the passes.
+/// Returns all warnings in order of place. `found`: those of the front end. `traced`, `simplified`: the module before
+/// and after the passes.
 std::vector<Diagnostic> warningsOf(std::string_view text, const std::string& name, const ir::Module& traced,
                                    const ir::Module& simplified, std::vector<Diagnostic> found);
 

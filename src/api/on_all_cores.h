@@ -1,4 +1,4 @@
-// Work that has no order, on all cores.
+// Runs independent work on all cores.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace attnc {
 
-/// Calls `body(i)` for i in [0, count) on all cores, in no order. After a call that gives false no more are begun.
+/// Calls `body(i)` for i in [0, count) on all cores, in no order. After a call returns false, starts no more.
 template <class Body> void onAllCores(size_t count, const Body& body) {
   std::atomic<size_t> next = 0;
   const auto work = [&] {

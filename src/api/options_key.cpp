@@ -7,7 +7,7 @@
 namespace attnc {
 namespace {
 
-/// Texts are preceded by their length, so that no two lists of fields look alike.
+/// Writes a text's length before it, so that different lists of fields never look alike.
 std::string textOf(const std::string& value) { return fmt::format("{}:{}", value.size(), value); }
 
 std::string textOf(const std::map<std::string, int64_t>& pins) {

@@ -1,4 +1,4 @@
-// What makes a kernel another one, in one list.
+// The one list of everything that distinguishes kernels.
 #pragma once
 
 #include "attnc/kernel.h"
@@ -8,13 +8,13 @@
 
 namespace attnc {
 
-// Every member of KernelOptions, in order. fieldsOf() does not compile with a member missing.
+// Every member of KernelOptions, in order. fieldsOf() does not compile if a member is missing.
 #define ATTNC_KERNEL_OPTIONS                                                                                           \
   kind, family, arch, dtype, headDim, headDimV, blockSparse, maskQBlock, maskKvBlock, maskByBoxes, listsOfWholeMod,    \
       columnLists, rowMax, packedRows, fp8Kv, lengths, offsets, pageSize, appends, ragged, byGrid, tf32, pins,         \
       gradients, deterministic, tile
 
-/// References to all members. `Options`: KernelOptions, const or not.
+/// Returns references to all members. `Options`: KernelOptions, const or not.
 template <class Options> auto fieldsOf(Options& options) {
   auto& [ATTNC_KERNEL_OPTIONS] = options;
   return std::tie(ATTNC_KERNEL_OPTIONS);
@@ -22,7 +22,7 @@ template <class Options> auto fieldsOf(Options& options) {
 
 #undef ATTNC_KERNEL_OPTIONS
 
-/// All options as text: with the mod, the key of the kernels in memory. Different options, different keys.
+/// Returns all options as text: with the mod, the key of kernels in memory. Different options have different keys.
 std::string optionsKey(const KernelOptions& options);
 
 } // namespace attnc

@@ -28,11 +28,11 @@ void* runJob(void* argument) {
   return nullptr;
 }
 
-/// 0, or the number of the error.
+/// Returns 0, or the error number.
 int startThread(pthread_t& thread, Job& job) {
   pthread_attr_t attributes;
   if (const int failure = pthread_attr_init(&attributes)) return failure;
-  // A handler of the caller's process must not run here: the thread takes over the mask that it is made under.
+  // Signal handlers of the caller's process must not run here: the thread inherits the mask that it is made under.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -1,4 +1,4 @@
-// Work that recurses, whatever stack the caller's thread has: parsing, tracing, passes, code generation.
+// Runs recursive work whatever stack the caller's thread has: parsing, tracing, passes, code generation.
 #pragma once
 
 #include "attnc/error.h"
@@ -12,14 +12,14 @@
 
 namespace attnc {
 
-/// Of the thread that onOwnStack() makes. Memory is taken for what is used of it.
+/// Stack of the thread that onOwnStack() makes. Memory is taken only for the part in use.
 inline constexpr size_t kOwnStackBytes = size_t(8) << 20;
 
-/// Runs `work` on a thread with kOwnStackBytes of stack, and waits for it; on the calling thread where that is already
-/// one. Exceptions of `work` come out of this call; signals go to other threads. Errors: no thread can be made.
+/// Runs `work` on a thread with kOwnStackBytes of stack, and waits for it. If the calling thread already is one, runs
+/// it there. Passes exceptions of `work` on; signals go to other threads. Error: no thread can be made.
 Status runOnOwnStack(llvm::function_ref<void()> work);
 
-/// The same for work that gives an Expected or a Status.
+/// The same for work that returns an Expected or a Status.
 template <class Work> std::invoke_result_t<Work> onOwnStack(Work&& work) {
   std::optional<std::invoke_result_t<Work>> result;
   if (Status ran = runOnOwnStack([&] { result.emplace(work()); }); !ran) return std::move(ran).error();

@@ -1,4 +1,4 @@
-// Kernels compiled ahead of time, into one file.
+// Compiles kernels ahead of time, into one file.
 #include "api/compiler_impl.h"
 #include "api/on_all_cores.h"
 #include "api/pack_maker.h"

@@ -16,14 +16,14 @@ std::string problemText(const ProblemShape& problem) {
                      problem.qLen, problem.kvLen);
 }
 
-/// Of the kernel that builds the block mask. Precondition: there is one.
+/// Returns the options of the kernel that builds the block mask. Precondition: there is one.
 KernelOptions builderOptions(const Preparation& preparation) {
   KernelOptions options = preparation.options;
   options.columnLists = preparation.backward.has_value();
   return blockMaskOptions(options);
 }
 
-/// The measured choices that it goes by, as Preparation::tunedBy; empty: none.
+/// Returns the tuned choices that a preparation uses, as in Preparation::tunedBy. Empty if it uses none.
 std::string tunedByOf(const Preparation& preparation) {
   const std::string backward = preparation.backward ? preparation.backward->tunedBy : std::string();
   const char* const between = preparation.tunedBy.empty() || backward.empty() ? "" : " or ";
@@ -42,17 +42,17 @@ std::vector<KernelOptions> Preparation::kernels() const {
 struct Prepared::Impl {
   Preparation preparation;
   ForwardKernel kernel;
-  std::optional<BlockMaskKernel> blockMaskKernel; ///< iff a mask is built in the workspace
-  std::optional<BackwardKernel> backwardKernel;   ///< iff prepared for training
+  std::optional<BlockMaskKernel> blockMaskKernel; ///< set if a mask is built in the workspace
+  std::optional<BackwardKernel> backwardKernel;   ///< set if prepared for training
   plan::WorkspaceLayout workspace;
-  std::optional<plan::WorkspaceLayout> backwardWorkspace; ///< likewise
+  std::optional<plan::WorkspaceLayout> backwardWorkspace; ///< set if prepared for training
   int64_t qRows, kvRows;                                  ///< Settled::qRows, Settled::kvRows
 
   void* backwardMemory(void* memory) const {
     return memory ? static_cast<char*>(memory) + backwardOffset(workspace) : nullptr;
   }
 
-  /// Whether a call fits what was prepared.
+  /// Checks that a call fits what was prepared.
   Status check(const Operands& operands, void* memory) const;
 
   BlockMask::Lists lists() const {
@@ -72,7 +72,8 @@ Status Prepared::Impl::check(const Operands& operands, void* memory) const {
   if (preparation.blockMask && operands.blockMask)
     return Error::environment("a block mask is given, but the one of the workspace was prepared",
                               "give it to prepare() as well, or not at all");
-  // A kernel may do without its counters; a workspace that initialise() did not see must not pass for one that it did.
+  // A kernel may do without its counters, but a workspace that initialise() never saw must not pass for an initialised
+  // one.
   if (preparation.workspaceBytes && !memory)
     return Error::environment(fmt::format("the workspace is null, expected {} bytes", preparation.workspaceBytes));
   return plan::checkWorkspace({workspace, memory});

@@ -22,7 +22,7 @@ const Captures& capturesOf(const Operands& operands) {
   return operands.captures ? *operands.captures : kNone;
 }
 
-/// What kernels for these operands would be compiled for.
+/// Returns the options that kernels for these operands would be compiled with.
 KernelOptions optionsOf(KernelKind kind, const Operands& operands) {
   const passes::SequenceForm form = sequenceForm(operands, {});
   return {.kind = kind,
@@ -36,14 +36,14 @@ KernelOptions optionsOf(KernelKind kind, const Operands& operands) {
           .ragged = form.ragged};
 }
 
-/// K and V as the sequences of a cache have them, with the new rows, before anything is written.
+/// K and V as dense sequences, gathered from the cache, with the new rows, before anything is written.
 struct GatheredCache {
-  std::vector<char> k, v; ///< dense: [B, HKV, KV_LEN, D], and of DV
+  std::vector<char> k, v; ///< dense: [B, HKV, KV_LEN, D] and [B, HKV, KV_LEN, DV]
 };
 
-/// Operands as the reference takes them. `cache`: memory for what lies in pages, or is appended to.
+/// Returns operands in the form that the reference takes. `cache`: memory for paged or appended K and V.
 Expected<reference::AttentionArgs> argsOf(KernelKind kind, const Operands& operands, GatheredCache& cache) {
-  // Each member by its name: a new one does not compile before this function knows it.
+  // Names each member, so that a new one does not compile until this function handles it.
   const auto& [q, k, v, scale, kScales, vScales, kvLengths, qOffsets, pageTable, newK, newV, ragged, captures,
                blockMask] = operands;
   TensorView likeK = q; // the batch of a pool is its pages
@@ -88,21 +88,21 @@ Expected<reference::AttentionArgs> argsOf(KernelKind kind, const Operands& opera
   return args;
 }
 
-/// Writes the new rows to where the operands have the cache. Precondition: argsOf() took them.
+/// Writes the new rows into the operands' cache. Precondition: argsOf() accepted them.
 void appendRows(const Operands& operands) {
   const TensorView* table = operands.pageTable ? &*operands.pageTable : nullptr;
   for (auto [fresh, cache] : {std::pair(&operands.newK, &operands.k), {&operands.newV, &operands.v}})
     if (*fresh) (void)bool(reference::appendRows({*cache, table, *operands.kvLengths}, **fresh));
 }
 
-/// The mod as the definition has it for these operands.
+/// Returns the mod that the definition prescribes for these operands.
 Expected<Mod> modFor(const Mod& mod, const Operands& operands) {
   Expected<Mod> made = operands.blockMask ? maskedByScore(mod) : mod;
   const passes::SequenceForm form = sequenceForm(operands, {});
   return !made || form.isPlain() ? std::move(made) : sequencesMod(*made, form, {});
 }
 
-/// Results of one launch. The first that does not fit is kept, and nothing is written then.
+/// Results of one launch. Keeps the first error; after one, nothing is written.
 class Results {
 public:
   void add(std::string_view name, const std::optional<TensorView>& target, std::vector<int64_t> shape,

@@ -27,7 +27,7 @@ passes::SequenceForm sequenceForm(const Operands& operands, const PrepareOptions
 
 namespace {
 
-/// The options that the operands themselves give. What is too large for an int is refused with the shape.
+/// Returns the options that follow from the operands. Extents too large for an int are refused with the shape.
 KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const PrepareOptions& options) {
   const passes::SequenceForm sequences = sequenceForm(operands, options);
   KernelOptions kernel{.family = options.family,
@@ -55,7 +55,7 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
   return kernel;
 }
 
-/// The lists of a mask that is built in the workspace: behind what the kernel needs.
+/// Returns the bytes of a mask's lists that are built in the workspace, after the kernel's own uses.
 template <BlockMask::Lists Lists> size_t listBytes(const plan::LaunchOperands& operands) {
   return operands.lists ? BlockMask::storageBytes(operands.lists->shape, Lists) : 0;
 }
@@ -72,13 +72,14 @@ plan::WorkspaceLayout workspaceOf(const plan::Plan& plan, plan::LaunchOperands o
   return {uses, operands};
 }
 
-/// Rows of q that share a KV head.
+/// Returns the rows of q that share a KV head.
 int64_t rowsOfKvHead(const ProblemShape& problem) {
   return problem.kvHeads ? problem.qLen * (problem.qHeads / problem.kvHeads) : 0;
 }
 
-/// What speaks against a decode kernel. Where few rows share long KV, it reads K and V once, and divides them among CTAs:
-/// as long as one tile takes all rows of a KV head, or forward kernels would leave most of a GPU idle. Empty: nothing.
+/// Returns what speaks against a decode kernel; empty if nothing does. A decode kernel reads K and V once, and divides
+/// them among CTAs. That pays for few rows over long KV, if one tile takes all rows of a KV head, or if forward kernels
+/// would leave most of a GPU idle.
 std::string againstDecode(const ProblemShape& problem, DType dtype) {
   constexpr int64_t kMostQueries = 127, kLeastColumns = 512, kTileRows = 64, kFewHeads = 64;
   if (dtype == DType::F32) return "decode kernels take bf16 and fp16";
@@ -92,7 +93,7 @@ std::string againstDecode(const ProblemShape& problem, DType dtype) {
   return {};
 }
 
-/// What speaks for it.
+/// Returns what speaks for a decode kernel.
 std::string forDecode(const ProblemShape& problem, int packedRows) {
   const int64_t rows = rowsOfKvHead(problem);
   if (rows > packedRows)
@@ -101,13 +102,13 @@ std::string forDecode(const ProblemShape& problem, int packedRows) {
                      rows == 1 ? "row of q" : fmt::format("{} rows of q", rows), rows == 1 ? "s" : "");
 }
 
-/// The least tile that takes all rows of a KV head, or the largest.
+/// Returns the least tile that takes all rows of a KV head, or the largest tile.
 int packedRowsFor(const ProblemShape& problem) {
   const int64_t rows = rowsOfKvHead(problem);
   return rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
 
-/// Why a family that is preferred was passed over.
+/// Returns why a preferred family was passed over.
 std::string passedOverBy(const plan::Plan& plan) { return plan.misfit.empty() ? plan.unserved : plan.misfit; }
 
 KvLoop kvLoopOf(const plan::Plan& plan, const analysis::ModFacts& facts) {
@@ -134,17 +135,17 @@ Status bindCaptures(const Mod& mod, const Captures* captures, const passes::Grid
 
 namespace {
 
-/// A measured choice for a plan.
+/// Finds a tuned tile for a plan.
 using TileLookup =
     std::function<std::optional<FoundChoice>(const plan::KernelMod&, const plan::Plan&, const std::string& shapeClass)>;
 
-/// Who chose the tile of a plan.
+/// Where the tile of a plan comes from.
 struct TileChoice {
   TileFrom from = TileFrom::Model;
   std::string tunedBy;
 };
 
-/// Makes the plan that of the tile that is asked for, or else of the one that was measured to be the fastest.
+/// Remakes the plan with the tile that was asked for, or else with the tuned one, if any.
 Expected<TileChoice> chooseTile(const plan::KernelMod& mod, const std::string& asked, const plan::LaunchOperands& layout,
                                 const std::string& shapeClass, const TileLookup& lookup, plan::Plan& plan) {
   const std::optional<FoundChoice> found = asked.empty() ? lookup(mod, plan, shapeClass) : std::nullopt;
@@ -163,7 +164,7 @@ Expected<TileChoice> chooseTile(const plan::KernelMod& mod, const std::string& a
 
 Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const Outputs& outputs, KernelOptions options,
                             bool buildBlockMask, bool mayDecode, BlockMask::Lists lists, const TileLookup& lookup) {
-  const std::string askedTile = std::exchange(options.tile, {}); // of the kernel that all else settles
+  const std::string askedTile = std::exchange(options.tile, {}); // of the kernel that is settled below
   Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, options);
   if (!layout) return layout.error();
   if (Status status = plan::checkSequencesGiven(operands, options); !status) return status.error();
@@ -189,7 +190,8 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   if (buildsMask) {
     plan = plan::chooseListed(**kernelMod, options, &*layout, lists == BlockMask::Lists::ByRow);
     if (!plan) return plan.error();
-    // What makes it build a mask comes first; of mods that bound nothing that is no more than that they do not.
+    // The first plan's reason, which leads to the mask, takes precedence. For mods that bound nothing it says only
+    // that, so the new plan's is better.
     const bool isUnbounded = (*kernelMod)->grid && !(*kernelMod)->grid->isBounded;
     if (passedOver.empty() || isUnbounded) passedOver = passedOverBy(*plan);
   }
@@ -225,7 +227,7 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
                  {}};
 }
 
-/// Of the backward pass to a forward one, without a block mask of the workspace.
+/// Returns the options of the backward pass for a forward pass, without a block mask in the workspace.
 KernelOptions backwardOptions(KernelOptions options, const Training& training, bool deterministic) {
   options.tile.clear();
   options.kind = KernelKind::Backward;
@@ -236,13 +238,13 @@ KernelOptions backwardOptions(KernelOptions options, const Training& training, b
   return options;
 }
 
-/// Whether the backward pass would walk boxes of a grid, and of mods on one why it would not.
+/// Whether the backward pass would walk boxes of a grid, and for mods on a grid, why it would not.
 struct GradientsByBoxes {
   bool areTaken = false;
   std::string passedOver;
 };
 
-/// What is wrong with operands is for others to say.
+/// Ignores errors in the operands, which others report.
 GradientsByBoxes gradientsByBoxes(const Mod& derived, const Training& training, const KernelOptions& options) {
   Expected<plan::LaunchOperands> layout = plan::checkBackwardLayout(training.operands, training.gradients, options);
   auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
@@ -253,8 +255,8 @@ GradientsByBoxes gradientsByBoxes(const Mod& derived, const Training& training, 
   return {bool(plan->grid), passedOverBy(*plan)};
 }
 
-/// Adds the backward pass to what is settled of the forward one. `derived`: with the gradient of the score.
-/// `passedOver`: GradientsByBoxes::passedOver, which comes before what a block mask rules out.
+/// Adds the backward pass to a settled forward pass. `derived`: with the gradient of the score. `passedOver`:
+/// GradientsByBoxes::passedOver, which takes precedence over what a block mask rules out.
 Status settleBackward(const Mod& derived, const Training& training, const KernelOptions& options,
                       const std::string& askedTile, const TileLookup& lookup, const std::string& passedOver,
                       Settled& settled) {
@@ -293,7 +295,7 @@ size_t backwardOffset(const plan::WorkspaceLayout& forward) {
   return size_t(llvm::alignTo(forward.bytes(), kWorkspaceAlignment));
 }
 
-/// Of a device, or empty: nothing is to be looked up.
+/// Returns the name of the device whose choices are looked up. Empty if nothing is looked up.
 std::string Compiler::Impl::deviceOf(Lookup lookup, const std::string& arch) const {
   if (lookup == Lookup::None || !looksUpTuned) return {};
   if (lookup == Lookup::Named || !tunedDevice.empty()) return tunedDevice;
@@ -321,7 +323,7 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
     if (!made) return made.error();
     gradientMod = *std::move(made);
     byBoxes = gradientsByBoxes(*gradientMod, *training, *backward);
-    kernel->byGrid = byBoxes.areTaken; // boxes in both passes, or lists in both
+    kernel->byGrid = byBoxes.areTaken; // both passes use boxes, or both use lists
   }
   Expected<Mod> derivedMod = derived(mod, *kernel);
   if (!derivedMod) return derivedMod.error();
@@ -339,7 +341,8 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   Expected<Settled> settled =
       settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask, mayDecode, lists, findTile);
   if (!settled || !training) return settled;
-  if (settled->preparation.blockMask) backward->blockSparse = backward->listsOfWholeMod = true; // both go by one mask
+  // Both passes use one mask.
+  if (settled->preparation.blockMask) backward->blockSparse = backward->listsOfWholeMod = true;
   Status status = settleBackward(*gradientMod, *training, *backward, options.backwardTile, findTile, byBoxes.passedOver,
                                  *settled);
   if (!status) return status.error();
@@ -348,7 +351,8 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
 
 Expected<Preparation> Compiler::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
                                        const PrepareOptions& options) const {
-  const auto lookup = options.arch.empty() ? Impl::Lookup::Device : Impl::Lookup::Named; // with an arch, no driver is opened
+  // With an arch, no driver is opened.
+  const auto lookup = options.arch.empty() ? Impl::Lookup::Device : Impl::Lookup::Named;
   Expected<Settled> settled = impl->settle(mod, operands, outputs, options, lookup);
   if (!settled) return settled.error();
   return std::move(settled->preparation);

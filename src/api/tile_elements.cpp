@@ -5,12 +5,12 @@
 namespace attnc {
 namespace {
 
-/// `query(i)`, `key(i)`: the i-th one of so many.
+/// Judges the pairs of query(i), 0 <= i < queries, and key(i), 0 <= i < keys.
 template <class Query, class Key>
 ElementsSeen judge(const ir::Interpreter& interpreter, int64_t b, int64_t h, int64_t queries, Query query, int64_t keys,
                    Key key, int64_t most) {
   ElementsSeen seen;
-  // Whether to go on: not after the last that may be evaluated, and not once the tile is known to be mixed.
+  // Returns whether to go on: until `most` are evaluated, or the tile is known to be mixed.
   auto goesOn = [&](int64_t q, int64_t kv) {
     if (seen.evaluations == most) return false;
     auto verdict =
@@ -19,7 +19,7 @@ ElementsSeen judge(const ir::Interpreter& interpreter, int64_t b, int64_t h, int
     seen.verdict = isMixed ? analysis::Verdict::Undecided : verdict;
     return !isMixed;
   };
-  // Where a tile is mixed, its far corners usually tell: the early exit then costs four evaluations.
+  // If a tile is mixed, its far corners usually show it: the early exit then costs four evaluations.
   for (auto [q, kv] : {std::pair<int64_t, int64_t>(0, 0), {0, keys - 1}, {queries - 1, 0}, {queries - 1, keys - 1}})
     if (!goesOn(q, kv)) return seen;
   for (int64_t q = 0; q < queries; ++q)

@@ -1,4 +1,4 @@
-// mask_mod over a tile, element by element: what intervals leave undecided.
+// Evaluates mask_mod over a tile, element by element, if intervals do not decide it.
 #pragma once
 
 #include "analysis/tile_verdict.h"
@@ -10,17 +10,17 @@
 
 namespace attnc {
 
-/// What the elements of a tile say.
+/// What the elements of a tile tell.
 struct ElementsSeen {
-  /// Undecided: some live and some do not, or none was evaluated.
+  /// Undecided if some are live and some are not, or if none was evaluated.
   analysis::Verdict verdict = analysis::Verdict::Undecided;
   int64_t evaluations = 0;
 };
 
-/// Evaluates elements until the tile is known, or `most` of them: then the verdict is of those.
+/// Evaluates elements until the tile is decided, or at most `most` of them. The verdict is about the evaluated ones.
 ElementsSeen judgeElements(const ir::Interpreter& interpreter, const analysis::ScoreRect& tile, int64_t most = INT64_MAX);
 
-/// The same of these queries and keys, of which there are some.
+/// The same for these queries and keys. Precondition: neither is empty.
 ElementsSeen judgeElements(const ir::Interpreter& interpreter, int64_t b, int64_t h, llvm::ArrayRef<int64_t> queries,
                            llvm::ArrayRef<int64_t> keys, int64_t most = INT64_MAX);
 

@@ -25,11 +25,11 @@ Range rangeOf(ir::Type type, const ir::Number& slot) {
 
 int64_t operationsOf(const ir::Module& module, Value value) {
   const uint64_t count = analysis::countOperations(module, value).total();
-  return int64_t(std::min<uint64_t>(count, kMostOperations - 1)) + 1; // a leaf takes a step as well
+  return int64_t(std::min<uint64_t>(count, kMostOperations - 1)) + 1; // even a leaf takes a step
 }
 
 std::vector<ToldValue> toldValues(const ir::Module& module) {
-  constexpr size_t kMost = 64; // what comes beyond is told nothing of, which is right as well
+  constexpr size_t kMost = 64; // further values stay unknown, which is still correct
   std::vector<ToldValue> told;
   const std::optional<Value> root = module.output(ir::kMask);
   if (!root) return told;

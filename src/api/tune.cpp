@@ -1,4 +1,4 @@
-// Tuning: the tiles of a kernel timed against each other on the operands given.
+// Tuning: times the tiles of a kernel against each other on the given operands.
 #include "attnc/tuning.h"
 
 #include "api/compiler_impl.h"
@@ -16,21 +16,21 @@
 
 namespace attnc {
 
-/// What tuning one pass found.
+/// The result of tuning one pass.
 struct TunedPass {
   TunedKernel kernel;
-  std::string tile;    ///< of the winner, as PrepareOptions has it: empty for the model's own
-  std::string tunedBy; ///< as Preparation::tunedBy; empty: there was nothing to choose
+  std::string tile;    ///< the winner's, as in PrepareOptions; empty for the model's own
+  std::string tunedBy; ///< as in Preparation::tunedBy; empty if there was nothing to choose
 };
 
 namespace {
 
-/// Where options have the tile of a pass.
+/// Returns the option that holds the tile of a pass.
 std::string& tileOf(PrepareOptions& options, bool isBackward) {
   return isBackward ? options.backwardTile : options.tile;
 }
 
-/// What its launches write that another tile must give, too.
+/// Returns the views that the pass's launches write; every tile must give the same results.
 std::vector<TensorView> resultsOf(const PassToTune& pass) {
   std::vector<TensorView> views;
   const auto add = [&](const std::optional<TensorView>& view) {
@@ -45,7 +45,7 @@ std::vector<TensorView> resultsOf(const PassToTune& pass) {
   return views;
 }
 
-/// Of what is settled for training, the forward pass: trials of that need neither kernels nor workspace of the other.
+/// Keeps only the forward pass of what was settled for training: its trials need no backward kernels or workspace.
 Settled withoutBackward(Settled settled) {
   settled.preparation.backward.reset();
   settled.backwardWorkspace.reset();
@@ -53,7 +53,7 @@ Settled withoutBackward(Settled settled) {
   return settled;
 }
 
-/// Makes a tile ready, and launches it once. `shared`: the workspace of the trials before; null: there is none.
+/// Makes a tile ready, and launches it once. `shared`: the workspace of the earlier trials; null to allocate one.
 Expected<Trial> readyTrial(const PassToTune& pass, Prepared prepared, size_t tile,
                            std::shared_ptr<const jit::DeviceMemory> shared) {
   if (!shared) {
@@ -62,7 +62,7 @@ Expected<Trial> readyTrial(const PassToTune& pass, Prepared prepared, size_t til
     shared = std::make_shared<const jit::DeviceMemory>(*std::move(allocated));
   }
   if (Status status = prepared.initialise(pass.operands, shared->data(), pass.stream); !status) return status.error();
-  if (pass.isBackward) // reads what the forward pass writes
+  if (pass.isBackward) // the backward pass reads what the forward pass writes
     if (Status status = prepared.launch(pass.operands, pass.outputs, shared->data(), pass.stream); !status)
       return status.error();
   if (Status status = pass.launch(prepared, shared->data()); !status) return status.error();
@@ -70,8 +70,8 @@ Expected<Trial> readyTrial(const PassToTune& pass, Prepared prepared, size_t til
   return Trial{std::move(prepared), std::move(shared), tile, 1, {}};
 }
 
-/// The fastest trial whose results are those of the first, the model's; what is wrong with faster ones goes into
-/// `tiles`.
+/// Returns the fastest trial whose results equal those of the first, the model's. Faster ones get the reason for their
+/// rejection in `tiles`.
 Expected<size_t> winnerOf(const PassToTune& pass, const std::vector<Trial>& trials, bool tf32,
                           std::vector<TunedTile>& tiles) {
   const auto results = [&](const Trial& trial) -> Expected<LaunchResults> {
@@ -126,7 +126,7 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
   for (const std::string& tile : *spellings) tiles.push_back({.tile = tile});
   if (tiles.empty()) tiles.emplace_back();
 
-  // Preparing finds them compiled then.
+  // Compiles all tiles ahead, so that preparing finds them.
   std::vector<Status> compiled(tiles.size());
   const auto askedTile = [&](size_t i) { return i == 0 ? std::string() : tiles[i].tile; };
   onAllCores(tiles.size(), [&](size_t i) {
@@ -147,7 +147,7 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
           Impl::prepared(compiler, mod, pass.isBackward ? *std::move(one) : withoutBackward(*std::move(one)));
       if (!prepared) return prepared.error();
       const size_t bytes = prepared->workspaceBytes();
-      // The forward kernel is the same in all trials, and what a backward kernel needs is set anew at each launch.
+      // The forward kernel is the same in all trials, and each launch resets what a backward kernel needs.
       const bool shares = pass.isBackward && bytes <= sharedBytes;
       Expected<Trial> trial = readyTrial(pass, *std::move(prepared), i, shares ? shared : nullptr);
       if (trial && !shares) shared = trial->workspace, sharedBytes = bytes;
@@ -199,7 +199,7 @@ Expected<Tuning> Compiler::Impl::tune(const Compiler& compiler, const Mod& mod, 
       !(training->gradients.dQ && training->gradients.dK && training->gradients.dV))
     return Error::environment(
         "gradients of q, k and v are not all given, by which tiles of a backward kernel are compared");
-  // The choice of the forward pass comes first: the other one is measured behind it.
+  // The forward pass's tile is chosen first, since the backward pass is measured after it.
   PrepareOptions chosen = options;
   Tuning tuning;
   std::string tunedBy[2];

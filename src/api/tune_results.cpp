@@ -42,7 +42,7 @@ template <class Body> void forElements(const TensorView& view, const Body& body)
   }
 }
 
-/// What rounding in another order may change, of the largest element.
+/// Returns how much rounding in another order may change, relative to the largest element.
 double toleranceOf(DType dtype, bool tf32) {
   if (dtype == DType::F32) return tf32 ? 5e-3 : 1e-4;
   return dtype == DType::F16 ? 0x1p-8 : 0x1p-6;

@@ -1,4 +1,4 @@
-// What launches write, brought back from the device and compared.
+// The results of launches, copied back from the device and compared.
 #pragma once
 
 #include "attnc/kernel.h"
@@ -11,7 +11,7 @@
 
 namespace attnc {
 
-/// A tensor's elements, by offset, brought back from a device.
+/// A tensor's elements, by offset, copied back from a device.
 struct BroughtTensor {
   std::vector<char> bytes;
   int64_t first = 0; ///< least offset of an element
@@ -21,11 +21,11 @@ struct BroughtTensor {
 struct LaunchResults {
   std::vector<std::pair<TensorView, BroughtTensor>> tensors;
 
-  /// Brings them back after all work of the stream.
+  /// Copies them back after all work of the stream.
   static Expected<LaunchResults> of(const std::vector<TensorView>& views, Stream stream);
 };
 
-/// Why results of the same views are not the same up to rounding in another order; empty: they are.
+/// Returns why results of the same views differ by more than rounding in another order. Empty if they do not.
 std::string differenceOf(const LaunchResults& model, const LaunchResults& other, bool tf32);
 
 } // namespace attnc

@@ -6,7 +6,7 @@
 namespace attnc {
 namespace {
 
-/// Milliseconds of one of `count` launches.
+/// Returns the milliseconds of one launch, averaged over `count`.
 Expected<float> msOf(const PassToTune& pass, jit::Stopwatch& watch, const Trial& trial, int count) {
   auto ms = watch.ms(pass.stream, [&]() -> Status {
     for (int i = 0; i < count; ++i)
@@ -17,8 +17,8 @@ Expected<float> msOf(const PassToTune& pass, jit::Stopwatch& watch, const Trial&
   return *ms / float(count);
 }
 
-/// Warms up, and sets how many launches a sample has: so many that events tell them from nothing. The first sample is
-/// what one launch takes.
+/// Warms up, and sets how many launches a sample has: enough for events to measure. The first sample is the time of one
+/// launch.
 Status warmUp(const PassToTune& pass, jit::Stopwatch& watch, std::vector<Trial>& trials) {
   constexpr float kSampleMs = 0.5f, kWarmUpMs = 20;
   constexpr int kMostLaunches = 50;
@@ -52,7 +52,7 @@ Status takeSamples(const PassToTune& pass, std::vector<Trial>& trials) {
   float round = 0;
   for (const Trial& trial : trials) round += trial.samples[0] * float(trial.launches);
   for (Trial& trial : trials) trial.samples.clear();
-  // Rounds in which each takes its turn, so that what slows the device for a while slows all of them.
+  // Trials take turns in rounds, so that a temporary slowdown of the device affects all of them.
   const int rounds = std::clamp(int(kTotalMs / std::max(round, 1e-3f)), 7, 31);
   for (int i = 0; i < rounds; ++i)
     for (Trial& trial : trials) {

@@ -1,4 +1,4 @@
-// Trials of tuning: launches of one pass with a tile, timed in turns.
+// Trials of tuning: launches of one pass with different tiles, timed in turns.
 #pragma once
 
 #include "api/compiler_impl.h"
@@ -14,23 +14,23 @@ namespace attnc {
 struct PassToTune {
   const Operands& operands;
   const Outputs& outputs;
-  const Training* training; ///< null: there is no backward pass
-  bool isBackward;          ///< it is that one
+  const Training* training; ///< null if there is no backward pass
+  bool isBackward;          ///< whether the tuned pass is the backward pass
   Stream stream;
 
   Status launch(const Prepared& prepared, void* workspace) const;
 };
 
-/// A tile that is ready to be launched, and what it took so far.
+/// A tile that is ready to be launched, and its times so far.
 struct Trial {
   Prepared prepared;
   std::shared_ptr<const jit::DeviceMemory> workspace; ///< trials of a backward pass share one
-  size_t tile;                                        ///< index among all
-  int launches = 1;                                   ///< of a sample
-  std::vector<float> samples;                         ///< milliseconds of a launch
+  size_t tile;                                        ///< index among all tiles
+  int launches = 1;                                   ///< per sample
+  std::vector<float> samples;                         ///< milliseconds per launch
 };
 
-/// Fills in what a launch of each takes. Errors: of launches and of the driver.
+/// Fills in the samples of all trials. Errors: those of launches and of the driver.
 Status takeSamples(const PassToTune& pass, std::vector<Trial>& trials);
 
 } // namespace attnc

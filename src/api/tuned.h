@@ -1,7 +1,7 @@
-// Measured choices of tiles: what one is of, the directory that keeps them, and what this process already knows.
+// Measured choices of tiles: their keys, the directory that keeps them, and those that this process already knows.
 //
-// In: a plan and the problem that it is for. Out: the tile that was measured to be the fastest there, if one is kept that this
-// version of attnc can go by. Not: measuring (tune.cpp).
+// In: a plan and the problem that it is for. Out: the tile that was measured to be the fastest for it, if one is kept
+// that this version of attnc can use. Not here: measuring (tune.cpp).
 #pragma once
 
 #include "attnc/kernel.h"
@@ -20,14 +20,14 @@
 
 namespace attnc {
 
-/// The class of problems that a choice serves: "gqa 4, q 2^13, kv 2^13", of grids with their extents. Of decode kernels
-/// also how many KV heads all sequences have, among which CTAs are divided.
+/// Returns the class of problems that a choice serves: "gqa 4, q 2^13, kv 2^13"; for grids, with their extents. For
+/// decode kernels, also the number of KV heads of all sequences, among which CTAs are divided.
 std::string shapeClassOf(const plan::LaunchOperands& operands, KernelKind kind);
 
-/// What a choice is of. `options`: complete; what changes no tile's speed is left out of it.
+/// Returns the key of a choice. `options`: complete; those that change no tile's speed are left out.
 cache::TunedKey tunedKey(const std::string& device, const Mod& mod, const KernelOptions& options, const std::string& shapeClass);
 
-/// As Preparation::tunedBy. `path`: empty where it is in memory alone.
+/// Returns the text of Preparation::tunedBy. `path`: empty if the choice is only in memory.
 std::string tunedByOf(const cache::TunedChoice& choice, const std::string& path);
 
 /// A choice as it was found.
@@ -38,15 +38,15 @@ struct FoundChoice {
 /// Thread-safe.
 class TunedChoices {
 public:
-  /// The tiles that there are; asked where a file is read.
+  /// Returns the tiles that exist; called when a file is read.
   using Candidates = std::function<Expected<std::vector<std::string>>()>;
 
   TunedChoices(const jit::KernelCache& cache, cache::Log log) : cache(cache), log(std::move(log)) {}
 
-  /// From memory, or from disk: then a file that cannot be used is told in the log, once.
+  /// Finds a choice in memory or on disk. If a file cannot be used, the log says so, once.
   std::optional<FoundChoice> find(const cache::TunedKey& key, const Candidates& candidates);
 
-  /// Keeps one, in memory whatever becomes of its file. The path of that; empty: it was not stored.
+  /// Keeps a choice: in memory always, and in a file if possible. Returns the file's path; empty if it was not stored.
   std::string keep(const cache::TunedChoice& choice);
 
 private:

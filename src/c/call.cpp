@@ -12,10 +12,10 @@
 namespace attnc::c {
 namespace {
 
-/// Of this thread.
+/// The last error of this thread.
 struct LastError {
   Error error;
-  bool outOfMemory = false; ///< then `error` is not looked at: keeping one would take memory
+  bool outOfMemory = false; ///< `error` is then not read: keeping one would take memory
 };
 thread_local LastError lastError;
 
@@ -77,7 +77,7 @@ attnc_diagnostic toC(const Diagnostic& found) {
 
 attnc_status failed(Error error) noexcept {
   try {
-    error.message = readableLines(error.message); // it may have names that the caller or a file gave
+    error.message = readableLines(error.message); // it may contain names from the caller or a file
     error.remedy = readableLines(error.remedy);
   } catch (...) {
     return outOfMemory();
@@ -108,7 +108,7 @@ attnc_status caught() noexcept {
       return outOfMemory();
     }
   } catch (...) {
-    return outOfMemory(); // nothing of ours throws anything else
+    return outOfMemory(); // our code throws nothing else
   }
 }
 
@@ -139,7 +139,7 @@ const char* attnc_last_remedy(void) { return lastError.outOfMemory ? "" : lastEr
 size_t attnc_last_diagnostic_count(void) { return lastError.outOfMemory ? 0 : lastError.error.diagnostics.size(); }
 
 attnc_status attnc_last_diagnostic(size_t index, attnc_diagnostic* diagnostic) {
-  // Not a call(): what is wrong with this one must not take the place of what it is asked for.
+  // Not a call(): an error here must not replace the error that the caller asks about.
   Arguments arguments;
   if (!diagnostic || index >= attnc_last_diagnostic_count()) return ATTNC_ERROR_ARGUMENT;
   const attnc_diagnostic all = toC(lastError.error.diagnostics[index]);

@@ -1,5 +1,5 @@
-// How every function of the C interface runs: its arguments are checked, what fails becomes a status and the thread's
-// last error, and no exception comes out.
+// How every function of the C interface runs: it checks its arguments, turns errors into a status and the thread's last
+// error, and lets no exception out.
 #pragma once
 
 #include "attnc/c/base.h"
@@ -12,8 +12,8 @@
 
 namespace attnc::c {
 
-/// The place of an argument in messages: "operands.q", or "mod" without a parent; of an element of an array also its
-/// index, and a member: "operands.captures[0].name". Becomes text only if it is needed.
+/// The place of an argument in messages: "operands.q", or "mod" without a parent. For an element of an array, also its
+/// index and perhaps a member: "operands.captures[0].name". Becomes text only if it is needed.
 struct Place {
   std::string_view parent, name, member;
   std::optional<size_t> index;
@@ -21,38 +21,38 @@ struct Place {
   Place(const char* name) : name(name) {}
   Place(const std::string& name) : name(name) {}
   Place(std::string_view parent, std::string_view name) : parent(parent), name(name) {}
-  /// An element of the array that stands here, or a member of it.
+  /// Returns the place of an element of this array, or of a member of that element.
   Place at(size_t element, std::string_view of = {}) const;
   std::string text() const;
 };
 
-/// What is wrong with the arguments of a call: the first finding is kept. Who has refused something goes on with
-/// defaults, and asks ok() before anything is done.
+/// What is wrong with the arguments of a call; the first finding is kept. After a refusal, readers go on with defaults,
+/// and the caller checks ok() before it does anything.
 class Arguments {
 public:
   bool ok() const { return reason.empty(); }
   const std::string& why() const { return reason; }
   void refuse(const Place& place, std::string_view observed);
-  /// Whether it is not NULL; refuses it if it is.
+  /// Whether the pointer is not NULL; refuses it if it is.
   bool given(const void* pointer, const Place& place);
 
 private:
   std::string reason;
 };
 
-/// Whether there is an element of this index.
+/// Checks that an element of this index exists.
 bool checkIndex(Arguments& arguments, size_t index, size_t count);
 
-/// A finding as C sees it; the strings are those of `found`.
+/// Returns a finding as C sees it; the strings belong to `found`.
 attnc_diagnostic toC(const Diagnostic& found);
 
-/// Keeps the thread's last error, and says its status.
+/// Keeps the thread's last error, and returns its status.
 attnc_status failed(Error error) noexcept;
 attnc_status refused(const Arguments& arguments) noexcept;
 /// The same for the exception that is being handled.
 attnc_status caught() noexcept;
 
-/// Runs body(arguments), which gives a Status; what it refuses comes first.
+/// Runs body(arguments), which returns a Status. A refusal of arguments takes precedence over that Status.
 template <class Body> attnc_status call(Body&& body) noexcept {
   try {
     Arguments arguments;
@@ -64,7 +64,7 @@ template <class Body> attnc_status call(Body&& body) noexcept {
   }
 }
 
-/// The handle of a value, or the reason why there is none.
+/// Makes a handle of a value, or returns the error that it holds instead.
 template <class Handle, class T> Status give(Expected<T> value, Handle** handle) {
   if (!value) return std::move(value).error();
   *handle = new Handle(*std::move(value));

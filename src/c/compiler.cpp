@@ -33,7 +33,7 @@ CompilerOptions readCompilerOptions(Arguments& arguments, const attnc_compiler_o
   return options;
 }
 
-/// What a function that asks for a kernel is given.
+/// The arguments of a function that asks for a kernel.
 struct KernelRequest {
   KernelOptions options;
   KernelRequest(Arguments& arguments, const attnc_compiler* compiler, const attnc_mod* mod,
@@ -58,7 +58,7 @@ std::vector<FamilyRow> familyRows(const std::vector<FamilyInfo>& families) {
   return rows;
 }
 
-/// Null for a number that is no pass.
+/// Null for a number that is not a pass.
 const std::vector<FamilyRow>* familiesOfPass(attnc_pass pass) {
   static const std::vector<FamilyRow> forward = familyRows(forwardFamilies()),
                                       backward = familyRows(backwardFamilies());

@@ -1,4 +1,4 @@
-// What was settled and compiled, for people.
+// Describes what was settled and compiled, for people.
 #include "c/handles.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ std::string loopText(KvLoop loop, const std::optional<BlockMaskShape>& built, co
   return {};
 }
 
-/// What is settled of a pass, which Preparation and BackwardPreparation have by the same names.
+/// Describes a settled pass. Preparation and BackwardPreparation have the same member names.
 template <class Pass>
 std::string passText(const char* name, const Pass& pass, const std::optional<BlockMaskShape>& built) {
   const KernelOptions& options = pass.options;

@@ -1,5 +1,5 @@
-// The structs of DLPack, of which other libraries hand out pointers. Members and numbers are part of its stable ABI:
-// https://dmlc.github.io/dlpack/latest/c_api.html. Debian's header is of a version before DLManagedTensorVersioned.
+// The structs of DLPack, which other libraries pass by pointer. Members and numbers are part of its stable ABI:
+// https://dmlc.github.io/dlpack/latest/c_api.html. Debian's header predates DLManagedTensorVersioned.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct DataType {
 };
 constexpr uint8_t kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kBool = 6, kE4M3 = 10;
 
-/// DLTensor. The first member of DLManagedTensor.
+/// DLTensor: the first member of DLManagedTensor.
 struct Tensor {
   void* data;
   Device device;
@@ -28,7 +28,7 @@ struct Tensor {
   uint64_t byteOffset;
 };
 
-/// DLManagedTensorVersioned. Of another major version nothing behind `deleter` is known.
+/// DLManagedTensorVersioned. If the major version differs, nothing after `deleter` is known.
 struct ManagedTensorVersioned {
   uint32_t major, minor;
   void* managerContext;

@@ -12,7 +12,7 @@ constexpr std::array kDtypes{DType::Bool, DType::U8,  DType::I8,   DType::I16, D
 constexpr std::array kKinds{KernelKind::Forward, KernelKind::Backward, KernelKind::BlockMask, KernelKind::Decode};
 constexpr std::array kOffsets{QueryOffsets::None, QueryOffsets::FromLengths, QueryOffsets::Tensor};
 
-/// The enumerator of this number in C.
+/// Returns the enumerator that has this number in C.
 template <class All> std::optional<typename All::value_type> find(const All& all, int32_t number) {
   for (auto enumerator : all)
     if (toC(enumerator) == number) return enumerator;

@@ -1,4 +1,4 @@
-// Enumerators and the plain structs of the C interface, and those of C++.
+// Converts enumerators and plain structs between C and C++.
 #pragma once
 
 #include "attnc/c/compiler.h"
@@ -20,12 +20,12 @@ attnc_capture_kind toC(CaptureInfo::Kind kind);
 attnc_problem toC(const ProblemShape& problem);
 attnc_block_mask_shape toC(const BlockMaskShape& shape);
 
-/// Unset for numbers that are no enumerator; the DEFAULT ones among these.
+/// Unset for numbers that are not enumerators, and for the DEFAULT enumerators.
 std::optional<DType> dtypeOf(attnc_dtype dtype);
 std::optional<Family> familyOf(attnc_family family);
 std::optional<QueryOffsets> offsetsOf(attnc_query_offsets offsets);
 
-// These refuse what is no enumerator, and give what C++ has as default then.
+// These refuse numbers that are not enumerators, and then return the C++ default.
 DType readDtype(Arguments& arguments, attnc_dtype dtype, const Place& place);
 Family readFamily(Arguments& arguments, attnc_family family, const Place& place);
 KernelKind readKind(Arguments& arguments, attnc_kernel_kind kind, const Place& place);
@@ -34,11 +34,11 @@ std::optional<QueryOffsets> readOffsets(Arguments& arguments, attnc_query_offset
 /// Unset for ATTNC_CACHE_DEFAULT.
 std::optional<CompilerOptions::CacheMode> readCacheMode(Arguments& arguments, attnc_cache_mode mode,
                                                         const Place& place);
-/// 0 or 1.
+/// Accepts 0 or 1.
 bool readFlag(Arguments& arguments, int32_t flag, const Place& place);
 /// Unset for ATTNC_DECODE_DEFAULT.
 std::optional<bool> readDecode(Arguments& arguments, attnc_decode decode, const Place& place);
-/// A member that must be 0.
+/// Checks a member that must be 0.
 void readReserved(Arguments& arguments, int32_t reserved, const Place& place);
 
 ProblemShape readProblem(const attnc_problem& problem);

@@ -1,4 +1,4 @@
-// What the opaque handles of the C interface are.
+// The definitions of the C interface's opaque handles.
 #pragma once
 
 #include "attnc/attnc.h"
@@ -13,7 +13,7 @@
 
 namespace attnc::c {
 
-/// A text that is made when it is first asked for.
+/// A text that is made at the first request.
 class LazyText {
 public:
   template <class Make> const char* get(Make&& make) {
@@ -27,7 +27,7 @@ private:
   std::optional<std::string> text;
 };
 
-/// Complete options, and the arrays that a C caller sees of them.
+/// Complete options, and the arrays through which a C caller sees them.
 class OptionsHolder {
 public:
   explicit OptionsHolder(KernelOptions options);
@@ -41,12 +41,12 @@ private:
   std::vector<const char*> gradients;
 };
 
-/// Texts as an array of C strings; they must stay where they are.
+/// Returns the texts as an array of C strings. The texts must not move.
 std::vector<const char*> addresses(const std::vector<std::string>& texts);
 
-/// What attnc_preparation_text() gives.
+/// Returns the text of attnc_preparation_text().
 std::string describe(const Preparation& preparation);
-/// The same for a kernel's stages, as lines behind.
+/// Returns the lines about a kernel's stages that follow it.
 std::string describe(const CompiledStages& stages);
 
 } // namespace attnc::c
@@ -79,7 +79,7 @@ struct attnc_source {
 
 struct attnc_compiled {
   attnc::CompiledStages stages;
-  std::vector<std::vector<const char*>> advisories; ///< of each stage
+  std::vector<std::vector<const char*>> advisories; ///< per stage
   explicit attnc_compiled(attnc::CompiledStages stages);
 };
 

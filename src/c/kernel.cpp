@@ -24,7 +24,7 @@ Expected<attnc_kernel::Any> loadKernel(const Compiler& compiler, const Mod& mod,
   return Error::internal("a kind of kernel that nothing loads");
 }
 
-/// The kernel of this kind; null, and refused, for another.
+/// Returns the kernel if it is of this kind; else refuses it and returns null.
 template <class Kernel> const Kernel* kernelAs(Arguments& arguments, const attnc_kernel* handle, const char* kind) {
   if (!arguments.given(handle, "kernel")) return nullptr;
   const auto* kernel = std::get_if<Kernel>(&handle->kernel);

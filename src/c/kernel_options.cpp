@@ -9,7 +9,7 @@
 namespace attnc::c {
 namespace {
 
-/// A size, of which 0 means the default.
+/// Reads a size, where 0 means the default.
 int readSize(Arguments& arguments, int32_t given, int byDefault, const Place& place) {
   if (given < 0) arguments.refuse(place, fmt::format("is {}", given));
   return given > 0 ? given : byDefault;

@@ -1,4 +1,4 @@
-// Options of kernels and of preparations, as a C caller gives them.
+// Reads a C caller's options of kernels and of preparations.
 #pragma once
 
 #include "attnc/c/prepared.h"
@@ -10,10 +10,10 @@ namespace attnc::c {
 
 KernelOptions readKernelOptions(Arguments& arguments, const attnc_kernel_options* given, const Place& place);
 
-/// NULL is all defaults.
+/// NULL means all defaults.
 PrepareOptions readPrepareOptions(Arguments& arguments, const attnc_prepare_options* given);
 
-/// What a function that settles is given beside operands.
+/// Checks and reads the arguments of a function that settles, except the operands.
 PrepareOptions readRequest(Arguments& arguments, const attnc_compiler* compiler, const attnc_mod* mod,
                            const attnc_prepare_options* options, const void* result, const char* resultName);
 

@@ -8,7 +8,7 @@
 namespace attnc::c {
 namespace {
 
-/// A tensor that must be given.
+/// Reads a tensor that must be given.
 TensorView required(Arguments& arguments, const attnc_tensor* given, const Place& place) {
   arguments.given(given, place);
   return readTensor(arguments, given, place).value_or(TensorView{});
@@ -18,12 +18,12 @@ BlockMaskColumns readAxis(const attnc_block_lists& lists) {
   return {lists.partial_count, lists.partial_index, lists.full_count, lists.full_index, lists.index_stride};
 }
 
-/// Whether there is an array, or none is needed.
+/// Whether there is an array to read. Refuses NULL if one is needed.
 bool arrayGiven(Arguments& arguments, const void* first, size_t count, const Place& place) {
   return count == 0 ? false : arguments.given(first, place);
 }
 
-/// `place`: of the array, in which it is element `index`.
+/// Reads one capture. `place`: of the array, in which it is element `index`.
 void readCapture(Arguments& arguments, const attnc_capture& given, const Place& place, size_t index,
                  Captures& captures) {
   if (!arguments.given(given.name, place.at(index, "name"))) return;

@@ -1,4 +1,4 @@
-// What a C caller gives a launch, as C++ takes it.
+// Converts a C caller's launch arguments to C++.
 #pragma once
 
 #include "attnc/c/operands.h"
@@ -13,10 +13,10 @@
 
 namespace attnc::c {
 
-/// Unset for NULL, and for what was refused.
+/// Unset for NULL, and for a refused tensor.
 std::optional<TensorView> readTensor(Arguments& arguments, const attnc_tensor* given, const Place& place);
 
-/// Puts `count` of them, which lie one behind the other; NULL will do for none.
+/// Adds `count` captures, which lie one after another. NULL is allowed if `count` is 0.
 void readCaptures(Arguments& arguments, const attnc_capture* given, size_t count, const Place& place,
                   Captures& captures);
 
@@ -24,11 +24,11 @@ std::map<std::string, int64_t> readPins(Arguments& arguments, const attnc_pin* g
 std::vector<std::string> readTexts(Arguments& arguments, const char* const* given, size_t count, const Place& place);
 std::set<std::string> readNames(Arguments& arguments, const char* const* given, size_t count, const Place& place);
 
-/// Unset for NULL, and for what was refused.
+/// Unset for NULL, and for refused lists.
 std::optional<BlockMaskView> readLists(Arguments& arguments, const attnc_block_mask_view* given, const Place& place);
 attnc_block_mask_view toC(const BlockMaskView& view);
 
-/// Operands with what they point to. Neither copied nor moved, for that.
+/// Operands with what they point to, so they must be neither copied nor moved.
 struct GivenOperands {
   GivenOperands() = default;
   GivenOperands(const GivenOperands&) = delete;

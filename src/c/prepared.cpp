@@ -9,7 +9,7 @@
 namespace attnc::c {
 namespace {
 
-/// The pass that was settled; null, and refused, for one that was not.
+/// Returns the options of a settled pass; refuses a pass that was not settled and returns null.
 const OptionsHolder* passOptions(Arguments& arguments, const attnc_preparation& preparation, attnc_pass pass) {
   switch (pass) {
   case ATTNC_PASS_FORWARD: return &preparation.forward;

@@ -1,5 +1,5 @@
-// Structs that callers of another version of attnc may know shorter or longer. A caller's struct_size is the size that
-// he knows; ours is sizeof.
+// Structs whose size differs between versions of attnc. A caller's struct_size is the size that the caller knows; ours
+// is sizeof.
 #pragma once
 
 #include "attnc/c.h"
@@ -12,7 +12,7 @@
 
 namespace attnc::c {
 
-/// Size of a struct as it was first published. A member that is added at its end leaves this as it is.
+/// Size of a struct as it was first published. Members added at its end do not change it.
 template <class T> inline constexpr size_t kFirstSize = 0;
 template <> inline constexpr size_t kFirstSize<attnc_diagnostic> = 56;
 template <> inline constexpr size_t kFirstSize<attnc_tensor> = 120;
@@ -37,10 +37,10 @@ template <> inline constexpr size_t kFirstSize<attnc_prepare_options> = 56;
 template <> inline constexpr size_t kFirstSize<attnc_preparation_info> = 144;
 template <> inline constexpr size_t kFirstSize<attnc_tuned_tile> = 40;
 
-/// Larger ones are no structs but garbage.
+/// Larger sizes are garbage.
 inline constexpr size_t kMostBytes = 1 << 16;
 
-/// Whether a caller's size of a struct may be.
+/// Checks a caller's size of a struct.
 template <class T> bool checkSize(Arguments& arguments, size_t size, const Place& place) {
   static_assert(kFirstSize<T> >= sizeof(size_t) && sizeof(T) >= kFirstSize<T>);
   if (size >= kFirstSize<T> && size <= kMostBytes && size % alignof(T) == 0) return true;
@@ -48,8 +48,8 @@ template <class T> bool checkSize(Arguments& arguments, size_t size, const Place
   return false;
 }
 
-/// What the caller gave, members that he does not know 0. False, with `value` all zero, for NULL, and for what was
-/// refused.
+/// Reads what the caller gave; members that the caller does not know become 0. Returns false, with `value` all zero,
+/// for NULL and for a refused struct.
 template <class T> bool readStruct(Arguments& arguments, const T* given, T& value, const Place& place) {
   value = T{};
   if (!given || !checkSize<T>(arguments, given->struct_size, place)) return false;
@@ -63,7 +63,8 @@ template <class T> bool readStruct(Arguments& arguments, const T* given, T& valu
   return true;
 }
 
-/// Writes as much as the caller has room for; what he knows beyond it becomes 0. False for what was refused.
+/// Writes as much as the caller has room for, and zeros any members beyond those of this version. Returns false if the
+/// struct is refused.
 template <class T> bool writeStruct(Arguments& arguments, const T& value, T* to, const Place& place) {
   if (!arguments.given(to, place) || !checkSize<T>(arguments, to->struct_size, place)) return false;
   const size_t size = to->struct_size;
@@ -74,7 +75,7 @@ template <class T> bool writeStruct(Arguments& arguments, const T& value, T* to,
   return true;
 }
 
-/// Element `index` of an array, whose elements lie struct_size apart.
+/// Returns element `index` of an array whose elements lie struct_size apart.
 template <class T> const T* element(const T* first, size_t index) {
   return reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + index * first->struct_size);
 }

@@ -53,7 +53,7 @@ void makeDense(attnc_tensor& tensor) {
   }
 }
 
-/// Extents that no memory has would overflow.
+/// Whether the element count is representable: extents that no memory could hold would overflow.
 bool countsElements(const int64_t* shape, int rank) {
   int64_t count = 1;
   for (int axis = 0; axis < rank; ++axis)

@@ -8,7 +8,7 @@
 namespace attnc::c {
 namespace {
 
-/// Null: it was not measured, or there is no such pass.
+/// Null if the pass was not measured, or if it is not a pass.
 const TunedKernel* tunedPass(const attnc_tuning& tuning, attnc_pass pass) {
   if (pass == ATTNC_PASS_FORWARD) return &tuning.tuning.forward;
   const auto& backward = tuning.tuning.backward;

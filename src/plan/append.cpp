@@ -18,7 +18,7 @@ void addAppending(Plan& plan, const Request& request) {
   plan.stages.insert(plan.stages.begin(), {.templateName = "append.cu",
                                            .entry = "attnc_append",
                                            .config = std::move(config),
-                                           .algebra = plan.stages.front().algebra, // no other than the plan has
+                                           .algebra = plan.stages.front().algebra, // the only one that the plan uses
                                            .threads = 32 * tile.warps,
                                            .grid = Grid::NewRows,
                                            .parameters = appendParameters});

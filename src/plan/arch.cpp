@@ -32,7 +32,8 @@ std::string machineArch(const std::string& text) {
 
 Expected<Arch> parseArch(llvm::StringRef text) {
   const std::optional<jit::ArchName> name = jit::parseArchName(machineArch(text.str()));
-  const int first = !name || !name->suffix ? 80 : name->suffix == 'a' ? 90 : 100; // with instructions of this suffix
+  // the first GPU with instructions of this suffix
+  const int first = !name || !name->suffix ? 80 : name->suffix == 'a' ? 90 : 100;
   if (!name || name->number < first)
     return Error::environment("unknown architecture `" + text.str() + "`",
                               "sm_80 or later: sm_80, sm_86, sm_89, sm_90a, sm_100, sm_120; compute_90: sm_90 without "

@@ -15,7 +15,7 @@ llvm::StringRef embeddedText(llvm::StringRef name) {
   return {};
 }
 
-/// The name in `#include "name"`, or empty.
+/// Returns the name in `#include "name"`, or an empty one.
 llvm::StringRef includedName(llvm::StringRef line) {
   line = line.trim();
   return line.consume_front("#include \"") ? line.take_until([](char c) { return c == '"'; }) : llvm::StringRef();

@@ -1,4 +1,4 @@
-// From a stage of a plan and a mod to the text that NVRTC is given.
+// Turns a plan's stage and a mod into the text that NVRTC compiles.
 #pragma once
 
 #include "plan/kernel_mod.h"
@@ -6,8 +6,8 @@
 
 namespace attnc::plan {
 
-/// Joins the stage's template, the templates it may include and the two generated headers. No disk, no NVRTC. `mod` is
-/// of the stage's algebra, `options` are those of the plan.
+/// Joins the stage's template, the templates it may include and the two generated headers. Uses neither disk nor NVRTC.
+/// `mod`: made for the stage's algebra; `options`: the plan's.
 KernelSource assemble(const KernelMod& mod, const Stage& stage, const KernelOptions& options);
 
 } // namespace attnc::plan

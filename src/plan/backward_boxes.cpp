@@ -40,7 +40,7 @@ std::vector<codegen::Config::Boxes> rankBackwardBoxes(const passes::GridKernel& 
   };
   std::vector<std::pair<double, codegen::Config::Boxes>> ranked;
   for (const std::array<int, 3>& own : shapesOf(keys)) {
-    if (own[0] + own[1] + own[2] > 32) continue; // as KeyBits of templates/algo/grid_queries.cuh
+    if (own[0] + own[1] + own[2] > 32) continue; // limit of KeyBits in templates/algo/grid_queries.cuh
     for (const std::array<int, 3>& box : shapesOf(queries)) {
       double steps = 1;
       for (size_t axis = 0; axis < 3; ++axis) {

@@ -11,7 +11,7 @@ static size_t deltaBytes(const LaunchOperands& operands) {
 }
 
 static constexpr int kTile = 64; // rows of q
-static constexpr size_t kCounterBytes = 16; // of LargeRows, and what aligns the bytes behind them
+static constexpr size_t kCounterBytes = 16; // of LargeRows, rounded up to align the bytes after them
 
 BackwardParams backwardParams(const LaunchOperands& operands, const WorkspaceView& workspace) {
   BackwardParams p = backwardParams(operands);

@@ -7,26 +7,26 @@
 
 #include <algorithm>
 
-// NOTE: tiles are chosen for the traffic of shared memory beside the products: ldmatrix a product of 16 x 8 x 16 is
-// 0.45 for the first of each list, as in FlashAttention-2, and 0.6 where a warp has 16 rows.
+// NOTE: tiles are chosen for little shared-memory traffic apart from the products. The first of each list needs 0.45
+// ldmatrix per 16 x 8 x 16 product, as FlashAttention-2 does; with 16 rows per warp it is 0.6.
 
 namespace attnc::plan {
 namespace {
 
-/// In order of preference, for heads up to 64 and up to 128 columns. A warp owns 32 rows of K and V: 4 warps of 128
-/// share no rows, 8 warps of 128 and 4 of 64 are two to the same rows.
+/// In order of preference, for heads up to 64 and up to 128 columns. A warp owns 32 rows of K and V. With 4 warps for
+/// 128 columns, warps share no rows; with 8 warps for 128 or 4 for 64, two warps share the same rows.
 constexpr Tile kNarrowTiles[] = {{32, 128, 4}, {32, 64, 4}, {64, 128, 8}, {64, 64, 4}};
 constexpr Tile kWideTiles[] = {{64, 128, 8}, {32, 64, 4}, {64, 64, 4}};
 
-constexpr int kWalkBytes = 64; // as templates/backward_sm80.cu has it
+constexpr int kWalkBytes = 64; // equals that of templates/backward_sm80.cu
 
-/// Angles take more registers than the large tiles leave: those of sin() and the like, reduced for arguments of any
-/// size.
+/// Whether the mod computes angles. These take more registers than the large tiles leave: sin() and similar functions
+/// reduce arguments of any size.
 bool takesAngles(const analysis::ModFacts& facts) {
   return facts.weight == Weight::Heavy && !facts.loadsAt(ir::Level::Element);
 }
 
-/// So do rates of soft caps where sums of dQ are added to one by one, before sm_90.
+/// Whether rates of soft caps take too many registers as well: before sm_90, where sums of dQ are added one by one.
 bool takesRates(const Request& request, analysis::ScoreForm form) {
   return request.arch.capability < 90 && (form == analysis::ScoreForm::Tanh || form == analysis::ScoreForm::TanhApprox);
 }
@@ -36,8 +36,8 @@ int sharedBytesOf(const Tile& tile, const Request& request) {
                             [&](int rows) { return rowTableBytes(rows, request.mod); });
 }
 
-/// As DqSums of templates/algo/d_q_sums_mma.cuh, for any tile here: a tile's columns are dealt to at most four warps in
-/// groups of 16, its rows come in whole 128.
+/// Mirrors DqSums of templates/algo/d_q_sums_mma.cuh, for any tile here: a tile's columns are dealt to at most four
+/// warps in groups of 16, and its rows come in multiples of 128.
 size_t oneWalkSumBytes(const LaunchOperands& operands) {
   const uint64_t columns = llvm::alignTo(uint64_t(operands.q.shape[3]), 64);
   return sizeof(float) * size_t(operands.problem.qHeads) * size_t(qTilesOf(operands, 128)) * 128 * columns;

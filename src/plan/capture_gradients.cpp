@@ -66,7 +66,7 @@ Expected<ParameterBlock> captureOutputBlock(const Stage& stage, const LaunchOper
   return ParameterBlock(p);
 }
 
-/// As `Memory` and `scratch` of templates/backward_captures.cu.
+/// Mirrors `Memory` and `scratch` of templates/backward_captures.cu.
 codegen::Config captureConfig(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
@@ -96,7 +96,7 @@ std::string describe(const TensorView& tensor) {
                      fmt::join(tensor.shape.begin(), tensor.shape.begin() + tensor.rank, ", "));
 }
 
-/// The tensor that the gradient of a capture goes to, checked. `like`: the capture.
+/// Checks and returns the tensor that receives the gradient of a capture. `like`: the capture.
 Expected<TensorView> outputOf(const std::string& name, const TensorView& like, const Captures* outputs, bool launches) {
   const auto wrong = [&](const std::string& observed, const std::string& expected) {
     return Error::environment(fmt::format("the gradient of {} {}, expected {}", name, observed, expected));
@@ -142,7 +142,7 @@ void addCaptureGradients(Plan& plan, const Request& request, Family family) {
     sums.grid = Grid::Diagonals;
     sums.parameters = diagonalBlock;
   }
-  // Without row shifts: the derivatives may count positions by themselves, which must then begin at 0.
+  // No row shifts: the derivatives may count positions by themselves, and these must then begin at 0.
   if (!isNaive) sums.algebra = {.scale = algebraFor(options.dtype).scale};
   sums.threads = 32 * sums.config.warps;
   sums.config.deterministic = options.deterministic;
@@ -180,7 +180,8 @@ Status addCaptureOutputs(LaunchOperands& operands, const Plan& plan, const ir::M
     if (access.places.size() == 1) {
       const analysis::GradientAccess& place = access.places[0];
       const bool ofBatches = place.oneBatch && operands.problem.batch > 1; // batch entries share elements
-      const bool mayLoop = plan.options.family != Family::Naive && !plan.options.ragged; // tiles of entries differ there
+      // ragged batch entries differ in their tiles
+      const bool mayLoop = plan.options.family != Family::Naive && !plan.options.ragged;
       capture.isOwned = place.once && (!ofBatches || mayLoop) && (!place.oneHead || operands.problem.qHeads <= 1);
       operands.loopsBatches |= capture.isOwned && ofBatches;
     }

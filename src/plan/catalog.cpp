@@ -20,7 +20,7 @@ const FamilyRow* const kFamilies[] = {&kForwardGridSm80, &kForwardGridSm90,  &kF
 
 bool isMadeFor(const FamilyRow& row, const Arch& arch) { return row.madeFor == arch.capability && arch.specific; }
 
-/// Of a plan as a family makes it: that of the kernel that its other stages prepare or finish.
+/// Returns the tile of a plan that a family just made: of the kernel that the other stages prepare or finish.
 std::string tileOf(const Plan& plan) {
   for (auto stage = plan.stages.rbegin(); stage != plan.stages.rend(); ++stage)
     if (const codegen::Config& config = stage->config; config.blockN)
@@ -34,7 +34,7 @@ std::vector<std::string> candidatesOf(const FamilyRow& row, const Request& reque
   return own.empty() ? std::vector<std::string>() : std::vector{std::move(own)};
 }
 
-/// The plan of a family that serves the request. Errors (environment): it has no tile of that spelling.
+/// Returns the plan of a family that serves the request. Error (environment): the family has no tile of that spelling.
 Expected<Plan> planOf(const FamilyRow& row, const Request& request) {
   const std::string& asked = request.options.tile;
   if (!asked.empty()) {
@@ -163,7 +163,7 @@ Status checkOptions(const KernelOptions& options) {
                                   : "boxes of a block mask are meant, and none is to be given",
                               "forward kernels with KernelOptions::blockSparse do");
   if (Status status = checkSequenceOptions(options); !status) return status;
-  if (options.kind == KernelKind::BlockMask) return {}; // takes any blocks, and sees no q, k or v
+  if (options.kind == KernelKind::BlockMask) return {}; // any blocks will do, and q, k or v are not read
   if (options.dtype != DType::BF16 && options.dtype != DType::F16 && options.dtype != DType::F32)
     return Error::environment(fmt::format("q, k and v of {} are not supported", dtypeName(options.dtype)),
                               "bf16, f16 and f32 are");
@@ -181,7 +181,7 @@ Status checkOptions(const KernelOptions& options) {
 
 KernelOptions completed(KernelOptions options) {
   if (options.headDimV == 0) options.headDimV = options.headDim;
-  if (options.kind == KernelKind::BlockMask) options.family = Family::Auto; // there is one
+  if (options.kind == KernelKind::BlockMask) options.family = Family::Auto; // there is only one
   return options;
 }
 
@@ -199,7 +199,7 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
     if (row->kind != options.kind || row != findFamily(row->kind, row->family, *arch)) continue;
     if (row->family == options.family) return planAsked(*row, request, layout);
     if (options.family != Family::Auto) continue;
-    if (row->walksBoxes && mod.grid && mod.grid->isFound && !layout) continue; // it serves some lengths alone
+    if (row->walksBoxes && mod.grid && mod.grid->isFound && !layout) continue; // serves only some lengths
     const bool isMeant = (!row->madeFor || row->madeFor == arch->capability) && (!row->walksBoxes || mod.grid);
     if (row->walksBoxes && mod.grid && !mod.grid->isBounded && !options.maskByBoxes) {
       if (isMeant && unserved.empty())
@@ -242,7 +242,7 @@ Expected<std::vector<std::string>> candidatesOf(const KernelMod& mod, const Plan
 }
 
 bool wantsBlockMask(const analysis::ModFacts& facts, const Plan& plan) {
-  if (plan.options.kind == KernelKind::Decode) return false; // it lists what lives in each launch
+  if (plan.options.kind == KernelKind::Decode) return false; // each launch lists the live steps itself
   const bool walksItsBoxes = familyOf(plan).walksBoxes && plan.grid->isBounded;
   return facts.masks && !(familyOf(plan).walksBounds && facts.kvEdges) && !walksItsBoxes;
 }
@@ -259,7 +259,7 @@ Expected<Plan> chooseListed(const KernelMod& mod, KernelOptions options, const L
   if (byBoxes || isAsked) return byBoxes;
   options.maskByBoxes = false;
   Expected<Plan> plan = choosePlan(mod, options, layout);
-  if (plan) plan->unserved = byBoxes.error().message; // rather than that it goes by lists
+  if (plan) plan->unserved = byBoxes.error().message; // more specific than that the family needs lists
   return plan;
 }
 

@@ -10,7 +10,7 @@
 namespace attnc::plan {
 namespace {
 
-/// As `Memory` of templates/algo/decode.cuh.
+/// Mirrors `Memory` of templates/algo/decode.cuh.
 int sharedBytes(const Tile& tile, int stages, const KernelOptions& options, const DecodeCopies& copies) {
   const int teamWarps = tile.blockM / 16, teams = tile.warps / teamWarps;
   const int sums = teamWarps * 8 * (4 * (int(llvm::alignTo(options.headDimV, 16)) + 8) + 16);
@@ -19,7 +19,7 @@ int sharedBytes(const Tile& tile, int stages, const KernelOptions& options, cons
   return teams * stages * (slot + copies.barrierBytes) + 2 * copies.qBytes(tile.blockM, options) + qFactors + words;
 }
 
-constexpr int kReservedBytes = 1024; ///< of each CTA
+constexpr int kReservedBytes = 1024; ///< reserved in each CTA
 
 PackedParams packedParams(const Stage& stage, const LaunchOperands& operands) {
   const ProblemShape& problem = operands.problem;
@@ -28,12 +28,12 @@ PackedParams packedParams(const Stage& stage, const LaunchOperands& operands) {
           divisorOf(heads ? packedTiles(operands, stage.config.blockM) / heads : 1), divisorOf(problem.kvHeads)};
 }
 
-/// Counters an item: parts that have arrived, and words.
+/// Counters per item: parts that have arrived, and words.
 template <int Rows, int Counters> size_t arrivedBytes(const LaunchOperands& operands) {
   return sizeof(int) * size_t(packedTiles(operands, Rows) * Counters);
 }
 
-/// By item: how many steps live, which, and the words that tell.
+/// Per item: how many steps are live, their indices, and the words that mark them.
 constexpr int64_t kIntsOfWord = 32 + 1;
 template <int Rows, int Columns> size_t listBytes(const LaunchOperands& operands) {
   return sizeof(int) * size_t(packedTiles(operands, Rows) * (1 + stepWords(operands, Columns) * kIntsOfWord));
@@ -55,7 +55,7 @@ int64_t partRows(const LaunchOperands& operands, int rows) {
   return problem.kvHeads ? std::min<int64_t>(problem.qLen * (problem.qHeads / problem.kvHeads), rows) : 0;
 }
 
-/// Two parts a CTA: O, then states.
+/// Two parts per CTA: O, then states.
 template <int Rows> size_t partBytes(const LaunchOperands& operands) {
   return sizeof(float) * size_t(2 * mostParts(operands, Rows) * partRows(operands, Rows) * (operands.v.shape[3] + 4));
 }
@@ -72,11 +72,11 @@ Expected<ParameterBlock> listParameters(const Stage& stage, const LaunchOperands
   return ParameterBlock(params);
 }
 
-/// The bytes of the uses of a workspace. `Rows`, `Columns`: of a tile.
+/// Functions that return the bytes of a workspace's uses. `Rows`, `Columns`: of a tile.
 struct UseBytes {
   size_t (*counters)(const LaunchOperands&);
   size_t (*parts)(const LaunchOperands&);
-  size_t (*lists)(const LaunchOperands&); ///< null: there are none
+  size_t (*lists)(const LaunchOperands&); ///< null if there are no lists
 };
 template <int Rows> UseBytes useBytes(int columns, bool lists) {
   if (!lists) return {arrivedBytes<Rows, 1>, partBytes<Rows>, nullptr};
@@ -87,13 +87,14 @@ template <int Rows> UseBytes useBytes(int columns, bool lists) {
                           : listBytes<Rows, 32>};
 }
 
-/// With the most stages that fit; nullopt: not even `leastStages` do, or others allow no such tile.
+/// Returns the tile with the most stages that fit. Nullopt if not even `leastStages` fit, or if other limits rule it
+/// out.
 std::optional<DecodeTile> decodeTileOf(int rows, int warps, int teamColumns, int leastStages, const Request& request,
                                        const DecodeCopies& copies) {
   const KernelOptions& options = request.options;
   const Tile tile{rows, warps * 16 / rows * teamColumns, warps};
-  if (tile.blockN < 32 || tile.blockN > 256) return std::nullopt; // decode_lists.cu, UseBytes
-  // Beside O of wide heads there are no registers for more scores.
+  if (tile.blockN < 32 || tile.blockN > 256) return std::nullopt; // limits of decode_lists.cu and UseBytes
+  // With O of wide heads, registers do not suffice for more scores.
   const bool wide = copies.byWarpgroups(rows, options);
   if (teamColumns > (options.headDimV > 192 ? 16 : options.headDimV > 64 && !wide ? 32 : 64)) return std::nullopt;
   for (int stages = 6; stages >= leastStages; --stages)
@@ -107,7 +108,7 @@ std::optional<DecodeTile> modelsDecodeTile(const Request& request, const DecodeC
   for (int rows = options.packedRows; rows >= 16; rows /= 2)
     for (int leastStages : {3, 2})
       for (int warps = 8; warps * 16 >= rows; warps /= 2)
-        // Narrow heads take as many bytes a step as others: what a step costs beside its bytes is the same.
+        // Narrow heads take as many bytes per step as others, since the other costs of a step are the same.
         for (int teamColumns = std::max(rows, options.headDim + options.headDimV <= 128 ? 32 : 16); teamColumns >= 16;
              teamColumns /= 2)
           if (auto tile = decodeTileOf(rows, warps, teamColumns, leastStages, request, copies)) return tile;
@@ -149,7 +150,7 @@ DecodeParams decodeParams(const Stage& stage, const LaunchOperands& operands, co
   params.forward = packedParams(stage, operands);
   params.part_rows = int(partRows(operands, stage.config.blockM));
   params.arrived = static_cast<int*>(workspace.at(Use::Counters));
-  // Steps of all tiles are dealt by a number of 32 bits. Where they are more, tiles alone keep a GPU busy.
+  // Steps of all tiles are dealt by a 32-bit number. If they do not fit, the tiles suffice to keep a GPU busy.
   const int64_t steps =
       packedTiles(operands, stage.config.blockM) * (32 * stepWords(operands, stage.config.blockN) + 1);
   if (steps <= kMostTiles) params.part_out = static_cast<float*>(workspace.at(Use::Parts));

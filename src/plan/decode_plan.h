@@ -1,4 +1,4 @@
-// Plans of decode kernels, which differ in how K and V come into shared memory: templates/algo/decode.cuh.
+// Plans of decode kernels, which differ in how they copy K and V into shared memory: templates/algo/decode.cuh.
 #pragma once
 
 #include "plan/family.h"
@@ -11,10 +11,10 @@ namespace attnc::plan {
 /// How a family of decode kernels copies K and V.
 struct DecodeCopies {
   const char* templateName;
-  int (*kvBytes)(int rows, const KernelOptions& options); ///< of rows of K and V in shared memory
-  int (*qBytes)(int rows, const KernelOptions& options);  ///< of rows of Q
+  int (*kvBytes)(int rows, const KernelOptions& options); ///< of `rows` rows of K and V in shared memory
+  int (*qBytes)(int rows, const KernelOptions& options);  ///< of `rows` rows of Q in shared memory
   int slotAlign;
-  int barrierBytes; ///< a slot
+  int barrierBytes; ///< per slot
   bool (*byWarpgroups)(int rows, const KernelOptions& options); ///< whether tiles are multiplied with wgmma
   MakeParameters parameters;
 };
@@ -24,25 +24,25 @@ struct DecodeTile {
   int stages, sharedBytes;
 };
 
-/// The model's tile first: as many rows as asked for, and a CTA that fills a multiprocessor: few large ones leave fewer
-/// parts to be merged than many small ones. Steps are as long as leave room for three stages, or else for two. Then
-/// others of as many rows. Empty: none fits.
+/// Returns the tiles that fit, the model's first. That one has as many rows as asked for, and its CTA fills a
+/// multiprocessor: a few large CTAs leave fewer parts to merge than many small ones. Its steps are as long as three
+/// stages allow, or else two. The others have as many rows. Empty if none fits.
 std::vector<DecodeTile> decodeTiles(const Request& request, const DecodeCopies& copies);
 
-/// For FamilyRow::candidates.
+/// Implements FamilyRow::candidates.
 std::vector<std::string> decodeCandidates(const Request& request, const DecodeCopies& copies);
 
-/// Precondition: there is a tile.
+/// Precondition: decodeTiles() returns a tile.
 Plan planDecode(const Request& request, const DecodeCopies& copies);
 
-/// What all of them take.
+/// Returns the parameters that all decode kernels take.
 DecodeParams decodeParams(const Stage& stage, const LaunchOperands& operands, const Device& device,
                           const WorkspaceView& workspace);
 
-/// What divides by it, or by 1 if it is less.
+/// Returns a Divisor for `divisor`, or for 1 if that is less than 1.
 Divisor divisorOf(int64_t divisor);
 
-/// A row of PaddedTile of templates/tile/shared_tile.cuh.
+/// Returns the bytes of a row of PaddedTile in templates/tile/shared_tile.cuh.
 int paddedRowBytes(int headDim, int elementBytes = 2);
 
 } // namespace attnc::plan

@@ -1,4 +1,4 @@
-// The kernel templates, as text in the binary: templates/ without the identity mod. Written by the build.
+// The kernel templates as text in the binary: templates/ without the identity mod. The build generates the definitions.
 #pragma once
 
 #include <llvm/ADT/StringRef.h>

@@ -1,4 +1,4 @@
-// Families of kernels. A family is one object: what it serves, its plan, the layouts it takes; the parameters of its
+// Families of kernels. A family is one object: what it serves, its plan, the layouts it takes. The parameters of its
 // stages come with its plan. A new family is a file and a row of the table in catalog.cpp.
 #pragma once
 
@@ -18,42 +18,43 @@ using analysis::Weight;
 /// What a plan is made for.
 struct Request {
   const KernelMod& mod;
-  const KernelOptions& options; ///< headDimV filled in; block sizes, dtypes and head dims are ones that are supported
+  const KernelOptions& options; ///< headDimV is filled in; block sizes, dtypes and head dims are supported ones
   Arch arch;
 };
 
 struct FamilyRow {
   KernelKind kind = KernelKind::Forward;
   Family family = Family::Naive;
-  std::string_view arch = "sm_80"; ///< one that it runs on
+  std::string_view arch = "sm_80"; ///< an arch that it runs on
   int madeFor = 0;                 ///< the compute capability that it is made for; 0: any
-  /// It bounds its loops over kv columns by itself where the mod computes the bounds.
+  /// Whether it bounds its own loops over kv columns if the mod computes the bounds.
   bool walksBounds = false;
-  bool walksBoxes = false; ///< likewise of boxes of keys; it is made for mods that have these
-  /// Why it does not serve a request, to follow its name: "takes bf16 and fp16"; empty: it serves it.
+  bool walksBoxes = false; ///< whether it walks boxes of keys; it serves only mods that have them
+  /// Returns why it does not serve a request, phrased to follow its name: "takes bf16 and fp16". Empty if it serves it.
   std::string (*unserved)(const Request& request) = nullptr;
-  /// Options, unserved and misfit are left to the caller. Precondition: it serves the request.
+  /// Makes the plan, except options, unserved and misfit, which the caller fills in. Precondition: it serves the
+  /// request.
   Plan (*plan)(const Request& request) = nullptr;
-  /// The spellings that KernelOptions::tile may have for a request, the one that is taken without it first; plan() goes by
-  /// it. Null: there is one. Precondition: it serves the request.
+  /// Returns the possible values of KernelOptions::tile for a request, the default first. plan() obeys that option.
+  /// Null if there is one tile only. Precondition: it serves the request.
   std::vector<std::string> (*candidates)(const Request& request) = nullptr;
-  std::string_view layouts; ///< that it takes, for people
-  /// Whether it takes operands laid out like these. Null is an aligned address, and empty tensors always fit. Errors
-  /// (environment) name the tensor and what of it.
+  std::string_view layouts; ///< the layouts that it takes, described for people
+  /// Checks that it takes operands of this layout. A null address counts as aligned, and empty tensors always fit.
+  /// Errors (environment) name the tensor and the property that does not fit.
   Status (*checkLayout)(const LaunchOperands& operands) = nullptr;
 };
 
 extern const FamilyRow kForwardNaive, kForwardSm80, kForwardSm90, kForwardGridSm80, kForwardGridSm90, kBackwardNaive,
     kBackwardSm80, kBackwardSm90, kBackwardGridSm80, kBackwardGridSm90, kDecodeSm80, kDecodeSm90, kBlockMask;
 
-/// All of them. Of a kind, the one that is faster where it serves comes first.
+/// Returns all families. Within a kind, faster ones come first.
 llvm::ArrayRef<const FamilyRow*> families();
 
-/// The row of this kind and family: of several that which is made for the arch, else the first, which runs on any.
-/// Null: there is none, or it is Auto.
+/// Returns the row of this kind and family: the one made for the arch, if any; else the first, which runs on any. Null
+/// for Auto, and if no row matches.
 const FamilyRow* findFamily(KernelKind kind, Family family, const Arch& arch);
 
-/// The row of a plan. Precondition: it was chosen by choosePlan().
+/// Returns the row of a plan. Precondition: choosePlan() made the plan.
 const FamilyRow& familyOf(const Plan& plan);
 
 /// For families that serve every request, or take every layout.
@@ -69,7 +70,7 @@ struct Tile {
 /// "192x128x12"
 std::string tileText(const Tile& tile);
 
-/// For FamilyRow::candidates: shapes of any kind, and how one is spelled.
+/// Spells shapes of any kind, for FamilyRow::candidates.
 template <class Shape>
 std::vector<std::string> spelledAll(const std::vector<Shape>& shapes, std::string (*spelling)(const Shape&)) {
   std::vector<std::string> texts;
@@ -77,7 +78,8 @@ std::vector<std::string> spelledAll(const std::vector<Shape>& shapes, std::strin
   return texts;
 }
 
-/// The shape that the options ask for, or the first. Precondition: there is one of their tile.
+/// Returns the shape that the options ask for, or the first. Precondition: `shapes` is not empty, and has the requested
+/// tile.
 template <class Shape>
 Shape chosenOf(const std::vector<Shape>& shapes, const KernelOptions& options, std::string (*spelling)(const Shape&)) {
   for (const Shape& shape : shapes)
@@ -85,7 +87,7 @@ Shape chosenOf(const std::vector<Shape>& shapes, const KernelOptions& options, s
   return shapes.front();
 }
 
-/// What the options and a tile make static in a kernel.
+/// Returns what the options and a tile make static in a kernel.
 codegen::Config configOf(const KernelOptions& options, const Tile& tile);
 
 } // namespace attnc::plan

@@ -11,7 +11,7 @@ namespace attnc::plan {
 namespace {
 
 Plan planBackwardNaive(const Request& request) {
-  const codegen::Config config = configOf(request.options, {8, 8, 8}); // as backward_naive.cu has it
+  const codegen::Config config = configOf(request.options, {8, 8, 8}); // equals the tile of backward_naive.cu
   Plan plan;
   for (auto [entry, grid] : {std::pair("attnc_backward_sums", Grid::QRows),
                              {"attnc_backward_q", Grid::QRows},
@@ -27,16 +27,16 @@ Plan planBackwardNaive(const Request& request) {
   return plan;
 }
 
-/// As `Memory` of templates/backward_kv_sm80.cu and backward_q_sm80.cu: rows of q and d_out, of k and v.
+/// Mirrors `Memory` of templates/backward_kv_sm80.cu and backward_q_sm80.cu: rows of q and d_out, of k and v.
 codegen::Config withSharedBytes(codegen::Config config) {
   const auto rowBytes = [&](int dim) { return int(llvm::alignTo(dim, 16) * dtypeBytes(config.dtype)) + 16; };
   config.sharedBytes = (config.blockM + config.blockN) * (rowBytes(config.headDimQk) + rowBytes(config.headDimV));
   return config;
 }
 
-/// Of the walk for dQ; the other has the same, transposed. A CTA owns 16 rows a warp, and steps along the other axis:
-/// with as many rows as registers and shared memory allow, or fewer. At most 64, so that tiles lie in one block of a
-/// mask and its blocks are a power of two of steps. The model's first.
+/// Returns the tiles of the walk for dQ, the model's first; the other walk has the same, transposed. A CTA owns 16 rows
+/// per warp and steps along the other axis. A step has as many rows as registers and shared memory allow, or fewer. At
+/// most 64, so that a tile lies in one block of a mask, and a block is a power of two of steps.
 std::vector<Tile> twoWalksTiles(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
@@ -51,7 +51,7 @@ std::vector<Tile> twoWalksTiles(const Request& request) {
   return tiles;
 }
 
-/// In two walks, one for dK and dV and one for dQ.
+/// Plans two walks, one for dK and dV and one for dQ.
 Plan planBackwardTwoWalks(const Request& request) {
   const KernelOptions& options = request.options;
   const auto [rows, step, warps] = chosenOf(twoWalksTiles(request), options, tileText);

@@ -1,4 +1,4 @@
-// Gradients by mma.sync and cp.async, by boxes of a grid: on GPUs that have no kernel by boxes of their own.
+// Gradients with mma.sync and cp.async, by boxes of a grid: for GPUs without a box kernel of their own.
 #include "plan/backward_boxes.h"
 
 #include "plan/backward_delta.h"
@@ -12,9 +12,9 @@
 namespace attnc::plan {
 namespace {
 
-constexpr int kWalkBytes = 80; // as templates/backward_grid_sm80.cu has it
+constexpr int kWalkBytes = 80; // equals that of templates/backward_grid_sm80.cu
 
-/// As SeenTable of templates/algo/grid_transposed_scores.cuh.
+/// Mirrors SeenTable of templates/algo/grid_transposed_scores.cuh.
 int seenTableBytes(int queries, const KernelMod& mod) {
   const int ofRow = 12 + (readsQueries(mod) ? mod.onGrid->rowBytes : 0);
   return int(llvm::alignTo(queries * ofRow, 16)) + 4 * queries;
@@ -25,7 +25,7 @@ int gridSharedBytes(const Tile& tile, const Request& request) {
                             [&](int queries) { return seenTableBytes(queries, request.mod); });
 }
 
-/// Of the tiles of backward_sm80.cu, whose keys and queries are boxes here, the model's and one to choose beside it.
+/// Returns two tiles of backward_sm80.cu, whose keys and queries are boxes here: the model's and one alternative.
 std::vector<Tile> gridTiles(const Request& request) {
   std::vector<Tile> tiles = oneWalkTiles(request, request.mod.onGrid->form,
                                          [&](const Tile& tile) { return gridSharedBytes(tile, request); });
@@ -41,7 +41,7 @@ std::string unservedByBackwardGridSm80(const Request& request) {
   return {};
 }
 
-/// Those of the first tile first.
+/// Returns the boxes of all tiles, the first tile's first.
 std::vector<codegen::Config::Boxes> boxesOf(const Request& request) {
   std::vector<codegen::Config::Boxes> all;
   for (const Tile& tile : gridTiles(request)) {
@@ -53,7 +53,7 @@ std::vector<codegen::Config::Boxes> boxesOf(const Request& request) {
 
 std::vector<std::string> boxCandidates(const Request& request) { return spelledAll(boxesOf(request), boxesText); }
 
-/// The gradient of q in f32, rows of whole 16 columns.
+/// Returns the bytes of dq in f32, with rows rounded up to 16 columns.
 size_t rowSumBytes(const LaunchOperands& operands) {
   const auto& shape = operands.q.shape;
   return sizeof(float) * size_t(shape[0]) * size_t(shape[1]) * size_t(shape[2]) *

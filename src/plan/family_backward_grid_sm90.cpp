@@ -1,4 +1,4 @@
-// Gradients by wgmma and TMA on Hopper, by boxes of a grid.
+// Gradients with wgmma and TMA on Hopper, by boxes of a grid.
 #include "plan/backward_delta.h"
 
 #include "plan/backward_boxes.h"
@@ -14,12 +14,12 @@ namespace {
 
 using Boxes = codegen::Config::Boxes;
 
-constexpr int kKeys = 128; // that a CTA owns
+constexpr int kKeys = 128; // owned by a CTA
 
-/// Steps of 128 queries up to head dim 64, unless score() is called for each score, or mask(): that takes registers.
+/// Steps have 128 queries up to head dim 64, unless score() or mask() is called for each score: that takes registers.
 int queriesOf(const Request& request) { return request.options.headDim <= 64 && !readsQueries(request.mod) ? 128 : 64; }
 
-/// As `Memory` of templates/backward_grid_sm90.cu.
+/// Mirrors `Memory` of templates/backward_grid_sm90.cu.
 int backwardGridSharedBytes(const codegen::Config& config, const KernelMod& mod) {
   const auto tileBytes = [](int rows, int dim) { return rows * 128 * ((dim + 63) / 64); };
   const int q = tileBytes(1, config.headDimQk), v = tileBytes(1, config.headDimV);
@@ -65,13 +65,13 @@ std::vector<std::string> backwardGridCandidates(const Request& request) {
   return spelledAll(backwardBoxes(request), boxesText);
 }
 
-/// The gradient of q in f32, dense; behind it the counter by which CTAs take boxes.
+/// Returns the bytes of dq in f32, dense, and of the counter after it, by which CTAs take boxes.
 size_t gridSumBytes(const LaunchOperands& operands) {
   const auto& shape = operands.q.shape;
   return sizeof(float) * size_t(shape[0]) * size_t(shape[1]) * size_t(shape[2]) * size_t(shape[3]) + sizeof(unsigned);
 }
 
-/// What tensor maps ask for; gradients are stored 16 bytes at a time.
+/// Checks what tensor maps require; gradients are stored 16 bytes at a time.
 Status checkBackwardGridLayout(const LaunchOperands& operands) {
   if (Status status = checkGrids(operands, /*takesBeside=*/true); !status) return status;
   for (auto [name, tensor] :
@@ -83,14 +83,14 @@ Status checkBackwardGridLayout(const LaunchOperands& operands) {
   return {};
 }
 
-/// A box of the sums of dQ: 64 tokens.
+/// Returns a box of the sums of dQ: 64 tokens.
 std::array<int, 3> sumsBoxOf(const codegen::Config& config) {
   std::array<int, 3> box = config.boxes->queries;
   if (config.blockM == 128) *std::find_if(box.begin(), box.end() - 1, [](int extent) { return extent > 1; }) /= 2;
   return box;
 }
 
-/// Adds what a launch of a mod that means tokens beside its grids has of these.
+/// Adds the off-grid tokens of a launch, if the mod allows them.
 Expected<ParameterBlock> withBeside(const BackwardGridParamsSm90& params, const codegen::Config& config,
                                     const LaunchOperands& operands, const TensorView& sums) {
   const LaunchOperands::Grids& grids = *operands.grids;
@@ -122,7 +122,7 @@ Expected<ParameterBlock> backwardGridParameters(const Stage& stage, const Launch
   const auto& shape = operands.q.shape;
   const TensorView sums = TensorView::contiguous(params.d_q_sums, DType::F32, {shape[0], shape[1], shape[2], shape[3]});
   const std::array<int, 3> sumsBox = sumsBoxOf(config);
-  int sumsStep = 0; // heads follow one another
+  int sumsStep = 0; // heads are contiguous
   void* const somewhere = somewhereIn(operands);
   const int64_t q0 = queriesBeside(grids, operands.problem)[0], kv0 = keysBeside(grids, operands.problem)[0];
   for (auto [name, tensor, extents, first, box, map, step] :
@@ -141,7 +141,7 @@ Expected<ParameterBlock> backwardGridParameters(const Stage& stage, const Launch
     params.kv_extent[axis] = int(grids.keys[axis]);
     params.kv_tiles[axis] = int(along[axis]);
   }
-  // Q, dO and the sums of dQ of all query heads that a KV head serves.
+  // Q, dO and the sums of dQ of all query heads that share a KV head.
   const ForwardParams& forward = params.base.forward;
   const int64_t rowBytes =
       int64_t(config.headDimQk + config.headDimV) * dtypeBytes(config.dtype) + 4 * int64_t(config.headDimQk);

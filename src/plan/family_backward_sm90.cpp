@@ -1,4 +1,4 @@
-// Gradients by wgmma and TMA, on Hopper. The tiles here are measured ones: bench/NOTES.md has the figures behind them.
+// Gradients with wgmma and TMA on Hopper. The tiles were measured: bench/NOTES.md has the figures.
 #include "plan/backward_delta.h"
 
 #include "plan/row_table.h"
@@ -19,13 +19,14 @@ bool isWide(int headDim, int headDimV) {
   return std::max(headDim, headDimV) > 128 || (headDim <= 64 && headDimV > 64);
 }
 
-/// As `Memory` of templates/backward_sm90.cu: K and V, rings of Q and dO, two tiles of dS, dQ on its way out, control
-/// words, tables of rows. Of templates/backward_wide_sm90.cu: a tile of rates instead of dQ.
+/// Mirrors `Memory` of templates/backward_sm90.cu: K and V, rings of Q and dO, two tiles of dS, dQ on its way out,
+/// control words, tables of rows. templates/backward_wide_sm90.cu has a tile of rates instead of dQ.
 int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
   const bool wide = isWide(config.headDimQk, config.headDimV);
   const auto tileBytes = [](int rows, int dim) { return rows * 128 * slabs(dim); };
   const int q = tileBytes(1, config.headDimQk), v = tileBytes(1, config.headDimV);
-  const int columns = config.blockM == 128 ? int(llvm::alignTo(config.headDimQk, 16)) : 32 * slabs(config.headDimQk); // as DqSums
+  // as in DqSums
+  const int columns = config.blockM == 128 ? int(llvm::alignTo(config.headDimQk, 16)) : 32 * slabs(config.headDimQk);
   const int tiles = config.blockN * (q + v) + config.blockM * (config.qStages * q + config.kvStages * v) +
                     2 * tileBytes(config.blockN, config.blockM) +
                     (wide ? tileBytes(config.blockN, config.blockM) : 2 * 64 * columns * 4);
@@ -34,8 +35,8 @@ int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
   return int(llvm::alignTo(tiles + control, 16)) + turns + config.qStages * rowTableBytes(config.blockM, mod);
 }
 
-/// Steps of 128 rows up to head dim 64, unless score() is called for each score: that takes registers. The model's
-/// first.
+/// Steps have 128 rows up to head dim 64, unless score() is called for each score: that takes registers. The model's
+/// tile comes first.
 std::vector<Tile> backwardTiles(const Request& request) {
   const KernelOptions& options = request.options;
   if (isWide(options.headDim, options.headDimV)) return {{64, 64, 8}};
@@ -47,7 +48,7 @@ std::vector<std::string> backwardSm90Candidates(const Request& request) {
   return spelledAll(backwardTiles(request), tileText);
 }
 
-/// Without shared memory.
+/// Returns the config without shared memory.
 codegen::Config backwardConfig(const Request& request) {
   const KernelOptions& options = request.options;
   const bool wide = isWide(options.headDim, options.headDimV);
@@ -55,18 +56,18 @@ codegen::Config backwardConfig(const Request& request) {
   const bool longSteps = tile.blockM == 128;
   codegen::Config config = configOf(options, tile);
   config.kvStages = 2;
-  config.qStages = wide ? 2 : 3; // 3: S of the next step begins before dK of the last one is known to be there
+  config.qStages = wide ? 2 : 3; // 3: S of the next step begins before dK of the last one is known to be complete
   const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
   config.deterministic = options.deterministic;
-  // What turns save of memory's time they take of the storers', and of the producer's where it must look them up in lists.
+  // Turns save memory time, but cost time in the storers, and in the producer if it must look turns up in lists.
   config.takesTurns = options.deterministic || (longSteps && !options.blockSparse);
   config.wgmmaShapes = {config.blockM, qk, v, 32, 64};
   if (!wide) config.sumsDiagonals = false;
   return config;
 }
 
-/// Whether the gradients of captures that are asked for, if any, come of sums along diagonals, and may be added up in any
-/// order.
+/// Whether all requested gradients of captures can be computed from sums along diagonals, and may be added in any
+/// order. False if none are requested.
 bool diagonalsSuffice(const Request& request) {
   const KernelOptions& options = request.options;
   return !isWide(options.headDim, options.headDimV) && !options.deterministic && !options.ragged && !request.mod.captures.empty() &&
@@ -91,18 +92,18 @@ std::string unservedByBackwardSm90(const Request& request) {
   return {};
 }
 
-/// Tiles of 64 or 128 rows of q, of whole 64 columns: for both, rows in whole 128.
+/// Tiles have 64 or 128 rows of q, and a multiple of 64 columns. To suit both, rows are rounded up to 128.
 size_t sumBytes(const LaunchOperands& operands) {
   const int64_t columns = 64 * slabs(int(operands.q.shape[3]));
   return sizeof(float) * size_t(operands.problem.qHeads) * size_t(qTilesOf(operands, 128)) * 128 * size_t(columns);
 }
 
-/// Two counters a tile: algo/turns.cuh.
+/// Two counters per tile: algo/turns.cuh.
 size_t turnBytes(const LaunchOperands& operands) {
   return 2 * sizeof(int) * size_t(operands.problem.qHeads) * size_t(qTilesOf(operands, 64));
 }
 
-/// A bit for each block, in words: algo/visits.cuh. Without lists, as for those of the smallest blocks.
+/// One bit per block, in words: algo/visits.cuh. Without lists, sized for the smallest blocks.
 size_t visitBytes(const LaunchOperands& operands) {
   const ProblemShape& problem = operands.problem;
   BlockMaskShape shape{problem.batch, problem.qHeads, problem.qLen, problem.kvLen, 64, 64};
@@ -113,11 +114,11 @@ size_t visitBytes(const LaunchOperands& operands) {
 
 size_t diagonalBytes(const LaunchOperands& operands) {
   const ProblemShape& problem = operands.problem;
-  // Unsigned: problems that no memory holds may be asked about, and overflow.
+  // Unsigned, because problems that fit into no memory may be asked about, and overflow.
   return sizeof(float) * size_t(problem.batch) * size_t(problem.qHeads) * size_t(problem.qLen + problem.kvLen);
 }
 
-/// Tensor maps must describe what is read, and gradients are stored 16 bytes at a time.
+/// Checks that tensor maps can describe what is read; gradients are stored 16 bytes at a time.
 Status checkBackwardSm90Layout(const LaunchOperands& operands) {
   for (auto [name, tensor] :
        {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"out", &operands.out},
@@ -145,11 +146,11 @@ Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const Launch
     *map = mapped->map;
     *step = mapped->batchStep;
   }
-  // Q, dO and the sums of dQ of all query heads that a KV head serves.
+  // Q, dO and the sums of dQ of all query heads that share a KV head.
   const ForwardParams& forward = params.base.forward;
   const int64_t rowBytes = int64_t(stage.config.headDimQk + stage.config.headDimV) * dtypeBytes(stage.config.dtype) +
                            4 * int64_t(stage.config.headDimQk);
-  // Of few tiles the longest of all heads must come first, or the last heads' begin too late.
+  // If tiles are few, the longest of all heads must come first, or those of the last heads begin too late.
   const int64_t heads = operands.k.shape[0] * forward.kv_heads;
   const int64_t tiles = forward.kv_heads * kvTilesOf(operands, blockN);
   params.section = tiles <= 4 * device.multiprocessors
@@ -158,7 +159,7 @@ Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const Launch
   return ParameterBlock(params);
 }
 
-/// Without tensor maps, which a stage without tiles of K and V has no boxes for.
+/// Fills the parameters without tensor maps: a stage without tiles of K and V has no boxes for these.
 Expected<ParameterBlock> visitParameters(const Stage&, const LaunchOperands& operands, const Device&,
                                          const WorkspaceView& workspace) {
   BackwardParamsSm90 params{};

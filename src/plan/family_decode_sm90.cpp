@@ -8,12 +8,12 @@
 namespace attnc::plan {
 namespace {
 
-/// Tiles in slabs of 64 columns.
+/// Tiles consist of slabs of 64 columns.
 int kvBytesInSlabs(int rows, const KernelOptions& options) {
   return rows * 128 * ((options.headDim + 63) / 64 + (options.headDimV + 63) / 64);
 }
 
-/// kByWarpgroups of templates/decode_sm90.cu.
+/// Mirrors kByWarpgroups of templates/decode_sm90.cu.
 bool byWarpgroups(int rows, const KernelOptions& options) { return rows == 64 && options.headDimV <= 192; }
 
 int qBytesOfEngine(int rows, const KernelOptions& options) {

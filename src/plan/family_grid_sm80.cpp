@@ -1,4 +1,4 @@
-// mma.sync and cp.async, by boxes of a grid: on GPUs that have no kernel by boxes of their own.
+// mma.sync and cp.async, by boxes of a grid: for GPUs without a box kernel of their own.
 #include "plan/family.h"
 
 #include "plan/grid_plan.h"
@@ -23,16 +23,16 @@ std::string unservedByGridSm80(const Request& request) {
   return {};
 }
 
-/// As `Memory` of templates/forward_grid_sm80.cu: rows of whole groups of 16 columns, padded by 16 bytes.
+/// Mirrors `Memory` of templates/forward_grid_sm80.cu: rows are rounded up to 16 columns and padded by 16 bytes.
 int gridSharedBytes(int queries, int keys, int headDim, int headDimV) {
   const auto rowBytes = [](int dim) { return int(llvm::alignTo(dim, 16)) * 2 + 16; };
   return queries * rowBytes(std::max(headDim, headDimV)) + keys * (rowBytes(headDim) + rowBytes(headDimV));
 }
 
-/// Warps of a CTA wait for each other twice a step, so that a multiprocessor wants other CTAs beside, and many warps.
-/// As many as shared memory and registers leave room for: kCtas of templates/forward_grid_sm80.cu. Not measured.
+/// A CTA's warps wait for each other twice per step, so a multiprocessor needs several CTAs and many warps. It has as
+/// many as shared memory and registers allow: kCtas of templates/forward_grid_sm80.cu. The factors are not measured.
 double burdenOf(const Request& request, const codegen::Config::Boxes& boxes) {
-  constexpr int64_t kReserved = 1024; // of each CTA, and of the multiprocessor beside what one can have
+  constexpr int64_t kReserved = 1024; // reserved per CTA; a multiprocessor has this much more than one CTA may use
   const KernelOptions& options = request.options;
   const int queries = tokensOf(boxes.queries), keys = tokensOf(boxes.keys), warps = queries / 16;
   const int64_t most = request.arch.sharedBytesPerCta(),
@@ -41,18 +41,18 @@ double burdenOf(const Request& request, const codegen::Config::Boxes& boxes) {
   const int taken =
       (keys + int(llvm::alignTo(options.headDimV, 16))) / 2 + (request.mod.grid->axes.size() == 3 ? 24 : 0);
   const bool isPlain = request.mod.facts.weight <= Weight::Light;
-  const int64_t fitting = !isPlain ? 8 : taken <= 64 ? 16 : taken <= 92 ? 12 : 8; // warps, by registers
+  const int64_t fitting = !isPlain ? 8 : taken <= 64 ? 16 : taken <= 92 ? 12 : 8; // warps that fit into registers
   const int64_t ctas = std::max<int64_t>(1, std::min((most + kReserved) / (bytes + kReserved), fitting / warps));
   return (ctas * warps >= 12 ? 1 : ctas * warps >= 8 ? 1.1 : 1.4) * (ctas == 1 ? 1.2 : 1);
 }
 
-/// Registers hold a warp's 16 rows of scores and of the output; a gather for every score leaves room for fewer keys.
+/// Registers hold a warp's 16 rows of scores and of the output. A gather for every score leaves room for fewer keys.
 std::vector<codegen::Config::Boxes> gridBoxesSm80(const Request& request) {
   const KernelOptions& options = request.options;
   const bool isHeavy = request.mod.facts.weight == Weight::Heavy,
              isWide = std::max(options.headDim, options.headDimV) > 64;
   BoxModel model{.queries = {64, 128}, .leastKeys = 48, .mostKeys = isHeavy ? 64 : isWide ? 96 : 128, .together = 16};
-  // mma.sync at 60 % of what it may do, which is half of wgmma.
+  // mma.sync at 60 % of its peak, which is half of wgmma's.
   model.byLists = options.maskByBoxes;
   model.flopsPerCycle = 2048 * 0.6, model.cyclesOfStep = 60;
   model.burden = [&](const codegen::Config::Boxes& boxes) { return burdenOf(request, boxes); };

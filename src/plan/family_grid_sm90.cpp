@@ -33,7 +33,7 @@ std::string unservedByGrid(const Request& request) {
 /// A third consumer is slower: bench/NOTES.md.
 constexpr int kConsumers = 2;
 
-/// As `Memory` of templates/forward_grid_sm90.cu.
+/// Mirrors `Memory` of templates/forward_grid_sm90.cu.
 int sharedBytes(const codegen::Config& config) {
   const auto tileBytes = [](int rows, int dim) { return rows * 128 * ((dim + 63) / 64); };
   const int kvBytes = tileBytes(config.blockN, config.headDimQk) + tileBytes(config.blockN, config.headDimV);
@@ -44,7 +44,7 @@ int sharedBytes(const codegen::Config& config) {
   return int(llvm::alignTo(rings + control + planBarriers, 16)) + plans;
 }
 
-/// What tensor maps ask for, and that heads of all batch entries lie along one axis.
+/// Checks what tensor maps require, and that heads of all batch entries lie along one axis.
 Status checkGridLayout(const LaunchOperands& operands) {
   if (Status status = checkGrids(operands, /*takesBeside=*/true); !status) return status;
   for (auto [name, tensor] :
@@ -53,7 +53,7 @@ Status checkGridLayout(const LaunchOperands& operands) {
   return {};
 }
 
-/// Adds what a launch of a mod that means tokens beside its grids has of these.
+/// Adds the off-grid tokens of a launch, if the mod allows them.
 Expected<ParameterBlock> withBeside(const ForwardGridParamsSm90& params, const codegen::Config& config,
                                     const LaunchOperands& operands) {
   const LaunchOperands::Grids& grids = *operands.grids;
@@ -108,7 +108,7 @@ Expected<ParameterBlock> gridParameters(const Stage& stage, const LaunchOperands
   return ParameterBlock(params);
 }
 
-/// The model is not sure of the first few.
+/// Returns several boxes, since the model cannot rank the first few reliably.
 std::vector<codegen::Config::Boxes> gridBoxes(const Request& request) {
   const bool isHeavy = request.mod.facts.weight == Weight::Heavy;
   const BoxModel model{.consumers = kConsumers, .mostKeys = isHeavy ? 64 : 128, .byLists = request.options.maskByBoxes};

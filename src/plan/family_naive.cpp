@@ -15,7 +15,7 @@ Expected<ParameterBlock> naiveParameters(const Stage& stage, const LaunchOperand
 }
 
 Plan planNaive(const Request& request) {
-  const Tile tile{8, 32, 8}; // as forward_naive.cu has it
+  const Tile tile{8, 32, 8}; // equals the tile of forward_naive.cu
   Plan plan;
   plan.stages.push_back({.templateName = "forward_naive.cu",
                          .entry = "attnc_forward",

@@ -1,5 +1,4 @@
-// mma.sync and cp.async: serves everything. The tiles here are measured ones: bench/NOTES.md has the figures behind
-// them.
+// mma.sync and cp.async: serves everything. The tiles were measured: bench/NOTES.md has the figures.
 #include "plan/family.h"
 
 #include <llvm/Support/MathExtras.h>
@@ -9,26 +8,27 @@
 namespace attnc::plan {
 namespace {
 
-/// As PaddedTile of templates/tile/shared_tile.cuh: rows of whole 16-column groups, padded by 16 bytes.
+/// Mirrors PaddedTile of templates/tile/shared_tile.cuh: rows are rounded up to 16 columns and padded by 16 bytes.
 int rowBytes(int headDim, DType dtype) { return int(llvm::alignTo(headDim, 16) * dtypeBytes(dtype)) + 16; }
 
-/// As `Memory` of templates/forward_sm80.cu.
+/// Mirrors `Memory` of templates/forward_sm80.cu.
 int sm80SharedBytes(const Tile& tile, const KernelOptions& options) {
   const int qk = rowBytes(options.headDim, options.dtype), v = rowBytes(options.headDimV, options.dtype);
   return tile.blockM * std::max(qk, v) + tile.blockN * (qk + v);
 }
 
-/// Registers hold the tile's scores and a warp's rows of the output. 255 a thread allow 128x64 with four warps at head dim
-/// 128 only without a mod, 48 columns if the mod needs next to nothing (ptxas for sm_100 and later needs more than
-/// before, and the walk along lists some); a gather for every score leaves room for one group of 16 rows a warp. From head
-/// dim 192 on the rows are dealt to eight warps.
+/// Registers hold the tile's scores and a warp's rows of the output. At head dim 128, 255 registers per thread allow
+/// 128x64 with four warps only without a mod, and 48 columns if the mod needs next to nothing. (For sm_100 and later,
+/// ptxas needs more registers than before, and so does the walk along lists.) A gather for every score leaves room for
+/// one group of 16 rows per warp. From head dim 192 on, the rows are dealt to eight warps.
 Tile sm80Tile(const Request& request) {
   const KernelOptions& options = request.options;
   const Arch& arch = request.arch;
   const int widest = std::max(options.headDim, options.headDimV);
   const bool smallShared = arch.sharedBytesPerCta() < 128 * 1024, isHeavy = request.mod.facts.weight == Weight::Heavy;
   const bool isPlain = !options.rowMax && !options.lengths && options.offsets == QueryOffsets::None && !options.ragged;
-  const bool isTight = options.ragged && request.mod.facts.weight > Weight::Light; // lengths and starts take registers, too
+  // lengths and starts also take registers
+  const bool isTight = options.ragged && request.mod.facts.weight > Weight::Light;
   const Weight weight = isPlain ? request.mod.facts.weight : std::max(request.mod.facts.weight, Weight::Medium);
   if (options.dtype == DType::F32) return widest > 192 && smallShared ? Tile{64, 16, 4} : Tile{64, 32, 4};
   if (widest <= 64) return {128, isHeavy ? 32 : 64, 4};
@@ -41,7 +41,7 @@ Tile sm80Tile(const Request& request) {
   return {128, weight <= Weight::Light ? 64 : 32, 8};
 }
 
-/// The model's tile, and others that some mod or mask is faster with.
+/// Returns the model's tile, then others that are faster for some mod or mask.
 std::vector<Tile> sm80Tiles(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
@@ -57,7 +57,7 @@ std::vector<Tile> sm80Tiles(const Request& request) {
     for (int blockN : {32, 16}) add({64, blockN, 4});
     return tiles;
   }
-  const int warps = widest <= 128 ? 4 : 8; // of 128 rows
+  const int warps = widest <= 128 ? 4 : 8; // for 128 rows
   for (const Tile& tile : {Tile{128, 64, warps}, Tile{128, 32, warps}, Tile{64, 64, 4}, Tile{64, 32, 4}}) add(tile);
   return tiles;
 }

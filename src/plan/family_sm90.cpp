@@ -1,4 +1,4 @@
-// wgmma and TMA, on Hopper. The tiles here are measured ones: bench/NOTES.md has the figures behind them.
+// wgmma and TMA on Hopper. The tiles were measured: bench/NOTES.md has the figures.
 #include "plan/family.h"
 
 #include "plan/tensor_maps.h"
@@ -11,7 +11,7 @@
 namespace attnc::plan {
 namespace {
 
-/// It takes an arch with its instructions, 16-bit elements, blocks of at least its 128 rows.
+/// It needs an arch with Hopper's instructions, 16-bit elements, and blocks of at least its 128 rows.
 std::string unservedBySm90(const Request& request) {
   const KernelOptions& options = request.options;
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
@@ -21,9 +21,9 @@ std::string unservedBySm90(const Request& request) {
   return {};
 }
 
-/// Rows of 64 per consumer warpgroup. Three of them (192 rows, 160 registers a thread) pay at head dim 64 as long as
-/// rows need not match the blocks of a mask, and the mod gets by with the registers: the addresses of loads for every
-/// score take some, and those of pages. With lists blockN divides the block.
+/// A consumer warpgroup has 64 rows. Three warpgroups (192 rows, 160 registers per thread) pay off at head dim 64 if
+/// rows need not match a mask's blocks and the mod needs few registers. Addresses of loads for every score take some,
+/// and so do addresses of pages. With lists, blockN divides the block.
 Tile sm90Tile(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
@@ -37,24 +37,25 @@ Tile sm90Tile(const Request& request) {
   if (widest <= 128) return {128, heavy ? 64 : 128, 8};
   if (lists) return {128, 64, 8};
   if (heavy) return {128, widest <= 192 ? 64 : 48, 8};
-  if (weight == Weight::Gather) return {128, 64, 8}; // shared memory for what is loaded by column
+  if (weight == Weight::Gather) return {128, 64, 8}; // shared memory is needed for what is loaded by column
   return {128, widest <= 192 ? 96 : 80, 8};
 }
 
-/// As `Memory` of templates/forward_sm90.cu: rings of tiles in slabs of 64 columns, their control words, columns of the
-/// mod.
+/// Mirrors `Memory` of templates/forward_sm90.cu: rings of tiles in slabs of 64 columns, their control words, columns
+/// of the mod.
 int sm90SharedBytes(const codegen::Config& config, int columnBytes) {
   const auto tileBytes = [](int rows, int dim) { return rows * 128 * ((dim + 63) / 64); };
   // O leaves through the slot of its Q.
   const int qSlotDim = config.qStages > 1 ? std::max(config.headDimQk, config.headDimV) : config.headDimQk;
   const int kvBytes = tileBytes(config.blockN, config.headDimQk) + tileBytes(config.blockN, config.headDimV);
   const int rings = config.qStages * tileBytes(config.blockM, qSlotDim) + config.kvStages * kvBytes;
-  // A message of 16 or 8 bytes and two barriers a slot; of V barriers alone. O has a barrier a slot of Q.
+  // Each slot has a message of 16 or 8 bytes and two barriers. Slots of V have only barriers. O has one barrier per
+  // slot of Q.
   const int control = config.qStages * 32 + int(llvm::alignTo(config.kvStages * 24, 16)) + config.kvStages * 16;
   return int(llvm::alignTo(rings + control + config.qStages * 8, 16)) + config.kvStages * config.blockN * columnBytes;
 }
 
-/// Tensor maps must describe q, k and v, and out is stored 16 bytes at a time.
+/// Checks that tensor maps can describe q, k and v; out is stored 16 bytes at a time.
 Status checkSm90Layout(const LaunchOperands& operands) {
   for (auto [name, tensor] :
        {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"out", &operands.out}})
@@ -72,7 +73,7 @@ Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands
   void* const somewhere = somewhereIn(operands);
   auto q = mapOf("q", operands.q, blockM, somewhere);
   if (!q) return q.error();
-  // A page is an entry of the batch: one copy never goes beyond it.
+  // A page is an entry of the batch: no copy goes beyond one.
   const int kvRows = operands.pageTable ? std::min(blockN, stage.config.pageSize) : blockN;
   auto k = mapOf("k", operands.k, kvRows, somewhere);
   if (!k) return k.error();
@@ -95,19 +96,19 @@ Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands
   return withCache(params, stage, operands);
 }
 
-/// With a tile, all that a launch's shared memory depends on.
+/// Returns everything that the shared memory of a launch depends on, for this tile.
 codegen::Config sm90Config(const Request& request, const Tile& tile) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
   codegen::Config config = configOf(options, tile);
-  config.kvStages = widest <= 64 ? 3 : 2; // a third has no room beyond, and a fourth gains nothing
+  config.kvStages = widest <= 64 ? 3 : 2; // wider heads leave no room for a third stage; a fourth gains nothing
   config.qStages = widest <= 128 ? 2 : 1;
   config.wgmmaShapes = {tile.blockN, int(llvm::alignTo(options.headDimV, 16))};
   config.sharedBytes = sm90SharedBytes(config, request.mod.source.columnBytes);
   return config;
 }
 
-/// The model's tile, and others that some mod or mask is faster with.
+/// Returns the model's tile, then others that are faster for some mod or mask.
 std::vector<Tile> sm90Tiles(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);

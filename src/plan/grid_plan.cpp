@@ -16,7 +16,7 @@ using Extents = std::array<int, 3>;
 
 bool isPowerOfTwo(int x) { return (x & (x - 1)) == 0; }
 
-/// Whether ColumnAxis of templates/algo/grid_box.cuh takes the box.
+/// Whether ColumnAxis of templates/algo/grid_box.cuh accepts the box.
 bool isColumnBox(const Extents& box) {
   int pitch = 1;
   for (int axis = 2; axis >= 0; --axis) {
@@ -27,19 +27,19 @@ bool isColumnBox(const Extents& box) {
   return true;
 }
 
-/// The queries of a CTA.
+/// Returns the queries of a CTA.
 Extents ofCta(const codegen::Config::Boxes& boxes) {
   Extents box = boxes.queries;
   box[size_t(boxes.splitAxis)] *= boxes.consumers;
   return box;
 }
 
-/// How much larger a grid's extent is once it is filled up to whole boxes; of one that is not known, 1.
+/// Returns by which factor an extent grows when it is filled up to whole boxes: 1 if the extent is unknown.
 double padding(int64_t extent, int box) { return extent ? double(ceilDiv(extent, box) * box) / double(extent) : 1; }
 
-/// Boxes of keys that meet what a CTA's queries see, with the waste at the ends of the grids. Nothing is known of what
-/// they see but its strides: it is taken to be as long along all axes, and to lie anywhere on the lattice of its
-/// strides.
+/// Returns how many boxes of keys meet what a CTA's queries see, including the waste at the ends of the grids. Only the
+/// strides of the visible region are known. It is assumed to be equally long along all axes, and to lie anywhere on the
+/// lattice of its strides.
 double listedBoxes(const Windows& windows, const Extents& cta, const Extents& keys) {
   constexpr int64_t kLength = 16;
   double boxes = 1;
@@ -52,11 +52,11 @@ double listedBoxes(const Windows& windows, const Extents& cta, const Extents& ke
   return boxes;
 }
 
-/// Time of a query in cycles of a multiprocessor, by what its CTA computes and what it reads.
+/// Returns the time per query in cycles of a multiprocessor, from what its CTA computes and reads.
 double cyclesOf(const Windows& windows, const codegen::Config::Boxes& boxes, int headDim, int headDimV,
                 const BoxModel& model) {
   const Extents cta = ofCta(boxes), together = togetherOf(boxes);
-  double loaded = 1, computed = 1; // boxes of keys; those of each part of the queries
+  double loaded = 1, computed = 1; // boxes of keys: of the CTA; of each part of its queries
   if (model.byLists) {
     loaded = listedBoxes(windows, cta, boxes.keys);
     computed = loaded * tokensOf(cta) / tokensOf(together);
@@ -78,7 +78,8 @@ double cyclesOf(const Windows& windows, const codegen::Config::Boxes& boxes, int
   return (std::max(compute, load) + 0.25 * std::min(compute, load)) / tokensOf(cta);
 }
 
-/// The least of what is added, in order; of equal ones the first. Boxes that differ in the axis that is split alone count once.
+/// Keeps the `count` entries with the least cycles, in order; among equals, the first. Boxes that differ only in the
+/// split axis count once.
 class LeastBoxes {
 public:
   explicit LeastBoxes(size_t count) : count(count) {}
@@ -250,10 +251,10 @@ static Status checkTokens(const char* length, const std::array<int64_t, 3>& exte
                           std::optional<int64_t> slice, bool takesBeside) {
   const int64_t tokens = extents[0] * extents[1] * extents[2];
   const bool isGrid = std::all_of(extents.begin(), extents.end(), [](int64_t extent) { return extent >= 1; });
-  const int64_t behindGrid = rows - before - tokens; // a found grid that ends with the length has none
+  const int64_t behindGrid = rows - before - tokens; // 0 for a found grid, which ends with the length
   const bool fits =
       takesBeside ? before >= 0 && behindGrid >= 0 && (!slice || behindGrid == 0) : before == 0 && behindGrid == 0;
-  if (fits && isGrid) return {}; // bind() sees to extents of declared grids alone
+  if (fits && isGrid) return {}; // bind() checks extents only of declared grids
   const char* const hint = takesBeside ? "give rows for all tokens of the grid; family sm90 takes less"
                                        : "kernels of the grid family take tokens on a grid alone, unless the mod asks which are "
                                          "on it or has some before it; family sm90 takes others beside it";

@@ -1,4 +1,4 @@
-// Boxes of kernels that walk grids: which shapes they have, and how many there are.
+// Boxes of kernels that walk grids: their shapes and their number.
 #pragma once
 
 #include "passes/grid_kernel.h"
@@ -11,62 +11,63 @@
 
 namespace attnc::plan {
 
-/// A kernel, as the model of its time knows it. The numbers are those of Hopper's: bench/NOTES.md.
+/// A kernel as seen by the model of its time. The defaults are Hopper's: bench/NOTES.md.
 struct BoxModel {
-  int consumers = 1;                  ///< of a CTA
-  std::vector<int> queries = {64};    ///< of a consumer, powers of two: one of these
-  int leastKeys = 64, mostKeys = 128; ///< of a box
-  int together = 64;                  ///< as Boxes has it, a power of two
+  int consumers = 1;                  ///< per CTA
+  std::vector<int> queries = {64};    ///< per consumer: one of these powers of two
+  int leastKeys = 64, mostKeys = 128; ///< per box
+  int together = 64;                  ///< Config::Boxes::together, a power of two
   double flopsPerCycle = 4096 * 0.75; ///< of a multiprocessor, in products
-  double cyclesOfStep = 120;          ///< of queries that go together, beside products
+  double cyclesOfStep = 120;          ///< per group of queries that go together, besides the products
   double bytesPerCycle = 30;          ///< of a multiprocessor, from L2
-  bool byLists = false; ///< lists say which boxes of a lattice are read, and all of a CTA's queries take all of them
+  bool byLists = false; ///< lists say which boxes of a lattice are read, and every query of a CTA takes all of them
   std::function<double(const codegen::Config::Boxes&)>
-      burden; ///< a factor of the time; 0: boxes that do not fit. Unset: 1
+      burden; ///< a factor of the time; 0 for boxes that do not fit. Default: 1
 };
 
-/// The shapes of boxes that a model of the kernel's time finds best, at most `count`, the best first: what is computed,
-/// what is read from L2, and how much of both the windows of the mod leave over.
+/// Returns at most `count` box shapes, the fastest first by a model of the kernel's time. The model counts what is
+/// computed, what is read from L2, and how much of both falls outside the mod's windows.
 std::vector<codegen::Config::Boxes> rankBoxes(const passes::GridKernel& grid, int headDim, int headDimV,
                                               const BoxModel& model, size_t count);
 
 constexpr int tokensOf(const std::array<int, 3>& box) { return box[0] * box[1] * box[2]; }
 
-/// "q1x8x8 kv1x20x4 split1"; of kernels without consumers side by side "q1x8x8 kv1x20x4".
+/// Spells boxes: "q1x8x8 kv1x20x4 split1"; "q1x8x8 kv1x20x4" for kernels without consumers side by side.
 std::string boxesText(const codegen::Config::Boxes& boxes);
 
-/// The queries of a consumer that pass over boxes of keys together: a box of which its own is made.
+/// Returns the box of queries that pass over boxes of keys together; a consumer's own box is made of these.
 std::array<int, 3> togetherOf(const codegen::Config::Boxes& boxes);
 
-/// Extents of a box of queries of a CTA.
+/// Returns the extents of a CTA's box of queries.
 std::array<int, 3> queryBoxOf(const codegen::Config& config);
-/// How many of them a grid of queries takes along each axis; and in all, with tiles of queries beside it. Precondition:
-/// operands.grids.
+/// Return how many boxes of queries the grid of queries takes: along each axis; and in all, including the tiles of
+/// off-grid queries. Precondition: operands.grids.
 std::array<int64_t, 3> queryBoxesAlong(const Stage& stage, const LaunchOperands& operands);
 int64_t queryBoxesOf(const Stage& stage, const LaunchOperands& operands);
 
-/// Boxes of keys of a CTA that the grid of keys takes along each axis; and in all, with tiles of keys beside it.
+/// Return how many of a CTA's boxes of keys the grid of keys takes: along each axis; and in all, including the tiles of
+/// off-grid keys.
 std::array<int64_t, 3> keyBoxesAlong(const Stage& stage, const LaunchOperands& operands);
 int64_t keyBoxesOf(const Stage& stage, const LaunchOperands& operands);
-/// Tokens beside the grids: those before it, and those behind. Precondition: checkGrids() accepted them.
+/// Return the off-grid tokens: those before the grid, and those after it. Precondition: checkGrids() accepted them.
 std::array<int64_t, 2> queriesBeside(const LaunchOperands::Grids& grids, const ProblemShape& problem);
 std::array<int64_t, 2> keysBeside(const LaunchOperands::Grids& grids, const ProblemShape& problem);
 
-/// The lattices of a kernel that goes by lists of boxes, as a mask has them.
+/// Returns the lattices of a kernel that walks lists of boxes, in the form that a block mask stores them.
 BlockMaskShape::Boxes latticesOf(const codegen::Config& config, const LaunchOperands::Grids& grids);
 
-/// Whether given lists, if there are any, are of these lattices. Precondition: checkGrids() accepted the operands.
+/// Checks that the lists, if any are given, have these lattices. Precondition: checkGrids() accepted the operands.
 Status checkListedBoxes(const codegen::Config& config, const LaunchOperands& operands);
 
-/// The extents of a launch. `bindings`: of the module that the numbers of the grids belong to.
+/// Returns the grid extents of a launch. `bindings`: of the module that the grids' numbers belong to.
 LaunchOperands::Grids gridsOf(const passes::GridKernel& grid, const ir::Bindings& bindings);
-/// Those of launches without captures; nothing where the extents ask for some.
+/// Returns the grid extents of a launch without captures; nullopt if the extents need captures.
 std::optional<LaunchOperands::Grids> gridsOf(const passes::GridKernel& grid, const ProblemShape& problem);
 
-/// Whether all tokens lie on the grids, or, where `takesBeside` and the mod means such, beside them. Environment: they
-/// do not, or nothing is known of it.
+/// Checks that all tokens lie on the grids. Off-grid tokens are allowed if `takesBeside` and the mod expects them.
+/// Error (environment): they do not, or the extents are unknown.
 Status checkGrids(const LaunchOperands& operands, bool takesBeside = false);
-/// Of families that take every layout of such tokens.
+/// Implements FamilyRow::checkLayout for families that take every layout of tokens on grids.
 Status takesAnyLayoutOnGrids(const LaunchOperands& operands);
 
 } // namespace attnc::plan

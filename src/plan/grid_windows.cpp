@@ -4,7 +4,7 @@
 
 namespace attnc::plan {
 
-/// A window of which nothing is known is taken to be long.
+/// The assumed length of a window of unknown length.
 static constexpr int64_t kLongWindow = 64;
 
 static int64_t known(const ir::Grid::Number& extent) {

@@ -1,4 +1,4 @@
-// What models of a kernel's time know of the windows of a mod on a grid, axis by axis, the slowest of three first.
+// What models of a kernel's time know about a mod's windows on a grid, axis by axis, the slowest of three first.
 #pragma once
 
 #include "passes/grid_kernel.h"
@@ -10,16 +10,16 @@ namespace attnc::plan {
 inline int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 struct Windows {
-  std::array<int64_t, 3> span = {1, 1, 1};                      ///< of the keys that a query sees
-  std::array<int64_t, 3> stride = {1, 1, 1};                    ///< queries that see the same
-  std::array<int64_t, 3> queries = {1, 1, 1}, keys = {1, 1, 1}; ///< extents of the grids; 0: not known
+  std::array<int64_t, 3> span = {1, 1, 1};                      ///< the extent of the keys that a query sees
+  std::array<int64_t, 3> stride = {1, 1, 1};                    ///< how many queries in a row see the same keys
+  std::array<int64_t, 3> queries = {1, 1, 1}, keys = {1, 1, 1}; ///< extents of the grids; 0: unknown
   int axes;
 
   explicit Windows(const passes::GridKernel& grid);
 
-  /// Keys that queries from a coordinate of a multiple of `count` on see.
+  /// Returns how many keys `count` queries see, if the first one's coordinate is a multiple of `count`.
   int64_t seenBy(size_t axis, int64_t count) const;
-  /// Queries that see some of `count` keys in a row, no more than there are.
+  /// Returns how many queries see some of `count` keys in a row, at most all of the axis.
   int64_t seeing(size_t axis, int64_t count) const;
 };
 

@@ -10,7 +10,7 @@ namespace attnc::plan {
 
 static std::atomic<int> made = 0;
 
-/// Without the gradients of captures, so that kernels that do not compute them are the same with and without.
+/// Drops the gradients of captures, so that kernels that do not compute them are the same whether they exist or not.
 static Status dropGradients(ir::Module& module, const ir::CaptureGradients& gradients) {
   std::vector<std::string> gone;
   for (const ir::CaptureGradient& place : gradients.places) {

@@ -1,4 +1,5 @@
-// A mod as kernels are written from it: derived, analysed and written once, for all who plan, compile or explain.
+// A mod in the form that kernels are written from. It is derived, analysed and written once, then planned, compiled and
+// explained from here.
 #pragma once
 
 #include "analysis/gradient_access.h"
@@ -15,11 +16,11 @@
 
 namespace attnc::plan {
 
-/// What kernels of a mod are written for.
+/// The kind of kernel that a mod is written for.
 struct ModForm {
   passes::Algebra algebra;
-  bool gradients; ///< with the hooks of gradients of captures
-  bool onGrid;    ///< for kernels by boxes: passes/grid_kernel.h
+  bool gradients; ///< whether it has the hooks for gradients of captures
+  bool onGrid;    ///< whether it is for box kernels: passes/grid_kernel.h
 
   ModForm(passes::Algebra algebra = {}, bool gradients = false, bool onGrid = false)
       : algebra(algebra), gradients(gradients), onGrid(onGrid) {}
@@ -29,16 +30,17 @@ struct ModForm {
 /// A capture whose gradient is computed.
 struct CaptureAccess {
   std::string name;
-  std::vector<analysis::GradientAccess> places; ///< where it is read
+  std::vector<analysis::GradientAccess> places; ///< the accesses that read it
 };
 
 struct KernelMod {
-  ir::Module module; ///< with the outputs that passes derive
+  ir::Module module; ///< includes the outputs that passes derive
   analysis::ModFacts facts;
   codegen::ModSource source;
   std::vector<CaptureAccess> captures; ///< in the order of the hooks' kCapture
-  std::shared_ptr<const passes::GridKernel> grid; ///< what kernels by boxes are written from; null: there are none
-  /// Of mods with gradients: what kernels by boxes know of a score, and keep of a query. Unset: they cannot be written.
+  std::shared_ptr<const passes::GridKernel> grid; ///< what box kernels are written from. Null if there are none
+  /// What box kernels know of a score and keep for each query, in mods with gradients. Unset if no backward box kernel
+  /// can be written.
   struct OnGrid {
     analysis::ScoreForm form;
     int rowBytes;
@@ -46,20 +48,21 @@ struct KernelMod {
   std::optional<OnGrid> onGrid;
 };
 
-/// `module`: after runPipeline(); `gradients` are outputs of it. Errors: those of deriveForKernels().
+/// Makes a KernelMod. `module`: after runPipeline(); `gradients` are outputs of it. Errors: those of
+/// deriveForKernels().
 Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const ir::CaptureGradients& gradients = {});
 
-/// How often this process called makeKernelMod(). Tests hold the compiler to once for each mod and form.
+/// Returns how often this process called makeKernelMod(). Tests check that the compiler calls it once per mod and form.
 int kernelModsMade();
 
-/// The algebra of kernels that go through templates/algo/apply_mod.cuh. The form of soft caps errs by 6e-7 of the cap,
-/// more than the products of f32 do.
+/// Returns the algebra of kernels that go through templates/algo/apply_mod.cuh. F32 is excluded, because the form for
+/// soft caps errs by 6e-7 of the cap, more than f32 products do.
 constexpr passes::Algebra algebraFor(DType dtype) { return {.scale = dtype != DType::F32, .rowShift = true}; }
 
-/// The algebra of kernels by boxes, which take bf16 and fp16.
+/// The algebra of box kernels, which take bf16 and fp16.
 constexpr passes::Algebra kAlgebraOnGrid = {.scale = true, .kvBounds = false};
 
-/// The algebra of the kernels that options ask for. Plans are chosen by the KernelMod of this algebra.
+/// Returns the algebra of the kernels that options ask for. Plans are chosen with the KernelMod of this algebra.
 passes::Algebra algebraFor(const KernelOptions& options);
 
 } // namespace attnc::plan

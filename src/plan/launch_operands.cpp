@@ -24,7 +24,7 @@ Error wrong(std::string_view name, const std::string& observed, const std::strin
   return Error::environment(fmt::format("{} {}, expected {}", name, observed, expected));
 }
 
-/// q, k, v or out: rank, dtype, last stride.
+/// Checks rank, dtype and last stride of q, k, v or out.
 Status checkOperand(std::string_view name, const TensorView& tensor, DType dtype) {
   if (tensor.rank != 4) return wrong(name, fmt::format("has rank {}", tensor.rank), "[batch, heads, length, head_dim]");
   if (tensor.dtype != dtype)
@@ -46,7 +46,7 @@ Status checkShape(std::string_view name, const TensorView& tensor, std::array<in
   return {};
 }
 
-/// lse or row_max: [batch, q_heads, q_len], f32, dense.
+/// Checks lse or row_max: [batch, q_heads, q_len], f32, dense.
 Status checkRowOutput(std::string_view name, const TensorView& tensor, const TensorView& q) {
   const std::array<int64_t, 3> shape{q.shape[0], q.shape[1], q.shape[2]};
   const bool fits = tensor.rank == 3 && tensor.shape[0] == shape[0] && tensor.shape[1] == shape[1] &&
@@ -61,7 +61,7 @@ Status checkRowOutput(std::string_view name, const TensorView& tensor, const Ten
   return {};
 }
 
-/// k_scale or v_scale, as [batch or 1, kv_heads]. `batch`: of k, or of the page table.
+/// Checks k_scale or v_scale and returns it as [batch or 1, kv_heads]. `batch`: of k, or of the page table.
 Expected<TensorView> checkScales(std::string_view name, const TensorView& given, int64_t batch, int64_t kvHeads,
                                  bool isFp8) {
   TensorView scales = given;
@@ -78,14 +78,14 @@ Expected<TensorView> checkScales(std::string_view name, const TensorView& given,
                fmt::format("f32 [{}] or [{}, {}]", kvHeads, batch, kvHeads));
 }
 
-/// kv_lengths or q_offset: i32 [batch].
+/// Checks kv_lengths or q_offset: i32 [batch].
 Status checkPerSequence(std::string_view name, const TensorView& tensor, int64_t count) {
   if (tensor.rank == 1 && tensor.dtype == DType::I32 && tensor.shape[0] == count) return {};
   return wrong(name, fmt::format("is {} {}", dtypeName(tensor.dtype), shapeText(tensor)),
                fmt::format("i32 [{}]", count));
 }
 
-/// Of a ragged batch: cumulative lengths, and tensors of batch 1.
+/// Checks a ragged batch's cumulative lengths, and that its tensors have batch 1.
 Status checkRagged(LaunchOperands& all, const RaggedBatch& ragged) {
   const TensorView& q = ragged.cuSeqlensQ;
   if (q.rank != 1 || q.dtype != DType::I32 || q.shape[0] < 1)
@@ -105,7 +105,7 @@ Status checkRagged(LaunchOperands& all, const RaggedBatch& ragged) {
   return {};
 }
 
-/// page_table: i32 [batch, any], beside a pool whose pages are those that the kernel was compiled for.
+/// Checks page_table: i32 [batch, any]. Its pool must have the page size that the kernel was compiled for.
 Status checkPages(const TensorView& table, const TensorView& pool, int64_t batch, const KernelOptions& options) {
   const bool isTable = table.rank == 2 && table.dtype == DType::I32 && table.shape[0] == batch;
   if (!isTable || table.shape[1] < 0 || table.shape[1] > std::numeric_limits<int32_t>::max())
@@ -122,14 +122,14 @@ Status checkPages(const TensorView& table, const TensorView& pool, int64_t batch
   return {};
 }
 
-/// Lists that a kernel walks. Addresses are not looked at.
+/// Checks lists that a kernel walks, but not their addresses.
 Status checkWalked(const BlockMaskView& mask, const ProblemShape& problem, const KernelOptions& options) {
   if (Status status = checkServes(mask.shape, problem); !status) return status;
   const bool byBoxes = mask.shape.boxes.has_value();
   if (byBoxes != options.maskByBoxes)
     return wrong("block mask", byBoxes ? "has blocks that are boxes" : "has blocks of tokens in a row",
                  "those that the kernel was compiled for (KernelOptions::maskByBoxes)");
-  if (byBoxes) return {}; // which ones, the stage that walks them sees
+  if (byBoxes) return {}; // the stage that walks the boxes checks their shapes
   if (mask.shape.qBlock == options.maskQBlock && mask.shape.kvBlock == options.maskKvBlock) return {};
   return wrong("block mask", fmt::format("has blocks of {} x {}", mask.shape.qBlock, mask.shape.kvBlock),
                fmt::format("{} x {}, which the kernel was compiled for", options.maskQBlock, options.maskKvBlock));
@@ -142,7 +142,7 @@ bool rowsAreAligned(const TensorView& tensor) {
          s.row * bytes % 16 == 0;
 }
 
-/// Lists along one axis, `count` of them for each head. `Lists`: BlockMaskView or BlockMaskColumns.
+/// Returns lists along one axis, `count` for each head. `Lists`: BlockMaskView or BlockMaskColumns.
 template <class Lists> BlockLists blockLists(const BlockMaskShape& shape, const Lists& of, int64_t count) {
   BlockLists lists{};
   lists.partial_count = of.partialCount;
@@ -366,7 +366,7 @@ Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMas
 
 namespace {
 
-/// Of a ragged batch, whatever the lengths are: a sequence takes no more tiles than its slots.
+/// Returns the tiles of a length; for a ragged batch, the slots, which suffice for the tiles of any sequence lengths.
 int64_t tilesOf(bool isRagged, int64_t batch, int64_t length, int64_t rows) {
   return isRagged ? (batch ? length / rows + batch : 0) : batch * ((length + rows - 1) / rows);
 }

@@ -17,7 +17,7 @@ bool maskDependsOn(const ir::Module& module, ir::ParamKind param) {
   return mask && ir::paramsOf(module, *mask).contains(param);
 }
 
-/// A batch or heads of 1 for a problem with more.
+/// Refuses a batch or heads of 1 for a problem with more, if mask_mod depends on them.
 Status checkShared(const ir::Module& module, const char* name, ir::ParamKind param, int64_t given, int64_t whole) {
   if (given >= whole || !maskDependsOn(module, param)) return {};
   return Error::environment(
@@ -31,7 +31,7 @@ Status checkExtent(const char* name, int64_t given, int64_t whole) {
       fmt::format("block mask: {} is {}, the problem has {}; it must be that or 1", name, given, whole));
 }
 
-/// Lists along one axis, `count` of them for each head. `Lists`: BlockMaskView or BlockMaskColumns.
+/// Checks lists along one axis, `count` for each head. `Lists`: BlockMaskView or BlockMaskColumns.
 template <class Lists>
 Status checkPointers(const BlockMaskView& mask, std::string_view prefix, const Lists& lists, int64_t count) {
   if (lists.indexStride < 0) return Error::environment(fmt::format("block mask: {}indexStride is negative", prefix));
@@ -54,10 +54,10 @@ Status checkBlocks(int qBlock, int kvBlock) {
                             "use 64, 128 or 256 for each side");
 }
 
-/// A lattice of boxes of so many tokens.
+/// Checks a lattice of boxes that covers `tokens` tokens.
 static Status checkLattice(const char* length, const BoxLattice& lattice, int64_t tokens) {
   constexpr int64_t kMostTokens = 256;
-  // Products are formed of factors from 1 to `most` alone, and no further once they are above it.
+  // Products do not overflow: factors are between 1 and `most`, and products stop once they exceed it.
   const auto isSupported = [](const auto& extents, int64_t most) {
     int64_t product = 1;
     for (int64_t extent : extents) {
@@ -95,14 +95,14 @@ Status checkShape(const BlockMaskShape& shape) {
   if (shape.batch > kLongest || shape.heads > kLongest || shape.batch * shape.heads > kLongest)
     return Error::environment(
         fmt::format("block mask: batch {} times heads {} is beyond 2^31 - 1", shape.batch, shape.heads));
-  // Bytes of the lists are to fit a size_t.
+  // The bytes of the lists must fit into size_t.
   if (shape.kvLen > 0 && shape.batch * shape.heads * shape.qBlocks() > (int64_t(1) << 59) / shape.kvBlocks())
     return Error::environment("block mask: it has more than 2^59 blocks");
   return {};
 }
 
 Status checkServes(const BlockMaskShape& shape, const ProblemShape& problem) {
-  BlockMaskShape ofSome = shape; // a problem without batch entries or heads may have a mask of none
+  BlockMaskShape ofSome = shape; // batch or heads may be 0 if the problem's are 0
   if (shape.batch == 0 && problem.batch == 0) ofSome.batch = 1;
   if (shape.heads == 0 && problem.qHeads == 0) ofSome.heads = 1;
   if (Status status = checkShape(ofSome); !status) return status;

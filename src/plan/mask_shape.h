@@ -1,4 +1,4 @@
-// Which block masks there may be: the one place where their shapes and lists are checked. All errors are
+// Which block masks are valid: the one place where their shapes and lists are checked. All errors are
 // Blame::Environment and begin with "block mask".
 #pragma once
 
@@ -8,28 +8,29 @@
 
 namespace attnc::plan {
 
-/// Sizes of blocks: 64, 128 or 256 each.
+/// Checks sizes of blocks: 64, 128 or 256 each.
 Status checkBlocks(int qBlock, int kvBlock);
 
-/// The same, or boxes within the limits of BoxLattice; batch and heads at least 1, lengths and batch times heads within
-/// int32, at most 2^59 blocks.
+/// Checks a mask's shape: its blocks are as in checkBlocks(), or boxes within the limits of BoxLattice; batch and heads
+/// at least 1; lengths, and batch times heads, within int32; at most 2^59 blocks.
 Status checkShape(const BlockMaskShape& shape);
 
-/// The same, and that the mask serves the problem: its lengths, and its batch and heads or 1. A problem of batch 0 may
-/// have a mask of batch 0, likewise for heads.
+/// checkShape(), and checks that the mask serves the problem: equal lengths, and equal batch and heads or 1. If the
+/// problem's batch or heads are 0, the mask's may be 0.
 Status checkServes(const BlockMaskShape& shape, const ProblemShape& problem);
 
-/// The same. A 1 is refused where mask_mod tells batches or heads apart: one mask would be wrong for all but the first.
+/// checkServes(). Also refuses a 1 if mask_mod distinguishes batches or heads: one mask would be wrong for all but the
+/// first.
 Status checkMaskProblem(const ir::Module& module, const ProblemShape& problem, const BlockMaskShape& shape);
 
-/// Lists that are read: counts and indices are given where there are rows and blocks, and both of the full pair or
-/// none. Precondition: the shape is one that checkShape() takes.
+/// Checks lists that are read: counts and indices are given if there are rows and blocks, and the full pair is given
+/// whole or not at all. Precondition: checkShape() accepted the shape.
 Status checkLists(const BlockMaskView& lists);
 
-/// The same for the lists by column, which must be there if they could list anything.
+/// checkLists() for the lists by column, which must be given if they could list anything.
 Status checkColumns(const BlockMaskView& lists);
 
-/// The smallest mask that serves the problem: batch or heads are 1 where mask_mod does not depend on them.
+/// Returns the smallest mask that serves the problem: batch or heads are 1 if mask_mod does not depend on them.
 BlockMaskShape smallestMask(const ir::Module& module, const ProblemShape& problem, int qBlock, int kvBlock);
 
 } // namespace attnc::plan

@@ -66,8 +66,8 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
   return 0;
 }
 
-/// Tiles of q, or of k and v, whichever are more, that a stage's kernel tells apart by a number. Of problems that no
-/// memory holds it may be 2^64 - 1.
+/// Returns the tiles of q, or of k and v if these are more, that a stage's kernel numbers. May be 2^64 - 1 for problems
+/// that fit into no memory.
 static uint64_t tilesOf(const Stage& stage, const LaunchOperands& operands) {
   const ProblemShape& problem = operands.problem;
   const auto times = [](int64_t heads, int64_t tiles) {
@@ -76,9 +76,9 @@ static uint64_t tilesOf(const Stage& stage, const LaunchOperands& operands) {
   const int rows = stage.config.blockM, columns = stage.config.blockN;
   const bool walksBoxes = stage.grid == Grid::Boxes || stage.grid == Grid::PersistentBoxes ||
                           stage.grid == Grid::KvBoxes || stage.grid == Grid::PersistentKvBoxes;
-  if (stage.grid == Grid::Parts || stage.grid == Grid::StepWords) // rows of a ragged batch are counted as well
+  if (stage.grid == Grid::Parts || stage.grid == Grid::StepWords) // a ragged batch's rows are numbered as well
     return uint64_t(std::max(packedTiles(operands, rows), operands.cuSeqlensQ ? packedRows(operands) : 0));
-  if (walksBoxes && !operands.grids) return 0; // not known
+  if (walksBoxes && !operands.grids) return 0; // unknown
   const bool isOfQueries = stage.grid == Grid::Boxes || stage.grid == Grid::PersistentBoxes;
   if (walksBoxes)
     return isOfQueries ? times(problem.qHeads, problem.batch * queryBoxesOf(stage, operands))

@@ -1,4 +1,4 @@
-// Shared memory that backward kernels whose tiles own KV columns keep of rows of q.
+// Shared memory for rows of q, in backward kernels whose tiles own KV columns.
 #pragma once
 
 #include "plan/kernel_mod.h"
@@ -7,7 +7,7 @@
 
 namespace attnc::plan {
 
-/// As RowTable of templates/algo/transposed_scores.cuh.
+/// Mirrors RowTable of templates/algo/transposed_scores.cuh.
 inline int rowTableBytes(int rows, const KernelMod& mod) {
   const analysis::ModFacts& facts = mod.facts;
   const bool readsIntervals = facts.masks && facts.kvEdges;

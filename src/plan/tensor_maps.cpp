@@ -28,10 +28,9 @@ void* somewhereIn(const LaunchOperands& operands) {
   return nullptr;
 }
 
-/// Precondition: checkMappable() accepted the tensor. `somewhere`: any address that is aligned to 16 bytes.
 Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxRows, void* somewhere,
                        L2Promotion promotion) {
-  // An empty tensor is described as one row, which the kernel never asks for.
+  // An empty tensor is described as one row, which the kernel never reads.
   const bool isEmpty = tensor.elements() == 0;
   const Strides strides = isEmpty ? Strides{} : stridesOf(tensor);
   const uint64_t bytes = uint64_t(dtypeBytes(tensor.dtype));
@@ -40,7 +39,7 @@ Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxR
   request.dtype = tensor.dtype;
   request.extent = {uint64_t(tensor.shape[3]), uint64_t(isEmpty ? 1 : tensor.shape[2]),
                     uint64_t(isEmpty ? 1 : tensor.shape[1]), uint64_t(strides.batch ? tensor.shape[0] : 1)};
-  // A stride of 0 stands for an axis that is never stepped along; the driver wants a multiple of 16 all the same.
+  // A stride of 0 belongs to an axis that is never stepped along; the driver still wants a multiple of 16.
   const auto step = [&](long long stride) { return stride ? uint64_t(stride) * bytes : 16; };
   request.strideBytes = {step(strides.row), step(strides.head), step(strides.batch)};
   request.promotion = promotion;
@@ -86,7 +85,7 @@ Expected<Mapped> mapOnGrid(std::string_view name, const TensorView& tensor, cons
   const Strides strides = isEmpty ? Strides{} : stridesOf(tensor);
   const uint64_t bytes = uint64_t(dtypeBytes(tensor.dtype));
   const int64_t batch = isEmpty || !strides.batch ? 1 : tensor.shape[0], heads = isEmpty ? 1 : tensor.shape[1];
-  // Heads of one batch entry may stand for a step of any size.
+  // A single head's stride may be anything, so the batch's stride serves instead.
   const int64_t headStride = heads > 1 ? strides.head : strides.batch, batchStep = batch > 1 ? strides.batch / headStride : 0;
   const auto step = [&](int64_t stride) { return stride ? uint64_t(stride) * bytes : 16; };
   jit::TensorMapRequest request;
@@ -114,7 +113,7 @@ Status mapRuns(std::string_view name, const TensorView& tensor, const std::array
 }
 
 int64_t sectionOf(int64_t heads, int64_t headBytes, int64_t l2Bytes) {
-  // 60 MiB, and all of it near enough, on an H200: sections of 32 MiB measure best there.
+  // An H200 has 60 MiB of L2, all of it near enough: sections of 32 MiB measure best there.
   const int64_t budget = l2Bytes * 8 / 15;
   const int64_t most = std::clamp<int64_t>(budget / std::max<int64_t>(1, headBytes), 1, 64);
   heads = std::max<int64_t>(1, heads);

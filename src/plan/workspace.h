@@ -13,20 +13,20 @@ namespace attnc::plan {
 /// What a part of a workspace holds.
 enum class Use {
   Counters,     ///< by which CTAs take tiles
-  Parts,        ///< of items that several CTAs share: sums of V, and states of rows, in f32
-  Lists,        ///< of a block mask
-  StepLists,    ///< of a decode kernel: the steps along KV that live
-  Delta,        ///< of a backward pass: an f32 a row of q
-  RowSums,      ///< of a backward pass: an f32 a row of q, by which weights of lse are off
-  LargeRows,    ///< of a backward pass: which tiles of q have rows that need these sums
-  DqSums,       ///< of a backward pass: gradients of q, in f32
-  DqTurns,      ///< of a backward pass: who may add to them
-  DqVisits,     ///< of a backward pass by lists: who does, a bit a block
-  DiagonalSums, ///< of a backward pass: gradients of scores, by q_idx - kv_idx, in f32
-  CaptureSums,  ///< of gradients of captures
+  Parts,        ///< decode: sums of V and states of rows, in f32, of items that several CTAs share
+  Lists,        ///< a block mask's
+  StepLists,    ///< decode: the live steps along KV
+  Delta,        ///< backward: an f32 per row of q
+  RowSums,      ///< backward: an f32 per row of q, the factor by which weights computed from lse are off
+  LargeRows,    ///< backward: which tiles of q have rows that need RowSums
+  DqSums,       ///< backward: gradients of q, in f32
+  DqTurns,      ///< backward: whose turn it is to add to DqSums
+  DqVisits,     ///< backward with lists: who adds to DqSums, a bit per block
+  DiagonalSums, ///< backward: gradients of scores, by q_idx - kv_idx, in f32
+  CaptureSums,  ///< backward: gradients of captures
 };
 
-/// A use of the workspace, and how much of it that takes. A launch of operands with the same shapes takes the same.
+/// A use of the workspace, and the memory that it takes. Launches whose operands have equal shapes take equal memory.
 struct WorkspaceUse {
   enum class Zeroed {
     Never,
@@ -36,27 +36,28 @@ struct WorkspaceUse {
   Use use = Use::Counters;
   size_t (*bytes)(const LaunchOperands& operands) = nullptr;
   Zeroed zeroed = Zeroed::Never;
-  bool isOptional = false; ///< a launch does without it
+  bool isOptional = false; ///< whether a launch can do without it
 };
 
-/// Two counters by which CTAs take tiles (templates/algo/tile_order.cuh); without them tiles are dealt round robin.
+/// Returns two counters by which CTAs take tiles (templates/algo/tile_order.cuh). Without them, tiles are dealt round
+/// robin.
 WorkspaceUse tileCounters();
 
-/// A part of a workspace, given the operands.
+/// A part of a workspace, for given operands.
 struct WorkspacePart {
   WorkspaceUse use;
   size_t offset = 0; ///< a multiple of kWorkspaceAlignment
   size_t bytes = 0;
 };
 
-/// Where the uses lie, one behind the other in their order.
+/// Where the uses lie: one after another, in their order.
 class WorkspaceLayout {
 public:
   WorkspaceLayout(llvm::ArrayRef<WorkspaceUse> uses, const LaunchOperands& operands);
 
   size_t bytes() const { return end; }
   llvm::ArrayRef<WorkspacePart> parts() const { return all; }
-  /// Null: there is no such use, or it takes nothing.
+  /// Returns the part of a use. Null if the plan lacks it, or if it takes no memory.
   const WorkspacePart* find(Use use) const;
 
 private:
@@ -64,15 +65,15 @@ private:
   size_t end = 0;
 };
 
-/// A workspace of a launch; without memory, where the launch goes without.
+/// A launch's workspace. `memory` is null if the launch goes without.
 struct WorkspaceView {
   const WorkspaceLayout& layout;
   void* memory = nullptr;
-  /// The memory of a use, or null.
+  /// Returns the memory of a use, or null.
   void* at(Use use) const;
 };
 
-/// Whether a launch can do with it: memory at a multiple of kWorkspaceAlignment, or none if no use needs it.
+/// Checks that a launch can use it: memory is aligned to kWorkspaceAlignment, or null if no use requires any.
 Status checkWorkspace(const WorkspaceView& workspace);
 
 } // namespace attnc::plan

@@ -28,7 +28,7 @@ Decoded decode(std::string_view text, size_t at) {
 bool isControl(llvm::UTF32 code) {
   constexpr std::pair<llvm::UTF32, llvm::UTF32> kControls[] = {
       {0, 0x1f},        {0x7f, 0x9f},                       // C0, DEL, C1
-      {0x61c, 0x61c},   {0x200e, 0x200f}, {0x2028, 0x202e}, // marks of direction, ends of lines and paragraphs
+      {0x61c, 0x61c},   {0x200e, 0x200f}, {0x2028, 0x202e}, // direction marks, ends of lines and paragraphs
       {0x2066, 0x2069}, {0xfeff, 0xfeff}};                  // isolates, the byte order mark
   return std::any_of(std::begin(kControls), std::end(kControls),
                      [&](auto range) { return code >= range.first && code <= range.second; });

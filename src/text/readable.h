@@ -1,4 +1,4 @@
-// Text of mods, files and callers, as terminals, logs and C strings may have it.
+// Makes text of mods, files and callers safe for terminals, logs and C strings.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,18 @@ namespace attnc {
 
 /// The character at an index of a text.
 struct Character {
-  size_t bytes = 1; ///< that it takes
+  size_t bytes = 1; ///< its length
   bool isPrintable =
-      false; ///< not: bytes that are no UTF-8, and characters that steer a terminal or the direction of text
+      /// False for bytes that are not UTF-8, and for characters that control a terminal or the direction of text.
+      false;
 };
-/// Precondition: `at` is inside.
+/// Precondition: `at` is inside the text.
 Character characterAt(std::string_view text, size_t at);
 
-/// The text in one line of valid UTF-8. Control characters, line ends among them, and marks of direction become \xNN or
-/// \uNNNN, bytes that are no UTF-8 U+FFFD. A text that is such a line stays as it is.
+/// Returns the text as one line of valid UTF-8. Control characters, line ends and direction marks become \xNN or
+/// \uNNNN; bytes that are not UTF-8 become U+FFFD. Other characters stay unchanged.
 std::string readable(std::string_view text);
-/// The same for a text of several lines, whose ends (\n) stay.
+/// The same for a text of several lines, whose line ends (\n) stay.
 std::string readableLines(std::string_view text);
 
 } // namespace attnc
