@@ -1,8 +1,8 @@
 // One function of Mod as text.
 //
-// In: a program and the expressions that the function must produce. Out: statements, and what the function takes from
-// the functions outside it. An expression becomes a statement when it is a field, is used more than once or would make
-// a line too long; all others nest into their user. A sum is a loop; what its rounds share stands before it.
+// In: a program and the expressions that the function must produce. Out: its statements, and the fields that it needs
+// from functions outside it. An expression becomes a statement if it is a field, is used more than once or would make a
+// line too long; all others nest into their user. A sum is a loop; values that its rounds share are computed before it.
 #pragma once
 
 #include "codegen/names.h"

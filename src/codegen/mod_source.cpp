@@ -171,7 +171,7 @@ std::string gridFlagsText(const Program& program) {
   return text;
 }
 
-/// Returns the hook of this role; null if the module has no such output.
+/// Returns the hook of this role; null if the module lacks that output.
 const Hook* hookOf(const Program& program, llvm::StringRef role) {
   auto at = llvm::find_if(program.hooks, [&](const Hook& hook) { return *hook.role == role; });
   return at == program.hooks.end() ? nullptr : &*at;

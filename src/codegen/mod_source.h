@@ -1,9 +1,9 @@
-// Code generation: the IR of a mod as the text of `attnc_mod.cuh`, and the words that a launch passes to it.
+// Code generation: the text of `attnc_mod.cuh` from the IR of a mod, and the words that a launch passes to it.
 //
-// In: a verified module after the passes, with the outputs that they derive for kernels. Out: CUDA C++ that defines
-// ModArgs and Mod as templates/mod/contract.cuh asks, stands on templates/mod/ops.cuh alone and compiles for the host
-// as well. Values are computed at the outermost level that knows them. Text of the user reaches the output only as
-// mangled names and as the file name of #line. Not here: optimisation; the passes have done that.
+// In: a verified module after the passes, with the outputs derived for kernels. Out: CUDA C++ that defines ModArgs and
+// Mod as templates/mod/contract.cuh requires. It includes only templates/mod/ops.cuh and also compiles for the host.
+// Values are computed at the outermost level that knows them. Text of the user reaches the output only as mangled names
+// and as the file name of #line. Not: optimization, which the passes have done.
 #pragma once
 
 #include "analysis/mod_facts.h"
@@ -69,7 +69,7 @@ constexpr int64_t kMostWork = 1'000'000;
 constexpr int kMaxSharedColumnBytes = 64;
 
 /// Writes the text. Never fails for a verified module; equal modules give equal text. `facts`: of the module. Values
-/// from `firstDerived` on are attnc's own and named as such. `gradients`: gradients of captures to write hooks for;
+/// from `firstDerived` on are attnc's own and get its prefix. `gradients`: gradients of captures to write hooks for;
 /// they are outputs of the module.
 ModSource emitMod(const ir::Module& module, const analysis::ModFacts& facts, size_t firstDerived,
                   const ir::CaptureGradients& gradients = {});

@@ -1,9 +1,9 @@
-// The form between IR and text: expressions of CUDA C++ with holes, each at its level.
+// The form between IR and text: expressions of CUDA C++ with holes, each with its level.
 //
-// In: a module. Out: one Expr per value that the outputs need, operands first, all choices of spelling made:
+// In: a module. Out: one Expr per value that the outputs need, operands first, with all choices of spelling made:
 // gathers are split into address arithmetic by level, divisions of scores are products with a hoisted reciprocal, casts
-// of q_idx and kv_idx take the kernel's float indices. A sum is one Expr, whose operand depends on its index. What
-// becomes a statement, a field or part of a larger expression is left to mod_source.cpp.
+// of q_idx and kv_idx use the kernel's float indices. A sum is one Expr, whose operand depends on its index.
+// mod_source.cpp decides what becomes a statement, a field or part of a larger expression.
 #pragma once
 
 #include "analysis/gradient_access.h"

@@ -1,7 +1,7 @@
-// Compiled kernels, from packs, from memory, from disk, or from the compiler.
+// Compiled kernels from packs, memory, disk or the compiler.
 //
-// In: a CompileJob. Out: its machine code, and where it came from. The cache (cache/cache.h) keeps bytes; here is what
-// they mean, and what they are compiled from is dumped for people (dump.h). Not: loading (loaded_kernel.h).
+// In: a CompileJob. Out: its machine code, and where it came from. The cache (cache/cache.h) stores bytes; this class
+// interprets them, and dumps the inputs of compilations for people (dump.h). Not: loading (loaded_kernel.h).
 #pragma once
 
 #include "cache/cache.h"

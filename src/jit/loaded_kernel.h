@@ -1,8 +1,9 @@
-// A kernel on a device, ready to be launched.
+// A kernel loaded on a device, ready to launch.
 //
-// In: a cubin. Out: launches on the caller's stream. Loading is done whole before load() returns: code is on the device
-// and its attributes are set, so that a launch allocates nothing, synchronises nothing and may be captured in a graph.
-// load() itself must not run while any stream of the process is being captured. Not: what the arguments mean.
+// In: a cubin. Out: launches on the caller's stream. load() finishes all loading before it returns: the code is on the
+// device and its attributes are set. So a launch allocates nothing, synchronizes nothing and may be captured in a
+// graph. load() itself must not run while any stream of the process is being captured. Not: the meaning of the
+// arguments.
 #pragma once
 
 #include "attnc/error.h"
