@@ -14,8 +14,7 @@
 namespace attnc::analysis {
 
 struct DistanceTerm {
-  llvm::SmallVector<std::pair<ir::Value, unsigned>, 4> path; ///< from the score to the term: sums, each with the
-                                                             ///< operand that continues
+  llvm::SmallVector<std::pair<ir::Value, unsigned>, 4> path; ///< from the score to the term: sums and their operands
   std::optional<ir::Value> slope;                            ///< s, known per head; unset: 1
   bool isReversed = false;                                   ///< s * (q_idx - kv_idx)
   bool isSubtracted = false;                                 ///< whether the sum subtracts the term

@@ -41,8 +41,7 @@ struct ModFacts {
   bool masks = false;             ///< whether there is a mask_mod that is not constantly true
   std::optional<KvEdges> kvEdges; ///< set if and only if the live columns of a row are exactly [kv_begin, kv_end)
   bool passesGradient = false;    ///< whether there is a d_score that is not constantly 0
-  bool keepsGradient = false;     ///< whether d_score is the incoming gradient, as for a score_mod that adds to the
-                                  ///< score
+  bool keepsGradient = false;     ///< whether d_score is the incoming gradient, e.g. if score_mod only adds
   std::array<bool, 5> loads{};    ///< whether captured tensors are read, by level
 
   bool loadsAt(ir::Level level) const { return loads[size_t(level)]; }

@@ -51,8 +51,7 @@ struct PositionSlice {
   TokenPlace before; ///< the place that the position is counted from
   TokenCount lo;
   std::optional<TokenCount> hi;
-  ir::Value operand;                      ///< the slice that it is taken from; for a whole distance, the distance
-                                          ///< itself
+  ir::Value operand;                      ///< the slice it is taken from; of a whole distance: itself
   llvm::SmallVector<TokenCount, 2> asked; ///< divisors in the chain up to this slice
   bool isWhole() const { return lo == TokenCount() && !hi; }
 };

@@ -113,8 +113,7 @@ private:
 /// Whether the condition is `holds` for no score.
 bool isNever(const ir::Module& module, Value condition, bool holds) {
   Contradictions all(module);
-  return all.add(condition, holds) || all.add(condition, holds); // twice: the second time with the bounds of later
-                                                                 // conditions
+  return all.add(condition, holds) || all.add(condition, holds); // again, with later conditions' bounds
 }
 
 void judgeMask(const ir::Module& traced, const ir::Module& simplified, std::vector<Suspicion>& found) {

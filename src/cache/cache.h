@@ -36,8 +36,7 @@ struct Options {
   std::vector<std::string> readOnlyDirectories;
   Mode mode = Mode::ReadWrite; ///< Off: only memory, without read-only directories
   uint64_t maxBytes = uint64_t(1) << 30;
-  int lockTimeoutMs = 30'000; ///< how long to wait for another process's compilation; afterwards this process compiles
-                              ///< as well
+  int lockTimeoutMs = 30'000; ///< the longest wait for another process's compilation; then compiles as well
   size_t memoryEntries = 256;
   /// If false, the compiler is never opened, and a miss returns what `compile` returns. Kernels of any build are then
   /// valid, as without a compiler.

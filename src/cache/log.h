@@ -29,8 +29,7 @@ private:
   void write(LogLevel level, std::string_view text) const;
   std::string target;
   LogSink sink;
-  std::shared_ptr<std::set<std::string>> warned = std::make_shared<std::set<std::string>>(); // guarded by
-                                                                                             // lockForkSafe()
+  std::shared_ptr<std::set<std::string>> warned = std::make_shared<std::set<std::string>>(); // lockForkSafe()
 };
 
 } // namespace attnc::cache

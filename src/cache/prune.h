@@ -21,11 +21,9 @@ namespace attnc::cache {
 struct PruneLimits {
   uint64_t maxBytes;                   ///< above this size, the least recently used entries are removed ...
   uint64_t downTo;                     ///< ... until at most this remains
-  std::optional<int64_t> unusedFor;    ///< seconds; entries unused for longer are removed whatever the size; uses are
-                                       ///< recorded hourly
+  std::optional<int64_t> unusedFor;    ///< seconds; entries unused for longer are removed. Uses are recorded hourly
   bool forgetsCompilers = false;       ///< also removes all identities of compilers
-  bool forgetsTuned = false;           ///< also removes all measured choices of tiles; otherwise `unusedFor` applies to
-                                       ///< them
+  bool forgetsTuned = false;           ///< also removes all measured choices; if false, `unusedFor` applies
   bool waits = false;                  ///< waits for another process that prunes
   bool dryRun = false;                 ///< writes and removes nothing
 };

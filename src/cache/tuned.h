@@ -32,8 +32,7 @@ struct TunedChoice {
   std::string tile;
   std::vector<std::pair<std::string, double>> times; ///< tile and milliseconds; the model's choice is first
   std::string date;                                  ///< UTC, "2026-02-03T04:05:06Z"
-  std::string maker; ///< the version of attnc including its templates; times of other versions do not apply to this
-                     ///< one's kernels
+  std::string maker; ///< version of attnc with its templates; times are only valid for this version
 };
 
 std::string encodeTuned(const TunedChoice& choice);

@@ -27,12 +27,9 @@ struct Config {
   int kvStages = 0;             ///< slots of the K and V rings; 0: the template has none
   int qStages = 0;              ///< slots of the Q ring; 0: the template has none
   std::optional<bool> fp8Kv;         ///< whether k and v are e4m3; unset: the template does not read it
-  std::optional<bool> deterministic; ///< whether results must not depend on the order of CTAs; unset: the template does
-                                     ///< not read it
-  std::optional<bool> takesTurns;    ///< whether CTAs take turns as in templates/algo/turns.cuh; unset: the template
-                                     ///< does not read it
-  std::optional<bool> sumsDiagonals; ///< whether to also sum gradients along diagonals; unset: the template does not
-                                     ///< read it
+  std::optional<bool> deterministic; ///< whether the order of CTAs must not show; unset: the template does not read it
+  std::optional<bool> takesTurns;    ///< whether CTAs take turns (algo/turns.cuh); unset: the template does not read it
+  std::optional<bool> sumsDiagonals; ///< whether to sum along diagonals as well; unset: the template does not read it
   /// For box kernels: queries of a consumer; keys of a step; the axis along which the consumers of a CTA are adjacent;
   /// and how many consecutive queries in a consumer's box skip boxes of keys together. With `ownsKeys`: keys of a CTA
   /// and queries of a step.

@@ -24,8 +24,7 @@ struct Expr {
     Computed,   ///< `text` is a pattern with {0} {1} ... for the operands
     Leaf,       ///< `text` is valid in every function: a literal or a field of ModArgs
     Param,      ///< score, b, h, q_idx, kv_idx; spelled differently by function
-    Given,      ///< such as q_float or a coordinate of q_idx: a parameter of row() or col(), and a field if scores need
-                ///< it
+    Given,      ///< a parameter of row() or col(), e.g. q_float or a coordinate; a field if scores need it
     Iter,       ///< the index of a loop; `text` is its name
     Sum,        ///< sum of its one operand over `loop`
   };
@@ -76,8 +75,7 @@ struct Program {
   std::vector<BoxHook> box;            ///< if onGrid: by axis
   bool boxIsMask = false;              ///< if onGrid: whether mask_mod is exactly the box
   std::optional<analysis::BesideGrid> beside;         ///< if onGrid: mask_mod for off-grid tokens
-  std::optional<std::vector<GradientHook>> gradients; ///< in the order of their places; set if a capture's gradient is
-                                                      ///< wanted
+  std::optional<std::vector<GradientHook>> gradients; ///< in the order of places; set if any is wanted
   std::vector<ArgWord> slots;
   std::vector<ArgField> args;
 };

@@ -78,8 +78,7 @@ struct Tape {
   const Bindings& bindings;
   Evaluator& out;
   std::vector<LoopSet> open = openLoops(module);
-  std::vector<uint32_t> slotOf = std::vector<uint32_t>(module.size(), 0); // for an open node: its slot in the current
-                                                                          // loop
+  std::vector<uint32_t> slotOf = std::vector<uint32_t>(module.size(), 0); // open nodes: in the current loop
   std::array<std::vector<Step>, 4> byLevel = {}; // launch, head, row, element
 
   uint32_t newSlot(Number value = {.integer = 0}) {
@@ -146,8 +145,7 @@ struct Tape {
       return to;
     };
     const uint32_t token =
-        then(Op::Sub, Type::I32, slotOf[node.operands[0].id], numberSlot(grid.before), newSlot()); // position within
-                                                                                                   // the grid
+        then(Op::Sub, Type::I32, slotOf[node.operands[0].id], numberSlot(grid.before), newSlot()); // in the grid
     if (node.op == Op::InGrid) {
       const uint32_t isBehind = then(Op::Le, Type::I32, newSlot(), token, newSlot());
       const uint32_t isBefore = then(Op::Lt, Type::I32, token, productFrom(grid, 0), newSlot());

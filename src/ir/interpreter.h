@@ -84,8 +84,7 @@ private:
   uint32_t root = 0;
   Type rootType = Type::F32;
   mutable std::vector<Number> slots;
-  mutable int64_t lastB = INT64_MIN, lastH = INT64_MIN, lastQ = INT64_MIN; // impossible coordinates: nothing has been
-                                                                           // computed yet
+  mutable int64_t lastB = INT64_MIN, lastH = INT64_MIN, lastQ = INT64_MIN; // nothing has been computed yet
 };
 
 /// Returns the root and the values that it needs for one element of attention, by Value::id. Other values, and values

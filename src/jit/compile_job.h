@@ -34,8 +34,7 @@ struct CompileResult {
   int spillBytes = 0;                  ///< stores and loads, summed over all functions
   int64_t staticSharedBytes = 0;       ///< the largest of all functions
   int64_t stackBytes = 0;              ///< stack frames, summed over all functions
-  std::vector<std::string> advisories; ///< lines of ptxas with C7504 or C7510..C7520: code that is slow without an
-                                       ///< error
+  std::vector<std::string> advisories; ///< lines of ptxas with C7504 or C7510..C7520: silently slow code
   double ms = 0;                       ///< wall time of the compilation
 };
 

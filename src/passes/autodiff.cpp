@@ -270,8 +270,7 @@ private:
   Products products{module};
   const std::vector<Loops> loops;
   std::vector<std::vector<Pending>> terms; // terms of gradients, by Value::id
-  std::vector<bool> hasGradient, isWanted; // whether a gradient passes on to the score or a capture; whether that one
-                                           // is wanted
+  std::vector<bool> hasGradient, isWanted; // gradient reaches score or any capture; score or a wanted one
   std::map<std::vector<int64_t>, RoundsAsParam> asParams; // by the attributes of the loops
   std::vector<CaptureGradient> places;
   std::vector<ir::Output> outputs; // outputs of the places

@@ -6,9 +6,9 @@
 //                                          %1 = coord i32 grid0.1, %q_idx
 //
 // Quotients and remainders of q_idx - 77 are coordinates on a grid that begins after 77 tokens. The first axis has no
-// written extent (how many slices of 64 tokens?), so the length determines it (`rest`). It has an extent if positions
-// are compared with the end of all slices (q_idx < 32 * 64), or if the first coordinate is a remainder itself (q_idx //
-// 64 % 32). The module means the same for all tokens, on or off its grids, if all extents are at least 1 and scalars
+// written extent (how many slices of 64 tokens?), so the length determines it (`rest`). It has an extent if the first
+// coordinate is itself a remainder (q_idx // 64 % 32), or if positions are compared with the end of all slices (q_idx <
+// 32 * 64). The module means the same for all tokens, on or off its grids, if all extents are at least 1 and scalars
 // are near (ir::Module::hasNearScalars). A grid that begins at token 0 and whose end no comparison reads has no
 // off-grid tokens.
 //
@@ -247,8 +247,7 @@ Status findGrids(ir::Module& module, const PassContext&) {
   const auto cutOf = [&](ParamKind of) -> const std::optional<Cut>& {
     return of == ParamKind::QIdx ? ofQueries : ofKeys;
   };
-  const auto isEnd = [&](const PositionBound* bound) { // only for a grid without `before`; comparisons with ends of
-                                                       // other grids stay
+  const auto isEnd = [&](const PositionBound* bound) { // other comparisons with grid ends stay
     return bound && cutOf(bound->of) && !cutOf(bound->of)->hasBefore() && cutOf(bound->of)->endsAt(*bound);
   };
   const bool haveBeside =

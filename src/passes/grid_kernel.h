@@ -29,8 +29,7 @@ struct GridKernel {
   /// Whether the box excludes keys along some axis. Otherwise it contains all keys, and kernels gain from lists of live
   /// boxes.
   bool isBounded = true;
-  bool isFound = false; ///< whether find-grids found the grids: launches whose lengths these do not divide are also
-                        ///< valid
+  bool isFound = false; ///< grids come from find-grids: lengths that these do not divide are also valid
   std::optional<BesideGrid> beside; ///< unset: all tokens of a launch must lie on the grids
 };
 

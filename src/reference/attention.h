@@ -33,10 +33,8 @@ struct AttentionArgs {
   const BlockMaskView* blockMask = nullptr;
   /// i32 [B], for modules with the outputs kv_length and q_offset.
   std::optional<TensorView> kvLengths, qOffsets;
-  std::optional<TensorView> kScales, vScales; ///< f32 [HKV] or [B or 1, HKV]: each element of k and v is multiplied by
-                                              ///< its head's scale
-  std::optional<RaggedBatch> ragged; ///< in host memory, for modules with the outputs of ragged batches; excludes a
-                                     ///< block mask
+  std::optional<TensorView> kScales, vScales; ///< f32 [HKV] or [B or 1, HKV]: factors of k's and v's elements
+  std::optional<RaggedBatch> ragged; ///< in host memory, for modules with its outputs; excludes a block mask
 };
 
 /// Dense results. A row without live scores, or whose live scores are all -inf, has out 0, lse -inf and rowMax -inf. A
@@ -44,8 +42,7 @@ struct AttentionArgs {
 struct AttentionResult {
   ProblemShape problem;
   int64_t headDimV = 0;
-  std::vector<double> out;    ///< [B, H, Q_LEN, DV]; for a ragged batch [1, H, rows of q, DV]; the others
-                              ///< correspondingly
+  std::vector<double> out;    ///< [B, H, Q_LEN, DV]; ragged: [1, H, rows of q, DV], and so on
   std::vector<double> lse;    ///< [B, H, Q_LEN], natural log
   std::vector<double> rowMax; ///< [B, H, Q_LEN], largest live score after score_mod
   std::vector<double> rowSum; ///< [B, H, Q_LEN], sum of exp(score - rowMax); 0 without live columns
