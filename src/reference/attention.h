@@ -34,7 +34,7 @@ struct AttentionArgs {
   /// i32 [B], for modules with the outputs kv_length and q_offset.
   std::optional<TensorView> kvLengths, qOffsets;
   std::optional<TensorView> kScales, vScales; ///< f32 [HKV] or [B or 1, HKV]: factors of k's and v's elements
-  std::optional<RaggedBatch> ragged; ///< in host memory, for modules with its outputs; excludes a block mask
+  std::optional<RaggedBatch> ragged;          ///< in host memory, for modules with its outputs; excludes a block mask
 };
 
 /// Dense results. A row without live scores, or whose live scores are all -inf, has out 0, lse -inf and rowMax -inf. A
