@@ -24,7 +24,7 @@ public:
     for (const ir::Output& output : module.outputs()) ++uses[output.value.id];
   }
 
-  /// Looks through the sum for the term, and remembers the way to it.
+  /// Searches the sum for the term and records the path to it.
   bool find(Value value, bool negative) {
     if (!isOnce(value)) return false;
     if (levels[value.id] == Level::Element && isTerm(value)) {
@@ -52,7 +52,7 @@ private:
     return node.op == Op::Cast && node.type == Type::F32 && isOnce(value) && module.isParam(node.operands[0], param);
   }
 
-  /// s * (f32(kv_idx) - f32(q_idx)), also without s or the other way round.
+  /// Whether the value is s * (f32(kv_idx) - f32(q_idx)), also without s or with the positions swapped.
   bool isTerm(Value value) {
     const Node* node = &module[value];
     found.slope.reset();
@@ -74,7 +74,7 @@ private:
 
   const ir::Module& module;
   const std::vector<Level> levels;
-  std::vector<int> uses; // by Value::id, outputs among them
+  std::vector<int> uses; // by Value::id, including uses by outputs
 };
 
 } // namespace

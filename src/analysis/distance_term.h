@@ -1,7 +1,7 @@
 // A penalty that is linear in the distance of q_idx and kv_idx, s * (kv_idx - q_idx), as a term of score_mod: ALiBi and
-// its like.
+// similar penalties.
 //
-// In: a module after the passes. Out: where the term stands, and its parts. f32 positions occur nowhere else.
+// In: a module after the passes. Out: the term's place and its parts. f32 positions occur nowhere else.
 #pragma once
 
 #include "ir/ir.h"
@@ -14,15 +14,15 @@
 namespace attnc::analysis {
 
 struct DistanceTerm {
-  llvm::SmallVector<std::pair<ir::Value, unsigned>, 4> path; ///< from the score to the term: a sum, and which operand
-  std::optional<ir::Value> slope;                            ///< s, known per head; none: 1
+  llvm::SmallVector<std::pair<ir::Value, unsigned>, 4> path; ///< from the score to the term: sums and their operands
+  std::optional<ir::Value> slope;                            ///< s, known per head; unset: 1
   bool isReversed = false;                                   ///< s * (q_idx - kv_idx)
-  bool isSubtracted = false;                                 ///< the score has it with a minus
+  bool isSubtracted = false;                                 ///< whether the sum subtracts the term
   ir::Value q, kv;                                           ///< f32(q_idx), f32(kv_idx)
-  uint32_t line = 0;                                         ///< of the mod's text
+  uint32_t line = 0;                                         ///< line of the mod's text
 };
 
-/// Nothing where score_mod is no sum with such a term, or uses f32 positions elsewhere.
+/// Returns nullopt if score_mod is not a sum with this term, or uses f32 positions elsewhere.
 std::optional<DistanceTerm> distanceTerm(const ir::Module& module);
 
 } // namespace attnc::analysis

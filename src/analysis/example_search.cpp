@@ -1,5 +1,4 @@
-// The index is copied into a module of its own first: searching costs what the index needs, whatever else the mod
-// computes.
+// The index is first copied into a module of its own, so the search costs only what the index needs.
 #include "analysis/example_search.h"
 
 #include "ir/conditions.h"
@@ -20,11 +19,11 @@ using ir::Value;
 
 namespace {
 
-constexpr uint64_t kSetUp = 1000; // operations that it takes to begin with a problem
+constexpr uint64_t kSetUp = 1000; // operations to set up one problem
 constexpr uint32_t kNone = UINT32_MAX;
 constexpr ParamKind kCoordinates[] = {ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx};
 
-/// Example problems: B, H, HKV, Q_LEN, KV_LEN, and the value of every free extent. Small ones first, for readable
+/// Example problems: B, H, HKV, Q_LEN, KV_LEN, and the value of every free extent. Small ones come first, for readable
 /// examples.
 constexpr int64_t kProblems[][6] = {
     {2, 4, 2, 8, 8, 4},
@@ -38,7 +37,8 @@ constexpr int64_t kProblems[][6] = {
     {2, 8, 2, 1 << 24, 1, 4},
 };
 
-/// Positions worth trying along an extent: all of a short one, the ends and some powers of two of a long one.
+/// Returns the positions worth trying along an extent: all of a short one; the ends and some powers of two of a long
+/// one.
 std::vector<int64_t> positions(int64_t extent, bool matters) {
   std::vector<int64_t> result = {0};
   if (!matters) return result;
@@ -51,13 +51,13 @@ std::vector<int64_t> positions(int64_t extent, bool matters) {
 
 } // namespace
 
-/// One index, with what it needs.
+/// One index and what it needs.
 struct ExampleSearch::Sample {
-  const ir::Module& alone; ///< the index, and nothing else
-  Value index;             ///< of `alone`
+  const ir::Module& alone; ///< module with only the index
+  Value index;             ///< in `alone`
   ir::Extent extent;
   uint64_t cost;                     ///< operations of one evaluation
-  llvm::SmallVector<size_t, 4> dims; ///< that it uses, in order
+  llvm::SmallVector<size_t, 4> dims; ///< extents that the index uses, in order
   ir::ParamSet params;
 
   bool usesDim(size_t dim) const { return llvm::is_contained(dims, dim); }
@@ -113,7 +113,7 @@ std::string ExampleSearch::run(Value index, const ir::Extent& extent, uint64_t a
   for (uint32_t id : needed)
     if (module[{id}].op == Op::Sum)
       rounds = llvm::SaturatingMultiply(rounds, uint64_t(ir::Loop::of(module[{id}]).count));
-  // An index inside a sum is looked at in the sum's last round and in its first.
+  // An index inside a sum is tried in the sum's last round and in its first.
   const bool isInside = open[index.id];
   if (isInside && rounds > 1) return noExample;
   triedAny = problems.empty();
@@ -135,7 +135,7 @@ std::string ExampleSearch::run(Value index, const ir::Extent& extent, uint64_t a
   return triedAny ? noExample : tooLarge;
 }
 
-/// Finds what the index needs, in the order of the arena. False if that is more than the search may visit.
+/// Collects what the index needs, in the order of the arena. Returns false if that is more than the search may visit.
 bool ExampleSearch::collect(Value index, uint64_t allowed) {
   needed.clear();
   llvm::SmallVector<Value, 16> open = {index};
@@ -151,7 +151,8 @@ bool ExampleSearch::collect(Value index, uint64_t allowed) {
   return open.empty();
 }
 
-/// `inRound`: indices of sums are those of the last round, or of the first.
+/// Returns a module with only what the index needs. `inRound`: indices of sums become constants, of the last or first
+/// round.
 ir::Module ExampleSearch::needsAlone(bool inRound, bool last) {
   ir::Module alone;
   for (uint32_t id : needed) {
@@ -173,7 +174,7 @@ std::string ExampleSearch::tryProblem(const Sample& sample, size_t problem, uint
   };
   for (size_t i = 0; i < 4; ++i)
     along[i] = positions(dims[size_t(*ir::extentOf(kCoordinates[i]))], sample.params.contains(kCoordinates[i]));
-  if (cost() > allowed) // the corners alone
+  if (cost() > allowed) // for the corners only
     for (std::vector<int64_t>& at : along)
       if (at.size() > 2) at = {at.front(), at.back()};
   if (cost() > allowed) return "";
@@ -192,7 +193,7 @@ std::string ExampleSearch::tryProblem(const Sample& sample, size_t problem, uint
   return "";
 }
 
-/// The smallest extent that has this position; that of the example where pins or conditions have a say.
+/// Returns the smallest extent with this position, or the example's extent if pins or conditions fix it.
 int64_t ExampleSearch::shortest(size_t dim, int64_t position, int64_t extent) const {
   return isFixed[dim] ? extent : position + 1;
 }
@@ -207,7 +208,7 @@ std::string ExampleSearch::describe(const Sample& sample, llvm::ArrayRef<int64_t
   for (size_t dim : sample.dims) add(module.dims[dim], dims[dim]);
   for (ParamKind param : kCoordinates) {
     if (!sample.params.contains(param)) continue;
-    // Beside another extent by name, one must see that the position exists: Q_LEN = 9, q_idx = 8.
+    // Next to another named extent, the example must show that the position exists: Q_LEN = 9, q_idx = 8.
     size_t along = size_t(*ir::extentOf(param));
     int64_t position = coordinates[size_t(param) - 1];
     bool isOther = extent.isNamed && extent.value != int64_t(along);

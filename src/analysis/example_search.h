@@ -1,8 +1,8 @@
-// Counter-examples: for which launch and which element an index leaves its tensor.
+// Counter-examples: a launch and an element for which an index leaves its tensor.
 //
-// In: a module and indices that are not proved. Out: an example, small extents first, as text. The interpreter runs
-// over example problems; what it may spend is counted in operations, not in time, so that the same mod gets the same
-// answer everywhere. Not: proofs; no example means nothing.
+// In: a module and indices that are not proven. Out: an example as text, with small extents preferred. Runs the
+// interpreter over example problems. Its budget counts operations, not time, so the same mod gets the same answer
+// everywhere. Not: proofs; finding no example proves nothing.
 #pragma once
 
 #include "ir/bindings.h"
@@ -16,11 +16,12 @@ namespace attnc::analysis {
 
 class ExampleSearch {
 public:
-  /// Both outlive this object.
+  /// Both arguments must outlive this object.
   ExampleSearch(const ir::Module& module, const ir::Pins& pins);
 
-  /// Why `index` may lie outside of `extent`: "Q_LEN = 9, q_idx = 8 gives index 8, extent KV_LEN = 8", or what the
-  /// index depends on, or that nothing was found. Spends at most `allowed` operations, and a few that do not count.
+  /// Returns why `index` may lie outside of `extent`: "Q_LEN = 9, q_idx = 8 gives index 8, extent KV_LEN = 8"; or what
+  /// the index depends on; or that nothing was found. Spends at most `allowed` operations, apart from a few that are
+  /// not counted.
   std::string run(ir::Value index, const ir::Extent& extent, uint64_t allowed);
 
   /// Operations evaluated or visited so far.
@@ -39,13 +40,13 @@ private:
 
   const ir::Module& module;
   const ir::Pins& pins;
-  std::vector<ir::Bindings> problems; // extents of the example problems, which meet the conditions of the launch
-  std::vector<bool> isFixed;          // by dim: pins or conditions have a say
-  std::vector<ir::LoopSet> open;      // by Value::id: the sums that it is inside of
-  std::vector<uint32_t> dataOf;       // by Value::id: the first load or scalar that the value needs, or none
-  std::vector<ir::ParamSet> params;   // by Value::id: what the value depends on
+  std::vector<ir::Bindings> problems; // extents of the example problems; they meet the conditions of the launch
+  std::vector<bool> isFixed;          // by dim: whether pins or conditions fix it
+  std::vector<ir::LoopSet> open;      // by Value::id: the sums around it
+  std::vector<uint32_t> dataOf;       // by Value::id: the first load or scalar that the value needs, if any
+  std::vector<ir::ParamSet> params;   // by Value::id: parameters that the value depends on
   std::vector<uint32_t> seen;         // by Value::id: the last search that needed the value
-  std::vector<ir::Value> now;         // by Value::id: what stands for it in the module of the index alone
+  std::vector<ir::Value> now;         // by Value::id: its copy in the module of the index
   std::vector<uint32_t> needed;
   uint32_t searches = 0;
   uint64_t spent = 0;

@@ -1,5 +1,5 @@
-// Proofs come from the interval analysis. What is not proved is looked at by the search for counter-examples, whose
-// work is shared out among the indices that differ.
+// Proofs come from the interval analysis. For unproven indices it searches counter-examples, with the work divided
+// among the distinct indices.
 #include "analysis/gather_proofs.h"
 
 #include "analysis/example_search.h"
@@ -17,7 +17,8 @@ namespace {
 using ir::Op;
 using ir::Value;
 
-/// The bounds in the terms of the extent: a number beside a number, a form that names the extent beside a name.
+/// Returns the bounds in the extent's terms: a number next to a number, or a form that names the extent next to its
+/// name.
 std::string boundsText(const ir::Module& module, const ir::OperandNames& names, Value index, const Bounds& bounds,
                        const ir::Extent& extent) {
   std::string upper = fmt::format("{}", bounds.range.hi);
@@ -34,7 +35,7 @@ std::vector<GatherProof> proveGathers(const ir::Module& module, const ir::Pins& 
   const std::vector<bool> needed = ir::neededByOutputs(module);
   Intervals intervals(module, pins);
   const ir::OperandNames names(module);
-  // Indices that are not proved, by value and extent: what was found for one of them.
+  // Findings for unproven indices, by value and extent, so that equal ones are searched once.
   std::map<std::tuple<uint32_t, bool, int64_t>, std::string> searched;
   auto keyOf = [](Value index, const ir::Extent& extent) {
     return std::tuple(index.id, extent.isNamed, extent.value);

@@ -30,22 +30,22 @@ public:
 
   bool isConstant(Value value) const { return growths[value.id] && growths[value.id]->by == 0; }
 
-  /// Whether the value is `grad` times something constant, which depends on no score.
+  /// Whether the value is `grad` times a factor that is constant along diagonals and does not depend on the score.
   bool isRateOfGrad(Value value) const { return rates[value.id] == Rate::OfGrad; }
 
 private:
-  /// By how much a number grows, the same everywhere; 0 for what does not change, of any type. An f32 that grows is an
-  /// integer, exactly.
+  /// The step of a value along a diagonal, the same everywhere; 0 for a constant value of any type. A growing f32 is
+  /// exactly an integer.
   struct Growth {
     int64_t by = 0;
-    bool wraps = false; ///< it may do so modulo 2^32 or 2^64
+    bool wraps = false; ///< whether it may wrap modulo 2^32 or 2^64
   };
 
   std::optional<Growth> of(Value value) {
     const ir::ParamSet& on = params[value.id];
     if (!on.contains(ParamKind::QIdx) && !on.contains(ParamKind::KvIdx)) return Growth{};
     const Node& node = module[value];
-    if (node.op == Op::Param) return Growth{1}; // one of the two
+    if (node.op == Op::Param) return Growth{1}; // q_idx or kv_idx
     if (llvm::all_of(node.operands, [&](Value x) { return isConstant(x); })) return Growth{};
     if (!llvm::all_of(node.operands, [&](Value x) { return growths[x.id].has_value(); })) return std::nullopt;
     const auto operand = [&](size_t i) { return *growths[node.operands[i].id]; };
@@ -55,7 +55,7 @@ private:
     };
     const bool isOfInts = ir::isInt(module[node.operands[0]].type);
     const bool isCompare = ir::info(node.op).rule == ir::TypeRule::Compare;
-    // What two exact numbers that grow alike differ by is the same, and so is what that is rounded to.
+    // The difference of two exact numbers that grow equally is constant, and so is its rounded value.
     if (isCompare || (node.op == Op::Sub && node.type == ir::Type::F32)) {
       if (operand(0).by == operand(1).by && !operand(0).wraps && !operand(1).wraps) return Growth{};
       return std::nullopt;
@@ -79,9 +79,9 @@ private:
   }
 
   enum class Rate {
-    None,   ///< not known
+    None,   ///< unknown
     Zero,   ///< the constant 0
-    Factor, ///< constant, and of no score and no gradient
+    Factor, ///< constant, independent of score and gradient
     OfGrad, ///< `grad` times a factor
   };
 
@@ -113,7 +113,7 @@ private:
   const llvm::ArrayRef<ir::ParamSet> params; // by Value::id
   Intervals intervals;
   std::vector<std::optional<Growth>> growths; // by Value::id
-  std::vector<Rate> rates;                    // likewise
+  std::vector<Rate> rates;                    // by Value::id
 };
 
 } // namespace
@@ -133,7 +133,7 @@ public:
   GradientAccess of(const ir::CaptureGradient& place) {
     GradientAccess access{.reach = Reach::Head};
     const auto tensor = llvm::find_if(module.tensors, [&](const auto& t) { return t.name == place.capture; });
-    if (tensor != module.tensors.end()) addIndices(place, *tensor, access); // else a scalar
+    if (tensor != module.tensors.end()) addIndices(place, *tensor, access); // otherwise a scalar
     access.ofDiagonals = isOfDiagonals(place, access.reach);
     return access;
   }
@@ -163,7 +163,7 @@ private:
     }
   }
 
-  /// GradientAccess::ofDiagonals.
+  /// Whether GradientAccess::ofDiagonals holds.
   bool isOfDiagonals(const ir::CaptureGradient& place, Reach reach) {
     const std::optional<Value> dScore = module.output(ir::kDScore), value = module.output(place.output);
     if (!dScore || !module.isParam(*dScore, ParamKind::Grad) || !value) return false;

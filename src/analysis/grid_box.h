@@ -1,11 +1,11 @@
-// The box of keys that a query on a grid sees: what the pass derive-grid-box found, read from the outputs that it added.
+// The box of keys that a query on a grid sees, read from the outputs of the pass derive-grid-box.
 //
-// For a query and a key that are both on their grids, mask_mod is true if and only if
-//   box_begin_a <= k_a < box_end_a for each axis a of the grid of keys that has these outputs,
-//   floor_mod(k_a, box_step_a) == box_phase_a for each axis that has these (a dilated neighborhood), and
-//   box_rest, where there is one: conditions that are no box.
-// The bounds may lie outside 0 to the extent; begin >= end is an empty box. They are functions of b, h, q_idx and of
-// the coordinates of q_idx, the step of b and h alone and at least 1; of keys only box_rest knows.
+// If a query and a key are both on their grids, mask_mod is true if and only if all of these hold:
+//   box_begin_a <= k_a < box_end_a for each axis a of the key grid that has these outputs;
+//   floor_mod(k_a, box_step_a) == box_phase_a for each axis that has these (a dilated neighborhood);
+//   box_rest, if present: the conditions that are not part of the box.
+// Bounds may lie outside [0, extent]; the box is empty if begin >= end. Bounds are functions of b, h, q_idx and the
+// coordinates of q_idx. Steps are functions of only b and h, at least 1. Only box_rest may depend on the key.
 #pragma once
 
 #include "ir/ir.h"
@@ -15,22 +15,22 @@
 
 namespace attnc::analysis {
 
-/// What mask_mod says where not both tokens are on their grids.
+/// What mask_mod gives if at least one of the two tokens is off its grid.
 enum class Beside {
   None, ///< false
   All,  ///< true
-  Asks, ///< depends on more
+  Asks, ///< depends on the tokens
 };
 
-/// What mask_mod says of a query on its grid and a key beside it, and so on.
+/// What mask_mod gives if only the key, only the query, or both are off their grids.
 struct BesideGrid {
   Beside key = Beside::Asks, query = Beside::Asks, both = Beside::Asks;
 
-  /// Whether there are pairs of which it has to be asked.
+  /// Whether kernels must evaluate mask_mod for some pairs with off-grid tokens.
   bool asks() const { return key == Beside::Asks || query == Beside::Asks || both == Beside::Asks; }
 };
 
-/// The name of an output of the box: `what` is begin, end, step or phase.
+/// Returns the name of an output of the box. `what`: begin, end, step or phase.
 std::string boxOutput(const char* what, size_t axis);
 
 struct GridBox {
@@ -38,24 +38,24 @@ struct GridBox {
     std::optional<ir::Value> begin, end;  ///< both or none
     std::optional<ir::Value> step, phase; ///< both or none
   };
-  unsigned keys = 0;               ///< the grid of kv_idx, by its index in Module::grids
-  std::optional<unsigned> queries; ///< the grid of q_idx; none where mask_mod asks for no coordinates of queries
-  llvm::SmallVector<Axis, 3> axes; ///< of the grid of keys
+  unsigned keys = 0;               ///< the grid of kv_idx, as an index into Module::grids
+  std::optional<unsigned> queries; ///< the grid of q_idx; unset if mask_mod reads no query coordinates
+  llvm::SmallVector<Axis, 3> axes; ///< of the key grid
   std::optional<ir::Value> rest;
-  std::optional<BesideGrid> beside; ///< of modules with the outputs of setBeside()
+  std::optional<BesideGrid> beside; ///< set in modules with the outputs of setBeside()
 
-  /// Whether mask_mod says the box and nothing else.
+  /// Whether mask_mod is exactly the box.
   bool isMask() const;
 };
 
-/// The box of a module with the outputs of derive-grid-box; nothing without.
+/// Returns the box of a module with the outputs of derive-grid-box; nullopt without these.
 std::optional<GridBox> gridBox(const ir::Module& module);
 
-/// Adds outputs that say it: constants, for kernels whose launches may have tokens beside the grids.
+/// Adds `beside` as constant outputs, for kernels whose launches may have off-grid tokens.
 void setBeside(ir::Module& module, const BesideGrid& beside);
 
-/// The grids whose coordinates mask_mod and score_mod take of q_idx and of kv_idx, as they are; nothing where they take
-/// none, or of several grids.
+/// The grids on which mask_mod and score_mod read coordinates of q_idx and of kv_idx themselves. Each is unset if they
+/// read none, or on several grids.
 struct GridsUsed {
   std::optional<unsigned> queries, keys;
 };

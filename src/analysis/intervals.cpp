@@ -1,5 +1,5 @@
-// The analysis walks the arena in order; intervals.h says what it knows and claims. Numeric ranges come from range.cpp;
-// here are the symbolic bounds, and what conditions of selects add.
+// Walks the arena in order; intervals.h describes assumptions and results. Numeric ranges come from range.cpp; this
+// file adds symbolic bounds and what the conditions of selects imply.
 #include "analysis/intervals.h"
 
 #include "ir/bindings.h"
@@ -19,9 +19,9 @@ using ir::Value;
 namespace {
 
 constexpr size_t kMaxForms = 4;
-constexpr int kMaxConditions = 32; // of a select, that are asked what they say
-constexpr size_t kMaxFacts = 16;   // that are kept of them
-constexpr int kMaxFactsInARow = 2; // that lead from an index to an extent
+constexpr int kMaxConditions = 32; // conditions examined per select
+constexpr size_t kMaxFacts = 16;   // facts kept of these
+constexpr int kMaxFactsInARow = 2; // facts chained from an index to an extent
 
 using Forms = llvm::SmallVector<LinearForm, 1>;
 
@@ -29,7 +29,7 @@ void addForm(Forms& forms, const LinearForm& form) {
   if (!form.isNumber() && forms.size() < kMaxForms && !llvm::is_contained(forms, form)) forms.push_back(form);
 }
 
-/// All bounds on one side; the number counts where there is no symbolic one, or with `always`.
+/// Returns all bounds on one side. Includes the number if there is no symbolic bound, or with `always`.
 Forms allBounds(const Forms& symbolic, int64_t number, bool always) {
   Forms result = symbolic;
   if (always || result.empty()) result.push_back(LinearForm::number(number));
@@ -38,7 +38,7 @@ Forms allBounds(const Forms& symbolic, int64_t number, bool always) {
 Forms uppers(const Bounds& bounds, bool always = false) { return allBounds(bounds.upper, bounds.range.hi, always); }
 Forms lowers(const Bounds& bounds, bool always = false) { return allBounds(bounds.lower, bounds.range.lo, always); }
 
-/// Adds a + factor * b for all pairs. Numbers that come out tighten `number` through `better`.
+/// Adds a + factor * b to `out` for all pairs. Plain numbers go to `better`, which tightens the numeric range.
 template <class Better> void addPairs(const Forms& as, const Forms& bs, int64_t factor, Forms& out, Better better) {
   for (const LinearForm& a : as)
     for (const LinearForm& b : bs)
@@ -48,7 +48,7 @@ template <class Better> void addPairs(const Forms& as, const Forms& bs, int64_t 
       }
 }
 
-/// The last position along an extent.
+/// Returns the last position along an extent.
 LinearForm lastOf(ir::BuiltinDim dim) { return {{{unsigned(dim), 1}}, -1}; }
 
 void copyForms(const Forms& from, Forms& to) {
@@ -78,7 +78,7 @@ Intervals::Intervals(const ir::Module& module, const ir::Pins& pins) : module(mo
   knowGrids();
 }
 
-/// Narrows what grids are made of to what bind() lets pass.
+/// Narrows the numbers of grids to the ranges that bind() enforces.
 void Intervals::knowGrids() {
   const auto narrow = [&](const ir::Grid::Number& number, int64_t lo, int64_t hi) {
     if (number.kind == ir::Grid::Number::Kind::Scalar && !scalars[size_t(number.value)].isSingle()) {
@@ -111,7 +111,7 @@ Range Intervals::numberOf(const ir::Grid::Number& number) const {
   return Range::integers(Type::I32, number.value, number.value);
 }
 
-/// By the formulas of ir::GridAxis.
+/// Returns the bounds of a coordinate, by the formulas of ir::GridAxis.
 Bounds Intervals::coordinate(const Node& node, const Bounds& position) const {
   const ir::GridAxis at = ir::GridAxis::of(node);
   const ir::Grid& grid = module.grids[at.grid];
@@ -136,11 +136,11 @@ llvm::ArrayRef<ExtentRange> Intervals::extents(Level level) const {
   return level >= Level::Column ? dimsWithColumn : dims;
 }
 
-/// Makes the numeric range as narrow as the symbolic bounds allow.
+/// Narrows the numeric range to what the symbolic bounds allow.
 void Intervals::tighten(Bounds& bounds, Level level) const {
   for (const LinearForm& form : bounds.upper) bounds.range.hi = std::min(bounds.range.hi, maxOf(form, extents(level)));
   for (const LinearForm& form : bounds.lower) bounds.range.lo = std::max(bounds.range.lo, minOf(form, extents(level)));
-  // Contradicting bounds: the value is never computed. Any range will do; an empty one would surprise.
+  // The bounds contradict each other, so the value is never computed. Any range will do, except an empty one.
   if (bounds.range.lo > bounds.range.hi) bounds.range.lo = bounds.range.hi;
 }
 
@@ -159,7 +159,7 @@ Bounds Intervals::leaf(const Node& node) const {
   case Leaf::Param:
     std::optional<ir::BuiltinDim> extent = ir::extentOf(ir::ParamKind(node.attr));
     if (!extent) break;
-    if (module.offsetsQueries && node.attr == int64_t(ir::ParamKind::QIdx)) { // a position: see ir::kQOffset
+    if (module.offsetsQueries && node.attr == int64_t(ir::ParamKind::QIdx)) { // q_idx is a position: see ir::kQOffset
       result.range = Range::integers(Type::I32, -ir::kMaxExtent, ir::kMaxExtent - 1);
       return result;
     }
@@ -214,8 +214,8 @@ void Intervals::readCondition(Value condition, bool holds, int& budget) {
 
 namespace {
 
-/// Whether the form is at most `limit` for extents in `dims` of which all `facts` are at least 0. A fact is added as
-/// often as it takes to make an extent drop out, and `depth` facts after one another.
+/// Whether the form is at most `limit` for all extents in `dims` for which all `facts` are at least 0. Adds a fact as
+/// often as needed to cancel an extent, and chains up to `depth` facts.
 bool isAtMost(const LinearForm& form, int64_t limit, llvm::ArrayRef<ExtentRange> dims, llvm::ArrayRef<LinearForm> facts,
               int depth) {
   if (maxOf(form, dims) <= limit) return true;
@@ -233,7 +233,7 @@ bool isAtMost(const LinearForm& form, int64_t limit, llvm::ArrayRef<ExtentRange>
 
 } // namespace
 
-/// neverAbove(), in a launch that meets the conditions.
+/// Like neverAbove(), for launches that meet the conditions.
 bool Intervals::neverAboveInLaunch(const Bounds& a, const Bounds& b, int64_t gap, Level level) const {
   for (const LinearForm& upper : uppers(a, true))
     for (const LinearForm& lower : lowers(b, true))
@@ -253,7 +253,7 @@ Range Intervals::decideComparison(const Node& node, llvm::ArrayRef<Bounds> x, Le
   return node.op == Op::Ne ? yes : no;
 }
 
-/// Bounds that hold for either value: those of one, moved as far as the other needs.
+/// Returns bounds that hold for either value: those of one, shifted as far as the other requires.
 void Intervals::commonUpper(const Bounds& a, const Bounds& b, Level level, Forms& out) const {
   for (auto [own, other] : {std::pair(&a, &b), std::pair(&b, &a)})
     for (const LinearForm& form : own->upper) {
@@ -276,7 +276,7 @@ void Intervals::commonLower(const Bounds& a, const Bounds& b, Level level, Forms
     }
 }
 
-/// H // HKV: the query heads that share a KV head. It divides H.
+/// Whether the value is H // HKV, the number of query heads that share a KV head. It divides H.
 bool Intervals::isGroupSize(Value value) const {
   const Node& node = module[value];
   auto isDim = [&](Value operand, ir::BuiltinDim dim) {
@@ -286,7 +286,7 @@ bool Intervals::isGroupSize(Value value) const {
          isDim(node.operands[1], ir::BuiltinDim::HKV);
 }
 
-/// Symbolic bounds of an integer operation that cannot wrap around.
+/// Adds symbolic bounds to the result of an integer operation that cannot wrap around.
 void Intervals::symbolic(const Node& node, llvm::ArrayRef<Bounds> x, Level level, Bounds& result) const {
   int64_t& lo = result.range.lo;
   int64_t& hi = result.range.hi;
@@ -385,9 +385,9 @@ Bounds Intervals::operation(const Node& node, llvm::ArrayRef<Bounds> operands, L
   return result;
 }
 
-// ---- Select: each branch counts under what the condition says ----
+// ---- Select: each branch is analyzed under its condition ----
 
-/// Adds "smaller + gap <= larger" as a bound of those of the two that are asked about.
+/// Adds "smaller + gap <= larger" as a bound of either value that is in facts.about.
 void Intervals::order(Value smaller, Value larger, int64_t gap, Facts& facts) {
   const bool asksSmaller = facts.asksAbout(smaller), asksLarger = facts.asksAbout(larger);
   if (asksSmaller) {
@@ -404,7 +404,7 @@ void Intervals::order(Value smaller, Value larger, int64_t gap, Facts& facts) {
   }
 }
 
-/// What a condition says about a value and its operands.
+/// Returns what a condition implies for a value and its operands.
 Intervals::Facts Intervals::factsOf(Value condition, bool holds, Value about) {
   Facts facts{{about}, {}};
   const Node& node = module[about];
@@ -430,7 +430,7 @@ void Intervals::collectFacts(Value condition, bool holds, Facts& facts, int& bud
   order(b, a, 0, facts);
 }
 
-/// The bounds of a branch, narrowed by facts about itself or about its operands.
+/// Returns the bounds of a branch, narrowed by facts about itself or its operands.
 Bounds Intervals::underFacts(Value value, const Facts& facts, Level level) {
   auto narrowed = [&](Value of, Bounds bounds) {
     for (const Fact& fact : facts.known) {
@@ -494,7 +494,7 @@ Bounds Intervals::boundsOf(Value value, const Node& node, Level level) {
   llvm::SmallVector<Bounds, 3> operands;
   for (Value operand : node.operands) {
     operands.push_back(bounds[operand.id]);
-    tighten(operands.back(), level); // what is seen of a row value beside a column has a column
+    tighten(operands.back(), level); // a row value next to a column is only evaluated if a column exists
   }
   return operation(node, operands, level);
 }
@@ -508,7 +508,7 @@ bool Intervals::isExact(Value value) {
 bool Intervals::provesInside(Value load, unsigned axis) {
   const Node& node = module[load];
   const ir::Extent& extent = module.tensors[node.attr].shape[axis];
-  of(load); // and with it all that comes before
+  of(load); // this evaluates everything before it
   const Bounds& index = of(node.operands[axis]);
   LinearForm size = extent.isNamed ? LinearForm::extent(unsigned(extent.value)) : LinearForm::number(extent.value);
   Bounds end{Range::full(Type::I64), {}, {}};

@@ -1,17 +1,17 @@
-// Interval analysis: what each value of a module can be, for every launch and every coordinate.
+// Interval analysis: the possible numbers of each value of a module, for every launch and every coordinate.
 //
-// Known beforehand: 0 <= b < B, 0 <= h < H, 0 <= q_idx < Q_LEN, 0 <= kv_idx < KV_LEN; extents up to ir::kMaxExtent; B,
-// H, HKV, Q_LEN >= 1, since otherwise no coordinate exists; KV_LEN >= 1 for whatever depends on kv_idx or score, since
-// the kernels evaluate head and row values even where there is no column; H is a multiple of HKV. Run-time scalars and
-// captured data are anything their types hold, but for the numbers of grids, which bind() holds to ir::Grid, and for
-// scalars of a module that has near ones. Where queries have offsets (ir::kQOffset), of q_idx no more is known
-// than -kMaxExtent <= q_idx < kMaxExtent.
+// Assumed: 0 <= b < B, 0 <= h < H, 0 <= q_idx < Q_LEN, 0 <= kv_idx < KV_LEN; extents up to ir::kMaxExtent; B, H, HKV,
+// Q_LEN >= 1, since otherwise there are no coordinates; H is a multiple of HKV. KV_LEN >= 1 is only assumed for values
+// that depend on kv_idx or score, since kernels evaluate head and row values even without columns. Run-time scalars and
+// captured data may be anything of their types. Exceptions: numbers of grids, which bind() restricts as ir::Grid says,
+// and scalars of modules with hasNearScalars. If queries have offsets (ir::kQOffset), q_idx is only known to satisfy
+// -kMaxExtent <= q_idx < kMaxExtent.
 //
-// What the conditions of a launch (ir::Output) say of extents helps to prove gathers, and nothing else: a comparison
-// that they decide would make them needless, and bind() would no longer ask them.
+// Conditions of a launch (ir::Output) restrict extents only for proofs of gathers. If they decided comparisons, a
+// condition could be simplified away and bind() would stop checking it.
 //
-// A value has a numeric range, and bounds that are linear forms over extents: q_idx <= Q_LEN - 1. Both are sound for
-// the value as it is computed, wrap-around included. Operands of select are refined by the condition.
+// A value has a numeric range, and symbolic bounds that are linear forms over extents: q_idx <= Q_LEN - 1. Both are
+// sound for the value as computed, including wrap-around. Operands of select are refined by the condition.
 #pragma once
 
 #include "analysis/linear.h"
@@ -25,17 +25,17 @@
 
 namespace attnc::analysis {
 
-/// What is known of one value. `upper` and `lower` are symbolic (never plain numbers; those are in `range`); every one
-/// of them holds. They are empty for bool and f32.
+/// What is known about one value. `upper` and `lower` are symbolic bounds, all of which hold. Plain numbers are only in
+/// `range`. Both are empty for bool and f32.
 struct Bounds {
   Range range;
   llvm::SmallVector<LinearForm, 1> upper, lower;
 };
 
-/// Bounds of all values of a module, computed as they are asked for. The module may grow meanwhile; it must not shrink.
+/// Bounds of all values of a module, computed on demand. The module may grow meanwhile but must not shrink.
 class Intervals {
 public:
-  /// `pins` name extents (and scalars) whose value is fixed.
+  /// `pins`: extents (and scalars) whose value is fixed.
   explicit Intervals(const ir::Module& module, const ir::Pins& pins = {});
 
   const Bounds& of(ir::Value value);
@@ -46,7 +46,7 @@ public:
   /// Whether 0 <= index < extent for one axis of a load.
   bool provesInside(ir::Value load, unsigned axis);
 
-  /// Conditions of selects that were looked at so far: what the analysis spends beyond a walk over the module.
+  /// Returns the number of select conditions examined so far: the analysis's cost beyond one walk over the module.
   uint64_t conditionsAsked() const { return asked; }
 
 private:
@@ -55,7 +55,7 @@ private:
     Bounds bounds;
   };
   struct Facts {
-    llvm::SmallVector<ir::Value, 4> about; ///< the values that are asked about
+    llvm::SmallVector<ir::Value, 4> about; ///< the values whose facts are collected
     llvm::SmallVector<Fact, 4> known;
     bool asksAbout(ir::Value value) const { return llvm::is_contained(about, value); }
   };
@@ -88,7 +88,7 @@ private:
   std::vector<Range> scalars;
   std::vector<Bounds> bounds;
   std::vector<ir::Level> levels;
-  std::optional<std::vector<LinearForm>> ofLaunch; // at least 0 in every launch, as conditions say; made when asked for
+  std::optional<std::vector<LinearForm>> ofLaunch; // forms that conditions keep >= 0 in every launch; made on demand
   uint64_t asked = 0;
 };
 

@@ -9,7 +9,7 @@ namespace attnc::analysis {
 namespace {
 
 constexpr size_t kMaxTerms = 3;
-constexpr int64_t kMaxNumber = int64_t(1) << 40; // coefficients and constants: sums of products stay within 128 bits
+constexpr int64_t kMaxNumber = int64_t(1) << 40; // of coefficients and constants: sums of products fit 128 bits
 
 bool isSmall(int64_t value) { return -kMaxNumber <= value && value <= kMaxNumber; }
 

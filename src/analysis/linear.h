@@ -1,4 +1,4 @@
-// Linear forms over named extents: 2 * KV_LEN - H + 3. The symbolic bounds of the interval analysis are such forms.
+// Linear forms over named extents, such as 2 * KV_LEN - H + 3: the symbolic bounds of the interval analysis.
 #pragma once
 
 #include "ir/ir.h"
@@ -10,19 +10,19 @@
 
 namespace attnc::analysis {
 
-/// The smallest and the largest value that an extent can have.
+/// The smallest and the largest value of an extent.
 struct ExtentRange {
   int64_t lo = 0, hi = 0;
 };
 
-/// sum of coefficient * extent, plus a constant; over the integers, without wrap-around.
+/// Sum of coefficient * extent, plus a constant, over the integers: without wrap-around.
 struct LinearForm {
   struct Term {
     unsigned dim; ///< index into Module::dims
     int64_t coefficient;
     friend bool operator==(const Term& a, const Term& b) { return a.dim == b.dim && a.coefficient == b.coefficient; }
   };
-  llvm::SmallVector<Term, 2> terms; ///< by ascending dim, no coefficient 0
+  llvm::SmallVector<Term, 2> terms; ///< by ascending dim, all coefficients nonzero
   int64_t constant = 0;
 
   static LinearForm number(int64_t value) { return {{}, value}; }
@@ -33,14 +33,14 @@ struct LinearForm {
   }
 };
 
-/// a + factor * b; nothing where numbers or terms grow beyond what is worth keeping.
+/// Returns a + factor * b; nullopt if numbers or terms grow beyond a limit.
 std::optional<LinearForm> addScaled(const LinearForm& a, const LinearForm& b, int64_t factor);
 
-/// The largest and the smallest value of a form for extents in `dims` (by Module::dims index), saturated to int64.
+/// Return the largest and smallest value of a form for extents in `dims` (by Module::dims index), saturated to int64.
 int64_t maxOf(const LinearForm& form, llvm::ArrayRef<ExtentRange> dims);
 int64_t minOf(const LinearForm& form, llvm::ArrayRef<ExtentRange> dims);
 
-/// "KV_LEN - 1".
+/// Returns text such as "KV_LEN - 1".
 std::string toString(const LinearForm& form, const ir::Module& module);
 
 } // namespace attnc::analysis

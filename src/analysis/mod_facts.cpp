@@ -12,11 +12,11 @@ using ir::Level;
 using ir::Op;
 using ir::Value;
 
-/// What the score, its gradient and the mask take.
+/// What the score, its gradient and the mask contain.
 struct Contents {
   std::array<bool, 5> loads{}; // by level
-  bool takesAngles = false;    // for every score, which is long beside it: narrow tiles have fewer copies to compile
-  size_t size = 0;             // leaves included
+  bool takesAngles = false;    // for every score; its code is long, so narrow tiles with fewer copies compile faster
+  size_t size = 0;             // number of nodes, including leaves
 };
 
 Contents contentsOf(const ir::Module& module) {
@@ -56,7 +56,7 @@ ScoreForm formOf(const ir::Module& module) {
 Weight weightOf(const ModFacts& facts, const Contents& contents, const ir::Module& module) {
   if (facts.loadsAt(Level::Element) || contents.takesAngles) return Weight::Heavy;
   if (facts.loadsAt(Level::Column)) return Weight::Gather;
-  constexpr size_t kLightMask = 12; // operations, leaves included: causal, window, prefix
+  constexpr size_t kLightMask = 12; // operations including leaves: causal, window, prefix
   const bool hasMask = module.output(ir::kMask).has_value();
   const bool capturesTensors = !llvm::all_of(module.tensors, ir::isOfSequences);
   const bool maskIsLight = !hasMask || (!capturesTensors && contents.size <= kLightMask);

@@ -1,7 +1,7 @@
-// What plans, code generation and the public interface ask of a mod beside its outputs, found out once.
+// Facts about a mod that plans, code generation and the public interface need besides its outputs, computed once.
 //
-// In: a module as kernels are written from it: after the passes, with what they derive for kernels. Out: plain values.
-// Nobody who reads them looks at the IR for a decision.
+// In: the module that kernels are written from: after the passes, with the outputs derived for kernels. Out: plain
+// values, so that their readers need not look at the IR.
 #pragma once
 
 #include "ir/ir.h"
@@ -11,7 +11,7 @@
 
 namespace attnc::analysis {
 
-/// How many registers a mod takes beside the tile.
+/// How many registers a mod takes in addition to the tile.
 enum class Weight {
   None,   ///< no mod
   Light,  ///< scores pass unchanged, and mask_mod is a few comparisons
@@ -20,28 +20,28 @@ enum class Weight {
   Heavy,  ///< a gather or an angle for every score
 };
 
-/// What the score is, with all that stands in outputs of its own taken out of it.
+/// The form of the score, after all parts with outputs of their own were taken out.
 enum class ScoreForm {
   Identity,   ///< the score that the mod is given
-  Linear,     ///< that plus kv_term
-  Tanh,       ///< its tanh: a soft cap, whose factors are scale_in and scale_out
-  TanhApprox, ///< likewise, by the hardware's approximate tanh
+  Linear,     ///< the given score plus kv_term
+  Tanh,       ///< tanh of the given score: a soft cap, with factors in scale_in and scale_out
+  TanhApprox, ///< the same with the hardware's approximate tanh
   General,
 };
 
 /// How the bounds of a row's live columns move as q_idx grows.
 struct KvEdges {
-  bool beginFalls = false; ///< else it never does
+  bool beginFalls = false; ///< whether it falls; otherwise it never falls
   bool endFalls = false;
 };
 
 struct ModFacts {
   Weight weight = Weight::None;
   ScoreForm form = ScoreForm::Identity;
-  bool masks = false;             ///< there is a mask_mod, and it is not constantly true
-  std::optional<KvEdges> kvEdges; ///< iff the live columns of a row are exactly those from kv_begin to before kv_end
-  bool passesGradient = false;    ///< there is a d_score, and it is not constantly 0
-  bool keepsGradient = false;     ///< it is the gradient that comes in, as where score_mod adds to the score
+  bool masks = false;             ///< whether there is a mask_mod that is not constantly true
+  std::optional<KvEdges> kvEdges; ///< set if and only if the live columns of a row are exactly [kv_begin, kv_end)
+  bool passesGradient = false;    ///< whether there is a d_score that is not constantly 0
+  bool keepsGradient = false;     ///< whether d_score is the incoming gradient, e.g. if score_mod only adds
   std::array<bool, 5> loads{};    ///< whether captured tensors are read, by level
 
   bool loadsAt(ir::Level level) const { return loads[size_t(level)]; }

@@ -24,7 +24,7 @@ Direction flip(Direction direction) {
   return direction;
 }
 
-/// Of a value that grows with both operands.
+/// Returns the direction of a value that grows with both operands.
 Direction join(Direction a, Direction b) {
   if (a == Direction::Constant) return b;
   return b == Direction::Constant || a == b ? a : Direction::Unknown;
@@ -32,7 +32,7 @@ Direction join(Direction a, Direction b) {
 
 } // namespace
 
-/// A factor that is the same in every row and whose sign is known.
+/// Returns the direction of a product, if one factor has a known sign and is the same in every row.
 Direction Monotony::product(const Node& node) const {
   for (unsigned i : {0u, 1u}) {
     if (directions[node.operands[i].id] != Direction::Constant) continue;
@@ -44,7 +44,7 @@ Direction Monotony::product(const Node& node) const {
   return Direction::Unknown;
 }
 
-/// Both branches must move alike, and the step from one to the other must not go back.
+/// Returns the direction of a select: both branches must move alike, and the switch between them must not go back.
 Direction Monotony::select(const Node& node) const {
   Direction condition = directions[node.operands[0].id];
   Value early = node.operands[1], late = node.operands[2];
@@ -72,7 +72,7 @@ Direction Monotony::operation(Value value, const Node& node) const {
   case Op::Mul: return intervals.isExact(value) ? product(node) : Direction::Unknown;
   case Op::Min:
   case Op::Max: return join(operand(0), operand(1));
-  case Op::Coord: { // positions and `before` are no further apart than i32 reaches
+  case Op::Coord: { // positions and `before` differ by less than the range of i32
     const bool grows = ir::GridAxis::of(node).axis == 0 && intervals.range(node.operands[0]).within(-kFar, kFar);
     return grows ? operand(0) : Direction::Unknown;
   }

@@ -1,7 +1,7 @@
 // How values move along the rows of a head: up, down or not at all as q_idx grows, with b and h fixed.
 //
-// In: a module. Out: a direction per value, sound for every launch, wrap-around included: what may wrap has none. Not:
-// f32 beyond what is constant; values that need kv_idx or score.
+// In: a module. Out: a direction per value, sound for every launch. Values that may wrap around have no direction. Not:
+// f32 values that are not constant; values that need kv_idx or score.
 #pragma once
 
 #include "analysis/intervals.h"
@@ -12,16 +12,15 @@ namespace attnc::analysis {
 
 enum class Direction : uint8_t {
   Constant, ///< the same in every row
-  Up,       ///< never falls; of a bool: false, then true
+  Up,       ///< never falls; for a bool: false, then true
   Down,     ///< never rises
   Unknown,
 };
 
-/// Directions of all values of a module, computed as they are asked for. The module may grow meanwhile; it must not
-/// shrink.
+/// Directions of all values of a module, computed on demand. The module may grow meanwhile but must not shrink.
 class Monotony {
 public:
-  /// `intervals` are of the same module. Both outlive this object.
+  /// `intervals` are of the same module. Both must outlive this object.
   Monotony(const ir::Module& module, Intervals& intervals) : module(module), intervals(intervals) {}
 
   Direction of(ir::Value value);

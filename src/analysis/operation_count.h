@@ -1,4 +1,4 @@
-// How many operations values take.
+// Counts the operations that values take.
 #pragma once
 
 #include "ir/ir.h"
@@ -12,11 +12,11 @@
 
 namespace attnc::analysis {
 
-/// Operations that some values of a module need, each counted once, at the outermost level where it is known; inside a
-/// sum once a round. Counts saturate.
+/// Operations that some values of a module need, each counted once, at the outermost level that knows it; inside a sum,
+/// once per round. Counts saturate.
 struct OperationCount {
   std::array<uint64_t, 5> byLevel{};          ///< indexed by ir::Level
-  std::map<std::string, uint64_t> perElement; ///< those of level Element, by the operation's name in the IR
+  std::map<std::string, uint64_t> perElement; ///< operations of level Element, by the operation's name in the IR
   uint64_t at(ir::Level level) const { return byLevel[size_t(level)]; }
   uint64_t total() const;
 };

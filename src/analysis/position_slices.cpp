@@ -46,7 +46,7 @@ TokenPlace behind(TokenPlace place, const TokenCount& count) {
   return place;
 }
 
-/// b - a; nothing where counts of a are left over.
+/// Returns b - a; nullopt if a has counts that b has not.
 static std::optional<TokenPlace> difference(const TokenPlace& b, const TokenPlace& a) {
   TokenPlace result = b;
   result.constant -= a.constant;
@@ -89,7 +89,7 @@ const PositionBound* PositionSlices::bound(Value value) const {
   return found == bounds.end() ? nullptr : &found->second;
 }
 
-constexpr size_t kMostTerms = 8; // factors of a count, counts of a sum: more than any grid has
+constexpr size_t kMostTerms = 8; // factors of a count, or counts of a sum: more than any grid has
 
 std::optional<TokenCount> PositionSlices::countOf(Value value) const {
   const Node& node = module[value];
@@ -105,7 +105,7 @@ std::optional<TokenCount> PositionSlices::countOf(Value value) const {
   return times(*a, *b);
 }
 
-/// A sum of constants and counts.
+/// Returns the place if the value is a sum of constants and counts.
 std::optional<TokenPlace> PositionSlices::placeOf(Value value) const {
   const Node& node = module[value];
   if (node.type != Type::I32) return std::nullopt;
@@ -120,7 +120,7 @@ std::optional<TokenPlace> PositionSlices::placeOf(Value value) const {
   return sum;
 }
 
-/// position - place, which is position + -13 of a constant. The place is one that a grid may begin at.
+/// Recognizes position - place (position + -13 for a constant). A grid must be able to begin at the place.
 std::optional<PositionSlice> PositionSlices::distanceOf(const Node& node, Value value) const {
   if (node.type != Type::I32 || (node.op != Op::Sub && node.op != Op::Add)) return std::nullopt;
   const std::optional<PositionSlice>& from = slices[node.operands[0].id];
@@ -133,7 +133,7 @@ std::optional<PositionSlice> PositionSlices::distanceOf(const Node& node, Value 
   return PositionSlice{from->of, *std::move(place), {}, {}, value, {}};
 }
 
-/// What x - x // divisor * divisor divides by; the product is told apart, whose quotient is then no end.
+/// Returns the divisor of x - x // divisor * divisor. Marks the product, so that its quotient does not become an end.
 std::optional<TokenCount> PositionSlices::divisorOfRest(const Node& node) {
   if (node.op != Op::Sub || module[node.operands[1]].op != Op::Mul) return std::nullopt;
   const Node& multiple = module[node.operands[1]];
@@ -164,7 +164,7 @@ std::optional<PositionSlice> PositionSlices::sliceOf(Value value) {
   slice.asked.push_back(*divisor);
   if (!isQuotient)
     slice.hi = cut;
-  else if (slice.hi == cut) // 0
+  else if (slice.hi == cut) // the quotient is 0
     return std::nullopt;
   else
     slice.lo = *cut;
@@ -187,7 +187,7 @@ std::optional<PositionBound> PositionSlices::boundOf(Value value) const {
   return std::nullopt;
 }
 
-/// Whether a product is there for remainders alone, x - x // w * w.
+/// Whether the product is only used in remainders, x - x // w * w.
 bool PositionSlices::isRestAlone(Value product) const {
   if (!isMultiple[product.id]) return false;
   for (uint32_t id = product.id + 1; id < module.size(); ++id)

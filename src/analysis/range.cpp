@@ -1,5 +1,5 @@
-// Transfer functions of ranges; range.h says what they promise. Bounds of integers are computed in 128 bits, so that
-// the bounds themselves never wrap.
+// Transfer functions of ranges; range.h states their contract. Bounds of integers are computed in 128 bits, so they
+// never wrap themselves.
 #include "analysis/range.h"
 
 #include "ir/semantics.h"
@@ -25,7 +25,7 @@ Wide lowest(Type type) { return type == Type::Bool ? 0 : type == Type::I32 ? Wid
 Wide highest(Type type) { return type == Type::Bool ? 1 : type == Type::I32 ? Wide(INT32_MAX) : Wide(INT64_MAX); }
 bool fits(Type type, Wide lo, Wide hi) { return lowest(type) <= lo && hi <= highest(type); }
 
-/// The range, or all of the type where the operation may wrap around.
+/// Returns the range, or all of the type if the operation may wrap around.
 Range wrapped(Type type, Wide lo, Wide hi) {
   return fits(type, lo, hi) ? Range::integers(type, int64_t(lo), int64_t(hi)) : Range::full(type);
 }
@@ -39,7 +39,7 @@ WideRange corners(const Range& a, const Range& b, Wide (*of)(Wide, Wide)) {
   return {lo, hi};
 }
 
-/// The mathematical result of neg, abs, add, sub, mul; nothing of other operations.
+/// Returns the mathematical result of neg, abs, add, sub, mul; nullopt for other operations.
 std::optional<WideRange> unwrapped(Op op, llvm::ArrayRef<Range> x) {
   if (op == Op::Neg) return WideRange{-Wide(x[0].hi), -Wide(x[0].lo)};
   if (op == Op::Add) return WideRange{Wide(x[0].lo) + x[1].lo, Wide(x[0].hi) + x[1].hi};
@@ -50,7 +50,7 @@ std::optional<WideRange> unwrapped(Op op, llvm::ArrayRef<Range> x) {
   return WideRange{lo > 0 ? lo : hi < 0 ? -hi : 0, std::max(-lo, hi)};
 }
 
-// ---- Division: the divisor's range is cut at zero, which gives 0 ----
+// ---- Division: the divisor's range is split at zero, which gives 0 ----
 
 Range floorDivByOneSign(const Range& a, const Range& b) {
   WideRange result = corners(a, b, [](Wide x, Wide y) {
@@ -90,7 +90,7 @@ Range divide(const Range& a, const Range& b, Range (*byOneSign)(const Range&, co
 
 // ---- Bits ----
 
-/// The largest number with as many bits as `value`; value >= 0.
+/// Returns the largest number with as many bits as `value`. Precondition: value >= 0.
 int64_t allOnes(int64_t value) { return value == 0 ? 0 : int64_t(~uint64_t(0) >> std::countl_zero(uint64_t(value))); }
 
 Range bits(Op op, Type type, const Range& a, const Range& b) {
@@ -143,7 +143,7 @@ Range ofIntegers(const ir::Node& node, llvm::ArrayRef<Range> x) {
     return Range::integers(type, ~x[0].hi, ~x[0].lo);
   case Op::Shl:
   case Op::Shr: return shift(node.op, type, x[0], x[1]);
-    // Not with operands and result of integers, or by a rule of their own.
+    // These do not map integers to integers, or have a case of their own.
 #define LEAF(Name, ...) case Op::Name:
 #define FUNCTION(Name, ...) case Op::Name:
 #include "ir/ops.def"
@@ -170,7 +170,7 @@ Range ofIntegers(const ir::Node& node, llvm::ArrayRef<Range> x) {
 
 // ---- f32: bounds are widened to the nearest single-precision numbers around them ----
 
-/// What rounds to a number within [lo, hi], as sums and products do that a multiply-add leaves unrounded.
+/// Returns the numbers that round to [lo, hi]: a fused multiply-add leaves sums and products unrounded.
 Range widened(double lo, double hi) {
   float below = float(lo), above = float(hi);
   if (below > lo) below = std::nextafter(below, -std::numeric_limits<float>::infinity());
@@ -203,7 +203,7 @@ Range ofReals(const ir::Node& node, llvm::ArrayRef<Range> x) {
   case Op::Ceil: return Range::reals(std::ceil(lo), std::ceil(hi));
   case Op::Trunc: return Range::reals(std::trunc(lo), std::trunc(hi));
   case Op::Round: return Range::reals(std::nearbyint(lo), std::nearbyint(hi));
-  // Nothing is claimed of divisions and functions; the others are not of f32, or have a rule of their own.
+  // Divisions and functions have no claim. The other operations do not give f32, or have a case of their own.
   case Op::FloorDiv:
   case Op::Mod:
   case Op::Div:
@@ -232,13 +232,14 @@ Range ofReals(const ir::Node& node, llvm::ArrayRef<Range> x) {
   return Range::full(Type::F32);
 }
 
-/// As many terms as the loop has rounds, with the rounding of each f32 addition.
+/// Returns the range of as many terms as the loop has rounds, with the rounding of each f32 addition.
 Range sum(const ir::Node& node, const Range& term) {
   const int64_t count = ir::Loop::of(node).count;
   if (node.type != Type::F32) return wrapped(node.type, Wide(term.lo) * count, Wide(term.hi) * count);
   if (!isFinite(term)) return Range::full(Type::F32);
   const double rounds = double(count), largest = std::max(std::abs(term.realLo), std::abs(term.realHi)) * rounds;
-  // A partial sum is rounded by 2^-24 of itself at most; rounding errors add up to less than this, their own included.
+  // Each partial sum is rounded by at most 2^-24 of itself. `error` bounds the sum of all rounding errors, including
+  // those of the errors.
   const double error = largest * rounds * 0x1p-23 * std::exp(rounds * 0x1p-23);
   return widened(term.realLo * rounds - error, term.realHi * rounds + error);
 }

@@ -1,8 +1,8 @@
-// Ranges: which numbers a value can be, as one interval.
+// Ranges: the possible numbers of a value, as one interval.
 //
-// transfer() maps the ranges of operands to the range of an operation. It is sound: whatever values the operands have
-// within their ranges, the result lies in the range it returns, in single precision with or without fused multiply-add.
-// Where an integer operation can wrap around, the result is the full range of its type.
+// transfer() maps the ranges of operands to the range of an operation. It is sound: if the operands are within their
+// ranges, the result is within the returned range, in single precision with or without fused multiply-add. If an
+// integer operation can wrap around, the result is the full range of its type.
 #pragma once
 
 #include "ir/ir.h"
@@ -13,7 +13,7 @@
 
 namespace attnc::analysis {
 
-/// All numbers of `type` between two bounds, both included. bool and integers use lo and hi, f32 the real bounds.
+/// All numbers of `type` between two bounds, both inclusive. bool and integers use lo and hi, f32 the real bounds.
 struct Range {
   ir::Type type = ir::Type::I32;
   int64_t lo = 0, hi = 0;
@@ -24,22 +24,22 @@ struct Range {
   static Range integers(ir::Type type, int64_t lo, int64_t hi) { return {type, lo, hi, 0, 0, false}; }
   static Range reals(double lo, double hi, bool mayBeNan = false) { return {ir::Type::F32, 0, 0, lo, hi, mayBeNan}; }
   static Range ofConst(const ir::Module& module, ir::Value value);
-  /// What the index of a sum can be.
+  /// Returns the range of the index of a sum.
   static Range ofIter(const ir::Node& iter) { return integers(ir::Type::I32, 0, ir::Loop::of(iter).count - 1); }
-  /// What a gather from a tensor of this dtype can give.
+  /// Returns the range of a gather from a tensor of this dtype.
   static Range ofElement(DType dtype);
 
   bool isInteger() const { return type != ir::Type::F32; }
   bool isSingle() const { return isInteger() && lo == hi; }
   bool contains(int64_t value) const { return lo <= value && value <= hi; }
-  /// Whether every number of this range lies in the other one.
+  /// Whether every number of this range lies in [low, high].
   bool within(int64_t low, int64_t high) const { return isInteger() && low <= lo && hi <= high; }
 };
 
-/// The smallest range that holds both.
+/// Returns the smallest range that contains both.
 Range join(const Range& a, const Range& b);
 
-/// The range of an operation other than a leaf or a load.
+/// Returns the range of an operation other than a leaf or a load.
 Range transfer(const ir::Node& node, llvm::ArrayRef<Range> operands);
 
 /// Whether an add, sub, mul or neg of integers gives the mathematical result: it cannot wrap around.

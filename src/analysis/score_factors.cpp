@@ -36,7 +36,7 @@ public:
 private:
   bool isHead(Value value) const { return levels[value.id] <= Level::Head; }
 
-  /// Follows the score through products and quotients with what heads know.
+  /// Follows the score through products and quotients with factors known per head.
   void takeIn(Value score) {
     Value inner = score;
     for (std::optional<Value> user; (user = userOf[inner.id]); inner = *user) {
@@ -48,7 +48,7 @@ private:
     found.inner = inner;
   }
 
-  /// The factor of the root, and what is below it.
+  /// Takes the factor out of the root, if the root is a product with one. What is left becomes `body`.
   void takeOut(Value root) {
     const Node& product = module[root];
     found.body = root;
@@ -65,7 +65,7 @@ private:
 
   const ir::Module& module;
   const std::vector<Level> levels;
-  std::vector<std::optional<Value>> userOf; // by Value::id: the only use there is
+  std::vector<std::optional<Value>> userOf; // by Value::id: the only user, if there is only one
   ScoreFactors found;
 };
 

@@ -17,7 +17,7 @@ using ir::Type;
 using ir::Value;
 using Kind = Suspicion::Kind;
 
-/// Numbers from here on stand for an infinity: -1e4 in fp16 models, finfo.min elsewhere.
+/// Larger finite numbers stand for an infinity: -1e4 in fp16 models, finfo.min elsewhere.
 constexpr float kLarge = 1e4f;
 
 std::optional<bool> constantOf(Intervals& intervals, Value value) {
@@ -25,12 +25,12 @@ std::optional<bool> constantOf(Intervals& intervals, Value value) {
   return range.isSingle() ? std::optional(range.lo != 0) : std::nullopt;
 }
 
-/// Integers and differences of two, as conditions bound them one by one.
+/// Bounds of integers and of their pairwise differences, as conditions are added one by one.
 class Contradictions {
 public:
   explicit Contradictions(const ir::Module& module) : module(module), intervals(module) {}
 
-  /// Whether nothing meets this condition, given those that were added before.
+  /// Whether no values satisfy this condition together with those added before.
   bool add(Value condition, bool holds) {
     if (--budget < 0) return false;
     const Node node = module[condition];
@@ -69,7 +69,7 @@ private:
     return range.lo > range.hi;
   }
 
-  /// base + by, which does not wrap around.
+  /// base + by, without wrap-around.
   struct Shifted {
     Value base;
     int64_t by = 0;
@@ -83,10 +83,10 @@ private:
     return {node.operands[0], node.op == Op::Add ? by : -by};
   }
 
-  /// The known bound of a - b from above.
+  /// Returns the known upper bound of a - b.
   int64_t& bound(Value a, Value b) { return differences.try_emplace({a.id, b.id}, kUnbounded).first->second; }
 
-  /// Adds that smaller + gap <= larger.
+  /// Adds smaller + gap <= larger.
   bool order(Value smaller, Value larger, int64_t gap) {
     const Shifted low = shifted(smaller), high = shifted(larger);
     int64_t& most = bound(low.base, high.base);
@@ -94,7 +94,7 @@ private:
     return most + bound(high.base, low.base) < 0;
   }
 
-  /// Adds that a != b: a bound of their difference that says a <= b says a < b.
+  /// Adds a != b: a known a <= b becomes a < b.
   bool differ(Value a, Value b) {
     const Shifted left = shifted(a), right = shifted(b);
     const bool isBelow = bound(left.base, right.base) == right.by - left.by;
@@ -102,18 +102,18 @@ private:
     return (isBelow && order(a, b, 1)) || (isAbove && order(b, a, 1));
   }
 
-  static constexpr int64_t kUnbounded = int64_t(1) << 62; // of differences; sums with numbers that matter fit
+  static constexpr int64_t kUnbounded = int64_t(1) << 62; // of differences; its sums with any relevant number fit
   const ir::Module& module;
   Intervals intervals;
   std::map<uint32_t, Range> bounds;
   std::map<std::pair<uint32_t, uint32_t>, int64_t> differences;
-  int budget = 10'000; // conditions that are looked at: what a graph shares is met on every path
+  int budget = 10'000; // conditions to examine: shared conditions are visited once per path
 };
 
-/// Whether a condition is true, or false, for no score.
+/// Whether the condition is `holds` for no score.
 bool isNever(const ir::Module& module, Value condition, bool holds) {
   Contradictions all(module);
-  return all.add(condition, holds) || all.add(condition, holds); // again, with what stands further back
+  return all.add(condition, holds) || all.add(condition, holds); // again, with later conditions' bounds
 }
 
 void judgeMask(const ir::Module& traced, const ir::Module& simplified, std::vector<Suspicion>& found) {
@@ -127,7 +127,7 @@ void judgeMask(const ir::Module& traced, const ir::Module& simplified, std::vect
   }
   const std::optional<Value> at = written ? written : traced.output(ir::kScore);
   if (!always || !at) return;
-  const bool isLiteral = written && traced.isConst(*written); // the author says so
+  const bool isLiteral = written && traced.isConst(*written); // the author wrote it so
   if (!*always)
     found.push_back({Kind::MaskAlwaysFalse, traced[*at].line});
   else if (written && !isLiteral)
@@ -147,7 +147,7 @@ void judgeConditions(const ir::Module& module, std::vector<Suspicion>& found) {
   }
 }
 
-/// Follows the score to where -inf would mask it, as the pass lift-masks does.
+/// Follows the score to the places where -inf would mask it, as the pass lift-masks does.
 class FiniteMasks {
 public:
   FiniteMasks(const ir::Module& module, std::vector<Suspicion>& found) : module(module), found(found) {}
@@ -188,7 +188,7 @@ private:
     }
   }
 
-  /// Whether a number is 0 or 1: a bool that was cast, or one less such a bool.
+  /// Whether a number is 0 or 1: a cast bool, or 1 minus one.
   bool isFlag(Value value) {
     const Node& node = module[value];
     if (node.op == Op::Cast) return module[node.operands[0]].type == Type::Bool;
@@ -205,7 +205,7 @@ private:
 
   const ir::Module& module;
   std::vector<Suspicion>& found;
-  std::vector<bool> wanted[2]; // by value: as a summand of the score, and negated
+  std::vector<bool> wanted[2]; // by Value::id: summands of the score, and negated ones
 };
 
 void judgeGathers(const ir::Module& module, std::vector<Suspicion>& found) {

@@ -11,9 +11,9 @@
 namespace attnc::analysis {
 
 enum class Verdict : uint8_t {
-  AlwaysFalse, ///< no element of the tile lives
-  AlwaysTrue,  ///< all elements live
-  Undecided,   ///< the analysis cannot tell; some, all or none may live
+  AlwaysFalse, ///< no element of the tile is live
+  AlwaysTrue,  ///< all elements are live
+  Undecided,   ///< the analysis cannot tell; some, all or none may be live
 };
 
 /// [qBegin, qEnd) x [kvBegin, kvEnd) of one batch entry and head; not empty.
@@ -22,19 +22,19 @@ struct ScoreRect {
   int64_t qBegin = 0, qEnd = 1, kvBegin = 0, kvEnd = 1;
 };
 
-/// Judges tiles for given scalars and extents. Captured data counts as unknown: a gather is anything its dtype holds.
+/// Judges tiles for given scalars and extents. Captured data counts as unknown: a gather may be anything of its dtype.
 /// The judge keeps what does not depend on the tile. Not thread-safe, not even as const: copy one per thread.
 class TileJudge {
 public:
-  /// `module` is verified and outlives the judge. Of `bindings`, scalars and dims are read, tensors are not. `told`:
-  /// values whose range the caller knows better, having read the data, and tells with every tile.
+  /// `module` is verified and outlives the judge. Reads the scalars and dims of `bindings`, not the tensors. `told`:
+  /// values whose range the caller has found by reading data, and passes with every tile.
   TileJudge(const ir::Module& module, const ir::Bindings& bindings, llvm::ArrayRef<ir::Value> told = {});
 
-  /// AlwaysTrue without a mask_mod. `toldRanges`: what the values that were announced can be in this tile, in their
-  /// order.
+  /// Judges a tile; AlwaysTrue without a mask_mod. `toldRanges`: the ranges in this tile of the constructor's `told`,
+  /// in the same order.
   Verdict judge(const ScoreRect& tile, llvm::ArrayRef<Range> toldRanges = {}) const;
 
-  /// Operations that a judgement takes.
+  /// Returns the number of operations of one judgement.
   int64_t cost() const { return int64_t(steps.size() + told.size()); }
 
 private:
@@ -43,7 +43,7 @@ private:
   const ir::Module* module;
   std::optional<ir::Value> root; ///< the output `mask`
   std::vector<uint32_t> told;
-  std::vector<uint32_t> steps; ///< nodes that the root needs, that depend on the tile and that nobody tells
+  std::vector<uint32_t> steps; ///< nodes that the root needs, that depend on the tile, and whose range is not told
   mutable std::vector<Range> ranges;
 };
 

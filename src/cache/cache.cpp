@@ -13,10 +13,10 @@ namespace attnc::cache {
 
 namespace {
 
-// The identity in keys where there is no compiler.
+// The identity in keys if there is no compiler.
 constexpr char kNoCompiler[] = "none";
 
-// Made absolute when the cache is created: a later chdir() must not make the process load code from elsewhere.
+// Paths become absolute when the cache is created: a later chdir() must not make the process load code from elsewhere.
 std::string absolutePath(const std::string& path) {
   if (path.empty()) return {};
   std::error_code error;
@@ -26,14 +26,14 @@ std::string absolutePath(const std::string& path) {
 
 } // namespace
 
-/// What getOrCompile() is asked for.
+/// The arguments of getOrCompile().
 struct Cache::Request {
   const Digest& content;
   const std::string& name;
   const Compile& compile;
 };
 
-/// A compile under way, for which other threads wait. Guarded by lockForkSafe().
+/// A running compilation that other threads wait for. Guarded by lockForkSafe().
 struct Cache::Flight {
   uint64_t generation = forkGeneration();
   bool done = false;
@@ -80,7 +80,7 @@ struct Cache::Impl {
   Memory memory;
   std::map<Digest, std::shared_ptr<Flight>> flights;
   std::optional<std::string> identity;
-  bool askedInVain = false; ///< the compiler was asked for its identity, and there is none
+  bool askedInVain = false; ///< whether the compiler was asked for its identity and has none
 
   std::atomic<int64_t> memoryHits{0}, diskHits{0}, compiles{0};
 };
@@ -120,7 +120,7 @@ Memory::Bytes Cache::Impl::findOnDisk(const Digest& key) {
   return nullptr;
 }
 
-// The search for a compiler that is not installed is slow, so memory is asked first.
+// Searching for a compiler that is not installed is slow, so memory is searched first.
 Memory::Bytes Cache::Impl::findWithoutCompiler(const Request& request) {
   {
     auto lock = lockForkSafe();

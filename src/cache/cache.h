@@ -1,17 +1,17 @@
 // Bytes that a compiler makes, from memory, from disk, or from the compiler.
 //
-// In: the digest of what is compiled, and a function that compiles it. Out: the bytes that came out, and where they came
-// from. Equal contents compile once in a process and, with a writable directory, once among all processes. Layers, in
-// order: memory (the last few hundred), the user's directory, read-only directories. No failure of a layer fails a call:
-// it is a miss, or bytes that are not stored. Not: what the bytes mean.
+// In: the digest of what is compiled, and a function that compiles it. Out: the resulting bytes, and where they came
+// from. Equal contents compile once per process and, with a writable directory, once among all processes. Layers, in
+// order: memory (the last few hundred), the user's directory, read-only directories. A failing layer fails no call: it
+// is a miss, or bytes are not stored. Not: the meaning of the bytes.
 //
-// Who may write the directory decides what code runs on the GPU: it must be private, and the cache refuses it if it is
-// not.
+// Whoever can write the directory decides what code runs on the GPU. So it must be private; the cache refuses it
+// otherwise.
 //
 // The key names the build of the compiler. A disk hit needs that name without opening the compiler, so the directory
-// remembers it under the compiler's stamp. Where there is no compiler at all, the bytes of any build that one of the
-// directories remembers are served; so a machine without a toolkit can run kernels from a copied cache directory. The
-// same holds where compiling is forbidden.
+// remembers it under the compiler's stamp. Without any compiler, or if compiling is forbidden, bytes are served from
+// any build that one of the directories remembers. So a machine without a toolkit can run kernels from a copied cache
+// directory.
 #pragma once
 
 #include "cache/directory.h"
@@ -32,28 +32,28 @@ namespace attnc::cache {
 enum class Mode { ReadWrite, ReadOnly, Off };
 
 struct Options {
-  std::string directory; ///< of the user; empty: none
+  std::string directory; ///< the user's directory; empty: none
   std::vector<std::string> readOnlyDirectories;
-  Mode mode = Mode::ReadWrite; ///< Off: memory only, also no read-only directories
+  Mode mode = Mode::ReadWrite; ///< Off: only memory, without read-only directories
   uint64_t maxBytes = uint64_t(1) << 30;
-  int lockTimeoutMs = 30'000; ///< how long to wait for another process to compile; then this one compiles as well
+  int lockTimeoutMs = 30'000; ///< the longest wait for another process's compilation; then compiles as well
   size_t memoryEntries = 256;
-  /// False: the compiler is never opened, and a miss is what `compile` says of it. As nothing is compiled, kernels of
-  /// any build serve, as where there is no compiler.
+  /// If false, the compiler is never opened, and a miss returns what `compile` returns. Kernels of any build are then
+  /// valid, as without a compiler.
   bool mayCompile = true;
   Log log;
 };
 
-/// Tells builds of the compiler apart. Both functions may be called from any thread.
+/// Distinguishes builds of the compiler. Both functions may be called from any thread.
 class CompilerIdentity {
 public:
   virtual ~CompilerIdentity() = default;
 
-  /// Says which compiler binary would be used, without opening it: equal stamps, equal compilers. Costs microseconds.
-  /// nullopt: not known without opening it, or there is none.
+  /// Returns a stamp of the compiler binary that would be used, without opening it. Equal stamps mean equal compilers.
+  /// Takes microseconds. nullopt: unknown without opening it, or no compiler.
   virtual std::optional<std::string> stamp() const = 0;
 
-  /// Names the exact build of the compiler; part of every key. Opens the compiler. Blame::Environment: none.
+  /// Returns the exact build of the compiler, a part of every key. Opens the compiler. Blame::Environment: no compiler.
   virtual Expected<std::string> identity() = 0;
 };
 
@@ -68,11 +68,11 @@ struct CachedBytes {
 struct Counters {
   int64_t memoryHits = 0;
   int64_t diskHits = 0;
-  int64_t compiles = 0; ///< failed ones as well
+  int64_t compiles = 0; ///< includes failed ones
   int64_t published = 0;
   int64_t publishFailures = 0;
   int64_t rejectedEntries = 0; ///< damaged, foreign or unsafe files
-  int64_t lockFailures = 0;    ///< compiles without a lock: time-outs, unusable locks
+  int64_t lockFailures = 0;    ///< compilations without a lock: time-outs, unusable locks
 };
 
 /// Thread-safe. Different contents compile in parallel.
@@ -84,14 +84,15 @@ public:
         std::shared_ptr<FileOps> ops = std::make_shared<FileOps>());
   ~Cache();
 
-  /// `content`: digest of everything that decides the bytes but the compiler. `name`: for people who list a directory.
-  /// `compile` makes the bytes; it is called on this thread, at most once. Errors are its errors only. Threads that wait
-  /// for the same content get the same error; the next call tries again.
+  /// Returns the bytes of this content. `content`: digest of everything that determines the bytes except the compiler.
+  /// `name`: for people who list a directory. `compile` makes the bytes; it is called on this thread, at most once. The
+  /// only errors are those of `compile`. Threads that wait for the same content get the same error; the next call tries
+  /// again.
   Expected<CachedBytes> getOrCompile(const Digest& content, const std::string& name, const Compile& compile);
 
-  /// The choice of this key as the first layer that has one has it; not from memory. nullopt: none is there.
+  /// Returns the choice of this key from the first directory that has one; memory is not searched. nullopt: not found.
   std::optional<TunedFile> findTuned(const Digest& key) const;
-  /// Directory::publishTuned() of the user's directory. Empty: nothing may be written, or the log says why.
+  /// Calls Directory::publishTuned() of the user's directory. Empty: not writable, or the log has the reason.
   std::string publishTuned(const Digest& key, const std::string& text) const;
 
   Counters counters() const;

@@ -29,7 +29,7 @@ Directory::Directory(std::shared_ptr<FileOps> ops, std::string path, Access acce
     : ops(std::move(ops)), root(std::move(path)), access(access),
       trust(layer == Layer::User ? Trust::Self : Trust::SelfOrRoot), log(std::move(log)) {}
 
-// Empty: the directory itself is not to blame.
+// Returns why the directory itself is refused; empty if it is not to blame.
 std::string Directory::whyRefused() const {
   for (const std::string& path : {root, root + "/" + kVersion})
     if (std::string why = whyUnsafe(path, trust); !why.empty()) return (path == root ? "it " : path + " ") + why;
@@ -129,7 +129,7 @@ KeyLock Directory::lock(const Digest& key, int timeoutMs) {
   if (!locks) return failed(locks.get());
   Fd file(*ops, ops->open(locks.get(), subdirectoryOf(key).c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0600));
   if (!file) return failed(file.get());
-  // Polled, because a blocking flock() has no time limit and the holder may be stopped for ever.
+  // Polls, because a blocking flock() has no time limit and the holder may be stopped forever.
   for (int waited = 0, step = 1;; waited += step, step = std::min(2 * step, 20)) {
     int error = ops->lock(file.get(), LOCK_EX | LOCK_NB);
     if (error == 0) return KeyLock(*ops, std::move(file));

@@ -17,7 +17,7 @@ std::string_view bytesOf(const Digest& digest) {
   return {reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()};
 }
 
-/// Fills in key and texts.
+/// Fills in the key and texts.
 bool readHead(std::string_view header, Entry& entry) {
   FieldReader fields(header);
   const std::string_view key = fields.raw(entry.key.bytes.size());

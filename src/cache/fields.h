@@ -14,11 +14,11 @@ namespace attnc::cache {
 void putNumber(std::string& out, uint64_t value, int bytes = 8);
 void putText(std::string& out, std::string_view text);
 
-/// The number in `count` bytes at `at`, which must lie inside `bytes`.
+/// Returns the number in `count` bytes at `at`. These must lie inside `bytes`.
 uint64_t numberAt(std::string_view bytes, size_t at, int count);
 
 /// Reads fields one after another. After the first field that does not fit, every read gives zero or an empty text, and
-/// ok() is false. Nothing is read outside the bytes, whatever they are.
+/// ok() is false. Never reads outside the bytes, whatever they are.
 class FieldReader {
 public:
   explicit FieldReader(std::string_view bytes) : rest(bytes) {}

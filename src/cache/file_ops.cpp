@@ -12,7 +12,7 @@
 namespace attnc::cache {
 
 namespace {
-// Result of a system call as a value or -errno, repeated while signals interrupt it.
+// Returns the result of a system call as a value or -errno. Retries while signals interrupt it.
 template <class Call> auto retried(Call call) -> decltype(call()) {
   for (;;) {
     auto result = call();
@@ -26,7 +26,7 @@ int FileOps::open(int directory, const char* path, int flags, unsigned mode) {
   return retried([&] { return ::openat(directory, path, flags | O_CLOEXEC, mode); });
 }
 
-// Not repeated: Linux has released the descriptor even when close() was interrupted.
+// Not retried: Linux has released the descriptor even if close() was interrupted.
 int FileOps::close(int fd) { return ::close(fd) == 0 || errno == EINTR ? 0 : -errno; }
 
 int FileOps::status(int fd, struct stat& out) {
@@ -79,7 +79,7 @@ int FileOps::touch(int fd) {
 }
 
 int FileOps::list(int directory, std::vector<std::string>& names) {
-  // A second descriptor: closedir() closes what fdopendir() was given, and the position must not be shared.
+  // Uses a second descriptor: closedir() closes the one given to fdopendir(), and the position must not be shared.
   int copy = open(directory, ".", O_RDONLY | O_DIRECTORY, 0);
   if (copy < 0) return copy;
   DIR* stream = ::fdopendir(copy);

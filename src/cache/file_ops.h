@@ -1,7 +1,7 @@
 // The system calls of the disk cache, behind an interface so that tests can make any of them fail.
 //
-// A function returns 0 (or what it counts) on success and -errno on failure, as system calls do; EINTR is retried
-// here. Nothing throws.
+// A function returns 0 (or a count) on success and -errno on failure, like system calls; EINTR is retried here. Nothing
+// throws.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ namespace attnc::cache {
 class FileOps {
 public:
   virtual ~FileOps() = default;
-  /// openat(); O_CLOEXEC is added. Returns the descriptor.
+  /// openat() with O_CLOEXEC. Returns the descriptor.
   virtual int open(int directory, const char* path, int flags, unsigned mode);
   virtual int close(int fd);
   virtual int status(int fd, struct stat& out);
-  /// Of the name itself: a symbolic link is not followed.
+  /// Status of the name itself: does not follow a symbolic link.
   virtual int statusAt(int directory, const char* name, struct stat& out);
   virtual int64_t read(int fd, void* buffer, size_t bytes);
   /// pread().
@@ -31,14 +31,14 @@ public:
   /// fdatasync().
   virtual int sync(int fd);
   virtual int makeDirectory(int directory, const char* path, unsigned mode);
-  /// Both names in one directory; replaces the target atomically.
+  /// Both names are in one directory. Replaces the target atomically.
   virtual int rename(int directory, const char* from, const char* to);
   virtual int remove(int directory, const char* name);
   /// flock().
   virtual int lock(int fd, int operation);
   /// Sets the time of last change to now().
   virtual int touch(int fd);
-  /// Names in an open directory, without "." and "..".
+  /// Returns the names in an open directory, without "." and "..".
   virtual int list(int directory, std::vector<std::string>& names);
   /// Wall clock, in seconds since 1970.
   virtual int64_t now();
@@ -55,7 +55,7 @@ public:
   ~Fd() { reset(); }
   int get() const { return fd; }
   explicit operator bool() const { return fd >= 0; }
-  /// Closes now. Returns 0 or -errno of close(), which is where some file systems report a failed write.
+  /// Closes now. Returns 0 or the -errno of close(), by which some file systems report a failed write.
   int reset();
 
 private:

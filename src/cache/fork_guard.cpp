@@ -53,7 +53,7 @@ CompileScope::CompileScope() {
 
 CompileScope::~CompileScope() {
   auto lock = lockForkSafe();
-  // A child that the compiling thread itself forked has started counting anew.
+  // In a child that the compiling thread itself forked, the count has restarted.
   if (allowed && forkState().activeCompiles > 0) --forkState().activeCompiles;
 }
 

@@ -15,7 +15,7 @@ namespace {
 /// More than the head of any entry: names and identities have some hundred bytes.
 constexpr size_t kHeadRead = 8192;
 
-/// The key that a file's place stands for, in hexadecimal.
+/// Returns the key, in hexadecimal, that a file's place stands for.
 std::string keyOfPlace(const FoundFile& found) {
   return found.subdirectory + found.name.substr(0, found.name.size() - (sizeof kEntrySuffix - 1));
 }
@@ -81,7 +81,7 @@ Expected<std::vector<ListedChoice>> Inventory::tuned() {
   return all;
 }
 
-/// Empty: it is sound, or has vanished.
+/// Returns why the file is damaged; empty if it is intact or has vanished.
 std::string Inventory::whyTunedDamaged(const Fd& folder, const FoundFile& found) {
   ReadFile file;
   const int error = readFile(*directory.ops, folder, found.name, directory.trust, kMaxTunedBytes, file);
@@ -91,7 +91,7 @@ std::string Inventory::whyTunedDamaged(const Fd& folder, const FoundFile& found)
   return digestOf(choice->key).hex() + kTunedSuffix == found.name ? "" : "it is the choice of another name";
 }
 
-/// Empty: it is sound, or has vanished.
+/// Returns why the file is damaged; empty if it is intact or has vanished.
 std::string Inventory::whyIdentityDamaged(const Fd& folder, const FoundFile& found) {
   struct stat now;
   if (directory.readIdentity(folder, found.name)) return "";

@@ -1,7 +1,7 @@
-// What lies in a cache directory, for people.
+// The contents of a cache directory, for people.
 //
-// In: a Directory. Out: its entries with what their heads say, or the files that are damaged. Looking changes nothing,
-// also not what was used last. Processes may work meanwhile: what vanishes is not there.
+// In: a Directory. Out: its entries with the contents of their heads, or the files that are damaged. Changes nothing,
+// not even times of last use. Processes may work meanwhile: files that vanish are skipped.
 #pragma once
 
 #include "cache/directory.h"
@@ -19,15 +19,15 @@ namespace attnc::cache {
 struct ListedEntry {
   std::string file; ///< below the directory's root: "v1/ab/cdef.attnc"
   uint64_t bytes = 0;
-  int64_t lastUsed = 0; ///< seconds since 1970; uses are noted hourly
-  /// Key and texts, unchecked; nullopt: the file is no entry of this format.
+  int64_t lastUsed = 0; ///< seconds since 1970; uses are recorded hourly
+  /// Key and texts, unchecked; nullopt: the file is not an entry of this format.
   std::optional<Entry> head;
 };
 
 struct ListedChoice {
   std::string file; ///< "v1/tuned/cdef.json"
   uint64_t bytes = 0;
-  int64_t lastUsed = 0;              ///< as of ListedEntry
+  int64_t lastUsed = 0;              ///< as in ListedEntry
   std::optional<TunedChoice> choice; ///< nullopt: the file is damaged
 };
 
@@ -37,8 +37,8 @@ struct DamagedFile {
 };
 
 struct Verification {
-  int64_t files = 0;   ///< looked at: entries, identities of compilers and measured choices
-  int64_t foreign = 0; ///< of these, entries of another format: another version of attnc wrote them
+  int64_t files = 0;   ///< number examined: entries, identities of compilers and measured choices
+  int64_t foreign = 0; ///< number of entries among these with another format, written by another version of attnc
   std::vector<DamagedFile> damaged;
 };
 
@@ -46,17 +46,17 @@ class Inventory {
 public:
   explicit Inventory(Directory& directory) : directory(directory) {}
 
-  /// Least recently used first. A directory that does not exist is empty. Errors (environment): one that cannot be
-  /// opened, or is refused.
+  /// Returns the entries, least recently used first; empty if the directory does not exist. Errors
+  /// (Blame::Environment): a directory that cannot be opened, or is refused.
   Expected<std::vector<ListedEntry>> list();
 
-  /// Measured choices of tiles, likewise. Errors as of list().
+  /// Returns the measured choices of tiles, least recently used first. Errors: those of list().
   Expected<std::vector<ListedChoice>> tuned();
 
-  /// Reads all files whole. Errors as of list().
+  /// Reads all files whole. Errors: those of list().
   Expected<Verification> verify();
 
-  /// Identities of compilers that are remembered.
+  /// Returns the number of remembered identities of compilers.
   int64_t compilers();
 
 private:
@@ -69,7 +69,7 @@ private:
   Directory& directory;
 };
 
-/// The place of a file as ListedEntry::file.
+/// Returns the place of a file in the form of ListedEntry::file.
 std::string placeOf(const FoundFile& found);
 
 } // namespace attnc::cache

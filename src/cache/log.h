@@ -1,7 +1,7 @@
-// The log of the compiler and the cache. Silent unless ATTNC_LOG names a target, or there is a sink.
+// The log of the compiler and the cache. Silent unless ATTNC_LOG names a target or there is a sink.
 //
-// In: lines. Out: the same lines with time and process id, appended to a file in one write each, so that processes
-// can share it; and as they are, to the sink. Not: rotation, errors; a line that cannot be written is dropped.
+// In: lines. Out: the same lines. A file gets them with time and process id, each in one write, so that processes can
+// share it; the sink gets them unchanged. Not: rotation, errors; a line that cannot be written is dropped.
 #pragma once
 
 #include "attnc/log.h"
@@ -13,23 +13,23 @@
 
 namespace attnc::cache {
 
-/// Thread-safe. Copies share what they have warned of.
+/// Thread-safe. Copies share the set of warnings given.
 class Log {
 public:
   Log() = default;
   /// `target`: a path, "-" for stderr, empty for nowhere.
   explicit Log(std::string target, LogSink sink = {}) : target(std::move(target)), sink(std::move(sink)) {}
   bool enabled() const { return !target.empty() || sink; }
-  /// An event.
+  /// Logs an event.
   void line(std::string_view text) const;
-  /// A warning; the same text is logged once.
+  /// Logs a warning; the same text only once.
   void warn(const std::string& text) const;
 
 private:
   void write(LogLevel level, std::string_view text) const;
   std::string target;
   LogSink sink;
-  std::shared_ptr<std::set<std::string>> warned = std::make_shared<std::set<std::string>>(); // by lockForkSafe()
+  std::shared_ptr<std::set<std::string>> warned = std::make_shared<std::set<std::string>>(); // lockForkSafe()
 };
 
 } // namespace attnc::cache

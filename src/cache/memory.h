@@ -16,7 +16,7 @@ public:
 
   explicit Memory(size_t capacity) : capacity(capacity) {}
 
-  /// nullptr: not here.
+  /// Returns the value; nullptr if not found.
   Bytes find(const Digest& key) {
     auto found = index.find(key);
     if (found == index.end()) return nullptr;
@@ -24,7 +24,8 @@ public:
     return order.front().second;
   }
 
-  /// Forgets the least recently used value when there are too many. Whoever holds the pointer keeps the bytes alive.
+  /// Adds a value; forgets the least recently used one if there are too many. Holders of its pointer keep the bytes
+  /// alive.
   void put(const Digest& key, Bytes bytes) {
     if (find(key)) {
       order.front().second = std::move(bytes);

@@ -13,7 +13,7 @@ namespace attnc::cache {
 
 namespace {
 
-// Unique among processes, hosts and threads: a shared disk may be written by many hosts with equal process ids.
+// Returns a name unique among processes, hosts and threads: hosts with equal process ids may share a disk.
 std::string temporaryName() {
   char host[65] = {};
   if (::gethostname(host, sizeof host - 1) != 0) host[0] = '\0';

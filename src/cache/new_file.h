@@ -1,4 +1,4 @@
-// A file that appears under its name complete or not at all.
+// A file that appears under its name completely or not at all.
 #pragma once
 
 #include "cache/file_ops.h"
@@ -8,12 +8,12 @@
 
 namespace attnc::cache {
 
-/// Writes all bytes, in spite of short writes. Returns 0 or -errno.
+/// Writes all bytes, retrying after short writes. Returns 0 or -errno.
 int writeWhole(FileOps& ops, int fd, std::string_view bytes);
 
 /// Writes to a temporary name in the same directory and renames it at the end. After the first failure all functions do
-/// nothing, and publish() returns that failure. The destructor removes a file that was not published; if that fails
-/// too, kTemporaryPrefix tells it from others.
+/// nothing, and publish() returns that failure. The destructor removes an unpublished file. If that also fails, the
+/// file is recognizable by kTemporaryPrefix.
 class NewFile {
 public:
   /// `directory`: an open descriptor. `mode`: permissions, reduced by the umask.
@@ -22,13 +22,13 @@ public:
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
-  /// Sets the permissions, whatever the umask.
+  /// Sets the permissions, ignoring the umask.
   void setMode(unsigned mode);
   void write(std::string_view bytes);
-  /// Waits until the content is on disk. After a crash of the machine the name then has either this content or what it
-  /// had before.
+  /// Waits until the content is on disk. After a crash of the machine the name then has either this content or its
+  /// previous one.
   void sync();
-  /// Closes the file and renames it to `name`, replacing a file of that name. Returns 0 or -errno. To be called once.
+  /// Closes the file and renames it to `name`, replacing a file of that name. Returns 0 or -errno. Call at most once.
   int publish(const std::string& name);
 
 private:
@@ -39,10 +39,10 @@ private:
   std::string temporary;
   Fd fd;
   int error = 0;
-  bool isTemporary; ///< a file of the temporary name exists
+  bool isTemporary; ///< whether a file of the temporary name exists
 };
 
-/// Begins the names of files that are being written, or were left over by a killed process.
+/// The prefix of names of files that are being written, or were left by a killed process.
 constexpr char kTemporaryPrefix[] = ".tmp-";
 
 } // namespace attnc::cache

@@ -31,7 +31,7 @@ Digest digestIn(FieldReader& fields) {
   return digest;
 }
 
-/// Reads `count` bytes at an offset whole. An empty text: they are not there.
+/// Reads `count` bytes at an offset. Empty if they cannot all be read.
 std::string bytesAt(FileOps& ops, const Fd& fd, uint64_t offset, uint64_t count) {
   std::string bytes(count, '\0');
   for (uint64_t done = 0; done < count;) {
@@ -103,7 +103,7 @@ Expected<std::shared_ptr<const Pack>> Pack::open(const std::string& path, std::s
   return std::shared_ptr<const Pack>(std::move(pack));
 }
 
-// Whether the rows fit the file: nothing is read outside it, and nothing stands behind it.
+// Reads the rows and checks that they fit the file: none reaches outside, and nothing follows the last value.
 bool Pack::readHead(std::string_view head, uint64_t valuesBegin, uint64_t fileBytes) {
   FieldReader fields(head);
   madeBy = fields.text();

@@ -21,12 +21,12 @@ constexpr size_t kMaxCompilers = 64;
 constexpr char kStamp[] = "prune.stamp";
 constexpr char kPublished[] = "published";
 constexpr size_t kRecordBytes = 16;
-constexpr size_t kMaxPublishedBytes = 4096 * kRecordBytes; // beyond this, a scan is cheaper than adding up the lines
+constexpr size_t kMaxPublishedBytes = 4096 * kRecordBytes; // beyond this, a scan is cheaper than summing the lines
 
-/// A line of `published`. Lines have one length, so that a torn append shows.
+/// Returns a line of `published`. All lines have equal length, so a torn append is detectable.
 std::string recordOf(uint64_t bytes) { return fmt::format("{:>15}\n", std::min<uint64_t>(bytes, 999'999'999'999'999)); }
 
-/// The sum of such lines; nullopt if they are malformed.
+/// Returns the sum of the lines; nullopt if they are malformed.
 std::optional<uint64_t> sumOf(std::string_view records) {
   if (records.size() % kRecordBytes) return std::nullopt;
   uint64_t sum = 0;
@@ -67,7 +67,7 @@ bool Pruner::dueByClock(const Fd& version) {
   return age > kIntervalSeconds || age < -kIntervalSeconds;
 }
 
-// Whether the total is above the cap, or is missing, damaged or too long to add up.
+// Whether the total exceeds the cap, or is missing, damaged or too long to sum.
 bool Pruner::dueBySize(const Fd& version, uint64_t publishedBytes) {
   FileOps& ops = *directory.ops;
   Fd sum(ops, ops.open(version.get(), kPublished, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0));
@@ -79,7 +79,7 @@ bool Pruner::dueBySize(const Fd& version, uint64_t publishedBytes) {
   return !bytes || *bytes > maxBytes;
 }
 
-// Younger ones belong to processes that write them.
+// Keeps young ones: processes are still writing them.
 void Pruner::removeTemporaries(const Fd& version, const std::vector<FoundFile>& files, const PruneLimits& limits,
                                PruneReport& report) {
   FileOps& ops = *directory.ops;
@@ -124,7 +124,7 @@ void Pruner::forgetCompilers(const Fd& version, const PruneLimits& limits, Prune
     if (limits.dryRun || ops.remove(fd.get(), files[i].name.c_str()) == 0) ++report.compilers;
 }
 
-// They are small, and measuring again takes a person: no limit of size touches them.
+// Choices are small, and measuring again takes a person's time: no limit of size removes them.
 void Pruner::forgetTuned(const Fd& version, const PruneLimits& limits, PruneReport& report) {
   if (!limits.forgetsTuned && !limits.unusedFor) return;
   FileOps& ops = *directory.ops;
@@ -146,7 +146,7 @@ PruneReport Pruner::prune(const PruneLimits& limits) {
     lock = Fd(ops, ops.open(version.get(), "prune.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0600));
     if (!lock || ops.lock(lock.get(), limits.waits ? LOCK_EX : LOCK_EX | LOCK_NB) < 0) return report;
     publishFile(ops, version, kStamp, "");
-    // Whatever others publish from here on is added to the new total, even if the scan below sees it as well.
+    // From here on, other processes' publishes add to the new total, even if the scan below also sees them.
     publishFile(ops, version, kPublished, "");
   }
   report.ran = true;
@@ -160,7 +160,7 @@ PruneReport Pruner::prune(const PruneLimits& limits) {
   if (limits.dryRun) return report;
   Fd sum(ops, ops.open(version.get(), kPublished, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0));
   const std::string record = recordOf(uint64_t(report.bytes));
-  // Without its first line the total would be too small. A missing file makes the next publish prune again.
+  // Without its first line the total would be too small. If the file is missing, the next publish prunes again.
   if (!sum || ops.write(sum.get(), record.data(), record.size()) != int64_t(record.size()))
     ops.remove(version.get(), kPublished);
   if (report.removed || report.temporaries)

@@ -1,8 +1,8 @@
-// Keeps a cache directory below its size.
+// Keeps a cache directory below its size limit.
 //
-// In: a writable Directory, a cap in bytes, or other limits. Out: the least recently used entries, temporary files older
-// than an hour, and all but the newest identities of compilers are removed. An entry that was replaced or used since it was
-// looked at stays. One process prunes at a time; the others do not wait. Not: other versions' subdirectories.
+// In: a writable Directory, a cap in bytes, or other limits. Removes the least recently used entries, temporary files
+// older than an hour, and all but the newest identities of compilers. Keeps entries that were replaced or used since
+// they were examined. One process prunes at a time; the others do not wait. Not: other versions' subdirectories.
 //
 // A scan of all entries takes milliseconds, so processes share a running total instead. The file `published` has lines
 // of fixed length: the bytes that remained after the last scan, then the bytes of each entry published since.
@@ -17,21 +17,21 @@
 
 namespace attnc::cache {
 
-/// What goes.
+/// What to remove.
 struct PruneLimits {
-  uint64_t maxBytes;                   ///< above this size, the least recently used entries go ...
-  uint64_t downTo;                     ///< ... until this is left
-  std::optional<int64_t> unusedFor;    ///< entries not used for more seconds go whatever the size; uses are noted hourly
-  bool forgetsCompilers = false;       ///< all identities of compilers go, too
-  bool forgetsTuned = false;           ///< all measured choices of tiles go, too; else those that `unusedFor` says
-  bool waits = false;                  ///< for another process that prunes
-  bool dryRun = false;                 ///< nothing is written or removed
+  uint64_t maxBytes;                   ///< above this size, the least recently used entries are removed ...
+  uint64_t downTo;                     ///< ... until at most this remains
+  std::optional<int64_t> unusedFor;    ///< seconds; entries unused for longer are removed. Uses are recorded hourly
+  bool forgetsCompilers = false;       ///< also removes all identities of compilers
+  bool forgetsTuned = false;           ///< also removes all measured choices; if false, `unusedFor` applies
+  bool waits = false;                  ///< waits for another process that prunes
+  bool dryRun = false;                 ///< writes and removes nothing
 };
 
 struct PruneReport {
-  bool ran = false;        ///< false: another process does it, or the directory cannot be used
-  int64_t entries = 0;     ///< that remain
-  int64_t bytes = 0;       ///< that they take
+  bool ran = false;        ///< false: another process prunes, or the directory cannot be used
+  int64_t entries = 0;     ///< entries that remain
+  int64_t bytes = 0;       ///< bytes that remain
   int64_t removed = 0;     ///< entries removed
   int64_t temporaries = 0; ///< temporary files removed
   int64_t compilers = 0;   ///< identities of compilers removed
@@ -43,11 +43,11 @@ class Pruner {
 public:
   Pruner(Directory& directory, uint64_t maxBytes) : directory(directory), maxBytes(maxBytes) {}
 
-  /// To be called after each publish, with the bytes of the file: prunes if the directory may be above the cap, and once
-  /// an hour over all processes.
+  /// Call after each publish, with the bytes of the file. Prunes if the directory may exceed the cap, and otherwise
+  /// once an hour over all processes.
   void afterPublish(uint64_t publishedBytes);
 
-  /// By the cap, down to nine tenths of it, so that the next publish does not prune again.
+  /// Prunes by the cap, down to nine tenths of it, so that the next publish does not prune again.
   PruneReport prune() { return prune({.maxBytes = maxBytes, .downTo = maxBytes / 10 * 9, .unusedFor = {}}); }
 
   PruneReport prune(const PruneLimits& limits);

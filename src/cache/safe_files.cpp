@@ -18,7 +18,7 @@ bool isPrivate(const struct stat& status, Trust trust) {
   return owner && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// Opens without creating; refuses what is not a private directory.
+// Opens without creating. Refuses anything but a private directory.
 Fd openExisting(FileOps& ops, int parent, const std::string& path, int flags, Trust trust) {
   Fd fd(ops, ops.open(parent, path.c_str(), O_RDONLY | O_DIRECTORY | flags, 0));
   if (!fd) return fd;
@@ -31,7 +31,7 @@ Fd openExisting(FileOps& ops, int parent, const std::string& path, int flags, Tr
 int makeParents(FileOps& ops, const std::string& path) {
   for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
     int error = ops.makeDirectory(AT_FDCWD, path.substr(0, slash).c_str(), 0700);
-    // Parents may be there and unwritable, or a read-only file system; the last directory decides.
+    // Parents may exist and be unwritable, or be on a read-only file system; only the last directory matters.
     if (error < 0 && error != -EEXIST && error != -EACCES && error != -EROFS) return error;
   }
   return 0;
@@ -75,7 +75,7 @@ int readFile(FileOps& ops, const Fd& directory, const std::string& name, Trust t
   for (size_t done = 0; done < out.bytes.size();) {
     int64_t count = ops.read(out.fd.get(), out.bytes.data() + done, out.bytes.size() - done);
     if (count < 0) return int(count);
-    if (count == 0) out.bytes.resize(done); // shorter than it was a moment ago: the checksum will tell
+    if (count == 0) out.bytes.resize(done); // shorter than a moment ago: the checksum will detect it
     done += size_t(count);
   }
   return 0;

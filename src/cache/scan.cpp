@@ -21,7 +21,7 @@ bool isEntry(std::string_view name) {
   return name.size() >= kLength && name.substr(name.size() - kLength) == kEntrySuffix;
 }
 
-/// Adds the file of a name; nothing if it has vanished.
+/// Adds the file of this name, unless it has vanished.
 void addFile(FileOps& ops, const Fd& fd, const std::string& subdirectory, std::string name,
              std::vector<FoundFile>& files) {
   FoundFile found{subdirectory, std::move(name), {}};
@@ -39,7 +39,7 @@ void look(FileOps& ops, const Fd& fd, const std::string& subdirectory, Scan& res
   }
 }
 
-/// All but those that are being written.
+/// Returns all files except those that are being written.
 std::vector<FoundFile> filesIn(const char* subdirectory, FileOps& ops, const Fd& version, Trust trust) {
   Fd fd = openBelow(ops, version, subdirectory, trust, IfMissing::Fail);
   std::vector<std::string> names;

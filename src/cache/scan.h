@@ -1,4 +1,4 @@
-// The files of a cache directory, by their places.
+// Lists the files of a cache directory.
 #pragma once
 
 #include "cache/safe_files.h"
@@ -15,18 +15,18 @@ struct FoundFile {
 };
 
 struct Scan {
-  std::vector<FoundFile> entries;     ///< by their names alone
-  std::vector<FoundFile> temporaries; ///< that are being written, or were left over by a killed process
+  std::vector<FoundFile> entries;     ///< recognized only by their names
+  std::vector<FoundFile> temporaries; ///< being written, or left by a killed process
 };
 
-/// Looks at all subdirectories of the version's directory that an entry can be in. What vanishes meanwhile is not
-/// there, and what cannot be opened has nothing in it.
+/// Scans all subdirectories of the version's directory that can contain entries. Skips files that vanish meanwhile, and
+/// directories that cannot be opened.
 Scan scan(FileOps& ops, const Fd& version, Trust trust);
 
-/// Identities of compilers.
+/// Lists the identities of compilers.
 std::vector<FoundFile> scanCompilers(FileOps& ops, const Fd& version, Trust trust);
 
-/// Measured choices of tiles.
+/// Lists the measured choices of tiles.
 std::vector<FoundFile> scanTuned(FileOps& ops, const Fd& version, Trust trust);
 
 } // namespace attnc::cache

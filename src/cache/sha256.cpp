@@ -46,7 +46,7 @@ void FieldHasher::field(uint64_t number) {
 }
 
 Digest FieldHasher::finish() {
-  // A StringRef up to LLVM 14 and an array later; both can be iterated.
+  // A StringRef up to LLVM 14, an array since then; both can be iterated.
   auto result = state->hash.final();
   Digest digest;
   std::copy(result.begin(), result.end(), reinterpret_cast<char*>(digest.bytes.data()));

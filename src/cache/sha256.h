@@ -12,16 +12,16 @@ namespace attnc::cache {
 
 struct Digest {
   std::array<uint8_t, 32> bytes{};
-  /// 64 lower-case hexadecimal digits.
+  /// Returns 64 lower-case hexadecimal digits.
   std::string hex() const;
   auto operator<=>(const Digest&) const = default;
 };
 
-/// The digest of a byte string.
+/// Returns the digest of a byte string.
 Digest sha256(std::string_view bytes);
 
-/// The digest of a sequence of fields. Each field is preceded by its length in 8 bytes, little endian, so that moving
-/// a byte from one field to the next changes the digest.
+/// Computes the digest of a sequence of fields. Each field is preceded by its length in 8 bytes, little endian, so that
+/// moving a byte from one field to the next changes the digest.
 class FieldHasher {
 public:
   FieldHasher();

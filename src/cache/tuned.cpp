@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kTunedFormat = 1;
 
-/// Members of a file that are texts.
+/// Returns the names and values of a file's text members.
 template <class Choice> auto textsOf(Choice& choice) {
   return std::vector{std::pair("device", &choice.key.device),
                      {"arch", &choice.key.arch},

@@ -1,7 +1,7 @@
-// Which tile of a kernel was measured to be the fastest: a small JSON file for each device, mod, options and class of shapes.
+// The fastest measured tile of a kernel: a small JSON file for each device, mod, options and class of shapes.
 //
-// In: what was measured, and of what. Out: the text of a file, and back. A choice is advice: whoever reads one checks that
-// its key is the one looked for, and that its tile is still one. Not: where files lie (directory.h), what a tile is.
+// In: a measurement and its key. Out: the text of a file, and back. A choice is only a hint: readers check that its key
+// is the one they look for, and that its tile still exists. Not: where files lie (directory.h), what a tile is.
 #pragma once
 
 #include "cache/sha256.h"
@@ -13,34 +13,34 @@
 
 namespace attnc::cache {
 
-/// What a choice is of. Equal keys, one choice.
+/// What a choice applies to. Equal keys mean the same choice.
 struct TunedKey {
   std::string device;  ///< "NVIDIA H200"
   std::string arch;    ///< "sm_90a"
-  std::string mod;     ///< its hash
-  std::string options; ///< of the kernel, without its tile
+  std::string mod;     ///< the mod's hash
+  std::string options; ///< of the kernel, excluding its tile
   std::string shape;   ///< a class of problems
   bool operator==(const TunedKey&) const = default;
 };
 
-/// Names the file.
+/// Returns the digest that names the file.
 Digest digestOf(const TunedKey& key);
 
 struct TunedChoice {
   TunedKey key;
   std::string kernel; ///< for people: "forward sm90 bf16 128"
   std::string tile;
-  std::vector<std::pair<std::string, double>> times; ///< tile and milliseconds, the model's first
+  std::vector<std::pair<std::string, double>> times; ///< tile and milliseconds; the model's choice is first
   std::string date;                                  ///< UTC, "2026-02-03T04:05:06Z"
-  std::string maker; ///< the version of attnc with its templates; the times of others say nothing of this one's kernels
+  std::string maker; ///< version of attnc with its templates; times are only valid for this version
 };
 
 std::string encodeTuned(const TunedChoice& choice);
 
-/// nullopt: the text is no such file, or was cut off or edited into none.
+/// Decodes a file; nullopt if the text is malformed, such as cut off or edited.
 std::optional<TunedChoice> decodeTuned(const std::string& text);
 
-/// A file of a choice as it is found.
+/// A choice's file as found.
 struct TunedFile {
   std::string text;
   std::string path;

@@ -8,7 +8,7 @@
 namespace attnc::codegen {
 namespace {
 
-/// The name in templates/tile/element.cuh.
+/// Returns the type's name in templates/tile/element.cuh.
 const char* elementName(DType dtype) {
   if (dtype == DType::BF16) return "Bf16";
   return dtype == DType::F16 ? "F16" : "float";

@@ -13,10 +13,10 @@ using ir::Level;
 
 namespace {
 
-/// A nested expression does not grow beyond this many characters.
+/// Nested expressions do not grow beyond this number of characters.
 constexpr size_t kMaxNested = 48;
 
-/// Rounds of a sum in one turn of its loop: loads overlap, and the code of a sum for every score stays small.
+/// Rounds of a sum per iteration of its loop: loads overlap, and a sum's code for every score stays small.
 constexpr int kUnrolledRounds = 4;
 
 Function homeOf(Level level) {
@@ -34,7 +34,7 @@ bool standsForItself(const Expr& expr) {
   return expr.kind == Expr::Kind::Leaf || expr.kind == Expr::Kind::Param || expr.kind == Expr::Kind::Iter;
 }
 
-/// How tightly the outermost operator of a pattern binds, as in C++: the smaller the tighter.
+/// How tightly the outermost operator of a pattern binds, as in C++: smaller is tighter.
 enum Binding { Primary, Unary, Product, Sum, Comparison, Loose };
 
 Binding bindingOf(llvm::StringRef pattern) {
@@ -48,8 +48,8 @@ Binding bindingOf(llvm::StringRef pattern) {
   return first.empty() && !pattern.contains(' ') ? Unary : Loose;
 }
 
-/// Whether an operand needs parentheses in hole `hole` of `user`. Fewer than the reader expects are not left out:
-/// operands of & | ^ ?: keep theirs, but for chains of one operator.
+/// Whether an operand needs parentheses in hole `hole` of `user`. Keeps parentheses that readers expect: operands of &
+/// | ^ ?: have them, except in chains of one operator.
 bool needsParentheses(llvm::StringRef operand, llvm::StringRef user, unsigned hole) {
   Binding inner = bindingOf(operand), outer = bindingOf(user);
   if (inner == Primary || outer == Primary) return false; // holes of calls are whole arguments
@@ -134,7 +134,7 @@ FunctionText::Text FunctionText::spell(uint32_t id, const Texts& own, const Fiel
   return {"head." + fields.names[id]};
 }
 
-/// Fills the holes of the pattern.
+/// Returns the pattern with its holes filled.
 FunctionText::Text FunctionText::expand(const Expr& expr, const Texts& own, const Fields& fields) const {
   llvm::StringRef pattern = expr.text;
   if (pattern == "{0}") return spell(expr.operands[0], own, fields);
@@ -155,7 +155,7 @@ FunctionText::Text FunctionText::expand(const Expr& expr, const Texts& own, cons
   return {code, expr.text};
 }
 
-/// The expressions that a sum computes in each round, operands first; see ir::nodesInside.
+/// Returns the expressions that a sum computes in each round, operands first; see ir::nodesInside.
 std::vector<uint32_t> FunctionText::insideOf(uint32_t sum) const {
   const ir::Loop loop = program.exprs[sum].loop;
   std::set<uint32_t> seen, inside;
@@ -210,14 +210,14 @@ private:
       } else if (expr.kind == Expr::Kind::Computed && (of.uses.at(id) > 1 || own[id].code.size() > kMaxNested) &&
                  !(!of.fills() && isRoot && id == of.roots[0])) {
         std::string local = locals.unique(expr.prefix, expr.name);
-        const char* qualifier = expr.type.starts_with("const ") ? "" : "const "; // pointers have one
+        const char* qualifier = expr.type.starts_with("const ") ? "" : "const "; // pointers are const already
         state(expr, depth, fmt::format("{}{} {} = {}", qualifier, expr.type, local, own[id].code));
         own[id] = {local};
       }
     }
   }
 
-  /// The loop of a sum; returns the name of the total.
+  /// Writes the loop of a sum; returns the name of the total.
   std::string loop(uint32_t id, unsigned depth) {
     const Expr& expr = program.exprs[id];
     std::string total = locals.unique(expr.prefix, expr.name), index = fmt::format("i{}", expr.loop.id);
@@ -241,7 +241,7 @@ private:
   const std::string& file;
   std::string text;
   Names locals;
-  Texts own; // what is open: of the loop at work
+  Texts own; // open expressions, in the current loop
 };
 
 std::string FunctionText::body(const Fields& fields, const std::string& file) const {

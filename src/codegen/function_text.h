@@ -1,8 +1,8 @@
 // One function of Mod as text.
 //
-// In: a program and the expressions that the function must produce. Out: statements, and what the function takes from
-// the functions outside it. An expression becomes a statement when it is a field, is used more than once or would make
-// a line too long; all others nest into their user. A sum is a loop; what its rounds share stands before it.
+// In: a program and the expressions that the function must produce. Out: its statements, and the fields that it needs
+// from functions outside it. An expression becomes a statement if it is a field, is used more than once or would make a
+// line too long; all others nest into their user. A sum is a loop; values that its rounds share are computed before it.
 #pragma once
 
 #include "codegen/names.h"
@@ -18,31 +18,31 @@
 
 namespace attnc::codegen {
 
-/// Hook: any other value, from what is known at its level. Edge: a value of a row, from b, h and q_idx without a Row.
+/// Hook: any other value, from what is known at its level. Edge: a row's value, from b, h and q_idx without a Row.
 enum class Function : uint8_t { Head, Row, Column, Score, DScore, Mask, Hook, Edge };
 
-/// What Head, Row and Col hold, as expressions in the program's order.
+/// The contents of Head, Row and Col, as expressions in the program's order.
 struct Fields {
   std::set<uint32_t> head, row, column;
-  std::vector<std::string> names; ///< of the field, by expression; empty for what is none
+  std::vector<std::string> names; ///< of the field, by expression; empty for expressions that are not fields
 };
 
 class FunctionText {
 public:
-  /// Finds out what the function computes, and adds to `fields` what it needs from others. `roots`: the fields that it
+  /// Determines what the function computes, and adds to `fields` what it needs from others. `roots`: the fields that it
   /// fills, or the one value that it returns.
   FunctionText(const Program& program, Function function, std::vector<uint32_t> roots, Fields& fields);
 
-  /// Instructions of the function, as ops.def counts them; of a sum, those of the rounds that it is unrolled by.
+  /// Returns the instructions of the function, as ops.def counts them; for a sum, those of its unrolled rounds.
   int64_t work() const;
 
-  /// The statements, indented. Precondition: the fields have names. `file`: a literal for #line.
+  /// Returns the statements, indented. Precondition: the fields have names. `file`: a string literal for #line.
   std::string body(const Fields& fields, const std::string& file) const;
 
 private:
   struct Text {
     std::string code;
-    std::string_view pattern = {}; ///< that made it; empty for a name, which binds tightest
+    std::string_view pattern = {}; ///< the pattern that made it; empty for a name, which binds tightest
   };
   using Texts = llvm::DenseMap<uint32_t, Text>; // by expression
   class Writer;
@@ -57,7 +57,7 @@ private:
   const Program& program;
   Function function;
   std::vector<uint32_t> roots;
-  std::map<uint32_t, uint32_t> uses; // by expression: how often this function needs it
+  std::map<uint32_t, uint32_t> uses; // by expression: number of uses in this function
 };
 
 } // namespace attnc::codegen

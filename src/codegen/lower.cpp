@@ -39,7 +39,7 @@ int costOf(Op op, Type type) {
 
 namespace {
 
-/// The spellings "a; b" of ops.def: a for bool and f32, b for integers that may wrap.
+/// Returns the spelling to use of "a; b" in ops.def: a for bool and f32, b for integers that may wrap.
 std::string spelling(Op op, bool mayWrap) {
   auto [first, second] = llvm::StringRef(ir::info(op).cuda).split("; ");
   return (mayWrap && !second.empty() ? second : first).str();
@@ -55,10 +55,10 @@ std::string castPattern(Type from, Type to) {
   return "?";
 }
 
-// Of reciprocal() and saturate_i64() of templates/mod/ops.cuh.
+// For reciprocal() and saturate_i64() of templates/mod/ops.cuh.
 constexpr int kReciprocalCost = 10, kSaturateCost = 8;
 
-/// 1 / value where that is as good as dividing: finite and normal, like value itself.
+/// Returns 1 / value if it can replace the division: value and result are finite and normal.
 std::optional<float> exactEnoughReciprocal(float value) {
   float result = 1.0f / value;
   if (std::isnormal(value) && std::isnormal(result)) return result;
@@ -131,9 +131,9 @@ uint32_t Lowering::lowerCast(const Node& node) {
               .cost = isLong ? kSaturateCost : costOf(Op::Cast, node.type)});
 }
 
-/// A division that takes part in a score is a product with the reciprocal, which is computed at the divisor's level:
-/// 2 ulp, and no division per score; a divisor below 2^-128 counts as 0. Divisions of indices keep IEEE rounding, since
-/// floor() and == may follow.
+/// A division that is part of a score becomes a product with the reciprocal, computed at the divisor's level. The error
+/// is 2 ulp, and a divisor below 2^-128 counts as 0. Divisions of indices keep IEEE rounding, since floor() and == may
+/// follow.
 uint32_t Lowering::lowerDiv(const Node& node) {
   Value divisor = node.operands[1];
   uint32_t left = exprOf[node.operands[0].id], right = exprOf[divisor.id];
@@ -160,7 +160,7 @@ uint32_t Lowering::lowerDiv(const Node& node) {
               .cost = ir::info(ofScores ? Op::Mul : Op::Div).cost.ofFloats});
 }
 
-/// Of q_idx or kv_idx, or whether these are on their grids: modules that kernels are written from have no others.
+/// Lowers coordinates of q_idx or kv_idx, or whether these are on their grids. Modules for kernels have no other ones.
 uint32_t Lowering::lowerCoordinate(const Node& node) {
   const bool isRow = module.isParam(node.operands[0], ir::ParamKind::QIdx);
   const bool isCoordinate = node.op == Op::Coord;
@@ -186,8 +186,8 @@ uint32_t Lowering::lowerLeaf(const Node& node) {
   return addArg({ArgWord::Kind::Scalar, index, 0, node.type}, cType(node.type), "s_", module.scalars[index].name);
 }
 
-/// Integer // and % by a power of two, or where both sides are known not to be negative: without the branches of
-/// floor_div and floor_mod.
+/// Lowers integer // and % without the branches of floor_div and floor_mod, if the divisor is a power of two or both
+/// sides are known to be nonnegative.
 std::optional<uint32_t> Lowering::lowerCheapDivision(Value value) {
   const Node& node = module[value];
   Value divisor = node.operands[1];
@@ -233,7 +233,7 @@ uint32_t Lowering::lowerValue(Value value) {
   case ir::TypeRule::Load: return lowerGather(value);
   case ir::TypeRule::Sum: return lowerSum(node);
   case ir::TypeRule::Float:
-    if (node.op == Op::StopGradient) return exprOf[node.operands[0].id]; // a kernel that computes values alone
+    if (node.op == Op::StopGradient) return exprOf[node.operands[0].id]; // only gradients need the stop
     return node.op == Op::Div ? lowerDiv(node) : lowerSpelled(value);
   case ir::TypeRule::Arith:
   case ir::TypeRule::Int:
@@ -248,7 +248,7 @@ uint32_t Lowering::lowerValue(Value value) {
 
 /// Lowers what `root` needs. Operands come before their users in the arena.
 uint32_t Lowering::lowerRoot(Value root) {
-  std::set<uint32_t> left; // needed and not lowered
+  std::set<uint32_t> left; // needed and not yet lowered
   llvm::SmallVector<Value, 16> path = {root};
   while (!path.empty()) {
     const Value value = path.pop_back_val();

@@ -12,7 +12,7 @@
 namespace attnc::codegen {
 
 const char* cType(ir::Type type);
-/// Of an operation on this type.
+/// Returns the cost of an operation on this type.
 int costOf(ir::Op op, ir::Type type);
 
 class Lowering {
@@ -42,11 +42,11 @@ private:
   AddressTerms termsOf(ir::Value load);
   uint32_t addSum(llvm::ArrayRef<uint32_t> terms, std::string type, const char* prefix, const ir::Node& load);
 
-  /// Appends, unless an expression with this text and these operands is there. The level becomes the join of the given
-  /// one and the operands'. Type, name and line may be left out for the expression that stands for the IR node itself.
+  /// Appends the expression, or returns an existing one with the same text and operands. The level becomes the join of
+  /// the given one and the operands'. Type, name and line may be omitted for the expression of the IR node itself.
   uint32_t add(Expr expr);
   uint32_t addLeaf(std::string text, std::string type);
-  /// The field of ModArgs with this content, made on first use.
+  /// Returns the field of ModArgs with this content, made on first use.
   uint32_t addArg(ArgWord slot, std::string type, llvm::StringRef prefix, llvm::StringRef name,
                   llvm::StringRef suffix = {});
 
@@ -55,8 +55,8 @@ private:
   analysis::Intervals intervals;
   Program program;
   std::vector<uint32_t> exprOf;     // IR value -> expression
-  std::vector<uint32_t> numberOf;   // by IR value: its number in printed IR; leaves have none of their own
-  std::vector<ir::ParamSet> params; // by IR value: what it depends on
+  std::vector<uint32_t> numberOf;   // by IR value: its number in printed IR; unused for leaves
+  std::vector<ir::ParamSet> params; // by IR value: the parameters it depends on
   std::map<std::pair<std::string, std::vector<uint32_t>>, uint32_t> exprWith;
   std::map<std::tuple<ArgWord::Kind, uint32_t, uint32_t>, uint32_t> argOf;
   Names argNames;

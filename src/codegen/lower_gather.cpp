@@ -1,14 +1,14 @@
 // Gathers: a read of a captured tensor as address arithmetic, split by level.
 //
-// The address is data + index[0] * stride[0] + ...; each product belongs to the level of its index. What (b, h) know is
-// added up in head(), what a row knows in row(), and so on, so that a score adds what is left and reads. Where row and
-// column both have a part, the row holds an address and the column an offset. What the index of a sum moves is added in
-// its loop, to the address that all rounds share.
+// The address is data + index[0] * stride[0] + ...; each product belongs to the level of its index. Parts known per (b,
+// h) are summed in head(), parts known per row in row(), and so on, so a score only adds the remaining terms and reads.
+// If row and column both have a part, the row holds an address and the column an offset. Parts that depend on the index
+// of a sum are added in its loop, to the address that all rounds share.
 //
-// Indices that are not proved to lie inside are clamped. A tensor without elements comes as the address of a zero with
-// strides of 0 (see packArgs), so that any index reads 0.
+// Indices that are not proven inside are clamped. A tensor without elements is passed as the address of a zero with
+// strides of 0 (see packArgs), so any index reads 0.
 //
-// Gradients of gathers go to a dense tensor of the same shape: its offsets are split by level like addresses.
+// Gradients of gathers go to a dense tensor of the same shape; its offsets are split by level like addresses.
 #include "codegen/lower.h"
 
 #include <fmt/format.h>
@@ -46,12 +46,12 @@ bool isConstant(const ir::Extent& extent, int64_t value) { return !extent.isName
 
 } // namespace
 
-/// Products of index and stride, by level of the index; in `open` those that depend on the index of a sum.
+/// Products of index and stride, by level of the index. `open`: those that depend on the index of a sum.
 struct Lowering::AddressTerms {
   llvm::SmallVector<uint32_t, 4> head, row, column, element, open;
 };
 
-/// The index along one axis as it is read: inside the tensor.
+/// Returns the index along one axis as it is read: inside the tensor.
 uint32_t Lowering::lowerIndex(Value value, unsigned axis) {
   const Node& load = module[value];
   const ir::TensorCapture& tensor = module.tensors[load.attr];
@@ -78,7 +78,7 @@ Lowering::AddressTerms Lowering::termsOf(Value value) {
   for (unsigned axis = 0; axis < load.operands.size(); ++axis) {
     Value operand = load.operands[axis];
     bool isZero = module.isConst(operand) && module.integer(operand) <= 0;
-    if (isZero || isConstant(tensor.shape[axis], 1)) continue; // reads element 0 of this axis
+    if (isZero || isConstant(tensor.shape[axis], 1)) continue; // always reads element 0 of this axis
     uint32_t index = lowerIndex(value, axis);
     uint32_t stride = addArg({ArgWord::Kind::TensorStride, uint32_t(load.attr), axis, Type::I64}, "long long", "t_",
                              tensor.name, fmt::format("_stride{}", axis));
@@ -144,9 +144,9 @@ uint32_t Lowering::lowerGather(Value value) {
               .cost = costOf(ir::Op::Load, load.type)});
 }
 
-/// Where a place adds its gradient, in a dense tensor of the capture's shape; nothing for element 0 at all times.
-/// Indices are clamped, since their place may be outside of what a gather proves, but for positions along their own
-/// axes.
+/// Returns the offset where a place adds its gradient, in a dense tensor of the capture's shape; nullopt if it is
+/// always element 0. Indices are clamped, since the place may be outside what a gather proves. Exception: positions
+/// along their own axes.
 std::optional<uint32_t> Lowering::lowerDenseOffset(const ir::CaptureGradient& place) {
   const auto tensor = llvm::find_if(module.tensors, [&](const auto& t) { return t.name == place.capture; });
   if (tensor == module.tensors.end()) return std::nullopt;

@@ -56,7 +56,7 @@ std::string structText(const char* name, const char* known, const std::set<uint3
   return text + "  };\n";
 }
 
-/// sizeof the struct of these members.
+/// Returns sizeof the struct with these members.
 int structBytes(const std::set<uint32_t>& members, const Program& program) {
   auto bytesOf = [](const std::string& type) {
     return type == "bool" ? 1 : type == "int" || type == "float" ? 4 : 8; // i64 and addresses
@@ -70,23 +70,23 @@ int structBytes(const std::set<uint32_t>& members, const Program& program) {
   return std::max(1, int(llvm::alignTo(bytes, align)));
 }
 
-/// How a function stands in a kernel.
+/// Returns the qualifier of a function in a kernel: inlined or called.
 const char* qualifierFor(int64_t work) { return work > kInlinedWork ? "ATTNC_CALLED" : "ATTNC_DEVICE"; }
 
-/// head(), row() or col().
+/// Returns the text of head(), row() or col().
 std::string fillerText(const char* type, const std::string& signature, const std::string& body, int64_t work) {
   if (body.empty()) return fmt::format("  ATTNC_DEVICE static {} {} {{\n    return {{}};\n  }}\n", type, signature);
   return fmt::format("  {3} static {0} {1} {{\n    {0} out;\n{2}    return out;\n  }}\n", type, signature, body,
                      qualifierFor(work));
 }
 
-/// score(), mask() or another that returns a number.
+/// Returns the text of score(), mask() or another function that returns a number.
 std::string returnerText(const char* type, const std::string& signature, const std::string& body, int64_t work = 0) {
   return fmt::format("  {} static {} {} {{\n{}  }}\n", qualifierFor(work), type, signature, body);
 }
 
-/// col(). With `shiftedTerm`, the field of kv_term, the offset is added to it: a multiply-add whose product is formed
-/// once a tile.
+/// Returns the text of col(). With `shiftedTerm`, the field of kv_term, adds the offset to it: a multiply-add whose
+/// product is computed once per tile.
 std::string columnText(const std::string& body, const std::string& shiftedTerm, const char* token, int64_t work) {
   const std::string signature =
       fmt::format("col(const ModArgs& args, const Head& head, int b, int h, {} kv_idx, float kv_base,\n"
@@ -103,7 +103,7 @@ std::string columnText(const std::string& body, const std::string& shiftedTerm, 
                     work);
 }
 
-/// The statements of a function, and what they take.
+/// The statements of a function, and their cost.
 struct Body {
   std::string text;
   int64_t work = 0;
@@ -111,7 +111,7 @@ struct Body {
 
 constexpr const char* kEdgeSignature = "(const ModArgs& args, const Head& head, int b, int h, int q_idx)";
 
-/// Bounds of a range of rows, from those of its first and last row.
+/// Returns the text of the bounds of a range of rows, from those of its first and last row.
 std::string boundsText(const analysis::KvEdges& edges, const Body& begin, const Body& end) {
   auto at = [](const char* edge, bool first) {
     return fmt::format("{}(args, head, b, h, {})", edge, first ? "q_begin" : "q_end - 1");
@@ -126,7 +126,7 @@ std::string boundsText(const analysis::KvEdges& edges, const Body& begin, const 
                                          at("kv_begin", beginFalls), at("kv_end", !endFalls), at("kv_end", endFalls)));
 }
 
-/// Names all fields, once it is known what they are.
+/// Names all fields, once they are all known.
 void nameFields(const Program& program, Fields& fields) {
   for (const std::set<uint32_t>* members : {&fields.head, &fields.row, &fields.column}) {
     Names names;
@@ -136,7 +136,7 @@ void nameFields(const Program& program, Fields& fields) {
 
 std::vector<uint32_t> listOf(const std::set<uint32_t>& members) { return {members.begin(), members.end()}; }
 
-/// The form of algo/exponents.cuh.
+/// Returns the name of the form in algo/exponents.cuh.
 const char* exponentsOf(analysis::ScoreForm form) {
   switch (form) {
   case analysis::ScoreForm::Identity: return "ProductExponents";
@@ -148,7 +148,7 @@ const char* exponentsOf(analysis::ScoreForm form) {
   return "ScoreExponents";
 }
 
-/// Name of an enumerator of Beside (templates/mod/contract.cuh).
+/// Returns the name of an enumerator of Beside (templates/mod/contract.cuh).
 const char* nameOf(analysis::Beside beside) {
   switch (beside) {
   case analysis::Beside::None: return "None";
@@ -158,7 +158,7 @@ const char* nameOf(analysis::Beside beside) {
   return "Asks";
 }
 
-/// Which keys a query on a grid sees, and who there may be beside it.
+/// Returns flags: which keys a query on a grid sees, and which off-grid tokens are possible.
 std::string gridFlagsText(const Program& program) {
   std::string text = fmt::format("  static constexpr int kGridAxes = {};\n"
                                  "  static constexpr bool kBoxIsMask = {};\n"
@@ -171,13 +171,14 @@ std::string gridFlagsText(const Program& program) {
   return text;
 }
 
-/// The hook of this role; null if the module has no such output.
+/// Returns the hook of this role; null if the module lacks that output.
 const Hook* hookOf(const Program& program, llvm::StringRef role) {
   auto at = llvm::find_if(program.hooks, [&](const Hook& hook) { return *hook.role == role; });
   return at == program.hooks.end() ? nullptr : &*at;
 }
 
-/// The box of keys of a query on a grid. `bodies`: of begin and end, by axis; empty: all keys along it.
+/// Returns the text of the box of keys of a query on a grid. `bodies`: of begin and end, by axis; empty: all keys along
+/// it.
 std::string boxText(llvm::ArrayRef<std::pair<Body, Body>> bodies) {
   const char* signature = "(const ModArgs& args, const Head& head, int b, int h, Token q_idx)";
   std::string text, begins, ends;
@@ -200,7 +201,7 @@ Function functionOf(llvm::StringRef role) {
   return role == ir::kKvBegin || role == ir::kKvEnd ? Function::Edge : Function::Hook;
 }
 
-/// What the hooks say beside score() and mask(). `bodies`: of the program's hooks.
+/// Returns the text of all hooks except score() and mask(). `bodies`: of the program's hooks.
 std::string hooksText(const Program& program, llvm::ArrayRef<Body> bodies,
                       const std::optional<analysis::KvEdges>& edges) {
   std::string text;
@@ -208,7 +209,7 @@ std::string hooksText(const Program& program, llvm::ArrayRef<Body> bodies,
   const auto add = [&](const char* type, const std::string& signature, const Hook* hook) {
     text += returnerText(type, signature, bodyOf(hook).text, bodyOf(hook).work);
   };
-  /// A function of the head, and a call of it; or the number that stands for an output that is missing.
+  /// Returns a function of the head and a call of it, or the constant for a missing output.
   const auto factor = [&](const ir::OutputRole& role, const char* otherwise) -> std::string {
     const Hook* hook = hookOf(program, role);
     if (!hook) return otherwise;
@@ -232,7 +233,7 @@ std::string hooksText(const Program& program, llvm::ArrayRef<Body> bodies,
   return text + boundsText(*edges, bodyOf(hookOf(program, ir::kKvBegin)), bodyOf(hookOf(program, ir::kKvEnd)));
 }
 
-/// Name of an enumerator of GradientReach (templates/mod/contract.cuh).
+/// Returns the name of an enumerator of GradientReach (templates/mod/contract.cuh).
 const char* nameOf(analysis::Reach reach) {
   switch (reach) {
   case analysis::Reach::Head: return "Head";
@@ -247,8 +248,8 @@ const char* nameOf(analysis::Reach reach) {
 constexpr const char* kGradientArguments =
     "(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at{}, int round)";
 
-/// The hooks of gradients of captures. `bodies`: of each, its value and its offset, which may be empty. `work`: of all
-/// that is for a score.
+/// Returns the hooks of gradients of captures. `bodies`: the value and the offset (may be empty) of each. `work`: total
+/// of all functions for a score.
 std::string gradientsText(const Program& program, llvm::ArrayRef<std::pair<std::string, std::string>> bodies,
                           int64_t work) {
   std::string text = fmt::format("\n  static constexpr int kGradients = {};\n", bodies.size()), visits;
@@ -269,8 +270,8 @@ std::string gradientsText(const Program& program, llvm::ArrayRef<std::pair<std::
   return text + "  template <class Visit> ATTNC_DEVICE static void gradients(Visit visit) {\n" + visits + "  }\n";
 }
 
-/// The program with the user's names as numbers, and without lines. How long a name is decides how expressions nest, so
-/// the text itself would not do.
+/// Returns the program with numbers for the user's names, and without lines. Renaming the text instead would not do,
+/// since the length of names decides how expressions nest.
 Program anonymous(Program program) {
   llvm::StringMap<std::string> argOf;
   for (size_t i = 0; i < program.args.size(); ++i) {

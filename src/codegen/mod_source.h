@@ -1,9 +1,9 @@
-// Code generation: the IR of a mod as the text of `attnc_mod.cuh`, and the words that a launch passes to it.
+// Code generation: the text of `attnc_mod.cuh` from the IR of a mod, and the words that a launch passes to it.
 //
-// In: a verified module after the passes, with the outputs that they derive for kernels. Out: CUDA C++ that defines
-// ModArgs and Mod as templates/mod/contract.cuh asks, stands on templates/mod/ops.cuh alone and compiles for the host
-// as well. Values are computed at the outermost level that knows them. Text of the user reaches the output only as
-// mangled names and as the file name of #line. Not here: optimisation; the passes have done that.
+// In: a verified module after the passes, with the outputs derived for kernels. Out: CUDA C++ that defines ModArgs and
+// Mod as templates/mod/contract.cuh requires. It includes only templates/mod/ops.cuh and also compiles for the host.
+// Values are computed at the outermost level that knows them. Text of the user reaches the output only as mangled names
+// and as the file name of #line. Not: optimization, which the passes have done.
 #pragma once
 
 #include "analysis/mod_facts.h"
@@ -19,7 +19,7 @@
 
 namespace attnc::codegen {
 
-/// One 8-byte word of ModArgs; a value of less than 8 bytes stands in the low ones.
+/// One 8-byte word of ModArgs; smaller values are in its low bytes.
 struct ArgWord {
   enum class Kind : uint8_t {
     Dim,          ///< i32: an extent, by its index in Module::dims
@@ -36,53 +36,52 @@ struct ArgWord {
 
 struct ModSource {
   std::string text;        ///< of attnc_mod.cuh
-  /// The text without what does not change the machine code: names, file, lines. Equal for mods of equal IR, so the
-  /// cache keys on it; a change of the code generator changes it.
+  /// The text without names, file and lines, which do not affect machine code. The cache uses it as key: it is equal
+  /// for mods of equal IR, and changes with the code generator.
   std::string key;
-  std::vector<ArgWord> slots; ///< of ModArgs, in order. Empty: ModArgs is one word that nothing reads
-  int columnBytes = 0;     ///< of a Mod::Col if kColumnsLoad, else 0
-  int rowBytes = 1;        ///< of a Mod::Row
-  /// What compiling costs: instructions of all functions, as ops.def counts them, kFieldWork for each member of Row and
-  /// Col, and kPlaceWork for each place where a capture gets a gradient.
+  std::vector<ArgWord> slots; ///< fields of ModArgs, in order. Empty: ModArgs is one unused word
+  int columnBytes = 0;     ///< size of a Mod::Col if kColumnsLoad, else 0
+  int rowBytes = 1;        ///< size of a Mod::Row
+  /// The cost of compiling: instructions of all functions, as ops.def counts them; kFieldWork for each member of Row
+  /// and Col; and kPlaceWork for each place where a capture receives a gradient.
   int64_t work = 0;
 };
 
-/// Functions for a score that take more work together are called; up to here each score of a tile has its copy. So are
-/// others, each by itself. NVRTC's time grows by the square of what is inline.
+/// Limit for inlining: if functions for a score have more work together, they are called; otherwise each score of a
+/// tile has its copy. Other functions are judged one by one. NVRTC's time grows with the square of the inlined code.
 constexpr int64_t kInlinedWork = 500;
 
-/// Functions that are called and would take more members of Row and Col than these compute them instead: members of
-/// structs in memory take NVRTC longer than anything else.
+/// Called functions that would need more members of Row and Col compute these values themselves: structs in memory cost
+/// NVRTC more time than anything else.
 constexpr size_t kMostFieldsOfCalls = 32;
 
-/// Of a value that a lane keeps for each of its rows or columns.
+/// Work of a value that a lane keeps for each of its rows or columns.
 constexpr int64_t kFieldWork = 30;
 
-/// Of the reduction that kernels have for each place.
+/// Work of the reduction that kernels have for each place.
 constexpr int64_t kPlaceWork = 1500;
 
-/// No text is written that is longer: `text` and `key` are empty then.
+/// Longer text is not written: `text` and `key` are then empty.
 constexpr int64_t kMostWork = 1'000'000;
 
-/// A Mod has kColumnsLoad if col() reads memory and fills no more bytes than this: kernels keep those of some hundred
-/// columns in shared memory.
+/// A Mod has kColumnsLoad if col() reads memory and fills at most this many bytes. Kernels keep the Cols of some
+/// hundred columns in shared memory.
 constexpr int kMaxSharedColumnBytes = 64;
 
-/// Never fails on a module that verifies. Equal modules give equal text. `facts`: of the module. Values from
-/// `firstDerived` on are attnc's own, and named as such. `gradients`: of captures, that the text has hooks for; outputs
-/// of the module.
+/// Writes the text. Never fails for a verified module; equal modules give equal text. `facts`: of the module. Values
+/// from `firstDerived` on are attnc's own and get its prefix. `gradients`: gradients of captures to write hooks for;
+/// they are outputs of the module.
 ModSource emitMod(const ir::Module& module, const analysis::ModFacts& facts, size_t firstDerived,
                   const ir::CaptureGradients& gradients = {});
 
-/// The variable of compiled code (templates/mod/ops.cuh) that tensors without elements are read from.
+/// The variable of compiled code (templates/mod/ops.cuh) that stands for tensors without elements.
 constexpr const char* kZeroVariable = "attnc_zero";
 
 /// Whether packArgs() needs a zero.
 bool readsTensors(llvm::ArrayRef<ArgWord> slots);
 
-/// Writes slots.size() words: the ModArgs of one launch. `bindings` belong to the module that the slots came from;
-/// tensors are in the memory of the device that runs the code, and so is `zero`: 8 aligned bytes of zeros. Allocates
-/// nothing.
+/// Writes slots.size() words: the ModArgs of one launch. `bindings` belong to the module that the slots came from.
+/// Tensors and `zero` (8 aligned bytes of zeros) are in the memory of the device that runs the code. Allocates nothing.
 void packArgs(llvm::ArrayRef<ArgWord> slots, const ir::Bindings& bindings, const void* zero, uint64_t* words);
 
 } // namespace attnc::codegen

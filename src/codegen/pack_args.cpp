@@ -9,7 +9,7 @@
 namespace attnc::codegen {
 namespace {
 
-/// What is proved of a gather holds for KV_LEN >= 1, and kernels may evaluate column 0 where there is none.
+/// Proofs of gathers assume KV_LEN >= 1, and kernels may evaluate column 0 even without columns.
 int32_t extentAsEvaluated(uint32_t dim, int64_t extent) {
   const bool isColumns = dim == uint32_t(ir::BuiltinDim::KvLen);
   return int32_t(isColumns ? std::max<int64_t>(extent, 1) : extent);
@@ -17,7 +17,7 @@ int32_t extentAsEvaluated(uint32_t dim, int64_t extent) {
 
 uint64_t tensorWord(const ArgWord& slot, const TensorView& tensor, const void* zero) {
   if (slot.kind == ArgWord::Kind::TensorSize) return uint32_t(tensor.shape[slot.axis]);
-  const bool isEmpty = tensor.elements() == 0; // no element to stand on
+  const bool isEmpty = tensor.elements() == 0; // no element to point to
   if (slot.kind == ArgWord::Kind::TensorStride) return isEmpty ? 0 : uint64_t(tensor.stride[slot.axis]);
   return reinterpret_cast<uintptr_t>(isEmpty ? zero : tensor.data);
 }

@@ -1,9 +1,9 @@
-// The form between IR and text: expressions of CUDA C++ with holes, each at its level.
+// The form between IR and text: expressions of CUDA C++ with holes, each with its level.
 //
-// In: a module. Out: one Expr per value that the outputs need, operands first, all choices of spelling made:
+// In: a module. Out: one Expr per value that the outputs need, operands first, with all choices of spelling made:
 // gathers are split into address arithmetic by level, divisions of scores are products with a hoisted reciprocal, casts
-// of q_idx and kv_idx take the kernel's float indices. A sum is one Expr, whose operand depends on its index. What
-// becomes a statement, a field or part of a larger expression is left to mod_source.cpp.
+// of q_idx and kv_idx use the kernel's float indices. A sum is one Expr, whose operand depends on its index.
+// mod_source.cpp decides what becomes a statement, a field or part of a larger expression.
 #pragma once
 
 #include "analysis/gradient_access.h"
@@ -22,22 +22,22 @@ namespace attnc::codegen {
 struct Expr {
   enum class Kind : uint8_t {
     Computed,   ///< `text` is a pattern with {0} {1} ... for the operands
-    Leaf,       ///< `text` stands for itself in every function: a literal or a field of ModArgs
-    Param,      ///< score, b, h, q_idx, kv_idx; spelled by function
-    Given,      ///< q_float or a coordinate of q_idx, say: a parameter of row() or col(), a field where scores need it
+    Leaf,       ///< `text` is valid in every function: a literal or a field of ModArgs
+    Param,      ///< score, b, h, q_idx, kv_idx; spelled differently by function
+    Given,      ///< a parameter of row() or col(), e.g. q_float or a coordinate; a field if scores need it
     Iter,       ///< the index of a loop; `text` is its name
-    Sum,        ///< of its one operand over `loop`
+    Sum,        ///< sum of its one operand over `loop`
   };
   Kind kind = Kind::Computed;
   std::string text;
   llvm::SmallVector<uint32_t, 3> operands; ///< indices into Program::exprs
-  std::string type;                        ///< in C++: "float", "const int*", ...
+  std::string type;                        ///< C++ type: "float", "const int*", ...
   ir::Level level = ir::Level::Launch;
-  std::string prefix, name; ///< what a field or variable that holds it is called; see Names
-  uint32_t line = 0;        ///< of the mod's text; 0 if none
+  std::string prefix, name; ///< name of a field or variable that holds it; see Names
+  uint32_t line = 0;        ///< line of the mod's text; 0 if unknown
   ir::Loop loop = {};       ///< of Iter and Sum
-  int cost = 1;             ///< of Computed: instructions, as ops.def counts them
-  ir::LoopSet open = 0;     ///< the loops whose index it depends on; then `level` is that of all else it depends on
+  int cost = 1;             ///< for Computed: instructions, as ops.def counts them
+  ir::LoopSet open = 0;     ///< the loops whose index it depends on; `level` then ignores that dependency
 };
 
 /// A field of ModArgs; its slot has the same index.
@@ -51,14 +51,14 @@ struct Hook {
   uint32_t expr = 0;
 };
 
-/// The box of keys that a query sees, along one axis of their grid; what is unset bounds nothing.
+/// The box of keys that a query sees, along one axis of their grid. An unset bound does not restrict it.
 struct BoxHook {
   std::optional<uint32_t> begin, end;
 };
 
 /// A place where a capture is read, and what it adds to the gradient.
 struct GradientHook {
-  unsigned capture = 0; ///< which of those that are asked for
+  unsigned capture = 0; ///< index among the requested captures
   int64_t rounds = 1;
   analysis::GradientAccess access;
   uint32_t value = 0;
@@ -67,20 +67,21 @@ struct GradientHook {
 
 struct Program {
   std::vector<Expr> exprs;
-  std::optional<uint32_t> score, mask; ///< unset: the identity, always true
+  std::optional<uint32_t> score, mask; ///< unset: the identity; always true
   std::optional<uint32_t> dScore;      ///< set if the module has gradients
   std::vector<Hook> hooks;             ///< in the order of their outputs
-  bool scoresKeepNothing = false;      ///< functions for a score compute what rows and columns know by themselves
-  bool onGrid = false;                 ///< coordinates of q_idx and kv_idx are given: passes/grid_kernel.h
-  std::vector<BoxHook> box;            ///< then: by axis
-  bool boxIsMask = false;              ///< and mask_mod says no more
-  std::optional<analysis::BesideGrid> beside;         ///< and what it says of tokens beside the grids
-  std::optional<std::vector<GradientHook>> gradients; ///< in the order of their places; set if any capture wants one
+  bool scoresKeepNothing = false;      ///< whether functions for a score recompute values known per row and column
+  bool onGrid = false;                 ///< whether coordinates of q_idx and kv_idx are given: passes/grid_kernel.h
+  std::vector<BoxHook> box;            ///< if onGrid: by axis
+  bool boxIsMask = false;              ///< if onGrid: whether mask_mod is exactly the box
+  std::optional<analysis::BesideGrid> beside;         ///< if onGrid: mask_mod for off-grid tokens
+  std::optional<std::vector<GradientHook>> gradients; ///< in the order of places; set if any is wanted
   std::vector<ArgWord> slots;
   std::vector<ArgField> args;
 };
 
-/// Values from `firstDerived` on are attnc's own. Outputs without a role are left out, but for those of `gradients`.
+/// Lowers a module. Values from `firstDerived` on are attnc's own. Outputs without a role are omitted, except those of
+/// `gradients`.
 Program lower(const ir::Module& module, size_t firstDerived, const ir::CaptureGradients& gradients = {});
 
 } // namespace attnc::codegen

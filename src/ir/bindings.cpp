@@ -78,7 +78,8 @@ Status bindProblem(const ProblemShape& problem, Bindings& bindings) {
   return {};
 }
 
-/// Holds one extent of a tensor against its declaration; a free name that is met first takes the value.
+/// Checks one extent of a tensor against its declaration. A free name takes its value from the first tensor that has
+/// it.
 Status bindExtent(const Module& module, const TensorCapture& tensor, size_t axis, int64_t actual, Bindings& bindings) {
   if (actual < 0 || actual > std::numeric_limits<int32_t>::max())
     return Error::environment(
@@ -96,7 +97,7 @@ Status bindExtent(const Module& module, const TensorCapture& tensor, size_t axis
                                         actual, module.dims[extent.value], bound));
 }
 
-/// Of cumulative lengths all but one: the starts of sequences, or their ends.
+/// Returns all but one of the cumulative lengths: the starts of sequences, or their ends.
 std::optional<TensorView> allButOne(const TensorView* cumulative, bool isEnds) {
   if (!cumulative) return std::nullopt;
   TensorView view = *cumulative;
@@ -105,7 +106,7 @@ std::optional<TensorView> allButOne(const TensorView* cumulative, bool isEnds) {
   return view;
 }
 
-/// nullopt: the tensor is a capture.
+/// Returns the view of a tensor of sequences; nullopt if the tensor is a capture.
 std::optional<TensorView> viewIn(const SequenceTensors& sequences, const TensorCapture& tensor) {
   const auto given = [](const TensorView* view) { return view ? std::optional(*view) : std::nullopt; };
   if (tensor.name == kKvLengthsTensor) return given(sequences.kvLengths);
@@ -119,7 +120,7 @@ std::optional<TensorView> viewIn(const SequenceTensors& sequences, const TensorC
 
 Status bindTensor(const Module& module, const TensorCapture& tensor, const TensorView* view, const Captures& captures,
                   Bindings& bindings) {
-  const bool isCapture = !view; // addresses of other tensors are their givers' business
+  const bool isCapture = !view; // callers check the addresses of other tensors
   if (isCapture) {
     const Captures::Item* given = captures.find(tensor.name);
     if (!given) return missing(tensor.name, declarationOf(module, tensor));
@@ -171,7 +172,7 @@ bool declares(const Module& module, const std::string& name) {
   return false;
 }
 
-/// "N = 4, B = 4": what a condition asks about.
+/// Returns the values that a condition reads: "N = 4, B = 4".
 std::string askedAbout(const Module& module, const Bindings& bindings, Value condition) {
   const std::vector<bool> needed = neededBy(module, condition);
   std::string text;
@@ -206,7 +207,8 @@ Status checkConditions(const Module& module, const Bindings& bindings) {
   return {};
 }
 
-/// Finds a name that is given but not declared. Called only when the counts differ, since all declared names are there.
+/// Returns the error for a name that is given but not declared. Called only if the counts differ; all declared names
+/// are given.
 Error undeclared(const Module& module, const Captures& captures) {
   std::string declared;
   for (const TensorCapture& tensor : module.tensors) declared += (declared.empty() ? "" : ", ") + tensor.name;
@@ -218,7 +220,7 @@ Error undeclared(const Module& module, const Captures& captures) {
   return Error::internal("bind: two captures of the module share a name");
 }
 
-/// Holds the numbers of a grid to what ir::Grid says.
+/// Checks the numbers of a grid against the limits of ir::Grid.
 Status checkGrid(const Module& module, const Grid& grid, const Bindings& bindings) {
   const auto nameOf = [&](const Grid::Number& number) {
     switch (number.kind) {

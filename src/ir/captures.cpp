@@ -1,4 +1,4 @@
-// Captures by name: the public container that bind() reads. It stands here because binding is the lowest user of it.
+// Captures by name: the public container that bind() reads. It is defined here, in the lowest layer that uses it.
 #include "attnc/captures.h"
 
 namespace attnc {

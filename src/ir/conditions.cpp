@@ -45,7 +45,7 @@ public:
   ExtentSearch(const Module& module, const std::vector<bool>& isFree, llvm::ArrayRef<int64_t> dims)
       : module(module), isFree(isFree) {
     launch.dims.assign(dims.begin(), dims.end());
-    launch.scalars.resize(module.scalars.size()); // of conditions that are not asked here
+    launch.scalars.resize(module.scalars.size()); // for the other conditions, which are not checked here
     for (uint32_t id = 0; id < module.size(); ++id)
       if (module[{id}].op == Op::Sum) cost = llvm::SaturatingMultiply(cost, uint64_t(Loop::of(module[{id}]).count));
     cost = llvm::SaturatingMultiply(cost, uint64_t(module.size() + 1));
@@ -70,8 +70,8 @@ private:
   const Module& module;
   const std::vector<bool>& isFree;
   Bindings launch;
-  std::vector<const Output*> asked; // all hold but, while it is repaired, the last
-  std::vector<bool> needed;         // by the last of them
+  std::vector<const Output*> asked; // all of these hold, except the last one while it is being repaired
+  std::vector<bool> needed;         // needed by the last of `asked`
   uint64_t cost = 1, left = kMaxOperations;
 
   bool asksOfScalars() const {
@@ -88,7 +88,7 @@ private:
 
   bool holds(const Output& condition) { return spend() && meets(module, launch, condition); }
 
-  /// Gives one free extent another value with which the conditions asked so far hold.
+  /// Changes one free extent so that all conditions asked so far hold. Returns whether it succeeded.
   bool repair() {
     const std::vector<int64_t> candidates = numbers();
     for (uint32_t id = 0; id < module.size(); ++id) {
@@ -104,7 +104,7 @@ private:
     return false;
   }
 
-  /// The numbers that the condition computes with, quotients of two of them, and those beside.
+  /// Returns the numbers that the condition computes with, quotients of two of these, and neighbors.
   std::vector<int64_t> numbers() {
     std::vector<int64_t> found;
     const std::vector<LoopSet> open = openLoops(module);

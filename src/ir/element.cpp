@@ -5,15 +5,15 @@
 namespace attnc::ir {
 namespace {
 
-/// The nearest number with `fractionBits` bits after the leading one, or a multiple of the smallest subnormal below
-/// 2^minExponent. Exact in double. Preconditions: finite, not 0. Numbers from 2^513 on stay: they are too large for all
-/// formats.
+/// Returns the nearest number with `fractionBits` bits after the leading one; below 2^minExponent, the nearest multiple
+/// of the smallest subnormal. Exact in double. Preconditions: finite, not 0. Returns numbers from 2^513 on unchanged:
+/// they are too large for all formats.
 double roundTo(double value, int fractionBits, int minExponent) {
   constexpr int kFractionBits = 52, kBias = 1023;
   const auto biased = int(std::bit_cast<uint64_t>(value) >> kFractionBits & 0x7ff);
   const int exponent = std::max(biased - kBias, minExponent);
   if (exponent > 512) return value;
-  // Beside 1.5 * 2^k a double holds multiples of 2^(k - 52) alone, so that adding it rounds.
+  // Near 1.5 * 2^k a double holds only multiples of 2^(k - 52), so adding it rounds.
   const int k = exponent - fractionBits + kFractionBits;
   const double large = std::bit_cast<double>(uint64_t(k + kBias) << kFractionBits | uint64_t(1) << (kFractionBits - 1));
   return std::copysign(value + large - large, value);
@@ -29,7 +29,7 @@ template <class T> void put(void* data, int64_t offset, T value) {
 
 uint16_t toBf16(double value) {
   if (std::isnan(value)) return 0x7fc0;
-  // Beyond f32's range the conversion below gives an infinity, which is right: bf16 has the same range.
+  // Beyond f32's range the conversion below gives an infinity, which is correct: bf16 has the same range.
   float rounded = float(isOrdinary(value) ? roundTo(value, 7, -126) : value);
   return uint16_t(std::bit_cast<uint32_t>(rounded) >> 16);
 }

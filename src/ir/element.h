@@ -1,4 +1,4 @@
-// Elements of tensors in host memory, read and written: the number formats that C++ has no type for.
+// Reading and writing elements of tensors in host memory: the number formats that C++ has no type for.
 #pragma once
 
 #include "attnc/tensor.h"
@@ -27,7 +27,7 @@ inline float e4m3ToFloat(uint8_t bits) {
   return sign * (exponent ? std::ldexp(float(8 + fraction), exponent - 10) : std::ldexp(float(fraction), -9));
 }
 
-/// A value of any IR type: integers and bools (0 or 1) in `integer`, f32 in `real`. What mods mean is f32; tests
+/// A value of any IR type: integers and bools (0 or 1) in `integer`, f32 in `real`. Mods are defined in f32; tests
 /// compute the same in double, to see how much rounding matters.
 template <class Real> union NumberOf {
   int64_t integer;
@@ -41,7 +41,7 @@ template <class T> T elementAt(const void* data, int64_t offset) {
   return value;
 }
 
-/// Reads, as the type it loads as, the element `offset` elements after `data`, which is host memory.
+/// Reads the element `offset` elements after `data`, converted to the type it loads as. `data` is host memory.
 inline Number readElement(const void* data, DType dtype, int64_t offset) {
   switch (dtype) {
   case DType::Bool: return {.integer = elementAt<uint8_t>(data, offset) != 0};
@@ -58,14 +58,14 @@ inline Number readElement(const void* data, DType dtype, int64_t offset) {
   return {.integer = 0};
 }
 
-/// Rounds once, to nearest with ties to even; too large a number gives an infinity, NaN stays NaN.
+/// Rounds once, to nearest with ties to even. Numbers that are too large give an infinity; NaN stays NaN.
 uint16_t toBf16(double value);
 uint16_t toF16(double value);
-/// The same, but what is too large gives the largest number, 448: there are no infinities.
+/// Rounds the same way, but a number that is too large gives the largest one, 448: there are no infinities.
 uint8_t toE4m3(double value);
 
-/// Writes `value` as the element `offset` elements after `data`, which is host memory. Floats round as above;
-/// `dtype` F32, F16 or BF16. Integers and bools take the integer nearest to zero (precondition: it fits).
+/// Writes `value` as the element `offset` elements after `data`, which is host memory. Floats (`dtype` F32, F16 or
+/// BF16) round as above. Integers and bools round toward zero (precondition: the result fits).
 void writeElement(void* data, DType dtype, int64_t offset, double value);
 
 } // namespace attnc::ir

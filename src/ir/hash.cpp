@@ -1,4 +1,4 @@
-// Canonical bytes and their hash; see hash.h. A change of the layout or of ops.def's meaning is a change of kVersion.
+// Canonical bytes and their hash; see hash.h. Raise kVersion if the layout or the meaning of ops.def changes.
 #include "ir/hash.h"
 
 #include <llvm/ADT/ArrayRef.h>
@@ -12,7 +12,7 @@ namespace attnc::ir {
 namespace {
 
 constexpr char kVersion[] = "attnc-ir-3";
-constexpr char kConditionMark[] = "condition"; // among the parameters, of which none is called so
+constexpr char kConditionMark[] = "condition"; // stands among the parameters, none of which has this name
 constexpr uint32_t kUnnumbered = std::numeric_limits<uint32_t>::max();
 
 class Writer {
@@ -82,8 +82,8 @@ private:
     integer(value.value);
   }
 
-  /// Writes what an output's value needs and returns its number. The walk keeps its own stack: a chain of
-  /// operations may be longer than the program's stack is deep.
+  /// Writes what an output's value needs and returns its number. Keeps its own stack, since a chain of operations may
+  /// be longer than the program's stack is deep.
   int64_t root(Value value) {
     llvm::SmallVector<std::pair<Value, unsigned>, 32> path = {{value, 0}};
     while (!path.empty()) {
@@ -109,7 +109,7 @@ private:
     for (Value operand : node.operands) integer(number[operand.id]);
   }
 
-  /// The loop with its id replaced by the order of first use: names of loops mean nothing.
+  /// Returns the loop with its id replaced by its order of first use, since ids of loops have no meaning.
   int64_t loopAttr(const Node& node) {
     Loop loop = Loop::of(node);
     auto found = std::find(loopIds.begin(), loopIds.end(), loop.id);
@@ -120,7 +120,7 @@ private:
 
   const Module& module;
   std::vector<uint32_t> number;
-  std::vector<unsigned> loopIds; // in the order of first use
+  std::vector<unsigned> loopIds; // in order of first use
   uint32_t count = 0;
   std::string out;
 };

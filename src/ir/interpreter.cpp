@@ -1,5 +1,5 @@
-// Compiles values into tapes. Each step calls a function made for its operation and operand type, so that a step costs
-// one indirect call.
+// Compiles values into tapes. Each step calls a function made for its operation and operand type, so a step costs one
+// indirect call.
 #include "ir/interpreter.h"
 
 #include "ir/loops.h"
@@ -78,7 +78,7 @@ struct Tape {
   const Bindings& bindings;
   Evaluator& out;
   std::vector<LoopSet> open = openLoops(module);
-  std::vector<uint32_t> slotOf = std::vector<uint32_t>(module.size(), 0); // of an open node: in the loop at work
+  std::vector<uint32_t> slotOf = std::vector<uint32_t>(module.size(), 0); // open nodes: in the current loop
   std::array<std::vector<Step>, 4> byLevel = {}; // launch, head, row, element
 
   uint32_t newSlot(Number value = {.integer = 0}) {
@@ -126,7 +126,7 @@ struct Tape {
 
   uint32_t numberSlot(const Grid::Number& number) { return newSlot({.integer = bindings.of(number)}); }
 
-  /// The extents from an axis on, multiplied; 1 behind the last.
+  /// Returns the slot of the product of the extents from `axis` on; 1 behind the last axis.
   uint32_t productFrom(const Grid& grid, size_t axis) {
     uint32_t product = newSlot({.integer = 1});
     for (; axis < grid.extents.size(); ++axis) {
@@ -136,7 +136,7 @@ struct Tape {
     return product;
   }
 
-  /// Coord or InGrid, by the formulas of GridAxis.
+  /// Adds the steps of a Coord or InGrid, by the formulas of GridAxis.
   void addPlace(const Node& node, std::vector<Step>& steps, uint32_t result) {
     const GridAxis at = GridAxis::of(node);
     const Grid& grid = module.grids[at.grid];
@@ -145,7 +145,7 @@ struct Tape {
       return to;
     };
     const uint32_t token =
-        then(Op::Sub, Type::I32, slotOf[node.operands[0].id], numberSlot(grid.before), newSlot()); // of the grid
+        then(Op::Sub, Type::I32, slotOf[node.operands[0].id], numberSlot(grid.before), newSlot()); // in the grid
     if (node.op == Op::InGrid) {
       const uint32_t isBehind = then(Op::Le, Type::I32, newSlot(), token, newSlot());
       const uint32_t isBefore = then(Op::Lt, Type::I32, token, productFrom(grid, 0), newSlot());
@@ -158,7 +158,7 @@ struct Tape {
     if (!isFirst) then(Op::Mod, Type::I32, line, numberSlot(grid.extents[at.axis]), result);
   }
 
-  /// Appends what computes the node from its operands, which have their slots.
+  /// Adds the steps that compute the node from its operands, which have their slots.
   void add(uint32_t id, std::vector<Step>& steps) {
     const Node& node = module[{id}];
     if (isLeaf(node)) {
@@ -175,7 +175,7 @@ struct Tape {
     steps.push_back({applyOf(node.op, from, node.type), result, operands[0], operands[1], operands[2]});
   }
 
-  /// Of the values that are `needed`, by Value::id.
+  /// Builds the steps of the values that are `needed`, by Value::id.
   void build(const std::vector<bool>& needed) {
     std::vector<Level> level = levels(module);
     for (uint32_t id = 0; id < module.size(); ++id)

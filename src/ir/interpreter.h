@@ -1,11 +1,11 @@
-// The interpreter: what a module's values are for given captures and coordinates. It is the oracle of codegen and
+// The interpreter: evaluates a module's values for given captures and coordinates. It is the oracle of codegen and
 // kernels.
 //
-// In: a verified module and bindings whose tensors are host memory. Out: one value a call. f32 is single precision,
-// operation by operation, as semantics.h has it. Sums add in the order of their index, from 0.
+// In: a verified module and bindings whose tensors are host memory. Out: one value per call. f32 is single precision,
+// rounded per operation as defined in semantics.h. Sums add in the order of their index, from 0.
 //
-// A gather whose index lies outside the tensor reads the nearest element inside (each index is clamped by itself); a
-// gather from an empty tensor gives 0. Kernels do the same wherever an index is not proved.
+// A gather whose index lies outside the tensor reads the nearest element inside (each index is clamped by itself). A
+// gather from an empty tensor gives 0. Kernels do the same for every index that is not proven.
 #pragma once
 
 #include "ir/bindings.h"
@@ -18,16 +18,16 @@
 
 namespace attnc::ir {
 
-/// Evaluates one value of a module. It compiles what the value needs into a flat tape once, ordered by level: constants
-/// and launch values are computed by the constructor, what depends on (b, h) when these change, what depends on q when
-/// that changes. So walk kv innermost. It copies what it needs of the module; the tensors are borrowed, and must not
-/// change while the evaluator lives.
+/// Evaluates one value of a module. Compiles what the value needs into a flat tape once, ordered by level. The
+/// constructor computes constants and launch values; values that depend on (b, h) are recomputed when these change,
+/// values that depend on q when q changes. So iterate kv innermost. Copies what it needs of the module. The tensors are
+/// borrowed and must not change while the evaluator lives.
 /// Not thread-safe, not even as const (it remembers the last row): copy one per thread.
 class Evaluator {
 public:
   Evaluator(const Module& module, const Bindings& bindings, Value root);
 
-  /// Integers and bools in Number::integer, f32 in Number::real. `grad` and `round`: of outputs that take them.
+  /// Returns integers and bools in Number::integer, f32 in Number::real. `grad`, `round`: for outputs that take them.
   Number evaluate(float score, int64_t b, int64_t h, int64_t q, int64_t kv, float grad = 0, int64_t round = 0) const {
     if (b != lastB || h != lastH) {
       setHead(b, h);
@@ -61,14 +61,14 @@ private:
     void (*apply)(const Step&, const Evaluator&);
     uint32_t result, a, b, c;
   };
-  struct Rounds { // of a sum
+  struct Rounds { // rounds of a sum
     std::vector<Step> steps;
     uint32_t index, term; // slots
     int64_t count;
   };
   friend struct Tape;
   friend std::vector<Number> valuesAt(const Module&, const Bindings&, Value, float, int64_t, int64_t, int64_t, int64_t);
-  /// The first slots are the parameters'.
+  /// The first slots hold the parameters.
   Number& slotOf(ParamKind param) const { return slots[size_t(param)]; }
 
   void run(size_t begin, size_t end) const {
@@ -84,34 +84,34 @@ private:
   uint32_t root = 0;
   Type rootType = Type::F32;
   mutable std::vector<Number> slots;
-  mutable int64_t lastB = INT64_MIN, lastH = INT64_MIN, lastQ = INT64_MIN; // no coordinate: nothing is computed yet
+  mutable int64_t lastB = INT64_MIN, lastH = INT64_MIN, lastQ = INT64_MIN; // nothing has been computed yet
 };
 
-/// The root and the values that it needs for one element of attention, by Value::id; 0 for all others, and for what
-/// sums compute in each round.
+/// Returns the root and the values that it needs for one element of attention, by Value::id. Other values, and values
+/// that sums compute in each round, are 0.
 std::vector<Number> valuesAt(const Module& module, const Bindings& bindings, Value root, float score, int64_t b,
                              int64_t h, int64_t q, int64_t kv);
 
-/// A module's outputs. Not thread-safe: copy one per thread.
+/// Evaluates a module's outputs. Not thread-safe: copy one per thread.
 class Interpreter {
 public:
-  /// `module` is verified and outlives the interpreter; `bindings` are for it and are copied.
+  /// `module` is verified and outlives the interpreter. `bindings` are for this module and are copied.
   Interpreter(const Module& module, const Bindings& bindings);
 
-  /// The output `score`, of the score as an f32; `score` itself, unrounded, where the module has none.
+  /// Returns the output `score` for the score rounded to f32. Without this output, returns `score` itself, unrounded.
   double score(double score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
     return ofScore ? ofScore->evaluate(float(score), b, h, q, kv).real : score;
   }
 
-  /// The output `mask`; true where the module has none.
+  /// Returns the output `mask`; true if the module has none.
   bool mask(int64_t b, int64_t h, int64_t q, int64_t kv) const {
     return !ofMask || ofMask->evaluate(0, b, h, q, kv).integer != 0;
   }
 
-  /// Any value, as a double (exact for bool, i32, f32). Slow: it compiles the value anew; keep an Evaluator to ask
-  /// often.
+  /// Returns any value as a double (exact for bool, i32, f32). Slow, since it compiles the value anew; for repeated use
+  /// keep an Evaluator.
   double value(Value value, float score, int64_t b, int64_t h, int64_t q, int64_t kv) const;
-  /// Any output of the module, likewise.
+  /// Returns any output of the module, in the same way.
   double output(llvm::StringRef name, float score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
     return value(*module->output(name), score, b, h, q, kv);
   }

@@ -51,7 +51,7 @@ size_t Module::placeOf(llvm::StringRef name) const {
   };
   const auto wanted = rank(name);
   const auto comesBefore = [&](const Output& output) { return ++visits, rank(output.name) < wanted; };
-  // Most outputs are set in their order.
+  // Most outputs are set in order.
   if (allOutputs.empty() || comesBefore(allOutputs.back())) return allOutputs.size();
   return size_t(llvm::partition_point(allOutputs, comesBefore) - allOutputs.begin());
 }

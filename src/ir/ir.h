@@ -1,10 +1,10 @@
 // The IR: a typed, pure, hash-consed DAG of scalar operations, in one basic block.
 //
-// A Module holds one mod file after tracing: what it captures, and its outputs: the score that score_mod returns, the
-// mask that mask_mod returns, and whatever else is computed of them. Nodes live in an arena and are named by Value, an
-// index into it. Operands always come before their users, so that walking the arena in order is a topological walk.
-// make() returns the existing node when an equal one is there, which makes equality of values equality of indices.
-// Passes add nodes and move the outputs to them; dce() compacts the arena.
+// A Module holds one mod file after tracing: its captures and its outputs, which are the score that score_mod returns,
+// the mask that mask_mod returns, and any outputs derived from these. Nodes live in an arena; a Value is an index into
+// it. Operands always precede their users, so walking the arena in order is a topological walk. make() returns the
+// existing node if there is an equal one, so equal values have equal indices. Passes add nodes and move the outputs to
+// them; dce() compacts the arena.
 #pragma once
 
 #include "attnc/tensor.h"
@@ -26,12 +26,11 @@ namespace attnc::ir {
 struct Node {
   Op op;
   Type type;
-  /// Const: the bits (bool 0/1, i32 and i64 sign-extended, f32 as its 32-bit pattern).
-  /// Param: a ParamKind. Scalar, Dim, Load: index into scalars, dims, tensors of the module. Iter, Sum: a Loop. Coord,
-  /// InGrid: a GridAxis. Else 0.
+  /// Const: the bits (bool 0/1, i32 and i64 sign-extended, f32 as its 32-bit pattern). Param: a ParamKind. Scalar, Dim,
+  /// Load: index into scalars, dims, tensors of the module. Iter, Sum: a Loop. Coord, InGrid: a GridAxis. Otherwise 0.
   int64_t attr = 0;
   llvm::SmallVector<Value, 3> operands;
-  /// 1-based line of the mod's text that made this value; 0 if none. Not part of the node's identity.
+  /// 1-based line of the mod's text that made this value; 0 if unknown. Not part of the node's identity.
   uint32_t line = 0;
 };
 
@@ -39,12 +38,12 @@ inline bool isLeaf(const Node& node) { return info(node.op).rule == TypeRule::Le
 /// Precondition: isLeaf(node).
 inline Leaf leafOf(const Node& node) { return Leaf(node.op); }
 
-/// The loop of a sum. A Sum binds the Iter with its own attr in its operand: the value of a node that depends on an
-/// Iter stands for one round of the sum around it. An inner sum that depends on the index of an outer one has the
-/// smaller id.
+/// The loop of a sum. A Sum binds every Iter in its operand that has the same attr: a node that depends on an Iter is
+/// computed in each round of the sum around it. If an inner sum depends on the index of an outer one, the inner sum has
+/// the smaller id.
 struct Loop {
-  unsigned id = 0;   ///< below kMaxLoops in a module that verifies
-  int64_t count = 1; ///< rounds; 1 to kMaxRounds
+  unsigned id = 0;   ///< less than kMaxLoops in a verified module
+  int64_t count = 1; ///< number of rounds, 1 to kMaxRounds
 
   int64_t attr() const { return int64_t(id) << 32 | count; }
   static Loop of(const Node& node) { return {unsigned(node.attr >> 32), node.attr & 0xffffffff}; }
@@ -55,7 +54,7 @@ constexpr int64_t kMaxRounds = int64_t(1) << 24;
 /// One extent of a captured tensor: a constant, or one of the module's named dims.
 struct Extent {
   bool isNamed = false;
-  int64_t value = 0; ///< the constant, or the index into Module::dims
+  int64_t value = 0; ///< the constant, or an index into Module::dims
 };
 
 /// `name: dtype[dims]`
@@ -71,12 +70,13 @@ struct ScalarCapture {
   Type type = Type::F32;
 };
 
-/// `grid(HEIGHT, WIDTH, before=TEXT)`: tokens `before` to `before + HEIGHT * WIDTH - 1` lie on a grid, row-major, the last
-/// axis fastest; the others lie beside it. bind() sees to it that `before` is at least 0, each extent at least 1, and
-/// that the tokens up to the grid's end are no more than kMaxExtent (bindings.h); the passes rely on it.
+/// `grid(HEIGHT, WIDTH, before=TEXT)`: tokens `before` to `before + HEIGHT * WIDTH - 1` lie on a grid, row-major, the
+/// last axis fastest. All other tokens are off-grid. bind() enforces `before` >= 0, each extent >= 1, and at most
+/// kMaxExtent tokens up to the grid's end (bindings.h). The passes rely on this.
 struct Grid {
-  /// What is known at launch at the latest: a constant, or an i32 scalar or a dim of the module by its index. Rest, of
-  /// extents[0] alone: what `before` and the other extents leave of a length, Q_LEN or KV_LEN by its index.
+  /// A number known at launch at the latest: a constant, or the index of an i32 scalar or of a dim of the module. Rest,
+  /// only for extents[0]: the number of slices that `before` and the other extents leave of a length, with the index of
+  /// Q_LEN or KV_LEN.
   struct Number {
     enum class Kind : uint8_t { Constant, Scalar, Dim, Rest } kind = Kind::Constant;
     int64_t value = 0;
@@ -88,14 +88,14 @@ struct Grid {
   friend bool operator==(const Grid& a, const Grid& b) { return a.extents == b.extents && a.before == b.before; }
 };
 constexpr unsigned kMaxGridAxes = 3;
-constexpr unsigned kMaxGrids = 16; ///< of a module
+constexpr unsigned kMaxGrids = 16; ///< per module
 
-/// What Coord gives of its operand, the position of a token: the coordinate along one axis of a grid,
+/// The axis of a Coord, whose operand is the position of a token. Coord is the coordinate along one axis of a grid,
 ///
 ///     floor_mod(floor_div(position - before, product of the extents behind axis), extent of axis)
 ///
-/// without the modulo of axis 0, which so lies outside its extent exactly for tokens beside the grid. InGrid asks whether
-/// before <= position < before + product of all extents; its axis is 0, and its grid has no Rest.
+/// without the modulo for axis 0. So coordinate 0 lies outside its extent exactly for off-grid tokens. InGrid is before
+/// <= position < before + product of all extents; its axis is 0, and its grid has no Rest.
 struct GridAxis {
   unsigned grid = 0, axis = 0;
   int64_t attr() const { return int64_t(grid) * kMaxGridAxes + axis; }
@@ -104,15 +104,15 @@ struct GridAxis {
   }
 };
 
-/// The type a gather from a tensor of this dtype has: f16, bf16, f32 -> f32; u8, i8, i16, i32 -> i32; i64; bool.
+/// Returns the type of a gather from a tensor of this dtype: f16, bf16, f32 -> f32; u8, i8, i16, i32 -> i32; i64; bool.
 Type loadedType(DType dtype);
 
-/// Tensors and scalars of a module together. However many axes and named extents they have, what is told of them at a
-/// launch then fits into the parameters of a kernel.
+/// Limit of a module's tensors and scalars together. Whatever their number of axes and named extents, a launch's values
+/// then fit into the parameters of a kernel.
 constexpr size_t kMaxCaptures = 128;
 
-/// Tensors that the pass `sequences` declares beside those of the mod, [B] i32 each: operands of a launch, no captures.
-/// Starts and ends: of the rows of each sequence of a ragged batch, in q and in k and v.
+/// Tensors that the pass `sequences` declares in addition to those of the mod, i32 [B] each. They are operands of a
+/// launch, not captures. Starts and ends are rows of each sequence of a ragged batch, in q and in k and v.
 inline constexpr llvm::StringLiteral kKvLengthsTensor = "attnc_kv_lengths";
 inline constexpr llvm::StringLiteral kQOffsetsTensor = "attnc_q_offset";
 inline constexpr llvm::StringLiteral kQStartsTensor = "attnc_q_starts";
@@ -137,35 +137,37 @@ public:
   std::vector<std::string> dims; ///< kBuiltinDims built-in names, then the free ones
   std::vector<TensorCapture> tensors;
   std::vector<ScalarCapture> scalars;
-  std::vector<Grid> grids; ///< each of them once
-  /// A pass has moved masks from score_mod to mask_mod; for messages, not part of the identity.
+  std::vector<Grid> grids; ///< each one once
+  /// Whether a pass has moved masks from score_mod to mask_mod. For messages; not part of the identity.
   bool liftsMasks = false;
-  /// The pass lift-masks leaves masks of score_mod where they are: full blocks of a caller's lists do not ask mask_mod.
+  /// Whether lift-masks leaves masks of score_mod in place, since full blocks of a caller's lists skip mask_mod.
   bool keepsMasks = false;
-  /// There is an output q_offset, also while a pass is still writing the module: q_idx counts from there.
+  /// Whether there is an output q_offset, from which q_idx counts. Also set while a pass is still writing the module.
   bool offsetsQueries = false;
-  /// Launches give i32 scalars from -kMaxExtent to kMaxExtent alone (bindings.h), others have another module.
+  /// Whether all i32 scalars of a launch are within [-kMaxExtent, kMaxExtent] (bindings.h). Other launches need another
+  /// module.
   bool hasNearScalars = false;
 
-  /// The same declarations, without nodes and outputs.
+  /// Returns the same declarations, without nodes and outputs.
   Module declarations() const;
 
-  /// In one order however they were set: those with a role as in kRoles, then the others by name.
+  /// Returns the outputs, in an order independent of when they were set: those with a role as in kRoles, then the
+  /// others by name.
   llvm::ArrayRef<Output> outputs() const { return allOutputs; }
-  /// The value of the output of this name (or role); nothing if there is none.
+  /// Returns the value of the output of this name (or role), if any.
   std::optional<Value> output(llvm::StringRef name) const;
   /// Adds the output, or replaces the one of this name.
   void setOutput(llvm::StringRef name, ParamSet params, Value value);
   void setOutput(const OutputRole& role, Value value) { setOutput(role.name, role.params, value); }
   void setOutput(Output output);
-  /// Removes the outputs of these names (or roles), as far as there are any.
+  /// Removes the outputs of these names (or roles), if present.
   void dropOutputs(llvm::ArrayRef<std::string> names);
   void dropOutput(llvm::StringRef name) { dropOutputs(name.str()); }
 
   const Node& operator[](Value value) const { return nodes[value.id]; }
   size_t size() const { return nodes.size(); }
 
-  /// The node with this content; made if it is not there. Asserts the typing rule.
+  /// Returns the node with this content; makes it if needed. Asserts the typing rule.
   Value make(Op op, Type type, llvm::ArrayRef<Value> operands = {}, int64_t attr = 0, uint32_t line = 0);
 
   Value constant(Type type, int64_t bits);
@@ -175,7 +177,7 @@ public:
   Value param(ParamKind param) { return make(Op::Param, typeOf(param), {}, int64_t(param)); }
   Value dim(unsigned index) { return make(Op::Dim, Type::I32, {}, index); }
   Value scalar(unsigned index) { return make(Op::Scalar, scalars[index].type, {}, index); }
-  /// A number of a grid as an i32. It is no Rest.
+  /// Returns a number of a grid as an i32. Precondition: its kind is not Rest.
   Value numberOf(const Grid::Number& number);
   Value iter(Loop loop) { return make(Op::Iter, Type::I32, {}, loop.attr()); }
 
@@ -183,12 +185,12 @@ public:
   bool isParam(Value value, ParamKind param) const {
     return nodes[value.id].op == Op::Param && nodes[value.id].attr == int64_t(param);
   }
-  /// The number a Const holds. Preconditions: isConst(value) and the fitting type.
+  /// Return the number of a Const. Preconditions: isConst(value) and a matching type.
   float f32(Value value) const;
   int64_t integer(Value value) const { return nodes[value.id].attr; }
 
 private:
-  /// Where the output of this name is, or would be.
+  /// Returns the index of the output of this name, or where it would be inserted.
   size_t placeOf(llvm::StringRef name) const;
 
   std::vector<Output> allOutputs;
@@ -199,11 +201,11 @@ private:
 /// Whether the value is the score that the mod is given, unchanged.
 inline bool isScore(const Module& module, Value value) { return module.isParam(value, ParamKind::Score); }
 
-/// The level of a node, from those of its operands by Value::id; of what is inside a sum, as if it were outside.
+/// Returns the level of a node, given those of its operands by Value::id. Nodes inside a sum are treated as if outside.
 Level levelOf(const Node& node, llvm::ArrayRef<Level> levels);
-/// Level at which every node of the module is computed, indexed by Value::id: launch (scalars, dims), head (b, h), row
-/// (q_idx), column (kv_idx), element (score, or row and column together). What depends on the index of a sum is
-/// computed with the sum.
+/// Returns the level at which every node of the module is computed, by Value::id: launch (scalars, dims), head (b, h),
+/// row (q_idx), column (kv_idx), element (score, or row and column together). Nodes that depend on the index of a sum
+/// are computed with the sum.
 std::vector<Level> levels(const Module& module);
 /// Whether a captured tensor is read at this level.
 bool hasLoad(const Module& module, Level level);

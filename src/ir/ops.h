@@ -1,4 +1,4 @@
-// Operations, as ops.def tells of them.
+// Operations, generated from ops.def.
 #pragma once
 
 #include "ir/params.h"
@@ -13,7 +13,7 @@ enum class Op : uint8_t {
 #include "ir/ops.def"
 };
 
-/// The operations without operands. Each has the number of its Op.
+/// The operations without operands, numbered as in Op.
 enum class Leaf : uint8_t {
 #define LEAF(Name, text) Name = uint8_t(Op::Name),
 #include "ir/ops.def"
@@ -27,8 +27,8 @@ constexpr size_t kOpCount = 0
 /// How the operands and the result of an operation are typed; see ops.def.
 enum class TypeRule : uint8_t { Leaf, Arith, Int, Bits, Shift, Float, Compare, Test, Select, Cast, Load, Sum, Grid };
 
-/// Whether the type may stand under the rule; for Compare and Test, the operands' type. Of the rules whose operands
-/// have more than one type, or none, this says nothing.
+/// Whether the rule admits the type; for Compare and Test, the operands' type. Meaningless for rules whose operands
+/// have several types or none.
 constexpr bool admits(TypeRule rule, Type type) {
   switch (rule) {
   case TypeRule::Arith:
@@ -50,7 +50,7 @@ constexpr bool admits(TypeRule rule, Type type) {
 
 enum class Commutes : uint8_t { No, Yes, Integers };
 
-/// Instructions, as ops.def counts them.
+/// Costs in instructions; see ops.def.
 struct Cost {
   int ofInts, ofFloats;
   constexpr Cost(int all) : ofInts(all), ofFloats(all) {}
@@ -64,13 +64,13 @@ struct OpInfo {
   int arity; ///< -1: the rank of the tensor
   TypeRule rule;
   const char* cuda;
-  bool passesGradients; ///< of an f32 result to f32 operands; passes/derivatives.h has how
+  bool passesGradients; ///< from an f32 result to f32 operands; see passes/derivatives.h
   Commutes commutes;
   Cost cost;
 };
 const OpInfo& info(Op op);
 
-/// Whether an operation on this type gives the same when its two operands change places.
+/// Whether an operation on this type gives the same if its two operands are swapped.
 inline bool isCommutative(Op op, Type type) {
   const Commutes commutes = info(op).commutes;
   return commutes == Commutes::Yes || (commutes == Commutes::Integers && isInt(type));

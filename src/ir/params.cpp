@@ -48,7 +48,7 @@ const char* name(Level level) {
 Level join(Level a, Level b) {
   if (a == b) return a;
   if (a > b) std::swap(a, b);
-  // Launch and Head lie outside everything; Row beside Column is known per element only.
+  // Launch and Head are outside everything. A value of both Row and Column is only known per element.
   return a <= Level::Head ? b : Level::Element;
 }
 

@@ -1,4 +1,4 @@
-// What outputs of a module are functions of, and where values become known.
+// The parameters of outputs, and the levels at which values become known.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@ const char* name(Type type);
 /// Where a value becomes known. Row and Column are both outside Element and inside Head.
 enum class Level : uint8_t { Launch, Head, Row, Column, Element };
 const char* name(Level level);
-/// The outermost level at which values of both levels are known.
+/// Returns the outermost level at which values of both levels are known.
 Level join(Level a, Level b);
 
 /// A named extent. The first five of every module are B, H, HKV, Q_LEN, KV_LEN (BuiltinDim), then free names.
 enum class BuiltinDim : uint8_t { B, H, HKV, QLen, KvLen };
 constexpr unsigned kBuiltinDims = 5;
 
-/// The parameters; params.def has them.
+/// The parameters, from params.def.
 enum class ParamKind : uint8_t {
 #define PARAM(Name, ...) Name,
 #include "ir/params.def"
 };
-/// All of them, in order.
+/// All parameters, in order.
 constexpr ParamKind kParams[] = {
 #define PARAM(Name, ...) ParamKind::Name,
 #include "ir/params.def"
@@ -35,9 +35,9 @@ constexpr unsigned kParamCount = sizeof(kParams) / sizeof(kParams[0]);
 
 const char* name(ParamKind param);
 Type typeOf(ParamKind param);
-/// The level at which a parameter is known.
+/// Returns the level at which a parameter is known.
 Level levelOf(ParamKind param);
-/// The extent along which a parameter counts positions; nothing for one that is no position.
+/// Returns the extent along which a parameter counts positions; nullopt if it is not a position.
 std::optional<BuiltinDim> extentOf(ParamKind param);
 
 /// A set of parameters.

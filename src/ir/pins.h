@@ -1,4 +1,4 @@
-// Pins: captures whose value is settled when a mod is compiled.
+// Pins: captures whose value is fixed when a mod is compiled.
 #pragma once
 
 #include <cstdint>

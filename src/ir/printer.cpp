@@ -34,7 +34,7 @@ std::string printConst(const Node& node) {
   return "?";
 }
 
-/// The index of the loop of an Iter or a Sum.
+/// Returns the spelling of the loop of an Iter or a Sum.
 std::string loop(const Node& node) { return fmt::format("%i{}:{}", Loop::of(node).id, Loop::of(node).count); }
 
 std::string list(ParamSet params) {

@@ -1,5 +1,5 @@
-// Reads IR text line by line; printer.h has the grammar. Each step returns false after it has recorded an error, and
-// the first error ends the reading.
+// Reads IR text line by line; printer.h has the grammar. Each step returns false after recording an error; the first
+// error ends the reading.
 #include "ir/reader.h"
 
 #include "ir/verifier.h"
@@ -117,7 +117,7 @@ private:
   bool expect(StringRef wanted) { return take(wanted) || fail(fmt::format("expected '{}'", wanted.str())); }
   bool expectEnd() { return atEnd() || fail("expected the end of the line"); }
 
-  /// Everything up to a blank or punctuation.
+  /// Returns everything up to a blank or punctuation.
   StringRef word() {
     skipBlanks();
     StringRef result = line.substr(at).take_until([](char c) { return isBlank(c) || StringRef(",[];!=").contains(c); });
@@ -169,7 +169,7 @@ private:
     return constant(isLong ? Type::I64 : Type::I32, *value, result);
   }
 
-  /// "i0:16", the percent sign before it taken.
+  /// Returns the loop spelled "i0:16". The percent sign before it has been read.
   static std::optional<Loop> loopNamed(StringRef token) {
     auto [id, count] = token.split(':');
     if (!id.consume_front("i") || count.empty()) return std::nullopt;
@@ -253,7 +253,7 @@ private:
 
   bool sourceStatement() { return string(module.sourceName); }
 
-  /// "!7", if there is one.
+  /// Reads "!7", if present.
   bool lineMark(uint32_t& result) {
     if (!take("!")) return true;
     auto made = number<uint32_t>(word());
@@ -402,7 +402,7 @@ private:
     return expect(",") && operands("", node.operands);
   }
 
-  /// "grid0.1," of coord, "grid0," of in_grid
+  /// Reads "grid0.1," of coord, or "grid0," of in_grid.
   bool gridOperands(Node& node) {
     skipBlanks();
     const size_t start = at;
@@ -476,7 +476,7 @@ private:
   std::string error;
   Module module;
   llvm::StringMap<ParamKind> params;
-  llvm::StringMap<unsigned> dims, tensors, scalars; // by name, the index; of two with one name (an error) the first
+  llvm::StringMap<unsigned> dims, tensors, scalars; // name -> index; if two have the same name (an error), the first
   llvm::StringMap<Value> values;
 };
 

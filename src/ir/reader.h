@@ -8,8 +8,8 @@
 
 namespace attnc::ir {
 
-/// `name` is the text's file name in messages. Errors are Blame::Mod with one diagnostic (id "ir-syntax") that says
-/// file, line and column. Malformed text of any kind gives an error; the result verifies.
+/// Returns the verified module. `name`: the text's file name in messages. Malformed text of any kind gives an error:
+/// Blame::Mod with one diagnostic (id "ir-syntax") that says file, line and column.
 Expected<Module> read(std::string_view text, std::string_view name = "<ir>");
 
 } // namespace attnc::ir

@@ -1,9 +1,9 @@
-// What one operation computes: the single definition that the interpreter and constant folding share.
+// The result of one operation: the single definition that the interpreter and constant folding share.
 //
-// Integers wrap at their width. f32 operations are those of IEEE single precision, each rounded once; a function such
-// as exp is computed in double and then rounded, which gives the nearest f32 but for one case in some hundred million.
-// The column `value` of ops.def says what each operation is, in the functions that stand here. Real is float; tests
-// compare with double, and the front end computes known numbers in it.
+// Integers wrap at their width. f32 operations are IEEE single precision, each rounded once. A function such as exp is
+// computed in double and then rounded, which gives the nearest f32 except for one case in some hundred million. The
+// column `value` of ops.def defines each operation with the functions in this file. Real is float; tests compare with
+// double, and the front end computes known numbers in it.
 #pragma once
 
 #include "ir/element.h"
@@ -22,7 +22,7 @@ template <std::integral T> T negative(T a) { return T(Unsigned<T>(0) - Unsigned<
 
 template <std::integral T> T floorDiv(T a, T b) {
   if (b == 0) return 0;
-  if (b == -1) return negative(a); // the one quotient that does not fit, and a trap on x86
+  if (b == -1) return negative(a); // -min does not fit, and traps on x86
   T quotient = a / b;
   return (a % b != 0 && (a < 0) != (b < 0)) ? quotient - 1 : quotient;
 }
@@ -71,21 +71,21 @@ template <std::integral T> constexpr T kCountMask = T(sizeof(T) * 8 - 1);
 template <std::integral T> T shiftLeft(T a, T count) { return T(Unsigned<T>(a) << (count & kCountMask<T>)); }
 template <std::integral T> T shiftRight(T a, T count) { return a >> (count & kCountMask<T>); }
 
-/// What functions are computed of.
+/// Functions of f32 are computed from the wide operand.
 template <std::floating_point Real> double wide(Real a) { return double(a); }
 inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 /// Truncates and saturates; NaN gives 0.
 template <class T> T saturate(double value) {
   if (std::isnan(value)) return 0;
-  // -2^31 and -2^63 are exact in double, and so are their negatives, which are the first values that do not fit.
+  // -2^31 and -2^63 are exact in double; so are their negatives, the first values that do not fit.
   constexpr double kLow = double(std::numeric_limits<T>::min());
   if (value <= kLow) return std::numeric_limits<T>::min();
   if (value >= -kLow) return std::numeric_limits<T>::max();
   return T(value);
 }
 
-/// Whether an operation of this rule is a function of operands of this one type, which ops.def spells.
+/// Whether ops.def defines the operations of this rule for operands that all have this type.
 constexpr bool isSpelled(TypeRule rule, Type type) {
   const bool isElsewhere = rule == TypeRule::Leaf || rule == TypeRule::Select || rule == TypeRule::Cast ||
                            rule == TypeRule::Load || rule == TypeRule::Sum || rule == TypeRule::Grid;
@@ -99,7 +99,7 @@ template <class Real, class T> NumberOf<Real> slotOf(T value) {
     return {.integer = value};
 }
 
-/// The operation on operands of the type that T stands for. 0 for one that the verifier refuses.
+/// Applies the operation to operands of type T. Returns 0 for combinations that the verifier refuses.
 template <class Real, Type type, class T> [[gnu::always_inline]] inline NumberOf<Real> spelled(Op op, T a, T b) {
   [[maybe_unused]] constexpr int Elsewhere = 0;
   switch (op) {
@@ -125,7 +125,8 @@ template <class Real> [[gnu::always_inline]] inline NumberOf<Real> cast(Type fro
   return a;
 }
 
-/// Applies any operation but the leaves, Select, Load, Sum and those of grids. `from` is the type of the operands, `to` of the result.
+/// Applies any operation except leaves, Select, Load, Sum, Coord and InGrid. `from`: the operands' type; `to`: the
+/// result's.
 template <class Real>
 [[gnu::always_inline]] inline NumberOf<Real> apply(Op op, Type from, Type to, NumberOf<Real> a, NumberOf<Real> b) {
   if (op == Op::Cast) return cast(from, to, a);

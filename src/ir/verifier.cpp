@@ -86,7 +86,7 @@ std::string checkCoord(const Module& module, const Node& node) {
   return position == Type::I32 ? "" : fmt::format("{} of a position of type {}", text, name(position));
 }
 
-/// The rules by which operands and result have types; Leaf, Load and Grid are checked elsewhere.
+/// Checks the typing rules of operands and result, except Leaf, Load and Grid, which are checked elsewhere.
 std::string checkTypes(const Module& module, const Node& node) {
   const OpInfo& op = info(node.op);
   Type first = module[node.operands[0]].type;
@@ -208,7 +208,7 @@ std::string checkCaptures(const Module& module) {
   return "";
 }
 
-/// Sums bind the indices that they mention, and lie inside one another by their ids.
+/// Checks that sums bind the indices in their operands, and that nesting follows their ids.
 std::string checkSums(const Module& module) {
   const std::vector<LoopSet> open = openLoops(module);
   for (const Output& output : module.outputs())
@@ -227,7 +227,7 @@ std::string checkSums(const Module& module) {
   return "";
 }
 
-/// What the readers of a well-known output rely on.
+/// Checks the contract of a well-known output.
 std::string checkRole(const Output& output, Type type) {
   const OutputRole* role = roleNamed(output.name);
   if (!role) return "";
@@ -239,7 +239,7 @@ std::string checkRole(const Output& output, Type type) {
   return "";
 }
 
-/// What bind() relies on: the host can tell before a launch whether the condition holds.
+/// Checks that the host can evaluate the condition before a launch, which bind() relies on.
 std::string checkCondition(const Module& module, const Output& output) {
   if (!output.isCondition()) return "";
   if (roleNamed(output.name)) return fmt::format("output {} cannot be a condition", output.name);

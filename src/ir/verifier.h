@@ -1,4 +1,4 @@
-// The verifier: the typing rules of ops.def and the shape of a module, checked.
+// The verifier: checks the typing rules of ops.def and the structure of a module.
 #pragma once
 
 #include "ir/ir.h"
@@ -8,14 +8,14 @@
 
 namespace attnc::ir {
 
-/// What is wrong with the module, as one sentence without a period; nothing if it is well-formed. A module that
-/// verifies can be printed, hashed, interpreted and compiled.
+/// Returns what is wrong with the module, as one sentence without a period; nullopt if it is well-formed. A verified
+/// module can be printed, hashed, interpreted and compiled.
 std::optional<std::string> verify(const Module& module);
 
-/// The same for one node that is not in the module yet; its operands are.
+/// Checks one node that is not in the module yet; its operands must be.
 std::optional<std::string> verifyNode(const Module& module, const Node& node);
 
-/// Whether a text is a name as Python spells it (ASCII only): captures, dims and outputs have such names.
+/// Whether a text is a name in Python's spelling (ASCII only), as captures, dims and outputs must have.
 bool isIdentifier(llvm::StringRef text);
 
 } // namespace attnc::ir

@@ -1,4 +1,4 @@
-// How much walks over modules do, for tests that hold work to growing in step with a mod.
+// Counts the work of walks over modules. Tests check that it grows in proportion to a mod.
 #pragma once
 
 #include <atomic>
@@ -6,8 +6,8 @@
 
 namespace attnc::ir {
 
-/// Values, outputs and names that walks of this process have looked at. Every walk over a whole module or over its outputs
-/// adds to it.
+/// Number of values, outputs and names that walks of this process have visited. Every walk over a whole module or over
+/// its outputs adds to it.
 inline std::atomic<uint64_t> visits = 0;
 
 } // namespace attnc::ir

@@ -1,4 +1,4 @@
-// Operands come before their users, so one walk over the arena does for each question.
+// Operands come before their users, so one pass over the arena answers each question.
 #include "ir/walk.h"
 
 #include "ir/visits.h"

@@ -1,4 +1,4 @@
-// Which nodes a value needs, and what it depends on.
+// Which nodes a value needs, and which parameters it depends on.
 #pragma once
 
 #include "ir/ir.h"
@@ -9,19 +9,19 @@
 
 namespace attnc::ir {
 
-/// Marks, by Value::id, the roots and all that they need.
+/// Returns marks, by Value::id, of the roots and all that they need.
 std::vector<bool> neededBy(const Module& module, llvm::ArrayRef<Value> roots);
-/// The same without what is needed by way of values that `isEnd` holds for; they themselves are marked.
+/// Like the above, but does not continue below values for which `isEnd` holds; these values themselves are marked.
 std::vector<bool> neededBy(const Module& module, llvm::ArrayRef<Value> roots, llvm::function_ref<bool(Value)> isEnd);
-/// Marks what the outputs need.
+/// Returns marks of the nodes that the outputs need.
 std::vector<bool> neededByOutputs(const Module& module);
 
-/// Whether any node is of this operation.
+/// Whether any node has this operation.
 bool uses(const Module& module, Op op);
 
-/// The parameters that each value depends on, by Value::id.
+/// Returns the parameters that each value depends on, by Value::id.
 std::vector<ParamSet> paramsOf(const Module& module);
-/// Those of one value.
+/// Returns the parameters that one value depends on.
 ParamSet paramsOf(const Module& module, Value value);
 
 } // namespace attnc::ir

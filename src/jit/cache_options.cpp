@@ -11,7 +11,7 @@ namespace attnc::jit {
 namespace {
 
 std::string defaultDirectory(const Env& env) {
-  // XDG: a relative path is to be ignored.
+  // XDG: relative paths must be ignored.
   if (!env.xdgCacheHome.empty() && env.xdgCacheHome[0] == '/') return env.xdgCacheHome + "/attnc";
   if (!env.home.empty() && env.home[0] == '/') return env.home + "/.cache/attnc";
   return {};

@@ -1,4 +1,4 @@
-// What the environment asks of the cache.
+// The cache options set by the environment.
 #pragma once
 
 #include "cache/cache.h"
@@ -9,10 +9,10 @@
 
 namespace attnc::jit {
 
-/// A value that makes no sense is warned of and the default taken.
+/// Returns the options. Warns of an invalid value and uses the default instead.
 cache::Options cacheOptionsFrom(const Env& env, LogSink sink = {});
 
-/// A number of bytes: "500", "64K", "200M", "2G"; nullopt for anything else.
+/// Parses a number of bytes: "500", "64K", "200M", "2G"; nullopt for anything else.
 std::optional<uint64_t> parseBytes(const std::string& text);
 
 } // namespace attnc::jit

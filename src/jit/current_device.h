@@ -1,4 +1,4 @@
-// The device on which the calling thread works. Its context is the caller's: CUDA's runtime, PyTorch or the caller made it.
+// The device of the calling thread. Its context belongs to the caller: CUDA's runtime, PyTorch or the caller made it.
 #pragma once
 
 #include "attnc/error.h"
@@ -21,10 +21,10 @@ struct DeviceInfo {
   int64_t memoryBytes = 0;
 };
 
-/// The calling thread's current context. Blame::Environment: there is none. Costs well under a microsecond.
+/// Returns the calling thread's current context. Blame::Environment: no context. Takes well under a microsecond.
 Expected<CUctx_st*> currentContext();
 
-/// The device of the calling thread's current context; an error if there is none.
+/// Returns the device of the calling thread's current context; an error if there is no context.
 Expected<DeviceInfo> currentDevice();
 
 } // namespace attnc::jit

@@ -1,7 +1,8 @@
-// The CUDA driver, opened at run time. Only sources that name CUDA's types include this header: those of this layer, and
-// tools/device.
+// The CUDA driver, opened at run time. Only sources that name CUDA's types include this header: those of this layer and
+// of tools/device.
 //
-// In: nothing. Out: the driver's functions and its errors as attnc's. Not: a context; the current one is the caller's.
+// In: nothing. Out: the driver's functions, with its errors converted to attnc's. Not: a context; the current one
+// belongs to the caller.
 #pragma once
 
 #include "jit/dynamic_library.h"
@@ -17,10 +18,10 @@ namespace attnc::jit {
 /// Finds functions of libcuda by name, for tables such as Driver.
 class DriverSymbols {
 public:
-  /// Blame::Environment: no libcuda.
+  /// Opens libcuda. Blame::Environment: not found.
   static Expected<DriverSymbols> open();
 
-  /// Sets the pointer to the function; null, if the driver has none of this name.
+  /// Sets the pointer to the function; null if the driver does not have it.
   template <class Function> void findOptional(Function*& function, const char* name) const {
     function = reinterpret_cast<Function*>(library.symbol(name));
   }
@@ -28,7 +29,7 @@ public:
     findOptional(function, name);
     if (!function) missing += std::string(" ") + name;
   }
-  /// Blame::Environment: the functions that were not found.
+  /// Returns Blame::Environment with the functions that were not found, if any.
   Status foundAll() const;
 
 private:
@@ -37,12 +38,12 @@ private:
   std::string missing;
 };
 
-// For lists of functions as below. The macros of cuda.h turn a name into that of its newest version, before it becomes a
+// For lists of functions as below. The macros of cuda.h expand a name to that of its newest version before it becomes a
 // string.
 #define ATTNC_DRIVER_NAME(function) #function
 #define ATTNC_DRIVER_MEMBER(function) decltype(&::function) function = nullptr;
 
-// Every function that the library uses.
+// All driver functions that the library uses.
 #define ATTNC_DRIVER_FUNCTIONS(X)                                                                                      \
   X(cuInit)                                                                                                            \
   X(cuGetErrorName)                                                                                                    \
@@ -74,14 +75,14 @@ private:
 /// Immutable once opened.
 struct Driver {
   ATTNC_DRIVER_FUNCTIONS(ATTNC_DRIVER_MEMBER)
-  decltype(&::cuFuncLoad) funcLoad = nullptr; ///< null before 12.4
-  CUresult(CUDAAPI* eventElapsedTime)(float*, CUevent, CUevent) = nullptr; ///< by the name that older drivers have, too
+  decltype(&::cuFuncLoad) funcLoad = nullptr; ///< null before CUDA 12.4
+  CUresult(CUDAAPI* eventElapsedTime)(float*, CUevent, CUevent) = nullptr; ///< by a name that older drivers also have
 
-  /// The process's driver, opened and initialised by the first call; later calls give the same answer. Thread-safe.
-  /// Blame::Environment: no libcuda, or no GPU.
+  /// Returns the process's driver. The first call opens and initializes it; later calls return the same result.
+  /// Thread-safe. Blame::Environment: no libcuda, or no GPU.
   static Expected<const Driver*> get();
 
-  /// Success, or Blame::Environment with the name of the call and of the error.
+  /// Returns success, or Blame::Environment with the name of the call and of the error.
   Status check(CUresult result, const char* call) const;
 };
 

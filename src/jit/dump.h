@@ -1,7 +1,7 @@
-// Writes the inputs and outputs of a compile into a directory, for debugging: ATTNC_DUMP_DIR.
+// Writes the inputs and outputs of a compilation into a directory, for debugging: ATTNC_DUMP_DIR.
 //
-// In: a job, and its result or error. Out: DIR/NAME-ARCH-DIGEST/ with the source and headers under their own names (so that
-// nvcc can compile the folder), kernel.ptx, kernel.cubin, options.txt, log.txt. Best effort: a failure only logs.
+// In: a job, and its result or error. Out: DIR/NAME-ARCH-DIGEST/ with the source and headers under their own names (so
+// nvcc can compile the folder), kernel.ptx, kernel.cubin, options.txt, log.txt. Best effort: a failure is only logged.
 #pragma once
 
 #include "cache/log.h"
@@ -12,7 +12,7 @@
 
 namespace attnc::jit {
 
-/// `content`: of the job (kernel_bytes.h). `result` may be null; `failure` is then the text of the error.
+/// `content`: digest of the job (kernel_bytes.h). `result`: null if the job failed; `failure` is then the error's text.
 void dumpJob(const std::string& directory, const cache::Digest& content, const CompileJob& job,
              const CompileResult* result, const std::string& failure, const cache::Log& log);
 

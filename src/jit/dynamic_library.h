@@ -7,20 +7,20 @@
 
 namespace attnc::jit {
 
-/// Copies share the handle. A library stays open until the process ends: CUDA's own threads and exit handlers may
+/// Copies share the handle. A library stays open until the process ends, since CUDA's own threads and exit handlers may
 /// still run in it.
 class DynamicLibrary {
 public:
-  /// Opens a path or a soname; on failure tells why in `why`.
+  /// Opens a path or a soname; on failure sets `why` to the reason.
   static std::optional<DynamicLibrary> open(const std::string& name, std::string& why);
 
-  /// The library if somebody in this process has opened it already.
+  /// Returns the library if this process has opened it already.
   static std::optional<DynamicLibrary> alreadyOpen(const std::string& soname);
 
-  /// nullptr if there is no such symbol.
+  /// Returns the symbol's address; nullptr if it is not found.
   void* symbol(const char* name) const;
 
-  /// Path of the file, or empty.
+  /// Returns the file's path; empty if unknown.
   std::string path() const;
 
 private:

@@ -1,4 +1,4 @@
-// Zeros into device memory, as work of a stream.
+// Writes zeros to device memory on a stream.
 #pragma once
 
 #include "attnc/error.h"
@@ -9,7 +9,7 @@ struct CUstream_st;
 
 namespace attnc::jit {
 
-/// Enqueues; may be captured in a graph. The current context must be that of the memory and the stream.
+/// Enqueues the work; may be captured in a graph. The current context must be that of the memory and the stream.
 Status enqueueZeros(void* memory, size_t bytes, CUstream_st* stream);
 
 } // namespace attnc::jit

@@ -1,7 +1,7 @@
 // The process's environment, as attnc sees it.
 //
-// In: the variables of env.def. Out: one immutable struct, read in one place and passed down. Not: the meaning of a
-// value, which belongs to its user.
+// In: the variables of env.def. Out: one immutable struct, read in one place and passed down. Not: the meaning of
+// values, which belongs to their users.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace attnc::jit {
 
-/// Values as text; an unset variable is empty.
+/// Values as text; empty if unset.
 struct Env {
 #define ATTNC_ENV(field, variable, help) std::string field;
 #include "jit/env.def"
 #undef ATTNC_ENV
 
-  /// Reads the variables now. Not to be called while another thread changes the environment.
+  /// Reads the variables now. Must not run while another thread changes the environment.
   static Env read();
 };
 
@@ -26,7 +26,7 @@ struct EnvRow {
 };
 std::vector<EnvRow> envTable();
 
-/// The parts of a list separated by ':', without empty ones.
+/// Returns the nonempty parts of a list separated by ':'.
 std::vector<std::string> splitPaths(const std::string& list);
 
 } // namespace attnc::jit

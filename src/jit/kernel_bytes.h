@@ -1,4 +1,4 @@
-// A kernel as the cache keeps it: the digest of what it is compiled from, and the result as bytes.
+// The cache's form of a kernel: the digest of its inputs, and the result as bytes.
 #pragma once
 
 #include "cache/sha256.h"
@@ -10,17 +10,17 @@
 
 namespace attnc::jit {
 
-/// Part of every digest. Raise it when attnc compiles an equal job to other code, or encodes results in another way:
-/// old entries of the cache are then never found.
+/// Part of every digest. Raise it if attnc compiles an equal job to other code, or encodes results differently. Old
+/// entries of the cache are then never found.
 constexpr int kJobSchema = 3;
 
-/// Digest of everything but the compiler that decides the machine code: schema, options, names, all texts. Takes about
-/// 2.5 us a KiB. `schema` is a parameter for tests only.
+/// Returns the digest of everything that determines the machine code except the compiler: schema, options, names, all
+/// texts. Takes about 2.5 us per KiB. `schema` is a parameter only for tests.
 cache::Digest contentOf(const CompileJob& job, int schema = kJobSchema);
 
 std::string encodeResult(const CompileResult& result);
 
-/// nullopt: not what encodeResult() wrote. Never reads outside `bytes`, whatever they are.
+/// Decodes what encodeResult() wrote; nullopt for anything else. Never reads outside `bytes`, whatever they are.
 std::optional<CompileResult> decodeResult(std::string_view bytes);
 
 } // namespace attnc::jit

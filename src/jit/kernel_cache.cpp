@@ -57,7 +57,7 @@ Expected<CachedKernel> KernelCache::getOrCompile(const CompileJob& job) {
   CachedKernel kernel{{}, cached->origin};
   if (auto result = decodeResult(*cached->bytes)) {
     kernel.result = *std::move(result);
-  } else { // a sound entry whose bytes are no kernel; a failure of the cache fails no call
+  } else { // an intact entry whose bytes are not a kernel; a failure of the cache fails no call
     auto compiled = compile(job, content);
     if (!compiled) return std::move(compiled).error();
     kernel = {*std::move(compiled), cache::Origin::Compiled};

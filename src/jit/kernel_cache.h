@@ -1,7 +1,7 @@
-// Compiled kernels, from packs, from memory, from disk, or from the compiler.
+// Compiled kernels from packs, memory, disk or the compiler.
 //
-// In: a CompileJob. Out: its machine code, and where it came from. The cache (cache/cache.h) keeps bytes; here is what
-// they mean, and what they are compiled from is dumped for people (dump.h). Not: loading (loaded_kernel.h).
+// In: a CompileJob. Out: its machine code, and where it came from. The cache (cache/cache.h) stores bytes; this class
+// interprets them, and dumps the inputs of compilations for people (dump.h). Not: loading (loaded_kernel.h).
 #pragma once
 
 #include "cache/cache.h"
@@ -16,26 +16,26 @@ namespace attnc::jit {
 
 struct CachedKernel {
   CompileResult result;
-  cache::Origin origin = cache::Origin::Memory; ///< Disk: from a pack, too
+  cache::Origin origin = cache::Origin::Memory; ///< packs count as Disk
 };
 
 /// Thread-safe. Different jobs compile in parallel.
 class KernelCache {
 public:
-  /// `dumpDirectory`: see dump.h; empty: none. `packs`: null: none.
+  /// `dumpDirectory`: see dump.h; empty: no dumps. `packs`: may be null.
   KernelCache(cache::Options options, std::shared_ptr<KernelCompiler> compiler, std::string dumpDirectory = {},
               std::shared_ptr<Packs> packs = nullptr);
 
-  /// Errors are those of the compiler and of opening packs; jobs that cannot be cached (checkOptions() of nvrtc.h); and
-  /// (environment) a kernel that is nowhere, where compiling is forbidden. Costs the hashing of the job's texts and a
-  /// copy of the result even from memory.
+  /// Returns the kernel of a job, even from memory at the cost of hashing the job's texts and copying the result.
+  /// Errors: those of the compiler and of opening packs; jobs that cannot be cached (checkOptions() of nvrtc.h);
+  /// Blame::Environment for a kernel that is found nowhere while compiling is forbidden.
   Expected<CachedKernel> getOrCompile(const CompileJob& job);
 
-  /// As of cache::Cache.
+  /// Like the functions of cache::Cache.
   std::optional<cache::TunedFile> findTuned(const cache::Digest& key) const { return cache.findTuned(key); }
   std::string publishTuned(const cache::Digest& key, const std::string& text) const { return cache.publishTuned(key, text); }
 
-  /// getOrCompile(), as a pack keeps it.
+  /// Returns the result of getOrCompile() in the form that a pack stores.
   Expected<cache::PackedValue> packed(const CompileJob& job);
 
 private:

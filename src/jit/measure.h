@@ -1,5 +1,5 @@
-// What measuring kernels takes of the driver: memory, a clock, and bytes brought back. In the current context, which is the
-// caller's.
+// The driver functions for measuring kernels: device memory, a clock, copies to the host. All use the current context,
+// which belongs to the caller.
 #pragma once
 
 #include "attnc/error.h"
@@ -12,7 +12,7 @@ struct CUstream_st;
 
 namespace attnc::jit {
 
-/// Device memory that lives as long as this. Moved from, it holds none.
+/// Device memory, freed on destruction. A moved-from object holds none.
 class DeviceMemory {
 public:
   DeviceMemory() = default;
@@ -20,7 +20,7 @@ public:
   DeviceMemory& operator=(DeviceMemory&& other) noexcept;
   ~DeviceMemory();
 
-  /// 0 bytes: null.
+  /// Allocates memory; 0 bytes give null.
   static Expected<DeviceMemory> allocate(size_t bytes);
   void* data() const { return address; }
 
@@ -34,14 +34,15 @@ Status synchronize(CUstream_st* stream);
 /// Copies from device to host memory, after all work of the stream.
 Status bringBack(void* host, const void* device, size_t bytes, CUstream_st* stream);
 
-/// Times work on a stream by events.
+/// Times work on a stream with events.
 class Stopwatch {
 public:
   static Expected<Stopwatch> create();
   Stopwatch(Stopwatch&& other) noexcept : begin(other.begin), end(other.end) { other.begin = other.end = nullptr; }
   ~Stopwatch();
 
-  /// Milliseconds of what `enqueue` puts on the stream, for which this waits. Errors: its own, and the driver's.
+  /// Returns the milliseconds that `enqueue`'s work takes on the stream; waits for it. Errors: those of `enqueue` and
+  /// of the driver.
   Expected<float> ms(CUstream_st* stream, const std::function<Status()>& enqueue);
 
 private:

@@ -49,7 +49,7 @@ bool startsWith(const std::string& text, std::string_view prefix) {
 
 bool namesStandard(const std::string& option) { return startsWith(option, "--std") || startsWith(option, "-std"); }
 
-// One program of NVRTC, destroyed with its scope. Not to be shared between threads.
+// One NVRTC program, destroyed with its scope. Not to be shared between threads.
 class Program {
 public:
   Program(const NvrtcApi& api, const CompileJob& job) : api(api) {
@@ -75,7 +75,7 @@ public:
     return api.nvrtcCompileProgram(program, int(raw.size()), raw.data());
   }
 
-  // `size` and `get` are a pair of NVRTC functions; texts come with their terminating zero.
+  // `size` and `get` are a pair of NVRTC functions; texts include their terminating zero.
   template <class Size, class Get> std::string output(Size size, Get get) const {
     size_t bytes = 0;
     if (!program || size(program, &bytes) != NVRTC_SUCCESS) return {};
@@ -95,7 +95,7 @@ private:
   nvrtcResult status = NVRTC_SUCCESS;
 };
 
-// The comment lines at the top of a PTX, in one line.
+// Returns the comment lines at the top of a PTX, joined into one line.
 std::string banner(const std::string& ptx) {
   std::string joined;
   for (size_t begin = 0; begin < ptx.size();) {
@@ -110,7 +110,7 @@ std::string banner(const std::string& ptx) {
   return joined;
 }
 
-// Never store or load what is not a kernel.
+// Checks that the result is a kernel, so that nothing else is ever stored or loaded.
 Status checkCubin(const std::string& cubin, const CompileJob& job) {
   if (cubin.size() < 64 || std::memcmp(cubin.data(), "\177ELF", 4) != 0)
     return Error::internal(fmt::format("NVRTC made no cubin of {}", job.name));
@@ -130,7 +130,7 @@ std::string joinArchs(const std::vector<int>& archs) {
 } // namespace
 
 std::vector<std::string> nvrtcOptions(const CompileJob& job) {
-  // --no-source-include: otherwise a missing header would be looked for in the working directory.
+  // --no-source-include: otherwise NVRTC would search the working directory for a missing header.
   std::vector<std::string> options = {"--no-cache", "--no-source-include", "-default-device", "--ptxas-options=-v",
                                       "--gpu-architecture=" + job.arch};
   if (std::none_of(job.options.begin(), job.options.end(), namesStandard)) options.emplace_back("--std=c++20");
@@ -151,7 +151,7 @@ struct Nvrtc::Impl {
 
   NvrtcLocator locator;
   std::atomic<const NvrtcApi*> opened = nullptr; ///< &api once it is complete; read without the mutex
-  std::mutex mutex; ///< guards the three below; taken only in a CompileScope, so that no child inherits it locked
+  std::mutex mutex; ///< guards the three members below; only taken in a CompileScope, so no child inherits it locked
   std::optional<NvrtcApi> api;
   std::optional<std::string> identity;
   std::vector<int> archs;
@@ -182,7 +182,7 @@ struct Nvrtc::Impl {
     Program program(library, CompileJob{.name = "identity.cu"});
     nvrtcResult status = program.compile({"--no-cache", fmt::format("--gpu-architecture=compute_{}", archs.front())});
     const std::string log = program.log(), version = locator.nvvmVersionOf(library.path);
-    // If the version is refused there is no banner. That is no loss: nothing compiles then, so no key has this
+    // If the version is refused there is no banner. That does no harm: nothing compiles then, so no key has this
     // identity.
     if (status != NVRTC_SUCCESS && !refusesVersion(status, log))
       return Error::environment(fmt::format("{} does not compile an empty program: {}\n{}", library.path,
@@ -193,7 +193,7 @@ struct Nvrtc::Impl {
     return *identity;
   }
 
-  // Checked here, because a wrong arch is the user's doing and NVRTC's own message names only the option.
+  // Checked here because a wrong arch is the user's mistake, and NVRTC's own message names only the option.
   Status checkArch(const std::string& arch) const {
     int number = 0;
     const char* end = arch.data() + arch.size();

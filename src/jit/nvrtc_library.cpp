@@ -40,8 +40,7 @@ std::vector<std::string> searchPath(const Env& env) {
   return paths;
 }
 
-// NVRTC opens its companion by soname alone, which fails for a copy outside of ld.so's directories, unless the
-// companion is open already.
+// NVRTC opens its companion library by soname, which fails outside of ld.so's directories unless it is open already.
 void openBuiltinsBeside(const std::string& library) {
   std::error_code error;
   auto directory = std::filesystem::path(library).parent_path();
@@ -66,7 +65,7 @@ Expected<NvrtcApi> bindFunctions(const DynamicLibrary& library) {
   return api;
 }
 
-// NV_NVVM_VERSION as each library of this process found it when it was loaded, by the stamp of the file. Guarded by
+// NV_NVVM_VERSION as each library of this process read it when it was loaded, by the stamp of the file. Guarded by
 // lockForkSafe(); never destroyed.
 std::map<std::string, std::string>& versionsAtLoad() {
   static auto* versions = new std::map<std::string, std::string>;

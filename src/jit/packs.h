@@ -1,8 +1,8 @@
 // Kernels from packs: compiled ahead of time, found without NVRTC and without a cache directory.
 //
-// In: paths of packs (cache/pack.h), and the digest of a job. Out: the kernel. Packs are opened at the first search; one
-// that cannot be opened fails each search, since whoever names a pack counts on it. A damaged kernel in a sound pack is
-// a miss, with a warning. Not: making packs (kernel_cache.h).
+// In: paths of packs (cache/pack.h), and the digest of a job. Out: the kernel. Packs are opened at the first search. If
+// one cannot be opened, every search fails, since whoever names a pack relies on it. A damaged kernel in an intact pack
+// is a miss, with a warning. Not: making packs (kernel_cache.h).
 #pragma once
 
 #include "cache/log.h"
@@ -16,18 +16,18 @@
 
 namespace attnc::jit {
 
-/// Thread-safe. Not to be copied: owners share it.
+/// Thread-safe. Not copyable: owners share it.
 class Packs {
 public:
-  /// `maker`: of the packs that are accepted; asked once one is opened, and may be null where there is none. Paths
-  /// become absolute here, so that a later chdir() does not make the process load code from elsewhere.
+  /// `maker`: returns the maker of acceptable packs; called only when a pack is opened, so it may be null without
+  /// packs. Paths become absolute here: a later chdir() must not make the process load code from elsewhere.
   Packs(const std::vector<std::string>& paths, std::string (*maker)(), cache::Log log);
 
-  /// Opens one more, which is searched after the others. Errors (environment): it cannot be opened; another version of
-  /// attnc made it.
+  /// Opens one more pack, which is searched after the others. Errors (Blame::Environment): it cannot be opened; another
+  /// version of attnc made it.
   Status add(const std::string& path);
 
-  /// The kernel of this content (kernel_bytes.h); nullopt: in no pack. Errors: of opening packs.
+  /// Returns the kernel of this content (kernel_bytes.h); nullopt if no pack has it. Errors: those of opening packs.
   Expected<std::optional<CompileResult>> find(const cache::Digest& content);
 
 private:

@@ -9,7 +9,7 @@ namespace {
 
 bool isDigit(char c) { return c >= '0' && c <= '9'; }
 
-// The number that ends right before `what`, as in "16 bytes smem" for " bytes smem"; 0 if there is none.
+// Returns the number that ends right before `what`, as in "16 bytes smem" for " bytes smem"; 0 if not found.
 int64_t numberBefore(std::string_view line, std::string_view what) {
   size_t end = line.find(what);
   if (end == std::string_view::npos) return 0;
@@ -21,7 +21,7 @@ int64_t numberBefore(std::string_view line, std::string_view what) {
   return value;
 }
 
-// The number of an advisory "(C7519)" in the line; 0 if there is none.
+// Returns the number of an advisory "(C7519)" in the line; 0 if not found.
 int advisoryNumber(std::string_view line) {
   for (size_t at = line.find("(C"); at != std::string_view::npos; at = line.find("(C", at + 1)) {
     int number = 0;
@@ -31,7 +31,7 @@ int advisoryNumber(std::string_view line) {
   return 0;
 }
 
-// C7504: setmaxnreg ignored. C7510 to C7520: wgmma serialised or waited for.
+// C7504: setmaxnreg ignored. C7510 to C7520: wgmma serialized or waited for.
 bool meansSlowCode(int number) { return number == 7504 || (number >= 7510 && number <= 7520); }
 
 void readLine(std::string_view line, CompileResult& result) {

@@ -1,4 +1,4 @@
-// Tensor maps: how the copy engine of Hopper and later (TMA) finds tiles of a tensor.
+// Tensor maps: descriptors with which the copy engine of Hopper and later (TMA) finds tiles of a tensor.
 //
 // In: a strided tensor and the box that a copy moves. Out: the 128 bytes that a kernel takes as a parameter. Pure host
 // work of the driver: nothing is enqueued or allocated.
@@ -12,7 +12,7 @@
 
 namespace attnc::jit {
 
-/// How much of memory around what a copy asks for comes into L2 with it.
+/// How many bytes around a copy's source are prefetched into L2.
 enum class L2Promotion { Bytes128, Bytes256 };
 
 /// A 4-D or 5-D tensor in device memory, innermost axis first, with the 128-byte swizzle and zero fill.
@@ -22,11 +22,11 @@ struct TensorMapRequest {
   uint32_t rank = 4;
   std::array<uint64_t, 5> extent{};     ///< elements; each at least 1
   std::array<uint64_t, 4> strideBytes{}; ///< of axes 1, 2, ...: multiples of 16, below 2^40
-  std::array<uint32_t, 5> box{};        ///< elements that one copy moves; 128 bytes of axis 0 at most
+  std::array<uint32_t, 5> box{};        ///< elements per copy; at most 128 bytes of axis 0
   L2Promotion promotion = L2Promotion::Bytes256;
 };
 
-/// Blame::Environment: no driver, or a request that it refuses.
+/// Encodes a tensor map. Blame::Environment: no driver, or a request that it refuses.
 Expected<std::array<uint64_t, 16>> encodeTensorMap(const TensorMapRequest& request);
 
 } // namespace attnc::jit

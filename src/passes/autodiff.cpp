@@ -18,9 +18,9 @@ using ir::Node;
 using ir::Op;
 using ir::Type;
 using ir::Value;
-using Loops = llvm::SmallVector<ir::Loop, 2>; // by ascending id: from the inside out
+using Loops = llvm::SmallVector<ir::Loop, 2>; // by ascending id, from the inside out
 
-/// A term of the gradient of a value, still to be summed over the rounds of loops that the value is not inside.
+/// A term of a value's gradient that is still to be summed over the loops that the value is not inside.
 struct Pending {
   Loops loops;
   Product product;
@@ -31,7 +31,7 @@ bool isSame(const Loops& a, const Loops& b) {
                     [](ir::Loop x, ir::Loop y) { return x.attr() == y.attr(); });
 }
 
-/// Whether one of `loops` has the id.
+/// Whether `loops` contains the id.
 bool hasId(const Loops& loops, unsigned id) {
   return llvm::any_of(loops, [&](ir::Loop loop) { return loop.id == id; });
 }
@@ -41,7 +41,7 @@ void insert(Loops& loops, ir::Loop loop) {
   if (at == loops.end() || at->id != loop.id) loops.insert(at, loop);
 }
 
-/// The loops that each node is inside of, by Value::id.
+/// Returns the loops around each node, by Value::id.
 std::vector<Loops> loopsOf(const ir::Module& module) {
   std::vector<Loops> result(module.size());
   for (uint32_t id = 0; id < module.size(); ++id) {
@@ -62,7 +62,7 @@ const std::string& captureName(const ir::Module& module, const Node& node) {
   return node.op == Op::Load ? module.tensors[size_t(node.attr)].name : module.scalars[size_t(node.attr)].name;
 }
 
-/// Values inside sums as functions of the parameter `round`, which counts the rounds of all loops around them.
+/// Rewrites values inside sums as functions of the parameter `round`, which counts the rounds of all loops around them.
 class RoundsAsParam {
 public:
   RoundsAsParam(Products& products, const Loops& around) : products(products), module(products.module) {
@@ -87,7 +87,7 @@ public:
   }
 
 private:
-  /// The value with the indices of `replaced` replaced; those that a sum binds below it stay.
+  /// Returns the value with the indices of `replaced` replaced. Indices that an inner sum binds stay.
   Value of(Value value, ir::LoopSet replaced) {
     if (!(products.openOf(value) & replaced)) return value;
     std::vector<Value>& now = nows[replaced];
@@ -114,7 +114,7 @@ private:
   ir::Module& module;
   ir::LoopSet all = 0;
   std::map<int64_t, Value> indexOf;               // by Loop::attr
-  std::map<ir::LoopSet, std::vector<Value>> nows; // by what is replaced; then by Value::id
+  std::map<ir::LoopSet, std::vector<Value>> nows; // by the loops replaced, then by Value::id
 };
 
 class Differentiation {
@@ -156,7 +156,7 @@ public:
 private:
   static bool passes(const Node& node) { return node.type == Type::F32 && ir::info(node.op).passesGradients; }
 
-  /// From the score that score_mod returns down to what it is made of.
+  /// Walks from the score that score_mod returns down to its operands.
   void sweep() {
     const std::optional<Value> root = module.output(ir::kScore);
     if (!root || !isWanted[root->id]) return;
@@ -170,7 +170,7 @@ private:
     }
   }
 
-  /// One term for each set of loops.
+  /// Returns one term for each set of loops.
   std::vector<Pending> gathered(std::vector<Pending> all) {
     std::vector<Pending> result;
     while (!all.empty()) {
@@ -187,7 +187,7 @@ private:
     return result;
   }
 
-  /// Adds what the operands get of a term of the node's gradient.
+  /// Passes one term of the node's gradient on to the operands.
   void spread(Value value, const Pending& term) {
     const Node node = module[value];
     const auto counted = [&](const std::vector<bool>& marked) {
@@ -210,7 +210,7 @@ private:
       Pending part{term.loops, std::move(*parts[i])};
       for (ir::Loop loop : inside)
         if (!hasId(loops[operand.id], loop.id)) insert(part.loops, loop);
-      // A sum may stand inside those of larger ids alone; others wait until the loops of the operand are left.
+      // A sum may only stand inside sums of larger ids. The others wait until the operand's loops are left.
       const Loops& around = loops[operand.id];
       while (!part.loops.empty() && (around.empty() || part.loops.front().id < around.front().id)) {
         part.product = products.sumOver(part.product, part.loops.front(), !passes(module[operand]));
@@ -261,7 +261,7 @@ private:
     return asParams.try_emplace(std::move(key), products, around).first->second;
   }
 
-  /// Of a gradient with more factors, each operand would multiply them anew.
+  /// A gradient with more factors is computed once first; otherwise each operand would multiply the factors anew.
   static constexpr size_t kMaxSpread = 6;
 
   ir::Module module;
@@ -269,11 +269,11 @@ private:
   const llvm::ArrayRef<std::string> captures;
   Products products{module};
   const std::vector<Loops> loops;
-  std::vector<std::vector<Pending>> terms; // of gradients, by Value::id
-  std::vector<bool> hasGradient, isWanted; // a gradient passes to the score or a capture; to one that is asked for
+  std::vector<std::vector<Pending>> terms; // terms of gradients, by Value::id
+  std::vector<bool> hasGradient, isWanted; // gradient reaches score or any capture; score or a wanted one
   std::map<std::vector<int64_t>, RoundsAsParam> asParams; // by the attributes of the loops
   std::vector<CaptureGradient> places;
-  std::vector<ir::Output> outputs; // of the places
+  std::vector<ir::Output> outputs; // outputs of the places
 };
 
 } // namespace

@@ -8,7 +8,7 @@ namespace {
 
 constexpr GridSide kOn[] = {GridSide::On};
 
-/// Where tokens beside a grid may lie.
+/// Returns the sides on which a grid can have off-grid tokens.
 llvm::SmallVector<GridSide, 2> sidesOf(const ir::Grid& grid) {
   llvm::SmallVector<GridSide, 2> sides;
   if (grid.before != ir::Grid::Number()) sides.push_back(GridSide::Before);
@@ -35,7 +35,7 @@ BesideGrid besideGrid(const ir::Module& module) {
         const Beside one = judgeAt(query, key);
         all = all.value_or(one) == one ? one : Beside::Asks;
       }
-    return all.value_or(Beside::None); // there are no such tokens
+    return all.value_or(Beside::None); // the grids have no off-grid tokens
   };
   const auto beside = [&](std::optional<unsigned> grid) {
     return grid ? sidesOf(module.grids[*grid]) : llvm::SmallVector<GridSide, 2>{GridSide::Before, GridSide::Behind};

@@ -1,4 +1,4 @@
-// What mask_mod says of tokens beside a grid.
+// What mask_mod says about off-grid tokens.
 #pragma once
 
 #include "analysis/grid_box.h"
@@ -8,7 +8,7 @@ namespace attnc::passes {
 using analysis::Beside;
 using analysis::BesideGrid;
 
-/// The module is one after the passes, with grids kept.
+/// Judges mask_mod for off-grid tokens. `module`: after the passes, with grids kept.
 BesideGrid besideGrid(const ir::Module& module);
 
 } // namespace attnc::passes

@@ -1,6 +1,6 @@
-// The condition is walked from its root. Each part becomes a span of columns: comparisons give spans that are open on one
-// side, `and` intersects, `or` unites what begins or ends together. What heads alone decide is tried both ways, each
-// way giving a span of its own.
+// Walks the condition from its root. Each part becomes a span of columns: a comparison gives a span that is open on one
+// side, `and` intersects spans, `or` unites spans with a common begin or end. Conditions known per head are tried both
+// ways; each way gives its own span.
 #include "passes/column_span.h"
 
 #include "analysis/monotony.h"
@@ -20,11 +20,11 @@ using ir::Op;
 using ir::Type;
 using ir::Value;
 
-constexpr size_t kMaxChoices = 3;  // the values grow by a factor of two with each
-constexpr int kMaxSteps = 1 << 11; // shared conditions are walked again for each use; also bounds the depth
+constexpr size_t kMaxChoices = 3;  // each choice doubles the number of values
+constexpr int kMaxSteps = 1 << 11; // shared conditions are walked once per use; this also bounds the depth
 constexpr int64_t kFarthest = int64_t(1) << 30;
 
-/// Columns from `begin` to the one before `end`; nothing if there are none.
+/// Columns [begin, end).
 struct Span {
   Value begin, end;
 };
@@ -41,7 +41,7 @@ public:
     return tryChoices(0);
   }
 
-  /// Whether the value goes one way and is not too far out for a kernel's sums.
+  /// Whether the value is monotone in q_idx and small enough for a kernel's sums.
   bool isEdge(Value value) {
     return monotony.of(value) != Direction::Unknown && intervals.range(value).within(-kFarthest, kFarthest);
   }
@@ -52,8 +52,8 @@ private:
   // ---- Values ----
 
   Value number(int64_t value) { return module.constInt(Type::I32, value); }
-  Value first() { return number(0); }               // no column lies before
-  Value behind() { return number(ir::kMaxExtent); } // nor here or behind
+  Value first() { return number(0); }               // no column lies before it
+  Value behind() { return number(ir::kMaxExtent); } // no column lies at or behind it
   Span all() { return {first(), behind()}; }
   Span none() { return {behind(), first()}; }
 
@@ -67,14 +67,14 @@ private:
     return x == y ? x : module.make(Op::Select, Type::I32, {condition, x, y}, 0, line);
   }
 
-  /// A sum or product that does not wrap around; nothing if that is not proved.
+  /// Makes a sum or product; nullopt unless it provably does not wrap around.
   std::optional<Value> exact(Op op, Value x, Value y) {
     Value value = module.make(op, Type::I32, {x, y}, 0, line);
     if (!intervals.isExact(value)) return std::nullopt;
     return value;
   }
 
-  /// The value, brought into [lo, hi], as i32.
+  /// Returns the value clamped to [lo, hi], as i32.
   std::optional<Value> clamped(Value value, int64_t lo, int64_t hi) {
     if (lo < INT32_MIN || hi > INT32_MAX) return std::nullopt;
     Type type = module[value].type;
@@ -88,8 +88,8 @@ private:
 
   Level levelOf(Value value) const { return levels[value.id]; }
 
-  /// The first column in which `column` is at least `least`: columns from there on are those in which that holds. All
-  /// operations taken apart here grow with kv_idx. `least` is i32, and at most one beyond what `column` can be.
+  /// Returns the first column for which `column` >= `least`. Since every operation taken apart here grows with kv_idx,
+  /// the condition also holds for all later columns. `least` is i32, at most one beyond the range of `column`.
   std::optional<Value> firstWhere(Value column, Value least) {
     const Node node = module[column];
     if (node.op == Op::Param) return least; // kv_idx
@@ -123,7 +123,7 @@ private:
     return std::nullopt;
   }
 
-  /// The first column in which `column` is at least the row's value, or with `beyond` greater than it.
+  /// Returns the first column for which `column` >= `row`, or `column` > `row` with `beyond`.
   std::optional<Value> firstBeside(Value column, Value row, bool beyond) {
     Range range = intervals.range(column);
     if (module[column].op == Op::Param)
@@ -134,7 +134,7 @@ private:
     return least ? firstWhere(column, *least) : std::nullopt;
   }
 
-  /// A comparison that rows decide alone: all columns, or none. The edge that moves is the one that goes up.
+  /// A comparison known per row gives all columns or none. The edge that rises with q_idx is the one that moves.
   MaybeSpan rowCondition(Value condition, bool holds) {
     if (!holds) condition = module.make(Op::Not, Type::Bool, {condition}, 0, line);
     Direction direction = monotony.of(condition);
@@ -169,7 +169,7 @@ private:
     return Span{larger(a.begin, b.begin), smaller(a.end, b.end)};
   }
 
-  /// Spans that begin together unite into the longer one, spans that end together alike, whichever of them are empty.
+  /// Unites two spans that begin together or end together into the longer one. Empty spans need no special case.
   MaybeSpan unionOf(const Span& a, const Span& b) {
     if (isNone(a) || isAll(b)) return b;
     if (isNone(b) || isAll(a)) return a;
@@ -182,7 +182,7 @@ private:
     return Span{isOpen ? first() : make(Op::Min, a.begin, b.begin), a.end};
   }
 
-  /// The columns in which the value is `wanted`.
+  /// Returns the columns in which the value is `wanted`.
   MaybeSpan spanOf(Value value, bool wanted) {
     const Node node = module[value];
     if (++steps > kMaxSteps) return std::nullopt;
@@ -204,7 +204,7 @@ private:
     return isComparison ? comparison(node, wanted) : std::nullopt;
   }
 
-  /// What heads decide, in the conditions that mask_mod joins.
+  /// Collects the per-head conditions among those that mask_mod joins.
   void collectChoices(Value value) {
     const Node& node = module[value];
     if (module.isConst(value) || ++steps > kMaxSteps) return;
@@ -232,13 +232,13 @@ private:
   ir::Module& module;
   const Value root;
   const RowConditions rows;
-  std::vector<Level> levels; // of the module as given
+  std::vector<Level> levels; // levels of the module's original nodes
   analysis::Intervals intervals;
   analysis::Monotony monotony;
   std::vector<Value> choices;
   llvm::DenseMap<uint32_t, bool> assumed; // by Value::id
   int steps = 0;
-  uint32_t line = 0; // of the mod's text: what the walk is at
+  uint32_t line = 0; // current line of the mod's text
 };
 
 } // namespace

@@ -7,22 +7,23 @@
 
 namespace attnc::passes {
 
-/// What of conditions that rows decide alone is taken.
+/// Which conditions known per row may become part of a span.
 enum class RowConditions {
-  Monotone, ///< what moves an edge in one direction as q_idx grows
+  Monotone, ///< those that move an edge in one direction as q_idx grows
   Any,
 };
 
-/// Those columns with begin <= kv_idx < end, both i32 values of the row: the condition holds there and nowhere else, for
-/// all 0 <= kv_idx < kMaxExtent. Either may lie outside; no column lives where begin >= end.
+/// The condition holds exactly for the columns begin <= kv_idx < end, out of 0 <= kv_idx < kMaxExtent. Both bounds are
+/// i32 values known per row and may lie outside this range. The span is empty if begin >= end.
 struct ColumnSpan {
   ir::Value begin, end;
-  bool isAll = false;    ///< it holds everywhere
-  bool hasEdges = false; ///< each of the two moves in one direction as q_idx grows, and stays within 2^30
+  bool isAll = false;    ///< whether the condition holds everywhere
+  bool hasEdges = false; ///< whether each bound moves in one direction as q_idx grows and stays within 2^30
 };
 
-/// The span of `root`, a condition of a module after the passes (they put what a row knows on one side of a comparison
-/// and the column on the other). It adds nodes to the module. Nothing where the condition does not say so.
+/// Returns the span of the condition `root`; nullopt if the analysis does not recognize its form. The module is one
+/// after the passes, so row values are on one side of comparisons and the column on the other. Adds nodes to the
+/// module.
 std::optional<ColumnSpan> columnSpan(ir::Module& module, ir::Value root, RowConditions rows);
 
 } // namespace attnc::passes

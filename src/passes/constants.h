@@ -7,8 +7,8 @@
 
 namespace attnc::passes {
 
-/// The constant that an operation on constants gives; nothing if an operand is not constant or `node` is a leaf or a
-/// load. f32 results are the double result rounded to single: for + - * / sqrt that is the IEEE result.
+/// Returns the constant result of an operation on constants; nullopt if an operand is not constant, or `node` is a leaf
+/// or a load. f32 results are double results rounded to single: for + - * / sqrt that is the IEEE result.
 std::optional<ir::Value> foldNode(ir::Module& module, const ir::Node& node);
 
 } // namespace attnc::passes

@@ -1,5 +1,5 @@
 // In: any module. Out: operands of commutative operations in one order (leaves first, constants last), so that a + b
-// and b + a become one node; nodes with the same content are one already (Module::make).
+// and b + a become one node. Nodes with equal content are one node already (Module::make).
 //
 //   %0 = add i32 %q_idx, %kv_idx     =>   %0 = add i32 %q_idx, %kv_idx
 //   %1 = add i32 %kv_idx, %q_idx          (users of %1 use %0)
@@ -15,7 +15,7 @@ namespace attnc::passes {
 Status cse(ir::Module& module, const PassContext&) {
   module = rebuild(module, [](ir::Module& out, const ir::Node& node) {
     ir::Node ordered = node;
-    // Leaves by what they are, not by when they were first met: so the order survives printing and reading back.
+    // Leaves are ordered by what they are, not by when they first occur, so printing and reading back keep the order.
     auto rank = [&](ir::Value value) {
       const ir::Node& operand = out[value];
       const bool leaf = isLeaf(operand);

@@ -1,5 +1,5 @@
-// In: any module. Out: the same without the nodes that no output needs, in the same order. Not: unused captures, which
-// the user declared and binds.
+// In: any module. Out: the same order of nodes, without those that no output needs. Not: unused captures, which the
+// user declared and binds.
 #include "passes/pass.h"
 #include "passes/rebuild.h"
 

@@ -1,4 +1,4 @@
-// The words of the column `derivative` of ops.def: terms are values of the IR, a gradient is a product.
+// The vocabulary of the column `derivative` of ops.def: terms are values of the IR, a gradient is a product.
 #include "passes/derivatives.h"
 
 #include <array>
@@ -16,7 +16,7 @@ constexpr double kLn2 = std::numbers::ln2;
 constexpr double kTwoBySqrtPi = 2 * std::numbers::inv_sqrtpi;
 constexpr std::nullopt_t Nothing = std::nullopt;
 
-/// A value of the IR, or a number, which becomes one beside a value.
+/// A value of the IR, or a number, which becomes a constant when combined with a value.
 struct Term {
   Term(Products& in, Value value) : in(&in), value(value) {}
   Term(double number) : number(number) {}
@@ -53,7 +53,7 @@ Term exp(Term x) { return apply(Op::Exp, Type::F32, {x}); }
 Term log(Term x) { return apply(Op::Log, Type::F32, {x}); }
 Term sin(Term x) { return apply(Op::Sin, Type::F32, {x}); }
 Term cos(Term x) { return apply(Op::Cos, Type::F32, {x}); }
-/// -1 of what is below 0, else 1.
+/// Returns -1 if x < 0, else 1.
 Term sign(Term x) { return apply(Op::Select, Type::F32, {x < 0, -1, 1}); }
 
 struct Gradient {
@@ -73,7 +73,7 @@ Gradient operator-(Gradient g) {
   g.product.factor = -g.product.factor;
   return g;
 }
-/// The gradient where the condition holds; elsewhere 0, whatever it is there.
+/// Returns the gradient if the condition holds, else 0, even where the gradient is not finite.
 Gradient when(Term condition, Gradient g) {
   g.in.require(g.product, {condition.value, true});
   return g;
@@ -88,7 +88,7 @@ std::optional<Product> productOf(std::nullopt_t) { return std::nullopt; }
 template <class... Gradients> std::array<std::optional<Product>, sizeof...(Gradients)> list(Gradients... gradients) {
   return {productOf(std::move(gradients))...};
 }
-/// One gradient an operand, or none at all.
+/// Returns one gradient per operand, or nullopt for all.
 template <int arity, size_t count>
 llvm::SmallVector<std::optional<Product>, 3> ofOperands(std::array<std::optional<Product>, count> gradients) {
   static_assert(count == 0 || count == size_t(arity));
@@ -104,7 +104,7 @@ llvm::SmallVector<std::optional<Product>, 3> derivatives(Products& products, Val
   const auto operand = [&](size_t i) { return Term(products, i < of.operands.size() ? of.operands[i] : node); };
   const Term a = operand(0), b = operand(1), y(products, node);
   const Gradient g{products, gradient};
-  /// Of two operands that are equal, each gets a half.
+  /// Splits the gradient in half between two equal operands.
   const auto share = [&](Term areEqual) {
     return isShared ? apply(Op::Select, Type::F32, {areEqual, 0.5, 1}) : Term(products, products.module.constF32(1));
   };

@@ -7,9 +7,9 @@
 
 namespace attnc::passes {
 
-/// What each operand of an f32 node gets of the node's gradient, by operand; nothing where none passes. Of a sum, what
-/// its operand gets in each round. Precondition: gradients pass the node. `isShared`: gradients pass to more than one
-/// operand, which matters where two of them are equally the least or the greatest.
+/// Returns each operand's share of the gradient of an f32 node, by operand; nullopt if no gradient passes. For a sum it
+/// is the operand's share in each round. Precondition: gradients pass the node. `isShared`: gradients pass to more than
+/// one operand, which matters if several operands tie for the minimum or maximum.
 llvm::SmallVector<std::optional<Product>, 3> derivatives(Products& products, ir::Value node, const Product& gradient,
                                                          bool isShared);
 

@@ -10,7 +10,7 @@ Status deriveForKernels(ir::Module& module, Algebra algebra) {
   std::vector<Pass> order;
   if (algebra.scale) order.push_back(*findPass("derive-scale"));
   if (algebra.rowShift)
-    order.push_back(*findPass("derive-row-shift")); // counts in units that only derive-scale changes
+    order.push_back(*findPass("derive-row-shift")); // natural units, which only derive-scale changes
   if (algebra.kvBounds) order.push_back(*findPass("derive-kv-bounds"));
   return runPasses(module, order, {});
 }

@@ -1,15 +1,15 @@
-// In: a module after the passes that keeps coordinates on grids. Out: where mask_mod says so, the box of keys that a
-// query sees, axis by axis: box_begin_0, box_end_0, ... as grid_box.h has it.
+// In: a module after the passes that keeps grid coordinates. Out: the box of keys that a query sees, if mask_mod
+// describes one, axis by axis: box_begin_0, box_end_0, ...; see analysis/grid_box.h.
 //
 //   mask = abs(qy - ky) <= 6 & abs(qx - kx) <= 6
 //                                           =>   box_begin_0 = qy - 6, box_end_0 = qy + 7, box_begin_1 = qx - 6, ...
 //
-// This covers neighborhoods, clipped or moved inside at borders, windows of a grid (ky // 8 == qy // 8), causal axes,
-// dilation (ky % 2 == qy % 2), axes of which all is seen, and choices between them by head or by run-time scalars.
-// What is no box stays as box_rest: the box then holds all keys that may live.
+// Recognized: neighborhoods, also clipped or shifted at borders; windows of a grid (ky // 8 == qy // 8); causal axes;
+// dilation (ky % 2 == qy % 2); unbounded axes; choices between these by head or by run-time scalars. Other conditions
+// stay in box_rest, and the box contains all keys that may be live.
 //
-// What mask_mod says of tokens on their grids is a conjunction. Each of its parts that asks for one coordinate of the key
-// alone is a condition on a column, with that coordinate as the column.
+// For tokens on their grids mask_mod is treated as a conjunction. A part that reads only one key coordinate becomes a
+// condition on a column, with that coordinate as the column.
 #include "analysis/intervals.h"
 #include "ir/bindings.h"
 #include "ir/walk.h"
@@ -38,10 +38,10 @@ using ir::ParamKind;
 using ir::Type;
 using ir::Value;
 
-constexpr int kMaxHeadChoices = 2; // the values grow by a factor of two with each
+constexpr int kMaxHeadChoices = 2; // each choice doubles the number of values
 constexpr ir::ParamSet kOfRow = {ParamKind::B, ParamKind::H, ParamKind::QIdx};
 
-/// Copies all nodes; their values in `into`, by Value::id.
+/// Copies all nodes to `into`. Returns the copies by Value::id of `from`.
 std::vector<Value> copyNodes(const ir::Module& from, ir::Module& into) {
   std::vector<Value> now;
   for (uint32_t id = 0; id < from.size(); ++id) {
@@ -52,10 +52,10 @@ std::vector<Value> copyNodes(const ir::Module& from, ir::Module& into) {
   return now;
 }
 
-/// What a part of the mask asks of the key.
+/// Which parameters of the key a part of the mask reads.
 struct Uses {
-  uint32_t axes = 0;    ///< a bit for each axis whose coordinate it asks for
-  bool others = false;  ///< anything else
+  uint32_t axes = 0;    ///< one bit for each key coordinate
+  bool others = false;  ///< whether it reads anything else that is not known per row
 };
 
 /// A box, as values of one module.
@@ -74,7 +74,7 @@ public:
       if (!take(part)) rest.push_back(part);
   }
 
-  /// What heads decide in the parts that are no box.
+  /// Returns a per-head condition in the parts that did not become bounds, if any.
   std::optional<Value> choice() const {
     const std::vector<ir::Level> levels = ir::levels(module);
     llvm::SmallVector<Value, 16> open(rest.begin(), rest.end());
@@ -92,7 +92,7 @@ public:
     return std::nullopt;
   }
 
-  /// The box, in a module of the same declarations.
+  /// Copies the box to a module with the same declarations.
   Found copyInto(ir::Module& into) const {
     const std::vector<Value> now = copyNodes(module, into);
     const auto moved = [&](std::optional<Value> value) { return value ? std::optional(now[value->id]) : value; };
@@ -137,7 +137,7 @@ private:
            module.isParam(node.operands[0], ParamKind::KvIdx);
   }
 
-  /// Makes the part a bound of its axis; false where it is none.
+  /// Turns the part into a bound of its axis. Returns false if it is not one.
   bool take(Value part) {
     const Uses uses = usesOf(part);
     if (uses.others || std::popcount(uses.axes) > 1) return false;
@@ -145,8 +145,8 @@ private:
     return takeStep(part, axis) || takeSpan(part, axis);
   }
 
-  /// The part with its coordinate of the key as the column. Coordinates of a token on the grid are no larger than its
-  /// position, so what the analyses know of kv_idx they know of these.
+  /// Returns the part with its key coordinate replaced by kv_idx, the column. This is sound: an on-grid token's
+  /// coordinate is at most its position, so all that the analyses assume of kv_idx holds for it.
   Value asColumn(Value root) {
     const std::vector<bool> needed = ir::neededBy(module, root, [&](Value value) { return isKeyCoordinate(value); });
     llvm::DenseMap<uint32_t, Value> now;
@@ -173,7 +173,7 @@ private:
     return true;
   }
 
-  /// (k + c) mod step == r: every step-th coordinate.
+  /// Recognizes (k + c) mod step == r: every step-th coordinate.
   bool takeStep(Value part, unsigned axis) {
     const Node node = module[part];
     if (node.op != Op::Eq || axes[axis].step) return false;
@@ -185,7 +185,7 @@ private:
     const Value step = module[of].operands[1];
     analysis::Intervals intervals(module);
     if (module[of].type != Type::I32 || levels[step.id] > ir::Level::Head || intervals.range(step).lo < 1) return false;
-    // A remainder that no coordinate has would have to empty the box.
+    // A remainder that no coordinate has would require an empty box: the part is not taken.
     const bool isRemainder = intervals.range(row).within(0, intervals.range(step).lo - 1) ||
                              (module[row].op == Op::Mod && module[row].operands[1] == step);
     Value sum = module[of].operands[0], phase = row;
@@ -212,7 +212,7 @@ private:
   llvm::SmallVector<GridBox::Axis, 3> axes;
 };
 
-/// The box that one of the two is.
+/// Returns the box that is `yes` if the condition holds, else `no`.
 Found chosenBox(ir::Module& module, Value condition, const Found& yes, const Found& no) {
   const auto number = [&](int64_t value) { return module.constInt(Type::I32, value); };
   const auto either = [&](const std::optional<Value>& a, const std::optional<Value>& b, Value otherwise) {
@@ -235,7 +235,7 @@ Found chosenBox(ir::Module& module, Value condition, const Found& yes, const Fou
   return found;
 }
 
-/// The box that a mask describes; what heads decide is tried both ways where that alone keeps it from being one.
+/// Returns the box that a mask describes. If only a per-head condition prevents a box, it tries both outcomes.
 Expected<Found> findBox(ir::Module mask, unsigned keys, ir::Module& into, int choicesLeft) {
   const ir::Module given = mask;
   BoxFinder finder(mask, keys);

@@ -1,15 +1,14 @@
-// In: a module after the passes (they put what a row knows on one side of a comparison and the column on the other).
-// Out: where mask_mod is made of comparisons that say so, the live columns of a row as one interval: the outputs
-// kv_begin and kv_end. As q_idx grows, each moves in one direction only, so that the ends of a range of rows tell all
-// of it.
+// In: a module after the passes (row values are on one side of comparisons, the column on the other). Out: the live
+// columns of a row as one interval, if mask_mod consists of comparisons that describe one: the outputs kv_begin and
+// kv_end. Each moves in one direction only as q_idx grows, so the first and last row bound a range of rows.
 //
 //   mask = %q_idx - 64 <= %kv_idx & %kv_idx <= %q_idx
 //                                           =>   kv_begin = %q_idx - 64, kv_end = %q_idx + 1
 //
-// This covers causal masks, windows, prefixes, chunks (kv_idx // 64 == q_idx // 64), lengths per batch entry, and
-// choices between them by head or by run-time scalars; for all values of captures.
-// Not: unions with gaps (global tokens beside a window), captured data by row or column (documents); a mask of which
-// all columns live.
+// Recognized, for all values of captures: causal masks, windows, prefixes, chunks (kv_idx // 64 == q_idx // 64),
+// lengths per batch entry, and choices between these by head or by run-time scalars.
+// Not: unions with gaps (global tokens plus a window), captured data by row or column (documents), masks for which all
+// columns are live.
 #include "passes/column_span.h"
 #include "passes/pass.h"
 

@@ -1,15 +1,15 @@
-// In: a module after the passes. Out: of a score with a penalty linear in the distance, score = f + row_shift: what the
-// row knows of the penalty has become the output row_shift, which the softmax does not see (it changes the sum of
-// exponentials alone), and what the column knows is kv_term, a part of f. ALiBi costs a score one sum then.
+// In: a module after the passes. Out: if the score has a penalty linear in the distance, score = f + row_shift. The
+// penalty's row part becomes the output row_shift; it only changes the softmax's sum of exponentials, not its result.
+// The column part becomes kv_term, a part of f. So ALiBi costs one addition per score.
 //
 //   score = %score + %s * (f32(%kv_idx) - f32(%q_idx))
 //                                           =>   score = %score + kv_term, kv_term = kv_slope * f32(%kv_idx),
 //                                                kv_slope = %s, row_shift = -kv_slope * f32(%q_idx)
 //
-// Rounding: far from position 0 both terms are large, and their difference is not. So a kernel must count positions
-// from near by, from the first row of its tile, say: f and row_shift use f32 positions in this one term alone, and any
-// origin that is the same for both gives the same sum. Not: a score that has a factor of its own (scale_out), since the
-// shift counts in natural units.
+// Rounding: far from position 0 both terms are large, but their difference is small. So a kernel must count positions
+// from a nearby origin, such as the first row of its tile. Any origin shared by f and row_shift gives the same sum,
+// since f32 positions occur only in this term. Not: a score with a factor of its own (scale_out), since the shift
+// counts in natural units.
 #include "analysis/distance_term.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"

@@ -1,11 +1,11 @@
-// In: a module after the passes. Out: factors that heads know, taken out of what is computed per score:
-// score_mod = scale_out * f(scale_in * score), with f as the score.
+// In: a module after the passes. Out: factors known per head, moved out of the per-score computation: score_mod =
+// scale_out * f(scale_in * score), with f as the score.
 //
 //   score = @cap * tanh(%score / @cap)      =>   score = tanh(%score), scale_in = 1 / @cap, scale_out = @cap
 //
-// A kernel multiplies the softmax scale by scale_in and the factor of its exponential by scale_out, once per tile, so
-// that a soft cap costs a score the tanh alone. scale_out is positive: where the sign of the factor is unknown,
-// scale_in takes it; a factor of 0 becomes 2^-126.
+// A kernel multiplies the softmax scale by scale_in and the factor of its exponential by scale_out, once per tile. So a
+// soft cap costs only the tanh per score. scale_out is positive: scale_in takes the sign of a factor of unknown sign,
+// and a factor of 0 becomes 2^-126.
 #include "analysis/score_factors.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
@@ -17,7 +17,7 @@ using ir::Op;
 using ir::Type;
 using ir::Value;
 
-/// `body` anew, with the score in the place of `inner`.
+/// Rebuilds `body` with the score in place of `inner`.
 Value withScoreFor(ir::Module& module, std::optional<Value> inner, Value body) {
   std::vector<Value> now;
   for (uint32_t id = 0; id <= body.id; ++id) {

@@ -1,18 +1,19 @@
-// In: a module that declares no grids. Out: where q_idx and kv_idx are taken apart by quotients and remainders, the
-// grids that these are coordinates on, and the coordinates.
+// In: a module that declares no grids. Out: the grids implied by quotients and remainders of q_idx and kv_idx, with
+// these quotients and remainders as coordinates.
 //
 //   %0 = floor_div i32 %q_idx, 64     =>   grid [rest #Q_LEN, 64]
 //   %1 = mod i32 %q_idx, 64                %0 = coord i32 grid0.0, %q_idx
 //                                          %1 = coord i32 grid0.1, %q_idx
 //
-// Of q_idx - 77 they are coordinates on a grid behind 77 tokens. Nobody wrote how many slices of 64 tokens there are:
-// it is what the length leaves. Where positions are compared with the end of all slices (q_idx < 32 * 64), or the first
-// coordinate is a remainder, too (q_idx // 64 % 32), the grid has an extent for it. The module means the same for all
-// tokens, on its grids or beside them, with extents that are all at least 1, and scalars that are near. No token lies
-// beside a grid that begins at token 0, and of which no comparison asks where it ends.
+// Quotients and remainders of q_idx - 77 are coordinates on a grid that begins after 77 tokens. The first axis has no
+// written extent (how many slices of 64 tokens?), so the length determines it (`rest`). It has an extent if the first
+// coordinate is itself a remainder (q_idx // 64 % 32), or if positions are compared with the end of all slices (q_idx <
+// 32 * 64). The module means the same for all tokens, on or off its grids, if all extents are at least 1 and scalars
+// are near (ir::Module::hasNearScalars). A grid that begins at token 0 and whose end no comparison reads has no
+// off-grid tokens.
 //
-// A grid cuts the digits of positions (analysis/position_slices.h) at the hi of some slices. What begins or ends
-// elsewhere is computed of a coordinate: the tile of a column, q_idx % 64 // 8.
+// A grid cuts the digits of positions (analysis/position_slices.h) at the hi of some slices. A slice that begins or
+// ends elsewhere is computed from a coordinate: the tile of a column, q_idx % 64 // 8.
 #include "analysis/position_slices.h"
 #include "ir/walk.h"
 #include "passes/pass.h"
@@ -42,20 +43,21 @@ using ir::ParamKind;
 using ir::Type;
 using ir::Value;
 
-constexpr size_t kMostCuts = 6; // that are tried, in all their combinations
+constexpr size_t kMostCuts = 6; // candidate cuts; all their combinations are tried
 
-/// Where digits are cut: axis i has those from edges[i + 1] to edges[i]. The first is unset where the length gives it.
+/// Where digits are cut: axis i has the digits from edges[i + 1] to edges[i]. edges[0] is unset if the length
+/// determines it.
 struct Cut {
-  TokenPlace before; ///< of the grid
+  TokenPlace before; ///< tokens before the grid
   llvm::SmallVector<std::optional<TokenCount>, 4> edges;
 
   size_t axes() const { return edges.size() - 1; }
-  /// The tokens that the extents make up that somebody wrote.
+  /// Returns the product of the written extents.
   const TokenCount& known() const { return edges[0] ? *edges[0] : *edges[1]; }
   bool hasBefore() const { return !(before == TokenPlace()); }
-  /// Whether the comparison is with the end of a grid that has an extent for each axis.
+  /// Whether the comparison is with the end of this grid. Needs a written extent for each axis.
   bool endsAt(const PositionBound& bound) const { return edges[0] && bound.place == behind(before, *edges[0]); }
-  /// The axis that has all digits of the slice.
+  /// Returns the axis that contains all digits of the slice; nullopt if no axis does.
   std::optional<size_t> axisOf(const PositionSlice& slice) const {
     if (!(slice.before == before)) return std::nullopt;
     for (size_t axis = 0; axis < axes(); ++axis)
@@ -63,16 +65,16 @@ struct Cut {
         return axis;
     return std::nullopt;
   }
-  /// Whether the slice has the last digits of its axis, so that it is a quotient of the coordinate.
+  /// Whether the slice reaches the leading digits of its axis, so that it is a quotient of the coordinate.
   bool isQuotient(const PositionSlice& slice, size_t axis) const {
     return axis == 0 ? !slice.hi || slice.hi == edges[0] : slice.hi == edges[axis];
   }
 };
 
-/// A slice as it follows from a coordinate: the coordinate // quotient % remainder.
+/// How to compute a slice from a coordinate: coordinate // quotient % remainder.
 struct Place {
   size_t axis;
-  int64_t quotient = 1, remainder = 0; ///< 0: none
+  int64_t quotient = 1, remainder = 0; ///< 0: no remainder
 };
 
 class GridFinder {
@@ -80,7 +82,7 @@ public:
   GridFinder(const ir::Module& module, const PositionSlices& slices)
       : module(module), slices(slices), isOfMask(ir::neededBy(module, *module.output(ir::kMask))) {}
 
-  /// The cuts of q_idx and of kv_idx: one for both, unless that breaks slices of one of them.
+  /// Returns the cuts of q_idx and of kv_idx: a common one, unless it breaks slices of either.
   std::pair<std::optional<Cut>, std::optional<Cut>> cuts() const {
     const std::optional<Cut> both = bestCut({ParamKind::QIdx, ParamKind::KvIdx});
     if (both && judge(*both, {ParamKind::QIdx, ParamKind::KvIdx}).broken == 0) return {both, both};
@@ -97,8 +99,8 @@ public:
     return grid;
   }
 
-  /// How a slice follows from a coordinate without what it is taken of. Numbers of the launch that are no extents of
-  /// the grid may be anything, so nothing is concluded from these.
+  /// Returns how to compute a slice directly from a coordinate, without the slice that it is taken from. Run-time
+  /// numbers that are not extents of the grid may be anything, so slices that divide by these give nullopt.
   std::optional<Place> placeOf(const PositionSlice& slice, const Cut& cut) const {
     const std::optional<size_t> axis = cut.axisOf(slice);
     const auto isKnown = [&](const TokenCount& number) { return number.isConstant() || divides(number, cut.known()); };
@@ -120,7 +122,7 @@ private:
 
   struct Judgement {
     int broken = 0;    ///< ends that stay divisions of a position
-    int quotients = 0; ///< ends of mask_mod that are quotients of one coordinate: what boxes are made of
+    int quotients = 0; ///< ends in mask_mod that are quotients of one coordinate, which boxes are made of
   };
 
   Judgement judge(const Cut& cut, llvm::ArrayRef<ParamKind> of) const {
@@ -142,7 +144,7 @@ private:
     return false;
   }
 
-  /// A grid whose axes these numbers end, the largest first; nothing where it is none.
+  /// Returns the grid with axes cut at these counts (largest first); nullopt if they make no grid.
   std::optional<Cut> cutAt(const TokenPlace& before, llvm::ArrayRef<TokenCount> at,
                            llvm::ArrayRef<ParamKind> of) const {
     const auto make = [&](std::optional<TokenCount> first) {
@@ -172,7 +174,7 @@ private:
     return make(asksBeyond || at.size() == 1 ? std::nullopt : std::optional(at[0]));
   }
 
-  /// The ends that are counted from a place.
+  /// Returns the ends that are counted from `before`.
   llvm::SmallVector<const PositionSlice*, 8> slicesFrom(const TokenPlace& before, llvm::ArrayRef<ParamKind> of) const {
     llvm::SmallVector<const PositionSlice*, 8> found;
     for (Value end : slices.ends())
@@ -181,8 +183,8 @@ private:
     return found;
   }
 
-  /// The cut that leaves the fewest divisions of positions, then of which the most ends are quotients, then of the
-  /// fewest axes. Nothing where there are no remainders: quotients by one number are no grid.
+  /// Returns the best cut: the fewest divisions of positions left; then the most ends that are quotients; then the
+  /// fewest axes. Returns nullopt without remainders, since quotients by one number make no grid.
   std::optional<Cut> bestCut(llvm::ArrayRef<ParamKind> of) const {
     llvm::SmallVector<TokenPlace, 2> places;
     for (Value end : slices.ends())
@@ -232,7 +234,7 @@ Status findGrids(ir::Module& module, const PassContext&) {
   const auto [ofQueries, ofKeys] = finder.cuts();
   if (!ofQueries && !ofKeys) return {};
   ir::Module declared = module;
-  declared.hasNearScalars = true; // or nothing could be said of height - 1 - 6, with which a row is compared
+  declared.hasNearScalars = true; // needed to bound height - 1 - 6, which rows are compared with
   const auto declare = [&](const std::optional<Cut>& cut, ParamKind of) {
     if (!cut) return 0u;
     ir::Grid grid = finder.gridOf(*cut, of);
@@ -245,7 +247,7 @@ Status findGrids(ir::Module& module, const PassContext&) {
   const auto cutOf = [&](ParamKind of) -> const std::optional<Cut>& {
     return of == ParamKind::QIdx ? ofQueries : ofKeys;
   };
-  const auto isEnd = [&](const PositionBound* bound) { // of a grid without a `before`: of others comparisons stay
+  const auto isEnd = [&](const PositionBound* bound) { // other comparisons with grid ends stay
     return bound && cutOf(bound->of) && !cutOf(bound->of)->hasBefore() && cutOf(bound->of)->endsAt(*bound);
   };
   const bool haveBeside =
@@ -277,7 +279,7 @@ Status findGrids(ir::Module& module, const PassContext&) {
     if (place->quotient > 1) result = with(Op::FloorDiv, result, place->quotient);
     if (place->remainder) result = with(Op::Mod, result, place->remainder);
     if (!haveBeside || !cut.edges[0] || slice->hi != cut.edges[0]) return result;
-    // The first coordinate of a token beside the grid lies outside its extent, and the remainder inside.
+    // For an off-grid token the first coordinate lies outside its extent, but the remainder lies inside. So keep both.
     const Value isIn = ofToken(Op::InGrid, Type::Bool, slice->of, 0);
     return out.make(Op::Select, Type::I32, {isIn, result, keep(out, node)}, 0, node.line);
   });

@@ -1,8 +1,8 @@
-// In: any module. Out: no operation but a load has constant operands alone, and no select a constant condition.
+// In: any module. Out: no operation except a load has only constant operands, and no select has a constant condition.
 //
 //   %0 = mul i32 3, 4     =>   12
 //
-// f32 constants fold in single precision, as every route computes them. Not: identities (simplify).
+// f32 constants fold in single precision, as everywhere else. Not: identities (simplify).
 #include "ir/semantics.h"
 #include "passes/constants.h"
 #include "passes/pass.h"
@@ -35,7 +35,7 @@ std::optional<Value> foldNode(ir::Module& module, const ir::Node& node) {
   Number second = node.operands.size() > 1 ? slotOf(module, node.operands[1]) : Number{.integer = 0};
   Number result = ir::semantics::apply(node.op, module[node.operands[0]].type, node.type, first, second);
   if (node.type != Type::F32) return module.constant(node.type, result.integer);
-  // One bit pattern for all NaN: the payload is not part of the language.
+  // All NaNs become one bit pattern: the payload is not part of the language.
   return module.constF32(std::isnan(result.real) ? std::numeric_limits<float>::quiet_NaN() : result.real);
 }
 

@@ -16,9 +16,9 @@ using ir::Type;
 using ir::Value;
 using Values = llvm::SmallVector<Value, 4>;
 
-/// Lists grow no longer than this; what is in them becomes one value.
+/// A longer list is replaced by one value.
 constexpr size_t kMaxFactors = 32, kMaxConditions = 8;
-/// Of sums with more terms, no two are looked for that exclude one another.
+/// Sums with more terms are not searched for terms that exclude each other.
 constexpr size_t kMaxPaired = 32;
 
 bool before(Value a, Value b) { return a.id < b.id; }
@@ -40,7 +40,7 @@ Values without(const Values& a, const Values& b) {
   return result;
 }
 
-/// The conditions in which two lists differ, if they are one condition and its negation.
+/// Returns the condition in which two lists differ, if they differ only in one condition and its negation.
 std::optional<Condition> opposite(const Conditions& a, const Conditions& b) {
   if (a.size() != b.size()) return std::nullopt;
   std::optional<Condition> result;
@@ -123,7 +123,7 @@ Value Products::valueOf(const Conditions& conditions) {
   return result ? *result : module.constBool(true);
 }
 
-/// The value where the conditions hold, else 0.
+/// Returns the value if the conditions hold, else 0.
 Value Products::chosen(const Conditions& conditions, Value value) {
   if (conditions.empty()) return value;
   const Value zero = module.constF32(0);
@@ -132,14 +132,14 @@ Value Products::chosen(const Conditions& conditions, Value value) {
   return make(Op::Select, Type::F32, {valueOf(conditions), value, zero});
 }
 
-/// Each level's factors become one value; it joins those of the next level inside.
+/// Multiplies the factors of each level into one value, which joins the factors of the next inner level.
 Value Products::unconditional(const Product& product) {
   const auto levelsOf = [&](const Values& values, auto isAt) {
     Values result;
     llvm::copy_if(values, std::back_inserter(result), [&](Value value) { return isAt(levelOf(value)); });
     return result;
   };
-  std::optional<Value> outer[2]; // what is known, of rows and of columns
+  std::optional<Value> outer[2]; // values so far: known per row, known per column
   double factor = product.factor;
   const auto build = [&](std::optional<Value> result, const Values& above, const Values& below) {
     const auto times = [&](Value by) { result = result ? make(Op::Mul, Type::F32, {*result, by}) : by; };
@@ -181,7 +181,7 @@ Value Products::valueOf(const Product& product) { return chosen(product.when, un
 
 // ---- Sums ----
 
-/// Leaves in each term what not all have, and returns the rest: common factors and conditions.
+/// Removes the factors and conditions that all terms share, and returns these.
 Product Products::takeCommon(llvm::MutableArrayRef<Product> terms) {
   Product rest{1, terms[0].above, terms[0].below, terms[0].when};
   for (const Product& term : terms) {
@@ -198,7 +198,7 @@ Product Products::takeCommon(llvm::MutableArrayRef<Product> terms) {
   return rest;
 }
 
-/// Joins two terms of which one alone holds, or which differ in the factor alone. False: they are neither.
+/// Joins two terms that exclude each other or differ only in their constant factor. Returns false for other terms.
 bool Products::join(Product& into, const Product& other) {
   if (into.when == other.when && into.above == other.above && into.below == other.below) {
     into.factor += other.factor;
@@ -217,7 +217,7 @@ bool Products::join(Product& into, const Product& other) {
   return true;
 }
 
-/// Adds a term that has no factor in common with the others.
+/// Adds a term that shares no factor with the others.
 void Products::add(Product& into, const Product& other) {
   const bool isSame = into.when == other.when;
   const Value x = isSame ? unconditional(into) : valueOf(into), y = isSame ? unconditional(other) : valueOf(other);
@@ -237,7 +237,7 @@ Product Products::sum(llvm::SmallVector<Product, 2> terms) {
     for (size_t j = i + 1; j < terms.size(); ++j)
       if (join(terms[i], terms[j])) {
         terms.erase(terms.begin() + ptrdiff_t(j));
-        i = size_t(-1); // what was joined may have a partner among those before
+        i = size_t(-1); // the joined term may match an earlier one
         break;
       }
   llvm::erase_if(terms, [](const Product& term) { return term.factor == 0; });
@@ -263,7 +263,7 @@ Product Products::sumOver(const Product& product, ir::Loop loop, bool isLast) {
   }
   multiply(outside, make(Op::Sum, Type::F32, {valueOf(inside)}, loop.attr()));
   if (inside.when.empty() || isLast) return outside;
-  // Where they hold in no round, the sum is 0; so is its product with infinities.
+  // If the conditions hold in no round, the sum must be 0, even when later multiplied by an infinity.
   const Value held = make(Op::Cast, Type::I32, {valueOf(inside.when)});
   const Value rounds = make(Op::Sum, Type::I32, {held}, loop.attr());
   require(outside, {make(Op::Ne, Type::Bool, {rounds, module.constInt(Type::I32, 0)}), true});

@@ -2,9 +2,9 @@
 //
 //   d tanh(s / cap) * cap  =  grad * cap * (1 - t * t) / cap  =  grad * (1 - t * t)
 //
-// So a factor that is divided out later costs nothing, factors that heads, rows or columns know become one number at
-// their level, and what does not depend on the index of a sum leaves it. A product holds under conditions: elsewhere it
-// is 0, whatever its factors are, infinities and NaN included.
+// So a factor that is divided out later costs nothing; factors known per head, row or column become one number at their
+// level; and factors that do not depend on the index of a sum leave the sum. A product may have conditions: if they do
+// not all hold it is 0, even if factors are infinite or NaN.
 #pragma once
 
 #include "ir/loops.h"
@@ -19,36 +19,36 @@ struct Condition {
 };
 using Conditions = llvm::SmallVector<Condition, 2>;
 
-/// factor * above[0] * above[1] ... / below[0] / below[1] ... where all conditions hold; else 0.
+/// factor * above[0] * above[1] ... / below[0] / below[1] ... if all conditions hold, else 0.
 struct Product {
   double factor = 1;
-  llvm::SmallVector<ir::Value, 4> above, below; ///< f32, not constant, by ascending id; none is in both
+  llvm::SmallVector<ir::Value, 4> above, below; ///< f32, not constant, by ascending id; above and below are disjoint
   Conditions when;                              ///< each once
 };
 
-/// Makes products, and values of them, in a module that grows meanwhile.
+/// Builds products and their values in a module, to which it adds nodes.
 class Products {
 public:
   explicit Products(ir::Module& module) : module(module) {}
 
   ir::Module& module;
-  uint32_t line = 0; ///< of the mod's text: where new values stand
+  uint32_t line = 0; ///< line of the mod's text for new values
 
-  /// The node; a constant for an operation on constants.
+  /// Returns the node, or a constant if all operands are constant.
   ir::Value make(ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands, int64_t attr = 0);
 
   void multiply(Product& product, ir::Value by);
   void divide(Product& product, ir::Value by);
   void require(Product& product, Condition condition);
 
-  /// The product as one value.
+  /// Returns the product as one value.
   ir::Value valueOf(const Product& product);
-  /// The sum of products, as one that keeps their common factors apart; 0 of none.
+  /// Returns the sum of products, with their common factors kept apart. The empty sum is 0.
   Product sum(llvm::SmallVector<Product, 2> terms);
-  /// The sum of a product over the rounds of a loop. `isLast`: no more factors follow.
+  /// Returns the sum of a product over the rounds of a loop. `isLast`: no more factors follow.
   Product sumOver(const Product& product, ir::Loop loop, bool isLast);
 
-  /// The loops that a value is open in.
+  /// Returns the loops that a value is open in.
   ir::LoopSet openOf(ir::Value value) { return learn(), open[value.id]; }
 
 private:
@@ -61,7 +61,7 @@ private:
   bool join(Product& into, const Product& other);
   void add(Product& into, const Product& other);
 
-  std::vector<ir::LoopSet> open; // by Value::id, of the values seen so far
+  std::vector<ir::LoopSet> open; // open loops by Value::id, for the values seen so far
   std::vector<ir::Level> levels;
 };
 

@@ -1,6 +1,6 @@
-// In: any module. Out: no stop_gradient but those that a gradient of the score would meet on its way to the score that
-// the mod is given, or to a captured float. Masks, indices and conditions have no gradients, so
-// nothing is left in what only they need.
+// In: any module. Out: only those stop_gradient that matter, which block a gradient's way from the score that score_mod
+// returns to the score that the mod is given, or to a captured float. Masks, indices and conditions have no gradients,
+// so a stop_gradient that only these need is removed.
 //
 //   %0 = stop_gradient f32 %score
 //   %1 = lt f32 0.0, %0                 =>   %0 = lt f32 0.0, %score
@@ -19,17 +19,18 @@ using ir::Op;
 using ir::Type;
 using ir::Value;
 
-/// Whether a gradient of the node can pass on to its f32 operands. Steps have none, nor has anything that is no f32.
+/// Whether the node can pass a gradient on to its f32 operands. Steps and values that are not f32 cannot.
 bool passesGradients(const Node& node) { return node.type == Type::F32 && ir::info(node.op).passesGradients; }
 
-/// Of every f32 value, whether a gradient of the score arrives at it.
+/// Returns for each f32 value whether a gradient of the score reaches it.
 std::vector<bool> reachedByGradients(const ir::Module& module) {
   llvm::SmallVector<Value, 1> score;
   if (auto value = module.output(ir::kScore)) score.push_back(*value);
   return ir::neededBy(module, score, [&](Value value) { return !passesGradients(module[value]); });
 }
 
-/// Of every value, whether it is a stop_gradient that hides something with a gradient from one that arrives.
+/// Returns for each value whether it is a stop_gradient that is reached by a gradient and blocks its way to the score
+/// or a capture.
 std::vector<bool> stopsThatMatter(const ir::Module& module) {
   std::vector<bool> reached = reachedByGradients(module), matters(module.size(), false), carries(module.size(), false);
   for (uint32_t id = 0; id < module.size(); ++id) {
@@ -37,7 +38,7 @@ std::vector<bool> stopsThatMatter(const ir::Module& module) {
     bool isCapture = (node.op == Op::Load || node.op == Op::Scalar) && node.type == Type::F32;
     bool isStop = node.op == Op::StopGradient;
     carries[id] = isScore(module, {id}) || isCapture;
-    if (isStop && !reached[id]) carries[id] = carries[node.operands[0].id]; // it goes
+    if (isStop && !reached[id]) carries[id] = carries[node.operands[0].id]; // this stop will be removed
     if (isStop && reached[id]) matters[id] = carries[node.operands[0].id];
     if (passesGradients(node))
       for (Value operand : node.operands)

@@ -1,4 +1,4 @@
-// stop_gradient: which of them matter, and modules without any.
+// stop_gradient: finding which ones matter, and removing all of them.
 #pragma once
 
 #include "attnc/error.h"
@@ -9,8 +9,8 @@ namespace attnc::passes {
 
 bool hasGradientStops(const ir::Module& module);
 
-/// The module for those who compute values alone: every stop_gradient is its operand, and the passes have run again, so
-/// that the result is that of a mod that never had one. Errors as of runPipeline(), which goes by `options`.
+/// Replaces every stop_gradient by its operand and runs the passes again, for users that need no gradients. The result
+/// equals that of a mod without any stop_gradient. Errors: those of runPipeline(). `options`: for these passes.
 Status removeGradientStops(ir::Module& module, const PipelineOptions& options = {});
 
 } // namespace attnc::passes

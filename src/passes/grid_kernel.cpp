@@ -26,7 +26,7 @@ using ir::Op;
 using ir::ParamKind;
 using ir::Value;
 
-/// factor * base + by, with a factor above 0.
+/// factor * base + by, with factor > 0.
 struct Linear {
   Value base;
   int64_t factor = 1, by = 0;
@@ -47,7 +47,7 @@ Linear withoutConstants(const ir::Module& module, Linear value) {
   }
 }
 
-/// Values of which one is `value`, and all bound it: the operands of a chain of max or min, as far as there are few.
+/// Returns the operands of a chain of max (or min), up to a limit: `value` equals one of them and is bounded by all.
 llvm::SmallVector<Linear, 4> boundsBy(const ir::Module& module, Op op, Value value) {
   llvm::SmallVector<Linear, 4> found, open = {{value}};
   constexpr size_t kMost = 32;
@@ -69,8 +69,8 @@ std::optional<int64_t> spanOf(const ir::Module& module, Value begin, Value end) 
   return span;
 }
 
-/// What all quotients of a coordinate that the values ask for have as a common divisor; 1 where they ask for more than
-/// quotients. `axis`: of coordinates along that axis alone.
+/// Returns the greatest common divisor of the divisors, if the values read coordinates only through quotients
+/// (coordinate // n); else 1. `axis`: only considers coordinates along this axis.
 int64_t strideOf(const ir::Module& module, llvm::ArrayRef<Value> values, std::optional<unsigned> axis = std::nullopt) {
   std::vector<bool> needed(module.size(), false);
   for (Value value : values) {
@@ -99,7 +99,8 @@ bool isOwn(const ir::Module& module, const GridsUsed& grids, const Node& node) {
          (grid == grids.keys && module.isParam(node.operands[0], ParamKind::KvIdx));
 }
 
-/// Whether the mod means tokens beside its grids: there are some before one, or it asks which are on it.
+/// Whether the mod provides for off-grid tokens: a grid has tokens before it, or the mod tests which tokens are on the
+/// grid.
 bool meansBeside(const ir::Module& module, const GridsUsed& grids) {
   const ir::Grid::Number none;
   if (module.grids[*grids.queries].before != none || module.grids[*grids.keys].before != none) return true;
@@ -109,8 +110,8 @@ bool meansBeside(const ir::Module& module, const GridsUsed& grids) {
   return false;
 }
 
-/// Coordinates of other tokens than q_idx and kv_idx, or on other grids, by division. `allOnGrids`: q_idx and kv_idx
-/// lie on theirs.
+/// Lowers to divisions the coordinates of other tokens than q_idx and kv_idx, and those on other grids. `allOnGrids`:
+/// q_idx and kv_idx are known to lie on their grids.
 Status lowerOthers(ir::Module& module, const GridsUsed& grids, bool allOnGrids) {
   module = rebuild(module, [&](ir::Module& out, const Node& node) {
     if (ir::info(node.op).rule != ir::TypeRule::Grid) return keep(out, node);
@@ -123,7 +124,7 @@ Status lowerOthers(ir::Module& module, const GridsUsed& grids, bool allOnGrids) 
   return runPasses(module, order, {});
 }
 
-/// Whether values ask for no more of the query than its coordinate along an axis.
+/// Whether the values depend on the query only by its coordinate along `axis`.
 bool dependOnAxis(const ir::Module& module, llvm::ArrayRef<Value> values, unsigned axis) {
   const auto isCoordinate = [&](Value value) { return module[value].op == Op::Coord; };
   return llvm::all_of(values, [&](Value value) {
@@ -136,14 +137,14 @@ bool dependOnAxis(const ir::Module& module, llvm::ArrayRef<Value> values, unsign
   });
 }
 
-/// Whether windows along the last axis are whole blocks of a block mask: tokens that lie tile by tile. Lists of blocks then say
-/// all of the mask, so that boxes have nothing to gain.
+/// Whether windows along the last axis are whole blocks of a block mask, because tokens are stored tile by tile. A
+/// block mask then expresses the whole mask, and boxes gain nothing.
 bool isOfBlocks(const BoxAxis& last) {
   constexpr int64_t kBlock = 128;
   return last.stride % kBlock == 0 && last.span && *last.span % kBlock == 0;
 }
 
-/// Along how many axes mask_mod asks for the coordinate of the key on a grid.
+/// Returns the number of axes along which mask_mod reads the key's coordinate.
 size_t keyAxesAsked(const ir::Module& module, unsigned keys) {
   const std::optional<Value> mask = module.output(ir::kMask);
   if (!mask) return 0;
@@ -157,7 +158,7 @@ size_t keyAxesAsked(const ir::Module& module, unsigned keys) {
   return axes.size();
 }
 
-/// The outputs of derive-grid-box, of a box of all keys: mask_mod says which of them a query sees.
+/// Adds the outputs of derive-grid-box for a box of all keys, with mask_mod as box_rest.
 void setBoxOfAllKeys(ir::Module& module) {
   module.setOutput(analysis::boxOutput("begin", 0), {}, module.constInt(ir::Type::I32, 0));
   module.setOutput(analysis::boxOutput("end", 0), {}, module.constInt(ir::Type::I32, ir::kMaxExtent));

@@ -1,4 +1,4 @@
-// What kernels that walk boxes of a grid are written from: a module that keeps coordinates, and the box of each query.
+// The module that box kernels are written from: it keeps coordinates, and has the box of keys that each query sees.
 #pragma once
 
 #include "attnc/error.h"
@@ -9,38 +9,39 @@
 
 namespace attnc::passes {
 
-/// How the box of keys that a query sees is known to lie along an axis: for models of a kernel's time alone.
+/// What is known about the box of keys along one axis. Only cost models of kernels read it.
 struct BoxAxis {
-  std::optional<int64_t> span; ///< it is no longer than this; unset: not known
-  /// Queries whose coordinates have one quotient by it are taken to see the same; if not GridKernel::isBounded, keys to
-  /// be seen by the same, too.
+  std::optional<int64_t> span; ///< upper bound of the box's length; unset: not known
+  /// Queries with equal coordinate // stride are assumed to see the same keys. If not GridKernel::isBounded, keys with
+  /// equal coordinate // stride are also assumed to be seen by the same queries.
   int64_t stride = 1;
 };
 
 struct GridKernel {
-  ir::Module module;     ///< coordinates of q_idx and kv_idx on their grids are values of their own; box outputs
+  ir::Module module;     ///< with coordinates of q_idx and kv_idx on their grids as values, and box outputs
   ir::Grid ofQueries;    ///< the grid of q_idx
-  ir::Grid ofKeys;       ///< that of kv_idx, of as many axes
+  ir::Grid ofKeys;       ///< the grid of kv_idx, with as many axes as ofQueries
   llvm::SmallVector<BoxAxis, 3> axes;
-  /// Along each axis the box depends on the coordinate of the query along that axis alone, beside b and h: the queries that see
-  /// some of a box of keys lie in a box, too.
+  /// Whether the box along each axis depends only on b, h and the query's coordinate along that axis. Then the queries
+  /// that see some key of a box of keys also lie in a box.
   bool isSeparable = false;
-  bool boxIsMask = false; ///< a query sees the keys of its box, and no others
-  /// What a query sees lies in a box that leaves out keys along some axis. Else the box is all keys, and kernels gain
-  /// from lists of boxes that live alone.
+  bool boxIsMask = false; ///< whether a query sees exactly the keys of its box
+  /// Whether the box excludes keys along some axis. Otherwise it contains all keys, and kernels gain from lists of live
+  /// boxes.
   bool isBounded = true;
-  bool isFound = false; ///< the mod declares no grids: lengths that the found ones do not divide are as good
-  std::optional<BesideGrid> beside; ///< unset: all tokens of a launch have to lie on the grids
+  bool isFound = false; ///< grids come from find-grids: lengths that these do not divide are also valid
+  std::optional<BesideGrid> beside; ///< unset: all tokens of a launch must lie on the grids
 };
 
-/// `traced`: a module before the passes. Nothing where a kernel by boxes has nothing to gain or would have more to ask:
-/// where masks ask for no coordinates of queries; and, without a box that bounds keys, for no two coordinates of keys,
-/// or where tokens may lie beside the grids then. Else tokens may lie beside the grids of a mod that says so: that has
-/// some before one, or asks which are on it. Whether those of a launch lie as they may is for the launch to see:
-/// plan/grid_plan.h.
+/// Returns the box kernel of a mod. `traced`: a module before the passes. Returns nullopt if box kernels would not help
+/// or cannot be used:
+/// * the mask reads no query coordinate; or
+/// * no box bounds the keys, and the mask reads fewer than two key coordinates or allows off-grid tokens.
+/// Off-grid tokens are allowed if the mod provides for them: a grid has tokens before it, or the mod tests which tokens
+/// are on the grid. plan/grid_plan.h checks whether the tokens of a launch lie where they may.
 Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced);
 
-/// Its module with d_score (passes/autodiff.h), for kernels that compute gradients.
+/// Returns the kernel's module with d_score (passes/autodiff.h), for backward kernels.
 Expected<ir::Module> withGradient(const GridKernel& kernel);
 
 } // namespace attnc::passes

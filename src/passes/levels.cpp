@@ -1,19 +1,19 @@
 // In: any module, best after simplify and cse. Out: the same values, with more of the work known per head, row or
-// column. No f32 sum is reassociated; every rewrite gives the same bits.
+// column. No f32 sum is reassociated; every rewrite gives identical bits.
 //
 // * Chains of one associative operation on integers or bools are regrouped by level:
 //     (q_idx - kv_idx) + window                 =>  (q_idx + window) - kv_idx
 //     (row & element) & (row2 & column)         =>  ((row & row2) & column) & element
 //   Integer sums are exact modulo 2^32 in any order.
-// * A comparison of integer sums is split into row and column, where nothing can wrap around. A side of unknown size is
-//   clamped first to one beyond what the other side can reach, which no comparison sees:
+// * A comparison of integer sums is split into row and column parts, if nothing can wrap around. A side of unknown size
+//   is first clamped to one beyond the range of the other side, which does not change the comparison:
 //     q_idx - kv_idx <= window                  =>  q_idx - min(max(window, -2^24), 2^24) <= kv_idx
 //     |q_idx - kv_idx| <= 64                    =>  q_idx - 64 <= kv_idx and q_idx + 64 >= kv_idx
-// * A cast of an integer sum becomes a sum of casts where all numbers are at most 2^24 in size and thus exact in f32, but
-//   for the last sum, which is rounded once; kernels run with indices below 2^24 (ir::kMaxExtent):
+// * A cast of an integer sum becomes a sum of casts. All numbers must be at most 2^24 in magnitude, thus exact in f32;
+//   only the last sum is rounded, once. Kernels run with indices below 2^24 (ir::kMaxExtent):
 //     f32(kv_idx - q_idx)                       =>  f32(kv_idx) - f32(q_idx)
 //
-// Not: placing values. Codegen computes a value at the outermost level that knows it.
+// Not: placement of values. Codegen computes a value at the outermost level that knows it.
 #include "analysis/intervals.h"
 #include "ir/loops.h"
 #include "passes/pass.h"
@@ -36,7 +36,7 @@ using ir::Value;
 
 constexpr int64_t kExactInF32 = int64_t(1) << 24;
 
-/// The operation whose chains a node belongs to: Add for sums with signs. Const stands for none.
+/// Returns the operation whose chains a node belongs to; Add for signed sums, Const for no operation.
 Op familyOf(const Node& node) {
   const auto isOneOf = [&](auto... ops) { return ((node.op == ops) || ...); };
   if (isOneOf(Op::And, Op::Or, Op::Xor)) return node.op;
@@ -64,7 +64,7 @@ std::vector<bool> linksOf(const ir::Module& module) {
   return isLink;
 }
 
-/// A value with a sign: what a sum is made of, and what a partial sum is.
+/// A value with a sign: a term of a sum, or a partial sum.
 struct Signed {
   Value value;
   bool negative = false;
@@ -75,7 +75,7 @@ class Regrouper {
 public:
   Regrouper(ir::Module& out, const Pins& pins) : out(out), intervals(out, pins) {}
 
-  /// `isLink`: the node's only user continues its chain, which will be regrouped as a whole.
+  /// Rewrites the node. `isLink`: its only user continues its chain, which will be regrouped as a whole.
   Value rewrite(const Node& node, bool isLink) {
     Value value = isLink ? keep(out, node) : regrouped(node);
     if (isLink) links.insert(value.id);
@@ -90,7 +90,8 @@ private:
     return keep(out, node);
   }
 
-  /// What depends on the index of a sum counts as known per element: it changes fastest.
+  /// Returns the value's level. Values that depend on the index of a sum count as known per element: it changes
+  /// fastest.
   Level levelOf(Value value) {
     while (levels.size() <= value.id) {
       const Node& node = out[{uint32_t(levels.size())}];
@@ -102,7 +103,7 @@ private:
 
   // ---- Chains ----
 
-  /// The members of a chain, in order. `expands(value)`: the value is itself a link.
+  /// Returns the members of a chain, in order. `expands(value)`: the value is itself a link.
   template <class Expands> Parts partsOf(Value value, Expands expands) {
     Parts parts, open = {{value, false}};
     for (bool isFirst = true; !open.empty(); isFirst = false) {
@@ -142,7 +143,8 @@ private:
     Op family = familyOf(node);
     auto isLink = [&](Value value) { return familyOf(out[value]) == family && links.count(value.id); };
     Parts parts = partsOf(whole, isLink);
-    // Within a level by age, constants last: an order that does not depend on how the chain was written.
+    // Within a level members are ordered by age, with constants last. So the order does not depend on how the chain was
+    // written.
     auto rank = [&](const Signed& part) {
       return std::make_tuple(levelOf(part.value), out.isConst(part.value), part.value.id);
     };
@@ -155,7 +157,7 @@ private:
     };
     auto rowEnd = endOf(Level::Row), columnEnd = endOf(Level::Column);
     bool hasRow = endOf(Level::Head) != rowEnd;
-    // What heads know is added where it costs least: to the row if there is one, else to the column.
+    // Values known per head are added where it costs least: to the row if there is one, else to the column.
     if (!hasRow) rowEnd = parts.begin();
     Parts groups;
     if (auto row = fold(family, node, llvm::ArrayRef<Signed>(parts.begin(), rowEnd))) groups.push_back(*row);
@@ -166,7 +168,7 @@ private:
 
   // ---- Comparisons ----
 
-  /// An upper bound of |sum| over all ways to add the parts up.
+  /// Returns an upper bound of |sum| for every order of summation.
   __int128 reach(const Parts& parts) {
     __int128 result = 0;
     for (const Signed& part : parts) {
@@ -184,7 +186,7 @@ private:
     return partsOf(value, expands);
   }
 
-  /// The value brought to one beyond the range of what it is compared with.
+  /// Returns the value clamped to one beyond the range `other` of what it is compared with.
   Value clampedBeyond(Value value, const Range& other, const Node& like) {
     Type type = out[value].type;
     const Range own = intervals.range(value);
@@ -226,8 +228,8 @@ private:
     return compareParts(node, row, column);
   }
 
-  /// |d| <= y is d <= y and -y <= d; y <= |d| is y <= d or d <= -y; lt alike. The wrap of -y at the least y does no
-  /// harm: |d| never is that small. Taken if both comparisons split.
+  /// Rewrites |d| <= y as d <= y and -y <= d, and y <= |d| as y <= d or d <= -y. lt is handled the same way. Wrapping
+  /// of -y at the least y is harmless: |d| is never that small. Done only if both comparisons split.
   Value distance(const Node& node, Value whole) {
     bool isFirst = out[node.operands[0]].op == Op::Abs;
     Value y = node.operands[isFirst ? 1 : 0];
@@ -246,7 +248,7 @@ private:
     return out.make(isFirst ? Op::And : Op::Or, Type::Bool, {a, b}, 0, node.line);
   }
 
-  /// row <op> column, with both signs changed where that saves a negation per column.
+  /// Returns row <op> column. Flips both signs if that saves a negation per column.
   Value compareParts(const Node& node, Parts row, const Parts& column) {
     Node sum{Op::Add, out[node.operands[0]].type, 0, {}, node.line};
     Signed right = *fold(Op::Add, sum, column);
@@ -259,14 +261,14 @@ private:
 
   // ---- Casts ----
 
-  /// Whether the value is a sum that is rounded once, as an integer that is cast or as a sum of f32, if its operands
-  /// are exact in f32.
+  /// Whether the value is a sum that is rounded only once if its operands are exact in f32: a cast integer, or a sum of
+  /// f32.
   bool roundsOnce(Value value) {
     const Op op = out[value].op;
     return levelOf(value) == Level::Element && (op == Op::Add || op == Op::Sub) && intervals.isExact(value);
   }
 
-  /// f32(value) without a cast per element; nothing where that cannot be or would not be exact.
+  /// Returns f32(value) without a cast per element; nullopt if that is impossible or inexact.
   std::optional<Value> castOutside(Value value, const Node& like, int depth) {
     constexpr int kMaxDepth = 16;
     if (!isInt(out[value].type)) return std::nullopt;
@@ -298,7 +300,7 @@ private:
   analysis::Intervals intervals;
   std::vector<Level> levels;
   std::vector<ir::LoopSet> open;
-  llvm::DenseSet<uint32_t> links; // by Value::id of `out`
+  llvm::DenseSet<uint32_t> links; // by Value::id in `out`
 };
 
 } // namespace

@@ -1,17 +1,17 @@
-// In: any module, best after fold-constants. Out: where score_mod is -inf by a condition that does not ask for the
-// score, the condition has become a part of mask_mod, and score_mod is what it is elsewhere: a score of -inf is a
-// masked element.
+// In: any module, best after fold-constants. Out: if score_mod is -inf under a condition that does not depend on the
+// score, that condition becomes part of mask_mod and score_mod keeps its other value: a score of -inf is a masked
+// element.
 //
 //   score = select %c, %x, -inf             =>   mask = %mask & %c, score = %x
 //   score = %x + select(%c, 0, -inf)        =>   mask = %mask & %c, score = %x
 //   score = select (%c & %x > 0), %x, -inf  =>   mask = %mask & %c, score = select (%x > 0), %x, -inf
 //
-// The infinity is followed through selects, sums, minima, and products with constants: whatever else they join, it
-// stays an infinity. (f32 has one exception: the sum of opposite infinities, or with NaN. The language says that such
-// an element is masked.) The score keeps its value wherever the element lives, but for the sign of a zero. Not:
-// functions that make a number of -inf (tanh, exp), maxima, large finite numbers.
+// The infinity is followed through selects, sums, minima, and products with constants, all of which keep it infinite.
+// (One exception in f32: a sum of opposite infinities, or with NaN. The language defines that element as masked.) The
+// score of every live element keeps its value, except for the sign of a zero. Not: functions that turn -inf into a
+// number (tanh, exp), maxima, large finite numbers.
 //
-// With Module::keepsMasks the condition stays in the score, and means the same there:
+// With Module::keepsMasks the condition stays in the score, with the same meaning:
 //
 //   score = %x + select(%c, 0, -inf)        =>   score = select %c, %x, -inf
 #include "passes/constants.h"
@@ -33,7 +33,7 @@ using ir::ParamKind;
 using ir::Type;
 using ir::Value;
 
-/// The infinity that a value may be.
+/// Which infinity a value may be.
 enum Sign : uint8_t { kMinus, kPlus };
 Sign flip(Sign sign) { return sign == kMinus ? kPlus : kMinus; }
 
@@ -47,7 +47,7 @@ public:
     for (std::vector<Parts>& ways : parts) ways.resize(size);
   }
 
-  /// Moves the outputs; false if nothing became a part of mask_mod.
+  /// Moves conditions to mask_mod. Returns false if there were none.
   bool run() {
     want();
     for (uint32_t id = 0; id <= root.id; ++id) {
@@ -72,11 +72,11 @@ public:
   }
 
 private:
-  /// A value that is infinite where `lives` does not hold, and `rest` where it does.
+  /// A value that is `rest` if `lives` holds, else infinite.
   struct Lifted {
     Value lives, rest;
   };
-  /// A condition as free & rest, where free does not depend on the score.
+  /// A condition as free & rest. `free` does not depend on the score.
   struct Parts {
     Value free, rest;
   };
@@ -108,7 +108,7 @@ private:
     return make(Op::Select, Type::Bool, {condition, x, y});
   }
 
-  /// The condition, or its negation.
+  /// Returns the condition if `holds`, else its negation.
   Parts partsOf(Value condition, bool holds) {
     if (dependsOnScore(condition)) return parts[holds][condition.id];
     return {holds ? condition : negated(condition), yes};
@@ -133,7 +133,8 @@ private:
           for (auto [operand, at] : sources({id}, sign)) wanted[at][operand.id] = true;
   }
 
-  /// The operands whose infinity makes the value one, with the sign that they then have.
+  /// Returns the operands that make the value infinite with `sign` if they are infinite, each with the sign it must
+  /// have.
   llvm::SmallVector<std::pair<Value, Sign>, 2> sources(Value value, Sign sign) const {
     const Node& node = module[value];
     const auto operand = [&](unsigned i) { return node.operands[i]; };
@@ -189,7 +190,7 @@ private:
       return {lives, a.lives == no ? b.rest : b.lives == no ? a.rest : select(condition, a.rest, b.rest)};
     }
     if (a.lives != no && b.lives != no) return {yes, value};
-    // One branch is infinite: what of the condition does not ask for the score is lifted.
+    // One branch is infinite: lift the part of the condition that does not depend on the score.
     const bool isFirst = b.lives == no;
     const Lifted& branch = isFirst ? a : b;
     const Parts part = partsOf(condition, isFirst);
@@ -199,7 +200,7 @@ private:
     return {lives, part.rest == yes ? branch.rest : select(part.rest, branch.rest, infinite)};
   }
 
-  /// The operation, but for sums with zero, whose sign alone they may change.
+  /// Returns the operation. Drops sums with zero, which can only change the sign of a zero.
   Value simplest(const Node& node) {
     const auto isZero = [&](Value x) { return module.isConst(x) && module.f32(x) == 0; };
     if (node.op == Op::Add && isZero(node.operands[0])) return node.operands[1];
@@ -208,13 +209,13 @@ private:
   }
 
   ir::Module& module;
-  const Value root;    // of the score
-  const uint32_t size; // nodes of the module as given; of those alone, something is known below
+  const Value root;    // the score
+  const uint32_t size; // number of nodes of the module as given; the tables below cover only these
   const std::vector<ir::ParamSet> params;
   const Value yes, no;
   std::array<std::vector<bool>, 2> wanted;
   std::array<std::vector<Lifted>, 2> lifted; // by sign
-  std::array<std::vector<Parts>, 2> parts;   // of conditions that depend on the score: negated, as they are
+  std::array<std::vector<Parts>, 2> parts;   // of conditions that depend on the score: [0] negated, [1] as they are
   uint32_t line = 0;
 };
 

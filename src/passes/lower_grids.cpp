@@ -1,11 +1,11 @@
-// In: any module. Out: the same without coordinates on grids: for kernels that know no grids.
+// In: any module. Out: the same without grid coordinates, for kernels that do not use grids.
 //
 //   grid [@HEIGHT, 128] before 77
 //   %0 = coord i32 grid0.0, %q_idx     =>   %0 = sub i32 %q_idx, 77
 //   %1 = coord i32 grid0.1, %q_idx          %1 = floor_div i32 %0, 128
 //                                           %2 = mod i32 %0, 128
 //
-// The declarations stay: bind() holds a launch to them, and analyses know by them how large their numbers can be.
+// The declarations stay: bind() checks launches against them, and analyses bound their numbers by them.
 #include "passes/pass.h"
 #include "passes/place_writer.h"
 #include "passes/rebuild.h"

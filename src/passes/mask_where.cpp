@@ -42,13 +42,13 @@ using analysis::PositionBound;
 using analysis::TokenCount;
 using analysis::TokenPlace;
 
-/// Where the tokens of a grid lie, and one of them, or one beside them.
+/// A token on or off a grid, with the range of the grid's tokens.
 struct GridToken {
   TokenPlace begin;
-  std::optional<TokenPlace> end; ///< unset: the length is it
+  std::optional<TokenPlace> end; ///< unset: the length
   GridSide side;
 
-  /// `module` takes the numbers of the grid as values.
+  /// Adds the numbers of the grid to `module` as values.
   GridToken(ir::Module& module, const ir::Grid& grid, GridSide side) : side(side) {
     const auto countOf = [&](const ir::Grid::Number& number) {
       if (number.kind == ir::Grid::Number::Kind::Constant) return TokenCount{number.value};

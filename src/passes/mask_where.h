@@ -1,4 +1,4 @@
-// What is left of mask_mod once some of its values are known.
+// mask_mod simplified under assumptions about some of its values.
 #pragma once
 
 #include "analysis/grid_box.h"
@@ -10,15 +10,15 @@
 
 namespace attnc::passes {
 
-/// The mask with values replaced by what they are taken to be, and the passes run again.
+/// Returns the mask with each value that `taken` answers for replaced by that answer, after running the passes again.
 Expected<ir::Module> assuming(const ir::Module& module,
                               llvm::function_ref<std::optional<bool>(ir::Value)> taken);
 
-/// Where a token lies: before the first one of its grid, on the grid, or behind the last one.
+/// Where a token lies: before its grid, on the grid, or behind it.
 enum class GridSide { Before, On, Behind };
 
-/// What the mask says of tokens of which is known where they lie: comparisons of positions with either end of their
-/// grid are decided.
+/// Returns the mask for a query and a key whose sides of their grids are known. Comparisons of positions with the ends
+/// of the grids are decided.
 Expected<ir::Module> maskWhere(const ir::Module& module, const analysis::GridsUsed& grids, GridSide query,
                                GridSide key);
 

@@ -1,6 +1,6 @@
-// In: any module. Out: tensors, scalars, grids and free extents in the order in which a walk from the outputs first meets
-// them, unused ones after them as declared. So the order of a kernel's arguments, and with it the module's hash, does
-// not depend on the order of the declarations in the mod. Runs last: values are numbered as the other passes left them.
+// In: any module. Out: tensors, scalars, grids and free extents in the order in which a walk from the outputs first
+// meets them, followed by unused ones in declaration order. So the order of a kernel's arguments, and the module's
+// hash, do not depend on the mod's order of declarations. Runs last: values keep their numbers from the other passes.
 #include "passes/pass.h"
 #include "passes/rebuild.h"
 
@@ -33,8 +33,8 @@ struct Order {
 
 bool isOfGrid(const ir::Node& node) { return ir::info(node.op).rule == ir::TypeRule::Grid; }
 
-/// Visits what an output needs, operands before users, in the order of operands (not of the arena, which follows the
-/// text).
+/// Visits what an output needs, operands before users. Follows the order of operands, since that of the arena depends
+/// on the text.
 void visit(const ir::Module& module, Value root, std::vector<bool>& seen, Order& tensors, Order& scalars, Order& dims,
            Order& grids) {
   std::vector<std::pair<Value, unsigned>> path = {{root, 0}};

@@ -1,4 +1,4 @@
-// Passes: what rewrites a module into one that means the same. One pass, one file, one row of passes.def.
+// Passes: each rewrites a module into one with the same meaning. One pass, one file, one row of passes.def.
 #pragma once
 
 #include "attnc/error.h"
@@ -13,11 +13,11 @@ namespace attnc::passes {
 
 using ir::Pins;
 
-/// What is known of the sequences of a batch one by one.
+/// How the sequences of a batch differ from each other.
 struct SequenceForm {
-  bool lengths = false; ///< each has a KV length of its own
+  bool lengths = false; ///< whether each has its own KV length
   QueryOffsets offsets = QueryOffsets::None;
-  bool ragged = false; ///< they lie one behind the other in q, k and v, each with lengths of its own
+  bool ragged = false; ///< whether they are concatenated in q, k and v, each with its own lengths
   bool isPlain() const { return !lengths && offsets == QueryOffsets::None && !ragged; }
 };
 
@@ -26,9 +26,9 @@ struct PassContext {
   SequenceForm sequences = {};
 };
 
-/// A pass takes a verified module and leaves a verified one with the same declarations (`sequences` adds some,
-/// order-captures permutes them). By Blame::Environment `pin` can fail, for a pin that names nothing or does not fit,
-/// and `sequences`, for a name that is taken.
+/// A pass takes a verified module and leaves a verified one with the same declarations; but `sequences` adds some and
+/// order-captures permutes them. Errors (Blame::Environment): `pin`, if a pin names nothing or does not fit;
+/// `sequences`, if the mod has already used one of its names.
 struct Pass {
   std::string_view name;    ///< as users type it: "fold-constants"
   std::string_view summary; ///< one sentence
@@ -38,7 +38,7 @@ struct Pass {
 #define PASS(function, name, summary) Status function(ir::Module& module, const PassContext& context);
 #include "passes/passes.def"
 
-/// The pass of this name; null if there is none.
+/// Returns the pass of this name; null if it does not exist.
 const Pass* findPass(std::string_view name);
 
 } // namespace attnc::passes

@@ -1,6 +1,6 @@
 // In: any module, and pins: name -> value. Out: the same with constants for the pinned extents and scalars.
-// Declarations stay, so that bind() still asks for them; a launch must give the pinned values, which the caller of the
-// kernel checks.
+// Declarations stay, so bind() still requires these values. The kernel's caller checks that a launch gives the pinned
+// values.
 //
 //   %0 = sub i32 #KV_LEN, 1   with KV_LEN=8192   =>   %0 = sub i32 8192, 1
 #include "passes/pass.h"

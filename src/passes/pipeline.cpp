@@ -1,4 +1,4 @@
-// In: a verified module. Out: the module that codegen, the reference and the hash see.
+// In: a verified module. Out: the module that codegen, the reference and the hash use.
 #include "passes/pipeline.h"
 
 #include "ir/printer.h"
@@ -18,7 +18,7 @@ constexpr Pass kPasses[] = {
 };
 
 Error brokenBy(std::string_view pass, const std::string& finding, const std::string& before, const ir::Module& after) {
-  // A module that does not verify may not print; what can be said of it then is the finding.
+  // A module that does not verify may not be printable; then the finding is all that can be reported.
   bool printable = finding.find("declared") == std::string::npos && finding.find("not a node") == std::string::npos &&
                    finding.find("does not come before") == std::string::npos;
   return Error::internal(fmt::format("pass {} broke the IR: {}\n--- before\n{}--- after\n{}", pass, finding, before,
@@ -62,20 +62,20 @@ Status runPipeline(ir::Module& module, const PipelineOptions& options) {
     return Error::environment(fmt::format("there is no pass '{}'", options.printAfter));
   std::vector<Pass> order;
   for (const char* name : {
-           "sequences",      // before all that relies on where q_idx may lie
-           "lower-grids",    // the others make the most of the divisions
-           "pin",            // from here on, a pinned name is a constant
-           "fold-constants", // no operation on constants alone
-           "gradient-stops", // they stand in the way of the rules of simplify
-           "lift-masks",     // before all that makes the mask simple
+           "sequences",      // before all passes that depend on the range of q_idx
+           "lower-grids",    // the other passes make the most of the divisions
+           "pin",            // from here on a pinned name is a constant
+           "fold-constants", // no operation has only constant operands from here on
+           "gradient-stops", // they block rules of simplify
+           "lift-masks",     // before all passes that simplify the mask
            "simplify",       //
-           "cse",            // operands in one order: levels sees each value once, and counts its uses right
-           "find-grids",     // numbers are folded, and no division has become something else
-           "levels",         // may leave constants side by side
+           "cse",            // operands in one order: levels then sees each value once and counts its uses correctly
+           "find-grids",     // numbers are folded, and divisions still have their original form
+           "levels",         // may leave adjacent constants
            "gradient-stops", // simplify may have made some of them useless
-           "simplify",       // keeps what levels made: no rule moves a term across a comparison or a cast
+           "simplify",       // keeps what levels did: no rule moves a term across a comparison or a cast
            "cse",            //
-           "dce",            // the arena holds what the outputs need and nothing else
+           "dce",            // the arena holds exactly what the outputs need
            "order-captures", // declarations in canonical order: the hash does not depend on the mod's text
        })
     if (llvm::StringRef(name) != (options.keepsGrids ? "lower-grids" : "find-grids")) order.push_back(*findPass(name));

@@ -1,4 +1,4 @@
-// Coordinates on grids by division and remainder.
+// Grid coordinates by division and remainder.
 #pragma once
 
 #include "ir/ir.h"
@@ -39,7 +39,7 @@ private:
   ir::Module& out;
   const ir::Grid& grid;
   const uint32_t line;
-  const ir::Value token; ///< counted from the first of the grid
+  const ir::Value token; ///< counted from the first token of the grid
 };
 
 } // namespace attnc::passes

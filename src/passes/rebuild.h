@@ -1,4 +1,4 @@
-// Rebuilding: how passes write a module anew. Nodes that no output needs do not come along.
+// Rebuilding: how passes rewrite a module. Nodes that no output needs are dropped.
 #pragma once
 
 #include "ir/walk.h"
@@ -7,8 +7,8 @@
 
 namespace attnc::passes {
 
-/// Writes the module anew: `rewrite(out, node)` gets each needed node in order, with its operands as values of `out`,
-/// and returns what stands for it in `out`.
+/// Returns the rewritten module. `rewrite(out, node)` receives each needed node in order, with its operands as values
+/// of `out`, and returns its replacement in `out`.
 template <class Rewrite> ir::Module rebuild(const ir::Module& module, Rewrite&& rewrite) {
   ir::Module out = module.declarations();
   const std::vector<bool> needed = ir::neededByOutputs(module);
@@ -26,7 +26,7 @@ template <class Rewrite> ir::Module rebuild(const ir::Module& module, Rewrite&& 
   return out;
 }
 
-/// The node as it is: what a rewrite returns where it has nothing to do.
+/// Copies the node unchanged: the default of a rewrite.
 inline ir::Value keep(ir::Module& out, const ir::Node& node) {
   return out.make(node.op, node.type, node.operands, node.attr, node.line);
 }

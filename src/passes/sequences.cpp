@@ -1,6 +1,6 @@
-// In: a module as it was traced, and what is known of the sequences of a batch one by one. Out: the same with the
-// outputs kv_length, if they have lengths, and q_offset, if their queries have positions: %q_idx, until then the row of
-// q, is the position of the query from here on. Values come from tensors that this pass declares.
+// In: a module as traced, and what is known about the sequences of a batch. Out: the same module with the output
+// kv_length if sequences have KV lengths, and q_offset if queries have offsets. Then %q_idx, which was the row of q, is
+// the position of the query. The values come from tensors that this pass declares.
 //
 //   tensor attnc_kv_lengths: i32[B]
 //   %0 = load i32 attnc_kv_lengths[%b]
@@ -10,12 +10,12 @@
 //   %3 = sub i32 %2, #Q_LEN
 //   output q_offset(b) -> %3
 //
-// Of a ragged batch: where the rows of each sequence begin and how many they are, from tensors attnc_q_starts,
-// attnc_q_ends, attnc_kv_starts and attnc_kv_ends, as the outputs q_start, q_length, kv_start and kv_length; the
-// lengths in place of #Q_LEN and #KV_LEN above.
+// For a ragged batch the outputs q_start, q_length, kv_start and kv_length say where the rows of each sequence begin
+// and how many there are. They come from the tensors attnc_q_starts, attnc_q_ends, attnc_kv_starts and attnc_kv_ends.
+// The lengths replace #Q_LEN and #KV_LEN above.
 //
-// A captured tensor has, along an axis of extent Q_LEN, an entry for each row of q. Where %q_idx moves the index there,
-// the offset is taken off again:
+// A captured tensor's axis of extent Q_LEN has an entry for each row of q. If %q_idx moves the index along this axis,
+// the offset is subtracted again:
 //
 //   %4 = load f32 bias[%q_idx]           =>   %4 = sub i32 %q_idx, %3;  %5 = load f32 bias[%4]
 #include "passes/sequences.h"
@@ -146,7 +146,8 @@ ir::Module byRows(const ir::Module& module) {
   };
   std::optional<Value> position;
   if (const std::optional<Value> offset = module.output(ir::kQOffset)) {
-    const std::vector<bool> needed = ir::neededBy(module, *offset); // not q_idx: the batch entry alone
+    const std::vector<bool> needed = ir::neededBy(module, *offset); // does not include q_idx: the offset depends only
+                                                                    // on the batch entry
     for (uint32_t id = 0; id <= offset->id; ++id)
       if (needed[id]) write(id);
     position = out.make(Op::Add, Type::I32, {now[offset->id], out.param(ParamKind::QIdx)});

@@ -1,12 +1,12 @@
-// What the pass `sequences` did, taken back for those who go by rows.
+// The pass `sequences`, undone for users that count by rows.
 #pragma once
 
 #include "ir/ir.h"
 
 namespace attnc::passes {
 
-/// A module after that pass, with q_idx the row of q again: what took it as a position takes q_offset plus the row.
-/// What is said of sequences is no output of the result.
+/// Returns a module after that pass with q_idx as the row of q again: each use as a position becomes q_offset plus the
+/// row. The result has no outputs about sequences.
 ir::Module byRows(const ir::Module& module);
 
 } // namespace attnc::passes

@@ -1,10 +1,10 @@
-// The machinery of the pass simplify: a builder of nodes that applies the rules on the way.
+// The machinery of the pass simplify: a node builder that applies the rules as it builds.
 //
 // A rule is one line: a condition, the result, and the equation in a comment. Rules of f32 are exact in IEEE arithmetic
-// for every operand, NaN, infinities and signed zeros included (NaN payloads aside). Integer rules hold with
-// wrap-around unless they ask the interval analysis for more. Termination: a rule makes the expression smaller, or
-// keeps its size and moves a constant to the right or outwards, turns lt into le, sub of a constant into add, or f32
-// div into mul. No rule does the reverse of another.
+// for every operand, including NaN, infinities and signed zeros (NaN payloads aside). Integer rules hold with
+// wrap-around unless they consult the interval analysis. Termination: a rule makes the expression smaller; or keeps its
+// size and moves a constant to the right or outwards, turns lt into le, turns sub of a constant into add, or turns f32
+// div into mul. No rule reverses another.
 #pragma once
 
 #include "analysis/intervals.h"
@@ -21,7 +21,7 @@ class Simplifier {
 public:
   Simplifier(ir::Module& out, const Pins& pins) : out(out), intervals(out, pins) {}
 
-  /// The simplest known node that equals `node`, whose operands are simplified already.
+  /// Returns the simplest known node that equals `node`. Its operands must be simplified already.
   ir::Value build(const ir::Node& node);
 
 private:
@@ -59,7 +59,7 @@ private:
   Rewritten cast(const Node& n, Value x);
   Rewritten castOfCast(const Node& n, Value x);
 
-  // ---- What rules are written in ----
+  // ---- Vocabulary of the rules ----
 
   bool is(Value v, Op op) const { return out[v].op == op; }
   Value arg(Value v, unsigned i) const { return out[v].operands[i]; }
@@ -68,14 +68,14 @@ private:
   bool isNumber(Value v, int64_t number) const {
     return isConst(v) && typeOf(v) != Type::F32 && out.integer(v) == number;
   }
-  /// The f32 constant with exactly these bits: 0.0 is not -0.0.
+  /// Whether the value is the f32 constant with exactly these bits: 0.0 is not -0.0.
   bool isReal(Value v, float number) const;
   bool isExact(Value v) { return intervals.isExact(v); }
   bool isNever(Value v, int64_t number) { return !intervals.range(v).contains(number); }
-  /// The i32 value that an i64 value stands for: the operand of a widening cast, or a small constant.
+  /// Returns the i32 value of an i64 value: the operand of a widening cast, or a small constant.
   Rewritten narrowed(Value v);
 
-  /// Builds a node of n's type, or of another one, that stands in n's line.
+  /// Builds a node of n's type, or of `type`, at n's line.
   Value make(Op op, const Node& n, llvm::ArrayRef<Value> operands) { return make(op, n.type, n, operands); }
   Value make(Op op, Type type, const Node& n, llvm::ArrayRef<Value> operands) {
     return build({op, type, 0, {operands.begin(), operands.end()}, n.line});

@@ -1,13 +1,13 @@
 // In: any module. Out: the same values in fewer or cheaper operations: identities of integers, booleans, selects and
-// comparisons, exact ones of f32, and whatever the interval analysis decides (a comparison that always holds, the wrap
-// of a negative index that never is negative). Constants fold on the way.
+// comparisons; exact identities of f32; and whatever the interval analysis decides, such as a comparison that always
+// holds, or the wrap of an index that is never negative. Constants fold on the way.
 //
 //   %0 = lt i32 %q_idx, 0
 //   %1 = add i32 %q_idx, #Q_LEN
 //   %2 = select i32 %0, %1, %q_idx      =>   %q_idx
 //
-// A fixed point: simplifying the result changes nothing. Not: anything that changes the rounding of f32, and no choice
-// of levels. floor_div and mod by constants stay as they are.
+// The result is a fixed point: simplifying it changes nothing. Not: changes to f32 rounding; choices of levels.
+// floor_div and mod by constants stay.
 #include "passes/constants.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
@@ -87,7 +87,7 @@ ir::Value Simplifier::build(const Node& node) {
 }
 
 Status simplify(ir::Module& module, const PassContext& context) {
-  constexpr int kMaxRounds = 8; // two do in practice; the bound is for time
+  constexpr int kMaxRounds = 8; // two suffice in practice; the bound limits time
   bool changed = true;
   for (int round = 0; changed && round < kMaxRounds; ++round) {
     changed = false;

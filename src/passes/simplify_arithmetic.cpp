@@ -49,7 +49,7 @@ Simplifier::Rewritten Simplifier::mulIntegers(const Node& n, Value x, Value y) {
   return std::nullopt;
 }
 
-/// floor_div, mod and shifts of integers. What ranges decide (x % c = x for 0 <= x < c) is here, too.
+/// Rules of integer floor_div, mod and shifts, including those that ranges decide (x % c = x for 0 <= x < c).
 Simplifier::Rewritten Simplifier::divide(const Node& n, Value x, Value y) {
   if (n.type == Type::F32 || !isConst(y)) return std::nullopt;
   int64_t c = out.integer(y);
@@ -81,7 +81,7 @@ Simplifier::Rewritten Simplifier::absolute(const Node& n, Value x) {
   return std::nullopt;
 }
 
-/// min, and max with the order reversed.
+/// Rules of min, written for min; max reverses the order.
 Simplifier::Rewritten Simplifier::minimum(const Node& n, Value x, Value y) {
   bool isMin = n.op == Op::Min;
   if (x == y) return x;                                                             // min(x, x) = x
@@ -101,7 +101,7 @@ Simplifier::Rewritten Simplifier::minimum(const Node& n, Value x, Value y) {
   return std::nullopt;
 }
 
-/// i64 operations on widened i32 values, where i32 gives the same.
+/// Narrows i64 operations on widened i32 values, if i32 gives the same result.
 Simplifier::Rewritten Simplifier::narrow(const Node& n) {
   if (n.operands.size() != 2) return std::nullopt;
   Rewritten x = narrowed(n.operands[0]), y = narrowed(n.operands[1]);
@@ -115,7 +115,7 @@ Simplifier::Rewritten Simplifier::narrow(const Node& n) {
   return make(Op::Cast, n, {build(small)});                                         // i64(x) + i64(y) = i64(x + y)
 }
 
-// ---- f32: exact identities alone ----
+// ---- f32: exact identities only ----
 
 Simplifier::Rewritten Simplifier::addReals(const Node& n, Value x, Value y) {
   if (isReal(y, -0.0f)) return x;                                                   // x + -0 = x
@@ -151,7 +151,7 @@ Simplifier::Rewritten Simplifier::divReals(const Node& n, Value x, Value y) {
   return std::nullopt;
 }
 
-/// floor, ceil, trunc, round.
+/// Rules of floor, ceil, trunc and round.
 Simplifier::Rewritten Simplifier::roundReal(const Node&, Value x) {
   bool isWhole = is(x, Op::Floor) || is(x, Op::Ceil) || is(x, Op::Trunc) || is(x, Op::Round);
   if (isWhole) return x;                                                            // floor(ceil(x)) = ceil(x)

@@ -8,7 +8,7 @@ namespace attnc::passes {
 
 // clang-format off
 
-/// and, and or with its dual: false for true, or for and.
+/// Rules of and, written for and; or is its dual, with false and true swapped.
 Simplifier::Rewritten Simplifier::conjunction(const Node& n, Value x, Value y) {
   Op dual = n.op == Op::And ? Op::Or : Op::And;
   Value ones = allOnes(n.type), zero = out.constant(n.type, 0);
@@ -69,7 +69,7 @@ Simplifier::Rewritten Simplifier::compare(const Node& n, Value x, Value y) {
   return std::nullopt;
 }
 
-/// eq and ne.
+/// Rules of eq and ne.
 Simplifier::Rewritten Simplifier::equal(const Node& n, Value x, Value y) {
   Type type = typeOf(x);
   bool isEq = n.op == Op::Eq;
@@ -91,7 +91,7 @@ Simplifier::Rewritten Simplifier::equal(const Node& n, Value x, Value y) {
   return std::nullopt;
 }
 
-/// Integers: constants move to the constant's side where nothing wraps around.
+/// Rules of integers: constants move to the constant's side if nothing wraps around.
 Simplifier::Rewritten Simplifier::lessOrEqual(const Node& n, Value x, Value y) {
   Node sum{Op::Sub, typeOf(x), 0, {}, n.line};
   auto movable = [&](Value v, Value c) { // v is z + d, and c - d does not wrap around
@@ -139,13 +139,13 @@ Simplifier::Rewritten Simplifier::select(const Node& n) {
   return isOrder ? selectExtreme(n, arg(x, 0), arg(x, 1)) : std::nullopt;
 }
 
-/// A select of integers whose condition is x <= y or x < y.
+/// Rules of an integer select whose condition is x <= y or x < y.
 Simplifier::Rewritten Simplifier::selectExtreme(const Node& n, Value x, Value y) {
   Value t = n.operands[1], f = n.operands[2];
   if (t == x && f == y) return make(Op::Min, n, {x, y});                            // x <= y ? x : y = min(x, y)
   if (t == y && f == x) return make(Op::Max, n, {x, y});                            // x <= y ? y : x = max(x, y)
   if (!is(n.operands[0], Op::Le)) return std::nullopt;
-  // A comparison with a constant has become <=, so that the constant of the branch may lie one beside it.
+  // Comparisons with a constant were turned into <=, so the branch's constant may differ from it by one.
   auto follows = [&](Value c, Value d) {
     return isConst(c) && isConst(d) && out.integer(c) != std::numeric_limits<int64_t>::max() &&
            out.integer(c) + 1 == out.integer(d);

@@ -26,7 +26,8 @@ float scaleOf(const std::optional<TensorView>& scales, int64_t b, int64_t kvHead
   return ir::elementAt<float>(scales->data, offset);
 }
 
-/// A dense copy in f32, which holds every element of the accepted dtypes exactly; each times the scale of its KV head.
+/// Returns a dense copy in f32, which holds every element of the accepted dtypes exactly, each times the scale of its
+/// KV head.
 std::vector<float> decode(const TensorView& tensor, const std::optional<TensorView>& scales) {
   std::vector<float> values(size_t(tensor.elements()));
   const auto& [batches, heads, rows, columns, unused4, unused5] = tensor.shape;
@@ -44,7 +45,7 @@ std::vector<float> decode(const TensorView& tensor, const std::optional<TensorVi
   return values;
 }
 
-/// Computes rows; each thread has its own, with its own scratch and interpreter.
+/// Computes rows. Each thread has its own object, with its own scratch and interpreter.
 class Rows {
 public:
   Rows(const AttentionArgs& args, const std::vector<float>& k, const std::vector<float>& v,
@@ -77,7 +78,7 @@ private:
       addColumns(b, h, of.qOffset + q, firstKv, range.begin, std::min(range.end, of.kvLength), range.full);
   }
 
-  /// `q`: the position of the query.
+  /// `q`: position of the query.
   void addColumns(int64_t b, int64_t h, int64_t q, int64_t firstKv, int64_t begin, int64_t end, bool full) {
     for (int64_t kv = begin; kv < end; ++kv) {
       if (!full && !interpreter.mask(b, h, q, kv)) continue;
@@ -86,16 +87,16 @@ private:
       for (size_t i = 0; i < query.size(); ++i) dot += query[i] * double(key[i]);
       live.push_back(kv);
       const double score = interpreter.score(scale * dot, b, h, q, kv);
-      const float single = float(score); // beyond f32's range a score is infinite
+      const float single = float(score); // overflows to an infinity beyond f32's range
       scores.push_back(std::isinf(single) ? double(single) : score);
     }
   }
 
-  /// Softmax over the collected scores, and the weighted sum of v.
+  /// Computes the softmax over the collected scores, and the weighted sum of v.
   void reduce(int64_t row, int64_t firstKv) {
     double max = kMinusInfinity;
     for (double score : scores) max = score > max || std::isnan(score) ? score : max;
-    if (max == kMinusInfinity) return; // the outputs already hold what a row without live scores gives
+    if (max == kMinusInfinity) return; // outputs are initialized for rows without live scores
     int64_t columns = result.headDimV;
     double* out = result.out.data() + row * columns;
     if (!std::isfinite(max)) {

@@ -14,7 +14,7 @@ int64_t offsetOf(const TensorView& tensor, int64_t b, int64_t h, int64_t row) {
   return b * tensor.stride[0] + h * tensor.stride[1] + row * tensor.stride[2];
 }
 
-/// Copies a row of elements, by the offsets of its first ones.
+/// Copies a row of elements. Offsets are those of the row's first element.
 void copyRow(const TensorView& to, int64_t toOffset, const TensorView& from, int64_t fromOffset) {
   const auto bytes = size_t(dtypeBytes(to.dtype));
   for (int64_t column = 0; column < to.shape[3]; ++column)
@@ -53,7 +53,7 @@ Status gatherRows(const Cache& cache, const TensorView& to) {
 }
 
 Status appendRows(const Cache& cache, const TensorView& fresh) {
-  int64_t first = 0; // of the sequence at hand
+  int64_t first = 0; // of the current sequence
   return eachRow(
       cache, [&](int64_t length) { return first = length - fresh.shape[2]; },
       [&](int64_t offset, int64_t b, int64_t h, int64_t position) {

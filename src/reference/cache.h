@@ -1,5 +1,5 @@
 // K or V in a cache, in host memory: a tensor [B, HKV, KV_LEN, D], or a pool of pages [pages, HKV, page_size, D] with a
-// page table i32 [B, N] (Operands::pageTable). A sequence has as many rows as `lengths`, i32 [B], says.
+// page table i32 [B, N] (Operands::pageTable). `lengths`, i32 [B], is the number of rows of each sequence.
 #pragma once
 
 #include "attnc/error.h"
@@ -13,16 +13,16 @@ namespace attnc::reference {
 
 struct Cache {
   const TensorView& rows;  ///< the tensor, or the pool
-  const TensorView* table; ///< null: no pages
+  const TensorView* table; ///< null: not paged
   const TensorView& lengths;
 
-  /// Rows that there is room for in a sequence.
+  /// Returns the capacity of a sequence, in rows.
   int64_t kvLength() const { return (table ? table->shape[1] : 1) * rows.shape[2]; }
 };
 
-/// Calls visit(offset, b, h, position) for positions [begin(length), length) of every sequence and KV head, where
-/// `offset` is that of the row in Cache::rows, in elements. Table entries behind a length are not read. Errors
-/// (environment): an entry that is no page of the pool.
+/// Calls visit(offset, b, h, position) for positions [begin(length), length) of every sequence and KV head. `offset` is
+/// that of the row in Cache::rows, in elements. Table entries behind a length are not read. Errors
+/// (Blame::Environment): an entry that is not a page of the pool.
 Status eachRow(const Cache& cache, llvm::function_ref<int64_t(int64_t length)> begin,
                llvm::function_ref<void(int64_t offset, int64_t b, int64_t h, int64_t position)> visit);
 
@@ -30,7 +30,7 @@ Status eachRow(const Cache& cache, llvm::function_ref<int64_t(int64_t length)> b
 /// written. Errors: those of eachRow().
 Status gatherRows(const Cache& cache, const TensorView& to);
 
-/// Writes `fresh`, [B, HKV, Q_LEN, D] of the same dtype, to the end of each sequence, as Operands::newK says. Errors:
+/// Writes `fresh`, [B, HKV, Q_LEN, D] of the same dtype, to the end of each sequence, as Operands::newK does. Errors:
 /// those of eachRow().
 Status appendRows(const Cache& cache, const TensorView& fresh);
 

@@ -10,7 +10,7 @@
 namespace attnc::reference {
 namespace {
 
-/// Of a tensor; a scalar has no axes.
+/// Returns the shape of a tensor; empty for a scalar.
 std::vector<int64_t> shapeOf(const ir::Module& module, const ir::Bindings& bindings, const std::string& name) {
   std::vector<int64_t> shape;
   for (size_t i = 0; i < module.tensors.size(); ++i) {
@@ -33,7 +33,7 @@ CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings,
   sumsOfSquares = sums;
   for (const ir::CaptureGradient& place : gradients.places) {
     const auto capture = size_t(llvm::find(gradients.captures, place.capture) - gradients.captures.begin());
-    if (sums[capture].empty()) continue; // there is nothing to read
+    if (sums[capture].empty()) continue; // nothing to read
     places.push_back({capture,
                       place.rounds,
                       {module, bindings, *module.output(place.output)},
@@ -54,7 +54,7 @@ void CaptureSums::add(double score, double weight, double grad, int64_t b, int64
         const int64_t index = place.indices[axis].evaluate(single, b, h, q, kv, /*grad=*/1, round).integer;
         offset = offset * place.shape[axis] + std::clamp<int64_t>(index, 0, place.shape[axis] - 1);
       }
-      // Gradients are linear in `grad`, which f32 would round.
+      // Gradients are linear in `grad`. Multiplying here avoids rounding it to f32.
       const double derivative = place.value.evaluate(single, b, h, q, kv, /*grad=*/1, round).real;
       if (grad != 0) sums[place.capture][size_t(offset)] += grad * derivative;
       if (std::isfinite(derivative))

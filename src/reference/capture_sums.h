@@ -1,4 +1,4 @@
-// Gradients of captures, summed element of attention by element of attention: a part of gradients().
+// Gradients of captures, summed over elements of attention one by one: a part of gradients().
 #pragma once
 
 #include "ir/bindings.h"
@@ -9,19 +9,19 @@
 
 namespace attnc::reference {
 
-/// The sums of a part of attention. Not thread-safe.
+/// Sums over a part of attention. Not thread-safe.
 class CaptureSums {
 public:
-  /// `gradients` are outputs of the module. The arguments outlive it.
+  /// `gradients` are outputs of the module. The arguments must outlive this object.
   CaptureSums(const ir::Module& module, const ir::Bindings& bindings, const ir::CaptureGradients& gradients);
 
-  /// Adds what one live element contributes. `score`: before score_mod; `weight`: its p; `grad`: by what score_mod
-  /// returned.
+  /// Adds the contribution of one live element. `score`: before score_mod; `weight`: its p; `grad`: gradient of
+  /// score_mod's result.
   void add(double score, double weight, double grad, int64_t b, int64_t h, int64_t q, int64_t kv);
 
-  /// By capture, in the order in which they were asked for: dense, of the capture's shape.
+  /// Returns the sums by capture, in the requested order, dense, with the capture's shape.
   const std::vector<std::vector<double>>& values() const { return sums; }
-  /// The same, of GradientResult::captureSquares.
+  /// Returns the sums of GradientResult::captureSquares, in the same form.
   const std::vector<std::vector<double>>& squares() const { return sumsOfSquares; }
 
 private:
@@ -34,7 +34,7 @@ private:
   };
   std::vector<Place> places;
   std::vector<std::vector<double>> sums, sumsOfSquares;
-  double leastSquare; ///< of a derivative, where these are sums of
+  double leastSquare; ///< least value of a squared derivative in sumsOfSquares
 };
 
 } // namespace attnc::reference

@@ -5,7 +5,7 @@
 //   if (!comparison.holds()) report(comparison.firstBadText());
 //
 // An infinity matches an equal infinity, and NaN matches NaN. Any other pair that is not finite on both sides fails,
-// whatever the tolerance and whatever follows. Such pairs take no part in errors and RMSE.
+// whatever the tolerance and whatever follows. These pairs do not count in errors and RMSE.
 #pragma once
 
 #include <cstdint>
@@ -22,26 +22,26 @@ struct Tolerance {
 class Comparison {
 public:
   struct Element {
-    int64_t index; ///< as counted by add()
+    int64_t index; ///< counted by add()
     double actual, expected;
   };
 
   explicit Comparison(Tolerance tolerance) : tolerance(tolerance) {}
 
-  /// `more`: by which this element may be off besides. Infinite: it need only be as finite, and takes no part in
-  /// errors.
+  /// Compares one element. `more`: additional tolerance for this element. If infinite, the element only needs to be
+  /// finite where `expected` is, and does not count in errors.
   void add(double actual, double expected, double more = 0);
 
   bool holds() const { return !bad; }
-  /// The first element that is beyond the tolerance or not finite where it should be, or the other way round.
+  /// Returns the first element that is beyond the tolerance, or finite on only one side.
   const std::optional<Element>& firstBad() const { return bad; }
-  /// "element 7 is nan, should be 2"; empty if all hold.
+  /// Returns "element 7 is nan, should be 2"; empty if all hold.
   std::string firstBadText() const;
 
   int64_t count() const { return added; }
-  /// Elements of which one side is NaN or infinite and the other is not the same.
+  /// Returns the number of elements with NaN or an infinity on one side and something else on the other.
   int64_t misplaced() const { return misplacedCount; }
-  /// The largest error, and the root of the mean squared error, over the elements that are finite on both sides.
+  /// Return the largest error, and the root of the mean squared error, over the elements that are finite on both sides.
   double maxError() const { return largest; }
   double rmse() const;
 

@@ -1,14 +1,14 @@
-// Where operands are standard normal, elements of q, k, v and dO stay below 5, and a product dO v or dO out has a
-// deviation of sqrt(DV). out, P and dS round to the dtype (unit roundoff u), which moves a dS by u P scale sqrt(DV)
-// times a few, and dQ, a sum of dS k with weights P that add up to 1, by some 10 u; dK and dV add up over rows, whose
-// errors are independent, with the square root of the weight that a column has in all of them. What a sum is large in
-// itself, it is off by a few u more. A score_mod multiplies dS by its derivative. In f32 the rounding of scores counts,
-// 2^-24 of some hundred, and of lse where it is larger: P = exp(score - lse). Other operands make all of this larger or
-// smaller.
+// If operands are standard normal, elements of q, k, v and dO stay below 5, and a product dO v or dO out has a standard
+// deviation of sqrt(DV). out, P and dS are rounded to the dtype (unit roundoff u), which changes a dS by a few u P
+// scale sqrt(DV). dQ is a sum of dS k with weights P that add up to 1: it changes by about 10 u. dK and dV sum over
+// rows, whose errors are independent: theirs grows with the square root of a column's total weight in all rows. Each
+// sum is also off by a few u of its own magnitude. A score_mod multiplies dS by its derivative. In f32 the rounding of
+// scores counts, 2^-24 of some hundred; so does that of lse if it is larger: P = exp(score - lse). Other operands make
+// all errors larger or smaller.
 //
-// The gradient of a capture adds up P (dO v - dO out) times derivatives of the mod. It is off by what dO out is, which
-// all scores of a row share and rows do not: the rounding of out, some u |dO| |out|, times the root of
-// GradientResult::captureSquares. Of many rows some are off by five deviations and more.
+// The gradient of a capture sums P (dO v - dO out) times derivatives of the mod. Its error is that of dO out, which all
+// scores of a row share and rows do not: the rounding of out, some u |dO| |out|, times the root of
+// GradientResult::captureSquares. Among many rows, some are off by five standard deviations and more.
 #include "reference/gradient_tolerance.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How far gradients that a kernel computes may be off: for tests and `attnc run --verify`.
+// How far a kernel's gradients may be off: for tests and `attnc run --verify`.
 #pragma once
 
 #include "attnc/tensor.h"
@@ -9,30 +9,31 @@
 
 namespace attnc::reference {
 
-/// What the errors of gradients depend on. Sizes are of the elements of a tensor: 1 where they are standard normal.
+/// Parameters of the errors of gradients. Sizes are of a tensor's elements: 1 if they are standard normal.
 struct GradientScales {
   DType dtype = DType::BF16; ///< of q, k, v and their gradients
-  /// Scores are off by 2^-10 of their size instead of 2^-20: one TF32 product, or an approximate function of the mod.
+  /// Whether scores are off by 2^-10 of their size instead of 2^-20: one TF32 product, or an approximate function of
+  /// the mod.
   bool isCoarse = false;
   double scale = 1; ///< of q k^T
   int64_t headDimV = 64;
-  double scoreSlope = 1; ///< GradientResult::scoreSlope; less counts as 1
-  double lse = 0;        ///< the largest that weights are normalised by
+  double scoreSlope = 1; ///< GradientResult::scoreSlope; smaller values count as 1
+  double lse = 0;        ///< the largest lse that normalizes weights
   double q = 1, k = 1, v = 1, out = 1, dOut = 1, dLse = 0;
 };
 
-/// The tolerance of each gradient, given all elements that are expected.
+/// The tolerance of each gradient, given all expected elements.
 class GradientTolerance {
 public:
   explicit GradientTolerance(const GradientScales& scales);
   Tolerance dQ(const std::vector<double>& expected) const;
   Tolerance dK(const std::vector<double>& expected) const;
   Tolerance dV(const std::vector<double>& expected) const;
-  /// Of a capture, stored in this dtype. `squares`: GradientResult::captureSquares.
+  /// Returns the tolerance of a capture's gradient, stored in this dtype. `squares`: GradientResult::captureSquares.
   Tolerance capture(const std::vector<double>& expected, double squares, DType stored) const;
 
 private:
-  double roundoff, dS; ///< unit roundoff; size of dS over P
+  double roundoff, dS; ///< unit roundoff; size of dS relative to P
   GradientScales scales;
 };
 

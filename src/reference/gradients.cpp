@@ -17,7 +17,7 @@
 namespace attnc::reference {
 namespace {
 
-/// Row `index` of [batch, heads, rows] of a tensor, as a dense copy in double.
+/// Returns row `index` of [batch, heads, rows] of a tensor as a dense copy in double.
 struct Dense {
   int64_t columns;
   std::vector<double> values;
@@ -58,7 +58,7 @@ Status checkGradients(const GradientArgs& args) {
   return {};
 }
 
-/// Of the derivatives of scores, by P: GradientResult::scoreSlope.
+/// Sums for GradientResult::scoreSlope, weighted by P.
 struct SlopeSum {
   double squares = 0, weights = 0;
 
@@ -69,7 +69,7 @@ struct SlopeSum {
   }
 };
 
-/// The gradients of everything that shares one KV head, in one thread.
+/// Computes the gradients of everything that shares one KV head, in one thread.
 class Head {
 public:
   Head(const GradientArgs& args, const ir::Module& module, const ir::Bindings& bindings, const Sequences& sequences,
@@ -102,7 +102,7 @@ private:
   void computeRow(const QueryRow& row, int64_t kvHead, CaptureSums& captures) {
     const int64_t index = sequences.indexOf(row), firstKv = sequences.firstKvOf(row.b, kvHead);
     const int64_t b = row.b, h = row.h, position = sequences[b].qOffset + row.q;
-    // Not by lse, of which a large score leaves no digit for the sum.
+    // Not from lse: a large score would leave no digit of the sum in it.
     const double max = forward.rowMax[size_t(index)], sum = forward.rowSum[size_t(index)];
     if (max == -std::numeric_limits<double>::infinity()) return;
     const double* d = dOut.row(index);
@@ -137,7 +137,7 @@ private:
   std::vector<int64_t> live;
 };
 
-/// Element by element, in the order of the parts. `total`: zeros.
+/// Adds up `total` (zeros) and the parts, element by element, in the order of the parts.
 template <class Of> std::vector<double> added(std::vector<double> total, const std::vector<CaptureSums>& parts, Of of) {
   for (const CaptureSums& part : parts)
     for (size_t i = 0; i < total.size(); ++i) total[i] += of(part)[i];
@@ -159,7 +159,7 @@ Expected<GradientResult> gradients(const ir::Module& module, const Captures& cap
   result.dK.assign(size_t(args.forward.k.elements()), 0);
   result.dV.assign(size_t(args.forward.v.elements()), 0);
   const Sequences sequences(module, *bindings, problem, args.forward);
-  // What shares a KV head adds up in one place, so that is the unit of work.
+  // Everything that shares a KV head is summed in one place, so a KV head is the unit of work.
   std::vector<CaptureSums> sums(size_t(args.forward.k.shape[0] * problem.kvHeads), {module, *bindings, wanted});
   std::vector<SlopeSum> slopes(sums.size());
   parallelFor(int64_t(sums.size()), [&](int64_t begin, int64_t end) {

@@ -1,4 +1,4 @@
-// What a block mask leaves of the rows of a problem.
+// The columns that a block mask lists for a row.
 #pragma once
 
 #include "attnc/block_mask.h"
@@ -12,14 +12,14 @@ namespace attnc::reference {
 /// Columns [begin, end) of a row.
 struct ColumnRange {
   int64_t begin, end;
-  bool full; ///< they all live: mask_mod is not asked
+  bool full; ///< whether all are live, so that mask_mod is skipped
 };
 
-/// Whether a mask is for the problem. Errors are Blame::Environment. Null: there is none.
+/// Checks whether a mask fits the problem. Null is valid: no mask. Errors are Blame::Environment.
 Status checkBlockMask(const BlockMaskView* mask, const ProblemShape& problem);
 
-/// Writes the columns that the mask lists for row q of (b, h), in order; without a mask, all columns. Of the mask,
-/// lists by row count, which are in host memory. Precondition: checkBlockMask().
+/// Writes the columns that the mask lists for row q of (b, h), in order; without a mask, all columns. Reads the mask's
+/// lists by row, which are in host memory. Precondition: checkBlockMask().
 void listColumns(const BlockMaskView* mask, const ProblemShape& problem, int64_t b, int64_t h, int64_t q,
                  std::vector<ColumnRange>& ranges);
 

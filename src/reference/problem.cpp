@@ -1,4 +1,4 @@
-// What q, k and v must agree on.
+// Checks what q, k and v must agree on.
 #include "reference/attention.h"
 
 #include <fmt/format.h>

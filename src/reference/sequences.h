@@ -1,5 +1,5 @@
-// Where the sequences of a batch lie, and what of them lives: as a module with the outputs of sequences says
-// (src/ir/outputs.h), and without those as q, k and v have it.
+// Where the sequences of a batch lie and which parts are live: from a module's outputs about sequences
+// (src/ir/outputs.h), or from the shapes of q, k and v if it has none.
 #pragma once
 
 #include "ir/bindings.h"
@@ -12,12 +12,12 @@
 
 namespace attnc::reference {
 
-/// A batch entry. Starts: rows of q, and of k and v, before its own in a ragged batch; else 0.
+/// A batch entry. In a ragged batch the starts are the number of rows of q, and of k and v, before its own; else 0.
 struct Sequence {
   int64_t qLength, kvLength, qOffset, qStart, kvStart;
 };
 
-/// A row of q: of batch entry b and head h, row q of its sequence.
+/// Row q of the sequence of batch entry b, for head h.
 struct QueryRow {
   int64_t b, h, q;
 };
@@ -29,11 +29,11 @@ public:
 
   const Sequence& operator[](int64_t b) const { return all[size_t(b)]; }
 
-  /// Row `index` of [batch of q, H, rows of q]; nullopt: it is of no sequence.
+  /// Returns row `index` of [batch of q, H, rows of q]; nullopt if it belongs to no sequence.
   std::optional<QueryRow> rowAt(int64_t index) const;
-  /// The same backwards.
+  /// Returns the index of a row: the inverse of rowAt().
   int64_t indexOf(const QueryRow& row) const;
-  /// The index of row 0 of a sequence's k and v in [batch of k, HKV, rows of k].
+  /// Returns the index of row 0 of a sequence's k and v in [batch of k, HKV, rows of k].
   int64_t firstKvOf(int64_t b, int64_t kvHead) const;
 
 private:
@@ -41,13 +41,13 @@ private:
   int64_t rowsOfQ, rowsOfKv;
   bool isRagged, isKvShared;
   std::vector<Sequence> all;
-  std::vector<int64_t> ofRow; ///< of a ragged batch: whose row it is; -1: none
+  std::vector<int64_t> ofRow; ///< for a ragged batch: the batch entry of each row; -1: none
 };
 
-/// Extents of the problem that the operands pose, with the same checks as attention().
+/// Returns the extents of the problem that the operands pose, with the same checks as attention().
 Expected<ProblemShape> problemOf(const AttentionArgs& args);
 
-/// What bind() needs of them.
+/// Returns the tensors of sequences for bind().
 ir::SequenceTensors sequenceTensorsOf(const AttentionArgs& args);
 
 } // namespace attnc::reference
