@@ -166,7 +166,7 @@ using Names = llvm::SmallDenseMap<llvm::StringRef, Object, 8>;
 /// The names of a function call, a class's body, a comprehension, or the module.
 struct Scope {
   Scope* parent = nullptr;
-  const FunctionNode* function = nullptr; ///< the function whose locals these are; null for the module and for comprehensions
+  const FunctionNode* function = nullptr; ///< its locals; null for the module and for comprehensions
   Class* owner = nullptr;                 ///< for a method's call, its class; for a class's body, the class
   bool isClass = false;                   ///< whether functions inside do not see these names
   Names names = Names();

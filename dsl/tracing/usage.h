@@ -21,7 +21,7 @@ struct Usage {
   bool steers = false;                 ///< whether a loop or an `if` reads it: it must be known before launch
   std::string member;                  ///< `cap` in `name.cap`; may be empty
   std::optional<Type> type;            ///< type of the value, or of an element
-  llvm::SmallVector<std::string> dims; ///< from the indices: an extent such as KV_LEN, or a free name; empty: not indexed
+  llvm::SmallVector<std::string> dims; ///< from the indices: an extent such as KV_LEN, or a free name; may be empty
 };
 
 Usage usageOf(const Block& text, llvm::StringRef name);
