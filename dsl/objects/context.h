@@ -61,7 +61,7 @@ public:
   /// Whether an integer is known to be at least 0, if integer arithmetic does not overflow.
   bool isNonNegative(ir::Value value);
 
-  /// Returns what the method `name` of the object's class returns; nullopt if the class has no such method.
+  /// Returns what the method `name` of the object's class returns; nullopt if the class lacks it.
   virtual std::optional<Object> callMethod(Instance& object, llvm::StringRef name,
                                            llvm::ArrayRef<Object> arguments = {}) = 0;
 

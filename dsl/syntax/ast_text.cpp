@@ -74,7 +74,7 @@ private:
     out << ')';
   }
 
-  /// `(head items):` and an indented block. Indentation alone ends a block.
+  /// `(head items):` and an indented block, which ends with its indentation.
   void headed(const char* head, llvm::ArrayRef<Expr*> items, const Block& body) {
     list(head, items);
     out << '\n';

@@ -70,7 +70,7 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
   };
   auto settled = settle(problem);
   if (!settled) return std::move(settled).error();
-  if (settled->options.family == Family::Grid && prepare.family == Family::Auto) { // below, with those of other launches
+  if (settled->options.family == Family::Grid && prepare.family == Family::Auto) { // below, with other launches
     ProblemShape other = problem;
     ++other.kvLen; // adds a key that is not on the grid
     settled = settle(other);

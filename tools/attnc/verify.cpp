@@ -78,8 +78,7 @@ CheckedOutput check(const HostTensor& got, const std::vector<double>& want, cons
 }
 
 /// Returns the maximum over rows of the row's largest number, in units of the largest power of two that divides all its
-/// numbers. Infinite if some number is not finite. 1: all numbers are -1, 0 or 1, or such multiples of another power of
-/// two.
+/// numbers. Infinite if some number is not finite. 1: all numbers are -1, 0 or 1, or these times a power of two.
 template <class Element> double largestSpan(int64_t count, int64_t width, Element element) {
   double span = 1;
   for (int64_t i = 0; i < count; i += width) {
