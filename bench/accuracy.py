@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Errors against fp64 of out and gradients: attnc's, an unfused attention's of the same dtype, FlexAttention's, SDPA's.
+"""Measures errors of out and gradients against fp64, for attnc, an unfused attention of the same dtype, FlexAttention
+and SDPA.
 
   python3 bench/accuracy.py --attnc build/attnc --out accuracy.jsonl
 
-One JSON line a case and peer: {"id", "peer", "rmse": {"out", "dq", "dk", "dv"}}, root mean squared errors against
-fp64 on the same tensors: normal q, k, v and d_out of [1, 8, LENGTH, D]; softcap has a cap of 30. "unfused" keeps q
-k^T, P, dP and dS in the dtype between products; its softmax is f32. Needs torch, triton and safetensors: prints
-SKIPPED without. Without a GPU attnc computes with its reference, and of the peers there is "unfused" alone.
-Exit codes: 0 done; 1 a gradient of attnc's has more than 1.1 times the error of "unfused", or could not be computed.
+Writes one JSON line a case and peer: {"id", "peer", "rmse": {"out", "dq", "dk", "dv"}}, root mean squared errors
+against fp64 on the same tensors: normal q, k, v and d_out of [1, 8, LENGTH, D]; softcap has a cap of 30. "unfused"
+keeps q k^T, P, dP and dS in the dtype between products; its softmax is f32. Needs torch, triton and safetensors; prints
+SKIPPED without them. Without a GPU, attnc computes with its reference, and "unfused" is the only peer.
+Exit codes: 0 done; 1 a gradient of attnc has more than 1.1 times the error of "unfused", or could not be computed.
 """
 import argparse
 import json
@@ -22,14 +23,14 @@ try:
 except ImportError as missing:
     sys.exit(print(f"SKIPPED: {missing}"))
 
-LIMIT = 1.1  # of the error of "unfused"
+LIMIT = 1.1  # times the error of "unfused"
 MODS = pathlib.Path(__file__).resolve().parents[1] / "dsl" / "mods"
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 SCALARS = {"cap": 30.0}
 
 
 def by_autograd(attention, tensors):
-    """Results of a peer: out = attention(q, k, v), and its gradients."""
+    """Returns the results of a peer: out = attention(q, k, v), and its gradients."""
     leaves = [tensors[name].detach().requires_grad_() for name in "qkv"]
     out = attention(*leaves)
     return dict(zip(("out", "dq", "dk", "dv"), (out.detach(), *torch.autograd.grad(out, leaves, tensors["dout"]))))
@@ -52,7 +53,7 @@ def by_sdpa(backend, tensors):
 
 
 def results(variant, mod, tensors, args):
-    """(peer, its out and gradients), fp64 first; an exception in the place of those that cannot be computed."""
+    """Yields (peer, its out and gradients), fp64 first. An exception replaces results that cannot be computed."""
     scalars = {name: SCALARS[name] for name in mod.scalars()}
     options = ["--backward", *([f"--kernel-family={args.kernel_family}"] if args.kernel_family else [])]
     every = {"attnc": lambda: run_attnc(args.attnc, mod, tensors, scalars, *options),
@@ -68,12 +69,12 @@ def results(variant, mod, tensors, args):
             continue
         try:
             yield peer, every[peer]()
-        except Exception as error:  # a peer may lack a case
+        except Exception as error:  # a peer may not support a case
             yield peer, error
 
 
 def measure(variant, dtype, head_dim, args):
-    """The lines of a case."""
+    """Returns the lines of a case."""
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tensors = {name: torch.randn(1, 8, args.length, head_dim, device=device, dtype=DTYPES[dtype])
@@ -91,7 +92,7 @@ def measure(variant, dtype, head_dim, args):
 
 
 def failures(lines):
-    """What of attnc's is worse than it may be, in words."""
+    """Describes the errors of attnc that exceed the limit."""
     ours, unfused = ({line["id"]: line for line in lines if line["peer"] == peer} for peer in ("attnc", "unfused"))
     for case, line in ours.items():
         if "rmse" not in line:

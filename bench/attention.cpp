@@ -2,10 +2,10 @@
 // harness: {"id", "peer", "ms", "tflops" or "gbps", "first_call_s", ...}; a case that fails gets "error" instead.
 //
 // Each result is checked against the naive kernel before it is timed. `ms` is the median of device-event times with the
-// L2 cache overwritten between runs; inputs are random normal. "tflops" counts unmasked query-key pairs:
-// 4 * pairs * head_dim forward, 10 * pairs * head_dim backward; "gbps", of decode and paged cases, bytes of the columns of K and V
-// that some query sees, read once. "first_call_s" is the wall time from mod text to the
-// first finished launch, block mask included; of a backward case, of the forward and the backward launch.
+// L2 cache overwritten between runs; inputs are random normal. "tflops" counts unmasked query-key pairs: 4 * pairs *
+// head_dim forward, 10 * pairs * head_dim backward. "gbps", for decode and paged cases, counts the bytes of the columns
+// of K and V that some query sees, each read once. "first_call_s" is the wall time from mod text to the first finished
+// launch, block mask included. For a backward case it includes the forward and the backward launch.
 #include "measure.h"
 
 #include <CLI/CLI.hpp>
@@ -16,7 +16,7 @@
 
 namespace {
 
-/// By kind of case; others are left out.
+/// Functions by kind of case. Cases of other kinds are skipped.
 const std::map<std::string, nlohmann::json (*)(attnc::bench::Bench&, const attnc::bench::Case&)> kMeasures{
     {"forward", attnc::bench::measureForward},
     {"backward", attnc::bench::measureBackward},
@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", seconds, "stop starting new cases after this long");
   CLI11_PARSE(app, argc, argv);
 
-  // Every file before the first case: a bad last one must not cost the run.
+  // Reads every file before the first case: a bad last file must not cost the run.
   std::vector<bench::Case> cases;
   for (const std::string& path : files) {
     try {

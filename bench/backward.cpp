@@ -5,7 +5,7 @@
 namespace attnc::bench {
 namespace {
 
-/// Gradients of q, k and v, NaN until they are written.
+/// Gradients of q, k and v, filled with NaN.
 struct GradientTensors {
   explicit GradientTensors(const Workload& work)
       : dQ(allocateNaNLike(work.q)), dK(allocateNaNLike(work.k)), dV(allocateNaNLike(work.v)),
@@ -45,7 +45,7 @@ nlohmann::json measureBackward(Bench& bench, const Case& c) {
   nlohmann::json row{{"first_call_s", rounded(secondsSince(start), 3)}};
 
   const GradientTensors expected(work);
-  // The oracle evaluates mask_mod everywhere.
+  // The oracle evaluates mask_mod for every pair.
   const BackwardKernel naive = take(bench.compiler.loadBackward(
       work.mod.mod, {.family = Family::Naive, .dtype = c.dtype, .headDim = c.headDim, .ragged = c.packed}));
   const device::Buffer naiveWorkspace = take(device::Buffer::allocate(take(naive.workspaceBytes(operands))));
@@ -64,7 +64,7 @@ nlohmann::json measureBackward(Bench& bench, const Case& c) {
     registers = std::max(registers, stage->registers);
     spillBytes += stage->spillBytes;
   }
-  row["registers"] = registers; // the most of a stage
+  row["registers"] = registers; // maximum over the stages
   row["spill_bytes"] = spillBytes;
   if (prepared.blockMaskKernel()) row["block_mask_ms"] = rounded(bench.medianMs(initialise), 4);
   return row;

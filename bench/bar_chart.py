@@ -1,18 +1,18 @@
-"""Grouped bars as SVG: figures per case and series in, the text of an SVG out. No files, no libraries.
+"""Draws grouped bars: takes figures per case and series, returns the text of an SVG. Uses no files and no libraries.
 
-Cases of one kind, head dim and length share a panel; panels of a kind stand side by side where they fit; all share one
+Cases of one kind, head dim and length share a panel. Panels of a kind stand side by side if they fit. All share one
 scale.
 """
 import math
 from xml.sax.saxutils import escape
 
 WIDTH, MARGIN = 1140, 16
-LEFT, GAP = 44, 24  # before a row's first panel, which holds the scale; between panels
+LEFT, GAP = 44, 24  # before a row's first panel, for the scale; between panels
 TOP, PANEL_TOP, PLOT, PANEL_BOTTOM = 84, 30, 230, 46
 LEGEND_LINE = 20
 BAR, GROUP_GAP, MIN_PANEL = 20, 18, 160
 INK, FAINT, GRID = "#222222", "#666666", "#dddddd"
-# Told apart by the colour-blind too (Okabe and Ito's set); the first series is ours.
+# Colours that the colour-blind can also tell apart (Okabe and Ito's set); the first series is ours.
 COLOURS = ["#d55e00", "#0072b2", "#56b4e9", "#009e73", "#999999", "#cc79a7", "#e69f00", "#f0e442"]
 
 
@@ -28,7 +28,7 @@ def line(x0, y0, x1, y1, stroke, dashed=False):
 
 
 def scale_step(top):
-    """A round distance of grid lines, four to eight of them below `top`."""
+    """Returns a round distance of grid lines, with four to eight of them below `top`."""
     power = 10 ** math.floor(math.log10(top / 4))
     return max(power * factor for factor in (1, 2, 5) if power * factor <= top / 4)
 
@@ -44,7 +44,7 @@ def group_width(count):
 
 
 def panels_of(bars):
-    """Title -> cases, in order of appearance; cases without a bar are left out."""
+    """Returns title -> cases, in order of appearance. Cases without a bar are left out."""
     panels = {}
     for case, group in bars.items():
         if group:
@@ -62,7 +62,7 @@ def label_width(case):
 
 
 def label(case):
-    """The lines under a group: a long variant's name breaks at its first underscore."""
+    """Returns the lines under a group. A long variant's name breaks at its first underscore."""
     if not case.shape:
         return [case.id]
     words = case.variant.split("_", 1) if len(case.variant) > 10 else [case.variant]
@@ -70,8 +70,8 @@ def label(case):
 
 
 def rows_of(panels, bars):
-    """Panels in rows, [[(title, cases, x, width)]], each in the first row of its kind with room; one wider than a row
-    is cut."""
+    """Arranges panels in rows, [[(title, cases, x, width)]], each in the first row of its kind with room. One wider
+    than a row is cut."""
     pieces = []
     for title, cases in panels.items():
         piece = []
@@ -95,7 +95,7 @@ def rows_of(panels, bars):
 
 
 def draw_group(case, group, colours, x, width, base, height):
-    """A case's bars with their figures, and what the case is below them."""
+    """Draws a case's bars with their figures, and its description below them."""
     parts = []
     left = x + (width - BAR * len(group)) / 2
     for i, (name, value) in enumerate(group.items()):
@@ -111,7 +111,7 @@ def draw_group(case, group, colours, x, width, base, height):
 
 
 def draw_panel(panel, y, bars, colours, top, ceiling):
-    """A panel whose upper edge is at y."""
+    """Draws a panel whose upper edge is at y."""
     (title, length), cases, x, width = panel
     base = y + PANEL_TOP + PLOT
     height = lambda value: PLOT * value / top
@@ -132,7 +132,7 @@ def draw_panel(panel, y, bars, colours, top, ceiling):
 
 
 def draw_legend(series, colours, ceiling):
-    """The legend's parts, and how many lines it has."""
+    """Returns the legend's parts, and its number of lines."""
     entries = [(name, 46 + 7.2 * len(name)) for name in series]
     product = f"a large matrix product: {ceiling:.0f}" if ceiling else ""
     entries += [(product, 30 + 7.2 * len(product))] if ceiling else []
@@ -152,7 +152,8 @@ def draw_legend(series, colours, ceiling):
 
 
 def bar_chart(title, series, bars, ceiling=None):
-    """SVG of `bars`: case -> {series: figure}. `series` is the legend's order; `ceiling` a line across all panels."""
+    """Returns the SVG of `bars`: case -> {series: figure}. `series` is the order of the legend; `ceiling` is a line
+    across all panels."""
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(series)}
     values = [value for group in bars.values() for value in group.values()]
     top = 1.06 * max([*values, ceiling or 0, 1])

@@ -1,8 +1,8 @@
-// Times the way from mod text to a kernel: cold (NVRTC), from the disk cache, from memory. One JSON line each. "memory" is
-// a request for a kernel of a mod that is parsed already; "parse" is the parsing and all passes.
+// Times the way from mod text to a kernel: cold (NVRTC), from the disk cache, from memory. One JSON line each. "memory"
+// requests a kernel of a parsed mod; "parse" is the parsing and all passes.
 //
-// With a GPU the kernel is loaded as well ("loaded": true), else the time ends with the machine code. Cold mods differ in
-// a constant, so that nothing can have been compiled before; the directory of the disk cache is a fresh one.
+// With a GPU, the kernel is also loaded ("loaded": true); without one, the time ends with the machine code. Cold mods
+// differ in a constant, so that none has been compiled before. The directory of the disk cache is a fresh one.
 #include "cases.h"
 
 #include "attnc/attnc.h"
@@ -25,11 +25,11 @@ using Clock = std::chrono::steady_clock;
 
 struct Setting {
   KernelOptions options;
-  bool loads = false; ///< there is a GPU
+  bool loads = false; ///< whether there is a GPU
   int rounds = 9;
 };
 
-/// ALiBi with a factor of its own: a mod with a captured tensor, a score_mod and a mask_mod.
+/// ALiBi with its own factor: a mod with a captured tensor, a score_mod and a mask_mod.
 std::string modText(int variant) {
   return fmt::format("slopes: f32[H]\n"
                      "def score_mod(score, b, h, q_idx, kv_idx):\n"
@@ -55,7 +55,7 @@ void build(const Compiler& compiler, const Mod& mod, const Setting& setting) {
     take(compiler.compile(mod, setting.options));
 }
 
-/// Milliseconds from text to kernel.
+/// Returns the milliseconds from text to kernel.
 double once(const Compiler& compiler, const Setting& setting, int variant) {
   const auto start = Clock::now();
   build(compiler, take(Mod::parse(modText(variant))), setting);

@@ -24,7 +24,7 @@ nlohmann::json measureDecode(Bench& bench, const Case& c) {
   PrepareOptions naiveOptions = options;
   naiveOptions.family = Family::Naive;
   Operands wide = work.operands;
-  DeviceTensor k, v; // the same values in the dtype of q, which holds those of fp8
+  DeviceTensor k, v; // the fp8 values in the dtype of q, which represents them exactly
   if (c.fp8Kv) {
     const auto draw = [&](uint64_t seed) {
       return drawNormal(c.dtype, {work.copies * p.batch, p.kvHeads, p.kvLen, c.headDim}, seed, 1, DType::E4M3);

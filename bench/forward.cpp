@@ -35,12 +35,12 @@ nlohmann::json measureForward(Bench& bench, const Case& c) {
   take(bench.stream.synchronize());
   nlohmann::json row{{"first_call_s", rounded(secondsSince(start), 3)}};
 
-  // The oracle evaluates mask_mod everywhere.
+  // The oracle evaluates mask_mod for every pair.
   const Prepared naive = take(bench.compiler.prepare(work.mod.mod, operands, {.out = expected.view},
                                                      {.family = Family::Naive, .buildBlockMask = false}));
   take(naive.launch(operands, {.out = expected.view}, nullptr, bench.stream.get()));
   take(bench.stream.synchronize());
-  // Values of v stay below 6; a weight and the result each round once: 2^-9 or 2^-12 relative.
+  // Values of v stay below 6. A weight and the result each round once: 2^-9 or 2^-12 relative.
   const double tolerance = 12 * (c.dtype == DType::F16 ? 0x1p-11 : 0x1p-8);
   const reference::Comparison comparison = compareElements(out, expected, tolerance);
   if (!comparison.holds())

@@ -3,20 +3,20 @@
 
   python3 bench/grids.py --attnc build/attnc --out grids.jsonl [--only REGEX] [--no-peers] [--bytes]
 
-attnc's lines are `attnc bench --json` of the mods of dsl/mods. The baselines (Hassani et al., arXiv:2403.04690, section
-2):
+attnc's lines come from `attnc bench --json` of the mods of dsl/mods. The baselines (Hassani et al., arXiv:2403.04690,
+section 2):
 
   naive   each query gathers the keys and values of its own window, and multiplies vectors
-  gemm    tiles of queries gather the keys that some of them see; products are batched GEMMs, weights lie in memory
-          between
+  gemm    each tile of queries gathers the keys that some of them see; products are batched GEMMs, with the weights
+          in memory between them
   flex    shifted windows: FlexAttention over tokens that are permuted window by window beforehand (not timed), with the
           bias as its score_mod; windows are then blocks of its block mask
 
 A result is one JSON line: `id`, `peer`, `ms` (median by device events, the L2 cache overwritten before each run) and
-`tflops`, of live pairs alone: 4 * pairs * head_dim forward, 10 * backward. The first line names the GPU, its driver, the
-day and the command.
-With --bytes, ncu counts what the forward kernel of the first case moves to and from memory: as a share of q, k, v and
-out no more than 1.1, or the exit status is 1. Nothing is permuted or copied, and there is no workspace to speak of.
+`tflops`, which counts only live pairs: 4 * pairs * head_dim forward, 10 * backward. The first line names the GPU, its
+driver, the day and the command.
+With --bytes, ncu counts the bytes that the forward kernel of the first case moves to and from memory. If they exceed
+1.1 times q, k, v and out, the exit status is 1. Nothing is permuted or copied, and the workspace is negligible.
 Needs a GPU; torch for the baselines, ncu for --bytes.
 """
 
@@ -50,7 +50,7 @@ CASES = {
     "17x17 of 64x64 behind 512, lists of tokens d128": {**JOINT, "family": "sm90"},
     "criss-cross of 128x128 d128": CROSS,
     "criss-cross of 128x128, lists of tokens d128": {**CROSS, "family": "sm90"},
-    "all of 128x128 d128": {**IMAGE, "window": (128, 128), "head_dim": 128},  # which the compiler sees
+    "all of 128x128 d128": {**IMAGE, "window": (128, 128), "head_dim": 128},  # the compiler detects this
     "all of 128x128, extents of the launch d128": {
         **IMAGE, "window": (128, 128), "head_dim": 128, "at_launch": True, "family": "grid",
     },
@@ -67,7 +67,7 @@ def tokens(case):
 
 
 def bench_command(case, command, kernels):
-    """`attnc bench` of a case."""
+    """Runs `attnc bench` for a case."""
     extents = dict(zip(AXES[len(case["extents"])], map(str, case["extents"])))
     defines = case.get("defines", {}) | ({} if case.get("at_launch") else extents)
     if "text" in case:
@@ -89,7 +89,7 @@ def bench_command(case, command, kernels):
 
 
 def attnc_lines(case, command, kernels):
-    """What `attnc bench` says of each kernel."""
+    """Returns what `attnc bench` reports for each kernel."""
     done = subprocess.run(bench_command(case, command, kernels), capture_output=True, text=True)
     if done.returncode:
         return [{"error": done.stderr.strip()[-400:]}]
@@ -97,8 +97,8 @@ def attnc_lines(case, command, kernels):
 
 
 def moved_bytes(case, command):
-    """What a launch of the forward kernel reads of memory and writes, beside the bytes of q, k, v and out, from empty
-    caches."""
+    """Returns the bytes that a launch of the forward kernel reads and writes, from empty caches, and the bytes of q, k,
+    v and out."""
     metrics = {"read": "dram__bytes_read.sum", "written": "dram__bytes_write.sum"}
     profiler = ["ncu", "--clock-control", "none", "--csv", "--print-units", "base"]
     profiler += ["--metrics", ",".join(metrics.values()), "-k", "attnc_forward", "--launch-count", "1"]
@@ -113,7 +113,7 @@ def moved_bytes(case, command):
 
 
 def timed(call, torch):
-    """Milliseconds, the median of some runs behind a fill that takes all of L2."""
+    """Returns the median milliseconds of some runs, each after a fill that overwrites L2."""
     fill = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     for _ in range(3):
         call()
@@ -130,7 +130,7 @@ def timed(call, torch):
 
 
 def window_begin(torch, extent, window):
-    """The first key of each query's window along an axis, moved inside at borders."""
+    """Returns the first key of each query's window along an axis, moved inside at borders."""
     return (torch.arange(extent, device="cuda") - window // 2).clamp(0, extent - window)
 
 
@@ -143,7 +143,7 @@ def naive(q, k, v, case, torch):
 
     def call():
         out = torch.empty_like(q)
-        for h in range(q.shape[1]):  # windows of one head at a time: they take `window` times the memory of k
+        for h in range(q.shape[1]):  # one head at a time, because windows take `window` times the memory of k
             scores = torch.einsum("qd,qkd->qk", q[0, h], k[0, h][keys]) * scale
             weights = torch.softmax(scores.float(), -1).to(q.dtype)
             out[0, h] = torch.einsum("qk,qkd->qd", weights, v[0, h][keys])
@@ -261,7 +261,7 @@ def main():
                     ms = timed(make(q, k, v, case, torch), torch)
                     tflops = 4 * pairs * case["head_dim"] / ms / 1e9
                     emit(id=name, peer=peer, ms=ms, tflops=tflops, torch=torch.__version__)
-                except Exception as failure:  # one that fails leaves the others their turn
+                except Exception as failure:  # the others still run
                     emit(id=name, peer=peer, error=f"{type(failure).__name__}: {failure}"[:400])
     sys.exit(failed)
 

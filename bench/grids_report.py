@@ -3,7 +3,7 @@
 
   python3 bench/grids_report.py bench/results/h200-2026-11-2?-grids*.jsonl --table bench/README.md
 
-A table for each file, under its GPU, day and command; a row for each case: TFLOP/s of pairs that live. Without --table they
+Each file has a table, under its GPU, day and command; each case has a row: TFLOP/s of live pairs. Without --table they
 are printed. Exit codes: 0 done; 1 a file is malformed, or cannot be read or written.
 """
 import argparse

@@ -81,9 +81,9 @@ double compareRows(const char* name, const DeviceTensor& actual, const DeviceTen
     return ir::readElement(values.data(), dtype, i).real;
   };
   // An element is a sum of dS k, dS q, P d_out or P v over the row or column; k, q, v and d_out are independent of one
-  // another. dS and P round once each, so its error is the unit roundoff u, times a gaussian, times at most what the
-  // elements of the row are like. Both kernels round the result. A row below 2^-8 is held to that: what f32 leaves of a
-  // sum that cancels is below 1e-5.
+  // another. dS and P round once each, so the error of an element is at most the unit roundoff u, times a gaussian,
+  // times the root mean square of its row. Both kernels round the result. A row below 2^-8 is compared as if it were
+  // 2^-8: the f32 rounding error of a sum that cancels is below 1e-5.
   const double u = dtype == DType::F16 ? 0x1p-12 : 0x1p-9;
   const reference::Tolerance tolerance{.absolute = 12 * u, .relative = 4 * u};
   std::mutex mutex;
@@ -115,7 +115,7 @@ double compareRows(const char* name, const DeviceTensor& actual, const DeviceTen
 
 namespace {
 
-/// [batch, heads, rows, head_dim]; of packed documents its rows lie as [rows, heads, head_dim].
+/// Draws [batch, heads, rows, head_dim]. For packed documents the memory layout is [rows, heads, head_dim].
 DeviceTensor draw(const Case& c, DType dtype, std::array<int64_t, 3> shape, uint64_t seed, float std = 1) {
   const auto [batch, heads, rows] = shape;
   if (!c.packed) return drawNormal(dtype, {batch, heads, rows, c.headDim}, seed, std);

@@ -1,5 +1,5 @@
-// Measures one case: its operands in device memory, the launch checked against the naive kernel and then timed, a row
-// of results out.
+// Measures one case: places its operands in device memory, checks the launch against the naive kernel, times it, and
+// returns a row of results.
 #pragma once
 
 #include "cases.h"
@@ -20,7 +20,7 @@
 
 namespace attnc::bench {
 
-/// Throws what a program cannot go on from; a case's failure becomes its "error".
+/// Returns the value or throws the error, which becomes the case's "error".
 template <class T> T take(Expected<T> value) {
   if (!value) throw std::runtime_error(value.error().message);
   return *std::move(value);
@@ -37,7 +37,7 @@ inline double rounded(double value, int digits) {
   return std::round(value * std::pow(10, digits)) / std::pow(10, digits);
 }
 
-/// What all cases share.
+/// State that all cases share.
 struct Bench {
   std::string mods;
   Family family = Family::Auto;
@@ -45,7 +45,7 @@ struct Bench {
   device::Stream stream = take(device::Stream::create());
   device::Timer timer = take(device::Timer::create());
 
-  /// As those of the timer, of work that throws.
+  /// As Timer::medianMs(), for work that throws.
   double medianMs(const std::function<void()>& run);
   double graphMs(const std::function<void(int)>& run, int launches);
 };
@@ -56,26 +56,26 @@ struct DeviceTensor {
   TensorView view;
 };
 
-/// Dense, not written; or filled with bytes 0xff, which are NaN in every floating-point dtype: an element that a kernel
-/// does not write shows.
+/// Allocates a dense tensor: uninitialised, or filled with bytes 0xff, which are NaN in every floating-point dtype. So
+/// an element that a kernel does not write is noticed.
 DeviceTensor allocate(DType dtype, std::initializer_list<int64_t> shape);
 DeviceTensor allocateNaN(DType dtype, std::initializer_list<int64_t> shape);
 DeviceTensor upload(const void* values, DType dtype, std::initializer_list<int64_t> shape);
 
-/// Not written either, of the shape, dtype and strides of another one, which has no gaps.
+/// The same with the shape, dtype and strides of another tensor, which has no gaps.
 DeviceTensor allocateNaNLike(const DeviceTensor& tensor);
 
-/// Random normal values of a 16-bit dtype or of E4M3, the same in every run. `seed` tells tensors apart. `roundedTo`: E4M3 for
-/// values that it has, in another dtype.
+/// Draws random normal values of a 16-bit dtype or of E4M3, the same in every run. `seed` distinguishes tensors.
+/// `roundedTo`: E4M3 for values that E4M3 represents, stored in another dtype.
 DeviceTensor drawNormal(DType dtype, std::initializer_list<int64_t> shape, uint64_t seed, float std = 1,
                         std::optional<DType> roundedTo = {});
 
-/// Elements of a tensor of a 16-bit dtype, in host memory.
+/// Copies the elements of a tensor of a 16-bit dtype to host memory.
 std::vector<uint16_t> download(const DeviceTensor& tensor);
 
-/// Rows of gradients, element by element, in units of the expected row's root mean square: rows differ by far more than
-/// what rounding does, so an error that one tolerance for all lets pass could be a row that is wrong throughout.
-/// Returns the largest error; throws std::exception for one beyond the tolerance.
+/// Compares rows of gradients, element by element, in units of the expected row's root mean square. Rows differ in size
+/// by far more than rounding errors do, so with one tolerance for all, a row could be entirely wrong and pass. Returns
+/// the largest error. Throws std::exception for one beyond the tolerance.
 double compareRows(const char* name, const DeviceTensor& actual, const DeviceTensor& expected);
 
 /// A case's mod and operands. `operands` refers to the other members.
@@ -88,22 +88,23 @@ struct Workload {
   std::vector<DeviceTensor> captured;
   Captures host, device; ///< the mod's captures with tensors in host and in device memory
   Operands operands;
-  /// Of decode and paged cases: bytes of K and V that some query sees. Of decode cases: how many K and V there are, of
-  /// different memory, enough that one after the other finds nothing in the L2 cache.
+  /// `liveBytes`: for decode and paged cases, the bytes of K and V that some query sees. `copies`: for decode cases,
+  /// the number of copies of K and V in different memory, enough that none is still in the L2 cache when its turn
+  /// comes.
   int64_t liveBytes = 0, copies = 1;
 
-  /// `operands` with the K and V of number `i`, which is below `copies`.
+  /// Returns `operands` with copy `i` of K and V, which is below `copies`.
   Operands copy(int64_t i) const;
-  /// Query-key pairs that the mask lets live, over all batch entries and heads.
+  /// Returns the number of query-key pairs that the mask lets live, over all batch entries and heads.
   double pairs(const Case& c) const;
 
 private:
-  /// K and V: by sequence, or pages in random order.
+  /// Draws K and V: by sequence, or as pages in random order.
   void drawCache(const Case& c);
   void packDocuments(const Case& c);
 };
 
-/// The row of a case. Throws std::exception: it cannot be run, or its result is wrong.
+/// Returns the row of a case. Throws std::exception if it cannot run or its result is wrong.
 nlohmann::json measureForward(Bench& bench, const Case& c);
 nlohmann::json measureBackward(Bench& bench, const Case& c);
 nlohmann::json measureDecode(Bench& bench, const Case& c);

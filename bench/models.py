@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Times models of transformers with attnc beside flex_attention and sdpa, and attention alone beside FlexAttention.
+"""Times transformers' models with attnc, flex_attention and sdpa; and single attention layers with attnc and
+FlexAttention.
 
   ATTNC_LIBRARY=build/libattnc.so python3 bench/models.py --out models.jsonl [--only REGEX] [--limit SECONDS]
 
-A case is `host-N`, `attention-N`, `train-MODEL-N`, `token-MODEL-CACHE-N` or `generate-MODEL-CACHE-N` with N tokens;
-documents are packed in the two behind `host`, which is the host's time for a launch. `generate` compiles what
-transformers compiles by itself: models with a static cache. Each implementation has a process of its own, in which each
+A case is `host-N`, `attention-N`, `train-MODEL-N`, `token-MODEL-CACHE-N` or `generate-MODEL-CACHE-N` with N tokens.
+`host` is the host's time for a launch. `attention` and `train` use packed documents. `generate` compiles what
+transformers compiles by itself: models with a static cache. Each implementation runs in its own process, in which each
 case has a time limit. A result is one JSON line: `id`, `peer` and `ms`, or `error`, whose trace goes to stderr. Needs a
 GPU, torch, Triton and transformers; imports attnc from tools/python.
 """
@@ -30,7 +31,7 @@ sys.path.insert(0, str(ROOT / "tools" / "python"))
 LENGTHS = 32768, 4096, 8192, 16384
 CACHES = 65536, 4096, 32768
 PEERS = "attnc", "flex_attention", "sdpa", "attnc ragged", "attnc compiled", "flex_attention compiled", "sdpa compiled"
-# Layers of models that are known, few of them.
+# Layers of known models, but only few of them.
 MODELS = {
     "llama": ("LlamaConfig", {
         "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 4, "num_attention_heads": 32,
@@ -50,7 +51,7 @@ COMMON = {"vocab_size": 8192, "max_position_embeddings": 131072, "use_cache": Tr
 
 
 def cases():
-    """Ids, the most important first; those that compile for long behind others."""
+    """Returns the ids, the most important first; those that compile for long come last."""
     yield f"attention-{LENGTHS[0]}"
     yield "host-128"
     yield f"token-llama-static-{CACHES[0]}"
@@ -66,7 +67,7 @@ def cases():
 
 
 def documents(length):
-    """Lengths of documents: an eighth of all tokens on average, drawn evenly by their logarithm."""
+    """Draws lengths of documents, evenly by their logarithm: an eighth of all tokens on average."""
     import torch
 
     generator, found = torch.Generator().manual_seed(1), []
@@ -77,7 +78,7 @@ def documents(length):
 
 
 def median_ms(run, repetitions=10, warm_up=3):
-    """Of device events around each run."""
+    """Returns milliseconds by device events around each run."""
     import torch
 
     times = []
@@ -93,7 +94,7 @@ def median_ms(run, repetitions=10, warm_up=3):
 
 
 def host(peer, length):
-    """Microseconds of calls whose kernels take less than the calls."""
+    """Returns the microseconds of calls whose kernels take less time than the calls."""
     import torch
 
     if peer != "attnc":
@@ -132,12 +133,12 @@ def host(peer, length):
 
 
 def attention(peer, length):
-    """Forward and backward of one layer of Llama's, of packed documents."""
+    """Forward and backward of one of Llama's layers, over packed documents."""
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     if peer not in ("attnc", "attnc ragged", "flex_attention"):
-        return None  # sdpa takes no packed documents but as a dense mask
+        return None  # sdpa takes packed documents only as a dense mask
     lengths = documents(length)
     q, k, v = (
         torch.randn(1, heads, length, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True)
@@ -198,8 +199,8 @@ def model_of(name, peer):
 
 
 def train(peer, name, length):
-    """A step: forward, backward and AdamW, of packed documents; of GPT-OSS, which transformers packs only with
-    cumulative lengths, of one document."""
+    """A training step over packed documents: forward, backward and AdamW. For GPT-OSS, which transformers packs only
+    with cumulative lengths, over one document."""
     import torch
 
     model = model_of(name, peer).train()
@@ -229,7 +230,7 @@ def train(peer, name, length):
 
 
 def token(peer, name, kind, length):
-    """One token of one sequence behind `length` others: what the host takes counts."""
+    """One token of one sequence after `length` others. The time on the host counts."""
     import torch
     import transformers
 
@@ -242,7 +243,7 @@ def token(peer, name, kind, length):
     else:
         cache = transformers.DynamicCache(config=model.config)
     config, generator = model.config, torch.Generator("cuda").manual_seed(1)
-    for layer in range(config.num_hidden_layers):  # rows of no prompt, which would take masks of queries times keys
+    for layer in range(config.num_hidden_layers):  # not a prompt, whose masks would take queries times keys
         extents = 2, 1, config.num_key_value_heads, length, config.head_dim
         k, v = torch.randn(extents, generator=generator, device="cuda", dtype=torch.bfloat16)
         cache.update(k, v, layer)
@@ -260,7 +261,7 @@ def token(peer, name, kind, length):
 
 
 def generate(peer, name, kind, length):
-    """A token as a user of `generate` sees it: the time between two of them on the host."""
+    """Times a token as a user of `generate` sees it: from one token to the next, on the host."""
     import torch
 
     if " " in peer:

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the tables and the bar chart of one benchmark run: result files (JSON lines) in, Markdown and SVG out.
+"""Writes the tables and the bar chart of one benchmark run: reads result files (JSON lines), writes Markdown and SVG.
 
   python3 bench/report.py attnc.jsonl peers.jsonl --date 2026-11-20 --command "..." --table bench/README.md \\
       --plot bench/throughput.svg
 
-The tables replace what stands between the lines `<!-- results -->` and `<!-- /results -->` of the Markdown file, or, with
---name NAME, between `<!-- results NAME -->` and `<!-- /results NAME -->`; without --table they are printed. The best (lowest)
-ms of each case and peer counts; only files of one run on one GPU
-may be given.
+The tables replace the text between the lines `<!-- results -->` and `<!-- /results -->` of the Markdown file, or, with
+--name NAME, between `<!-- results NAME -->` and `<!-- /results NAME -->`. Without --table they are printed. The lowest
+ms of each case and peer counts. All files must be of one run on one GPU.
 Exit codes: 0 done; 1 a file is malformed or cannot be read or written (nothing is written then); 2 wrong usage.
 """
 import argparse
@@ -28,7 +27,7 @@ PEER_NAMES = {
     "sdpa_flash": "FlashAttention-2",
 }
 LIBRARIES = {"torch": "PyTorch", "cudnn": "cuDNN", "cuda": "CUDA"}
-# Variants that do causal's work and more: what they add shows beside our own causal of the same shape.
+# Variants that do causal's work and more. Their overhead shows next to our own causal of the same shape.
 BESIDE_CAUSAL = ("alibi", "prefix_lm", "softcap", "softcap_approx")
 
 
@@ -37,12 +36,12 @@ def peer_name(peer):
 
 
 def plain(text):
-    """Text of any origin as one cell or list entry."""
+    """Escapes text of any origin for one cell or list entry."""
     return re.sub(r"\s+", " ", text).replace("|", "\\|").replace("<", "&lt;").strip()
 
 
 def table(heads, rows):
-    """A Markdown table: the first column is text, the others are numbers."""
+    """Returns a Markdown table: the first column is text, the others are numbers."""
     lines = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
     return lines + ["| " + " | ".join(row) + " |" for row in rows]
 
@@ -75,7 +74,7 @@ def header(results, date, command):
 
 
 def figure(results, case, peer, unit):
-    """A cell: the figure, with its unit where that is not the column's."""
+    """Returns a cell: the figure, with its unit if that differs from the column's."""
     row = results.best(case.id, peer)
     if row is None:
         return "error" if results.failed(case.id, peer) else ""
@@ -84,7 +83,7 @@ def figure(results, case, peer, unit):
 
 
 def ratio(results, case, peer):
-    """How many times as fast as the peer we are, by time."""
+    """Returns our speedup over the peer, by time."""
     ours, theirs = results.best(case.id, OURS), results.best(case.id, peer)
     return f"{theirs['ms'] / ours['ms']:.2f}" if ours and theirs else ""
 
@@ -105,11 +104,11 @@ def section_unit(results, cases):
 
 
 def kind_table(results, cases, with_first_call):
-    """The table of one kind (forward, backward, decode, ...): a row a case."""
+    """Returns the table of one kind (forward, backward, decode, ...): a row a case."""
     timed = [p for p in results.peers if any(results.best(c.id, p) or results.failed(c.id, p) for c in cases)]
     others = [peer for peer in timed if peer != OURS]
     unit = section_unit(results, cases)
-    # Latencies, where memory binds: of one launch, and of one among many in a graph.
+    # Latencies of memory-bound cases: of one launch, and of one among many in a graph.
     times = {"ms": f"{OURS}, us", "graph_ms": "in a graph, us"} if unit == "gbps" else {}
     heads = [f"{cases[0].kind or 'case'}, {UNITS[unit]}", OURS]
     for peer in others:
@@ -130,7 +129,7 @@ def kind_table(results, cases, with_first_call):
 
 
 def both_table(results, cases):
-    """Cases that we ran forward and backward: both throughputs, and the ratios to every peer of each."""
+    """Tabulates cases that we ran forward and backward: both throughputs, and the ratios to every peer."""
     pairs = {}
     for case in cases:
         if case.shape and results.best(case.id, OURS):
@@ -162,7 +161,7 @@ def decode_relatives(case):
 
 
 def relatives(case):
-    """What a case is measured against among our own: (what it is called, its id's parts)."""
+    """Returns which of our own cases to compare a case with: (its name, its id's parts)."""
     if case.kind == "decode":
         yield from decode_relatives(case)
         return
@@ -176,7 +175,7 @@ def relatives(case):
 
 
 def own_table(results, cases):
-    """Our cases beside our own simpler ones, by throughput: prefix-LM has more pairs than causal."""
+    """Tabulates our cases next to our own simpler ones, by throughput: prefix-LM has more pairs than causal."""
     ours = {}
     for case in cases:
         row = results.best(case.id, OURS)
@@ -196,7 +195,7 @@ def own_table(results, cases):
 
 
 def accuracy_table(results):
-    """Errors against fp64: a row a case and tensor. Those of the last line of a case and peer count."""
+    """Tabulates errors against fp64: a row a case and tensor. The last line of a case and peer counts."""
     peers = list(dict.fromkeys(peer for errors in results.rmse.values() for peer in errors if peer != OURS))
     heads = ["RMSE against fp64", OURS]
     for peer in peers:
@@ -215,7 +214,8 @@ def accuracy_table(results):
 
 
 def ordered_cases(results):
-    """The cases as the files have them, but those of one shape together: a second cases.json may add to the first's."""
+    """Returns the cases in the order of the files, with those of one shape together: a second cases.json may add to the
+    first's."""
     cases = [Case.parse(case_id) for case_id in results.rows]
     groups = {}
     for case in cases:
@@ -224,7 +224,7 @@ def ordered_cases(results):
 
 
 def report(results, date, command, with_first_call=False):
-    """The Markdown of a run."""
+    """Returns the Markdown of a run."""
     cases = ordered_cases(results)
     lines = header(results, date, command)
     lines += ["", "Cases: variant, batch x heads(/kv heads) x length, head dim. A ratio above 1: attnc is faster."]
@@ -244,7 +244,7 @@ def report(results, date, command, with_first_call=False):
 
 
 def between_markers(text, path, body, name=""):
-    """The text with what stands between the markers replaced. A marker is a line of its own, and stands there once."""
+    """Replaces the text between the markers. A marker is a line of its own, and occurs once."""
     marked = " ".join(["results", *name.split()])
     begin, end = f"<!-- {marked} -->", f"<!-- /{marked} -->"
     lines = text.split("\n")
@@ -254,7 +254,7 @@ def between_markers(text, path, body, name=""):
 
 
 def chart(results, date):
-    """The run's TFLOP/s as SVG."""
+    """Returns the run's TFLOP/s as SVG."""
     cases = ordered_cases(results)
     peers = [OURS] * (OURS in results.peers) + [peer for peer in results.peers if peer != OURS]
     bars = {case: {peer_name(p): results.rows[case.id][p]["tflops"] for p in peers

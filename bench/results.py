@@ -1,7 +1,8 @@
-"""Result files of a benchmark run, read and checked: JSON lines in, the best figure per case and peer out.
+"""Reads and checks the result files of a benchmark run: takes JSON lines, returns the best figure per case and peer.
 
-A line is {"id", "peer", "ms", "tflops" or "gbps", "first_call_s", "graph_ms", ...}, or {"id", "peer", "rmse": {tensor: error}}, or
-{"id", "peer", "error"}, or a "ceilings" line that names the GPU and the libraries. Nothing is compared or printed here.
+A line is {"id", "peer", "ms", "tflops" or "gbps", "first_call_s", "graph_ms", ...}, or {"id", "peer", "rmse": {tensor:
+error}}, or {"id", "peer", "error"}, or a "ceilings" line that names the GPU and the libraries. Nothing is compared or
+printed here.
 """
 import dataclasses
 import json
@@ -16,12 +17,12 @@ CASE_ID = re.compile(
 
 
 class ResultError(Exception):
-    """What is wrong with a file; the message begins with file and line."""
+    """An error in a file. The message begins with file and line."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What a case's id says. An id of another form is a case too: its `shape` is None and its name the id."""
+    """The parts of a case's id. An id of another form is also a case: its `shape` is None and its name the id."""
 
     id: str
     kind: str = ""
@@ -46,7 +47,7 @@ class Case:
         return f"{q_len}" if q_len == kv_len else f"(q {q_len}, kv {kv_len})"
 
     def name(self):
-        """Variant, batch x heads(/kv heads) x length, head dim."""
+        """Returns variant, batch x heads(/kv heads) x length, head dim."""
         if not self.shape:
             return self.id
         page = re.fullmatch(r"p(\d+)", self.rest)
@@ -64,7 +65,7 @@ class Results:
     ceilings: list = dataclasses.field(default_factory=list)
 
     def best(self, case_id, peer):
-        """The line with the lowest ms, or None."""
+        """Returns the line with the lowest ms, or None."""
         return self.rows.get(case_id, {}).get(peer)
 
     def failed(self, case_id, peer):
@@ -72,12 +73,12 @@ class Results:
 
 
 def unit_of(row):
-    """The key of a line's figure: its throughput if it has one, else its time."""
+    """Returns the key of a line's figure: its throughput if it has one, else its time."""
     return next(unit for unit in UNITS if unit in row)
 
 
 def check_line(row):
-    """Says what is wrong with a line, or returns None."""
+    """Returns the error of a line, or None."""
     if not isinstance(row, dict):
         return "a result is a JSON object"
     for key in ("id", "peer"):
@@ -97,7 +98,7 @@ def check_line(row):
 
 
 def identity(ceilings):
-    """GPU and versions of a ceilings line: what has to agree within one run."""
+    """Returns GPU and versions of a ceilings line, which must agree within one run."""
     return {key: value for key, value in ceilings.items() if key not in ("matmul_tflops", "copy_gbps")}
 
 
@@ -129,7 +130,7 @@ def add_line(results, row):
 
 
 def read_results(paths, only=""):
-    """Reads the files of one run; `only` is a regular expression on the case id. Raises ResultError."""
+    """Reads the files of one run. `only` is a regular expression on the case id. Raises ResultError."""
     results = Results()
     for path in paths:
         try:

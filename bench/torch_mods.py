@@ -1,8 +1,8 @@
 """Mods as PyTorch functions, dense attention with autograd around them, and `attnc run` on the same tensors.
 
-What accuracy.py and the tests against PyTorch's autograd share. Needs torch and safetensors. A mod's text is executed
-by CPython with the real torch; its functions are vectorised by torch.vmap, as FlexAttention does. Numbers of the mod
-are f32, as in attnc; all around it is of the precision asked for.
+Shared by accuracy.py and the tests against PyTorch's autograd. Needs torch and safetensors. CPython executes a mod's
+text with the real torch; torch.vmap vectorises its functions, as in FlexAttention. Numbers of the mod are f32, as in
+attnc; everything around it has the requested precision.
 """
 import __future__
 
@@ -25,7 +25,8 @@ SCALARS = {"int": int, "float": float, "bool": bool}
 
 
 class Gathers(TorchFunctionMode):
-    """t[i, j] with tensors for indices is a gather: torch.vmap knows that of aten.index, and not of __getitem__."""
+    """Makes t[i, j] with tensors as indices a gather: torch.vmap supports it for aten.index, but not for
+    __getitem__."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         if function is torch.Tensor.__getitem__:
@@ -36,7 +37,7 @@ class Gathers(TorchFunctionMode):
 
 
 class Mod:
-    """A mod's text. `captures`: name -> (dtype or scalar type, dims as text); those declared without a value."""
+    """A mod's text. `captures` maps names to (dtype or scalar type, dims as text): those declared without a value."""
 
     def __init__(self, text, path="<mod>"):
         tree = ast.parse(text, path)
@@ -60,13 +61,13 @@ class Mod:
         return [name for name, (kind, dims) in self.captures.items() if kind in SCALARS and not dims]
 
     def namespace(self, values):
-        """The module after its text ran with `values` of its captures and extents."""
+        """Returns the module after its text ran with `values` of its captures and extents."""
         names = {"torch": torch, "F": torch.nn.functional, "functools": functools, "tanh_approx": torch.tanh, **values}
         exec(self.code, names)
         return names
 
     def draw(self, extents, scalars, generator):
-        """Random tensors for its captures; integers along a sequence are documents."""
+        """Draws random tensors for its captures. Integers along a sequence are documents."""
         names = self.namespace({**extents, **scalars})
         tensors = {}
         for name, (kind, dims) in self.captures.items():
@@ -83,8 +84,8 @@ class Mod:
         return tensors
 
     def functions(self, values, device):
-        """(score_mod, mask_mod) of all indices at once: (score [B, H, Q, KV]) -> the same, () -> bool [B, H, Q, KV].
-        None: there is no such function."""
+        """Returns (score_mod, mask_mod) of all indices at once: (score [B, H, Q, KV]) -> the same, () -> bool [B, H, Q,
+        KV]. None for a missing function."""
         names = self.namespace(values)
         indices = [torch.arange(values[extent], dtype=torch.int32, device=device)
                    for extent in ("B", "H", "Q_LEN", "KV_LEN")]
@@ -111,8 +112,8 @@ def extents_of(q, k):
 
 
 def attention(mod, tensors, scalars, products=torch.float64):
-    """(out, lse) of `tensors` q, k, v and captures. `products`: the dtype that q k^T and P v are computed and stored
-    in; the softmax is f32 or wider. lse of a fully masked row is -inf, its out 0."""
+    """Returns (out, lse) of `tensors` q, k, v and captures. `products` is the dtype that q k^T and P v are computed and
+    stored in; the softmax is f32 or wider. A fully masked row has lse -inf and out 0."""
     q, k, v = (tensors[name] for name in "qkv")
     wide = torch.promote_types(products, torch.float32)
     group = q.shape[1] // k.shape[1]
@@ -124,7 +125,7 @@ def attention(mod, tensors, scalars, products=torch.float64):
         score = score_mod(score.float()).to(wide)
     live = mask_mod() if mask_mod else torch.ones_like(score, dtype=torch.bool)
     seen = live.any(-1, keepdim=True)
-    score = score.masked_fill(~live, -torch.inf).masked_fill(~seen, 0)  # no NaN, which would spoil gradients
+    score = score.masked_fill(~live, -torch.inf).masked_fill(~seen, 0)  # avoids NaN, which would spoil gradients
     lse = score.logsumexp(-1, keepdim=True)
     weights = torch.where(live & seen, (score - lse).exp(), 0)
     out = weights.to(products) @ v
@@ -132,7 +133,7 @@ def attention(mod, tensors, scalars, products=torch.float64):
 
 
 def gradients(mod, tensors, scalars, products=torch.float64):
-    """out, dq, dk, dv and d_<name> of each captured float, for `tensors` that hold dout, perhaps dlse, too."""
+    """Returns out, dq, dk, dv and d_<name> of each captured float. `tensors` hold dout, and possibly dlse."""
     floats = {name: x for name, x in tensors.items() if x.is_floating_point() and name not in ("dout", "dlse")}
     device = tensors["q"].device
     floats.update({name: torch.tensor(x, device=device) for name, x in scalars.items() if isinstance(x, float)})
@@ -151,7 +152,7 @@ def gradients(mod, tensors, scalars, products=torch.float64):
 
 
 def run_attnc(attnc, mod, tensors, scalars, *options):
-    """What `attnc run` writes for `tensors`: on the GPU where there is one, else by its fp64 reference."""
+    """Returns what `attnc run` writes for `tensors`: on the GPU if there is one, else with its fp64 reference."""
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "mod.py").write_text(mod.text, encoding="utf-8")
@@ -166,7 +167,7 @@ def run_attnc(attnc, mod, tensors, scalars, *options):
 
 
 def relative_error(actual, expected):
-    """RMS of the difference in units of the expected RMS; NaN where one has it."""
+    """Returns the RMS of the difference in units of the expected RMS; NaN if either has a NaN."""
     expected = expected.double()
     error = (actual.to(expected) - expected).square().mean().sqrt()
     return (error / expected.square().mean().sqrt().clamp(min=1e-30)).item()

@@ -10,7 +10,7 @@ namespace attnc::dsl {
 
 class Arena {
 public:
-  /// A new object, owned by the arena and valid as long as it lives.
+  /// Makes an object. The arena owns it; it is valid as long as the arena lives.
   template <class T, class... Args> T* make(Args&&... args) {
     auto object = std::make_shared<T>(T{std::forward<Args>(args)...});
     T* raw = object.get();

@@ -1,5 +1,5 @@
 // In: findings (row, place, holes). Out: attnc::Diagnostic values and their rendered text.
-// Not: reading past a long line; a line of more than kWindow bytes is shown around the caret only.
+// Not: long lines. If a line has more than kWindow bytes, only the part around the caret is shown.
 #include "dsl/diagnostics.h"
 
 #include "dsl/limits.h"
@@ -15,7 +15,7 @@ namespace attnc::dsl {
 namespace {
 
 constexpr size_t kWindow = 200;
-// Stands for one non-ASCII character while LLVM places the caret, which it does for ASCII lines only.
+// Replaces one non-ASCII character while LLVM places the caret, because LLVM places it correctly for ASCII lines only.
 constexpr char kWide = '\x01';
 
 std::string substitute(std::string_view text, const std::vector<std::string>& holes) {
@@ -122,8 +122,8 @@ std::vector<Finding> Diagnostics::take(size_t from) {
   return taken;
 }
 
-/// The line of `loc` as ASCII (one kWide for each other character, whose bytes go to `wide`), and where in it the range
-/// stands. Bytes that are no text become '?'.
+/// Computes the line of `loc` as ASCII, and the position of the range in it. Each other character becomes one kWide;
+/// its bytes are appended to `wide`. Bytes that are not text become '?'.
 void Diagnostics::sourceLine(Loc loc, std::string& line, size_t& column, size_t& width,
                              std::vector<std::string>& wide) const {
   std::string_view text = texts[loc.text].text;
@@ -178,7 +178,7 @@ std::string Diagnostics::render(Loc loc, const Diagnostic& diagnostic) const {
 
 namespace {
 
-/// In order of place.
+/// Sorts findings by place.
 std::vector<Diagnostic> sorted(const std::vector<Finding>& found) {
   std::vector<const Finding*> order;
   for (const Finding& finding : found) order.push_back(&finding);

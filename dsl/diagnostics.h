@@ -1,9 +1,9 @@
-// Collects what is wrong with a mod's text and renders it as a compiler does.
+// Collects the errors and warnings of a mod's text and renders them as a compiler does.
 //
 // In: a row of diagnostics.def or warnings.def, a place in a text, and the values of the row's holes, whose types the
 // row fixes.
 // Out: attnc::Diagnostic, with the source line and a caret drawn by llvm::SourceMgr's printer.
-// Not: deciding what is an error; no message is written anywhere but in these tables.
+// Not: what is an error. All messages are in these tables.
 #pragma once
 
 #include "attnc/error.h"
@@ -18,20 +18,20 @@
 
 namespace attnc::dsl {
 
-/// A range of bytes in one of the texts of a compilation: 0 is the mod, others are the values of defines.
+/// A range of bytes in one of the texts of a compilation. Text 0 is the mod, others are the values of defines.
 struct Loc {
   uint32_t begin = 0;
   uint32_t end = 0;
   uint32_t text = 0;
 };
 
-/// A text and the name under which it is reported. The text is borrowed.
+/// A text and the name under which it is reported. It borrows the text.
 struct Source {
   std::string name;
   std::string_view text;
 };
 
-/// A row of a table; `Holes` are the types of {0}, {1}, ...
+/// A row of a table. `Holes` are the types of {0}, {1}, ...
 template <class... Holes> struct Row {
   const char* id;
   const char* message;
@@ -42,7 +42,7 @@ using Text = std::string_view;
 using Count = int64_t;
 
 namespace detail {
-/// Number of the highest hole in a message, plus one.
+/// Returns the number of the highest hole in a message, plus one.
 constexpr size_t holes(std::string_view text) {
   size_t count = 0;
   for (size_t i = 0; i + 2 < text.size(); ++i)
@@ -67,19 +67,19 @@ namespace diag {
 #undef ROW
 } // namespace diag
 
-/// All ids of diagnostics.def, in order.
+/// Returns all ids of diagnostics.def, in order.
 std::vector<std::string> diagnosticIds();
-/// All ids of warnings.def, in order.
+/// Returns all ids of warnings.def, in order.
 const std::vector<std::string>& warningIds();
 
-/// Thrown to unwind to the nearest place where work can go on; it never leaves the front end. `fatal`: there is no such
-/// place, all work ends.
+/// Thrown to unwind to the nearest place where work can go on. It never leaves the front end. If `fatal`, all work
+/// ends.
 struct Abort {
   bool fatal = false;
-  bool raised = false; ///< the text itself says so: `raise`, or an `assert` that fails
+  bool raised = false; ///< whether the text itself raised this: `raise`, or an `assert` that fails
 };
 
-/// One thing that is wrong, and where.
+/// One error or warning, and its place.
 struct Finding {
   Loc loc;
   Diagnostic diagnostic;
@@ -87,27 +87,27 @@ struct Finding {
 
 class Diagnostics {
 public:
-  /// Adds a text; returns its number, for Loc::text.
+  /// Adds a text. Returns its number, for Loc::text.
   uint32_t addSource(Source source);
   const Source& source(uint32_t index) const { return texts[index]; }
   size_t sources() const { return texts.size(); }
 
-  /// The text of a place, in one line.
+  /// Returns the text of a place, in one line.
   std::string textOf(Loc loc) const;
-  /// 1-based line and column (in bytes) of a place.
+  /// Returns the 1-based line and column (in bytes) of a place.
   std::pair<int, int> lineAndColumn(Loc loc) const;
 
-  /// Records a finding; the same finding at the same place is recorded once. Throws a fatal Abort at kMaxDiagnostics.
+  /// Records a finding. The same finding at the same place is recorded once. Throws a fatal Abort at kMaxDiagnostics.
   template <class... Holes> void report(Loc loc, const Row<Holes...>& row, std::type_identity_t<Holes>... holes) {
     add(loc, row.id, row.message, row.hint, {detail::toText(holes)...});
   }
 
-  /// Records a warning; the same one at the same place is recorded once.
+  /// Records a warning. The same warning at the same place is recorded once.
   template <class... Holes> void warn(Loc loc, const Row<Holes...>& row, std::type_identity_t<Holes>... holes) {
     addWarning(loc, row.id, row.message, row.hint, {detail::toText(holes)...});
   }
 
-  /// report(), then Abort.
+  /// Calls report(), then throws Abort.
   template <class... Holes>
   [[noreturn]] void fail(Loc loc, const Row<Holes...>& row, std::type_identity_t<Holes>... holes) {
     report(loc, row, holes...);
@@ -116,17 +116,17 @@ public:
 
   bool empty() const { return found.empty(); }
   size_t size() const { return found.size(); }
-  /// Takes back the findings from the given one on.
+  /// Removes the findings from index `from` on and returns them.
   std::vector<Finding> take(size_t from);
   /// Records a finding as report() does.
   void put(Finding finding);
-  /// All findings as one error, in order of place.
+  /// Returns all findings as one error, in order of place.
   Error error() const;
 
-  /// The warnings, in order of place.
+  /// Returns the warnings in order of place.
   std::vector<Diagnostic> warnings() const;
   size_t warningCount() const { return warned.size(); }
-  /// Takes back the warnings from the given one on.
+  /// Removes the warnings from index `from` on.
   void dropWarnings(size_t from) { warned.resize(from); }
 
 private:

@@ -1,5 +1,5 @@
-// In: a text and defines. Out: a module, or all that is wrong with the text. The steps in order: lex and parse, read
-// the defines, execute the module's statements, trace the mods.
+// In: a text and defines. Out: a module, or all errors of the text. The steps in order: lex and parse, read the
+// defines, execute the module's statements, trace the mods.
 #include "dsl/frontend.h"
 
 #include "dsl/objects/lazy.h"
@@ -34,7 +34,7 @@ bool isLiteral(const Expr& expr) {
   }
 }
 
-/// Reads the value of one define; its tree is kept in `trees`.
+/// Reads the value of one define. `trees` keeps its tree.
 void readDefine(Tracer& tracer, const std::string& name, std::string_view value,
                 std::vector<std::unique_ptr<Ast>>& trees) {
   Diagnostics& diagnostics = tracer.diagnostics;
@@ -48,14 +48,14 @@ void readDefine(Tracer& tracer, const std::string& name, std::string_view value,
   tracer.defines[name] = {whole, tracer.eval(*stmt->value)};
 }
 
-/// Parses a text that was given beside the mod, and keeps its tree.
+/// Parses a text that was given with the mod, and keeps its tree.
 const Block& parseGiven(Diagnostics& diagnostics, const std::string& option, std::string_view text,
                         std::vector<std::unique_ptr<Ast>>& trees) {
   trees.push_back(parse(diagnostics.addSource({option, text}), diagnostics));
   return trees.back()->body;
 }
 
-/// The expression that picks a mod; null if the text is none, which is reported.
+/// Returns the expression that picks a mod. Returns null, and reports an error, if the text is not one expression.
 const Expr* readPick(Tracer& tracer, const std::string& text, std::vector<std::unique_ptr<Ast>>& trees) {
   Diagnostics& diagnostics = tracer.diagnostics;
   const Block& body = parseGiven(diagnostics, "<--mod>", text, trees);
@@ -68,7 +68,7 @@ const Expr* readPick(Tracer& tracer, const std::string& text, std::vector<std::u
   return nullptr;
 }
 
-/// Runs `work`, which reports to `diagnostics`; the error if anything was reported.
+/// Runs `work`, which reports to `diagnostics`. Returns the error if anything was reported.
 template <class Work> std::optional<Error> collect(Diagnostics& diagnostics, Work work) {
   try {
     work();

@@ -17,27 +17,28 @@ struct FrontendOptions {
   std::string name = "<mod>";
   /// Overrides of the mod's constants: name -> text of a literal.
   std::map<std::string, std::string> defines;
-  /// Expressions that yield the mods, evaluated after the text: `make_mask(offsets)`. Empty: the text says which.
+  /// Expressions that yield the mods, evaluated after the text: `make_mask(offsets)`. If empty, the text decides.
   std::vector<std::string> mods;
-  /// Declarations of captures, as the text may hold them: `offsets: i32[N]`. They win over what the text assigns.
+  /// Declarations of captures, spelled as in the text: `offsets: i32[N]`. They win over assignments in the text.
   std::vector<std::string> captures;
-  /// Captures that are there if the mod needs a name that the text does not have, or cannot evaluate.
+  /// Captures to use if the mod needs a name that the text does not define or cannot evaluate.
   std::vector<CaptureInfo> available;
 };
 
-/// What is told of a text beside its module.
+/// What tracing reports besides the module.
 struct Notes {
   std::vector<Diagnostic> warnings; ///< in order of place
   std::vector<ModChoice> choices;
-  std::vector<std::string> constants; ///< that defines may override, sorted
+  std::vector<std::string> constants; ///< constants that defines may override, sorted
 };
 
-/// The module of a mod's text, verified in its typing but not simplified; Node::line is set. dsl/SPEC.md is the
-/// language. Any bytes are accepted as text; nothing of it is executed outside the tracer, and time and memory are
-/// bounded (limits.h). Errors: Blame::Mod with all diagnostics found. Thread-safe.
+/// Traces the text of a mod. Returns its module, whose types are verified but which is not simplified; Node::line is
+/// set. dsl/SPEC.md is the language. Any bytes are accepted as text. Nothing of it is executed outside the tracer; time
+/// and memory are bounded (limits.h). Errors: Blame::Mod with all diagnostics found. Thread-safe.
 Expected<ir::Module> trace(std::string_view text, const FrontendOptions& options = {}, Notes* notes = nullptr);
 
-/// The syntax tree as readable s-expressions, one statement a line. Errors as above; names and types are not checked.
+/// Returns the syntax tree as readable s-expressions, one statement a line. Errors as for trace(); names and types are
+/// not checked.
 Expected<std::string> astText(std::string_view text, const FrontendOptions& options = {});
 
 } // namespace attnc::dsl

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Checks that includes point one way, that programs use the public interface, that third-party headers stay behind their
-fences, and that no name is used which only some of the LLVM releases that we build with have.
+"""Checks the includes and the names of the sources: dependencies between layers point one way, programs use the public
+interface, third-party headers stay in their folders, and no name is used that only some of the supported LLVM releases
+have.
 
   python3 tools/check_layers.py [--root DIR]
 
@@ -11,8 +12,9 @@ import pathlib
 import re
 import sys
 
-# A layer, by the name that includes it, and the layers that it may include beside itself and the public headers
-# ("attnc"). A folder belongs to the layer with the longest name that begins its path, so dsl/syntax is a room of its own.
+# A layer, by the name that includes it, and the layers that it may include besides itself and the public headers
+# ("attnc"). A folder belongs to the layer with the longest name that begins its path, so dsl/syntax is a layer of its
+# own.
 LAYERS = {
     "attnc": set(),
     "text": set(),
@@ -30,7 +32,7 @@ LAYERS = {
     "jit": {"cache"},
     "reference": {"ir"},
     "api": {"ir", "dsl", "analysis", "passes", "codegen", "plan", "cache", "jit", "reference", "text"},
-    # Upon the public interface; only which block masks there may be is asked inside.
+    # Uses the public interface; only the possible block masks come from inside.
     "c": {"plan", "text"},
 }
 # header prefix -> folders that may include it
@@ -49,16 +51,16 @@ FENCES = {
     "tools/device/": ["tools", "bench", "tests"],
     "tools/": ["tests"],
 }
-# Programs, and their tests, that use the library as strangers do: of its headers, those in include/attnc.
+# Programs, and their tests, that use the library as outsiders do: of its headers, only those in include/attnc.
 PROGRAMS = ("tools", "bench", "tests/cli", "tests/bench")
-# What they take from inside the library all the same: header -> files that may.
+# The internal headers that they include nevertheless: header -> files that may.
 EXCEPTIONS = {
-    # Names and lines of files in what is printed.
+    # Names and lines of files in messages.
     "text/readable.h": [
         "tools/attnc/cache.cpp", "tools/attnc/journey.cpp", "tools/attnc/options.cpp", "tools/attnc/text.cpp",
         "tools/attnc/usage.cpp", "tests/cli/readable_test.cpp",
     ],
-    # Elements of tensors in host memory, half-precision ones among them.
+    # Elements of tensors in host memory, including half-precision ones.
     "ir/element.h": [
         "tools/attnc/capture_text.cpp", "tools/attnc/digest.cpp", "tools/attnc/operands.cpp", "tools/attnc/ragged.cpp",
         "tools/attnc/journey.h", "tools/attnc/probe.cpp", "tools/attnc/random.cpp", "tools/attnc/verify.cpp", "bench/forward.cpp", "bench/measure.cpp",
@@ -72,7 +74,7 @@ EXCEPTIONS = {
     "reference/gradient_tolerance.h": ["tools/attnc/verify.cpp"],
     "reference/compare.h": ["tools/attnc/verify.h", "bench/forward.cpp", "bench/measure.cpp"],
     "reference/parallel.h": ["bench/measure.cpp", "tools/device/draw.h"],
-    # `check` and `explain` show what is inside: operations by level, proofs, what a census of blocks says.
+    # `check` and `explain` show internals: operations by level, proofs, the census of blocks.
     "ir/ir.h": ["tools/attnc/journey.h", "tools/attnc/json_report.h", "tools/attnc/mod_text.h", "tools/attnc/explanation.h",
                 "tools/attnc/work.h"],
     "ir/walk.h": [
@@ -101,18 +103,18 @@ EXCEPTIONS = {
     "plan/grid_plan.h": ["tools/attnc/work.cpp"],
     "plan/mask_shape.h": ["tools/attnc/explain.cpp", "tools/attnc/mask.cpp", "tools/attnc/work.cpp"],
     "plan/kernel_mod.h": ["tools/attnc/explanation.h"],
-    # Captures of a file are checked before there is anything to launch; pairs that live are counted one by one.
+    # Captures of a file are checked before anything is launched; pairs that live are counted one by one.
     "ir/bindings.h": [
         "tools/attnc/journey.h", "tools/attnc/operands.cpp", "tools/attnc/usage.cpp",
         "tools/attnc/work.cpp", "bench/cases.cpp",
     ],
-    # Captures are drawn with extents that the mod agrees with.
+    # Captures are drawn with extents that the mod accepts.
     "ir/conditions.h": ["tools/attnc/random.cpp"],
     "ir/interpreter.h": [
         "bench/cases.cpp", "tools/attnc/journey.cpp", "tools/attnc/mask_map.h", "tools/attnc/probe.cpp",
         "tools/attnc/query_map.cpp",
     ],
-    # Which GPUs and which NVRTC there are.
+    # The available GPUs and NVRTC.
     "plan/arch.h": ["tools/attnc/usage.cpp"],
     "jit/nvrtc.h": ["tools/attnc/usage.cpp", "tools/attnc/version.cpp"],
     "jit/current_device.h": ["tools/device/device.h", "tools/device/limits.cpp"],
@@ -125,7 +127,7 @@ EXCEPTIONS = {
     "cache/prune.h": ["tools/attnc/cache.cpp"],
     "jit/cache_options.h": ["tools/attnc/cache.cpp"],
 }
-# In LLVM 14, gone from a later release: a build with 14 alone would not notice.
+# Names of LLVM 14 that a later release lacks: a build with only 14 would not notice.
 UNPORTABLE = {
     r"\bllvm::None\b|\bllvm::Optional\b": "use std::optional, or {} for an argument",
     r"\bmakeArrayRef\b|\bmakeMutableArrayRef\b": "name the type: llvm::ArrayRef<T>(...)",
@@ -135,7 +137,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 
 
 def layer_of(path):
-    """The layer of an include as it is written, or of a folder below src/ or include/; None for anything else."""
+    """Returns the layer of an include as written, or of a folder below src/ or include/; None for anything else."""
     parts = path.split("/")
     names = ("/".join(parts[:count]) for count in range(len(parts), 0, -1))
     return next((name for name in names if name in LAYERS), None)
@@ -146,7 +148,7 @@ def inside(folder, homes):
 
 
 def allowed(file, header, exceptions):
-    """Why `header` may not be included by `file`, or None. Takes out of `exceptions` the one that is made use of."""
+    """Returns why `file` may not include `header`, or None. Removes a used exception from `exceptions`."""
     folder = file.rpartition("/")[0]
     for prefix, homes in FENCES.items():
         if header.startswith(prefix):
@@ -180,7 +182,7 @@ def check(root):
                     errors.append(f"{path.relative_to(root)}:{line}: {match.group()}: not in every LLVM; {advice}")
             for header in INCLUDE.findall(text):
                 if top == "templates":
-                    # A template is handed to NVRTC alone: it includes templates and the two generated headers.
+                    # Only NVRTC compiles a template: it includes templates and the two generated headers.
                     known = (root / "templates" / header).exists() or header.startswith("attnc_")
                     why = None if known or header in ("math.h", "string.h") else "templates include only templates"
                 else:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds attnc and does its main job once: a mod to a CUDA kernel, and attention run with it, on the GPU if there is
-# one, else on the CPU reference.
+# Builds attnc and does its main job once: compiles a mod to a CUDA kernel and runs attention with it, on the GPU if
+# there is one, else with the CPU reference.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools/setup.sh build

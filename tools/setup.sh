@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}
 
-# package -> a file or command whose presence makes it unnecessary
+# package -> a file or command that makes it unnecessary
 need=()
 missing() { need+=("$1"); }
 command -v g++ >/dev/null || missing g++
@@ -19,7 +19,7 @@ compgen -G '/usr/lib/llvm-*/lib/libLLVMSupport.a' >/dev/null || missing llvm-dev
 [ -e /usr/include/png.h ] || missing libpng-dev
 [ -d /usr/include/catch2 ] || missing catch2
 
-# NVRTC 13 and the headers of the driver API: of an installed toolkit, else from the Python wheels.
+# NVRTC 13 and the headers of the driver API, from an installed toolkit or from the Python wheels.
 toolkit=${CUDA_HOME:-/usr/local/cuda}
 wheels=no
 if ! compgen -G "$toolkit/lib64/libnvrtc.so.13*" >/dev/null || [ ! -e "$toolkit/include/nvrtc.h" ]; then
@@ -34,7 +34,7 @@ if [ ${#need[@]} -gt 0 ]; then
 fi
 if [ $wheels = yes ]; then
   python3 -m venv .venv
-  # The version that kernels were measured with.
+  # The version with which kernels were measured.
   .venv/bin/pip install --quiet 'nvidia-cuda-nvrtc>=13.0,<13.1' 'nvidia-cuda-runtime>=13.0,<13.1'
 fi
 

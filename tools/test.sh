@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds attnc and runs its tests. Those that need a GPU skip where there is none.
+# Builds attnc and runs its tests. Tests that need a GPU are skipped if there is none.
 #   tools/test.sh [--torch]
-# With --torch, tests of the Python package run in an environment with PyTorch, which is made beside the build (some 5 GB)
-# and kept; where it cannot be had in ten minutes they skip, as without.
+# With --torch, tests of the Python package run in an environment with PyTorch. It is made during the build (about 5 GB)
+# and kept. If making it takes more than ten minutes, these tests are skipped, as without --torch.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 environment=${XDG_CACHE_HOME:-$HOME/.cache}/attnc-test

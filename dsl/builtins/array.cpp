@@ -11,7 +11,7 @@ namespace attnc::dsl {
 
 namespace {
 
-/// The array that a reduction runs over; nothing for a number, which is its own reduction.
+/// Returns the array that a reduction runs over; nullopt for a number, which is its own reduction.
 std::optional<Object> arrayOf(Tracer& tracer, Object value) {
   value = decay(tracer, value);
   if (value.isArrayLike()) return value;
@@ -24,7 +24,7 @@ std::optional<int64_t> axisOf(Tracer& tracer, const Bound& bound) {
     tracer.fail(diag::badArgument, bound.builtin->name, "`keepdim` to be False", "True");
   if (!bound.has(1)) return std::nullopt;
   Object axis = bound[1];
-  // dim=(-1,) names one axis as well.
+  // dim=(-1,) also names one axis.
   if (axis.is<Sequence*>() && axis.as<Sequence*>()->items.size() == 1) axis = axis.as<Sequence*>()->items[0];
   if (!axis.is<int64_t>())
     tracer.fail(diag::badArgument, bound.builtin->name, "`dim` to be one known int", tracer.describe(axis));
@@ -38,7 +38,7 @@ template <class Fold> Object reduceWith(Tracer& tracer, const Bound& bound, Fold
   return reduce(tracer, *array, axis, fold);
 }
 
-/// Products of bools count them.
+/// Converts bools to integers, so that products count them.
 Object counted(Tracer& tracer, Object x) {
   bool isBool = x.is<bool>() || (x.isTraced() && tracer.type(x.as<ir::Value>()) == ir::Type::Bool);
   return isBool ? cast(tracer, x, ir::Type::I32) : x;
@@ -52,14 +52,14 @@ Object product(Tracer& tracer, const Bound& bound) {
   });
 }
 
-/// math.prod: of the items of a list, a tuple or an array.
+/// math.prod: the product of the items of a list, a tuple or an array.
 Object productOfItems(Tracer& tracer, const Bound& bound) {
   Object result = bound.has(1) ? bound[1] : Object(int64_t(1));
   for (Object item : tracer.items(bound[0])) result = binary(tracer, BinaryOp::Mul, result, item);
   return result;
 }
 
-/// The sum of an array or, as torch has it, of a number.
+/// Returns the sum of an array. As in torch, a number is its own sum.
 Object arraySum(Tracer& tracer, const Bound& bound) {
   auto array = arrayOf(tracer, bound[0]);
   auto axis = axisOf(tracer, bound);
@@ -72,13 +72,13 @@ Object mean(Tracer& tracer, const Bound& bound) {
     std::vector<Object> shape = shapeOf(tracer, *array);
     auto axis = axisOf(tracer, bound);
     size_t along = axis ? wrapKnownIndex(tracer, *axis, shape.size()) : 0;
-    for (size_t i = 0; i < shape.size(); ++i) // a named extent is refused with the sum
+    for (size_t i = 0; i < shape.size(); ++i) // the sum refuses a named extent
       if ((!axis || i == along) && shape[i].is<int64_t>()) count *= shape[i].as<int64_t>();
   }
   return binary(tracer, BinaryOp::Div, arraySum(tracer, bound), count);
 }
 
-/// The square root of a sum of squares. Where it is 0, a norm has the gradient 0.
+/// Returns the square root of a sum of squares. If the sum is 0, the gradient of the norm is 0.
 Object rootOf(Tracer& tracer, Object squares) {
   if (squares.isArrayLike())
     return broadcast(tracer, {squares}, [&](llvm::ArrayRef<Object> items) { return rootOf(tracer, items[0]); });
@@ -114,7 +114,7 @@ template <bool isMin> Object extreme(Tracer& tracer, const Bound& bound) {
   });
 }
 
-/// torch.max(x), torch.max(x, y). torch.max(x, dim) would give a pair of values and indices, and is refused.
+/// torch.max(x), torch.max(x, y). torch.max(x, dim) returns a pair of values and indices in torch, so it is refused.
 template <bool isMin> Object extremeOrTwo(Tracer& tracer, const Bound& bound) {
   if (bound.has(2)) tracer.fail(diag::maxWithDim, bound.builtin->name, isMin ? "amin" : "amax");
   if (!bound.has(1))
@@ -138,7 +138,7 @@ Object convertAll(Tracer& tracer, const Bound& bound, Object value, size_t dtype
   return broadcast(tracer, {value}, [&](llvm::ArrayRef<Object> items) { return cast(tracer, items[0], type); });
 }
 
-/// Rows of equal shape on top of one another.
+/// Stacks rows of equal shape.
 Object stackRows(Tracer& tracer, llvm::ArrayRef<Object> rows) {
   llvm::SmallVector<int64_t, 2> shape{int64_t(rows.size())};
   std::vector<Object> items;
@@ -159,7 +159,7 @@ Object stackRows(Tracer& tracer, llvm::ArrayRef<Object> rows) {
   return makeArray(tracer, shape, std::move(items));
 }
 
-/// Nested lists of numbers as an array. `depth` bounds the recursion.
+/// Converts nested lists of numbers to an array. `depth` bounds the recursion.
 Object tensorFrom(Tracer& tracer, Object data, unsigned depth) {
   if (depth > unsigned(TensorView::kMaxRank)) tracer.fail(diag::raggedArray);
   if (!data.is<Sequence*>()) return data;
@@ -168,7 +168,7 @@ Object tensorFrom(Tracer& tracer, Object data, unsigned depth) {
   return stackRows(tracer, rows);
 }
 
-/// torch.tensor(data, dtype=None): a number is a number; a list is a small array.
+/// torch.tensor(data, dtype=None): a number stays a number; a list becomes a table.
 Object tensor(Tracer& tracer, const Bound& bound) {
   Object data = tensorFrom(tracer, bound[0], 0);
   if (!data.isArrayLike()) data = scalar(tracer, data, "tensor");
@@ -182,7 +182,7 @@ Object stack(Tracer& tracer, const Bound& bound) {
   return stackRows(tracer, rows);
 }
 
-/// torch.arange([start,] stop[, step]) of ints. A short one of known ints is a table, another is lazy.
+/// torch.arange([start,] stop[, step]) of ints. A short range of known ints is a table; any other is lazy.
 Object arange(Tracer& tracer, const Bound& bound) {
   Object parts[3] = {int64_t(0), int64_t(0), int64_t(1)};
   bool isKnown = true;
@@ -210,7 +210,7 @@ Object arange(Tracer& tracer, const Bound& bound) {
     tracer.fail(diag::tooManyItems, Count(std::min<uint64_t>(range.size(), INT64_MAX)), Count(ir::kMaxRounds));
   Object count = int64_t(range.size());
   if (!isKnown) {
-    // stop - start over step, rounded up
+    // (stop - start) / step, rounded up
     Object length = binary(tracer, BinaryOp::Sub, stop, start);
     count = binary(tracer, BinaryOp::FloorDiv, length, -step);
     count = unary(tracer, UnaryOp::Neg, count);
@@ -222,7 +222,7 @@ Object arange(Tracer& tracer, const Bound& bound) {
   return convertAll(tracer, bound, makeLazy(tracer, {extent}, element), 3);
 }
 
-/// How many of the boundaries, which rise, a number has passed; with `right` those that it has reached, too.
+/// Counts the boundaries (in ascending order) below a number; with `right`, also those equal to it.
 Object passed(Tracer& tracer, Object x, Object boundaries, bool right) {
   auto count = [&](Object value) {
     Object isPassed = compare(tracer, right ? CompareOp::Le : CompareOp::Lt, boundaries, value);
@@ -248,7 +248,7 @@ Object searchSorted(Tracer& tracer, const Bound& bound) {
   return passed(tracer, bound[1], bound[0], isRight(tracer, bound, 2) || isSideRight);
 }
 
-/// Whether a number is one of the elements.
+/// Tests whether a number is one of the elements.
 Object isIn(Tracer& tracer, const Bound& bound) {
   Object elements = decay(tracer, bound[1]);
   if (elements.is<Sequence*>()) elements = tensorFrom(tracer, elements, 0);

@@ -41,7 +41,7 @@ NumberType numberType(DType dtype) {
   case DType::I64: return NumberType::I64;
   case DType::F16: return NumberType::F16;
   case DType::BF16: return NumberType::BF16;
-  case DType::E4M3: // is no dtype of a declaration
+  case DType::E4M3: // declarations cannot name it
   case DType::F32: return NumberType::F32;
   }
   return NumberType::F32;

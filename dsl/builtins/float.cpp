@@ -1,4 +1,5 @@
-// Functions of floats: one operation of the IR each, or a short formula of them. Known arguments are computed at once.
+// Functions of floats. Each becomes one operation of the IR or a short formula. Functions of known arguments are
+// computed at once.
 #include "dsl/builtins/builtins.h"
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/known_numbers.h"
@@ -14,7 +15,7 @@ using ir::Type;
 
 namespace {
 
-/// A function of one float, of a known one.
+/// Computes a function of one known float.
 double compute(Op op, double x) {
   return ir::semantics::apply<double>(op, Type::F32, Type::F32, {.real = x}, {.real = 0}).real;
 }
@@ -30,7 +31,7 @@ template <Op op> Object function(Tracer& tracer, const Bound& bound) {
   return apply(tracer, op, scalar(tracer, bound[0], bound.builtin->name), bound.builtin->name);
 }
 
-/// torch.floor and its like: a float of a float; an int is itself.
+/// torch.floor and similar: a float stays a float, an int is returned as it is.
 template <Op op> Object rounding(Tracer& tracer, const Bound& bound) {
   Object x = scalar(tracer, bound[0], bound.builtin->name);
   bool isFloat = x.is<double>() || (x.isTraced() && tracer.type(x.as<ir::Value>()) == Type::F32);
@@ -38,7 +39,7 @@ template <Op op> Object rounding(Tracer& tracer, const Bound& bound) {
                  : cast(tracer, x, promote(tracer, {x}, /*arithmetic=*/true));
 }
 
-/// math.floor and its like: an int.
+/// math.floor and similar: the result is an int.
 template <Op op> Object roundingToInt(Tracer& tracer, const Bound& bound) {
   Object x = rounding<op>(tracer, bound);
   if (x.isKnownNumber()) return toInt(tracer, x);
@@ -95,7 +96,7 @@ Object gelu(Tracer& tracer, const Bound& bound) {
   return f.mul(f.mul(0.5, x), f.add(1.0, inner));
 }
 
-/// 0 where x <= 0, or x: max(x, 0), but at 0 without a gradient.
+/// 0 where x <= 0, else x. This is max(x, 0), but its gradient at 0 is 0.
 Object relu(Tracer& tracer, const Bound& bound) {
   Object x = scalar(tracer, bound[0], "relu");
   Object zero = cast(tracer, int64_t(0), promote(tracer, {x}, /*arithmetic=*/true));

@@ -1,4 +1,4 @@
-// grid(HEIGHT, WIDTH, before=TEXT): tokens on a grid, and where one of them lies.
+// grid(HEIGHT, WIDTH, before=TEXT): tokens on a grid, and their coordinates.
 #include "dsl/builtins/builtins.h"
 #include "dsl/objects/arithmetic.h"
 #include "dsl/tracing/tracer.h"

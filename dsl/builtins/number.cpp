@@ -65,7 +65,7 @@ Object whereMethod(Tracer& tracer, const Bound& bound) { return choose(tracer, b
 /// input.masked_fill(mask, value)
 Object maskedFill(Tracer& tracer, const Bound& bound) { return choose(tracer, bound[1], bound[2], bound[0]); }
 
-/// -1, 0 or 1; 0 of NaN.
+/// -1, 0 or 1; NaN gives 0.
 Object sign(Tracer& tracer, const Bound& bound) {
   Object x = argument(tracer, bound, 0);
   Type type = promote(tracer, {x}, /*arithmetic=*/true);
@@ -94,10 +94,10 @@ template <NumberType type> Object convert(Tracer& tracer, const Bound& bound) {
   return cast(tracer, argument(tracer, bound, 0), computedType(tracer, type));
 }
 
-/// torch.device(...), "cuda", or the number of a GPU.
+/// Whether this is torch.device(...), "cuda", or the number of a GPU.
 bool isDevice(Object value) { return value.is<Opaque>() || value.is<const Str*>() || value.is<int64_t>(); }
 
-/// x.to(dtype), x.to(other), x.to(device), x.to(device, dtype). Devices mean nothing.
+/// x.to(dtype), x.to(other), x.to(device), x.to(device, dtype). Devices are ignored.
 Object to(Tracer& tracer, const Bound& bound) {
   std::optional<Object> target = bound.values[3];
   for (size_t i : {1, 2})
@@ -117,7 +117,7 @@ Object typeAs(Tracer& tracer, const Bound& bound) {
 
 Object itself(Tracer&, const Bound& bound) { return bound[0]; }
 
-/// The same number or array, with no gradient passing through.
+/// The same number or array, without a gradient.
 Object detach(Tracer& tracer, const Bound& bound) {
   Object value = decay(tracer, bound[0]);
   if (value.isTraced()) return stopGradient(tracer, value.as<ir::Value>());

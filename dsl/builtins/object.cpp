@@ -1,4 +1,4 @@
-// Functions about objects: dicts, attributes and kinds; and those that mean nothing in a mod.
+// Functions about objects: dicts, attributes and type tests; and functions that have no effect in a mod.
 #include "dsl/builtins/builtins.h"
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/indexing.h"
@@ -46,7 +46,7 @@ Object update(Tracer& tracer, const Bound& bound) {
     tracer.fail(diag::badArgument, "update", "a dict", tracer.describe(bound[1]));
   Dict& dict = *bound[0].as<Dict*>();
   if (bound.has(1)) {
-    const auto items = bound[1].as<Dict*>()->items; // it may be the dict itself
+    const auto items = bound[1].as<Dict*>()->items; // a copy: it may be the dict itself
     for (auto [key, value] : items) setItem(tracer, dict, key, value);
   }
   for (auto& [name, value] : bound.keywords) setItem(tracer, dict, tracer.makeStr(name.str()), value);
@@ -66,7 +66,7 @@ llvm::StringRef nameArgument(Tracer& tracer, const Bound& bound, size_t i) {
   return bound[i].as<const Str*>()->text;
 }
 
-/// Where it is not known what an object has, whether it has something is not known either.
+/// getattr and hasattr. If the attributes of an object are unknown, so is whether it has this one.
 Object getAttribute(Tracer& tracer, const Bound& bound) {
   llvm::StringRef name = nameArgument(tracer, bound, 1);
   Object value;
@@ -111,7 +111,7 @@ bool isA(Tracer& tracer, Object value, Object type) {
   llvm::StringRef name;
   if (type.is<const Builtin*>()) name = type.as<const Builtin*>()->name;
   if (type.is<Opaque>()) name = type.as<Opaque>().name;
-  // A run-time scalar is a number of Python; an index, a score and an element of a tensor are tensors with no dims.
+  // A run-time scalar is a Python number. An index, a score or an element of a tensor is a 0-d tensor.
   bool isScalar = false;
   ir::Type scalar = ir::Type::Bool;
   if (value.isTraced()) {
@@ -134,21 +134,21 @@ bool isA(Tracer& tracer, Object value, Object type) {
 
 Object isInstance(Tracer& tracer, const Bound& bound) { return isA(tracer, bound[0], bound[1]); }
 
-/// create_block_mask(mask_mod, ...): the mod itself, since attnc builds block masks where they pay.
+/// create_block_mask(mask_mod, ...): returns the mod itself. attnc decides when to build block masks.
 Object blockMask(Tracer& tracer, const Bound& bound) {
   tracer.flexCalls.push_back({tracer.at, bound.builtin->name, NoneObject{}, bound[0]});
   if (bound[0].is<const Deferred*>()) tracer.force(*bound[0].as<const Deferred*>());
   return bound[0];
 }
 
-/// flex_attention(query, key, value, score_mod, block_mask): what it is given is the mod; it computes nothing here.
+/// flex_attention(query, key, value, score_mod, block_mask): records its mods; it computes nothing here.
 Object flexAttention(Tracer& tracer, const Bound& bound) {
   const auto given = [&](size_t i) { return bound.has(i) ? bound[i] : Object(NoneObject{}); };
   tracer.flexCalls.push_back({tracer.at, bound.builtin->name, given(3), given(4)});
   return Opaque{"what flex_attention computes"};
 }
 
-/// causal_mask of attention-gym
+/// causal_mask of attention-gym.
 Object causalMask(Tracer& tracer, const Bound& bound) { return compare(tracer, CompareOp::Ge, bound[2], bound[3]); }
 
 /// cdiv of attention-gym: the quotient, rounded up.

@@ -38,7 +38,7 @@ template <BinaryOp op> Object logical(Tracer& tracer, const Bound& bound) {
 
 Object logicalNotOf(Tracer& tracer, const Bound& bound) { return logicalNot(tracer, argument(tracer, bound, 0)); }
 
-/// The remainder with the sign of the dividend; of ints Python's, minus the divisor where the signs differ.
+/// The remainder with the sign of the dividend. For ints: Python's remainder, minus the divisor if the signs differ.
 Object fmod(Tracer& tracer, const Bound& bound) {
   Object a = argument(tracer, bound, 0), b = argument(tracer, bound, 1), zero = int64_t(0);
   if (promote(tracer, {a, b}, /*arithmetic=*/true) == Type::F32) {
@@ -55,7 +55,7 @@ Object fmod(Tracer& tracer, const Bound& bound) {
                 remainder);
 }
 
-/// Toward zero: of ints an int, of floats a float.
+/// Divides toward zero. Ints give an int, floats a float.
 Object truncatedDivision(Tracer& tracer, Object a, Object b) {
   if (promote(tracer, {a, b}, /*arithmetic=*/true) == Type::F32) {
     Object quotient = binary(tracer, BinaryOp::Div, a, b);

@@ -1,4 +1,4 @@
-// Python's own functions, and those of functools and of flex_attention that take functions.
+// Python's own functions; and functions of functools and flex_attention that take functions.
 #include "dsl/builtins/builtins.h"
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
@@ -13,7 +13,7 @@ namespace attnc::dsl {
 
 namespace {
 
-/// The items of min(a, b, ...) or of min(iterable).
+/// Returns the items of min(a, b, ...) or of min(iterable).
 std::vector<Object> operandsOf(Tracer& tracer, const Bound& bound) {
   std::vector<Object> items = bound.rest.size() == 1 ? tracer.items(bound.rest[0]) : bound.rest;
   if (items.empty()) tracer.fail(diag::emptyReduction);
@@ -36,7 +36,7 @@ Object sum(Tracer& tracer, const Bound& bound) {
   return result;
 }
 
-/// any, all: known items decide; traced ones are combined.
+/// any, all: known items decide at once; traced ones are combined.
 template <bool isAll> Object anyAllItems(Tracer& tracer, const Bound& bound) {
   std::optional<Object> traced;
   for (Object item : tracer.items(bound[0])) {
@@ -54,7 +54,7 @@ template <bool isAll> Object anyAllItems(Tracer& tracer, const Bound& bound) {
 Object len(Tracer& tracer, const Bound& bound) {
   Object value = bound[0];
   if (value.is<Sequence*>()) return int64_t(value.as<Sequence*>()->items.size());
-  if (value.is<const Str*>()) // of characters, not of the bytes of their UTF-8
+  if (value.is<const Str*>()) // counts characters, not UTF-8 bytes
     return int64_t(llvm::count_if(value.as<const Str*>()->text, [](char c) { return (c & 0xc0) != 0x80; }));
   if (value.is<Dict*>()) return int64_t(value.as<Dict*>()->items.size());
   if (value.is<const RangeObject*>() && value.as<const RangeObject*>()->size() <= INT64_MAX)
@@ -169,7 +169,7 @@ Object boolOf(Tracer& tracer, const Bound& bound) {
   return value.isTraced() ? asBool(tracer, value) : Object(truth(tracer, value));
 }
 
-/// round(x): half to even. Of a traced float it stays a float.
+/// round(x): half to even. A traced float stays a float.
 Object round(Tracer& tracer, const Bound& bound) {
   Object value = scalar(tracer, bound[0], "round");
   if (value.is<double>()) return toInt(tracer, std::nearbyint(value.as<double>()));

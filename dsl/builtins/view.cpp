@@ -1,5 +1,5 @@
 // Functions that make arrays of a shape, and views of arrays: zeros, new_ones, reshape, unsqueeze, permute, ... All are
-// lazy, so that extents may be known at launch only.
+// lazy, so that extents may be unknown until launch.
 #include "dsl/builtins/builtins.h"
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
@@ -24,10 +24,11 @@ int64_t extentArgument(Tracer& tracer, const Bound& bound, Object value) {
   return extent;
 }
 
-/// The shape of `f(2, 3)` or `f((2, 3))`. -1 stands for itself, so that launch extents are moved below it.
+/// The shape of `f(2, 3)` or `f((2, 3))`. -1 means an inferred extent, so the codes of launch extents are moved below
+/// it.
 struct AskedShape {
   Shape extents;
-  std::optional<size_t> inferred; ///< the place of a -1
+  std::optional<size_t> inferred; ///< position of a -1
 };
 
 AskedShape shapeArgument(Tracer& tracer, const Bound& bound, llvm::ArrayRef<Object> values) {
@@ -45,7 +46,7 @@ AskedShape shapeArgument(Tracer& tracer, const Bound& bound, llvm::ArrayRef<Obje
   return asked;
 }
 
-/// A number where there are no extents.
+/// Makes an array filled with `element`; a number if `shape` is empty.
 Object full(Tracer& tracer, llvm::ArrayRef<int64_t> shape, Object element) {
   if (shape.empty()) return element;
   if (llvm::is_contained(shape, 0)) return makeArray(tracer, {0}, {});
@@ -94,7 +95,7 @@ Object newTensor(Tracer& tracer, const Bound& bound) {
 
 // Views -------------------------------------------------------------------------------------------------------------
 
-/// A number is an array with no dims.
+/// Treats a number as a 0-d array.
 const Array* lazyArgument(Tracer& tracer, Object value) {
   value = decay(tracer, value);
   if (value.isNumber()) return nullptr;
@@ -143,7 +144,7 @@ Object squeeze(Tracer& tracer, const Bound& bound) {
   return shape.empty() ? *view->element : Object(view);
 }
 
-/// Axes in another order.
+/// Permutes the axes.
 Object reordered(Tracer& tracer, const Array& array, llvm::ArrayRef<size_t> order) {
   Shape shape;
   for (size_t axis : order) shape.push_back(array.shape[axis]);
@@ -169,7 +170,7 @@ Object permute(Tracer& tracer, const Bound& bound) {
   return array ? reordered(tracer, *array, order) : bound[0];
 }
 
-/// Extents of 1 are repeated; -1 keeps an extent.
+/// Repeats axes of extent 1; -1 keeps an extent.
 Object expand(Tracer& tracer, const Bound& bound) {
   const Array* array = lazyArgument(tracer, bound[0]);
   AskedShape asked = shapeArgument(tracer, bound, bound.rest);
@@ -187,7 +188,7 @@ Object expand(Tracer& tracer, const Bound& bound) {
   });
 }
 
-/// The same elements in row-major order under another shape: the flat index is taken apart by the old extents.
+/// Returns the same elements in row-major order under another shape. The old extents split the flat index.
 Object reshaped(Tracer& tracer, const Bound& bound, const Array& array, AskedShape asked) {
   auto product = [&](llvm::ArrayRef<int64_t> extents) {
     Object count = int64_t(1);

@@ -1,4 +1,4 @@
-// In: operators and values of any kind. Out: values; where an operand is traced, IR in the operands' common type.
+// In: operators and values of any kind. Out: values; if an operand is traced, IR in the operands' common type.
 // Not: simplification. `x * 1` stays until the passes.
 #include "dsl/objects/arithmetic.h"
 
@@ -131,7 +131,7 @@ Object shift(Context& context, BinaryOp op, Object left, Object right) {
     ir::Value amount = context.module.constInt(type, std::min(count, width - 1));
     return context.make(isLeft ? Op::Shl : Op::Shr, type, {value, amount});
   }
-  // The IR takes the count modulo the width. A large count shifts all bits out, in torch a negative one as well.
+  // The IR takes the count modulo the width. In torch, a large or negative count shifts all bits out.
   ir::Value count = lift(context, right, type);
   const bool isPositive = context.isNonNegative(count);
   if (!isLeft && isPositive) return context.make(Op::Shr, type, {value, context.make(Op::Min, type, {count, last})});
@@ -155,7 +155,7 @@ Object quotient(Context& context, Op op, Object left, Object right) {
   return arith(context, op, left, right);
 }
 
-/// Two scalars of which at least one is traced.
+/// Two scalars, at least one of them traced.
 Object tracedBinary(Context& context, BinaryOp op, Object left, Object right) {
   bool bools = isBool(context, left) && isBool(context, right);
   switch (op) {
@@ -237,7 +237,7 @@ Object logicalNot(Context& context, Object operand) {
 
 namespace {
 
-/// `__bool__`, else whether `__len__` is not 0, else true.
+/// Returns `__bool__`, else whether `__len__` is not 0, else true.
 bool truthOfInstance(Context& context, Instance& instance) {
   std::optional<Object> said = context.callMethod(instance, "__bool__");
   if (!said) {

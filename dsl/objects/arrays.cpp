@@ -1,5 +1,5 @@
-// In: rows of captured tensors and tables. Out: lazy arrays where all operands are, else arrays of scalars, all
-// elements spelled out. Not: extents that are known at launch only.
+// In: rows of captured tensors, and tables. Out: a lazy array if all operands are lazy, else an array of scalars with
+// all elements written out. Not: extents that are unknown until launch.
 #include "dsl/objects/arrays.h"
 
 #include "dsl/objects/arithmetic.h"
@@ -30,14 +30,14 @@ void readAll(Context& context, const Tensor& tensor, llvm::ArrayRef<int64_t> sha
   for (int64_t i = 0; i < shape[0]; ++i) readAll(context, *indexAxis(context, tensor, 0, i), shape.drop_front(), items);
 }
 
-/// The shape that both broadcast to; extents are aligned at the end.
+/// Returns the shape that both broadcast to. Extents are aligned at the last axis.
 llvm::SmallVector<int64_t, 2> commonShape(Context& context, llvm::ArrayRef<int64_t> a, llvm::ArrayRef<int64_t> b) {
   if (a.size() < b.size()) std::swap(a, b);
   llvm::SmallVector<int64_t, 2> shape(a.begin(), a.end());
   for (size_t i = 0; i < b.size(); ++i) {
     int64_t& extent = shape[a.size() - 1 - i];
     int64_t other = b[b.size() - 1 - i];
-    // Extents of the launch that meet are equal, or the text would not run.
+    // Launch extents that meet are equal, or the text would not run.
     if (extent == 1 || (extent < 0 && other > 1))
       extent = other;
     else if (other != 1 && other != extent && other > 0 && extent > 0)
@@ -46,7 +46,7 @@ llvm::SmallVector<int64_t, 2> commonShape(Context& context, llvm::ArrayRef<int64
   return shape;
 }
 
-/// The element of `array` at a flat index of the broadcast shape.
+/// Returns the element of `array` at a flat index of the broadcast shape.
 Object elementAt(const Array& array, llvm::ArrayRef<int64_t> shape, size_t flat) {
   size_t at = 0, step = 1;
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -60,7 +60,8 @@ Object elementAt(const Array& array, llvm::ArrayRef<int64_t> shape, size_t flat)
   return array.items[at];
 }
 
-/// Applies `scalarFn` once, to the elements of lazy arrays; nullopt if an operand is not lazy and need not be.
+/// Applies `scalarFn` once, to the elements of lazy arrays. Returns nullopt if an operand is not lazy and cannot be
+/// made so.
 std::optional<Object> broadcastLazy(Context& context, llvm::ArrayRef<Object> operands,
                                     llvm::function_ref<Object(llvm::ArrayRef<Object>)> scalarFn) {
   llvm::SmallVector<const Array*, 4> arrays;
@@ -76,7 +77,7 @@ std::optional<Object> broadcastLazy(Context& context, llvm::ArrayRef<Object> ope
     arrays.push_back(array);
     if (array) shape = commonShape(context, shape, array->shape);
   }
-  // What meets a table is unrolled, unless it has more elements than are known.
+  // An operation with a table is unrolled, unless it has an extent that is unknown until launch.
   const auto isOpen = [](int64_t extent) { return extent < 0; };
   if (hasTable &&
       llvm::none_of(arrays, [&](const Array* array) { return array && llvm::any_of(array->shape, isOpen); }))
@@ -106,7 +107,7 @@ std::vector<Object> shapeOf(Context& context, Object arrayLike) {
 
 void failUnindexed(Context& context, const Tensor& tensor) {
   const ir::TensorCapture& capture = context.module.tensors[tensor.number];
-  // An axis of one element is indexed by attnc itself, where a tensor is computed with as a whole.
+  // attnc itself indexes an axis of one element if the whole tensor is an operand.
   const bool someIndexed = llvm::any_of(llvm::seq<unsigned>(0, unsigned(tensor.axes.size())), [&](unsigned axis) {
     const ir::Extent& extent = capture.shape[axis];
     return !llvm::is_contained(tensor.order, axis) && (extent.isNamed || extent.value != 1);
@@ -114,7 +115,7 @@ void failUnindexed(Context& context, const Tensor& tensor) {
   if (someIndexed)
     context.fail(diag::tensorNeedsIndex, capture.name, Count(tensor.axes.size()),
                  Count(tensor.axes.size() - tensor.order.size()));
-  // The coordinate along each named extent, for the hint; the parameters of the mod may have other names.
+  // The coordinate along each named extent, for the hint. The parameters of the mod may have other names.
   constexpr const char* kPositions[] = {"b", "h", "h // (H // HKV)", "q_idx", "kv_idx"};
   std::string element = capture.name + "[";
   for (const ir::Extent& extent : capture.shape) {

@@ -1,4 +1,4 @@
-// In: a comparison of two values of any kind. Out: a bool, known or traced; for arrays an array of them.
+// In: a comparison of two values of any kind. Out: a bool, known or traced; for arrays, an array of bools.
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
 #include "dsl/objects/indexing.h"
@@ -19,10 +19,10 @@ bool isOrdering(CompareOp op) {
   context.fail(diag::badOperands, spelling(op), context.describe(left), context.describe(right));
 }
 
-/// What a method returns that leaves the comparison to the other operand.
+/// Whether a method returned NotImplemented, which leaves the comparison to the other operand.
 bool isNotImplemented(Object value) { return value.is<Opaque>() && value.as<Opaque>().name == "NotImplemented"; }
 
-/// Of bools, known or traced.
+/// Returns the conjunction of two bools, known or traced.
 Object conjunction(Context& context, Object a, Object b) {
   if (a.is<bool>()) return a.as<bool>() ? b : a;
   if (b.is<bool>()) return b.as<bool>() ? a : b;
@@ -42,7 +42,7 @@ Object compareScalars(Context& context, CompareOp op, Object left, Object right)
 
 Object equalObjects(Context& context, Object left, Object right, unsigned depth);
 
-/// What the class of `self` says of self == other; nothing where it does not know.
+/// Returns what the class of `self` says about self == other; nullopt if it leaves that to the other operand.
 std::optional<Object> ownEquality(Context& context, Instance& self, Object other, unsigned depth) {
   for (const Class* part : self.type->order) {
     if (part->members.count("__eq__")) {
@@ -65,8 +65,8 @@ std::optional<Object> ownEquality(Context& context, Instance& self, Object other
   return std::nullopt;
 }
 
-/// == and != where one operand is an object of a class: its method, then that of the other operand, then identity. That
-/// of a class derived from the other's is asked first.
+/// == and != if one operand is an object of a class. Asks its method, then that of the other operand, then compares
+/// identity. If one class derives from the other, the derived one is asked first.
 Object compareInstances(Context& context, bool isEqual, Object left, Object right, unsigned depth) {
   Instance* a = left.is<Instance*>() ? left.as<Instance*>() : nullptr;
   Instance* b = right.is<Instance*>() ? right.as<Instance*>() : nullptr;
@@ -85,13 +85,13 @@ Object compareInstances(Context& context, bool isEqual, Object left, Object righ
   };
   if (std::optional<Object> said = ask(a, right)) return *said;
   if (std::optional<Object> said = ask(b, left)) return *said;
-  // A class of another module may compare in a way of its own.
+  // A class of another module may define its own comparison.
   if (a && b && a != b && (isForeign(*a->type) || isForeign(*b->type)))
     badOperands(context, isEqual ? CompareOp::Eq : CompareOp::Ne, left, right);
   return (a == b) == isEqual;
 }
 
-/// Equality, a bool that may be traced. Sequences are compared item by item; `depth` bounds the recursion.
+/// Returns equality as a bool that may be traced. Sequences are compared item by item; `depth` bounds the recursion.
 Object equalObjects(Context& context, Object left, Object right, unsigned depth) {
   context.charge(1);
   if (depth > kMaxNesting) context.fail(diag::nestedTooDeeply, Count(kMaxNesting));
@@ -122,7 +122,7 @@ Object equalObjects(Context& context, Object left, Object right, unsigned depth)
   return equal;
 }
 
-/// `is`: of None, bools, dtypes, functions, and what can be changed in place. For numbers Python does not define it either.
+/// `is` for None, bools, dtypes, functions, and mutable objects. For numbers, Python does not define it either.
 bool identical(Context& context, Object left, Object right) {
   if (left.is<NoneObject>() || right.is<NoneObject>()) return left.is<NoneObject>() && right.is<NoneObject>();
   if (left.isTraced() || left.is<int64_t>() || left.is<double>()) badOperands(context, CompareOp::Is, left, right);
@@ -134,7 +134,7 @@ bool identical(Context& context, Object left, Object right) {
   return truth(context, equalObjects(context, left, right, 0));
 }
 
-/// Disjunction of equalities; known as soon as one is known to hold.
+/// Returns the disjunction of the equalities. It is known as soon as one is known to hold.
 Object contains(Context& context, Object item, Object container) {
   if (container.is<const RangeObject*>()) {
     const RangeObject& range = *container.as<const RangeObject*>();

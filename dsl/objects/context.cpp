@@ -1,4 +1,4 @@
-// In: requests of the tracer for nodes, objects and time. Out: these, or the diagnostic of the limit that is exceeded.
+// In: requests of the tracer for nodes, objects and time. Out: these, or the diagnostic of the exceeded limit.
 #include "dsl/objects/context.h"
 
 namespace attnc::dsl {
@@ -85,7 +85,7 @@ bool Context::isNonNegative(ir::Value value) {
   return nonNegative[value.id];
 }
 
-/// Operands come before their users, so the answer for them is there. f32 values have one as well: they may be cast.
+/// Operands come before their users, so their answers are known. f32 values also get an answer: they may be cast.
 bool Context::computeNonNegative(const ir::Node& node) const {
   using ir::Op;
   auto operand = [&](size_t i) { return bool(nonNegative[node.operands[i].id]); };
@@ -131,7 +131,7 @@ bool Context::computeNonNegative(const ir::Node& node) const {
   case Op::Lt:
   case Op::Le:
   case Op::IsNan: return node.type == ir::Type::Bool;
-  case Op::Coord: return ir::GridAxis::of(node).axis != 0; // beside the grid the first may be negative
+  case Op::Coord: return ir::GridAxis::of(node).axis != 0; // may be negative outside the grid
   case Op::Scalar: return node.type == ir::Type::Bool;
   case Op::Neg:
   case Op::Sub:

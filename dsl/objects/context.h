@@ -1,4 +1,4 @@
-// What every part of the tracer needs: where it stands in the text, the IR it writes, and the budgets.
+// What every part of the tracer needs: the current place in the text, the IR under construction, and the budgets.
 #pragma once
 
 #include "dsl/arena.h"
@@ -11,10 +11,10 @@
 
 namespace attnc::dsl {
 
-/// What a text asserts of extents and run-time scalars: the launch checks it.
+/// An assertion of the text about extents and run-time scalars. The launch checks it.
 struct Condition {
   ir::Value value;
-  std::string words; ///< what is said where it does not hold
+  std::string words; ///< message if it does not hold
   uint32_t line = 0;
 };
 
@@ -26,7 +26,7 @@ public:
   Diagnostics& diagnostics;
   Arena heap;
   Loc at; ///< the expression or statement that is being evaluated
-  /// Those met so far, without those of statements that were put off.
+  /// Conditions met so far, except those of statements that were put off.
   std::vector<Condition> conditions;
 
   /// Reports at the current place and gives up what is being evaluated.
@@ -34,34 +34,34 @@ public:
     diagnostics.fail(at, row, holes...);
   }
 
-  /// What has been put off is needed now: ends what is being evaluated, for the reasons that ended it before.
+  /// Ends the evaluation, because something that was put off is needed now. Reports the original reasons.
   [[noreturn]] void force(const Deferred& deferred);
-  /// Runs `work`. null, or why it could not be done. Not for what ends everything; nor, unless `takesRaised`, for
+  /// Runs `work`. Returns null, or why it could not be done. Fatal errors pass through. Unless `takesRaised`, so does
   /// what the text itself raises.
   const Deferred* attempt(llvm::function_ref<void()> work, bool takesRaised = false);
-  /// Ends the evaluation because of a name that is not defined.
+  /// Ends the evaluation because a name is not defined.
   [[noreturn]] void failUndefined(llvm::StringRef name, Scope* scope);
 
-  /// Pays for work; a mod that asks for too much ends here.
+  /// Pays for work. Ends a mod that exceeds its budget.
   void charge(uint64_t count);
-  /// Whether a statement that is too long is put off, and what follows starts anew; so many times.
+  /// How often a statement that takes too long may be put off, each time with a new budget for what follows.
   unsigned refills = 0;
   void refill() {
     --refills;
     steps = 0;
   }
 
-  /// A new node of the IR, with the current line. Its operands must have the types that the operation asks for.
+  /// Makes a node of the IR, with the current line. Its operands must have the types that the operation needs.
   ir::Value make(ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands = {}, int64_t attr = 0);
   ir::Type type(ir::Value value) const { return module[value].type; }
-  /// The node with other operands.
+  /// Returns the node with other operands.
   ir::Value remake(ir::Value value, llvm::ArrayRef<ir::Value> operands);
-  /// The loops, of sums and of axes of arrays, that a value depends on.
+  /// Returns the loops (of sums and of array axes) that a value depends on.
   ir::LoopSet openLoops(ir::Value value);
-  /// Whether an integer is known to be at least 0, taking integer arithmetic as free of overflow.
+  /// Whether an integer is known to be at least 0, if integer arithmetic does not overflow.
   bool isNonNegative(ir::Value value);
 
-  /// What the method `name` of the object's class returns; nothing if the class has none.
+  /// Returns what the method `name` of the object's class returns; nullopt if the class lacks it.
   virtual std::optional<Object> callMethod(Instance& object, llvm::StringRef name,
                                            llvm::ArrayRef<Object> arguments = {}) = 0;
 
@@ -72,16 +72,16 @@ public:
 protected:
   ~Context() = default;
 
-  /// Of the exception under way: an undefined name, about which nothing is reported yet.
+  /// The exception under way. If it is an undefined name, nothing has been reported about it yet.
   Deferred pending;
-  uint64_t steps = 0; ///< charged so far
+  uint64_t steps = 0; ///< steps charged so far
 
 private:
   ir::Value makeAt(uint32_t line, ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands, int64_t attr);
   bool computeNonNegative(const ir::Node& node) const;
 
-  std::vector<bool> nonNegative; // by node; filled as far as it was asked for
-  std::vector<ir::LoopSet> open; // by node; filled as far as it was asked for
+  std::vector<bool> nonNegative; // by node; filled as far as requested
+  std::vector<ir::LoopSet> open; // by node; filled as far as requested
 };
 
 } // namespace attnc::dsl

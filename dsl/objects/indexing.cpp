@@ -1,6 +1,6 @@
-// In: a base and an index. Out: the item; for a captured tensor a view with fewer axes, which becomes a Load once all
-// axes are indexed. A traced index that may be negative counts from the end, as torch has it. Not: bounds of traced
-// indices; code generation clamps an index that is not proven to be inside.
+// In: a base and an index. Out: the item. For a captured tensor, a view with fewer axes, which becomes a Load once all
+// axes are indexed. As in torch, a traced index that may be negative counts from the end. Not: bounds of traced
+// indices. Code generation clamps an index unless it is proven to be inside.
 #include "dsl/objects/indexing.h"
 
 #include "dsl/objects/arithmetic.h"
@@ -47,7 +47,7 @@ ir::Value readElement(Context& context, const Tensor& tensor) {
 
 namespace {
 
-/// The index, plus the size if it is negative.
+/// Returns the index, plus the size if it is negative.
 ir::Value wrapTraced(Context& context, Object index, Object size) {
   Type type = promote(context, {index, size}, /*arithmetic=*/true);
   ir::Value value = lift(context, index, type);
@@ -82,7 +82,7 @@ int64_t sliceBound(Context& context, Object bound, int64_t missing) {
   return bound.as<int64_t>();
 }
 
-/// A slice over `size` items as first index, step and count, clamped as Python does.
+/// The first index, step and count of a slice over `size` items, clamped as in Python.
 struct ItemRun {
   int64_t start = 0, step = 1, count = 0;
 };
@@ -117,7 +117,7 @@ const Tensor* sliceAxis(Context& context, const Tensor& tensor, size_t position,
   return result;
 }
 
-/// The index split into its parts: a tuple's items, or one.
+/// Splits an index into its parts: a tuple's items, or the index itself.
 llvm::SmallVector<Object, 4> parts(Object index) {
   if (index.is<Sequence*>() && !index.as<Sequence*>()->isList)
     return {index.as<Sequence*>()->items.begin(), index.as<Sequence*>()->items.end()};
@@ -150,12 +150,12 @@ Object indexTensor(Context& context, const Tensor& whole, Object index) {
   return tensor;
 }
 
-/// Each part of the index takes an axis, keeps it as a slice does, or adds one, as None does.
+/// Each part of the index takes an axis, keeps it (a slice), or adds one (None).
 Object indexLazyArray(Context& context, const Array& array, llvm::ArrayRef<Object> indices) {
   size_t taken = 0;
   for (Object part : indices) taken += !part.is<NoneObject>() && !part.is<EllipsisObject>();
   llvm::SmallVector<int64_t, 4> shape;
-  llvm::SmallVector<Object, 4> sources; // of the old axes: an index, or the number of the new axis as a range
+  llvm::SmallVector<Object, 4> sources; // for each old axis: an index, or a range with the number of the new axis
   llvm::SmallVector<std::pair<int, ItemRun>, 4> kept;
   size_t axis = 0;
   auto keep = [&](ItemRun run, int64_t extent) {
@@ -200,7 +200,7 @@ Object indexLazyArray(Context& context, const Array& array, llvm::ArrayRef<Objec
   return shape.empty() ? *result.as<const Array*>()->element : result;
 }
 
-/// The captured tensor that a value is computed from; null if there is none.
+/// Returns the captured tensor that a value is computed from, or null.
 const ir::TensorCapture* captureBehind(Context& context, Object value) {
   if (!value.isTraced()) return nullptr;
   std::vector<bool> needed(value.as<ir::Value>().id + 1, false);
@@ -214,7 +214,7 @@ const ir::TensorCapture* captureBehind(Context& context, Object value) {
   return nullptr;
 }
 
-/// table[i] for a traced i: chains of selects, one for each element of a row. An index outside takes the last row.
+/// table[i] for a traced i: chains of selects, one for each element of a row. An index out of range takes the last row.
 Object chooseRow(Context& context, const Array& array, Object index) {
   if (array.items.size() > kMaxTableLookup)
     if (const ir::TensorCapture* capture = captureBehind(context, array.items.front()))
@@ -348,7 +348,7 @@ Object subscript(Context& context, Object base, Object index) {
     size_t size = size_t(std::min<uint64_t>(range.size(), INT64_MAX));
     return range.at(wrapKnownIndex(context, index.as<int64_t>(), size));
   }
-  // A number is a 0-d tensor: score[()] and score[...] are itself.
+  // A number is a 0-d tensor: score[()] and score[...] are the score itself.
   bool isEmpty = index.is<EllipsisObject>() || (index.is<Sequence*>() && index.as<Sequence*>()->items.empty());
   if (base.isNumber() && isEmpty) return base;
   context.fail(diag::notIndexable, context.describe(base));

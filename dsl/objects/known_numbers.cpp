@@ -1,5 +1,5 @@
 // In: known numbers. Out: known numbers, by Python's rules.
-// Not: integers beyond 64 bits; they are an error where Python would go on.
+// Not: integers beyond 64 bits. They are an error, unlike in Python.
 #include "dsl/objects/known_numbers.h"
 
 #include "ir/semantics.h"
@@ -67,14 +67,14 @@ Object intBinary(Context& context, BinaryOp op, int64_t a, int64_t b) {
   return result;
 }
 
-/// Python's remainder: the sign of the divisor.
+/// Python's remainder, which has the sign of the divisor.
 double floatMod(double a, double b) {
   double remainder = std::fmod(a, b);
   if (remainder != 0) return (remainder < 0) != (b < 0) ? remainder + b : remainder;
   return std::copysign(0.0, b);
 }
 
-/// As CPython computes it, infinite operands included.
+/// Computes it as CPython does, infinite operands included.
 double floatFloorDivide(double a, double b) {
   double remainder = std::fmod(a, b);
   double quotient = (a - remainder) / b;
@@ -171,7 +171,7 @@ template <class T> bool compareAs(CompareOp op, T a, T b) {
 
 bool knownCompare(CompareOp op, Object left, Object right) {
   if (!left.is<double>() && !right.is<double>()) return compareAs(op, asInt(left), asInt(right));
-  // long double holds every int64 and every double, so the comparison is exact, as Python's is.
+  // long double holds every int64 and every double, so the comparison is exact, as in Python.
   auto wide = [](Object number) {
     return number.is<double>() ? static_cast<long double>(number.as<double>())
                                : static_cast<long double>(asInt(number));

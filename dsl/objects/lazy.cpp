@@ -20,8 +20,8 @@ namespace {
 
 /// Sums of fewer elements are unrolled.
 constexpr int64_t kMinRounds = 16;
-/// The most rounds of a sum times those of the sums inside it. A sum beyond this is unrolled, so that the inner sums
-/// are computed once each.
+/// Limit of a sum's rounds times those of the sums inside it. A larger sum is unrolled, so that each inner sum is
+/// computed once.
 constexpr int64_t kMaxNestedRounds = 1 << 16;
 
 struct Replacement {
@@ -29,7 +29,7 @@ struct Replacement {
   ir::Value by;
 };
 
-/// The open nodes that an element needs, in order.
+/// Returns the open nodes that an element needs, in order.
 std::vector<ir::Value> openNodes(Context& context, ir::Value element) {
   llvm::DenseSet<uint32_t> seen;
   llvm::SmallVector<ir::Value, 16> left = {element};
@@ -45,8 +45,8 @@ std::vector<ir::Value> openNodes(Context& context, ir::Value element) {
   return nodes;
 }
 
-/// The element with values in place of the iters of some axes. Sums inside it get other loops, so that they do not bind
-/// an iter of these values by mistake.
+/// Replaces the iters of some axes in an element by values. Sums inside it get new loops, so that they do not capture
+/// an iter of these values.
 Object replaced(Context& context, Object element, llvm::ArrayRef<Replacement> replacements) {
   if (!element.isTraced()) return element;
   ir::LoopSet gone = 0;
@@ -71,12 +71,12 @@ Object replaced(Context& context, Object element, llvm::ArrayRef<Replacement> re
   return found == now.end() ? element : Object(found->second);
 }
 
-/// The sum over an axis, which must not be one of a single element.
+/// Sums over an axis, which must have more than one element.
 std::optional<Object> sumOver(Context& context, Object element, Loop axis) {
   if (!element.isTraced()) return binary(context, BinaryOp::Mul, element, axis.count);
   if (context.type(element.as<ir::Value>()) == Type::Bool) element = cast(context, element, Type::I32); // counted
   Loop loop{0, axis.count};
-  llvm::DenseMap<uint32_t, int64_t> rounds; // of the sums inside, by node
+  llvm::DenseMap<uint32_t, int64_t> rounds; // rounds of the sums inside, by node
   int64_t most = 1;
   for (ir::Value value : openNodes(context, element.as<ir::Value>())) {
     const ir::Node& node = context.module[value];
@@ -92,7 +92,8 @@ std::optional<Object> sumOver(Context& context, Object element, Loop axis) {
   return context.make(Op::Sum, context.type(term), {term}, loop.attr());
 }
 
-/// The array without an axis that its element no longer depends on: the axes before it move one place towards the last.
+/// Returns the array without an axis that its element does not depend on. The axes before it move one place towards the
+/// last.
 Object withoutAxis(Context& context, llvm::ArrayRef<int64_t> shape, size_t axis, Object element) {
   llvm::SmallVector<Replacement, 4> moves;
   for (size_t i = 0; i < axis; ++i) {
@@ -127,7 +128,7 @@ Object launchExtent(int64_t code) {
   return ir::Value{uint32_t(-1 - code)};
 }
 
-/// All extents that are known at launch only share a count: two such axes that meet have the same extent.
+/// All launch extents share one code for their count, so two axes that meet must have the same extent.
 Loop axisLoop(size_t fromLast, int64_t extent) {
   return {unsigned(ir::kMaxLoops + fromLast), extent < 0 ? ir::kMaxRounds + 1 : extent};
 }

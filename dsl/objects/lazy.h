@@ -1,7 +1,8 @@
-// Lazy arrays: slices of captured tensors, and what is computed from them, as one element that depends on its indices.
+// Lazy arrays: slices of captured tensors, and arrays computed from them. A lazy array is one element that depends on
+// its indices.
 //
-// The element is a value of the IR in which an iter stands for the index along each axis. Indexing puts a value in the
-// iter's place; a sum binds it. So neither depends on how many elements there are.
+// The element is an IR value with an iter for the index along each axis. Indexing replaces the iter by a value; a sum
+// binds it. So the cost of both is independent of the number of elements.
 #pragma once
 
 #include "dsl/objects/context.h"
@@ -11,43 +12,44 @@
 
 namespace attnc::dsl {
 
-/// An extent as Array::shape holds it, of an int that is known or traced; and the int.
+/// Converts between an extent, an int that is known or traced, and its code in Array::shape.
 int64_t extentCode(Object extent);
 Object launchExtent(int64_t code);
 
-/// The loop whose iter is the index along the axis `fromLast` axes before the last one. Its count is the extent, so
-/// that arrays whose shapes broadcast have the same iters; an axis of one element has none, and reads element 0.
+/// Returns the loop whose iter is the index along the axis `fromLast` axes before the last one. Its count is the
+/// extent, so that arrays whose shapes broadcast have the same iters. An axis of one element has no iter and reads
+/// element 0.
 ir::Loop axisLoop(size_t fromLast, int64_t extent);
 
-/// A lazy array, or a tensor as one; null for tables and for what has no elements.
+/// Returns a lazy array, or a tensor as a lazy array; null for tables and for objects without elements.
 const Array* lazyOf(Context& context, Object arrayLike);
 const Array* makeLazy(Context& context, llvm::ArrayRef<int64_t> shape, Object element);
 
-/// An array of another shape whose element at some indices is that of `array` at others: `source` gets the indices
-/// along the new axes and gives those along the old ones.
+/// Returns an array of another shape whose elements are elements of `array`. `source` maps indices along the new axes
+/// to indices along the old ones.
 const Array* viewLazy(Context& context, const Array& array, llvm::ArrayRef<int64_t> shape,
                       llvm::function_ref<llvm::SmallVector<Object, 4>(llvm::ArrayRef<Object>)> source);
-/// The element of an array where extents that are known at launch only are those of `shape`.
+/// Returns the element of an array whose launch extents are those of `shape`.
 Object elementFor(Context& context, const Array& array, llvm::ArrayRef<int64_t> shape);
-/// A table as a lazy array; it must be one that a traced index may choose from.
+/// Returns a table as a lazy array. A traced index must be able to choose from it.
 const Array* lazyTable(Context& context, const Array& table);
-/// The array of which each element is this number.
+/// Returns the array whose elements all are this number.
 const Array* filled(Context& context, llvm::ArrayRef<int64_t> shape, Object element);
-/// Reports that the elements of an array are needed one by one, and it depends on a tensor that has axes left.
+/// Reports that the elements of an array are needed one by one, but it depends on a tensor that has axes left.
 [[noreturn]] void failUnindexed(Context& context, const Array& array);
 
-/// All elements, row-major.
+/// Returns all elements, row-major.
 std::vector<Object> itemsOf(Context& context, const Array& array);
 
-/// The sum along an axis, or over all elements, as a loop. nullopt if a loop does not pay: few elements, or many nested
-/// rounds.
+/// Sums along an axis, or over all elements, as a loop. Returns nullopt if a loop does not pay: few elements, or many
+/// nested rounds.
 std::optional<Object> sumLazy(Context& context, const Array& array, std::optional<size_t> axis);
 
-/// An array with one axis folded element by element, still lazy. nullopt if the axis is long or the only one.
+/// Folds one axis element by element; the result is lazy. Returns nullopt if the axis is long or the only one.
 std::optional<Object> foldLazy(Context& context, const Array& array, size_t axis,
                                llvm::function_ref<Object(llvm::ArrayRef<Object>)> fold);
 
-/// The module without the nodes that depend on the index of an axis: no mod needs them once it is traced.
+/// Returns the module without the nodes that depend on the index of an axis. A traced mod needs none of them.
 ir::Module withoutElements(const ir::Module& module);
 
 } // namespace attnc::dsl

@@ -1,10 +1,10 @@
-// Names of objects for messages, and queries that need one object alone.
+// Names of objects for messages, and queries about a single object.
 #include "dsl/objects/object.h"
 
 namespace attnc::dsl {
 
 uint64_t RangeObject::size() const {
-  // Unsigned arithmetic: a range may span all of int64.
+  // Unsigned arithmetic, because a range may span all of int64.
   if (step > 0) return start < stop ? (uint64_t(stop) - uint64_t(start) - 1) / uint64_t(step) + 1 : 0;
   return start > stop ? (uint64_t(start) - uint64_t(stop) - 1) / (0 - uint64_t(step)) + 1 : 0;
 }

@@ -1,5 +1,5 @@
-// What the tracer computes with: objects that are known before launch (numbers, sequences, functions, ...), and values
-// of the IR, which are traced. An Object is small and copied freely; what it points at lives in the tracer's Arena.
+// What the tracer computes with: objects that are known before launch (numbers, sequences, functions, ...), and traced
+// values of the IR. An Object is small and copied freely; what it points at lives in the tracer's Arena.
 #pragma once
 
 #include "dsl/syntax/ast.h"
@@ -39,7 +39,8 @@ struct Descriptor;
 struct RangeObject {
   int64_t start = 0, stop = 0, step = 1;
   uint64_t size() const;
-  /// The item of this index, below size(). Steps beyond INT64_MAX pass on the way, so it is computed without signs.
+  /// Returns the item of this index, below size(). It is computed without signs, because intermediate steps may exceed
+  /// INT64_MAX.
   int64_t at(uint64_t index) const { return int64_t(uint64_t(start) + index * uint64_t(step)); }
 };
 struct SliceObject;
@@ -49,9 +50,9 @@ struct Namespace {
   const char* path;
 };
 
-/// The element types that a mod can name. Those the IR computes in come first, in order of promotion.
+/// Element types that a mod can name. The types that the IR computes in come first, in order of promotion.
 enum class NumberType : uint8_t { Bool, I32, I64, F32, U8, I8, I16, F16, BF16, F64 };
-/// torch.float32 and the like.
+/// torch.float32 and similar.
 struct DTypeObject {
   NumberType type;
 };
@@ -63,7 +64,7 @@ struct TypeInfo {
 struct GridObject {
   unsigned number = 0;
 };
-/// Something that a mod may name (in annotations, say) but not use: torch.Tensor, typing.Optional.
+/// Something that a mod may name (for example in annotations) but not use: torch.Tensor, typing.Optional.
 struct Opaque {
   llvm::StringRef name;
 };
@@ -98,10 +99,10 @@ public:
   Storage storage;
 };
 
-/// What a value is, for messages: "a list", "a traced int".
+/// Describes a value for messages: "a list", "a traced int".
 std::string describe(const ir::Module& module, Object value);
 
-/// A tuple, or a list, which may change.
+/// A tuple, or a list, which is mutable.
 struct Sequence {
   bool isList = false;
   std::vector<Object> items;
@@ -114,8 +115,8 @@ struct SliceObject {
 struct Function {
   const FunctionNode* node = nullptr;
   Scope* closure = nullptr;
-  Class* owner = nullptr;       ///< of a method: the class in whose body it stands
-  std::vector<Object> defaults; ///< one a parameter; unused where there is none
+  Class* owner = nullptr;       ///< the class in whose body a method stands
+  std::vector<Object> defaults; ///< one for each parameter; unused if it has no default
 };
 
 struct Partial {
@@ -137,43 +138,44 @@ struct MaskList {
 };
 
 /// An array of numbers, known or traced. Tables (torch.tensor([...]), torch.arange) have their items, row-major. Slices
-/// of captured tensors and what is computed from them are lazy: one element as a function of its indices, which are
-/// the iters that axisLoop() of lazy.h names.
+/// of captured tensors, and arrays computed from them, are lazy: one element as a function of its indices, which are
+/// the iters of axisLoop() in lazy.h.
 struct Array {
-  /// At least one extent. One below 0 is known at launch only, of lazy arrays: launchExtent() of lazy.h has its value.
+  /// At least one extent. A negative one, in lazy arrays, is a launch extent: launchExtent() of lazy.h returns its
+  /// value.
   llvm::SmallVector<int64_t, 2> shape;
-  std::vector<Object> items;     ///< none of a lazy one
-  std::optional<Object> element; ///< of a lazy one
+  std::vector<Object> items;     ///< empty if lazy
+  std::optional<Object> element; ///< set if lazy
 };
 
 /// A captured tensor with some of its axes indexed.
 struct Tensor {
   struct Axis {
-    std::optional<ir::Value> index; ///< of an indexed axis; i32 or i64
-    int64_t start = 0, step = 1;    ///< of an axis that is free still
-    std::optional<int64_t> size;    ///< of a free axis, where it is not the whole axis of a named extent
+    std::optional<ir::Value> index; ///< for an indexed axis; i32 or i64
+    int64_t start = 0, step = 1;    ///< for a free axis
+    std::optional<int64_t> size;    ///< for a free axis, unless it is the whole axis of a named extent
   };
   unsigned number = 0; ///< index into Module::tensors
   llvm::SmallVector<Axis, 4> axes;
   llvm::SmallVector<unsigned, 4> order; ///< free axes in the order of the view
-  bool isDetached = false;              ///< its elements pass no gradients
+  bool isDetached = false;              ///< whether its elements pass no gradients
 };
 
 using Names = llvm::SmallDenseMap<llvm::StringRef, Object, 8>;
 
-/// Names of a function's activation, of a class's body, of a comprehension, or of the module.
+/// The names of a function call, a class's body, a comprehension, or the module.
 struct Scope {
   Scope* parent = nullptr;
-  const FunctionNode* function = nullptr; ///< whose locals these are; null for the module and for comprehensions
-  Class* owner = nullptr;                 ///< of a method's activation: its class; of a class's body: the class
-  bool isClass = false;                   ///< functions inside do not see these names
+  const FunctionNode* function = nullptr; ///< its locals; null for the module and for comprehensions
+  Class* owner = nullptr;                 ///< for a method's call, its class; for a class's body, the class
+  bool isClass = false;                   ///< whether functions inside do not see these names
   Names names = Names();
 };
 
-/// What could not be evaluated, and why. It is an error once somebody needs it.
+/// What could not be evaluated, and why. It becomes an error when it is needed.
 struct Deferred {
   std::vector<Finding> findings;
-  /// Of an undefined name, in place of findings: what is said about it is found out when it is reported.
+  /// An undefined name, in place of findings. What to say about it is decided when it is reported.
   llvm::StringRef undefined = {};
   Loc at = {};
   Scope* scope = nullptr;
@@ -187,13 +189,13 @@ struct Dict {
 /// A class of the text.
 struct Class {
   llvm::StringRef name;
-  std::vector<Object> bases; ///< of other modules: Deferred or Opaque
-  std::vector<Class*> order; ///< in which members are looked up: the class itself, then the classes it is made from
+  std::vector<Object> bases; ///< bases of other modules: Deferred or Opaque
+  std::vector<Class*> order; ///< order of member lookup: the class itself, then the classes it derives from
   Names members = Names();
   std::vector<llvm::StringRef> fields; ///< annotated names in the body, in order
-  bool isDataclass = false, hasFieldEquality = false, isFrozen = false; ///< of @dataclass, with eq=, with frozen=True
+  bool isDataclass = false, hasFieldEquality = false, isFrozen = false; ///< @dataclass, its eq=, its frozen=True
   bool hasInitVar = false, hasPostInit = false;
-  Instance* isSuperOf = nullptr; ///< of what super() gives: the object itself
+  Instance* isSuperOf = nullptr; ///< for the result of super(): the object itself
 };
 
 struct Instance {
@@ -201,11 +203,11 @@ struct Instance {
   Names names = Names();
 };
 
-/// The member of a class or of the classes it is made from; null if there is none.
+/// Returns the member of a class or of the classes it derives from, or null.
 const Object* findMember(const Class& type, llvm::StringRef name);
-/// Fields of a dataclass, those of the dataclasses it is made from first.
+/// Returns the fields of a dataclass. Inherited fields come first.
 std::vector<llvm::StringRef> fieldsOf(const Class& type);
-/// Whether a class of another module is among those it is made from.
+/// Whether a class derives from a class of another module.
 bool isForeign(const Class& type);
 
 /// staticmethod(f), classmethod(f), property(f), cached_property(f)

@@ -1,5 +1,5 @@
-// In: base and exponent, at least one traced. Out: products where the exponent is a small known integer, square roots,
-// exp2 for powers of two, a ladder of squarings for ints, and Op::Pow for the rest.
+// In: base and exponent, at least one traced. Out: products for a small known integer exponent, square roots, exp2 for
+// powers of two, repeated squaring for ints, and Op::Pow for the rest.
 #include "dsl/objects/power.h"
 
 #include "dsl/objects/arithmetic.h"
@@ -25,7 +25,7 @@ ir::Value repeated(Context& context, ir::Value base, uint64_t count) {
   }
 }
 
-/// A traced base to a known power that is a whole number.
+/// Raises a traced base to a known integer power.
 Object wholePower(Context& context, Object base, int64_t exponent) {
   Type type = promote(context, {base}, /*arithmetic=*/true);
   if (exponent < 0) type = Type::F32;

@@ -101,7 +101,7 @@ struct ConditionalExpr : ExprOf<ExprKind::Conditional> {
   Expr *condition = nullptr, *yes = nullptr, *no = nullptr;
 };
 struct Keyword {
-  llvm::StringRef name; ///< empty: `**value`
+  llvm::StringRef name; ///< empty for `**value`
   Loc loc;
   Expr* value = nullptr;
 };
@@ -118,7 +118,7 @@ struct AttributeExpr : ExprOf<ExprKind::Attribute> {
 struct SubscriptExpr : ExprOf<ExprKind::Subscript> {
   Expr *base = nullptr, *index = nullptr;
 };
-/// Parts that are not written are null.
+/// Absent parts are null.
 struct SliceExpr : ExprOf<ExprKind::Slice> {
   Expr *start = nullptr, *stop = nullptr, *step = nullptr;
 };
@@ -131,8 +131,8 @@ struct ComprehensionClause {
   Expr *target = nullptr, *iterable = nullptr;
   std::vector<Expr*> conditions;
 };
-/// A list comprehension, or a generator expression or a set comprehension, which are evaluated as lists; with a `key` a
-/// dict comprehension.
+/// A list comprehension, a generator expression or a set comprehension, all evaluated as lists. With a `key`, a dict
+/// comprehension.
 struct ComprehensionExpr : ExprOf<ExprKind::Comprehension> {
   Expr *key = nullptr, *element = nullptr;
   std::vector<ComprehensionClause> clauses;
@@ -140,7 +140,7 @@ struct ComprehensionExpr : ExprOf<ExprKind::Comprehension> {
 struct StarredExpr : ExprOf<ExprKind::Starred> {
   Expr* value = nullptr;
 };
-/// {key: value, **value}; keys are null where there is none.
+/// {key: value, **value}. The key of `**value` is null.
 struct DictExpr : ExprOf<ExprKind::Dict> {
   std::vector<std::pair<Expr*, Expr*>> items;
 };
@@ -149,8 +149,8 @@ struct NamedExpr : ExprOf<ExprKind::Named> {
   NameExpr* target = nullptr;
   Expr* value = nullptr;
 };
-/// Python that the mod language has no meaning for; an error when it is evaluated. `what` is null for an int beyond 64
-/// bits.
+/// Python that has no meaning in the mod language. It is an error when it is evaluated. `what` is null for an int
+/// beyond 64 bits.
 struct UnsupportedExpr : ExprOf<ExprKind::Unsupported> {
   const char* what = nullptr;
 };
@@ -199,16 +199,16 @@ struct Parameter {
   Expr* defaultValue = nullptr;
 };
 
-/// What a def and a lambda have in common.
+/// The common part of a def and a lambda.
 struct FunctionNode {
   llvm::StringRef name;
-  Loc loc; ///< of the name
+  Loc loc; ///< place of the name
   std::vector<Parameter> parameters;
-  Block body;                           ///< of a def
-  Expr* result = nullptr;               ///< of a lambda
+  Block body;                           ///< empty for a lambda
+  Expr* result = nullptr;               ///< null for a def
   llvm::StringSet<> locals;             ///< names that the body binds, parameters included
   llvm::StringSet<> globals, nonlocals; ///< names that the body binds elsewhere
-  const char* unsupported = nullptr;    ///< why it cannot be called: "a generator"
+  const char* unsupported = nullptr;    ///< why it cannot be called ("a generator"), or null
 };
 
 struct LambdaExpr : ExprOf<ExprKind::Lambda> {
@@ -253,7 +253,7 @@ struct DefStmt : StmtOf<StmtKind::Def> {
   FunctionNode* function = nullptr;
   std::vector<Expr*> decorators;
 };
-/// `function` has the name and the body, which is evaluated in a scope of its own.
+/// `function` holds the name and the body, which is evaluated in its own scope.
 struct ClassStmt : StmtOf<StmtKind::Class> {
   FunctionNode* function = nullptr;
   std::vector<Expr*> bases, decorators;
@@ -270,7 +270,7 @@ struct ImportStmt : StmtOf<StmtKind::Import> {
   std::string module;
   Loc moduleLoc;
   std::vector<ImportedName> names;
-  std::vector<std::string> paths; ///< of `import`: one dotted path a name
+  std::vector<std::string> paths; ///< one dotted path for each name of `import`
   bool isRelative = false, isStar = false;
 };
 struct AssertStmt : StmtOf<StmtKind::Assert> {
@@ -280,7 +280,7 @@ struct RaiseStmt : StmtOf<StmtKind::Raise> {
   Expr* exception = nullptr;
 };
 struct Handler {
-  Expr* type = nullptr; ///< null: it takes all
+  Expr* type = nullptr; ///< null: catches all
   llvm::StringRef name;
   Block body;
 };
@@ -290,26 +290,26 @@ struct TryStmt : StmtOf<StmtKind::Try> {
   Block otherwise, finally;
 };
 struct WithStmt : StmtOf<StmtKind::With> {
-  std::vector<std::pair<Expr*, Expr*>> items; ///< a context, and the target that it is bound to or null
+  std::vector<std::pair<Expr*, Expr*>> items; ///< a context, and its target or null
   Block body;
 };
 struct DelStmt : StmtOf<StmtKind::Del> {
   std::vector<Expr*> targets;
 };
-/// Python that the mod language has no meaning for; an error when it is reached. `body`: what would be executed, for
-/// the names that it binds.
+/// Python that has no meaning in the mod language. It is an error when it is reached. `body` holds its statements, for
+/// the names that they bind.
 struct UnsupportedStmt : StmtOf<StmtKind::Unsupported> {
   const char* what = "";
   Block body;
 };
 
-/// A parsed text: its statements, and the nodes they are made of.
+/// A parsed text: its statements and their nodes.
 struct Ast {
   Arena arena;
   Block body;
 };
 
-/// The tree as text: one s-expression a statement, blocks indented.
+/// Returns the tree as text: one s-expression a statement, blocks indented.
 std::string toText(const Ast& ast);
 
 } // namespace attnc::dsl

@@ -1,5 +1,5 @@
 // In: a syntax tree. Out: its s-expressions, one statement a line, for `--stage ast` and for tests.
-// Not: the text as it was written; comments, brackets and spacing are gone.
+// Not: the original text. Comments, brackets and spacing are lost.
 #include "dsl/syntax/ast.h"
 
 #include <llvm/Support/Format.h>
@@ -74,7 +74,7 @@ private:
     out << ')';
   }
 
-  /// `(head items):` and an indented block, closed by nothing: indentation is the structure.
+  /// `(head items):` and an indented block, which ends with its indentation.
   void headed(const char* head, llvm::ArrayRef<Expr*> items, const Block& body) {
     list(head, items);
     out << '\n';

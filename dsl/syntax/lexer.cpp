@@ -1,5 +1,5 @@
 // In: the text of a mod, any bytes. Out: tokens, with Python's rules for indentation and joined lines.
-// Not: the meaning of names; strings are checked for their end only (readString reads them).
+// Not: the meaning of names. Strings are only checked for their end; readString reads them.
 #include "dsl/syntax/lexer.h"
 
 #include "dsl/limits.h"
@@ -27,7 +27,7 @@ constexpr Fixed kPuncts[] = {
 bool isNameStart(char c) { return llvm::isAlpha(c) || c == '_'; }
 bool isNameChar(char c) { return llvm::isAlnum(c) || c == '_'; }
 
-/// Letters beyond ASCII that names are written with: Latin, Greek, Cyrillic and the scripts of East Asia.
+/// Non-ASCII letters that names may contain: Latin, Greek, Cyrillic and the scripts of East Asia.
 bool isLetter(uint32_t c) {
   constexpr std::pair<uint32_t, uint32_t> kLetters[] = {
       {0xb5, 0xb5},     {0xc0, 0xd6},     {0xd8, 0xf6},     {0xf8, 0x2af},    {0x370, 0x37d},
@@ -104,7 +104,7 @@ private:
       while (!atLineEnd()) ++at;
   }
 
-  /// One line of the text, starting at its indentation.
+  /// Lexes one line of the text, starting at its indentation.
   void line() {
     if (brackets.empty() && !joined) {
       if (!indentation()) return;
@@ -119,8 +119,8 @@ private:
     }
   }
 
-  /// Measures the indentation and emits Indent and Dedent. False for a line with no code, which is consumed. A tab goes
-  /// to the next multiple of 8; lines whose order depends on that width are refused, as Python does.
+  /// Measures the indentation and emits Indent and Dedent. Returns false for a line without code, which is consumed. A
+  /// tab advances to the next multiple of 8. As in Python, lines whose order depends on that width are an error.
   bool indentation() {
     Width width;
     size_t begin = at;
@@ -178,7 +178,7 @@ private:
     joined = true;
   }
 
-  /// Bytes of the letter beyond ASCII that stands here, or 0.
+  /// Returns the byte count of the non-ASCII letter at this position, or 0.
   size_t letterLength() const {
     if (at >= text.size() || !(text[at] & 0x80)) return 0;
     const auto* begin = reinterpret_cast<const llvm::UTF8*>(text.data() + at);
@@ -222,7 +222,7 @@ private:
     diagnostics.report(here(begin, 1), diag::unclosedString);
   }
 
-  /// Skips {expression} of a format string, in which strings of any quotes may stand. False if none is closed on the
+  /// Skips {expression} of a format string. Strings in it may have any quotes. Returns false if it is not closed on the
   /// line.
   bool skipField(bool acrossLines) {
     if (peek(1) == '{') {
@@ -257,7 +257,7 @@ private:
     at += length;
   }
 
-  /// Keeps track of open brackets, inside which lines are joined.
+  /// Tracks open brackets, inside which lines are joined.
   void bracket(size_t begin) {
     char c = text[begin];
     if (at - begin != 1) return;
@@ -271,7 +271,8 @@ private:
 
   // Numbers ---------------------------------------------------------------------------------------------------------
 
-  /// Digits of a base with single underscores between them; false if there are none or an underscore stands alone.
+  /// Reads digits of a base with single underscores between them. Returns false if there are no digits or an underscore
+  /// is not between two digits.
   bool digits(std::string& out, bool (*isDigit)(char)) {
     bool ok = isDigit(peek());
     while (isDigit(peek()) || peek() == '_') {
@@ -354,7 +355,7 @@ private:
   uint32_t source;
   std::string_view text;
   size_t at = 0;
-  bool joined = false; // the line before ended with a backslash
+  bool joined = false; // whether the line before ended with a backslash
   std::vector<Width> indents{Width{}};
   std::vector<std::pair<char, size_t>> brackets;
   std::vector<Token> tokens;

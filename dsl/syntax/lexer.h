@@ -9,7 +9,7 @@
 
 namespace attnc::dsl {
 
-/// Punctuation is named after its sign, keywords are K followed by the word.
+/// Punctuation is named after its sign; keywords are K followed by the word.
 enum class Tok : uint8_t {
   End,
   Newline,
@@ -29,11 +29,11 @@ struct Token {
   Loc loc;
   int64_t integer = 0;   ///< of Int
   double real = 0;       ///< of Float
-  bool isBeyond = false; ///< an Int that does not fit, or a Float that is imaginary
+  bool isBeyond = false; ///< whether an Int does not fit, or a Float is imaginary
 };
 
-/// The tokens of a text, ending with Newline (if there is any other token) and End. What is wrong is reported; on an
-/// error the tokens are not to be parsed.
+/// Returns the tokens of a text, ending with Newline (if there is any other token) and End. Reports errors; after an
+/// error the tokens must not be parsed.
 std::vector<Token> lex(uint32_t source, Diagnostics& diagnostics);
 
 } // namespace attnc::dsl

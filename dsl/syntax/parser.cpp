@@ -1,5 +1,6 @@
-// In: a text. Out: its statements. After an error the parser goes on at the next statement, so that one run shows
-// several. Not: what a statement means; one that the mod language has no meaning for is a node that says so.
+// In: a text. Out: its statements. After an error the parser continues at the next statement, so that one run shows
+// several errors. Not: what a statement means. A statement without meaning in the mod language becomes an
+// UnsupportedStmt.
 #include "dsl/syntax/parser.h"
 
 #include "dsl/syntax/parser_base.h"
@@ -44,7 +45,7 @@ private:
     }
   }
 
-  /// Skips the rest of the line and the block that hangs on it.
+  /// Skips the rest of the line and the block that belongs to it.
   void synchronize(size_t begin) {
     if (at == begin && !is(Tok::End)) next();
     while (!is(Tok::End) && !is(Tok::Newline) && !is(Tok::Indent) && !is(Tok::Dedent)) next();
@@ -59,8 +60,8 @@ private:
     } while (open);
   }
 
-  /// compound = { decorator } ( def | class ) | if | while | for | try | with | async | match; null if none starts
-  /// here.
+  /// compound = { decorator } ( def | class ) | if | while | for | try | with | async | match. Returns null if none
+  /// starts here.
   Stmt* parseCompound() {
     switch (peek().kind) {
     case Tok::KDef: return parseDef();
@@ -116,7 +117,7 @@ private:
     return stmt;
   }
 
-  /// The block of a function or a class.
+  /// Parses the block of a function or a class.
   void parseBody(FunctionNode& function) {
     functions.push_back(&function);
     unsigned outerLoops = std::exchange(loops, 0);
@@ -248,7 +249,7 @@ private:
     return stmt;
   }
 
-  /// [T, *Ts] of a function or a class: they mean nothing.
+  /// Skips [T, *Ts] of a function or a class, which has no effect.
   void skipTypeParameters() {
     if (!accept(Tok::LeftBracket)) return;
     for (size_t open = 1; open; next()) {
@@ -366,7 +367,7 @@ private:
     case Tok::KGlobal:
     case Tok::KNonlocal: return parseScope();
     case Tok::Name:
-      // type X = ...: X is for annotations alone
+      // type X = ...: only annotations use X
       if (text(begin) == "type" && peek(1).kind == Tok::Name) {
         next();
         auto* stmt = node<AssignStmt>(begin);
@@ -549,7 +550,7 @@ private:
   }
 
   unsigned blocks = 0;
-  unsigned loops = 0; // around the statement, within its function
+  unsigned loops = 0; // loops around the statement, within its function
 };
 
 } // namespace

@@ -5,8 +5,8 @@
 
 namespace attnc::dsl {
 
-/// Lexes and parses the text of a source. What is wrong is reported, several findings where parsing can go on; the tree
-/// is to be used only if nothing was. Throws a fatal Abort where a limit of the whole text is passed.
+/// Lexes and parses the text of a source. Reports errors, several where parsing can go on; the tree is valid only if
+/// there were none. Throws a fatal Abort if the text exceeds a limit.
 std::unique_ptr<Ast> parse(uint32_t source, Diagnostics& diagnostics);
 
 } // namespace attnc::dsl

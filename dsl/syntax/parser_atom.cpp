@@ -135,7 +135,7 @@ ComprehensionExpr* ExpressionParser::parseComprehension(Expr* element, Loc begin
   expr->element = element;
   raise(expr, element, 1);
   while (is(Tok::KFor) || is(Tok::KAsync)) {
-    accept(Tok::KAsync); // nothing waits here
+    accept(Tok::KAsync); // async has no effect
     expect(Tok::KFor, "`for`");
     ComprehensionClause clause;
     clause.target = parseTargets();
@@ -147,7 +147,7 @@ ComprehensionExpr* ExpressionParser::parseComprehension(Expr* element, Loc begin
       raise(expr, clause.conditions.back(), 1);
     }
     expr->clauses.push_back(std::move(clause));
-    // Each clause is a loop in the one before, which a walk visits by recursion.
+    // Each clause is a loop inside the one before, and a walk visits them recursively.
     if (expr->clauses.size() > kMaxBlocks) diagnostics.fail(expr->loc, diag::nestedTooDeeply, Count(kMaxBlocks));
   }
   expr->loc = from(begin);

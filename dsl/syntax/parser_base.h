@@ -1,4 +1,4 @@
-// What the parser of expressions and the parser of statements share: the cursor over tokens, making of nodes, and the
+// What the parser of expressions and the parser of statements share: the cursor over tokens, node construction, and the
 // limits on nesting.
 #pragma once
 
@@ -23,13 +23,13 @@ protected:
     next();
     return true;
   }
-  /// Consumes a token of this kind; another one is an error that names `what` was expected.
+  /// Consumes a token of this kind. For another one, reports an error that names `what` was expected.
   Token expect(Tok kind, const char* what) {
     if (!is(kind)) unexpected(what);
     return next();
   }
   [[noreturn]] void unexpected(const char* what);
-  /// The name is bound in the function that is being parsed.
+  /// Binds the name in the function that is being parsed.
   void addLocal(llvm::StringRef name) {
     if (functions.empty()) return;
     FunctionNode& function = *functions.back();
@@ -48,7 +48,7 @@ protected:
     return made;
   }
 
-  /// Sets the height of an expression from its parts (null ones are skipped) and returns it.
+  /// Sets the height of an expression from its parts (null ones are skipped) and returns the expression.
   template <class T> T* over(T* expr, std::initializer_list<const Expr*> parts) {
     for (const Expr* part : parts) raise(expr, part, 1);
     return expr;
@@ -89,7 +89,7 @@ protected:
 
   Expr* parseExpressions(); ///< one expression, or a tuple of several
   Expr* parseExpression();
-  Expr* parseTargets(); ///< what stands after `for`
+  Expr* parseTargets(); ///< the targets after `for`
   Expr* parseTarget() { return is(Tok::Star) ? parseStarOrExpression() : parsePostfix(); }
   void parseParameters(FunctionNode& function, Tok close);
   Token parseName(const char* what) { return expect(Tok::Name, what); }

@@ -1,5 +1,5 @@
-// In: tokens. Out: expression nodes. One function a production, precedence climbing for the binary operators.
-// Not: what an expression means; one that the mod language has no meaning for is a node that says so.
+// In: tokens. Out: expression nodes. Each production has a function; binary operators use precedence climbing.
+// Not: what an expression means. An expression without meaning in the mod language becomes an UnsupportedExpr.
 #include "dsl/syntax/parser_base.h"
 
 #include <optional>
@@ -19,7 +19,7 @@ void ParserBase::unexpected(const char* what) {
 namespace {
 
 struct Infix {
-  int precedence = 0; // 0: no binary operator
+  int precedence = 0; // 0: not a binary operator
   BinaryOp op{};
 };
 
@@ -265,7 +265,7 @@ Expr* ExpressionParser::parseBinary(int minimum) {
     expr->left = left;
     expr->right = parseBinary(sign.precedence + 1);
     expr->loc = from(begin);
-    // A chain to the left costs a walk no recursion, so it adds no height beyond the first link.
+    // Walks follow a chain of left operands in a loop, so it adds no height beyond the first link.
     raise(expr, left, left->kind == ExprKind::Binary ? 0 : 1);
     raise(expr, expr->right, 1);
     left = expr;

@@ -1,4 +1,4 @@
-// In: a callee and its arguments. Out: what the call yields. Parameters are matched as Python does it.
+// In: a callee and its arguments. Out: the result of the call. Parameters are matched as in Python.
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
 #include "dsl/tracing/depth.h"
@@ -103,7 +103,7 @@ void Tracer::bindParameters(const Function& function, const Arguments& arguments
     auto bound = into.names.find(parameter.name);
     const bool isGiven = bound != into.names.end();
     if (isGiven && !bound->second.is<const Deferred*>()) continue;
-    // A declaration stands in for what is not given, and for what cannot be evaluated.
+    // A declaration replaces an argument that is missing or cannot be evaluated.
     std::optional<Object> capture;
     if (isGiven || !parameter.defaultValue) capture = parameterCapture(parameter);
     if (capture) into.names[parameter.name] = *capture;
@@ -151,7 +151,7 @@ llvm::SmallVector<BuiltinParameter, 6> parametersOf(const Builtin& builtin) {
   return parameters;
 }
 
-/// torch's name of a parameter that has two.
+/// Returns torch's name of a parameter that has two names.
 llvm::StringRef canonical(llvm::StringRef keyword) {
   if (keyword == "axis") return "dim";
   if (keyword == "self") return "input";

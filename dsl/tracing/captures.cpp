@@ -29,7 +29,7 @@ std::optional<DType> captureDType(NumberType type) {
   return std::nullopt;
 }
 
-/// The element type that `f32`, `float32` or `torch.float32` names.
+/// Returns the element type that `f32`, `float32` or `torch.float32` names.
 std::optional<NumberType> annotatedDType(const Expr& expr) {
   if (const auto* name = dyn_cast<NameExpr>(&expr)) return findBareDType(name->name);
   const auto* member = dyn_cast<AttributeExpr>(&expr);
@@ -59,7 +59,7 @@ void Tracer::declare(llvm::StringRef name, const Expr& annotation) {
   Loc loc = at;
   auto bound = globals.names.find(name);
   const bool isBound = bound != globals.names.end() && !bound->second.is<const Deferred*>();
-  // What was declared with the text wins, and stands for what the text declares.
+  // A declaration given with the text wins over one in the text.
   if (given.contains(name) && at.text == 0) return;
   if (isBound || declared.count(name)) diagnostics.fail(loc, diag::redeclared, std::string_view(name));
   if (!llvm::all_of(name, [](unsigned char c) { return c < 0x80; }))
@@ -88,13 +88,13 @@ void Tracer::declareScalar(llvm::StringRef name, ir::Type type) {
   globals.names[name] = declared[name] = module.scalar(unsigned(module.scalars.size() - 1));
 }
 
-/// Declares one of the tensors that are given beside the text, if there is one of this name.
+/// Declares the tensor of this name among those given with the text, if there is one.
 bool Tracer::declareAvailable(llvm::StringRef name) {
   auto found = available.find(std::string_view(name));
   if (found == available.end() || declared.count(name)) return false;
   const CaptureInfo& info = found->second;
   if (module.tensors.size() + module.scalars.size() >= ir::kMaxCaptures) return false;
-  llvm::StringRef kept = found->first; // outlives the text that asks for it
+  llvm::StringRef kept = found->first; // outlives the text that requests it
   if (info.kind != CaptureInfo::Kind::Tensor) {
     declareScalar(kept, info.kind == CaptureInfo::Kind::Int     ? ir::Type::I32
                         : info.kind == CaptureInfo::Kind::Float ? ir::Type::F32
@@ -119,7 +119,7 @@ ir::Extent Tracer::namedOrConstant(const std::string& extent) {
   return {true, int64_t(module.dims.size() - 1)};
 }
 
-/// The capture that a parameter stands for: the one of its name, or the one that its annotation declares.
+/// Returns the capture that a parameter stands for: the one of its name, or the one that its annotation declares.
 std::optional<Object> Tracer::parameterCapture(const Parameter& parameter) {
   if (auto capture = captureOf(parameter.name)) return capture;
   if (isTryingOut || !parameter.annotation || !declares(*parameter.annotation)) return std::nullopt;
@@ -161,7 +161,7 @@ ir::Extent Tracer::extent(const Expr& dim) {
 
 namespace {
 
-/// A name without the ways in which it may be misspelled: case and underscores.
+/// Returns a name without case and underscores, which are often misspelled.
 std::string bare(llvm::StringRef name) {
   std::string result = name.lower();
   std::erase(result, '_');
@@ -170,7 +170,7 @@ std::string bare(llvm::StringRef name) {
 
 } // namespace
 
-/// Warns of a free name of an extent that is one of the module's in another spelling, or an index: `f32[h]`.
+/// Warns if a free name of an extent is a name of the module in another spelling, or an index: `f32[h]`.
 void Tracer::warnOfCase(llvm::StringRef name, Loc loc) {
   std::string meant;
   for (const std::string& known : module.dims)

@@ -1,6 +1,6 @@
-// In: classes of the text, calls of them and of what they make. Out: objects with attributes, and methods bound to
-// them. Not: metaclasses, slots, and operators that a class defines, but `==`, `!=` and truth; what a class of another
-// module would do is not done.
+// In: classes of the text, calls of them, and calls of their methods. Out: objects with attributes, and methods bound
+// to them. Not: metaclasses, slots, and operators that a class defines, except `==`, `!=` and truth. What a class of
+// another module would do is not done.
 #include "dsl/objects/arithmetic.h"
 #include "dsl/tracing/depth.h"
 #include "dsl/tracing/tracer.h"
@@ -14,10 +14,10 @@ using llvm::dyn_cast;
 
 namespace {
 
-/// Classes that one is made from, all together.
+/// Limit of the classes that one derives from, directly or not.
 constexpr size_t kMaxBases = 64;
 
-/// Decorators that change when, how fast or whether in Python a function runs, and not what it computes.
+/// Decorators that change when, how fast or whether a function runs in Python, but not what it computes.
 constexpr llvm::StringLiteral kHarmless[] = {"lru_cache",
                                              "cache",
                                              "compile",
@@ -55,14 +55,14 @@ llvm::StringRef lastName(const Expr& expr) {
   return name ? name->name : llvm::StringRef();
 }
 
-/// Bases that say nothing of what an object does.
+/// Bases that do not affect what an object does.
 constexpr llvm::StringLiteral kPlainBases[] = {"object", "ABC", "Generic", "Protocol"};
 
-/// Methods by which a class changes what attributes are, and how its objects are made.
+/// Methods by which a class changes what attributes mean or how its objects are made.
 constexpr llvm::StringLiteral kNotCalled[] = {"__new__", "__setattr__", "__getattribute__", "__get__",
                                               "__set__", "__delete__",  "__set_name__"};
 
-/// The last name of an annotation: ClassVar of `typing.ClassVar[int]`.
+/// Returns the last name of an annotation: ClassVar for `typing.ClassVar[int]`.
 llvm::StringRef annotationName(const Expr& annotation) {
   const auto* generic = dyn_cast<SubscriptExpr>(&annotation);
   return lastName(generic ? *generic->base : annotation);
@@ -75,7 +75,7 @@ void Tracer::runClass(const ClassStmt& stmt) {
   type->name = stmt.function->name;
   for (const Expr* base : stmt.bases)
     if (!llvm::is_contained(kPlainBases, annotationName(*base))) type->bases.push_back(evalLazy(*base));
-  // Depth first; a class that comes twice stands where it comes last.
+  // Depth first. A class that occurs twice stands where it occurs last.
   type->order.push_back(type);
   for (Object base : type->bases) {
     if (!base.is<Class*>()) continue;
@@ -130,15 +130,16 @@ Object Tracer::decorated(Object made, llvm::ArrayRef<Expr*> decorators) {
   return made;
 }
 
-/// An annotated name in a class's body.
+/// Declares an annotated name of a class's body.
 void Tracer::declareField(const AnnAssignStmt& stmt) {
   const llvm::StringRef type = annotationName(*stmt.annotation);
-  if (type == "ClassVar" || type == "KW_ONLY") return; // no field, and what follows is given by name
+  if (type == "ClassVar" || type == "KW_ONLY") return; // not a field; what follows is given by name
   scope->owner->hasInitVar |= type == "InitVar";
   scope->owner->fields.push_back(cast<NameExpr>(stmt.target)->name);
 }
 
-/// @dataclass, @dataclass(eq=False, frozen=True, ...). Arguments that attnc does not name change nothing that it computes.
+/// @dataclass, @dataclass(eq=False, frozen=True, ...). Arguments that attnc does not name have no effect on what it
+/// computes.
 void Tracer::makeDataclass(Class& type, const Expr& decorator) {
   type.isDataclass = type.hasFieldEquality = true;
   type.hasPostInit = findMember(type, "__post_init__");
@@ -197,7 +198,7 @@ void Tracer::setFields(Instance& instance, const Class& type, const Arguments& a
   if (type.hasPostInit) callMethod(instance, "__post_init__");
 }
 
-/// super() of the method under evaluation: its object, as one of the classes that its class is made from.
+/// Returns super() of the method under evaluation: its object, seen as one of the classes that its class derives from.
 Object Tracer::superOf() {
   for (Scope* around = scope; around; around = around->parent) {
     if (!around->owner || around->isClass || !around->function || around->function->parameters.empty()) continue;
@@ -259,7 +260,7 @@ std::optional<Object> Tracer::instanceMember(Instance& instance, llvm::StringRef
           heap.make<Partial>(findBuiltin("set_fields", kIgnored), std::vector<Object>{&self, part}));
   }
   if (auto member = classMember(*instance.type, name, &self)) return member;
-  // Of a class of another module: setting up does nothing that a mod sees.
+  // For a class of another module: its setup has no effect that a mod sees.
   if (isForeign(*instance.type) || instance.type->isSuperOf) {
     if (name == "__init__" || name == "__init_subclass__" || name == "__post_init__")
       return findBuiltin("__init__", kIgnored);
@@ -293,7 +294,7 @@ void Tracer::setAttribute(Object base, llvm::StringRef name, Object value) {
     base.as<Class*>()->members[name] = value;
     return;
   }
-  // Factories of FlexAttention name the functions they make; the name has no meaning here.
+  // Factories of FlexAttention name the functions they make. The name has no meaning here.
   bool isName = name == "__name__" || name == "__qualname__" || name == "__doc__";
   if (!base.isCallable() || !isName) fail(diag::attributeAssigned, std::string_view(name));
 }

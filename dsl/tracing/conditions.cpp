@@ -1,7 +1,7 @@
-// Conditions of the launch: what a text asserts of values that are known when a kernel is launched, and not before.
+// Conditions of the launch: assertions of a text about values that are unknown until a kernel is launched.
 //
-// In: `assert`, and an `if` that raises. Out: conditions, with the text's own words for those who break them. Not: what
-// a captured tensor holds, which the host cannot see, and what differs between scores.
+// In: `assert`, and an `if` that raises. Out: conditions, with the text's own words as the error message. Not: the
+// contents of a captured tensor, which the host cannot see, and values that differ between scores.
 #include "dsl/objects/arithmetic.h"
 #include "dsl/tracing/tracer.h"
 #include "ir/walk.h"
@@ -14,7 +14,7 @@ using llvm::dyn_cast_or_null;
 
 namespace {
 
-/// Whether a value differs between the scores of a launch: an assertion about it cannot be one about the launch.
+/// Whether a value differs between the scores of a launch. Then an assertion about it is not a condition of the launch.
 bool changesWithinLaunch(Context& context, const Object& value) {
   if (!value.isTraced()) return false;
   context.charge(context.module.size());
@@ -23,7 +23,8 @@ bool changesWithinLaunch(Context& context, const Object& value) {
 
 } // namespace
 
-/// The value as a bool of extents and run-time scalars; nothing if it is known before, or never to the host.
+/// Returns the value as a bool of extents and run-time scalars; nullopt if it is known before, or never known to the
+/// host.
 std::optional<ir::Value> Tracer::conditionOfLaunch(Object value) {
   value = decay(*this, value);
   if (!value.isTraced() || tries != 0) return std::nullopt;
@@ -36,10 +37,10 @@ std::optional<ir::Value> Tracer::conditionOfLaunch(Object value) {
   return lift(*this, asBool(*this, value), ir::Type::Bool);
 }
 
-/// `words`: the text's own, if it has some that are known.
+/// `words` is the text's own message, if it has one that is known.
 void Tracer::require(ir::Value condition, const Expr* words, std::string otherwise) {
   if (llvm::any_of(conditions, [&](const Condition& met) { return met.value == condition; })) return;
-  if (conditions.size() >= kMaxConditions) { // what cannot be evaluated would be put off; this must not
+  if (conditions.size() >= kMaxConditions) { // a deferrable error would be put off; this one must not be
     diagnostics.report(at, diag::tooManyConditions, Count(kMaxConditions));
     throw Abort{false, true};
   }
@@ -67,7 +68,7 @@ void Tracer::runAssert(const AssertStmt& stmt) {
   throw Abort{false, true};
 }
 
-/// The `raise` that a block comes down to: nothing before it has an effect. Null if it is another block.
+/// Returns the `raise` that a block comes down to, if nothing before it has an effect; else null.
 const RaiseStmt* Tracer::raiseOf(const Block& body) const {
   for (const Stmt* stmt : body) {
     if (stmt->kind == StmtKind::Raise) return cast<RaiseStmt>(stmt);

@@ -1,9 +1,9 @@
-// What cannot be evaluated is put off: the names that would have been bound stand for the reason, which is reported
-// when the mod needs one of them.
+// Puts off what cannot be evaluated: the names that would have been bound stand for the reason, which is reported when
+// the mod needs one of them.
 //
 // In: a statement that could not be executed, and why. Out: everything that it may have changed stands for the reason:
-// names that it binds, and lists, dicts and objects that it changes in place. Not: names that a statement leaves alone,
-// and what functions of other modules do to their arguments.
+// names that it binds, and lists, dicts and objects that it changes in place. Not: names that a statement does not
+// change, and what functions of other modules do to their arguments.
 #include "dsl/objects/arithmetic.h"
 #include "dsl/tracing/tracer.h"
 
@@ -34,7 +34,7 @@ void Tracer::tryOut(llvm::function_ref<void()> work) {
   diagnostics.take(findings);
   diagnostics.dropWarnings(warnings);
   if (flexCalls.size() == calls)
-    conditions.resize(conditionsBefore); // what is asserted on the way to a mod holds of it
+    conditions.resize(conditionsBefore); // an assertion on the way to a mod applies to the mod
 }
 
 Object Tracer::evalLazy(const Expr& expr) {
@@ -56,7 +56,7 @@ void Tracer::report(const Deferred& deferred) {
 
 namespace {
 
-/// Whether a statement may leave the block that it stands in.
+/// Whether a statement may leave its block.
 bool leaves(const Stmt& stmt, bool isInLoop);
 
 bool leaves(const Block& body, bool isInLoop) {
@@ -87,7 +87,7 @@ bool leaves(const Stmt& stmt, bool isInLoop) {
   }
 }
 
-/// The name that an expression such as `name[i].member` begins with; null if there is none.
+/// Returns the name that an expression such as `name[i].member` begins with, or null.
 const NameExpr* rootOf(const Expr& expr) {
   const Expr* root = &expr;
   while (true) {
@@ -104,7 +104,7 @@ const NameExpr* rootOf(const Expr& expr) {
 
 } // namespace
 
-/// Where the value of a name stands, and the scope that holds it; null if it is not bound by the text.
+/// Returns where the value of a name is stored, and the scope that holds it; null if the text does not bind it.
 Object* Tracer::place(llvm::StringRef name, const void** holder) {
   for (Scope* around = scope; around; around = around->parent)
     if (auto found = around->names.find(name); found != around->names.end()) {
@@ -114,13 +114,13 @@ Object* Tracer::place(llvm::StringRef name, const void** holder) {
   return nullptr;
 }
 
-/// What the expression stands for may have been changed in place: itself, for all who hold it. If a capture is declared
-/// under the name that holds it, that is what the name means from now on.
+/// Marks the object behind the expression as changed in place, for all who hold it. If a capture is declared under the
+/// name that holds it, the name means the capture from now on.
 void Tracer::spoilMutable(const Expr& expr, const Deferred& why) {
   charge(1);
   const NameExpr* root = rootOf(expr);
   if (!root) return;
-  llvm::SmallVector<llvm::StringRef, 4> path; // of attributes; those of an item or of a result are not followed
+  llvm::SmallVector<llvm::StringRef, 4> path; // of attributes; those of an item or a result are not followed
   for (const Expr* part = &expr; part != root;) {
     if (const auto* member = dyn_cast<AttributeExpr>(part)) {
       path.push_back(member->name);
@@ -179,7 +179,7 @@ void Tracer::spoilBlock(const Block& body, const Deferred& why) {
 }
 
 void Tracer::putOff(const Stmt& stmt, const Deferred& why) {
-  // What comes after it in the function, or in the loop, is not known.
+  // The rest of the function, or of the loop, is unknown.
   if (leaves(stmt, /*isInLoop=*/false)) force(why);
   spoil(stmt, why);
 }
@@ -204,14 +204,14 @@ void Tracer::spoil(const Stmt& stmt, const Deferred& why) {
       bind(imported.as.empty() ? imported.name : imported.as, stmt.loc, &why);
     return;
   case StmtKind::Expression: {
-    // A method may change its object, and a function whose name ends with `_` what it is given, as torch has it.
+    // A method may change its object. As in torch, a function whose name ends with `_` may change its argument.
     const auto* call = dyn_cast<CallExpr>(cast<ExpressionStmt>(stmt).value);
     if (!call) return;
     const auto* method = dyn_cast<AttributeExpr>(call->callee);
     if (!method) return;
     const bool isInPlace = !method->name.empty() && method->name.back() == '_' && method->name != "__init__";
     Object* base = method->base->kind == ExprKind::Name ? place(cast<NameExpr>(method->base)->name) : nullptr;
-    // What an object has of a class of another module leaves alone what the text gave it.
+    // A member inherited from a class of another module does not change what the text gave the object.
     const bool isForeign = base && base->is<Instance*>() && !findMember(*base->as<Instance*>()->type, method->name);
     const bool isArray = base && base->isArrayLike();
     if (isInPlace || (!isArray && !isForeign)) spoilMutable(*method->base, why);

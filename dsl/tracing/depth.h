@@ -1,4 +1,4 @@
-// Counts a level of the tracer's recursion, so that no text exhausts the stack.
+// Counts one level of the tracer's recursion, so that no text exhausts the stack.
 #pragma once
 
 #include "dsl/tracing/tracer.h"

@@ -1,4 +1,4 @@
-// In: expressions. Out: their values; the order of evaluation is Python's.
+// In: expressions. Out: their values, evaluated in Python's order.
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
 #include "dsl/objects/indexing.h"
@@ -21,7 +21,7 @@ Object Tracer::eval(const Expr& expr) {
   return value;
 }
 
-/// Why a value cannot be used; null if it can.
+/// Returns why a value cannot be used, or null.
 const Deferred* Tracer::whyNot(Object value) const {
   if (value.is<const Deferred*>()) return value.as<const Deferred*>();
   if (value.is<const Tensor*>()) return written.lookup(value.as<const Tensor*>()->number);
@@ -33,7 +33,7 @@ const Deferred* Tracer::whyNot(Object value) const {
   return nullptr;
 }
 
-/// The capture that is declared under the name of a table which is too large for a traced index to choose from.
+/// Returns the capture declared under the name of a table that is too large for a traced index to choose from.
 std::optional<Object> Tracer::captureForTable(const Expr& expr, Object value) {
   const bool isLarge = value.is<const Array*>() && value.as<const Array*>()->items.size() > kMaxTableLookup;
   if (!isLarge || expr.kind != ExprKind::Name) return std::nullopt;
@@ -129,7 +129,7 @@ Object Tracer::evalBinary(const BinaryExpr& expr) {
   return value;
 }
 
-/// Known operands decide as Python has it; from the first traced one on, the rest is evaluated and combined.
+/// Known operands decide as in Python. From the first traced one on, the rest is evaluated and combined.
 Object Tracer::evalBoolOp(const BoolOpExpr& expr) {
   std::optional<Object> traced;
   for (Expr* operand : expr.operands) {
@@ -142,7 +142,7 @@ Object Tracer::evalBoolOp(const BoolOpExpr& expr) {
       traced = traced ? binary(*this, expr.isAnd ? BinaryOp::And : BinaryOp::Or, *traced, value) : value;
       continue;
     }
-    // Python would yield the operand itself, which is no bool.
+    // Python would return the operand itself, which is not a bool.
     if (traced && !value.is<bool>()) fail(diag::logicOnNumber, expr.isAnd ? "and" : "or", describe(value));
     bool isTrue = truth(*this, value);
     if (isTrue != expr.isAnd) return traced ? Object(isTrue) : value;
@@ -153,19 +153,19 @@ Object Tracer::evalBoolOp(const BoolOpExpr& expr) {
 
 namespace {
 
-/// The `x & y` (or `|`, `^`) that an operand of a comparison is, without parentheses; null if it is something else.
+/// Returns the `x & y` (or `|`, `^`) that an operand of a comparison is without parentheses, or null.
 const BinaryExpr* bareBits(const Expr& operand) {
   const auto* bits = llvm::dyn_cast<BinaryExpr>(&operand);
   if (!bits || (bits->op != BinaryOp::And && bits->op != BinaryOp::Or && bits->op != BinaryOp::Xor)) return nullptr;
-  return bits->loc.begin == bits->left->loc.begin ? bits : nullptr; // parentheses belong to the place
+  return bits->loc.begin == bits->left->loc.begin ? bits : nullptr; // a place includes its parentheses
 }
 
 bool isNumeral(const Expr& expr) { return expr.kind == ExprKind::Int || expr.kind == ExprKind::Float; }
 
 } // namespace
 
-/// Warns of `a >= b & c <= d`, which Python reads as `a >= (b & c) <= d`. Where one of the comparisons that may be
-/// meant has two numerals, the author knows what he writes: `0 <= x & 7 < 4`.
+/// Warns of `a >= b & c <= d`, which Python reads as `a >= (b & c) <= d`. If one of the comparisons that may be meant
+/// has two numerals, as in `0 <= x & 7 < 4`, the author knows the precedence.
 void Tracer::warnOfPrecedence(const CompareExpr& expr) {
   for (size_t i = 0; i + 1 < expr.rest.size(); ++i) {
     const Expr &before = i ? *expr.rest[i - 1].second : *expr.first, &after = *expr.rest[i + 1].second;
@@ -182,8 +182,7 @@ void Tracer::warnOfPrecedence(const CompareExpr& expr) {
   }
 }
 
-/// Warns of `flag & a >= b`, which Python reads as `(flag & a) >= b`. It is told by the types: one side of `&` is a
-/// bool.
+/// Warns of `flag & a >= b`, which Python reads as `(flag & a) >= b`. The types tell: one side of `&` is a bool.
 void Tracer::warnOfMixedBits(const CompareExpr& expr, const Expr& operand) {
   const BinaryExpr* bits = bareBits(operand);
   if (!bits || expr.rest.size() != 1 || !mixedBits.contains(bits)) return;
@@ -338,7 +337,7 @@ Object Tracer::makeFunction(const FunctionNode& node) {
   std::vector<Object> defaults(node.parameters.size());
   for (size_t i = 0; i < defaults.size(); ++i)
     if (node.parameters[i].defaultValue) defaults[i] = evalLazy(*node.parameters[i].defaultValue);
-  // The names of a class's body are not seen inside its methods.
+  // Methods of a class do not see the names of its body.
   Scope* around = scope->isClass ? scope->parent : scope;
   return static_cast<const Function*>(heap.make<Function>(&node, around, scope->owner, std::move(defaults)));
 }
@@ -363,7 +362,7 @@ std::vector<Object> Tracer::items(Object iterable) {
 
 void Tracer::forEach(Object iterable, llvm::function_ref<bool(Object)> visit) {
   if (iterable.is<Sequence*>()) {
-    // By index: the body may append to the list.
+    // By index, because the body may append to the list.
     const auto& items = iterable.as<Sequence*>()->items;
     for (size_t i = 0; i < items.size(); ++i) {
       charge(1);

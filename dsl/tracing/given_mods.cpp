@@ -30,7 +30,7 @@ bool isSameFunction(Object a, Object b) {
 
 namespace {
 
-/// Names that stand for the two functions, or for what calls them: a statement that mentions one binds more.
+/// Names of the two functions, and of functions that call them. A statement that mentions one adds its own names.
 class Callers {
 public:
   Callers(const Ast& ast, llvm::StringRef text) {
@@ -68,7 +68,7 @@ private:
   std::set<std::string> names{"create_block_mask", "flex_attention"};
 };
 
-/// Whether this is `if __name__ == ...:`, the part of a script that runs where it is not imported.
+/// Returns `if __name__ == ...:`, the part of a script that runs unless it is imported; null for other statements.
 const IfStmt* mainPart(const Stmt& stmt) {
   const auto* choice = dyn_cast<IfStmt>(&stmt);
   if (!choice || choice->clauses.size() != 1) return nullptr;
@@ -82,7 +82,7 @@ bool isCompound(const Stmt& stmt) {
          stmt.kind == StmtKind::Try || stmt.kind == StmtKind::With;
 }
 
-/// Arguments for a call of which nothing is known: each stands for the reason.
+/// Returns arguments for a call about which nothing is known. Each stands for the reason.
 Arguments unknownArguments(Tracer& tracer, const Function& function, bool isMethod) {
   Arguments arguments;
   for (const Parameter& parameter : llvm::ArrayRef(function.node->parameters).drop_front(isMethod)) {
@@ -121,7 +121,8 @@ void callUnknowing(Tracer& tracer, Object value) {
   }
 }
 
-/// What an argument tells: a function, Deferred, None; nothing where the caller of an uncalled function would know.
+/// Returns what an argument tells: a function, Deferred or None. Returns nullopt if only the caller of an uncalled
+/// function would know it.
 std::optional<Object> told(Object given) {
   if (given.is<NoneObject>() || given.isCallable()) return given;
   if (!given.is<const Deferred*>()) return std::nullopt;

@@ -1,7 +1,7 @@
 // In: names, attributes and imports. Out: the values they stand for.
-// A name is looked up in the function, the functions around it, the module, and last among what attnc knows: Python's
-// builtins, torch's functions without their prefix, dtypes, `inf nan pi`, the modules torch, math and functools (and
-// `F` for torch.nn.functional), and the extents B H HKV Q_LEN KV_LEN.
+// A name is looked up in the function, the functions around it, the module, and last in the names that attnc knows:
+// Python's builtins, torch's functions without their prefix, dtypes, `inf nan pi`, the modules torch, math and
+// functools (and `F` for torch.nn.functional), and the extents B H HKV Q_LEN KV_LEN.
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
 #include "dsl/tracing/suggestions.h"
@@ -42,7 +42,7 @@ const PythonModule* findPythonModule(llvm::StringRef path) {
   return nullptr;
 }
 
-/// Modules that are known without an import, since people paste functions without the imports above them.
+/// Modules that are known without an import, because people paste functions without the imports above them.
 constexpr struct {
   const char* name;
   const char* path;
@@ -57,7 +57,7 @@ std::optional<Object> constant(llvm::StringRef name) {
   return std::nullopt;
 }
 
-/// Names that mods import for annotations, or beside the ones they use.
+/// Names that mods import for annotations, or together with the ones they use.
 bool isOpaque(llvm::StringRef path, llvm::StringRef name) {
   if (path == "typing") return true;
   if (path == "__future__") return name == "annotations";
@@ -112,7 +112,7 @@ Object Tracer::lookup(llvm::StringRef name) {
   failUndefined(name, scope);
 }
 
-/// The capture of this name, if there is one or the tensors that are given have one.
+/// Returns the capture of this name, which may come from the available tensors.
 std::optional<Object> Tracer::captureOf(llvm::StringRef name) {
   auto found = declared.find(name);
   if (found == declared.end() && declareAvailable(name)) found = declared.find(name);
@@ -165,7 +165,7 @@ Object Tracer::attribute(Object base, llvm::StringRef name) {
   }
   if (base.is<Class*>()) {
     if (auto value = classMember(*base.as<Class*>(), name, NoneObject{})) return *value;
-    // Of a torch.autograd.Function, whose `backward` may differ from what attnc derives.
+    // A torch.autograd.Function is refused: its `backward` may differ from what attnc derives.
     fail(diag::unknownAttribute, describe(base), std::string_view(name),
          name == "apply"
              ? "attnc derives gradients itself: call `forward`, or write `torch.tanh_approx` for `tanh.approx`"
@@ -177,7 +177,7 @@ Object Tracer::attribute(Object base, llvm::StringRef name) {
   if (base.is<Sequence*>() && base.as<Sequence*>()->isList) places = kListMethod;
   if (base.is<Dict*>()) places = kDictMethod;
   if (base.is<GridObject>()) places = kGridMethod;
-  if (base.isCallable() && name == "mask_mod") return base; // of what create_block_mask() gives
+  if (base.isCallable() && name == "mask_mod") return base; // of the result of create_block_mask()
   if (base.isCallable() && (name == "__name__" || name == "__qualname__" || name == "__doc__"))
     return makeStr("function");
   if (places == kMethod)
@@ -204,7 +204,7 @@ std::optional<Object> Tracer::property(Object base, llvm::StringRef name) {
   return static_cast<const Tensor*>(heap.make<Tensor>(std::move(view)));
 }
 
-/// What cannot be imported is put off, name by name.
+/// Puts off what cannot be imported, name by name.
 void Tracer::runImport(const ImportStmt& stmt) {
   for (size_t i = 0; i < stmt.names.size(); ++i) {
     const ImportedName& imported = stmt.names[i];

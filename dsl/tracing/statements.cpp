@@ -1,4 +1,4 @@
-// In: statements. Out: names bound, control flow followed. Only conditions known before launch steer it.
+// In: statements. Out: names bound, control flow followed. Only conditions known before launch steer control flow.
 // An error in an assignment poisons the names it would have bound, so that what follows is still checked.
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/indexing.h"
@@ -16,7 +16,7 @@ void Tracer::runModule(const Block& body) {
     const Deferred* why = nullptr;
     try {
       why = defer([&] { run(*stmt); }, /*takesRaised=*/true);
-    } catch (const Abort& abort) { // the statement is too long
+    } catch (const Abort& abort) { // the statement takes too many steps
       if (abort.fatal || !refills) throw;
       refill();
       why = heap.make<Deferred>(diagnostics.take(before));
@@ -92,7 +92,7 @@ Tracer::Flow Tracer::run(const Stmt& stmt) {
   return Flow::Next;
 }
 
-/// In tryOut(), where `work` says whether a block runs and cannot: all blocks are looked into, and what comes behind.
+/// Evaluates all blocks and what follows, if in tryOut() and `work`, which decides whether a block runs, fails.
 bool Tracer::lookInto(llvm::ArrayRef<const Block*> blocks, const Expr* target, llvm::function_ref<void()> work) {
   if (!isTryingOut) return false;
   const Deferred* why = attempt(work);
@@ -165,7 +165,7 @@ Object Tracer::override(llvm::StringRef name, Object value) {
 
 namespace {
 
-/// The class of an exception, as the text names it; empty if it has another form.
+/// Returns the class of an exception as the text names it; empty for another form.
 llvm::StringRef exceptionName(const Expr* expr) {
   if (const auto* call = llvm::dyn_cast_or_null<CallExpr>(expr)) expr = call->callee;
   const auto* name = llvm::dyn_cast_or_null<NameExpr>(expr);
@@ -174,7 +174,7 @@ llvm::StringRef exceptionName(const Expr* expr) {
 
 } // namespace
 
-/// What the body raises goes to the first handler that may take it. What attnc cannot evaluate raises nothing.
+/// What the body raises goes to the first handler that may catch it. What attnc cannot evaluate raises nothing.
 Tracer::Flow Tracer::runTry(const TryStmt& stmt) {
   Flow flow = Flow::Next;
   const bool isCaught = !stmt.handlers.empty();
@@ -196,7 +196,7 @@ Tracer::Flow Tracer::runTry(const TryStmt& stmt) {
   return last == Flow::Next ? flow : last;
 }
 
-/// Objects of classes of the text are entered and, unless the body raises, left; other contexts do nothing.
+/// Enters objects of classes of the text and, unless the body raises, leaves them. Other contexts do nothing.
 Tracer::Flow Tracer::runWith(const WithStmt& stmt) {
   std::vector<Instance*> entered;
   for (auto [context, target] : stmt.items) {
@@ -254,7 +254,7 @@ void Tracer::runAugAssign(const AugAssignStmt& stmt) {
     at = stmt.loc;
     bool isList = old.is<Sequence*>() && old.as<Sequence*>()->isList;
     if (!isList || stmt.op != BinaryOp::Add) return binary(*this, stmt.op, old, value);
-    // Python extends the list itself, which other names may hold as well.
+    // Python extends the list itself, which other names may also hold.
     Object longer = binary(*this, stmt.op, old, makeSequence(true, items(value)));
     old.as<Sequence*>()->items = longer.as<Sequence*>()->items;
     return old;
@@ -307,7 +307,7 @@ void Tracer::assign(const Expr& target, Object value) {
   case ExprKind::Subscript: {
     Object base = eval(*cast<SubscriptExpr>(target).base), index = eval(*cast<SubscriptExpr>(target).index);
     at = target.loc;
-    if (isInMod && base.is<const Tensor*>()) { // it would be seen outside, whether the mod reads it or not
+    if (isInMod && base.is<const Tensor*>()) { // it would be visible outside, whether or not the mod reads it
       diagnostics.report(at, diag::readOnly, describe(base));
       throw Abort{false, true};
     }
@@ -341,7 +341,7 @@ void Tracer::assign(const Expr& target, Object value) {
   }
 }
 
-/// The scope that an assignment to the name binds it in.
+/// Returns the scope in which an assignment binds the name.
 Scope& Tracer::scopeOf(llvm::StringRef name) {
   if (!scope->function) return *scope;
   if (scope->function->globals.contains(name)) return globals;
@@ -360,7 +360,7 @@ bool isSame(Object a, Object b) {
 
 } // namespace
 
-/// A declaration wins over what cannot be evaluated, wherever it is assigned.
+/// A declaration wins over a value that cannot be evaluated, wherever it is assigned.
 void Tracer::bind(llvm::StringRef name, Loc loc, Object value) {
   Scope& into = scopeOf(name);
   standIns.erase({&into, name.str()});
@@ -374,7 +374,7 @@ void Tracer::bind(llvm::StringRef name, Loc loc, Object value) {
     return;
   }
   auto found = declared.find(name);
-  // One that was given with the text, not in it, wins over any value.
+  // A declaration given with the text wins over any value.
   if (found != declared.end() && !isSame(value, found->second) && !given.contains(name))
     value = defer([&] { diagnostics.fail(loc, diag::redeclared, std::string_view(name)); });
   else if (found != declared.end())

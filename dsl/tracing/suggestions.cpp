@@ -1,5 +1,5 @@
-// In: a name that means nothing. Out: the diagnostic that helps most: what to write in place of a function that is
-// known and left out, the name that was meant, or the declaration that is missing.
+// In: an unknown name. Out: the most helpful diagnostic: what to write instead of a known function that attnc lacks,
+// the name that was meant, or the declaration that is missing.
 #include "dsl/tracing/suggestions.h"
 
 #include "dsl/tracing/tracer.h"
@@ -60,7 +60,7 @@ const char* exampleOf(const Usage& usage) {
 } // namespace
 
 std::string closest(llvm::StringRef name, llvm::ArrayRef<llvm::StringRef> candidates) {
-  if (name.size() < 3) return ""; // so short a name is close to too many others
+  if (name.size() < 3) return ""; // a short name is close to too many others
   unsigned best = name.size() < 5 ? 2 : 3;
   llvm::StringRef found;
   for (llvm::StringRef candidate : candidates) {
@@ -87,7 +87,7 @@ void Tracer::noMember(Loc loc, llvm::StringRef path, llvm::StringRef name, llvm:
 
 void Tracer::undefined(llvm::StringRef name, Scope* from) {
   if (const char* instead = insteadOf(name)) fail(diag::absentFunction, std::string_view(name), instead);
-  // The text is read once for each such name, of which there are at most as many as diagnostics.
+  // The text is read once for each unknown name; there are at most as many as diagnostics.
   Usage usage = at.text == 0 && text ? usageOf(*text, name) : Usage();
   std::vector<llvm::StringRef> candidates;
   if (usage.isCalled) candidates = builtinNames(kPython | kTorch);

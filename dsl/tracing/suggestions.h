@@ -1,4 +1,4 @@
-// What a message may propose in place of a name that attnc does not know.
+// Suggestions for names that attnc does not know.
 #pragma once
 
 #include <llvm/ADT/ArrayRef.h>
@@ -8,10 +8,10 @@
 
 namespace attnc::dsl {
 
-/// "did you mean `kv_idx`?" for the candidate that is spelled alike; empty if there is none.
+/// Returns "did you mean `kv_idx`?" for the candidate that is spelled similarly; empty if none is.
 std::string closest(llvm::StringRef name, llvm::ArrayRef<llvm::StringRef> candidates);
 
-/// What to write in place of a function that Python or torch has and the mod language has not; null for other names.
+/// Returns what to write instead of a function of Python or torch that the mod language lacks; null for other names.
 const char* insteadOf(llvm::StringRef name);
 
 } // namespace attnc::dsl

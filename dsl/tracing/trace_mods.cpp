@@ -1,9 +1,8 @@
 // In: a parsed text. Out: the outputs `score` and `mask` of the module.
 //
-// A mod is what an expression yields that was given with the text; without one, what the text gives to
-// create_block_mask and flex_attention; else what the names score_mod and mask_mod are bound to; without them, the one
-// function of the text that takes 5 (score) and the one that takes 4 (mask) positional arguments; or the expression
-// that ends the text.
+// The mod is the first of these that exists: what an expression given with the text yields; what the text gives to
+// create_block_mask and flex_attention; what the names score_mod and mask_mod are bound to; the one function of the
+// text with 5 positional arguments (score) and the one with 4 (mask); the expression that ends the text.
 #include "dsl/tracing/trace_mods.h"
 
 #include "dsl/objects/arithmetic.h"
@@ -27,7 +26,7 @@ struct Candidate {
   std::string why = {};
 };
 
-/// Parameters that a call must give by position: those without a default that nothing binds yet.
+/// Counts the parameters that a call must give by position: those that have no default and are not bound yet.
 std::optional<size_t> requiredArguments(Object callable) {
   size_t given = 0;
   llvm::StringSet<> named;
@@ -58,7 +57,7 @@ std::optional<size_t> requiredArguments(Object callable) {
   return required - std::min(given, required);
 }
 
-/// Whether the last two parameters are named as those of mods are: q..., and k....
+/// Whether the last two parameters are named as in mods: q..., and k....
 bool hasModNames(Object callable) {
   while (callable.is<const Partial*>()) callable = callable.as<const Partial*>()->callee;
   if (!callable.is<const Function*>()) return true;
@@ -107,7 +106,7 @@ public:
     setConditions();
   }
 
-  /// The mods that were found, and the functions beside them that take as many arguments.
+  /// Returns the mods that were found, and other functions with as many arguments.
   std::vector<ModChoice> choices(const Block& body) const {
     std::vector<ModChoice> result;
     for (const bool isScore : {true, false}) {
@@ -138,8 +137,8 @@ private:
     if (why) tracer.report(*why);
   }
 
-  /// The same for the function of a mod. If it fails, all that its statements put off is reported, so that one look
-  /// shows it all.
+  /// Does the same for the function of a mod. If it fails, all errors that its statements put off are reported, so that
+  /// one run shows all.
   template <class Fn> void guardMod(Fn fn) {
     const size_t before = tracer.diagnostics.size();
     tracer.isInMod = true;
@@ -164,7 +163,7 @@ private:
     return meant.empty() ? "a constant is `NAME = literal` at module level" : meant;
   }
 
-  // Where a name was bound: the last statement of the module that binds it.
+  // Returns where a name is bound: the last statement of the module that binds it.
   static Loc bindingOf(const Block& body, llvm::StringRef name) {
     Loc loc;
     for (const Stmt* stmt : body) {
@@ -177,7 +176,8 @@ private:
     return loc;
   }
 
-  /// The value of score_mod or mask_mod, if the text binds it to a function. None means absent, as in FlexAttention.
+  /// Returns the value of score_mod or mask_mod, if the text binds it to a function. As in FlexAttention, None means
+  /// absent.
   std::optional<Candidate> named(const Block& body, llvm::StringRef name, size_t arity) {
     auto bound = tracer.globals.names.find(name);
     if (bound == tracer.globals.names.end() || bound->second.is<NoneObject>()) return std::nullopt;
@@ -209,7 +209,7 @@ private:
     if (!one.mask && isNamed) mask = named(body, "mask_mod", 4);
     if (isNamed || !tracer.diagnostics.empty()) return;
     std::vector<Candidate> scores = functionsOf(body, 5), masks = functionsOf(body, 4);
-    // Where some are named as mods are, the others are other functions.
+    // If the parameters of some are named as in mods, the others are not mods.
     const auto isLikely = [](const Candidate& candidate) { return hasModNames(candidate.function); };
     if (llvm::any_of(scores, isLikely) || llvm::any_of(masks, isLikely))
       for (std::vector<Candidate>* candidates : {&scores, &masks})
@@ -218,7 +218,7 @@ private:
     if (!one.mask) mask = only(masks, ast);
   }
 
-  /// The functions of the module that need so many arguments. What is imported is there to be used by others.
+  /// Returns the functions of the module with `arity` arguments. Imported functions do not count: they are helpers.
   std::vector<Candidate> functionsOf(const Block& body, size_t arity) const {
     std::vector<Candidate> candidates;
     for (auto& [name, value] : tracer.globals.names)
@@ -230,7 +230,7 @@ private:
     return candidates;
   }
 
-  /// What a call of create_block_mask or flex_attention is given; nothing for None, and for what is no mod.
+  /// Returns the function given to create_block_mask or flex_attention; nullopt for None, and for what is not a mod.
   std::optional<Candidate> given(const GivenMod& mod, Object function, const char* role, size_t arity) {
     if (function.is<NoneObject>()) return std::nullopt;
     if (function.is<const Deferred*>()) {
@@ -259,8 +259,8 @@ private:
     tracer.diagnostics.report(given[1].at, diag::severalMods, all, first);
   }
 
-  /// The candidate that is the mod: the only one; the only one that the text does not call; the only one that it gives
-  /// to `create_block_mask` or `flex_attention` in a call that could not be looked into.
+  /// Returns the candidate that is the mod: the only one; the only one that the text does not call; or the only one
+  /// that it gives to `create_block_mask` or `flex_attention` in a call that could not be evaluated.
   std::optional<Candidate> only(std::vector<Candidate>& candidates, const Ast& ast) {
     auto keep = [&](auto isLikely) {
       if (candidates.size() < 2 || llvm::none_of(candidates, isLikely)) return;
@@ -277,8 +277,8 @@ private:
     return std::nullopt;
   }
 
-  /// The mod, or the pair of mods, that an expression given with the text yields. A function that makes mods is called,
-  /// with the captures that its parameters are declared as.
+  /// Takes the mod, or the pair of mods, that an expression given with the text yields. A function that makes mods is
+  /// called with the captures that its parameters are declared as.
   void take(const Expr& pick) {
     Object value = tracer.eval(pick);
     tracer.at = pick.loc;
@@ -336,7 +336,7 @@ private:
     setMask(candidate.name, value);
   }
 
-  /// By names that sort as the text has them: bind() tells of the first that does not hold.
+  /// The names sort in the order of the text, because bind() reports the first condition that does not hold.
   void setConditions() {
     static_assert(kMaxConditions <= 100);
     size_t count = 0;
@@ -365,7 +365,7 @@ private:
     module.setOutput(ir::kMask, lift(tracer, value, ir::Type::Bool));
   }
 
-  /// An expression with the five names: a score_mod if it asks for `score`, a mask_mod if it yields a bool.
+  /// Traces an expression over the five names: a score_mod if it uses `score`, a mask_mod if it yields a bool.
   void traceBare(const Expr& expr) {
     Object value = tracer.evalWith(expr, {{"score", param(ParamKind::Score)},
                                           {"b", param(ParamKind::B)},
@@ -404,7 +404,7 @@ void warnOfUnused(Tracer& tracer, const Ast& ast) {
   const auto isMentioned = [&](llvm::StringRef name) { return usageOf(ast.body, name).isMentioned; };
   for (auto [name, loc] : tracer.declarations) {
     if (isMentioned(name)) continue;
-    // It may be there for the sake of an extent.
+    // It may have been declared for an extent.
     const auto isFor = [&](const ir::Extent& extent) {
       return extent.isNamed && extent.value >= ir::kBuiltinDims &&
              isMentioned(tracer.module.dims[size_t(extent.value)]);

@@ -1,7 +1,7 @@
 // The tracer: runs a syntax tree with objects known before launch and values of the IR.
 //
-// In: a tree and the overrides of its constants. Out: the module's captures, filled in as their declarations are met,
-// and the names that the text binds; functions are evaluated when they are called.
+// In: a tree and the overrides of its constants. Out: the names that the text binds, and the module's captures, filled
+// in as their declarations are met. Functions are evaluated when they are called.
 #pragma once
 
 #include "attnc/mod.h"
@@ -24,16 +24,17 @@ struct Arguments {
 
 /// An override of a constant (`-D NAME=VALUE`).
 struct Define {
-  Loc loc; ///< in a text of its own
+  Loc loc; ///< place in a text of its own
   Object value;
   bool used = false;
 };
 
-/// A call of create_block_mask or flex_attention: the functions it is given, Deferred where that cannot be evaluated.
+/// A call of create_block_mask or flex_attention, and the functions it is given. A function that cannot be evaluated is
+/// Deferred.
 struct FlexCall {
   Loc at;
   const char* callee;
-  Object score, mask; ///< None: not given
+  Object score, mask; ///< None if not given
 };
 
 class Tracer final : public Context {
@@ -43,18 +44,18 @@ public:
   std::map<std::string, Define, std::less<>> defines;
   Scope globals;
 
-  /// Executes statements at module level. What cannot be evaluated is put off.
+  /// Executes statements at module level. Puts off what cannot be evaluated.
   void runModule(const Block& body);
   /// Executes a text of declarations, `name: dtype[dims]`.
   void runDeclarations(const Block& body);
   Object eval(const Expr& expr);
-  /// The value, or Deferred where it cannot be evaluated.
+  /// Returns the value, or Deferred if it cannot be evaluated.
   Object evalLazy(const Expr& expr);
-  /// Does work that the mod may not need: whatever ends it is forgotten, and the mod's own budget stays whole.
+  /// Does work that the mod may not need. Errors are dropped, and the work does not count against the mod's budget.
   void tryOut(llvm::function_ref<void()> work);
   /// Reports why something could not be evaluated.
   void report(const Deferred& deferred);
-  /// Evaluates in a scope of its own, whose parent is the module.
+  /// Evaluates in a new scope whose parent is the module.
   Object evalWith(const Expr& expr, llvm::ArrayRef<std::pair<llvm::StringRef, Object>> names);
   Object call(Object callee, const Arguments& arguments);
   /// Visits the items of an iterable until `visit` returns false.
@@ -63,7 +64,7 @@ public:
   /// base.name, and base.name = value.
   Object attribute(Object base, llvm::StringRef name);
   void setAttribute(Object base, llvm::StringRef name, Object value);
-  /// What the `__init__` of a dataclass does.
+  /// Does what the `__init__` of a dataclass does.
   void setFields(Instance& instance, const Class& type, const Arguments& arguments);
   std::optional<Object> callMethod(Instance& object, llvm::StringRef name,
                                    llvm::ArrayRef<Object> arguments = {}) override;
@@ -74,21 +75,21 @@ public:
   llvm::StringMap<Object> declared;
   /// Names of the module that a define may override.
   std::set<std::string> constants;
-  /// Where captures were declared, in order. Not those that were taken for want of a name.
+  /// Places of the declarations of captures, in order. Captures taken from `available` have none.
   std::vector<std::pair<llvm::StringRef, Loc>> declarations;
-  /// Those of them that were declared with the text, not in it: they win over what the text assigns.
+  /// Captures declared with the text, not in it. They win over assignments in the text.
   llvm::StringSet<> given;
-  /// Tensors that are captures where the text needs a name and does not have it.
+  /// Tensors that become captures if the text needs their names and does not define them.
   std::map<std::string, CaptureInfo, std::less<>> available;
-  /// Calls of create_block_mask and flex_attention that were evaluated, in order.
+  /// Evaluated calls of create_block_mask and flex_attention, in order.
   std::vector<FlexCall> flexCalls;
   /// Functions of the text that were called.
   llvm::DenseSet<const FunctionNode*> called;
-  /// What was put off in functions that the module's level calls, in order.
+  /// What was put off in functions called at module level, in order.
   std::vector<const Deferred*> deferrals;
-  /// Whether a mod is under evaluation, and not what makes it.
+  /// Whether a mod is being evaluated, as opposed to the code that makes it.
   bool isInMod = false;
-  /// The expression that the function called last returned.
+  /// The place of the expression that the last called function returned.
   Loc resultLoc;
   /// The names of evalWith() that the expression has looked up.
   llvm::StringSet<> lookups;
@@ -193,15 +194,15 @@ private:
   class Deeper;
 
   Scope* scope = &globals;
-  const Scope* watched = nullptr; // of evalWith()
+  const Scope* watched = nullptr; // the scope of evalWith()
   Object returned;
-  llvm::DenseMap<const void*, const Deferred*> spoiled; // objects that were changed in a way that is not known
-  llvm::DenseMap<unsigned, const Deferred*> written;    // captured tensors of which this holds
-  // Names, with the scope or the object that holds them, that mean a capture because they could not be evaluated.
+  llvm::DenseMap<const void*, const Deferred*> spoiled; // objects that were changed in an unknown way
+  llvm::DenseMap<unsigned, const Deferred*> written;    // captured tensors that were changed in an unknown way
+  // Names, with the scope or object that holds them, that mean a capture because their values could not be evaluated.
   std::set<std::pair<const void*, std::string>> standIns;
-  llvm::DenseSet<const BinaryExpr*> mixedBits; // `flag & x`: of a bool and something else
-  bool isTryingOut = false;                    // in tryOut(): parameters declare nothing
-  bool isTriedOut = false;                     // its budget, as large as that of the mod, is used up
+  llvm::DenseSet<const BinaryExpr*> mixedBits; // `flag & x` of a bool and something else
+  bool isTryingOut = false;                    // whether in tryOut(): parameters declare nothing
+  bool isTriedOut = false;                     // whether its budget, as large as the mod's, is used up
   uint64_t stepsTried = 0;
   unsigned tries = 0;     // `try` bodies under evaluation: what they raise need not end the launch
   unsigned depth = 0;     // expressions and statements under evaluation

@@ -1,4 +1,4 @@
-// Walks the tree and keeps the path from the statement down to the name; usage_type.h guesses the type from that path.
+// Walks the tree and keeps the path from the statement down to the name. usage_type.h guesses the type from that path.
 #include "dsl/tracing/usage.h"
 
 #include "dsl/builtins/builtins.h"
@@ -187,7 +187,7 @@ private:
 
   // ---- A use: its indices, then its type ----
 
-  /// `path` ends with the name.
+  /// Records a use. `path` ends with the name.
   void use() {
     size_t at = path.size() - 1;
     const Expr* whole = path[at];
@@ -241,7 +241,7 @@ private:
 
   llvm::StringRef name;
   Usage found;
-  std::optional<Usage::Type> usual; // of an element whose use tells nothing
+  std::optional<Usage::Type> usual; // type of an element whose use tells nothing
 };
 
 } // namespace

@@ -1,7 +1,7 @@
-// How a text uses a name that it does not define: what the author would have to declare.
+// Finds how a text uses a name that it does not define, and so what the author would have to declare.
 //
-// In: the statements of a text and a name. Out: rank and extents from the indices, the type from what it is combined
-// with. It reads the syntax tree alone, so that it also sees the text after an error. The answer is a guess, for hints
+// In: the statements of a text and a name. Out: rank and extents from the indices, and the type from the operands
+// around it. It reads only the syntax tree, so it also sees the text after an error. The answer is a guess, for hints
 // in messages.
 #pragma once
 
@@ -16,17 +16,17 @@ struct Usage {
   enum class Type : uint8_t { Bool, Int, Real };
 
   bool isCalled = false;
-  bool isGivenAsMod = false;           ///< to create_block_mask or flex_attention
-  bool isMentioned = false;            ///< as a name, an attribute, a parameter or a string
-  bool steers = false;                 ///< a loop or an `if` asks for it: it must be known before launch
-  std::string member;                  ///< `cap` of `name.cap`; empty if there is none
-  std::optional<Type> type;            ///< of the value, or of an element
-  llvm::SmallVector<std::string> dims; ///< of the indices: an extent such as KV_LEN, or a free name; empty: not indexed
+  bool isGivenAsMod = false;           ///< whether create_block_mask or flex_attention is given it
+  bool isMentioned = false;            ///< whether it occurs as a name, an attribute, a parameter or a string
+  bool steers = false;                 ///< whether a loop or an `if` reads it: it must be known before launch
+  std::string member;                  ///< `cap` in `name.cap`; may be empty
+  std::optional<Type> type;            ///< type of the value, or of an element
+  llvm::SmallVector<std::string> dims; ///< from the indices: an extent such as KV_LEN, or a free name; may be empty
 };
 
 Usage usageOf(const Block& text, llvm::StringRef name);
 
-/// `document_id: i32[KV_LEN]`, `window: int`; empty where the use does not tell.
+/// Returns `document_id: i32[KV_LEN]` or `window: int`; empty if the use does not tell.
 std::string declarationOf(llvm::StringRef name, const Usage& usage);
 
 } // namespace attnc::dsl

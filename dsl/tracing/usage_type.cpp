@@ -1,5 +1,5 @@
-// Climbs from the use until something tells the type: a comparison, a sum with the score, a place that takes a
-// condition. A sum or a product with an index suggests one, which counts if nothing stronger follows.
+// Climbs from the use until something determines the type: a comparison, a sum with the score, a place that takes a
+// condition. A sum or a product with an index only suggests a type, which counts if nothing stronger follows.
 #include "dsl/tracing/usage_type.h"
 
 #include "dsl/builtins/builtins.h"
@@ -16,8 +16,8 @@ using llvm::dyn_cast;
 using UsedAs = Usage::Type;
 using MaybeType = std::optional<UsedAs>;
 
-constexpr size_t kMaxClimb = 64; // steps from a use to what tells its type
-constexpr int kMaxDepth = 8;     // of operands that are looked into
+constexpr size_t kMaxClimb = 64; // steps from a use to what determines its type
+constexpr int kMaxDepth = 8;     // depth of operands that are examined
 
 Role roleOfName(llvm::StringRef name) {
   return llvm::StringSwitch<Role>(name)
@@ -29,7 +29,7 @@ Role roleOfName(llvm::StringRef name) {
       .Default(Role::None);
 }
 
-/// The last name of `where`, `torch.where`, `x.where`.
+/// Returns the last name of `where`, `torch.where`, `x.where`.
 llvm::StringRef calleeName(const CallExpr& call) {
   if (const auto* name = dyn_cast<NameExpr>(call.callee)) return name->name;
   if (const auto* member = dyn_cast<AttributeExpr>(call.callee)) return member->name;
@@ -40,9 +40,9 @@ class Typer {
 public:
   Typer(const UseSite& site, bool isIndexed) : site(site), isIndexed(isIndexed) {}
 
-  /// The type of the value at site.path[at], from what it is combined with further out.
+  /// Guesses the type of the value at site.path[at] from the expressions around it.
   MaybeType climb(size_t at) {
-    MaybeType weak; // what a sum or a product with an index suggests
+    MaybeType weak; // suggested by a sum or a product with an index
     for (size_t steps = 0; at > 0 && steps < kMaxClimb; --at, ++steps) {
       const Expr* value = site.path[at];
       const Expr& user = *site.path[at - 1];
@@ -64,7 +64,7 @@ public:
   bool steers = false;
 
 private:
-  /// What an operand beside the name is.
+  /// Guesses the type of the other operand.
   MaybeType typeOf(const Expr& expr, int depth = 0) const {
     if (depth > kMaxDepth) return std::nullopt;
     auto joined = [&](const Expr& a, const Expr& b) -> MaybeType {
@@ -171,7 +171,7 @@ private:
   }
 
   MaybeType typeByCall(const CallExpr& user, const Expr* value, bool& goesOn) {
-    goesOn = user.callee == value; // the call of a method of the value
+    goesOn = user.callee == value; // a call of a method of the value
     if (goesOn) return std::nullopt;
     llvm::StringRef callee = calleeName(user);
     bool isFirst = !user.arguments.empty() && user.arguments[0] == value;

@@ -1,6 +1,6 @@
 // Guesses the type of an undefined name from the place where it is used.
 //
-// In: the path from a statement down to the use, and the functions around it. Out: the type that the use asks for, or
+// In: the path from a statement down to the use, and the functions around it. Out: the type that the use needs, or
 // nothing if it does not tell. Not: what other names stand for; only the parameters of mods are known.
 #pragma once
 
@@ -22,15 +22,15 @@ struct UseSite {
   Role roleOf(llvm::StringRef variable) const;
 };
 
-/// Parameters that a call must give: 5 make a score_mod, 4 a mask_mod.
+/// Returns the number of parameters that a call must give: 5 make a score_mod, 4 a mask_mod.
 size_t requiredParameters(const FunctionNode& function);
 
 struct UseType {
   std::optional<Usage::Type> type;
-  bool steers = false; ///< the value must be known before launch
+  bool steers = false; ///< whether the value must be known before launch
 };
 
-/// Of the value at site.path[at]; `isIndexed`: it is an element of a tensor.
+/// Guesses the type of the value at site.path[at]. `isIndexed`: whether the value is an element of a tensor.
 UseType typeOfUse(const UseSite& site, size_t at, bool isIndexed);
 
 } // namespace attnc::dsl

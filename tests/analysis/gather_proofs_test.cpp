@@ -26,7 +26,7 @@ ir::Module bodyOf(const std::string& statements) {
 } // namespace
 
 TEST_CASE("the search for counter-examples keeps to its budget, however many gathers and however deep") {
-  // `v - v // 7 * 7` is inside of 7 elements, which intervals cannot tell: nothing ends such a search early.
+  // `v - v // 7 * 7` is inside of 7 elements, but intervals cannot tell, so nothing ends the search early.
   struct Case {
     const char* statements;
     size_t gathers;

@@ -11,7 +11,7 @@ using analysis::Reach;
 
 namespace {
 
-/// Of the first place where a score reads `bias`.
+/// Returns the access of the first place where a score reads `bias`.
 analysis::GradientAccess accessIn(const std::string& declaration, const std::string& score) {
   const std::string text =
       "import torch\n" + declaration + "\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return " + score + "\n";

@@ -43,7 +43,7 @@ GatherProof proofOf(const char* tensor, std::string_view lines, const ir::Pins& 
   REQUIRE(proofs.size() == 1);
   passes::PipelineOptions options{.verify = true, .pins = pins};
   REQUIRE(passes::runPipeline(module, options));
-  auto again = proveGathers(module, pins); // what is proved of the text is proved of the result of the passes, too
+  auto again = proveGathers(module, pins); // what is proved of the text also holds for the result of the passes
   INFO(text << "\n" << ir::print(module) << proofs[0].why);
   CHECK((!proofs[0].proven || again.empty() || again[0].proven));
   return proofs[0];
@@ -64,7 +64,7 @@ TEST_CASE("ranges and symbolic bounds hold for every value of random modules") {
     const std::vector<ir::LoopSet> open = ir::openLoops(random.module);
     INFO("seed " << seed << "\n" << ir::print(random.module));
     for (uint32_t id = 0; id < random.module.size(); ++id) {
-      if (open[id]) continue; // has a value in a round of its sum alone
+      if (open[id]) continue; // has a value only in a round of its sum
       const Bounds& bounds = intervals.of({id});
       ir::Evaluator evaluator(random.module, *bindings, {id});
       for (uint64_t i = 0; i < 24; ++i) {

@@ -10,7 +10,7 @@ using namespace attnc;
 
 namespace {
 
-/// Of the mod and its gradient, as kernels take it.
+/// Returns the facts of the mod and its gradient, as kernels take them.
 analysis::ModFacts factsOf(const std::string& score) {
   const std::string text =
       "import torch\nbias: f32[H]\ncap: float\nw: f32[H]\ndef score_mod(score, b, h, q_idx, kv_idx):\n"

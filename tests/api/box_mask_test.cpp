@@ -1,4 +1,4 @@
-// Block masks whose blocks are boxes of a grid: when prepare() takes such, and what their lists hold. Needs no GPU.
+// Block masks whose blocks are boxes of a grid: when prepare() accepts them, and what their lists hold. Needs no GPU.
 #include "tests/api/settled.h"
 
 #include "api/grid_census.h"
@@ -145,7 +145,7 @@ TEST_CASE("masks that bound what a query sees, and grids that are found, list no
   Case c;
   CHECK(settled(mod(kNeighborhood), c).kvLoop == KvLoop::Boxes);
   CHECK(settled(imageMod("(abs(ky - qy) <= 2) & ((kx == qx) | (ky == qy))"), c).kvLoop == KvLoop::Boxes);
-  // Coordinates along one axis alone: blocks of tokens in a row are as good.
+  // Coordinates along only one axis: blocks of consecutive tokens are as good.
   CHECK(settled(imageMod("(ky % 7 == qy % 3) | (ky == qy)"), c).kvLoop == KvLoop::BlockMask);
   const Mod found = mod("def mask_mod(b, h, q, k):\n  return (q // 50 == k // 50) | (q % 50 == k % 50)\n");
   CHECK(settled(found, c).kvLoop == KvLoop::BlockMask);

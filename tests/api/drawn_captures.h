@@ -1,4 +1,4 @@
-// Captures for any mod, drawn at random in host memory, so that the library mods can be tried in a loop.
+// Captures for any mod, drawn at random in host memory, so that tests can loop over the library mods.
 #pragma once
 
 #include "attnc/captures.h"
@@ -15,7 +15,7 @@ namespace attnc::test {
 /// Owns the memory that its captures borrow.
 class DrawnCaptures {
 public:
-  /// Integers lie in [0, `most`]; along an axis of the sequence they do not decrease, as document ids.
+  /// Draws integers in [0, `most`]. Along an axis of the sequence they do not decrease, like document ids.
   DrawnCaptures(const Mod& mod, const ProblemShape& problem, int most, uint32_t seed);
   Captures captures;
 
@@ -23,7 +23,7 @@ private:
   std::list<std::vector<char>> memory;
 };
 
-/// Paths of dsl/mods/*.py, sorted.
+/// Returns the paths of dsl/mods/*.py, sorted.
 std::vector<std::string> libraryMods();
 
 } // namespace attnc::test

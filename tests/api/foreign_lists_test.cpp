@@ -67,7 +67,7 @@ private:
   }
 };
 
-/// Lists of what mask_mod alone is, as FlexAttention's create_block_mask makes them.
+/// Returns lists of mask_mod without score_mod, as FlexAttention's create_block_mask makes them.
 BlockMask listsOfMask(const char* text, int block) {
   const std::string whole = text;
   const size_t at = whole.find("def mask_mod");
@@ -137,7 +137,7 @@ TEST_CASE("kernels of a caller's lists keep the masks of a score_mod in the scor
       options.listsOfWholeMod = true;
       CHECK(has(masking, ir::kMask));
       CHECK(text(masking) != foreign);
-      CHECK(text(plain) == foreignPlain); // a mod without such masks has one kernel
+      CHECK(text(plain) == foreignPlain); // without masks in the score, there is one kernel
       options.blockSparse = false;
       CHECK(has(masking, ir::kMask));
     }

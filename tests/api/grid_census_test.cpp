@@ -1,4 +1,4 @@
-// What a kernel by boxes of a grid visits, and which pairs live, beside counts of every pair. Needs no GPU.
+// What a box kernel of a grid visits, and which pairs live, compared with counts of every pair. Needs no GPU.
 #include "tests/api/settled.h"
 
 #include "api/grid_census.h"
@@ -21,7 +21,7 @@ TEST_CASE("the census of a grid counts tokens beside it, of both passes", "[api]
                     keyOn = "tokens.contains(kv_idx)";
   struct Mask {
     std::string text;
-    bool key, query; // whether it lets keys beside the grid be seen, and queries beside it see the grid
+    bool key, query; // whether keys outside the grid are seen, and queries outside it see the grid
   };
   for (const auto& [mask, seesText, textSees] : {Mask{near + " | ~" + on + " | ~" + keyOn, true, true},
                                                  {near + " & " + on + " | ~" + keyOn, true, false},
@@ -71,7 +71,7 @@ TEST_CASE("the census of a grid counts tokens beside it, of both passes", "[api]
       CHECK(census.visited >= census.live);
       CHECK(census.visited <= census.steps * config.blockM * config.blockN);
       if (!ownsKeys) CHECK(census.visited >= census.tiles * config.blockM * config.blockN);
-      // To what the image alone takes come steps over text, and the tiles of text.
+      // Steps over text, and the tiles of text, are added to those of the image.
       const auto ceilDiv = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
       const ProblemShape image{.batch = 2, .qHeads = 3, .kvHeads = 3, .qLen = 13 * 17, .kvLen = 13 * 17};
       captures.set("TEXT", int64_t(0));

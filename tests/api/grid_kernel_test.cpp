@@ -418,7 +418,7 @@ TEST_CASE("a found grid behind text serves the lengths that its slices make up",
   CHECK(settled(m, at(8, 24)).kvLoop == KvLoop::Boxes);
   const std::string rule = ", by which the mod takes positions apart";
   CHECK(errorOf(m, at(50, 24)) == "Q_LEN is 1000, counted from 24, no multiple of 50" + rule);
-  CHECK(errorOf(m, at(50, 1000)) == "a grid of 0 x 50 has an extent below 1"); // text alone
+  CHECK(errorOf(m, at(50, 1000)) == "a grid of 0 x 50 has an extent below 1"); // only text
   CHECK(errorOf(m, at(50, 1050)) == "a grid of 0 x 50 has an extent below 1");
   CHECK(errorOf(m, at(50, -50)) ==
         "a grid of 21 x 50 has 1050 tokens, the first behind -50 others, Q_LEN is 1000");

@@ -47,7 +47,7 @@ reference::AttentionResult attend(const Mod& mod, float element = 0, double scal
   return *result;
 }
 
-/// The score of a row's first column, which alone lives: its row maximum.
+/// Returns the score of a row's first column, the only live one: its row maximum.
 double scoreOf(const std::string& score, int64_t row, float element = 0, double scale = 1) {
   return attend(parsed(score), element, scale).rowMax[size_t(row)];
 }

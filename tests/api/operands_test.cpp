@@ -9,7 +9,7 @@ using namespace attnc;
 
 namespace {
 
-// Never read: checks look at shapes and addresses alone.
+// Never read: checks only look at shapes and addresses.
 void* const kSomewhere = reinterpret_cast<void*>(0x1000);
 
 KernelOptions options(int headDim = 64) {
@@ -32,7 +32,7 @@ Arguments arguments() {
           {.out = tensor(2, 8, 100, 64)}};
 }
 
-/// Of a launch that is as it should be.
+/// Returns the parameters of a valid launch.
 ForwardParams paramsOf(const Arguments& args, const KernelOptions& o = options()) {
   auto checked = plan::checkForward(args, args, o);
   if (!checked) FAIL(checked.error().message);

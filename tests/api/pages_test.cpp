@@ -11,7 +11,7 @@ using namespace attnc;
 
 namespace {
 
-// Never read: checks look at shapes and addresses alone.
+// Never read: checks only look at shapes and addresses.
 void* const kSomewhere = reinterpret_cast<void*>(0x1000);
 
 TensorView tensor(std::initializer_list<int64_t> shape, DType dtype = DType::BF16) {

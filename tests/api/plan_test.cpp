@@ -16,7 +16,7 @@ using namespace attnc;
 
 namespace {
 
-// Never read: plans look at shapes and addresses alone.
+// Never read: plans only look at shapes and addresses.
 void* const kSomewhere = reinterpret_cast<void*>(0x1000);
 
 TensorView tensor(int64_t batch, int64_t heads, int64_t length, int64_t dim) {

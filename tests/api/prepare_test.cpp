@@ -380,7 +380,7 @@ TEST_CASE("training settles both passes, and one workspace for them", "[api]") {
     REQUIRE(both);
     const size_t forward = settled(document, c).workspaceBytes;
     CHECK(both->workspaceBytes >= forward + kDelta);
-    c.options.family = Family::Naive; // needs sums of rows alone
+    c.options.family = Family::Naive; // only needs sums of rows
     both = settle(document);
     REQUIRE(both);
     const BlockMaskShape shape = *both->blockMask;

@@ -1,4 +1,4 @@
-// What prepare() settles of a case: the arch is given, and nothing is loaded.
+// What prepare() settles for a case with a given arch. Nothing is loaded.
 #pragma once
 
 #include "attnc/attnc.h"
@@ -32,7 +32,7 @@ inline Preparation settled(const Mod& m, const Case& c) {
   return *std::move(result);
 }
 
-/// For training, with gradients of q, k and v.
+/// Prepares for training, with gradients of q, k and v.
 inline Preparation trained(const Mod& m, const Case& c) {
   BackwardOperands operands;
   static_cast<Operands&>(operands) = c.operands;
@@ -57,7 +57,7 @@ inline std::string errorOf(const Mod& m, const Case& c) {
 inline const char* const kDocument =
     "ids: i32[B, KV_LEN]\ndef mask_mod(b, h, q_idx, kv_idx):\n    return ids[b, q_idx] == ids[b, kv_idx]\n";
 
-/// Of the lengths of Case.
+/// A neighborhood mask over grids with the lengths of Case.
 inline const char* const kNeighborhood = R"(
 from attnc import grid
 
@@ -69,7 +69,7 @@ def mask_mod(b, h, q_idx, kv_idx):
     return (abs(kv[0] // 3 - q[0]) <= 2) & (abs(kv[1] - q[1]) <= 6)
 )";
 
-/// A mask of qz, qy, qx and kz, ky, kx over grids whose extents are numbers of the launch.
+/// Returns a mask of qz, qy, qx and kz, ky, kx over grids whose extents are numbers of the launch.
 inline Mod gridMod(int axes, const std::string& mask, const std::string& more = "") {
   const char* const names[] = {"{0}x,", "{0}y, {0}x", "{0}z, {0}y, {0}x"};
   const char* const extents[] = {"X", "Y, X", "Z, Y, X"};

@@ -271,7 +271,7 @@ TEST_CASE("results of two tiles are the same up to rounding in another order", "
   const TensorView dense = TensorView::contiguous(nullptr, DType::F32, {2, 2});
   const LaunchResults model = resultsOf(dense, {1, -4, 0, 0.5f});
   CHECK(differenceOf(model, model, false).empty());
-  // What the largest element may be off by, others may be, too.
+  // All elements may be off by as much as the largest one.
   CHECK(differenceOf(model, resultsOf(dense, {1.0003f, -4, 0.0003f, 0.5f}), false).empty());
   CHECK_THAT(differenceOf(model, resultsOf(dense, {1, -4, 0.001f, 0.5f}), false), Contains("element 2 is 0.001"));
   CHECK(differenceOf(model, resultsOf(dense, {1, -4, 0.001f, 0.5f}), true).empty());

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of bench/report.py and grids_report.py on results of its own: what the tables say, and what a wrong file is told."""
+"""Tests of bench/report.py and grids_report.py on made-up results: the tables, and the messages about wrong files."""
 import contextlib
 import io
 import json

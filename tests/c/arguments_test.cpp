@@ -65,7 +65,7 @@ template <class T, class Use> void checkOutput(Use use) {
 
 } // namespace
 
-// A struct grows at its end alone; then kFirst above and src/c/structs.h have the size of its first version.
+// A struct only grows at its end; then kFirst above and src/c/structs.h have the size of its first version.
 TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_diagnostic) == 56);
   CHECK(sizeof(attnc_tensor) == 120);
@@ -90,7 +90,7 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_prepare_options) == 72);
   CHECK(sizeof(attnc_preparation_info) == 184);
   CHECK(sizeof(attnc_tuned_tile) == 40);
-  // Those that do not change.
+  // These structs never change.
   CHECK(sizeof(attnc_pin) == 16);
   CHECK(sizeof(attnc_define) == 16);
   CHECK(sizeof(attnc_problem) == 40);

@@ -1,4 +1,4 @@
-// What tests of the C interface share.
+// Helpers of the tests of the C interface.
 #pragma once
 
 #include "attnc/c.h"
@@ -17,7 +17,7 @@
     REQUIRE(status == ATTNC_OK);                                                                                       \
   } while (false)
 
-// A call that must fail with this status, and with this in its message.
+// A call that must fail with this status, and with this text in its message.
 #define REFUSED(expected, part, call)                                                                                  \
   do {                                                                                                                 \
     CHECK((call) == (expected));                                                                                       \
@@ -38,7 +38,7 @@ struct Destroy {
 };
 template <class Handle> using Owned = std::unique_ptr<Handle, Destroy>;
 
-/// A struct of defaults.
+/// Returns a struct of defaults.
 template <class T> T sized() {
   T all = {};
   all.struct_size = sizeof(T);
@@ -76,7 +76,7 @@ inline Owned<attnc_mod> parse(const char* text) {
   return Owned<attnc_mod>(mod);
 }
 
-/// One that leaves the disk alone.
+/// Returns a compiler that does not touch the disk.
 inline Owned<attnc_compiler> compiler() {
   attnc_compiler_options options = sized<attnc_compiler_options>();
   options.cache_mode = ATTNC_CACHE_OFF;

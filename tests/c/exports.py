@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What libattnc.so shows and needs.
+"""Checks the exports and dependencies of libattnc.so.
 
   python3 tests/c/exports.py LIBRARY
 
-It must export the functions that the headers in include/attnc/c declare and nothing else, and need libc alone, whatever
-else is linked into it. Each function must be called in tests/c. Prints each offence and exits with 1 if there is any.
+The library must export exactly the functions that the headers in include/attnc/c declare, and depend only on libc,
+whatever else is linked into it. Each function must be called in tests/c. Prints each offence and exits with 1 if there
+is any.
 """
 import pathlib
 import re
@@ -23,7 +24,7 @@ def main():
     library = sys.argv[1]
     headers = "".join(path.read_text() for path in sorted((ROOT / "include/attnc/c").glob("*.h")))
     declared = set(re.findall(r"^ATTNC_API [^;(]*?(\w+)\(", headers, re.M))
-    # The name of the version that symbols have is a symbol, too, of type A.
+    # The name of the symbols' version is also a symbol, of type A.
     lines = [line.split() for line in output("nm", "-D", "--defined-only", library).splitlines()]
     exported = {name.split("@")[0] for _, kind, name in lines if kind != "A"}
     errors = [f"exported, but not declared: {name}" for name in sorted(exported - declared)]

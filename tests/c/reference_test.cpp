@@ -40,7 +40,7 @@ TEST_CASE("attention and its gradients are computed on the CPU", "[c]") {
   gradients.captures = &wanted, gradients.capture_count = 1;
   TAKE(attnc_compute_backward_on_cpu(mod.get(), &backward, &gradients));
   CHECK(dV == std::vector<float>{1, 2, 0, 0});
-  // Of lse alone, whose gradient is 5.5 here: the one weight is 1.
+  // Only the gradient of lse counts, which is 5.5 here: the one weight is 1.
   CHECK(dSlope == 5.5f * 11);
   CHECK(dQ[0] == 5.5f * 0.5f * 3);
   CHECK(dK == std::vector<float>{5.5f * 0.5f, 5.5f, 0, 0});

@@ -1,4 +1,4 @@
-// Tuning in C, as far as it goes without a GPU: what it refuses, and what there is of nothing.
+// Tuning in C without a GPU: what it refuses, and what an empty result contains.
 #include "calls.h"
 
 using namespace ctest;

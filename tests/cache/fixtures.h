@@ -1,4 +1,4 @@
-// What the tests of the cache share: a compiler that counts, system calls that fail.
+// Helpers of the tests of the cache: a compiler that counts, system calls that fail.
 #pragma once
 
 #include "cache/cache.h"
@@ -44,7 +44,7 @@ private:
   std::string build;
 };
 
-/// There is no compiler on this machine.
+/// A compiler that reports that none is installed.
 class NoCompiler : public FakeCompiler {
 public:
   std::optional<std::string> stamp() const override { return std::nullopt; }
@@ -52,7 +52,7 @@ public:
   Expected<std::string> compile(int) override { return Error::environment("no compiler"); }
 };
 
-/// A cache of what a fake compiler makes of numbers.
+/// A cache of a fake compiler's results.
 class NumberCache {
 public:
   NumberCache(const Options& options, std::shared_ptr<FakeCompiler> compiler,
@@ -66,15 +66,15 @@ private:
   Cache cache;
 };
 
-/// Digest of a number, by which it is cached.
+/// Returns the digest of a number, which is its cache key.
 Digest contentOf(int number = 0);
-/// What FakeCompiler makes of it.
+/// Returns what FakeCompiler makes of a number.
 std::string bytesOf(int number = 0);
-/// No compiler can make anything of it.
+/// A number that no compiler can compile.
 constexpr int kBad = -1;
 
-/// Real system calls, of which some fail: `fails(k, name)` is asked before the k-th one (from 1) and gives an errno or
-/// 0.
+/// Real system calls, some of which fail: `fails(k, name)` is called before the k-th one (from 1) and returns an errno
+/// or 0.
 class ScriptedOps : public FileOps {
 public:
   using Script = std::function<int(int, const char*)>;
@@ -105,7 +105,7 @@ private:
 
 Options optionsFor(const std::string& directory);
 
-/// Paths of all entries below a cache directory.
+/// Returns the paths of all entries below a cache directory.
 std::vector<std::string> entryFiles(const std::string& directory);
 
 } // namespace attnc::cache::test

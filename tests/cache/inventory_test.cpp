@@ -28,7 +28,7 @@ struct Listed {
   void fill(int count) {
     for (int i = 0; i < count; ++i) REQUIRE(cache.get(i));
   }
-  /// The file of a number, as if it was last used so many seconds ago.
+  /// Ages the file of a number, as if it was last used `seconds` seconds ago.
   std::string age(int number, int64_t seconds) {
     const std::string hex = keyOf(contentOf(number), "fake 1").hex();
     const std::string path = root + "/v1/" + hex.substr(0, 2) + "/" + hex.substr(2) + kEntrySuffix;

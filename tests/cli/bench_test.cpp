@@ -62,7 +62,7 @@ TEST_CASE("of a kernel by boxes of a grid, pairs are those in boxes") {
   const std::string near = "def score_mod(score, b, h, q_idx, kv_idx):\n"
                            "    return score + 0.1 * (image.coords(kv_idx)[0] - image.coords(q_idx)[0])\n";
   CHECK(work((text + ("\n" + near)).c_str(), problem, backward).pairs == pairs);
-  const std::string parity = text + std::string(" & ((qx + kx) % 2 == 0)"); // boxes hold others, too
+  const std::string parity = text + std::string(" & ((qx + kx) % 2 == 0)"); // its boxes also hold dead pairs
   CHECK(work(parity.c_str(), problem, byBoxes).pairs == work(parity.c_str(), problem).pairs);
   CHECK(work(parity.c_str(), problem).pairs < pairs);
 }

@@ -1,4 +1,4 @@
-// The built command, run as users run it.
+// Runs the built command as users do.
 #pragma once
 
 #include <string>
@@ -13,22 +13,22 @@ struct Outcome {
 /// Runs `attnc ARGUMENTS` in a shell, without a terminal.
 Outcome attnc(const std::string& arguments);
 
-/// What it prints. It ends well and says nothing on stderr, or the test fails.
+/// Returns what the command prints. The test fails if it fails or prints to stderr.
 std::string printed(const std::string& arguments);
 
-/// Runs a line in a shell, in which $ATTNC is the command, without a terminal.
+/// Runs a line in a shell without a terminal. $ATTNC is the command.
 Outcome shell(const std::string& line);
 
 std::string readFile(const std::string& path);
 void writeFile(const std::string& path, const std::string& bytes);
 
-/// A folder of its own that goes away with the test.
+/// A folder for one test, removed with the object.
 class Folder {
 public:
   Folder();
   ~Folder();
   std::string operator/(const std::string& name) const { return path + "/" + name; }
-  std::string name() const; ///< within the folder above
+  std::string name() const; ///< relative to the folder above
   size_t files() const;
 
 private:

@@ -102,7 +102,7 @@ TEST_CASE("explain counts the boxes that lists have") {
           "FLOPs       1.61 GFLOP dense, 1.01 GFLOP computed (62.5 %), 99.090 MFLOP of them of pairs that live\n"));
   const std::string json = test::attnc(explain + "-D HEIGHT=32 -D WIDTH=32 --shape 2,3,1,1024,1024 --json").out;
   CHECK_THAT(json, Contains("\"kvLoop\": \"boxMask\"") && Contains("\"full\": 0.0"));
-  // Tokens beside the grid go by blocks of tokens in a row.
+  // Tokens outside the grid use blocks of consecutive tokens.
   CHECK_THAT(test::attnc(explain + "-D HEIGHT=32 -D WIDTH=32 --shape 2,3,1,1024,1025").out,
              Contains("family sm90 for sm_90a (forward_sm90.cu; a grid of 32 x 32 has 1024 tokens, KV_LEN is 1025)") &&
                  Contains("KV loop     block mask: lists of the partial and the full blocks, given at launch\n"));
@@ -127,7 +127,7 @@ TEST_CASE("mask lays the keys of a query out in space") {
         "······██████\n"
         "············\n"
         "············\n");
-  // A grid that is found is one, too. What lies behind a last row is as the mod says.
+  // The same for a grid that attnc finds. Tokens after its last row follow the mod.
   const std::string found = test::attnc("mask --expr '(abs(q_idx // 6 % 5 - kv_idx // 6 % 5) <= 1) & "
                                         "(abs(q_idx % 6 - kv_idx % 6) <= 1)' --shape 36 --query 2,3 --query 1,0").out;
   CHECK_THAT(found, Contains("query (2, 3): sees 9 of 30 keys, and 0 of 6 beside the grid\n"

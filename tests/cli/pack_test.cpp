@@ -1,4 +1,4 @@
-// `attnc pack`, and what is served from a pack alone, as users of the command meet it.
+// `attnc pack`, and serving only from a pack, as users of the command meet them.
 #include "command.h"
 #include "variable.h"
 
@@ -173,7 +173,7 @@ TEST_CASE("a pack of a mod on a grid serves launches on the grid, and launches w
       CHECK_THAT(outcome.out, Contains(loop));
     }
   }
-  // Tokens behind the image lie beside the grid as well; too few for it do not.
+  // Tokens after the image also lie outside the grid; a problem too short for the image has none on it.
   const std::string joint = mods + "joint_image.py";
   const Outcome packed =
       attnc::test::attnc("pack " + joint + " --arch sm_90a --head-dim 64 --kernel forward -o " + pack);

@@ -1,4 +1,4 @@
-// `attnc probe`: values against those computed here, beside the lines of the mod, and what is refused.
+// `attnc probe`: its values against those computed here, next to the lines of the mod, and its errors.
 #include "command.h"
 #include "journey.h"
 #include "safetensors.h"

@@ -47,7 +47,7 @@ TEST_CASE("what is drawn in blocks is normal in each of them, and none is like a
       withOther += x * others[size_t(i)];
     }
     INFO("from " << first);
-    // Six standard deviations of a mean of so many.
+    // Six standard deviations of a mean of `part` numbers.
     const double six = 6 / std::sqrt(double(part));
     CHECK(std::fabs(sum / part) < six);
     CHECK(std::fabs(squares / part - 1) < six * std::sqrt(2.));

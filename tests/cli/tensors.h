@@ -1,4 +1,4 @@
-// Tensors of safetensors files, made and read by element.
+// Makes and reads tensors of safetensors files by element.
 #pragma once
 
 #include "safetensors.h"

@@ -1,4 +1,4 @@
-// The environment of the command, as a test sets it.
+// Environment variables of the command, set by a test.
 #pragma once
 
 #include <cstdlib>
@@ -7,8 +7,7 @@
 
 namespace attnc::test {
 
-/// A variable of the environment, set or unset (null) for the life of the object; of this process and so of the
-/// command.
+/// Sets or unsets (null) an environment variable while the object lives, for this process and so for the command.
 class Variable {
 public:
   Variable(const char* name, const char* value) : name(name) {
@@ -24,7 +23,7 @@ private:
   std::optional<std::string> before;
 };
 
-/// Whether there is no NVRTC here, for tests that compile; CTest looks for the word SKIPPED.
+/// Whether NVRTC is missing here, for tests that compile. CTest looks for the word SKIPPED.
 bool noNvrtc();
 
 } // namespace attnc::test

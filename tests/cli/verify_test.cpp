@@ -108,7 +108,7 @@ struct Fixture {
     }
   }
 
-  /// A gradient of a capture, too, of which each element is read by rows with derivatives as large as this.
+  /// Adds a gradient of a capture, each element of which is read by rows with derivatives of this size.
   void addCapture(DType dtype, double derivative) {
     std::mt19937 random(5);
     std::normal_distribution<double> draw(0, 0.3 * derivative);

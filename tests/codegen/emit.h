@@ -1,4 +1,4 @@
-// A module's text, the way the compiler comes by it: derived, analysed, written.
+// Derives, analyses and writes a module as the compiler does.
 #pragma once
 
 #include "codegen/mod_source.h"
@@ -8,7 +8,7 @@
 
 namespace attnc::test {
 
-/// The module with what kernels of this algebra need of it.
+/// Returns the module with everything that kernels of this algebra need.
 inline ir::Module derived(ir::Module module, passes::Algebra algebra = {}) {
   if (Status ok = passes::deriveForKernels(module, algebra); !ok) throw std::runtime_error(ok.error().message);
   return module;

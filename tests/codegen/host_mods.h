@@ -19,14 +19,14 @@ struct Outcome {
   bool mask = false;
 };
 
-/// The text moved from namespace attnc::mod into one of its own, without the using-declarations at its end, so that
+/// Moves the text from namespace attnc::mod into another one and drops the using-declarations at its end, so that
 /// several mods fit into one program.
 std::string inNamespace(const std::string& modText, const std::string& name);
 
-/// Reads a whole file; empty if there is none.
+/// Reads a whole file. Returns an empty string if it does not exist.
 std::string readFile(const std::string& path);
 
-/// What packArgs() is given for tensors without elements.
+/// The argument of packArgs() for tensors without elements.
 inline constexpr uint64_t kZero = 0;
 
 class HostMods {
@@ -37,9 +37,9 @@ public:
   HostMods(const HostMods&) = delete;
   ~HostMods();
 
-  /// Adds a mod; the result is its number.
+  /// Adds a mod. Returns its number.
   size_t add(const codegen::ModSource& source);
-  /// Compiles all mods, and `extra` below them. False: `log` has the compiler's words.
+  /// Compiles all mods, followed by `extra`. If it returns false, `log` has the compiler's output.
   bool build(const std::string& extra = {});
   Run function(size_t mod) const;
   void* symbol(const char* name) const;

@@ -11,7 +11,7 @@
 namespace attnc::test {
 
 struct LibraryMod {
-  std::string name; ///< of the file, without ".py"
+  std::string name; ///< file name without ".py"
   ir::Module module;
   ProblemShape problem;
   ir::Bindings bindings;                                   ///< views of `storage`

@@ -1,5 +1,5 @@
-// Mods with the factors of the score apart, run on the host beside the same mods without: what a kernel with the hooks
-// computes is what one without them does.
+// Mods with separate factors of the score, run on the host and compared with the same mods without them: a kernel with
+// the hooks computes the same as one without.
 #include "codegen/emit.h"
 #include "codegen/host_mods.h"
 #include "codegen/mod_source.h"

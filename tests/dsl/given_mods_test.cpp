@@ -92,11 +92,11 @@ TEST_CASE("what create_block_mask and flex_attention are given is the mod", "[ds
     INFO(called);
     CHECK(irOf(kMods + called) == both);
   }
-  // None says that there is none, whatever the text defines.
+  // None means: no mod, whatever the text defines.
   CHECK(irOf(kMods + "def f(q):\n  bm = create_block_mask(and_masks(causal, window(128)), 1, 1, 8, 8)\n"
                      "  return flex_attention(q, q, q, None, bm)\n") == mask);
   CHECK(irOf(kMods + "def f(q): return flex_attention(q, q, q, soft)\n") == score);
-  // A plain call beside it is a comparison.
+  // A call without a mod next to it only serves as a baseline.
   CHECK(irOf(kMods + "def f(q): return flex_attention(q, q, q) - flex_attention(q, q, q, soft)\n") == score);
   // A function that may be compiled or not.
   CHECK(irOf(kMods + "def main(args):\n  attend = flex_attention\n  if args.compile: attend = torch.compile(attend)\n"

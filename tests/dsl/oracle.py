@@ -22,7 +22,7 @@ from torch_stub import T, flex, fold_and, fold_or, torch
 
 
 def attnc_module():
-    """`attnc` without its library: what mods take from it."""
+    """`attnc` without its library: the parts that mods use."""
     path = pathlib.Path(__file__).parents[2] / "tools/python/attnc/grid.py"
     spec = importlib.util.spec_from_file_location("attnc_grid", path)
     made = importlib.util.module_from_spec(spec)
@@ -36,7 +36,7 @@ sys.modules["attnc"] = attnc_module()
 
 
 class Annotation:
-    """f32, f32[H, N]: evaluated by CPython, and then forgotten."""
+    """f32, f32[H, N]: CPython evaluates these annotations, and ignores the result."""
 
     def __getitem__(self, index):
         return self

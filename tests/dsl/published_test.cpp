@@ -1,5 +1,5 @@
-// Files as people publish them: what attnc cannot evaluate is refused when the mod needs it, and not before; the mod is
-// picked, and captures are declared, beside the text.
+// Files as people publish them. What attnc cannot evaluate is refused only when the mod needs it. The mod is picked,
+// and captures are declared, outside the text.
 #include "dsl/tracing.h"
 
 #include "ir/printer.h"
@@ -196,7 +196,8 @@ TEST_CASE("a declaration wins over what cannot be evaluated", "[dsl][published]"
   CHECK(captures(tracedWith("class A:\n  def __init__(self, c): self.cap = c.cap\n  def mod(self, s, b, h, q, k):\n"
                             "    return s * self.cap\n",
                             with({"A(config).mod"}, {"cap: float"}))) == Strings{"cap"});
-  // What was built and then filled in a way that cannot be followed, too; but not a capture that the text changes.
+  // The same for what was built and then filled in a way that cannot be followed; but not for a capture that the text
+  // changes.
   const std::string filled = "def make(n):\n"
                              "  ends = torch.zeros(n)\n"
                              "  for i in torch.arange(0, n, 2):\n"

@@ -1,4 +1,4 @@
-// What the tests of the front end share: tracing a text, and running what came out on made-up captures.
+// Helpers of the tests of the front end: trace a text, and run the result on made-up captures.
 #pragma once
 
 #include "dsl/frontend.h"
@@ -12,11 +12,11 @@
 
 namespace attnc::testing {
 
-/// The module of a text; a failed check with the diagnostics if there is none.
+/// Returns the module of a text. If the text is wrong, fails a check with its diagnostics.
 ir::Module traced(const std::string& text, const std::map<std::string, std::string>& defines = {});
 ir::Module tracedWith(const std::string& text, const dsl::FrontendOptions& options);
 
-/// "id at line:column" of each diagnostic of a text that is wrong; {} if it is right.
+/// Returns "id at line:column" of each diagnostic of a text; {} if it is right.
 std::vector<std::string> problems(const std::string& text, const std::map<std::string, std::string>& defines = {});
 std::vector<std::string> problemsWith(const std::string& text, const dsl::FrontendOptions& options);
 

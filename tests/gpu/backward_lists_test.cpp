@@ -21,7 +21,7 @@ KernelOptions optionsFor(KernelKind kind, Family family, const Problem& problem,
           .maskKvBlock = shape.kvBlock};
 }
 
-/// Those that walk these lists in both passes.
+/// Returns the families that walk these lists in both passes.
 std::vector<Family> servingFamilies(const Mod& mod, const Problem& problem, const BlockMaskShape& shape) {
   std::vector<Family> families;
   for (Family family : {Family::Naive, Family::Sm80, Family::Sm90})
@@ -50,7 +50,7 @@ void compileAhead(const Mod& mod, const std::vector<Problem>& problems, const st
   gputest::compileAhead(jobs);
 }
 
-/// `toReference`: the reference takes the lists as well; else it goes by the mod alone.
+/// `toReference`: whether the reference also takes the lists; else it only uses the mod.
 void checkLists(const Mod& mod, const Problem& problem, const HostOperands& operands, const BlockMask& mask,
                 bool toReference) {
   const ResultGradients given = drawGradients(problem, /*withLse=*/true);

@@ -10,7 +10,7 @@ namespace {
 
 const Family kFamilies[] = {Family::Naive, Family::Sm80, Family::Sm90};
 
-/// Those of kFamilies that serve the mod and the operands.
+/// Returns the families of kFamilies that serve the mod and the operands.
 std::vector<Family> servingFamilies(const Mod& mod, const Problem& problem) {
   std::vector<Family> families;
   for (Family family : kFamilies) {

@@ -40,7 +40,7 @@ struct Large {
     view.data = memory->data();
   }
 
-  /// The same that begins so many elements later.
+  /// Returns the same tensor, beginning `elements` elements later.
   Large shifted(int64_t elements) const {
     Large other = *this;
     other.view.data = static_cast<char*>(view.data) + elements * dtypeBytes(view.dtype);

@@ -299,7 +299,7 @@ TEST_CASE("gradients of captures from sums along diagonals agree with the refere
   checkAll(accesses[0].text, accesses[0].gradients, {{2, 4, 2, 130, 190}, 40, 56, DType::F16});
   checkAll(accesses[0].text, accesses[0].gradients, {{2, 4, 2, 130, 190}, 128, 64, DType::BF16});
 
-  // Alone, and beside nothing: without dq, dk and dv, in the capture's strides, again and again.
+  // Only the gradient of the capture: without dq, dk and dv, in the capture's strides, several times.
   const Problem problem{{2, 4, 2, 130, 190}, 128, 128, DType::BF16};
   const Mod mod = take(Mod::parse(accesses[0].text));
   const HostOperands operands = draw(mod, problem);

@@ -1,5 +1,5 @@
-// The products of templates/tile, every combination of operands, beside fp64. The headers of both machines stand in one
-// file.
+// The products of templates/tile, every combination of operands, against fp64. One file includes the headers of both
+// machines.
 #include "gpu.h"
 
 #include "jit/env.h"

@@ -1,4 +1,4 @@
-// What GPU tests share: the device, random problems, and runs of a kernel beside the fp64 reference.
+// Helpers of the GPU tests: the device, random problems, and runs of a kernel and of the fp64 reference.
 #pragma once
 
 #include "attnc/attnc.h"
@@ -20,10 +20,10 @@ struct Gpu {
   Compiler compiler;
 };
 
-/// Null where there is none; `reason` then says why.
+/// Returns the GPU, or null, with the reason in `reason`.
 Gpu* gpu(std::string* reason = nullptr);
 
-// Skips the test where there is no GPU, and says so: CTest looks for the word SKIPPED.
+// Skips the test if there is no GPU, and says so: CTest looks for the word SKIPPED.
 #define ATTNC_NEED_GPU()                                                                                               \
   do {                                                                                                                 \
     std::string reason;                                                                                                \
@@ -47,14 +47,14 @@ struct Problem {
   ProblemShape shape;
   int headDim = 64, headDimV = 64;
   DType dtype = DType::BF16;
-  bool kvBatchOne = false; ///< k and v have batch 1
-  bool headsLast = false;  ///< memory order [B, S, H, D] instead of [B, H, S, D]
-  int64_t rowPadding = 0;  ///< elements between rows beyond the head dim: odd ones make rows unaligned
+  bool kvBatchOne = false; ///< whether k and v have batch 1
+  bool headsLast = false;  ///< whether the memory order is [B, S, H, D] instead of [B, H, S, D]
+  int64_t rowPadding = 0;  ///< elements between rows beyond head_dim; an odd number makes rows unaligned
   uint64_t seed = 1;
   std::string text() const;
 };
 
-/// Its operands in host memory, drawn at random; captures of the mod as well.
+/// The operands of a problem and the captures of a mod in host memory, drawn at random.
 struct HostOperands {
   cli::HostTensor q, k, v;
   cli::NamedTensors tensors;
@@ -66,10 +66,10 @@ struct HostOperands {
 };
 HostOperands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars = {});
 
-/// Results as doubles, dense: out [B, H, Q_LEN, DV], lse and rowMax [B, H, Q_LEN]; k and v as a launch left them.
+/// Results as doubles, dense: out [B, H, Q_LEN, DV], lse and rowMax [B, H, Q_LEN]; k and v as the launch left them.
 struct Outcome {
   std::vector<double> out, lse, rowMax;
-  std::vector<double> k, v; ///< empty: nothing was appended
+  std::vector<double> k, v; ///< empty if nothing was appended
 };
 
 /// Captures with their tensors in device memory.
@@ -80,36 +80,36 @@ struct DeviceCaptures {
 DeviceCaptures uploadCaptures(const Captures& host);
 
 struct RunOptions {
-  Family family = Family::Sm80; ///< Auto: what prepare() settles
-  bool blockMask = false;       ///< build one on the GPU, of these blocks, and give it
+  Family family = Family::Sm80; ///< Auto: as prepare() settles it
+  bool blockMask = false;       ///< build one of these blocks on the GPU, and pass it
   int qBlock = 128, kvBlock = 128;
-  const BlockMask* mask = nullptr; ///< lists to give, as they are
+  const BlockMask* mask = nullptr; ///< lists to pass, unchanged
   bool rowMax = true;
   bool tf32 = false;
   std::optional<float> scale;
-  bool workspace = true; ///< give the kernel what it asks for
+  bool workspace = true; ///< pass the workspace that the kernel needs
   std::optional<QueryOffsets> offsets; ///< as PrepareOptions::offsets
   std::optional<bool> decode;          ///< as PrepareOptions::decode
-  int launches = 1;                    ///< in one workspace, one behind the other
-  std::string arch = {};               ///< that kernels are compiled for; empty: that of the GPU
+  int launches = 1;                    ///< in one workspace, one after another
+  std::string arch = {};               ///< arch to compile for; empty: that of the GPU
   std::string tile = {};               ///< as PrepareOptions::tile
-  bool preparesMask = false;           ///< prepare() builds a block mask where the kernel gains from one
+  bool preparesMask = false;           ///< let prepare() build a block mask if the kernel gains from one
 };
 
-/// Uploads, launches, waits, downloads. Outputs are poisoned with NaN before the launch.
+/// Uploads, launches, waits, downloads. Fills outputs with NaN before the launch.
 Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& operands, const RunOptions& options);
 
-/// The same by the fp64 reference on the CPU.
+/// Runs the fp64 reference on the CPU.
 Outcome runReference(const Mod& mod, const Problem& problem, const HostOperands& operands,
                      std::optional<float> scale = {}, std::optional<QueryOffsets> offsets = {});
 
 /// Gradients of q, k and v as doubles, dense.
 struct Gradients {
   std::vector<double> dQ, dK, dV;
-  double scoreSlope = 1; ///< of the reference
+  double scoreSlope = 1; ///< from the reference
 };
 
-/// What flows back into the results: as out, and as lse.
+/// The incoming gradients of out and lse.
 struct ResultGradients {
   cli::HostTensor dOut;
   std::optional<cli::HostTensor> dLse;
@@ -121,41 +121,41 @@ struct BackwardRun {
   std::optional<float> scale = {};
   const BlockMask* mask = nullptr; ///< for both launches
   bool deterministic = false;
-  bool forgetsRows = false; ///< lists by row are emptied before the backward launch; not with Family::Auto
-  std::string arch = {}; ///< that kernels are compiled for; empty: that of the GPU
-  std::string tile = {}; ///< of the backward kernel, as KernelOptions::tile
+  bool forgetsRows = false; ///< empty the row lists before the backward launch; not with Family::Auto
+  std::string arch = {}; ///< arch to compile for; empty: that of the GPU
+  std::string tile = {}; ///< tile of the backward kernel, as KernelOptions::tile
 };
 
-/// A forward launch and a backward one behind it. Gradients and workspace are poisoned with NaN before. Family Auto:
-/// what prepareTraining() settles, which builds a mask of its own if it wants one.
+/// Runs a forward launch, then a backward one. Fills gradients and workspace with NaN before. Family Auto: as
+/// prepareTraining() settles it, which builds its own mask if it wants one.
 Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands& operands,
                       const ResultGradients& given, const BackwardRun& run);
 
-/// The same by the fp64 reference on the CPU.
+/// Runs the fp64 reference on the CPU.
 Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, const ResultGradients& given,
                                std::optional<float> scale = {}, const BlockMask* mask = nullptr);
 
-/// Fails unless gradients agree within the error that the arithmetic allows (reference/gradient_tolerance.h).
+/// Fails unless gradients agree within the error bound of the arithmetic (reference/gradient_tolerance.h).
 void checkGradients(const Gradients& actual, const Gradients& expected, const Problem& problem);
 
-/// Fails unless `actual` is `expected` within the error that the arithmetic allows (the .cpp derives it).
-/// `scoreError`: what the mod's own functions may add to a score, for approximations.
+/// Fails unless `actual` equals `expected` within the error bound of the arithmetic (derived in the .cpp).
+/// `scoreError`: error that approximations in the mod's own functions may add to a score.
 void checkClose(const Outcome& actual, const Outcome& expected, const Problem& problem, bool tf32 = false,
                 double scoreError = 0);
 
-/// The families that serve a problem on this device: naive, sm80 and, on Hopper and where rows are aligned, sm90.
+/// Returns the families that serve a problem on this device: naive, sm80 and, on Hopper with aligned rows, sm90.
 std::vector<Family> familiesFor(const Mod& mod, const Problem& problem, RunOptions options = {});
 
-/// A dense floating-point tensor's elements.
+/// Returns a dense floating-point tensor's elements.
 std::vector<double> toDoubles(const cli::HostTensor& tensor);
 
-/// Names of the mods of the library, dsl/mods, in order: of those that go everywhere (support/library.h), or the
-/// others.
+/// Returns the names of the mods of the library, dsl/mods, in order: those that go everywhere (support/library.h), or
+/// the others.
 std::vector<std::string> libraryNames(bool everywhere = true);
-/// A mod of the library, by name.
+/// Returns a mod of the library, by name.
 Mod libraryMod(const std::string& name, std::map<std::string, std::string> defines = {});
 
-/// Compiles in parallel what a test is about to run, so that it does not wait for one kernel after the other.
+/// Compiles in parallel the kernels that a test is about to run, so that it need not wait for one after another.
 void compileAhead(const std::vector<std::pair<Mod, KernelOptions>>& jobs);
 KernelOptions kernelOptions(const Mod& mod, const Problem& problem, const RunOptions& options);
 

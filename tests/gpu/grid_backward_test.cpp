@@ -302,15 +302,15 @@ TEST_CASE("gradients on grids: what masks say of tokens beside the grid, and sco
   };
   const std::string near = std::string("(") + kNearby + ")", joint = near + " | ~qin | ~kin";
   const std::string causalText = "torch.where(qin & kin, " + near + ", kv_idx <= q_idx)";
-  add("(" + near + " & qin) | ~kin");               // text sees text alone
+  add("(" + near + " & qin) | ~kin");               // text sees only text
   add("(" + near + " | ~qin) & kin");               // registers see the image, and are not seen
-  add(near + " & qin & kin");                       // what lies beside the grid sees nothing
-  add("torch.where(kin, " + near + " & qin, qin)"); // and is seen by the image alone
+  add(near + " & qin & kin");                       // tokens outside the grid see nothing
+  add("torch.where(kin, " + near + " & qin, qin)"); // and are seen only by the image
   add("(" + near + " & qin & kin) | ~(qin | kin)"); // image and text apart
   add(causalText);
   add("torch.where(qin, " + near + " | ~kin, kv_idx <= q_idx)"); // for queries of text
   add("torch.where(kin, " + near + " | ~qin, kv_idx <= q_idx)"); // for keys of text
-  add(near);                                                     // by coordinates beside the grid
+  add(near);                                                     // by coordinates outside the grid
   add("(" + near + " & ((kx + qx * 2 + ky) % 5 != 0)) | ~qin | ~kin");
   add("(" + joint + ") & valid[b, kv_idx]", "", "valid: bool[B, KV_LEN]\n");
   for (const std::string& mask : {joint, causalText}) {

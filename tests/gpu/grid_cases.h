@@ -1,4 +1,4 @@
-// Cases of kernels that walk boxes of a grid.
+// Cases for box kernels.
 #pragma once
 
 #include "gpu.h"
@@ -22,9 +22,9 @@ inline int64_t tokensOf(const Extents& extents) {
 
 constexpr const char* kAxes[] = {"z", "y", "x"};
 
-/// A mod of coordinates qz, qy, qx and kz, ky, kx, the last ones of these as many as there are axes. Extents are
-/// numbers of the launch: those of queries QEz, QEy, QEx, of keys KEz, KEy, KEx. With `mayLieBeside` qin and kin are
-/// whether the tokens lie on their grids, which begin behind QB and KB others.
+/// Returns a mod over coordinates qz, qy, qx and kz, ky, kx, of which it uses the last `axes`. Extents are numbers of
+/// the launch: QEz, QEy, QEx for queries, KEz, KEy, KEx for keys. With `mayLieBeside`, qin and kin say whether the
+/// tokens lie on their grids, which begin after QB and KB other tokens.
 inline Mod gridMod(int axes, const std::string& mask, const std::string& score = "", const std::string& captures = "",
                    bool mayLieBeside = false) {
   std::string text = "import torch\nfrom attnc import grid\n" + captures;
@@ -50,10 +50,10 @@ struct Case {
   Mod mod;
   Problem problem;
   std::map<std::string, int64_t> scalars;
-  std::function<void(HostOperands&)> edit; ///< of what was drawn
+  std::function<void(HostOperands&)> edit; ///< edits the drawn operands
 };
 
-/// Of a gridMod().
+/// Returns a case of a gridMod().
 inline Case caseOf(const Mod& mod, const Extents& queries, const Extents& keys, Problem problem = {{1, 2, 2, 0, 0}}) {
   problem.shape.qLen = tokensOf(queries);
   problem.shape.kvLen = tokensOf(keys);
@@ -65,12 +65,12 @@ inline Case caseOf(const Mod& mod, const Extents& queries, const Extents& keys, 
   return c;
 }
 
-/// Tokens before a grid, and behind it.
+/// Tokens before a grid, and after it.
 struct BesideGrid {
   int64_t before, behind;
 };
 
-/// Of a gridMod() with tokens beside its grids.
+/// Returns a case of a gridMod() with tokens outside its grids.
 inline Case besideCase(const Mod& mod, const Extents& queries, const BesideGrid& besideQueries, const Extents& keys,
                        const BesideGrid& besideKeys, Problem problem = {{1, 2, 2, 0, 0}}) {
   Case c = caseOf(mod, queries, keys, problem);
@@ -80,7 +80,7 @@ inline Case besideCase(const Mod& mod, const Extents& queries, const BesideGrid&
   return c;
 }
 
-/// Of a mod of the library with constant extents.
+/// Returns a case of a mod of the library with constant extents.
 inline Case libraryCase(const std::string& name, const std::map<std::string, std::string>& defines, int64_t tokens,
                         Problem problem = {}) {
   problem.shape = {1, 2, 2, tokens, tokens};
@@ -92,14 +92,14 @@ inline bool hasGridKernels(KernelKind kind) {
   return bool(gpu()->compiler.source(mod, {.kind = kind, .family = Family::Grid, .arch = gpu()->context.info().arch}));
 }
 
-/// Of the kernels by addresses, which run on any GPU: the arch without what is specific to it.
+/// Returns the GPU's arch without its specific features. Its kernels load by address and run on any GPU.
 inline std::string plainArch() {
   const std::string arch = gpu()->context.info().arch;
   return arch == "sm_90a" ? "compute_90" : arch;
 }
 
-/// That of kernels made for the GPU, and of those by addresses, if they differ and serve the mod: these take no tokens
-/// beside a grid.
+/// Returns the archs to test: that of the kernels made for the GPU, and that of the kernels by addresses, if they
+/// differ and serve the mod. The latter take no tokens outside a grid.
 inline std::vector<std::string> gridArchs(const Mod& mod, KernelKind kind) {
   const std::string own = gpu()->context.info().arch;
   if (own == "sm_90a" && gpu()->compiler.source(mod, {.kind = kind, .family = Family::Grid, .arch = plainArch()}))
@@ -120,13 +120,13 @@ inline const Mod& near2d() {
   static const Mod mod = gridMod(2, kNearby);
   return mod;
 }
-/// Text and image see all of each other, and the image itself what is near.
+/// Text and image see all of each other. Image tokens see image tokens nearby.
 inline const Mod& joint2d() {
   static const Mod mod = gridMod(2, std::string("(") + kNearby + ") | ~qin | ~kin", "", "", true);
   return mod;
 }
 
-/// What kernels are held to whatever their tile: an image, a volume, and scores that read memory.
+/// Returns the cases that kernels must pass with every tile: an image, a volume, and scores that read memory.
 inline std::vector<Case> casesOfTiles(int headDim) {
   const Mod volume = gridMod(3, "(kz <= qz) & (abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)");
   const Mod biased = gridMod(2, "(abs(ky - qy) <= 6) & (abs(kx - qx) <= 6)",
@@ -136,7 +136,7 @@ inline std::vector<Case> casesOfTiles(int headDim) {
           caseOf(biased, {37, 41}, {37, 41}, problem)};
 }
 
-/// Text before an image or behind it, in mods that take positions apart by hand.
+/// Returns cases with text before or after an image, for mods that split positions by hand.
 inline std::vector<Case> casesBehindText() {
   std::vector<Case> cases;
   const auto add = [&](const std::string& body, int64_t qLen, int64_t kvLen, std::map<std::string, int64_t> scalars,
@@ -178,8 +178,8 @@ inline void fill(HostOperands& operands, const std::string& name, const std::fun
   std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
 }
 
-/// Kernels of family Grid against the fp64 reference. `asked.arch`: empty: both kernels. `asked.preparesMask`: of mods
-/// for which prepare() lists boxes.
+/// Compares kernels of family Grid with the fp64 reference. If `asked.arch` is empty, tests both kernels.
+/// `asked.preparesMask` is for mods for which prepare() lists boxes.
 inline void checkForward(const std::vector<Case>& cases, RunOptions asked = {.family = Family::Grid}) {
   const auto archsOf = [given = asked.arch](const Case& c) {
     return given.empty() ? gridArchs(c.mod, KernelKind::Forward) : std::vector{given};

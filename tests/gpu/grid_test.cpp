@@ -377,13 +377,13 @@ TEST_CASE("grid kernels: what masks say of tokens beside the grid, and scores by
     cases.push_back(besideCase(mod, {3, 5}, {0, 0}, {3, 5}, {0, 0}, problem));
   };
   const std::string near = std::string("(") + kNearby + ")", joint = near + " | ~qin | ~kin";
-  add("(" + near + " & qin) | ~kin");                            // text sees text alone
+  add("(" + near + " & qin) | ~kin");                            // text sees only text
   add("(" + near + " | ~qin) & kin");                            // registers see the image, and are not seen
-  add(near + " & qin & kin");                                    // what lies beside the grid sees nothing
-  add("torch.where(kin, " + near + " & qin, qin)");              // and is seen by the image alone
+  add(near + " & qin & kin");                                    // tokens outside the grid see nothing
+  add("torch.where(kin, " + near + " & qin, qin)");              // and are seen only by the image
   add("torch.where(qin & kin, " + near + ", kv_idx <= q_idx)");  // causal text
   add("torch.where(qin, " + near + " | ~kin, kv_idx <= q_idx)"); // for queries of text
-  add(near);                                                     // by coordinates beside the grid
+  add(near);                                                     // by coordinates outside the grid
   add(joint + " & ((kx + qx * 2 + ky) % 5 != 0)");
   add("(" + near + " & ((kx + qx * 2 + ky) % 5 != 0)) | ~qin | ~kin");
   add("(" + near + " & (kx % 2 == qx % 2)) | ~qin | ~kin");
@@ -433,7 +433,7 @@ TEST_CASE("grid kernels: a change of the text beside an image needs no new kerne
   const Prepared prepared = take(device.compiler.prepare(c.mod, inputs, outputs, {.family = Family::Grid}));
   const device::Buffer workspace = take(device::Buffer::allocate(prepared.workspaceBytes()));
   take(prepared.initialise(inputs, workspace.data(), device.stream.get()));
-  // Of one length: text before the image, behind it, both, none at all.
+  // Sequences of one length: text before the image, after it, both, none.
   for (auto [height, width, before] :
        {std::tuple(13, 20, 40), {13, 20, 0}, {13, 20, 17}, {15, 20, 0}, {3, 7, 150}, {1, 1, 299}}) {
     INFO(height << " x " << width << " behind " << before);

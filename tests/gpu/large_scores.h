@@ -1,4 +1,4 @@
-// Problems whose scores are of any size: what GPU tests of them share.
+// Problems with scores of any size, for GPU tests.
 #pragma once
 
 #include "gpu.h"
@@ -8,14 +8,14 @@ namespace attnc::gputest {
 
 constexpr float kLargeScale = 0.125f;
 
-/// Where scores are large, how large, and by what.
+/// Which scores are large, how large, and what makes them so.
 struct LargeCase {
   using Where = cli::LargeScores::Pattern;
   enum class Way {
     Element, ///< a bias of each element
-    Column,  ///< of each column
-    Row,     ///< of each row
-    Product, ///< rows of k that are so long
+    Column,  ///< a bias of each column
+    Row,     ///< a bias of each row
+    Product, ///< long rows of k
   };
   Where where = Where::Half;
   Way way = Way::Element;
@@ -25,10 +25,11 @@ struct LargeCase {
   std::string text() const;
 };
 
-/// All that are worth a try, of sizes from 1e4 to the largest f32.
+/// Returns all cases worth testing, with sizes from 1e4 to the largest f32.
 std::vector<LargeCase> largeCases();
 
-/// q and k of -1, 0 and 1, but for long rows of k: products are exact multiples of kLargeScale. v is normal.
+/// Draws q and k of -1, 0 and 1, except for long rows of k, so that products are exact multiples of kLargeScale. v is
+/// normal.
 HostOperands drawLarge(const LargeCase& large, const Problem& problem);
 
 } // namespace attnc::gputest

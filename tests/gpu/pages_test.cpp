@@ -26,7 +26,7 @@ double scoreErrorOf(const std::string& name, int64_t kvLen) {
 
 struct PagedCase {
   std::string mod;
-  Problem problem; ///< KV_LEN: of whole pages; headsLast: of the pool [pages, page_size, HKV, D], too
+  Problem problem; ///< KV_LEN: in whole pages; headsLast also applies to the pool: [pages, page_size, HKV, D]
   int pageSize; ///< 0: not in pages
   std::vector<int32_t> lengths;
   int64_t shared = 0; ///< rows at the beginning of all sequences that lie in the same pages

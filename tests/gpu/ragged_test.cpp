@@ -97,7 +97,7 @@ public:
     const std::vector<int32_t>& kvLengths = batch.kvLengths.empty() ? batch.qLengths : batch.kvLengths;
     shape = {int64_t(batch.qLengths.size()), batch.heads, batch.kvHeads,
              batch.tellsLongest ? longest(batch.qLengths) : rows, batch.tellsLongest ? longest(kvLengths) : kvRows};
-    Problem small{shape, 8, 8, batch.dtype}; // captures alone
+    Problem small{shape, 8, 8, batch.dtype}; // only for the captures
     HostOperands drawn = draw(mod, small);
     captured = std::move(drawn.tensors);
     captures = std::move(drawn.captures);
@@ -121,7 +121,7 @@ public:
     return ragged;
   }
 
-  /// By the reference. Of what is now in host memory.
+  /// Runs the reference on what is now in host memory.
   reference::GradientResult expected(bool withGradients, const std::set<std::string>& ofCaptures = {}) const {
     reference::GradientArgs args{
         {headsFirst(q.host.view()), headsFirst(k.host.view()), headsFirst(v.host.view()), {}, nullptr},

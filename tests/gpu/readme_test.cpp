@@ -149,7 +149,7 @@ TEST_CASE("the README's training step computes gradients", "[gpu][backward]") {
       {memory.read(first, operands.q), memory.read(first + 1, operands.k), memory.read(first + 2, operands.v)},
       runReferenceBackward(mod, operands, given), kProblem);
 
-  // The forward pass alone has no backward one, and a problem of another shape is refused.
+  // A problem prepared for the forward pass has no backward pass, and one of another shape is refused.
   const Outputs outputs{.out = inputs.out, .lse = inputs.lse};
   const Prepared forward = take(device.compiler.prepare(mod, inputs, outputs));
   CHECK_FALSE(forward.backwardKernel());

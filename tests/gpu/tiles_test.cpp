@@ -8,7 +8,7 @@ using namespace attnc::gputest;
 
 namespace {
 
-/// The kernel of such options, with each of its tiles. Empty: the family does not serve them here.
+/// Returns the kernel of these options with each of its tiles; empty if the family does not serve them here.
 std::vector<KernelOptions> withEachTile(const Mod& mod, KernelOptions options) {
   std::vector<KernelOptions> all;
   options.arch = gpu()->context.info().arch;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Holds the gradients that `attnc run --backward` writes against PyTorch's autograd.
+"""Compares the gradients that `attnc run --backward` writes with PyTorch's autograd.
 
   python3 torch_test.py ATTNC [-v ...]
 
-Every mod of the library, and formulas whose rows of scores 0 stand on a kink, where PyTorch's convention counts. Prints
-SKIPPED where torch is not installed. Without a GPU attnc computes with its fp64 reference.
+Covers every mod of the library, and formulas whose rows of scores 0 lie on a kink, where PyTorch's convention counts.
+Prints SKIPPED if torch is not installed. Without a GPU, attnc computes with its fp64 reference.
 """
 import concurrent.futures
 import pathlib
@@ -49,7 +49,7 @@ APPROXIMATE = {"softcap_approx": 1e-2}
 
 
 class Job:
-    """A mod on tensors of a dtype, by a family of kernels."""
+    """Runs a mod on tensors of a dtype, with a family of kernels."""
 
     def __init__(self, name, mod, dtype, family=None):
         self.name = f"{name}, {dtype}, {family or 'the default family'}"
@@ -77,7 +77,7 @@ class Job:
         return limits
 
     def run(self):
-        """What is wrong, in words; empty: nothing."""
+        """Describes the errors; empty if there are none."""
         try:
             actual = run_attnc(ATTNC, self.mod, self.tensors, self.scalars, *self.options)
         except RuntimeError as error:

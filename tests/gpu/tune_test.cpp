@@ -197,7 +197,7 @@ TEST_CASE("tuning for training measures both passes, and training takes what it 
       CHECK(backward.tunedBy == tuning.preparation.backward->tunedBy);
       if (!isGrid) tuned.checkTraining(mod, prepared, gpu.stream);
     }
-    // The backward kernel alone.
+    // Tunes only the backward kernel.
     const Tuning one = take(compiler.tuneTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients,
                                                   {.tile = tuning.forward.tiles[0].tile}, gpu.stream.get()));
     CHECK(one.forward.tiles.empty());

@@ -19,7 +19,7 @@ Module moduleOf(const std::string& text) {
 
 const std::string kDims = "dim N\ndim M\ntensor t: f32[N, M]\nscalar p: i32\n";
 
-/// N and M, from 64 each, where both are free or N alone is; -1 behind them if the conditions do not hold.
+/// Returns N and M, found from 64 each, if both are free or only N is; then -1 if the conditions do not hold.
 std::vector<int64_t> found(const std::string& text, bool isMFree = true) {
   const Module module = moduleOf(kDims + text);
   llvm::SmallVector<int64_t, 16> dims = {2, 4, 2, 100, 256, 64, 64};

@@ -133,7 +133,7 @@ TEST_CASE("sums along diagonals take no registers of the backward kernel of Hopp
   const std::string bias = scoreOf("bias: f32[H, N]", "score + bias[h, q_idx - kv_idx + 512]");
   for (DType dtype : {DType::BF16, DType::F16}) {
     for (int headDim : {64, 128}) add(alibi, {"slopes"}, headDim, dtype, false);
-    add(bias, {"bias"}, 64, dtype, false); // at 128 it spills without them, too
+    add(bias, {"bias"}, 64, dtype, false); // at 128 it spills even without them
   }
   add(alibi, {"slopes"}, 128, DType::BF16, true);
   const std::string findings = findingsOf(jobs, "backward");

@@ -271,7 +271,7 @@ TEST_CASE("backward kernels of Hopper draw no advisory, and spill only where a s
       for (bool deterministic : {false, true})
         for (bool lists : {false, true}) {
           if ((deterministic && name != "causal" && name != "noop") || (lists && !mod.hasMaskMod())) continue;
-          // Lists beside dK and dV of 128 columns, if turns or a second product of the score come to them.
+          // Lists with dK and dV of 128 columns, together with turns or a second product of the score.
           const bool listed = lists && headDim == 128 && (deterministic || name == "latent_rope");
           jobs.push_back(
               {fmt::format("{} d{}{}{}", name, headDim, deterministic ? " deterministic" : "", lists ? " lists" : ""),
@@ -364,7 +364,7 @@ TEST_CASE("each mod of the library compiles for each kind of kernel, and spills 
     add(KernelKind::Forward, Family::Sm90, "sm_90a", name == "sparse_video" ? 250 : 0);
     add(KernelKind::Forward, Family::Sm80, "sm_80", name == "sliding_tile" ? 128 : name == "sparse_video" ? 64 : 0);
     add(KernelKind::Decode, Family::Sm90, "sm_90a");
-    // dK and dV beside a score that reads memory, as of learned_bias, of graph_bias twice; and beside masks that do.
+    // dK and dV with a score that reads memory, once (learned_bias) or twice (graph_bias); and with masks that do.
     const bool isHeavy = name == "top_k_blocks" || name == "shifted_window";
     add(KernelKind::Backward, Family::Sm90, "sm_90a", isHeavy ? 330 : mod.hasScoreMod() ? 160 : 0);
     add(KernelKind::Backward, Family::Sm80, "sm_80");
@@ -420,7 +420,7 @@ TEST_CASE("every kernel with a captured tensor has the zero that a tensor withou
 
 TEST_CASE("as many captures as a mod may have fit into the parameters of every kernel", "[kernels]") {
   ATTNC_NEED_NVRTC();
-  // Of each tensor a kernel is told the address, six strides, six sizes, and six extents with names of their own.
+  // For each tensor, a kernel takes the address, six strides, six sizes, and six extents with names of their own.
   std::string text, sum;
   for (size_t i = 0; i < ir::kMaxCaptures; ++i) {
     std::string dims, index, extents;

@@ -1,4 +1,4 @@
-// Kernels compiled without a GPU, and what ptxas says of them.
+// Compiles kernels without a GPU, and collects what ptxas says about them.
 #pragma once
 
 #include "attnc/attnc.h"
@@ -11,29 +11,29 @@
 
 namespace attnc::test {
 
-/// Without a cache.
+/// Returns a compiler without a cache.
 const Compiler& compiler();
 
-/// Compute capabilities that the NVRTC at hand compiles for; empty where there is none.
+/// Returns the compute capabilities that the installed NVRTC compiles for; empty without NVRTC.
 std::vector<int> supported();
 
 struct Job {
   std::string name;
   Mod mod;
   KernelOptions options;
-  int spillBytes = 0; ///< that a kernel may have
+  int spillBytes = 0; ///< spills that a kernel may have
 };
 
-/// Mods of the library, those that go everywhere or the others.
+/// Returns mods of the library: those that go everywhere, or the others.
 std::vector<std::pair<std::string, Mod>> library(bool everywhere = true);
 
 enum class Which {
-  Third, ///< of the jobs, told by their names; all with ATTNC_TEST_ALL_KERNELS in the environment
+  Third, ///< a third of the jobs, chosen by their names; all if ATTNC_TEST_ALL_KERNELS is set
   All,
 };
 
-/// Compiles jobs on all cores; one finding a line: what spilled, what ptxas advised against, what asks for more shared
-/// memory than a CTA has, what failed. All of this program's take two cores more than ten minutes.
+/// Compiles jobs on all cores. Returns one finding a line: spills, ptxas advisories, more shared memory than a CTA has,
+/// failures. All jobs of this program take two cores more than ten minutes.
 std::string findings(const std::vector<Job>& jobs, Which which = Which::Third);
 
 } // namespace attnc::test

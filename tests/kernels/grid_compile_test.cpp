@@ -53,7 +53,7 @@ TEST_CASE("kernels by boxes of a grid compile without spills or advisories", "[k
     for (auto [capability, arch] :
          {std::pair{80, "sm_80"}, {89, "sm_89"}, {90, "compute_90"}, {100, "sm_100"}, {120, "sm_120"}}) {
       if (std::find(archs.begin(), archs.end(), capability) == archs.end()) continue;
-      if (!compiler().source(mod, {.family = Family::Grid, .arch = arch})) continue; // tokens beside the grid
+      if (!compiler().source(mod, {.family = Family::Grid, .arch = arch})) continue; // tokens outside the grid
       for (int dim : dims) {
         KernelOptions options{.family = Family::Grid, .arch = arch, .headDim = dim};
         options.blockSparse = options.maskByBoxes = lists;
@@ -103,9 +103,9 @@ TEST_CASE("gradients by boxes of a grid compile without advisories, and hardly s
                       {.kind = KernelKind::Backward, .family = Family::Grid, .arch = "sm_90a", .headDim = dim},
                       spillBytes});
       const passes::GridKernel& grid = *(*kernelModOf(mod, passes::Algebra{}))->grid;
-      if (grid.beside) continue; // on Hopper alone
-      // Kernels by addresses spill only where they call score or mask for each pair: then they keep the values of four
-      // keys beside dK and dV.
+      if (grid.beside) continue; // only on Hopper
+      // Kernels by addresses spill only if they evaluate score or mask for each pair: then they keep the values of four
+      // keys in addition to dK and dV.
       const bool asks = mod.hasScoreMod() || !grid.boxIsMask;
       for (int capability : {80, 86, 89, 90, 100, 120}) {
         if (std::find(archs.begin(), archs.end(), capability) == archs.end()) continue;
@@ -121,7 +121,7 @@ TEST_CASE("gradients by boxes of a grid compile without advisories, and hardly s
   for (bool everywhere : {false, true})
     for (const auto& [name, mod] : library(everywhere)) {
       if (!compiler().source(mod, {.kind = KernelKind::Backward, .family = Family::Grid, .arch = "sm_90a"})) continue;
-      add(name, mod, 80); // beside dK and dV of 96 columns and more
+      add(name, mod, 80); // spills with dK and dV of 96 columns and more
       ++onGrids;
     }
   CHECK(onGrids >= 3);

@@ -165,7 +165,7 @@ TEST_CASE("gradients by boxes of a grid keep to the shared memory of every GPU, 
           auto derived = derive(*mod, options);
           REQUIRE(derived);
           const auto tiles = Compiler().tiles(*mod, options);
-          const bool isHopper = arch == std::string("sm_90a"); // takes no wider v beside narrow heads
+          const bool isHopper = arch == std::string("sm_90a"); // takes no v wider than narrow heads
           if (captures == 0 && !isHopper) REQUIRE(tiles);
           refused += !tiles;
           for (const std::string& tile : tiles ? *tiles : std::vector<std::string>()) {

@@ -81,7 +81,7 @@ TEST_CASE("each derivative of the table is what central differences say", "[auto
     if (isSelect)
       operands.push_back(module.make(Op::Lt, Type::Bool, {module.param(ir::ParamKind::Score), module.constF32(0.5)}));
     for (unsigned i = 0; operands.size() < size_t(info.arity); ++i) operands.push_back(module.scalar(i));
-    // A factor and a term, so that the gradient that arrives is neither `grad` nor alone.
+    // Adds a factor and a term, so that the incoming gradient is not plain `grad`.
     const Value result = module.make(row.op, Type::F32, operands), score = module.param(ir::ParamKind::Score);
     module.setOutput(ir::kScore, module.make(Op::Mul, Type::F32, {result, score}));
     Judged judged;

@@ -58,7 +58,7 @@ TEST_CASE("a penalty linear in the distance is split into a column's and a row's
           constexpr double kRounding = 0x1p-15; // of terms up to 2 * 70, a few times 2^-24 of that
           double got = rest.evaluate(1.5, 0, h, q, kv).real + shift.evaluate(0, 0, h, q, 0).real;
           CHECK(got == Approx(whole.evaluate(1.5, 0, h, q, kv).real).margin(kRounding));
-          // f knows the column alone: it moves between rows by nothing, between columns by the column's term.
+          // f only reads the column: it adds nothing between rows, and the column's term between columns.
           CHECK(rest.evaluate(1.5, 0, h, q, kv).real == rest.evaluate(1.5, 0, h, 0, kv).real);
           CHECK(column.evaluate(0, 0, h, 0, kv).real == float(slope.evaluate(0, 0, h, 0, 0).real * double(kv)));
           double step = rest.evaluate(1.5, 0, h, q, kv).real - rest.evaluate(1.5, 0, h, q, 0).real;

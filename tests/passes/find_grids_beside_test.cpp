@@ -1,4 +1,4 @@
-// Grids that are found where text stands before an image or behind it: as others, of tokens beside the grid, too.
+// Grids that are found if text stands before or after an image: as other grids, and with tokens outside the grid.
 #include "support/found_grid.h"
 
 #include <fmt/format.h>
@@ -58,7 +58,7 @@ const Case kCases[] = {
      Beside::None, Beside::None, Beside::None, 28, 28},
     {kBehind4 + "return (near & (k >= 2)) | (q < 4) | ((k >= 2) & (k < 4))", "[rest #Q_LEN, 6] before 4",
      "[rest #KV_LEN, 6] before 4", Beside::Asks, Beside::All, Beside::All, 28, 28},
-    // Keys of text alone; text of other lengths.
+    // Only keys of text; text of other lengths.
     {"j = k - 4\nqy, qx, ky, kx = q // 6, q % 6, j // 6, j % 6\n" + kNear + "return near | (k < 4)", "[rest #Q_LEN, 6]",
      "[rest #KV_LEN, 6] before 4", Beside::All, Beside::None, Beside::None, 24, 28},
     {"i, j = q - t, k - 2\nqy, qx, ky, kx = i // 6, i - i // 6 * 6, j // 6, j - j // 6 * 6\n" + kNear +

@@ -81,7 +81,7 @@ void checkKernel(const ir::Module& mod, const GridKernel& kernel, const std::map
   if (!bindings) FAIL(bindings.error().message);
   problem.qLen = tokensOf(kernel.ofQueries, *bindings);
   problem.kvLen = tokensOf(kernel.ofKeys, *bindings);
-  std::vector<int64_t> queries[2], keys[2]; // beside the grid, on it
+  std::vector<int64_t> queries[2], keys[2]; // outside the grid, on it
   const auto lieBeside = [&](const ir::Grid& grid, int64_t& length, int64_t behind, std::vector<int64_t>(&by)[2]) {
     const int64_t before = bindings->of(grid.before), tokens = length;
     length += before + behind;
@@ -256,7 +256,7 @@ TEST_CASE("kernels by boxes: what bounds no axis is a box of all keys, for kerne
   CHECK(tiles->axes[2].stride == 4);
   CHECK(of(2, "(abs(ky - qy) <= 1) & ((kx == qx) | (ky == qy))")->isBounded);
   CHECK_FALSE(of(2, "(ky == qy) | (ky % 3 == qx)"));                        // one coordinate of keys
-  CHECK_FALSE(of(2, "(ky == qy) | (kx == qx) | ~queries.contains(q_idx)")); // tokens beside the grid
+  CHECK_FALSE(of(2, "(ky == qy) | (kx == qx) | ~queries.contains(q_idx)")); // tokens outside the grid
 }
 
 TEST_CASE("kernels by boxes: tokens beside the grids", "[grid_kernel]") {
@@ -272,7 +272,7 @@ TEST_CASE("kernels by boxes: tokens beside the grids", "[grid_kernel]") {
       {"5, 7, before=4", "5, 7, before=4", near + " | ~" + on + " | ~" + keyOn, Beside::All, Beside::All, Beside::All},
       {"5, 7", "5, 7", near + " | ~" + on + " | ~" + keyOn, Beside::All, Beside::All, Beside::All}, // behind the image
       {"w, m, before=m", "m, w, before=w", near + " | ~" + on + " | ~" + keyOn, Beside::All, Beside::All, Beside::All},
-      // Text sees text alone; registers that see all, and are not seen; nothing beside the grid.
+      // Text sees only text; registers see all, and are not seen; tokens outside the grid see nothing.
       {"5, 7, before=4", "5, 7, before=2", "(" + near + " & " + on + ") | ~" + keyOn, Beside::All, Beside::None,
        Beside::All},
       {"5, 7, before=4", "5, 7, before=2", "torch.where(" + on + ", " + near + ", ~" + keyOn + ")", Beside::Asks,

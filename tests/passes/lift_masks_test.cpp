@@ -129,7 +129,7 @@ TEST_CASE("a mask is lifted however it is spelled, and the score keeps nothing o
     CHECK(lifted.liftsMasks);
     CHECK_FALSE(hasInfinity(lifted));
     REQUIRE(lifted.output(ir::kMask));
-    // With the mask alone, it is the mod that says the same by mask_mod.
+    // Without a score, the result is the mod with the same mask_mod.
     if (lifted.output(ir::kScore) && lifted[*lifted.output(ir::kScore)].op == ir::Op::Param) {
       lifted.dropOutput(ir::kScore);
       CHECK(ir::canonicalHash(lifted) == ir::canonicalHash(mask));

@@ -21,7 +21,7 @@ const char kScalars[] = "tensor L: i64\ntensor M: i64\nscalar x: i32\nscalar y: 
 
 struct Rule {
   const char* before; ///< operations, separated by ';', the last one is the value
-  const char* after;  ///< the same after simplify; "=" for unchanged; a leaf alone is written as "-> leaf"
+  const char* after;  ///< the same after simplify; "=" for unchanged; a single leaf is written as "-> leaf"
 };
 
 const Rule kRules[] = {

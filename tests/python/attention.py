@@ -1,4 +1,4 @@
-"""Attention by definition, in PyTorch, and by `attnc run` on the CPU: what the tests hold against each other."""
+"""Attention by definition, in PyTorch, and by `attnc run` on the CPU: the two sides that the tests compare."""
 
 import pathlib
 import subprocess
@@ -27,7 +27,7 @@ class Gathers(TorchFunctionMode):
 
 
 def everywhere(mod, extents, *score):
-    """What a mod gives at all positions at once, as FlexAttention evaluates it without a compiler."""
+    """Evaluates a mod at all positions at once, as FlexAttention does without a compiler."""
     positions = [torch.arange(extent, dtype=torch.int32) for extent in extents]
     call = lambda *args: torch.as_tensor(mod(*args))
     with Gathers():
@@ -35,7 +35,7 @@ def everywhere(mod, extents, *score):
 
 
 def by_definition(score_mod, mask_mod, q, k, v, scale=None):
-    """(out, lse) in fp64 around the mods, which are f32."""
+    """Returns (out, lse), computed in fp64 around the mods, which are f32."""
     group, wide = q.shape[1] // k.shape[1], torch.float64
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     k, v = (x.to(wide).repeat_interleave(group, 1) for x in (k, v))
@@ -53,7 +53,7 @@ def by_definition(score_mod, mask_mod, q, k, v, scale=None):
 
 
 def run_attnc(attnc, translation, tensors, *options):
-    """What `attnc run` writes for q, k, v and dout, by the reference on the CPU."""
+    """Returns what `attnc run` writes for q, k, v and dout, with the reference on the CPU."""
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "mod.ir").write_text(translation.text, encoding="utf-8")
@@ -80,7 +80,7 @@ def run_attnc(attnc, translation, tensors, *options):
 
 
 def relative_error(actual, expected):
-    """RMS of the difference in units of the expected RMS; infinities have to be equal."""
+    """Returns the RMS of the difference in units of the expected RMS. Infinities must be equal."""
     actual, expected = actual.double(), expected.detach().double()
     if not torch.equal(actual.isinf(), expected.isinf()):
         return float("inf")

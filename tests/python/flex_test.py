@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""attnc.torch beside attention by definition: results, gradients, block masks, and what wrong operands are told.
+"""Compares attnc.torch with attention by definition: results, gradients, block masks, and errors for wrong operands.
 
   ATTNC_LIBRARY=libattnc.so python3 flex_test.py [-v ...]
 
-Runs on the CPU, and on a GPU where there is one. Prints SKIPPED where torch is not installed.
+Runs on the CPU, and on a GPU if there is one. Prints SKIPPED if torch is not installed.
 """
 
 import contextlib

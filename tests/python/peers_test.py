@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""attnc.torch beside PyTorch's FlexAttention without a compiler, on a GPU: out, lse and gradients, of the mods of
-mods.py and of the shapes below, which are of the kinds of PyTorch's own tests and of attention-gym.
+"""Compares attnc.torch with PyTorch's FlexAttention without a compiler, on a GPU: out, lse and gradients, for the mods
+of mods.py and the shapes below, which follow PyTorch's own tests and attention-gym.
 
   ATTNC_LIBRARY=libattnc.so python3 peers_test.py [--jobs N] [--limit SECONDS] [--only REGEX] [--list]
 
-FlexAttention computes in fp64 what is right, and in the dtype of the operands how far one may be off. What it refuses is
-held against the definition. ATTNC_TEST_ALL=1 runs all cases; without it shapes meet a mod or two, and a third of the
-mods f32. ATTNC_TEST_DEVICE=cpu holds the reference against FlexAttention. Prints SKIPPED where torch is not installed, or
-there is no GPU.
+FlexAttention in fp64 gives the expected result; FlexAttention in the dtype of the operands gives the allowed error.
+Cases that it refuses are compared with the definition. ATTNC_TEST_ALL=1 runs all cases; without it, each shape meets
+one or two mods, and a third of the mods runs in f32. ATTNC_TEST_DEVICE=cpu compares the reference with FlexAttention.
+Prints SKIPPED if torch is not installed or there is no GPU.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ TIMES = 2
 
 @dataclasses.dataclass
 class Shape:
-    """Of operands; `lies` makes tensors of [batch, heads, rows, width] in memory."""
+    """The shape of operands. `lies` makes tensors of [batch, heads, rows, width] in memory."""
 
     B: int = 2
     H: int = 4
@@ -155,7 +155,7 @@ def tensors_of(*functions):
 
 
 class Job:
-    """What attnc computes of a case, and what it should be."""
+    """The result of attnc for a case, and the expected one."""
 
     def __init__(self, name, shape, dtype, mods):
         self.name, self.dtype, env = name, dtype, Env()

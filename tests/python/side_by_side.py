@@ -1,7 +1,7 @@
-"""Runs tests in processes beside one another: most of a test's time is that of compilers on the host.
+"""Runs tests in parallel processes: compilers on the host take most of a test's time.
 
-What ends is printed when it ends, and failures whole. A process that dies, or work that has not ended in time, are failures
-of their own.
+A test's output is printed when it ends, and failures in full. A process that dies, or a test that exceeds its time
+limit, is a failure of its own.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Small random models of transformers with attn_implementation="attnc" beside "eager": logits, gradients, tokens.
+"""Compares small random models of transformers with attn_implementation="attnc" and "eager": logits, gradients, tokens.
 
   ATTNC_LIBRARY=libattnc.so python3 transformers_test.py [--jobs N] [--limit SECONDS] [--only REGEX] [--list]
 
-Runs on the CPU, and on a GPU where there is one; ATTNC_TEST_DEVICE=cuda: on this alone. Prints SKIPPED where torch or
+Runs on the CPU, and on a GPU if there is one; with ATTNC_TEST_DEVICE=cuda, only on the GPU. Prints SKIPPED if torch or
 transformers is not installed.
 """
 
@@ -65,7 +65,7 @@ def tokens(device, batch=2, length=LENGTH):
 
 
 def long_from(rows):
-    """Within it sequences of so many rows are long ones."""
+    """Lowers the length from which sequences count as long to this many rows."""
     return unittest.mock.patch.object(attnc.transformers, "_LONG", rows)
 
 

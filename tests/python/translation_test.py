@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Holds what attnc makes of PyTorch callables against the callables themselves: out, lse and gradients.
+"""Compares attnc's translation of PyTorch callables with the callables themselves: out, lse and gradients.
 
   python3 translation_test.py ATTNC [-v ...]
 
-Prints SKIPPED where torch or safetensors are not installed. Needs no GPU: attnc computes with its fp64 reference.
+Prints SKIPPED if torch or safetensors are not installed. Needs no GPU: attnc computes with its fp64 reference.
 """
 
 import concurrent.futures
@@ -62,7 +62,7 @@ class Job:
         return {"out": out, "lse": lse, **result}
 
     def wrong(self):
-        """What is wrong, in words; empty: nothing."""
+        """Describes the errors; empty if there are none."""
         try:
             actual = run_attnc(ATTNC, self.translation, self.tensors, "--backward")
         except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""What is legal in a mod and probably not meant is a warning of Python. Needs no torch."""
+"""Tests that legal but suspicious mods issue Python warnings. Needs no torch."""
 
 import pathlib
 import sys

@@ -156,7 +156,7 @@ TEST_CASE("a row without live columns has gradient 0", "[reference]") {
 }
 
 TEST_CASE("a row of scores of any one size gives their average, and its gradients", "[reference]") {
-  // In f64, too, an lse of 1e38 has no digit for the number of columns.
+  // Even in f64, an lse of 1e38 has no digit for the number of columns.
   for (const char* size : {"-1e+09", "1e+09", "-1e+38", "3e+38"}) {
     INFO(size);
     const Case c;

@@ -1,8 +1,8 @@
-// How the work of something grows with its size, on a machine that may be busy.
+// Measures how work grows with its size, on a machine that may be busy.
 //
 //   CHECK(attnc::test::cpuSeconds(large) < 24 * attnc::test::cpuSeconds(small)); // large: 8 times as much as small
 //
-// Compares sizes instead of holding a time against a limit: linear work takes some 8 times as long, quadratic 64 times.
+// Compares sizes instead of testing a time limit: linear work takes about 8 times as long, quadratic work 64 times.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace attnc::test {
 
-/// CPU time that the calling thread spends in `work()`: the least of some runs, so that what else happens on the
-/// machine shows little.
+/// Returns the CPU time that the calling thread spends in `work()`: the minimum of several runs, so that other load on
+/// the machine matters little.
 template <class Work> double cpuSeconds(Work work) {
   auto now = [] {
     timespec time{};

@@ -1,4 +1,4 @@
-// Derivatives by central differences in fp64, beside which gradients are held.
+// Derivatives by central differences in fp64, to compare gradients with.
 #pragma once
 
 #include "ir/printer.h"
@@ -28,7 +28,8 @@ inline passes::Gradients gradientsOf(const ir::Module& module) {
   return std::move(*result);
 }
 
-/// The derivative of a function at 0 by central differences, where they settle; nothing at kinks, steps and poles.
+/// Returns the derivative of a function at 0 by central differences if they converge; nullopt at kinks, steps and
+/// poles.
 inline std::optional<double> central(const std::function<double(double)>& function) {
   const auto slope = [&](double step) { return (function(step) - function(-step)) / (2 * step); };
   const double coarse = slope(0x1p-12), fine = slope(0x1p-13), here = function(0);
@@ -39,7 +40,7 @@ inline std::optional<double> central(const std::function<double(double)>& functi
   return settles ? std::optional((4 * fine - coarse) / 3) : std::nullopt;
 }
 
-/// What was compared, so that a test cannot pass by comparing nothing.
+/// Counts of what was compared, so that a test cannot pass by comparing nothing.
 struct Judged {
   int compared = 0, left = 0;
   void compare(double got, std::optional<double> want) {
@@ -54,10 +55,10 @@ struct Judged {
   }
 };
 
-/// A module, its gradients, and captures that may be moved.
+/// A module, its gradients, and captures whose elements can be varied.
 class Tried {
 public:
-  /// Float tensors of `module` are f32.
+  /// Float tensors of `module` must be f32.
   Tried(const ir::Module& module, const ir::Bindings& given)
       : module(module), gradients(gradientsOf(module)), bindings(given), forGradients(reordered()) {}
   Tried(const Tried&) = delete; // interpreters point into it
@@ -71,7 +72,7 @@ public:
     return exactGradients.value(*gradients.module.output(output), at);
   }
 
-  /// Whether no number on the way is so large that fp64 would lose the steps of differences in it.
+  /// Whether all intermediate numbers are small enough that fp64 resolves the steps of the differences.
   bool isTame(const Point& at) const {
     const auto root = module.output(ir::kScore);
     if (!root) return true;
@@ -90,7 +91,7 @@ public:
                    }));
   }
 
-  /// Each capture: one element that score_mod reads here, and one that it does not read.
+  /// Compares each capture at one element that score_mod reads here, and at one that it does not read.
   void compareCaptures(const Point& at, Judged& judged) {
     for (const std::string& name : passes::floatCaptures(module)) {
       INFO(name << " where score is " << at.score);
@@ -103,7 +104,7 @@ public:
   passes::Gradients gradients;
 
 private:
-  /// The captures of the module with gradients stand in another order.
+  /// The module with gradients has its captures in another order.
   ir::Bindings reordered() const {
     ir::Bindings result = bindings;
     const auto place = [&](const auto& from, const auto& values, auto& to, const auto& names, auto nameOf) {
@@ -177,8 +178,8 @@ private:
   const ExactInterpreter exact{module, bindings}, exactGradients{gradients.module, forGradients};
 };
 
-/// A module as it is, with all float tensors stored as f32, so that elements can be moved a little. Not finite ones and
-/// ones that f32 cannot move become small.
+/// A module whose float tensors are all stored as f32, so that elements can be varied in small steps. Elements that are
+/// not finite, or too large for small steps in f32, are replaced by small ones.
 struct Widened {
   ir::Module module;
   ir::Bindings bindings;
@@ -199,7 +200,7 @@ struct Widened {
           offset += rest % view.shape[axis] * view.stride[axis];
         const double value = ir::readElement(view.data, view.dtype, offset).real;
         const bool isUsable = std::isfinite(value) && std::fabs(value) < 8;
-        // Multiples of 2^-8 are exact beside steps of 2^-13 up to 2^10.
+        // Multiples of 2^-8 are exact in f32 after steps of 2^-13, up to 2^10.
         storage.back()[size_t(element)] = isUsable ? float(std::nearbyint(value * 256) / 256) : float(element % 5) / 4;
       }
       wide.data = storage.back().data();

@@ -1,4 +1,5 @@
-// A module in double precision, nothing rounded to f32: beside ir::Interpreter it shows how much rounding matters.
+// Interprets a module in double precision, without rounding to f32. The difference from ir::Interpreter shows how much
+// rounding matters.
 #pragma once
 
 #include "ir/bindings.h"
@@ -13,13 +14,13 @@
 
 namespace attnc::test {
 
-/// `module` and `bindings` outlive it. Slow: it walks the module with every call.
+/// `module` and `bindings` must outlive it. Slow: each call walks the module.
 class ExactInterpreter {
 public:
   ExactInterpreter(const ir::Module& module, const ir::Bindings& bindings)
       : module(module), bindings(bindings), open(ir::openLoops(module)) {}
 
-  /// As those of ir::Interpreter.
+  /// As in ir::Interpreter.
   double score(double score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
     const auto root = module.output(ir::kScore);
     return root ? Walk(*this, {score, {b, h, q, kv}}).valueOf(*root).real : score;
@@ -29,14 +30,14 @@ public:
     return !root || Walk(*this, {0, {b, h, q, kv}}).valueOf(*root).integer != 0;
   }
 
-  /// What outputs are functions of.
+  /// The inputs of the outputs.
   struct Point {
     double score = 0;
     std::array<int64_t, 4> coordinates = {}; ///< b, h, q_idx, kv_idx
     double grad = 1;
     int64_t round = 0;
   };
-  /// Any value of the module, as a double.
+  /// Returns any value of the module, as a double.
   double value(ir::Value value, const Point& at) const {
     const Number slot = Walk(*this, at).valueOf(value);
     return module[value].type == ir::Type::F32 ? slot.real : double(slot.integer);
@@ -99,7 +100,7 @@ private:
       for (int64_t i = 0; i < loop.count; ++i) {
         round[loop.id] = i;
         for (uint32_t id = 0; id < known.size(); ++id)
-          if (open[id] & ir::only(loop)) known[id].reset(); // of the round before
+          if (open[id] & ir::only(loop)) known[id].reset(); // from the round before
         total = ir::semantics::apply(ir::Op::Add, node.type, node.type, total, valueOf(node.operands[0]));
       }
       round[loop.id] = outer;

@@ -1,4 +1,4 @@
-// Grids that are found in a mod, and what kernels by boxes are then told: held against the mod, pair by pair.
+// Compares the grids found in a mod, and what box kernels derive from them, with the mod itself, pair by pair.
 #pragma once
 
 #include "analysis/grid_box.h"
@@ -30,7 +30,7 @@ inline std::optional<passes::GridKernel> kernelOf(const ir::Module& module) {
   return *std::move(kernel);
 }
 
-/// Captured tensors are zeros [2, ...].
+/// Binds captured tensors to zeros [2, ...].
 inline ir::Bindings boundTo(const ir::Module& module, const Scalars& scalars, const ProblemShape& problem) {
   static const std::vector<float> kZeros(1 << 12);
   Captures captures;
@@ -43,7 +43,7 @@ inline ir::Bindings boundTo(const ir::Module& module, const Scalars& scalars, co
   return *std::move(bindings);
 }
 
-/// "[32, @w] before 77"
+/// Returns "[32, @w] before 77".
 inline std::string textOf(const ir::Grid& grid, const ir::Module& module) {
   ir::Module alone = module.declarations();
   alone.grids = {grid};
@@ -58,7 +58,7 @@ inline int64_t tokensOf(const ir::Grid& grid, const ir::Bindings& bindings) {
   return product;
 }
 
-/// The box that a kernel goes by, of two tokens on their grids.
+/// The box that a kernel tests, for two tokens on their grids.
 class BoxOfKeys {
 public:
   BoxOfKeys(const passes::GridKernel& kernel, const ir::Bindings& bindings) : module(kernel.module) {
@@ -93,8 +93,8 @@ private:
   std::optional<ir::Evaluator> rest;
 };
 
-/// Fails where the kernel's module, the box that its kernel goes by, or what it is told of tokens beside the grids says
-/// other than the mod. Returns how many pairs live.
+/// Fails if the mod disagrees with the kernel's module, with the box that its kernel tests, or with what it derives
+/// about tokens outside the grids. Returns how many pairs live.
 inline int checkMeaning(const ir::Module& mod, const passes::GridKernel& kernel, int64_t qLen, int64_t kvLen,
                         const Scalars& scalars = {}) {
   INFO(ir::print(kernel.module));

@@ -1,4 +1,4 @@
-// Which mods of the library tests go through, and what they may expect.
+// Which mods of the library tests use, and what they may expect.
 #pragma once
 
 #include <set>
@@ -6,8 +6,9 @@
 
 namespace attnc::test {
 
-/// Mods that ask different things of kernels: terms by row, column, distance and element, factors, masks with bounds
-/// and without, captured tensors, sums. All others are of these kinds, and go through each kind of kernel once.
+/// Whether a mod goes through all tests. These mods need different things of kernels: terms by row, column, distance
+/// and element, factors, masks with and without bounds, captured tensors, sums. All others are of the same kinds, and
+/// go through each kind of kernel once.
 inline bool goesEverywhere(const std::string& mod) {
   static const std::set<std::string> names{
       "alibi", "causal",    "document",      "global_local",   "latent_rope", "learned_bias",  "neighborhood2d",
@@ -15,7 +16,7 @@ inline bool goesEverywhere(const std::string& mod) {
   return names.count(mod) > 0;
 }
 
-/// Whose mask is what captured tensors say, of which random ones may let nothing live.
+/// Whether the mask is read from captured tensors, which may mask everything if random.
 inline bool mayMaskAll(const std::string& mod) { return mod == "tree" || mod == "top_k_blocks"; }
 
 } // namespace attnc::test

@@ -19,7 +19,7 @@ namespace attnc::test {
 class RandomMask {
 public:
   ir::Module module;
-  Captures captures; ///< host memory, owned by this object
+  Captures captures; ///< in host memory, owned by this object
   ProblemShape problem{.batch = 2, .qHeads = 2, .kvHeads = 1};
 
   explicit RandomMask(uint64_t seed) : random(seed) {
@@ -55,7 +55,7 @@ private:
   Value integer(int64_t value) { return module.constInt(Type::I32, value); }
   Value make(Op op, Value x, Value y) { return module.make(op, module[x].type, {x, y}, 0, uint32_t(1 + below(9))); }
 
-  /// What a batch entry and head know.
+  /// Returns a value that depends only on batch entry and head.
   Value headValue() {
     switch (below(6)) {
     case 0: return module.scalar(unsigned(below(3)));

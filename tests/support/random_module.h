@@ -3,9 +3,8 @@
 //   attnc::test::RandomModule random(seed);          // the same seed gives the same module and data everywhere
 //   auto bindings = ir::bind(random.module, random.captures, random.problem);
 //
-// The modules hold what hand-written mods rarely do: negative indices of gathers, zero divisors, NaN and inf,
-// saturating casts, wrap-around, shared subexpressions, sums inside sums. Both roots exist; mask_mod does not depend on
-// score.
+// The modules contain what hand-written mods rarely do: negative gather indices, zero divisors, NaN and inf, saturating
+// casts, wrap-around, shared subexpressions, sums inside sums. Both roots exist; mask_mod does not depend on score.
 #pragma once
 
 #include "attnc/block_mask.h"
@@ -25,7 +24,7 @@ namespace attnc::test {
 
 struct RandomModuleOptions {
   int operations = 24;        ///< operations drawn; some are shared or dead
-  bool floats = true;         ///< f32 arithmetic and casts between f32 and integers; else integers and bools alone
+  bool floats = true;         ///< f32 arithmetic and casts between f32 and integers; else only integers and bools
   bool transcendental = true; ///< exp, sin, ...; without them f32 results are exact or correctly rounded
   bool longRows = false;      ///< lengths of 2^24, the largest; tensors along them repeat one element (stride 0)
 };
@@ -33,7 +32,7 @@ struct RandomModuleOptions {
 class RandomModule {
 public:
   ir::Module module;
-  Captures captures; ///< host memory, owned by this object
+  Captures captures; ///< in host memory, owned by this object
   ProblemShape problem{.batch = 2, .qHeads = 4, .kvHeads = 2, .qLen = 13, .kvLen = 17};
 
   explicit RandomModule(uint64_t seed, RandomModuleOptions options = {}) : random(seed), options(options) {
@@ -43,11 +42,11 @@ public:
     for (int i = 0; i < options.operations; ++i) makeOperation();
     module.setOutput(ir::kScore, scoreRoot());
     module.setOutput(ir::kMask, maskRoot());
-    module.setOutput("of_row", kRowParams, rowRoot()); // a name that nobody knows
+    module.setOutput("of_row", kRowParams, rowRoot()); // an unknown name
   }
   RandomModule(const RandomModule&) = delete; // the captures point into this object
 
-  /// A value for `score` at the i-th sample: usual ones, and now and then NaN, inf, -0, and large ones.
+  /// Returns a value for `score` at the i-th sample: mostly usual ones, sometimes NaN, inf, -0, or large ones.
   static double sampleScore(uint64_t i) {
     static const double kSpecial[] = {0.0,
                                       -0.0,
@@ -76,7 +75,7 @@ private:
   std::deque<std::vector<char>> storage;
   std::vector<Value> values[4];
 
-  // mt19937_64 is the same everywhere, the standard distributions are not.
+  // mt19937_64 is the same everywhere; the standard distributions are not.
   uint64_t below(uint64_t bound) { return random() % bound; }
   template <class T> const T& pick(const std::vector<T>& from) { return from[below(from.size())]; }
 
@@ -125,7 +124,7 @@ private:
     }
   }
 
-  /// Declares a tensor and gives it data; two axes are transposed in memory now and then, long ones have stride 0.
+  /// Declares a tensor and gives it data. Sometimes two axes are transposed in memory; long ones have stride 0.
   void addTensor(const char* name, DType dtype, std::initializer_list<std::pair<ir::Extent, int64_t>> axes) {
     ir::TensorCapture capture{name, dtype, {}};
     TensorView view{.dtype = dtype, .rank = int(axes.size())};
@@ -227,7 +226,7 @@ private:
     return module.make(Op::Load, ir::loadedType(module.tensors[tensor].dtype), index, tensor, uint32_t(1 + below(9)));
   }
 
-  /// What masks and index expressions are made of.
+  /// Returns a value as in masks and index expressions.
   Value indexLike() {
     switch (below(6)) {
     case 0:
@@ -249,8 +248,8 @@ private:
     return sum;
   }
 
-  /// An idiom of real mods that blind draws seldom hit: a comparison of index sums, the wrap or the clamp of an index
-  /// by select, and (`floats`) the cast of an index sum. Sums may be distances.
+  /// Makes an idiom of real mods that random draws seldom produce: a comparison of index sums, the wrap or the clamp of
+  /// an index by select, and (`floats`) the cast of an index sum. Sums may be distances.
   Value makeIdiom() {
     static const std::vector<Op> kCompare = {Op::Lt, Op::Le, Op::Eq, Op::Ne};
     uint64_t kind = below(options.floats ? 4 : 3);
@@ -263,7 +262,8 @@ private:
     return module.make(Op::Select, Type::I32, {condition, below(2) ? other : x, below(2) ? x : other});
   }
 
-  /// A value that depends on the index of a sum, given or as it is used; `depth` bounds it.
+  /// Makes a value that depends on the index of a sum, plain or in the form in which indices are used; `depth` bounds
+  /// it.
   Value openTerm(Type type, Value index, int depth) {
     static const std::vector<Op> kOps = {Op::Add, Op::Sub, Op::Mul, Op::Min};
     if (depth > 0 && below(2))
@@ -340,7 +340,7 @@ private:
     return result;
   }
 
-  /// The newest integer that a row knows.
+  /// Returns the newest integer that depends on the row.
   Value rowRoot() {
     const std::vector<ir::ParamSet> params = ir::paramsOf(module);
     const std::vector<Value>& integers = values[size_t(Type::I32)];

@@ -1,4 +1,4 @@
-// Comparing two modules by running them: the oracle of tests of passes.
+// Compares two modules by running them: the oracle of the tests of passes.
 #pragma once
 
 #include "ir/interpreter.h"
@@ -14,20 +14,20 @@ inline bool sameNumber(double a, double b) {
   return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b));
 }
 
-/// What attention makes of an element: its score, or -inf where it is masked.
+/// Returns the effective score of an element: its score, or -inf if it is masked.
 inline double effectiveScore(const ir::Interpreter& mod, double score, int64_t b, int64_t h, int64_t q, int64_t kv) {
   return mod.mask(b, h, q, kv) ? mod.score(score, b, h, q, kv) : -std::numeric_limits<double>::infinity();
 }
 
-/// What requireSameMeaning() asks of two modules.
+/// What requireSameMeaning() requires of two modules.
 enum class Sameness {
   Exact,     ///< the same outputs, bit for bit
-  Attention, ///< the same outputs, but of score and mask the same effective scores, but for the sign of zero; a NaN may
+  Attention, ///< the same outputs, but for score and mask the same effective scores, up to the sign of zero; a NaN may
              ///< have become masked (SPEC, section 2)
 };
 
-/// Requires that both modules give the same, in the sense of `sameness`, at `samples` coordinates
-/// that cover the corners of the problem.
+/// Requires that both modules give the same, in the sense of `sameness`, at `samples` coordinates that cover the
+/// corners of the problem.
 inline void requireSameMeaning(const ir::Module& before, const ir::Module& after, const Captures& captures,
                                const ProblemShape& problem, int samples = 60, Sameness sameness = Sameness::Exact) {
   auto bindingsBefore = ir::bind(before, captures, problem), bindingsAfter = ir::bind(after, captures, problem);

@@ -9,7 +9,7 @@
 
 namespace attnc::test {
 
-/// A fresh directory, removed with its content. In memory where /dev/shm exists, so that fdatasync costs nothing.
+/// A fresh directory, removed with its content. It is in memory if /dev/shm exists, so that fdatasync costs nothing.
 class TempDirectory {
 public:
   TempDirectory() {

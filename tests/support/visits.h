@@ -1,5 +1,4 @@
-// How much is looked at in some work (src/ir/visits.h), to hold it to growing in step with a mod, on a busy machine as
-// well.
+// Counts the visits of some work (src/ir/visits.h), to test that it grows linearly with a mod even on a busy machine.
 //
 //   CHECK(attnc::test::visitsOf(twice) < 2.5 * attnc::test::visitsOf(once)); // linear, or a logarithm more
 #pragma once

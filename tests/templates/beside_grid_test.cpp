@@ -1,5 +1,5 @@
-// Tiles and steps beside a grid (templates/algo/beside_grid.cuh, grid_tiles.cuh), run on the host: which queries and
-// keys they hold. The host's mod lets all tokens beside a grid see and be seen.
+// Tiles and steps outside a grid (templates/algo/beside_grid.cuh, grid_tiles.cuh), run on the host: which queries and
+// keys they hold. The host's mod lets all tokens outside a grid see and be seen.
 #include "templates/host_cta.h"
 
 #include "algo/grid_tiles.cuh"
@@ -76,7 +76,7 @@ template <class Query, class Key, int Split> void checkTiles(std::mt19937& rando
         }
       }
     }
-    // Keys of the steps beside the grid: each once, in order.
+    // Keys of the steps outside the grid: each once, in order.
     std::vector<int> keys;
     for (int step = 0; step < Tiles::steps_beside(p, plan.origin); ++step) {
       int origin[3];

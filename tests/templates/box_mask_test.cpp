@@ -1,4 +1,4 @@
-// The kernel that builds lists of boxes (templates/box_mask.cu), run on the host beside loops over all pairs.
+// The kernel that builds lists of boxes (templates/box_mask.cu), run on the host against loops over all pairs.
 #include "templates/host_cta.h"
 
 #define __global__ inline

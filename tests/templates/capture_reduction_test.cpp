@@ -1,4 +1,4 @@
-// What a CTA adds to gradients of captures (templates/algo/capture_reduction.cuh), run on the host beside plain sums.
+// What a CTA adds to gradients of captures (templates/algo/capture_reduction.cuh), run on the host against plain sums.
 #include "templates/host_cta.h"
 
 #include "algo/capture_reduction.cuh"

@@ -1,4 +1,4 @@
-// Sums along diagonals of a fragment (templates/algo/diagonal_sums.cuh), run on the host beside plain sums.
+// Sums along diagonals of a fragment (templates/algo/diagonal_sums.cuh), run on the host against plain sums.
 #include "templates/host_cta.h"
 
 #include "algo/diagonal_sums.cuh"

@@ -1,4 +1,4 @@
-// Boxes of tokens as columns of a tile (templates/algo/grid_box.cuh), run on the host beside loops over all their
+// Boxes of tokens as columns of a tile (templates/algo/grid_box.cuh), run on the host against loops over all their
 // tokens.
 #include "templates/host_cta.h"
 
@@ -33,7 +33,7 @@ struct Extents {
   int a, b, c;
 };
 
-/// All of them, the number of which is `Count`; with 0, that number alone.
+/// Returns all boxes; their number is `Count`. With Count 0, returns only that number.
 template <size_t Count> constexpr auto allBoxes() {
   std::array<Extents, Count ? Count : 1> boxes{};
   size_t count = 0;

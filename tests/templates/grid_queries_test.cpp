@@ -1,4 +1,4 @@
-// Boxes of keys from the side of the queries (templates/algo/grid_queries.cuh), run on the host beside loops over all
+// Boxes of keys from the side of the queries (templates/algo/grid_queries.cuh), run on the host against loops over all
 // tokens.
 #include "templates/host_cta.h"
 

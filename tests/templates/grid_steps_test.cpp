@@ -1,6 +1,6 @@
 // Tiles of keys, and steps over queries that see some of them (templates/algo/grid_steps.cuh), run on the host with
-// tokens beside the grids: each pair of a query and a key that it sees lies in one step of one tile. The host's mod
-// lets all tokens beside a grid see and be seen.
+// tokens outside the grids: each pair of a query and a key that it sees lies in one step of one tile. The host's mod
+// lets all tokens outside a grid see and be seen.
 #include "templates/host_cta.h"
 
 #include "algo/grid_steps.cuh"

@@ -1,5 +1,5 @@
-// A CTA of device code on the host: a thread for each of its threads, and what the hardware gives them. Included before
-// the templates. All threads of a CTA call all functions together.
+// Runs a CTA of device code on the host: a host thread for each of its threads, and emulated hardware functions.
+// Include it before the templates. All threads of a CTA must call all functions together.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace attnc {
 
-struct ThreadIndex { // with a name, so that all files of a program share the variable
+struct ThreadIndex { // named, so that all files of a program share the variable
   unsigned x;
 };
 inline thread_local ThreadIndex threadIdx;
@@ -22,7 +22,7 @@ inline thread_local ThreadIndex threadIdx;
 
 class HostCta {
 public:
-  /// Calls body() in each of so many threads.
+  /// Calls body() in each of `threads` threads.
   template <class Body> static void run(int threads, Body body) {
     cta().sync.emplace(threads);
     cta().words.assign(size_t(threads), 0);
@@ -40,7 +40,7 @@ public:
     return instance;
   }
   void wait() { sync->arrive_and_wait(); }
-  /// Whether it holds for some thread.
+  /// Whether `holds` is true in some thread.
   bool any(bool holds) {
     words[threadIdx.x] = float(holds);
     wait();
@@ -84,7 +84,7 @@ inline int __reduce_min_sync(unsigned mask, int x) {
   return least;
 }
 inline int __reduce_max_sync(unsigned mask, int x) { return -__reduce_min_sync(mask, -x); }
-/// Of numbers that a float holds.
+/// Converts numbers that a float holds exactly.
 inline int __popc(unsigned bits) { return std::popcount(bits); }
 inline int __reduce_add_sync(unsigned mask, int x) {
   float sum = float(x);
@@ -122,7 +122,7 @@ inline float __fdividef(float a, float b) { return a / b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
-// Named by templates, and not called by what runs here.
+// Templates name these, but nothing that runs here calls them.
 bool __any_sync(unsigned, bool);
 bool __all_sync(unsigned, bool);
 using std::max;

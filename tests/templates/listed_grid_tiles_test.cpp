@@ -1,4 +1,4 @@
-// Steps over listed boxes of keys (templates/algo/listed_grid_tiles.cuh), run on the host beside the lattices of a
+// Steps over listed boxes of keys (templates/algo/listed_grid_tiles.cuh), run on the host against the lattices of a
 // mask.
 #include "templates/host_cta.h"
 

@@ -1,4 +1,5 @@
-// Slots of tiles of ragged batches (templates/algo/sequence.cuh), run on the host beside the rows that they must cover.
+// Slots of tiles of ragged batches (templates/algo/sequence.cuh), run on the host against the rows that they must
+// cover.
 #include "templates/host_cta.h"
 
 #include "algo/sequence.cuh"
@@ -36,7 +37,7 @@ struct RaggedMod {
 
 constexpr int kSize = 16, kHeads = 3;
 
-/// Of one to 20 sequences, some of them empty; rows of none before the first.
+/// Draws the starts of 1 to 20 sequences, some of them empty. There may be rows before the first.
 std::vector<int> drawStarts(std::mt19937& random, int count) {
   std::vector<int> starts = {int(random() % 40)};
   for (int b = 0; b < count; ++b)

@@ -1,5 +1,5 @@
-// Turns of tiles of KV at a tile of Q (templates/algo/turns.cuh), run on the host beside the walks that they number. A
-// turn that does not agree with the walks would make a kernel wait for ever.
+// Turns of tiles of KV at a tile of Q (templates/algo/turns.cuh), run on the host against the walks that they number. A
+// turn that disagrees with the walks would make a kernel wait for ever.
 #include "templates/host_cta.h"
 
 #include "algo/exponents.cuh"
@@ -24,7 +24,7 @@ template <bool BeginFalls, bool EndFalls> struct EdgeMod {
   static constexpr bool kBeginFalls = BeginFalls, kEndFalls = EndFalls;
   struct Head {};
   static Head head(const Edges&, int, int) { return {}; }
-  /// Of one row.
+  /// Returns the bounds of one row.
   static TileBounds bounds(const Edges& edges, const Head&, int, int, int q_idx, int) {
     const int begin = edges.begin[size_t(q_idx)], end = edges.end[size_t(q_idx)];
     return {begin, begin, end, end};

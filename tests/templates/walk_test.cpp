@@ -1,4 +1,4 @@
-// The walk of kernels (templates/algo/step_walk.cuh), run on the host beside the sets of positions that it must visit.
+// The walk of kernels (templates/algo/step_walk.cuh), run on the host against the sets of positions that it must visit.
 #include <algorithm>
 
 namespace attnc {

@@ -1,4 +1,4 @@
-// `attnc bench`: how fast a mod's kernels are, and how near to what the GPU can do.
+// `attnc bench`: how fast a mod's kernels are, and how close they come to the GPU's limits.
 #include "commands.h"
 #include "explanation.h"
 #include "json_report.h"
@@ -28,24 +28,24 @@ struct BenchOptions : MeasuredProblems {
   std::string picture;
 };
 
-/// What the GPU can do at most, for kernels of one dtype.
+/// The GPU's limits for kernels of one dtype.
 struct Limits {
   jit::DeviceInfo info;
   device::TensorCores cores;
-  double bytes = 0; ///< in a second, as a copy has it
+  double bytes = 0; ///< per second, as measured by a copy
 
-  /// Products of f32 are three of TF32, which run at half the rate, or one.
+  /// Returns the peak FLOP/s. An f32 product is three TF32 products, which run at half the rate, or one.
   double flops(DType dtype, bool tf32) const {
     if (dtype != DType::F32) return cores.flops();
     return cores.flops() / (tf32 ? 2 : 6);
   }
 };
 
-/// A measured kernel, and the problem that it was measured on.
+/// A measured kernel, and its problem.
 struct Row {
   Measured measured;
   std::string shape;
-  double limit = 0; ///< FLOP/s that the device allows work of this intensity
+  double limit = 0; ///< FLOP/s that the device allows at this intensity
   bool isMemoryBound = false;
 
   double share() const { return measured.flops() / limit; }
@@ -119,7 +119,7 @@ JsonReport rowJson(const Row& row) {
   return json;
 }
 
-/// The whole text of the picture's file.
+/// Returns the bytes of the picture's file.
 Expected<std::string> pictureBytes(const Roofline& roofline, const std::string& path) {
   const Picture picture = rooflinePicture(roofline);
   if (std::filesystem::path(path).extension() == ".png") return pngOf(picture);
@@ -134,7 +134,7 @@ Expected<Limits> limitsOf(const device::Context& context, device::Timer& timer, 
   return Limits{context.info(), *cores, *bytes};
 }
 
-/// The kernels that are asked for, on one problem.
+/// Measures the requested kernels on one problem.
 Status measureAll(const Compiler& compiler, device::Timer& timer, const device::Stream& stream, const Mod& mod,
                   const Mod& pinnedMod, const BenchOptions& options, const RunOptions& problem, const Limits& limits,
                   std::vector<Row>& rows) {
@@ -217,7 +217,7 @@ int runBench(const BenchOptions& options) {
   const std::vector<RunOptions> problems = options.problems();
   auto text = benchText(options, problems);
   if (!text) return reportEither(text.error(), options.json && !toStdout);
-  if (toStdout) return std::fputs(text->c_str(), stderr), kDone; // stdout has the picture
+  if (toStdout) return std::fputs(text->c_str(), stderr), kDone; // stdout carries the picture
   auto status = printResult(*text);
   return status ? kDone : report(status.error());
 }

@@ -1,4 +1,4 @@
-// `attnc cache`: what is kept on disk, whether it is sound, and how to be rid of it.
+// `attnc cache`: lists, verifies and removes what is kept on disk.
 #include "commands.h"
 #include "kernel_rows.h"
 #include "options.h"
@@ -27,14 +27,14 @@ struct CacheCommand {
   std::vector<std::string> packs;
 };
 
-/// A result as both forms of it.
+/// A result in both forms, text and JSON.
 struct Told {
   std::string text;
   JsonReport json;
   int exitCode = kDone;
 };
 
-/// What the environment says, as every process of this user takes it.
+/// The environment, read as every process of this user reads it.
 struct Environment {
   cache::Options options;
   std::vector<std::string> packs;
@@ -88,7 +88,7 @@ Expected<std::vector<cache::ListedChoice>> choicesIn(cache::Directory directory)
   return cache::Inventory(directory).tuned();
 }
 
-/// Of measured choices of tiles, a line each.
+/// Returns a line for each measured choice of a tile.
 std::string choicesText(const std::vector<cache::ListedChoice>& choices) {
   std::string text;
   for (const auto& [file, bytes, lastUsed, choice] : choices) {
@@ -213,7 +213,7 @@ Expected<Told> statistics(const Environment& environment, const CacheCommand&) {
   return Told{std::move(text), std::move(stat)};
 }
 
-/// What one place has that is damaged.
+/// The damaged entries of one place.
 struct Verified {
   std::string place;
   cache::Verification found;
@@ -270,7 +270,7 @@ Expected<Told> verify(const Environment& environment, const CacheCommand& comman
   return told;
 }
 
-/// Seconds of "90s", "30m", "12h", "30d", "2w". Throws CLI::ValidationError.
+/// Returns the seconds of "90s", "30m", "12h", "30d", "2w". Throws CLI::ValidationError.
 int64_t secondsOf(const std::string& text) {
   int64_t number = 0;
   const std::map<char, int64_t> units{{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}, {'w', 7 * 86400}};
@@ -281,7 +281,7 @@ int64_t secondsOf(const std::string& text) {
   return number * unit->second;
 }
 
-/// Removes by limits, and tells what.
+/// Removes entries by limits, and returns a report.
 Expected<Told> remove(const Environment& environment, const CacheCommand& command, cache::PruneLimits limits) {
   if (environment.options.mode == cache::Mode::ReadOnly && !command.dryRun)
     return Error::environment("ATTNC_CACHE_MODE is ro: nothing may be written or removed", "unset it, or say rw");
@@ -298,7 +298,7 @@ Expected<Told> remove(const Environment& environment, const CacheCommand& comman
   for (const cache::ListedEntry& entry : *entries) known.emplace(entry.file, rowOf(entry));
   std::vector<KernelRow> removed;
   for (const cache::FoundFile& file : report.removedFiles) {
-    KernelRow row = known[cache::placeOf(file)]; // one that came after the listing is known by its place alone
+    KernelRow row = known[cache::placeOf(file)]; // only the place is known of an entry added after the listing
     row.file = cache::placeOf(file);
     row.bytes = uint64_t(file.status.st_size);
     removed.push_back(std::move(row));

@@ -1,4 +1,4 @@
-// Captures as text: how declarations are shown, and how values on the command line are read.
+// Captures as text: shows declarations, and reads values from the command line.
 #pragma once
 
 #include "host_tensor.h"
@@ -11,17 +11,17 @@
 
 namespace attnc::cli {
 
-/// "slopes: f32[H]", "window: int"
+/// Returns "slopes: f32[H]" or "window: int".
 std::string declaration(const CaptureInfo& capture);
 
-/// The value of a run-time scalar; nothing if the text does not fit its type. `expected` then says what would.
-/// Precondition: the capture is no tensor.
+/// Returns the value of a run-time scalar; nullopt if the text does not fit its type, with `expected` set to what
+/// would. Precondition: the capture is not a tensor.
 std::optional<Captures::Item> parseScalar(const CaptureInfo& capture, const std::string& text, std::string& expected);
 
-/// A 0-d tensor of this dtype; nothing if the text does not fit.
+/// Returns a 0-d tensor of this dtype; nullopt if the text does not fit.
 std::optional<HostTensor> parseElement(DType dtype, const std::string& text);
 
-bool isInteger(DType dtype); ///< not bool
+bool isInteger(DType dtype); ///< false for bool
 bool isFloat(DType dtype);
 
 } // namespace attnc::cli

@@ -1,4 +1,4 @@
-// `attnc check`: what is wrong with a mod, or else what attnc understood: functions, captures, levels, gathers.
+// `attnc check`: prints the errors of a mod, or what attnc understood: functions, captures, levels, gathers.
 #include "commands.h"
 #include "grid_text.h"
 #include "json_report.h"
@@ -33,7 +33,7 @@ std::string gathers(const ir::Module& module) {
   return text.empty() ? "gathers     none\n" : text;
 }
 
-/// What every launch must meet.
+/// Returns the conditions that every launch must meet.
 std::string conditions(const ir::Module& module) {
   std::string text;
   for (const ir::Output& output : module.outputs())
@@ -43,7 +43,7 @@ std::string conditions(const ir::Module& module) {
   return text;
 }
 
-/// The line that says that training would not reach q and k; empty where it does.
+/// Returns the line that says that gradients would not reach q and k; empty if they do.
 Expected<std::string> gradients(const Mod& mod) {
   auto gradient = scoreGradientOf(mod);
   if (!gradient) return std::move(gradient).error();
@@ -52,7 +52,7 @@ Expected<std::string> gradients(const Mod& mod) {
                      *gradient == ScoreGradient::Stopped ? "passes none to score" : "does not depend on score");
 }
 
-/// Which function of the text each one is, where not all is said by its name.
+/// Returns which function of the text was taken for each mod, unless its name says it all.
 std::string choicesText(const Mod& mod) {
   std::string text;
   for (const ModChoice& choice : mod.choices())
@@ -66,7 +66,7 @@ struct CheckOptions {
   bool language = false, json = false;
 };
 
-/// What `check` prints, for programs.
+/// Returns the JSON output of `check`.
 Expected<std::string> checkJson(const Mod& mod, const ir::Module& module, const std::vector<Diagnostic>& warnings) {
   JsonReport json{{"ok", true}};
   json.update(modJson(mod));

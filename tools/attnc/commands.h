@@ -1,12 +1,12 @@
 // The subcommands, one file each. Each parses its own options and does its work when CLI11 finds it on the command
-// line; wrong usage is a thrown CLI::Error, everything else ends in an exit code.
+// line. Wrong usage throws a CLI::Error; everything else ends in an exit code.
 #pragma once
 
 #include <CLI/CLI.hpp>
 
 namespace attnc::cli {
 
-/// What the process returns.
+/// The exit codes of the process.
 enum ExitCode : int {
   kDone = 0,
   kModWrong = 1,         ///< the text of the mod
@@ -15,11 +15,11 @@ enum ExitCode : int {
   kInternalError = 4,    ///< a bug in attnc, or a result that --verify rejects
 };
 
-/// Adds `attnc completion`, which tells a shell of all the others: comes last.
+/// Adds `attnc completion`, which describes all other subcommands to a shell. Call it last.
 void addCompletion(CLI::App& app, int& exitCode);
 
-/// Add `attnc check`, `attnc emit` and so on. `exitCode` outlives `app` and receives what the
-/// subcommand returns.
+/// Each adds a subcommand: `attnc check`, `attnc emit` and so on. `exitCode` must outlive `app`; it receives the
+/// subcommand's exit code.
 void addCheck(CLI::App& app, int& exitCode);
 void addMask(CLI::App& app, int& exitCode);
 void addProbe(CLI::App& app, int& exitCode);

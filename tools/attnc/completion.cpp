@@ -1,4 +1,4 @@
-// `attnc completion`: what a shell needs to complete commands, options and their values, as the command has them.
+// `attnc completion`: prints what a shell needs to complete commands, options and their values.
 #include "commands.h"
 #include "options.h"
 #include "usage.h"
@@ -12,11 +12,11 @@
 namespace attnc::cli {
 namespace {
 
-/// An option as shells are told of it.
+/// An option, as described to shells.
 struct ShellOption {
   std::vector<std::string> names; ///< with their dashes
   std::string help;               ///< its first line
-  std::string value;              ///< the name of its value; empty: it takes none
+  std::string value;              ///< name of its value; empty if it takes none
   std::vector<std::string> choices;
   bool takesFile() const { return value == "FILE"; }
 };
@@ -25,10 +25,10 @@ struct ShellCommand {
   std::string name, help;
   std::vector<ShellOption> options;
   bool takesMod = false;
-  std::vector<std::string> choices; ///< of its argument, where that is no mod
+  std::vector<std::string> choices; ///< choices of its argument, unless that is a mod
 };
 
-/// For the inside of single quotes in a shell, and of brackets in zsh.
+/// Escapes a text for single quotes in a shell, and for brackets in zsh.
 std::string quoted(const std::string& text, const std::string& alsoEscaped = "") {
   std::string result;
   for (char c : text) {
@@ -80,7 +80,7 @@ std::string bashScript(const std::vector<ShellCommand>& commands) {
         all += (all.empty() ? "" : " ") + name;
         pattern += fmt::format("{}'{} {}'", pattern.empty() ? "" : " | ", command.name, name);
       }
-      if (option.value.empty() || option.takesFile()) continue; // of files bash knows by itself
+      if (option.value.empty() || option.takesFile()) continue; // bash completes files by itself
       values += option.choices.empty()
                     ? fmt::format("    {}) compopt +o default +o bashdefault; return ;;\n", pattern)
                     : fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return ;;\n", pattern,

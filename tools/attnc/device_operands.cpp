@@ -24,7 +24,7 @@ Status DeviceOperands::uploadCaptures() {
   return {};
 }
 
-/// Device memory for a result. `host` gets its bytes from download(), which `bench` does without.
+/// Allocates device memory for a result. download() fills the bytes of `host`; `bench` does not call it.
 Expected<TensorView> DeviceOperands::placeResult(HostTensor& host) {
   auto allocated = memory.allocate(host);
   if (allocated) results.emplace_back(memory.size() - 1, &host);
@@ -39,7 +39,7 @@ Status DeviceOperands::download() {
   return {};
 }
 
-/// The same for the backward pass.
+/// Does the same for the backward pass.
 Status DeviceOperands::placeGradients() {
   inputs.out = *outputs.out;
   inputs.lse = *outputs.lse;
@@ -69,7 +69,7 @@ Status DeviceOperands::placeGradients() {
   return {};
 }
 
-/// Uploads q, k and v, makes room for the results, and says what is computed.
+/// Uploads q, k and v, allocates the results, and sets the problem.
 Status DeviceOperands::placeOperands() {
   std::vector<int64_t> rows = rowsOf(operands);
   result.lse = result.rowMax = {DType::F32, rows, {}};

@@ -1,4 +1,4 @@
-// Operands in device memory, and room for what a run gives.
+// Operands and results of a run in device memory.
 #pragma once
 
 #include "operands.h"
@@ -12,7 +12,7 @@
 
 namespace attnc::cli {
 
-/// Device copies of tensors; they live as long as this does.
+/// Device copies of tensors. Their memory lives as long as this object.
 class DeviceTensors {
 public:
   Expected<TensorView> upload(const HostTensor& tensor) {
@@ -21,7 +21,7 @@ public:
     if (auto status = buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()); !status) return status.error();
     return view;
   }
-  /// Not written; the tensor in host memory needs no bytes.
+  /// Allocates uninitialised memory. The tensor in host memory needs no bytes.
   Expected<TensorView> allocate(const HostTensor& tensor) {
     auto memory = allocate(size_t(tensor.elements() * dtypeBytes(tensor.dtype)));
     if (!memory) return std::move(memory).error();
@@ -35,7 +35,7 @@ public:
     buffers.push_back(std::move(*buffer));
     return buffers.back().data();
   }
-  /// Buffers in the order of their allocation.
+  /// Returns a buffer; they are in the order of their allocation.
   device::Buffer& operator[](size_t index) { return buffers[index]; }
   size_t size() const { return buffers.size(); }
 
@@ -43,23 +43,23 @@ private:
   std::vector<device::Buffer> buffers;
 };
 
-/// What a run reads and writes. The views point into memory that lives as long as this does.
+/// The operands and outputs of a run. The views point into memory that lives as long as this object.
 class DeviceOperands {
 public:
-  /// Both must live as long.
+  /// Both arguments must outlive this object.
   DeviceOperands(const HostOperands& operands, const RunOptions& options) : operands(operands), options(options) {}
   DeviceOperands(const DeviceOperands&) = delete;
 
-  /// Uploads all that is read, makes room for the results, and says in the views what is computed.
+  /// Uploads all operands, allocates the results, and fills the views.
   Status place();
-  /// Brings the results into `result`.
+  /// Copies the results into `result`.
   Status download();
 
-  BackwardOperands inputs; // of a forward pass alone, the Operands in it
+  BackwardOperands inputs; // for a forward pass only its Operands are used
   Outputs outputs;
   BackwardOutputs gradients;
   DeviceTensors memory;
-  RunResult result; ///< with all tensors that were asked for
+  RunResult result; ///< holds all requested tensors
 
 private:
   Status uploadCaptures();
@@ -71,7 +71,7 @@ private:
   const RunOptions& options;
   Captures captures;
   Captures captureGradients;
-  std::vector<std::pair<size_t, HostTensor*>> results; // buffers, and where in `result` they go
+  std::vector<std::pair<size_t, HostTensor*>> results; // buffers, and their targets in `result`
 };
 
 } // namespace attnc::cli

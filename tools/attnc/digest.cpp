@@ -38,7 +38,7 @@ Statistics statisticsOf(const HostTensor& tensor) {
 
 std::string counted(int64_t count, const char* what) { return count ? fmt::format(", {} {}", count, what) : ""; }
 
-/// out, or a gradient.
+/// Returns the line of out or of a gradient.
 std::string tensorText(const std::string& name, const HostTensor& tensor) {
   const Statistics all = statisticsOf(tensor);
   std::string text = fmt::format("{:11} {} {}: ", name, shapeText(tensor.shape), dtypeName(tensor.dtype));

@@ -1,4 +1,4 @@
-// `attnc emit`: one stage of the way from a mod to machine code, as a file or on stdout.
+// `attnc emit`: prints one stage of the way from a mod to machine code, to a file or stdout.
 #include "commands.h"
 #include "gradient_options.h"
 #include "options.h"
@@ -38,7 +38,7 @@ KernelKind kindOf(std::string_view name) {
   return name == "block-mask" ? KernelKind::BlockMask : KernelKind::Forward;
 }
 
-/// `mod` has its pins folded in.
+/// Returns the options of the kernel. `mod` has its pins folded in.
 Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options) {
   auto arch = options.target.archAsked();
   if (!arch) return std::move(arch).error();
@@ -68,20 +68,20 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
                        .tile = flags.tile};
 }
 
-/// What the kernel is written from: the mod without stop_gradient, with its gradient where the kernel wants that, and
-/// what is derived of it. All launches of a kernel are written from one.
+/// Returns the IR that the kernel is written from: the mod without stop_gradient, with its gradient if the kernel wants
+/// that, and with what is derived from it. All launches of a kernel share it.
 Expected<std::string> kernelIr(const Mod& mod, const KernelOptions& kernel) {
   auto derived = derive(mod, kernel);
   if (!derived) return std::move(derived).error();
   auto plan = choosePlan(*derived, kernel);
-  if (!plan) throwUsage("emit", plan.error()); // as for the stages that follow
+  if (!plan) throwUsage("emit", plan.error()); // as for the later stages
   if (!plan) return std::move(plan).error();
   auto kernelMod = kernelModOf(*derived, plan->stages.front().algebra);
   if (!kernelMod) return std::move(kernelMod).error();
   return ir::print((*kernelMod)->module);
 }
 
-/// Throws where --launch names none of the launches, or where a cubin must be of one and none is named.
+/// Throws if --launch names no launch, or if a cubin needs one and none is named.
 void checkLaunch(const EmitOptions& options, const std::vector<KernelSource>& launches) {
   const int count = int(launches.size());
   std::string names;
@@ -93,13 +93,13 @@ void checkLaunch(const EmitOptions& options, const std::vector<KernelSource>& la
     throw CLI::ValidationError("--launch", fmt::format("a cubin is of one launch, choose one of {}: {}", count, names));
 }
 
-/// The launches that are asked for, in order.
+/// Returns the requested launches, in order.
 template <class T> std::vector<T> chosen(std::vector<T> launches, const EmitOptions& options) {
   if (!options.launch) return launches;
   return {launches[size_t(*options.launch - 1)]};
 }
 
-/// The bytes of the stage that is asked for. Of a kernel of several launches: of all, in order, unless one is chosen.
+/// Returns the bytes of the requested stage: for a kernel of several launches, of all in order, unless one is chosen.
 Expected<std::string> emit(const EmitOptions& options) {
   auto mod = options.mod.loadTelling();
   if (!mod) return std::move(mod).error();
@@ -124,7 +124,7 @@ Expected<std::string> emit(const EmitOptions& options) {
   if (options.stage == "kernel-ir") return kernelIr(*mod, kernel);
   Compiler compiler(options.kernel.toCompilerOptions());
   auto sources = compiler.source(*mod, kernel);
-  if (!sources) throwUsage("emit", sources.error()); // nothing but the options decides whether there is a kernel
+  if (!sources) throwUsage("emit", sources.error()); // only the options decide whether there is a kernel
   if (!sources) return std::move(sources).error();
   checkLaunch(options, *sources);
   std::vector<std::string> programs;

@@ -1,4 +1,4 @@
-// `attnc explain`: which kernel a mod gets, what it costs, and how much of a problem its mask leaves to compute.
+// `attnc explain`: shows which kernel a mod gets, what it costs, and how much of a problem its mask leaves.
 #include "commands.h"
 #include "explanation.h"
 #include "grid_text.h"
@@ -24,7 +24,7 @@ namespace attnc::cli {
 namespace {
 
 struct ExplainOptions {
-  RunOptions run; // mod, kernel, input, sets, seed
+  RunOptions run; // for mod, kernel, input, sets, seed
   TargetOptions target;
   std::optional<ProblemShape> shape;
   bool json = false;
@@ -32,13 +32,13 @@ struct ExplainOptions {
   bool isBackward() const { return run.kernelKind.kind == "backward"; }
 };
 
-/// What a kernel is for.
+/// The target of a kernel.
 struct Target {
   std::string arch;
-  std::string device; ///< whose measured choices of tiles count; empty: there is no GPU of the arch
+  std::string device; ///< device whose measured tiles count; empty if there is no GPU of the arch
 };
 
-/// The arch asked for, or that of the first GPU; sm_90a where there is none.
+/// Returns the requested arch, else that of the first GPU, else sm_90a.
 Target targetFor(const std::string& asked) {
   auto context = device::Context::create();
   if (!context) return {asked.empty() ? "sm_90a" : asked, {}};
@@ -47,7 +47,7 @@ Target targetFor(const std::string& asked) {
   return {asked, {}};
 }
 
-/// Lengths of a declared grid and pinned ones are lengths of the problem, and need not be given again.
+/// Returns the shape of the problem. Lengths of a declared grid and pinned lengths need not be given again.
 Expected<ProblemShape> shapeFor(const Mod& mod, const ExplainOptions& options) {
   if (options.shape) return *options.shape;
   auto shape = onDeclaredGrids(mod, options.run, {1, 16, 16, 8192, 8192});
@@ -60,7 +60,7 @@ Expected<ProblemShape> shapeFor(const Mod& mod, const ExplainOptions& options) {
   return shape;
 }
 
-/// The problem, from the file or drawn. `shapes` receives what a kernel is chosen for.
+/// Reads or draws the problem. `shapes` receives the shapes that a kernel is chosen for.
 Expected<HostOperands> findProblem(const Mod& mod, const ExplainOptions& options, Shapes& shapes) {
   const bool fromFile = !options.run.input.empty();
   auto shape = shapeFor(mod, options);
@@ -77,13 +77,13 @@ std::string problemText(const ProblemShape& problem) {
                      problem.kvHeads, problem.qLen, problem.kvLen);
 }
 
-/// The run-time scalars, given or drawn: the mask's blocks depend on them.
+/// Returns the line of run-time scalars, given or drawn, because the mask's blocks depend on them.
 std::string valuesLine(const Captures& captures) {
   const std::string values = valuesText(captures);
   return values.empty() ? "" : "values      " + values + "\n";
 }
 
-/// What kernels are told of sequences, and what the counts of blocks take for it.
+/// Returns the sequence options of the kernels, and the lengths assumed for the counts of blocks.
 std::string sequencesText(const KernelOptions& kernel) {
   std::string text = kernel.lengths ? "KV lengths, counted below as full" : "";
   const auto add = [&](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
@@ -94,13 +94,13 @@ std::string sequencesText(const KernelOptions& kernel) {
   return text.empty() ? text : fmt::format("sequences   {}\n", text);
 }
 
-/// An error of options that do not fit each other: wrong usage, unless a file has a say in it.
+/// Treats options that do not fit each other as wrong usage, unless a file is involved.
 Error blamed(const ExplainOptions& options, Error error) {
   if (options.run.input.empty()) throwUsage("explain", error);
   return error;
 }
 
-/// Everything after the command line is understood. `mod` has its pins folded in.
+/// Returns the output. The command line is already checked. `mod` has its pins folded in.
 Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, const Target& target) {
   Shapes shapes;
   auto operands = findProblem(mod, options, shapes);

@@ -27,7 +27,7 @@ std::string flopsText(double flops) {
   return fmt::format("{:.{}f} {}", number, unit == 0 ? 3 : 2, kUnits[unit]);
 }
 
-/// A number of blocks; an estimate has three digits.
+/// Formats a number of blocks. An estimate has three digits.
 std::string countText(double count, bool isEstimated) {
   if (!isEstimated) return fmt::format("{:.0f}", count);
   double unit = count < 1000 ? 1 : std::pow(10, std::floor(std::log10(count)) - 2);
@@ -57,7 +57,7 @@ std::string blocksText(const MaskCensus& census, const ProblemShape& problem, bo
                             census.estimated, percent(census.sampled, census.estimated));
 }
 
-/// "2 x 8 x 8": extents of a box, without axes of the first that have one token.
+/// Returns "2 x 8 x 8": extents of a box, without leading axes of one token.
 std::string extentsText(const std::array<int, 3>& box) {
   const size_t first = box[0] > 1 ? 0 : box[1] > 1 ? 1 : 2;
   return fmt::format("{}", fmt::join(box.begin() + first, box.end(), " x "));
@@ -87,7 +87,7 @@ std::string boxesText(const GridCensus& census, double dense, double computed) {
                      census.mayLieBeside ? " or beside them" : "");
 }
 
-/// What a decode kernel reads, once for all heads that share it, if the mask is the same for all of them.
+/// Returns what a decode kernel reads. If the mask is the same for all heads that share K and V, they are read once.
 std::string bytesText(const MaskCensus& census, const Preparation& preparation) {
   const KernelOptions& kernel = preparation.options;
   const ProblemShape& problem = preparation.problem;
@@ -120,7 +120,7 @@ std::string perElementText(const analysis::OperationCount& count) {
   return all ? fmt::format("{} ({})", all, names) : "0";
 }
 
-/// What is added to memory for a place where score_mod reads a capture.
+/// Describes what is added to memory for one place where score_mod reads a capture.
 const char* additionsText(const analysis::GradientAccess& access) {
   switch (access.reach) {
   case analysis::Reach::Head: return "one addition to memory a tile";
@@ -133,7 +133,7 @@ const char* additionsText(const analysis::GradientAccess& access) {
   return "?";
 }
 
-/// Lines "tile", "resources", "advisories".
+/// Returns lines "tile", "resources", "advisories".
 std::string stageText(const KernelSource& source, const CompiledKernel& compiled) {
   std::string text;
   if (source.tileRows)
@@ -165,7 +165,7 @@ std::string spillText(int bytes) {
 
 std::string kernelText(const Kernel& kernel, Family asked) {
   const auto& [options, passedOver, sources, compiled] = kernel;
-  std::vector<std::string> templates; // each once
+  std::vector<std::string> templates; // without duplicates
   for (const KernelSource& source : sources)
     if (templates.empty() || templates.back() != source.templateName) templates.push_back(source.templateName);
   std::string text =
@@ -183,7 +183,7 @@ std::string kernelText(const Kernel& kernel, Family asked) {
                                            : options.kind == KernelKind::Decode ? decodeFamilies()
                                                                                 : forwardFamilies();
   const auto isOwn = [&](const FamilyInfo& info) { return info.family == options.family; };
-  auto own = std::find_if(families.begin(), families.end(), // of several that made for the arch, else the first
+  auto own = std::find_if(families.begin(), families.end(), // the one made for the arch, else the first
                           [&](const FamilyInfo& info) { return isOwn(info) && info.arch == options.arch; });
   if (own == families.end()) own = std::find_if(families.begin(), families.end(), isOwn);
   text += fmt::format("layouts     {}", own->layouts);
@@ -227,15 +227,15 @@ std::string kindText(const Preparation& preparation, const std::vector<KernelSou
 WorkFlops flopsOf(const MaskCensus& census, const std::optional<GridCensus>& grid, const Preparation& preparation) {
   const ProblemShape& problem = preparation.problem;
   const BlockMaskShape& shape = census.shape;
-  // Two products, a multiplication and an addition each: q k^T over the head dim of q and k, p v over that of v. A
-  // backward pass has five, which are counted as is usual.
+  // Two products of a multiplication and an addition each: q k^T over the head_dim of q and k, p v over that of v. A
+  // backward pass has five; they are counted at the usual factor of 2.5.
   const double passes = preparation.backward ? 2.5 : 1;
   const double flopsPerPair = passes * 2 * (preparation.options.headDim + preparation.options.headDimV);
   const double rows = double(problem.batch) * double(problem.qHeads) * double(problem.qLen);
   WorkFlops flops{.dense = flopsPerPair * rows * double(problem.kvLen)};
   if (grid) {
     flops.live = flopsPerPair * grid->visited;
-  } else if (census.blocks > 0) { // the mask of shape.batch x shape.heads serves all of the problem
+  } else if (census.blocks > 0) { // the mask of shape.batch x shape.heads serves the whole problem
     const int64_t batchCopies = problem.batch / shape.batch, headCopies = problem.qHeads / shape.heads;
     flops.live = flopsPerPair * double(batchCopies) * double(headCopies) * census.pairs;
   }

@@ -88,7 +88,7 @@ JsonReport boxesJson(const GridCensus& census) {
   return json;
 }
 
-/// Operations that a score takes.
+/// Counts the operations per score.
 uint64_t perScore(const ir::Module& module, bool withMask) {
   std::vector<ir::Value> roots;
   if (auto score = module.output(ir::kScore)) roots.push_back(*score);

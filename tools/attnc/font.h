@@ -1,4 +1,4 @@
-// A font of 5 x 7 dots for words in pictures of pixels.
+// A font of 5 x 7 dots for words in pixel pictures.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@ namespace attnc::cli {
 
 constexpr int kGlyphColumns = 5;
 
-/// The columns of a character, left to right, a bit a dot, the lowest the topmost; the eighth lies below the base line.
-/// '?' for what is not printable ASCII.
+/// Returns the columns of a character, left to right. Each bit is a dot: the lowest bit is the top one, the eighth lies
+/// below the base line. Unprintable and non-ASCII characters become '?'.
 const uint8_t* glyph(char character);
 
 } // namespace attnc::cli

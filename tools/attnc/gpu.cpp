@@ -12,7 +12,7 @@
 namespace attnc::cli {
 namespace {
 
-/// Milliseconds that work on a stream takes: the second of two runs, without the one-time costs of the first.
+/// Returns the milliseconds of work on a stream: the second of two runs, so that one-time costs do not count.
 template <class Work> Expected<float> timed(const device::Stream& stream, Work work) {
   if (Status status = work(); !status) return status.error();
   auto begin = device::Event::create();
@@ -26,7 +26,7 @@ template <class Work> Expected<float> timed(const device::Stream& stream, Work w
   return end->msSince(*begin);
 }
 
-/// One run: its steps, and what they share.
+/// One run: its steps and their shared state.
 class GpuRun {
 public:
   GpuRun(const device::Context& context, const Mod& mod, const HostOperands& operands, const RunOptions& options)
@@ -97,7 +97,7 @@ private:
     return {};
   }
 
-  /// The line of a pass.
+  /// Adds the line of a pass.
   void describe(const char* pass, Family family, const std::string& passedOver, const CompiledStages& stages,
                 float ms) {
     std::string registers;

@@ -1,4 +1,4 @@
-// Which captures want gradients, and how these add up: for the commands that know a backward pass.
+// Which captures want gradients, and how these are summed. Used by commands that know a backward pass.
 #pragma once
 
 #include "attnc/mod.h"
@@ -12,14 +12,14 @@
 namespace attnc::cli {
 
 struct GradientOptions {
-  std::vector<std::string> captures = {"all"}; ///< names; "all" or "none" alone
+  std::vector<std::string> captures = {"all"}; ///< names, or a single "all" or "none"
   bool deterministic = false;
 
   void addTo(CLI::App& command);
-  /// Throws CLI::ValidationError where one of the options is given and there is no backward pass.
+  /// Throws CLI::ValidationError if one of the options is given without a backward pass.
   void check(bool isBackward) const;
-  /// The captures that are asked for: by "all", those that a gradient arrives at. Throws CLI::ValidationError for a
-  /// name that is no captured float.
+  /// Returns the captures that want gradients; for "all", those that a gradient reaches. Throws CLI::ValidationError
+  /// for a name that is not a captured float.
   Expected<std::set<std::string>> wanted(const Mod& mod) const;
 };
 

@@ -20,9 +20,9 @@ namespace {
 using ir::Op;
 using ir::Type;
 
-constexpr int kDepth = 10; // of an expression that is written out
+constexpr int kDepth = 10; // depth of an expression that is written out
 
-/// Not of a rest.
+/// Precondition: the number is not the rest of the length.
 std::string numberText(const ir::Module& module, const ir::Grid::Number& number) {
   switch (number.kind) {
   case ir::Grid::Number::Kind::Constant:
@@ -33,7 +33,7 @@ std::string numberText(const ir::Module& module, const ir::Grid::Number& number)
   return fmt::to_string(number.value);
 }
 
-/// The extents from an axis on: "HEIGHT x 64", with `by` between them.
+/// Returns the extents from an axis on: "HEIGHT x 64", with `by` between them.
 std::string extentsText(const ir::Module& module, const ir::Grid& grid, size_t axis, const char* by) {
   std::string text;
   for (; axis < grid.extents.size(); ++axis) text += (text.empty() ? "" : by) + numberText(module, grid.extents[axis]);
@@ -64,13 +64,14 @@ std::string gridText(const ir::Module& module, const ir::Grid& grid) {
   return text + fmt::format(" behind {} tokens", numberText(module, grid.before));
 }
 
-/// "y", of a grid of two axes or more.
+/// Returns "y"; for a grid of at least two axes.
 const char* axisName(const ir::Module& module, const ir::GridAxis& at) {
   constexpr const char* kNames[] = {"z", "y", "x"};
   return kNames[at.axis + ir::kMaxGridAxes - module.grids[at.grid].extents.size()];
 }
 
-/// An expression of the coordinates of q_idx, which are qx, qy, qz. `last`: the name of what is behind every coordinate.
+/// Formats an expression of the coordinates of q_idx, which are qx, qy, qz. `last` is the suffix of each coordinate's
+/// name.
 std::string expressionText(const ir::Module& module, ir::Value value, const std::string& last, int depth = kDepth,
                            bool isOuter = true) {
   const ir::Node& node = module[value];
@@ -126,7 +127,7 @@ const char* besideText(passes::Beside beside) {
   return "some";
 }
 
-/// `kernel`: what kernels by boxes are written from; null: there are none.
+/// `kernel` is what box kernels are written from; null if there are none.
 std::string boxText(const ir::Module& module, const analysis::GridsUsed& used, const passes::GridKernel* kernel) {
   const std::optional<analysis::GridBox> box = analysis::gridBox(module);
   if (!module.output(ir::kMask)) return "box         there is no mask_mod: a query sees all keys\n";
@@ -146,7 +147,7 @@ std::string boxText(const ir::Module& module, const analysis::GridsUsed& used, c
                             besideText(beside.key), besideText(beside.query), besideText(beside.both));
 }
 
-/// Which lengths kernels by boxes serve of a mod that declares no grid. `kernel`: as of boxText().
+/// Returns the lengths that box kernels serve for a mod that declares no grid. `kernel`: as for boxText().
 std::string foundText(const ir::Module& module, const analysis::GridsUsed& used, const passes::GridKernel* kernel) {
   if (!kernel) return "            found in // and %; no kernel by boxes gains from it\n";
   if (!kernel->isBounded)
@@ -167,7 +168,7 @@ std::string foundText(const ir::Module& module, const analysis::GridsUsed& used,
                      kernel->beside ? ", on Hopper" : "", text);
 }
 
-/// The line for a mod that unravels positions by `// W` and `% W` of the launch, where no grid is found; empty for others.
+/// Returns a hint for a mod that splits positions by the launch's `// W` and `% W` but has no grid; empty for others.
 std::string hintText(const ir::Module& module) {
   const std::vector<bool> needed = ir::neededByOutputs(module);
   const std::vector<ir::Level> levels = ir::levels(module);
@@ -192,7 +193,7 @@ std::string hintText(const ir::Module& module) {
 
 } // namespace
 
-/// The module with its grids and, if it has one, its box; and which of the grids are used.
+/// Returns the module with its grids and, if it has one, its box; and which of the grids are used.
 static Expected<std::pair<ir::Module, analysis::GridsUsed>> onGrids(const Mod& mod) {
   ir::Module module = tracedModule(mod);
   if (auto status = passes::runPipeline(module, {.keepsGrids = true}); !status) return status.error();

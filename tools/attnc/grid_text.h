@@ -1,4 +1,4 @@
-// What a mod's grids are, and the box of keys that a query sees on them: as lines for a person, and for programs.
+// A mod's grids, and the box of keys that a query sees on them, as text and JSON.
 #pragma once
 
 #include "json_report.h"
@@ -11,19 +11,20 @@
 
 namespace attnc::cli {
 
-/// Lines "grid        128 x 128: queries and keys", with the box or why there is none; of a grid that no line declares, which
-/// kernels take it; of a mod whose divisions of positions are no grid, how it declares one. Empty where it has none of that.
+/// Returns lines "grid        128 x 128: queries and keys", with the box or why it has no box. For a grid that is not
+/// declared, says which kernels take it; for a mod whose divisions of positions are not a grid, how to declare one.
+/// Otherwise empty.
 Expected<std::string> gridsText(const Mod& mod);
 
-/// {"grids": [{"extents", "before", "isDeclared", "ofQueries", "ofKeys"}], "box": {"isMask", "axes": [{"axis", "begin", "end", "step",
-/// "phase"}]}}, expressions as text; empty of a mod without grids.
+/// Returns {"grids": [{"extents", "before", "isDeclared", "ofQueries", "ofKeys"}], "box": {"isMask", "axes": [{"axis",
+/// "begin", "end", "step", "phase"}]}}, with expressions as text; empty for a mod without grids.
 Expected<JsonReport> gridsJson(const Mod& mod);
 
-/// The shape, with the lengths of the grids that the mod declares for queries and for keys, where --set, --pin and the
-/// text say their extents.
+/// Sets the lengths of the shape to those of the declared grids of queries and keys, if --set, --pin and the text give
+/// their extents.
 Expected<ProblemShape> onDeclaredGrids(const Mod& mod, const RunOptions& options, ProblemShape shape);
 
-/// Whether the mod declares grids, and does not take positions apart by hand.
+/// Whether the mod declares grids, and does not split positions by hand.
 bool declaresGrids(const Mod& mod);
 
 } // namespace attnc::cli

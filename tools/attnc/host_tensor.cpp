@@ -19,7 +19,7 @@ int64_t HostTensor::elements() const {
 }
 
 TensorView HostTensor::view() const {
-  static char nothing; // a null pointer would be a tensor that somebody forgot to fill
+  static char nothing; // a null pointer would mean a tensor that was never filled
   TensorView view;
   view.data = bytes.empty() ? &nothing : const_cast<char*>(bytes.data());
   view.dtype = dtype;

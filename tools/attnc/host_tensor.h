@@ -14,15 +14,15 @@ namespace attnc::cli {
 struct HostTensor {
   DType dtype = DType::F32;
   std::vector<int64_t> shape; ///< at most TensorView::kMaxRank extents
-  std::vector<char> bytes;    ///< empty, too, where only the shape is asked for
+  std::vector<char> bytes;    ///< also empty if only the shape is needed
 
-  /// A tensor of zeros.
+  /// Returns a tensor of zeros.
   static HostTensor make(DType dtype, std::vector<int64_t> shape);
-  /// The same, of the shape and dtype of a view.
+  /// Returns a tensor of zeros with the shape and dtype of a view.
   static HostTensor like(const TensorView& view);
   int64_t elements() const;
-  /// Borrowed: valid as long as this tensor lives unchanged. The data may be written through the view. The view of a
-  /// tensor without its bytes binds like any other, and its elements must not be read.
+  /// Returns a borrowed view: valid as long as this tensor lives unchanged. The data may be written through it. A
+  /// tensor without bytes binds like any other, but its elements must not be read.
   TensorView view() const;
 };
 

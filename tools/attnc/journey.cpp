@@ -19,15 +19,15 @@ using ir::Op;
 
 constexpr size_t kExpressionWidth = 44;
 
-/// Values of one element, and expressions for them.
+/// Formats the values of one element, and expressions for them.
 class Journey {
 public:
   Journey(const ir::Module& module, const ir::Bindings& bindings, ir::Value output, const ScorePlace& place)
       : module(module), bindings(bindings), loops(loopsOf(module)), ofWraps(nodesOfWraps(module)),
         numbers(ir::valuesAt(module, bindings, output, place.score, place.b, place.h, place.q, place.kv)) {}
 
-  /// Casts that change no number, what a sum computes round by round, and how an index below 0 counts from the end have
-  /// no line.
+  /// Whether a value has its own line. Casts that change no number have none, nor do the rounds of a sum, nor the
+  /// wrapping of an index below 0.
   bool hasLine(ir::Value value) const {
     const ir::Node& node = module[value];
     return !ir::isLeaf(node) && !loops[value.id] && !ofWraps[value.id] && !isWidening(node) && node.op != Op::StopGradient;
@@ -41,7 +41,7 @@ public:
   }
 
 private:
-  /// For each node, which loops it depends on, as bits.
+  /// Returns the loops that each node depends on, as bits.
   static std::vector<uint32_t> loopsOf(const ir::Module& module) {
     std::vector<uint32_t> loops(module.size());
     for (uint32_t id = 0; id < module.size(); ++id) {
@@ -53,7 +53,7 @@ private:
     return loops;
   }
 
-  /// The index that a value wraps: where(index < 0, index + extent, index), as Python reads a[-1]; else nothing.
+  /// Returns the index that a value wraps: where(index < 0, index + extent, index), as in Python's a[-1]; else nullopt.
   static std::optional<ir::Value> wrapped(const ir::Module& module, ir::Value value) {
     const ir::Node& node = module[value];
     if (node.op != Op::Select) return std::nullopt;
@@ -64,7 +64,7 @@ private:
     return isTest && sum.op == Op::Add && sum.operands[0] == index ? std::optional(index) : std::nullopt;
   }
 
-  /// The nodes that gathers alone need, to wrap their indices.
+  /// Returns the nodes that are needed only to wrap the indices of gathers.
   static std::vector<bool> nodesOfWraps(const ir::Module& module) {
     std::vector<bool> isOfWrap(module.size()), isOfOther(module.size());
     for (uint32_t id = 0; id < module.size(); ++id) {
@@ -100,7 +100,7 @@ private:
     return "?";
   }
 
-  /// `depth`: operations that are written out; below them stand values.
+  /// `depth` is the number of operations to write out; below it, values are shown.
   std::string render(ir::Value value, int depth, bool isOuter = false) const {
     const ir::Node& node = module[value];
     if (ir::isLeaf(node)) return leafText(node, value);
@@ -129,7 +129,7 @@ private:
     }
   }
 
-  /// Of a gather: which element it reads, and which of its indices lie outside.
+  /// Describes which element a gather reads, and which of its indices lie outside.
   std::string readText(ir::Value value) const {
     const ir::Node& node = module[value];
     if (node.op != Op::Load || node.operands.empty()) return "";
@@ -148,7 +148,7 @@ private:
   const ir::Bindings& bindings;
   const std::vector<uint32_t> loops;
   const std::vector<bool> ofWraps;
-  const std::vector<ir::Number> numbers; // by Value::id; of what the output needs
+  const std::vector<ir::Number> numbers; // by Value::id; for values that the output needs
 };
 
 } // namespace
@@ -180,7 +180,7 @@ std::string valueText(ir::Type type, ir::Number number) {
   case ir::Type::Bool: return number.integer ? "True" : "False";
   case ir::Type::I32:
   case ir::Type::I64: return fmt::to_string(number.integer);
-  case ir::Type::F32: return std::isnan(number.real) ? "nan" : fmt::format("{}", number.real); // whatever its sign
+  case ir::Type::F32: return std::isnan(number.real) ? "nan" : fmt::format("{}", number.real); // ignores NaN's sign
   }
   return "?";
 }

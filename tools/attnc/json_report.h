@@ -1,4 +1,4 @@
-// What commands tell with --json: one object on stdout, for programs. Names are camelCase; what is unknown is left out.
+// Output of commands with --json: one object on stdout, for programs. Names are camelCase; unknown values are left out.
 #pragma once
 
 #include "attnc/captures.h"
@@ -15,27 +15,27 @@ namespace attnc::cli {
 /// Keeps the order of its keys.
 using JsonReport = nlohmann::ordered_json;
 
-/// The whole text, with a line end. Bytes that are no UTF-8 are replaced.
+/// Returns the whole text, with a line end. Bytes that are not UTF-8 are replaced.
 std::string jsonText(const JsonReport& report);
 
-/// {"mod", "functions", "choices": [{"function", "name", "line", "why", "others": [{"name", "line"}]}], "masksLifted",
-/// "captures"}: a line of 0 is none of the text.
+/// Returns {"mod", "functions", "choices": [{"function", "name", "line", "why", "others": [{"name", "line"}]}],
+/// "masksLifted", "captures"}. A line of 0 means: not in the text.
 JsonReport modJson(const Mod& mod);
 
-/// {"score_mod": {"launch": 0, "head": 1, "row": 0, "column": 0, "element": 2, "perElement": {"add": 1}}}: of each
-/// function, and of d_score where the module has it: what the gradient takes beside score_mod.
+/// Returns {"score_mod": {"launch": 0, "head": 1, "row": 0, "column": 0, "element": 2, "perElement": {"add": 1}}}: for
+/// each function, and for d_score if the module has it: what the gradient needs in addition to score_mod.
 JsonReport operationsJson(const ir::Module& module);
 
-/// Scalars, by name.
+/// Returns scalars by name.
 JsonReport valuesJson(const Captures& captures);
 
-/// [{"id", "file", "line", "column", "message", "severity": "warning" of warnings, "hint"}]
+/// Returns [{"id", "file", "line", "column", "message", "severity": "warning" for warnings, "hint"}].
 JsonReport diagnosticsJson(const std::vector<Diagnostic>& diagnostics);
 
-/// {"message", "hint"}, and of errors in a mod "diagnostics".
+/// Returns {"message", "hint"}, and for errors in a mod "diagnostics".
 JsonReport errorJson(const Error& error);
 
-/// report(error), and with `asJson` before that {"ok": false, "error": errorJson(error)} on stdout.
+/// Calls report(error). With `asJson`, first prints {"ok": false, "error": errorJson(error)} to stdout.
 int reportEither(const Error& error, bool asJson);
 
 } // namespace attnc::cli

@@ -1,4 +1,4 @@
-// Kernels in a cache or a pack, as rows for a person or a program.
+// Kernels in a cache or a pack, as rows of a table and as JSON.
 #pragma once
 
 #include "json_report.h"
@@ -12,34 +12,34 @@
 
 namespace attnc::cli {
 
-/// One compiled program. What is not known is empty.
+/// One compiled program. Unknown members are empty.
 struct KernelRow {
-  std::string key;     ///< of what it was compiled from, as errors tell it; 64 hexadecimal digits
+  std::string key;     ///< key of its sources, as in error messages; 64 hexadecimal digits
   std::string program; ///< "forward_sm90.cu"
   std::string entry, arch;
   std::string kind, family, dtype, headDim, headDimV, mod;
   std::string features; ///< "blocks-128x128,lengths"
-  std::string file;     ///< of a cache: below its directory
+  std::string file;     ///< path below the cache's directory; empty for a pack
   std::string compiler;
   uint64_t bytes = 0;
-  int64_t lastUsed = 0; ///< seconds since 1970; of a pack 0
+  int64_t lastUsed = 0; ///< seconds since 1970; 0 for a pack
 
-  /// "forward sm90 sm_90a bf16 64 ...": without what only a listing has.
+  /// Returns "forward sm90 sm_90a bf16 64 ...": without the members that only a listing has.
   std::string shortText() const;
 };
 
-/// A row of the name that the cache gives an entry, or a pack (jit/kernel_cache.h).
+/// Returns the row of an entry's name in a cache or a pack (jit/kernel_cache.h).
 KernelRow rowOf(std::string_view name);
 
-/// The rows of a pack, by key. Errors: those of opening it.
+/// Returns the rows of a pack, by key. Errors: those of opening it.
 Expected<std::vector<KernelRow>> packRows(const std::string& path);
 
-/// A table with a line of titles.
+/// Returns a table with a line of titles.
 std::string tableText(const std::vector<KernelRow>& rows);
 
 JsonReport jsonOf(const std::vector<KernelRow>& rows);
 
-/// "312 KiB"
+/// Returns "312 KiB".
 std::string sizeText(uint64_t bytes);
 
 } // namespace attnc::cli

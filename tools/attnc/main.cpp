@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return outOfMemory();
   } catch (const std::length_error&) {
-    return outOfMemory(); // a size beyond what a container can ever have
+    return outOfMemory(); // a size that no container can have
   } catch (const std::exception& error) {
     std::fprintf(stderr, "attnc: error: %s\nthis is a bug in attnc, please report it with the mod\n", error.what());
     return attnc::cli::kInternalError;

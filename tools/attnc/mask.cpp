@@ -1,4 +1,4 @@
-// `attnc mask`: the block map of a mask, in the terminal or as a picture.
+// `attnc mask`: shows the block map of a mask, in the terminal or as a picture.
 #include "commands.h"
 #include "mask_map.h"
 #include "mask_picture.h"
@@ -22,7 +22,7 @@
 namespace attnc::cli {
 namespace {
 
-/// More blocks take minutes and gigabytes.
+/// More blocks would take minutes and gigabytes.
 constexpr int64_t kMostBlocks = int64_t(1) << 27;
 constexpr size_t kMostTextMaps = 4;
 
@@ -35,7 +35,7 @@ struct MaskOptions {
   std::string output, format;
 };
 
-/// "A:B", half open; either may be missing.
+/// Parses "A:B", half open; either may be missing.
 std::pair<int64_t, int64_t> parseRange(const char* option, const std::string& text) {
   const auto fail = [&] { return CLI::ValidationError(option, inQuotes(text) + " is no range FIRST:END"); };
   const size_t colon = text.find(':');
@@ -48,7 +48,7 @@ std::pair<int64_t, int64_t> parseRange(const char* option, const std::string& te
   return range;
 }
 
-/// A range within a length.
+/// Clamps a range to a length.
 std::pair<int64_t, int64_t> within(const char* option, const std::optional<std::pair<int64_t, int64_t>>& range,
                                    int64_t length) {
   if (!range) return {0, length};
@@ -57,7 +57,7 @@ std::pair<int64_t, int64_t> within(const char* option, const std::optional<std::
   return {range->first, std::min(range->second, length)};
 }
 
-/// Those of the mask that are to be shown: the chosen ones, or all that may differ.
+/// Returns the heads of the mask to show: the chosen ones, or all that may differ.
 std::vector<std::pair<int64_t, int64_t>> headsShown(const MaskOptions& options, const BlockMaskShape& shape,
                                                     const ProblemShape& problem) {
   const auto check = [](const char* option, std::optional<int64_t> chosen, int64_t count) {
@@ -107,7 +107,7 @@ Status write(const Picture& picture, const std::string& title, const MaskOptions
   return writeWholeFile(output, {*png});
 }
 
-/// What single queries see, in space.
+/// Draws the keys that single queries see, in space.
 Status drawQueries(const Mod& mod, const MaskOptions& options) {
   auto operands = options.problem.find(mod, Elements::OfMask, /*withScores=*/false);
   if (!operands) return std::move(operands).error();
@@ -156,7 +156,7 @@ Status draw(const Mod& mod, const MaskOptions& options) {
   return write(maskPicture(*mask, groups, {title, size}), title + "; " + size, options);
 }
 
-/// Settles the format by the name of the file.
+/// Chooses the format by the name of the file.
 void settleFormat(MaskOptions& options) {
   if (options.output.empty() || !options.format.empty()) return;
   const std::string extension = std::filesystem::path(options.output).extension().string();
@@ -177,7 +177,7 @@ int runMask(MaskOptions& options) {
   return status ? kDone : report(status.error());
 }
 
-/// "3,4": coordinates, or one position.
+/// Parses "3,4": coordinates, or one position.
 std::vector<int64_t> parseQuery(const std::string& text) {
   std::vector<int64_t> numbers;
   for (size_t at = 0; at <= text.size();) {
@@ -191,7 +191,7 @@ std::vector<int64_t> parseQuery(const std::string& text) {
   return numbers;
 }
 
-/// "128", or "64,256": rows and columns.
+/// Parses "128", or "64,256": rows and columns.
 void parseBlock(MaskOptions& options, const std::string& text) {
   const bool isOne = text.find(',') == std::string::npos;
   const std::vector<int64_t> sides = parseExtents("--block", text, isOne ? "N" : "Q,KV");

@@ -8,7 +8,7 @@
 namespace attnc::cli {
 namespace {
 
-/// The blocks of a row of blocks, as cells of their own.
+/// Returns the blocks of a row of blocks, one cell each.
 std::vector<Cell> blockRow(const BlockMaskView& lists, int64_t b, int64_t h, int64_t qBlock) {
   std::vector<Cell> row(size_t(lists.shape.kvBlocks()), Cell::Empty);
   const int64_t at = (b * lists.shape.heads + h) * lists.shape.qBlocks() + qBlock;
@@ -20,7 +20,7 @@ std::vector<Cell> blockRow(const BlockMaskView& lists, int64_t b, int64_t h, int
   return row;
 }
 
-/// What blocks say together.
+/// Merges two cells of blocks.
 Cell together(Cell one, Cell other) {
   if (one == other) return one;
   return std::max(one, other) == Cell::Partial ? Cell::Partial : Cell::Mixed;
@@ -28,7 +28,7 @@ Cell together(Cell one, Cell other) {
 
 int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// The elements of a cell, all in one partial block.
+/// Classifies the elements of a cell, which lie in one partial block.
 Cell judgeCell(const ir::Interpreter& interpreter, int64_t b, int64_t h, const MaskRegion& cell) {
   bool someLive = false, someMasked = false;
   for (int64_t q = cell.qBegin; q < cell.qEnd; ++q)
@@ -37,7 +37,7 @@ Cell judgeCell(const ir::Interpreter& interpreter, int64_t b, int64_t h, const M
   return someLive ? Cell::Live : Cell::Masked;
 }
 
-/// `step`: a power of two, so that a cell lies in one block.
+/// `step` is a power of two, so that a cell lies in one block.
 CellMap elementsOf(const BlockMask& mask, const ir::Interpreter& interpreter, int64_t b, int64_t h,
                    const MaskRegion& region, int64_t step) {
   const BlockMaskShape& shape = mask.shape();

@@ -1,4 +1,4 @@
-// What `attnc mask` shows: the blocks of a mask, or its elements where they are few, as cells to draw.
+// The cells that `attnc mask` draws: the blocks of a mask, or its elements if they are few.
 #pragma once
 
 #include "attnc/block_mask.h"
@@ -10,14 +10,14 @@
 
 namespace attnc::cli {
 
-/// What a cell of a map says.
+/// The state of a cell.
 enum class Cell : uint8_t {
-  Empty,   ///< of an empty block, or empty blocks alone
-  Partial, ///< a partial block; several blocks of which none is full and some live; elements of which some live
-  Mixed,   ///< several blocks of which some are full and some are not
-  Full,    ///< of a full block, or full blocks alone
-  Masked,  ///< elements of a partial block of which none lives
-  Live,    ///< elements of a partial block that all live
+  Empty,   ///< an empty block, or only empty blocks
+  Partial, ///< a partial block; or blocks or elements of which some live, and none is a full block
+  Mixed,   ///< several blocks: some full, some not
+  Full,    ///< a full block, or only full blocks
+  Masked,  ///< elements of a partial block, all masked
+  Live,    ///< elements of a partial block, all live
 };
 
 /// Rows and columns of the scores, half open.
@@ -27,30 +27,30 @@ struct MaskRegion {
 
 /// A region as cells, row by row.
 struct CellMap {
-  MaskRegion region; ///< what the cells cover; of blocks, up to the ends of blocks and of the mask
+  MaskRegion region; ///< what the cells cover; for blocks, up to the ends of blocks and of the mask
   int64_t rows = 0, columns = 0;
-  int64_t qStep = 1, kvStep = 1; ///< scores that a cell is high and wide
-  bool ofElements = false;       ///< cells are scores, or some scores of one block
+  int64_t qStep = 1, kvStep = 1; ///< rows and columns of scores per cell
+  bool ofElements = false;       ///< whether cells are scores, or some scores of one block
   std::vector<Cell> cells;
 };
 
-/// How many cells there is room for.
+/// Limits on the number of cells.
 struct CellLimits {
-  int64_t rows, columns;    ///< more blocks share cells
-  int64_t elementsPerCell;  ///< along each axis: that many elements may share a cell before blocks are drawn
+  int64_t rows, columns;    ///< if exceeded, blocks share cells
+  int64_t elementsPerCell;  ///< along each axis: how many elements may share a cell before blocks are drawn
 };
 
-/// Heads, (batch entry, head) of the mask, that look the same.
+/// Heads, as (batch entry, head) of the mask, that look the same.
 struct LikeHeads {
   std::vector<std::pair<int64_t, int64_t>> heads;
   CellMap map; ///< empty beyond the limit of likeHeads()
 };
 
-/// The map of one head. `interpreter` is of the mod and the captures that the mask was built from.
+/// Returns the map of one head. `interpreter` is for the mod and the captures that the mask was built from.
 CellMap mapOf(const BlockMask& mask, const ir::Interpreter& interpreter, int64_t b, int64_t h, const MaskRegion& region,
               const CellLimits& limits);
 
-/// All given heads, those that look the same together, in their order. The first `mostMaps` have their maps.
+/// Groups all given heads that look the same, in their order. The first `mostMaps` groups have their maps.
 std::vector<LikeHeads> likeHeads(const BlockMask& mask, const ir::Interpreter& interpreter,
                                  const std::vector<std::pair<int64_t, int64_t>>& heads, const MaskRegion& region,
                                  const CellLimits& limits, size_t mostMaps);

@@ -11,21 +11,21 @@
 namespace attnc::cli {
 namespace {
 
-constexpr int kPlot = 512, kSmallPlot = 256;    // the longer side of one panel, and of one among several
-constexpr int kThin = 24;                       // the least of the shorter side
-constexpr int kLeft = 56, kTop = 34, kGap = 16; // of a panel: room for labels of q_idx and of kv_idx, and between panels
-constexpr int kLine = 14;                       // a line of words
+constexpr int kPlot = 512, kSmallPlot = 256;    // longer side of a single panel, and of one among several
+constexpr int kThin = 24;                       // minimum of the shorter side
+constexpr int kLeft = 56, kTop = 34, kGap = 16; // of a panel: space for q_idx and kv_idx labels, and between panels
+constexpr int kLine = 14;                       // height of a line of words
 constexpr int kWidest = 1400;
 constexpr Rgb kFrame = 0x808080, kGrid = 0xb4bcc6;
 
-/// By Cell.
+/// Indexed by Cell.
 const std::vector<Rgb> kColours{0xffffff, 0x9cc3ee, 0x5f8fcb, 0x1f4e8c, 0xe3eefa, 0x4d8ad2};
 Rgb colourOf(Cell cell) { return kColours[size_t(cell)]; }
 
-/// The size of a panel's cells and where it stands.
+/// The size of a panel's cells, and its position.
 struct Panel {
   const CellMap& map;
-  int x = 0, y = 0; ///< of the cells
+  int x = 0, y = 0; ///< position of the cells
   int cellWidth = 1, cellHeight = 1;
 
   Panel(const CellMap& map, int64_t plot) : map(map) {
@@ -46,12 +46,12 @@ void addFrame(Picture& picture, int x, int y, int width, int height, Rgb colour)
     picture.shapes.emplace_back(side);
 }
 
-/// Positions along an axis, and how far from its begin in units of the picture.
+/// Positions along an axis, mapped to units of the picture.
 struct Axis {
-  int64_t begin, end, step; ///< step: scores of a cell
+  int64_t begin, end, step; ///< step: scores per cell
   int cell;
   int64_t at(int64_t position) const { return (position - begin) * cell / step; }
-  /// Multiples of a power of two that are at least `least` apart.
+  /// Returns multiples of a power of two that are at least `least` apart.
   std::vector<int64_t> ticks(int64_t least) const {
     int64_t apart = 1;
     while (apart * cell < least * step) apart *= 2;
@@ -82,7 +82,7 @@ void addAxes(Picture& picture, const Panel& panel) {
   picture.shapes.emplace_back(PictureText{panel.x - 8, panel.y - 8, "q_idx", PictureText::Anchor::Right});
 }
 
-/// Where blocks end, over elements.
+/// Draws the ends of blocks over elements.
 void addGrid(Picture& picture, const Panel& panel, const BlockMaskShape& shape) {
   const MaskRegion& region = panel.map.region;
   const auto ends = [](int64_t begin, int64_t end, int64_t block) {

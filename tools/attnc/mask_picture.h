@@ -11,13 +11,13 @@
 
 namespace attnc::cli {
 
-/// Up to so many groups of heads have a panel of their own.
+/// Maximum number of groups of heads that have their own panels.
 constexpr size_t kMostPanels = 12;
 
-/// Cells that a panel has room for.
+/// Returns the number of cells that a panel has room for.
 CellLimits pictureCells();
 
-/// `headings`: lines above the panels. `groups` have maps as far as they are drawn.
+/// Draws the mask. `headings` are the lines above the panels. Groups have maps if they are drawn.
 Picture maskPicture(const BlockMask& mask, const std::vector<LikeHeads>& groups, const std::vector<std::string>& headings);
 
 } // namespace attnc::cli

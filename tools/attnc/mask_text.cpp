@@ -14,7 +14,7 @@
 namespace attnc::cli {
 namespace {
 
-constexpr int kLabelWidth = 9; // of q_idx, left of the frame
+constexpr int kLabelWidth = 9; // width of the q_idx labels, left of the frame
 
 int64_t terminalColumns() {
   winsize size{};
@@ -24,7 +24,7 @@ int64_t terminalColumns() {
   return given && parseInteger(given, columns) && columns > 0 ? columns : 80;
 }
 
-/// Two characters, which are about as wide as they are high.
+/// Returns two characters, which together are about square.
 const char* glyphs(Cell cell) {
   switch (cell) {
   case Cell::Empty: return "  ";
@@ -37,7 +37,7 @@ const char* glyphs(Cell cell) {
   return "";
 }
 
-/// A label at every so many cells, so that it and a space fit.
+/// Returns how many cells apart labels stand, so that each fits with a space.
 int64_t cellsPerLabel(const CellMap& map) {
   const int64_t digits = int64_t(fmt::to_string(map.region.kvEnd).size());
   int64_t cells = 1;

@@ -10,19 +10,19 @@
 
 namespace attnc::cli {
 
-/// How many cells of two characters fit into a terminal (stdout's, $COLUMNS, or 80 columns).
+/// Returns how many cells of two characters fit into a terminal (stdout's, $COLUMNS, or 80 columns).
 CellLimits terminalCells();
 
-/// Pictures of the groups, with axes and, where there are several, a heading each; then what the cells mean.
+/// Draws the groups with axes and, if there are several, a heading each; then the legend.
 std::string mapText(const std::vector<LikeHeads>& groups, const BlockMaskShape& shape);
 
-/// Lines of the full, the partial and the empty blocks of all heads, with the share of each.
+/// Returns lines for the full, partial and empty blocks of all heads, with the share of each.
 std::string sharesText(const BlockMask& mask);
 
-/// "the same in all batch entries and heads", of a problem with this mask; "" where there is one of each.
+/// Returns "the same in all batch entries and heads" for a problem with this mask; "" if each head has its own mask.
 std::string scopeText(const BlockMaskShape& shape, const ProblemShape& problem);
 
-/// "heads 0-3, 6 of all batch entries", of the mask's heads.
+/// Returns "heads 0-3, 6 of all batch entries", in heads of the mask.
 std::string headsText(const LikeHeads& group, const BlockMaskShape& shape);
 
 } // namespace attnc::cli

@@ -7,7 +7,7 @@
 namespace attnc::cli {
 namespace {
 
-/// Pairs and columns are counted for sequences that are all alike.
+/// Rejects sequences of different lengths: pairs and columns are counted for equal ones.
 Status checkAlike(const HostOperands& operands) {
   for (const auto& [name, tensor] : {std::pair("kv_lengths", &operands.kvLengths), {"q_offset", &operands.qOffset},
                                      {"cu_seqlens_q", &operands.cuSeqlensQ}})

@@ -1,4 +1,4 @@
-// The problems that a command measures: of --shape, with operands drawn, or one of a file.
+// The problems that a command measures: those of --shape with drawn operands, or one from a file.
 #pragma once
 
 #include "run_options.h"
@@ -19,11 +19,11 @@ struct MeasuredProblems {
   void addTo(CLI::App& command);
   /// Whether --kernel names a kind.
   bool wants(const std::string& kind) const;
-  /// Throws CLI::ValidationError where options exclude each other. `command`: for messages.
+  /// Throws CLI::ValidationError if options exclude each other. `command` is for messages.
   void check(const char* command) const;
-  /// Options of each problem. Throws CLI::ValidationError for a shape that is none.
+  /// Returns the options of each problem. Throws CLI::ValidationError for an invalid shape.
   std::vector<RunOptions> problems() const;
-  /// "--kernel KIND" of a problem.
+  /// Returns the problem with "--kernel KIND".
   static RunOptions ofKind(const RunOptions& problem, const std::string& kind);
 };
 

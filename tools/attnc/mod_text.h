@@ -1,4 +1,4 @@
-// What a mod is made of, as lines for a person: its functions, its captures, its operations by level.
+// A mod as text: its functions, its captures, its operations by level.
 #pragma once
 
 #include "analysis/operation_count.h"
@@ -9,26 +9,27 @@
 
 namespace attnc::cli {
 
-/// "score_mod, mask_mod"
+/// Returns "score_mod, mask_mod".
 const char* functionsText(const Mod& mod);
 
-/// "mask_mod is and_masks(causal, document) (line 24), given to `create_block_mask` in line 24; also there: causal
-/// (line 3)"
+/// Returns "mask_mod is and_masks(causal, document) (line 24), given to `create_block_mask` in line 24; also there:
+/// causal (line 3)".
 std::string choiceText(const ModChoice& choice);
 
-/// The line that says where the masks of score_mod went; empty where it has none.
+/// Returns the line that says where the masks of score_mod went; empty if it has none.
 const char* masksText(const Mod& mod);
 
-/// Lines "captures    slopes: f32[H]", one a capture.
+/// Returns lines "captures    slopes: f32[H]", one a capture.
 std::string capturesText(const Mod& mod);
 
-/// "1 head, 2 element"; "none"
+/// Returns "1 head, 2 element", or "none".
 std::string levelsText(const analysis::OperationCount& count);
 
-/// The operations of d_score that score_mod does not need as well. Precondition: the module has d_score.
+/// Counts the operations of d_score that score_mod does not also need. Precondition: the module has d_score.
 analysis::OperationCount gradientOperations(const ir::Module& module);
 
-/// Lines "operations  score_mod: 1 head, 2 element", one for each function that the mod has, and one for d_score.
+/// Returns lines "operations  score_mod: 1 head, 2 element", one for each function that the mod has, and one for
+/// d_score.
 std::string operationsText(const ir::Module& module);
 
 } // namespace attnc::cli

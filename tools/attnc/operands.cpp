@@ -24,7 +24,7 @@
 namespace attnc::cli {
 namespace {
 
-// Elements of captures, all together.
+// Limit of the elements of all captures together.
 constexpr int64_t kMaxDrawnToRun = int64_t(1) << 34;
 constexpr int64_t kMaxDrawnToExplain = int64_t(1) << 28; // a gigabyte, drawn within seconds
 
@@ -32,7 +32,7 @@ constexpr int64_t kMaxDrawnToExplain = int64_t(1) << 28; // a gigabyte, drawn wi
   throw wrongUsage("--set", inQuotes(assignment) + ": " + reason, hint);
 }
 
-/// Whether the value of a capture is needed, or that it is there and a tensor's shape alone.
+/// Whether the value of a capture is needed, or only its presence and a tensor's shape.
 class Needed {
 public:
   Needed(const Mod& mod, Elements elements) : all(elements == Elements::All), ofMask(capturesOfMask(mod)) {}
@@ -69,7 +69,7 @@ public:
   }
 
 private:
-  /// Sorts --set into values of captures and extents of free dims.
+  /// Splits --set into values of captures and extents of free dims.
   void readSets() {
     std::set<std::string> captures, dims;
     for (const CaptureInfo& capture : mod.captures()) {
@@ -96,7 +96,7 @@ private:
     return names.empty() ? "the mod captures nothing" : "the mod captures no such name, it captures " + names;
   }
 
-  /// What to write for a --set of what is no capture.
+  /// Suggests what to write for a --set of a name that is not a capture.
   std::string instead(const std::string& name, const std::string& value) const {
     const std::vector<std::string>& constants = mod.constants();
     if (std::find(constants.begin(), constants.end(), name) != constants.end())
@@ -108,7 +108,7 @@ private:
     return "--set gives what the text declares, `window: int`; -D overrides a constant, `WINDOW = 64`";
   }
 
-  /// Whether there was a value.
+  /// Takes a capture from --set. Returns whether it was given.
   Expected<bool> collectGiven(const CaptureInfo& capture, HostOperands& operands) {
     if (auto assignment = sets.find(capture.name); assignment != sets.end()) {
       set(capture, assignment->second, operands);
@@ -182,7 +182,7 @@ private:
     return {};
   }
 
-  /// A pinned scalar takes its value from --pin, and needs no --set.
+  /// Takes a pinned scalar's value from --pin, so that it needs no --set.
   void setPinned(const CaptureInfo& capture, int64_t value, HostOperands& operands) const {
     if (capture.kind == CaptureInfo::Kind::Bool)
       operands.captures.set(capture.name, value != 0);
@@ -190,7 +190,7 @@ private:
       operands.captures.set(capture.name, value);
   }
 
-  /// Scalars may stand in the file as tensors of one element, and integers with another width.
+  /// Takes a capture from the file. Scalars may be tensors of one element, and integers may have another width.
   Status takeFromFile(const CaptureInfo& capture, HostTensor& tensor, HostOperands& operands) {
     if (capture.kind == CaptureInfo::Kind::Tensor) {
       if (capture.dtype != tensor.dtype && isInteger(capture.dtype) && isInteger(tensor.dtype))
@@ -236,7 +236,7 @@ private:
   std::map<std::string, int64_t> freeDims;
 };
 
-/// The first names of a file, for messages: the file of a model has thousands.
+/// Returns the first names of a file, for messages: the file of a model has thousands.
 std::string namesText(const std::vector<std::string>& names) {
   constexpr size_t kMost = 12;
   if (names.empty()) return "the file has no tensors";
@@ -245,7 +245,7 @@ std::string namesText(const std::vector<std::string>& names) {
   return names.size() > kMost ? text + fmt::format(" and {} more", names.size() - kMost) : text;
 }
 
-/// The tensors beside q, k and v that there may be and that the mod does not capture itself, and where they go.
+/// Returns the optional tensors besides q, k and v that the mod does not capture itself, and their targets.
 std::vector<std::pair<const char*, std::optional<HostTensor>*>> optionalTensors(const Mod& mod, HostOperands& operands,
                                                                                 HostCache& cache) {
   std::vector<std::pair<const char*, std::optional<HostTensor>*>> tensors{{"kv_lengths", &operands.kvLengths},
@@ -307,12 +307,12 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
   return operands.dLse ? fromPacked("dlse", *operands.dLse) : Status();
 }
 
-/// Takes k and v as the cache that they are, and leaves what is attended to in their place. Shapes that do not fit are told
-/// as a launch would tell them.
+/// Moves k and v to the cache, and replaces them by the rows that are attended to. Reports shapes that do not fit with
+/// the messages of a launch.
 Status gatherCache(HostOperands& operands) {
   HostCache& cache = *operands.cache;
   for (const HostTensor* tensor : {&operands.q, &operands.k, &operands.v})
-    if (tensor->shape.size() != 4) return {}; // told by whoever looks at them next
+    if (tensor->shape.size() != 4) return {}; // a later check reports it
   const auto &q = operands.q.shape, &v = operands.v.shape;
   Operands given{.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view()};
   for (auto [host, view] :
@@ -329,7 +329,7 @@ Status gatherCache(HostOperands& operands) {
        {std::tuple(&cache.k, &cache.newK, &operands.k), {&cache.v, &cache.newV, &operands.v}}) {
     const HostTensor* table = cache.pageTable ? &*cache.pageTable : nullptr;
     *to = *from;
-    if (to->bytes.empty()) { // shapes alone are asked for
+    if (to->bytes.empty()) { // only shapes are needed
       to->shape = {q[0], to->shape[1], settled->problem.kvLen, to->shape[3]};
       continue;
     }
@@ -343,7 +343,7 @@ Status gatherCache(HostOperands& operands) {
   return {};
 }
 
-/// Deals drawn rows to pages.
+/// Distributes drawn rows to pages.
 void dealCache(const RunOptions& options, HostOperands& operands) {
   const int rows = options.sequences.pageSize;
   const auto& shape = operands.k.shape;
@@ -361,7 +361,7 @@ void drawOperands(const Mod& mod, const RunOptions& options, Generator& generato
   if (options.sequences.ragged) {
     const auto draw = [&](std::optional<HostTensor>& to, int64_t longest) {
       HostTensor lengths = generator.positions(longest);
-      if (shape.batch) ir::writeElement(lengths.bytes.data(), DType::I32, 0, double(longest)); // the longest there may be
+      if (shape.batch) ir::writeElement(lengths.bytes.data(), DType::I32, 0, double(longest)); // the maximum occurs
       to = cumulative(lengths);
       return ir::readElement(to->bytes.data(), DType::I32, shape.batch).integer;
     };
@@ -388,13 +388,13 @@ std::vector<int64_t> outShape(const HostOperands& operands) {
   return shape;
 }
 
-/// Both gradients, so that --verify sees the way through lse as well.
+/// Draws both gradients, so that --verify also covers the path through lse.
 void drawResultGradients(Generator& generator, HostOperands& operands) {
   operands.dOut = generator.normal(operands.q.dtype, outShape(operands));
   operands.dLse = generator.normal(DType::F32, rowsOf(operands));
 }
 
-/// What flows back has the shapes of what it is the gradient of.
+/// Checks that each gradient has the shape of its result.
 Status checkResultGradients(const HostOperands& operands) {
   const auto check = [](const char* name, const HostTensor& tensor, DType dtype,
                         const std::vector<int64_t>& shape) -> Status {
@@ -434,7 +434,7 @@ Status checkOperands(const Mod& mod, HostOperands& operands) {
   return checkCaptures(mod, operands);
 }
 
-/// The problem that captured tensors of a file imply by their named extents; else, and for scalars, the fallback.
+/// Returns the problem that captured tensors of a file imply by their named extents; without any, the fallback.
 ProblemShape impliedShape(const Mod& mod, const NamedTensors& file, ProblemShape shape) {
   std::optional<int64_t> qLen, kvLen;
   for (const CaptureInfo& capture : mod.captures()) {
@@ -492,7 +492,7 @@ std::vector<CaptureInfo> capturesInFile(const RunOptions& options) {
   constexpr size_t kMost = 64;
   for (const std::string& name : read->names) {
     if (!isName(name) || name == "q" || name == "k" || name == "v" || captures.size() >= kMost) continue;
-    // One by one: a tensor that no mod could capture is no obstacle to the others.
+    // Read one by one, so that a tensor that no mod can capture does not block the others.
     auto one = readSafetensors(options.input,
                                [&](const std::string& other) { return other == name ? Want::Shape : Want::Nothing; });
     if (!one) continue;

@@ -20,7 +20,7 @@
 namespace attnc::cli {
 namespace {
 
-/// A text on stdin is no mod beyond this; the limit keeps a wrong pipe from filling memory.
+/// Limit of a text on stdin. It keeps a wrong pipe from filling memory.
 constexpr size_t kMaxTextBytes = 16 << 20;
 
 Expected<std::string> readStdin() {
@@ -37,7 +37,7 @@ Expected<std::string> readStdin() {
   }
 }
 
-/// Whether a text is IR as `attnc emit` writes it: no mod begins like this.
+/// Whether a text is IR as `attnc emit` writes it. No mod begins like this.
 bool isIrText(const std::string& text) { return text.rfind("source \"", 0) == 0; }
 
 bool isIrPath(const std::string& path) { return std::filesystem::path(path).extension() == ".ir"; }
@@ -51,7 +51,7 @@ Expected<Mod> loadStdin(const ParseOptions& options) {
   return Mod::parseIr(*text, options.name);
 }
 
-/// The extents and numbers of a mod.
+/// Returns the extents and numbers of a mod.
 std::vector<std::string> pinnable(const Mod& mod) {
   std::vector<std::string> names = {"B", "H", "HKV", "Q_LEN", "KV_LEN"};
   const auto add = [&](const std::string& name) {
@@ -66,7 +66,7 @@ std::vector<std::string> pinnable(const Mod& mod) {
   return names;
 }
 
-/// What to do about an expression or a declaration of the command line.
+/// Returns how to repair an expression or a declaration of the command line.
 std::string hintFor(const Diagnostic& diagnostic) {
   if (diagnostic.id.find("undefined") != 0 && diagnostic.id.find("undeclared") != 0)
     return diagnostic.hint.empty()
@@ -77,8 +77,8 @@ std::string hintFor(const Diagnostic& diagnostic) {
   return fmt::format("declare what Python would have computed: --capture \"{0}: i32[KV_LEN]\", or \"{0}: int\"", name);
 }
 
-/// A define that the mod does not take is wrong on the command line, not in the mod; so are a declaration that is none,
-/// and an expression that picks no mod.
+/// Throws for errors of the command line, not of the mod: a define that the mod does not take, an invalid declaration,
+/// an expression that picks no mod.
 void throwDefineErrors(const Error& error) {
   for (const Diagnostic& diagnostic : error.diagnostics)
     if (diagnostic.file == "<--mod>" || diagnostic.file == "<--capture>")
@@ -294,7 +294,7 @@ void throwUsage(const char* option, const Error& error) {
 }
 
 int report(const Error& error) {
-  bool located = error.blame == Blame::Mod && !error.diagnostics.empty(); // then the message says file:line:col: error:
+  bool located = error.blame == Blame::Mod && !error.diagnostics.empty(); // the message says file:line:col: error:
   std::string text = located ? error.message : "attnc: error: " + error.message;
   if (text.empty() || text.back() != '\n') text += '\n';
   if (!error.remedy.empty()) text += "hint: " + error.remedy + "\n";

@@ -1,4 +1,4 @@
-// Options that subcommands share: which mod, which kernel; and the printing of errors and results.
+// Options that subcommands share (which mod, which kernel), and the printing of errors and results.
 #pragma once
 
 #include "usage.h"
@@ -15,75 +15,74 @@
 
 namespace attnc::cli {
 
-/// Where the mod's text comes from: a path ("-": stdin), or the text itself.
+/// The source of the mod's text: a path ("-": stdin), or the text itself.
 struct ModOptions {
   std::string path, expression;
   std::vector<std::string> defines;   // NAME=VALUE
   std::vector<std::string> mods;      // EXPRESSION
   std::vector<std::string> captures;  // NAME: TYPE
-  std::vector<CaptureInfo> available; // of a file
+  std::vector<CaptureInfo> available; // captures of a file
   bool werror = false;
   std::vector<std::string> noWarn; // ids
 
   void addTo(CLI::App& command);
-  /// All but the path.
+  /// Adds all options but the path.
   void addChoicesTo(CLI::App& command);
-  /// Reads and checks the mod, and prints its warnings to stderr; they are an error with --werror. Throws CLI::Error
+  /// Reads and checks the mod, and prints its warnings to stderr; with --werror they are an error. Throws CLI::Error
   /// unless exactly one of path and expression is given, and for defines that the mod does not have.
   Expected<Mod> load() const;
-  /// The same, and says on stderr which functions of the text were taken, where there are others.
+  /// Does the same. If the text has other candidates, also says on stderr which functions were taken.
   Expected<Mod> loadTelling() const;
-  /// The warnings that are not switched off.
+  /// Returns the warnings that are not switched off.
   std::vector<Diagnostic> warnings(const Mod& mod) const;
 };
 
-/// Options of a kernel that operands would decide, for commands without operands.
+/// Kernel options that operands would decide, for commands without operands.
 struct TargetOptions {
-  std::string arch; ///< empty: the command finds one; "native": that of the GPU
+  std::string arch; ///< empty: the command chooses; "native": that of the GPU
   std::string dtype = "bf16";
   int headDim = 128, headDimV = 0;
-  bool fp8Kv = false; ///< k and v are e4m3
+  bool fp8Kv = false; ///< whether k and v are e4m3
 
   void addTo(CLI::App& command);
-  /// The arch that is meant; empty where none is named. Blame::Environment: there is no GPU whose arch "native" could
-  /// be.
+  /// Returns the named arch; empty if none is named. Blame::Environment: "native" without a GPU.
   Expected<std::string> archAsked() const;
 };
 
-/// What is static in a forward kernel and does not follow from the operands.
+/// Static options of a forward kernel that do not follow from the operands.
 struct KernelFlags {
   std::string family = "auto", tile;
   bool tf32 = false;
   bool noCache = false;
-  int64_t maxWork = 0;           ///< as CompilerOptions has it
+  int64_t maxWork = 0;           ///< as in CompilerOptions
   std::vector<std::string> pins; // NAME=N
 
   void addTo(CLI::App& command);
-  /// Fills family, tile, tf32 and pins. Throws CLI::Error for a pin that is no integer.
+  /// Fills family, tile, tf32 and pins. Throws CLI::Error for a pin that is not an integer.
   PrepareOptions toOptions() const;
   CompilerOptions toCompilerOptions() const;
 };
 
-/// The mod with its pins folded in. Throws CLI::ValidationError for a pin that names nothing or does not fit.
+/// Returns the mod with its pins folded in. Throws CLI::ValidationError for a pin that names nothing or does not fit.
 Expected<Mod> pinned(const Mod& mod, const KernelFlags& kernel);
 
-/// A CLI11 transform of names that dtypeOf() takes.
+/// Returns a CLI11 transform of names that dtypeOf() takes.
 CLI::Validator dtypes();
-/// Adds --dtype, whose value becomes one that dtypeOf() takes.
+/// Adds --dtype. Its value becomes one that dtypeOf() takes.
 CLI::Option* addDType(CLI::App& command, std::string& dtype, const char* help);
 /// Precondition: "bf16", "fp16" or "fp32".
 DType dtypeOf(const std::string& name);
 
-/// Adds --set: NAME=VALUE, any number of them.
+/// Adds --set NAME=VALUE, which may be repeated.
 void addSets(CLI::App& command, std::vector<std::string>& sets);
 
-/// Throws an error whose cause stands on the command line alone, as wrong usage; does nothing else.
+/// Throws an error as wrong usage if only the command line can have caused it; else does nothing.
 void throwUsage(const char* option, const Error& error);
 
-/// Prints an error to stderr; returns the exit code for its blame.
+/// Prints an error to stderr. Returns the exit code for its blame.
 int report(const Error& error);
 
-/// Writes to stdout and flushes; a failure (a full disk behind a redirection, a closed stream) is Blame::Environment.
+/// Writes to stdout and flushes. A failure (a full disk behind a redirection, a closed stream) is Blame::Environment.
 Status printResult(std::string_view text);
 
 } // namespace attnc::cli

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// `error`: -errno.
+/// `error` is -errno.
 Error cannotWrite(const std::string& path, int error) {
   return Error::environment(fmt::format("cannot write {}: {}", inQuotes(path), std::strerror(-error)));
 }
@@ -63,7 +63,7 @@ Status writeWholeFile(const std::string& path, const std::vector<std::string_vie
     if (error < 0) return cannotWrite(path, error);
     return {};
   }
-  // Through a symbolic link, the file that it points to is replaced, not the link.
+  // Follows a symbolic link: replaces its target, not the link.
   fs::path target = path;
   if (fs::is_symlink(fs::symlink_status(path, ignored))) {
     auto resolved = fs::weakly_canonical(path, ignored);

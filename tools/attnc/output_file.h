@@ -9,9 +9,8 @@
 
 namespace attnc::cli {
 
-/// Writes the pieces one after another to `path`: into a temporary file beside it, which then takes its name. On an
-/// error the file that was there before is as it was. A device or pipe (/dev/null) is written directly, and so is
-/// stdout, "-".
+/// Writes the pieces one after another to `path`: into a temporary file in the same directory, which is then renamed.
+/// On an error, an existing file is unchanged. A device or pipe (/dev/null) is written directly, and so is stdout, "-".
 /// Errors: Blame::Environment naming the path.
 Status writeWholeFile(const std::string& path, const std::vector<std::string_view>& pieces);
 

@@ -1,4 +1,4 @@
-// `attnc pack`: kernels compiled ahead of time, into one file.
+// `attnc pack`: compiles kernels ahead of time, into one file.
 #include "commands.h"
 #include "gradient_options.h"
 #include "grid_text.h"
@@ -22,7 +22,7 @@ namespace {
 
 struct PackOptions {
   std::vector<std::string> paths;
-  ModOptions mod; // all but the path
+  ModOptions mod; // without the path
   std::vector<std::string> archs{"sm_90a"}, dtypes{"bf16"}, kinds{"auto"};
   std::vector<int> headDims{128};
   int headDimV = 0;
@@ -34,20 +34,21 @@ struct PackOptions {
   std::string output;
 };
 
-/// One kind of kernel for one kind of operands.
+/// A kind of kernel for a kind of operands.
 struct Configuration {
   TargetOptions target;
   std::string kind;
   std::optional<ProblemShape> shape;
 };
 
-/// One row of q for each of so many heads, which share their keys and values: what a decode kernel is chosen by.
+/// Returns a problem with `rows` query heads of one row each, which share K and V. A decode kernel is chosen by their
+/// number.
 ProblemShape decodeShape(int rows) { return {1, rows, 1, 1, 1024}; }
 
-/// What forward kernels are chosen for where no shape is given: nothing in them depends on it.
+/// The shape for forward kernels if none is given. Nothing in them depends on it.
 constexpr ProblemShape kAnyShape{1, 1, 1, 1024, 1024};
 
-/// The kernels that these operands take. `decode`: as PrepareOptions.
+/// Returns the kernels for these operands. `decode`: as in PrepareOptions.
 Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const Mod& mod, const PackOptions& options,
                                                 const Configuration& configuration, const ProblemShape& problem,
                                                 std::optional<bool> decode) {
@@ -69,9 +70,9 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
   };
   auto settled = settle(problem);
   if (!settled) return std::move(settled).error();
-  if (settled->options.family == Family::Grid && prepare.family == Family::Auto) { // below, with that of other launches
+  if (settled->options.family == Family::Grid && prepare.family == Family::Auto) { // below, with other launches
     ProblemShape other = problem;
-    ++other.kvLen; // a key that is not on the grid
+    ++other.kvLen; // adds a key that is not on the grid
     settled = settle(other);
     if (!settled) return std::move(settled).error();
   }
@@ -83,23 +84,22 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
       kernel.gradients = *std::move(wanted);
     }
     if (options.blockSparse && kernel.kind != KernelKind::Decode) kernel.blockSparse = true;
-    // Gradients and block masks may need another one than what was settled without them.
+    // Kernels of gradients and block masks may need another family than the one settled without them.
     if (kernel.kind != KernelKind::BlockMask) kernel.family = prepare.family;
     kernel.byGrid = false;
   }
   if (prepare.family != Family::Auto || options.blockSparse) return kernels;
-  // Launches whose tokens lie on the grids of the mod take other kernels than others do, or may ask for them; a pack is
-  // to serve both.
+  // Launches whose tokens lie on the grids of the mod may take other kernels than the rest. A pack must serve both.
   std::vector<KernelOptions> onGrid;
   for (KernelOptions kernel : kernels) {
     if (kernel.kind != KernelKind::Forward && kernel.kind != KernelKind::Backward) continue;
     kernel.family = Family::Grid;
     kernel.blockSparse = kernel.listsOfWholeMod = false;
     kernel.byGrid = true;
-    if (!compiler.source(mod, kernel)) return kernels; // training goes by boxes in both passes, or in none
+    if (!compiler.source(mod, kernel)) return kernels; // training uses boxes in both passes or in neither
     auto gainsFromMask = compiler.wantsBlockMask(mod, kernel);
     if (!gainsFromMask) return std::move(gainsFromMask).error();
-    if (*gainsFromMask) { // of boxes, and not for training
+    if (*gainsFromMask) { // box lists, which training does not use
       if (isBackward || !settled->blockMask || !declaresGrids(mod)) return kernels;
       kernel.blockSparse = kernel.maskByBoxes = kernel.listsOfWholeMod = true;
       onGrid.push_back({.kind = KernelKind::BlockMask, .arch = kernel.arch, .maskByBoxes = true, .pins = kernel.pins});
@@ -110,7 +110,8 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
   return kernels;
 }
 
-/// The kernels of a configuration. Of `auto` without a shape: forward kernels, and decode kernels where there are such.
+/// Returns the kernels of a configuration. `auto` without a shape gives forward kernels, and decode kernels if they
+/// exist.
 Expected<std::vector<KernelOptions>> kernelsOf(const Compiler& compiler, const Mod& mod, const PackOptions& options,
                                                const Configuration& configuration) {
   const std::string& kind = configuration.kind;
@@ -138,7 +139,7 @@ Expected<std::vector<KernelOptions>> kernelsOf(const Compiler& compiler, const M
   return kernels;
 }
 
-/// The cross product of what is asked for.
+/// Returns the cross product of the requested values.
 std::vector<Configuration> configurationsOf(const PackOptions& options) {
   std::vector<std::optional<ProblemShape>> shapes;
   for (const std::string& text : options.shapes)
@@ -178,7 +179,7 @@ Expected<std::string> packBytes(const PackOptions& options) {
     if (!mod) return std::move(mod).error();
     for (const Configuration& configuration : configurations) {
       auto kernels = kernelsOf(compiler, *mod, options, configuration);
-      if (!kernels) throwUsage("pack", kernels.error()); // nothing but the options decides whether there is a kernel
+      if (!kernels) throwUsage("pack", kernels.error()); // only the options decide whether there is a kernel
       if (!kernels) return std::move(kernels).error();
       for (KernelOptions& kernel : *kernels) items.push_back({*mod, std::move(kernel)});
     }
@@ -201,7 +202,7 @@ int runPack(const PackOptions& options) {
   Status status = writeWholeFile(options.output, {*bytes});
   if (!status) return reportEither(status.error(), options.json && !toStdout);
   if (toStdout || !std::filesystem::is_regular_file(options.output)) return kDone; // a pipe or a device
-  auto rows = packRows(options.output); // as the library opens it
+  auto rows = packRows(options.output); // opened as the library opens it
   if (!rows) return reportEither(rows.error(), options.json);
   const JsonReport json{{"ok", true}, {"file", options.output}, {"bytes", bytes->size()}, {"kernels", jsonOf(*rows)}};
   status = printResult(options.json ? jsonText(json)

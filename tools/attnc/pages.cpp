@@ -16,7 +16,7 @@ char* rowOf(const HostTensor& tensor, int64_t entry, int64_t head, int64_t row) 
   return static_cast<char*>(tensor.view().data) + index * tensor.shape[3] * dtypeBytes(tensor.dtype);
 }
 
-/// Views of a cache as the reference takes them.
+/// Views of a cache for the reference.
 struct CacheViews {
   TensorView rows, lengths;
   std::optional<TensorView> table;

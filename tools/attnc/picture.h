@@ -1,5 +1,5 @@
-// Pictures of a few flat shapes and words, as SVG or PNG. Whole numbers for coordinates and a font of our own make the
-// bytes of a picture the same on every machine.
+// Pictures of a few flat shapes and words, as SVG or PNG. Integer coordinates and our own font make the bytes of a
+// picture the same on every machine.
 #pragma once
 
 #include "attnc/error.h"
@@ -18,34 +18,34 @@ struct PictureRect {
   Rgb colour = 0;
 };
 
-/// Words of printable ASCII; other bytes show as '?'. Characters are kCharWidth wide.
+/// Words of printable ASCII; other bytes become '?'. Characters are kCharWidth wide.
 struct PictureText {
   enum class Anchor { Left, Middle, Right };
-  int x = 0, y = 0; ///< of the anchor on the base line
+  int x = 0, y = 0; ///< the anchor on the base line
   std::string text;
   Anchor anchor = Anchor::Left;
   Rgb colour = 0x202020;
   static constexpr int kCharWidth = 6, kCharHeight = 7;
 };
 
-/// Cells of equal size, row by row, in colours of a table.
+/// Cells of equal size, row by row, with colours from a table.
 struct PictureCells {
   int x = 0, y = 0, cellWidth = 1, cellHeight = 1;
   int64_t columns = 0;
-  std::vector<uint8_t> cells; ///< indices of `colours`
+  std::vector<uint8_t> cells; ///< indices into `colours`
   std::vector<Rgb> colours;
 };
 
-/// Drawn in order, on white.
+/// Shapes, drawn in order on white.
 struct Picture {
   int width = 0, height = 0;
   std::vector<std::variant<PictureRect, PictureCells, PictureText>> shapes;
 };
 
-/// `title`: what screen readers say.
+/// Returns the SVG. `title` is the text for screen readers.
 std::string svgOf(const Picture& picture, const std::string& title);
 
-/// Two pixels to a unit, in colours of a palette. Errors: Blame::Internal where libpng fails.
+/// Returns the PNG: two pixels a unit, with a colour palette. Errors: Blame::Internal if libpng fails.
 Expected<std::string> pngOf(const Picture& picture);
 
 } // namespace attnc::cli

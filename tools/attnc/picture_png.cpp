@@ -11,7 +11,7 @@
 namespace attnc::cli {
 namespace {
 
-constexpr int kScale = 2; // pixels to a unit
+constexpr int kScale = 2; // pixels per unit
 
 class Raster {
 public:
@@ -70,7 +70,7 @@ extern "C" void appendPng(png_structp png, png_bytep bytes, png_size_t count) {
 }
 extern "C" void flushPng(png_structp) {}
 
-/// libpng jumps out of its calls where it fails: nothing with a destructor lives in here.
+/// libpng reports errors by longjmp, so nothing with a destructor may live in here.
 bool encode(png_structp png, png_infop info, const Raster& raster, const png_color* colours, std::string* bytes) {
   if (setjmp(png_jmpbuf(png))) return false;
   png_set_write_fn(png, bytes, appendPng, flushPng);

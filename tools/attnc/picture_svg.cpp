@@ -28,11 +28,11 @@ struct CellRect {
   int64_t column, row, columns, rows;
 };
 
-/// Rectangles that cover the cells of a kind, and others only where a later kind is drawn over them: runs along a row that
-/// the rows below repeat.
+/// Returns rectangles that cover the cells of a kind, and other cells only if a later kind is drawn over them. A
+/// rectangle is a run along a row that the rows below repeat.
 std::vector<CellRect> rectsOf(const PictureCells& cells, uint8_t kind) {
   std::vector<CellRect> done;
-  std::map<int64_t, CellRect> open; // by their first column
+  std::map<int64_t, CellRect> open; // by first column
   const int64_t rows = cells.columns ? int64_t(cells.cells.size()) / cells.columns : 0;
   for (int64_t row = 0; row < rows; ++row) {
     const uint8_t* line = cells.cells.data() + row * cells.columns;

@@ -1,4 +1,4 @@
-// `attnc probe`: the journey of one score through a mod.
+// `attnc probe`: follows one score through a mod.
 #include "commands.h"
 #include "journey.h"
 #include "problem_options.h"
@@ -33,13 +33,13 @@ void checkPlace(const ProbeOptions& options, const ProblemShape& problem) {
                                                      axes[axis].first, axes[axis].second));
 }
 
-/// What score_mod is given, and the line that says where it comes from.
+/// The input of score_mod, and the line that says where it comes from.
 struct GivenScore {
   float value = 0;
   std::string text;
 };
 
-/// scale * q . k of the file, in double precision as the reference has it.
+/// Returns scale * q . k of the file, in double precision as in the reference.
 Expected<GivenScore> dotProduct(const HostOperands& operands, const ProbeOptions& options) {
   const HostTensor &q = operands.q, &k = operands.k;
   if (q.shape[0] != operands.problem.batch || q.shape[1] != operands.problem.qHeads || q.shape[2] != operands.problem.qLen ||

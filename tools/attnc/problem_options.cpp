@@ -12,7 +12,7 @@ namespace {
 
 constexpr ProblemShape kDefaultShape{1, 16, 16, 4096, 4096};
 
-/// One, two or five numbers.
+/// Parses one, two or five numbers.
 ProblemShape parseShape(const std::string& text) {
   const auto commas = std::count(text.begin(), text.end(), ',');
   if (commas == 0) {

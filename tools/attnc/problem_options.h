@@ -1,4 +1,4 @@
-// A mod and the problem that it is looked at in: what `mask` and `probe` are told.
+// The mod and problem options of `mask` and `probe`.
 #pragma once
 
 #include "operands.h"
@@ -12,17 +12,18 @@
 namespace attnc::cli {
 
 struct ProblemOptions {
-  RunOptions run; ///< mod, input, sets, seed
+  RunOptions run; ///< for mod, input, sets, seed
   std::optional<ProblemShape> shape;
   bool draw = false;
 
   void addTo(CLI::App& command);
-  /// Reads the mod; what it does not declare may come from the file of --in. Throws CLI::Error as ModOptions::load().
+  /// Reads the mod. Captures that it does not declare may come from the file of --in. Throws CLI::Error as
+  /// ModOptions::load().
   Expected<Mod> loadMod();
   Expected<HostOperands> find(const Mod& mod, Elements elements, bool withScores) const;
 };
 
-/// "window = 9, causal = True": the numbers among captures that have one; "" where there are none.
+/// Returns "window = 9, causal = True": the scalar captures that have a value; "" if none has.
 std::string valuesText(const Captures& captures);
 
 } // namespace attnc::cli

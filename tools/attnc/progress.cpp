@@ -10,9 +10,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::atomic<bool> isShown = false; // on stderr
+std::atomic<bool> isShown = false; // whether a line is on stderr
 
-/// A line that cannot be written is none.
+/// Ignores write errors.
 void put(int terminal, const std::string& text) {
   if (::write(terminal, text.data(), text.size()) < 0) return;
 }

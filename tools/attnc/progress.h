@@ -1,4 +1,4 @@
-// A line on stderr for what takes longer than a second: what is being done, and for how long. On terminals alone.
+// A line on stderr for work that takes longer than a second: what is being done, and for how long. Only on terminals.
 #pragma once
 
 #include <chrono>
@@ -9,12 +9,13 @@
 
 namespace attnc::cli {
 
-/// Shows its line while it lives, and takes it away when it ends; nothing if that comes first. `what`: "compiling".
+/// Shows its line while it lives, and removes it at the end. Shows nothing if the work ends before the first second.
+/// `what`: "compiling".
 class Progress {
 public:
-  /// On stderr, if that is a terminal, after a second and each second from then on.
+  /// Writes to stderr, if that is a terminal, once a second.
   explicit Progress(std::string what);
-  /// On a terminal; `every`: in place of a second.
+  /// Writes to a terminal, once per `every`.
   Progress(std::string what, int terminal, std::chrono::milliseconds every);
   ~Progress();
   Progress(const Progress&) = delete;
@@ -32,7 +33,7 @@ private:
   std::thread thread;
 };
 
-/// Takes a line of stderr away before other lines are written there; it comes back when it is due. Any thread.
+/// Removes a line from stderr before other lines are written there; it reappears at its next update. Any thread.
 void clearProgress();
 
 } // namespace attnc::cli

@@ -13,10 +13,10 @@
 namespace attnc::cli {
 namespace {
 
-constexpr int kGap = 16, kLine = 14, kSide = 288, kLargestCell = 14, kWidest = 1200; // of a picture
+constexpr int kGap = 16, kLine = 14, kSide = 288, kLargestCell = 14, kWidest = 1200; // sizes in a picture
 constexpr int64_t kMostKeys = int64_t(1) << 18, kLongestSide = 1024;
 constexpr Rgb kFrame = 0x808080;
-const std::vector<Rgb> kColours{0xe3eefa, 0x4d8ad2, 0xd55e00}; // by KeyCell
+const std::vector<Rgb> kColours{0xe3eefa, 0x4d8ad2, 0xd55e00}; // indexed by KeyCell
 
 /// A grid with the numbers of a launch.
 struct Place {
@@ -34,7 +34,7 @@ struct Place {
     return product;
   }
 
-  /// The token at coordinates; nothing where the grid has none there.
+  /// Returns the token at coordinates; nullopt if they lie outside the grid.
   std::optional<int64_t> at(const std::vector<int64_t>& coordinates) const {
     if (coordinates.size() != extents.size()) return std::nullopt;
     int64_t token = 0;
@@ -107,7 +107,7 @@ Expected<std::vector<QueryMap>> queryMaps(const Mod& mod, const Captures& captur
     return Error::environment(fmt::format("a grid of {} is more than a map shows: {} keys, {} along an axis",
                                           fmt::join(keys.extents, " x "), kMostKeys, kLongestSide),
                               "draw a smaller one, by -D or --set of its extents");
-  const ir::Interpreter interpreter(mod.module(), *ofMod); // `module` may know of tokens on grids alone
+  const ir::Interpreter interpreter(mod.module(), *ofMod); // `module` may only know tokens on grids
   const bool isOneGrid = ofQueries && ofQueries->extents == keys.extents && ofQueries->before == keys.before;
   std::vector<QueryMap> maps;
   for (const std::vector<int64_t>& query : queries) {

@@ -1,5 +1,4 @@
-// The keys that one query sees, laid out on their grid: what a mask of an image, a video or a volume looks like in
-// space.
+// The keys that one query sees, laid out on their grid: the spatial shape of a mask for an image, a video or a volume.
 #pragma once
 
 #include "attnc/captures.h"
@@ -18,21 +17,22 @@ enum class KeyCell : uint8_t { Unseen, Seen, Query };
 
 struct QueryMap {
   std::string heading;            ///< "query (3, 4)"
-  std::array<int64_t, 3> extents; ///< of the grid of keys, with 1 for axes that it lacks in front
+  std::array<int64_t, 3> extents; ///< of the grid of keys; missing leading axes are 1
   std::vector<KeyCell> cells;     ///< row-major
   int64_t seen = 0;               ///< keys on the grid that the query sees
   int64_t seenBeside = 0, beside = 0;
 };
 
-/// One map for each query, of one head. A query is given by its coordinates on the grid of queries, or by its position.
-/// Errors: Blame::Environment where the mod has no grid of keys, or the problem not all of it, or no such query.
+/// Returns one map for each query, of one head. A query is given by its coordinates on the grid of queries, or by its
+/// position. Errors: Blame::Environment if the mod has no grid of keys, the problem does not cover the grid, or the
+/// query does not exist.
 Expected<std::vector<QueryMap>> queryMaps(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                                           const std::vector<std::vector<int64_t>>& queries, int64_t b, int64_t h);
 
-/// Two characters to a key; slices of a volume one below the other.
+/// Draws two characters a key; slices of a volume one below the other.
 std::string queryText(const std::vector<QueryMap>& maps);
 
-/// Slices of a volume stand side by side.
+/// Draws a picture; slices of a volume stand side by side.
 Picture queryPicture(const std::vector<QueryMap>& maps, const std::vector<std::string>& headings);
 
 } // namespace attnc::cli

@@ -13,7 +13,7 @@
 namespace attnc::cli {
 namespace {
 
-/// Rows and heads change places. `inner`: bytes of a row of one head.
+/// Transposes rows and heads. `inner`: bytes of a row of one head.
 void swapAxes(const char* from, char* to, int64_t outer, int64_t middle, size_t inner) {
   for (int64_t i = 0; i < outer; ++i)
     for (int64_t j = 0; j < middle; ++j)
@@ -36,7 +36,7 @@ Status fromPacked(std::string_view name, HostTensor& tensor) {
                                           name == "dlse" ? "heads, total" : "total, heads, head_dim"));
   const int64_t rows = tensor.shape[0], heads = tensor.shape[1], columns = tensor.shape[2];
   HostTensor turned{.dtype = tensor.dtype, .shape = {1, heads, rows, columns}, .bytes = {}};
-  turned.bytes.resize(tensor.bytes.size()); // none, where the shape alone is asked for
+  turned.bytes.resize(tensor.bytes.size()); // empty if only the shape is needed
   if (!tensor.bytes.empty())
     swapAxes(tensor.bytes.data(), turned.bytes.data(), rows, heads, size_t(columns * dtypeBytes(tensor.dtype)));
   tensor = std::move(turned);

@@ -1,5 +1,5 @@
-// Ragged batches in files: q, k, v and results [total, H, D] with cumulative lengths. Inside the command they are [1, H,
-// total, D], as other tensors are.
+// Ragged batches in files: q, k, v and results are [total, H, D] with cumulative lengths. Inside the command they are
+// [1, H, total, D], like other tensors.
 #pragma once
 
 #include "host_tensor.h"
@@ -14,19 +14,19 @@ namespace attnc::cli {
 
 struct HostOperands;
 
-/// [total, H, D] to [1, H, total, D]; or [H, total] to [1, H, total]. Errors (environment) name the tensor.
+/// Converts [total, H, D] to [1, H, total, D], or [H, total] to [1, H, total]. Errors (environment) name the tensor.
 Status fromPacked(std::string_view name, HostTensor& tensor);
 
-/// The same backwards.
+/// Does the inverse of fromPacked().
 HostTensor toPacked(const HostTensor& tensor);
 
-/// Cumulative lengths, that begin at 0.
+/// Returns cumulative lengths, which begin at 0.
 HostTensor cumulative(const HostTensor& lengths);
 
-/// Checks cumulative lengths, those of q in `of` rows: they ascend within it. Returns the longest length.
+/// Checks that cumulative lengths ascend within `rows` rows. Returns the longest length.
 Expected<int64_t> longestOf(std::string_view name, const HostTensor& cumulative, int64_t rows);
 
-/// Of operands with cumulative lengths; views of these.
+/// Returns the ragged batch of operands with cumulative lengths, as views of them; nullopt for others.
 std::optional<RaggedBatch> raggedOf(const HostOperands& operands);
 
 } // namespace attnc::cli

@@ -38,7 +38,7 @@ double largestFinite(DType dtype) {
                                 : std::numeric_limits<float>::max();
 }
 
-/// Largest value of an integer dtype that is worth drawing.
+/// Returns the largest value to draw for an integer dtype.
 int64_t largest(DType dtype) {
   switch (dtype) {
   case DType::Bool: return 1;
@@ -134,7 +134,7 @@ void Generator::fillLarge(const CaptureInfo& capture, HostTensor& tensor) {
     if (capture.extent[size_t(axis)] == "KV_LEN" && !kv) kv = here;
     stride *= here.extent;
   }
-  // Where there is one axis, patterns of both are by it.
+  // With one axis only, patterns of both axes follow that one.
   const Axis queries = q ? *q : *kv, keys = kv ? *kv : *q;
   const double most = largestFinite(tensor.dtype);
   device::drawOnAllCores(random, tensor.elements(), std::uniform_real_distribution<double>(),
@@ -148,7 +148,7 @@ void Generator::lengthenKeys(HostTensor& q, HostTensor& k, double scale) {
   const int64_t width = k.shape.back(), kvLen = k.shape[2];
   for (int64_t i = 0; i < q.elements(); i += width) ir::writeElement(q.bytes.data(), q.dtype, i, 1);
   const double most = std::exp2(std::ilogb(largestFinite(k.dtype)));
-  // Long rows are multiples of the first element, which is 1 in q: their scores are exact, and of one sign.
+  // Long rows are multiples of the first element, which is 1 in q. So their scores are exact, and have one sign.
   device::drawOnAllCores(random, k.elements() / width, std::uniform_real_distribution<double>(),
                          [&](int64_t row, double unit) {
                            const double value = largeAt(row % kvLen, row % kvLen, kvLen, unit);
@@ -198,7 +198,7 @@ void Generator::chooseDims(const ir::Module& module, std::map<std::string, int64
     isFree.push_back(!builtin && given == freeDims.end());
     dims.push_back(builtin ? *builtin : isFree.back() ? kFreeExtent : given->second);
   }
-  ir::meetConditions(ir::conditionsAlone(module), dims, isFree); // bind() tells of those that do not hold
+  ir::meetConditions(ir::conditionsAlone(module), dims, isFree); // bind() reports those that do not hold
   for (size_t dim = 0; dim < dims.size(); ++dim)
     if (isFree[dim]) freeDims[module.dims[dim]] = dims[dim];
 }

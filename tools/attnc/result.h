@@ -1,4 +1,4 @@
-// What one run gives, wherever it ran.
+// The results of one run, on any device.
 #pragma once
 
 #include "host_tensor.h"
@@ -13,11 +13,11 @@ struct RunResult {
   HostTensor lse;      ///< f32 [B, H, Q_LEN]
   HostTensor rowMax;   ///< f32 [B, H, Q_LEN]
   /// With --backward, by their names in files: "dq", "dk" and "dv" with the shapes and dtypes of q, k and v, and
-  /// "d_<capture>" as HostOperands::gradients.
+  /// "d_<capture>" as in HostOperands::gradients.
   NamedTensors gradients;
-  NamedTensors cache;  ///< "k" and "v" with the rows that were appended, if some were
-  std::string summary; ///< lines about the device, the kernel and times, for a person
-  std::string warning; ///< what makes the kernel slow; may be empty
+  NamedTensors cache;  ///< "k" and "v" including appended rows; empty if none were appended
+  std::string summary; ///< lines about the device, the kernel and times
+  std::string warning; ///< why the kernel is slow; may be empty
 };
 
 } // namespace attnc::cli

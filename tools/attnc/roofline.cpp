@@ -15,13 +15,13 @@ struct PlotArea {
 };
 constexpr int kLegendLine = 14;
 constexpr Rgb kRoofInk = 0x202020, kRoofGrid = 0xdddddd;
-// Told apart by the colour-blind, too (Okabe and Ito's set).
+// Colours that the colour-blind can also tell apart (Okabe and Ito's set).
 constexpr Rgb kPointColours[] = {0xd55e00, 0x0072b2, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9};
 
 /// An axis over whole powers of ten.
 struct LogAxis {
-  double low, high; ///< powers
-  int from, to;     ///< in the picture
+  double low, high; ///< exponents of ten
+  int from, to;     ///< in units of the picture
   int at(double value) const { return from + int(std::lround((std::log10(value) - low) / (high - low) * (to - from))); }
   double valueAt(int place) const { return std::pow(10, low + (high - low) * double(place - from) / (to - from)); }
 };
@@ -51,7 +51,7 @@ void addGrid(Picture& picture, const LogAxis& x, const LogAxis& y) {
   addText(picture, x.from, y.to - 8, "TFLOP/s", Anchor::Right);
 }
 
-/// A column of the picture for each place along the axis: as high as the roof rises there.
+/// Draws the roof: for each position along the axis a column below it.
 void addRoof(Picture& picture, const Roofline& roofline, const LogAxis& x, const LogAxis& y) {
   for (int place = x.from; place < x.to; ++place) {
     const int here = y.at(attainable(roofline, x.valueAt(place))), next = y.at(attainable(roofline, x.valueAt(place + 1)));
@@ -87,7 +87,7 @@ Picture rooflinePicture(const Roofline& roofline) {
           Anchor::Right);
   if (roofline.flops > 0)
     addText(picture, x.to - 4, y.at(roofline.flops) - 6, fmt::format("{:.0f} TFLOP/s", roofline.flops * 1e-12), Anchor::Right);
-  // The legend stands below the roof, where hardly any kernel does.
+  // The legend stands below the roof, where hardly any kernel lies.
   int line = y.from - 8 - kLegendLine * (int(roofline.points.size()) - 1);
   for (size_t i = 0; i < roofline.points.size(); ++i, line += kLegendLine) {
     const RooflinePoint& point = roofline.points[i];

@@ -1,4 +1,4 @@
-// A roofline: what a device can do at most for work of some intensity, and what kernels reach, as a picture.
+// A roofline as a picture: what a device can reach at a given intensity, and what kernels reach.
 #pragma once
 
 #include "picture.h"
@@ -11,22 +11,22 @@ namespace attnc::cli {
 /// A kernel on a problem.
 struct RooflinePoint {
   std::string name;
-  double flopsPerByte = 0; ///< of memory
-  double flops = 0;        ///< in a second
+  double flopsPerByte = 0; ///< FLOPs per byte of memory traffic
+  double flops = 0;        ///< per second
 };
 
 struct Roofline {
   std::string title;
-  double bytes = 0; ///< in a second, the limit
-  double flops = 0; ///< in a second, the limit; 0: not known
+  double bytes = 0; ///< limit, per second
+  double flops = 0; ///< limit, per second; 0: unknown
   std::vector<RooflinePoint> points;
 };
 
-/// The least of both limits for work of this intensity.
+/// Returns the lower of both limits at this intensity.
 double attainable(const Roofline& roofline, double flopsPerByte);
 
-/// Both axes are logarithmic. Points have the colours of their names in a legend, and those beyond the roof show beyond
-/// it.
+/// Draws the roofline on logarithmic axes. A legend gives the names of the points by colour. Points above the roof are
+/// shown there.
 Picture rooflinePicture(const Roofline& roofline);
 
 } // namespace attnc::cli

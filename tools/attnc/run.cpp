@@ -1,5 +1,5 @@
-// `attnc run`: attention, and its gradients, over tensors of a file or drawn at random, on the GPU or by the fp64
-// reference.
+// `attnc run`: computes attention, and its gradients, over tensors of a file or drawn at random, on the GPU or with the
+// fp64 reference.
 #include "commands.h"
 #include "digest.h"
 #include "gpu.h"
@@ -33,14 +33,14 @@
 namespace attnc::cli {
 namespace {
 
-/// B,H,HKV,Q_LEN,KV_LEN,D; throws CLI::ValidationError.
+/// Parses B,H,HKV,Q_LEN,KV_LEN,D. Throws CLI::ValidationError.
 RandomProblem parseRandom(const std::string& text) {
   constexpr const char* kOption = "--random";
   const std::vector<int64_t> numbers = parseExtents(kOption, text, "B,H,HKV,Q_LEN,KV_LEN,D");
   return randomProblem(kOption, text, shapeOf(kOption, text, numbers), numbers[5]);
 }
 
-/// Without --backward the forward's results alone.
+/// Runs the reference; without --backward, only the forward pass.
 Expected<reference::GradientResult> runReference(const Mod& mod, const HostOperands& operands,
                                                  const RunOptions& options) {
   reference::AttentionArgs args{
@@ -124,7 +124,7 @@ Status writeResult(RunResult& result, const RunOptions& options, bool isRagged) 
   return writeSafetensors(options.output, tensors, {{"producer", "attnc " ATTNC_VERSION}});
 }
 
-/// The GPU's context; null for the CPU.
+/// Returns the GPU's context; null for the CPU.
 Expected<std::unique_ptr<device::Context>> chooseDevice(const RunOptions& options) {
   if (options.device == "cpu") return std::unique_ptr<device::Context>();
   auto context = device::Context::create();
@@ -137,13 +137,13 @@ Expected<std::unique_ptr<device::Context>> chooseDevice(const RunOptions& option
   return std::unique_ptr<device::Context>();
 }
 
-/// What a kernel would refuse is refused on the CPU, too. `pinned` is the mod with its pins folded in.
+/// Rejects on the CPU what a kernel would reject. `pinned` is the mod with its pins folded in.
 Status checkServed(const Mod& pinned, const HostOperands& operands, const RunOptions& options) {
   PrepareOptions prepare = prepareOptions(options);
   prepare.arch = "sm_80";
   for (const FamilyInfo& info : forwardFamilies())
     if (info.family == prepare.family) prepare.arch = info.arch;
-  if (operands.k.dtype == DType::E4M3) prepare.arch = "sm_89"; // converts it
+  if (operands.k.dtype == DType::E4M3) prepare.arch = "sm_89"; // the first to convert it
   const Shapes shapes = shapesOf(operands, options);
   auto settled = options.backward
                      ? Compiler().settleTraining(pinned, shapes.operands, shapes.outputs, shapes.gradients, prepare)
@@ -151,14 +151,14 @@ Status checkServed(const Mod& pinned, const HostOperands& operands, const RunOpt
   return settled ? Status() : std::move(settled).error();
 }
 
-/// The stream for human-readable lines: stderr if the results themselves go to stdout.
+/// Prints human-readable lines: to stderr if the results themselves go to stdout.
 Status tell(const RunOptions& options, const std::string& text) {
   if (options.output != "-") return printResult(text);
   std::fputs(text.c_str(), stderr);
   return {};
 }
 
-/// The work itself, once the command line is parsed.
+/// Does the work, once the command line is parsed.
 Status runSteps(const RunOptions& options) {
   ModOptions modOptions = options.mod;
   modOptions.available = capturesInFile(options);
@@ -174,7 +174,7 @@ Status runSteps(const RunOptions& options) {
   }();
   if (!operands) return std::move(operands).error();
   if (auto served = checkServed(*pinnedMod, *operands, options); !served) {
-    if (options.random) throwUsage("run", served.error()); // the options alone decide this
+    if (options.random) throwUsage("run", served.error()); // only the options decide this
     return served;
   }
   auto result = [&] {
@@ -209,7 +209,7 @@ int runRun(RunOptions options) {
   if (options.input.empty() == !options.random) throw CLI::ValidationError("run", "give either --in FILE or --random");
   if (options.device == "cpu" && options.verify)
     throw CLI::ValidationError("--verify", "compares the GPU with the CPU: it needs --device cuda or auto");
-  if (options.large && !options.scale) // so that scores are as exact as products
+  if (options.large && !options.scale) // keeps scores as exact as products
     options.scale = std::exp2(std::round(std::log2(double(options.random->headDim)) / -2));
   options.gradients.check(options.backward);
   options.sequences.check(!options.backward);

@@ -1,4 +1,4 @@
-// What `attnc run` is told on the command line.
+// The command-line options of `attnc run`.
 #pragma once
 
 #include "gradient_options.h"
@@ -21,10 +21,11 @@ struct RandomProblem {
   int64_t headDim = 0;
 };
 
-/// Throws CLI::ValidationError for `option` where the head dim is none, or a tensor would be too large.
+/// Parses a random problem. Throws CLI::ValidationError for `option` if the head dim is invalid, or a tensor would be
+/// too large.
 RandomProblem randomProblem(const char* option, const std::string& text, const ProblemShape& shape, int64_t headDim);
 
-/// What --kernel says.
+/// The value of --kernel.
 struct KindOptions {
   std::string kind = "auto"; ///< "auto", "forward", "decode"; with `takesBackward` also "backward"
 
@@ -42,19 +43,19 @@ struct RunOptions {
   std::string input, output;
   std::optional<RandomProblem> random;
   std::optional<LargeScores> large;
-  std::string dtype = "bf16"; ///< of random operands
+  std::string dtype = "bf16"; ///< dtype of random operands
   uint64_t seed = 0;
   std::string device = "auto";
-  std::string arch; ///< of kernels; empty or "native": that of the GPU
+  std::string arch; ///< arch of kernels; empty or "native": that of the GPU
   std::vector<std::string> sets; ///< NAME=VALUE
   std::optional<double> scale;
   bool backward = false, verify = false, lse = false, rowMax = false, noBlockMask = false;
 };
 
-/// What the command line says of the kernel.
+/// Returns the kernel options of the command line.
 PrepareOptions prepareOptions(const RunOptions& options);
 
-/// Throws CLI::ValidationError where both the mod and the operands are to come from stdin.
+/// Throws CLI::ValidationError if both the mod and the operands come from stdin.
 void checkStdin(const RunOptions& options);
 
 } // namespace attnc::cli

@@ -42,7 +42,7 @@ std::optional<DType> spelledDType(std::string_view text) {
   return std::nullopt;
 }
 
-/// Reads one stream from front to back, with the file's name at hand for messages.
+/// Reads a stream from front to back. Knows the file's name for messages.
 class Reader {
 public:
   Reader(std::istream& stream, std::optional<uint64_t> size, const std::string& name, const Wanted& wanted)
@@ -74,8 +74,8 @@ private:
     return fail("tensor {}: {}", inQuotes(tensor), fmt::format(text, std::forward<Args>(args)...));
   }
 
-  /// Appends up to `count` bytes; returns how many the stream had. It reads in parts, since the header of a stream of
-  /// unknown size may announce more than there is.
+  /// Appends up to `count` bytes. Returns how many the stream had. It reads in parts, because the header of a stream of
+  /// unknown size may announce more than it has.
   template <class Bytes> uint64_t readBytes(Bytes& target, uint64_t count) {
     constexpr uint64_t kPart = 16 << 20;
     if (skipped > 0 && !stream.seekg(std::streamoff(skipped), std::ios::cur)) return 0;
@@ -91,8 +91,8 @@ private:
     return count;
   }
 
-  /// In a file, whose size has been checked, one seek before the next read passes over all: a file has 100000 tensors,
-  /// and seeks are calls of the system.
+  /// Skips bytes. In a file, whose size has been checked, one seek before the next read skips them all: a file may have
+  /// 100000 tensors, and each seek is a system call.
   uint64_t skipBytes(uint64_t count) {
     if (size) return skipped += count, count;
     stream.ignore(std::streamsize(count));
@@ -117,7 +117,7 @@ private:
     return text;
   }
 
-  /// Whether the bytes are as many as dtype and shape say; and for a tensor that is wanted, whether attnc can use it.
+  /// Checks that the byte count matches dtype and shape; and, for a wanted tensor, that attnc can use it.
   Status checkEntry(const TensorEntry& entry) const {
     auto dtype = spelledDType(entry.dtype);
     if (dtype) {
@@ -169,11 +169,11 @@ private:
   std::optional<uint64_t> size;
   const std::string& file;
   const Wanted& wanted;
-  std::optional<uint64_t> dataBytes; // of the data section, with a size
-  uint64_t skipped = 0;              // bytes that are not passed over yet
+  std::optional<uint64_t> dataBytes; // size of the data section, if known
+  uint64_t skipped = 0;              // bytes still to be skipped
 };
 
-/// Names in the order of their data: wide types first, so that every tensor is aligned to its elements.
+/// Returns the names in the order of their data: wide types first, so that every tensor is aligned to its elements.
 std::vector<const NamedTensors::value_type*> dataOrder(const NamedTensors& tensors) {
   std::vector<const NamedTensors::value_type*> order;
   for (const auto& tensor : tensors) order.push_back(&tensor);

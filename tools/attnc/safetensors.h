@@ -1,5 +1,5 @@
-// safetensors files: named tensors in, named tensors out. https://huggingface.co/docs/safetensors gives the format:
-// 8 bytes of header length, a JSON header, then the tensors' bytes, row-major, little endian.
+// safetensors files: reads and writes named tensors. https://huggingface.co/docs/safetensors gives the format: 8 bytes
+// of header length, a JSON header, then the tensors' bytes, row-major, little endian.
 //
 // The reader trusts nothing: every length is checked against the file before anything is allocated, and every message
 // names the tensor. It reads the bytes of the wanted tensors only: the file may hold a whole model. Not done here:
@@ -23,19 +23,19 @@ namespace attnc::cli {
 enum class Want { Nothing, Shape, Data };
 
 struct FileTensors {
-  NamedTensors tensors;           ///< what was wanted; those of Want::Shape without bytes
-  std::vector<std::string> names; ///< of all tensors of the file, in the order of their data
+  NamedTensors tensors;           ///< the wanted tensors; those of Want::Shape have no bytes
+  std::vector<std::string> names; ///< names of all tensors of the file, in the order of their data
 };
 
 using Wanted = std::function<Want(const std::string& name)>;
 inline Want wantAll(const std::string&) { return Want::Data; }
 
-/// Reads a file; "-" is stdin. Tensors that are not wanted may have any dtype and rank. Errors: Blame::Environment
-/// naming the file and, where there is one, the tensor.
+/// Reads a file; "-" is stdin. Unwanted tensors may have any dtype and rank. Errors: Blame::Environment naming the file
+/// and, if possible, the tensor.
 Expected<FileTensors> readSafetensors(const std::string& path, const Wanted& wanted = wantAll);
 
-/// The same from a stream that holds `size` bytes, or ends somewhere; `name` is the file's name in messages. With a
-/// size the stream can seek.
+/// Reads a stream of `size` bytes, or of unknown length. `name` is the file's name in messages. A stream with a size
+/// must be able to seek.
 Expected<FileTensors> readSafetensors(std::istream& stream, std::optional<uint64_t> size, const std::string& name,
                                       const Wanted& wanted = wantAll);
 

@@ -18,7 +18,7 @@ constexpr int64_t kMaxElements = int64_t(1) << 46; // keeps every product of ext
 constexpr uint64_t kMaxFileBytes = uint64_t(1) << 62;
 
 /// Handles the parser's events (SAX). A document tree would silently keep one of two equal keys, which here means a
-/// wrong tensor, and would cost a second walk. A callback returns false after it has recorded an error.
+/// wrong tensor, and would need a second walk. A callback returns false after it has recorded an error.
 class HeaderEvents final : public nlohmann::json_sax<Json> {
 public:
   std::vector<TensorEntry> entries;
@@ -125,7 +125,7 @@ private:
     return true;
   }
 
-  /// A value of the wrong type for its place. A field with such a value counts as missing.
+  /// Skips a value of the wrong type. Its field counts as missing.
   bool other() {
     switch (place) {
     case Place::Outside: return fail("no safetensors file: the header is not a JSON object");
@@ -150,7 +150,7 @@ private:
       std::string extents = fmt::format("{}", fmt::join(shape, ","));
       return failAt("its shape [{}{}{},...] is too large", extents, extents.empty() ? "" : ",", value);
     }
-    product *= std::max<int64_t>(int64_t(value), 1); // so that strides fit as well
+    product *= std::max<int64_t>(int64_t(value), 1); // keeps the strides in range as well
     shape.push_back(int64_t(value));
     return true;
   }
@@ -167,17 +167,17 @@ private:
 
   Place place = Place::Outside;
   std::unordered_set<std::string> names, metadata;
-  std::string name, field; // of the tensor, and of its entry or the metadata
-  // The entry that is being read.
+  std::string name, field; // name of the tensor, and field of its entry or the metadata
+  // The entry being read.
   std::vector<std::string> fields;
   std::optional<std::string> dtype;
   std::vector<int64_t> shape;
   std::vector<uint64_t> offsets;
   bool hasShape = false, hasOffsets = false;
-  int64_t product = 1; // of extents taken as at least 1
+  int64_t product = 1; // product of extents, each taken as at least 1
 };
 
-/// Sorts by position; the format has neither holes nor overlaps.
+/// Sorts the entries by position and checks them: the format has neither holes nor overlaps.
 Status checkLayout(std::vector<TensorEntry>& entries, const std::string& file) {
   std::stable_sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);

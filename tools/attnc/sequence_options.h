@@ -1,5 +1,4 @@
-// What is told of the sequences of a batch one by one: KV lengths, where queries stand, pages of K and V, and that they are
-// packed.
+// Options about the sequences of a batch: KV lengths, query positions, pages of K and V, and whether they are packed.
 #pragma once
 
 #include "attnc/problem.h"
@@ -13,19 +12,19 @@ namespace attnc::cli {
 
 struct SequenceOptions {
   bool kvLengths = false;
-  int pageSize = 0;    ///< rows of a page of K and V; 0: they do not lie in pages
+  int pageSize = 0;    ///< rows of a page of K and V; 0: no pages
   bool ragged = false;
-  std::string qOffset; ///< "none", "lengths", "tensor"; empty: not said
+  std::string qOffset; ///< "none", "lengths", "tensor"; empty if not given
 
   void addTo(CLI::App& command, const char* helpOfLengths, const char* helpOfPages);
   void addRagged(CLI::App& command, const char* help);
-  /// Pages need lengths.
+  /// Whether there are lengths, which pages need.
   bool lengths() const { return kvLengths || pageSize; }
-  /// As PrepareOptions::offsets.
+  /// Returns PrepareOptions::offsets.
   std::optional<QueryOffsets> offsets() const;
-  /// The same, and by kvLengths where it is not said.
+  /// Returns the same. Default: by kvLengths.
   QueryOffsets settledOffsets() const;
-  /// Throws CLI::ValidationError where one of the options is given and the kernel is a backward one.
+  /// Throws CLI::ValidationError if one of the options is given for a backward kernel.
   void check(bool isForward) const;
 };
 

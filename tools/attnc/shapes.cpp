@@ -5,7 +5,7 @@
 namespace attnc::cli {
 namespace {
 
-/// Adds what a backward pass reads and writes beside these: laid out as its counterparts are.
+/// Adds the operands and results of a backward pass, laid out like their counterparts.
 void addBackward(Shapes& shapes) {
   shapes.operands.out = shapes.operands.dOut = *shapes.outputs.out;
   const auto& rows = shapes.operands.q.shape;
@@ -49,7 +49,7 @@ Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const 
   const auto view = [&](int64_t heads, int64_t length, int64_t dim, DType dtype) {
     TensorView tensor{.dtype = dtype, .rank = 4, .shape = {problem.batch, heads, length, dim}};
     if (sequences.ragged) tensor.shape = {1, heads, problem.batch * length, dim};
-    tensor.stride = {dim, dim, dim, 1}; // all rows in one place: dense strides of the largest problems overflow
+    tensor.stride = {dim, dim, dim, 1}; // all rows share memory: dense strides of the largest problems overflow
     return tensor;
   };
   Shapes shapes;

@@ -8,15 +8,15 @@
 
 namespace attnc::cli {
 
-/// The shapes and layouts of operands and their results, without addresses: what a kernel is chosen for.
+/// The shapes and layouts of operands and their results, without addresses. A kernel is chosen for these.
 struct Shapes {
   BackwardOperands operands;
   Outputs outputs;
   BackwardOutputs gradients;
 };
-/// `operands` must live as long.
+/// Returns the shapes of operands, which must outlive the result.
 Shapes shapesOf(const HostOperands& operands, const RunOptions& options);
-/// The same for a problem without tensors, laid out as every family takes them.
+/// Returns the shapes of a problem without tensors, laid out so that every family takes them.
 Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const SequenceOptions& sequences);
 
 } // namespace attnc::cli

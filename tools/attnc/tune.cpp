@@ -1,4 +1,4 @@
-// `attnc tune`: which tile of a mod's kernels is the fastest on this GPU, measured and kept.
+// `attnc tune`: measures which tile of a mod's kernels is the fastest on this GPU, and keeps it.
 #include "commands.h"
 #include "device_operands.h"
 #include "json_report.h"
@@ -19,7 +19,7 @@ struct TuneCommand : MeasuredProblems {
   bool json = false;
 };
 
-/// What tuning one kernel of one problem gave.
+/// The result of tuning one kernel of one problem.
 struct Tuned {
   std::string kind;     ///< "forward", "decode", "backward"
   KernelOptions kernel; ///< complete
@@ -79,7 +79,7 @@ JsonReport jsonOf(const Tuned& tuned) {
   return json;
 }
 
-/// The backward kernel alone: the forward one, which another --kernel tunes, keeps its tile.
+/// Tunes only the backward kernel. The forward one keeps its tile; another --kernel tunes it.
 Expected<Tuned> tuneBackward(const Compiler& compiler, const device::Stream& stream, const Mod& mod,
                              const DeviceOperands& on, const RunOptions& options) {
   PrepareOptions prepare = prepareOptions(options);
@@ -162,7 +162,7 @@ void addTune(CLI::App& app, int& exitCode) {
   CLI::App* command =
       app.add_subcommand("tune", "Measure which tile of a mod's kernels is the fastest, and keep the choice");
   options->addTo(*command);
-  command->get_option("--tile")->group(""); // not shown: who gives it is told that tune chooses it
+  command->get_option("--tile")->group(""); // hidden: a user who gives it learns that tune chooses the tile
   command->add_flag("--json", options->json, "For programs");
   command->footer(
       "A choice is kept in the cache directory, beside the kernels. From then on all processes take it for this GPU, mod,\n"

@@ -22,7 +22,7 @@
 namespace attnc::cli {
 namespace {
 
-/// Validators say their choices by their name, which nothing else reads.
+/// Validators keep their choices in their name, which nothing else reads.
 constexpr const char* kChoicesPrefix = "choices:";
 
 std::string lowered(std::string_view text) {
@@ -31,7 +31,7 @@ std::string lowered(std::string_view text) {
   return result;
 }
 
-/// "; did you mean 'x'?", or nothing.
+/// Returns "; did you mean 'x'?", or an empty string.
 std::string suggestion(std::string_view word, const std::vector<std::string>& candidates) {
   std::string near = nearest(word, candidates);
   return near.empty() ? "" : fmt::format("; did you mean {}?", near);
@@ -46,7 +46,7 @@ std::string archNames() {
   return names;
 }
 
-/// Whether attnc knows this GPU, or else NVRTC, which may be newer.
+/// Whether attnc knows this GPU; or NVRTC, which may be newer.
 bool isKnownArch(const std::string& name) {
   auto arch = plan::parseArch(name);
   if (!arch) return false;
@@ -56,7 +56,7 @@ bool isKnownArch(const std::string& name) {
   return supported && std::find(supported->begin(), supported->end(), arch->capability) != supported->end();
 }
 
-/// Device and inode of a regular file; nothing for other files, which writing does not overwrite.
+/// Returns device and inode of a regular file; nullopt for other files, which writing does not overwrite.
 std::optional<std::pair<dev_t, ino_t>> fileOf(const std::string& path, int standardStream) {
   struct stat status;
   int failed = path == "-" ? ::fstat(standardStream, &status) : ::stat(path.c_str(), &status);
@@ -81,10 +81,10 @@ std::vector<std::string> commandNames(const CLI::App& app) {
   return names;
 }
 
-/// What stands between a message and its hint.
+/// The separator between a message and its hint.
 constexpr const char* kHint = "\nhint: ";
 
-/// A message about wrong usage, and how to mend it.
+/// A message about wrong usage, and how to repair it.
 struct Complaint {
   std::string what, hint;
 };
@@ -108,7 +108,8 @@ Complaint unknown(const CLI::App& app, const CLI::App* command, const std::strin
           "an option's value stands behind its name; quote what has spaces"};
 }
 
-/// "--shape B,H,HKV,Q_LEN,KV_LEN: the problem ...", of the option that a message names first; empty if it names none.
+/// Returns "--shape B,H,HKV,Q_LEN,KV_LEN: the problem ..." for the first option that a message names; empty if it names
+/// none.
 std::string optionHint(const CLI::App& command, const std::string& message) {
   const CLI::Option* found = nullptr;
   std::string name;
@@ -136,7 +137,7 @@ std::string optionHint(const CLI::App& command, const std::string& message) {
   return fmt::format("--{}{}: {}", name, value, text);
 }
 
-/// An example of the command, from its own help.
+/// Returns an example of the command, from its own help.
 std::string exampleHint(const CLI::App& command) {
   const std::string footer = command.get_footer();
   const size_t at = footer.find(command.get_parent() ? "attnc " + command.get_name() : "attnc ");
@@ -145,7 +146,7 @@ std::string exampleHint(const CLI::App& command) {
 
 Complaint complaintOf(const CLI::App& app, const CLI::App* command, const CLI::ParseError& error) {
   const std::vector<std::string> remaining = app.remaining(/*recurse=*/true);
-  if (!remaining.empty()) return unknown(app, command, remaining.front()); // it explains why something is missing
+  if (!remaining.empty()) return unknown(app, command, remaining.front()); // the likely reason why something is missing
   if (const auto commands = commandNames(command ? *command : app); !commands.empty())
     return {"no command is given; there are " + CLI::detail::join(commands, ", "),
             exampleHint(command ? *command : app)};
@@ -316,7 +317,7 @@ CLI::ValidationError wrongUsage(const std::string& option, const std::string& wh
 }
 
 int reportUsage(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App* command = nullptr; // the innermost one that was found
+  const CLI::App* command = nullptr; // the innermost one found
   std::string words;
   for (std::vector<CLI::App*> chosen = app.get_subcommands(); !chosen.empty(); chosen = command->get_subcommands()) {
     command = chosen.front();

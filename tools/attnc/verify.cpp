@@ -45,7 +45,7 @@ Size sizeOf(const std::vector<double>& values) {
   return sizeOf(int64_t(values.size()), [&](int64_t i) { return values[size_t(i)]; });
 }
 
-/// The largest Euclidean norm of a row of the last axis.
+/// Returns the largest Euclidean norm of a row along the last axis.
 double largestRow(const HostTensor& tensor) {
   int64_t width = tensor.shape.back();
   double largest = 0;
@@ -57,10 +57,11 @@ double largestRow(const HostTensor& tensor) {
   return largest;
 }
 
-/// Which elements may be NaN where the reference has a number.
+/// Which elements may be NaN although the reference has a number.
 using MayBeNan = std::function<bool(int64_t index)>;
 
-/// `byRow`: by which elements of a row may be off besides; none: 0. `passedOver`: counts those that are NaN.
+/// `byRow` is an additional tolerance for the elements of each row; none: 0. `passedOver` counts the elements skipped
+/// as NaN.
 CheckedOutput check(const HostTensor& got, const std::vector<double>& want, const reference::Tolerance& tolerance,
                     const std::vector<double>& byRow = {}, const MayBeNan& mayBeNan = {},
                     int64_t* passedOver = nullptr) {
@@ -76,8 +77,8 @@ CheckedOutput check(const HostTensor& got, const std::vector<double>& want, cons
   return result;
 }
 
-/// How many times the largest power of two that divides all numbers of a row goes into its largest, at most; infinite
-/// with numbers that are not finite. 1: -1, 0 and 1, or multiples of another power of two.
+/// Returns the maximum over rows of the row's largest number, in units of the largest power of two that divides all its
+/// numbers. Infinite if some number is not finite. 1: all numbers are -1, 0 or 1, or these times a power of two.
 template <class Element> double largestSpan(int64_t count, int64_t width, Element element) {
   double span = 1;
   for (int64_t i = 0; i < count; i += width) {
@@ -100,8 +101,8 @@ double largestSpan(const HostTensor& tensor) {
   return largestSpan(tensor.elements(), tensor.shape.back(), [&](int64_t i) { return elementOf(tensor, i); });
 }
 
-/// Whether score_mod rounds the same in kernels and in the reference: it adds and chooses numbers that are given. Where
-/// it multiplies, kernels may round once; where it casts, positions may be summed in another order (dsl/SPEC.md).
+/// Whether score_mod rounds the same in kernels and in the reference: it only adds and selects given numbers. If it
+/// multiplies, kernels may round once; if it casts, positions may be summed in another order (dsl/SPEC.md).
 bool addsAtMost(const ir::Module& module) {
   const auto score = module.output(ir::kScore);
   if (!score) return true;
@@ -126,7 +127,7 @@ bool addsAtMost(const ir::Module& module) {
   return true;
 }
 
-/// Whether scores are exact before score_mod: all partial sums of products are f32, and factors are TF32.
+/// Whether scores are exact before score_mod: all partial sums of products are exact in f32, and factors in TF32.
 bool areProductsExact(const HostOperands& operands, double scale) {
   const double q = largestSpan(operands.q), k = largestSpan(operands.k),
                factor = largestSpan(1, 1, [&](int64_t) { return scale; });
@@ -145,7 +146,7 @@ int64_t nonFiniteRows(const HostTensor& tensor) {
   return count;
 }
 
-/// Whether a column of v is not finite somewhere, by [batch, KV head, column].
+/// Returns whether a column of v has a number that is not finite, by [batch, KV head, column].
 std::vector<bool> nonFiniteColumns(const HostTensor& v) {
   const int64_t rows = v.shape[2], columns = v.shape[3];
   std::vector<bool> found(size_t(v.shape[0] * v.shape[1] * columns));
@@ -154,13 +155,14 @@ std::vector<bool> nonFiniteColumns(const HostTensor& v) {
   return found;
 }
 
-/// The size of elements as gradients' errors go by it: that of most, or of outliers that are more than five times that.
+/// Returns the element size that scales the errors of gradients: that of most elements, or of outliers that are more
+/// than five times larger.
 template <class Elements> double elementSize(const Elements& elements) {
   const Size size = sizeOf(elements);
   return std::max(size.rms, size.max / 5);
 }
 
-/// The largest by which backward kernels normalise: templates/algo/gradients.cuh has others besides.
+/// Returns the largest lse by which backward kernels normalise; templates/algo/gradients.cuh handles larger ones apart.
 double largestLse(const std::vector<double>& lse) {
   constexpr double kMost = 4096;
   return sizeOf(int64_t(lse.size()), [&](int64_t i) { return std::fabs(lse[size_t(i)]) <= kMost ? lse[size_t(i)] : 0; })
@@ -183,7 +185,7 @@ reference::GradientScales scalesOf(const HostOperands& operands, const reference
           .dLse = operands.dLse ? elementSize(*operands.dLse) : 0};
 }
 
-/// Unit roundoff; see Verification.
+/// Returns the unit roundoff; see Verification.
 double roundoff(DType dtype, bool tf32) {
   if (dtype == DType::BF16) return 0x1p-8;
   if (dtype == DType::F16) return 0x1p-11;

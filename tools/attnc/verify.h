@@ -1,4 +1,4 @@
-// Holding a GPU's results against the fp64 reference.
+// Compares a GPU's results with the fp64 reference.
 #pragma once
 
 #include "operands.h"
@@ -16,10 +16,10 @@
 
 namespace attnc::cli {
 
-/// One output beside the reference.
+/// One output, compared with the reference.
 struct CheckedOutput {
   reference::Comparison comparison; ///< element by element, within maxLimit
-  double maxLimit = 0, rmseLimit = std::numeric_limits<double>::infinity(); ///< infinite: none
+  double maxLimit = 0, rmseLimit = std::numeric_limits<double>::infinity(); ///< infinite: no limit
   bool holds() const { return comparison.holds() && comparison.rmse() <= rmseLimit; }
 };
 
@@ -45,15 +45,15 @@ struct CheckedOutput {
 struct Verification {
   CheckedOutput out, lse, rowMax;
   std::vector<std::pair<std::string, CheckedOutput>> gradients; ///< with --backward, by name
-  std::vector<std::pair<std::string, int64_t>> nonFiniteRows;   ///< of operands that have some
-  int64_t passedOver = 0; ///< elements that are NaN for these and are not compared
-  int64_t roundedRows = 0; ///< of out, whose scores are so large that rounding decides their weights
+  std::vector<std::pair<std::string, int64_t>> nonFiniteRows;   ///< of operands that have non-finite rows
+  int64_t passedOver = 0; ///< elements that are NaN because of these and are not compared
+  int64_t roundedRows = 0; ///< rows of out whose scores are so large that rounding decides their weights
   bool holds() const;
-  /// A line for each output, and one more for the first bad element of each.
+  /// Returns a line for each output, and one more for the first bad element of each.
   std::string text() const;
 };
 
-/// Of `want`, gradients count if options.backward.
+/// Compares `result` with `want`. Gradients of `want` count if options.backward.
 Verification verify(const Mod& mod, const HostOperands& operands, const RunOptions& options, const RunResult& got,
                     const reference::GradientResult& want);
 

@@ -9,7 +9,8 @@
 namespace attnc::cli {
 namespace {
 
-/// "13.0.88 (CL-36424714)" of "13.0 | Compiler Build ID: CL-36424714 | Cuda compilation tools, release 13.0, V13.0.88".
+/// Returns "13.0.88 (CL-36424714)" for "13.0 | Compiler Build ID: CL-36424714 | Cuda compilation tools, release 13.0,
+/// V13.0.88".
 std::string buildOf(const std::string& identity) {
   auto after = [&](const std::string& label) {
     size_t at = identity.find(label);

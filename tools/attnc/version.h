@@ -1,11 +1,11 @@
-// What this program is made of, and what it works with here.
+// Versions of this program and of the libraries it uses.
 #pragma once
 
 #include <string>
 
 namespace attnc::cli {
 
-/// Lines "attnc 0.1.0", "NVRTC 13.0.88 (...), PATH" or that there is none, "LLVM 14.0.6".
+/// Returns lines "attnc 0.1.0", "NVRTC 13.0.88 (...), PATH" (or that NVRTC is missing), "LLVM 14.0.6".
 std::string versionText();
 
 } // namespace attnc::cli

@@ -31,11 +31,11 @@ Expected<std::optional<GridCensus>> countedOnGrid(const Mod& mod, const plan::Pl
       take(plan.grid->module, *ofKernel, plan::walkingStage(plan).config, plan::gridsOf(*plan.grid, *ofMod), problem));
 }
 
-/// Pairs that live, where a kernel by boxes says so: far sooner than the mask of each pair does.
+/// Counts the pairs that live from the boxes of a box kernel, which is far faster than asking the mask for each pair.
 static Expected<std::optional<GridCensus>> pairsInBoxes(const Mod& mod, const Captures& captures, const KernelOptions& kernel,
                                                         const ProblemShape& problem) {
   if (kernel.family != Family::Grid) return std::optional<GridCensus>();
-  auto derived = derive(mod, kernel); // kernels are written from it: one of gradients is of another mod
+  auto derived = derive(mod, kernel); // kernels are written from the derived mod, which differs with gradients
   if (!derived) return std::move(derived).error();
   auto plan = choosePlan(*derived, kernel);
   if (!plan) return std::move(plan).error();
@@ -62,7 +62,7 @@ Expected<Work> countWork(const Mod& mod, const Captures& captures, const KernelO
   if (!module) return std::move(module).error();
   auto bindings = ir::bind(*module, captures, problem);
   if (!bindings) return std::move(bindings).error();
-  // A block is an element for the pairs; for the columns, it is a column of all rows.
+  // With blocks of one element, blocks are pairs. To count columns, a block is a column of all rows.
   const MaskCensus elements = takeCensus(*module, *bindings, plan::smallestMask(*module, problem, 1, 1));
   work.pairs *= elements.live / elements.blocks;
   work.isEstimate = elements.estimated > 0;

@@ -1,4 +1,4 @@
-// How much a problem takes at least: query-key pairs that the mask lets live, and columns of K and V that queries see.
+// The minimum work of a problem: query-key pairs that the mask lets live, and columns of K and V that queries see.
 #pragma once
 
 #include "api/grid_census.h"
@@ -14,29 +14,31 @@ struct Plan;
 
 namespace attnc::cli {
 
-/// The module whose mask is counted: of a kernel whose queries stand at the last keys, with rows where they stand.
+/// Returns the module whose mask is counted. If queries stand at the last keys, its rows are their positions.
 Expected<ir::Module> countedModule(const Mod& mod, const KernelOptions& kernel);
 
-/// What a kernel by boxes of a grid visits; nothing of another one. `mod` has its pins folded in, captures lie in host memory.
+/// Counts what a box kernel of a grid visits; nullopt for other kernels. `mod` has its pins folded in; captures lie in
+/// host memory.
 Expected<std::optional<GridCensus>> countedOnGrid(const Mod& mod, const plan::Plan& plan, const Captures& captures,
                                                   const ProblemShape& problem);
 
 struct Work {
   ProblemShape problem;
   double pairs = 0;     ///< over all batch entries and heads
-  /// Over all batch entries and KV heads: of a decode kernel, those that some query sees, and where heads see different
-  /// ones, their mean; of others all.
+  /// Columns over all batch entries and KV heads. For a decode kernel, those that some query sees; if heads see
+  /// different ones, their mean. For other kernels, all columns.
   double kvColumns = 0;
   bool isEstimate = false;
 
-  /// Of the products alone, as is usual: two of a forward pass, five of a backward one.
+  /// Returns the FLOPs. As usual, only matrix products count: two for a forward pass, five for a backward one.
   double flops(const KernelOptions& kernel) const;
-  /// Of memory, if each tensor is read or written once: q, k, v and out; of a backward pass lse and the gradients, too.
+  /// Returns the bytes of memory traffic if each tensor is read or written once: q, k, v and out; for a backward pass
+  /// also lse and the gradients.
   double bytes(const KernelOptions& kernel) const;
 };
 
-/// Counts, in bounded time; beyond that it estimates. Sequences count whole: as many rows and columns as the problem has.
-/// `captures`: in host memory. `mod` has its pins folded in. Errors: captures that do not fit.
+/// Counts in bounded time; beyond that it estimates. Sequences count as a whole, with all rows and columns of the
+/// problem. `captures` lie in host memory. `mod` has its pins folded in. Errors: captures that do not fit.
 Expected<Work> countWork(const Mod& mod, const Captures& captures, const KernelOptions& kernel,
                          const ProblemShape& problem);
 

@@ -10,7 +10,7 @@ namespace {
 
 CUdeviceptr address(const void* memory, size_t offset = 0) { return reinterpret_cast<CUdeviceptr>(memory) + offset; }
 
-// The driver's functions, for objects that exist only once it is open.
+// Returns the driver's functions. Objects that call it exist only once the driver is open.
 const Functions& opened() { return **Functions::get(); }
 
 } // namespace
@@ -71,7 +71,7 @@ Status Buffer::upload(const void* host, size_t bytes, size_t offset) {
   if (Status ok = checkRange(bytes, offset); !ok || bytes == 0) return ok;
   const Functions& cuda = opened();
   if (Status ok = cuda.check(cuda.cuMemcpyHtoD(address(data(), offset), host, bytes), "cuMemcpyHtoD"); !ok) return ok;
-  // A copy from pageable memory returns when the host memory has been read, not when the device memory is written.
+  // A copy from pageable memory returns once the host memory has been read, before the device memory is written.
   return cuda.check(cuda.cuCtxSynchronize(), "cuCtxSynchronize");
 }
 

@@ -1,8 +1,8 @@
-// Devices, memory, streams, events and graphs, for programs that have no CUDA runtime of their own: the command, the
-// tests, the benchmarks. A user of the library brings these from elsewhere.
+// Devices, memory, streams, events and graphs for programs without a CUDA runtime: the command, the tests, the
+// benchmarks. Users of the library bring their own.
 //
-// Every function needs a current context (Context makes one) unless it says otherwise. Errors are Blame::Environment with
-// the driver's name for them. Objects are moved, not copied, and must die before the context.
+// Every function needs a current context (Context makes one) unless it says otherwise. Errors are Blame::Environment
+// with the driver's name for them. Objects are moved, not copied, and must die before the context.
 #pragma once
 
 #include "attnc/error.h"
@@ -18,7 +18,7 @@ struct CUgraphExec_st;
 
 namespace attnc::device {
 
-/// Number of GPUs. Needs no context; an error where there is no driver.
+/// Returns the number of GPUs. Needs no context. An error if there is no driver.
 Expected<int> count();
 
 /// Holds the primary context of a device (the one that the CUDA runtime and PyTorch use) and makes it current for the
@@ -26,7 +26,7 @@ Expected<int> count();
 class Context {
 public:
   static Expected<Context> create(int ordinal = 0);
-  /// For further threads.
+  /// Makes the context current in another thread.
   Status makeCurrent() const;
   const jit::DeviceInfo& info() const { return device; }
 
@@ -40,20 +40,20 @@ private:
   jit::DeviceInfo device;
 };
 
-/// Device memory. Copies and fills are finished when they return; before them, the caller synchronises the streams that
+/// Device memory. Copies and fills are finished when they return. The caller must first synchronise the streams that
 /// use the buffer.
 class Buffer {
 public:
-  /// 0 bytes are legal and give a null pointer.
+  /// Allocates memory. 0 bytes are legal and give a null pointer.
   static Expected<Buffer> allocate(size_t bytes);
   void* data() const { return memory.get(); }
   size_t bytes() const { return size; }
   Status upload(const void* host, size_t bytes, size_t offset = 0);
   Status download(void* host, size_t bytes, size_t offset = 0) const;
   Status fill(uint8_t value);
-  /// The same, enqueued.
+  /// Enqueues a fill.
   Status fillAsync(uint8_t value, CUstream_st* stream);
-  /// Enqueues a copy of all of `from`, which is no larger.
+  /// Enqueues a copy of all of `from`, which must not be larger than this buffer.
   Status copyAsync(const Buffer& from, CUstream_st* stream);
 
 private:
@@ -84,7 +84,7 @@ public:
   static Expected<Stream> create();
   CUstream_st* get() const { return stream.get(); }
   Status synchronize() const;
-  /// From here on work is recorded instead of run. Calls that CUDA forbids in a capture fail, in any thread.
+  /// Begins recording work instead of running it. Calls that CUDA forbids during a capture fail, in any thread.
   Status beginCapture() const;
   Expected<Graph> endCapture() const;
 
@@ -101,7 +101,7 @@ public:
   static Expected<Event> create();
   Status record(CUstream_st* stream) const;
   Status synchronize() const;
-  /// Milliseconds from `begin` to this event. Both must have been recorded and passed.
+  /// Returns the milliseconds from `begin` to this event. Both must have been recorded and reached.
   Expected<float> msSince(const Event& begin) const;
 
 private:

@@ -1,4 +1,4 @@
-// Random elements of large tensors in host memory, drawn on all cores.
+// Draws random elements of large tensors in host memory, on all cores.
 #pragma once
 
 #include "reference/parallel.h"
@@ -9,9 +9,9 @@
 
 namespace attnc::device {
 
-/// Calls `write(i, number)` once for each i in [0, count) with numbers that a copy of `distribution` draws. Up to a block
-/// of them come of `random` itself; more from several threads at once, each block from a generator of its own, so that
-/// a seed means the same numbers whatever the number of threads.
+/// Calls `write(i, number)` once for each i in [0, count) with numbers that a copy of `distribution` draws. Up to one
+/// block of them comes from `random` itself. More come from several threads at once, each block from its own generator,
+/// so that a seed gives the same numbers for any number of threads.
 template <class Distribution, class Write>
 void drawOnAllCores(std::mt19937_64& random, int64_t count, const Distribution& distribution, const Write& write,
                     int64_t blockSize = int64_t(1) << 23) {

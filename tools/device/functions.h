@@ -36,12 +36,12 @@ namespace attnc::device {
 /// Immutable once opened.
 struct Functions {
   ATTNC_DEVICE_FUNCTIONS(ATTNC_DRIVER_MEMBER)
-  CUresult(CUDAAPI* eventElapsedTime)(float*, CUevent, CUevent) = nullptr; ///< by the name that older drivers have, too
+  CUresult(CUDAAPI* eventElapsedTime)(float*, CUevent, CUevent) = nullptr; ///< by a name that older drivers also have
 
-  /// Of the process's driver, as jit::Driver::get().
+  /// Returns the functions of the process's driver; see jit::Driver::get().
   static Expected<const Functions*> get();
 
-  /// As jit::Driver::check().
+  /// See jit::Driver::check().
   Status check(CUresult result, const char* call) const { return driver->check(result, call); }
 
   const jit::Driver* driver = nullptr;

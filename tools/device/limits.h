@@ -1,4 +1,4 @@
-// What a GPU can do at most, by its data.
+// The limits of a GPU, from its attributes and its compute capability.
 #pragma once
 
 #include "attnc/error.h"
@@ -7,18 +7,18 @@ namespace attnc::device {
 
 struct TensorCores {
   int multiprocessors = 0;
-  double clockHz = 0;    ///< the highest; under load it may be lower
-  int flopsPerClock = 0; ///< of a multiprocessor: dense products of bf16 or fp16 with sums in f32; 0: not known
+  double clockHz = 0;    ///< maximum; may be lower under load
+  int flopsPerClock = 0; ///< per multiprocessor: dense products of bf16 or fp16 with sums in f32; 0: unknown
 
-  /// Floating-point operations in a second; 0: not known.
+  /// Returns the floating-point operations per second; 0: unknown.
   double flops() const { return multiprocessors * clockHz * flopsPerClock; }
 };
 
-/// Of the current context's device.
+/// Returns the tensor cores of the current context's device.
 Expected<TensorCores> tensorCores();
 
-/// FLOPs a clock of a multiprocessor of this compute capability, as TensorCores::flopsPerClock. Boards may have less: the
-/// GeForce ones of 8.6, 8.9 and 12.0 have half.
+/// Returns the FLOPs per clock of a multiprocessor of this compute capability, as in TensorCores::flopsPerClock. Boards
+/// may have less: GeForce boards of 8.6, 8.9 and 12.0 have half.
 int tensorFlopsPerClock(int major, int minor);
 
 } // namespace attnc::device

@@ -23,7 +23,7 @@ Expected<double> Timer::medianMs(const Stream& stream, const std::function<Statu
   auto end = Event::create();
   if (!end) return std::move(end).error();
   std::vector<float> times;
-  constexpr float kWarmUpMs = 20, kMeasureMs = 60; // of kernel time: clocks rise, and then settle
+  constexpr float kWarmUpMs = 20, kMeasureMs = 60; // kernel time: clocks rise, and then settle
   for (float spent = 0; times.size() < 5 || (spent < kWarmUpMs + kMeasureMs && times.size() < 500);) {
     if (Status status = flush.fillAsync(uint8_t(times.size()), stream.get()); !status) return std::move(status).error();
     if (Status status = begin->record(stream.get()); !status) return std::move(status).error();
@@ -43,7 +43,7 @@ Expected<double> Timer::graphMs(const Stream& stream, const std::function<Status
   if (Status status = stream.beginCapture(); !status) return std::move(status).error();
   Status enqueued;
   for (int i = 0; i < launches && enqueued; ++i) enqueued = run(i);
-  auto graph = stream.endCapture(); // due whatever happened in between
+  auto graph = stream.endCapture(); // must be called in any case
   if (!enqueued) return std::move(enqueued).error();
   if (!graph) return std::move(graph).error();
   auto ms = medianMs(stream, [&] { return graph->launch(stream.get()); });

@@ -1,4 +1,4 @@
-// How long work on a GPU takes.
+// Times work on a GPU.
 #pragma once
 
 #include "tools/device/device.h"
@@ -7,20 +7,21 @@
 
 namespace attnc::device {
 
-/// Times work that is enqueued on a stream, by events. Before each run the L2 cache is overwritten, so that operands come
-/// from memory; the first runs, until clocks have risen, do not count. Needs a current context, and 256 MiB on the device.
+/// Times work that is enqueued on a stream, by events. The L2 cache is overwritten before each run, so that operands
+/// come from memory. The first runs do not count, until clocks have risen. Needs a current context, and 256 MiB on the
+/// device.
 class Timer {
 public:
   static Expected<Timer> create();
 
-  /// Median milliseconds of `run`, which enqueues on `stream`. Errors: those of `run`, and of the driver.
+  /// Returns the median milliseconds of `run`, which enqueues on `stream`. Errors: those of `run`, and of the driver.
   Expected<double> medianMs(const Stream& stream, const std::function<Status()>& run);
 
-  /// Median milliseconds of a launch among many behind one another in a CUDA graph: `run(i)` enqueues number i. They find in
-  /// the L2 cache what the one before left there.
+  /// Returns the median milliseconds of a launch among many successive ones in a CUDA graph; `run(i)` enqueues number
+  /// i. Each finds in the L2 cache what the one before left there.
   Expected<double> graphMs(const Stream& stream, const std::function<Status(int)>& run, int launches);
 
-  /// Bytes that a large copy within device memory reads and writes in a second, both counted.
+  /// Returns the bytes per second that a large copy within device memory reads and writes, both counted.
   Expected<double> copyRate(const Stream& stream);
 
 private:

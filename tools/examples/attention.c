@@ -34,7 +34,7 @@ static attnc_tensor tensor(attnc_dtype dtype, int32_t rank, const int64_t* shape
   return view;
 }
 
-/// Without a GPU: what would be chosen there, and its machine code.
+/// Without a GPU: prints what would be chosen there, and its machine code.
 static void compile_ahead(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_operands* operands,
                           const attnc_outputs* outputs, const char* arch) {
   const attnc_prepare_options options = {.struct_size = sizeof options, .arch = arch};
@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
     operands.capture_count = 1;
     launch(&gpu, compiler, mod, &operands, &outputs);
     check_cuda(gpu.download(computed, (uint64_t)out.data, sizeof computed));
-    // The first query sees the first key alone, so its output is the first row of v.
+    // The first query sees only the first key, so its output is the first row of v.
     for (int i = 0; i < kHeadDim; ++i) result |= computed[i] != host[i];
     printf("out[0, 0, 0]: %g, %g, %g, ...: %s\n", from_bf16(computed[0]), from_bf16(computed[1]),
            from_bf16(computed[2]), result ? "WRONG" : "as v[0, 0, 0]");

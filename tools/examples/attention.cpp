@@ -109,7 +109,7 @@ int main(int argc, char** argv) {
   check(attention.launch(operands, outputs, workspace.data(), nullptr)); // any number of times
   checkCuda(gpu.synchronize());
   out.download(computed);
-  // The first query sees the first key alone, so its output is the first row of v.
+  // The first query sees only the first key, so its output is the first row of v.
   bool isRight = true;
   for (size_t i = 0; i < size_t(kHeadDim); ++i) isRight = isRight && computed[i] == host[i];
   std::printf("out[0, 0, 0]: %g, %g, %g, ...: %s\n", from_bf16(computed[0]), from_bf16(computed[1]),

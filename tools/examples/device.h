@@ -1,5 +1,5 @@
-// Memory of the first GPU, for programs that have neither the CUDA runtime nor its headers: what of libcuda they need
-// is looked up when they run. A program that uses CUDA anyway has all this already.
+// Memory of the first GPU, for programs that have neither the CUDA runtime nor its headers: the functions of libcuda
+// are looked up at run time. A program that uses CUDA anyway does not need this.
 #pragma once
 
 #include <dlfcn.h>
@@ -14,7 +14,7 @@ typedef struct device {
   int (*synchronize)(void);
 } device;
 
-/// Makes the GPU's context current in this thread. 0: there is no GPU.
+/// Makes the GPU's context current in this thread. Returns 0 if there is no GPU.
 static inline int device_open(device* gpu) {
   int (*init)(unsigned);
   int (*get)(int*, int);
@@ -22,7 +22,7 @@ static inline int device_open(device* gpu) {
   int (*set_current)(void*);
   const struct {
     const char* name;
-    void* function; // where its address goes
+    void* function; // target of its address
   } functions[] = {
       {"cuInit", &init},
       {"cuDeviceGet", &get},

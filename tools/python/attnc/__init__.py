@@ -1,9 +1,9 @@
-"""attnc: an attention compiler. A few lines of text in, CUDA kernels out.
+"""attnc: an attention compiler. It turns a few lines of text into CUDA kernels.
 
     mod = attnc.Mod.parse("where(q_idx >= kv_idx, 30 * tanh(score / 30), -inf)")
     out = attnc.attention(mod, q, k, v)
 
-`attnc.torch` has FlexAttention's interface with gradients, and needs torch. Nothing else here needs torch, or a GPU.
+`attnc.torch` has FlexAttention's interface with gradients, and needs torch. Nothing else here needs torch or a GPU.
 """
 
 from .attention import attention
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def version():
-    """Of the library, as text."""
+    """Returns the version of the library, as text."""
     from ._library import library
 
     return library().attnc_version_text().decode()

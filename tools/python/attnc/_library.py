@@ -160,7 +160,7 @@ _FUNCTIONS = {
     ),
     "attnc_prepared_workspace_bytes": (c_void_p, POINTER(c_size_t)),
     "attnc_prepared_initialise": (c_void_p, POINTER(Operands), c_void_p, c_void_p),
-    # Structs of launches by their addresses, which takes the host less time.
+    # Launches take their structs as plain addresses, which is faster on the host.
     "attnc_prepared_launch": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
     "attnc_prepared_launch_backward": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
     "attnc_tune": (
@@ -183,7 +183,7 @@ _ERRORS = {1: ModError, 2: ArgumentError, 3: RunError, 4: InternalError, 5: Memo
 
 
 def _path():
-    """ATTNC_LIBRARY, else the library of the wheel."""
+    """Returns ATTNC_LIBRARY, else the library of the wheel."""
     given = os.environ.get("ATTNC_LIBRARY")
     if given:
         return given
@@ -192,7 +192,7 @@ def _path():
 
 @functools.cache
 def library():
-    """The library, opened when it is first needed."""
+    """Returns the library. The first call opens it."""
     path = _path()
     try:
         found = ctypes.CDLL(path)
@@ -216,7 +216,7 @@ def library():
 
 
 def check(status):
-    """Raises what a call left in attnc_last_error()."""
+    """Raises the error that a call left in attnc_last_error()."""
     if status:
         message, remedy = (getattr(library(), name)().decode() for name in ("attnc_last_error", "attnc_last_remedy"))
         error = _ERRORS.get(status, InternalError)
@@ -224,7 +224,7 @@ def check(status):
 
 
 class Handle:
-    """What the library owns, and destroys when nobody has it any more."""
+    """An object of the library. It is destroyed with this handle."""
 
     __slots__ = ("address", "destroyer", "__weakref__")
 
@@ -239,7 +239,7 @@ class Handle:
 
 
 def _nvrtc():
-    """The NVRTC of the wheel that the package depends on; None: where attnc looks by itself."""
+    """Returns the NVRTC of the wheel that the package depends on. None: attnc searches by itself."""
     if os.environ.get("ATTNC_NVRTC"):
         return None
     spec = importlib.util.find_spec("nvidia")
@@ -251,5 +251,5 @@ def _nvrtc():
 
 @functools.cache
 def compiler():
-    """The compiler of this process."""
+    """Returns the compiler of this process."""
     return Handle("attnc_compiler_create", byref(CompilerOptions(nvrtc_path=_nvrtc())))

@@ -1,4 +1,4 @@
-"""Attention over the tensors of any library that has DLPack."""
+"""Attention over the tensors of any library that supports DLPack."""
 
 import ctypes
 from ctypes import addressof, byref, c_size_t, pointer
@@ -12,15 +12,18 @@ from .mod import Mod
 def attention(mod, q, k, v, *, captures=None, scale=None, out=None, return_lse=False, stream=None, tile=None):
     """Computes softmax(mod(scale q k^T)) v.
 
-    `mod`: a Mod, or its text. q [B, H, L, E], k [B, HKV, S, E] and v [B, HKV, S, EV] are tensors of one dtype (float16,
-    bfloat16 or float32) on one device; `captures` maps what the mod declares to tensors there, and to numbers. Returns
-    out [B, H, L, EV], and with `return_lse` also lse [B, H, L] (float32, natural logarithm), made by the library that q
-    is of; `out` is written into instead, if it is given. `scale` is 1 / sqrt(E) by default.
+    `mod` is a Mod, or its text. q [B, H, L, E], k [B, HKV, S, E] and v [B, HKV, S, EV] are tensors of one dtype
+    (float16, bfloat16 or float32) on one device. `captures` maps the names of the mod's captures to tensors on that
+    device, or to numbers. `scale` defaults to 1 / sqrt(E).
 
-    On a GPU the work is enqueued on `stream` (an address; the current stream of torch and CuPy by default), and kernels
-    are compiled when operands of their kind first come; `tile` names that of the kernel, as tune() does. On the CPU the
-    fp64 reference computes, slowly. There are no gradients here: attnc.torch has them. Raises ModError, RunError and
-    ArgumentError.
+    Returns out [B, H, L, EV]. With `return_lse`, also returns lse [B, H, L] (float32, natural logarithm). The library
+    that q belongs to allocates the results. If `out` is given, the result is written into it.
+
+    On a GPU the work is enqueued on `stream`, given as an address (default: the current stream of torch or CuPy). A
+    kernel is compiled when operands of a new kind first arrive. `tile` names the kernel's tile, in the spelling of
+    tune(). On the CPU the fp64 reference computes, slowly. This function has no gradients; attnc.torch has them.
+
+    Raises ModError, RunError and ArgumentError.
     """
     given = Given(mod, q, k, v, captures, scale, out, return_lse, stream)
     if given.on_gpu:
@@ -31,14 +34,14 @@ def attention(mod, q, k, v, *, captures=None, scale=None, out=None, return_lse=F
 
 
 class Given:
-    """What a call is given, as structs. The tensors have to live as long."""
+    """The arguments of a call, as structs. The tensors must outlive it."""
 
     def __init__(self, mod, q, k, v, captures, scale, out, return_lse, stream):
         self.mod = Mod.parse(mod) if isinstance(mod, str) else mod
         self.handle = self.mod._handle.address
         on_gpu = self.on_gpu = is_on_gpu(q, "q")
         self.memory = Memory(q) if out is None or return_lse or on_gpu else None
-        # Tensors of this library are on its stream already; others wait for it.
+        # Tensors that this call makes are already ordered on its stream; others must wait for it.
         wait = None if not on_gpu else -1 if stream is None else stream or 1
         self.stream = self.memory.stream() if on_gpu and stream is None else stream
         self.out = self.memory.empty((*q.shape[:3], v.shape[3])) if out is None else out
@@ -57,7 +60,7 @@ class Given:
 
 
 def _captures(mod, captures, on_gpu, wait):
-    """The array of captures, and what has to live as long as it."""
+    """Returns the array of captures, and the objects that must outlive it."""
     keep, entries = [], []
     for wanted in mod.captures:
         if wanted.name not in captures:

@@ -1,4 +1,4 @@
-"""Tensors of other libraries, by DLPack, and memory that those libraries own."""
+"""Tensors of other libraries, through DLPack, and memory that those libraries own."""
 
 import ctypes
 import importlib
@@ -28,10 +28,10 @@ def is_on_gpu(array, name):
 
 
 class View:
-    """A struct that borrows a tensor's memory. Keep it as long as the struct is used."""
+    """A struct that borrows a tensor's memory. Keep this object as long as the struct is used."""
 
     def __init__(self, array, name, on_gpu, wait=None, writes=False):
-        """`wait`: on a GPU, the stream that waits for what is done with the tensor; -1: none."""
+        """`wait`: on a GPU, the stream that must wait for pending work on the tensor; -1: none."""
         if is_on_gpu(array, name) != on_gpu:
             raise ArgumentError(f"{name} is on another device than q", "move it there")
         self.capsule = array.__dlpack__(stream=wait) if on_gpu else array.__dlpack__()
@@ -45,7 +45,7 @@ class View:
 
 
 class Memory:
-    """Makes tensors beside an array, by the library that the array is of."""
+    """Allocates tensors with the library, and on the device, of a given array."""
 
     def __init__(self, array):
         self.array = array
@@ -56,7 +56,7 @@ class Memory:
             )
 
     def empty(self, shape, dtype=None):
-        """Uninitialised, dense; `dtype`: a name, or that of the array."""
+        """Returns an uninitialised dense tensor. `dtype` is a name. Default: the dtype of the array."""
         module = importlib.import_module(self.library)
         if self.library == "torch":
             return module.empty(
@@ -65,7 +65,7 @@ class Memory:
         return module.empty(shape, dtype=dtype or self.array.dtype)
 
     def stream(self):
-        """The CUDA stream that the library computes on."""
+        """Returns the CUDA stream that the library currently computes on."""
         module = importlib.import_module(self.library)
         if self.library == "torch":
             return module.cuda.current_stream(self.array.device).cuda_stream

@@ -1,9 +1,9 @@
-"""What goes wrong, by who can mend it; and what is legal in a mod, and probably not meant."""
+"""Exceptions, by who can repair the cause; and the warning for legal but suspicious mods."""
 
 
 class ModWarning(UserWarning):
-    """Of the text of a mod. `id` is the kind, as dsl/SPEC.md lists them: "unused-capture". The message is the finding as a
-    compiler prints it, and ends with the id in brackets at the end of its first line, for filters of `warnings`."""
+    """A warning about the text of a mod. `id` is its kind, as listed in dsl/SPEC.md: "unused-capture". The message is
+    rendered as by a compiler. Its first line ends with the id in brackets, for filters of `warnings`."""
 
     def __init__(self, id, rendered):
         super().__init__(rendered)
@@ -11,7 +11,7 @@ class ModWarning(UserWarning):
 
 
 class Error(Exception):
-    """Of attnc. `remedy` says what to do; it may be empty."""
+    """Base class of attnc's exceptions. `remedy` says how to repair the cause; it may be empty."""
 
     def __init__(self, message, remedy=""):
         super().__init__(f"{message}: {remedy}" if remedy else message)
@@ -19,15 +19,15 @@ class Error(Exception):
 
 
 class ModError(Error, ValueError):
-    """The text of a mod is wrong. The message has all diagnostics, with lines and columns."""
+    """An error in the text of a mod. The message contains all diagnostics, with lines and columns."""
 
 
 class RunError(Error, RuntimeError):
-    """Operands that do not fit, files, GPU, driver, NVRTC."""
+    """An error of operands that do not fit, files, the GPU, the driver, or NVRTC."""
 
 
 class ArgumentError(Error, ValueError):
-    """A call that the interface does not have."""
+    """An invalid call of the interface."""
 
 
 class InternalError(Error, RuntimeError):

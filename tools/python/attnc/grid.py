@@ -1,8 +1,10 @@
-"""Tokens on a grid: what a mod says of an image, a video, a volume. Python's reading of it; attnc's is dsl/SPEC.md."""
+"""Tokens on a grid, for mods of images, videos and volumes. This runs mods in Python; dsl/SPEC.md defines grids for
+attnc."""
 
 
 class Grid:
-    """Tokens `before` to `before + HEIGHT * WIDTH - 1`, row-major, the last axis fastest; others lie beside it."""
+    """Tokens `before` to `before + HEIGHT * WIDTH - 1`, row-major, the last axis fastest. All other tokens lie off the
+    grid."""
 
     def __init__(self, *extents, before=0):
         if not 1 <= len(extents) <= 3:
@@ -10,14 +12,15 @@ class Grid:
         self.extents, self.before = extents, before
 
     def _behind(self, axis):
-        """The tokens from one coordinate along the axis to the next."""
+        """Returns how many tokens apart neighbours along the axis are."""
         count = 1
         for extent in self.extents[axis + 1:]:
             count = count * extent
         return count
 
     def coords(self, position):
-        """One coordinate an axis. Beside the grid the first one lies outside 0 to its extent."""
+        """Returns one coordinate per axis. For a token off the grid, the first one is negative or at least its
+        extent."""
         token = position - self.before
         rows = [token // self._behind(axis) for axis in range(len(self.extents))]
         return (rows[0], *(row % extent for row, extent in zip(rows[1:], self.extents[1:])))
@@ -28,5 +31,6 @@ class Grid:
 
 
 def grid(*extents, before=0):
-    """grid(HEIGHT, WIDTH), grid(FRAMES, HEIGHT, WIDTH, before=TEXT)"""
+    """Makes a grid of 1 to 3 axes: grid(HEIGHT, WIDTH), or grid(FRAMES, HEIGHT, WIDTH, before=TEXT) behind TEXT
+    tokens."""
     return Grid(*extents, before=before)

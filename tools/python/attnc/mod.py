@@ -1,4 +1,4 @@
-"""Mods: text in, checked program out."""
+"""Mods: parses a text into a checked program."""
 
 import ctypes
 import dataclasses
@@ -22,8 +22,8 @@ from .errors import ModWarning
 
 @dataclasses.dataclass(frozen=True)
 class CapturedValue:
-    """What a mod needs at launch. `kind`: "tensor", "int", "float" or "bool"; of a tensor also its dtype ("f32") and
-    extents ("4", "H", "KV_LEN", or a free name)."""
+    """A value that a mod needs at launch. `kind` is "tensor", "int", "float" or "bool". A tensor also has a dtype
+    ("f32") and extents ("4", "H", "KV_LEN", or a free name)."""
 
     name: str
     kind: str
@@ -32,8 +32,8 @@ class CapturedValue:
 
 
 class Mod:
-    """A parsed and checked mod: what is special about an attention. Immutable; any thread may use it. `warnings`: what its
-    text says that is legal, and probably not meant, a ModWarning each; parse() and load() also issue them."""
+    """A parsed and checked mod: the score_mod and mask_mod of an attention. Immutable and thread-safe. `warnings` holds
+    a ModWarning for each part of the text that is legal but probably not meant. parse() and load() also issue them."""
 
     def __init__(self, handle):
         self._handle = handle
@@ -46,28 +46,28 @@ class Mod:
 
     @classmethod
     def parse(cls, text, *, name="<mod>", defines=None):
-        """Reads a mod: a text with a score_mod and a mask_mod, or either, with its captures declared, or a bare
+        """Parses a mod. The text defines a score_mod, a mask_mod or both, and declares its captures; or it is a bare
         expression ("q_idx >= kv_idx"). `defines` overrides constants of the mod: {"WINDOW": 512}. Raises ModError with
-        the places of all errors. dsl/SPEC.md of the source is the language."""
+        the places of all errors. The language is specified in dsl/SPEC.md of the source."""
         options, keep = _options(name, defines)
         data = text.encode()
         return cls(_made("attnc_mod_parse", data, len(data), ctypes.byref(options), keep=keep))._warned()
 
     @classmethod
     def parse_ir(cls, text, *, name="<ir>"):
-        """Reads IR text, as `ir` gives it."""
+        """Parses IR text, the format of `ir`."""
         data = text.encode()
         return cls(_made("attnc_mod_parse_ir", data, len(data), name.encode()))
 
     @classmethod
     def load(cls, path, *, defines=None):
-        """Reads a file; one named *.ir as IR text."""
+        """Loads a mod from a file. A file named *.ir contains IR text."""
         options, keep = _options("", defines)
         return cls(_made("attnc_mod_load", os.fsencode(path), ctypes.byref(options), keep=keep))._warned()
 
     @property
     def ir(self):
-        """The program after all passes, as text."""
+        """The program after all passes, as IR text."""
         return library().attnc_mod_ir(self._handle.address).decode()
 
     def _capture(self, index):
@@ -97,7 +97,7 @@ def _made(function, *arguments, keep=None):
 
 
 def _options(name, defines):
-    """The struct, and what has to stay alive for it."""
+    """Returns the struct, and the objects that must outlive it."""
     pairs = [(key.encode(), repr(value).encode()) for key, value in (defines or {}).items()]
     array = (Define * len(pairs))(*pairs)
     return ParseOptions(name=name.encode(), defines=array, define_count=len(pairs)), (pairs, array)

@@ -4,8 +4,8 @@
     attnc.transformers.register()
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="attnc")
 
-For training and `generate`, with every cache: causal, sliding-window and chunked masks, padding, packed sequences, soft
-caps, sinks. Needs torch and transformers 5.
+Supports training and `generate` with every cache: causal, sliding-window and chunked masks, padding, packed sequences,
+soft caps, sinks. Needs torch and transformers 5.
 """
 
 import torch
@@ -19,13 +19,13 @@ from .torch.kernels import ALIGNED, Sequences
 from .torch.translation import translate
 
 NAME = "attnc"
-# Rows of packed sequences, on average, from which on a ragged batch is taken: tiles of kernels have one sequence each.
+# The average rows per packed sequence at which a ragged batch begins to pay: a kernel's tile holds only one sequence.
 _LONG = 128
-_PADDING_STEP = 256  # a padding mask has room for more keys: no new program for each token
+_PADDING_STEP = 256  # padding masks have room for more keys, so that not every token needs a new program
 
 
 def register(name=NAME):
-    """Makes `attn_implementation=name` work, in this process. May be called again."""
+    """Makes `attn_implementation=name` work in this process. May be called again."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(name, attention)
@@ -36,14 +36,14 @@ def register(name=NAME):
 
 
 class Mask(BlockMask):
-    """A mask over the rows of a cache, or of none. `at_end`: None, or the mask_mod and the i32 lengths [B] of a kernel
-    whose last query stands at the last key of its sequence, whatever that is. `packed`: None, or of sequences that lie one
-    behind the other the mask_mod within each, their cumulative lengths, and the longest."""
+    """A mask over the rows of a cache, or of none. `at_end` is None, or the mask_mod and the i32 lengths [B] for a
+    kernel whose last query stands at the last key of its sequence, whatever the length. `packed` is None; or, for
+    sequences packed one after another: the mask_mod within each, their cumulative lengths, and the longest."""
 
     at_end = packed = None
 
     def contiguous(self):
-        """Itself: `generate` asks this of masks, which it takes for tensors."""
+        """Returns itself: `generate` calls this on masks, which it assumes to be tensors."""
         return self
 
 
@@ -58,7 +58,7 @@ def _shifted(mask_mod, q_offset, kv_offset):
 
 
 def _conjuncts(mask_function):
-    """The functions that a mask function says `and` to, or itself."""
+    """Returns the functions whose conjunction a mask function is, or the function itself."""
     from transformers import masking_utils
 
     conjunctions = and_masks(_causal).__code__, masking_utils.and_masks(_causal).__code__
@@ -68,15 +68,15 @@ def _conjuncts(mask_function):
 
 
 def _is_causal(mask_function):
-    """Whether no query sees a key behind it."""
+    """Whether no query sees a later key."""
     from transformers import masking_utils
 
     return any(function in (_causal, masking_utils.causal_mask_function) for function in _conjuncts(mask_function))
 
 
 def _packed(mask_function):
-    """As of Mask, of a mask function that keeps packed sequences apart and otherwise asks how far a key is from its query
-    alone; else None. Waits for the device, once a mask."""
+    """Returns Mask.packed, if a mask function separates packed sequences and otherwise only depends on the distance
+    between key and query; else None. Waits for the device once per mask."""
     from transformers import masking_utils
 
     of_sequences, of_window = (
@@ -112,12 +112,12 @@ def mask(
     batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=_causal, attention_mask=None, device="cpu",
     **_,
 ):  # fmt: skip
-    """What AttentionMaskInterface asks for: a block mask of `mask_function`, which evaluates nothing yet. Row i of q
-    stands at q_offset + i, row j of k at kv_offset + j; `attention_mask` [B, positions] is false at padding."""
+    """Implements AttentionMaskInterface: returns a block mask of `mask_function`, which evaluates nothing yet. Row i of
+    q stands at q_offset + i, row j of k at kv_offset + j. `attention_mask` [B, positions] is false for padding."""
     if isinstance(q_offset, torch.Tensor):
-        q_offset = q_offset.clone()  # the cache will count it up, before a kernel reads it
+        q_offset = q_offset.clone()  # the cache increments it before a kernel reads it
     device, is_traced_here = torch.device(device), torch.compiler.is_compiling()
-    is_causal = not is_traced_here and _is_causal(mask_function)  # which is not looked up in a graph
+    is_causal = not is_traced_here and _is_causal(mask_function)  # not tested in a graph
     if attention_mask is not None and (is_traced_here or not bool(attention_mask.all())):
         rows = kv_offset + kv_length
         room = -(-rows // _PADDING_STEP) * _PADDING_STEP
@@ -129,7 +129,7 @@ def mask(
         _shifted(mask_function, q_offset, kv_offset), batch_size, 1, q_length, kv_length, device, (128, 128)
     )
     result.packed = packed
-    length = q_offset - kv_offset + q_length  # of keys up to the last query
+    length = q_offset - kv_offset + q_length  # keys up to the last query
     is_whole = isinstance(length, int) and length == kv_length
     if (is_causal or is_whole) and not (is_whole and q_length == kv_length):
         if isinstance(length, torch.Tensor):
@@ -144,7 +144,7 @@ def mask(
 
 
 def _score_mod(softcap, bias):
-    """`bias`: None, or a mask that is added, [B or 1, H or 1, rows of q, rows of k]."""
+    """`bias` is None, or a mask that is added, [B or 1, H or 1, rows of q, rows of k]."""
     if bias is None:
         return None if softcap is None else lambda score, b, h, q_idx, kv_idx: softcap * torch.tanh(score / softcap)
     of_all, of_heads = bias.shape[0] == 1, bias.shape[1] == 1
@@ -158,7 +158,7 @@ def _score_mod(softcap, bias):
 
 
 def _mask_of(tensor):
-    """A mask_mod of a tensor of flags."""
+    """Returns a mask_mod that reads a tensor of flags."""
     of_all, of_heads = tensor.shape[0] == 1, tensor.shape[1] == 1
     return lambda b, h, q_idx, kv_idx: tensor[0 if of_all else b, 0 if of_heads else h, q_idx, kv_idx]
 
@@ -168,7 +168,7 @@ def _window(sliding_window):
 
 
 def _within_sequences(mask_mod, starts, rows):
-    """A mask_mod of rows that lie one sequence behind the other, from `starts` on."""
+    """Returns a mask_mod for sequences packed one after another, which begin at rows `starts`."""
     sequence = torch.bucketize(torch.arange(rows, device=starts.device), starts, right=True)
     is_same = lambda b, h, q_idx, kv_idx: sequence[q_idx] == sequence[kv_idx]  # noqa: E731
     return is_same if mask_mod is None else and_masks(mask_mod, is_same)
@@ -178,8 +178,8 @@ def attention(
     module, query, key, value, attention_mask, scaling=None, dropout=0.0, softcap=None, s_aux=None,
     sliding_window=None, is_causal=None, position_bias=None, **kwargs,
 ):  # fmt: skip
-    """What AttentionInterface asks for: ([B, Q_LEN, H, DV], None) of query [B, H, Q_LEN, D], key and value. Raises
-    ValueError where there is dropout."""
+    """Implements AttentionInterface: returns ([B, Q_LEN, H, DV], None) for query [B, H, Q_LEN, D], key and value.
+    Raises ValueError if there is dropout."""
     if dropout:
         raise ValueError(f"attnc has no dropout: set the model's attention_dropout to 0 (it is {dropout}), or use eval()")
     starts, longest = kwargs.get("cu_seq_lens_q"), kwargs.get("max_length_q")
@@ -190,9 +190,9 @@ def attention(
         mask_mod = _causal if sliding_window is None else _window(sliding_window)
     elif not is_packed and isinstance(attention_mask, Mask) and attention_mask.packed is not None and bias is None:
         is_packed, (mask_mod, starts, longest) = True, attention_mask.packed
-        block_mask = attention_mask if query.is_cuda else None  # for what is kept with it
+        block_mask = attention_mask if query.is_cuda else None  # for the objects that are cached with it
     if is_packed:
-        if query.is_cuda:  # a ragged batch: sequences are apart without a mask
+        if query.is_cuda:  # a ragged batch: sequences are separate without a mask
             longest = int(longest or 0)
             sequences = Sequences(cu_q=starts.int(), max_q=longest, max_kv=longest)
         else:
@@ -206,28 +206,28 @@ def attention(
         else:
             bias = attention_mask if bias is None else bias + attention_mask
     elif attention_mask is not None:
-        block_mask = attention_mask  # of PyTorch's
+        block_mask = attention_mask  # PyTorch's own
     elif is_causal and query.shape[2] > 1:
         mask_mod = _causal
     out, lse = _attend(
         query, key, value, softcap, bias, mask_mod, block_mask, sequences, scaling, s_aux is not None
     )  # fmt: skip
     if s_aux is not None:
-        # A sink is one more score of each row, whose value is 0: weights add up to what is left beside it.
+        # A sink is one more score of each row, with value 0: the weights of the keys add up to the rest.
         out = out * torch.sigmoid(lse - s_aux.float().view(1, -1, 1)).unsqueeze(-1).to(out.dtype)
     return out.transpose(1, 2).contiguous(), None
 
 
 def _attend(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling, wants_lse):
-    """(out, lse), where lse may be None unless it is wanted. `mask`: None, a Mask, or a block mask of PyTorch's."""
+    """Returns (out, lse); lse may be None unless it is wanted. `mask` is None, a Mask, or PyTorch's block mask."""
     query, key, value = autocast(query, key, value)
     is_traced_here = torch.compiler.is_dynamo_compiling()
-    if is_traced_here and not is_traced:  # the graph is broken here
+    if is_traced_here and not is_traced:  # this breaks the graph
         return _attend_outside(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling, wants_lse)
     if isinstance(mask, Mask) and sequences.cu_q is None:
         mask_mod = mask.mask_mod
         wants_gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
-        if mask.at_end is not None and not wants_gradients:  # backward kernels have no lengths
+        if mask.at_end is not None and not wants_gradients:  # backward kernels take no lengths
             mask_mod, lengths = mask.at_end
             sequences = Sequences(kv_lengths=lengths)
     elif mask is not None and not isinstance(mask, Mask):
@@ -242,7 +242,7 @@ def _attend(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling
     if sequences.cu_q is not None:
         batch = sequences.cu_q.shape[0] - 1
     problem = batch, heads, key.shape[1], q_len, key.shape[2]
-    # A mask is that of all layers, which take what the first one of them translated.
+    # All layers share a mask, and so the translation of the first layer.
     kept = mask.__dict__.setdefault("_translations", {}) if isinstance(mask, Mask) and bias is None else {}
     place = softcap, id(mask_mod), query.device, problem
     translation = kept.get(place)

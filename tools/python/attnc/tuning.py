@@ -1,4 +1,4 @@
-"""Which tile of a kernel is the fastest, measured and kept."""
+"""Measures which tile of a kernel is the fastest, and keeps it."""
 
 import typing
 from ctypes import byref
@@ -11,7 +11,8 @@ _FORWARD = 0
 
 
 class Tile(typing.NamedTuple):
-    """A tile that was tried: `ms` of a launch (0: it was not launched), whether it won, and what is wrong with it."""
+    """A measured tile: `ms` per launch (0 if it was not launched), whether it won, and why it was passed over (may be
+    empty)."""
 
     tile: str
     ms: float
@@ -20,12 +21,11 @@ class Tile(typing.NamedTuple):
 
 
 def tune(mod, q, k, v, *, captures=None, scale=None, stream=None):
-    """Measures the tiles that the kernel of attention() can have, for some seconds, and keeps the fastest one in the
-    cache directory: from then on kernels of all processes have it on this GPU, for this mod, and problems of the same
-    class.
+    """Measures the tiles of the kernel of attention(), for some seconds, and keeps the fastest one in the cache
+    directory. From then on, kernels of all processes use it on this GPU, for this mod and problems of the same class.
 
-    Operands as of attention(), on a GPU. Returns a list of Tile, that of the catalogue's model first. Raises ModError,
-    RunError and ArgumentError.
+    Takes operands as attention() does, on a GPU. Returns a list of Tile; the first one is the choice of the cost model.
+    Raises ModError, RunError and ArgumentError.
     """
     given = Given(mod, q, k, v, captures, scale, None, False, stream)
     if not given.on_gpu:

@@ -1,6 +1,5 @@
-"""Values of an ATen graph while it is translated: functions of their indices, of which no element is computed before it
-is asked for. So `u = t * 2; u[h]` is one gather and one product, whatever the size of t.
-"""
+"""Values of an ATen graph during translation, as functions of their indices. No element is computed before it is
+needed. So `u = t * 2; u[h]` is one gather and one product, whatever the size of t."""
 
 import dataclasses
 import typing
@@ -20,14 +19,14 @@ IR_TYPES = {
     torch.bfloat16: "f32",
     torch.float32: "f32",
 }
-# Sums over as many elements and more are loops of the kernel, like those of the mod language (dsl/SPEC.md, section 5).
+# Sums over at least this many elements become loops of the kernel, as in the mod language (dsl/SPEC.md, section 5).
 LOOP_FROM = 16
 MOST_UNROLLED = 4096
 
 
 def ir_type(dtype):
-    """The type that values of a dtype are computed in. As in a compiled FlexAttention, half precision is computed in
-    f32."""
+    """Returns the type that values of a dtype are computed in. Half precision is computed in f32, as in a compiled
+    FlexAttention."""
     if dtype not in IR_TYPES:
         raise UntranslatableError(
             f"attnc does not compute in {dtype}: convert the tensor to torch.float32 outside of the mod"
@@ -37,7 +36,7 @@ def ir_type(dtype):
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """The extent of an axis of a captured tensor, which need not be known to a program."""
+    """The extent of an axis of a captured tensor. A program need not know its size."""
 
     capture: int
     axis: int
@@ -46,9 +45,9 @@ class Axis:
 
 @dataclasses.dataclass
 class Array:
-    """`meta` is the fake tensor that torch computed: dtype and shape. `extents` has an Axis where a size is that of a
-    captured tensor, `element` gives the value at a tuple of i32 and i64 values, and `loops` is how many sums are inside
-    one another in it."""
+    """An array during translation. `meta` is the fake tensor that torch computed, with dtype and shape. `extents` has
+    an Axis for each size that is that of a captured tensor. `element` returns the value at a tuple of i32 and i64
+    values. `loops` is the depth of the nested sums in it."""
 
     meta: torch.Tensor
     extents: tuple
@@ -73,7 +72,7 @@ class Array:
         return ir_type(self.dtype)
 
     def at(self, indices):
-        """The element, computed once."""
+        """Returns the element. It is computed once."""
         key = tuple(index.number for index in indices)
         value = self.memo.get(key)
         if value is None:
@@ -82,23 +81,23 @@ class Array:
 
 
 class Lowering:
-    """What handlers of operations need: the builder, and how arrays are made of arrays."""
+    """What handlers of operations need: the builder, and functions that make arrays from arrays."""
 
     def __init__(self, builder):
         self.builder = builder
-        self.constants = []  # (capture, tensor): tables that the mod holds itself
+        self.constants = []  # (capture, tensor): tables that belong to the mod
 
     # ---- Extents ----
 
     def fixed(self, extent):
-        """The size as a number that the program may be made for."""
+        """Returns the size as a number. The program is then made for this size."""
         if not isinstance(extent, Axis):
             return extent
         self.builder.captures[extent.capture].fixed.add(extent.axis)
         return extent.size
 
     def size(self, extent, type):
-        """The size as a value."""
+        """Returns the size as a value."""
         if isinstance(extent, Axis):
             return self.builder.cast(self.builder.extent(extent.capture, extent.axis), type)
         return self.builder.const(extent, type)
@@ -107,7 +106,8 @@ class Lowering:
         return self.builder.const(number, "i32" if number == int(number) and abs(number) < 2**31 else "i64")
 
     def inside(self, index, extent):
-        """An index of the mod: negative ones count from the end. Those outside are clamped by every gather."""
+        """Returns an index of the mod as a non-negative one: negative ones count from the end. Every gather clamps
+        those outside."""
         b = self.builder
         if b.is_non_negative(index):
             return index
@@ -122,7 +122,7 @@ class Lowering:
         return Array(meta, tuple(extents), element, max((a.loops for a in of if isinstance(a, Array)), default=0))
 
     def value(self, operand, indices, type):
-        """The element of an operand that belongs to `indices` of a result it is broadcast to, or a number."""
+        """Returns the operand's element for `indices` of a broadcast result, or its number."""
         if not isinstance(operand, Array):
             return self.builder.const(operand, type)
         mine = indices[len(indices) - operand.rank :]
@@ -131,7 +131,7 @@ class Lowering:
         return self.builder.cast(operand.at(mine), type)
 
     def broadcast(self, meta, operands):
-        """Extents of a result: those of captured tensors where an operand has them."""
+        """Returns the extents of a broadcast result: those of captured tensors if an operand has them."""
         extents = list(meta.shape)
         for operand in operands:
             if isinstance(operand, Array):
@@ -141,7 +141,7 @@ class Lowering:
         return extents
 
     def elementwise(self, meta, function, *operands):
-        """function(values...) -> value; operands are pairs (Array or number, type)."""
+        """Applies function(values...) -> value elementwise. Operands are pairs (Array or number, type)."""
         arrays = [operand for operand, _ in operands]
 
         def element(indices):
@@ -150,7 +150,8 @@ class Lowering:
         return self.array(meta, self.broadcast(meta, arrays), element, *arrays)
 
     def reduce(self, meta, array, dims, keepdim, fold, sum_of=None, start=None):
-        """A fold over axes in the order of the index; `sum_of(value)`, if the fold is a sum of that, may be a loop."""
+        """Folds over axes in the order of the index. If the fold is a sum, `sum_of(value)` makes it a loop when that
+        pays."""
         dims = sorted({dim % array.rank for dim in dims}) if array.rank else []
         counts = [self.fixed(array.extents[dim]) for dim in dims]
         total = 1
@@ -168,7 +169,7 @@ class Lowering:
             return tuple(next(inner) if axis in dims else next(outer) for axis in range(array.rank))
 
         def looped(indices):
-            # The innermost loop has the smallest number, and all those within an element have smaller ones.
+            # The innermost loop has the smallest number; all loops within an element have smaller ones.
             iters = [
                 self.builder.iter(array.loops + len(dims) - 1 - place, count) for place, count in enumerate(counts)
             ]

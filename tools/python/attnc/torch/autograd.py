@@ -1,4 +1,4 @@
-"""Attention as a function of tensors that torch can differentiate, called by Python. A mod is its IR text."""
+"""Attention as a function that torch can differentiate, called from Python. A mod is given as IR text."""
 
 import torch
 
@@ -6,7 +6,7 @@ from .kernels import ALIGNED, ALIGNMENT, found_call, kind_of, like, made_call
 
 
 def rows_of(tensor):
-    """The tensor, with its last stride 1, as kernels read it."""
+    """Returns the tensor with last stride 1, as kernels read it."""
     return tensor.contiguous() if tensor.is_cuda and tensor.stride(-1) != 1 else tensor
 
 
@@ -14,9 +14,9 @@ def call_of(
     text, q, k, v, tensors, scalars, wants_max=False, gradients=None, deterministic=False, sequences=ALIGNED, lists=None,
     form=None, check=None, tiles=(),
 ):  # fmt: skip
-    """The call of operands of this kind; made, and its kernels compiled, if there was none. Then `check`, a function and
-    what it takes behind q, k and v, is called, for what `form` says of them. `tiles`: as tiles_of(). The call takes q,
-    k and v with dense rows, as rows_of() gives them."""
+    """Returns the call of operands of this kind. If it is new, makes it, compiles its kernels, and calls `check`: a
+    function and its arguments after q, k and v, for the properties in `form`. `tiles`: as from tiles_of(). The call
+    takes q, k and v with dense rows, as from rows_of()."""
     kind = kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, tiles)
     call = found_call(kind)
     if call is None:
@@ -35,7 +35,7 @@ def call_of(
 def run_backward(
     call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients, sequences=ALIGNED, lists=None
 ):  # fmt: skip
-    """(d_q, d_k, d_v), and the gradients of captures, by name."""
+    """Returns (d_q, d_k, d_v), and the gradients of captures, by name."""
     results = [torch.empty_like(x) for x in (q, k, v)]
     of_captures = {name: torch.empty_like(tensors[name]) for name in gradients}
     if d_out is None:
@@ -84,11 +84,11 @@ def attend(
     text, q, k, v, tensors, scalars, scale, mask=None, wants_lse=True, wants_max=False, sequences=ALIGNED, lists=None,
     form=None, check=None, tiles=(),
 ):  # fmt: skip
-    """(out, lse, row_max or None) of a mod in IR text, with gradients of q, k, v and of the captured `tensors`; not
-    where `sequences` has lengths of a cache. lse may be None unless it is wanted. `lists`: those of
-    a block mask; its mask_mod counts in blocks that are partial. `form`, `check` and `tiles`: as of call_of()."""
+    """Returns (out, lse, row_max or None) of a mod in IR text, with gradients of q, k, v and of the captured `tensors`.
+    There are no gradients if `sequences` has lengths of a cache. lse may be None unless it is wanted. `lists` are those
+    of a block mask; its mask_mod counts in partial blocks. `form`, `check` and `tiles`: as for call_of()."""
     if q.is_cuda and q.get_device() != _current_device():
-        with torch.cuda.device(q.device):  # kernels are launched in the context that is current
+        with torch.cuda.device(q.device):  # kernels are launched in the current context
             return attend(
                 text, q, k, v, tensors, scalars, scale, mask, wants_lse, wants_max, sequences, lists, form, check, tiles
             )

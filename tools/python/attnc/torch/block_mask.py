@@ -1,7 +1,7 @@
-"""Block masks, as FlexAttention has them.
+"""Block masks with FlexAttention's interface.
 
-attnc needs none: what a kernel gains from is made of mask_mod when it is launched. So `create_block_mask` evaluates
-nothing, and lists of blocks are made, by PyTorch, if somebody asks for them. Lists that somebody else made are kept to.
+attnc needs no block lists: at launch, it builds from mask_mod whatever the kernel gains from. So `create_block_mask`
+evaluates nothing. PyTorch makes the lists when they are first read. Lists that somebody else made are respected.
 """
 
 import inspect
@@ -11,14 +11,14 @@ import weakref
 import torch
 from torch.nn.attention import flex_attention as flex
 
-_FIELDS = frozenset(flex.BlockMask.__annotations__)  # lists, and what else this PyTorch keeps of a mask
+_FIELDS = frozenset(flex.BlockMask.__annotations__)  # the lists, and whatever else this PyTorch keeps in a mask
 _OPTIONS = frozenset(inspect.signature(flex.create_block_mask).parameters)
 
 
 class BlockMask(flex.BlockMask):
-    """FlexAttention's BlockMask; one of create_block_mask has lists only after they were asked for."""
+    """FlexAttention's BlockMask. If create_block_mask made it, its lists are made when they are first read."""
 
-    _of = None  # batch, heads, device, and options of PyTorch's create_block_mask, of one of create_block_mask
+    _of = None  # batch, heads, device and options for PyTorch's function, if create_block_mask made it
 
     @classmethod
     def _lazy(cls, mask_mod, batch, heads, q_len, kv_len, device, block_size, **options):
@@ -28,7 +28,7 @@ class BlockMask(flex.BlockMask):
         return mask
 
     def __getattr__(self, name):
-        # Only what is not there comes here.
+        # Python calls this only for missing attributes.
         if name not in _FIELDS or self._of is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name}")
         batch, heads, device, options = self._of
@@ -51,9 +51,9 @@ class BlockMask(flex.BlockMask):
 
 
 def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device=None, BLOCK_SIZE=128, _compile=False, **options):
-    """As torch.nn.attention.flex_attention.create_block_mask. Takes no time: a kernel evaluates mask_mod when it is
-    first launched with the mask, block by block; tensors that mask_mod captures are read then. `options`: others of
-    PyTorch's function; they say what lists are made if somebody asks for them."""
+    """Makes a BlockMask, like torch.nn.attention.flex_attention.create_block_mask. It returns at once: mask_mod is
+    evaluated block by block, by a kernel, at the first launch with the mask. Tensors that mask_mod captures are read
+    then. `options` are further options of PyTorch's function; they apply to the lists, if those are read."""
     for option in options:
         if option not in _OPTIONS:
             raise TypeError(f"create_block_mask of PyTorch {torch.__version__} has no option {option}")
@@ -70,13 +70,13 @@ _listed = weakref.WeakKeyDictionary()  # a BlockMask -> what mask_mod_of() retur
 
 
 def has_lists(mask):
-    """Whether lists of a BlockMask say more than its mask_mod."""
+    """Whether a BlockMask has lists of its own, which may say more than its mask_mod."""
     return not isinstance(mask, BlockMask) or mask._of is None
 
 
 class Lists(typing.NamedTuple):
-    """Lists of blocks as kernels walk them: of those that are partial, and of those that are full, by row and by column.
-    i32, dense; None: there are none of the kind. `shape` has batch, heads, lengths and block sizes."""
+    """Block lists as kernels walk them: partial and full blocks, by row and by column. i32, dense; None if a kind is
+    missing. `shape` holds batch, heads, lengths and block sizes."""
 
     shape: tuple
     rows: tuple
@@ -84,8 +84,8 @@ class Lists(typing.NamedTuple):
 
 
 def mask_mod_of(mask, q_len, kv_len, may_walk=True):
-    """(mask_mod, Lists or None): what says which scores of a BlockMask live. Its lists count, unless they are made of
-    mask_mod; None: mask_mod says what they say, as it must unless kernels `may_walk` them."""
+    """Returns (mask_mod, Lists or None), which decide the live scores of a BlockMask. Its lists count unless they were
+    made from mask_mod. If the second is None, mask_mod covers the lists; it must, unless kernels `may_walk` them."""
     if not has_lists(mask):
         return mask.mask_mod, None
     if not may_walk:
@@ -101,7 +101,7 @@ def mask_mod_of(mask, q_len, kv_len, may_walk=True):
 
 
 def _lists_of(mask):
-    """None: kernels cannot walk them as they are."""
+    """Returns the Lists of a mask. None: kernels cannot walk them as they are."""
     groups = [
         [getattr(mask, f"{kind}{axis}_{part}") for kind in ("", "full_") for part in ("num_blocks", "indices")]
         for axis in ("kv", "q")
@@ -121,16 +121,16 @@ def _lists_of(mask):
 
 
 def _blocks_of(mask):
-    """How many rows and columns of blocks a BlockMask has."""
+    """Returns the number of rows and columns of blocks of a BlockMask."""
     return tuple(-(-length // size) for length, size in zip(mask.seq_lengths, mask.BLOCK_SIZE))
 
 
 def _is_listed(count, indices, columns):
-    """Which of `columns` blocks lists name, u8 [..., ROWS, columns]. A list is the first `count` [..., ROWS] of
-    `indices` [..., ROWS, any]."""
+    """Returns which of `columns` blocks the lists name, u8 [..., ROWS, columns]. A list is the first `count` [...,
+    ROWS] entries of `indices` [..., ROWS, any]."""
     places = torch.arange(indices.shape[-1], device=indices.device)
     is_given = (places < count.unsqueeze(-1)) & (indices < columns)
-    targets = torch.where(is_given, indices, columns).long()  # of others: a column more, which is dropped
+    targets = torch.where(is_given, indices, columns).long()  # others go to an extra column, which is dropped
     return torch.zeros(
         *count.shape, columns + 1, dtype=torch.uint8, device=indices.device
     ).scatter(-1, targets, 1)[..., :columns]  # fmt: skip
@@ -148,7 +148,7 @@ def _keeping_to_lists(mask):
         state = state + 2 * _is_listed(mask.full_kv_num_blocks, mask.full_kv_indices, columns)
     state = state[(None,) * (4 - state.dim())]  # lists may have no axes for batch and heads
     mask_mod, (q_block, kv_block) = mask.mask_mod, mask.BLOCK_SIZE
-    one_batch, one_head = (int(size) == 1 for size in state.shape[:2])  # a trace has tensors there
+    one_batch, one_head = (int(size) == 1 for size in state.shape[:2])  # a trace has tensors for the sizes
 
     def listed(b, h, q_idx, kv_idx):
         block = state[0 if one_batch else b, 0 if one_head else h, q_idx // q_block, kv_idx // kv_block]

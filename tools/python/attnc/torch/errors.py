@@ -1,5 +1,5 @@
-"""What a mod can be refused for."""
+"""Why a mod can be refused."""
 
 
 class UntranslatableError(TypeError):
-    """A mod has something that attnc cannot translate. The message names the operation and says what to do."""
+    """A mod uses something that attnc cannot translate. The message names the operation and a remedy."""

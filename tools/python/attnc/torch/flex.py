@@ -9,7 +9,7 @@ from .graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .kernels import ALIGNED, tiles_of
 from .translation import translate
 
-# PyTorch before 2.9 has none of these two.
+# PyTorch before 2.9 lacks these two.
 AuxRequest, AuxOutput = getattr(flex, "AuxRequest", None), getattr(flex, "AuxOutput", None)
 
 
@@ -17,7 +17,7 @@ _is_any_autocast_enabled = getattr(torch._C, "_is_any_autocast_enabled", lambda:
 
 
 def autocast(query, key, value):
-    """What torch.autocast makes of them."""
+    """Converts the operands as torch.autocast would."""
     if not (_is_any_autocast_enabled() and torch.is_autocast_enabled(query.device.type)):
         return query, key, value
     dtype = torch.get_autocast_dtype(query.device.type)
@@ -85,18 +85,20 @@ def flex_attention(
     *,
     return_aux=None,
 ):
-    """torch.nn.attention.flex_attention.flex_attention, by kernels that attnc makes of score_mod and
-    block_mask.mask_mod.
+    """Computes attention like torch.nn.attention.flex_attention.flex_attention, with kernels that attnc compiles from
+    score_mod and block_mask.mask_mod.
 
-    Nothing has to be compiled with torch.compile. Mods are taken as they are: closures over tensors included, whose
-    gradients are computed if they require them. On the CPU attnc computes with its fp64 reference, slowly.
-    Of `kernel_options`, "tile" and "backward_tile" name tiles of the kernels, as `attnc tune` does, and break a graph
-    of torch.compile; others are those of Triton's kernels, and are not looked at. Raises UntranslatableError for a mod
-    that cannot be translated.
+    torch.compile is not needed. Mods are used unchanged, including closures over tensors. Captured tensors that require
+    gradients receive them. On the CPU, attnc computes with its fp64 reference, slowly.
+
+    In `kernel_options`, "tile" and "backward_tile" name the kernels' tiles, in the spelling of `attnc tune`; they break
+    a graph of torch.compile. Options of Triton's kernels are ignored.
+
+    Raises UntranslatableError for a mod that attnc cannot translate.
     """
     is_traced_here = torch.compiler.is_dynamo_compiling()
     tiles = tiles_of(kernel_options)
-    if is_traced_here and (not is_traced or tiles):  # the graph is broken here
+    if is_traced_here and (not is_traced or tiles):  # this breaks the graph
         return _outside_of_graphs(
             query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options,
             return_aux=return_aux,
@@ -143,5 +145,5 @@ def flex_attention(
     return (out, lse) if return_lse else out
 
 
-# torch.compiler.disable, which loads the compiler when it is first called.
+# torch.compiler.disable, without loading the compiler until it is first called.
 _outside_of_graphs = torch._disable_dynamo(flex_attention)

@@ -1,11 +1,11 @@
-"""flex_attention inside of graphs of torch.compile, which it does not break, and where operations are recorded.
+"""flex_attention inside graphs of torch.compile, without breaking them, and where operations are recorded.
 
-Mods are functions, and what they capture may be computed in the graph; so torch.compile has to trace them. It does so for
-higher-order operators: `flex_attention` is one of PyTorch's, and `in_graph` is another one that is traced in the same way.
-It never reaches a compiler: when the graph is lowered, the traced mods become IR text, and it becomes attnc::attention.
+Mods are functions, and their captures may be computed in the graph, so torch.compile must trace them. It does so for
+higher-order operators: PyTorch's `flex_attention`, and `in_graph`, which is traced in the same way. `in_graph` never
+reaches a compiler: when the graph is lowered, the traced mods become IR text, and the node becomes attnc::attention.
 
-Others who record (make_fx, torch.jit.trace, torch.export) or watch (dispatch modes) see operators only, and FakeTensors
-have no memory. There attention is attnc::attention at once.
+Other recorders (make_fx, torch.jit.trace, torch.export) and watchers (dispatch modes) only see operators, and
+FakeTensors have no memory. For these, attention is attnc::attention from the start.
 """
 
 import re
@@ -36,8 +36,8 @@ class _InGraph(HigherOrderOperator):
     def __call__(
         self, query, key, value, score_mod, mask, scale, options, score_captures=(), mask_captures=()
     ):  # fmt: skip
-        """`mask`: as of attnc::attention kv_lengths, cu_seqlens and longest; and mask_mod. Traced, the mods are graph modules, whose captured tensors and
-        numbers that may change follow."""
+        """`mask` is (kv_lengths, cu_seqlens, longest) as of attnc::attention, and mask_mod. When traced, the mods are
+        graph modules, followed by their captured tensors and by numbers that may change."""
         return super().__call__(query, key, value, score_mod, mask, scale, options, score_captures, mask_captures)
 
 
@@ -58,20 +58,20 @@ def _is_identity(graph):
 
 
 def _stand_in(tensor):
-    """A real tensor of the same kind, that a mod can be traced with wherever the other one stands for. What a program is
-    made for holds for these sizes alone, so int() is asked for, on which torch.compile makes a guard."""
+    """Returns a real tensor of the same kind, to trace a mod with in place of the given one. The program is only valid
+    for these sizes, so int() is called, which makes torch.compile add a guard."""
     return torch.empty_strided(
         [int(size) for size in tensor.shape], [int(stride) for stride in tensor.stride()], dtype=_dtype_of(tensor)
     )
 
 
 def _dtype_of(tensor):
-    """A number of float64 is one of Python, which mods compute with in float32."""
+    """Returns the dtype of a tensor. A float64 number comes from Python, and mods compute with it in float32."""
     return torch.float32 if tensor.dtype == torch.float64 and tensor.dim() == 0 else tensor.dtype
 
 
 def _in_thread(function):
-    """Outside of all modes, which are of this thread."""
+    """Runs a function in a new thread, outside of all modes, which belong to this thread."""
     results = []
 
     def run():
@@ -90,19 +90,20 @@ def _in_thread(function):
 
 
 def _names(traced, count):
-    """Those of the last `count` parameters of a traced mod, which torch.compile names after where they are from."""
+    """Returns the names of the last `count` parameters of a traced mod, which torch.compile names after their
+    origins."""
     names = [node.name for node in traced.graph.nodes if node.op == "placeholder"]
     return [re.sub("^[gl]_|_$", "", name) for name in names[len(names) - count :]]
 
 
-_translated = weakref.WeakKeyDictionary()  # traced mask_mod -> {how it is used: translation}
+_translated = weakref.WeakKeyDictionary()  # traced mask_mod -> {its use: translation}
 
 
 def _translation(score_mod, mask_mod, score_captures, mask_captures, problem):
-    """The plan of traced mods; its captures are places among all that are captured."""
+    """Returns the plan of traced mods. Its captures are places among all captured tensors."""
     captures = *score_captures, *mask_captures
     kinds = tuple((x.dtype, tuple(map(int, x.shape)), tuple(map(int, x.stride()))) for x in captures)
-    # Of a tensor that is captured twice, there is one.
+    # A tensor that is captured twice occurs once.
     first = tuple(next(at for at, y in enumerate(captures) if y is x) for x in captures)
     key = (id(score_mod), kinds, first, problem)
     of_mask = _translated.setdefault(mask_mod, {})
@@ -127,7 +128,7 @@ def _value(result):
 
 
 def _tensor_of(captured, device):
-    """A tensor of the device. Numbers that a graph is not compiled for are read where the kernel is."""
+    """Returns a tensor on the device. Numbers that a graph is not specialised on are read by the kernel."""
     if isinstance(captured, torch.Tensor):
         return captured.to(device, _dtype_of(captured))
     dtype = torch.float32 if isinstance(captured, (float, torch.SymFloat)) else torch.int32
@@ -135,32 +136,32 @@ def _tensor_of(captured, device):
 
 
 def _tensors(plan, captures, query, key):
-    """Those of a plan, by name; tables that the mod holds itself are made anew, so that who records sees them made.
-    Raises IndexError where one is too short."""
+    """Returns the tensors of a plan, by name. Tables that belong to the mod are made anew, so that recorders see them
+    made. Raises IndexError if one is too short."""
     made = lambda table: torch.tensor(table.tolist(), dtype=table.dtype, device=query.device)  # noqa: E731
     tensors = {
         name: _tensor_of(captures[at], query.device) if type(at) is int else made(at) for name, at, _ in plan.tensors
     }
     extents = dict(zip(DIMS, _extents(query, key)))
-    if any(isinstance(extent, torch.SymInt) for extent in extents.values()):  # of others plans are made
+    if any(isinstance(extent, torch.SymInt) for extent in extents.values()):  # else plans are made for these extents
         is_true = getattr(symbolic_shapes, "guard_or_false", bool)
         plan.check(extents, {name: x.shape for name, x in tensors.items()}, is_true)
     return tensors
 
 
 def _extents(query, key):
-    """B, H, HKV, Q_LEN and KV_LEN, which may be symbolic."""
+    """Returns B, H, HKV, Q_LEN and KV_LEN, which may be symbolic."""
     return *query.shape[:2], key.shape[1], query.shape[2], key.shape[2]
 
 
 def _problem(query, key):
-    """The same; empty where they are not those of each run."""
+    """Returns the same; empty if they may differ between runs."""
     problem = _extents(query, key)
     return problem if all(type(extent) is int for extent in problem) else ()
 
 
 def _lowered(query, key, value, score_mod, mask, scale, options, score_captures=(), mask_captures=()):
-    """attnc::attention of traced mods."""
+    """Returns attnc::attention of traced mods."""
     kv_lengths, cu_seqlens, longest, mask_mod = mask
     query, key, value = rows_of(query), rows_of(key), rows_of(value)
     problem = _problem(query, key)
@@ -176,7 +177,7 @@ def _lowered(query, key, value, score_mod, mask, scale, options, score_captures=
 
 
 def _operator(text, tensors, numbers, query, key, value, scale, wants_max, kv_lengths, cu_seqlens, longest):
-    """attnc::attention of a program, its captured tensors and its numbers, by name."""
+    """Returns attnc::attention of a program, its captured tensors and its numbers, by name."""
     names = [capture.name for capture in mod_of(text).captures]
     captured = {name: tensors[name] for name in names if name in tensors}
     scalars, wanted = [float(numbers[name]) for name in names if name not in captured], None
@@ -201,7 +202,7 @@ for _mode in (FakeTensorMode, FunctionalTensorMode, ProxyTorchDispatchMode):
 
 
 def _is_traced():
-    """Makes torch.compile trace it; False: this PyTorch cannot."""
+    """Makes torch.compile trace in_graph. Returns False if this PyTorch cannot."""
     try:
         from torch._dynamo.variables import higher_order_ops as known
 
@@ -215,7 +216,7 @@ is_traced = _is_traced()
 
 
 def attend_in_graph(query, key, value, score_mod, mask_mod, scale, wants_max, sequences=ALIGNED):
-    """(out, lse, row_max), as of attend()."""
+    """Returns (out, lse, row_max), as attend() does."""
     return in_graph(
         query, key, value, _identity if score_mod is None else score_mod,
         (sequences.kv_lengths, sequences.cu_q, sequences.max_q, _everything if mask_mod is None else mask_mod), scale,
@@ -240,7 +241,7 @@ _WITH_MEMORY = torch.Tensor, torch.nn.Parameter
 
 
 def is_recorded(*tensors):
-    """Whether somebody records, watches or transforms operations, or tensors are of classes that need operators."""
+    """Whether operations are recorded, watched or transformed, or tensors are of classes that need operators."""
     return bool(
         _dispatch_modes() or _tracing() is not None or _transform() is not None or _modes_before_dispatch()
         or forward_ad._current_level >= 0
@@ -248,8 +249,8 @@ def is_recorded(*tensors):
 
 
 def attend_recorded(query, key, value, score_mod, mask_mod, scale, wants_max, sequences=ALIGNED):
-    """(out, lse, row_max), as of attend(), by the operator. Raises UntranslatableError where a mod asks for the number
-    in a captured tensor that is recorded, and NotImplementedError under transforms of torch.func."""
+    """Returns (out, lse, row_max), as attend() does, through the operator. Raises UntranslatableError if a mod reads
+    the number in a captured tensor that is recorded, and NotImplementedError under transforms of torch.func."""
     device = query.device
     are_values_recorded = get_proxy_mode() is not None or _tracing() is not None or _transform() is not None
 

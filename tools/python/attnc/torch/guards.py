@@ -1,12 +1,12 @@
-"""What a mod depends on, looked up again at every call: code, closures, globals, attributes.
+"""Looks up at every call what a mod depends on: code, closures, globals, attributes.
 
-`describe(function, ...)` walks what the functions can reach and returns a key, and the tensors in the order of the
-walk. Functions with equal keys have the same graph, whichever tensors are captured: tensors count by dtype, shape and
-device, and by which of them are one; numbers by value; code by identity. Attributes are those whose names the code has.
-Key parts that are ids are of objects in `alive`, which whoever keeps the key has to keep.
+`describe(function, ...)` walks what the functions can reach. It returns a key, and the tensors in the order of the
+walk. Functions with equal keys have the same graph, whichever tensors they capture. Tensors count by dtype, shape and
+device, and by which of them are identical; numbers count by value, code by identity. Attributes are those whose names
+occur in the code. Key parts that are ids belong to objects in `alive`; the owner of the key must keep these.
 
 Operators, builtins and descriptors call methods that no code names. `Ran` sees all functions that run while a mod is
-traced; `Description.missed` has those that the walk did not come to, whose names it may be told from then on.
+traced. `Description.missed` returns those that the walk did not reach; later walks may be given their names.
 """
 
 import abc
@@ -23,8 +23,8 @@ import typing
 import torch
 
 _MISSING = object()
-# Libraries that are taken to stay as they are: what their functions close over counts, what they read of their modules
-# not. PyTorch traces with some of them.
+# Libraries that are assumed not to change. What their functions close over counts; what these read from their modules
+# does not. PyTorch traces with some of them.
 _STABLE = frozenset(sys.stdlib_module_names) | {
     "attnc", "builtins", "mpmath", "networkx", "numpy", "optree", "sympy", "torch", "triton", "typing_extensions",
 }  # fmt: skip
@@ -40,9 +40,9 @@ _IDENTITIES = (
     torch._ops.OpOverloadPacket,
     torch._ops.HigherOrderOperator,
     types.GetSetDescriptorType,
-    type(collections.namedtuple("_", "field").field),  # the tuple has what it reads
+    type(collections.namedtuple("_", "field").field),  # the tuple holds what it reads
 )
-# Bases of classes that hide nothing: attributes are looked up, or items.
+# Bases of classes whose contents can all be looked up, as attributes or items.
 _OPEN_BASES = frozenset(
     {object, abc.ABC, typing.Generic, typing.Protocol, list, tuple, dict, set, frozenset, int, float, torch.nn.Module}
     | {kind for kind in vars(enum).values() if isinstance(kind, type)}
@@ -63,7 +63,8 @@ def _module_of(frame):
 
 
 class Ran:
-    """Notes code of users that runs within, in `codes`. A profiler or a debugger may be at work, not both."""
+    """Collects in `codes` the user code that runs inside. Either a profiler or a debugger may be active, but not
+    both."""
 
     _HOOKS = (sys.getprofile, sys.setprofile), (sys.gettrace, sys.settrace)
 
@@ -88,7 +89,7 @@ class Ran:
 
 @dataclasses.dataclass
 class _Names:
-    """What a code object and those within it read."""
+    """The names that a code object, and those within it, read."""
 
     globals: tuple
     attributes: tuple
@@ -128,8 +129,8 @@ def _read_names(code):
 
 
 class Description:
-    """`key` is None where something is reached that cannot be compared: then nothing may be kept. `names`: of
-    attributes that are looked up of all objects."""
+    """The description of some functions. `key` is None if they reach something that cannot be compared; then nothing
+    may be kept. `names` are attributes to look up in all objects."""
 
     __slots__ = ("parts", "tensors", "names", "alive", "held", "seen", "objects", "attributes", "is_known")
 
@@ -146,7 +147,7 @@ class Description:
         return tuple(self.parts) if self.is_known else None
 
     def missed(self, codes):
-        """The code, of some that ran, that the walk did not come to."""
+        """Returns the code, among `codes` that ran, that the walk did not reach."""
         walked = {code for item in self.alive if isinstance(item, types.CodeType) for code in _names_of(item).codes}
         return codes.keys() - walked
 
@@ -173,7 +174,7 @@ class Description:
 
     def _mark(self, item):
         self.seen[id(item)] = len(self.seen)
-        self.held.append(item)  # so that its id is not another's while the walk lasts
+        self.held.append(item)  # keeps its id unique during the walk
 
     def _add_id(self, item):
         self.parts.append(id(item))
@@ -281,7 +282,8 @@ class Description:
             self._add(item, name)
 
     def _add_attributes(self):
-        """What the code reads of objects. Code that is found through one object may read more of another."""
+        """Adds the attributes of objects that the code reads. Code found through one object may read more of
+        another."""
         done = set()
         is_new = True
         while is_new:
@@ -297,7 +299,7 @@ class Description:
         found = _attribute(item, name)
         if found is _MISSING:
             return
-        if isinstance(found, types.FunctionType):  # which may call those that it overrides
+        if isinstance(found, types.FunctionType):  # it may call methods that it overrides
             for kind in (item if isinstance(item, type) else type(item)).__mro__:
                 if name in kind.__dict__ and not _is_stable(kind.__module__):
                     self._add(kind.__dict__[name], name)
@@ -314,7 +316,7 @@ class Description:
 
 
 def _attribute(item, name):
-    """Looks up without running code of the object."""
+    """Looks up an attribute without running code of the object."""
     own = getattr(item, "__dict__", None)
     if own is not None:
         if name in own:

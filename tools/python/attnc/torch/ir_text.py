@@ -1,7 +1,7 @@
-"""Builds IR text (src/ir/printer.h has its grammar): typed, pure, hash-consed values, and what they capture.
+"""Builds IR text (grammar in src/ir/printer.h): typed, pure, hash-consed values, and their captures.
 
-In: operations on values. Out: a `Program`, whose text declares the constants and extents that a user is known to change
-as run-time scalars and free extents.
+In: operations on values. Out: a `Program`. Its text declares constants and extents that are known to change as run-time
+scalars and free extents.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import operator
 import struct
 
 PARAMS = {"score": "f32", "b": "i32", "h": "i32", "q_idx": "i32", "kv_idx": "i32"}
-# Extents that an axis has by name where the position that indexes it runs along them.
+# Extents by name that an axis has if this position indexes it.
 EXTENT_OF_PARAM = {"b": "B", "h": "H", "q_idx": "Q_LEN", "kv_idx": "KV_LEN"}
 DIMS = ("B", "H", "HKV", "Q_LEN", "KV_LEN")
 INT_BITS = {"i32": 32, "i64": 64}
@@ -31,14 +31,14 @@ class Value:
 
 @dataclasses.dataclass
 class Capture:
-    """A tensor, or a scalar given by value where `is_scalar`."""
+    """A tensor, or a scalar given by value if `is_scalar`."""
 
     name: str
     dtype: str
     shape: tuple
     is_scalar: bool = False
-    fixed: set = dataclasses.field(default_factory=set)  # axes whose extent the program was made for
-    users: list = dataclasses.field(default_factory=list)  # by axis: the parameters that index it as they are
+    fixed: set = dataclasses.field(default_factory=set)  # axes whose extents the program was made for
+    users: list = dataclasses.field(default_factory=list)  # by axis: the parameters that index it directly
 
 
 def round_f32(number):
@@ -69,13 +69,13 @@ class Builder:
         return self.make("param", PARAMS[name], (), name)
 
     def const(self, number, type):
-        """The number in a type, as torch converts a Python number."""
+        """Returns the number in a type, converted as torch converts a Python number."""
         if type == "bool":
             number = bool(number)
         elif type == "f32":
             number = round_f32(float(number))
             number = number if number == number else math.nan
-            # 0.0 == -0.0, and they are two constants.
+            # 0.0 == -0.0, but they are two constants.
             return self.make("const", type, (), ("f32", number, math.copysign(1, number) if number == 0 else 0))
         else:
             if isinstance(number, float) and not math.isfinite(number):
@@ -111,7 +111,7 @@ class Builder:
     def sum(self, iter, operand):
         return self.make("sum", operand.type, (operand,), iter.attr)
 
-    # Short forms, with the types that the operands have.
+    # Short forms. The operands determine the types.
 
     def op(self, name, *operands):
         return self.make(name, operands[-1].type, operands)
@@ -130,8 +130,8 @@ class Builder:
         return self.make("cast", type, (value,))
 
     def is_non_negative(self, value):
-        """Whether an integer is proven to be at least 0: then it is an index as it stands, and does not count from the
-        end."""
+        """Whether an integer is proven to be at least 0. Then it is used as an index directly, without counting from
+        the end."""
         known = self.non_negative.get(value.number)
         if known is None:
             known = self.non_negative[value.number] = self._is_non_negative(value)
@@ -145,7 +145,7 @@ class Builder:
             return value.type == "i32"
         if value.op == "load":
             return self.captures[value.attr].dtype in ("bool", "u8")
-        if value.op in ("add", "mul", "min", "floor_div", "select", "or", "sum"):  # an overflow has no meaning in torch
+        if value.op in ("add", "mul", "min", "floor_div", "select", "or", "sum"):  # an overflow is meaningless in torch
             return value.type != "f32" and all(each[1:] if value.op == "select" else each)
         if value.op in ("and", "max"):
             return any(each)
@@ -177,7 +177,8 @@ _AFFINE = {
 
 
 def _furthest(value, problem):
-    """(largest value of an index, its spelling); None: it is not a position, or that with a number."""
+    """Returns (largest value of an index, its spelling). None: it is not a position, alone or combined with a
+    number."""
     if value.op == "param":
         extent = problem.get(EXTENT_OF_PARAM.get(value.attr))
         return None if extent is None else (extent - 1, value.attr)
@@ -199,10 +200,10 @@ def _furthest(value, problem):
 
 
 class Program:
-    """What two functions mean, and where its text has numbers.
+    """The program of two functions, and the places of its numbers.
 
-    `skeleton` is the program but for its finite numbers and the extents that are not those of q and k; `numbers` are
-    these, in the order of the skeleton. Programs that differ in numbers alone have equal skeletons.
+    `skeleton` is the program without its finite numbers and without the extents other than those of q and k. `numbers`
+    are these, in the order of the skeleton. Programs that differ only in numbers have equal skeletons.
     """
 
     def __init__(self, builder, outputs, problem):
@@ -218,12 +219,12 @@ class Program:
         )
         self.captures = [builder.captures[index] for index in used]
         self.place = {index: place for place, index in enumerate(used)}
-        self.extents = {}  # (capture, axis) -> the name of an extent of the problem, or the place of a number
+        self.extents = {}  # (capture, axis) -> name of an extent of the problem, or place of a number
         for index, capture in zip(used, self.captures):
             shape = [self._extent(index, axis, capture, problem) for axis in range(len(capture.shape))]
             kind, dtype = ("scalar", capture.dtype) if capture.is_scalar else ("tensor", capture.dtype)
             self.lines.append([f"{kind} {capture.name}: {dtype}", *self._bracketed(shape)])
-        # (capture, axis, index), of all gathers.
+        # (capture, axis, index) of all gathers.
         self.reads = [(x.attr, axis, index) for x in live if x.op == "load" for axis, index in enumerate(x.operands)]
         self.names = {}
         for value in live:
@@ -263,9 +264,9 @@ class Program:
         return part
 
     def check(self, problem, shapes, is_true=bool):
-        """Raises IndexError, as PyTorch does without torch.compile, where an index that is a position, or that plus,
-        times or divided by a number, leaves its tensor. Others are clamped. `problem`: {"B": ...}, and `shapes` of
-        captures by name; extents may be symbolic, and `is_true` decides comparisons."""
+        """Raises IndexError, like PyTorch without torch.compile, if an index leaves its tensor and is a position, or a
+        position plus, times or divided by a number. Other indices are clamped. `problem` is {"B": ...}; `shapes` are
+        those of captures, by name. Extents may be symbolic; `is_true` decides comparisons."""
         for index, axis, value in self.reads:
             capture = self.captures[self.place[index]]
             found = _furthest(value, problem)
@@ -316,8 +317,8 @@ class Program:
         return parts[:-1]
 
     def text(self, varying=frozenset()):
-        """IR text. `varying`: places of numbers that are scalars of the launch, `n3`, or free extents, `N3`.
-        An i64 is given as an i32 (`is_scalar`)."""
+        """Returns IR text. `varying` are places of numbers that become scalars of the launch, `n3`, or free extents,
+        `N3`. An i64 is given as an i32 (`is_scalar`)."""
         free = {place for place in varying if self.number_types[place] == "extent"}
         scalars = {place: self.number_types[place] for place in varying if place not in free}
         head = [f"dim N{place}" for place in sorted(free)]
@@ -347,10 +348,10 @@ class Program:
         text += [f"scalar n{place}: {'f32' if type == 'f32' else 'i32'}" for place, type in sorted(scalars.items())]
         text += body
         text += ["".join(map(part_text, line)) for line in self.lines[len(tensors) :]]
-        lines = head + text or ['source "<torch>"']  # of plain attention: a text without a line is none
+        lines = head + text or ['source "<torch>"']  # of plain attention: an empty text is invalid
         return "\n".join(lines) + "\n"
 
     def may_vary(self, place):
-        """Whether a number of that place can be given at launch: an i64 beyond 32 bits cannot."""
+        """Whether the number at a place can be given at launch. An i64 beyond 32 bits cannot."""
         type, number = self.number_types[place], self.numbers[place]
         return type != "i64" or number == wrap(number, "i32")

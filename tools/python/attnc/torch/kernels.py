@@ -1,5 +1,5 @@
-"""Calls of attnc with torch tensors: on a GPU by kernels, which are compiled when operands of their kind first come,
-and on the CPU by the fp64 reference.
+"""Calls attnc with torch tensors. On a GPU, kernels are compiled when operands of a new kind first arrive; on the CPU,
+the fp64 reference computes.
 
 A launch fills pointers into structs that were made for operands of the same kind: same mod, dtypes, shapes, strides.
 """
@@ -21,8 +21,8 @@ from .translation import DTYPE_NAMES
 _DTYPES = {dtype: c.DTYPES[name] for dtype, name in DTYPE_NAMES.items()}
 _KINDS = {name: number for number, name in enumerate(c.KINDS)}
 _MOST_KEPT = 4096
-ALIGNMENT = 16  # of rows, for the fastest kernels
-# PyTorch without CUDA has none of these.
+ALIGNMENT = 16  # of rows, in bytes, for the fastest kernels
+# PyTorch without CUDA lacks these.
 _is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _empty_like, _empty_strided = torch.empty_like, torch.empty_strided
@@ -30,12 +30,12 @@ _empty_like, _empty_strided = torch.empty_like, torch.empty_strided
 
 @functools.lru_cache(maxsize=1024)
 def mod_of(text):
-    """The mod of IR text."""
+    """Returns the mod of IR text."""
     return Mod.parse_ir(text, name="<torch>")
 
 
 class _Views:
-    """Structs of tensors, side by side; `addresses` is written to."""
+    """Structs of tensors, side by side. Callers write to `addresses`."""
 
     def __init__(self, tensors):
         self.array = (c.Tensor * len(tensors))(*map(self._view, tensors))
@@ -56,10 +56,10 @@ class _Views:
 
 
 class _Captures:
-    """An array of captures: of tensors, by pointers to their structs, and of scalars, which change their value."""
+    """An array of captures: tensors, by pointers to their structs, and scalars, whose values may be set."""
 
     def __init__(self, tensors, scalars=(), kinds=None):
-        """`tensors`: pairs of a name and a pointer. `scalars`: names."""
+        """`tensors` holds pairs of a name and a pointer; `scalars` holds names."""
         entries = [c.Capture(name=name.encode(), tensor=at) for name, at in tensors]
         self.first_scalar = len(entries)
         entries += [c.Capture(name=name.encode(), kind=_KINDS[kinds[name]]) for name in scalars]
@@ -72,8 +72,9 @@ class _Captures:
 
 
 class Sequences(typing.NamedTuple):
-    """Where rows of q, k and v belong, in i32 tensors of the device: `kv_lengths` [B] of a cache, whose last keys the
-    queries stand at; or `cu_q` and `cu_kv` [B + 1], the cumulative lengths of a ragged batch, with the longest ones."""
+    """Where rows of q, k and v belong, as i32 tensors on the device. Either `kv_lengths` [B] of a cache, where queries
+    stand at the last keys; or `cu_q` and `cu_kv` [B + 1], the cumulative lengths of a ragged batch, with the longest
+    lengths."""
 
     kv_lengths: torch.Tensor | None = None
     cu_q: torch.Tensor | None = None
@@ -82,13 +83,14 @@ class Sequences(typing.NamedTuple):
     max_kv: int = 0
 
 
-_MEMBERS = {0: "kv_lengths", 1: "cu_seqlens_q", 2: "cu_seqlens_kv"}  # of c.Operands, by place in Sequences
+_MEMBERS = {0: "kv_lengths", 1: "cu_seqlens_q", 2: "cu_seqlens_kv"}  # members of c.Operands, by place in Sequences
 ALIGNED = Sequences()  # query i stands at key i
-ANEW = object()  # for a mask: a launch has a workspace of its own, as those in graphs must, which are replayed
+ANEW = object()  # in place of a mask: a workspace of its own for each launch, as in graphs, which are replayed
 
 
 def like(tensor, width=None):
-    """An uninitialised tensor of the shape, with dense strides in the same order; of another last extent."""
+    """Returns an uninitialised tensor of the same shape, with dense strides in the same order. `width` replaces the
+    last extent."""
     if width is None or width == tensor.shape[-1]:
         return torch.empty_like(tensor)
     order = sorted(range(3), key=lambda axis: -tensor.stride(axis))
@@ -98,13 +100,14 @@ def like(tensor, width=None):
 
 
 class Call:
-    """Forward, and backward where gradients are wanted, of operands of one kind."""
+    """The forward pass, and the backward pass if gradients are wanted, for operands of one kind."""
 
     def __init__(
         self, mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, tiles
     ):
-        """`tensors` and `scalars`: what the mod captures, by name. `out`: a tensor like the result. `gradients`: None, or
-        the names of captures that want one. `lists`: None, or those of a block mask. `tiles`: as tiles_of()."""
+        """`tensors` and `scalars` are the mod's captures, by name. `out` is a tensor like the result. `gradients` holds
+        the names of captures that want one, or is None. `lists` are those of a block mask, or None. `tiles`: as from
+        tiles_of()."""
         self.mod, self.lock, self.gradients = mod, threading.Lock(), gradients
         self.handle, self.is_on_gpu, self.needs_rows = mod._handle.address, q.is_cuda, False
         batch, heads, q_len, width = q.shape
@@ -136,7 +139,7 @@ class Call:
             addressof(x) for x in (self.operands, self.outputs, self.without_lse)
         )
         if gradients is not None:
-            # Gradients are dense, and ordered as what they belong to.
+            # Gradients are dense, and ordered like their tensors.
             dense = [torch.empty_like(x, device="meta") for x in (out, q, k, v, *(tensors[name] for name in gradients))]
             self.backward_views = _Views([rows, *dense])
             self.d_lse_at, d_out, d_q, d_k, d_v, *of_captures = self.backward_views.pointers()
@@ -171,9 +174,9 @@ class Call:
         self.device, self.device_index, self.workspace_bytes, self.workspaces = device, device.index, size.value, {}
 
     def _workspace(self, stream, mask):
-        """(address, whatever has to live until the launch is enqueued). A stream has a workspace, since its launches
-        follow one another. Its block lists are made for a mask and the numbers of the launch, and kept as long as these
-        are the same; None: they are made anew."""
+        """Returns (address, objects that must live until the launch is enqueued). Each stream has one workspace,
+        because its launches run in order. Its block lists are made for a mask and the numbers of a launch, and kept
+        while these stay the same. None: the lists are made anew."""
         if _is_capturing():
             mask = ANEW
         found = self.workspaces.get(stream)
@@ -214,14 +217,14 @@ class Call:
             self.operands.scale = self.scale = scale
 
     def outcome(self, q, v, wants_lse, wants_max):
-        """(out, lse, row_max), uninitialised; None where one is not wanted."""
+        """Returns (out, lse, row_max), uninitialised; None for unwanted ones."""
         out = _empty_like(q) if self.is_like_q else like(q, v.shape[-1])
         lse = _empty_strided(*self.rows, dtype=torch.float32, device=q.device) if wants_lse else None
         row_max = _empty_strided(*self.rows, dtype=torch.float32, device=q.device) if wants_max else None
         return out, lse, row_max
 
     def forward(self, q, k, v, tensors, scalars, scale, mask, out, lse, row_max, sequences, lists):
-        """Writes out, lse and row_max (None: not wanted). `mask`: what mask_mod belongs to (_workspace)."""
+        """Writes out, lse and row_max (None: not wanted). `mask` is the owner of mask_mod; see _workspace."""
         outputs = self.without_lse_at if lse is None else self.outputs_at
         with self.lock:
             self._set(q, k, v, out, lse, row_max, sequences, lists, tensors, scalars, scale)
@@ -238,7 +241,7 @@ class Call:
     def backward(
         self, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, results, gradients, sequences, lists
     ):
-        """Writes `results`, which are d_q, d_k and d_v, and the gradients of captures."""
+        """Writes `results`: d_q, d_k, d_v, and the gradients of captures."""
         operands, outputs = self.backward_operands, self.backward_outputs
         with self.lock:
             self._set(q, k, v, out, lse, None, sequences, lists, tensors, scalars, scale)
@@ -261,20 +264,20 @@ def _is_tensor(item):
 
 
 _calls = {}
-found_call = _calls.get  # of a kind; None: there was none
-_of_caches = {}  # kind of a call over a cache, whatever the number of its rows -> key of the newest one
+found_call = _calls.get  # by kind; None: not made yet
+_of_caches = {}  # kind of a call over a cache, without its number of rows -> key of the newest call
 
 
 def tiles_of(kernel_options):
-    """Those that kernel_options name, by member of c.PrepareOptions: pairs of texts."""
+    """Returns the tiles that kernel_options name, as pairs of texts: member of c.PrepareOptions, tile."""
     if not kernel_options:
         return ()
     return tuple((name, kernel_options[name]) for name in ("tile", "backward_tile") if kernel_options.get(name))
 
 
 def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, tiles):
-    """What a call is made for. Kernels may depend on strides, and on how addresses are aligned. `form`: whatever else was
-    checked of it."""
+    """Returns the kind of a call. Kernels may depend on strides and on the alignment of addresses. `form`: other
+    checked properties of the call."""
     offsets = (q.data_ptr() | k.data_ptr() | v.data_ptr()) % ALIGNMENT
     if offsets:
         offsets = q.data_ptr() % ALIGNMENT, k.data_ptr() % ALIGNMENT, v.data_ptr() % ALIGNMENT
@@ -290,7 +293,7 @@ def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequenc
 def made_call(
     kind, text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, tiles
 ):  # fmt: skip
-    """Makes it, and compiles its kernels."""
+    """Makes a call and compiles its kernels."""
     if len(_calls) >= _MOST_KEPT:
         _calls.clear()
         _of_caches.clear()
@@ -298,7 +301,7 @@ def made_call(
     call = Call(mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, tiles)
     _calls[kind] = call
     if sequences.kv_lengths is not None:
-        # A cache that grows has another kind at each token; workspaces of those before would stay.
+        # A growing cache has a new kind at each token; the workspaces of older kinds would stay.
         cache = text, q.shape, k.shape[:2], k.shape[3], v.shape[3], q.dtype, q.device
         _calls.pop(_of_caches.get(cache), None)
         _of_caches[cache] = kind

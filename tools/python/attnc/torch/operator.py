@@ -1,4 +1,4 @@
-"""attnc::attention, the operator for graphs: of torch.compile, torch.export and CUDA. A mod is its IR text."""
+"""attnc::attention, the operator for graphs of torch.compile, torch.export and CUDA. A mod is given as IR text."""
 
 import functools
 
@@ -9,7 +9,8 @@ from .kernels import ANEW, Sequences, like, mod_of
 
 
 def line_of(text):
-    """IR text as graphs have it: Inductor writes their nodes into comments of its code, which end with the line."""
+    """Returns IR text on one line, for graphs: Inductor writes nodes into comments of its code, which end with the
+    line."""
     return text.replace("\n", "\\n")
 
 
@@ -34,11 +35,11 @@ def attention_op(
     scale: float, wanted: str | None, wants_max: bool, kv_lengths: torch.Tensor | None,
     cu_seqlens: torch.Tensor | None, longest: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """(out, lse, row_max) of a mod in IR text, whose lines may end as line_of() has it; row_max is empty unless
-    `wants_max`. Captured tensors and scalars come in the order in which the text declares them. `wanted`: names of the
-    captured tensors that want gradients, with spaces between them; None: nothing has one. `kv_lengths`: i32 [B], of a
-    cache, at whose ends the queries stand; `cu_seqlens`: i32, of a ragged batch, whose longest sequence has `longest` rows
-    (0: not known). Rows of q, k and v are dense."""
+    """Returns (out, lse, row_max) of a mod in IR text, which may be in the form of line_of(). row_max is empty unless
+    `wants_max`. Captured tensors and scalars come in the order of their declarations in the text. `wanted` holds the
+    names of captured tensors that want gradients, separated by spaces; None: no tensor has one. `kv_lengths`: i32 [B],
+    the lengths of a cache; queries stand at its last keys. `cu_seqlens`: i32, of a ragged batch, whose longest sequence
+    has `longest` rows (0: unknown). Rows of q, k and v are dense."""
     text = _text_of(text)
     tensors, numbers = _captured(text, captured, scalars)
     gradients, sequences = None if wanted is None else tuple(wanted.split()), _sequences(kv_lengths, cu_seqlens, longest)
@@ -63,7 +64,7 @@ def attention_backward_op(
     scale: float, wanted: str, cu_seqlens: torch.Tensor | None, longest: int, out: torch.Tensor,
     lse: torch.Tensor, d_out: torch.Tensor, d_lse: torch.Tensor | None,
 ) -> list[torch.Tensor]:  # fmt: skip
-    """Gradients of q, k and v, and of the captured tensors `wanted`."""
+    """Returns the gradients of q, k and v, and of the captured tensors in `wanted`."""
     text = _text_of(text)
     tensors, numbers = _captured(text, captured, scalars)
     gradients, sequences = tuple(wanted.split()), _sequences(None, cu_seqlens, longest)
@@ -102,7 +103,7 @@ def _backward(ctx, d_out, d_lse, _):
     )  # fmt: skip
     of_captures = dict(zip(wanted.split(), found[3:]))
     names, _ = _captured(_text_of(text), captured, scalars)
-    of_scalars = None if scalars else []  # as torch.library wants it of lists of numbers
+    of_scalars = None if scalars else []  # torch.library requires this for lists of numbers
     return None, *found[:3], [of_captures.get(name) for name in names], of_scalars, *[None] * 6
 
 

@@ -1,4 +1,4 @@
-"""Traces mods to ATen graphs as FlexAttention does: with make_fx over fake scalars, the mods unedited."""
+"""Traces unedited mods to ATen graphs as FlexAttention does: with make_fx over fake scalars."""
 
 import functools
 import math
@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_iter, tree_map_only
 from .errors import UntranslatableError
 from .guards import Ran
 
-# Formulas that torch itself has for functions of the neural networks.
+# torch's own formulas for functions of neural networks.
 _DECOMPOSED = (
     "addcdiv addcmul celu elu frac gelu hardsigmoid hardswish hardtanh heaviside hypot leaky_relu lerp "
     "log_sigmoid_forward logaddexp logaddexp2 masked_fill mish nan_to_num sgn silu softplus square threshold xlogy"
@@ -35,14 +35,14 @@ def _decompositions():
 
 
 def number_of(tensor):
-    """The number, or the numbers, in a tensor, to be compared: NaN equals NaN, and 0.0 is not -0.0."""
+    """Returns the number or numbers in a tensor in comparable form: NaN equals NaN, and 0.0 differs from -0.0."""
     found = tensor.detach().reshape(-1).tolist()
     return tuple((math.copysign(1, x), x == x) if isinstance(x, float) and (x != x or x == 0) else x for x in found)
 
 
 class _Numbers(TorchDispatchMode):
-    """Sees which tensors a mod asks the number of. Those that it captures are noted, in `asked`, by id; what it
-    computes of them has no number before launch."""
+    """Watches which tensors a mod reads the number of. Captured ones are noted in `asked`, by id. A tensor that the mod
+    computes from them has no number before launch."""
 
     ASKING = frozenset({"_local_scalar_dense", "allclose", "equal", "is_nonzero", "item"})
     OF_LITERALS = frozenset({"lift_fresh", "lift_fresh_copy"})  # torch.tensor([...]) within the mod
@@ -83,8 +83,8 @@ class _Numbers(TorchDispatchMode):
 
 
 class _Captures(TorchFunctionMode):
-    """`t[i]` with 0-d integer tensors is a gather; torch would ask for the number. Tensors have their `stand_ins`, by
-    id. Functions that read memory, which no operation shows, tell `numbers`."""
+    """Turns `t[i]` with 0-d integer tensors into a gather; torch would read the number. `stand_ins` maps ids of tensors
+    to their replacements. Functions that read memory without an operation report it to `numbers`."""
 
     READING = frozenset(
         getattr(torch.Tensor, name) for name in ("__array__", "__dlpack__", "__format__", "__repr__", "numpy", "tolist")
@@ -98,7 +98,7 @@ class _Captures(TorchFunctionMode):
         if self.stand_ins is not None:
             stands_in = lambda x: self.stand_ins.get(id(x), x)  # noqa: E731
             args, kwargs = tree_map_only(torch.Tensor, stands_in, (args, kwargs or {}))
-            if function is torch.Tensor.item:  # of one: the tensor itself, which kernels read as they read numbers
+            if function is torch.Tensor.item:  # the tensor itself: kernels read numbers in the same way
                 return args[0].reshape(())
         if function is torch.Tensor.__getitem__:
             return self._get(*args)
@@ -116,7 +116,7 @@ class _Captures(TorchFunctionMode):
             isinstance(item, (list, torch.Tensor)) and not tensors for item, tensors in zip(given, is_tensor)
         ):
             return torch.Tensor.__getitem__(tensor, given if len(given) != 1 else given[0])
-        # Everything but the tensors first; then the tensors at the axes that are left.
+        # First everything except the tensors; then the tensors, at the remaining axes.
         used = sum(item is not None and item is not ... for item in given)
         plain, indices = [], []
         for item, is_index in zip(given, is_tensor):
@@ -135,14 +135,14 @@ class _Captures(TorchFunctionMode):
 
 
 def trace(function, is_score_mod, device, stand_ins=None):
-    """(graph of a mod, captured tensors whose numbers it asked for, code of users that ran). Captured tensors are
-    attributes of the graph; `stand_ins`: {id of a captured tensor that has no values: the one that is taken for it}."""
+    """Returns (the graph of a mod, captured tensors whose numbers it read, user code that ran). Captured tensors are
+    attributes of the graph. `stand_ins` maps the id of a captured tensor without values to the tensor used instead."""
     scalars = [torch.zeros((), dtype=torch.int32, device=device) for _ in range(4)]
     if is_score_mod:
         scalars.insert(0, torch.zeros((), device=device))
     numbers, ran = _Numbers(_name(function), stand_ins is None), Ran()
 
-    # A call more, since make_fx asks for the names of the parameters, which not every callable has.
+    # Wrapped once more, because make_fx reads the names of the parameters, which not every callable has.
     def call(*args):
         with numbers, ran:
             return function(*args)

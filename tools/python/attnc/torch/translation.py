@@ -1,4 +1,4 @@
-"""From callables to IR text: traces them, translates the graphs, and keeps what was translated."""
+"""Translates callables to IR text: traces them, translates their graphs, and caches the result."""
 
 import inspect
 import keyword
@@ -39,9 +39,9 @@ class _Graphs:
         self.place_of = {id(tensor): place for place, tensor in enumerate(description.tensors)}
         self.hints = description.names
         self.captures = {}  # id of a tensor -> Array
-        self.sources = []  # by capture: the place among the tensors of the description, or the tensor itself
-        self.is_complete = True  # all tensors were found by the walk
-        self.asked, self.codes = set(), {}  # places of tensors whose numbers the mods asked for, and what ran
+        self.sources = []  # by capture: the tensor's place in the description, or the tensor itself
+        self.is_complete = True  # whether the walk found all tensors
+        self.asked, self.codes = set(), {}  # places of tensors whose numbers the mods read, and the code that ran
         self.stand_ins = stand_ins
         self.names = set(DIMS)
 
@@ -103,7 +103,7 @@ class _Graphs:
         return Array(tensor, (), lambda indices: self.builder.const(number, type))
 
     def _table(self, tensor, loaded):
-        """Elements at known places are constants."""
+        """Makes elements at known places constants."""
         type = loaded.type
 
         def element(indices):
@@ -116,7 +116,7 @@ class _Graphs:
     # ---- Graphs ----
 
     def value_of(self, function, is_score_mod):
-        """The value that the mod returns."""
+        """Returns the value that the mod returns."""
         what = "score_mod" if is_score_mod else "mask_mod"
         graph, asked, codes = trace(function, is_score_mod, self.device, self.stand_ins)
         self.codes.update(codes)
@@ -176,7 +176,7 @@ class _Graphs:
             raise UntranslatableError(f"{what}, {node.target}: {error}") from None
 
     def _check_writes(self, node, views):
-        """Writes into tensors of the mod's own are values like others, unless a view would see them."""
+        """Writes into the mod's own tensors are ordinary values, unless a view would see them."""
         name = _name_of(node.target)
         schema = getattr(node.target, "_schema", None)
         if schema is None:
@@ -209,11 +209,10 @@ def _name_of(target):
 
 
 class _Entry:
-    """A pair of mods that was traced, with its plans: a plan for each way in which extents of tensors are those of q
-    and k."""
+    """A traced pair of mods, with its plans: one for each way in which extents of tensors equal those of q and k."""
 
     def __init__(self, graphs, outputs, alive):
-        # Not the graphs themselves, which have the tensors that were captured first.
+        # Not the graphs themselves, because they own the tensors that were captured first.
         self.builder, self.sources, self.is_complete = graphs.builder, graphs.sources, graphs.is_complete
         self.asked, self.codes = graphs.asked, graphs.codes
         self.outputs, self.alive = outputs, alive
@@ -229,7 +228,7 @@ class _Entry:
 
 
 class _Plan:
-    """The text of a program, and where its captures come from."""
+    """The text of a program, and the sources of its captures."""
 
     def __init__(self, program, sources):
         self.check = program.check
@@ -241,14 +240,14 @@ class _Plan:
             for place in sorted(self.skeleton.varying)
             if program.number_types[place] != "extent"
         }
-        self.tensors, self.scalars = [], []  # (name, place of the tensor among those captured, or the tensor itself)
+        self.tensors, self.scalars = [], []  # (name, place among the captured tensors, or the tensor itself)
         for index, capture in zip(program.place, program.captures):
             (self.scalars if capture.is_scalar else self.tensors).append((capture.name, sources[index], capture))
 
 
 class Translation:
-    """A mod as attnc takes it. `text` is IR text, the same object for equal programs; `captured` is what the functions
-    hold."""
+    """A translated mod. `text` is IR text, the same object for equal programs. `captured` are the tensors that the
+    functions hold."""
 
     __slots__ = ("plan", "captured")
 
@@ -260,7 +259,7 @@ class Translation:
         return self.plan.text
 
     def given(self):
-        """(text, tensors, scalars)."""
+        """Returns (text, tensors, scalars)."""
         plan, captured = self.plan, self.captured
         tensors = {name: captured[at] if type(at) is int else at for name, at, _ in plan.tensors} if plan.tensors else {}
         return plan.text, tensors, self.scalars if plan.scalars else plan.numbers
@@ -275,7 +274,7 @@ class Translation:
 
     @property
     def scalars(self):
-        """Run-time scalars by name: numbers that were seen to change, and 0-d tensors of another device."""
+        """Run-time scalars by name: numbers that changed between calls, and 0-d tensors of another device."""
         found = dict(self.plan.numbers)
         for name, source, capture in self.plan.scalars:
             tensor = self._tensor(source)
@@ -294,8 +293,8 @@ class Translation:
 
 
 class _Skeleton:
-    """Programs that differ in numbers alone. What was seen to vary is given at launch, so that a change compiles once
-    more and then never again."""
+    """Programs that differ only in numbers. A number that changed once is given at launch, so that a change compiles
+    once more and then never again."""
 
     def __init__(self, program):
         self.first, self.varying, self.version = program, frozenset(), 0
@@ -312,14 +311,15 @@ class _Skeleton:
 
 
 class _Looks(typing.NamedTuple):
-    """Where else to look: what tracing told of functions that their code does not. `names` of attributes, and `places`
-    of tensors whose numbers the mods ask for, in a description with these names."""
+    """What tracing found about functions beyond their code: `names` of attributes, and `places` of tensors whose
+    numbers the mods read, in a description with these names."""
 
     names: frozenset = frozenset()
     places: tuple = ()
 
     def key(self, first, description):
-        """Of functions with these looks, whose key is `first` without them; None: nothing may be kept."""
+        """Returns the key of functions with these looks. `first` is their key without the looks. None: nothing may be
+        kept."""
         if description.key is None:
             return None
         numbers = tuple(number_of(description.tensors[place]) for place in self.places)
@@ -327,23 +327,23 @@ class _Looks(typing.NamedTuple):
 
 
 _NOWHERE = _Looks()
-# By key of a description: the entry, or the looks with which there are others by their keys.
+# By key of a description: the entry; or the looks, which make the keys under which entries are found.
 _entries, _skeletons = {}, {}
 _lock = threading.RLock()
 
 
 def translate(score_mod=None, mask_mod=None, *, device="cpu", problem=()):
-    """A score_mod and a mask_mod, as FlexAttention takes them, as a mod of attnc.
+    """Translates a score_mod and a mask_mod of FlexAttention into a mod of attnc.
 
-    `problem` are B, H, HKV, Q_LEN and KV_LEN of the call: an axis of a captured tensor that has one of these extents
-    and is indexed by that position is declared to have it, whatever it is. `device` is that of q, k and v. Nothing is
-    traced again for functions whose code, numbers, and shapes and dtypes of tensors were seen before. Raises
-    UntranslatableError.
+    `problem` is (B, H, HKV, Q_LEN, KV_LEN) of the call. If an axis of a captured tensor has one of these extents and
+    the matching position indexes it, the axis is declared with that extent by name, so that it may change. `device` is
+    that of q, k and v. Functions are not traced again if their code, their numbers, and the shapes and dtypes of their
+    tensors are known. Raises UntranslatableError.
     """
     functions = [function for function in (score_mod, mask_mod) if function is not None]
     description = describe(*functions)
     first = key = description.key
-    if key is not None:  # a device's name and the device give two entries
+    if key is not None:  # a device and its name give two entries
         first = key = score_mod is None, mask_mod is None, device, key
     with _lock:
         entry, looks = _entries.get(key) if key is not None else None, _NOWHERE
@@ -365,12 +365,12 @@ def translate(score_mod=None, mask_mod=None, *, device="cpu", problem=()):
                     key, _entries[first] = looks.key(first, description), looks
                 if key is not None:
                     _entries[key] = entry
-        # Extents of the problem count where tensors may have them.
+        # Extents of the problem only count if tensors may have them.
         return Translation(entry.plan(problem if description.tensors else ()), description.tensors)
 
 
 def _looked_and_traced(score_mod, mask_mod, description, looks, device):
-    """(entry, looks, description with these looks)."""
+    """Returns (entry, looks, description with these looks)."""
     while True:
         entry = _traced(score_mod, mask_mod, description, device)
         missed = description.missed(entry.codes)
@@ -386,15 +386,15 @@ def _looked_and_traced(score_mod, mask_mod, description, looks, device):
 
 
 class _Given:
-    """A description of tensors that are known."""
+    """A description made of known tensors."""
 
     def __init__(self, tensors, names):
         self.tensors, self.names, self.alive = tensors, names or ["captured"] * len(tensors), []
 
 
 def translate_traced(score_mod, mask_mod, tensors, problem, names=None, stand_ins=None):
-    """The plan of mods over tensors on the CPU, which stand for others, by place, or by id as of trace(); it is not
-    kept."""
+    """Returns the plan of mods over tensors on the CPU. These replace others, by place, or by id as for trace(). The
+    plan is not kept."""
     with _lock:
         entry = _traced(score_mod, mask_mod, _Given(tensors, names), torch.device("cpu"), stand_ins or {})
         plan = entry.plan(problem if tensors else ())

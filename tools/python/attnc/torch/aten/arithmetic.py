@@ -9,7 +9,7 @@ from .table import arithmetic, converted, op
 
 
 def scaled(low, out, b, alpha):
-    """b * alpha, in the type of the result."""
+    """Returns b * alpha, in the type of the result."""
     if alpha == 1:
         return b
     if not isinstance(b, Array):
@@ -44,7 +44,7 @@ def mul(low, out, a, b):
 
 
 def truncated(low, x, y):
-    """The quotient of integers, towards zero: one more where the floor is below it."""
+    """Returns the quotient of integers, rounded towards zero: the floor, plus one for an inexact negative quotient."""
     b = low.builder
     zero, floor = b.const(0, x.type), b.op("floor_div", x, y)
     is_inexact = b.compare("ne", b.op("mod", x, y), zero)
@@ -83,7 +83,7 @@ def fmod(low, out, a, b):
     def function(x, y):
         if x.type == "f32":
             return ops.op("fmod", x, y)
-        # Of integers the remainder of floor_div, minus the divisor where the signs differ.
+        # For integers: the remainder of floor_div, minus the divisor if the signs differ.
         zero, rest = ops.const(0, x.type), ops.op("mod", x, y)
         differ = ops.compare("ne", ops.compare("lt", x, zero), ops.compare("lt", y, zero))
         return ops.select(
@@ -126,7 +126,7 @@ def reciprocal(low, out, a):
 
 
 def power_of(ops, base, count):
-    """base ** count by squaring, count >= 1."""
+    """Returns base ** count by squaring, count >= 1."""
     result, square = None, base
     while True:
         if count & 1:
@@ -138,7 +138,7 @@ def power_of(ops, base, count):
 
 
 def power_of_ints(ops, base, exponent):
-    """A step for each bit of the exponent; 0 where it is negative."""
+    """Computes one step for each bit of the exponent; 0 if it is negative."""
     type = base.type
     zero, result = ops.const(0, type), ops.const(1, type)
     for bit in range(31 if type == "i32" else 63):
@@ -200,7 +200,7 @@ def log10(low, out, a):
 
 
 def expm1_of(ops, x):
-    """By tanh around 0, where the difference would lose its digits."""
+    """Uses tanh around 0, where the difference would lose its digits."""
     one, half = ops.const(1, "f32"), ops.op("tanh", ops.op("mul", x, ops.const(0.5, "f32")))
     near = ops.op("div", ops.op("add", half, half), ops.op("sub", one, half))
     return ops.select(ops.compare("lt", ops.op("abs", x), one), near, ops.op("sub", ops.op("exp", x), one))
@@ -248,7 +248,7 @@ for _name in ("floor", "ceil", "trunc", "round"):
 @op("relu")
 def relu(low, out, a):
     ops = low.builder
-    # Not max: at 0 there is no gradient.
+    # Not max, because the gradient at 0 is 0.
     return arithmetic(
         low, out, lambda x: ops.select(ops.compare("le", x, ops.const(0, x.type)), ops.const(0, x.type), x), a
     )

@@ -97,7 +97,7 @@ def clamp(low, out, a, min=None, max=None):
         return x
 
     def limit(x, bound, name):
-        # A known bound takes no half of the gradient where x is at it.
+        # A known bound takes no half of the gradient if x equals it.
         if x.type == "f32" and bound.is_const:
             beyond = ops.compare("lt", *((x, bound) if name == "max" else (bound, x)))
             return ops.select(beyond, bound, x)
@@ -117,7 +117,7 @@ def clamp_max(low, out, a, bound):
 
 
 def test_of_floats(function):
-    """A test that integers and bools fail."""
+    """Makes a handler for a test that is false for integers and bools."""
 
     def handler(low, out, a):
         if a.type != "f32":
@@ -184,7 +184,7 @@ def shift(name):
                 is_inside = 0 <= ops.number(count) < width
             else:
                 is_inside = None
-            # Counts beyond the width: 0, and the sign for >>.
+            # Counts beyond the width give 0, and the sign for >>.
             if name == "shl":
                 shifted = ops.op("shl", x, count)
                 return shifted if is_inside else ops.select(inside, shifted, ops.const(0, x.type))

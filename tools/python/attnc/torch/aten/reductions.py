@@ -64,7 +64,7 @@ op("min")(extreme(folded("min", "and")))
 
 
 def counted(is_all):
-    """any, all; a loop counts, for it has no other fold."""
+    """any, all. A loop counts, because its only fold is a sum."""
     name = "and" if is_all else "or"
 
     def handler(low, out, a, dim=None, keepdim=False):
@@ -106,14 +106,14 @@ def vector_norm(low, out, a, ord=2, dim=None, keepdim=False, dtype=None):
     zero = ops.const(0, "f32")
 
     def root(x):
-        # Where it is 0, a norm has the gradient 0.
+        # If the sum is 0, the gradient of the norm is 0.
         return ops.select(ops.compare("eq", x, zero), zero, ops.op("sqrt", x))
 
     return low.elementwise(out, root, (summed(low, out, squares, dims, keepdim), "f32"))
 
 
 def product(low, out, a, b, a_axes, b_axes):
-    """Sums a[...] * b[...] over their shared last index. `a_axes(result, k)` and `b_axes` give the indices of the
+    """Sums a[...] * b[...] over their shared last index. `a_axes(result, k)` and `b_axes` return the indices of the
     factors."""
     type, ops = ir_type(out.dtype), low.builder
     terms_meta = torch.empty((*out.shape, a.shape[-1]), dtype=out.dtype, device="meta")

@@ -1,7 +1,7 @@
-"""The table of ATen operations, and what their handlers share.
+"""The table of ATen operations, and functions that their handlers share.
 
-A handler gets the lowering, the fake tensor of the result, and the arguments: Arrays, and what torch gives as it is. It
-returns an Array, or a list of them where the operation has several results.
+A handler takes the lowering, the fake tensor of the result, and the arguments: Arrays, and other values of torch
+unchanged. It returns an Array, or a list of them if the operation has several results.
 """
 
 import torch
@@ -37,7 +37,7 @@ def meta_of(operand):
 
 
 def common_type(*operands):
-    """The type that operands are computed in together, by torch's promotion."""
+    """Returns the type that operands are computed in together, by torch's promotion."""
     dtype = meta_of(operands[0])
     dtype = dtype.dtype if isinstance(dtype, torch.Tensor) else torch.result_type(dtype, dtype)
     if len(operands) == 2:
@@ -46,7 +46,7 @@ def common_type(*operands):
 
 
 def arithmetic(low, out, function, *operands):
-    """Computed in the result's type, and wrapped to its width."""
+    """Computes in the result's type, and wraps to its width."""
     type = ir_type(out.dtype)
     return low.elementwise(
         out, lambda *values: narrow(low, function(*values), out.dtype), *[(x, type) for x in operands]
@@ -65,5 +65,5 @@ def convert(low, out, a, *_, **__):
 
 
 def converted(low, array, dtype):
-    """The array in a dtype; what is computed of it has that type."""
+    """Returns the array in a dtype. What is computed from it has that type."""
     return convert(low, torch.empty_like(array.meta, dtype=dtype), array)

@@ -1,4 +1,4 @@
-"""Arrays of numbers, views, and what is put together of arrays and read from them by index: nothing here computes."""
+"""Array creation, views, concatenation and indexing. Nothing here does arithmetic on elements."""
 
 import operator
 
@@ -103,7 +103,7 @@ KNOWN_INDICES = {"add": operator.add, "mul": operator.mul, "mod": operator.mod, 
 
 
 def fold_index(ops, index):
-    """Computes an index of known numbers, for tables that the mod holds."""
+    """Computes an index from known numbers, for tables that belong to the mod."""
     if index.op not in KNOWN_INDICES:
         return index
     operands = [fold_index(ops, operand) for operand in index.operands]
@@ -260,7 +260,7 @@ def cat(low, out, arrays, dim=0):
 
 
 def choose(low, index, candidates):
-    """The candidate at an index."""
+    """Returns the candidate at an index."""
     ops = low.builder
     if index.is_const:
         return candidates[ops.number(index)]()
