@@ -1,4 +1,4 @@
-"""Attention sinks: the first tokens stay visible beside a causal window, for generation without end (StreamingLLM,
+"""Attention sinks: the first tokens stay visible in addition to a causal window, for endless generation (StreamingLLM,
 Xiao et al. 2023, https://arxiv.org/abs/2309.17453, §3.2).
 
 kv <= q and (q - kv <= window or kv < sinks)

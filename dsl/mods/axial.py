@@ -1,5 +1,5 @@
-"""Axial attention: a pixel of an image sees its row and its column (Ho et al. 2019,
-https://arxiv.org/abs/1912.12180); the image is row-major.
+"""Axial attention: a pixel of an image sees its row and its column (Ho et al. 2019, https://arxiv.org/abs/1912.12180).
+The image is row-major.
 
 q // WIDTH == kv // WIDTH or q % WIDTH == kv % WIDTH
 """

@@ -1,8 +1,8 @@
 """Training of block diffusion: the noised sequence stands before the clean one. A noised block sees itself and the
-clean blocks before it; clean blocks are causal, block by block (BD3-LM, Arriola et al. 2025,
+clean blocks before it. Clean blocks are causal, block by block (BD3-LM, Arriola et al. 2025,
 https://arxiv.org/abs/2503.09573, §3.2 and appendix B.6).
 
-Noised q: noised kv of its block, or clean kv of an earlier one. Clean q: clean kv of its block or an earlier one.
+Noised q: noised kv of its block, and clean kv of earlier blocks. Clean q: clean kv of its block and earlier blocks.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Packed documents: a query sees its own document, causally (Llama 3, https://arxiv.org/abs/2407.21783, §3.2).
 
-`document_id` holds the document of each token; queries and keys are the same tokens.
+`document_id` holds the document of each token. Queries and keys are the same tokens.
 """
 
 document_id: i32[KV_LEN]

@@ -1,4 +1,4 @@
-"""Packed documents that each begin with a prefix: within a document the prefix is seen by all of it, the rest is causal
+"""Packed documents that each begin with a prefix: the whole document sees its prefix, and the rest is causal
 (PaliGemma, https://arxiv.org/abs/2407.07726, §3.1, packed).
 
 document[q] == document[kv] and (in_prefix[kv] or kv <= q)

@@ -1,5 +1,5 @@
-"""The fixed pattern of Sparse Transformers: the query's own stretch of `STRIDE` keys, and the last `SUMMARY` keys of each
-stretch before (Child et al. 2019, https://arxiv.org/abs/1904.10509, §4.2).
+"""The fixed pattern of Sparse Transformers: a query sees its own stretch of `STRIDE` keys. It also sees the last
+`SUMMARY` keys of each earlier stretch (Child et al. 2019, https://arxiv.org/abs/1904.10509, §4.2).
 
 kv <= q and (q // STRIDE == kv // STRIDE or kv % STRIDE >= STRIDE - SUMMARY)
 """

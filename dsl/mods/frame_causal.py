@@ -1,4 +1,4 @@
-"""Frame by frame: a token of a video sees its own frame whole and all frames before it (Self Forcing, Huang et al. 2025,
+"""Frame by frame: a token of a video sees its whole frame and all frames before it (Self Forcing, Huang et al. 2025,
 https://arxiv.org/abs/2506.08009, §3.1).
 
 kv // FRAME <= q // FRAME

@@ -1,7 +1,7 @@
-"""Graphormer's spatial encoding: a learned bias by head and by how far two nodes of a graph are apart (Ying et al. 2021,
+"""Graphormer's spatial encoding: a learned bias by head and by the distance of two nodes of a graph (Ying et al. 2021,
 https://arxiv.org/abs/2106.05234, equation 6). Nodes that no path joins do not see each other.
 
-score + bias[h, hops[b, q, kv]]; `hops` is -1 where there is no path.
+score + bias[h, hops[b, q, kv]]. `hops` is -1 if there is no path.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Cross-attention from text to images: a token sees the last image before it (Flamingo, Alayrac et al. 2022,
-https://arxiv.org/abs/2204.14198, §2.3). Tokens before the first image see nothing, and give 0.
+https://arxiv.org/abs/2204.14198, §2.3). Tokens before the first image see nothing, and their output is 0.
 
-kv // TOKENS == last_image[b, q]; -1 where there is none.
+kv // TOKENS == last_image[b, q]. `last_image` is -1 before the first image.
 """
 
 TOKENS = 64  # of an image

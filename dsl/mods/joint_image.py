@@ -1,8 +1,8 @@
-"""Joint attention of text and an image in a diffusion transformer, the image's own part by neighborhood (as in CLEAR,
-Liu et al. 2024, https://arxiv.org/abs/2412.16112, and FLUX with NATTEN, https://arxiv.org/abs/2504.16922).
+"""Joint attention of text and an image in a diffusion transformer. Image tokens see a neighborhood (as in CLEAR, Liu et
+al. 2024, https://arxiv.org/abs/2412.16112, and FLUX with NATTEN, https://arxiv.org/abs/2504.16922).
 
-TEXT tokens stand before the HEIGHT x WIDTH tokens of the image. Text sees all and is seen by all; between two tokens of
-the image, a query sees the WINDOW x WINDOW keys around it, the window moved inside at the border.
+TEXT tokens stand before the HEIGHT x WIDTH tokens of the image. Text sees all and is seen by all. Within the image, a
+query sees the WINDOW x WINDOW keys around it. The window is moved inside at the border.
 """
 
 from attnc import grid

@@ -1,5 +1,5 @@
-"""KERPLE's logarithmic kernel: a penalty that grows with the logarithm of the distance, with two learned positive
-numbers a head (Chi et al. 2022, https://arxiv.org/abs/2205.09921, equation 4).
+"""KERPLE's logarithmic kernel: the penalty grows with the logarithm of the distance. It has two learned positive
+numbers per head (Chi et al. 2022, https://arxiv.org/abs/2205.09921, equation 4).
 
 score - scale[h] * log(1 + rate[h] * |q - kv|)
 """

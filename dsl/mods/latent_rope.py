@@ -1,5 +1,5 @@
-"""The decoupled rope term of latent attention: scores gain scale * query_rope . key_rope, whose keys all heads share
-(DeepSeek-V2, https://arxiv.org/abs/2405.04434, equations 14 to 18). Give 1 / sqrt(128 + 64) as the scale of the kernel, too."""
+"""The decoupled rope term of latent attention: scores gain scale * query_rope . key_rope. All heads share its keys
+(DeepSeek-V2, https://arxiv.org/abs/2405.04434, equations 14 to 18). Give the kernel this scale: 1 / sqrt(128 + 64)."""
 
 ROPE_DIM = 64
 query_rope: bf16[B, H, Q_LEN, ROPE_DIM]  # rotated

@@ -1,5 +1,5 @@
-"""LongNet's dilated attention: within a segment each head sees every `DILATION`-th token, and heads take turns (Ding
-et al. 2023, https://arxiv.org/abs/2307.02486, §3.2). One of its pairs of segment length and dilation; a model mixes
+"""LongNet's dilated attention: within a segment each head sees every `DILATION`-th token, and heads take turns (Ding et
+al. 2023, https://arxiv.org/abs/2307.02486, §3.2). This is one pair of segment length and dilation; a model mixes
 several.
 
 q // SEGMENT == kv // SEGMENT and q % DILATION == kv % DILATION == h % DILATION

@@ -1,7 +1,7 @@
-"""Text and images in one sequence: text is causal, and the patches of an image see each other (Transfusion, Zhou et
-al. 2024, https://arxiv.org/abs/2408.11039, §3.2).
+"""Text and images in one sequence: text is causal, and the patches of an image see each other (Transfusion, Zhou et al.
+2024, https://arxiv.org/abs/2408.11039, §3.2).
 
-kv <= q or (image[q] == image[kv] and image[q] > 0); `image` is 0 for text.
+kv <= q or (image[q] == image[kv] and image[q] > 0). `image` is 0 for text.
 """
 
 image: i32[KV_LEN]

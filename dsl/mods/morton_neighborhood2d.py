@@ -1,5 +1,5 @@
-"""2-D neighborhood attention over a SIZE x SIZE image whose pixels lie along a Morton curve, near in space at every scale
-(FlexAttention's examples, https://pytorch.org/blog/flexattention; NATTEN, https://arxiv.org/abs/2204.07143).
+"""2-D neighborhood attention over a SIZE x SIZE image. Its pixels lie along a Morton curve, near in space at every
+scale (FlexAttention's examples, https://pytorch.org/blog/flexattention; NATTEN, https://arxiv.org/abs/2204.07143).
 
 The even bits of a pixel's index are its column, the odd ones its row.
 """

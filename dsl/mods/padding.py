@@ -1,5 +1,5 @@
-"""Padded batches: keys beyond the length of their sequence are not seen (Vaswani et al. 2017, §3.1; `attnc run` takes
-lengths as `kv_lengths`, too, which costs no mask).
+"""Padded batches: keys beyond the length of their sequence are not seen (Vaswani et al. 2017, §3.1). The lengths may
+also be given as `kv_lengths` of `attnc run`, which costs no mask.
 
 kv < lengths[b], and kv <= q if causal
 """

@@ -1,5 +1,5 @@
-"""Any order: tokens are predicted in a drawn order, and each sees those that come before it there (XLNet, Yang et al.
-2019, https://arxiv.org/abs/1906.08237, §2.2).
+"""Any order: tokens are predicted in a random order, each sees the tokens before it there (XLNet, Yang et al. 2019,
+https://arxiv.org/abs/1906.08237, §2.2).
 
 rank[b, kv] <= rank[b, q]
 """

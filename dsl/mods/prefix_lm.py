@@ -1,4 +1,4 @@
-"""Prefix LM: the first `prefix` keys are seen by all, the rest is causal (T5, https://arxiv.org/abs/1910.10683, §3.2.1)."""
+"""Prefix LM: all see the first `prefix` keys, the rest is causal (T5, https://arxiv.org/abs/1910.10683, §3.2.1)."""
 
 prefix: int
 

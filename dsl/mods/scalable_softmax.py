@@ -1,5 +1,5 @@
-"""Scalable softmax: scores grow with the logarithm of how many keys a row sees, so that attention does not fade over long
-contexts (Nakanishi 2025, https://arxiv.org/abs/2501.19399, equation 3).
+"""Scalable softmax: scores grow with the logarithm of the number of keys that a row sees. So attention does not fade
+over long contexts (Nakanishi 2025, https://arxiv.org/abs/2501.19399, equation 3).
 
 factor[h] * log(q + 1) * score, causal: row q sees q + 1 keys.
 """

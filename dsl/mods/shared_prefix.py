@@ -1,7 +1,7 @@
-"""Several continuations of one prompt, packed behind it: each sees the prompt and itself, causally (Hydragen,
-Juravsky et al. 2024, https://arxiv.org/abs/2402.05099).
+"""Several continuations of one prompt, packed behind it: each sees the prompt and itself, causally (Hydragen, Juravsky
+et al. 2024, https://arxiv.org/abs/2402.05099).
 
-kv <= q and (branch[kv] == 0 or branch[q] == branch[kv]); branch 0 is the prompt.
+kv <= q and (branch[kv] == 0 or branch[q] == branch[kv]). Branch 0 is the prompt.
 """
 
 branch: i32[KV_LEN]

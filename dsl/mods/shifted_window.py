@@ -1,6 +1,6 @@
 """Swin's shifted windows: an image is cut into windows of WINDOW x WINDOW patches, moved by SHIFT in every second
-layer; a learned bias by distance is added (Liu et al. 2021, https://arxiv.org/abs/2103.14030, §3.2). Patches are
-row-major and stay where they are: what shifts is the cut, and windows at the border are smaller.
+layer. A learned bias by distance is added (Liu et al. 2021, https://arxiv.org/abs/2103.14030, §3.2). Patches are
+row-major and stay in place: only the cut shifts. Windows at the border are smaller.
 
 score + bias[h, row distance, column distance], between patches of one window
 """

@@ -1,8 +1,8 @@
-"""Sliding tile attention: a video lies tile by tile, and a tile of queries sees whole tiles around it, moved inside
-at the border; no block of scores is partial where a tile is a block (Zhang et al. 2025,
+"""Sliding tile attention: a video lies tile by tile, and a tile of queries sees whole tiles around it. These are moved
+inside at the border. No block of scores is partial if a tile is a block (Zhang et al. 2025,
 https://arxiv.org/abs/2502.04507, §3.1).
 
-Token i is in tile i // TILE_TOKENS; tiles are row-major in frames, rows, columns.
+Token i is in tile i // TILE_TOKENS. Tiles are row-major in frames, rows, columns.
 """
 
 TILE_TOKENS = 384  # 6 x 8 x 8

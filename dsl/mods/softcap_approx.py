@@ -1,6 +1,6 @@
 """Soft-capped scores with the GPU's own tanh: relative error up to about 2e-4, one instruction (PTX tanh.approx.f32).
 
-The formula is that of softcap.py. `tanh_approx` is a function of attnc; torch has none.
+The formula is that of softcap.py. `tanh_approx` is a function of attnc, not of torch.
 """
 
 cap: float

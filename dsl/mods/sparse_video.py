@@ -1,8 +1,8 @@
-"""A video behind its prompt, whose heads look along space or along time (Sparse VideoGen, Xi et al. 2025,
+"""A video behind its prompt; each head looks along space or along time (Sparse VideoGen, Xi et al. 2025,
 https://arxiv.org/abs/2502.01776).
 
-The prompt sees all and is seen by all. A token of the video sees, in a spatial head, the frames no more than
-NEAR_FRAMES away, and in a temporal head all frames, there the pixels no more than NEAR_PIXELS away along both axes.
+The prompt sees all and is seen by all. In a spatial head, a token of the video sees frames at most NEAR_FRAMES away. In
+a temporal head, it sees pixels of all frames at most NEAR_PIXELS away along both axes.
 """
 
 import torch

@@ -1,5 +1,5 @@
-"""Streaming speech: a frame sees its whole chunk and `left` chunks before it, so that latency is one chunk (WeNet,
-Zhang et al. 2020, https://arxiv.org/abs/2012.05481, §2.2).
+"""Streaming speech: a frame sees its whole chunk and `left` chunks before it. So latency is one chunk (WeNet, Zhang et
+al. 2020, https://arxiv.org/abs/2012.05481, §2.2).
 
 0 <= q // CHUNK - kv // CHUNK <= left
 """

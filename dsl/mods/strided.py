@@ -1,5 +1,5 @@
-"""The strided pattern of Sparse Transformers: the last `STRIDE` keys, and before them each `STRIDE`-th (Child et al.
-2019, https://arxiv.org/abs/1904.10509, §4.2).
+"""The strided pattern of Sparse Transformers: the last `STRIDE` keys, and every `STRIDE`-th key before them (Child et
+al. 2019, https://arxiv.org/abs/1904.10509, §4.2).
 
 kv <= q and (q - kv < STRIDE or (q - kv) % STRIDE == 0)
 """

@@ -1,6 +1,6 @@
-"""T5's relative position bias: a learned table by head and bucket of distance; small distances have a bucket each,
-larger ones share buckets that grow with the logarithm, and all beyond `MAX_DISTANCE` have the last
-(https://arxiv.org/abs/1910.10683, §2.1).
+"""T5's relative position bias: a learned table by head and bucket of distance (https://arxiv.org/abs/1910.10683, §2.1).
+Each small distance has its own bucket. Larger distances share buckets that grow with the logarithm. All distances
+beyond `MAX_DISTANCE` share the last one.
 
 score + bias[h, bucket(kv - q)]
 """

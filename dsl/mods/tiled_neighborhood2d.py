@@ -1,7 +1,7 @@
-"""2-D neighborhood attention over an image whose pixels lie tile by tile, so that a block of scores is near in space
+"""2-D neighborhood attention over an image whose pixels lie tile by tile. So a block of scores is near in space
 (FlexAttention's examples, https://pytorch.org/blog/flexattention; NATTEN, https://arxiv.org/abs/2204.07143).
 
-Pixel i is pixel i % (TILE * TILE) of tile i // (TILE * TILE); tiles and their pixels are row-major.
+Pixel i is pixel i % (TILE * TILE) of tile i // (TILE * TILE). Tiles and their pixels are row-major.
 """
 
 WIDTH = 128

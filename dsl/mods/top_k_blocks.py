@@ -1,5 +1,5 @@
-"""Selected blocks: each block of queries sees the `TOP_K` blocks of keys that it chose, causally (Native Sparse
-Attention, Yuan et al. 2025, https://arxiv.org/abs/2502.11089, §3.3; MoBA, https://arxiv.org/abs/2502.13189).
+"""Selected blocks: each block of queries causally sees the `TOP_K` blocks it chose (Native Sparse Attention, Yuan et
+al. 2025, https://arxiv.org/abs/2502.11089, §3.3; MoBA, https://arxiv.org/abs/2502.13189).
 
 kv <= q and kv // BLOCK in chosen[b, h, q // BLOCK]
 """

@@ -1,6 +1,6 @@
-"""Tree attention: a token of a tree of drafts sees its ancestors (SpecInfer, Miao et al. 2023,
-https://arxiv.org/abs/2305.09781, §4.2; Medusa, https://arxiv.org/abs/2401.10774). Tokens lie in depth-first order, so
-that a subtree is a range.
+"""Tree attention: a token of a draft tree sees its ancestors (SpecInfer, Miao et al. 2023,
+https://arxiv.org/abs/2305.09781, §4.2; Medusa, https://arxiv.org/abs/2401.10774). Tokens lie in depth-first order, so a
+subtree is a range.
 
 kv <= q < subtree_end[kv]
 """
