@@ -14,7 +14,7 @@
 // while the sums of one are added up, the ring fills with the next.
 //
 //   shared memory   bytes                                      lifetime
-//   RingPart        kTeams * kStages slots: kTeamColumns       a slot: from its load, kStages - 1 steps ahead, to its step
+//   RingPart        kTeams * kStages slots: kTeamColumns       a slot: from its load, kStages - 1 steps ahead, to its use
 //                   rows of K and of V
 //                   at an item's end, the free slot of each    an item's end
 //                   team holds 8 rows of O per warp, in fp32
@@ -138,7 +138,7 @@ template <class Copies> struct Layout {
 /// Copies has the types of Layout, Products, the kernel's Params, and
 ///   Copies(address of Control)             Called once, by the whole CTA
 ///   load(p, work, i, column, k, v, slot)   Requests the team's rows of K and V, from `column` on, of step i of an item
-///                                          into a slot. Steps come in order. Called by the whole team, as are the others
+///                                          into a slot. Steps come in order. Called by the whole team, as are the rest
 ///   wait(i, issued, slot)                  Waits for step i of an item, and for its rows of Q if i is 0. A step and
 ///                                          rows of Q behind it are one group of this thread's asynchronous copies
 ///   mend(p, tile, start, length, k, v)     Then: writes rows that the copies cannot load

@@ -4,7 +4,7 @@
 // cut into two parts of 32 bits, which are added to neighbouring words as integers, so any order gives the same words.
 // Up to 2^31 floats fit. The last word records NaN and the infinities.
 //
-//   exact_add(x, words)         words.add(k, x): adds to word k, modulo 2^64; words.mark(bits): sets bits of the last one
+//   exact_add(x, words)         words.add(k, x): adds to word k, modulo 2^64; words.mark(bits): sets bits of the last
 //   exact_total(words)          the sum, rounded to fp32: its error is hardly more than half a unit in the last place
 #pragma once
 
