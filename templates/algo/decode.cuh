@@ -14,7 +14,7 @@
 // while the sums of one are added up, the ring fills with the next.
 //
 //   shared memory   bytes                                      lifetime
-//   RingPart        kTeams * kStages slots: kTeamColumns       a slot: from its load, kStages - 1 steps ahead, to its use
+//   RingPart        kTeams * kStages slots: kTeamColumns       a slot: from load, kStages - 1 steps ahead, to use
 //                   rows of K and of V
 //                   at an item's end, the free slot of each    an item's end
 //                   team holds 8 rows of O per warp, in fp32
@@ -142,7 +142,7 @@ template <class Copies> struct Layout {
 ///   wait(i, issued, slot)                  Waits for step i of an item, and for its rows of Q if i is 0. A step and
 ///                                          rows of Q behind it are one group of this thread's asynchronous copies
 ///   mend(p, tile, start, length, k, v)     Then: writes rows that the copies cannot load
-///   release()                              Called before a barrier, after which copies may overwrite what this thread wrote
+///   release()                              Called before a barrier behind which copies may overwrite this thread's writes
 template <class Copies> struct Loader {
   using Params = typename Copies::Params;
   using Slots = Layout<Copies>;
