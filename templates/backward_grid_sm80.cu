@@ -16,7 +16,7 @@
 //
 //   barrier                    when                       what it guarantees
 //   cp.async, __syncthreads    begin of a step            its tiles and tables are ready; the step before has released
-//                                                         the other slot, SPart and PPart; also votes whether all see all
+//                                                         the other slot, SPart, PPart; votes whether all see all
 //   __syncthreads              within a step              SPart and PPart are written
 //   __syncthreads, twice       between heads              the old walk is free; the new one is ready
 //   __syncthreads              after the last step        K and V are free; then: dK and dV are written

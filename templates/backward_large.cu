@@ -6,7 +6,7 @@
 // Runs after the kernels that wrote dQ, dK and dV. CTAs take tiles of q, then tiles of k and v; a warp takes one row at
 // a time:
 //
-//   a row of q         sets the row's sum, writes its dQ, adds its scores' gradients to the sums along diagonals, if any
+//   a row of q         sets the row's sum, writes its dQ, adds its scores' gradients to sums along diagonals, if any
 //   a row of k and v   adds to its dK and dV, for all query heads of the KV head and, if k and v are broadcast, batches
 //
 // A tile of k and v waits until all tiles of q are done. No deadlock: these were taken earlier, by running CTAs that

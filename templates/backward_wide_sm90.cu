@@ -93,8 +93,7 @@ ATTNC_DEVICE unsigned rates_at(unsigned shared, int step) {
 
 /// The part that both consumers share: half of the columns of the last step's dQ. `Group`: which half.
 template <int Group> struct QueryGradient {
-  // Pieces are a slab of K or half of one. If K has an odd number of half slabs per half, the two halves meet within a
-  // slab.
+  // Pieces are a slab of K or half of one. If K has an odd number of slabs, the two halves meet within one.
   static constexpr int kColumns = DqSums::kColumns;
   static constexpr int kFirst = kColumns % 64 && (Group == 1 || kColumns < 64) ? 32 : 64;
   static constexpr int kSecond = kColumns - kFirst; // may be 0

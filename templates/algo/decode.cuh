@@ -142,7 +142,7 @@ template <class Copies> struct Layout {
 ///   wait(i, issued, slot)                  Waits for step i of an item, and for its rows of Q if i is 0. A step and
 ///                                          rows of Q behind it are one group of this thread's asynchronous copies
 ///   mend(p, tile, start, length, k, v)     Then: writes rows that the copies cannot load
-///   release()                              Called before a barrier behind which copies may overwrite this thread's writes
+///   release()                              Called before the barrier that lets copies overwrite this thread's writes
 template <class Copies> struct Loader {
   using Params = typename Copies::Params;
   using Slots = Layout<Copies>;
