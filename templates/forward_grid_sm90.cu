@@ -465,7 +465,7 @@ struct Consumer {
 
   ATTNC_DEVICE void run() {
     const int row_of_box = threadIdx.x / 32 % 4 * 16 + Scores::row(0);
-    BoxStep step = {{}, BoxStep::kTileEnd | (BoxStep::kFirst | BoxStep::kLast) << 3 * group}; // last step, then this one
+    BoxStep step = {{}, BoxStep::kTileEnd | (BoxStep::kFirst | BoxStep::kLast) << 3 * group}; // the last, then this
     bool has_tile = false;
 #pragma unroll 1
     while (true) {
