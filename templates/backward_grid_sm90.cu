@@ -322,7 +322,7 @@ struct Consumer {
   }
 
   /// Computes the weights of groups [Begin, End) of 8 queries.
-  /// NOTE: both branches do the same work, so that ptxas does not move it past the waits around it.
+  // NOTE: both branches do the same work, so that ptxas does not move it past the waits around it.
   template <int Begin, int End, class Bias>
   ATTNC_DEVICE void weigh(const Scores& s, PackedWeights<Element, kBlockM>& weights, const Place& place, Table table,
                           Bias bias, bool masked, bool asks, bool small) const {

@@ -165,7 +165,7 @@ struct Consumer {
   }
 
   /// Computes the weights of groups [Begin, End) of 8 rows of Q.
-  /// NOTE: both branches do the same work, so that ptxas does not move it past the waits around it.
+  // NOTE: both branches do the same work, so that ptxas does not move it past the waits around it.
   template <int Begin, int End, class Bias>
   ATTNC_DEVICE void weigh(const Scores& s, PackedWeights<Element, kBlockM>& weights, const KvPlace<Mod>& place, Table table,
                           Bias bias, Step step, bool masked, bool small, const ForwardParams& f) const {

@@ -116,8 +116,8 @@ struct Work {
 
 /// Threads of the producer: one, or a warp if it computes columns. All of them walk; one issues TMA and arrives at
 /// barriers.
-/// NOTE: a whole warp where one thread suffices costs 4 % at head dim 128: ptxas then keeps less of the consumers'
-/// state in uniform registers.
+// NOTE: a whole warp where one thread suffices costs 4 % at head dim 128: ptxas then keeps less of the consumers'
+// state in uniform registers.
 constexpr int kProducers = Mod::kColumnsLoad ? 32 : 1;
 
 /// Length of a sequence's K and V, if these are paged.
@@ -141,8 +141,8 @@ struct Producer {
   Ring<Memory, VRing> v = {shared};
 
   /// A step's position: its tile's coordinates and its first column.
-  /// NOTE: the length is a base class that may be empty, because an unused member changes ptxas's order of
-  /// instructions.
+  // NOTE: the length is a base class that may be empty, because an unused member changes ptxas's order of
+  // instructions.
   struct At : PagedLength<kPageSize != 0> {
     int b, h, kv_head, origin, kv_start;
   };

@@ -68,7 +68,7 @@ template <int Rows> struct Softmax {
   ATTNC_DEVICE bool is_plain(int r) const { return threshold[r] > 0.f && !is_large(r); }
 
   /// Returns the bias of a row that is neither unset nor large.
-  /// NOTE: computed again for each step, which takes one register less per row.
+  // NOTE: computed again for each step, which takes one register less per row.
   ATTNC_DEVICE float bias(int r, float factor) const { return kSlack - threshold[r] * factor; }
   /// Returns the reference as a score.
   ATTNC_DEVICE float reference(int r, float factor, float row_shift) const {
@@ -84,7 +84,7 @@ template <int Rows> struct Softmax {
 
   /// Returns the threshold of a row behind a step whose greatest x is `top`. Weight: the type that weights are rounded
   /// to.
-  /// NOTE: without branches, because short rows come here in most steps.
+  // NOTE: without branches, because short rows come here in most steps.
   template <class Weight> ATTNC_DEVICE float small_threshold(int r, float top, float factor, bool exact) const {
     const float slack = kSlack * ptx::rcp(factor);
     float next = top > (exact ? threshold[r] - slack : threshold[r]) ? top + slack : threshold[r];
@@ -273,8 +273,8 @@ ATTNC_DEVICE bool move_references(Scores& x, float (&top)[Rows], Softmax<Rows>& 
 
 /// Turns the x of a step into exponents, and moves references if needed; see move_references(). `exact`: references are
 /// maxima; the same in all lanes. Weight: the type that weights are rounded to. Called by all lanes of the warp.
-/// NOTE: computes all exponents before the first weight. Interleaved with the weights, they delay those behind the wait
-/// for O, and take 6 % more cycles at head dim 64.
+// NOTE: computes all exponents before the first weight. Interleaved with the weights, they delay those behind the wait
+// for O, and take 6 % more cycles at head dim 64.
 template <class Weight, class Form, int Rows, class Scores, class Place, class Args>
 ATTNC_DEVICE bool to_exponents(Scores& x, Softmax<Rows>& softmax, StepBias<Form, Rows>& step, const Place& place,
                                const Args& args, bool exact, float (&rescale)[Rows]) {

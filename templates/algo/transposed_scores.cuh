@@ -40,7 +40,7 @@ template <int Rows> struct RowValues {
   unsigned base; ///< shared address, a multiple of 16
 
   /// What a lane needs of an array of floats, for its rows in groups [Begin, End).
-  /// NOTE: load it well before its use: loads are slow while products read shared memory all the time.
+  // NOTE: load it well before its use: loads are slow while products read shared memory all the time.
   template <int Begin = 0, int End = Rows / 8> struct Values {
     float2 of[End - Begin];
     ATTNC_DEVICE float at(int n, int e) const { return e ? of[n - Begin].y : of[n - Begin].x; }
