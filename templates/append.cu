@@ -1,4 +1,5 @@
-// New rows of K and V into K and V, ahead of a kernel that attends to them. Decode kernels do it by themselves.
+// Appends the new rows of K and V to K and V, ahead of a kernel that attends to them. Decode kernels append by
+// themselves.
 //
 // Grid: tiles of kBlockM new rows * kv_heads * batch, in one dimension. Threads: 32 kWarps.
 #include "attnc_config.cuh"

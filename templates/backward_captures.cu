@@ -1,26 +1,28 @@
 // Gradients of captured tensors and scalars, with mma.sync and cp.async, for sm_80 and later.
 //
-//   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta): the gradient of what score_mod returned, 0 where it is dead
+//   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta): the gradient of score_mod's result, 0 where masked
 //   d_capture[offset] += value(scale Q K^T, G)    for each place where the mod reads a capture
 //
-// A CTA owns kBlockM rows of Q, a warp 16 of them, and walks KV in steps of kBlockN columns, as the forward kernel does. What
-// goes to one element of a capture is added up first (algo/capture_reduction.cuh). All warps have the same role.
+// A CTA owns kBlockM rows of Q, 16 per warp, and walks KV in steps of kBlockN columns, as the forward kernel does.
+// Elements that share an element of a capture are added up first (algo/capture_reduction.cuh). All warps have the same
+// role.
 //
 //   shared memory     bytes                        lifetime
 //   QPart, OPart      kBlockM rows of Q, of dO     a batch entry
 //   KPart, VPart      kBlockN rows of K, of V      a step
-//   scratch (static)  kScratch f32                 a reduction
+//   scratch (static)  kScratch fp32                a reduction
 //
-//   barrier                    when                     what it says
-//   __syncthreads              begin of a batch entry   Q and dO of the entry before are used up
-//   __syncthreads              begin of a step          the tiles of the step before are used up
-//   cp.async, __syncthreads    before its products      the tiles of this step are there
-//   __syncthreads              around what is written   scratch is used up; scratch is there
-//                              to scratch
+//   barrier                    when                     what it guarantees
+//   __syncthreads              begin of a batch entry   Q and dO of the entry before are free
+//   __syncthreads              begin of a step          the tiles of the step before are free
+//   cp.async, __syncthreads    before its products      the tiles of this step are ready
+//   __syncthreads              around writes to         scratch is free; scratch is ready
+//                              scratch
 //
-// Grid: q tiles * q_heads * batch, in one dimension, or q tiles * q_heads where a CTA takes all batch entries in turn, so
-// that what they add to elements of their own [q, kv] needs no atomics (loops_batches). Threads: 32 kWarps, kBlockM is 16 kWarps; kSharedBytes of dynamic shared
-// memory. backward_delta.cu has run before; the sums are 0, or what other kernels have added.
+// Grid: q tiles * q_heads * batch, in one dimension. With loops_batches q tiles * q_heads: a CTA takes all batch
+// entries in turn, so that adds to elements of its own [q, kv] need no atomics. Threads: 32 kWarps, kBlockM is 16
+// kWarps; kSharedBytes of dynamic shared memory. Runs after backward_delta.cu. The sums are 0, or what other kernels
+// have added.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -95,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const long long index = row_of_all(f, b, h, place.q_idx(f, r));
-      const bool inside = place.q_first + place.offset(r) < f.q_len; // rows past the end repeat the last, and add nothing
+      const bool inside = place.q_first + place.offset(r) < f.q_len; // rows past the end repeat the last, add nothing
       lse[r] = inside ? f.lse[index] : negative_infinity();
       large[r] = is_large(lse[r]);
       bias[r] = large[r] ? 0.f : weight_bias(lse[r], Mod::row_shift(args, place.head, place.row[r])); // SEAM(row_shift)
@@ -146,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       reduction.add(step, products, g);
     }
     reduction.finish();
-    ptx::cp_async_wait_group<0>(); // of a tile without steps
+    ptx::cp_async_wait_group<0>(); // for a tile without steps
   }
 }
 

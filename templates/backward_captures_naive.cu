@@ -1,12 +1,12 @@
-// Gradients of captured tensors and scalars, short and obviously right: the oracle on a GPU. Any sm, fp32 arithmetic.
+// Gradients of captured tensors and scalars, short and obviously right: the GPU oracle. Any sm, fp32 arithmetic.
 //
 //   d_capture[offset] += value(s, g)    for each place where the mod reads a capture, and each round of it
 //
-// s and g, the gradient of mod(s), are those of algo/pairs.cuh, behind attnc_backward_sums of backward_naive.cu. A warp owns a row
-// of q, a lane one of 32 columns at a time, and each element of attention is an add of its own to memory. The lists of a block
-// mask, or all columns.
+// s and g, the gradient of mod(s), are defined in algo/pairs.cuh. Runs after attnc_backward_sums of backward_naive.cu.
+// A warp owns a row of q; a lane takes one of 32 columns at a time; each element of attention is a separate add to
+// memory. Walks the lists of a block mask, or all columns.
 //
-// Grid: rows / 8 in one dimension, 256 threads. The mod is written plain.
+// Grid: rows / 8 in one dimension, 256 threads. The mod is generated in plain form.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -18,7 +18,7 @@ namespace attnc::naive {
 
 using namespace pairs;
 
-constexpr int kRows = 8; // of a CTA, one a warp
+constexpr int kRows = 8; // rows of a CTA, one per warp
 
 extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     attnc_backward_captures(const __grid_constant__ CaptureParams p, const __grid_constant__ ModArgs args) {

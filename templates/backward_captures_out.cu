@@ -1,4 +1,4 @@
-// The last step of gradients of captures: from the sums of one capture to the tensor that was asked for, in its dtype and
+// The last step of gradients of captures: converts the sums of one capture to the requested tensor, in its dtype and
 // strides. Any sm.
 //
 // A thread owns an element of the capture. Grid: elements / (32 kWarps), in one dimension. Threads: 32 kWarps.

@@ -1,8 +1,8 @@
-// Before the backward pass: delta = rows of dO O - d_lse, what the gradient of a weight is taken against; and which rows have a
-// large lse, for backward_large.cu. Any sm.
+// Runs before the backward pass. Computes delta = rowsum(dO O) - d_lse, which is subtracted from the gradients of
+// weights, and marks rows with a large lse for backward_large.cu. Any sm.
 //
-// A CTA takes kBlockM rows of a head; some lanes of a warp share a row, 16 bytes each at a time. Grid: q tiles * q_heads *
-// batch, in one dimension. Threads: 32 kWarps. No shared memory.
+// A CTA takes kBlockM rows of a head; some lanes of a warp share a row and take 16 bytes each at a time. Grid: q tiles
+// * q_heads * batch, in one dimension. Threads: 32 kWarps. No shared memory.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -21,7 +21,7 @@ struct alignas(16) Chunk {
 
 constexpr int kChunks = kHeadDimV / Chunk::kElements; // of a row; head dims are multiples of 8
 constexpr int lanes_for(int chunks) { return chunks > 16 ? 32 : chunks > 8 ? 16 : chunks > 4 ? 8 : chunks > 2 ? 4 : 2; }
-constexpr int kLanes = lanes_for(kChunks);            // that share a row
+constexpr int kLanes = lanes_for(kChunks);            // lanes that share a row
 
 ATTNC_DEVICE Chunk load(const Element* from, bool vectors) {
   Chunk chunk;

@@ -1,13 +1,13 @@
-// Gradients of captures from sums along diagonals that another kernel has made (backward_sm90.cu), where these are enough:
+// Gradients of captures from sums along diagonals, which another kernel has made (backward_sm90.cu), if these suffice:
 //
 //   d_capture[offset(b, h, d)] += value(b, h, d, D[b, h, d]),  D = sum of G over q_idx - kv_idx = d
 //
-// for each place where the mod reads a capture, G the gradient of what score_mod returned; value is G times something, which
-// depends on q_idx - kv_idx alone, as offset does (src/analysis/gradient_access.h). Any sm.
+// for each place where the mod reads a capture. G is the gradient of score_mod's result. value is G times a factor that
+// only depends on q_idx - kv_idx, as offset does (src/analysis/gradient_access.h). Any sm.
 //
-// A thread owns a diagonal, and evaluates the hooks for the first element on it. What the lanes of a warp add to the same
-// element of the capture, as all do for [h], is added up first. Grid: (q_len + kv_len) / (32 kWarps) * q_heads * batch, in
-// one dimension; none if q_len or kv_len is 0. Threads: 32 kWarps.
+// A thread owns a diagonal, and evaluates the hooks for its first element. If all lanes of a warp add to one element of
+// the capture, as for captures indexed by [h], they are added up first. Grid: (q_len + kv_len) / (32 kWarps) * q_heads
+// * batch, in one dimension; no launch if q_len or kv_len is 0. Threads: 32 kWarps.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
   const int i = int(blockIdx.x) % blocks * kThreads + int(threadIdx.x);
   const bool exists = i < stride - 1;
   const float sum = exists ? p.diagonals[(long long)of_head * stride + i] : 0.f;
-  const int diagonal = min(i, stride - 2) - (f.kv_len - 1); // threads past the end repeat the last, and add nothing
+  const int diagonal = min(i, stride - 2) - (f.kv_len - 1); // threads past the end repeat the last, add nothing
   const Coord at = {b, h, max(diagonal, 0), max(-diagonal, 0)};
   const Mod::Head head = Mod::head(args, b, h);                                      // SEAM(head)
   const Mod::Row row = Mod::row(args, head, b, h, at.q_idx, float(at.q_idx));        // SEAM(row)

@@ -1,7 +1,8 @@
-// After backward_sm80.cu: dQ from its fp32 sums, times the softmax scale. sm_80 and later.
+// Converts dQ from its fp32 sums, times the softmax scale. Runs after backward_sm80.cu. sm_80 and later.
 //
-// A CTA takes a tile of kBlockM rows of Q: each warp its fragments, as a CTA of backward_sm80.cu added them up; through
-// shared memory, so that whole rows are stored. Grid: q tiles * q_heads * batch, in one dimension. Threads: 32 kWarps.
+// A CTA takes a tile of kBlockM rows of Q. Each warp loads its fragments, as a CTA of backward_sm80.cu added them up,
+// and writes them to shared memory, so that whole rows are stored. Grid: q tiles * q_heads * batch, in one dimension.
+// Threads: 32 kWarps.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -19,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
   using Tile = PaddedTile<Element, kBlockM, kHeadDimQk>;
   __shared__ __align__(16) unsigned char memory[Tile::kBytes];
   const Tile tile = {ptx::shared_address(memory)};
-  int b = 0, q_start, head; // head: of all batches, but of one where the batch is ragged
+  int b = 0, q_start, head; // head: over all batches; for a ragged batch, of one
   if constexpr (kIsRagged<Mod>) {
     const HeadTile at = ragged_tile<Mod, kBlockM>(p.base.forward, args, blockIdx.x);
     b = at.b, head = at.h, q_start = at.start;

@@ -1,7 +1,8 @@
-// After backward_sm90.cu or backward_wide_sm90.cu: dQ from its fp32 sums, times the softmax scale. sm_90a.
+// Converts dQ from its fp32 sums, times the softmax scale. Runs after backward_sm90.cu or backward_wide_sm90.cu.
+// sm_90a.
 //
-// A CTA of two warpgroups takes a tile of kBlockM rows of Q: each thread its fragment, as backward_sm90.cu left it. Grid: q
-// tiles * q_heads * batch, in one dimension. Threads: 256. d_q has 16-byte aligned rows.
+// A CTA of two warpgroups takes a tile of kBlockM rows of Q; each thread converts its fragment, as backward_sm90.cu
+// left it. Grid: q tiles * q_heads * batch, in one dimension. Threads: 256. d_q has 16-byte aligned rows.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -17,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(256)
     attnc_backward_finish(const __grid_constant__ BackwardParamsSm90 p, const __grid_constant__ ModArgs args) {
   const int q_tiles = q_tiles_of<Mod, kBlockM>(p.base.forward), group = threadIdx.x / 128;
   int q_start = blockIdx.x % q_tiles * kBlockM, b = 0;
-  const int head = blockIdx.x / q_tiles; // of all batches; of a ragged batch, which has one set of heads
+  const int head = blockIdx.x / q_tiles; // over all batches; a ragged batch has one set of heads
   if constexpr (kIsRagged<Mod>) {
     const RowTile at = q_tile_in_slot<Mod, kBlockM>(args, q_start / kBlockM, p.base.forward.batch);
     b = at.b, q_start = at.start;

@@ -1,7 +1,7 @@
-// After backward_grid_sm80.cu: dQ from its fp32 sums, times the softmax scale. sm_80 and later.
+// Converts dQ from its fp32 sums, times the softmax scale. Runs after backward_grid_sm80.cu. sm_80 and later.
 //
-// A CTA takes kBlockM rows of Q of a head, 16 columns of one a thread at a time. Grid: q tiles * q_heads * batch, in
-// one dimension. Threads: 32 kWarps.
+// A CTA takes kBlockM rows of Q of a head; a thread takes 16 columns of a row at a time. Grid: q tiles * q_heads *
+// batch, in one dimension. Threads: 32 kWarps.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
   using mma::DqRows;
   constexpr int kGroups = DqRows::kFloats / 16;
   const ForwardParams& f = p.base.forward;
-  const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM, head = blockIdx.x / q_tiles; // of all batches
+  const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM, head = blockIdx.x / q_tiles; // over all batches
   const int q_start = blockIdx.x % q_tiles * kBlockM, rows = min(kBlockM, f.q_len - q_start);
   const Strides& stride = p.base.d_q_stride;
   Element* const to = (Element*)p.base.d_q + head / f.q_heads * stride.batch + head % f.q_heads * stride.head;

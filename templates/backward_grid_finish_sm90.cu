@@ -1,6 +1,6 @@
-// After backward_grid_sm90.cu: dQ from its fp32 sums, times the softmax scale. sm_90a.
+// Converts dQ from its fp32 sums, times the softmax scale. Runs after backward_grid_sm90.cu. sm_90a.
 //
-// A CTA takes kBlockM rows of Q of a head, 8 elements a thread at a time. Grid: q tiles * q_heads * batch, in one
+// A CTA takes kBlockM rows of Q of a head; a thread takes 8 elements at a time. Grid: q tiles * q_heads * batch, in one
 // dimension. Threads: 256. d_q has 16-byte aligned rows.
 #include "attnc_config.cuh"
 
@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(256)
     attnc_backward_finish(const __grid_constant__ Params p, const __grid_constant__ ModArgs) {
   constexpr int kChunks = kHeadDimQk / 8;
   const ForwardParams& f = p.base.forward;
-  const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM, head = blockIdx.x / q_tiles; // of all batches
+  const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM, head = blockIdx.x / q_tiles; // over all batches
   const int q_start = blockIdx.x % q_tiles * kBlockM, rows = min(kBlockM, f.q_len - q_start);
   const Strides& stride = p.base.d_q_stride;
   Element* const to = (Element*)p.base.d_q + head / f.q_heads * stride.batch + head % f.q_heads * stride.head;

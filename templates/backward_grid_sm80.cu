@@ -4,26 +4,25 @@
 //   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta),  dS = scale mod'(scale Q K^T) G
 //   dV = P^T dO,  dK = dS^T Q,  dQ = dS K
 //
-// As backward_sm80.cu, but a CTA owns a box of kBlockN keys, and walks boxes of kBlockM queries, from the first query
-// on that sees some of them, of all query heads of its KV head (and of all batches where K and V are broadcast).
-// Threads compute where tokens lie: nothing is permuted. Which keys of its box a query sees is a bit for each
-// coordinate.
+// Like backward_sm80.cu, but a CTA owns a box of kBlockN keys, and walks boxes of kBlockM queries from the first query
+// that sees some of them, for all query heads of its KV head (and for all batches if K and V are broadcast). Threads
+// compute the tokens' addresses, so nothing is permuted. Which keys of the box a query sees is one bit per coordinate.
 //
-// The products of a step and their tiles in shared memory: algo/backward_step_mma.cuh. Beside these
+// algo/backward_step_mma.cuh has the products of a step and their tiles in shared memory. In addition:
 //
 //   shared memory   bytes                                     lifetime
 //   WalkPart        a head, and the boxes that it walks       a head; the place of a step: until its table is filled
 //   Rows            2 slots of kSplit SeenTables              as a slot of Q
 //
-//   barrier                    when                       what it says
-//   cp.async, __syncthreads    begin of a step            its tiles and tables are there; the step before is done with
-//                                                         the other slot and with SPart, PPart; whether all see all
+//   barrier                    when                       what it guarantees
+//   cp.async, __syncthreads    begin of a step            its tiles and tables are ready; the step before has released
+//                                                         the other slot, SPart, PPart; votes whether all see all
 //   __syncthreads              within a step              SPart and PPart are written
-//   __syncthreads, twice       between heads              the old walk is used up; the new one is there
-//   __syncthreads              after the last step        K and V are used up; then: dK and dV are written
+//   __syncthreads, twice       between heads              the old walk is free; the new one is ready
+//   __syncthreads              after the last step        K and V are free; then: dK and dV are written
 //
 // The host provides: d_q_sums zeroed; grid boxes of keys * kv_heads * kv_batch, in one dimension; 32 kWarps threads;
-// kSharedBytes of dynamic shared memory. backward_delta.cu has run before, backward_grid_finish_sm80.cu runs after. All
+// kSharedBytes of dynamic shared memory. Runs after backward_delta.cu and before backward_grid_finish_sm80.cu. All
 // tokens lie on the grids.
 //
 // Config:
@@ -50,21 +49,21 @@ constexpr int kWidest = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
 /// A query head that shares the KV head, and its steps.
 struct BoxWalk {
   int b, h, steps;
-  int own[3];        ///< where the CTA's box of keys lies
-  GridRange queries; ///< that see some of it
-  int at[2][3];      ///< where a step's box lies, by its slot: of the last one requested, and of the one after it
+  int own[3];        ///< origin of the CTA's box of keys
+  GridRange queries; ///< queries that see some of it
+  int at[2][3];      ///< origin of a step's box, by slot: of the last requested step, and of the next one
 };
 constexpr int kWalkBytes = 80;
 
 struct Kernel : KvGradients<BackwardGridParamsSm80, KeyPlace<Mod, OwnBox, kGroups>, SeenTable<Mod, OwnBox, kStepRows>,
                             BoxWalk, kWalkBytes> {
-  // NOTE: formed anew wherever it is called, since registers are scarce between.
+  // NOTE: constructed again at each use, because registers are scarce in between.
   ATTNC_DEVICE OwnPlace<OwnBox> own_place() const {
     const int index = ptx::opaque(blockIdx.x), boxes = p.kv_tiles[0] * p.kv_tiles[1] * p.kv_tiles[2];
     return {p, index / boxes, index % boxes};
   }
 
-  /// Tells where head i walks, its first step in `slot`. One warp.
+  /// Writes the walk of head i, with its first step in `slot`. Called by one warp.
   ATTNC_DEVICE void begin_walk(int i, int slot) const {
     const OwnPlace<OwnBox> own = own_place();
     const HeadOfBox of(p, args, own, i);
@@ -80,12 +79,12 @@ struct Kernel : KvGradients<BackwardGridParamsSm80, KeyPlace<Mod, OwnBox, kGroup
     }
   }
 
-  /// Query i of the step in `slot`.
+  /// Returns query i of the step in `slot`.
   ATTNC_DEVICE Token query(int slot, int i, bool& exists) const {
     return find_token(QueryBox(), walk().at[slot], i, p.q_extent, beside_of(p).q, exists);
   }
 
-  /// Begins to copy the tiles of the step in `slot`, and loads what its row of the tables is filled with.
+  /// Issues the copies of the tiles of the step in `slot`, and loads the inputs of this thread's table row.
   ATTNC_DEVICE void request(int slot, float& lse, float& delta) const {
     const ForwardParams& f = p.base.forward;
     const BoxWalk& of = walk();
@@ -105,7 +104,7 @@ struct Kernel : KvGradients<BackwardGridParamsSm80, KeyPlace<Mod, OwnBox, kGroup
     delta = p.base.delta[index];
   }
 
-  /// Whether some key of the box is dead to this thread's query.
+  /// Fills this thread's table row. Returns whether some key of the box is dead to its query.
   ATTNC_DEVICE bool fill_table(int slot, float lse, float delta) const {
     const int row = threadIdx.x;
     if (row >= kBlockM) return false;
@@ -122,7 +121,7 @@ struct Kernel : KvGradients<BackwardGridParamsSm80, KeyPlace<Mod, OwnBox, kGroup
     return !Mod::kBoxIsMask || seen != Bits::kAll;
   }
 
-  /// Adds dQ of the step in `slot` to its sums, of the queries that see some key.
+  /// Adds dQ of the step in `slot` to the sums of those queries that see some key.
   ATTNC_DEVICE void add_d_q(const Place& place, int slot, const mma::DqSums::Part& d_q) const {
     const ForwardParams& f = p.base.forward;
     const long long head = (long long)(place.b * f.q_heads + place.h) * f.q_len;
@@ -132,13 +131,13 @@ struct Kernel : KvGradients<BackwardGridParamsSm80, KeyPlace<Mod, OwnBox, kGroup
     });
   }
 
-  /// Adds up over the queries of all heads that share the KV head. While a step is computed, the tiles and tables of
-  /// the next one are filled.
+  /// Sums over the queries of all heads that share the KV head. While a step is computed, the tiles and tables of the
+  /// next one are filled.
   ATTNC_DEVICE void run() {
     const int heads = heads_of_box(p);
     Place place;
     bool has_step = false, has_dead = false;
-    int slot = 0; // of the step that is computed
+    int slot = 0; // of the step being computed
     // One more round, without a head, computes the last step.
 #pragma unroll 1
     for (int i = 0; i <= heads; ++i) {
@@ -169,7 +168,7 @@ struct Kernel : KvGradients<BackwardGridParamsSm80, KeyPlace<Mod, OwnBox, kGroup
     __syncthreads();
   }
 
-  /// A warp's rows of dK or dV to their places.
+  /// Stores a warp's rows of dK or dV.
   template <int Dim>
   ATTNC_DEVICE void store(PaddedTile<Element, kBlockN, Dim> tile, void* to, const Strides& stride,
                           const OwnPlace<OwnBox>& own) const {

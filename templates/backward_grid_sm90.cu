@@ -4,55 +4,55 @@
 //   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta),  dS = scale mod'(scale Q K^T) G
 //   dV = P^T dO,  dK = dS^T Q,  dQ = dS K
 //
-// As backward_sm90.cu, but a CTA takes box after box of kBlockN = 128 keys, and walks boxes of kBlockM queries, from
-// the first query on that sees some of them. The copy engine reads boxes where they lie, at any start, and adds dQ
-// where it belongs: nothing is permuted. The planner asks the mod what each query sees; consumers test bits
-// (algo/grid_queries.cuh, algo/grid_transposed_scores.cuh).
+// Like backward_sm90.cu, but a CTA takes box after box of kBlockN = 128 keys, and walks boxes of kBlockM queries from
+// the first query that sees some of them. TMA loads boxes in place, from any start, and adds dQ in place: nothing is
+// permuted. The planner asks the mod what each query sees; consumers test bits (algo/grid_queries.cuh,
+// algo/grid_transposed_scores.cuh).
 //
-// Of mods that mean tokens beside their grids (text, registers; algo/beside_grid.cuh), a CTA owns a box of keys, or as
-// many of a run, and steps over boxes of queries, then over kBlockM queries of a run at a time. What a query and a key
-// see of each other where not both are on their grids, the mod says as constants, or mask_mod is asked of each pair.
+// If a mod has off-grid tokens (text, registers; algo/beside_grid.cuh), a CTA owns a box of keys, or as many of a run.
+// Its steps take boxes of queries, then kBlockM queries of a run at a time. For pairs that are not both on their grids,
+// the mod has constants that say whether they live, or mask_mod is called for each.
 //
 //   role          threads                        registers   what
-//   producer      warp 0                         24 or 40    walks boxes of queries, requests K, V, Q, dO
-//   planner       warp 3                         24 or 40    walks the same, fills the table of queries
-//   storer i      a thread of warp 1, 2          24 or 40    brings dQ of consumer i to the sums, by the copy engine
+//   producer      warp 0                         24 or 40    walks boxes of queries; issues loads of K, V, Q, dO
+//   planner       warp 3                         24 or 40    walks the same boxes; fills the table of queries
+//   storer i      a thread of warp 1, 2          24 or 40    adds dQ of consumer i to the sums, by TMA
 //   consumer i    a warpgroup, 64 keys           240 or 232  products, mod, gradients; its loop: see backward_sm90.cu
 //
 //   shared memory   bytes                                      lifetime
-//   KPart, VPart    kBlockN rows of K, of V                    a box of keys: until its last products are there
-//   QRing           kQStages tiles of kBlockM x kHeadDimQk     a slot: until dK of its step is there
-//   ORing           kStages tiles of kBlockM x kHeadDimV       a slot: until dV of its step is there (dO)
-//   SRing           2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is there
-//   DqPart          64 rows of 32 floats, a slab, for each 32  a consumer's half: until the copy engine has read it
-//                   columns of a consumer's dQ
+//   KPart, VPart    kBlockN rows of K, of V                    a box of keys: until its last products are complete
+//   QRing           kQStages tiles of kBlockM x kHeadDimQk     a slot: until dK of its step is complete
+//   ORing           kStages tiles of kBlockM x kHeadDimV, dO   a slot: until dV of its step is complete
+//   SRing           2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is complete
+//   DqPart          a slab of 64 rows of 32 floats for each    a consumer's half: until TMA has read it
+//                   32 columns of a consumer's dQ
 //   Places          where 8 steps lie                          until dQ of the step is added
 //   Queries         kQStages QueryTables                       as the slot of Q
 //   control words   messages and barriers
 //
 //   barrier           completed by                                          arrivals     waited for by
-//   box.full          planner: it has told which box of keys comes next     1            producer
-//   box.empty         producer: it has heard it                             1            planner
+//   box.full          planner: next box of keys is announced                1            producer
+//   box.empty         producer: has read it                                 1            planner
 //   kv_full           producer: K and V requested; their bytes              1            consumers
-//   kv_empty          consumers: the last products of the box are there     kWarps       producer
+//   kv_empty          consumers: last products of the box complete          kWarps       producer
 //   q.full            producer: Q requested; its bytes. Planner: message    2            consumers
-//                     told, table written
-//   q.empty           consumers: dK of the step is there                    kWarps       producer, planner
+//                     and table written
+//   q.empty           consumers: dK of the step complete                    kWarps       producer, planner
 //   o.full            producer: dO requested; its bytes                     1            consumers
-//   o.empty           consumers: dV of the step is there                    kWarps       producer
-//   s.full            consumers: dS is written                              kWarps       consumers
-//   dq_full[i]        consumer i: dQ is written, message told               4            storer i
-//   dq_empty[i]       storer i: the copy engine has read it                 1            consumer i
+//   o.empty           consumers: dV of the step complete                    kWarps       producer
+//   s.full            consumers: dS written                                 kWarps       consumers
+//   dq_full[i]        consumer i: dQ and message written                    4            storer i
+//   dq_empty[i]       storer i: TMA has read dQ                             1            consumer i
 //
-// No one waits for a slot of SRing to fall free, as in backward_sm90.cu. Places is a ring without barriers: who adds
-// dQ(j) has read its place before step j + 5 is requested.
+// SRing needs no empty barrier, as in backward_sm90.cu. Places needs no barriers: the producer requests step j + 5 only
+// after the storer of dQ(j) has read its place.
 //
-// Messages: with Q flags, b, h, and which box of keys; b < 0: it has no more steps, Q is not there, and h says whether
-// another box comes. With dQ: whether there is some.
+// Messages: with Q flags, b, h, and the box of keys. b < 0: the box has no more steps, there is no Q, and h says
+// whether another box follows. With dQ: < 0 ends the storer.
 //
 // The host provides: tensor maps, sums and counters zeroed; grid min(boxes of keys * kv_heads * kv_batch, SMs), 384
-// threads, kSharedBytes of dynamic shared memory. d_k and d_v have 16-byte aligned rows. backward_delta.cu has run
-// before, backward_grid_finish_sm90.cu runs after. Unless Mod::kHasBeside, all tokens lie on the grids.
+// threads, kSharedBytes of dynamic shared memory. d_k and d_v have 16-byte aligned rows. Runs after backward_delta.cu
+// and before backward_grid_finish_sm90.cu. Unless Mod::kHasBeside, all tokens lie on the grids.
 //
 // Config: kBlockN = 128, kWarps = 8; kBlockM = 128 up to head dim 64, or 64; kQStages = 3, kStages = 2;
 //   kQueryBox    a step's box of queries, kBlockM tokens
@@ -92,14 +92,14 @@ using Place = KeyPlace<Mod, OwnBox>;
 
 using DqTile = DqBox<QueryBox>;
 
-struct BoxRing : RingParts<BoxRing, KTile, 2, 2, 0> {}; // messages alone: the box, < 0: no more
+struct BoxRing : RingParts<BoxRing, KTile, 2, 2, 0> {}; // messages only: the box, < 0: no more
 struct KvEmpty : BarrierParts<KvEmpty, 1> {};
 struct SRing : RingParts<SRing, STile, 2, 0> {};
 struct DqPart : SharedPart<DqPart, 2 * DqTile::kPartBytes, 1024> {};
-struct DqMessage : SharedPart<DqMessage, 2 * 8, 8> {}; // < 0: no more
+struct DqMessage : SharedPart<DqMessage, 2 * 8, 8> {}; // < 0: no more steps
 struct DqFull : BarrierParts<DqFull, 2> {};
 struct DqEmpty : BarrierParts<DqEmpty, 2> {};
-/// Of step j in slot j % 8: its origin, that of the fastest axis first, and which head of all it is of.
+/// Origin of step j, fastest axis first, and its head over all batches, in slot j % 8.
 struct Places : SharedPart<Places, 8 * 16> {};
 struct Queries : SharedPart<Queries, kQStages * Table::kBytes> {};
 using Memory =
@@ -114,7 +114,7 @@ ATTNC_DEVICE Table table_of(unsigned shared, int slot) {
   return {{shared + Memory::offset_of<Queries>() + slot * Table::kBytes}};
 }
 
-/// Maps of runs; without Mod::kHasBeside there are none.
+/// Maps of runs; none without Mod::kHasBeside.
 struct RunMaps {
   const TensorMap *q, *k, *v, *d_out, *sums;
 };
@@ -123,7 +123,7 @@ ATTNC_DEVICE RunMaps run_maps(const BackwardGridBesideParamsSm90& p) {
   return {p.q_run, p.k_run, p.v_run, p.d_out_run, p.sums_run};
 }
 
-// NOTE: formed anew wherever it is called, since registers are scarce between.
+// NOTE: constructed again at each use, because registers are scarce in between.
 ATTNC_DEVICE OwnPlace<OwnBox> own_place(const Params& p, int index) {
   const TilePlace tile = tile_at(p.order, index);
   return {p, tile.head, tile.q_tile};
@@ -131,7 +131,7 @@ ATTNC_DEVICE OwnPlace<OwnBox> own_place(const Params& p, int index) {
 
 // ----------------------------------------------------------------------------------------------- producer and planner
 
-/// A warp that requests K and V of each box of keys, and Q and dO of its steps.
+/// The producer warp: issues loads of K and V of each box of keys, and of Q and dO of its steps.
 struct Producer {
   const Params& p;
   const ModArgs& args;
@@ -187,7 +187,7 @@ struct Producer {
 #pragma unroll 1
     for (int box = next_box(); box >= 0; box = next_box()) {
       const auto own = own_place(p, box);
-      bool has_kv = false; // the first step comes ahead of them, while those of the last box are still needed
+      bool has_kv = false; // Q of the first step is requested before K and V, which the last box may still need
       for_each_step<QueryBox>(p, args, own, [&](const Mod::Head&, int b, int h, const int(&at)[3]) {
         request_step(b, h, at);
         if (!has_kv) request_kv(own);
@@ -201,7 +201,7 @@ struct Producer {
   }
 };
 
-/// A warp that asks the mod what queries see, and tells consumers where they stand.
+/// The planner warp: asks the mod what queries see, and sends consumers the steps.
 struct Planner {
   const Params& p;
   const ModArgs& args;
@@ -226,7 +226,7 @@ struct Planner {
   }
 
   ATTNC_DEVICE void plan_step(const Mod::Head& head, int b, int h, const int (&at)[3], const int (&own)[3], int box) {
-    constexpr int kEach = kBlockM / 32; // queries of a lane
+    constexpr int kEach = kBlockM / 32; // queries per lane
     const int lane = threadIdx.x % 32;
     Token token[kEach];
     bool exists[kEach];
@@ -234,7 +234,7 @@ struct Planner {
     float lse[kEach], delta[kEach];
     const TokensBeside beside = beside_of(p);
     const bool asks = asks_pairs(at, own);
-    const int keys = is_beside(own) ? left_of_run(own, beside.kv) : kBlockN; // that are there
+    const int keys = is_beside(own) ? left_of_run(own, beside.kv) : kBlockN; // keys that exist
     bool all = !asks && keys >= kBlockN;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
@@ -267,7 +267,7 @@ struct Planner {
       for_each_step<QueryBox>(p, args, own, [&](const Mod::Head& head, int b, int h, const int(&at)[3]) {
         plan_step(head, b, h, at, own.origin, box);
       });
-      dealer.advance<32>(); // not before, so that the last boxes go to who is done first
+      dealer.advance<32>(); // only now, so that the last boxes go to the first idle CTAs
       q.wait_empty();
       tell({0, -1, dealer.valid(), box});
     }
@@ -290,13 +290,13 @@ struct Consumer {
 
   using Scores = Fragment<1, kBlockM>;
 
-  /// The lane's row 0 among the keys of the box.
+  /// Returns the lane's row 0 among the keys of the box.
   ATTNC_DEVICE int first_key() const { return 64 * group + ptx::opaque(threadIdx.x) / 32 % 4 * 16 + Scores::row(0); }
 
   ATTNC_DEVICE KTile k_tile() const { return k_tile_of<Memory>(shared); }
   ATTNC_DEVICE VTile v_tile() const { return v_tile_of<Memory>(shared); }
 
-  /// dQ = dS K of this warpgroup's part of the tile.
+  /// Starts dQ = dS K for this warpgroup's part of the tile.
   ATTNC_DEVICE void start_d_q(DqTile::Part& d_q, STile s) {
     if constexpr (DqTile::kByRows) {
       wgmma::start_gemm(d_q, transposed(SwizzledTile<Element, kBlockN, 64>{s.slab(group)}), k_tile(), 0);
@@ -308,21 +308,21 @@ struct Consumer {
     }
   }
 
-  /// dQ of a step to shared memory, for the storer. message < 0: no more steps.
+  /// Writes a step's dQ to shared memory, for the storer. message < 0: no more steps.
   ATTNC_DEVICE void write_d_q(const DqTile::Part& d_q, int message) {
     ptx::mbarrier_wait(Barriers<Memory, DqEmpty>{shared}[group], d_q_parity ^ 1);
     DqTile{{}, shared + Memory::offset_of<DqPart>() + group * DqTile::kPartBytes}.write(d_q);
     if (threadIdx.x % 128 == 0) ptx::st_shared(shared + Memory::offset_of<DqMessage>() + 8 * group, message);
   }
-  /// The rest of it, later: the fence waits until all is written.
+  /// Commits it later, because the fence waits until all is written.
   ATTNC_DEVICE void hand_over(bool really) {
     ptx::fence_proxy_async();
     pass_slot(Barriers<Memory, DqFull>{shared}[group], really);
     d_q_parity ^= really;
   }
 
-  /// Weights of groups [Begin, End) of 8 queries.
-  // NOTE: a branch with the same work on both sides keeps ptxas from moving it past the waits around it.
+  /// Computes the weights of groups [Begin, End) of 8 queries.
+  // NOTE: both branches do the same work, so that ptxas does not move it past the waits around it.
   template <int Begin, int End, class Bias>
   ATTNC_DEVICE void weigh(const Scores& s, PackedWeights<Element, kBlockM>& weights, const Place& place, Table table,
                           Bias bias, bool masked, bool asks, bool small) const {
@@ -342,7 +342,7 @@ struct Consumer {
     }
   }
 
-  /// S^T = K Q^T of the step whose Q comes next in the ring.
+  /// Starts S^T = K Q^T for the next Q of the ring.
   ATTNC_DEVICE void start_scores(Scores& s) {
     wgmma::touch(s);
     ptx::wgmma_fence();
@@ -350,7 +350,7 @@ struct Consumer {
     ptx::wgmma_commit_group();
   }
 
-  /// dK or dV times `factor`, or 0 unless `really`, to its place.
+  /// Stores dK or dV times `factor`, or zeros unless `really`.
   template <int Columns, class Out>
   ATTNC_DEVICE void store(Out x, bool really, float factor, void* to, const Strides& stride,
                           const OwnPlace<OwnBox>& own) const {
@@ -366,7 +366,7 @@ struct Consumer {
     }
   }
 
-  /// After the last products of a box of keys.
+  /// Finishes a box of keys after its last products.
   template <class DK, class DV> ATTNC_DEVICE void end_box(const DK& d_k, const DV& d_v, int box, bool has_steps) {
     pass_slot(Barriers<Memory, KvEmpty>{shared}[0]);
     pass_slot(q.empty());
@@ -390,16 +390,16 @@ struct Consumer {
     DeltaOf<Table, kTight> delta; // of the last step
     bool has_older = false;       // steps before the last one
     bool has_last = false, masked = false;
-    table_of(shared, 0).load_delta(delta); // of nothing; but an address must be one
+    table_of(shared, 0).load_delta(delta); // meaningless yet, but its address must be one
     await_kv();
 #pragma unroll 1
     while (true) {
-      // Under way: dP and dV of the last step.
+      // In flight: dP and dV of the last step.
       constexpr int kGroups = kBlockM / 8, kFirst = kGroups / kSplit;
-      // Groups whose weights are formed beside dQ, the others beside dP.
+      // Groups whose weights are computed while dQ runs; the others while dP runs.
       constexpr int kEarly = kBlockM == 64 ? kGroups / 4 : kGroups / 2;
       DqTile::Part d_q;
-      ptx::wgmma_wait_group<1>(); // dP is there
+      ptx::wgmma_wait_group<1>(); // dP is complete
       wgmma::touch(d_p);
       const Table last_table = table_of(shared, q.slot_before());
       if (masked) {
@@ -408,7 +408,7 @@ struct Consumer {
       } else {
         to_gradients<0, kFirst>(d_p, weights.rates(), d_s, delta);
       }
-      ptx::wgmma_wait_group<0>(); // dV is there
+      ptx::wgmma_wait_group<0>(); // dV is complete
       wgmma::touch(d_v);
       pass_slot(o.empty_before(), has_last);
       q.wait_full();
@@ -417,11 +417,11 @@ struct Consumer {
       const Table table = table_of(shared, q.slot);
       const auto bias = table.template bias<0, kEarly>();
       if constexpr (kSplit == 1) {
-        write_gradients(s_ring.tile(), 64 * group, d_s); // ahead of products that it would wait for
+        write_gradients(s_ring.tile(), 64 * group, d_s); // before products, for which it would have to wait
         ptx::fence_proxy_async();
         pass_slot(s_ring.full());
       }
-      start_scores(s); // of the next step; garbage where there is none
+      start_scores(s); // of the next step; garbage after the last one
       if (masked) {
         to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
         drop_dead<kFirst, kGroups>(d_s, weights.rates(), last_table, first_key());
@@ -448,7 +448,7 @@ struct Consumer {
       }
       masked = message[0] & kStepMasked;
       const bool asks = asks_in(message[0]);
-      ptx::wgmma_wait_group<2>(); // S is there
+      ptx::wgmma_wait_group<2>(); // S is complete
       wgmma::touch(s);
       const bool small = are_small(place, s);
       if (Mod::Exponents::kCallsScore && ends)
@@ -456,7 +456,7 @@ struct Consumer {
       else
         weigh<0, kEarly>(s, weights, place, table, bias, masked, asks, small);
 
-      ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are there
+      ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are complete
       wgmma::touch(d_k);
       wgmma::touch(d_q);
       const auto late_bias = table.template bias<kEarly, kGroups>();
@@ -495,7 +495,7 @@ struct Consumer {
 
 // ------------------------------------------------------------------------------------------------------------- storer
 
-/// One thread for each consumer: adds the dQ that it hands over to the sums.
+/// One thread per consumer: adds its dQ to the sums.
 struct Storer {
   const Params& p;
   unsigned shared;
@@ -553,7 +553,7 @@ ATTNC_DEVICE void initialise(const Params& p, unsigned shared) {
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_backward(const __grid_constant__ Params p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
-  // NOTE: through a shuffle, since the compiler would otherwise form the address anew for every use.
+  // NOTE: through a shuffle; otherwise the compiler computes the address again for every use.
   const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
   initialise(p, shared);
   const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);

@@ -3,23 +3,23 @@
 //   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta),  dS = scale mod'(scale Q K^T) G
 //   dV = P^T dO,  dK = dS^T Q
 //
-// A CTA owns kBlockN rows of K and V, a warp 16 of them, and walks Q in steps of kBlockM rows, of all query heads of its
-// KV head (and of all batches where K and V are broadcast). S^T = K Q^T and dP^T = V dO^T have their rows along KV, so
-// P^T and dS^T are in registers what dV and dK take. Where dK and dV together take too many registers, a CTA computes one
-// of them. All warps have the same role.
+// A CTA owns kBlockN rows of K and V, 16 per warp, and walks Q in steps of kBlockM rows, for all query heads of its KV
+// head (and for all batches if K and V are broadcast). S^T = K Q^T and dP^T = V dO^T have their rows along KV, so the
+// registers of P^T and dS^T are already the A operands of dV and dK. If dK and dV together take too many registers, a
+// CTA computes one of them. All warps have the same role.
 //
 //   shared memory    bytes                        lifetime
-//   KPart, VPart     kBlockN rows of K, of V      whole kernel; then rows of dK, dV on their way out
+//   KPart, VPart     kBlockN rows of K, of V      whole kernel; then staging of dK, dV
 //   QPart, OPart     kBlockM rows of Q, of dO     a step
 //   rows (static)    kBlockM RowInfo              a step
 //
-//   barrier                    when                     what it says
-//   __syncthreads              begin of a step          the tiles of the step before are used up
-//   cp.async, __syncthreads    before its products      the tiles of this step, and `rows`, are there
-//   cp.async, __syncthreads    after the last step      K and V are used up, or their copies have ended
+//   barrier                    when                     what it guarantees
+//   __syncthreads              begin of a step          the tiles of the step before are free
+//   cp.async, __syncthreads    before its products      the tiles of this step, and `rows`, are ready
+//   cp.async, __syncthreads    after the last step      K and V are free, or their copies have ended
 //
-// Grid: kv tiles * kv_heads * kv_batch, in one dimension, twice that where dK and dV are apart (kApart). Threads: 32 kWarps,
-// kBlockN is 16 kWarps; kSharedBytes of dynamic shared memory. backward_delta.cu has run before.
+// Grid: kv tiles * kv_heads * kv_batch, in one dimension, twice that if dK and dV are apart (kApart). Threads: 32
+// kWarps, kBlockN is 16 kWarps; kSharedBytes of dynamic shared memory. Runs after backward_delta.cu.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -52,7 +52,7 @@ static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: s
 /// What the lanes of a CTA share of a row of Q.
 struct RowInfo {
   float bias, delta;
-  int begin, end; ///< its live columns, where rows are intervals
+  int begin, end; ///< its live columns, if rows are intervals
   Mod::Row row;
 };
 
@@ -77,7 +77,7 @@ ATTNC_DEVICE RowInfo row_info(const BackwardParams& p, const ModArgs& args, cons
   return info;
 }
 
-/// Whether dK and dV are computed by CTAs of their own.
+/// Whether dK and dV are computed by separate CTAs.
 constexpr bool kApart = KTile::kColumns + VTile::kColumns > 256;
 
 struct KvGradients {
@@ -93,11 +93,11 @@ struct KvGradients {
 
   ATTNC_DEVICE int kv_row(int r) const { return kv_start + int(threadIdx.x) / 32 * 16 + Scores::row(r); }
 
-  /// P^T in s and, if `wanted`, dS^T in d_s.
+  /// Computes P^T in s and, if Wanted, dS^T in d_s.
   template <class M, bool Wanted>
   ATTNC_DEVICE void weights(Scores& s, Scores& d_s, const Mod::Head& head, int b, int h, Step step, int origin) const {
     const ForwardParams& f = p.forward;
-    using Exponents = typename M::Exponents; // a name of M: what is not taken below need not exist
+    using Exponents = typename M::Exponents; // depends on M: unused members need not exist
     const Exponents exponents(f.scale, M::factors(args, head)); // SEAM(factors)
     Mod::Col col[2];
     int kv_idx[2];
@@ -134,7 +134,7 @@ struct KvGradients {
       }
   }
 
-  /// Adds up over the rows of Q of all heads that share the KV head.
+  /// Sums over the rows of Q of all heads that share the KV head.
   template <bool WantsK, bool WantsV>
   ATTNC_DEVICE void run(Fragment<1, KTile::kColumns>& d_k, Fragment<1, VTile::kColumns>& d_v, int kv_b) const {
     const ForwardParams& f = p.forward;

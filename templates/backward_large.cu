@@ -1,23 +1,25 @@
-// Gradients of rows of q whose lse is so large that f32 cannot normalise by it (is_large(), algo/gradients.cuh): padding of -1e9
-// in all columns, say. Other backward kernels take such rows for dead. Any sm, fp32 arithmetic, pair by pair (algo/pairs.cuh), and
-// so slow; where there are none, a CTA looks through what backward_delta.cu left, a byte for 32 rows, and ends. Deterministic
-// but for sums along diagonals.
+// Gradients of rows of q whose lse is so large that fp32 cannot normalise by it (is_large(), algo/gradients.cuh), such
+// as padding of -1e9 in all columns. Other backward kernels treat these rows as dead. Any sm, fp32 arithmetic, pair by
+// pair (algo/pairs.cuh), hence slow. If no row is large, a CTA only scans what backward_delta.cu left, a byte per 32
+// rows, and ends. Deterministic, except for sums along diagonals.
 //
-// Behind the kernels that wrote dQ, dK and dV. CTAs take tiles of q, then tiles of k and v, a warp one row at a time:
+// Runs after the kernels that wrote dQ, dK and dV. CTAs take tiles of q, then tiles of k and v; a warp takes one row at
+// a time:
 //
-//   a row of q         sets the row's sum, writes its dQ, adds the gradients of its scores to the sums along diagonals, if any
-//   a row of k and v   adds to its dK and dV, of all query heads of the KV head and, where k and v are broadcast, of all batches
+//   a row of q         sets the row's sum, writes its dQ, adds its scores' gradients to sums along diagonals, if any
+//   a row of k and v   adds to its dK and dV, for all query heads of the KV head and, if k and v are broadcast, batches
 //
-// A tile of k and v waits until all tiles of q are done: these were taken before it, by CTAs that run and wait for nothing.
+// A tile of k and v waits until all tiles of q are done. No deadlock: these were taken earlier, by running CTAs that
+// wait for nothing.
 //
-// Shared memory: the tile. Barriers:
+// Shared memory: the tile's number. Barriers:
 //
-//   __syncthreads_or   once                 whether a row is large
-//   __syncthreads      before a tile        all have read which tile was theirs
-//                      behind its number    it is there; for k and v: the sums of all rows of q are
+//   __syncthreads_or   once                 votes whether any row is large
+//   __syncthreads      before a tile        all have read the number of the last tile
+//                      behind its number    the number is ready; for k and v: so are the sums of all rows of q
 //                      behind a tile of q   its sums are written
 //
-// Grid: min(q tiles, SMs). Threads: 32 kWarps. The mod is written plain.
+// Grid: min(q tiles, SMs). Threads: 32 kWarps. The mod is generated in plain form.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -31,7 +33,7 @@ namespace attnc::backward_large {
 
 using namespace pairs;
 
-/// Tile `n` of q.
+/// Computes tile `n` of q.
 ATTNC_DEVICE void take_q_tile(const BackwardParams& launch, const ModArgs& args, int n) {
   int b, h, q_start;
   if constexpr (kIsRagged<Mod>) {
@@ -58,7 +60,7 @@ ATTNC_DEVICE void take_q_tile(const BackwardParams& launch, const ModArgs& args,
   }
 }
 
-/// Tile `n` of k and v.
+/// Computes tile `n` of k and v.
 ATTNC_DEVICE void take_kv_tile(const BackwardParams& launch, const ModArgs& args, int n) {
   int kv_b, kv_head, kv_start;
   if constexpr (kIsRagged<Mod>) {
@@ -95,7 +97,7 @@ ATTNC_DEVICE void take_kv_tile(const BackwardParams& launch, const ModArgs& args
   }
 }
 
-/// Whether one of `count` bytes is not 0. All threads of the CTA.
+/// Whether one of `count` bytes is not 0. Called by all threads of the CTA.
 ATTNC_DEVICE bool any_set(const unsigned char* bytes, int count) {
   struct alignas(16) Chunk {
     unsigned x[4];

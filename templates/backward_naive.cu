@@ -1,10 +1,11 @@
-// Backward attention, short and obviously right: the oracle on a GPU. Any sm, fp32 arithmetic, deterministic. The formulas are
-// those of algo/pairs.cuh.
+// Backward attention, short and obviously right: the GPU oracle. Any sm, fp32 arithmetic, deterministic. algo/pairs.cuh
+// has the formulas.
 //
-// Three kernels. attnc_backward_sums: a warp owns a row of q and adds up its weights. attnc_backward_q: likewise, and dQ.
-// attnc_backward_kv: a warp owns a row of k and v, and a lane one of 32 rows of q at a time, of all query heads of the KV
-// head and, where k and v are broadcast, of all batches. With lists, chunks that they leave out are passed over, and full
-// ones do not ask mask_mod. Rows are read as they come; but for the sums nothing is kept from one kernel to the other.
+// Three kernels. attnc_backward_sums: a warp owns a row of q and adds up its weights. attnc_backward_q: a warp owns a
+// row of q and writes its dQ. attnc_backward_kv: a warp owns a row of k and v; a lane takes one of 32 rows of q at a
+// time, for all query heads of the KV head and, if k and v are broadcast, all batches. With lists, unlisted chunks are
+// skipped, and full ones do not call mask_mod. Rows are read as needed; only the sums are kept from one kernel to the
+// next.
 //
 // No shared memory. Grid: rows / 8 in one dimension, 256 threads.
 #include "attnc_config.cuh"
@@ -17,7 +18,7 @@ namespace attnc::naive {
 
 using namespace pairs;
 
-constexpr int kRows = 8; // of a CTA, one a warp
+constexpr int kRows = 8; // rows of a CTA, one per warp
 
 /// Calls function(params, row) for the row of q that the warp owns, if it exists.
 template <class Function>

@@ -2,21 +2,21 @@
 //
 //   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta),  dS = scale mod'(scale Q K^T) G,  dQ = dS K
 //
-// A CTA owns kBlockM rows of Q, a warp 16 of them, and walks KV in steps of kBlockN columns, as the forward kernel does. P
-// and dS are computed here and in backward_kv_sm80.cu, 7 products in all instead of 5: the price of no atomics and no
+// A CTA owns kBlockM rows of Q, 16 per warp, and walks KV in steps of kBlockN columns, as the forward kernel does. P
+// and dS are computed here and in backward_kv_sm80.cu, 7 products in all instead of 5: the price of neither atomics nor
 // partial dQ in memory. All warps have the same role.
 //
 //   shared memory    bytes                        lifetime
-//   QPart, OPart     kBlockM rows of Q, of dO     whole kernel; then rows of dQ on their way out
+//   QPart, OPart     kBlockM rows of Q, of dO     whole kernel; then staging of dQ
 //   KPart, VPart     kBlockN rows of K, of V      a step
 //
-//   barrier                    when                     what it says
-//   __syncthreads              begin of a step          the tiles of the step before are used up
-//   cp.async, __syncthreads    before its products      the tiles of this step are there
-//   cp.async, __syncthreads    after the last step      Q is used up, or its copy has ended
+//   barrier                    when                     what it guarantees
+//   __syncthreads              begin of a step          the tiles of the step before are free
+//   cp.async, __syncthreads    before its products      the tiles of this step are ready
+//   cp.async, __syncthreads    after the last step      Q is free, or its copy has ended
 //
-// Grid: q tiles * q_heads * batch, in one dimension. Threads: 32 kWarps, kBlockM is 16 kWarps; kSharedBytes of dynamic shared
-// memory. backward_delta.cu has run before.
+// Grid: q tiles * q_heads * batch, in one dimension. Threads: 32 kWarps, kBlockM is 16 kWarps; kSharedBytes of dynamic
+// shared memory. Runs after backward_delta.cu.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     StepBias<Mod::Exponents, 2> step_bias(bias);
     apply_mod(s, f, args, place, step, OwnColumns{}, step_bias);
     step_bias.catch_up(place);
-    // s: x, then P where it is needed; products: S; d_s: dP, then dS.
+    // s: x, then P; products: S; d_s: dP, then dS.
     s.for_each([&](float& x, int r) {
       x = bias[r] == negative_infinity() ? 0.f : ptx::ex2(step_bias.exponent(x, r, place));
     });

@@ -3,26 +3,26 @@
 //   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta),  dS = scale mod'(scale Q K^T) G
 //   dV = P^T dO,  dK = dS^T Q,  dQ = dS K
 //
-// After FlashAttention-2's backward pass (Dao, arXiv:2307.08691). A CTA owns kBlockN rows of K and V, which stay in shared
-// memory, and walks Q in steps of kBlockM rows, of all query heads of its KV head (and of all batches where K and V are
-// broadcast), so dK and dV are summed in registers. dQ is added to fp32 sums in global memory: equal launches may differ
-// in its last bits. Each product is computed once; all warps have the same role.
+// After FlashAttention-2's backward pass (Dao, arXiv:2307.08691). A CTA owns kBlockN rows of K and V, which stay in
+// shared memory. It walks Q in steps of kBlockM rows, for all query heads of its KV head (and for all batches if K and
+// V are broadcast), so dK and dV are summed in registers. dQ is added to fp32 sums in global memory: equal launches may
+// differ in its last bits. Each product is computed once; all warps have the same role.
 //
-// The products of a step and their tiles in shared memory: algo/backward_step_mma.cuh. Beside these
+// algo/backward_step_mma.cuh has the products of a step and their tiles in shared memory. In addition:
 //
 //   shared memory   bytes                                     lifetime
-//   WalkPart        the steps of a head                       all steps that they are of
+//   WalkPart        the steps of a head                       all steps of this head
 //   Rows            2 slots of kSplit RowTables               as a slot of Q
 //
-//   barrier                    when                       what it says
-//   cp.async, __syncthreads    begin of a step            its tiles and tables are there, and the step before is done with
-//                                                         the other slot and with SPart, PPart
+//   barrier                    when                       what it guarantees
+//   cp.async, __syncthreads    begin of a step            its tiles and tables are ready; the step before has released
+//                                                         the other slot, SPart and PPart
 //   __syncthreads              within a step              SPart and PPart are written
-//   __syncthreads, twice       between heads              the old walk is used up; the new one is there
-//   __syncthreads              after the last step        K and V are used up; then: dK and dV are written
+//   __syncthreads, twice       between heads              the old walk is free; the new one is ready
+//   __syncthreads              after the last step        K and V are free; then: dK and dV are written
 //
 // The host provides: d_q_sums zeroed; grid kv tiles * kv_heads * kv_batch, in one dimension; 32 kWarps threads;
-// kSharedBytes of dynamic shared memory. backward_delta.cu has run before, backward_finish_sm80.cu runs after.
+// kSharedBytes of dynamic shared memory. Runs after backward_delta.cu and before backward_finish_sm80.cu.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -34,7 +34,7 @@
 
 namespace attnc::sm80 {
 
-/// What a launch is to batch entry b alone.
+/// Returns the parameters of batch entry b only; see params_of().
 template <class M> ATTNC_DEVICE decltype(auto) sm80_params_of(const BackwardParamsSm80& p, const ModArgs& args, int b) {
   if constexpr (kIsRagged<M>)
     return BackwardParamsSm80{params_of<M>(p.base, args, b), p.d_q_sums};
@@ -46,7 +46,7 @@ template <class M> ATTNC_DEVICE decltype(auto) sm80_params_of(const BackwardPara
 struct KvTilePlace {
   int b, head, start;
 
-  // NOTE: formed anew wherever it is called, since registers are scarce between.
+  // NOTE: constructed again at each use, because registers are scarce in between.
   ATTNC_DEVICE KvTilePlace(const ForwardParams& f, const ModArgs& args) {
     if constexpr (kIsRagged<Mod>) {
       const HeadTile tile = ragged_kv_tile<Mod, kBlockN>(f, args, ptx::opaque(blockIdx.x));
@@ -86,7 +86,7 @@ struct Kernel : KvGradients<BackwardParamsSm80, KvPlace<Mod, kGroups>, RowTable<
     }
   }
 
-  /// Adds up over the rows of Q of all heads that share the KV head. While a step is computed, the tiles and tables of the
+  /// Sums over the rows of Q of all heads that share the KV head. While a step is computed, the tiles and tables of the
   /// next one are filled.
   ATTNC_DEVICE void run() {
     const ForwardParams& f = p.base.forward;
@@ -116,7 +116,7 @@ struct Kernel : KvGradients<BackwardParamsSm80, KvPlace<Mod, kGroups>, RowTable<
           add_d_q(place, step.start, {warp}, d_q);
         }
         if (i == heads) break;
-        // NOTE: read again, since registers are scarce while a step is computed.
+        // NOTE: read again, because registers are scarce while a step is computed.
         step = walk().steps.at(j);
         slot ^= 1;
         fill_table(slot, step, lse, delta);
@@ -127,7 +127,7 @@ struct Kernel : KvGradients<BackwardParamsSm80, KvPlace<Mod, kGroups>, RowTable<
     __syncthreads();
   }
 
-  /// Begins to copy the tiles of a step, and loads what its row of the tables is filled with.
+  /// Issues the copies of a step's tiles, and loads the inputs of this thread's table row.
   ATTNC_DEVICE void request(int slot, int j, float& lse, float& delta) const {
     const ForwardParams& f = p.base.forward;
     const HeadWalk& at = walk();

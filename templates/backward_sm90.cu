@@ -3,11 +3,12 @@
 //   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta),  dS = scale mod'(scale Q K^T) G
 //   dV = P^T dO,  dK = dS^T Q,  dQ = dS K
 //
-// After FlashAttention-3's backward pass (Shah et al., arXiv:2407.08608). A CTA owns kBlockN = 128 rows of K and V, which
-// stay in shared memory, and walks Q in steps of kBlockM rows, of all query heads of its KV head (and of all batches where
-// K and V are broadcast), so dK and dV are summed in registers. Two warpgroups, the consumers, own 64 of the rows each.
-// S^T = K Q^T and dP^T = V dO^T have their rows along KV: P^T and dS^T are in registers what dV and dK take. dS also goes
-// to shared memory, since dQ takes that of both consumers; dQ is added to fp32 sums in global memory.
+// After FlashAttention-3's backward pass (Shah et al., arXiv:2407.08608). A CTA owns kBlockN = 128 rows of K and V,
+// which stay in shared memory. It walks Q in steps of kBlockM rows, for all query heads of its KV head (and for all
+// batches if K and V are broadcast), so dK and dV are summed in registers. Two consumer warpgroups own 64 of the rows
+// each. S^T = K Q^T and dP^T = V dO^T have their rows along KV, so the registers of P^T and dS^T are already the A
+// operands of dV and dK. dS also goes to shared memory, because dQ needs the dS of both consumers. dQ is added to fp32
+// sums in global memory.
 //
 //   a consumer's loop            tensor cores, in this order          other units
 //   dS(j-1) from dP(j-1)         dV += P(j-1) dO(j-1)                 first quarter of dS, or all
@@ -15,53 +16,53 @@
 //   dK, dQ of j-1                dK += dS(j-1) Q(j-1), dQ(j-1)        first quarter of P(j)
 //   dP(j)                        dP(j)                                dQ(j-1) to shared memory, the rest of P(j)
 //
-// So products are under way nearly all the time; each consumer waits for the other's dS once a step. dQ and dP share
-// registers. There is no prologue: the first round computes garbage for the step before, which is not used, since ptxas
-// gives up on products under way whose accumulators are defined in two places.
+// So products are in flight nearly all the time; each consumer waits for the other's dS once per step. dQ and dP share
+// registers. There is no prologue: the first round computes garbage for the step before and does not use it, because
+// ptxas gives up on wgmma in flight whose accumulators are defined in two places.
 //
 //   role          threads                        registers   what
-//   producer      warp 0                         24 or 40    walks steps, requests Q, dO; fills the table of rows
-//   storer i      a thread of warp 1, 2          24 or 40    brings dQ of consumer i to the sums, by the copy engine
+//   producer      warp 0                         24 or 40    walks steps; issues loads of Q, dO; fills table of rows
+//   storer i      a thread of warp 1, 2          24 or 40    adds dQ of consumer i to the sums, by bulk copies
 //   consumer i    a warpgroup, 64 rows of K, V   240 or 232  products, mod, gradients
 //
 //   shared memory   bytes                                      lifetime
 //   KPart, VPart    kBlockN rows of K, of V                    whole kernel
-//   QRing           kQStages tiles of kBlockM x kHeadDimQk     a slot: until dK of its step is there
-//   ORing           kStages tiles of kBlockM x kHeadDimV       a slot: until dV of its step is there (dO)
-//   SRing           2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is there
-//   DqPart          kBlockM x kHeadDimQk of fp32               a half: until the copy engine has read it
+//   QRing           kQStages tiles of kBlockM x kHeadDimQk     a slot: until dK of its step is complete
+//   ORing           kStages tiles of kBlockM x kHeadDimV, dO   a slot: until dV of its step is complete
+//   SRing           2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is complete
+//   DqPart          kBlockM x kHeadDimQk of fp32               a half: until the bulk copy has read it
 //   Turns           if kTakesTurns, 8 numbers                  until dQ of the step is added
 //   Rows            kQStages RowTables                         as the slot of Q
 //   control words   messages and barriers
 //
 //   barrier           completed by                                          arrivals     waited for by
 //   kv_full           producer: K and V requested; their bytes              1            consumers
-//   q.full            producer: Q requested, message told, rows written;    1            consumers
+//   q.full            producer: Q requested, message and rows written;      1            consumers
 //                     its bytes
-//   q.empty           consumers: dK of the step is there                    kWarps       producer
+//   q.empty           consumers: dK of the step complete                    kWarps       producer
 //   o.full            producer: dO requested; its bytes                     1            consumers
-//   o.empty           consumers: dV of the step is there                    kWarps       producer
-//   s.full            consumers: dS is written                              kWarps       consumers
-//   named 1 + i       of ragged batches: consumer i has cleared rows        128          consumer i
-//   dq_full[i]        consumer i: dQ is written, message told               4            storer i
-//   dq_empty[i]       storer i: the copy engine has read it                 1            consumer i
+//   o.empty           consumers: dV of the step complete                    kWarps       producer
+//   s.full            consumers: dS written                                 kWarps       consumers
+//   named 1 + i       ragged batches: consumer i has cleared rows           128          consumer i
+//   dq_full[i]        consumer i: dQ and message written                    4            storer i
+//   dq_empty[i]       storer i: the bulk copy has read dQ                   1            consumer i
 //
-// No one waits for a slot of SRing to fall free: who writes dS(j) has seen s.full of j - 1, to which the other consumer
+// SRing needs no empty barrier: a consumer that writes dS(j) has seen s.full of j - 1, at which the other consumer
 // arrived after its dQ(j-2).
 //
-// Tiles, the rings of Q and dO and their producer: algo/backward_parts_sm90.cuh. Messages, with dQ: its tile of Q; < 0: no
-// more.
+// algo/backward_parts_sm90.cuh has the tiles, the rings of Q and dO, and their producer. Messages with dQ: its tile of
+// Q; < 0: no more.
 //
-// If kSumsDiagonals, consumers add dS up along diagonals, too, as it is rounded for dQ and dK, P rounded likewise: a sum is
-// off by what these roundings leave in it. It is the gradient of what score_mod returned where that is d_score()'s, unchanged
-// (src/analysis/gradient_access.h); backward_diagonals.cu makes gradients of captures of it.
+// If kSumsDiagonals, consumers also add up dS along diagonals, after its rounding for dQ and dK, and computed from
+// rounded P: the sums include these rounding errors. They are the gradient of score_mod's result if d_score() returns
+// that unchanged (src/analysis/gradient_access.h); backward_diagonals.cu turns them into gradients of captures.
 //
-// The host provides: tensor maps; turns zeroed, or, unless kTakesTurns, d_q_sums; diagonals zeroed; grid kv tiles * kv_heads *
-// kv_batch, 384 threads, kSharedBytes of dynamic shared memory. d_k and d_v have 16-byte aligned rows. backward_delta.cu has
-// run before, backward_finish_sm90.cu runs after.
+// The host provides: tensor maps; with kTakesTurns turns zeroed, otherwise d_q_sums zeroed; diagonals zeroed; grid kv
+// tiles * kv_heads * kv_batch, 384 threads, kSharedBytes of dynamic shared memory. d_k and d_v have 16-byte aligned
+// rows. Runs after backward_delta.cu and before backward_finish_sm90.cu.
 //
 // Config: kBlockN = 128, kWarps = 8; kBlockM = 128 up to head dim 64, or 64; kQStages = 3, kStages = 2; kSumsDiagonals.
-// With that d_k and d_v may be null: then they are not stored.
+// With kSumsDiagonals d_k and d_v may be null: then they are not stored.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -79,15 +80,17 @@ namespace attnc::sm90 {
 
 static_assert(kWarps == 8 && kBlockN == 128, "two warpgroups own 64 rows of K and V each");
 constexpr int kThreads = 32 * (4 + kWarps);
-// Whether a score takes registers, or much time, beside the products: then dS is complete before S of the next step begins.
+// Whether a score takes many registers, or much time, while products run: then dS is completed before S of the next
+// step.
 constexpr bool kTight = kHasRates || kReadsRows || Mod::Exponents::kIsLinear;
-// Whether delta is read where it is used. With delta in registers compilers from 13.3 on run out of them, and serialise products.
+// Whether delta is read at its use. With delta in registers, compilers from 13.3 on run out of them and serialise
+// wgmma.
 constexpr bool kLateDelta = kTight || (kBlockM == 64 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1303);
 // Groups of 8 rows of Q after which S of the next step begins: a quarter of them, or all.
 constexpr int kSplit = kBlockM == 64 && !kTight ? 4 : 1;
 static_assert(!kSumsDiagonals || kSplit == 1, "sums take dS when it is complete");
-// Registers a thread; all together not more than the CTA is launched with, 168 a thread. The consumers' first need: beyond
-// head dim 64 each of them holds 64 x 128 of dK and of dV.
+// Registers per thread. In total they must not exceed the launch's 168 per thread. Consumers come first: beyond head
+// dim 64 each holds 64 x 128 of dK and of dV.
 constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegisters = kHeadDimQk <= 64 ? 232 : 240;
 
 struct SRing : RingParts<SRing, STile, 2, 0> {};
@@ -118,7 +121,7 @@ struct Consumer {
   ATTNC_DEVICE KTile k_tile() const { return k_tile_of<Memory>(shared); }
   ATTNC_DEVICE VTile v_tile() const { return v_tile_of<Memory>(shared); }
 
-  /// dQ = dS K of this warpgroup's part of the tile.
+  /// Starts dQ = dS K for this warpgroup's part of the tile.
   ATTNC_DEVICE void start_d_q(DqSums::Part& d_q, STile s) {
     if constexpr (DqSums::kByRows) {
       wgmma::start_gemm(d_q, transposed(SwizzledTile<Element, kBlockN, 64>{s.slab(group)}), k_tile(), 0);
@@ -130,7 +133,8 @@ struct Consumer {
     }
   }
 
-  /// dS of a step, beginning at row `q_start` of Q and `kv_row`, the warp's first of KV, to the sums along diagonals.
+  /// Adds a step's dS to the sums along diagonals. It begins at row `q_start` of Q and `kv_row`, the warp's first one
+  /// of KV.
   ATTNC_DEVICE void add_diagonals(const PackedFragment<Element, 1, kBlockM>& d_s, const KvPlace<Mod>& place, int q_start,
                                   int kv_row, bool really) const {
     const ForwardParams& f = p.base.forward;
@@ -145,7 +149,7 @@ struct Consumer {
       });
   }
 
-  /// dQ of a step to shared memory, for the storer.
+  /// Writes a step's dQ to shared memory, for the storer.
   ATTNC_DEVICE void write_d_q(const DqSums::Part& d_q, int tile) {
     ptx::mbarrier_wait(Barriers<Memory, DqEmpty>{shared}[group], d_q_parity ^ 1);
     const unsigned to = shared + Memory::offset_of<DqPart>() + group * DqSums::kPartBytes + threadIdx.x % 128 * 16;
@@ -153,15 +157,15 @@ struct Consumer {
     for (int n = 0; n < DqSums::kColumns / 8; ++n) ptx::st_shared(to + 2048 * n, d_q.x[0][n]);
     if (threadIdx.x % 128 == 0) ptx::st_shared(shared + Memory::offset_of<DqTile>() + 8 * group, {tile, 1});
   }
-  /// The rest of it, later: the fence waits until all is written.
+  /// Commits it later, because the fence waits until all is written.
   ATTNC_DEVICE void hand_over(bool really) {
     ptx::fence_proxy_async();
     pass_slot(Barriers<Memory, DqFull>{shared}[group], really);
     d_q_parity ^= really;
   }
 
-  /// Weights of groups [Begin, End) of 8 rows of Q.
-  // NOTE: a branch with the same work on both sides keeps ptxas from moving it past the waits around it.
+  /// Computes the weights of groups [Begin, End) of 8 rows of Q.
+  // NOTE: both branches do the same work, so that ptxas does not move it past the waits around it.
   template <int Begin, int End, class Bias>
   ATTNC_DEVICE void weigh(const Scores& s, PackedWeights<Element, kBlockM>& weights, const KvPlace<Mod>& place, Table table,
                           Bias bias, Step step, bool masked, bool small, const ForwardParams& f) const {
@@ -179,7 +183,7 @@ struct Consumer {
     }
   }
 
-  /// S^T = K Q^T of the step whose Q comes next in the ring.
+  /// Starts S^T = K Q^T for the next Q of the ring.
   ATTNC_DEVICE void start_scores(Scores& s) {
     wgmma::touch(s);
     ptx::wgmma_fence();
@@ -203,22 +207,22 @@ struct Consumer {
     Step step = {0, 0};
     DeltaOf<Table, kLateDelta> delta; // of the last step
     bool has_older = false; // steps before the last one
-    int last_tile = -1; // of q, the one of the step that dQ is to come of
-    table_of<Memory>(shared, 0).load_delta(delta); // of nothing; but an address must be one
+    int last_tile = -1; // of q, for the step whose dQ comes next
+    table_of<Memory>(shared, 0).load_delta(delta); // meaningless yet, but its address must be one
     ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
     if (kIsRagged<Mod> && tail) clear_rows_behind(k_tile(), f.kv_len - tile.start, group);
-    int first_slot = 0; // of a ragged batch: where the tiles of Q of the sequence begin
+    int first_slot = 0; // ragged batch: the sequence's first slot of tiles of Q
     if constexpr (kIsRagged<Mod>) first_slot = q_slot_of<Mod, kBlockM>(args, tile.b, 0);
 #pragma unroll 1
     while (true) {
-      // Under way: dP and dV of the last step.
+      // In flight: dP and dV of the last step.
       const bool has_last = last_tile >= 0;
       const bool last_masked = tail || step.flags & kStepMasked;
       constexpr int kGroups = kBlockM / 8, kFirst = kGroups / kSplit;
-      // Groups whose weights are formed beside dQ, the others beside dP.
+      // Groups whose weights are computed while dQ runs; the others while dP runs.
       constexpr int kEarly = kBlockM == 64 ? kGroups / 4 : kGroups / 2;
       DqSums::Part d_q;
-      ptx::wgmma_wait_group<1>(); // dP is there
+      ptx::wgmma_wait_group<1>(); // dP is complete
       wgmma::touch(d_p);
       if (last_masked) {
         to_gradients<0, kFirst>(d_p, weights.rates(), d_s, delta);
@@ -226,7 +230,7 @@ struct Consumer {
       } else {
         to_gradients<0, kFirst>(d_p, weights.rates(), d_s, delta);
       }
-      ptx::wgmma_wait_group<0>(); // dV is there
+      ptx::wgmma_wait_group<0>(); // dV is complete
       wgmma::touch(d_v);
       pass_slot(o.empty_before(), has_last);
       q.wait_full();
@@ -236,11 +240,11 @@ struct Consumer {
       const Table table = table_of<Memory>(shared, q.slot);
       const auto bias = table.template bias<0, kEarly>();
       if constexpr (kSplit == 1) {
-        write_gradients(s_ring.tile(), 64 * group, d_s); // ahead of products that it would wait for
+        write_gradients(s_ring.tile(), 64 * group, d_s); // before products, for which it would have to wait
         ptx::fence_proxy_async();
         pass_slot(s_ring.full());
       }
-      start_scores(s); // of the next step; garbage where there is none
+      start_scores(s); // of the next step; garbage after the last one
       if constexpr (kSumsDiagonals)
         add_diagonals(d_s, place, step.start, tile.start + row_of_tile - Scores::row(0), has_last);
       if (last_masked) {
@@ -267,7 +271,7 @@ struct Consumer {
         place = KvPlace<Mod>(f, args, message[2], message[3], tile.start, row_of_tile);
       step = {message[0], message[1]};
       const bool masked = tail || step.flags & kStepHasDead;
-      ptx::wgmma_wait_group<2>(); // S is there
+      ptx::wgmma_wait_group<2>(); // S is complete
       wgmma::touch(s);
       const bool small = are_small(place, s);
       if (Mod::Exponents::kCallsScore && ends) [[unlikely]]
@@ -275,7 +279,7 @@ struct Consumer {
       else
         weigh<0, kEarly>(s, weights, place, table, bias, step, masked, small, f);
 
-      ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are there
+      ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are complete
       wgmma::touch(d_k);
       wgmma::touch(d_q);
       const auto late_bias = table.template bias<kEarly, kGroups>();
@@ -320,7 +324,7 @@ struct Consumer {
 
 // ------------------------------------------------------------------------------------------------------------- storer
 
-/// One thread for each consumer: adds the dQ that it hands over to the sums.
+/// One thread per consumer: adds its dQ to the sums.
 struct Storer {
   const BackwardParamsSm90& p;
   unsigned shared;
@@ -344,7 +348,7 @@ struct Storer {
     if (turn == 0 || kDeterministic) {
       ptx::bulk_wait();
       ptx::fence_proxy_async_global();
-      if constexpr (kBlockSparse) // a block that is listed twice takes no turn back
+      if constexpr (kBlockSparse) // a block listed twice must not take a turn back
         ptx::max_release(next, turn + 1);
       else
         ptx::store_release(next, turn + 1);
@@ -382,7 +386,7 @@ ATTNC_DEVICE void initialise(const BackwardParamsSm90& p, unsigned shared) {
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_backward(const __grid_constant__ BackwardParamsSm90 p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
-  // NOTE: through a shuffle, since the compiler would otherwise form the address anew for every use.
+  // NOTE: through a shuffle; otherwise the compiler computes the address again for every use.
   const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
   if constexpr (kIsRagged<Mod>) {
     const KvTilePlace tile(p, args);

@@ -1,4 +1,5 @@
-// Which blocks of KV columns visit a block of Q rows, as bits: turns of a deterministic backward pass (algo/turns.cuh).
+// Which blocks of KV columns visit a block of Q rows, as bits, for the turns of a deterministic backward pass
+// (algo/turns.cuh).
 //
 // A warp owns one column of blocks of the lists: one (batch, head, kv block).
 //

@@ -1,61 +1,61 @@
-// Backward attention with wgmma and TMA, for sm_90a, where dK and dV of a row are too wide for the registers of one
-// warpgroup: head dims up to 256. dK and dV, and sums of dQ.
+// Backward attention with wgmma and TMA, for sm_90a and head dims up to 256, where dK and dV are too wide for the
+// registers of one warpgroup. Computes dK and dV, and sums of dQ.
 //
 //   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta),  dS = scale mod'(scale Q K^T) G
 //   dV = P^T dO,  dK = dS^T Q,  dQ = dS K
 //
-// A CTA owns kBlockN = 64 rows of K and V, which stay in shared memory, and walks Q in steps of kBlockM = 64 rows, of all
-// query heads of its KV head (and of all batches where K and V are broadcast). Two warpgroups share the products:
+// A CTA owns kBlockN = 64 rows of K and V, which stay in shared memory. It walks Q in steps of kBlockM = 64 rows, for
+// all query heads of its KV head (and for all batches if K and V are broadcast). Two warpgroups share the products:
 //
-//   weigher         S^T = K Q^T, P^T, dV += P^T dO      the mod is its alone
+//   weigher         S^T = K Q^T, P^T, dV += P^T dO      evaluates the mod
 //   differentiator  dP^T = V dO^T, dS^T, dK += dS^T Q
 //
-// dS = P mod' (dP - delta), so the differentiator needs the rates P mod' alone. The weigher hands them over, rounded, in the
-// order of fragments: each lane reads what the same lane of the other warpgroup wrote. dS goes to shared memory, and each
-// warpgroup computes half of the columns of dQ, which are added to fp32 sums in global memory out of registers, in two
-// pieces, since a warpgroup has few registers beside dK or dV.
+// dS = P mod' (dP - delta), so the differentiator only needs the rates P mod'. The weigher writes them to shared
+// memory, rounded, in fragment order: each lane reads what the same lane of the other warpgroup wrote. dS goes to
+// shared memory. Each warpgroup computes half of the columns of dQ, and adds them from registers to fp32 sums in global
+// memory; in two pieces, because dK or dV leave few registers.
 //
 //   weigher, step j                           differentiator, step j
 //   dQ(j-1), first piece and second           dQ(j-1), first piece and second
 //   first piece to memory while S(j) runs     first piece to memory while dP(j) runs
 //   second piece to memory                    second piece to memory
-//   P(j), rates                              dS(j), once rates are there
+//   P(j), rates                               dS(j), once rates are ready
 //   dV += P(j) dO(j), ..                      dK += dS(j) Q(j), ..
 //
 //   role            threads         registers   what
-//   producer        warp 0          24          walks steps, requests Q, dO; fills the table of rows
+//   producer        warp 0          24          walks steps; issues loads of Q, dO; fills the table of rows
 //   weigher         warpgroup 1     240         as above
 //   differentiator  warpgroup 2     240
 //
 //   shared memory   bytes                                      lifetime
 //   KPart, VPart    kBlockN rows of K, of V                    whole kernel
-//   QRing           kQStages tiles of kBlockM x kHeadDimQk     a slot: until dK of its step is there
-//   ORing           kStages tiles of kBlockM x kHeadDimV       a slot: until dV of its step is there (dO)
+//   QRing           kQStages tiles of kBlockM x kHeadDimQk     a slot: until dK of its step is complete
+//   ORing           kStages tiles of kBlockM x kHeadDimV, dO   a slot: until dV of its step is complete
 //   Rates           a tile of kBlockN x kBlockM                until dS of the step is written
-//   Gradients       2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is there
+//   Gradients       2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is complete
 //   Rows            kQStages RowTables                         as the slot of Q
 //   control words   messages and barriers
 //
 //   barrier           completed by                                          arrivals     waited for by
 //   kv_full           producer: K and V requested; their bytes              1            both
-//   q.full            producer: Q requested, message told, rows written;    1            both
+//   q.full            producer: Q requested, message and rows written;      1            both
 //                     its bytes
-//   q.empty           both: S, dK and what reads the rows are done          kWarps       producer
+//   q.empty           both: S, dK and the reads of the rows are complete    kWarps       producer
 //   o.full            producer: dO requested; its bytes                     1            both
-//   o.empty           both: dP and dV are there                             kWarps       producer
-//   rates_full        weigher: rates are written                           kWarps / 2   differentiator
-//   gradients_full    differentiator: dS is written                         kWarps / 2   both
+//   o.empty           both: dP and dV are complete                          kWarps       producer
+//   rates_full        weigher: rates written                                kWarps / 2   differentiator
+//   gradients_full    differentiator: dS written                            kWarps / 2   both
 //
-// Slots of rates and gradients need no barrier to fall empty. The weigher writes rates of step j after it has seen
-// gradients_full of j-1, which follows the reading of rates j-1. A warp of the differentiator writes dS(j) over dS(j-2): it
-// has seen gradients_full of j-1, which all its warps complete after their dQ(j-2), and rates of j, which follow the
-// weigher's dQ(j-1).
+// Rates and Gradients need no empty barriers. The weigher writes rates of step j after it has seen gradients_full of
+// j-1, which follows the reads of rates j-1. A warp of the differentiator writes dS(j) over dS(j-2). It has seen
+// gradients_full of j-1, which all its warps complete after their dQ(j-2), and rates of j, which follow the weigher's
+// dQ(j-1).
 //
-// Tiles, the rings of Q and dO and their producer: algo/backward_parts_sm90.cuh.
+// algo/backward_parts_sm90.cuh has the tiles, the rings of Q and dO, and their producer.
 //
 // The host provides: tensor maps, d_q_sums zeroed; grid kv tiles * kv_heads * kv_batch, 384 threads, kSharedBytes of
-// dynamic shared memory. d_k and d_v have 16-byte aligned rows. backward_delta.cu has run before, backward_finish_sm90.cu
-// runs after.
+// dynamic shared memory. d_k and d_v have 16-byte aligned rows. Runs after backward_delta.cu and before
+// backward_finish_sm90.cu.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -86,14 +86,14 @@ using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, Gradients,
                             KvFull, RatesFull, GradientsFull, Rows>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
-/// Where a lane's rates of 16 rows of Q lie.
+/// Returns the address of a lane's rates of 16 rows of Q.
 ATTNC_DEVICE unsigned rates_at(unsigned shared, int step) {
   return shared + Memory::offset_of<Rates>() + 2048 * step + threadIdx.x % 128 * 16;
 }
 
-/// What both consumers do: half of the columns of dQ, of the step before. `Group`: which half.
+/// The part that both consumers share: half of the columns of the last step's dQ. `Group`: which half.
 template <int Group> struct QueryGradient {
-  // In pieces of a slab of K or half of one; the halves meet within a slab where it has an odd number.
+  // Pieces are a slab of K or half of one. If K has an odd number of slabs, the two halves meet within one.
   static constexpr int kColumns = DqSums::kColumns;
   static constexpr int kFirst = kColumns % 64 && (Group == 1 || kColumns < 64) ? 32 : 64;
   static constexpr int kSecond = kColumns - kFirst; // may be 0
@@ -103,7 +103,7 @@ template <int Group> struct QueryGradient {
   const BackwardParamsSm90& p;
   unsigned shared;
   int step = -1;       // the last one; below 0: none
-  float* to = nullptr; // of the sums, this lane's in the tile of the last step
+  float* to = nullptr; // this lane's sums in the last step's tile
 
   ATTNC_DEVICE bool has_step() const { return step >= 0; }
   ATTNC_DEVICE STile gradients(int of_step) const {
@@ -117,9 +117,9 @@ template <int Group> struct QueryGradient {
     wgmma::start_gemm(d_q, transposed(gradients(step)),
                       SwizzledTile<Element, kBlockN, Columns>{k.slab(kBegin / 64) + kBegin % 64 * 2}, 0);
   }
-  /// Two groups of products. Without a step it gets garbage, which must not be added.
+  /// Starts two groups of products. Without a step the result is garbage and must not be added.
   ATTNC_DEVICE void start(First& first, Second& second) const {
-    ptx::mbarrier_wait(full(step), step >> 1 & 1); // of step -1: passed
+    ptx::mbarrier_wait(full(step), step >> 1 & 1); // for step -1 this returns at once
     ptx::wgmma_fence();
     start_piece<0>(first);
     ptx::wgmma_commit_group();
@@ -158,8 +158,8 @@ struct Weigher {
   Ring<Memory, QRing> q = {shared};
   Ring<Memory, ORing> o = {shared};
 
-  /// Weights of a step, and their rates to shared memory: groups [Begin, kGroups) of 8 rows of Q, two at a time, so that
-  /// little is kept between the two.
+  /// Computes the weights of a step, and writes their rates to shared memory, for groups [Begin, kGroups) of 8 rows of
+  /// Q. Two groups at a time, so that few values stay in registers in between.
   template <bool Small, int Begin = 0, class Bias>
   ATTNC_DEVICE void weigh(const Scores& s, Weights& weights, const KvPlace<Mod>& place, Table table, Bias bias, Step step,
                           bool masked, const ForwardParams& f) const {
@@ -185,7 +185,7 @@ struct Weigher {
     if (kIsRagged<Mod> && tail) clear_rows_behind(k_tile_of<Memory>(shared), f.kv_len - tile.start, 0);
 #pragma unroll 1
     while (true) {
-      // Under way: dV of the last step.
+      // In flight: dV of the last step.
       QueryGradient<0>::First first;
       QueryGradient<0>::Second second;
       d_q.start(first, second);
@@ -193,7 +193,7 @@ struct Weigher {
       int message[4];
       q.hear(message);
       clear_tail(q.tile(), message[1], 0);
-      ptx::wgmma_wait_group<1>(); // dV and the first piece of dQ are there
+      ptx::wgmma_wait_group<1>(); // dV and the first piece of dQ are complete
       wgmma::touch(d_v);
       pass_slot(o.empty_before(), d_q.has_step());
       d_q.add_first(first);
@@ -209,7 +209,7 @@ struct Weigher {
       const Step step = {message[0], message[1]};
       const Table table = table_of<Memory>(shared, q.slot);
       const auto bias = table.template bias<0, kGroups>();
-      ptx::wgmma_wait_group<0>(); // S is there
+      ptx::wgmma_wait_group<0>(); // S is complete
       wgmma::touch(s);
       if (ends) break;
       const bool masked = tail || step.flags & kStepHasDead;
@@ -256,7 +256,7 @@ struct Differentiator {
     if (kIsRagged<Mod> && tail) clear_rows_behind(k_tile_of<Memory>(shared), f.kv_len - owned.start, 1);
 #pragma unroll 1
     while (true) {
-      // Under way: dK of the last step.
+      // In flight: dK of the last step.
       QueryGradient<1>::First first;
       QueryGradient<1>::Second second;
       d_q.start(first, second);
@@ -269,7 +269,7 @@ struct Differentiator {
       clear_tail(o.tile(), message[1], 1);
       Table::Values<> delta;
       table_of<Memory>(shared, q.slot).load_delta(delta);
-      ptx::wgmma_wait_group<1>(); // dK and the first piece of dQ are there
+      ptx::wgmma_wait_group<1>(); // dK and the first piece of dQ are complete
       wgmma::touch(d_k);
       pass_slot(q.empty_before(), d_q.has_step());
       d_q.add_first(first);
@@ -279,7 +279,7 @@ struct Differentiator {
       ptx::wgmma_commit_group();
       ptx::wgmma_wait_group<1>();
       d_q.add_second(second);
-      ptx::wgmma_wait_group<0>(); // dP is there
+      ptx::wgmma_wait_group<0>(); // dP is complete
       wgmma::touch(d_p);
       if (ends) break;
       pass_slot(o.empty());
@@ -321,7 +321,7 @@ ATTNC_DEVICE void initialise(const BackwardParamsSm90& p, unsigned shared) {
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_backward(const __grid_constant__ BackwardParamsSm90 p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
-  // NOTE: through a shuffle, since the compiler would otherwise form the address anew for every use.
+  // NOTE: through a shuffle; otherwise the compiler computes the address again for every use.
   const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
   if constexpr (kIsRagged<Mod>) {
     const KvTilePlace tile(p, args);

@@ -1,11 +1,11 @@
 // Builds BlockLists from a mask_mod: which blocks of the score matrix are empty, partial, full.
 //
-// A CTA owns one row of blocks: one (batch, head, q block). It evaluates block after block, all threads together, and
-// appends live ones to the lists in order; a dense [q, kv] mask never exists. Elements past q_len or kv_len do not
-// count, but a block that reaches past either end is never full: its surplus columns have to be masked.
+// A CTA owns one row of blocks: one (batch, head, q block). All threads together evaluate block after block, and live
+// blocks are appended to the lists in order; a dense [q, kv] mask never exists. Elements past q_len or kv_len do not
+// count, but a block that reaches past either end is never full, because its surplus columns must be masked.
 //
-// All threads have one role. No shared memory. The only barriers are the votes over a block, __syncthreads_or: does any
-// element live, is any masked. Thread 0 writes the lists.
+// All threads have one role. No shared memory. The only barriers are two votes per block, __syncthreads_or: whether any
+// element lives, and whether any is masked. Thread 0 writes the lists.
 //
 // Grid: q blocks * heads * batch, in one dimension. Threads: 32 kWarps.
 #include "attnc_config.cuh"
@@ -18,12 +18,12 @@ namespace attnc::block_mask {
 
 constexpr int kThreads = 32 * kWarps;
 
-/// Evaluates one block with all threads. Bit 0 of the result: some element lives; bit 1: some element is masked.
+/// Evaluates one block with all threads. Returns bit 0: some element lives; bit 1: some element is masked.
 ATTNC_DEVICE int classify(const BlockMaskParams& p, const ModArgs& args, const Mod::Head& head, int b, int h, int q_start,
                           int kv_start) {
   const int rows = min(p.q_block, p.q_len - q_start), columns = min(p.kv_block, p.kv_len - kv_start);
   int seen = rows < p.q_block || columns < p.kv_block ? 2 : 0;
-  // Each warp takes rows, each lane columns: a column's values are fetched once per row, and coalesce.
+  // A warp takes rows, a lane columns: a column's values are fetched once per row, and coalesce.
   for (int i = threadIdx.x / 32; i < rows; i += kWarps) {
     const int q_idx = q_start + i;
     const Mod::Row row = Mod::row(args, head, b, h, q_idx, float(q_idx)); // SEAM(row)
@@ -36,7 +36,7 @@ ATTNC_DEVICE int classify(const BlockMaskParams& p, const ModArgs& args, const M
   return (__syncthreads_or(seen & 1) ? 1 : 0) | (__syncthreads_or(seen & 2) ? 2 : 0);
 }
 
-// NOTE: with the 1, ptxas takes the registers it needs; without, it spills some for one more CTA on an SM.
+// NOTE: with the 1, ptxas takes the registers it needs; without it, ptxas spills some to fit one more CTA on an SM.
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_block_mask(const __grid_constant__ BlockMaskParams p, const __grid_constant__ ModArgs args) {
   const int q_blocks = (p.q_len + p.q_block - 1) / p.q_block, kv_blocks = (p.kv_len + p.kv_block - 1) / p.kv_block;

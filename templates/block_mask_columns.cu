@@ -1,7 +1,8 @@
-// Lists of a block mask by column, from those by row: for each block of KV columns the blocks of Q rows that live there.
+// Lists of a block mask by column, from those by row: for each block of KV columns, the blocks of Q rows that live
+// there.
 //
-// A warp owns one column of blocks: one (batch, head, kv block). Its lanes look for it in the lists of 32 rows of blocks at
-// a time, by bisection: block_mask.cu has run before, and its lists ascend. Those by column ascend, too.
+// A warp owns one column of blocks: one (batch, head, kv block). Its lanes look for it in the lists of 32 rows of
+// blocks at a time, by bisection. Runs after block_mask.cu, whose lists ascend. The lists by column ascend as well.
 //
 // All warps have one role. No shared memory, no barriers.
 //
@@ -14,7 +15,7 @@
 
 namespace attnc::block_mask {
 
-/// Whether an ascending list has a block.
+/// Whether an ascending list contains a block.
 ATTNC_DEVICE bool lists(const int* index, int count, int block) {
   int low = 0, high = count;
   while (low < high) {
@@ -27,13 +28,13 @@ ATTNC_DEVICE bool lists(const int* index, int count, int block) {
   return low < count && index[low] == block;
 }
 
-/// One kind of lists along both axes.
+/// One kind of lists, partial or full, along both axes.
 struct Kind {
   const int *row_count, *row_index;
   int *column_count, *column_index;
 };
 
-/// The list of one column. All lanes.
+/// Builds the list of one column. Called by all lanes.
 ATTNC_DEVICE void transpose(const Kind& kind, long long head, int block, int q_blocks, int kv_blocks) {
   const int lane = threadIdx.x % 32;
   const long long column = head * kv_blocks + block;

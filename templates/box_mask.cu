@@ -1,16 +1,16 @@
 // Builds BlockLists over boxes of tokens on grids from a mask_mod: which boxes of keys are empty, partial, full for a
 // box of queries.
 //
-// As block_mask.cu, but for what a block is; shapes of boxes come with the launch, so that one kernel serves all tiles.
-// A CTA owns one row of blocks. Boxes of keys that lie outside of what the mod says each query of the row sees
-// (Mod::box) are not looked at. Tokens of a box past the end of its grid do not count, but such a block is never full.
+// Like block_mask.cu, except for the blocks. The shapes of boxes are launch parameters, so that one kernel serves all
+// tiles. A CTA owns one row of blocks. Boxes of keys outside of what the mod says the row's queries see (Mod::box) are
+// skipped. Tokens of a box past the end of its grid do not count, but a block with one of them is never full.
 //
 //   shared memory   bytes   lifetime
 //   places          6 KiB   coordinates of the row's queries, and of keys within their box: whole kernel
 //   seen            24      what some query of the row sees: whole kernel
 //
-//   barrier                  when                  what it says
-//   __syncthreads            before the first box  the above is there
+//   barrier                  when                  what it guarantees
+//   __syncthreads            before the first box  both are ready
 //   __syncthreads_or, twice  after each box        votes: does any element live, is any masked
 //
 // Grid: boxes of queries * heads * batch, in one dimension. Threads: 32 kWarps. All tokens lie on the grids.
@@ -33,7 +33,7 @@ struct Places {
 
 ATTNC_DEVICE int tokens_of(const int (&box)[3]) { return box[0] * box[1] * box[2]; }
 
-/// Writes where token i of a box lies that begins at `origin`.
+/// Writes the coordinates of token i of a box at `origin`.
 ATTNC_DEVICE void place_token(int i, const int (&box)[3], const int (&origin)[3], int (&x)[3]) {
 #pragma unroll
   for (int axis = 2; axis >= 0; --axis) {
@@ -42,7 +42,7 @@ ATTNC_DEVICE void place_token(int i, const int (&box)[3], const int (&origin)[3]
   }
 }
 
-/// The origin of a box of a lattice.
+/// Writes the origin of box i of a lattice.
 ATTNC_DEVICE void place_box(int i, const int (&box)[3], const int (&extent)[3], int (&origin)[3]) {
 #pragma unroll
   for (int axis = 2; axis >= 0; --axis) {
@@ -56,7 +56,7 @@ ATTNC_DEVICE bool is_inside(const int (&x)[3], const int (&extent)[3]) {
   return x[0] < extent[0] && x[1] < extent[1] && x[2] < extent[2];
 }
 
-/// Fills the places, all threads together.
+/// Fills the places. Called by all threads together.
 ATTNC_DEVICE void look(Places& places, const BoxMaskParams& p, const ModArgs& args, const Mod::Head& head, int b, int h,
                        const int (&origin)[3]) {
   if (threadIdx.x < 3) places.seen.begin[threadIdx.x] = kMaxExtent, places.seen.end[threadIdx.x] = 0;
@@ -77,12 +77,12 @@ ATTNC_DEVICE void look(Places& places, const BoxMaskParams& p, const ModArgs& ar
   __syncthreads();
 }
 
-/// Evaluates one block with all threads. Bit 0 of the result: some element lives; bit 1: some element is masked.
+/// Evaluates one block with all threads. Returns bit 0: some element lives; bit 1: some element is masked.
 ATTNC_DEVICE int classify(const Places& places, const BoxMaskParams& p, const ModArgs& args, const Mod::Head& head,
                           int b, int h, const int (&origin)[3]) {
   const int queries = tokens_of(p.q_box), keys = tokens_of(p.kv_box);
   int seen = 0;
-  // Each lane takes columns, each warp rows.
+  // A lane takes columns, a warp rows.
   for (int j = threadIdx.x % 32; j < keys; j += 32) {
     const int x[3] = {origin[0] + places.of_key[j][0], origin[1] + places.of_key[j][1],
                       origin[2] + places.of_key[j][2]};
@@ -120,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   look(places, p, args, head, b, h, origin);
 
   const long long first = (long long)blockIdx.x * along[0] * along[1] * along[2]; // of the row's indices
-  int begin[3], end[3]; // boxes along each axis that some query sees some of
+  int begin[3], end[3]; // boxes along each axis of which some query sees a part
   for (int axis = 0; axis < 3; ++axis) {
     begin[axis] = places.seen.begin[axis] / p.kv_box[axis];
     end[axis] = (places.seen.end[axis] + p.kv_box[axis] - 1) / p.kv_box[axis];

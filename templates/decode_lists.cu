@@ -1,18 +1,18 @@
-// Lists the steps along KV that a decode kernel visits, for masks whose live columns are no interval: decode_sm80.cu then
-// deals them evenly, and reads no K and V of others. Captured tensors alone are read here.
+// Lists the steps along KV that a decode kernel visits, for masks whose live columns are no interval. decode_sm80.cu
+// then deals these steps evenly, and reads no K and V of others. This kernel only reads captured tensors.
 //
-// It is run by each launch: lengths and positions of sequences change from one to the next, and lists that are kept would
-// be stale. The kernel that follows could not do this by the way. It must know how many steps of all sequences live before
-// it knows which are its own.
+// Each launch runs it, because lengths and positions of sequences change from launch to launch and kept lists would be
+// stale. It must be a separate kernel: the decode kernel has to know how many steps of all sequences live before it
+// knows which are its own.
 //
-// A CTA looks at 32 steps of an item (algo/decode_work.cuh), a warp at some of them, one after the other: is there a row
-// with a live column? Dead ones cost all rows, live ones mostly the first. What the CTA finds is a word of bits; the last
-// CTA of an item to arrive makes a list of its words, in order.
+// A CTA takes 32 steps of an item (algo/decode_work.cuh), each warp some of them, one after the other: does any row
+// have a live column? Dead steps cost all rows; live ones mostly cost the first. The CTA's result is a word of bits.
+// The last CTA of an item to arrive turns its words into a list, in order.
 //
-//   barrier         what it says
-//   __syncthreads   the bits of all warps are there
-//   __syncthreads   the word is stored, and who came last is known
-//   __syncthreads   two for each 32 kWarps words: sums of the warps are there; are used up
+//   barrier         what it guarantees
+//   __syncthreads   the bits of all warps are ready
+//   __syncthreads   the word is stored; all threads know whether this CTA is last
+//   __syncthreads   two for each 32 kWarps words: sums of the warps are ready; are free
 //
 // Grid: items * words, in one dimension. Threads: 32 kWarps.
 #include "attnc_config.cuh"
@@ -26,13 +26,13 @@
 namespace attnc::decode_lists {
 
 constexpr int kThreads = 32 * kWarps;
-constexpr int kSteps = 32 / kWarps; ///< of a warp
+constexpr int kSteps = 32 / kWarps; ///< per warp
 static_assert(kSteps * kWarps == 32 && kBlockN % 32 == 0, "a word has a bit for each step; lanes take columns evenly");
 
 using Items = DecodeItems<Mod, kBlockM, kBlockN>;
 
-/// Whether some row of the tile sees one of the kBlockN columns from `start` on. Whole warp. The last token comes first: it
-/// sees what the others do, mostly.
+/// Whether some row of the tile sees one of the kBlockN columns from `start` on. Called by a whole warp. The last token
+/// is tested first, because it mostly sees what the others see.
 ATTNC_DEVICE bool lives(const PackedParams& p, const ModArgs& args, const PackedTile& tile, int start, int length) {
   for (int i = tile.rows - 1; i >= 0; --i) {
     const int h = tile.head(p, i);
@@ -51,7 +51,8 @@ ATTNC_DEVICE bool lives(const PackedParams& p, const ModArgs& args, const Packed
   return false;
 }
 
-/// The set bits of `count` words, as numbers, in order. Returns how many there are. Whole CTA.
+/// Writes the positions of the set bits of `count` words to `index`, ascending. Returns how many there are. Called by
+/// the whole CTA.
 ATTNC_DEVICE int compact(int* index, const unsigned* words, int count, int* shared) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   int total = 0;
@@ -59,7 +60,7 @@ ATTNC_DEVICE int compact(int* index, const unsigned* words, int count, int* shar
     const int i = first + int(threadIdx.x);
     unsigned bits = i < count ? ptx::ld_global_cg(words + i) : 0;
     const int own = __popc(bits);
-    int upto = own; // of the warp, this lane included
+    int upto = own; // sum over the warp up to and including this lane
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
       const int below = __shfl_up_sync(0xffffffffu, upto, distance);

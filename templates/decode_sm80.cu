@@ -1,4 +1,4 @@
-// Forward attention of few queries over long KV with mma.sync and cp.async, for sm_80 and later: split-KV.
+// Split-KV forward attention with mma.sync and cp.async, for sm_80 and later: few queries over long KV.
 //
 //   S = scale Q K^T,  P = softmax(mod(S)),  O = P V,  lse = log sum exp mod(S)
 //
@@ -12,7 +12,7 @@
 
 namespace attnc::decode {
 
-/// Rows of K or V of one (batch, KV head): where blocks of them lie. Of pages: where the KV head's pool begins.
+/// Rows of K or V of one (batch, KV head): where their blocks lie. If paged: where the KV head's pool begins.
 struct KvRows {
   const KvElement* first;
   long long stride;
@@ -20,7 +20,7 @@ struct KvRows {
       : first((const KvElement*)tensor + (in_pages ? 0 : tile.b) * strides.batch + tile.kv_head * strides.head +
               tile.start.kv() * strides.row),
         stride(strides.row) {}
-  /// `start`: a multiple of kTeamColumns.
+  /// Returns the block at `start`, a multiple of kTeamColumns.
   ATTNC_DEVICE const KvElement* block(int start) const { return first + start * stride; }
 };
 

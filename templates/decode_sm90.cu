@@ -1,14 +1,14 @@
-// Forward attention of few queries over long KV with TMA, and mma.sync or wgmma, for sm_90a: split-KV.
+// Split-KV forward attention with TMA, and mma.sync or wgmma, for sm_90a: few queries over long KV.
 //
 //   S = scale Q K^T,  P = softmax(mod(S)),  O = P V,  lse = log sum exp mod(S)
 //
-// algo/decode.cuh has roles, shared memory and barriers. Here the copy engine brings K and V: boxes of 2 KiB and more are read
-// from memory 8 % faster than cp.async reads, and cost a warp next to nothing. A tile of 64 rows is a warpgroup's, and multiplied
-// with wgmma.
+// algo/decode.cuh has roles, shared memory and barriers. Here TMA loads K and V: boxes of 2 KiB and more load 8 %
+// faster than with cp.async, and cost a warp next to nothing. A tile of 64 rows belongs to a warpgroup, which
+// multiplies with wgmma.
 //
 //   barrier       completed by                                        arrivals   waited for by
 //   full          the team's first thread: boxes of K and V are       1          the team
-//   (of a slot)   requested, or have no row; their bytes
+//   (per slot)    requested, or have no row; their bytes
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -23,7 +23,7 @@ namespace attnc::decode {
 
 static_assert(!kFp8Kv, "tiles of 16-bit elements");
 
-/// The same by warpgroups, with wgmma: a team of 64 rows is one.
+/// ProductsOfWarps (algo/decode.cuh) with wgmma: used when a team is a whole warpgroup of 64 rows.
 struct ProductsOfWarpgroups {
   using QTile = SwizzledTile<Element, kBlockM, kHeadDimQk>;
   template <class K> ATTNC_DEVICE static void multiply_k(Scores& s, QTile q, int, K k) {
@@ -46,7 +46,7 @@ struct ProductsOfWarpgroups {
   }
 };
 
-/// Wider O leaves no registers for it.
+/// Whether teams multiply with wgmma. Wider O leaves too few registers.
 constexpr bool kByWarpgroups = kTeamWarps == 4 && kHeadDimV <= 192;
 
 struct CopiesOfEngine {
@@ -56,19 +56,19 @@ struct CopiesOfEngine {
   using Params = typename ParametersOf<DecodeParamsSm90, kIsCached>::Type;
   struct Control : SharedPart<Control, 8 * kTeams * kStages, 8> {};
   static constexpr int kAlign = 1024;
-  static constexpr int kRowsOfPage = kPageSize ? kPageSize : 1; // not looked at without pages
+  static constexpr int kRowsOfPage = kPageSize ? kPageSize : 1; // unused without pages
   static constexpr int kBoxRows = kPageSize && kPageSize < kTeamColumns ? kPageSize : kTeamColumns;
   static constexpr int kBoxes = kTeamColumns / kBoxRows, kSlabs = KTile::kSlabs + VTile::kSlabs;
   static_assert(kBoxRows % 8 == 0, "boxes are whole, and so is their swizzle");
 
-  /// Pages of so many steps a warp knows, and those of as many behind them: a lane has that of a box of a step.
+  /// Steps whose pages a warp holds, plus as many behind them: each lane has the page of one box of one step.
   static constexpr int kStepsKnown = 32 / kBoxes;
 
   unsigned barriers;   ///< of this team
-  unsigned phases = 0; ///< a bit a slot: the phase to wait for
+  unsigned phases = 0; ///< a bit per slot: the phase to wait for
   int page = 0, page_after = 0;
 
-  /// Whole CTA.
+  /// Called by the whole CTA.
   ATTNC_DEVICE explicit CopiesOfEngine(unsigned control) : barriers(control + threadIdx.x / kTeamThreads * kStages * 8) {
     if (threadIdx.x % kTeamThreads == 0) {
       for (int i = 0; i < kStages; ++i) ptx::mbarrier_init(full_of(i), 1);
@@ -78,7 +78,7 @@ struct CopiesOfEngine {
   }
   ATTNC_DEVICE unsigned full_of(int slot) const { return barriers + 8 * slot; }
 
-  /// The page of this lane's box of the steps from `first` on; -1, which brings zeros, where there is none.
+  /// Returns the page of this lane's box in the steps from `first` on; -1, which loads zeros, if there is no page.
   ATTNC_DEVICE int page_of(const int* table, const Work& work, int first, int column) const {
     const int lane = int(threadIdx.x % 32), i = first + lane / kBoxes;
     if (i >= work.walk.count) return -1;
@@ -94,7 +94,7 @@ struct CopiesOfEngine {
     const unsigned full = full_of(slot), box = thread % kBoxes;
     int row = tile.start.kv() + start, k_batch = tile.b * p.k_batch_step, v_batch = tile.b * p.v_batch_step;
     if constexpr (kPageSize != 0) {
-      if (i % kStepsKnown == 0) { // what is needed then is on its way for long, but with an item's first step
+      if (i % kStepsKnown == 0) { // loaded well before their use, except for an item's first steps
         const int* table = pages_of(p, tile.b);
         page = i == 0 ? page_of(table, work, 0, column) : page_after;
         page_after = page_of(table, work, i + kStepsKnown, column);
@@ -136,7 +136,8 @@ struct CopiesOfEngine {
     phases ^= 1u << slot;
   }
 
-  /// Rows behind the length hold anything, of V weighted by 0, and new ones come from elsewhere.
+  /// Rows behind the length hold anything: those of V are zeroed, because a weight of 0 does not undo NaN. New rows of
+  /// K and V come from the launch's inputs.
   ATTNC_DEVICE void mend(const Params& decode, const PackedTile& tile, int start, int length, KTile k, VTile v) const {
     const ForwardParams& p = decode.forward;
     const int first = kAppends ? max(first_new(p, length), 0) : length;

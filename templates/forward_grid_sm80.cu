@@ -2,20 +2,20 @@
 //
 //   S = scale Q K^T,  P = softmax(mod(S)),  O = P V,  lse = log sum exp mod(S)
 //
-// As forward_sm80.cu, but rows of a tile are the queries of a box, and columns of a step the keys of another, whose
-// addresses threads compute: nothing is permuted. The CTA walks the boxes that cover what some query of it sees, from
-// its first key on, the last axis fastest. A warp owns 16 queries, so that it knows of two rows a lane what they see,
-// and passes over boxes that none of them does: its queries see less than those of the CTA. With kBlockSparse lists
-// have the boxes of a lattice that live, and which of them need mask_mod (algo/listed_grid_tiles.cuh).
+// Like forward_sm80.cu, but rows of a tile are the queries of a box, and columns of a step are the keys of another.
+// Threads compute their addresses, so nothing is permuted. The CTA walks the boxes that cover what some query of it
+// sees, from the first key on, the last axis fastest. A warp owns 16 queries, two rows per lane. It knows what they
+// see, and skips boxes that none of them sees: a warp's queries see less than the CTA's. With kBlockSparse, lists name
+// the live boxes of a lattice, and which of them need mask_mod (algo/listed_grid_tiles.cuh).
 //
 //   shared memory   bytes                                        lifetime
-//   QPart           kBlockM rows, the wider of Q and O           Q: whole kernel; then a warp's rows of O, going out
-//   KPart           kBlockN rows of K                            filled for step i + 1 while S of step i is worked on
+//   QPart           kBlockM rows, the wider of Q and O           Q: whole kernel; then staging of a warp's rows of O
+//   KPart           kBlockN rows of K                            filled for step i + 1 while the softmax of step i runs
 //   VPart           kBlockN rows of V                            filled while S = Q K^T runs
 //
-//   barrier                  when                                what it says
-//   cp.async, __syncthreads  before S = Q K^T of a step          K is there; V of the step before is used up
-//   cp.async, __syncthreads  after it                            V is there; K is used up
+//   barrier                  when                                what it guarantees
+//   cp.async, __syncthreads  before S = Q K^T of a step          K is ready; V of the step before is free
+//   cp.async, __syncthreads  after it                            V is ready; K is free
 //
 // Grid: boxes of queries * q_heads * batch, in one dimension. Threads: 32 kWarps; kSharedBytes of dynamic shared
 // memory. All tokens lie on the grids.
@@ -60,16 +60,16 @@ using Tiles = Choose<kBlockSparse, ListedTiles, SeenTiles>::Type;
 using Scores = Fragment<1, kBlockN>;
 using Out = Fragment<1, VTile::kColumns>;
 using KeyTokens = BoxTokens<Element, KeyShape, kBlockN, kThreads, (kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV)>;
-constexpr int kAccumulators = (sizeof(Scores) + sizeof(Out)) / sizeof(float); // registers of a thread
-// Beside them, what rows see takes some 60, of a volume more; a mod that is called for each score takes what there is.
-// ptxas is told how many CTAs fit on an SM so.
+constexpr int kAccumulators = (sizeof(Scores) + sizeof(Out)) / sizeof(float); // registers per thread
+// In addition, what rows see takes some 60 registers, and more for three axes; a mod that is called for each score
+// takes all that are left. From this follows how many CTAs fit on an SM, which ptxas is told.
 constexpr bool kIsPlain = Mod::kBoxIsMask && !Mod::Exponents::kCallsScore;
 constexpr int kTaken = kAccumulators + (Mod::kGridAxes == 3 ? 24 : 0);
-constexpr int kResident = !kIsPlain ? 256 : kTaken <= 64 ? 512 : kTaken <= 92 ? 384 : 256; // threads
+constexpr int kResident = !kIsPlain ? 256 : kTaken <= 64 ? 512 : kTaken <= 92 ? 384 : 256; // threads per SM
 constexpr int kCtas = kResident < kThreads ? 1 : kResident / kThreads;
-constexpr int kFewKeys = 128; // rows that see no more take references that are exact: softmax.cuh
+constexpr int kFewKeys = 128; // rows that see no more keys than this use exact references: softmax.cuh
 
-/// What some query of the warp sees, as far as one does. All lanes.
+/// Returns a box that covers what the queries of the warp see. Called by all lanes.
 ATTNC_DEVICE GridRange seen_by_warp(const GridPlace& place) {
   GridRange seen;
 #pragma unroll
@@ -90,7 +90,7 @@ ATTNC_DEVICE GridRange seen_by_warp(const GridPlace& place) {
   return seen;
 }
 
-/// Whether a box of keys has one of these.
+/// Whether a box of keys has a key in `seen`.
 ATTNC_DEVICE bool meets(const GridRange& seen, const int (&origin)[3]) {
   bool meets = true;
 #pragma unroll
@@ -108,7 +108,7 @@ struct SeenWalk {
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis) origin[axis] = plan.begin[axis];
   }
-  /// From the box of the step before.
+  /// Moves on from the box of the step before.
   ATTNC_DEVICE void advance(int (&origin)[3], int) const {
 #pragma unroll
     for (int axis = 2; axis >= 0; --axis) {
@@ -121,7 +121,7 @@ struct SeenWalk {
 };
 ATTNC_DEVICE SeenWalk walk_of(const SeenTiles::Plan& plan, const ForwardGridParamsSm80&, int, int) { return {plan}; }
 
-/// Those of lists.
+/// The boxes of a tile's list.
 struct ListedWalk {
   const ForwardGridParamsSm80& p;
   ListedBoxes<KeyShape> boxes;
@@ -135,7 +135,7 @@ ATTNC_DEVICE ListedWalk walk_of(const ListedTiles::Plan& plan, const ForwardGrid
   return {p, ListedBoxes<KeyShape>(p, b, h, plan.tile)};
 }
 
-/// Normalises a warp's rows of O, stages them in `rows` and stores them; lse and row maximum go out directly.
+/// Normalises a warp's rows of O, stages them in `rows` and stores them. Stores lse and row maximum directly.
 ATTNC_DEVICE void store(const Out& o, Softmax<2>& softmax, const ForwardGridParamsSm80& p,
                         const GridPlace& place, PaddedTile<Element, 16, kHeadDimV> rows, const int (&origin)[3],
                         int first) {
@@ -171,12 +171,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
   const ForwardParams& base = p.base;
   const int warp_row = int(threadIdx.x) / 32 * 16;
 
-  // Later queries see more keys under causal axes, so the long tiles start first.
+  // Later queries see more keys under causal axes, so the longest tiles start first.
   const int tiles = p.q_tiles[0] * p.q_tiles[1] * p.q_tiles[2];
   const Tiles::Plan plan = Tiles::plan(p, args, {int(blockIdx.x / tiles), tiles - 1 - int(blockIdx.x % tiles)});
   const int b = plan.head / base.q_heads, h = plan.head % base.q_heads;
   const Element* q = (const Element*)base.q + b * base.q_stride.batch + h * base.q_stride.head;
-  // NOTE: where heads begin is formed anew for each box: four registers less around the loop.
+  // NOTE: head addresses are computed again for each box, which takes four registers less around the loop.
   const int kv_head = h / base.group;
   const auto head_of = [&](const void* tensor, const Strides& stride) {
     return (const Element*)tensor + b * stride.batch + ptx::opaque(kv_head) * stride.head;
@@ -238,7 +238,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
     mma::gemm(o, s, v_tile); // O += P V
   }
 
-  // Where Q was: no warp reads it any more.
+  // Staged where Q was: no warp reads it any more.
   store(o, softmax, p, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes}, plan.origin, warp_row);
 }
 

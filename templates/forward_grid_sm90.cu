@@ -2,57 +2,57 @@
 //
 //   S = scale Q K^T,  P = softmax(mod(S)),  O = P V,  lse = log sum exp mod(S)
 //
-// As forward_sm90.cu, but rows of a tile are the queries of a box, and columns of a step the keys of another, which the copy
-// engine reads where they lie: nothing is permuted. A CTA's box of queries is those of its consumers side by side along one
-// axis, kSplitAxis. The planner asks the mod what each query sees; the producer walks the boxes that cover what some query of
-// the CTA sees, from its first key on, kSplitAxis slowest. A consumer passes over steps that none of its queries sees, so
-// consumers stand at different steps, and do not take turns.
+// Like forward_sm90.cu, but rows of a tile are the queries of a box, and columns of a step are the keys of another,
+// which TMA reads in place: nothing is permuted. The consumers' boxes of queries lie side by side along one axis,
+// kSplitAxis, and form the CTA's box. The planner asks the mod what each query sees. The producer walks the boxes that
+// cover what some query of the CTA sees, from the first key on, kSplitAxis slowest. A consumer skips steps that none of
+// its queries sees. So consumers are at different steps, and do not take turns at the tensor cores.
 //
-// With kBlockSparse lists have the boxes of keys that live, of a lattice, and which of them need mask_mod
-// (algo/listed_grid_tiles.cuh): the producer walks these, and all consumers work on all of them.
+// With kBlockSparse, lists name the live boxes of keys, of a lattice, and which of them need mask_mod
+// (algo/listed_grid_tiles.cuh). The producer walks these, and all consumers work on all of them.
 //
-// Of mods that mean tokens beside their grids (text, registers; algo/beside_grid.cuh), tiles are boxes, or 64 queries of a run for
-// each consumer, and steps boxes of keys, or as many keys of a run: those first. What a query and a key see of each other
-// where not both are on their grids, the mod says as constants, or mask_mod is asked of each pair.
+// If a mod has off-grid tokens (text, registers; algo/beside_grid.cuh), a tile is a box, or 64 queries of a run per
+// consumer. A step is a box of keys, or as many keys of a run; runs come first. For pairs that are not both on their
+// grids, the mod has constants that say whether they live, or mask_mod is called for each.
 //
 //   role          threads              registers   what
-//   producer      one thread           40          walks boxes of keys, requests Q, K, V from the copy engine
-//   storer        one thread           40          sends finished boxes of O to the copy engine
-//   planner       a warp               40          which tile comes next, and what its queries see
+//   producer      one thread           40          walks boxes of keys; issues TMA loads of Q, K, V
+//   storer        one thread           40          issues TMA stores of finished boxes of O
+//   planner       a warp               40          tile scheduler; asks the mod what a tile's queries see
 //   consumer i    a warpgroup, 64 rows 232         products, mod, softmax
 //
 //   shared memory   bytes                                 lifetime
 //   QRing           2 tiles of kBlockM x kHeadDimQk       a slot: the queries of a CTA's box; then their rows of O
 //                   (or x kHeadDimV, if O takes more room)
-//   KRing           kStages tiles of kBlockN x kHeadDimQk a slot: until S of its step is there
-//   VRing           kStages tiles of kBlockN x kHeadDimV  a slot: until P V of its step is there
+//   KRing           kStages tiles of kBlockN x kHeadDimQk a slot: until S of its step is complete
+//   VRing           kStages tiles of kBlockN x kHeadDimV  a slot: until P V of its step is complete
 //   Plans           2 TilePlan                            until the producer has read it
 //   control words   messages and barriers of the rings, OutFull, plan barriers
 //
 //   barrier           completed by                                        arrivals   waited for by
 //   plan_full         planner: a plan is written                          1          producer
-//   plan_empty        producer: it has read it                            1          planner
-//   q.full            producer: Q requested, message told; its bytes      1          consumers, storer
-//   q.empty           storer: O has left                                  1          producer
-//   k.full            producer: K requested, message told; its bytes      1          consumers
-//   k.empty           consumers: S is there, or passed over               kWarps     producer
+//   plan_empty        producer: has read it                               1          planner
+//   q.full            producer: Q requested, message written; its bytes   1          consumers, storer
+//   q.empty           storer: TMA has read O                              1          producer
+//   k.full            producer: K requested, message written; its bytes   1          consumers
+//   k.empty           consumers: S complete, or step skipped              kWarps     producer
 //   v.full, v.empty   producer: V requested, its bytes; consumers: O      1, kWarps  consumers, producer
 //   out_full          consumer i: its rows of O written to the slot of Q  4          storer
 //   named 1..         consumer i: its warps have read their Q             128        itself
 //
-// Messages: with Q b * heads + h, or -1, no more work, and the first query; with K the first key and flags.
+// Messages: with Q b * heads + h, or -1 for no more work, and the first query; with K the first key and flags.
 //
-// A consumer passes over steps with O += P V of its last step still to be started. It does so over kStages - 1 at most: the
-// producer, which requests V one step behind K, would otherwise wait for a slot that it holds.
+// A consumer skips steps while O += P V of its last step is not started yet. It does so for at most kStages - 1 steps.
+// Otherwise the producer, which requests V one step behind K, would wait for a slot that the consumer holds.
 //
-// The host provides: tensor maps, the tile order and its counters (params_grid_sm90.cuh); grid min(tiles, SMs), 128 + 32
-// kWarps threads, kSharedBytes of dynamic shared memory. Unless Mod::kHasBeside, all tokens lie on the grids.
+// The host provides: tensor maps, the tile order and its counters (params_grid_sm90.cuh); grid min(tiles, SMs), 128 +
+// 32 kWarps threads, kSharedBytes of dynamic shared memory. Unless Mod::kHasBeside, all tokens lie on the grids.
 //
 // Config:
 //   kWarps = 8, kBlockM = 128, kQStages = 2, kStages
 //   kQueryBox       a consumer's box of queries, 64 tokens
 //   kKeyBox         a step's box of keys, kBlockN tokens
-//   kSplitAxis      along which the consumers' boxes lie side by side
+//   kSplitAxis      the axis along which the consumers' boxes lie side by side
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -109,28 +109,28 @@ using Memory = SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, QRing::Con
                             PlanFull, PlanEmpty, Plans>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
-/// A tile of queries, as the producer tells it.
+/// A tile of queries, as in the producer's message.
 struct Work {
   int head;      // b * q_heads + h; -1: no more work
   int origin[3]; // of the CTA's box, or of a run's queries
 };
 
-/// A step, likewise.
+/// A step, as in the producer's message.
 struct BoxStep {
   int origin[3]; // of the box of keys, or of a run's keys
   int flags;
 
   static constexpr int kTileEnd = 1; // the CTA's last step of the tile
-  static constexpr int kFew = 2;     // the tile has no other: softmax.cuh
-  // Of consumer i, shifted by 3 i:
+  static constexpr int kFew = 2;     // the tile's only step: softmax.cuh
+  // For consumer i, shifted by 3 i:
   static constexpr int kMine = 4;  // it works on the step
-  static constexpr int kFirst = 8; // its first one of the tile
+  static constexpr int kFirst = 8; // its first step of the tile
   static constexpr int kLast = 16; // its last one
 
-  static constexpr int kFull = 4 << 3 * kConsumers; // of lists: mask_mod is true for all of it
+  static constexpr int kFull = 4 << 3 * kConsumers; // lists: mask_mod is true for all of it
 };
 
-/// Maps of runs; without Mod::kHasBeside there are none.
+/// Maps of runs; none without Mod::kHasBeside.
 struct RunMaps {
   const TensorMap *q, *k, *v, *out;
 };
@@ -139,7 +139,7 @@ ATTNC_DEVICE RunMaps run_maps(const ForwardGridBesideParamsSm90& p) { return {p.
 
 // ----------------------------------------------------------------------------------------------------------- planner
 
-/// Where the planner and the producer stand among the plans.
+/// Position of the planner or the producer in the ring of plans.
 struct PlanPlace {
   unsigned shared;
   int slot = 0;
@@ -156,7 +156,7 @@ struct PlanPlace {
   }
 };
 
-/// A warp.
+/// One warp.
 struct Planner {
   const Params& p;
   const ModArgs& args;
@@ -198,7 +198,7 @@ struct Producer {
   Ring<Memory, KRing> k = {shared};
   Ring<Memory, VRing> v = {shared};
 
-  /// The keys whose V is to be requested next.
+  /// The keys whose V is requested next.
   struct At {
     int head = -1, x[3];
   };
@@ -237,7 +237,7 @@ struct Producer {
     place.advance();
   }
 
-  /// A step that all consumers work on, over keys from x on; its Q with it where it is the tile's first.
+  /// Requests a step that all consumers work on, over keys from x on; also the tile's Q if the step is its first.
   template <class Plan>
   ATTNC_DEVICE void request_for_all(const Plan& plan, const int (&x)[3], bool is_first, bool is_last, int flags,
                                     At& v_next) {
@@ -252,7 +252,7 @@ struct Producer {
     v_next = {kv_head + b * p.v_batch_step, {x[0], x[1], x[2]}};
   }
 
-  /// A tile's steps over keys beside their grid, and its Q where there are some. Returns how many.
+  /// Requests a tile's steps over off-grid keys, and its Q if there are any. Returns how many.
   ATTNC_DEVICE int request_beside(const SeenTiles::Plan& plan, At& v_next) {
     const int steps = Tiles::steps_beside(p, plan.origin);
     const bool are_all = plan.count[0] == 0;
@@ -264,7 +264,7 @@ struct Producer {
     return steps;
   }
 
-  /// A tile's steps over the boxes of keys that its queries see.
+  /// Requests a tile's steps over the boxes of keys that its queries see.
   ATTNC_DEVICE void request_keys(const SeenTiles::Plan& plan, At& v_next) {
     constexpr int kSlow = kSplitAxis == 0 ? 1 : 0, kFast = kSplitAxis == 2 ? 1 : 2; // the other axes
     const int b = plan.head / p.base.q_heads, h = plan.head - b * p.base.q_heads, kv_head = h / p.base.group;
@@ -294,7 +294,7 @@ struct Producer {
     }
   }
 
-  /// Those over the boxes that lists have.
+  /// Requests a tile's steps over the boxes of its list.
   ATTNC_DEVICE void request_keys(const ListedTiles::Plan& plan, At& v_next) {
     const int b = plan.head / p.base.q_heads;
     const ListedBoxes<KeyShape> boxes(p, b, plan.head - b * p.base.q_heads, plan.tile);
@@ -310,7 +310,7 @@ struct Producer {
     At v_next;
     while (true) {
       ptx::mbarrier_wait(place.full(), place.parity);
-      // NOTE: left where it is where registers do not suffice for all of it.
+      // NOTE: not copied if registers do not suffice for all of it.
       const typename Choose<Mod::kHasBeside, const TilePlan&, TilePlan>::Type plan = place.plan();
       if constexpr (!Mod::kHasBeside) free_plan();
       if (plan.head < 0) break;
@@ -326,7 +326,7 @@ struct Producer {
 
 // ------------------------------------------------------------------------------------------------------------- storer
 
-/// One thread: sends the O that the consumers leave in a slot of Q on its way, and then frees the slot.
+/// One thread: issues the TMA stores of the O that consumers leave in a slot of Q, and then releases the slot.
 struct Storer {
   const Params& p;
   unsigned shared;
@@ -382,9 +382,9 @@ struct Consumer {
   Softmax<2> softmax;
   GridPlace place;
   LiveKeys<KeyShape> live; ///< of the tile
-  bool works = false;    ///< there is a tile, of whose last step O += P V is still to be started
+  bool works = false;    ///< there is a tile whose last O += P V is not started yet
   bool is_first = false; ///< that step is the tile's first
-  int passed = 0;        ///< steps passed over since that one, whose V is still held
+  int passed = 0;        ///< steps skipped since, whose V is still held
 
   ATTNC_DEVICE static Work await_work(const Ring<Memory, QRing>& q) {
     q.wait_full();
@@ -399,7 +399,8 @@ struct Consumer {
   }
   ATTNC_DEVICE bool is(BoxStep step, int flag) const { return step.flags >> 3 * group & flag; }
 
-  /// One lane of each warp passes a slot on once the warp is done with it.
+  /// Releases a slot: one lane of each warp arrives at `barrier` once the whole warp is done. Does nothing unless
+  /// `really`.
   ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
     __syncwarp();
     if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
@@ -415,10 +416,10 @@ struct Consumer {
     }
   }
 
-  /// Hands a box of O over, in the slot of its Q, at which the ring still stands.
+  /// Hands a box of O to the storer, in the slot of its Q, at which the ring still stands.
   ATTNC_DEVICE void store() {
     const float normalise[2] = {softmax.finish(0), softmax.finish(1)};
-    ptx::named_barrier_sync<128>(1 + group); // products with this Q are there in all warps
+    ptx::named_barrier_sync<128>(1 + group); // products with this Q are complete in all warps
     wgmma::write_tile(OutTile{q.tile().base}.from_row(64 * group), o, normalise);
     ptx::fence_proxy_async();
     pass_slot(out_full[q.slot * kConsumers + group]);
@@ -433,7 +434,7 @@ struct Consumer {
     }
   }
 
-  /// Ends the tile at hand without a step to go on with.
+  /// Finishes the current tile if no step follows to do it.
   ATTNC_DEVICE void finish() {
     wgmma::touch(o);
     ptx::wgmma_fence();
@@ -447,7 +448,7 @@ struct Consumer {
     works = false;
   }
 
-  /// Passes over a step.
+  /// Skips a step.
   ATTNC_DEVICE void pass() {
     if (works && passed == kStages - 1) finish();
     k.wait_full();
@@ -464,17 +465,17 @@ struct Consumer {
 
   ATTNC_DEVICE void run() {
     const int row_of_box = threadIdx.x / 32 % 4 * 16 + Scores::row(0);
-    BoxStep step = {{}, BoxStep::kTileEnd | (BoxStep::kFirst | BoxStep::kLast) << 3 * group}; // the last step, then this one
+    BoxStep step = {{}, BoxStep::kTileEnd | (BoxStep::kFirst | BoxStep::kLast) << 3 * group}; // the last, then this
     bool has_tile = false;
 #pragma unroll 1
     while (true) {
-      // Start S of this step and O += P V of the last. Where there is none, S or O comes out as garbage and is not used.
+      // Start S of this step and O += P V of the last one. If either does not exist, its result is garbage and unused.
       is_first = is(step, BoxStep::kFirst);
       const bool begins = is(step, BoxStep::kLast); // this step begins a tile
       Work work = {-1, {}};
       unsigned q_tile = q.tile().base;
       if (begins) [[unlikely]] {
-        // What is left of the tile; then the next one, up to the first step that is this consumer's.
+        // Skips the rest of the tile; then waits for the next one, and skips to its first step that is this consumer's.
         for (bool ended = step.flags & BoxStep::kTileEnd; !ended; pass()) {
           k.wait_full();
           ended = read_step().flags & BoxStep::kTileEnd;
@@ -499,7 +500,7 @@ struct Consumer {
 
       if (begins) [[unlikely]] {
         GridPlace next;
-        if (work.head >= 0) { // beside the products
+        if (work.head >= 0) { // while the products run
           const int b = work.head / p.base.q_heads;
           Tiles::move_to(work.origin, group);
           next = GridPlace(QueryShape(), p, args, b, work.head - b * p.base.q_heads, work.origin, row_of_box);
@@ -515,7 +516,7 @@ struct Consumer {
         softmax = {};
       }
 
-      ptx::wgmma_wait_group<1>(); // S is there
+      ptx::wgmma_wait_group<1>(); // S is complete
       wgmma::touch(s);
       pass_slot(k.empty());
       k.advance();
@@ -529,7 +530,7 @@ struct Consumer {
       const bool exact = step.flags & BoxStep::kFew || p.base.row_max;
       const bool move = to_exponents<Element>(s, softmax, bias, place, args, exact, rescale);
 
-      // P, first without O; see forward_sm90.cu.
+      // P, first without waiting for O; see forward_sm90.cu.
       WeightSums<2> sums(softmax);
       constexpr int kGroups = kBlockN / 8, kEarly = kGroups / 4;
       const bool k_ready = is(step, BoxStep::kLast) || k.is_full();
@@ -537,7 +538,7 @@ struct Consumer {
       if (!k_ready) [[unlikely]]
         k.wait_full();
 
-      ptx::wgmma_wait_group<0>(); // O is there
+      ptx::wgmma_wait_group<0>(); // O is complete
       wgmma::touch(o);
       pass_slot(v.empty(), has_v);
       v.advance(has_v);

@@ -1,17 +1,17 @@
-// Forward attention, short and obviously right: the oracle on a GPU. Any sm, fp32 arithmetic.
+// Forward attention, short and obviously right: the GPU oracle. Any sm, fp32 arithmetic.
 //
 //   out = softmax(mod(scale q k^T)) v,   lse = log sum exp mod(scale q k^T)
 //
-// All warps have one role: a warp owns a row of q. KV goes by in chunks of 32 columns, one a lane, through shared memory; the
-// softmax is online. The mod is written plain: score() is score_mod.
+// All warps have one role: a warp owns a row of q. KV passes through shared memory in chunks of 32 columns, one per
+// lane; the softmax is online. The mod is generated in plain form: score() is score_mod.
 //
-//   shared memory (static)   f32                              lifetime
+//   shared memory (static)   fp32                             lifetime
 //   q_tile                   kRows x kHeadDimQk               whole kernel; each warp reads its own row
-//   kv_tile                  32 x (max head dim + 1)          a chunk of K, then of V; the odd stride avoids bank conflicts
+//   kv_tile                  32 x (max head dim + 1)          a chunk of K, then of V; odd stride: no bank conflicts
 //
-//   barrier         when                        what it says
-//   __syncthreads   before a chunk is copied    all warps are done with the one before
-//   __syncthreads   after                       the chunk is there
+//   barrier         when                        what it guarantees
+//   __syncthreads   before a chunk is copied    all warps have released the one before
+//   __syncthreads   after                       the chunk is ready
 //
 // Grid: q tiles * heads * batch, in one dimension. Threads: 32 kRows.
 #include "attnc_config.cuh"
@@ -26,19 +26,20 @@
 
 namespace attnc::naive {
 
-constexpr int kRows = 8;   // q rows of a CTA, one a warp
-constexpr int kChunk = 32; // kv columns of a step, one a lane
+constexpr int kRows = 8;   // q rows of a CTA, one per warp
+constexpr int kChunk = 32; // kv columns of a step, one per lane
 constexpr int kHeadDimMax = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
 
 using Params = typename ParametersOf<ForwardParams, kPageSize != 0>::Type;
 
-/// Elements from the beginning of k or v, of a (batch, KV head) or of a KV head's pool, to a row.
+/// Returns the elements from the beginning of k or v of a (batch, KV head), or of a KV head's pool, to a row.
 ATTNC_DEVICE long long row_offset(const Strides& strides, const int* pages, int kv_idx) {
   if constexpr (kPageSize == 0) return kv_idx * strides.row;
   return paged_offset<kPageSize ? kPageSize : 1>(pages, strides, kv_idx);
 }
 
-/// Copies rows [kv_start, kv_start + 32) of k or v to shared memory as f32; zeros past kv_len. Whole CTA.
+/// Copies rows [kv_start, kv_start + 32) of k or v to shared memory as fp32; zeros past kv_len. Called by the whole
+/// CTA.
 template <int HeadDim>
 ATTNC_DEVICE void load_chunk(float (*tile)[kHeadDimMax + 1], const Element* base, const Strides& strides, const int* pages,
                              int kv_start, int kv_len) {
@@ -50,7 +51,7 @@ ATTNC_DEVICE void load_chunk(float (*tile)[kHeadDimMax + 1], const Element* base
   __syncthreads();
 }
 
-/// All columns before kv_len or those of the lists: the oracle does not trust a mod's bounds.
+/// Returns the walk over all columns before kv_len, or those of the lists: the oracle does not trust a mod's bounds.
 ATTNC_DEVICE auto walk_of(const ForwardParams& p, int b, int h, int q_start, int kv_len) {
   if constexpr (kBlockSparse)
     return StepWalk<kChunk, StepSource::Lists, Mod::kHasMaskMod>(

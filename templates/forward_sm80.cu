@@ -2,19 +2,19 @@
 //
 //   S = scale Q K^T,  P = softmax(mod(S)),  O = P V,  lse = log sum exp mod(S)
 //
-// After FlashAttention-2 (Dao, arXiv:2307.08691): a CTA owns kBlockM rows of Q and walks the live KV tiles of kBlockN
-// columns. All of its kWarps warps have the same role: a warp owns 16 kRowGroups rows and all columns, so that a row's
+// After FlashAttention-2 (Dao, arXiv:2307.08691). A CTA owns kBlockM rows of Q and walks the live KV tiles of kBlockN
+// columns. All of its kWarps warps have the same role. A warp owns 16 kRowGroups rows and all columns, so that a row's
 // softmax stays within a quad of lanes.
 //
 //   shared memory   bytes                                        lifetime
-//   QPart           kBlockM rows, the wider of Q and O           Q: whole kernel; then a warp's rows of O on their way out
-//   KPart           kBlockN rows of K                            filled for step i + 1 while S of step i is worked on
+//   QPart           kBlockM rows, the wider of Q and O           Q: whole kernel; then staging of a warp's rows of O
+//   KPart           kBlockN rows of K                            filled for step i + 1 while the softmax of step i runs
 //   VPart           kBlockN rows of V                            filled while S = Q K^T runs
 //
-//   barrier                  when                                what it says
-//   cp.async, __syncthreads  before S = Q K^T of a step          K is there; V of the step before is used up
-//   cp.async, __syncthreads  after it                            V is there; K is used up
-//   cp.async, __syncthreads  after the last step                 Q is used up, or its copy has ended
+//   barrier                  when                                what it guarantees
+//   cp.async, __syncthreads  before S = Q K^T of a step          K is ready; V of the step before is free
+//   cp.async, __syncthreads  after it                            V is ready; K is free
+//   cp.async, __syncthreads  after the last step                 Q is free, or its copy has ended
 //
 // Grid: q tiles * q_heads * batch, in one dimension. Threads: 32 kWarps; kSharedBytes of dynamic shared memory.
 #include "attnc_config.cuh"
@@ -33,7 +33,7 @@
 namespace attnc::sm80 {
 
 constexpr int kThreads = 32 * kWarps;
-constexpr int kRowGroups = kBlockM / (16 * kWarps); // groups of 16 rows a warp owns
+constexpr int kRowGroups = kBlockM / (16 * kWarps); // groups of 16 rows per warp
 constexpr int kWarpRows = 16 * kRowGroups;
 static_assert(kWarpRows * kWarps == kBlockM, "a warp owns whole groups of 16 rows");
 static_assert(kBlockN % 16 == 0, "K is multiplied 16 rows at a time");
@@ -51,9 +51,9 @@ static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: s
 using Params = typename ParametersOf<ForwardParams, kPageSize != 0>::Type;
 using Scores = Fragment<kRowGroups, kBlockN>;
 using Out = Fragment<kRowGroups, VTile::kColumns>;
-constexpr int kAccumulators = (sizeof(Scores) + sizeof(Out)) / sizeof(float); // registers of a thread
+constexpr int kAccumulators = (sizeof(Scores) + sizeof(Out)) / sizeof(float); // registers per thread
 
-/// Normalises a warp's rows of O, stages them in `rows` and stores them; lse and row maximum go out directly.
+/// Normalises a warp's rows of O, stages them in `rows` and stores them. Stores lse and row maximum directly.
 ATTNC_DEVICE void store(const Out& o, Softmax<Out::kRows>& softmax, const ForwardParams& p, const ModArgs& args,
                         const Place<kRowGroups>& place, PaddedTile<Element, kWarpRows, kHeadDimV> rows, int q_start) {
 #pragma unroll
@@ -69,7 +69,8 @@ ATTNC_DEVICE void store(const Out& o, Softmax<Out::kRows>& softmax, const Forwar
   copy_out(rows, out, p.out_stride.row, q_start, p.q_len, p.vectors);
 }
 
-// NOTE: with the second number ptxas takes the registers that it needs; without, it spills some for one more CTA on an SM.
+// NOTE: with the second number, ptxas takes the registers it needs; without it, ptxas spills to fit one more CTA on an
+// SM.
 extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kWarps == 4 ? 2 : 1)
     attnc_forward(const __grid_constant__ Params launch, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
@@ -78,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   const KTile k_tile = {shared + Memory::offset_of<KPart>()};
   const VTile v_tile = {shared + Memory::offset_of<VPart>()};
 
-  // Later rows see more keys under causal-like masks, so the long rows start first.
+  // Later rows see more keys under causal masks, so the longest rows start first.
   int b, h, q_start;
   if constexpr (kIsRagged<Mod>) {
     const HeadTile tile = ragged_tile_from_end<Mod, kBlockM>(launch, args, blockIdx.x);
@@ -95,8 +96,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   const Element* q = (const Element*)p.q + b * p.q_stride.batch + h * p.q_stride.head;
   const Element* k = (const Element*)p.k + b * p.k_stride.batch + h / p.group * p.k_stride.head;
   const Element* v = (const Element*)p.v + b * p.v_stride.batch + h / p.group * p.v_stride.head;
-  // NOTE: where S and O take most registers, and lists some more, the addresses of heads are formed anew for each tile:
-  // kept, they would make the main loop spill. Elsewhere that costs up to 7 %.
+  // NOTE: if S and O take most registers, and lists some more, head addresses are computed again for each tile: kept in
+  // registers, they would make the main loop spill. Elsewhere that costs up to 7 %.
   constexpr bool kFormAnew = kAccumulators > (kBlockSparse ? 128 : __CUDA_ARCH__ < 900 ? 160 : 180);
   const int kv_head = h / p.group, live_rows = kv_length_of<Mod>(p, args, b, h);
   const auto kv_len = [&] { return kHasLengths<Mod> ? live_rows : p.kv_len; }; // NOTE: a variable costs registers
@@ -132,7 +133,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   Softmax<Scores::kRows> softmax;
 #pragma unroll 1
   for (int i = 0; i < walk.count; ++i) {
-    // NOTE: a known distance from step to step would be strength-reduced into sixteen 64-bit pointers, and spill.
+    // NOTE: ptxas would turn a known distance between steps into sixteen 64-bit pointers (strength reduction), and
+    // spill.
     const int next = ptx::opaque(i + 1 < walk.count ? walk.start_of(i + 1) : start);
     ptx::cp_async_wait_group<0>();
     __syncthreads();
@@ -149,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
 
     StepBias<Mod::Exponents, Scores::kRows> bias(softmax, place);
     float rescale[Scores::kRows];
-    place.q_first = ptx::opaque(place.q_first); // NOTE: so nothing that is derived from it is kept in a register
+    place.q_first = ptx::opaque(place.q_first); // NOTE: so values derived from it are not kept in registers
     const Step step = {start, walk.flags_of(i, start)};
     apply_mod(s, p, args, place, step, OwnColumns{}, bias);
     if (to_exponents<Element>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew, rescale))
@@ -161,8 +163,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
     start = next;
   }
 
-  // The staging rows of a warp are the rows of Q that only this warp reads; the first pass of a CTA without any step
-  // still has Q's copy under way.
+  // A warp stages its O over rows of Q that only it reads. If a CTA has no steps, Q's copy is still in flight here.
   ptx::cp_async_wait_group<0>();
   __syncthreads();
   store(o, softmax, p, args, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes}, q_start + warp_row);

@@ -2,51 +2,50 @@
 //
 //   S = scale Q K^T,  P = softmax(mod(S)),  O = P V,  lse = log sum exp mod(S)
 //
-// After FlashAttention-3 (Shah et al., arXiv:2407.08608). A CTA stays and takes one tile of kBlockM rows of Q after
-// another. In its first warpgroup one warp, the producer, decides which tile and which KV steps come next,
-// requests them from the copy engine, and computes what the mod loads for the columns of a step; another, the storer,
-// sends finished tiles of O off. The other warpgroups, the consumers, own 64 rows each and follow the steps:
+// After FlashAttention-3 (Shah et al., arXiv:2407.08608). A persistent CTA takes one tile of kBlockM rows of Q after
+// another. In its first warpgroup, one warp is the producer: it decides which tile and which KV steps come next, issues
+// their TMA loads, and computes what the mod loads for a step's columns. Another warp is the storer, which writes
+// finished tiles of O. The other warpgroups are the consumers, which own 64 rows each:
 //
-//   producer      K(i+1) V(i) K(i+2) V(i+1) ...                     as slots of the rings fall free
+//   producer      K(i+1) V(i) K(i+2) V(i+1) ...                     as slots of the rings are released
 //   consumer 0    [S(i+1) = Q K(i+1), O += P(i) V(i)] softmax(i+1) [...]
 //   consumer 1    softmax(i+1)                        [...]         takes turns with consumer 0 at the tensor cores
 //
-// S of the next step, which may be the first of the next tile, runs on the tensor cores ahead of O += P V; so a
-// warpgroup has products under way during its softmax, and during the stores at the end of a tile.
+// The tensor cores run S of the next step, possibly the first of the next tile, ahead of O += P V. So a warpgroup has
+// products in flight during its softmax, and during the stores at the end of a tile.
 //
 //   role          threads                      registers   what
-//   producer      one thread, or a warp      56, 40 or 32  walks tiles and steps, requests Q, K, V from the copy engine,
-//                 where the mod loads columns               computes those columns
-//   storer        one thread of another      56, 40 or 32  sends finished tiles of O to the copy engine, or copies the
-//                 warp, or all of a ragged                  rows of a sequence that ends within a tile
-//                 batch's
+//   producer      one thread, or a warp      56, 40 or 32  tile scheduler; walks steps; issues TMA loads of Q, K, V;
+//                 if the mod loads columns                  computes those columns
+//   storer        one thread of another      56, 40 or 32  issues TMA stores of O; if a sequence of a ragged batch ends
+//                 warp; the warp if ragged                  within a tile, copies its rows instead
 //   consumer i    a warpgroup, 64 rows    224, 232 or 160  products, mod, softmax
 //
 //   shared memory   bytes                                        lifetime
-//   QRing           kQStages tiles of kBlockM x kHeadDimQk       a slot: one tile of Q rows; then, if there are two slots,
+//   QRing           kQStages tiles of kBlockM x kHeadDimQk       a slot: a tile of Q rows; with two slots, then
 //                   (or x kHeadDimV, if O takes more room)         its rows of O on their way out
-//   KRing           kStages tiles of kBlockN x kHeadDimQk        a slot: until S of its step is there
-//   VRing           kStages tiles of kBlockN x kHeadDimV         a slot: until P V of its step is there
+//   KRing           kStages tiles of kBlockN x kHeadDimQk        a slot: until S of its step is complete
+//   VRing           kStages tiles of kBlockN x kHeadDimV         a slot: until P V of its step is complete
 //   Columns         kStages kBlockN sizeof(Mod::Col)             if the mod loads by column; as the slot of K
 //   control words   messages and barriers of the rings, OutFull
 //
 //   barrier           completed by                                        arrivals   waited for by
-//   q.full            producer: Q requested, message told; its bytes      1          consumers, storer
-//   q.empty           storer: O has left; with one slot of Q the          1          producer
+//   q.full            producer: Q requested, message written; its bytes   1          consumers, storer
+//   q.empty           storer: O has been read; with one slot of Q the     1          producer
 //                     consumers, after S of the tile's last step          kWarps
-//   k.full            producer: K requested, message told; its bytes;     1          consumers
-//                     and columns written                                 + 1
-//   k.empty           consumers: S is there, columns are read             kWarps     producer
+//   k.full            producer: K requested, message written; its bytes;  1          consumers
+//                     with Columns also: columns written                  + 1
+//   k.empty           consumers: S complete, columns read                 kWarps     producer
 //   v.full, v.empty   producer: V requested, its bytes; consumers: O      1, kWarps  consumers, producer
 //   out_full          consumers: rows of O written to the slot of Q       kWarps     storer
-//   named 1..         a turn at the tensor cores goes to consumer 0, 1..  256        consumer 0, 1..
+//   named 1..         consumer 0, 1.. gets its turn at the tensor cores   256        consumer 0, 1..
 //
 // Messages: with Q the tile's b, h, first row, or that there is no more work; with K the first column and StepFlags.
 //
 // The host provides: tensor maps, the tile order and its counters (params_sm90.cuh); grid min(tiles, SMs), 128 + 32
 // kWarps threads, kSharedBytes of dynamic shared memory. out has 16-byte aligned rows; q_len >= 1.
 //
-// Config: kBlockM = 16 kWarps, kWarps 8 or 12, kStages, kQStages 1 or 2; with lists kBlockN divides the block.
+// Config: kBlockM = 16 kWarps, kWarps 8 or 12, kStages, kQStages 1 or 2; with lists, kBlockN divides the block.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -71,8 +70,8 @@ constexpr int kConsumers = kWarps / 4; // warpgroups that compute
 static_assert(kBlockM == 64 * kConsumers, "a warpgroup owns 64 rows");
 static_assert(kBlockN % 16 == 0, "P V takes 16 columns at a time");
 constexpr int kThreads = 128 * (1 + kConsumers);
-// Registers a thread; all together not more than the CTA is launched with, 168 or 128 a thread.
-// Looking pages up takes some, which narrow heads do not miss.
+// Registers per thread. In total they must not exceed the launch's 168 or 128 per thread. Page look-ups take some,
+// which narrow heads can spare.
 constexpr bool kLooksUp = kPageSize != 0 && kConsumers == 2 && kHeadDimQk <= 64 && kHeadDimV <= 64;
 constexpr int kProducerRegisters = kLooksUp ? 56 : kConsumers == 2 ? 40 : 32;
 constexpr int kConsumerRegisters = kLooksUp ? 224 : kConsumers == 2 ? 232 : 160;
@@ -85,7 +84,7 @@ using KTile = SwizzledTile<Element, kBlockN, kHeadDimQk>;
 using VTile = SwizzledTile<Element, kBlockN, kHeadDimV>;
 using OutTile = SwizzledTile<Element, kBlockM, kHeadDimV>;
 
-/// Whether O leaves through shared memory, in the slot of its Q: with two slots the next Q has another one.
+/// Whether O leaves through shared memory, in the slot of its Q. This needs two slots: the next Q uses the other one.
 constexpr bool kOutInQSlot = kQStages == 2;
 static_assert(kQStages <= 2, "a slot of Q is the last one or the other one");
 constexpr int kQSlotBytes = kOutInQSlot && OutTile::kBytes > QTile::kBytes ? OutTile::kBytes : QTile::kBytes;
@@ -94,7 +93,7 @@ struct QRing : RingParts<QRing, QTile, kQStages, 4, kQSlotBytes> {};
 struct KRing : RingParts<KRing, KTile, kStages, 2> {};
 struct VRing : RingParts<VRing, VTile, kStages, 0> {};
 struct OutFull : BarrierParts<OutFull, kQStages> {};
-/// Mod::Col of each column of a step, where the producer computes them for all.
+/// Mod::Col of each column of a step, if the producer computes them for all.
 struct Columns : SharedPart<Columns, Mod::kColumnsLoad ? kStages * kBlockN * int(sizeof(Mod::Col)) : 0> {};
 
 using Memory = SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, QRing::Control, KRing::Control, VRing::Control,
@@ -108,20 +107,20 @@ ATTNC_DEVICE Mod::Col* columns_of(unsigned shared, int slot) {
 
 using Params = typename ParametersOf<ForwardParamsSm90, kPageSize != 0>::Type;
 
-/// What the producer tells the others about a tile of Q rows.
+/// The producer's message about a tile of Q rows.
 struct Work {
   int b, h, q_start, valid; // not valid: no more work
 };
 
 // ---------------------------------------------------------------------------------------------------------- producer
 
-/// Threads of the producer: one, or a warp where it computes columns. All of them walk, one talks to the copy engine and
-/// the barriers.
-// NOTE: a warp where one thread would do costs 4 % at head dim 128; ptxas then keeps less of the consumers' state in
-// uniform registers.
+/// Threads of the producer: one, or a warp if it computes columns. All of them walk; one issues TMA and arrives at
+/// barriers.
+// NOTE: a whole warp where one thread suffices costs 4 % at head dim 128: ptxas then keeps less of the consumers'
+// state in uniform registers.
 constexpr int kProducers = Mod::kColumnsLoad ? 32 : 1;
 
-/// Rows of K and V of a sequence, where they lie in pages.
+/// Length of a sequence's K and V, if these are paged.
 template <bool IsPaged> struct PagedLength {
   ATTNC_DEVICE void set_length(int) {}
   ATTNC_DEVICE bool has_row(int) const { return true; }
@@ -141,8 +140,9 @@ struct Producer {
   Ring<Memory, KRing> k = {shared};
   Ring<Memory, VRing> v = {shared};
 
-  /// Where a step stands: its tile's coordinates and its first column.
-  // NOTE: the length is a base that may be empty. A member that is not looked at changes the order of instructions.
+  /// A step's position: its tile's coordinates and its first column.
+  // NOTE: the length is a base class that may be empty, because an unused member changes ptxas's order of
+  // instructions.
   struct At : PagedLength<kPageSize != 0> {
     int b, h, kv_head, origin, kv_start;
   };
@@ -190,7 +190,7 @@ struct Producer {
     v.advance();
   }
 
-  /// Columns that the mod loads, in the slot of K that was requested last: the second arrival at its barrier.
+  /// Computes the columns that the mod loads, into the slot of the K requested last: the second arrival at its barrier.
   ATTNC_DEVICE void fill_columns(const At& at, int flags) {
     if constexpr (Mod::kColumnsLoad) {
       if (Mod::Exponents::kCallsScore || flags & kStepMasked) {
@@ -208,7 +208,7 @@ struct Producer {
 
   ATTNC_DEVICE void run() {
     TileDealer dealer{p.order};
-    At v_next = {{}, 0, 0, 0, 0, -1}; // the step whose V is to be requested next, if it has columns
+    At v_next = {{}, 0, 0, 0, 0, -1}; // the step whose V is requested next, if kv_start >= 0
     while (dealer.valid()) {
       const TilePlace tile = tile_at(p.order, dealer.index);
       dealer.advance<kProducers>();
@@ -227,7 +227,8 @@ struct Producer {
       const auto walk =
           walk_kv<Mod, kBlockN, kBlockSparse>(p.base, args, at.b, at.h, q_start, min(q_start + kBlockM, q_length));
       at.set_length(walk.length);
-      // V one step behind K. Q comes after both, since its slot falls free last: with the O of a tile before.
+      // V is one step behind K. Q comes after both: its slot is released last, once the O of an earlier tile has left
+      // it.
       Step step = walk.at(0);
       int i = 0;
       while (true) {
@@ -250,9 +251,9 @@ struct Producer {
 
 // ------------------------------------------------------------------------------------------------------------- storer
 
-/// One thread, in another warp of the first warpgroup: sends the O that the consumers leave in a slot of Q on its way, and
-/// then frees the slot. Of a ragged batch the whole warp: where a sequence ends within a tile, other rows follow, which the
-/// copy engine would overwrite, so the warp copies.
+/// One thread, in another warp of the first warpgroup: issues the TMA stores of the O that consumers leave in a slot of
+/// Q, and then releases the slot. For a ragged batch the whole warp runs: if a sequence ends within a tile, TMA would
+/// overwrite the rows of the next one, so the warp copies.
 struct Storer {
   const ForwardParamsSm90& p;
   unsigned shared;
@@ -326,7 +327,7 @@ struct Consumer {
     return {x[0], x[1]};
   }
 
-  /// Of the step whose K is at hand.
+  /// Returns the columns of the step whose K is current.
   ATTNC_DEVICE auto columns() const {
     if constexpr (Mod::kColumnsLoad)
       return SharedColumns{columns_of(shared, k.slot)};
@@ -334,15 +335,16 @@ struct Consumer {
       return OwnColumns{};
   }
 
-  /// One lane of each warp passes a slot on once the warp is done with it: frees it when the products with it are there
-  /// and all lanes have read what the producer told about it, or hands over what all lanes have written.
+  /// Releases or commits a slot: one lane of each warp arrives at `barrier` once the whole warp is done. A release
+  /// comes after the products that read the slot and all lanes' reads of its message; a commit after all lanes' writes.
+  /// Does nothing unless `really`.
   ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
     __syncwarp();
     if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
   }
 
-  /// Consumers take turns at handing products to the tensor cores, so that the softmax of one runs beside the products
-  /// of another. The first turn is that of warpgroup 0.
+  /// Consumers take turns at issuing products, so that the softmax of one overlaps the products of another. Warpgroup 0
+  /// has the first turn.
   ATTNC_DEVICE void take_turn() {
     if (kConsumers > 1) ptx::named_barrier_sync<256>(1 + group);
   }
@@ -350,13 +352,13 @@ struct Consumer {
     if (kConsumers > 1) ptx::named_barrier_arrive<256>(group + 1 == kConsumers ? 1 : 2 + group);
   }
 
-  /// Hands a tile's O over, in the slot of its Q, or stores it. All products with that Q are there in all warps, by the
-  /// barrier of the turn taken since.
+  /// Hands a tile's O to the storer, in the slot of its Q, or stores it. The barrier of the turn taken since guarantees
+  /// that all warps have completed their products with that Q.
   ATTNC_DEVICE void store(const Out& o, Softmax<2>& softmax, const Place<1>& place) {
     const ForwardParams& base = params_of<Mod>(p.base, args, place.b);
     const float normalise[2] = {softmax.finish(0), softmax.finish(1)};
     if constexpr (kOutInQSlot) {
-      const int slot = q.slot ^ 1; // of two; `q` has gone on already
+      const int slot = q.slot ^ 1; // of two; `q` has advanced already
       wgmma::write_tile(OutTile{q.tile_of(slot).base}.from_row(64 * group), o, normalise);
       ptx::fence_proxy_async();
       pass_slot(out_full[slot]);
@@ -371,9 +373,9 @@ struct Consumer {
     store_row_outputs(base, args, place, softmax);
   }
 
-  /// Zeros in the rows of V behind the sequence, where the copy engine has put what the tensor holds there: a weight of 0
-  /// does not undo NaN. Each warpgroup writes all of them, and so needs to wait for no other; the turn that it takes
-  /// before it hands out products makes them seen by its warps.
+  /// Zeroes the rows of V behind the sequence, where TMA has loaded whatever the tensor holds there: a weight of 0 does
+  /// not undo NaN. Each warpgroup writes all of them, and so waits for no other. The turn that it takes before it
+  /// issues products makes the zeros visible to its warps.
   ATTNC_DEVICE void clear_dead_rows(const Place<1>& place, Step step) {
     const int live = max(kv_length<Mod>(p.base, args, place.head) - step.start, 0);
     const VTile tile = v.tile();
@@ -390,13 +392,12 @@ struct Consumer {
     Out o;
     Softmax<2> softmax;
     Place<1> place;
-    Work work = {};                          // the tile of the last step, of which O += P V is still to be started
+    Work work = {};                          // the last step's tile, whose O += P V is not started yet
     Step step = {0, kStepFirst | kStepLast}; // the last step, then this one
     if (group + 1 == kConsumers) pass_turn();
 #pragma unroll 1
     while (true) {
-      // Start S of this step and O += P V of the last. Where there is none, S or O comes out as garbage and is not
-      // used.
+      // Start S of this step and O += P V of the last one. If either does not exist, its result is garbage and unused.
       const int accumulate = !(step.flags & kStepFirst);
       const bool begins = step.flags & kStepLast; // this step begins a tile
       const bool ends = begins && work.valid;     // the last one ended a tile
@@ -424,13 +425,13 @@ struct Consumer {
         if (ends) store(o, softmax, place);
         if (!next.valid) break;
         work = next;
-        const int thread = ptx::opaque(threadIdx.x); // NOTE: kept, what is formed of it takes a register around the loop
+        const int thread = ptx::opaque(threadIdx.x); // NOTE: opaque, else values derived from it take a register
         place = Place<1>(p.base, args, work.b, work.h, work.q_start,
                          64 * group + thread / 32 % 4 * 16 + thread % 32 / 4);
         softmax = {};
       }
 
-      ptx::wgmma_wait_group<1>(); // S is there
+      ptx::wgmma_wait_group<1>(); // S is complete
       wgmma::touch(s);
       if (!Mod::kColumnsLoad) pass_slot(k.empty());
       if (kQStages == 1) pass_slot(q.empty(), step.flags & kStepLast);
@@ -442,8 +443,8 @@ struct Consumer {
       const bool exact = step.flags & kStepFew || p.base.row_max;
       const bool move = to_exponents<Element>(s, softmax, bias, place, args, exact, rescale);
 
-      // P, first without O. Meanwhile the barriers of the next K and of this V are looked at: a test takes long,
-      // but nothing waits for it. The branch also keeps ptxas from moving the exponentials past the wait for O.
+      // P, first without waiting for O. Meanwhile the barriers of the next K and of this V are tested: a test takes
+      // long, but nothing waits for it. The branch also keeps ptxas from moving the exponentials past the wait for O.
       WeightSums<2> sums(softmax);
       constexpr int kGroups = kBlockN / 8, kEarly = kGroups / 4;
       const bool k_ready = step.flags & kStepLast || k.is_full();
@@ -451,7 +452,7 @@ struct Consumer {
       if (!k_ready) [[unlikely]]
         k.wait_full();
 
-      ptx::wgmma_wait_group<0>(); // O is there
+      ptx::wgmma_wait_group<0>(); // O is complete
       wgmma::touch(o);
       pass_slot(v.empty(), has_v);
       v.advance(has_v);
@@ -488,15 +489,16 @@ ATTNC_DEVICE void initialise(const ForwardParamsSm90& p, unsigned shared) {
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_forward(const __grid_constant__ Params p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
-  // NOTE: through a shuffle, since the compiler would otherwise form the address anew, at 50 cycles, for every use.
+  // NOTE: through a shuffle; otherwise the compiler computes the address again, at 50 cycles, for every use.
   const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
   initialise(p, shared);
 
   const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   if (group == 0) {
     ptx::setmaxnreg_dec<kProducerRegisters>();
-    // NOTE: told apart by a number that ptxas knows to be the same in a warp. Without that the state of producer and
-    // storer is in thread registers, of which there are too few; with it around the consumers, too, C7514.
+    // NOTE: branches on a number that ptxas knows to be uniform over a warp. Without it, the state of producer and
+    // storer is in thread registers, of which there are too few. If the consumers' branch also used it, ptxas would
+    // report C7514.
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     if (warp == 0) {
       if (threadIdx.x < kProducers) Producer{p, args, shared}.run();

@@ -1,4 +1,4 @@
-// Kernel parameters, one definition for kernels and host. Plain types only: the host includes this file too.
+// Kernel parameters, one definition for kernels and host. Plain types only, because the host includes this file.
 //
 // Strides are in elements. Index -> address arithmetic is 64-bit. A batch-broadcast K/V has kv batch stride 0.
 #pragma once
@@ -21,18 +21,18 @@ struct BlockLists {
   const int* full_index;
   long long batch_stride, head_stride; // elements of the count arrays
   long long index_stride;              // elements of the index arrays per q block
-  int q_block, kv_block;               // rows and columns of a block: the kernel's tile times a power of two
+  int q_block, kv_block;               // rows and columns of a block: multiples of the kernel's tile by a power of two
 };
 
-/// Rows of tensors that hold a ragged batch, those of all sequences together.
+/// Total rows of the tensors of a ragged batch, over all sequences.
 struct RaggedRows {
   int q, kv;
 };
 
 /// Forward pass: out = softmax(mod(scale * q k^T)) v.
 ///
-/// Of a ragged batch the tensors have batch 1 and `rows` rows; batch is the number of sequences, q_len and kv_len the
-/// longest that they may have. algo/sequence.cuh finds them.
+/// For a ragged batch the tensors have batch 1 and `rows` rows; batch is the number of sequences, and q_len and kv_len
+/// are their maximum lengths. algo/sequence.cuh finds them.
 struct ForwardParams {
   const void* q; // [batch, q_heads, q_len, head_dim_qk]
   const void* k; // [batch or 1, kv_heads, kv_len, head_dim_qk]
@@ -51,9 +51,10 @@ struct ForwardParams {
   };
 };
 
-/// What kernels of a cache take beside. With kPageSize K and V are pools of pages, [pages, kv_heads, kPageSize, head_dim], the
-/// stride over pages in Strides::batch; kv_len is the most positions that the table has room for. With kAppends the rows of
-/// the tokens of q come apart, are written into K and V, and stand at the end of a sequence's length.
+/// Additional parameters of kernels with a cache. With kPageSize K and V are pools of pages, [pages, kv_heads,
+/// kPageSize, head_dim], with the stride over pages in Strides::batch; kv_len is how many positions the page table has
+/// room for. With kAppends the K and V rows of q's tokens are separate inputs; they are written into K and V, at the
+/// end of a sequence's length.
 struct CacheParams {
   const int* page_table;  // [batch, kv_len / kPageSize]: the page of positions i kPageSize .. (i + 1) kPageSize - 1
   long long table_stride; // elements from one sequence to the next
@@ -67,49 +68,49 @@ template <class Params> struct Cached : Params {
 
 /// Rows whose gradients backward_large.cu computes: workspace, set by backward_delta.cu.
 struct LargeRows {
-  int* counters;        // how many tiles CTAs have taken, and how many of q are done; 0 at first
-  unsigned char* chunks; // a byte for each 32 rows of a tile of q of each (batch, head): whether they have some; a multiple of 16
+  int* counters;        // tiles that CTAs have taken, and tiles of q that are done; 0 at first
+  unsigned char* chunks; // per 32 rows of a tile of q of each (batch, head): whether any is large; a multiple of 16
 };
 
-/// Backward pass: gradients of a scalar loss through out and lse of the forward pass whose operands are in `forward`
-/// (out, lse as it left them; row_max is not used). `out`'s strides are forward.out_stride.
+/// Backward pass: gradients of a scalar loss through out and lse of the forward pass. `forward` has its operands, and
+/// out and lse as it left them; row_max is unused. `out`'s strides are forward.out_stride.
 struct BackwardParams {
   ForwardParams forward;
   const void* d_out;  // [batch, q_heads, q_len, head_dim_v]: gradient of out
-  const float* d_lse; // [batch, q_heads, q_len], dense: gradient of lse; null if there is none
+  const float* d_lse; // [batch, q_heads, q_len], dense: gradient of lse; null: 0
   float* delta;       // [batch, q_heads, q_len], dense: workspace, see backward_delta.cu
-  float* row_sums;    // as delta: workspace, see algo/pairs.cuh; of large rows, and of the oracle's all
+  float* row_sums;    // as delta: workspace, see algo/pairs.cuh; for large rows; the oracle's for all
   LargeRows large_rows;
-  float* diagonals;   // workspace, see BackwardParamsSm90; null if there are none
+  float* diagonals;   // workspace, see BackwardParamsSm90; null if unused
   void* d_q;          // as q; written
   void* d_k;          // as k, of kv_batch batches; written
   void* d_v;          // as v
   Strides d_out_stride, d_q_stride, d_k_stride, d_v_stride;
-  BlockLists columns; // the blocks of forward.lists the other way round: Q blocks per block of KV columns
-  int kv_batch; // batches of k and v: `batch`, or 1 where they are broadcast and their gradients are sums over all
+  BlockLists columns; // forward.lists transposed: Q blocks per block of KV columns
+  int kv_batch; // batches of k and v: `batch`, or 1 if they are broadcast and their gradients are sums over all
 };
 
-/// Where the gradient of a capture adds up, one slot for each element of a dense tensor of its shape; 0 at first.
+/// Where the gradient of a capture is summed: one slot for each element of a dense tensor of its shape; 0 at first.
 struct CaptureSum {
-  void* slots;        // f32; or words of algo/exact_sum.cuh, word k of element i at k * elements + i. Null: nothing to add
+  void* slots;        // fp32; or words of algo/exact_sum.cuh, word k of element i at k * elements + i. Null: none
   long long elements; // of the capture
-  int owned;          // f32, and one thread alone adds to a slot, without atomics. 1: in order; 2: once, so it stores
+  int owned;          // fp32, and a single thread adds to a slot, without atomics. 1: in order; 2: once, so it stores
 };
 constexpr int kMaxCaptureSums = 128; // ir::kMaxCaptures
-constexpr int kExactWords = 10;      // of an element
+constexpr int kExactWords = 10;      // per element
 
 /// Gradients of captures, summed.
 struct CaptureParams {
-  BackwardParams backward; // d_q, d_k and d_v are not looked at
+  BackwardParams backward; // d_q, d_k and d_v are unused
   CaptureSum sums[kMaxCaptureSums]; // by Mod::Gradient*::kCapture
-  int loops_batches; // 1: a CTA takes its tile of all batch entries, one after the other, and the grid has one entry's
+  int loops_batches; // 1: a CTA takes its tile for all batch entries in turn, and the grid has one entry's tiles
 };
 
-/// The gradient of one capture, from its sums to the tensor that is asked for.
+/// Converts the sums of one capture's gradient to the requested tensor.
 struct CaptureOutputParams {
   CaptureSum sum;
   void* out;
-  int element_bits; // of out: 32 f32; 16 bf16 or f16
+  int element_bits; // of out: 32: fp32; 16: bf16 or f16
   int is_bf16;
   int exact; // 1: the slots are words of algo/exact_sum.cuh
   int rank;
@@ -124,14 +125,14 @@ struct BlockMaskParams {
   int* full_index;
   int batch, heads, q_len, kv_len;
   int q_block, kv_block;
-  int* column_partial_count; // [batch, heads, kv_blocks]; these four are null where they are not wanted
+  int* column_partial_count; // [batch, heads, kv_blocks]; these four are null if unwanted
   int* column_partial_index; // [batch, heads, kv_blocks, q_blocks]
   int* column_full_count;
   int* column_full_index;
 };
 
-/// The same of blocks that are boxes of tokens on grids. Axes are three, the slowest first; a grid of fewer has extents
-/// of 1 before them. A row of indices has room for all boxes of keys.
+/// The same for blocks that are boxes of tokens on grids. There are three axes, slowest first; a grid with fewer has
+/// leading extents of 1. A row of indices has room for all boxes of keys.
 struct BoxMaskParams {
   int* partial_count; // [batch, heads, boxes of queries]
   int* partial_index; // [batch, heads, boxes of queries, boxes of keys]
@@ -139,7 +140,7 @@ struct BoxMaskParams {
   int* full_index;
   int batch, heads;
   int q_extent[3], kv_extent[3];
-  int q_box[3], kv_box[3]; // tokens along each axis; in all at most 256
+  int q_box[3], kv_box[3]; // tokens along each axis; their product is at most 256
 };
 
 } // namespace attnc

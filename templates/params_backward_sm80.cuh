@@ -5,8 +5,8 @@
 
 namespace attnc {
 
-/// Backward pass in one walk. The gradient of q is summed in fp32 in `d_q_sums`, zero before the launch, tile by tile of
-/// kBlockM rows of q, in the order of algo/d_q_sums_mma.cuh.
+/// Backward pass in one walk. dq is summed in fp32 in `d_q_sums`, zero before the launch, tile by tile of kBlockM rows
+/// of q, in the order of algo/d_q_sums_mma.cuh.
 struct BackwardParamsSm80 {
   BackwardParams base;
   float* d_q_sums;

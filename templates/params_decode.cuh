@@ -5,7 +5,7 @@
 
 namespace attnc {
 
-/// A factor of each KV head of each batch entry, in device memory; null: 1.
+/// A factor per KV head and batch entry, in device memory. Null: 1.
 struct HeadScales {
   const float* first;
   long long batch, head; // strides
@@ -16,12 +16,13 @@ struct HeadScales {
 #endif
 };
 
-/// Divides by a number that the host knows: as Granlund and Montgomery, "Division by invariant integers using multiplication".
+/// Divides by a number that the host knows, as in Granlund and Montgomery, "Division by invariant integers using
+/// multiplication".
 struct Divisor {
   int divisor; // at least 1
   unsigned multiplier, shift;
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
-  /// Of n >= 0.
+  /// n must be >= 0.
   __device__ __forceinline__ int quotient(int n) const { return int((__umulhi(multiplier, unsigned(n)) + unsigned(n)) >> shift); }
   __device__ __forceinline__ int remainder(int n) const { return n - quotient(n) * divisor; }
 #endif
@@ -29,37 +30,38 @@ struct Divisor {
 
 /// Forward pass in tiles of packed rows.
 struct PackedParams : ForwardParams {
-  Divisor by_group, by_tiles, by_kv_heads; // by_tiles: tiles of a (batch, KV head); of a ragged batch, slots of a KV head
+  Divisor by_group, by_tiles, by_kv_heads; // by_tiles: tiles of a (batch, KV head); if ragged, slots of a KV head
 };
 
-/// Forward pass of few queries over long KV, divided along KV. Work is what algo/decode_work.cuh deals: items, one for
-/// each tile of packed rows of a (batch, KV head). A CTA leaves at most two parts of items, in places of its own.
-/// `part_rows`: rows of a part, those of a tile or all of a (batch, KV head) if these are fewer.
+/// Split-KV forward pass: few queries over long KV. algo/decode_work.cuh deals items, one for each tile of packed rows
+/// of a (batch, KV head). A CTA leaves at most two parts of items, in places of its own. `part_rows`: rows of a part,
+/// those of a tile, or all of a (batch, KV head) if these are fewer.
 ///
-/// Null `part_out`: an item is never divided.
+/// Null `part_out`: items are not divided.
 struct DecodeParams {
-  PackedParams forward;  // its lists: by tile of packed rows, of steps that live; all partial. For masks without bounds alone
+  PackedParams forward;  // its lists: by tile of packed rows, live steps; all partial. Only for masks without bounds
   float* part_out;       // [CTAs, 2, part_rows, head_dim_v]: not normalised
   float* part_state;     // [CTAs, 2, part_rows, 4]: RowState of algo/merge_rows.cuh
-  int* arrived;          // by item: parts that are there; 0 before and after a launch
+  int* arrived;          // per item: parts that have arrived; 0 before and after a launch
   int part_rows;
-  HeadScales k_scale, v_scale; // of K and V of fp8
+  HeadScales k_scale, v_scale; // for fp8 K and V
 };
 
-/// The same with maps of K and V: as those of ForwardParamsSm90, of boxes of as many rows as a team takes in a step, or a page has
-/// if these are fewer.
+/// The same with maps of K and V, as in ForwardParamsSm90. Box rows: the rows that a team takes in a step, or those of
+/// a page if these are fewer.
 struct DecodeParamsSm90 : DecodeParams {
   TensorMap k, v;
   int k_batch_step, v_batch_step;
 };
 
-/// What makes these lists: decode_lists.cu. An item's bits are `words_of_item` words, a bit a step, the lowest first.
+/// Parameters of decode_lists.cu, which makes these lists. An item's bits are `words_of_item` words, a bit per step,
+/// lowest first.
 struct DecodeListsParams {
-  PackedParams forward;  // q, k, v, out and its lists are not looked at
+  PackedParams forward;  // q, k, v, out and its lists are unused
   unsigned* words;       // [items, words_of_item]
-  int* count;            // [items]: steps that live
-  int* index;            // [items, 32 words_of_item]: which, ascending
-  int* arrived;          // by item: words that are there; 0 before and after a launch
+  int* count;            // [items]: live steps
+  int* index;            // [items, 32 words_of_item]: which steps live, ascending
+  int* arrived;          // per item: words that have arrived; 0 before and after a launch
   int words_of_item;     // at least 1
 };
 

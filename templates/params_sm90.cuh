@@ -10,41 +10,41 @@ struct alignas(64) TensorMap {
   unsigned long long words[16];
 };
 
-/// The order in which CTAs take tiles of Q rows. Heads (b, h) are taken in sections, small enough that the K and V of a
-/// section stay in L2; within a section the last rows of all heads come first, since they tend to be the longest. Good
+/// The order in which CTAs take tiles of Q rows. Heads (b, h) form sections, small enough that the K and V of a section
+/// stay in L2. Within a section the last rows of all heads come first, because they tend to be the longest. Good
 /// sections: min(64, 32 MiB / bytes of K and V of a head) KV heads, times the query heads that share one.
 struct TileOrder {
-  int q_tiles;            // tiles of kBlockM rows in q_len; of a ragged batch, slots for such (algo/sequence.cuh)
-  int heads;              // batch * q_heads; of a ragged batch, q_heads
+  int q_tiles;            // tiles of kBlockM rows in q_len; for a ragged batch, slots (algo/sequence.cuh)
+  int heads;              // batch * q_heads; for a ragged batch, q_heads
   int section;            // heads of a section, >= 1; the last section may be smaller
-  unsigned int* counters; // two, zero before the first launch and after every one, not shared by launches that may run
-                          // at once; null: tiles are dealt round robin, slower where they differ in length
+  unsigned int* counters; // two, zero before the first launch and after every one, not shared by concurrent
+                          // launches; null: tiles are dealt round robin, slower if they differ in length
 };
 
-/// Forward pass: out = softmax(mod(scale * q k^T)) v. All four are reached through maps; where a kernel has no shared
-/// memory to spare, out through `base`.
+/// Forward pass: out = softmax(mod(scale * q k^T)) v. Kernels access all four through maps, but out through `base` if
+/// they have no shared memory to spare.
 ///
 /// Each map is 4-D over (head_dim, rows, heads, batch), 16-bit elements, box (64, box rows, 1, 1), 128-byte swizzle,
-/// zero fill; box rows are kBlockM for q and out, kBlockN for k and v. Where `base` broadcasts a batch (stride 0) the
-/// map has batch extent 1 and *_batch_step is 0, else 1.
+/// zero fill; box rows are kBlockM for q and out, kBlockN for k and v. If `base` broadcasts a batch (stride 0), the map
+/// has batch extent 1 and *_batch_step is 0; otherwise 1.
 struct ForwardParamsSm90 {
   TensorMap q, k, v, out;
-  ForwardParams base; // q, k, v and their strides are not used
+  ForwardParams base; // q, k, v and their strides are unused
   TileOrder order;
   int q_batch_step, k_batch_step, v_batch_step, out_batch_step;
 };
 
-/// Backward pass. Maps as those of the forward: box rows are kBlockM for q and d_out, kBlockN for k and v.
+/// Backward pass. Maps as in the forward pass: box rows are kBlockM for q and d_out, kBlockN for k and v.
 ///
-/// The gradient of q is summed in fp32 in `d_q_sums`, tile by tile of kBlockM rows of q: [batch, q_heads, q_tiles]
-/// [2 warpgroups][fragment / 4][128 threads][4], in the order of the threads' fragments. Zero before the launch, unless
-/// kTakesTurns: then parts of tiles whose turn is 0 afterwards hold nothing, and stand for 0.
+/// dq is summed in fp32 in `d_q_sums`, tile by tile of kBlockM rows of q: [batch, q_heads, q_tiles] [2
+/// warpgroups][fragment / 4][128 threads][4], in the order of the threads' fragments. Zero before the launch, unless
+/// kTakesTurns: then parts of tiles whose turn is 0 afterwards are undefined and stand for 0.
 ///
-/// base.diagonals, zero before the launch as well: the gradient of what score_mod returned, summed along diagonals, element
-/// kv_len - 1 + q_idx - kv_idx of [batch, q_heads, q_len + kv_len]; of kernels with kSumsDiagonals alone.
+/// base.diagonals, only in kernels with kSumsDiagonals, is also zero before the launch. It is the gradient of
+/// score_mod's result, summed along diagonals: element kv_len - 1 + q_idx - kv_idx of [batch, q_heads, q_len + kv_len].
 struct BackwardParamsSm90 {
   TensorMap q, k, v, d_out;
-  BackwardParams base; // q, k, v, d_out and their strides are not used
+  BackwardParams base; // q, k, v, d_out and their strides are unused
   float* d_q_sums;
   int* turns; // [batch, q_heads, q_tiles, 2], zero before the launch: algo/turns.cuh. Null unless kTakesTurns
   int section; // KV heads (of all batches) of a section: see TileOrder

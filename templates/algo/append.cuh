@@ -1,4 +1,4 @@
-// New rows of K and V, those of the tokens of q: written into K and V at the end of a sequence's length.
+// Writes the new rows of K and V, those of q's tokens, into K and V at the end of each sequence.
 #pragma once
 
 #include "attnc_config.cuh"
@@ -8,10 +8,12 @@
 
 namespace attnc {
 
-/// A sequence's position of token 0 of q, by its length, new rows counted; below 0 are rows that stand nowhere.
+/// Returns the position of q's token 0 in a sequence whose `length` counts the new rows. Tokens at negative positions
+/// have no row.
 ATTNC_DEVICE int first_new(const ForwardParams& p, int length) { return length - p.q_len; }
 
-/// Rows [first, end) of (b, kv_head). All `Threads` threads of the CTA. `pages`: of the sequence, null without.
+/// Writes rows [first, end) of (b, kv_head). Called by all `Threads` threads of the CTA. `pages`: the sequence's row of
+/// the page table, or null if K and V are not paged.
 template <int Threads>
 ATTNC_DEVICE void append_rows(const ForwardParams& p, const CacheParams& cache, const int* pages, int length, int b,
                               int kv_head, int first, int end) {

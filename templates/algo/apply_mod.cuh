@@ -1,6 +1,6 @@
-// Where a mod meets the fragments: from products q k^T to exponents of two.
+// Where a mod meets the accumulators of S = Q K^T: turns products into exponents of two.
 //
-// A lane holds 2 RowGroups rows of a tile and, of each group of 8 columns, two (tile/fragment.cuh).
+// A lane holds 2 RowGroups rows of a tile, and two columns of each group of 8 (tile/fragment.cuh).
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -18,14 +18,14 @@ namespace attnc {
 template <int RowGroups> struct Place {
   using Form = Mod::Exponents;
   static constexpr int kRows = 2 * RowGroups;
-  int b, h, q_first; // q_first: the lane's row 0
+  int b, h, q_first; // q_first: q_idx of the lane's row 0
   int origin;        // what q_float and kv_float count from
   Mod::Head head;
   Mod::Row row[kRows];
   Form exponents;
 
   Place() = default;
-  /// Rows from q_start on, of which the lane's first one is `first`.
+  /// Takes rows from q_start on; the lane's first one is `first` rows behind it.
   ATTNC_DEVICE Place(const ForwardParams& p, const ModArgs& args, int b, int h, int q_start, int first)
       : b(b), h(h), q_first(q_start + first), origin(origin_of(q_start)), head(Mod::head(args, b, h)), // SEAM(head)
         exponents(p.scale, Mod::factors(args, head)) {                                                  // SEAM(factors)
@@ -36,15 +36,15 @@ template <int RowGroups> struct Place {
       row[r] = Mod::row(args, head, b, h, position(p, args, r), q_float + float(offset(r))); // SEAM(row)
   }
 
-  /// Of the lane's row r: its position, which the mod takes as q_idx, and its row of Q.
+  /// Returns the position of the lane's row r, which is the mod's q_idx.
   ATTNC_DEVICE int position(const ForwardParams& p, const ModArgs& args, int r) const {
     return q_offset<Mod>(args, head) + q_idx(p, r);
   }
   ATTNC_DEVICE int q_idx(const ForwardParams& p, int r) const { return min(q_first + offset(r), p.q_len - 1); }
   ATTNC_DEVICE static constexpr int offset(int r) { return Fragment<RowGroups, 8>::row_offset(r); }
 
-  /// What positions count from as floats: that of a tile's first row if the mod allows, which keeps the row terms that
-  /// row_shift() takes out of the scores small, and so exact enough.
+  /// Returns where float positions count from. If the mod allows, that is the tile's first row: row terms that
+  /// row_shift() takes out of the scores then stay small, and so exact enough.
   ATTNC_DEVICE static int origin_of(int first_position) { return Mod::kAnyOrigin ? first_position : 0; }
 
   ATTNC_DEVICE const Form& form(int) const { return exponents; }
@@ -52,22 +52,22 @@ template <int RowGroups> struct Place {
     return Mod::row_shift(args, head, row[r]); // SEAM(row_shift)
   }
 
-  /// The lane's first column of a step, and the same as the mod counts it.
+  /// Returns the lane's first column of a step; kv_float() counts it as the mod does.
   ATTNC_DEVICE int kv_first(Step step) const { return step.start + Fragment<RowGroups, 8>::first_column(); }
   ATTNC_DEVICE float kv_float(Step step) const { return float(kv_first(step) - origin); }
 };
 
-/// How many of a lane's columns, 8 n + e with e < 2, lie before column x.
+/// Returns how many of a lane's columns, 8 n + e with e < 2, lie before column x.
 ATTNC_DEVICE int columns_before(int x) { return x > 0 ? x / 8 * 2 + min(x % 8, 2) : 0; }
 
-/// A word whose bits [begin, end) are set, as far as it has them.
+/// Returns a word with bits [begin, end) set, clipped to its 32 bits.
 ATTNC_DEVICE unsigned bits_between(int begin, int end) {
   const auto below = [](int i) { return i <= 0 ? 0u : i >= 32 ? ~0u : (1u << i) - 1; };
   return below(end) & ~below(begin);
 }
 
-/// Sets the elements of a lane's row r outside its columns [begin, end) to `dead`: a bit per column tells, so that an
-/// element costs a select and part of a test.
+/// Sets the elements of a lane's row r outside its columns [begin, end) to `dead`. Each column has a bit, so an element
+/// costs a select and part of a test.
 template <int RowGroups, int Columns>
 ATTNC_DEVICE void keep_columns(Fragment<RowGroups, Columns>& x, int r, int begin, int end, float dead) {
 #pragma unroll
@@ -79,13 +79,14 @@ ATTNC_DEVICE void keep_columns(Fragment<RowGroups, Columns>& x, int r, int begin
   }
 }
 
-/// Where Mod::Col of a step's columns come from: each lane computes its own, or another role has computed all of them.
+/// Where Mod::Col of a step's columns come from: each lane computes its own (OwnColumns), or another role has computed
+/// all of them (SharedColumns).
 struct OwnColumns {};
 struct SharedColumns {
   const Mod::Col* first; ///< of the step
 };
 
-/// Calls function(element, row, col, coord) for each element, or function(element, row, col, coord, r, n, e).
+/// Calls function(element, row, col, coord) or function(element, row, col, coord, r, n, e) for each element.
 template <int RowGroups, int Columns, class Source, class Function>
 ATTNC_DEVICE void at_each_score(Fragment<RowGroups, Columns>& x, const ForwardParams& p, const ModArgs& args,
                                 const Place<RowGroups>& place, Step step, Source columns, Function function) {
@@ -112,7 +113,7 @@ ATTNC_DEVICE void at_each_score(Fragment<RowGroups, Columns>& x, const ForwardPa
     }
 }
 
-/// Sets elements to `dead` where mask_mod or the end of KV says so.
+/// Sets elements to `dead` if mask_mod masks them, or if they lie past the end of KV.
 template <class M, int RowGroups, int Columns, class Source>
 ATTNC_DEVICE void mask_scores(Fragment<RowGroups, Columns>& x, const ForwardParams& p, const ModArgs& args,
                               const Place<RowGroups>& place, Step step, Source columns, float dead) {
@@ -139,7 +140,8 @@ ATTNC_DEVICE void mask_scores(Fragment<RowGroups, Columns>& x, const ForwardPara
   }
 }
 
-/// From products q k^T to the x of the softmax (exponents.cuh); -inf where mask_mod or the end of KV says so.
+/// Turns products q k^T into the softmax's x (exponents.cuh). Elements that mask_mod masks, or past the end of KV,
+/// become -inf.
 template <int RowGroups, int Columns, class Source>
 ATTNC_DEVICE void apply_mod(Fragment<RowGroups, Columns>& x, const ForwardParams& p, const ModArgs& args,
                             const Place<RowGroups>& place, Step step, Source columns,
@@ -157,7 +159,7 @@ ATTNC_DEVICE void apply_mod(Fragment<RowGroups, Columns>& x, const ForwardParams
   if (__builtin_expect(some_are_dead, kIsEvaluated)) mask_scores<Mod>(x, p, args, place, step, columns, negative_infinity());
 }
 
-/// lse and row maximum of a lane's rows, after Softmax::finish().
+/// Stores lse and row maximum of a lane's rows. Called after Softmax::finish().
 template <int RowGroups>
 ATTNC_DEVICE void store_row_outputs(const ForwardParams& p, const ModArgs& args, const Place<RowGroups>& place,
                                     const Softmax<2 * RowGroups>& softmax) {

@@ -1,10 +1,10 @@
-// What the backward kernels of Hopper that walk rows of Q share: the producer that fills the rings of Q, dO, K and V, and
-// gradients on their way out.
+// Shared by the Hopper backward kernels that walk rows of Q: the producer, which fills the rings of Q, dO, K and V, and
+// the stores of dK and dV.
 //
-// A CTA owns kBlockN rows of K and V, which stay in shared memory, and walks Q in steps of kBlockM rows, of all query heads
-// of its KV head (and of all batches where K and V are broadcast).
+// A CTA owns kBlockN rows of K and V, which stay in shared memory. It walks Q in steps of kBlockM rows, for all query
+// heads of its KV head (and for all batches if K and V are broadcast).
 //
-// Messages, with Q: the step's start, StepFlags, b, h; b < 0: no more steps.
+// The message with Q: the step's start, StepFlags, b, h; b < 0: no more steps.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -23,8 +23,8 @@ namespace attnc::sm90 {
 using Table = RowTable<Mod, kBlockM>;
 
 struct Rows : SharedPart<Rows, kQStages * Table::kBytes> {};
-/// If kTakesTurns, turn_of() steps, of step j in slot j % 8. A ring without barriers: who adds dQ(j) has read it before step
-/// j + 5 is requested.
+/// With kTakesTurns: turn_of() of step j, in slot j % 8. Needs no barriers: the producer reaches step j + 5 only after
+/// the storer has read the turn of step j.
 struct Turns : SharedPart<Turns, kTakesTurns ? 4 * 8 : 0, 16> {};
 template <class Memory> ATTNC_DEVICE unsigned turn_at(unsigned shared, int step) {
   return shared + Memory::template offset_of<Turns>() + step % 8 * 4;
@@ -34,12 +34,12 @@ template <class Memory> ATTNC_DEVICE Table table_of(unsigned shared, int slot) {
   return {shared + Memory::template offset_of<Rows>() + slot * Table::kBytes};
 }
 
-/// Which rows of K and V a CTA owns. Heads are taken in sections whose Q and dO fit into L2; in a section the first rows of
-/// all heads come first, since most rows of Q tend to see these.
+/// Which rows of K and V a CTA owns. Heads are grouped into sections whose Q and dO fit into L2. Within a section, the
+/// first KV tiles of all heads come first: most rows of Q tend to see them.
 struct KvTilePlace {
   int b, head, start;
 
-  // NOTE: formed anew wherever it is called, since registers are scarce between.
+  // NOTE: constructed again at each use, because registers are scarce in between.
   ATTNC_DEVICE KvTilePlace(const BackwardParamsSm90& p, const ModArgs& args) {
     const ForwardParams& f = p.base.forward;
     const int index = ptx::opaque(blockIdx.x);
@@ -61,9 +61,9 @@ struct KvTilePlace {
   }
 };
 
-/// Of a tile that a sequence of a ragged batch ends in: sets the rows behind its first `live` to zero, where the copy engine
-/// has put those of the next sequence, of which even products with 0 may be NaN. A warpgroup writes for itself alone, so that
-/// it waits for no other; what another one writes is the same.
+/// Zeroes the rows of `tile` behind its first `live` ones, in a tile where a sequence of a ragged batch ends. TMA has
+/// loaded rows of the next sequence there, and even 0 times these may be NaN. Each warpgroup clears the whole tile for
+/// itself, so it waits for no other; the warpgroups write the same zeros.
 template <class Tile> ATTNC_DEVICE void clear_rows_behind(Tile tile, int live, int group) {
 #pragma unroll
   for (int slab = 0; slab < Tile::kSlabs; ++slab)
@@ -73,7 +73,7 @@ template <class Tile> ATTNC_DEVICE void clear_rows_behind(Tile tile, int live, i
   ptx::fence_proxy_async();
   ptx::named_barrier_sync<128>(1 + group);
 }
-/// Flags of a step with the live rows of its tile, for who clears the others.
+/// Factor of the live row count packed into a step's flags, for the consumers that clear the other rows.
 constexpr int kLiveRows = 256;
 ATTNC_DEVICE int with_live_rows(Step step, int q_len) {
   return step.flags & kStepTail ? step.flags | (q_len - step.start) * kLiveRows : step.flags;
@@ -84,7 +84,8 @@ template <class Tile> ATTNC_DEVICE void clear_tail(Tile tile, int flags, int gro
       clear_rows_behind(tile, flags / kLiveRows, group);
 }
 
-/// dK or dV of a warpgroup, `Columns` of them, times `factor`: its rows lie `row_of_tile` rows from the tile's first on.
+/// Stores a warpgroup's dK or dV, `Columns` columns times `factor`. Its rows begin `row_of_tile` rows behind the tile's
+/// first one.
 template <int Columns, class Out>
 ATTNC_DEVICE void store_gradient(const Out& x, float factor, void* to, const Strides& stride, const KvTilePlace& tile,
                                  int row_of_tile, int kv_len) {
@@ -96,8 +97,8 @@ ATTNC_DEVICE void store_gradient(const Out& x, float factor, void* to, const Str
   }
 }
 
-/// The producer's part of the barriers and rings. One thread, before fence_mbarrier_init(). `users`: warps that pass a slot
-/// on.
+/// Initialises the producer's barriers and rings. Called by one thread, before fence_mbarrier_init(). `users`: warps
+/// that release a slot.
 template <class Memory> ATTNC_DEVICE void initialise_rings(const BackwardParamsSm90& p, unsigned shared, int users) {
   Ring<Memory, QRing>{shared}.initialise(1, users);
   Ring<Memory, ORing>{shared}.initialise(1, users);
@@ -108,9 +109,9 @@ template <class Memory> ATTNC_DEVICE void initialise_rings(const BackwardParamsS
   ptx::prefetch_tensor_map(p.d_out);
 }
 
-constexpr int kAllSteps = 0x7fffffff, kStepsOfHead = 1536 / kBlockM; // more than windows of 1024 take
+constexpr int kAllSteps = 0x7fffffff, kStepsOfHead = 1536 / kBlockM; // more than a window of 1024 takes
 
-/// A warp that requests K and V, then Q and dO of each step, and fills the table of rows.
+/// The producer warp: issues TMA loads of K and V, then of Q and dO for each step, and fills the table of rows.
 template <class Memory> struct Producer {
   const BackwardParamsSm90& p;
   const ModArgs& args;
@@ -131,7 +132,7 @@ template <class Memory> struct Producer {
 
   ATTNC_DEVICE void request_step(const BackwardParams& base, Step step, const Mod::Head& head, int b, int h, int kv_start) {
     const ForwardParams& f = base.forward;
-    constexpr int kEach = kBlockM / 32; // rows of a lane
+    constexpr int kEach = kBlockM / 32; // rows per lane
     float lse[kEach], delta[kEach];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
@@ -166,10 +167,11 @@ template <class Memory> struct Producer {
     ++steps;
   }
 
-  /// A listed block may reach past the end by whole steps, for which there are no sums of dQ.
+  /// Whether a step has rows. A listed block may reach past the end by whole steps, for which no dQ sums exist.
   ATTNC_DEVICE bool exists(Step step) const { return !kBlockSparse || step.start < p.base.forward.q_len; }
 
-  /// Of query head i of those that share the KV head, `most` steps from step `first` on. Returns whether there are more.
+  /// Requests steps [first, first + most) of the i-th query head that shares the KV head. Returns whether there are
+  /// more.
   ATTNC_DEVICE bool request_steps(const BackwardParams& base, const KvTilePlace& tile, int i, int first, int most) {
     const ForwardParams& f = base.forward;
     const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
@@ -181,7 +183,7 @@ template <class Memory> struct Producer {
       Step step = walk.at(first);
 #pragma unroll 1
       for (int j = first; j < end; ++j) {
-        const Step next = walk.at(j + 1); // early, since it is loaded
+        const Step next = walk.at(j + 1); // early: this loads from the lists
         if (exists(step)) request_step(base, step, head, b, h, tile.start);
         step = next;
       }
@@ -199,12 +201,12 @@ template <class Memory> struct Producer {
     const ForwardParams& f = base.forward;
     request_kv(tile);
     const int heads = (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
-    if (kBlockN < 128 || heads == 1) { // NOTE: with 64 columns pieces take registers that the producer does not have
+    if (kBlockN < 128 || heads == 1) { // NOTE: with 64 columns, pieces take registers that the producer does not have
 #pragma unroll 1
       for (int i = 0; i < heads; ++i) request_steps(base, tile, i, 0, kAllSteps);
     } else {
-      // Some steps of each head, then the next ones of each: CTAs of one KV head, whose walks differ in length, stay near one
-      // another, so that what they read and add to is in L2.
+      // Takes some steps of each head, then the next ones of each. The CTAs of one KV head have walks of different
+      // lengths; this keeps them near one another, so what they read and add to is in L2.
       bool more = true;
 #pragma unroll 1
       for (int first = 0; more; first += kStepsOfHead) {

@@ -1,10 +1,9 @@
-// A step of the backward kernels with mma.sync that compute each product once: a CTA owns kBlockN rows of K and V,
-// which stay in shared memory, and walks Q in steps of kBlockM rows.
+// One step of the mma.sync backward kernels that compute each product once. A CTA owns kBlockN rows of K and V, which
+// stay in shared memory, and walks Q in steps of kBlockM rows.
 //
-// S^T = K Q^T and dP^T = V dO^T have their rows along KV, 32 to a warp, so that what ldmatrix reads of Q and dO serves
-// two groups of 16 rows: with one, shared memory would be the slower side. Where dK and dV of 32 rows take too many
-// registers, kSplit warps share the rows: each has 1 / kSplit of a step's rows of Q in S^T, and of the head dim in dK
-// and dV.
+// S^T = K Q^T and dP^T = V dO^T have their rows along KV, 32 per warp. So each ldmatrix of Q or dO serves two groups of
+// 16 rows; with one group, shared memory would be the bottleneck. If dK and dV of 32 rows take too many registers,
+// kSplit warps share the rows: each takes 1 / kSplit of a step's rows of Q in S^T, and of the head dim in dK and dV.
 //
 //   product              rows of a warp           columns of a warp         A from
 //   S^T, dP^T            32 of kBlockN            kStepRows of kBlockM      shared memory
@@ -12,11 +11,11 @@
 //   dQ                   32 of kBlockM            DqSums::kColumns          shared memory
 //
 //   shared memory   bytes                                     lifetime
-//   KPart, VPart    kBlockN rows of K, of V                   whole kernel; then rows of dK, dV on their way out
-//   QPart, OPart    2 slots of kBlockM rows of Q, of dO       a slot: a step, and the one before, in which it is filled
+//   KPart, VPart    kBlockN rows of K, of V                   whole kernel; then staging of dK, dV
+//   QPart, OPart    2 slots of kBlockM rows of Q, of dO       a slot: filled during one step, read during the next
 //   SPart, PPart    kBlockN x kBlockM of dS^T, of P^T (if     a step
 //                   kSplit > 1)
-//   WalkPart        what the kernel walks                     as the kernel says
+//   WalkPart        what the kernel walks                     see the kernel
 //   Rows            2 slots of kSplit tables of rows of Q     as a slot of Q
 #pragma once
 
@@ -33,7 +32,7 @@
 namespace attnc::sm80 {
 
 constexpr int kThreads = 32 * kWarps;
-constexpr int kOwned = 32; // rows of K and V of a warp
+constexpr int kOwned = 32; // rows of K and V per warp
 constexpr int kGroups = kOwned / 16;
 static_assert(kBlockN % kOwned == 0 && kWarps % (kBlockN / kOwned) == 0, "warps share rows of K and V evenly");
 constexpr int kSplit = kWarps / (kBlockN / kOwned);
@@ -45,7 +44,7 @@ using QTile = PaddedTile<Element, kBlockM, kHeadDimQk>;
 using OTile = PaddedTile<Element, kBlockM, kHeadDimV>;
 using KTile = PaddedTile<Element, kBlockN, kHeadDimQk>;
 using VTile = PaddedTile<Element, kBlockN, kHeadDimV>;
-using STile = PaddedTile<Element, kBlockN, kBlockM>; // of S^T: P^T and dS^T
+using STile = PaddedTile<Element, kBlockN, kBlockM>; // P^T and dS^T
 struct KPart : SharedPart<KPart, KTile::kBytes> {};
 struct VPart : SharedPart<VPart, VTile::kBytes> {};
 struct QPart : SharedPart<QPart, 2 * QTile::kBytes> {};
@@ -55,13 +54,13 @@ struct PPart : SharedPart<PPart, kSplit == 1 ? 0 : STile::kBytes> {};
 template <int Bytes> struct WalkPart : SharedPart<WalkPart<Bytes>, Bytes> {};
 template <class Table> struct Rows : SharedPart<Rows<Table>, 2 * kSplit * Table::kBytes> {};
 
-/// Columns of a warp's part of dK, of dV.
+/// Returns how many columns of dK or dV a warp holds.
 constexpr int part_of(int columns) { return round_up((columns + kSplit - 1) / kSplit, 16); }
 constexpr int kQkPart = part_of(KTile::kColumns), kVPart = part_of(VTile::kColumns);
 
-/// What a warp sums up of dK and dV, and how a step adds to it. Params: the kernel's, with `base`, its BackwardParams.
-/// Place: what a lane knows of its rows of K and V; Table: what all lanes share of kStepRows rows of Q. Walk: what lies
-/// in WalkPart, which has WalkBytes.
+/// A warp's accumulators of dK and dV, and the step that adds to them. Params: the kernel's, with BackwardParams
+/// `base`. Place: what a lane knows of its rows of K and V. Table: what all lanes share of kStepRows rows of Q. Walk:
+/// the contents of WalkPart, which has WalkBytes.
 template <class Params, class Place_, class Table_, class Walk, int WalkBytes> struct KvGradients {
   using Place = Place_;
   using Table = Table_;
@@ -89,8 +88,8 @@ template <class Params, class Place_, class Table_, class Walk, int WalkBytes> s
   ATTNC_DEVICE Table table(int slot, int i) const { return {at<Rows<Table>>() + (slot * kSplit + i) * Table::kBytes}; }
   ATTNC_DEVICE Walk& walk() const { return *(Walk*)__cvta_shared_to_generic(at<WalkPart<WalkBytes>>()); }
 
-  /// Adds a step, whose tiles and tables are there. `masked`: some of its weights must be dropped. d_q: the warp's part
-  /// of dQ, as DqSums deals it.
+  /// Adds a step whose tiles and tables are in shared memory. `masked`: some of its weights must be dropped. d_q gets
+  /// the warp's part of dQ, laid out as in DqSums.
   ATTNC_DEVICE void add_step(const Place& place, Step step, int slot, bool masked, mma::DqSums::Part& d_q) {
     const ForwardParams& f = p.base.forward;
     const Table rows = table(slot, part);
@@ -103,8 +102,8 @@ template <class Params, class Place_, class Table_, class Walk, int WalkBytes> s
     s.fill(0.f);
     mma::gemm(s, k_tile().template rows<kOwned>(warp_row), // S^T = K Q^T
               transposed(q_tile(slot).template rows<kStepRows>(part * kStepRows)));
-    // NOTE: a branch with the same work on both sides keeps ptxas from moving it into the products around it, which
-    // takes registers.
+    // NOTE: both branches do the same work, so that ptxas does not move it into the products around it, which takes
+    // registers.
     if (masked) {
       to_weights<0, kRowGroups, false>(s, packed, f, args, place, rows, rows.bias(), mine);
       drop_dead<0, kRowGroups>(packed, f, args, place, rows, mine);
@@ -144,7 +143,7 @@ template <class Params, class Place_, class Table_, class Walk, int WalkBytes> s
               mma::columns<mma::DqSums::kColumns>(k_tile(), sums.first_column()));
   }
 
-  /// Writes dK and dV to where K and V were, which no warp reads any more. The caller synchronises.
+  /// Writes dK and dV over K and V, which no warp reads any more. The caller synchronises.
   ATTNC_DEVICE void write_sums(KTile k_tile, VTile v_tile) const {
     mma::write_scaled(k_tile, warp_row, part * kQkPart, d_k, p.base.forward.scale);
     mma::write_scaled(v_tile, warp_row, part * kVPart, d_v, 1.f);

@@ -1,5 +1,5 @@
-// Tiles of the backward kernels of Hopper, and the rings they lie in: kBlockN rows of K and V, which a CTA owns, and
-// steps of kBlockM rows of Q and dO, which it walks.
+// Tiles of the Hopper backward kernels and their rings: kBlockN rows of K and V, which a CTA owns, and steps of kBlockM
+// rows of Q and dO, which it walks.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -30,13 +30,14 @@ template <class Memory> ATTNC_DEVICE VTile v_tile_of(unsigned shared) {
   return {shared + Memory::template offset_of<VPart>()};
 }
 
-/// One lane of each warp passes a slot on once the warp is done with it.
+/// Releases a slot: one lane of each warp arrives at `barrier` once the whole warp is done. Does nothing unless
+/// `really`.
 ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
   __syncwarp();
   if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
 }
 
-/// Writes the dS^T of a warpgroup, 64 rows, to `tile` from its row `first` on.
+/// Writes a warpgroup's dS^T, 64 rows, to `tile` from row `first` on.
 ATTNC_DEVICE void write_gradients(STile tile, int first, const PackedFragment<Element, 1, kBlockM>& d_s) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const unsigned at = tile.base + (first + 16 * warp + lane % 16) * STile::kRowBytes;

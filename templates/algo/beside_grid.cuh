@@ -1,20 +1,20 @@
-// Tokens beside a grid: a run of those before it, and one of those behind it.
+// Off-grid tokens: a run before the grid, and a run after it.
 //
-// Where a box has the coordinates of its first token as an origin, tokens of a run in a row have {-1 - run, 0, the
-// first one's place in the run}. Mods that mean no tokens beside their grids have no such origins, and their kernels
-// nothing of all this.
+// For boxes, an origin is the coordinates of the first token. For off-grid tokens in a row it is {-1 - run, 0, place of
+// the first one in the run}. Mods without off-grid tokens have no negative origins, and their kernels none of this
+// code.
 #pragma once
 
 #include "attnc_mod.cuh"
 
 namespace attnc {
 
-/// Those of a launch, by run.
+/// Off-grid tokens of a launch, by run.
 struct TokensBeside {
   int q[2], kv[2];
 };
 
-/// None where the parameters say nothing of them.
+/// Returns none if the parameters have no off-grid tokens.
 template <class Params> ATTNC_DEVICE TokensBeside beside_of(const Params& p) {
   if constexpr (requires { p.q_beside, p.kv_beside; })
     return {{p.q_beside[0], p.q_beside[1]}, {p.kv_beside[0], p.kv_beside[1]}};
@@ -25,28 +25,28 @@ template <class Params> ATTNC_DEVICE TokensBeside beside_of(const Params& p) {
 ATTNC_DEVICE bool is_beside(const int (&origin)[3]) { return Mod::kHasBeside && origin[0] < 0; }
 ATTNC_DEVICE int run_of(const int (&origin)[3]) { return -1 - origin[0]; }
 
-/// Tiles of `each` tokens that the runs before and behind a grid take.
+/// Returns how many tiles of `each` tokens the runs before and after a grid take.
 ATTNC_DEVICE int tiles_beside(const int (&tokens)[2], int each) {
   return (tokens[0] + each - 1) / each + (tokens[1] + each - 1) / each;
 }
-/// The origin of one of them: those of the run before the grid come first.
+/// Sets the origin of one of these tiles. The run before the grid comes first.
 ATTNC_DEVICE void origin_beside(int (&origin)[3], int tile, const int (&tokens)[2], int each) {
   const int before = (tokens[0] + each - 1) / each, run = tile >= before;
   origin[0] = -1 - run, origin[1] = 0, origin[2] = (run ? tile - before : tile) * each;
 }
 
-/// Tokens of its run from a tile on.
+/// Returns how many tokens of the run lie at or behind a tile's origin.
 ATTNC_DEVICE int left_of_run(const int (&origin)[3], const int (&tokens)[2]) {
   return (run_of(origin) ? tokens[1] : tokens[0]) - origin[2];
 }
 
-/// Rounded down; the divisor is positive.
+/// Returns x / by, rounded down. `by` is positive.
 ATTNC_DEVICE int floor_quotient(int x, int by) { return x / by - (x % by < 0); }
 
-/// Token `place` of a run.
+/// Returns token `place` of a run.
 ATTNC_DEVICE Token token_beside(int run, int place, const int (&extent)[3], int before) {
   Token token;
-  int distance = run ? extent[0] * extent[1] * extent[2] + place : place - before; // from the first one on the grid
+  int distance = run ? extent[0] * extent[1] * extent[2] + place : place - before; // from the first token on the grid
   token.index = before + distance;
   token.on_grid = false;
 #pragma unroll

@@ -1,14 +1,14 @@
-// Gradients of captures of a tile of Q rows that walks along KV: added up as far as elements of attention share an element
-// of the capture (GradientReach), before memory is touched. All sums of a CTA are in one order.
+// Gradients of captures for a tile of Q rows that walks KV. Elements of attention that share an element of the capture
+// (GradientReach) are added up first, before memory is touched. The sums of one CTA have a fixed order.
 //
-//   reach       kept                             memory
-//   Head        a register, over all steps       one add a tile
-//   Row         a register a row, over all steps one add a row
-//   Column      of a step                        one add a column and step
-//   Diagonal    of a step                        one add a diagonal and step
-//   Element     nothing                          one add an element; no atomic where one thread has its slot
+//   reach       accumulator                      memory traffic
+//   Head        a register, over all steps       one add per tile
+//   Row         a register per row, all steps    one add per row
+//   Column      per step                         one add per column and step
+//   Diagonal    per step                         one add per diagonal and step
+//   Element     none                             one add per element; no atomic if one thread owns its slot
 //
-// Where the round of a sum moves the offset, Head and Row are of a step, too.
+// If the round of a sum moves the offset, Head and Row accumulate per step only.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -18,18 +18,18 @@
 
 namespace attnc {
 
-/// Sum over the lanes l, l ^ 4, l ^ 8, ...: those of one t of the fragment.
+/// Returns the sum over lanes l, l ^ 4, l ^ 8, ..., which share one t of the fragment.
 ATTNC_DEVICE float sum_of_groups(float x) {
 #pragma unroll
   for (int lanes = 4; lanes < 32; lanes *= 2) x += __shfl_xor_sync(0xffffffffu, x, lanes);
   return x;
 }
 
-/// Sums along the diagonals of a warp's 16 rows. Lane (g, t) gives total[i], of which the sum over t is that of the
-/// diagonal row - column = 8 i + g - Columns.
+/// Sums along the diagonals of a warp's 16 rows. Lane (g, t) gives total[i]; its sum over t belongs to diagonal row -
+/// column = 8 i + g - Columns.
 ///
-/// Element (8 half + g, 8 n + 2 t + e) lies on the diagonal 8 (half - n) + (g - 2 t - e). So a lane adds up the elements
-/// of one half - n and e, and passes the sum on to the lane whose g is g - 2 t - e modulo 8.
+/// Element (8 half + g, 8 n + 2 t + e) lies on diagonal 8 (half - n) + (g - 2 t - e). So a lane adds up its elements
+/// with the same half - n and e, and passes the sum to the lane whose g is g - 2 t - e modulo 8.
 template <int Columns>
 ATTNC_DEVICE void sum_diagonals(float (&total)[Columns / 8 + 2], const Fragment<1, Columns>& x) {
   constexpr int kGroups = Columns / 8;
@@ -38,7 +38,7 @@ ATTNC_DEVICE void sum_diagonals(float (&total)[Columns / 8 + 2], const Fragment<
   for (float& sum : total) sum = 0.f;
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
-    const int from = g + 2 * t + e; // the g that has what belongs here, and 8 more if it wrapped around
+    const int from = g + 2 * t + e; // the g whose sum belongs here; plus 8 if it wrapped around
     const int source = from % 8 * 4 + t;
 #pragma unroll
     for (int i = 0; i <= kGroups; ++i) { // half - n is i + 1 - kGroups
@@ -54,21 +54,22 @@ ATTNC_DEVICE void sum_diagonals(float (&total)[Columns / 8 + 2], const Fragment<
   for (float& sum : total) sum = quad_sum(sum);
 }
 
-/// The reductions of a CTA whose warps own 16 rows each. All threads call all functions together.
+/// Reductions of a CTA whose warps own 16 rows each. All threads call all functions together.
 template <int Columns, int Warps> class CaptureReduction {
 public:
   using Scores = Fragment<1, Columns>;
-  /// f32 in shared memory that the CTA lends.
+  /// Floats of shared memory that the CTA lends.
   static constexpr int kScratch = Warps * (Columns + 16);
 
-  /// `f`: of batch entry b alone, params_of().
+  /// `f`: as params_of() returns it for batch entry b.
   ATTNC_DEVICE CaptureReduction(const CaptureParams& p, const ForwardParams& f, const ModArgs& args, const Place<1>& place,
                                 int b, int h, int q_start, float* scratch)
       : p(p), f(f), args(args), place(place), b(b), h(h), q_start(q_start), scratch(scratch) {
     for (auto& sums : kept) sums[0] = sums[1] = 0.f;
   }
 
-  /// Takes a step. `products`: q k^T. `grads`: by what score_mod returned, 0 for elements that are dead or outside.
+  /// Adds a step. `products`: q k^T. `grads`: gradients of score_mod's results, 0 for elements that are masked or
+  /// outside.
   ATTNC_DEVICE void add(Step step, Scores& products, Scores& grads) {
     Mod::gradients([&](auto gradient) { // SEAM(gradients)
       using Gradient = decltype(gradient);
@@ -86,7 +87,7 @@ public:
     });
   }
 
-  /// After the last step.
+  /// Called after the last step.
   ATTNC_DEVICE void finish() {
     Mod::gradients([&](auto gradient) { // SEAM(gradients)
       using Gradient = decltype(gradient);
@@ -97,7 +98,7 @@ public:
   }
 
 private:
-  /// Of one round, or of all that have one offset.
+  /// Returns the value of one round, or the sum over all rounds if these share one offset.
   template <class Gradient>
   ATTNC_DEVICE float value(const Mod::Row& row, const Mod::Col& col, Coord at, float score, float grad, int turn) const {
     if constexpr (Gradient::kRoundMoves || Gradient::kRounds == 1) {
@@ -164,7 +165,7 @@ private:
   }
 
   template <class Gradient> ATTNC_DEVICE void add_of_columns(Step step, const Scores& values, int turn) {
-    __syncthreads(); // scratch is used up
+    __syncthreads(); // scratch is free
 #pragma unroll
     for (int n = 0; n < Columns / 8; ++n)
 #pragma unroll
@@ -185,16 +186,16 @@ private:
   }
 
   template <class Gradient> ATTNC_DEVICE void add_of_diagonals(Step step, const Scores& values, int turn) {
-    constexpr int kOfWarp = Columns + 16; // diagonals, from row - column = -Columns on
+    constexpr int kOfWarp = Columns + 16; // diagonals of a warp, from row - column = -Columns on
     float sums[Columns / 8 + 2];
     sum_diagonals(sums, values);
-    __syncthreads(); // scratch is used up
+    __syncthreads(); // scratch is free
     if (threadIdx.x % 4 == 0)
 #pragma unroll
       for (int i = 0; i < Columns / 8 + 2; ++i) scratch[threadIdx.x / 32 * kOfWarp + 8 * i + threadIdx.x % 32 / 4] = sums[i];
     __syncthreads();
     for (int i = threadIdx.x; i < 16 * Warps + Columns; i += 32 * Warps) {
-      const int row = max(i - Columns, 0), column = max(Columns - i, 0); // its first element
+      const int row = max(i - Columns, 0), column = max(Columns - i, 0); // the diagonal's first element
       const int q_idx = q_start + row, kv_idx = step.start + column;
       if (q_idx >= f.q_len || kv_idx >= f.kv_len) continue;
       float total = 0.f;

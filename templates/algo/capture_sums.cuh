@@ -1,5 +1,5 @@
-// Adding to the gradient of a capture, in device memory: by f32 atomics, or exactly, so that the order of CTAs does not
-// show (kDeterministic). Where a thread has a slot for itself, it adds or stores.
+// Adds to the gradient of a capture in device memory: by fp32 atomics, or exactly, so that the result does not depend
+// on the order of CTAs (kDeterministic). If a thread owns its slot, it adds or stores without atomics.
 #pragma once
 
 #include "attnc_config.cuh"
@@ -17,7 +17,7 @@ struct DeviceWords {
   ATTNC_DEVICE void mark(unsigned bits) const { atomicOr(first + kExactBins * stride, ExactWord(bits)); }
 };
 
-/// Adds x to the slot of an element.
+/// Adds x to an element's slot.
 ATTNC_DEVICE void add_to(const CaptureSum& sum, long long element, float x) {
   if (x == 0.f || !sum.slots) return;
   if (sum.owned)

@@ -1,4 +1,4 @@
-// Blocks of rows that lie in pages, to shared memory.
+// Copies blocks of paged rows to shared memory.
 #pragma once
 
 #include "algo/pages.cuh"
@@ -6,7 +6,8 @@
 
 namespace attnc {
 
-/// The block's rows to shared memory, zeros from position `length` on. `pool`: at the KV head. All else as copy_in().
+/// Copies the block's rows to shared memory; positions from `length` on become zeros. `pool` points to the KV head. The
+/// rest is as in copy_in() of tile/copy_tile.cuh.
 template <int Threads, class Element, int PageSize, int Rows, int Columns>
 ATTNC_DEVICE void copy_in(PaddedTile<Element, Rows, Columns> tile, const PageBlock<PageSize, Rows>& block,
                           const Element* pool, const Strides& strides, int length, bool vectors,
@@ -18,7 +19,7 @@ ATTNC_DEVICE void copy_in(PaddedTile<Element, Rows, Columns> tile, const PageBlo
     copy_rows_in<Threads>(tile, rows, vectors, [&](unsigned row) { return pool + block.offset(strides, row); }, thread);
 }
 
-/// The same of a block whose rows from position `first_new` on lie apart, row 0 of them at `fresh`.
+/// The same, but rows from position `first_new` on come from `fresh`, which points to the first of them.
 template <int Threads, class Element, int PageSize, int Rows, int Columns>
 ATTNC_DEVICE void copy_in(PaddedTile<Element, Rows, Columns> tile, const PageBlock<PageSize, Rows>& block,
                           const Element* pool, const Strides& strides, const Element* fresh, long long fresh_stride,

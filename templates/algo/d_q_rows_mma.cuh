@@ -1,5 +1,5 @@
-// Sums of dQ in fp32 by rows of Q, for steps whose rows lie anywhere. The parts of warps are those of DqSums; a row has
-// its columns in groups of 16, and these in the order of fragments, so that four lanes add to neighbours.
+// fp32 sums of dQ by rows of Q, for steps whose rows lie anywhere. Warps hold parts as in DqSums. A row's columns come
+// in groups of 16, each in fragment order, so that four lanes add to neighbouring addresses.
 #pragma once
 
 #include "algo/d_q_sums_mma.cuh"
@@ -9,12 +9,13 @@ namespace attnc::mma {
 struct DqRows : DqSums {
   static constexpr int kFloats = computed_columns(kHeadDimQk); // of a row
 
-  /// Where column 8 n + 2 t + e of a group of 16 lies in it.
+  /// Returns the place of column 8 n + 2 t + e within its group of 16.
   ATTNC_DEVICE static constexpr int place(int n, int t, int e) {
     return kApart == 1 ? 4 * t + 2 * n + e : 4 * (2 * n + e) + t;
   }
 
-  /// Adds this warp's part to rows of `sums`. row_of(i): which one is row i of the step; < 0: it is left out.
+  /// Adds this warp's part to rows of `sums`. row_of(i) returns the row that row i of the step adds to; rows < 0 are
+  /// skipped.
   template <class RowOf> ATTNC_DEVICE void add(float* sums, const Part& x, RowOf row_of) const {
 #pragma unroll
     for (int r = 0; r < Part::kRows; ++r) {

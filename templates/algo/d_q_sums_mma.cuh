@@ -1,5 +1,5 @@
-// Sums of dQ in fp32, in the order of fragments: a tile of kBlockM rows of Q is dealt to the warps of a CTA, 32 rows and
-// kColumns columns each, row by row of such parts.
+// fp32 sums of dQ in fragment order. The warps of a CTA share a tile of kBlockM rows of Q; each has a part of 32 rows
+// and kColumns columns, and parts are numbered row by row.
 #pragma once
 
 #include "attnc_config.cuh"
@@ -22,8 +22,8 @@ struct DqSums {
   ATTNC_DEVICE int first_row() const { return warp / kSplit * kRows; }
   ATTNC_DEVICE int first_column() const { return warp % kSplit * kColumns; }
 
-  /// Where four elements of a lane begin, (m, n) of its fragment, and how far apart they lie: so that a warp's additions
-  /// are of neighbours, four of each lane where one instruction adds them.
+  /// Distance between the four floats of fragment (m, n) that a lane holds. Chosen so that a warp adds to neighbouring
+  /// addresses: four floats per lane if one instruction adds them (sm_90), else one.
 #if __CUDA_ARCH__ >= 900
   static constexpr int kApart = 1;
 #else

@@ -1,44 +1,45 @@
-// Forward attention of few queries over long KV, split-KV, however K and V come into shared memory: decode_sm80.cu and
-// decode_sm90.cu say how.
+// Split-KV forward attention: few queries over long KV. Independent of how K and V reach shared memory, which
+// decode_sm80.cu and decode_sm90.cu define.
 //
-// Rows of a tile are query tokens times the query heads that share a KV head (algo/packed_rows.cuh). The live steps of all
-// tiles are dealt evenly to as many CTAs as run at once (algo/decode_work.cuh); who takes part of a tile stores its sums, and
-// the last one to do so merges all parts (algo/decode_sums.cuh). Another launch for that would begin only when the last CTA of
-// this one has ended.
+// Rows of a tile are query tokens times the query heads that share a KV head (algo/packed_rows.cuh). The live steps of
+// all tiles are dealt evenly to as many CTAs as run at once (algo/decode_work.cuh). A CTA that takes part of a tile
+// stores partial sums; the last one to store merges all parts (algo/decode_sums.cuh). A separate merge kernel could
+// begin only when this one's last CTA has ended.
 //
-// K and V may be of fp8 (kFp8Kv): bytes in the ring, f16 in registers (tile/gemm_e4m3.cuh). Scales of a KV head go into that
-// of the scores, and into O at an item's end.
+// K and V may be fp8 (kFp8Kv): bytes in the ring, f16 in registers (tile/gemm_e4m3.cuh). The k_scale of a KV head is
+// folded into the scale of the scores, and the v_scale is applied to O at an item's end.
 //
-// A warp owns 16 rows. Warps with different rows and the same columns are a team; a step of kBlockN columns is divided among
-// teams, each of which has a ring of K and V of its own and waits for nobody else. Loads go on from item to item: while sums
-// of one are added up, the ring fills with the next.
+// A warp owns 16 rows. Warps with different rows and the same columns form a team. A step of kBlockN columns is divided
+// among teams; each has a ring of K and V of its own and waits for no other team. Loads continue from item to item:
+// while the sums of one are added up, the ring fills with the next.
 //
 //   shared memory   bytes                                      lifetime
-//   RingPart        kTeams * kStages slots: kTeamColumns       a slot: from the load, kStages - 1 steps ahead, to the step
+//   RingPart        kTeams * kStages slots: kTeamColumns       a slot: from load, kStages - 1 steps ahead, to use
 //                   rows of K and of V
-//                   the free slot of each team, instead:       an item's end
-//                   eight rows of O of each warp, in f32
-//   QPart           2 of kBlockM rows of Q; f16 with K of fp8  an item; that of the next is filled
-//   Copies::Control what the copies need                       the kernel's
-//   QFactors        f32 a row, with K of fp8: scale_q()        an item
-//   Words           an int a warp and two more: of the         a call
-//                   dealer, and of merge_parts()
+//                   at an item's end, the free slot of each    an item's end
+//                   team holds 8 rows of O per warp, in fp32
+//   QPart           2 of kBlockM rows of Q; f16 with fp8 K     one for the current item, one filled for the next
+//   Copies::Control state of the copies                        whole kernel
+//   QFactors        a float per row, with fp8 K: scale_q()     an item
+//   Words           an int per warp and two more, for the      a call
+//                   dealer and for merge_parts()
 //
-// All of it is dynamic: before tiles that are aligned to 1024 bytes, static memory takes 1024 bytes.
+// All of it is dynamic: in front of tiles aligned to 1024 bytes, static memory would take 1024 bytes.
 //
-//   barrier                    when                            what it says
-//   Copies, __syncthreads      before an item's first step     Q is there, and the team's K and V; with K of fp8 a
-//                                                              second one: Q is there as f16
-//   Copies, the team's         before each other step          its K and V are there; those of the step before are used up
-//   the team's                 after the last step             K and V are used up
-//   __syncthreads              then, for 8 rows of each warp   O is there
-//   __syncthreads              after they are added up         it is used up; results, or a part, are stored
-//   __syncthreads              after a part is counted in      who came last, and merges, is known
+//   barrier                    when                            what it guarantees
+//   Copies, __syncthreads      before an item's first step     Q and the team's K and V are ready; with fp8 K a second
+//                                                              __syncthreads: Q is ready as f16
+//   Copies, the team's         before each other step          its K and V are ready; those of the step before are free
+//   the team's                 after the last step             K and V are free
+//   __syncthreads              then, for 8 rows of each warp   O is ready
+//   __syncthreads              after they are added up         O is free; results, or a part, are stored
+//   __syncthreads              after a part is counted in      all threads know whether this CTA is last, and merges
 //
-// New rows of K and V (kAppends), those of the tokens of q, are written into K and V by the CTA that has an item's first step,
-// while all take them from where they were given: nobody looks at what this launch writes.
+// With kAppends, the CTA that has an item's first step writes the new rows of K and V, those of q's tokens, into K and
+// V. All CTAs read the new rows from the launch's inputs: nobody reads what this launch writes.
 //
-// Grid: any; what is divided has parts for each CTA. Threads: 32 kWarps; kSharedBytes of dynamic shared memory.
+// Grid: any size; if items are divided, there are parts for each CTA. Threads: 32 kWarps. Dynamic shared memory:
+// kSharedBytes.
 #pragma once
 
 #include "attnc_config.cuh"
@@ -62,7 +63,7 @@ using Scores = Fragment<1, kTeamColumns>;
 
 constexpr bool kIsCached = kPageSize != 0 || kAppends;
 
-/// The tile's rows of Q, zero past their end. Whole CTA; asynchronous as copy_in().
+/// Loads the tile's rows of Q; rows past their end are zero. Called by the whole CTA; asynchronous as copy_in().
 template <class QTile> ATTNC_DEVICE void load_q(QTile to, const PackedParams& p, const PackedTile& tile) {
   constexpr int kPerChunk = 16 / int(sizeof(Element)), kChunks = QTile::kColumns / kPerChunk;
   const auto row_of = [&](int row) {
@@ -116,12 +117,13 @@ ATTNC_DEVICE void sync_team(int team) {
     ptx::named_barrier_sync<kTeamThreads>(1 + team);
 }
 
-/// Where everything lies, with the tiles of `Copies`: KTile and VTile, of kTeamColumns rows; kAlign of a slot; Control.
+/// The shared memory layout for the tiles of `Copies`: its KTile and VTile of kTeamColumns rows, kAlign of a slot, and
+/// Control.
 template <class Copies> struct Layout {
   static constexpr int kKvBytes = Copies::KTile::kBytes + Copies::VTile::kBytes;
   static constexpr int kSlotBytes =
       round_up(kKvBytes > int(sizeof(HalfSums)) ? kKvBytes : int(sizeof(HalfSums)), Copies::kAlign);
-  static constexpr int kRingBytes = kStages * kSlotBytes; ///< a team's
+  static constexpr int kRingBytes = kStages * kSlotBytes; ///< of a team
   struct RingPart : SharedPart<RingPart, kTeams * kRingBytes, Copies::kAlign> {};
   using QTile = typename Copies::Products::QTile;
   struct QPart : SharedPart<QPart, 2 * QTile::kBytes, Copies::kAlign> {};
@@ -131,16 +133,16 @@ template <class Copies> struct Layout {
   static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 };
 
-/// Fetches items, and loads their steps, of one item and of the next, into this team's ring.
+/// Fetches items, and loads the steps of the current and the next item into this team's ring.
 ///
-/// Copies, beside the types above, Products and Params, the kernel's:
-///   Copies(address of Control)             whole CTA, once
-///   load(p, work, i, column, k, v, slot)   requests rows of K and V for a slot: those of the team, from `column` on, of step i of
-///                                          an item. Steps of an item come in order. By a whole team, as the rest
-///   wait(i, issued, slot)                  until step i of an item is there, and with i = 0 its rows of Q. A step and, behind it,
-///                                          its rows of Q are one group of this thread's asynchronous copies
-///   mend(p, tile, start, length, k, v)     then: rows that the copies cannot bring
-///   release()                              what this thread has written to a slot is overwritten by copies, after a barrier
+/// Copies has the types of Layout, Products, the kernel's Params, and
+///   Copies(address of Control)             Called once, by the whole CTA
+///   load(p, work, i, column, k, v, slot)   Requests the team's rows of K and V, from `column` on, of step i of an item
+///                                          into a slot. Steps come in order. Called by the whole team, as are the rest
+///   wait(i, issued, slot)                  Waits for step i of an item, and for its rows of Q if i is 0. A step and
+///                                          rows of Q behind it are one group of this thread's asynchronous copies
+///   mend(p, tile, start, length, k, v)     Then: writes rows that the copies cannot load
+///   release()                              Called before the barrier that lets copies overwrite this thread's writes
 template <class Copies> struct Loader {
   using Params = typename Copies::Params;
   using Slots = Layout<Copies>;
@@ -150,22 +152,23 @@ template <class Copies> struct Loader {
   Dealer dealer;
   Work next;
   bool has_next = false;
-  int issued = 0; ///< steps of the item at hand and, behind them, of the next one
-  int slot = 0;   ///< to be filled
-  int parity = 0; ///< of the item at hand: which Q is its
+  int issued = 0; ///< steps issued of the current item and, behind them, of the next one
+  int slot = 0;   ///< to be filled next
+  int parity = 0; ///< which Q is the current item's
 
   ATTNC_DEVICE typename Copies::KTile k_of(int slot) const { return {ring + slot * Slots::kSlotBytes}; }
   ATTNC_DEVICE typename Copies::VTile v_of(int slot) const { return {k_of(slot).base + Copies::KTile::kBytes}; }
 
   ATTNC_DEVICE bool fetch(const PackedParams& p, const ModArgs& args) { return has_next = dealer.next(p, args, next); }
 
-  /// The next step, if it is of these two items. Behind the last item's: empty ones, so that groups can be counted.
+  /// Issues the next step if it belongs to these two items. Behind the last item, commits empty groups, so that groups
+  /// can be counted.
   ATTNC_DEVICE void advance(const Params& p, const Work& work) {
     const bool is_next = issued >= work.walk.count;
     if (!is_next || has_next) {
       const int i = is_next ? issued - work.walk.count : issued;
       if (is_next && i >= next.walk.count) return;
-      Work of = work; // copied: a reference to one of two would put both into local memory
+      Work of = work; // a copy: a reference to one of the two would put both into local memory
       if (is_next) of = next;
       copies.load(p, of, i, column, k_of(slot), v_of(slot), slot);
       if (i == 0) load_q(typename Slots::QTile{q + (parity ^ int(is_next)) * Slots::QTile::kBytes}, p.forward, of.tile);
@@ -192,9 +195,9 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
                            team * kTeamColumns,
                            Copies(shared + unsigned(Memory::template offset_of<typename Copies::Control>())),
                            Dealer(p, args, decode.part_out != nullptr, words)};
-  int slot = 0; // of the step that is worked on
+  int slot = 0; // of the current step
 #pragma unroll 1
-  for (int turn = 0;; ++turn) { // the first one fetches an item, and begins to load it, alone
+  for (int turn = 0;; ++turn) { // turn 0 only fetches an item and begins to load it
     Work work = loader.next;
     if (turn > 0 && !loader.has_next) break;
     loader.fetch(p, args);
@@ -212,7 +215,7 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
     o.fill(0.f);
     Softmax<2> softmax;
 #pragma unroll 1
-    for (int i = loader.issued - (kStages - 1); i < work.walk.count; ++i) { // below 0: steps that are not under way yet
+    for (int i = loader.issued - (kStages - 1); i < work.walk.count; ++i) { // below 0: steps that are not issued yet
       const int start = i >= 0 ? work.walk.start_of(i) : 0;
       if (i >= 0) {
         loader.copies.wait(i, loader.issued, slot);
@@ -253,7 +256,7 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
     if (turn == 0) continue;
     sync_team(team);
 
-    unsigned char* const sums = dynamic_shared + ring_offset + loader.slot * Slots::kSlotBytes; // no load is under way to it
+    unsigned char* const sums = dynamic_shared + ring_offset + loader.slot * Slots::kSlotBytes; // no load in flight
     RowState state[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {

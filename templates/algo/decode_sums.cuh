@@ -1,5 +1,5 @@
-// What warps, teams and CTAs of a decode kernel have of an item, added up: sums of a CTA's teams through shared memory, parts of
-// CTAs through global memory, where the last one to store its part merges all.
+// Adds up the partial sums of an item in a decode kernel: those of a CTA's teams through shared memory, and those of
+// CTAs through global memory, where the last CTA to store its part merges all.
 #pragma once
 
 #include "attnc_config.cuh"
@@ -25,14 +25,14 @@ using Out = Fragment<1, computed_columns(kHeadDimV)>;
 using Dealer = DecodeDealer<Mod, kBlockM, kBlockN, kThreads>;
 using Work = Dealer::Work;
 
-/// Eight rows of O of each warp of a team, and their states, on their way to be added up.
+/// Eight rows of O of each warp of a team, with their states, about to be added up.
 struct HalfSums {
   static constexpr int kStride = Out::kColumns + 8; // rows begin eight banks apart
   float out[kTeamWarps][8][kStride];
   float state[kTeamWarps][8][4];
 };
 
-/// A lane's row of O.
+/// Stores a lane's row of O.
 template <class O>
 ATTNC_DEVICE void store_sums(float* line, const O& o, int r, const DecodeParams& p, const PackedTile& tile) {
   if constexpr (kFp8Kv) {
@@ -44,7 +44,7 @@ ATTNC_DEVICE void store_sums(float* line, const O& o, int r, const DecodeParams&
   }
 }
 
-/// Four columns of a row of the output, not normalised yet.
+/// Normalises and stores four columns of an output row; column 0 also stores lse and row maximum.
 ATTNC_DEVICE void store(const float (&x)[4], const RowState& state, const PackedParams& p, const PackedTile& tile, int row,
                         int column) {
   const float factor = state.normalise();
@@ -63,7 +63,7 @@ ATTNC_DEVICE void store(const float (&x)[4], const RowState& state, const Packed
     if (p.row_max) p.row_max[tile.row_of_all(p, row)] = state.max();
 }
 
-/// Where a part lies: its rows of O, their states.
+/// Addresses of a part: its rows of O and their states.
 struct Part {
   float *out, *state;
   ATTNC_DEVICE Part(const DecodeParams& p, int cta, int place) {
@@ -73,10 +73,10 @@ struct Part {
   }
 };
 
-constexpr int kQuads = kHeadDimV / 4; // of columns
+constexpr int kQuads = kHeadDimV / 4; // groups of four columns
 
-/// Adds up eight rows of each warp, from row 8 * half of it on, over teams. Stores the results, or this CTA's part. `sums`: the
-/// first team's; the next team's lies `stride` bytes behind. Whole CTA.
+/// Adds up eight rows of each warp, from its row 8 * half on, over all teams. Stores the results, or this CTA's part.
+/// `sums`: the first team's; each team's lies `stride` bytes behind the one before. Called by the whole CTA.
 ATTNC_DEVICE void finish_rows(const unsigned char* sums, int stride, int half, const DecodeParams& p, const Work& work) {
   const auto of_team = [&](int team) -> const HalfSums& { return *(const HalfSums*)(sums + team * stride); };
   for (int i = threadIdx.x; i < kTeamWarps * 8 * kQuads; i += kThreads) {
@@ -107,7 +107,7 @@ ATTNC_DEVICE void finish_rows(const unsigned char* sums, int stride, int half, c
   }
 }
 
-/// Two rows of all parts of an item, kWarps apart. Whole warp.
+/// Merges two rows, kWarps apart, of all parts of an item. Called by a whole warp.
 ATTNC_DEVICE void merge_rows(const DecodeParams& p, const Work& work, int row) {
   constexpr int kRows = 2, kQuadsOfLane = (kQuads + 31) / 32, kBatch = 8 / kQuadsOfLane;
   const int lane = threadIdx.x % 32, parts = work.share.parts;
@@ -120,7 +120,7 @@ ATTNC_DEVICE void merge_rows(const DecodeParams& p, const Work& work, int row) {
   };
   RowState state[kRows] = {RowState::none(), RowState::none()};
 #pragma unroll 1
-  for (int i = (parts - 1) / 32 * 32; i >= 0; i -= 32) { // the last ones seen are the first ones needed
+  for (int i = (parts - 1) / 32 * 32; i >= 0; i -= 32) { // descending: the states loaded last are the ones used first
     load_states(i + lane);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) state[r].see(x[r]);
@@ -172,8 +172,8 @@ ATTNC_DEVICE void merge_rows(const DecodeParams& p, const Work& work, int row) {
   }
 }
 
-/// Counts this CTA's part in. The last one of an item merges its parts, and leaves the counter 0. Whole CTA, all threads of
-/// which are known to have stored the part.
+/// Counts this CTA's part in. The last CTA of an item merges the parts, and resets the counter to 0. Called by the
+/// whole CTA, after a barrier behind the stores of the part.
 ATTNC_DEVICE void merge_parts(const DecodeParams& p, const Work& work, int* is_last) {
   if (threadIdx.x == 0) {
     *is_last = ptx::atom_add_acq_rel(p.arrived + work.share.item, 1) == work.share.parts - 1;

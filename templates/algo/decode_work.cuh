@@ -1,11 +1,12 @@
-// How work that is divided along KV is dealt to CTAs. An item is a tile of packed rows of a (batch, KV head); its length is
-// the steps along KV that live, at least one. Lengths and bounds are known on the device only, so each CTA counts for itself.
+// Deals split-KV work to CTAs. An item is a tile of packed rows of a (batch, KV head); its length is its live steps
+// along KV, at least one. Only the device knows lengths and bounds, so each CTA counts for itself.
 //
-// There are two ways, and all CTAs go the same:
-//   pieces   an item is cut into equal pieces, and a CTA takes one
-//   shares   all items stand one behind the other, and a CTA takes an equal share of their steps: the end of an item, whole
-//            items, the beginning of one
-// Shares differ by one step at most, but an item's end costs a CTA some steps' time, and shares have one more of them.
+// There are two ways, and all CTAs choose the same one:
+//   pieces   each item is cut into equal pieces; a CTA takes one piece
+//   shares   all items are laid end to end; a CTA takes an equal share of the steps: an item's end, whole items, the
+//            beginning of another
+// Shares differ by one step at most. But an item's end costs a CTA the time of some steps, and a share may have one
+// more end.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -15,7 +16,7 @@
 
 namespace attnc {
 
-/// What an item's end costs, in steps.
+/// Cost of an item's end, in steps.
 constexpr int kStepsOfEnd = 2;
 
 /// Steps dealt to CTAs in equal shares.
@@ -23,7 +24,7 @@ struct Shares {
   int each, rest; ///< steps of a share; how many shares have one more
   ATTNC_DEVICE Shares(int steps, int ctas) : each(steps / ctas), rest(steps % ctas) {}
 
-  /// The first step of a CTA; of one past the last: all steps.
+  /// Returns the first step of a CTA; for CTAs past the last one, the number of all steps.
   ATTNC_DEVICE int begin(int cta) const { return cta * each + min(cta, rest); }
   ATTNC_DEVICE int owner(int step) const {
     const int large = rest * (each + 1); // steps of the larger shares
@@ -31,24 +32,24 @@ struct Shares {
   }
 };
 
-/// The steps of an item that a CTA takes, and who has the others.
+/// The steps of an item that a CTA takes, and which CTAs take the others.
 struct ItemShare {
   int item;
-  int begin, end; ///< steps of the item that are this CTA's
-  int first_cta;  ///< of those that share the item, one behind the other
-  int parts;      ///< how many these are
-  int place;      ///< where the first one of them keeps its part: 1, if the item begins within its share. Others: 0
+  int begin, end; ///< this CTA's steps of the item
+  int first_cta;  ///< the first of the consecutive CTAs that share the item
+  int parts;      ///< how many CTAs share it
+  int place;      ///< where the first CTA keeps its part: 1 if the item begins within its share, else 0. Other CTAs: 0
   ATTNC_DEVICE bool is_whole() const { return parts == 1; }
   ATTNC_DEVICE int own_place() const { return int(blockIdx.x) == first_cta ? place : 0; }
 };
 
-/// Whether lists say which steps live: they come of decode_lists.cu. Mods with bounds compute it. In a
-/// ragged batch all steps of a sequence do.
+/// Whether lists from decode_lists.cu say which steps live. Mods with bounds compute them instead. In a ragged batch
+/// all steps of a sequence live.
 template <class M> constexpr bool kListsSteps = M::kHasMaskMod && !M::kHasBounds && !kIsRagged<M>;
 
 template <class M, int Size> using PackedWalk = KvWalk<M, Size, kListsSteps<M>>;
 
-/// The steps that some row of a packed tile visits.
+/// Returns the steps that some row of a packed tile visits.
 template <class M, int Size, class Args>
 ATTNC_DEVICE PackedWalk<M, Size> walk_packed(const PackedParams& p, const Args& args, const PackedTile& tile) {
   using Walk = PackedWalk<M, Size>;
@@ -83,17 +84,17 @@ ATTNC_DEVICE PackedWalk<M, Size> walk_packed(const PackedParams& p, const Args& 
   }
 }
 
-/// All items of a launch. `Rows`: of a tile. `Size`: columns of a step.
+/// All items of a launch. `Rows`: rows of a tile. `Size`: columns of a step.
 template <class M, int Rows, int Size> struct DecodeItems {
   using Walk = PackedWalk<M, Size>;
-  int tiles; ///< of a (batch, KV head); of a ragged batch, slots of a KV head
+  int tiles; ///< tiles of a (batch, KV head); for a ragged batch, slots of a KV head
   int count;
 
   ATTNC_DEVICE explicit DecodeItems(const PackedParams& p)
       : tiles(p.by_tiles.divisor),
         count((kIsRagged<M> ? 1 : p.batch) * p.kv_heads * tiles) {}
 
-  /// Of a ragged batch it may have no rows: its slot is not used.
+  /// Returns an item's tile. In a ragged batch a slot may be unused; its tile has no rows.
   template <class Args> ATTNC_DEVICE PackedTile tile(const PackedParams& p, const Args& args, int item) const {
     const int of_head = p.by_tiles.quotient(item), tile_of_head = item - of_head * tiles;
     if constexpr (kIsRagged<M>) {
@@ -123,18 +124,18 @@ template <class Walk> struct DecodeWork {
   Walk walk;
 };
 
-/// What of the items this CTA does: next() until it is false. All threads call together.
+/// The shares of one CTA: call next() until it returns false. All threads call together.
 template <class M, int Rows, int Size, int Threads> class DecodeDealer {
 public:
   using Items = DecodeItems<M, Rows, Size>;
   using Work = DecodeWork<typename Items::Walk>;
 
-  /// `shared`: Threads / 32 + 2 words of the CTA's.
+  /// `shared`: Threads / 32 + 2 words of the CTA's shared memory. `divides`: items may be divided.
   template <class Args>
   ATTNC_DEVICE DecodeDealer(const PackedParams& p, const Args& args, bool divides, int* shared)
       : items(p), shares(1, 1), item(int(blockIdx.x)) {
     if (!divides || items.count == 0) return;
-    if constexpr (!kHasLengths<M> && !M::kHasBounds && !kListsSteps<M>) { // items are equal
+    if constexpr (!kHasLengths<M> && !M::kHasBounds && !kListsSteps<M>) { // all items have one length
       const int length = items.length(p, args, 0), most = int(gridDim.x) / items.count;
       if (most) piece = (length + most - 1) / most;
       settle(length * items.count);
@@ -152,7 +153,7 @@ public:
     if (way == Undivided ? item >= items.count : first >= end) return false;
     work.tile = items.tile(p, args, item);
     if constexpr (kIsRagged<M>)
-      while (work.tile.rows == 0) { // there is a used slot behind it, if steps are divided
+      while (work.tile.rows == 0) { // if steps are divided, a used slot follows
         item += way == Undivided ? int(gridDim.x) : 1;
         if (item >= items.count) return false;
         work.tile = items.tile(p, args, item);
@@ -184,16 +185,16 @@ private:
   Items items;
   Shares shares;
   Way way = Undivided;
-  int piece = 0;   // the most steps of one; 0: there are more items than CTAs
+  int piece = 0;   // most steps of a piece; 0: there are more items than CTAs
   int item;        // the next one
-  int before = 0;  // units of items before it: steps, or pieces
-  int first = 0, end = 0; // units that are this CTA's, as far as they are not done
+  int before = 0;  // units (steps or pieces) of the items before it
+  int first = 0, end = 0; // this CTA's units that are not done yet
 
   ATTNC_DEVICE int pieces_of(int length) const { return (length + piece - 1) / piece; }
   ATTNC_DEVICE int units_of(int length) const { return way == Pieces ? pieces_of(length) : length; }
 
   ATTNC_DEVICE void settle(int steps) {
-    shares = Shares(steps, max(min(int(gridDim.x), steps), 1)); // of a ragged batch there may be none
+    shares = Shares(steps, max(min(int(gridDim.x), steps), 1)); // a ragged batch may have no steps
     way = piece && piece <= shares.each + kStepsOfEnd ? Pieces : InShares;
   }
   ATTNC_DEVICE void take(int units) {
@@ -202,13 +203,13 @@ private:
     end = min(way == Pieces ? cta + 1 : shares.begin(cta + 1), units);
   }
 
-  /// What the threads before this one have, and all of them. Whole CTA.
+  /// Sums over the threads before this one, and over all. Called by the whole CTA.
   struct Sum {
     int before, all;
   };
   ATTNC_DEVICE static Sum sum_up(int own, int* shared) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int upto = own; // of the warp, this lane included
+    int upto = own; // sum over the warp up to and including this lane
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
       const int below = __shfl_up_sync(0xffffffffu, upto, distance);
@@ -226,8 +227,9 @@ private:
     return sum;
   }
 
-  /// Each thread counts a run of items: its steps, or its pieces, once these are settled. The one whose run this CTA's first
-  /// unit lies in goes through it again, up to there. Runs of one item, the usual ones, are looked at once.
+  /// Finds this CTA's first unit. Each thread counts the steps of a run of items, and their pieces if these are chosen.
+  /// The thread whose run holds the first unit walks its run again up to there. A run of one item, the usual case, is
+  /// looked at once.
   template <class Args> ATTNC_DEVICE void find(const PackedParams& p, const Args& args, int* shared) {
     const int run = (items.count + Threads - 1) / Threads;
     const int begin_item = min(int(threadIdx.x) * run, items.count), end_item = min(begin_item + run, items.count);
@@ -254,7 +256,7 @@ private:
       }
       sum = sum_up(own, shared);
       if (pass == Steps) {
-        // No more pieces than CTAs: those of all steps, and one more an item for what is left over.
+        // At most as many pieces as CTAs: all steps cut into pieces, plus one more per item for its remainder.
         const int spare = int(gridDim.x) - items.count;
         if (spare > 0) piece = (sum.all + spare - 1) / spare;
         settle(sum.all);

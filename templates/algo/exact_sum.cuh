@@ -1,13 +1,11 @@
-// Sums of f32 that do not depend on the order of what is added: exact, by integers.
+// Exact fp32 sums by integers: the result does not depend on the order of the terms. For host and device.
 //
-// A sum is kExactWords words of 64 bits, all 0 at first. Word k < kExactBins counts multiples of 2^(32 k - 149): a float is
-// cut into two parts of 32 bits, which are added to neighbouring words as integers, so that any order gives the same
-// words. Up to 2^31 floats fit. The last word says which of NaN and the infinities there were.
+// A sum is kExactWords 64-bit words, all 0 at first. Word k < kExactBins counts multiples of 2^(32 k - 149). A float is
+// cut into two parts of 32 bits, which are added to neighbouring words as integers, so any order gives the same words.
+// Up to 2^31 floats fit. The last word records NaN and the infinities.
 //
-//   exact_add(x, words)         words.add(k, amount): adds to word k, modulo 2^64; words.mark(bits): sets bits of the last word
-//   exact_total(words)          the sum, rounded to f32: its error is hardly more than half a unit in the last place
-//
-// For host and device.
+//   exact_add(x, words)         words.add(k, x): adds to word k, modulo 2^64; words.mark(bits): sets bits of the last
+//   exact_total(words)          the sum, rounded to fp32: its error is hardly more than half a unit in the last place
 #pragma once
 
 #include "mod/contract.cuh"
@@ -20,7 +18,7 @@ constexpr int kExactBins = kExactWords - 1;
 static_assert(32 * kExactBins >= 254 + 24, "from the last bit of the smallest float to the first of the largest");
 enum ExactMark : unsigned { kExactNan = 1, kExactPlusInfinity = 2, kExactMinusInfinity = 4 };
 
-/// `bits`: of the float.
+/// Adds a float, given by its bits.
 template <class Words> ATTNC_DEVICE void exact_add(unsigned bits, Words words) {
   const bool negative = bits >> 31;
   const unsigned exponent = bits >> 23 & 255, fraction = bits & 0x7fffff;
@@ -28,20 +26,20 @@ template <class Words> ATTNC_DEVICE void exact_add(unsigned bits, Words words) {
     words.mark(fraction ? kExactNan : negative ? kExactMinusInfinity : kExactPlusInfinity);
     return;
   }
-  const unsigned place = exponent ? exponent - 1 : 0; // of the last bit, above 2^-149
+  const unsigned place = exponent ? exponent - 1 : 0; // position of the last bit above 2^-149
   const ExactWord wide = ExactWord(exponent ? fraction | 0x800000 : fraction) << place % 32;
   const ExactWord low = wide & 0xffffffff, high = wide >> 32;
   if (low) words.add(int(place / 32), negative ? 0 - low : low);
   if (high) words.add(int(place / 32) + 1, negative ? 0 - high : high);
 }
 
-/// `words`: kExactWords of them, which are used up.
+/// Returns the total. Overwrites `words`.
 ATTNC_DEVICE float exact_total(ExactWord (&words)[kExactWords]) {
   const unsigned marks = unsigned(words[kExactBins]);
   const float zero = 0.f, infinity = float(1e300 * 1e10);
   if (marks & kExactNan || (marks & kExactPlusInfinity && marks & kExactMinusInfinity)) return infinity * zero;
   if (marks) return marks & kExactPlusInfinity ? infinity : -infinity;
-  // Digits of 32 bits, and the carry out of the last one, which says the sign.
+  // Propagates carries between 32-bit digits. The carry out of the last one is the sign.
   bool negative = false;
   for (int turn = 0; turn < 2; ++turn) {
     long long carry = 0;

@@ -1,34 +1,34 @@
-// Forms of the way from products q k^T to exponents of two, which a mod names as its Mod::Exponents (contract.cuh). Kernels call
-// them all alike:
+// The forms that turn products q k^T into exponents of two. A mod names one as its Mod::Exponents (contract.cuh);
+// kernels use all of them through one interface:
 //
-//   Form(scale, factors)     once for a tile of rows. scale: the softmax scale; factors: what Mod::factors() gives
-//   kCallsScore              products go through Mod::score() first, each times `score_scale`
+//   Form(scale, factors)     Constructed once per tile of rows. scale: the softmax scale; factors: from Mod::factors()
+//   kCallsScore              Products go through Mod::score() first, each multiplied by `score_scale`
 //
-// Forward, where references follow the maxima (softmax.cuh says what x, unit and bias are):
+// Forward, where references follow the row maxima (softmax.cuh defines x, unit and bias):
 //
 //   to_scores(x, step, kv_float)
-//                            all elements of a fragment, in place. kv_float: position of the lane's first column, as
-//                            Mod::col() counts it
+//                            Converts a fragment in place. kv_float: position of the lane's first column, counted as
+//                            in Mod::col()
 //   is_flipped(), to_score(x, bias, kv_float)
-//                            the same of one element, where lanes' rows differ in form: x is negated before if it is_flipped().
-//                            It lacks nothing
-//   unit(), weight_factor()  natural units of score in one of x, positive; and log2(e) times that
-//   kKeepsDead               NaN and inf stay where they are. If not, elements that are dead are to be set to 0 before, and
-//                            to -inf afterwards
-//   kIsBiased                x are exponents, bias and all, so that sizes of scores are to be bounded: may_be_large() if not
-//   kIsLinear                a term grows with the position: LinearExponents. x lacks `ahead` of the step
+//                            The same for one element, if a lane's rows differ in form. Negate x first if
+//                            is_flipped(). The result lacks no term
+//   unit(), weight_factor()  Natural units of score per unit of x, positive; and log2(e) times that
+//   kKeepsDead               NaN and inf stay in their element. Otherwise dead elements must be set to 0 before, and to
+//                            -inf afterwards
+//   kIsBiased                x are exponents, bias included, so scores must be bounded: may_be_large() if not
+//   kIsLinear                A term grows with the position: LinearExponents. x lacks the step's `ahead`
 //
-// Backward, where the reference is known, of one element:
+// Backward, where the reference is known, for one element:
 //
 //   exponent(x, bias, kv_float)
 //                            log2(e) score + bias
-//   kGradientIsOne           the score is the product times the scale plus what does not depend on it. Else, without
+//   kGradientIsOne           The score is the product times the scale, plus terms independent of it. Otherwise, without
 //                            kCallsScore:
 //   capped(x), gradient(y)   y: the exponent without bias; the derivative of the score by the product times the scale
-//   capped_small(x), are_small(fragment)   a faster capped() where all products are small
+//   capped_small(x), are_small(fragment)   A faster capped() if all products are small
 //
-// ProductExponents, no score_mod; LinearExponents, score + slope kv_idx; ScoreExponents, any other; TanhExponents,
-// out tanh(in score), in tanh_exponents.cuh.
+// The forms: ProductExponents (no score_mod), LinearExponents (score + slope kv_idx), TanhExponents (out tanh(in
+// score), in tanh_exponents.cuh), and ScoreExponents for any other mod.
 #pragma once
 
 #include "algo/softmax.cuh"
@@ -37,7 +37,7 @@
 namespace attnc {
 
 constexpr float kSmallestNormal = 1.17549435e-38f;
-/// Of what a score is counted in, so that what is divided by it is finite.
+/// Smallest unit of x, so that quotients by it are finite.
 constexpr float kSmallestUnit = 5.42101086e-20f; // 2^-64
 
 template <bool CallsScore, bool IsLinear> struct AffineExponents {
@@ -48,11 +48,11 @@ template <bool CallsScore, bool IsLinear> struct AffineExponents {
   static constexpr bool kIsLinear = IsLinear;
 
   float score_scale; // of products before score()
-  float natural;     // units of score in one of what is left; negative: the greatest product has the least score
+  float natural;     // score units per unit of x; negative: the greatest product has the least score
   float factor;      // log2(e) times that
-  float slope;       // of positions, in powers of two
-  float rise;        // of x, from position to position
-  float positive;    // `natural` without its sign, and at least kSmallestUnit
+  float slope;       // per position, in powers of two
+  float rise;        // of x, per position
+  float positive;    // |natural|, at least kSmallestUnit
   float by;          // log2(e) times that
 
   AffineExponents() = default;

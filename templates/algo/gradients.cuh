@@ -1,6 +1,7 @@
-// Of the backward pass: from scores and gradients of weights to gradients of scores.
+// Backward pass: from scores and gradients of weights to gradients of scores.
 //
-//   P = exp(mod(scale Q K^T) - lse),  delta = rows of dO O - d_lse,  G = P (dO V^T - delta),  dS = scale mod'(scale Q K^T) G
+//   P = exp(mod(scale Q K^T) - lse),  delta = rowsum(dO O) - d_lse,  G = P (dO V^T - delta),
+//   dS = scale mod'(scale Q K^T) G
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -11,27 +12,28 @@
 
 namespace attnc {
 
-/// Of a row of Q in arrays with a number a row: see row_of_head().
+/// Returns the index of a row of Q in arrays with one number per row (lse, delta): see row_of_head().
 ATTNC_DEVICE long long row_of_all(const ForwardParams& p, int b, int h, int q_idx) {
   return row_of_head<Mod>(p, b, h) + q_idx;
 }
 
-/// The largest lse that weights are normalised by: an error of half its last place is one of a rounding to the element type, or
-/// of 2^-12.
+/// Largest lse by which weights are normalised. Half of its last place is an error no larger than a rounding to the
+/// element type, or 2^-12.
 constexpr float kLargestLse = Same<Element, Bf16>::value ? 16384.f : 4096.f;
-/// Whether weights need the row's sum besides: backward_large.cu.
+/// Whether the row's weights also need its sum: backward_large.cu.
 ATTNC_DEVICE bool is_large(float lse) {
   return fabsf(lse) > kLargestLse && fabsf(lse) < __int_as_float(0x7f800000);
 }
 
-/// What y = log2(e) score + bias turns into the weight 2^y: minus lse in units of log2, less what apply_mod() leaves out
-/// of the scores. -inf for a row without live columns, whose weights are 0, and for one whose gradients come from elsewhere.
+/// Returns the bias of y = log2(e) score + bias, which makes 2^y the weight: -lse in units of log2, without the term
+/// that apply_mod() leaves out of the scores. -inf for rows without live columns, whose weights are 0, and for rows
+/// whose gradients another kernel computes.
 ATTNC_DEVICE float weight_bias(float lse, float row_shift) {
   return lse == negative_infinity() || is_large(lse) ? negative_infinity() : (row_shift - lse) * kLog2e;
 }
 
-/// The gradient of q k^T, less the scale, from that of the weight. A dead element contributes 0, whatever mod' and V are
-/// there.
+/// Returns the gradient of q k^T, without the scale, from that of the weight. Dead elements return 0, whatever mod' and
+/// V are there.
 template <class M>
 ATTNC_DEVICE float score_gradient(const ForwardParams& p, const ModArgs& args, const Mod::Head& head, const Mod::Row& row,
                                   const Mod::Col& col, Coord at, float product, float weight, float d_weight, float delta) {

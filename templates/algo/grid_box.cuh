@@ -1,11 +1,11 @@
 // Boxes of tokens on a grid as rows and columns of a tile: row-major, the last axis fastest.
 //
-// A lane has the columns 8 n + l with l = 2 (lane % 4) + e (tile/fragment.cuh). Along each axis the coordinate of a column is
-// one that n alone decides, known at compile time, plus one that l alone decides. Which elements of a row lie in a box of
-// keys is then a word for each l, a bit for each n: an element costs a select and part of a test, whatever the axes.
+// A lane has the columns 8 n + l with l = 2 (lane % 4) + e (tile/fragment.cuh). Along each axis, column 8 n + l has the
+// coordinate f(n) + g(l): f is known at compile time, g depends on the lane. So the live columns of a row are one word
+// per l, with a bit for each n. An element costs a select and part of a test, whatever the axes.
 //
-// Of tokens beside the grid (beside_grid.cuh), rows and columns are some in a row.
-// Params: of a kernel, with `base`, its ForwardParams, and the extents of the grids, q_extent and kv_extent.
+// Off-grid tokens (beside_grid.cuh) form rows and columns in run order.
+// Params: a kernel's parameters, with ForwardParams `base` and the extents of the grids, q_extent and kv_extent.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -19,7 +19,7 @@ namespace attnc {
 template <int A, int B, int C> struct BoxShape {
   static constexpr int kTokens = A * B * C;
   ATTNC_DEVICE static constexpr int extent(int axis) { return axis == 0 ? A : axis == 1 ? B : C; }
-  /// Tokens from one coordinate of an axis to the next.
+  /// Returns the distance in tokens between neighbouring coordinates of an axis.
   ATTNC_DEVICE static constexpr int pitch(int axis) { return axis == 0 ? B * C : axis == 1 ? C : 1; }
   ATTNC_DEVICE static int coordinate(int token, int axis) { return token / pitch(axis) % extent(axis); }
 };
@@ -30,26 +30,26 @@ template <class Box, int Axis> struct ColumnAxis {
   static constexpr bool kByLane = kSpan <= 8 && 8 % kSpan == 0;
   static constexpr bool kByGroup = kPitch % 8 == 0;
   static_assert(kByLane || kByGroup || (kPitch < 8 && kSpan % 8 == 0), "a coordinate is a sum of one of n and one of l");
-  static constexpr int kStep = kByLane || kByGroup ? 1 : 8 / kPitch;    ///< coordinates from one value of n's part to the next
-  static constexpr int kRepeat = kByGroup ? kPitch / 8 : 1;             ///< groups in a row that have one
+  static constexpr int kStep = kByLane || kByGroup ? 1 : 8 / kPitch;    ///< coordinates between values of n's part
+  static constexpr int kRepeat = kByGroup ? kPitch / 8 : 1;             ///< consecutive groups with the same coordinate
   static constexpr int kCount = kByLane ? 1 : kByGroup ? kExtent : kSpan / 8; ///< values of n's part
   static constexpr int kPeriod = kRepeat * kCount;
 
   ATTNC_DEVICE static constexpr int of_group(int n) { return kByLane ? 0 : n % kPeriod / kRepeat * kStep; }
   ATTNC_DEVICE static int of_lane(int l) { return kByGroup ? 0 : kByLane ? l / kPitch % kExtent : l / kPitch; }
 
-  /// Bit n: the coordinate of column 8 n + l lies in [begin, end), counted from the box.
+  /// Returns a word whose bit n is set if column 8 n + l has its coordinate in [begin, end), counted from the box.
   template <int Groups> ATTNC_DEVICE static unsigned inside(int begin, int end, int l) {
     begin -= of_lane(l), end -= of_lane(l);
     if constexpr (kCount == 1) return begin <= 0 && 0 < end ? ~0u : 0u;
-    // Values of n's part from the first one on that is not before.
+    // Range of n's values that lie inside.
     const int first = (begin + kStep - 1) / kStep, last = (end + kStep - 1) / kStep;
     const int from = begin <= 0 ? 0 : first, to = end <= 0 ? 0 : min(last, kCount);
     return bits_between(from * kRepeat, to * kRepeat) * repeated<Groups>();
   }
 
 private:
-  /// A bit at each beginning of a period.
+  /// Returns a word with a bit at the beginning of each period.
   template <int Groups> ATTNC_DEVICE static constexpr unsigned repeated() {
     unsigned word = 0;
     for (int n = 0; n < Groups; n += kPeriod) word |= 1u << n;
@@ -65,7 +65,7 @@ struct GridRange {
 
 ATTNC_DEVICE GridRange whole_grid(const int (&extent)[3]) { return {{0, 0, 0}, {extent[0], extent[1], extent[2]}}; }
 
-/// The token at coordinates x of a grid, behind as many others.
+/// Returns the token at coordinates x of a grid with `before` off-grid tokens in front of it.
 ATTNC_DEVICE Token token_at(const int (&x)[3], const int (&extent)[3], int before) {
   Token token;
   token.index = (x[0] * extent[1] + x[1]) * extent[2] + x[2] + (Mod::kHasBeside ? before : 0);
@@ -75,8 +75,8 @@ ATTNC_DEVICE Token token_at(const int (&x)[3], const int (&extent)[3], int befor
   return token;
 }
 
-/// Token i of a tile at `origin`, and whether there is one; else it is one at the border, or, unless Inside, behind it.
-/// `beside`: tokens of the runs.
+/// Returns token i of a tile at `origin`. `exists`: whether there is one; otherwise the result is clamped to the
+/// border, or lies behind it unless Inside. `beside`: tokens of each run.
 template <class Box, bool Inside = true>
 ATTNC_DEVICE Token find_token(Box, const int (&origin)[3], int i, const int (&extent)[3], const int (&beside)[2],
                               bool& exists) {
@@ -96,7 +96,7 @@ ATTNC_DEVICE Token find_token(Box, const int (&origin)[3], int i, const int (&ex
   return token_at(x, extent, beside[0]);
 }
 
-/// The keys that a query sees, clipped to their grid.
+/// Returns the keys that a query sees, clipped to their grid.
 ATTNC_DEVICE GridRange keys_of(const ModArgs& args, const Mod::Head& head, int b, int h, Token q, const int (&extent)[3]) {
   const KeyBox box = Mod::box(args, head, b, h, q); // SEAM(box)
   GridRange range;
@@ -109,13 +109,13 @@ ATTNC_DEVICE GridRange keys_of(const ModArgs& args, const Mod::Head& head, int b
   return range;
 }
 
-/// Which elements of a lane's rows lie within the keys that the rows see, axis by axis. Steps that begin at one coordinate of
-/// an axis have one word for it.
+/// Which elements of a lane's rows are keys that the row sees, one word per axis. Steps that begin at the same
+/// coordinate of an axis reuse its word.
 template <class Box> struct LiveKeys {
   static constexpr int kGroups = Box::kTokens / 8;
   static_assert(kGroups <= 32, "a bit for each group");
   static constexpr int kNowhere = -1;
-  int at[3] = {kNowhere, kNowhere, kNowhere}; ///< the box that the words are of
+  int at[3] = {kNowhere, kNowhere, kNowhere}; ///< the box that the words describe
   unsigned word[3][2][2];                     ///< by axis, row, e
 
   template <int Axis> ATTNC_DEVICE void look(const GridRange (&keys)[2], int origin) {
@@ -125,7 +125,7 @@ template <class Box> struct LiveKeys {
     for (int r = 0; r < 2; ++r)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int l = Fragment<1, 8>::first_column() + (Box::pitch(Axis) == 1 ? e : 0); // e is of the fastest axis
+        const int l = Fragment<1, 8>::first_column() + (Box::pitch(Axis) == 1 ? e : 0); // e moves on the fastest
         word[Axis][r][e] = e == 1 && Box::pitch(Axis) != 1
                                ? word[Axis][r][0]
                                : ColumnAxis<Box, Axis>::template inside<kGroups>(keys[r].begin[Axis] - origin,
@@ -133,7 +133,7 @@ template <class Box> struct LiveKeys {
       }
   }
 
-  /// Sets the elements of other keys to `dead`. `origin`: of the box whose tokens are the columns.
+  /// Sets elements whose keys their row does not see to `dead`. `origin`: of the box whose tokens are the columns.
   template <int Columns>
   ATTNC_DEVICE void keep(Fragment<1, Columns>& x, const GridRange (&keys)[2], const int (&origin)[3], float dead) {
     look<0>(keys, origin[0]);
@@ -159,12 +159,13 @@ struct GridPlace {
   Mod::Row row[2];
   Form exponents;
   Token q[2];
-  bool exists[2];    ///< there is the query
-  GridRange keys[2]; ///< that it sees
-  GridRange common;  ///< that all queries of the warp see
+  bool exists[2];    ///< whether there is a query
+  GridRange keys[2]; ///< keys that each query sees
+  GridRange common;  ///< keys that all queries of the warp see
 
   GridPlace() = default;
-  /// `origin`: of the box, or of tokens beside the grid; `first`: the lane's row 0 among its tokens. All lanes of the warp.
+  /// `origin`: of the box, or of off-grid tokens; `first`: the lane's row 0 among its tokens. Called by all lanes of
+  /// the warp.
   template <class Box, class Params>
   ATTNC_DEVICE GridPlace(Box, const Params& p, const ModArgs& args, int b, int h, const int (&origin)[3], int first)
       : b(b), h(h), head(Mod::head(args, b, h)), exponents(p.base.scale, Mod::factors(args, head)) { // SEAM(head) SEAM(factors)
@@ -184,9 +185,9 @@ struct GridPlace {
   }
 
   ATTNC_DEVICE const Form& form(int) const { return exponents; }
-  ATTNC_DEVICE static constexpr float row_shift(const ModArgs&, int) { return 0.f; } // mods on grids keep their row terms
+  ATTNC_DEVICE static constexpr float row_shift(const ModArgs&, int) { return 0.f; } // row terms are kept
 
-  /// Whether the queries lie beside the grid, all of the box.
+  /// Whether the queries lie off the grid; either all of a box do or none.
   ATTNC_DEVICE bool is_beside_grid() const { return Mod::kHasBeside && !q[0].on_grid; }
 
   /// Whether all queries of the warp see all keys of a box.
@@ -199,10 +200,10 @@ struct GridPlace {
   }
 };
 
-/// Keys of a run beside the grid, in place of a box of keys.
+/// A step over off-grid keys of a run, in place of a box of keys.
 struct KeysOfRun {};
 
-/// The key in column 8 n + l of a box; of a place behind the grid's end, one at its border.
+/// Returns the key in column 8 n + l of a box. Places beyond the grid's end are clamped to its border.
 template <class Box, class Params>
 ATTNC_DEVICE Token key_at(Box, const Params& p, const int (&origin)[3], int n, int l) {
   const int at[3] = {min(origin[0] + ColumnAxis<Box, 0>::of_lane(l) + ColumnAxis<Box, 0>::of_group(n), p.kv_extent[0] - 1),
@@ -210,7 +211,7 @@ ATTNC_DEVICE Token key_at(Box, const Params& p, const int (&origin)[3], int n, i
                      min(origin[2] + ColumnAxis<Box, 2>::of_lane(l) + ColumnAxis<Box, 2>::of_group(n), p.kv_extent[2] - 1)};
   return token_at(at, p.kv_extent, beside_of(p).kv[0]);
 }
-/// Likewise of a run.
+/// The same for keys of a run.
 template <class Params> ATTNC_DEVICE Token key_at(KeysOfRun, const Params& p, const int (&origin)[3], int n, int l) {
   const TokensBeside beside = beside_of(p);
   const int run = run_of(origin), tokens = run ? beside.kv[1] : beside.kv[0];
@@ -233,8 +234,8 @@ ATTNC_DEVICE void at_each_key(Fragment<1, Columns>& x, const Params& p, const Mo
     }
 }
 
-/// What both below have in common. MayAsk: mask_mod may have to be asked of each key; `asks`: it has to. is_cut(): more keys are
-/// dead; keep(dead): sets their elements.
+/// Shared by the two functions below. MayAsk: mask_mod may have to be called for each key; `asks`: it has to be here.
+/// is_cut(): whether further keys are dead; keep(dead) sets their elements to `dead`.
 template <class Box, bool MayAsk, int Columns, class Params, class Place, class IsCut, class Keep>
 ATTNC_DEVICE void apply_mod_to_keys(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const Place& place, bool asks,
                                     const int (&origin)[3], StepBias<Mod::Exponents, 2>& bias, IsCut is_cut, Keep keep) {
@@ -257,9 +258,9 @@ ATTNC_DEVICE void apply_mod_to_keys(Fragment<1, Columns>& x, const Params& p, co
   if (some_are_dead) mask(negative_infinity());
 }
 
-/// From products q k^T to the x of the softmax: apply_mod() (algo/apply_mod.cuh) of keys in the box at `origin`. `is_full`:
-/// mask_mod is known to be true for all that there are.
-// NOTE: what Place has depends on the template, so that members that a form of exponents lacks are not looked up.
+/// Turns products q k^T into the softmax's x, as apply_mod() does (algo/apply_mod.cuh), for keys in the box at
+/// `origin`. `is_full`: mask_mod is known to be true for all existing keys.
+// NOTE: the members of Place depend on the template, so that members that a form of exponents lacks are not looked up.
 template <class Box, int Columns, class Params, class Place>
 ATTNC_DEVICE void apply_mod_on_grid(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const Place& place,
                                     LiveKeys<Box>& live, const int (&origin)[3], StepBias<Mod::Exponents, 2>& bias,
@@ -271,7 +272,7 @@ ATTNC_DEVICE void apply_mod_on_grid(Fragment<1, Columns>& x, const Params& p, co
       [&](float dead) { live.keep(x, place.keys, origin, dead); });
 }
 
-/// The same of keys of a run from `origin` on.
+/// The same for keys of a run from `origin` on.
 template <int Columns, class Params, class Place>
 ATTNC_DEVICE void apply_mod_beside_grid(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const Place& place,
                                         const int (&origin)[3], StepBias<Mod::Exponents, 2>& bias) {

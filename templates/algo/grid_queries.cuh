@@ -1,13 +1,13 @@
 // A box of keys seen from the other side: which queries see some of it, and which of its keys each of them sees. For
 // kernels whose tiles own boxes of keys and walk boxes of queries (backward).
 //
-// Bounds of axis a depend on the coordinate of the query along that axis alone (src/passes/grid_kernel.h says so of the
-// mod). So the queries that see some of a box lie in a box, too; and what a query sees of a box is a bit for each
-// coordinate along each axis: 8 + 16 bits for 8 x 16 keys. A key is seen where its bit of each axis is set: which
-// queries of a step see it is put together once for all lanes, a bit for each.
+// Bounds of axis a depend only on the query's coordinate along that axis (guaranteed by src/passes/grid_kernel.h). So
+// the queries that see some of a box form a box. And what a query sees of a box is one bit for each coordinate along
+// each axis: 8 + 16 bits for 8 x 16 keys. A query sees a key if the key's bits of all axes are set. Which queries of a
+// step see which key is computed once for all lanes, a bit for each query.
 //
-// Where a query or a key lies beside its grid (beside_grid.cuh), the mod says for all such pairs whether they live, or
-// mask_mod is asked of each.
+// For off-grid queries or keys (beside_grid.cuh), the mod says for all their pairs whether these live, or mask_mod is
+// called for each.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -16,7 +16,7 @@
 
 namespace attnc {
 
-/// Coordinates of a box of keys as bits of a word, those of axis 0 first.
+/// Coordinates of a box of keys as bits of a word, axis 0 first.
 template <class Box> struct KeyBits {
   static constexpr int kCount = Box::extent(0) + Box::extent(1) + Box::extent(2);
   static_assert(kCount <= 32, "a bit for each coordinate");
@@ -25,7 +25,7 @@ template <class Box> struct KeyBits {
     return axis == 0 ? 0 : axis == 1 ? Box::extent(0) : Box::extent(0) + Box::extent(1);
   }
 
-  /// Of a token of the box: it lies where all of its bits do.
+  /// Returns the bits of a token of the box. The token is seen if all of them are set.
   ATTNC_DEVICE static unsigned of(int token) {
     unsigned word = 0;
 #pragma unroll
@@ -39,7 +39,7 @@ template <class Box> struct KeyBits {
     for (int axis = 0; axis < 3; ++axis) has &= (word >> first(axis) & ((1ull << Box::extent(axis)) - 1)) != 0;
     return has;
   }
-  /// What of the box at `origin` lies in a range of keys. Keys of a run have all bits.
+  /// Returns the part of the box at `origin` that lies in a range of keys. For keys of a run, all bits are set.
   ATTNC_DEVICE static unsigned within(const GridRange& keys, const int (&origin)[3]) {
     if (is_beside(origin)) return kAll;
     unsigned word = 0;
@@ -52,10 +52,10 @@ template <class Box> struct KeyBits {
   }
 };
 
-/// Of 32 Words queries, of which a lane of a warp has `seen`, KeyBits, of lane + 32 i: which of them see a key. All
-/// lanes. `keys`: as many of a tile of a run are there.
+/// Which of 32 Words queries see a key. A lane holds `seen`, the KeyBits of queries lane + 32 i. Called by all lanes of
+/// a warp. `keys`: how many keys of a run's tile exist.
 template <class Box, int Axes, int Words> struct SeenBy {
-  unsigned of_bit[Words]; // which queries have bit `lane`
+  unsigned of_bit[Words]; // the queries that have bit `lane`
   int keys;
 
   ATTNC_DEVICE SeenBy(const unsigned (&seen)[Words], int keys) : keys(keys) {
@@ -68,7 +68,7 @@ template <class Box, int Axes, int Words> struct SeenBy {
         of_bit[i] = bit == 0 || lane == bit ? queries : of_bit[i];
       }
   }
-  /// A bit for each query. Lanes may ask for different keys.
+  /// Sets a bit for each query that sees `key`. Lanes may pass different keys.
   ATTNC_DEVICE void find(int (&words)[Words], int key) const {
 #pragma unroll
     for (int i = 0; i < Words; ++i) words[i] = ~0;
@@ -83,19 +83,19 @@ template <class Box, int Axes, int Words> struct SeenBy {
   }
 };
 
-/// What mask_mod says of queries and keys of two tiles of which not both lie on their grids.
+/// Returns what mask_mod says of two tiles of which at most one lies on its grid.
 ATTNC_DEVICE Beside said_beside(const int (&queries)[3], const int (&keys)[3]) {
   if (is_beside(keys)) return is_beside(queries) ? Mod::kBothBeside : Mod::kKeyBeside;
   return Mod::kQueryBeside;
 }
-/// Whether mask_mod is to be asked of each of their pairs, wherever they lie.
+/// Whether mask_mod must be called for each pair of two tiles, on or off their grids.
 ATTNC_DEVICE bool asks_pairs(const int (&queries)[3], const int (&keys)[3]) {
   if (is_beside(queries) || is_beside(keys)) return said_beside(queries, keys) == Beside::Asks;
   return !Mod::kBoxIsMask;
 }
 
-/// The queries on the grid, behind as many others, of which some may see keys of a box: a box, or none. All lanes of a
-/// warp.
+/// Returns the box of on-grid queries of which some may see keys of a box; empty if none does. `before`: off-grid
+/// queries in front of the grid. Called by all lanes of a warp.
 template <class KeyBox>
 ATTNC_DEVICE GridRange queries_of(KeyBox, const ModArgs& args, const Mod::Head& head, int b, int h,
                                   const int (&origin)[3], const int (&q_extent)[3], const int (&kv_extent)[3],

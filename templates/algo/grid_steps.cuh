@@ -1,11 +1,11 @@
-// What backward kernels by boxes of a grid walk: a CTA owns a box of keys, and takes boxes of queries from the first
-// query on that sees some of them, of all query heads of its KV head.
+// The walk of backward box kernels: a CTA owns a box of keys, and takes boxes of queries from the first query that sees
+// some of them, for all query heads of its KV head.
 //
-// Of mods that mean tokens beside their grids (beside_grid.cuh), it owns a box, or as many keys of a run; steps over
-// queries of runs come behind those over boxes.
+// If a mod has off-grid tokens (beside_grid.cuh), a CTA owns a box, or as many keys of a run. Steps over queries of
+// runs come after those over boxes.
 //
-// Params: of a kernel, with `base`, its BackwardParams, the extents of the grids, q_extent and kv_extent, and kv_tiles:
-// boxes of keys that the grid of keys takes along each axis.
+// Params: a kernel's parameters, with BackwardParams `base`, the extents of the grids, q_extent and kv_extent, and
+// kv_tiles: boxes of keys along each axis of the grid of keys.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -14,8 +14,8 @@
 
 namespace attnc {
 
-/// Where a tile of keys lies, by its index among those of a head: boxes, row-major, the last axis fastest; then tiles
-/// of runs.
+/// Where a tile of keys lies, by its index among those of a head. Boxes come first, row-major, the last axis fastest;
+/// then tiles of runs.
 template <class OwnBox> struct OwnPlace {
   int b, head, origin[3]; ///< head: of K and V
 
@@ -37,8 +37,8 @@ template <class OwnBox> struct OwnPlace {
   }
 };
 
-/// The queries of which some may see keys of the tile at `own`: part 0, on the grid; parts 1 and 2, of a run, their
-/// range being one of origins. All lanes of a warp.
+/// Returns the queries of which some may see keys of the tile at `own`. Part 0: queries on the grid. Parts 1 and 2:
+/// queries of a run, as a range of origins. Called by all lanes of a warp.
 template <class OwnBox, class Params>
 ATTNC_DEVICE GridRange queries_of_part(const Params& p, const ModArgs& args, const Mod::Head& head, int b, int h,
                                        const OwnPlace<OwnBox>& own, int part) {
@@ -55,13 +55,14 @@ ATTNC_DEVICE GridRange queries_of_part(const Params& p, const ModArgs& args, con
   return queries_of(OwnBox(), args, head, b, h, own.origin, p.q_extent, p.kv_extent, beside.q[0]);
 }
 
-/// Query heads that walk a box of keys: those that share its KV head, of all batches where K and V are broadcast.
+/// Returns how many query heads walk a box of keys: those that share its KV head, for all batches if K and V are
+/// broadcast.
 template <class Params> ATTNC_DEVICE int heads_of_box(const Params& p) {
   const ForwardParams& f = p.base.forward;
   return (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
 }
 
-/// One of them.
+/// One of these heads.
 struct HeadOfBox {
   int b, h;
   Mod::Head head;
@@ -72,7 +73,7 @@ struct HeadOfBox {
         head(Mod::head(args, b, h)) {} // SEAM(head)
 };
 
-/// Boxes that a range of queries takes, from its beginning on; 0 if it is empty.
+/// Returns how many boxes cover a range of queries, counted from its beginning; 0 if it is empty.
 template <class QueryBox> ATTNC_DEVICE int steps_over(const GridRange& queries) {
   int steps = 1;
 #pragma unroll
@@ -83,7 +84,7 @@ template <class QueryBox> ATTNC_DEVICE int steps_over(const GridRange& queries) 
   return steps;
 }
 
-/// Where the one behind that at `at` lies, the last axis fastest; behind the last one, the first.
+/// Returns in `next` the box behind the one at `at`, the last axis fastest; behind the last box comes the first.
 template <class QueryBox>
 ATTNC_DEVICE void step_behind(const int (&at)[3], const GridRange& queries, int (&next)[3]) {
   bool moves = true; // along this axis
@@ -96,7 +97,7 @@ ATTNC_DEVICE void step_behind(const int (&at)[3], const GridRange& queries, int 
 }
 
 /// Calls step(head, b, h, at) for each box of queries of which some see keys of the tile at `own`, and for each tile of
-/// a run of which some may. All lanes of a warp.
+/// a run of which some may. Called by all lanes of a warp.
 template <class QueryBox, class OwnBox, class Params, class Function>
 ATTNC_DEVICE void for_each_step(const Params& p, const ModArgs& args, const OwnPlace<OwnBox>& own, Function step) {
   const int heads = heads_of_box(p);

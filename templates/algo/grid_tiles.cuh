@@ -1,10 +1,11 @@
-// Tiles of a kernel by boxes of a grid: where the queries of a CTA lie, and which boxes of keys cover what they see.
+// Tiles of the forward box kernels: where the queries of a CTA lie, and which boxes of keys cover what they see.
 //
-// A CTA's box of queries is those of its consumers side by side along one axis, SplitAxis. Boxes of keys begin at the first key
-// that some query of the CTA sees; a consumer needs those alone whose places along SplitAxis its own queries see.
+// The consumers' boxes of queries lie side by side along one axis, SplitAxis, and form the CTA's box. Boxes of keys
+// begin at the first key that some query of the CTA sees. A consumer needs only those boxes whose places along
+// SplitAxis its own queries see.
 //
-// A tile of queries beside their grid is as many of a run, the consumers' one behind the other. What keys beside their grid a
-// tile sees, it sees before the boxes.
+// A tile of off-grid queries is as many tokens of a run, consumer after consumer. A tile visits off-grid keys before
+// the boxes.
 #pragma once
 
 #include "algo/grid_box.cuh"
@@ -12,19 +13,19 @@
 
 namespace attnc {
 
-/// QueryShape: of a consumer, a multiple of 32 tokens. KeyShape: of a step. Params as in grid_box.cuh, and q_tiles: boxes of a
-/// CTA along each axis.
+/// QueryShape: of a consumer, a multiple of 32 tokens. KeyShape: of a step. Params: as in grid_box.cuh, plus q_tiles:
+/// boxes of a CTA along each axis.
 template <class QueryShape, class KeyShape, int SplitAxis = 2, int Consumers = 1> struct GridTiles {
   /// A tile of queries, and what they see on the grid of keys.
   struct Plan {
     int head;      // b * q_heads + h; -1: no more work
-    int origin[3]; // of the CTA's box of queries, or of a tile beside the grid
+    int origin[3]; // of the CTA's box of queries, or of a tile of a run
     int begin[3];  // of the first box of keys
-    int count[3];  // boxes of keys along each axis; at least 1, but for tiles that see none and have steps beside the grid
+    int count[3];  // boxes of keys along each axis; at least 1, or 0 for tiles with steps over runs only
     int first[Consumers], last[Consumers]; // of these, along SplitAxis: what a consumer's queries see
   };
 
-  /// From where the CTA's queries begin to where a consumer's do.
+  /// Moves from the origin of the CTA's queries to that of a consumer's.
   ATTNC_DEVICE static void move_to(int (&origin)[3], int consumer) {
     if (is_beside(origin)) {
       origin[2] += consumer * QueryShape::kTokens;
@@ -35,7 +36,7 @@ template <class QueryShape, class KeyShape, int SplitAxis = 2, int Consumers = 1
       if (axis == SplitAxis) origin[axis] += consumer * QueryShape::extent(axis);
   }
 
-  /// Where a CTA's box of queries begins.
+  /// Sets the origin of a CTA's box of queries.
   template <class Params> ATTNC_DEVICE static void origin_of(const Params& p, int tile, int (&origin)[3]) {
 #pragma unroll
     for (int axis = 2; axis >= 0; --axis) {
@@ -44,19 +45,19 @@ template <class QueryShape, class KeyShape, int SplitAxis = 2, int Consumers = 1
     }
   }
 
-  /// Steps over keys beside their grid that a tile takes: those of the first run, then those of the second.
+  /// Returns how many steps over off-grid keys a tile takes: the first run's, then the second run's.
   template <class Params> ATTNC_DEVICE static int steps_beside(const Params& p, const int (&origin)[3]) {
     const Beside seen = is_beside(origin) ? Mod::kBothBeside : Mod::kKeyBeside;
     if (!Mod::kHasBeside || seen == Beside::None) return 0;
     return tiles_beside(beside_of(p).kv, KeyShape::kTokens);
   }
 
-  /// The origin of one of them.
+  /// Sets the origin of a step over off-grid keys.
   template <class Params> ATTNC_DEVICE static void step_beside(const Params& p, int step, int (&origin)[3]) {
     origin_beside(origin, step, beside_of(p).kv, KeyShape::kTokens);
   }
 
-  /// What some query of a consumer's box sees, as far as one does. All lanes.
+  /// Returns a box of keys that covers what the queries of a consumer's box see. Called by all lanes.
   template <class Params>
   ATTNC_DEVICE static GridRange seen_by(const Params& p, const ModArgs& args, const Mod::Head& head, int b, int h,
                                        const int (&origin)[3]) {
@@ -89,14 +90,14 @@ template <class QueryShape, class KeyShape, int SplitAxis = 2, int Consumers = 1
     return all;
   }
 
-  /// Of a tile of queries beside their grid.
+  /// Plans a tile of off-grid queries.
   template <class Params> ATTNC_DEVICE static Plan plan_beside(const Params& p, int head, int tile) {
     Plan plan;
     plan.head = head;
     origin_beside(plan.origin, tile, beside_of(p).q, Consumers * QueryShape::kTokens);
     const bool none = Mod::kQueryBeside == Beside::None, others = steps_beside(p, plan.origin) > 0;
 #pragma unroll
-    for (int axis = 0; axis < 3; ++axis) { // all keys; without any a step behind the end, as below
+    for (int axis = 0; axis < 3; ++axis) { // all keys; if none is seen, a step behind the end, as below
       plan.begin[axis] = none ? p.kv_extent[axis] : 0;
       plan.count[axis] = none ? !others : (p.kv_extent[axis] + KeyShape::extent(axis) - 1) / KeyShape::extent(axis);
     }
@@ -105,7 +106,7 @@ template <class QueryShape, class KeyShape, int SplitAxis = 2, int Consumers = 1
     return plan;
   }
 
-  /// Of a tile in the order of its kind. All lanes of a warp.
+  /// Plans the tile at a place of the tile order. Called by all lanes of a warp.
   template <class Params> ATTNC_DEVICE static Plan plan(const Params& p, const ModArgs& args, const TilePlace& tile) {
     if constexpr (Mod::kHasBeside) {
       const int boxes = p.q_tiles[0] * p.q_tiles[1] * p.q_tiles[2];
@@ -129,7 +130,7 @@ template <class QueryShape, class KeyShape, int SplitAxis = 2, int Consumers = 1
         all.end[axis] = i ? max(all.end[axis], seen.end[axis]) : seen.end[axis];
       }
     }
-    const bool none = all.is_empty(); // a step behind the end then, so that rows come out as fully masked
+    const bool none = all.is_empty(); // then a step behind the end, so that rows come out as fully masked
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis) {
       if (none) all.begin[axis] = all.end[axis] = p.kv_extent[axis];
@@ -137,7 +138,7 @@ template <class QueryShape, class KeyShape, int SplitAxis = 2, int Consumers = 1
       plan.count[axis] = max((all.end[axis] - all.begin[axis] + KeyShape::extent(axis) - 1) / KeyShape::extent(axis), 1);
     }
 #pragma unroll
-    for (int i = 0; i < Consumers; ++i) { // one that sees nothing has the first of these all the same
+    for (int i = 0; i < Consumers; ++i) { // a consumer that sees nothing still takes the first of these
       const bool sees = plan.first[i] <= plan.last[i] && !none;
       plan.first[i] = sees ? (plan.first[i] - all.begin[SplitAxis]) / KeyShape::extent(SplitAxis) : 0;
       plan.last[i] = sees ? (plan.last[i] - all.begin[SplitAxis]) / KeyShape::extent(SplitAxis) : 0;

@@ -1,5 +1,5 @@
-// Where a mod meets transposed fragments, as in algo/transposed_scores.cuh, of boxes on a grid: a lane's rows are keys
-// of a box that the CTA owns, its columns queries of a step. Either may be tokens of a run beside the grid instead.
+// Where a mod meets transposed fragments, as in algo/transposed_scores.cuh, for boxes on a grid. A lane's rows are keys
+// of a box that the CTA owns; its columns are queries of a step. Either may be off-grid tokens of a run instead.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -13,20 +13,21 @@ namespace attnc {
 constexpr bool kMayAsk =
     !Mod::kBoxIsMask || (Mod::kHasBeside && (Mod::kKeyBeside == Beside::Asks || Mod::kQueryBeside == Beside::Asks ||
                                              Mod::kBothBeside == Beside::Asks));
-/// Whether score(), d_score() or mask() are, which read a Row and positions.
+/// Whether score(), d_score() or mask() are called; these read a Row and positions.
 constexpr bool kReadsQueries = Mod::Exponents::kCallsScore || kMayAsk;
 
-/// A flag of steps beside kStepMasked: mask() has to be asked. Of mods without tokens beside their grids all or none
-/// have it, and it is not set.
+/// A step flag next to kStepMasked: mask() must be called. Not set for mods without off-grid tokens, where either all
+/// steps call it or none.
 constexpr int kStepAsks = 32;
-// NOTE: where score() is called anyway, mask() is in all masked steps, right for all pairs: choosing while it runs would spill.
+// NOTE: if score() is called anyway, all masked steps call mask(), which is right for all pairs: choosing at run time
+// would spill.
 ATTNC_DEVICE bool asks_in(int flags) {
   return kMayAsk && (!Mod::kHasBeside || Mod::Exponents::kCallsScore || flags & kStepAsks);
 }
 
-/// What all lanes share of a box of queries, whichever keys it sees: RowValues, and behind these
-///   index   int: the query's position; where HasIndex
-///   row     Mod::Row; where kReadsQueries
+/// What all lanes share of a box of queries, whichever keys it sees: RowValues, followed by
+///   index   int: the query's position; if HasIndex
+///   row     Mod::Row; if kReadsQueries
 template <class M, int Rows, bool HasIndex = kReadsQueries> struct QueryRows : RowValues<Rows> {
   using RowValues<Rows>::base;
   static constexpr int kIndex = RowValues<Rows>::kEnd, kRow = kIndex + (HasIndex ? 4 * Rows : 0);
@@ -43,9 +44,9 @@ template <class M, int Rows, bool HasIndex = kReadsQueries> struct QueryRows : R
   }
 };
 
-/// The same, and behind it, for fragments of many queries,
-///   live    a word for each 32 queries of each key of the box: a bit for each query, whether it sees the key. Not
-///           there for steps in which all see all
+/// QueryRows followed by bits, for fragments of many queries:
+///   live    for each key of the box, a word per 32 queries: a bit for each query that sees the key. Absent in steps in
+///           which all see all
 template <class M, class Box, int Rows> struct QueryTable : QueryRows<M, Rows> {
   using QueryRows<M, Rows>::base;
   static constexpr int kWords = Rows / 32;
@@ -55,7 +56,7 @@ template <class M, class Box, int Rows> struct QueryTable : QueryRows<M, Rows> {
   ATTNC_DEVICE void load_live(int (&words)[kWords], int key) const {
     ptx::ld_shared(words, base + kLive + 4 * kWords * key);
   }
-  /// `seen`, `keys`: as SeenBy has them. All lanes of a warp.
+  /// `seen`, `keys`: as in SeenBy. Called by all lanes of a warp.
   ATTNC_DEVICE void fill_live(const unsigned (&seen)[kWords], int keys) const {
     const SeenBy<Box, M::kGridAxes, kWords> by(seen, keys);
 #pragma unroll
@@ -67,28 +68,28 @@ template <class M, class Box, int Rows> struct QueryTable : QueryRows<M, Rows> {
   }
 };
 
-/// Or, for fragments of so few queries that a test of each pair is less than words for each key,
+/// QueryRows for fragments of few queries, where testing each pair is cheaper than words for each key. Followed by
 ///   seen    KeyBits of each query; 0 if it sees no key of the box
 template <class M, class Box, int Rows> struct SeenTable : QueryRows<M, Rows, true> {
   using QueryRows<M, Rows, true>::base;
   static constexpr int kSeen = QueryRows<M, Rows, true>::kEnd, kBytes = round_up(kSeen + 4 * Rows, 16);
 
   ATTNC_DEVICE int seen(int row) const { return ptx::ld_shared_int(base + kSeen + 4 * row); }
-  /// Of the lane's two queries of a group of 8.
+  /// Loads the KeyBits of the lane's two queries of a group of 8.
   ATTNC_DEVICE void load_seen(int (&seen)[2], int n) const {
     ptx::ld_shared(seen, base + kSeen + 4 * Fragment<1, Rows>::column(n, 0));
   }
   ATTNC_DEVICE void fill_seen(int i, unsigned seen) const { ptx::st_shared(base + kSeen + 4 * i, int(seen)); }
 };
 
-/// What a lane knows of its keys, rows of a fragment, for one query head: KvPlace (algo/transposed_scores.cuh) of a
+/// What a lane knows of its keys, rows of a fragment, for one query head: the KvPlace (algo/transposed_scores.cuh) of a
 /// box.
 template <class M, class Box, int RowGroups = 1> struct KeyPlace {
   using Hooks = M;
   static constexpr int kRows = 2 * RowGroups;
   int b, h;
   int first;        ///< the lane's row 0 among the tokens of the box
-  int index[kRows]; ///< of the keys, inside the grid or their run
+  int index[kRows]; ///< of the keys, clamped to the grid or their run
   Mod::Head head;
   Mod::Col col[kRows];
   typename M::Exponents exponents;
@@ -109,24 +110,24 @@ template <class M, class Box, int RowGroups = 1> struct KeyPlace {
     }
   }
 
-  /// Of the box.
+  /// Returns the token of the box in row r.
   ATTNC_DEVICE int token(int r) const { return first + Fragment<RowGroups, 8>::row_offset(r); }
   ATTNC_DEVICE float kv_float(int r) const { return float(index[r]); }
   template <class Table>
   ATTNC_DEVICE Coord coord(const ForwardParams&, const ModArgs&, Table table, Step, int row, int r) const {
     return {b, h, table.index(row), index[r]};
   }
-  /// Whether mask() keeps the key of row r and a query of the step.
+  /// Whether mask() keeps the key of row r for a query of the step.
   template <class Table> ATTNC_DEVICE bool is_kept(const ModArgs& args, Table table, int row, int r) const {
     return M::mask(args, head, table.row(row), col[r], Coord{b, h, table.index(row), index[r]}); // SEAM(mask)
   }
 };
 
-/// Which of a lane's elements live, groups of 8 queries at a time: masks of pairs of 16 bits.
+/// Which of a lane's elements live, for groups of 8 queries at a time: masks of packed pairs of 16 bits.
 template <class Table> struct LivePairs {
   unsigned even[2][Table::kWords], odd[2][Table::kWords]; // by row; the bit of group n is the highest of its byte
 
-  /// `first`: the key of the lane's row 0, among those of the box.
+  /// `first`: the key of the lane's row 0, among the keys of the box.
   ATTNC_DEVICE LivePairs(Table table, int first) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -140,15 +141,15 @@ template <class Table> struct LivePairs {
       }
     }
   }
-  /// Of elements (r, n, 0) and (r, n, 1).
+  /// Returns the mask of elements (r, n, 0) and (r, n, 1).
   ATTNC_DEVICE unsigned mask(int r, int n) const {
     const unsigned low = n % 4 | 8, high = n % 4 | 12;
     return ptx::prmt(even[r][n / 4], odd[r][n / 4], low | low << 4 | high << 8 | high << 12);
   }
 };
 
-/// Sets weights and rates of dead elements to 0, those of queries and keys beyond their grids and runs included. Asks:
-/// mask() says which live.
+/// Sets weights and rates of dead elements to 0, including queries and keys beyond their grids and runs. Asks: mask()
+/// must also be called for each pair.
 template <int Begin, int End, bool Asks, class Element, class M, class Box, int Rows>
 ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows>& packed, const ModArgs& args, const KeyPlace<M, Box>& place,
                             QueryTable<M, Box, Rows> table, int first) {
@@ -169,7 +170,7 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows>& packed, const ModArgs&
     }
 }
 
-/// The same; `asks`: as the step has it.
+/// The same; `asks`: from the step's flags.
 template <int Begin, int End, class Element, class M, class Box, int Rows>
 ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows>& packed, const ModArgs& args, const KeyPlace<M, Box>& place,
                             QueryTable<M, Box, Rows> table, int first, bool asks) {
@@ -179,7 +180,7 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows>& packed, const ModArgs&
     drop_dead<Begin, End, false>(packed, args, place, table, first);
 }
 
-/// The same by KeyBits of the queries.
+/// The same, using KeyBits of the queries.
 template <int Begin, int End, class Element, class M, class Box, int RowGroups, int Rows>
 ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, const ForwardParams&, const ModArgs& args,
                             const KeyPlace<M, Box, RowGroups>& place, SeenTable<M, Box, Rows> table, Step) {
@@ -209,8 +210,8 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, con
   }
 }
 
-/// Sets gradients of dead elements to 0, whatever V is there: if kMayAsk those of rate 0, else those that `table`, of
-/// their step, tells.
+/// Sets gradients of dead elements to 0, whatever V is there. If kMayAsk, these are the elements of rate 0; otherwise
+/// `table`, that of their step, says which.
 template <int Begin, int End, class Element, class M, class Box, int Rows>
 ATTNC_DEVICE void drop_dead(PackedFragment<Element, 1, Rows>& gradients, const PackedFragment<Element, 1, Rows>& rates,
                             QueryTable<M, Box, Rows> table, int first) {

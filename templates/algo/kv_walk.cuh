@@ -1,7 +1,7 @@
-// The steps along KV of a tile of Q rows, as far as the mod tells: all of them, between its bounds, or of lists.
+// The steps along KV of a tile of Q rows: all of them, those between the mod's bounds, or those of lists.
 //
-// A mod with bounds needs no lists; lists that are given all the same are walked, since they may leave out more than the
-// mask does.
+// A mod with bounds needs no lists. Lists are still walked if given, because they may leave out more than the mask
+// does.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -16,7 +16,7 @@ constexpr StepSource kKvSource = Lists ? StepSource::Lists : M::kHasBounds ? Ste
 
 template <class M, int Size, bool Lists> using KvWalk = StepWalk<Size, kKvSource<M, Lists>, M::kHasMaskMod>;
 
-/// Of the rows [q_start, q_end) of (b, h); they lie in one block of the lists.
+/// Returns the walk of rows [q_start, q_end) of (b, h), which lie in one block of the lists.
 template <class M, int Size, bool Lists, class Args>
 ATTNC_DEVICE KvWalk<M, Size, Lists> walk_kv(const ForwardParams& p, const Args& args, int b, int h, int q_start, int q_end) {
   using Walk = KvWalk<M, Size, Lists>;

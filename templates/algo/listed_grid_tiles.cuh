@@ -1,7 +1,7 @@
-// Tiles of a kernel by boxes of a grid that goes by lists: the boxes of keys that live for a CTA's box of queries.
+// Tiles of box kernels with a block mask: the live boxes of keys for a CTA's box of queries.
 //
-// Blocks of the lists are boxes of lattices that begin at the first token of a grid, row-major: of queries those of
-// CTAs, of keys those of steps (box_mask.cu). All queries of a CTA take all boxes that its list has.
+// Blocks of the mask are boxes of lattices that begin at the first token of a grid, row-major. The lattice of queries
+// has the CTAs' boxes, that of keys the steps' boxes (box_mask.cu). All queries of a CTA take all boxes of its list.
 #pragma once
 
 #include "algo/grid_tiles.cuh"
@@ -9,14 +9,14 @@
 
 namespace attnc {
 
-/// As GridTiles, of which it has what does not depend on keys. All tokens lie on the grids.
+/// The part of GridTiles that does not depend on keys. All tokens lie on the grids.
 template <class QueryShape, class KeyShape, int SplitAxis = 2, int Consumers = 1>
 struct ListedGridTiles : GridTiles<QueryShape, KeyShape, SplitAxis, Consumers> {
   /// A tile of queries.
   struct Plan {
     int head;      // b * q_heads + h; -1: no more work
     int origin[3]; // of the CTA's box of queries
-    int tile;      // which box that is
+    int tile;      // index of that box
   };
 
   template <class Params> ATTNC_DEVICE static Plan plan(const Params& p, const ModArgs&, const TilePlace& tile) {
@@ -28,8 +28,8 @@ struct ListedGridTiles : GridTiles<QueryShape, KeyShape, SplitAxis, Consumers> {
   }
 };
 
-/// The steps of a tile over listed boxes of keys, the partial ones first. A tile without any has one behind the end, so
-/// that its rows come out as fully masked.
+/// The steps of a tile over listed boxes of keys, partial ones first. A tile with no box takes one step behind the end,
+/// so that its rows come out as fully masked.
 template <class KeyShape> struct ListedBoxes {
   BlockRow row;
 

@@ -1,5 +1,5 @@
-// Rows of attention over parts of KV, and their sum: exp of scores by the greatest reference of all parts, then sums in one
-// order, so that equal parts give equal bits.
+// Partial attention over parts of KV, and its merge. Weights refer to the greatest reference of all parts, and sums
+// have a fixed order, so that equal parts give equal bits.
 #pragma once
 
 #include "algo/softmax.cuh"
@@ -17,10 +17,10 @@ ATTNC_DEVICE float warp_sum(float x) {
   return x;
 }
 
-/// What a part knows of a row beside its output, which is a sum of V by weights exp(score - reference).
+/// What a part knows of a row, apart from its output, the sum of V weighted by exp(score - reference).
 ///
-/// Parts are put together in two rounds: none(), see() of all of them, in any order; then add() of all in one order, which
-/// says by what the part's output counts. A part is four floats, the last two of which pad it to a store.
+/// Parts are merged in two passes. First none(), then see() for all parts, in any order. Then add() for all parts in a
+/// fixed order; it returns the factor of the part's output. A part is four floats; the last two pad it to one store.
 struct RowState {
   float reference; ///< natural units; -inf: no column of the part lives
   float sum;       ///< of weights
@@ -28,10 +28,10 @@ struct RowState {
   ATTNC_DEVICE static RowState none() { return {negative_infinity(), 0.f}; }
 
   ATTNC_DEVICE void see(const float (&part)[4]) { reference = fmaxf(reference, part[0]); }
-  /// Makes what the lanes of a warp have seen one.
+  /// Combines what the lanes of a warp have seen.
   ATTNC_DEVICE void see_lanes() { reference = warp_max(reference); }
   ATTNC_DEVICE float add(const float (&part)[4]) {
-    // Of infinite scores: not a number, as the row then is.
+    // For infinite scores this is NaN, as the row then is.
     const float factor = part[1] == 0.f ? 0.f : ptx::ex2((part[0] - reference) * kLog2e);
     sum += part[1] * factor;
     return factor;
@@ -40,13 +40,13 @@ struct RowState {
   ATTNC_DEVICE void add_lanes() { sum = warp_sum(sum); }
 
   ATTNC_DEVICE float normalise() const { return sum == 0.f ? 0.f : ptx::rcp(sum); }
-  /// -inf if no column lives.
+  /// Returns -inf if no column lives.
   ATTNC_DEVICE float lse() const { return sum == 0.f ? negative_infinity() : ptx::lg2(sum) * kLn2 + reference; }
-  /// The greatest score if all steps were exact: the greatest reference of a part.
+  /// Returns the greatest reference of a part, which is the greatest score if all steps were exact.
   ATTNC_DEVICE float max() const { return unless_nan(sum, reference); }
 };
 
-/// Of a lane's row, after Softmax::finish().
+/// Returns the state of a lane's row. Called after Softmax::finish().
 template <int Rows> ATTNC_DEVICE RowState state_of(const Softmax<Rows>& softmax, int r, float factor, float row_shift) {
   return {softmax.sum[r] == 0.f ? negative_infinity() : softmax.reference(r, factor, row_shift), softmax.sum[r]};
 }

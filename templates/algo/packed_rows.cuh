@@ -1,6 +1,6 @@
-// Tiles whose rows are query tokens times the query heads that share a KV head, so that K and V are read once for all of
-// them: row i is token i / group, head i % group of the group. What the mod sees is as in any tile: the query head of the
-// row, and the position of its token.
+// Packed tiles: rows are query tokens times the query heads that share a KV head, so K and V are read once for all of
+// them. Row i is token i / group, head i % group of the group. The mod sees a row's own query head and its token's
+// position.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -10,24 +10,24 @@
 
 namespace attnc {
 
-/// Which rows a tile has.
+/// The rows of a tile.
 struct PackedTile {
   int b, kv_head;
-  int first; ///< of the rows of (b, kv_head)
-  int rows;  ///< at least one; 0: the tile is a slot of a ragged batch that is not used
+  int first; ///< index of the first row among those of (b, kv_head)
+  int rows;  ///< rows of the tile, at least one; 0: an unused slot of a ragged batch
   SequenceStart<Mod> start;
 
   ATTNC_DEVICE int token(const PackedParams& p, int row) const { return p.by_group.quotient(first + row); }
   ATTNC_DEVICE int head(const PackedParams& p, int row) const { return kv_head * p.group + p.by_group.remainder(first + row); }
-  /// In q and out.
+  /// Returns a row's index in q and out.
   ATTNC_DEVICE int row_of_q(const PackedParams& p, int row) const { return start.q() + token(p, row); }
-  /// Of batch, head and token, in lse and row_max.
+  /// Returns a row's index over batch, head and token, in lse and row_max.
   ATTNC_DEVICE long long row_of_all(const PackedParams& p, int row) const {
     return row_of_head<Mod>(p, b, head(p, row)) + row_of_q(p, row);
   }
 };
 
-/// What a lane knows of its two rows, of as many heads.
+/// What a lane knows of its two rows, which may be of two heads.
 template <class M> struct PackedPlace {
   using Form = typename M::Exponents;
   int b, origin[2]; // origin: what q_float and kv_float count from
@@ -38,7 +38,7 @@ template <class M> struct PackedPlace {
 
   PackedPlace() = default;
 
-  /// `first`: the lane's row 0 of the tile. `scale`: of its products. Rows past the end repeat the last one.
+  /// `first`: the lane's row 0 of the tile. `scale`: of each row's products. Rows past the end repeat the last one.
   ATTNC_DEVICE PackedPlace(const PackedParams& p, const ModArgs& args, const PackedTile& tile, int first,
                            const float (&scale)[2])
       : b(tile.b) {
@@ -61,7 +61,7 @@ template <class M> struct PackedPlace {
   }
 };
 
-/// As the other apply_mod(): from products q k^T to the x of the softmax. No x lacks anything.
+/// Turns products q k^T into the softmax's x, as the other apply_mod() does. No x lacks any term.
 template <class M, int Columns>
 ATTNC_DEVICE void apply_mod(Fragment<1, Columns>& x, const ForwardParams& p, const ModArgs& args,
                             const PackedPlace<M>& place, Step step, const StepBias<typename M::Exponents, 2>& bias) {

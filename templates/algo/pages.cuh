@@ -1,5 +1,5 @@
-// K and V in pages: where the rows of a block of positions lie. Kernels know positions alone; the table is read once a page
-// and block, and never behind a sequence's length.
+// Paged K and V: where the rows of a block of positions lie. Kernels only know positions. The table is read once per
+// page and block, and never behind a sequence's length.
 #pragma once
 
 #include "mod/contract.cuh"
@@ -7,7 +7,7 @@
 
 namespace attnc {
 
-/// The parameters of a kernel, whose K and V may be a cache.
+/// A kernel's parameters: with a CacheParams if IsCached.
 template <class Params, bool IsCached> struct ParametersOf {
   using Type = Params;
 };
@@ -18,21 +18,22 @@ template <class Params> struct ParametersOf<Params, true> {
 template <class Params> ATTNC_DEVICE const CacheParams& cache_of(const Cached<Params>& p) { return p.cache; }
 template <class Params> ATTNC_DEVICE CacheParams cache_of(const Params&) { return {}; }
 
-/// A sequence's row of the table; null without.
+/// Returns a sequence's row of the page table; null if there is no cache.
 template <class Params> ATTNC_DEVICE const int* pages_of(const Cached<Params>& p, int b) {
   return p.cache.page_table + b * p.cache.table_stride;
 }
 template <class Params> ATTNC_DEVICE const int* pages_of(const Params&, int) { return nullptr; }
 
-/// Elements from the beginning of a pool to a position of a sequence, in KV head 0.
+/// Returns the elements from the beginning of a pool to a position of a sequence, in KV head 0.
 template <int PageSize> ATTNC_DEVICE long long paged_offset(const int* table, const Strides& strides, int position) {
   return table[position / PageSize] * strides.batch + position % PageSize * strides.row;
 }
 
-/// The pages of a block of `Rows` positions; a warp's lanes hold them together. All of it is for whole warps.
+/// The pages of a block of `Rows` positions. The lanes of a warp hold them together; all functions are called by whole
+/// warps.
 template <int PageSize, int Rows> struct PageBlock {
   static constexpr int kPages = Rows > PageSize ? Rows / PageSize : 1;
-  static constexpr int kHeld = (kPages + 31) / 32; ///< by a lane
+  static constexpr int kHeld = (kPages + 31) / 32; ///< pages per lane
   static_assert(Rows % PageSize == 0 || PageSize % Rows == 0, "pages of a block are whole, or it lies in one");
   static_assert(kHeld <= 2, "blocks of 64 positions at most");
 
@@ -48,7 +49,7 @@ template <int PageSize, int Rows> struct PageBlock {
     }
   }
 
-  /// Elements from the beginning of a pool to a row of the block, in KV head 0.
+  /// Returns the elements from the beginning of a pool to a row of the block, in KV head 0.
   ATTNC_DEVICE long long offset(const Strides& strides, unsigned row) const {
     if constexpr (kPages == 1) {
       return page[0] * strides.batch + (start % PageSize + row) * strides.row;
@@ -63,7 +64,7 @@ template <int PageSize, int Rows> struct PageBlock {
     }
   }
 };
-/// The same where K and V do not lie in pages: from the beginning of K or V of the (batch, KV head).
+/// The same for unpaged K and V: elements from the beginning of K or V of the (batch, KV head).
 template <int Rows> struct PageBlock<0, Rows> {
   static constexpr int kPages = 1;
   unsigned start = 0;

@@ -1,14 +1,15 @@
-// Attention pair by pair, in f32 and without tensor cores: what the oracle's backward kernels and those of rows that f32 cannot
-// normalise by their lse share.
+// Attention pair by pair, in fp32 without tensor cores. Shared by the oracle's backward kernels and the kernel for rows
+// that fp32 cannot normalise by their lse.
 //
 //   s = scale q k^T,  p = exp(mod(s) - lse) / row_sum,  delta = sum over columns of d_out out - d_lse
-//   g = p (d_out v^T - delta)      the gradient of mod(s); 0 where mask_mod or the end of KV says so
+//   g = p (d_out v^T - delta)      the gradient of mod(s); 0 if masked or past the end of KV
 //   d_s = scale mod'(s) g          d_q = d_s k,  d_k = d_s^T q,  d_v = p^T d_out
 //
-// row_sum, the sum over the row of exp(mod(s) - lse), is 1 but for the rounding of lse: at 1e9, where f32 counts in steps of
-// 64, the average of n equal scores has an lse that lacks log n.
+// row_sum, the sum over the row of exp(mod(s) - lse), would be 1 if lse were not rounded. At 1e9, where fp32 counts in
+// steps of 64, the lse of n equal scores lacks log n.
 //
-// A lane has one of 32 columns, or rows, at a time. All lanes of the warp call together. The mod is written plain.
+// A lane takes one of 32 columns, or rows, at a time. All lanes of the warp call together. Mods are generated in plain
+// form.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -21,11 +22,11 @@
 
 namespace attnc::pairs {
 
-constexpr int kChunk = 32; // of the axis that is walked, a lane each
+constexpr int kChunk = 32; // along the walked axis, one per lane
 constexpr int kHeadDimMax = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
 constexpr int kLaneColumns = (kHeadDimMax + 31) / 32;
 
-/// Where a row of a tensor begins.
+/// Returns where a row of a tensor begins.
 ATTNC_DEVICE const Element* row_of(const void* base, const Strides& stride, int b, int h, int row) {
   return (const Element*)base + b * stride.batch + h * stride.head + row * stride.row;
 }
@@ -42,8 +43,8 @@ ATTNC_DEVICE float sum_of_lanes(float x) {
   return x;
 }
 
-/// All positions of the axis that is walked, or those of lists: the oracle does not trust a mod's bounds. `at`: position
-/// along the other axis.
+/// Returns the walk over all positions of the walked axis, or those of lists: the oracle does not trust a mod's bounds.
+/// `at`: position along the other axis.
 ATTNC_DEVICE auto walk_of(int length, const BlockLists& lists, int b, int h, int at, int own_block, int walked_block) {
   if constexpr (kBlockSparse)
     return StepWalk<kChunk, StepSource::Lists, Mod::kHasMaskMod>(
@@ -61,7 +62,7 @@ struct QueryRow {
   Mod::Head head;
   Mod::Row row;
   int position;
-  long long index; ///< of lse, delta and the like
+  long long index; ///< of lse, delta and similar arrays
   float lse;
 
   ATTNC_DEVICE QueryRow(const ForwardParams& f, const ModArgs& args, int b, int h, int q_idx)
@@ -75,7 +76,7 @@ struct QueryRow {
 struct Pair {
   bool lives;
   float product; ///< s
-  float weight;  ///< exp(mod(s) - lse), 0 where it is dead
+  float weight;  ///< exp(mod(s) - lse), 0 if dead
 
   ATTNC_DEVICE Pair(const ForwardParams& f, const ModArgs& args, const QueryRow& q, int kv_idx, bool exists, bool masked)
       : lives(exists && q.lse != negative_infinity()), product(0.f), weight(0.f) {
@@ -92,7 +93,7 @@ struct Pair {
   }
 };
 
-/// The gradient of mod(s), p being its normalised weight.
+/// Returns the gradient of mod(s). `weight`: its normalised weight p.
 ATTNC_DEVICE float gradient_of_score(const BackwardParams& p, const QueryRow& q, int kv_idx, float weight) {
   const ForwardParams& f = p.forward;
   const Element* d_out = row_of(p.d_out, p.d_out_stride, q.b, q.h, q.q_idx);
@@ -101,7 +102,7 @@ ATTNC_DEVICE float gradient_of_score(const BackwardParams& p, const QueryRow& q,
   return weight * (d_weight - delta);
 }
 
-/// Sets the row's sum in p.row_sums, and returns it.
+/// Stores the row's sum in p.row_sums, and returns it.
 ATTNC_DEVICE float sum_up_row(const BackwardParams& p, const ModArgs& args, const QueryRow& q) {
   const ForwardParams& f = p.forward;
   float sum = 0.f;
@@ -116,7 +117,7 @@ ATTNC_DEVICE float sum_up_row(const BackwardParams& p, const ModArgs& args, cons
   return sum;
 }
 
-/// What an element contributes to gradients; 0 and 0 where it is dead.
+/// What an element contributes to gradients; zeros if it is dead.
 struct Contribution {
   float p;   ///< weight
   float d_s; ///< gradient of q k^T
@@ -133,7 +134,7 @@ ATTNC_DEVICE Contribution contribution(const BackwardParams& p, const ModArgs& a
   return {weight, f.scale * Mod::d_score(args, q.head, q.row, col, at, pair.product, g), g}; // SEAM(d_score)
 }
 
-/// Writes the row's dQ. `each(kv_idx, contribution)`: called for each element by the lane that has it.
+/// Writes the row's dQ. Each element's lane calls each(kv_idx, contribution).
 template <class Each>
 ATTNC_DEVICE void write_d_q(const BackwardParams& p, const ModArgs& args, const QueryRow& q, float row_sum, Each each) {
   const ForwardParams& f = p.forward;
@@ -152,17 +153,17 @@ ATTNC_DEVICE void write_d_q(const BackwardParams& p, const ModArgs& args, const 
         if (lane + 32 * c < kHeadDimQk) d_q[c] += weight * to_float(k[lane + 32 * c]);
     }
   }
-  if (!p.d_q) return; // gradients of captures alone are asked for
+  if (!p.d_q) return; // only gradients of captures are wanted
   Element* out = (Element*)row_of(p.d_q, p.d_q_stride, q.b, q.h, q.q_idx);
   for (int c = 0; c < kLaneColumns; ++c)
     if (lane + 32 * c < kHeadDimQk) out[lane + 32 * c] = from_float<Element>(d_q[c]);
 }
 
-/// Sums of dK and dV of one row of K and V: lane l has columns l, l + 32, ...
+/// Sums of dK and dV of one row of K and V. Lane l has columns l, l + 32, ...
 struct KvSums {
   float d_k[kLaneColumns] = {}, d_v[kLaneColumns] = {};
 
-  /// Adds what the chunk of rows of q at `start` contributes; `mine`: of the lane's row.
+  /// Adds the contribution of the chunk of q's rows at `start`. `mine`: that of the lane's row.
   ATTNC_DEVICE void add(const BackwardParams& p, int b, int h, int start, Contribution mine) {
     const ForwardParams& f = p.forward;
     for (int j = 0; j < min(kChunk, f.q_len - start); ++j) {
@@ -177,7 +178,7 @@ struct KvSums {
     }
   }
 
-  /// Writes them, or adds them to what is there.
+  /// Writes the sums, or adds them to the output's current values.
   template <bool Adds> ATTNC_DEVICE void store(const BackwardParams& p, int b, int kv_head, int kv_idx) const {
     Element* to_k = (Element*)row_of(p.d_k, p.d_k_stride, b, kv_head, kv_idx);
     Element* to_v = (Element*)row_of(p.d_v, p.d_v_stride, b, kv_head, kv_idx);

@@ -1,8 +1,7 @@
-// The steps along Q of a tile of KV columns, as far as the mod tells: all of them, those whose rows have live columns there,
-// or those of lists.
+// The steps along Q of a tile of KV columns: all of them, those whose rows have live columns there, or those of lists.
 //
-// The bounds of a mod go from rows to columns. Since each of its edges moves in one direction as q_idx grows, the rows
-// that see a column range are an interval, and bisection finds it: four searches of log2(q_len) rows a tile.
+// A mod's bounds map rows to columns. As q_idx grows, each edge moves in one direction only. So the rows that see a
+// range of columns are an interval, which bisection finds: four searches of log2(q_len) rows per tile.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -16,8 +15,8 @@ struct RowInterval {
   int begin, end;
 };
 
-/// The rows of [0, q_len) for which a predicate holds that, as q_idx grows, changes once: to true if `rises`, else to
-/// false.
+/// Returns the rows of [0, q_len) for which `holds` is true. As q_idx grows, it changes once: to true if `rises`, else
+/// to false.
 template <class Predicate> ATTNC_DEVICE RowInterval rows_where(int q_len, bool rises, Predicate holds) {
   int low = 0, high = q_len; // the change lies in [low, high]
   while (low < high) {
@@ -30,7 +29,7 @@ template <class Predicate> ATTNC_DEVICE RowInterval rows_where(int q_len, bool r
   return rises ? RowInterval{low, q_len} : RowInterval{0, low};
 }
 
-/// Rows with live columns among [kv_begin, kv_end), and rows in which all of them live.
+/// Returns the rows with live columns among [kv_begin, kv_end), and the rows in which all of these live.
 template <class M, class Args>
 ATTNC_DEVICE TileBounds q_bounds(const Args& args, const typename M::Head& head, int b, int h, int kv_begin, int kv_end,
                                  int q_len) {
@@ -51,7 +50,7 @@ constexpr StepSource kQSource = Lists ? StepSource::Lists : M::kHasBounds ? Step
 
 template <class M, int Size, bool Lists> using QWalk = StepWalk<Size, kQSource<M, Lists>, M::kHasMaskMod>;
 
-/// Of the columns [kv_begin, kv_end) of query head h; they lie in one block of the lists.
+/// Returns the walk of columns [kv_begin, kv_end) of query head h, which lie in one block of the lists.
 template <class M, int Size, bool Lists, class Args>
 ATTNC_DEVICE QWalk<M, Size, Lists> walk_q(const BackwardParams& p, const Args& args, int b, int h, int kv_begin, int kv_end) {
   using Walk = QWalk<M, Size, Lists>;

@@ -1,5 +1,5 @@
-// Rows of Q as f16, for products with K of fp8: each is divided by a power of two that brings its largest element into
-// [1, 2), so that bf16 fits, too. What is lost is below 2^-25 of that element.
+// Rows of Q as f16, for products with fp8 K. Each row is divided by a power of two that brings its largest element into
+// [1, 2), so that bf16 values fit as well. The loss is below 2^-25 of that element.
 #pragma once
 
 #include "ptx/shared_memory.cuh"
@@ -7,20 +7,21 @@
 
 namespace attnc {
 
-/// The power of two, 1 for a row of zeros or with infinities. `largest`: the greatest magnitude.
+/// Returns the power of two; 1 for a row of zeros, or with infinities. `largest`: the greatest magnitude of the row.
 ATTNC_DEVICE float power_below(float largest) {
   const unsigned exponent = __float_as_uint(largest) & 0x7f800000u;
   return exponent == 0 || exponent == 0x7f800000u ? 1.f : __uint_as_float(exponent);
 }
 
-/// Turns a tile of Q in shared memory into f16 with columns in the order of e4m3::q_offset(), in place; `factors`, in shared
-/// memory, gets by row what it was divided by. Whole CTA of `Threads`; there when it has synchronised.
+/// Converts a tile of Q in shared memory to f16 in place, with columns in the order of e4m3::q_offset(). `factors`, in
+/// shared memory, gets each row's divisor. Called by a whole CTA of `Threads`; the result is ready after its next
+/// barrier.
 template <int Threads, class E, int Rows, int Columns>
 ATTNC_DEVICE void scale_q(PaddedTile<E, Rows, Columns> tile, float* factors) {
   constexpr int kQuads = PaddedTile<E, Rows, Columns>::kColumns / 4, kRounds = (kQuads + 31) / 32;
   const int lane = threadIdx.x % 32;
 #pragma unroll 1
-  for (int row = threadIdx.x / 32; row < Rows; row += Threads / 32) { // a warp takes a row whole
+  for (int row = threadIdx.x / 32; row < Rows; row += Threads / 32) { // one row per warp
     float x[kRounds][4] = {}, largest = 0.f;
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
@@ -33,7 +34,7 @@ ATTNC_DEVICE void scale_q(PaddedTile<E, Rows, Columns> tile, float* factors) {
       for (int i = 0; i < 4; ++i) largest = fmaxf(largest, fabsf(x[round][i]));
     }
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) // all lanes have read when it is done
+    for (int distance = 16; distance > 0; distance /= 2) // after this, all lanes have read
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
     const float power = power_below(largest), inverse = 1.f / power;
     if (lane == 0) factors[row] = power;

@@ -1,10 +1,10 @@
-// What a batch entry has of Q, K and V, and where its queries stand, if the mod says: sequences of a batch may differ. A
-// kernel that asks here is, for mods without these hooks, what it would be without asking.
+// The sequences of a batch, which may differ if the mod says so: their rows of Q, K and V, and the positions of their
+// queries. Each helper folds to a constant for mods without the hook, so unused features cost nothing.
 //
-// Sequences of a ragged batch lie one behind the other. How many tiles of rows each has is known on the device only, so
-// tiles are dealt by slots, of which there are rows / Size + batch, whatever the lengths: sequence b has the slots from
-// start / Size + b on, as many as its rows take and perhaps one more. No table is needed, and slots times Size is also
-// where a sequence has room of its own in an array of whole tiles.
+// Sequences of a ragged batch lie end to end. Only the device knows how many tiles each has, so tiles are dealt by
+// slots: rows / Size + batch of them, whatever the lengths. Sequence b has the slots from start / Size + b on: as many
+// as its rows take, and perhaps one more. No table is needed. Slots times Size is also where a sequence has room of its
+// own in an array of whole tiles.
 #pragma once
 
 #include "attnc_config.cuh"
@@ -18,7 +18,7 @@ template <class M> constexpr bool kHasLengths = requires { M::kHasLengths; };
 template <class M> constexpr bool kHasOffsets = requires { M::kHasOffsets; };
 template <class M> constexpr bool kIsRagged = requires { M::kIsRagged; };
 
-/// Rows of K and V that live: 0 to p.kv_len.
+/// Returns the live rows of K and V: 0 to p.kv_len.
 template <class M, class Args, class Head> ATTNC_DEVICE int kv_length(const ForwardParams& p, const Args& args, const Head& head) {
   if constexpr (kHasLengths<M>)
     return min(M::kv_length(args, head), p.kv_len); // SEAM(kv_length)
@@ -26,7 +26,7 @@ template <class M, class Args, class Head> ATTNC_DEVICE int kv_length(const Forw
     return p.kv_len;
 }
 
-/// The same where no Head is at hand.
+/// The same if no Head is at hand.
 template <class M, class Args> ATTNC_DEVICE int kv_length_of(const ForwardParams& p, const Args& args, int b, int h) {
   if constexpr (kHasLengths<M>)
     return kv_length<M>(p, args, M::head(args, b, h)); // SEAM(head)
@@ -34,7 +34,7 @@ template <class M, class Args> ATTNC_DEVICE int kv_length_of(const ForwardParams
     return p.kv_len;
 }
 
-/// The position of row 0 of Q: what a mod takes as q_idx is that plus the row.
+/// Returns the position of row 0 of Q. A mod's q_idx is this plus the row.
 template <class M, class Args, class Head> ATTNC_DEVICE int q_offset(const Args& args, const Head& head) {
   if constexpr (kHasOffsets<M>)
     return M::q_offset(args, head); // SEAM(q_offset)
@@ -42,13 +42,13 @@ template <class M, class Args, class Head> ATTNC_DEVICE int q_offset(const Args&
     return 0;
 }
 
-/// The position of a row of Q.
+/// Returns the position of a row of Q.
 template <class M, class Args, class Head> ATTNC_DEVICE int position_of(const Args& args, const Head& head, int row) {
   if constexpr (kHasOffsets<M>) return q_offset<M>(args, head) + row;
   return row;
 }
 
-/// The same of row 0 where no Head is at hand.
+/// Returns the position of row 0 if no Head is at hand.
 template <class M, class Args> ATTNC_DEVICE int q_offset_of(const Args& args, int b, int h) {
   if constexpr (kHasOffsets<M>)
     return q_offset<M>(args, M::head(args, b, h)); // SEAM(head)
@@ -56,7 +56,7 @@ template <class M, class Args> ATTNC_DEVICE int q_offset_of(const Args& args, in
     return 0;
 }
 
-/// Of a ragged batch: the first row of a sequence in Q, the same in K and V, and how many rows of Q it has.
+/// For ragged batches: a sequence's first row in Q, its first row in K and V, and its number of rows of Q.
 template <class M, class Args> ATTNC_DEVICE int q_start_of(const Args& args, int b) {
   return M::q_start(args, M::head(args, b, 0)); // SEAM(q_start) SEAM(head)
 }
@@ -67,7 +67,7 @@ template <class M, class Args> ATTNC_DEVICE int q_length_of(const ForwardParams&
   return min(M::q_length(args, M::head(args, b, 0)), p.q_len); // SEAM(q_length) SEAM(head)
 }
 
-/// Where a row of a batch entry is among those of the tensors.
+/// Returns the index of a batch entry's row among the tensor's rows.
 template <class M, class Args> ATTNC_DEVICE int q_row_of(const Args& args, int b, int row) {
   if constexpr (kIsRagged<M>) return q_start_of<M>(args, b) + row;
   return row;
@@ -77,7 +77,7 @@ template <class M, class Args> ATTNC_DEVICE int kv_row_of(const Args& args, int 
   return row;
 }
 
-/// The same of row 0, looked up once. Takes no room where batches are not ragged.
+/// The index of row 0, looked up once. Empty if batches are not ragged.
 template <class M, bool IsRagged = kIsRagged<M>> struct SequenceStart {
   SequenceStart() = default;
   template <class Args> ATTNC_DEVICE SequenceStart(const Args&, int) {}
@@ -93,8 +93,8 @@ template <class M> struct SequenceStart<M, true> {
   ATTNC_DEVICE int kv() const { return of_kv; }
 };
 
-/// What a launch is to batch entry b alone: of a ragged batch its sequence, as if tensors and lengths were its own. Strides
-/// over the batch are 0 there.
+/// Returns the parameters of batch entry b only. For a ragged batch they describe its sequence, as if tensors and
+/// lengths were its own; strides over the batch are 0 there.
 template <class M, class Args> ATTNC_DEVICE decltype(auto) params_of(const ForwardParams& p, const Args& args, int b) {
   if constexpr (kIsRagged<M>) {
     const long long q_start = q_start_of<M>(args, b), kv_start = kv_start_of<M>(args, b);
@@ -131,8 +131,8 @@ template <class M, class Args> ATTNC_DEVICE decltype(auto) params_of(const Backw
   }
 }
 
-/// Where rows of (b, h) begin in lse, row_max and the like: [batch, q_heads, q_len]; of a ragged batch [q_heads, rows], from
-/// the first row of b's sequence on.
+/// Returns where rows of (b, h) begin in lse, row_max and similar arrays: [batch, q_heads, q_len]. For a ragged batch
+/// [q_heads, rows], counted from the first row of b's sequence.
 template <class M> ATTNC_DEVICE long long row_of_head(const ForwardParams& p, int b, int h) {
   if constexpr (kIsRagged<M>)
     return (long long)h * p.rows.q;
@@ -140,7 +140,8 @@ template <class M> ATTNC_DEVICE long long row_of_head(const ForwardParams& p, in
     return ((long long)b * p.q_heads + h) * p.q_len;
 }
 
-/// Of a ragged batch, the last sequence for which a predicate holds that holds up to some sequence; 0 if for none.
+/// Returns the last sequence of a ragged batch for which `holds` is true; 0 if none. It must hold for a prefix of the
+/// sequences.
 template <class Predicate> ATTNC_DEVICE int last_sequence(int batch, Predicate holds) {
   int low = 0, high = batch - 1;
   while (low < high) {
@@ -158,8 +159,8 @@ struct RowTile {
   int b, start;
 };
 
-/// The tile of `Size` rows in a slot of a ragged batch. Where the slot is not used it begins before 0, or at the sequence's
-/// end or behind. `first_row`: of a sequence.
+/// Returns the tile of `Size` rows in a slot of a ragged batch. An unused slot's tile begins before 0, or at or behind
+/// the sequence's end. first_row(b): the first row of sequence b.
 template <int Size, class FirstRow> ATTNC_DEVICE RowTile tile_in_slot(int slot, int batch, FirstRow first_row) {
   const int b = last_sequence(batch, [&](int b) { return first_row(b) / Size + b <= slot; });
   return {b, (slot - b - first_row(b) / Size) * Size};
@@ -170,28 +171,28 @@ template <class M, int Size, class Args> ATTNC_DEVICE RowTile q_tile_in_slot(con
 template <class M, int Size, class Args> ATTNC_DEVICE RowTile kv_tile_in_slot(const Args& args, int slot, int batch) {
   return tile_in_slot<Size>(slot, batch, [&](int b) { return kv_start_of<M>(args, b); });
 }
-/// How many slots there are for `rows` rows of all sequences.
+/// Returns how many slots `rows` rows of all sequences take.
 template <int Size> ATTNC_DEVICE int slots_of(int rows, int batch) { return rows / Size + batch; }
-/// Tiles of Q of one head, or slots for such.
+/// Returns the tiles of Q of one head; for a ragged batch, the slots.
 template <class M, int Size> ATTNC_DEVICE int q_tiles_of(const ForwardParams& p) {
   if constexpr (kIsRagged<M>)
     return slots_of<Size>(p.rows.q, p.batch);
   else
     return (p.q_len + Size - 1) / Size;
 }
-/// The same of K and V.
+/// The same for K and V.
 template <class M, int Size> ATTNC_DEVICE int kv_tiles_of(const ForwardParams& p) {
   if constexpr (kIsRagged<M>)
     return slots_of<Size>(p.rows.kv, p.batch);
   else
     return (p.kv_len + Size - 1) / Size;
 }
-/// The slot of a sequence's rows from `start` on, a multiple of Size.
+/// Returns the slot of a sequence's rows from `start` on, a multiple of Size.
 template <class M, int Size, class Args> ATTNC_DEVICE int q_slot_of(const Args& args, int b, int start) {
   return q_start_of<M>(args, b) / Size + b + start / Size;
 }
 
-/// The same among the tiles of all heads: where a tile of Q has its place in arrays of whole tiles.
+/// Returns the index of a tile of Q over all heads, for arrays of whole tiles.
 template <class M, int Size, class Args>
 ATTNC_DEVICE int head_tile_of(const ForwardParams& p, const Args& args, int b, int h, int start) {
   if constexpr (kIsRagged<M>)
@@ -203,7 +204,7 @@ ATTNC_DEVICE int head_tile_of(const ForwardParams& p, const Args& args, int b, i
 /// A row of Q, or of K and V, of a ragged batch, by its index in [heads, rows].
 struct RaggedRow {
   int b, h, row;
-  bool exists; ///< it is of a sequence
+  bool exists; ///< whether a sequence has the row
 };
 template <class M, class Args> ATTNC_DEVICE RaggedRow ragged_q_row(const ForwardParams& p, const Args& args, long long index) {
   const int at = int(index % p.rows.q), h = int(index / p.rows.q);
@@ -216,7 +217,7 @@ template <class M, class Args> ATTNC_DEVICE RaggedRow ragged_kv_row(const Forwar
   return {b, h, row, h < p.kv_heads && unsigned(row) < unsigned(kv_length_of<M>(p, args, b, 0))};
 }
 
-/// Whether a tile has rows of its sequence, of `length` rows; that of a batch that is not ragged always has.
+/// Whether a tile has rows of its sequence, of `length` rows. Always true if the batch is not ragged.
 template <class M> ATTNC_DEVICE bool has_rows(int start, int length) {
   return !kIsRagged<M> || unsigned(start) < unsigned(length);
 }
@@ -235,7 +236,7 @@ template <class M, int Size, class Args> ATTNC_DEVICE HeadTile ragged_tile_from_
   const int slots = slots_of<Size>(p.rows.q, p.batch);
   return ragged_tile<M, Size>(p, args, index / slots * slots + slots - 1 - index % slots);
 }
-/// A tile of rows of K and V of one KV head, likewise.
+/// The same for a tile of rows of K and V of one KV head.
 template <class M, int Size, class Args> ATTNC_DEVICE HeadTile ragged_kv_tile(const ForwardParams& p, const Args& args, int index) {
   const int slots = slots_of<Size>(p.rows.kv, p.batch);
   const RowTile tile = kv_tile_in_slot<M, Size>(args, index % slots, p.batch);

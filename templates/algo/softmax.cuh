@@ -2,27 +2,27 @@
 //
 //   score = unit x + row_shift,   weight = 2^(factor x + bias),   factor = log2(e) unit,   bias = -factor reference
 //
-// x is what a form of exponents leaves in the fragment (exponents.cuh). Any reference gives the same result after
-// normalisation. It follows the row's maximum only when some x exceeds a threshold, the reference and a slack, so that
-// weights stay below 2^slack, far from the limits of f32 and f16. The policy is the slack:
+// x is what a form of exponents leaves in the fragment (exponents.cuh). After normalisation, any reference gives the
+// same result. The reference moves to the row's maximum only when some x exceeds a threshold, the reference plus a
+// slack. So weights stay below 2^slack, far from the limits of fp32 and f16. The policy is the slack:
 //
 //   lazy, kSlack   sums and outputs are hardly ever rescaled (FlashAttention-4, arXiv:2603.05451)
 //   exact, 0       the reference is the maximum, and the largest weight is 1
 //
-// Rows of few columns take the exact one: there the largest weight counts for much, and as 1 it does not round. Without
-// that, the RMSE of causal attention over 2048 columns rises by 4 %; with it in the first steps of every row, a window of
-// 1024 is slower by some 6 %. Rows whose maximum is asked for take it, too.
+// Rows of few columns use the exact policy: there the largest weight counts for much, and as 1 it is not rounded.
+// Without it, the RMSE of causal attention over 2048 columns rises by 4 %. With it in the first steps of every row, a
+// window of 1024 is some 6 % slower. If the row maximum is wanted, rows use it as well.
 //
-// Looking for such an x takes no float comparison but the maximum of integers, of which Hopper takes three at once: positive
-// floats compare as their bits do, and a negative float is a negative integer. That needs a positive threshold. A warp with
-// other rows is careful: it takes float maxima. So are those of a row
+// The search for an x above the threshold needs only integer maxima, of which Hopper takes three operands at once:
+// positive floats compare as their bits do, and negative floats are negative integers. This needs a positive threshold.
+// A warp with other rows is careful: it uses float maxima. So does a warp with a row that is
 //
 //   unset   no column has been live
 //   large   |score| > kLargestScore, where factor x + bias would round by more than weights may. Its x are replaced by
-//           (score - reference) / unit, op by op in f32
+//           (score - reference) / unit, op by op in fp32
 //
-// The fragment holds x, not exponents, until references are known: adding a bias before would round away a score that is far
-// nearer to 0 than the reference, or far larger than it.
+// Until references are known, the fragment holds x, not exponents. Adding a bias earlier would round away a score that
+// is far nearer to 0 than the reference, or far larger than it.
 #pragma once
 
 #include "ptx/math.cuh"
@@ -35,24 +35,24 @@ constexpr float kLn2 = 0.69314718055994530942f;
 
 ATTNC_DEVICE float negative_infinity() { return __int_as_float(0xff800000); }
 
-/// x, or NaN if `sum` is: what becomes of a row in which some live score is +inf or NaN. Its weights, so its sum, output
-/// and lse are NaN by themselves; a maximum taken with fmaxf is not.
+/// Returns x, or NaN if `sum` is NaN because some live score of the row is +inf or NaN. The row's weights, hence its
+/// sum, output and lse, become NaN by themselves; a maximum taken with fmaxf does not.
 ATTNC_DEVICE float unless_nan(float sum, float x) { return sum == sum ? x : sum; }
 
 constexpr float kSlack = 8.f;
-/// At this size f32 has 10 bits behind the point.
+/// At this size fp32 has 10 bits behind the point.
 constexpr float kLargestScore = 8192.f;
 template <class Weight> constexpr bool kHasRangeOfF32 = !Same<Weight, F16>::value;
-/// How small the largest weight may be where weights have the range of f32, 2^-kDeepest: a row whose maximum is that far
-/// below 0 still has a reference of 0, and so a positive threshold.
+/// The largest weight may be as small as 2^-kDeepest if weights have the range of fp32. A row whose maximum is that far
+/// below 0 keeps a reference of 0, and so a positive threshold.
 constexpr float kDeepest = 40.f;
 
 /// What a lane knows of its rows.
 template <int Rows> struct Softmax {
-  float threshold[Rows]; ///< -inf: unset. Of a large row, the reference as a score
+  float threshold[Rows]; ///< -inf: unset. For a large row: the reference as a score
   float sum[Rows];       ///< this lane's part
-  int state = kCareful;  ///< a bit a row: it is large; and kCareful
-  /// Some row of the warp is not plain. The same in all lanes; the sign, which is quick to ask.
+  int state = kCareful;  ///< a bit per row: it is large; and kCareful
+  /// Set if some row of the warp is not plain; the same in all lanes. It is the sign bit, which is quick to test.
   static constexpr int kCareful = 1 << 31;
 
   ATTNC_DEVICE Softmax() {
@@ -67,29 +67,31 @@ template <int Rows> struct Softmax {
   /// Whether x above the threshold are found by comparing integers.
   ATTNC_DEVICE bool is_plain(int r) const { return threshold[r] > 0.f && !is_large(r); }
 
-  /// Of rows that are neither unset nor large.
-  // NOTE: formed anew for each step: a register less a row.
+  /// Returns the bias of a row that is neither unset nor large.
+  // NOTE: computed again for each step, which takes one register less per row.
   ATTNC_DEVICE float bias(int r, float factor) const { return kSlack - threshold[r] * factor; }
-  /// The reference as a score.
+  /// Returns the reference as a score.
   ATTNC_DEVICE float reference(int r, float factor, float row_shift) const {
     return is_large(r) || is_unset(r) ? threshold[r] : row_shift - bias(r, factor) * kLn2;
   }
 
-  /// Whether small_threshold() holds: the row is not large, and a step whose greatest x is `top` does not make it so.
+  /// Whether small_threshold() is valid: the row is not large, and a step whose greatest x is `top` does not make it
+  /// large.
   template <class Form> ATTNC_DEVICE bool stays_small(int r, float top, const Form& form, float row_shift) const {
     const float score = top == negative_infinity() ? 0.f : __fadd_rn(__fmul_rn(top, form.unit()), row_shift);
     return !is_large(r) && fabsf(score) <= kLargestScore && fabsf(row_shift) <= kLargestScore && !form.may_be_large();
   }
 
-  /// The threshold of a row behind a step whose greatest x is `top`. Weight: the type that weights are rounded to.
-  // NOTE: without branches: short rows come here in most steps.
+  /// Returns the threshold of a row behind a step whose greatest x is `top`. Weight: the type that weights are rounded
+  /// to.
+  // NOTE: without branches, because short rows come here in most steps.
   template <class Weight> ATTNC_DEVICE float small_threshold(int r, float top, float factor, bool exact) const {
     const float slack = kSlack * ptx::rcp(factor);
     float next = top > (exact ? threshold[r] - slack : threshold[r]) ? top + slack : threshold[r];
     if (kHasRangeOfF32<Weight> && !exact && next >= slack - kDeepest / kSlack * slack) next = fmaxf(next, slack);
     return next;
   }
-  /// Sets the threshold of a row that is not large. Returns the factor for what was summed so far.
+  /// Sets the threshold of a row that is not large. Returns the factor for the sums so far.
   ATTNC_DEVICE float move_to(int r, float next, float factor) {
     const float rescale = is_unset(r) || next == threshold[r] ? 1.f : ptx::ex2((threshold[r] - next) * factor);
     threshold[r] = next;
@@ -97,8 +99,8 @@ template <int Rows> struct Softmax {
     return rescale;
   }
 
-  /// Moves the reference of any row where `top`, its greatest x of a step, asks for it. Returns the factor for what was summed
-  /// so far. All lanes of the quad.
+  /// Moves the reference of any row if `top`, its greatest x of a step, requires it. Returns the factor for the sums so
+  /// far. Called by all lanes of the quad.
   template <class Weight, class Form>
   ATTNC_DEVICE float move(int r, float top, const Form& form, float row_shift, bool exact) {
     const float factor = form.weight_factor();
@@ -125,28 +127,28 @@ template <int Rows> struct Softmax {
     return rescale;
   }
 
-  /// Ends a row: 1 / sum, or 0 if no column lives.
+  /// Finishes a row. Returns 1 / sum, or 0 if no column lives.
   ATTNC_DEVICE float finish(int r) {
     sum[r] = quad_sum(sum[r]);
     return sum[r] == 0.f ? 0.f : ptx::rcp(sum[r]);
   }
 
-  /// Natural-log sum of exponentials; -inf if no column lives. After finish().
+  /// Returns the natural-log sum of exponentials; -inf if no column lives. Called after finish().
   ATTNC_DEVICE float lse(int r, float factor, float row_shift) const {
     if (sum[r] == 0.f) return negative_infinity();
     return is_large(r) ? ptx::lg2(sum[r]) * kLn2 + threshold[r]
                        : (ptx::lg2(sum[r]) - bias(r, factor)) * kLn2 + row_shift;
   }
-  /// The greatest score if all steps were exact; -inf if no column lives. After finish().
+  /// Returns the greatest score, if all steps were exact; -inf if no column lives. Called after finish().
   ATTNC_DEVICE float max(int r, float factor, float row_shift) const {
     return sum[r] == 0.f ? negative_infinity() : unless_nan(sum[r], reference(r, factor, row_shift));
   }
 };
 
-/// What makes exponents of a step's x: factor x + bias, but for kIsBiased, of which x are exponents. By row of the lane.
+/// What turns a step's x into exponents, by row of the lane: factor x + bias. If kIsBiased, x are exponents already.
 template <class Form, int Rows> struct StepBias {
   float bias[Rows];
-  float ahead[Rows]; ///< to be added to x, where kIsLinear: the same for all columns of the lane
+  float ahead[Rows]; ///< to be added to x if kIsLinear: the same for all columns of the lane
 
   /// For to_scores() of the form.
   template <class Place> ATTNC_DEVICE StepBias(const Softmax<Rows>& softmax, const Place& place) {
@@ -161,7 +163,8 @@ template <class Form, int Rows> struct StepBias {
     for (int r = 0; r < Rows; ++r) bias[r] = of_rows[r], ahead[r] = 0.f;
   }
 
-  /// x of a row as its score, op by op in f32, less `reference`. It lacks nothing and needs no bias: drop().
+  /// Returns a row's x as (score - `reference`) in its unit, op by op in fp32. It lacks no term and needs no bias: call
+  /// drop().
   template <class Place>
   ATTNC_DEVICE float without_reference(float x, int r, const Place& place, float row_shift, float reference) const {
     const float unit = place.form(r).unit();
@@ -169,10 +172,10 @@ template <class Form, int Rows> struct StepBias {
   }
   ATTNC_DEVICE void drop(int r) { bias[r] = ahead[r] = 0.f; }
 
-  /// What is to be added to x so that score = unit x + row_shift.
+  /// Returns what must be added to x so that score = unit x + row_shift.
   ATTNC_DEVICE float lacking(int r) const { return Form::kIsBiased ? -bias[r] : ahead[r]; }
 
-  /// Once, before exponent().
+  /// Called once, before exponent().
   template <class Place> ATTNC_DEVICE void catch_up(const Place& place) {
     if constexpr (Form::kIsLinear) {
 #pragma unroll
@@ -206,15 +209,16 @@ ATTNC_DEVICE bool exceeds_threshold(const Scores& x, const Softmax<Rows>& softma
   return exceeds;
 }
 
-/// The greatest x of each of this lane's rows.
+/// Finds the greatest x of each of this lane's rows.
 template <class Form, int Rows, class Scores>
 ATTNC_DEVICE void find_tops(float (&top)[Rows], const Scores& x, const StepBias<Form, Rows>& step) {
 #pragma unroll
   for (int r = 0; r < Rows; ++r) top[r] = x.lane_max(r) + (Form::kIsBiased || Form::kIsLinear ? step.lacking(r) : -0.f);
 }
 
-/// Moves the references of a warp to the maxima of a step's x, and makes x and `step` fit them. Returns whether what was
-/// summed so far must be multiplied by `rescale`, row by row: the same in all lanes. `top`: find_tops(). All lanes of the warp.
+/// Moves the references of a warp to the maxima of a step's x, and makes x and `step` fit them. Returns whether earlier
+/// sums must be multiplied by `rescale`, row by row; the same in all lanes. `top`: from find_tops(). Called by all
+/// lanes of the warp.
 template <class Weight, class Form, int Rows, class Scores, class Place, class Args>
 ATTNC_DEVICE bool move_references(Scores& x, float (&top)[Rows], Softmax<Rows>& softmax, StepBias<Form, Rows>& step,
                                   const Place& place, const Args& args, bool exact, float (&rescale)[Rows]) {
@@ -237,7 +241,8 @@ ATTNC_DEVICE bool move_references(Scores& x, float (&top)[Rows], Softmax<Rows>& 
       step.bias[r] = softmax.is_unset(r) ? 0.f : softmax.bias(r, factor) + lacks * factor;
     }
   } else {
-    // NOTE: all rows alike, large or not: with a branch for those that are, ptxas moves fragments about in every step.
+    // NOTE: treats all rows alike, large or not. With a branch for large ones, ptxas moves fragments about in every
+    // step.
     float shift[Rows], reference[Rows];
     plain = true, moves = false;
 #pragma unroll
@@ -266,15 +271,15 @@ ATTNC_DEVICE bool move_references(Scores& x, float (&top)[Rows], Softmax<Rows>& 
   return __any_sync(0xffffffffu, moves);
 }
 
-/// Turns the x of a step to exponents, and moves references where they ask for it; see move_references(). `exact`: references
-/// are maxima; the same in all lanes. Weight: the type that weights are rounded to. All lanes of the warp.
-// NOTE: all exponents before the first weight: formed with the weights, they delay those behind the wait for O, and take 6 %
-// more cycles at head dim 64.
+/// Turns the x of a step into exponents, and moves references if needed; see move_references(). `exact`: references are
+/// maxima; the same in all lanes. Weight: the type that weights are rounded to. Called by all lanes of the warp.
+// NOTE: computes all exponents before the first weight. Interleaved with the weights, they delay those behind the wait
+// for O, and take 6 % more cycles at head dim 64.
 template <class Weight, class Form, int Rows, class Scores, class Place, class Args>
 ATTNC_DEVICE bool to_exponents(Scores& x, Softmax<Rows>& softmax, StepBias<Form, Rows>& step, const Place& place,
                                const Args& args, bool exact, float (&rescale)[Rows]) {
   bool moves = false;
-  // NOTE: branches go by votes, of which ptxas knows that no warp diverges; else it serialises products.
+  // NOTE: branches go by votes, from which ptxas knows that no warp diverges here; otherwise it serialises wgmma.
   bool follows = __any_sync(0xffffffffu, exceeds_threshold(x, softmax, step) || softmax.is_careful() || exact);
   if (follows) [[unlikely]] {
     float top[Rows];
@@ -291,7 +296,7 @@ ATTNC_DEVICE bool to_exponents(Scores& x, Softmax<Rows>& softmax, StepBias<Form,
   return moves;
 }
 
-/// Row sums of weights under way, of `Rows` rows: enough of them at a time that no addition waits for the one before.
+/// Row sums of weights being computed, for `Rows` rows: enough chains that no addition waits for the one before.
 template <int Rows> struct WeightSums {
   static constexpr int kChains = Rows == 2 ? 2 : 1;
   float part[Rows][kChains];
@@ -309,7 +314,7 @@ template <int Rows> struct WeightSums {
   }
 };
 
-/// Weights 2^y in place of exponents y for the column groups [Begin, End), summed up.
+/// Replaces exponents y by weights 2^y in the column groups [Begin, End), and adds them to the sums.
 template <int Begin, int End, int Rows, class Scores>
 ATTNC_DEVICE void to_weights(Scores& y, WeightSums<Rows>& sums) {
 #pragma unroll

@@ -1,11 +1,11 @@
-// The steps of a tile: which tiles of the other axis it visits, in which order, and what is to be done in each.
+// The steps of a tile: which tiles of the other axis it visits, in which order, and what each needs.
 //
-// A tile of Q rows walks along KV, a tile of KV columns along Q. The walk takes all positions of the walked axis, those
-// between the bounds that the mod computes, or the blocks of lists; whole, or one of several parts of it (split-KV).
-// Thread-uniform; no synchronisation, and no word of a mod: kv_walk.cuh is where mods come in.
+// A tile of Q rows walks along KV; a tile of KV columns walks along Q. The walk takes all positions of the walked axis,
+// those between the bounds that the mod computes, or the blocks of lists. It takes all of its steps, or one of several
+// parts (split-KV). Thread-uniform, without synchronisation, and independent of mods: kv_walk.cuh connects them.
 //
-// Steps go from the last position to the first, of lists the partial blocks before the full ones: where scores grow
-// along a row up to the diagonal, as with ALiBi, its maximum is then seen at once.
+// Steps go from the last position to the first. With lists, partial blocks come before full ones: if scores grow along
+// a row up to the diagonal, as with ALiBi, its maximum is then seen at once.
 #pragma once
 
 #include "mod/contract.cuh"
@@ -18,7 +18,7 @@ enum StepFlags : int {
   kStepTail = 2,   // some positions lie past the end
   kStepFirst = 4,  // the first step of its tile
   kStepLast = 8,   // the last one
-  kStepFew = 16,   // of a tile of few steps, kFewSteps at most: softmax.cuh
+  kStepFew = 16,   // the tile has at most kFewSteps steps: softmax.cuh
 };
 constexpr int kFewSteps = 8;
 
@@ -28,17 +28,17 @@ struct Step {
 
 enum class StepSource { All, Bounds, Lists };
 
-/// Lists of blocks along the walked axis, those of one tile: BlockLists of params.cuh, found by the tile's own block.
+/// One tile's lists of blocks along the walked axis: BlockLists of params.cuh, at the tile's own block.
 struct BlockRow {
   const int *partial_index, *full_index;
   int partial_count, full_count;
   int block; ///< positions of a block: those of a step times a power of two
 
-  /// A list of partial blocks alone.
+  /// Takes a list of partial blocks only.
   ATTNC_DEVICE BlockRow(const int* index, int count, int block)
       : partial_index(index), full_index(index), partial_count(count), full_count(0), block(block) {}
 
-  /// `tile_block`: which block of the other axis the tile lies in. `walked_block`: positions of a listed block.
+  /// `tile_block`: the block of the other axis that the tile lies in. `walked_block`: positions of a listed block.
   ATTNC_DEVICE BlockRow(const BlockLists& lists, int b, int h, int tile_block, int walked_block) : block(walked_block) {
     const long long row = b * lists.batch_stride + h * lists.head_stride + tile_block;
     partial_index = lists.partial_index + row * lists.index_stride;
@@ -48,25 +48,25 @@ struct BlockRow {
   }
 };
 
-/// `Size`: positions of a step. `HasMask`: without a mask_mod no step is masked.
+/// `Size`: positions of a step. `HasMask`: if false, no step is masked.
 template <int Size, StepSource Source, bool HasMask> struct StepWalk {
   int length;      // of the walked axis
-  int first = 0;   // of Bounds: index of the first step, counted from position 0
+  int first = 0;   // Bounds: index of the first step, counted from position 0
   int all;         // steps of the tile
   int count;       // steps of this walk: all, or a part of them
   int skipped = 0; // steps before the part
-  int full_begin, full_end;              // of Bounds: positions that need no mask
-  const int *partial_index, *full_index; // of Lists
-  int log2_steps, partial_steps;         // of Lists: steps of a block, steps of partial blocks
+  int full_begin, full_end;              // Bounds: positions that need no mask
+  const int *partial_index, *full_index; // Lists
+  int log2_steps, partial_steps;         // Lists: steps of a block, steps of partial blocks
 
-  StepWalk() = default; ///< of no use until it is assigned to
+  StepWalk() = default; ///< unusable until assigned to
 
-  /// All positions.
+  /// Takes all positions.
   ATTNC_DEVICE explicit StepWalk(int length) : length(length), all((length + Size - 1) / Size), count(all) {
     static_assert(Source == StepSource::All);
   }
 
-  /// Those of bounds, clipped to [0, length).
+  /// Takes the positions within bounds, clipped to [0, length).
   ATTNC_DEVICE StepWalk(int length, TileBounds bounds) : length(length) {
     static_assert(Source == StepSource::Bounds);
     first = max(bounds.begin, 0) / Size;
@@ -75,7 +75,7 @@ template <int Size, StepSource Source, bool HasMask> struct StepWalk {
     full_end = bounds.full_end;
   }
 
-  /// Those of listed blocks.
+  /// Takes the positions of listed blocks.
   ATTNC_DEVICE StepWalk(int length, const BlockRow& row)
       : length(length), partial_index(row.partial_index), full_index(row.full_index) {
     static_assert(Source == StepSource::Lists);
@@ -84,26 +84,27 @@ template <int Size, StepSource Source, bool HasMask> struct StepWalk {
     count = all = partial_steps + (row.full_count << log2_steps);
   }
 
-  /// Keeps one of `parts` parts of the steps, of equal size but for one step.
+  /// Keeps one of `parts` parts of the steps; their sizes differ by one step at most.
   ATTNC_DEVICE void keep_part(int part, int parts) {
     skipped = int((long long)all * part / parts);
     count = int((long long)all * (part + 1) / parts) - skipped;
   }
 
-  /// Keeps the steps [begin, end), as far as there are any.
+  /// Keeps the steps [begin, end), clipped to those that exist.
   ATTNC_DEVICE void keep_steps(int begin, int end) {
     skipped = begin;
     count = max(min(end, all) - begin, 0);
   }
 
-  /// Step i < count. A tile without steps has one past the end, 0, so that its rows come out as fully masked.
+  /// Returns step i < count. If the tile has no steps, step 0 lies past the end, so that its rows come out as fully
+  /// masked.
   ATTNC_DEVICE Step at(int i) const {
     if (i >= count) return {(max(length, 1) + Size - 1) / Size * Size, kStepTail | kStepFirst | kStepLast};
     const int start = start_of(i);
     return {start, flags_of(i, start)};
   }
 
-  /// The same in parts, for kernels that have no register for flags to spare.
+  /// The two parts of at(), for kernels that have no register to spare for flags.
   ATTNC_DEVICE int start_of(int i) const {
     const int index = skipped + i;
     if constexpr (Source == StepSource::Lists) {

@@ -1,18 +1,18 @@
-// TanhExponents, the form of soft caps: y = out tanh(in x) + bias, a power of two for the softmax; exponents.cuh says how
-// kernels call it.
+// TanhExponents, the form of soft caps: y = out tanh(in x) + bias, a power of two for the softmax. exponents.cuh
+// defines the interface.
 //
-// Small scores, |in x| <= 0.6: an odd polynomial with the factors inside its coefficients,
+// Small scores, |in x| <= 0.6, use an odd polynomial with the factors folded into its coefficients,
 //
 //   tanh(u) = u (c0 + c1 u^2 + c2 u^4 + ...)
 //
-// to a relative error of 7.3e-8 with five coefficients and 6.3e-5 with three, minimax fits.
+// a minimax fit with a relative error of 7.3e-8 with five coefficients, and of 6.3e-5 with three.
 //
-// Any scores: tanh(u) = 1 - 2 / (1 + e^2u). A softmax needs a small absolute error of y alone, so 1 - 2 r loses nothing
-// that counts: the error is 6e-7 of the cap at most, 1e-7 RMS. Four scores share a reciprocal, since 1/a is b / (a b),
-// which takes less of the unit for special functions. A NaN then spreads over the four, so they must be live scores of
-// one row, which is NaN anyhow. The hardware's tanh, for mods that ask for it, is one instruction.
+// Other scores use tanh(u) = 1 - 2 / (1 + e^2u). A softmax only needs a small absolute error of y, so 1 - 2 r loses
+// nothing that counts: the error is at most 6e-7 of the cap, 1e-7 RMS. Four scores share one reciprocal, since 1/a is b
+// / (a b); this takes less of the special function unit. A NaN then spreads over the four, so they must be live scores
+// of one row, which is NaN anyway. For mods that ask for it, the hardware's tanh is one instruction.
 //
-// A warp takes the polynomial where all of its scores are small.
+// A warp uses the polynomial if all of its scores are small.
 #pragma once
 
 #include "algo/exponents.cuh"
@@ -21,7 +21,7 @@
 
 namespace attnc {
 
-/// The fits for |u| <= limits[Terms - 1], and up to where the first n + 1 coefficients do alone.
+/// The fits for |u| <= limits[Terms - 1]; limits[n] is how far the first n + 1 coefficients suffice.
 template <bool Accurate> struct TanhFit;
 template <> struct TanhFit<true> {
   static constexpr int kTerms = 5;
@@ -34,7 +34,7 @@ template <> struct TanhFit<false> {
   static constexpr float kLimits[] = {0.01f, 0.15f, 0.6f};
 };
 
-/// Accurate: the accurate tanh, else the hardware's.
+/// Accurate: the accurate tanh; otherwise the hardware's.
 template <bool Accurate> struct TanhExponents {
   static constexpr bool kCallsScore = false;
   static constexpr bool kKeepsDead = false;
@@ -43,8 +43,8 @@ template <bool Accurate> struct TanhExponents {
   static constexpr bool kIsBiased = true;
   using Fit = TanhFit<Accurate>;
   float in, out;
-  float small; // scores up to this size are small; negative: none is
-  float large; // tanh of larger ones is 1: 2 / (1 + 2^30) is nothing beside it, and the product of four is finite
+  float small; // scores up to this size are small; negative: none are
+  float large; // beyond this tanh is 1: 2 / (1 + 2^30) vanishes, and the product of four is finite
   float coefficients[Fit::kTerms];
   float slope, bend; // of the derivative
 
@@ -59,11 +59,11 @@ template <bool Accurate> struct TanhExponents {
 #pragma unroll
     for (int i = 0; i < Fit::kTerms; ++i) {
       coefficients[i] = factor * Fit::kCoefficients[i];
-      normal = normal && fabsf(coefficients[i]) >= kSmallestNormal; // with a huge cap the last ones are not
+      normal = normal && fabsf(coefficients[i]) >= kSmallestNormal; // with a huge cap the last ones are subnormal
       if (normal) limit = Fit::kLimits[i];
       factor *= in * in;
     }
-    // NOTE: no exact division; it calls a function, and around that ptxas gives up on products that are under way.
+    // NOTE: no exact division: it calls a function, around which ptxas gives up on wgmma in flight.
     small = __fdividef(limit, fabsf(in));
     large = Accurate ? __fdividef(30.f, 2.f * kLog2e * fabsf(in)) : __int_as_float(0x7f800000);
   }
@@ -74,7 +74,7 @@ template <bool Accurate> struct TanhExponents {
     return -2.f * out * ptx::rcp(1.f + ptx::ex2(2.f * kLog2e * in * bounded)) + out;
   }
   ATTNC_DEVICE float exponent(float x, float bias, float) const { return capped(x) + bias; }
-  /// The same of small products, without special functions; and whether all those of a warp are small.
+  /// The same for small products, without special functions; and whether all products of a warp are small.
   ATTNC_DEVICE float capped_small(float x) const { return of_small(x, 0.f); }
   template <class Scores> ATTNC_DEVICE bool are_small(const Scores& x) const {
     return __all_sync(0xffffffffu, largest(x) <= small);
@@ -85,7 +85,7 @@ template <bool Accurate> struct TanhExponents {
 
   ATTNC_DEVICE static constexpr float unit() { return kLn2; }
   ATTNC_DEVICE static constexpr float weight_factor() { return 1.f; }
-  /// With a cap so large, scores may be.
+  /// With a cap this large, scores may be large.
   ATTNC_DEVICE bool may_be_large() const { return !(out <= kLargestScore); }
 
   ATTNC_DEVICE static constexpr bool is_flipped() { return false; }
@@ -98,7 +98,7 @@ template <bool Accurate> struct TanhExponents {
       x.for_each([&](float& element, int r) { element = of_small(element, bias[r]); });
       return;
     }
-    // A NaN harms the scores of its row alone.
+    // A NaN only harms the scores of its row.
     if (__any_sync(0xffffffffu, size > large)) [[unlikely]]
       x.for_each([&](float& element, int) { element = ptx::max_nan(ptx::min_nan(element, large), -large); });
 #pragma unroll
@@ -109,7 +109,7 @@ template <bool Accurate> struct TanhExponents {
   }
 
 private:
-  /// The size of the largest element of this lane.
+  /// Returns the size of this lane's largest element.
   template <class Scores> ATTNC_DEVICE static float largest(const Scores& x) {
     float top[4] = {};
 #pragma unroll
@@ -129,7 +129,7 @@ private:
     return x * sum + bias;
   }
 
-  /// Replaces four elements of one row, of size `large` at most.
+  /// Replaces four elements of one row, whose size is at most `large`.
   ATTNC_DEVICE void of_any(float& x0, float& x1, float& x2, float& x3, float bias) const {
     if constexpr (Accurate) {
       const float rate = 2.f * kLog2e * in, top = bias + out;

@@ -1,4 +1,4 @@
-// Which tile of Q rows a persistent CTA works on next.
+// The tile scheduler: which tile of Q rows a persistent CTA works on next.
 #pragma once
 
 #include "mod/contract.cuh"
@@ -11,7 +11,7 @@ struct TilePlace {
   int q_tile; // index of the tile among the head's
 };
 
-/// The place of a tile in the order that params_sm90.cuh describes.
+/// Returns the tile at an index of the order that params_sm90.cuh describes.
 ATTNC_DEVICE TilePlace tile_at(const TileOrder& order, int index) {
   const int per_section = order.q_tiles * order.section;
   const int first = index / per_section * order.section, within = index % per_section;
@@ -19,14 +19,14 @@ ATTNC_DEVICE TilePlace tile_at(const TileOrder& order, int index) {
   return {first + within % heads, order.q_tiles - 1 - within / heads};
 }
 
-/// Deals tile indices to CTAs: first come, first served if there are counters, which evens out unequal tiles.
+/// Deals tile indices to CTAs. With counters, first come, first served, which evens out unequal tiles.
 struct TileDealer {
   const TileOrder& order;
   int index = int(blockIdx.x);
 
   ATTNC_DEVICE bool valid() const { return index < order.q_tiles * order.heads; }
 
-  /// `Threads`: that call together: the first one of a warp, or all of it.
+  /// `Threads`: how many threads of a warp call together: 1 (lane 0), or 32.
   template <int Threads> ATTNC_DEVICE void advance() {
     if (!order.counters) {
       index += int(gridDim.x);
@@ -38,7 +38,7 @@ struct TileDealer {
     index = int(gridDim.x + dealt);
   }
 
-  /// To be called by one lane once a CTA has seen the end: the last one leaves the counters zero for the next launch.
+  /// Called by one lane once a CTA has seen the end. The last CTA resets the counters to zero for the next launch.
   ATTNC_DEVICE void finish() const {
     if (order.counters && atomicAdd(order.counters + 1, 1u) == gridDim.x - 1) {
       order.counters[0] = 0;

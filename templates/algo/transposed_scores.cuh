@@ -1,10 +1,10 @@
-// Where a mod meets transposed fragments, those of S^T = K Q^T: from products to weights and rates, and from gradients of
-// weights to gradients of products. For kernels whose tiles own KV columns and walk Q (backward).
+// Where a mod meets transposed fragments, those of S^T = K Q^T: turns products into weights and rates, and gradients of
+// weights into gradients of products. For kernels whose tiles own KV columns and walk Q (backward).
 //
 //   P = 2^y, y = log2(e) (mod(s) - lse);  R = P mod'(s);  dS = R (dP - delta)
 //
-// A lane holds 2 RowGroups KV columns (rows of the fragment) and, of each group of 8 rows of Q, two. What a row of Q is known by is
-// computed once a step for all lanes, in shared memory: RowTable.
+// A lane holds 2 RowGroups KV columns (rows of the fragment), and two of each group of 8 rows of Q. What depends on the
+// row of Q is computed once per step for all lanes, in shared memory: RowTable.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -24,23 +24,23 @@ namespace attnc {
 
 /// Whether score(), d_score() or mask() read a Row for each element.
 constexpr bool kReadsRows = Mod::Exponents::kCallsScore || (Mod::kHasMaskMod && !Mod::kRowsAreIntervals);
-/// Whether masked elements are told by the bounds of their row.
+/// Whether the bounds of their row decide which elements are masked.
 constexpr bool kReadsIntervals = Mod::kHasMaskMod && Mod::kRowsAreIntervals;
 
-/// Flags of steps in which weights of dead elements must be dropped. Rows past the end have a bias of -inf and products of 0,
-/// which is enough unless the mod is called for each score: what it makes of 0 may be infinite or NaN.
+/// Flags of steps in which weights of dead elements must be dropped. For rows past the end, a bias of -inf and products
+/// of 0 suffice, unless the mod is called for each score: it may turn 0 into inf or NaN.
 constexpr int kStepHasDead = kStepMasked | (Mod::Exponents::kCallsScore ? kStepTail : 0);
 
-/// What all lanes share of the rows of a step whatever rows are: arrays of `Rows` floats in shared memory, one behind the other.
-///   bias       see weight_bias(); -inf for rows past the end and those without live columns
+/// What all lanes share of the rows of a step, whatever rows are: consecutive arrays of `Rows` floats in shared memory.
+///   bias       see weight_bias(); -inf for rows past the end and rows without live columns
 ///   delta      see gradients.cuh; 0 where bias is -inf
 template <int Rows> struct RowValues {
   static constexpr int kDelta = 4 * Rows, kEnd = 8 * Rows;
 
   unsigned base; ///< shared address, a multiple of 16
 
-  /// What a lane needs of an array of floats, for its rows of groups [Begin, End).
-  // NOTE: to be loaded well before they are used: products that read shared memory all the time make a load slow.
+  /// What a lane needs of an array of floats, for its rows in groups [Begin, End).
+  // NOTE: load it well before its use: loads are slow while products read shared memory all the time.
   template <int Begin = 0, int End = Rows / 8> struct Values {
     float2 of[End - Begin];
     ATTNC_DEVICE float at(int n, int e) const { return e ? of[n - Begin].y : of[n - Begin].x; }
@@ -49,7 +49,7 @@ template <int Rows> struct RowValues {
     return load<Begin, End>(base);
   }
   ATTNC_DEVICE void load_delta(Values<>& values) const { values = load<0, Rows / 8>(base + kDelta); }
-  /// The same, each loaded when it is used: for who has no registers to spare.
+  /// The same, but each value is loaded when it is used: for kernels without registers to spare.
   struct LateValues {
     unsigned array;
     ATTNC_DEVICE float at(int n, int e) const {
@@ -70,10 +70,10 @@ template <int Rows> struct RowValues {
   }
 };
 
-/// The same of rows that follow one another, and behind these:
-///   interval   int2: the row's live columns, clipped to [0, kv_len), all of these in a step without kStepMasked; where
+/// RowValues of consecutive rows, followed by
+///   interval   int2: the row's live columns, clipped to [0, kv_len); all of these in a step without kStepMasked; if
 ///              kReadsIntervals
-///   row        Mod::Row; where kReadsRows
+///   row        Mod::Row; if kReadsRows
 template <class M, int Rows> struct RowTable : RowValues<Rows> {
   using RowValues<Rows>::base;
   static constexpr int kInterval = RowValues<Rows>::kEnd;
@@ -89,8 +89,7 @@ template <class M, int Rows> struct RowTable : RowValues<Rows> {
     return ((Mod::Row*)__cvta_shared_to_generic(base + kRow))[row];
   }
 
-  /// Fills in row `i` of a step. What is read of memory is passed in, so that it can be asked for
-  /// early.
+  /// Fills in row `i` of a step. Values from global memory are arguments, so that their loads can be issued early.
   ATTNC_DEVICE void fill(const ForwardParams& p, const ModArgs& args, const Mod::Head& head, int b, int h, Step step,
                          int i, int origin, float lse, float delta) const {
     const int q_idx = step.start + i, inside = position_of<M>(args, head, min(q_idx, p.q_len - 1));
@@ -114,7 +113,7 @@ template <class M, int Rows> struct RowTable : RowValues<Rows> {
 template <class M, int RowGroups = 1> struct KvPlace {
   using Hooks = M;
   static constexpr int kRows = 2 * RowGroups;
-  int b, h, kv_first; ///< kv_first: of the lane's row 0 of the fragment
+  int b, h, kv_first; ///< kv_first: kv_idx of the lane's row 0 of the fragment
   int origin;         ///< what q_float and kv_float count from
   Mod::Head head;
   Mod::Col col[kRows];
@@ -143,17 +142,17 @@ template <class M, int RowGroups = 1> struct KvPlace {
   }
 };
 
-/// Whether the gradient of a product is another one than that of its score.
+/// Whether the gradient of a product differs from that of its score.
 constexpr bool kHasRates = !Mod::kKeepsGradient;
-/// Whether small products have a faster way (TanhExponents).
+/// Whether small products have a faster path (TanhExponents).
 constexpr bool kHasSmall = !Mod::Exponents::kCallsScore && !Mod::Exponents::kGradientIsOne;
 
-/// Deltas of a step: in registers, or, if there are none to spare, each loaded when it is used.
+/// Deltas of a step: in registers, or, if none are to spare, each loaded when it is used.
 template <class Table, bool Late> struct DeltaOfStep { using Type = typename Table::template Values<>; };
 template <class Table> struct DeltaOfStep<Table, true> { using Type = typename Table::LateValues; };
 template <class Table, bool Late> using DeltaOf = typename DeltaOfStep<Table, Late>::Type;
 
-/// Whether products may take the way of small ones.
+/// Whether products may take the path of small ones.
 template <class Place, class Scores> ATTNC_DEVICE bool are_small(const Place& place, const Scores& s) {
   if constexpr (kHasSmall)
     return place.exponents.are_small(s);
@@ -161,8 +160,8 @@ template <class Place, class Scores> ATTNC_DEVICE bool are_small(const Place& pl
     return false;
 }
 
-/// What to_weights() leaves: P for dV, and the rates P mod' for to_gradients(), both rounded. Rates are formed with the
-/// weights, since what score and derivative share is computed once then, and products need not be kept.
+/// The results of to_weights(), rounded: P for dV, and the rates P mod' for to_gradients(). Rates are computed together
+/// with the weights: this shares work between score and derivative, and products need not be kept.
 template <class Element, int Rows, int RowGroups = 1> struct PackedWeights {
   using Packed = PackedFragment<Element, RowGroups, Rows>;
   Packed weights, own_rates; ///< own_rates: if kHasRates
@@ -172,8 +171,8 @@ template <class Element, int Rows, int RowGroups = 1> struct PackedWeights {
   }
 };
 
-/// Turns products, groups [Begin, End) of 8 rows of Q, to weights and rates. Those of dead elements may be anything. Small:
-/// they are all small (TanhExponents).
+/// Turns products into weights and rates, for groups [Begin, End) of 8 rows of Q. Dead elements may become anything.
+/// Small: all products are small (TanhExponents).
 template <int Begin, int End, bool Small, class Scores, class Element, class Place, class Table, int RowGroups, int Rows, class Bias>
 ATTNC_DEVICE void to_weights(const Scores& s, PackedWeights<Element, Rows, RowGroups>& out, const ForwardParams& p,
                              const ModArgs& args, const Place& place, Table table, Bias bias, Step step) {
@@ -214,17 +213,17 @@ ATTNC_DEVICE void to_weights(const Scores& s, PackedWeights<Element, Rows, RowGr
   }
 }
 
-/// A pair of packed elements with those that are not wanted set to 0.
+/// Sets the unwanted halves of a packed pair to 0.
 ATTNC_DEVICE unsigned keep_halves(unsigned pair, bool low, bool high) {
   return pair & ((low ? 0xffffu : 0u) | (high ? 0xffff0000u : 0u));
 }
 
-/// Sets weights and rates of dead elements to 0: those that mask_mod or an end says so of. Due where KV ends within the tile,
-/// and in steps with kStepHasDead.
+/// Sets weights and rates of dead elements to 0: masked ones, and those past an end. Required if KV ends within the
+/// tile, and in steps with kStepHasDead.
 template <int Begin, int End, class Element, class M, int RowGroups, int Rows>
 ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, const ForwardParams& p, const ModArgs& args,
                             const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Step step) {
-  // Rows that exist. NOTE: formed here, since registers are scarce between.
+  // Rows that exist. NOTE: computed here, because registers are scarce in between.
   const int rows = Mod::Exponents::kCallsScore ? ptx::opaque(p.q_len - step.start) : Rows;
 #pragma unroll
   for (int n = Begin; n < End; ++n) {
@@ -259,8 +258,8 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, con
   }
 }
 
-/// Turns gradients of weights to gradients of products, less the softmax scale. Those of dead elements may be anything. A rate
-/// beyond f16 is infinite: so is its gradient, but where 0 is due.
+/// Turns gradients of weights into gradients of products, without the softmax scale. Dead elements may become anything.
+/// A rate beyond f16 is infinite, and so is its gradient, unless 0 is due.
 template <int Begin, int End, class Element, int RowGroups, int Rows, class Delta>
 ATTNC_DEVICE void to_gradients(const Fragment<RowGroups, Rows>& d_weight, const PackedFragment<Element, RowGroups, Rows>& rates,
                                PackedFragment<Element, RowGroups, Rows>& out, const Delta& delta) {
@@ -280,7 +279,7 @@ ATTNC_DEVICE void to_gradients(const Fragment<RowGroups, Rows>& d_weight, const 
     }
 }
 
-/// Sets gradients of elements of rate 0 to 0, all dead ones among them, whatever V is there.
+/// Sets gradients of elements with rate 0 to 0, which includes all dead ones, whatever V is there.
 template <int Begin, int End, class Element, int RowGroups, int Rows>
 ATTNC_DEVICE void drop_dead(PackedFragment<Element, RowGroups, Rows>& gradients,
                             const PackedFragment<Element, RowGroups, Rows>& rates) {

@@ -1,11 +1,11 @@
-// An order among the tiles of KV that visit a tile of Q, by their index. The first of them stores what it has for dQ, so that
-// no one needs to zero sums before; the others add, after it. If equal launches must give equal bits, they add in this order.
+// KV tiles add their dQ to a Q tile in turns, by ascending index. The first one stores, so sums need no zeroing; the
+// others add after it. If equal launches must give equal bits (kDeterministic), each waits for its predecessor.
 //
-// Only CTAs of lower index are waited for. GPUs launch CTAs in that order, which CUDA does not promise, but on which all rely
-// who let CTAs take turns; so no wait is for ever. Walks go down along Q
-// (algo/step_walk.cuh): all CTAs of a head begin with its last rows, each one add behind the CTA before it, and stay so.
+// No deadlock: a CTA only waits for CTAs of lower index. GPUs launch these first; CUDA does not promise it, but all
+// kernels whose CTAs take turns rely on it. Walks go down along Q (algo/step_walk.cuh): all CTAs of a head begin with
+// its last rows, and each stays one add behind the CTA before it.
 //
-// Turns by lists are counted from the bits of algo/visits.cuh.
+// With lists, turns are counted from the bits of algo/visits.cuh.
 #pragma once
 
 #include "attnc_config.cuh"
@@ -17,11 +17,12 @@
 
 namespace attnc {
 
-/// How many of the tiles of kBlockN columns before the one at `kv_start` walk_q() leads to the step at `q_start` < q_len. The
-/// same for all lanes of a warp, which calls it as a whole.
+/// Returns how many of the KV tiles before the one at `kv_start` visit the step at `q_start` < q_len, according to
+/// walk_q(). Called by a whole warp; all lanes get the same.
 ///
-/// Of bounds: walk_q() visits a tile of Q if four conditions hold, each of an edge that moves in one direction along KV. So
-/// the tiles of KV that visit a tile of Q are an interval, and the edge that moves towards 0 tells the first of them.
+/// With bounds: walk_q() visits a Q tile if four conditions hold. Each depends on an edge that moves in one direction
+/// along KV. So the KV tiles that visit a Q tile are an interval, and the edge that moves towards 0 gives the first of
+/// them.
 template <class M, int Size, bool Lists, class Args>
 ATTNC_DEVICE int turn_of(const BackwardParams& p, const unsigned* visits, const Args& args,
                          const typename M::Head& head, int b, int h, int q_start, int kv_start) {

@@ -1,7 +1,8 @@
 // Which blocks of KV columns visit a block of Q rows, as bits, from the lists by column that a backward pass walks.
 // Lists by row may name other blocks: a CTA that counted its turn by those could wait for one that never comes.
 //
-// By row of blocks, numbered as lists by row are: words_of_visits() words, of KV block n bit n % 32 of word n / 32.
+// Each row of blocks, numbered as in lists by row, has words_of_visits() words. KV block n is bit n % 32 of word n /
+// 32.
 #pragma once
 
 #include "mod/contract.cuh"
@@ -9,15 +10,15 @@
 
 namespace attnc {
 
-/// Of a block size, a power of two: divisions would take registers of the backward kernel.
+/// Returns log2 of a block size, a power of two. A division would take registers of the backward kernel.
 ATTNC_DEVICE int log2_of(int block) { return 31 - __clz(block); }
 
 ATTNC_DEVICE int words_of_visits(const ForwardParams& f) {
   return (((f.kv_len + f.lists.kv_block - 1) >> log2_of(f.lists.kv_block)) + 31) / 32;
 }
 
-/// Sets the bits of column `block` of head `head` of all that the lists have. By a whole warp. What names no block of
-/// rows is passed over.
+/// Sets the bits of column `block` of head `head` for all blocks of its lists. Called by a whole warp. Indices of no
+/// block of rows are skipped.
 ATTNC_DEVICE void mark_visits(const BackwardParams& p, unsigned* visits, long long head, int block) {
   const ForwardParams& f = p.forward;
   const int q_blocks = (f.q_len + f.lists.q_block - 1) / f.lists.q_block;

@@ -1,32 +1,35 @@
 // The seams: how a mod enters a kernel.
 //
 // A kernel includes two headers that do not exist as fixed files: "attnc_config.cuh" (tile, dtypes, head dims) and
-// "attnc_mod.cuh" (the mod). attnc generates both and hands them to NVRTC in memory; templates/mod/identity/ holds a
-// pair for compiling a template alone: nvcc -I templates -I templates/mod/identity -arch=sm_80 -cubin forward_sm80.cu
+// "attnc_mod.cuh" (the mod). attnc generates both and hands them to NVRTC in memory. templates/mod/identity/ holds a
+// pair for compiling a template by itself:
+//
+//   nvcc -I templates -I templates/mod/identity -arch=sm_80 -cubin forward_sm80.cu
 //
 // attnc_mod.cuh defines, in namespace attnc:
 //
-//   struct ModArgs        what the mod captures, a kernel parameter by value. Every field is one 8-byte word, smaller
+//   struct ModArgs        the mod's captures, a kernel parameter by value. Every field is an 8-byte word, smaller
 //                         values in its low bytes; a mod that reads nothing has one unused word
 //   struct Mod            the mod:
-//     static constexpr bool kHasMaskMod          else mask() is always true
-//     static constexpr bool kHasBounds           bounds() is there
+//     static constexpr bool kHasMaskMod          if false, mask() is always true
+//     static constexpr bool kHasBounds           bounds() exists
 //     static constexpr bool kRowsAreIntervals    the live columns of a row are exactly [begin, end) of bounds() of that
-//                                                row alone: mask() need not be called
-//     static constexpr bool kBeginFalls          beside kHasBounds: as q_idx grows, the begin of a row's live columns
-//                                                never rises; else it never falls
-//     static constexpr bool kEndFalls            likewise their end
+//                                                single row: mask() need not be called
+//     static constexpr bool kBeginFalls          if kHasBounds: as q_idx grows, the begin of a row's live columns never
+//                                                rises; if false, it never falls
+//     static constexpr bool kEndFalls            the same for their end
 //     static constexpr bool kPassesGradient      only in mods with gradients: d_score() is not always 0
-//     static constexpr bool kKeepsGradient       likewise: d_score() is `grad`, so need not be called
-//     static constexpr bool kColumnsLoad         col() reads memory: worth calling once a column of a tile, for all rows
+//     static constexpr bool kKeepsGradient       only in mods with gradients: d_score() returns `grad`, so need not be
+//                                                called
+//     static constexpr bool kColumnsLoad         col() reads memory: call it once per column of a tile, for all rows
 //     static constexpr bool kAnyOrigin           q_float and kv_base may count from any position, the same for both
-//     static constexpr bool kHasLengths          kv_length() is there; else this is not
-//     static constexpr bool kHasOffsets          q_offset() is there; likewise
-//     static constexpr bool kIsRagged            q_length(), q_start() and kv_start() are there, and kv_length(); likewise
-//     struct Head         what is known once b and h are
-//     struct Row          what is known once b, h and q_idx are
-//     struct Col          what is known once b, h and kv_idx are
-//     using Exponents     the way from products q k^T to exponents of two: a form of algo/exponents.cuh
+//     static constexpr bool kHasLengths          defined only if kv_length() exists
+//     static constexpr bool kHasOffsets          defined only if q_offset() exists
+//     static constexpr bool kIsRagged            defined only if q_length(), q_start(), kv_start(), kv_length() exist
+//     struct Head         values that depend on b and h
+//     struct Row          values that depend on b, h and q_idx
+//     struct Col          values that depend on b, h and kv_idx
+//     using Exponents     turns products q k^T into exponents of two: a form of algo/exponents.cuh
 //     static Head head(const ModArgs&, int b, int h)
 //     static Row row(const ModArgs&, const Head&, int b, int h, int q_idx, float q_float)
 //     static Col col(const ModArgs&, const Head&, int b, int h, int kv_idx, float kv_base, float kv_offset)
@@ -43,39 +46,39 @@
 //     static int q_start(const ModArgs&, const Head&)
 //     static int kv_start(const ModArgs&, const Head&)
 //
-// and, written for kernels by boxes of a grid, where q_idx of row() and kv_idx of col() are of type Token:
+// and, generated for kernels by boxes of a grid, where row()'s q_idx and col()'s kv_idx are of type Token:
 //
 //     static constexpr int kGridAxes             of the grids of queries and keys, 1 to 3
-//     static constexpr bool kBoxIsMask           of tokens on their grids, mask() is true for the keys of box() and no others:
-//                                                it need not be called
-//     static constexpr bool kHasBeside           tokens may lie beside the grids
-//     static constexpr Beside kKeyBeside         what mask() is then, for a query on its grid and a key beside it
-//     static constexpr Beside kQueryBeside       for a query beside its grid and a key on it
-//     static constexpr Beside kBothBeside        for a query and a key beside their grids
+//     static constexpr bool kBoxIsMask           for tokens on their grids, mask() is true for the keys of box() and no
+//                                                others: it need not be called
+//     static constexpr bool kHasBeside           tokens may lie off the grids
+//     static constexpr Beside kKeyBeside         what mask() then is for an on-grid query and an off-grid key
+//     static constexpr Beside kQueryBeside       for an off-grid query and an on-grid key
+//     static constexpr Beside kBothBeside        for an off-grid query and an off-grid key
 //     static KeyBox box(const ModArgs&, const Head&, int b, int h, Token q_idx)
 //
-// and, written for kernels that compute gradients of captures, of each place where one is read:
+// and, generated for kernels that compute gradients of captures, for each place where one is read:
 //
 //     static constexpr int kGradients            how many places there are
 //     struct Gradient0, Gradient1, ...           one of them:
 //       static constexpr int kIndex              its number
-//       static constexpr int kCapture            which capture, of those whose gradients are asked for
+//       static constexpr int kCapture            which capture, among those whose gradients are wanted
 //       static constexpr int kRounds             how often an element of attention reads there; > 1 in sums
 //       static constexpr bool kRoundMoves        whether offset() depends on the round
-//       static constexpr GradientReach kReach    which elements of attention of a head have one offset(): what may be
-//                                                added up before
+//       static constexpr GradientReach kReach    which elements of attention of a head share one offset(): these may be
+//                                                added up first
 //       static float value(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float grad, int round)
 //       static long long offset(const ModArgs&, const Head&, const Row&, const Col&, Coord, int round)
 //     static void gradients(visit)               calls visit(Gradient0()), visit(Gradient1()), ...
 //
-// A mod is written in one of two ways. Plain: score() is score_mod, factors() are 1, 1, 0, row_shift() is 0. For kernels
-// that go through apply_mod() (algo/apply_mod.cuh), algebra moves out of score():
+// A mod is generated in one of two ways. Plain: score() is score_mod, factors() are 1, 1, 0, row_shift() is 0. For
+// kernels that go through apply_mod() (algo/apply_mod.cuh), algebra moves out of score():
 //
 //   score_mod(s) = factors.out score(factors.in s) + factors.slope kv_float + row_shift
 //
-// where only the forms that say so use `slope`, and the rest of what is known is in the form.
+// where only the forms that say so use `slope`; the form holds the rest.
 //
-// Contract, and who calls (tests hold the calls of each file against this table):
+// Contract and callers (tests check the calls of each file against this table):
 //
 //   hook        called in                                  calls
 //   head        decode_lists.cu                            1
@@ -179,49 +182,52 @@
 //   kv_start    algo/sequence.cuh                          1
 //   box         algo/grid_box.cuh                          1
 //
-//   head   once per (b, h) a CTA works on, 0 <= b < B and 0 <= h < H. Launch values are formed here, too.
-//   row    once per q row and lane that holds it. q_float is (float)q_idx, less the origin if kAnyOrigin; the kernel forms
-//          it from a base and compile-time offsets, so that a mod pays no integer conversion per row. Lengths are at
-//          most 2^24. A Row holds no more than the other hooks read, so an array of them costs only what the mod needs.
-//   col    likewise per kv column. kv_base + kv_offset is (float)kv_idx, less the origin if kAnyOrigin; the offset is known
-//          at compile time, so that slope * kv_idx is one multiply-add of a product formed once a tile. A kernel may
-//          call it twice for a column, before score and before mask: what one of them does not use is removed by the
-//          compiler, loads included. For columns past the end kv_idx is the last one, and the floats may still be those
-//          of the column itself. Without columns (kv_len 0) a kernel may evaluate column 0 and drop what comes of it:
-//          ModArgs then say KV_LEN 1.
+//   head   called once per (b, h) that a CTA works on, 0 <= b < B and 0 <= h < H. Also computes the mod's launch
+//          values.
+//   row    called once per q row and lane that holds it. q_float is (float)q_idx, less the origin if kAnyOrigin. The
+//          kernel computes it from a base and compile-time offsets, so that a mod needs no integer conversion per row.
+//          Lengths are at most 2^24. A Row holds no more than the other hooks read, so an array of them costs only what
+//          the mod needs.
+//   col    called once per kv column. kv_base + kv_offset is (float)kv_idx, less the origin if kAnyOrigin. The offset
+//          is known at compile time, so that slope * kv_idx is one multiply-add of a product computed once per tile. A
+//          kernel may call it twice for a column, before score and before mask: the compiler removes what either does
+//          not use, loads included. For columns past the end kv_idx is the last one, and the floats may still be those
+//          of the column itself. Without columns (kv_len 0) a kernel may evaluate column 0 and drop the result: ModArgs
+//          then say KV_LEN 1.
 //   score  in and out: natural-log units, fp32, after the softmax scale, before log2(e). Called for every element of a
 //          live block, masked or not; the results of dead elements are ignored.
-//   d_score  grad times the derivative of score_mod by its score, for `score` as score_mod gets it: before factors(). grad
-//          and result are gradients by natural-log units. Anything may come out for elements that mask() refuses: the
+//   d_score  returns grad times the derivative of score_mod by its score. `score` is score_mod's argument: before
+//          factors(). grad and result are gradients by natural-log units. Masked elements may return anything: the
 //          kernel puts 0 there.
-//   mask   true: the element lives. Not called for blocks classed full; never for empty ones. After score.
-//   value  grad times the derivative of score_mod by what the place reads, in one round; `score` and grad as d_score() has
-//          them, and as there dead elements get 0 from the kernel.
-//   offset  of the element that the place reads, in a dense tensor of the capture's shape; inside it unless that is empty.
-//          Arguments that kReach rules out are not looked at: a Row reach has any Col and kv_idx. Of a Diagonal, any element
-//          of attention speaks for all.
-//   row_shift   what is to be added to all scores of the row: it changes lse and row max, nothing else.
-//   bounds of the rows [q_begin, q_end), at least one.
-//   box    the keys that a query may see: mask() is false for all others. Of tokens on their grids.
-//   kv_length   rows of K and V that the batch entry has, 0 to KV_LEN: columns behind them do not live, and what they hold
-//          reaches no result.
-//   q_offset    q_idx of row 0 of q, negative ones included: with it all hooks take the position of a query as q_idx, and
-//          q_float counts positions. Without, that is the row.
-//   q_length    rows of Q that the batch entry has, 0 to Q_LEN: it is a sequence of a ragged batch, b, whose rows are those of
-//               the tensors from q_start() and kv_start() on. Row 0 of q is then its first one, kv_idx 0 its first column.
-//   b, h, q_idx, kv_idx: h is the query head. The kernel clamps the row of q to [0, q_len) and kv_idx to [0, kv_len) first,
-//          so that gathers stay inside; what comes back for a clamped element is not used.
+//   mask   true: the element lives. Called after score; never for blocks classed full or empty.
+//   value  returns grad times the derivative of score_mod by what the place reads, in one round. `score` and grad are
+//          as in d_score(), and dead elements get 0 from the kernel as there.
+//   offset  returns the element that the place reads, in a dense tensor of the capture's shape; inside it unless that
+//          is empty. Arguments that kReach rules out are unused: reach Row accepts any Col and kv_idx. For Diagonal,
+//          any element of attention represents all.
+//   row_shift   returns the term added to all scores of the row: it changes lse and row max, nothing else.
+//   bounds takes the rows [q_begin, q_end), at least one.
+//   box    returns the keys that a query may see: mask() is false for all others. For tokens on their grids.
+//   kv_length   returns the batch entry's rows of K and V, 0 to KV_LEN. Columns behind them do not live, and their
+//          contents reach no result.
+//   q_offset    returns the q_idx of row 0 of q, which may be negative. With it, all hooks take a query's position as
+//          q_idx, and q_float counts positions. Without it, the position is the row.
+//   q_length    returns the batch entry's rows of Q, 0 to Q_LEN. The entry is sequence b of a ragged batch, whose rows
+//          are those of the tensors from q_start() and kv_start() on. Row 0 of q is its first one, kv_idx 0 its first
+//          column.
+//   b, h, q_idx, kv_idx: h is the query head. The kernel first clamps the row of q to [0, q_len) and kv_idx to [0,
+//          kv_len), so that gathers stay inside; results for clamped elements are unused.
 //   All are pure functions of their arguments and of the captured tensors, which no kernel writes meanwhile.
 //
 // Indices of gathers are clamped into the tensor unless they are proved to lie inside, given the ranges above. A tensor
-// without elements comes as the address of 8 bytes of zeros with strides of 0, so that every gather from it reads 0.
+// without elements is passed as the address of 8 bytes of zeros with strides of 0, so every gather from it reads 0.
 //
 // A generated file carries `#line N "mod.py"` so that compiler messages and profilers point at the mod's text.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define ATTNC_DEVICE __device__ __forceinline__
-#define ATTNC_CALLED __device__ __noinline__ // long functions: one copy in a kernel instead of one a score of a tile
+#define ATTNC_CALLED __device__ __noinline__ // long functions: one copy per kernel instead of one per score
 #define ATTNC_TABLE __device__ const
 #define ATTNC_PRAGMA(text) _Pragma(#text)
 #define ATTNC_UNROLL(rounds) ATTNC_PRAGMA(unroll rounds)
@@ -234,40 +240,40 @@
 
 namespace attnc {
 
-/// Where a score stands: batch, query head, query row, key column.
+/// The coordinates of a score: batch, query head, query row, key column.
 struct Coord {
   int b, h, q_idx, kv_idx;
 };
 
-/// A token on a grid or beside it: its position, and its coordinates, those of the slowest axis first. Of a token beside the
-/// grid these are floor quotients and remainders of its distance from the first one on it.
+/// A token on or off a grid: its position, and its coordinates, slowest axis first. For an off-grid token, these are
+/// floor quotients and remainders of its distance from the first token on the grid.
 struct Token {
   int index, at[3];
   bool on_grid;
 };
 
-/// What mask() is where not both tokens are on their grids: false, true, or to be asked.
+/// What mask() is if not both tokens are on their grids: false, true, or to be called.
 enum class Beside { None, All, Asks };
 
-/// Keys whose coordinate lies in [begin, end) along each axis, of their grid or beyond.
+/// Keys whose coordinate lies in [begin, end) along each axis, on their grid or beyond it.
 struct KeyBox {
   int begin[3], end[3];
 };
 constexpr int kMaxExtent = 1 << 24; // ir::kMaxExtent
 
-/// What a head knows of its scores; `out` is positive.
+/// A head's factors of its scores; `out` is positive.
 struct ScoreFactors {
   float in, out, slope;
 };
 
-/// Columns of a range of rows: none outside [begin, end) lives in any row, all of [full_begin, full_end) live in every
-/// row. Kernels clip them to [0, kv_len).
+/// Columns of a range of rows: none outside [begin, end) lives in any row, and all of [full_begin, full_end) live in
+/// every row. Kernels clip them to [0, kv_len).
 struct TileBounds {
   int begin, full_begin, full_end, end;
 };
 
 /// Which elements of attention of one head and batch entry share the element of a capture that they read: all; those of
-/// a row, a column, or of one q_idx - kv_idx; or nothing is known.
+/// a row, of a column, or of one q_idx - kv_idx; or unknown.
 enum class GradientReach { Head, Row, Column, Diagonal, Element };
 
 // The forms of Mod::Exponents (algo/exponents.cuh, algo/tanh_exponents.cuh).
@@ -275,6 +281,6 @@ template <bool CallsScore, bool IsLinear> struct AffineExponents;
 using ProductExponents = AffineExponents<false, false>; // no score_mod: s
 using LinearExponents = AffineExponents<false, true>;   // s + slope kv_float
 using ScoreExponents = AffineExponents<true, false>;    // out score(in s)
-template <bool Accurate> struct TanhExponents;          // out tanh(in s), or by the hardware's approximate tanh
+template <bool Accurate> struct TanhExponents;          // out tanh(in s), or with the hardware's approximate tanh
 
 } // namespace attnc

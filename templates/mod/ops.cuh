@@ -1,16 +1,16 @@
-// The operations of mods: what the `cuda` column of src/ir/ops.def names.
+// The operations of mods: the functions that the `cuda` column of src/ir/ops.def names.
 //
 // In:  values of the four IR types (bool, int, long long, float) and addresses of captured tensors.
 // Out: IR semantics: integers wrap, floor_div and floor_mod follow Python, min and max give NaN for NaN, nothing traps.
 // Not: coordinates or parameters of attention; see contract.cuh for those.
 //
-// On the device this file includes nothing; on the host it stands on <math.h>, so that tests run generated code
-// without a GPU. What has a formula here (tanh, sin, floor_div, ...) has one text for both; only `Machine` differs.
-// No function uses local memory. Errors are in units of the last place of the fp32 result, the largest over all fp32
-// inputs as measured on an sm_90 device; those without a word are CUDA's own (exp 2, log, log2, log1p 1,
-// erf 1.02, rsqrt 1.6, pow 4, sqrt and division correctly rounded).
+// On the device this file includes nothing. On the host it uses <math.h>, so that tests run generated code without a
+// GPU. Functions with a formula here (tanh, sin, floor_div, ...) share one text; only `Machine` differs. No function
+// uses local memory. Errors are in units of the last place of the fp32 result, the largest over all fp32 inputs as
+// measured on an sm_90 device. Functions without a stated error have CUDA's own (exp 2, log, log2, log1p 1, erf 1.02,
+// rsqrt 1.6, pow 4, sqrt and division correctly rounded).
 //
-// The namespace is attnc::mod, apart from the kernels' own helpers.
+// The namespace is attnc::mod, separate from the kernels' own helpers.
 #pragma once
 
 #include "mod/contract.cuh"
@@ -36,7 +36,7 @@ ATTNC_DEVICE float reciprocal(float x) {
   return y;
 }
 
-/// 1 / x to 1 ulp for normal x and results; anything subnormal counts as 0.
+/// 1 / x to 1 ulp for normal x and results; subnormals count as 0.
 ATTNC_DEVICE float reciprocal_normal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -110,7 +110,7 @@ inline long long saturate_i64(float x) {
   return x < -9223372036854775808.0f ? -9223372036854775807ll - 1 : (long long)x;
 }
 inline float widen_f16(unsigned short bits) {
-  float magnitude = float(bits & 0x3ff) * 0x1p-24f; // subnormal: the mantissa alone
+  float magnitude = float(bits & 0x3ff) * 0x1p-24f; // subnormal: only the mantissa
   int exponent = bits >> 10 & 31;
   if (exponent == 31) magnitude = f32_bits(0x7f800000u | unsigned(bits & 0x3ff) << 13);
   if (exponent > 0 && exponent < 31) magnitude = ldexpf(float(1024 | (bits & 0x3ff)), exponent - 25);
@@ -121,7 +121,7 @@ inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 
 #endif
 
-// Integers. Signed overflow is undefined in C++, so sums are formed in unsigned arithmetic: the same instructions.
+// Integers. Signed overflow is undefined in C++, so sums use unsigned arithmetic: the same instructions.
 
 ATTNC_DEVICE int wrap_neg(int a) { return int(0u - unsigned(a)); }
 ATTNC_DEVICE int wrap_add(int a, int b) { return int(unsigned(a) + unsigned(b)); }
@@ -144,7 +144,7 @@ ATTNC_DEVICE int max_of(int a, int b) { return a > b ? a : b; }
 ATTNC_DEVICE long long min_of(long long a, long long b) { return a < b ? a : b; }
 ATTNC_DEVICE long long max_of(long long a, long long b) { return a > b ? a : b; }
 
-/// Python's a // b, rounded to minus infinity. a // 0 is 0; the most negative a // -1 wraps to itself.
+/// Returns Python's a // b, rounded to minus infinity. a // 0 is 0; the most negative a // -1 wraps to itself.
 template <class Int> ATTNC_DEVICE Int floor_div(Int a, Int b) {
   if (b == 0) return 0;
   if (b == -1) return wrap_neg(a);
@@ -152,7 +152,7 @@ template <class Int> ATTNC_DEVICE Int floor_div(Int a, Int b) {
   return rest != 0 && (rest < 0) != (b < 0) ? quotient - 1 : quotient;
 }
 
-/// Python's a % b, with the sign of b. a % 0 is 0.
+/// Returns Python's a % b, with the sign of b. a % 0 is 0.
 template <class Int> ATTNC_DEVICE Int floor_mod(Int a, Int b) {
   if (b == 0 || b == -1) return 0;
   Int rest = a % b;
@@ -184,14 +184,14 @@ ATTNC_DEVICE float erf_of(float x) { return erff(x); }
 ATTNC_DEVICE float pow_of(float x, float y) { return powf(x, y); }
 ATTNC_DEVICE float fmod_of(float x, float y) { return fmodf(x, y); }
 
-/// Python's a % b for floats: fmod is exact, then the divisor's sign.
+/// Returns Python's a % b for floats: fmod is exact, then the divisor's sign is applied.
 ATTNC_DEVICE float floor_mod(float a, float b) {
   float rest = fmodf(a, b);
   return rest != 0.0f && (rest < 0.0f) != (b < 0.0f) ? rest + b : rest;
 }
 
-/// Python's a // b for floats, to 2 ulp. The remainder is taken off first, so that the quotient is whole before it is
-/// rounded.
+/// Returns Python's a // b for floats, to 2 ulp. Subtracts the remainder first, so that the quotient is whole before it
+/// is rounded.
 ATTNC_DEVICE float floor_div(float a, float b) {
   if (b == 0.0f) return a / b;
   float rest = fmodf(a, b);
@@ -204,7 +204,7 @@ ATTNC_DEVICE float floor_div(float a, float b) {
 ATTNC_DEVICE float sigmoid_of(float x) { return reciprocal_normal(1.0f + expf(-x)); }
 
 /// tanh to 6 ulp, without a branch: x P(x^2) / Q(x^2), a minimax fit of relative error 2.1e-8 on |x| <= 9.02, where
-/// fp32 is 1. One MUFU beside eleven FMAs: kernels that already need one ex2 a score stay balanced.
+/// fp32 is 1. It takes one MUFU and eleven FMAs, so kernels that already need one ex2 per score stay balanced.
 ATTNC_DEVICE float tanh_of(float x) {
   float c = min_of(max_of(x, -9.02f), 9.02f);
   float t = c * c;
@@ -221,15 +221,15 @@ ATTNC_DEVICE float tanh_of(float x) {
 
 // sin, cos, tan
 
-/// An angle as quadrant * pi/2 + rest, |rest| <= pi/4 and a little. The quadrant counts modulo 4.
+/// An angle as quadrant * pi/2 + rest, with |rest| slightly above pi/4 at most. The quadrant counts modulo 4.
 struct Angle {
   float rest;
   int quadrant;
 };
 
-/// 2^(8 j - 150) 2/pi modulo 4, in units of 2^-94, for j from 17 on: what x = mantissa * 2^(8 j - 150) is multiplied by,
-/// where j are the leading five bits of its exponent. In the module's memory: a look-up is one load, and no table lands
-/// in local memory.
+/// 2^(8 j - 150) 2/pi modulo 4, in units of 2^-94, for j from 17 on. x = mantissa * 2^(8 j - 150) is multiplied by it,
+/// where j is the leading five bits of x's exponent. It lies in the module's memory: a look-up is one load, and no
+/// table lands in local memory.
 struct alignas(16) Quarters {
   unsigned high, middle, low;
 };
@@ -243,12 +243,13 @@ ATTNC_TABLE Quarters kTwoOverPi[] = {
     {0x57d1f534u, 0xddc0db62u, 0x95993c43u}, {0xd1f534ddu, 0xc0db6295u, 0x993c4390u},
     {0xf534ddc0u, 0xdb629599u, 0x3c439041u}};
 
-/// Payne and Hanek's reduction, for 2^16 <= |x|. It stands beside every sin of a score, so it is short and has no branch.
+/// Payne and Hanek's reduction, for 2^16 <= |x|. It is compiled next to every sin of a score, so it is short and
+/// branchless.
 ATTNC_DEVICE Angle reduce_large(float x) {
   const unsigned bits = bits_of(x);
   const unsigned mantissa = ((bits & 0x7fffff) | 0x800000) << (bits >> 23 & 7);
   const Quarters by = kTwoOverPi[(bits >> 26 & 31) - 17];
-  // In units of 2^-62 of a quarter turn, modulo 4 quarter turns.
+  // In units of 2^-62 quarter turns, modulo 4 quarter turns.
   const Word turns = Word(mantissa) * by.middle + (Word(mantissa) * by.low >> 32) + (Word(mantissa * by.high) << 32);
   const int quadrant = int(unsigned(turns >> 32) + (1u << 29)) >> 30;
   const float fraction = float(i64_of(turns - (Word(quadrant) << 62)));
@@ -256,7 +257,7 @@ ATTNC_DEVICE Angle reduce_large(float x) {
   return bits >> 31 ? Angle{-rest, -quadrant} : Angle{rest, quadrant};
 }
 
-/// Cody and Waite's reduction where three parts of pi/2 (71 bits) suffice, else reduce_large.
+/// Cody and Waite's reduction if three parts of pi/2 (71 bits) suffice; otherwise reduce_large.
 ATTNC_DEVICE Angle reduce(float x) {
   if (!(fabsf(x) <= 1e5f)) return reduce_large(x);
   const float kRound = 12582912.0f; // 1.5 * 2^23: adding it rounds to a whole number, in the low bits
@@ -300,7 +301,7 @@ ATTNC_DEVICE float tan_of(float x) {
 
 // Captured tensors
 
-/// Elements as the IR sees them: integers below 32 bits widen to int, half precision to float.
+/// Elements converted to IR types: integers below 32 bits widen to int, half precision to float.
 ATTNC_DEVICE bool load_bool(const unsigned char* address) { return load_once(address) != 0; }
 ATTNC_DEVICE int load_u8(const unsigned char* address) { return load_once(address); }
 ATTNC_DEVICE int load_i8(const signed char* address) { return load_once(address); }
@@ -312,15 +313,15 @@ ATTNC_DEVICE float load_bf16(const unsigned short* address) { return f32_bits(un
 ATTNC_DEVICE float load_f32(const float* address) { return load_once(address); }
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
-/// What the host passes the address of for a tensor without elements; it looks for this name in the cubin.
+/// The host passes this address for a tensor without elements; it looks the name up in the cubin.
 extern "C" __device__ unsigned long long attnc_zero = 0;
 #endif
 
-/// The index that is read: what lies outside [0, size) moves to the nearest end. 0 for an empty axis.
+/// Returns the index that is read: indices outside [0, size) move to the nearest end; 0 for an empty axis.
 ATTNC_DEVICE int clamp_index(int index, int size) { return max_of(min_of(index, size - 1), 0); }
 ATTNC_DEVICE long long clamp_index(long long index, long long size) { return max_of(min_of(index, size - 1), 0ll); }
 
-/// Elements from the start of an axis, in 64 bits.
+/// Returns elements from the start of an axis, in 64 bits.
 ATTNC_DEVICE long long step(long long index, long long stride) { return index * stride; }
 
 } // namespace attnc::mod

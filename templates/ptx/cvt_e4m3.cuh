@@ -1,11 +1,11 @@
-// One function, one instruction: conversions of fp8, of sm_89 and later.
+// One function, one instruction: conversions of fp8 (sm_89 and later).
 #pragma once
 
 #include "mod/contract.cuh"
 
 namespace attnc::ptx {
 
-/// Two e4m3 as two f16, exactly; the lower byte becomes the lower half.
+/// Returns two e4m3 as two f16, exactly; the lower byte becomes the lower half.
 ATTNC_DEVICE unsigned cvt_f16x2_e4m3x2(unsigned short pair) {
   unsigned result;
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(result) : "h"(pair));

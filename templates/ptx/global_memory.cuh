@@ -1,11 +1,11 @@
-// One function, one instruction: loads and stores in global memory by which CTAs exchange.
+// One function, one instruction: loads and stores in global memory for exchange between CTAs.
 #pragma once
 
 #include "mod/contract.cuh"
 
 namespace attnc::ptx {
 
-/// Past the L1 cache, which does not see what other SMs have stored. `from`: a multiple of 16 bytes.
+/// Bypasses the L1 cache, which does not see other SMs' stores. `from`: a multiple of 16 bytes.
 ATTNC_DEVICE void ld_global_cg(float (&x)[4], const float* from) {
   asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
@@ -22,8 +22,9 @@ ATTNC_DEVICE void st_global_cg(float* to, const float (&x)[4]) {
                : "memory");
 }
 
-/// Adds to a counter, and returns what it was. What this CTA's threads have stored before a barrier before it is there for
-/// those who come later, behind a barrier behind it. Cheaper than __threadfence(), which is sequentially consistent.
+/// Adds to a counter, and returns its old value. What this CTA's threads stored before a preceding barrier is visible
+/// to CTAs that add later, behind a barrier after their add. Cheaper than __threadfence(), which is sequentially
+/// consistent.
 ATTNC_DEVICE int atom_add_acq_rel(int* to, int x) {
   int old;
   asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;" : "=r"(old) : "l"(to), "r"(x) : "memory");

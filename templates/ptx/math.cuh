@@ -26,21 +26,21 @@ ATTNC_DEVICE float rcp(float x) {
   return result;
 }
 
-/// The smaller one; NaN if either is.
+/// Returns the smaller one; NaN if either is.
 ATTNC_DEVICE float min_nan(float x, float y) {
   float result;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
   return result;
 }
 
-/// The larger one; NaN if either is.
+/// Returns the larger one; NaN if either is.
 ATTNC_DEVICE float max_nan(float x, float y) {
   float result;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
   return result;
 }
 
-/// x rounded to TF32 (10 explicit mantissa bits), as the bits of an f32.
+/// Returns x rounded to TF32 (10 explicit mantissa bits), as the bits of an fp32.
 ATTNC_DEVICE unsigned cvt_rna_tf32(float x) {
   unsigned result;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(result) : "f"(x));
@@ -53,7 +53,7 @@ ATTNC_DEVICE float cvt_f32_f16(unsigned short x) {
   return result;
 }
 
-/// Two f32 rounded to nearest even and packed.
+/// Returns two fp32 rounded to nearest even and packed.
 ATTNC_DEVICE unsigned cvt_rn_bf16x2(float high, float low) {
   unsigned result;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
@@ -65,15 +65,15 @@ ATTNC_DEVICE unsigned cvt_rn_f16x2(float high, float low) {
   return result;
 }
 
-/// Four bytes out of the eight of x (0 to 3) and y (4 to 7): a nibble of `which` for each, whose bit 3 asks for the byte's
-/// highest bit in all bits.
+/// Returns four bytes of the eight in x (0 to 3) and y (4 to 7). `which` has a nibble for each; its bit 3 replicates
+/// the byte's highest bit into all bits.
 ATTNC_DEVICE unsigned prmt(unsigned x, unsigned y, unsigned which) {
   unsigned result;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(x), "r"(y), "r"(which));
   return result;
 }
 
-/// x, of which the compiler knows nothing: no instruction, but no induction variable is derived from it either.
+/// Hides the value of x from the compiler. No instruction, but no induction variable is derived from it either.
 ATTNC_DEVICE int opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;

@@ -11,22 +11,22 @@ namespace attnc::ptx {
 ATTNC_DEVICE void mbarrier_init(unsigned barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-/// Makes initialised barriers visible to the copy engine. A __syncthreads() must follow.
+/// Makes initialised barriers visible to TMA. A __syncthreads() must follow.
 ATTNC_DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 ATTNC_DEVICE void mbarrier_arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-/// Arrives and lets the phase wait for `bytes` more of asynchronous copies.
+/// Arrives, and makes the phase also wait for `bytes` of asynchronous copies.
 ATTNC_DEVICE void mbarrier_arrive_expect_tx(unsigned barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-/// Lets the phase wait for `bytes` more of asynchronous copies, without an arrival.
+/// Makes the phase also wait for `bytes` of asynchronous copies, without an arrival.
 ATTNC_DEVICE void mbarrier_expect_tx(unsigned barrier, int bytes) {
   asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-/// Whether the phase of the given parity has completed. May wait a little for it.
+/// Whether the phase of the given parity has completed. May wait briefly for it.
 ATTNC_DEVICE bool mbarrier_test(unsigned barrier, unsigned parity) {
   unsigned done;
   asm volatile("{\n"
@@ -40,7 +40,7 @@ ATTNC_DEVICE bool mbarrier_test(unsigned barrier, unsigned parity) {
   return done;
 }
 
-/// Returns once the phase of the given parity has completed; what was written before its arrivals is then visible.
+/// Waits until the phase of the given parity has completed; writes before its arrivals are then visible.
 ATTNC_DEVICE void mbarrier_wait(unsigned barrier, unsigned parity) {
   asm volatile("{\n"
                ".reg .pred done;\n"

@@ -5,11 +5,11 @@
 
 namespace attnc::ptx {
 
-/// Arrives and waits until `Threads` threads in all have arrived.
+/// Arrives, and waits until `Threads` threads in total have arrived.
 template <int Threads> ATTNC_DEVICE void named_barrier_sync(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(Threads) : "memory");
 }
-/// Arrives and goes on.
+/// Arrives without waiting.
 template <int Threads> ATTNC_DEVICE void named_barrier_arrive(int barrier) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(Threads) : "memory");
 }

@@ -1,11 +1,11 @@
-// One function, one instruction: registers handed from one warpgroup of a CTA to another (sm_90a).
+// One function, one instruction: registers moved from one warpgroup of a CTA to another (sm_90a).
 #pragma once
 
 #include "mod/contract.cuh"
 
 namespace attnc::ptx {
 
-/// Registers a thread from now on; a multiple of 8. All warps of a warpgroup.
+/// Sets the registers per thread from now on, a multiple of 8. Called by all warps of a warpgroup.
 template <int Registers> ATTNC_DEVICE void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
 }

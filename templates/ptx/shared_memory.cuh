@@ -5,10 +5,10 @@
 
 namespace attnc::ptx {
 
-/// The 32-bit shared-window address of a pointer into shared memory.
+/// Returns the 32-bit shared-window address of a pointer into shared memory.
 ATTNC_DEVICE unsigned shared_address(const void* pointer) { return unsigned(__cvta_generic_to_shared(pointer)); }
 
-/// Aligned to their size.
+/// Addresses are aligned to the size of the access.
 ATTNC_DEVICE void ld_shared(int (&x)[2], unsigned shared) {
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(x[0]), "=r"(x[1]) : "r"(shared) : "memory");
 }

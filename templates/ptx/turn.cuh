@@ -1,4 +1,4 @@
-// One function, one instruction: a counter in global memory by which CTAs take turns (sm_90).
+// One function, one instruction: counters in global memory by which CTAs take turns (sm_90).
 #pragma once
 
 #include "mod/contract.cuh"
@@ -13,11 +13,11 @@ ATTNC_DEVICE int load_acquire(const int* from) {
 ATTNC_DEVICE void store_release(int* to, int x) {
   asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
 }
-/// Makes it no less than x.
+/// Raises the counter to x if it is lower.
 ATTNC_DEVICE void max_release(int* to, int x) {
   asm volatile("red.release.gpu.global.max.s32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
 }
-/// Orders what this thread does itself and what the copy engine does for it, in global memory.
+/// Orders this thread's own accesses to global memory and those of bulk copies that it issues.
 ATTNC_DEVICE void fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 } // namespace attnc::ptx

@@ -5,10 +5,10 @@
 // A from registers: a[0] = (g, 2t..), a[1] = (g + 8, 2t..), a[2] = (g, 2t+8..), a[3] = (g + 8, 2t+8..), as for
 // mma.sync.
 //
-// The products are asynchronous: registers in use may not be touched between wgmma_fence() and the wgmma_wait that
+// The products are asynchronous: their registers must not be accessed between wgmma_fence() and the wgmma_wait that
 // covers their commit group.
 //
-// attnc_config.cuh says which N a kernel uses: #define ATTNC_WGMMA_SHAPES(shape) shape(64) shape(128)
+// attnc_config.cuh lists the N that a kernel uses: #define ATTNC_WGMMA_SHAPES(shape) shape(64) shape(128)
 #pragma once
 
 #include "attnc_config.cuh"
@@ -20,7 +20,7 @@ namespace attnc::ptx {
 /// Orders earlier register accesses before the products that follow.
 ATTNC_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 ATTNC_DEVICE void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-/// Waits until at most `Pending` of the latest groups are under way.
+/// Waits until at most `Pending` of the latest groups are in flight.
 template <int Pending> ATTNC_DEVICE void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
@@ -107,8 +107,8 @@ template <class Element, int N> struct Wgmma;
 #define ATTNC_OPERANDS_224 112, 113, 114, 115, 116, 117, 118
 #define ATTNC_OPERANDS_240 120, 121, 122, 123, 124, 125, 126
 #define ATTNC_OPERANDS_256 128, 129, 130, 131, 132, 133, 134
-// Only the shapes that the kernel uses: reading all of them would take NVRTC as long as reading all other headers.
-#ifndef ATTNC_WGMMA_SHAPES // a kernel that multiplies otherwise
+// Only the shapes that the kernel uses: with all of them, NVRTC would take as long as for all other headers together.
+#ifndef ATTNC_WGMMA_SHAPES // a kernel without wgmma
 #define ATTNC_WGMMA_SHAPES(shape)
 #endif
 #define ATTNC_WGMMA_SHAPE(N) ATTNC_WGMMA(N, ATTNC_OPERANDS_##N)
@@ -121,17 +121,17 @@ ATTNC_WGMMA_SHAPES(ATTNC_WGMMA_SHAPE)
 #undef ATTNC_GROUP
 // clang-format on
 
-/// Tells the compiler, which does not know of asynchrony, that the registers change here. No instruction.
+/// Tells the compiler, which does not know that wgmma is asynchronous, that the registers change here. No instruction.
 template <int Groups> ATTNC_DEVICE void touch(float (&d)[Groups][4]) { Wgmma<Bf16, 8 * Groups>::touch(d); }
 
-/// d = a b, plus d if `accumulate`, a and b from shared memory by descriptor. K-major: rows of a, or columns of b, are
-/// contiguous along k. MN-major (1): what has the same k is contiguous.
+/// d = a b, plus d if `accumulate`; a and b are in shared memory, given by descriptors. K-major (0): rows of a, or
+/// columns of b, are contiguous along k. MN-major (1): elements with the same k are contiguous.
 template <class Element, int N, int MnMajorA, int MnMajorB>
 ATTNC_DEVICE void wgmma_ss(float (&d)[N / 8][4], unsigned long long a, unsigned long long b, int accumulate) {
   Wgmma<Element, N>::template ss<MnMajorA, MnMajorB>(d, a, b, accumulate);
 }
 
-/// The same with a from registers.
+/// The same with a in registers.
 template <class Element, int N, int MnMajorB>
 ATTNC_DEVICE void wgmma_rs(float (&d)[N / 8][4], const unsigned (&a)[4], unsigned long long b, int accumulate) {
   Wgmma<Element, N>::template rs<MnMajorB>(d, a, b, accumulate);

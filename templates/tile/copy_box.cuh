@@ -1,4 +1,5 @@
-// Copies between the rows of a tile in shared memory, which are tokens of a box, and a tensor, where these lie apart.
+// Copies between a tile in shared memory, whose rows are tokens of a box, and a tensor where these tokens are
+// scattered.
 #pragma once
 
 #include "ptx/cp_async.cuh"
@@ -7,27 +8,27 @@
 
 namespace attnc {
 
-/// The tokens that a thread copies, of `Count` ones of a box: where they lie is computed once, for tensors that share a
-/// grid. `Threads` threads call together, by their number modulo that. `Box`: its coordinate(token, axis). `Columns`:
-/// of the widest tensor. Threads that copy one token lie side by side; a thread takes every kApart'th token, and all
-/// chunks of 16 bytes of it that fall to it.
+/// Which of the box's `Count` tokens this thread copies, and their rows in the tensor. Computed once, used for all
+/// tensors of one grid. Called together by `Threads` threads, numbered modulo that. `Box` has coordinate(token, axis).
+/// `Columns`: of the widest tensor. kSide neighbouring threads share a token, in chunks of 16 bytes; a thread takes
+/// every kApart'th token.
 template <class Element, class Box, int Count, int Threads, int Columns> struct BoxTokens {
   static constexpr int kPerChunk = 16 / int(sizeof(Element));
-  static constexpr int kWidest = computed_columns(Columns) / kPerChunk; // chunks
-  static constexpr int kSide = kWidest <= 2 ? 2 : kWidest <= 4 ? 4 : 8; // threads of a token: 8 are 128 bytes
+  static constexpr int kWidest = computed_columns(Columns) / kPerChunk; // chunks of the widest row
+  static constexpr int kSide = kWidest <= 2 ? 2 : kWidest <= 4 ? 4 : 8; // threads per token: 8 are 128 bytes
   static constexpr int kApart = Threads / kSide, kOwn = (Count + kApart - 1) / kApart;
 
-  int index[kOwn]; ///< of tokens on their grid; -1: beside it, or none of these
+  int index[kOwn]; ///< of tokens on their grid; -1: outside of it, or not one of these
 
   ATTNC_DEVICE static int thread() { return int(threadIdx.x) % Threads; }
   ATTNC_DEVICE static int row(int i) { return thread() / kSide + i * kApart; }
 
-  /// `first`: of the tokens, in a box at `origin`, none of whose coordinates is below 0, on a grid of `extent`.
+  /// `first`: the first token of a box at `origin` on a grid of `extent`. No coordinate of `origin` is negative.
   ATTNC_DEVICE void look(int first, const int (&origin)[3], const int (&extent)[3]) {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       const int token =
-          ptx::opaque(first + row(i)); // NOTE: or coordinates are kept in registers around the caller's loop
+          ptx::opaque(first + row(i)); // NOTE: otherwise coordinates stay in registers around the caller's loop
       bool exists = Count % kApart == 0 || row(i) < Count;
       int at = 0;
 #pragma unroll
@@ -40,8 +41,8 @@ template <class Element, class Box, int Count, int Threads, int Columns> struct 
     }
   }
 
-  /// To the tile's rows, from a [tokens, Dim] matrix at `base`; what there is no token or column for is 0. Asynchronous
-  /// if `vectors`, which takes rows aligned to 16 bytes: the caller commits and waits.
+  /// Copies tokens of a [tokens, Dim] matrix at `base` to the tile's rows; missing tokens and columns become 0.
+  /// Asynchronous if `vectors`, which requires 16-byte aligned rows: the caller commits and waits.
   template <int Dim>
   ATTNC_DEVICE void copy_in(PaddedTile<Element, Count, Dim> tile, const Element* base, long long row_stride,
                             bool vectors) const {
@@ -76,7 +77,7 @@ template <class Element, class Box, int Count, int Threads, int Columns> struct 
     }
   }
 
-  /// From the tile's rows to a [tokens, Dim] matrix.
+  /// Copies the tile's rows to a [tokens, Dim] matrix.
   template <int Dim>
   ATTNC_DEVICE void copy_out(PaddedTile<Element, Count, Dim> tile, Element* base, long long row_stride,
                              bool vectors) const {

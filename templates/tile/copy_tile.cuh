@@ -1,7 +1,7 @@
 // Copies of row tiles between global and shared memory, by all threads of a CTA or by one warp.
 //
-// What lies outside the matrix, rows past its end or columns past the head dim, is zero in shared memory and never
-// touched in global memory. Rows that are not 16-byte aligned take a slow path.
+// Elements outside the matrix, rows past its end or columns past the head dim, become zero in shared memory and are
+// never accessed in global memory. Rows that are not 16-byte aligned take a slow path.
 #pragma once
 
 #include "ptx/cp_async.cuh"
@@ -10,9 +10,9 @@
 
 namespace attnc {
 
-/// Rows [row_start, row_start + tile's rows) of a [length, Columns] matrix to shared memory. All `Threads` threads of the
-/// CTA, or of a part of it that calls with `thread`, its number within. Asynchronous if `vectors`: the caller commits and
-/// waits. `base` points to row 0.
+/// Copies rows [row_start, row_start + tile's rows) of a [length, Columns] matrix to shared memory. Called by all
+/// `Threads` threads of the CTA, or of a part of it with `thread` numbered within that part. Asynchronous if `vectors`:
+/// the caller commits and waits. `base` points to row 0.
 template <int Threads, class Element, int Rows, int Columns>
 ATTNC_DEVICE void copy_in(PaddedTile<Element, Rows, Columns> tile, const Element* base, long long row_stride,
                           int row_start, int length, bool vectors, unsigned thread = threadIdx.x) {
@@ -39,8 +39,8 @@ ATTNC_DEVICE void copy_in(PaddedTile<Element, Rows, Columns> tile, const Element
       }
     }
   } else {
-    // NOTE: opaque, so that the address arithmetic of this rare path is not hoisted out of the caller's main loop, where
-    // it costs registers that the fast path spills for.
+    // NOTE: opaque, so that the address arithmetic of this rare path is not hoisted out of the caller's main loop.
+    // There it costs registers that make the fast path spill.
 #pragma unroll 1
     for (int linear = ptx::opaque(thread); linear < Rows * kDim; linear += Threads) {
       const int row = linear / kDim, d = linear % kDim;
@@ -50,8 +50,8 @@ ATTNC_DEVICE void copy_in(PaddedTile<Element, Rows, Columns> tile, const Element
   }
 }
 
-/// The same of rows that lie anywhere: `row_of(i)` points to row i, and is called by whole warps, for rows past `length`,
-/// too, which are zero in shared memory.
+/// The same for rows that lie anywhere: `row_of(i)` points to row i. It is called by whole warps, also for rows past
+/// `length`, which become zero in shared memory.
 template <int Threads, class Element, int Rows, int Columns, class RowOf>
 ATTNC_DEVICE void copy_rows_in(PaddedTile<Element, Rows, Columns> tile, int length, bool vectors, RowOf row_of,
                                unsigned thread = threadIdx.x) {
@@ -67,7 +67,7 @@ ATTNC_DEVICE void copy_rows_in(PaddedTile<Element, Rows, Columns> tile, int leng
       ptx::cp_async_16(tile.row(row) + chunk * 16, row_of(row) + chunk * kPerChunk, inside ? 16 : 0);
     }
   } else {
-#pragma unroll 1 // NOTE: and opaque, as above
+#pragma unroll 1 // NOTE: opaque, as above
     for (int linear = ptx::opaque(thread); linear < Rows * kDim; linear += Threads) {
       const int row = linear / kDim, d = linear % kDim;
       const Element* source = row_of(row) + d;
@@ -76,7 +76,7 @@ ATTNC_DEVICE void copy_rows_in(PaddedTile<Element, Rows, Columns> tile, int leng
   }
 }
 
-/// The tile's rows to the rows [row_start, ...) of a [length, Columns] matrix. One warp.
+/// Copies the tile's rows to the rows [row_start, ...) of a [length, Columns] matrix. One warp.
 template <class Element, int Rows, int Columns>
 ATTNC_DEVICE void copy_out(PaddedTile<Element, Rows, Columns> tile, Element* base, long long row_stride, int row_start,
                            int length, bool vectors) {

@@ -1,4 +1,4 @@
-// Element types of q, k, v and out, and their conversions. Storage is plain bits: no toolkit header is included.
+// Element types of q, k, v and out, and their conversions. Storage is plain bits, so no toolkit header is included.
 #pragma once
 
 #include "ptx/math.cuh"
@@ -12,7 +12,7 @@ struct F16 {
   unsigned short bits;
 };
 
-/// Whether two types are one.
+/// Whether two types are the same.
 template <class A, class B> struct Same {
   static constexpr bool value = false;
 };
@@ -20,7 +20,7 @@ template <class A> struct Same<A, A> {
   static constexpr bool value = true;
 };
 
-/// One of two types.
+/// Chooses one of two types.
 template <bool First, class A, class B> struct Choose {
   using Type = A;
 };
@@ -34,7 +34,7 @@ ATTNC_DEVICE float to_float(Bf16 x) { return __uint_as_float(unsigned(x.bits) <<
 ATTNC_DEVICE float to_float(F16 x) { return ptx::cvt_f32_f16(x.bits); }
 ATTNC_DEVICE float to_float(float x) { return x; }
 
-/// Two values rounded to nearest even and packed, `low` in the lower half.
+/// Returns two values rounded to nearest even and packed, `low` in the lower half.
 template <class Element>
 ATTNC_DEVICE unsigned pack2(float low, float high);
 template <>
@@ -46,14 +46,14 @@ ATTNC_DEVICE unsigned pack2<F16>(float low, float high) {
   return ptx::cvt_rn_f16x2(high, low);
 }
 
-/// The other way.
+/// Unpacks them.
 template <class Element>
 ATTNC_DEVICE void unpack2(unsigned pair, float& low, float& high) {
   low = to_float(Element{(unsigned short)pair});
   high = to_float(Element{(unsigned short)(pair >> 16)});
 }
 
-/// Stores two neighbours, rounded to nearest even. `to` is aligned to both.
+/// Stores two neighbours, rounded to nearest even. `to` is aligned to the pair.
 template <class Element>
 ATTNC_DEVICE void store2(Element* to, float low, float high) {
   *(unsigned*)to = pack2<Element>(low, high);
@@ -63,7 +63,7 @@ ATTNC_DEVICE void store2<float>(float* to, float low, float high) {
   *(float2*)to = {low, high};
 }
 
-/// One value, rounded to nearest even.
+/// Returns one value, rounded to nearest even.
 template <class Element>
 ATTNC_DEVICE Element from_float(float x) {
   return {(unsigned short)pack2<Element>(x, 0.f)};

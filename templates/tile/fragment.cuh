@@ -1,7 +1,7 @@
-// Accumulators of a matrix product in registers, and which row and column each of them is.
+// Accumulators of a matrix product in registers, and the row and column of each of them.
 //
-// mma.sync (m16n8) and wgmma (m64, of which each warp has 16 rows) deal them alike. Lane l, with g = l / 4 and t = l % 4,
-// holds of each group of 16 rows the rows g and g + 8, and of each group of 8 columns the columns 2 t and 2 t + 1:
+// mma.sync (m16n8) and wgmma (m64, 16 rows per warp) use the same layout. Lane l, with g = l / 4 and t = l % 4, holds
+// rows g and g + 8 of each group of 16 rows, and columns 2 t and 2 t + 1 of each group of 8 columns:
 //
 //   x[m][n][2 half + e] = (row 16 m + 8 half + g, column 8 n + 2 t + e)        half, e in {0, 1}
 //
@@ -12,7 +12,7 @@
 
 namespace attnc {
 
-/// The largest x of the four lanes of a quad; NaN is left out.
+/// Returns the largest x of the four lanes of a quad, ignoring NaN.
 ATTNC_DEVICE float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
@@ -32,10 +32,10 @@ template <int RowGroups, int Columns> struct Fragment {
 
   float x[RowGroups][kGroups][4];
 
-  /// Where this lane's row r and column (n, e) lie in the warp's tile.
+  /// Row and column in the warp's tile of this lane's row r and column (n, e).
   ATTNC_DEVICE static int row(int r) { return row_offset(r) + int(threadIdx.x) % 32 / 4; }
   ATTNC_DEVICE static int column(int n, int e) { return 8 * n + e + first_column(); }
-  /// The same as what is known at compile time plus the place of row 0, column 0.
+  /// The same, split into a compile-time offset and the lane's row 0 or column 0.
   ATTNC_DEVICE static constexpr int row_offset(int r) { return r / 2 * 16 + r % 2 * 8; }
   ATTNC_DEVICE static int first_column() { return int(threadIdx.x) % 4 * 2; }
 
@@ -67,7 +67,7 @@ template <int RowGroups, int Columns> struct Fragment {
   ATTNC_DEVICE void scale_rows(const float (&factor)[kRows]) {
     for_each([&](float& element, int r) { element *= factor[r]; });
   }
-  /// The largest element of a row in this lane; NaN is left out, and -inf comes of nothing else.
+  /// Returns the largest element of a row in this lane, ignoring NaN; -inf if nothing else is left.
   ATTNC_DEVICE float lane_max(int r) const {
     float result = __int_as_float(0xff800000);
 #pragma unroll
@@ -76,7 +76,7 @@ template <int RowGroups, int Columns> struct Fragment {
   }
 };
 
-/// The A operand of one step along K out of a fragment.
+/// Packs the A operand of one step along K from a fragment.
 template <class Element, int RowGroups, int Columns>
 ATTNC_DEVICE void pack_step(unsigned (&a)[4], const Fragment<RowGroups, Columns>& from, int m, int step) {
 #pragma unroll
@@ -86,8 +86,8 @@ ATTNC_DEVICE void pack_step(unsigned (&a)[4], const Fragment<RowGroups, Columns>
   }
 }
 
-/// A fragment rounded to the element type as operand A of a product: 16 columns of the fragment are one step along K.
-/// The order of its words is that of mma.sync and wgmma: (g, 2t..), (g + 8, 2t..), (g, 2t + 8..), (g + 8, 2t + 8..).
+/// A fragment rounded to the element type, as operand A of a product: 16 columns of the fragment are one step along K.
+/// Its words are in the order of mma.sync and wgmma: (g, 2t..), (g + 8, 2t..), (g, 2t + 8..), (g + 8, 2t + 8..).
 template <class Element, int RowGroups, int Columns> struct PackedFragment {
   static_assert(sizeof(Element) == 2 && Columns % 16 == 0, "16-bit elements, 16 columns a step");
   unsigned a[RowGroups][Columns / 16][4];

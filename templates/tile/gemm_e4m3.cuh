@@ -1,18 +1,18 @@
-// Products of one warp with K and V of e4m3: bytes in shared memory, converted to f16 in registers, which holds all of their
-// values, and multiplied as f16 (mma.sync).
+// Products of one warp with e4m3 K and V (mma.sync): bytes in shared memory are converted to f16 in registers, which
+// holds all of their values, and multiplied as f16.
 //
-//   multiply_scores(s, q, k)    s += q k^T    q: 16 rows of f16, columns as q_offset() has them
-//   multiply_values(o, p, v)    o += p v      columns of o as store_row() has them
+//   multiply_scores(s, q, k)    s += q k^T    q: 16 rows of f16, columns in the order of q_offset()
+//   multiply_values(o, p, v)    o += p v      columns of o in the order of store_row()
 //
-// ldmatrix moves 16 bits at a time, so that a lane gets two neighbours where the product wants one. Nothing is shuffled
-// for it:
+// ldmatrix moves 16 bits at a time, so a lane gets two neighbours where the product wants one. No shuffles are needed:
 //
-//   K  a lane gets columns 4 t .. 4 t + 3 of a row, and the product wants 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 (t: lane % 4).
-//      The order of what is summed up does not matter: Q has its columns in the same order.
-//   V  a transposed load gives columns 2 g and 2 g + 1 (g: lane / 4) of two rows, and the product wants column g of both. One
-//      product takes all 2 g, another one all 2 g + 1: a lane's sums are of columns 4 t .. 4 t + 3.
+//   K  a lane gets columns 4 t .. 4 t + 3 of a row, the product wants 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 (t: lane % 4).
+//      The order of a sum's terms does not matter, so Q has its columns in the same order.
+//   V  a transposed load gives columns 2 g and 2 g + 1 (g: lane / 4) of two rows, the product wants column g of both.
+//      One product takes all 2 g, another all 2 g + 1: a lane's sums are of columns 4 t .. 4 t + 3.
 //
-// A warp calls together, converged. Where columns are an odd multiple of 16, the padding behind a row is read, and dropped.
+// A warp calls together, converged. If columns are an odd multiple of 16, the padding behind a row is read, and
+// dropped.
 #pragma once
 
 #include "ptx/cvt_e4m3.cuh"
@@ -27,7 +27,7 @@ struct E4M3 {
   unsigned char bits;
 };
 
-/// Zero: tiles are filled with nothing else.
+/// Returns zero: tiles are filled with nothing else.
 template <> ATTNC_DEVICE E4M3 from_float<E4M3>(float) { return {0}; }
 
 namespace e4m3 {
@@ -35,7 +35,7 @@ namespace e4m3 {
 ATTNC_DEVICE unsigned low_pair(unsigned bytes) { return ptx::cvt_f16x2_e4m3x2((unsigned short)bytes); }
 ATTNC_DEVICE unsigned high_pair(unsigned bytes) { return ptx::cvt_f16x2_e4m3x2((unsigned short)(bytes >> 16)); }
 
-/// Where columns 4 i .. 4 i + 3 of a row of Q go: bytes from the row's start, of the first two and of the others.
+/// Where columns 4 i .. 4 i + 3 of a row of Q go: byte offsets in the row of the first two and of the last two.
 ATTNC_DEVICE int2 q_offset(int i) {
   const int first = i / 4 * 32 + i % 4 * 4;
   return {first, first + 16};
@@ -91,7 +91,7 @@ ATTNC_DEVICE void multiply_values(Fragment<1, N>& o, const Fragment<1, Rows>& p,
   }
 }
 
-/// A lane's row `r` of o, times `factor`, to `line`, the first column of that row.
+/// Stores a lane's row `r` of o, times `factor`. `line`: the first column of that row.
 template <int N> ATTNC_DEVICE void store_row(float* line, const Fragment<1, N>& o, int r, float factor) {
 #pragma unroll
   for (int n = 0; n < N / 16; ++n)

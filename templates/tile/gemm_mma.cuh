@@ -5,11 +5,11 @@
 //                        rounded to the element type of b
 //                    b   PaddedTile or SwizzledTile of K rows, N columns, or transposed() of one of N rows, K columns
 //
-// A warp calls together, converged. Fragments as in fragment.cuh.
+// A warp calls together, converged. Fragments are as in fragment.cuh.
 //
-// f32 elements: a product of two f32 values is taken as three TF32 products of their high and low parts (Ootomo and
-// Yokota, arXiv:2203.03341), relative error about 2^-21; with `SingleTf32` only the high parts are multiplied, 2^-11. A
-// step along K is 32 bytes: 16 elements of 16 bits or 8 of f32.
+// fp32 elements: a product of two fp32 values is three TF32 products of their high and low parts (Ootomo and Yokota,
+// arXiv:2203.03341), relative error about 2^-21. With `SingleTf32` only the high parts are multiplied, relative error
+// 2^-11. A step along K is 32 bytes: 16 elements of 16 bits or 8 of fp32.
 #pragma once
 
 #include "ptx/ldmatrix.cuh"
@@ -20,7 +20,7 @@
 
 namespace attnc::mma {
 
-/// A f32 operand split for 3xTF32: x = high + low up to 2^-22 |x|.
+/// An fp32 operand split for 3xTF32: x = high + low up to 2^-22 |x|.
 template <bool SingleTf32> struct Split {
   unsigned high, low;
   ATTNC_DEVICE explicit Split(unsigned bits) {
@@ -48,8 +48,9 @@ ATTNC_DEVICE void multiply_step(float (&d)[4], const unsigned (&a)[4], unsigned 
   }
 }
 
-/// Which elements along K a lane of f32 takes in a step: with A from shared memory t and t + 4, as the instruction has
-/// it; with A from a fragment, whose columns are dealt in pairs, 2 t and 2 t + 1. A permutation of K changes nothing.
+/// Which elements along K a lane takes in a step of fp32. With A from shared memory: t and t + 4, as in the
+/// instruction. With A from a fragment, whose columns come in pairs: 2 t and 2 t + 1. A permutation of K does not
+/// change the product.
 template <bool Paired> struct StepOrder {
   static constexpr int kApart = Paired ? 1 : 4;
   ATTNC_DEVICE static int first() { return int(threadIdx.x) % 4 * (Paired ? 2 : 1); }
@@ -159,7 +160,7 @@ template <class E, int Rows, int Columns, bool Paired> struct OperandB<Transpose
   }
 };
 
-// A chunk of 16 bytes of a swizzled row lies where its number, modulo 8, XOR the row's says; so does a lane's address.
+// In a swizzled row, chunk i of 16 bytes lies at i XOR the row, modulo 8. Lane addresses follow this.
 template <class E, int Rows, int Columns, bool Paired> struct OperandB<SwizzledTile<E, Rows, Columns>, Paired> {
   using Tile = SwizzledTile<E, Rows, Columns>;
   using Element = E;

@@ -1,4 +1,4 @@
-// More operands of mma::gemm (tile/gemm_mma.cuh), 16-bit elements: some of a tile's columns, and fragments that are packed.
+// More operands of mma::gemm (tile/gemm_mma.cuh), for 16-bit elements: column ranges of a tile, and packed fragments.
 #pragma once
 
 #include "tile/gemm_mma.cuh"
@@ -6,7 +6,7 @@
 namespace attnc::mma {
 
 /// Columns [first, first + Count) of a tile; `first` is a multiple of 8. As operand B they may reach past the tile's
-/// columns, up to what lies behind the tile in shared memory: what comes of these is garbage, and columns of its own.
+/// last column, into the shared memory behind it: the extra result columns are garbage and must not be used.
 template <class Tile, int Count> struct ColumnsOf {
   Tile tile;
   int first;

@@ -1,13 +1,13 @@
-// Products of one warpgroup with wgmma (sm_90a): D = A B or D += A B, started here, awaited by the caller.
+// Products of one warpgroup with wgmma (sm_90a): D = A B or D += A B. Started here; the caller waits.
 //
 //   start_gemm(d, a, b, accumulate)    d   Fragment<1, N>: a warpgroup's 64 rows, 16 a warp
 //       a   SwizzledTile of K columns, from the warpgroup's first row on; transposed(SwizzledTile of K rows), from the
 //           slab of its 64 columns on; or a PackedFragment
 //       b   SwizzledTile of K rows, N columns, or transposed(SwizzledTile of N rows, K columns)
 //
-// All threads of the warpgroup call together. The registers of d and of a packed a are in use until the group of the
-// product has been awaited: ptx/wgmma.cuh. Where the columns of a tile are K they are taken 16 at a time, as far as the
-// tile has some; further columns of its last slab are not read.
+// All threads of the warpgroup call together. The registers of d and of a packed a are in use until the product's group
+// has been waited for: ptx/wgmma.cuh. If K runs along a tile's columns, they are taken 16 at a time, only as many as
+// the tile has; further columns of its last slab are not read.
 #pragma once
 
 #include "ptx/wgmma.cuh"
@@ -16,15 +16,15 @@
 
 namespace attnc::wgmma {
 
-/// The descriptor of a matrix in the 128-byte swizzle whose groups of 8 rows follow each other. `slab_bytes` counts for
-/// MN-major matrices only: from one piece of 64 columns to the next.
+/// Returns the descriptor of a matrix in the 128-byte swizzle with consecutive groups of 8 rows. `slab_bytes` only
+/// matters for MN-major matrices: the distance between pieces of 64 columns.
 ATTNC_DEVICE unsigned long long descriptor(unsigned shared, int slab_bytes) {
   const unsigned low = (shared & 0x3ffff) >> 4 | unsigned(slab_bytes >> 4) << 16;
   const unsigned high = 8 * 128 >> 4 | 1u << 30;
   return (unsigned long long)high << 32 | low;
 }
 
-/// A matrix whose rows or columns along K are contiguous: 16 of K are 32 bytes of a slab.
+/// A matrix that is contiguous along K: 16 of K are 32 bytes of a slab.
 template <class Tile> struct KMajor {
   static constexpr int kIsMnMajor = 0;
   static constexpr int kK = Tile::kColumns;
@@ -93,7 +93,7 @@ ATTNC_DEVICE void start_gemm(Fragment<1, N>& d, const PackedFragment<E, 1, K>& a
     ptx::wgmma_rs<E, N, Right::kIsMnMajor>(d.x[0], a.a[0][step], right(step), step > 0 ? 1 : accumulate);
 }
 
-/// Tells the compiler, which does not know of asynchrony, that the fragment changes here. No instruction.
+/// Tells the compiler, which does not know that wgmma is asynchronous, that the fragment changes here. No instruction.
 template <int N> ATTNC_DEVICE void touch(Fragment<1, N>& d) { ptx::touch(d.x[0]); }
 
 } // namespace attnc::wgmma

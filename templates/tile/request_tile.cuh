@@ -1,4 +1,4 @@
-// Whole tiles from global memory by the copy engine (sm_90).
+// TMA loads of whole tiles from global memory (sm_90).
 #pragma once
 
 #include "ptx/tma.cuh"
@@ -6,7 +6,7 @@
 
 namespace attnc {
 
-/// Requests a box of whole rows: rows [row, row + Rows) of head h, batch b. One thread.
+/// Issues the loads of a box of whole rows: rows [row, row + Rows) of head h, batch b. One thread.
 template <class Tile>
 ATTNC_DEVICE void request_tile(Tile tile, const TensorMap& map, unsigned barrier, int row, int h, int b) {
 #pragma unroll
@@ -14,9 +14,9 @@ ATTNC_DEVICE void request_tile(Tile tile, const TensorMap& map, unsigned barrier
     ptx::tma_load_4d(tile.slab(slab), map, barrier, slab * 64, row, h, b);
 }
 
-/// The same of rows that lie in pages of a pool: `page_of(i)` is that of positions from i PageSize on; -1, where there is
-/// none, brings zeros. `position`: of the first row, a multiple of Rows. Boxes are the tile's or a page's, whichever is
-/// smaller.
+/// The same for rows in pages of a pool. `page_of(i)` returns the page of positions from i PageSize on, or -1, which
+/// loads zeros. `position`: of the first row, a multiple of Rows. Boxes are those of the tile or of a page, whichever
+/// is smaller.
 template <int PageSize, class Tile, class PageOf>
 ATTNC_DEVICE void request_pages(Tile tile, const TensorMap& map, unsigned barrier, unsigned position, int h, PageOf page_of) {
   constexpr int kBox = PageSize < Tile::kRows ? PageSize : Tile::kRows;

@@ -1,9 +1,9 @@
-// Rings of slots in shared memory, through which one role of a CTA hands tiles to others (sm_90).
+// Pipelines: rings of slots in shared memory, through which one role of a CTA hands tiles to others (sm_90).
 //
-// A slot is a tile, a short message about it, and two mbarriers: `full`, which the role that fills it completes, and
-// `empty`, which those complete that have used it. Each role has a Ring of its own, the place where it stands: a slot,
-// and the parity of its barriers' phase there. Filling starts with wait_empty(), using with wait_full(); advance() goes
-// on to the next slot.
+// A slot is a tile, a short message about it, and two mbarriers. The producer of a slot completes `full` (commit); its
+// consumers complete `empty` (release). Each role has a Ring of its own, which is its position: a slot, and the parity
+// of its barriers' phase. Filling starts with wait_empty() (acquire), using with wait_full() (wait); advance() moves on
+// to the next slot.
 #pragma once
 
 #include "ptx/mbarrier.cuh"
@@ -12,8 +12,8 @@
 
 namespace attnc {
 
-/// What a ring takes of shared memory: `Slots` and `Control` are parts for SharedMemory. `Name` tells rings apart;
-/// SlotBytes: of a tile, or more.
+/// A ring's shared memory: `Slots` and `Control` are parts for SharedMemory. `Name` tells rings apart. SlotBytes: those
+/// of a tile, or more.
 template <class Name, class Tile_, int Count, int MessageWords, int SlotBytes = Tile_::kBytes> struct RingParts {
   using Tile = Tile_;
   static constexpr int kCount = Count;
@@ -37,7 +37,7 @@ template <class Memory, class Parts> struct Ring {
   int slot = 0;
   unsigned parity = 0;
 
-  /// By 1 or 0 slots, without a branch.
+  /// Advances by 1 or 0 slots, without a branch.
   ATTNC_DEVICE void advance(int by = 1) {
     const bool wrap = slot + by == Parts::kCount;
     slot = wrap ? 0 : slot + by;
@@ -50,21 +50,21 @@ template <class Memory, class Parts> struct Ring {
   }
   ATTNC_DEVICE unsigned full() const { return full_of(slot); }
   ATTNC_DEVICE unsigned empty() const { return empty_of(slot); }
-  /// The slot before this one.
+  /// Returns the slot before this one.
   ATTNC_DEVICE int slot_before() const { return slot ? slot - 1 : Parts::kCount - 1; }
   ATTNC_DEVICE unsigned empty_before() const { return empty_of(slot_before()); }
 
   ATTNC_DEVICE void wait_full() const { ptx::mbarrier_wait(full(), parity); }
-  /// The first time round every slot is empty.
+  /// In the first round every slot is empty.
   ATTNC_DEVICE void wait_empty() const { ptx::mbarrier_wait(empty(), parity ^ 1); }
-  /// Whether a wait would return at once. May wait a little itself.
+  /// Whether wait_full() would return at once. May itself wait briefly.
   ATTNC_DEVICE bool is_full() const { return ptx::mbarrier_test(full(), parity); }
 
-  /// The message of the slot: told before the arrival at `full`, heard after the wait for it.
+  /// The slot's message: written before the arrival at `full`, read after waiting for it.
   ATTNC_DEVICE void tell(const Message& words) const { ptx::st_shared(message(), words); }
   ATTNC_DEVICE void hear(Message& words) const { ptx::ld_shared(words, message()); }
 
-  /// Arrivals that complete a phase. One thread, before fence_mbarrier_init().
+  /// Sets the arrivals that complete a phase. Called by one thread, before fence_mbarrier_init().
   ATTNC_DEVICE void initialise(int full_arrivals, int empty_arrivals) const {
     for (int i = 0; i < Parts::kCount; ++i) {
       ptx::mbarrier_init(full_of(i), full_arrivals);
@@ -80,7 +80,7 @@ private:
   ATTNC_DEVICE unsigned full_of(int i) const { return control() + 4 * Parts::kMessageWords * Parts::kCount + 8 * i; }
 };
 
-/// Barriers alone, for a hand-over whose slots belong to a ring.
+/// Barriers only, for a hand-over whose slots belong to a ring.
 template <class Name, int Count> struct BarrierParts : SharedPart<Name, 8 * Count, 8> {
   static constexpr int kCount = Count;
 };

@@ -1,7 +1,7 @@
 // A CTA's dynamic shared memory as the list of its parts.
 //
 //   using Memory = SharedMemory<A, B>;        A and B have kBytes and kAlign
-//   Memory::kBytes                            of all; the host asks for as much (kSharedBytes in attnc_config.cuh)
+//   Memory::kBytes                            of all parts; the host requests it: kSharedBytes in attnc_config.cuh
 //   Memory::offset_of<B>()                    where a part begins
 #pragma once
 
@@ -24,7 +24,7 @@ template <class... Parts> struct SharedMemory {
   }();
 };
 
-/// Bytes without a structure of their own.
+/// A part of plain bytes.
 template <class Name, int Bytes, int Align = 16> struct SharedPart {
   static constexpr int kBytes = Bytes;
   static constexpr int kAlign = Align;

@@ -1,10 +1,10 @@
-// Matrices in shared memory whose type knows element, rows, columns and layout, and their roles in a product.
+// Matrices in shared memory, typed by element, rows, columns and layout, and their roles in a product.
 //
-//   PaddedTile     rows one after another, each padded by 16 bytes: the eight rows that ldmatrix reads at once fall into
-//                  different banks, since a row is then an odd multiple of 16 bytes, and every offset is a constant
-//   SwizzledTile   slabs of 64 columns (128 bytes), each in the 128-byte swizzle, as TMA writes and wgmma reads them
+//   PaddedTile     consecutive rows, each padded by 16 bytes: the eight rows that ldmatrix reads at once fall into
+//                  different banks, because a row is an odd multiple of 16 bytes, and every offset is a constant
+//   SwizzledTile   slabs of 64 columns (128 bytes), each in the 128-byte swizzle that TMA writes and wgmma reads
 //
-// A tile is an address and a type; copies are free. In a product `tile` stands for the matrix as it lies, rows by
+// A tile is an address and a type; copies are free. In a product, `tile` stands for the matrix as stored, rows by
 // columns, and transposed(tile) for columns by rows: S = Q K^T is gemm(s, q, transposed(k)), O += P V is gemm(o, p, v).
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace attnc {
 
-/// What computes with `dim` columns computes with whole groups of 16; the surplus is zero in shared memory.
+/// Returns the columns that are computed for `dim`: whole groups of 16. The surplus is zero in shared memory.
 ATTNC_DEVICE constexpr int computed_columns(int dim) { return round_up(dim, 16); }
 
 template <class Element_, int Rows, int Columns> struct PaddedTile {
@@ -25,11 +25,11 @@ template <class Element_, int Rows, int Columns> struct PaddedTile {
   unsigned base; ///< shared address of row 0
 
   ATTNC_DEVICE unsigned row(int i) const { return base + i * kRowBytes; }
-  /// Where 16 bytes of a row lie.
+  /// Returns the address of chunk i, 16 bytes of a row.
   ATTNC_DEVICE unsigned chunk(int row, int i) const { return base + row * kRowBytes + i * 16; }
-  /// The elements of a row, for plain loads and stores.
+  /// Returns the elements of a row, for plain loads and stores.
   ATTNC_DEVICE Element* elements(int i) const { return (Element*)__cvta_shared_to_generic(row(i)); }
-  /// The tile of `Count` rows from `first` on.
+  /// Returns the tile of `Count` rows from `first` on.
   template <int Count> ATTNC_DEVICE PaddedTile<Element, Count, Columns> rows(int first) const {
     return {row(first)};
   }
@@ -48,10 +48,10 @@ template <class Element_, int Rows, int Columns> struct SwizzledTile {
 
   unsigned base; ///< shared address, a multiple of 1024 for the tile as a whole
 
-  /// The same slabs from row `first` on, a multiple of 8: for a warpgroup that owns 64 of the rows.
+  /// Returns the same slabs from row `first` on, a multiple of 8: for a warpgroup that owns 64 of the rows.
   ATTNC_DEVICE SwizzledTile from_row(int first) const { return {base + first * kRowBytes}; }
   ATTNC_DEVICE unsigned slab(int i) const { return base + i * kSlabBytes; }
-  /// Where 16 bytes of a row lie.
+  /// Returns the address of chunk i, 16 bytes of a row.
   ATTNC_DEVICE unsigned chunk(int row, int i) const { return slab(i / 8) + row * kRowBytes + (i ^ row) % 8 * 16; }
 };
 

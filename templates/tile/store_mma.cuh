@@ -1,4 +1,4 @@
-// A warp's accumulators on their way out, through shared memory.
+// Epilogue: stores a warp's accumulators through shared memory.
 #pragma once
 
 #include "tile/copy_tile.cuh"
@@ -6,7 +6,7 @@
 
 namespace attnc::mma {
 
-/// A warp's rows times `factor` to rows [row_start, ...) of a [length, Columns] matrix, through `rows` in shared memory.
+/// Stores a warp's rows times `factor` to rows [row_start, ...) of a [length, Columns] matrix, staged in `rows`.
 template <class Element, int Columns, int N>
 ATTNC_DEVICE void store_rows(PaddedTile<Element, 16, Columns> rows, const Fragment<1, N>& from, float factor, Element* to,
                              long long row_stride, int row_start, int length, bool vectors) {

@@ -1,4 +1,4 @@
-// Packed fragments to tiles in shared memory, as other warps read them.
+// Writes packed fragments to tiles in shared memory, for other warps to read.
 #pragma once
 
 #include "ptx/shared_memory.cuh"
@@ -8,7 +8,7 @@
 
 namespace attnc::mma {
 
-/// A warp's fragment to rows [row, row + 16 RowGroups) and columns [column, column + N) of the tile.
+/// Writes a warp's fragment to rows [row, row + 16 RowGroups) and columns [column, column + N) of the tile.
 template <class Element, int Rows, int Columns, int RowGroups, int N>
 ATTNC_DEVICE void write_packed(PaddedTile<Element, Rows, Columns> tile, int row, int column,
                                const PackedFragment<Element, RowGroups, N>& from) {
@@ -30,7 +30,7 @@ ATTNC_DEVICE void write_packed(PaddedTile<Element, Rows, Columns> tile, int row,
     }
 }
 
-/// The same of accumulators times `factor`, rounded, as far as the tile has columns.
+/// Writes accumulators times `factor`, rounded, to as many columns as the tile has.
 template <class Element, int Rows, int Columns, int RowGroups, int N>
 ATTNC_DEVICE void write_scaled(PaddedTile<Element, Rows, Columns> tile, int row, int column,
                                const Fragment<RowGroups, N>& from, float factor) {

@@ -1,4 +1,4 @@
-// A warpgroup's accumulators on their way out: to a tile in shared memory, or to global memory.
+// Epilogue: writes a warpgroup's accumulators to a tile in shared memory, or to global memory.
 #pragma once
 
 #include "ptx/shared_memory.cuh"
@@ -26,7 +26,7 @@ ATTNC_DEVICE void write_tile(Tile tile, const Fragment<1, N>& from, const float 
   }
 }
 
-/// Copies the first `rows` rows of a tile, as far as `Columns`, to rows `stride` elements apart. One warp.
+/// Copies the first `rows` rows of a tile, its first `Columns` columns, to rows `stride` elements apart. One warp.
 template <int Columns, class Element, class Tile>
 ATTNC_DEVICE void copy_rows(Element* to, long long stride, Tile tile, int rows) {
   constexpr int kChunks = Columns / 8; // of 16 bytes
@@ -39,8 +39,9 @@ ATTNC_DEVICE void copy_rows(Element* to, long long stride, Tile tile, int rows) 
   }
 }
 
-/// Stores this lane's row r times `factor`, rounded, to `to`, as far as `columns` and if `inside`. The quad that holds
-/// the row calls together: lanes exchange, so that each stores 16 bytes and the quad 64 in a row.
+/// Stores this lane's row r times `factor`, rounded, to `to`: its first `Columns` columns, and only if `inside`. The
+/// quad that holds the row calls together: lanes exchange values, so that each stores 16 bytes and the quad 64
+/// consecutive ones.
 template <int Columns, class Element, int N>
 ATTNC_DEVICE void store_row(Element* to, const Fragment<1, N>& from, int r, float factor, bool inside) {
   const int lane = threadIdx.x % 4;
@@ -50,7 +51,7 @@ ATTNC_DEVICE void store_row(Element* to, const Fragment<1, N>& from, int r, floa
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       if (n + i < N / 8) x[i] = pack2<Element>(from.at(r, n + i, 0) * factor, from.at(r, n + i, 1) * factor);
-    // A 4x4 transposition: lane t has pair t of groups n .. n + 3 and gets all pairs of group n + t.
+    // A 4x4 transposition: lane t has pair t of groups n .. n + 3, and gets all pairs of group n + t.
 #pragma unroll
     for (int i = 0; i < 4; i += 2) {
       const unsigned got = __shfl_xor_sync(0xffffffffu, lane & 1 ? x[i] : x[i + 1], 1);

@@ -1,4 +1,4 @@
-// A configuration for compiling a template alone: bf16, head dim 128. See src/plan for how attnc chooses.
+// A configuration for compiling a template by itself: bf16, head dim 128. See src/plan for how attnc chooses.
 #pragma once
 
 #include "tile/element.cuh"
@@ -11,10 +11,10 @@ constexpr int kHeadDimV = 128;      // of v and out, a multiple of 8
 constexpr int kBlockM = 128;        // q rows of a CTA's tile
 constexpr int kBlockN = 64;         // kv columns of a step
 constexpr int kWarps = 4;           // warps of a CTA that compute
-constexpr bool kBlockSparse = true; // walk BlockLists; otherwise all blocks are live
-constexpr int kPageSize = 0;        // positions of a page of K and V: a power of two; 0: they do not lie in pages
-constexpr bool kAppends = false;    // new rows are given, which are written into K and V
-constexpr bool kRowMax = true;      // the row maximum may be asked for
+constexpr bool kBlockSparse = true; // walk BlockLists; otherwise all blocks live
+constexpr int kPageSize = 0;        // positions of a page of K and V, a power of two; 0: not paged
+constexpr bool kAppends = false;    // the launch has new rows, which are written into K and V
+constexpr bool kRowMax = true;      // the row maximum may be wanted
 constexpr bool kTf32 = false;       // fp32 inputs: single TF32 products instead of the 3xTF32 split
 constexpr int kSharedBytes = 69632; // dynamic shared memory of a CTA
 

@@ -1,4 +1,4 @@
-// The identity mod: softmax attention as it is. Stands in for the generated header when a template compiles alone.
+// The identity mod: plain softmax attention. Replaces the generated header when a template is compiled by itself.
 #pragma once
 
 #include "mod/contract.cuh"

@@ -1,4 +1,4 @@
-// A configuration for compiling the sm90 family alone, with the mod of identity/: bf16, head dim 128.
+// A configuration for compiling the sm90 family by itself, with the mod of identity/: bf16, head dim 128.
 //
 // nvcc -std=c++20 -I templates -I templates/mod/identity_sm90 -I templates/mod/identity
 //      -gencode arch=compute_90a,code=sm_90a -cubin templates/forward_sm90.cu
@@ -16,9 +16,9 @@ constexpr int kBlockM = 128;        // q rows of a CTA's tile: 16 kWarps
 constexpr int kBlockN = 128;        // kv columns of a step: a multiple of 16
 constexpr int kStages = 2;          // tiles of K, and of V, in flight
 constexpr int kQStages = 2;         // tiles of Q rows in flight
-constexpr int kPageSize = 0;        // positions of a page of K and V: a power of two; 0: they do not lie in pages
-constexpr bool kAppends = false;    // new rows are given, which are written into K and V
-constexpr bool kBlockSparse = true; // walk BlockLists; otherwise all blocks are live
+constexpr int kPageSize = 0;        // positions of a page of K and V, a power of two; 0: not paged
+constexpr bool kAppends = false;    // the launch has new rows, which are written into K and V
+constexpr bool kBlockSparse = true; // walk BlockLists; otherwise all blocks live
 constexpr int kSharedBytes = 196768; // dynamic shared memory of a CTA
 
 } // namespace attnc
