@@ -16,7 +16,7 @@ FOLDERS = ("include", "src", "dsl", "templates", "tools", "bench", "tests")
 DOCUMENTS = ("CONTRIBUTING.md", "dsl/SPEC.md", "dsl/mods/README.md")
 MOST_WORDS = 25  # of a sentence in public text
 
-# What to write instead is in CONTRIBUTING.md, "Words".
+# CONTRIBUTING.md, "Words", says what to write instead.
 MANNERISMS = {
     "inverted order": r"(?:^|[.:;] )Of (?:a|an|the|all|one|its|those|each|every|two|what|some|no)\b",
     "a sentence begins with Those": r"(?:^|\. )Those\b",
