@@ -240,6 +240,7 @@ ATTNC_DEVICE bool move_references(Scores& x, float (&top)[Rows], Softmax<Rows>& 
       rescale[r] = softmax.move_to(r, next[r], factor);
       step.bias[r] = softmax.is_unset(r) ? 0.f : softmax.bias(r, factor) + lacks * factor;
     }
+    if constexpr (Form::kIsBiased) x.for_each([&](float& element, int r) { element += step.bias[r]; });
   } else {
     // NOTE: treats all rows alike, large or not. With a branch for large ones, ptxas moves fragments about in every
     // step.
@@ -254,19 +255,12 @@ ATTNC_DEVICE bool move_references(Scores& x, float (&top)[Rows], Softmax<Rows>& 
       moves |= rescale[r] != 1.f;
       plain &= softmax.is_plain(r) && !form.may_be_large();
     }
-    if constexpr (!Form::kIsBiased)
-      x.for_each([&](float& element, int r) {
-        element = step.without_reference(element, r, place, shift[r], reference[r]);
-      });
+    x.for_each([&](float& element, int r) {
+      element = step.without_reference(element, r, place, shift[r], reference[r]);
+    });
 #pragma unroll
-    for (int r = 0; r < Rows; ++r) {
-      if constexpr (Form::kIsBiased)
-        step.bias[r] = (shift[r] - reference[r]) * kLog2e + step.lacking(r);
-      else
-        step.drop(r);
-    }
+    for (int r = 0; r < Rows; ++r) step.drop(r);
   }
-  if constexpr (Form::kIsBiased) x.for_each([&](float& element, int r) { element += step.bias[r]; });
   softmax.set_careful(__any_sync(0xffffffffu, !plain));
   return __any_sync(0xffffffffu, moves);
 }

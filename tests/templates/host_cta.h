@@ -122,9 +122,9 @@ inline float __fdividef(float a, float b) { return a / b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
-// Templates name these, but nothing that runs here calls them.
-bool __any_sync(unsigned, bool);
-bool __all_sync(unsigned, bool);
+/// For a CTA of one warp.
+inline bool __any_sync(unsigned, bool holds) { return HostCta::cta().any(holds); }
+inline bool __all_sync(unsigned mask, bool holds) { return !__any_sync(mask, !holds); }
 using std::max;
 using std::min;
 
