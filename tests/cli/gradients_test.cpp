@@ -41,14 +41,14 @@ TEST_CASE("emit gives backward kernels whole, or one launch of them") {
   };
   const std::string whole = run(emit + "--stage cu").out;
   std::string joined;
-  for (int launch = 1; launch <= 7; ++launch) {
+  for (int launch = 1; launch <= 6; ++launch) {
     const std::string one = run(emit + "--stage cu --launch " + std::to_string(launch)).out;
     CHECK(count(one, "__global__") == 1);
     joined += one;
   }
   CHECK(joined == whole);
   CHECK(run(emit + "--stage cu --gradients cap").out == whole);
-  CHECK(count(run(emit + "--stage cu --gradients none").out, "__global__") == 5);
+  CHECK(count(run(emit + "--stage cu --gradients none").out, "__global__") == 4);
   CHECK(run(emit + "--stage cu --deterministic").out != whole);
   CHECK_THAT(whole, Contains("attnc_backward") && Contains("static float d_score("));
   CHECK_THAT(run(emit + "--stage kernel-ir").out,
@@ -60,7 +60,7 @@ TEST_CASE("emit gives backward kernels whole, or one launch of them") {
   if (cubin.exitCode == 3 && cubin.err.find("nvrtc") != std::string::npos) return;
   CHECK(cubin.exitCode == 0);
   CHECK(cubin.out.substr(1, 3) == "ELF");
-  CHECK(count(run(emit + "--stage ptx").out, ".entry") == 7);
+  CHECK(count(run(emit + "--stage ptx").out, ".entry") == 6);
   CHECK(count(run(emit + "--stage ptx --launch 3").out, ".entry") == 1);
 }
 
