@@ -65,16 +65,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const VTile v_tile = {shared + Memory::offset_of<VPart>()};
   using Scores = Reduction::Scores;
 
-  int b_first, h, q_start;
-  if constexpr (kIsRagged<Mod>) {
-    const HeadTile tile = ragged_tile_from_end<Mod, kBlockM>(p.backward.forward, args, blockIdx.x);
-    b_first = tile.b, h = tile.h, q_start = tile.start;
-  } else {
-    const ForwardParams& f = p.backward.forward;
-    const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM;
-    q_start = (q_tiles - 1 - int(blockIdx.x % q_tiles)) * kBlockM;
-    h = blockIdx.x / q_tiles % f.q_heads, b_first = blockIdx.x / q_tiles / f.q_heads;
-  }
+  const auto [b_first, h, q_start] = q_tile_from_end<Mod, kBlockM>(p.backward.forward, args, blockIdx.x);
   const BackwardParams& backward = params_of<Mod>(p.backward, args, b_first);
   const ForwardParams& f = backward.forward;
   if (!has_rows<Mod>(q_start, f.q_len)) return;

@@ -33,14 +33,7 @@ ATTNC_DEVICE Chunk load(const Element* from, bool vectors) {
 
 extern "C" __global__ void __launch_bounds__(32 * kWarps)
     attnc_backward_delta(const __grid_constant__ BackwardParams launch, const __grid_constant__ ModArgs args) {
-  int b, h, q_start;
-  if constexpr (kIsRagged<Mod>) {
-    const HeadTile tile = ragged_tile<Mod, kBlockM>(launch.forward, args, blockIdx.x);
-    b = tile.b, h = tile.h, q_start = tile.start;
-  } else {
-    const int q_tiles = (launch.forward.q_len + kBlockM - 1) / kBlockM, head = blockIdx.x / q_tiles;
-    q_start = blockIdx.x % q_tiles * kBlockM, b = head / launch.forward.q_heads, h = head % launch.forward.q_heads;
-  }
+  const auto [b, h, q_start] = q_tile_at<Mod, kBlockM>(launch.forward, args, blockIdx.x);
   const BackwardParams& p = params_of<Mod>(launch, args, b);
   const ForwardParams& f = p.forward;
   if (blockIdx.x == 0 && threadIdx.x < 2) launch.large_rows.counters[threadIdx.x] = 0;

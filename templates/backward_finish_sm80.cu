@@ -20,14 +20,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
   using Tile = PaddedTile<Element, kBlockM, kHeadDimQk>;
   __shared__ __align__(16) unsigned char memory[Tile::kBytes];
   const Tile tile = {ptx::shared_address(memory)};
-  int b = 0, q_start, head; // head: over all batches; for a ragged batch, of one
-  if constexpr (kIsRagged<Mod>) {
-    const HeadTile at = ragged_tile<Mod, kBlockM>(p.base.forward, args, blockIdx.x);
-    b = at.b, head = at.h, q_start = at.start;
-  } else {
-    const int q_tiles = (p.base.forward.q_len + kBlockM - 1) / kBlockM;
-    q_start = blockIdx.x % q_tiles * kBlockM, head = blockIdx.x / q_tiles;
-  }
+  const auto [b, h, q_start] = q_tile_at<Mod, kBlockM>(p.base.forward, args, blockIdx.x);
   const BackwardParams& base = params_of<Mod>(p.base, args, b);
   const ForwardParams& f = base.forward;
   if (!has_rows<Mod>(q_start, f.q_len)) return;
@@ -39,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
   constexpr int kRows = kBlockM / kWarps;
   const int first = sums.warp * kRows;
   const Strides& stride = base.d_q_stride;
-  Element* to = (Element*)base.d_q + head / f.q_heads * stride.batch + head % f.q_heads * stride.head;
+  Element* to = (Element*)base.d_q + b * stride.batch + h * stride.head;
   copy_out(tile.rows<kRows>(first), to, stride.row, q_start + first, f.q_len, f.vectors);
 }
 

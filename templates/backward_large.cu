@@ -35,14 +35,7 @@ using namespace pairs;
 
 /// Computes tile `n` of q.
 ATTNC_DEVICE void take_q_tile(const BackwardParams& launch, const ModArgs& args, int n) {
-  int b, h, q_start;
-  if constexpr (kIsRagged<Mod>) {
-    const HeadTile tile = ragged_tile<Mod, kBlockM>(launch.forward, args, n);
-    b = tile.b, h = tile.h, q_start = tile.start;
-  } else {
-    const int q_tiles = q_tiles_of<Mod, kBlockM>(launch.forward), head = n / q_tiles;
-    q_start = n % q_tiles * kBlockM, b = head / launch.forward.q_heads, h = head % launch.forward.q_heads;
-  }
+  const auto [b, h, q_start] = q_tile_at<Mod, kBlockM>(launch.forward, args, n);
   const BackwardParams& p = params_of<Mod>(launch, args, b);
   const ForwardParams& f = p.forward;
   if (!has_rows<Mod>(q_start, f.q_len)) return;
@@ -62,14 +55,7 @@ ATTNC_DEVICE void take_q_tile(const BackwardParams& launch, const ModArgs& args,
 
 /// Computes tile `n` of k and v.
 ATTNC_DEVICE void take_kv_tile(const BackwardParams& launch, const ModArgs& args, int n) {
-  int kv_b, kv_head, kv_start;
-  if constexpr (kIsRagged<Mod>) {
-    const HeadTile tile = ragged_kv_tile<Mod, kBlockN>(launch.forward, args, n);
-    kv_b = tile.b, kv_head = tile.h, kv_start = tile.start;
-  } else {
-    const int kv_tiles = kv_tiles_of<Mod, kBlockN>(launch.forward), head = n / kv_tiles;
-    kv_start = n % kv_tiles * kBlockN, kv_b = head / launch.forward.kv_heads, kv_head = head % launch.forward.kv_heads;
-  }
+  const auto [kv_b, kv_head, kv_start] = kv_tile_at<Mod, kBlockN>(launch.forward, args, n);
   const BackwardParams& p = params_of<Mod>(launch, args, kv_b);
   const ForwardParams& f = p.forward;
   if (!has_rows<Mod>(kv_start, f.kv_len)) return;

@@ -56,15 +56,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const VTile v_tile = {shared + Memory::offset_of<VPart>()};
   using Scores = Fragment<1, kBlockN>;
 
-  int b, h, q_start;
-  if constexpr (kIsRagged<Mod>) {
-    const HeadTile tile = ragged_tile_from_end<Mod, kBlockM>(launch.forward, args, blockIdx.x);
-    b = tile.b, h = tile.h, q_start = tile.start;
-  } else {
-    const int q_tiles = (launch.forward.q_len + kBlockM - 1) / kBlockM;
-    q_start = (q_tiles - 1 - int(blockIdx.x % q_tiles)) * kBlockM;
-    h = blockIdx.x / q_tiles % launch.forward.q_heads, b = blockIdx.x / q_tiles / launch.forward.q_heads;
-  }
+  const auto [b, h, q_start] = q_tile_from_end<Mod, kBlockM>(launch.forward, args, blockIdx.x);
   const BackwardParams& p = params_of<Mod>(launch, args, b);
   const ForwardParams& f = p.forward;
   if (!has_rows<Mod>(q_start, f.q_len)) return;

@@ -150,9 +150,11 @@ ATTNC_DEVICE void store(const Out& o, Softmax<2>& softmax, const ForwardGridPara
   const long long head = ((long long)place.b * base.q_heads + place.h) * base.q_len;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    if (threadIdx.x % 4 != 0 || !place.exists[r]) continue;
-    if (base.lse) base.lse[head + place.q[r].index] = softmax.lse(r, place.form(r).weight_factor(), 0.f);
-    if (kRowMax && base.row_max) base.row_max[head + place.q[r].index] = softmax.max(r, place.form(r).weight_factor(), 0.f);
+    bool exists; // NOTE: the query is found again, so that it needs no registers around the loop
+    const Token q = find_token(QueryShape(), origin, ptx::opaque(first) + Out::row(r), p.q_extent, beside_of(p).q, exists);
+    if (threadIdx.x % 4 != 0 || !exists) continue;
+    if (base.lse) base.lse[head + q.index] = softmax.lse(r, place.form(r).weight_factor(), 0.f);
+    if (kRowMax && base.row_max) base.row_max[head + q.index] = softmax.max(r, place.form(r).weight_factor(), 0.f);
   }
   __syncwarp();
   BoxTokens<Element, QueryShape, 16, 32, kHeadDimV> tokens;

@@ -65,15 +65,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   __shared__ float q_tile[kRows][kHeadDimQk];
   __shared__ float kv_tile[kChunk][kHeadDimMax + 1];
 
-  int b, h, q_start;
-  if constexpr (kIsRagged<Mod>) {
-    const HeadTile tile = ragged_tile_from_end<Mod, kRows>(launch, args, blockIdx.x);
-    b = tile.b, h = tile.h, q_start = tile.start;
-  } else {
-    const int q_tiles = (launch.q_len + kRows - 1) / kRows;
-    q_start = int(blockIdx.x % q_tiles) * kRows;
-    h = blockIdx.x / q_tiles % launch.q_heads, b = blockIdx.x / q_tiles / launch.q_heads;
-  }
+  const auto [b, h, q_start] = q_tile_at<Mod, kRows>(launch, args, blockIdx.x);
   const ForwardParams& p = params_of<Mod>(launch, args, b);
   if (!has_rows<Mod>(q_start, p.q_len)) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

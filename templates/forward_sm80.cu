@@ -80,15 +80,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   const VTile v_tile = {shared + Memory::offset_of<VPart>()};
 
   // Later rows see more keys under causal masks, so the longest rows start first.
-  int b, h, q_start;
-  if constexpr (kIsRagged<Mod>) {
-    const HeadTile tile = ragged_tile_from_end<Mod, kBlockM>(launch, args, blockIdx.x);
-    b = tile.b, h = tile.h, q_start = tile.start;
-  } else {
-    const int q_tiles = (launch.q_len + kBlockM - 1) / kBlockM;
-    q_start = (q_tiles - 1 - int(blockIdx.x % q_tiles)) * kBlockM;
-    h = blockIdx.x / q_tiles % launch.q_heads, b = blockIdx.x / q_tiles / launch.q_heads;
-  }
+  const auto [b, h, q_start] = q_tile_from_end<Mod, kBlockM>(launch, args, blockIdx.x);
   const ForwardParams& p = params_of<Mod>(launch, args, b);
   if (!has_rows<Mod>(q_start, p.q_len)) return;
   const int warp_row = int(threadIdx.x) / 32 * kWarpRows;
@@ -163,6 +155,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
     start = next;
   }
 
+  if constexpr (!kIsRagged<Mod>) { // NOTE: found again, so that b and h need no registers around the loop
+    const HeadTile tile = q_tile_from_end<Mod, kBlockM>(launch, args, ptx::opaque(blockIdx.x));
+    place.b = tile.b, place.h = tile.h;
+  }
   // A warp stages its O over rows of Q that only it reads. If a CTA has no steps, Q's copy is still in flight here.
   ptx::cp_async_wait_group<0>();
   __syncthreads();

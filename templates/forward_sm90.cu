@@ -426,8 +426,7 @@ struct Consumer {
         if (!next.valid) break;
         work = next;
         const int thread = ptx::opaque(threadIdx.x); // NOTE: opaque, else values derived from it take a register
-        place = Place<1>(p.base, args, work.b, work.h, work.q_start,
-                         64 * group + thread / 32 % 4 * 16 + thread % 32 / 4);
+        place = Place<1>(p.base, args, work.b, work.h, work.q_start, (thread - 128) / 32 * 16 + thread % 32 / 4);
         softmax = {};
       }
 

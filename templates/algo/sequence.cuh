@@ -222,25 +222,37 @@ template <class M> ATTNC_DEVICE bool has_rows(int start, int length) {
   return !kIsRagged<M> || unsigned(start) < unsigned(length);
 }
 
-/// A tile of rows of Q of one head, by its index among all tiles of a ragged batch.
+/// A tile of rows of one head: of Q, or of K and V.
 struct HeadTile {
   int b, h, start;
 };
-template <class M, int Size, class Args> ATTNC_DEVICE HeadTile ragged_tile(const ForwardParams& p, const Args& args, int index) {
-  const int slots = slots_of<Size>(p.rows.q, p.batch);
-  const RowTile tile = q_tile_in_slot<M, Size>(args, index % slots, p.batch);
-  return {tile.b, index / slots, tile.start};
+
+/// Returns tile `index` of Q over all heads, as a grid in one dimension counts them; for a ragged batch, the slots.
+// NOTE: unsigned, because then a division takes fewer instructions.
+template <class M, int Size, class Args> ATTNC_DEVICE HeadTile q_tile_at(const ForwardParams& p, const Args& args, unsigned index) {
+  const unsigned tiles = q_tiles_of<M, Size>(p), head = index / tiles, i = index % tiles;
+  if constexpr (kIsRagged<M>) {
+    const RowTile tile = q_tile_in_slot<M, Size>(args, i, p.batch);
+    return {tile.b, int(head), tile.start};
+  } else {
+    return {int(head / p.q_heads), int(head % p.q_heads), int(i) * Size};
+  }
 }
-/// The same, the last rows of a head first: they tend to be the longest.
-template <class M, int Size, class Args> ATTNC_DEVICE HeadTile ragged_tile_from_end(const ForwardParams& p, const Args& args, int index) {
-  const int slots = slots_of<Size>(p.rows.q, p.batch);
-  return ragged_tile<M, Size>(p, args, index / slots * slots + slots - 1 - index % slots);
+/// The same, the last rows of a head first: under causal masks they see the most keys.
+template <class M, int Size, class Args>
+ATTNC_DEVICE HeadTile q_tile_from_end(const ForwardParams& p, const Args& args, unsigned index) {
+  const unsigned tiles = q_tiles_of<M, Size>(p), head = index / tiles;
+  return q_tile_at<M, Size>(p, args, head * tiles + (tiles - 1 - index % tiles));
 }
-/// The same for a tile of rows of K and V of one KV head.
-template <class M, int Size, class Args> ATTNC_DEVICE HeadTile ragged_kv_tile(const ForwardParams& p, const Args& args, int index) {
-  const int slots = slots_of<Size>(p.rows.kv, p.batch);
-  const RowTile tile = kv_tile_in_slot<M, Size>(args, index % slots, p.batch);
-  return {tile.b, index / slots, tile.start};
+/// The same for tiles of K and V over all KV heads.
+template <class M, int Size, class Args> ATTNC_DEVICE HeadTile kv_tile_at(const ForwardParams& p, const Args& args, unsigned index) {
+  const unsigned tiles = kv_tiles_of<M, Size>(p), head = index / tiles, i = index % tiles;
+  if constexpr (kIsRagged<M>) {
+    const RowTile tile = kv_tile_in_slot<M, Size>(args, i, p.batch);
+    return {tile.b, int(head), tile.start};
+  } else {
+    return {int(head / p.kv_heads), int(head % p.kv_heads), int(i) * Size};
+  }
 }
 
 } // namespace attnc

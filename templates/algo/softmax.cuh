@@ -15,7 +15,7 @@
 //
 // The search for an x above the threshold needs only integer maxima, of which Hopper takes three operands at once:
 // positive floats compare as their bits do, and negative floats are negative integers. This needs a positive threshold.
-// A warp with other rows is careful: it uses float maxima. So does a warp with a row that is
+// A warp with other rows is careful: it uses float maxima, as exact steps do. So does a warp with a row that is
 //
 //   unset   no column has been live
 //   large   |score| > kLargestScore, where factor x + bias would round by more than weights may. Its x are replaced by

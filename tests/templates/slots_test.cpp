@@ -62,7 +62,7 @@ TEST_CASE("slots of a ragged batch cover each row of each sequence once", "[slot
     std::set<int> places;
     const int tiles = kHeads * q_tiles_of<RaggedMod, kSize>(p);
     for (int index = 0; index < tiles; ++index) {
-      const HeadTile tile = ragged_tile<RaggedMod, kSize>(p, starts, index);
+      const HeadTile tile = q_tile_at<RaggedMod, kSize>(p, starts, index);
       const int length = q_length_of<RaggedMod>(p, starts, tile.b);
       if (!has_rows<RaggedMod>(tile.start, length)) continue;
       REQUIRE(tile.start % kSize == 0);
@@ -73,7 +73,7 @@ TEST_CASE("slots of a ragged batch cover each row of each sequence once", "[slot
         ++seen[size_t(q_row_of<RaggedMod>(starts, tile.b, row))];
     }
     for (int index = 0; index < slots_of<kSize>(p.rows.kv, count); ++index) {
-      const HeadTile tile = ragged_kv_tile<RaggedMod, kSize>(p, starts, index);
+      const HeadTile tile = kv_tile_at<RaggedMod, kSize>(p, starts, index);
       const int length = kv_length_of<RaggedMod>(p, starts, tile.b, 0);
       for (int row = tile.start; has_rows<RaggedMod>(tile.start, length) && row < std::min(tile.start + kSize, length);
            ++row)
@@ -89,5 +89,25 @@ TEST_CASE("slots of a ragged batch cover each row of each sequence once", "[slot
       if (at.exists) REQUIRE(q_row_of<RaggedMod>(starts, at.b, at.row) == row);
       CHECK(at.h == 2);
     }
+  }
+}
+
+TEST_CASE("tiles of a batch are counted head by head; from the end, the last rows of a head come first", "[slots]") {
+  struct DenseMod {};
+  ForwardParams p{};
+  p.batch = 2, p.q_heads = 3, p.kv_heads = 2, p.q_len = 2 * kSize + 1, p.kv_len = kSize;
+  int index = 0;
+  for (int b = 0; b < p.batch; ++b)
+    for (int h = 0; h < p.q_heads; ++h)
+      for (int start = 0; start < p.q_len; start += kSize, ++index) {
+        const auto is = [&](HeadTile tile, int at) { return tile.b == b && tile.h == h && tile.start == at; };
+        CHECK(is(q_tile_at<DenseMod, kSize>(p, 0, index), start));
+        CHECK(is(q_tile_from_end<DenseMod, kSize>(p, 0, index), 2 * kSize - start));
+        CHECK(head_tile_of<DenseMod, kSize>(p, 0, b, h, start) == index);
+      }
+  CHECK(index == q_tiles_of<DenseMod, kSize>(p) * p.batch * p.q_heads);
+  for (int i = 0; i < p.batch * p.kv_heads; ++i) {
+    const HeadTile tile = kv_tile_at<DenseMod, kSize>(p, 0, i);
+    CHECK((tile.b == i / 2 && tile.h == i % 2 && tile.start == 0));
   }
 }
