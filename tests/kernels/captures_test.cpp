@@ -1,17 +1,15 @@
 // Gradients of captures through NVRTC: every way in which a mod may read one. No GPU needed.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
-#include "jit/nvrtc.h"
+#include "kernels/findings.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <atomic>
-#include <mutex>
-#include <thread>
+#include <set>
 
 using namespace attnc;
+using namespace attnc::test;
 
 namespace {
 
@@ -49,54 +47,10 @@ std::vector<Access> accesses() {
   };
 }
 
-struct Job {
-  std::string name;
-  Mod mod;
-  KernelOptions options;
-};
-
-bool hasNvrtc() {
-  if (jit::Nvrtc(jit::Env::read()).supportedArchs()) return true;
-  WARN("SKIPPED: NVRTC was not found");
-  return false;
-}
-
-/// Compiles on all cores; a line for each template with `part` in its name that spills, draws an advisory or takes too
-/// much shared memory.
-std::string findingsOf(const std::vector<Job>& jobs, const std::string& part) {
-  const Compiler compiler({.cacheMode = CompilerOptions::CacheMode::Off});
-  std::string findings;
-  std::mutex mutex;
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t i; (i = next++) < jobs.size();) {
-      auto kernel = compiler.compile(jobs[i].mod, jobs[i].options);
-      std::lock_guard lock(mutex);
-      if (!kernel) {
-        findings += jobs[i].name + ": " + kernel.error().message + "\n";
-        continue;
-      }
-      const int limit = jobs[i].options.arch == "sm_90a" ? 227 * 1024 : 99 * 1024;
-      for (const auto& stage : *kernel) {
-        if (stage->templateName.find(part) == std::string::npos) continue;
-        if (stage->spillBytes || !stage->advisories.empty() ||
-            stage->staticSharedBytes + stage->dynamicSharedBytes > limit)
-          findings += fmt::format("{}, {}: {} bytes of spills, {} of shared memory, {} advisories\n", jobs[i].name,
-                                  stage->templateName, stage->spillBytes,
-                                  stage->staticSharedBytes + stage->dynamicSharedBytes, stage->advisories.size());
-      }
-    }
-  };
-  std::vector<std::thread> pool;
-  for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) pool.emplace_back(work);
-  for (std::thread& thread : pool) thread.join();
-  return findings;
-}
-
 } // namespace
 
 TEST_CASE("gradients of captures compile without spills", "[kernels][captures]") {
-  if (!hasNvrtc()) return;
+  ATTNC_NEED_NVRTC();
   std::vector<Job> jobs;
   const auto add = [&](const Access& access, KernelOptions options) {
     options.kind = KernelKind::Backward;
@@ -104,7 +58,7 @@ TEST_CASE("gradients of captures compile without spills", "[kernels][captures]")
     options.gradients = access.gradients;
     jobs.push_back({fmt::format("{}, {} {} {}{}", access.text, familyName(options.family), dtypeName(options.dtype),
                                 options.headDim, options.deterministic ? ", deterministic" : ""),
-                    parsed(access.text), options});
+                    parsed(access.text), options, 0, "captures"});
   };
   for (const Access& access : accesses())
     for (bool deterministic : {false, true}) {
@@ -115,19 +69,17 @@ TEST_CASE("gradients of captures compile without spills", "[kernels][captures]")
   for (DType dtype : {DType::F16, DType::F32})
     for (int headDim : {64, 128, 256}) add(diagonal, {.family = Family::Sm80, .dtype = dtype, .headDim = headDim});
 
-  const std::string findings = findingsOf(jobs, "captures");
-  INFO(findings);
-  CHECK(findings.empty());
+  CHECK(findings(jobs, Which::All) == "");
 }
 
 TEST_CASE("sums along diagonals take no registers of the backward kernel of Hopper", "[kernels][captures]") {
-  if (!hasNvrtc()) return;
+  ATTNC_NEED_NVRTC();
   std::vector<Job> jobs;
   const auto add = [&](const std::string& text, std::set<std::string> gradients, int headDim, DType dtype, bool lists) {
     KernelOptions options{.kind = KernelKind::Backward, .family = Family::Sm90, .arch = "sm_90a", .dtype = dtype,
                           .headDim = headDim, .blockSparse = lists, .gradients = std::move(gradients)};
     jobs.push_back(
-        {fmt::format("{}, {} {}{}", text, dtypeName(dtype), headDim, lists ? ", lists" : ""), parsed(text), options});
+        {fmt::format("{}, {} {}{}", text, dtypeName(dtype), headDim, lists ? ", lists" : ""), parsed(text), options, 0, "backward"});
   };
   const std::string alibi = scoreOf("slopes: f32[H]", "score + slopes[h] * (kv_idx - q_idx)");
   const std::string bias = scoreOf("bias: f32[H, N]", "score + bias[h, q_idx - kv_idx + 512]");
@@ -136,7 +88,5 @@ TEST_CASE("sums along diagonals take no registers of the backward kernel of Hopp
     add(bias, {"bias"}, 64, dtype, false); // at 128 it spills even without them
   }
   add(alibi, {"slopes"}, 128, DType::BF16, true);
-  const std::string findings = findingsOf(jobs, "backward");
-  INFO(findings);
-  CHECK(findings.empty());
+  CHECK(findings(jobs, Which::All) == "");
 }
