@@ -5,7 +5,8 @@
   bench/compare.py BEFORE AFTER --cycles [...]                                 cycles of each kernel, counted by ncu
 
 Times of single runs move by 8 % with the GPU's power; cycles of kernels that compute hardly do. BEFORE and AFTER are executables.
-Prints a line a case: before, after, by how much AFTER is slower. Stops after --seconds with what it has.
+Prints a line a case: before, after, by how much AFTER is slower; or that one of them gave no result. Stops after
+--seconds with what it has.
 """
 
 import argparse
@@ -54,6 +55,9 @@ def cycles(executable, case):
 
 
 def report(case, before, after, more=""):
+    if not before or not after:
+        print(f"{case['id']:62} not measured", flush=True)
+        return
     print(f"{case['id']:62} {before:12.4f} {after:12.4f} {100 * (after / before - 1):+7.2f} %{more}", flush=True)
 
 
@@ -69,8 +73,7 @@ def compare_times(executables, cases, rounds, end):
                     times[name][which].append(ms)
     for case in cases:
         before, after = times[case["id"]]
-        if before and after:
-            report(case, min(before), min(after), f"   rounds: {len(after)}")
+        report(case, min(before, default=0), min(after, default=0), f"   rounds: {len(after)}")
 
 
 def compare_cycles(executables, cases, end):
@@ -78,9 +81,8 @@ def compare_cycles(executables, cases, end):
         if time.monotonic() > end:
             break
         before, after = [cycles(executable, case) for executable in executables]
-        if before and after:
-            parts = {kernel: (before.get(kernel), after.get(kernel)) for kernel in {**before, **after}}
-            report(case, sum(before.values()), sum(after.values()), f"   {parts}" if len(parts) > 1 else "")
+        parts = {kernel: (before.get(kernel), after.get(kernel)) for kernel in {**before, **after}}
+        report(case, sum(before.values()), sum(after.values()), f"   {parts}" if len(parts) > 1 else "")
 
 
 def main():

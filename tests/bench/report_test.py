@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Tests of bench/report.py and grids_report.py on made-up results: the tables, and the messages about wrong files."""
+"""Tests of bench/report.py, grids_report.py and compare.py on made-up results: tables, and messages about wrong files."""
 import contextlib
 import io
 import json
+import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -384,6 +386,56 @@ class GridTables(unittest.TestCase):
             self.assertEqual(code, 1)
             self.assertIn("old", page)
             self.assertIn("no result file of grids.py", said.getvalue())
+
+
+class CompareTest(unittest.TestCase):
+    """bench/compare.py with programs that stand for attnc-bench and ncu."""
+
+    BENCH = """import json, sys
+for case in json.load(open(sys.argv[sys.argv.index("--cases") + 1])):
+    print(json.dumps({"id": case["id"], "ms": next(TIMES)} if case["id"] != "broken" else {"id": "broken", "error": ""}))
+"""
+    NCU = """print("==PROF== a line")
+print('"ID","Kernel Name","Metric Name","Metric Value"')
+for cycles in (CYCLES):
+    print(f'"0","attnc_forward(Params, ModArgs)","sm__cycles_elapsed.max","{cycles}"')
+"""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        cases = [{"id": name, "kind": "forward"} for name in ("causal", "broken", "other")]
+        (self.folder / "cases.json").write_text(json.dumps(cases))
+
+    def program(self, name, text):
+        path = self.folder / name
+        path.write_text(f"#!{sys.executable}\n{text}")
+        path.chmod(0o755)
+        return str(path)
+
+    def compared(self, before, after, *options):
+        command = [sys.executable, str(BENCH / "compare.py"), before, after, "--cases", str(self.folder / "cases.json")]
+        environment = {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"}
+        return subprocess.run([*command, *options], capture_output=True, text=True, check=True, env=environment).stdout
+
+    def test_times_are_the_best_of_all_rounds(self):
+        state = str(self.folder / "count")
+        slower = f"""import pathlib
+count = pathlib.Path({state!r})
+turn = int(count.read_text()) if count.exists() else 0
+count.write_text(str(turn + 1))
+TIMES = iter([3.0, 4.0] if turn == 0 else [2.2, 5.0])
+"""
+        before = self.program("before", "TIMES = iter([2.0, 2.0])\n" + self.BENCH)
+        said = self.compared(before, self.program("after", slower + self.BENCH), "--only", "causal|broken", "--rounds", "2")
+        self.assertRegex(said, r"causal +2\.0000 +2\.2000 +\+10\.00 % +rounds: 2\n")
+        self.assertRegex(said, r"broken +not measured\n")
+        self.assertNotIn("other", said)
+
+    def test_cycles_are_the_fewest_of_all_launches(self):
+        self.program("ncu", self.NCU.replace("CYCLES", '"3,000", "2,000", "2,500"'))
+        self.assertRegex(self.compared("before", "after", "--cycles"), r"causal +2000\.0000 +2000\.0000 +\+0\.00 %\n")
 
 
 if __name__ == "__main__":
