@@ -182,16 +182,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   __shared__ RowInfo rows[kBlockM];
   const unsigned shared = ptx::shared_address(dynamic_shared);
-  const int index = kApart ? blockIdx.x / 2 : blockIdx.x;
-  int kv_b, kv_head, first;
-  if constexpr (kIsRagged<Mod>) {
-    const HeadTile tile = ragged_kv_tile<Mod, kBlockN>(launch.forward, args, index);
-    kv_b = tile.b, kv_head = tile.h, first = tile.start;
-  } else {
-    const int kv_tiles = (launch.forward.kv_len + kBlockN - 1) / kBlockN;
-    kv_head = index / kv_tiles % launch.forward.kv_heads, kv_b = index / kv_tiles / launch.forward.kv_heads;
-    first = index % kv_tiles * kBlockN;
-  }
+  const auto [kv_b, kv_head, first] =
+      kv_tile_at<Mod, kBlockN>(launch.forward, args, kApart ? blockIdx.x / 2 : blockIdx.x);
   const BackwardParams& p = params_of<Mod>(launch, args, kv_b);
   const ForwardParams& f = p.forward;
   if (!has_rows<Mod>(first, f.kv_len)) return;

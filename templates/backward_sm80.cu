@@ -48,15 +48,8 @@ struct KvTilePlace {
 
   // NOTE: constructed again at each use, because registers are scarce in between.
   ATTNC_DEVICE KvTilePlace(const ForwardParams& f, const ModArgs& args) {
-    if constexpr (kIsRagged<Mod>) {
-      const HeadTile tile = ragged_kv_tile<Mod, kBlockN>(f, args, ptx::opaque(blockIdx.x));
-      b = tile.b, head = tile.h, start = tile.start;
-      return;
-    }
-    const int index = ptx::opaque(blockIdx.x), tiles = (f.kv_len + kBlockN - 1) / kBlockN;
-    b = index / tiles / f.kv_heads;
-    head = index / tiles % f.kv_heads;
-    start = index % tiles * kBlockN;
+    const HeadTile tile = kv_tile_at<Mod, kBlockN>(f, args, ptx::opaque(blockIdx.x));
+    b = tile.b, head = tile.h, start = tile.start;
   }
 };
 

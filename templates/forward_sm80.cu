@@ -155,9 +155,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
     start = next;
   }
 
-  if constexpr (!kIsRagged<Mod>) { // NOTE: found again, so that b and h need no registers around the loop
+  if constexpr (!kIsRagged<Mod>) { // NOTE: found again, so that they need no registers around the loop
     const HeadTile tile = q_tile_from_end<Mod, kBlockM>(launch, args, ptx::opaque(blockIdx.x));
     place.b = tile.b, place.h = tile.h;
+    place.q_first = tile.start + int(ptx::opaque(threadIdx.x)) / 32 * kWarpRows + Scores::row(0);
   }
   // A warp stages its O over rows of Q that only it reads. If a CTA has no steps, Q's copy is still in flight here.
   ptx::cp_async_wait_group<0>();
