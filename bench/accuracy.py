@@ -5,7 +5,7 @@ and SDPA.
   python3 bench/accuracy.py --attnc build/attnc --out accuracy.jsonl
 
 Writes one JSON line a case and peer: {"id", "peer", "rmse": {"out", "dq", "dk", "dv"}}, root mean squared errors
-against fp64 on the same tensors: normal q, k, v and d_out of [1, 8, LENGTH, D]; softcap has a cap of 30. "unfused"
+against fp64 on the same tensors: normal q, k, v and dout of [1, 8, LENGTH, D]; softcap has a cap of 30. "unfused"
 keeps q k^T, P, dP and dS in the dtype between products; its softmax is f32. Needs torch, triton and safetensors; prints
 SKIPPED without them. Without a GPU, attnc computes with its reference, and "unfused" is the only peer.
 Exit codes: 0 done; 1 a gradient of attnc has more than 1.1 times the error of "unfused", or could not be computed.

@@ -80,7 +80,7 @@ double compareRows(const char* name, const DeviceTensor& actual, const DeviceTen
   const auto at = [&](const std::vector<uint16_t>& values, int64_t i) {
     return ir::readElement(values.data(), dtype, i).real;
   };
-  // An element is a sum of dS k, dS q, P d_out or P v over the row or column; k, q, v and d_out are independent of one
+  // An element is a sum of dS k, dS q, P dout or P v over the row or column; k, q, v and dout are independent of one
   // another. dS and P round once each, so the error of an element is at most the unit roundoff u, times a gaussian,
   // times the root mean square of its row. Both kernels round the result. A row below 2^-8 is compared as if it were
   // 2^-8: the f32 rounding error of a sum that cancels is below 1e-5.
@@ -181,8 +181,8 @@ void Workload::packDocuments(const Case& c) {
   for (int64_t length : c.documentLengths) starts.push_back(starts.back() + int32_t(length));
   captured.push_back(upload(starts.data(), DType::I32, {int64_t(starts.size())}));
   const int64_t longest = *std::max_element(c.documentLengths.begin(), c.documentLengths.end());
-  operands.ragged =
-      RaggedBatch{.cuSeqlensQ = captured.back().view, .cuSeqlensKv = {}, .maxQLen = longest, .maxKvLen = longest};
+  operands.cuSeqlensQ = captured.back().view;
+  operands.maxQLen = operands.maxKvLen = longest;
 }
 
 Operands Workload::copy(int64_t i) const {

@@ -126,9 +126,9 @@ def host(peer, length):
         "sdpa_us": us(lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v)),
     }
     q.requires_grad_()
-    out, d_out = flex_attention(q, k, v, alibi, mask), torch.randn_like(q)
+    out, dout = flex_attention(q, k, v, alibi, mask), torch.randn_like(q)
     found["training_forward_us"] = us(lambda: flex_attention(q, k, v, alibi, mask))
-    found["backward_us"] = us(lambda: torch.autograd.grad(out, q, d_out, retain_graph=True))
+    found["backward_us"] = us(lambda: torch.autograd.grad(out, q, dout, retain_graph=True))
     return found
 
 
@@ -144,7 +144,7 @@ def attention(peer, length):
         torch.randn(1, heads, length, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True)
         for heads in (32, 8, 8)
     )
-    d_out = torch.randn_like(q)
+    dout = torch.randn_like(q)
     ids = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).cuda()
 
     def mask_mod(b, h, q_idx, kv_idx):
@@ -173,7 +173,7 @@ def attention(peer, length):
             return of_model(module, q, k, v, None, **given)[0].transpose(1, 2)
 
     def step():
-        torch.autograd.grad(forward(), (q, k, v), d_out)
+        torch.autograd.grad(forward(), (q, k, v), dout)
 
     with torch.no_grad():
         ms = median_ms(forward, 20)

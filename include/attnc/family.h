@@ -1,6 +1,8 @@
 // Families of kernels: one per set of templates, each for certain GPUs and layouts.
 #pragma once
 
+#include "attnc/features.h"
+
 #include <array>
 #include <string_view>
 #include <vector>
@@ -31,6 +33,7 @@ struct FamilyInfo {
   std::string_view arch;       ///< An arch that it runs on, such as "sm_80".
   std::string_view layouts;    ///< Layouts of tensors that it takes, as text for people.
   bool takesAnyLayout = false; ///< Whether it takes every layout that Operands and BackwardOperands allow.
+  Features takes;              ///< Features that its kernels take.
 };
 
 /// Returns the families of forward kernels, without Auto. If two serve the same operands, the faster one comes first. A

@@ -4,6 +4,7 @@
 #include "attnc/block_mask.h"
 #include "attnc/error.h"
 #include "attnc/family.h"
+#include "attnc/features.h"
 #include "attnc/operands.h"
 #include "attnc/problem.h"
 #include "attnc/tensor.h"
@@ -95,6 +96,9 @@ struct KernelOptions {
   /// chooses. Results of different tiles differ only by rounding.
   std::string tile;
 };
+
+/// Returns the features that launches of a kernel have.
+Features featuresOf(const KernelOptions& options);
 
 /// Generated source of one stage of a kernel: the input of NVRTC, and how to launch the result. A kernel has one or
 /// more stages, launched in order on one stream.

@@ -1,31 +1,14 @@
-// The tensors that a launch reads and writes, by kind of kernel.
+// The tensors that a launch reads and writes, by kind of kernel. operands.def lists them for code that treats all alike.
 #pragma once
 
 #include "attnc/block_mask.h"
 #include "attnc/captures.h"
+#include "attnc/features.h"
 #include "attnc/tensor.h"
 
 #include <optional>
 
 namespace attnc {
-
-/// Sequences of different lengths, packed without padding rows ("varlen"). Their rows follow each other in tensors of
-/// batch 1. Tensors q and out, and their gradients, are views [1, H, total of rows, D] of memory [total, H, D]. Tensors
-/// k and v have the same layout with HKV heads.
-///
-/// A mod sees the sequence as b = 0 .. B - 1. Coordinates q_idx and kv_idx begin at 0 in each sequence, unless queries
-/// have offsets. Q_LEN and KV_LEN are the longest lengths.
-///
-/// The kernel reads cumulative lengths when it runs, and does not check them. They ascend from 0 or above, and end at
-/// or before the end of the tensors. Rows outside all sequences are neither read nor written.
-struct RaggedBatch {
-  /// i32 [B + 1]: sequence b has rows cuSeqlensQ[b] .. cuSeqlensQ[b + 1] - 1 of q. A sequence may be empty.
-  TensorView cuSeqlensQ;
-  std::optional<TensorView> cuSeqlensKv; ///< i32 [B + 1]: the same for rows of k and v. Default: cuSeqlensQ.
-  /// Longest sequence, in rows of q, and of k and v; longer ones are cut off. Only the mod uses them (Q_LEN, KV_LEN).
-  /// 0: unknown, the rows of the tensor are used.
-  int64_t maxQLen = 0, maxKvLen = 0;
-};
 
 /// The inputs of a launch: views of device memory that the caller owns. The memory must stay valid until the stream has
 /// passed the launch. The views themselves, `captures` and `blockMask` are read only during the call.
@@ -70,9 +53,23 @@ struct Operands {
   /// Tensors k and v must have a batch entry for each of q's. Pages that are written belong to one sequence only. The
   /// tensors overlap no other tensor. For kernels with KernelOptions::appends.
   std::optional<TensorView> newK, newV;
-  /// Boundaries of the sequences of a ragged batch. Tensors q, k, v and out then have batch 1, and B is the number of
-  /// sequences. For kernels with KernelOptions::ragged.
-  std::optional<RaggedBatch> ragged;
+  /// i32 [B + 1]: makes the batch ragged ("varlen"), with sequences of different lengths, packed without padding rows.
+  /// Sequence b has rows cuSeqlensQ[b] .. cuSeqlensQ[b + 1] - 1 of q; it may be empty. Tensors q and out, and their
+  /// gradients, are views [1, H, total of rows, D] of memory [total, H, D]. Tensors k and v have the same layout with
+  /// HKV heads. B is the number of sequences.
+  ///
+  /// A mod sees the sequence as b = 0 .. B - 1. Coordinates q_idx and kv_idx begin at 0 in each sequence, unless
+  /// queries have offsets. Q_LEN and KV_LEN are the longest lengths.
+  ///
+  /// The kernel reads cumulative lengths when it runs, and does not check them. They ascend from 0 or above, and end at
+  /// or before the end of the tensors. Rows outside all sequences are neither read nor written. For kernels with
+  /// KernelOptions::ragged.
+  std::optional<TensorView> cuSeqlensQ;
+  /// i32 [B + 1]: the same for rows of k and v. Default: cuSeqlensQ.
+  std::optional<TensorView> cuSeqlensKv;
+  /// Longest sequence of a ragged batch, in rows of q, and of k and v; longer ones are cut off. Only the mod uses them
+  /// (Q_LEN, KV_LEN). 0: unknown, the rows of the tensor are used.
+  int64_t maxQLen = 0, maxKvLen = 0;
   /// All captures of the mod; tensors in device memory. Null if it has none.
   const Captures* captures = nullptr;
   /// Block mask with its lists in device memory, for kernels with KernelOptions::blockSparse. Its lengths are those of
@@ -119,5 +116,24 @@ struct BackwardOutputs {
   /// capture counts for the nearest element inside.
   const Captures* captures = nullptr;
 };
+
+/// Calls visit(name, tensor, feature) for each optional tensor of Operands, given or not.
+template <class OperandsLike, class Visit> void forEachOptional(OperandsLike& operands, Visit visit) {
+#define ATTNC_OPTIONAL(member, name, feature) visit(#name, operands.member, Feature::feature);
+#include "attnc/operands.def"
+}
+
+/// Returns the features that the given tensors need.
+inline Features featuresOf(const Operands& operands) {
+  Features features;
+  forEachOptional(operands, [&](const char*, const std::optional<TensorView>& tensor, Feature feature) {
+    if (tensor) features.set(feature);
+  });
+  features.set(Feature::Fp8Kv, operands.k.dtype == DType::E4M3);
+  features.set(Feature::F32, operands.q.dtype == DType::F32);
+  features.set(Feature::BlockMask, operands.blockMask != nullptr);
+  features.set(Feature::BoxMask, operands.blockMask && operands.blockMask->shape.boxes);
+  return features;
+}
 
 } // namespace attnc

@@ -65,7 +65,7 @@ Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* cap
   const plan::WorkspaceLayout layout = workspaceFor(given);
   const plan::WorkspaceView view{layout, workspace};
   if (Status status = plan::checkWorkspace(view); !status) return status;
-  for (const plan::CaptureOutput& capture : given.captures)
+  for (const plan::CaptureOutput& capture : given.captureOutputs)
     if (capture.isDirect)
       if (Status status = jit::enqueueZeros(capture.out.data, capture.bytes(), stream); !status) return status;
   std::optional<ir::Bindings> bindings; // the same for all stages
@@ -73,7 +73,7 @@ Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* cap
     if (bindings) return {};
     const ir::Module& module = built->mod.module();
     Expected<ir::Bindings> bound =
-        ir::bind(module, captures ? *captures : kNoCaptures, given.problem, plan::sequencesOf(given));
+        ir::bind(module, captures ? *captures : kNoCaptures, given.problem, &given);
     if (!bound) return bound.error();
     if (Status status = checkPins(module, *bound, plan.options.pins); !status) return status;
     bindings = *std::move(bound);

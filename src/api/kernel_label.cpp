@@ -25,8 +25,8 @@ std::string labelOf(std::string tile) {
   return tile;
 }
 
-/// Returns the features of a kernel that not all of its kind have.
-std::vector<std::string> featuresOf(const KernelOptions& options) {
+/// Returns labels for what not all kernels of its kind have.
+std::vector<std::string> labelsOf(const KernelOptions& options) {
   std::vector<std::string> all;
   const auto add = [&](bool is, std::string name) {
     if (is) all.push_back(std::move(name));
@@ -62,7 +62,7 @@ std::string kernelLabel(const Mod& mod, const KernelOptions& options) {
     if (options.headDimV != options.headDim) label += fmt::format(" head-dim-v={}", options.headDimV);
   }
   label += " mod=" + mod.hash().substr(0, 12);
-  const std::vector<std::string> features = featuresOf(options);
+  const std::vector<std::string> features = labelsOf(options);
   if (!features.empty()) label += fmt::format(" with={}", fmt::join(features, ","));
   return label;
 }

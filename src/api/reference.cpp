@@ -42,49 +42,41 @@ struct GatheredCache {
 };
 
 /// Returns operands in the form that the reference takes. `cache`: memory for paged or appended K and V.
-Expected<reference::AttentionArgs> argsOf(KernelKind kind, const Operands& operands, GatheredCache& cache) {
-  // Names each member, so that a new one does not compile until this function handles it.
-  const auto& [q, k, v, scale, kScales, vScales, kvLengths, qOffsets, pageTable, newK, newV, ragged, captures,
-               blockMask] = operands;
-  TensorView likeK = q; // the batch of a pool is its pages
-  if (pageTable) likeK.shape[0] = k.shape[0];
-  if (auto fits = reference::problemOf(likeK, k, v); !fits) return std::move(fits).error();
+Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCache& cache) {
+  TensorView likeK = operands.q; // the batch of a pool is its pages
+  if (operands.pageTable) likeK.shape[0] = operands.k.shape[0];
+  if (auto fits = reference::problemOf(likeK, operands.k, operands.v); !fits) return std::move(fits).error();
   const KernelOptions options = optionsOf(kind, operands);
+  const bool isBackward = kind == KernelKind::Backward;
+  const Features taken = isBackward ? plan::takenBy(kind) : plan::takenBy(kind) | plan::takenBy(KernelKind::Decode);
+  if (const Features others = featuresOf(operands).without(taken); !others.empty())
+    return Error::environment(
+        fmt::format("{} kernels take no {}", isBackward ? "backward" : "forward", featureText(others.first())));
   if (Status status = plan::checkSequenceOptions(options); !status) return std::move(status).error();
-  if (options.fp8Kv && kind == KernelKind::Backward)
-    return Error::environment("gradients of k and v of e4m3 are asked for", "backward passes take f32, f16 and bf16");
-  plan::LaunchOperands all{.q = q, .k = k, .v = v};
-  if (Status status = plan::checkSequences(operands, options, all); !status) return std::move(status).error();
-  if (Status status = plan::checkSequencesExist(all); !status) return std::move(status).error();
-  reference::AttentionArgs args{.q = q,
-                                .k = k,
-                                .v = v,
-                                .blockMask = blockMask,
-                                .kvLengths = kvLengths,
-                                .qOffsets = qOffsets,
-                                .kScales = all.kScales,
-                                .vScales = all.vScales,
-                                .ragged = ragged};
-  if (scale) args.scale = *scale;
-  if (!pageTable && !options.appends) return args;
+  plan::LaunchOperands args{operands};
+  if (Status status = plan::checkGiven(operands, options); !status) return std::move(status).error();
+  if (Status status = plan::checkSequences(options, args); !status) return std::move(status).error();
+  if (Status status = plan::checkNoneIsNull(operands); !status) return std::move(status).error();
+  if (!operands.pageTable && !options.appends) return args;
   for (auto [name, fresh, target, memory] :
-       {std::tuple("new_k", &newK, &args.k, &cache.k), {"new_v", &newV, &args.v, &cache.v}}) {
-    const reference::Cache held{*target, pageTable ? &*pageTable : nullptr, *kvLengths};
-    TensorView rows = TensorView::contiguous(nullptr, target->dtype,
-                                             {q.shape[0], target->shape[1], held.kvLength(), target->shape[3]});
-    if (options.appends && (!*fresh || (*fresh)->dtype != target->dtype))
-      return Error::environment(*fresh ? fmt::format("{} is {}, and is appended to {}", name,
-                                                     dtypeName((*fresh)->dtype), dtypeName(target->dtype))
-                                       : fmt::format("{} is not given", name),
-                                "new_k and new_v are given together, of the dtype of k and v");
+       {std::tuple("new_k", &operands.newK, &args.k, &cache.k), {"new_v", &operands.newV, &args.v, &cache.v}}) {
+    const reference::Cache held{*target, operands.pageTable ? &*operands.pageTable : nullptr, *operands.kvLengths};
+    TensorView rows =
+        TensorView::contiguous(nullptr, target->dtype,
+                               {operands.q.shape[0], target->shape[1], held.kvLength(), target->shape[3]});
+    if (*fresh && (*fresh)->dtype != target->dtype)
+      return Error::environment(fmt::format("{} is {}, and is appended to {}", name, dtypeName((*fresh)->dtype),
+                                            dtypeName(target->dtype)),
+                                "new_k and new_v have the dtype of k and v");
     memory->assign(size_t(rows.elements() * dtypeBytes(rows.dtype)), 0);
     rows.data = memory->data();
     if (Status status = reference::gatherRows(held, rows); !status) return std::move(status).error();
     if (*fresh)
-      if (Status status = reference::appendRows({rows, nullptr, *kvLengths}, **fresh); !status)
+      if (Status status = reference::appendRows({rows, nullptr, *operands.kvLengths}, **fresh); !status)
         return std::move(status).error();
     *target = rows;
   }
+  args.pageTable = args.newK = args.newV = {};
   return args;
 }
 
@@ -162,7 +154,8 @@ Status computeBackwardOnCpu(const Mod& mod, const BackwardOperands& operands, co
   if (!made) return std::move(made).error();
   auto derived = gradientMod(*made, wanted);
   if (!derived) return std::move(derived).error();
-  const reference::GradientArgs all{.forward = *std::move(args), .dOut = operands.dOut, .dLse = operands.dLse};
+  BackwardOperands all = operands;
+  static_cast<Operands&>(all) = *args;
   auto result = reference::gradients(derived->module(), capturesOf(operands), all, captureGradients(*derived));
   if (!result) return std::move(result).error();
   Results results;

@@ -18,11 +18,11 @@
 
 namespace attnc {
 passes::SequenceForm sequenceForm(const Operands& operands, const PrepareOptions& options) {
-  const bool lengthsDiffer = operands.kvLengths || (operands.ragged && operands.ragged->cuSeqlensKv);
+  const bool lengthsDiffer = operands.kvLengths || operands.cuSeqlensKv;
   const QueryOffsets otherwise = operands.qOffsets ? QueryOffsets::Tensor
                                  : lengthsDiffer   ? QueryOffsets::FromLengths
                                                    : QueryOffsets::None;
-  return {operands.kvLengths.has_value(), options.offsets.value_or(otherwise), operands.ragged.has_value()};
+  return {operands.kvLengths.has_value(), options.offsets.value_or(otherwise), operands.cuSeqlensQ.has_value()};
 }
 
 namespace {
@@ -127,7 +127,7 @@ Status bindCaptures(const Mod& mod, const Captures* captures, const passes::Grid
     if (grid) operands.grids = plan::gridsOf(*grid, operands.problem);
     return {};
   }
-  auto bindings = ir::bind(mod.module(), captures ? *captures : kNone, operands.problem, plan::sequencesOf(operands));
+  auto bindings = ir::bind(mod.module(), captures ? *captures : kNone, operands.problem, &operands);
   if (!bindings) return bindings.error();
   if (grid) operands.grids = plan::gridsOf(*grid, *bindings);
   return checkPins(mod.module(), *bindings, pins);
@@ -167,7 +167,7 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   const std::string askedTile = std::exchange(options.tile, {}); // of the kernel that is settled below
   Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, options);
   if (!layout) return layout.error();
-  if (Status status = plan::checkSequencesGiven(operands, options); !status) return status.error();
+  if (Status status = plan::checkGiven(operands, options); !status) return status.error();
   auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
   if (!kernelMod) return kernelMod.error();
   if (Status status = bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins); !status)

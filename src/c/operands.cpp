@@ -136,23 +136,12 @@ void GivenOperands::read(Arguments& arguments, const attnc_operands* given, cons
   attnc_operands all;
   arguments.given(given, place);
   if (!readStruct(arguments, given, all, place)) return;
-  operands.q = required(arguments, all.q, "q");
-  operands.k = required(arguments, all.k, "k");
-  operands.v = required(arguments, all.v, "v");
-  operands.kvLengths = readTensor(arguments, all.kv_lengths, "kv_lengths");
-  operands.qOffsets = readTensor(arguments, all.q_offsets, "q_offsets");
-  operands.kScales = readTensor(arguments, all.k_scales, "k_scales");
-  operands.vScales = readTensor(arguments, all.v_scales, "v_scales");
-  operands.pageTable = readTensor(arguments, all.page_table, "page_table");
-  operands.newK = readTensor(arguments, all.new_k, "new_k");
-  operands.newV = readTensor(arguments, all.new_v, "new_v");
-  if (const auto starts = readTensor(arguments, all.cu_seqlens_q, "cu_seqlens_q"))
-    operands.ragged = RaggedBatch{.cuSeqlensQ = *starts,
-                                  .cuSeqlensKv = readTensor(arguments, all.cu_seqlens_kv, "cu_seqlens_kv"),
-                                  .maxQLen = all.max_q_len,
-                                  .maxKvLen = all.max_kv_len};
-  else if (all.cu_seqlens_kv || all.max_q_len || all.max_kv_len)
-    arguments.given(all.cu_seqlens_q, "cu_seqlens_q");
+#define ATTNC_TENSOR(member, name) operands.member = required(arguments, all.name, #name);
+#define ATTNC_OPTIONAL(member, name, feature) operands.member = readTensor(arguments, all.name, #name);
+#include "attnc/operands.def"
+  operands.maxQLen = all.max_q_len;
+  operands.maxKvLen = all.max_kv_len;
+  if (all.cu_seqlens_kv || all.max_q_len || all.max_kv_len) arguments.given(all.cu_seqlens_q, "cu_seqlens_q");
   readCaptures(arguments, all.captures, all.capture_count, {place.name, "captures"}, captures);
   if (all.captures) operands.captures = &captures;
   lists = readLists(arguments, all.block_mask, {place.name, "block_mask"});
@@ -164,9 +153,10 @@ Outputs readOutputs(Arguments& arguments, const attnc_outputs* given, const Plac
   attnc_outputs all;
   arguments.given(given, place);
   if (!readStruct(arguments, given, all, place)) return {};
-  return {.out = readTensor(arguments, all.out, "out"),
-          .lse = readTensor(arguments, all.lse, "lse"),
-          .rowMax = readTensor(arguments, all.row_max, "row_max")};
+  Outputs outputs;
+#define ATTNC_OUTPUT(member, name) outputs.member = readTensor(arguments, all.name, #name);
+#include "attnc/operands.def"
+  return outputs;
 }
 
 GivenForward::GivenForward(Arguments& arguments, const attnc_operands* given, const attnc_outputs* written) {
@@ -180,17 +170,15 @@ GivenBackward::GivenBackward(Arguments& arguments, const attnc_backward_operands
   arguments.given(given, "operands");
   if (readStruct(arguments, given, all, "operands")) {
     read(arguments, all.forward, {"operands", "forward"}, operands);
-    operands.out = required(arguments, all.out, "out");
-    operands.lse = required(arguments, all.lse, "lse");
-    operands.dOut = required(arguments, all.d_out, "d_out");
-    operands.dLse = readTensor(arguments, all.d_lse, "d_lse");
+#define ATTNC_RESULT(member, name) operands.member = required(arguments, all.name, #name);
+#define ATTNC_OPTIONAL_RESULT(member, name) operands.member = readTensor(arguments, all.name, #name);
+#include "attnc/operands.def"
   }
   attnc_backward_outputs gradientsOf;
   if (!optionalOutputs) arguments.given(written, "outputs");
   if (!readStruct(arguments, written, gradientsOf, "outputs")) return;
-  outputs.dQ = readTensor(arguments, gradientsOf.d_q, "d_q");
-  outputs.dK = readTensor(arguments, gradientsOf.d_k, "d_k");
-  outputs.dV = readTensor(arguments, gradientsOf.d_v, "d_v");
+#define ATTNC_GRADIENT(member, name, like) outputs.member = readTensor(arguments, gradientsOf.name, #name);
+#include "attnc/operands.def"
   readCaptures(arguments, gradientsOf.captures, gradientsOf.capture_count, {"outputs", "captures"}, gradients);
   if (gradientsOf.captures) outputs.captures = &gradients;
 }

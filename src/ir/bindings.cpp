@@ -98,7 +98,7 @@ Status bindExtent(const Module& module, const TensorCapture& tensor, size_t axis
 }
 
 /// Returns all but one of the cumulative lengths: the starts of sequences, or their ends.
-std::optional<TensorView> allButOne(const TensorView* cumulative, bool isEnds) {
+std::optional<TensorView> allButOne(const std::optional<TensorView>& cumulative, bool isEnds) {
   if (!cumulative) return std::nullopt;
   TensorView view = *cumulative;
   --view.shape[0];
@@ -107,14 +107,14 @@ std::optional<TensorView> allButOne(const TensorView* cumulative, bool isEnds) {
 }
 
 /// Returns the view of a tensor of sequences; nullopt if the tensor is a capture.
-std::optional<TensorView> viewIn(const SequenceTensors& sequences, const TensorCapture& tensor) {
-  const auto given = [](const TensorView* view) { return view ? std::optional(*view) : std::nullopt; };
-  if (tensor.name == kKvLengthsTensor) return given(sequences.kvLengths);
-  if (tensor.name == kQOffsetsTensor) return given(sequences.qOffsets);
+std::optional<TensorView> viewIn(const Operands& sequences, const TensorCapture& tensor) {
+  const std::optional<TensorView>& cuSeqlensKv = sequences.cuSeqlensKv ? sequences.cuSeqlensKv : sequences.cuSeqlensQ;
+  if (tensor.name == kKvLengthsTensor) return sequences.kvLengths;
+  if (tensor.name == kQOffsetsTensor) return sequences.qOffsets;
   if (tensor.name == kQStartsTensor) return allButOne(sequences.cuSeqlensQ, false);
   if (tensor.name == kQEndsTensor) return allButOne(sequences.cuSeqlensQ, true);
-  if (tensor.name == kKvStartsTensor) return allButOne(sequences.cuSeqlensKv, false);
-  if (tensor.name == kKvEndsTensor) return allButOne(sequences.cuSeqlensKv, true);
+  if (tensor.name == kKvStartsTensor) return allButOne(cuSeqlensKv, false);
+  if (tensor.name == kKvEndsTensor) return allButOne(cuSeqlensKv, true);
   return std::nullopt;
 }
 
@@ -282,22 +282,23 @@ std::optional<int64_t> Bindings::farScalar() const {
   return std::nullopt;
 }
 
-ProblemShape problemOf(ProblemShape rows, const RaggedBatch& ragged) {
+ProblemShape problemOf(ProblemShape rows, const Operands& operands) {
+  if (!operands.cuSeqlensQ) return rows;
   const auto longest = [](int64_t told, int64_t extent) { return std::min(told ? told : extent, kMaxExtent); };
-  rows.batch = ragged.cuSeqlensQ.shape[0] - 1;
-  rows.qLen = longest(ragged.maxQLen, rows.qLen);
-  rows.kvLen = longest(ragged.maxKvLen, rows.kvLen);
+  rows.batch = operands.cuSeqlensQ->shape[0] - 1;
+  rows.qLen = longest(operands.maxQLen, rows.qLen);
+  rows.kvLen = longest(operands.maxKvLen, rows.kvLen);
   return rows;
 }
 
 Expected<Bindings> bind(const Module& module, const Captures& captures, const ProblemShape& problem,
-                        const SequenceTensors& sequences) {
+                        const Operands* sequences) {
   Bindings bindings;
   if (Status ok = bindProblem(problem, bindings); !ok) return std::move(ok).error();
   bindings.dims.resize(module.dims.size(), kUnknown);
   size_t captured = module.scalars.size();
   for (const TensorCapture& tensor : module.tensors) {
-    const std::optional<TensorView> view = viewIn(sequences, tensor);
+    const std::optional<TensorView> view = sequences ? viewIn(*sequences, tensor) : std::nullopt;
     if (Status ok = bindTensor(module, tensor, view ? &*view : nullptr, captures, bindings); !ok)
       return std::move(ok).error();
     captured += !view;

@@ -41,23 +41,16 @@ struct Bindings {
   std::optional<int64_t> farScalar() const;
 };
 
-/// A launch's tensors for the sequences of its batch: those that the pass `sequences` declared. Null: not given.
-struct SequenceTensors {
-  const TensorView* kvLengths = nullptr;
-  const TensorView* qOffsets = nullptr;
-  const TensorView* cuSeqlensQ = nullptr;  ///< [B + 1], the start of each sequence, and the end of the last
-  const TensorView* cuSeqlensKv = nullptr; ///< the same for k and v; both or neither are given
-};
+/// Returns the extents of the problem that a mod sees. `rows`: those of the tensors, which differ for a ragged batch.
+ProblemShape problemOf(ProblemShape rows, const Operands& operands);
 
-/// Returns the extents of the problem of a ragged batch. `rows`: the extents of its tensors.
-ProblemShape problemOf(ProblemShape rows, const RaggedBatch& ragged);
-
-/// Matches captures with the module's declarations; tensors of sequences come from `sequences` if given there. Free
+/// Matches captures with the module's declarations. Tensors that the pass `sequences` declared come from `sequences`,
+/// or from the captures if it is null or lacks them. Free
 /// dims take the extent of the first tensor that names them; all others must agree. An integer is accepted for a float
 /// scalar. Then every condition of the module must hold. Errors are Blame::Environment. They name a capture that is
 /// missing, of the wrong kind, dtype, rank or extent, outside int32, without data, or not declared by the mod. For a
 /// condition, the error has its words and the extents and scalars that it reads.
 Expected<Bindings> bind(const Module& module, const Captures& captures, const ProblemShape& problem,
-                        const SequenceTensors& sequences = {});
+                        const Operands* sequences = nullptr);
 
 } // namespace attnc::ir

@@ -10,16 +10,11 @@ std::string unservedByBackwardBoxes(const Request& request) {
   const KernelOptions& options = request.options;
   if (!request.mod.grid || !request.mod.grid->isBounded || !request.mod.onGrid)
     return "takes mods whose mask is a box of keys on a grid";
-  if (options.dtype == DType::F32) return "takes bf16 and fp16";
   if (request.mod.grid->axes.size() < 2) return "takes grids of two or three axes";
   if (!request.mod.grid->isSeparable) return "takes boxes that each axis of the query decides by itself";
-  if (options.deterministic) return "adds up the gradient of q in any order";
-  if (options.blockSparse) return "takes no block masks";
   const bool isAsked = options.family == Family::Grid;
   if (!isAsked && !options.byGrid) return "is not asked for";
   if (!isAsked && request.mod.facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
-  if (options.lengths || options.offsets != QueryOffsets::None || options.ragged)
-    return "takes no sequences of their own length, offset or place";
   return {};
 }
 

@@ -16,7 +16,7 @@ static_assert(kMaxCaptureSums == ir::kMaxCaptures);
 
 size_t captureSumBytes(const LaunchOperands& operands) {
   size_t bytes = 0;
-  for (const CaptureOutput& capture : operands.captures)
+  for (const CaptureOutput& capture : operands.captureOutputs)
     if (!capture.isDirect) bytes = std::max(bytes, capture.offset + capture.bytes());
   return bytes;
 }
@@ -34,8 +34,8 @@ CaptureSum sumOf(const CaptureOutput& capture, const WorkspaceView& workspace, b
 CaptureParams captureParams(const LaunchOperands& operands, const WorkspaceView& workspace) {
   CaptureParams p{};
   p.backward = backwardParams(operands, workspace);
-  for (size_t i = 0; i < operands.captures.size(); ++i)
-    p.sums[i] = sumOf(operands.captures[i], workspace, operands.loopsBatches);
+  for (size_t i = 0; i < operands.captureOutputs.size(); ++i)
+    p.sums[i] = sumOf(operands.captureOutputs[i], workspace, operands.loopsBatches);
   p.loops_batches = operands.loopsBatches;
   return p;
 }
@@ -53,7 +53,7 @@ Expected<ParameterBlock> diagonalBlock(const Stage&, const LaunchOperands& opera
 
 Expected<ParameterBlock> captureOutputBlock(const Stage& stage, const LaunchOperands& operands, const Device&,
                                             const WorkspaceView& workspace) {
-  const CaptureOutput& capture = operands.captures[size_t(stage.capture)];
+  const CaptureOutput& capture = operands.captureOutputs[size_t(stage.capture)];
   CaptureOutputParams p{};
   p.sum = sumOf(capture, workspace);
   p.out = capture.out.data;
@@ -167,7 +167,7 @@ Status addCaptureOutputs(LaunchOperands& operands, const Plan& plan, const ir::M
   if (plan.captures.empty()) return {};
   static const Captures kNone;
   Expected<ir::Bindings> bindings =
-      ir::bind(module, captures ? *captures : kNone, operands.problem, sequencesOf(operands));
+      ir::bind(module, captures ? *captures : kNone, operands.problem, &operands);
   if (!bindings) return bindings.error();
   size_t end = 0;
   for (const CaptureAccess& access : plan.captures) {
@@ -191,7 +191,7 @@ Status addCaptureOutputs(LaunchOperands& operands, const Plan& plan, const ir::M
       capture.offset = size_t(llvm::alignTo(end, kWorkspaceAlignment));
       end = capture.offset + capture.bytes();
     }
-    operands.captures.push_back(capture);
+    operands.captureOutputs.push_back(capture);
   }
   return {};
 }

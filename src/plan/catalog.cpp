@@ -10,7 +10,29 @@
 
 #include <algorithm>
 
-namespace attnc::plan {
+namespace attnc {
+
+Features featuresOf(const KernelOptions& options) {
+  Features features;
+  features.set(Feature::Lengths, options.lengths);
+  features.set(Feature::Offsets, options.offsets != QueryOffsets::None);
+  features.set(Feature::Pages, options.pageSize != 0);
+  features.set(Feature::Appends, options.appends);
+  features.set(Feature::Ragged, options.ragged);
+  features.set(Feature::Fp8Kv, options.fp8Kv && options.kind != KernelKind::BlockMask);
+  features.set(Feature::BlockMask, options.blockSparse && options.kind != KernelKind::BlockMask);
+  features.set(Feature::BoxMask, options.maskByBoxes);
+  features.set(Feature::F32, options.dtype == DType::F32 && options.kind != KernelKind::BlockMask);
+  if (options.kind == KernelKind::Backward) {
+    features.set(Feature::Gradients, !options.gradients.empty());
+    features.set(Feature::Deterministic, options.deterministic);
+  } else if (options.kind != KernelKind::BlockMask) {
+    features.set(Feature::RowMax, options.rowMax);
+  }
+  return features;
+}
+
+namespace plan {
 namespace {
 
 const FamilyRow* const kFamilies[] = {&kForwardGridSm80, &kForwardGridSm90,  &kForwardSm90,      &kForwardSm80,
@@ -54,12 +76,14 @@ Expected<Plan> planOf(const FamilyRow& row, const Request& request) {
   return plan;
 }
 
-bool takesMaskOf(const FamilyRow& row, const KernelOptions& options) {
-  return !options.maskByBoxes || row.walksBoxes || row.kind == KernelKind::BlockMask;
+/// Returns why a family does not serve a request, as FamilyRow::unserved. Empty if it serves it.
+std::string unservedBy(const FamilyRow& row, const Request& request) {
+  const Features others = featuresOf(request.options).without(row.takes);
+  return others.empty() ? row.unserved(request) : fmt::format("takes no {}", featureText(others.first()));
 }
 
 Expected<Plan> planAsked(const FamilyRow& row, const Request& request, const LaunchOperands* layout) {
-  const std::string why = takesMaskOf(row, request.options) ? row.unserved(request) : "takes no block masks of boxes";
+  const std::string why = unservedBy(row, request);
   if (!why.empty())
     return Error::environment(
         fmt::format("the {} family does not serve this request: it {}", familyName(row.family), why),
@@ -118,8 +142,6 @@ codegen::Config configOf(const KernelOptions& options, const Tile& tile) {
 
 Status checkRaggedOptions(const KernelOptions& options) {
   if (!options.ragged) return {};
-  if (options.kind == KernelKind::BlockMask)
-    return Error::environment("block-mask kernels take no ragged batches", "there are no lists for these");
   if (options.blockSparse)
     return Error::environment("a ragged batch takes no block mask", "its kernels evaluate mask_mod, or walk its bounds");
   for (auto [what, isAsked] : {std::pair("takes no pages", options.pageSize != 0),
@@ -130,22 +152,31 @@ Status checkRaggedOptions(const KernelOptions& options) {
   return {};
 }
 
+Features takenBy(KernelKind kind) {
+  Features taken;
+  for (const FamilyRow* row : kFamilies)
+    if (row->kind == kind) taken = taken | row->takes;
+  return taken;
+}
+
+/// Checks that some family of the kind takes the options' features.
+static Status checkTaken(const KernelOptions& options) {
+  const Features others = featuresOf(options).without(takenBy(options.kind));
+  if (others.empty()) return {};
+  std::vector<std::string_view> kinds;
+  for (KernelKind kind : {KernelKind::Forward, KernelKind::Decode, KernelKind::Backward, KernelKind::BlockMask})
+    if (takenBy(kind).has(others.first())) kinds.push_back(kindName(kind));
+  return Error::environment(fmt::format("{} kernels take no {}", kindName(options.kind), featureText(others.first())),
+                            fmt::format("{} kernels do", fmt::join(kinds, " and ")));
+}
+
 Status checkSequenceOptions(const KernelOptions& options) {
-  const bool isForward = options.kind == KernelKind::Forward || options.kind == KernelKind::Decode;
-  const bool hasOffsets = options.offsets != QueryOffsets::None && !(options.ragged && options.kind == KernelKind::Backward);
-  if (!isForward && (options.lengths || hasOffsets))
-    return Error::environment(
-        fmt::format("{} kernels take no lengths and offsets of sequences", kindName(options.kind)),
-        "forward and decode kernels do");
-  if (!isForward && options.pageSize)
-    return Error::environment(fmt::format("{} kernels take no pages", kindName(options.kind)),
-                              "forward and decode kernels do");
+  if (options.kind == KernelKind::Backward && options.offsets != QueryOffsets::None && !options.ragged)
+    return Error::environment("backward kernels take offsets of queries only with a ragged batch",
+                              "forward and decode kernels take them");
   if (options.pageSize && std::find(kPageSizes.begin(), kPageSizes.end(), options.pageSize) == kPageSizes.end())
     return Error::environment(fmt::format("pages of {} rows are not supported", options.pageSize),
                               fmt::format("{} are", fmt::join(kPageSizes, ", ")));
-  if (!isForward && options.appends)
-    return Error::environment(fmt::format("{} kernels append no rows", kindName(options.kind)),
-                              "forward and decode kernels do");
   for (auto [what, isAsked] :
        {std::pair("pages need", options.pageSize != 0), {"rows that are appended need", options.appends}})
     if (isAsked && !options.lengths)
@@ -155,13 +186,10 @@ Status checkSequenceOptions(const KernelOptions& options) {
 }
 
 Status checkOptions(const KernelOptions& options) {
-  const bool mayListBoxes =
-      options.kind == KernelKind::BlockMask || (options.kind == KernelKind::Forward && options.blockSparse);
-  if (options.maskByBoxes && !mayListBoxes)
-    return Error::environment(options.blockSparse
-                                  ? fmt::format("{} kernels take no block masks of boxes", kindName(options.kind))
-                                  : "boxes of a block mask are meant, and none is to be given",
-                              "forward kernels with KernelOptions::blockSparse do");
+  if (Status status = checkTaken(options); !status) return status;
+  if (options.maskByBoxes && options.kind == KernelKind::Forward && !options.blockSparse)
+    return Error::environment("boxes of a block mask are meant, and none is to be given",
+                              "forward kernels with KernelOptions::blockSparse take them");
   if (Status status = checkSequenceOptions(options); !status) return status;
   if (options.kind == KernelKind::BlockMask) return {}; // any blocks will do, and q, k or v are not read
   if (options.dtype != DType::BF16 && options.dtype != DType::F16 && options.dtype != DType::F32)
@@ -172,9 +200,6 @@ Status checkOptions(const KernelOptions& options) {
       return Error::environment(fmt::format("head dim {} is not supported", dim), "multiples of 8 from 8 to 256 are");
   if (options.kind == KernelKind::Decode && options.packedRows != 16 && options.packedRows != 32 && options.packedRows != 64)
     return Error::environment(fmt::format("tiles of {} rows are not supported", options.packedRows), "16, 32 and 64 are");
-  if (options.fp8Kv && options.kind != KernelKind::Decode)
-    return Error::environment(fmt::format("{} kernels take no k and v of e4m3", kindName(options.kind)),
-                              "decode kernels do");
   if (options.tf32 && options.dtype != DType::F32) return Error::environment("tf32 is an option of f32 kernels alone");
   return options.blockSparse && !options.maskByBoxes ? checkBlocks(options.maskQBlock, options.maskKvBlock) : Status();
 }
@@ -207,8 +232,8 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
                                familyName(row->family));
       continue;
     }
-    if (!takesMaskOf(*row, options)) continue;
-    if (std::string why = row->unserved(request); !why.empty()) {
+    if (options.maskByBoxes && !row->takes.has(Feature::BoxMask)) continue;
+    if (std::string why = unservedBy(*row, request); !why.empty()) {
       if (isMeant && unserved.empty()) unserved = fmt::format("{} {}", familyName(row->family), why);
       continue;
     }
@@ -263,4 +288,5 @@ Expected<Plan> chooseListed(const KernelMod& mod, KernelOptions options, const L
   return plan;
 }
 
-} // namespace attnc::plan
+} // namespace plan
+} // namespace attnc

@@ -9,7 +9,10 @@ namespace attnc::plan {
 /// Checks that the options ask for nothing that kernels of ragged batches do not support.
 Status checkRaggedOptions(const KernelOptions& options);
 
-/// Checks that lengths, offsets, pages and appended rows fit the kind of kernel and each other.
+/// Returns the features that some family of this kind takes.
+Features takenBy(KernelKind kind);
+
+/// Checks that lengths, offsets, pages, appended rows and ragged batches fit each other.
 Status checkSequenceOptions(const KernelOptions& options);
 
 /// Checks that there are kernels for the head dims, dtypes and block sizes, and that the options fit each other.

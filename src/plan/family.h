@@ -30,7 +30,9 @@ struct FamilyRow {
   /// Whether it bounds its own loops over kv columns if the mod computes the bounds.
   bool walksBounds = false;
   bool walksBoxes = false; ///< whether it walks boxes of keys; it serves only mods that have them
-  /// Returns why it does not serve a request, phrased to follow its name: "takes bf16 and fp16". Empty if it serves it.
+  Features takes;          ///< what its kernels take; they serve no request with another feature
+  /// Returns why it does not serve a request that has only features of `takes`, phrased to follow its name: "needs arch
+  /// sm_90a". Empty if it serves it.
   std::string (*unserved)(const Request& request) = nullptr;
   /// Makes the plan, except options, unserved and misfit, which the caller fills in. Precondition: it serves the
   /// request.

@@ -27,8 +27,8 @@ int gridSharedBytes(const Tile& tile, const Request& request) {
 
 /// Returns two tiles of backward_sm80.cu, whose keys and queries are boxes here: the model's and one alternative.
 std::vector<Tile> gridTiles(const Request& request) {
-  std::vector<Tile> tiles = oneWalkTiles(request, request.mod.onGrid->form,
-                                         [&](const Tile& tile) { return gridSharedBytes(tile, request); });
+  std::vector<Tile> tiles =
+      oneWalkTiles(request, request.mod.onGrid->form, [&](const Tile& tile) { return gridSharedBytes(tile, request); });
   if (tiles.size() > 2) tiles.resize(2);
   return tiles;
 }
@@ -111,6 +111,7 @@ Plan planBackwardGridSm80(const Request& request) {
 const FamilyRow kBackwardGridSm80{.kind = KernelKind::Backward,
                                   .family = Family::Grid,
                                   .walksBoxes = true,
+                                  .takes = {Feature::Gradients},
                                   .unserved = unservedByBackwardGridSm80,
                                   .plan = planBackwardGridSm80,
                                   .candidates = boxCandidates,

@@ -192,6 +192,7 @@ const FamilyRow kBackwardGridSm90{
     .arch = "sm_90a",
     .madeFor = 90,
     .walksBoxes = true,
+    .takes = {Feature::Gradients},
     .unserved = unservedByBackwardGrid,
     .plan = planBackwardGrid,
     .candidates = backwardGridCandidates,

@@ -15,9 +15,7 @@ namespace {
 int slabs(int dim) { return (dim + 63) / 64; }
 
 /// Whether dK and dV of 64 rows do not fit into one warpgroup: backward_wide_sm90.cu.
-bool isWide(int headDim, int headDimV) {
-  return std::max(headDim, headDimV) > 128 || (headDim <= 64 && headDimV > 64);
-}
+bool isWide(int headDim, int headDimV) { return std::max(headDim, headDimV) > 128 || (headDim <= 64 && headDimV > 64); }
 
 /// Mirrors `Memory` of templates/backward_sm90.cu: K and V, rings of Q and dO, two tiles of dS, dQ on its way out,
 /// control words, tables of rows. templates/backward_wide_sm90.cu has a tile of rates instead of dQ.
@@ -70,8 +68,8 @@ codegen::Config backwardConfig(const Request& request) {
 /// order. False if none are requested.
 bool diagonalsSuffice(const Request& request) {
   const KernelOptions& options = request.options;
-  return !isWide(options.headDim, options.headDimV) && !options.deterministic && !options.ragged && !request.mod.captures.empty() &&
-         llvm::all_of(request.mod.captures, [](const CaptureAccess& capture) {
+  return !isWide(options.headDim, options.headDimV) && !options.deterministic && !options.ragged &&
+         !request.mod.captures.empty() && llvm::all_of(request.mod.captures, [](const CaptureAccess& capture) {
            return llvm::all_of(capture.places, [](const analysis::GradientAccess& place) { return place.ofDiagonals; });
          });
 }
@@ -79,7 +77,6 @@ bool diagonalsSuffice(const Request& request) {
 std::string unservedByBackwardSm90(const Request& request) {
   const KernelOptions& options = request.options;
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
-  if (options.dtype == DType::F32) return "takes bf16 and fp16";
   const bool wide = isWide(options.headDim, options.headDimV);
   if (wide && options.deterministic)
     return "adds up the gradient of q in any order with head dims beyond 128, or up to 64 with a wider v";
@@ -120,9 +117,14 @@ size_t diagonalBytes(const LaunchOperands& operands) {
 
 /// Checks that tensor maps can describe what is read; gradients are stored 16 bytes at a time.
 Status checkBackwardSm90Layout(const LaunchOperands& operands) {
-  for (auto [name, tensor] :
-       {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"out", &operands.out},
-        {"d_out", &operands.dOut}, {"d_q", &operands.dQ}, {"d_k", &operands.dK}, {"d_v", &operands.dV}})
+  for (auto [name, tensor] : {std::pair("q", &operands.q),
+                              {"k", &operands.k},
+                              {"v", &operands.v},
+                              {"out", &operands.out},
+                              {"d_out", &operands.dOut},
+                              {"d_q", &operands.dQ},
+                              {"d_k", &operands.dK},
+                              {"d_v", &operands.dV}})
     if (Status status = checkMappable(name, *tensor); !status) return status;
   return {};
 }
@@ -218,15 +220,17 @@ Plan planBackwardSm90(const Request& request) {
 
 } // namespace
 
-const FamilyRow kBackwardSm90{.kind = KernelKind::Backward,
-                              .family = Family::Sm90,
-                              .arch = "sm_90a",
-                              .madeFor = 90,
-                              .walksBounds = true,
-                              .unserved = unservedByBackwardSm90,
-                              .plan = planBackwardSm90,
-                              .candidates = backwardSm90Candidates,
-                              .layouts = "rows aligned to 16 bytes, strides above 0 (of the batch: 0, too)",
-                              .checkLayout = checkBackwardSm90Layout};
+const FamilyRow kBackwardSm90{
+    .kind = KernelKind::Backward,
+    .family = Family::Sm90,
+    .arch = "sm_90a",
+    .madeFor = 90,
+    .walksBounds = true,
+    .takes = {Feature::Offsets, Feature::Ragged, Feature::BlockMask, Feature::Gradients, Feature::Deterministic},
+    .unserved = unservedByBackwardSm90,
+    .plan = planBackwardSm90,
+    .candidates = backwardSm90Candidates,
+    .layouts = "rows aligned to 16 bytes, strides above 0 (of the batch: 0, too)",
+    .checkLayout = checkBackwardSm90Layout};
 
 } // namespace attnc::plan

@@ -26,8 +26,6 @@ constexpr DecodeCopies kCopies{.templateName = "decode_sm80.cu",
 
 std::string unservedBySm80(const Request& request) {
   const KernelOptions& options = request.options;
-  if (options.dtype == DType::F32) return "takes bf16 and fp16";
-  if (options.blockSparse) return "takes no block mask";
   if (options.fp8Kv && request.arch.capability < 89) return "takes k and v of e4m3 on GPUs from sm_89 on";
   if (options.fp8Kv && (options.headDim % 16 || options.headDimV % 16))
     return "takes k and v of e4m3 of head dims that are multiples of 16";
@@ -45,6 +43,8 @@ std::vector<std::string> candidatesDecodeSm80(const Request& request) { return d
 const FamilyRow kDecodeSm80{.kind = KernelKind::Decode,
                             .family = Family::Sm80,
                             .walksBounds = true,
+                            .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends,
+                                      Feature::Ragged, Feature::Fp8Kv, Feature::RowMax},
                             .unserved = unservedBySm80,
                             .plan = planDecodeSm80,
                             .candidates = candidatesDecodeSm80,

@@ -17,7 +17,8 @@ int kvBytesInSlabs(int rows, const KernelOptions& options) {
 bool byWarpgroups(int rows, const KernelOptions& options) { return rows == 64 && options.headDimV <= 192; }
 
 int qBytesOfEngine(int rows, const KernelOptions& options) {
-  return byWarpgroups(rows, options) ? rows * 128 * ((options.headDim + 63) / 64) : rows * paddedRowBytes(options.headDim);
+  return byWarpgroups(rows, options) ? rows * 128 * ((options.headDim + 63) / 64)
+                                     : rows * paddedRowBytes(options.headDim);
 }
 
 Status checkDecodeLayout(const LaunchOperands& operands) {
@@ -36,7 +37,8 @@ Expected<ParameterBlock> decodeParametersSm90(const Stage& stage, const LaunchOp
   if (!k) return k.error();
   auto v = mapOf("v", operands.v, boxRows, somewhereIn(operands), L2Promotion::Bytes128);
   if (!v) return v.error();
-  const DecodeParamsSm90 params{decodeParams(stage, operands, device, workspace), k->map, v->map, k->batchStep, v->batchStep};
+  const DecodeParamsSm90 params{decodeParams(stage, operands, device, workspace), k->map, v->map, k->batchStep,
+                                v->batchStep};
   return withCache(params, stage, operands);
 }
 
@@ -51,9 +53,6 @@ constexpr DecodeCopies kEngineCopies{.templateName = "decode_sm90.cu",
 std::string unservedByDecodeSm90(const Request& request) {
   const KernelOptions& options = request.options;
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
-  if (options.dtype == DType::F32) return "takes bf16 and fp16";
-  if (options.fp8Kv) return "takes k and v of 16 bits";
-  if (options.blockSparse) return "takes no block mask";
   if (options.pageSize && options.pageSize < 8) return "takes pages of 8 rows and more";
   if (decodeTiles(request, kEngineCopies).empty()) return "has no room for this tile in shared memory";
   return {};
@@ -67,15 +66,17 @@ std::vector<std::string> candidatesDecodeSm90(const Request& request) {
 
 } // namespace
 
-const FamilyRow kDecodeSm90{.kind = KernelKind::Decode,
-                            .family = Family::Sm90,
-                            .arch = "sm_90a",
-                            .madeFor = 90,
-                            .walksBounds = true,
-                            .unserved = unservedByDecodeSm90,
-                            .plan = planDecodeSm90,
-                            .candidates = candidatesDecodeSm90,
-                            .layouts = "rows of k and v aligned to 16 bytes, strides above 0 (of the batch: 0, too)",
-                            .checkLayout = checkDecodeLayout};
+const FamilyRow kDecodeSm90{
+    .kind = KernelKind::Decode,
+    .family = Family::Sm90,
+    .arch = "sm_90a",
+    .madeFor = 90,
+    .walksBounds = true,
+    .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends, Feature::Ragged, Feature::RowMax},
+    .unserved = unservedByDecodeSm90,
+    .plan = planDecodeSm90,
+    .candidates = candidatesDecodeSm90,
+    .layouts = "rows of k and v aligned to 16 bytes, strides above 0 (of the batch: 0, too)",
+    .checkLayout = checkDecodeLayout};
 
 } // namespace attnc::plan

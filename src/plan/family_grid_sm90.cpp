@@ -17,7 +17,6 @@ std::string unservedByGrid(const Request& request) {
   const KernelOptions& options = request.options;
   if (!request.mod.grid) return "takes mods whose mask is a box of keys on a grid";
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
-  if (options.dtype == DType::F32) return "takes bf16 and fp16";
   if (std::max(options.headDim, options.headDimV) > 128) return "takes head dims up to 128";
   if (options.blockSparse && !options.maskByBoxes) return "takes no block masks";
   const bool isAsked = options.family == Family::Grid;
@@ -25,8 +24,6 @@ std::string unservedByGrid(const Request& request) {
   if (options.maskByBoxes && request.mod.grid->beside)
     return "takes block masks of mods all of whose tokens lie on grids";
   if (!isAsked && request.mod.facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
-  if (options.pageSize || options.lengths || options.offsets != QueryOffsets::None || options.ragged)
-    return "takes no sequences of their own length, offset or place";
   return {};
 }
 
@@ -151,10 +148,12 @@ const FamilyRow kForwardGridSm90{
     .arch = "sm_90a",
     .madeFor = 90,
     .walksBoxes = true,
+    .takes = {Feature::BlockMask, Feature::BoxMask, Feature::RowMax},
     .unserved = unservedByGrid,
     .plan = planGrid,
     .candidates = gridCandidates,
-    .layouts = "rows aligned to 16 bytes, strides above 0 (of the batch: 0, too), those of the batch multiples of the heads'",
+    .layouts =
+        "rows aligned to 16 bytes, strides above 0 (of the batch: 0, too), those of the batch multiples of the heads'",
     .checkLayout = checkGridLayout};
 
 } // namespace attnc::plan

@@ -111,6 +111,8 @@ Plan planBlockMask(const Request& request) {
 
 const FamilyRow kForwardNaive{.kind = KernelKind::Forward,
                               .family = Family::Naive,
+                              .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends,
+                                        Feature::Ragged, Feature::BlockMask, Feature::F32, Feature::RowMax},
                               .unserved = servesAll,
                               .plan = planNaive,
                               .layouts = "any strides, the last one 1",
@@ -118,6 +120,7 @@ const FamilyRow kForwardNaive{.kind = KernelKind::Forward,
 
 const FamilyRow kBlockMask{.kind = KernelKind::BlockMask,
                            .family = Family::Naive,
+                           .takes = {Feature::BoxMask},
                            .unserved = unservedByBlockMask,
                            .plan = planBlockMask,
                            .layouts = "lists as BlockMask::viewInto lays them out",

@@ -90,6 +90,8 @@ Plan planSm80(const Request& request) {
 const FamilyRow kForwardSm80{.kind = KernelKind::Forward,
                              .family = Family::Sm80,
                              .walksBounds = true,
+                             .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends,
+                                       Feature::Ragged, Feature::BlockMask, Feature::F32, Feature::RowMax},
                              .unserved = servesAll,
                              .plan = planSm80,
                              .candidates = sm80Candidates,

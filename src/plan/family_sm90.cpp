@@ -15,7 +15,6 @@ namespace {
 std::string unservedBySm90(const Request& request) {
   const KernelOptions& options = request.options;
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
-  if (options.dtype == DType::F32) return "takes bf16 and fp16";
   if (options.pageSize && options.pageSize < 8) return "takes pages of 8 rows and more";
   if (options.blockSparse && options.maskQBlock < 128) return "takes block masks with q blocks of 128 or 256";
   return {};
@@ -153,6 +152,8 @@ const FamilyRow kForwardSm90{.kind = KernelKind::Forward,
                              .arch = "sm_90a",
                              .madeFor = 90,
                              .walksBounds = true,
+                             .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends,
+                                       Feature::Ragged, Feature::BlockMask, Feature::RowMax},
                              .unserved = unservedBySm90,
                              .plan = planSm90,
                              .candidates = sm90Candidates,

@@ -61,7 +61,7 @@ Status checkRowOutput(std::string_view name, const TensorView& tensor, const Ten
   return {};
 }
 
-/// Checks k_scale or v_scale and returns it as [batch or 1, kv_heads]. `batch`: of k, or of the page table.
+/// Checks k_scales or v_scales and returns it as [batch or 1, kv_heads]. `batch`: of k, or of the page table.
 Expected<TensorView> checkScales(std::string_view name, const TensorView& given, int64_t batch, int64_t kvHeads,
                                  bool isFp8) {
   TensorView scales = given;
@@ -78,7 +78,7 @@ Expected<TensorView> checkScales(std::string_view name, const TensorView& given,
                fmt::format("f32 [{}] or [{}, {}]", kvHeads, batch, kvHeads));
 }
 
-/// Checks kv_lengths or q_offset: i32 [batch].
+/// Checks kv_lengths or q_offsets: i32 [batch].
 Status checkPerSequence(std::string_view name, const TensorView& tensor, int64_t count) {
   if (tensor.rank == 1 && tensor.dtype == DType::I32 && tensor.shape[0] == count) return {};
   return wrong(name, fmt::format("is {} {}", dtypeName(tensor.dtype), shapeText(tensor)),
@@ -86,22 +86,22 @@ Status checkPerSequence(std::string_view name, const TensorView& tensor, int64_t
 }
 
 /// Checks a ragged batch's cumulative lengths, and that its tensors have batch 1.
-Status checkRagged(LaunchOperands& all, const RaggedBatch& ragged) {
-  const TensorView& q = ragged.cuSeqlensQ;
+Status checkRagged(LaunchOperands& all) {
+  const TensorView& q = *all.cuSeqlensQ;
   if (q.rank != 1 || q.dtype != DType::I32 || q.shape[0] < 1)
     return wrong("cu_seqlens_q", fmt::format("is {} {}", dtypeName(q.dtype), shapeText(q)), "i32 [sequences + 1]");
-  all.cuSeqlensQ = q;
-  all.cuSeqlensKv = ragged.cuSeqlensKv.value_or(q);
-  if (Status status = checkPerSequence("cu_seqlens_kv", *all.cuSeqlensKv, q.shape[0]); !status) return status;
+  if (all.cuSeqlensKv)
+    if (Status status = checkPerSequence("cu_seqlens_kv", *all.cuSeqlensKv, q.shape[0]); !status) return status;
   for (auto [name, tensor] : {std::pair("q", &all.q), {"k", &all.k}})
     if (tensor->shape[0] != 1)
       return wrong(name, fmt::format("has batch {}", tensor->shape[0]), "1, as sequences of a ragged batch lie in one");
-  for (auto [name, length, rows] : {std::tuple("max_q_len", ragged.maxQLen, all.q.shape[2]),
-                                    {"max_kv_len", ragged.maxKvLen, all.k.shape[2]}})
+  for (auto [name, length, rows] : {std::tuple("max_q_len", all.maxQLen, all.q.shape[2]),
+                                    {"max_kv_len", all.maxKvLen, all.k.shape[2]}})
     if (length < 0 || length > rows)
       return wrong(name, fmt::format("is {}", length), fmt::format("0 to {}, the rows of the tensor", rows));
-  if (!ragged.cuSeqlensKv && all.q.shape[2] != all.k.shape[2])
+  if (!all.cuSeqlensKv && all.q.shape[2] != all.k.shape[2])
     return wrong("cu_seqlens_kv", "is not given", fmt::format("it where q has {} rows and k {}", all.q.shape[2], all.k.shape[2]));
+  all.cuSeqlensKv = all.cuSeqlensKv.value_or(q);
   return {};
 }
 
@@ -162,23 +162,17 @@ template <class Lists> BlockLists blockLists(const BlockMaskShape& shape, const 
 ProblemShape problemOf(const Operands& operands) {
   const auto &q = operands.q.shape, &k = operands.k.shape;
   const int64_t kvLen = operands.pageTable ? operands.pageTable->shape[1] * k[2] : k[2];
-  const ProblemShape problem{q[0], q[1], k[1], q[2], kvLen};
-  return operands.ragged ? ir::problemOf(problem, *operands.ragged) : problem;
+  return ir::problemOf({q[0], q[1], k[1], q[2], kvLen}, operands);
 }
 
-Status checkSequences(const Operands& operands, const KernelOptions& options, LaunchOperands& all) {
+Status checkSequences(const KernelOptions& options, LaunchOperands& all) {
   const auto &q = all.q.shape, &k = all.k.shape;
-  const bool isPaged = operands.pageTable.has_value();
+  const bool isPaged = all.pageTable.has_value();
   if (isPaged)
-    if (Status status = checkPages(*operands.pageTable, all.k, q[0], options); !status) return status;
-  if (operands.ragged)
-    if (Status status = checkRagged(all, *operands.ragged); !status) return status;
-  all.problem = problemOf(operands);
-  all.kvLengths = operands.kvLengths;
-  all.qOffsets = operands.qOffsets;
-  all.pageTable = operands.pageTable;
-  all.newK = operands.newK;
-  all.newV = operands.newV;
+    if (Status status = checkPages(*all.pageTable, all.k, q[0], options); !status) return status;
+  if (all.cuSeqlensQ)
+    if (Status status = checkRagged(all); !status) return status;
+  all.problem = problemOf(all);
   for (auto [name, tensor, like] : {std::tuple("new_k", &all.newK, &all.k), {"new_v", &all.newV, &all.v}}) {
     if (!*tensor) continue;
     if (Status status = checkOperand(name, **tensor, options.dtype); !status) return status;
@@ -186,13 +180,12 @@ Status checkSequences(const Operands& operands, const KernelOptions& options, La
     if (!isPaged && k[0] != q[0])
       return wrong("k", fmt::format("has batch {}", k[0]), fmt::format("{} as q, for rows are appended to it", q[0]));
   }
-  for (auto [name, tensor] : {std::pair("kv_lengths", &all.kvLengths), {"q_offset", &all.qOffsets}})
+  for (auto [name, tensor] : {std::pair("kv_lengths", &all.kvLengths), {"q_offsets", &all.qOffsets}})
     if (*tensor)
       if (Status status = checkPerSequence(name, **tensor, all.problem.batch); !status) return status;
-  for (auto [name, given, scales] :
-       {std::tuple("k_scale", &operands.kScales, &all.kScales), {"v_scale", &operands.vScales, &all.vScales}}) {
-    if (!*given) continue;
-    Expected<TensorView> checked = checkScales(name, **given, isPaged ? q[0] : k[0], k[1], options.fp8Kv);
+  for (auto [name, scales] : {std::pair("k_scales", &all.kScales), {"v_scales", &all.vScales}}) {
+    if (!*scales) continue;
+    Expected<TensorView> checked = checkScales(name, **scales, isPaged ? q[0] : k[0], k[1], options.fp8Kv);
     if (!checked) return std::move(checked).error();
     *scales = *checked;
   }
@@ -202,7 +195,9 @@ Status checkSequences(const Operands& operands, const KernelOptions& options, La
 Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& outputs, const KernelOptions& options) {
   if (Status status = checkRaggedOptions(options); !status) return status.error();
   if (!outputs.out) return wrong("out", "is not given", "Outputs::out, which a forward kernel writes");
-  LaunchOperands all{.q = operands.q, .k = operands.k, .v = operands.v, .out = *outputs.out};
+  LaunchOperands all{operands};
+  all.captures = nullptr, all.blockMask = nullptr;
+  all.out = *outputs.out;
   const DType kvDType = options.fp8Kv ? DType::E4M3 : options.dtype;
   for (auto [name, tensor, dtype] : {std::tuple("q", &all.q, options.dtype), {"k", &all.k, kvDType},
                                      {"v", &all.v, kvDType}, {"out", &all.out, options.dtype}})
@@ -217,9 +212,9 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   if (Status status = checkShape("k", all.k, {k[0], k[1], k[2], options.headDim}); !status) return status.error();
   if (Status status = checkShape("v", all.v, {k[0], k[1], k[2], options.headDimV}); !status) return status.error();
   if (Status status = checkShape("out", all.out, {q[0], q[1], q[2], options.headDimV}); !status) return status.error();
-  if (Status status = checkSequences(operands, options, all); !status) return status.error();
+  if (Status status = checkSequences(options, all); !status) return status.error();
   for (auto [name, length] : {std::pair{"q", q[2]}, std::pair{isPaged ? "page_table" : "k", all.problem.kvLen}})
-    if (length > ir::kMaxExtent && !operands.ragged)
+    if (length > ir::kMaxExtent && !operands.cuSeqlensQ)
       return wrong(name, fmt::format("has length {}", length), fmt::format("at most {}", ir::kMaxExtent));
   if (outputs.lse)
     if (Status status = checkRowOutput("lse", *outputs.lse, all.q); !status) return status.error();
@@ -235,34 +230,37 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   return all;
 }
 
-Status checkSequencesGiven(const Operands& operands, const KernelOptions& options) {
-  for (auto [name, isMeant, isGiven, option] :
-       {std::tuple("kv_lengths", options.lengths, operands.kvLengths.has_value(), "lengths"),
-        {"q_offset", options.offsets == QueryOffsets::Tensor, operands.qOffsets.has_value(), "offsets"},
-        {"page_table", options.pageSize != 0, operands.pageTable.has_value(), "pageSize"},
-        {"new_k", options.appends, operands.newK.has_value(), "appends"},
-        {"new_v", options.appends, operands.newV.has_value(), "appends"},
-        {"a ragged batch", options.ragged, operands.ragged.has_value(), "ragged"}})
-    if (isMeant != isGiven)
-      return Error::environment(isMeant ? fmt::format("the kernel was compiled for {}, which is not given", name)
-                                        : fmt::format("{} is given to a kernel that was compiled without", name),
-                                fmt::format("KernelOptions::{} says which", option));
+Status checkGiven(const Operands& operands, const KernelOptions& options) {
+  // Features that tensors decide, and the options that say so. K and v of e4m3 need no scales.
+  constexpr std::pair<Feature, const char*> kOptions[] = {{Feature::Lengths, "lengths"},
+                                                          {Feature::Offsets, "offsets"},
+                                                          {Feature::Pages, "pageSize"},
+                                                          {Feature::Appends, "appends"},
+                                                          {Feature::Ragged, "ragged"}};
+  Features meant = featuresOf(options);
+  meant.set(Feature::Offsets, options.offsets == QueryOffsets::Tensor);
+  for (auto [feature, option] : kOptions) {
+    const char *missing = nullptr, *extra = nullptr;
+    forEachOptional(operands, [&](const char* name, const std::optional<TensorView>& tensor, Feature of) {
+      const bool hasDefault = &tensor == &operands.cuSeqlensKv;
+      if (of == feature && !tensor && !missing && !hasDefault) missing = name;
+      if (of == feature && tensor && !extra) extra = name;
+    });
+    if (meant.has(feature) ? !missing : !extra) continue;
+    return Error::environment(meant.has(feature)
+                                  ? fmt::format("the kernel was compiled for {}, which is not given", missing)
+                                  : fmt::format("{} is given to a kernel that was compiled without", extra),
+                              fmt::format("KernelOptions::{} says which", option));
+  }
   return {};
 }
 
-Status checkSequencesExist(const LaunchOperands& all) {
-  for (auto [name, tensor] : {std::pair("kv_lengths", &all.kvLengths),
-                              {"q_offset", &all.qOffsets},
-                              {"page_table", &all.pageTable},
-                              {"new_k", &all.newK},
-                              {"new_v", &all.newV},
-                              {"cu_seqlens_q", &all.cuSeqlensQ},
-                              {"cu_seqlens_kv", &all.cuSeqlensKv}})
-    if (*tensor && !(*tensor)->data && (*tensor)->elements()) return wrong(name, "is null", "device memory");
-  for (auto [name, tensor] : {std::pair("k_scale", &all.kScales), {"v_scale", &all.vScales}})
-    if (*tensor && !(*tensor)->data && (*tensor)->elements())
-      return wrong(name, "is null", "device memory, or no scales");
-  return {};
+Status checkNoneIsNull(const Operands& operands) {
+  Status status;
+  forEachOptional(operands, [&](const char* name, const std::optional<TensorView>& tensor, Feature) {
+    if (status && tensor && !tensor->data && tensor->elements()) status = wrong(name, "is null", "device memory");
+  });
+  return status;
 }
 
 Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& outputs, const KernelOptions& options) {
@@ -275,10 +273,10 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
                               "BlockMaskView::ofWholeMod and KernelOptions::listsOfWholeMod say which");
   if (outputs.rowMax && !options.rowMax)
     return Error::environment("row_max is asked for, but the kernel was compiled without", "set KernelOptions::rowMax");
-  if (Status status = checkSequencesGiven(operands, options); !status) return status.error();
+  if (Status status = checkGiven(operands, options); !status) return status.error();
   Expected<LaunchOperands> all = checkLayout(operands, outputs, options);
   if (!all) return all;
-  if (Status status = checkSequencesExist(*all); !status) return status.error();
+  if (Status status = checkNoneIsNull(*all); !status) return status.error();
   for (auto [name, tensor] : {std::pair("q", &all->q), {"k", &all->k}, {"v", &all->v}, {"out", &all->out}})
     if (!tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
   const bool anyRow = all->q.shape[0] * all->problem.qHeads * rowsOfQ(*all) > 0;
@@ -297,15 +295,15 @@ Expected<LaunchOperands> checkBackwardLayout(const BackwardOperands& operands, c
   all->wantsOperands = outputs.dQ || outputs.dK || outputs.dV;
   if (!all->wantsOperands && options.gradients.empty())
     return Error::environment("no gradient is asked for",
-                              "give d_q, d_k and d_v, or name captures in KernelOptions::gradients");
+                              "give dq, dk and dv, or name captures in KernelOptions::gradients");
   using Given = std::tuple<const char*, TensorView*, const std::optional<TensorView>&, const TensorView*>;
   llvm::SmallVector<std::tuple<const char*, const TensorView*, const TensorView*>, 4> checked{
-      {"d_out", &all->dOut, &all->out}};
+      {"dout", &all->dOut, &all->out}};
   for (auto [name, tensor, given, like] :
-       {Given("d_q", &all->dQ, outputs.dQ, &all->q), Given("d_k", &all->dK, outputs.dK, &all->k),
-        Given("d_v", &all->dV, outputs.dV, &all->v)}) {
+       {Given("dq", &all->dQ, outputs.dQ, &all->q), Given("dk", &all->dK, outputs.dK, &all->k),
+        Given("dv", &all->dV, outputs.dV, &all->v)}) {
     if (!all->wantsOperands) continue;
-    if (!given) return wrong(name, "is not given", "d_q, d_k and d_v, or none of them");
+    if (!given) return wrong(name, "is not given", "dq, dk and dv, or none of them");
     *tensor = *given;
     checked.push_back({name, tensor, like});
   }
@@ -316,7 +314,7 @@ Expected<LaunchOperands> checkBackwardLayout(const BackwardOperands& operands, c
       return status.error();
   }
   if (operands.dLse) {
-    if (Status status = checkRowOutput("d_lse", *operands.dLse, all->q); !status) return status.error();
+    if (Status status = checkRowOutput("dlse", *operands.dLse, all->q); !status) return status.error();
     all->dLse = static_cast<const float*>(operands.dLse->data);
   }
   return all;
@@ -330,12 +328,12 @@ Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const B
     return forward.error();
   if (all->lists)
     if (Status status = checkColumns(*all->lists); !status) return status.error();
-  for (auto [name, tensor] : {std::pair("d_out", &all->dOut), {"d_q", &all->dQ}, {"d_k", &all->dK}, {"d_v", &all->dV}}) {
+  for (auto [name, tensor] : {std::pair("dout", &all->dOut), {"dq", &all->dQ}, {"dk", &all->dK}, {"dv", &all->dV}}) {
     const bool isWanted = all->wantsOperands || tensor == &all->dOut;
     if (isWanted && !tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
   }
   const bool anyRow = all->q.shape[0] * all->problem.qHeads * rowsOfQ(*all) > 0;
-  if (operands.dLse && !all->dLse && anyRow) return wrong("d_lse", "is null", "device memory, or no d_lse");
+  if (operands.dLse && !all->dLse && anyRow) return wrong("dlse", "is null", "device memory, or no dlse");
   return all;
 }
 
@@ -419,7 +417,7 @@ ForwardParams forwardParams(const LaunchOperands& operands) {
   p.q_len = int(problem.qLen);
   p.kv_len = int(problem.kvLen);
   p.group = p.kv_heads ? p.q_heads / p.kv_heads : 1;
-  p.scale = operands.scale;
+  p.scale = *operands.scale;
   p.vectors = rowsAreAligned(operands.q) && rowsAreAligned(operands.k) && rowsAreAligned(operands.v) &&
               rowsAreAligned(operands.out);
   if (operands.newK) p.vectors = p.vectors && rowsAreAligned(*operands.newK) && rowsAreAligned(*operands.newV);

@@ -26,22 +26,17 @@ struct CaptureOutput {
   size_t bytes() const; ///< of the sums
 };
 
-/// Views as the caller gave them, with derived values.
-struct LaunchOperands {
-  TensorView q, k, v, out;
+/// Operands as the caller gave them, with derived values. Scales have rank 2, `scale` and both cumulative lengths are
+/// filled in, and the pointers to captures and block mask are null.
+struct LaunchOperands : Operands {
+  TensorView out;
   float* lse = nullptr;    ///< null: not requested
   float* rowMax = nullptr; ///< null: not requested
-  float scale = 1;
-  std::optional<TensorView> kvLengths, qOffsets; ///< i32 [batch]
-  std::optional<TensorView> kScales, vScales;    ///< f32 [batch or 1, kv heads], for fp8
-  std::optional<TensorView> newK, newV; ///< both or neither
-  std::optional<TensorView> pageTable; ///< i32 [batch, pages of a sequence]; k and v are then pools
-  std::optional<TensorView> cuSeqlensQ, cuSeqlensKv; ///< i32 [batch + 1], for a ragged batch: both or neither
   ProblemShape problem;               ///< the shape that the mod sees
   TensorView dOut, dQ, dK, dV;        ///< for backward kernels
   const float* dLse = nullptr;        ///< null: 0
   bool wantsOperands = true;          ///< backward: whether dQ, dK and dV are given
-  llvm::SmallVector<CaptureOutput, 2> captures; ///< backward, in the order of Plan::captures
+  llvm::SmallVector<CaptureOutput, 2> captureOutputs; ///< backward, in the order of Plan::captures
   bool loopsBatches = false; ///< for sums of captures: whether a CTA takes all batch entries
   /// For box kernels: extents of the grids, three axes, the slowest first. Unset if captures are unknown.
   struct Grids {
@@ -67,16 +62,15 @@ ProblemShape problemOf(const Operands& operands);
 /// ranks, dtypes, extents, strides. Addresses may be null. Errors are Blame::Environment and name the tensor.
 Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& outputs, const KernelOptions& options);
 
-/// The part of checkLayout() that concerns other operands than q, k, v and the block mask. Fills in the problem and
-/// these operands. Preconditions: q, k and v of `all` have rank 4, and checkOptions() or checkSequenceOptions()
-/// accepted the options.
-Status checkSequences(const Operands& operands, const KernelOptions& options, LaunchOperands& all);
+/// The part of checkLayout() that concerns the optional tensors. Fills in the problem, and what they leave open.
+/// Preconditions: q, k and v have rank 4, and checkOptions() or checkSequenceOptions() accepted the options.
+Status checkSequences(const KernelOptions& options, LaunchOperands& all);
 
-/// Checks that no tensor of the sequences is null if it would be read.
-Status checkSequencesExist(const LaunchOperands& operands);
+/// Checks that no tensor that is given is null if it would be read.
+Status checkNoneIsNull(const Operands& operands);
 
-/// Checks that lengths, offsets and cumulative lengths of sequences are given as the kernel was compiled for.
-Status checkSequencesGiven(const Operands& operands, const KernelOptions& options);
+/// Checks that the optional tensors are given that the kernel was compiled for, and no others.
+Status checkGiven(const Operands& operands, const KernelOptions& options);
 
 /// checkLayout() for a launch of a forward kernel. Also checks that nothing that would be touched is null, and that row
 /// maxima, lists, lengths and offsets are given as the kernel was compiled for.
@@ -93,12 +87,6 @@ Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const B
 /// Checks a launch of a block-mask kernel of the module's mask_mod.
 Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMaskView& mask,
                                         const ProblemShape& problem, const KernelOptions& options);
-
-/// Returns the tensors that bind() needs.
-inline ir::SequenceTensors sequencesOf(const LaunchOperands& operands) {
-  const auto given = [](const std::optional<TensorView>& tensor) { return tensor ? &*tensor : nullptr; };
-  return {given(operands.kvLengths), given(operands.qOffsets), given(operands.cuSeqlensQ), given(operands.cuSeqlensKv)};
-}
 
 /// Return the rows of q, or of k and v, in one (batch, head) of the tensors. For a ragged batch, these are the rows of
 /// all sequences; with pages, the rows of one sequence.
@@ -127,9 +115,6 @@ ForwardParams forwardParams(const LaunchOperands& operands);
 
 /// Returns the parameters of kernels of a cache: with pages, new rows, or both.
 CacheParams cacheParams(const LaunchOperands& operands);
-
-/// Returns the problem's shape, with or without a page table. Precondition: q, k and v have the right ranks.
-ProblemShape problemOf(const Operands& operands);
 
 /// Returns the parameters that all backward kernels share, without those in the workspace.
 BackwardParams backwardParams(const LaunchOperands& operands);

@@ -45,7 +45,7 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
                ? 0
                : problem.batch * problem.qHeads * ceilDiv(problem.qLen + problem.kvLen, stage.threads);
   case Grid::CaptureElements: {
-    const CaptureOutput& capture = operands.captures[size_t(stage.capture)];
+    const CaptureOutput& capture = operands.captureOutputs[size_t(stage.capture)];
     return capture.isDirect ? 0 : ceilDiv(capture.elements, stage.threads);
   }
   case Grid::StepWords:

@@ -48,7 +48,7 @@ std::vector<float> decode(const TensorView& tensor, const std::optional<TensorVi
 /// Computes rows. Each thread has its own object, with its own scratch and interpreter.
 class Rows {
 public:
-  Rows(const AttentionArgs& args, const std::vector<float>& k, const std::vector<float>& v,
+  Rows(const Operands& args, const std::vector<float>& k, const std::vector<float>& v,
        const ir::Interpreter& interpreter, const Sequences& sequences, AttentionResult& result)
       : args(args), k(k), v(v), interpreter(interpreter), sequences(sequences), result(result),
         scale(args.scale ? *args.scale : 1 / std::sqrt(double(args.q.shape[3]))), query(size_t(args.q.shape[3])) {}
@@ -59,7 +59,7 @@ public:
     if (!at) return;
     const auto [b, h, q] = *at;
     const int64_t firstKv = sequences.firstKvOf(b, h / (result.problem.qHeads / result.problem.kvHeads));
-    const int64_t first = (args.ragged ? 0 : b) * args.q.stride[0] + h * args.q.stride[1] +
+    const int64_t first = (args.cuSeqlensQ ? 0 : b) * args.q.stride[0] + h * args.q.stride[1] +
                           (sequences[b].qStart + q) * args.q.stride[2];
     for (size_t i = 0; i < query.size(); ++i)
       query[i] = ir::readElement(args.q.data, args.q.dtype, first + int64_t(i) * args.q.stride[3]).real;
@@ -117,7 +117,7 @@ private:
     result.lse[size_t(row)] = max + std::log(sum);
   }
 
-  const AttentionArgs& args;
+  const Operands& args;
   const std::vector<float>& k;
   const std::vector<float>& v;
   ir::Interpreter interpreter;
@@ -131,10 +131,12 @@ private:
 
 } // namespace
 
-Expected<AttentionResult> attention(const ir::Module& module, const Captures& captures, const AttentionArgs& args) {
+Expected<AttentionResult> attention(const ir::Module& module, const Captures& captures, const Operands& args) {
+  if (Features other = featuresOf(args).without(kTakes); !other.empty())
+    return Error::internal(fmt::format("the reference takes no {}", featureText(other.first())));
   auto problem = problemOf(args);
   if (!problem) return std::move(problem).error();
-  auto bindings = ir::bind(module, captures, *problem, sequenceTensorsOf(args));
+  auto bindings = ir::bind(module, captures, *problem, &args);
   if (!bindings) return std::move(bindings).error();
   if (auto status = checkBlockMask(args.blockMask, *problem); !status) return status.error();
 

@@ -22,21 +22,6 @@
 
 namespace attnc::reference {
 
-/// Operands, all in host memory, with any strides; F32, F16, BF16 or E4M3, each its own.
-struct AttentionArgs {
-  TensorView q;                ///< [B, H, Q_LEN, D]
-  TensorView k;                ///< [B or 1, HKV, KV_LEN, D]; H a multiple of HKV
-  TensorView v;                ///< [B or 1, HKV, KV_LEN, DV]
-  std::optional<double> scale; ///< default: 1 / sqrt(D)
-  /// In host memory. Columns of blocks that are not listed are not live; full blocks skip mask_mod. Its batch and heads
-  /// are B and H, or 1; its lengths are those of q and k.
-  const BlockMaskView* blockMask = nullptr;
-  /// i32 [B], for modules with the outputs kv_length and q_offset.
-  std::optional<TensorView> kvLengths, qOffsets;
-  std::optional<TensorView> kScales, vScales; ///< f32 [HKV] or [B or 1, HKV]: factors of k's and v's elements
-  std::optional<RaggedBatch> ragged;          ///< in host memory, for modules with its outputs; excludes a block mask
-};
-
 /// Dense results. A row without live scores, or whose live scores are all -inf, has out 0, lse -inf and rowMax -inf. A
 /// row with a live score of +inf or NaN has NaN in all three.
 struct AttentionResult {
@@ -48,9 +33,15 @@ struct AttentionResult {
   std::vector<double> rowSum; ///< [B, H, Q_LEN], sum of exp(score - rowMax); 0 without live columns
 };
 
-/// Checks shapes and captures (Blame::Environment naming the tensor), then computes. Deterministic: the result does not
-/// depend on the number of cores. O(B H Q_LEN KV_LEN D) time, O(inputs + outputs) memory.
-Expected<AttentionResult> attention(const ir::Module& module, const Captures& captures, const AttentionArgs& args);
+/// The features of operands that the reference takes. Those of caches are gathered before (reference/cache.h).
+inline constexpr Features kTakes = {Feature::Lengths,   Feature::Offsets, Feature::Ragged, Feature::Fp8Kv,
+                                    Feature::BlockMask, Feature::BoxMask, Feature::F32};
+
+/// Checks shapes and captures (Blame::Environment naming the tensor), then computes. Operands are in host memory, with
+/// any strides and each with its own dtype: F32, F16, BF16 or E4M3. Operands::captures is not read. `module`: with the
+/// outputs for the sequences of the operands (passes/sequences.h). Deterministic: the result does not depend on the
+/// number of cores. O(B H Q_LEN KV_LEN D) time, O(inputs + outputs) memory.
+Expected<AttentionResult> attention(const ir::Module& module, const Captures& captures, const Operands& operands);
 
 /// Returns the extents of the problem that q, k and v pose, with the same checks as attention().
 Expected<ProblemShape> problemOf(const TensorView& q, const TensorView& k, const TensorView& v);

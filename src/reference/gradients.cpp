@@ -46,15 +46,15 @@ void add(double* to, double factor, const double* x, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] += factor * x[i];
 }
 
-Status checkGradients(const GradientArgs& args) {
+Status checkGradients(const BackwardOperands& args) {
   const TensorView& d = args.dOut;
-  const auto& q = args.forward.q.shape;
+  const auto& q = args.q.shape;
   if (d.rank != 4 || d.shape[0] != q[0] || d.shape[1] != q[1] || d.shape[2] != q[2] ||
-      d.shape[3] != args.forward.v.shape[3])
+      d.shape[3] != args.v.shape[3])
     return Error::environment(
-        fmt::format("d_out is not [{}, {}, {}, {}]", q[0], q[1], q[2], args.forward.v.shape[3]));
+        fmt::format("dout is not [{}, {}, {}, {}]", q[0], q[1], q[2], args.v.shape[3]));
   if (args.dLse && args.dLse->elements() != q[0] * q[1] * q[2])
-    return Error::environment("d_lse has another shape than lse");
+    return Error::environment("dlse has another shape than lse");
   return {};
 }
 
@@ -72,17 +72,17 @@ struct SlopeSum {
 /// Computes the gradients of everything that shares one KV head, in one thread.
 class Head {
 public:
-  Head(const GradientArgs& args, const ir::Module& module, const ir::Bindings& bindings, const Sequences& sequences,
+  Head(const BackwardOperands& args, const ir::Module& module, const ir::Bindings& bindings, const Sequences& sequences,
        const AttentionResult& forward, GradientResult& result)
-      : args(args), sequences(sequences), forward(forward), problem(forward.problem), result(result), q(args.forward.q), k(args.forward.k),
-        v(args.forward.v), dOut(args.dOut), interpreter(module, bindings),
+      : args(args), sequences(sequences), forward(forward), problem(forward.problem), result(result), q(args.q), k(args.k),
+        v(args.v), dOut(args.dOut), interpreter(module, bindings),
         derivative(module, bindings, *module.output(ir::kDScore)),
-        scale(args.forward.scale ? *args.forward.scale : 1 / std::sqrt(double(q.columns))) {}
+        scale(args.scale ? *args.scale : 1 / std::sqrt(double(q.columns))) {}
 
   SlopeSum compute(int64_t kvBatch, int64_t kvHead, CaptureSums& captures) {
     slopes = {};
     const int64_t group = problem.qHeads / problem.kvHeads;
-    const bool isShared = args.forward.k.shape[0] == 1;
+    const bool isShared = args.k.shape[0] == 1;
     for (int64_t b = isShared ? 0 : kvBatch; b < (isShared ? problem.batch : kvBatch + 1); ++b)
       for (int64_t h = kvHead * group; h < (kvHead + 1) * group; ++h)
         for (int64_t row = 0; row < sequences[b].qLength; ++row) computeRow({b, h, row}, kvHead, captures);
@@ -91,7 +91,7 @@ public:
 
 private:
   const std::vector<int64_t>& liveColumns(const QueryRow& row, int64_t position) {
-    listColumns(args.forward.blockMask, problem, row.b, row.h, row.q, ranges);
+    listColumns(args.blockMask, problem, row.b, row.h, row.q, ranges);
     live.clear();
     for (const ColumnRange& range : ranges)
       for (int64_t kv = range.begin; kv < std::min(range.end, sequences[row.b].kvLength); ++kv)
@@ -123,7 +123,7 @@ private:
     }
   }
 
-  const GradientArgs& args;
+  const BackwardOperands& args;
   const Sequences& sequences;
   const AttentionResult& forward;
   const ProblemShape& problem;
@@ -146,21 +146,21 @@ template <class Of> std::vector<double> added(std::vector<double> total, const s
 
 } // namespace
 
-Expected<GradientResult> gradients(const ir::Module& module, const Captures& captures, const GradientArgs& args,
+Expected<GradientResult> gradients(const ir::Module& module, const Captures& captures, const BackwardOperands& args,
                                    const ir::CaptureGradients& wanted) {
-  auto forward = attention(module, captures, args.forward);
+  auto forward = attention(module, captures, args);
   if (!forward) return std::move(forward).error();
   const ProblemShape& problem = forward->problem;
   if (Status status = checkGradients(args); !status) return status.error();
-  auto bindings = ir::bind(module, captures, problem, sequenceTensorsOf(args.forward));
+  auto bindings = ir::bind(module, captures, problem, &args);
   if (!bindings) return std::move(bindings).error();
   GradientResult result;
-  result.dQ.assign(size_t(args.forward.q.elements()), 0);
-  result.dK.assign(size_t(args.forward.k.elements()), 0);
-  result.dV.assign(size_t(args.forward.v.elements()), 0);
-  const Sequences sequences(module, *bindings, problem, args.forward);
+  result.dQ.assign(size_t(args.q.elements()), 0);
+  result.dK.assign(size_t(args.k.elements()), 0);
+  result.dV.assign(size_t(args.v.elements()), 0);
+  const Sequences sequences(module, *bindings, problem, args);
   // Everything that shares a KV head is summed in one place, so a KV head is the unit of work.
-  std::vector<CaptureSums> sums(size_t(args.forward.k.shape[0] * problem.kvHeads), {module, *bindings, wanted});
+  std::vector<CaptureSums> sums(size_t(args.k.shape[0] * problem.kvHeads), {module, *bindings, wanted});
   std::vector<SlopeSum> slopes(sums.size());
   parallelFor(int64_t(sums.size()), [&](int64_t begin, int64_t end) {
     Head worker(args, module, *bindings, sequences, *forward, result);

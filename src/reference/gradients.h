@@ -4,9 +4,9 @@
 // In: a module with the output d_score (passes/autodiff.h), operands in host memory, and the gradients of a scalar loss
 // by out and lse. Out: its gradients by q, k and v, and by captures, as doubles. For each row of q:
 //
-//   p[kv] = exp(s[kv] - lse)    s: attention.h    g[kv] = p[kv] (dot(d_out, v[kv]) - dot(d_out, out) + d_lse)
+//   p[kv] = exp(s[kv] - lse)    s: attention.h    g[kv] = p[kv] (dot(dout, v[kv]) - dot(dout, out) + dlse)
 //   d_s[kv] = scale * d_score(s'[kv], g[kv])    s': the score before score_mod; d_s is 0 for kv that are not live
-//   d_q = sum d_s k    d_k += d_s q    d_v += p d_out
+//   dq = sum d_s k    dk += d_s q    dv += p dout
 //   d_capture[index] += d_capture_i(s'[kv], g[kv])    for each place i where score_mod reads the capture
 //
 // score_mod and its derivative are evaluated in f32, as in kernels; the rest is in double precision. A row without live
@@ -21,13 +21,6 @@
 
 namespace attnc::reference {
 
-/// Like AttentionArgs, with the gradients of the results. Only the lists by row of a block mask are read.
-struct GradientArgs {
-  AttentionArgs forward;
-  TensorView dOut;                ///< [B, H, Q_LEN, DV], any strides; F32, F16 or BF16
-  std::optional<TensorView> dLse; ///< [B, H, Q_LEN], f32, dense; default: 0
-};
-
 /// Dense results. If k and v have batch 1, dK and dV are sums over the batch.
 struct GradientResult {
   AttentionResult forward; ///< the forward results
@@ -39,15 +32,16 @@ struct GradientResult {
   /// By the name of the capture, with its shape: for each element, the sum over all reads of it.
   std::map<std::string, std::vector<double>> captures;
   /// By the name of the capture: the largest element of a sum over its reads, of p times the squared derivative of the
-  /// score by it. If dot(d_out, out) of each row is independently off by 1, the gradient moves by at most the root of
+  /// score by it. If dot(dout, out) of each row is independently off by 1, the gradient moves by at most the root of
   /// this sum. A derivative counts as at least 1 if the mod has an approximate function.
   std::map<std::string, double> captureSquares;
 };
 
-/// Computes the gradients. `wanted`: the requested captures; their gradients are outputs of the module. Errors: those
+/// Computes the gradients. Operands are as those of attention(). BackwardOperands::out and lse are not read; of a block
+/// mask, only the lists by row are. `wanted`: the requested captures; their gradients are outputs of the module. Errors: those
 /// of attention(), and Blame::Environment if dOut or dLse differ in shape from out and lse. Deterministic. Takes memory
 /// for the wanted gradients once per KV head.
-Expected<GradientResult> gradients(const ir::Module& module, const Captures& captures, const GradientArgs& args,
+Expected<GradientResult> gradients(const ir::Module& module, const Captures& captures, const BackwardOperands& args,
                                    const ir::CaptureGradients& wanted = {});
 
 } // namespace attnc::reference

@@ -7,8 +7,8 @@
 namespace attnc::reference {
 
 Sequences::Sequences(const ir::Module& module, const ir::Bindings& bindings, const ProblemShape& problem,
-                     const AttentionArgs& args)
-    : problem(problem), rowsOfQ(args.q.shape[2]), rowsOfKv(args.k.shape[2]), isRagged(args.ragged.has_value()),
+                     const Operands& args)
+    : problem(problem), rowsOfQ(args.q.shape[2]), rowsOfKv(args.k.shape[2]), isRagged(args.cuSeqlensQ.has_value()),
       isKvShared(args.k.shape[0] == 1), all(size_t(problem.batch), {problem.qLen, problem.kvLen, 0, 0, 0}) {
   const auto read = [&](const ir::OutputRole& role, int64_t Sequence::*field) {
     const std::optional<ir::Value> value = module.output(role);
@@ -46,19 +46,9 @@ int64_t Sequences::firstKvOf(int64_t b, int64_t kvHead) const {
   return ((isKvShared ? 0 : b) * problem.kvHeads + kvHead) * rowsOfKv + all[size_t(b)].kvStart;
 }
 
-Expected<ProblemShape> problemOf(const AttentionArgs& args) {
+Expected<ProblemShape> problemOf(const Operands& args) {
   auto problem = problemOf(args.q, args.k, args.v);
-  if (!problem || !args.ragged) return problem;
-  return ir::problemOf(*problem, *args.ragged);
-}
-
-ir::SequenceTensors sequenceTensorsOf(const AttentionArgs& args) {
-  const auto given = [](const std::optional<TensorView>& tensor) { return tensor ? &*tensor : nullptr; };
-  ir::SequenceTensors tensors{given(args.kvLengths), given(args.qOffsets)};
-  if (!args.ragged) return tensors;
-  tensors.cuSeqlensQ = &args.ragged->cuSeqlensQ;
-  tensors.cuSeqlensKv = args.ragged->cuSeqlensKv ? &*args.ragged->cuSeqlensKv : tensors.cuSeqlensQ;
-  return tensors;
+  return problem ? ir::problemOf(*problem, args) : std::move(problem);
 }
 
 } // namespace attnc::reference

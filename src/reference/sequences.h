@@ -25,7 +25,7 @@ struct QueryRow {
 class Sequences {
 public:
   Sequences(const ir::Module& module, const ir::Bindings& bindings, const ProblemShape& problem,
-            const AttentionArgs& args);
+            const Operands& args);
 
   const Sequence& operator[](int64_t b) const { return all[size_t(b)]; }
 
@@ -45,9 +45,6 @@ private:
 };
 
 /// Returns the extents of the problem that the operands pose, with the same checks as attention().
-Expected<ProblemShape> problemOf(const AttentionArgs& args);
-
-/// Returns the tensors of sequences for bind().
-ir::SequenceTensors sequenceTensorsOf(const AttentionArgs& args);
+Expected<ProblemShape> problemOf(const Operands& args);
 
 } // namespace attnc::reference

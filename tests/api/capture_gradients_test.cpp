@@ -146,7 +146,7 @@ TEST_CASE("dq, dk and dv are asked for together, or not at all", "[api][captures
   launch.gradients.set("bias", tensor(DType::F32, {4}));
   const KernelOptions options = optionsFor({"bias"});
   launch.outputs.dK.reset();
-  CHECK(launch.error(mod, options) == "d_k is not given, expected d_q, d_k and d_v, or none of them");
+  CHECK(launch.error(mod, options) == "dk is not given, expected dq, dk and dv, or none of them");
   launch.outputs.dQ.reset();
   launch.outputs.dV.reset();
   CHECK(launch.error(mod, optionsFor({})) == "no gradient is asked for");
@@ -216,7 +216,7 @@ TEST_CASE("workspace of gradients of captures is what cannot be summed in place"
   launch.captures.set("bias", tensor(DType::F32, {2, 4, 100, 60}));
   launch.gradients.set("bias", tensor(DType::F32, {2, 4, 100, 60}));
   CHECK(launch.workspaceBytes(perElement, options) == 0);
-  CHECK(launch.check(perElement, options)->captures[0].isOwned);
+  CHECK(launch.check(perElement, options)->captureOutputs[0].isOwned);
   CHECK_FALSE(launch.check(perElement, options)->loopsBatches);
   const Mod perHead = modOf("bias: f32[H, Q_LEN, KV_LEN]", "score + bias[h, q_idx, kv_idx]");
   launch.captures = {};

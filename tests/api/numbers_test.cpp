@@ -79,9 +79,10 @@ TEST_CASE("literals are f32, and so is what they are compared with") {
 
 TEST_CASE("score_mod is given the score as an f32") {
   const float element = 1.1f;
-  const double exact = 0.7 * double(element) * double(element);
+  const float scale = 0.7f;
+  const double exact = double(scale) * double(element) * double(element);
   REQUIRE(exact != double(float(exact)));
-  CHECK(scoreOf("torch.where(score == score * 1.0, score, 0.0)", 0, element, 0.7) == double(float(exact)));
+  CHECK(scoreOf("torch.where(score == score * 1.0, score, 0.0)", 0, element, scale) == double(float(exact)));
 }
 
 TEST_CASE("a block mask built on the CPU is that of the reference") {

@@ -264,8 +264,8 @@ TEST_CASE("lengths and offsets of sequences are held against the kernel and the 
   SECTION("as it should be") {
     auto checked = plan::checkForward(args, args, o);
     REQUIRE(checked);
-    CHECK(plan::sequencesOf(*checked).kvLengths->data == kSomewhere);
-    CHECK(plan::sequencesOf(*checked).qOffsets->shape[0] == 2);
+    CHECK(checked->kvLengths->data == kSomewhere);
+    CHECK(checked->qOffsets->shape[0] == 2);
   }
   SECTION("a stride of 0") {
     args.kvLengths->stride[0] = 0;
@@ -277,11 +277,11 @@ TEST_CASE("lengths and offsets of sequences are held against the kernel and the 
   }
   SECTION("shape") {
     args.qOffsets = TensorView::contiguous(kSomewhere, DType::I32, {3});
-    CHECK(errorOf(args, o) == "q_offset is i32 [3], expected i32 [2]");
+    CHECK(errorOf(args, o) == "q_offsets is i32 [3], expected i32 [2]");
   }
   SECTION("rank") {
     args.qOffsets = TensorView::contiguous(kSomewhere, DType::I32, {2, 1});
-    CHECK(errorOf(args, o) == "q_offset is i32 [2, 1], expected i32 [2]");
+    CHECK(errorOf(args, o) == "q_offsets is i32 [2, 1], expected i32 [2]");
   }
   SECTION("null") {
     args.kvLengths->data = nullptr;
@@ -293,6 +293,6 @@ TEST_CASE("lengths and offsets of sequences are held against the kernel and the 
   }
   SECTION("not asked for") {
     o.offsets = QueryOffsets::FromLengths;
-    CHECK(errorOf(args, o) == "q_offset is given to a kernel that was compiled without");
+    CHECK(errorOf(args, o) == "q_offsets is given to a kernel that was compiled without");
   }
 }

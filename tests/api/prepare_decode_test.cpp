@@ -78,7 +78,7 @@ TEST_CASE("k and v of e4m3 go to a decode kernel, whatever the lengths", "[api]"
     settled(Mod::identity(), c);
   }
   c.operands.vScales = scales({4});
-  CHECK(errorOf(Mod::identity(), c) == "v_scale is f32 [4], expected f32 [2] or [4, 2]");
+  CHECK(errorOf(Mod::identity(), c) == "v_scales is f32 [4], expected f32 [2] or [4, 2]");
   c.operands.v.dtype = c.operands.q.dtype;
   CHECK(errorOf(Mod::identity(), c) == "v is bf16, expected e4m3, which the kernel was compiled for");
   c = of(1);
@@ -91,5 +91,5 @@ TEST_CASE("k and v of e4m3 go to a decode kernel, whatever the lengths", "[api]"
   c = of(1);
   c.operands.k.dtype = c.operands.v.dtype = c.operands.q.dtype;
   c.operands.kScales = scales({2});
-  CHECK(errorOf(Mod::identity(), c) == "k_scale is given, expected none, for k and v are not e4m3");
+  CHECK(errorOf(Mod::identity(), c) == "k_scales is given, expected none, for k and v are not e4m3");
 }

@@ -43,7 +43,7 @@ TEST_CASE("sequences with lengths and offsets are settled by what is given", "[a
     CHECK(errorOf(causal, c) == "kv_lengths is f32 [2], expected i32 [2]");
     c.operands.kvLengths.reset();
     c.options.offsets = QueryOffsets::Tensor;
-    CHECK(errorOf(causal, c) == "the kernel was compiled for q_offset, which is not given");
+    CHECK(errorOf(causal, c) == "the kernel was compiled for q_offsets, which is not given");
     c.options.offsets.reset();
     c.operands.qOffsets = ofBatch;
     const Mod taken =
@@ -59,7 +59,7 @@ TEST_CASE("kernels that are no forward ones take no lengths and offsets", "[api]
     REQUIRE_FALSE(source);
     CHECK(source.error().blame == Blame::Environment);
     CHECK(source.error().message == std::string(kind == KernelKind::Backward ? "backward" : "block-mask") +
-                                        " kernels take no lengths and offsets of sequences");
+                                        " kernels take no KV lengths of sequences");
   }
   Case c;
   BackwardOperands operands{c.operands};
@@ -69,7 +69,7 @@ TEST_CASE("kernels that are no forward ones take no lengths and offsets", "[api]
   const BackwardOutputs gradients{.dQ = operands.q, .dK = operands.k, .dV = operands.v};
   auto training = Compiler().settleTraining(causal, operands, c.outputs, gradients, c.options);
   REQUIRE_FALSE(training);
-  CHECK(training.error().message == "backward kernels take no lengths and offsets of sequences");
+  CHECK(training.error().message == "backward kernels take no KV lengths of sequences");
 }
 
 TEST_CASE("a mod's rows and positions are told apart from its text on", "[api]") {

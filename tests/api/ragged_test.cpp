@@ -25,7 +25,7 @@ struct Case {
   Operands operands{.q = packed(8, 1000, 64),
                     .k = packed(2, 1000, 64),
                     .v = packed(2, 1000, 64),
-                    .ragged = RaggedBatch{.cuSeqlensQ = cumulative(5), .cuSeqlensKv = {}}};
+                    .cuSeqlensQ = cumulative(5)};
   Outputs outputs{.out = packed(8, 1000, 64), .lse = TensorView::contiguous(kSomewhere, DType::F32, {1, 8, 1000})};
   PrepareOptions options{.arch = "sm_90a"};
 };
@@ -56,10 +56,10 @@ TEST_CASE("a ragged batch is a problem of as many sequences, as long as the long
   CHECK(settled(c).problem == ProblemShape{4, 8, 2, 1000, 1000});
   CHECK(settled(c).options.ragged);
   CHECK(settled(c).options.offsets == QueryOffsets::None);
-  c.operands.ragged->maxQLen = 300;
-  c.operands.ragged->maxKvLen = 400;
+  c.operands.maxQLen = 300;
+  c.operands.maxKvLen = 400;
   CHECK(settled(c).problem == ProblemShape{4, 8, 2, 300, 400});
-  c.operands.ragged->cuSeqlensKv = cumulative(5);
+  c.operands.cuSeqlensKv = cumulative(5);
   CHECK(settled(c).options.offsets == QueryOffsets::FromLengths);
   c.options.offsets = QueryOffsets::None;
   CHECK(settled(c).options.offsets == QueryOffsets::None);
@@ -91,15 +91,15 @@ TEST_CASE("ragged batches that do not fit their tensors are refused by name", "[
   Case c;
   std::string message;
   SECTION("no cumulative lengths") {
-    c.operands.ragged->cuSeqlensQ = cumulative(0);
+    c.operands.cuSeqlensQ = cumulative(0);
     message = "cu_seqlens_q is i32 [0], expected i32 [sequences + 1]";
   }
   SECTION("another dtype") {
-    c.operands.ragged->cuSeqlensQ.dtype = DType::I64;
+    c.operands.cuSeqlensQ->dtype = DType::I64;
     message = "cu_seqlens_q is i64 [5], expected i32 [sequences + 1]";
   }
   SECTION("another number of sequences") {
-    c.operands.ragged->cuSeqlensKv = cumulative(6);
+    c.operands.cuSeqlensKv = cumulative(6);
     message = "cu_seqlens_kv is i32 [6], expected i32 [5]";
   }
   SECTION("a batch of tensors") {
@@ -108,7 +108,7 @@ TEST_CASE("ragged batches that do not fit their tensors are refused by name", "[
     message = "q has batch 2, expected 1, as sequences of a ragged batch lie in one";
   }
   SECTION("longer than the tensor") {
-    c.operands.ragged->maxKvLen = 1001;
+    c.operands.maxKvLen = 1001;
     message = "max_kv_len is 1001, expected 0 to 1000, the rows of the tensor";
   }
   SECTION("keys of other lengths, without saying which") {
@@ -152,13 +152,13 @@ TEST_CASE("a launch gives cumulative lengths to kernels that were compiled for t
   KernelOptions options{.headDim = 64, .headDimV = 64};
   auto checked = plan::checkForward(c.operands, c.outputs, options);
   REQUIRE_FALSE(checked);
-  CHECK(checked.error().message == "a ragged batch is given to a kernel that was compiled without");
+  CHECK(checked.error().message == "cu_seqlens_q is given to a kernel that was compiled without");
   options.ragged = true;
-  c.operands.ragged.reset();
+  c.operands.cuSeqlensQ.reset();
   checked = plan::checkForward(c.operands, c.outputs, options);
   REQUIRE_FALSE(checked);
-  CHECK(checked.error().message == "the kernel was compiled for a ragged batch, which is not given");
-  c.operands.ragged = RaggedBatch{.cuSeqlensQ = cumulative(5, nullptr), .cuSeqlensKv = {}};
+  CHECK(checked.error().message == "the kernel was compiled for cu_seqlens_q, which is not given");
+  c.operands.cuSeqlensQ = cumulative(5, nullptr);
   checked = plan::checkForward(c.operands, c.outputs, options);
   REQUIRE_FALSE(checked);
   CHECK(checked.error().message == "cu_seqlens_q is null, expected device memory");

@@ -100,12 +100,12 @@ struct Case {
     operands.q = &q;
     operands.k = &k;
     operands.v = &v;
-    outputs.out = backwardOperands.out = backwardOperands.d_out = &out;
+    outputs.out = backwardOperands.out = backwardOperands.dout = &out;
     backwardOperands.forward = &operands;
     backwardOperands.lse = &lse;
-    gradients.d_q = &q;
-    gradients.d_k = &k;
-    gradients.d_v = &v;
+    gradients.dq = &q;
+    gradients.dk = &k;
+    gradients.dv = &v;
     options.arch = "sm_90a";
   }
   Case(const Case&) = delete;

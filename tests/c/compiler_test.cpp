@@ -179,7 +179,7 @@ TEST_CASE("a cache in pages, new rows and scales reach what is settled", "[c]") 
   }
   SECTION("scales of what is not fp8") {
     c.operands.v_scales = &table;
-    REFUSED(ATTNC_ERROR_ENVIRONMENT, "v_scale is given", c.settle(parse("score").get()));
+    REFUSED(ATTNC_ERROR_ENVIRONMENT, "v_scales is given", c.settle(parse("score").get()));
   }
 }
 
@@ -238,8 +238,8 @@ TEST_CASE("training settles both passes, and gradients of captures by name", "[c
   const Owned<attnc_source> source(text);
   CHECK(attnc_source_stage_count(text) > 1);
 
-  c.gradients.d_k = nullptr;
-  REFUSED(ATTNC_ERROR_ENVIRONMENT, "d_k is not given",
+  c.gradients.dk = nullptr;
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "dk is not given",
           attnc_settle_training(compiler.get(), mod.get(), &c.backwardOperands, &c.outputs, &c.gradients, &c.options,
                                 &made));
 }
@@ -276,7 +276,7 @@ TEST_CASE("what does not fit is told as in C++", "[c]") {
     refused("score", "kv_lengths is f32 [2], expected i32 [2]");
     c.operands.kv_lengths = nullptr;
     c.operands.q_offsets = &lengths;
-    refused("score", "q_offset is f32 [2], expected i32 [2]");
+    refused("score", "q_offsets is f32 [2], expected i32 [2]");
   }
   SECTION("strides that no family takes") {
     c.q.stride[3] = 2;

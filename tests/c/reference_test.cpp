@@ -34,9 +34,9 @@ TEST_CASE("attention and its gradients are computed on the CPU", "[c]") {
 
   auto backward = sized<attnc_backward_operands>();
   backward.forward = &operands;
-  backward.out = &outView, backward.lse = backward.d_lse = &lseView, backward.d_out = &dOutView;
+  backward.out = &outView, backward.lse = backward.dlse = &lseView, backward.dout = &dOutView;
   auto gradients = sized<attnc_backward_outputs>();
-  gradients.d_q = &dQView, gradients.d_k = &dKView, gradients.d_v = &dVView;
+  gradients.dq = &dQView, gradients.dk = &dKView, gradients.dv = &dVView;
   gradients.captures = &wanted, gradients.capture_count = 1;
   TAKE(attnc_compute_backward_on_cpu(mod.get(), &backward, &gradients));
   CHECK(dV == std::vector<float>{1, 2, 0, 0});

@@ -21,7 +21,7 @@ TEST_CASE("tuning chooses a tile, and takes none", "[c]") {
   c.options.backward_tile = "64x128x8";
   REFUSED(ATTNC_ERROR_ENVIRONMENT, asked, training());
   c.options.backward_tile = nullptr;
-  c.gradients.d_q = nullptr;
+  c.gradients.dq = nullptr;
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "gradients of q, k and v are not all given", training());
   c.operands.q = nullptr;
   REFUSED(ATTNC_ERROR_ARGUMENT, "q is NULL", forward());

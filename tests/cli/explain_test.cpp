@@ -189,7 +189,7 @@ TEST_CASE("explain of an older GPU or of fp32 names sm80, with bounds or a block
   auto fp32 = explain("--arch sm_90a --dtype fp32 --head-dim 64 --expr score --shape 1,1,1,128,128");
   REQUIRE(fp32);
   CHECK(fp32->find("values") == std::string::npos);
-  CHECK_THAT(*fp32, Contains("sm90 takes bf16 and fp16") && Contains("all tiles: the mod masks nothing"));
+  CHECK_THAT(*fp32, Contains("sm90 takes no f32") && Contains("all tiles: the mod masks nothing"));
   CHECK(blocks(*fp32, "full") == 1);
   CHECK(fp32->find("cut by") == std::string::npos);
   auto ragged = explain("--arch sm_90a --dtype fp32 --head-dim 64 --expr score --shape 1,1,1,200,128");

@@ -129,7 +129,7 @@ TEST_CASE("a pack that cannot be made leaves what was there") {
   refused(mod + to + " --arch sm_12", 2, "no architecture");
   refused(mod + to + " --head-dim 64,12", 2, "head dim '12'");
   refused(mod + to + " --kernel deocde", 2, "did you mean decode");
-  refused(mod + to + " --dtype fp32 --kernel decode", 2, "takes bf16 and fp16");
+  refused(mod + to + " --dtype fp32 --kernel decode", 2, "decode kernels take no f32");
   refused(mod + to + " --shape 1,2,3", 2, "B,H,HKV,Q_LEN,KV_LEN");
   refused(mod + to + " --gradients slopes", 2, "--gradients");
   refused(mod + " -o " + mod, 2, "would be lost");

@@ -366,7 +366,7 @@ TEST_CASE("the CPU refuses what a kernel would refuse") {
   refused(2, random + "--tf32", "tf32");
   refused(2, random + "--kernel backward", "'backward' is none of auto, forward, decode");
   refused(2, random + "--kernel decode --backward", "decode kernels have no backward pass");
-  refused(2, random + "--kernel decode --dtype fp32", "takes bf16 and fp16");
+  refused(2, random + "--kernel decode --dtype fp32", "decode kernels take no f32");
   CHECK(test::attnc("run --device cpu " + random + "--kernel decode --q-offset lengths").exitCode == 0);
   refused(2, random + "--pin KV_LEN=16", "KV_LEN is 8, but the kernel was compiled with it pinned to 16");
   refused(2, random + "--pin LENGTH=8", "no number 'LENGTH'");

@@ -57,13 +57,13 @@ std::vector<double> rowsOf(const NamedTensors& tensors, const std::string& argum
 
 } // namespace
 
-TEST_CASE("run takes kv_lengths and q_offset from the file") {
+TEST_CASE("run takes kv_lengths and q_offsets from the file") {
   NamedTensors tensors = operands();
   // The last query stands at the last key: it sees all, the one before it all but one.
   CHECK(rowsOf(tensors, kCausal) == std::vector<double>{2, 2.5, 0, 0, 0.5, 1});
   CHECK(rowsOf(tensors, kCausal + "--kv-lengths --q-offset lengths") == rowsOf(tensors, kCausal));
   CHECK(rowsOf(tensors, kCausal + "--q-offset none") == std::vector<double>{0, 0.5, 0, 0, 0, 0.5});
-  tensors["q_offset"] = tensor(DType::I32, {3}, [](int64_t b) { return double(3 * b) - 1; });
+  tensors["q_offsets"] = tensor(DType::I32, {3}, [](int64_t b) { return double(3 * b) - 1; });
   CHECK(rowsOf(tensors, kCausal) == std::vector<double>{0, 0, 0, 0, 1, 1});
   tensors.erase("kv_lengths");
   tensors["k"] = tensor(DType::F32, {3, 1, 6, 8}, [](int64_t) { return 0.0; });
@@ -82,7 +82,7 @@ TEST_CASE("run takes k and v of fp8, with their scales") {
   tensors["q"] = tensor(DType::BF16, {1, 2, 1, 16}, [](int64_t) { return 0.0; });
   tensors["k"] = tensor(DType::E4M3, {1, 2, 4, 16}, [](int64_t) { return 1.0; });
   tensors["v"] = tensor(DType::E4M3, {1, 2, 4, 16}, [](int64_t i) { return double(i / 16 % 4); });
-  tensors["v_scale"] = tensor(DType::F32, {2}, [](int64_t h) { return h ? 4.0 : 0.5; });
+  tensors["v_scales"] = tensor(DType::F32, {2}, [](int64_t h) { return h ? 4.0 : 0.5; });
   Folder folder;
   const std::string in = folder / "in.safetensors", out = folder / "out.safetensors";
   REQUIRE(writeSafetensors(in, tensors));
@@ -118,10 +118,10 @@ TEST_CASE("lengths that do not fit, or are not there, are refused by name") {
   refused(tensors, "", "kv_lengths is i32 [2], expected i32 [3]");
   tensors.erase("kv_lengths");
   refused(tensors, "--kv-lengths", "no tensor 'kv_lengths'");
-  refused(tensors, "--q-offset tensor", "the kernel was compiled for q_offset, which is not given");
+  refused(tensors, "--q-offset tensor", "the kernel was compiled for q_offsets, which is not given");
   tensors = operands();
   tensors["dout"] = tensor(DType::F32, {3, 1, 2, 8}, [](int64_t) { return 1.0; });
-  refused(tensors, "--backward", "backward kernels take no lengths and offsets of sequences");
+  refused(tensors, "--backward", "backward kernels take no KV lengths of sequences");
 }
 
 TEST_CASE("emit and explain show what lengths and offsets make of a mod") {

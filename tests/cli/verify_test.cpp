@@ -39,7 +39,9 @@ struct Drawn {
     const auto derived = gradientMod(of, {});
     REQUIRE(derived);
     auto result = reference::gradients(derived->module(), operands.captures,
-                                       {{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr},
+                                       {{operands.q.view(), operands.k.view(), operands.v.view()},
+                                        {},
+                                        {},
                                         operands.dOut.view(),
                                         operands.dLse->view()});
     REQUIRE(result);

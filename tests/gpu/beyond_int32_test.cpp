@@ -176,10 +176,8 @@ void checkTraining(const Mod& mod, const Batch& c) {
   BackwardOperands inputs{{.q = q.view, .k = k.view, .v = v.view}};
   if (c.ragged) {
     const int64_t longest = c.length + 6;
-    inputs.ragged = RaggedBatch{.cuSeqlensQ = TensorView::contiguous(cumulative.data(), DType::I32, {sequences + 1}),
-                                .cuSeqlensKv = {},
-                                .maxQLen = longest,
-                                .maxKvLen = longest};
+    inputs.cuSeqlensQ = TensorView::contiguous(cumulative.data(), DType::I32, {sequences + 1});
+    inputs.maxQLen = inputs.maxKvLen = longest;
   }
   inputs.out = out.view;
   inputs.lse = lse.view;
@@ -342,8 +340,7 @@ TEST_CASE("a captured table of more than 2^31 elements, and its gradient", "[gpu
     HostOperands operands = draw(mod, of);
     const ResultGradients given = drawGradients(of, /*withLse=*/false);
     const Mod derived = take(gradientMod(mod, {"table"}));
-    const reference::GradientArgs args{
-        {operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr}, given.dOut.view(), {}};
+    const BackwardOperands args{{operands.q.view(), operands.k.view(), operands.v.view()}, {}, {}, given.dOut.view()};
     expected.push_back(
         take(reference::gradients(derived.module(), operands.captures, args, captureGradients(derived))));
     q.put(operands.q, 0, first);

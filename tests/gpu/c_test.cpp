@@ -155,10 +155,10 @@ struct StepC {
     outputs.out = backward.out = in(step.inputs.out);
     outputs.lse = backward.lse = in(step.inputs.lse);
     backward.forward = &operands;
-    backward.d_out = in(step.inputs.dOut);
-    gradients.d_q = in(*step.gradients.dQ);
-    gradients.d_k = in(*step.gradients.dK);
-    gradients.d_v = in(*step.gradients.dV);
+    backward.dout = in(step.inputs.dOut);
+    gradients.dq = in(*step.gradients.dQ);
+    gradients.dk = in(*step.gradients.dK);
+    gradients.dv = in(*step.gradients.dV);
     const std::vector<attnc_capture>& wanted = in(step.captureGradients);
     gradients.captures = wanted.data();
     gradients.capture_count = wanted.size();

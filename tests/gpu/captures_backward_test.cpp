@@ -148,8 +148,7 @@ CaptureValues run(const Mod& mod, const Problem& problem, const HostOperands& op
 CaptureValues expectedOf(const Mod& mod, const HostOperands& operands, const ResultGradients& given,
                          const std::set<std::string>& wanted) {
   const Mod derived = take(gradientMod(mod, wanted));
-  reference::GradientArgs args{
-      {operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr}, given.dOut.view(), {}};
+  BackwardOperands args{{operands.q.view(), operands.k.view(), operands.v.view()}, {}, {}, given.dOut.view()};
   args.dLse = given.dLse->view();
   return take(reference::gradients(derived.module(), operands.captures, args, captureGradients(derived))).captures;
 }

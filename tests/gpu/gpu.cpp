@@ -394,14 +394,13 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
 
 Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, const ResultGradients& given,
                                std::optional<float> scale, const BlockMask* mask) {
-  reference::GradientArgs args{
-      {operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr}, given.dOut.view(), {}};
+  BackwardOperands args{{operands.q.view(), operands.k.view(), operands.v.view()}, {}, {}, given.dOut.view()};
   BlockMaskView lists;
   if (mask) {
     lists = mask->view();
-    args.forward.blockMask = &lists;
+    args.blockMask = &lists;
   }
-  if (scale) args.forward.scale = *scale;
+  if (scale) args.scale = *scale;
   if (given.dLse) args.dLse = given.dLse->view();
   auto result = take(reference::gradients(take(gradientMod(mod)).module(), operands.captures, args));
   return {std::move(result.dQ), std::move(result.dK), std::move(result.dV), result.scoreSlope};
@@ -420,7 +419,7 @@ void checkGradients(const Gradients& actual, const Gradients& expected, const Pr
 
 Outcome runReference(const Mod& mod, const Problem&, const HostOperands& operands, std::optional<float> scale,
                      std::optional<QueryOffsets> offsets) {
-  reference::AttentionArgs args{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr};
+  Operands args{operands.q.view(), operands.k.view(), operands.v.view()};
   if (scale) args.scale = *scale;
   if (operands.kScales) args.kScales = operands.kScales->view();
   if (operands.vScales) args.vScales = operands.vScales->view();
@@ -430,8 +429,7 @@ Outcome runReference(const Mod& mod, const Problem&, const HostOperands& operand
   };
   args.kvLengths = viewOf(operands.kvLengths);
   args.qOffsets = viewOf(operands.qOffsets);
-  const Operands given{.kvLengths = args.kvLengths, .qOffsets = args.qOffsets};
-  const passes::SequenceForm form = sequenceForm(given, {.offsets = offsets});
+  const passes::SequenceForm form = sequenceForm(args, {.offsets = offsets});
   const Mod whole = form.isPlain() ? mod : take(sequencesMod(mod, form, {}));
   auto result = take(reference::attention(whole.module(), operands.captures, args));
   return {std::move(result.out), std::move(result.lse), std::move(result.rowMax), {}, {}};

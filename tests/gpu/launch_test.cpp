@@ -191,7 +191,7 @@ TEST_CASE("layouts that the copy engine cannot describe are served by another fa
   for (const auto& [what, change] : layouts) {
     INFO(what);
     Operands inputs = work.inputs;
-    reference::AttentionArgs host{.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view()};
+    Operands host{.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view()};
     for (TensorView* view : {&inputs.k, &inputs.v, &host.k, &host.v}) change(*view);
     const LayoutChoice choice = take(device.compiler.forLayout(mod, asked, inputs, work.outputs));
     CHECK(choice.passedOver.empty() == !isSm90);

@@ -113,30 +113,30 @@ public:
     lse.host = rowMax.host = cli::HostTensor::make(DType::F32, {1, batch.heads, rows});
   }
 
-  RaggedBatch ragged(void* ofQ, void* ofKv) const {
+  void addSequences(Operands& operands, void* ofQ, void* ofKv) const {
     const int64_t count = shape.batch + 1;
-    RaggedBatch ragged{.cuSeqlensQ = TensorView::contiguous(ofQ, DType::I32, {count}), .cuSeqlensKv = {}};
-    if (!batch.kvLengths.empty()) ragged.cuSeqlensKv = TensorView::contiguous(ofKv, DType::I32, {count});
-    if (batch.tellsLongest) ragged.maxQLen = shape.qLen, ragged.maxKvLen = shape.kvLen;
-    return ragged;
+    operands.cuSeqlensQ = TensorView::contiguous(ofQ, DType::I32, {count});
+    if (!batch.kvLengths.empty()) operands.cuSeqlensKv = TensorView::contiguous(ofKv, DType::I32, {count});
+    if (batch.tellsLongest) operands.maxQLen = shape.qLen, operands.maxKvLen = shape.kvLen;
   }
 
   /// Runs the reference on what is now in host memory.
   reference::GradientResult expected(bool withGradients, const std::set<std::string>& ofCaptures = {}) const {
-    reference::GradientArgs args{
-        {headsFirst(q.host.view()), headsFirst(k.host.view()), headsFirst(v.host.view()), {}, nullptr},
+    BackwardOperands args{
+        {headsFirst(q.host.view()), headsFirst(k.host.view()), headsFirst(v.host.view())},
+        {},
+        {},
         headsFirst(dOut.host.view()),
         dLse.host.view()};
-    args.forward.ragged = ragged(const_cast<int32_t*>(starts.data()), const_cast<int32_t*>(kvStarts.data()));
-    const Operands given{.ragged = args.forward.ragged};
-    const passes::SequenceForm form = sequenceForm(given, {.offsets = offsets});
+    addSequences(args, const_cast<int32_t*>(starts.data()), const_cast<int32_t*>(kvStarts.data()));
+    const passes::SequenceForm form = sequenceForm(args, {.offsets = offsets});
     const Mod whole = take(sequencesMod(mod, form, {}));
     if (withGradients) {
       const Mod derived = take(gradientMod(whole, ofCaptures));
       return take(reference::gradients(derived.module(), captures, args, captureGradients(derived)));
     }
     reference::GradientResult result;
-    result.forward = take(reference::attention(whole.module(), captures, args.forward));
+    result.forward = take(reference::attention(whole.module(), captures, args));
     return result;
   }
 
@@ -157,7 +157,7 @@ public:
   BackwardOperands inputs() const {
     BackwardOperands inputs{
         {.q = headsFirst(q.onDevice()), .k = headsFirst(k.onDevice()), .v = headsFirst(v.onDevice())}};
-    inputs.ragged = ragged(cuQ.data(), cuKv.data());
+    addSequences(inputs, cuQ.data(), cuKv.data());
     inputs.captures = &onDevice.captures;
     inputs.out = headsFirst(out.onDevice());
     inputs.lse = lse.onDevice();

@@ -29,7 +29,9 @@ TEST_CASE("a run with --backward holds before --verify", "[gpu][backward]") {
       const Mod derived = take(gradientMod(mod, take(options.gradients.wanted(mod))));
       const reference::GradientResult want =
           take(reference::gradients(derived.module(), operands.captures,
-                                    {{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr},
+                                    {{operands.q.view(), operands.k.view(), operands.v.view()},
+                                     {},
+                                     {},
                                      operands.dOut.view(),
                                      operands.dLse->view()},
                                     captureGradients(derived)));

@@ -16,7 +16,7 @@ struct Tuned {
   HostOperands host;
   ResultGradients given;
   DeviceCaptures captures;
-  std::vector<device::Buffer> buffers; // q, k, v, out, lse, d_out, d_q, d_k, d_v
+  std::vector<device::Buffer> buffers; // q, k, v, out, lse, dout, dq, dk, dv
   BackwardOperands inputs;
   Outputs outputs;
   BackwardOutputs gradients;

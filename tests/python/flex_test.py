@@ -85,16 +85,16 @@ class FlexTest(unittest.TestCase):
             block_mask = create_block_mask(mod.mask, None, None, Q_LEN, KV_LEN, device=device)
             out, lse = flex_attention(q, k, v, mod.score, block_mask, enable_gqa=True, return_lse=True)
             generator = torch.Generator().manual_seed(3)
-            d_out, d_lse = (torch.randn(x.shape, generator=generator).to(x) for x in (out, lse))
+            dout, dlse = (torch.randn(x.shape, generator=generator).to(x) for x in (out, lse))
             leaves = q, k, v, mod.table, mod.cap
-            grads = torch.autograd.grad([out, lse], leaves, [d_out, d_lse])
+            grads = torch.autograd.grad([out, lse], leaves, [dout, dlse])
             on_cpu = Biased("cpu")
             moved = [x.detach().cpu().requires_grad_() for x in (q, k, v)]
             expected, expected_lse = by_definition(on_cpu.score, on_cpu.mask, *moved)
             wanted = torch.autograd.grad(
                 [expected, expected_lse],
                 (*moved, on_cpu.table, on_cpu.cap),
-                [d_out.double().cpu(), d_lse.double().cpu()],
+                [dout.double().cpu(), dlse.double().cpu()],
             )
             for actual, right in zip((out, lse, *grads), (expected, expected_lse, *wanted)):
                 self.near(actual, right)

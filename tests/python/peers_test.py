@@ -172,8 +172,8 @@ class Job:
             )
         ]
         self.operands = [lies(x.to(dtype)) for x in drawn]
-        self.d_out = env.normal(shape.B, shape.H, shape.Q_LEN, of_v).to(dtype)
-        self.d_lse = env.normal(shape.B, shape.H, shape.Q_LEN)
+        self.dout = env.normal(shape.B, shape.H, shape.Q_LEN, of_v).to(dtype)
+        self.dlse = env.normal(shape.B, shape.H, shape.Q_LEN)
         self.captured = tensors_of(self.score_mod)
 
     def compute(self, attention, dtype=None):
@@ -184,8 +184,8 @@ class Job:
             leaves.append(x.requires_grad_())
         out, lse = attention(*operands)
         dead = lse.detach().isinf()
-        d_lse = self.d_lse.to(lse.dtype).masked_fill(dead, 0)
-        grads = torch.autograd.grad([out, lse], leaves, [self.d_out.to(out.dtype), d_lse], allow_unused=True)
+        dlse = self.dlse.to(lse.dtype).masked_fill(dead, 0)
+        grads = torch.autograd.grad([out, lse], leaves, [self.dout.to(out.dtype), dlse], allow_unused=True)
         grads = [torch.zeros_like(x) if grad is None else grad for x, grad in zip(leaves, grads)]
         return [x.detach() for x in (out, lse, *grads)]
 

@@ -11,7 +11,6 @@
 
 using namespace attnc;
 using namespace attnc::ir;
-using reference::AttentionArgs;
 
 namespace {
 
@@ -374,7 +373,7 @@ TEST_CASE("rows of K and V behind a sequence take no part, and queries stand whe
         for (int64_t i = lengthOf(b) * 4; i < 9 * 4; ++i)
           tensor->values[size_t(b * 9 * 4 + i)] = std::numeric_limits<double>::quiet_NaN();
     Strided qMemory(q, DType::F32), kMemory(k, DType::F32), vMemory(v, DType::F32);
-    AttentionArgs args{.q = qMemory.view, .k = kMemory.view, .v = vMemory.view};
+    Operands args{.q = qMemory.view, .k = kMemory.view, .v = vMemory.view};
     if (form.lengths) args.kvLengths = lengthsView;
     if (form.offsets == QueryOffsets::Tensor) args.qOffsets = offsetsView;
     const auto got = reference::attention(module, captures, args);
@@ -403,7 +402,7 @@ TEST_CASE("scales of KV heads are factors of the elements of k and v") {
     return Strided(result, DType::F32);
   };
   for (bool bySequence : {false, true}) {
-    AttentionArgs args{.q = dense.view, .k = k8.view, .v = v8.view};
+    Operands args{.q = dense.view, .k = k8.view, .v = v8.view};
     args.kScales = args.vScales = bySequence ? TensorView::contiguous(scales.data(), DType::F32, {2, 2})
                                              : TensorView::contiguous(scales.data(), DType::F32, {2});
     const Strided wideK = scaled(k8, k, bySequence), wideV = scaled(v8, v, bySequence);

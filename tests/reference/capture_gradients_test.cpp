@@ -61,10 +61,10 @@ struct Case {
     if (!idx.empty()) result.set("idx", TensorView::contiguous(const_cast<int*>(idx.data()), DType::I32, {5}));
     return result;
   }
-  reference::GradientArgs args() const { return {{q.of(), k.of(), v.of(), {}, nullptr}, dOut.of(), dLse.of()}; }
+  BackwardOperands args() const { return {{q.of(), k.of(), v.of()}, {}, {}, dOut.of(), dLse.of()}; }
 
   double loss(const ir::Module& module) const {
-    auto result = reference::attention(module, captures(), args().forward);
+    auto result = reference::attention(module, captures(), args());
     if (!result) FAIL(result.error().message);
     double sum = 0;
     for (size_t i = 0; i < result->out.size(); ++i) sum += result->out[i] * dOut.at(int64_t(i));

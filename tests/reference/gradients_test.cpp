@@ -47,8 +47,8 @@ struct Case {
       : q({2, 4, qLen, 6}, 1), k({kvBatch, 2, kvLen, 6}, 2), v({kvBatch, 2, kvLen, 3}, 3), dOut({2, 4, qLen, 3}, 4),
         dLse({2, 4, qLen}, 5) {}
 
-  reference::AttentionArgs forward() const { return {q.view, k.view, v.view, {}, blockMask}; }
-  reference::GradientArgs args() const { return {forward(), dOut.view, dLse.view}; }
+  Operands forward() const { return {.q = q.view, .k = k.view, .v = v.view, .blockMask = blockMask}; }
+  BackwardOperands args() const { return {forward(), {}, {}, dOut.view, dLse.view}; }
 
   /// The scalar whose gradients are asked for.
   double loss(const ir::Module& module) const {
@@ -176,10 +176,10 @@ TEST_CASE("a row of scores of any one size gives their average, and its gradient
 TEST_CASE("gradients of results of another shape are refused", "[reference]") {
   const Case c;
   const Tensor other({2, 4, 5, 4}, 1), rows({2, 4, 4}, 1);
-  reference::GradientArgs args = c.args();
+  BackwardOperands args = c.args();
   args.dOut = other.view;
-  CHECK(reference::gradients(moduleOf(""), {}, args).error().message == "d_out is not [2, 4, 5, 3]");
+  CHECK(reference::gradients(moduleOf(""), {}, args).error().message == "dout is not [2, 4, 5, 3]");
   args = c.args();
   args.dLse = rows.view;
-  CHECK(reference::gradients(moduleOf(""), {}, args).error().message == "d_lse has another shape than lse");
+  CHECK(reference::gradients(moduleOf(""), {}, args).error().message == "dlse has another shape than lse");
 }

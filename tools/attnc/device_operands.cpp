@@ -1,7 +1,5 @@
 #include "device_operands.h"
 
-#include "ragged.h"
-
 #include <tuple>
 
 namespace attnc::cli {
@@ -69,8 +67,10 @@ Status DeviceOperands::placeGradients() {
   return {};
 }
 
-/// Uploads q, k and v, allocates the results, and sets the problem.
+/// Uploads the tensors, allocates the results, and sets the problem.
 Status DeviceOperands::placeOperands() {
+  const Operands views = viewsOf(operands);
+  inputs.maxQLen = views.maxQLen, inputs.maxKvLen = views.maxKvLen;
   std::vector<int64_t> rows = rowsOf(operands);
   result.lse = result.rowMax = {DType::F32, rows, {}};
   rows.push_back(operands.v.shape[3]);
@@ -82,32 +82,21 @@ Status DeviceOperands::placeOperands() {
     auto uploaded = memory.upload(*host);
     if (!uploaded) return uploaded.error();
     *view = *uploaded;
-    if (!cache || !cache->newK || host == &operands.q) continue;
+    if (!operands.newK || host == &operands.q) continue;
     HostTensor& after = result.cache[name] = {host->dtype, host->shape, {}};
     results.emplace_back(memory.size() - 1, &after);
   }
-  std::vector<std::pair<const std::optional<HostTensor>*, std::optional<TensorView>*>> optional{
-      {&operands.kvLengths, &inputs.kvLengths}, {&operands.qOffset, &inputs.qOffsets},
-      {&operands.kScale, &inputs.kScales}, {&operands.vScale, &inputs.vScales}};
-  if (cache)
-    optional.insert(optional.end(),
-                    {{&cache->pageTable, &inputs.pageTable}, {&cache->newK, &inputs.newK}, {&cache->newV, &inputs.newV}});
-  for (auto [host, view] : optional) {
-    if (!*host) continue;
-    auto uploaded = memory.upload(**host);
-    if (!uploaded) return uploaded.error();
-    *view = *uploaded;
-  }
-  if (inputs.ragged = raggedOf(operands); inputs.ragged) {
-    auto ofQ = memory.upload(*operands.cuSeqlensQ);
-    if (!ofQ) return ofQ.error();
-    inputs.ragged->cuSeqlensQ = *ofQ;
-  }
-  if (inputs.ragged && operands.cuSeqlensKv) {
-    auto ofKv = memory.upload(*operands.cuSeqlensKv);
-    if (!ofKv) return ofKv.error();
-    inputs.ragged->cuSeqlensKv = *ofKv;
-  }
+  Status uploaded;
+  const auto upload = [&](const std::optional<HostTensor>& host, std::optional<TensorView>& view) {
+    if (!host || !uploaded) return;
+    if (auto placed = memory.upload(*host))
+      view = *placed;
+    else
+      uploaded = placed.error();
+  };
+#define ATTNC_OPTIONAL(member, name, feature) upload(operands.member, inputs.member);
+#include "attnc/operands.def"
+  if (!uploaded) return uploaded;
   TensorView out, lse, rowMax;
   for (auto [host, view] :
        {std::pair(&result.out, &out), std::pair(&result.lse, &lse), std::pair(&result.rowMax, &rowMax)}) {

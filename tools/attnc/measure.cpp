@@ -2,6 +2,8 @@
 
 #include "device_operands.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace attnc::cli {
@@ -9,13 +11,12 @@ namespace {
 
 /// Rejects sequences of different lengths: pairs and columns are counted for equal ones.
 Status checkAlike(const HostOperands& operands) {
-  for (const auto& [name, tensor] : {std::pair("kv_lengths", &operands.kvLengths), {"q_offset", &operands.qOffset},
-                                     {"cu_seqlens_q", &operands.cuSeqlensQ}})
-    if (*tensor)
-      return Error::environment(std::string("bench counts the work of sequences that are all alike, and there is a ") +
-                                    name,
-                                "`attnc run` tells how long such a launch takes");
-  return {};
+  constexpr Features kTakes = {Feature::Fp8Kv, Feature::BlockMask, Feature::BoxMask, Feature::F32};
+  const Features others = featuresOf(viewsOf(operands)).without(kTakes);
+  if (others.empty()) return {};
+  return Error::environment(fmt::format("bench counts the work of sequences that are all alike, and takes no {}",
+                                        featureText(others.first())),
+                            "`attnc run` tells how long such a launch takes");
 }
 
 } // namespace

@@ -245,23 +245,15 @@ std::string namesText(const std::vector<std::string>& names) {
   return names.size() > kMost ? text + fmt::format(" and {} more", names.size() - kMost) : text;
 }
 
-/// Returns the optional tensors besides q, k and v that the mod does not capture itself, and their targets.
-std::vector<std::pair<const char*, std::optional<HostTensor>*>> optionalTensors(const Mod& mod, HostOperands& operands,
-                                                                                HostCache& cache) {
-  std::vector<std::pair<const char*, std::optional<HostTensor>*>> tensors{{"kv_lengths", &operands.kvLengths},
-                                                                          {"q_offset", &operands.qOffset},
-                                                                          {"k_scale", &operands.kScale},
-                                                                          {"v_scale", &operands.vScale},
-                                                                          {"page_table", &cache.pageTable},
-                                                                          {"new_k", &cache.newK},
-                                                                          {"new_v", &cache.newV},
-                                                                          {"cu_seqlens_q", &operands.cuSeqlensQ},
-                                                                          {"cu_seqlens_kv", &operands.cuSeqlensKv}};
-  std::erase_if(tensors, [&](const auto& tensor) {
-    return std::any_of(mod.captures().begin(), mod.captures().end(),
-                       [&](const CaptureInfo& capture) { return capture.name == tensor.first; });
-  });
-  return tensors;
+/// Calls visit(name, tensor) for each optional tensor that the mod does not capture itself.
+template <class Visit> void forEachOptionalHost(const Mod& mod, HostOperands& operands, Visit visit) {
+  const auto visitUnlessCaptured = [&](const char* name, std::optional<HostTensor>& tensor) {
+    if (std::none_of(mod.captures().begin(), mod.captures().end(),
+                     [&](const CaptureInfo& capture) { return capture.name == name; }))
+      visit(name, tensor);
+  };
+#define ATTNC_OPTIONAL(member, name, feature) visitUnlessCaptured(#name, operands.member);
+#include "attnc/operands.def"
 }
 
 Status readOperands(const Mod& mod, const RunOptions& options, const Needed& needed, Elements elements,
@@ -273,8 +265,7 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
       wants[capture.name] =
           capture.kind != CaptureInfo::Kind::Tensor || needed(capture.name) ? Want::Data : Want::Shape;
   for (const char* name : {"q", "k", "v"}) wants[name] = elements == Elements::All ? Want::Data : Want::Shape;
-  HostCache cache;
-  for (auto [name, target] : optionalTensors(mod, operands, cache)) wants[name] = Want::Data;
+  forEachOptionalHost(mod, operands, [&](const char* name, auto&) { wants[name] = Want::Data; });
   if (options.backward) wants["dout"] = wants["dlse"] = Want::Data;
   auto read = readSafetensors(options.input, [&](const std::string& name) {
     auto found = wants.find(name);
@@ -291,9 +282,9 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
                                 namesText(read->names));
     *target = std::move(node.mapped());
   }
-  for (auto [name, target] : optionalTensors(mod, operands, cache))
-    if (auto node = file.extract(name); !node.empty()) *target = std::move(node.mapped());
-  if (cache.pageTable || cache.newK || cache.newV) operands.cache = std::move(cache);
+  forEachOptionalHost(mod, operands, [&](const char* name, std::optional<HostTensor>& tensor) {
+    if (auto node = file.extract(name); !node.empty()) tensor = std::move(node.mapped());
+  });
   if (options.sequences.kvLengths && !operands.kvLengths)
     return Error::environment(fmt::format("{}: no tensor 'kv_lengths'", inQuotes(options.input)),
                               namesText(read->names));
@@ -310,24 +301,18 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
 /// Moves k and v to the cache, and replaces them by the rows that are attended to. Reports shapes that do not fit with
 /// the messages of a launch.
 Status gatherCache(HostOperands& operands) {
-  HostCache& cache = *operands.cache;
   for (const HostTensor* tensor : {&operands.q, &operands.k, &operands.v})
     if (tensor->shape.size() != 4) return {}; // a later check reports it
   const auto &q = operands.q.shape, &v = operands.v.shape;
-  Operands given{.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view()};
-  for (auto [host, view] :
-       {std::pair(&operands.kvLengths, &given.kvLengths), {&operands.qOffset, &given.qOffsets},
-        {&cache.pageTable, &given.pageTable}, {&cache.newK, &given.newK}, {&cache.newV, &given.newV}})
-    if (*host) *view = (*host)->view();
-  given.ragged = raggedOf(operands);
   const Outputs outputs{.out = TensorView::contiguous(nullptr, operands.q.dtype, {q[0], q[1], q[2], v[3]})};
-  auto settled = Compiler().settle(Mod::identity(), given, outputs, {.arch = "sm_80"});
+  auto settled = Compiler().settle(Mod::identity(), viewsOf(operands), outputs, {.arch = "sm_80"});
   if (!settled) return std::move(settled).error();
-  std::swap(cache.k, operands.k);
-  std::swap(cache.v, operands.v);
-  for (auto [from, fresh, to] :
-       {std::tuple(&cache.k, &cache.newK, &operands.k), {&cache.v, &cache.newV, &operands.v}}) {
-    const HostTensor* table = cache.pageTable ? &*cache.pageTable : nullptr;
+  operands.cache.emplace();
+  std::swap(operands.cache->k, operands.k);
+  std::swap(operands.cache->v, operands.v);
+  for (auto [from, fresh, to] : {std::tuple(&operands.cache->k, &operands.newK, &operands.k),
+                                 {&operands.cache->v, &operands.newV, &operands.v}}) {
+    const HostTensor* table = operands.pageTable ? &*operands.pageTable : nullptr;
     *to = *from;
     if (to->bytes.empty()) { // only shapes are needed
       to->shape = {q[0], to->shape[1], settled->problem.kvLen, to->shape[3]};
@@ -348,9 +333,9 @@ void dealCache(const RunOptions& options, HostOperands& operands) {
   const int rows = options.sequences.pageSize;
   const auto& shape = operands.k.shape;
   HostCache cache;
-  cache.pageTable = drawPageTable(shape[0], shape[2] / rows, options.seed);
+  operands.pageTable = drawPageTable(shape[0], shape[2] / rows, options.seed);
   for (auto [from, to] : {std::pair(&operands.k, &cache.k), {&operands.v, &cache.v}})
-    *to = dealToPages(*from, *cache.pageTable, *operands.kvLengths, cache.pageTable->elements(), rows);
+    *to = dealToPages(*from, *operands.pageTable, *operands.kvLengths, operands.pageTable->elements(), rows);
   operands.cache = std::move(cache);
 }
 
@@ -378,7 +363,7 @@ void drawOperands(const Mod& mod, const RunOptions& options, Generator& generato
     generator.lengthenKeys(operands.q, operands.k, options.scale.value_or(1 / std::sqrt(double(headDim))));
   operands.v = generator.normal(dtype, {batch, shape.kvHeads, kvRows, headDim});
   if (options.sequences.lengths()) operands.kvLengths = generator.positions(shape.kvLen);
-  if (options.sequences.offsets() == QueryOffsets::Tensor) operands.qOffset = generator.positions(shape.kvLen);
+  if (options.sequences.offsets() == QueryOffsets::Tensor) operands.qOffsets = generator.positions(shape.kvLen);
   if (options.sequences.pageSize) dealCache(options, operands);
 }
 
@@ -470,6 +455,22 @@ std::set<std::string> capturesOfMask(const Mod& mod) {
   return names;
 }
 
+Operands viewsOf(const HostOperands& operands) {
+  Operands views;
+#define ATTNC_TENSOR(member, name) views.member = operands.member.view();
+#define ATTNC_OPTIONAL(member, name, feature)                                                                          \
+  if (operands.member) views.member = operands.member->view();
+#include "attnc/operands.def"
+  if (operands.cache) {
+    views.k = operands.cache->k.view();
+    views.v = operands.cache->v.view();
+  }
+  if (!operands.cuSeqlensQ) return views;
+  views.maxQLen = operands.problem.qLen;
+  views.maxKvLen = operands.problem.kvLen;
+  return views;
+}
+
 std::vector<int64_t> rowsOf(const HostOperands& operands) {
   return {operands.q.shape[0], operands.q.shape[1], operands.q.shape[2]};
 }
@@ -527,7 +528,7 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
   } else if (auto status = readOperands(mod, options, needed, elements, file, operands); !status) {
     return status.error();
   }
-  if (operands.cache && !generator)
+  if (!generator && (operands.pageTable || operands.newK || operands.newV))
     if (auto status = gatherCache(operands); !status) return status.error();
   Collector collector(mod, options, file, generator ? &*generator : nullptr, needed);
   if (auto status = collector.collect(operands); !status) return status.error();

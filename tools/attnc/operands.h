@@ -20,20 +20,22 @@ enum class Elements {
   OfMask, ///< captures that mask_mod reads; other tensors have a shape and no bytes
 };
 
-/// The cache of launches whose K and V lie in pages, or to which rows are appended.
+/// The tensors of Operands in host memory, with its names of members. For a cache, k and v are the rows that are
+/// attended to, [B, HKV, KV_LEN, D]. For a ragged batch, q, k and v are [1, heads, total, D].
+struct HostTensors {
+#define ATTNC_TENSOR(member, name) HostTensor member;
+#define ATTNC_OPTIONAL(member, name, feature) std::optional<HostTensor> member;
+#include "attnc/operands.def"
+};
+
+/// K and V as stored, without the appended rows: in pages, or with room for new rows.
 struct HostCache {
-  HostTensor k, v; ///< K and V as stored, without the appended rows
-  std::optional<HostTensor> pageTable, newK, newV;
+  HostTensor k, v;
 };
 
 /// Operands in host memory, checked against each other and against the mod.
-struct HostOperands {
-  HostTensor q;    ///< of a ragged batch [1, H, total, D]; the same for k and v
-  HostTensor k, v; ///< of a cache: the rows that are attended to, [B, HKV, KV_LEN, D]
-  std::optional<HostCache> cache;
-  std::optional<HostTensor> kvLengths, qOffset; ///< i32 [B], if given
-  std::optional<HostTensor> kScale, vScale;     ///< of e4m3 k and v, if given: Operands::kScales
-  std::optional<HostTensor> cuSeqlensQ, cuSeqlensKv; ///< i32 [B + 1], of a ragged batch; the second only if it differs
+struct HostOperands : HostTensors {
+  std::optional<HostCache> cache; ///< set if they have pages or new rows
   HostTensor dOut;                              ///< with --backward: gradient of out, [B, H, Q_LEN, DV], dtype of q
   std::optional<HostTensor> dLse; ///< with --backward, if given: gradient of lse, f32 [B, H, Q_LEN]
   NamedTensors tensors;           ///< captured tensors, by name
@@ -71,6 +73,9 @@ struct CapturesAsked {
 /// Finds captures for `mask` and `probe`, without v and incoming gradients: from --set, --in, --pin. q and k are empty
 /// if the file lacks them. Errors as findOperands().
 Expected<HostOperands> findCaptures(const Mod& mod, const RunOptions& options, const CapturesAsked& asked);
+
+/// Returns what a launch takes, as views of these operands, without captures. K and V of a cache are those stored.
+Operands viewsOf(const HostOperands& operands);
 
 /// Returns the shape of lse: [B, H, Q_LEN].
 std::vector<int64_t> rowsOf(const HostOperands& operands);

@@ -79,13 +79,4 @@ Expected<int64_t> longestOf(std::string_view name, const HostTensor& cumulative,
   return longest;
 }
 
-std::optional<RaggedBatch> raggedOf(const HostOperands& operands) {
-  if (!operands.cuSeqlensQ) return std::nullopt;
-  RaggedBatch ragged{.cuSeqlensQ = operands.cuSeqlensQ->view(), .cuSeqlensKv = {}};
-  if (operands.cuSeqlensKv) ragged.cuSeqlensKv = operands.cuSeqlensKv->view();
-  ragged.maxQLen = operands.problem.qLen;
-  ragged.maxKvLen = operands.problem.kvLen;
-  return ragged;
-}
-
 } // namespace attnc::cli

@@ -43,15 +43,12 @@ RandomProblem parseRandom(const std::string& text) {
 /// Runs the reference; without --backward, only the forward pass.
 Expected<reference::GradientResult> runReference(const Mod& mod, const HostOperands& operands,
                                                  const RunOptions& options) {
-  reference::AttentionArgs args{
-      .q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view(), .scale = options.scale};
-  const Shapes shapes = shapesOf(operands, options);
-  args.kvLengths = shapes.operands.kvLengths;
-  args.qOffsets = shapes.operands.qOffsets;
-  args.kScales = shapes.operands.kScales;
-  args.vScales = shapes.operands.vScales;
-  args.ragged = raggedOf(operands);
-  const passes::SequenceForm form = sequenceForm(shapes.operands, prepareOptions(options));
+  BackwardOperands args;
+  static_cast<Operands&>(args) = viewsOf(operands);
+  const passes::SequenceForm form = sequenceForm(args, prepareOptions(options));
+  args.k = operands.k.view(), args.v = operands.v.view(); // gathered, with the new rows
+  args.pageTable = args.newK = args.newV = {};
+  if (options.scale) args.scale = float(*options.scale);
   auto sequences = form.isPlain() ? mod : sequencesMod(mod, form, {});
   if (!sequences) return std::move(sequences).error();
   if (options.backward) {
@@ -59,9 +56,9 @@ Expected<reference::GradientResult> runReference(const Mod& mod, const HostOpera
     for (const auto& [name, tensor] : operands.gradients.all()) wanted.insert(name);
     auto derived = gradientMod(*sequences, wanted);
     if (!derived) return std::move(derived).error();
-    reference::GradientArgs all{.forward = args, .dOut = operands.dOut.view(), .dLse = {}};
-    if (operands.dLse) all.dLse = operands.dLse->view();
-    return reference::gradients(derived->module(), operands.captures, all, captureGradients(*derived));
+    args.dOut = operands.dOut.view();
+    if (operands.dLse) args.dLse = operands.dLse->view();
+    return reference::gradients(derived->module(), operands.captures, args, captureGradients(*derived));
   }
   auto forward = reference::attention(sequences->module(), operands.captures, args);
   if (!forward) return std::move(forward).error();
@@ -93,10 +90,11 @@ Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const
                                       {"dk", &computed->dK, &operands.k},
                                       {"dv", &computed->dV, &operands.v}})
       result.gradients[name] = stored(*values, HostTensor::make(like->dtype, like->shape));
-  if (const auto& cache = operands.cache; cache && cache->newK)
-    for (auto [name, before, rows] : {std::tuple("k", &cache->k, &*cache->newK), {"v", &cache->v, &*cache->newV}}) {
+  if (const auto& cache = operands.cache; cache && operands.newK)
+    for (auto [name, before, rows] :
+         {std::tuple("k", &cache->k, &*operands.newK), {"v", &cache->v, &*operands.newV}}) {
       HostTensor& after = result.cache[name] = *before;
-      const HostTensor* table = cache->pageTable ? &*cache->pageTable : nullptr;
+      const HostTensor* table = operands.pageTable ? &*operands.pageTable : nullptr;
       if (auto status = appendRows(after, *rows, table, *operands.kvLengths); !status) return std::move(status).error();
     }
   for (const auto& [name, values] : computed->captures)
@@ -233,7 +231,7 @@ void addOptions(CLI::App& command, RunOptions& options) {
   command
       .add_option("--in", options.input,
                   "safetensors file with q, k, v [B, H, S, D] and the captured tensors, and dout with --backward; for "
-                  "few\nqueries k and v may be F8_E4M3, with scales k_scale and v_scale f32 [HKV] or [B, HKV]. -: "
+                  "few\nqueries k and v may be F8_E4M3, with scales k_scales and v_scales f32 [HKV] or [B, HKV]. -: "
                   "stdin. A\ntensor that the mod needs and does not declare is taken as it is")
       ->type_name("FILE");
   command

@@ -1,7 +1,5 @@
 #include "shapes.h"
 
-#include "ragged.h"
-
 namespace attnc::cli {
 namespace {
 
@@ -17,22 +15,8 @@ void addBackward(Shapes& shapes) {
 
 Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
   Shapes shapes;
-  shapes.operands.q = operands.q.view();
-  shapes.operands.k = operands.k.view();
-  shapes.operands.v = operands.v.view();
-  if (const auto& cache = operands.cache) {
-    shapes.operands.k = cache->k.view();
-    shapes.operands.v = cache->v.view();
-    if (cache->pageTable) shapes.operands.pageTable = cache->pageTable->view();
-    if (cache->newK) shapes.operands.newK = cache->newK->view();
-    if (cache->newV) shapes.operands.newV = cache->newV->view();
-  }
-  if (operands.kvLengths) shapes.operands.kvLengths = operands.kvLengths->view();
-  if (operands.qOffset) shapes.operands.qOffsets = operands.qOffset->view();
-  if (operands.kScale) shapes.operands.kScales = operands.kScale->view();
-  if (operands.vScale) shapes.operands.vScales = operands.vScale->view();
+  static_cast<Operands&>(shapes.operands) = viewsOf(operands);
   shapes.operands.captures = &operands.captures;
-  shapes.operands.ragged = raggedOf(operands);
   const auto& rows = operands.q.shape;
   shapes.outputs.out = TensorView::contiguous(nullptr, operands.q.dtype, {rows[0], rows[1], rows[2], operands.v.shape[3]});
   if (options.rowMax || options.verify)
@@ -68,10 +52,10 @@ Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const 
   if (sequences.offsets() == QueryOffsets::Tensor) shapes.operands.qOffsets = ofBatch;
   if (sequences.ragged) {
     const TensorView cumulative = TensorView::contiguous(nullptr, DType::I32, {problem.batch + 1});
-    shapes.operands.ragged = RaggedBatch{.cuSeqlensQ = cumulative, .cuSeqlensKv = {}};
-    if (problem.qLen != problem.kvLen) shapes.operands.ragged->cuSeqlensKv = cumulative;
-    shapes.operands.ragged->maxQLen = problem.qLen;
-    shapes.operands.ragged->maxKvLen = problem.kvLen;
+    shapes.operands.cuSeqlensQ = cumulative;
+    if (problem.qLen != problem.kvLen) shapes.operands.cuSeqlensKv = cumulative;
+    shapes.operands.maxQLen = problem.qLen;
+    shapes.operands.maxKvLen = problem.kvLen;
   }
   addBackward(shapes);
   return shapes;

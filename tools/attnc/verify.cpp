@@ -131,7 +131,7 @@ bool addsAtMost(const ir::Module& module) {
 bool areProductsExact(const HostOperands& operands, double scale) {
   const double q = largestSpan(operands.q), k = largestSpan(operands.k),
                factor = largestSpan(1, 1, [&](int64_t) { return scale; });
-  return std::max(q, k) <= 0x1p11 && double(operands.q.shape[3]) * q * k * factor <= 0x1p24 && !operands.kScale;
+  return std::max(q, k) <= 0x1p11 && double(operands.q.shape[3]) * q * k * factor <= 0x1p24 && !operands.kScales;
 }
 
 int64_t nonFiniteRows(const HostTensor& tensor) {

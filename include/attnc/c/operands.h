@@ -53,17 +53,17 @@ typedef struct attnc_backward_operands {
   const attnc_operands* forward; ///< Operands of the forward launch.
   const attnc_tensor* out;       ///< [B, H, Q_LEN, DV], dtype of q, last stride 1: out of the forward launch.
   const attnc_tensor* lse;       ///< f32 [B, H, Q_LEN], dense: lse of the forward launch.
-  const attnc_tensor* d_out;     ///< Gradient of out; shape and dtype of out, last stride 1.
-  const attnc_tensor* d_lse;     ///< Gradient of lse; shape and dtype of lse. Default: 0.
+  const attnc_tensor* dout;      ///< Gradient of out; shape and dtype of out, last stride 1.
+  const attnc_tensor* dlse;      ///< Gradient of lse; shape and dtype of lse. Default: 0.
 } attnc_backward_operands;
 
 /// The outputs of a backward launch (BackwardOutputs): gradients, in device memory that the caller owns. They are
-/// written, not added to. Give d_q, d_k and d_v, or none of them.
+/// written, not added to. Give dq, dk and dv, or none of them.
 typedef struct attnc_backward_outputs {
   size_t struct_size;
-  const attnc_tensor* d_q;       ///< Gradient of q; shape and dtype of q, last stride 1.
-  const attnc_tensor* d_k;       ///< Gradient of k; shape and dtype of k, last stride 1.
-  const attnc_tensor* d_v;       ///< Gradient of v; shape and dtype of v, last stride 1.
+  const attnc_tensor* dq;        ///< Gradient of q; shape and dtype of q, last stride 1.
+  const attnc_tensor* dk;        ///< Gradient of k; shape and dtype of k, last stride 1.
+  const attnc_tensor* dv;        ///< Gradient of v; shape and dtype of v, last stride 1.
   const attnc_capture* captures; ///< A TENSOR for each capture that gets a gradient, by name.
   size_t capture_count;
 } attnc_backward_outputs;

@@ -116,13 +116,13 @@ class Outputs(Sized):
 class BackwardOperands(Sized):
     _fields_ = sized(
         ("forward", POINTER(Operands)), ("out", POINTER(Tensor)), ("lse", POINTER(Tensor)),
-        ("d_out", POINTER(Tensor)), ("d_lse", POINTER(Tensor)),
+        ("dout", POINTER(Tensor)), ("dlse", POINTER(Tensor)),
     )  # fmt: skip
 
 
 class BackwardOutputs(Sized):
     _fields_ = sized(
-        ("d_q", POINTER(Tensor)), ("d_k", POINTER(Tensor)), ("d_v", POINTER(Tensor)),
+        ("dq", POINTER(Tensor)), ("dk", POINTER(Tensor)), ("dv", POINTER(Tensor)),
         ("captures", POINTER(Capture)), ("capture_count", c_size_t),
     )  # fmt: skip
 

@@ -33,18 +33,18 @@ def call_of(
 
 
 def run_backward(
-    call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients, sequences=ALIGNED, lists=None
+    call, q, k, v, tensors, scalars, scale, mask, out, lse, dout, dlse, gradients, sequences=ALIGNED, lists=None
 ):  # fmt: skip
-    """Returns (d_q, d_k, d_v), and the gradients of captures, by name."""
+    """Returns (dq, dk, dv), and the gradients of captures, by name."""
     results = [torch.empty_like(x) for x in (q, k, v)]
     of_captures = {name: torch.empty_like(tensors[name]) for name in gradients}
-    if d_out is None:
-        d_out = torch.zeros_like(out)
-    elif d_out.stride() != out.stride() or d_out.data_ptr() % ALIGNMENT:
-        d_out = torch.empty_like(out).copy_(d_out)
-    d_lse = d_lse if d_lse is None else d_lse.contiguous()
+    if dout is None:
+        dout = torch.zeros_like(out)
+    elif dout.stride() != out.stride() or dout.data_ptr() % ALIGNMENT:
+        dout = torch.empty_like(out).copy_(dout)
+    dlse = dlse if dlse is None else dlse.contiguous()
     call.backward(
-        q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, d_out, d_lse, results, of_captures.values(),
+        q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, dout, dlse, results, of_captures.values(),
         sequences, lists,
     )  # fmt: skip
     return results, of_captures
@@ -65,14 +65,14 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, d_out, d_lse, _):
+    def backward(ctx, dout, dlse, _):
         q, k, v, out, lse, *captured = ctx.saved_tensors
         call, names, scalars, scale, mask, _, gradients, sequences, lists = ctx.how
         tensors = dict(zip(names, captured))
-        if d_out is None and d_lse is None:
+        if dout is None and dlse is None:
             return (None,) * (4 + len(captured))
         results, found = run_backward(
-            call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients, sequences, lists
+            call, q, k, v, tensors, scalars, scale, mask, out, lse, dout, dlse, gradients, sequences, lists
         )
         return None, *results, *(found.get(name) for name in names)
 

@@ -142,13 +142,13 @@ class Call:
             # Gradients are dense, and ordered like their tensors.
             dense = [torch.empty_like(x, device="meta") for x in (out, q, k, v, *(tensors[name] for name in gradients))]
             self.backward_views = _Views([rows, *dense])
-            self.d_lse_at, d_out, d_q, d_k, d_v, *of_captures = self.backward_views.pointers()
+            self.dlse_at, dout, dq, dk, dv, *of_captures = self.backward_views.pointers()
             self.of_captures = _Captures(zip(gradients, of_captures))
             self.backward_operands = c.BackwardOperands(
-                forward=pointer(self.operands), out=out_at, lse=lse_at, d_out=d_out, d_lse=self.d_lse_at
+                forward=pointer(self.operands), out=out_at, lse=lse_at, dout=dout, dlse=self.dlse_at
             )
             self.backward_outputs = c.BackwardOutputs(
-                d_q=d_q, d_k=d_k, d_v=d_v, captures=self.of_captures.array, capture_count=len(gradients)
+                dq=dq, dk=dk, dv=dv, captures=self.of_captures.array, capture_count=len(gradients)
             )
         if self.is_on_gpu:
             self._prepare(q.device, deterministic, tiles)
@@ -239,15 +239,15 @@ class Call:
             check(status)
 
     def backward(
-        self, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, results, gradients, sequences, lists
+        self, q, k, v, tensors, scalars, scale, mask, out, lse, dout, dlse, results, gradients, sequences, lists
     ):
-        """Writes `results`: d_q, d_k, d_v, and the gradients of captures."""
+        """Writes `results`: dq, dk, dv, and the gradients of captures."""
         operands, outputs = self.backward_operands, self.backward_outputs
         with self.lock:
             self._set(q, k, v, out, lse, None, sequences, lists, tensors, scalars, scale)
-            operands.d_lse = None if d_lse is None else self.d_lse_at
+            operands.dlse = None if dlse is None else self.dlse_at
             to = self.backward_views.addresses
-            for place, x in enumerate((d_lse, d_out, *results, *gradients)):
+            for place, x in enumerate((dlse, dout, *results, *gradients)):
                 to[place] = 0 if x is None else x.data_ptr()
             at = addressof(operands), addressof(outputs)
             if self.is_on_gpu:

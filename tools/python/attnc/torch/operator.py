@@ -62,7 +62,7 @@ def _(text, q, k, v, captured, scalars, scale, wanted, wants_max, kv_lengths, cu
 def attention_backward_op(
     text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
     scale: float, wanted: str, cu_seqlens: torch.Tensor | None, longest: int, out: torch.Tensor,
-    lse: torch.Tensor, d_out: torch.Tensor, d_lse: torch.Tensor | None,
+    lse: torch.Tensor, dout: torch.Tensor, dlse: torch.Tensor | None,
 ) -> list[torch.Tensor]:  # fmt: skip
     """Returns the gradients of q, k and v, and of the captured tensors in `wanted`."""
     text = _text_of(text)
@@ -73,13 +73,13 @@ def attention_backward_op(
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )  # fmt: skip
     results, found = run_backward(
-        call, q, k, v, tensors, numbers, scale, ANEW, out, lse, d_out, d_lse, gradients, sequences
+        call, q, k, v, tensors, numbers, scale, ANEW, out, lse, dout, dlse, gradients, sequences
     )  # fmt: skip
     return [*results, *found.values()]
 
 
 @attention_backward_op.register_fake
-def _(text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, d_out, d_lse):
+def _(text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, dout, dlse):
     tensors, _ = _captured(_text_of(text), captured, scalars)
     return [torch.empty_like(x) for x in (q, k, v, *(tensors[name] for name in wanted.split()))]
 
@@ -91,15 +91,15 @@ def _save(ctx, inputs, output):
     ctx.set_materialize_grads(False)
 
 
-def _backward(ctx, d_out, d_lse, _):
+def _backward(ctx, dout, dlse, _):
     q, k, v, out, lse, cu_seqlens, *captured = ctx.saved_tensors
     text, scalars, scale, wanted, longest, has_lengths = ctx.how
     if wanted is None or has_lengths:
         raise RuntimeError("attnc::attention has gradients where `wanted` is given and `kv_lengths` are not")
-    if d_out is None:
-        d_out = torch.zeros_like(out)
+    if dout is None:
+        dout = torch.zeros_like(out)
     found = attention_backward_op(
-        text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, d_out, d_lse
+        text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, dout, dlse
     )  # fmt: skip
     of_captures = dict(zip(wanted.split(), found[3:]))
     names, _ = _captured(_text_of(text), captured, scalars)
