@@ -2,12 +2,12 @@
 #include "analysis/gather_proofs.h"
 #include "analysis/intervals.h"
 #include "analysis/tile_verdict.h"
+#include "helpers/random_module.h"
 #include "ir/interpreter.h"
 #include "ir/loops.h"
 #include "ir/printer.h"
 #include "ir/reader.h"
 #include "passes/pipeline.h"
-#include "support/random_module.h"
 
 #include <catch2/catch.hpp>
 

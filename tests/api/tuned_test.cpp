@@ -5,7 +5,7 @@
 #include "api/tune_choice.h"
 #include "api/tune_results.h"
 #include "api/tuned.h"
-#include "support/temp_directory.h"
+#include "helpers/temp_directory.h"
 #include "tests/api/settled.h"
 
 #include <catch2/catch.hpp>

@@ -2,7 +2,7 @@
 #include "gpu.h"
 
 #include "attnc/c.h"
-#include "support/temp_directory.h"
+#include "helpers/temp_directory.h"
 
 #include <cstring>
 #include <deque>

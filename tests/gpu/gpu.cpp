@@ -1,12 +1,12 @@
 #include "gpu.h"
 
 #include "api/mod_impl.h"
+#include "helpers/library.h"
 #include "ir/element.h"
 #include "reference/attention.h"
 #include "reference/compare.h"
 #include "reference/gradient_tolerance.h"
 #include "reference/gradients.h"
-#include "support/library.h"
 #include "tools/attnc/random.h"
 
 #include <fmt/format.h>

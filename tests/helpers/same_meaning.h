@@ -1,8 +1,8 @@
 // Compares two modules by running them: the oracle of the tests of passes.
 #pragma once
 
+#include "helpers/random_module.h"
 #include "ir/interpreter.h"
-#include "support/random_module.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,11 +1,11 @@
 // Derivatives by central differences in fp64, to compare gradients with.
 #pragma once
 
+#include "helpers/exact_interpreter.h"
 #include "ir/printer.h"
 #include "ir/verifier.h"
 #include "ir/walk.h"
 #include "passes/autodiff.h"
-#include "support/exact_interpreter.h"
 
 #include <catch2/catch.hpp>
 
