@@ -5,7 +5,7 @@
 #include "dsl/objects/arithmetic.h"
 #include "dsl/tracing/tracer.h"
 #include "ir/walk.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 namespace attnc::dsl {
 

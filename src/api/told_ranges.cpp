@@ -16,7 +16,7 @@ using ir::Value;
 
 namespace {
 
-Range rangeOf(ir::Type type, const ir::Number& slot) {
+Range rangeOf(ir::Type type, const Number& slot) {
   if (type != ir::Type::F32) return Range::integers(type, slot.integer, slot.integer);
   return std::isnan(slot.real) ? Range::full(type) : Range::reals(slot.real, slot.real);
 }

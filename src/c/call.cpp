@@ -2,7 +2,7 @@
 
 #include "attnc/version.h"
 #include "c/structs.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <fmt/format.h>
 

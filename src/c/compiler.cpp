@@ -5,7 +5,7 @@
 #include "c/kernel_options.h"
 #include "c/operands.h"
 #include "c/structs.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <fmt/format.h>
 

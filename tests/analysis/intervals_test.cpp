@@ -22,7 +22,7 @@ ir::Module moduleOf(std::string_view text) {
   return std::move(*module);
 }
 
-bool holds(const Range& range, ir::Number value) {
+bool holds(const Range& range, Number value) {
   if (range.isInteger()) return range.contains(value.integer);
   if (std::isnan(value.real)) return range.mayBeNan;
   return range.realLo <= value.real && value.real <= range.realHi;
@@ -68,7 +68,7 @@ TEST_CASE("ranges and symbolic bounds hold for every value of random modules") {
       const Bounds& bounds = intervals.of({id});
       ir::Evaluator evaluator(random.module, *bindings, {id});
       for (uint64_t i = 0; i < 24; ++i) {
-        ir::Number value =
+        Number value =
             evaluator.evaluate(float(test::RandomModule::sampleScore(i)), int64_t(i % 2), int64_t(i % 4),
                                i % 7 ? int64_t(i * 5) % qLen : qLen - 1, i % 5 ? int64_t(i * 7) % kvLen : kvLen - 1);
         bool sound = holds(bounds.range, value);

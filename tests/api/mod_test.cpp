@@ -3,7 +3,7 @@
 #include "attnc/mod.h"
 
 #include "api/mod_impl.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <catch2/catch.hpp>
 

@@ -73,7 +73,7 @@ struct Tuned {
     return home / ("cache/v1/tuned/" + cache::digestOf(of.key).hex() + ".json");
   }
   void write(const cache::TunedChoice& of, const std::string& text) {
-    cache::Directory(std::make_shared<cache::FileOps>(), home / "cache", cache::Directory::Access::ReadWrite,
+    cache::Directory(std::make_shared<FileOps>(), home / "cache", cache::Directory::Access::ReadWrite,
                      cache::Directory::Layer::User, cache::Log())
         .publishTuned(cache::digestOf(of.key), text);
   }

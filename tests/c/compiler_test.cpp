@@ -1,6 +1,6 @@
 // The compiler through the C interface, without a GPU: what is settled, text, machine code, the log.
 #include "calls.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <atomic>
 #include <cstdlib>

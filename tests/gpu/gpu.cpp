@@ -2,11 +2,11 @@
 
 #include "api/mod_impl.h"
 #include "helpers/library.h"
-#include "ir/element.h"
 #include "reference/attention.h"
 #include "reference/compare.h"
 #include "reference/gradient_tolerance.h"
 #include "reference/gradients.h"
+#include "support/element.h"
 #include "tools/attnc/random.h"
 
 #include <fmt/format.h>
@@ -72,7 +72,7 @@ std::vector<double> downloadOperand(const DeviceOperand& operand) {
   take(operand.buffer.download(host.data(), host.size()));
   std::vector<double> values(size_t(operand.view.elements()));
   forEach(operand.view, [&](int64_t dense, int64_t strided) {
-    values[size_t(dense)] = ir::readElement(host.data(), operand.view.dtype, strided).real;
+    values[size_t(dense)] = readElement(host.data(), operand.view.dtype, strided).real;
   });
   return values;
 }
@@ -464,7 +464,7 @@ std::vector<Family> familiesFor(const Mod& mod, const Problem& problem, RunOptio
 std::vector<double> toDoubles(const cli::HostTensor& tensor) {
   std::vector<double> values(size_t(tensor.elements()));
   for (size_t i = 0; i < values.size(); ++i)
-    values[i] = ir::readElement(tensor.bytes.data(), tensor.dtype, int64_t(i)).real;
+    values[i] = readElement(tensor.bytes.data(), tensor.dtype, int64_t(i)).real;
   return values;
 }
 

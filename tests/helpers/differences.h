@@ -198,7 +198,7 @@ struct Widened {
         int64_t rest = element, offset = 0;
         for (int axis = view.rank; axis-- > 0; rest /= view.shape[axis])
           offset += rest % view.shape[axis] * view.stride[axis];
-        const double value = ir::readElement(view.data, view.dtype, offset).real;
+        const double value = readElement(view.data, view.dtype, offset).real;
         const bool isUsable = std::isfinite(value) && std::fabs(value) < 8;
         // Multiples of 2^-8 are exact in f32 after steps of 2^-13, up to 2^10.
         storage.back()[size_t(element)] = isUsable ? float(std::nearbyint(value * 256) / 256) : float(element % 5) / 4;

@@ -44,7 +44,7 @@ public:
   }
 
 private:
-  using Number = ir::NumberOf<double>;
+  using Number = NumberOf<double>;
 
   /// The values of one call, each computed when it is first needed.
   class Walk {
@@ -120,7 +120,7 @@ private:
     int64_t offset = 0;
     for (int axis = 0; axis < view.rank; ++axis)
       offset += std::clamp<int64_t>(index(size_t(axis)).integer, 0, view.shape[axis] - 1) * view.stride[axis];
-    const ir::Number element = ir::readElement(view.data, view.dtype, offset);
+    const attnc::Number element = readElement(view.data, view.dtype, offset);
     return isReal ? Number{.real = element.real} : Number{.integer = element.integer};
   }
 

@@ -9,8 +9,8 @@
 
 #include "attnc/block_mask.h"
 #include "ir/bindings.h"
-#include "ir/element.h"
 #include "ir/walk.h"
+#include "support/element.h"
 
 #include <bit>
 #include <cmath>
@@ -109,7 +109,7 @@ private:
                                               std::numeric_limits<float>::quiet_NaN()};
     int64_t integer = interestingInteger();
     float real = pick(kReals);
-    uint16_t bf16 = ir::toBf16(real), f16 = uint16_t(below(0x10000));
+    uint16_t bf16 = toBf16(real), f16 = uint16_t(below(0x10000));
     switch (dtype) {
     case DType::Bool: *at = char(below(2)); break;
     case DType::U8:

@@ -52,8 +52,8 @@ inline void requireSameMeaning(const ir::Module& before, const ir::Module& after
     double score = RandomModule::sampleScore(uint64_t(i));
     double expected = x.score(score, b, h, q, kv), actual = y.score(score, b, h, q, kv);
     for (const auto& [one, two] : others) {
-      const ir::Number a = one.evaluate(float(score), b, h, q, kv, 0.75f, i % 7);
-      const ir::Number c = two.evaluate(float(score), b, h, q, kv, 0.75f, i % 7);
+      const Number a = one.evaluate(float(score), b, h, q, kv, 0.75f, i % 7);
+      const Number c = two.evaluate(float(score), b, h, q, kv, 0.75f, i % 7);
       REQUIRE(one.type() == two.type());
       REQUIRE((one.type() == ir::Type::F32 ? sameNumber(a.real, c.real) : a.integer == c.integer));
     }

@@ -6,7 +6,7 @@
 #include "ir/bindings.h"
 #include "jit/nvrtc.h"
 #include "plan/arch.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/StringRef.h>

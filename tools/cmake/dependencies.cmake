@@ -45,9 +45,9 @@ foreach(flag ${llvm_system})
     list(APPEND ATTNC_LLVM_LIBS ${ATTNC_${name}})
   endif()
 endforeach()
-add_library(attnc_support INTERFACE)
-target_include_directories(attnc_support SYSTEM INTERFACE ${llvm_include})
-target_link_libraries(attnc_support INTERFACE ${ATTNC_LLVM_LIBS} fmt::fmt Threads::Threads ${CMAKE_DL_LIBS})
+add_library(attnc_dependencies INTERFACE)
+target_include_directories(attnc_dependencies SYSTEM INTERFACE ${llvm_include})
+target_link_libraries(attnc_dependencies INTERFACE ${ATTNC_LLVM_LIBS} fmt::fmt Threads::Threads ${CMAKE_DL_LIBS})
 
 # Headers of CUDA 13 only: cuda.h and nvrtc.h. The libraries are opened at run time. tools/setup.sh puts them into
 # .venv where no toolkit is installed.

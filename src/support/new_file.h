@@ -1,12 +1,12 @@
 // A file that appears under its name completely or not at all.
 #pragma once
 
-#include "cache/file_ops.h"
+#include "support/file_ops.h"
 
 #include <string>
 #include <string_view>
 
-namespace attnc::cache {
+namespace attnc {
 
 /// Writes all bytes, retrying after short writes. Returns 0 or -errno.
 int writeWhole(FileOps& ops, int fd, std::string_view bytes);
@@ -45,4 +45,4 @@ private:
 /// The prefix of names of files that are being written, or were left by a killed process.
 constexpr char kTemporaryPrefix[] = ".tmp-";
 
-} // namespace attnc::cache
+} // namespace attnc

@@ -1,4 +1,4 @@
-#include "cache/file_ops.h"
+#include "support/file_ops.h"
 
 #include <cerrno>
 #include <chrono>
@@ -9,7 +9,7 @@
 #include <thread>
 #include <unistd.h>
 
-namespace attnc::cache {
+namespace attnc {
 
 namespace {
 // Returns the result of a system call as a value or -errno. Retries while signals interrupt it.
@@ -125,4 +125,4 @@ int Fd::release() {
   return owned;
 }
 
-} // namespace attnc::cache
+} // namespace attnc

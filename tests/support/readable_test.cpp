@@ -1,5 +1,5 @@
 // Text of others in messages: one line of UTF-8 that steers no terminal.
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "reference/parallel.h"
+#include "support/parallel.h"
 
 #include <catch2/catch.hpp>
 
@@ -6,11 +6,13 @@
 #include <atomic>
 #include <chrono>
 #include <new>
+#include <pthread.h>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
-using attnc::reference::parallelFor;
+using attnc::parallelFor;
+using attnc::parallelForEach;
 
 TEST_CASE("a parallel loop visits everything once") {
   for (int64_t count : {0, 1, 2, 7, 1000}) {
@@ -18,8 +20,21 @@ TEST_CASE("a parallel loop visits everything once") {
     parallelFor(count, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) ++visits[size_t(i)];
     });
-    for (const auto& visit : visits) CHECK(visit == 1);
+    parallelForEach(count, [&](int64_t i) { ++visits[size_t(i)]; });
+    for (const auto& visit : visits) CHECK(visit == 2);
   }
+}
+
+TEST_CASE("a parallel loop runs on the caller's thread if no other can be started") {
+  pthread_attr_t before, huge;
+  REQUIRE(pthread_getattr_default_np(&before) == 0);
+  REQUIRE(pthread_getattr_default_np(&huge) == 0);
+  REQUIRE(pthread_attr_setstacksize(&huge, size_t(1) << 60) == 0);
+  REQUIRE(pthread_setattr_default_np(&huge) == 0);
+  int visits = 0;
+  CHECK_NOTHROW(parallelForEach(100, [&](int64_t) { ++visits; }));
+  REQUIRE(pthread_setattr_default_np(&before) == 0);
+  CHECK(visits == 100);
 }
 
 TEST_CASE("an exception of a parallel loop comes out of it, whichever thread threw") {

@@ -1,4 +1,4 @@
-#include "ir/element.h"
+#include "support/element.h"
 
 #include <catch2/catch.hpp>
 
@@ -6,7 +6,6 @@
 #include <limits>
 
 using namespace attnc;
-using namespace attnc::ir;
 
 namespace {
 
@@ -32,7 +31,7 @@ template <class Decode> uint16_t nearestBySearch(double value, uint16_t largestF
 TEST_CASE("every 16-bit number survives decoding and encoding") {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     uint16_t pattern = uint16_t(bits);
-    double half = ir::f16ToFloat(pattern), brain = ir::bf16ToFloat(pattern);
+    double half = f16ToFloat(pattern), brain = bf16ToFloat(pattern);
     if (isNanF16(pattern) ? !isNanF16(toF16(half)) : toF16(half) != pattern) FAIL("f16 pattern " << bits);
     if (isNanBf16(pattern) ? !isNanBf16(toBf16(brain)) : toBf16(brain) != pattern) FAIL("bf16 pattern " << bits);
   }
@@ -60,31 +59,31 @@ TEST_CASE("encoding takes the nearest number, ties to even") {
                            -0.0};
   for (double value : values) {
     INFO(value);
-    CHECK(toF16(value) == nearestBySearch(value, 0x7bff, ir::f16ToFloat));
-    CHECK(toBf16(value) == nearestBySearch(value, 0x7f7f, ir::bf16ToFloat));
+    CHECK(toF16(value) == nearestBySearch(value, 0x7bff, f16ToFloat));
+    CHECK(toBf16(value) == nearestBySearch(value, 0x7f7f, bf16ToFloat));
   }
 }
 
 TEST_CASE("fp8 takes the nearest number, ties to even, and saturates") {
   for (int bits = 0; bits < 256; ++bits) {
-    const float value = ir::e4m3ToFloat(uint8_t(bits));
+    const float value = e4m3ToFloat(uint8_t(bits));
     if ((bits & 0x7f) == 0x7f)
       CHECK(std::isnan(value));
     else
-      CHECK(int(ir::toE4m3(value)) == bits);
+      CHECK(int(toE4m3(value)) == bits);
   }
-  CHECK(ir::e4m3ToFloat(0x01) == 0x1p-9f);
-  CHECK(ir::e4m3ToFloat(0x38) == 1.f);
-  CHECK(ir::e4m3ToFloat(0xfe) == -448.f);
-  const auto decode = [](uint16_t bits) { return ir::e4m3ToFloat(uint8_t(bits)); };
+  CHECK(e4m3ToFloat(0x01) == 0x1p-9f);
+  CHECK(e4m3ToFloat(0x38) == 1.f);
+  CHECK(e4m3ToFloat(0xfe) == -448.f);
+  const auto decode = [](uint16_t bits) { return e4m3ToFloat(uint8_t(bits)); };
   for (double value : {0.0, 0x1p-10, 0x1p-10 * 1.01, 3 * 0x1p-10, 0.017, 1.06, 1.0625, 1.1875, 3.14, 15.6, 440.0, 447.9,
                        449.0, 1e30}) {
     INFO(value);
-    CHECK(ir::toE4m3(value) == nearestBySearch(value, 0x7e, decode));
+    CHECK(toE4m3(value) == nearestBySearch(value, 0x7e, decode));
   }
-  CHECK(ir::toE4m3(-std::numeric_limits<double>::infinity()) == 0xfe);
-  CHECK((ir::toE4m3(std::nan("")) & 0x7f) == 0x7f);
-  CHECK(std::signbit(ir::e4m3ToFloat(ir::toE4m3(-0.0))));
+  CHECK(toE4m3(-std::numeric_limits<double>::infinity()) == 0xfe);
+  CHECK((toE4m3(std::nan("")) & 0x7f) == 0x7f);
+  CHECK(std::signbit(e4m3ToFloat(toE4m3(-0.0))));
 }
 
 TEST_CASE("numbers beyond the range become infinities") {

@@ -1,4 +1,4 @@
-#include "reference/parallel.h"
+#include "support/parallel.h"
 
 #include <algorithm>
 #include <atomic>
@@ -7,13 +7,14 @@
 #include <thread>
 #include <vector>
 
-namespace attnc::reference {
+namespace attnc {
+namespace {
 
-void parallelFor(int64_t count, const std::function<void(int64_t begin, int64_t end)>& body) {
-  int64_t threads = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, std::max<int64_t>(count, 1));
-  // Several parts per thread balance rows of unequal work, such as those of a causal mask.
-  constexpr int64_t kPartsPerThread = 8;
-  int64_t part = std::max<int64_t>(1, count / (threads * kPartsPerThread));
+int64_t threadsFor(int64_t count) {
+  return std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, std::max<int64_t>(count, 1));
+}
+
+void inParts(int64_t count, int64_t part, const std::function<void(int64_t begin, int64_t end)>& body) {
   std::atomic<int64_t> next{0};
   auto work = [&] {
     try {
@@ -25,6 +26,7 @@ void parallelFor(int64_t count, const std::function<void(int64_t begin, int64_t 
     }
   };
   // A future of std::async keeps its thread's exception, and joins the thread on destruction.
+  const int64_t threads = threadsFor(count);
   std::vector<std::future<void>> helpers;
   helpers.reserve(size_t(threads));
   try {
@@ -36,4 +38,16 @@ void parallelFor(int64_t count, const std::function<void(int64_t begin, int64_t 
   for (std::future<void>& helper : helpers) helper.get();
 }
 
-} // namespace attnc::reference
+} // namespace
+
+void parallelFor(int64_t count, const std::function<void(int64_t begin, int64_t end)>& body) {
+  // Several parts per thread balance rows of unequal work, such as those of a causal mask.
+  constexpr int64_t kPartsPerThread = 8;
+  inParts(count, std::max<int64_t>(1, count / (threadsFor(count) * kPartsPerThread)), body);
+}
+
+void parallelForEach(int64_t count, const std::function<void(int64_t i)>& body) {
+  inParts(count, 1, [&](int64_t i, int64_t) { body(i); });
+}
+
+} // namespace attnc

@@ -1,4 +1,4 @@
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <fmt/format.h>
 #include <llvm/Support/ConvertUTF.h>

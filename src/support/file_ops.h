@@ -1,4 +1,4 @@
-// The system calls of the disk cache, behind an interface so that tests can make any of them fail.
+// The system calls on files, behind an interface so that tests can make any of them fail.
 //
 // A function returns 0 (or a count) on success and -errno on failure, like system calls; EINTR is retried here. Nothing
 // throws.
@@ -11,7 +11,7 @@
 
 struct stat;
 
-namespace attnc::cache {
+namespace attnc {
 
 class FileOps {
 public:
@@ -64,4 +64,4 @@ private:
   int fd = -1;
 };
 
-} // namespace attnc::cache
+} // namespace attnc

@@ -1,8 +1,8 @@
-#include "ir/element.h"
+#include "support/element.h"
 
 #include <algorithm>
 
-namespace attnc::ir {
+namespace attnc {
 namespace {
 
 /// Returns the nearest number with `fractionBits` bits after the leading one; below 2^minExponent, the nearest multiple
@@ -70,4 +70,4 @@ void writeElement(void* data, DType dtype, int64_t offset, double value) {
   }
 }
 
-} // namespace attnc::ir
+} // namespace attnc

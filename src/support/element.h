@@ -9,7 +9,7 @@
 #include <cstring>
 #include <limits>
 
-namespace attnc::ir {
+namespace attnc {
 
 inline float bf16ToFloat(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); }
 
@@ -68,4 +68,4 @@ uint8_t toE4m3(double value);
 /// BF16) round as above. Integers and bools round toward zero (precondition: the result fits).
 void writeElement(void* data, DType dtype, int64_t offset, double value);
 
-} // namespace attnc::ir
+} // namespace attnc

@@ -1,4 +1,4 @@
-#include "cache/new_file.h"
+#include "support/new_file.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-namespace attnc::cache {
+namespace attnc {
 
 namespace {
 
@@ -65,4 +65,4 @@ int NewFile::publish(const std::string& name) {
   return error;
 }
 
-} // namespace attnc::cache
+} // namespace attnc
