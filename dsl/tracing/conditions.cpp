@@ -4,6 +4,7 @@
 // contents of a captured tensor, which the host cannot see, and values that differ between scores.
 #include "dsl/objects/arithmetic.h"
 #include "dsl/tracing/tracer.h"
+#include "ir/levels.h"
 #include "ir/walk.h"
 #include "support/readable.h"
 

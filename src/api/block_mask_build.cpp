@@ -4,7 +4,7 @@
 
 #include "analysis/tile_verdict.h"
 #include "api/tile_elements.h"
-#include "ir/bindings.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "plan/mask_shape.h"
 #include "support/parallel.h"

@@ -2,6 +2,7 @@
 
 #include "analysis/operation_count.h"
 #include "ir/interpreter.h"
+#include "ir/levels.h"
 #include "ir/walk.h"
 
 #include <algorithm>

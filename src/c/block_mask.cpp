@@ -1,5 +1,6 @@
 #include "attnc/c/block_mask.h"
 
+#include "c/call.h"
 #include "c/enumerators.h"
 #include "c/handles.h"
 #include "c/operands.h"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "attnc/c.h"
-#include "c/call.h"
+#include "c/arguments.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 #include "reference/attention.h"
 
-#include "ir/bindings.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "reference/listed_columns.h"
 #include "reference/sequences.h"

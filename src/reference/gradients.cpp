@@ -1,6 +1,6 @@
 #include "reference/gradients.h"
 
-#include "ir/bindings.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "reference/capture_sums.h"
 #include "reference/listed_columns.h"

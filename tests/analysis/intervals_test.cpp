@@ -3,6 +3,7 @@
 #include "analysis/intervals.h"
 #include "analysis/tile_verdict.h"
 #include "helpers/random_module.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/loops.h"
 #include "ir/printer.h"

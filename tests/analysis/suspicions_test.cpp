@@ -2,6 +2,7 @@
 #include "analysis/suspicions.h"
 
 #include "helpers/random_mask.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
 #include "passes/pipeline.h"

@@ -1,6 +1,6 @@
 #include "drawn_captures.h"
 
-#include "ir/bindings.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "plan/mask_shape.h"
 

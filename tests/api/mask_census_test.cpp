@@ -4,6 +4,7 @@
 
 #include "api/mask_census.h"
 #include "helpers/random_mask.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "plan/mask_shape.h"
 

@@ -1,6 +1,7 @@
 #include "drawn_captures.h"
 
 #include "attnc/mod.h"
+#include "ir/bind.h"
 
 #include "api/mod_impl.h"
 #include "support/readable.h"

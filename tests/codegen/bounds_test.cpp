@@ -7,6 +7,7 @@
 #include "helpers/derived_by.h"
 #include "helpers/library.h"
 #include "helpers/random_mask.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "passes/pipeline.h"
 

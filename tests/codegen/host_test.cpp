@@ -13,6 +13,7 @@
 #include "dsl/frontend.h"
 #include "helpers/exact_interpreter.h"
 #include "helpers/random_module.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/reader.h"
 #include "passes/pipeline.h"

@@ -1,4 +1,5 @@
 #include "codegen/library_mods.h"
+#include "ir/bind.h"
 
 #include "codegen/host_mods.h"
 #include "dsl/frontend.h"

@@ -1,5 +1,6 @@
 #include "dsl/tracing.h"
 
+#include "ir/bind.h"
 #include "ir/verifier.h"
 #include "support/element.h"
 

@@ -3,6 +3,7 @@
 
 #include "analysis/grid_box.h"
 #include "dsl/frontend.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
 #include "passes/grid_kernel.h"

@@ -7,7 +7,6 @@
 #pragma once
 
 #include "attnc/block_mask.h"
-#include "ir/bindings.h"
 #include "ir/ir.h"
 
 #include <random>

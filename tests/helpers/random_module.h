@@ -8,7 +8,7 @@
 #pragma once
 
 #include "attnc/block_mask.h"
-#include "ir/bindings.h"
+#include "ir/ir.h"
 #include "ir/walk.h"
 #include "support/element.h"
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "helpers/random_module.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 
 #include <catch2/catch.hpp>

@@ -4,6 +4,7 @@
 #include "dsl/frontend.h"
 #include "helpers/derived_by.h"
 #include "helpers/random_mask.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
 #include "passes/pipeline.h"

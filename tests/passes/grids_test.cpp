@@ -2,6 +2,7 @@
 #include "analysis/intervals.h"
 #include "analysis/monotony.h"
 #include "helpers/same_meaning.h"
+#include "ir/bind.h"
 #include "ir/hash.h"
 #include "ir/printer.h"
 #include "ir/reader.h"

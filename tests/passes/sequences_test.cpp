@@ -7,6 +7,7 @@
 #include "helpers/random_mask.h"
 #include "helpers/random_module.h"
 #include "helpers/same_meaning.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
 #include "ir/verifier.h"

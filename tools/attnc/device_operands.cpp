@@ -1,7 +1,5 @@
 #include "device_operands.h"
 
-#include "ragged.h"
-
 #include <tuple>
 
 namespace attnc::cli {

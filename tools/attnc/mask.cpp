@@ -10,6 +10,7 @@
 #include "query_map.h"
 #include "text.h"
 
+#include "ir/bind.h"
 #include "plan/mask_shape.h"
 
 #include <fmt/format.h>

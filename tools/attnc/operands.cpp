@@ -7,7 +7,7 @@
 #include "text.h"
 
 #include "attnc/compiler.h"
-#include "ir/bindings.h"
+#include "ir/bind.h"
 #include "ir/walk.h"
 #include "reference/attention.h"
 #include "support/element.h"
@@ -472,6 +472,15 @@ std::set<std::string> capturesOfMask(const Mod& mod) {
 
 std::vector<int64_t> rowsOf(const HostOperands& operands) {
   return {operands.q.shape[0], operands.q.shape[1], operands.q.shape[2]};
+}
+
+std::optional<RaggedBatch> raggedOf(const HostOperands& operands) {
+  if (!operands.cuSeqlensQ) return std::nullopt;
+  RaggedBatch ragged{.cuSeqlensQ = operands.cuSeqlensQ->view(), .cuSeqlensKv = {}};
+  if (operands.cuSeqlensKv) ragged.cuSeqlensKv = operands.cuSeqlensKv->view();
+  ragged.maxQLen = operands.problem.qLen;
+  ragged.maxKvLen = operands.problem.kvLen;
+  return ragged;
 }
 
 void checkStdin(const RunOptions& options) {

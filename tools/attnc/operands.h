@@ -75,6 +75,9 @@ Expected<HostOperands> findCaptures(const Mod& mod, const RunOptions& options, c
 /// Returns the shape of lse: [B, H, Q_LEN].
 std::vector<int64_t> rowsOf(const HostOperands& operands);
 
+/// Returns the ragged batch of operands with cumulative lengths, as views of them; nullopt for others.
+std::optional<RaggedBatch> raggedOf(const HostOperands& operands);
+
 /// Returns HostOperands::gradients. Throws CLI::ValidationError for a name that is not a captured float.
 Expected<Captures> gradientsAsked(const Mod& mod, const GradientOptions& asked, const HostOperands& operands);
 

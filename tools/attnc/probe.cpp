@@ -5,6 +5,7 @@
 #include "text.h"
 
 #include "api/mod_impl.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/walk.h"
 #include "support/element.h"

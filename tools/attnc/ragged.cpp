@@ -1,6 +1,5 @@
 #include "ragged.h"
 
-#include "operands.h"
 #include "text.h"
 
 #include "support/element.h"
@@ -77,15 +76,6 @@ Expected<int64_t> longestOf(std::string_view name, const HostTensor& cumulative,
     if (b) longest = std::max(longest, end - begin);
   }
   return longest;
-}
-
-std::optional<RaggedBatch> raggedOf(const HostOperands& operands) {
-  if (!operands.cuSeqlensQ) return std::nullopt;
-  RaggedBatch ragged{.cuSeqlensQ = operands.cuSeqlensQ->view(), .cuSeqlensKv = {}};
-  if (operands.cuSeqlensKv) ragged.cuSeqlensKv = operands.cuSeqlensKv->view();
-  ragged.maxQLen = operands.problem.qLen;
-  ragged.maxKvLen = operands.problem.kvLen;
-  return ragged;
 }
 
 } // namespace attnc::cli

@@ -5,14 +5,10 @@
 #include "host_tensor.h"
 
 #include "attnc/error.h"
-#include "attnc/operands.h"
 
-#include <optional>
 #include <string_view>
 
 namespace attnc::cli {
-
-struct HostOperands;
 
 /// Converts [total, H, D] to [1, H, total, D], or [H, total] to [1, H, total]. Errors (environment) name the tensor.
 Status fromPacked(std::string_view name, HostTensor& tensor);
@@ -25,8 +21,5 @@ HostTensor cumulative(const HostTensor& lengths);
 
 /// Checks that cumulative lengths ascend within `rows` rows. Returns the longest length.
 Expected<int64_t> longestOf(std::string_view name, const HostTensor& cumulative, int64_t rows);
-
-/// Returns the ragged batch of operands with cumulative lengths, as views of them; nullopt for others.
-std::optional<RaggedBatch> raggedOf(const HostOperands& operands);
 
 } // namespace attnc::cli

@@ -1,7 +1,5 @@
 #include "shapes.h"
 
-#include "ragged.h"
-
 namespace attnc::cli {
 namespace {
 

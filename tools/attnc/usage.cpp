@@ -3,7 +3,7 @@
 #include "commands.h"
 #include "text.h"
 
-#include "ir/bindings.h"
+#include "ir/ir.h"
 #include "jit/nvrtc.h"
 #include "plan/arch.h"
 #include "support/readable.h"
