@@ -24,7 +24,7 @@ LAYERS = {
     "dsl": {"ir", "dsl/syntax", "dsl/objects", "dsl/tracing"},
     "dsl/syntax": {"dsl"},
     "dsl/objects": {"dsl", "dsl/syntax", "ir"},
-    "dsl/builtins": {"dsl", "dsl/syntax", "dsl/objects", "dsl/tracing", "ir"},
+    "dsl/builtins": {"dsl", "dsl/syntax", "dsl/objects", "ir"},
     "dsl/tracing": {"dsl", "dsl/syntax", "dsl/objects", "dsl/builtins", "ir"},
     "analysis": {"ir"},
     "passes": {"ir", "analysis"},
