@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checks the includes and the names of the sources: dependencies between layers point one way, programs use the public
-interface, third-party headers stay in their folders, and no name is used that only some of the supported LLVM releases
-have.
+"""Checks the includes and the names of the sources: dependencies between layers point one way, no files include each
+other in a cycle, programs use the public interface, third-party headers stay in their folders, and no name is used that
+only some of the supported LLVM releases have.
 
   python3 tools/check_layers.py [--root DIR]
 
@@ -36,6 +36,12 @@ LAYERS = {
     "api": {"ir", "dsl", "analysis", "passes", "codegen", "plan", "cache", "jit", "reference"},
     # Uses the public interface; only the possible block masks come from inside.
     "c": {"plan"},
+}
+# Units that include each other in a cycle nevertheless. A unit is a header with its source. The list only shrinks.
+KNOT = {
+    "src/plan/append", "src/plan/backward_delta", "src/plan/capture_gradients", "src/plan/catalog",
+    "src/plan/decode_parts", "src/plan/family", "src/plan/grid_plan", "src/plan/launch_operands", "src/plan/plan",
+    "src/plan/workspace",
 }
 # header prefix -> folders that may include it
 FENCES = {
@@ -124,6 +130,7 @@ UNPORTABLE = {
     r"\.(?:starts|ends)with(?:_lower|_insensitive)?\(": "use std::string_view's",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
+OWN_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
 
 def layer_of(path):
@@ -158,8 +165,54 @@ def allowed(file, header, exceptions):
     return None
 
 
+def unit_of(file):
+    return file.rpartition(".")[0]
+
+
+def unit_of_include(file, header, files):
+    """Returns the unit that an include as written in `file` names; None outside the tree."""
+    folders = (file.rpartition("/")[0], "include", "src", "", "tests", "tools/attnc", "templates")
+    names = (f"{folder}/{header}".lstrip("/") for folder in folders)
+    return next((unit_of(name) for name in names if name in files), None)
+
+
+def way_back(unit, edges):
+    """Returns the shortest cycle of includes that begins and ends with `unit`, or None."""
+    ways = [[unit]]
+    met = set()
+    for way in ways:
+        for other in sorted(edges.get(way[-1], ())):
+            if other == unit:
+                return way + [unit]
+            if other not in met:
+                met.add(other)
+                ways.append(way + [other])
+    return None
+
+
+def cycles(files):
+    """Returns the errors of cycles of includes. `files`: the headers that each file includes, by file."""
+    edges = {}
+    for file, headers in files.items():
+        for header in headers:
+            other = unit_of_include(file, header, files)
+            if other not in (None, unit_of(file)):
+                edges.setdefault(unit_of(file), set()).add(other)
+    errors, seen = [], set()
+    for unit in sorted(edges.keys() - KNOT):
+        way = None if unit in seen else way_back(unit, edges)
+        if way:
+            seen.update(way)
+            errors.append(f"{' -> '.join(way)}: a cycle of includes; move what both need into a unit of its own")
+    inside_knot = {unit: edges.get(unit, set()) & KNOT for unit in KNOT}
+    errors += [f"tools/check_layers.py: {unit} is in no cycle: KNOT need not name it"
+               for unit in sorted(KNOT) if not way_back(unit, inside_knot)]
+    return errors
+
+
 def check(root):
     errors = []
+    included = {}
     exceptions = {(header, file) for header, files in EXCEPTIONS.items() for file in files}
     for top in ("include", "src", "dsl", "tools", "bench", "tests", "templates"):
         for path in sorted((root / top).rglob("*")):
@@ -170,6 +223,7 @@ def check(root):
                 for match in re.finditer(pattern, text):
                     line = text.count("\n", 0, match.start()) + 1
                     errors.append(f"{path.relative_to(root)}:{line}: {match.group()}: not in every LLVM; {advice}")
+            included[str(path.relative_to(root))] = OWN_INCLUDE.findall(text)
             for header in INCLUDE.findall(text):
                 if top == "templates":
                     # Only NVRTC compiles a template: it includes templates and the two generated headers.
@@ -179,6 +233,7 @@ def check(root):
                     why = allowed(str(path.relative_to(root)), header, exceptions)
                 if why:
                     errors.append(f"{path.relative_to(root)}: includes {header}: {why}")
+    errors += cycles(included)
     for header, file in sorted(exceptions):
         errors.append(f"tools/check_layers.py: {file} does not include {header}: the exception is not needed")
     return errors
