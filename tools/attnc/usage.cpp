@@ -312,6 +312,11 @@ void refuseOntoInput(const char* option, const std::string& output, const std::v
           option, fmt::format("{} is the input {}, which would be lost", inQuotes(output), inQuotes(input)));
 }
 
+void refuseUnlessSvg(const std::string& output) {
+  if (output.empty() || output == "-" || std::string_view(output).ends_with(".svg")) return;
+  throw CLI::ValidationError("-o", inQuotes(output) + " does not end in .svg, the format of pictures");
+}
+
 CLI::ValidationError wrongUsage(const std::string& option, const std::string& what, const std::string& hint) {
   return CLI::ValidationError(option, hint.empty() ? what : what + kHint + hint);
 }
