@@ -65,17 +65,6 @@ attnc_status attnc_block_mask_with_columns(const attnc_block_mask* mask, attnc_b
   });
 }
 
-attnc_status attnc_block_mask_slice(const attnc_block_mask* mask, const int64_t begin[3], const int64_t end[3],
-                                    attnc_block_mask** part) {
-  return call([&](Arguments& arguments) -> Status {
-    for (auto [pointer, name] :
-         {std::pair<const void*, const char*>(mask, "mask"), {begin, "begin"}, {end, "end"}, {part, "part"}})
-      arguments.given(pointer, name);
-    if (!arguments.ok()) return {};
-    return give(mask->mask.slice(begin[0], end[0], begin[1], end[1], begin[2], end[2]), part);
-  });
-}
-
 void attnc_block_mask_destroy(attnc_block_mask* mask) { delete mask; }
 
 attnc_status attnc_block_mask_get_view(const attnc_block_mask* mask, attnc_block_mask_view* view) {

@@ -1,5 +1,6 @@
 #include "gpu.h"
 
+#include "api/compiler_access.h"
 #include "api/mod_impl.h"
 #include "helpers/library.h"
 #include "reference/attention.h"
@@ -256,7 +257,7 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
     lists = take(device::Buffer::allocate(BlockMask::storageBytes(shape)));
     mask = BlockMask::viewInto(lists.data(), shape);
     mask.ofWholeMod = true;
-    const BlockMaskKernel builder = take(device.compiler.loadBlockMask(mod, {}));
+    const BlockMaskKernel builder = take(CompilerAccess::loadBlockMask(device.compiler, mod, {}));
     take(builder.launch(mask, s, captures.captures, device.stream.get()));
     inputs.blockMask = &mask;
   }
