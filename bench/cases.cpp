@@ -1,6 +1,6 @@
 #include "cases.h"
 
-#include "ir/bindings.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 
 #include <fmt/format.h>

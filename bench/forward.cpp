@@ -1,7 +1,7 @@
 #include "measure.h"
 
-#include "ir/element.h"
 #include "reference/compare.h"
+#include "support/element.h"
 
 #include <fmt/format.h>
 
@@ -12,8 +12,8 @@ reference::Comparison compareElements(const DeviceTensor& actual, const DeviceTe
   const std::vector<uint16_t> x = download(actual), y = download(expected);
   reference::Comparison comparison({.absolute = tolerance});
   for (size_t i = 0; i < x.size(); ++i)
-    comparison.add(ir::readElement(x.data(), actual.view.dtype, int64_t(i)).real,
-                   ir::readElement(y.data(), actual.view.dtype, int64_t(i)).real);
+    comparison.add(readElement(x.data(), actual.view.dtype, int64_t(i)).real,
+                   readElement(y.data(), actual.view.dtype, int64_t(i)).real);
   return comparison;
 }
 

@@ -1,8 +1,8 @@
 #include "measure.h"
 
-#include "ir/element.h"
 #include "reference/compare.h"
-#include "reference/parallel.h"
+#include "support/element.h"
+#include "support/parallel.h"
 #include "tools/device/draw.h"
 
 #include <fmt/format.h>
@@ -62,7 +62,7 @@ DeviceTensor drawNormal(DType dtype, std::initializer_list<int64_t> shape, uint6
   std::vector<char> values(size_t(count * dtypeBytes(dtype)));
   std::mt19937_64 random(seed);
   device::drawOnAllCores(random, count, std::normal_distribution<float>(0, std), [&](int64_t i, float value) {
-    ir::writeElement(values.data(), dtype, i, isFp8 ? ir::e4m3ToFloat(ir::toE4m3(value)) : value);
+    writeElement(values.data(), dtype, i, isFp8 ? e4m3ToFloat(toE4m3(value)) : value);
   });
   return upload(values.data(), dtype, shape);
 }
@@ -78,7 +78,7 @@ double compareRows(const char* name, const DeviceTensor& actual, const DeviceTen
   const DType dtype = actual.view.dtype;
   const int64_t width = actual.view.shape[3];
   const auto at = [&](const std::vector<uint16_t>& values, int64_t i) {
-    return ir::readElement(values.data(), dtype, i).real;
+    return readElement(values.data(), dtype, i).real;
   };
   // An element is a sum of dS k, dS q, P dout or P v over the row or column; k, q, v and dout are independent of one
   // another. dS and P round once each, so the error of an element is at most the unit roundoff u, times a gaussian,
@@ -89,7 +89,7 @@ double compareRows(const char* name, const DeviceTensor& actual, const DeviceTen
   std::mutex mutex;
   double largest = 0;
   std::string bad;
-  reference::parallelFor(int64_t(x.size()) / width, [&](int64_t begin, int64_t end) {
+  parallelFor(int64_t(x.size()) / width, [&](int64_t begin, int64_t end) {
     double largestHere = 0;
     std::string badHere;
     for (int64_t row = begin; row < end && badHere.empty(); ++row) {

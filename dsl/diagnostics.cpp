@@ -3,7 +3,7 @@
 #include "dsl/diagnostics.h"
 
 #include "dsl/limits.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <llvm/Support/SourceMgr.h>
 #include <llvm/Support/raw_ostream.h>

@@ -5,7 +5,7 @@
 #include "dsl/objects/lazy.h"
 #include "dsl/syntax/parser.h"
 #include "dsl/tracing/trace_mods.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 namespace attnc::dsl {
 

@@ -16,7 +16,6 @@ compgen -G '/usr/lib/llvm-*/lib/libLLVMSupport.a' >/dev/null || missing llvm-dev
 [ -e /usr/include/fmt/format.h ] || missing libfmt-dev
 [ -e /usr/include/nlohmann/json.hpp ] || missing nlohmann-json3-dev
 [ -e /usr/include/CLI/CLI.hpp ] || missing libcli11-dev
-[ -e /usr/include/png.h ] || missing libpng-dev
 [ -d /usr/include/catch2 ] || missing catch2
 
 # NVRTC 13 and the headers of the driver API, from an installed toolkit or from the Python wheels.

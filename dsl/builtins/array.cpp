@@ -2,302 +2,307 @@
 #include "dsl/builtins/builtins.h"
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
-#include "dsl/objects/indexing.h"
+#include "dsl/objects/comparison.h"
 #include "dsl/objects/known_numbers.h"
 #include "dsl/objects/lazy.h"
-#include "dsl/tracing/tracer.h"
+#include "dsl/objects/scalar_operators.h"
+#include "dsl/objects/scalars.h"
+#include "dsl/objects/tables.h"
+#include "dsl/objects/tensors.h"
 
 namespace attnc::dsl {
 
 namespace {
 
 /// Returns the array that a reduction runs over; nullopt for a number, which is its own reduction.
-std::optional<Object> arrayOf(Tracer& tracer, Object value) {
-  value = decay(tracer, value);
+std::optional<Object> arrayOf(Context& context, Object value) {
+  value = decay(context, value);
   if (value.isArrayLike()) return value;
-  scalar(tracer, value, "a reduction");
+  scalar(context, value, "a reduction");
   return std::nullopt;
 }
 
-std::optional<int64_t> axisOf(Tracer& tracer, const Bound& bound) {
-  if (bound.has(2) && truth(tracer, bound[2]))
-    tracer.fail(diag::badArgument, bound.builtin->name, "`keepdim` to be False", "True");
+std::optional<int64_t> axisOf(Context& context, const Bound& bound) {
+  if (bound.has(2) && truth(context, bound[2]))
+    context.fail(diag::badArgument, bound.builtin->name, "`keepdim` to be False", "True");
   if (!bound.has(1)) return std::nullopt;
   Object axis = bound[1];
   // dim=(-1,) also names one axis.
   if (axis.is<Sequence*>() && axis.as<Sequence*>()->items.size() == 1) axis = axis.as<Sequence*>()->items[0];
   if (!axis.is<int64_t>())
-    tracer.fail(diag::badArgument, bound.builtin->name, "`dim` to be one known int", tracer.describe(axis));
+    context.fail(diag::badArgument, bound.builtin->name, "`dim` to be one known int", context.describe(axis));
   return axis.as<int64_t>();
 }
 
-template <class Fold> Object reduceWith(Tracer& tracer, const Bound& bound, Fold fold) {
-  auto array = arrayOf(tracer, bound[0]);
-  auto axis = axisOf(tracer, bound);
-  if (!array) return fold(llvm::ArrayRef<Object>(decay(tracer, bound[0])));
-  return reduce(tracer, *array, axis, fold);
+template <class Fold> Object reduceWith(Context& context, const Bound& bound, Fold fold) {
+  auto array = arrayOf(context, bound[0]);
+  auto axis = axisOf(context, bound);
+  if (!array) return fold(llvm::ArrayRef<Object>(decay(context, bound[0])));
+  return reduce(context, *array, axis, fold);
 }
 
 /// Converts bools to integers, so that products count them.
-Object counted(Tracer& tracer, Object x) {
-  bool isBool = x.is<bool>() || (x.isTraced() && tracer.type(x.as<ir::Value>()) == ir::Type::Bool);
-  return isBool ? cast(tracer, x, ir::Type::I32) : x;
+Object counted(Context& context, Object x) {
+  bool isBool = x.is<bool>() || (x.isTraced() && context.type(x.as<ir::Value>()) == ir::Type::Bool);
+  return isBool ? cast(context, x, ir::Type::I32) : x;
 }
 
-Object product(Tracer& tracer, const Bound& bound) {
-  return reduceWith(tracer, bound, [&](llvm::ArrayRef<Object> items) {
-    Object result = counted(tracer, items[0]);
-    for (Object item : items.drop_front()) result = binary(tracer, BinaryOp::Mul, result, counted(tracer, item));
+Object product(Context& context, const Bound& bound) {
+  return reduceWith(context, bound, [&](llvm::ArrayRef<Object> items) {
+    Object result = counted(context, items[0]);
+    for (Object item : items.drop_front()) result = binary(context, BinaryOp::Mul, result, counted(context, item));
     return result;
   });
 }
 
 /// math.prod: the product of the items of a list, a tuple or an array.
-Object productOfItems(Tracer& tracer, const Bound& bound) {
+Object productOfItems(Context& context, const Bound& bound) {
   Object result = bound.has(1) ? bound[1] : Object(int64_t(1));
-  for (Object item : tracer.items(bound[0])) result = binary(tracer, BinaryOp::Mul, result, item);
+  for (Object item : context.items(bound[0])) result = binary(context, BinaryOp::Mul, result, item);
   return result;
 }
 
 /// Returns the sum of an array. As in torch, a number is its own sum.
-Object arraySum(Tracer& tracer, const Bound& bound) {
-  auto array = arrayOf(tracer, bound[0]);
-  auto axis = axisOf(tracer, bound);
-  return array ? total(tracer, *array, axis) : counted(tracer, decay(tracer, bound[0]));
+Object arraySum(Context& context, const Bound& bound) {
+  auto array = arrayOf(context, bound[0]);
+  auto axis = axisOf(context, bound);
+  return array ? total(context, *array, axis) : counted(context, decay(context, bound[0]));
 }
 
-Object mean(Tracer& tracer, const Bound& bound) {
+Object mean(Context& context, const Bound& bound) {
   int64_t count = 1;
-  if (auto array = arrayOf(tracer, bound[0])) {
-    std::vector<Object> shape = shapeOf(tracer, *array);
-    auto axis = axisOf(tracer, bound);
-    size_t along = axis ? wrapKnownIndex(tracer, *axis, shape.size()) : 0;
+  if (auto array = arrayOf(context, bound[0])) {
+    std::vector<Object> shape = shapeOf(context, *array);
+    auto axis = axisOf(context, bound);
+    size_t along = axis ? wrapKnownIndex(context, *axis, shape.size()) : 0;
     for (size_t i = 0; i < shape.size(); ++i) // the sum refuses a named extent
       if ((!axis || i == along) && shape[i].is<int64_t>()) count *= shape[i].as<int64_t>();
   }
-  return binary(tracer, BinaryOp::Div, arraySum(tracer, bound), count);
+  return binary(context, BinaryOp::Div, arraySum(context, bound), count);
 }
 
 /// Returns the square root of a sum of squares. If the sum is 0, the gradient of the norm is 0.
-Object rootOf(Tracer& tracer, Object squares) {
+Object rootOf(Context& context, Object squares) {
   if (squares.isArrayLike())
-    return broadcast(tracer, {squares}, [&](llvm::ArrayRef<Object> items) { return rootOf(tracer, items[0]); });
-  Object isZero = compare(tracer, CompareOp::Eq, squares, int64_t(0));
-  Object root = tracer.call(findBuiltin("sqrt", kTorch), {{squares}, {}});
-  return select(tracer, isZero, 0.0, root);
+    return broadcast(context, {squares}, [&](llvm::ArrayRef<Object> items) { return rootOf(context, items[0]); });
+  Object isZero = compare(context, CompareOp::Eq, squares, int64_t(0));
+  Object root = context.call(findBuiltin("sqrt", kTorch), {{squares}, {}});
+  return select(context, isZero, 0.0, root);
 }
 
 /// The Euclidean norm.
-Object norm(Tracer& tracer, const Bound& bound) {
+Object norm(Context& context, const Bound& bound) {
   const bool isEuclidean = !bound.has(1) || (bound[1].is<const Str*>() && bound[1].as<const Str*>()->text == "fro") ||
                            (bound[1].isKnownNumber() && toDouble(bound[1]) == 2);
-  if (!isEuclidean) tracer.fail(diag::badArgument, "norm", "`p` to be 2", tracer.describe(bound[1]));
-  Object squares = binary(tracer, BinaryOp::Mul, bound[0], bound[0]);
-  Object total = arraySum(tracer, Bound{bound.builtin, {squares, bound.values[2], bound.values[3]}, {}, {}});
-  return rootOf(tracer, total);
+  if (!isEuclidean) context.fail(diag::badArgument, "norm", "`p` to be 2", context.describe(bound[1]));
+  Object squares = binary(context, BinaryOp::Mul, bound[0], bound[0]);
+  Object total = arraySum(context, Bound{bound.builtin, {squares, bound.values[2], bound.values[3]}, {}, {}});
+  return rootOf(context, total);
 }
 
-template <bool isAll> Object anyAll(Tracer& tracer, const Bound& bound) {
-  return reduceWith(tracer, bound, [&](llvm::ArrayRef<Object> items) {
-    Object result = asBool(tracer, items[0]);
+template <bool isAll> Object anyAll(Context& context, const Bound& bound) {
+  return reduceWith(context, bound, [&](llvm::ArrayRef<Object> items) {
+    Object result = asBool(context, items[0]);
     for (Object item : items.drop_front())
-      result = binary(tracer, isAll ? BinaryOp::And : BinaryOp::Or, result, asBool(tracer, item));
+      result = binary(context, isAll ? BinaryOp::And : BinaryOp::Or, result, asBool(context, item));
     return result;
   });
 }
 
-template <bool isMin> Object extreme(Tracer& tracer, const Bound& bound) {
-  return reduceWith(tracer, bound, [&](llvm::ArrayRef<Object> items) {
+template <bool isMin> Object extreme(Context& context, const Bound& bound) {
+  return reduceWith(context, bound, [&](llvm::ArrayRef<Object> items) {
     Object result = items[0];
-    for (Object item : items.drop_front()) result = minMax(tracer, isMin, result, item);
+    for (Object item : items.drop_front()) result = minMax(context, isMin, result, item);
     return result;
   });
 }
 
 /// torch.max(x), torch.max(x, y). torch.max(x, dim) returns a pair of values and indices in torch, so it is refused.
-template <bool isMin> Object extremeOrTwo(Tracer& tracer, const Bound& bound) {
-  if (bound.has(2)) tracer.fail(diag::maxWithDim, bound.builtin->name, isMin ? "amin" : "amax");
+template <bool isMin> Object extremeOrTwo(Context& context, const Bound& bound) {
+  if (bound.has(2)) context.fail(diag::maxWithDim, bound.builtin->name, isMin ? "amin" : "amax");
   if (!bound.has(1))
-    return extreme<isMin>(tracer, Bound{bound.builtin, {bound[0], std::nullopt, std::nullopt}, {}, {}});
-  Object x = decay(tracer, bound[0]), y = decay(tracer, bound[1]);
-  if (x.isArrayLike() && y.isKnownNumber()) tracer.fail(diag::maxWithDim, bound.builtin->name, isMin ? "amin" : "amax");
+    return extreme<isMin>(context, Bound{bound.builtin, {bound[0], std::nullopt, std::nullopt}, {}, {}});
+  Object x = decay(context, bound[0]), y = decay(context, bound[1]);
+  if (x.isArrayLike() && y.isKnownNumber())
+    context.fail(diag::maxWithDim, bound.builtin->name, isMin ? "amin" : "amax");
   if (!x.isArrayLike() && !y.isArrayLike())
-    return minMax(tracer, isMin, scalar(tracer, x, bound.builtin->name), scalar(tracer, y, bound.builtin->name));
-  return broadcast(tracer, {x, y},
-                   [&](llvm::ArrayRef<Object> items) { return minMax(tracer, isMin, items[0], items[1]); });
+    return minMax(context, isMin, scalar(context, x, bound.builtin->name), scalar(context, y, bound.builtin->name));
+  return broadcast(context, {x, y},
+                   [&](llvm::ArrayRef<Object> items) { return minMax(context, isMin, items[0], items[1]); });
 }
 
-Object dot(Tracer& tracer, const Bound& bound) { return binary(tracer, BinaryOp::MatMul, bound[0], bound[1]); }
+Object dot(Context& context, const Bound& bound) { return binary(context, BinaryOp::MatMul, bound[0], bound[1]); }
 
 // Making arrays -----------------------------------------------------------------------------------------------------
 
-Object convertAll(Tracer& tracer, const Bound& bound, Object value, size_t dtype) {
+Object convertAll(Context& context, const Bound& bound, Object value, size_t dtype) {
   if (!bound.has(dtype)) return value;
-  ir::Type type = computedType(tracer, dtypeArgument(tracer, bound[dtype]));
-  if (!value.isArrayLike()) return cast(tracer, scalar(tracer, value, "tensor"), type);
-  return broadcast(tracer, {value}, [&](llvm::ArrayRef<Object> items) { return cast(tracer, items[0], type); });
+  ir::Type type = computedType(context, dtypeArgument(context, bound[dtype]));
+  if (!value.isArrayLike()) return cast(context, scalar(context, value, "tensor"), type);
+  return broadcast(context, {value}, [&](llvm::ArrayRef<Object> items) { return cast(context, items[0], type); });
 }
 
 /// Stacks rows of equal shape.
-Object stackRows(Tracer& tracer, llvm::ArrayRef<Object> rows) {
+Object stackRows(Context& context, llvm::ArrayRef<Object> rows) {
   llvm::SmallVector<int64_t, 2> shape{int64_t(rows.size())};
   std::vector<Object> items;
   for (size_t i = 0; i < rows.size(); ++i) {
-    Object row = decay(tracer, rows[i]);
+    Object row = decay(context, rows[i]);
     if (!row.isArrayLike()) {
-      if (shape.size() != 1) tracer.fail(diag::raggedArray);
-      items.push_back(scalar(tracer, row, "tensor"));
+      if (shape.size() != 1) context.fail(diag::raggedArray);
+      items.push_back(scalar(context, row, "tensor"));
       continue;
     }
-    const Array& array = *toArray(tracer, row);
+    const Array& array = *toArray(context, row);
     if (i == 0) shape.append(array.shape.begin(), array.shape.end());
     if (llvm::ArrayRef<int64_t>(shape).drop_front() != llvm::ArrayRef<int64_t>(array.shape))
-      tracer.fail(diag::raggedArray);
+      context.fail(diag::raggedArray);
     items.insert(items.end(), array.items.begin(), array.items.end());
-    if (items.size() > kMaxItems) tracer.fail(diag::tooManyItems, Count(items.size()), Count(kMaxItems));
+    if (items.size() > kMaxItems) context.fail(diag::tooManyItems, Count(items.size()), Count(kMaxItems));
   }
-  return makeArray(tracer, shape, std::move(items));
+  return makeArray(context, shape, std::move(items));
 }
 
 /// Converts nested lists of numbers to an array. `depth` bounds the recursion.
-Object tensorFrom(Tracer& tracer, Object data, unsigned depth) {
-  if (depth > unsigned(TensorView::kMaxRank)) tracer.fail(diag::raggedArray);
+Object tensorFrom(Context& context, Object data, unsigned depth) {
+  if (depth > unsigned(TensorView::kMaxRank)) context.fail(diag::raggedArray);
   if (!data.is<Sequence*>()) return data;
   std::vector<Object> rows;
-  for (Object item : data.as<Sequence*>()->items) rows.push_back(tensorFrom(tracer, item, depth + 1));
-  return stackRows(tracer, rows);
+  for (Object item : data.as<Sequence*>()->items) rows.push_back(tensorFrom(context, item, depth + 1));
+  return stackRows(context, rows);
 }
 
 /// torch.tensor(data, dtype=None): a number stays a number; a list becomes a table.
-Object tensor(Tracer& tracer, const Bound& bound) {
-  Object data = tensorFrom(tracer, bound[0], 0);
-  if (!data.isArrayLike()) data = scalar(tracer, data, "tensor");
-  return convertAll(tracer, bound, data, 1);
+Object tensor(Context& context, const Bound& bound) {
+  Object data = tensorFrom(context, bound[0], 0);
+  if (!data.isArrayLike()) data = scalar(context, data, "tensor");
+  return convertAll(context, bound, data, 1);
 }
 
-Object stack(Tracer& tracer, const Bound& bound) {
+Object stack(Context& context, const Bound& bound) {
   bool isFirst = !bound.has(1) || (bound[1].is<int64_t>() && bound[1].as<int64_t>() == 0);
-  if (!isFirst) tracer.fail(diag::badArgument, "stack", "`dim` to be 0", tracer.describe(bound[1]));
-  std::vector<Object> rows = tracer.items(bound[0]);
-  return stackRows(tracer, rows);
+  if (!isFirst) context.fail(diag::badArgument, "stack", "`dim` to be 0", context.describe(bound[1]));
+  std::vector<Object> rows = context.items(bound[0]);
+  return stackRows(context, rows);
 }
 
 /// torch.arange([start,] stop[, step]) of ints. A short range of known ints is a table; any other is lazy.
-Object arange(Tracer& tracer, const Bound& bound) {
+Object arange(Context& context, const Bound& bound) {
   Object parts[3] = {int64_t(0), int64_t(0), int64_t(1)};
   bool isKnown = true;
   for (size_t i = 0; i < 3; ++i) {
     if (!bound.has(i)) continue;
-    Object part = decay(tracer, bound[i]);
+    Object part = decay(context, bound[i]);
     isKnown &= part.is<int64_t>();
-    const bool isInt = part.is<int64_t>() || (part.isTraced() && tracer.type(part.as<ir::Value>()) == ir::Type::I32);
+    const bool isInt = part.is<int64_t>() || (part.isTraced() && context.type(part.as<ir::Value>()) == ir::Type::I32);
     if (!isInt || (i == 2 && !part.is<int64_t>()))
-      tracer.fail(diag::badArgument, "arange", "ints, the step known before launch", tracer.describe(part));
+      context.fail(diag::badArgument, "arange", "ints, the step known before launch", context.describe(part));
     parts[i] = part;
   }
   auto [start, stop, by] = parts;
   if (!bound.has(1)) std::swap(start, stop);
   const int64_t step = by.as<int64_t>();
-  if (step == 0) tracer.fail(diag::badSliceStep);
+  if (step == 0) context.fail(diag::badSliceStep);
   RangeObject range;
   if (isKnown) range = {start.as<int64_t>(), stop.as<int64_t>(), step};
   if (isKnown && range.size() <= kMaxItems) {
     std::vector<Object> items;
     for (uint64_t i = 0; i < range.size(); ++i) items.emplace_back(range.start + int64_t(i) * range.step);
-    return convertAll(tracer, bound, makeArray(tracer, {int64_t(range.size())}, std::move(items)), 3);
+    return convertAll(context, bound, makeArray(context, {int64_t(range.size())}, std::move(items)), 3);
   }
   if (isKnown && range.size() > uint64_t(ir::kMaxRounds))
-    tracer.fail(diag::tooManyItems, Count(std::min<uint64_t>(range.size(), INT64_MAX)), Count(ir::kMaxRounds));
+    context.fail(diag::tooManyItems, Count(std::min<uint64_t>(range.size(), INT64_MAX)), Count(ir::kMaxRounds));
   Object count = int64_t(range.size());
   if (!isKnown) {
     // (stop - start) / step, rounded up
-    Object length = binary(tracer, BinaryOp::Sub, stop, start);
-    count = binary(tracer, BinaryOp::FloorDiv, length, -step);
-    count = unary(tracer, UnaryOp::Neg, count);
+    Object length = binary(context, BinaryOp::Sub, stop, start);
+    count = binary(context, BinaryOp::FloorDiv, length, -step);
+    count = unary(context, UnaryOp::Neg, count);
   }
   const int64_t extent = extentCode(count);
-  Object element = tracer.module.iter(axisLoop(0, extent));
-  if (step != 1) element = binary(tracer, BinaryOp::Mul, element, step);
-  if (!(start.is<int64_t>() && start.as<int64_t>() == 0)) element = binary(tracer, BinaryOp::Add, element, start);
-  return convertAll(tracer, bound, makeLazy(tracer, {extent}, element), 3);
+  Object element = context.module.iter(axisLoop(0, extent));
+  if (step != 1) element = binary(context, BinaryOp::Mul, element, step);
+  if (!(start.is<int64_t>() && start.as<int64_t>() == 0)) element = binary(context, BinaryOp::Add, element, start);
+  return convertAll(context, bound, makeLazy(context, {extent}, element), 3);
 }
 
 /// Counts the boundaries (in ascending order) below a number; with `right`, also those equal to it.
-Object passed(Tracer& tracer, Object x, Object boundaries, bool right) {
+Object passed(Context& context, Object x, Object boundaries, bool right) {
   auto count = [&](Object value) {
-    Object isPassed = compare(tracer, right ? CompareOp::Le : CompareOp::Lt, boundaries, value);
-    return total(tracer, isPassed, std::nullopt);
+    Object isPassed = compare(context, right ? CompareOp::Le : CompareOp::Lt, boundaries, value);
+    return total(context, isPassed, std::nullopt);
   };
-  x = decay(tracer, x);
-  boundaries = decay(tracer, boundaries);
-  if (boundaries.is<Sequence*>()) boundaries = tensorFrom(tracer, boundaries, 0);
-  if (!boundaries.isArrayLike() || shapeOf(tracer, boundaries).size() != 1)
-    tracer.fail(diag::badArgument, "bucketize", "boundaries of one dim", tracer.describe(boundaries));
-  if (!x.isArrayLike()) return count(scalar(tracer, x, "bucketize"));
-  return broadcast(tracer, {x}, [&](llvm::ArrayRef<Object> items) { return count(items[0]); });
+  x = decay(context, x);
+  boundaries = decay(context, boundaries);
+  if (boundaries.is<Sequence*>()) boundaries = tensorFrom(context, boundaries, 0);
+  if (!boundaries.isArrayLike() || shapeOf(context, boundaries).size() != 1)
+    context.fail(diag::badArgument, "bucketize", "boundaries of one dim", context.describe(boundaries));
+  if (!x.isArrayLike()) return count(scalar(context, x, "bucketize"));
+  return broadcast(context, {x}, [&](llvm::ArrayRef<Object> items) { return count(items[0]); });
 }
 
-bool isRight(Tracer& tracer, const Bound& bound, size_t i) { return bound.has(i) && truth(tracer, bound[i]); }
+bool isRight(Context& context, const Bound& bound, size_t i) { return bound.has(i) && truth(context, bound[i]); }
 
-Object bucketize(Tracer& tracer, const Bound& bound) {
-  return passed(tracer, bound[0], bound[1], isRight(tracer, bound, 2));
+Object bucketize(Context& context, const Bound& bound) {
+  return passed(context, bound[0], bound[1], isRight(context, bound, 2));
 }
 
-Object searchSorted(Tracer& tracer, const Bound& bound) {
+Object searchSorted(Context& context, const Bound& bound) {
   const bool isSideRight = bound.has(3) && bound[3].is<const Str*>() && bound[3].as<const Str*>()->text == "right";
-  return passed(tracer, bound[1], bound[0], isRight(tracer, bound, 2) || isSideRight);
+  return passed(context, bound[1], bound[0], isRight(context, bound, 2) || isSideRight);
 }
 
 /// Tests whether a number is one of the elements.
-Object isIn(Tracer& tracer, const Bound& bound) {
-  Object elements = decay(tracer, bound[1]);
-  if (elements.is<Sequence*>()) elements = tensorFrom(tracer, elements, 0);
+Object isIn(Context& context, const Bound& bound) {
+  Object elements = decay(context, bound[1]);
+  if (elements.is<Sequence*>()) elements = tensorFrom(context, elements, 0);
   auto any = [&](Object x) {
-    Object equal = compare(tracer, CompareOp::Eq, elements, x);
+    Object equal = compare(context, CompareOp::Eq, elements, x);
     if (!equal.isArrayLike()) return equal;
-    return compare(tracer, CompareOp::Gt, total(tracer, equal, std::nullopt), int64_t(0));
+    return compare(context, CompareOp::Gt, total(context, equal, std::nullopt), int64_t(0));
   };
-  Object x = decay(tracer, bound[0]);
-  if (!x.isArrayLike()) return any(scalar(tracer, x, "isin"));
-  return broadcast(tracer, {x}, [&](llvm::ArrayRef<Object> items) { return any(items[0]); });
+  Object x = decay(context, bound[0]);
+  if (!x.isArrayLike()) return any(scalar(context, x, "isin"));
+  return broadcast(context, {x}, [&](llvm::ArrayRef<Object> items) { return any(items[0]); });
 }
 
 // Shapes ------------------------------------------------------------------------------------------------------------
 
-std::vector<Object> shapeOfAny(Tracer& tracer, Object value) {
-  return value.isArrayLike() ? shapeOf(tracer, value) : std::vector<Object>{};
+std::vector<Object> shapeOfAny(Context& context, Object value) {
+  return value.isArrayLike() ? shapeOf(context, value) : std::vector<Object>{};
 }
 
 /// x.size(), x.size(dim)
-Object size(Tracer& tracer, const Bound& bound) {
-  std::vector<Object> shape = shapeOfAny(tracer, bound[0]);
-  if (!bound.has(1)) return tracer.makeSequence(false, std::move(shape));
-  if (!bound[1].is<int64_t>()) tracer.fail(diag::badIndex, tracer.describe(bound[1]));
-  return shape[wrapKnownIndex(tracer, bound[1].as<int64_t>(), shape.size())];
+Object size(Context& context, const Bound& bound) {
+  std::vector<Object> shape = shapeOfAny(context, bound[0]);
+  if (!bound.has(1)) return context.makeSequence(false, std::move(shape));
+  if (!bound[1].is<int64_t>()) context.fail(diag::badIndex, context.describe(bound[1]));
+  return shape[wrapKnownIndex(context, bound[1].as<int64_t>(), shape.size())];
 }
 
-Object numel(Tracer& tracer, const Bound& bound) {
+Object numel(Context& context, const Bound& bound) {
   Object count = int64_t(1);
-  for (Object extent : shapeOfAny(tracer, bound[0])) count = binary(tracer, BinaryOp::Mul, count, extent);
+  for (Object extent : shapeOfAny(context, bound[0])) count = binary(context, BinaryOp::Mul, count, extent);
   return count;
 }
 
-Object dim(Tracer& tracer, const Bound& bound) { return int64_t(shapeOfAny(tracer, bound[0]).size()); }
+Object dim(Context& context, const Bound& bound) { return int64_t(shapeOfAny(context, bound[0]).size()); }
 
 /// x.transpose(a, b) of a captured tensor.
-Object transpose(Tracer& tracer, const Bound& bound) {
+Object transpose(Context& context, const Bound& bound) {
   if (!bound[0].is<const Tensor*>())
-    tracer.fail(diag::badArgument, bound.builtin->name, "a captured tensor", tracer.describe(bound[0]));
+    context.fail(diag::badArgument, bound.builtin->name, "a captured tensor", context.describe(bound[0]));
   Tensor view = *bound[0].as<const Tensor*>();
   int64_t axes[2] = {0, 1};
   for (size_t i = 1; i <= 2; ++i) {
     if (!bound.has(i)) continue;
-    if (!bound[i].is<int64_t>()) tracer.fail(diag::badIndex, tracer.describe(bound[i]));
+    if (!bound[i].is<int64_t>()) context.fail(diag::badIndex, context.describe(bound[i]));
     axes[i - 1] = bound[i].as<int64_t>();
   }
-  size_t a = wrapKnownIndex(tracer, axes[0], view.order.size()), b = wrapKnownIndex(tracer, axes[1], view.order.size());
+  size_t a = wrapKnownIndex(context, axes[0], view.order.size()),
+         b = wrapKnownIndex(context, axes[1], view.order.size());
   std::swap(view.order[a], view.order[b]);
-  return static_cast<const Tensor*>(tracer.heap.make<Tensor>(std::move(view)));
+  return static_cast<const Tensor*>(context.heap.make<Tensor>(std::move(view)));
 }
 
 } // namespace

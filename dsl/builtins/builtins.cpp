@@ -1,8 +1,6 @@
 // In: names. Out: rows of the tables of builtins, and dtypes.
 #include "dsl/builtins/builtins.h"
 
-#include "dsl/objects/arrays.h"
-
 #include <llvm/ADT/StringExtras.h>
 
 namespace attnc::dsl {

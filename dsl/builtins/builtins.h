@@ -5,8 +5,6 @@
 
 namespace attnc::dsl {
 
-class Tracer;
-
 /// Where a builtin is found. A row of a table may be found in several places.
 enum Where : unsigned {
   kPython = 1,        ///< everywhere, by its bare name
@@ -44,7 +42,7 @@ struct Builtin {
   /// For example "input, min=, *rest". A name ends with `=` if it is optional; `*` and `**` take the remaining
   /// arguments.
   const char* parameters;
-  Object (*run)(Tracer&, const Bound&);
+  Object (*run)(Context&, const Bound&);
 };
 
 /// Returns the first row with this name in any of the places, or null.
@@ -63,7 +61,7 @@ llvm::ArrayRef<Builtin> viewBuiltins();
 llvm::ArrayRef<Builtin> gridBuiltins();
 
 /// Returns an argument that must be one number, known or traced.
-Object argument(Tracer& tracer, const Bound& bound, size_t i);
+Object argument(Context& context, const Bound& bound, size_t i);
 /// Returns the dtype that an argument names.
 NumberType dtypeArgument(Context& context, Object value);
 /// Returns the IR type of a dtype. Reports an error for dtypes that the IR does not compute in.

@@ -2,8 +2,11 @@
 // computed at once.
 #include "dsl/builtins/builtins.h"
 #include "dsl/objects/arithmetic.h"
+#include "dsl/objects/comparison.h"
 #include "dsl/objects/known_numbers.h"
-#include "dsl/tracing/tracer.h"
+#include "dsl/objects/scalar_operators.h"
+#include "dsl/objects/scalars.h"
+#include "dsl/objects/tensors.h"
 #include "ir/semantics.h"
 
 #include <cmath>
@@ -20,67 +23,67 @@ double compute(Op op, double x) {
   return ir::semantics::apply<double>(op, Type::F32, Type::F32, {.real = x}, {.real = 0}).real;
 }
 
-Object apply(Tracer& tracer, Op op, Object x, const char* name) {
-  if (x.isTraced()) return tracer.make(op, Type::F32, {lift(tracer, x, Type::F32)});
+Object apply(Context& context, Op op, Object x, const char* name) {
+  if (x.isTraced()) return context.make(op, Type::F32, {lift(context, x, Type::F32)});
   double argument = toDouble(x), result = compute(op, argument);
-  if (std::isfinite(argument) && !std::isfinite(result)) tracer.fail(diag::mathDomain, name);
+  if (std::isfinite(argument) && !std::isfinite(result)) context.fail(diag::mathDomain, name);
   return result;
 }
 
-template <Op op> Object function(Tracer& tracer, const Bound& bound) {
-  return apply(tracer, op, scalar(tracer, bound[0], bound.builtin->name), bound.builtin->name);
+template <Op op> Object function(Context& context, const Bound& bound) {
+  return apply(context, op, scalar(context, bound[0], bound.builtin->name), bound.builtin->name);
 }
 
 /// torch.floor and similar: a float stays a float, an int is returned as it is.
-template <Op op> Object rounding(Tracer& tracer, const Bound& bound) {
-  Object x = scalar(tracer, bound[0], bound.builtin->name);
-  bool isFloat = x.is<double>() || (x.isTraced() && tracer.type(x.as<ir::Value>()) == Type::F32);
-  return isFloat ? apply(tracer, op, x, bound.builtin->name)
-                 : cast(tracer, x, promote(tracer, {x}, /*arithmetic=*/true));
+template <Op op> Object rounding(Context& context, const Bound& bound) {
+  Object x = scalar(context, bound[0], bound.builtin->name);
+  bool isFloat = x.is<double>() || (x.isTraced() && context.type(x.as<ir::Value>()) == Type::F32);
+  return isFloat ? apply(context, op, x, bound.builtin->name)
+                 : cast(context, x, promote(context, {x}, /*arithmetic=*/true));
 }
 
 /// math.floor and similar: the result is an int.
-template <Op op> Object roundingToInt(Tracer& tracer, const Bound& bound) {
-  Object x = rounding<op>(tracer, bound);
-  if (x.isKnownNumber()) return toInt(tracer, x);
-  return tracer.type(x.as<ir::Value>()) == Type::F32 ? Object(lift(tracer, x, Type::I32)) : x;
+template <Op op> Object roundingToInt(Context& context, const Bound& bound) {
+  Object x = rounding<op>(context, bound);
+  if (x.isKnownNumber()) return toInt(context, x);
+  return context.type(x.as<ir::Value>()) == Type::F32 ? Object(lift(context, x, Type::I32)) : x;
 }
 
 /// math.log(x[, base]).
-Object mathLog(Tracer& tracer, const Bound& bound) {
-  Object x = apply(tracer, Op::Log, scalar(tracer, bound[0], "log"), "log");
+Object mathLog(Context& context, const Bound& bound) {
+  Object x = apply(context, Op::Log, scalar(context, bound[0], "log"), "log");
   if (!bound.has(1)) return x;
-  return binary(tracer, BinaryOp::Div, x, apply(tracer, Op::Log, scalar(tracer, bound[1], "log"), "log"));
+  return binary(context, BinaryOp::Div, x, apply(context, Op::Log, scalar(context, bound[1], "log"), "log"));
 }
 
 // Formulas ----------------------------------------------------------------------------------------------------------
 
 /// Spells formulas over values of any kind.
 struct Formula {
-  Tracer& tracer;
-  Object add(Object a, Object b) { return binary(tracer, BinaryOp::Add, a, b); }
-  Object mul(Object a, Object b) { return binary(tracer, BinaryOp::Mul, a, b); }
-  Object div(Object a, Object b) { return binary(tracer, BinaryOp::Div, a, b); }
-  Object neg(Object a) { return unary(tracer, UnaryOp::Neg, a); }
-  Object call(Op op, Object a) { return apply(tracer, op, a, "this function"); }
-  Object gt(Object a, Object b) { return compare(tracer, CompareOp::Gt, a, b); }
+  Context& context;
+  Object add(Object a, Object b) { return binary(context, BinaryOp::Add, a, b); }
+  Object mul(Object a, Object b) { return binary(context, BinaryOp::Mul, a, b); }
+  Object div(Object a, Object b) { return binary(context, BinaryOp::Div, a, b); }
+  Object neg(Object a) { return unary(context, UnaryOp::Neg, a); }
+  Object call(Op op, Object a) { return apply(context, op, a, "this function"); }
+  Object gt(Object a, Object b) { return compare(context, CompareOp::Gt, a, b); }
 };
 
-Object floatArgument(Tracer& tracer, const Bound& bound) {
-  return cast(tracer, scalar(tracer, bound[0], bound.builtin->name), Type::F32);
+Object floatArgument(Context& context, const Bound& bound) {
+  return cast(context, scalar(context, bound[0], bound.builtin->name), Type::F32);
 }
 
 /// x sigmoid(x)
-Object silu(Tracer& tracer, const Bound& bound) {
-  Formula f{tracer};
-  Object x = floatArgument(tracer, bound);
+Object silu(Context& context, const Bound& bound) {
+  Formula f{context};
+  Object x = floatArgument(context, bound);
   return f.mul(x, f.call(Op::Sigmoid, x));
 }
 
 /// x / 2 (1 + erf(x / sqrt 2)), or x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
-Object gelu(Tracer& tracer, const Bound& bound) {
-  Formula f{tracer};
-  Object x = floatArgument(tracer, bound);
+Object gelu(Context& context, const Bound& bound) {
+  Formula f{context};
+  Object x = floatArgument(context, bound);
   bool isText = !bound.has(1) || bound[1].is<const Str*>();
   std::string approximate = bound.has(1) && isText ? bound[1].as<const Str*>()->text : "none";
   Object inner;
@@ -90,55 +93,56 @@ Object gelu(Tracer& tracer, const Bound& bound) {
     Object cubed = f.mul(0.044715, f.mul(x, f.mul(x, x)));
     inner = f.call(Op::Tanh, f.mul(M_2_SQRTPI * M_SQRT1_2, f.add(x, cubed)));
   } else {
-    tracer.fail(diag::badArgument, "gelu", "`approximate` to be \"none\" or \"tanh\"",
-                isText ? '"' + approximate + '"' : tracer.describe(bound[1]));
+    context.fail(diag::badArgument, "gelu", "`approximate` to be \"none\" or \"tanh\"",
+                 isText ? '"' + approximate + '"' : context.describe(bound[1]));
   }
   return f.mul(f.mul(0.5, x), f.add(1.0, inner));
 }
 
 /// 0 where x <= 0, else x. This is max(x, 0), but its gradient at 0 is 0.
-Object relu(Tracer& tracer, const Bound& bound) {
-  Object x = scalar(tracer, bound[0], "relu");
-  Object zero = cast(tracer, int64_t(0), promote(tracer, {x}, /*arithmetic=*/true));
-  return select(tracer, compare(tracer, CompareOp::Le, x, int64_t(0)), zero, x);
+Object relu(Context& context, const Bound& bound) {
+  Object x = scalar(context, bound[0], "relu");
+  Object zero = cast(context, int64_t(0), promote(context, {x}, /*arithmetic=*/true));
+  return select(context, compare(context, CompareOp::Le, x, int64_t(0)), zero, x);
 }
 
 /// log(1 + exp(beta x)) / beta, and x where beta x > threshold
-Object softplusOf(Tracer& tracer, Object x, Object beta, Object threshold) {
-  Formula f{tracer};
+Object softplusOf(Context& context, Object x, Object beta, Object threshold) {
+  Formula f{context};
   Object scaled = f.mul(x, beta);
-  Object curve = f.div(f.call(Op::Log1p, f.call(Op::Exp, minMax(tracer, true, scaled, threshold))), beta);
-  return select(tracer, f.gt(scaled, threshold), x, curve);
+  Object curve = f.div(f.call(Op::Log1p, f.call(Op::Exp, minMax(context, true, scaled, threshold))), beta);
+  return select(context, f.gt(scaled, threshold), x, curve);
 }
 
-Object softplus(Tracer& tracer, const Bound& bound) {
-  Object beta = bound.has(1) ? scalar(tracer, bound[1], "softplus") : Object(1.0);
-  Object threshold = bound.has(2) ? scalar(tracer, bound[2], "softplus") : Object(20.0);
-  return softplusOf(tracer, floatArgument(tracer, bound), beta, threshold);
+Object softplus(Context& context, const Bound& bound) {
+  Object beta = bound.has(1) ? scalar(context, bound[1], "softplus") : Object(1.0);
+  Object threshold = bound.has(2) ? scalar(context, bound[2], "softplus") : Object(20.0);
+  return softplusOf(context, floatArgument(context, bound), beta, threshold);
 }
 
 /// -softplus(-x)
-Object logsigmoid(Tracer& tracer, const Bound& bound) {
-  Formula f{tracer};
-  return f.neg(softplusOf(tracer, f.neg(floatArgument(tracer, bound)), 1.0, 20.0));
+Object logsigmoid(Context& context, const Bound& bound) {
+  Formula f{context};
+  return f.neg(softplusOf(context, f.neg(floatArgument(context, bound)), 1.0, 20.0));
 }
 
 /// x, or slope x where x < 0
-Object leakyRelu(Tracer& tracer, const Bound& bound) {
-  Formula f{tracer};
-  Object x = floatArgument(tracer, bound), slope = bound.has(1) ? scalar(tracer, bound[1], "leaky_relu") : Object(0.01);
-  return select(tracer, f.gt(x, int64_t(0)), x, f.mul(x, slope));
+Object leakyRelu(Context& context, const Bound& bound) {
+  Formula f{context};
+  Object x = floatArgument(context, bound),
+         slope = bound.has(1) ? scalar(context, bound[1], "leaky_relu") : Object(0.01);
+  return select(context, f.gt(x, int64_t(0)), x, f.mul(x, slope));
 }
 
 /// log(x) / log(10)
-Object log10(Tracer& tracer, const Bound& bound) {
-  Formula f{tracer};
-  return f.mul(f.call(Op::Log, floatArgument(tracer, bound)), 1 / M_LN10);
+Object log10(Context& context, const Bound& bound) {
+  Formula f{context};
+  return f.mul(f.call(Op::Log, floatArgument(context, bound)), 1 / M_LN10);
 }
 
 /// 1 / x
-Object reciprocal(Tracer& tracer, const Bound& bound) {
-  return binary(tracer, BinaryOp::Div, 1.0, scalar(tracer, bound[0], "reciprocal"));
+Object reciprocal(Context& context, const Bound& bound) {
+  return binary(context, BinaryOp::Div, 1.0, scalar(context, bound[0], "reciprocal"));
 }
 
 } // namespace

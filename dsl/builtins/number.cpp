@@ -2,147 +2,154 @@
 #include "dsl/builtins/builtins.h"
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
+#include "dsl/objects/comparison.h"
 #include "dsl/objects/known_numbers.h"
-#include "dsl/tracing/tracer.h"
+#include "dsl/objects/scalar_operators.h"
+#include "dsl/objects/scalars.h"
+#include "dsl/objects/tensors.h"
 
 #include <cmath>
 #include <limits>
 
 namespace attnc::dsl {
 
-Object argument(Tracer& tracer, const Bound& bound, size_t i) { return scalar(tracer, bound[i], bound.builtin->name); }
+Object argument(Context& context, const Bound& bound, size_t i) {
+  return scalar(context, bound[i], bound.builtin->name);
+}
 
 using ir::Op;
 using ir::Type;
 
 namespace {
 
-bool isFloat(Tracer& tracer, Object x) {
-  return x.is<double>() || (x.isTraced() && tracer.type(x.as<ir::Value>()) == Type::F32);
+bool isFloat(Context& context, Object x) {
+  return x.is<double>() || (x.isTraced() && context.type(x.as<ir::Value>()) == Type::F32);
 }
 
-Object absolute(Tracer& tracer, const Bound& bound) {
-  Object x = argument(tracer, bound, 0);
+Object absolute(Context& context, const Bound& bound) {
+  Object x = argument(context, bound, 0);
   if (x.is<double>()) return std::abs(x.as<double>());
-  if (x.isKnownNumber()) return toInt(tracer, x) < 0 ? unary(tracer, UnaryOp::Neg, x) : Object(toInt(tracer, x));
-  Type type = promote(tracer, {x}, /*arithmetic=*/true);
-  return tracer.make(Op::Abs, type, {lift(tracer, x, type)});
+  if (x.isKnownNumber()) return toInt(context, x) < 0 ? unary(context, UnaryOp::Neg, x) : Object(toInt(context, x));
+  Type type = promote(context, {x}, /*arithmetic=*/true);
+  return context.make(Op::Abs, type, {lift(context, x, type)});
 }
 
 /// min(max(input, low), high)
-Object clampTo(Tracer& tracer, Object x, std::optional<Object> low, std::optional<Object> high) {
-  if (!low && !high) tracer.fail(diag::missingArgument, "clamp", "min");
-  if (low) x = minMax(tracer, /*isMin=*/false, x, scalar(tracer, *low, "clamp"));
-  if (high) x = minMax(tracer, /*isMin=*/true, x, scalar(tracer, *high, "clamp"));
+Object clampTo(Context& context, Object x, std::optional<Object> low, std::optional<Object> high) {
+  if (!low && !high) context.fail(diag::missingArgument, "clamp", "min");
+  if (low) x = minMax(context, /*isMin=*/false, x, scalar(context, *low, "clamp"));
+  if (high) x = minMax(context, /*isMin=*/true, x, scalar(context, *high, "clamp"));
   return x;
 }
 
-Object clamp(Tracer& tracer, const Bound& bound) {
-  return clampTo(tracer, argument(tracer, bound, 0), bound.values[1], bound.values[2]);
+Object clamp(Context& context, const Bound& bound) {
+  return clampTo(context, argument(context, bound, 0), bound.values[1], bound.values[2]);
 }
-Object clampMin(Tracer& tracer, const Bound& bound) {
-  return clampTo(tracer, argument(tracer, bound, 0), bound[1], std::nullopt);
+Object clampMin(Context& context, const Bound& bound) {
+  return clampTo(context, argument(context, bound, 0), bound[1], std::nullopt);
 }
-Object clampMax(Tracer& tracer, const Bound& bound) {
-  return clampTo(tracer, argument(tracer, bound, 0), std::nullopt, bound[1]);
-}
-
-template <bool isMin> Object extremeOfTwo(Tracer& tracer, const Bound& bound) {
-  return minMax(tracer, isMin, argument(tracer, bound, 0), argument(tracer, bound, 1));
+Object clampMax(Context& context, const Bound& bound) {
+  return clampTo(context, argument(context, bound, 0), std::nullopt, bound[1]);
 }
 
-Object choose(Tracer& tracer, Object condition, Object yes, Object no) {
-  condition = scalar(tracer, condition, "where");
-  bool isBool = condition.is<bool>() || (condition.isTraced() && tracer.type(condition.as<ir::Value>()) == Type::Bool);
-  if (!isBool) tracer.fail(diag::whereCondition, tracer.describe(condition));
-  return select(tracer, condition, scalar(tracer, yes, "where"), scalar(tracer, no, "where"));
+template <bool isMin> Object extremeOfTwo(Context& context, const Bound& bound) {
+  return minMax(context, isMin, argument(context, bound, 0), argument(context, bound, 1));
+}
+
+Object choose(Context& context, Object condition, Object yes, Object no) {
+  condition = scalar(context, condition, "where");
+  bool isBool = condition.is<bool>() || (condition.isTraced() && context.type(condition.as<ir::Value>()) == Type::Bool);
+  if (!isBool) context.fail(diag::whereCondition, context.describe(condition));
+  return select(context, condition, scalar(context, yes, "where"), scalar(context, no, "where"));
 }
 
 /// torch.where(condition, yes, no)
-Object where(Tracer& tracer, const Bound& bound) { return choose(tracer, bound[0], bound[1], bound[2]); }
+Object where(Context& context, const Bound& bound) { return choose(context, bound[0], bound[1], bound[2]); }
 /// yes.where(condition, no)
-Object whereMethod(Tracer& tracer, const Bound& bound) { return choose(tracer, bound[1], bound[0], bound[2]); }
+Object whereMethod(Context& context, const Bound& bound) { return choose(context, bound[1], bound[0], bound[2]); }
 /// input.masked_fill(mask, value)
-Object maskedFill(Tracer& tracer, const Bound& bound) { return choose(tracer, bound[1], bound[2], bound[0]); }
+Object maskedFill(Context& context, const Bound& bound) { return choose(context, bound[1], bound[2], bound[0]); }
 
 /// -1, 0 or 1; NaN gives 0.
-Object sign(Tracer& tracer, const Bound& bound) {
-  Object x = argument(tracer, bound, 0);
-  Type type = promote(tracer, {x}, /*arithmetic=*/true);
-  Object zero = cast(tracer, int64_t(0), type), one = cast(tracer, int64_t(1), type),
-         minus = cast(tracer, int64_t(-1), type);
-  Object isAbove = compare(tracer, CompareOp::Gt, x, zero), isBelow = compare(tracer, CompareOp::Lt, x, zero);
-  return select(tracer, isAbove, one, select(tracer, isBelow, minus, zero));
+Object sign(Context& context, const Bound& bound) {
+  Object x = argument(context, bound, 0);
+  Type type = promote(context, {x}, /*arithmetic=*/true);
+  Object zero = cast(context, int64_t(0), type), one = cast(context, int64_t(1), type),
+         minus = cast(context, int64_t(-1), type);
+  Object isAbove = compare(context, CompareOp::Gt, x, zero), isBelow = compare(context, CompareOp::Lt, x, zero);
+  return select(context, isAbove, one, select(context, isBelow, minus, zero));
 }
 
-Object isNan(Tracer& tracer, const Bound& bound) {
-  Object x = argument(tracer, bound, 0);
+Object isNan(Context& context, const Bound& bound) {
+  Object x = argument(context, bound, 0);
   if (x.isKnownNumber()) return std::isnan(toDouble(x));
-  if (!isFloat(tracer, x)) return false;
-  return tracer.make(Op::IsNan, Type::Bool, {x.as<ir::Value>()});
+  if (!isFloat(context, x)) return false;
+  return context.make(Op::IsNan, Type::Bool, {x.as<ir::Value>()});
 }
 
 /// |x| == inf, |x| < inf
-template <CompareOp op> Object againstInfinity(Tracer& tracer, const Bound& bound) {
-  if (!isFloat(tracer, argument(tracer, bound, 0))) return op == CompareOp::Lt;
-  return compare(tracer, op, absolute(tracer, bound), std::numeric_limits<double>::infinity());
+template <CompareOp op> Object againstInfinity(Context& context, const Bound& bound) {
+  if (!isFloat(context, argument(context, bound, 0))) return op == CompareOp::Lt;
+  return compare(context, op, absolute(context, bound), std::numeric_limits<double>::infinity());
 }
 
 // Conversions -------------------------------------------------------------------------------------------------------
 
-template <NumberType type> Object convert(Tracer& tracer, const Bound& bound) {
-  return cast(tracer, argument(tracer, bound, 0), computedType(tracer, type));
+template <NumberType type> Object convert(Context& context, const Bound& bound) {
+  return cast(context, argument(context, bound, 0), computedType(context, type));
 }
 
 /// Whether this is torch.device(...), "cuda", or the number of a GPU.
 bool isDevice(Object value) { return value.is<Opaque>() || value.is<const Str*>() || value.is<int64_t>(); }
 
 /// x.to(dtype), x.to(other), x.to(device), x.to(device, dtype). Devices are ignored.
-Object to(Tracer& tracer, const Bound& bound) {
+Object to(Context& context, const Bound& bound) {
   std::optional<Object> target = bound.values[3];
   for (size_t i : {1, 2})
     if (bound.has(i) && !isDevice(bound[i])) target = bound[i];
   if (!target) return bound[0];
   NumberType type =
-      target->isNumber() || target->isArrayLike() ? dtypeOf(tracer, *target) : dtypeArgument(tracer, *target);
-  auto convert = [&](Object x) { return cast(tracer, scalar(tracer, x, "to"), computedType(tracer, type)); };
-  Object value = decay(tracer, bound[0]);
+      target->isNumber() || target->isArrayLike() ? dtypeOf(context, *target) : dtypeArgument(context, *target);
+  auto convert = [&](Object x) { return cast(context, scalar(context, x, "to"), computedType(context, type)); };
+  Object value = decay(context, bound[0]);
   if (!value.isArrayLike()) return convert(value);
-  return broadcast(tracer, {value}, [&](llvm::ArrayRef<Object> items) { return convert(items[0]); });
+  return broadcast(context, {value}, [&](llvm::ArrayRef<Object> items) { return convert(items[0]); });
 }
 
-Object typeAs(Tracer& tracer, const Bound& bound) {
-  return cast(tracer, argument(tracer, bound, 0), computedType(tracer, dtypeOf(tracer, bound[1])));
+Object typeAs(Context& context, const Bound& bound) {
+  return cast(context, argument(context, bound, 0), computedType(context, dtypeOf(context, bound[1])));
 }
 
-Object itself(Tracer&, const Bound& bound) { return bound[0]; }
+Object itself(Context&, const Bound& bound) { return bound[0]; }
 
 /// The same number or array, without a gradient.
-Object detach(Tracer& tracer, const Bound& bound) {
-  Object value = decay(tracer, bound[0]);
-  if (value.isTraced()) return stopGradient(tracer, value.as<ir::Value>());
+Object detach(Context& context, const Bound& bound) {
+  Object value = decay(context, bound[0]);
+  if (value.isTraced()) return stopGradient(context, value.as<ir::Value>());
   if (value.is<const Tensor*>()) {
-    auto* tensor = tracer.heap.make<Tensor>(*value.as<const Tensor*>());
+    auto* tensor = context.heap.make<Tensor>(*value.as<const Tensor*>());
     tensor->isDetached = true;
     return static_cast<const Tensor*>(tensor);
   }
   if (!value.is<const Array*>()) return value;
-  return broadcast(tracer, {value}, [&](llvm::ArrayRef<Object> items) {
-    return items[0].isTraced() ? stopGradient(tracer, items[0].as<ir::Value>()) : items[0];
+  return broadcast(context, {value}, [&](llvm::ArrayRef<Object> items) {
+    return items[0].isTraced() ? stopGradient(context, items[0].as<ir::Value>()) : items[0];
   });
 }
 
 /// torch.full_like(input, value, dtype=None): a number of the input's type.
-Object fillLike(Tracer& tracer, const Bound& bound, Object value, size_t dtype) {
+Object fillLike(Context& context, const Bound& bound, Object value, size_t dtype) {
   NumberType type =
-      bound.has(dtype) ? dtypeArgument(tracer, bound[dtype]) : dtypeOf(tracer, argument(tracer, bound, 0));
-  return cast(tracer, value, computedType(tracer, type));
+      bound.has(dtype) ? dtypeArgument(context, bound[dtype]) : dtypeOf(context, argument(context, bound, 0));
+  return cast(context, value, computedType(context, type));
 }
-Object fullLike(Tracer& tracer, const Bound& bound) { return fillLike(tracer, bound, argument(tracer, bound, 1), 2); }
-Object zerosLike(Tracer& tracer, const Bound& bound) { return fillLike(tracer, bound, int64_t(0), 1); }
-Object onesLike(Tracer& tracer, const Bound& bound) { return fillLike(tracer, bound, int64_t(1), 1); }
+Object fullLike(Context& context, const Bound& bound) {
+  return fillLike(context, bound, argument(context, bound, 1), 2);
+}
+Object zerosLike(Context& context, const Bound& bound) { return fillLike(context, bound, int64_t(0), 1); }
+Object onesLike(Context& context, const Bound& bound) { return fillLike(context, bound, int64_t(1), 1); }
 
-Object typeInfo(Tracer& tracer, const Bound& bound) { return TypeInfo{dtypeArgument(tracer, bound[0])}; }
+Object typeInfo(Context& context, const Bound& bound) { return TypeInfo{dtypeArgument(context, bound[0])}; }
 
 } // namespace
 

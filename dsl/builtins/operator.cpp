@@ -1,8 +1,10 @@
 // torch's spellings of operators: torch.add, x.ge(y), torch.logical_and, ...
 #include "dsl/builtins/builtins.h"
 #include "dsl/objects/arithmetic.h"
+#include "dsl/objects/comparison.h"
 #include "dsl/objects/known_numbers.h"
-#include "dsl/tracing/tracer.h"
+#include "dsl/objects/scalar_operators.h"
+#include "dsl/objects/scalars.h"
 
 #include <cmath>
 
@@ -13,76 +15,77 @@ using ir::Type;
 
 namespace {
 
-template <BinaryOp op> Object operate(Tracer& tracer, const Bound& bound) {
-  return binary(tracer, op, argument(tracer, bound, 0), argument(tracer, bound, 1));
+template <BinaryOp op> Object operate(Context& context, const Bound& bound) {
+  return binary(context, op, argument(context, bound, 0), argument(context, bound, 1));
 }
 
-template <CompareOp op> Object comparison(Tracer& tracer, const Bound& bound) {
-  return compare(tracer, op, argument(tracer, bound, 0), argument(tracer, bound, 1));
+template <CompareOp op> Object comparison(Context& context, const Bound& bound) {
+  return compare(context, op, argument(context, bound, 0), argument(context, bound, 1));
 }
 
-template <UnaryOp op> Object operateOne(Tracer& tracer, const Bound& bound) {
-  return unary(tracer, op, argument(tracer, bound, 0));
+template <UnaryOp op> Object operateOne(Context& context, const Bound& bound) {
+  return unary(context, op, argument(context, bound, 0));
 }
 
 /// input + alpha other, input - alpha other
-template <BinaryOp op> Object scaled(Tracer& tracer, const Bound& bound) {
-  Object other = argument(tracer, bound, 1);
-  if (bound.has(2)) other = binary(tracer, BinaryOp::Mul, other, argument(tracer, bound, 2));
-  return binary(tracer, op, argument(tracer, bound, 0), other);
+template <BinaryOp op> Object scaled(Context& context, const Bound& bound) {
+  Object other = argument(context, bound, 1);
+  if (bound.has(2)) other = binary(context, BinaryOp::Mul, other, argument(context, bound, 2));
+  return binary(context, op, argument(context, bound, 0), other);
 }
 
-template <BinaryOp op> Object logical(Tracer& tracer, const Bound& bound) {
-  return binary(tracer, op, asBool(tracer, argument(tracer, bound, 0)), asBool(tracer, argument(tracer, bound, 1)));
+template <BinaryOp op> Object logical(Context& context, const Bound& bound) {
+  return binary(context, op, asBool(context, argument(context, bound, 0)),
+                asBool(context, argument(context, bound, 1)));
 }
 
-Object logicalNotOf(Tracer& tracer, const Bound& bound) { return logicalNot(tracer, argument(tracer, bound, 0)); }
+Object logicalNotOf(Context& context, const Bound& bound) { return logicalNot(context, argument(context, bound, 0)); }
 
 /// The remainder with the sign of the dividend. For ints: Python's remainder, minus the divisor if the signs differ.
-Object fmod(Tracer& tracer, const Bound& bound) {
-  Object a = argument(tracer, bound, 0), b = argument(tracer, bound, 1), zero = int64_t(0);
-  if (promote(tracer, {a, b}, /*arithmetic=*/true) == Type::F32) {
-    if (!a.isKnownNumber() || !b.isKnownNumber()) return arith(tracer, Op::Fmod, a, b);
-    if (toDouble(b) == 0) tracer.fail(diag::divisionByZero);
-    if (std::isinf(toDouble(a))) tracer.fail(diag::mathDomain, "fmod");
+Object fmod(Context& context, const Bound& bound) {
+  Object a = argument(context, bound, 0), b = argument(context, bound, 1), zero = int64_t(0);
+  if (promote(context, {a, b}, /*arithmetic=*/true) == Type::F32) {
+    if (!a.isKnownNumber() || !b.isKnownNumber()) return arith(context, Op::Fmod, a, b);
+    if (toDouble(b) == 0) context.fail(diag::divisionByZero);
+    if (std::isinf(toDouble(a))) context.fail(diag::mathDomain, "fmod");
     return std::fmod(toDouble(a), toDouble(b));
   }
-  Object remainder = binary(tracer, BinaryOp::Mod, a, b);
-  Object differ =
-      compare(tracer, CompareOp::Ne, compare(tracer, CompareOp::Lt, a, zero), compare(tracer, CompareOp::Lt, b, zero));
-  Object isInexact = compare(tracer, CompareOp::Ne, remainder, zero);
-  return select(tracer, binary(tracer, BinaryOp::And, differ, isInexact), binary(tracer, BinaryOp::Sub, remainder, b),
-                remainder);
+  Object remainder = binary(context, BinaryOp::Mod, a, b);
+  Object differ = compare(context, CompareOp::Ne, compare(context, CompareOp::Lt, a, zero),
+                          compare(context, CompareOp::Lt, b, zero));
+  Object isInexact = compare(context, CompareOp::Ne, remainder, zero);
+  return select(context, binary(context, BinaryOp::And, differ, isInexact),
+                binary(context, BinaryOp::Sub, remainder, b), remainder);
 }
 
 /// Divides toward zero. Ints give an int, floats a float.
-Object truncatedDivision(Tracer& tracer, Object a, Object b) {
-  if (promote(tracer, {a, b}, /*arithmetic=*/true) == Type::F32) {
-    Object quotient = binary(tracer, BinaryOp::Div, a, b);
+Object truncatedDivision(Context& context, Object a, Object b) {
+  if (promote(context, {a, b}, /*arithmetic=*/true) == Type::F32) {
+    Object quotient = binary(context, BinaryOp::Div, a, b);
     if (quotient.isKnownNumber()) return std::trunc(toDouble(quotient));
-    return tracer.make(Op::Trunc, Type::F32, {quotient.as<ir::Value>()});
+    return context.make(Op::Trunc, Type::F32, {quotient.as<ir::Value>()});
   }
-  Object floor = binary(tracer, BinaryOp::FloorDiv, a, b), zero = int64_t(0);
-  Object isBelow = compare(tracer, CompareOp::Lt, floor, zero);
-  Object isInexact = compare(tracer, CompareOp::Ne, binary(tracer, BinaryOp::Mod, a, b), zero);
-  return select(tracer, binary(tracer, BinaryOp::And, isBelow, isInexact),
-                binary(tracer, BinaryOp::Add, floor, int64_t(1)), floor);
+  Object floor = binary(context, BinaryOp::FloorDiv, a, b), zero = int64_t(0);
+  Object isBelow = compare(context, CompareOp::Lt, floor, zero);
+  Object isInexact = compare(context, CompareOp::Ne, binary(context, BinaryOp::Mod, a, b), zero);
+  return select(context, binary(context, BinaryOp::And, isBelow, isInexact),
+                binary(context, BinaryOp::Add, floor, int64_t(1)), floor);
 }
 
 /// torch.div(input, other, rounding_mode=None | "floor" | "trunc")
-Object div(Tracer& tracer, const Bound& bound) {
-  Object a = argument(tracer, bound, 0), b = argument(tracer, bound, 1);
-  if (!bound.has(2)) return binary(tracer, BinaryOp::Div, a, b);
+Object div(Context& context, const Bound& bound) {
+  Object a = argument(context, bound, 0), b = argument(context, bound, 1);
+  if (!bound.has(2)) return binary(context, BinaryOp::Div, a, b);
   std::string mode = bound[2].is<const Str*>() ? bound[2].as<const Str*>()->text : "";
-  if (mode == "floor") return binary(tracer, BinaryOp::FloorDiv, a, b);
-  if (mode == "trunc") return truncatedDivision(tracer, a, b);
-  tracer.fail(diag::badArgument, "div", "`rounding_mode` to be None, \"floor\" or \"trunc\"",
-              tracer.describe(bound[2]));
+  if (mode == "floor") return binary(context, BinaryOp::FloorDiv, a, b);
+  if (mode == "trunc") return truncatedDivision(context, a, b);
+  context.fail(diag::badArgument, "div", "`rounding_mode` to be None, \"floor\" or \"trunc\"",
+               context.describe(bound[2]));
 }
 
-Object square(Tracer& tracer, const Bound& bound) {
-  Object x = argument(tracer, bound, 0);
-  return binary(tracer, BinaryOp::Mul, x, x);
+Object square(Context& context, const Bound& bound) {
+  Object x = argument(context, bound, 0);
+  return binary(context, BinaryOp::Mul, x, x);
 }
 
 } // namespace

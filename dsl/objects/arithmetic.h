@@ -1,8 +1,4 @@
-// Operators over objects: known numbers are computed, traced ones become IR, arrays go element by element.
-//
-// Types: a known number adopts the type of the traced operand. An int becomes an i32 next to an i32 (i64 if it does not
-// fit) and an f32 next to an f32. A float makes both operands f32. For two traced operands, the type that comes later
-// in bool, i32, i64, f32 wins. Arithmetic on bools is arithmetic on 0 and 1, but `*` of two bools is their conjunction.
+// Operators over objects: scalars (scalar_operators.h), sequences, and arrays, which go element by element.
 #pragma once
 
 #include "dsl/objects/context.h"
@@ -13,40 +9,11 @@ namespace attnc::dsl {
 Object binary(Context& context, BinaryOp op, Object left, Object right);
 /// Applies -, +, ~ or `not`.
 Object unary(Context& context, UnaryOp op, Object operand);
-/// Applies ==, !=, <, <=, >, >=, is, in or one of their negations.
-Object compare(Context& context, CompareOp op, Object left, Object right);
 
 /// Returns what `__len__` of the object's class returns, an int; nullopt if the class does not define it.
 std::optional<Object> length(Context& context, Instance& instance);
 
 /// Returns the truth of a known value. A traced one is an error.
 bool truth(Context& context, Object value);
-/// Returns `not` as a number: !x for a bool, x == 0 for others.
-Object logicalNot(Context& context, Object operand);
-/// Converts a number to a bool: a bool is itself, others are compared `!= 0`.
-Object asBool(Context& context, Object operand);
-
-// Scalars (isNumber()) only ----------------------------------------------------------------------------------------
-
-/// Returns the common type of two or more scalars. With `arithmetic`, bools count as i32.
-ir::Type promote(Context& context, llvm::ArrayRef<Object> scalars, bool arithmetic);
-/// Converts a scalar to an IR value of this type. A known one becomes a constant.
-ir::Value lift(Context& context, Object scalar, ir::Type type);
-/// Converts a scalar to one of the IR's types. A known one stays known.
-Object cast(Context& context, Object scalar, ir::Type type);
-/// Returns the same value without a gradient. Only f32 values have one.
-ir::Value stopGradient(Context& context, ir::Value value);
-/// Applies an operation of the kind Arith to two scalars, in their common type. At least one is traced.
-Object arith(Context& context, ir::Op op, Object left, Object right);
-/// Returns the minimum or maximum of two scalars; NaN if either is NaN.
-Object minMax(Context& context, bool isMin, Object left, Object right);
-/// Returns the arm that the condition (a bool, traced or known) picks, in the arms' common type.
-Object select(Context& context, Object condition, Object yes, Object no);
-
-/// Converts a value to a scalar: reads an indexed tensor, returns a number as it is. For anything else, reports an
-/// error that names `what`.
-Object scalar(Context& context, Object value, const char* what);
-/// Reads an indexed tensor. Returns anything else unchanged.
-Object decay(Context& context, Object value);
 
 } // namespace attnc::dsl

@@ -2,11 +2,11 @@
 // all elements written out. Not: extents that are unknown until launch.
 #include "dsl/objects/arrays.h"
 
-#include "dsl/objects/arithmetic.h"
-#include "dsl/objects/indexing.h"
 #include "dsl/objects/lazy.h"
-
-#include <llvm/ADT/Sequence.h>
+#include "dsl/objects/scalar_operators.h"
+#include "dsl/objects/scalars.h"
+#include "dsl/objects/tables.h"
+#include "dsl/objects/tensors.h"
 
 namespace attnc::dsl {
 
@@ -105,33 +105,6 @@ std::vector<Object> shapeOf(Context& context, Object arrayLike) {
   return shape;
 }
 
-void failUnindexed(Context& context, const Tensor& tensor) {
-  const ir::TensorCapture& capture = context.module.tensors[tensor.number];
-  // attnc itself indexes an axis of one element if the whole tensor is an operand.
-  const bool someIndexed = llvm::any_of(llvm::seq<unsigned>(0, unsigned(tensor.axes.size())), [&](unsigned axis) {
-    const ir::Extent& extent = capture.shape[axis];
-    return !llvm::is_contained(tensor.order, axis) && (extent.isNamed || extent.value != 1);
-  });
-  if (someIndexed)
-    context.fail(diag::tensorNeedsIndex, capture.name, Count(tensor.axes.size()),
-                 Count(tensor.axes.size() - tensor.order.size()));
-  // The coordinate along each named extent, for the hint. The parameters of the mod may have other names.
-  constexpr const char* kPositions[] = {"b", "h", "h // (H // HKV)", "q_idx", "kv_idx"};
-  std::string element = capture.name + "[";
-  for (const ir::Extent& extent : capture.shape) {
-    bool isPosition = extent.isNamed && extent.value < int64_t(ir::kBuiltinDims);
-    element += (element.back() == '[' ? "" : ", ") + std::string(isPosition ? kPositions[extent.value]
-                                                                 : !extent.isNamed && extent.value == 1 ? "0"
-                                                                                                        : "i");
-  }
-  context.fail(diag::wholeTensor, capture.name, element + "]");
-}
-
-const Array* makeArray(Context& context, llvm::ArrayRef<int64_t> shape, std::vector<Object> items) {
-  context.charge(1 + items.size() / 4);
-  return context.heap.make<Array>(llvm::SmallVector<int64_t, 2>(shape.begin(), shape.end()), std::move(items));
-}
-
 const Array* toArray(Context& context, Object value) {
   if (value.is<const Array*>()) {
     const Array* array = value.as<const Array*>();
@@ -213,7 +186,7 @@ Object total(Context& context, Object value, std::optional<int64_t> axis) {
   };
   return reduce(context, value, axis, [&](llvm::ArrayRef<Object> items) {
     Object sum = counted(items[0]);
-    for (Object item : items.drop_front()) sum = binary(context, BinaryOp::Add, sum, counted(item));
+    for (Object item : items.drop_front()) sum = binaryScalars(context, BinaryOp::Add, sum, counted(item));
     return sum;
   });
 }

@@ -11,10 +11,6 @@ namespace attnc::dsl {
 /// Returns an array with all its items written out, from a lazy array or from a tensor whose free axes have constant
 /// extents. Returns an array that has items as it is.
 const Array* toArray(Context& context, Object value);
-const Array* makeArray(Context& context, llvm::ArrayRef<int64_t> shape, std::vector<Object> items);
-
-/// Reports that an element is needed and the tensor has axes left.
-[[noreturn]] void failUnindexed(Context& context, const Tensor& tensor);
 
 /// Applies `scalarFn` to the elements of the operands, broadcast as in torch: numbers to any shape, extents of 1 to any
 /// extent. At least one operand is array-like.

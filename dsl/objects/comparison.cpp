@@ -1,8 +1,11 @@
 // In: a comparison of two values of any kind. Out: a bool, known or traced; for arrays, an array of bools.
+#include "dsl/objects/comparison.h"
+
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
-#include "dsl/objects/indexing.h"
-#include "dsl/objects/known_numbers.h"
+#include "dsl/objects/scalar_operators.h"
+#include "dsl/objects/scalars.h"
+#include "dsl/objects/tensors.h"
 
 namespace attnc::dsl {
 
@@ -15,10 +18,6 @@ bool isOrdering(CompareOp op) {
   return op == CompareOp::Lt || op == CompareOp::Le || op == CompareOp::Gt || op == CompareOp::Ge;
 }
 
-[[noreturn]] void badOperands(Context& context, CompareOp op, Object left, Object right) {
-  context.fail(diag::badOperands, spelling(op), context.describe(left), context.describe(right));
-}
-
 /// Whether a method returned NotImplemented, which leaves the comparison to the other operand.
 bool isNotImplemented(Object value) { return value.is<Opaque>() && value.as<Opaque>().name == "NotImplemented"; }
 
@@ -26,18 +25,7 @@ bool isNotImplemented(Object value) { return value.is<Opaque>() && value.as<Opaq
 Object conjunction(Context& context, Object a, Object b) {
   if (a.is<bool>()) return a.as<bool>() ? b : a;
   if (b.is<bool>()) return b.as<bool>() ? a : b;
-  return binary(context, BinaryOp::And, a, b);
-}
-
-Object compareScalars(Context& context, CompareOp op, Object left, Object right) {
-  if (left.isKnownNumber() && right.isKnownNumber()) return knownCompare(op, left, right);
-  Type type = promote(context, {left, right}, /*arithmetic=*/isOrdering(op));
-  if (op == CompareOp::Gt || op == CompareOp::Ge) std::swap(left, right);
-  Op operation = op == CompareOp::Eq                          ? Op::Eq
-                 : op == CompareOp::Ne                        ? Op::Ne
-                 : op == CompareOp::Lt || op == CompareOp::Gt ? Op::Lt
-                                                              : Op::Le;
-  return context.make(operation, Type::Bool, {lift(context, left, type), lift(context, right, type)});
+  return binaryScalars(context, BinaryOp::And, a, b);
 }
 
 Object equalObjects(Context& context, Object left, Object right, unsigned depth);
@@ -87,7 +75,7 @@ Object compareInstances(Context& context, bool isEqual, Object left, Object righ
   if (std::optional<Object> said = ask(b, left)) return *said;
   // A class of another module may define its own comparison.
   if (a && b && a != b && (isForeign(*a->type) || isForeign(*b->type)))
-    badOperands(context, isEqual ? CompareOp::Eq : CompareOp::Ne, left, right);
+    context.badOperands(spelling(isEqual ? CompareOp::Eq : CompareOp::Ne), left, right);
   return (a == b) == isEqual;
 }
 
@@ -102,7 +90,7 @@ Object equalObjects(Context& context, Object left, Object right, unsigned depth)
     const Object equal = compareInstances(context, true, left, right, depth + 1);
     return equal.isTraced() ? asBool(context, equal) : Object(truth(context, equal));
   }
-  if (left.isArrayLike() || right.isArrayLike()) badOperands(context, CompareOp::Eq, left, right);
+  if (left.isArrayLike() || right.isArrayLike()) context.badOperands(spelling(CompareOp::Eq), left, right);
   if (left.storage.index() != right.storage.index()) return false;
   if (left.is<NoneObject>() || left.is<EllipsisObject>()) return true;
   if (left.is<const Str*>()) return left.as<const Str*>()->text == right.as<const Str*>()->text;
@@ -111,7 +99,7 @@ Object equalObjects(Context& context, Object left, Object right, unsigned depth)
   if (left.is<const Function*>()) return left.as<const Function*>() == right.as<const Function*>();
   if (left.is<Class*>()) return left.as<Class*>() == right.as<Class*>();
   if (left.is<Opaque>()) return left.as<Opaque>().name == right.as<Opaque>().name;
-  if (!left.is<Sequence*>()) badOperands(context, CompareOp::Eq, left, right);
+  if (!left.is<Sequence*>()) context.badOperands(spelling(CompareOp::Eq), left, right);
   const auto &a = left.as<Sequence*>()->items, &b = right.as<Sequence*>()->items;
   if (a.size() != b.size() || left.as<Sequence*>()->isList != right.as<Sequence*>()->isList) return false;
   Object equal = true;
@@ -125,7 +113,8 @@ Object equalObjects(Context& context, Object left, Object right, unsigned depth)
 /// `is` for None, bools, dtypes, functions, and mutable objects. For numbers, Python does not define it either.
 bool identical(Context& context, Object left, Object right) {
   if (left.is<NoneObject>() || right.is<NoneObject>()) return left.is<NoneObject>() && right.is<NoneObject>();
-  if (left.isTraced() || left.is<int64_t>() || left.is<double>()) badOperands(context, CompareOp::Is, left, right);
+  if (left.isTraced() || left.is<int64_t>() || left.is<double>())
+    context.badOperands(spelling(CompareOp::Is), left, right);
   if (left.storage.index() != right.storage.index()) return false;
   if (left.is<bool>()) return left.as<bool>() == right.as<bool>();
   if (left.is<Sequence*>()) return left.as<Sequence*>() == right.as<Sequence*>();
@@ -138,20 +127,20 @@ bool identical(Context& context, Object left, Object right) {
 Object contains(Context& context, Object item, Object container) {
   if (container.is<const RangeObject*>()) {
     const RangeObject& range = *container.as<const RangeObject*>();
-    if (range.step != 1 || !item.isNumber()) badOperands(context, CompareOp::In, item, container);
-    return binary(context, BinaryOp::And, compareScalars(context, CompareOp::Ge, item, range.start),
-                  compareScalars(context, CompareOp::Lt, item, range.stop));
+    if (range.step != 1 || !item.isNumber()) context.badOperands(spelling(CompareOp::In), item, container);
+    return binaryScalars(context, BinaryOp::And, compareScalars(context, CompareOp::Ge, item, range.start),
+                         compareScalars(context, CompareOp::Lt, item, range.stop));
   }
   if (container.is<Dict*>()) return findItem(context, *container.as<Dict*>(), item) != nullptr;
   if (container.is<const Str*>() && item.is<const Str*>())
     return container.as<const Str*>()->text.find(item.as<const Str*>()->text) != std::string::npos;
-  if (!container.is<Sequence*>()) badOperands(context, CompareOp::In, item, container);
+  if (!container.is<Sequence*>()) context.badOperands(spelling(CompareOp::In), item, container);
   Object found = false;
   for (Object candidate : container.as<Sequence*>()->items) {
     context.charge(1);
     Object equal = equalObjects(context, item, candidate, 0);
     if (equal.is<bool>() && equal.as<bool>()) return true;
-    if (equal.isTraced()) found = found.isTraced() ? binary(context, BinaryOp::Or, found, equal) : equal;
+    if (equal.isTraced()) found = found.isTraced() ? binaryScalars(context, BinaryOp::Or, found, equal) : equal;
   }
   return found;
 }
@@ -179,11 +168,25 @@ Object compare(Context& context, CompareOp op, Object left, Object right) {
   if (arrays)
     return broadcast(context, {left, right},
                      [&](llvm::ArrayRef<Object> items) { return compare(context, op, items[0], items[1]); });
-  if (isOrdering(op)) badOperands(context, op, left, right);
+  if (isOrdering(op)) context.badOperands(spelling(op), left, right);
   if (left.is<Instance*>() || right.is<Instance*>())
     return compareInstances(context, op == CompareOp::Eq, left, right, 0);
   const Object equal = equalObjects(context, left, right, 0);
   return op == CompareOp::Eq ? equal : logicalNot(context, equal);
+}
+
+Object* findItem(Context& context, Dict& dict, Object key) {
+  const bool isKey = key.isKnownNumber() || key.is<const Str*>() || key.is<NoneObject>() || key.is<DTypeObject>() ||
+                     (key.is<Sequence*>() && !key.as<Sequence*>()->isList);
+  if (!isKey) context.fail(diag::badKey, context.describe(key));
+  for (auto& [other, value] : dict.items) {
+    Object isEqual = other.storage.index() == key.storage.index() || (other.isNumber() && key.isNumber())
+                         ? compare(context, CompareOp::Eq, other, key)
+                         : Object(false);
+    context.charge(1);
+    if (isEqual.is<bool>() && isEqual.as<bool>()) return &value;
+  }
+  return nullptr;
 }
 
 } // namespace attnc::dsl

@@ -1,4 +1,5 @@
-// What every part of the tracer needs: the current place in the text, the IR under construction, and the budgets.
+// What every part of the tracer needs: the current place in the text, the IR under construction, the budgets, and the
+// evaluation of calls and attributes, which the tracer implements.
 #pragma once
 
 #include "dsl/arena.h"
@@ -18,6 +19,19 @@ struct Condition {
   uint32_t line = 0;
 };
 
+struct Arguments {
+  llvm::SmallVector<Object, 6> positional;
+  llvm::SmallVector<std::pair<llvm::StringRef, Object>, 2> keywords;
+};
+
+/// A call of create_block_mask or flex_attention, and the functions it is given. A function that cannot be evaluated is
+/// Deferred.
+struct FlexCall {
+  Loc at;
+  const char* callee;
+  Object score, mask; ///< None if not given
+};
+
 class Context {
 public:
   Context(ir::Module& module, Diagnostics& diagnostics) : module(module), diagnostics(diagnostics) {}
@@ -33,6 +47,9 @@ public:
   template <class... Holes> [[noreturn]] void fail(const Row<Holes...>& row, std::type_identity_t<Holes>... holes) {
     diagnostics.fail(at, row, holes...);
   }
+
+  /// Reports that an operator does not take these operands.
+  [[noreturn]] void badOperands(const char* op, Object left, Object right);
 
   /// Ends the evaluation, because something that was put off is needed now. Reports the original reasons.
   [[noreturn]] void force(const Deferred& deferred);
@@ -61,6 +78,17 @@ public:
   /// Whether an integer is known to be at least 0, if integer arithmetic does not overflow.
   bool isNonNegative(ir::Value value);
 
+  /// Evaluated calls of create_block_mask and flex_attention, in order.
+  std::vector<FlexCall> flexCalls;
+
+  // What the tracer evaluates.
+  virtual Object call(Object callee, const Arguments& arguments) = 0;
+  virtual std::vector<Object> items(Object iterable) = 0;
+  /// base.name, and base.name = value.
+  virtual Object attribute(Object base, llvm::StringRef name) = 0;
+  virtual void setAttribute(Object base, llvm::StringRef name, Object value) = 0;
+  /// Does what the `__init__` of a dataclass does.
+  virtual void setFields(Instance& instance, const Class& type, const Arguments& arguments) = 0;
   /// Returns what the method `name` of the object's class returns; nullopt if the class lacks it.
   virtual std::optional<Object> callMethod(Instance& object, llvm::StringRef name,
                                            llvm::ArrayRef<Object> arguments = {}) = 0;

@@ -3,76 +3,16 @@
 // indices. Code generation clamps an index unless it is proven to be inside.
 #include "dsl/objects/indexing.h"
 
-#include "dsl/objects/arithmetic.h"
-#include "dsl/objects/arrays.h"
-#include "dsl/objects/known_numbers.h"
+#include "dsl/objects/comparison.h"
 #include "dsl/objects/lazy.h"
+#include "dsl/objects/scalar_operators.h"
+#include "dsl/objects/tables.h"
+#include "dsl/objects/tensors.h"
 
 namespace attnc::dsl {
 
 using ir::Op;
 using ir::Type;
-
-size_t wrapKnownIndex(Context& context, int64_t index, size_t size) {
-  int64_t wrapped = index < 0 ? index + int64_t(size) : index;
-  if (wrapped < 0 || wrapped >= int64_t(size)) context.fail(diag::indexOutOfRange, index, Count(size));
-  return size_t(wrapped);
-}
-
-Object extentOf(Context& context, unsigned tensor, unsigned axis) {
-  const ir::Extent& extent = context.module.tensors[tensor].shape[axis];
-  if (extent.isNamed) return context.module.dim(unsigned(extent.value));
-  return extent.value;
-}
-
-Object wholeTensor(Context& context, unsigned number) {
-  Tensor tensor;
-  tensor.number = number;
-  for (const ir::Extent& extent : context.module.tensors[number].shape) {
-    Tensor::Axis axis;
-    if (!extent.isNamed) axis.size = extent.value;
-    tensor.order.push_back(unsigned(tensor.axes.size()));
-    tensor.axes.push_back(axis);
-  }
-  return static_cast<const Tensor*>(context.heap.make<Tensor>(std::move(tensor)));
-}
-
-ir::Value readElement(Context& context, const Tensor& tensor) {
-  llvm::SmallVector<ir::Value, 4> indices;
-  for (const Tensor::Axis& axis : tensor.axes) indices.push_back(*axis.index);
-  ir::Value element =
-      context.make(Op::Load, ir::loadedType(context.module.tensors[tensor.number].dtype), indices, tensor.number);
-  return tensor.isDetached ? stopGradient(context, element) : element;
-}
-
-namespace {
-
-/// Returns the index, plus the size if it is negative.
-ir::Value wrapTraced(Context& context, Object index, Object size) {
-  Type type = promote(context, {index, size}, /*arithmetic=*/true);
-  ir::Value value = lift(context, index, type);
-  if (context.isNonNegative(value)) return value;
-  ir::Value zero = context.module.constInt(type, 0);
-  ir::Value fromEnd = context.make(Op::Add, type, {value, lift(context, size, type)});
-  return context.make(Op::Select, type, {context.make(Op::Lt, Type::Bool, {value, zero}), fromEnd, value});
-}
-
-} // namespace
-
-ir::Value axisIndex(Context& context, Object index, Object size) {
-  index = decay(context, index);
-  if (index.isTraced()) {
-    Type type = context.type(index.as<ir::Value>());
-    if (type != Type::I32 && type != Type::I64) context.fail(diag::badIndex, context.describe(index));
-    return wrapTraced(context, index, size);
-  }
-  if (!index.is<int64_t>()) context.fail(diag::badIndex, context.describe(index));
-  int64_t known = index.as<int64_t>();
-  if (size.is<int64_t>()) known = int64_t(wrapKnownIndex(context, known, size_t(size.as<int64_t>())));
-  if (known >= 0) return lift(context, known, promote(context, {Object(known)}, true));
-  Type type = promote(context, {Object(known), size}, true);
-  return context.make(Op::Add, type, {lift(context, size, type), lift(context, known, type)});
-}
 
 namespace {
 
@@ -191,45 +131,13 @@ Object indexLazyArray(Context& context, const Array& array, llvm::ArrayRef<Objec
     for (size_t i = 0; i < sources.size(); ++i) {
       auto [number, run] = kept[i];
       Object index = number < 0 ? sources[i] : at[size_t(number)];
-      if (run.step != 1) index = binary(context, BinaryOp::Mul, index, run.step);
-      if (run.start != 0) index = binary(context, BinaryOp::Add, index, run.start);
+      if (run.step != 1) index = binaryScalars(context, BinaryOp::Mul, index, run.step);
+      if (run.start != 0) index = binaryScalars(context, BinaryOp::Add, index, run.start);
       from.push_back(index);
     }
     return from;
   });
   return shape.empty() ? *result.as<const Array*>()->element : result;
-}
-
-/// Returns the captured tensor that a value is computed from, or null.
-const ir::TensorCapture* captureBehind(Context& context, Object value) {
-  if (!value.isTraced()) return nullptr;
-  std::vector<bool> needed(value.as<ir::Value>().id + 1, false);
-  needed.back() = true;
-  for (uint32_t id = uint32_t(needed.size()); id-- > 0;) {
-    if (!needed[id]) continue;
-    const ir::Node& node = context.module[{id}];
-    if (node.op == Op::Load) return &context.module.tensors[node.attr];
-    for (ir::Value operand : node.operands) needed[operand.id] = true;
-  }
-  return nullptr;
-}
-
-/// table[i] for a traced i: chains of selects, one for each element of a row. An index out of range takes the last row.
-Object chooseRow(Context& context, const Array& array, Object index) {
-  if (array.items.size() > kMaxTableLookup)
-    if (const ir::TensorCapture* capture = captureBehind(context, array.items.front()))
-      context.fail(diag::tableOfCapture, Count(array.items.size()), capture->name, Count(kMaxTableLookup));
-  if (array.items.empty() || array.items.size() > kMaxTableLookup)
-    context.fail(diag::tableTooLarge, Count(array.items.size()), Count(kMaxTableLookup));
-  size_t rows = size_t(array.shape[0]), inner = array.items.size() / rows;
-  Object at = axisIndex(context, index, array.shape[0]);
-  std::vector<Object> items(array.items.end() - int64_t(inner), array.items.end());
-  for (size_t row = rows - 1; row-- > 0;) {
-    Object isHere = compare(context, CompareOp::Eq, at, int64_t(row));
-    for (size_t i = 0; i < inner; ++i) items[i] = select(context, isHere, array.items[row * inner + i], items[i]);
-  }
-  if (array.shape.size() == 1) return items[0];
-  return makeArray(context, llvm::ArrayRef<int64_t>(array.shape).drop_front(), std::move(items));
 }
 
 Object indexArray(Context& context, const Array& array, Object index) {
@@ -244,25 +152,18 @@ Object indexArray(Context& context, const Array& array, Object index) {
   Object result = &array;
   for (Object part : indices) {
     const Array& rows = *result.as<const Array*>();
-    part = decay(context, part);
-    if (part.isTraced()) {
-      result = chooseRow(context, rows, part);
+    if (!part.is<const SliceObject*>() || indices.size() > 1) {
+      result = rowOf(context, rows, part);
       continue;
     }
-    size_t inner = rows.shape[0] ? rows.items.size() / size_t(rows.shape[0]) : 0;
-    ItemRun run;
-    if (part.is<const SliceObject*>() && indices.size() == 1) {
-      run = resolveSlice(context, *part.as<const SliceObject*>(), rows.shape[0]);
-    } else {
-      if (!part.is<int64_t>()) context.fail(diag::badIndex, context.describe(part));
-      run = {int64_t(wrapKnownIndex(context, part.as<int64_t>(), size_t(rows.shape[0]))), 1, -1};
-    }
+    const ItemRun run = resolveSlice(context, *part.as<const SliceObject*>(), rows.shape[0]);
+    const size_t inner = rows.shape[0] ? rows.items.size() / size_t(rows.shape[0]) : 0;
     std::vector<Object> items;
-    for (int64_t i = 0; i < std::abs(run.count); ++i)
+    for (int64_t i = 0; i < run.count; ++i)
       for (size_t j = 0; j < inner; ++j) items.push_back(rows.items[size_t(run.start + i * run.step) * inner + j]);
-    llvm::SmallVector<int64_t, 2> shape(rows.shape.begin() + 1, rows.shape.end());
-    if (run.count >= 0) shape.insert(shape.begin(), run.count);
-    result = shape.empty() ? items[0] : Object(makeArray(context, shape, std::move(items)));
+    llvm::SmallVector<int64_t, 2> shape(rows.shape.begin(), rows.shape.end());
+    shape[0] = run.count;
+    result = makeArray(context, shape, std::move(items));
   }
   return result;
 }
@@ -282,34 +183,6 @@ Object indexSequence(Context& context, Object base, Object index) {
 }
 
 } // namespace
-
-const Tensor* indexAxis(Context& context, const Tensor& tensor, size_t position, Object index) {
-  context.charge(1);
-  auto* result = context.heap.make<Tensor>(tensor);
-  unsigned number = tensor.order[position];
-  Tensor::Axis& axis = result->axes[number];
-  Object size = axis.size ? Object(*axis.size) : extentOf(context, tensor.number, number);
-  Object at = axisIndex(context, index, size);
-  if (axis.start != 0 || axis.step != 1)
-    at = binary(context, BinaryOp::Add, axis.start, binary(context, BinaryOp::Mul, at, axis.step));
-  axis.index = at.as<ir::Value>();
-  result->order.erase(result->order.begin() + position);
-  return result;
-}
-
-Object* findItem(Context& context, Dict& dict, Object key) {
-  const bool isKey = key.isKnownNumber() || key.is<const Str*>() || key.is<NoneObject>() || key.is<DTypeObject>() ||
-                     (key.is<Sequence*>() && !key.as<Sequence*>()->isList);
-  if (!isKey) context.fail(diag::badKey, context.describe(key));
-  for (auto& [other, value] : dict.items) {
-    Object isEqual = other.storage.index() == key.storage.index() || (other.isNumber() && key.isNumber())
-                         ? compare(context, CompareOp::Eq, other, key)
-                         : Object(false);
-    context.charge(1);
-    if (isEqual.is<bool>() && isEqual.as<bool>()) return &value;
-  }
-  return nullptr;
-}
 
 void setItem(Context& context, Dict& dict, Object key, Object value) {
   if (Object* item = findItem(context, dict, key)) {

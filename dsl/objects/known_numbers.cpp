@@ -12,10 +12,6 @@ namespace {
 
 int64_t asInt(Object number) { return number.is<bool>() ? number.as<bool>() : number.as<int64_t>(); }
 
-[[noreturn]] void badOperands(Context& context, BinaryOp op, Object left, Object right) {
-  context.fail(diag::badOperands, spelling(op), context.describe(left), context.describe(right));
-}
-
 int64_t power(Context& context, int64_t base, int64_t exponent) {
   int64_t result = 1;
   bool overflow = false;
@@ -61,7 +57,7 @@ Object intBinary(Context& context, BinaryOp op, int64_t a, int64_t b) {
   case BinaryOp::And: result = a & b; break;
   case BinaryOp::Or: result = a | b; break;
   case BinaryOp::Xor: result = a ^ b; break;
-  case BinaryOp::MatMul: badOperands(context, op, a, b);
+  case BinaryOp::MatMul: context.badOperands(spelling(op), a, b);
   }
   if (overflow) context.fail(diag::intOverflow);
   return result;
@@ -106,7 +102,7 @@ Object floatBinary(Context& context, BinaryOp op, double a, double b) {
   case BinaryOp::Or:
   case BinaryOp::Xor: break;
   }
-  badOperands(context, op, a, b);
+  context.badOperands(spelling(op), a, b);
 }
 
 } // namespace
@@ -124,7 +120,7 @@ Object knownBinary(Context& context, BinaryOp op, Object left, Object right) {
   if (left.is<double>() || right.is<double>()) {
     bool bits =
         op == BinaryOp::And || op == BinaryOp::Or || op == BinaryOp::Xor || op == BinaryOp::Shl || op == BinaryOp::Shr;
-    if (bits || op == BinaryOp::MatMul) badOperands(context, op, left, right);
+    if (bits || op == BinaryOp::MatMul) context.badOperands(spelling(op), left, right);
     return floatBinary(context, op, toDouble(left), toDouble(right));
   }
   if (left.is<bool>() && right.is<bool>()) {

@@ -1,8 +1,9 @@
 #include "dsl/objects/lazy.h"
 
-#include "dsl/objects/arithmetic.h"
-#include "dsl/objects/arrays.h"
-#include "dsl/objects/indexing.h"
+#include "dsl/objects/scalar_operators.h"
+#include "dsl/objects/scalars.h"
+#include "dsl/objects/tables.h"
+#include "dsl/objects/tensors.h"
 
 #include <llvm/ADT/DenseMap.h>
 #include <llvm/ADT/DenseSet.h>
@@ -73,7 +74,7 @@ Object replaced(Context& context, Object element, llvm::ArrayRef<Replacement> re
 
 /// Sums over an axis, which must have more than one element.
 std::optional<Object> sumOver(Context& context, Object element, Loop axis) {
-  if (!element.isTraced()) return binary(context, BinaryOp::Mul, element, axis.count);
+  if (!element.isTraced()) return binaryScalars(context, BinaryOp::Mul, element, axis.count);
   if (context.type(element.as<ir::Value>()) == Type::Bool) element = cast(context, element, Type::I32); // counted
   Loop loop{0, axis.count};
   llvm::DenseMap<uint32_t, int64_t> rounds; // rounds of the sums inside, by node
@@ -194,7 +195,7 @@ const Array* lazyTable(Context& context, const Array& table) {
     const int64_t extent = table.shape[i];
     Object index =
         extent == 1 ? Object(int64_t(0)) : Object(context.module.iter(axisLoop(table.shape.size() - 1 - i, extent)));
-    element = subscript(context, element, index);
+    element = rowOf(context, *element.as<const Array*>(), index);
   }
   return filled(context, table.shape, element);
 }

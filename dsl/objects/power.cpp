@@ -2,8 +2,8 @@
 // powers of two, repeated squaring for ints, and Op::Pow for the rest.
 #include "dsl/objects/power.h"
 
-#include "dsl/objects/arithmetic.h"
 #include "dsl/objects/known_numbers.h"
+#include "dsl/objects/scalars.h"
 
 #include <cmath>
 

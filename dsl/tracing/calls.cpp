@@ -1,6 +1,7 @@
 // In: a callee and its arguments. Out: the result of the call. Parameters are matched as in Python.
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
+#include "dsl/objects/tensors.h"
 #include "dsl/tracing/depth.h"
 #include "dsl/tracing/tracer.h"
 

@@ -3,7 +3,7 @@
 //   name: dtype[dims]        a tensor; dims are ints, constants of the mod, B H HKV Q_LEN KV_LEN, or free names
 //   name: dtype              a tensor with no dims
 //   name: int|float|bool     a run-time scalar
-#include "dsl/objects/indexing.h"
+#include "dsl/objects/tensors.h"
 #include "dsl/tracing/tracer.h"
 
 namespace attnc::dsl {

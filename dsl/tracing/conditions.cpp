@@ -3,9 +3,12 @@
 // In: `assert`, and an `if` that raises. Out: conditions, with the text's own words as the error message. Not: the
 // contents of a captured tensor, which the host cannot see, and values that differ between scores.
 #include "dsl/objects/arithmetic.h"
+#include "dsl/objects/scalars.h"
+#include "dsl/objects/tensors.h"
 #include "dsl/tracing/tracer.h"
+#include "ir/levels.h"
 #include "ir/walk.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 namespace attnc::dsl {
 

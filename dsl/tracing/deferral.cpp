@@ -4,7 +4,6 @@
 // In: a statement that could not be executed, and why. Out: everything that it may have changed stands for the reason:
 // names that it binds, and lists, dicts and objects that it changes in place. Not: names that a statement does not
 // change, and what functions of other modules do to their arguments.
-#include "dsl/objects/arithmetic.h"
 #include "dsl/tracing/tracer.h"
 
 namespace attnc::dsl {

@@ -1,7 +1,9 @@
 // In: expressions. Out: their values, evaluated in Python's order.
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
+#include "dsl/objects/comparison.h"
 #include "dsl/objects/indexing.h"
+#include "dsl/objects/tensors.h"
 #include "dsl/tracing/depth.h"
 #include "dsl/tracing/tracer.h"
 

@@ -2,7 +2,6 @@
 // A name is looked up in the function, the functions around it, the module, and last in the names that attnc knows:
 // Python's builtins, torch's functions without their prefix, dtypes, `inf nan pi`, the modules torch, math and
 // functools (and `F` for torch.nn.functional), and the extents B H HKV Q_LEN KV_LEN.
-#include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
 #include "dsl/tracing/suggestions.h"
 #include "dsl/tracing/tracer.h"

@@ -49,10 +49,10 @@ bool fits(Object value, const Usage& usage) {
 }
 
 const char* exampleOf(const Usage& usage) {
-  switch (usage.type.value_or(Usage::Type::Int)) {
-  case Usage::Type::Bool: return "True";
-  case Usage::Type::Int: return "8";
-  case Usage::Type::Real: return "1.0";
+  switch (usage.type.value_or(UsedAs::Int)) {
+  case UsedAs::Bool: return "True";
+  case UsedAs::Int: return "8";
+  case UsedAs::Real: return "1.0";
   }
   return "8";
 }

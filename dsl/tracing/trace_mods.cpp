@@ -5,8 +5,9 @@
 // text with 5 positional arguments (score) and the one with 4 (mask); the expression that ends the text.
 #include "dsl/tracing/trace_mods.h"
 
-#include "dsl/objects/arithmetic.h"
 #include "dsl/objects/lazy.h"
+#include "dsl/objects/scalars.h"
+#include "dsl/objects/tensors.h"
 #include "dsl/tracing/given_mods.h"
 #include "dsl/tracing/suggestions.h"
 #include "dsl/tracing/usage.h"

@@ -17,24 +17,11 @@
 
 namespace attnc::dsl {
 
-struct Arguments {
-  llvm::SmallVector<Object, 6> positional;
-  llvm::SmallVector<std::pair<llvm::StringRef, Object>, 2> keywords;
-};
-
 /// An override of a constant (`-D NAME=VALUE`).
 struct Define {
   Loc loc; ///< place in a text of its own
   Object value;
   bool used = false;
-};
-
-/// A call of create_block_mask or flex_attention, and the functions it is given. A function that cannot be evaluated is
-/// Deferred.
-struct FlexCall {
-  Loc at;
-  const char* callee;
-  Object score, mask; ///< None if not given
 };
 
 class Tracer final : public Context {
@@ -57,15 +44,13 @@ public:
   void report(const Deferred& deferred);
   /// Evaluates in a new scope whose parent is the module.
   Object evalWith(const Expr& expr, llvm::ArrayRef<std::pair<llvm::StringRef, Object>> names);
-  Object call(Object callee, const Arguments& arguments);
+  Object call(Object callee, const Arguments& arguments) override;
   /// Visits the items of an iterable until `visit` returns false.
   void forEach(Object iterable, llvm::function_ref<bool(Object)> visit);
-  std::vector<Object> items(Object iterable);
-  /// base.name, and base.name = value.
-  Object attribute(Object base, llvm::StringRef name);
-  void setAttribute(Object base, llvm::StringRef name, Object value);
-  /// Does what the `__init__` of a dataclass does.
-  void setFields(Instance& instance, const Class& type, const Arguments& arguments);
+  std::vector<Object> items(Object iterable) override;
+  Object attribute(Object base, llvm::StringRef name) override;
+  void setAttribute(Object base, llvm::StringRef name, Object value) override;
+  void setFields(Instance& instance, const Class& type, const Arguments& arguments) override;
   std::optional<Object> callMethod(Instance& object, llvm::StringRef name,
                                    llvm::ArrayRef<Object> arguments = {}) override;
 
@@ -81,8 +66,6 @@ public:
   llvm::StringSet<> given;
   /// Tensors that become captures if the text needs their names and does not define them.
   std::map<std::string, CaptureInfo, std::less<>> available;
-  /// Evaluated calls of create_block_mask and flex_attention, in order.
-  std::vector<FlexCall> flexCalls;
   /// Functions of the text that were called.
   llvm::DenseSet<const FunctionNode*> called;
   /// What was put off in functions called at module level, in order.

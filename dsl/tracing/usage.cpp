@@ -223,7 +223,7 @@ private:
     UseType tells = typeOfUse(*this, at, !indices.empty());
     if (tells.steers) found.steers = true;
     if (!found.type) found.type = tells.type;
-    if (!indices.empty()) usual = isInScore() ? Usage::Type::Real : Usage::Type::Int;
+    if (!indices.empty()) usual = isInScore() ? UsedAs::Real : UsedAs::Int;
   }
 
   bool isInScore() const {
@@ -241,7 +241,7 @@ private:
 
   llvm::StringRef name;
   Usage found;
-  std::optional<Usage::Type> usual; // type of an element whose use tells nothing
+  std::optional<UsedAs> usual; // type of an element whose use tells nothing
 };
 
 } // namespace
@@ -251,13 +251,13 @@ Usage usageOf(const Block& text, llvm::StringRef name) { return Uses(name).read(
 std::string declarationOf(llvm::StringRef name, const Usage& usage) {
   if (usage.dims.empty()) {
     if (!usage.type) return "";
-    const bool isBool = usage.type == Usage::Type::Bool, isInt = usage.type == Usage::Type::Int;
+    const bool isBool = usage.type == UsedAs::Bool, isInt = usage.type == UsedAs::Int;
     return name.str() + ": " + (isBool ? "bool" : isInt ? "int" : "float");
   }
   std::string text = name.str() + ": " +
-                     (usage.type == Usage::Type::Bool  ? "bool"
-                      : usage.type == Usage::Type::Int ? "i32"
-                                                       : "f32") +
+                     (usage.type == UsedAs::Bool  ? "bool"
+                      : usage.type == UsedAs::Int ? "i32"
+                                                  : "f32") +
                      "[";
   const char* kFree[] = {"N", "M", "L", "P", "R", "S"};
   size_t free = 0;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "dsl/syntax/ast.h"
+#include "dsl/tracing/usage_type.h"
 
 #include <optional>
 #include <string>
@@ -13,14 +14,12 @@
 namespace attnc::dsl {
 
 struct Usage {
-  enum class Type : uint8_t { Bool, Int, Real };
-
   bool isCalled = false;
   bool isGivenAsMod = false;           ///< whether create_block_mask or flex_attention is given it
   bool isMentioned = false;            ///< whether it occurs as a name, an attribute, a parameter or a string
   bool steers = false;                 ///< whether a loop or an `if` reads it: it must be known before launch
   std::string member;                  ///< `cap` in `name.cap`; may be empty
-  std::optional<Type> type;            ///< type of the value, or of an element
+  std::optional<UsedAs> type;          ///< type of the value, or of an element
   llvm::SmallVector<std::string> dims; ///< from the indices: an extent such as KV_LEN, or a free name; may be empty
 };
 

@@ -13,7 +13,6 @@ namespace {
 
 using llvm::cast;
 using llvm::dyn_cast;
-using UsedAs = Usage::Type;
 using MaybeType = std::optional<UsedAs>;
 
 constexpr size_t kMaxClimb = 64; // steps from a use to what determines its type

@@ -4,7 +4,9 @@
 // nothing if it does not tell. Not: what other names stand for; only the parameters of mods are known.
 #pragma once
 
-#include "dsl/tracing/usage.h"
+#include "dsl/syntax/ast.h"
+
+#include <optional>
 
 namespace attnc::dsl {
 
@@ -25,8 +27,11 @@ struct UseSite {
 /// Returns the number of parameters that a call must give: 5 make a score_mod, 4 a mask_mod.
 size_t requiredParameters(const FunctionNode& function);
 
+/// The type of a value as its use tells.
+enum class UsedAs : uint8_t { Bool, Int, Real };
+
 struct UseType {
-  std::optional<Usage::Type> type;
+  std::optional<UsedAs> type;
   bool steers = false; ///< whether the value must be known before launch
 };
 

@@ -18,7 +18,6 @@
 //   The compiler: compiler.h.
 //   Options, code and launches of single kernels: kernel.h.
 //   Block masks: block_mask.h.
-//   Pages of a KV cache, dealt to sequences: page_allocator.h.
 //   Tiles chosen by measurement: tuning.h.
 //   Attention on the CPU: reference.h.
 //   Log lines: log.h.
@@ -33,7 +32,6 @@
 #include "attnc/log.h"
 #include "attnc/mod.h"
 #include "attnc/operands.h"
-#include "attnc/page_allocator.h"
 #include "attnc/prepared.h"
 #include "attnc/problem.h"
 #include "attnc/reference.h"

@@ -152,13 +152,6 @@ public:
   /// Returns the number of full blocks, over all batches and heads of the shape.
   int64_t fullBlocks() const;
 
-  /// Returns a copy of the part [batchBegin, batchEnd) x [headBegin, headEnd) x [qBlockBegin, qBlockEnd); the last
-  /// range is in blocks. It has lists by column if this mask has them. The slice's mask_mod sees q_idx from 0, so a
-  /// caller who slices q must offset the mod. Errors (environment): an empty part or one that reaches outside; blocks
-  /// that are boxes.
-  Expected<BlockMask> slice(int64_t batchBegin, int64_t batchEnd, int64_t headBegin, int64_t headEnd,
-                            int64_t qBlockBegin, int64_t qBlockEnd) const;
-
   /// Returns a picture in UTF-8 text of one (batch, head), one line per row of blocks. ' ' is empty, '░' partial, '█'
   /// full. It has at most `limit` rows and columns. Empty if the mask has no (batch, head) at these indices.
   std::string toString(int64_t batch = 0, int64_t head = 0, int64_t limit = 64) const;

@@ -51,12 +51,6 @@ struct CompilerOptions {
   LogSink log;
 };
 
-/// Kernel options that serve operands of a layout.
-struct LayoutChoice {
-  KernelOptions options;  ///< The given options; family differs if the layout rules out the preferred one.
-  std::string passedOver; ///< The tensor whose layout ruled it out, and why. Empty if no family was ruled out.
-};
-
 /// A kernel to pack. The options must name an arch.
 struct PackItem {
   Mod mod;
@@ -172,30 +166,15 @@ public:
   /// of source().
   Expected<bool> wantsBlockMask(const Mod& mod, KernelOptions options) const;
 
-  /// Returns the options for launches with operands laid out like these. Pass them to wantsBlockMask(), then to
-  /// loadForward(). Needs no GPU if `options.arch` is given.
-  ///
-  /// The options are those given, except for one case. If the catalogue would pick Sm90 and the copy engine (TMA)
-  /// cannot describe the layout, family is Sm80. Sm90 takes q, k, v and out at multiples of 16 bytes. Their strides
-  /// over batch, heads and rows are multiples of 16 bytes, above 0 and below 2^40 bytes; batch strides may be 0.
-  /// Strides along an extent of 1, or of an empty tensor, do not matter.
-  ///
-  /// Reads only what prepare() reads of the operands, and no block mask. Errors (environment): tensors that fit neither
-  /// the options nor each other, by name; options that no kernel serves. Also a layout that Sm90 does not take, if Sm90
-  /// was requested.
-  Expected<LayoutChoice> forLayout(const Mod& mod, const KernelOptions& options, const Operands& operands,
-                                   const Outputs& outputs) const;
-
   /// Compiles a forward or decode kernel as compile() does, and loads it into the current CUDA context. From memory
   /// this takes microseconds. The kind is Decode if `options.kind` is; otherwise Forward. Errors: those of compile();
   /// no GPU or no context.
   Expected<ForwardKernel> loadForward(const Mod& mod, KernelOptions options) const;
   /// Compiles and loads backward kernels, as loadForward().
   Expected<BackwardKernel> loadBackward(const Mod& mod, KernelOptions options) const;
-  /// Compiles and loads a block mask kernel, as loadForward(). Reads only arch, pins, columnLists and maskByBoxes.
-  Expected<BlockMaskKernel> loadBlockMask(const Mod& mod, KernelOptions options) const;
 
 private:
+  friend struct CompilerAccess; // src/api: loads kernels that build block masks
   struct Impl;
   std::shared_ptr<Impl> impl;
 };

@@ -37,7 +37,7 @@ inline constexpr std::array kPageSizes{1, 8, 16, 32, 64, 128, 256};
 /// the values of captures are given at launch and never compile.
 struct KernelOptions {
   KernelKind kind = KernelKind::Forward;
-  /// Family of the kernel. Auto: the catalogue picks for the arch; Compiler::forLayout() picks for a layout.
+  /// Family of the kernel. Auto: the catalogue picks for the arch; Compiler::prepare() picks for a layout.
   Family family = Family::Auto;
   /// GPU architecture: "sm_80", "sm_90a", ... "sm_90" means "sm_90a". "compute_90" means that GPU with the kernels that
   /// run on all GPUs. Empty: the device of the current CUDA context.
@@ -76,7 +76,7 @@ struct KernelOptions {
   bool appends = false;
   bool ragged = false; ///< All kinds but BlockMask: whether launches pass Operands::ragged. If true, every launch must.
   /// Forward, Backward: whether Family::Auto may pick a kernel that walks boxes of a grid, if the mask is a box. If the
-  /// mod declares no grid, only Compiler::prepare() and forLayout() pick one. They see the lengths, which say whether a
+  /// mod declares no grid, only Compiler::prepare() picks one. It sees the lengths, which say whether a
   /// grid exists.
   bool byGrid = true;
   /// F32: whether each product is one TF32 product instead of three. The relative error is then about 1e-3 instead of
@@ -251,7 +251,7 @@ public:
   const KernelOptions& options() const;
 
 private:
-  friend class Compiler;
+  friend struct CompilerAccess; // src/api: makes them for Compiler::prepare()
   explicit BlockMaskKernel(std::shared_ptr<const LoadedPlan> plan) : plan(std::move(plan)) {}
   std::shared_ptr<const LoadedPlan> plan;
 };

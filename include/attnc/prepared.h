@@ -30,7 +30,7 @@ struct PrepareOptions {
   /// As KernelOptions::pins.
   std::map<std::string, int64_t> pins;
   /// As KernelOptions::offsets. Default: Tensor if qOffsets are given; FromLengths if kvLengths or
-  /// RaggedBatch::cuSeqlensKv are given; else None.
+  /// cuSeqlensKv are given; else None.
   std::optional<QueryOffsets> offsets;
   /// Whether to take a decode kernel (KernelKind::Decode). Default: if it is faster, for few queries over long KV. If
   /// true, family must be Auto or Sm80. Not for block masks or training.

@@ -1,5 +1,6 @@
 #include "analysis/distance_term.h"
 
+#include "ir/levels.h"
 #include "ir/walk.h"
 
 namespace attnc::analysis {

@@ -2,7 +2,8 @@
 // file adds symbolic bounds and what the conditions of selects imply.
 #include "analysis/intervals.h"
 
-#include "ir/bindings.h"
+#include "ir/ir.h"
+#include "ir/levels.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,7 @@
 #include "analysis/mod_facts.h"
 
 #include "analysis/monotony.h"
+#include "ir/levels.h"
 #include "ir/walk.h"
 
 #include <llvm/ADT/STLExtras.h>

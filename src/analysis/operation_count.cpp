@@ -1,5 +1,6 @@
 #include "analysis/operation_count.h"
 
+#include "ir/levels.h"
 #include "ir/loops.h"
 #include "ir/walk.h"
 

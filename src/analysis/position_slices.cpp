@@ -1,6 +1,6 @@
 #include "analysis/position_slices.h"
 
-#include "ir/bindings.h"
+#include "ir/ir.h"
 #include "ir/walk.h"
 
 #include <llvm/ADT/STLExtras.h>

@@ -1,5 +1,6 @@
 #include "analysis/score_factors.h"
 
+#include "ir/levels.h"
 #include "ir/walk.h"
 
 #include <cmath>

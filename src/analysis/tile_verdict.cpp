@@ -1,5 +1,6 @@
 #include "analysis/tile_verdict.h"
 
+#include "ir/levels.h"
 #include "ir/walk.h"
 
 namespace attnc::analysis {

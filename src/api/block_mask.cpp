@@ -121,41 +121,6 @@ double BlockMask::sparsity() const {
 int64_t BlockMask::liveBlocks() const { return sum(rows.partialCount) + fullBlocks(); }
 int64_t BlockMask::fullBlocks() const { return sum(rows.fullCount); }
 
-Expected<BlockMask> BlockMask::slice(int64_t batchBegin, int64_t batchEnd, int64_t headBegin, int64_t headEnd,
-                                     int64_t qBlockBegin, int64_t qBlockEnd) const {
-  if (extents.boxes) return Error::environment("block mask: a mask of boxes has no slices");
-  auto inside = [](int64_t begin, int64_t end, int64_t extent) { return 0 <= begin && begin < end && end <= extent; };
-  if (!inside(batchBegin, batchEnd, extents.batch) || !inside(headBegin, headEnd, extents.heads) ||
-      !inside(qBlockBegin, qBlockEnd, extents.qBlocks()))
-    return Error::environment(fmt::format(
-        "block mask: slice [{}, {}) x [{}, {}) x [{}, {}) is empty or outside [{}, {}, {}]", batchBegin, batchEnd,
-        headBegin, headEnd, qBlockBegin, qBlockEnd, extents.batch, extents.heads, extents.qBlocks()));
-
-  BlockMask part;
-  part.extents = extents;
-  part.ofWholeMod = ofWholeMod;
-  part.extents.batch = batchEnd - batchBegin;
-  part.extents.heads = headEnd - headBegin;
-  part.extents.qLen = std::min(extents.qLen, qBlockEnd * extents.qBlock) - qBlockBegin * extents.qBlock;
-  part.rows.indexStride = rows.indexStride;
-  auto append = [&](std::vector<int32_t>& to, const std::vector<int32_t>& from, int64_t begin, int64_t end,
-                    int64_t elements) {
-    to.insert(to.end(), from.begin() + begin * elements, from.begin() + end * elements);
-  };
-  for (int64_t batch = batchBegin; batch < batchEnd; ++batch) {
-    for (int64_t head = headBegin; head < headEnd; ++head) {
-      int64_t first = (batch * extents.heads + head) * extents.qBlocks();
-      int64_t begin = first + qBlockBegin, end = first + qBlockEnd;
-      append(part.rows.partialCount, rows.partialCount, begin, end, 1);
-      append(part.rows.fullCount, rows.fullCount, begin, end, 1);
-      append(part.rows.partialIndex, rows.partialIndex, begin, end, rows.indexStride);
-      append(part.rows.fullIndex, rows.fullIndex, begin, end, rows.indexStride);
-    }
-  }
-  if (columns) part.columns = part.transposed();
-  return part;
-}
-
 std::string BlockMask::toString(int64_t batch, int64_t head, int64_t limit) const {
   if (batch < 0 || batch >= extents.batch || head < 0 || head >= extents.heads || limit <= 0) return {};
   constexpr const char* kGlyphs[] = {" ", "░", "█"}; // empty, partial, full

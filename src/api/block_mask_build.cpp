@@ -4,10 +4,10 @@
 
 #include "analysis/tile_verdict.h"
 #include "api/tile_elements.h"
-#include "ir/bindings.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "plan/mask_shape.h"
-#include "reference/parallel.h"
+#include "support/parallel.h"
 
 #include <algorithm>
 
@@ -111,7 +111,7 @@ Expected<BlockMask> BlockMask::build(const Mod& mod, const Captures& captures, c
   if (!bindings) return std::move(bindings).error();
 
   std::vector<BlockRow> rows(size_t(shape.batch * shape.heads * shape.qBlocks()));
-  reference::parallelFor(int64_t(rows.size()), [&](int64_t begin, int64_t end) {
+  parallelFor(int64_t(rows.size()), [&](int64_t begin, int64_t end) {
     BlockJudge judge(module, *bindings, shape);
     for (int64_t row = begin; row < end; ++row) rows[size_t(row)] = judge.judgeRow(row);
   });

@@ -1,6 +1,7 @@
 // From mods and options to kernels, through the memory cache, the disk cache and NVRTC.
 #include "attnc/compiler.h"
 
+#include "api/compiler_access.h"
 #include "api/compiler_impl.h"
 #include "api/kernel_label.h"
 #include "api/mod_impl.h"
@@ -318,26 +319,6 @@ Expected<bool> Compiler::wantsBlockMask(const Mod& mod, KernelOptions options) c
   return plan::wantsBlockMask(chosen->kernelMod->facts, chosen->plan);
 }
 
-Expected<LayoutChoice> Compiler::forLayout(const Mod& mod, const KernelOptions& options, const Operands& operands,
-                                           const Outputs& outputs) const {
-  if (options.kind != KernelKind::Forward) return Error::environment("forLayout() of a kernel that is no forward one");
-  Expected<KernelOptions> complete = withArch(options);
-  if (!complete) return complete.error();
-  // Errors from the options are reported before those from the operands.
-  auto chosen = planned(impl->derived(mod, *complete), *complete);
-  if (!chosen) return chosen.error();
-  Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, chosen->plan.options);
-  if (!layout) return layout.error();
-  if (const passes::GridKernel* grid = chosen->kernelMod->grid.get())
-    if (Status status = bindCaptures(chosen->mod, operands.captures, grid, *layout, complete->pins); !status)
-      return status.error();
-  Expected<plan::Plan> plan = plan::choosePlan(*chosen->kernelMod, *complete, &*layout);
-  if (!plan) return plan.error();
-  LayoutChoice choice{options, plan->misfit};
-  if (plan->options.family != chosen->plan.options.family) choice.options.family = plan->options.family;
-  return choice;
-}
-
 Expected<ForwardKernel> Compiler::loadForward(const Mod& mod, KernelOptions options) const {
   if (options.kind != KernelKind::Decode) options.kind = KernelKind::Forward;
   options.gradients.clear();
@@ -359,10 +340,11 @@ Expected<BackwardKernel> Compiler::loadBackward(const Mod& mod, KernelOptions op
   return BackwardKernel(*std::move(plan));
 }
 
-Expected<BlockMaskKernel> Compiler::loadBlockMask(const Mod& mod, KernelOptions options) const {
+Expected<BlockMaskKernel> CompilerAccess::loadBlockMask(const Compiler& compiler, const Mod& mod,
+                                                        const KernelOptions& options) {
   Expected<KernelOptions> complete = withArch(blockMaskOptions(options));
   if (!complete) return complete.error();
-  auto plan = impl->load(mod, *complete);
+  auto plan = compiler.impl->load(mod, *complete);
   if (!plan) return plan.error();
   return BlockMaskKernel(*std::move(plan));
 }

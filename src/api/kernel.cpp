@@ -3,7 +3,7 @@
 
 #include "api/kernel_impl.h"
 #include "api/mod_impl.h"
-#include "ir/bindings.h"
+#include "ir/bind.h"
 #include "jit/enqueue_zeros.h"
 #include "plan/capture_gradients.h"
 #include "plan/grid_plan.h"

@@ -3,7 +3,7 @@
 
 #include "attnc/kernel.h"
 #include "attnc/mod.h"
-#include "codegen/mod_source.h"
+#include "codegen/pack_args.h"
 #include "jit/loaded_kernel.h"
 #include "plan/plan.h"
 

@@ -5,7 +5,7 @@
 
 #include "api/tile_elements.h"
 #include "api/told_ranges.h"
-#include "reference/parallel.h"
+#include "support/parallel.h"
 
 #include <algorithm>
 #include <bit>
@@ -215,7 +215,7 @@ Visits visit(const Problem& problem, const std::vector<OpenBlock>& order, int64_
   const int64_t blockCost = int64_t(problem.shape.qBlock) * problem.shape.kvBlock * cost;
   const int64_t count = std::clamp<int64_t>(budget / blockCost, 1, kMostParts);
   std::vector<Visits> parts(static_cast<size_t>(count));
-  reference::parallelFor(count, [&](int64_t first, int64_t last) {
+  parallelFor(count, [&](int64_t first, int64_t last) {
     const ir::Interpreter interpreter(problem.module, problem.bindings);
     for (int64_t i = first; i < last; ++i) {
       Visits& part = parts[size_t(i)];
@@ -275,7 +275,7 @@ MaskCensus takeCensus(const ir::Module& module, const ir::Bindings& bindings, co
   problem.heads = chosenHeads(headsWithin(budget, reading, heads), heads);
   const int64_t looked = int64_t(problem.heads.size());
   std::vector<HeadCount> counts(problem.heads.size());
-  reference::parallelFor(looked, [&](int64_t begin, int64_t end) {
+  parallelFor(looked, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       counts[size_t(i)] = HeadCounter(problem, problem.heads[size_t(i)]).count(budget.judging / looked);
   });

@@ -13,7 +13,7 @@
 #include "passes/autodiff.h"
 #include "passes/gradient_stops.h"
 #include "passes/pipeline.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/STLExtras.h>

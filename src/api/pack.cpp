@@ -1,14 +1,16 @@
 // Compiles kernels ahead of time, into one file.
+#include "cache/pack.h"
 #include "api/compiler_impl.h"
-#include "api/on_all_cores.h"
 #include "api/pack_maker.h"
 #include "attnc/compiler.h"
 #include "attnc/version.h"
-#include "cache/pack.h"
 #include "jit/kernel_bytes.h"
 #include "plan/embedded.h"
+#include "support/parallel.h"
 
 #include <fmt/format.h>
+
+#include <atomic>
 
 namespace attnc {
 namespace {
@@ -40,7 +42,10 @@ Expected<std::string> Compiler::Impl::pack(const std::vector<PackItem>& items) {
     for (jit::CompileJob& job : written->jobs) jobs.push_back(std::move(job));
   }
   std::vector<Expected<cache::PackedValue>> compiled(jobs.size(), cache::PackedValue{});
-  onAllCores(jobs.size(), [&](size_t i) { return bool(compiled[i] = cache.packed(jobs[i])); });
+  std::atomic<bool> failed = false;
+  parallelForEach(int64_t(jobs.size()), [&](int64_t i) {
+    if (!failed && !(compiled[size_t(i)] = cache.packed(jobs[size_t(i)]))) failed = true;
+  });
   std::vector<cache::PackedValue> values;
   for (auto& value : compiled) {
     if (!value) return std::move(value).error();

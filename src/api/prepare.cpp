@@ -1,6 +1,7 @@
 // Prepared attention: launches of what was settled for operands.
 #include "attnc/prepared.h"
 
+#include "api/compiler_access.h"
 #include "api/compiler_impl.h"
 #include "plan/catalog.h"
 
@@ -149,7 +150,8 @@ Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod&
   if (!kernel) return kernel.error();
   std::optional<BlockMaskKernel> builder;
   if (settled.preparation.blockMask) {
-    Expected<BlockMaskKernel> loaded = compiler.loadBlockMask(mod, builderOptions(settled.preparation));
+    Expected<BlockMaskKernel> loaded =
+        CompilerAccess::loadBlockMask(compiler, mod, builderOptions(settled.preparation));
     if (!loaded) return loaded.error();
     builder = *std::move(loaded);
   }

@@ -3,7 +3,7 @@
 
 #include "api/compiler_impl.h"
 #include "api/mod_impl.h"
-#include "ir/bindings.h"
+#include "ir/bind.h"
 #include "plan/capture_gradients.h"
 #include "plan/catalog.h"
 #include "plan/decode_parts.h"

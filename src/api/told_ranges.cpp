@@ -2,6 +2,7 @@
 
 #include "analysis/operation_count.h"
 #include "ir/interpreter.h"
+#include "ir/levels.h"
 #include "ir/walk.h"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ using ir::Value;
 
 namespace {
 
-Range rangeOf(ir::Type type, const ir::Number& slot) {
+Range rangeOf(ir::Type type, const Number& slot) {
   if (type != ir::Type::F32) return Range::integers(type, slot.integer, slot.integer);
   return std::isnan(slot.real) ? Range::full(type) : Range::reals(slot.real, slot.real);
 }

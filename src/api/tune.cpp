@@ -3,11 +3,11 @@
 
 #include "api/compiler_impl.h"
 #include "api/kernel_label.h"
-#include "api/on_all_cores.h"
 #include "api/pack_maker.h"
 #include "api/tune_choice.h"
 #include "api/tune_results.h"
 #include "api/tune_trials.h"
+#include "support/parallel.h"
 
 #include <fmt/format.h>
 
@@ -129,11 +129,10 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
   // Compiles all tiles ahead, so that preparing finds them.
   std::vector<Status> compiled(tiles.size());
   const auto askedTile = [&](size_t i) { return i == 0 ? std::string() : tiles[i].tile; };
-  onAllCores(tiles.size(), [&](size_t i) {
+  parallelForEach(int64_t(tiles.size()), [&](int64_t i) {
     KernelOptions one = kernel;
-    one.tile = askedTile(i);
-    if (auto build = impl.build(mod, one); !build) compiled[i] = build.error();
-    return true;
+    one.tile = askedTile(size_t(i));
+    if (auto build = impl.build(mod, one); !build) compiled[size_t(i)] = build.error();
   });
   std::vector<Trial> trials;
   std::shared_ptr<const jit::DeviceMemory> shared;

@@ -1,8 +1,8 @@
 #include "api/tune_results.h"
 
-#include "ir/element.h"
 #include "jit/measure.h"
 #include "reference/compare.h"
+#include "support/element.h"
 
 #include <algorithm>
 #include <array>
@@ -51,7 +51,7 @@ double toleranceOf(DType dtype, bool tf32) {
 std::string differenceOf(const TensorView& view, const BroughtTensor& model, const BroughtTensor& other,
                          double tolerance) {
   const auto at = [&](const BroughtTensor& brought, int64_t offset) {
-    return double(ir::readElement(brought.bytes.data(), view.dtype, offset - brought.first).real);
+    return double(readElement(brought.bytes.data(), view.dtype, offset - brought.first).real);
   };
   double largest = 0;
   forElements(view, [&](int64_t offset) {

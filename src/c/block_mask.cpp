@@ -1,5 +1,6 @@
 #include "attnc/c/block_mask.h"
 
+#include "c/call.h"
 #include "c/enumerators.h"
 #include "c/handles.h"
 #include "c/operands.h"
@@ -61,17 +62,6 @@ attnc_status attnc_block_mask_with_columns(const attnc_block_mask* mask, attnc_b
     arguments.given(mask, "mask");
     if (!arguments.given(copy, "copy") || !arguments.ok()) return {};
     return give(Expected<BlockMask>(mask->mask.withColumns()), copy);
-  });
-}
-
-attnc_status attnc_block_mask_slice(const attnc_block_mask* mask, const int64_t begin[3], const int64_t end[3],
-                                    attnc_block_mask** part) {
-  return call([&](Arguments& arguments) -> Status {
-    for (auto [pointer, name] :
-         {std::pair<const void*, const char*>(mask, "mask"), {begin, "begin"}, {end, "end"}, {part, "part"}})
-      arguments.given(pointer, name);
-    if (!arguments.ok()) return {};
-    return give(mask->mask.slice(begin[0], end[0], begin[1], end[1], begin[2], end[2]), part);
   });
 }
 

@@ -1,16 +1,14 @@
 #include "attnc/c/compiler.h"
 
+#include "c/call.h"
 #include "c/enumerators.h"
 #include "c/handles.h"
 #include "c/kernel_options.h"
 #include "c/operands.h"
 #include "c/structs.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <fmt/format.h>
-
-#include <algorithm>
-#include <cstring>
 
 namespace attnc::c {
 namespace {
@@ -90,24 +88,6 @@ attnc_status attnc_wants_block_mask(const attnc_compiler* compiler, const attnc_
     Expected<bool> gains = compiler->compiler.wantsBlockMask(mod->mod, std::move(request.options));
     if (!gains) return gains.error();
     *wants = *gains;
-    return {};
-  });
-}
-
-attnc_status attnc_for_layout(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_kernel_options* options,
-                              const attnc_operands* operands, const attnc_outputs* outputs,
-                              attnc_layout_choice* choice) {
-  return call([&](Arguments& arguments) -> Status {
-    const KernelRequest request(arguments, compiler, mod, options);
-    const GivenForward given(arguments, operands, outputs);
-    if (!arguments.given(choice, "choice") || !arguments.ok()) return {};
-    auto chosen = compiler->compiler.forLayout(mod->mod, request.options, given.operands, given.outputs);
-    if (!chosen) return chosen.error();
-    attnc_layout_choice all = {};
-    all.family = toC(chosen->options.family);
-    const size_t length = std::min(chosen->passedOver.size(), sizeof(all.passed_over) - 1);
-    std::memcpy(all.passed_over, chosen->passedOver.data(), length);
-    writeStruct(arguments, all, choice, "choice");
     return {};
   });
 }

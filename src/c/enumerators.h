@@ -4,7 +4,7 @@
 #include "attnc/c/compiler.h"
 #include "attnc/c/prepared.h"
 #include "attnc/compiler.h"
-#include "c/call.h"
+#include "c/arguments.h"
 
 #include <optional>
 

@@ -1,5 +1,6 @@
 #include "attnc/c/kernel.h"
 
+#include "c/call.h"
 #include "c/enumerators.h"
 #include "c/handles.h"
 #include "c/kernel_options.h"
@@ -19,7 +20,9 @@ Expected<attnc_kernel::Any> loadKernel(const Compiler& compiler, const Mod& mod,
   case KernelKind::Forward:
   case KernelKind::Decode: return anyKernel(compiler.loadForward(mod, std::move(options)));
   case KernelKind::Backward: return anyKernel(compiler.loadBackward(mod, std::move(options)));
-  case KernelKind::BlockMask: return anyKernel(compiler.loadBlockMask(mod, std::move(options)));
+  case KernelKind::BlockMask:
+    return Error::environment("a block mask kernel is loaded only by attnc_prepare()",
+                              "see attnc_prepared_get_kernel()");
   }
   return Error::internal("a kind of kernel that nothing loads");
 }

@@ -4,7 +4,7 @@
 #include "attnc/c/prepared.h"
 #include "attnc/kernel.h"
 #include "attnc/prepared.h"
-#include "c/call.h"
+#include "c/arguments.h"
 
 namespace attnc::c {
 

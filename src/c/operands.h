@@ -4,7 +4,7 @@
 #include "attnc/c/operands.h"
 #include "attnc/operands.h"
 #include "attnc/problem.h"
-#include "c/call.h"
+#include "c/arguments.h"
 
 #include <map>
 #include <optional>

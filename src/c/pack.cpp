@@ -1,5 +1,6 @@
 #include "attnc/c/pack.h"
 
+#include "c/call.h"
 #include "c/handles.h"
 #include "c/kernel_options.h"
 #include "c/structs.h"

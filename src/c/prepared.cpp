@@ -1,5 +1,6 @@
 #include "attnc/c/prepared.h"
 
+#include "c/call.h"
 #include "c/enumerators.h"
 #include "c/handles.h"
 #include "c/kernel_options.h"

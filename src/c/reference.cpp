@@ -1,5 +1,6 @@
 #include "attnc/c/reference.h"
 
+#include "c/call.h"
 #include "c/handles.h"
 #include "c/operands.h"
 

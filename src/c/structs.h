@@ -3,7 +3,7 @@
 #pragma once
 
 #include "attnc/c.h"
-#include "c/call.h"
+#include "c/arguments.h"
 
 #include <fmt/format.h>
 
@@ -29,7 +29,6 @@ template <> inline constexpr size_t kFirstSize<attnc_block_mask_info> = 32;
 template <> inline constexpr size_t kFirstSize<attnc_compiler_options> = 48;
 template <> inline constexpr size_t kFirstSize<attnc_kernel_options> = 104;
 template <> inline constexpr size_t kFirstSize<attnc_pack_item> = 24;
-template <> inline constexpr size_t kFirstSize<attnc_layout_choice> = 272;
 template <> inline constexpr size_t kFirstSize<attnc_source_stage> = 128;
 template <> inline constexpr size_t kFirstSize<attnc_compiled_stage> = 112;
 template <> inline constexpr size_t kFirstSize<attnc_family_info> = 32;

@@ -1,5 +1,6 @@
 #include "attnc/c/tensor.h"
 
+#include "c/call.h"
 #include "c/dlpack.h"
 #include "c/enumerators.h"
 #include "c/structs.h"

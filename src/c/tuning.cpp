@@ -1,5 +1,6 @@
 #include "attnc/c/tuning.h"
 
+#include "c/call.h"
 #include "c/handles.h"
 #include "c/kernel_options.h"
 #include "c/operands.h"

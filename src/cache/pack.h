@@ -10,8 +10,8 @@
 // makers are acceptable.
 #pragma once
 
-#include "cache/file_ops.h"
 #include "cache/sha256.h"
+#include "support/file_ops.h"
 
 #include "attnc/error.h"
 

@@ -1,6 +1,6 @@
 #include "cache/safe_files.h"
 
-#include "cache/new_file.h"
+#include "support/new_file.h"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 // file completely or not at all. Not: a file's contents (entry.h), which file (directory.h).
 #pragma once
 
-#include "cache/file_ops.h"
+#include "support/file_ops.h"
 
 #include <string>
 

@@ -1,7 +1,7 @@
 #include "cache/scan.h"
 
 #include "cache/directory.h"
-#include "cache/new_file.h"
+#include "support/new_file.h"
 
 #include <string_view>
 

@@ -1,5 +1,4 @@
-// packArgs(): see mod_source.h.
-#include "codegen/mod_source.h"
+#include "codegen/pack_args.h"
 
 #include <llvm/ADT/STLExtras.h>
 

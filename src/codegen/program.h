@@ -8,7 +8,8 @@
 
 #include "analysis/gradient_access.h"
 #include "analysis/grid_box.h"
-#include "codegen/mod_source.h"
+#include "codegen/pack_args.h"
+#include "ir/capture_gradient.h"
 #include "ir/loops.h"
 
 #include <llvm/ADT/SmallVector.h>

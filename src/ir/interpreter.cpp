@@ -2,6 +2,7 @@
 // indirect call.
 #include "ir/interpreter.h"
 
+#include "ir/levels.h"
 #include "ir/loops.h"
 #include "ir/semantics.h"
 #include "ir/walk.h"

@@ -9,8 +9,8 @@
 #pragma once
 
 #include "ir/bindings.h"
-#include "ir/element.h"
 #include "ir/ir.h"
+#include "support/element.h"
 
 #include <cstdint>
 #include <optional>

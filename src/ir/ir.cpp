@@ -1,6 +1,5 @@
 #include "ir/ir.h"
 
-#include "ir/loops.h"
 #include "ir/visits.h"
 
 #include <llvm/ADT/Hashing.h>
@@ -119,31 +118,6 @@ Value Module::numberOf(const Grid::Number& number) {
 float Module::f32(Value value) const {
   assert(isConst(value) && nodes[value.id].type == Type::F32);
   return std::bit_cast<float>(uint32_t(nodes[value.id].attr));
-}
-
-Level levelOf(const Node& node, llvm::ArrayRef<Level> levels) {
-  Level level = node.op == Op::Param ? levelOf(ParamKind(node.attr)) : Level::Launch;
-  for (Value operand : node.operands) level = join(level, levels[operand.id]);
-  return level;
-}
-
-std::vector<Level> levels(const Module& module) {
-  visits += module.size();
-  std::vector<Level> result;
-  result.reserve(module.size());
-  for (uint32_t id = 0; id < module.size(); ++id) result.push_back(levelOf(module[{id}], result));
-  const std::vector<LoopSet> open = openLoops(module);
-  for (uint32_t id = uint32_t(module.size()); id-- > 0;)
-    for (Value operand : module[{id}].operands)
-      if (open[operand.id]) result[operand.id] = join(result[operand.id], result[id]);
-  return result;
-}
-
-bool hasLoad(const Module& module, Level level) {
-  const std::vector<Level> known = levels(module);
-  for (uint32_t id = 0; id < module.size(); ++id)
-    if (module[{id}].op == Op::Load && known[id] == level) return true;
-  return false;
 }
 
 } // namespace attnc::ir

@@ -23,6 +23,11 @@
 
 namespace attnc::ir {
 
+/// The largest batch, number of heads, and length of kernels, so that an index and the difference of two indices are
+/// exact in f32. bind() refuses larger problems, and a number of heads that is not a multiple of HKV. The passes rely
+/// on both.
+constexpr int64_t kMaxExtent = int64_t(1) << 24;
+
 struct Node {
   Op op;
   Type type;
@@ -72,7 +77,7 @@ struct ScalarCapture {
 
 /// `grid(HEIGHT, WIDTH, before=TEXT)`: tokens `before` to `before + HEIGHT * WIDTH - 1` lie on a grid, row-major, the
 /// last axis fastest. All other tokens are off-grid. bind() enforces `before` >= 0, each extent >= 1, and at most
-/// kMaxExtent tokens up to the grid's end (bindings.h). The passes rely on this.
+/// kMaxExtent tokens up to the grid's end. The passes rely on this.
 struct Grid {
   /// A number known at launch at the latest: a constant, or the index of an i32 scalar or of a dim of the module. Rest,
   /// only for extents[0]: the number of slices that `before` and the other extents leave of a length, with the index of
@@ -144,7 +149,7 @@ public:
   bool keepsMasks = false;
   /// Whether there is an output q_offset, from which q_idx counts. Also set while a pass is still writing the module.
   bool offsetsQueries = false;
-  /// Whether all i32 scalars of a launch are within [-kMaxExtent, kMaxExtent] (bindings.h). Other launches need another
+  /// Whether all i32 scalars of a launch are within [-kMaxExtent, kMaxExtent]. Other launches need another
   /// module.
   bool hasNearScalars = false;
 
@@ -200,14 +205,5 @@ private:
 
 /// Whether the value is the score that the mod is given, unchanged.
 inline bool isScore(const Module& module, Value value) { return module.isParam(value, ParamKind::Score); }
-
-/// Returns the level of a node, given those of its operands by Value::id. Nodes inside a sum are treated as if outside.
-Level levelOf(const Node& node, llvm::ArrayRef<Level> levels);
-/// Returns the level at which every node of the module is computed, by Value::id: launch (scalars, dims), head (b, h),
-/// row (q_idx), column (kv_idx), element (score, or row and column together). Nodes that depend on the index of a sum
-/// are computed with the sum.
-std::vector<Level> levels(const Module& module);
-/// Whether a captured tensor is read at this level.
-bool hasLoad(const Module& module, Level level);
 
 } // namespace attnc::ir

@@ -1,4 +1,4 @@
-#include "ir/outputs.h"
+#include "ir/params.h"
 
 #include <utility>
 
@@ -56,11 +56,5 @@ const char* name(ParamKind param) { return info(param).name; }
 Type typeOf(ParamKind param) { return info(param).type; }
 Level levelOf(ParamKind param) { return info(param).level; }
 std::optional<BuiltinDim> extentOf(ParamKind param) { return info(param).along; }
-
-const OutputRole* roleNamed(llvm::StringRef name) {
-  for (const OutputRole& role : kRoles)
-    if (std::string_view(name) == role.name) return &role;
-  return nullptr;
-}
 
 } // namespace attnc::ir

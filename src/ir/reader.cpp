@@ -3,7 +3,7 @@
 #include "ir/reader.h"
 
 #include "ir/verifier.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <llvm/ADT/StringMap.h>
 #include <llvm/ADT/StringRef.h>

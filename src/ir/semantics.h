@@ -6,8 +6,8 @@
 // double, and the front end computes known numbers in it.
 #pragma once
 
-#include "ir/element.h"
 #include "ir/ir.h"
+#include "support/element.h"
 
 #include <cmath>
 #include <concepts>

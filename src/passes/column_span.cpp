@@ -4,7 +4,8 @@
 #include "passes/column_span.h"
 
 #include "analysis/monotony.h"
-#include "ir/bindings.h"
+#include "ir/ir.h"
+#include "ir/levels.h"
 
 #include <llvm/ADT/DenseMap.h>
 #include <llvm/ADT/STLExtras.h>

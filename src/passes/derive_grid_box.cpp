@@ -11,7 +11,8 @@
 // For tokens on their grids mask_mod is treated as a conjunction. A part that reads only one key coordinate becomes a
 // condition on a column, with that coordinate as the column.
 #include "analysis/intervals.h"
-#include "ir/bindings.h"
+#include "ir/ir.h"
+#include "ir/levels.h"
 #include "ir/walk.h"
 #include "passes/column_span.h"
 #include "passes/mask_where.h"

@@ -11,7 +11,6 @@
 namespace attnc::passes {
 
 using ir::Op;
-using ir::Number;
 using ir::Type;
 using ir::Value;
 

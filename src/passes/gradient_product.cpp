@@ -1,4 +1,5 @@
 #include "passes/gradient_product.h"
+#include "ir/levels.h"
 
 #include "passes/constants.h"
 

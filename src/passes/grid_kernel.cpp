@@ -1,7 +1,7 @@
 #include "passes/grid_kernel.h"
 
 #include "analysis/grid_box.h"
-#include "ir/bindings.h"
+#include "ir/ir.h"
 #include "ir/walk.h"
 #include "passes/autodiff.h"
 #include "passes/pass.h"

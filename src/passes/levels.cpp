@@ -14,6 +14,7 @@
 //     f32(kv_idx - q_idx)                       =>  f32(kv_idx) - f32(q_idx)
 //
 // Not: placement of values. Codegen computes a value at the outermost level that knows it.
+#include "ir/levels.h"
 #include "analysis/intervals.h"
 #include "ir/loops.h"
 #include "passes/pass.h"

@@ -6,7 +6,7 @@
 #include "passes/pass.h"
 #include "passes/rebuild.h"
 
-#include "ir/bindings.h"
+#include "ir/ir.h"
 
 #include <fmt/format.h>
 

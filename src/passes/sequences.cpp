@@ -20,7 +20,7 @@
 //   %4 = load f32 bias[%q_idx]           =>   %4 = sub i32 %q_idx, %3;  %5 = load f32 bias[%4]
 #include "passes/sequences.h"
 
-#include "ir/bindings.h"
+#include "ir/ir.h"
 #include "ir/walk.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"

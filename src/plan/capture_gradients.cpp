@@ -1,6 +1,6 @@
 #include "plan/capture_gradients.h"
 
-#include "ir/bindings.h"
+#include "ir/bind.h"
 #include "plan/backward_delta.h"
 
 #include <fmt/format.h>

@@ -4,11 +4,7 @@
 
 #include <llvm/ADT/STLExtras.h>
 
-#include <atomic>
-
 namespace attnc::plan {
-
-static std::atomic<int> made = 0;
 
 /// Drops the gradients of captures, so that kernels that do not compute them are the same whether they exist or not.
 static Status dropGradients(ir::Module& module, const ir::CaptureGradients& gradients) {
@@ -22,7 +18,6 @@ static Status dropGradients(ir::Module& module, const ir::CaptureGradients& grad
 }
 
 Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const ir::CaptureGradients& gradients) {
-  ++made;
   KernelMod mod{module, {}, {}, {}, {}};
   for (const std::string& name : gradients.captures) mod.captures.push_back({name, {}});
   const auto accesses = analysis::gradientAccesses(module, gradients.places);
@@ -39,8 +34,6 @@ Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const 
       codegen::emitMod(mod.module, mod.facts, firstDerived, form.gradients ? gradients : ir::CaptureGradients());
   return mod;
 }
-
-int kernelModsMade() { return made; }
 
 passes::Algebra algebraFor(const KernelOptions& options) {
   const bool isPlain = options.kind == KernelKind::BlockMask || options.family == Family::Naive;

@@ -52,9 +52,6 @@ struct KernelMod {
 /// deriveForKernels().
 Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const ir::CaptureGradients& gradients = {});
 
-/// Returns how often this process called makeKernelMod(). Tests check that the compiler calls it once per mod and form.
-int kernelModsMade();
-
 /// Returns the algebra of kernels that go through templates/algo/apply_mod.cuh. F32 is excluded, because the form for
 /// soft caps errs by 6e-7 of the cap, more than f32 products do.
 constexpr passes::Algebra algebraFor(DType dtype) { return {.scale = dtype != DType::F32, .rowShift = true}; }

@@ -1,6 +1,6 @@
 #include "plan/launch_operands.h"
 
-#include "ir/bindings.h"
+#include "ir/bind.h"
 #include "plan/catalog.h"
 #include "plan/mask_shape.h"
 

@@ -5,7 +5,7 @@
 #include "attnc/kernel.h"
 #include "attnc/operands.h"
 #include "attnc/problem.h"
-#include "ir/bindings.h"
+#include "ir/bind.h"
 #include "ir/ir.h"
 #include "templates/params.cuh"
 

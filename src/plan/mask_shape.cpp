@@ -1,6 +1,6 @@
 #include "plan/mask_shape.h"
 
-#include "ir/bindings.h"
+#include "ir/ir.h"
 #include "ir/walk.h"
 
 #include <fmt/format.h>

@@ -8,7 +8,7 @@
 namespace attnc::plan {
 
 static constexpr const char* kRemedy =
-    "compile with KernelOptions::family = Sm80, which takes any layout; Compiler::forLayout sees to that";
+    "compile with KernelOptions::family = Sm80, which takes any layout; Compiler::prepare sees to that";
 
 static Expected<Mapped> mapped(std::string_view name, const jit::TensorMapRequest& request, int batchStep) {
   auto encoded = jit::encodeTensorMap(request);

@@ -1,11 +1,11 @@
 #include "reference/attention.h"
 
-#include "ir/bindings.h"
-#include "ir/element.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "reference/listed_columns.h"
-#include "reference/parallel.h"
 #include "reference/sequences.h"
+#include "support/element.h"
+#include "support/parallel.h"
 
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@ float scaleOf(const std::optional<TensorView>& scales, int64_t b, int64_t kvHead
   if (!scales) return 1;
   const auto& [shape, stride] = std::pair(scales->shape, scales->stride);
   const int64_t offset = scales->rank == 1 ? kvHead * stride[0] : (shape[0] > 1 ? b * stride[0] : 0) + kvHead * stride[1];
-  return ir::elementAt<float>(scales->data, offset);
+  return elementAt<float>(scales->data, offset);
 }
 
 /// Returns a dense copy in f32, which holds every element of the accepted dtypes exactly, each times the scale of its
@@ -39,7 +39,7 @@ std::vector<float> decode(const TensorView& tensor, const std::optional<TensorVi
         int64_t offset = b * tensor.stride[0] + h * tensor.stride[1] + row * tensor.stride[2];
         for (int64_t column = 0; column < columns; ++column)
           values[next++] =
-              scale * float(ir::readElement(tensor.data, tensor.dtype, offset + column * tensor.stride[3]).real);
+              scale * float(readElement(tensor.data, tensor.dtype, offset + column * tensor.stride[3]).real);
       }
     }
   return values;
@@ -62,7 +62,7 @@ public:
     const int64_t first = (args.cuSeqlensQ ? 0 : b) * args.q.stride[0] + h * args.q.stride[1] +
                           (sequences[b].qStart + q) * args.q.stride[2];
     for (size_t i = 0; i < query.size(); ++i)
-      query[i] = ir::readElement(args.q.data, args.q.dtype, first + int64_t(i) * args.q.stride[3]).real;
+      query[i] = readElement(args.q.data, args.q.dtype, first + int64_t(i) * args.q.stride[3]).real;
     collectScores(b, h, q, firstKv);
     reduce(row, firstKv);
   }
@@ -162,7 +162,7 @@ void store(const std::vector<double>& values, const TensorView& target) {
   for (double value : values) {
     int64_t offset = 0;
     for (int axis = 0; axis < target.rank; ++axis) offset += position[axis] * target.stride[axis];
-    ir::writeElement(target.data, target.dtype, offset, value);
+    writeElement(target.data, target.dtype, offset, value);
     for (int axis = target.rank - 1; axis >= 0 && ++position[axis] == target.shape[axis]; --axis) position[axis] = 0;
   }
 }

@@ -11,13 +11,13 @@
 // Not: blocking, online softmax, or other optimizations besides using all cores.
 #pragma once
 
-#include "attnc/block_mask.h"
+#include "attnc/captures.h"
 #include "attnc/error.h"
 #include "attnc/operands.h"
 #include "attnc/tensor.h"
 #include "ir/ir.h"
+#include "reference/problem.h"
 
-#include <optional>
 #include <vector>
 
 namespace attnc::reference {
@@ -33,7 +33,7 @@ struct AttentionResult {
   std::vector<double> rowSum; ///< [B, H, Q_LEN], sum of exp(score - rowMax); 0 without live columns
 };
 
-/// The features of operands that the reference takes. Those of caches are gathered before (reference/cache.h).
+/// The features that the reference takes. Caches are gathered before (reference/cache.h).
 inline constexpr Features kTakes = {Feature::Lengths,   Feature::Offsets, Feature::Ragged, Feature::Fp8Kv,
                                     Feature::BlockMask, Feature::BoxMask, Feature::F32};
 
@@ -42,9 +42,6 @@ inline constexpr Features kTakes = {Feature::Lengths,   Feature::Offsets, Featur
 /// outputs for the sequences of the operands (passes/sequences.h). Deterministic: the result does not depend on the
 /// number of cores. O(B H Q_LEN KV_LEN D) time, O(inputs + outputs) memory.
 Expected<AttentionResult> attention(const ir::Module& module, const Captures& captures, const Operands& operands);
-
-/// Returns the extents of the problem that q, k and v pose, with the same checks as attention().
-Expected<ProblemShape> problemOf(const TensorView& q, const TensorView& k, const TensorView& v);
 
 /// Writes dense row-major `values` into `target`, rounded to its dtype. Precondition: equal numbers of elements.
 void store(const std::vector<double>& values, const TensorView& target);

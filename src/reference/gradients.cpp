@@ -1,12 +1,12 @@
 #include "reference/gradients.h"
 
-#include "ir/bindings.h"
-#include "ir/element.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "reference/capture_sums.h"
 #include "reference/listed_columns.h"
-#include "reference/parallel.h"
 #include "reference/sequences.h"
+#include "support/element.h"
+#include "support/parallel.h"
 
 #include <fmt/format.h>
 
@@ -28,9 +28,9 @@ struct Dense {
       for (int64_t h = 0; h < tensor.shape[1]; ++h)
         for (int64_t row = 0; row < tensor.shape[2]; ++row)
           for (int64_t column = 0; column < columns; ++column)
-            values.push_back(ir::readElement(tensor.data, tensor.dtype,
-                                             b * tensor.stride[0] + h * tensor.stride[1] + row * tensor.stride[2] +
-                                                 column * tensor.stride[3])
+            values.push_back(readElement(tensor.data, tensor.dtype,
+                                         b * tensor.stride[0] + h * tensor.stride[1] + row * tensor.stride[2] +
+                                             column * tensor.stride[3])
                                  .real);
   }
   const double* row(int64_t index) const { return &values[size_t(index * columns)]; }
@@ -106,7 +106,7 @@ private:
     const double max = forward.rowMax[size_t(index)], sum = forward.rowSum[size_t(index)];
     if (max == -std::numeric_limits<double>::infinity()) return;
     const double* d = dOut.row(index);
-    const double dLse = args.dLse ? ir::readElement(args.dLse->data, DType::F32, index).real : 0;
+    const double dLse = args.dLse ? readElement(args.dLse->data, DType::F32, index).real : 0;
     const double delta = dot(d, &forward.out[size_t(index * v.columns)], v.columns) - dLse;
     for (int64_t kv : liveColumns(row, position)) {
       const int64_t kvRow = firstKv + kv;

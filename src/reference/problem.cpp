@@ -1,5 +1,4 @@
-// Checks what q, k and v must agree on.
-#include "reference/attention.h"
+#include "reference/problem.h"
 
 #include <fmt/format.h>
 

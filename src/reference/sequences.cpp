@@ -1,5 +1,6 @@
 #include "reference/sequences.h"
 
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 
 #include <algorithm>

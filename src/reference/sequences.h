@@ -2,9 +2,9 @@
 // (src/ir/outputs.h), or from the shapes of q, k and v if it has none.
 #pragma once
 
-#include "ir/bindings.h"
+#include "ir/bind.h"
 #include "ir/ir.h"
-#include "reference/attention.h"
+#include "reference/problem.h"
 
 #include <cstdint>
 #include <optional>

@@ -2,12 +2,13 @@
 #include "analysis/gather_proofs.h"
 #include "analysis/intervals.h"
 #include "analysis/tile_verdict.h"
+#include "helpers/random_module.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/loops.h"
 #include "ir/printer.h"
 #include "ir/reader.h"
 #include "passes/pipeline.h"
-#include "support/random_module.h"
 
 #include <catch2/catch.hpp>
 
@@ -22,7 +23,7 @@ ir::Module moduleOf(std::string_view text) {
   return std::move(*module);
 }
 
-bool holds(const Range& range, ir::Number value) {
+bool holds(const Range& range, Number value) {
   if (range.isInteger()) return range.contains(value.integer);
   if (std::isnan(value.real)) return range.mayBeNan;
   return range.realLo <= value.real && value.real <= range.realHi;
@@ -68,7 +69,7 @@ TEST_CASE("ranges and symbolic bounds hold for every value of random modules") {
       const Bounds& bounds = intervals.of({id});
       ir::Evaluator evaluator(random.module, *bindings, {id});
       for (uint64_t i = 0; i < 24; ++i) {
-        ir::Number value =
+        Number value =
             evaluator.evaluate(float(test::RandomModule::sampleScore(i)), int64_t(i % 2), int64_t(i % 4),
                                i % 7 ? int64_t(i * 5) % qLen : qLen - 1, i % 5 ? int64_t(i * 7) % kvLen : kvLen - 1);
         bool sound = holds(bounds.range, value);

@@ -1,10 +1,11 @@
 // What is said of masks, against mask_mod itself.
 #include "analysis/suspicions.h"
 
+#include "helpers/random_mask.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
 #include "passes/pipeline.h"
-#include "support/random_mask.h"
 
 #include <catch2/catch.hpp>
 

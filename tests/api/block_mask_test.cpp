@@ -1,6 +1,6 @@
 #include "drawn_captures.h"
 
-#include "ir/bindings.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "plan/mask_shape.h"
 
@@ -194,11 +194,6 @@ TEST_CASE("lists by column name the blocks that those by row do") {
       CHECK(mapOf(both) == mapOf(mask));
       CHECK(mapOfColumns(both) == mapOf(mask));
       CHECK(mapOfColumns(both.withColumns()) == mapOf(mask));
-      if (qLen > 100) {
-        const BlockMask part = *both.slice(1, 3, 0, 1, 1, 2);
-        CHECK(mapOfColumns(part) == mapOf(part));
-        CHECK_FALSE(mask.slice(1, 3, 0, 1, 1, 2)->view().columns.partialCount);
-      }
     }
 }
 
@@ -311,29 +306,6 @@ TEST_CASE("lists that are none are refused with the place") {
     CHECK(mask.error().blame == Blame::Environment);
     CHECK_THAT(mask.error().message, Catch::Contains(row.message));
   }
-}
-
-TEST_CASE("a slice has the blocks of its part") {
-  Mod mod = parse("def mask_mod(b, h, q, kv): return (q >= kv) & (kv % 8 >= b + h)\n");
-  ProblemShape problem{.batch = 3, .qHeads = 2, .kvHeads = 1, .qLen = 300, .kvLen = 200};
-  BlockMask whole = build(mod, {}, problem, {3, 2, 300, 200, 64, 64});
-  std::string map = mapOf(whole);
-  auto part = whole.slice(1, 3, 1, 2, 2, 5);
-  REQUIRE(part);
-  CHECK(part->shape().batch == 2);
-  CHECK(part->shape().heads == 1);
-  CHECK(part->shape().qLen == 300 - 128);
-  CHECK(part->shape().kvLen == 200);
-  std::string expected;
-  for (int64_t b : {1, 2}) expected += map.substr(size_t(((b * 2 + 1) * 5 + 2) * 4), 3 * 4);
-  CHECK(mapOf(*part) == expected);
-  auto middle = whole.slice(0, 1, 0, 1, 1, 3);
-  REQUIRE(middle);
-  CHECK(middle->shape().qLen == 128);
-
-  const std::array<int64_t, 6> wrong[] = {{0, 4, 0, 1, 0, 1}, {1, 1, 0, 1, 0, 1}, {0, 1, -1, 1, 0, 1},
-                                          {0, 1, 0, 3, 0, 1}, {0, 1, 0, 1, 0, 6}, {0, 1, 0, 1, 3, 2}};
-  for (const auto& w : wrong) CHECK_FALSE(whole.slice(w[0], w[1], w[2], w[3], w[4], w[5]));
 }
 
 TEST_CASE("the picture shows a head, cut to the limit") {

@@ -1,6 +1,6 @@
 #include "drawn_captures.h"
 
-#include "ir/element.h"
+#include "support/element.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -41,8 +41,7 @@ DrawnCaptures::DrawnCaptures(const Mod& mod, const ProblemShape& problem, int mo
     int64_t row = view.rank > 0 ? std::max<int64_t>(1, view.shape[size_t(view.rank) - 1]) : 1;
     for (int64_t i = 0, id = 0; i < view.elements(); ++i) {
       id = i % row == 0 ? 0 : std::min<int64_t>(most, id + (upTo(int(row / 4)) == 0));
-      ir::writeElement(view.data, capture.dtype, i,
-                              isFloat ? upTo(64) / 32.0 - 1 : double(row > 1 ? id : upTo(most)));
+      writeElement(view.data, capture.dtype, i, isFloat ? upTo(64) / 32.0 - 1 : double(row > 1 ? id : upTo(most)));
     }
     captures.set(capture.name, view);
   }

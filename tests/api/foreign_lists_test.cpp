@@ -112,7 +112,6 @@ TEST_CASE("lists that attnc builds are of the whole mod", "[api]") {
   CHECK(built->view().ofWholeMod);
   CHECK(built->liveBlocks() == 3); // what score_mod masks counts
   CHECK(built->withColumns().view().ofWholeMod);
-  CHECK(built->slice(0, 1, 0, 1, 1, 2)->view().ofWholeMod);
   CHECK(BlockMask::fromLists(built->view())->view().ofWholeMod);
   CHECK_FALSE(BlockMask::build(mod("q_idx >= kv_idx"), {}, problem, shape)->view().ofWholeMod);
 }

@@ -3,6 +3,7 @@
 
 #include "api/grid_census.h"
 #include "api/mod_impl.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "plan/grid_plan.h"
 

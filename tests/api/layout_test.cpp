@@ -36,17 +36,17 @@ Mod mod(const char* text) {
   return *result;
 }
 
-LayoutChoice choiceFor(const Arguments& args, const KernelOptions& asked = options()) {
-  auto choice = Compiler().forLayout(Mod::identity(), asked, args, args);
-  if (!choice) FAIL(choice.error().message);
-  return *std::move(choice);
+Preparation settledFor(const Arguments& args, Family family = Family::Auto, const char* arch = "sm_90a") {
+  auto settled = Compiler().settle(Mod::identity(), args, args, {.family = family, .arch = arch});
+  if (!settled) FAIL(settled.error().message);
+  return *std::move(settled);
 }
 
-std::string errorFor(const Arguments& args, const KernelOptions& asked = options()) {
-  auto choice = Compiler().forLayout(Mod::identity(), asked, args, args);
-  REQUIRE_FALSE(choice);
-  CHECK(choice.error().blame == Blame::Environment);
-  return choice.error().message;
+std::string errorFor(const Arguments& args, Family family = Family::Auto) {
+  auto settled = Compiler().settle(Mod::identity(), args, args, {.family = family, .arch = "sm_90a"});
+  REQUIRE_FALSE(settled);
+  CHECK(settled.error().blame == Blame::Environment);
+  return settled.error().message;
 }
 
 bool wantsMask(const Mod& m, const KernelOptions& asked) {
@@ -59,7 +59,7 @@ void* address(uintptr_t value) { return reinterpret_cast<void*>(value); }
 
 } // namespace
 
-TEST_CASE("a layout that tensor maps describe leaves the options as they are", "[api]") {
+TEST_CASE("a layout that tensor maps describe goes to the sm90 family", "[api]") {
   Arguments args = arguments();
   SECTION("dense") {}
   SECTION("heads last") {
@@ -89,9 +89,9 @@ TEST_CASE("a layout that tensor maps describe leaves the options as they are", "
     args.q.data = address(0x1010);
     args.out->data = address(0x2000);
   }
-  const LayoutChoice choice = choiceFor(args);
-  CHECK(choice.options.family == Family::Auto);
-  CHECK(choice.passedOver.empty());
+  const Preparation settled = settledFor(args);
+  CHECK(settled.options.family == Family::Sm90);
+  CHECK(settled.passedOver.empty());
 }
 
 TEST_CASE("a layout that tensor maps cannot describe goes to the sm80 family", "[api]") {
@@ -125,17 +125,17 @@ TEST_CASE("a layout that tensor maps cannot describe goes to the sm80 family", "
     args.v.data = address(0x1008);
     why = "v does not begin at a multiple of 16 bytes";
   }
-  const LayoutChoice choice = choiceFor(args);
-  CHECK(choice.options.family == Family::Sm80);
-  CHECK(choice.options.arch == "sm_90a");
-  CHECK(choice.passedOver == why);
-  CHECK(choiceFor(args, choice.options).passedOver.empty());
+  const Preparation settled = settledFor(args);
+  CHECK(settled.options.family == Family::Sm80);
+  CHECK(settled.options.arch == "sm_90a");
+  CHECK(settled.passedOver == why);
 
-  CHECK(errorFor(args, options(Family::Sm90)) == why);
-  for (Family family : {Family::Naive, Family::Sm80}) CHECK(choiceFor(args, options(family)).options.family == family);
-  KernelOptions older = options();
-  older.arch = "sm_80";
-  CHECK(choiceFor(args, older).options.family == Family::Auto);
+  CHECK(errorFor(args, Family::Sm90) == why);
+  for (Family family : {Family::Naive, Family::Sm80}) {
+    CHECK(settledFor(args, family).options.family == family);
+    CHECK(settledFor(args, family).passedOver.empty());
+  }
+  CHECK(settledFor(args, Family::Auto, "sm_80").passedOver.empty());
 
   // A launch says the same, before it asks the driver.
   for (TensorView* view : args.views())
@@ -151,11 +151,9 @@ TEST_CASE("a layout that tensor maps cannot describe goes to the sm80 family", "
 }
 
 TEST_CASE("any layout of fp32 stays with the family that serves fp32", "[api]") {
-  KernelOptions asked = options();
-  asked.dtype = DType::F32;
   Arguments args = arguments(DType::F32);
   args.q.stride[2] = 65;
-  CHECK(choiceFor(args, asked).passedOver.empty());
+  CHECK(settledFor(args).passedOver.empty());
 }
 
 TEST_CASE("operands that do not fit are refused before a kernel is chosen", "[api]") {
@@ -167,11 +165,6 @@ TEST_CASE("operands that do not fit are refused before a kernel is chosen", "[ap
   SECTION("dtype") {
     args.k.dtype = DType::F16;
     CHECK(errorFor(args) == "k is f16, expected bf16, which the kernel was compiled for");
-  }
-  SECTION("kind") {
-    KernelOptions asked = options();
-    asked.kind = KernelKind::BlockMask;
-    CHECK(errorFor(args, asked) == "forLayout() of a kernel that is no forward one");
   }
 }
 

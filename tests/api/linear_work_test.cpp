@@ -1,6 +1,6 @@
 // What a compiler does before NVRTC grows in step with a mod.
 #include "api/mod_impl.h"
-#include "support/visits.h"
+#include "helpers/visits.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

@@ -3,9 +3,10 @@
 #include "drawn_captures.h"
 
 #include "api/mask_census.h"
+#include "helpers/random_mask.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "plan/mask_shape.h"
-#include "support/random_mask.h"
 
 #include <catch2/catch.hpp>
 

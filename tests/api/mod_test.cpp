@@ -1,9 +1,10 @@
 #include "drawn_captures.h"
 
 #include "attnc/mod.h"
+#include "ir/bind.h"
 
 #include "api/mod_impl.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <catch2/catch.hpp>
 

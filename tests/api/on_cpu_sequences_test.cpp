@@ -1,7 +1,7 @@
 // What the fp64 reference makes of scales, pages, new rows and ragged batches, against the same operands without.
 #include "attnc/attnc.h"
 
-#include "ir/element.h"
+#include "support/element.h"
 
 #include <catch2/catch.hpp>
 
@@ -25,8 +25,8 @@ struct Tensor {
   }
   Tensor(const Tensor& other) : bytes(other.bytes), view(other.view) { view.data = bytes.data(); }
 
-  double get(int64_t index) const { return ir::readElement(view.data, view.dtype, index).real; }
-  void set(int64_t index, double value) { ir::writeElement(view.data, view.dtype, index, value); }
+  double get(int64_t index) const { return readElement(view.data, view.dtype, index).real; }
+  void set(int64_t index, double value) { writeElement(view.data, view.dtype, index, value); }
   std::vector<double> values() const {
     std::vector<double> all;
     for (int64_t i = 0; i < view.elements(); ++i) all.push_back(get(i));

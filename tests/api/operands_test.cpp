@@ -1,4 +1,4 @@
-#include "ir/bindings.h"
+#include "ir/ir.h"
 #include "plan/launch_operands.h"
 
 #include <catch2/catch.hpp>

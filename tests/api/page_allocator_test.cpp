@@ -1,6 +1,6 @@
 // Pages dealt to sequences: each has its own rows, whatever others do to those that they share. A pool of row numbers
 // stands for K and V.
-#include "attnc/page_allocator.h"
+#include "tools/examples/page_allocator.h"
 
 #include <catch2/catch.hpp>
 
@@ -9,14 +9,10 @@
 #include <set>
 
 using namespace attnc;
+using example::PageAllocator;
+using example::PageCopy;
 
 namespace {
-
-PageAllocator allocator(int64_t pages, int64_t pageSize) {
-  auto made = PageAllocator::create(pages, pageSize);
-  REQUIRE(made);
-  return *std::move(made);
-}
 
 template <class T> std::string messageOf(const Expected<T>& result) {
   REQUIRE_FALSE(result);
@@ -36,7 +32,7 @@ struct Model {
   std::map<PageAllocator::Sequence, std::vector<int64_t>> rows;
   int64_t nextRow = 1;
 
-  Model(int64_t count, int64_t pageSize) : pages(allocator(count, pageSize)), pool(size_t(count * pageSize)) {}
+  Model(int64_t count, int64_t pageSize) : pages(count, pageSize), pool(size_t(count * pageSize)) {}
 
   void copy(const std::optional<PageCopy>& copy) {
     if (!copy) return;
@@ -79,7 +75,7 @@ struct Model {
 } // namespace
 
 TEST_CASE("pages come as rows do, and go back", "[api]") {
-  PageAllocator pages = allocator(4, 16);
+  PageAllocator pages(4, 16);
   const auto a = pages.add(), b = pages.add();
   CHECK(a != b);
   CHECK(pages.freePages() == 4);
@@ -92,34 +88,31 @@ TEST_CASE("pages come as rows do, and go back", "[api]") {
   CHECK(pages.pagesOf(b).empty());
   CHECK_FALSE(take(pages.append(b, 32)));
   CHECK(pages.freePages() == 0);
-  CHECK(messageOf(pages.append(b, 1)) ==
-        "page allocator: sequence 1 needs 1 more pages of 16 rows, and 0 of 4 are free");
+  CHECK(messageOf(pages.append(b, 1)) == "sequence 1 needs 1 more pages, 0 are free");
   CHECK(pages.length(b) == 32);
   REQUIRE(pages.free(a));
   CHECK(pages.freePages() == 2);
-  CHECK(messageOf(pages.free(a)) == "page allocator: there is no sequence 0");
+  CHECK(messageOf(pages.free(a)) == "there is no sequence 0");
   CHECK_FALSE(take(pages.append(b, 1)));
   CHECK(pages.add() == 2);
 }
 
 TEST_CASE("what is reserved can be appended", "[api]") {
-  PageAllocator pages = allocator(3, 8);
+  PageAllocator pages(3, 8);
   const auto a = pages.add(), b = pages.add();
   CHECK_FALSE(take(pages.reserve(a, 17)));
   CHECK(pages.freePages() == 0);
   CHECK(pages.length(a) == 0);
-  CHECK(messageOf(pages.append(b, 1)) ==
-        "page allocator: sequence 1 needs 1 more pages of 8 rows, and 0 of 3 are free");
+  CHECK(messageOf(pages.append(b, 1)) == "sequence 1 needs 1 more pages, 0 are free");
   for (int i = 0; i < 24; ++i) CHECK_FALSE(take(pages.append(a, 1)));
-  CHECK(messageOf(pages.append(a, 1)) ==
-        "page allocator: sequence 0 needs 1 more pages of 8 rows, and 0 of 3 are free");
+  CHECK(messageOf(pages.append(a, 1)) == "sequence 0 needs 1 more pages, 0 are free");
   REQUIRE(pages.truncate(a, 9));
   CHECK(pages.freePages() == 1);
   CHECK(pages.length(a) == 9);
 }
 
 TEST_CASE("a shared page is copied by who writes to it first", "[api]") {
-  PageAllocator pages = allocator(6, 8);
+  PageAllocator pages(6, 8);
   const auto a = pages.add();
   take(pages.append(a, 20));
   const std::vector<int32_t> before = pages.pagesOf(a);
@@ -144,17 +137,16 @@ TEST_CASE("a shared page is copied by who writes to it first", "[api]") {
   const auto own = take(pages.append(a, 1));
   CHECK(own == PageCopy{before[2], pages.pagesOf(a)[2], 4});
   CHECK_FALSE(take(pages.append(*d, 1)));
-  CHECK(messageOf(pages.share(a, 22)) == "page allocator: sequence 0 has 21 rows, 22 are asked for");
+  CHECK(messageOf(pages.share(a, 22)) == "sequence 0 has 21 rows, 22 are asked for");
 }
 
 TEST_CASE("a copy needs a page, and none is taken where there is none", "[api]") {
-  PageAllocator pages = allocator(2, 8);
+  PageAllocator pages(2, 8);
   const auto a = pages.add();
   take(pages.append(a, 12));
   auto b = pages.share(a, 12);
   REQUIRE(b);
-  CHECK(messageOf(pages.append(*b, 1)) ==
-        "page allocator: sequence 1 needs 1 more pages of 8 rows, and 0 of 2 are free");
+  CHECK(messageOf(pages.append(*b, 1)) == "sequence 1 needs 1 more pages, 0 are free");
   CHECK(pages.length(*b) == 12);
   CHECK(pages.pagesOf(*b) == pages.pagesOf(a));
   REQUIRE(pages.free(a));
@@ -162,7 +154,7 @@ TEST_CASE("a copy needs a page, and none is taken where there is none", "[api]")
 }
 
 TEST_CASE("a table has the pages of its sequences, and -1 behind them", "[api]") {
-  PageAllocator pages = allocator(10, 4);
+  PageAllocator pages(10, 4);
   const auto a = pages.add(), b = pages.add(), c = pages.add();
   take(pages.append(a, 9));
   take(pages.append(c, 4));
@@ -171,19 +163,16 @@ TEST_CASE("a table has the pages of its sequences, and -1 behind them", "[api]")
   CHECK(lengths == std::vector<int32_t>{4, 0, 9});
   CHECK(table == std::vector<int32_t>{3, -1, -1, -1, -1, -1, -1, -1, 0, 1, 2, -1});
   CHECK(messageOf(pages.fill({c, a}, 2, table.data(), lengths.data())) ==
-        "page allocator: sequence 0 has 3 pages, the table room for 2");
+        "sequence 0 has 3 pages, the table room for 2");
   CHECK(table[0] == 3);
-  CHECK(messageOf(pages.fill({7}, 4, table.data(), lengths.data())) == "page allocator: there is no sequence 7");
+  CHECK(messageOf(pages.fill({7}, 4, table.data(), lengths.data())) == "there is no sequence 7");
 }
 
-TEST_CASE("pools that cannot be are refused", "[api]") {
-  CHECK(messageOf(PageAllocator::create(-1, 16)) == "page allocator: a pool of -1 pages");
-  CHECK(messageOf(PageAllocator::create(16, 0)) == "page allocator: pages of 0 rows");
-  PageAllocator none = allocator(0, 16);
-  CHECK(messageOf(none.append(none.add(), 1)) ==
-        "page allocator: sequence 0 needs 1 more pages of 16 rows, and 0 of 0 are free");
-  CHECK(messageOf(none.append(0, -1)) == "page allocator: -1 rows are appended to 0");
-  CHECK(messageOf(none.append(0, int64_t(1) << 40)) == "page allocator: 1099511627776 rows are appended to 0");
+TEST_CASE("numbers of rows that cannot be are refused", "[api]") {
+  PageAllocator none(0, 16);
+  CHECK(messageOf(none.append(none.add(), 1)) == "sequence 0 needs 1 more pages, 0 are free");
+  CHECK(messageOf(none.append(0, -1)) == "-1 rows are appended to 0");
+  CHECK(messageOf(none.append(0, int64_t(1) << 40)) == "1099511627776 rows are appended to 0");
 }
 
 TEST_CASE("whatever is appended, shared, cut and freed, every sequence keeps its rows", "[api]") {

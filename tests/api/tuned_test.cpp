@@ -5,7 +5,7 @@
 #include "api/tune_choice.h"
 #include "api/tune_results.h"
 #include "api/tuned.h"
-#include "support/temp_directory.h"
+#include "helpers/temp_directory.h"
 #include "tests/api/settled.h"
 
 #include <catch2/catch.hpp>
@@ -73,7 +73,7 @@ struct Tuned {
     return home / ("cache/v1/tuned/" + cache::digestOf(of.key).hex() + ".json");
   }
   void write(const cache::TunedChoice& of, const std::string& text) {
-    cache::Directory(std::make_shared<cache::FileOps>(), home / "cache", cache::Directory::Access::ReadWrite,
+    cache::Directory(std::make_shared<FileOps>(), home / "cache", cache::Directory::Access::ReadWrite,
                      cache::Directory::Layer::User, cache::Log())
         .publishTuned(cache::digestOf(of.key), text);
   }

@@ -83,7 +83,6 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(kFirst<attnc_compiler_options> == 48);
   CHECK(sizeof(attnc_kernel_options) == 144);
   CHECK(sizeof(attnc_pack_item) == 24);
-  CHECK(sizeof(attnc_layout_choice) == 272);
   CHECK(sizeof(attnc_source_stage) == 128);
   CHECK(sizeof(attnc_compiled_stage) == 112);
   CHECK(sizeof(attnc_family_info) == 32);
@@ -192,9 +191,6 @@ TEST_CASE("structs that come out may be of another version", "[c]") {
     return attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, all);
   });
   TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
-  checkOutput<attnc_layout_choice>([&](attnc_layout_choice* choice) {
-    return attnc_for_layout(compiler.get(), mod.get(), &options, &c.operands, &c.outputs, choice);
-  });
   attnc_source* text = nullptr;
   TAKE(attnc_source_create(compiler.get(), mod.get(), &options, &text));
   const Owned<attnc_source> source(text);
@@ -221,7 +217,6 @@ TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
   const attnc_problem problem = {1, 1, 1, 128, 128};
   attnc_block_mask_shape shape = {};
   shape.q_len = shape.kv_len = 128;
-  const int64_t corner[3] = {0, 0, 0};
   size_t bytes = 0;
   int32_t flag = 0;
   char text[8];
@@ -257,7 +252,6 @@ TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
   REFUSED(kArgument, "lists is NULL", attnc_block_mask_from_lists(nullptr, &mask));
   REFUSED(kArgument, "mask is NULL", attnc_block_mask_from_lists(&view, nullptr));
   REFUSED(kArgument, "mask is NULL", attnc_block_mask_with_columns(nullptr, &mask));
-  REFUSED(kArgument, "mask is NULL", attnc_block_mask_slice(nullptr, corner, corner, &mask));
   REFUSED(kArgument, "mask is NULL", attnc_block_mask_get_view(nullptr, &view));
   REFUSED(kArgument, "mask is NULL", attnc_block_mask_get_info(nullptr, nullptr));
   REFUSED(kArgument, "mask is NULL", attnc_block_mask_text(nullptr, 0, 0, 1, text, 8, &bytes));
@@ -268,8 +262,6 @@ TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
   TAKE(attnc_block_mask_build(mod, nullptr, 0, &problem, &shape, &mask));
   const Owned<attnc_block_mask> held(mask);
   REFUSED(kArgument, "copy is NULL", attnc_block_mask_with_columns(mask, nullptr));
-  REFUSED(kArgument, "begin is NULL", attnc_block_mask_slice(mask, nullptr, corner, &mask));
-  REFUSED(kArgument, "part is NULL", attnc_block_mask_slice(mask, corner, corner, nullptr));
   REFUSED(kArgument, "view is NULL", attnc_block_mask_get_view(mask, nullptr));
   REFUSED(kArgument, "info is NULL", attnc_block_mask_get_info(mask, nullptr));
   REFUSED(kArgument, "length is NULL", attnc_block_mask_text(mask, 0, 0, 1, text, 8, nullptr));
@@ -280,7 +272,6 @@ TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
   REFUSED(kArgument, "compiler is NULL", attnc_wants_block_mask(nullptr, mod, &options, &flag));
   REFUSED(kArgument, "options is NULL", attnc_wants_block_mask(compiler, mod, nullptr, &flag));
   REFUSED(kArgument, "wants is NULL", attnc_wants_block_mask(compiler, mod, &options, nullptr));
-  REFUSED(kArgument, "choice is NULL", attnc_for_layout(compiler, mod, &options, &c.operands, &c.outputs, nullptr));
   REFUSED(kArgument, "mod is NULL", attnc_source_create(compiler, nullptr, &options, &source));
   REFUSED(kArgument, "source is NULL", attnc_source_create(compiler, mod, &options, nullptr));
   REFUSED(kArgument, "source is NULL", attnc_source_get_stage(nullptr, 0, nullptr));

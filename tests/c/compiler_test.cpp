@@ -1,6 +1,6 @@
 // The compiler through the C interface, without a GPU: what is settled, text, machine code, the log.
 #include "calls.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -290,22 +290,13 @@ TEST_CASE("what does not fit is told as in C++", "[c]") {
   }
 }
 
-TEST_CASE("a layout decides the family", "[c]") {
+TEST_CASE("a mask decides whether a block mask pays", "[c]") {
   const Owned<attnc_compiler> compiler = ctest::compiler();
   const Owned<attnc_mod> mod = parse("q_idx % 3 == 0");
-  Case c;
   auto options = sized<attnc_kernel_options>();
   options.arch = "sm_90a";
   options.head_dim = 64;
   options.head_dim_v = 32;
-  auto choice = sized<attnc_layout_choice>();
-  TAKE(attnc_for_layout(compiler.get(), mod.get(), &options, &c.operands, &c.outputs, &choice));
-  CHECK(choice.family == ATTNC_FAMILY_AUTO); // as asked
-  CHECK(std::string(choice.passed_over).empty());
-  c.k.stride[2] = 65;
-  TAKE(attnc_for_layout(compiler.get(), mod.get(), &options, &c.operands, &c.outputs, &choice));
-  CHECK(choice.family == ATTNC_FAMILY_SM80);
-  CHECK_THAT(choice.passed_over, Catch::StartsWith("k has a row stride of 65"));
   int32_t wants = 7;
   TAKE(attnc_wants_block_mask(compiler.get(), mod.get(), &options, &wants));
   CHECK(wants == 1);

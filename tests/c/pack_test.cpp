@@ -1,7 +1,7 @@
 // Packs through the C interface: made by one compiler, opened by another that has neither NVRTC nor a cache.
 #include "calls.h"
 
-#include "support/temp_directory.h"
+#include "helpers/temp_directory.h"
 
 #include <vector>
 

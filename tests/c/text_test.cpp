@@ -1,6 +1,6 @@
 // Bytes of callers and texts in strings that come out.
 #include "calls.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 using namespace ctest;
 

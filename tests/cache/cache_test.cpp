@@ -1,5 +1,5 @@
 #include "cache/fixtures.h"
-#include "cache/new_file.h"
+#include "support/new_file.h"
 
 #include <catch2/catch.hpp>
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "cache/cache.h"
-#include "support/child_process.h"
-#include "support/temp_directory.h"
+#include "helpers/child_process.h"
+#include "helpers/temp_directory.h"
 
 #include <atomic>
 #include <functional>

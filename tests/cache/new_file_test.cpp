@@ -1,4 +1,4 @@
-#include "cache/new_file.h"
+#include "support/new_file.h"
 
 #include "cache/fixtures.h"
 
@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <sys/stat.h>
 
+using namespace attnc;
 using namespace attnc::cache;
 using namespace attnc::cache::test;
 namespace fs = std::filesystem;

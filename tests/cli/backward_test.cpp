@@ -1,6 +1,6 @@
 // `attnc run --backward` on the CPU: closed formulas, what is read and written, and what is refused.
 #include "command.h"
-#include "support/library.h"
+#include "helpers/library.h"
 #include "tensors.h"
 
 #include <cmath>

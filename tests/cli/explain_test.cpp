@@ -5,6 +5,7 @@
 #include "safetensors.h"
 
 #include "api/mod_impl.h"
+#include "ir/bind.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

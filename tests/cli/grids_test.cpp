@@ -180,7 +180,7 @@ TEST_CASE("the neighborhood in README is what attnc mask draws") {
   const size_t at = readme.find(start);
   REQUIRE(at != std::string::npos);
   const std::string arguments = readme.substr(at + start.size(), readme.find('\n', at) - at - start.size());
-  const Outcome drawn = test::attnc("mask " + root + "dsl/mods/neighborhood2d.py " + arguments + " --format svg");
+  const Outcome drawn = test::attnc("mask " + root + "dsl/mods/neighborhood2d.py " + arguments + " -o -");
   REQUIRE(drawn.exitCode == 0);
   if (std::getenv("ATTNC_UPDATE_GOLDEN")) test::writeFile(root + "dsl/neighborhood.svg", drawn.out);
   CHECK((drawn.out == test::readFile(root + "dsl/neighborhood.svg"))); // not printed

@@ -37,8 +37,8 @@ NamedTensors inPages(NamedTensors tensors) {
   HostTensor table = drawPageTable(3, kColumns, 1);
   for (const char* name : {"k", "v"})
     tensors[name] = dealToPages(tensors[name], table, tensors["kv_lengths"], 3 * kColumns, kPageSize);
-  ir::writeElement(table.bytes.data(), DType::I32, 4, -1);
-  ir::writeElement(table.bytes.data(), DType::I32, 5, 1 << 30);
+  writeElement(table.bytes.data(), DType::I32, 4, -1);
+  writeElement(table.bytes.data(), DType::I32, 5, 1 << 30);
   tensors["page_table"] = std::move(table);
   return tensors;
 }
@@ -57,7 +57,7 @@ NamedTensors withoutNew(NamedTensors tensors) {
     for (int64_t b = 0; b < 3; ++b)
       for (int64_t h = 0; h < 2; ++h)
         for (int64_t i = std::max<int64_t>(lengths[b] - 4, 0); i < lengths[b]; ++i)
-          for (int64_t d = 0; d < width; ++d) ir::writeElement(all.bytes.data(), DType::F32, place(b, h, i) + d, NAN);
+          for (int64_t d = 0; d < width; ++d) writeElement(all.bytes.data(), DType::F32, place(b, h, i) + d, NAN);
   }
   return tensors;
 }
@@ -116,9 +116,9 @@ TEST_CASE("page tables and new rows that do not fit are refused by name") {
   tensors.erase("kv_lengths");
   refused(tensors, "pages need KV lengths of sequences, and none are given");
   tensors = inPages(together());
-  ir::writeElement(tensors["page_table"].bytes.data(), DType::I32, 1, 9);
+  writeElement(tensors["page_table"].bytes.data(), DType::I32, 1, 9);
   refused(tensors, "page_table: entry [0, 1] is 9, of a pool of 9 pages");
-  ir::writeElement(tensors["page_table"].bytes.data(), DType::I32, 1, -1);
+  writeElement(tensors["page_table"].bytes.data(), DType::I32, 1, -1);
   refused(tensors, "page_table: entry [0, 1] is -1, of a pool of 9 pages");
   tensors["page_table"] = tensor(DType::I32, {2, 3}, [](int64_t) { return 0.0; });
   refused(tensors, "page_table is i32 [2, 3], expected i32 [3, pages of a sequence]");

@@ -4,7 +4,8 @@
 #include "safetensors.h"
 
 #include "api/mod_impl.h"
-#include "support/visits.h"
+#include "helpers/visits.h"
+#include "ir/bind.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

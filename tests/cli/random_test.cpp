@@ -2,7 +2,7 @@
 #include "random.h"
 #include "tools/device/draw.h"
 
-#include "ir/element.h"
+#include "support/element.h"
 
 #include <catch2/catch.hpp>
 
@@ -23,7 +23,7 @@ constexpr int64_t kMost = int64_t(1) << 24;
 const ProblemShape kProblem{1, 2, 2, 300, 700};
 
 double at(const HostTensor& tensor, int64_t i) {
-  return double(ir::readElement(tensor.bytes.data(), tensor.dtype, i).real);
+  return double(readElement(tensor.bytes.data(), tensor.dtype, i).real);
 }
 
 } // namespace

@@ -1,6 +1,6 @@
 // What reaches a terminal or a log: names, words and lines of others steer neither.
 #include "command.h"
-#include "text/readable.h"
+#include "support/readable.h"
 #include "variable.h"
 
 #include <catch2/catch.hpp>

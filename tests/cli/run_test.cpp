@@ -1,6 +1,6 @@
 // `attnc run` on the CPU: numbers, operands from files, and what happens to the output file.
 #include "command.h"
-#include "support/library.h"
+#include "helpers/library.h"
 #include "tensors.h"
 
 #include <catch2/catch.hpp>

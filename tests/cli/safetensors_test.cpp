@@ -1,8 +1,8 @@
 #include "command.h"
 #include "safetensors.h"
 
+#include "helpers/cpu_time.h"
 #include "output_file.h"
-#include "support/cpu_time.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

@@ -3,7 +3,7 @@
 
 #include "safetensors.h"
 
-#include "ir/element.h"
+#include "support/element.h"
 
 #include <catch2/catch.hpp>
 
@@ -15,12 +15,12 @@ namespace attnc::test {
 
 inline cli::HostTensor tensor(DType dtype, std::vector<int64_t> shape, const std::function<double(int64_t)>& element) {
   cli::HostTensor result = cli::HostTensor::make(dtype, std::move(shape));
-  for (int64_t i = 0; i < result.elements(); ++i) ir::writeElement(result.bytes.data(), dtype, i, element(i));
+  for (int64_t i = 0; i < result.elements(); ++i) writeElement(result.bytes.data(), dtype, i, element(i));
   return result;
 }
 
 inline double at(const cli::HostTensor& tensor, int64_t index) {
-  return ir::readElement(tensor.bytes.data(), tensor.dtype, index).real;
+  return readElement(tensor.bytes.data(), tensor.dtype, index).real;
 }
 
 inline cli::NamedTensors readTensors(const std::string& path) {

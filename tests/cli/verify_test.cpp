@@ -1,7 +1,7 @@
 #include "verify.h"
 
 #include "api/mod_impl.h"
-#include "ir/element.h"
+#include "support/element.h"
 
 #include <catch2/catch.hpp>
 
@@ -82,8 +82,7 @@ struct Fixture {
     std::normal_distribution<double> draw;
     for (HostTensor* tensor : {&operands.q, &operands.k, &operands.v}) {
       *tensor = HostTensor::make(dtype, {1, 2, 40, 16});
-      for (int64_t i = 0; i < tensor->elements(); ++i)
-        ir::writeElement(tensor->bytes.data(), dtype, i, draw(random));
+      for (int64_t i = 0; i < tensor->elements(); ++i) writeElement(tensor->bytes.data(), dtype, i, draw(random));
     }
     auto computed = reference::attention(mod.module(), {},
                                          {.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view()});
@@ -125,10 +124,10 @@ struct Fixture {
   Verification run() const { return verify(mod, operands, options, got, want); }
 
   static void put(HostTensor& tensor, int64_t index, double value) {
-    ir::writeElement(tensor.bytes.data(), tensor.dtype, index, value);
+    writeElement(tensor.bytes.data(), tensor.dtype, index, value);
   }
   static double get(const HostTensor& tensor, int64_t index) {
-    return ir::readElement(tensor.bytes.data(), tensor.dtype, index).real;
+    return readElement(tensor.bytes.data(), tensor.dtype, index).real;
   }
 };
 

@@ -4,11 +4,12 @@
 #include "codegen/host_mods.h"
 #include "codegen/library_mods.h"
 #include "codegen/mod_source.h"
+#include "helpers/derived_by.h"
+#include "helpers/library.h"
+#include "helpers/random_mask.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "passes/pipeline.h"
-#include "support/derived_by.h"
-#include "support/library.h"
-#include "support/random_mask.h"
 
 #include <catch2/catch.hpp>
 

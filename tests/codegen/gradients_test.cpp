@@ -3,8 +3,8 @@
 #include "codegen/host_mods.h"
 #include "codegen/library_mods.h"
 #include "codegen/mod_source.h"
+#include "helpers/differences.h"
 #include "ir/interpreter.h"
-#include "support/differences.h"
 
 #include <fmt/format.h>
 

@@ -11,11 +11,12 @@
 #include "codegen/library_mods.h"
 #include "codegen/mod_source.h"
 #include "dsl/frontend.h"
+#include "helpers/exact_interpreter.h"
+#include "helpers/random_module.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/reader.h"
 #include "passes/pipeline.h"
-#include "support/exact_interpreter.h"
-#include "support/random_module.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,9 +1,10 @@
 #include "codegen/library_mods.h"
+#include "ir/bind.h"
 
 #include "codegen/host_mods.h"
 #include "dsl/frontend.h"
-#include "ir/element.h"
 #include "passes/pipeline.h"
+#include "support/element.h"
 
 #include <catch2/catch.hpp>
 
@@ -25,7 +26,7 @@ void fillRandomly(std::vector<char>& bytes, DType dtype, std::mt19937& random) {
     if (random() % 16 == 0) real *= kLarge[random() % std::size(kLarge)];
     bool isFloat = ir::loadedType(dtype) == ir::Type::F32;
     uint16_t half = uint16_t(random() % 0x7c00);
-    uint16_t bf16 = ir::toBf16(real);
+    uint16_t bf16 = toBf16(real);
     std::memset(&bytes[at], 0, size_t(dtypeBytes(dtype)));
     if (!isFloat) bytes[at] = char(dtype == DType::Bool ? small & 1 : small);
     if (dtype == DType::F32) std::memcpy(&bytes[at], &real, 4);

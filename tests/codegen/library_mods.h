@@ -1,6 +1,7 @@
 // The library of mods, dsl/mods/*.py, as the compiler sees it, and captures to run each with.
 #pragma once
 
+#include "attnc/problem.h"
 #include "ir/bindings.h"
 #include "ir/ir.h"
 

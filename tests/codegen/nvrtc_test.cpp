@@ -3,9 +3,9 @@
 #include "codegen/host_mods.h"
 #include "codegen/library_mods.h"
 #include "codegen/mod_source.h"
+#include "helpers/random_module.h"
 #include "jit/env.h"
 #include "jit/nvrtc.h"
-#include "support/random_module.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,7 +1,7 @@
 // templates/mod/ops.cuh on the host: the formulas that are attnc's own, against libm in double, and the integer rules.
 #include "codegen/host_mods.h"
-#include "ir/element.h"
 #include "ir/semantics.h"
+#include "support/element.h"
 
 #include <catch2/catch.hpp>
 
@@ -121,7 +121,7 @@ TEST_CASE("every half-precision number widens as in the interpreter", "[codegen]
   auto* widen = entry<float(unsigned short)>("widen_f16");
   int wrong = 0;
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
-    float got = widen(uint16_t(bits)), want = ir::f16ToFloat(uint16_t(bits));
+    float got = widen(uint16_t(bits)), want = f16ToFloat(uint16_t(bits));
     wrong += !(std::isnan(want) ? std::isnan(got) : got == want && std::signbit(got) == std::signbit(want));
   }
   CHECK(wrong == 0);

@@ -1,4 +1,4 @@
-#include "codegen/mod_source.h"
+#include "codegen/pack_args.h"
 
 #include <catch2/catch.hpp>
 

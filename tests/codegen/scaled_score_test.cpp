@@ -4,6 +4,7 @@
 #include "codegen/host_mods.h"
 #include "codegen/mod_source.h"
 #include "dsl/frontend.h"
+#include "ir/bind.h"
 #include "passes/pipeline.h"
 
 #include <catch2/catch.hpp>

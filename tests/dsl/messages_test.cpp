@@ -1,7 +1,7 @@
 // Whatever bytes a text and its name have: what is said of it is UTF-8 without control characters.
 #include "dsl/tracing.h"
 #include "ir/reader.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,6 @@
 // Numbers at the edges of their ranges: remainders, shifts, norms and known integers.
 #include "dsl/tracing.h"
+#include "ir/bind.h"
 
 #include <catch2/catch.hpp>
 

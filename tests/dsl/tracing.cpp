@@ -1,7 +1,8 @@
 #include "dsl/tracing.h"
 
-#include "ir/element.h"
+#include "ir/bind.h"
 #include "ir/verifier.h"
+#include "support/element.h"
 
 #include <catch2/catch.hpp>
 
@@ -58,7 +59,7 @@ TensorView Running::makeTensor(const ir::TensorCapture& capture, std::mt19937& r
                                                   : random() % 7;
     if (isLarge && random() % 16 == 0) value *= 0x1p28;
     values.push_back(value);
-    ir::writeElement(memory.back().data(), capture.dtype, i, value);
+    writeElement(memory.back().data(), capture.dtype, i, value);
   }
   return view;
 }

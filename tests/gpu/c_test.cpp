@@ -1,8 +1,9 @@
 // The C interface on a GPU: what it launches gives the bits that C++ gives.
 #include "gpu.h"
 
+#include "api/compiler_access.h"
 #include "attnc/c.h"
-#include "support/temp_directory.h"
+#include "helpers/temp_directory.h"
 
 #include <cstring>
 #include <deque>
@@ -328,7 +329,8 @@ TEST_CASE("kernels loaded through the C interface have the bits of C++", "[gpu][
   KernelOptions options{
       .family = Family::Sm80, .headDim = 64, .blockSparse = true, .columnLists = true, .deterministic = true};
   const BlockMaskView lists = BlockMask::viewInto(storage.data(), shape, BlockMask::Lists::ByRowAndColumn);
-  take(take(gpu.compiler.loadBlockMask(mod, options)).launch(lists, problem.shape, step.captures.captures, stream));
+  take(take(CompilerAccess::loadBlockMask(gpu.compiler, mod, options))
+           .launch(lists, problem.shape, step.captures.captures, stream));
   step.inputs.blockMask = &lists;
   step.poison();
   const ForwardKernel forward = take(gpu.compiler.loadForward(mod, options));
@@ -350,15 +352,20 @@ TEST_CASE("kernels loaded through the C interface have the bits of C++", "[gpu][
     takeC(attnc_kernel_load(compiler.get(), mod2.get(), &asked, &kernel));
     return OwnedC<attnc_kernel>(kernel);
   };
-  const auto builder = load(ATTNC_KERNEL_BLOCK_MASK), forwardC = load(ATTNC_KERNEL_FORWARD),
-             backwardC = load(ATTNC_KERNEL_BACKWARD);
+  const auto forwardC = load(ATTNC_KERNEL_FORWARD), backwardC = load(ATTNC_KERNEL_BACKWARD);
+  attnc_prepared* prepared = nullptr;
+  takeC(attnc_prepare_training(compiler.get(), mod2.get(), &inC.backward, &inC.outputs, &inC.gradients, nullptr,
+                               &prepared));
+  const OwnedC<attnc_prepared> owned(prepared);
+  const attnc_kernel* builder = nullptr;
+  takeC(attnc_prepared_get_kernel(prepared, ATTNC_KERNEL_BLOCK_MASK, &builder));
   auto view = sizedC<attnc_block_mask_view>();
   const attnc_block_mask_shape shapeC = {2, 1, 300, 300, 128, 128};
   const attnc_problem problemC = {2, 4, 2, 300, 300};
   const device::Buffer storageC = take(device::Buffer::allocate(bytes));
   takeC(attnc_block_mask_view_into(storageC.data(), &shapeC, 1, &view));
-  takeC(attnc_kernel_launch_block_mask(builder.get(), &view, &problemC, inC.operands.captures,
-                                       inC.operands.capture_count, stream));
+  takeC(attnc_kernel_launch_block_mask(builder, &view, &problemC, inC.operands.captures, inC.operands.capture_count,
+                                       stream));
   inC.operands.block_mask = &view;
   step.poison();
   size_t needed = 0;

@@ -2,9 +2,9 @@
 #include "large_scores.h"
 
 #include "api/mod_impl.h"
-#include "ir/element.h"
 #include "reference/compare.h"
 #include "reference/gradients.h"
+#include "support/element.h"
 
 #include <fmt/format.h>
 
@@ -138,7 +138,7 @@ CaptureValues run(const Mod& mod, const Problem& problem, const HostOperands& op
       const auto& view = std::get<TensorView>(*gradients.find(name));
       values[name].clear();
       for (int64_t element = 0; element < view.elements(); ++element)
-        values[name].push_back(ir::readElement(host.data(), view.dtype, element * (asked.spaced ? 2 : 1)).real);
+        values[name].push_back(readElement(host.data(), view.dtype, element * (asked.spaced ? 2 : 1)).real);
       if (i == 0) first[name] = std::move(host);
     }
   }

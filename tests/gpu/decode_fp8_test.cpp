@@ -1,7 +1,7 @@
 // K and V of e4m3 against the fp64 reference on the same bytes.
 #include "gpu.h"
 
-#include "ir/element.h"
+#include "support/element.h"
 #include "tools/attnc/pages.h"
 
 #include <random>
@@ -21,7 +21,7 @@ bool servesFp8() {
 cli::HostTensor toFp8(const cli::HostTensor& tensor) {
   cli::HostTensor bytes = cli::HostTensor::make(DType::E4M3, tensor.shape);
   for (int64_t i = 0; i < tensor.elements(); ++i)
-    ir::writeElement(bytes.bytes.data(), DType::E4M3, i, ir::readElement(tensor.bytes.data(), tensor.dtype, i).real);
+    writeElement(bytes.bytes.data(), DType::E4M3, i, readElement(tensor.bytes.data(), tensor.dtype, i).real);
   return bytes;
 }
 
@@ -29,7 +29,7 @@ cli::HostTensor drawScales(std::vector<int64_t> shape, uint64_t seed) {
   cli::HostTensor scales = cli::HostTensor::make(DType::F32, std::move(shape));
   std::mt19937_64 random(seed);
   for (int64_t i = 0; i < scales.elements(); ++i)
-    ir::writeElement(scales.bytes.data(), DType::F32, i, std::uniform_real_distribution<double>(0.2, 1)(random));
+    writeElement(scales.bytes.data(), DType::F32, i, std::uniform_real_distribution<double>(0.2, 1)(random));
   return scales;
 }
 
@@ -47,8 +47,8 @@ void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::
   operands.v = toFp8(operands.v);
   operands.kvLengths = lengths;
   for (int64_t i = 0; i < operands.q.elements(); ++i)
-    ir::writeElement(operands.q.bytes.data(), operands.q.dtype, i,
-                     qFactor * ir::readElement(operands.q.bytes.data(), operands.q.dtype, i).real);
+    writeElement(operands.q.bytes.data(), operands.q.dtype, i,
+                 qFactor * readElement(operands.q.bytes.data(), operands.q.dtype, i).real);
   if (scales != Scales::None) {
     const std::vector<int64_t> shape =
         scales == Scales::OfHeads ? std::vector{s.kvHeads} : std::vector{operands.k.shape[0], s.kvHeads};
@@ -66,8 +66,7 @@ void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::
     const int64_t columns = s.kvLen / pageSize;
     cli::HostTensor table = cli::drawPageTable(s.batch, columns, 5);
     cli::HostTensor lengthsTensor = cli::HostTensor::make(DType::I32, {s.batch});
-    for (int64_t b = 0; b < s.batch; ++b)
-      ir::writeElement(lengthsTensor.bytes.data(), DType::I32, b, lengths[size_t(b)]);
+    for (int64_t b = 0; b < s.batch; ++b) writeElement(lengthsTensor.bytes.data(), DType::I32, b, lengths[size_t(b)]);
     for (cli::HostTensor* tensor : {&operands.k, &operands.v})
       *tensor = cli::dealToPages(*tensor, table, lengthsTensor, s.batch * columns, pageSize);
     operands.pageTable = std::move(table);

@@ -2,7 +2,7 @@
 // others are dealt by lists that each launch makes.
 #include "gpu.h"
 
-#include "ir/element.h"
+#include "support/element.h"
 
 #include <limits>
 
@@ -31,8 +31,8 @@ void poisonStripes(HostOperands& operands) {
       const bool isLive = row / kStripe % kPeriod == (b + h) % kPeriod;
       const bool isBehind = !operands.kvLengths.empty() && row >= operands.kvLengths[size_t(b)];
       for (int64_t column = 0; (!isLive || isBehind) && column < columns; ++column)
-        ir::writeElement(tensor->bytes.data(), tensor->dtype, i * columns + column,
-                         std::numeric_limits<double>::quiet_NaN());
+        writeElement(tensor->bytes.data(), tensor->dtype, i * columns + column,
+                     std::numeric_limits<double>::quiet_NaN());
     }
   }
 }

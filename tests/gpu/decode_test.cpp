@@ -2,7 +2,7 @@
 // rows of K and V that no sequence has, parts merged again and again in one workspace.
 #include "gpu.h"
 
-#include "ir/element.h"
+#include "support/element.h"
 
 #include <limits>
 
@@ -27,8 +27,8 @@ void poison(HostOperands& operands, const std::vector<int32_t>& lengths) {
     for (int64_t b = 0; b < int64_t(lengths.size()); ++b)
       for (int64_t h = 0; h < heads; ++h)
         for (int64_t i = lengths[size_t(b)] * columns; i < rows * columns; ++i)
-          ir::writeElement(tensor->bytes.data(), tensor->dtype, (b * heads + h) * rows * columns + i,
-                           std::numeric_limits<double>::quiet_NaN());
+          writeElement(tensor->bytes.data(), tensor->dtype, (b * heads + h) * rows * columns + i,
+                       std::numeric_limits<double>::quiet_NaN());
   }
 }
 

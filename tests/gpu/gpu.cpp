@@ -1,12 +1,13 @@
 #include "gpu.h"
 
+#include "api/compiler_access.h"
 #include "api/mod_impl.h"
-#include "ir/element.h"
+#include "helpers/library.h"
 #include "reference/attention.h"
 #include "reference/compare.h"
 #include "reference/gradient_tolerance.h"
 #include "reference/gradients.h"
-#include "support/library.h"
+#include "support/element.h"
 #include "tools/attnc/random.h"
 
 #include <fmt/format.h>
@@ -72,7 +73,7 @@ std::vector<double> downloadOperand(const DeviceOperand& operand) {
   take(operand.buffer.download(host.data(), host.size()));
   std::vector<double> values(size_t(operand.view.elements()));
   forEach(operand.view, [&](int64_t dense, int64_t strided) {
-    values[size_t(dense)] = ir::readElement(host.data(), operand.view.dtype, strided).real;
+    values[size_t(dense)] = readElement(host.data(), operand.view.dtype, strided).real;
   });
   return values;
 }
@@ -256,7 +257,7 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
     lists = take(device::Buffer::allocate(BlockMask::storageBytes(shape)));
     mask = BlockMask::viewInto(lists.data(), shape);
     mask.ofWholeMod = true;
-    const BlockMaskKernel builder = take(device.compiler.loadBlockMask(mod, {}));
+    const BlockMaskKernel builder = take(CompilerAccess::loadBlockMask(device.compiler, mod, {}));
     take(builder.launch(mask, s, captures.captures, device.stream.get()));
     inputs.blockMask = &mask;
   }
@@ -462,7 +463,7 @@ std::vector<Family> familiesFor(const Mod& mod, const Problem& problem, RunOptio
 std::vector<double> toDoubles(const cli::HostTensor& tensor) {
   std::vector<double> values(size_t(tensor.elements()));
   for (size_t i = 0; i < values.size(); ++i)
-    values[i] = ir::readElement(tensor.bytes.data(), tensor.dtype, int64_t(i)).real;
+    values[i] = readElement(tensor.bytes.data(), tensor.dtype, int64_t(i)).real;
   return values;
 }
 

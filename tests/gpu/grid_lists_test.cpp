@@ -2,6 +2,8 @@
 // lists that the CPU builds.
 #include "grid_cases.h"
 
+#include "api/compiler_access.h"
+
 #include <random>
 
 using namespace attnc;
@@ -165,7 +167,7 @@ TEST_CASE("lists of boxes: the GPU builds those that the CPU builds", "[gpu][gri
       const DeviceCaptures captures = uploadCaptures(operands.captures);
       device::Buffer memory = take(device::Buffer::allocate(BlockMask::storageBytes(shape)));
       take(memory.fill(0xff));
-      const BlockMaskKernel builder = take(device.compiler.loadBlockMask(mod, {.maskByBoxes = true}));
+      const BlockMaskKernel builder = take(CompilerAccess::loadBlockMask(device.compiler, mod, {.maskByBoxes = true}));
       take(builder.launch(BlockMask::viewInto(memory.data(), shape), s, captures.captures, device.stream.get()));
       take(device.stream.synchronize());
       std::vector<char> host(memory.bytes());

@@ -1,6 +1,7 @@
 // Launching: graphs, threads, determinism, large tensors, odd layouts, and block masks built on the GPU.
 #include "gpu.h"
 
+#include "api/compiler_access.h"
 #include "reference/attention.h"
 
 #include <algorithm>
@@ -185,7 +186,7 @@ TEST_CASE("layouts that the copy engine cannot describe are served by another fa
        }},
       {"an odd row stride", [](TensorView& view) { --view.stride[2]; }},
   };
-  const KernelOptions asked = optionsFor(work.problem, Family::Auto);
+  KernelOptions asked = optionsFor(work.problem, Family::Auto);
   const ForwardKernel aligned = take(device.compiler.loadForward(mod, asked));
   const bool isSm90 = aligned.options().family == Family::Sm90;
   for (const auto& [what, change] : layouts) {
@@ -193,12 +194,13 @@ TEST_CASE("layouts that the copy engine cannot describe are served by another fa
     Operands inputs = work.inputs;
     Operands host{.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view()};
     for (TensorView* view : {&inputs.k, &inputs.v, &host.k, &host.v}) change(*view);
-    const LayoutChoice choice = take(device.compiler.forLayout(mod, asked, inputs, work.outputs));
-    CHECK(choice.passedOver.empty() == !isSm90);
+    const Preparation settled = take(device.compiler.settle(mod, inputs, work.outputs));
+    CHECK(settled.passedOver.empty() == !isSm90);
     if (isSm90) CHECK_FALSE(aligned.launch(inputs, work.outputs, nullptr, device.stream.get()));
 
     take(work.out.fill(0xff));
-    const ForwardKernel kernel = take(device.compiler.loadForward(mod, choice.options));
+    asked.family = settled.options.family;
+    const ForwardKernel kernel = take(device.compiler.loadForward(mod, asked));
     CHECK(kernel.options().family == Family::Sm80);
     take(kernel.launch(inputs, work.outputs, nullptr, device.stream.get()));
     take(device.stream.synchronize());
@@ -214,7 +216,7 @@ TEST_CASE("block masks built on the GPU are those built on the CPU", "[gpu]") {
   for (const char* name : {"causal", "sliding_window", "prefix_lm", "document", "global_local", "neighborhood2d"}) {
     const Mod mod = libraryMod(name);
     constexpr BlockMask::Lists kBoth = BlockMask::Lists::ByRowAndColumn;
-    const BlockMaskKernel builder = take(device.compiler.loadBlockMask(mod, {.columnLists = true}));
+    const BlockMaskKernel builder = take(CompilerAccess::loadBlockMask(device.compiler, mod, {.columnLists = true}));
     for (auto [q, kv] : {std::pair{64, 64}, {128, 128}, {256, 64}, {64, 256}})
       for (auto [qLen, kvLen] : {std::pair{1000, 1000}, {130, 513}, {1, 70}, {512, 512}}) {
         const Problem problem{{2, 2, 2, qLen, kvLen}, 8, 8, DType::BF16};

@@ -7,7 +7,7 @@
 #include "jit/loaded_kernel.h"
 #include "jit/nvrtc.h"
 #include "plan/embedded.h"
-#include "reference/parallel.h"
+#include "support/parallel.h"
 
 #include <fmt/format.h>
 
@@ -124,7 +124,7 @@ private:
 };
 
 double exactResult(Op op, double x, double y) {
-  ir::NumberOf<double> a{.real = x}, b{.real = y};
+  NumberOf<double> a{.real = x}, b{.real = y};
   return ir::semantics::apply(op, ir::Type::F32, ir::Type::F32, a, b).real;
 }
 
@@ -157,7 +157,7 @@ struct Worst {
 void measure(Op op, const std::vector<float>& x, const std::vector<float>& y, const std::vector<float>& got,
              std::vector<Worst>& worst) {
   std::vector<double> want(x.size());
-  reference::parallelFor(int64_t(x.size()), [&](int64_t begin, int64_t end) {
+  parallelFor(int64_t(x.size()), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) want[i] = exactResult(op, x[i], y[i]);
   });
   for (size_t claim = 0; claim < std::size(kClaims); ++claim) {

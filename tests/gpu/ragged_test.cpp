@@ -4,10 +4,10 @@
 
 #include "api/compiler_impl.h"
 #include "api/mod_impl.h"
-#include "ir/element.h"
 #include "reference/compare.h"
 #include "reference/gradient_tolerance.h"
 #include "reference/gradients.h"
+#include "support/element.h"
 #include "tools/attnc/random.h"
 
 #include <algorithm>
@@ -83,8 +83,7 @@ struct Tensor {
 /// Rows of sequence b become NaN.
 void poisonRows(cli::HostTensor& tensor, int32_t begin, int32_t end) {
   const int64_t columns = tensor.shape[1] * tensor.shape[2];
-  for (int64_t i = begin * columns; i < end * columns; ++i)
-    ir::writeElement(tensor.bytes.data(), tensor.dtype, i, kNan);
+  for (int64_t i = begin * columns; i < end * columns; ++i) writeElement(tensor.bytes.data(), tensor.dtype, i, kNan);
 }
 
 /// A problem, its operands and results.
@@ -207,7 +206,7 @@ public:
                              const std::vector<bool>& picked) const {
     const int64_t heads = tensor.shape[1], columns = tensor.shape[2];
     return pick(heads, columns, starts, picked, [&](int64_t h, int64_t row, int64_t i) {
-      return ir::readElement(tensor.bytes.data(), tensor.dtype, (row * heads + h) * columns + i).real;
+      return readElement(tensor.bytes.data(), tensor.dtype, (row * heads + h) * columns + i).real;
     });
   }
   static std::vector<double> wanted(const std::vector<double>& dense, int64_t heads, int64_t columns,

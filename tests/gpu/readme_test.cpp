@@ -2,6 +2,7 @@
 #include "gpu.h"
 
 #include "attnc/c.h"
+#include "tools/examples/page_allocator.h"
 
 #include <algorithm>
 #include <functional>
@@ -24,9 +25,10 @@ struct Cuda {
   std::function<std::function<void()>(const std::function<bool()>& work)> capture;
   attnc::Stream stream;
 };
-bool generate(const attnc::Compiler& compiler, const attnc::Mod& mod, attnc::PageAllocator& pages,
-              const std::vector<attnc::PageAllocator::Sequence>& sequences, const Cache& cache, const Tokens& prompt,
-              const Tokens& token, int steps, const std::function<void(int)>& next, const Cuda& cuda);
+using Deal = std::function<bool(int64_t tokens, int32_t* table, int32_t* lengths)>;
+bool generate(const attnc::Compiler& compiler, const attnc::Mod& mod, const Deal& deal, const Cache& cache,
+              const Tokens& prompt, const Tokens& token, int steps, const std::function<void(int)>& next,
+              const Cuda& cuda);
 extern "C" attnc_status alibi_in_c(const attnc_compiler* compiler, const attnc_tensor* q, const attnc_tensor* k,
                                    const attnc_tensor* v, const attnc_tensor* out, float* slopes,
                                    void* (*allocate)(size_t bytes), attnc_stream stream);
@@ -233,9 +235,14 @@ TEST_CASE("the README's decoding loop attends to all tokens so far", "[gpu]") {
     INFO("tokens from " << first);
     checkClose({toDoubles(host), {}, {}, {}, {}}, expected, part);
   };
-  PageAllocator pages = take(PageAllocator::create(kPages, kPageSize));
-  std::vector<PageAllocator::Sequence> sequences;
-  for (int64_t b = 0; b < kBatch; ++b) sequences.push_back(pages.add());
+  example::PageAllocator allocator(kPages, kPageSize);
+  std::vector<example::PageAllocator::Sequence> sequences;
+  for (int64_t b = 0; b < kBatch; ++b) sequences.push_back(allocator.add());
+  const auto deal = [&](int64_t tokens, int32_t* table, int32_t* lengths) {
+    for (const auto sequence : sequences)
+      if (!allocator.append(sequence, tokens)) return false;
+    return bool(allocator.fill(sequences, cache.table.shape[1], table, lengths));
+  };
   const auto next = [&](int i) {
     if (i == 0)
       check(prompt.out, 0, kPrompt);
@@ -247,9 +254,9 @@ TEST_CASE("the README's decoding loop attends to all tokens so far", "[gpu]") {
       take(bufferOf(view->data).upload(row.bytes.data(), row.bytes.size()));
     }
   };
-  REQUIRE(generate(device.compiler, mod, pages, sequences, cache, prompt, token, kSteps, next, cuda));
+  REQUIRE(generate(device.compiler, mod, deal, cache, prompt, token, kSteps, next, cuda));
   check(token.out, kPrompt + kSteps - 1, 1);
-  CHECK(pages.freePages() == kPages - kBatch * 5);
+  CHECK(allocator.freePages() == kPages - kBatch * 5);
   // Another prompt behind these would take 4 more pages a sequence.
-  CHECK_FALSE(generate(device.compiler, mod, pages, sequences, cache, prompt, token, kSteps, next, cuda));
+  CHECK_FALSE(generate(device.compiler, mod, deal, cache, prompt, token, kSteps, next, cuda));
 }

@@ -2,7 +2,7 @@
 // rows of K and V that no sequence has.
 #include "gpu.h"
 
-#include "ir/element.h"
+#include "support/element.h"
 
 #include <algorithm>
 #include <cmath>
@@ -32,7 +32,7 @@ void poison(HostOperands& operands) {
     for (int64_t b = 0; b < tensor->shape[0]; ++b)
       for (int64_t h = 0; h < heads; ++h)
         for (int64_t i = operands.kvLengths[size_t(b)] * columns; i < rows * columns; ++i)
-          ir::writeElement(tensor->bytes.data(), tensor->dtype, (b * heads + h) * rows * columns + i, kNan);
+          writeElement(tensor->bytes.data(), tensor->dtype, (b * heads + h) * rows * columns + i, kNan);
   }
 }
 

@@ -1,7 +1,7 @@
 // Soft caps on every family: their error, scores far beyond the cap, and NaN that must not spread.
 #include "gpu.h"
 
-#include "ir/element.h"
+#include "support/element.h"
 
 #include <algorithm>
 #include <cmath>
@@ -23,11 +23,10 @@ struct Capped {
   void setCap(double cap) { operands.captures.set("cap", cap); }
   void setRow(cli::HostTensor& tensor, int64_t row, float first, float others) {
     auto* values = reinterpret_cast<uint16_t*>(tensor.bytes.data());
-    for (int64_t i = 0; i < problem.headDim; ++i)
-      values[row * problem.headDim + i] = ir::toBf16(i == 0 ? first : others);
+    for (int64_t i = 0; i < problem.headDim; ++i) values[row * problem.headDim + i] = toBf16(i == 0 ? first : others);
   }
   float first(const cli::HostTensor& tensor, int64_t row) const {
-    return float(ir::readElement(tensor.bytes.data(), DType::BF16, row * problem.headDim).real);
+    return float(readElement(tensor.bytes.data(), DType::BF16, row * problem.headDim).real);
   }
 };
 

@@ -1,6 +1,6 @@
 // Tuning on the GPU: what is measured is kept, another compiler takes it, and results are the same.
 #include "gpu.h"
-#include "support/temp_directory.h"
+#include "helpers/temp_directory.h"
 
 #include <algorithm>
 #include <filesystem>

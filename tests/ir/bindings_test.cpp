@@ -1,5 +1,5 @@
 // Binding: every mismatch is an error of the environment that names the capture.
-#include "ir/bindings.h"
+#include "ir/bind.h"
 #include "ir/reader.h"
 
 #include <catch2/catch.hpp>

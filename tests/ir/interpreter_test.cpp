@@ -1,7 +1,8 @@
 // The interpreter against values worked out by hand, and its speed.
+#include "helpers/random_module.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/reader.h"
-#include "support/random_module.h"
 
 #include <catch2/catch.hpp>
 

@@ -6,6 +6,7 @@
 
 #include <bit>
 
+using namespace attnc;
 using namespace attnc::ir;
 
 namespace {

@@ -1,10 +1,10 @@
 // IR as text: printing, reading, and the errors of the reader.
+#include "helpers/cpu_time.h"
+#include "helpers/random_module.h"
 #include "ir/hash.h"
 #include "ir/printer.h"
 #include "ir/reader.h"
 #include "ir/verifier.h"
-#include "support/cpu_time.h"
-#include "support/random_module.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

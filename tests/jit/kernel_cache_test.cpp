@@ -1,7 +1,7 @@
 #include "jit/kernel_cache.h"
 
+#include "helpers/temp_directory.h"
 #include "jit/fixtures.h"
-#include "support/temp_directory.h"
 
 #include <catch2/catch.hpp>
 

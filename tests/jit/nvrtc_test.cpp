@@ -1,10 +1,10 @@
 // Needs libnvrtc and no GPU. Where NVRTC is not installed these tests fail: the CPU suite depends on it.
 #include "jit/nvrtc.h"
 
+#include "helpers/child_process.h"
+#include "helpers/temp_directory.h"
 #include "jit/kernel_cache.h"
 #include "jit/nvrtc_library.h"
-#include "support/child_process.h"
-#include "support/temp_directory.h"
 
 #include <catch2/catch.hpp>
 

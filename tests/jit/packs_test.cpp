@@ -1,8 +1,8 @@
 #include "jit/packs.h"
 
+#include "helpers/temp_directory.h"
 #include "jit/fixtures.h"
 #include "jit/kernel_cache.h"
-#include "support/temp_directory.h"
 
 #include <catch2/catch.hpp>
 

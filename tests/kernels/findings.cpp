@@ -1,8 +1,8 @@
 #include "kernels/findings.h"
 
+#include "helpers/library.h"
 #include "jit/nvrtc.h"
 #include "plan/arch.h"
-#include "support/library.h"
 
 #include <fmt/format.h>
 

@@ -1,15 +1,17 @@
 // Gradients against central differences in fp64, at kinks against what PyTorch takes, and as text.
 #include "dsl/frontend.h"
+#include "helpers/differences.h"
+#include "helpers/random_module.h"
+#include "helpers/same_meaning.h"
+#include "ir/bind.h"
 #include "ir/hash.h"
 #include "ir/interpreter.h"
+#include "ir/levels.h"
 #include "ir/printer.h"
 #include "ir/reader.h"
 #include "passes/autodiff.h"
 #include "passes/gradient_stops.h"
 #include "passes/pipeline.h"
-#include "support/differences.h"
-#include "support/random_module.h"
-#include "support/same_meaning.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,13 +1,14 @@
 // Boxes of keys against mask_mod itself: each query with each key of small grids, for every mod of the library that has
 // a grid, for many forms of masks, and for random ones.
+#include "analysis/grid_box.h"
 #include "dsl/frontend.h"
+#include "helpers/derived_by.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
 #include "ir/semantics.h"
-#include "analysis/grid_box.h"
 #include "passes/beside_grid.h"
 #include "passes/pipeline.h"
-#include "support/derived_by.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

@@ -2,11 +2,12 @@
 // masks, with captures of every size.
 #include "analysis/mod_facts.h"
 #include "dsl/frontend.h"
+#include "helpers/derived_by.h"
+#include "helpers/random_mask.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
 #include "passes/pipeline.h"
-#include "support/derived_by.h"
-#include "support/random_mask.h"
 
 #include <catch2/catch.hpp>
 

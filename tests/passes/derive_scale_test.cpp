@@ -1,9 +1,10 @@
 // Factors taken out of score_mod: out * f(in * score) is what score_mod is.
 #include "dsl/frontend.h"
+#include "helpers/derived_by.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
 #include "passes/pipeline.h"
-#include "support/derived_by.h"
 
 #include <catch2/catch.hpp>
 

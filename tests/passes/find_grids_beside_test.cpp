@@ -1,5 +1,6 @@
 // Grids that are found if text stands before or after an image: as other grids, and with tokens outside the grid.
-#include "support/found_grid.h"
+#include "helpers/found_grid.h"
+#include "ir/bind.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,7 @@
 // Grids that are found in mods without any: what kernels by boxes are written from says of each query and key what the
 // mod says, for spellings that are published, for random ones, and for all that a launch may give.
-#include "support/found_grid.h"
+#include "helpers/found_grid.h"
+#include "ir/bind.h"
 
 #include <fmt/format.h>
 

@@ -1,10 +1,10 @@
 // Golden files: tests/passes/golden/<pass>/<behaviour>.ir holds a sentence, the module before, `; =>`, and the module
 // after the pass and dce. ATTNC_UPDATE_GOLDEN=1 rewrites the second half. A first line `; pin NAME=VALUE ...` sets
 // pins, `; sequences lengths tensor` the form of sequences.
+#include "helpers/same_meaning.h"
 #include "ir/printer.h"
 #include "ir/reader.h"
 #include "passes/pass.h"
-#include "support/same_meaning.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,9 +1,10 @@
 // What kernels by boxes of a grid are written from: a module that means what the mod means, to tokens on its grids or
 // to all, and what is known of windows, held against all queries of small grids.
+#include "analysis/grid_box.h"
 #include "dsl/frontend.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
-#include "analysis/grid_box.h"
 #include "passes/grid_kernel.h"
 #include "passes/pipeline.h"
 

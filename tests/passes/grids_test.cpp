@@ -1,11 +1,12 @@
 // Coordinates on grids through the passes: kept or lowered, a mod means the same, and what analyses say of them holds.
 #include "analysis/intervals.h"
 #include "analysis/monotony.h"
+#include "helpers/same_meaning.h"
+#include "ir/bind.h"
 #include "ir/hash.h"
 #include "ir/printer.h"
 #include "ir/reader.h"
 #include "passes/pipeline.h"
-#include "support/same_meaning.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

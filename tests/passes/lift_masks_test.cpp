@@ -1,4 +1,6 @@
 // Masks in score_mod: which become a part of mask_mod, that attention means the same, and that loops are bounded then.
+#include "helpers/derived_by.h"
+#include "helpers/same_meaning.h"
 #include "ir/hash.h"
 #include "ir/loops.h"
 #include "ir/printer.h"
@@ -6,8 +8,6 @@
 #include "ir/verifier.h"
 #include "passes/pipeline.h"
 #include "passes/rebuild.h"
-#include "support/derived_by.h"
-#include "support/same_meaning.h"
 
 #include "dsl/frontend.h"
 

@@ -1,10 +1,10 @@
 // Every pass keeps the meaning of random modules, which hold what hand-written ones rarely do.
+#include "helpers/random_module.h"
+#include "helpers/same_meaning.h"
 #include "ir/hash.h"
 #include "ir/printer.h"
 #include "ir/verifier.h"
 #include "passes/pipeline.h"
-#include "support/random_module.h"
-#include "support/same_meaning.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,10 +1,10 @@
 // Every rule of simplify, one a line: what it takes, what it gives, and that both mean the same for edge values of all
 // operands. Operands are run-time scalars, of which the analysis knows nothing, and indices, of which it knows the
 // range.
+#include "helpers/same_meaning.h"
 #include "ir/printer.h"
 #include "ir/reader.h"
 #include "passes/pass.h"
-#include "support/same_meaning.h"
 
 #include <catch2/catch.hpp>
 

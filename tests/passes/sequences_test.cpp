@@ -3,16 +3,17 @@
 #include "analysis/intervals.h"
 #include "analysis/mod_facts.h"
 #include "dsl/frontend.h"
+#include "helpers/derived_by.h"
+#include "helpers/random_mask.h"
+#include "helpers/random_module.h"
+#include "helpers/same_meaning.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
 #include "ir/verifier.h"
 #include "passes/derive.h"
 #include "passes/pipeline.h"
 #include "passes/sequences.h"
-#include "support/derived_by.h"
-#include "support/random_mask.h"
-#include "support/random_module.h"
-#include "support/same_meaning.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,6 +1,6 @@
-#include "ir/element.h"
 #include "passes/pass.h"
 #include "reference/attention.h"
+#include "support/element.h"
 
 #include <catch2/catch.hpp>
 
@@ -397,7 +397,7 @@ TEST_CASE("scales of KV heads are factors of the elements of k and v") {
       const auto& stride = of.view.stride;
       const int64_t at = b * stride[0] + h * stride[1] + row * stride[2] + i % columns * stride[3];
       result.values[size_t(i)] = double(scales[size_t(bySequence ? b * heads + h : h)]) *
-                                 double(ir::readElement(of.view.data, DType::E4M3, at).real);
+                                 double(readElement(of.view.data, DType::E4M3, at).real);
     }
     return Strided(result, DType::F32);
   };

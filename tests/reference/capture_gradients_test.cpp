@@ -1,9 +1,9 @@
 // Gradients of captures of the reference against central differences of its forward pass.
 #include "dsl/frontend.h"
-#include "ir/element.h"
 #include "passes/autodiff.h"
 #include "passes/pipeline.h"
 #include "reference/gradients.h"
+#include "support/element.h"
 
 #include <catch2/catch.hpp>
 
@@ -38,8 +38,8 @@ struct Tensor {
     std::mt19937 random(seed);
     for (int64_t i = 0; i < step; ++i) set(i, double(int(random() % 97) - 48) / 64);
   }
-  double at(int64_t i) const { return ir::readElement(bytes.data(), view.dtype, i).real; }
-  void set(int64_t i, double value) { ir::writeElement(bytes.data(), view.dtype, i, value); }
+  double at(int64_t i) const { return readElement(bytes.data(), view.dtype, i).real; }
+  void set(int64_t i, double value) { writeElement(bytes.data(), view.dtype, i, value); }
   TensorView of() const {
     TensorView result = view;
     result.data = const_cast<char*>(bytes.data());

@@ -17,7 +17,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 
 namespace attnc::cli {
@@ -119,13 +118,6 @@ JsonReport rowJson(const Row& row) {
   return json;
 }
 
-/// Returns the bytes of the picture's file.
-Expected<std::string> pictureBytes(const Roofline& roofline, const std::string& path) {
-  const Picture picture = rooflinePicture(roofline);
-  if (std::filesystem::path(path).extension() == ".png") return pngOf(picture);
-  return svgOf(picture, roofline.title);
-}
-
 Expected<Limits> limitsOf(const device::Context& context, device::Timer& timer, const device::Stream& stream) {
   auto cores = device::tensorCores();
   if (!cores) return std::move(cores).error();
@@ -185,9 +177,8 @@ Expected<std::string> benchText(const BenchOptions& options, const std::vector<R
   const std::string title = fmt::format("{} on {}", mod->name(), limits->info.name);
   const Roofline roofline = rooflineOf(*limits, options, rows, title);
   if (!options.picture.empty()) {
-    auto bytes = pictureBytes(roofline, options.picture);
-    if (!bytes) return bytes;
-    if (Status status = writeWholeFile(options.picture, {*bytes}); !status) return std::move(status).error();
+    const std::string svg = svgOf(rooflinePicture(roofline), roofline.title);
+    if (Status status = writeWholeFile(options.picture, {svg}); !status) return std::move(status).error();
   }
   if (options.json) {
     JsonReport device{{"name", limits->info.name}, {"arch", limits->info.arch}, {"copyGbps", limits->bytes * 1e-9}};
@@ -211,9 +202,7 @@ int runBench(const BenchOptions& options) {
   options.check("bench");
   refuseOntoInput("-o", options.picture, {options.run.input, options.run.mod.path});
   const bool toStdout = options.picture == "-";
-  const std::string extension = std::filesystem::path(options.picture).extension().string();
-  if (!options.picture.empty() && !toStdout && extension != ".svg" && extension != ".png")
-    throw CLI::ValidationError("-o", inQuotes(options.picture) + ": the name ends neither in .svg nor in .png");
+  refuseUnlessSvg(options.picture);
   const std::vector<RunOptions> problems = options.problems();
   auto text = benchText(options, problems);
   if (!text) return reportEither(text.error(), options.json && !toStdout);
@@ -231,8 +220,11 @@ void addOptions(CLI::App& command, BenchOptions& options) {
       ->type_name("ARCH")
       ->transform(architecture());
   command.add_flag("--json", options.json, "For programs");
-  command.add_option("-o,--output", options.picture, "Draw a roofline, as SVG or PNG by the name: limits of the device, and where the kernels stand. -: stdout,\n"
-                  "as SVG; all else then goes to stderr")
+  command
+      .add_option(
+          "-o,--output", options.picture,
+          "Draw a roofline, as SVG: limits of the device, and where the kernels stand. -: stdout; all else then goes\n"
+          "to stderr")
       ->type_name("FILE");
 }
 

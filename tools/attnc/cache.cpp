@@ -8,7 +8,7 @@
 #include "cache/pack.h"
 #include "cache/prune.h"
 #include "jit/cache_options.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <fmt/format.h>
 
@@ -63,7 +63,7 @@ struct Environment {
 private:
   static cache::Directory directory(const std::string& path, cache::Directory::Access access,
                                     cache::Directory::Layer layer) {
-    return {std::make_shared<cache::FileOps>(), path, access, layer, cache::Log()};
+    return {std::make_shared<FileOps>(), path, access, layer, cache::Log()};
   }
 };
 

@@ -2,7 +2,7 @@
 
 #include "text.h"
 
-#include "ir/element.h"
+#include "support/element.h"
 
 #include <fmt/format.h>
 
@@ -58,7 +58,7 @@ std::optional<HostTensor> parseElement(DType dtype, const std::string& text) {
   if (isFloat(dtype)) {
     double value = 0;
     if (!parseNumber(text, value)) return std::nullopt;
-    ir::writeElement(tensor.bytes.data(), dtype, 0, value);
+    writeElement(tensor.bytes.data(), dtype, 0, value);
     return tensor;
   }
   int64_t value = 0;
@@ -71,7 +71,7 @@ std::optional<HostTensor> parseElement(DType dtype, const std::string& text) {
   }
   // The low bytes of a little-endian integer are the narrower integer, if it fits.
   std::memcpy(tensor.bytes.data(), &value, tensor.bytes.size());
-  if (ir::readElement(tensor.bytes.data(), dtype, 0).integer != value) return std::nullopt;
+  if (readElement(tensor.bytes.data(), dtype, 0).integer != value) return std::nullopt;
   return tensor;
 }
 

@@ -2,7 +2,7 @@
 
 #include "text.h"
 
-#include "ir/element.h"
+#include "support/element.h"
 
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@ struct Statistics {
 Statistics statisticsOf(const HostTensor& tensor) {
   Statistics all;
   for (int64_t i = 0, count = tensor.elements(); i < count; ++i) {
-    double value = ir::readElement(tensor.bytes.data(), tensor.dtype, i).real;
+    double value = readElement(tensor.bytes.data(), tensor.dtype, i).real;
     if (!std::isfinite(value)) {
       ++(std::isnan(value) ? all.nan : value > 0 ? all.above : all.below);
       continue;

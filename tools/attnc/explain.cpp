@@ -12,6 +12,7 @@
 
 #include "api/mask_census.h"
 #include "api/mod_impl.h"
+#include "ir/bind.h"
 #include "plan/mask_shape.h"
 #include "tools/device/device.h"
 

@@ -5,6 +5,7 @@
 
 #include "analysis/grid_box.h"
 #include "api/mod_impl.h"
+#include "ir/levels.h"
 #include "ir/walk.h"
 #include "passes/beside_grid.h"
 #include "passes/pipeline.h"

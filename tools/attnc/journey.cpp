@@ -2,7 +2,7 @@
 
 #include "ir/interpreter.h"
 #include "ir/walk.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/StringRef.h>
@@ -148,7 +148,7 @@ private:
   const ir::Bindings& bindings;
   const std::vector<uint32_t> loops;
   const std::vector<bool> ofWraps;
-  const std::vector<ir::Number> numbers; // by Value::id; for values that the output needs
+  const std::vector<Number> numbers; // by Value::id; for values that the output needs
 };
 
 } // namespace
@@ -175,7 +175,7 @@ const char* infix(ir::Op op) {
   }
 }
 
-std::string valueText(ir::Type type, ir::Number number) {
+std::string valueText(ir::Type type, Number number) {
   switch (type) {
   case ir::Type::Bool: return number.integer ? "True" : "False";
   case ir::Type::I32:

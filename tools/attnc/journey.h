@@ -2,8 +2,8 @@
 #pragma once
 
 #include "ir/bindings.h"
-#include "ir/element.h"
 #include "ir/ir.h"
+#include "support/element.h"
 
 #include <cstdint>
 #include <string>
@@ -20,7 +20,7 @@ struct ScorePlace {
 const char* infix(ir::Op op);
 
 /// Formats a value as Python does: True, 7, 0.5.
-std::string valueText(ir::Type type, ir::Number number);
+std::string valueText(ir::Type type, Number number);
 
 /// Returns each line of the text that the output needs, and under it the values that it computes, in order of
 /// computation. A sum shows its result. If `text` is empty, only values are shown. `module` is as traced; `bindings`

@@ -10,6 +10,7 @@
 #include "query_map.h"
 #include "text.h"
 
+#include "ir/bind.h"
 #include "plan/mask_shape.h"
 
 #include <fmt/format.h>
@@ -17,7 +18,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <unistd.h>
 
 namespace attnc::cli {
 namespace {
@@ -32,7 +32,7 @@ struct MaskOptions {
   std::optional<int64_t> batch, head;
   std::optional<std::pair<int64_t, int64_t>> rows, columns; // half open
   std::vector<std::vector<int64_t>> queries;                // coordinates, or one position
-  std::string output, format;
+  std::string output;                                       ///< empty: a map as text; -: stdout
 };
 
 /// Parses "A:B", half open; either may be missing.
@@ -99,14 +99,6 @@ Status checkSize(const BlockMaskShape& shape) {
                             "choose a smaller --shape, or --block 256; `attnc explain` counts without a map");
 }
 
-Status write(const Picture& picture, const std::string& title, const MaskOptions& options) {
-  const std::string output = options.output.empty() ? "-" : options.output;
-  if (options.format == "svg") return writeWholeFile(output, {svgOf(picture, title)});
-  auto png = pngOf(picture);
-  if (!png) return std::move(png).error();
-  return writeWholeFile(output, {*png});
-}
-
 /// Draws the keys that single queries see, in space.
 Status drawQueries(const Mod& mod, const MaskOptions& options) {
   auto operands = options.problem.find(mod, Elements::OfMask, /*withScores=*/false);
@@ -121,14 +113,14 @@ Status drawQueries(const Mod& mod, const MaskOptions& options) {
   std::string title = titleOf(mod, operands->captures);
   if (shape.heads > 1) title += fmt::format("; head {}", h);
   if (shape.batch > 1) title += fmt::format("; batch entry {}", b);
-  if (options.output.empty() && options.format.empty()) {
+  if (options.output.empty()) {
     const int64_t columns = maps->front().extents[2], room = terminalCells().columns;
     if (columns > room)
       return Error::environment(fmt::format("the grid is {} keys wide, of which {} have room", columns, room),
                                 "-o FILE.svg draws it");
     return printResult(title + "\n" + queryText(*maps));
   }
-  return write(queryPicture(*maps, {title}), title, options);
+  return writeWholeFile(options.output, {svgOf(queryPicture(*maps, {title}), title)});
 }
 
 Status draw(const Mod& mod, const MaskOptions& options) {
@@ -146,30 +138,18 @@ Status draw(const Mod& mod, const MaskOptions& options) {
   auto bindings = ir::bind(mod.module(), operands->captures, problem);
   if (!bindings) return std::move(bindings).error();
   const ir::Interpreter interpreter(mod.module(), *bindings);
-  const bool asText = options.output.empty() && options.format.empty();
+  const bool asText = options.output.empty();
   const CellLimits limits = asText ? terminalCells() : pictureCells();
   const std::vector<LikeHeads> groups = likeHeads(*mask, interpreter, heads, {qBegin, qEnd, kvBegin, kvEnd}, limits,
                                                   asText ? kMostTextMaps : kMostPanels);
   progress.reset();
   const std::string title = titleOf(mod, operands->captures), size = sizeText(shape, problem);
   if (asText) return printResult(title + "\n" + size + "\n\n" + mapText(groups, shape) + "\n" + sharesText(*mask));
-  return write(maskPicture(*mask, groups, {title, size}), title + "; " + size, options);
-}
-
-/// Chooses the format by the name of the file.
-void settleFormat(MaskOptions& options) {
-  if (options.output.empty() || !options.format.empty()) return;
-  const std::string extension = std::filesystem::path(options.output).extension().string();
-  if (extension == ".svg" || extension == ".png")
-    options.format = extension.substr(1);
-  else
-    throw CLI::ValidationError("-o", inQuotes(options.output) + ": the name ends neither in .svg nor in .png; --format says which it is");
+  return writeWholeFile(options.output, {svgOf(maskPicture(*mask, groups, {title, size}), title + "; " + size)});
 }
 
 int runMask(MaskOptions& options) {
-  settleFormat(options);
-  if (options.format == "png" && (options.output.empty() || options.output == "-") && isatty(STDOUT_FILENO))
-    throw CLI::ValidationError("--format png", "a picture is binary: give a file with -o, or redirect stdout");
+  refuseUnlessSvg(options.output);
   refuseOntoInput("-o", options.output, {options.problem.run.mod.path, options.problem.run.input});
   auto mod = options.problem.loadMod();
   if (!mod) return report(mod.error());
@@ -205,12 +185,8 @@ void parseBlock(MaskOptions& options, const std::string& text) {
 void addOptions(CLI::App& command, MaskOptions& options) {
   options.problem.addTo(command);
   command
-      .add_option("-o,--output", options.output,
-                  "A picture instead, by its name SVG or PNG; appears whole or not at all. -: stdout, with --format")
+      .add_option("-o,--output", options.output, "A picture instead, an SVG; appears whole or not at all. -: stdout")
       ->type_name("FILE");
-  command.add_option("--format", options.format, "Of the picture: svg, png")
-      ->type_name("FORMAT")
-      ->transform(oneOf({{"svg", {}}, {"png", {}}}));
   command
       .add_option_function<std::string>("--block", [&options](const std::string& text) { parseBlock(options, text); },
                                         "Rows and columns of a block: 64, 128 or 256, default 128; or two of them")
@@ -250,13 +226,14 @@ void addMask(CLI::App& app, int& exitCode) {
   command->footer(
       "Each block of the score matrix is full (every score lives), partial (mask_mod decides score by score) or empty\n"
       "(skipped): this is what kernels are told. Where few scores are shown, partial blocks are drawn score by score:\n"
-      "some 560 rows and columns in a terminal of 80 columns, 512 in a picture. Heads and batch entries that look the same\n"
+      "some 560 rows and columns in a terminal of 80 columns, 512 in a picture. Heads and batch entries that look the "
+      "same\n"
       "are drawn once.\n\n"
       "Examples:\n"
       "  attnc mask sliding_window.py --set window=1000\n"
       "  attnc mask sliding_window.py --set window=5 --shape 24\n"
       "  attnc mask document.py --in batch.safetensors -o documents.svg\n"
-      "  attnc mask sliding_window.py --set window=1000 --rows 896:1152 --columns 0:256 -o corner.png\n"
+      "  attnc mask sliding_window.py --set window=1000 --rows 896:1152 --columns 0:256 -o corner.svg\n"
       "  attnc mask neighborhood2d.py -D HEIGHT=24 -D WIDTH=32 --shape 768 --query 12,15 --query 0,31 -o corner.svg");
   command->callback([options, &exitCode] { exitCode = runMask(*options); });
 }

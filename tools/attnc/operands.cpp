@@ -7,10 +7,10 @@
 #include "text.h"
 
 #include "attnc/compiler.h"
-#include "ir/bindings.h"
-#include "ir/element.h"
+#include "ir/bind.h"
 #include "ir/walk.h"
 #include "reference/attention.h"
+#include "support/element.h"
 
 #include <fmt/format.h>
 
@@ -171,10 +171,10 @@ private:
     HostTensor converted{capture.dtype, tensor.shape, {}};
     if (hasElements) converted = HostTensor::make(capture.dtype, tensor.shape);
     for (int64_t i = 0; hasElements && i < tensor.elements(); ++i) {
-      const int64_t value = ir::readElement(tensor.bytes.data(), tensor.dtype, i).integer;
+      const int64_t value = readElement(tensor.bytes.data(), tensor.dtype, i).integer;
       // The low bytes of a little-endian integer are the narrower integer, if it fits.
       std::memcpy(converted.bytes.data() + i * dtypeBytes(capture.dtype), &value, size_t(dtypeBytes(capture.dtype)));
-      if (ir::readElement(converted.bytes.data(), capture.dtype, i).integer != value)
+      if (readElement(converted.bytes.data(), capture.dtype, i).integer != value)
         return Error::environment(fmt::format("capture {}: the file's {} has {} as element {}, which does not fit",
                                               inQuotes(declaration(capture)), dtypeName(tensor.dtype), value, i));
     }
@@ -206,7 +206,7 @@ private:
                                             shapeText(tensor.shape), wanted));
     };
     bool single = tensor.elements() == 1;
-    auto element = single ? ir::readElement(tensor.bytes.data(), tensor.dtype, 0) : ir::Number{.integer = 0};
+    auto element = single ? readElement(tensor.bytes.data(), tensor.dtype, 0) : Number{.integer = 0};
     switch (capture.kind) {
     case CaptureInfo::Kind::Int:
       if (!single || !isInteger(tensor.dtype)) return misfit("integer");
@@ -346,9 +346,9 @@ void drawOperands(const Mod& mod, const RunOptions& options, Generator& generato
   if (options.sequences.ragged) {
     const auto draw = [&](std::optional<HostTensor>& to, int64_t longest) {
       HostTensor lengths = generator.positions(longest);
-      if (shape.batch) ir::writeElement(lengths.bytes.data(), DType::I32, 0, double(longest)); // the maximum occurs
+      if (shape.batch) writeElement(lengths.bytes.data(), DType::I32, 0, double(longest)); // the maximum occurs
       to = cumulative(lengths);
-      return ir::readElement(to->bytes.data(), DType::I32, shape.batch).integer;
+      return readElement(to->bytes.data(), DType::I32, shape.batch).integer;
     };
     batch = 1;
     rows = kvRows = draw(operands.cuSeqlensQ, shape.qLen);

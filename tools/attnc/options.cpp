@@ -5,7 +5,7 @@
 #include "progress.h"
 #include "text.h"
 
-#include "text/readable.h"
+#include "support/readable.h"
 #include "tools/device/device.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #include "output_file.h"
 
-#include "cache/new_file.h"
+#include "support/new_file.h"
 #include "text.h"
 
 #include <fmt/format.h>
@@ -22,22 +22,22 @@ Error cannotWrite(const std::string& path, int error) {
 }
 
 /// Returns 0 or -errno.
-int writePieces(cache::FileOps& ops, int descriptor, const std::vector<std::string_view>& pieces) {
+int writePieces(FileOps& ops, int descriptor, const std::vector<std::string_view>& pieces) {
   for (std::string_view piece : pieces)
-    if (int error = cache::writeWhole(ops, descriptor, piece); error < 0) return error;
+    if (int error = writeWhole(ops, descriptor, piece); error < 0) return error;
   return 0;
 }
 
 /// Returns 0 or -errno. The new file has the permissions of the one that it replaces.
 int replaceFile(const fs::path& path, const std::vector<std::string_view>& pieces) {
-  cache::FileOps ops;
+  FileOps ops;
   const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
-  const cache::Fd directory(ops, ops.open(AT_FDCWD, folder.c_str(), O_PATH | O_DIRECTORY, 0));
+  const Fd directory(ops, ops.open(AT_FDCWD, folder.c_str(), O_PATH | O_DIRECTORY, 0));
   if (!directory) return directory.get();
   const std::string name = path.filename().string();
   struct stat old;
   const bool replaces = ops.statusAt(directory.get(), name.c_str(), old) == 0;
-  cache::NewFile file(ops, directory.get(), replaces ? old.st_mode & 0777 : 0666);
+  NewFile file(ops, directory.get(), replaces ? old.st_mode & 0777 : 0666);
   if (replaces) file.setMode(old.st_mode & 0777);
   for (std::string_view piece : pieces)
     file.write(piece);
@@ -47,7 +47,7 @@ int replaceFile(const fs::path& path, const std::vector<std::string_view>& piece
 } // namespace
 
 Status writeWholeFile(const std::string& path, const std::vector<std::string_view>& pieces) {
-  cache::FileOps ops;
+  FileOps ops;
   if (path == "-") {
     if (int error = writePieces(ops, STDOUT_FILENO, pieces); error < 0) return cannotWrite("<stdout>", error);
     return {};
@@ -57,7 +57,7 @@ Status writeWholeFile(const std::string& path, const std::vector<std::string_vie
   if (fs::is_directory(status))
     return Error::environment(fmt::format("cannot write {}: it is a directory", inQuotes(path)));
   if (fs::exists(status) && !fs::is_regular_file(status)) {
-    cache::Fd device(ops, ops.open(AT_FDCWD, path.c_str(), O_WRONLY, 0));
+    Fd device(ops, ops.open(AT_FDCWD, path.c_str(), O_WRONLY, 0));
     int error = device ? writePieces(ops, device.get(), pieces) : device.get();
     if (int closed = device.reset(); error == 0) error = closed;
     if (error < 0) return cannotWrite(path, error);

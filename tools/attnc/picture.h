@@ -1,8 +1,6 @@
-// Pictures of a few flat shapes and words, as SVG or PNG. Integer coordinates and our own font make the bytes of a
-// picture the same on every machine.
+// Pictures of a few flat shapes and words, as SVG. Integer coordinates make the bytes of a picture the same on every
+// machine.
 #pragma once
-
-#include "attnc/error.h"
 
 #include <cstdint>
 #include <string>
@@ -44,8 +42,5 @@ struct Picture {
 
 /// Returns the SVG. `title` is the text for screen readers.
 std::string svgOf(const Picture& picture, const std::string& title);
-
-/// Returns the PNG: two pixels a unit, with a colour palette. Errors: Blame::Internal if libpng fails.
-Expected<std::string> pngOf(const Picture& picture);
 
 } // namespace attnc::cli

@@ -5,9 +5,10 @@
 #include "text.h"
 
 #include "api/mod_impl.h"
-#include "ir/element.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/walk.h"
+#include "support/element.h"
 
 #include <fmt/format.h>
 
@@ -50,8 +51,8 @@ Expected<GivenScore> dotProduct(const HostOperands& operands, const ProbeOptions
   const int64_t kRow = (options.at[0] * k.shape[1] + kvHead) * k.shape[2] + options.at[3];
   double sum = 0;
   for (int64_t d = 0; d < dim; ++d)
-    sum += double(ir::readElement(q.bytes.data(), q.dtype, qRow * dim + d).real) *
-           double(ir::readElement(k.bytes.data(), k.dtype, kRow * dim + d).real);
+    sum += double(readElement(q.bytes.data(), q.dtype, qRow * dim + d).real) *
+           double(readElement(k.bytes.data(), k.dtype, kRow * dim + d).real);
   const double scale = options.scale ? *options.scale : 1 / std::sqrt(double(dim));
   GivenScore score{float(scale * sum), ""};
   score.text = fmt::format("score     {}   {:g} * ({:g}): scale * q[{}, {}, {}] . k[{}, {}, {}]\n", score.value, scale, sum,

@@ -2,6 +2,7 @@
 
 #include "analysis/grid_box.h"
 #include "api/mod_impl.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "passes/pipeline.h"
 

@@ -1,9 +1,8 @@
 #include "ragged.h"
 
-#include "operands.h"
 #include "text.h"
 
-#include "ir/element.h"
+#include "support/element.h"
 
 #include <fmt/format.h>
 
@@ -21,7 +20,7 @@ void swapAxes(const char* from, char* to, int64_t outer, int64_t middle, size_t 
 }
 
 int64_t numberAt(const HostTensor& tensor, int64_t i) {
-  return ir::readElement(tensor.bytes.data(), tensor.dtype, i).integer;
+  return readElement(tensor.bytes.data(), tensor.dtype, i).integer;
 }
 
 } // namespace
@@ -59,7 +58,7 @@ HostTensor cumulative(const HostTensor& lengths) {
   int64_t sum = 0;
   for (int64_t b = 0; b < lengths.shape[0]; ++b) {
     sum += numberAt(lengths, b);
-    ir::writeElement(sums.bytes.data(), DType::I32, b + 1, double(sum));
+    writeElement(sums.bytes.data(), DType::I32, b + 1, double(sum));
   }
   return sums;
 }

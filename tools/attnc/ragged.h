@@ -5,9 +5,7 @@
 #include "host_tensor.h"
 
 #include "attnc/error.h"
-#include "attnc/operands.h"
 
-#include <optional>
 #include <string_view>
 
 namespace attnc::cli {

@@ -7,7 +7,7 @@
 #include "tools/device/draw.h"
 
 #include "ir/conditions.h"
-#include "ir/element.h"
+#include "support/element.h"
 
 #include <fmt/format.h>
 
@@ -32,9 +32,9 @@ std::optional<int64_t> builtinExtent(const ProblemShape& problem, const std::str
 }
 
 double largestFinite(DType dtype) {
-  return dtype == DType::F16    ? ir::f16ToFloat(0x7bff)
-         : dtype == DType::BF16 ? ir::bf16ToFloat(0x7f7f)
-         : dtype == DType::E4M3 ? ir::e4m3ToFloat(0x7e)
+  return dtype == DType::F16    ? f16ToFloat(0x7bff)
+         : dtype == DType::BF16 ? bf16ToFloat(0x7f7f)
+         : dtype == DType::E4M3 ? e4m3ToFloat(0x7e)
                                 : std::numeric_limits<float>::max();
 }
 
@@ -140,13 +140,13 @@ void Generator::fillLarge(const CaptureInfo& capture, HostTensor& tensor) {
   device::drawOnAllCores(random, tensor.elements(), std::uniform_real_distribution<double>(),
                          [&](int64_t i, double unit) {
                            const double value = largeAt(queries.of(i), keys.of(i), keys.extent, unit);
-                           ir::writeElement(tensor.bytes.data(), tensor.dtype, i, std::clamp(value, -most, most));
+                           writeElement(tensor.bytes.data(), tensor.dtype, i, std::clamp(value, -most, most));
                          });
 }
 
 void Generator::lengthenKeys(HostTensor& q, HostTensor& k, double scale) {
   const int64_t width = k.shape.back(), kvLen = k.shape[2];
-  for (int64_t i = 0; i < q.elements(); i += width) ir::writeElement(q.bytes.data(), q.dtype, i, 1);
+  for (int64_t i = 0; i < q.elements(); i += width) writeElement(q.bytes.data(), q.dtype, i, 1);
   const double most = std::exp2(std::ilogb(largestFinite(k.dtype)));
   // Long rows are multiples of the first element, which is 1 in q. So their scores are exact, and have one sign.
   device::drawOnAllCores(random, k.elements() / width, std::uniform_real_distribution<double>(),
@@ -155,21 +155,21 @@ void Generator::lengthenKeys(HostTensor& q, HostTensor& k, double scale) {
                            if (value == 0) return;
                            const double length = std::exp2(std::round(std::log2(std::fabs(value / scale))));
                            for (int64_t i = 0; i < width; ++i)
-                             ir::writeElement(k.bytes.data(), k.dtype, row * width + i,
-                                              i == 0 ? std::copysign(std::min(length, most), value) : 0);
+                             writeElement(k.bytes.data(), k.dtype, row * width + i,
+                                          i == 0 ? std::copysign(std::min(length, most), value) : 0);
                          });
 }
 
 template <class Distribution> void Generator::draw(const Distribution& distribution, HostTensor& tensor) {
   device::drawOnAllCores(random, tensor.elements(), distribution, [&](int64_t i, auto number) {
-    ir::writeElement(tensor.bytes.data(), tensor.dtype, i, double(number));
+    writeElement(tensor.bytes.data(), tensor.dtype, i, double(number));
   });
 }
 
 HostTensor Generator::positions(int64_t most) {
   HostTensor tensor = HostTensor::make(DType::I32, {problem.batch});
   for (int64_t b = 0; b < problem.batch; ++b)
-    ir::writeElement(tensor.bytes.data(), DType::I32, b, double(uniform(0, most)));
+    writeElement(tensor.bytes.data(), DType::I32, b, double(uniform(0, most)));
   return tensor;
 }
 
@@ -185,7 +185,7 @@ void Generator::fillIntegers(const CaptureInfo& capture, HostTensor& tensor) {
       id = 0;
     else if (alongSequence && id < largest(capture.dtype))
       id += uniform(1, meanLength) == 1;
-    ir::writeElement(tensor.bytes.data(), capture.dtype, i, double(alongSequence ? id : uniform(1, most)));
+    writeElement(tensor.bytes.data(), capture.dtype, i, double(alongSequence ? id : uniform(1, most)));
   }
 }
 

@@ -1,6 +1,6 @@
 #include "text.h"
 
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <fmt/format.h>
 

@@ -3,10 +3,10 @@
 #include "commands.h"
 #include "text.h"
 
-#include "ir/bindings.h"
+#include "ir/ir.h"
 #include "jit/nvrtc.h"
 #include "plan/arch.h"
-#include "text/readable.h"
+#include "support/readable.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/StringRef.h>
@@ -310,6 +310,11 @@ void refuseOntoInput(const char* option, const std::string& output, const std::v
     if (!input.empty() && fileOf(input, STDIN_FILENO) == target)
       throw CLI::ValidationError(
           option, fmt::format("{} is the input {}, which would be lost", inQuotes(output), inQuotes(input)));
+}
+
+void refuseUnlessSvg(const std::string& output) {
+  if (output.empty() || output == "-" || std::string_view(output).ends_with(".svg")) return;
+  throw CLI::ValidationError("-o", inQuotes(output) + " does not end in .svg, the format of pictures");
 }
 
 CLI::ValidationError wrongUsage(const std::string& option, const std::string& what, const std::string& hint) {

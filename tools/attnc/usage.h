@@ -58,6 +58,9 @@ CLI::ValidationError wrongUsage(const std::string& option, const std::string& wh
 /// writing it would destroy the input. "-" is stdin or stdout.
 void refuseOntoInput(const char* option, const std::string& output, const std::vector<std::string>& inputs);
 
+/// Throws CLI::ValidationError for -o if a picture is to be written to a file whose name does not end in .svg.
+void refuseUnlessSvg(const std::string& output);
+
 /// Prints wrong usage to stderr, with its own hint. Returns the exit code.
 int reportUsage(const CLI::App& app, const CLI::ParseError& error);
 

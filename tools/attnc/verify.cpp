@@ -1,8 +1,8 @@
 #include "verify.h"
 
-#include "ir/element.h"
 #include "ir/walk.h"
 #include "reference/gradient_tolerance.h"
+#include "support/element.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@ namespace attnc::cli {
 namespace {
 
 double elementOf(const HostTensor& tensor, int64_t index) {
-  return ir::readElement(tensor.bytes.data(), tensor.dtype, index).real;
+  return readElement(tensor.bytes.data(), tensor.dtype, index).real;
 }
 
 /// Largest magnitude and root mean square of the finite elements.

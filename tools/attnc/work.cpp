@@ -5,7 +5,7 @@
 #include "analysis/grid_box.h"
 #include "api/mask_census.h"
 #include "api/mod_impl.h"
-#include "ir/bindings.h"
+#include "ir/bind.h"
 #include "passes/sequences.h"
 #include "plan/grid_plan.h"
 #include "plan/mask_shape.h"

@@ -10,13 +10,6 @@ endforeach()
 if(ATTNC_COMMAND)
   find_package(nlohmann_json REQUIRED)
   find_package(CLI11 REQUIRED)
-  # Pictures. Static where there is a static one: the command is copied to machines that have less installed.
-  find_path(ATTNC_PNG_INCLUDE png.h REQUIRED)
-  find_library(ATTNC_PNG NAMES libpng.a libpng16.a png png16 REQUIRED)
-  find_library(ATTNC_PNG_Z NAMES libz.a z REQUIRED)
-  add_library(attnc_png INTERFACE)
-  target_include_directories(attnc_png SYSTEM INTERFACE ${ATTNC_PNG_INCLUDE})
-  target_link_libraries(attnc_png INTERFACE ${ATTNC_PNG} ${ATTNC_PNG_Z} m)
 endif()
 
 # LLVM's own CMake package insists on libraries that Support does not need.
@@ -45,9 +38,9 @@ foreach(flag ${llvm_system})
     list(APPEND ATTNC_LLVM_LIBS ${ATTNC_${name}})
   endif()
 endforeach()
-add_library(attnc_support INTERFACE)
-target_include_directories(attnc_support SYSTEM INTERFACE ${llvm_include})
-target_link_libraries(attnc_support INTERFACE ${ATTNC_LLVM_LIBS} fmt::fmt Threads::Threads ${CMAKE_DL_LIBS})
+add_library(attnc_dependencies INTERFACE)
+target_include_directories(attnc_dependencies SYSTEM INTERFACE ${llvm_include})
+target_link_libraries(attnc_dependencies INTERFACE ${ATTNC_LLVM_LIBS} fmt::fmt Threads::Threads ${CMAKE_DL_LIBS})
 
 # Headers of CUDA 13 only: cuda.h and nvrtc.h. The libraries are opened at run time. tools/setup.sh puts them into
 # .venv where no toolkit is installed.

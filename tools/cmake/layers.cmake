@@ -25,8 +25,8 @@ function(attnc_public_library)
   set_target_properties(attnc_library PROPERTIES OUTPUT_NAME attnc EXPORT_NAME attnc LINKER_LANGUAGE CXX)
   target_compile_features(attnc_library PUBLIC cxx_std_20)
   target_include_directories(attnc_library PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
-  target_link_libraries(attnc_library PRIVATE $<BUILD_INTERFACE:attnc_support>
-                                              $<INSTALL_INTERFACE:attnc::support> Threads::Threads ${CMAKE_DL_LIBS})
+  target_link_libraries(attnc_library PRIVATE $<BUILD_INTERFACE:attnc_dependencies>
+                                              $<INSTALL_INTERFACE:attnc::dependencies> Threads::Threads ${CMAKE_DL_LIBS})
   add_library(attnc::attnc ALIAS attnc_library)
 endfunction()
 

@@ -1,7 +1,7 @@
 // Draws random elements of large tensors in host memory, on all cores.
 #pragma once
 
-#include "reference/parallel.h"
+#include "support/parallel.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -21,7 +21,7 @@ void drawOnAllCores(std::mt19937_64& random, int64_t count, const Distribution& 
     return;
   }
   const uint64_t seed = random();
-  reference::parallelFor((count + blockSize - 1) / blockSize, [&](int64_t begin, int64_t end) {
+  parallelFor((count + blockSize - 1) / blockSize, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       std::seed_seq seeds{uint32_t(seed), uint32_t(seed >> 32), uint32_t(block), uint32_t(block >> 32)};
       std::mt19937_64 bits(seeds);

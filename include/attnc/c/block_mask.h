@@ -44,10 +44,6 @@ ATTNC_API attnc_status attnc_block_mask_build(const attnc_mod* mod, const attnc_
 ATTNC_API attnc_status attnc_block_mask_from_lists(const attnc_block_mask_view* lists, attnc_block_mask** mask);
 /// Creates a copy that also has lists by column (BlockMask::withColumns).
 ATTNC_API attnc_status attnc_block_mask_with_columns(const attnc_block_mask* mask, attnc_block_mask** copy);
-/// Copies the part [begin[0], end[0]) x [begin[1], end[1]) x [begin[2], end[2]) of batches, heads and blocks of q rows
-/// (BlockMask::slice).
-ATTNC_API attnc_status attnc_block_mask_slice(const attnc_block_mask* mask, const int64_t begin[3],
-                                              const int64_t end[3], attnc_block_mask** part);
 /// Destroys a mask, and with it the lists of its views.
 ATTNC_API void attnc_block_mask_destroy(attnc_block_mask* mask);
 

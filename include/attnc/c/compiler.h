@@ -88,18 +88,6 @@ typedef struct attnc_kernel_options {
 ATTNC_API attnc_status attnc_wants_block_mask(const attnc_compiler* compiler, const attnc_mod* mod,
                                               const attnc_kernel_options* options, int32_t* wants);
 
-/// The family that serves operands of a layout. All other options stay as given.
-typedef struct attnc_layout_choice {
-  size_t struct_size;
-  attnc_family family;
-  int32_t reserved;
-  char passed_over[256]; ///< The tensor whose layout ruled out a family, and why. "" if no family was ruled out.
-} attnc_layout_choice;
-/// Fills the choice for operands laid out like these (Compiler::forLayout).
-ATTNC_API attnc_status attnc_for_layout(const attnc_compiler* compiler, const attnc_mod* mod,
-                                        const attnc_kernel_options* options, const attnc_operands* operands,
-                                        const attnc_outputs* outputs, attnc_layout_choice* choice);
-
 /// The source of a kernel, stage by stage.
 typedef struct attnc_source attnc_source;
 /// Generates the source of all stages (Compiler::source).
