@@ -30,19 +30,19 @@
 //   Queries         kQStages QueryTables                       as the slot of Q
 //   control words   messages and barriers
 //
-//   barrier           completed by                                          arrivals     waited for by
-//   box.full          planner: next box of keys is announced                1            producer
-//   box.empty         producer: has read it                                 1            planner
-//   kv_full           producer: K and V requested; their bytes              1            consumers
-//   kv_empty          consumers: last products of the box complete          kWarps       producer
-//   q.full            producer: Q requested; its bytes. Planner: message    2            consumers
+//   barrier           completed by                                         waited for by
+//   box.full          planner: next box of keys is announced               producer
+//   box.empty         producer: has read it                                planner
+//   kv_full           producer: K and V requested; their bytes             consumers
+//   kv_empty          consumers: last products of the box complete         producer
+//   q.full            producer: Q requested; its bytes. Planner: message   consumers
 //                     and table written
-//   q.empty           consumers: dK of the step complete                    kWarps       producer, planner
-//   o.full            producer: dO requested; its bytes                     1            consumers
-//   o.empty           consumers: dV of the step complete                    kWarps       producer
-//   s.full            consumers: dS written                                 kWarps       consumers
-//   dq_full[i]        consumer i: dQ and message written                    4            storer i
-//   dq_empty[i]       storer i: TMA has read dQ                             1            consumer i
+//   q.empty           consumers: dK of the step complete                   producer, planner
+//   o.full            producer: dO requested; its bytes                    consumers
+//   o.empty           consumers: dV of the step complete                   producer
+//   s.full            consumers: dS written                                consumers
+//   dq_full[i]        consumer i: dQ and message written                   storer i
+//   dq_empty[i]       storer i: TMA has read dQ                            consumer i
 //
 // SRing needs no empty barrier, as in backward_sm90.cu. Places needs no barriers: the producer requests step j + 5 only
 // after the storer of dQ(j) has read its place.
@@ -68,7 +68,6 @@
 #include "algo/grid_transposed_scores.cuh"
 #include "algo/tile_order.cuh"
 #include "params_grid_sm90.cuh"
-#include "ptx/setmaxnreg.cuh"
 #include "ptx/tma.cuh"
 #include "tile/gemm_wgmma.cuh"
 #include "tile/store_wgmma.cuh"
@@ -81,7 +80,6 @@ using QueryBox = BoxShape<kQueryBox[0], kQueryBox[1], kQueryBox[2]>;
 using OwnBox = BoxShape<kKeyBox[0], kKeyBox[1], kKeyBox[2]>; // of keys
 static_assert(kWarps == 8 && kBlockN == 128 && OwnBox::kTokens == kBlockN, "two warpgroups own 64 keys each");
 static_assert(QueryBox::kTokens == kBlockM && (kBlockM == 64 || kBlockM == 128), "a step is a box");
-constexpr int kThreads = 32 * (4 + kWarps);
 // See backward_sm90.cu.
 constexpr bool kTight = kHasRates || kReadsQueries;
 constexpr int kSplit = kBlockM == 64 && !kTight ? 4 : 1;
@@ -92,13 +90,14 @@ using Place = KeyPlace<Mod, OwnBox>;
 
 using DqTile = DqBox<QueryBox>;
 
-struct BoxRing : RingParts<BoxRing, KTile, 2, 2, 0> {}; // messages only: the box, < 0: no more
-struct KvEmpty : BarrierParts<KvEmpty, 1> {};
-struct SRing : RingParts<SRing, STile, 2, 0> {};
+struct QRing : QRingOf<2> {};
+struct BoxRing : RingParts<BoxRing, KTile, 2, 2, Arrivals{.full = 1, .empty = 1}, 0> {}; // messages only: the box, < 0: no more
+struct KvEmpty : BarrierParts<KvEmpty, 1, kWarps> {};
+struct SRing : RingParts<SRing, STile, 2, 0, Arrivals{.full = kWarps, .empty = kWarps}> {}; // `empty` is unused
 struct DqPart : SharedPart<DqPart, 2 * DqTile::kPartBytes, 1024> {};
 struct DqMessage : SharedPart<DqMessage, 2 * 8, 8> {}; // < 0: no more steps
-struct DqFull : BarrierParts<DqFull, 2> {};
-struct DqEmpty : BarrierParts<DqEmpty, 2> {};
+struct DqFull : BarrierParts<DqFull, 2, 4> {};
+struct DqEmpty : BarrierParts<DqEmpty, 2, 1> {};
 /// Origin of step j, fastest axis first, and its head over all batches, in slot j % 8.
 struct Places : SharedPart<Places, 8 * 16> {};
 struct Queries : SharedPart<Queries, kQStages * Table::kBytes> {};
@@ -530,46 +529,25 @@ struct Storer {
   }
 };
 
-ATTNC_DEVICE void initialise(const Params& p, unsigned shared) {
-  if (threadIdx.x == 0) {
-    Ring<Memory, QRing>{shared}.initialise(2, kWarps);
-    Ring<Memory, ORing>{shared}.initialise(1, kWarps);
-    Ring<Memory, SRing>{shared}.initialise(kWarps, kWarps);
-    Ring<Memory, BoxRing>{shared}.initialise(1, 1);
-    Barriers<Memory, KvFull>{shared}.initialise(1);
-    Barriers<Memory, KvEmpty>{shared}.initialise(kWarps);
-    Barriers<Memory, DqFull>{shared}.initialise(4);
-    Barriers<Memory, DqEmpty>{shared}.initialise(1);
-    for (const TensorMap* map : {&p.q, &p.k, &p.v, &p.d_out, &p.sums}) ptx::prefetch_tensor_map(*map);
-    if constexpr (Mod::kHasBeside) {
-      const RunMaps runs = run_maps(p);
-      for (const TensorMap* map : {runs.q, runs.k, runs.v, runs.d_out, runs.sums}) prefetch_run_maps(map);
-    }
-    ptx::fence_mbarrier_init();
-  }
-  __syncthreads();
-}
-
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
     attnc_backward(const __grid_constant__ Params p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
-  // NOTE: through a shuffle; otherwise the compiler computes the address again for every use.
-  const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
-  initialise(p, shared);
-  const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
-  if (group == 0) {
-    ptx::setmaxnreg_dec<kProducerRegisters>();
-    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-    if (warp == 0)
-      Producer{p, args, shared}.run();
-    else if (warp == 3)
-      Planner{p, args, shared}.run();
-    else if (threadIdx.x % 32 == 0)
-      Storer{p, shared, warp - 1}.run();
-  } else {
-    ptx::setmaxnreg_inc<kConsumerRegisters>();
-    Consumer{p, args, shared, group - 1}.run();
-  }
+  const unsigned shared = shared_base(dynamic_shared);
+  initialise<Memory>(shared, [&] {
+    ptx::prefetch_tensor_maps(p.q, p.k, p.v, p.d_out, p.sums);
+    const RunMaps runs = run_maps(p);
+    if constexpr (Mod::kHasBeside) prefetch_run_maps(runs.q, runs.k, runs.v, runs.d_out, runs.sums);
+  });
+  run_roles<kProducerRegisters, kConsumerRegisters>(
+      [&](int warp) {
+        if (warp == 0)
+          Producer{p, args, shared}.run();
+        else if (warp == 3)
+          Planner{p, args, shared}.run();
+        else if (threadIdx.x % 32 == 0)
+          Storer{p, shared, warp - 1}.run();
+      },
+      [&](int group) { Consumer{p, args, shared, group}.run(); });
 }
 
 } // namespace attnc::sm90

@@ -35,17 +35,17 @@
 //   Rows            kQStages RowTables                         as the slot of Q
 //   control words   messages and barriers
 //
-//   barrier           completed by                                          arrivals     waited for by
-//   kv_full           producer: K and V requested; their bytes              1            consumers
-//   q.full            producer: Q requested, message and rows written;      1            consumers
+//   barrier           completed by                                       waited for by
+//   kv_full           producer: K and V requested; their bytes           consumers
+//   q.full            producer: Q requested, message and rows written;   consumers
 //                     its bytes
-//   q.empty           consumers: dK of the step complete                    kWarps       producer
-//   o.full            producer: dO requested; its bytes                     1            consumers
-//   o.empty           consumers: dV of the step complete                    kWarps       producer
-//   s.full            consumers: dS written                                 kWarps       consumers
-//   named 1 + i       ragged batches: consumer i has cleared rows           128          consumer i
-//   dq_full[i]        consumer i: dQ and message written                    4            storer i
-//   dq_empty[i]       storer i: the bulk copy has read dQ                   1            consumer i
+//   q.empty           consumers: dK of the step complete                 producer
+//   o.full            producer: dO requested; its bytes                  consumers
+//   o.empty           consumers: dV of the step complete                 producer
+//   s.full            consumers: dS written                              consumers
+//   named 1 + i       ragged batches: consumer i has cleared rows        consumer i
+//   dq_full[i]        consumer i: dQ and message written                 storer i
+//   dq_empty[i]       storer i: the bulk copy has read dQ                consumer i
 //
 // SRing needs no empty barrier: a consumer that writes dS(j) has seen s.full of j - 1, at which the other consumer
 // arrived after its dQ(j-2).
@@ -71,7 +71,6 @@
 #include "algo/d_q_sums.cuh"
 #include "algo/diagonal_sums.cuh"
 #include "ptx/red.cuh"
-#include "ptx/setmaxnreg.cuh"
 #include "ptx/tma.cuh"
 #include "ptx/turn.cuh"
 #include "tile/gemm_wgmma.cuh"
@@ -79,7 +78,6 @@
 namespace attnc::sm90 {
 
 static_assert(kWarps == 8 && kBlockN == 128, "two warpgroups own 64 rows of K and V each");
-constexpr int kThreads = 32 * (4 + kWarps);
 // Whether a score takes many registers, or much time, while products run: then dS is completed before S of the next
 // step.
 constexpr bool kTight = kHasRates || kReadsRows || Mod::Exponents::kIsLinear;
@@ -89,16 +87,16 @@ constexpr bool kLateDelta = kTight || (kBlockM == 64 && __CUDACC_VER_MAJOR__ * 1
 // Groups of 8 rows of Q after which S of the next step begins: a quarter of them, or all.
 constexpr int kSplit = kBlockM == 64 && !kTight ? 4 : 1;
 static_assert(!kSumsDiagonals || kSplit == 1, "sums take dS when it is complete");
-// Registers per thread. In total they must not exceed the launch's 168 per thread. Consumers come first: beyond head
-// dim 64 each holds 64 x 128 of dK and of dV.
+// Registers per thread, of the launch's 168. Consumers come first: beyond head dim 64 each holds 64 x 128 of dK and of
+// dV.
 constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegisters = kHeadDimQk <= 64 ? 232 : 240;
 
-struct SRing : RingParts<SRing, STile, 2, 0> {};
+struct SRing : RingParts<SRing, STile, 2, 0, Arrivals{.full = kWarps, .empty = kWarps}> {}; // `empty` is unused
 /// dQ of a step on its way out, a slot for each consumer.
 struct DqPart : SharedPart<DqPart, 2 * DqSums::kPartBytes, 128> {};
 struct DqTile : SharedPart<DqTile, 2 * 8, 8> {}; // messages: the tile of q, counted over all heads
-struct DqFull : BarrierParts<DqFull, 2> {};
-struct DqEmpty : BarrierParts<DqEmpty, 2> {};
+struct DqFull : BarrierParts<DqFull, 2, 4> {};
+struct DqEmpty : BarrierParts<DqEmpty, 2, 1> {};
 using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart, QRing::Control, ORing::Control,
                             SRing::Control, KvFull, DqTile, DqFull, DqEmpty, Turns, Rows>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
@@ -372,39 +370,23 @@ struct Storer {
   }
 };
 
-ATTNC_DEVICE void initialise(const BackwardParamsSm90& p, unsigned shared) {
-  if (threadIdx.x == 0) {
-    initialise_rings<Memory>(p, shared, kWarps);
-    Ring<Memory, SRing>{shared}.initialise(kWarps, kWarps);
-    Barriers<Memory, DqFull>{shared}.initialise(4);
-    Barriers<Memory, DqEmpty>{shared}.initialise(1);
-    ptx::fence_mbarrier_init();
-  }
-  __syncthreads();
-}
-
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
     attnc_backward(const __grid_constant__ BackwardParamsSm90 p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
-  // NOTE: through a shuffle; otherwise the compiler computes the address again for every use.
-  const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
+  const unsigned shared = shared_base(dynamic_shared);
   if constexpr (kIsRagged<Mod>) {
     const KvTilePlace tile(p, args);
     if (!has_rows<Mod>(tile.start, kv_length_of<Mod>(p.base.forward, args, tile.b, 0))) return;
   }
-  initialise(p, shared);
-  const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
-  if (group == 0) {
-    ptx::setmaxnreg_dec<kProducerRegisters>();
-    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-    if (warp == 0)
-      Producer<Memory>{p, args, shared}.run();
-    else if (warp < 3 && threadIdx.x % 32 == 0)
-      Storer{p, shared, warp - 1}.run();
-  } else {
-    ptx::setmaxnreg_inc<kConsumerRegisters>();
-    Consumer{p, args, shared, group - 1}.run();
-  }
+  initialise<Memory>(shared, [&] { ptx::prefetch_tensor_maps(p.q, p.k, p.v, p.d_out); });
+  run_roles<kProducerRegisters, kConsumerRegisters>(
+      [&](int warp) {
+        if (warp == 0)
+          Producer<Memory>{p, args, shared}.run();
+        else if (warp < 3 && threadIdx.x % 32 == 0)
+          Storer{p, shared, warp - 1}.run();
+      },
+      [&](int group) { Consumer{p, args, shared, group}.run(); });
 }
 
 } // namespace attnc::sm90

@@ -29,16 +29,16 @@
 //   Plans           2 TilePlan                            until the producer has read it
 //   control words   messages and barriers of the rings, OutFull, plan barriers
 //
-//   barrier           completed by                                        arrivals   waited for by
-//   plan_full         planner: a plan is written                          1          producer
-//   plan_empty        producer: has read it                               1          planner
-//   q.full            producer: Q requested, message written; its bytes   1          consumers, storer
-//   q.empty           storer: TMA has read O                              1          producer
-//   k.full            producer: K requested, message written; its bytes   1          consumers
-//   k.empty           consumers: S complete, or step skipped              kWarps     producer
-//   v.full, v.empty   producer: V requested, its bytes; consumers: O      1, kWarps  consumers, producer
-//   out_full          consumer i: its rows of O written to the slot of Q  4          storer
-//   named 1..         consumer i: its warps have read their Q             128        itself
+//   barrier           completed by                                         waited for by
+//   plan_full         planner: a plan is written                           producer
+//   plan_empty        producer: has read it                                planner
+//   q.full            producer: Q requested, message written; its bytes    consumers, storer
+//   q.empty           storer: TMA has read O                               producer
+//   k.full            producer: K requested, message written; its bytes    consumers
+//   k.empty           consumers: S complete, or step skipped               producer
+//   v.full, v.empty   producer: V requested, its bytes; consumers: O       consumers, producer
+//   out_full          consumer i: its rows of O written to the slot of Q   storer
+//   named 1..         consumer i: its warps have read their Q              itself
 //
 // Messages: with Q b * heads + h, or -1 for no more work, and the first query; with K the first key and flags.
 //
@@ -62,9 +62,8 @@
 #include "algo/listed_grid_tiles.cuh"
 #include "algo/softmax.cuh"
 #include "algo/tile_order.cuh"
+#include "algo/warp_roles.cuh"
 #include "params_grid_sm90.cuh"
-#include "ptx/named_barrier.cuh"
-#include "ptx/setmaxnreg.cuh"
 #include "ptx/tma.cuh"
 #include "tile/gemm_wgmma.cuh"
 #include "tile/ring.cuh"
@@ -79,7 +78,6 @@ using KeyShape = BoxShape<kKeyBox[0], kKeyBox[1], kKeyBox[2]>;
 constexpr int kConsumers = kWarps / 4; // warpgroups that compute
 static_assert(kBlockM == 64 * kConsumers && QueryShape::kTokens == 64, "a warpgroup owns a box of 64 queries");
 static_assert(kBlockN == KeyShape::kTokens && kBlockN % 16 == 0, "P V takes 16 columns at a time");
-constexpr int kThreads = 128 * (1 + kConsumers);
 constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 static_assert(kConsumers == 2, "another register split has not been chosen");
 
@@ -91,10 +89,12 @@ using VTile = SwizzledTile<Element, kBlockN, kHeadDimV>;
 using OutTile = SwizzledTile<Element, kBlockM, kHeadDimV>;
 
 static_assert(kQStages == 2, "O leaves through the slot of its Q, while the next Q comes into the other");
-struct QRing : RingParts<QRing, QTile, kQStages, 4, (OutTile::kBytes > QTile::kBytes ? OutTile::kBytes : QTile::kBytes)> {};
-struct KRing : RingParts<KRing, KTile, kStages, 4> {};
-struct VRing : RingParts<VRing, VTile, kStages, 0> {};
-struct OutFull : BarrierParts<OutFull, kQStages * kConsumers> {};
+constexpr int kQSlotBytes = OutTile::kBytes > QTile::kBytes ? OutTile::kBytes : QTile::kBytes;
+struct QRing : RingParts<QRing, QTile, kQStages, 4, Arrivals{.full = 1, .empty = 1}, kQSlotBytes> {};
+struct KRing : RingParts<KRing, KTile, kStages, 4, Arrivals{.full = 1, .empty = kWarps}> {};
+struct VRing : RingParts<VRing, VTile, kStages, 0, Arrivals{.full = 1, .empty = kWarps}> {};
+struct OutFull : BarrierParts<OutFull, kQStages * kConsumers, 4> {};
+using QRead = NamedBarriers<1, 128>; // by consumer: all of its warps have read their Q
 
 using SeenTiles = GridTiles<QueryShape, KeyShape, kSplitAxis, kConsumers>;
 using ListedTiles = ListedGridTiles<QueryShape, KeyShape, kSplitAxis, kConsumers>;
@@ -102,8 +102,8 @@ using Tiles = Choose<kBlockSparse, ListedTiles, SeenTiles>::Type;
 using TilePlan = Tiles::Plan;
 constexpr int kPlans = 2;
 struct Plans : SharedPart<Plans, kPlans * int(sizeof(TilePlan))> {};
-struct PlanFull : BarrierParts<PlanFull, kPlans> {};
-struct PlanEmpty : BarrierParts<PlanEmpty, kPlans> {};
+struct PlanFull : BarrierParts<PlanFull, kPlans, 1> {};
+struct PlanEmpty : BarrierParts<PlanEmpty, kPlans, 1> {};
 
 using Memory = SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, QRing::Control, KRing::Control, VRing::Control, OutFull,
                             PlanFull, PlanEmpty, Plans>;
@@ -399,12 +399,6 @@ struct Consumer {
   }
   ATTNC_DEVICE bool is(BoxStep step, int flag) const { return step.flags >> 3 * group & flag; }
 
-  /// Releases a slot: one lane of each warp arrives at `barrier` once the whole warp is done. Does nothing unless
-  /// `really`.
-  ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
-    __syncwarp();
-    if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
-  }
   ATTNC_DEVICE void free_v() {
     pass_slot(v.empty());
     v.advance();
@@ -419,7 +413,7 @@ struct Consumer {
   /// Hands a box of O to the storer, in the slot of its Q, at which the ring still stands.
   ATTNC_DEVICE void store() {
     const float normalise[2] = {softmax.finish(0), softmax.finish(1)};
-    ptx::named_barrier_sync<128>(1 + group); // products with this Q are complete in all warps
+    QRead::sync(group); // products with this Q are complete in all warps
     wgmma::write_tile(OutTile{q.tile().base}.from_row(64 * group), o, normalise);
     ptx::fence_proxy_async();
     pass_slot(out_full[q.slot * kConsumers + group]);
@@ -556,49 +550,26 @@ struct Consumer {
   }
 };
 
-ATTNC_DEVICE void initialise(const Params& p, unsigned shared) {
-  if (threadIdx.x == 0) {
-    Ring<Memory, QRing>{shared}.initialise(1, 1);
-    Ring<Memory, KRing>{shared}.initialise(1, kWarps);
-    Ring<Memory, VRing>{shared}.initialise(1, kWarps);
-    Barriers<Memory, OutFull>{shared}.initialise(4);
-    Barriers<Memory, PlanFull>{shared}.initialise(1);
-    Barriers<Memory, PlanEmpty>{shared}.initialise(1);
-    ptx::fence_mbarrier_init();
-    ptx::prefetch_tensor_map(p.q);
-    ptx::prefetch_tensor_map(p.k);
-    ptx::prefetch_tensor_map(p.v);
-    ptx::prefetch_tensor_map(p.out);
-    if constexpr (Mod::kHasBeside) {
-      const RunMaps runs = run_maps(p);
-      for (const TensorMap* map : {runs.q, runs.k, runs.v, runs.out}) prefetch_run_maps(map);
-    }
-  }
-  __syncthreads();
-}
-
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
     attnc_forward(const __grid_constant__ Params p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
-  // NOTE: through a shuffle, as in forward_sm90.cu.
-  const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
-  initialise(p, shared);
-
-  const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
-  if (group == 0) {
-    ptx::setmaxnreg_dec<kProducerRegisters>();
-    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-    if (warp == 0) {
-      if (threadIdx.x == 0) Producer{p, shared}.run();
-    } else if (warp == 1) {
-      if (threadIdx.x == 32) Storer{p, shared}.run();
-    } else if (warp == 2) {
-      Planner{p, args, shared}.run();
-    }
-  } else {
-    ptx::setmaxnreg_inc<kConsumerRegisters>();
-    Consumer{p, args, shared, group - 1}.run();
-  }
+  const unsigned shared = shared_base(dynamic_shared);
+  initialise<Memory>(shared, [&] {
+    ptx::prefetch_tensor_maps(p.q, p.k, p.v, p.out);
+    const RunMaps runs = run_maps(p);
+    if constexpr (Mod::kHasBeside) prefetch_run_maps(runs.q, runs.k, runs.v, runs.out);
+  });
+  run_roles<kProducerRegisters, kConsumerRegisters>(
+      [&](int warp) {
+        if (warp == 0) {
+          if (threadIdx.x == 0) Producer{p, shared}.run();
+        } else if (warp == 1) {
+          if (threadIdx.x == 32) Storer{p, shared}.run();
+        } else if (warp == 2) {
+          Planner{p, args, shared}.run();
+        }
+      },
+      [&](int group) { Consumer{p, args, shared, group}.run(); });
 }
 
 } // namespace attnc::grid

@@ -29,16 +29,16 @@
 //   Columns         kStages kBlockN sizeof(Mod::Col)             if the mod loads by column; as the slot of K
 //   control words   messages and barriers of the rings, OutFull
 //
-//   barrier           completed by                                        arrivals   waited for by
-//   q.full            producer: Q requested, message written; its bytes   1          consumers, storer
-//   q.empty           storer: O has been read; with one slot of Q the     1          producer
-//                     consumers, after S of the tile's last step          kWarps
-//   k.full            producer: K requested, message written; its bytes;  1          consumers
-//                     with Columns also: columns written                  + 1
-//   k.empty           consumers: S complete, columns read                 kWarps     producer
-//   v.full, v.empty   producer: V requested, its bytes; consumers: O      1, kWarps  consumers, producer
-//   out_full          consumers: rows of O written to the slot of Q       kWarps     storer
-//   named 1..         consumer 0, 1.. gets its turn at the tensor cores   256        consumer 0, 1..
+//   barrier           completed by                                         waited for by
+//   q.full            producer: Q requested, message written; its bytes    consumers, storer
+//   q.empty           storer: O has been read; with one slot of Q the      producer
+//                     consumers, after S of the tile's last step
+//   k.full            producer: K requested, message written; its bytes;   consumers
+//                     with Columns also: columns written
+//   k.empty           consumers: S complete, columns read                  producer
+//   v.full, v.empty   producer: V requested, its bytes; consumers: O       consumers, producer
+//   out_full          consumers: rows of O written to the slot of Q        storer
+//   named 1..         consumer 0, 1.. gets its turn at the tensor cores    consumer 0, 1..
 //
 // Messages: with Q the tile's b, h, first row, or that there is no more work; with K the first column and StepFlags.
 //
@@ -55,9 +55,8 @@
 #include "algo/pages.cuh"
 #include "algo/softmax.cuh"
 #include "algo/tile_order.cuh"
+#include "algo/warp_roles.cuh"
 #include "params_sm90.cuh"
-#include "ptx/named_barrier.cuh"
-#include "ptx/setmaxnreg.cuh"
 #include "ptx/tma.cuh"
 #include "tile/gemm_wgmma.cuh"
 #include "tile/request_tile.cuh"
@@ -69,9 +68,7 @@ namespace attnc::sm90 {
 constexpr int kConsumers = kWarps / 4; // warpgroups that compute
 static_assert(kBlockM == 64 * kConsumers, "a warpgroup owns 64 rows");
 static_assert(kBlockN % 16 == 0, "P V takes 16 columns at a time");
-constexpr int kThreads = 128 * (1 + kConsumers);
-// Registers per thread. In total they must not exceed the launch's 168 or 128 per thread. Page look-ups take some,
-// which narrow heads can spare.
+// Registers per thread, of the launch's 168 or 128. Page look-ups take some, which narrow heads can spare.
 constexpr bool kLooksUp = kPageSize != 0 && kConsumers == 2 && kHeadDimQk <= 64 && kHeadDimV <= 64;
 constexpr int kProducerRegisters = kLooksUp ? 56 : kConsumers == 2 ? 40 : 32;
 constexpr int kConsumerRegisters = kLooksUp ? 224 : kConsumers == 2 ? 232 : 160;
@@ -89,10 +86,11 @@ constexpr bool kOutInQSlot = kQStages == 2;
 static_assert(kQStages <= 2, "a slot of Q is the last one or the other one");
 constexpr int kQSlotBytes = kOutInQSlot && OutTile::kBytes > QTile::kBytes ? OutTile::kBytes : QTile::kBytes;
 
-struct QRing : RingParts<QRing, QTile, kQStages, 4, kQSlotBytes> {};
-struct KRing : RingParts<KRing, KTile, kStages, 2> {};
-struct VRing : RingParts<VRing, VTile, kStages, 0> {};
-struct OutFull : BarrierParts<OutFull, kQStages> {};
+struct QRing : RingParts<QRing, QTile, kQStages, 4, Arrivals{.full = 1, .empty = kOutInQSlot ? 1 : kWarps}, kQSlotBytes> {};
+struct KRing : RingParts<KRing, KTile, kStages, 2, Arrivals{.full = Mod::kColumnsLoad ? 2 : 1, .empty = kWarps}> {};
+struct VRing : RingParts<VRing, VTile, kStages, 0, Arrivals{.full = 1, .empty = kWarps}> {};
+struct OutFull : BarrierParts<OutFull, kQStages, kWarps> {};
+using Turns = NamedBarriers<1, 256>; // of consumers: one arrives, the next one waits
 /// Mod::Col of each column of a step, if the producer computes them for all.
 struct Columns : SharedPart<Columns, Mod::kColumnsLoad ? kStages * kBlockN * int(sizeof(Mod::Col)) : 0> {};
 
@@ -335,21 +333,13 @@ struct Consumer {
       return OwnColumns{};
   }
 
-  /// Releases or commits a slot: one lane of each warp arrives at `barrier` once the whole warp is done. A release
-  /// comes after the products that read the slot and all lanes' reads of its message; a commit after all lanes' writes.
-  /// Does nothing unless `really`.
-  ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
-    __syncwarp();
-    if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
-  }
-
   /// Consumers take turns at issuing products, so that the softmax of one overlaps the products of another. Warpgroup 0
   /// has the first turn.
   ATTNC_DEVICE void take_turn() {
-    if (kConsumers > 1) ptx::named_barrier_sync<256>(1 + group);
+    if (kConsumers > 1) Turns::sync(group);
   }
   ATTNC_DEVICE void pass_turn() {
-    if (kConsumers > 1) ptx::named_barrier_arrive<256>(group + 1 == kConsumers ? 1 : 2 + group);
+    if (kConsumers > 1) Turns::arrive(group + 1 == kConsumers ? 0 : 1 + group);
   }
 
   /// Hands a tile's O to the storer, in the slot of its Q, or stores it. The barrier of the turn taken since guarantees
@@ -470,44 +460,20 @@ struct Consumer {
   }
 };
 
-ATTNC_DEVICE void initialise(const ForwardParamsSm90& p, unsigned shared) {
-  if (threadIdx.x == 0) {
-    Ring<Memory, QRing>{shared}.initialise(1, kOutInQSlot ? 1 : kWarps);
-    Ring<Memory, KRing>{shared}.initialise(Mod::kColumnsLoad ? 2 : 1, kWarps);
-    Ring<Memory, VRing>{shared}.initialise(1, kWarps);
-    Barriers<Memory, OutFull>{shared}.initialise(kWarps);
-    ptx::fence_mbarrier_init();
-    ptx::prefetch_tensor_map(p.q);
-    ptx::prefetch_tensor_map(p.k);
-    ptx::prefetch_tensor_map(p.v);
-    ptx::prefetch_tensor_map(p.out);
-  }
-  __syncthreads();
-}
-
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
     attnc_forward(const __grid_constant__ Params p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
-  // NOTE: through a shuffle; otherwise the compiler computes the address again, at 50 cycles, for every use.
-  const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
-  initialise(p, shared);
-
-  const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
-  if (group == 0) {
-    ptx::setmaxnreg_dec<kProducerRegisters>();
-    // NOTE: branches on a number that ptxas knows to be uniform over a warp. Without it, the state of producer and
-    // storer is in thread registers, of which there are too few. If the consumers' branch also used it, ptxas would
-    // report C7514.
-    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-    if (warp == 0) {
-      if (threadIdx.x < kProducers) Producer{p, args, shared}.run();
-    } else if (kOutInQSlot && warp == 1) {
-      if (kIsRagged<Mod> || threadIdx.x == 32) Storer{p, shared}.run(args);
-    }
-  } else {
-    ptx::setmaxnreg_inc<kConsumerRegisters>();
-    Consumer{p, args, shared, group - 1}.run();
-  }
+  const unsigned shared = shared_base(dynamic_shared);
+  initialise<Memory>(shared, [&] { ptx::prefetch_tensor_maps(p.q, p.k, p.v, p.out); });
+  run_roles<kProducerRegisters, kConsumerRegisters>(
+      [&](int warp) {
+        if (warp == 0) {
+          if (threadIdx.x < kProducers) Producer{p, args, shared}.run();
+        } else if (kOutInQSlot && warp == 1) {
+          if (kIsRagged<Mod> || threadIdx.x == 32) Storer{p, shared}.run(args);
+        }
+      },
+      [&](int group) { Consumer{p, args, shared, group}.run(); });
 }
 
 } // namespace attnc::sm90

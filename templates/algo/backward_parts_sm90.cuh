@@ -14,13 +14,16 @@
 #include "algo/transposed_scores.cuh"
 #include "algo/turns.cuh"
 #include "params_sm90.cuh"
-#include "ptx/named_barrier.cuh"
+#include "ptx/tma.cuh"
 #include "tile/request_tile.cuh"
 #include "tile/store_wgmma.cuh"
 
 namespace attnc::sm90 {
 
 using Table = RowTable<Mod, kBlockM>;
+
+struct QRing : QRingOf<1> {};
+using RowsCleared = NamedBarriers<1, 128>; // by consumer of a ragged batch
 
 struct Rows : SharedPart<Rows, kQStages * Table::kBytes> {};
 /// With kTakesTurns: turn_of() of step j, in slot j % 8. Needs no barriers: the producer reaches step j + 5 only after
@@ -71,7 +74,7 @@ template <class Tile> ATTNC_DEVICE void clear_rows_behind(Tile tile, int live, i
     for (int at = live * Tile::kRowBytes + threadIdx.x % 128 * 16; at < Tile::kSlabBytes; at += 128 * 16)
       ptx::st_shared(tile.slab(slab) + at, {0, 0, 0, 0});
   ptx::fence_proxy_async();
-  ptx::named_barrier_sync<128>(1 + group);
+  RowsCleared::sync(group);
 }
 /// Factor of the live row count packed into a step's flags, for the consumers that clear the other rows.
 constexpr int kLiveRows = 256;
@@ -95,18 +98,6 @@ ATTNC_DEVICE void store_gradient(const Out& x, float factor, void* to, const Str
     const int row = tile.start + row_of_tile + 8 * r;
     wgmma::store_row<Columns>(base + row * stride.row, x, r, factor, row < kv_len);
   }
-}
-
-/// Initialises the producer's barriers and rings. Called by one thread, before fence_mbarrier_init(). `users`: warps
-/// that release a slot.
-template <class Memory> ATTNC_DEVICE void initialise_rings(const BackwardParamsSm90& p, unsigned shared, int users) {
-  Ring<Memory, QRing>{shared}.initialise(1, users);
-  Ring<Memory, ORing>{shared}.initialise(1, users);
-  Barriers<Memory, KvFull>{shared}.initialise(1);
-  ptx::prefetch_tensor_map(p.q);
-  ptx::prefetch_tensor_map(p.k);
-  ptx::prefetch_tensor_map(p.v);
-  ptx::prefetch_tensor_map(p.d_out);
 }
 
 constexpr int kAllSteps = 0x7fffffff, kStepsOfHead = 1536 / kBlockM; // more than a window of 1024 takes

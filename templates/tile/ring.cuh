@@ -12,9 +12,15 @@
 
 namespace attnc {
 
+/// How many arrivals complete a phase of a slot's barriers.
+struct Arrivals {
+  int full, empty;
+};
+
 /// A ring's shared memory: `Slots` and `Control` are parts for SharedMemory. `Name` tells rings apart. SlotBytes: those
 /// of a tile, or more.
-template <class Name, class Tile_, int Count, int MessageWords, int SlotBytes = Tile_::kBytes> struct RingParts {
+template <class Name, class Tile_, int Count, int MessageWords, Arrivals Expected, int SlotBytes = Tile_::kBytes>
+struct RingParts {
   using Tile = Tile_;
   static constexpr int kCount = Count;
   static constexpr int kSlotBytes = SlotBytes;
@@ -24,8 +30,15 @@ template <class Name, class Tile_, int Count, int MessageWords, int SlotBytes = 
     static constexpr int kAlign = 1024;
   };
   struct Control {
-    static constexpr int kBytes = Count * (4 * MessageWords + 16);
+    static constexpr int kBarriers = Count * 4 * MessageWords; ///< where barriers begin: full ones, then empty ones
+    static constexpr int kBytes = kBarriers + Count * 16;
     static constexpr int kAlign = 16;
+    ATTNC_DEVICE static void initialise(unsigned at) {
+      for (int i = 0; i < Count; ++i) {
+        ptx::mbarrier_init(at + kBarriers + 8 * i, Expected.full);
+        ptx::mbarrier_init(at + kBarriers + 8 * (Count + i), Expected.empty);
+      }
+    }
   };
 };
 
@@ -64,32 +77,22 @@ template <class Memory, class Parts> struct Ring {
   ATTNC_DEVICE void tell(const Message& words) const { ptx::st_shared(message(), words); }
   ATTNC_DEVICE void hear(Message& words) const { ptx::ld_shared(words, message()); }
 
-  /// Sets the arrivals that complete a phase. Called by one thread, before fence_mbarrier_init().
-  ATTNC_DEVICE void initialise(int full_arrivals, int empty_arrivals) const {
-    for (int i = 0; i < Parts::kCount; ++i) {
-      ptx::mbarrier_init(full_of(i), full_arrivals);
-      ptx::mbarrier_init(empty_of(i), empty_arrivals);
-    }
-  }
-
-
 private:
   ATTNC_DEVICE unsigned control() const { return base + Memory::template offset_of<typename Parts::Control>(); }
   ATTNC_DEVICE unsigned message() const { return control() + 4 * Parts::kMessageWords * slot; }
   ATTNC_DEVICE unsigned empty_of(int i) const { return full_of(Parts::kCount + i); }
-  ATTNC_DEVICE unsigned full_of(int i) const { return control() + 4 * Parts::kMessageWords * Parts::kCount + 8 * i; }
+  ATTNC_DEVICE unsigned full_of(int i) const { return control() + Parts::Control::kBarriers + 8 * i; }
 };
 
-/// Barriers only, for a hand-over whose slots belong to a ring.
-template <class Name, int Count> struct BarrierParts : SharedPart<Name, 8 * Count, 8> {
-  static constexpr int kCount = Count;
+/// Barriers only, for a hand-over whose slots belong to a ring. `Expected`: arrivals that complete a phase.
+template <class Name, int Count, int Expected> struct BarrierParts : SharedPart<Name, 8 * Count, 8> {
+  ATTNC_DEVICE static void initialise(unsigned at) {
+    for (int i = 0; i < Count; ++i) ptx::mbarrier_init(at + 8 * i, Expected);
+  }
 };
 template <class Memory, class Parts> struct Barriers {
   unsigned base;
   ATTNC_DEVICE unsigned operator[](int i) const { return base + Memory::template offset_of<Parts>() + 8 * i; }
-  ATTNC_DEVICE void initialise(int arrivals) const {
-    for (int i = 0; i < Parts::kCount; ++i) ptx::mbarrier_init((*this)[i], arrivals);
-  }
 };
 
 } // namespace attnc
