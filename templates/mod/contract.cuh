@@ -136,8 +136,6 @@
 //               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1
 //               algo/pairs.cuh                             1
-//               algo/packed_rows.cuh                       1
-//               algo/grid_box.cuh                          1
 //   mask        decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -146,8 +144,6 @@
 //               algo/pairs.cuh                             1
 //               block_mask.cu                              1
 //               box_mask.cu                                1
-//               algo/packed_rows.cuh                       1
-//               algo/grid_box.cuh                          1
 //               algo/grid_transposed_scores.cuh            1
 //   factors     algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -173,7 +169,6 @@
 //               algo/q_walk.cuh                            1
 //               algo/turns.cuh                             1
 //               backward_kv_sm80.cu                        1
-//               algo/packed_rows.cuh                       1
 //               algo/decode_work.cuh                       1
 //   kv_length   algo/sequence.cuh                          1
 //   q_offset    algo/sequence.cuh                          1
