@@ -156,13 +156,13 @@ struct Producer {
   }
 
   ATTNC_DEVICE void request_step(int b, int h, const int (&at)[3]) {
-    q.wait_empty();
+    q.acquire();
     if (leads) {
       ptx::st_shared(place_at(shared, steps), {at[2], at[1], at[0], b * p.base.forward.q_heads + h});
       ptx::mbarrier_arrive_expect_tx(q.full(), QTile::kBytes);
       request_tile(q.tile(), map_of(p.q, run_maps(p).q, at), q.full(), at, h + b * p.q_batch_step);
     }
-    o.wait_empty();
+    o.acquire();
     if (leads) {
       ptx::mbarrier_arrive_expect_tx(o.full(), OTile::kBytes);
       request_tile(o.tile(), map_of(p.d_out, run_maps(p).d_out, at), o.full(), at, h + b * p.d_out_batch_step);
@@ -173,9 +173,9 @@ struct Producer {
   }
 
   ATTNC_DEVICE int next_box() {
-    boxes.wait_full();
+    boxes.wait();
     int message[2];
-    boxes.hear(message);
+    boxes.read_message(message);
     __syncwarp();
     if (leads) ptx::mbarrier_arrive(boxes.empty());
     boxes.advance();
@@ -193,7 +193,7 @@ struct Producer {
         has_kv = true;
       });
       if (!has_kv) request_kv(own);
-      q.wait_empty();
+      q.acquire();
       if (leads) ptx::mbarrier_arrive(q.full());
       q.advance();
     }
@@ -208,17 +208,17 @@ struct Planner {
   Ring<Memory, QRing> q = {shared};
   Ring<Memory, BoxRing> boxes = {shared};
 
-  ATTNC_DEVICE void tell_box(int box) {
-    boxes.wait_empty();
+  ATTNC_DEVICE void commit_box(int box) {
+    boxes.acquire();
     if (threadIdx.x % 32 == 0) {
-      boxes.tell({box, 0});
+      boxes.write_message({box, 0});
       ptx::mbarrier_arrive(boxes.full());
     }
     boxes.advance();
   }
-  ATTNC_DEVICE void tell(const int (&message)[4]) {
+  ATTNC_DEVICE void commit(const int (&message)[4]) {
     if (threadIdx.x % 32 == 0) {
-      q.tell(message);
+      q.write_message(message);
       ptx::mbarrier_arrive(q.full());
     }
     q.advance();
@@ -246,31 +246,31 @@ struct Planner {
       seen[i] = exists[i] ? KeyBits<OwnBox>::within(range, own) : 0;
       all &= seen[i] == KeyBits<OwnBox>::kAll;
     }
-    q.wait_empty();
+    q.acquire();
     const Table table = table_of(shared, q.slot);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) table.fill(args, head, b, h, token[i], lane + 32 * i, exists[i], lse[i], delta[i]);
     all = __all_sync(0xffffffffu, all);
     if (!all) table.fill_live(seen, keys);
     __syncwarp();
-    tell({all ? 0 : kStepMasked | (Mod::kHasBeside && asks ? kStepAsks : 0), b, h, box});
+    commit({all ? 0 : kStepMasked | (Mod::kHasBeside && asks ? kStepAsks : 0), b, h, box});
   }
 
   ATTNC_DEVICE void run() {
-    TileDealer dealer{p.order};
+    TileScheduler scheduler{p.order};
 #pragma unroll 1
-    while (dealer.valid()) {
-      const int box = dealer.index;
-      tell_box(box);
+    while (scheduler.valid()) {
+      const int box = scheduler.index;
+      commit_box(box);
       const auto own = own_place(p, box);
       for_each_step<QueryBox>(p, args, own, [&](const Mod::Head& head, int b, int h, const int(&at)[3]) {
         plan_step(head, b, h, at, own.origin, box);
       });
-      dealer.advance<32>(); // only now, so that the last boxes go to the first idle CTAs
-      q.wait_empty();
-      tell({0, -1, dealer.valid(), box});
+      scheduler.advance<32>(); // only now, so that the last boxes go to the first idle CTAs
+      q.acquire();
+      commit({0, -1, scheduler.valid(), box});
     }
-    tell_box(-1);
+    commit_box(-1);
   }
 };
 
@@ -314,9 +314,9 @@ struct Consumer {
     if (threadIdx.x % 128 == 0) ptx::st_shared(shared + Memory::offset_of<DqMessage>() + 8 * group, message);
   }
   /// Commits it later, because the fence waits until all is written.
-  ATTNC_DEVICE void hand_over(bool really) {
+  ATTNC_DEVICE void commit_d_q(bool really) {
     ptx::fence_proxy_async();
-    pass_slot(Barriers<Memory, DqFull>{shared}[group], really);
+    arrive_by_warp(Barriers<Memory, DqFull>{shared}[group], really);
     d_q_parity ^= really;
   }
 
@@ -349,7 +349,7 @@ struct Consumer {
     ptx::wgmma_commit_group();
   }
 
-  /// Stores dK or dV times `factor`, or zeros unless `really`.
+  /// Epilogue: stores dK or dV times `factor`, or zeros unless `really`.
   template <int Columns, class Out>
   ATTNC_DEVICE void store(Out x, bool really, float factor, void* to, const Strides& stride,
                           const OwnPlace<OwnBox>& own) const {
@@ -367,9 +367,9 @@ struct Consumer {
 
   /// Finishes a box of keys after its last products.
   template <class DK, class DV> ATTNC_DEVICE void end_box(const DK& d_k, const DV& d_v, int box, bool has_steps) {
-    pass_slot(Barriers<Memory, KvEmpty>{shared}[0]);
-    pass_slot(q.empty());
-    hand_over(has_steps);
+    arrive_by_warp(Barriers<Memory, KvEmpty>{shared}[0]);
+    q.release();
+    commit_d_q(has_steps);
     const auto own = own_place(p, box);
     store<kHeadDimQk>(d_k, has_steps, p.base.forward.scale, p.base.d_k, p.base.d_k_stride, own);
     store<kHeadDimV>(d_v, has_steps, 1.f, p.base.d_v, p.base.d_v_stride, own);
@@ -409,16 +409,16 @@ struct Consumer {
       }
       ptx::wgmma_wait_group<0>(); // dV is complete
       wgmma::touch(d_v);
-      pass_slot(o.empty_before(), has_last);
-      q.wait_full();
+      o.release_before(has_last);
+      q.wait();
       int message[4];
-      q.hear(message);
+      q.read_message(message);
       const Table table = table_of(shared, q.slot);
       const auto bias = table.template bias<0, kEarly>();
       if constexpr (kSplit == 1) {
         write_gradients(s_ring.tile(), 64 * group, d_s); // before products, for which it would have to wait
         ptx::fence_proxy_async();
-        pass_slot(s_ring.full());
+        s_ring.commit();
       }
       start_scores(s); // of the next step; garbage after the last one
       if (masked) {
@@ -433,9 +433,9 @@ struct Consumer {
       ptx::wgmma_commit_group();
       if constexpr (kSplit > 1) {
         ptx::fence_proxy_async();
-        pass_slot(s_ring.full());
+        s_ring.commit();
       }
-      s_ring.wait_full();
+      s_ring.wait();
       ptx::wgmma_fence();
       start_d_q(d_q, s_ring.tile());
       ptx::wgmma_commit_group();
@@ -459,7 +459,7 @@ struct Consumer {
       wgmma::touch(d_k);
       wgmma::touch(d_q);
       const auto late_bias = table.template bias<kEarly, kGroups>();
-      pass_slot(q.empty_before(), has_last);
+      q.release_before(has_last);
       s_ring.advance();
       write_d_q(d_q, 0);
       if (ends) [[unlikely]] {
@@ -468,7 +468,7 @@ struct Consumer {
         await_kv();
         has_last = false;
       } else {
-        o.wait_full();
+        o.wait();
       }
       ptx::wgmma_fence();
       wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
@@ -477,7 +477,7 @@ struct Consumer {
         [[unlikely]];
       else
         weigh<kEarly, kGroups>(s, weights, place, table, late_bias, masked, asks, small);
-      hand_over(has_last);
+      commit_d_q(has_last);
       table.load_delta(delta);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_v, weights.weights, o.tile(), has_last); // dV += P^T dO
@@ -488,7 +488,7 @@ struct Consumer {
       has_last = !ends;
     }
     write_d_q({}, -1);
-    hand_over(true);
+    commit_d_q(true);
   }
 };
 

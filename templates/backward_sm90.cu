@@ -43,7 +43,7 @@
 //   o.full            producer: dO requested; its bytes                  consumers
 //   o.empty           consumers: dV of the step complete                 producer
 //   s.full            consumers: dS written                              consumers
-//   named 1 + i       ragged batches: consumer i has cleared rows        consumer i
+//   RowsCleared       ragged batches: consumer i has cleared rows        consumer i
 //   dq_full[i]        consumer i: dQ and message written                 storer i
 //   dq_empty[i]       storer i: the bulk copy has read dQ                consumer i
 //
@@ -156,9 +156,9 @@ struct Consumer {
     if (threadIdx.x % 128 == 0) ptx::st_shared(shared + Memory::offset_of<DqTile>() + 8 * group, {tile, 1});
   }
   /// Commits it later, because the fence waits until all is written.
-  ATTNC_DEVICE void hand_over(bool really) {
+  ATTNC_DEVICE void commit_d_q(bool really) {
     ptx::fence_proxy_async();
-    pass_slot(Barriers<Memory, DqFull>{shared}[group], really);
+    arrive_by_warp(Barriers<Memory, DqFull>{shared}[group], really);
     d_q_parity ^= really;
   }
 
@@ -230,17 +230,17 @@ struct Consumer {
       }
       ptx::wgmma_wait_group<0>(); // dV is complete
       wgmma::touch(d_v);
-      pass_slot(o.empty_before(), has_last);
-      q.wait_full();
+      o.release_before(has_last);
+      q.wait();
       int message[4];
-      q.hear(message);
+      q.read_message(message);
       clear_tail(q.tile(), message[1], group);
       const Table table = table_of<Memory>(shared, q.slot);
       const auto bias = table.template bias<0, kEarly>();
       if constexpr (kSplit == 1) {
         write_gradients(s_ring.tile(), 64 * group, d_s); // before products, for which it would have to wait
         ptx::fence_proxy_async();
-        pass_slot(s_ring.full());
+        s_ring.commit();
       }
       start_scores(s); // of the next step; garbage after the last one
       if constexpr (kSumsDiagonals)
@@ -257,9 +257,9 @@ struct Consumer {
       ptx::wgmma_commit_group();
       if constexpr (kSplit > 1) {
         ptx::fence_proxy_async();
-        pass_slot(s_ring.full());
+        s_ring.commit();
       }
-      s_ring.wait_full();
+      s_ring.wait();
       ptx::wgmma_fence();
       start_d_q(d_q, s_ring.tile());
       ptx::wgmma_commit_group();
@@ -281,17 +281,17 @@ struct Consumer {
       wgmma::touch(d_k);
       wgmma::touch(d_q);
       const auto late_bias = table.template bias<kEarly, kGroups>();
-      pass_slot(q.empty_before(), has_last);
+      q.release_before(has_last);
       s_ring.advance();
       write_d_q(d_q, last_tile);
       if (ends) break;
-      o.wait_full();
+      o.wait();
       clear_tail(o.tile(), step.flags, group);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
       ptx::wgmma_commit_group();
       weigh<kEarly, kGroups>(s, weights, place, table, late_bias, step, masked, small, f);
-      hand_over(has_last);
+      commit_d_q(has_last);
       table.load_delta(delta);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_v, weights.weights, o.tile(), has_last); // dV += P^T dO
@@ -304,9 +304,9 @@ struct Consumer {
       o.advance();
       has_older = has_last;
     }
-    hand_over(last_tile >= 0);
+    commit_d_q(last_tile >= 0);
     write_d_q({}, -1);
-    hand_over(true);
+    commit_d_q(true);
     if (last_tile < 0) {
       d_k.fill(0.f);
       d_v.fill(0.f);
@@ -328,7 +328,7 @@ struct Storer {
   unsigned shared;
   int group;
 
-  ATTNC_DEVICE void bring(int tile, int turn) const {
+  ATTNC_DEVICE void add(int tile, int turn) const {
     const unsigned from = shared + Memory::offset_of<DqPart>() + group * DqSums::kPartBytes;
     int* const next = p.turns + 2 * (long long)tile + group; // whose turn it is
     if (kTakesTurns && turn > 0) {
@@ -364,7 +364,7 @@ struct Storer {
       if (message[0] < 0) break;
       int turn = 1;
       if constexpr (kTakesTurns) turn = ptx::ld_shared_int(turn_at<Memory>(shared, step++));
-      bring(message[0], turn);
+      add(message[0], turn);
     }
     ptx::bulk_wait();
   }

@@ -187,13 +187,13 @@ struct Weigher {
       QueryGradient<0>::First first;
       QueryGradient<0>::Second second;
       d_q.start(first, second);
-      q.wait_full();
+      q.wait();
       int message[4];
-      q.hear(message);
+      q.read_message(message);
       clear_tail(q.tile(), message[1], 0);
       ptx::wgmma_wait_group<1>(); // dV and the first piece of dQ are complete
       wgmma::touch(d_v);
-      pass_slot(o.empty_before(), d_q.has_step());
+      o.release_before(d_q.has_step());
       d_q.add_first(first);
       wgmma::touch(s);
       ptx::wgmma_fence();
@@ -216,9 +216,9 @@ struct Weigher {
         weigh<kHasSmall>(s, weights, place, table, bias, step, masked, f);
       else
         weigh<false>(s, weights, place, table, bias, step, masked, f);
-      pass_slot(Barriers<Memory, RatesFull>{shared}[0]);
-      pass_slot(q.empty());
-      o.wait_full();
+      arrive_by_warp(Barriers<Memory, RatesFull>{shared}[0]);
+      q.release();
+      o.wait();
       clear_tail(o.tile(), step.flags, 0);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_v, weights.weights, o.tile(), d_q.has_step()); // dV += P^T dO
@@ -258,18 +258,18 @@ struct Differentiator {
       QueryGradient<1>::First first;
       QueryGradient<1>::Second second;
       d_q.start(first, second);
-      q.wait_full();
+      q.wait();
       int message[4];
-      q.hear(message);
+      q.read_message(message);
       const bool ends = message[2] < 0;
-      if (!ends) o.wait_full();
+      if (!ends) o.wait();
       clear_tail(q.tile(), message[1], 1);
       clear_tail(o.tile(), message[1], 1);
       Table::Values<> delta;
       table_of<Memory>(shared, q.slot).load_delta(delta);
       ptx::wgmma_wait_group<1>(); // dK and the first piece of dQ are complete
       wgmma::touch(d_k);
-      pass_slot(q.empty_before(), d_q.has_step());
+      q.release_before(d_q.has_step());
       d_q.add_first(first);
       wgmma::touch(d_p);
       ptx::wgmma_fence();
@@ -280,7 +280,7 @@ struct Differentiator {
       ptx::wgmma_wait_group<0>(); // dP is complete
       wgmma::touch(d_p);
       if (ends) break;
-      pass_slot(o.empty());
+      o.release();
       const int now = d_q.step + 1;
       ptx::mbarrier_wait(Barriers<Memory, RatesFull>{shared}[0], now & 1);
       Packed rates;
@@ -293,7 +293,7 @@ struct Differentiator {
       wgmma::start_gemm(d_k, d_s, q.tile(), d_q.has_step()); // dK += dS^T Q
       ptx::wgmma_commit_group();
       ptx::fence_proxy_async();
-      pass_slot(d_q.full(now));
+      arrive_by_warp(d_q.full(now));
       d_q.advance(args, message);
       q.advance();
       o.advance();

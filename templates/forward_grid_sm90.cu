@@ -38,7 +38,7 @@
 //   k.empty           consumers: S complete, or step skipped               producer
 //   v.full, v.empty   producer: V requested, its bytes; consumers: O       consumers, producer
 //   out_full          consumer i: its rows of O written to the slot of Q   storer
-//   named 1..         consumer i: its warps have read their Q              itself
+//   QRead             consumer i: its warps have read their Q              itself
 //
 // Messages: with Q b * heads + h, or -1 for no more work, and the first query; with K the first key and flags.
 //
@@ -163,7 +163,7 @@ struct Planner {
   unsigned shared;
   PlanPlace place = {shared};
 
-  ATTNC_DEVICE void tell(const TilePlan& plan) {
+  ATTNC_DEVICE void commit(const TilePlan& plan) {
     ptx::mbarrier_wait(place.empty(), place.parity ^ 1);
     if (threadIdx.x % 32 == 0) {
       place.plan() = plan;
@@ -174,16 +174,16 @@ struct Planner {
   }
 
   ATTNC_DEVICE void run() {
-    TileDealer dealer{p.order};
-    while (dealer.valid()) {
-      const TilePlace tile = tile_at(p.order, dealer.index);
-      dealer.advance<32>();
-      tell(Tiles::plan(p, args, tile));
+    TileScheduler scheduler{p.order};
+    while (scheduler.valid()) {
+      const TilePlace tile = tile_at(p.order, scheduler.index);
+      scheduler.advance<32>();
+      commit(Tiles::plan(p, args, tile));
     }
     TilePlan none;
     none.head = -1;
-    tell(none);
-    if (threadIdx.x % 32 == 0) dealer.finish();
+    commit(none);
+    if (threadIdx.x % 32 == 0) scheduler.finish();
   }
 };
 
@@ -204,8 +204,8 @@ struct Producer {
   };
 
   template <class Plan> ATTNC_DEVICE void request_q(const Plan& plan, int head) {
-    q.wait_empty();
-    q.tell({plan.head, plan.origin[0], plan.origin[1], plan.origin[2]});
+    q.acquire();
+    q.write_message({plan.head, plan.origin[0], plan.origin[1], plan.origin[2]});
     ptx::mbarrier_arrive_expect_tx(q.full(), QTile::kBytes);
 #pragma unroll
     for (int i = 0; i < kConsumers; ++i) {
@@ -217,8 +217,8 @@ struct Producer {
   }
 
   ATTNC_DEVICE void request_k(const int (&x)[3], int head, int flags) {
-    k.wait_empty();
-    k.tell({x[0], x[1], x[2], flags});
+    k.acquire();
+    k.write_message({x[0], x[1], x[2], flags});
     ptx::mbarrier_arrive_expect_tx(k.full(), KTile::kBytes);
     request_tile(k.tile(), map_of(p.k, run_maps(p).k, x), k.full(), x, head);
     k.advance();
@@ -226,13 +226,13 @@ struct Producer {
 
   ATTNC_DEVICE void request_v(const At& at) {
     if (at.head < 0) return;
-    v.wait_empty();
+    v.acquire();
     ptx::mbarrier_arrive_expect_tx(v.full(), VTile::kBytes);
     request_tile(v.tile(), map_of(p.v, run_maps(p).v, at.x), v.full(), at.x, at.head);
     v.advance();
   }
 
-  ATTNC_DEVICE void free_plan() {
+  ATTNC_DEVICE void release_plan() {
     ptx::mbarrier_arrive(place.empty());
     place.advance();
   }
@@ -312,14 +312,14 @@ struct Producer {
       ptx::mbarrier_wait(place.full(), place.parity);
       // NOTE: not copied if registers do not suffice for all of it.
       const typename Choose<Mod::kHasBeside, const TilePlan&, TilePlan>::Type plan = place.plan();
-      if constexpr (!Mod::kHasBeside) free_plan();
+      if constexpr (!Mod::kHasBeside) release_plan();
       if (plan.head < 0) break;
       request_keys(plan, v_next);
-      if constexpr (Mod::kHasBeside) free_plan();
+      if constexpr (Mod::kHasBeside) release_plan();
     }
     request_v(v_next);
-    q.wait_empty();
-    q.tell({-1, 0, 0, 0});
+    q.acquire();
+    q.write_message({-1, 0, 0, 0});
     ptx::mbarrier_arrive(q.full());
   }
 };
@@ -335,9 +335,9 @@ struct Storer {
 
   ATTNC_DEVICE void run() {
     while (true) {
-      q.wait_full();
+      q.wait();
       int work[4];
-      q.hear(work);
+      q.read_message(work);
       if (work[0] < 0) break;
       const int b = work[0] / p.base.q_heads, head = work[0] % p.base.q_heads + b * p.out_batch_step;
 #pragma unroll
@@ -384,39 +384,39 @@ struct Consumer {
   LiveKeys<KeyShape> live; ///< of the tile
   bool works = false;    ///< there is a tile whose last O += P V is not started yet
   bool is_first = false; ///< that step is the tile's first
-  int passed = 0;        ///< steps skipped since, whose V is still held
+  int skipped = 0;       ///< steps skipped since, whose V is still held
 
   ATTNC_DEVICE static Work await_work(const Ring<Memory, QRing>& q) {
-    q.wait_full();
+    q.wait();
     int x[4];
-    q.hear(x);
+    q.read_message(x);
     return {x[0], {x[1], x[2], x[3]}};
   }
   ATTNC_DEVICE BoxStep read_step() {
     int x[4];
-    k.hear(x);
+    k.read_message(x);
     return {{x[0], x[1], x[2]}, x[3]};
   }
   ATTNC_DEVICE bool is(BoxStep step, int flag) const { return step.flags >> 3 * group & flag; }
 
-  ATTNC_DEVICE void free_v() {
-    pass_slot(v.empty());
+  ATTNC_DEVICE void release_v() {
+    v.release();
     v.advance();
   }
-  ATTNC_DEVICE void free_passed() {
-    for (; passed > 0; --passed) {
-      v.wait_full();
-      free_v();
+  ATTNC_DEVICE void release_skipped() {
+    for (; skipped > 0; --skipped) {
+      v.wait();
+      release_v();
     }
   }
 
-  /// Hands a box of O to the storer, in the slot of its Q, at which the ring still stands.
+  /// Epilogue: hands a box of O to the storer, in the slot of its Q, at which the ring still stands.
   ATTNC_DEVICE void store() {
     const float normalise[2] = {softmax.finish(0), softmax.finish(1)};
     QRead::sync(group); // products with this Q are complete in all warps
     wgmma::write_tile(OutTile{q.tile().base}.from_row(64 * group), o, normalise);
     ptx::fence_proxy_async();
-    pass_slot(out_full[q.slot * kConsumers + group]);
+    arrive_by_warp(out_full[q.slot * kConsumers + group]);
     const ForwardParams& base = p.base;
     if (!base.lse && !base.row_max) return;
     const long long first = ((long long)place.b * base.q_heads + place.h) * base.q_len;
@@ -436,24 +436,24 @@ struct Consumer {
     ptx::wgmma_commit_group();
     ptx::wgmma_wait_group<0>();
     wgmma::touch(o);
-    free_v();
-    free_passed();
+    release_v();
+    release_skipped();
     store();
     works = false;
   }
 
   /// Skips a step.
-  ATTNC_DEVICE void pass() {
-    if (works && passed == kStages - 1) finish();
-    k.wait_full();
+  ATTNC_DEVICE void skip() {
+    if (works && skipped == kStages - 1) finish();
+    k.wait();
     __syncwarp();
-    pass_slot(k.empty());
+    k.release();
     k.advance();
     if (works) {
-      ++passed;
+      ++skipped;
     } else {
-      v.wait_full();
-      free_v();
+      v.wait();
+      release_v();
     }
   }
 
@@ -470,8 +470,8 @@ struct Consumer {
       unsigned q_tile = q.tile().base;
       if (begins) [[unlikely]] {
         // Skips the rest of the tile; then waits for the next one, and skips to its first step that is this consumer's.
-        for (bool ended = step.flags & BoxStep::kTileEnd; !ended; pass()) {
-          k.wait_full();
+        for (bool ended = step.flags & BoxStep::kTileEnd; !ended; skip()) {
+          k.wait();
           ended = read_step().flags & BoxStep::kTileEnd;
         }
         Ring<Memory, QRing> next = q;
@@ -479,7 +479,7 @@ struct Consumer {
         work = await_work(next);
         q_tile = next.tile().base;
         if (work.head >= 0)
-          for (k.wait_full(); !is(read_step(), BoxStep::kMine); k.wait_full()) pass();
+          for (k.wait(); !is(read_step(), BoxStep::kMine); k.wait()) skip();
       }
       const bool ends = begins && works; // the last step ended a tile, which is not stored yet
       const bool has_v = works;
@@ -512,7 +512,7 @@ struct Consumer {
 
       ptx::wgmma_wait_group<1>(); // S is complete
       wgmma::touch(s);
-      pass_slot(k.empty());
+      k.release();
       k.advance();
       StepBias<Mod::Exponents, 2> bias(softmax, place);
       if (is_beside(step.origin))
@@ -527,25 +527,25 @@ struct Consumer {
       // P, first without waiting for O; see forward_sm90.cu.
       WeightSums<2> sums(softmax);
       constexpr int kGroups = kBlockN / 8, kEarly = kGroups / 4;
-      const bool k_ready = is(step, BoxStep::kLast) || k.is_full();
+      const bool k_ready = is(step, BoxStep::kLast) || k.try_wait();
       to_weights<0, kEarly>(s, sums);
       if (!k_ready) [[unlikely]]
-        k.wait_full();
+        k.wait();
 
       ptx::wgmma_wait_group<0>(); // O is complete
       wgmma::touch(o);
-      pass_slot(v.empty(), has_v);
+      v.release(has_v);
       v.advance(has_v);
-      if (passed > 0) [[unlikely]]
-        free_passed();
+      if (skipped > 0) [[unlikely]]
+        release_skipped();
       if (move) [[unlikely]]
         o.scale_rows(rescale);
-      const bool v_ready = v.is_full();
+      const bool v_ready = v.try_wait();
       to_weights<kEarly, kGroups>(s, sums);
       weights.pack(s);
       sums.store(softmax);
       if (!v_ready) [[unlikely]]
-        v.wait_full();
+        v.wait();
     }
   }
 };

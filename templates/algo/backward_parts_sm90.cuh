@@ -87,8 +87,8 @@ template <class Tile> ATTNC_DEVICE void clear_tail(Tile tile, int flags, int gro
       clear_rows_behind(tile, flags / kLiveRows, group);
 }
 
-/// Stores a warpgroup's dK or dV, `Columns` columns times `factor`. Its rows begin `row_of_tile` rows behind the tile's
-/// first one.
+/// Epilogue: stores a warpgroup's dK or dV, `Columns` columns times `factor`. Its rows begin `row_of_tile` rows behind
+/// the tile's first one.
 template <int Columns, class Out>
 ATTNC_DEVICE void store_gradient(const Out& x, float factor, void* to, const Strides& stride, const KvTilePlace& tile,
                                  int row_of_tile, int kv_len) {
@@ -134,14 +134,14 @@ template <class Memory> struct Producer {
     int turn = 0;
     if constexpr (kTakesTurns)
       turn = turn_of<Mod, kBlockM, kBlockSparse>(base, p.visits, args, head, b, h, step.start, kv_start);
-    q.wait_empty();
+    q.acquire();
     if (kTakesTurns && leads) ptx::st_shared(turn_at<Memory>(shared, steps), turn);
     if (leads) {
-      q.tell({step.start, kIsRagged<Mod> ? with_live_rows(step, f.q_len) : step.flags, b, h});
+      q.write_message({step.start, kIsRagged<Mod> ? with_live_rows(step, f.q_len) : step.flags, b, h});
       ptx::mbarrier_expect_tx(q.full(), QTile::kBytes);
       request_tile(q.tile(), p.q, q.full(), q_row_of<Mod>(args, b, step.start), h, b * p.q_batch_step);
     }
-    o.wait_empty();
+    o.acquire();
     if (leads) {
       ptx::mbarrier_arrive_expect_tx(o.full(), OTile::kBytes);
       request_tile(o.tile(), p.d_out, o.full(), q_row_of<Mod>(args, b, step.start), h, b * p.d_out_batch_step);
@@ -206,9 +206,9 @@ template <class Memory> struct Producer {
         for (int i = 0; i < heads; ++i) more |= request_steps(base, tile, i, first, kStepsOfHead);
       }
     }
-    q.wait_empty();
+    q.acquire();
     if (leads) {
-      q.tell({0, 0, -1, 0});
+      q.write_message({0, 0, -1, 0});
       ptx::mbarrier_arrive(q.full());
     }
   }

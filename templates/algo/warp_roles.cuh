@@ -56,12 +56,4 @@ template <int First, int Threads> struct NamedBarriers {
   ATTNC_DEVICE static void arrive(int i) { ptx::named_barrier_arrive<Threads>(First + i); }
 };
 
-/// Releases or commits a slot: one lane of each warp arrives at `barrier` once the whole warp is done. A release comes
-/// after the products that read the slot and all lanes' reads of its message; a commit after all lanes' writes. Does
-/// nothing unless `really`.
-ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
-  __syncwarp();
-  if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
-}
-
 } // namespace attnc

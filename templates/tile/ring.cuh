@@ -1,9 +1,10 @@
 // Pipelines: rings of slots in shared memory, through which one role of a CTA hands tiles to others (sm_90).
 //
-// A slot is a tile, a short message about it, and two mbarriers. The producer of a slot completes `full` (commit); its
-// consumers complete `empty` (release). Each role has a Ring of its own, which is its position: a slot, and the parity
-// of its barriers' phase. Filling starts with wait_empty() (acquire), using with wait_full() (wait); advance() moves on
-// to the next slot.
+// A slot is a tile, a short message about it, and two mbarriers. Each role has a Ring of its own, which is its
+// position: a slot, and the parity of its barriers' phase.
+//
+//   producer   acquire(), fills the slot, commit() or arrivals of copies at full(), advance()
+//   consumer   wait(), uses the slot, release() or an arrival at empty(), advance()
 #pragma once
 
 #include "ptx/mbarrier.cuh"
@@ -11,6 +12,12 @@
 #include "tile/shared_memory.cuh"
 
 namespace attnc {
+
+/// One lane of each warp arrives at `barrier` once the whole warp is done. Does nothing unless `really`.
+ATTNC_DEVICE void arrive_by_warp(unsigned barrier, bool really = true) {
+  __syncwarp();
+  if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+}
 
 /// How many arrivals complete a phase of a slot's barriers.
 struct Arrivals {
@@ -67,15 +74,21 @@ template <class Memory, class Parts> struct Ring {
   ATTNC_DEVICE int slot_before() const { return slot ? slot - 1 : Parts::kCount - 1; }
   ATTNC_DEVICE unsigned empty_before() const { return empty_of(slot_before()); }
 
-  ATTNC_DEVICE void wait_full() const { ptx::mbarrier_wait(full(), parity); }
+  ATTNC_DEVICE void wait() const { ptx::mbarrier_wait(full(), parity); }
   /// In the first round every slot is empty.
-  ATTNC_DEVICE void wait_empty() const { ptx::mbarrier_wait(empty(), parity ^ 1); }
-  /// Whether wait_full() would return at once. May itself wait briefly.
-  ATTNC_DEVICE bool is_full() const { return ptx::mbarrier_test(full(), parity); }
+  ATTNC_DEVICE void acquire() const { ptx::mbarrier_wait(empty(), parity ^ 1); }
+  /// Whether wait() would return at once. May itself wait briefly.
+  ATTNC_DEVICE bool try_wait() const { return ptx::mbarrier_test(full(), parity); }
+
+  /// Called by all lanes of each warp that uses a slot, after the products that read it and all reads of its message.
+  ATTNC_DEVICE void release(bool really = true) const { arrive_by_warp(empty(), really); }
+  ATTNC_DEVICE void release_before(bool really = true) const { arrive_by_warp(empty_before(), really); }
+  /// Called by all lanes of each warp that fills a slot.
+  ATTNC_DEVICE void commit(bool really = true) const { arrive_by_warp(full(), really); }
 
   /// The slot's message: written before the arrival at `full`, read after waiting for it.
-  ATTNC_DEVICE void tell(const Message& words) const { ptx::st_shared(message(), words); }
-  ATTNC_DEVICE void hear(Message& words) const { ptx::ld_shared(words, message()); }
+  ATTNC_DEVICE void write_message(const Message& words) const { ptx::st_shared(message(), words); }
+  ATTNC_DEVICE void read_message(Message& words) const { ptx::ld_shared(words, message()); }
 
 private:
   ATTNC_DEVICE unsigned control() const { return base + Memory::template offset_of<typename Parts::Control>(); }
