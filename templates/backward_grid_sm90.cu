@@ -61,15 +61,13 @@
 
 #include "attnc_mod.cuh"
 
-#include "algo/backward_tiles_sm90.cuh"
+#include "algo/backward_sm90.cuh"
 #include "algo/d_q_box.cuh"
 #include "algo/grid_maps.cuh"
 #include "algo/grid_steps.cuh"
 #include "algo/grid_transposed_scores.cuh"
 #include "algo/tile_order.cuh"
 #include "params_grid_sm90.cuh"
-#include "ptx/tma.cuh"
-#include "tile/gemm_wgmma.cuh"
 #include "tile/store_wgmma.cuh"
 
 namespace attnc::sm90 {
@@ -78,31 +76,25 @@ using Params = Choose<Mod::kHasBeside, BackwardGridBesideParamsSm90, BackwardGri
 
 using QueryBox = BoxShape<kQueryBox[0], kQueryBox[1], kQueryBox[2]>;
 using OwnBox = BoxShape<kKeyBox[0], kKeyBox[1], kKeyBox[2]>; // of keys
-static_assert(kWarps == 8 && kBlockN == 128 && OwnBox::kTokens == kBlockN, "two warpgroups own 64 keys each");
+static_assert(OwnBox::kTokens == kBlockN, "two warpgroups own 64 keys each");
 static_assert(QueryBox::kTokens == kBlockM && (kBlockM == 64 || kBlockM == 128), "a step is a box");
 // See backward_sm90.cu.
 constexpr bool kTight = kHasRates || kReadsQueries;
-constexpr int kSplit = kBlockM == 64 && !kTight ? 4 : 1;
-constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegisters = kHeadDimQk <= 64 ? 232 : 240;
 
 using Table = QueryTable<Mod, OwnBox, kBlockM>;
 using Place = KeyPlace<Mod, OwnBox>;
 
-using DqTile = DqBox<QueryBox>;
+using DqOut = DqBox<QueryBox>;
 
 struct QRing : QRingOf<2> {};
-struct BoxRing : RingParts<BoxRing, KTile, 2, 2, Arrivals{.full = 1, .empty = 1}, 0> {}; // messages only: the box, < 0: no more
+/// Messages only: the box, < 0: no more.
+struct BoxRing : RingParts<BoxRing, KTile, 2, 2, Arrivals{.full = 1, .empty = 1}, 0> {};
 struct KvEmpty : BarrierParts<KvEmpty, 1, kWarps> {};
-struct SRing : RingParts<SRing, STile, 2, 0, Arrivals{.full = kWarps, .empty = kWarps}> {}; // `empty` is unused
-struct DqPart : SharedPart<DqPart, 2 * DqTile::kPartBytes, 1024> {};
-struct DqMessage : SharedPart<DqMessage, 2 * 8, 8> {}; // < 0: no more steps
-struct DqFull : BarrierParts<DqFull, 2, 4> {};
-struct DqEmpty : BarrierParts<DqEmpty, 2, 1> {};
 /// Origin of step j, fastest axis first, and its head over all batches, in slot j % 8.
 struct Places : SharedPart<Places, 8 * 16> {};
 struct Queries : SharedPart<Queries, kQStages * Table::kBytes> {};
 using Memory =
-    SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart, QRing::Control, ORing::Control,
+    SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart<DqOut>, QRing::Control, ORing::Control,
                  SRing::Control, BoxRing::Control, KvFull, KvEmpty, DqMessage, DqFull, DqEmpty, Places, Queries>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
@@ -276,77 +268,15 @@ struct Planner {
 
 // ---------------------------------------------------------------------------------------------------------- consumer
 
-struct Consumer {
-  const Params& p;
-  const ModArgs& args;
-  unsigned shared;
-  int group; // which consumer warpgroup, uniform over the warp
-
-  Ring<Memory, QRing> q = {shared};
-  Ring<Memory, ORing> o = {shared};
-  Ring<Memory, SRing> s_ring = {shared};
-  unsigned d_q_parity = 0, kv_parity = 0;
-
-  using Scores = Fragment<1, kBlockM>;
+struct Consumer : ConsumerParts<Consumer, Params, Memory, QRing, DqOut, kTight> {
+  unsigned kv_parity = 0;
 
   /// Returns the lane's row 0 among the keys of the box.
   ATTNC_DEVICE int first_key() const { return 64 * group + ptx::opaque(threadIdx.x) / 32 % 4 * 16 + Scores::row(0); }
 
-  ATTNC_DEVICE KTile k_tile() const { return k_tile_of<Memory>(shared); }
-  ATTNC_DEVICE VTile v_tile() const { return v_tile_of<Memory>(shared); }
-
-  /// Starts dQ = dS K for this warpgroup's part of the tile.
-  ATTNC_DEVICE void start_d_q(DqTile::Part& d_q, STile s) {
-    if constexpr (DqTile::kByRows) {
-      wgmma::start_gemm(d_q, transposed(SwizzledTile<Element, kBlockN, 64>{s.slab(group)}), k_tile(), 0);
-    } else {
-      // Columns of K: a slab, or half of one.
-      using Part = SwizzledTile<Element, kBlockN, DqTile::kColumns>;
-      const unsigned base = DqTile::kColumns == 64 ? k_tile().slab(group) : k_tile().base + 64 * group;
-      wgmma::start_gemm(d_q, transposed(s), Part{base}, 0);
-    }
-  }
-
-  /// Writes a step's dQ to shared memory, for the storer. message < 0: no more steps.
-  ATTNC_DEVICE void write_d_q(const DqTile::Part& d_q, int message) {
-    ptx::mbarrier_wait(Barriers<Memory, DqEmpty>{shared}[group], d_q_parity ^ 1);
-    DqTile{{}, shared + Memory::offset_of<DqPart>() + group * DqTile::kPartBytes}.write(d_q);
-    if (threadIdx.x % 128 == 0) ptx::st_shared(shared + Memory::offset_of<DqMessage>() + 8 * group, message);
-  }
-  /// Commits it later, because the fence waits until all is written.
-  ATTNC_DEVICE void commit_d_q(bool really) {
-    ptx::fence_proxy_async();
-    arrive_by_warp(Barriers<Memory, DqFull>{shared}[group], really);
-    d_q_parity ^= really;
-  }
-
-  /// Computes the weights of groups [Begin, End) of 8 queries.
-  // NOTE: both branches do the same work, so that ptxas does not move it past the waits around it.
-  template <int Begin, int End, class Bias>
-  ATTNC_DEVICE void weigh(const Scores& s, PackedWeights<Element, kBlockM>& weights, const Place& place, Table table,
-                          Bias bias, bool masked, bool asks, bool small) const {
-    const ForwardParams& f = p.base.forward;
-    constexpr Step kAny = {0, 0};
-    if constexpr (kHasSmall) {
-      if (small)
-        to_weights<Begin, End, true>(s, weights, f, args, place, table, bias, kAny);
-      else
-        to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, kAny);
-      if (masked) drop_dead<Begin, End>(weights, args, place, table, first_key(), asks);
-    } else if (masked) {
-      to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, kAny);
-      drop_dead<Begin, End>(weights, args, place, table, first_key(), asks);
-    } else {
-      to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, kAny);
-    }
-  }
-
-  /// Starts S^T = K Q^T for the next Q of the ring.
-  ATTNC_DEVICE void start_scores(Scores& s) {
-    wgmma::touch(s);
-    ptx::wgmma_fence();
-    wgmma::start_gemm(s, k_tile().from_row(64 * group), transposed(q.tile()), 0);
-    ptx::wgmma_commit_group();
+  template <int Begin, int End>
+  ATTNC_DEVICE void drop(Weights& weights, const ForwardParams&, const Place& place, Table table, Step step) const {
+    drop_dead<Begin, End>(weights, args, place, table, first_key(), asks_in(step.flags));
   }
 
   /// Epilogue: stores dK or dV times `factor`, or zeros unless `really`.
@@ -383,7 +313,7 @@ struct Consumer {
     Fragment<1, KTile::kColumns> d_k;
     Fragment<1, VTile::kColumns> d_v;
     Scores s, d_p;
-    PackedWeights<Element, kBlockM> weights;
+    Weights weights;
     PackedFragment<Element, 1, kBlockM> d_s;
     Place place;
     DeltaOf<Table, kTight> delta; // of the last step
@@ -394,10 +324,7 @@ struct Consumer {
 #pragma unroll 1
     while (true) {
       // In flight: dP and dV of the last step.
-      constexpr int kGroups = kBlockM / 8, kFirst = kGroups / kSplit;
-      // Groups whose weights are computed while dQ runs; the others while dP runs.
-      constexpr int kEarly = kBlockM == 64 ? kGroups / 4 : kGroups / 2;
-      DqTile::Part d_q;
+      DqOut::Part d_q;
       ptx::wgmma_wait_group<1>(); // dP is complete
       wgmma::touch(d_p);
       const Table last_table = table_of(shared, q.slot_before());
@@ -446,14 +373,14 @@ struct Consumer {
         place = Place(p, args, message[1], message[2], own.origin, first_key());
       }
       masked = message[0] & kStepMasked;
-      const bool asks = asks_in(message[0]);
+      const Step step = {0, message[0]};
       ptx::wgmma_wait_group<2>(); // S is complete
       wgmma::touch(s);
       const bool small = are_small(place, s);
       if (Mod::Exponents::kCallsScore && ends)
         [[unlikely]];
       else
-        weigh<0, kEarly>(s, weights, place, table, bias, masked, asks, small);
+        weigh<0, kEarly>(s, weights, place, table, bias, step, masked, small, p.base.forward);
 
       ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are complete
       wgmma::touch(d_k);
@@ -476,7 +403,7 @@ struct Consumer {
       if (Mod::Exponents::kCallsScore && ends)
         [[unlikely]];
       else
-        weigh<kEarly, kGroups>(s, weights, place, table, late_bias, masked, asks, small);
+        weigh<kEarly, kGroups>(s, weights, place, table, late_bias, step, masked, small, p.base.forward);
       commit_d_q(has_last);
       table.load_delta(delta);
       ptx::wgmma_fence();
@@ -501,26 +428,26 @@ struct Storer {
   int group;
 
   ATTNC_DEVICE void run() {
-    const unsigned from = shared + Memory::offset_of<DqPart>() + group * DqTile::kPartBytes;
-    constexpr int kRowsAxis = DqTile::kRowsAxis;
+    const unsigned from = shared + Memory::offset_of<DqPart<DqOut>>() + group * DqOut::kPartBytes;
+    constexpr int kRowsAxis = DqOut::kRowsAxis;
     unsigned parity = 0;
     int step = 0;
     while (true) {
       ptx::mbarrier_wait(Barriers<Memory, DqFull>{shared}[group], parity);
       parity ^= 1;
-      if (ptx::ld_shared_int(shared + Memory::offset_of<DqMessage>() + 8 * group) < 0) break;
+      if (ptx::ld_shared_int(d_q_message<Memory>(shared, group)) < 0) break;
       int x[4];
       ptx::ld_shared(x, place_at(shared, step++));
       int at[3] = {x[2], x[1], x[0]};
       const TensorMap& map = map_of(p.sums, run_maps(p).sums, at);
-      if (DqTile::kByRows && is_beside(at))
+      if (DqOut::kByRows && is_beside(at))
         at[2] += group * 64;
-      else if (DqTile::kByRows)
+      else if (DqOut::kByRows)
         at[kRowsAxis] += group * (QueryBox::extent(kRowsAxis) / 2);
-      const int column = DqTile::kByRows ? 0 : DqTile::kColumns * group;
+      const int column = DqOut::kByRows ? 0 : DqOut::kColumns * group;
 #pragma unroll
-      for (int slab = 0; slab < DqTile::kSlabs; ++slab)
-        ptx::tma_add_5d(map, from + slab * DqTile::kSlabBytes, column + 32 * slab, at[2], at[1], on_map(at, 0), x[3]);
+      for (int slab = 0; slab < DqOut::kSlabs; ++slab)
+        ptx::tma_add_5d(map, from + slab * DqOut::kSlabBytes, column + 32 * slab, at[2], at[1], on_map(at, 0), x[3]);
       ptx::bulk_commit_group();
       ptx::bulk_wait_read();
       ptx::mbarrier_arrive(Barriers<Memory, DqEmpty>{shared}[group]);

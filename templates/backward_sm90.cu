@@ -68,67 +68,33 @@
 #include "attnc_mod.cuh"
 
 #include "algo/backward_parts_sm90.cuh"
+#include "algo/backward_sm90.cuh"
 #include "algo/d_q_sums.cuh"
 #include "algo/diagonal_sums.cuh"
 #include "ptx/red.cuh"
-#include "ptx/tma.cuh"
 #include "ptx/turn.cuh"
-#include "tile/gemm_wgmma.cuh"
 
 namespace attnc::sm90 {
 
-static_assert(kWarps == 8 && kBlockN == 128, "two warpgroups own 64 rows of K and V each");
 // Whether a score takes many registers, or much time, while products run: then dS is completed before S of the next
 // step.
 constexpr bool kTight = kHasRates || kReadsRows || Mod::Exponents::kIsLinear;
 // Whether delta is read at its use. With delta in registers, compilers from 13.3 on run out of them and serialise
 // wgmma.
 constexpr bool kLateDelta = kTight || (kBlockM == 64 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1303);
-// Groups of 8 rows of Q after which S of the next step begins: a quarter of them, or all.
-constexpr int kSplit = kBlockM == 64 && !kTight ? 4 : 1;
-static_assert(!kSumsDiagonals || kSplit == 1, "sums take dS when it is complete");
-// Registers per thread, of the launch's 168. Consumers come first: beyond head dim 64 each holds 64 x 128 of dK and of
-// dV.
-constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegisters = kHeadDimQk <= 64 ? 232 : 240;
-
-struct SRing : RingParts<SRing, STile, 2, 0, Arrivals{.full = kWarps, .empty = kWarps}> {}; // `empty` is unused
-/// dQ of a step on its way out, a slot for each consumer.
-struct DqPart : SharedPart<DqPart, 2 * DqSums::kPartBytes, 128> {};
-struct DqTile : SharedPart<DqTile, 2 * 8, 8> {}; // messages: the tile of q, counted over all heads
-struct DqFull : BarrierParts<DqFull, 2, 4> {};
-struct DqEmpty : BarrierParts<DqEmpty, 2, 1> {};
-using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart, QRing::Control, ORing::Control,
-                            SRing::Control, KvFull, DqTile, DqFull, DqEmpty, Turns, Rows>;
+using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart<DqSums>, QRing::Control,
+                            ORing::Control, SRing::Control, KvFull, DqMessage, DqFull, DqEmpty, Turns, Rows>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 // ---------------------------------------------------------------------------------------------------------- consumer
 
-struct Consumer {
-  const BackwardParamsSm90& p;
-  const ModArgs& args;
-  unsigned shared;
-  int group; // which consumer warpgroup, uniform over the warp
+struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqSums, kTight> {
+  static_assert(!kSumsDiagonals || kSplit == 1, "sums take dS when it is complete");
 
-  Ring<Memory, QRing> q = {shared};
-  Ring<Memory, ORing> o = {shared};
-  Ring<Memory, SRing> s_ring = {shared};
-  unsigned d_q_parity = 0;
-
-  using Scores = Fragment<1, kBlockM>;
-
-  ATTNC_DEVICE KTile k_tile() const { return k_tile_of<Memory>(shared); }
-  ATTNC_DEVICE VTile v_tile() const { return v_tile_of<Memory>(shared); }
-
-  /// Starts dQ = dS K for this warpgroup's part of the tile.
-  ATTNC_DEVICE void start_d_q(DqSums::Part& d_q, STile s) {
-    if constexpr (DqSums::kByRows) {
-      wgmma::start_gemm(d_q, transposed(SwizzledTile<Element, kBlockN, 64>{s.slab(group)}), k_tile(), 0);
-    } else {
-      // Columns of K: a slab, or half of one.
-      using Part = SwizzledTile<Element, kBlockN, DqSums::kColumns>;
-      const unsigned base = DqSums::kColumns == 64 ? k_tile().slab(group) : k_tile().base + 64 * group;
-      wgmma::start_gemm(d_q, transposed(s), Part{base}, 0);
-    }
+  template <int Begin, int End>
+  ATTNC_DEVICE void drop(Weights& weights, const ForwardParams& f, const KvPlace<Mod>& place, Table table,
+                         Step step) const {
+    drop_dead<Begin, End>(weights, f, args, place, table, step);
   }
 
   /// Adds a step's dS to the sums along diagonals. It begins at row `q_start` of Q and `kv_row`, the warp's first one
@@ -147,48 +113,6 @@ struct Consumer {
       });
   }
 
-  /// Writes a step's dQ to shared memory, for the storer.
-  ATTNC_DEVICE void write_d_q(const DqSums::Part& d_q, int tile) {
-    ptx::mbarrier_wait(Barriers<Memory, DqEmpty>{shared}[group], d_q_parity ^ 1);
-    const unsigned to = shared + Memory::offset_of<DqPart>() + group * DqSums::kPartBytes + threadIdx.x % 128 * 16;
-#pragma unroll
-    for (int n = 0; n < DqSums::kColumns / 8; ++n) ptx::st_shared(to + 2048 * n, d_q.x[0][n]);
-    if (threadIdx.x % 128 == 0) ptx::st_shared(shared + Memory::offset_of<DqTile>() + 8 * group, {tile, 1});
-  }
-  /// Commits it later, because the fence waits until all is written.
-  ATTNC_DEVICE void commit_d_q(bool really) {
-    ptx::fence_proxy_async();
-    arrive_by_warp(Barriers<Memory, DqFull>{shared}[group], really);
-    d_q_parity ^= really;
-  }
-
-  /// Computes the weights of groups [Begin, End) of 8 rows of Q.
-  // NOTE: both branches do the same work, so that ptxas does not move it past the waits around it.
-  template <int Begin, int End, class Bias>
-  ATTNC_DEVICE void weigh(const Scores& s, PackedWeights<Element, kBlockM>& weights, const KvPlace<Mod>& place, Table table,
-                          Bias bias, Step step, bool masked, bool small, const ForwardParams& f) const {
-    if constexpr (kHasSmall) {
-      if (small)
-        to_weights<Begin, End, true>(s, weights, f, args, place, table, bias, step);
-      else
-        to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
-      if (masked) drop_dead<Begin, End>(weights, f, args, place, table, step);
-    } else if (masked) {
-      to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
-      drop_dead<Begin, End>(weights, f, args, place, table, step);
-    } else {
-      to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
-    }
-  }
-
-  /// Starts S^T = K Q^T for the next Q of the ring.
-  ATTNC_DEVICE void start_scores(Scores& s) {
-    wgmma::touch(s);
-    ptx::wgmma_fence();
-    wgmma::start_gemm(s, k_tile().from_row(64 * group), transposed(q.tile()), 0);
-    ptx::wgmma_commit_group();
-  }
-
   ATTNC_DEVICE void run() {
     const KvTilePlace tile(p, args);
     const ForwardParams& f = params_of<Mod>(p.base.forward, args, tile.b);
@@ -197,7 +121,7 @@ struct Consumer {
     Fragment<1, KTile::kColumns> d_k;
     Fragment<1, VTile::kColumns> d_v;
     Scores s, d_p;
-    PackedWeights<Element, kBlockM> weights;
+    Weights weights;
     PackedFragment<Element, 1, kBlockM> d_s;
     d_k.fill(0.f);
     d_v.fill(0.f);
@@ -216,9 +140,6 @@ struct Consumer {
       // In flight: dP and dV of the last step.
       const bool has_last = last_tile >= 0;
       const bool last_masked = tail || step.flags & kStepMasked;
-      constexpr int kGroups = kBlockM / 8, kFirst = kGroups / kSplit;
-      // Groups whose weights are computed while dQ runs; the others while dP runs.
-      constexpr int kEarly = kBlockM == 64 ? kGroups / 4 : kGroups / 2;
       DqSums::Part d_q;
       ptx::wgmma_wait_group<1>(); // dP is complete
       wgmma::touch(d_p);
@@ -329,7 +250,7 @@ struct Storer {
   int group;
 
   ATTNC_DEVICE void add(int tile, int turn) const {
-    const unsigned from = shared + Memory::offset_of<DqPart>() + group * DqSums::kPartBytes;
+    const unsigned from = shared + Memory::offset_of<DqPart<DqSums>>() + group * DqSums::kPartBytes;
     int* const next = p.turns + 2 * (long long)tile + group; // whose turn it is
     if (kTakesTurns && turn > 0) {
       for (int now = 0; now < (kDeterministic ? turn : 1);) now = ptx::load_acquire(next);
@@ -359,8 +280,8 @@ struct Storer {
     while (true) {
       ptx::mbarrier_wait(Barriers<Memory, DqFull>{shared}[group], parity);
       parity ^= 1;
-      int message[2];
-      ptx::ld_shared(message, shared + Memory::offset_of<DqTile>() + 8 * group);
+      int message[2]; // the tile of q, counted over all heads
+      ptx::ld_shared(message, d_q_message<Memory>(shared, group));
       if (message[0] < 0) break;
       int turn = 1;
       if constexpr (kTakesTurns) turn = ptx::ld_shared_int(turn_at<Memory>(shared, step++));
