@@ -30,19 +30,19 @@
 //   Queries         kQStages QueryTables                       as the slot of Q
 //   control words   messages and barriers
 //
-//   barrier           completed by                                          arrivals     waited for by
-//   box.full          planner: next box of keys is announced                1            producer
-//   box.empty         producer: has read it                                 1            planner
-//   kv_full           producer: K and V requested; their bytes              1            consumers
-//   kv_empty          consumers: last products of the box complete          kWarps       producer
-//   q.full            producer: Q requested; its bytes. Planner: message    2            consumers
+//   barrier           completed by                                         waited for by
+//   box.full          planner: next box of keys is announced               producer
+//   box.empty         producer: has read it                                planner
+//   kv_full           producer: K and V requested; their bytes             consumers
+//   kv_empty          consumers: last products of the box complete         producer
+//   q.full            producer: Q requested; its bytes. Planner: message   consumers
 //                     and table written
-//   q.empty           consumers: dK of the step complete                    kWarps       producer, planner
-//   o.full            producer: dO requested; its bytes                     1            consumers
-//   o.empty           consumers: dV of the step complete                    kWarps       producer
-//   s.full            consumers: dS written                                 kWarps       consumers
-//   dq_full[i]        consumer i: dQ and message written                    4            storer i
-//   dq_empty[i]       storer i: TMA has read dQ                             1            consumer i
+//   q.empty           consumers: dK of the step complete                   producer, planner
+//   o.full            producer: dO requested; its bytes                    consumers
+//   o.empty           consumers: dV of the step complete                   producer
+//   s.full            consumers: dS written                                consumers
+//   dq_full[i]        consumer i: dQ and message written                   storer i
+//   dq_empty[i]       storer i: TMA has read dQ                            consumer i
 //
 // SRing needs no empty barrier, as in backward_sm90.cu. Places needs no barriers: the producer requests step j + 5 only
 // after the storer of dQ(j) has read its place.
@@ -61,16 +61,13 @@
 
 #include "attnc_mod.cuh"
 
-#include "algo/backward_tiles_sm90.cuh"
+#include "algo/backward_sm90.cuh"
 #include "algo/d_q_box.cuh"
 #include "algo/grid_maps.cuh"
 #include "algo/grid_steps.cuh"
 #include "algo/grid_transposed_scores.cuh"
 #include "algo/tile_order.cuh"
 #include "params_grid_sm90.cuh"
-#include "ptx/setmaxnreg.cuh"
-#include "ptx/tma.cuh"
-#include "tile/gemm_wgmma.cuh"
 #include "tile/store_wgmma.cuh"
 
 namespace attnc::sm90 {
@@ -79,31 +76,25 @@ using Params = Choose<Mod::kHasBeside, BackwardGridBesideParamsSm90, BackwardGri
 
 using QueryBox = BoxShape<kQueryBox[0], kQueryBox[1], kQueryBox[2]>;
 using OwnBox = BoxShape<kKeyBox[0], kKeyBox[1], kKeyBox[2]>; // of keys
-static_assert(kWarps == 8 && kBlockN == 128 && OwnBox::kTokens == kBlockN, "two warpgroups own 64 keys each");
+static_assert(OwnBox::kTokens == kBlockN, "two warpgroups own 64 keys each");
 static_assert(QueryBox::kTokens == kBlockM && (kBlockM == 64 || kBlockM == 128), "a step is a box");
-constexpr int kThreads = 32 * (4 + kWarps);
 // See backward_sm90.cu.
 constexpr bool kTight = kHasRates || kReadsQueries;
-constexpr int kSplit = kBlockM == 64 && !kTight ? 4 : 1;
-constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegisters = kHeadDimQk <= 64 ? 232 : 240;
 
 using Table = QueryTable<Mod, OwnBox, kBlockM>;
 using Place = KeyPlace<Mod, OwnBox>;
 
-using DqTile = DqBox<QueryBox>;
+using DqOut = DqBox<QueryBox>;
 
-struct BoxRing : RingParts<BoxRing, KTile, 2, 2, 0> {}; // messages only: the box, < 0: no more
-struct KvEmpty : BarrierParts<KvEmpty, 1> {};
-struct SRing : RingParts<SRing, STile, 2, 0> {};
-struct DqPart : SharedPart<DqPart, 2 * DqTile::kPartBytes, 1024> {};
-struct DqMessage : SharedPart<DqMessage, 2 * 8, 8> {}; // < 0: no more steps
-struct DqFull : BarrierParts<DqFull, 2> {};
-struct DqEmpty : BarrierParts<DqEmpty, 2> {};
+struct QRing : QRingOf<2> {};
+/// Messages only: the box, < 0: no more.
+struct BoxRing : RingParts<BoxRing, KTile, 2, 2, Arrivals{.full = 1, .empty = 1}, 0> {};
+struct KvEmpty : BarrierParts<KvEmpty, 1, kWarps> {};
 /// Origin of step j, fastest axis first, and its head over all batches, in slot j % 8.
 struct Places : SharedPart<Places, 8 * 16> {};
 struct Queries : SharedPart<Queries, kQStages * Table::kBytes> {};
 using Memory =
-    SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart, QRing::Control, ORing::Control,
+    SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart<DqOut>, QRing::Control, ORing::Control,
                  SRing::Control, BoxRing::Control, KvFull, KvEmpty, DqMessage, DqFull, DqEmpty, Places, Queries>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
@@ -157,13 +148,13 @@ struct Producer {
   }
 
   ATTNC_DEVICE void request_step(int b, int h, const int (&at)[3]) {
-    q.wait_empty();
+    q.acquire();
     if (leads) {
       ptx::st_shared(place_at(shared, steps), {at[2], at[1], at[0], b * p.base.forward.q_heads + h});
       ptx::mbarrier_arrive_expect_tx(q.full(), QTile::kBytes);
       request_tile(q.tile(), map_of(p.q, run_maps(p).q, at), q.full(), at, h + b * p.q_batch_step);
     }
-    o.wait_empty();
+    o.acquire();
     if (leads) {
       ptx::mbarrier_arrive_expect_tx(o.full(), OTile::kBytes);
       request_tile(o.tile(), map_of(p.d_out, run_maps(p).d_out, at), o.full(), at, h + b * p.d_out_batch_step);
@@ -174,9 +165,9 @@ struct Producer {
   }
 
   ATTNC_DEVICE int next_box() {
-    boxes.wait_full();
+    boxes.wait();
     int message[2];
-    boxes.hear(message);
+    boxes.read_message(message);
     __syncwarp();
     if (leads) ptx::mbarrier_arrive(boxes.empty());
     boxes.advance();
@@ -194,7 +185,7 @@ struct Producer {
         has_kv = true;
       });
       if (!has_kv) request_kv(own);
-      q.wait_empty();
+      q.acquire();
       if (leads) ptx::mbarrier_arrive(q.full());
       q.advance();
     }
@@ -209,17 +200,17 @@ struct Planner {
   Ring<Memory, QRing> q = {shared};
   Ring<Memory, BoxRing> boxes = {shared};
 
-  ATTNC_DEVICE void tell_box(int box) {
-    boxes.wait_empty();
+  ATTNC_DEVICE void commit_box(int box) {
+    boxes.acquire();
     if (threadIdx.x % 32 == 0) {
-      boxes.tell({box, 0});
+      boxes.write_message({box, 0});
       ptx::mbarrier_arrive(boxes.full());
     }
     boxes.advance();
   }
-  ATTNC_DEVICE void tell(const int (&message)[4]) {
+  ATTNC_DEVICE void commit(const int (&message)[4]) {
     if (threadIdx.x % 32 == 0) {
-      q.tell(message);
+      q.write_message(message);
       ptx::mbarrier_arrive(q.full());
     }
     q.advance();
@@ -247,110 +238,48 @@ struct Planner {
       seen[i] = exists[i] ? KeyBits<OwnBox>::within(range, own) : 0;
       all &= seen[i] == KeyBits<OwnBox>::kAll;
     }
-    q.wait_empty();
+    q.acquire();
     const Table table = table_of(shared, q.slot);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) table.fill(args, head, b, h, token[i], lane + 32 * i, exists[i], lse[i], delta[i]);
     all = __all_sync(0xffffffffu, all);
     if (!all) table.fill_live(seen, keys);
     __syncwarp();
-    tell({all ? 0 : kStepMasked | (Mod::kHasBeside && asks ? kStepAsks : 0), b, h, box});
+    commit({all ? 0 : kStepMasked | (Mod::kHasBeside && asks ? kStepAsks : 0), b, h, box});
   }
 
   ATTNC_DEVICE void run() {
-    TileDealer dealer{p.order};
+    TileScheduler scheduler{p.order};
 #pragma unroll 1
-    while (dealer.valid()) {
-      const int box = dealer.index;
-      tell_box(box);
+    while (scheduler.valid()) {
+      const int box = scheduler.index;
+      commit_box(box);
       const auto own = own_place(p, box);
       for_each_step<QueryBox>(p, args, own, [&](const Mod::Head& head, int b, int h, const int(&at)[3]) {
         plan_step(head, b, h, at, own.origin, box);
       });
-      dealer.advance<32>(); // only now, so that the last boxes go to the first idle CTAs
-      q.wait_empty();
-      tell({0, -1, dealer.valid(), box});
+      scheduler.advance<32>(); // only now, so that the last boxes go to the first idle CTAs
+      q.acquire();
+      commit({0, -1, scheduler.valid(), box});
     }
-    tell_box(-1);
+    commit_box(-1);
   }
 };
 
 // ---------------------------------------------------------------------------------------------------------- consumer
 
-struct Consumer {
-  const Params& p;
-  const ModArgs& args;
-  unsigned shared;
-  int group; // which consumer warpgroup, uniform over the warp
-
-  Ring<Memory, QRing> q = {shared};
-  Ring<Memory, ORing> o = {shared};
-  Ring<Memory, SRing> s_ring = {shared};
-  unsigned d_q_parity = 0, kv_parity = 0;
-
-  using Scores = Fragment<1, kBlockM>;
+struct Consumer : ConsumerParts<Consumer, Params, Memory, QRing, DqOut, kTight> {
+  unsigned kv_parity = 0;
 
   /// Returns the lane's row 0 among the keys of the box.
   ATTNC_DEVICE int first_key() const { return 64 * group + ptx::opaque(threadIdx.x) / 32 % 4 * 16 + Scores::row(0); }
 
-  ATTNC_DEVICE KTile k_tile() const { return k_tile_of<Memory>(shared); }
-  ATTNC_DEVICE VTile v_tile() const { return v_tile_of<Memory>(shared); }
-
-  /// Starts dQ = dS K for this warpgroup's part of the tile.
-  ATTNC_DEVICE void start_d_q(DqTile::Part& d_q, STile s) {
-    if constexpr (DqTile::kByRows) {
-      wgmma::start_gemm(d_q, transposed(SwizzledTile<Element, kBlockN, 64>{s.slab(group)}), k_tile(), 0);
-    } else {
-      // Columns of K: a slab, or half of one.
-      using Part = SwizzledTile<Element, kBlockN, DqTile::kColumns>;
-      const unsigned base = DqTile::kColumns == 64 ? k_tile().slab(group) : k_tile().base + 64 * group;
-      wgmma::start_gemm(d_q, transposed(s), Part{base}, 0);
-    }
+  template <int Begin, int End>
+  ATTNC_DEVICE void drop(Weights& weights, const ForwardParams&, const Place& place, Table table, Step step) const {
+    drop_dead<Begin, End>(weights, args, place, table, first_key(), asks_in(step.flags));
   }
 
-  /// Writes a step's dQ to shared memory, for the storer. message < 0: no more steps.
-  ATTNC_DEVICE void write_d_q(const DqTile::Part& d_q, int message) {
-    ptx::mbarrier_wait(Barriers<Memory, DqEmpty>{shared}[group], d_q_parity ^ 1);
-    DqTile{{}, shared + Memory::offset_of<DqPart>() + group * DqTile::kPartBytes}.write(d_q);
-    if (threadIdx.x % 128 == 0) ptx::st_shared(shared + Memory::offset_of<DqMessage>() + 8 * group, message);
-  }
-  /// Commits it later, because the fence waits until all is written.
-  ATTNC_DEVICE void hand_over(bool really) {
-    ptx::fence_proxy_async();
-    pass_slot(Barriers<Memory, DqFull>{shared}[group], really);
-    d_q_parity ^= really;
-  }
-
-  /// Computes the weights of groups [Begin, End) of 8 queries.
-  // NOTE: both branches do the same work, so that ptxas does not move it past the waits around it.
-  template <int Begin, int End, class Bias>
-  ATTNC_DEVICE void weigh(const Scores& s, PackedWeights<Element, kBlockM>& weights, const Place& place, Table table,
-                          Bias bias, bool masked, bool asks, bool small) const {
-    const ForwardParams& f = p.base.forward;
-    constexpr Step kAny = {0, 0};
-    if constexpr (kHasSmall) {
-      if (small)
-        to_weights<Begin, End, true>(s, weights, f, args, place, table, bias, kAny);
-      else
-        to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, kAny);
-      if (masked) drop_dead<Begin, End>(weights, args, place, table, first_key(), asks);
-    } else if (masked) {
-      to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, kAny);
-      drop_dead<Begin, End>(weights, args, place, table, first_key(), asks);
-    } else {
-      to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, kAny);
-    }
-  }
-
-  /// Starts S^T = K Q^T for the next Q of the ring.
-  ATTNC_DEVICE void start_scores(Scores& s) {
-    wgmma::touch(s);
-    ptx::wgmma_fence();
-    wgmma::start_gemm(s, k_tile().from_row(64 * group), transposed(q.tile()), 0);
-    ptx::wgmma_commit_group();
-  }
-
-  /// Stores dK or dV times `factor`, or zeros unless `really`.
+  /// Epilogue: stores dK or dV times `factor`, or zeros unless `really`.
   template <int Columns, class Out>
   ATTNC_DEVICE void store(Out x, bool really, float factor, void* to, const Strides& stride,
                           const OwnPlace<OwnBox>& own) const {
@@ -368,9 +297,9 @@ struct Consumer {
 
   /// Finishes a box of keys after its last products.
   template <class DK, class DV> ATTNC_DEVICE void end_box(const DK& d_k, const DV& d_v, int box, bool has_steps) {
-    pass_slot(Barriers<Memory, KvEmpty>{shared}[0]);
-    pass_slot(q.empty());
-    hand_over(has_steps);
+    arrive_by_warp(Barriers<Memory, KvEmpty>{shared}[0]);
+    q.release();
+    commit_d_q(has_steps);
     const auto own = own_place(p, box);
     store<kHeadDimQk>(d_k, has_steps, p.base.forward.scale, p.base.d_k, p.base.d_k_stride, own);
     store<kHeadDimV>(d_v, has_steps, 1.f, p.base.d_v, p.base.d_v_stride, own);
@@ -384,7 +313,7 @@ struct Consumer {
     Fragment<1, KTile::kColumns> d_k;
     Fragment<1, VTile::kColumns> d_v;
     Scores s, d_p;
-    PackedWeights<Element, kBlockM> weights;
+    Weights weights;
     PackedFragment<Element, 1, kBlockM> d_s;
     Place place;
     DeltaOf<Table, kTight> delta; // of the last step
@@ -395,10 +324,7 @@ struct Consumer {
 #pragma unroll 1
     while (true) {
       // In flight: dP and dV of the last step.
-      constexpr int kGroups = kBlockM / 8, kFirst = kGroups / kSplit;
-      // Groups whose weights are computed while dQ runs; the others while dP runs.
-      constexpr int kEarly = kBlockM == 64 ? kGroups / 4 : kGroups / 2;
-      DqTile::Part d_q;
+      DqOut::Part d_q;
       ptx::wgmma_wait_group<1>(); // dP is complete
       wgmma::touch(d_p);
       const Table last_table = table_of(shared, q.slot_before());
@@ -410,16 +336,16 @@ struct Consumer {
       }
       ptx::wgmma_wait_group<0>(); // dV is complete
       wgmma::touch(d_v);
-      pass_slot(o.empty_before(), has_last);
-      q.wait_full();
+      o.release_before(has_last);
+      q.wait();
       int message[4];
-      q.hear(message);
+      q.read_message(message);
       const Table table = table_of(shared, q.slot);
       const auto bias = table.template bias<0, kEarly>();
       if constexpr (kSplit == 1) {
         write_gradients(s_ring.tile(), 64 * group, d_s); // before products, for which it would have to wait
         ptx::fence_proxy_async();
-        pass_slot(s_ring.full());
+        s_ring.commit();
       }
       start_scores(s); // of the next step; garbage after the last one
       if (masked) {
@@ -434,9 +360,9 @@ struct Consumer {
       ptx::wgmma_commit_group();
       if constexpr (kSplit > 1) {
         ptx::fence_proxy_async();
-        pass_slot(s_ring.full());
+        s_ring.commit();
       }
-      s_ring.wait_full();
+      s_ring.wait();
       ptx::wgmma_fence();
       start_d_q(d_q, s_ring.tile());
       ptx::wgmma_commit_group();
@@ -447,20 +373,20 @@ struct Consumer {
         place = Place(p, args, message[1], message[2], own.origin, first_key());
       }
       masked = message[0] & kStepMasked;
-      const bool asks = asks_in(message[0]);
+      const Step step = {0, message[0]};
       ptx::wgmma_wait_group<2>(); // S is complete
       wgmma::touch(s);
       const bool small = are_small(place, s);
       if (Mod::Exponents::kCallsScore && ends)
         [[unlikely]];
       else
-        weigh<0, kEarly>(s, weights, place, table, bias, masked, asks, small);
+        weigh<0, kEarly>(s, weights, place, table, bias, step, masked, small, p.base.forward);
 
       ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are complete
       wgmma::touch(d_k);
       wgmma::touch(d_q);
       const auto late_bias = table.template bias<kEarly, kGroups>();
-      pass_slot(q.empty_before(), has_last);
+      q.release_before(has_last);
       s_ring.advance();
       write_d_q(d_q, 0);
       if (ends) [[unlikely]] {
@@ -469,7 +395,7 @@ struct Consumer {
         await_kv();
         has_last = false;
       } else {
-        o.wait_full();
+        o.wait();
       }
       ptx::wgmma_fence();
       wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
@@ -477,8 +403,8 @@ struct Consumer {
       if (Mod::Exponents::kCallsScore && ends)
         [[unlikely]];
       else
-        weigh<kEarly, kGroups>(s, weights, place, table, late_bias, masked, asks, small);
-      hand_over(has_last);
+        weigh<kEarly, kGroups>(s, weights, place, table, late_bias, step, masked, small, p.base.forward);
+      commit_d_q(has_last);
       table.load_delta(delta);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_v, weights.weights, o.tile(), has_last); // dV += P^T dO
@@ -489,7 +415,7 @@ struct Consumer {
       has_last = !ends;
     }
     write_d_q({}, -1);
-    hand_over(true);
+    commit_d_q(true);
   }
 };
 
@@ -502,26 +428,26 @@ struct Storer {
   int group;
 
   ATTNC_DEVICE void run() {
-    const unsigned from = shared + Memory::offset_of<DqPart>() + group * DqTile::kPartBytes;
-    constexpr int kRowsAxis = DqTile::kRowsAxis;
+    const unsigned from = shared + Memory::offset_of<DqPart<DqOut>>() + group * DqOut::kPartBytes;
+    constexpr int kRowsAxis = DqOut::kRowsAxis;
     unsigned parity = 0;
     int step = 0;
     while (true) {
       ptx::mbarrier_wait(Barriers<Memory, DqFull>{shared}[group], parity);
       parity ^= 1;
-      if (ptx::ld_shared_int(shared + Memory::offset_of<DqMessage>() + 8 * group) < 0) break;
+      if (ptx::ld_shared_int(d_q_message<Memory>(shared, group)) < 0) break;
       int x[4];
       ptx::ld_shared(x, place_at(shared, step++));
       int at[3] = {x[2], x[1], x[0]};
       const TensorMap& map = map_of(p.sums, run_maps(p).sums, at);
-      if (DqTile::kByRows && is_beside(at))
+      if (DqOut::kByRows && is_beside(at))
         at[2] += group * 64;
-      else if (DqTile::kByRows)
+      else if (DqOut::kByRows)
         at[kRowsAxis] += group * (QueryBox::extent(kRowsAxis) / 2);
-      const int column = DqTile::kByRows ? 0 : DqTile::kColumns * group;
+      const int column = DqOut::kByRows ? 0 : DqOut::kColumns * group;
 #pragma unroll
-      for (int slab = 0; slab < DqTile::kSlabs; ++slab)
-        ptx::tma_add_5d(map, from + slab * DqTile::kSlabBytes, column + 32 * slab, at[2], at[1], on_map(at, 0), x[3]);
+      for (int slab = 0; slab < DqOut::kSlabs; ++slab)
+        ptx::tma_add_5d(map, from + slab * DqOut::kSlabBytes, column + 32 * slab, at[2], at[1], on_map(at, 0), x[3]);
       ptx::bulk_commit_group();
       ptx::bulk_wait_read();
       ptx::mbarrier_arrive(Barriers<Memory, DqEmpty>{shared}[group]);
@@ -530,46 +456,25 @@ struct Storer {
   }
 };
 
-ATTNC_DEVICE void initialise(const Params& p, unsigned shared) {
-  if (threadIdx.x == 0) {
-    Ring<Memory, QRing>{shared}.initialise(2, kWarps);
-    Ring<Memory, ORing>{shared}.initialise(1, kWarps);
-    Ring<Memory, SRing>{shared}.initialise(kWarps, kWarps);
-    Ring<Memory, BoxRing>{shared}.initialise(1, 1);
-    Barriers<Memory, KvFull>{shared}.initialise(1);
-    Barriers<Memory, KvEmpty>{shared}.initialise(kWarps);
-    Barriers<Memory, DqFull>{shared}.initialise(4);
-    Barriers<Memory, DqEmpty>{shared}.initialise(1);
-    for (const TensorMap* map : {&p.q, &p.k, &p.v, &p.d_out, &p.sums}) ptx::prefetch_tensor_map(*map);
-    if constexpr (Mod::kHasBeside) {
-      const RunMaps runs = run_maps(p);
-      for (const TensorMap* map : {runs.q, runs.k, runs.v, runs.d_out, runs.sums}) prefetch_run_maps(map);
-    }
-    ptx::fence_mbarrier_init();
-  }
-  __syncthreads();
-}
-
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
     attnc_backward(const __grid_constant__ Params p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
-  // NOTE: through a shuffle; otherwise the compiler computes the address again for every use.
-  const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
-  initialise(p, shared);
-  const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
-  if (group == 0) {
-    ptx::setmaxnreg_dec<kProducerRegisters>();
-    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-    if (warp == 0)
-      Producer{p, args, shared}.run();
-    else if (warp == 3)
-      Planner{p, args, shared}.run();
-    else if (threadIdx.x % 32 == 0)
-      Storer{p, shared, warp - 1}.run();
-  } else {
-    ptx::setmaxnreg_inc<kConsumerRegisters>();
-    Consumer{p, args, shared, group - 1}.run();
-  }
+  const unsigned shared = shared_base(dynamic_shared);
+  initialise<Memory>(shared, [&] {
+    ptx::prefetch_tensor_maps(p.q, p.k, p.v, p.d_out, p.sums);
+    const RunMaps runs = run_maps(p);
+    if constexpr (Mod::kHasBeside) prefetch_run_maps(runs.q, runs.k, runs.v, runs.d_out, runs.sums);
+  });
+  run_roles<kProducerRegisters, kConsumerRegisters>(
+      [&](int warp) {
+        if (warp == 0)
+          Producer{p, args, shared}.run();
+        else if (warp == 3)
+          Planner{p, args, shared}.run();
+        else if (threadIdx.x % 32 == 0)
+          Storer{p, shared, warp - 1}.run();
+      },
+      [&](int group) { Consumer{p, args, shared, group}.run(); });
 }
 
 } // namespace attnc::sm90

@@ -11,11 +11,11 @@
 //   shared memory    bytes                        lifetime
 //   KPart, VPart     kBlockN rows of K, of V      whole kernel; then staging of dK, dV
 //   QPart, OPart     kBlockM rows of Q, of dO     a step
-//   rows (static)    kBlockM RowInfo              a step
+//   Table (static)   a RowTable of kBlockM rows    a step
 //
 //   barrier                    when                     what it guarantees
 //   __syncthreads              begin of a step          the tiles of the step before are free
-//   cp.async, __syncthreads    before its products      the tiles of this step, and `rows`, are ready
+//   cp.async, __syncthreads    before its products      the tiles of this step, and the table, are ready
 //   cp.async, __syncthreads    after the last step      K and V are free, or their copies have ended
 //
 // Grid: kv tiles * kv_heads * kv_batch, in one dimension, twice that if dK and dV are apart (kApart). Threads: 32
@@ -24,8 +24,7 @@
 
 #include "attnc_mod.cuh"
 
-#include "algo/apply_mod.cuh"
-#include "algo/gradients.cuh"
+#include "algo/exact_gradients.cuh"
 #include "algo/q_walk.cuh"
 #include "ptx/shared_memory.cuh"
 #include "tile/copy_tile.cuh"
@@ -49,33 +48,7 @@ struct VPart : SharedPart<VPart, VTile::kBytes> {};
 using Memory = SharedMemory<QPart, OPart, KPart, VPart>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
-/// What the lanes of a CTA share of a row of Q.
-struct RowInfo {
-  float bias, delta;
-  int begin, end; ///< its live columns, if rows are intervals
-  Mod::Row row;
-};
-
-template <class M>
-ATTNC_DEVICE RowInfo row_info(const BackwardParams& p, const ModArgs& args, const Mod::Head& head, int b, int h, int q_idx,
-                              int origin, bool masked) {
-  const ForwardParams& f = p.forward;
-  const int row = min(q_idx, f.q_len - 1), inside = position_of<M>(args, head, row);
-  RowInfo info;
-  info.row = Mod::row(args, head, b, h, inside, float(inside - origin)); // SEAM(row)
-  const long long index = row_of_all(f, b, h, row);
-  info.bias = q_idx < f.q_len ? weight_bias(f.lse[index], Mod::row_shift(args, head, info.row)) // SEAM(row_shift)
-                              : negative_infinity();
-  info.delta = p.delta[index];
-  info.begin = 0, info.end = f.kv_len;
-  if constexpr (M::kRowsAreIntervals) {
-    if (masked) {
-      const auto live = M::bounds(args, head, b, h, inside, inside + 1); // SEAM(bounds)
-      info.begin = live.begin, info.end = live.end;
-    }
-  }
-  return info;
-}
+using Table = RowTable<Mod, kBlockM>;
 
 /// Whether dK and dV are computed by separate CTAs.
 constexpr bool kApart = KTile::kColumns + VTile::kColumns > 256;
@@ -88,51 +61,8 @@ struct KvGradients {
   OTile o_tile;
   KTile k_tile;
   VTile v_tile;
-  RowInfo* rows;
+  Table table;
   int kv_start, kv_head;
-
-  ATTNC_DEVICE int kv_row(int r) const { return kv_start + int(threadIdx.x) / 32 * 16 + Scores::row(r); }
-
-  /// Computes P^T in s and, if Wanted, dS^T in d_s.
-  template <class M, bool Wanted>
-  ATTNC_DEVICE void weights(Scores& s, Scores& d_s, const Mod::Head& head, int b, int h, Step step, int origin) const {
-    const ForwardParams& f = p.forward;
-    using Exponents = typename M::Exponents; // depends on M: unused members need not exist
-    const Exponents exponents(f.scale, M::factors(args, head)); // SEAM(factors)
-    Mod::Col col[2];
-    int kv_idx[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      kv_idx[r] = min(kv_row(r), f.kv_len - 1);
-      col[r] = Mod::col(args, head, b, h, kv_idx[r], float(kv_idx[r] - origin), 0.f); // SEAM(col)
-    }
-#pragma unroll
-    for (int n = 0; n < Scores::kGroups; ++n)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const RowInfo& info = rows[Scores::column(n, e)];
-        const int q_idx = position_of<M>(args, head, min(step.start + Scores::column(n, e), f.q_len - 1));
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const Coord at = {b, h, q_idx, kv_idx[r]};
-          const float product = s.at(r, n, e);
-          float x = product;
-          if constexpr (Exponents::kCallsScore)
-            x = Mod::score(args, head, info.row, col[r], at, x * exponents.score_scale); // SEAM(score)
-          float y = exponents.exponent(x, info.bias, float(kv_idx[r] - origin));
-          bool live = kv_row(r) < f.kv_len;
-          if constexpr (M::kRowsAreIntervals)
-            live = live && kv_idx[r] >= info.begin && kv_idx[r] < info.end;
-          else if (M::kHasMaskMod && step.flags & kStepMasked)
-            live = live && Mod::mask(args, head, info.row, col[r], at); // SEAM(mask)
-          if (!live || info.bias == negative_infinity()) y = negative_infinity();
-          const float weight = ptx::ex2(y);
-          s.at(r, n, e) = weight;
-          if constexpr (Wanted)
-            d_s.at(r, n, e) = score_gradient<Mod>(f, args, head, info.row, col[r], at, product, weight, d_s.at(r, n, e), info.delta);
-        }
-      }
-  }
 
   /// Sums over the rows of Q of all heads that share the KV head.
   template <bool WantsK, bool WantsV>
@@ -143,7 +73,7 @@ struct KvGradients {
 #pragma unroll 1
     for (int i = 0; i < batches * f.group; ++i) {
       const int b = kv_b + i / f.group, h = kv_head * f.group + i % f.group;
-      const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
+      const KvPlace<Mod> place(f, args, b, h, kv_start, warp_row + Scores::row(0));
       const Element* q = (const Element*)f.q + b * f.q_stride.batch + h * f.q_stride.head;
       const Element* d_out = (const Element*)p.d_out + b * p.d_out_stride.batch + h * p.d_out_stride.head;
       const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(p, args, b, h, kv_start, min(kv_start + kBlockN, f.kv_len));
@@ -154,9 +84,10 @@ struct KvGradients {
         copy_in<kThreads>(q_tile, q, f.q_stride.row, step.start, f.q_len, f.vectors);
         copy_in<kThreads>(o_tile, d_out, p.d_out_stride.row, step.start, f.q_len, f.vectors);
         ptx::cp_async_commit_group();
-        const int origin = Place<1>::origin_of(position_of<Mod>(args, head, step.start));
-        for (int row = threadIdx.x; row < kBlockM; row += kThreads)
-          rows[row] = row_info<Mod>(p, args, head, b, h, step.start + row, origin, step.flags & kStepMasked);
+        for (int row = threadIdx.x; row < kBlockM; row += kThreads) {
+          const long long index = row_of_all(f, b, h, min(step.start + row, f.q_len - 1));
+          table.fill(f, args, place.head, b, h, step, row, place.origin, f.lse[index], p.delta[index]);
+        }
         ptx::cp_async_wait_group<0>();
         __syncthreads();
 
@@ -167,7 +98,7 @@ struct KvGradients {
           d_s.fill(0.f);
           mma::gemm<kTf32>(d_s, v_tile.rows<16>(warp_row), transposed(o_tile)); // dP^T = V dO^T
         }
-        weights<Mod, WantsK>(s, d_s, head, b, h, step, origin);
+        to_exact_gradients<WantsK>(s, d_s, f, args, place, table, step);
         if constexpr (WantsV) mma::gemm<kTf32>(d_v, s, o_tile);   // dV += P^T dO
         if constexpr (WantsK) mma::gemm<kTf32>(d_k, d_s, q_tile); // dK += dS^T Q
       }
@@ -180,7 +111,7 @@ struct KvGradients {
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_backward_kv(const __grid_constant__ BackwardParams launch, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
-  __shared__ RowInfo rows[kBlockM];
+  __shared__ __align__(16) unsigned char rows[Table::kBytes];
   const unsigned shared = ptx::shared_address(dynamic_shared);
   const auto [kv_b, kv_head, first] =
       kv_tile_at<Mod, kBlockN>(launch.forward, args, kApart ? blockIdx.x / 2 : blockIdx.x);
@@ -193,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                                  {shared + Memory::offset_of<OPart>()},
                                  {shared + Memory::offset_of<KPart>()},
                                  {shared + Memory::offset_of<VPart>()},
-                                 rows,
+                                 {{ptx::shared_address(rows)}},
                                  first,
                                  kv_head};
   const int kv_start = gradients.kv_start, warp_row = int(threadIdx.x) / 32 * 16;

@@ -35,17 +35,17 @@
 //   Rows            kQStages RowTables                         as the slot of Q
 //   control words   messages and barriers
 //
-//   barrier           completed by                                          arrivals     waited for by
-//   kv_full           producer: K and V requested; their bytes              1            consumers
-//   q.full            producer: Q requested, message and rows written;      1            consumers
+//   barrier           completed by                                       waited for by
+//   kv_full           producer: K and V requested; their bytes           consumers
+//   q.full            producer: Q requested, message and rows written;   consumers
 //                     its bytes
-//   q.empty           consumers: dK of the step complete                    kWarps       producer
-//   o.full            producer: dO requested; its bytes                     1            consumers
-//   o.empty           consumers: dV of the step complete                    kWarps       producer
-//   s.full            consumers: dS written                                 kWarps       consumers
-//   named 1 + i       ragged batches: consumer i has cleared rows           128          consumer i
-//   dq_full[i]        consumer i: dQ and message written                    4            storer i
-//   dq_empty[i]       storer i: the bulk copy has read dQ                   1            consumer i
+//   q.empty           consumers: dK of the step complete                 producer
+//   o.full            producer: dO requested; its bytes                  consumers
+//   o.empty           consumers: dV of the step complete                 producer
+//   s.full            consumers: dS written                              consumers
+//   RowsCleared       ragged batches: consumer i has cleared rows        consumer i
+//   dq_full[i]        consumer i: dQ and message written                 storer i
+//   dq_empty[i]       storer i: the bulk copy has read dQ                consumer i
 //
 // SRing needs no empty barrier: a consumer that writes dS(j) has seen s.full of j - 1, at which the other consumer
 // arrived after its dQ(j-2).
@@ -68,69 +68,33 @@
 #include "attnc_mod.cuh"
 
 #include "algo/backward_parts_sm90.cuh"
+#include "algo/backward_sm90.cuh"
 #include "algo/d_q_sums.cuh"
 #include "algo/diagonal_sums.cuh"
 #include "ptx/red.cuh"
-#include "ptx/setmaxnreg.cuh"
-#include "ptx/tma.cuh"
 #include "ptx/turn.cuh"
-#include "tile/gemm_wgmma.cuh"
 
 namespace attnc::sm90 {
 
-static_assert(kWarps == 8 && kBlockN == 128, "two warpgroups own 64 rows of K and V each");
-constexpr int kThreads = 32 * (4 + kWarps);
 // Whether a score takes many registers, or much time, while products run: then dS is completed before S of the next
 // step.
 constexpr bool kTight = kHasRates || kReadsRows || Mod::Exponents::kIsLinear;
 // Whether delta is read at its use. With delta in registers, compilers from 13.3 on run out of them and serialise
 // wgmma.
 constexpr bool kLateDelta = kTight || (kBlockM == 64 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1303);
-// Groups of 8 rows of Q after which S of the next step begins: a quarter of them, or all.
-constexpr int kSplit = kBlockM == 64 && !kTight ? 4 : 1;
-static_assert(!kSumsDiagonals || kSplit == 1, "sums take dS when it is complete");
-// Registers per thread. In total they must not exceed the launch's 168 per thread. Consumers come first: beyond head
-// dim 64 each holds 64 x 128 of dK and of dV.
-constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegisters = kHeadDimQk <= 64 ? 232 : 240;
-
-struct SRing : RingParts<SRing, STile, 2, 0> {};
-/// dQ of a step on its way out, a slot for each consumer.
-struct DqPart : SharedPart<DqPart, 2 * DqSums::kPartBytes, 128> {};
-struct DqTile : SharedPart<DqTile, 2 * 8, 8> {}; // messages: the tile of q, counted over all heads
-struct DqFull : BarrierParts<DqFull, 2> {};
-struct DqEmpty : BarrierParts<DqEmpty, 2> {};
-using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart, QRing::Control, ORing::Control,
-                            SRing::Control, KvFull, DqTile, DqFull, DqEmpty, Turns, Rows>;
+using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart<DqSums>, QRing::Control,
+                            ORing::Control, SRing::Control, KvFull, DqMessage, DqFull, DqEmpty, Turns, Rows>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 // ---------------------------------------------------------------------------------------------------------- consumer
 
-struct Consumer {
-  const BackwardParamsSm90& p;
-  const ModArgs& args;
-  unsigned shared;
-  int group; // which consumer warpgroup, uniform over the warp
+struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqSums, kTight> {
+  static_assert(!kSumsDiagonals || kSplit == 1, "sums take dS when it is complete");
 
-  Ring<Memory, QRing> q = {shared};
-  Ring<Memory, ORing> o = {shared};
-  Ring<Memory, SRing> s_ring = {shared};
-  unsigned d_q_parity = 0;
-
-  using Scores = Fragment<1, kBlockM>;
-
-  ATTNC_DEVICE KTile k_tile() const { return k_tile_of<Memory>(shared); }
-  ATTNC_DEVICE VTile v_tile() const { return v_tile_of<Memory>(shared); }
-
-  /// Starts dQ = dS K for this warpgroup's part of the tile.
-  ATTNC_DEVICE void start_d_q(DqSums::Part& d_q, STile s) {
-    if constexpr (DqSums::kByRows) {
-      wgmma::start_gemm(d_q, transposed(SwizzledTile<Element, kBlockN, 64>{s.slab(group)}), k_tile(), 0);
-    } else {
-      // Columns of K: a slab, or half of one.
-      using Part = SwizzledTile<Element, kBlockN, DqSums::kColumns>;
-      const unsigned base = DqSums::kColumns == 64 ? k_tile().slab(group) : k_tile().base + 64 * group;
-      wgmma::start_gemm(d_q, transposed(s), Part{base}, 0);
-    }
+  template <int Begin, int End>
+  ATTNC_DEVICE void drop(Weights& weights, const ForwardParams& f, const KvPlace<Mod>& place, Table table,
+                         Step step) const {
+    drop_dead<Begin, End>(weights, f, args, place, table, step);
   }
 
   /// Adds a step's dS to the sums along diagonals. It begins at row `q_start` of Q and `kv_row`, the warp's first one
@@ -149,48 +113,6 @@ struct Consumer {
       });
   }
 
-  /// Writes a step's dQ to shared memory, for the storer.
-  ATTNC_DEVICE void write_d_q(const DqSums::Part& d_q, int tile) {
-    ptx::mbarrier_wait(Barriers<Memory, DqEmpty>{shared}[group], d_q_parity ^ 1);
-    const unsigned to = shared + Memory::offset_of<DqPart>() + group * DqSums::kPartBytes + threadIdx.x % 128 * 16;
-#pragma unroll
-    for (int n = 0; n < DqSums::kColumns / 8; ++n) ptx::st_shared(to + 2048 * n, d_q.x[0][n]);
-    if (threadIdx.x % 128 == 0) ptx::st_shared(shared + Memory::offset_of<DqTile>() + 8 * group, {tile, 1});
-  }
-  /// Commits it later, because the fence waits until all is written.
-  ATTNC_DEVICE void hand_over(bool really) {
-    ptx::fence_proxy_async();
-    pass_slot(Barriers<Memory, DqFull>{shared}[group], really);
-    d_q_parity ^= really;
-  }
-
-  /// Computes the weights of groups [Begin, End) of 8 rows of Q.
-  // NOTE: both branches do the same work, so that ptxas does not move it past the waits around it.
-  template <int Begin, int End, class Bias>
-  ATTNC_DEVICE void weigh(const Scores& s, PackedWeights<Element, kBlockM>& weights, const KvPlace<Mod>& place, Table table,
-                          Bias bias, Step step, bool masked, bool small, const ForwardParams& f) const {
-    if constexpr (kHasSmall) {
-      if (small)
-        to_weights<Begin, End, true>(s, weights, f, args, place, table, bias, step);
-      else
-        to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
-      if (masked) drop_dead<Begin, End>(weights, f, args, place, table, step);
-    } else if (masked) {
-      to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
-      drop_dead<Begin, End>(weights, f, args, place, table, step);
-    } else {
-      to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
-    }
-  }
-
-  /// Starts S^T = K Q^T for the next Q of the ring.
-  ATTNC_DEVICE void start_scores(Scores& s) {
-    wgmma::touch(s);
-    ptx::wgmma_fence();
-    wgmma::start_gemm(s, k_tile().from_row(64 * group), transposed(q.tile()), 0);
-    ptx::wgmma_commit_group();
-  }
-
   ATTNC_DEVICE void run() {
     const KvTilePlace tile(p, args);
     const ForwardParams& f = params_of<Mod>(p.base.forward, args, tile.b);
@@ -199,7 +121,7 @@ struct Consumer {
     Fragment<1, KTile::kColumns> d_k;
     Fragment<1, VTile::kColumns> d_v;
     Scores s, d_p;
-    PackedWeights<Element, kBlockM> weights;
+    Weights weights;
     PackedFragment<Element, 1, kBlockM> d_s;
     d_k.fill(0.f);
     d_v.fill(0.f);
@@ -218,9 +140,6 @@ struct Consumer {
       // In flight: dP and dV of the last step.
       const bool has_last = last_tile >= 0;
       const bool last_masked = tail || step.flags & kStepMasked;
-      constexpr int kGroups = kBlockM / 8, kFirst = kGroups / kSplit;
-      // Groups whose weights are computed while dQ runs; the others while dP runs.
-      constexpr int kEarly = kBlockM == 64 ? kGroups / 4 : kGroups / 2;
       DqSums::Part d_q;
       ptx::wgmma_wait_group<1>(); // dP is complete
       wgmma::touch(d_p);
@@ -232,17 +151,17 @@ struct Consumer {
       }
       ptx::wgmma_wait_group<0>(); // dV is complete
       wgmma::touch(d_v);
-      pass_slot(o.empty_before(), has_last);
-      q.wait_full();
+      o.release_before(has_last);
+      q.wait();
       int message[4];
-      q.hear(message);
+      q.read_message(message);
       clear_tail(q.tile(), message[1], group);
       const Table table = table_of<Memory>(shared, q.slot);
       const auto bias = table.template bias<0, kEarly>();
       if constexpr (kSplit == 1) {
         write_gradients(s_ring.tile(), 64 * group, d_s); // before products, for which it would have to wait
         ptx::fence_proxy_async();
-        pass_slot(s_ring.full());
+        s_ring.commit();
       }
       start_scores(s); // of the next step; garbage after the last one
       if constexpr (kSumsDiagonals)
@@ -259,9 +178,9 @@ struct Consumer {
       ptx::wgmma_commit_group();
       if constexpr (kSplit > 1) {
         ptx::fence_proxy_async();
-        pass_slot(s_ring.full());
+        s_ring.commit();
       }
-      s_ring.wait_full();
+      s_ring.wait();
       ptx::wgmma_fence();
       start_d_q(d_q, s_ring.tile());
       ptx::wgmma_commit_group();
@@ -283,17 +202,17 @@ struct Consumer {
       wgmma::touch(d_k);
       wgmma::touch(d_q);
       const auto late_bias = table.template bias<kEarly, kGroups>();
-      pass_slot(q.empty_before(), has_last);
+      q.release_before(has_last);
       s_ring.advance();
       write_d_q(d_q, last_tile);
       if (ends) break;
-      o.wait_full();
+      o.wait();
       clear_tail(o.tile(), step.flags, group);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
       ptx::wgmma_commit_group();
       weigh<kEarly, kGroups>(s, weights, place, table, late_bias, step, masked, small, f);
-      hand_over(has_last);
+      commit_d_q(has_last);
       table.load_delta(delta);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_v, weights.weights, o.tile(), has_last); // dV += P^T dO
@@ -306,9 +225,9 @@ struct Consumer {
       o.advance();
       has_older = has_last;
     }
-    hand_over(last_tile >= 0);
+    commit_d_q(last_tile >= 0);
     write_d_q({}, -1);
-    hand_over(true);
+    commit_d_q(true);
     if (last_tile < 0) {
       d_k.fill(0.f);
       d_v.fill(0.f);
@@ -330,8 +249,8 @@ struct Storer {
   unsigned shared;
   int group;
 
-  ATTNC_DEVICE void bring(int tile, int turn) const {
-    const unsigned from = shared + Memory::offset_of<DqPart>() + group * DqSums::kPartBytes;
+  ATTNC_DEVICE void add(int tile, int turn) const {
+    const unsigned from = shared + Memory::offset_of<DqPart<DqSums>>() + group * DqSums::kPartBytes;
     int* const next = p.turns + 2 * (long long)tile + group; // whose turn it is
     if (kTakesTurns && turn > 0) {
       for (int now = 0; now < (kDeterministic ? turn : 1);) now = ptx::load_acquire(next);
@@ -361,50 +280,34 @@ struct Storer {
     while (true) {
       ptx::mbarrier_wait(Barriers<Memory, DqFull>{shared}[group], parity);
       parity ^= 1;
-      int message[2];
-      ptx::ld_shared(message, shared + Memory::offset_of<DqTile>() + 8 * group);
+      int message[2]; // the tile of q, counted over all heads
+      ptx::ld_shared(message, d_q_message<Memory>(shared, group));
       if (message[0] < 0) break;
       int turn = 1;
       if constexpr (kTakesTurns) turn = ptx::ld_shared_int(turn_at<Memory>(shared, step++));
-      bring(message[0], turn);
+      add(message[0], turn);
     }
     ptx::bulk_wait();
   }
 };
 
-ATTNC_DEVICE void initialise(const BackwardParamsSm90& p, unsigned shared) {
-  if (threadIdx.x == 0) {
-    initialise_rings<Memory>(p, shared, kWarps);
-    Ring<Memory, SRing>{shared}.initialise(kWarps, kWarps);
-    Barriers<Memory, DqFull>{shared}.initialise(4);
-    Barriers<Memory, DqEmpty>{shared}.initialise(1);
-    ptx::fence_mbarrier_init();
-  }
-  __syncthreads();
-}
-
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
     attnc_backward(const __grid_constant__ BackwardParamsSm90 p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
-  // NOTE: through a shuffle; otherwise the compiler computes the address again for every use.
-  const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
+  const unsigned shared = shared_base(dynamic_shared);
   if constexpr (kIsRagged<Mod>) {
     const KvTilePlace tile(p, args);
     if (!has_rows<Mod>(tile.start, kv_length_of<Mod>(p.base.forward, args, tile.b, 0))) return;
   }
-  initialise(p, shared);
-  const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
-  if (group == 0) {
-    ptx::setmaxnreg_dec<kProducerRegisters>();
-    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-    if (warp == 0)
-      Producer<Memory>{p, args, shared}.run();
-    else if (warp < 3 && threadIdx.x % 32 == 0)
-      Storer{p, shared, warp - 1}.run();
-  } else {
-    ptx::setmaxnreg_inc<kConsumerRegisters>();
-    Consumer{p, args, shared, group - 1}.run();
-  }
+  initialise<Memory>(shared, [&] { ptx::prefetch_tensor_maps(p.q, p.k, p.v, p.d_out); });
+  run_roles<kProducerRegisters, kConsumerRegisters>(
+      [&](int warp) {
+        if (warp == 0)
+          Producer<Memory>{p, args, shared}.run();
+        else if (warp < 3 && threadIdx.x % 32 == 0)
+          Storer{p, shared, warp - 1}.run();
+      },
+      [&](int group) { Consumer{p, args, shared, group}.run(); });
 }
 
 } // namespace attnc::sm90

@@ -36,15 +36,15 @@
 //   Rows            kQStages RowTables                         as the slot of Q
 //   control words   messages and barriers
 //
-//   barrier           completed by                                          arrivals     waited for by
-//   kv_full           producer: K and V requested; their bytes              1            both
-//   q.full            producer: Q requested, message and rows written;      1            both
+//   barrier           completed by                                         waited for by
+//   kv_full           producer: K and V requested; their bytes             both
+//   q.full            producer: Q requested, message and rows written;     both
 //                     its bytes
-//   q.empty           both: S, dK and the reads of the rows are complete    kWarps       producer
-//   o.full            producer: dO requested; its bytes                     1            both
-//   o.empty           both: dP and dV are complete                          kWarps       producer
-//   rates_full        weigher: rates written                                kWarps / 2   differentiator
-//   gradients_full    differentiator: dS written                            kWarps / 2   both
+//   q.empty           both: S, dK and the reads of the rows are complete   producer
+//   o.full            producer: dO requested; its bytes                    both
+//   o.empty           both: dP and dV are complete                         producer
+//   rates_full        weigher: rates written                               differentiator
+//   gradients_full    differentiator: dS written                           both
 //
 // Rates and Gradients need no empty barriers. The weigher writes rates of step j after it has seen gradients_full of
 // j-1, which follows the reads of rates j-1. A warp of the differentiator writes dS(j) over dS(j-2). It has seen
@@ -63,7 +63,6 @@
 #include "algo/backward_parts_sm90.cuh"
 #include "algo/d_q_sums.cuh"
 #include "ptx/red.cuh"
-#include "ptx/setmaxnreg.cuh"
 #include "ptx/tma.cuh"
 #include "tile/gemm_wgmma.cuh"
 
@@ -71,7 +70,6 @@ namespace attnc::sm90 {
 
 static_assert(!kTakesTurns, "sums of dQ are zero before, and added to in any order");
 static_assert(kWarps == 8 && kBlockN == 64 && kBlockM == 64, "two warpgroups share the products of 64 x 64 scores");
-constexpr int kThreads = 32 * (4 + kWarps);
 constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
 
 using Scores = Fragment<1, kBlockM>;
@@ -80,8 +78,8 @@ constexpr int kGroups = Scores::kGroups;
 
 struct Rates : SharedPart<Rates, STile::kBytes, 16> {};
 struct Gradients : SharedPart<Gradients, 2 * STile::kBytes, 1024> {};
-struct RatesFull : BarrierParts<RatesFull, 1> {};
-struct GradientsFull : BarrierParts<GradientsFull, 2> {};
+struct RatesFull : BarrierParts<RatesFull, 1, kWarps / 2> {};
+struct GradientsFull : BarrierParts<GradientsFull, 2, kWarps / 2> {};
 using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, Gradients, Rates, QRing::Control, ORing::Control,
                             KvFull, RatesFull, GradientsFull, Rows>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
@@ -189,13 +187,13 @@ struct Weigher {
       QueryGradient<0>::First first;
       QueryGradient<0>::Second second;
       d_q.start(first, second);
-      q.wait_full();
+      q.wait();
       int message[4];
-      q.hear(message);
+      q.read_message(message);
       clear_tail(q.tile(), message[1], 0);
       ptx::wgmma_wait_group<1>(); // dV and the first piece of dQ are complete
       wgmma::touch(d_v);
-      pass_slot(o.empty_before(), d_q.has_step());
+      o.release_before(d_q.has_step());
       d_q.add_first(first);
       wgmma::touch(s);
       ptx::wgmma_fence();
@@ -218,9 +216,9 @@ struct Weigher {
         weigh<kHasSmall>(s, weights, place, table, bias, step, masked, f);
       else
         weigh<false>(s, weights, place, table, bias, step, masked, f);
-      pass_slot(Barriers<Memory, RatesFull>{shared}[0]);
-      pass_slot(q.empty());
-      o.wait_full();
+      arrive_by_warp(Barriers<Memory, RatesFull>{shared}[0]);
+      q.release();
+      o.wait();
       clear_tail(o.tile(), step.flags, 0);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_v, weights.weights, o.tile(), d_q.has_step()); // dV += P^T dO
@@ -260,18 +258,18 @@ struct Differentiator {
       QueryGradient<1>::First first;
       QueryGradient<1>::Second second;
       d_q.start(first, second);
-      q.wait_full();
+      q.wait();
       int message[4];
-      q.hear(message);
+      q.read_message(message);
       const bool ends = message[2] < 0;
-      if (!ends) o.wait_full();
+      if (!ends) o.wait();
       clear_tail(q.tile(), message[1], 1);
       clear_tail(o.tile(), message[1], 1);
       Table::Values<> delta;
       table_of<Memory>(shared, q.slot).load_delta(delta);
       ptx::wgmma_wait_group<1>(); // dK and the first piece of dQ are complete
       wgmma::touch(d_k);
-      pass_slot(q.empty_before(), d_q.has_step());
+      q.release_before(d_q.has_step());
       d_q.add_first(first);
       wgmma::touch(d_p);
       ptx::wgmma_fence();
@@ -282,7 +280,7 @@ struct Differentiator {
       ptx::wgmma_wait_group<0>(); // dP is complete
       wgmma::touch(d_p);
       if (ends) break;
-      pass_slot(o.empty());
+      o.release();
       const int now = d_q.step + 1;
       ptx::mbarrier_wait(Barriers<Memory, RatesFull>{shared}[0], now & 1);
       Packed rates;
@@ -295,7 +293,7 @@ struct Differentiator {
       wgmma::start_gemm(d_k, d_s, q.tile(), d_q.has_step()); // dK += dS^T Q
       ptx::wgmma_commit_group();
       ptx::fence_proxy_async();
-      pass_slot(d_q.full(now));
+      arrive_by_warp(d_q.full(now));
       d_q.advance(args, message);
       q.advance();
       o.advance();
@@ -308,37 +306,25 @@ struct Differentiator {
   }
 };
 
-ATTNC_DEVICE void initialise(const BackwardParamsSm90& p, unsigned shared) {
-  if (threadIdx.x == 0) {
-    initialise_rings<Memory>(p, shared, kWarps);
-    Barriers<Memory, RatesFull>{shared}.initialise(kWarps / 2);
-    Barriers<Memory, GradientsFull>{shared}.initialise(kWarps / 2);
-    ptx::fence_mbarrier_init();
-  }
-  __syncthreads();
-}
-
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
     attnc_backward(const __grid_constant__ BackwardParamsSm90 p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
-  // NOTE: through a shuffle; otherwise the compiler computes the address again for every use.
-  const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
+  const unsigned shared = shared_base(dynamic_shared);
   if constexpr (kIsRagged<Mod>) {
     const KvTilePlace tile(p, args);
     if (!has_rows<Mod>(tile.start, kv_length_of<Mod>(p.base.forward, args, tile.b, 0))) return;
   }
-  initialise(p, shared);
-  const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
-  if (group == 0) {
-    ptx::setmaxnreg_dec<kProducerRegisters>();
-    if (__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == 0) Producer<Memory>{p, args, shared}.run();
-  } else {
-    ptx::setmaxnreg_inc<kConsumerRegisters>();
-    if (group == 1)
-      Weigher{p, args, shared}.run();
-    else
-      Differentiator{p, shared}.run(args);
-  }
+  initialise<Memory>(shared, [&] { ptx::prefetch_tensor_maps(p.q, p.k, p.v, p.d_out); });
+  run_roles<kProducerRegisters, kConsumerRegisters>(
+      [&](int warp) {
+        if (warp == 0) Producer<Memory>{p, args, shared}.run();
+      },
+      [&](int group) {
+        if (group == 0)
+          Weigher{p, args, shared}.run();
+        else
+          Differentiator{p, shared}.run(args);
+      });
 }
 
 } // namespace attnc::sm90

@@ -29,16 +29,16 @@
 //   Plans           2 TilePlan                            until the producer has read it
 //   control words   messages and barriers of the rings, OutFull, plan barriers
 //
-//   barrier           completed by                                        arrivals   waited for by
-//   plan_full         planner: a plan is written                          1          producer
-//   plan_empty        producer: has read it                               1          planner
-//   q.full            producer: Q requested, message written; its bytes   1          consumers, storer
-//   q.empty           storer: TMA has read O                              1          producer
-//   k.full            producer: K requested, message written; its bytes   1          consumers
-//   k.empty           consumers: S complete, or step skipped              kWarps     producer
-//   v.full, v.empty   producer: V requested, its bytes; consumers: O      1, kWarps  consumers, producer
-//   out_full          consumer i: its rows of O written to the slot of Q  4          storer
-//   named 1..         consumer i: its warps have read their Q             128        itself
+//   barrier           completed by                                         waited for by
+//   plan_full         planner: a plan is written                           producer
+//   plan_empty        producer: has read it                                planner
+//   q.full            producer: Q requested, message written; its bytes    consumers, storer
+//   q.empty           storer: TMA has read O                               producer
+//   k.full            producer: K requested, message written; its bytes    consumers
+//   k.empty           consumers: S complete, or step skipped               producer
+//   v.full, v.empty   producer: V requested, its bytes; consumers: O       consumers, producer
+//   out_full          consumer i: its rows of O written to the slot of Q   storer
+//   QRead             consumer i: its warps have read their Q              itself
 //
 // Messages: with Q b * heads + h, or -1 for no more work, and the first query; with K the first key and flags.
 //
@@ -62,9 +62,8 @@
 #include "algo/listed_grid_tiles.cuh"
 #include "algo/softmax.cuh"
 #include "algo/tile_order.cuh"
+#include "algo/warp_roles.cuh"
 #include "params_grid_sm90.cuh"
-#include "ptx/named_barrier.cuh"
-#include "ptx/setmaxnreg.cuh"
 #include "ptx/tma.cuh"
 #include "tile/gemm_wgmma.cuh"
 #include "tile/ring.cuh"
@@ -79,7 +78,6 @@ using KeyShape = BoxShape<kKeyBox[0], kKeyBox[1], kKeyBox[2]>;
 constexpr int kConsumers = kWarps / 4; // warpgroups that compute
 static_assert(kBlockM == 64 * kConsumers && QueryShape::kTokens == 64, "a warpgroup owns a box of 64 queries");
 static_assert(kBlockN == KeyShape::kTokens && kBlockN % 16 == 0, "P V takes 16 columns at a time");
-constexpr int kThreads = 128 * (1 + kConsumers);
 constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 static_assert(kConsumers == 2, "another register split has not been chosen");
 
@@ -91,10 +89,12 @@ using VTile = SwizzledTile<Element, kBlockN, kHeadDimV>;
 using OutTile = SwizzledTile<Element, kBlockM, kHeadDimV>;
 
 static_assert(kQStages == 2, "O leaves through the slot of its Q, while the next Q comes into the other");
-struct QRing : RingParts<QRing, QTile, kQStages, 4, (OutTile::kBytes > QTile::kBytes ? OutTile::kBytes : QTile::kBytes)> {};
-struct KRing : RingParts<KRing, KTile, kStages, 4> {};
-struct VRing : RingParts<VRing, VTile, kStages, 0> {};
-struct OutFull : BarrierParts<OutFull, kQStages * kConsumers> {};
+constexpr int kQSlotBytes = OutTile::kBytes > QTile::kBytes ? OutTile::kBytes : QTile::kBytes;
+struct QRing : RingParts<QRing, QTile, kQStages, 4, Arrivals{.full = 1, .empty = 1}, kQSlotBytes> {};
+struct KRing : RingParts<KRing, KTile, kStages, 4, Arrivals{.full = 1, .empty = kWarps}> {};
+struct VRing : RingParts<VRing, VTile, kStages, 0, Arrivals{.full = 1, .empty = kWarps}> {};
+struct OutFull : BarrierParts<OutFull, kQStages * kConsumers, 4> {};
+using QRead = NamedBarriers<1, 128>; // by consumer: all of its warps have read their Q
 
 using SeenTiles = GridTiles<QueryShape, KeyShape, kSplitAxis, kConsumers>;
 using ListedTiles = ListedGridTiles<QueryShape, KeyShape, kSplitAxis, kConsumers>;
@@ -102,8 +102,8 @@ using Tiles = Choose<kBlockSparse, ListedTiles, SeenTiles>::Type;
 using TilePlan = Tiles::Plan;
 constexpr int kPlans = 2;
 struct Plans : SharedPart<Plans, kPlans * int(sizeof(TilePlan))> {};
-struct PlanFull : BarrierParts<PlanFull, kPlans> {};
-struct PlanEmpty : BarrierParts<PlanEmpty, kPlans> {};
+struct PlanFull : BarrierParts<PlanFull, kPlans, 1> {};
+struct PlanEmpty : BarrierParts<PlanEmpty, kPlans, 1> {};
 
 using Memory = SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, QRing::Control, KRing::Control, VRing::Control, OutFull,
                             PlanFull, PlanEmpty, Plans>;
@@ -163,7 +163,7 @@ struct Planner {
   unsigned shared;
   PlanPlace place = {shared};
 
-  ATTNC_DEVICE void tell(const TilePlan& plan) {
+  ATTNC_DEVICE void commit(const TilePlan& plan) {
     ptx::mbarrier_wait(place.empty(), place.parity ^ 1);
     if (threadIdx.x % 32 == 0) {
       place.plan() = plan;
@@ -174,16 +174,16 @@ struct Planner {
   }
 
   ATTNC_DEVICE void run() {
-    TileDealer dealer{p.order};
-    while (dealer.valid()) {
-      const TilePlace tile = tile_at(p.order, dealer.index);
-      dealer.advance<32>();
-      tell(Tiles::plan(p, args, tile));
+    TileScheduler scheduler{p.order};
+    while (scheduler.valid()) {
+      const TilePlace tile = tile_at(p.order, scheduler.index);
+      scheduler.advance<32>();
+      commit(Tiles::plan(p, args, tile));
     }
     TilePlan none;
     none.head = -1;
-    tell(none);
-    if (threadIdx.x % 32 == 0) dealer.finish();
+    commit(none);
+    if (threadIdx.x % 32 == 0) scheduler.finish();
   }
 };
 
@@ -204,8 +204,8 @@ struct Producer {
   };
 
   template <class Plan> ATTNC_DEVICE void request_q(const Plan& plan, int head) {
-    q.wait_empty();
-    q.tell({plan.head, plan.origin[0], plan.origin[1], plan.origin[2]});
+    q.acquire();
+    q.write_message({plan.head, plan.origin[0], plan.origin[1], plan.origin[2]});
     ptx::mbarrier_arrive_expect_tx(q.full(), QTile::kBytes);
 #pragma unroll
     for (int i = 0; i < kConsumers; ++i) {
@@ -217,8 +217,8 @@ struct Producer {
   }
 
   ATTNC_DEVICE void request_k(const int (&x)[3], int head, int flags) {
-    k.wait_empty();
-    k.tell({x[0], x[1], x[2], flags});
+    k.acquire();
+    k.write_message({x[0], x[1], x[2], flags});
     ptx::mbarrier_arrive_expect_tx(k.full(), KTile::kBytes);
     request_tile(k.tile(), map_of(p.k, run_maps(p).k, x), k.full(), x, head);
     k.advance();
@@ -226,13 +226,13 @@ struct Producer {
 
   ATTNC_DEVICE void request_v(const At& at) {
     if (at.head < 0) return;
-    v.wait_empty();
+    v.acquire();
     ptx::mbarrier_arrive_expect_tx(v.full(), VTile::kBytes);
     request_tile(v.tile(), map_of(p.v, run_maps(p).v, at.x), v.full(), at.x, at.head);
     v.advance();
   }
 
-  ATTNC_DEVICE void free_plan() {
+  ATTNC_DEVICE void release_plan() {
     ptx::mbarrier_arrive(place.empty());
     place.advance();
   }
@@ -312,14 +312,14 @@ struct Producer {
       ptx::mbarrier_wait(place.full(), place.parity);
       // NOTE: not copied if registers do not suffice for all of it.
       const typename Choose<Mod::kHasBeside, const TilePlan&, TilePlan>::Type plan = place.plan();
-      if constexpr (!Mod::kHasBeside) free_plan();
+      if constexpr (!Mod::kHasBeside) release_plan();
       if (plan.head < 0) break;
       request_keys(plan, v_next);
-      if constexpr (Mod::kHasBeside) free_plan();
+      if constexpr (Mod::kHasBeside) release_plan();
     }
     request_v(v_next);
-    q.wait_empty();
-    q.tell({-1, 0, 0, 0});
+    q.acquire();
+    q.write_message({-1, 0, 0, 0});
     ptx::mbarrier_arrive(q.full());
   }
 };
@@ -335,9 +335,9 @@ struct Storer {
 
   ATTNC_DEVICE void run() {
     while (true) {
-      q.wait_full();
+      q.wait();
       int work[4];
-      q.hear(work);
+      q.read_message(work);
       if (work[0] < 0) break;
       const int b = work[0] / p.base.q_heads, head = work[0] % p.base.q_heads + b * p.out_batch_step;
 #pragma unroll
@@ -384,45 +384,39 @@ struct Consumer {
   LiveKeys<KeyShape> live; ///< of the tile
   bool works = false;    ///< there is a tile whose last O += P V is not started yet
   bool is_first = false; ///< that step is the tile's first
-  int passed = 0;        ///< steps skipped since, whose V is still held
+  int skipped = 0;       ///< steps skipped since, whose V is still held
 
   ATTNC_DEVICE static Work await_work(const Ring<Memory, QRing>& q) {
-    q.wait_full();
+    q.wait();
     int x[4];
-    q.hear(x);
+    q.read_message(x);
     return {x[0], {x[1], x[2], x[3]}};
   }
   ATTNC_DEVICE BoxStep read_step() {
     int x[4];
-    k.hear(x);
+    k.read_message(x);
     return {{x[0], x[1], x[2]}, x[3]};
   }
   ATTNC_DEVICE bool is(BoxStep step, int flag) const { return step.flags >> 3 * group & flag; }
 
-  /// Releases a slot: one lane of each warp arrives at `barrier` once the whole warp is done. Does nothing unless
-  /// `really`.
-  ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
-    __syncwarp();
-    if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
-  }
-  ATTNC_DEVICE void free_v() {
-    pass_slot(v.empty());
+  ATTNC_DEVICE void release_v() {
+    v.release();
     v.advance();
   }
-  ATTNC_DEVICE void free_passed() {
-    for (; passed > 0; --passed) {
-      v.wait_full();
-      free_v();
+  ATTNC_DEVICE void release_skipped() {
+    for (; skipped > 0; --skipped) {
+      v.wait();
+      release_v();
     }
   }
 
-  /// Hands a box of O to the storer, in the slot of its Q, at which the ring still stands.
+  /// Epilogue: hands a box of O to the storer, in the slot of its Q, at which the ring still stands.
   ATTNC_DEVICE void store() {
     const float normalise[2] = {softmax.finish(0), softmax.finish(1)};
-    ptx::named_barrier_sync<128>(1 + group); // products with this Q are complete in all warps
+    QRead::sync(group); // products with this Q are complete in all warps
     wgmma::write_tile(OutTile{q.tile().base}.from_row(64 * group), o, normalise);
     ptx::fence_proxy_async();
-    pass_slot(out_full[q.slot * kConsumers + group]);
+    arrive_by_warp(out_full[q.slot * kConsumers + group]);
     const ForwardParams& base = p.base;
     if (!base.lse && !base.row_max) return;
     const long long first = ((long long)place.b * base.q_heads + place.h) * base.q_len;
@@ -442,24 +436,24 @@ struct Consumer {
     ptx::wgmma_commit_group();
     ptx::wgmma_wait_group<0>();
     wgmma::touch(o);
-    free_v();
-    free_passed();
+    release_v();
+    release_skipped();
     store();
     works = false;
   }
 
   /// Skips a step.
-  ATTNC_DEVICE void pass() {
-    if (works && passed == kStages - 1) finish();
-    k.wait_full();
+  ATTNC_DEVICE void skip() {
+    if (works && skipped == kStages - 1) finish();
+    k.wait();
     __syncwarp();
-    pass_slot(k.empty());
+    k.release();
     k.advance();
     if (works) {
-      ++passed;
+      ++skipped;
     } else {
-      v.wait_full();
-      free_v();
+      v.wait();
+      release_v();
     }
   }
 
@@ -476,8 +470,8 @@ struct Consumer {
       unsigned q_tile = q.tile().base;
       if (begins) [[unlikely]] {
         // Skips the rest of the tile; then waits for the next one, and skips to its first step that is this consumer's.
-        for (bool ended = step.flags & BoxStep::kTileEnd; !ended; pass()) {
-          k.wait_full();
+        for (bool ended = step.flags & BoxStep::kTileEnd; !ended; skip()) {
+          k.wait();
           ended = read_step().flags & BoxStep::kTileEnd;
         }
         Ring<Memory, QRing> next = q;
@@ -485,7 +479,7 @@ struct Consumer {
         work = await_work(next);
         q_tile = next.tile().base;
         if (work.head >= 0)
-          for (k.wait_full(); !is(read_step(), BoxStep::kMine); k.wait_full()) pass();
+          for (k.wait(); !is(read_step(), BoxStep::kMine); k.wait()) skip();
       }
       const bool ends = begins && works; // the last step ended a tile, which is not stored yet
       const bool has_v = works;
@@ -518,7 +512,7 @@ struct Consumer {
 
       ptx::wgmma_wait_group<1>(); // S is complete
       wgmma::touch(s);
-      pass_slot(k.empty());
+      k.release();
       k.advance();
       StepBias<Mod::Exponents, 2> bias(softmax, place);
       if (is_beside(step.origin))
@@ -533,72 +527,49 @@ struct Consumer {
       // P, first without waiting for O; see forward_sm90.cu.
       WeightSums<2> sums(softmax);
       constexpr int kGroups = kBlockN / 8, kEarly = kGroups / 4;
-      const bool k_ready = is(step, BoxStep::kLast) || k.is_full();
+      const bool k_ready = is(step, BoxStep::kLast) || k.try_wait();
       to_weights<0, kEarly>(s, sums);
       if (!k_ready) [[unlikely]]
-        k.wait_full();
+        k.wait();
 
       ptx::wgmma_wait_group<0>(); // O is complete
       wgmma::touch(o);
-      pass_slot(v.empty(), has_v);
+      v.release(has_v);
       v.advance(has_v);
-      if (passed > 0) [[unlikely]]
-        free_passed();
+      if (skipped > 0) [[unlikely]]
+        release_skipped();
       if (move) [[unlikely]]
         o.scale_rows(rescale);
-      const bool v_ready = v.is_full();
+      const bool v_ready = v.try_wait();
       to_weights<kEarly, kGroups>(s, sums);
       weights.pack(s);
       sums.store(softmax);
       if (!v_ready) [[unlikely]]
-        v.wait_full();
+        v.wait();
     }
   }
 };
 
-ATTNC_DEVICE void initialise(const Params& p, unsigned shared) {
-  if (threadIdx.x == 0) {
-    Ring<Memory, QRing>{shared}.initialise(1, 1);
-    Ring<Memory, KRing>{shared}.initialise(1, kWarps);
-    Ring<Memory, VRing>{shared}.initialise(1, kWarps);
-    Barriers<Memory, OutFull>{shared}.initialise(4);
-    Barriers<Memory, PlanFull>{shared}.initialise(1);
-    Barriers<Memory, PlanEmpty>{shared}.initialise(1);
-    ptx::fence_mbarrier_init();
-    ptx::prefetch_tensor_map(p.q);
-    ptx::prefetch_tensor_map(p.k);
-    ptx::prefetch_tensor_map(p.v);
-    ptx::prefetch_tensor_map(p.out);
-    if constexpr (Mod::kHasBeside) {
-      const RunMaps runs = run_maps(p);
-      for (const TensorMap* map : {runs.q, runs.k, runs.v, runs.out}) prefetch_run_maps(map);
-    }
-  }
-  __syncthreads();
-}
-
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
     attnc_forward(const __grid_constant__ Params p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
-  // NOTE: through a shuffle, as in forward_sm90.cu.
-  const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
-  initialise(p, shared);
-
-  const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
-  if (group == 0) {
-    ptx::setmaxnreg_dec<kProducerRegisters>();
-    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-    if (warp == 0) {
-      if (threadIdx.x == 0) Producer{p, shared}.run();
-    } else if (warp == 1) {
-      if (threadIdx.x == 32) Storer{p, shared}.run();
-    } else if (warp == 2) {
-      Planner{p, args, shared}.run();
-    }
-  } else {
-    ptx::setmaxnreg_inc<kConsumerRegisters>();
-    Consumer{p, args, shared, group - 1}.run();
-  }
+  const unsigned shared = shared_base(dynamic_shared);
+  initialise<Memory>(shared, [&] {
+    ptx::prefetch_tensor_maps(p.q, p.k, p.v, p.out);
+    const RunMaps runs = run_maps(p);
+    if constexpr (Mod::kHasBeside) prefetch_run_maps(runs.q, runs.k, runs.v, runs.out);
+  });
+  run_roles<kProducerRegisters, kConsumerRegisters>(
+      [&](int warp) {
+        if (warp == 0) {
+          if (threadIdx.x == 0) Producer{p, shared}.run();
+        } else if (warp == 1) {
+          if (threadIdx.x == 32) Storer{p, shared}.run();
+        } else if (warp == 2) {
+          Planner{p, args, shared}.run();
+        }
+      },
+      [&](int group) { Consumer{p, args, shared, group}.run(); });
 }
 
 } // namespace attnc::grid

@@ -29,16 +29,16 @@
 //   Columns         kStages kBlockN sizeof(Mod::Col)             if the mod loads by column; as the slot of K
 //   control words   messages and barriers of the rings, OutFull
 //
-//   barrier           completed by                                        arrivals   waited for by
-//   q.full            producer: Q requested, message written; its bytes   1          consumers, storer
-//   q.empty           storer: O has been read; with one slot of Q the     1          producer
-//                     consumers, after S of the tile's last step          kWarps
-//   k.full            producer: K requested, message written; its bytes;  1          consumers
-//                     with Columns also: columns written                  + 1
-//   k.empty           consumers: S complete, columns read                 kWarps     producer
-//   v.full, v.empty   producer: V requested, its bytes; consumers: O      1, kWarps  consumers, producer
-//   out_full          consumers: rows of O written to the slot of Q       kWarps     storer
-//   named 1..         consumer 0, 1.. gets its turn at the tensor cores   256        consumer 0, 1..
+//   barrier           completed by                                         waited for by
+//   q.full            producer: Q requested, message written; its bytes    consumers, storer
+//   q.empty           storer: O has been read; with one slot of Q the      producer
+//                     consumers, after S of the tile's last step
+//   k.full            producer: K requested, message written; its bytes;   consumers
+//                     with Columns also: columns written
+//   k.empty           consumers: S complete, columns read                  producer
+//   v.full, v.empty   producer: V requested, its bytes; consumers: O       consumers, producer
+//   out_full          consumers: rows of O written to the slot of Q        storer
+//   SchedulerBarriers consumer 0, 1.. gets its turn at the tensor cores    consumer 0, 1..
 //
 // Messages: with Q the tile's b, h, first row, or that there is no more work; with K the first column and StepFlags.
 //
@@ -55,9 +55,8 @@
 #include "algo/pages.cuh"
 #include "algo/softmax.cuh"
 #include "algo/tile_order.cuh"
+#include "algo/warp_roles.cuh"
 #include "params_sm90.cuh"
-#include "ptx/named_barrier.cuh"
-#include "ptx/setmaxnreg.cuh"
 #include "ptx/tma.cuh"
 #include "tile/gemm_wgmma.cuh"
 #include "tile/request_tile.cuh"
@@ -69,9 +68,7 @@ namespace attnc::sm90 {
 constexpr int kConsumers = kWarps / 4; // warpgroups that compute
 static_assert(kBlockM == 64 * kConsumers, "a warpgroup owns 64 rows");
 static_assert(kBlockN % 16 == 0, "P V takes 16 columns at a time");
-constexpr int kThreads = 128 * (1 + kConsumers);
-// Registers per thread. In total they must not exceed the launch's 168 or 128 per thread. Page look-ups take some,
-// which narrow heads can spare.
+// Registers per thread, of the launch's 168 or 128. Page look-ups take some, which narrow heads can spare.
 constexpr bool kLooksUp = kPageSize != 0 && kConsumers == 2 && kHeadDimQk <= 64 && kHeadDimV <= 64;
 constexpr int kProducerRegisters = kLooksUp ? 56 : kConsumers == 2 ? 40 : 32;
 constexpr int kConsumerRegisters = kLooksUp ? 224 : kConsumers == 2 ? 232 : 160;
@@ -89,10 +86,12 @@ constexpr bool kOutInQSlot = kQStages == 2;
 static_assert(kQStages <= 2, "a slot of Q is the last one or the other one");
 constexpr int kQSlotBytes = kOutInQSlot && OutTile::kBytes > QTile::kBytes ? OutTile::kBytes : QTile::kBytes;
 
-struct QRing : RingParts<QRing, QTile, kQStages, 4, kQSlotBytes> {};
-struct KRing : RingParts<KRing, KTile, kStages, 2> {};
-struct VRing : RingParts<VRing, VTile, kStages, 0> {};
-struct OutFull : BarrierParts<OutFull, kQStages> {};
+struct QRing
+    : RingParts<QRing, QTile, kQStages, 4, Arrivals{.full = 1, .empty = kOutInQSlot ? 1 : kWarps}, kQSlotBytes> {};
+struct KRing : RingParts<KRing, KTile, kStages, 2, Arrivals{.full = Mod::kColumnsLoad ? 2 : 1, .empty = kWarps}> {};
+struct VRing : RingParts<VRing, VTile, kStages, 0, Arrivals{.full = 1, .empty = kWarps}> {};
+struct OutFull : BarrierParts<OutFull, kQStages, kWarps> {};
+using SchedulerBarriers = NamedBarriers<1, 256>; // of consumers: one arrives, the next one waits
 /// Mod::Col of each column of a step, if the producer computes them for all.
 struct Columns : SharedPart<Columns, Mod::kColumnsLoad ? kStages * kBlockN * int(sizeof(Mod::Col)) : 0> {};
 
@@ -147,10 +146,10 @@ struct Producer {
     int b, h, kv_head, origin, kv_start;
   };
 
-  ATTNC_DEVICE void tell_work(Work work) {
-    q.wait_empty();
+  ATTNC_DEVICE void request_q(Work work) {
+    q.acquire();
     if (leads) {
-      q.tell({work.b, work.h, work.q_start, work.valid});
+      q.write_message({work.b, work.h, work.q_start, work.valid});
       if (work.valid) {
         ptx::mbarrier_arrive_expect_tx(q.full(), QTile::kBytes);
         request_tile(q.tile(), p.q, q.full(), q_row_of<Mod>(args, work.b, work.q_start), work.h, work.b * p.q_batch_step);
@@ -173,16 +172,16 @@ struct Producer {
   }
 
   ATTNC_DEVICE void request_k(const At& at, int flags) {
-    k.wait_empty();
+    k.acquire();
     if (leads) {
-      k.tell({at.kv_start, flags});
+      k.write_message({at.kv_start, flags});
       ptx::mbarrier_arrive_expect_tx(k.full(), KTile::kBytes);
       request_kv(k.tile(), p.k, k.full(), at, p.k_batch_step);
     }
   }
 
   ATTNC_DEVICE void request_v(const At& at) {
-    v.wait_empty();
+    v.acquire();
     if (leads) {
       ptx::mbarrier_arrive_expect_tx(v.full(), VTile::kBytes);
       request_kv(v.tile(), p.v, v.full(), at, p.v_batch_step);
@@ -207,11 +206,11 @@ struct Producer {
   }
 
   ATTNC_DEVICE void run() {
-    TileDealer dealer{p.order};
+    TileScheduler scheduler{p.order};
     At v_next = {{}, 0, 0, 0, 0, -1}; // the step whose V is requested next, if kv_start >= 0
-    while (dealer.valid()) {
-      const TilePlace tile = tile_at(p.order, dealer.index);
-      dealer.advance<kProducers>();
+    while (scheduler.valid()) {
+      const TilePlace tile = tile_at(p.order, scheduler.index);
+      scheduler.advance<kProducers>();
       int q_start = tile.q_tile * kBlockM, q_length = p.base.q_len;
       At at;
       at.b = tile.head / p.base.q_heads;
@@ -235,7 +234,7 @@ struct Producer {
         at.kv_start = step.start;
         request_k(at, step.flags);
         if (v_next.kv_start >= 0) request_v(v_next);
-        if (step.flags & kStepFirst) tell_work({at.b, at.h, q_start, 1});
+        if (step.flags & kStepFirst) request_q({at.b, at.h, q_start, 1});
         fill_columns(at, step.flags);
         k.advance();
         v_next = at;
@@ -244,8 +243,8 @@ struct Producer {
       }
     }
     if (!kIsRagged<Mod> || v_next.kv_start >= 0) request_v(v_next); // a CTA may have had unused slots only
-    tell_work({});
-    if (leads) dealer.finish();
+    request_q({});
+    if (leads) scheduler.finish();
   }
 };
 
@@ -262,9 +261,9 @@ struct Storer {
 
   ATTNC_DEVICE void run(const ModArgs& args) {
     while (true) {
-      q.wait_full();
+      q.wait();
       int work[4];
-      q.hear(work);
+      q.read_message(work);
       const auto [b, h, q_start, valid] = work;
       if (!valid) break;
       ptx::mbarrier_wait(out_full[q.slot], q.parity);
@@ -316,14 +315,14 @@ struct Consumer {
   using Out = Fragment<1, computed_columns(kHeadDimV)>;
 
   ATTNC_DEVICE Work await_work() {
-    q.wait_full();
+    q.wait();
     int x[4];
-    q.hear(x);
+    q.read_message(x);
     return {x[0], x[1], x[2], x[3]};
   }
   ATTNC_DEVICE Step read_step() {
     int x[2];
-    k.hear(x);
+    k.read_message(x);
     return {x[0], x[1]};
   }
 
@@ -335,25 +334,17 @@ struct Consumer {
       return OwnColumns{};
   }
 
-  /// Releases or commits a slot: one lane of each warp arrives at `barrier` once the whole warp is done. A release
-  /// comes after the products that read the slot and all lanes' reads of its message; a commit after all lanes' writes.
-  /// Does nothing unless `really`.
-  ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
-    __syncwarp();
-    if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+  /// Ping-pong scheduling: consumers take turns at issuing products, so that the softmax of one overlaps the products
+  /// of another. Warpgroup 0 has the first turn.
+  ATTNC_DEVICE void scheduler_barrier_sync() {
+    if (kConsumers > 1) SchedulerBarriers::sync(group);
+  }
+  ATTNC_DEVICE void scheduler_barrier_arrive() {
+    if (kConsumers > 1) SchedulerBarriers::arrive(group + 1 == kConsumers ? 0 : 1 + group);
   }
 
-  /// Consumers take turns at issuing products, so that the softmax of one overlaps the products of another. Warpgroup 0
-  /// has the first turn.
-  ATTNC_DEVICE void take_turn() {
-    if (kConsumers > 1) ptx::named_barrier_sync<256>(1 + group);
-  }
-  ATTNC_DEVICE void pass_turn() {
-    if (kConsumers > 1) ptx::named_barrier_arrive<256>(group + 1 == kConsumers ? 1 : 2 + group);
-  }
-
-  /// Hands a tile's O to the storer, in the slot of its Q, or stores it. The barrier of the turn taken since guarantees
-  /// that all warps have completed their products with that Q.
+  /// Epilogue: hands a tile's O to the storer, in the slot of its Q, or stores it. The scheduler barrier passed since
+  /// guarantees that all warps have completed their products with that Q.
   ATTNC_DEVICE void store(const Out& o, Softmax<2>& softmax, const Place<1>& place) {
     const ForwardParams& base = params_of<Mod>(p.base, args, place.b);
     const float normalise[2] = {softmax.finish(0), softmax.finish(1)};
@@ -361,7 +352,7 @@ struct Consumer {
       const int slot = q.slot ^ 1; // of two; `q` has advanced already
       wgmma::write_tile(OutTile{q.tile_of(slot).base}.from_row(64 * group), o, normalise);
       ptx::fence_proxy_async();
-      pass_slot(out_full[slot]);
+      arrive_by_warp(out_full[slot]);
     } else {
       Element* out = (Element*)base.out + place.b * base.out_stride.batch + place.h * base.out_stride.head;
 #pragma unroll
@@ -374,8 +365,8 @@ struct Consumer {
   }
 
   /// Zeroes the rows of V behind the sequence, where TMA has loaded whatever the tensor holds there: a weight of 0 does
-  /// not undo NaN. Each warpgroup writes all of them, and so waits for no other. The turn that it takes before it
-  /// issues products makes the zeros visible to its warps.
+  /// not undo NaN. Each warpgroup writes all of them, and so waits for no other. The scheduler barrier before the next
+  /// products makes the zeros visible to its warps.
   ATTNC_DEVICE void clear_dead_rows(const Place<1>& place, Step step) {
     const int live = max(kv_length<Mod>(p.base, args, place.head) - step.start, 0);
     const VTile tile = v.tile();
@@ -394,7 +385,7 @@ struct Consumer {
     Place<1> place;
     Work work = {};                          // the last step's tile, whose O += P V is not started yet
     Step step = {0, kStepFirst | kStepLast}; // the last step, then this one
-    if (group + 1 == kConsumers) pass_turn();
+    if (group + 1 == kConsumers) scheduler_barrier_arrive();
 #pragma unroll 1
     while (true) {
       // Start S of this step and O += P V of the last one. If either does not exist, its result is garbage and unused.
@@ -405,9 +396,9 @@ struct Consumer {
       if (begins) [[unlikely]] {
         if (work.valid) q.advance();
         next = await_work();
-        if (next.valid) k.wait_full();
+        if (next.valid) k.wait();
       }
-      take_turn();
+      scheduler_barrier_sync();
       wgmma::touch(s);
       wgmma::touch(o);
       ptx::wgmma_fence();
@@ -415,7 +406,7 @@ struct Consumer {
       ptx::wgmma_commit_group();
       wgmma::start_gemm(o, weights, v.tile(), accumulate); // O += P V
       ptx::wgmma_commit_group();
-      pass_turn();
+      scheduler_barrier_arrive();
       step = read_step();
 
       const bool has_v = work.valid;
@@ -432,11 +423,11 @@ struct Consumer {
 
       ptx::wgmma_wait_group<1>(); // S is complete
       wgmma::touch(s);
-      if (!Mod::kColumnsLoad) pass_slot(k.empty());
-      if (kQStages == 1) pass_slot(q.empty(), step.flags & kStepLast);
+      if (!Mod::kColumnsLoad) k.release();
+      if (kQStages == 1) q.release(step.flags & kStepLast);
       StepBias<Mod::Exponents, 2> bias(softmax, place);
       apply_mod(s, p.base, args, place, step, columns(), bias);
-      if (Mod::kColumnsLoad) pass_slot(k.empty());
+      if (Mod::kColumnsLoad) k.release();
       k.advance();
       float rescale[2];
       const bool exact = step.flags & kStepFew || p.base.row_max;
@@ -446,23 +437,23 @@ struct Consumer {
       // long, but nothing waits for it. The branch also keeps ptxas from moving the exponentials past the wait for O.
       WeightSums<2> sums(softmax);
       constexpr int kGroups = kBlockN / 8, kEarly = kGroups / 4;
-      const bool k_ready = step.flags & kStepLast || k.is_full();
+      const bool k_ready = step.flags & kStepLast || k.try_wait();
       to_weights<0, kEarly>(s, sums);
       if (!k_ready) [[unlikely]]
-        k.wait_full();
+        k.wait();
 
       ptx::wgmma_wait_group<0>(); // O is complete
       wgmma::touch(o);
-      pass_slot(v.empty(), has_v);
+      v.release(has_v);
       v.advance(has_v);
       if (move) [[unlikely]]
         o.scale_rows(rescale);
-      const bool v_ready = v.is_full();
+      const bool v_ready = v.try_wait();
       to_weights<kEarly, kGroups>(s, sums);
       weights.pack(s);
       sums.store(softmax);
       if (!v_ready) [[unlikely]]
-        v.wait_full();
+        v.wait();
       if constexpr (kHasLengths<Mod>)
         if (step.flags & kStepTail) [[unlikely]]
           clear_dead_rows(place, step);
@@ -470,44 +461,20 @@ struct Consumer {
   }
 };
 
-ATTNC_DEVICE void initialise(const ForwardParamsSm90& p, unsigned shared) {
-  if (threadIdx.x == 0) {
-    Ring<Memory, QRing>{shared}.initialise(1, kOutInQSlot ? 1 : kWarps);
-    Ring<Memory, KRing>{shared}.initialise(Mod::kColumnsLoad ? 2 : 1, kWarps);
-    Ring<Memory, VRing>{shared}.initialise(1, kWarps);
-    Barriers<Memory, OutFull>{shared}.initialise(kWarps);
-    ptx::fence_mbarrier_init();
-    ptx::prefetch_tensor_map(p.q);
-    ptx::prefetch_tensor_map(p.k);
-    ptx::prefetch_tensor_map(p.v);
-    ptx::prefetch_tensor_map(p.out);
-  }
-  __syncthreads();
-}
-
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
     attnc_forward(const __grid_constant__ Params p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
-  // NOTE: through a shuffle; otherwise the compiler computes the address again, at 50 cycles, for every use.
-  const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
-  initialise(p, shared);
-
-  const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
-  if (group == 0) {
-    ptx::setmaxnreg_dec<kProducerRegisters>();
-    // NOTE: branches on a number that ptxas knows to be uniform over a warp. Without it, the state of producer and
-    // storer is in thread registers, of which there are too few. If the consumers' branch also used it, ptxas would
-    // report C7514.
-    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-    if (warp == 0) {
-      if (threadIdx.x < kProducers) Producer{p, args, shared}.run();
-    } else if (kOutInQSlot && warp == 1) {
-      if (kIsRagged<Mod> || threadIdx.x == 32) Storer{p, shared}.run(args);
-    }
-  } else {
-    ptx::setmaxnreg_inc<kConsumerRegisters>();
-    Consumer{p, args, shared, group - 1}.run();
-  }
+  const unsigned shared = shared_base(dynamic_shared);
+  initialise<Memory>(shared, [&] { ptx::prefetch_tensor_maps(p.q, p.k, p.v, p.out); });
+  run_roles<kProducerRegisters, kConsumerRegisters>(
+      [&](int warp) {
+        if (warp == 0) {
+          if (threadIdx.x < kProducers) Producer{p, args, shared}.run();
+        } else if (kOutInQSlot && warp == 1) {
+          if (kIsRagged<Mod> || threadIdx.x == 32) Storer{p, shared}.run(args);
+        }
+      },
+      [&](int group) { Consumer{p, args, shared, group}.run(); });
 }
 
 } // namespace attnc::sm90

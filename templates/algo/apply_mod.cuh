@@ -113,50 +113,88 @@ ATTNC_DEVICE void at_each_score(Fragment<RowGroups, Columns>& x, const ForwardPa
     }
 }
 
-/// Sets elements to `dead` if mask_mod masks them, or if they lie past the end of KV.
-template <class M, int RowGroups, int Columns, class Source>
-ATTNC_DEVICE void mask_scores(Fragment<RowGroups, Columns>& x, const ForwardParams& p, const ModArgs& args,
-                              const Place<RowGroups>& place, Step step, Source columns, float dead) {
-  if constexpr (M::kHasMaskMod && !M::kRowsAreIntervals) {
-    if (step.flags & kStepMasked)
-      at_each_score(x, p, args, place, step, columns,
-                    [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
-                      if (!Mod::mask(args, place.head, row, col, at)) s = dead; // SEAM(mask)
-                    });
-    if (!(step.flags & kStepTail)) return;
-  }
-  const int kv_first = place.kv_first(step);
+/// Sets elements of consecutive columns from kv_first on to `dead`: those past the end of KV and, if `masked` and rows
+/// are intervals, those outside their row's. head_of(r), h_of(r), position_of(r): of a lane's row.
+template <class M, int RowGroups, int Columns, class Site>
+ATTNC_DEVICE void keep_live_columns(Fragment<RowGroups, Columns>& x, const ForwardParams& p, const ModArgs& args,
+                                    const Site& site, int kv_first, bool masked, float dead) {
 #pragma unroll
   for (int r = 0; r < 2 * RowGroups; ++r) {
-    int begin = kv_first, end = kv_length<M>(p, args, place.head);
+    int begin = kv_first, end = kv_length<M>(p, args, site.head(r));
     if constexpr (M::kRowsAreIntervals) {
-      if (step.flags & kStepMasked) {
-        const int q_idx = place.position(p, args, r);
-        const auto live = M::bounds(args, place.head, place.b, place.h, q_idx, q_idx + 1); // SEAM(bounds)
-        begin = live.begin, end = min(live.end, kv_length<M>(p, args, place.head));
+      if (masked) {
+        const int q_idx = site.position(r);
+        const auto live = M::bounds(args, site.head(r), site.place.b, site.h(r), q_idx, q_idx + 1); // SEAM(bounds)
+        begin = live.begin, end = min(live.end, kv_length<M>(p, args, site.head(r)));
       }
     }
     keep_columns(x, r, columns_before(begin - kv_first), columns_before(end - kv_first), dead);
   }
 }
 
-/// Turns products q k^T into the softmax's x (exponents.cuh). Elements that mask_mod masks, or past the end of KV,
-/// become -inf.
+/// A step of consecutive columns, and rows of one head.
+template <class M, int RowGroups, class Source> struct RowSite {
+  const ForwardParams& p;
+  const ModArgs& args;
+  const Place<RowGroups>& place;
+  Step step;
+  Source columns;
+
+  static constexpr bool kMayAsk = M::kHasMaskMod && !M::kRowsAreIntervals, kExpectsDead = kMayAsk;
+  static constexpr bool kKeepsDead = M::Exponents::kKeepsDead;
+  ATTNC_DEVICE bool has_dead() const { return step.flags & (kStepMasked | kStepTail); }
+  ATTNC_DEVICE bool asks() const { return step.flags & kStepMasked; }
+
+  ATTNC_DEVICE const Mod::Head& head(int) const { return place.head; }
+  ATTNC_DEVICE int h(int) const { return place.h; }
+  ATTNC_DEVICE int position(int r) const { return place.position(p, args, r); }
+  ATTNC_DEVICE const M::Exponents& form(int) const { return place.exponents; }
+
+  template <class Scores, class Function> ATTNC_DEVICE void at_each(Scores& x, Function function) const {
+    at_each_score(x, p, args, place, step, columns, function);
+  }
+  template <class Scores, class Bias> ATTNC_DEVICE void to_scores(Scores& x, Bias& bias) const {
+    place.exponents.to_scores(x, bias, place.kv_float(step));
+  }
+  template <class Scores> ATTNC_DEVICE void keep_live(Scores& x, float dead) const {
+    if (kMayAsk && !(step.flags & kStepTail)) return;
+    keep_live_columns<M>(x, p, args, *this, place.kv_first(step), step.flags & kStepMasked, dead);
+  }
+};
+
+/// Turns products q k^T into the softmax's x (exponents.cuh). Elements that mask_mod masks, or that do not exist,
+/// become -inf. Site: what a lane knows of its rows and of a step's columns:
+///
+///   has_dead()            whether the step may have dead elements; kExpectsDead: whether that is likely
+///   asks()                whether mask_mod is called for each element; kMayAsk: whether it may be
+///   keep_live(x, dead)    sets the other dead elements
+///   at_each(x, function)  calls function(element, row, col, coord, r)
+///   head(r), form(r)      of a row
+///   to_scores(x, bias)    as in exponents.cuh; kKeepsDead: also
+template <class Scores, class Site, class Bias>
+ATTNC_DEVICE void apply_mod(Scores& x, const ModArgs& args, Site site, Bias& bias) {
+  const bool some_are_dead = site.has_dead();
+  const auto mask = [&](float dead) {
+    if constexpr (Site::kMayAsk)
+      if (site.asks())
+        site.at_each(x, [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at, int r, int, int) {
+          if (!Mod::mask(args, site.head(r), row, col, at)) s = dead; // SEAM(mask)
+        });
+    site.keep_live(x, dead);
+  };
+  if constexpr (Mod::Exponents::kCallsScore)
+    site.at_each(x, [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at, int r, int, int) {
+      s = Mod::score(args, site.head(r), row, col, at, s * site.form(r).score_scale); // SEAM(score)
+    });
+  if (!Site::kKeepsDead && some_are_dead) mask(0.f);
+  site.to_scores(x, bias);
+  if (__builtin_expect(some_are_dead, Site::kExpectsDead)) mask(negative_infinity());
+}
 template <int RowGroups, int Columns, class Source>
 ATTNC_DEVICE void apply_mod(Fragment<RowGroups, Columns>& x, const ForwardParams& p, const ModArgs& args,
                             const Place<RowGroups>& place, Step step, Source columns,
                             StepBias<Mod::Exponents, 2 * RowGroups>& bias) {
-  using Exponents = Mod::Exponents;
-  const bool some_are_dead = step.flags & (kStepMasked | kStepTail);
-  if constexpr (Exponents::kCallsScore)
-    at_each_score(x, p, args, place, step, columns,
-                  [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
-                    s = Mod::score(args, place.head, row, col, at, s * place.exponents.score_scale); // SEAM(score)
-                  });
-  if (!Exponents::kKeepsDead && some_are_dead) mask_scores<Mod>(x, p, args, place, step, columns, 0.f);
-  place.exponents.to_scores(x, bias, place.kv_float(step));
-  constexpr bool kIsEvaluated = Mod::kHasMaskMod && !Mod::kRowsAreIntervals;
-  if (__builtin_expect(some_are_dead, kIsEvaluated)) mask_scores<Mod>(x, p, args, place, step, columns, negative_infinity());
+  apply_mod(x, args, RowSite<Mod, RowGroups, Source>{p, args, place, step, columns}, bias);
 }
 
 /// Stores lse and row maximum of a lane's rows. Called after Softmax::finish().

@@ -14,13 +14,16 @@
 #include "algo/transposed_scores.cuh"
 #include "algo/turns.cuh"
 #include "params_sm90.cuh"
-#include "ptx/named_barrier.cuh"
+#include "ptx/tma.cuh"
 #include "tile/request_tile.cuh"
 #include "tile/store_wgmma.cuh"
 
 namespace attnc::sm90 {
 
 using Table = RowTable<Mod, kBlockM>;
+
+struct QRing : QRingOf<1> {};
+using RowsCleared = NamedBarriers<1, 128>; // by consumer of a ragged batch
 
 struct Rows : SharedPart<Rows, kQStages * Table::kBytes> {};
 /// With kTakesTurns: turn_of() of step j, in slot j % 8. Needs no barriers: the producer reaches step j + 5 only after
@@ -71,7 +74,7 @@ template <class Tile> ATTNC_DEVICE void clear_rows_behind(Tile tile, int live, i
     for (int at = live * Tile::kRowBytes + threadIdx.x % 128 * 16; at < Tile::kSlabBytes; at += 128 * 16)
       ptx::st_shared(tile.slab(slab) + at, {0, 0, 0, 0});
   ptx::fence_proxy_async();
-  ptx::named_barrier_sync<128>(1 + group);
+  RowsCleared::sync(group);
 }
 /// Factor of the live row count packed into a step's flags, for the consumers that clear the other rows.
 constexpr int kLiveRows = 256;
@@ -84,8 +87,8 @@ template <class Tile> ATTNC_DEVICE void clear_tail(Tile tile, int flags, int gro
       clear_rows_behind(tile, flags / kLiveRows, group);
 }
 
-/// Stores a warpgroup's dK or dV, `Columns` columns times `factor`. Its rows begin `row_of_tile` rows behind the tile's
-/// first one.
+/// Epilogue: stores a warpgroup's dK or dV, `Columns` columns times `factor`. Its rows begin `row_of_tile` rows behind
+/// the tile's first one.
 template <int Columns, class Out>
 ATTNC_DEVICE void store_gradient(const Out& x, float factor, void* to, const Strides& stride, const KvTilePlace& tile,
                                  int row_of_tile, int kv_len) {
@@ -95,18 +98,6 @@ ATTNC_DEVICE void store_gradient(const Out& x, float factor, void* to, const Str
     const int row = tile.start + row_of_tile + 8 * r;
     wgmma::store_row<Columns>(base + row * stride.row, x, r, factor, row < kv_len);
   }
-}
-
-/// Initialises the producer's barriers and rings. Called by one thread, before fence_mbarrier_init(). `users`: warps
-/// that release a slot.
-template <class Memory> ATTNC_DEVICE void initialise_rings(const BackwardParamsSm90& p, unsigned shared, int users) {
-  Ring<Memory, QRing>{shared}.initialise(1, users);
-  Ring<Memory, ORing>{shared}.initialise(1, users);
-  Barriers<Memory, KvFull>{shared}.initialise(1);
-  ptx::prefetch_tensor_map(p.q);
-  ptx::prefetch_tensor_map(p.k);
-  ptx::prefetch_tensor_map(p.v);
-  ptx::prefetch_tensor_map(p.d_out);
 }
 
 constexpr int kAllSteps = 0x7fffffff, kStepsOfHead = 1536 / kBlockM; // more than a window of 1024 takes
@@ -143,14 +134,14 @@ template <class Memory> struct Producer {
     int turn = 0;
     if constexpr (kTakesTurns)
       turn = turn_of<Mod, kBlockM, kBlockSparse>(base, p.visits, args, head, b, h, step.start, kv_start);
-    q.wait_empty();
+    q.acquire();
     if (kTakesTurns && leads) ptx::st_shared(turn_at<Memory>(shared, steps), turn);
     if (leads) {
-      q.tell({step.start, kIsRagged<Mod> ? with_live_rows(step, f.q_len) : step.flags, b, h});
+      q.write_message({step.start, kIsRagged<Mod> ? with_live_rows(step, f.q_len) : step.flags, b, h});
       ptx::mbarrier_expect_tx(q.full(), QTile::kBytes);
       request_tile(q.tile(), p.q, q.full(), q_row_of<Mod>(args, b, step.start), h, b * p.q_batch_step);
     }
-    o.wait_empty();
+    o.acquire();
     if (leads) {
       ptx::mbarrier_arrive_expect_tx(o.full(), OTile::kBytes);
       request_tile(o.tile(), p.d_out, o.full(), q_row_of<Mod>(args, b, step.start), h, b * p.d_out_batch_step);
@@ -215,9 +206,9 @@ template <class Memory> struct Producer {
         for (int i = 0; i < heads; ++i) more |= request_steps(base, tile, i, first, kStepsOfHead);
       }
     }
-    q.wait_empty();
+    q.acquire();
     if (leads) {
-      q.tell({0, 0, -1, 0});
+      q.write_message({0, 0, -1, 0});
       ptx::mbarrier_arrive(q.full());
     }
   }

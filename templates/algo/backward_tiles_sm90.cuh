@@ -4,6 +4,7 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/warp_roles.cuh"
 #include "ptx/stmatrix.cuh"
 #include "tile/fragment.cuh"
 #include "tile/ring.cuh"
@@ -19,22 +20,17 @@ using STile = SwizzledTile<Element, kBlockN, kBlockM>; // dS^T
 
 struct KPart : SharedPart<KPart, KTile::kBytes, 1024> {};
 struct VPart : SharedPart<VPart, VTile::kBytes, 1024> {};
-struct QRing : RingParts<QRing, QTile, kQStages, 4> {};
-struct ORing : RingParts<ORing, OTile, kStages, 0> {};
-struct KvFull : BarrierParts<KvFull, 1> {};
+/// `QWriters`: roles that fill a slot of Q, with its message and table.
+template <int QWriters>
+struct QRingOf : RingParts<QRingOf<QWriters>, QTile, kQStages, 4, Arrivals{.full = QWriters, .empty = kWarps}> {};
+struct ORing : RingParts<ORing, OTile, kStages, 0, Arrivals{.full = 1, .empty = kWarps}> {};
+struct KvFull : BarrierParts<KvFull, 1, 1> {};
 
 template <class Memory> ATTNC_DEVICE KTile k_tile_of(unsigned shared) {
   return {shared + Memory::template offset_of<KPart>()};
 }
 template <class Memory> ATTNC_DEVICE VTile v_tile_of(unsigned shared) {
   return {shared + Memory::template offset_of<VPart>()};
-}
-
-/// Releases a slot: one lane of each warp arrives at `barrier` once the whole warp is done. Does nothing unless
-/// `really`.
-ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
-  __syncwarp();
-  if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
 }
 
 /// Writes a warpgroup's dS^T, 64 rows, to `tile` from row `first` on.

@@ -7,12 +7,14 @@
 namespace attnc::mma {
 
 struct DqRows : DqSums {
-  static constexpr int kFloats = computed_columns(kHeadDimQk); // of a row
+  static constexpr int kFloats = computed_columns(kHeadDimQk), kGroup = 16; // of a row; that a place is in
+  static constexpr bool kAligned = false;
 
   /// Returns the place of column 8 n + 2 t + e within its group of 16.
   ATTNC_DEVICE static constexpr int place(int n, int t, int e) {
     return kApart == 1 ? 4 * t + 2 * n + e : 4 * (2 * n + e) + t;
   }
+  ATTNC_DEVICE static constexpr int place(int c) { return place(c / 8, c % 8 / 2, c % 2); }
 
   /// Adds this warp's part to rows of `sums`. row_of(i) returns the row that row i of the step adds to; rows < 0 are
   /// skipped.

@@ -242,7 +242,7 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
       const Step step = {start + loader.column, work.walk.flags_of(i, start)};
       StepBias<Mod::Exponents, 2> bias(softmax, place);
       float rescale[2];
-      apply_mod(s, p, args, place, step, bias);
+      apply_mod(s, args, PackedSite<Mod>{p, args, place, step}, bias);
       if (to_exponents<Weight>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew, rescale))
         o.scale_rows(rescale);
       WeightSums<2> weights(softmax);

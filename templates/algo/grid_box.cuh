@@ -218,72 +218,74 @@ template <class Params> ATTNC_DEVICE Token key_at(KeysOfRun, const Params& p, co
   return token_beside(run, min(origin[2] + 8 * n + l, tokens - 1), p.kv_extent, beside.kv[0]);
 }
 
-/// Calls function(element, row, col, coord) for each element. Box: a shape, or KeysOfRun.
-template <class Box, int Columns, class Params, class Function>
-ATTNC_DEVICE void at_each_key(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const GridPlace& place,
-                              const int (&origin)[3], Function function) {
-#pragma unroll
-  for (int n = 0; n < Columns / 8; ++n)
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const Token kv = key_at(Box(), p, origin, n, x.first_column() + e);
-      const Mod::Col col = Mod::col(args, place.head, place.b, place.h, kv, float(kv.index), 0.f); // SEAM(col)
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-        function(x.at(r, n, e), place.row[r], col, Coord{place.b, place.h, place.q[r].index, kv.index});
-    }
-}
-
-/// Shared by the two functions below. MayAsk: mask_mod may have to be called for each key; `asks`: it has to be here.
-/// is_cut(): whether further keys are dead; keep(dead) sets their elements to `dead`.
-template <class Box, bool MayAsk, int Columns, class Params, class Place, class IsCut, class Keep>
-ATTNC_DEVICE void apply_mod_to_keys(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const Place& place, bool asks,
-                                    const int (&origin)[3], StepBias<Mod::Exponents, 2>& bias, IsCut is_cut, Keep keep) {
-  using Exponents = Mod::Exponents;
-  const bool some_are_dead = asks || is_cut();
-  const auto mask = [&](float dead) {
-    if constexpr (MayAsk)
-      if (asks)
-        at_each_key<Box>(x, p, args, place, origin, [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
-          if (!Mod::mask(args, place.head, row, col, at)) s = dead; // SEAM(mask)
-        });
-    keep(dead);
-  };
-  if constexpr (Exponents::kCallsScore)
-    at_each_key<Box>(x, p, args, place, origin, [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
-      s = Mod::score(args, place.head, row, col, at, s * place.exponents.score_scale); // SEAM(score)
-    });
-  if (!Exponents::kKeepsDead && some_are_dead) mask(0.f);
-  place.exponents.to_scores(x, bias, 0.f);
-  if (some_are_dead) mask(negative_infinity());
-}
-
-/// Turns products q k^T into the softmax's x, as apply_mod() does (algo/apply_mod.cuh), for keys in the box at
-/// `origin`. `is_full`: mask_mod is known to be true for all existing keys.
+/// A step over keys of a box at `origin`, or of a run (algo/apply_mod.cuh: Site). MayAsk: mask_mod may have to be
+/// called for each key; is_asked: it has to be here. is_cut: whether further keys are dead; keep(x, dead) sets their
+/// elements.
 // NOTE: the members of Place depend on the template, so that members that a form of exponents lacks are not looked up.
+template <class Box, bool MayAsk, class Params, class Place, class Keep> struct KeySite {
+  const Params& p;
+  const ModArgs& args;
+  const Place& place;
+  const int (&origin)[3];
+  bool is_asked, is_cut;
+  Keep keep;
+
+  static constexpr bool kMayAsk = MayAsk, kExpectsDead = true, kKeepsDead = Mod::Exponents::kKeepsDead;
+  ATTNC_DEVICE bool has_dead() const { return is_asked || is_cut; }
+  ATTNC_DEVICE bool asks() const { return is_asked; }
+  ATTNC_DEVICE const Mod::Head& head(int) const { return place.head; }
+  ATTNC_DEVICE const Mod::Exponents& form(int) const { return place.exponents; }
+
+  template <int Columns, class Function> ATTNC_DEVICE void at_each(Fragment<1, Columns>& x, Function function) const {
+#pragma unroll
+    for (int n = 0; n < Columns / 8; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const Token kv = key_at(Box(), p, origin, n, x.first_column() + e);
+        const Mod::Col col = Mod::col(args, place.head, place.b, place.h, kv, float(kv.index), 0.f); // SEAM(col)
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          function(x.at(r, n, e), place.row[r], col, Coord{place.b, place.h, place.q[r].index, kv.index}, r, n, e);
+      }
+  }
+  template <class Scores, class Bias> ATTNC_DEVICE void to_scores(Scores& x, Bias& bias) const {
+    place.exponents.to_scores(x, bias, 0.f);
+  }
+  template <class Scores> ATTNC_DEVICE void keep_live(Scores& x, float dead) const { keep(x, dead); }
+};
+template <class Box, bool MayAsk, class Params, class Place, class Keep>
+ATTNC_DEVICE KeySite<Box, MayAsk, Params, Place, Keep> key_site(const Params& p, const ModArgs& args,
+                                                                const Place& place, const int (&origin)[3],
+                                                                bool is_asked, bool is_cut, Keep keep) {
+  return {p, args, place, origin, is_asked, is_cut, keep};
+}
+
+/// apply_mod() for keys in the box at `origin`. `is_full`: mask_mod is known to be true for all existing keys.
 template <class Box, int Columns, class Params, class Place>
 ATTNC_DEVICE void apply_mod_on_grid(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const Place& place,
                                     LiveKeys<Box>& live, const int (&origin)[3], StepBias<Mod::Exponents, 2>& bias,
                                     bool is_full = false) {
   constexpr bool kAsksBeside = Mod::kHasBeside && Mod::kQueryBeside == Beside::Asks;
+  constexpr bool kMayAsk = !Mod::kBoxIsMask || kAsksBeside;
   const bool asks = place.is_beside_grid() ? kAsksBeside : !Mod::kBoxIsMask && !is_full;
-  apply_mod_to_keys<Box, !Mod::kBoxIsMask || kAsksBeside>(
-      x, p, args, place, asks, origin, bias, [&] { return !place.all_see(Box(), origin); },
-      [&](float dead) { live.keep(x, place.keys, origin, dead); });
+  const auto keep = [&](Fragment<1, Columns>& x, float dead) { live.keep(x, place.keys, origin, dead); };
+  const bool is_cut = !place.all_see(Box(), origin);
+  apply_mod(x, args, key_site<Box, kMayAsk>(p, args, place, origin, asks, is_cut, keep), bias);
 }
 
 /// The same for keys of a run from `origin` on.
 template <int Columns, class Params, class Place>
-ATTNC_DEVICE void apply_mod_beside_grid(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const Place& place,
-                                        const int (&origin)[3], StepBias<Mod::Exponents, 2>& bias) {
-  const int left = left_of_run(origin, beside_of(p).kv);
+ATTNC_DEVICE void apply_mod_beside_grid(Fragment<1, Columns>& x, const Params& p, const ModArgs& args,
+                                        const Place& place, const int (&origin)[3], StepBias<Mod::Exponents, 2>& bias) {
   constexpr bool kKeyAsks = Mod::kKeyBeside == Beside::Asks, kBothAsk = Mod::kBothBeside == Beside::Asks;
-  apply_mod_to_keys<KeysOfRun, kKeyAsks || kBothAsk>(
-      x, p, args, place, place.is_beside_grid() ? kBothAsk : kKeyAsks, origin, bias, [&] { return left < Columns; },
-      [&](float dead) {
+  constexpr bool kMayAsk = kKeyAsks || kBothAsk;
+  const bool asks = place.is_beside_grid() ? kBothAsk : kKeyAsks;
+  const int left = left_of_run(origin, beside_of(p).kv);
+  const auto keep = [&](Fragment<1, Columns>& x, float dead) {
 #pragma unroll
-        for (int r = 0; r < 2; ++r) keep_columns(x, r, 0, columns_before(left - x.first_column()), dead);
-      });
+    for (int r = 0; r < 2; ++r) keep_columns(x, r, 0, columns_before(left - x.first_column()), dead);
+  };
+  apply_mod(x, args, key_site<KeysOfRun, kMayAsk>(p, args, place, origin, asks, left < Columns, keep), bias);
 }
 
 } // namespace attnc

@@ -24,9 +24,8 @@ ATTNC_DEVICE void request_tile(Tile tile, const TensorMap& map, unsigned barrier
 }
 
 /// Prefetches the maps of runs, to hide their first reads.
-ATTNC_DEVICE void prefetch_run_maps(const TensorMap* runs) {
-  ptx::prefetch_tensor_map(runs[0]);
-  ptx::prefetch_tensor_map(runs[1]);
+template <class... Runs> ATTNC_DEVICE void prefetch_run_maps(const Runs*... runs) {
+  (..., ptx::prefetch_tensor_maps(runs[0], runs[1]));
 }
 
 } // namespace attnc

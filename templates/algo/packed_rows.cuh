@@ -61,48 +61,56 @@ template <class M> struct PackedPlace {
   }
 };
 
-/// Turns products q k^T into the softmax's x, as the other apply_mod() does. No x lacks any term.
-template <class M, int Columns>
-ATTNC_DEVICE void apply_mod(Fragment<1, Columns>& x, const ForwardParams& p, const ModArgs& args,
-                            const PackedPlace<M>& place, Step step, const StepBias<typename M::Exponents, 2>& bias) {
-  const int kv_first = step.start + Fragment<1, Columns>::first_column();
-  constexpr bool kEvaluates = M::kHasMaskMod && !M::kRowsAreIntervals;
-  if (__any_sync(0xffffffffu, place.form(0).is_flipped() || place.form(1).is_flipped())) [[unlikely]]
-    x.for_each([&](float& element, int r) { element = place.form(r).is_flipped() ? -element : element; });
+/// A step of consecutive columns, and packed rows (algo/apply_mod.cuh: Site). No x lacks any term.
+template <class M> struct PackedSite {
+  const ForwardParams& p;
+  const ModArgs& args;
+  const PackedPlace<M>& place;
+  Step step;
+
+  static constexpr bool kMayAsk = M::kHasMaskMod && !M::kRowsAreIntervals, kExpectsDead = true;
+  static constexpr bool kKeepsDead = true; // elements are converted one by one
+  ATTNC_DEVICE bool has_dead() const { return step.flags & (kStepMasked | kStepTail); }
+  ATTNC_DEVICE bool asks() const { return step.flags & kStepMasked; }
+
+  ATTNC_DEVICE const M::Head& head(int r) const { return place.head[r]; }
+  ATTNC_DEVICE int h(int r) const { return place.h[r]; }
+  ATTNC_DEVICE int position(int r) const { return place.position[r]; }
+  ATTNC_DEVICE const M::Exponents& form(int r) const { return place.exponents[r]; }
+  ATTNC_DEVICE int kv_first() const { return step.start + Fragment<1, 8>::first_column(); }
+  ATTNC_DEVICE float kv_float(int r) const { return float(kv_first() - place.origin[r]); }
+
+  template <int Columns, class Function> ATTNC_DEVICE void at_each(Fragment<1, Columns>& x, Function function) const {
 #pragma unroll
-  for (int n = 0; n < Columns / 8; ++n)
+    for (int n = 0; n < Columns / 8; ++n)
 #pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int kv_idx = min(kv_first + 8 * n + e, max(p.kv_len, 1) - 1);
+      for (int e = 0; e < 2; ++e) {
+        const int kv_idx = min(kv_first() + 8 * n + e, max(p.kv_len, 1) - 1);
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const float kv_float = float(kv_first - place.origin[r]);
-        const typename M::Col col =
-            M::col(args, place.head[r], place.b, place.h[r], kv_idx, kv_float, float(8 * n + e)); // SEAM(col)
-        const Coord at = {place.b, place.h[r], place.position[r], kv_idx};
-        float& s = x.at(r, n, e);
-        if constexpr (M::Exponents::kCallsScore)
-          s = M::score(args, place.head[r], place.row[r], col, at, s * place.exponents[r].score_scale); // SEAM(score)
-        s = place.exponents[r].to_score(s, bias.bias[r], kv_float + float(8 * n + e));
-        if constexpr (kEvaluates)
-          if ((step.flags & kStepMasked) && !M::mask(args, place.head[r], place.row[r], col, at)) // SEAM(mask)
-            s = negative_infinity();
+        for (int r = 0; r < 2; ++r) {
+          const typename M::Col col =
+              M::col(args, place.head[r], place.b, place.h[r], kv_idx, kv_float(r), float(8 * n + e)); // SEAM(col)
+          function(x.at(r, n, e), place.row[r], col, Coord{place.b, place.h[r], place.position[r], kv_idx}, r, n, e);
+        }
       }
-    }
-  const bool is_clipped = step.flags & (kEvaluates ? kStepTail : kStepTail | kStepMasked);
-  if (!is_clipped) return;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    int begin = kv_first, end = kv_length<M>(p, args, place.head[r]);
-    if constexpr (M::kRowsAreIntervals) {
-      if (step.flags & kStepMasked) {
-        const int q_idx = place.position[r];
-        const auto live = M::bounds(args, place.head[r], place.b, place.h[r], q_idx, q_idx + 1); // SEAM(bounds)
-        begin = live.begin, end = min(live.end, end);
-      }
-    }
-    keep_columns(x, r, columns_before(begin - kv_first), columns_before(end - kv_first), negative_infinity());
   }
-}
+  template <class Scores, class Bias> ATTNC_DEVICE void to_scores(Scores& x, Bias& bias) const {
+    if (__any_sync(0xffffffffu, form(0).is_flipped() || form(1).is_flipped())) [[unlikely]]
+      x.for_each([&](float& element, int r) { element = form(r).is_flipped() ? -element : element; });
+#pragma unroll
+    for (int n = 0; n < Scores::kGroups; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          float& s = x.at(r, n, e);
+          s = form(r).to_score(s, bias.bias[r], kv_float(r) + float(8 * n + e));
+        }
+  }
+  template <class Scores> ATTNC_DEVICE void keep_live(Scores& x, float dead) const {
+    if (kMayAsk && !(step.flags & kStepTail)) return;
+    keep_live_columns<M>(x, p, args, *this, kv_first(), step.flags & kStepMasked, dead);
+  }
+};
 
 } // namespace attnc

@@ -20,7 +20,7 @@ ATTNC_DEVICE TilePlace tile_at(const TileOrder& order, int index) {
 }
 
 /// Deals tile indices to CTAs. With counters, first come, first served, which evens out unequal tiles.
-struct TileDealer {
+struct TileScheduler {
   const TileOrder& order;
   int index = int(blockIdx.x);
 

@@ -218,6 +218,26 @@ ATTNC_DEVICE unsigned keep_halves(unsigned pair, bool low, bool high) {
   return pair & ((low ? 0xffffu : 0u) | (high ? 0xffff0000u : 0u));
 }
 
+/// Says which of the lane's KV columns a row of Q sees. `rows`: those of the step that exist.
+template <class M, int RowGroups, int Rows>
+ATTNC_DEVICE void find_live(bool (&live)[2 * RowGroups], const ForwardParams& p, const ModArgs& args,
+                            const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Step step, int row, int rows) {
+  int2 interval;
+  if constexpr (kReadsIntervals) interval = table.interval(row);
+#pragma unroll
+  for (int r = 0; r < 2 * RowGroups; ++r) {
+    const int kv_idx = place.position(r);
+    live[r] = kv_idx < p.kv_len && row < rows;
+    if constexpr (kReadsIntervals) {
+      live[r] = kv_idx >= interval.x && kv_idx < interval.y && row < rows;
+    } else if constexpr (Mod::kHasMaskMod) {
+      if (step.flags & kStepMasked)
+        live[r] = live[r] && M::mask(args, place.head, table.row(row), place.col[r], // SEAM(mask)
+                                     place.coord(p, args, table, step, row, r));
+    }
+  }
+}
+
 /// Sets weights and rates of dead elements to 0: masked ones, and those past an end. Required if KV ends within the
 /// tile, and in steps with kStepHasDead.
 template <int Begin, int End, class Element, class M, int RowGroups, int Rows>
@@ -227,32 +247,16 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, con
   const int rows = Mod::Exponents::kCallsScore ? ptx::opaque(p.q_len - step.start) : Rows;
 #pragma unroll
   for (int n = Begin; n < End; ++n) {
-    bool live[2 * RowGroups][2];
+    bool live[2][2 * RowGroups];
 #pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int row = Fragment<1, Rows>::column(n, e);
-      int2 interval;
-      if constexpr (kReadsIntervals) interval = table.interval(row);
-#pragma unroll
-      for (int r = 0; r < 2 * RowGroups; ++r) {
-        const int kv_idx = place.position(r);
-        live[r][e] = kv_idx < p.kv_len && row < rows;
-        if constexpr (kReadsIntervals) {
-          live[r][e] = kv_idx >= interval.x && kv_idx < interval.y && row < rows;
-        } else if constexpr (Mod::kHasMaskMod) {
-          if (step.flags & kStepMasked)
-            live[r][e] = live[r][e] && M::mask(args, place.head, table.row(row), place.col[r], // SEAM(mask)
-                                               place.coord(p, args, table, step, row, r));
-        }
-      }
-    }
+    for (int e = 0; e < 2; ++e) find_live(live[e], p, args, place, table, step, Fragment<1, Rows>::column(n, e), rows);
 #pragma unroll
     for (int r = 0; r < 2 * RowGroups; ++r) {
       unsigned& weight = packed.weights.a[r / 2][n / 2][n % 2 * 2 + r % 2];
-      weight = keep_halves(weight, live[r][0], live[r][1]);
+      weight = keep_halves(weight, live[0][r], live[1][r]);
       if constexpr (kHasRates) {
         unsigned& rate = packed.own_rates.a[r / 2][n / 2][n % 2 * 2 + r % 2];
-        rate = keep_halves(rate, live[r][0], live[r][1]);
+        rate = keep_halves(rate, live[0][r], live[1][r]);
       }
     }
   }

@@ -88,7 +88,6 @@
 //               algo/sequence.cuh                          5
 //               forward_sm90.cu                            1
 //               algo/q_walk.cuh                            1
-//               backward_kv_sm80.cu                        1
 //               backward_sm80.cu                           1
 //               algo/backward_parts_sm90.cuh               1
 //               forward_naive.cu                           1
@@ -106,7 +105,6 @@
 //   row         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
-//               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1
 //               algo/pairs.cuh                             1
 //               block_mask.cu                              1
@@ -120,7 +118,6 @@
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               forward_sm90.cu                            1
-//               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1
 //               algo/pairs.cuh                             2
 //               block_mask.cu                              1
@@ -133,31 +130,24 @@
 //               algo/grid_transposed_scores.cuh            1
 //   score       algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
-//               backward_kv_sm80.cu                        1
+//               algo/exact_gradients.cuh                   1
 //               forward_naive.cu                           1
 //               algo/pairs.cuh                             1
-//               algo/packed_rows.cuh                       1
-//               algo/grid_box.cuh                          1
 //   mask        decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
-//               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1
 //               algo/pairs.cuh                             1
 //               block_mask.cu                              1
 //               box_mask.cu                                1
-//               algo/packed_rows.cuh                       1
-//               algo/grid_box.cuh                          1
 //               algo/grid_transposed_scores.cuh            1
 //   factors     algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
-//               backward_kv_sm80.cu                        1
 //               algo/packed_rows.cuh                       1
 //               algo/grid_box.cuh                          1
 //               algo/grid_transposed_scores.cuh            1
 //   row_shift   algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
-//               backward_kv_sm80.cu                        1
 //               backward_q_sm80.cu                         1
 //               backward_captures.cu                       1
 //               algo/packed_rows.cuh                       1
@@ -172,8 +162,6 @@
 //               algo/kv_walk.cuh                           1
 //               algo/q_walk.cuh                            1
 //               algo/turns.cuh                             1
-//               backward_kv_sm80.cu                        1
-//               algo/packed_rows.cuh                       1
 //               algo/decode_work.cuh                       1
 //   kv_length   algo/sequence.cuh                          1
 //   q_offset    algo/sequence.cuh                          1

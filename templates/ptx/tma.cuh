@@ -10,6 +10,9 @@ namespace attnc::ptx {
 ATTNC_DEVICE void prefetch_tensor_map(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
+template <class... Maps> ATTNC_DEVICE void prefetch_tensor_maps(const Maps&... maps) {
+  (..., prefetch_tensor_map(maps));
+}
 
 /// Loads the box of a 4-D tensor that begins at the given coordinates, innermost first, to shared memory. Elements
 /// outside the tensor are zero. Counts its bytes on `barrier`. One thread.

@@ -3,6 +3,7 @@
 //   using Memory = SharedMemory<A, B>;        A and B have kBytes and kAlign
 //   Memory::kBytes                            of all parts; the host requests it: kSharedBytes in attnc_config.cuh
 //   Memory::offset_of<B>()                    where a part begins
+//   Memory::initialise_barriers(shared)       calls initialise(address) of all parts that have barriers
 #pragma once
 
 #include "tile/element.cuh"
@@ -22,6 +23,16 @@ template <class... Parts> struct SharedMemory {
     (..., (offset = round_up(offset, Parts::kAlign) + Parts::kBytes));
     return offset;
   }();
+
+  /// Called by one thread, before fence_mbarrier_init().
+  ATTNC_DEVICE static void initialise_barriers(unsigned shared) {
+    (..., initialise_part<Parts>(shared + offset_of<Parts>()));
+  }
+
+private:
+  template <class Part> ATTNC_DEVICE static void initialise_part(unsigned at) {
+    if constexpr (requires { Part::initialise(at); }) Part::initialise(at);
+  }
 };
 
 /// A part of plain bytes.

@@ -1,0 +1,110 @@
+// What the consumers and storers of the Hopper backward kernels share whose dK and dV fit into registers: two consumer
+// warpgroups, which own 64 of the CTA's kBlockN = 128 rows of K and V each.
+#pragma once
+
+#include "attnc_mod.cuh"
+
+#include "algo/backward_tiles_sm90.cuh"
+#include "algo/transposed_scores.cuh"
+#include "ptx/tma.cuh"
+#include "tile/gemm_wgmma.cuh"
+
+namespace attnc::sm90 {
+
+static_assert(kWarps == 8 && kBlockN == 128, "two warpgroups own 64 rows of K and V each");
+// Registers per thread, of the launch's 168. Consumers come first: beyond head dim 64 each holds 64 x 128 of dK and of
+// dV.
+constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegisters = kHeadDimQk <= 64 ? 232 : 240;
+
+struct SRing : RingParts<SRing, STile, 2, 0, Arrivals{.full = kWarps, .empty = kWarps}> {}; // `empty` is unused
+/// dQ of a step on its way out, a slot for each consumer.
+template <class DqOut> struct DqPart : SharedPart<DqPart<DqOut>, 2 * DqOut::kPartBytes, DqOut::kAlign> {};
+struct DqMessage : SharedPart<DqMessage, 2 * 8, 8> {}; // of each consumer with its dQ; < 0: no more steps
+struct DqFull : BarrierParts<DqFull, 2, 4> {};
+struct DqEmpty : BarrierParts<DqEmpty, 2, 1> {};
+
+template <class Memory> ATTNC_DEVICE unsigned d_q_message(unsigned shared, int group) {
+  return shared + Memory::template offset_of<DqMessage>() + 8 * group;
+}
+
+/// A consumer's rings, products and dQ. Self: the consumer, with drop<Begin, End>(weights, f, place, table, step),
+/// which drops the dead weights of groups [Begin, End). DqOut: how dQ of a step leaves (DqSums). Tight: whether a score
+/// takes many registers, or much time, while products run; then dS is completed before S of the next step.
+template <class Self, class Params, class Memory, class QRing, class DqOut, bool Tight> struct ConsumerParts {
+  using Scores = Fragment<1, kBlockM>;
+  using Weights = PackedWeights<Element, kBlockM>;
+  static constexpr int kGroups = kBlockM / 8; // of 8 rows of Q
+  /// Groups after which S of the next step begins: a quarter of them, or all.
+  static constexpr int kSplit = kBlockM == 64 && !Tight ? 4 : 1, kFirst = kGroups / kSplit;
+  /// Groups whose weights are computed while dQ runs; the others while dP runs.
+  static constexpr int kEarly = kBlockM == 64 ? kGroups / 4 : kGroups / 2;
+
+  const Params& p;
+  const ModArgs& args;
+  unsigned shared;
+  int group; ///< which consumer warpgroup, uniform over the warp
+
+  Ring<Memory, QRing> q = {shared};
+  Ring<Memory, ORing> o = {shared};
+  Ring<Memory, SRing> s_ring = {shared};
+  unsigned d_q_parity = 0;
+
+  ATTNC_DEVICE KTile k_tile() const { return k_tile_of<Memory>(shared); }
+  ATTNC_DEVICE VTile v_tile() const { return v_tile_of<Memory>(shared); }
+
+  /// Starts dQ = dS K for this warpgroup's part of the tile.
+  ATTNC_DEVICE void start_d_q(typename DqOut::Part& d_q, STile s) {
+    if constexpr (DqOut::kByRows) {
+      wgmma::start_gemm(d_q, transposed(SwizzledTile<Element, kBlockN, 64>{s.slab(group)}), k_tile(), 0);
+    } else {
+      // Columns of K: a slab, or half of one.
+      using Part = SwizzledTile<Element, kBlockN, DqOut::kColumns>;
+      const unsigned base = DqOut::kColumns == 64 ? k_tile().slab(group) : k_tile().base + 64 * group;
+      wgmma::start_gemm(d_q, transposed(s), Part{base}, 0);
+    }
+  }
+
+  /// Writes a step's dQ to shared memory, for the storer.
+  ATTNC_DEVICE void write_d_q(const typename DqOut::Part& d_q, int message) {
+    ptx::mbarrier_wait(Barriers<Memory, DqEmpty>{shared}[group], d_q_parity ^ 1);
+    DqOut::write(shared + Memory::template offset_of<DqPart<DqOut>>() + group * DqOut::kPartBytes, d_q);
+    if (threadIdx.x % 128 == 0) ptx::st_shared(d_q_message<Memory>(shared, group), {message, 1});
+  }
+  /// Commits it later, because the fence waits until all is written.
+  ATTNC_DEVICE void commit_d_q(bool really) {
+    ptx::fence_proxy_async();
+    arrive_by_warp(Barriers<Memory, DqFull>{shared}[group], really);
+    d_q_parity ^= really;
+  }
+
+  /// Computes the weights of groups [Begin, End) of 8 rows of Q.
+  // NOTE: both branches do the same work, so that ptxas does not move it past the waits around it. drop() is a function
+  // and no argument, because a lambda keeps more of what it needs in registers.
+  template <int Begin, int End, class Place, class Table, class Bias>
+  ATTNC_DEVICE void weigh(const Scores& s, Weights& weights, const Place& place, Table table, Bias bias, Step step,
+                          bool masked, bool small, const ForwardParams& f) const {
+    const Self& self = static_cast<const Self&>(*this);
+    if constexpr (kHasSmall) {
+      if (small)
+        to_weights<Begin, End, true>(s, weights, f, args, place, table, bias, step);
+      else
+        to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
+      if (masked) self.template drop<Begin, End>(weights, f, place, table, step);
+    } else if (masked) {
+      to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
+      self.template drop<Begin, End>(weights, f, place, table, step);
+    } else {
+      to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
+    }
+  }
+
+  /// Starts S^T = K Q^T for the next Q of the ring.
+  ATTNC_DEVICE void start_scores(Scores& s) {
+    wgmma::touch(s);
+    ptx::wgmma_fence();
+    wgmma::start_gemm(s, k_tile().from_row(64 * group), transposed(q.tile()), 0);
+    ptx::wgmma_commit_group();
+  }
+};
+
+} // namespace attnc::sm90
