@@ -373,6 +373,7 @@ TEST_CASE("a mod that declares no grid has one where its lengths say so, and no 
   CHECK(errorOf(m, c) == "which tokens lie on the grid is not known without captures");
 
   // Where no length is known, a kernel is for all of them; asked for, it is one by boxes.
+  const KernelOptions any{.arch = "sm_90a", .headDim = 64, .headDimV = 32};
   CHECK(choosePlan(m, any)->options.family == Family::Sm90);
   KernelOptions asked = any;
   asked.family = Family::Grid;
