@@ -47,10 +47,10 @@ struct Numbers {
 /// What a launch of two sequences gives.
 struct Launch {
   Numbers lengths, offsets;
-  TensorView lengthsView = lengths.view(), offsetsView = offsets.view();
+  Operands operands{.kvLengths = lengths.view(), .qOffsets = offsets.view()};
 
   ir::Bindings bind(const ir::Module& module, const Captures& captures, const ProblemShape& problem) const {
-    auto bindings = ir::bind(module, captures, problem, {&lengthsView, &offsetsView});
+    auto bindings = ir::bind(module, captures, problem, &operands);
     if (!bindings) FAIL(bindings.error().message);
     return *std::move(bindings);
   }
@@ -187,7 +187,7 @@ TEST_CASE("bounds by positions are exact", "[sequences]") {
     Launch launch{{std::vector<int32_t>(size_t(random.problem.batch), 3)}, {}};
     for (int64_t b = 0; b < random.problem.batch; ++b)
       launch.offsets.values.push_back(int32_t(seed % 90) - 30 + int32_t(b) * 7);
-    launch.offsetsView = launch.offsets.view();
+    launch.operands.qOffsets = launch.offsets.view();
     const ir::Bindings bindings = launch.bind(module, random.captures, random.problem);
     const ir::Interpreter mask(module, bindings);
     const ir::Evaluator begin(derived, bindings, *derived.output(ir::kKvBegin)),
