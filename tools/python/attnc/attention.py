@@ -3,7 +3,8 @@
 import ctypes
 from ctypes import addressof, byref, c_size_t, pointer
 
-from ._library import KINDS, Capture, Handle, Operands, Outputs, PrepareOptions, check, compiler, library
+from ._library import KINDS, Handle, check, compiler, library
+from ._spec import Capture, Operands, Outputs, PrepareOptions
 from .dlpack import Memory, View, is_on_gpu
 from .errors import ArgumentError
 from .mod import Mod

@@ -4,7 +4,8 @@ import ctypes
 import importlib
 from ctypes import byref
 
-from ._library import Tensor, check, library
+from ._library import check, library
+from ._spec import Tensor
 from .errors import ArgumentError
 
 _CPU_DEVICES, _CUDA_DEVICES = (1, 3), (2, 13)  # kDLCPU, kDLCUDAHost; kDLCUDA, kDLCUDAManaged

@@ -5,18 +5,8 @@ import dataclasses
 import os
 import warnings
 
-from ._library import (
-    DTYPE_NAMES,
-    KINDS,
-    CaptureInfo,
-    Define,
-    Diagnostic,
-    Handle,
-    ModInfo,
-    ParseOptions,
-    check,
-    library,
-)
+from ._library import DTYPE_NAMES, KINDS, Handle, check, library
+from ._spec import CaptureInfo, Define, Diagnostic, ModInfo, ParseOptions
 from .errors import ModWarning
 
 

@@ -3,7 +3,8 @@
 import typing
 from ctypes import byref
 
-from ._library import Handle, TunedTile, check, compiler, library
+from ._library import Handle, check, compiler, library
+from ._spec import TunedTile
 from .attention import Given
 from .errors import ArgumentError
 

@@ -13,13 +13,13 @@ from ctypes import addressof, byref, c_size_t, pointer
 
 import torch
 
-from .. import _library as c
-from .._library import Handle, check, compiler, library
+from .. import _spec as c
+from .._library import DTYPES, KINDS, Handle, check, compiler, library
 from ..mod import Mod
 from .translation import DTYPE_NAMES
 
-_DTYPES = {dtype: c.DTYPES[name] for dtype, name in DTYPE_NAMES.items()}
-_KINDS = {name: number for number, name in enumerate(c.KINDS)}
+_DTYPES = {dtype: DTYPES[name] for dtype, name in DTYPE_NAMES.items()}
+_KINDS = {name: number for number, name in enumerate(KINDS)}
 _MOST_KEPT = 4096
 ALIGNMENT = 16  # of rows, in bytes, for the fastest kernels
 # PyTorch without CUDA lacks these.
@@ -132,7 +132,7 @@ class Call:
         self.block_mask = None if lists is None else c.BlockMaskView(shape=c.BlockMaskShape(*lists.shape))
         if lists is not None:
             self._set_lists(lists)
-            self.operands.block_mask = addressof(self.block_mask)
+            self.operands.block_mask = pointer(self.block_mask)
         self.outputs = c.Outputs(out=out_at, lse=lse_at, row_max=max_at if wants_max else None)
         self.without_lse = c.Outputs(out=out_at, row_max=max_at if wants_max else None)
         self.operands_at, self.outputs_at, self.without_lse_at = (

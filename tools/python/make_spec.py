@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Writes attnc/_spec.py: the structs, enumerators and functions of include/attnc/c/*.h for ctypes.
+
+  python3 tools/python/make_spec.py            writes the file
+  python3 tools/python/make_spec.py --check    exits with 1 if the file differs from the headers
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HEADERS = ROOT / "include/attnc/c"
+SPEC = pathlib.Path(__file__).with_name("attnc") / "_spec.py"
+SCALARS = {
+    "size_t": "c_size_t", "int32_t": "c_int32", "uint32_t": "c_uint32", "int64_t": "c_int64", "float": "c_float",
+    "double": "c_double",
+}  # fmt: skip
+INTRO = '''"""The structs, enumerators and functions of libattnc.so. Made by tools/python/make_spec.py from include/attnc/c/*.h."""
+
+import ctypes
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_uint32, c_void_p
+
+
+class Sized(Structure):
+    """A struct that begins with its size."""
+
+    def __init__(self, **members):
+        super().__init__(struct_size=ctypes.sizeof(type(self)), **members)
+'''
+
+
+def read_headers():
+    """Returns the declarations of all headers, each after those that it includes, without comments and directives."""
+    texts, done = [], set()
+
+    def add(path):
+        if path in done:
+            return
+        done.add(path)
+        text = path.read_text()
+        for name in re.findall(r'#include "attnc/c/(\w+\.h)"', text):
+            add(HEADERS / name)
+        text = re.sub(r"//[^\n]*", "", text)
+        texts.append(re.sub(r"^#.*(?:\\\n.*)*$", "", text, flags=re.M))
+
+    for path in sorted(HEADERS.glob("*.h")):
+        add(path)
+    return "\n".join(texts)
+
+
+class Spec:
+    def __init__(self, text):
+        self.text = text
+        self.numbers = {}  # enumerators
+        self.structs = {}  # name in C -> name in Python
+        self.scalars = dict(SCALARS)
+        for name, known in re.findall(r"typedef (\w+) (\w+);", text):
+            if name in SCALARS:
+                self.scalars[known] = SCALARS[name]
+        self.callbacks = set(re.findall(r"typedef \w+ \(\*(\w+)\)", text))
+        for body in re.findall(r"enum \{(.*?)\}", text, re.S):
+            for name, number in re.findall(r"(\w+) = (-?\d+)", body):
+                self.numbers[name] = int(number)
+
+    def type_of(self, text):
+        """Returns the ctypes type of a C type, such as "const attnc_tensor*"."""
+        base, stars = re.fullmatch(r"(\w+)(\**)", re.sub(r"\bconst\b|\s", "", text)).groups()
+        if base in self.callbacks or (base in ("void", "attnc_stream") and len(stars) < 2):
+            return "c_void_p"
+        if base == "char":
+            return "c_char_p" if stars == "*" else "POINTER(c_char_p)"
+        if base in self.scalars:  # arrays are given by their addresses, which may be those of a GPU
+            return "c_void_p" if stars else self.scalars[base]
+        inner = self.structs.get(base)
+        if inner is None:  # an opaque object, or a pointer to one
+            return "c_void_p" if stars == "*" else "POINTER(c_void_p)"
+        return "POINTER(" * len(stars) + inner + ")" * len(stars)
+
+    def fields_of(self, body):
+        for declaration in filter(None, (" ".join(part.split()) for part in body.split(";"))):
+            base, names = re.fullmatch(r"(.*?[ *])(\w+(?:\[\w+\])?(?:, \w+(?:\[\w+\])?)*)", declaration).groups()
+            for name, count in re.findall(r"(\w+)(?:\[(\w+)\])?", names):
+                kind = self.type_of(base)
+                yield name, f"{kind} * {self.numbers[count]}" if count else kind
+
+    def write(self):
+        lines = [INTRO]
+        for name, number in self.numbers.items():
+            lines.append(f"{name.removeprefix('ATTNC_')} = {number}")
+        for name, body in re.findall(r"typedef struct (\w+) \{(.*?)\} \w+;", self.text, re.S):
+            fields = list(self.fields_of(body))
+            made = self.structs[name] = "".join(word.capitalize() for word in name.removeprefix("attnc_").split("_"))
+            parent = "Sized" if fields[0][0] == "struct_size" else "Structure"
+            lines += ["", "", f"class {made}({parent}):", "    _fields_ = ["]
+            lines += [f'        ("{field}", {kind}),' for field, kind in fields] + ["    ]"]
+        lines += ["", "", "# name: (result, arguments)", "FUNCTIONS = {"]
+        for result, name, arguments in re.findall(r"ATTNC_API ([\w *]+?)(\w+)\(([^)]*)\);", self.text):
+            listed = [] if arguments.strip() == "void" else arguments.split(",")
+            kinds = [self.type_of(re.fullmatch(r"(.*?)(\w+)", " ".join(one.split())).group(1)) for one in listed]
+            returned = "None" if result.strip() == "void" else self.type_of(result)
+            lines.append(f'    "{name}": ({returned}, ({", ".join(kinds)}{"," if len(kinds) == 1 else ""})),')
+        return "\n".join([*lines, "}", ""])
+
+
+def main():
+    text = Spec(read_headers()).write()
+    if sys.argv[1:] != ["--check"]:
+        SPEC.write_text(text)
+    elif SPEC.read_text() != text:
+        sys.exit(f"{SPEC} differs from the headers: run tools/python/make_spec.py")
+
+
+if __name__ == "__main__":
+    main()
