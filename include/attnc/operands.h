@@ -129,10 +129,9 @@ inline Features featuresOf(const Operands& operands) {
   forEachOptional(operands, [&](const char*, const std::optional<TensorView>& tensor, Feature feature) {
     if (tensor) features.set(feature);
   });
-  features.set(Feature::Fp8Kv, operands.k.dtype == DType::E4M3);
-  features.set(Feature::F32, operands.q.dtype == DType::F32);
-  features.set(Feature::BlockMask, operands.blockMask != nullptr);
-  features.set(Feature::BoxMask, operands.blockMask && operands.blockMask->shape.boxes);
+  if (operands.k.dtype == DType::E4M3) features.set(Feature::Fp8Kv);
+  if (operands.q.dtype == DType::F32) features.set(Feature::F32);
+  if (operands.blockMask) features.set(operands.blockMask->shape.boxes ? Feature::BoxMask : Feature::BlockMask);
   return features;
 }
 

@@ -20,7 +20,8 @@ Features featuresOf(const KernelOptions& options) {
   features.set(Feature::Appends, options.appends);
   features.set(Feature::Ragged, options.ragged);
   features.set(Feature::Fp8Kv, options.fp8Kv && options.kind != KernelKind::BlockMask);
-  features.set(Feature::BlockMask, options.blockSparse && options.kind != KernelKind::BlockMask);
+  features.set(Feature::BlockMask,
+               options.blockSparse && !options.maskByBoxes && options.kind != KernelKind::BlockMask);
   features.set(Feature::BoxMask, options.maskByBoxes);
   features.set(Feature::F32, options.dtype == DType::F32 && options.kind != KernelKind::BlockMask);
   if (options.kind == KernelKind::Backward) {

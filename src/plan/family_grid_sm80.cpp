@@ -13,7 +13,6 @@ std::string unservedByGridSm80(const Request& request) {
   if (!request.mod.grid) return "takes mods whose mask is a box of keys on a grid";
   if (request.mod.grid->beside) return "takes mods all of whose tokens lie on grids";
   if (std::max(options.headDim, options.headDimV) > 128) return "takes head dims up to 128";
-  if (options.blockSparse && !options.maskByBoxes) return "takes no block masks";
   const bool isAsked = options.family == Family::Grid;
   if (!isAsked && !options.byGrid) return "goes by no lists, which the backward pass of this training walks";
   if (!isAsked && request.mod.facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
@@ -101,7 +100,7 @@ Plan planGridSm80(const Request& request) {
 const FamilyRow kForwardGridSm80{.kind = KernelKind::Forward,
                                  .family = Family::Grid,
                                  .walksBoxes = true,
-                                 .takes = {Feature::BlockMask, Feature::BoxMask, Feature::RowMax},
+                                 .takes = {Feature::BoxMask, Feature::RowMax},
                                  .unserved = unservedByGridSm80,
                                  .plan = planGridSm80,
                                  .candidates = gridCandidatesSm80,

@@ -18,7 +18,6 @@ std::string unservedByGrid(const Request& request) {
   if (!request.mod.grid) return "takes mods whose mask is a box of keys on a grid";
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   if (std::max(options.headDim, options.headDimV) > 128) return "takes head dims up to 128";
-  if (options.blockSparse && !options.maskByBoxes) return "takes no block masks";
   const bool isAsked = options.family == Family::Grid;
   if (!isAsked && !options.byGrid) return "goes by no lists, which the backward pass of this training walks";
   if (options.maskByBoxes && request.mod.grid->beside)
@@ -148,7 +147,7 @@ const FamilyRow kForwardGridSm90{
     .arch = "sm_90a",
     .madeFor = 90,
     .walksBoxes = true,
-    .takes = {Feature::BlockMask, Feature::BoxMask, Feature::RowMax},
+    .takes = {Feature::BoxMask, Feature::RowMax},
     .unserved = unservedByGrid,
     .plan = planGrid,
     .candidates = gridCandidates,
