@@ -30,9 +30,11 @@ public:
   constexpr Features(std::initializer_list<Feature> features) {
     for (Feature feature : features) set(feature);
   }
+  /// Adds a feature, or removes it if `has` is false.
   constexpr void set(Feature feature, bool has = true) {
     bits = has ? bits | bit(feature) : bits & ~bit(feature);
   }
+  /// Whether the set has a feature.
   constexpr bool has(Feature feature) const { return bits & bit(feature); }
   constexpr bool empty() const { return bits == 0; }
   /// Returns the features of this set that `other` lacks.

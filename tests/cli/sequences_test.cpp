@@ -124,6 +124,24 @@ TEST_CASE("lengths that do not fit, or are not there, are refused by name") {
   refused(tensors, "--backward", "backward kernels take no KV lengths of sequences");
 }
 
+TEST_CASE("a tensor that nothing takes is refused if its name is nearly that of an operand") {
+  for (auto [name, meant] :
+       {std::pair("q_offset", "q_offsets"), {"k_scale", "k_scales"}, {"page_tables", "page_table"}}) {
+    NamedTensors tensors = operands();
+    tensors[name] = tensor(DType::I32, {3}, [](int64_t) { return 0.0; });
+    const Outcome outcome = run(tensors, kCausal);
+    CHECK(outcome.exitCode == 3);
+    CHECK_THAT(outcome.err, Contains(std::string("nothing takes tensor '") + name + "'") &&
+                                Contains(std::string(" ") + meant + ","));
+    // A mod may capture it, and other tensors may be there.
+    CHECK(run(tensors, "--expr \"score + " + std::string(name) + "[b]\" --no-warn unused-capture")
+              .err.find("nothing takes") == std::string::npos);
+  }
+  NamedTensors tensors = operands();
+  tensors["model.layers.0.weight"] = tensors["labels"] = tensor(DType::I32, {3}, [](int64_t) { return 0.0; });
+  CHECK(run(tensors, kCausal).exitCode == 0);
+}
+
 TEST_CASE("emit and explain show what lengths and offsets make of a mod") {
   const std::string ir = test::attnc("emit --stage ir --kv-lengths " + kCausal).out;
   CHECK_THAT(ir, Contains("output kv_length(b)") && Contains("output q_offset(b)") &&

@@ -13,6 +13,7 @@
 #include "support/element.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -256,6 +257,22 @@ template <class Visit> void forEachOptionalHost(const Mod& mod, HostOperands& op
 #include "attnc/operands.def"
 }
 
+/// Refuses a tensor that nothing takes, if its name is nearly that of an optional tensor: a launch without it would be
+/// another one.
+Status checkNames(const RunOptions& options, const std::vector<std::string>& names,
+                  const std::map<std::string, Want>& wants) {
+  std::vector<std::string> known;
+#define ATTNC_OPTIONAL(member, name, feature) known.push_back(#name);
+#include "attnc/operands.def"
+  for (const std::string& name : names) {
+    if (wants.count(name) || std::find(known.begin(), known.end(), name) != known.end()) continue;
+    if (!nearest(name, known).empty())
+      return Error::environment(fmt::format("{}: nothing takes tensor {}", inQuotes(options.input), inQuotes(name)),
+                                fmt::format("optional tensors are {}", fmt::join(known, ", ")));
+  }
+  return {};
+}
+
 Status readOperands(const Mod& mod, const RunOptions& options, const Needed& needed, Elements elements,
                     NamedTensors& file, HostOperands& operands) {
   const std::map<std::string, std::string> given = assignments("--set", options.sets);
@@ -272,6 +289,7 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
     return found == wants.end() ? Want::Nothing : found->second;
   });
   if (!read) return std::move(read).error();
+  if (Status status = checkNames(options, read->names, wants); !status) return status;
   file = std::move(read->tensors);
   std::vector<std::pair<const char*, HostTensor*>> needs{{"q", &operands.q}, {"k", &operands.k}, {"v", &operands.v}};
   if (options.backward) needs.emplace_back("dout", &operands.dOut);
