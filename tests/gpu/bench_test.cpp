@@ -47,5 +47,5 @@ TEST_CASE("sequences that are not alike are not counted", "[gpu]") {
   const cli::HostOperands operands = take(cli::findOperands(mod, options));
   const auto refused = cli::measure(Compiler(), timer, stream, mod, operands, options);
   REQUIRE_FALSE(refused);
-  CHECK_THAT(refused.error().message, Catch::Contains("there is a kv_lengths"));
+  CHECK_THAT(refused.error().message, Catch::Contains("takes no KV lengths"));
 }

@@ -36,6 +36,7 @@ from torch.nn.attention import flex_attention as flex
 # Cases in which FlexAttention without a compiler is not what mods say; they are held against the definition.
 UNLIKE = {
     "shifts_by_tensors": "its positions are i64 there, and bits are not shifted out",
+    "shifts_by_any_count": "its positions are i64 there, and bits are not shifted out",
     "views_of_scalars": "its gradient of a view under vmap is not that of autograd",
 }
 # RMS of the error, in units of the result's: what is always allowed, and how often FlexAttention's own in the dtype.
