@@ -229,14 +229,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
     ptx::cp_async_commit_group();
 
     if (!works) continue;
-    float rescale[2];
     StepBias<Mod::Exponents, 2> bias(softmax, place);
     apply_mod_on_grid<KeyShape>(s, p, args, place, live, at, bias, walk.is_full(i));
     const bool exact = kRowMax || steps * kBlockN <= kFewKeys;
-    if (to_exponents<Element>(s, softmax, bias, place, args, exact, rescale)) o.scale_rows(rescale);
-    WeightSums<2> sums(softmax);
-    to_weights<0, Scores::kGroups>(s, sums);
-    sums.store(softmax);
+    follow_maxima<Element>(s, softmax, bias, place, args, exact, [&](const auto& factors) { o.scale_rows(factors); });
+    weights_of(s, softmax, bias, place);
     mma::gemm(o, s, v_tile); // O += P V
   }
 

@@ -520,9 +520,13 @@ struct Consumer {
       else
         apply_mod_on_grid<KeyShape>(s, p, args, place, live, step.origin, bias,
                                     kBlockSparse && (step.flags & BoxStep::kFull));
+      bool moves = false;
       float rescale[2];
       const bool exact = step.flags & BoxStep::kFew || p.base.row_max;
-      const bool move = to_exponents<Element>(s, softmax, bias, place, args, exact, rescale);
+      follow_maxima<Element>(s, softmax, bias, place, args, exact, [&](const float (&factors)[2]) {
+        moves = true, rescale[0] = factors[0], rescale[1] = factors[1];
+      });
+      to_exponents(s, bias, place);
 
       // P, first without waiting for O; see forward_sm90.cu.
       WeightSums<2> sums(softmax);
@@ -538,7 +542,7 @@ struct Consumer {
       v.advance(has_v);
       if (skipped > 0) [[unlikely]]
         release_skipped();
-      if (move) [[unlikely]]
+      if (moves) [[unlikely]]
         o.scale_rows(rescale);
       const bool v_ready = v.try_wait();
       to_weights<kEarly, kGroups>(s, sums);

@@ -142,15 +142,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
     ptx::cp_async_commit_group();
 
     StepBias<Mod::Exponents, Scores::kRows> bias(softmax, place);
-    float rescale[Scores::kRows];
     place.q_first = ptx::opaque(place.q_first); // NOTE: so values derived from it are not kept in registers
     const Step step = {start, walk.flags_of(i, start)};
     apply_mod(s, p, args, place, step, OwnColumns{}, bias);
-    if (to_exponents<Element>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew, rescale))
-      o.scale_rows(rescale);
-    WeightSums<Scores::kRows> sums(softmax);
-    to_weights<0, Scores::kGroups>(s, sums);
-    sums.store(softmax);
+    follow_maxima<Element>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew,
+                           [&](const auto& factors) { o.scale_rows(factors); });
+    weights_of(s, softmax, bias, place);
     mma::gemm<kTf32>(o, s, v_tile); // O += P V
     start = next;
   }

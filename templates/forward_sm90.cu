@@ -429,9 +429,13 @@ struct Consumer {
       apply_mod(s, p.base, args, place, step, columns(), bias);
       if (Mod::kColumnsLoad) k.release();
       k.advance();
+      bool moves = false;
       float rescale[2];
       const bool exact = step.flags & kStepFew || p.base.row_max;
-      const bool move = to_exponents<Element>(s, softmax, bias, place, args, exact, rescale);
+      follow_maxima<Element>(s, softmax, bias, place, args, exact, [&](const float (&factors)[2]) {
+        moves = true, rescale[0] = factors[0], rescale[1] = factors[1];
+      });
+      to_exponents(s, bias, place);
 
       // P, first without waiting for O. Meanwhile the barriers of the next K and of this V are tested: a test takes
       // long, but nothing waits for it. The branch also keeps ptxas from moving the exponentials past the wait for O.
@@ -446,7 +450,7 @@ struct Consumer {
       wgmma::touch(o);
       v.release(has_v);
       v.advance(has_v);
-      if (move) [[unlikely]]
+      if (moves) [[unlikely]]
         o.scale_rows(rescale);
       const bool v_ready = v.try_wait();
       to_weights<kEarly, kGroups>(s, sums);

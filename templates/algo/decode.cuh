@@ -241,13 +241,10 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
 
       const Step step = {start + loader.column, work.walk.flags_of(i, start)};
       StepBias<Mod::Exponents, 2> bias(softmax, place);
-      float rescale[2];
       apply_mod(s, args, PackedSite<Mod>{p, args, place, step}, bias);
-      if (to_exponents<Weight>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew, rescale))
-        o.scale_rows(rescale);
-      WeightSums<2> weights(softmax);
-      to_weights<0, Scores::kGroups>(s, weights);
-      weights.store(softmax);
+      follow_maxima<Weight>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew,
+                            [&](const auto& factors) { o.scale_rows(factors); });
+      weights_of(s, softmax, bias, place);
       Copies::Products::multiply_v(o, s, loader.v_of(slot));
       slot = slot + 1 == kStages ? 0 : slot + 1;
     }

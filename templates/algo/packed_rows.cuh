@@ -96,7 +96,7 @@ template <class M> struct PackedSite {
   }
   template <class Scores, class Bias> ATTNC_DEVICE void to_scores(Scores& x, Bias& bias) const {
     if (__any_sync(0xffffffffu, form(0).is_flipped() || form(1).is_flipped())) [[unlikely]]
-      x.for_each([&](float& element, int r) { element = form(r).is_flipped() ? -element : element; });
+      x.for_each_rarely([&](float& element, int r) { element = form(r).is_flipped() ? -element : element; });
 #pragma unroll
     for (int n = 0; n < Scores::kGroups; ++n)
 #pragma unroll

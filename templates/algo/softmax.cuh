@@ -91,12 +91,9 @@ template <int Rows> struct Softmax {
     if (kHasRangeOfF32<Weight> && !exact && next >= slack - kDeepest / kSlack * slack) next = fmaxf(next, slack);
     return next;
   }
-  /// Sets the threshold of a row that is not large. Returns the factor for the sums so far.
-  ATTNC_DEVICE float move_to(int r, float next, float factor) {
-    const float rescale = is_unset(r) || next == threshold[r] ? 1.f : ptx::ex2((threshold[r] - next) * factor);
-    threshold[r] = next;
-    sum[r] *= rescale;
-    return rescale;
+  /// Returns the factor for the sums so far if the threshold of a row that is not large becomes `next`.
+  ATTNC_DEVICE float rescale_of(int r, float next, float factor) const {
+    return is_unset(r) || next == threshold[r] ? 1.f : ptx::ex2((threshold[r] - next) * factor);
   }
 
   /// Moves the reference of any row if `top`, its greatest x of a step, requires it. Returns the factor for the sums so
@@ -223,21 +220,25 @@ template <class Weight, class Form, int Rows, class Scores, class Place, class A
 ATTNC_DEVICE bool move_references(Scores& x, float (&top)[Rows], Softmax<Rows>& softmax, StepBias<Form, Rows>& step,
                                   const Place& place, const Args& args, bool exact, float (&rescale)[Rows]) {
   bool small = true, plain = true, moves = false;
-  float next[Rows];
+  float next[Rows], factors[Rows];
 #pragma unroll
   for (int r = 0; r < Rows; ++r) {
     const auto& form = place.form(r);
     top[r] = quad_max(top[r]);
     small &= softmax.stays_small(r, top[r], form, place.row_shift(args, r));
     next[r] = softmax.template small_threshold<Weight>(r, top[r], form.weight_factor(), exact);
-    moves |= next[r] != softmax.threshold[r] && !softmax.is_unset(r);
+    factors[r] = softmax.rescale_of(r, next[r], form.weight_factor());
+    moves |= factors[r] != 1.f;
     plain &= next[r] > 0.f;
   }
-  if (__all_sync(0xffffffffu, small)) [[likely]] {
+  // NOTE: exponentials, then all votes, then a branch: each takes long, and a warp has nothing else to do here.
+  const bool are_small = __all_sync(0xffffffffu, small);
+  bool careful = __any_sync(0xffffffffu, !plain), any_moves = __any_sync(0xffffffffu, moves);
+  if (are_small) [[likely]] {
 #pragma unroll
     for (int r = 0; r < Rows; ++r) {
       const float factor = place.form(r).weight_factor(), lacks = step.lacking(r);
-      rescale[r] = softmax.move_to(r, next[r], factor);
+      softmax.threshold[r] = next[r], softmax.sum[r] *= rescale[r] = factors[r];
       step.bias[r] = softmax.is_unset(r) ? 0.f : softmax.bias(r, factor) + lacks * factor;
     }
     if constexpr (Form::kIsBiased) x.for_each([&](float& element, int r) { element += step.bias[r]; });
@@ -255,24 +256,27 @@ ATTNC_DEVICE bool move_references(Scores& x, float (&top)[Rows], Softmax<Rows>& 
       moves |= rescale[r] != 1.f;
       plain &= softmax.is_plain(r) && !form.may_be_large();
     }
-    x.for_each([&](float& element, int r) {
+    const auto convert = [&](float& element, int r) {
       element = step.without_reference(element, r, place, shift[r], reference[r]);
-    });
+    };
+    if constexpr (Form::kIsBiased)
+      x.for_each_rarely(convert); // only if the form's scores are not bounded
+    else
+      x.for_each(convert);
 #pragma unroll
     for (int r = 0; r < Rows; ++r) step.drop(r);
+    careful = __any_sync(0xffffffffu, !plain), any_moves = __any_sync(0xffffffffu, moves);
   }
-  softmax.set_careful(__any_sync(0xffffffffu, !plain));
-  return __any_sync(0xffffffffu, moves);
+  softmax.set_careful(careful);
+  return any_moves;
 }
 
-/// Turns the x of a step into exponents, and moves references if needed; see move_references(). `exact`: references are
-/// maxima; the same in all lanes. Weight: the type that weights are rounded to. Called by all lanes of the warp.
-// NOTE: computes all exponents before the first weight. Interleaved with the weights, they delay those behind the wait
-// for O, and take 6 % more cycles at head dim 64.
-template <class Weight, class Form, int Rows, class Scores, class Place, class Args>
-ATTNC_DEVICE bool to_exponents(Scores& x, Softmax<Rows>& softmax, StepBias<Form, Rows>& step, const Place& place,
-                               const Args& args, bool exact, float (&rescale)[Rows]) {
-  bool moves = false;
+/// Moves references if a step's x need it; see move_references(). Afterwards `step` turns x into exponents. Calls
+/// rescale(factors) if earlier sums must be multiplied, row by row; all lanes or none do. `exact`: references are maxima;
+/// the same in all lanes. Weight: the type that weights are rounded to. Called by all lanes of the warp.
+template <class Weight, class Form, int Rows, class Scores, class Place, class Args, class Rescale>
+ATTNC_DEVICE void follow_maxima(Scores& x, Softmax<Rows>& softmax, StepBias<Form, Rows>& step, const Place& place,
+                                const Args& args, bool exact, Rescale rescale) {
   // NOTE: branches go by votes, from which ptxas knows that no warp diverges here; otherwise it serialises wgmma.
   bool follows = __any_sync(0xffffffffu, exceeds_threshold(x, softmax, step) || softmax.is_careful() || exact);
   if (follows) [[unlikely]] {
@@ -283,11 +287,18 @@ ATTNC_DEVICE bool to_exponents(Scores& x, Softmax<Rows>& softmax, StepBias<Form,
     for (int r = 0; r < Rows; ++r)
       exceeds |= top[r] > softmax.threshold[r] - kSlack * ptx::rcp(place.form(r).weight_factor());
     follows = __any_sync(0xffffffffu, exceeds);
-    if (follows) moves = move_references<Weight>(x, top, softmax, step, place, args, exact, rescale);
+    float factors[Rows];
+    if (follows && move_references<Weight>(x, top, softmax, step, place, args, exact, factors)) rescale(factors);
   }
   if (!follows) step.catch_up(place);
+}
+
+/// Turns x into exponents, behind follow_maxima().
+// NOTE: for kernels with products in flight. There, exponents formed with the weights delay those behind the wait for
+// O, and take 6 % more cycles at head dim 64. Without products in flight, weights_of() takes 10 % fewer.
+template <class Form, int Rows, class Scores, class Place>
+ATTNC_DEVICE void to_exponents(Scores& x, const StepBias<Form, Rows>& step, const Place& place) {
   if constexpr (!Form::kIsBiased) x.for_each([&](float& element, int r) { element = step.exponent(element, r, place); });
-  return moves;
 }
 
 /// Row sums of weights being computed, for `Rows` rows: enough chains that no addition waits for the one before.
@@ -308,18 +319,29 @@ template <int Rows> struct WeightSums {
   }
 };
 
-/// Replaces exponents y by weights 2^y in the column groups [Begin, End), and adds them to the sums.
-template <int Begin, int End, int Rows, class Scores>
-ATTNC_DEVICE void to_weights(Scores& y, WeightSums<Rows>& sums) {
+/// Replaces exponents by weights, their powers of two, in the column groups [Begin, End), and adds these to the sums.
+template <int Begin, int End, int Rows, class Scores, class Exponent>
+ATTNC_DEVICE void to_weights(Scores& x, WeightSums<Rows>& sums, Exponent exponent) {
 #pragma unroll
   for (int n = Begin; n < End; ++n)
 #pragma unroll
     for (int r = 0; r < Rows; ++r)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        y.at(r, n, e) = ptx::ex2(y.at(r, n, e));
-        sums.part[r][e % WeightSums<Rows>::kChains] += y.at(r, n, e);
+        x.at(r, n, e) = ptx::ex2(exponent(x.at(r, n, e), r));
+        sums.part[r][e % WeightSums<Rows>::kChains] += x.at(r, n, e);
       }
+}
+template <int Begin, int End, int Rows, class Scores>
+ATTNC_DEVICE void to_weights(Scores& y, WeightSums<Rows>& sums) {
+  to_weights<Begin, End>(y, sums, [](float exponent, int) { return exponent; });
+}
+/// Replaces x by weights, and adds these to the sums; behind follow_maxima().
+template <class Form, int Rows, class Scores, class Place>
+ATTNC_DEVICE void weights_of(Scores& x, Softmax<Rows>& softmax, const StepBias<Form, Rows>& step, const Place& place) {
+  WeightSums<Rows> sums(softmax);
+  to_weights<0, Scores::kGroups>(x, sums, [&](float element, int r) { return step.exponent(element, r, place); });
+  sums.store(softmax);
 }
 
 } // namespace attnc

@@ -95,12 +95,10 @@ template <class Form, class Weight> Result run(const Problem& problem, bool mayB
         for (int r = 0; r < 2; ++r)
           for (int e = 0; e < 2; ++e)
             if (at(r, n, e) == -kInfinity) x.at(r, n, e) = -kInfinity;
-      float rescale[2];
-      if (to_exponents<Weight>(x, softmax, step, place, 0, problem.exact, rescale))
-        for (int r = 0; r < 2; ++r) out[r] *= rescale[r];
-      WeightSums<2> sums(softmax);
-      to_weights<0, kColumns / 8>(x, sums);
-      sums.store(softmax);
+      follow_maxima<Weight>(x, softmax, step, place, 0, problem.exact, [&](const float (&factors)[2]) {
+        for (int r = 0; r < 2; ++r) out[r] *= factors[r];
+      });
+      weights_of(x, softmax, step, place);
       for (int n = 0; n < kColumns / 8; ++n)
         for (int r = 0; r < 2; ++r)
           for (int e = 0; e < 2; ++e) out[r] += x.at(r, n, e) * valueOf(i, x.column(n, e));
