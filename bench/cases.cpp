@@ -2,6 +2,7 @@
 
 #include "ir/bind.h"
 #include "ir/interpreter.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -52,10 +53,10 @@ Expected<CaseMod> caseMod(const Case& c, const std::string& mods) {
   if (c.variant == "neighborhood2d") {
     options.defines = {{"WIDTH", c.params.at("width").dump()},
                        {"HEIGHT", c.params.at("height").dump()},
-                       {"WINDOW", fmt::format("({}, {})", c.params.at("window").at(0).get<int>(), c.params.at("window").at(1).get<int>())}};
+                       {"WINDOW", fmt::format("({}, {})", c.params.at("window").at(0).get<int>(),
+                                              c.params.at("window").at(1).get<int>())}};
   }
-  Expected<Mod> mod = Mod::load(mods + "/" + c.variant + ".py", options);
-  if (!mod) return mod.error();
+  ATTNC_TRY_AS(mod, Mod::load(mods + "/" + c.variant + ".py", options));
   result.mod = *std::move(mod);
   if (c.variant == "alibi") // slopes of Press et al., arXiv:2108.12409
     for (int64_t h = 0; h < c.problem.qHeads; ++h)

@@ -4,6 +4,7 @@
 
 #include "api/block_mask_columns.h"
 #include "plan/mask_shape.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -65,16 +66,15 @@ struct Layout {
 } // namespace
 
 Expected<BlockMask> BlockMask::fromLists(const BlockMaskView& lists) {
-  if (auto status = plan::checkShape(lists.shape); !status) return status.error();
-  if (auto status = plan::checkLists(lists); !status) return status.error();
+  ATTNC_TRY(plan::checkShape(lists.shape));
+  ATTNC_TRY(plan::checkLists(lists));
   int64_t rows = rowCount(lists.shape);
   bool hasFull = lists.fullCount != nullptr;
   RowCheck check(lists);
   for (int64_t row = 0; row < rows; ++row) {
-    if (auto status = check.check(row, "partial", lists.partialCount, lists.partialIndex); !status)
-      return status.error();
+    ATTNC_TRY(check.check(row, "partial", lists.partialCount, lists.partialIndex));
     if (!hasFull) continue;
-    if (auto status = check.check(row, "full", lists.fullCount, lists.fullIndex); !status) return status.error();
+    ATTNC_TRY(check.check(row, "full", lists.fullCount, lists.fullIndex));
   }
 
   BlockMask mask;
@@ -91,9 +91,9 @@ Expected<BlockMask> BlockMask::fromLists(const BlockMaskView& lists) {
     std::copy_n(lists.fullIndex, indices, mask.rows.fullIndex.begin());
   }
   if (!lists.columns.partialCount) return mask;
-  if (auto status = plan::checkColumns(lists); !status) return status.error();
+  ATTNC_TRY(plan::checkColumns(lists));
   mask.columns = mask.transposed();
-  if (auto status = checkSameBlocks(lists, mask.view().columns); !status) return status.error();
+  ATTNC_TRY(checkSameBlocks(lists, mask.view().columns));
   return mask;
 }
 

@@ -8,6 +8,7 @@
 #include "ir/interpreter.h"
 #include "plan/mask_shape.h"
 #include "support/parallel.h"
+#include "support/try.h"
 
 #include <algorithm>
 
@@ -106,9 +107,8 @@ private:
 Expected<BlockMask> BlockMask::build(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                                      const BlockMaskShape& shape) {
   const ir::Module& module = mod.module();
-  if (auto status = plan::checkMaskProblem(module, problem, shape); !status) return status.error();
-  auto bindings = ir::bind(module, captures, problem);
-  if (!bindings) return std::move(bindings).error();
+  ATTNC_TRY(plan::checkMaskProblem(module, problem, shape));
+  ATTNC_TRY_AS(bindings, ir::bind(module, captures, problem));
 
   std::vector<BlockRow> rows(size_t(shape.batch * shape.heads * shape.qBlocks()));
   parallelFor(int64_t(rows.size()), [&](int64_t begin, int64_t end) {

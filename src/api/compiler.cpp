@@ -15,6 +15,7 @@
 #include "passes/gradient_stops.h"
 #include "plan/arch.h"
 #include "plan/assemble.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -111,10 +112,8 @@ struct Planned {
 
 Expected<Planned> planned(Expected<Mod> derived, const KernelOptions& options) {
   if (!derived) return derived.error();
-  auto kernelMod = kernelModOf(*derived, plan::algebraFor(options));
-  if (!kernelMod) return kernelMod.error();
-  Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options);
-  if (!plan) return plan.error();
+  ATTNC_TRY_AS(kernelMod, kernelModOf(*derived, plan::algebraFor(options)));
+  ATTNC_TRY_AS(plan, plan::choosePlan(**kernelMod, options));
   return Planned{*std::move(derived), *std::move(kernelMod), *std::move(plan)};
 }
 
@@ -123,8 +122,7 @@ Expected<Planned> planned(Expected<Mod> derived, const KernelOptions& options) {
 Expected<KernelOptions> withArch(KernelOptions options) {
   options.arch = plan::canonicalArch(options.arch);
   if (!options.arch.empty()) return options;
-  Expected<jit::DeviceInfo> device = jit::currentDevice();
-  if (!device) return device.error();
+  ATTNC_TRY_AS(device, jit::currentDevice());
   options.arch = device->arch;
   return options;
 }
@@ -178,13 +176,11 @@ Status Compiler::Impl::checkWork(const Mod& mod, const plan::KernelMod& kernelMo
 }
 
 Expected<Compiler::Impl::Chosen> Compiler::Impl::choose(Expected<Mod> derived, const KernelOptions& options) const {
-  auto plan = planned(std::move(derived), options);
-  if (!plan) return plan.error();
+  ATTNC_TRY_AS(plan, planned(std::move(derived), options));
   Chosen chosen{std::move(plan->mod), std::move(plan->plan), {}};
   for (const plan::Stage& stage : chosen.plan.stages) {
-    auto kernelMod = kernelModOf(chosen.mod, formOf(stage));
-    if (!kernelMod) return kernelMod.error();
-    if (Status status = checkWork(chosen.mod, **kernelMod, stage); !status) return status.error();
+    ATTNC_TRY_AS(kernelMod, kernelModOf(chosen.mod, formOf(stage)));
+    ATTNC_TRY(checkWork(chosen.mod, **kernelMod, stage));
     chosen.stages.push_back(*std::move(kernelMod));
   }
   return chosen;
@@ -192,15 +188,14 @@ Expected<Compiler::Impl::Chosen> Compiler::Impl::choose(Expected<Mod> derived, c
 
 Expected<Compiler::Impl::Written> Compiler::Impl::write(const Mod& mod, const KernelOptions& options) {
   return onOwnStack([&]() -> Expected<Written> {
-    auto chosen = choose(derived(mod, options), options);
-    if (!chosen) return chosen.error();
+    ATTNC_TRY_AS(chosen, choose(derived(mod, options), options));
     Written written{std::move(chosen->mod), std::move(chosen->plan), {}, {}};
     const std::string label = kernelLabel(mod, written.plan.options);
     for (size_t i = 0; i < written.plan.stages.size(); ++i) {
       const codegen::ModSource& source = chosen->stages[i]->source;
       written.slots.push_back(source.slots);
-      written.jobs.push_back(
-          compileJob(plan::assemble(*chosen->stages[i], written.plan.stages[i], written.plan.options), source.key, label));
+      written.jobs.push_back(compileJob(
+          plan::assemble(*chosen->stages[i], written.plan.stages[i], written.plan.options), source.key, label));
     }
     return written;
   });
@@ -216,8 +211,7 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const Kern
       return build;
     }
   }
-  auto written = write(mod, options);
-  if (!written) return std::move(written).error();
+  ATTNC_TRY_AS(written, write(mod, options));
   plan::Plan& plan = written->plan;
   Build build;
   std::vector<BuiltStage> stages;
@@ -226,13 +220,11 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const Kern
   std::vector<std::future<Expected<jit::CachedKernel>>> programs;
   for (jit::CompileJob& job : written->jobs) {
     const auto launch = programs.empty() ? std::launch::deferred : std::launch::async;
-    programs.push_back(std::async(launch, [this, job = std::move(job)] {
-      return onOwnStack([&] { return cache.getOrCompile(job); });
-    }));
+    programs.push_back(std::async(
+        launch, [this, job = std::move(job)] { return onOwnStack([&] { return cache.getOrCompile(job); }); }));
   }
   for (size_t i = 0; i < programs.size(); ++i) {
-    Expected<jit::CachedKernel> cached = programs[i].get();
-    if (!cached) return cached.error();
+    ATTNC_TRY_AS(cached, programs[i].get());
     build.compiled.push_back(std::make_shared<const CompiledKernel>(compiledKernel(*cached, plan.stages[i])));
     stages.push_back({std::move(written->slots[i]), fromMemory(build.compiled.back())});
   }
@@ -243,10 +235,8 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const Kern
 }
 
 Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Mod& mod, const KernelOptions& options) {
-  Expected<Build> build = this->build(mod, options);
-  if (!build) return build.error();
-  Expected<CUctx_st*> context = jit::currentContext();
-  if (!context) return context.error();
+  ATTNC_TRY_AS(build, this->build(mod, options));
+  ATTNC_TRY_AS(context, jit::currentContext());
   const BuiltPlan& plan = *build->plan;
   const std::pair key{*context, &plan};
   {
@@ -257,17 +247,15 @@ Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Mod& mod,
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     const BuiltStage& stage = plan.stages[i];
     const std::vector<char>& cubin = stage.compiled->cubin;
-    auto kernel =
-        jit::LoadedKernel::load({.cubin = {cubin.data(), cubin.size()},
-                                 .entry = plan.plan.stages[i].entry,
-                                 .arch = plan::machineArch(plan.plan.options.arch),
-                                 .maxDynamicSharedBytes = plan.plan.stages[i].config.sharedBytes,
-                                 .variable = codegen::readsTensors(stage.slots) ? codegen::kZeroVariable : ""});
-    if (!kernel) return kernel.error();
+    ATTNC_TRY_AS(kernel, jit::LoadedKernel::load(
+                             {.cubin = {cubin.data(), cubin.size()},
+                              .entry = plan.plan.stages[i].entry,
+                              .arch = plan::machineArch(plan.plan.options.arch),
+                              .maxDynamicSharedBytes = plan.plan.stages[i].config.sharedBytes,
+                              .variable = codegen::readsTensors(stage.slots) ? codegen::kZeroVariable : ""}));
     held.stages.push_back(*std::move(kernel));
   }
-  Expected<jit::DeviceInfo> device = jit::currentDevice();
-  if (!device) return device.error();
+  ATTNC_TRY_AS(device, jit::currentDevice());
   held.device = {device->multiprocessors, device->l2Bytes};
   auto first = std::make_shared<const LoadedPlan>(held);
   for (size_t i = 0; i < plan.stages.size(); ++i) held.compiled[i] = plan.stages[i].compiled;
@@ -279,11 +267,9 @@ Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Mod& mod,
 Compiler::Compiler(CompilerOptions options) : impl(std::make_shared<Impl>(options)) {}
 
 Expected<std::vector<KernelSource>> Compiler::source(const Mod& mod, const KernelOptions& options) const {
-  Expected<KernelOptions> complete = withArch(options);
-  if (!complete) return complete.error();
+  ATTNC_TRY_AS(complete, withArch(options));
   return onOwnStack([&]() -> Expected<std::vector<KernelSource>> {
-    auto chosen = impl->choose(derive(mod, *complete), *complete);
-    if (!chosen) return chosen.error();
+    ATTNC_TRY_AS(chosen, impl->choose(derive(mod, *complete), *complete));
     std::vector<KernelSource> sources;
     for (size_t i = 0; i < chosen->stages.size(); ++i)
       sources.push_back(plan::assemble(*chosen->stages[i], chosen->plan.stages[i], chosen->plan.options));
@@ -293,29 +279,23 @@ Expected<std::vector<KernelSource>> Compiler::source(const Mod& mod, const Kerne
 
 Expected<std::vector<std::string>> Compiler::tiles(const Mod& mod, KernelOptions options) const {
   options.tile.clear();
-  Expected<KernelOptions> complete = withArch(std::move(options));
-  if (!complete) return complete.error();
+  ATTNC_TRY_AS(complete, withArch(std::move(options)));
   return onOwnStack([&]() -> Expected<std::vector<std::string>> {
-    auto chosen = planned(impl->derived(mod, *complete), *complete);
-    if (!chosen) return chosen.error();
+    ATTNC_TRY_AS(chosen, planned(impl->derived(mod, *complete), *complete));
     return plan::candidatesOf(*chosen->kernelMod, chosen->plan);
   });
 }
 
 Expected<CompiledStages> Compiler::compile(const Mod& mod, const KernelOptions& options) const {
-  Expected<KernelOptions> complete = withArch(options);
-  if (!complete) return complete.error();
-  auto build = impl->build(mod, *complete);
-  if (!build) return build.error();
+  ATTNC_TRY_AS(complete, withArch(options));
+  ATTNC_TRY_AS(build, impl->build(mod, *complete));
   return std::move(build->compiled);
 }
 
 Expected<bool> Compiler::wantsBlockMask(const Mod& mod, KernelOptions options) const {
   options.blockSparse = false;
-  Expected<KernelOptions> complete = withArch(std::move(options));
-  if (!complete) return complete.error();
-  auto chosen = planned(impl->derived(mod, *complete), *complete);
-  if (!chosen) return chosen.error();
+  ATTNC_TRY_AS(complete, withArch(std::move(options)));
+  ATTNC_TRY_AS(chosen, planned(impl->derived(mod, *complete), *complete));
   return plan::wantsBlockMask(chosen->kernelMod->facts, chosen->plan);
 }
 
@@ -323,29 +303,23 @@ Expected<ForwardKernel> Compiler::loadForward(const Mod& mod, KernelOptions opti
   if (options.kind != KernelKind::Decode) options.kind = KernelKind::Forward;
   options.gradients.clear();
   options.deterministic = false;
-  Expected<KernelOptions> complete = withArch(std::move(options));
-  if (!complete) return complete.error();
-  auto plan = impl->load(mod, *complete);
-  if (!plan) return plan.error();
+  ATTNC_TRY_AS(complete, withArch(std::move(options)));
+  ATTNC_TRY_AS(plan, impl->load(mod, *complete));
   return ForwardKernel(*std::move(plan));
 }
 
 Expected<BackwardKernel> Compiler::loadBackward(const Mod& mod, KernelOptions options) const {
   options.kind = KernelKind::Backward;
   options.rowMax = false;
-  Expected<KernelOptions> complete = withArch(std::move(options));
-  if (!complete) return complete.error();
-  auto plan = impl->load(mod, *complete);
-  if (!plan) return plan.error();
+  ATTNC_TRY_AS(complete, withArch(std::move(options)));
+  ATTNC_TRY_AS(plan, impl->load(mod, *complete));
   return BackwardKernel(*std::move(plan));
 }
 
 Expected<BlockMaskKernel> CompilerAccess::loadBlockMask(const Compiler& compiler, const Mod& mod,
                                                         const KernelOptions& options) {
-  Expected<KernelOptions> complete = withArch(blockMaskOptions(options));
-  if (!complete) return complete.error();
-  auto plan = compiler.impl->load(mod, *complete);
-  if (!plan) return plan.error();
+  ATTNC_TRY_AS(complete, withArch(blockMaskOptions(options)));
+  ATTNC_TRY_AS(plan, compiler.impl->load(mod, *complete));
   return BlockMaskKernel(*std::move(plan));
 }
 

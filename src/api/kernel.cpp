@@ -8,6 +8,7 @@
 #include "plan/capture_gradients.h"
 #include "plan/grid_plan.h"
 #include "plan/launch_operands.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -48,7 +49,7 @@ Status enqueue(const plan::Stage& stage, const BuiltStage& built, const jit::Loa
 Status enqueueZeros(const plan::WorkspaceView& workspace, plan::WorkspaceUse::Zeroed when, Stream stream) {
   for (const plan::WorkspacePart& part : workspace.layout.parts()) {
     if (!workspace.memory || part.use.zeroed != when) continue;
-    if (Status status = jit::enqueueZeros(workspace.at(part.use.use), part.bytes, stream); !status) return status;
+    ATTNC_TRY(jit::enqueueZeros(workspace.at(part.use.use), part.bytes, stream));
   }
   return {};
 }
@@ -64,43 +65,37 @@ Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* cap
   const plan::Plan& plan = built->plan;
   const plan::WorkspaceLayout layout = workspaceFor(given);
   const plan::WorkspaceView view{layout, workspace};
-  if (Status status = plan::checkWorkspace(view); !status) return status;
+  ATTNC_TRY(plan::checkWorkspace(view));
   for (const plan::CaptureOutput& capture : given.captureOutputs)
-    if (capture.isDirect)
-      if (Status status = jit::enqueueZeros(capture.out.data, capture.bytes(), stream); !status) return status;
+    if (capture.isDirect) ATTNC_TRY(jit::enqueueZeros(capture.out.data, capture.bytes(), stream));
   std::optional<ir::Bindings> bindings; // the same for all stages
   const auto bindOnce = [&]() -> Status {
     if (bindings) return {};
     const ir::Module& module = built->mod.module();
-    Expected<ir::Bindings> bound =
-        ir::bind(module, captures ? *captures : kNoCaptures, given.problem, &given);
-    if (!bound) return bound.error();
-    if (Status status = checkPins(module, *bound, plan.options.pins); !status) return status;
+    ATTNC_TRY_AS(bound, ir::bind(module, captures ? *captures : kNoCaptures, given.problem, &given));
+    ATTNC_TRY(checkPins(module, *bound, plan.options.pins));
     bindings = *std::move(bound);
     return {};
   };
   std::optional<plan::LaunchOperands> onGrids;
   const bool isBackward = plan.options.kind == KernelKind::Backward; // has tiles of keys even without queries
   if (plan.grid && (given.problem.qLen > 0 || isBackward)) {
-    if (Status status = bindOnce(); !status) return status;
+    ATTNC_TRY(bindOnce());
     onGrids = given;
     onGrids->grids = plan::gridsOf(*plan.grid, *bindings);
   }
   const plan::LaunchOperands& operands = onGrids ? *onGrids : given;
-  if (Status status = plan::checkTileCounts(plan, operands); !status) return status;
+  ATTNC_TRY(plan::checkTileCounts(plan, operands));
   bool isFirst = true;
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     const plan::Stage& stage = plan.stages[i];
     const int64_t ctas = plan::ctasOf(stage, operands, device);
     if (ctas == 0) continue;
-    Expected<plan::ParameterBlock> params = stage.parameters(stage, operands, device, view);
-    if (!params) return params.error();
-    if (Status status = bindOnce(); !status) return status;
-    if (isFirst)
-      if (Status status = enqueueZeros(view, plan::WorkspaceUse::Zeroed::EveryLaunch, stream); !status) return status;
+    ATTNC_TRY_AS(params, stage.parameters(stage, operands, device, view));
+    ATTNC_TRY(bindOnce());
+    if (isFirst) ATTNC_TRY(enqueueZeros(view, plan::WorkspaceUse::Zeroed::EveryLaunch, stream));
     isFirst = false;
-    if (Status status = enqueue(stage, built->stages[i], stages[i], ctas, *params, *bindings, stream); !status)
-      return status;
+    ATTNC_TRY(enqueue(stage, built->stages[i], stages[i], ctas, *params, *bindings, stream));
   }
   return {};
 }
@@ -110,14 +105,12 @@ const CompiledStages& ForwardKernel::compiled() const { return plan->compiled; }
 const KernelOptions& ForwardKernel::options() const { return plan->options(); }
 
 Expected<size_t> ForwardKernel::workspaceBytes(const Operands& operands, const Outputs& outputs) const {
-  Expected<plan::LaunchOperands> checked = plan::checkLayout(operands, outputs, options());
-  if (!checked) return checked.error();
+  ATTNC_TRY_AS(checked, plan::checkLayout(operands, outputs, options()));
   return plan->workspaceFor(*checked).bytes();
 }
 
 Status ForwardKernel::launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const {
-  Expected<plan::LaunchOperands> checked = plan::checkForward(operands, outputs, options());
-  if (!checked) return checked.error();
+  ATTNC_TRY_AS(checked, plan::checkForward(operands, outputs, options()));
   return plan->launch(*checked, operands.captures, workspace, stream);
 }
 
@@ -127,18 +120,15 @@ const KernelOptions& BackwardKernel::options() const { return plan->options(); }
 
 Expected<size_t> BackwardKernel::workspaceBytes(const BackwardOperands& operands,
                                                 const BackwardOutputs& outputs) const {
-  Expected<plan::LaunchOperands> checked = plan::checkLayout(operands, {.out = operands.out}, options());
-  if (!checked) return checked.error();
-  if (Status status = plan->addCaptureOutputs(*checked, operands, outputs, /*launches=*/false); !status)
-    return status.error();
+  ATTNC_TRY_AS(checked, plan::checkLayout(operands, {.out = operands.out}, options()));
+  ATTNC_TRY(plan->addCaptureOutputs(*checked, operands, outputs, /*launches=*/false));
   return plan->workspaceFor(*checked).bytes();
 }
 
 Status BackwardKernel::launch(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace,
                               Stream stream) const {
-  Expected<plan::LaunchOperands> checked = plan::checkBackward(operands, outputs, options());
-  if (!checked) return checked.error();
-  if (Status status = plan->addCaptureOutputs(*checked, operands, outputs, /*launches=*/true); !status) return status;
+  ATTNC_TRY_AS(checked, plan::checkBackward(operands, outputs, options()));
+  ATTNC_TRY(plan->addCaptureOutputs(*checked, operands, outputs, /*launches=*/true));
   return plan->launch(*checked, operands.captures, workspace, stream);
 }
 
@@ -148,8 +138,7 @@ const KernelOptions& BlockMaskKernel::options() const { return plan->options(); 
 
 Status BlockMaskKernel::launch(const BlockMaskView& mask, const ProblemShape& problem, const Captures& captures,
                                Stream stream) const {
-  Expected<plan::LaunchOperands> checked = plan::checkBlockMask(plan->built->mod.module(), mask, problem, options());
-  if (!checked) return checked.error();
+  ATTNC_TRY_AS(checked, plan::checkBlockMask(plan->built->mod.module(), mask, problem, options()));
   return plan->launch(*checked, &captures, nullptr, stream);
 }
 

@@ -14,6 +14,7 @@
 #include "passes/gradient_stops.h"
 #include "passes/pipeline.h"
 #include "support/readable.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/STLExtras.h>
@@ -93,10 +94,10 @@ template <class Declared> static uint32_t indexOf(llvm::ArrayRef<Declared> all, 
 struct Renumbering {
   const ir::Module &from, &to;
 
-  uint32_t dim(int64_t index) const { return uint32_t(llvm::find(to.dims, from.dims[size_t(index)]) - to.dims.begin()); }
-  uint32_t scalar(int64_t index) const {
-    return indexOf(llvm::ArrayRef(to.scalars), from.scalars[size_t(index)].name);
+  uint32_t dim(int64_t index) const {
+    return uint32_t(llvm::find(to.dims, from.dims[size_t(index)]) - to.dims.begin());
   }
+  uint32_t scalar(int64_t index) const { return indexOf(llvm::ArrayRef(to.scalars), from.scalars[size_t(index)].name); }
   void apply(codegen::ArgWord& slot) const {
     switch (slot.kind) {
     case codegen::ArgWord::Kind::Dim: slot.index = dim(slot.index); break;
@@ -120,8 +121,7 @@ struct Renumbering {
 
 Expected<std::shared_ptr<const passes::GridKernel>> Mod::Impl::gridKernel() const {
   if (onGrid) return *onGrid;
-  Expected<std::optional<passes::GridKernel>> made = passes::gridKernel(traced);
-  if (!made) return made.error();
+  ATTNC_TRY_AS(made, passes::gridKernel(traced));
   if (passes::GridKernel* kernel = *made ? &**made : nullptr) { // launches bind to `module`
     Renumbering{kernel->module, module}.apply(kernel->ofQueries);
     Renumbering{kernel->module, module}.apply(kernel->ofKeys);
@@ -140,10 +140,8 @@ Expected<std::shared_ptr<const plan::KernelMod>> Mod::Impl::kernelMod(plan::ModF
 }
 
 Expected<plan::KernelMod> Mod::Impl::kernelModOnGrid(plan::ModForm form) const {
-  auto grid = gridKernel();
-  if (!grid) return grid.error();
-  Expected<ir::Module> onGrid = module.output(ir::kDScore) ? passes::withGradient(**grid) : (*grid)->module;
-  if (!onGrid) return onGrid.error();
+  ATTNC_TRY_AS(grid, gridKernel());
+  ATTNC_TRY_AS(onGrid, module.output(ir::kDScore) ? passes::withGradient(**grid) : (*grid)->module);
   Expected<plan::KernelMod> made = plan::makeKernelMod(*onGrid, form);
   if (!made) return made;
   for (codegen::ArgWord& slot : made->source.slots) Renumbering{made->module, module}.apply(slot);
@@ -153,10 +151,8 @@ Expected<plan::KernelMod> Mod::Impl::kernelModOnGrid(plan::ModForm form) const {
 Expected<std::shared_ptr<const plan::KernelMod>> Mod::Impl::lockedKernelMod(plan::ModForm form) const {
   std::shared_ptr<const plan::KernelMod>& mod = kernelMods[form];
   if (mod) return mod;
-  auto grid = gridKernel();
-  if (!grid) return grid.error();
-  Expected<plan::KernelMod> made = form.onGrid ? kernelModOnGrid(form) : plan::makeKernelMod(module, form, gradients);
-  if (!made) return made.error();
+  ATTNC_TRY_AS(grid, gridKernel());
+  ATTNC_TRY_AS(made, form.onGrid ? kernelModOnGrid(form) : plan::makeKernelMod(module, form, gradients));
   made->grid = *grid;
   if (made->grid && made->grid->isBounded && !form.onGrid && module.output(ir::kDScore))
     if (const auto onGrid = lockedKernelMod({plan::kAlgebraOnGrid, false, true}))
@@ -170,10 +166,9 @@ Expected<Mod> Mod::parse(std::string_view text, const ParseOptions& options) {
   return onOwnStack([&]() -> Expected<Mod> {
     dsl::FrontendOptions frontend{options.name, options.defines, options.mods, options.captures, options.available};
     dsl::Notes notes;
-    auto module = dsl::trace(text, frontend, &notes);
-    if (!module) return std::move(module).error();
+    ATTNC_TRY_AS(module, dsl::trace(text, frontend, &notes));
     ir::Module traced = *module;
-    if (auto status = passes::runPipeline(*module); !status) return status.error();
+    ATTNC_TRY(passes::runPipeline(*module));
     ModSource source{std::string(text), std::move(notes.choices), std::move(notes.constants), {}};
     source.warnings = warningsOf(text, options.name, traced, *module, std::move(notes.warnings));
     return Mod(std::make_shared<const Impl>(std::move(*module), std::move(traced), std::move(source)));
@@ -181,29 +176,30 @@ Expected<Mod> Mod::parse(std::string_view text, const ParseOptions& options) {
 }
 
 Expected<Mod> Mod::load(const std::string& path, ParseOptions options) {
-  auto text = readText(path);
-  if (!text) return std::move(text).error();
+  ATTNC_TRY_AS(text, readText(path));
   options.name = path;
   if (!isIrPath(path)) return parse(*text, options);
   if (!options.defines.empty())
     return Error::environment(fmt::format("'{}' is IR, which has no constants to define", readable(path)));
   if (!options.mods.empty() || !options.captures.empty())
-    return Error::environment(fmt::format("'{}' is IR, which says itself what the mod is and captures", readable(path)));
+    return Error::environment(
+        fmt::format("'{}' is IR, which says itself what the mod is and captures", readable(path)));
   return parseIr(*text, path);
 }
 
 Expected<Mod> Mod::parseIr(std::string_view text, std::string_view name) {
   return onOwnStack([&]() -> Expected<Mod> {
-    if (llvm::StringRef(text).trim().empty()) return Error::mod(fmt::format("{}: the text is empty", readable(name)), {});
-    auto module = ir::read(text, name);
-    if (!module) return std::move(module).error();
+    if (llvm::StringRef(text).trim().empty())
+      return Error::mod(fmt::format("{}: the text is empty", readable(name)), {});
+    ATTNC_TRY_AS(module, ir::read(text, name));
     makeReadable(*module);
     for (const ir::OutputRole* role = ir::kDerivedRoles; role != std::end(ir::kRoles); ++role)
       if (module->output(*role))
-        return Error::mod(
-            fmt::format("{}: the output `{}` is derived by attnc, a mod has `score` and `mask`", readable(name), role->name), {});
+        return Error::mod(fmt::format("{}: the output `{}` is derived by attnc, a mod has `score` and `mask`",
+                                      readable(name), role->name),
+                          {});
     ir::Module traced = *module;
-    if (auto status = passes::runPipeline(*module); !status) return status.error();
+    ATTNC_TRY(passes::runPipeline(*module));
     return Mod(std::make_shared<const Impl>(std::move(*module), std::move(traced), ModSource{}));
   });
 }
@@ -238,7 +234,7 @@ struct ModAccess {
   static Expected<Mod> forwardMod(const Mod& mod) {
     if (!passes::hasGradientStops(mod.module())) return mod;
     ir::Module module = mod.module();
-    if (auto status = passes::removeGradientStops(module); !status) return status.error();
+    ATTNC_TRY(passes::removeGradientStops(module));
     return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->traced, mod.impl->source));
   }
 
@@ -247,13 +243,13 @@ struct ModAccess {
     ir::Module traced = mod.impl->traced;
     traced.keepsMasks = true;
     ir::Module module = traced;
-    if (auto status = passes::runPipeline(module); !status) return status.error();
+    ATTNC_TRY(passes::runPipeline(module));
     return Mod(std::make_shared<const Mod::Impl>(std::move(module), std::move(traced), mod.impl->source));
   }
 
   static Expected<Mod> sequencesMod(const Mod& mod, passes::SequenceForm form, const ir::Pins& pins) {
     ir::Module module = mod.impl->traced;
-    if (auto status = passes::runPipeline(module, {.pins = pins, .sequences = form}); !status) return status.error();
+    ATTNC_TRY(passes::runPipeline(module, {.pins = pins, .sequences = form}));
     return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->traced, mod.impl->source));
   }
 
@@ -265,8 +261,7 @@ struct ModAccess {
         return Error::environment(
             fmt::format("a gradient of {} is asked for, which is no float that {} captures", name, mod.name()),
             floats.empty() ? "it captures none" : fmt::format("it captures {}", fmt::join(floats, ", ")));
-    auto gradients = passes::differentiate(mod.module(), wanted);
-    if (!gradients) return std::move(gradients).error();
+    ATTNC_TRY_AS(gradients, passes::differentiate(mod.module(), wanted));
     return Mod(std::make_shared<const Mod::Impl>(std::move(gradients->module), mod.impl->traced, mod.impl->source,
                                                  ir::CaptureGradients{wanted, std::move(gradients->captures)}));
   }
@@ -289,8 +284,8 @@ Expected<Mod> Mod::pinned(const std::map<std::string, int64_t>& pins) const {
     ir::Module traced = impl->traced;
     passes::PipelineOptions options;
     options.pins = pins;
-    if (auto status = passes::runPipeline(module, options); !status) return status.error();
-    if (auto status = passes::pin(traced, {.pins = pins}); !status) return status.error();
+    ATTNC_TRY(passes::runPipeline(module, options));
+    ATTNC_TRY(passes::pin(traced, {.pins = pins}));
     return Mod(std::make_shared<const Impl>(std::move(module), std::move(traced), impl->source));
   });
 }
@@ -309,8 +304,7 @@ Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures)
 
 Expected<std::set<std::string>> reachedCaptures(const Mod& mod) {
   return onOwnStack([&]() -> Expected<std::set<std::string>> {
-    auto gradients = passes::differentiate(mod.module(), passes::floatCaptures(mod.module()));
-    if (!gradients) return std::move(gradients).error();
+    ATTNC_TRY_AS(gradients, passes::differentiate(mod.module(), passes::floatCaptures(mod.module())));
     std::set<std::string> names;
     for (const ir::CaptureGradient& place : gradients->captures) names.insert(place.capture);
     return names;
@@ -325,8 +319,7 @@ const std::string& sourceText(const Mod& mod) { return ModAccess::implOf(mod).so
 
 Expected<ScoreGradient> scoreGradientOf(const Mod& mod) {
   return onOwnStack([&]() -> Expected<ScoreGradient> {
-    auto gradients = passes::differentiate(mod.module());
-    if (!gradients) return std::move(gradients).error();
+    ATTNC_TRY_AS(gradients, passes::differentiate(mod.module()));
     if (passes::hasScoreGradient(gradients->module)) return ScoreGradient::Some;
     const std::optional<ir::Value> score = mod.module().output(ir::kScore);
     const bool readsScore = !score || ir::paramsOf(mod.module(), *score).contains(ir::ParamKind::Score);
@@ -336,8 +329,7 @@ Expected<ScoreGradient> scoreGradientOf(const Mod& mod) {
 
 Expected<std::string> gradientIrText(const Mod& mod) {
   return onOwnStack([&]() -> Expected<std::string> {
-    auto gradients = passes::differentiate(mod.module(), passes::floatCaptures(mod.module()));
-    if (!gradients) return std::move(gradients).error();
+    ATTNC_TRY_AS(gradients, passes::differentiate(mod.module(), passes::floatCaptures(mod.module())));
     return ir::print(gradients->module);
   });
 }
@@ -365,13 +357,11 @@ Status checkPins(const ir::Module& module, const ir::Bindings& bindings, const s
         fmt::format("{} is {}, but the kernel was compiled with it pinned to {}", name, given, pinned->second));
   };
   if (pins.empty()) return {};
-  for (size_t i = 0; i < module.dims.size(); ++i)
-    if (auto status = check(module.dims[i], double(bindings.dims[i])); !status) return status;
+  for (size_t i = 0; i < module.dims.size(); ++i) ATTNC_TRY(check(module.dims[i], double(bindings.dims[i])));
   for (size_t i = 0; i < module.scalars.size(); ++i) {
     const ir::ScalarValue& value = bindings.scalars[i];
     bool isFloat = module.scalars[i].type == ir::Type::F32;
-    if (auto status = check(module.scalars[i].name, isFloat ? value.real : double(value.integer)); !status)
-      return status;
+    ATTNC_TRY(check(module.scalars[i].name, isFloat ? value.real : double(value.integer)));
   }
   return {};
 }

@@ -7,6 +7,7 @@
 #include "jit/kernel_bytes.h"
 #include "plan/embedded.h"
 #include "support/parallel.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -37,8 +38,7 @@ Expected<std::string> Compiler::Impl::pack(const std::vector<PackItem>& items) {
   for (const PackItem& item : items) {
     if (item.options.arch.empty())
       return Error::environment("a kernel to be packed has no arch", "name one in its options: sm_80, sm_90a, ...");
-    auto written = write(item.mod, item.options);
-    if (!written) return std::move(written).error();
+    ATTNC_TRY_AS(written, write(item.mod, item.options));
     for (jit::CompileJob& job : written->jobs) jobs.push_back(std::move(job));
   }
   std::vector<Expected<cache::PackedValue>> compiled(jobs.size(), cache::PackedValue{});

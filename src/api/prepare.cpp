@@ -4,6 +4,7 @@
 #include "api/compiler_access.h"
 #include "api/compiler_impl.h"
 #include "plan/catalog.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -56,9 +57,7 @@ struct Prepared::Impl {
   /// Checks that a call fits what was prepared.
   Status check(const Operands& operands, void* memory) const;
 
-  BlockMask::Lists lists() const {
-    return backwardKernel ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
-  }
+  BlockMask::Lists lists() const { return backwardKernel ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow; }
 };
 
 Status Prepared::Impl::check(const Operands& operands, void* memory) const {
@@ -98,12 +97,12 @@ BlockMaskView Prepared::blockMaskIn(void* workspace) const {
 }
 
 Status Prepared::initialise(const Operands& operands, void* workspace, Stream stream) const {
-  if (Status status = impl->check(operands, workspace); !status) return status;
+  ATTNC_TRY(impl->check(operands, workspace));
   const plan::WorkspaceView view{impl->workspace, workspace};
-  if (Status status = enqueueZeros(view, plan::WorkspaceUse::Zeroed::Once, stream); !status) return status;
+  ATTNC_TRY(enqueueZeros(view, plan::WorkspaceUse::Zeroed::Once, stream));
   if (impl->backwardWorkspace) {
     const plan::WorkspaceView backward{*impl->backwardWorkspace, impl->backwardMemory(workspace)};
-    if (Status status = enqueueZeros(backward, plan::WorkspaceUse::Zeroed::Once, stream); !status) return status;
+    ATTNC_TRY(enqueueZeros(backward, plan::WorkspaceUse::Zeroed::Once, stream));
   }
   if (!impl->blockMaskKernel) return {};
   static const Captures kNone;
@@ -112,7 +111,7 @@ Status Prepared::initialise(const Operands& operands, void* workspace, Stream st
 }
 
 Status Prepared::launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const {
-  if (Status status = impl->check(operands, workspace); !status) return status;
+  ATTNC_TRY(impl->check(operands, workspace));
   if (!impl->preparation.blockMask) return impl->kernel.launch(operands, outputs, workspace, stream);
   const BlockMaskView lists = blockMaskIn(workspace);
   Operands all = operands;
@@ -128,10 +127,9 @@ Status Prepared::launchBackward(const BackwardOperands& operands, const Backward
                                 Stream stream) const {
   if (!impl->backwardKernel)
     return Error::environment("only the forward pass is prepared", "Compiler::prepareTraining prepares both");
-  if (Status status = impl->check(operands, workspace); !status) return status;
+  ATTNC_TRY(impl->check(operands, workspace));
   if (!impl->backwardKernel->options().gradients.empty()) {
-    Expected<size_t> bytes = impl->backwardKernel->workspaceBytes(operands, outputs);
-    if (!bytes) return bytes.error();
+    ATTNC_TRY_AS(bytes, impl->backwardKernel->workspaceBytes(operands, outputs));
     if (*bytes > impl->backwardWorkspace->bytes())
       return Error::environment("gradients of captures take more workspace than those that were prepared for",
                                 "prepare for tensors of this layout and dtype");
@@ -146,32 +144,27 @@ Status Prepared::launchBackward(const BackwardOperands& operands, const Backward
 
 Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod& mod, Settled settled) {
   const KernelOptions& chosen = settled.preparation.options;
-  Expected<ForwardKernel> kernel = compiler.loadForward(mod, chosen);
-  if (!kernel) return kernel.error();
+  ATTNC_TRY_AS(kernel, compiler.loadForward(mod, chosen));
   std::optional<BlockMaskKernel> builder;
   if (settled.preparation.blockMask) {
-    Expected<BlockMaskKernel> loaded =
-        CompilerAccess::loadBlockMask(compiler, mod, builderOptions(settled.preparation));
-    if (!loaded) return loaded.error();
+    ATTNC_TRY_AS(loaded, CompilerAccess::loadBlockMask(compiler, mod, builderOptions(settled.preparation)));
     builder = *std::move(loaded);
   }
   std::optional<BackwardKernel> backward;
   if (settled.preparation.backward) {
-    Expected<BackwardKernel> loaded = compiler.loadBackward(mod, settled.preparation.backward->options);
-    if (!loaded) return loaded.error();
+    ATTNC_TRY_AS(loaded, compiler.loadBackward(mod, settled.preparation.backward->options));
     backward = *std::move(loaded);
   }
-  return Prepared(std::make_shared<const Prepared::Impl>(
-      Prepared::Impl{std::move(settled.preparation), *std::move(kernel), std::move(builder), std::move(backward),
-                     std::move(settled.workspace), std::move(settled.backwardWorkspace), settled.qRows,
-                     settled.kvRows}));
+  return Prepared(std::make_shared<const Prepared::Impl>(Prepared::Impl{
+      std::move(settled.preparation), *std::move(kernel), std::move(builder), std::move(backward),
+      std::move(settled.workspace), std::move(settled.backwardWorkspace), settled.qRows, settled.kvRows}));
 }
 
 Expected<Prepared> Compiler::Impl::prepare(const Compiler& compiler, const Mod& mod, const Operands& operands,
-                                           const Outputs& outputs, const PrepareOptions& options, const Training* training) {
+                                           const Outputs& outputs, const PrepareOptions& options,
+                                           const Training* training) {
   Impl& impl = *compiler.impl;
-  Expected<Settled> settled = impl.settle(mod, operands, outputs, options, Lookup::Device, training);
-  if (!settled) return settled.error();
+  ATTNC_TRY_AS(settled, impl.settle(mod, operands, outputs, options, Lookup::Device, training));
   const std::string tunedBy = tunedByOf(settled->preparation);
   Expected<Prepared> result = prepared(compiler, mod, *std::move(settled));
   if (result || tunedBy.empty()) return result;

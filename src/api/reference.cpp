@@ -6,6 +6,7 @@
 #include "plan/launch_operands.h"
 #include "reference/cache.h"
 #include "reference/gradients.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -45,35 +46,32 @@ struct GatheredCache {
 Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCache& cache) {
   TensorView likeK = operands.q; // the batch of a pool is its pages
   if (operands.pageTable) likeK.shape[0] = operands.k.shape[0];
-  if (auto fits = reference::problemOf(likeK, operands.k, operands.v); !fits) return std::move(fits).error();
+  ATTNC_TRY(reference::problemOf(likeK, operands.k, operands.v));
   const KernelOptions options = optionsOf(kind, operands);
   const bool isBackward = kind == KernelKind::Backward;
   const Features taken = isBackward ? plan::takenBy(kind) : plan::takenBy(kind) | plan::takenBy(KernelKind::Decode);
   if (const Features others = featuresOf(operands).without(taken); !others.empty())
     return Error::environment(
         fmt::format("{} kernels take no {}", isBackward ? "backward" : "forward", featureText(others.first())));
-  if (Status status = plan::checkSequenceOptions(options); !status) return std::move(status).error();
+  ATTNC_TRY(plan::checkSequenceOptions(options));
   plan::LaunchOperands args{operands};
-  if (Status status = plan::checkGiven(operands, options); !status) return std::move(status).error();
-  if (Status status = plan::checkSequences(options, args); !status) return std::move(status).error();
-  if (Status status = plan::checkNoneIsNull(operands); !status) return std::move(status).error();
+  ATTNC_TRY(plan::checkGiven(operands, options));
+  ATTNC_TRY(plan::checkSequences(options, args));
+  ATTNC_TRY(plan::checkNoneIsNull(operands));
   if (!operands.pageTable && !options.appends) return args;
   for (auto [name, fresh, target, memory] :
        {std::tuple("new_k", &operands.newK, &args.k, &cache.k), {"new_v", &operands.newV, &args.v, &cache.v}}) {
     const reference::Cache held{*target, operands.pageTable ? &*operands.pageTable : nullptr, *operands.kvLengths};
-    TensorView rows =
-        TensorView::contiguous(nullptr, target->dtype,
-                               {operands.q.shape[0], target->shape[1], held.kvLength(), target->shape[3]});
+    TensorView rows = TensorView::contiguous(
+        nullptr, target->dtype, {operands.q.shape[0], target->shape[1], held.kvLength(), target->shape[3]});
     if (*fresh && (*fresh)->dtype != target->dtype)
-      return Error::environment(fmt::format("{} is {}, and is appended to {}", name, dtypeName((*fresh)->dtype),
-                                            dtypeName(target->dtype)),
-                                "new_k and new_v have the dtype of k and v");
+      return Error::environment(
+          fmt::format("{} is {}, and is appended to {}", name, dtypeName((*fresh)->dtype), dtypeName(target->dtype)),
+          "new_k and new_v have the dtype of k and v");
     memory->assign(size_t(rows.elements() * dtypeBytes(rows.dtype)), 0);
     rows.data = memory->data();
-    if (Status status = reference::gatherRows(held, rows); !status) return std::move(status).error();
-    if (*fresh)
-      if (Status status = reference::appendRows({rows, nullptr, *operands.kvLengths}, **fresh); !status)
-        return std::move(status).error();
+    ATTNC_TRY(reference::gatherRows(held, rows));
+    if (*fresh) ATTNC_TRY(reference::appendRows({rows, nullptr, *operands.kvLengths}, **fresh));
     *target = rows;
   }
   args.pageTable = args.newK = args.newV = {};
@@ -126,38 +124,31 @@ std::vector<int64_t> shapeOf(const TensorView& tensor) {
 
 Status computeOnCpu(const Mod& mod, const Operands& operands, const Outputs& outputs) {
   GatheredCache cache;
-  auto args = argsOf(KernelKind::Forward, operands, cache);
-  if (!args) return std::move(args).error();
-  auto derived = modFor(mod, operands);
-  if (!derived) return std::move(derived).error();
-  auto result = reference::attention(derived->module(), capturesOf(operands), *args);
-  if (!result) return std::move(result).error();
+  ATTNC_TRY_AS(args, argsOf(KernelKind::Forward, operands, cache));
+  ATTNC_TRY_AS(derived, modFor(mod, operands));
+  ATTNC_TRY_AS(result, reference::attention(derived->module(), capturesOf(operands), *args));
   const auto& q = operands.q.shape;
   Results results;
   results.add("out", outputs.out, {q[0], q[1], q[2], result->headDimV}, result->out);
   results.add("lse", outputs.lse, {q[0], q[1], q[2]}, result->lse);
   results.add("row_max", outputs.rowMax, {q[0], q[1], q[2]}, result->rowMax);
-  if (Status status = results.write(); !status) return status;
+  ATTNC_TRY(results.write());
   appendRows(operands);
   return {};
 }
 
 Status computeBackwardOnCpu(const Mod& mod, const BackwardOperands& operands, const BackwardOutputs& outputs) {
   GatheredCache none;
-  auto args = argsOf(KernelKind::Backward, operands, none);
-  if (!args) return std::move(args).error();
+  ATTNC_TRY_AS(args, argsOf(KernelKind::Backward, operands, none));
   std::set<std::string> wanted;
   static const Captures kNone;
   const Captures& gradients = outputs.captures ? *outputs.captures : kNone;
   for (const auto& [name, item] : gradients.all()) wanted.insert(name);
-  auto made = modFor(mod, operands);
-  if (!made) return std::move(made).error();
-  auto derived = gradientMod(*made, wanted);
-  if (!derived) return std::move(derived).error();
+  ATTNC_TRY_AS(made, modFor(mod, operands));
+  ATTNC_TRY_AS(derived, gradientMod(*made, wanted));
   BackwardOperands all = operands;
   static_cast<Operands&>(all) = *args;
-  auto result = reference::gradients(derived->module(), capturesOf(operands), all, captureGradients(*derived));
-  if (!result) return std::move(result).error();
+  ATTNC_TRY_AS(result, reference::gradients(derived->module(), capturesOf(operands), all, captureGradients(*derived)));
   Results results;
   results.add("dq", outputs.dQ, shapeOf(operands.q), result->dQ);
   results.add("dk", outputs.dK, shapeOf(operands.k), result->dK);

@@ -9,6 +9,7 @@
 #include "plan/decode_parts.h"
 #include "plan/grid_plan.h"
 #include "plan/mask_shape.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 #include <llvm/Support/MathExtras.h>
@@ -83,13 +84,16 @@ int64_t rowsOfKvHead(const ProblemShape& problem) {
 std::string againstDecode(const ProblemShape& problem, DType dtype) {
   constexpr int64_t kMostQueries = 127, kLeastColumns = 512, kTileRows = 64, kFewHeads = 64;
   if (dtype == DType::F32) return "decode kernels take bf16 and fp16";
-  if (problem.qLen > kMostQueries) return fmt::format("{} queries, decode kernels gain up to {}", problem.qLen, kMostQueries);
-  if (problem.kvLen < kLeastColumns) return fmt::format("KV_LEN {}, decode kernels gain from {}", problem.kvLen, kLeastColumns);
+  if (problem.qLen > kMostQueries)
+    return fmt::format("{} queries, decode kernels gain up to {}", problem.qLen, kMostQueries);
+  if (problem.kvLen < kLeastColumns)
+    return fmt::format("KV_LEN {}, decode kernels gain from {}", problem.kvLen, kLeastColumns);
   const int64_t rows = rowsOfKvHead(problem), heads = problem.batch * problem.qHeads;
   if (rows == 0 || heads == 0) return "there are no queries";
   if (rows > kTileRows && heads > kFewHeads)
-    return fmt::format("{} rows of q share a KV head, a tile of a decode kernel takes {}, and {} (batch, head) keep a GPU busy",
-                       rows, kTileRows, heads);
+    return fmt::format(
+        "{} rows of q share a KV head, a tile of a decode kernel takes {}, and {} (batch, head) keep a GPU busy", rows,
+        kTileRows, heads);
   return {};
 }
 
@@ -120,15 +124,14 @@ KvLoop kvLoopOf(const plan::Plan& plan, const analysis::ModFacts& facts) {
 
 } // namespace
 
-Status bindCaptures(const Mod& mod, const Captures* captures, const passes::GridKernel* grid, plan::LaunchOperands& operands,
-                    const std::map<std::string, int64_t>& pins) {
+Status bindCaptures(const Mod& mod, const Captures* captures, const passes::GridKernel* grid,
+                    plan::LaunchOperands& operands, const std::map<std::string, int64_t>& pins) {
   static const Captures kNone;
   if (!captures && !(grid && mod.captures().empty())) {
     if (grid) operands.grids = plan::gridsOf(*grid, operands.problem);
     return {};
   }
-  auto bindings = ir::bind(mod.module(), captures ? *captures : kNone, operands.problem, &operands);
-  if (!bindings) return bindings.error();
+  ATTNC_TRY_AS(bindings, ir::bind(mod.module(), captures ? *captures : kNone, operands.problem, &operands));
   if (grid) operands.grids = plan::gridsOf(*grid, *bindings);
   return checkPins(mod.module(), *bindings, pins);
 }
@@ -146,16 +149,16 @@ struct TileChoice {
 };
 
 /// Remakes the plan with the tile that was asked for, or else with the tuned one, if any.
-Expected<TileChoice> chooseTile(const plan::KernelMod& mod, const std::string& asked, const plan::LaunchOperands& layout,
-                                const std::string& shapeClass, const TileLookup& lookup, plan::Plan& plan) {
+Expected<TileChoice> chooseTile(const plan::KernelMod& mod, const std::string& asked,
+                                const plan::LaunchOperands& layout, const std::string& shapeClass,
+                                const TileLookup& lookup, plan::Plan& plan) {
   const std::optional<FoundChoice> found = asked.empty() ? lookup(mod, plan, shapeClass) : std::nullopt;
   if (asked.empty() && !found) return TileChoice{};
   const TileChoice choice = found ? TileChoice{TileFrom::Tuned, found->tunedBy} : TileChoice{TileFrom::Asked, {}};
   if (found && found->tile == plan.tile) return choice;
   KernelOptions options = plan.options;
   options.tile = found ? found->tile : asked;
-  Expected<plan::Plan> other = plan::choosePlan(mod, options, &layout);
-  if (!other) return other.error();
+  ATTNC_TRY_AS(other, plan::choosePlan(mod, options, &layout));
   other->unserved = std::move(plan.unserved);
   other->misfit = std::move(plan.misfit);
   plan = *std::move(other);
@@ -165,15 +168,11 @@ Expected<TileChoice> chooseTile(const plan::KernelMod& mod, const std::string& a
 Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const Outputs& outputs, KernelOptions options,
                             bool buildBlockMask, bool mayDecode, BlockMask::Lists lists, const TileLookup& lookup) {
   const std::string askedTile = std::exchange(options.tile, {}); // of the kernel that is settled below
-  Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, options);
-  if (!layout) return layout.error();
-  if (Status status = plan::checkGiven(operands, options); !status) return status.error();
-  auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
-  if (!kernelMod) return kernelMod.error();
-  if (Status status = bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins); !status)
-    return status.error();
-  Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
-  if (!plan) return plan.error();
+  ATTNC_TRY_AS(layout, plan::checkLayout(operands, outputs, options));
+  ATTNC_TRY(plan::checkGiven(operands, options));
+  ATTNC_TRY_AS(kernelMod, kernelModOf(derived, plan::algebraFor(options)));
+  ATTNC_TRY(bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins));
+  ATTNC_TRY_AS(plan, plan::choosePlan(**kernelMod, options, &*layout));
   std::string whyKind;
   if (mayDecode) whyKind = againstDecode(layout->problem, options.dtype);
   if (mayDecode && whyKind.empty()) {
@@ -196,8 +195,7 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
     if (passedOver.empty() || isUnbounded) passedOver = passedOverBy(*plan);
   }
   std::string shapeClass = shapeClassOf(*layout, plan->options.kind);
-  const Expected<TileChoice> tile = chooseTile(**kernelMod, askedTile, *layout, shapeClass, lookup, *plan);
-  if (!tile) return tile.error();
+  ATTNC_TRY_AS(tile, chooseTile(**kernelMod, askedTile, *layout, shapeClass, lookup, *plan));
   Preparation preparation{.options = plan->options,
                           .passedOver = std::move(passedOver),
                           .whyKind = std::move(whyKind),
@@ -207,13 +205,12 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
                           .tileFrom = tile->from,
                           .tunedBy = tile->tunedBy};
   const bool byBoxes = plan->options.maskByBoxes;
-  if (byBoxes)
-    if (Status status = plan::checkListedBoxes(plan->stages.front().config, *layout); !status) return status.error();
+  if (byBoxes) ATTNC_TRY(plan::checkListedBoxes(plan->stages.front().config, *layout));
   if (buildsMask) {
     BlockMaskShape shape =
         plan::smallestMask(derived.module(), layout->problem, options.maskQBlock, options.maskKvBlock);
     if (byBoxes) shape.boxes = plan::latticesOf(plan->stages.front().config, *layout->grids);
-    if (Status status = plan::checkShape(shape); !status) return status.error();
+    ATTNC_TRY(plan::checkShape(shape));
     preparation.blockMask = shape;
   }
   plan::WorkspaceLayout workspace = workspaceOf(*plan, *layout, preparation.blockMask, lists);
@@ -260,18 +257,13 @@ GradientsByBoxes gradientsByBoxes(const Mod& derived, const Training& training, 
 Status settleBackward(const Mod& derived, const Training& training, const KernelOptions& options,
                       const std::string& askedTile, const TileLookup& lookup, const std::string& passedOver,
                       Settled& settled) {
-  Expected<plan::LaunchOperands> layout = plan::checkBackwardLayout(training.operands, training.gradients, options);
-  if (!layout) return layout.error();
-  auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
-  if (!kernelMod) return kernelMod.error();
+  ATTNC_TRY_AS(layout, plan::checkBackwardLayout(training.operands, training.gradients, options));
+  ATTNC_TRY_AS(kernelMod, kernelModOf(derived, plan::algebraFor(options)));
   const BackwardOperands& operands = training.operands;
-  if (Status status = bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins); !status)
-    return status.error();
-  Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
-  if (!plan) return plan.error();
+  ATTNC_TRY(bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins));
+  ATTNC_TRY_AS(plan, plan::choosePlan(**kernelMod, options, &*layout));
   settled.backwardShapeClass = shapeClassOf(*layout, KernelKind::Backward);
-  const auto tile = chooseTile(**kernelMod, askedTile, *layout, settled.backwardShapeClass, lookup, *plan);
-  if (!tile) return tile.error();
+  ATTNC_TRY_AS(tile, chooseTile(**kernelMod, askedTile, *layout, settled.backwardShapeClass, lookup, *plan));
   if (Status status = plan::addCaptureOutputs(*layout, *plan, derived.module(), operands.captures,
                                               training.gradients.captures, /*launches=*/false);
       !status)
@@ -305,8 +297,7 @@ std::string Compiler::Impl::deviceOf(Lookup lookup, const std::string& arch) con
 
 Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
                                          const PrepareOptions& options, Lookup lookup, const Training* training) {
-  Expected<KernelOptions> kernel = withArch(optionsOf(operands, outputs, options));
-  if (!kernel) return kernel.error();
+  ATTNC_TRY_AS(kernel, withArch(optionsOf(operands, outputs, options)));
   if (kernel->fp8Kv && (training || !options.decode.value_or(true)))
     return Error::environment("k and v are e4m3, which decode kernels alone take");
   if (options.decode.value_or(kernel->fp8Kv)) {
@@ -319,14 +310,12 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   GradientsByBoxes byBoxes;
   if (training) {
     backward = backwardOptions(*kernel, *training, options.deterministic);
-    Expected<Mod> made = derived(mod, *backward);
-    if (!made) return made.error();
+    ATTNC_TRY_AS(made, derived(mod, *backward));
     gradientMod = *std::move(made);
     byBoxes = gradientsByBoxes(*gradientMod, *training, *backward);
     kernel->byGrid = byBoxes.areTaken; // both passes use boxes, or both use lists
   }
-  Expected<Mod> derivedMod = derived(mod, *kernel);
-  if (!derivedMod) return derivedMod.error();
+  ATTNC_TRY_AS(derivedMod, derived(mod, *kernel));
   const BlockMask::Lists lists = training ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
   const bool mayDecode =
       !options.decode && !kernel->fp8Kv && !training && options.family == Family::Auto && !kernel->blockSparse;
@@ -343,8 +332,8 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   if (!settled || !training) return settled;
   // Both passes use one mask.
   if (settled->preparation.blockMask) backward->blockSparse = backward->listsOfWholeMod = true;
-  Status status = settleBackward(*gradientMod, *training, *backward, options.backwardTile, findTile, byBoxes.passedOver,
-                                 *settled);
+  Status status =
+      settleBackward(*gradientMod, *training, *backward, options.backwardTile, findTile, byBoxes.passedOver, *settled);
   if (!status) return status.error();
   return settled;
 }
@@ -353,17 +342,16 @@ Expected<Preparation> Compiler::settle(const Mod& mod, const Operands& operands,
                                        const PrepareOptions& options) const {
   // With an arch, no driver is opened.
   const auto lookup = options.arch.empty() ? Impl::Lookup::Device : Impl::Lookup::Named;
-  Expected<Settled> settled = impl->settle(mod, operands, outputs, options, lookup);
-  if (!settled) return settled.error();
+  ATTNC_TRY_AS(settled, impl->settle(mod, operands, outputs, options, lookup));
   return std::move(settled->preparation);
 }
 
 Expected<Preparation> Compiler::settleTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
                                                const BackwardOutputs& gradients, const PrepareOptions& options) const {
   const Training training{operands, gradients};
-  const auto lookup = options.arch.empty() ? Impl::Lookup::Device : Impl::Lookup::Named; // with an arch, no driver is opened
-  Expected<Settled> settled = impl->settle(mod, operands, outputs, options, lookup, &training);
-  if (!settled) return settled.error();
+  const auto lookup =
+      options.arch.empty() ? Impl::Lookup::Device : Impl::Lookup::Named; // with an arch, no driver is opened
+  ATTNC_TRY_AS(settled, impl->settle(mod, operands, outputs, options, lookup, &training));
   return std::move(settled->preparation);
 }
 

@@ -8,6 +8,7 @@
 #include "api/tune_results.h"
 #include "api/tune_trials.h"
 #include "support/parallel.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -57,16 +58,14 @@ Settled withoutBackward(Settled settled) {
 Expected<Trial> readyTrial(const PassToTune& pass, Prepared prepared, size_t tile,
                            std::shared_ptr<const jit::DeviceMemory> shared) {
   if (!shared) {
-    auto allocated = jit::DeviceMemory::allocate(prepared.workspaceBytes());
-    if (!allocated) return std::move(allocated).error();
+    ATTNC_TRY_AS(allocated, jit::DeviceMemory::allocate(prepared.workspaceBytes()));
     shared = std::make_shared<const jit::DeviceMemory>(*std::move(allocated));
   }
-  if (Status status = prepared.initialise(pass.operands, shared->data(), pass.stream); !status) return status.error();
+  ATTNC_TRY(prepared.initialise(pass.operands, shared->data(), pass.stream));
   if (pass.isBackward) // the backward pass reads what the forward pass writes
-    if (Status status = prepared.launch(pass.operands, pass.outputs, shared->data(), pass.stream); !status)
-      return status.error();
-  if (Status status = pass.launch(prepared, shared->data()); !status) return status.error();
-  if (Status status = jit::synchronize(pass.stream); !status) return status.error();
+    ATTNC_TRY(prepared.launch(pass.operands, pass.outputs, shared->data(), pass.stream));
+  ATTNC_TRY(pass.launch(prepared, shared->data()));
+  ATTNC_TRY(jit::synchronize(pass.stream));
   return Trial{std::move(prepared), std::move(shared), tile, 1, {}};
 }
 
@@ -75,17 +74,15 @@ Expected<Trial> readyTrial(const PassToTune& pass, Prepared prepared, size_t til
 Expected<size_t> winnerOf(const PassToTune& pass, const std::vector<Trial>& trials, bool tf32,
                           std::vector<TunedTile>& tiles) {
   const auto results = [&](const Trial& trial) -> Expected<LaunchResults> {
-    if (Status status = pass.launch(trial.prepared, trial.workspace->data()); !status) return status.error();
+    ATTNC_TRY(pass.launch(trial.prepared, trial.workspace->data()));
     return LaunchResults::of(resultsOf(pass), pass.stream);
   };
   std::vector<double> ms;
   for (const Trial& trial : trials) ms.push_back(tiles[trial.tile].ms);
-  auto expected = results(trials[0]);
-  if (!expected) return std::move(expected).error();
+  ATTNC_TRY_AS(expected, results(trials[0]));
   for (size_t i : byGain(ms)) {
     if (i == 0) break;
-    auto found = results(trials[i]);
-    if (!found) return std::move(found).error();
+    ATTNC_TRY_AS(found, results(trials[i]));
     const std::string wrong = differenceOf(*expected, *found, tf32);
     if (wrong.empty()) return i;
     tiles[trials[i].tile].passedOver = "its results are not those of the model's tile: " + wrong;
@@ -111,16 +108,13 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
     tileOf(one, pass.isBackward) = tile;
     return impl.settle(mod, pass.operands, pass.outputs, one, Lookup::None, pass.training);
   };
-  Expected<Settled> model = settled({});
-  if (!model) return model.error();
+  ATTNC_TRY_AS(model, settled({}));
   const KernelOptions kernel = pass.isBackward ? model->preparation.backward->options : model->preparation.options;
   const ProblemShape& problem = model->preparation.problem;
   if (problem.batch * problem.qHeads * problem.qLen == 0 || problem.kvLen == 0)
     return Error::environment("there is nothing to measure: the problem is empty");
-  Expected<jit::DeviceInfo> device = jit::currentDevice();
-  if (!device) return device.error();
-  Expected<std::vector<std::string>> spellings = compiler.tiles(mod, kernel);
-  if (!spellings) return spellings.error();
+  ATTNC_TRY_AS(device, jit::currentDevice());
+  ATTNC_TRY_AS(spellings, compiler.tiles(mod, kernel));
   TunedPass tuned;
   std::vector<TunedTile>& tiles = tuned.kernel.tiles;
   for (const std::string& tile : *spellings) tiles.push_back({.tile = tile});
@@ -140,11 +134,9 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
   for (size_t i = 0; i < tiles.size(); ++i) {
     const auto ready = [&]() -> Expected<Trial> {
       if (!compiled[i]) return compiled[i].error();
-      Expected<Settled> one = settled(askedTile(i));
-      if (!one) return one.error();
-      Expected<Prepared> prepared =
-          Impl::prepared(compiler, mod, pass.isBackward ? *std::move(one) : withoutBackward(*std::move(one)));
-      if (!prepared) return prepared.error();
+      ATTNC_TRY_AS(one, settled(askedTile(i)));
+      ATTNC_TRY_AS(prepared,
+                   Impl::prepared(compiler, mod, pass.isBackward ? *std::move(one) : withoutBackward(*std::move(one))));
       const size_t bytes = prepared->workspaceBytes();
       // The forward kernel is the same in all trials, and each launch resets what a backward kernel needs.
       const bool shares = pass.isBackward && bytes <= sharedBytes;
@@ -159,10 +151,9 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
     else
       tiles[i].passedOver = trial.error().message;
   }
-  if (Status status = takeSamples(pass, trials); !status) return status.error();
+  ATTNC_TRY(takeSamples(pass, trials));
   for (const Trial& trial : trials) tiles[trial.tile].ms = steadyMs(trial.samples);
-  Expected<size_t> winner = winnerOf(pass, trials, kernel.tf32, tiles);
-  if (!winner) return winner.error();
+  ATTNC_TRY_AS(winner, winnerOf(pass, trials, kernel.tf32, tiles));
   const std::string label = kernelLabel(mod, kernel);
   for (const Trial& trial : trials)
     if (const TunedTile& tile = tiles[trial.tile]; !tile.passedOver.empty())
@@ -205,15 +196,13 @@ Expected<Tuning> Compiler::Impl::tune(const Compiler& compiler, const Mod& mod, 
   for (bool isBackward : {false, true}) {
     std::string& tile = tileOf(chosen, isBackward);
     if ((isBackward && !training) || !tile.empty()) continue;
-    Expected<TunedPass> tuned = tunePass(compiler, mod, {operands, outputs, training, isBackward, stream}, chosen);
-    if (!tuned) return tuned.error();
+    ATTNC_TRY_AS(tuned, tunePass(compiler, mod, {operands, outputs, training, isBackward, stream}, chosen));
     tile = std::move(tuned->tile);
     tunedBy[isBackward] = std::move(tuned->tunedBy);
     (isBackward ? tuning.backward.emplace() : tuning.forward) = std::move(tuned->kernel);
   }
   if (training && !tuning.backward) tuning.backward.emplace();
-  Expected<Settled> settled = compiler.impl->settle(mod, operands, outputs, chosen, Lookup::None, training);
-  if (!settled) return settled.error();
+  ATTNC_TRY_AS(settled, compiler.impl->settle(mod, operands, outputs, chosen, Lookup::None, training));
   tuning.preparation = std::move(settled->preparation);
   const auto tell = [](auto& pass, std::string& by) {
     if (by.empty()) return;

@@ -3,6 +3,7 @@
 #include "jit/measure.h"
 #include "reference/compare.h"
 #include "support/element.h"
+#include "support/try.h"
 
 #include <algorithm>
 #include <array>
@@ -22,8 +23,7 @@ Expected<BroughtTensor> bring(const TensorView& view, Stream stream) {
   const int64_t size = dtypeBytes(view.dtype);
   brought.bytes.resize(size_t((last - brought.first + 1) * size));
   const char* begin = static_cast<const char*>(view.data) + brought.first * size;
-  if (Status done = jit::bringBack(brought.bytes.data(), begin, brought.bytes.size(), stream); !done)
-    return done.error();
+  ATTNC_TRY(jit::bringBack(brought.bytes.data(), begin, brought.bytes.size(), stream));
   return brought;
 }
 
@@ -67,8 +67,7 @@ std::string differenceOf(const TensorView& view, const BroughtTensor& model, con
 Expected<LaunchResults> LaunchResults::of(const std::vector<TensorView>& views, Stream stream) {
   LaunchResults results;
   for (const TensorView& view : views) {
-    auto brought = bring(view, stream);
-    if (!brought) return std::move(brought).error();
+    ATTNC_TRY_AS(brought, bring(view, stream));
     results.tensors.emplace_back(view, *std::move(brought));
   }
   return results;

@@ -1,4 +1,5 @@
 #include "api/tune_trials.h"
+#include "support/try.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,8 +10,7 @@ namespace {
 /// Returns the milliseconds of one launch, averaged over `count`.
 Expected<float> msOf(const PassToTune& pass, jit::Stopwatch& watch, const Trial& trial, int count) {
   auto ms = watch.ms(pass.stream, [&]() -> Status {
-    for (int i = 0; i < count; ++i)
-      if (Status status = pass.launch(trial.prepared, trial.workspace->data()); !status) return status;
+    for (int i = 0; i < count; ++i) ATTNC_TRY(pass.launch(trial.prepared, trial.workspace->data()));
     return {};
   });
   if (!ms) return ms;
@@ -26,8 +26,7 @@ Status warmUp(const PassToTune& pass, jit::Stopwatch& watch, std::vector<Trial>&
     float once = 0;
     int launches = 0;
     for (float spent = 0; launches < 3 || (spent < kWarmUpMs && launches < kMostLaunches); ++launches) {
-      auto ms = msOf(pass, watch, trial, 1);
-      if (!ms) return ms.error();
+      ATTNC_TRY_AS(ms, msOf(pass, watch, trial, 1));
       once = launches ? std::min(once, *ms) : *ms;
       spent += *ms;
     }
@@ -45,9 +44,8 @@ Status PassToTune::launch(const Prepared& prepared, void* workspace) const {
 }
 
 Status takeSamples(const PassToTune& pass, std::vector<Trial>& trials) {
-  auto watch = jit::Stopwatch::create();
-  if (!watch) return std::move(watch).error();
-  if (Status status = warmUp(pass, *watch, trials); !status) return status;
+  ATTNC_TRY_AS(watch, jit::Stopwatch::create());
+  ATTNC_TRY(warmUp(pass, *watch, trials));
   constexpr float kTotalMs = 3000;
   float round = 0;
   for (const Trial& trial : trials) round += trial.samples[0] * float(trial.launches);
@@ -56,8 +54,7 @@ Status takeSamples(const PassToTune& pass, std::vector<Trial>& trials) {
   const int rounds = std::clamp(int(kTotalMs / std::max(round, 1e-3f)), 7, 31);
   for (int i = 0; i < rounds; ++i)
     for (Trial& trial : trials) {
-      auto ms = msOf(pass, *watch, trial, trial.launches);
-      if (!ms) return ms.error();
+      ATTNC_TRY_AS(ms, msOf(pass, *watch, trial, trial.launches));
       trial.samples.push_back(*ms);
     }
   return {};

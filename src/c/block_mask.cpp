@@ -6,6 +6,7 @@
 #include "c/operands.h"
 #include "c/structs.h"
 #include "plan/mask_shape.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -109,7 +110,7 @@ attnc_status attnc_block_mask_storage_bytes(const attnc_block_mask_shape* shape,
     arguments.given(shape, "shape");
     if (!arguments.given(bytes, "bytes") || !arguments.ok()) return {};
     const BlockMaskShape extents = readShape(*shape);
-    if (Status status = plan::checkShape(extents); !status) return status;
+    ATTNC_TRY(plan::checkShape(extents));
     *bytes = BlockMask::storageBytes(extents, lists);
     return {};
   });
@@ -122,7 +123,7 @@ attnc_status attnc_block_mask_view_into(void* storage, const attnc_block_mask_sh
     arguments.given(storage, "storage");
     if (!arguments.given(shape, "shape") || !arguments.ok()) return {};
     const BlockMaskShape extents = readShape(*shape);
-    if (Status status = plan::checkShape(extents); !status) return status;
+    ATTNC_TRY(plan::checkShape(extents));
     writeStruct(arguments, toC(BlockMask::viewInto(storage, extents, lists)), view, "view");
     return {};
   });

@@ -7,6 +7,7 @@
 #include "c/operands.h"
 #include "c/structs.h"
 #include "support/readable.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -85,8 +86,7 @@ attnc_status attnc_wants_block_mask(const attnc_compiler* compiler, const attnc_
   return call([&](Arguments& arguments) -> Status {
     KernelRequest request(arguments, compiler, mod, options);
     if (!arguments.given(wants, "wants") || !arguments.ok()) return {};
-    Expected<bool> gains = compiler->compiler.wantsBlockMask(mod->mod, std::move(request.options));
-    if (!gains) return gains.error();
+    ATTNC_TRY_AS(gains, compiler->compiler.wantsBlockMask(mod->mod, std::move(request.options)));
     *wants = *gains;
     return {};
   });

@@ -2,6 +2,7 @@
 
 #include "cache/fork_guard.h"
 #include "cache/memory.h"
+#include "support/try.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -47,8 +48,7 @@ struct Cache::Impl {
     if (options.mode == Mode::Off) return;
     auto add = [&](const std::string& path, Directory::Access access, Directory::Layer layer) {
       std::string absolute = absolutePath(path);
-      if (!absolute.empty())
-        layers.push_back(std::make_unique<Directory>(ops, absolute, access, layer, options.log));
+      if (!absolute.empty()) layers.push_back(std::make_unique<Directory>(ops, absolute, access, layer, options.log));
     };
     bool writes = options.mode == Mode::ReadWrite;
     using Access = Directory::Access;
@@ -58,8 +58,7 @@ struct Cache::Impl {
       user = layers.front().get();
       pruner = std::make_unique<Pruner>(*user, options.maxBytes);
     }
-    for (const std::string& path : options.readOnlyDirectories)
-      add(path, Access::ReadOnly, Layer::System);
+    for (const std::string& path : options.readOnlyDirectories) add(path, Access::ReadOnly, Layer::System);
   }
 
   Expected<CachedBytes> flyOrWait(const Request& request, const Digest& key, const std::string* identity);
@@ -93,8 +92,7 @@ std::optional<std::string> Cache::Impl::compilerIdentity() {
   // Without a disk cache, every kernel in memory was made by this process's compiler.
   std::optional<std::string> found = layers.empty() ? std::optional<std::string>("any") : std::nullopt;
   std::optional<std::string> stamp = found ? std::nullopt : compiler->stamp();
-  for (size_t i = 0; i < layers.size() && stamp && !found; ++i)
-    found = layers[i]->compilerIdentity(*stamp);
+  for (size_t i = 0; i < layers.size() && stamp && !found; ++i) found = layers[i]->compilerIdentity(*stamp);
   if (!found) {
     auto asked = options.mayCompile ? compiler->identity() : Error::environment("compiling is forbidden");
     if (!asked) {
@@ -142,8 +140,7 @@ Memory::Bytes Cache::Impl::findOfAnyCompiler(const Request& request) {
 
 Expected<CachedBytes> Cache::Impl::compile(const Request& request, const Digest& key, const std::string* identity) {
   ++compiles;
-  auto compiled = request.compile();
-  if (!compiled) return std::move(compiled).error();
+  ATTNC_TRY_AS(compiled, request.compile());
   if (options.mode == Mode::ReadWrite && !user)
     options.log.warn("kernels are not kept: none of ATTNC_CACHE_DIR, XDG_CACHE_HOME and HOME names a directory");
   if (user && identity)

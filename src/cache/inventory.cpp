@@ -1,4 +1,5 @@
 #include "cache/inventory.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -29,8 +30,8 @@ std::string placeOf(const FoundFile& found) {
 Expected<Fd> Inventory::open() {
   Fd version = directory.openVersion(IfMissing::Fail);
   if (version || version.get() == -ENOENT) return version;
-  return Error::environment(fmt::format("the kernel cache {} cannot be read: {}", directory.path(),
-                                        directory.reasonOf(version.get())));
+  return Error::environment(
+      fmt::format("the kernel cache {} cannot be read: {}", directory.path(), directory.reasonOf(version.get())));
 }
 
 std::optional<ListedEntry> Inventory::headOf(const Fd& version, const FoundFile& found) {
@@ -48,21 +49,18 @@ std::optional<ListedEntry> Inventory::headOf(const Fd& version, const FoundFile&
 }
 
 Expected<std::vector<ListedEntry>> Inventory::list() {
-  auto version = open();
-  if (!version) return std::move(version).error();
+  ATTNC_TRY_AS(version, open());
   std::vector<ListedEntry> all;
   if (!*version) return all;
   for (const FoundFile& found : scan(*directory.ops, *version, directory.trust).entries)
     if (auto listed = headOf(*version, found)) all.push_back(*std::move(listed));
-  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.lastUsed, a.file) < std::tie(b.lastUsed, b.file);
-  });
+  std::sort(all.begin(), all.end(),
+            [](const auto& a, const auto& b) { return std::tie(a.lastUsed, a.file) < std::tie(b.lastUsed, b.file); });
   return all;
 }
 
 Expected<std::vector<ListedChoice>> Inventory::tuned() {
-  auto version = open();
-  if (!version) return std::move(version).error();
+  ATTNC_TRY_AS(version, open());
   std::vector<ListedChoice> all;
   if (!*version) return all;
   FileOps& ops = *directory.ops;
@@ -75,9 +73,8 @@ Expected<std::vector<ListedChoice>> Inventory::tuned() {
     if (error == 0) listed.choice = decodeTuned(file.bytes);
     all.push_back(std::move(listed));
   }
-  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.lastUsed, a.file) < std::tie(b.lastUsed, b.file);
-  });
+  std::sort(all.begin(), all.end(),
+            [](const auto& a, const auto& b) { return std::tie(a.lastUsed, a.file) < std::tie(b.lastUsed, b.file); });
   return all;
 }
 
@@ -127,8 +124,7 @@ void Inventory::verify(const Fd& version, const FoundFile& found, Verification& 
 }
 
 Expected<Verification> Inventory::verify() {
-  auto version = open();
-  if (!version) return std::move(version).error();
+  ATTNC_TRY_AS(version, open());
   Verification result;
   if (!*version) return result;
   FileOps& ops = *directory.ops;

@@ -4,6 +4,7 @@
 #include "ir/conditions.h"
 #include "ir/printer.h"
 #include "ir/walk.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -134,7 +135,7 @@ Status bindTensor(const Module& module, const TensorCapture& tensor, const Tenso
     return Error::environment(fmt::format("capture '{}' has {} axes, but the mod declares {}: {}", tensor.name,
                                           view->rank, tensor.shape.size(), declarationOf(module, tensor)));
   for (size_t axis = 0; axis < tensor.shape.size(); ++axis)
-    if (Status ok = bindExtent(module, tensor, axis, view->shape[axis], bindings); !ok) return ok;
+    ATTNC_TRY(bindExtent(module, tensor, axis, view->shape[axis], bindings));
   if (isCapture && !view->data && view->elements() != 0)
     return Error::environment(fmt::format("capture '{}' has no data: its pointer is null", tensor.name));
   bindings.tensors.push_back(*view);
@@ -269,27 +270,24 @@ ProblemShape problemOf(ProblemShape rows, const Operands& operands) {
 Expected<Bindings> bind(const Module& module, const Captures& captures, const ProblemShape& problem,
                         const Operands* sequences) {
   Bindings bindings;
-  if (Status ok = bindProblem(problem, bindings); !ok) return std::move(ok).error();
+  ATTNC_TRY(bindProblem(problem, bindings));
   bindings.dims.resize(module.dims.size(), kUnknown);
   size_t captured = module.scalars.size();
   for (const TensorCapture& tensor : module.tensors) {
     const std::optional<TensorView> view = sequences ? viewIn(*sequences, tensor) : std::nullopt;
-    if (Status ok = bindTensor(module, tensor, view ? &*view : nullptr, captures, bindings); !ok)
-      return std::move(ok).error();
+    ATTNC_TRY(bindTensor(module, tensor, view ? &*view : nullptr, captures, bindings));
     captured += !view;
   }
-  for (const ScalarCapture& scalar : module.scalars)
-    if (Status ok = bindScalar(scalar, captures, bindings); !ok) return std::move(ok).error();
+  for (const ScalarCapture& scalar : module.scalars) ATTNC_TRY(bindScalar(scalar, captures, bindings));
   for (size_t dim = kBuiltinDims; dim < module.dims.size(); ++dim)
     if (bindings.dims[dim] == kUnknown)
       return Error::internal(fmt::format("bind: no tensor gives the extent {}", module.dims[dim]));
-  for (const Grid& grid : module.grids)
-    if (Status ok = checkGrid(module, grid, bindings); !ok) return std::move(ok).error();
+  for (const Grid& grid : module.grids) ATTNC_TRY(checkGrid(module, grid, bindings));
   if (const std::optional<int64_t> far = bindings.farScalar(); far && module.hasNearScalars)
     return Error::environment(
         fmt::format("{} is given, the module takes numbers from -{} to {}", *far, kMaxExtent, kMaxExtent));
   if (captures.all().size() != captured) return undeclared(module, captures);
-  if (Status ok = checkConditions(module, bindings); !ok) return std::move(ok).error();
+  ATTNC_TRY(checkConditions(module, bindings));
   return bindings;
 }
 

@@ -2,6 +2,7 @@
 
 #include "jit/arch.h"
 #include "jit/driver.h"
+#include "support/try.h"
 
 namespace attnc::jit {
 
@@ -11,12 +12,10 @@ Expected<DeviceInfo> describe(const Driver& driver, CUdevice device) {
   DeviceInfo info;
   info.ordinal = device;
   char name[256] = {};
-  if (Status ok = driver.check(driver.cuDeviceGetName(name, sizeof name - 1, device), "cuDeviceGetName"); !ok)
-    return std::move(ok).error();
+  ATTNC_TRY(driver.check(driver.cuDeviceGetName(name, sizeof name - 1, device), "cuDeviceGetName"));
   info.name = name;
   size_t memory = 0;
-  if (Status ok = driver.check(driver.cuDeviceTotalMem(&memory, device), "cuDeviceTotalMem"); !ok)
-    return std::move(ok).error();
+  ATTNC_TRY(driver.check(driver.cuDeviceTotalMem(&memory, device), "cuDeviceTotalMem"));
   info.memoryBytes = int64_t(memory);
   int l2 = 0;
   const std::pair<CUdevice_attribute, int*> wanted[] = {
@@ -27,8 +26,7 @@ Expected<DeviceInfo> describe(const Driver& driver, CUdevice device) {
       {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, &l2},
   };
   for (auto [attribute, value] : wanted)
-    if (Status ok = driver.check(driver.cuDeviceGetAttribute(value, attribute, device), "cuDeviceGetAttribute"); !ok)
-      return std::move(ok).error();
+    ATTNC_TRY(driver.check(driver.cuDeviceGetAttribute(value, attribute, device), "cuDeviceGetAttribute"));
   info.l2Bytes = l2;
   info.arch = archName(info.major, info.minor);
   return info;
@@ -37,11 +35,9 @@ Expected<DeviceInfo> describe(const Driver& driver, CUdevice device) {
 } // namespace
 
 Expected<CUctx_st*> currentContext() {
-  auto driver = Driver::get();
-  if (!driver) return std::move(driver).error();
+  ATTNC_TRY_AS(driver, Driver::get());
   CUcontext context = nullptr;
-  if (Status ok = (*driver)->check((*driver)->cuCtxGetCurrent(&context), "cuCtxGetCurrent"); !ok)
-    return std::move(ok).error();
+  ATTNC_TRY((*driver)->check((*driver)->cuCtxGetCurrent(&context), "cuCtxGetCurrent"));
   if (!context)
     return Error::environment("this thread has no current CUDA context",
                               "call cudaSetDevice or cuCtxSetCurrent first, or name the arch");
@@ -49,10 +45,10 @@ Expected<CUctx_st*> currentContext() {
 }
 
 Expected<DeviceInfo> currentDevice() {
-  if (auto context = currentContext(); !context) return std::move(context).error();
+  ATTNC_TRY(currentContext());
   const Driver& cuda = **Driver::get();
   CUdevice device = 0;
-  if (Status ok = cuda.check(cuda.cuCtxGetDevice(&device), "cuCtxGetDevice"); !ok) return std::move(ok).error();
+  ATTNC_TRY(cuda.check(cuda.cuCtxGetDevice(&device), "cuCtxGetDevice"));
   return describe(cuda, device);
 }
 

@@ -1,4 +1,5 @@
 #include "jit/driver.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -9,16 +10,15 @@ namespace {
 constexpr char kNoDriver[] = "install the NVIDIA driver; without a GPU everything but launching works";
 
 Expected<Driver> openDriver() {
-  auto symbols = DriverSymbols::open();
-  if (!symbols) return std::move(symbols).error();
+  ATTNC_TRY_AS(symbols, DriverSymbols::open());
   Driver driver;
 #define X(function) symbols->find(driver.function, ATTNC_DRIVER_NAME(function));
   ATTNC_DRIVER_FUNCTIONS(X)
 #undef X
   symbols->find(driver.eventElapsedTime, "cuEventElapsedTime");
   symbols->findOptional(driver.funcLoad, "cuFuncLoad");
-  if (Status found = symbols->foundAll(); !found) return std::move(found).error();
-  if (Status ready = driver.check(driver.cuInit(0), "cuInit"); !ready) return std::move(ready).error();
+  ATTNC_TRY(symbols->foundAll());
+  ATTNC_TRY(driver.check(driver.cuInit(0), "cuInit"));
   return driver;
 }
 

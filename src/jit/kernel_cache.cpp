@@ -3,6 +3,7 @@
 #include "jit/dump.h"
 #include "jit/kernel_bytes.h"
 #include "jit/nvrtc.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -37,11 +38,10 @@ Expected<CompileResult> KernelCache::compile(const CompileJob& job, const cache:
 }
 
 Expected<CachedKernel> KernelCache::getOrCompile(const CompileJob& job) {
-  if (Status allowed = checkOptions(job); !allowed) return std::move(allowed).error();
+  ATTNC_TRY(checkOptions(job));
   const cache::Digest content = contentOf(job);
   if (packs) {
-    auto found = packs->find(content);
-    if (!found) return std::move(found).error();
+    ATTNC_TRY_AS(found, packs->find(content));
     if (*found) {
       dumpJob(dumpDirectory, content, job, &**found, {}, log);
       return CachedKernel{**std::move(found), cache::Origin::Disk};
@@ -49,8 +49,7 @@ Expected<CachedKernel> KernelCache::getOrCompile(const CompileJob& job) {
   }
   const std::string name = fmt::format("{} key={}", nameOf(job), content.hex());
   auto cached = cache.getOrCompile(content, name, [&]() -> Expected<std::string> {
-    auto compiled = compile(job, content);
-    if (!compiled) return std::move(compiled).error();
+    ATTNC_TRY_AS(compiled, compile(job, content));
     return encodeResult(*compiled);
   });
   if (!cached) return std::move(cached).error();
@@ -58,8 +57,7 @@ Expected<CachedKernel> KernelCache::getOrCompile(const CompileJob& job) {
   if (auto result = decodeResult(*cached->bytes)) {
     kernel.result = *std::move(result);
   } else { // an intact entry whose bytes are not a kernel; a failure of the cache fails no call
-    auto compiled = compile(job, content);
-    if (!compiled) return std::move(compiled).error();
+    ATTNC_TRY_AS(compiled, compile(job, content));
     kernel = {*std::move(compiled), cache::Origin::Compiled};
   }
   if (kernel.origin != cache::Origin::Memory) dumpJob(dumpDirectory, content, job, &kernel.result, {}, log);
@@ -67,8 +65,7 @@ Expected<CachedKernel> KernelCache::getOrCompile(const CompileJob& job) {
 }
 
 Expected<cache::PackedValue> KernelCache::packed(const CompileJob& job) {
-  auto kernel = getOrCompile(job);
-  if (!kernel) return std::move(kernel).error();
+  ATTNC_TRY_AS(kernel, getOrCompile(job));
   return cache::PackedValue{contentOf(job), nameOf(job), encodeResult(kernel->result)};
 }
 

@@ -3,6 +3,7 @@
 #include "jit/arch.h"
 #include "jit/current_device.h"
 #include "jit/driver.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -32,12 +33,12 @@ struct LoadedKernel::Impl {
 
 Status LoadedKernel::Impl::open(const LoadRequest& request) {
   CUresult loaded = driver->cuLibraryLoadData(&library, request.cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
-  if (Status ok = driver->check(loaded, "cuLibraryLoadData"); !ok) return ok;
+  ATTNC_TRY(driver->check(loaded, "cuLibraryLoadData"));
   CUkernel kernel = nullptr;
   CUresult found = driver->cuLibraryGetKernel(&kernel, library, request.entry.c_str());
   if (found == CUDA_ERROR_NOT_FOUND) return Error::internal(fmt::format("the cubin has no kernel `{}`", request.entry));
-  if (Status ok = driver->check(found, "cuLibraryGetKernel"); !ok) return ok;
-  if (Status ok = driver->check(driver->cuKernelGetFunction(&function, kernel), "cuKernelGetFunction"); !ok) return ok;
+  ATTNC_TRY(driver->check(found, "cuLibraryGetKernel"));
+  ATTNC_TRY(driver->check(driver->cuKernelGetFunction(&function, kernel), "cuKernelGetFunction"));
   if (request.variable.empty()) return {};
   size_t bytes = 0;
   found = driver->cuLibraryGetGlobal(&variable, &bytes, library, request.variable.c_str());
@@ -48,8 +49,7 @@ Status LoadedKernel::Impl::open(const LoadRequest& request) {
 
 Status LoadedKernel::Impl::prepare(const LoadRequest& request, const DeviceInfo& device) {
   // CUDA loads code lazily, at the first launch, which a capture does not allow.
-  if (driver->funcLoad)
-    if (Status ok = driver->check(driver->funcLoad(function), "cuFuncLoad"); !ok) return ok;
+  if (driver->funcLoad) ATTNC_TRY(driver->check(driver->funcLoad(function), "cuFuncLoad"));
   const std::pair<CUfunction_attribute, int*> wanted[] = {
       {CU_FUNC_ATTRIBUTE_NUM_REGS, &attributes.registers},
       {CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, &attributes.localBytes},
@@ -57,8 +57,7 @@ Status LoadedKernel::Impl::prepare(const LoadRequest& request, const DeviceInfo&
       {CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &attributes.maxThreadsPerBlock},
   };
   for (auto [attribute, value] : wanted)
-    if (Status ok = driver->check(driver->cuFuncGetAttribute(value, attribute, function), "cuFuncGetAttribute"); !ok)
-      return ok;
+    ATTNC_TRY(driver->check(driver->cuFuncGetAttribute(value, attribute, function), "cuFuncGetAttribute"));
   int64_t shared = attributes.staticSharedBytes + request.maxDynamicSharedBytes;
   if (request.maxDynamicSharedBytes < 0 || shared > device.sharedBytesPerBlock)
     return Error::environment(fmt::format("`{}` needs {} bytes of shared memory a block and {} has {}", request.entry,
@@ -70,15 +69,13 @@ Status LoadedKernel::Impl::prepare(const LoadRequest& request, const DeviceInfo&
 }
 
 Expected<LoadedKernel> LoadedKernel::load(const LoadRequest& request) {
-  auto driver = Driver::get();
-  if (!driver) return std::move(driver).error();
-  auto device = currentDevice();
-  if (!device) return std::move(device).error();
-  if (Status runs = checkArchRuns(request.arch, device->major, device->minor); !runs) return std::move(runs).error();
+  ATTNC_TRY_AS(driver, Driver::get());
+  ATTNC_TRY_AS(device, currentDevice());
+  ATTNC_TRY(checkArchRuns(request.arch, device->major, device->minor));
   auto impl = std::make_shared<Impl>();
   impl->driver = *driver;
-  if (Status ok = impl->open(request); !ok) return std::move(ok).error();
-  if (Status ok = impl->prepare(request, *device); !ok) return std::move(ok).error();
+  ATTNC_TRY(impl->open(request));
+  ATTNC_TRY(impl->prepare(request, *device));
   return LoadedKernel(std::move(impl));
 }
 

@@ -1,6 +1,7 @@
 #include "jit/measure.h"
 
 #include "jit/driver.h"
+#include "support/try.h"
 
 #include <utility>
 
@@ -19,18 +20,15 @@ DeviceMemory::~DeviceMemory() {
 Expected<DeviceMemory> DeviceMemory::allocate(size_t bytes) {
   DeviceMemory memory;
   if (bytes == 0) return memory;
-  auto driver = Driver::get();
-  if (!driver) return std::move(driver).error();
+  ATTNC_TRY_AS(driver, Driver::get());
   CUdeviceptr address = 0;
-  if (Status ok = (*driver)->check((*driver)->cuMemAlloc(&address, bytes), "cuMemAlloc"); !ok)
-    return std::move(ok).error();
+  ATTNC_TRY((*driver)->check((*driver)->cuMemAlloc(&address, bytes), "cuMemAlloc"));
   memory.address = reinterpret_cast<void*>(address);
   return memory;
 }
 
 Status synchronize(CUstream_st* stream) {
-  auto driver = Driver::get();
-  if (!driver) return std::move(driver).error();
+  ATTNC_TRY_AS(driver, Driver::get());
   return (*driver)->check((*driver)->cuStreamSynchronize(stream), "cuStreamSynchronize");
 }
 
@@ -41,12 +39,10 @@ Status bringBack(void* host, const void* device, size_t bytes, CUstream_st* stre
 }
 
 Expected<Stopwatch> Stopwatch::create() {
-  auto driver = Driver::get();
-  if (!driver) return std::move(driver).error();
+  ATTNC_TRY_AS(driver, Driver::get());
   Stopwatch watch;
   for (CUevent* event : {&watch.begin, &watch.end})
-    if (Status ok = (*driver)->check((*driver)->cuEventCreate(event, CU_EVENT_DEFAULT), "cuEventCreate"); !ok)
-      return std::move(ok).error();
+    ATTNC_TRY((*driver)->check((*driver)->cuEventCreate(event, CU_EVENT_DEFAULT), "cuEventCreate"));
   return watch;
 }
 
@@ -57,13 +53,12 @@ Stopwatch::~Stopwatch() {
 
 Expected<float> Stopwatch::ms(CUstream_st* stream, const std::function<Status()>& enqueue) {
   const Driver& cuda = **Driver::get();
-  if (Status ok = cuda.check(cuda.cuEventRecord(begin, stream), "cuEventRecord"); !ok) return std::move(ok).error();
-  if (Status ok = enqueue(); !ok) return std::move(ok).error();
-  if (Status ok = cuda.check(cuda.cuEventRecord(end, stream), "cuEventRecord"); !ok) return std::move(ok).error();
-  if (Status ok = cuda.check(cuda.cuEventSynchronize(end), "cuEventSynchronize"); !ok) return std::move(ok).error();
+  ATTNC_TRY(cuda.check(cuda.cuEventRecord(begin, stream), "cuEventRecord"));
+  ATTNC_TRY(enqueue());
+  ATTNC_TRY(cuda.check(cuda.cuEventRecord(end, stream), "cuEventRecord"));
+  ATTNC_TRY(cuda.check(cuda.cuEventSynchronize(end), "cuEventSynchronize"));
   float ms = 0;
-  if (Status ok = cuda.check(cuda.eventElapsedTime(&ms, begin, end), "cuEventElapsedTime"); !ok)
-    return std::move(ok).error();
+  ATTNC_TRY(cuda.check(cuda.eventElapsedTime(&ms, begin, end), "cuEventElapsedTime"));
   return ms;
 }
 

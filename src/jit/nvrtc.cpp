@@ -3,6 +3,7 @@
 #include "cache/fork_guard.h"
 #include "jit/nvrtc_library.h"
 #include "jit/ptxas_log.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -70,8 +71,7 @@ public:
   nvrtcResult compile(const std::vector<std::string>& options) {
     if (status != NVRTC_SUCCESS) return status;
     std::vector<const char*> raw;
-    for (const std::string& option : options)
-      raw.push_back(option.c_str());
+    for (const std::string& option : options) raw.push_back(option.c_str());
     return api.nvrtcCompileProgram(program, int(raw.size()), raw.data());
   }
 
@@ -122,8 +122,7 @@ Status checkCubin(const std::string& cubin, const CompileJob& job) {
 
 std::string joinArchs(const std::vector<int>& archs) {
   std::string joined;
-  for (int arch : archs)
-    joined += fmt::format("{}sm_{}", joined.empty() ? "" : ", ", arch);
+  for (int arch : archs) joined += fmt::format("{}sm_{}", joined.empty() ? "" : ", ", arch);
   return joined;
 }
 
@@ -159,8 +158,7 @@ struct Nvrtc::Impl {
   Expected<const NvrtcApi*> open() {
     std::lock_guard lock(mutex);
     if (api) return opened.load();
-    auto library = locator.open();
-    if (!library) return std::move(library).error();
+    ATTNC_TRY_AS(library, locator.open());
     int count = 0;
     std::vector<int> found;
     if (library->nvrtcGetNumSupportedArchs(&count) == NVRTC_SUCCESS && count > 0) {
@@ -237,35 +235,31 @@ std::optional<std::string> Nvrtc::stamp() const {
 Expected<std::string> Nvrtc::identity() {
   cache::CompileScope scope;
   if (!scope) return forkedError();
-  auto api = impl->open();
-  if (!api) return std::move(api).error();
+  ATTNC_TRY_AS(api, impl->open());
   return impl->askIdentity(**api);
 }
 
 Expected<std::string> Nvrtc::path() {
   cache::CompileScope scope;
   if (!scope) return forkedError();
-  auto api = impl->open();
-  if (!api) return std::move(api).error();
+  ATTNC_TRY_AS(api, impl->open());
   return (*api)->path;
 }
 
 Expected<std::vector<int>> Nvrtc::supportedArchs() {
   cache::CompileScope scope;
   if (!scope) return forkedError();
-  auto api = impl->open();
-  if (!api) return std::move(api).error();
+  ATTNC_TRY_AS(api, impl->open());
   return impl->archs;
 }
 
 Expected<CompileResult> Nvrtc::compile(const CompileJob& job) {
   cache::CompileScope scope;
   if (!scope) return forkedError();
-  if (Status allowed = checkOptions(job); !allowed) return std::move(allowed).error();
-  auto opened = impl->open();
-  if (!opened) return std::move(opened).error();
+  ATTNC_TRY(checkOptions(job));
+  ATTNC_TRY_AS(opened, impl->open());
   const NvrtcApi& api = **opened;
-  if (Status known = impl->checkArch(job.arch); !known) return std::move(known).error();
+  ATTNC_TRY(impl->checkArch(job.arch));
 
   auto begin = std::chrono::steady_clock::now();
   Program program(api, job);
@@ -274,7 +268,7 @@ Expected<CompileResult> Nvrtc::compile(const CompileJob& job) {
   result.log = program.log();
   if (status != NVRTC_SUCCESS) return impl->compileError(api, job, status, result.log);
   std::string cubin = program.cubin();
-  if (Status good = checkCubin(cubin, job); !good) return std::move(good).error();
+  ATTNC_TRY(checkCubin(cubin, job));
   result.cubin.assign(cubin.begin(), cubin.end());
   result.ptx = program.ptx();
   readPtxasLog(result.log, result);

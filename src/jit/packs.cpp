@@ -2,6 +2,7 @@
 
 #include "cache/fork_guard.h"
 #include "jit/kernel_bytes.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -28,16 +29,14 @@ Expected<std::shared_ptr<const cache::Pack>> Packs::open(const std::string& path
   auto pack = cache::Pack::open(path);
   if (!pack) return pack;
   if (const std::string ours = maker(); (*pack)->maker() != ours)
-    return Error::environment(
-        fmt::format("the pack {} was made by {}, and this is {}", path, (*pack)->maker(), ours),
-        "make it anew with `attnc pack` of this version");
+    return Error::environment(fmt::format("the pack {} was made by {}, and this is {}", path, (*pack)->maker(), ours),
+                              "make it anew with `attnc pack` of this version");
   log.line(fmt::format("pack {}: {} kernels", path, (*pack)->rows().size()));
   return pack;
 }
 
 Status Packs::add(const std::string& path) {
-  auto pack = open(absolutePack(path));
-  if (!pack) return std::move(pack).error();
+  ATTNC_TRY_AS(pack, open(absolutePack(path)));
   auto lock = cache::lockForkSafe();
   packs.push_back(*std::move(pack));
   return {};
@@ -51,8 +50,7 @@ Expected<Packs::Opened> Packs::opened() {
       if (pending.empty()) return packs;
       path = pending.front();
     }
-    auto pack = open(path);
-    if (!pack) return std::move(pack).error();
+    ATTNC_TRY_AS(pack, open(path));
     auto lock = cache::lockForkSafe();
     if (pending.empty() || pending.front() != path) continue; // another thread was faster
     packs.push_back(*std::move(pack));
@@ -61,8 +59,7 @@ Expected<Packs::Opened> Packs::opened() {
 }
 
 Expected<std::optional<CompileResult>> Packs::find(const cache::Digest& content) {
-  auto all = opened();
-  if (!all) return std::move(all).error();
+  ATTNC_TRY_AS(all, opened());
   for (const auto& pack : *all) {
     const auto row = pack->rows().find(content);
     if (row == pack->rows().end()) continue;

@@ -1,6 +1,7 @@
 #include "jit/tensor_map.h"
 
 #include "jit/driver.h"
+#include "support/try.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,8 +9,7 @@
 namespace attnc::jit {
 
 Expected<std::array<uint64_t, 16>> encodeTensorMap(const TensorMapRequest& request) {
-  auto driver = Driver::get();
-  if (!driver) return std::move(driver).error();
+  ATTNC_TRY_AS(driver, Driver::get());
   const CUtensorMapDataType type = request.dtype == DType::F32   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
                                    : request.dtype == DType::F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                                  : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
@@ -24,7 +24,7 @@ Expected<std::array<uint64_t, 16>> encodeTensorMap(const TensorMapRequest& reque
   const CUresult result = (*driver)->cuTensorMapEncodeTiled(
       &map, type, request.rank, request.data, extent, stride, request.box.data(), step, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (Status ok = (*driver)->check(result, "cuTensorMapEncodeTiled"); !ok) return std::move(ok).error();
+  ATTNC_TRY((*driver)->check(result, "cuTensorMapEncodeTiled"));
   std::array<uint64_t, 16> bytes;
   static_assert(sizeof map == sizeof bytes);
   std::memcpy(bytes.data(), &map, sizeof map);

@@ -2,6 +2,7 @@
 
 #include "passes/derivatives.h"
 #include "passes/gradient_stops.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/DenseMap.h>
@@ -145,11 +146,10 @@ public:
     else
       ofScore = module.param(ir::ParamKind::Grad);
     module.setOutput(ir::kDScore, ofScore);
-    for (const std::string& capture : captures)
-      if (Status ok = addCapture(capture); !ok) return ok.error();
+    for (const std::string& capture : captures) ATTNC_TRY(addCapture(capture));
     llvm::sort(outputs, [](const ir::Output& a, const ir::Output& b) { return a.name < b.name; });
     for (ir::Output& output : outputs) module.setOutput(std::move(output));
-    if (Status ok = removeGradientStops(module, options); !ok) return ok.error();
+    ATTNC_TRY(removeGradientStops(module, options));
     return Gradients{std::move(module), std::move(places)};
   }
 

@@ -19,6 +19,7 @@
 #include "passes/pass.h"
 #include "passes/pipeline.h"
 #include "passes/rebuild.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/DenseMap.h>
@@ -55,8 +56,8 @@ std::vector<Value> copyNodes(const ir::Module& from, ir::Module& into) {
 
 /// Which parameters of the key a part of the mask reads.
 struct Uses {
-  uint32_t axes = 0;    ///< one bit for each key coordinate
-  bool others = false;  ///< whether it reads anything else that is not known per row
+  uint32_t axes = 0;   ///< one bit for each key coordinate
+  bool others = false; ///< whether it reads anything else that is not known per row
 };
 
 /// A box, as values of one module.
@@ -86,8 +87,8 @@ public:
       if (seen[value.id] || node.type != Type::Bool || module.isConst(value)) continue;
       seen[value.id] = true;
       if (levels[value.id] <= ir::Level::Head && node.op != Op::Not) return value;
-      const bool isJoined = node.op == Op::And || node.op == Op::Or || node.op == Op::Xor || node.op == Op::Not ||
-                            node.op == Op::Select;
+      const bool isJoined =
+          node.op == Op::And || node.op == Op::Or || node.op == Op::Xor || node.op == Op::Not || node.op == Op::Select;
       if (isJoined) open.append(node.operands.begin(), node.operands.end());
     }
     return std::nullopt;
@@ -245,9 +246,8 @@ Expected<Found> findBox(ir::Module mask, unsigned keys, ir::Module& into, int ch
   if (!choice) return finder.copyInto(into);
   std::vector<Found> found;
   for (bool holds : {true, false}) {
-    Expected<ir::Module> there = assuming(given, [&](Value value) {
-      return value == *choice ? std::optional(holds) : std::nullopt;
-    });
+    Expected<ir::Module> there =
+        assuming(given, [&](Value value) { return value == *choice ? std::optional(holds) : std::nullopt; });
     if (!there) return std::move(there).error();
     Expected<Found> one = findBox(*std::move(there), keys, into, choicesLeft - 1);
     if (!one) return one;
@@ -275,16 +275,14 @@ void writeBox(const Found& found, ir::Module& module) {
 Status deriveGridBox(ir::Module& module, const PassContext&) {
   const GridsUsed grids = gridsUsed(module);
   if (!grids.keys || !module.output(ir::kMask) || gridBox(module)) return {};
-  Expected<ir::Module> inside = maskWhere(module, grids, GridSide::On, GridSide::On);
-  if (!inside) return std::move(inside).error();
+  ATTNC_TRY_AS(inside, maskWhere(module, grids, GridSide::On, GridSide::On));
   ir::Module with = module;
-  const Expected<Found> found = findBox(*std::move(inside), *grids.keys, with, kMaxHeadChoices);
-  if (!found) return found.error();
+  ATTNC_TRY_AS(found, findBox(*std::move(inside), *grids.keys, with, kMaxHeadChoices));
   if (llvm::none_of(found->axes, [](const GridBox::Axis& axis) { return axis.begin || axis.step; })) return {};
   writeBox(*found, with);
   std::vector<Pass> order;
   for (const char* name : {"simplify", "cse", "dce"}) order.push_back(*findPass(name));
-  if (Status ok = runPasses(with, order, {}); !ok) return ok;
+  ATTNC_TRY(runPasses(with, order, {}));
   module = std::move(with);
   return {};
 }

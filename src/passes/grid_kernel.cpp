@@ -8,6 +8,7 @@
 #include "passes/pipeline.h"
 #include "passes/place_writer.h"
 #include "passes/rebuild.h"
+#include "support/try.h"
 
 #include <llvm/ADT/STLExtras.h>
 
@@ -131,7 +132,8 @@ bool dependOnAxis(const ir::Module& module, llvm::ArrayRef<Value> values, unsign
     const std::vector<bool> needed = ir::neededBy(module, value, isCoordinate);
     for (uint32_t id = 0; id < needed.size(); ++id) {
       if (!needed[id]) continue;
-      if (isCoordinate({id}) ? ir::GridAxis::of(module[{id}]).axis != axis : module.isParam({id}, ParamKind::QIdx)) return false;
+      if (isCoordinate({id}) ? ir::GridAxis::of(module[{id}]).axis != axis : module.isParam({id}, ParamKind::QIdx))
+        return false;
     }
     return true;
   });
@@ -172,14 +174,14 @@ Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced) {
   if (traced.grids.empty() && !ir::uses(traced, Op::FloorDiv) && !ir::uses(traced, Op::Mod)) return kNone;
   GridKernel kernel{.module = traced, .isFound = traced.grids.empty()};
   ir::Module& module = kernel.module;
-  if (Status status = runPipeline(module, {.keepsGrids = true}); !status) return status.error();
+  ATTNC_TRY(runPipeline(module, {.keepsGrids = true}));
   const GridsUsed grids = gridsUsed(module);
   if (!grids.queries || !grids.keys) return kNone;
   kernel.ofQueries = module.grids[*grids.queries], kernel.ofKeys = module.grids[*grids.keys];
   if (kernel.ofQueries.extents.size() != kernel.ofKeys.extents.size()) return kNone;
   if (meansBeside(module, grids)) kernel.beside = besideGrid(module);
-  if (Status status = runPasses(module, {*findPass("derive-grid-box")}, {}); !status) return status.error();
-  if (Status status = lowerOthers(module, grids, !kernel.beside); !status) return status.error();
+  ATTNC_TRY(runPasses(module, {*findPass("derive-grid-box")}, {}));
+  ATTNC_TRY(lowerOthers(module, grids, !kernel.beside));
   std::optional<GridBox> box = gridBox(module);
   kernel.isBounded = box && llvm::any_of(box->axes, [](const GridBox::Axis& axis) { return axis.begin.has_value(); });
   if (!kernel.isBounded) {
@@ -204,8 +206,7 @@ Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced) {
 }
 
 Expected<ir::Module> withGradient(const GridKernel& kernel) {
-  Expected<Gradients> gradients = differentiate(kernel.module, {}, {.keepsGrids = true});
-  if (!gradients) return gradients.error();
+  ATTNC_TRY_AS(gradients, differentiate(kernel.module, {}, {.keepsGrids = true}));
   return std::move(gradients->module);
 }
 

@@ -5,6 +5,7 @@
 #include "passes/pass.h"
 #include "passes/pipeline.h"
 #include "passes/rebuild.h"
+#include "support/try.h"
 
 namespace attnc::passes {
 
@@ -32,7 +33,7 @@ Expected<ir::Module> assuming(const ir::Module& module, llvm::function_ref<std::
   std::vector<Pass> order;
   for (const char* name : {"fold-constants", "simplify", "cse", "levels", "simplify", "cse", "dce"})
     order.push_back(*findPass(name));
-  if (Status ok = runPasses(result, order, {}); !ok) return std::move(ok).error();
+  ATTNC_TRY(runPasses(result, order, {}));
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include "passes/rebuild.h"
 
 #include "ir/ir.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -34,15 +35,13 @@ static Status checkPin(const ir::Module& module, const std::string& name, int64_
 static void pinNumber(const ir::Module& module, ir::Grid::Number& number, const Pins& pins) {
   if (number.kind == ir::Grid::Number::Kind::Constant || number.kind == ir::Grid::Number::Kind::Rest) return;
   const bool isDim = number.kind == ir::Grid::Number::Kind::Dim;
-  const auto pinned =
-      pins.find(isDim ? module.dims[size_t(number.value)] : module.scalars[size_t(number.value)].name);
+  const auto pinned = pins.find(isDim ? module.dims[size_t(number.value)] : module.scalars[size_t(number.value)].name);
   if (pinned != pins.end()) number = {ir::Grid::Number::Kind::Constant, pinned->second};
 }
 
 Status pin(ir::Module& module, const PassContext& context) {
   const Pins& pins = context.pins;
-  for (const auto& [name, value] : pins)
-    if (Status ok = checkPin(module, name, value); !ok) return ok;
+  for (const auto& [name, value] : pins) ATTNC_TRY(checkPin(module, name, value));
   if (pins.empty()) return {};
   for (ir::Grid& grid : module.grids) {
     for (ir::Grid::Number& extent : grid.extents) pinNumber(module, extent, pins);

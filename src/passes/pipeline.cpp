@@ -15,6 +15,7 @@ namespace {
 constexpr Pass kPasses[] = {
 #define PASS(function, name, summary) {name, summary, function},
 #include "passes/passes.def"
+#include "support/try.h"
 };
 
 Error brokenBy(std::string_view pass, const std::string& finding, const std::string& before, const ir::Module& after) {
@@ -28,7 +29,7 @@ Error brokenBy(std::string_view pass, const std::string& finding, const std::str
 Status runOne(ir::Module& module, const Pass& pass, const PipelineOptions& options) {
   std::string before = options.verify ? ir::print(module) : std::string();
   auto start = std::chrono::steady_clock::now();
-  if (Status ok = pass.run(module, PassContext{options.pins, options.sequences}); !ok) return ok;
+  ATTNC_TRY(pass.run(module, PassContext{options.pins, options.sequences}));
   std::chrono::duration<double, std::micro> taken = std::chrono::steady_clock::now() - start;
   if (options.time && options.sink)
     options.sink(fmt::format("{:<16} {:8.1f} us {:6} nodes\n", pass.name, taken.count(), module.size()));
@@ -48,8 +49,7 @@ const Pass* findPass(std::string_view name) {
 }
 
 Status runPasses(ir::Module& module, llvm::ArrayRef<Pass> passes, const PipelineOptions& options) {
-  for (const Pass& pass : passes)
-    if (Status ok = runOne(module, pass, options); !ok) return ok;
+  for (const Pass& pass : passes) ATTNC_TRY(runOne(module, pass, options));
   if (options.verify) return {};
   if (std::optional<std::string> finding = ir::verify(module)) {
     return Error::internal(fmt::format("the passes broke the IR: {}; verifying after each pass tells which", *finding));

@@ -24,6 +24,7 @@
 #include "ir/walk.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/STLExtras.h>
@@ -95,13 +96,11 @@ Status sequences(ir::Module& module, const PassContext& context) {
   const SequenceForm& form = context.sequences;
   if (form.isPlain() || module.output(ir::kKvLength) || module.output(ir::kQOffset)) return {};
   ir::Module out = module.declarations();
-  if (form.lengths)
-    if (Status ok = declare(out, ir::kKvLengthsTensor); !ok) return ok;
-  if (form.offsets == QueryOffsets::Tensor)
-    if (Status ok = declare(out, ir::kQOffsetsTensor); !ok) return ok;
+  if (form.lengths) ATTNC_TRY(declare(out, ir::kKvLengthsTensor));
+  if (form.offsets == QueryOffsets::Tensor) ATTNC_TRY(declare(out, ir::kQOffsetsTensor));
   if (form.ragged)
     for (llvm::StringRef name : {ir::kQStartsTensor, ir::kQEndsTensor, ir::kKvStartsTensor, ir::kKvEndsTensor})
-      if (Status ok = declare(out, name); !ok) return ok;
+      ATTNC_TRY(declare(out, name));
 
   SequenceValues values(out, form);
   const bool offsets = form.offsets != QueryOffsets::None;

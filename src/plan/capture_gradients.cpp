@@ -2,6 +2,7 @@
 
 #include "ir/bind.h"
 #include "plan/backward_delta.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/STLExtras.h>
@@ -47,8 +48,8 @@ Expected<ParameterBlock> captureBlock(const Stage&, const LaunchOperands& operan
 
 Expected<ParameterBlock> diagonalBlock(const Stage&, const LaunchOperands& operands, const Device&,
                                        const WorkspaceView& workspace) {
-  return ParameterBlock(DiagonalParams{captureParams(operands, workspace),
-                                       static_cast<const float*>(workspace.at(Use::DiagonalSums))});
+  return ParameterBlock(
+      DiagonalParams{captureParams(operands, workspace), static_cast<const float*>(workspace.at(Use::DiagonalSums))});
 }
 
 Expected<ParameterBlock> captureOutputBlock(const Stage& stage, const LaunchOperands& operands, const Device&,
@@ -166,16 +167,13 @@ Status addCaptureOutputs(LaunchOperands& operands, const Plan& plan, const ir::M
                          const Captures* outputs, bool launches) {
   if (plan.captures.empty()) return {};
   static const Captures kNone;
-  Expected<ir::Bindings> bindings =
-      ir::bind(module, captures ? *captures : kNone, operands.problem, &operands);
-  if (!bindings) return bindings.error();
+  ATTNC_TRY_AS(bindings, ir::bind(module, captures ? *captures : kNone, operands.problem, &operands));
   size_t end = 0;
   for (const CaptureAccess& access : plan.captures) {
     const auto tensor = llvm::find_if(module.tensors, [&](const auto& t) { return t.name == access.name; });
     const TensorView like =
         tensor == module.tensors.end() ? TensorView() : bindings->tensors[size_t(tensor - module.tensors.begin())];
-    Expected<TensorView> out = outputOf(access.name, like, outputs, launches);
-    if (!out) return out.error();
+    ATTNC_TRY_AS(out, outputOf(access.name, like, outputs, launches));
     CaptureOutput capture{.out = *out, .elements = out->elements()};
     if (access.places.size() == 1) {
       const analysis::GradientAccess& place = access.places[0];

@@ -4,6 +4,7 @@
 #include "plan/capture_gradients.h"
 #include "plan/family.h"
 #include "plan/mask_shape.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -89,8 +90,7 @@ Expected<Plan> planAsked(const FamilyRow& row, const Request& request, const Lau
     return Error::environment(
         fmt::format("the {} family does not serve this request: it {}", familyName(row.family), why),
         "without a family, the catalogue takes one that does");
-  if (layout)
-    if (Status fits = row.checkLayout(*layout); !fits) return fits.error();
+  if (layout) ATTNC_TRY(row.checkLayout(*layout));
   return planOf(row, request);
 }
 
@@ -144,7 +144,8 @@ codegen::Config configOf(const KernelOptions& options, const Tile& tile) {
 Status checkRaggedOptions(const KernelOptions& options) {
   if (!options.ragged) return {};
   if (options.blockSparse)
-    return Error::environment("a ragged batch takes no block mask", "its kernels evaluate mask_mod, or walk its bounds");
+    return Error::environment("a ragged batch takes no block mask",
+                              "its kernels evaluate mask_mod, or walk its bounds");
   for (auto [what, isAsked] : {std::pair("takes no pages", options.pageSize != 0),
                                {"appends no rows", options.appends},
                                {"takes no k and v of e4m3", options.fp8Kv}})
@@ -187,11 +188,11 @@ Status checkSequenceOptions(const KernelOptions& options) {
 }
 
 Status checkOptions(const KernelOptions& options) {
-  if (Status status = checkTaken(options); !status) return status;
+  ATTNC_TRY(checkTaken(options));
   if (options.maskByBoxes && options.kind == KernelKind::Forward && !options.blockSparse)
     return Error::environment("boxes of a block mask are meant, and none is to be given",
                               "forward kernels with KernelOptions::blockSparse take them");
-  if (Status status = checkSequenceOptions(options); !status) return status;
+  ATTNC_TRY(checkSequenceOptions(options));
   if (options.kind == KernelKind::BlockMask) return {}; // any blocks will do, and q, k or v are not read
   if (options.dtype != DType::BF16 && options.dtype != DType::F16 && options.dtype != DType::F32)
     return Error::environment(fmt::format("q, k and v of {} are not supported", dtypeName(options.dtype)),
@@ -199,8 +200,10 @@ Status checkOptions(const KernelOptions& options) {
   for (int dim : {options.headDim, options.headDimV})
     if (dim < 8 || dim > 256 || dim % 8)
       return Error::environment(fmt::format("head dim {} is not supported", dim), "multiples of 8 from 8 to 256 are");
-  if (options.kind == KernelKind::Decode && options.packedRows != 16 && options.packedRows != 32 && options.packedRows != 64)
-    return Error::environment(fmt::format("tiles of {} rows are not supported", options.packedRows), "16, 32 and 64 are");
+  if (options.kind == KernelKind::Decode && options.packedRows != 16 && options.packedRows != 32 &&
+      options.packedRows != 64)
+    return Error::environment(fmt::format("tiles of {} rows are not supported", options.packedRows),
+                              "16, 32 and 64 are");
   if (options.tf32 && options.dtype != DType::F32) return Error::environment("tf32 is an option of f32 kernels alone");
   return options.blockSparse && !options.maskByBoxes ? checkBlocks(options.maskQBlock, options.maskKvBlock) : Status();
 }
@@ -213,9 +216,8 @@ KernelOptions completed(KernelOptions options) {
 
 Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, const LaunchOperands* layout) {
   const KernelOptions options = completed(asked);
-  Expected<Arch> arch = parseArch(options.arch);
-  if (!arch) return arch.error();
-  if (Status status = checkOptions(options); !status) return status.error();
+  ATTNC_TRY_AS(arch, parseArch(options.arch));
+  ATTNC_TRY(checkOptions(options));
   if (options.maskByBoxes && options.kind == KernelKind::Forward && !mod.grid && mod.module.keepsMasks)
     return Error::environment("blocks of the mask are boxes for a mask in score_mod, of which its lists say nothing",
                               "write it as mask_mod, or set BlockMaskView::ofWholeMod if the lists are of both mods");
@@ -229,8 +231,9 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
     const bool isMeant = (!row->madeFor || row->madeFor == arch->capability) && (!row->walksBoxes || mod.grid);
     if (row->walksBoxes && mod.grid && !mod.grid->isBounded && !options.maskByBoxes) {
       if (isMeant && unserved.empty())
-        unserved = fmt::format("{} goes by lists of boxes where no axis is bounded, in forward passes on declared grids",
-                               familyName(row->family));
+        unserved =
+            fmt::format("{} goes by lists of boxes where no axis is bounded, in forward passes on declared grids",
+                        familyName(row->family));
       continue;
     }
     if (options.maskByBoxes && !row->takes.has(Feature::BoxMask)) continue;
@@ -262,8 +265,7 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
 }
 
 Expected<std::vector<std::string>> candidatesOf(const KernelMod& mod, const Plan& plan) {
-  Expected<Arch> arch = parseArch(plan.options.arch);
-  if (!arch) return arch.error();
+  ATTNC_TRY_AS(arch, parseArch(plan.options.arch));
   return candidatesOf(familyOf(plan), Request{mod, plan.options, *arch});
 }
 

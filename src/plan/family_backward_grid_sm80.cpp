@@ -4,6 +4,7 @@
 #include "plan/backward_delta.h"
 #include "plan/backward_one_walk.h"
 #include "plan/grid_plan.h"
+#include "support/try.h"
 
 #include <llvm/Support/MathExtras.h>
 
@@ -62,7 +63,7 @@ size_t rowSumBytes(const LaunchOperands& operands) {
 
 Expected<ParameterBlock> boxParameters(const Stage& stage, const LaunchOperands& operands, const Device&,
                                        const WorkspaceView& workspace) {
-  if (Status status = checkGrids(operands); !status) return status.error();
+  ATTNC_TRY(checkGrids(operands));
   BackwardGridParamsSm80 params{};
   params.base = backwardParams(operands, workspace);
   params.d_q_sums = static_cast<float*>(workspace.at(Use::DqSums));

@@ -4,6 +4,7 @@
 #include "plan/backward_boxes.h"
 #include "plan/grid_plan.h"
 #include "plan/tensor_maps.h"
+#include "support/try.h"
 
 #include <llvm/Support/MathExtras.h>
 
@@ -73,13 +74,13 @@ size_t gridSumBytes(const LaunchOperands& operands) {
 
 /// Checks what tensor maps require; gradients are stored 16 bytes at a time.
 Status checkBackwardGridLayout(const LaunchOperands& operands) {
-  if (Status status = checkGrids(operands, /*takesBeside=*/true); !status) return status;
+  ATTNC_TRY(checkGrids(operands, /*takesBeside=*/true));
   for (auto [name, tensor] :
        {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"d_out", &operands.dOut}})
-    if (Status status = checkMappableOnGrid(name, *tensor); !status) return status;
+    ATTNC_TRY(checkMappableOnGrid(name, *tensor));
   for (auto [name, tensor] :
        {std::pair("out", &operands.out), {"d_q", &operands.dQ}, {"d_k", &operands.dK}, {"d_v", &operands.dV}})
-    if (Status status = checkMappable(name, *tensor); !status) return status;
+    ATTNC_TRY(checkMappable(name, *tensor));
   return {};
 }
 
@@ -106,14 +107,13 @@ Expected<ParameterBlock> withBeside(const BackwardGridParamsSm90& params, const 
         {"v", &operands.v, &grids.keys, &keys, config.blockN, all.v_run},
         {"d_out", &operands.dOut, &grids.queries, &queries, config.blockM, all.d_out_run},
         {"the gradient of q", &sums, &grids.queries, &queries, 64, all.sums_run}})
-    if (Status status = mapRuns(name, *tensor, *extents, *tokens, box, somewhereIn(operands), maps); !status)
-      return status.error();
+    ATTNC_TRY(mapRuns(name, *tensor, *extents, *tokens, box, somewhereIn(operands), maps));
   return ParameterBlock(all);
 }
 
 Expected<ParameterBlock> backwardGridParameters(const Stage& stage, const LaunchOperands& operands,
                                                 const Device& device, const WorkspaceView& workspace) {
-  if (Status status = checkBackwardGridLayout(operands); !status) return status.error();
+  ATTNC_TRY(checkBackwardGridLayout(operands));
   const codegen::Config& config = stage.config;
   const LaunchOperands::Grids& grids = *operands.grids;
   BackwardGridParamsSm90 params{};
@@ -131,8 +131,7 @@ Expected<ParameterBlock> backwardGridParameters(const Stage& stage, const Launch
         {"v", &operands.v, &grids.keys, kv0, &config.boxes->keys, &params.v, &params.v_batch_step},
         {"d_out", &operands.dOut, &grids.queries, q0, &config.boxes->queries, &params.d_out, &params.d_out_batch_step},
         {"the gradient of q", &sums, &grids.queries, q0, &sumsBox, &params.sums, &sumsStep}}) {
-    const auto mapped = mapOnGrid(name, *tensor, *extents, *box, somewhere, first);
-    if (!mapped) return mapped.error();
+    ATTNC_TRY_AS(mapped, mapOnGrid(name, *tensor, *extents, *box, somewhere, first));
     *map = mapped->map, *step = mapped->batchStep;
   }
   const std::array<int64_t, 3> along = keyBoxesAlong(stage, operands);

@@ -3,6 +3,7 @@
 
 #include "plan/row_table.h"
 #include "plan/tensor_maps.h"
+#include "support/try.h"
 
 #include <llvm/ADT/STLExtras.h>
 #include <llvm/Support/MathExtras.h>
@@ -125,13 +126,13 @@ Status checkBackwardSm90Layout(const LaunchOperands& operands) {
                               {"d_q", &operands.dQ},
                               {"d_k", &operands.dK},
                               {"d_v", &operands.dV}})
-    if (Status status = checkMappable(name, *tensor); !status) return status;
+    ATTNC_TRY(checkMappable(name, *tensor));
   return {};
 }
 
 Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const LaunchOperands& operands,
                                                 const Device& device, const WorkspaceView& workspace) {
-  if (Status status = checkBackwardSm90Layout(operands); !status) return status.error();
+  ATTNC_TRY(checkBackwardSm90Layout(operands));
   BackwardParamsSm90 params{};
   params.base = backwardParams(operands, workspace);
   params.d_q_sums = static_cast<float*>(workspace.at(Use::DqSums));
@@ -143,8 +144,7 @@ Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const Launch
         {"k", &operands.k, blockN, &params.k, &params.k_batch_step},
         {"v", &operands.v, blockN, &params.v, &params.v_batch_step},
         {"d_out", &operands.dOut, blockM, &params.d_out, &params.d_out_batch_step}}) {
-    auto mapped = mapOf(name, *tensor, rows, somewhereIn(operands));
-    if (!mapped) return mapped.error();
+    ATTNC_TRY_AS(mapped, mapOf(name, *tensor, rows, somewhereIn(operands)));
     *map = mapped->map;
     *step = mapped->batchStep;
   }

@@ -2,6 +2,7 @@
 #include "plan/decode_plan.h"
 
 #include "plan/tensor_maps.h"
+#include "support/try.h"
 
 #include <algorithm>
 
@@ -23,20 +24,18 @@ int qBytesOfEngine(int rows, const KernelOptions& options) {
 
 Status checkDecodeLayout(const LaunchOperands& operands) {
   for (auto [name, tensor] : {std::pair("k", &operands.k), {"v", &operands.v}})
-    if (Status status = checkMappable(name, *tensor, operands.pageTable.has_value()); !status) return status;
+    ATTNC_TRY(checkMappable(name, *tensor, operands.pageTable.has_value()));
   return {};
 }
 
 Expected<ParameterBlock> decodeParametersSm90(const Stage& stage, const LaunchOperands& operands, const Device& device,
                                               const WorkspaceView& workspace) {
-  if (Status status = checkDecodeLayout(operands); !status) return status.error();
+  ATTNC_TRY(checkDecodeLayout(operands));
   const codegen::Config& config = stage.config;
   const int teamRows = config.blockN / (config.warps / (config.blockM / 16));
   const int boxRows = operands.pageTable ? std::min(teamRows, config.pageSize) : teamRows;
-  auto k = mapOf("k", operands.k, boxRows, somewhereIn(operands), L2Promotion::Bytes128);
-  if (!k) return k.error();
-  auto v = mapOf("v", operands.v, boxRows, somewhereIn(operands), L2Promotion::Bytes128);
-  if (!v) return v.error();
+  ATTNC_TRY_AS(k, mapOf("k", operands.k, boxRows, somewhereIn(operands), L2Promotion::Bytes128));
+  ATTNC_TRY_AS(v, mapOf("v", operands.v, boxRows, somewhereIn(operands), L2Promotion::Bytes128));
   const DecodeParamsSm90 params{decodeParams(stage, operands, device, workspace), k->map, v->map, k->batchStep,
                                 v->batchStep};
   return withCache(params, stage, operands);

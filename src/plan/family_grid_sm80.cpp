@@ -2,6 +2,7 @@
 #include "plan/family.h"
 
 #include "plan/grid_plan.h"
+#include "support/try.h"
 
 #include <llvm/Support/MathExtras.h>
 
@@ -61,8 +62,8 @@ std::vector<std::string> gridCandidatesSm80(const Request& request) {
 
 Expected<ParameterBlock> gridParametersSm80(const Stage& stage, const LaunchOperands& operands, const Device&,
                                             const WorkspaceView&) {
-  if (Status status = checkGrids(operands); !status) return status.error();
-  if (Status status = checkListedBoxes(stage.config, operands); !status) return status.error();
+  ATTNC_TRY(checkGrids(operands));
+  ATTNC_TRY(checkListedBoxes(stage.config, operands));
   ForwardGridParamsSm80 params{};
   params.base = forwardParams(operands);
   const std::array<int64_t, 3> along = queryBoxesAlong(stage, operands);

@@ -3,6 +3,7 @@
 
 #include "plan/grid_plan.h"
 #include "plan/tensor_maps.h"
+#include "support/try.h"
 
 #include <llvm/Support/MathExtras.h>
 
@@ -42,10 +43,10 @@ int sharedBytes(const codegen::Config& config) {
 
 /// Checks what tensor maps require, and that heads of all batch entries lie along one axis.
 Status checkGridLayout(const LaunchOperands& operands) {
-  if (Status status = checkGrids(operands, /*takesBeside=*/true); !status) return status;
+  ATTNC_TRY(checkGrids(operands, /*takesBeside=*/true));
   for (auto [name, tensor] :
        {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"out", &operands.out}})
-    if (Status status = checkMappableOnGrid(name, *tensor); !status) return status;
+    ATTNC_TRY(checkMappableOnGrid(name, *tensor));
   return {};
 }
 
@@ -64,16 +65,15 @@ Expected<ParameterBlock> withBeside(const ForwardGridParamsSm90& params, const c
         {"k", &operands.k, &grids.keys, &keys, config.blockN, all.k_run},
         {"v", &operands.v, &grids.keys, &keys, config.blockN, all.v_run},
         {"out", &operands.out, &grids.queries, &queries, 64, all.out_run}})
-    if (Status status = mapRuns(name, *tensor, *extents, *tokens, box, somewhereIn(operands), maps); !status)
-      return status.error();
+    ATTNC_TRY(mapRuns(name, *tensor, *extents, *tokens, box, somewhereIn(operands), maps));
   return ParameterBlock(all);
 }
 
 Expected<ParameterBlock> gridParameters(const Stage& stage, const LaunchOperands& operands, const Device& device,
                                         const WorkspaceView& workspace) {
-  if (Status status = checkGridLayout(operands); !status) return status.error();
+  ATTNC_TRY(checkGridLayout(operands));
   const codegen::Config& config = stage.config;
-  if (Status status = checkListedBoxes(config, operands); !status) return status.error();
+  ATTNC_TRY(checkListedBoxes(config, operands));
   const LaunchOperands::Grids& grids = *operands.grids;
   void* const somewhere = somewhereIn(operands);
   ForwardGridParamsSm90 params{};
@@ -83,8 +83,7 @@ Expected<ParameterBlock> gridParameters(const Stage& stage, const LaunchOperands
         {"k", &operands.k, &grids.keys, kv0, &config.boxes->keys, &params.k, &params.k_batch_step},
         {"v", &operands.v, &grids.keys, kv0, &config.boxes->keys, &params.v, &params.v_batch_step},
         {"out", &operands.out, &grids.queries, q0, &config.boxes->queries, &params.out, &params.out_batch_step}}) {
-    const auto mapped = mapOnGrid(name, *tensor, *extents, *box, somewhere, first);
-    if (!mapped) return mapped.error();
+    ATTNC_TRY_AS(mapped, mapOnGrid(name, *tensor, *extents, *box, somewhere, first));
     *map = mapped->map, *step = mapped->batchStep;
   }
   params.base = forwardParams(operands);

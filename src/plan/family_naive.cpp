@@ -2,6 +2,7 @@
 #include "plan/family.h"
 
 #include "plan/grid_plan.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -47,7 +48,7 @@ std::string unservedByBlockMask(const Request& request) {
 
 Expected<ParameterBlock> boxMaskParameters(const Stage&, const LaunchOperands& operands, const Device&,
                                            const WorkspaceView&) {
-  if (Status status = checkGrids(operands); !status) return status.error();
+  ATTNC_TRY(checkGrids(operands));
   const BlockMaskView& mask = *operands.lists;
   const BoxLattice &queries = mask.shape.boxes->queries, &keys = mask.shape.boxes->keys;
   if (queries.extents != operands.grids->queries || keys.extents != operands.grids->keys)

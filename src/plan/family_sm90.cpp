@@ -2,6 +2,7 @@
 #include "plan/family.h"
 
 #include "plan/tensor_maps.h"
+#include "support/try.h"
 
 #include <llvm/Support/MathExtras.h>
 
@@ -67,19 +68,15 @@ Status checkSm90Layout(const LaunchOperands& operands) {
 
 Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands& operands, const Device& device,
                                         const WorkspaceView& workspace) {
-  if (Status status = checkSm90Layout(operands); !status) return status.error();
+  ATTNC_TRY(checkSm90Layout(operands));
   const int blockM = stage.config.blockM, blockN = stage.config.blockN;
   void* const somewhere = somewhereIn(operands);
-  auto q = mapOf("q", operands.q, blockM, somewhere);
-  if (!q) return q.error();
+  ATTNC_TRY_AS(q, mapOf("q", operands.q, blockM, somewhere));
   // A page is an entry of the batch: no copy goes beyond one.
   const int kvRows = operands.pageTable ? std::min(blockN, stage.config.pageSize) : blockN;
-  auto k = mapOf("k", operands.k, kvRows, somewhere);
-  if (!k) return k.error();
-  auto v = mapOf("v", operands.v, kvRows, somewhere);
-  if (!v) return v.error();
-  auto out = mapOf("out", operands.out, blockM, somewhere);
-  if (!out) return out.error();
+  ATTNC_TRY_AS(k, mapOf("k", operands.k, kvRows, somewhere));
+  ATTNC_TRY_AS(v, mapOf("v", operands.v, kvRows, somewhere));
+  ATTNC_TRY_AS(out, mapOf("out", operands.out, blockM, somewhere));
   const ForwardParams base = forwardParams(operands);
   ForwardParamsSm90 params{q->map, k->map,       v->map,       out->map,     base,
                            {},     q->batchStep, k->batchStep, v->batchStep, out->batchStep};

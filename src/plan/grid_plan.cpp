@@ -1,6 +1,7 @@
 #include "plan/grid_plan.h"
 
 #include "plan/grid_windows.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -186,7 +187,8 @@ int64_t queryBoxesOf(const Stage& stage, const LaunchOperands& operands) {
 
 std::array<int64_t, 3> keyBoxesAlong(const Stage& stage, const LaunchOperands& operands) {
   std::array<int64_t, 3> along;
-  for (size_t axis = 0; axis < 3; ++axis) along[axis] = ceilDiv(operands.grids->keys[axis], stage.config.boxes->keys[axis]);
+  for (size_t axis = 0; axis < 3; ++axis)
+    along[axis] = ceilDiv(operands.grids->keys[axis], stage.config.boxes->keys[axis]);
   return along;
 }
 
@@ -229,8 +231,8 @@ LaunchOperands::Grids gridsOf(const passes::GridKernel& grid, const ir::Bindings
     const llvm::SmallVector<int64_t, 3> extents = bindings.extentsOf(of);
     return std::accumulate(extents.begin() + 1, extents.end(), int64_t(1), std::multiplies<>());
   };
-  LaunchOperands::Grids grids{extentsOf(grid.ofQueries), extentsOf(grid.ofKeys), sliceOf(grid.ofQueries), sliceOf(grid.ofKeys),
-                              grid.module.hasNearScalars ? bindings.farScalar() : std::nullopt};
+  LaunchOperands::Grids grids{extentsOf(grid.ofQueries), extentsOf(grid.ofKeys), sliceOf(grid.ofQueries),
+                              sliceOf(grid.ofKeys), grid.module.hasNearScalars ? bindings.farScalar() : std::nullopt};
   if (grid.beside) grids.before = {bindings.of(grid.ofQueries.before), bindings.of(grid.ofKeys.before)};
   return grids;
 }
@@ -255,9 +257,10 @@ static Status checkTokens(const char* length, const std::array<int64_t, 3>& exte
   const bool fits =
       takesBeside ? before >= 0 && behindGrid >= 0 && (!slice || behindGrid == 0) : before == 0 && behindGrid == 0;
   if (fits && isGrid) return {}; // bind() checks extents only of declared grids
-  const char* const hint = takesBeside ? "give rows for all tokens of the grid; family sm90 takes less"
-                                       : "kernels of the grid family take tokens on a grid alone, unless the mod asks which are "
-                                         "on it or has some before it; family sm90 takes others beside it";
+  const char* const hint =
+      takesBeside ? "give rows for all tokens of the grid; family sm90 takes less"
+                  : "kernels of the grid family take tokens on a grid alone, unless the mod asks which are "
+                    "on it or has some before it; family sm90 takes others beside it";
   if (slice && rows > 0 && (*slice < 1 || (rows > before && (rows - before) % *slice != 0))) {
     const std::string from = before ? fmt::format(", counted from {}", before) : "";
     return Error::environment(fmt::format("{} is {}{}, no multiple of {}, by which the mod takes positions apart",
@@ -286,7 +289,7 @@ Status checkGrids(const LaunchOperands& operands, bool takesBeside) {
   for (auto [name, extents, first, rows, slice] :
        {std::tuple("Q_LEN", grids.queries, before.queries, operands.problem.qLen, grids.sliceOfQueries),
         {"KV_LEN", grids.keys, before.keys, operands.problem.kvLen, grids.sliceOfKeys}})
-    if (Status status = checkTokens(name, extents, first, rows, slice, takesBeside && grids.before); !status) return status;
+    ATTNC_TRY(checkTokens(name, extents, first, rows, slice, takesBeside && grids.before));
   return {};
 }
 

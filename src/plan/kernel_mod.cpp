@@ -1,6 +1,7 @@
 #include "plan/kernel_mod.h"
 
 #include "passes/pipeline.h"
+#include "support/try.h"
 
 #include <llvm/ADT/STLExtras.h>
 
@@ -25,10 +26,9 @@ Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const 
     llvm::find_if(mod.captures, [&](const CaptureAccess& capture) {
       return capture.name == gradients.places[i].capture;
     })->places.push_back(accesses[i]);
-  if (!form.gradients && !gradients.places.empty())
-    if (Status status = dropGradients(mod.module, gradients); !status) return status.error();
+  if (!form.gradients && !gradients.places.empty()) ATTNC_TRY(dropGradients(mod.module, gradients));
   const size_t firstDerived = mod.module.size();
-  if (Status status = passes::deriveForKernels(mod.module, form.algebra); !status) return status.error();
+  ATTNC_TRY(passes::deriveForKernels(mod.module, form.algebra));
   mod.facts = analysis::modFacts(mod.module);
   mod.source =
       codegen::emitMod(mod.module, mod.facts, firstDerived, form.gradients ? gradients : ir::CaptureGradients());

@@ -3,6 +3,7 @@
 #include "ir/bind.h"
 #include "plan/catalog.h"
 #include "plan/mask_shape.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -90,17 +91,17 @@ Status checkRagged(LaunchOperands& all) {
   const TensorView& q = *all.cuSeqlensQ;
   if (q.rank != 1 || q.dtype != DType::I32 || q.shape[0] < 1)
     return wrong("cu_seqlens_q", fmt::format("is {} {}", dtypeName(q.dtype), shapeText(q)), "i32 [sequences + 1]");
-  if (all.cuSeqlensKv)
-    if (Status status = checkPerSequence("cu_seqlens_kv", *all.cuSeqlensKv, q.shape[0]); !status) return status;
+  if (all.cuSeqlensKv) ATTNC_TRY(checkPerSequence("cu_seqlens_kv", *all.cuSeqlensKv, q.shape[0]));
   for (auto [name, tensor] : {std::pair("q", &all.q), {"k", &all.k}})
     if (tensor->shape[0] != 1)
       return wrong(name, fmt::format("has batch {}", tensor->shape[0]), "1, as sequences of a ragged batch lie in one");
-  for (auto [name, length, rows] : {std::tuple("max_q_len", all.maxQLen, all.q.shape[2]),
-                                    {"max_kv_len", all.maxKvLen, all.k.shape[2]}})
+  for (auto [name, length, rows] :
+       {std::tuple("max_q_len", all.maxQLen, all.q.shape[2]), {"max_kv_len", all.maxKvLen, all.k.shape[2]}})
     if (length < 0 || length > rows)
       return wrong(name, fmt::format("is {}", length), fmt::format("0 to {}, the rows of the tensor", rows));
   if (!all.cuSeqlensKv && all.q.shape[2] != all.k.shape[2])
-    return wrong("cu_seqlens_kv", "is not given", fmt::format("it where q has {} rows and k {}", all.q.shape[2], all.k.shape[2]));
+    return wrong("cu_seqlens_kv", "is not given",
+                 fmt::format("it where q has {} rows and k {}", all.q.shape[2], all.k.shape[2]));
   all.cuSeqlensKv = all.cuSeqlensKv.value_or(q);
   return {};
 }
@@ -124,7 +125,7 @@ Status checkPages(const TensorView& table, const TensorView& pool, int64_t batch
 
 /// Checks lists that a kernel walks, but not their addresses.
 Status checkWalked(const BlockMaskView& mask, const ProblemShape& problem, const KernelOptions& options) {
-  if (Status status = checkServes(mask.shape, problem); !status) return status;
+  ATTNC_TRY(checkServes(mask.shape, problem));
   const bool byBoxes = mask.shape.boxes.has_value();
   if (byBoxes != options.maskByBoxes)
     return wrong("block mask", byBoxes ? "has blocks that are boxes" : "has blocks of tokens in a row",
@@ -168,63 +169,59 @@ ProblemShape problemOf(const Operands& operands) {
 Status checkSequences(const KernelOptions& options, LaunchOperands& all) {
   const auto &q = all.q.shape, &k = all.k.shape;
   const bool isPaged = all.pageTable.has_value();
-  if (isPaged)
-    if (Status status = checkPages(*all.pageTable, all.k, q[0], options); !status) return status;
-  if (all.cuSeqlensQ)
-    if (Status status = checkRagged(all); !status) return status;
+  if (isPaged) ATTNC_TRY(checkPages(*all.pageTable, all.k, q[0], options));
+  if (all.cuSeqlensQ) ATTNC_TRY(checkRagged(all));
   all.problem = problemOf(all);
   for (auto [name, tensor, like] : {std::tuple("new_k", &all.newK, &all.k), {"new_v", &all.newV, &all.v}}) {
     if (!*tensor) continue;
-    if (Status status = checkOperand(name, **tensor, options.dtype); !status) return status;
-    if (Status status = checkShape(name, **tensor, {q[0], k[1], q[2], like->shape[3]}); !status) return status;
+    ATTNC_TRY(checkOperand(name, **tensor, options.dtype));
+    ATTNC_TRY(checkShape(name, **tensor, {q[0], k[1], q[2], like->shape[3]}));
     if (!isPaged && k[0] != q[0])
       return wrong("k", fmt::format("has batch {}", k[0]), fmt::format("{} as q, for rows are appended to it", q[0]));
   }
   for (auto [name, tensor] : {std::pair("kv_lengths", &all.kvLengths), {"q_offsets", &all.qOffsets}})
-    if (*tensor)
-      if (Status status = checkPerSequence(name, **tensor, all.problem.batch); !status) return status;
+    if (*tensor) ATTNC_TRY(checkPerSequence(name, **tensor, all.problem.batch));
   for (auto [name, scales] : {std::pair("k_scales", &all.kScales), {"v_scales", &all.vScales}}) {
     if (!*scales) continue;
-    Expected<TensorView> checked = checkScales(name, **scales, isPaged ? q[0] : k[0], k[1], options.fp8Kv);
-    if (!checked) return std::move(checked).error();
+    ATTNC_TRY_AS(checked, checkScales(name, **scales, isPaged ? q[0] : k[0], k[1], options.fp8Kv));
     *scales = *checked;
   }
   return {};
 }
 
 Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& outputs, const KernelOptions& options) {
-  if (Status status = checkRaggedOptions(options); !status) return status.error();
+  ATTNC_TRY(checkRaggedOptions(options));
   if (!outputs.out) return wrong("out", "is not given", "Outputs::out, which a forward kernel writes");
   LaunchOperands all{operands};
   all.captures = nullptr, all.blockMask = nullptr;
   all.out = *outputs.out;
   const DType kvDType = options.fp8Kv ? DType::E4M3 : options.dtype;
-  for (auto [name, tensor, dtype] : {std::tuple("q", &all.q, options.dtype), {"k", &all.k, kvDType},
-                                     {"v", &all.v, kvDType}, {"out", &all.out, options.dtype}})
-    if (Status status = checkOperand(name, *tensor, dtype); !status) return status.error();
+  for (auto [name, tensor, dtype] : {std::tuple("q", &all.q, options.dtype),
+                                     {"k", &all.k, kvDType},
+                                     {"v", &all.v, kvDType},
+                                     {"out", &all.out, options.dtype}})
+    ATTNC_TRY(checkOperand(name, *tensor, dtype));
   const auto &q = all.q.shape, &k = all.k.shape;
   const bool isPaged = operands.pageTable.has_value();
-  if (Status status = checkShape("q", all.q, {q[0], q[1], q[2], options.headDim}); !status) return status.error();
+  ATTNC_TRY(checkShape("q", all.q, {q[0], q[1], q[2], options.headDim}));
   if (!isPaged && k[0] != q[0] && k[0] != 1)
     return wrong("k", fmt::format("has batch {}", k[0]), fmt::format("{} as q, or 1", q[0]));
   if (q[1] && (k[1] == 0 || q[1] % k[1]))
     return wrong("k", fmt::format("has {} heads", k[1]), fmt::format("a divisor of q's {}", q[1]));
-  if (Status status = checkShape("k", all.k, {k[0], k[1], k[2], options.headDim}); !status) return status.error();
-  if (Status status = checkShape("v", all.v, {k[0], k[1], k[2], options.headDimV}); !status) return status.error();
-  if (Status status = checkShape("out", all.out, {q[0], q[1], q[2], options.headDimV}); !status) return status.error();
-  if (Status status = checkSequences(options, all); !status) return status.error();
+  ATTNC_TRY(checkShape("k", all.k, {k[0], k[1], k[2], options.headDim}));
+  ATTNC_TRY(checkShape("v", all.v, {k[0], k[1], k[2], options.headDimV}));
+  ATTNC_TRY(checkShape("out", all.out, {q[0], q[1], q[2], options.headDimV}));
+  ATTNC_TRY(checkSequences(options, all));
   for (auto [name, length] : {std::pair{"q", q[2]}, std::pair{isPaged ? "page_table" : "k", all.problem.kvLen}})
     if (length > ir::kMaxExtent && !operands.cuSeqlensQ)
       return wrong(name, fmt::format("has length {}", length), fmt::format("at most {}", ir::kMaxExtent));
-  if (outputs.lse)
-    if (Status status = checkRowOutput("lse", *outputs.lse, all.q); !status) return status.error();
-  if (outputs.rowMax)
-    if (Status status = checkRowOutput("row_max", *outputs.rowMax, all.q); !status) return status.error();
+  if (outputs.lse) ATTNC_TRY(checkRowOutput("lse", *outputs.lse, all.q));
+  if (outputs.rowMax) ATTNC_TRY(checkRowOutput("row_max", *outputs.rowMax, all.q));
   all.lse = outputs.lse ? static_cast<float*>(outputs.lse->data) : nullptr;
   all.rowMax = outputs.rowMax ? static_cast<float*>(outputs.rowMax->data) : nullptr;
   all.scale = operands.scale.value_or(float(1 / std::sqrt(double(options.headDim))));
   if (operands.blockMask && options.blockSparse) {
-    if (Status status = checkWalked(*operands.blockMask, all.problem, options); !status) return status.error();
+    ATTNC_TRY(checkWalked(*operands.blockMask, all.problem, options));
     all.lists = *operands.blockMask;
   }
   return all;
@@ -273,17 +270,16 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
                               "BlockMaskView::ofWholeMod and KernelOptions::listsOfWholeMod say which");
   if (outputs.rowMax && !options.rowMax)
     return Error::environment("row_max is asked for, but the kernel was compiled without", "set KernelOptions::rowMax");
-  if (Status status = checkGiven(operands, options); !status) return status.error();
+  ATTNC_TRY(checkGiven(operands, options));
   Expected<LaunchOperands> all = checkLayout(operands, outputs, options);
   if (!all) return all;
-  if (Status status = checkNoneIsNull(*all); !status) return status.error();
+  ATTNC_TRY(checkNoneIsNull(*all));
   for (auto [name, tensor] : {std::pair("q", &all->q), {"k", &all->k}, {"v", &all->v}, {"out", &all->out}})
     if (!tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
   const bool anyRow = all->q.shape[0] * all->problem.qHeads * rowsOfQ(*all) > 0;
   if (outputs.lse && !all->lse && anyRow) return wrong("lse", "is null", "device memory, or no lse");
   if (outputs.rowMax && !all->rowMax && anyRow) return wrong("row_max", "is null", "device memory, or no row_max");
-  if (all->lists)
-    if (Status status = checkLists(*all->lists); !status) return status.error();
+  if (all->lists) ATTNC_TRY(checkLists(*all->lists));
   return all;
 }
 
@@ -308,13 +304,12 @@ Expected<LaunchOperands> checkBackwardLayout(const BackwardOperands& operands, c
     checked.push_back({name, tensor, like});
   }
   for (auto [name, tensor, like] : checked) {
-    if (Status status = checkOperand(name, *tensor, options.dtype); !status) return status.error();
+    ATTNC_TRY(checkOperand(name, *tensor, options.dtype));
     const auto& shape = like->shape;
-    if (Status status = checkShape(name, *tensor, {shape[0], shape[1], shape[2], shape[3]}); !status)
-      return status.error();
+    ATTNC_TRY(checkShape(name, *tensor, {shape[0], shape[1], shape[2], shape[3]}));
   }
   if (operands.dLse) {
-    if (Status status = checkRowOutput("dlse", *operands.dLse, all->q); !status) return status.error();
+    ATTNC_TRY(checkRowOutput("dlse", *operands.dLse, all->q));
     all->dLse = static_cast<const float*>(operands.dLse->data);
   }
   return all;
@@ -324,10 +319,8 @@ Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const B
                                        const KernelOptions& options) {
   Expected<LaunchOperands> all = checkBackwardLayout(operands, outputs, options);
   if (!all) return all;
-  if (auto forward = checkForward(operands, {.out = operands.out, .lse = operands.lse}, options); !forward)
-    return forward.error();
-  if (all->lists)
-    if (Status status = checkColumns(*all->lists); !status) return status.error();
+  ATTNC_TRY(checkForward(operands, {.out = operands.out, .lse = operands.lse}, options));
+  if (all->lists) ATTNC_TRY(checkColumns(*all->lists));
   for (auto [name, tensor] : {std::pair("dout", &all->dOut), {"dq", &all->dQ}, {"dk", &all->dK}, {"dv", &all->dV}}) {
     const bool isWanted = all->wantsOperands || tensor == &all->dOut;
     if (isWanted && !tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
@@ -341,16 +334,15 @@ Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMas
                                         const ProblemShape& problem, const KernelOptions& options) {
   const BlockMaskShape& shape = mask.shape;
   const BlockMaskColumns& columns = mask.columns;
-  if (Status status = checkMaskProblem(module, problem, shape); !status) return status.error();
+  ATTNC_TRY(checkMaskProblem(module, problem, shape));
   if (shape.boxes.has_value() != options.maskByBoxes)
     return wrong("block mask", shape.boxes ? "has blocks that are boxes" : "has blocks of tokens in a row",
                  "those that the kernel was compiled for (KernelOptions::maskByBoxes)");
   if (!options.columnLists && columns.partialCount)
     return Error::environment("block mask: it has lists by column, which the kernel was compiled without",
                               "set KernelOptions::columnLists");
-  if (Status status = checkLists(mask); !status) return status.error();
-  if (options.columnLists)
-    if (Status status = checkColumns(mask); !status) return status.error();
+  ATTNC_TRY(checkLists(mask));
+  if (options.columnLists) ATTNC_TRY(checkColumns(mask));
   if (mask.indexStride != shape.kvBlocks() || (columns.partialCount && columns.indexStride != shape.qBlocks()))
     return Error::environment("block mask: its storage is compacted, expected room for every block",
                               "use BlockMask::viewInto");

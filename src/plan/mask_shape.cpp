@@ -2,6 +2,7 @@
 
 #include "ir/ir.h"
 #include "ir/walk.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -79,12 +80,12 @@ static Status checkLattice(const char* length, const BoxLattice& lattice, int64_
 
 static Status checkBlocksOf(const BlockMaskShape& shape) {
   if (!shape.boxes) return checkBlocks(shape.qBlock, shape.kvBlock);
-  if (Status status = checkLattice("Q_LEN", shape.boxes->queries, shape.qLen); !status) return status;
+  ATTNC_TRY(checkLattice("Q_LEN", shape.boxes->queries, shape.qLen));
   return checkLattice("KV_LEN", shape.boxes->keys, shape.kvLen);
 }
 
 Status checkShape(const BlockMaskShape& shape) {
-  if (Status status = checkBlocksOf(shape); !status) return status;
+  ATTNC_TRY(checkBlocksOf(shape));
   if (shape.batch < 1 || shape.heads < 1)
     return Error::environment(
         fmt::format("block mask: batch {} and heads {} must be at least 1", shape.batch, shape.heads));
@@ -105,18 +106,17 @@ Status checkServes(const BlockMaskShape& shape, const ProblemShape& problem) {
   BlockMaskShape ofSome = shape; // batch or heads may be 0 if the problem's are 0
   if (shape.batch == 0 && problem.batch == 0) ofSome.batch = 1;
   if (shape.heads == 0 && problem.qHeads == 0) ofSome.heads = 1;
-  if (Status status = checkShape(ofSome); !status) return status;
+  ATTNC_TRY(checkShape(ofSome));
   if (shape.qLen != problem.qLen || shape.kvLen != problem.kvLen)
     return Error::environment(fmt::format("block mask: its lengths are {} x {}, those of the problem {} x {}",
                                           shape.qLen, shape.kvLen, problem.qLen, problem.kvLen));
-  if (Status status = checkExtent("batch", shape.batch, problem.batch); !status) return status;
+  ATTNC_TRY(checkExtent("batch", shape.batch, problem.batch));
   return checkExtent("heads", shape.heads, problem.qHeads);
 }
 
 Status checkMaskProblem(const ir::Module& module, const ProblemShape& problem, const BlockMaskShape& shape) {
-  if (Status status = checkServes(shape, problem); !status) return status;
-  if (Status status = checkShared(module, "batch", ir::ParamKind::B, shape.batch, problem.batch); !status)
-    return status;
+  ATTNC_TRY(checkServes(shape, problem));
+  ATTNC_TRY(checkShared(module, "batch", ir::ParamKind::B, shape.batch, problem.batch));
   return checkShared(module, "heads", ir::ParamKind::H, shape.heads, problem.qHeads);
 }
 

@@ -1,4 +1,5 @@
 #include "plan/tensor_maps.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -66,16 +67,17 @@ Status checkMappable(std::string_view name, const TensorView& tensor, bool isPoo
 }
 
 Status checkMappableOnGrid(std::string_view name, const TensorView& tensor) {
-  if (Status status = checkMappable(name, tensor); !status) return status;
+  ATTNC_TRY(checkMappable(name, tensor));
   const Strides strides = stridesOf(tensor);
   if (tensor.shape[0] <= 1 || tensor.shape[1] <= 1) return {};
   if (strides.batch % strides.head == 0 && tensor.shape[0] * (strides.batch / strides.head) <= INT32_MAX) return {};
   if (strides.batch % strides.head == 0)
-    return Error::environment(fmt::format("{} has a batch stride of {} times its head stride, too many for coordinates of 32 bits",
-                                          name, strides.batch / strides.head),
-                              kRemedy);
-  return Error::environment(fmt::format("{} has a batch stride of {}, which is no multiple of its head stride, {}", name,
-                                        strides.batch, strides.head),
+    return Error::environment(
+        fmt::format("{} has a batch stride of {} times its head stride, too many for coordinates of 32 bits", name,
+                    strides.batch / strides.head),
+        kRemedy);
+  return Error::environment(fmt::format("{} has a batch stride of {}, which is no multiple of its head stride, {}",
+                                        name, strides.batch, strides.head),
                             kRemedy);
 }
 
@@ -86,7 +88,8 @@ Expected<Mapped> mapOnGrid(std::string_view name, const TensorView& tensor, cons
   const uint64_t bytes = uint64_t(dtypeBytes(tensor.dtype));
   const int64_t batch = isEmpty || !strides.batch ? 1 : tensor.shape[0], heads = isEmpty ? 1 : tensor.shape[1];
   // A single head's stride may be anything, so the batch's stride serves instead.
-  const int64_t headStride = heads > 1 ? strides.head : strides.batch, batchStep = batch > 1 ? strides.batch / headStride : 0;
+  const int64_t headStride = heads > 1 ? strides.head : strides.batch,
+                batchStep = batch > 1 ? strides.batch / headStride : 0;
   const auto step = [&](int64_t stride) { return stride ? uint64_t(stride) * bytes : 16; };
   jit::TensorMapRequest request;
   request.data = isEmpty ? somewhere : static_cast<char*>(tensor.data) + uint64_t(first * strides.row) * bytes;
@@ -105,8 +108,7 @@ Status mapRuns(std::string_view name, const TensorView& tensor, const std::array
                const std::array<int64_t, 2>& tokens, int boxTokens, void* somewhere, TensorMap* maps) {
   const int64_t first[] = {0, tokens[0] + extents[0] * extents[1] * extents[2]};
   for (size_t run = 0; run < 2; ++run) {
-    const auto mapped = mapOnGrid(name, tensor, {1, 1, tokens[run]}, {1, 1, boxTokens}, somewhere, first[run]);
-    if (!mapped) return mapped.error();
+    ATTNC_TRY_AS(mapped, mapOnGrid(name, tensor, {1, 1, tokens[run]}, {1, 1, boxTokens}, somewhere, first[run]));
     maps[run] = mapped->map;
   }
   return {};

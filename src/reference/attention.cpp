@@ -6,6 +6,7 @@
 #include "reference/sequences.h"
 #include "support/element.h"
 #include "support/parallel.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -22,7 +23,8 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 float scaleOf(const std::optional<TensorView>& scales, int64_t b, int64_t kvHead) {
   if (!scales) return 1;
   const auto& [shape, stride] = std::pair(scales->shape, scales->stride);
-  const int64_t offset = scales->rank == 1 ? kvHead * stride[0] : (shape[0] > 1 ? b * stride[0] : 0) + kvHead * stride[1];
+  const int64_t offset =
+      scales->rank == 1 ? kvHead * stride[0] : (shape[0] > 1 ? b * stride[0] : 0) + kvHead * stride[1];
   return elementAt<float>(scales->data, offset);
 }
 
@@ -134,11 +136,9 @@ private:
 Expected<AttentionResult> attention(const ir::Module& module, const Captures& captures, const Operands& args) {
   if (Features other = featuresOf(args).without(kTakes); !other.empty())
     return Error::internal(fmt::format("the reference takes no {}", featureText(other.first())));
-  auto problem = problemOf(args);
-  if (!problem) return std::move(problem).error();
-  auto bindings = ir::bind(module, captures, *problem, &args);
-  if (!bindings) return std::move(bindings).error();
-  if (auto status = checkBlockMask(args.blockMask, *problem); !status) return status.error();
+  ATTNC_TRY_AS(problem, problemOf(args));
+  ATTNC_TRY_AS(bindings, ir::bind(module, captures, *problem, &args));
+  ATTNC_TRY(checkBlockMask(args.blockMask, *problem));
 
   int64_t rows = args.q.shape[0] * args.q.shape[1] * args.q.shape[2];
   AttentionResult result{*problem, args.v.shape[3], {}, {}, {}, {}};

@@ -7,6 +7,7 @@
 #include "reference/sequences.h"
 #include "support/element.h"
 #include "support/parallel.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -49,10 +50,8 @@ void add(double* to, double factor, const double* x, int64_t count) {
 Status checkGradients(const BackwardOperands& args) {
   const TensorView& d = args.dOut;
   const auto& q = args.q.shape;
-  if (d.rank != 4 || d.shape[0] != q[0] || d.shape[1] != q[1] || d.shape[2] != q[2] ||
-      d.shape[3] != args.v.shape[3])
-    return Error::environment(
-        fmt::format("dout is not [{}, {}, {}, {}]", q[0], q[1], q[2], args.v.shape[3]));
+  if (d.rank != 4 || d.shape[0] != q[0] || d.shape[1] != q[1] || d.shape[2] != q[2] || d.shape[3] != args.v.shape[3])
+    return Error::environment(fmt::format("dout is not [{}, {}, {}, {}]", q[0], q[1], q[2], args.v.shape[3]));
   if (args.dLse && args.dLse->elements() != q[0] * q[1] * q[2])
     return Error::environment("dlse has another shape than lse");
   return {};
@@ -74,8 +73,8 @@ class Head {
 public:
   Head(const BackwardOperands& args, const ir::Module& module, const ir::Bindings& bindings, const Sequences& sequences,
        const AttentionResult& forward, GradientResult& result)
-      : args(args), sequences(sequences), forward(forward), problem(forward.problem), result(result), q(args.q), k(args.k),
-        v(args.v), dOut(args.dOut), interpreter(module, bindings),
+      : args(args), sequences(sequences), forward(forward), problem(forward.problem), result(result), q(args.q),
+        k(args.k), v(args.v), dOut(args.dOut), interpreter(module, bindings),
         derivative(module, bindings, *module.output(ir::kDScore)),
         scale(args.scale ? *args.scale : 1 / std::sqrt(double(q.columns))) {}
 
@@ -114,7 +113,8 @@ private:
       const double p = std::exp(interpreter.score(s, b, h, position, kv) - max) / sum;
       const double g = p * (dot(d, v.row(kvRow), v.columns) - delta);
       captures.add(s, p, g, b, h, position, kv);
-      const double slope = derivative.evaluate(float(s), b, h, position, kv, /*grad=*/1).real; // d_score is linear in grad
+      const double slope =
+          derivative.evaluate(float(s), b, h, position, kv, /*grad=*/1).real; // d_score is linear in grad
       slopes.add(slope, p);
       const double dS = scale * (p == 0 ? 0 : g * slope);
       add(&result.dQ[size_t(index * q.columns)], dS, k.row(kvRow), q.columns);
@@ -148,12 +148,10 @@ template <class Of> std::vector<double> added(std::vector<double> total, const s
 
 Expected<GradientResult> gradients(const ir::Module& module, const Captures& captures, const BackwardOperands& args,
                                    const ir::CaptureGradients& wanted) {
-  auto forward = attention(module, captures, args);
-  if (!forward) return std::move(forward).error();
+  ATTNC_TRY_AS(forward, attention(module, captures, args));
   const ProblemShape& problem = forward->problem;
-  if (Status status = checkGradients(args); !status) return status.error();
-  auto bindings = ir::bind(module, captures, problem, &args);
-  if (!bindings) return std::move(bindings).error();
+  ATTNC_TRY(checkGradients(args));
+  ATTNC_TRY_AS(bindings, ir::bind(module, captures, problem, &args));
   GradientResult result;
   result.dQ.assign(size_t(args.q.elements()), 0);
   result.dK.assign(size_t(args.k.elements()), 0);

@@ -1,4 +1,5 @@
 #include "reference/problem.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -36,9 +37,9 @@ Status checkOperand(const char* name, const TensorView& tensor) {
 } // namespace
 
 Expected<ProblemShape> problemOf(const TensorView& q, const TensorView& k, const TensorView& v) {
-  if (auto status = checkOperand("q", q); !status) return status.error();
-  if (auto status = checkOperand("k", k); !status) return status.error();
-  if (auto status = checkOperand("v", v); !status) return status.error();
+  ATTNC_TRY(checkOperand("q", q));
+  ATTNC_TRY(checkOperand("k", k));
+  ATTNC_TRY(checkOperand("v", v));
   auto mismatch = [](const char* what, const char* a, const TensorView& first, const char* b, const TensorView& second,
                      const char* rule) {
     return Error::environment(

@@ -11,6 +11,7 @@
 #include "text.h"
 #include "usage.h"
 
+#include "support/try.h"
 #include "tools/device/limits.h"
 
 #include <fmt/format.h>
@@ -60,10 +61,13 @@ const char* kindOfRow(const Row& row) {
   return "?";
 }
 
-Roofline rooflineOf(const Limits& limits, const BenchOptions& options, const std::vector<Row>& rows, std::string title) {
-  Roofline roofline{std::move(title), limits.bytes, limits.flops(dtypeOf(options.run.dtype), options.run.kernel.tf32), {}};
+Roofline rooflineOf(const Limits& limits, const BenchOptions& options, const std::vector<Row>& rows,
+                    std::string title) {
+  Roofline roofline{
+      std::move(title), limits.bytes, limits.flops(dtypeOf(options.run.dtype), options.run.kernel.tf32), {}};
   for (const Row& row : rows) {
-    const std::string name = options.shapes.size() > 1 ? fmt::format("{} {}", kindOfRow(row), row.shape) : kindOfRow(row);
+    const std::string name =
+        options.shapes.size() > 1 ? fmt::format("{} {}", kindOfRow(row), row.shape) : kindOfRow(row);
     roofline.points.push_back({name, row.measured.flopsPerByte(), row.measured.flops()});
   }
   return roofline;
@@ -119,10 +123,8 @@ JsonReport rowJson(const Row& row) {
 }
 
 Expected<Limits> limitsOf(const device::Context& context, device::Timer& timer, const device::Stream& stream) {
-  auto cores = device::tensorCores();
-  if (!cores) return std::move(cores).error();
-  auto bytes = timer.copyRate(stream);
-  if (!bytes) return std::move(bytes).error();
+  ATTNC_TRY_AS(cores, device::tensorCores());
+  ATTNC_TRY_AS(bytes, timer.copyRate(stream));
   return Limits{context.info(), *cores, *bytes};
 }
 
@@ -132,11 +134,10 @@ Status measureAll(const Compiler& compiler, device::Timer& timer, const device::
                   std::vector<Row>& rows) {
   RunOptions drawn = problem;
   drawn.backward = options.wants("backward");
-  auto operands = findOperands(mod, drawn);
-  if (!operands) return std::move(operands).error();
+  ATTNC_TRY_AS(operands, findOperands(mod, drawn));
   for (const std::string& kind : options.kinds) {
-    auto measured = measure(compiler, timer, stream, pinnedMod, *operands, MeasuredProblems::ofKind(problem, kind));
-    if (!measured) return std::move(measured).error();
+    ATTNC_TRY_AS(measured,
+                 measure(compiler, timer, stream, pinnedMod, *operands, MeasuredProblems::ofKind(problem, kind)));
     const ProblemShape& p = measured->work.problem;
     Row row{*std::move(measured), fmt::format("{},{},{},{},{}", p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen)};
     const double flops = limits.flops(row.measured.kernel.dtype, row.measured.kernel.tf32);
@@ -154,44 +155,39 @@ Status measureAll(const Compiler& compiler, device::Timer& timer, const device::
 Expected<std::string> benchText(const BenchOptions& options, const std::vector<RunOptions>& problems) {
   ModOptions modOptions = options.run.mod;
   modOptions.available = capturesInFile(options.run);
-  auto mod = modOptions.loadTelling();
-  if (!mod) return std::move(mod).error();
-  auto pinnedMod = pinned(*mod, options.run.kernel);
-  if (!pinnedMod) return std::move(pinnedMod).error();
-  auto context = device::Context::create();
-  if (!context) return std::move(context).error();
-  auto stream = device::Stream::create();
-  if (!stream) return std::move(stream).error();
-  auto timer = device::Timer::create();
-  if (!timer) return std::move(timer).error();
-  auto limits = limitsOf(*context, *timer, *stream);
-  if (!limits) return std::move(limits).error();
+  ATTNC_TRY_AS(mod, modOptions.loadTelling());
+  ATTNC_TRY_AS(pinnedMod, pinned(*mod, options.run.kernel));
+  ATTNC_TRY_AS(context, device::Context::create());
+  ATTNC_TRY_AS(stream, device::Stream::create());
+  ATTNC_TRY_AS(timer, device::Timer::create());
+  ATTNC_TRY_AS(limits, limitsOf(*context, *timer, *stream));
   const Compiler compiler(options.run.kernel.toCompilerOptions());
   std::vector<Row> rows;
   auto progress = std::make_unique<Progress>("measuring");
   for (const RunOptions& problem : problems)
-    if (Status status = measureAll(compiler, *timer, *stream, *mod, *pinnedMod, options, problem, *limits, rows); !status)
-      return std::move(status).error();
+    ATTNC_TRY(measureAll(compiler, *timer, *stream, *mod, *pinnedMod, options, problem, *limits, rows));
 
   progress.reset();
   const std::string title = fmt::format("{} on {}", mod->name(), limits->info.name);
   const Roofline roofline = rooflineOf(*limits, options, rows, title);
   if (!options.picture.empty()) {
     const std::string svg = svgOf(rooflinePicture(roofline), roofline.title);
-    if (Status status = writeWholeFile(options.picture, {svg}); !status) return std::move(status).error();
+    ATTNC_TRY(writeWholeFile(options.picture, {svg}));
   }
   if (options.json) {
     JsonReport device{{"name", limits->info.name}, {"arch", limits->info.arch}, {"copyGbps", limits->bytes * 1e-9}};
     if (roofline.flops > 0) device["tensorCoreTflops"] = roofline.flops * 1e-12;
-    JsonReport json{{"ok", true}, {"mod", mod->name()}, {"device", std::move(device)}, {"kernels", JsonReport::array()}};
+    JsonReport json{
+        {"ok", true}, {"mod", mod->name()}, {"device", std::move(device)}, {"kernels", JsonReport::array()}};
     for (const Row& row : rows) json["kernels"].push_back(rowJson(row));
     return jsonText(json);
   }
   std::string text = fmt::format("mod         {}\n", mod->name()) + deviceText(*limits, roofline);
   std::string shape;
   for (const Row& row : rows) {
-    if (row.shape != shape) text += fmt::format("problem     {}, head dims {} and {}, {}\n", shape = row.shape, row.measured.kernel.headDim,
-                                                row.measured.kernel.headDimV, dtypeName(row.measured.kernel.dtype));
+    if (row.shape != shape)
+      text += fmt::format("problem     {}, head dims {} and {}, {}\n", shape = row.shape, row.measured.kernel.headDim,
+                          row.measured.kernel.headDimV, dtypeName(row.measured.kernel.dtype));
     text += rowText(row);
   }
   if (!options.picture.empty() && options.picture != "-") text += "wrote       " + options.picture + "\n";
@@ -234,14 +230,16 @@ void addBench(CLI::App& app, int& exitCode) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* command = app.add_subcommand("bench", "Time a mod's kernels on the GPU, and hold them against its limits");
   addOptions(*command, *options);
-  command->footer("Times are medians by device events, with the L2 cache overwritten before each run. TFLOP/s count the products of\n"
-                  "query-key pairs that the mask lets live, two forward and five backward; GB/s the least that must be read and\n"
-                  "written: each tensor once, and of K and V, for a decode kernel, the columns that some query sees. The limit is\n"
-                  "the lower one of the tensor cores' rate at their highest clock, which no kernel holds under load, and of what\n"
-                  "memory gives a kernel of that many FLOP/byte, as a copy measures it. Needs a GPU.\n\n"
-                  "Examples:\n"
-                  "  attnc bench alibi.py --shape 2,16,16,8192,8192 --kernel forward,backward -o roofline.svg\n"
-                  "  attnc bench alibi.py --shape 8,32,8,1,16384 --q-offset lengths --json");
+  command->footer(
+      "Times are medians by device events, with the L2 cache overwritten before each run. TFLOP/s count the products "
+      "of\n"
+      "query-key pairs that the mask lets live, two forward and five backward; GB/s the least that must be read and\n"
+      "written: each tensor once, and of K and V, for a decode kernel, the columns that some query sees. The limit is\n"
+      "the lower one of the tensor cores' rate at their highest clock, which no kernel holds under load, and of what\n"
+      "memory gives a kernel of that many FLOP/byte, as a copy measures it. Needs a GPU.\n\n"
+      "Examples:\n"
+      "  attnc bench alibi.py --shape 2,16,16,8192,8192 --kernel forward,backward -o roofline.svg\n"
+      "  attnc bench alibi.py --shape 8,32,8,1,16384 --q-offset lengths --json");
   command->callback([options, &exitCode] { exitCode = runBench(*options); });
 }
 

@@ -9,6 +9,7 @@
 #include "cache/prune.h"
 #include "jit/cache_options.h"
 #include "support/readable.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -46,7 +47,8 @@ struct Environment {
     };
     Environment read{jit::cacheOptionsFrom(env, warn), jit::splitPaths(env.packs)};
     if (read.options.directory.empty())
-      return Error::environment("there is no cache: none of ATTNC_CACHE_DIR, XDG_CACHE_HOME and HOME names a directory");
+      return Error::environment(
+          "there is no cache: none of ATTNC_CACHE_DIR, XDG_CACHE_HOME and HOME names a directory");
     std::error_code error;
     const auto absolute = std::filesystem::absolute(read.options.directory, error);
     if (!error) read.options.directory = absolute.lexically_normal().string();
@@ -77,8 +79,7 @@ KernelRow rowOf(const cache::ListedEntry& entry) {
 }
 
 Expected<std::vector<KernelRow>> rowsOf(cache::Directory directory) {
-  auto entries = cache::Inventory(directory).list();
-  if (!entries) return std::move(entries).error();
+  ATTNC_TRY_AS(entries, cache::Inventory(directory).list());
   std::vector<KernelRow> rows;
   for (const cache::ListedEntry& entry : *entries) rows.push_back(rowOf(entry));
   return rows;
@@ -96,8 +97,8 @@ std::string choicesText(const std::vector<cache::ListedChoice>& choices) {
       text += fmt::format("{:12}{}: damaged\n", "tuned", file);
       continue;
     }
-    text += fmt::format("{:12}{} for {}, {}: tile {}, {} ({})\n", "tuned", choice->kernel, choice->key.device, choice->key.shape,
-                        choice->tile, choice->date, file);
+    text += fmt::format("{:12}{} for {}, {}: tile {}, {} ({})\n", "tuned", choice->kernel, choice->key.device,
+                        choice->key.shape, choice->tile, choice->date, file);
   }
   return text;
 }
@@ -107,8 +108,14 @@ JsonReport jsonOf(const std::vector<cache::ListedChoice>& choices) {
   for (const auto& [file, bytes, lastUsed, choice] : choices) {
     JsonReport one{{"file", file}, {"bytes", bytes}, {"damaged", !choice}};
     if (choice) {
-      one.update({{"device", choice->key.device}, {"arch", choice->key.arch}, {"mod", choice->key.mod}, {"shape", choice->key.shape},
-                  {"kernel", choice->kernel}, {"tile", choice->tile}, {"date", choice->date}, {"maker", choice->maker}});
+      one.update({{"device", choice->key.device},
+                  {"arch", choice->key.arch},
+                  {"mod", choice->key.mod},
+                  {"shape", choice->key.shape},
+                  {"kernel", choice->kernel},
+                  {"tile", choice->tile},
+                  {"date", choice->date},
+                  {"maker", choice->maker}});
       one["times"] = JsonReport::array();
       for (const auto& [tile, ms] : choice->times) one["times"].push_back({{"tile", tile}, {"ms", ms}});
     }
@@ -138,19 +145,16 @@ Expected<Told> path(const Environment& environment, const CacheCommand&) {
 Expected<Told> list(const Environment& environment, const CacheCommand& command) {
   std::vector<KernelRow> rows;
   for (const std::string& path : command.packs) {
-    auto packed = packRows(path);
-    if (!packed) return std::move(packed).error();
+    ATTNC_TRY_AS(packed, packRows(path));
     rows.insert(rows.end(), packed->begin(), packed->end());
   }
   if (command.packs.empty()) {
-    auto found = rowsOf(environment.user());
-    if (!found) return std::move(found).error();
+    ATTNC_TRY_AS(found, rowsOf(environment.user()));
     rows = *std::move(found);
   }
   std::vector<cache::ListedChoice> choices;
   if (command.packs.empty()) {
-    auto found = choicesIn(environment.user());
-    if (!found) return std::move(found).error();
+    ATTNC_TRY_AS(found, choicesIn(environment.user()));
     choices = *std::move(found);
   }
   JsonReport json{{"ok", true}, {"kernels", jsonOf(rows)}};
@@ -164,15 +168,14 @@ const char* modeText(cache::Mode mode) {
 
 Expected<Told> statistics(const Environment& environment, const CacheCommand&) {
   cache::Directory directory = environment.user();
-  auto rows = rowsOf(environment.user());
-  if (!rows) return std::move(rows).error();
+  ATTNC_TRY_AS(rows, rowsOf(environment.user()));
   const uint64_t bytes = bytesOf(*rows), most = environment.options.maxBytes;
   const int64_t compilers = cache::Inventory(directory).compilers();
-  auto choices = choicesIn(environment.user());
-  if (!choices) return std::move(choices).error();
-  std::string text = fmt::format("directory   {}\nmode        {}\nkernels     {} of at most {}\ncompilers   {}\ntuned       {}\n",
-                                 environment.options.directory, modeText(environment.options.mode),
-                                 sumText(int64_t(rows->size()), bytes), sizeText(most), compilers, choices->size());
+  ATTNC_TRY_AS(choices, choicesIn(environment.user()));
+  std::string text =
+      fmt::format("directory   {}\nmode        {}\nkernels     {} of at most {}\ncompilers   {}\ntuned       {}\n",
+                  environment.options.directory, modeText(environment.options.mode),
+                  sumText(int64_t(rows->size()), bytes), sizeText(most), compilers, choices->size());
   JsonReport stat{{"ok", true},
                   {"directory", environment.options.directory},
                   {"mode", modeText(environment.options.mode)},
@@ -186,26 +189,26 @@ Expected<Told> statistics(const Environment& environment, const CacheCommand&) {
                   {"packs", JsonReport::array()}};
   std::map<std::pair<std::string, std::string>, std::pair<int64_t, uint64_t>> kinds;
   for (const KernelRow& row : *rows) {
-    auto& [count, size] = kinds[row.kind.empty() ? std::pair(std::string(), std::string("unknown")) : std::pair(row.arch, row.kind)];
+    auto& [count, size] =
+        kinds[row.kind.empty() ? std::pair(std::string(), std::string("unknown")) : std::pair(row.arch, row.kind)];
     ++count;
     size += row.bytes;
   }
   for (const auto& [of, sum] : kinds) {
     const auto& [arch, kind] = of;
-    text += fmt::format("            {}{}{}: {}\n", arch, arch.empty() ? "" : " ", kind, sumText(sum.first, sum.second));
+    text +=
+        fmt::format("            {}{}{}: {}\n", arch, arch.empty() ? "" : " ", kind, sumText(sum.first, sum.second));
     JsonReport one{{"arch", arch}, {"kind", kind}, {"kernels", sum.first}, {"bytes", sum.second}};
     if (arch.empty()) one = {{"kernels", sum.first}, {"bytes", sum.second}};
     stat["byKind"].push_back(std::move(one));
   }
   for (const std::string& other : environment.options.readOnlyDirectories) {
-    auto found = rowsOf(environment.readOnly(other));
-    if (!found) return std::move(found).error();
+    ATTNC_TRY_AS(found, rowsOf(environment.readOnly(other)));
     text += fmt::format("read only   {}: {}\n", other, sumText(int64_t(found->size()), bytesOf(*found)));
     stat["readOnly"].push_back({{"directory", other}, {"kernels", found->size()}, {"bytes", bytesOf(*found)}});
   }
   for (const std::string& file : environment.packs) {
-    auto pack = cache::Pack::open(file);
-    if (!pack) return std::move(pack).error();
+    ATTNC_TRY_AS(pack, cache::Pack::open(file));
     text += fmt::format("pack        {}: {}, of {}\n", file,
                         countText(int64_t((*pack)->rows().size()), "kernel", "kernels"), (*pack)->maker());
     stat["packs"].push_back({{"file", file}, {"kernels", (*pack)->rows().size()}, {"maker", (*pack)->maker()}});
@@ -239,14 +242,13 @@ Expected<Told> verify(const Environment& environment, const CacheCommand& comman
   for (const std::string& path : command.packs) places.push_back(verifiedPack(path));
   if (places.empty()) {
     const auto verifyIn = [&](cache::Directory directory) -> Status {
-      auto found = cache::Inventory(directory).verify();
-      if (!found) return std::move(found).error();
+      ATTNC_TRY_AS(found, cache::Inventory(directory).verify());
       places.push_back({directory.path(), *std::move(found)});
       return {};
     };
-    if (Status status = verifyIn(environment.user()); !status) return std::move(status).error();
+    ATTNC_TRY(verifyIn(environment.user()));
     for (const std::string& other : environment.options.readOnlyDirectories)
-      if (Status status = verifyIn(environment.readOnly(other)); !status) return std::move(status).error();
+      ATTNC_TRY(verifyIn(environment.readOnly(other)));
     for (const std::string& path : environment.packs) places.push_back(verifiedPack(path));
   }
   Told told;
@@ -286,8 +288,7 @@ Expected<Told> remove(const Environment& environment, const CacheCommand& comman
   if (environment.options.mode == cache::Mode::ReadOnly && !command.dryRun)
     return Error::environment("ATTNC_CACHE_MODE is ro: nothing may be written or removed", "unset it, or say rw");
   cache::Directory directory = environment.user(cache::Directory::Access::ReadWrite);
-  auto entries = cache::Inventory(directory).list();
-  if (!entries) return std::move(entries).error();
+  ATTNC_TRY_AS(entries, cache::Inventory(directory).list());
   limits.waits = true;
   limits.dryRun = command.dryRun;
   const bool isThere = std::filesystem::exists(directory.path());
@@ -309,7 +310,8 @@ Expected<Told> remove(const Environment& environment, const CacheCommand& comman
     told.text += fmt::format("{} {} ({}, {})\n", verb, row.shortText(), sizeText(row.bytes), row.file);
   told.text += fmt::format("{}: {} {}", directory.path(), verb, sumText(report.removed, bytesOf(removed)));
   if (report.temporaries) told.text += ", " + countText(report.temporaries, "temporary file", "temporary files");
-  if (report.compilers) told.text += ", " + countText(report.compilers, "identity of a compiler", "identities of compilers");
+  if (report.compilers)
+    told.text += ", " + countText(report.compilers, "identity of a compiler", "identities of compilers");
   if (report.tuned) told.text += ", " + countText(report.tuned, "tuned choice", "tuned choices");
   told.text += fmt::format("; {} {}\n", sumText(report.entries, uint64_t(report.bytes)),
                            command.dryRun ? "would remain" : "remain");
@@ -341,7 +343,8 @@ Expected<Told> prune(const Environment& environment, const CacheCommand& command
 }
 
 Expected<Told> clear(const Environment& environment, const CacheCommand& command) {
-  return remove(environment, command, {.maxBytes = 0, .downTo = 0, .unusedFor = {}, .forgetsCompilers = true, .forgetsTuned = true});
+  return remove(environment, command,
+                {.maxBytes = 0, .downTo = 0, .unusedFor = {}, .forgetsCompilers = true, .forgetsTuned = true});
 }
 
 using Action = Expected<Told> (*)(const Environment&, const CacheCommand&);
@@ -359,7 +362,8 @@ int runCache(Action action, const CacheCommand& command) {
 
 void addCache(CLI::App& app, int& exitCode) {
   auto options = std::make_shared<CacheCommand>();
-  CLI::App* command = app.add_subcommand("cache", "Show, verify, prune or clear what is kept on disk: kernels, and choices of `attnc tune`");
+  CLI::App* command = app.add_subcommand(
+      "cache", "Show, verify, prune or clear what is kept on disk: kernels, and choices of `attnc tune`");
   command->require_subcommand(1);
   command->footer("The directory is that of ATTNC_CACHE_DIR, else $XDG_CACHE_HOME/attnc, else ~/.cache/attnc.\n\n"
                   "Examples:\n"
@@ -380,20 +384,25 @@ void addCache(CLI::App& app, int& exitCode) {
   add("path", "Print the directory", path);
   CLI::App* ls = add("ls", "List the kernels and the choices of `attnc tune`, the least recently used first", list);
   addPacks(ls, "List these packs instead of the cache");
-  ls->footer("key: of what a kernel is compiled from, as errors tell it. mod: the hash that `attnc check` tells. A program\n"
-             "that several kernels share is listed as the one that was compiled first. Uses are noted once an hour.");
+  ls->footer(
+      "key: of what a kernel is compiled from, as errors tell it. mod: the hash that `attnc check` tells. A program\n"
+      "that several kernels share is listed as the one that was compiled first. Uses are noted once an hour.");
   add("stat", "Say how many kernels there are and how much they take, here and in read-only directories and packs",
       statistics);
   CLI::App* verifying = add("verify", "Read every file, and say which are damaged; exit code 3 if some are", verify);
   addPacks(verifying, "Verify these packs instead of the cache and what else kernels come from");
-  CLI::App* pruning = add("prune", "Remove the least recently used kernels, and what killed processes left behind", prune);
-  pruning->add_option("--max-size", options->maxSize, "Down to this size: 500M, 2G; default without --older-than: "
-                                                      "ATTNC_CACHE_MAX_BYTES, else 1G")
+  CLI::App* pruning =
+      add("prune", "Remove the least recently used kernels, and what killed processes left behind", prune);
+  pruning
+      ->add_option("--max-size", options->maxSize,
+                   "Down to this size: 500M, 2G; default without --older-than: "
+                   "ATTNC_CACHE_MAX_BYTES, else 1G")
       ->type_name("SIZE");
   pruning->add_option("--older-than", options->unusedFor, "Those not used for so long: 12h, 30d, 2w; noted hourly")
       ->type_name("TIME");
   addDryRun(pruning);
-  addDryRun(add("clear", "Remove all kernels and choices. Processes that run go on, and compile again what they need", clear));
+  addDryRun(add("clear", "Remove all kernels and choices. Processes that run go on, and compile again what they need",
+                clear));
 }
 
 } // namespace attnc::cli

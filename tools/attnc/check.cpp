@@ -8,6 +8,7 @@
 
 #include "analysis/gather_proofs.h"
 #include "api/mod_impl.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -45,8 +46,7 @@ std::string conditions(const ir::Module& module) {
 
 /// Returns the line that says that gradients would not reach q and k; empty if they do.
 Expected<std::string> gradients(const Mod& mod) {
-  auto gradient = scoreGradientOf(mod);
-  if (!gradient) return std::move(gradient).error();
+  ATTNC_TRY_AS(gradient, scoreGradientOf(mod));
   if (*gradient == ScoreGradient::Some) return std::string();
   return fmt::format("gradients   score_mod {}: no gradient reaches q and k\n",
                      *gradient == ScoreGradient::Stopped ? "passes none to score" : "does not depend on score");
@@ -84,11 +84,9 @@ Expected<std::string> checkJson(const Mod& mod, const ir::Module& module, const 
                                {"proven", proof.proven},
                                {"why", proof.why}});
   }
-  auto grids = gridsJson(mod);
-  if (!grids) return std::move(grids).error();
+  ATTNC_TRY_AS(grids, gridsJson(mod));
   json.update(*grids);
-  auto gradient = scoreGradientOf(mod);
-  if (!gradient) return std::move(gradient).error();
+  ATTNC_TRY_AS(gradient, scoreGradientOf(mod));
   json["scoreGradient"] = *gradient == ScoreGradient::Some      ? "some"
                           : *gradient == ScoreGradient::Stopped ? "stopped"
                                                                 : "none";

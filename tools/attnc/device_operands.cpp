@@ -1,11 +1,13 @@
 #include "device_operands.h"
 
+#include "support/try.h"
+
 #include <tuple>
 
 namespace attnc::cli {
 
 Status DeviceOperands::place() {
-  if (Status status = uploadCaptures(); !status) return status;
+  ATTNC_TRY(uploadCaptures());
   return placeOperands();
 }
 
@@ -15,8 +17,7 @@ Status DeviceOperands::uploadCaptures() {
       std::visit([&, &name = name](auto known) { captures.set(name, known); }, value);
       continue;
     }
-    auto view = memory.upload(operands.tensors.find(name)->second);
-    if (!view) return view.error();
+    ATTNC_TRY_AS(view, memory.upload(operands.tensors.find(name)->second));
     captures.set(name, *view);
   }
   return {};
@@ -32,7 +33,7 @@ Expected<TensorView> DeviceOperands::placeResult(HostTensor& host) {
 Status DeviceOperands::download() {
   for (auto [buffer, host] : results) {
     host->bytes.resize(memory[buffer].bytes());
-    if (auto status = memory[buffer].download(host->bytes.data(), host->bytes.size()); !status) return status;
+    ATTNC_TRY(memory[buffer].download(host->bytes.data(), host->bytes.size()));
   }
   return {};
 }
@@ -41,26 +42,22 @@ Status DeviceOperands::download() {
 Status DeviceOperands::placeGradients() {
   inputs.out = *outputs.out;
   inputs.lse = *outputs.lse;
-  auto dOut = memory.upload(operands.dOut);
-  if (!dOut) return dOut.error();
+  ATTNC_TRY_AS(dOut, memory.upload(operands.dOut));
   inputs.dOut = *dOut;
   if (operands.dLse) {
-    auto dLse = memory.upload(*operands.dLse);
-    if (!dLse) return dLse.error();
+    ATTNC_TRY_AS(dLse, memory.upload(*operands.dLse));
     inputs.dLse = *dLse;
   }
   for (auto [name, like, view] : {std::tuple("dq", &operands.q, &gradients.dQ),
                                   {"dk", &operands.k, &gradients.dK},
                                   {"dv", &operands.v, &gradients.dV}}) {
     HostTensor& host = result.gradients[name] = {like->dtype, like->shape, {}};
-    auto placed = placeResult(host);
-    if (!placed) return placed.error();
+    ATTNC_TRY_AS(placed, placeResult(host));
     *view = *placed;
   }
   for (const auto& [name, value] : operands.gradients.all()) {
     HostTensor& host = result.gradients["d_" + name] = HostTensor::like(std::get<TensorView>(value));
-    auto placed = placeResult(host);
-    if (!placed) return placed.error();
+    ATTNC_TRY_AS(placed, placeResult(host));
     captureGradients.set(name, *placed);
   }
   gradients.captures = &captureGradients;
@@ -79,8 +76,7 @@ Status DeviceOperands::placeOperands() {
   for (auto [name, host, view] : {std::tuple("", &operands.q, &inputs.q),
                                   {"k", cache ? &cache->k : &operands.k, &inputs.k},
                                   {"v", cache ? &cache->v : &operands.v, &inputs.v}}) {
-    auto uploaded = memory.upload(*host);
-    if (!uploaded) return uploaded.error();
+    ATTNC_TRY_AS(uploaded, memory.upload(*host));
     *view = *uploaded;
     if (!operands.newK || host == &operands.q) continue;
     HostTensor& after = result.cache[name] = {host->dtype, host->shape, {}};
@@ -100,8 +96,7 @@ Status DeviceOperands::placeOperands() {
   TensorView out, lse, rowMax;
   for (auto [host, view] :
        {std::pair(&result.out, &out), std::pair(&result.lse, &lse), std::pair(&result.rowMax, &rowMax)}) {
-    auto placed = placeResult(*host);
-    if (!placed) return placed.error();
+    ATTNC_TRY_AS(placed, placeResult(*host));
     *view = *placed;
   }
   outputs.out = out;

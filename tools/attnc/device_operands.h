@@ -5,6 +5,7 @@
 #include "result.h"
 #include "run_options.h"
 
+#include "support/try.h"
 #include "tools/device/device.h"
 
 #include <utility>
@@ -18,20 +19,18 @@ public:
   Expected<TensorView> upload(const HostTensor& tensor) {
     auto view = allocate(tensor);
     if (!view) return view;
-    if (auto status = buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()); !status) return status.error();
+    ATTNC_TRY(buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()));
     return view;
   }
   /// Allocates uninitialised memory. The tensor in host memory needs no bytes.
   Expected<TensorView> allocate(const HostTensor& tensor) {
-    auto memory = allocate(size_t(tensor.elements() * dtypeBytes(tensor.dtype)));
-    if (!memory) return std::move(memory).error();
+    ATTNC_TRY_AS(memory, allocate(size_t(tensor.elements() * dtypeBytes(tensor.dtype))));
     TensorView view = tensor.view();
     view.data = *memory;
     return view;
   }
   Expected<void*> allocate(size_t bytes) {
-    auto buffer = device::Buffer::allocate(bytes);
-    if (!buffer) return std::move(buffer).error();
+    ATTNC_TRY_AS(buffer, device::Buffer::allocate(bytes));
     buffers.push_back(std::move(*buffer));
     return buffers.back().data();
   }

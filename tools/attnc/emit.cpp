@@ -2,12 +2,13 @@
 #include "commands.h"
 #include "gradient_options.h"
 #include "options.h"
-#include "progress.h"
 #include "output_file.h"
+#include "progress.h"
 #include "sequence_options.h"
 
 #include "api/mod_impl.h"
 #include "ir/printer.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -40,13 +41,11 @@ KernelKind kindOf(std::string_view name) {
 
 /// Returns the options of the kernel. `mod` has its pins folded in.
 Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options) {
-  auto arch = options.target.archAsked();
-  if (!arch) return std::move(arch).error();
+  ATTNC_TRY_AS(arch, options.target.archAsked());
   const PrepareOptions flags = options.kernel.toOptions();
   std::set<std::string> gradients;
   if (kindOf(options.kind) == KernelKind::Backward) {
-    auto wanted = options.gradients.wanted(mod);
-    if (!wanted) return std::move(wanted).error();
+    ATTNC_TRY_AS(wanted, options.gradients.wanted(mod));
     gradients = *std::move(wanted);
   }
   return KernelOptions{.kind = kindOf(options.kind),
@@ -71,13 +70,11 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
 /// Returns the IR that the kernel is written from: the mod without stop_gradient, with its gradient if the kernel wants
 /// that, and with what is derived from it. All launches of a kernel share it.
 Expected<std::string> kernelIr(const Mod& mod, const KernelOptions& kernel) {
-  auto derived = derive(mod, kernel);
-  if (!derived) return std::move(derived).error();
+  ATTNC_TRY_AS(derived, derive(mod, kernel));
   auto plan = choosePlan(*derived, kernel);
   if (!plan) throwUsage("emit", plan.error()); // as for the later stages
   if (!plan) return std::move(plan).error();
-  auto kernelMod = kernelModOf(*derived, plan->stages.front().algebra);
-  if (!kernelMod) return std::move(kernelMod).error();
+  ATTNC_TRY_AS(kernelMod, kernelModOf(*derived, plan->stages.front().algebra));
   return ir::print((*kernelMod)->module);
 }
 
@@ -101,8 +98,7 @@ template <class T> std::vector<T> chosen(std::vector<T> launches, const EmitOpti
 
 /// Returns the bytes of the requested stage: for a kernel of several launches, of all in order, unless one is chosen.
 Expected<std::string> emit(const EmitOptions& options) {
-  auto mod = options.mod.loadTelling();
-  if (!mod) return std::move(mod).error();
+  ATTNC_TRY_AS(mod, options.mod.loadTelling());
   if (options.stage == "ast") {
     if (!mod->astText().empty()) return mod->astText();
     throw CLI::ValidationError("--stage", "a mod given as IR has no ast");
@@ -118,8 +114,7 @@ Expected<std::string> emit(const EmitOptions& options) {
   }
   if (options.stage == "grad-ir") return gradientIrText(*mod);
 
-  auto complete = kernelOptions(*mod, options);
-  if (!complete) return std::move(complete).error();
+  ATTNC_TRY_AS(complete, kernelOptions(*mod, options));
   const KernelOptions& kernel = *complete;
   if (options.stage == "kernel-ir") return kernelIr(*mod, kernel);
   Compiler compiler(options.kernel.toCompilerOptions());
@@ -180,9 +175,10 @@ void addEmit(CLI::App& app, int& exitCode) {
                          {"ptx", {}},
                          {"cubin", {}}}));
   command
-      ->add_option("--kernel", options->kind,
-                   "Which kernel: forward, backward (gradients), decode (few queries over long KV), or block-mask (evaluates\n"
-                   "mask_mod by tiles)")
+      ->add_option(
+          "--kernel", options->kind,
+          "Which kernel: forward, backward (gradients), decode (few queries over long KV), or block-mask (evaluates\n"
+          "mask_mod by tiles)")
       ->type_name("KERNEL")
       ->capture_default_str()
       ->transform(oneOf({{"forward", {"fwd"}}, {"backward", {"bwd"}}, {"decode", {}}, {"block-mask", {"blockmask"}}}));
@@ -192,8 +188,9 @@ void addEmit(CLI::App& app, int& exitCode) {
       ->type_name("N");
   options->target.addTo(*command);
   command->add_flag("--block-sparse", options->blockSparse, "The kernel walks the lists of a block mask (128 x 128)");
-  options->sequences.addTo(*command, "Forward, decode: the kernel takes a KV length for each sequence; ir shows what of it",
-                            "Forward, decode: K and V lie in pages of N rows: 1, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
+  options->sequences.addTo(
+      *command, "Forward, decode: the kernel takes a KV length for each sequence; ir shows what of it",
+      "Forward, decode: K and V lie in pages of N rows: 1, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
   options->sequences.addRagged(*command, "The kernel takes sequences that lie one behind the other, [total, H, D]");
   options->gradients.addTo(*command);
   options->kernel.addTo(*command);

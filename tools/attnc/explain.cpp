@@ -14,6 +14,7 @@
 #include "api/mod_impl.h"
 #include "ir/bind.h"
 #include "plan/mask_shape.h"
+#include "support/try.h"
 #include "tools/device/device.h"
 
 #include <fmt/format.h>
@@ -64,8 +65,7 @@ Expected<ProblemShape> shapeFor(const Mod& mod, const ExplainOptions& options) {
 /// Reads or draws the problem. `shapes` receives the shapes that a kernel is chosen for.
 Expected<HostOperands> findProblem(const Mod& mod, const ExplainOptions& options, Shapes& shapes) {
   const bool fromFile = !options.run.input.empty();
-  auto shape = shapeFor(mod, options);
-  if (!shape) return std::move(shape).error();
+  ATTNC_TRY_AS(shape, shapeFor(mod, options));
   auto operands = fromFile ? findOperands(mod, options.run, Elements::OfMask) : drawCaptures(mod, options.run, *shape);
   if (!operands) return operands;
   shapes =
@@ -104,11 +104,9 @@ Error blamed(const ExplainOptions& options, Error error) {
 /// Returns the output. The command line is already checked. `mod` has its pins folded in.
 Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, const Target& target) {
   Shapes shapes;
-  auto operands = findProblem(mod, options, shapes);
-  if (!operands) return std::move(operands).error();
+  ATTNC_TRY_AS(operands, findProblem(mod, options, shapes));
   if (options.isBackward()) {
-    auto gradients = gradientsAsked(mod, options.run.gradients, *operands);
-    if (!gradients) return std::move(gradients).error();
+    ATTNC_TRY_AS(gradients, gradientsAsked(mod, options.run.gradients, *operands));
     operands->gradients = *std::move(gradients);
   }
   shapes.operands.captures = &operands->captures;
@@ -128,26 +126,19 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   const KernelOptions& kernel = backward ? backward->options : settled->options;
   const std::string& passedOver = backward ? backward->passedOver : settled->passedOver;
   const KvLoop kvLoop = backward ? backward->kvLoop : settled->kvLoop;
-  auto derived = derive(mod, kernel);
-  if (!derived) return std::move(derived).error();
-  auto sources = compiler.source(mod, kernel);
-  if (!sources) return std::move(sources).error();
+  ATTNC_TRY_AS(derived, derive(mod, kernel));
+  ATTNC_TRY_AS(sources, compiler.source(mod, kernel));
   const auto compiled = [&] {
     const Progress progress("compiling");
     return compiler.compile(mod, kernel);
   }();
   if (!compiled) return compiled.error();
-  auto plan = choosePlan(*derived, kernel);
-  if (!plan) return std::move(plan).error();
-  auto inKernel = kernelModOf(*derived, formOf(plan::walkingStage(*plan)));
-  if (!inKernel) return std::move(inKernel).error();
-  auto counted = countedModule(mod, kernel);
-  if (!counted) return std::move(counted).error();
-  auto bindings = ir::bind(*counted, operands->captures, problem);
-  if (!bindings) return std::move(bindings).error();
+  ATTNC_TRY_AS(plan, choosePlan(*derived, kernel));
+  ATTNC_TRY_AS(inKernel, kernelModOf(*derived, formOf(plan::walkingStage(*plan))));
+  ATTNC_TRY_AS(counted, countedModule(mod, kernel));
+  ATTNC_TRY_AS(bindings, ir::bind(*counted, operands->captures, problem));
   const BlockMaskShape blocks = plan::smallestMask(*counted, problem, kernel.maskQBlock, kernel.maskKvBlock);
-  auto onGrid = countedOnGrid(*derived, *plan, operands->captures, problem);
-  if (!onGrid) return std::move(onGrid).error();
+  ATTNC_TRY_AS(onGrid, countedOnGrid(*derived, *plan, operands->captures, problem));
   const MaskCensus census = [&] {
     const Progress progress("counting blocks");
     return takeCensus(*counted, *bindings, blocks);
@@ -156,8 +147,8 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   if (options.json)
     return explanationJson({mod, *derived, (*inKernel)->module, *settled, all, operands->captures, census, *onGrid});
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
-         capturesText(mod) + kernelText(all, prepare.family) +
-         tileText(*settled) + kindText(*settled, *sources) + problemText(problem) + sequencesText(kernel) + valuesLine(operands->captures) +
+         capturesText(mod) + kernelText(all, prepare.family) + tileText(*settled) + kindText(*settled, *sources) +
+         problemText(problem) + sequencesText(kernel) + valuesLine(operands->captures) +
          workText(census, *onGrid, *settled, mod.hasMaskMod()) + operationsText(derived->module()) +
          scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures, plan::sumsDiagonals(*plan));
 }
@@ -166,7 +157,8 @@ int runExplain(const ExplainOptions& options) {
   options.run.gradients.check(options.isBackward());
   options.run.sequences.check(!options.isBackward());
   if (const int rows = options.run.sequences.pageSize; rows && options.shape && options.shape->kvLen % rows)
-    throw CLI::ValidationError("--page-size", fmt::format("KV_LEN {} is no multiple of {}", options.shape->kvLen, rows));
+    throw CLI::ValidationError("--page-size",
+                               fmt::format("KV_LEN {} is no multiple of {}", options.shape->kvLen, rows));
   checkStdin(options.run);
   auto arch = options.target.archAsked();
   if (!arch) return reportEither(arch.error(), options.json);
@@ -201,8 +193,9 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
       ->excludes("--head-dim-v");
   command.add_option("--seed", options.run.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
   addSets(command, options.run.sets);
-  options.run.sequences.addTo(command, "Forward, decode: the kernel takes a KV length for each sequence",
-                             "Forward, decode: K and V lie in pages of N rows: 1, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
+  options.run.sequences.addTo(
+      command, "Forward, decode: the kernel takes a KV length for each sequence",
+      "Forward, decode: K and V lie in pages of N rows: 1, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
   options.run.sequences.addRagged(command, "The kernel takes sequences that lie one behind the other, [total, H, D]");
   options.run.gradients.addTo(command);
   options.run.kernel.addTo(command);

@@ -2,6 +2,7 @@
 
 #include "device_operands.h"
 #include "explanation.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,15 +15,13 @@ namespace {
 
 /// Returns the milliseconds of work on a stream: the second of two runs, so that one-time costs do not count.
 template <class Work> Expected<float> timed(const device::Stream& stream, Work work) {
-  if (Status status = work(); !status) return status.error();
-  auto begin = device::Event::create();
-  if (!begin) return std::move(begin).error();
-  auto end = device::Event::create();
-  if (!end) return std::move(end).error();
-  if (auto status = begin->record(stream.get()); !status) return status.error();
-  if (Status status = work(); !status) return status.error();
-  if (auto status = end->record(stream.get()); !status) return status.error();
-  if (auto status = stream.synchronize(); !status) return status.error();
+  ATTNC_TRY(work());
+  ATTNC_TRY_AS(begin, device::Event::create());
+  ATTNC_TRY_AS(end, device::Event::create());
+  ATTNC_TRY(begin->record(stream.get()));
+  ATTNC_TRY(work());
+  ATTNC_TRY(end->record(stream.get()));
+  ATTNC_TRY(stream.synchronize());
   return end->msSince(*begin);
 }
 
@@ -34,19 +33,16 @@ public:
         on(operands, options) {}
 
   Expected<RunResult> run() {
-    auto created = device::Stream::create();
-    if (!created) return std::move(created).error();
+    ATTNC_TRY_AS(created, device::Stream::create());
     stream = std::move(*created);
-    if (auto status = on.place(); !status) return status.error();
-    auto prepared = options.backward
-                        ? compiler.prepareTraining(mod, on.inputs, on.outputs, on.gradients, prepareOptions(options))
-                        : compiler.prepare(mod, on.inputs, on.outputs, prepareOptions(options));
-    if (!prepared) return std::move(prepared).error();
-    auto workspace = on.memory.allocate(prepared->workspaceBytes());
-    if (!workspace) return std::move(workspace).error();
-    if (auto status = initialise(*prepared, *workspace); !status) return status.error();
-    if (auto status = launch(*prepared, *workspace); !status) return status.error();
-    if (auto status = on.download(); !status) return status.error();
+    ATTNC_TRY(on.place());
+    ATTNC_TRY_AS(prepared, options.backward ? compiler.prepareTraining(mod, on.inputs, on.outputs, on.gradients,
+                                                                       prepareOptions(options))
+                                            : compiler.prepare(mod, on.inputs, on.outputs, prepareOptions(options)));
+    ATTNC_TRY_AS(workspace, on.memory.allocate(prepared->workspaceBytes()));
+    ATTNC_TRY(initialise(*prepared, *workspace));
+    ATTNC_TRY(launch(*prepared, *workspace));
+    ATTNC_TRY(on.download());
     on.result.summary = fmt::format("device      {} ({})\n", context.info().name, context.info().arch) + summary;
     return std::move(on.result);
   }
@@ -64,7 +60,7 @@ private:
     std::vector<char> host(BlockMask::storageBytes(shape));
     const auto* lists = reinterpret_cast<const char*>(prepared.blockMaskIn(workspace).partialCount);
     const size_t offset = size_t(lists - static_cast<const char*>(workspace));
-    if (auto status = on.memory[on.memory.size() - 1].download(host.data(), host.size(), offset); !status) return status;
+    ATTNC_TRY(on.memory[on.memory.size() - 1].download(host.data(), host.size(), offset));
     auto mask = BlockMask::fromLists(BlockMask::viewInto(host.data(), shape));
     if (!mask) return Error::internal("the GPU built a block mask that is none: " + mask.error().message);
     const std::string blocks =
@@ -88,7 +84,8 @@ private:
     if (!ms) return ms.error();
     const Preparation& preparation = prepared.preparation();
     const bool isDecode = preparation.options.kind == KernelKind::Decode;
-    describe(isDecode ? "decode" : "forward", preparation.options.family, preparation.passedOver, prepared.kernel().compiled(), *ms);
+    describe(isDecode ? "decode" : "forward", preparation.options.family, preparation.passedOver,
+             prepared.kernel().compiled(), *ms);
     if (!options.backward) return {};
     ms = timed(stream, [&] { return prepared.launchBackward(on.inputs, on.gradients, workspace, stream.get()); });
     if (!ms) return ms.error();

@@ -9,6 +9,7 @@
 #include "ir/walk.h"
 #include "passes/beside_grid.h"
 #include "passes/pipeline.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -80,9 +81,8 @@ std::string expressionText(const ir::Module& module, ir::Value value, const std:
   if (ir::isLeaf(node)) {
     switch (ir::leafOf(node)) {
     case ir::Leaf::Const:
-      return node.type == Type::F32
-                 ? fmt::format("{}", module.f32(value))
-                 : valueText(node.type, {.integer = module.integer(value)});
+      return node.type == Type::F32 ? fmt::format("{}", module.f32(value))
+                                    : valueText(node.type, {.integer = module.integer(value)});
     case ir::Leaf::Param: return ir::name(ir::ParamKind(node.attr));
     case ir::Leaf::Scalar: return module.scalars[size_t(node.attr)].name;
     case ir::Leaf::Dim: return module.dims[size_t(node.attr)];
@@ -113,8 +113,7 @@ std::string expressionText(const ir::Module& module, ir::Value value, const std:
 std::string axisText(const ir::Module& module, const analysis::GridBox::Axis& axis, const std::string& extent) {
   const auto text = [&](ir::Value value) { return expressionText(module, value, extent); };
   std::string result = "all";
-  if (axis.begin)
-    result = fmt::format("{} to before {}", text(*axis.begin), text(*axis.end));
+  if (axis.begin) result = fmt::format("{} to before {}", text(*axis.begin), text(*axis.end));
   if (axis.step) result += fmt::format(", those that are {} modulo {}", text(*axis.phase), text(*axis.step));
   return result;
 }
@@ -144,8 +143,10 @@ std::string boxText(const ir::Module& module, const analysis::GridsUsed& used, c
   const bool asksBeside = ir::uses(module, Op::InGrid) || hasBefore(module.grids[box->keys]);
   if (!asksBeside) return text;
   const passes::BesideGrid beside = passes::besideGrid(module);
-  return text + fmt::format("            on the grid, a query sees {} keys beside it; beside it, {} keys on it and {} beside it\n",
-                            besideText(beside.key), besideText(beside.query), besideText(beside.both));
+  return text +
+         fmt::format(
+             "            on the grid, a query sees {} keys beside it; beside it, {} keys on it and {} beside it\n",
+             besideText(beside.key), besideText(beside.query), besideText(beside.both));
 }
 
 /// Returns the lengths that box kernels serve for a mod that declares no grid. `kernel`: as for boxText().
@@ -184,9 +185,10 @@ std::string hintText(const ir::Module& module) {
       const ir::Node& column = module[{other}];
       if (!needed[other] || column.op != Op::Mod || column.operands != row.operands) continue;
       const std::string width = expressionText(module, row.operands[1], "KV_LEN", kDepth, false);
-      return fmt::format("grid        none is found, though positions are taken apart by // and % {}: of one number,\n"
-                         "            WIDTH: int, with image = grid(HEIGHT, WIDTH), y, x = image.coords(q_idx), attnc sees boxes\n",
-                         width);
+      return fmt::format(
+          "grid        none is found, though positions are taken apart by // and % {}: of one number,\n"
+          "            WIDTH: int, with image = grid(HEIGHT, WIDTH), y, x = image.coords(q_idx), attnc sees boxes\n",
+          width);
     }
   }
   return "";
@@ -197,9 +199,9 @@ std::string hintText(const ir::Module& module) {
 /// Returns the module with its grids and, if it has one, its box; and which of the grids are used.
 static Expected<std::pair<ir::Module, analysis::GridsUsed>> onGrids(const Mod& mod) {
   ir::Module module = tracedModule(mod);
-  if (auto status = passes::runPipeline(module, {.keepsGrids = true}); !status) return status.error();
+  ATTNC_TRY(passes::runPipeline(module, {.keepsGrids = true}));
   const analysis::GridsUsed used = analysis::gridsUsed(module);
-  if (auto status = passes::deriveGridBox(module, {}); !status) return status.error();
+  ATTNC_TRY(passes::deriveGridBox(module, {}));
   return std::pair(std::move(module), used);
 }
 
@@ -207,8 +209,7 @@ bool declaresGrids(const Mod& mod) { return !tracedModule(mod).grids.empty(); }
 
 Expected<ProblemShape> onDeclaredGrids(const Mod& mod, const RunOptions& options, ProblemShape shape) {
   if (!declaresGrids(mod)) return shape;
-  auto found = onGrids(mod);
-  if (!found) return std::move(found).error();
+  ATTNC_TRY_AS(found, onGrids(mod));
   const auto& [module, used] = *found;
   std::map<std::string, std::string> given = assignments("--set", options.sets);
   given.merge(assignments("--pin", options.kernel.pins));
@@ -237,8 +238,7 @@ Expected<ProblemShape> onDeclaredGrids(const Mod& mod, const RunOptions& options
 }
 
 Expected<std::string> gridsText(const Mod& mod) {
-  auto found = onGrids(mod);
-  if (!found) return std::move(found).error();
+  ATTNC_TRY_AS(found, onGrids(mod));
   const auto& [module, used] = *found;
   if (module.grids.empty()) return hintText(mod.module());
   if (!declaresGrids(mod) && !(used.queries && used.keys)) return std::string();
@@ -248,8 +248,7 @@ Expected<std::string> gridsText(const Mod& mod) {
     const char* whose = ofQueries && ofKeys ? ": queries and keys" : ofQueries ? ": queries" : ofKeys ? ": keys" : "";
     text += fmt::format("{:12}{}{}\n", text.empty() ? "grid" : "", gridText(module, module.grids[i]), whose);
   }
-  auto kernelMod = kernelModOf(mod, {});
-  if (!kernelMod) return std::move(kernelMod).error();
+  ATTNC_TRY_AS(kernelMod, kernelModOf(mod, {}));
   const passes::GridKernel* kernel = (*kernelMod)->grid.get();
   if (!declaresGrids(mod)) text += foundText(module, used, kernel);
   return text + boxText(module, used, kernel);
@@ -257,8 +256,7 @@ Expected<std::string> gridsText(const Mod& mod) {
 
 Expected<JsonReport> gridsJson(const Mod& mod) {
   JsonReport json = JsonReport::object();
-  auto found = onGrids(mod);
-  if (!found) return std::move(found).error();
+  ATTNC_TRY_AS(found, onGrids(mod));
   const auto& [module, used] = *found;
   if (module.grids.empty() || !(declaresGrids(mod) || (used.queries && used.keys))) return json;
   json["grids"] = JsonReport::array();

@@ -3,6 +3,7 @@
 #include "text.h"
 
 #include "cache/pack.h"
+#include "support/try.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -38,7 +39,9 @@ std::string timeText(int64_t seconds, bool utc) {
 
 std::string orDash(const std::string& text) { return text.empty() ? "-" : text; }
 
-std::string headDims(const KernelRow& row) { return row.headDimV.empty() ? row.headDim : row.headDim + "/" + row.headDimV; }
+std::string headDims(const KernelRow& row) {
+  return row.headDimV.empty() ? row.headDim : row.headDim + "/" + row.headDimV;
+}
 
 } // namespace
 
@@ -53,7 +56,7 @@ KernelRow rowOf(std::string_view name) {
   KernelRow row;
   std::array<std::string*, 3> leading{&row.program, &row.entry, &row.arch};
   const std::pair<std::string_view, std::string*> named[] = {
-      {"key", &row.key},        {"kind", &row.kind},           {"family", &row.family}, {"dtype", &row.dtype},
+      {"key", &row.key},          {"kind", &row.kind},           {"family", &row.family}, {"dtype", &row.dtype},
       {"head-dim", &row.headDim}, {"head-dim-v", &row.headDimV}, {"mod", &row.mod},       {"with", &row.features}};
   size_t count = 0;
   for (std::string_view word : wordsOf(name)) {
@@ -69,8 +72,7 @@ KernelRow rowOf(std::string_view name) {
 }
 
 Expected<std::vector<KernelRow>> packRows(const std::string& path) {
-  auto pack = cache::Pack::open(path);
-  if (!pack) return std::move(pack).error();
+  ATTNC_TRY_AS(pack, cache::Pack::open(path));
   std::vector<KernelRow> rows;
   for (const auto& [content, packed] : (*pack)->rows()) {
     rows.push_back(rowOf(packed.name));
@@ -98,8 +100,8 @@ std::string tableText(const std::vector<KernelRow>& rows) {
   lines[0].push_back("with");
   for (const KernelRow& row : rows) {
     std::vector<std::string> line;
-    for (const std::string& text : {row.key.substr(0, kShortKey), row.kind, row.family, row.arch, row.dtype, headDims(row),
-                                    row.mod, row.program, sizeText(row.bytes)})
+    for (const std::string& text : {row.key.substr(0, kShortKey), row.kind, row.family, row.arch, row.dtype,
+                                    headDims(row), row.mod, row.program, sizeText(row.bytes)})
       line.push_back(orDash(text));
     if (isCache) line.push_back(timeText(row.lastUsed, /*utc=*/false));
     line.push_back(row.program.empty() ? row.file : row.features);
@@ -123,8 +125,9 @@ JsonReport jsonOf(const std::vector<KernelRow>& rows) {
   for (const KernelRow& row : rows) {
     JsonReport line = JsonReport::object();
     const std::pair<const char*, const std::string*> texts[] = {
-        {"key", &row.key},     {"kind", &row.kind},       {"family", &row.family}, {"arch", &row.arch}, {"dtype", &row.dtype},
-        {"mod", &row.mod},     {"template", &row.program}, {"entry", &row.entry},   {"file", &row.file}, {"compiler", &row.compiler}};
+        {"key", &row.key},     {"kind", &row.kind},        {"family", &row.family},    {"arch", &row.arch},
+        {"dtype", &row.dtype}, {"mod", &row.mod},          {"template", &row.program}, {"entry", &row.entry},
+        {"file", &row.file},   {"compiler", &row.compiler}};
     for (const auto& [name, text] : texts)
       if (!text->empty()) line[name] = *text;
     const std::string& ofV = row.headDimV.empty() ? row.headDim : row.headDimV;

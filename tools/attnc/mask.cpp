@@ -12,6 +12,7 @@
 
 #include "ir/bind.h"
 #include "plan/mask_shape.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -95,21 +96,20 @@ std::string sizeText(const BlockMaskShape& shape, const ProblemShape& problem) {
 Status checkSize(const BlockMaskShape& shape) {
   const double blocks = double(shape.batch) * double(shape.heads) * double(shape.qBlocks()) * double(shape.kvBlocks());
   if (blocks <= double(kMostBlocks)) return {};
-  return Error::environment(fmt::format("the mask has {:.3g} blocks, of which a map shows at most {}", blocks, kMostBlocks),
-                            "choose a smaller --shape, or --block 256; `attnc explain` counts without a map");
+  return Error::environment(
+      fmt::format("the mask has {:.3g} blocks, of which a map shows at most {}", blocks, kMostBlocks),
+      "choose a smaller --shape, or --block 256; `attnc explain` counts without a map");
 }
 
 /// Draws the keys that single queries see, in space.
 Status drawQueries(const Mod& mod, const MaskOptions& options) {
-  auto operands = options.problem.find(mod, Elements::OfMask, /*withScores=*/false);
-  if (!operands) return std::move(operands).error();
+  ATTNC_TRY_AS(operands, options.problem.find(mod, Elements::OfMask, /*withScores=*/false));
   const ProblemShape& problem = operands->problem;
   if (problem.batch == 0 || problem.qHeads == 0 || problem.qLen == 0)
     return Error::environment("the problem has no queries", "give it some: --shape");
   const BlockMaskShape shape = plan::smallestMask(mod.module(), problem, options.qBlock, options.kvBlock);
   const auto [b, h] = headsShown(options, shape, problem).front();
-  auto maps = queryMaps(mod, operands->captures, problem, options.queries, b, h);
-  if (!maps) return std::move(maps).error();
+  ATTNC_TRY_AS(maps, queryMaps(mod, operands->captures, problem, options.queries, b, h));
   std::string title = titleOf(mod, operands->captures);
   if (shape.heads > 1) title += fmt::format("; head {}", h);
   if (shape.batch > 1) title += fmt::format("; batch entry {}", b);
@@ -124,19 +124,16 @@ Status drawQueries(const Mod& mod, const MaskOptions& options) {
 }
 
 Status draw(const Mod& mod, const MaskOptions& options) {
-  auto operands = options.problem.find(mod, Elements::OfMask, /*withScores=*/false);
-  if (!operands) return std::move(operands).error();
+  ATTNC_TRY_AS(operands, options.problem.find(mod, Elements::OfMask, /*withScores=*/false));
   const ProblemShape& problem = operands->problem;
   const BlockMaskShape shape = plan::smallestMask(mod.module(), problem, options.qBlock, options.kvBlock);
   const auto heads = headsShown(options, shape, problem);
   const auto [qBegin, qEnd] = within("--rows", options.rows, problem.qLen);
   const auto [kvBegin, kvEnd] = within("--columns", options.columns, problem.kvLen);
-  if (Status status = checkSize(shape); !status) return status;
+  ATTNC_TRY(checkSize(shape));
   std::optional<Progress> progress(std::in_place, "looking at the mask");
-  auto mask = BlockMask::build(mod, operands->captures, problem, shape);
-  if (!mask) return std::move(mask).error();
-  auto bindings = ir::bind(mod.module(), operands->captures, problem);
-  if (!bindings) return std::move(bindings).error();
+  ATTNC_TRY_AS(mask, BlockMask::build(mod, operands->captures, problem, shape));
+  ATTNC_TRY_AS(bindings, ir::bind(mod.module(), operands->captures, problem));
   const ir::Interpreter interpreter(mod.module(), *bindings);
   const bool asText = options.output.empty();
   const CellLimits limits = asText ? terminalCells() : pictureCells();
@@ -188,8 +185,9 @@ void addOptions(CLI::App& command, MaskOptions& options) {
       .add_option("-o,--output", options.output, "A picture instead, an SVG; appears whole or not at all. -: stdout")
       ->type_name("FILE");
   command
-      .add_option_function<std::string>("--block", [&options](const std::string& text) { parseBlock(options, text); },
-                                        "Rows and columns of a block: 64, 128 or 256, default 128; or two of them")
+      .add_option_function<std::string>(
+          "--block", [&options](const std::string& text) { parseBlock(options, text); },
+          "Rows and columns of a block: 64, 128 or 256, default 128; or two of them")
       ->type_name("N|Q,KV");
   const auto addIndex = [&](const char* name, std::optional<int64_t>& index, const char* help) {
     command.add_option(name, index, help)->type_name("N")->check(CLI::NonNegativeNumber);

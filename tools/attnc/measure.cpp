@@ -1,6 +1,7 @@
 #include "measure.h"
 
 #include "device_operands.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -23,22 +24,20 @@ Status checkAlike(const HostOperands& operands) {
 
 Expected<Measured> measure(const Compiler& compiler, device::Timer& timer, const device::Stream& stream, const Mod& mod,
                            const HostOperands& operands, const RunOptions& options) {
-  if (Status status = checkAlike(operands); !status) return std::move(status).error();
+  ATTNC_TRY(checkAlike(operands));
   DeviceOperands on(operands, options);
-  if (Status status = on.place(); !status) return std::move(status).error();
+  ATTNC_TRY(on.place());
   if (!options.backward && !options.lse) on.outputs.lse.reset();
-  auto prepared = options.backward
-                      ? compiler.prepareTraining(mod, on.inputs, on.outputs, on.gradients, prepareOptions(options))
-                      : compiler.prepare(mod, on.inputs, on.outputs, prepareOptions(options));
-  if (!prepared) return std::move(prepared).error();
-  auto workspace = on.memory.allocate(prepared->workspaceBytes());
-  if (!workspace) return std::move(workspace).error();
+  ATTNC_TRY_AS(prepared, options.backward ? compiler.prepareTraining(mod, on.inputs, on.outputs, on.gradients,
+                                                                     prepareOptions(options))
+                                          : compiler.prepare(mod, on.inputs, on.outputs, prepareOptions(options)));
+  ATTNC_TRY_AS(workspace, on.memory.allocate(prepared->workspaceBytes()));
   const auto initialise = [&] { return prepared->initialise(on.inputs, *workspace, stream.get()); };
   const auto forward = [&] { return prepared->launch(on.inputs, on.outputs, *workspace, stream.get()); };
   const auto backward = [&] { return prepared->launchBackward(on.inputs, on.gradients, *workspace, stream.get()); };
-  if (Status status = initialise(); !status) return std::move(status).error();
-  if (Status status = forward(); !status) return std::move(status).error();
-  if (Status status = stream.synchronize(); !status) return std::move(status).error();
+  ATTNC_TRY(initialise());
+  ATTNC_TRY(forward());
+  ATTNC_TRY(stream.synchronize());
 
   const Preparation& preparation = prepared->preparation();
   Measured measured;
@@ -46,20 +45,17 @@ Expected<Measured> measure(const Compiler& compiler, device::Timer& timer, const
   measured.passedOver = options.backward ? preparation.backward->passedOver : preparation.passedOver;
   measured.tile = options.backward ? preparation.backward->tile : preparation.tile;
   measured.isTuned = (options.backward ? preparation.backward->tileFrom : preparation.tileFrom) == TileFrom::Tuned;
-  auto ms = options.backward ? timer.medianMs(stream, backward) : timer.medianMs(stream, forward);
-  if (!ms) return std::move(ms).error();
+  ATTNC_TRY_AS(ms, options.backward ? timer.medianMs(stream, backward) : timer.medianMs(stream, forward));
   measured.ms = *ms;
   if (prepared->blockMaskKernel()) {
-    auto building = timer.medianMs(stream, initialise);
-    if (!building) return std::move(building).error();
+    ATTNC_TRY_AS(building, timer.medianMs(stream, initialise));
     measured.blockMaskMs = *building;
   }
   for (const auto& stage : options.backward ? prepared->backwardKernel()->compiled() : prepared->kernel().compiled()) {
     measured.registers = std::max(measured.registers, stage->registers);
     measured.spillBytes += stage->spillBytes;
   }
-  auto work = countWork(mod, operands.captures, measured.kernel, preparation.problem);
-  if (!work) return std::move(work).error();
+  ATTNC_TRY_AS(work, countWork(mod, operands.captures, measured.kernel, preparation.problem));
   measured.work = *work;
   return measured;
 }

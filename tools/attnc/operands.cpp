@@ -11,6 +11,7 @@
 #include "ir/walk.h"
 #include "reference/attention.h"
 #include "support/element.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -58,13 +59,11 @@ public:
     readSets();
     std::vector<const CaptureInfo*> missing;
     for (const CaptureInfo& capture : mod.captures()) {
-      auto isGiven = collectGiven(capture, operands);
-      if (!isGiven) return std::move(isGiven).error();
+      ATTNC_TRY_AS(isGiven, collectGiven(capture, operands));
       if (!*isGiven) missing.push_back(&capture);
     }
     if (generator) generator->chooseDims(mod.module(), freeDims);
-    for (const CaptureInfo* capture : missing)
-      if (auto status = draw(*capture, operands); !status) return status;
+    for (const CaptureInfo* capture : missing) ATTNC_TRY(draw(*capture, operands));
     for (const auto& [name, tensor] : operands.tensors) operands.captures.set(name, tensor.view());
     return {};
   }
@@ -116,7 +115,7 @@ private:
       return true;
     }
     if (auto found = file.find(capture.name); found != file.end()) {
-      if (auto status = takeFromFile(capture, found->second, operands); !status) return status.error();
+      ATTNC_TRY(takeFromFile(capture, found->second, operands));
       return true;
     }
     if (auto pin = pins.find(capture.name); pin != pins.end() && capture.kind != CaptureInfo::Kind::Tensor) {
@@ -129,13 +128,14 @@ private:
   Error missingError(const CaptureInfo& capture) const {
     const std::string start = fmt::format("capture {} is missing: ", inQuotes(declaration(capture)));
     if (!options.input.empty())
-      return Error::environment(start + fmt::format("{} has no such tensor, and {}", inQuotes(options.input),
-                                                    generator ? "--set does not give it"
-                                                              : "neither --set nor --pin gives it"));
+      return Error::environment(start +
+                                fmt::format("{} has no such tensor, and {}", inQuotes(options.input),
+                                            generator ? "--set does not give it" : "neither --set nor --pin gives it"));
     if (capture.kind == CaptureInfo::Kind::Tensor && !capture.extent.empty())
       return Error::environment(start + "no file is given that has it",
                                 "--in FILE.safetensors gives tensors by their names; --draw draws what is missing");
-    return Error::environment(start + "it has no value", fmt::format("--set {}=VALUE gives it one; --draw draws what is missing", capture.name));
+    return Error::environment(start + "it has no value",
+                              fmt::format("--set {}=VALUE gives it one; --draw draws what is missing", capture.name));
   }
 
   Status draw(const CaptureInfo& capture, HostOperands& operands) {
@@ -145,8 +145,7 @@ private:
       return {};
     }
     HostTensor tensor{capture.dtype, generator->shapeOf(capture, freeDims), {}};
-    if (needed(capture.name))
-      if (auto status = generator->fill(capture, tensor); !status) return status;
+    if (needed(capture.name)) ATTNC_TRY(generator->fill(capture, tensor));
     operands.tensors[capture.name] = std::move(tensor);
     return {};
   }
@@ -195,7 +194,7 @@ private:
   Status takeFromFile(const CaptureInfo& capture, HostTensor& tensor, HostOperands& operands) {
     if (capture.kind == CaptureInfo::Kind::Tensor) {
       if (capture.dtype != tensor.dtype && isInteger(capture.dtype) && isInteger(tensor.dtype))
-        if (auto status = convert(capture, tensor); !status) return status;
+        ATTNC_TRY(convert(capture, tensor));
       for (size_t axis = 0; axis < std::min(capture.extent.size(), tensor.shape.size()); ++axis)
         freeDims.try_emplace(capture.extent[axis], tensor.shape[axis]);
       operands.tensors[capture.name] = std::move(tensor);
@@ -289,7 +288,7 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
     return found == wants.end() ? Want::Nothing : found->second;
   });
   if (!read) return std::move(read).error();
-  if (Status status = checkNames(options, read->names, wants); !status) return status;
+  ATTNC_TRY(checkNames(options, read->names, wants));
   file = std::move(read->tensors);
   std::vector<std::pair<const char*, HostTensor*>> needs{{"q", &operands.q}, {"k", &operands.k}, {"v", &operands.v}};
   if (options.backward) needs.emplace_back("dout", &operands.dOut);
@@ -311,8 +310,7 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
                               namesText(read->names));
   if (auto node = file.extract("dlse"); options.backward && !node.empty()) operands.dLse = std::move(node.mapped());
   if (!operands.cuSeqlensQ) return {};
-  for (auto [name, target] : needs)
-    if (Status status = fromPacked(name, *target); !status) return status;
+  for (auto [name, target] : needs) ATTNC_TRY(fromPacked(name, *target));
   return operands.dLse ? fromPacked("dlse", *operands.dLse) : Status();
 }
 
@@ -323,8 +321,7 @@ Status gatherCache(HostOperands& operands) {
     if (tensor->shape.size() != 4) return {}; // a later check reports it
   const auto &q = operands.q.shape, &v = operands.v.shape;
   const Outputs outputs{.out = TensorView::contiguous(nullptr, operands.q.dtype, {q[0], q[1], q[2], v[3]})};
-  auto settled = Compiler().settle(Mod::identity(), viewsOf(operands), outputs, {.arch = "sm_80"});
-  if (!settled) return std::move(settled).error();
+  ATTNC_TRY_AS(settled, Compiler().settle(Mod::identity(), viewsOf(operands), outputs, {.arch = "sm_80"}));
   operands.cache.emplace();
   std::swap(operands.cache->k, operands.k);
   std::swap(operands.cache->v, operands.v);
@@ -336,11 +333,9 @@ Status gatherCache(HostOperands& operands) {
       to->shape = {q[0], to->shape[1], settled->problem.kvLen, to->shape[3]};
       continue;
     }
-    if (*fresh)
-      if (Status ok = appendRows(*to, **fresh, table, *operands.kvLengths); !ok) return ok;
+    if (*fresh) ATTNC_TRY(appendRows(*to, **fresh, table, *operands.kvLengths));
     if (!table) continue;
-    auto rows = gatherPages(*to, *table, *operands.kvLengths);
-    if (!rows) return std::move(rows).error();
+    ATTNC_TRY_AS(rows, gatherPages(*to, *table, *operands.kvLengths));
     *to = *std::move(rows);
   }
   return {};
@@ -405,7 +400,7 @@ Status checkResultGradients(const HostOperands& operands) {
     return Error::environment(fmt::format("{} is {} {}, expected {} {}", name, dtypeName(tensor.dtype),
                                           shapeText(tensor.shape), dtypeName(dtype), shapeText(shape)));
   };
-  if (Status status = check("dout", operands.dOut, operands.q.dtype, outShape(operands)); !status) return status;
+  ATTNC_TRY(check("dout", operands.dOut, operands.q.dtype, outShape(operands)));
   return operands.dLse ? check("dlse", *operands.dLse, DType::F32, rowsOf(operands)) : Status();
 }
 
@@ -415,15 +410,12 @@ Status checkCaptures(const Mod& mod, const HostOperands& operands) {
 }
 
 Status checkOperands(const Mod& mod, HostOperands& operands) {
-  auto problem = reference::problemOf(operands.q.view(), operands.k.view(), operands.v.view());
-  if (!problem) return std::move(problem).error();
+  ATTNC_TRY_AS(problem, reference::problemOf(operands.q.view(), operands.k.view(), operands.v.view()));
   operands.problem = *problem;
   if (operands.cuSeqlensQ) {
     const HostTensor& ofKv = operands.cuSeqlensKv ? *operands.cuSeqlensKv : *operands.cuSeqlensQ;
-    auto qLen = longestOf("cu_seqlens_q", *operands.cuSeqlensQ, operands.q.shape[2]);
-    if (!qLen) return qLen.error();
-    auto kvLen = longestOf(operands.cuSeqlensKv ? "cu_seqlens_kv" : "cu_seqlens_q", ofKv, operands.k.shape[2]);
-    if (!kvLen) return kvLen.error();
+    ATTNC_TRY_AS(qLen, longestOf("cu_seqlens_q", *operands.cuSeqlensQ, operands.q.shape[2]));
+    ATTNC_TRY_AS(kvLen, longestOf(operands.cuSeqlensKv ? "cu_seqlens_kv" : "cu_seqlens_q", ofKv, operands.k.shape[2]));
     if (operands.q.shape[0] != 1 || operands.k.shape[0] != 1)
       return Error::environment("q and k have a batch beside cu_seqlens_q, which says what the sequences are");
     operands.problem.batch = operands.cuSeqlensQ->shape[0] - 1;
@@ -546,23 +538,20 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
   } else if (auto status = readOperands(mod, options, needed, elements, file, operands); !status) {
     return status.error();
   }
-  if (!generator && (operands.pageTable || operands.newK || operands.newV))
-    if (auto status = gatherCache(operands); !status) return status.error();
+  if (!generator && (operands.pageTable || operands.newK || operands.newV)) ATTNC_TRY(gatherCache(operands));
   Collector collector(mod, options, file, generator ? &*generator : nullptr, needed);
-  if (auto status = collector.collect(operands); !status) return status.error();
+  ATTNC_TRY(collector.collect(operands));
   if (options.backward && generator) drawResultGradients(*generator, operands);
-  if (auto status = checkOperands(mod, operands); !status) return status.error();
+  ATTNC_TRY(checkOperands(mod, operands));
   if (!options.backward) return operands;
-  if (auto status = checkResultGradients(operands); !status) return status.error();
-  auto gradients = gradientsAsked(mod, options.gradients, operands);
-  if (!gradients) return std::move(gradients).error();
+  ATTNC_TRY(checkResultGradients(operands));
+  ATTNC_TRY_AS(gradients, gradientsAsked(mod, options.gradients, operands));
   operands.gradients = *std::move(gradients);
   return operands;
 }
 
 Expected<Captures> gradientsAsked(const Mod& mod, const GradientOptions& asked, const HostOperands& operands) {
-  auto names = asked.wanted(mod);
-  if (!names) return std::move(names).error();
+  ATTNC_TRY_AS(names, asked.wanted(mod));
   Captures gradients;
   for (const std::string& name : *names) {
     auto tensor = operands.tensors.find(name);
@@ -580,8 +569,8 @@ Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, c
   Generator generator(options.seed, problem, kMaxDrawnToExplain);
   const Needed needed(mod, Elements::OfMask);
   Collector collector(mod, options, file, &generator, needed);
-  if (auto status = collector.collect(operands); !status) return status.error();
-  if (auto status = checkCaptures(mod, operands); !status) return status.error();
+  ATTNC_TRY(collector.collect(operands));
+  ATTNC_TRY(checkCaptures(mod, operands));
   return operands;
 }
 
@@ -606,14 +595,13 @@ Expected<HostOperands> findCaptures(const Mod& mod, const RunOptions& options, c
   }
   operands.problem = asked.shape ? *asked.shape : impliedShape(mod, file, asked.fallback);
   if (!asked.shape && !operands.q.shape.empty() && !operands.k.shape.empty()) {
-    auto problem = reference::problemOf(operands.q.view(), operands.k.view(), operands.k.view());
-    if (!problem) return std::move(problem).error();
+    ATTNC_TRY_AS(problem, reference::problemOf(operands.q.view(), operands.k.view(), operands.k.view()));
     operands.problem = *problem;
   }
   Generator generator(options.seed, operands.problem, kMaxDrawnToExplain);
   Collector collector(mod, options, file, &generator, needed, asked.mayDraw ? Drawn::All : Drawn::Unneeded);
-  if (auto status = collector.collect(operands); !status) return status.error();
-  if (auto status = checkCaptures(mod, operands); !status) return status.error();
+  ATTNC_TRY(collector.collect(operands));
+  ATTNC_TRY(checkCaptures(mod, operands));
   return operands;
 }
 

@@ -6,6 +6,7 @@
 #include "text.h"
 
 #include "support/readable.h"
+#include "support/try.h"
 #include "tools/device/device.h"
 
 #include <fmt/format.h>
@@ -43,8 +44,7 @@ bool isIrText(const std::string& text) { return text.rfind("source \"", 0) == 0;
 bool isIrPath(const std::string& path) { return std::filesystem::path(path).extension() == ".ir"; }
 
 Expected<Mod> loadStdin(const ParseOptions& options) {
-  auto text = readStdin();
-  if (!text) return std::move(text).error();
+  ATTNC_TRY_AS(text, readStdin());
   if (!isIrText(*text)) return Mod::parse(*text, options);
   if (!options.defines.empty())
     throw wrongUsage("-D", "IR has no constants to define", "--pin and --set give numbers that the mod captures");
@@ -189,8 +189,7 @@ void TargetOptions::addTo(CLI::App& command) {
 
 Expected<std::string> TargetOptions::archAsked() const {
   if (arch != "native") return arch;
-  auto context = device::Context::create();
-  if (!context) return std::move(context).error();
+  ATTNC_TRY_AS(context, device::Context::create());
   return context->info().arch;
 }
 
@@ -198,7 +197,8 @@ void KernelFlags::addTo(CLI::App& command) {
   command.add_option("--kernel-family", family, "Which template: auto, naive, sm80, sm90, grid")
       ->type_name("FAMILY")
       ->capture_default_str()
-      ->transform(oneOf({{"auto", {}}, {"naive", {}}, {"sm80", {"sm_80"}}, {"sm90", {"sm_90", "sm90a", "sm_90a"}}, {"grid", {}}}));
+      ->transform(oneOf(
+          {{"auto", {}}, {"naive", {}}, {"sm80", {"sm_80"}}, {"sm90", {"sm_90", "sm90a", "sm_90a"}}, {"grid", {}}}));
   command
       .add_option("--tile", tile,
                   "Which tile of the family, e.g. 192x128x12, of the backward kernel where gradients are asked for;\n"
@@ -265,15 +265,11 @@ Expected<Mod> pinned(const Mod& mod, const KernelFlags& kernel) {
 }
 
 CLI::Validator dtypes() {
-  return oneOf(
-      {{"bf16", {"bfloat16"}}, {"fp16", {"f16", "float16", "half"}}, {"fp32", {"f32", "float32", "float"}}});
+  return oneOf({{"bf16", {"bfloat16"}}, {"fp16", {"f16", "float16", "half"}}, {"fp32", {"f32", "float32", "float"}}});
 }
 
 CLI::Option* addDType(CLI::App& command, std::string& dtype, const char* help) {
-  return command.add_option("--dtype", dtype, help)
-      ->type_name("DTYPE")
-      ->capture_default_str()
-      ->transform(dtypes());
+  return command.add_option("--dtype", dtype, help)->type_name("DTYPE")->capture_default_str()->transform(dtypes());
 }
 
 DType dtypeOf(const std::string& name) {

@@ -8,6 +8,7 @@
 #include "progress.h"
 #include "sequence_options.h"
 #include "shapes.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -68,8 +69,7 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
     return isBackward ? compiler.settleTraining(mod, shapes.operands, shapes.outputs, shapes.gradients, prepare)
                       : compiler.settle(mod, shapes.operands, shapes.outputs, prepare);
   };
-  auto settled = settle(problem);
-  if (!settled) return std::move(settled).error();
+  ATTNC_TRY_AS(settled, settle(problem));
   if (settled->options.family == Family::Grid && prepare.family == Family::Auto) { // below, with other launches
     ProblemShape other = problem;
     ++other.kvLen; // adds a key that is not on the grid
@@ -79,8 +79,7 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
   std::vector<KernelOptions> kernels = settled->kernels();
   for (KernelOptions& kernel : kernels) {
     if (kernel.kind == KernelKind::Backward) {
-      auto wanted = options.gradients.wanted(mod);
-      if (!wanted) return std::move(wanted).error();
+      ATTNC_TRY_AS(wanted, options.gradients.wanted(mod));
       kernel.gradients = *std::move(wanted);
     }
     if (options.blockSparse && kernel.kind != KernelKind::Decode) kernel.blockSparse = true;
@@ -97,8 +96,7 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
     kernel.blockSparse = kernel.listsOfWholeMod = false;
     kernel.byGrid = true;
     if (!compiler.source(mod, kernel)) return kernels; // training uses boxes in both passes or in neither
-    auto gainsFromMask = compiler.wantsBlockMask(mod, kernel);
-    if (!gainsFromMask) return std::move(gainsFromMask).error();
+    ATTNC_TRY_AS(gainsFromMask, compiler.wantsBlockMask(mod, kernel));
     if (*gainsFromMask) { // box lists, which training does not use
       if (isBackward || !settled->blockMask || !declaresGrids(mod)) return kernels;
       kernel.blockSparse = kernel.maskByBoxes = kernel.listsOfWholeMod = true;
@@ -126,13 +124,11 @@ Expected<std::vector<KernelOptions>> kernelsOf(const Compiler& compiler, const M
   if (configuration.shape) return kernelsFor(compiler, mod, options, configuration, *configuration.shape, decode);
   std::vector<KernelOptions> kernels;
   const auto add = [&](const ProblemShape& shape, bool isDecode) -> Status {
-    auto more = kernelsFor(compiler, mod, options, configuration, shape, isDecode);
-    if (!more) return std::move(more).error();
+    ATTNC_TRY_AS(more, kernelsFor(compiler, mod, options, configuration, shape, isDecode));
     kernels.insert(kernels.end(), more->begin(), more->end());
     return {};
   };
-  if (kind != "decode" && !configuration.target.fp8Kv)
-    if (Status status = add(kAnyShape, false); !status) return std::move(status).error();
+  if (kind != "decode" && !configuration.target.fp8Kv) ATTNC_TRY(add(kAnyShape, false));
   if (kind == "decode" || kind == "auto")
     for (int rows : {16, 32, 64})
       if (Status status = add(decodeShape(rows), true); !status && kind == "decode") return std::move(status).error();
@@ -151,9 +147,13 @@ std::vector<Configuration> configurationsOf(const PackOptions& options) {
       for (int headDim : options.headDims)
         for (const std::string& kind : options.kinds)
           for (const auto& shape : shapes)
-            all.push_back({{.arch = arch, .dtype = dtype, .headDim = headDim, .headDimV = options.headDimV,
+            all.push_back({{.arch = arch,
+                            .dtype = dtype,
+                            .headDim = headDim,
+                            .headDimV = options.headDimV,
                             .fp8Kv = options.fp8Kv},
-                           kind, shape});
+                           kind,
+                           shape});
   return all;
 }
 
@@ -162,8 +162,7 @@ Expected<std::string> packBytes(const PackOptions& options) {
   const Compiler compiler(options.kernel.toCompilerOptions());
   std::vector<Configuration> configurations = configurationsOf(options);
   for (Configuration& configuration : configurations) {
-    auto arch = configuration.target.archAsked();
-    if (!arch) return std::move(arch).error();
+    ATTNC_TRY_AS(arch, configuration.target.archAsked());
     configuration.target.arch = *std::move(arch);
   }
   std::vector<ModOptions> mods;
@@ -195,23 +194,27 @@ int runPack(const PackOptions& options) {
   if (std::count(options.paths.begin(), options.paths.end(), "-") > 1)
     throw CLI::ValidationError("MOD", "stdin is one mod");
   const bool toStdout = options.output == "-";
-  if (toStdout && isatty(STDOUT_FILENO)) throw CLI::ValidationError("-o", "a pack is binary: give a file, or redirect stdout");
+  if (toStdout && isatty(STDOUT_FILENO))
+    throw CLI::ValidationError("-o", "a pack is binary: give a file, or redirect stdout");
   refuseOntoInput("-o", options.output, options.paths);
   auto bytes = packBytes(options);
   if (!bytes) return reportEither(bytes.error(), options.json && !toStdout);
   Status status = writeWholeFile(options.output, {*bytes});
   if (!status) return reportEither(status.error(), options.json && !toStdout);
   if (toStdout || !std::filesystem::is_regular_file(options.output)) return kDone; // a pipe or a device
-  auto rows = packRows(options.output); // opened as the library opens it
+  auto rows = packRows(options.output);                                            // opened as the library opens it
   if (!rows) return reportEither(rows.error(), options.json);
   const JsonReport json{{"ok", true}, {"file", options.output}, {"bytes", bytes->size()}, {"kernels", jsonOf(*rows)}};
-  status = printResult(options.json ? jsonText(json)
-                                    : fmt::format("{}: {} programs, {}\n", options.output, rows->size(), sizeText(bytes->size())));
+  status = printResult(
+      options.json ? jsonText(json)
+                   : fmt::format("{}: {} programs, {}\n", options.output, rows->size(), sizeText(bytes->size())));
   return status ? kDone : report(status.error());
 }
 
 void addLists(CLI::App& command, PackOptions& options) {
-  command.add_option("--arch", options.archs, "GPU architectures, separated by commas: sm_80, sm_90a, ...; native: that of the GPU here")
+  command
+      .add_option("--arch", options.archs,
+                  "GPU architectures, separated by commas: sm_80, sm_90a, ...; native: that of the GPU here")
       ->delimiter(',')
       ->type_name("ARCH")
       ->capture_default_str()
@@ -227,15 +230,19 @@ void addLists(CLI::App& command, PackOptions& options) {
       ->check(checkHeadDim);
   command.add_option("--head-dim-v", options.headDimV, "Of v and out, where it differs")->check(checkHeadDim);
   command
-      .add_option("--kernel", options.kinds,
-                  "Which kernels: auto (forward or decode, as operands of --shape take them; without --shape both),\n"
-                  "forward, backward (both passes of training), decode, block-mask. Forward and backward come with the\n"
-                  "kernel that builds their block mask, where they gain from one")
+      .add_option(
+          "--kernel", options.kinds,
+          "Which kernels: auto (forward or decode, as operands of --shape take them; without --shape both),\n"
+          "forward, backward (both passes of training), decode, block-mask. Forward and backward come with the\n"
+          "kernel that builds their block mask, where they gain from one")
       ->delimiter(',')
       ->type_name("KERNEL")
       ->capture_default_str()
-      ->transform(oneOf({{"auto", {}}, {"forward", {"fwd"}}, {"backward", {"bwd"}}, {"decode", {}}, {"block-mask", {"blockmask"}}}));
-  command.add_option("--shape", options.shapes, "Problems that decide between forward and decode kernels; may be given again")
+      ->transform(oneOf(
+          {{"auto", {}}, {"forward", {"fwd"}}, {"backward", {"bwd"}}, {"decode", {}}, {"block-mask", {"blockmask"}}}));
+  command
+      .add_option("--shape", options.shapes,
+                  "Problems that decide between forward and decode kernels; may be given again")
       ->allow_extra_args(false)
       ->type_name("B,H,HKV,Q_LEN,KV_LEN");
 }
@@ -246,14 +253,17 @@ void addPack(CLI::App& app, int& exitCode) {
   auto options = std::make_shared<PackOptions>();
   CLI::App* command =
       app.add_subcommand("pack", "Compile kernels ahead of time into one file, which needs neither NVRTC nor a cache");
-  command->add_option("mods", options->paths, "The mods: files with score_mod and/or mask_mod, or IR text (*.ir); -: stdin")
+  command
+      ->add_option("mods", options->paths,
+                   "The mods: files with score_mod and/or mask_mod, or IR text (*.ir); -: stdin")
       ->type_name("MOD");
   options->mod.addChoicesTo(*command);
   addLists(*command, *options);
   command->add_flag("--fp8-kv", options->fp8Kv, "Decode: k and v are e4m3, with scales for each KV head");
   command->add_flag("--row-max", options->rowMax, "Launches may ask for the row maximum");
   command->add_flag("--block-sparse", options->blockSparse, "Launches are given a block mask (128 x 128)");
-  command->add_flag("--no-block-mask", options->noBlockMask, "Nothing builds a block mask, as PrepareOptions::buildBlockMask");
+  command->add_flag("--no-block-mask", options->noBlockMask,
+                    "Nothing builds a block mask, as PrepareOptions::buildBlockMask");
   options->sequences.addTo(*command, "The kernels take a KV length for each sequence",
                            "K and V lie in pages of N rows: 1, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
   options->sequences.addRagged(*command, "The kernels take sequences that lie one behind the other, [total, H, D]");
@@ -263,13 +273,14 @@ void addPack(CLI::App& app, int& exitCode) {
   command->add_option("-o,--output", options->output, "Where to: a file (appears whole or not at all), or -")
       ->type_name("FILE")
       ->required();
-  command->footer("Options that are lists are combined, each with each. What has other options goes into another pack: a\n"
-                  "process opens those of ATTNC_PACK=a.attnc:b.attnc, and takes kernels from them before it compiles or\n"
-                  "looks into the cache. With ATTNC_NO_COMPILE=1, too, a kernel that was forgotten is an error that says\n"
-                  "which it is. A pack serves the version of attnc that made it. `attnc cache ls PACK` lists it, and\n"
-                  "`attnc cache verify PACK` reads it whole. Needs no GPU.\n\n"
-                  "Example: attnc pack alibi.py causal.py --arch sm_80,sm_90a --head-dim 64,128 --kernel auto,backward -o "
-                  "kernels.attnc");
+  command->footer(
+      "Options that are lists are combined, each with each. What has other options goes into another pack: a\n"
+      "process opens those of ATTNC_PACK=a.attnc:b.attnc, and takes kernels from them before it compiles or\n"
+      "looks into the cache. With ATTNC_NO_COMPILE=1, too, a kernel that was forgotten is an error that says\n"
+      "which it is. A pack serves the version of attnc that made it. `attnc cache ls PACK` lists it, and\n"
+      "`attnc cache verify PACK` reads it whole. Needs no GPU.\n\n"
+      "Example: attnc pack alibi.py causal.py --arch sm_80,sm_90a --head-dim 64,128 --kernel auto,backward -o "
+      "kernels.attnc");
   command->callback([options, &exitCode] { exitCode = runPack(*options); });
 }
 

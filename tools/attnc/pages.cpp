@@ -1,6 +1,7 @@
 #include "pages.h"
 
 #include "reference/cache.h"
+#include "support/try.h"
 
 #include <algorithm>
 #include <cstring>
@@ -33,8 +34,7 @@ struct CacheViews {
 Expected<HostTensor> gatherPages(const HostTensor& pool, const HostTensor& table, const HostTensor& lengths) {
   const auto& shape = pool.shape;
   HostTensor rows = HostTensor::make(pool.dtype, {table.shape[0], shape[1], table.shape[1] * shape[2], shape[3]});
-  if (Status ok = reference::gatherRows(CacheViews(pool, &table, lengths).cache(), rows.view()); !ok)
-    return std::move(ok).error();
+  ATTNC_TRY(reference::gatherRows(CacheViews(pool, &table, lengths).cache(), rows.view()));
   return rows;
 }
 

@@ -9,6 +9,7 @@
 #include "ir/interpreter.h"
 #include "ir/walk.h"
 #include "support/element.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -26,7 +27,8 @@ struct ProbeOptions {
 };
 
 void checkPlace(const ProbeOptions& options, const ProblemShape& problem) {
-  const std::pair<const char*, int64_t> axes[]{{"B", problem.batch}, {"H", problem.qHeads}, {"Q_LEN", problem.qLen}, {"KV_LEN", problem.kvLen}};
+  const std::pair<const char*, int64_t> axes[]{
+      {"B", problem.batch}, {"H", problem.qHeads}, {"Q_LEN", problem.qLen}, {"KV_LEN", problem.kvLen}};
   constexpr const char* kNames[]{"b", "h", "q_idx", "kv_idx"};
   for (size_t axis = 0; axis < 4; ++axis)
     if (options.at[axis] >= axes[axis].second)
@@ -43,9 +45,10 @@ struct GivenScore {
 /// Returns scale * q . k of the file, in double precision as in the reference.
 Expected<GivenScore> dotProduct(const HostOperands& operands, const ProbeOptions& options) {
   const HostTensor &q = operands.q, &k = operands.k;
-  if (q.shape[0] != operands.problem.batch || q.shape[1] != operands.problem.qHeads || q.shape[2] != operands.problem.qLen ||
-      k.shape[2] != operands.problem.kvLen)
-    return Error::environment("--shape is not that of the file's q and k", "leave it out, or give the score with --score");
+  if (q.shape[0] != operands.problem.batch || q.shape[1] != operands.problem.qHeads ||
+      q.shape[2] != operands.problem.qLen || k.shape[2] != operands.problem.kvLen)
+    return Error::environment("--shape is not that of the file's q and k",
+                              "leave it out, or give the score with --score");
   const int64_t dim = q.shape[3], kvHead = options.at[1] / (operands.problem.qHeads / operands.problem.kvHeads);
   const int64_t qRow = (options.at[0] * q.shape[1] + options.at[1]) * q.shape[2] + options.at[2];
   const int64_t kRow = (options.at[0] * k.shape[1] + kvHead) * k.shape[2] + options.at[3];
@@ -55,8 +58,8 @@ Expected<GivenScore> dotProduct(const HostOperands& operands, const ProbeOptions
            double(readElement(k.bytes.data(), k.dtype, kRow * dim + d).real);
   const double scale = options.scale ? *options.scale : 1 / std::sqrt(double(dim));
   GivenScore score{float(scale * sum), ""};
-  score.text = fmt::format("score     {}   {:g} * ({:g}): scale * q[{}, {}, {}] . k[{}, {}, {}]\n", score.value, scale, sum,
-                           options.at[0], options.at[1], options.at[2], options.at[0], kvHead, options.at[3]);
+  score.text = fmt::format("score     {}   {:g} * ({:g}): scale * q[{}, {}, {}] . k[{}, {}, {}]\n", score.value, scale,
+                           sum, options.at[0], options.at[1], options.at[2], options.at[0], kvHead, options.at[3]);
   return score;
 }
 
@@ -70,8 +73,8 @@ Expected<GivenScore> givenScore(const Mod& mod, const HostOperands& operands, co
   return GivenScore{};
 }
 
-std::string resultText(const Mod& mod, const ir::Bindings& bindings, const ScorePlace& place, std::optional<float> score,
-                       bool maskModLives) {
+std::string resultText(const Mod& mod, const ir::Bindings& bindings, const ScorePlace& place,
+                       std::optional<float> score, bool maskModLives) {
   const bool lives = ir::Interpreter(mod.module(), bindings).mask(place.b, place.h, place.q, place.kv);
   const std::string value = score ? ", score " + valueText(ir::Type::F32, {.real = *score}) : "";
   if (lives) return fmt::format("result    lives{}\n", value);
@@ -80,19 +83,16 @@ std::string resultText(const Mod& mod, const ir::Bindings& bindings, const Score
 }
 
 Expected<std::string> probe(const Mod& mod, const ProbeOptions& options) {
-  auto operands = options.problem.find(mod, Elements::All, /*withScores=*/!options.score);
-  if (!operands) return std::move(operands).error();
+  ATTNC_TRY_AS(operands, options.problem.find(mod, Elements::All, /*withScores=*/!options.score));
   checkPlace(options, operands->problem);
-  auto given = givenScore(mod, *operands, options);
-  if (!given) return std::move(given).error();
+  ATTNC_TRY_AS(given, givenScore(mod, *operands, options));
   const ScorePlace place{options.at[0], options.at[1], options.at[2], options.at[3], given->value};
   const ir::Module& traced = tracedModule(mod);
-  auto bindings = ir::bind(traced, operands->captures, operands->problem);
-  if (!bindings) return std::move(bindings).error();
-  auto simplified = ir::bind(mod.module(), operands->captures, operands->problem);
-  if (!simplified) return std::move(simplified).error();
+  ATTNC_TRY_AS(bindings, ir::bind(traced, operands->captures, operands->problem));
+  ATTNC_TRY_AS(simplified, ir::bind(mod.module(), operands->captures, operands->problem));
 
-  std::string text = fmt::format("{} at b = {}, h = {}, q_idx = {}, kv_idx = {}\n", mod.name(), place.b, place.h, place.q, place.kv);
+  std::string text =
+      fmt::format("{} at b = {}, h = {}, q_idx = {}, kv_idx = {}\n", mod.name(), place.b, place.h, place.q, place.kv);
   if (std::string values = valuesText(operands->captures); !values.empty()) text += "values    " + values + "\n";
   text += given->text;
   const auto value = [&](ir::Value output) {

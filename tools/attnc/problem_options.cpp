@@ -1,6 +1,7 @@
 #include "problem_options.h"
 
 #include "grid_text.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -53,8 +54,7 @@ Expected<Mod> ProblemOptions::loadMod() {
 }
 
 Expected<HostOperands> ProblemOptions::find(const Mod& mod, Elements elements, bool withScores) const {
-  auto fallback = onDeclaredGrids(mod, run, kDefaultShape);
-  if (!fallback) return std::move(fallback).error();
+  ATTNC_TRY_AS(fallback, onDeclaredGrids(mod, run, kDefaultShape));
   return findCaptures(
       mod, run,
       {.shape = shape, .fallback = *fallback, .elements = elements, .mayDraw = draw, .withScores = withScores});

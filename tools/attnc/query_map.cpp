@@ -5,6 +5,7 @@
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "passes/pipeline.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -89,13 +90,12 @@ std::string countText(const QueryMap& map) {
 Expected<std::vector<QueryMap>> queryMaps(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                                           const std::vector<std::vector<int64_t>>& queries, int64_t b, int64_t h) {
   ir::Module module = tracedModule(mod);
-  if (auto status = passes::runPipeline(module, {.keepsGrids = true}); !status) return std::move(status).error();
+  ATTNC_TRY(passes::runPipeline(module, {.keepsGrids = true}));
   const analysis::GridsUsed used = analysis::gridsUsed(module);
   if (!used.keys)
     return Error::environment("the mod takes coordinates of kv_idx on no grid, or on several",
                               "declare it, image = grid(HEIGHT, WIDTH), and ask for image.coords(kv_idx)");
-  auto bindings = ir::bind(module, captures, problem), ofMod = ir::bind(mod.module(), captures, problem);
-  if (!bindings) return std::move(bindings).error();
+  ATTNC_TRY_AS(bindings, ir::bind(module, captures, problem), ofMod = ir::bind(mod.module(), captures, problem));
   if (!ofMod) return std::move(ofMod).error();
   const Place keys(module.grids[*used.keys], *bindings);
   std::optional<Place> ofQueries;
@@ -112,8 +112,7 @@ Expected<std::vector<QueryMap>> queryMaps(const Mod& mod, const Captures& captur
   const bool isOneGrid = ofQueries && ofQueries->extents == keys.extents && ofQueries->before == keys.before;
   std::vector<QueryMap> maps;
   for (const std::vector<int64_t>& query : queries) {
-    auto position = positionOf(query, ofQueries, problem.qLen);
-    if (!position) return std::move(position).error();
+    ATTNC_TRY_AS(position, positionOf(query, ofQueries, problem.qLen));
     QueryMap map = mapOf(interpreter, keys, problem.kvLen, b, h, *position);
     map.heading =
         query.size() > 1 ? fmt::format("query ({})", fmt::join(query, ", ")) : fmt::format("query {}", *position);

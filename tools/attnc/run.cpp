@@ -17,6 +17,7 @@
 #include "api/mod_impl.h"
 #include "attnc/version.h"
 #include "reference/gradients.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -49,19 +50,16 @@ Expected<reference::GradientResult> runReference(const Mod& mod, const HostOpera
   args.k = operands.k.view(), args.v = operands.v.view(); // gathered, with the new rows
   args.pageTable = args.newK = args.newV = {};
   if (options.scale) args.scale = float(*options.scale);
-  auto sequences = form.isPlain() ? mod : sequencesMod(mod, form, {});
-  if (!sequences) return std::move(sequences).error();
+  ATTNC_TRY_AS(sequences, form.isPlain() ? mod : sequencesMod(mod, form, {}));
   if (options.backward) {
     std::set<std::string> wanted;
     for (const auto& [name, tensor] : operands.gradients.all()) wanted.insert(name);
-    auto derived = gradientMod(*sequences, wanted);
-    if (!derived) return std::move(derived).error();
+    ATTNC_TRY_AS(derived, gradientMod(*sequences, wanted));
     args.dOut = operands.dOut.view();
     if (operands.dLse) args.dLse = operands.dLse->view();
     return reference::gradients(derived->module(), operands.captures, args, captureGradients(*derived));
   }
-  auto forward = reference::attention(sequences->module(), operands.captures, args);
-  if (!forward) return std::move(forward).error();
+  ATTNC_TRY_AS(forward, reference::attention(sequences->module(), operands.captures, args));
   reference::GradientResult result;
   result.forward = *std::move(forward);
   return result;
@@ -74,8 +72,7 @@ HostTensor stored(const std::vector<double>& values, HostTensor tensor) {
 
 Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const RunOptions& options) {
   auto start = std::chrono::steady_clock::now();
-  auto computed = runReference(mod, operands, options);
-  if (!computed) return std::move(computed).error();
+  ATTNC_TRY_AS(computed, runReference(mod, operands, options));
   double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 
   std::vector<int64_t> rows = rowsOf(operands);
@@ -91,11 +88,10 @@ Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const
                                       {"dv", &computed->dV, &operands.v}})
       result.gradients[name] = stored(*values, HostTensor::make(like->dtype, like->shape));
   if (const auto& cache = operands.cache; cache && operands.newK)
-    for (auto [name, before, rows] :
-         {std::tuple("k", &cache->k, &*operands.newK), {"v", &cache->v, &*operands.newV}}) {
+    for (auto [name, before, rows] : {std::tuple("k", &cache->k, &*operands.newK), {"v", &cache->v, &*operands.newV}}) {
       HostTensor& after = result.cache[name] = *before;
       const HostTensor* table = operands.pageTable ? &*operands.pageTable : nullptr;
-      if (auto status = appendRows(after, *rows, table, *operands.kvLengths); !status) return std::move(status).error();
+      ATTNC_TRY(appendRows(after, *rows, table, *operands.kvLengths));
     }
   for (const auto& [name, values] : computed->captures)
     result.gradients["d_" + name] =
@@ -160,12 +156,9 @@ Status tell(const RunOptions& options, const std::string& text) {
 Status runSteps(const RunOptions& options) {
   ModOptions modOptions = options.mod;
   modOptions.available = capturesInFile(options);
-  auto mod = modOptions.loadTelling();
-  if (!mod) return std::move(mod).error();
-  auto pinnedMod = pinned(*mod, options.kernel);
-  if (!pinnedMod) return std::move(pinnedMod).error();
-  auto context = chooseDevice(options);
-  if (!context) return std::move(context).error();
+  ATTNC_TRY_AS(mod, modOptions.loadTelling());
+  ATTNC_TRY_AS(pinnedMod, pinned(*mod, options.kernel));
+  ATTNC_TRY_AS(context, chooseDevice(options));
   auto operands = [&] {
     const Progress progress(options.random ? "drawing operands" : "reading operands");
     return findOperands(*mod, options);
@@ -192,12 +185,12 @@ Status runSteps(const RunOptions& options) {
     Verification verification = verify(*mod, *operands, options, *result, *want);
     summary += verification.text();
     if (!verification.holds()) {
-      if (auto status = tell(options, summary); !status) return status;
+      ATTNC_TRY(tell(options, summary));
       return Error::internal("the GPU's result differs from the fp64 reference; nothing is written");
     }
   }
   if (!options.output.empty()) {
-    if (auto status = writeResult(*result, options, operands->cuSeqlensQ.has_value()); !status) return status;
+    ATTNC_TRY(writeResult(*result, options, operands->cuSeqlensQ.has_value()));
     summary += "wrote       " + (options.output == "-" ? "<stdout>" : options.output) + "\n";
   }
   return tell(options, summary);
@@ -216,7 +209,8 @@ int runRun(RunOptions options) {
   if (const int rows = options.sequences.pageSize) {
     if (!options.random) throw CLI::ValidationError("--page-size", "is of --random; a file has a tensor page_table");
     if (options.random->shape.kvLen % rows)
-      throw CLI::ValidationError("--page-size", fmt::format("KV_LEN {} is no multiple of {}", options.random->shape.kvLen, rows));
+      throw CLI::ValidationError("--page-size",
+                                 fmt::format("KV_LEN {} is no multiple of {}", options.random->shape.kvLen, rows));
   }
   checkStdin(options);
   if (options.output == "-" && isatty(STDOUT_FILENO))
@@ -262,15 +256,16 @@ void addOptions(CLI::App& command, RunOptions& options) {
   command.add_flag("--backward", options.backward,
                    "Gradients, too: of a loss whose gradients by out and lse are dout [B, H, Q_LEN, DV] and dlse f32\n"
                    "[B, H, Q_LEN], which may be missing. Writes dq, dk, dv, d_<capture>, and lse");
-  options.sequences.addTo(command,
-                          "Forward, decode: each sequence has a KV length, i32 tensor kv_lengths [B]; so it has where the "
-                          "file has\nthat tensor. --random draws it",
-                          "Forward, decode: with --random, K and V lie in pages of N rows, in any order: 1, 8, 16, 32, 64, 128,\n"
-                          "256. In a file they do where it has a page table, i32 page_table [B, N]");
-  options.sequences.addRagged(command,
-                              "Sequences are packed: q, k, v, and results, [total, H, D], lse [H, total], and i32 tensors\n"
-                              "cu_seqlens_q [B + 1] and, of keys of other lengths, cu_seqlens_kv; so it is where the file has\n"
-                              "these. Q_LEN and KV_LEN are the longest lengths. --random draws lengths up to them");
+  options.sequences.addTo(
+      command,
+      "Forward, decode: each sequence has a KV length, i32 tensor kv_lengths [B]; so it has where the "
+      "file has\nthat tensor. --random draws it",
+      "Forward, decode: with --random, K and V lie in pages of N rows, in any order: 1, 8, 16, 32, 64, 128,\n"
+      "256. In a file they do where it has a page table, i32 page_table [B, N]");
+  options.sequences.addRagged(
+      command, "Sequences are packed: q, k, v, and results, [total, H, D], lse [H, total], and i32 tensors\n"
+               "cu_seqlens_q [B + 1] and, of keys of other lengths, cu_seqlens_kv; so it is where the file has\n"
+               "these. Q_LEN and KV_LEN are the longest lengths. --random draws lengths up to them");
   options.gradients.addTo(command);
   command.add_flag("--verify", options.verify,
                    "Compare the GPU's result with the fp64 reference; exit code 4 if it differs");

@@ -2,6 +2,7 @@
 
 #include "output_file.h"
 #include "safetensors_header.h"
+#include "support/try.h"
 #include "text.h"
 
 #include <fmt/format.h>
@@ -26,8 +27,7 @@ struct DTypeSpelling {
 };
 constexpr DTypeSpelling kSpellings[] = {
     {DType::Bool, "BOOL"}, {DType::U8, "U8"},   {DType::I8, "I8"},     {DType::I16, "I16"}, {DType::I32, "I32"},
-    {DType::I64, "I64"},   {DType::F16, "F16"}, {DType::BF16, "BF16"}, {DType::F32, "F32"},
-    {DType::E4M3, "F8_E4M3"},
+    {DType::I64, "I64"},   {DType::F16, "F16"}, {DType::BF16, "BF16"}, {DType::F32, "F32"}, {DType::E4M3, "F8_E4M3"},
 };
 
 const char* spelling(DType dtype) {
@@ -49,17 +49,14 @@ public:
       : stream(stream), size(size), file(name), wanted(wanted) {}
 
   Expected<FileTensors> read() {
-    auto header = readHeader();
-    if (!header) return std::move(header).error();
-    auto entries = parseSafetensorsHeader(*header, file);
-    if (!entries) return std::move(entries).error();
-    for (const TensorEntry& entry : *entries)
-      if (auto status = checkEntry(entry); !status) return status.error();
-    if (auto status = checkEnd(*entries); !status) return status.error();
+    ATTNC_TRY_AS(header, readHeader());
+    ATTNC_TRY_AS(entries, parseSafetensorsHeader(*header, file));
+    for (const TensorEntry& entry : *entries) ATTNC_TRY(checkEntry(entry));
+    ATTNC_TRY(checkEnd(*entries));
     FileTensors result;
     for (const TensorEntry& entry : *entries) {
       result.names.push_back(entry.name);
-      if (auto status = readTensor(entry, result.tensors); !status) return status.error();
+      ATTNC_TRY(readTensor(entry, result.tensors));
     }
     if (!size && stream.peek() != std::char_traits<char>::eof()) return fail("bytes after the last tensor");
     return result;

@@ -1,5 +1,6 @@
 #include "safetensors_header.h"
 
+#include "support/try.h"
 #include "text.h"
 
 #include <fmt/format.h>
@@ -199,7 +200,7 @@ Expected<std::vector<TensorEntry>> parseSafetensorsHeader(std::string_view text,
   HeaderEvents events;
   if (!Json::sax_parse(text.begin(), text.end(), &events))
     return Error::environment(inQuotes(file) + ": " + events.error);
-  if (auto status = checkLayout(events.entries, file); !status) return status.error();
+  ATTNC_TRY(checkLayout(events.entries, file));
   return std::move(events.entries);
 }
 

@@ -6,6 +6,7 @@
 #include "options.h"
 #include "progress.h"
 
+#include "support/try.h"
 #include "tools/device/device.h"
 
 #include <fmt/format.h>
@@ -83,11 +84,9 @@ JsonReport jsonOf(const Tuned& tuned) {
 Expected<Tuned> tuneBackward(const Compiler& compiler, const device::Stream& stream, const Mod& mod,
                              const DeviceOperands& on, const RunOptions& options) {
   PrepareOptions prepare = prepareOptions(options);
-  auto settled = compiler.settleTraining(mod, on.inputs, on.outputs, on.gradients, prepare);
-  if (!settled) return std::move(settled).error();
+  ATTNC_TRY_AS(settled, compiler.settleTraining(mod, on.inputs, on.outputs, on.gradients, prepare));
   prepare.tile = settled->tile;
-  auto tuning = compiler.tuneTraining(mod, on.inputs, on.outputs, on.gradients, prepare, stream.get());
-  if (!tuning) return std::move(tuning).error();
+  ATTNC_TRY_AS(tuning, compiler.tuneTraining(mod, on.inputs, on.outputs, on.gradients, prepare, stream.get()));
   const KernelOptions& kernel = tuning->preparation.backward->options;
   return Tuned{"backward", kernel, tuning->preparation.problem, *std::move(tuning->backward)};
 }
@@ -95,11 +94,10 @@ Expected<Tuned> tuneBackward(const Compiler& compiler, const device::Stream& str
 Expected<Tuned> tuneOne(const Compiler& compiler, const device::Stream& stream, const Mod& mod,
                         const HostOperands& operands, const RunOptions& options) {
   DeviceOperands on(operands, options);
-  if (Status status = on.place(); !status) return std::move(status).error();
+  ATTNC_TRY(on.place());
   if (options.backward) return tuneBackward(compiler, stream, mod, on, options);
   if (!options.lse) on.outputs.lse.reset();
-  auto tuning = compiler.tune(mod, on.inputs, on.outputs, prepareOptions(options), stream.get());
-  if (!tuning) return std::move(tuning).error();
+  ATTNC_TRY_AS(tuning, compiler.tune(mod, on.inputs, on.outputs, prepareOptions(options), stream.get()));
   const KernelOptions& kernel = tuning->preparation.options;
   return Tuned{kernel.kind == KernelKind::Decode ? "decode" : "forward", kernel, tuning->preparation.problem,
                std::move(tuning->forward)};
@@ -108,14 +106,10 @@ Expected<Tuned> tuneOne(const Compiler& compiler, const device::Stream& stream, 
 Expected<std::string> tuneText(const TuneCommand& command, const std::vector<RunOptions>& problems) {
   ModOptions modOptions = command.run.mod;
   modOptions.available = capturesInFile(command.run);
-  auto mod = modOptions.loadTelling();
-  if (!mod) return std::move(mod).error();
-  auto pinnedMod = pinned(*mod, command.run.kernel);
-  if (!pinnedMod) return std::move(pinnedMod).error();
-  auto context = device::Context::create();
-  if (!context) return std::move(context).error();
-  auto stream = device::Stream::create();
-  if (!stream) return std::move(stream).error();
+  ATTNC_TRY_AS(mod, modOptions.loadTelling());
+  ATTNC_TRY_AS(pinnedMod, pinned(*mod, command.run.kernel));
+  ATTNC_TRY_AS(context, device::Context::create());
+  ATTNC_TRY_AS(stream, device::Stream::create());
   const Compiler compiler(command.run.kernel.toCompilerOptions());
   std::string text =
       fmt::format("mod         {}\ndevice      {} ({})\n", mod->name(), context->info().name, context->info().arch);
@@ -127,12 +121,10 @@ Expected<std::string> tuneText(const TuneCommand& command, const std::vector<Run
   for (const RunOptions& problem : problems) {
     RunOptions drawn = problem;
     drawn.backward = command.wants("backward");
-    auto operands = findOperands(*mod, drawn);
-    if (!operands) return std::move(operands).error();
+    ATTNC_TRY_AS(operands, findOperands(*mod, drawn));
     std::string lines;
     for (const std::string& kind : command.kinds) {
-      auto tuned = tuneOne(compiler, *stream, *pinnedMod, *operands, MeasuredProblems::ofKind(problem, kind));
-      if (!tuned) return std::move(tuned).error();
+      ATTNC_TRY_AS(tuned, tuneOne(compiler, *stream, *pinnedMod, *operands, MeasuredProblems::ofKind(problem, kind)));
       const KernelOptions& kernel = tuned->kernel;
       if (lines.empty())
         lines = fmt::format("problem     {}, head dims {} and {}, {}\n", shapeText(tuned->problem), kernel.headDim,
@@ -165,10 +157,13 @@ void addTune(CLI::App& app, int& exitCode) {
   command->get_option("--tile")->group(""); // hidden: a user who gives it learns that tune chooses the tile
   command->add_flag("--json", options->json, "For programs");
   command->footer(
-      "A choice is kept in the cache directory, beside the kernels. From then on all processes take it for this GPU, mod,\n"
+      "A choice is kept in the cache directory, beside the kernels. From then on all processes take it for this GPU, "
+      "mod,\n"
       "options, and problems of the same class: as many heads a KV head; lengths of the same power of two, for decode\n"
-      "kernels KV heads of all batches, too; of grids the same extents. It is advice: ATTNC_TUNED=0 does without, and a\n"
-      "choice of another version of attnc is not looked at. The tile of the catalogue's model stays unless another one is\n"
+      "kernels KV heads of all batches, too; of grids the same extents. It is advice: ATTNC_TUNED=0 does without, and "
+      "a\n"
+      "choice of another version of attnc is not looked at. The tile of the catalogue's model stays unless another one "
+      "is\n"
       "faster by more than 2 % and gives the same results: of a backward kernel the gradients of q, k and v.\n"
       "`attnc explain` says which tile a kernel has, and who chose it. Needs a GPU.\n\n"
       "Examples:\n"

@@ -9,21 +9,21 @@
 #include "passes/sequences.h"
 #include "plan/grid_plan.h"
 #include "plan/mask_shape.h"
+#include "support/try.h"
 
 namespace attnc::cli {
 
 Expected<ir::Module> countedModule(const Mod& mod, const KernelOptions& kernel) {
   if (kernel.offsets != QueryOffsets::FromLengths) return mod.module();
-  auto atLastKeys = sequencesMod(mod, {.offsets = kernel.offsets}, kernel.pins);
-  if (!atLastKeys) return std::move(atLastKeys).error();
+  ATTNC_TRY_AS(atLastKeys, sequencesMod(mod, {.offsets = kernel.offsets}, kernel.pins));
   return passes::byRows(atLastKeys->module());
 }
 
 Expected<std::optional<GridCensus>> countedOnGrid(const Mod& mod, const plan::Plan& plan, const Captures& captures,
                                                   const ProblemShape& problem) {
   if (!plan.grid) return std::optional<GridCensus>();
-  auto ofMod = ir::bind(mod.module(), captures, problem), ofKernel = ir::bind(plan.grid->module, captures, problem);
-  if (!ofMod) return std::move(ofMod).error();
+  ATTNC_TRY_AS(ofMod, ir::bind(mod.module(), captures, problem),
+               ofKernel = ir::bind(plan.grid->module, captures, problem));
   if (!ofKernel) return std::move(ofKernel).error();
   const Progress progress("counting boxes");
   const auto take = plan.options.maskByBoxes ? takeBoxMaskCensus : takeGridCensus;
@@ -32,13 +32,12 @@ Expected<std::optional<GridCensus>> countedOnGrid(const Mod& mod, const plan::Pl
 }
 
 /// Counts the pairs that live from the boxes of a box kernel, which is far faster than asking the mask for each pair.
-static Expected<std::optional<GridCensus>> pairsInBoxes(const Mod& mod, const Captures& captures, const KernelOptions& kernel,
-                                                        const ProblemShape& problem) {
+static Expected<std::optional<GridCensus>> pairsInBoxes(const Mod& mod, const Captures& captures,
+                                                        const KernelOptions& kernel, const ProblemShape& problem) {
   if (kernel.family != Family::Grid) return std::optional<GridCensus>();
   auto derived = derive(mod, kernel); // kernels are written from the derived mod, which differs with gradients
   if (!derived) return std::move(derived).error();
-  auto plan = choosePlan(*derived, kernel);
-  if (!plan) return std::move(plan).error();
+  ATTNC_TRY_AS(plan, choosePlan(*derived, kernel));
   const auto box = plan->grid ? analysis::gridBox(plan->grid->module) : std::nullopt;
   if (!box || !box->isMask()) return std::optional<GridCensus>();
   if (box->beside && box->beside->asks()) return std::optional<GridCensus>();
@@ -51,24 +50,20 @@ Expected<Work> countWork(const Mod& mod, const Captures& captures, const KernelO
   Work work{problem, heads * double(problem.qLen) * double(problem.kvLen),
             double(problem.batch) * double(problem.kvHeads) * double(problem.kvLen)};
   if (!mod.hasMaskMod() || work.pairs == 0) return work;
-  auto inBoxes = pairsInBoxes(mod, captures, kernel, problem);
-  if (!inBoxes) return std::move(inBoxes).error();
+  ATTNC_TRY_AS(inBoxes, pairsInBoxes(mod, captures, kernel, problem));
   if (*inBoxes) {
     work.pairs = (*inBoxes)->live;
     work.isEstimate = (*inBoxes)->isEstimate;
     return work;
   }
-  auto module = countedModule(mod, kernel);
-  if (!module) return std::move(module).error();
-  auto bindings = ir::bind(*module, captures, problem);
-  if (!bindings) return std::move(bindings).error();
+  ATTNC_TRY_AS(module, countedModule(mod, kernel));
+  ATTNC_TRY_AS(bindings, ir::bind(*module, captures, problem));
   // With blocks of one element, blocks are pairs. To count columns, a block is a column of all rows.
   const MaskCensus elements = takeCensus(*module, *bindings, plan::smallestMask(*module, problem, 1, 1));
   work.pairs *= elements.live / elements.blocks;
   work.isEstimate = elements.estimated > 0;
   if (kernel.kind != KernelKind::Decode) return work;
-  const MaskCensus columns =
-      takeCensus(*module, *bindings, plan::smallestMask(*module, problem, int(problem.qLen), 1));
+  const MaskCensus columns = takeCensus(*module, *bindings, plan::smallestMask(*module, problem, int(problem.qLen), 1));
   work.kvColumns *= columns.live / columns.blocks;
   work.isEstimate |= columns.estimated > 0;
   return work;

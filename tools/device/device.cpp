@@ -1,5 +1,6 @@
 #include "tools/device/device.h"
 
+#include "support/try.h"
 #include "tools/device/functions.h"
 
 #include <fmt/format.h>
@@ -16,29 +17,24 @@ const Functions& opened() { return **Functions::get(); }
 } // namespace
 
 Expected<int> count() {
-  auto driver = Functions::get();
-  if (!driver) return std::move(driver).error();
+  ATTNC_TRY_AS(driver, Functions::get());
   int number = 0;
-  if (Status ok = (*driver)->check((*driver)->cuDeviceGetCount(&number), "cuDeviceGetCount"); !ok)
-    return std::move(ok).error();
+  ATTNC_TRY((*driver)->check((*driver)->cuDeviceGetCount(&number), "cuDeviceGetCount"));
   return number;
 }
 
 void Context::Release::operator()(CUctx_st*) const { opened().cuDevicePrimaryCtxRelease(device); }
 
 Expected<Context> Context::create(int ordinal) {
-  auto driver = Functions::get();
-  if (!driver) return std::move(driver).error();
+  ATTNC_TRY_AS(driver, Functions::get());
   const Functions& cuda = **driver;
   CUdevice device = 0;
-  if (Status ok = cuda.check(cuda.cuDeviceGet(&device, ordinal), "cuDeviceGet"); !ok) return std::move(ok).error();
+  ATTNC_TRY(cuda.check(cuda.cuDeviceGet(&device, ordinal), "cuDeviceGet"));
   CUcontext raw = nullptr;
-  if (Status ok = cuda.check(cuda.cuDevicePrimaryCtxRetain(&raw, device), "cuDevicePrimaryCtxRetain"); !ok)
-    return std::move(ok).error();
+  ATTNC_TRY(cuda.check(cuda.cuDevicePrimaryCtxRetain(&raw, device), "cuDevicePrimaryCtxRetain"));
   Context context{std::unique_ptr<CUctx_st, Release>(raw, Release{device})};
-  if (Status ok = context.makeCurrent(); !ok) return std::move(ok).error();
-  auto info = jit::currentDevice();
-  if (!info) return std::move(info).error();
+  ATTNC_TRY(context.makeCurrent());
+  ATTNC_TRY_AS(info, jit::currentDevice());
   context.device = std::move(*info);
   return context;
 }
@@ -50,8 +46,7 @@ Status Context::makeCurrent() const {
 void Buffer::Free::operator()(void* memory) const { opened().cuMemFree(address(memory)); }
 
 Expected<Buffer> Buffer::allocate(size_t bytes) {
-  auto driver = Functions::get();
-  if (!driver) return std::move(driver).error();
+  ATTNC_TRY_AS(driver, Functions::get());
   Buffer buffer;
   if (bytes == 0) return buffer;
   CUdeviceptr memory = 0;
@@ -70,7 +65,7 @@ Status Buffer::checkRange(size_t bytes, size_t offset) const {
 Status Buffer::upload(const void* host, size_t bytes, size_t offset) {
   if (Status ok = checkRange(bytes, offset); !ok || bytes == 0) return ok;
   const Functions& cuda = opened();
-  if (Status ok = cuda.check(cuda.cuMemcpyHtoD(address(data(), offset), host, bytes), "cuMemcpyHtoD"); !ok) return ok;
+  ATTNC_TRY(cuda.check(cuda.cuMemcpyHtoD(address(data(), offset), host, bytes), "cuMemcpyHtoD"));
   // A copy from pageable memory returns once the host memory has been read, before the device memory is written.
   return cuda.check(cuda.cuCtxSynchronize(), "cuCtxSynchronize");
 }
@@ -83,7 +78,7 @@ Status Buffer::download(void* host, size_t bytes, size_t offset) const {
 Status Buffer::fill(uint8_t value) {
   if (size == 0) return {};
   const Functions& cuda = opened();
-  if (Status ok = cuda.check(cuda.cuMemsetD8(address(data()), value, size), "cuMemsetD8"); !ok) return ok;
+  ATTNC_TRY(cuda.check(cuda.cuMemsetD8(address(data()), value, size), "cuMemsetD8"));
   return cuda.check(cuda.cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
@@ -108,11 +103,9 @@ Status Graph::launch(CUstream_st* stream) const {
 void Stream::Destroy::operator()(CUstream_st* stream) const { opened().cuStreamDestroy(stream); }
 
 Expected<Stream> Stream::create() {
-  auto driver = Functions::get();
-  if (!driver) return std::move(driver).error();
+  ATTNC_TRY_AS(driver, Functions::get());
   CUstream raw = nullptr;
-  if (Status ok = (*driver)->check((*driver)->cuStreamCreate(&raw, CU_STREAM_NON_BLOCKING), "cuStreamCreate"); !ok)
-    return std::move(ok).error();
+  ATTNC_TRY((*driver)->check((*driver)->cuStreamCreate(&raw, CU_STREAM_NON_BLOCKING), "cuStreamCreate"));
   Stream stream;
   stream.stream.reset(raw);
   return stream;
@@ -129,8 +122,7 @@ Status Stream::beginCapture() const {
 Expected<Graph> Stream::endCapture() const {
   const Functions& cuda = opened();
   CUgraph captured = nullptr;
-  if (Status ok = cuda.check(cuda.cuStreamEndCapture(get(), &captured), "cuStreamEndCapture"); !ok)
-    return std::move(ok).error();
+  ATTNC_TRY(cuda.check(cuda.cuStreamEndCapture(get(), &captured), "cuStreamEndCapture"));
   CUgraphExec raw = nullptr;
   Status ok = cuda.check(cuda.cuGraphInstantiate(&raw, captured, 0), "cuGraphInstantiate");
   cuda.cuGraphDestroy(captured);
@@ -143,11 +135,9 @@ Expected<Graph> Stream::endCapture() const {
 void Event::Destroy::operator()(CUevent_st* event) const { opened().cuEventDestroy(event); }
 
 Expected<Event> Event::create() {
-  auto driver = Functions::get();
-  if (!driver) return std::move(driver).error();
+  ATTNC_TRY_AS(driver, Functions::get());
   CUevent raw = nullptr;
-  if (Status ok = (*driver)->check((*driver)->cuEventCreate(&raw, CU_EVENT_DEFAULT), "cuEventCreate"); !ok)
-    return std::move(ok).error();
+  ATTNC_TRY((*driver)->check((*driver)->cuEventCreate(&raw, CU_EVENT_DEFAULT), "cuEventCreate"));
   Event event;
   event.event.reset(raw);
   return event;
@@ -164,7 +154,7 @@ Status Event::synchronize() const {
 Expected<float> Event::msSince(const Event& begin) const {
   float ms = 0;
   CUresult result = opened().eventElapsedTime(&ms, begin.event.get(), event.get());
-  if (Status ok = opened().check(result, "cuEventElapsedTime"); !ok) return std::move(ok).error();
+  ATTNC_TRY(opened().check(result, "cuEventElapsedTime"));
   return ms;
 }
 

@@ -1,21 +1,20 @@
 #include "tools/device/functions.h"
+#include "support/try.h"
 
 namespace attnc::device {
 
 namespace {
 
 Expected<Functions> open() {
-  auto driver = jit::Driver::get();
-  if (!driver) return std::move(driver).error();
-  auto symbols = jit::DriverSymbols::open();
-  if (!symbols) return std::move(symbols).error();
+  ATTNC_TRY_AS(driver, jit::Driver::get());
+  ATTNC_TRY_AS(symbols, jit::DriverSymbols::open());
   Functions functions;
   functions.driver = *driver;
 #define X(function) symbols->find(functions.function, ATTNC_DRIVER_NAME(function));
   ATTNC_DEVICE_FUNCTIONS(X)
 #undef X
   symbols->find(functions.eventElapsedTime, "cuEventElapsedTime");
-  if (Status found = symbols->foundAll(); !found) return std::move(found).error();
+  ATTNC_TRY(symbols->foundAll());
   return functions;
 }
 

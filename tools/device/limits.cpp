@@ -3,6 +3,7 @@
 #include "tools/device/functions.h"
 
 #include "jit/current_device.h"
+#include "support/try.h"
 
 namespace attnc::device {
 
@@ -22,10 +23,8 @@ int tensorFlopsPerClock(int major, int minor) {
 }
 
 Expected<TensorCores> tensorCores() {
-  auto info = jit::currentDevice();
-  if (!info) return std::move(info).error();
-  auto functions = Functions::get();
-  if (!functions) return std::move(functions).error();
+  ATTNC_TRY_AS(info, jit::currentDevice());
+  ATTNC_TRY_AS(functions, Functions::get());
   const jit::Driver& driver = *(*functions)->driver;
   int kiloHertz = 0;
   if (Status ok = driver.check(driver.cuDeviceGetAttribute(&kiloHertz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, info->ordinal),

@@ -1,4 +1,5 @@
 #include "tools/device/timer.h"
+#include "support/try.h"
 
 #include <algorithm>
 #include <vector>
@@ -12,26 +13,22 @@ constexpr size_t kFlushBytes = size_t(256) << 20;
 } // namespace
 
 Expected<Timer> Timer::create() {
-  auto flush = Buffer::allocate(kFlushBytes);
-  if (!flush) return std::move(flush).error();
+  ATTNC_TRY_AS(flush, Buffer::allocate(kFlushBytes));
   return Timer(*std::move(flush));
 }
 
 Expected<double> Timer::medianMs(const Stream& stream, const std::function<Status()>& run) {
-  auto begin = Event::create();
-  if (!begin) return std::move(begin).error();
-  auto end = Event::create();
-  if (!end) return std::move(end).error();
+  ATTNC_TRY_AS(begin, Event::create());
+  ATTNC_TRY_AS(end, Event::create());
   std::vector<float> times;
   constexpr float kWarmUpMs = 20, kMeasureMs = 60; // kernel time: clocks rise, and then settle
   for (float spent = 0; times.size() < 5 || (spent < kWarmUpMs + kMeasureMs && times.size() < 500);) {
-    if (Status status = flush.fillAsync(uint8_t(times.size()), stream.get()); !status) return std::move(status).error();
-    if (Status status = begin->record(stream.get()); !status) return std::move(status).error();
-    if (Status status = run(); !status) return std::move(status).error();
-    if (Status status = end->record(stream.get()); !status) return std::move(status).error();
-    if (Status status = end->synchronize(); !status) return std::move(status).error();
-    auto ms = end->msSince(*begin);
-    if (!ms) return std::move(ms).error();
+    ATTNC_TRY(flush.fillAsync(uint8_t(times.size()), stream.get()));
+    ATTNC_TRY(begin->record(stream.get()));
+    ATTNC_TRY(run());
+    ATTNC_TRY(end->record(stream.get()));
+    ATTNC_TRY(end->synchronize());
+    ATTNC_TRY_AS(ms, end->msSince(*begin));
     if (spent >= kWarmUpMs) times.push_back(*ms);
     spent += *ms;
   }
@@ -40,7 +37,7 @@ Expected<double> Timer::medianMs(const Stream& stream, const std::function<Statu
 }
 
 Expected<double> Timer::graphMs(const Stream& stream, const std::function<Status(int)>& run, int launches) {
-  if (Status status = stream.beginCapture(); !status) return std::move(status).error();
+  ATTNC_TRY(stream.beginCapture());
   Status enqueued;
   for (int i = 0; i < launches && enqueued; ++i) enqueued = run(i);
   auto graph = stream.endCapture(); // must be called in any case
@@ -53,11 +50,9 @@ Expected<double> Timer::graphMs(const Stream& stream, const std::function<Status
 
 Expected<double> Timer::copyRate(const Stream& stream) {
   constexpr size_t kCopyBytes = size_t(512) << 20; // far beyond any L2 cache
-  auto from = Buffer::allocate(kCopyBytes);
-  if (!from) return std::move(from).error();
-  auto to = Buffer::allocate(kCopyBytes);
-  if (!to) return std::move(to).error();
-  if (Status status = from->fill(0x5a); !status) return std::move(status).error();
+  ATTNC_TRY_AS(from, Buffer::allocate(kCopyBytes));
+  ATTNC_TRY_AS(to, Buffer::allocate(kCopyBytes));
+  ATTNC_TRY(from->fill(0x5a));
   auto ms = medianMs(stream, [&] { return to->copyAsync(*from, stream.get()); });
   if (!ms) return ms;
   return 2 * double(kCopyBytes) / (*ms * 1e-3);
