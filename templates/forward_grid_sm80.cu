@@ -232,8 +232,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
     StepBias<Mod::Exponents, 2> bias(softmax, place);
     apply_mod_on_grid<KeyShape>(s, p, args, place, live, at, bias, walk.is_full(i));
     const bool exact = kRowMax || steps * kBlockN <= kFewKeys;
-    follow_maxima<Element>(s, softmax, bias, place, args, exact, [&](const auto& factors) { o.scale_rows(factors); });
-    weights_of(s, softmax, bias, place);
+    Rescaling<2> rescaling;
+    follow_maxima<Element>(s, softmax, bias, place, args, exact, rescaling);
+    to_exponents(s, bias, place);
+    if (rescaling.is_due) o.scale_rows(rescaling.factors);
+    WeightSums<2> sums(softmax);
+    to_weights<0, Scores::kGroups>(s, sums);
+    sums.store(softmax);
     mma::gemm(o, s, v_tile); // O += P V
   }
 

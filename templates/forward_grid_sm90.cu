@@ -520,12 +520,9 @@ struct Consumer {
       else
         apply_mod_on_grid<KeyShape>(s, p, args, place, live, step.origin, bias,
                                     kBlockSparse && (step.flags & BoxStep::kFull));
-      bool moves = false;
-      float rescale[2];
+      Rescaling<2> rescaling;
       const bool exact = step.flags & BoxStep::kFew || p.base.row_max;
-      follow_maxima<Element>(s, softmax, bias, place, args, exact, [&](const float (&factors)[2]) {
-        moves = true, rescale[0] = factors[0], rescale[1] = factors[1];
-      });
+      follow_maxima<Element>(s, softmax, bias, place, args, exact, rescaling);
       to_exponents(s, bias, place);
 
       // P, first without waiting for O; see forward_sm90.cu.
@@ -542,8 +539,8 @@ struct Consumer {
       v.advance(has_v);
       if (skipped > 0) [[unlikely]]
         release_skipped();
-      if (moves) [[unlikely]]
-        o.scale_rows(rescale);
+      if (rescaling.is_due) [[unlikely]]
+        o.scale_rows(rescaling.factors);
       const bool v_ready = v.try_wait();
       to_weights<kEarly, kGroups>(s, sums);
       weights.pack(s);

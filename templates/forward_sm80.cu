@@ -145,9 +145,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
     place.q_first = ptx::opaque(place.q_first); // NOTE: so values derived from it are not kept in registers
     const Step step = {start, walk.flags_of(i, start)};
     apply_mod(s, p, args, place, step, OwnColumns{}, bias);
-    follow_maxima<Element>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew,
-                           [&](const auto& factors) { o.scale_rows(factors); });
-    weights_of(s, softmax, bias, place);
+    Rescaling<Scores::kRows> rescaling;
+    follow_maxima<Element>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew, rescaling);
+    to_exponents(s, bias, place);
+    if (rescaling.is_due) o.scale_rows(rescaling.factors);
+    WeightSums<Scores::kRows> sums(softmax);
+    to_weights<0, Scores::kGroups>(s, sums);
+    sums.store(softmax);
     mma::gemm<kTf32>(o, s, v_tile); // O += P V
     start = next;
   }

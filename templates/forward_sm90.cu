@@ -429,12 +429,9 @@ struct Consumer {
       apply_mod(s, p.base, args, place, step, columns(), bias);
       if (Mod::kColumnsLoad) k.release();
       k.advance();
-      bool moves = false;
-      float rescale[2];
+      Rescaling<2> rescaling;
       const bool exact = step.flags & kStepFew || p.base.row_max;
-      follow_maxima<Element>(s, softmax, bias, place, args, exact, [&](const float (&factors)[2]) {
-        moves = true, rescale[0] = factors[0], rescale[1] = factors[1];
-      });
+      follow_maxima<Element>(s, softmax, bias, place, args, exact, rescaling);
       to_exponents(s, bias, place);
 
       // P, first without waiting for O. Meanwhile the barriers of the next K and of this V are tested: a test takes
@@ -450,8 +447,8 @@ struct Consumer {
       wgmma::touch(o);
       v.release(has_v);
       v.advance(has_v);
-      if (moves) [[unlikely]]
-        o.scale_rows(rescale);
+      if (rescaling.is_due) [[unlikely]]
+        o.scale_rows(rescaling.factors);
       const bool v_ready = v.try_wait();
       to_weights<kEarly, kGroups>(s, sums);
       weights.pack(s);

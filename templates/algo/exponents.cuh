@@ -76,7 +76,7 @@ template <bool CallsScore, bool IsLinear> struct AffineExponents {
   template <class Scores, int Rows>
   ATTNC_DEVICE void to_scores(Scores& x, StepBias<AffineExponents, Rows>& step, float kv_float) const {
     if (is_flipped()) [[unlikely]]
-      x.for_each_rarely([](float& element, int) { element = -element; });
+      x.for_each([](float& element, int) { element = -element; });
     if constexpr (IsLinear) {
 #pragma unroll
       for (int r = 0; r < Rows; ++r) {

@@ -91,9 +91,12 @@ template <int Rows> struct Softmax {
     if (kHasRangeOfF32<Weight> && !exact && next >= slack - kDeepest / kSlack * slack) next = fmaxf(next, slack);
     return next;
   }
-  /// Returns the factor for the sums so far if the threshold of a row that is not large becomes `next`.
-  ATTNC_DEVICE float rescale_of(int r, float next, float factor) const {
-    return is_unset(r) || next == threshold[r] ? 1.f : ptx::ex2((threshold[r] - next) * factor);
+  /// Sets the threshold of a row that is not large. Returns the factor for the sums so far.
+  ATTNC_DEVICE float move_to(int r, float next, float factor) {
+    const float rescale = is_unset(r) || next == threshold[r] ? 1.f : ptx::ex2((threshold[r] - next) * factor);
+    threshold[r] = next;
+    sum[r] *= rescale;
+    return rescale;
   }
 
   /// Moves the reference of any row if `top`, its greatest x of a step, requires it. Returns the factor for the sums so
@@ -220,25 +223,21 @@ template <class Weight, class Form, int Rows, class Scores, class Place, class A
 ATTNC_DEVICE bool move_references(Scores& x, float (&top)[Rows], Softmax<Rows>& softmax, StepBias<Form, Rows>& step,
                                   const Place& place, const Args& args, bool exact, float (&rescale)[Rows]) {
   bool small = true, plain = true, moves = false;
-  float next[Rows], factors[Rows];
+  float next[Rows];
 #pragma unroll
   for (int r = 0; r < Rows; ++r) {
     const auto& form = place.form(r);
     top[r] = quad_max(top[r]);
     small &= softmax.stays_small(r, top[r], form, place.row_shift(args, r));
     next[r] = softmax.template small_threshold<Weight>(r, top[r], form.weight_factor(), exact);
-    factors[r] = softmax.rescale_of(r, next[r], form.weight_factor());
-    moves |= factors[r] != 1.f;
+    moves |= next[r] != softmax.threshold[r] && !softmax.is_unset(r);
     plain &= next[r] > 0.f;
   }
-  // NOTE: exponentials, then all votes, then a branch: each takes long, and a warp has nothing else to do here.
-  const bool are_small = __all_sync(0xffffffffu, small);
-  bool careful = __any_sync(0xffffffffu, !plain), any_moves = __any_sync(0xffffffffu, moves);
-  if (are_small) [[likely]] {
+  if (__all_sync(0xffffffffu, small)) [[likely]] {
 #pragma unroll
     for (int r = 0; r < Rows; ++r) {
       const float factor = place.form(r).weight_factor(), lacks = step.lacking(r);
-      softmax.threshold[r] = next[r], softmax.sum[r] *= rescale[r] = factors[r];
+      rescale[r] = softmax.move_to(r, next[r], factor);
       step.bias[r] = softmax.is_unset(r) ? 0.f : softmax.bias(r, factor) + lacks * factor;
     }
     if constexpr (Form::kIsBiased) x.for_each([&](float& element, int r) { element += step.bias[r]; });
@@ -265,18 +264,28 @@ ATTNC_DEVICE bool move_references(Scores& x, float (&top)[Rows], Softmax<Rows>& 
       x.for_each(convert);
 #pragma unroll
     for (int r = 0; r < Rows; ++r) step.drop(r);
-    careful = __any_sync(0xffffffffu, !plain), any_moves = __any_sync(0xffffffffu, moves);
   }
-  softmax.set_careful(careful);
-  return any_moves;
+  softmax.set_careful(__any_sync(0xffffffffu, !plain));
+  return __any_sync(0xffffffffu, moves);
 }
+
+/// Keeps factors of sums that cannot be multiplied yet.
+template <int Rows> struct Rescaling {
+  bool is_due = false;
+  float factors[Rows];
+  ATTNC_DEVICE void operator()(const float (&of_rows)[Rows]) {
+    is_due = true;
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) factors[r] = of_rows[r];
+  }
+};
 
 /// Moves references if a step's x need it; see move_references(). Afterwards `step` turns x into exponents. Calls
 /// rescale(factors) if earlier sums must be multiplied, row by row; all lanes or none do. `exact`: references are maxima;
 /// the same in all lanes. Weight: the type that weights are rounded to. Called by all lanes of the warp.
 template <class Weight, class Form, int Rows, class Scores, class Place, class Args, class Rescale>
 ATTNC_DEVICE void follow_maxima(Scores& x, Softmax<Rows>& softmax, StepBias<Form, Rows>& step, const Place& place,
-                                const Args& args, bool exact, Rescale rescale) {
+                                const Args& args, bool exact, Rescale&& rescale) {
   // NOTE: branches go by votes, from which ptxas knows that no warp diverges here; otherwise it serialises wgmma.
   bool follows = __any_sync(0xffffffffu, exceeds_threshold(x, softmax, step) || softmax.is_careful() || exact);
   if (follows) [[unlikely]] {
@@ -294,8 +303,9 @@ ATTNC_DEVICE void follow_maxima(Scores& x, Softmax<Rows>& softmax, StepBias<Form
 }
 
 /// Turns x into exponents, behind follow_maxima().
-// NOTE: for kernels with products in flight. There, exponents formed with the weights delay those behind the wait for
-// O, and take 6 % more cycles at head dim 64. Without products in flight, weights_of() takes 10 % fewer.
+// NOTE: forward kernels form all exponents before the first weight. With products in flight, exponents formed with the
+// weights delay those behind the wait for O, and take 6 % more cycles at head dim 64; without, they need registers that
+// forward_sm80.cu has not. Decode kernels take 10 % fewer cycles with weights_of().
 template <class Form, int Rows, class Scores, class Place>
 ATTNC_DEVICE void to_exponents(Scores& x, const StepBias<Form, Rows>& step, const Place& place) {
   if constexpr (!Form::kIsBiased) x.for_each([&](float& element, int r) { element = step.exponent(element, r, place); });

@@ -100,7 +100,7 @@ template <bool Accurate> struct TanhExponents {
     }
     // A NaN only harms the scores of its row.
     if (__any_sync(0xffffffffu, size > large)) [[unlikely]]
-      x.for_each_rarely([&](float& element, int) { element = ptx::max_nan(ptx::min_nan(element, large), -large); });
+      x.for_each([&](float& element, int) { element = ptx::max_nan(ptx::min_nan(element, large), -large); });
 #pragma unroll
     for (int n = 0; n < Scores::kGroups; n += 2)
 #pragma unroll
