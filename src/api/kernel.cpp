@@ -13,7 +13,6 @@
 #include <fmt/format.h>
 
 #include <limits>
-#include <variant>
 
 namespace attnc {
 namespace {
@@ -35,8 +34,7 @@ Status enqueue(const plan::Stage& stage, const BuiltStage& built, const jit::Loa
   uint64_t words[kMaxArgWords];
   words[0] = 0; // not read if the mod captures nothing
   codegen::packArgs(built.slots, bindings, loaded.variable(), words);
-  void* const block = std::visit([](auto& fields) -> void* { return &fields; }, params);
-  void* arguments[] = {block, words};
+  void* arguments[] = {params.data(), words};
   jit::LaunchShape shape;
   shape.grid[0] = unsigned(ctas);
   shape.block[0] = unsigned(stage.threads);

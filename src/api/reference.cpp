@@ -3,6 +3,7 @@
 
 #include "api/mod_impl.h"
 #include "plan/catalog.h"
+#include "plan/kernel_options.h"
 #include "plan/launch_operands.h"
 #include "reference/cache.h"
 #include "reference/gradients.h"

@@ -56,19 +56,13 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
   return kernel;
 }
 
-/// Returns the bytes of a mask's lists that are built in the workspace, after the kernel's own uses.
-template <BlockMask::Lists Lists> size_t listBytes(const plan::LaunchOperands& operands) {
-  return operands.lists ? BlockMask::storageBytes(operands.lists->shape, Lists) : 0;
-}
-
-plan::WorkspaceLayout workspaceOf(const plan::Plan& plan, plan::LaunchOperands operands,
+plan::WorkspaceLayout workspaceOf(const plan::Plan& plan, const plan::LaunchOperands& operands,
                                   const std::optional<BlockMaskShape>& blockMask, BlockMask::Lists lists) {
-  using Lists = BlockMask::Lists;
   std::vector<plan::WorkspaceUse> uses = plan.workspace;
   if (blockMask) {
-    uses.push_back({.use = plan::Use::Lists,
-                    .bytes = lists == Lists::ByRow ? listBytes<Lists::ByRow> : listBytes<Lists::ByRowAndColumn>});
-    operands.lists = BlockMaskView{.shape = *blockMask};
+    uses.push_back({.use = plan::Use::Lists, .bytes = [shape = *blockMask, lists](const plan::LaunchOperands&) {
+                      return BlockMask::storageBytes(shape, lists);
+                    }});
   }
   return {uses, operands};
 }

@@ -1,7 +1,14 @@
 #include "plan/append.h"
 
+#include "support/ceil_div.h"
+
 namespace attnc::plan {
 namespace {
+
+int64_t perTileOfNewRows(const Stage& stage, const LaunchOperands& operands, const Device&) {
+  const ProblemShape& problem = operands.problem;
+  return problem.batch * problem.kvHeads * ceilDiv(problem.qLen, stage.config.blockM);
+}
 
 Expected<ParameterBlock> appendParameters(const Stage& stage, const LaunchOperands& operands, const Device&,
                                           const WorkspaceView&) {
@@ -20,7 +27,7 @@ void addAppending(Plan& plan, const Request& request) {
                                            .config = std::move(config),
                                            .algebra = plan.stages.front().algebra, // the only one that the plan uses
                                            .threads = 32 * tile.warps,
-                                           .grid = Grid::NewRows,
+                                           .ctas = perTileOfNewRows,
                                            .parameters = appendParameters});
 }
 

@@ -1,6 +1,7 @@
 #include "plan/backward_boxes.h"
 
 #include "plan/grid_windows.h"
+#include "support/ceil_div.h"
 
 #include <algorithm>
 

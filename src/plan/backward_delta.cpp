@@ -36,7 +36,7 @@ Stage& addDelta(Plan& plan, const Request& request) {
                          .config = configOf(request.options, {kTile, 0, 4}),
                          .algebra = algebraFor(request.options.dtype),
                          .threads = 128,
-                         .grid = Grid::QTiles,
+                         .ctas = perQTile,
                          .parameters = backwardBlock});
   plan.workspace.push_back({.use = Use::Delta, .bytes = deltaBytes});
   return plan.stages.back();
@@ -54,7 +54,7 @@ void addLargeRows(Plan& plan, const Request& request) {
                          .config = configOf(request.options, {kTile, 128, 8}),
                          .forCaptures = true,
                          .threads = 256,
-                         .grid = Grid::Persistent,
+                         .ctas = persistent(perQTile),
                          .parameters = backwardBlock});
   plan.workspace.push_back(rowSums());
   plan.workspace.push_back({.use = Use::LargeRows, .bytes = largeRowBytes});

@@ -2,6 +2,7 @@
 
 #include "plan/backward_delta.h"
 #include "plan/row_table.h"
+#include "templates/params_backward_sm80.cuh"
 
 #include <llvm/Support/MathExtras.h>
 
@@ -86,19 +87,19 @@ Plan planBackwardOneWalk(const Request& request) {
   codegen::Config config = finish;
   config.sharedBytes = sharedBytesOf(tile, request);
   Plan plan;
-  const auto add = [&](const char* file, const char* entry, const codegen::Config& config, Grid grid,
-                       MakeParameters parameters) {
+  const auto add = [&](const char* file, const char* entry, const codegen::Config& config, const CountCtas& ctas,
+                       const MakeParameters& parameters) {
     plan.stages.push_back({.templateName = file,
                            .entry = entry,
                            .config = config,
                            .algebra = algebraFor(options.dtype),
                            .threads = 32 * config.warps,
-                           .grid = grid,
+                           .ctas = ctas,
                            .parameters = parameters});
   };
   addDelta(plan, request);
-  add("backward_sm80.cu", "attnc_backward", config, Grid::KvTiles, oneWalkParameters);
-  add("backward_finish_sm80.cu", "attnc_backward_finish", finish, Grid::QTiles, oneWalkParameters);
+  add("backward_sm80.cu", "attnc_backward", config, perKvTile, oneWalkParameters);
+  add("backward_finish_sm80.cu", "attnc_backward_finish", finish, perQTile, oneWalkParameters);
   plan.workspace.push_back({.use = Use::DqSums, .bytes = oneWalkSumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
   return plan;
 }

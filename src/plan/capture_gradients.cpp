@@ -2,7 +2,9 @@
 
 #include "ir/bind.h"
 #include "plan/backward_delta.h"
+#include "support/ceil_div.h"
 #include "support/try.h"
+#include "templates/params_sm90.cuh"
 
 #include <fmt/format.h>
 #include <llvm/ADT/STLExtras.h>
@@ -52,9 +54,7 @@ Expected<ParameterBlock> diagonalBlock(const Stage&, const LaunchOperands& opera
       DiagonalParams{captureParams(operands, workspace), static_cast<const float*>(workspace.at(Use::DiagonalSums))});
 }
 
-Expected<ParameterBlock> captureOutputBlock(const Stage& stage, const LaunchOperands& operands, const Device&,
-                                            const WorkspaceView& workspace) {
-  const CaptureOutput& capture = operands.captureOutputs[size_t(stage.capture)];
+CaptureOutputParams outputParams(const CaptureOutput& capture, const WorkspaceView& workspace) {
   CaptureOutputParams p{};
   p.sum = sumOf(capture, workspace);
   p.out = capture.out.data;
@@ -64,7 +64,25 @@ Expected<ParameterBlock> captureOutputBlock(const Stage& stage, const LaunchOper
   p.rank = capture.out.rank;
   std::copy(capture.out.shape.begin(), capture.out.shape.end(), p.shape);
   std::copy(capture.out.stride.begin(), capture.out.stride.end(), p.stride);
-  return ParameterBlock(p);
+  return p;
+}
+
+/// As perQTile(), for one batch entry if a CTA takes all.
+int64_t perCaptureTile(const Stage& stage, const LaunchOperands& operands, const Device& device) {
+  const int64_t tiles = perQTile(stage, operands, device);
+  return operands.loopsBatches ? tiles / operands.problem.batch : tiles;
+}
+
+/// One CTA per `threads` diagonals of each (batch, head).
+int64_t perDiagonal(const Stage& stage, const LaunchOperands& operands, const Device&) {
+  const ProblemShape& problem = operands.problem;
+  if (problem.qLen == 0 || problem.kvLen == 0) return 0;
+  return problem.batch * problem.qHeads * ceilDiv(problem.qLen + problem.kvLen, stage.threads);
+}
+
+/// One CTA per `threads` elements of a capture whose sums are not kept in its gradient.
+int64_t perElement(const Stage& stage, const CaptureOutput& capture) {
+  return capture.isDirect ? 0 : ceilDiv(capture.elements, stage.threads);
 }
 
 /// Mirrors `Memory` and `scratch` of templates/backward_captures.cu.
@@ -134,13 +152,13 @@ void addCaptureGradients(Plan& plan, const Request& request, Family family) {
              .config = isNaive ? configOf(options, {8, 8, 8}) : captureConfig(request),
              .callsGradients = true,
              .forCaptures = true,
-             .grid = isNaive ? Grid::QRows : Grid::CaptureTiles,
+             .ctas = isNaive ? perQRow : perCaptureTile,
              .parameters = captureBlock};
   if (sumsDiagonals(plan)) {
     sums.templateName = "backward_diagonals.cu";
     sums.entry = "attnc_backward_diagonals";
     sums.config = configOf(options, {0, 0, 4});
-    sums.grid = Grid::Diagonals;
+    sums.ctas = perDiagonal;
     sums.parameters = diagonalBlock;
   }
   // No row shifts: the derivatives may count positions by themselves, and these must then begin at 0.
@@ -155,10 +173,13 @@ void addCaptureGradients(Plan& plan, const Request& request, Family family) {
               .entry = "attnc_backward_captures_out",
               .config = configOf(options, {0, 0, 4}),
               .forCaptures = true,
-              .capture = int(i),
               .threads = 128,
-              .grid = Grid::CaptureElements,
-              .parameters = captureOutputBlock};
+              .ctas = [i](const Stage& stage, const LaunchOperands& operands,
+                          const Device&) { return perElement(stage, operands.captureOutputs[i]); },
+              .parameters = [i](const Stage&, const LaunchOperands& operands, const Device&,
+                                const WorkspaceView& workspace) -> Expected<ParameterBlock> {
+                return ParameterBlock(outputParams(operands.captureOutputs[i], workspace));
+              }};
     plan.stages.push_back(std::move(out));
   }
 }

@@ -6,14 +6,8 @@
 
 namespace attnc::plan {
 
-/// Checks that the options ask for nothing that kernels of ragged batches do not support.
-Status checkRaggedOptions(const KernelOptions& options);
-
 /// Returns the features that some family of this kind takes.
 Features takenBy(KernelKind kind);
-
-/// Checks that lengths, offsets, pages, appended rows and ragged batches fit each other.
-Status checkSequenceOptions(const KernelOptions& options);
 
 /// Checks that there are kernels for the head dims, dtypes and block sizes, and that the options fit each other.
 Status checkOptions(const KernelOptions& options);
@@ -36,8 +30,5 @@ bool wantsBlockMask(const analysis::ModFacts& facts, const Plan& plan);
 /// options tell which. `mayListBoxes`: false for training, whose passes share lists. Errors: those of choosePlan().
 Expected<Plan> chooseListed(const KernelMod& mod, KernelOptions options, const LaunchOperands* layout,
                             bool mayListBoxes);
-
-/// Returns the options with derived values filled in: headDimV.
-KernelOptions completed(KernelOptions options);
 
 } // namespace attnc::plan

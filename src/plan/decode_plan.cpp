@@ -28,15 +28,11 @@ PackedParams packedParams(const Stage& stage, const LaunchOperands& operands) {
           divisorOf(heads ? packedTiles(operands, stage.config.blockM) / heads : 1), divisorOf(problem.kvHeads)};
 }
 
-/// Counters per item: parts that have arrived, and words.
-template <int Rows, int Counters> size_t arrivedBytes(const LaunchOperands& operands) {
-  return sizeof(int) * size_t(packedTiles(operands, Rows) * Counters);
-}
 
 /// Per item: how many steps are live, their indices, and the words that mark them.
 constexpr int64_t kIntsOfWord = 32 + 1;
-template <int Rows, int Columns> size_t listBytes(const LaunchOperands& operands) {
-  return sizeof(int) * size_t(packedTiles(operands, Rows) * (1 + stepWords(operands, Columns) * kIntsOfWord));
+size_t listBytes(const LaunchOperands& operands, const Tile& tile) {
+  return sizeof(int) * size_t(packedTiles(operands, tile.blockM) * (1 + stepWords(operands, tile.blockN) * kIntsOfWord));
 }
 
 DecodeListsParams listsOf(const Stage& stage, const LaunchOperands& operands, const WorkspaceView& workspace) {
@@ -56,13 +52,24 @@ int64_t partRows(const LaunchOperands& operands, int rows) {
 }
 
 /// Two parts per CTA: O, then states.
-template <int Rows> size_t partBytes(const LaunchOperands& operands) {
-  return sizeof(float) * size_t(2 * mostParts(operands, Rows) * partRows(operands, Rows) * (operands.v.shape[3] + 4));
+size_t partBytes(const LaunchOperands& operands, int rows) {
+  return sizeof(float) * size_t(2 * mostParts(operands, rows) * partRows(operands, rows) * (operands.v.shape[3] + 4));
 }
 
 HeadScales scalesOf(const std::optional<TensorView>& scales) {
   if (!scales) return {};
   return {static_cast<const float*>(scales->data), scales->shape[0] > 1 ? scales->stride[0] : 0, scales->stride[1]};
+}
+
+/// One CTA per 32 steps along KV of each tile of packed rows.
+int64_t perStepWord(const Stage& stage, const LaunchOperands& operands, const Device&) {
+  return packedTiles(operands, stage.config.blockM) * stepWords(operands, stage.config.blockN);
+}
+
+/// A ragged batch's rows are numbered as well.
+uint64_t packedTilesAndRows(const Stage& stage, const LaunchOperands& operands) {
+  return uint64_t(
+      std::max(packedTiles(operands, stage.config.blockM), operands.cuSeqlensQ ? packedRows(operands) : 0));
 }
 
 Expected<ParameterBlock> listParameters(const Stage& stage, const LaunchOperands& operands, const Device&,
@@ -72,28 +79,13 @@ Expected<ParameterBlock> listParameters(const Stage& stage, const LaunchOperands
   return ParameterBlock(params);
 }
 
-/// Functions that return the bytes of a workspace's uses. `Rows`, `Columns`: of a tile.
-struct UseBytes {
-  size_t (*counters)(const LaunchOperands&);
-  size_t (*parts)(const LaunchOperands&);
-  size_t (*lists)(const LaunchOperands&); ///< null if there are no lists
-};
-template <int Rows> UseBytes useBytes(int columns, bool lists) {
-  if (!lists) return {arrivedBytes<Rows, 1>, partBytes<Rows>, nullptr};
-  return {arrivedBytes<Rows, 2>, partBytes<Rows>,
-          columns == 256   ? listBytes<Rows, 256>
-          : columns == 128 ? listBytes<Rows, 128>
-          : columns == 64 ? listBytes<Rows, 64>
-                          : listBytes<Rows, 32>};
-}
-
 /// Returns the tile with the most stages that fit. Nullopt if not even `leastStages` fit, or if other limits rule it
 /// out.
 std::optional<DecodeTile> decodeTileOf(int rows, int warps, int teamColumns, int leastStages, const Request& request,
                                        const DecodeCopies& copies) {
   const KernelOptions& options = request.options;
   const Tile tile{rows, warps * 16 / rows * teamColumns, warps};
-  if (tile.blockN < 32 || tile.blockN > 256) return std::nullopt; // limits of decode_lists.cu and UseBytes
+  if (tile.blockN < 32 || tile.blockN > 256) return std::nullopt; // limits of decode_lists.cu
   // With O of wide heads, registers do not suffice for more scores.
   const bool wide = copies.byWarpgroups(rows, options);
   if (teamColumns > (options.headDimV > 192 ? 16 : options.headDimV > 64 && !wide ? 32 : 64)) return std::nullopt;
@@ -185,6 +177,7 @@ Plan planDecode(const Request& request, const DecodeCopies& copies) {
     config.wgmmaShapes = {tile.tile.blockN / (tile.tile.warps / 4), int(llvm::alignTo(options.headDimV, 16))};
   config.sharedBytes = tile.sharedBytes;
   const int64_t ofCta = tile.sharedBytes + kReservedBytes;
+  const int64_t atOnce = std::min<int64_t>((request.arch.sharedBytesPerCta() + kReservedBytes) / ofCta, 3);
   const bool lists = decodeListsSteps(request.mod.facts, options);
   Plan plan;
   if (lists) {
@@ -194,7 +187,8 @@ Plan planDecode(const Request& request, const DecodeCopies& copies) {
                            .config = std::move(ofLists),
                            .algebra = algebraFor(options.dtype),
                            .threads = 32 * 8,
-                           .grid = Grid::StepWords,
+                           .ctas = perStepWord,
+                           .tiles = packedTilesAndRows,
                            .parameters = listParameters});
   }
   plan.stages.push_back({.templateName = copies.templateName,
@@ -202,19 +196,26 @@ Plan planDecode(const Request& request, const DecodeCopies& copies) {
                          .config = std::move(config),
                          .algebra = algebraFor(options.dtype),
                          .threads = 32 * tile.tile.warps,
-                         .ctasAtOnce = int(std::min<int64_t>((request.arch.sharedBytesPerCta() + kReservedBytes) / ofCta, 3)),
-                         .grid = Grid::Parts,
+                         .ctas =
+                             [atOnce](const Stage& stage, const LaunchOperands& operands, const Device& device) {
+                               return std::min(mostParts(operands, stage.config.blockM),
+                                               device.multiprocessors * atOnce);
+                             },
+                         .tiles = packedTilesAndRows,
                          .parameters = copies.parameters});
-  const auto add = [&](Use use, size_t (*bytes)(const LaunchOperands&), WorkspaceUse::Zeroed zeroed) {
-    plan.workspace.push_back({.use = use, .bytes = bytes, .zeroed = zeroed, .isOptional = !lists});
+  const auto add = [&](Use use, WorkspaceUse::Zeroed zeroed, auto bytes) {
+    plan.workspace.push_back({.use = use, .bytes = std::move(bytes), .zeroed = zeroed, .isOptional = !lists});
   };
-  const auto [rows, columns, warps] = tile.tile;
-  const UseBytes bytes = rows == 16   ? useBytes<16>(columns, lists)
-                         : rows == 32 ? useBytes<32>(columns, lists)
-                                      : useBytes<64>(columns, lists);
-  add(Use::Counters, bytes.counters, WorkspaceUse::Zeroed::Once);
-  add(Use::Parts, bytes.parts, WorkspaceUse::Zeroed::Never);
-  if (lists) add(Use::StepLists, bytes.lists, WorkspaceUse::Zeroed::Never);
+  using Zeroed = WorkspaceUse::Zeroed;
+  const int counters = lists ? 2 : 1; // per item: parts that have arrived, and words
+  add(Use::Counters, Zeroed::Once, [counters, rows = tile.tile.blockM](const LaunchOperands& operands) {
+    return sizeof(int) * size_t(packedTiles(operands, rows) * counters);
+  });
+  add(Use::Parts, Zeroed::Never,
+      [rows = tile.tile.blockM](const LaunchOperands& operands) { return partBytes(operands, rows); });
+  if (lists)
+    add(Use::StepLists, Zeroed::Never,
+        [tile = tile.tile](const LaunchOperands& operands) { return listBytes(operands, tile); });
   return plan;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "plan/family.h"
+#include "templates/params_decode.cuh"
 
 #include <string>
 #include <vector>
@@ -16,7 +17,7 @@ struct DecodeCopies {
   int slotAlign;
   int barrierBytes; ///< per slot
   bool (*byWarpgroups)(int rows, const KernelOptions& options); ///< whether tiles are multiplied with wgmma
-  MakeParameters parameters;
+  Expected<ParameterBlock> (*parameters)(const Stage&, const LaunchOperands&, const Device&, const WorkspaceView&);
 };
 
 struct DecodeTile {

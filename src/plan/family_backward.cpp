@@ -13,15 +13,15 @@ namespace {
 Plan planBackwardNaive(const Request& request) {
   const codegen::Config config = configOf(request.options, {8, 8, 8}); // equals the tile of backward_naive.cu
   Plan plan;
-  for (auto [entry, grid] : {std::pair("attnc_backward_sums", Grid::QRows),
-                             {"attnc_backward_q", Grid::QRows},
-                             {"attnc_backward_kv", Grid::KvRows}})
+  for (auto [entry, ctas] : {std::pair("attnc_backward_sums", &perQRow),
+                             {"attnc_backward_q", &perQRow},
+                             {"attnc_backward_kv", &perKvRow}})
     plan.stages.push_back({.templateName = "backward_naive.cu",
                            .entry = entry,
                            .config = config,
                            .forCaptures = plan.stages.empty(),
                            .threads = 32 * config.warps,
-                           .grid = grid,
+                           .ctas = ctas,
                            .parameters = backwardBlock});
   plan.workspace.push_back(rowSums());
   return plan;
@@ -51,17 +51,21 @@ std::vector<Tile> twoWalksTiles(const Request& request) {
   return tiles;
 }
 
+int64_t twicePerKvTile(const Stage& stage, const LaunchOperands& operands, const Device& device) {
+  return 2 * perKvTile(stage, operands, device);
+}
+
 /// Plans two walks, one for dK and dV and one for dQ.
 Plan planBackwardTwoWalks(const Request& request) {
   const KernelOptions& options = request.options;
   const auto [rows, step, warps] = chosenOf(twoWalksTiles(request), options, tileText);
   const bool apart = llvm::alignTo(options.headDim, 16) + llvm::alignTo(options.headDimV, 16) > 256; // kApart
-  const auto stage = [&](const char* file, const char* entry, codegen::Config config, Grid grid) {
+  const auto stage = [&](const char* file, const char* entry, codegen::Config config, const CountCtas& ctas) {
     Stage made{.templateName = file,
                .entry = entry,
                .algebra = algebraFor(options.dtype),
                .threads = 32 * config.warps,
-               .grid = grid,
+               .ctas = ctas,
                .parameters = backwardBlock};
     made.config = std::move(config);
     return made;
@@ -70,9 +74,9 @@ Plan planBackwardTwoWalks(const Request& request) {
   addDelta(plan, request);
   plan.stages.push_back(stage("backward_kv_sm80.cu", "attnc_backward_kv",
                               withSharedBytes(configOf(options, {step, rows, warps})),
-                              apart ? Grid::KvTilesTwice : Grid::KvTiles));
+                              apart ? twicePerKvTile : perKvTile));
   plan.stages.push_back(stage("backward_q_sm80.cu", "attnc_backward_q",
-                              withSharedBytes(configOf(options, {rows, step, warps})), Grid::QTiles));
+                              withSharedBytes(configOf(options, {rows, step, warps})), perQTile));
   return plan;
 }
 

@@ -5,6 +5,7 @@
 #include "plan/backward_one_walk.h"
 #include "plan/grid_plan.h"
 #include "support/try.h"
+#include "templates/params_grid_sm80.cuh"
 
 #include <llvm/Support/MathExtras.h>
 
@@ -90,19 +91,20 @@ Plan planBackwardGridSm80(const Request& request) {
   plan.grid = request.mod.grid;
   plan.tile = boxesText(boxes);
   addDelta(plan, request);
-  const auto add = [&](const char* file, const char* entry, Grid grid) {
+  const auto add = [&](const char* file, const char* entry, const CountCtas& ctas, const CountTiles& tiles) {
     plan.stages.push_back({.templateName = file,
                            .entry = entry,
                            .config = config,
                            .algebra = kAlgebraOnGrid,
                            .onGrid = true,
                            .threads = 32 * tile.warps,
-                           .grid = grid,
+                           .ctas = ctas,
+                           .tiles = tiles,
                            .parameters = boxParameters});
   };
-  add("backward_grid_sm80.cu", "attnc_backward", Grid::KvBoxes);
+  add("backward_grid_sm80.cu", "attnc_backward", perKeyBox, keyBoxTiles);
   config.sharedBytes = 0;
-  add("backward_grid_finish_sm80.cu", "attnc_backward_finish", Grid::QTiles);
+  add("backward_grid_finish_sm80.cu", "attnc_backward_finish", perQTile, tilesOfRows);
   plan.workspace.push_back({.use = Use::DqSums, .bytes = rowSumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
   return plan;
 }

@@ -5,6 +5,7 @@
 #include "plan/grid_plan.h"
 #include "plan/tensor_maps.h"
 #include "support/try.h"
+#include "templates/params_grid_sm90.cuh"
 
 #include <llvm/Support/MathExtras.h>
 
@@ -168,7 +169,8 @@ Plan planBackwardGrid(const Request& request) {
                          .algebra = kAlgebraOnGrid,
                          .onGrid = true,
                          .threads = 384,
-                         .grid = Grid::PersistentKvBoxes,
+                         .ctas = persistent(perKeyBox),
+                         .tiles = keyBoxTiles,
                          .parameters = backwardGridParameters});
   config.sharedBytes = 0;
   plan.stages.push_back({.templateName = "backward_grid_finish_sm90.cu",
@@ -177,7 +179,7 @@ Plan planBackwardGrid(const Request& request) {
                          .algebra = kAlgebraOnGrid,
                          .onGrid = true,
                          .threads = 256,
-                         .grid = Grid::QTiles,
+                         .ctas = perQTile,
                          .parameters = backwardGridParameters});
   plan.workspace.push_back({.use = Use::DqSums, .bytes = gridSumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
   return plan;

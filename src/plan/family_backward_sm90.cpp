@@ -189,7 +189,7 @@ Plan planBackwardSm90(const Request& request) {
                            .config = configOf(options, {64, 0, 4}),
                            .algebra = algebra,
                            .threads = 128,
-                           .grid = Grid::MaskColumns,
+                           .ctas = perMaskColumn,
                            .parameters = visitParameters});
   plan.stages.push_back({.templateName = wide ? "backward_wide_sm90.cu" : "backward_sm90.cu",
                          .entry = "attnc_backward",
@@ -197,14 +197,14 @@ Plan planBackwardSm90(const Request& request) {
                          .algebra = algebra,
                          .forCaptures = sums,
                          .threads = 384,
-                         .grid = Grid::KvTiles,
+                         .ctas = perKvTile,
                          .parameters = backwardParametersSm90});
   plan.stages.push_back({.templateName = "backward_finish_sm90.cu",
                          .entry = "attnc_backward_finish",
                          .config = finish,
                          .algebra = algebra,
                          .threads = 256,
-                         .grid = Grid::QTiles,
+                         .ctas = perQTile,
                          .parameters = backwardParametersSm90});
   using Zeroed = WorkspaceUse::Zeroed;
   const bool takesTurns = *config.takesTurns;

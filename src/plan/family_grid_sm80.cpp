@@ -3,6 +3,7 @@
 
 #include "plan/grid_plan.h"
 #include "support/try.h"
+#include "templates/params_grid_sm80.cuh"
 
 #include <llvm/Support/MathExtras.h>
 
@@ -91,7 +92,8 @@ Plan planGridSm80(const Request& request) {
                          .algebra = kAlgebraOnGrid,
                          .onGrid = true,
                          .threads = 32 * warps,
-                         .grid = Grid::Boxes,
+                         .ctas = perQueryBox,
+                         .tiles = queryBoxTiles,
                          .parameters = gridParametersSm80});
   return plan;
 }

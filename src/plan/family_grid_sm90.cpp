@@ -4,6 +4,7 @@
 #include "plan/grid_plan.h"
 #include "plan/tensor_maps.h"
 #include "support/try.h"
+#include "templates/params_grid_sm90.cuh"
 
 #include <llvm/Support/MathExtras.h>
 
@@ -132,7 +133,8 @@ Plan planGrid(const Request& request) {
                          .algebra = kAlgebraOnGrid,
                          .onGrid = true,
                          .threads = 128 + 128 * kConsumers,
-                         .grid = Grid::PersistentBoxes,
+                         .ctas = persistent(perQueryBox),
+                         .tiles = queryBoxTiles,
                          .parameters = gridParameters});
   plan.workspace.push_back(tileCounters());
   return plan;

@@ -22,7 +22,7 @@ Plan planNaive(const Request& request) {
                          .entry = "attnc_forward",
                          .config = configOf(request.options, tile),
                          .threads = 32 * tile.warps,
-                         .grid = Grid::QTiles,
+                         .ctas = perQTile,
                          .parameters = naiveParameters});
   return plan;
 }
@@ -82,7 +82,7 @@ Plan planBoxMask(const Request& request) {
                          .algebra = kAlgebraOnGrid,
                          .onGrid = true,
                          .threads = 32 * tile.warps,
-                         .grid = Grid::MaskRows,
+                         .ctas = perMaskRow,
                          .parameters = boxMaskParameters});
   return plan;
 }
@@ -95,7 +95,7 @@ Plan planBlockMask(const Request& request) {
                          .entry = "attnc_block_mask",
                          .config = configOf(request.options, tile),
                          .threads = 32 * tile.warps,
-                         .grid = Grid::MaskRows,
+                         .ctas = perMaskRow,
                          .parameters = blockMaskParameters});
   if (!request.options.columnLists) return plan;
   const Tile columns{0, 0, 4};
@@ -103,7 +103,7 @@ Plan planBlockMask(const Request& request) {
                          .entry = "attnc_block_mask_columns",
                          .config = configOf(request.options, columns),
                          .threads = 32 * columns.warps,
-                         .grid = Grid::MaskColumns,
+                         .ctas = perMaskColumn,
                          .parameters = blockMaskParameters});
   return plan;
 }

@@ -80,7 +80,7 @@ Plan planSm80(const Request& request) {
                          .config = std::move(config),
                          .algebra = algebraFor(options.dtype),
                          .threads = 32 * tile.warps,
-                         .grid = Grid::QTiles,
+                         .ctas = perQTile,
                          .parameters = sm80Parameters});
   return plan;
 }

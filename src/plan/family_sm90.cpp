@@ -136,7 +136,7 @@ Plan planSm90(const Request& request) {
                          .config = std::move(config),
                          .algebra = algebraFor(options.dtype),
                          .threads = 128 + 32 * tile.warps,
-                         .grid = Grid::Persistent,
+                         .ctas = persistent(perQTile),
                          .parameters = sm90Parameters});
   plan.workspace.push_back(tileCounters());
   return plan;

@@ -1,6 +1,7 @@
 #include "plan/grid_plan.h"
 
 #include "plan/grid_windows.h"
+#include "support/ceil_div.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -273,6 +274,22 @@ static Status checkTokens(const char* length, const std::array<int64_t, 3>& exte
   const std::string behind = before ? fmt::format(", the first behind {} others", before) : "";
   return Error::environment(
       fmt::format("{} has {} token{}{}, {} is {}", grid, tokens, tokens == 1 ? "" : "s", behind, length, rows), hint);
+}
+
+int64_t perQueryBox(const Stage& stage, const LaunchOperands& operands, const Device&) {
+  return operands.problem.batch * operands.problem.qHeads * queryBoxesOf(stage, operands);
+}
+
+int64_t perKeyBox(const Stage& stage, const LaunchOperands& operands, const Device&) {
+  return operands.k.shape[0] * operands.problem.kvHeads * keyBoxesOf(stage, operands);
+}
+
+uint64_t queryBoxTiles(const Stage& stage, const LaunchOperands& operands) {
+  return operands.grids ? uint64_t(perQueryBox(stage, operands, {})) : 0;
+}
+
+uint64_t keyBoxTiles(const Stage& stage, const LaunchOperands& operands) {
+  return operands.grids ? uint64_t(perKeyBox(stage, operands, {})) : 0;
 }
 
 Status checkGrids(const LaunchOperands& operands, bool takesBeside) {

@@ -1,5 +1,7 @@
 #include "plan/grid_windows.h"
 
+#include "support/ceil_div.h"
+
 #include <algorithm>
 
 namespace attnc::plan {

@@ -7,8 +7,6 @@
 
 namespace attnc::plan {
 
-inline int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 struct Windows {
   std::array<int64_t, 3> span = {1, 1, 1};                      ///< the extent of the keys that a query sees
   std::array<int64_t, 3> stride = {1, 1, 1};                    ///< how many queries in a row see the same keys

@@ -1,7 +1,7 @@
 #include "plan/launch_operands.h"
 
 #include "ir/bind.h"
-#include "plan/catalog.h"
+#include "plan/kernel_options.h"
 #include "plan/mask_shape.h"
 #include "support/try.h"
 

@@ -7,6 +7,7 @@
 #include <llvm/ADT/SmallVector.h>
 
 #include <cstddef>
+#include <functional>
 
 namespace attnc::plan {
 
@@ -34,7 +35,7 @@ struct WorkspaceUse {
     EveryLaunch, ///< by the launch itself
   };
   Use use = Use::Counters;
-  size_t (*bytes)(const LaunchOperands& operands) = nullptr;
+  std::function<size_t(const LaunchOperands& operands)> bytes;
   Zeroed zeroed = Zeroed::Never;
   bool isOptional = false; ///< whether a launch can do without it
 };

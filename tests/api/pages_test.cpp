@@ -4,6 +4,7 @@
 #include "attnc/attnc.h"
 #include "plan/catalog.h"
 #include "plan/family.h"
+#include "templates/params_decode.cuh"
 
 #include <catch2/catch.hpp>
 
@@ -233,13 +234,13 @@ TEST_CASE("a launch tells its kernel of the table", "[api]") {
     const plan::Stage& stage = plan->stages.front();
     auto params = stage.parameters(stage, launch, {.multiprocessors = 132}, kNoWorkspace);
     REQUIRE(params);
-    const auto* forward = std::get_if<Cached<ForwardParams>>(&*params);
-    const auto* decode = std::get_if<Cached<DecodeParams>>(&*params);
-    REQUIRE((forward || decode));
-    const CacheParams& cache = forward ? forward->cache : decode->cache;
+    const bool isDecode = row->kind == KernelKind::Decode;
+    const auto& forward = params->as<Cached<ForwardParams>>();
+    const auto& decode = params->as<Cached<DecodeParams>>();
+    const CacheParams& cache = isDecode ? decode.cache : forward.cache;
     CHECK(cache.page_table == args.pageTable->data);
     CHECK(cache.table_stride == 40);
-    CHECK((forward ? forward->kv_len : decode->forward.kv_len) == 640);
+    CHECK((isDecode ? decode.forward.kv_len : forward.kv_len) == 640);
   }
 }
 
@@ -323,10 +324,9 @@ TEST_CASE("forward plans append by a launch of their own, decode kernels by them
     CHECK(plan::ctasOf(plan->stages.front(), launch, {.multiprocessors = 132}) == 3 * 2);
     auto append = plan->stages.front().parameters(plan->stages.front(), launch, {}, kNoWorkspace);
     REQUIRE(append);
-    REQUIRE(std::holds_alternative<Cached<ForwardParams>>(*append));
-    CHECK(std::get<Cached<ForwardParams>>(*append).cache.new_v == kSomewhere);
+    CHECK(append->as<Cached<ForwardParams>>().cache.new_v == kSomewhere);
     auto forward = plan->stages.back().parameters(plan->stages.back(), launch, {}, kNoWorkspace);
     REQUIRE(forward);
-    CHECK(std::holds_alternative<Cached<ForwardParams>>(*forward) == paged);
+    CHECK(forward->size() == (paged ? sizeof(Cached<ForwardParams>) : sizeof(ForwardParams)));
   }
 }

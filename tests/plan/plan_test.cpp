@@ -8,6 +8,7 @@
 #include "plan/family.h"
 #include "plan/grid_plan.h"
 #include "plan/tensor_maps.h"
+#include "templates/params_decode.cuh"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -108,11 +109,10 @@ TEST_CASE("tiles of kernels that walk lists lie in one block, which is a power o
           }
 }
 
-TEST_CASE("a grid has a CTA for each tile, or as many as run at once", "[plan]") {
+TEST_CASE("a stage has a CTA for each tile, or as many as run at once", "[plan]") {
   const plan::Device device{.multiprocessors = 132};
   const KernelOptions options{.arch = "sm_90a", .headDim = 128};
   const plan::Stage persistent = planFor(Mod::identity(), options).stages.front();
-  REQUIRE(persistent.grid == plan::Grid::Persistent);
   CHECK(plan::ctasOf(persistent, launchOf(1), device) == 2 * 8);
   CHECK(plan::ctasOf(persistent, launchOf(129), device) == 2 * 2 * 8);
   CHECK(plan::ctasOf(persistent, launchOf(5000), device) == 132);
@@ -121,7 +121,6 @@ TEST_CASE("a grid has a CTA for each tile, or as many as run at once", "[plan]")
   KernelOptions older = options;
   older.arch = "sm_80";
   const plan::Stage stage = planFor(Mod::identity(), older).stages.front();
-  REQUIRE(stage.grid == plan::Grid::QTiles);
   CHECK(plan::ctasOf(stage, launchOf(5000), device) ==
         2 * 8 * ((5000 + stage.config.blockM - 1) / stage.config.blockM));
 
@@ -138,8 +137,7 @@ TEST_CASE("a family's stage fills the parameters of its template", "[plan]") {
   const plan::Stage stage = planFor(Mod::identity(), {.arch = "sm_80", .headDim = 128}).stages.front();
   auto block = stage.parameters(stage, launchOf(100), {}, kNoWorkspace);
   REQUIRE(block);
-  REQUIRE(std::holds_alternative<ForwardParams>(*block));
-  CHECK(std::get<ForwardParams>(*block).q_len == 100);
+  CHECK(block->as<ForwardParams>().q_len == 100);
 
   const BlockMaskShape shape{.batch = 1, .heads = 1, .qLen = 300, .kvLen = 500, .qBlock = 64, .kvBlock = 256};
   std::vector<int32_t> storage(BlockMask::storageBytes(shape) / 4);
@@ -149,7 +147,7 @@ TEST_CASE("a family's stage fills the parameters of its template", "[plan]") {
   const plan::Stage builder = planFor(Mod::identity(), {.kind = KernelKind::BlockMask, .arch = "sm_80"}).stages.front();
   auto filled = builder.parameters(builder, *mask, {}, kNoWorkspace);
   REQUIRE(filled);
-  const auto& params = std::get<BlockMaskParams>(*filled);
+  const auto& params = filled->as<BlockMaskParams>();
   CHECK(params.partial_index == lists.partialIndex);
   CHECK(params.full_count == lists.fullCount);
   CHECK(params.kv_block == 256);
@@ -176,7 +174,7 @@ TEST_CASE("a block-mask kernel lists blocks by column in a launch of its own, if
   CHECK(byColumn.threads == 32 * byColumn.config.warps);
   auto filled = byColumn.parameters(byColumn, *mask, {}, kNoWorkspace);
   REQUIRE(filled);
-  const auto& params = std::get<BlockMaskParams>(*filled);
+  const auto& params = filled->as<BlockMaskParams>();
   CHECK(params.partial_count == lists.partialCount);
   CHECK(params.column_partial_count == lists.columns.partialCount);
   CHECK(params.column_partial_index == lists.columns.partialIndex);
@@ -346,7 +344,7 @@ TEST_CASE("a decode kernel's steps are divided as long as they can be counted", 
     const plan::WorkspaceLayout layout(plan.workspace, *launch);
     auto params = stage.parameters(stage, *launch, {.multiprocessors = 132}, {layout, kSomewhere});
     REQUIRE(params);
-    CHECK((std::get<DecodeParams>(*params).part_out != nullptr) == (batch == 1 << 8));
+    CHECK((params->as<DecodeParams>().part_out != nullptr) == (batch == 1 << 8));
   }
 }
 
