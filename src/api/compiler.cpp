@@ -103,18 +103,17 @@ std::string modKey(const Mod& mod) {
   return key;
 }
 
-/// The derived mod and its plan.
-struct Planned {
-  Mod mod;
-  std::shared_ptr<const plan::KernelMod> kernelMod; ///< the one that the plan was chosen with
-  plan::Plan plan;
+/// A mod in the form that families are selected with, and the selection.
+struct Selected {
+  std::shared_ptr<const plan::KernelMod> mod;
+  plan::Selection selection;
 };
 
-Expected<Planned> planned(Expected<Mod> derived, const KernelOptions& options) {
+Expected<Selected> selected(const Expected<Mod>& derived, const KernelOptions& options) {
   if (!derived) return derived.error();
   ATTNC_TRY_AS(kernelMod, kernelModOf(*derived, plan::algebraFor(options)));
-  ATTNC_TRY_AS(plan, plan::choosePlan(**kernelMod, options));
-  return Planned{*std::move(derived), *std::move(kernelMod), *std::move(plan)};
+  ATTNC_TRY_AS(selection, plan::selectFamily(**kernelMod, options));
+  return Selected{*std::move(kernelMod), *std::move(selection)};
 }
 
 } // namespace
@@ -175,9 +174,12 @@ Status Compiler::Impl::checkWork(const Mod& mod, const plan::KernelMod& kernelMo
   return error;
 }
 
-Expected<Compiler::Impl::Chosen> Compiler::Impl::choose(Expected<Mod> derived, const KernelOptions& options) const {
-  ATTNC_TRY_AS(plan, planned(std::move(derived), options));
-  Chosen chosen{std::move(plan->mod), std::move(plan->plan), {}};
+Expected<Compiler::Impl::Chosen> Compiler::Impl::choose(Expected<Mod> derived, const KernelOptions& options,
+                                                        const plan::Plan* settled) const {
+  if (!derived) return derived.error();
+  Expected<plan::Plan> plan = settled ? *settled : choosePlan(*derived, options);
+  if (!plan) return plan.error();
+  Chosen chosen{*std::move(derived), *std::move(plan), {}};
   for (const plan::Stage& stage : chosen.plan.stages) {
     ATTNC_TRY_AS(kernelMod, kernelModOf(chosen.mod, formOf(stage)));
     ATTNC_TRY(checkWork(chosen.mod, **kernelMod, stage));
@@ -186,9 +188,10 @@ Expected<Compiler::Impl::Chosen> Compiler::Impl::choose(Expected<Mod> derived, c
   return chosen;
 }
 
-Expected<Compiler::Impl::Written> Compiler::Impl::write(const Mod& mod, const KernelOptions& options) {
+Expected<Compiler::Impl::Written> Compiler::Impl::write(const Mod& mod, const KernelOptions& options,
+                                                        const plan::Plan* settled) {
   return onOwnStack([&]() -> Expected<Written> {
-    ATTNC_TRY_AS(chosen, choose(derived(mod, options), options));
+    ATTNC_TRY_AS(chosen, choose(derived(mod, options), options, settled));
     Written written{std::move(chosen->mod), std::move(chosen->plan), {}, {}};
     const std::string label = kernelLabel(mod, written.plan.options);
     for (size_t i = 0; i < written.plan.stages.size(); ++i) {
@@ -201,7 +204,8 @@ Expected<Compiler::Impl::Written> Compiler::Impl::write(const Mod& mod, const Ke
   });
 }
 
-Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const KernelOptions& options) {
+Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const KernelOptions& options,
+                                                      const plan::Plan* settled) {
   const std::string key = modKey(mod) + " " + optionsKey(options);
   {
     std::lock_guard lock(mutex);
@@ -211,7 +215,7 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const Kern
       return build;
     }
   }
-  ATTNC_TRY_AS(written, write(mod, options));
+  ATTNC_TRY_AS(written, write(mod, options, settled));
   plan::Plan& plan = written->plan;
   Build build;
   std::vector<BuiltStage> stages;
@@ -234,8 +238,9 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const Kern
   return build;
 }
 
-Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Mod& mod, const KernelOptions& options) {
-  ATTNC_TRY_AS(build, this->build(mod, options));
+Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Mod& mod, const KernelOptions& options,
+                                                                 const plan::Plan* settled) {
+  ATTNC_TRY_AS(build, this->build(mod, options, settled));
   ATTNC_TRY_AS(context, jit::currentContext());
   const BuiltPlan& plan = *build->plan;
   const std::pair key{*context, &plan};
@@ -281,8 +286,8 @@ Expected<std::vector<std::string>> Compiler::tiles(const Mod& mod, KernelOptions
   options.tile.clear();
   ATTNC_TRY_AS(complete, withArch(std::move(options)));
   return onOwnStack([&]() -> Expected<std::vector<std::string>> {
-    ATTNC_TRY_AS(chosen, planned(impl->derived(mod, *complete), *complete));
-    return plan::candidatesOf(*chosen->kernelMod, chosen->plan);
+    ATTNC_TRY_AS(found, selected(impl->derived(mod, *complete), *complete));
+    return plan::candidatesOf(*found->mod, found->selection);
   });
 }
 
@@ -295,8 +300,8 @@ Expected<CompiledStages> Compiler::compile(const Mod& mod, const KernelOptions& 
 Expected<bool> Compiler::wantsBlockMask(const Mod& mod, KernelOptions options) const {
   options.blockSparse = false;
   ATTNC_TRY_AS(complete, withArch(std::move(options)));
-  ATTNC_TRY_AS(chosen, planned(impl->derived(mod, *complete), *complete));
-  return plan::wantsBlockMask(chosen->kernelMod->facts, chosen->plan);
+  ATTNC_TRY_AS(found, selected(impl->derived(mod, *complete), *complete));
+  return plan::wantsBlockMask(*found->mod, found->selection);
 }
 
 Expected<ForwardKernel> Compiler::loadForward(const Mod& mod, KernelOptions options) const {

@@ -35,11 +35,12 @@ Status bindCaptures(const Mod& mod, const Captures* captures, const passes::Grid
 /// What was settled for operands, and the layout of their workspace: the forward pass's uses, then the backward pass's.
 struct Settled {
   Preparation preparation;
+  std::shared_ptr<const plan::Plan> plan, backwardPlan; ///< null: only the forward pass
   plan::WorkspaceLayout workspace;
-  std::optional<plan::WorkspaceLayout> backwardWorkspace;
+  std::optional<plan::WorkspaceLayout> backwardWorkspace = {};
   int64_t qRows, kvRows; ///< of the tensors of q, and of k and v; for a ragged batch, more than the problem's lengths
   std::string shapeClass;         ///< shapeClassOf() the operands
-  std::string backwardShapeClass; ///< the same for the backward pass; empty without one
+  std::string backwardShapeClass = {}; ///< the same for the backward pass; empty without one
 };
 
 /// Returns where the workspace of the backward pass begins, after that of the forward pass.
@@ -81,18 +82,19 @@ struct Compiler::Impl {
     std::vector<std::shared_ptr<const plan::KernelMod>> stages;
   };
 
-  /// Chooses a plan. `derived`: the mod for these options, which have an arch. Errors: those of planning; too much work
-  /// for NVRTC.
-  Expected<Chosen> choose(Expected<Mod> derived, const KernelOptions& options) const;
+  /// Chooses a plan. `derived`: the mod for these options, which have an arch. `settled`: the plan, if it is already
+  /// made. Errors: those of planning; too much work for NVRTC.
+  Expected<Chosen> choose(Expected<Mod> derived, const KernelOptions& options, const plan::Plan* settled = nullptr) const;
 
-  /// Plans and writes the text of all stages. `options` have an arch.
-  Expected<Written> write(const Mod& mod, const KernelOptions& options);
+  /// Plans and writes the text of all stages. `options` have an arch. `settled`: as for choose().
+  Expected<Written> write(const Mod& mod, const KernelOptions& options, const plan::Plan* settled = nullptr);
 
-  /// Takes a build from memory, or plans, writes and compiles it. `options` have an arch.
-  Expected<Build> build(const Mod& mod, const KernelOptions& options);
+  /// Takes a build from memory, or plans, writes and compiles it. `options` have an arch. `settled`: as for choose().
+  Expected<Build> build(const Mod& mod, const KernelOptions& options, const plan::Plan* settled = nullptr);
 
   /// build(), then loads it into the current context.
-  Expected<std::shared_ptr<const LoadedPlan>> load(const Mod& mod, const KernelOptions& options);
+  Expected<std::shared_ptr<const LoadedPlan>> load(const Mod& mod, const KernelOptions& options,
+                                                   const plan::Plan* settled = nullptr);
 
   /// Whose tuned tiles settle() looks up.
   enum class Lookup {

@@ -143,8 +143,8 @@ Status Prepared::launchBackward(const BackwardOperands& operands, const Backward
 }
 
 Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod& mod, Settled settled) {
-  const KernelOptions& chosen = settled.preparation.options;
-  ATTNC_TRY_AS(kernel, compiler.loadForward(mod, chosen));
+  Impl& impl = *compiler.impl;
+  ATTNC_TRY_AS(kernel, impl.load(mod, settled.plan->options, settled.plan.get()));
   std::optional<BlockMaskKernel> builder;
   if (settled.preparation.blockMask) {
     ATTNC_TRY_AS(loaded, CompilerAccess::loadBlockMask(compiler, mod, builderOptions(settled.preparation)));
@@ -152,11 +152,11 @@ Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod&
   }
   std::optional<BackwardKernel> backward;
   if (settled.preparation.backward) {
-    ATTNC_TRY_AS(loaded, compiler.loadBackward(mod, settled.preparation.backward->options));
-    backward = *std::move(loaded);
+    ATTNC_TRY_AS(loaded, impl.load(mod, settled.backwardPlan->options, settled.backwardPlan.get()));
+    backward = BackwardKernel(*std::move(loaded));
   }
   return Prepared(std::make_shared<const Prepared::Impl>(Prepared::Impl{
-      std::move(settled.preparation), *std::move(kernel), std::move(builder), std::move(backward),
+      std::move(settled.preparation), ForwardKernel(*std::move(kernel)), std::move(builder), std::move(backward),
       std::move(settled.workspace), std::move(settled.backwardWorkspace), settled.qRows, settled.kvRows}));
 }
 

@@ -7,6 +7,7 @@
 #include "plan/capture_gradients.h"
 #include "plan/catalog.h"
 #include "plan/decode_parts.h"
+#include "plan/family.h"
 #include "plan/grid_plan.h"
 #include "plan/mask_shape.h"
 #include "support/try.h"
@@ -107,13 +108,16 @@ int packedRowsFor(const ProblemShape& problem) {
 }
 
 /// Returns why a preferred family was passed over.
-std::string passedOverBy(const plan::Plan& plan) { return plan.misfit.empty() ? plan.unserved : plan.misfit; }
+std::string passedOverBy(const plan::Selection& selection) {
+  return selection.misfit.empty() ? selection.unserved : selection.misfit;
+}
 
-KvLoop kvLoopOf(const plan::Plan& plan, const analysis::ModFacts& facts) {
-  if (plan.options.blockSparse) return plan.options.maskByBoxes ? KvLoop::BoxMask : KvLoop::BlockMask;
-  if (plan.options.kind == KernelKind::Decode && plan::decodeListsSteps(facts, plan.options)) return KvLoop::Listed;
-  if (plan.grid) return KvLoop::Boxes;
-  return facts.masks && !plan::wantsBlockMask(facts, plan) ? KvLoop::Bounds : KvLoop::AllTiles;
+KvLoop kvLoopOf(const plan::KernelMod& mod, const plan::Selection& selection) {
+  const KernelOptions& options = selection.options;
+  if (options.blockSparse) return options.maskByBoxes ? KvLoop::BoxMask : KvLoop::BlockMask;
+  if (options.kind == KernelKind::Decode && plan::decodeListsSteps(mod.facts, options)) return KvLoop::Listed;
+  if (selection.family->walksBoxes) return KvLoop::Boxes;
+  return mod.facts.masks && !plan::wantsBlockMask(mod, selection) ? KvLoop::Bounds : KvLoop::AllTiles;
 }
 
 } // namespace
@@ -132,31 +136,32 @@ Status bindCaptures(const Mod& mod, const Captures* captures, const passes::Grid
 
 namespace {
 
-/// Finds a tuned tile for a plan.
-using TileLookup =
-    std::function<std::optional<FoundChoice>(const plan::KernelMod&, const plan::Plan&, const std::string& shapeClass)>;
+/// Finds a tuned tile for a selection.
+using TileLookup = std::function<std::optional<FoundChoice>(const plan::KernelMod&, const plan::Selection&,
+                                                            const std::string& shapeClass)>;
 
-/// Where the tile of a plan comes from.
-struct TileChoice {
+/// A plan, and where its tile comes from.
+struct TiledPlan {
+  std::shared_ptr<const plan::Plan> plan;
   TileFrom from = TileFrom::Model;
   std::string tunedBy;
 };
 
-/// Remakes the plan with the tile that was asked for, or else with the tuned one, if any.
-Expected<TileChoice> chooseTile(const plan::KernelMod& mod, const std::string& asked,
-                                const plan::LaunchOperands& layout, const std::string& shapeClass,
-                                const TileLookup& lookup, plan::Plan& plan) {
-  const std::optional<FoundChoice> found = asked.empty() ? lookup(mod, plan, shapeClass) : std::nullopt;
-  if (asked.empty() && !found) return TileChoice{};
-  const TileChoice choice = found ? TileChoice{TileFrom::Tuned, found->tunedBy} : TileChoice{TileFrom::Asked, {}};
-  if (found && found->tile == plan.tile) return choice;
-  KernelOptions options = plan.options;
-  options.tile = found ? found->tile : asked;
-  ATTNC_TRY_AS(other, plan::choosePlan(mod, options, &layout));
-  other->unserved = std::move(plan.unserved);
-  other->misfit = std::move(plan.misfit);
-  plan = *std::move(other);
-  return choice;
+/// Makes the plan of a selection, with the tile that was asked for, or else with the tuned one, if any. A tuned tile
+/// that is the model's own shares its kernel.
+Expected<TiledPlan> planTiled(const plan::KernelMod& mod, plan::Selection& selection, const std::string& asked,
+                              const std::string& shapeClass, const TileLookup& lookup) {
+  const std::optional<FoundChoice> found = asked.empty() ? lookup(mod, selection, shapeClass) : std::nullopt;
+  if (!found)
+    selection.options.tile = asked;
+  else if (found->tile != plan::candidatesOf(mod, selection).front())
+    selection.options.tile = found->tile;
+  ATTNC_TRY_AS(plan, plan::planOf(mod, selection));
+  return TiledPlan{std::make_shared<const plan::Plan>(*std::move(plan)),
+                   found            ? TileFrom::Tuned
+                   : asked.empty() ? TileFrom::Model
+                                   : TileFrom::Asked,
+                   found ? found->tunedBy : std::string()};
 }
 
 Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const Outputs& outputs, KernelOptions options,
@@ -166,56 +171,56 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   ATTNC_TRY(plan::checkGiven(operands, options));
   ATTNC_TRY_AS(kernelMod, kernelModOf(derived, plan::algebraFor(options)));
   ATTNC_TRY(bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins));
-  ATTNC_TRY_AS(plan, plan::choosePlan(**kernelMod, options, &*layout));
+  ATTNC_TRY_AS(selection, plan::selectFamily(**kernelMod, options, &*layout));
   std::string whyKind;
   if (mayDecode) whyKind = againstDecode(layout->problem, options.dtype);
   if (mayDecode && whyKind.empty()) {
     KernelOptions few = options;
     few.kind = KernelKind::Decode;
     few.packedRows = packedRowsFor(layout->problem);
-    Expected<plan::Plan> divided = plan::choosePlan(**kernelMod, few, &*layout);
-    whyKind = divided ? forDecode(layout->problem, divided->options.packedRows) : divided.error().message;
-    if (divided) plan = std::move(divided);
+    Expected<plan::Selection> divided = plan::selectFamily(**kernelMod, few, &*layout);
+    whyKind = divided ? forDecode(layout->problem, few.packedRows) : divided.error().message;
+    if (divided) selection = std::move(divided);
   }
-  std::string passedOver = passedOverBy(*plan);
+  std::string passedOver = passedOverBy(*selection);
   const bool buildsMask = buildBlockMask && !options.blockSparse && options.offsets == QueryOffsets::None &&
-                          !options.ragged && plan::wantsBlockMask((*kernelMod)->facts, *plan);
+                          !options.ragged && plan::wantsBlockMask(**kernelMod, *selection);
   if (buildsMask) {
-    plan = plan::chooseListed(**kernelMod, options, &*layout, lists == BlockMask::Lists::ByRow);
-    if (!plan) return plan.error();
-    // The first plan's reason, which leads to the mask, takes precedence. For mods that bound nothing it says only
-    // that, so the new plan's is better.
+    selection = plan::selectListed(**kernelMod, options, &*layout, lists == BlockMask::Lists::ByRow);
+    if (!selection) return selection.error();
+    // The first selection's reason, which leads to the mask, takes precedence. For mods that bound nothing it says only
+    // that, so the new one's is better.
     const bool isUnbounded = (*kernelMod)->grid && !(*kernelMod)->grid->isBounded;
-    if (passedOver.empty() || isUnbounded) passedOver = passedOverBy(*plan);
+    if (passedOver.empty() || isUnbounded) passedOver = passedOverBy(*selection);
   }
-  std::string shapeClass = shapeClassOf(*layout, plan->options.kind);
-  ATTNC_TRY_AS(tile, chooseTile(**kernelMod, askedTile, *layout, shapeClass, lookup, *plan));
-  Preparation preparation{.options = plan->options,
+  std::string shapeClass = shapeClassOf(*layout, selection->options.kind);
+  ATTNC_TRY_AS(tiled, planTiled(**kernelMod, *selection, askedTile, shapeClass, lookup));
+  const plan::Plan& plan = *tiled->plan;
+  Preparation preparation{.options = plan.options,
                           .passedOver = std::move(passedOver),
                           .whyKind = std::move(whyKind),
-                          .kvLoop = kvLoopOf(*plan, (*kernelMod)->facts),
+                          .kvLoop = kvLoopOf(**kernelMod, *selection),
                           .problem = layout->problem,
-                          .tile = plan->tile,
-                          .tileFrom = tile->from,
-                          .tunedBy = tile->tunedBy};
-  const bool byBoxes = plan->options.maskByBoxes;
-  if (byBoxes) ATTNC_TRY(plan::checkListedBoxes(plan->stages.front().config, *layout));
+                          .tile = plan.tile,
+                          .tileFrom = tiled->from,
+                          .tunedBy = tiled->tunedBy};
+  const bool byBoxes = plan.options.maskByBoxes;
+  if (byBoxes) ATTNC_TRY(plan::checkListedBoxes(plan.stages.front().config, *layout));
   if (buildsMask) {
     BlockMaskShape shape =
         plan::smallestMask(derived.module(), layout->problem, options.maskQBlock, options.maskKvBlock);
-    if (byBoxes) shape.boxes = plan::latticesOf(plan->stages.front().config, *layout->grids);
+    if (byBoxes) shape.boxes = plan::latticesOf(plan.stages.front().config, *layout->grids);
     ATTNC_TRY(plan::checkShape(shape));
     preparation.blockMask = shape;
   }
-  plan::WorkspaceLayout workspace = workspaceOf(*plan, *layout, preparation.blockMask, lists);
+  plan::WorkspaceLayout workspace = workspaceOf(plan, *layout, preparation.blockMask, lists);
   preparation.workspaceBytes = workspace.bytes();
-  return Settled{std::move(preparation),
-                 std::move(workspace),
-                 std::nullopt,
-                 operands.q.shape[2],
-                 operands.k.shape[2],
-                 std::move(shapeClass),
-                 {}};
+  return Settled{.preparation = std::move(preparation),
+                 .plan = std::move(tiled->plan),
+                 .workspace = std::move(workspace),
+                 .qRows = operands.q.shape[2],
+                 .kvRows = operands.k.shape[2],
+                 .shapeClass = std::move(shapeClass)};
 }
 
 /// Returns the options of the backward pass for a forward pass, without a block mask in the workspace.
@@ -241,9 +246,9 @@ GradientsByBoxes gradientsByBoxes(const Mod& derived, const Training& training, 
   auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
   if (!layout || !kernelMod || !(*kernelMod)->grid) return {};
   if (!bindCaptures(derived, training.operands.captures, (*kernelMod)->grid.get(), *layout, options.pins)) return {};
-  const Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
-  if (!plan) return {};
-  return {bool(plan->grid), passedOverBy(*plan)};
+  const Expected<plan::Selection> selection = plan::selectFamily(**kernelMod, options, &*layout);
+  if (!selection) return {};
+  return {selection->family->walksBoxes, passedOverBy(*selection)};
 }
 
 /// Adds the backward pass to a settled forward pass. `derived`: with the gradient of the score. `passedOver`:
@@ -255,23 +260,23 @@ Status settleBackward(const Mod& derived, const Training& training, const Kernel
   ATTNC_TRY_AS(kernelMod, kernelModOf(derived, plan::algebraFor(options)));
   const BackwardOperands& operands = training.operands;
   ATTNC_TRY(bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins));
-  ATTNC_TRY_AS(plan, plan::choosePlan(**kernelMod, options, &*layout));
+  ATTNC_TRY_AS(selection, plan::selectFamily(**kernelMod, options, &*layout));
   settled.backwardShapeClass = shapeClassOf(*layout, KernelKind::Backward);
-  ATTNC_TRY_AS(tile, chooseTile(**kernelMod, askedTile, *layout, settled.backwardShapeClass, lookup, *plan));
-  if (Status status = plan::addCaptureOutputs(*layout, *plan, derived.module(), operands.captures,
-                                              training.gradients.captures, /*launches=*/false);
-      !status)
-    return status;
-  settled.preparation.backward = {.options = plan->options,
-                                  .passedOver = passedOver.empty() ? passedOverBy(*plan) : passedOver,
-                                  .kvLoop = kvLoopOf(*plan, (*kernelMod)->facts),
-                                  .tile = plan->tile,
-                                  .tileFrom = tile->from,
-                                  .tunedBy = tile->tunedBy};
+  ATTNC_TRY_AS(tiled, planTiled(**kernelMod, *selection, askedTile, settled.backwardShapeClass, lookup));
+  const plan::Plan& plan = *tiled->plan;
+  ATTNC_TRY(plan::addCaptureOutputs(*layout, plan, derived.module(), operands.captures, training.gradients.captures,
+                                    /*launches=*/false));
+  settled.preparation.backward = {.options = plan.options,
+                                  .passedOver = passedOver.empty() ? passedOverBy(*selection) : passedOver,
+                                  .kvLoop = kvLoopOf(**kernelMod, *selection),
+                                  .tile = plan.tile,
+                                  .tileFrom = tiled->from,
+                                  .tunedBy = tiled->tunedBy};
   if (const auto& mask = settled.preparation.blockMask) layout->lists = BlockMaskView{.shape = *mask};
-  settled.backwardWorkspace = plan::WorkspaceLayout(plan->workspace, *layout);
+  settled.backwardWorkspace = plan::WorkspaceLayout(plan.workspace, *layout);
   if (const size_t bytes = settled.backwardWorkspace->bytes())
     settled.preparation.workspaceBytes = backwardOffset(settled.workspace) + bytes;
+  settled.backwardPlan = std::move(tiled->plan);
   return {};
 }
 
@@ -315,11 +320,11 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
       !options.decode && !kernel->fp8Kv && !training && options.family == Family::Auto && !kernel->blockSparse;
   const bool looksUp = options.tile.empty() || (training && options.backwardTile.empty());
   const std::string device = looksUp ? deviceOf(lookup, kernel->arch) : std::string();
-  const TileLookup findTile = [&](const plan::KernelMod& kernelMod, const plan::Plan& plan,
+  const TileLookup findTile = [&](const plan::KernelMod& kernelMod, const plan::Selection& selection,
                                   const std::string& shapeClass) -> std::optional<FoundChoice> {
     if (device.empty()) return std::nullopt;
-    const auto candidates = [&] { return plan::candidatesOf(kernelMod, plan); };
-    return tuned.find(tunedKey(device, mod, plan.options, shapeClass), candidates);
+    const auto candidates = [&] { return plan::candidatesOf(kernelMod, selection); };
+    return tuned.find(tunedKey(device, mod, selection.options, shapeClass), candidates);
   };
   Expected<Settled> settled =
       settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask, mayDecode, lists, findTile);

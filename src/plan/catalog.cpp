@@ -30,46 +30,21 @@ std::string tileOf(const Plan& plan) {
   return {};
 }
 
-std::vector<std::string> candidatesOf(const FamilyRow& row, const Request& request) {
-  if (row.candidates) return row.candidates(request);
-  std::string own = tileOf(row.plan(request));
-  return own.empty() ? std::vector<std::string>() : std::vector{std::move(own)};
-}
-
-/// Returns the plan of a family that serves the request. Error (environment): the family has no tile of that spelling.
-Expected<Plan> planOf(const FamilyRow& row, const Request& request) {
-  const std::string& asked = request.options.tile;
-  if (!asked.empty()) {
-    const std::vector<std::string> candidates = candidatesOf(row, request);
-    if (std::find(candidates.begin(), candidates.end(), asked) == candidates.end())
-      return Error::environment(
-          fmt::format("the {} family has no tile `{}` for this request", familyName(row.family), asked),
-          candidates.empty() ? "its kernels have no tiles" : fmt::format("it has {}", fmt::join(candidates, ", ")));
-  }
-  Plan plan = row.plan(request);
-  if (plan.tile.empty()) plan.tile = tileOf(plan);
-  plan.options = request.options;
-  plan.options.family = row.family;
-  addAppending(plan, request);
-  if (row.kind == KernelKind::Backward && row.family != Family::Naive) addLargeRows(plan, request);
-  addCaptureGradients(plan, request, row.family);
-  return plan;
-}
-
 /// Returns why a family does not serve a request, as FamilyRow::unserved. Empty if it serves it.
 std::string unservedBy(const FamilyRow& row, const Request& request) {
   const Features others = featuresOf(request.options).without(row.takes);
   return others.empty() ? row.unserved(request) : fmt::format("takes no {}", featureText(others.first()));
 }
 
-Expected<Plan> planAsked(const FamilyRow& row, const Request& request, const LaunchOperands* layout) {
+/// Selects the family that was asked for.
+Expected<Selection> selectAsked(const FamilyRow& row, const Request& request, const LaunchOperands* layout) {
   const std::string why = unservedBy(row, request);
   if (!why.empty())
     return Error::environment(
         fmt::format("the {} family does not serve this request: it {}", familyName(row.family), why),
         "without a family, the catalogue takes one that does");
   if (layout) ATTNC_TRY(row.checkLayout(*layout));
-  return planOf(row, request);
+  return Selection{request.options, request.arch, &row};
 }
 
 const char* kindName(KernelKind kind) {
@@ -94,10 +69,6 @@ const FamilyRow* findFamily(KernelKind kind, Family family, const Arch& arch) {
     if (!first) first = row;
   }
   return first;
-}
-
-const FamilyRow& familyOf(const Plan& plan) {
-  return *findFamily(plan.options.kind, plan.options.family, *parseArch(plan.options.arch));
 }
 
 std::string tileText(const Tile& tile) { return fmt::format("{}x{}x{}", tile.blockM, tile.blockN, tile.warps); }
@@ -158,7 +129,7 @@ Status checkOptions(const KernelOptions& options) {
   return options.blockSparse && !options.maskByBoxes ? checkBlocks(options.maskQBlock, options.maskKvBlock) : Status();
 }
 
-Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, const LaunchOperands* layout) {
+Expected<Selection> selectFamily(const KernelMod& mod, const KernelOptions& asked, const LaunchOperands* layout) {
   const KernelOptions options = completed(asked);
   ATTNC_TRY_AS(arch, parseArch(options.arch));
   ATTNC_TRY(checkOptions(options));
@@ -169,7 +140,7 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
   std::string unserved, misfit;
   for (const FamilyRow* row : kFamilies) {
     if (row->kind != options.kind || row != findFamily(row->kind, row->family, *arch)) continue;
-    if (row->family == options.family) return planAsked(*row, request, layout);
+    if (row->family == options.family) return selectAsked(*row, request, layout);
     if (options.family != Family::Auto) continue;
     if (row->walksBoxes && mod.grid && mod.grid->isFound && !layout) continue; // serves only some lengths
     const bool isMeant = (!row->madeFor || row->madeFor == arch->capability) && (!row->walksBoxes || mod.grid);
@@ -189,11 +160,9 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
       if (misfit.empty()) misfit = fits.error().message;
       continue;
     }
-    Expected<Plan> plan = planOf(*row, request);
-    if (!plan) return plan;
-    plan->unserved = std::move(unserved);
-    plan->misfit = std::move(misfit);
-    return plan;
+    Selection selection{options, *arch, row, std::move(unserved), std::move(misfit)};
+    selection.options.family = row->family;
+    return selection;
   }
   if (options.family != Family::Auto)
     return Error::environment(
@@ -208,31 +177,59 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
   return Error::internal("no family serves this request");
 }
 
-Expected<std::vector<std::string>> candidatesOf(const KernelMod& mod, const Plan& plan) {
-  ATTNC_TRY_AS(arch, parseArch(plan.options.arch));
-  return candidatesOf(familyOf(plan), Request{mod, plan.options, *arch});
-}
-
-bool wantsBlockMask(const analysis::ModFacts& facts, const Plan& plan) {
-  if (plan.options.kind == KernelKind::Decode) return false; // each launch lists the live steps itself
-  const bool walksItsBoxes = familyOf(plan).walksBoxes && plan.grid->isBounded;
-  return facts.masks && !(familyOf(plan).walksBounds && facts.kvEdges) && !walksItsBoxes;
-}
-
-Expected<Plan> chooseListed(const KernelMod& mod, KernelOptions options, const LaunchOperands* layout,
-                            bool mayListBoxes) {
+Expected<Selection> selectListed(const KernelMod& mod, KernelOptions options, const LaunchOperands* layout,
+                                 bool mayListBoxes) {
   options.blockSparse = options.listsOfWholeMod = true;
   const bool isAsked = options.family == Family::Grid;
   const bool mayBeBoxes = isAsked || (options.family == Family::Auto && mod.grid && !mod.grid->isFound);
   const bool gains = mayBeBoxes && mod.grid && !mod.grid->isBounded;
-  if (!mayListBoxes || !gains) return choosePlan(mod, options, layout);
+  if (!mayListBoxes || !gains) return selectFamily(mod, options, layout);
   options.maskByBoxes = true;
-  Expected<Plan> byBoxes = choosePlan(mod, options, layout);
+  Expected<Selection> byBoxes = selectFamily(mod, options, layout);
   if (byBoxes || isAsked) return byBoxes;
   options.maskByBoxes = false;
-  Expected<Plan> plan = choosePlan(mod, options, layout);
-  if (plan) plan->unserved = byBoxes.error().message; // more specific than that the family needs lists
+  Expected<Selection> byTokens = selectFamily(mod, options, layout);
+  if (byTokens) byTokens->unserved = byBoxes.error().message; // more specific than that the family needs lists
+  return byTokens;
+}
+
+Expected<Plan> planOf(const KernelMod& mod, const Selection& selection) {
+  const FamilyRow& row = *selection.family;
+  const Request request{mod, selection.options, selection.arch};
+  if (const std::string& asked = selection.options.tile; !asked.empty()) {
+    const std::vector<std::string> candidates = candidatesOf(mod, selection);
+    if (std::find(candidates.begin(), candidates.end(), asked) == candidates.end())
+      return Error::environment(
+          fmt::format("the {} family has no tile `{}` for this request", familyName(row.family), asked),
+          candidates.empty() ? "its kernels have no tiles" : fmt::format("it has {}", fmt::join(candidates, ", ")));
+  }
+  ++plansMade;
+  Plan plan = row.plan(request);
+  if (plan.tile.empty()) plan.tile = tileOf(plan);
+  plan.options = selection.options;
+  addAppending(plan, request);
+  if (row.kind == KernelKind::Backward && row.family != Family::Naive) addLargeRows(plan, request);
+  addCaptureGradients(plan, request, row.family);
   return plan;
+}
+
+Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options) {
+  ATTNC_TRY_AS(selection, selectFamily(mod, options));
+  return planOf(mod, *selection);
+}
+
+std::vector<std::string> candidatesOf(const KernelMod& mod, const Selection& selection) {
+  const Request request{mod, selection.options, selection.arch};
+  if (selection.family->candidates) return selection.family->candidates(request);
+  std::string own = tileOf(selection.family->plan(request));
+  return own.empty() ? std::vector<std::string>() : std::vector{std::move(own)};
+}
+
+bool wantsBlockMask(const KernelMod& mod, const Selection& selection) {
+  if (selection.options.kind == KernelKind::Decode) return false; // each launch lists the live steps itself
+  const FamilyRow& family = *selection.family;
+  const bool bounds = family.walksBounds && mod.facts.kvEdges, walksItsBoxes = family.walksBoxes && mod.grid->isBounded;
+  return mod.facts.masks && !bounds && !walksItsBoxes;
 }
 
 } // namespace attnc::plan

@@ -34,8 +34,7 @@ struct FamilyRow {
   /// Returns why it does not serve a request that has only features of `takes`, phrased to follow its name: "needs arch
   /// sm_90a". Empty if it serves it.
   std::string (*unserved)(const Request& request) = nullptr;
-  /// Makes the plan, except options, unserved and misfit, which the caller fills in. Precondition: it serves the
-  /// request.
+  /// Makes the plan, except its options, which the caller fills in. Precondition: it serves the request.
   Plan (*plan)(const Request& request) = nullptr;
   /// Returns the possible values of KernelOptions::tile for a request, the default first. plan() obeys that option.
   /// Null if there is one tile only. Precondition: it serves the request.
@@ -55,9 +54,6 @@ llvm::ArrayRef<const FamilyRow*> families();
 /// Returns the row of this kind and family: the one made for the arch, if any; else the first, which runs on any. Null
 /// for Auto, and if no row matches.
 const FamilyRow* findFamily(KernelKind kind, Family family, const Arch& arch);
-
-/// Returns the row of a plan. Precondition: choosePlan() made the plan.
-const FamilyRow& familyOf(const Plan& plan);
 
 /// For families that serve every request, or take every layout.
 std::string servesAll(const Request& request);

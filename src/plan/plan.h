@@ -22,9 +22,6 @@ struct Plan {
   std::vector<CaptureAccess> captures;            ///< the captures whose gradients it computes
   std::shared_ptr<const passes::GridKernel> grid; ///< for box kernels
   std::string tile; ///< spelled as in KernelOptions::tile. Empty if the kernel has none
-  /// Why the family made for this GPU does not serve the options. Empty if it does, or if no family was.
-  std::string unserved;
-  std::string misfit; ///< why that family serves the options but not the operands' layout: names the tensor
 };
 
 /// Checks that no stage has more than kMostTiles tiles. Errors are Blame::Environment.

@@ -1,6 +1,8 @@
 // Prepared attention: parse, prepare, launch.
 #include "gpu.h"
 
+#include "plan/catalog.h"
+
 #include <cstring>
 
 using namespace attnc;
@@ -71,7 +73,9 @@ TEST_CASE("prepared attention is right, whatever the workspace held before", "[g
       const Problem problem{{2, 4, 2, 300, 500}, 64, 64, DType::BF16};
       const HostOperands host = draw(mod, problem);
       OnDevice device(problem, host);
+      const uint64_t before = plan::plansMade;
       const Prepared prepared = take(gpu.compiler.prepare(mod, device.inputs, device.outputs, {.family = family}));
+      CHECK(plan::plansMade - before <= prepared.preparation().kernels().size()); // fewer if one is in memory
       CHECK((prepared.blockMaskKernel() != nullptr) == prepared.preparation().blockMask.has_value());
       const device::Buffer workspace = dirty(prepared.workspaceBytes());
       take(prepared.initialise(device.inputs, workspace.data(), gpu.stream.get()));
