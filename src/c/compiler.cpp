@@ -48,12 +48,16 @@ struct FamilyRow {
   Family family;
   std::string arch, layouts;
   bool takesAnyLayout;
+  std::string takes;
 };
 
 std::vector<FamilyRow> familyRows(const std::vector<FamilyInfo>& families) {
   std::vector<FamilyRow> rows;
-  for (const FamilyInfo& info : families)
-    rows.push_back({info.family, std::string(info.arch), std::string(info.layouts), info.takesAnyLayout});
+  for (const FamilyInfo& info : families) {
+    std::string takes;
+    info.takes.forEach([&](Feature feature) { takes += (takes.empty() ? "" : ", ") + std::string(featureText(feature)); });
+    rows.push_back({info.family, std::string(info.arch), std::string(info.layouts), info.takesAnyLayout, takes});
+  }
   return rows;
 }
 
@@ -191,6 +195,7 @@ attnc_status attnc_get_family(attnc_pass pass, size_t index, attnc_family_info* 
     all.layouts = row.layouts.c_str();
     all.family = toC(row.family);
     all.takes_any_layout = row.takesAnyLayout;
+    all.takes = row.takes.c_str();
     writeStruct(arguments, all, info, "info");
     return {};
   });

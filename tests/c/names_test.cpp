@@ -27,6 +27,7 @@ TEST_CASE("families are listed for each pass", "[c]") {
       CHECK(attnc_family_name(info.family) != nullptr);
       CHECK_THAT(info.arch, Catch::StartsWith("sm_"));
       CHECK(std::string(info.layouts) != "");
+      CHECK(std::string(info.takes) != "");
     }
     auto info = ctest::sized<attnc_family_info>();
     REFUSED(ATTNC_ERROR_ARGUMENT, "index", attnc_get_family(pass, attnc_family_count(pass), &info));

@@ -162,6 +162,7 @@ typedef struct attnc_family_info {
   const char* layouts; ///< Layouts of tensors that it takes, as text for people.
   attnc_family family;
   int32_t takes_any_layout; ///< 0 or 1: whether it takes every layout that launches allow.
+  const char* takes;        ///< What launches may have beyond q, k, v and out, as text for people: "pages, row maxima".
 } attnc_family_info;
 /// Returns the number of families of a pass. If two serve the same operands, the faster one comes first. A family
 /// listed twice has other kernels for the arch of its second entry.

@@ -358,6 +358,7 @@ class FamilyInfo(Sized):
         ("layouts", c_char_p),
         ("family", c_int32),
         ("takes_any_layout", c_int32),
+        ("takes", c_char_p),
     ]
 
 
