@@ -68,7 +68,7 @@ EXCEPTIONS = {
                 "tools/attnc/usage.cpp", "tools/attnc/work.h"],
     "ir/levels.h": ["tools/attnc/grid_text.cpp"],
     "ir/walk.h": [
-        "tools/attnc/grid_text.cpp", "tools/attnc/journey.cpp", "tools/attnc/operands.cpp", "tools/attnc/probe.cpp",
+        "tools/attnc/collect_captures.cpp", "tools/attnc/grid_text.cpp", "tools/attnc/journey.cpp", "tools/attnc/probe.cpp",
         "tools/attnc/verify.cpp",
     ],
     # `check` shows the box of keys that a query on a grid sees.

@@ -1,4 +1,5 @@
 // `attnc mask`: shows the block map of a mask, in the terminal or as a picture.
+#include "collect_captures.h"
 #include "commands.h"
 #include "mask_map.h"
 #include "mask_picture.h"

@@ -2,49 +2,16 @@
 // random.
 #pragma once
 
+#include "host_operands.h"
 #include "run_options.h"
-#include "safetensors.h"
 
 #include "attnc/mod.h"
-#include "attnc/operands.h"
+#include "attnc/prepared.h"
 
 #include <optional>
-#include <set>
-#include <string>
+#include <vector>
 
 namespace attnc::cli {
-
-/// Which tensors need their elements.
-enum class Elements {
-  All,
-  OfMask, ///< captures that mask_mod reads; other tensors have a shape and no bytes
-};
-
-/// The tensors of Operands in host memory, with its names of members. For a cache, k and v are the rows that are
-/// attended to, [B, HKV, KV_LEN, D]. For a ragged batch, q, k and v are [1, heads, total, D].
-struct HostTensors {
-#define ATTNC_TENSOR(member, name) HostTensor member;
-#define ATTNC_OPTIONAL(member, name, feature) std::optional<HostTensor> member;
-#include "attnc/operands.def"
-};
-
-/// K and V as stored, without the appended rows: in pages, or with room for new rows.
-struct HostCache {
-  HostTensor k, v;
-};
-
-/// Operands in host memory, checked against each other and against the mod.
-struct HostOperands : HostTensors {
-  std::optional<HostCache> cache; ///< set if they have pages or new rows
-  HostTensor dOut;                              ///< with --backward: gradient of out, [B, H, Q_LEN, DV], dtype of q
-  std::optional<HostTensor> dLse; ///< with --backward, if given: gradient of lse, f32 [B, H, Q_LEN]
-  NamedTensors tensors;           ///< captured tensors, by name
-  Captures captures;              ///< all captures; their tensors are borrowed from `tensors`
-  /// With --backward: a tensor for the gradient of each capture that wants one, with the capture's shape and dtype; f32
-  /// for a scalar. Has no memory.
-  Captures gradients;
-  ProblemShape problem;
-};
 
 /// Returns what the file of --in could provide to a mod that does not declare its captures: each tensor whose name is a
 /// valid name, with free extents. Empty if the file cannot be read, or comes from stdin: the actual read reports why.
@@ -57,9 +24,6 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
 
 /// Finds the captures without q, k and v, for Elements::OfMask, in a problem of this shape. Does not read the file.
 Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem);
-
-/// Returns the captures that mask_mod reads.
-std::set<std::string> capturesOfMask(const Mod& mod);
 
 /// What findCaptures() should find.
 struct CapturesAsked {
