@@ -8,8 +8,8 @@ namespace {
 /// Gradients of q, k and v, filled with NaN.
 struct GradientTensors {
   explicit GradientTensors(const Workload& work)
-      : dQ(allocateNaNLike(work.q)), dK(allocateNaNLike(work.k)), dV(allocateNaNLike(work.v)),
-        outputs{.dQ = dQ.view, .dK = dK.view, .dV = dV.view} {}
+      : dQ(allocateNaNLike(work.q)), dK(allocateNaNLike(work.k)),
+        dV(allocateNaNLike(work.v)), outputs{.dQ = dQ.view, .dK = dK.view, .dV = dV.view} {}
   DeviceTensor dQ, dK, dV;
   BackwardOutputs outputs;
 };
@@ -31,8 +31,8 @@ nlohmann::json measureBackward(Bench& bench, const Case& c) {
   const Outputs results{.out = out.view, .lse = lse.view};
 
   const Clock::time_point start = Clock::now();
-  const Prepared prepared = take(bench.compiler.prepareTraining(work.mod.mod, operands, results, gradients.outputs,
-                                                                {.family = bench.family}));
+  const Prepared prepared = take(
+      bench.compiler.prepareTraining(work.mod.mod, operands, results, gradients.outputs, {.family = bench.family}));
   const device::Buffer workspace = take(device::Buffer::allocate(prepared.workspaceBytes()));
   const auto initialise = [&] { take(prepared.initialise(operands, workspace.data(), bench.stream.get())); };
   const auto run = [&] {

@@ -20,10 +20,10 @@ struct Case {
   ProblemShape problem;
   int headDim = 0;
   std::vector<int64_t> documentLengths;
-  int64_t pageSize = 0; ///< for paged cases: K and V lie in a pool [pages, page_size, kv_heads, head_dim]
+  int64_t pageSize = 0;           ///< for paged cases: K and V lie in a pool [pages, page_size, kv_heads, head_dim]
   std::vector<int32_t> kvLengths; ///< for each sequence; empty: all are whole
-  bool packed = false; ///< whether documents are the sequences of a ragged batch, under a causal mask
-  float qStd = 1; ///< standard deviation of q, and so of the scores, since k is standard normal
+  bool packed = false;            ///< whether documents are the sequences of a ragged batch, under a causal mask
+  float qStd = 1;                 ///< standard deviation of q, and so of the scores, since k is standard normal
 };
 
 /// Returns the values of --kernel-family.

@@ -39,14 +39,15 @@ std::string modText(int variant) {
                      1.0 + variant / 1024.0);
 }
 
-template <class T>
-T take(Expected<T> value) {
+template <class T> T take(Expected<T> value) {
   if (value) return *std::move(value);
   std::cerr << "attnc-bench-compile: " << value.error().message << "\n";
   std::exit(3);
 }
 
-double msSince(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
+double msSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
 
 void build(const Compiler& compiler, const Mod& mod, const Setting& setting) {
   if (setting.loads)
@@ -97,7 +98,8 @@ int main(int argc, char** argv) {
   std::filesystem::create_directory(directory);
   std::filesystem::permissions(directory, std::filesystem::perms::owner_all);
 
-  const CompilerOptions caching{.cacheDirectory = directory.string(), .cacheMode = CompilerOptions::CacheMode::ReadWrite};
+  const CompilerOptions caching{.cacheDirectory = directory.string(),
+                                .cacheMode = CompilerOptions::CacheMode::ReadWrite};
   std::vector<double> cold, disk, memory, parse;
   {
     const Compiler compiler(caching);

@@ -47,8 +47,8 @@ nlohmann::json measureDecode(Bench& bench, const Case& c) {
   row["host_us"] = rounded(secondsSince(calls) * 1e6 / kLaunches, 1);
   take(bench.stream.synchronize());
   if (work.copies > 1)
-    row["graph_ms"] =
-        rounded(bench.graphMs([&](int i) { launch(work.copy(i % work.copies)); }, int(std::max<int64_t>(work.copies, 16))), 5);
+    row["graph_ms"] = rounded(
+        bench.graphMs([&](int i) { launch(work.copy(i % work.copies)); }, int(std::max<int64_t>(work.copies, 16))), 5);
   const CompiledKernel& compiled = *prepared.kernel().compiled().back();
   row["template"] = compiled.templateName;
   row["registers"] = compiled.registers;

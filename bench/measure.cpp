@@ -27,7 +27,8 @@ double Bench::medianMs(const std::function<void()>& run) {
 }
 
 double Bench::graphMs(const std::function<void(int)>& run, int launches) {
-  return take(timer.graphMs(stream, [&](int i) { return run(i), Status(); }, launches));
+  return take(timer.graphMs(
+      stream, [&](int i) { return run(i), Status(); }, launches));
 }
 
 DeviceTensor allocate(DType dtype, std::initializer_list<int64_t> shape) {
@@ -188,7 +189,8 @@ void Workload::packDocuments(const Case& c) {
 Operands Workload::copy(int64_t i) const {
   Operands moved = operands;
   for (TensorView* tensor : {&moved.k, &moved.v})
-    tensor->data = static_cast<char*>(tensor->data) + i * tensor->shape[0] * tensor->stride[0] * dtypeBytes(tensor->dtype);
+    tensor->data =
+        static_cast<char*>(tensor->data) + i * tensor->shape[0] * tensor->stride[0] * dtypeBytes(tensor->dtype);
   return moved;
 }
 

@@ -119,10 +119,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       for (int r = 0; r < 2; ++r)
         if (large[r]) {
           const float row_sum = backward.row_sums[row_of_all(f, b, h, place.q_idx(f, r))];
-          const float exponent = -ptx::lg2(row_sum) * ptx::rcp(place.form(r).weight_factor()), shift = place.row_shift(args, r);
-          s.for_each_of_row(r, [&](float& x) {
-            x = step_bias.without_reference(x, r, place, shift, lse[r]) + exponent;
-          });
+          const float exponent = -ptx::lg2(row_sum) * ptx::rcp(place.form(r).weight_factor()),
+                      shift = place.row_shift(args, r);
+          s.for_each_of_row(r,
+                            [&](float& x) { x = step_bias.without_reference(x, r, place, shift, lse[r]) + exponent; });
           step_bias.drop(r);
         }
       step_bias.catch_up(place);

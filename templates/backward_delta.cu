@@ -21,7 +21,7 @@ struct alignas(16) Chunk {
 
 constexpr int kChunks = kHeadDimV / Chunk::kElements; // of a row; head dims are multiples of 8
 constexpr int lanes_for(int chunks) { return chunks > 16 ? 32 : chunks > 8 ? 16 : chunks > 4 ? 8 : chunks > 2 ? 4 : 2; }
-constexpr int kLanes = lanes_for(kChunks);            // lanes that share a row
+constexpr int kLanes = lanes_for(kChunks); // lanes that share a row
 
 ATTNC_DEVICE Chunk load(const Element* from, bool vectors) {
   Chunk chunk;

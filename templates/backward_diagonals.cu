@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
   const Mod::Head head = Mod::head(args, b, h);                                      // SEAM(head)
   const Mod::Row row = Mod::row(args, head, b, h, at.q_idx, float(at.q_idx));        // SEAM(row)
   const Mod::Col col = Mod::col(args, head, b, h, at.kv_idx, float(at.kv_idx), 0.f); // SEAM(col)
-  Mod::gradients([&](auto gradient) { // SEAM(gradients)
+  Mod::gradients([&](auto gradient) {                                                // SEAM(gradients)
     using Gradient = decltype(gradient);
 #pragma unroll 1
     for (int round = 0; round < Gradient::kRounds; ++round) {

@@ -34,7 +34,8 @@ extern "C" __global__ void __launch_bounds__(256)
     const float4 sums = holds ? *(const float4*)(from + 512 * n) : float4{};
     x.x[0][n][0] = sums.x, x.x[0][n][1] = sums.y, x.x[0][n][2] = sums.z, x.x[0][n][3] = sums.w;
   }
-  Element* to = (Element*)base.d_q + head / f.q_heads * p.base.d_q_stride.batch + head % f.q_heads * p.base.d_q_stride.head;
+  Element* to =
+      (Element*)base.d_q + head / f.q_heads * p.base.d_q_stride.batch + head % f.q_heads * p.base.d_q_stride.head;
   const int row_of_tile = threadIdx.x / 32 % 4 * 16 + x.row(0) + (DqSums::kByRows ? 64 * group : 0);
   constexpr int kFirst = kHeadDimQk < x.kColumns ? kHeadDimQk : x.kColumns, kSecond = kHeadDimQk - kFirst;
 #pragma unroll

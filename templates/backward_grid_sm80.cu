@@ -138,7 +138,7 @@ struct Kernel : KvGradients<BackwardGridParamsSm80, KeyPlace<Mod, OwnBox, kGroup
     Place place;
     bool has_step = false, has_dead = false;
     int slot = 0; // of the step being computed
-    // One more round, without a head, computes the last step.
+                  // One more round, without a head, computes the last step.
 #pragma unroll 1
     for (int i = 0; i <= heads; ++i) {
       if (i < heads) {
@@ -161,8 +161,7 @@ struct Kernel : KvGradients<BackwardGridParamsSm80, KeyPlace<Mod, OwnBox, kGroup
         slot ^= 1;
         has_dead = fill_table(slot, lse, delta);
         has_step = true;
-        if (j == 0)
-          place = Place(p, args, walk().b, walk().h, walk().own, warp_row + Scores::row(0));
+        if (j == 0) place = Place(p, args, walk().b, walk().h, walk().own, warp_row + Scores::row(0));
       }
     }
     __syncthreads();

@@ -474,7 +474,9 @@ extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
         else if (threadIdx.x % 32 == 0)
           Storer{p, shared, warp - 1}.run();
       },
-      [&](int group) { Consumer{p, args, shared, group}.run(); });
+      [&](int group) {
+        Consumer{p, args, shared, group}.run();
+      });
 }
 
 } // namespace attnc::sm90

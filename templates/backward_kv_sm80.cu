@@ -150,10 +150,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   Element* to_v = (Element*)p.d_v + kv_b * p.d_v_stride.batch + kv_head * p.d_v_stride.head;
   if (!kApart || second)
     mma::store_rows(gradients.k_tile.rows<16>(warp_row), d_k, f.scale, to_k, p.d_k_stride.row, kv_start + warp_row,
-                      f.kv_len, f.vectors);
+                    f.kv_len, f.vectors);
   if (!kApart || !second)
-    mma::store_rows(gradients.v_tile.rows<16>(warp_row), d_v, 1.f, to_v, p.d_v_stride.row, kv_start + warp_row, f.kv_len,
-                      f.vectors);
+    mma::store_rows(gradients.v_tile.rows<16>(warp_row), d_v, 1.f, to_v, p.d_v_stride.row, kv_start + warp_row,
+                    f.kv_len, f.vectors);
 }
 
 } // namespace attnc::sm80

@@ -46,7 +46,8 @@ ATTNC_DEVICE void take_q_tile(const BackwardParams& launch, const ModArgs& args,
     if (!is_large(lse[i])) continue;
     const QueryRow row(f, args, b, h, q_start + i);
     const float sum = sum_up_row(p, args, row);
-    float* const diagonals = p.diagonals ? p.diagonals + (long long)(b * f.q_heads + h) * (f.q_len + f.kv_len) : nullptr;
+    float* const diagonals =
+        p.diagonals ? p.diagonals + (long long)(b * f.q_heads + h) * (f.q_len + f.kv_len) : nullptr;
     write_d_q(p, args, row, sum, [&](int kv_idx, Contribution mine) {
       if (diagonals && mine.g != 0.f) ptx::red_add(diagonals + f.kv_len - 1 + row.q_idx - kv_idx, mine.g);
     });
@@ -70,7 +71,9 @@ ATTNC_DEVICE void take_kv_tile(const BackwardParams& launch, const ModArgs& args
 #pragma unroll 1
       for (int step = 0; step < walk.count; ++step) {
         const auto [start, flags] = walk.at(step);
-        if (!launch.large_rows.chunks[(head_tile_of<Mod, kBlockM>(f, args, b, h, start) * kBlockM + start % kBlockM) / 32]) continue;
+        if (!launch.large_rows
+                 .chunks[(head_tile_of<Mod, kBlockM>(f, args, b, h, start) * kBlockM + start % kBlockM) / 32])
+          continue;
         const int q_idx = start + int(threadIdx.x) % 32;
         const QueryRow row(f, args, b, h, min(q_idx, f.q_len - 1));
         const bool counts = q_idx < f.q_len && is_large(row.lse);
@@ -111,7 +114,8 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 1)
     __syncthreads();
     if (threadIdx.x == 0) {
       tile = atomicAdd(large.counters, 1);
-      while (tile >= q_tiles && ptx::load_acquire(large.counters + 1) < q_tiles) {}
+      while (tile >= q_tiles && ptx::load_acquire(large.counters + 1) < q_tiles) {
+      }
     }
     __syncthreads();
     if (tile >= q_tiles + kv_tiles) break;

@@ -101,9 +101,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     apply_mod(s, f, args, place, step, OwnColumns{}, step_bias);
     step_bias.catch_up(place);
     // s: x, then P; products: S; d_s: dP, then dS.
-    s.for_each([&](float& x, int r) {
-      x = bias[r] == negative_infinity() ? 0.f : ptx::ex2(step_bias.exponent(x, r, place));
-    });
+    s.for_each(
+        [&](float& x, int r) { x = bias[r] == negative_infinity() ? 0.f : ptx::ex2(step_bias.exponent(x, r, place)); });
     at_each_score(products, f, args, place, step, OwnColumns{},
                   [&](float& product, const Mod::Row& row, const Mod::Col& col, Coord at, int r, int n, int e) {
                     float& d = d_s.at(r, n, e);
@@ -115,7 +114,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   ptx::cp_async_wait_group<0>();
   __syncthreads();
   Element* to = (Element*)p.d_q + b * p.d_q_stride.batch + h * p.d_q_stride.head;
-  mma::store_rows(q_tile.rows<16>(warp_row), d_q, f.scale, to, p.d_q_stride.row, q_start + warp_row, f.q_len, f.vectors);
+  mma::store_rows(q_tile.rows<16>(warp_row), d_q, f.scale, to, p.d_q_stride.row, q_start + warp_row, f.q_len,
+                  f.vectors);
 }
 
 } // namespace attnc::sm80

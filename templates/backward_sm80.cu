@@ -89,7 +89,7 @@ struct Kernel : KvGradients<BackwardParamsSm80, KvPlace<Mod, kGroups>, RowTable<
     Step step = {0, 0};
     bool has_step = false;
     int slot = 0; // of `step`
-    // One more round, without a head, computes the last step.
+                  // One more round, without a head, computes the last step.
 #pragma unroll 1
     for (int i = 0; i <= heads; ++i) {
       if (i < heads) {
@@ -126,8 +126,8 @@ struct Kernel : KvGradients<BackwardParamsSm80, KvPlace<Mod, kGroups>, RowTable<
     const HeadWalk& at = walk();
     const int start = at.steps.start_of(j);
     const Strides &q_stride = f.q_stride, &o_stride = p.base.d_out_stride;
-    copy_in<kThreads>(q_tile(slot), (const Element*)f.q + at.b * q_stride.batch + at.h * q_stride.head, q_stride.row, start,
-                      f.q_len, f.vectors);
+    copy_in<kThreads>(q_tile(slot), (const Element*)f.q + at.b * q_stride.batch + at.h * q_stride.head, q_stride.row,
+                      start, f.q_len, f.vectors);
     copy_in<kThreads>(o_tile(slot), (const Element*)p.base.d_out + at.b * o_stride.batch + at.h * o_stride.head,
                       o_stride.row, start, f.q_len, f.vectors);
     ptx::cp_async_commit_group();

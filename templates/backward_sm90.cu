@@ -99,8 +99,8 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
 
   /// Adds a step's dS to the sums along diagonals. It begins at row `q_start` of Q and `kv_row`, the warp's first one
   /// of KV.
-  ATTNC_DEVICE void add_diagonals(const PackedFragment<Element, 1, kBlockM>& d_s, const KvPlace<Mod>& place, int q_start,
-                                  int kv_row, bool really) const {
+  ATTNC_DEVICE void add_diagonals(const PackedFragment<Element, 1, kBlockM>& d_s, const KvPlace<Mod>& place,
+                                  int q_start, int kv_row, bool really) const {
     const ForwardParams& f = p.base.forward;
     const int count = f.q_len + f.kv_len, first = f.kv_len - 1 + q_start - kv_row;
     float* const sums = p.base.diagonals + (long long)(place.b * f.q_heads + place.h) * count;
@@ -127,9 +127,9 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
     d_v.fill(0.f);
     KvPlace<Mod> place;
     Step step = {0, 0};
-    DeltaOf<Table, kLateDelta> delta; // of the last step
-    bool has_older = false; // steps before the last one
-    int last_tile = -1; // of q, for the step whose dQ comes next
+    DeltaOf<Table, kLateDelta> delta;              // of the last step
+    bool has_older = false;                        // steps before the last one
+    int last_tile = -1;                            // of q, for the step whose dQ comes next
     table_of<Memory>(shared, 0).load_delta(delta); // meaningless yet, but its address must be one
     ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
     if (kIsRagged<Mod> && tail) clear_rows_behind(k_tile(), f.kv_len - tile.start, group);
@@ -193,8 +193,8 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
       ptx::wgmma_wait_group<2>(); // S is complete
       wgmma::touch(s);
       const bool small = are_small(place, s);
-      if (Mod::Exponents::kCallsScore && ends) [[unlikely]]
-        ;
+      if (Mod::Exponents::kCallsScore && ends)
+        [[unlikely]];
       else
         weigh<0, kEarly>(s, weights, place, table, bias, step, masked, small, f);
 
@@ -307,7 +307,9 @@ extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
         else if (warp < 3 && threadIdx.x % 32 == 0)
           Storer{p, shared, warp - 1}.run();
       },
-      [&](int group) { Consumer{p, args, shared, group}.run(); });
+      [&](int group) {
+        Consumer{p, args, shared, group}.run();
+      });
 }
 
 } // namespace attnc::sm90

@@ -159,8 +159,8 @@ struct Weigher {
   /// Computes the weights of a step, and writes their rates to shared memory, for groups [Begin, kGroups) of 8 rows of
   /// Q. Two groups at a time, so that few values stay in registers in between.
   template <bool Small, int Begin = 0, class Bias>
-  ATTNC_DEVICE void weigh(const Scores& s, Weights& weights, const KvPlace<Mod>& place, Table table, Bias bias, Step step,
-                          bool masked, const ForwardParams& f) const {
+  ATTNC_DEVICE void weigh(const Scores& s, Weights& weights, const KvPlace<Mod>& place, Table table, Bias bias,
+                          Step step, bool masked, const ForwardParams& f) const {
     constexpr int kEnd = Begin + 2;
     to_weights<Begin, kEnd, Small>(s, weights, f, args, place, table, bias, step);
     if (masked) drop_dead<Begin, kEnd>(weights, f, args, place, table, step);
@@ -197,7 +197,8 @@ struct Weigher {
       d_q.add_first(first);
       wgmma::touch(s);
       ptx::wgmma_fence();
-      wgmma::start_gemm(s, k_tile_of<Memory>(shared), transposed(q.tile()), 0); // S^T = K Q^T; garbage after the last step
+      wgmma::start_gemm(s, k_tile_of<Memory>(shared), transposed(q.tile()),
+                        0); // S^T = K Q^T; garbage after the last step
       ptx::wgmma_commit_group();
       ptx::wgmma_wait_group<1>();
       d_q.add_second(second);
@@ -273,7 +274,8 @@ struct Differentiator {
       d_q.add_first(first);
       wgmma::touch(d_p);
       ptx::wgmma_fence();
-      wgmma::start_gemm(d_p, v_tile_of<Memory>(shared), transposed(o.tile()), 0); // dP^T = V dO^T; garbage after the last step
+      wgmma::start_gemm(d_p, v_tile_of<Memory>(shared), transposed(o.tile()),
+                        0); // dP^T = V dO^T; garbage after the last step
       ptx::wgmma_commit_group();
       ptx::wgmma_wait_group<1>();
       d_q.add_second(second);

@@ -19,8 +19,8 @@ namespace attnc::block_mask {
 constexpr int kThreads = 32 * kWarps;
 
 /// Evaluates one block with all threads. Returns bit 0: some element lives; bit 1: some element is masked.
-ATTNC_DEVICE int classify(const BlockMaskParams& p, const ModArgs& args, const Mod::Head& head, int b, int h, int q_start,
-                          int kv_start) {
+ATTNC_DEVICE int classify(const BlockMaskParams& p, const ModArgs& args, const Mod::Head& head, int b, int h,
+                          int q_start, int kv_start) {
   const int rows = min(p.q_block, p.q_len - q_start), columns = min(p.kv_block, p.kv_len - kv_start);
   int seen = rows < p.q_block || columns < p.kv_block ? 2 : 0;
   // A warp takes rows, a lane columns: a column's values are fetched once per row, and coalesce.
@@ -30,7 +30,7 @@ ATTNC_DEVICE int classify(const BlockMaskParams& p, const ModArgs& args, const M
     for (int j = threadIdx.x % 32; j < columns; j += 32) {
       const int kv_idx = kv_start + j;
       const Mod::Col col = Mod::col(args, head, b, h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
-      seen |= Mod::mask(args, head, row, col, {b, h, q_idx, kv_idx}) ? 1 : 2; // SEAM(mask)
+      seen |= Mod::mask(args, head, row, col, {b, h, q_idx, kv_idx}) ? 1 : 2;      // SEAM(mask)
     }
   }
   return (__syncthreads_or(seen & 1) ? 1 : 0) | (__syncthreads_or(seen & 2) ? 2 : 0);

@@ -16,7 +16,8 @@ namespace attnc::decode {
 struct KvRows {
   const KvElement* first;
   long long stride;
-  ATTNC_DEVICE KvRows(const void* tensor, const Strides& strides, const PackedTile& tile, bool in_pages = kPageSize != 0)
+  ATTNC_DEVICE KvRows(const void* tensor, const Strides& strides, const PackedTile& tile,
+                      bool in_pages = kPageSize != 0)
       : first((const KvElement*)tensor + (in_pages ? 0 : tile.b) * strides.batch + tile.kv_head * strides.head +
               tile.start.kv() * strides.row),
         stride(strides.row) {}
@@ -34,7 +35,8 @@ struct CopiesOfThreads {
 
   ATTNC_DEVICE explicit CopiesOfThreads(unsigned) {}
 
-  ATTNC_DEVICE void load(const Params& decode, const Work& work, int i, int column, KTile k_tile, VTile v_tile, int) const {
+  ATTNC_DEVICE void load(const Params& decode, const Work& work, int i, int column, KTile k_tile, VTile v_tile,
+                         int) const {
     const ForwardParams& p = decode.forward;
     const PackedTile& tile = work.tile;
     const int start = work.walk.start_of(i) + column, length = work.walk.length;
@@ -47,8 +49,8 @@ struct CopiesOfThreads {
       const auto load_rows = [&](auto to, const KvRows& rows, const Strides& strides, const void* fresh,
                                  const Strides& new_strides) {
         if (kAppends && start + kTeamColumns > first)
-          copy_in<kTeamThreads>(to, pages, rows.first, strides, KvRows(fresh, new_strides, tile, false).first, new_strides.row,
-                                first, length, p.vectors, thread);
+          copy_in<kTeamThreads>(to, pages, rows.first, strides, KvRows(fresh, new_strides, tile, false).first,
+                                new_strides.row, first, length, p.vectors, thread);
         else
           copy_in<kTeamThreads>(to, pages, rows.first, strides, length, p.vectors, thread);
       };

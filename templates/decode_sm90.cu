@@ -69,7 +69,8 @@ struct CopiesOfEngine {
   int page = 0, page_after = 0;
 
   /// Called by the whole CTA.
-  ATTNC_DEVICE explicit CopiesOfEngine(unsigned control) : barriers(control + threadIdx.x / kTeamThreads * kStages * 8) {
+  ATTNC_DEVICE explicit CopiesOfEngine(unsigned control)
+      : barriers(control + threadIdx.x / kTeamThreads * kStages * 8) {
     if (threadIdx.x % kTeamThreads == 0) {
       for (int i = 0; i < kStages; ++i) ptx::mbarrier_init(full_of(i), 1);
       ptx::fence_mbarrier_init();
@@ -151,8 +152,8 @@ struct CopiesOfEngine {
 
 private:
   template <int Dim, class Tile>
-  ATTNC_DEVICE static void mend_rows(Tile to, int start, int first, int length, const void* fresh, const Strides& strides,
-                                     const PackedTile& tile, const ForwardParams& p) {
+  ATTNC_DEVICE static void mend_rows(Tile to, int start, int first, int length, const void* fresh,
+                                     const Strides& strides, const PackedTile& tile, const ForwardParams& p) {
     constexpr int kChunks = Tile::kSlabs * 8;
     const Element* from = (const Element*)fresh + tile.b * strides.batch + tile.kv_head * strides.head;
     const int row_begin = max(first - start, 0);

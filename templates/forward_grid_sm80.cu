@@ -136,9 +136,8 @@ ATTNC_DEVICE ListedWalk walk_of(const ListedTiles::Plan& plan, const ForwardGrid
 }
 
 /// Normalises a warp's rows of O, stages them in `rows` and stores them. Stores lse and row maximum directly.
-ATTNC_DEVICE void store(const Out& o, Softmax<2>& softmax, const ForwardGridParamsSm80& p,
-                        const GridPlace& place, PaddedTile<Element, 16, kHeadDimV> rows, const int (&origin)[3],
-                        int first) {
+ATTNC_DEVICE void store(const Out& o, Softmax<2>& softmax, const ForwardGridParamsSm80& p, const GridPlace& place,
+                        PaddedTile<Element, 16, kHeadDimV> rows, const int (&origin)[3], int first) {
   const ForwardParams& base = p.base;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -151,7 +150,8 @@ ATTNC_DEVICE void store(const Out& o, Softmax<2>& softmax, const ForwardGridPara
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     bool exists; // NOTE: the query is found again, so that it needs no registers around the loop
-    const Token q = find_token(QueryShape(), origin, ptx::opaque(first) + Out::row(r), p.q_extent, beside_of(p).q, exists);
+    const Token q =
+        find_token(QueryShape(), origin, ptx::opaque(first) + Out::row(r), p.q_extent, beside_of(p).q, exists);
     if (threadIdx.x % 4 != 0 || !exists) continue;
     if (base.lse) base.lse[head + q.index] = softmax.lse(r, place.form(r).weight_factor(), 0.f);
     if (kRowMax && base.row_max) base.row_max[head + q.index] = softmax.max(r, place.form(r).weight_factor(), 0.f);
@@ -243,7 +243,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
   }
 
   // Staged where Q was: no warp reads it any more.
-  store(o, softmax, p, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes}, plan.origin, warp_row);
+  store(o, softmax, p, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes}, plan.origin,
+        warp_row);
 }
 
 } // namespace attnc::grid

@@ -101,12 +101,12 @@ using ListedTiles = ListedGridTiles<QueryShape, KeyShape, kSplitAxis, kConsumers
 using Tiles = Choose<kBlockSparse, ListedTiles, SeenTiles>::Type;
 using TilePlan = Tiles::Plan;
 constexpr int kPlans = 2;
-struct Plans : SharedPart<Plans, kPlans * int(sizeof(TilePlan))> {};
+struct Plans : SharedPart<Plans, int(sizeof(TilePlan)) * kPlans> {};
 struct PlanFull : BarrierParts<PlanFull, kPlans, 1> {};
 struct PlanEmpty : BarrierParts<PlanEmpty, kPlans, 1> {};
 
-using Memory = SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, QRing::Control, KRing::Control, VRing::Control, OutFull,
-                            PlanFull, PlanEmpty, Plans>;
+using Memory = SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, QRing::Control, KRing::Control, VRing::Control,
+                            OutFull, PlanFull, PlanEmpty, Plans>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 /// A tile of queries, as in the producer's message.
@@ -382,9 +382,9 @@ struct Consumer {
   Softmax<2> softmax;
   GridPlace place;
   LiveKeys<KeyShape> live; ///< of the tile
-  bool works = false;    ///< there is a tile whose last O += P V is not started yet
-  bool is_first = false; ///< that step is the tile's first
-  int skipped = 0;       ///< steps skipped since, whose V is still held
+  bool works = false;      ///< there is a tile whose last O += P V is not started yet
+  bool is_first = false;   ///< that step is the tile's first
+  int skipped = 0;         ///< steps skipped since, whose V is still held
 
   ATTNC_DEVICE static Work await_work(const Ring<Memory, QRing>& q) {
     q.wait();
@@ -570,7 +570,9 @@ extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
           Planner{p, args, shared}.run();
         }
       },
-      [&](int group) { Consumer{p, args, shared, group}.run(); });
+      [&](int group) {
+        Consumer{p, args, shared, group}.run();
+      });
 }
 
 } // namespace attnc::grid

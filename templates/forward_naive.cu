@@ -35,14 +35,14 @@ using Params = typename ParametersOf<ForwardParams, kPageSize != 0>::Type;
 /// Returns the elements from the beginning of k or v of a (batch, KV head), or of a KV head's pool, to a row.
 ATTNC_DEVICE long long row_offset(const Strides& strides, const int* pages, int kv_idx) {
   if constexpr (kPageSize == 0) return kv_idx * strides.row;
-  return paged_offset<kPageSize ? kPageSize : 1>(pages, strides, kv_idx);
+  return paged_offset < kPageSize ? kPageSize : 1 > (pages, strides, kv_idx);
 }
 
 /// Copies rows [kv_start, kv_start + 32) of k or v to shared memory as fp32; zeros past kv_len. Called by the whole
 /// CTA.
 template <int HeadDim>
-ATTNC_DEVICE void load_chunk(float (*tile)[kHeadDimMax + 1], const Element* base, const Strides& strides, const int* pages,
-                             int kv_start, int kv_len) {
+ATTNC_DEVICE void load_chunk(float (*tile)[kHeadDimMax + 1], const Element* base, const Strides& strides,
+                             const int* pages, int kv_start, int kv_len) {
   __syncthreads();
   for (int i = threadIdx.x; i < kChunk * HeadDim; i += blockDim.x) {
     const int row = i / HeadDim, d = i % HeadDim;
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
   const int position = q_offset<Mod>(args, head) + q_idx;
   const Mod::Row row = Mod::row(args, head, b, h, position, float(position)); // SEAM(row)
-  float out[(kHeadDimV + 31) / 32] = {}; // lane l: columns l, l + 32, ...
+  float out[(kHeadDimV + 31) / 32] = {};                                      // lane l: columns l, l + 32, ...
   float row_max = negative_infinity(), row_sum = 0.f;
 
   const auto walk = walk_of(p, b, h, q_start, kv_length<Mod>(p, args, head));
@@ -91,9 +91,9 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     load_chunk<kHeadDimQk>(kv_tile, k, p.k_stride, pages_of(launch, b), step.start, kv_length<Mod>(p, args, head));
     float score = 0.f;
     for (int d = 0; d < kHeadDimQk; ++d) score += q_tile[warp][d] * kv_tile[lane][d];
-    const Mod::Col col = Mod::col(args, head, b, h, kv_idx, float(kv_idx), 0.f);     // SEAM(col)
+    const Mod::Col col = Mod::col(args, head, b, h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
     const Coord at = {b, h, position, kv_idx};
-    score = Mod::score(args, head, row, col, at, score * p.scale);             // SEAM(score)
+    score = Mod::score(args, head, row, col, at, score * p.scale);                                       // SEAM(score)
     if ((step.flags & kStepMasked) && !Mod::mask(args, head, row, col, at)) score = negative_infinity(); // SEAM(mask)
     if (step.start + lane >= kv_length<Mod>(p, args, head)) score = negative_infinity();
 

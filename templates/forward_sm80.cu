@@ -164,7 +164,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   // A warp stages its O over rows of Q that only it reads. If a CTA has no steps, Q's copy is still in flight here.
   ptx::cp_async_wait_group<0>();
   __syncthreads();
-  store(o, softmax, p, args, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes}, q_start + warp_row);
+  store(o, softmax, p, args, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes},
+        q_start + warp_row);
 }
 
 } // namespace attnc::sm80

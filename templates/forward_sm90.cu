@@ -93,7 +93,7 @@ struct VRing : RingParts<VRing, VTile, kStages, 0, Arrivals{.full = 1, .empty = 
 struct OutFull : BarrierParts<OutFull, kQStages, kWarps> {};
 using SchedulerBarriers = NamedBarriers<1, 256>; // of consumers: one arrives, the next one waits
 /// Mod::Col of each column of a step, if the producer computes them for all.
-struct Columns : SharedPart<Columns, Mod::kColumnsLoad ? kStages * kBlockN * int(sizeof(Mod::Col)) : 0> {};
+struct Columns : SharedPart<Columns, Mod::kColumnsLoad ? int(sizeof(Mod::Col)) * kStages * kBlockN : 0> {};
 
 using Memory = SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, QRing::Control, KRing::Control, VRing::Control,
                             OutFull, Columns>;
@@ -152,7 +152,8 @@ struct Producer {
       q.write_message({work.b, work.h, work.q_start, work.valid});
       if (work.valid) {
         ptx::mbarrier_arrive_expect_tx(q.full(), QTile::kBytes);
-        request_tile(q.tile(), p.q, q.full(), q_row_of<Mod>(args, work.b, work.q_start), work.h, work.b * p.q_batch_step);
+        request_tile(q.tile(), p.q, q.full(), q_row_of<Mod>(args, work.b, work.q_start), work.h,
+                     work.b * p.q_batch_step);
       } else {
         ptx::mbarrier_arrive(q.full());
       }
@@ -475,7 +476,9 @@ extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
           if (kIsRagged<Mod> || threadIdx.x == 32) Storer{p, shared}.run(args);
         }
       },
-      [&](int group) { Consumer{p, args, shared, group}.run(); });
+      [&](int group) {
+        Consumer{p, args, shared, group}.run();
+      });
 }
 
 } // namespace attnc::sm90

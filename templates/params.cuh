@@ -34,10 +34,10 @@ struct RaggedRows {
 /// For a ragged batch the tensors have batch 1 and `rows` rows; batch is the number of sequences, and q_len and kv_len
 /// are their maximum lengths. algo/sequence.cuh finds them.
 struct ForwardParams {
-  const void* q; // [batch, q_heads, q_len, head_dim_qk]
-  const void* k; // [batch or 1, kv_heads, kv_len, head_dim_qk]
-  const void* v; // [batch or 1, kv_heads, kv_len, head_dim_v]
-  void* out;     // [batch, q_heads, q_len, head_dim_v]
+  const void* q;  // [batch, q_heads, q_len, head_dim_qk]
+  const void* k;  // [batch or 1, kv_heads, kv_len, head_dim_qk]
+  const void* v;  // [batch or 1, kv_heads, kv_len, head_dim_v]
+  void* out;      // [batch, q_heads, q_len, head_dim_v]
   float* lse;     // [batch, q_heads, q_len], natural log; null if not wanted
   float* row_max; // [batch, q_heads, q_len], natural units; null if not wanted
   Strides q_stride, k_stride, v_stride, out_stride;
@@ -62,13 +62,11 @@ struct CacheParams {
   const void* new_v;      // [batch, kv_heads, q_len, head_dim_v]
   Strides new_k_stride, new_v_stride;
 };
-template <class Params> struct Cached : Params {
-  CacheParams cache;
-};
+template <class Params> struct Cached : Params { CacheParams cache; };
 
 /// Rows whose gradients backward_large.cu computes: workspace, set by backward_delta.cu.
 struct LargeRows {
-  int* counters;        // tiles that CTAs have taken, and tiles of q that are done; 0 at first
+  int* counters;         // tiles that CTAs have taken, and tiles of q that are done; 0 at first
   unsigned char* chunks; // per 32 rows of a tile of q of each (batch, head): whether any is large; a multiple of 16
 };
 
@@ -81,13 +79,13 @@ struct BackwardParams {
   float* delta;       // [batch, q_heads, q_len], dense: workspace, see backward_delta.cu
   float* row_sums;    // as delta: workspace, see algo/pairs.cuh; for large rows; the oracle's for all
   LargeRows large_rows;
-  float* diagonals;   // workspace, see BackwardParamsSm90; null if unused
-  void* d_q;          // as q; written
-  void* d_k;          // as k, of kv_batch batches; written
-  void* d_v;          // as v
+  float* diagonals; // workspace, see BackwardParamsSm90; null if unused
+  void* d_q;        // as q; written
+  void* d_k;        // as k, of kv_batch batches; written
+  void* d_v;        // as v
   Strides d_out_stride, d_q_stride, d_k_stride, d_v_stride;
   BlockLists columns; // forward.lists transposed: Q blocks per block of KV columns
-  int kv_batch; // batches of k and v: `batch`, or 1 if they are broadcast and their gradients are sums over all
+  int kv_batch;       // batches of k and v: `batch`, or 1 if they are broadcast and their gradients are sums over all
 };
 
 /// Where the gradient of a capture is summed: one slot for each element of a dense tensor of its shape; 0 at first.
@@ -101,7 +99,7 @@ constexpr int kExactWords = 10;      // per element
 
 /// Gradients of captures, summed.
 struct CaptureParams {
-  BackwardParams backward; // d_q, d_k and d_v are unused
+  BackwardParams backward;          // d_q, d_k and d_v are unused
   CaptureSum sums[kMaxCaptureSums]; // by Mod::Gradient*::kCapture
   int loops_batches; // 1: a CTA takes its tile for all batch entries in turn, and the grid has one entry's tiles
 };

@@ -23,7 +23,9 @@ struct Divisor {
   unsigned multiplier, shift;
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
   /// n must be >= 0.
-  __device__ __forceinline__ int quotient(int n) const { return int((__umulhi(multiplier, unsigned(n)) + unsigned(n)) >> shift); }
+  __device__ __forceinline__ int quotient(int n) const {
+    return int((__umulhi(multiplier, unsigned(n)) + unsigned(n)) >> shift);
+  }
   __device__ __forceinline__ int remainder(int n) const { return n - quotient(n) * divisor; }
 #endif
 };
@@ -39,10 +41,10 @@ struct PackedParams : ForwardParams {
 ///
 /// Null `part_out`: items are not divided.
 struct DecodeParams {
-  PackedParams forward;  // its lists: by tile of packed rows, live steps; all partial. Only for masks without bounds
-  float* part_out;       // [CTAs, 2, part_rows, head_dim_v]: not normalised
-  float* part_state;     // [CTAs, 2, part_rows, 4]: RowState of algo/merge_rows.cuh
-  int* arrived;          // per item: parts that have arrived; 0 before and after a launch
+  PackedParams forward; // its lists: by tile of packed rows, live steps; all partial. Only for masks without bounds
+  float* part_out;      // [CTAs, 2, part_rows, head_dim_v]: not normalised
+  float* part_state;    // [CTAs, 2, part_rows, 4]: RowState of algo/merge_rows.cuh
+  int* arrived;         // per item: parts that have arrived; 0 before and after a launch
   int part_rows;
   HeadScales k_scale, v_scale; // for fp8 K and V
 };
@@ -57,12 +59,12 @@ struct DecodeParamsSm90 : DecodeParams {
 /// Parameters of decode_lists.cu, which makes these lists. An item's bits are `words_of_item` words, a bit per step,
 /// lowest first.
 struct DecodeListsParams {
-  PackedParams forward;  // q, k, v, out and its lists are unused
-  unsigned* words;       // [items, words_of_item]
-  int* count;            // [items]: live steps
-  int* index;            // [items, 32 words_of_item]: which steps live, ascending
-  int* arrived;          // per item: words that have arrived; 0 before and after a launch
-  int words_of_item;     // at least 1
+  PackedParams forward; // q, k, v, out and its lists are unused
+  unsigned* words;      // [items, words_of_item]
+  int* count;           // [items]: live steps
+  int* index;           // [items, 32 words_of_item]: which steps live, ascending
+  int* arrived;         // per item: words that have arrived; 0 before and after a launch
+  int words_of_item;    // at least 1
 };
 
 } // namespace attnc

@@ -30,8 +30,8 @@ struct BackwardGridParamsSm90 {
   BackwardParams base; // q, k, v, d_out, their strides and lists are unused
   float* d_q_sums;
   int q_extent[3], kv_extent[3];
-  int kv_tiles[3];  // boxes of keys along each axis
-  TileOrder order;  // of these boxes; heads: KV heads of all kv batches; counters: null, or zero before each launch
+  int kv_tiles[3]; // boxes of keys along each axis
+  TileOrder order; // of these boxes; heads: KV heads of all kv batches; counters: null, or zero before each launch
   int q_batch_step, k_batch_step, v_batch_step, d_out_batch_step;
 };
 

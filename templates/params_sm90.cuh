@@ -46,7 +46,7 @@ struct BackwardParamsSm90 {
   TensorMap q, k, v, d_out;
   BackwardParams base; // q, k, v, d_out and their strides are unused
   float* d_q_sums;
-  int* turns; // [batch, q_heads, q_tiles, 2], zero before the launch: algo/turns.cuh. Null unless kTakesTurns
+  int* turns;  // [batch, q_heads, q_tiles, 2], zero before the launch: algo/turns.cuh. Null unless kTakesTurns
   int section; // KV heads (of all batches) of a section: see TileOrder
   int q_batch_step, k_batch_step, v_batch_step, d_out_batch_step;
   unsigned* visits; // zero before the first kernel: algo/visits.cuh. Null unless kDeterministic and kBlockSparse

@@ -9,7 +9,7 @@ namespace {
 
 llvm::SmallVector<llvm::ArrayRef<Builtin>, 8> tables() {
   return {pythonBuiltins(), objectBuiltins(), floatBuiltins(), operatorBuiltins(),
-          numberBuiltins(), arrayBuiltins(),  viewBuiltins(),    gridBuiltins()};
+          numberBuiltins(), arrayBuiltins(),  viewBuiltins(),  gridBuiltins()};
 }
 
 struct DTypeName {

@@ -7,21 +7,21 @@ namespace attnc::dsl {
 
 /// Where a builtin is found. A row of a table may be found in several places.
 enum Where : unsigned {
-  kPython = 1,        ///< everywhere, by its bare name
-  kTorch = 2,         ///< torch.name
-  kFunctional = 4,    ///< torch.nn.functional.name
-  kMath = 8,          ///< math.name
-  kFunctools = 16,    ///< functools.name
-  kFlex = 32,         ///< torch.nn.attention.flex_attention.name
-  kMethod = 64,       ///< x.name() of numbers, arrays and tensors
-  kListMethod = 128,  ///< x.name() of lists
-  kElementwise = 256, ///< called once for each element if an argument is an array
-  kAnything = 512,    ///< also accepts arguments that cannot be evaluated
-  kDictMethod = 1024, ///< x.name() of dicts
-  kIgnored = 4096,    ///< a method of objects whose class derives from one of another module
-  kAttnc = 8192,      ///< attnc.name
+  kPython = 1,         ///< everywhere, by its bare name
+  kTorch = 2,          ///< torch.name
+  kFunctional = 4,     ///< torch.nn.functional.name
+  kMath = 8,           ///< math.name
+  kFunctools = 16,     ///< functools.name
+  kFlex = 32,          ///< torch.nn.attention.flex_attention.name
+  kMethod = 64,        ///< x.name() of numbers, arrays and tensors
+  kListMethod = 128,   ///< x.name() of lists
+  kElementwise = 256,  ///< called once for each element if an argument is an array
+  kAnything = 512,     ///< also accepts arguments that cannot be evaluated
+  kDictMethod = 1024,  ///< x.name() of dicts
+  kIgnored = 4096,     ///< a method of objects whose class derives from one of another module
+  kAttnc = 8192,       ///< attnc.name
   kGridMethod = 16384, ///< x.name() of grids
-  kGym = 2048,        ///< attn_gym.masks.name, attn_gym.utils.name
+  kGym = 2048,         ///< attn_gym.masks.name, attn_gym.utils.name
 };
 
 /// The arguments of a call, matched with the parameters of a builtin.

@@ -75,10 +75,11 @@ inline constexpr bool kIsAlternative<T, std::variant<Ts...>> = (std::is_same_v<T
 
 class Object {
 public:
-  using Storage = std::variant<NoneObject, bool, int64_t, double, const Str*, Sequence*, const RangeObject*,
-                               const SliceObject*, EllipsisObject, const Function*, const Partial*, const Builtin*,
-                               const Method*, const MaskList*, Namespace, DTypeObject, TypeInfo, GridObject, Opaque, const Array*,
-                               const Tensor*, ir::Value, const Deferred*, Dict*, Class*, Instance*, const Descriptor*>;
+  using Storage =
+      std::variant<NoneObject, bool, int64_t, double, const Str*, Sequence*, const RangeObject*, const SliceObject*,
+                   EllipsisObject, const Function*, const Partial*, const Builtin*, const Method*, const MaskList*,
+                   Namespace, DTypeObject, TypeInfo, GridObject, Opaque, const Array*, const Tensor*, ir::Value,
+                   const Deferred*, Dict*, Class*, Instance*, const Descriptor*>;
 
   Object() = default;
   template <class T>
@@ -192,7 +193,7 @@ struct Class {
   std::vector<Object> bases; ///< bases of other modules: Deferred or Opaque
   std::vector<Class*> order; ///< order of member lookup: the class itself, then the classes it derives from
   Names members = Names();
-  std::vector<llvm::StringRef> fields; ///< annotated names in the body, in order
+  std::vector<llvm::StringRef> fields;                                  ///< annotated names in the body, in order
   bool isDataclass = false, hasFieldEquality = false, isFrozen = false; ///< @dataclass, its eq=, its frozen=True
   bool hasInitVar = false, hasPostInit = false;
   Instance* isSuperOf = nullptr; ///< for the result of super(): the object itself

@@ -88,7 +88,8 @@ void Tracer::runClass(const ClassStmt& stmt) {
   at = stmt.loc;
   for (const Class* part : llvm::ArrayRef<Class*>(type->order).drop_front())
     if (part->members.count("__init_subclass__")) fail(diag::unsupportedSyntax, "a class with `__init_subclass__`");
-  if (stmt.metaclass && evalLazy(*stmt.metaclass).is<Class*>()) fail(diag::unsupportedSyntax, "a metaclass of the text");
+  if (stmt.metaclass && evalLazy(*stmt.metaclass).is<Class*>())
+    fail(diag::unsupportedSyntax, "a metaclass of the text");
   at = stmt.loc;
   if (type->order.size() > kMaxBases) fail(diag::tooManyItems, Count(type->order.size()), Count(kMaxBases));
   {

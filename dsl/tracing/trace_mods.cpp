@@ -342,11 +342,8 @@ private:
     static_assert(kMaxConditions <= 100);
     size_t count = 0;
     for (Condition& condition : tracer.conditions)
-      module.setOutput({fmt::format("condition_{:02}", count++),
-                        {},
-                        condition.value,
-                        std::move(condition.words),
-                        condition.line});
+      module.setOutput(
+          {fmt::format("condition_{:02}", count++), {}, condition.value, std::move(condition.words), condition.line});
   }
 
   void setScore(std::string_view name, Object value) {

@@ -116,8 +116,8 @@ public:
   ///
   /// Errors: those of prepare() and of Prepared::launch() with the model's tile; an empty problem; whatever the driver
   /// refuses.
-  Expected<Tuning> tune(const Mod& mod, const Operands& operands, const Outputs& outputs, const PrepareOptions& options = {},
-                        Stream stream = nullptr) const;
+  Expected<Tuning> tune(const Mod& mod, const Operands& operands, const Outputs& outputs,
+                        const PrepareOptions& options = {}, Stream stream = nullptr) const;
 
   /// Tunes for training: first the forward kernel, then the backward kernel behind a forward launch. A pass with a tile
   /// in the options keeps it and is not measured. Otherwise as tune().

@@ -53,8 +53,7 @@ struct [[nodiscard]] Error {
 };
 
 /// A value, or the reason why it is missing. Test it with operator bool before dereferencing it or calling error().
-template <class T>
-class [[nodiscard]] Expected {
+template <class T> class [[nodiscard]] Expected {
 public:
   Expected(T value) : state(std::in_place_index<0>, std::move(value)) {}
   Expected(Error error) : state(std::in_place_index<1>, std::move(error)) {}
@@ -73,8 +72,7 @@ private:
 };
 
 /// Success, or the reason of a failure. Test it with operator bool before calling error().
-template <>
-class [[nodiscard]] Expected<void> {
+template <> class [[nodiscard]] Expected<void> {
 public:
   Expected() = default;
   Expected(Error error) : failure(std::move(error)) {}

@@ -15,12 +15,11 @@ enum class Feature : uint8_t {
 
 /// Returns what completes "takes no ...", such as "pages".
 constexpr std::string_view featureText(Feature feature) {
-  switch (feature) {
-#define ATTNC_FEATURE(name, text)                                                                                      \
-  case Feature::name: return text;
+  constexpr std::string_view kTexts[] = {
+#define ATTNC_FEATURE(name, text) text,
 #include "attnc/features.def"
-  }
-  return "?";
+  };
+  return kTexts[int(feature)];
 }
 
 /// A set of features.
@@ -31,9 +30,7 @@ public:
     for (Feature feature : features) set(feature);
   }
   /// Adds a feature, or removes it if `has` is false.
-  constexpr void set(Feature feature, bool has = true) {
-    bits = has ? bits | bit(feature) : bits & ~bit(feature);
-  }
+  constexpr void set(Feature feature, bool has = true) { bits = has ? bits | bit(feature) : bits & ~bit(feature); }
   /// Whether the set has a feature.
   constexpr bool has(Feature feature) const { return bits & bit(feature); }
   constexpr bool empty() const { return bits == 0; }

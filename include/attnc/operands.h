@@ -1,4 +1,5 @@
-// The tensors that a launch reads and writes, by kind of kernel. operands.def lists them for code that treats all alike.
+// The tensors that a launch reads and writes, by kind of kernel. operands.def lists them for code that treats all
+// alike.
 #pragma once
 
 #include "attnc/block_mask.h"

@@ -53,7 +53,7 @@ struct TensorView {
 
   void* data = nullptr; ///< Host or device address of element (0, ..., 0).
   DType dtype = DType::F32;
-  int rank = 0;                            ///< Number of axes, 0 .. kMaxRank.
+  int rank = 0;                           ///< Number of axes, 0 .. kMaxRank.
   std::array<int64_t, kMaxRank> shape{};  ///< Extents of the first `rank` axes.
   std::array<int64_t, kMaxRank> stride{}; ///< Strides of the first `rank` axes, in elements.
 

@@ -91,9 +91,8 @@ void ExampleSearch::meetConditions() {
   }
   for (uint32_t id = 0; id < conditions.size(); ++id)
     if (conditions[{id}].op == Op::Dim) isFixed[conditions[{id}].attr] = true;
-  llvm::erase_if(problems, [&](ir::Bindings& problem) {
-    return !ir::meetConditions(conditions, problem.dims, isFree);
-  });
+  llvm::erase_if(problems,
+                 [&](ir::Bindings& problem) { return !ir::meetConditions(conditions, problem.dims, isFree); });
 }
 
 std::string ExampleSearch::run(Value index, const ir::Extent& extent, uint64_t allowed) {

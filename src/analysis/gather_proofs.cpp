@@ -37,9 +37,7 @@ std::vector<GatherProof> proveGathers(const ir::Module& module, const ir::Pins& 
   const ir::OperandNames names(module);
   // Findings for unproven indices, by value and extent, so that equal ones are searched once.
   std::map<std::tuple<uint32_t, bool, int64_t>, std::string> searched;
-  auto keyOf = [](Value index, const ir::Extent& extent) {
-    return std::tuple(index.id, extent.isNamed, extent.value);
-  };
+  auto keyOf = [](Value index, const ir::Extent& extent) { return std::tuple(index.id, extent.isNamed, extent.value); };
   for (uint32_t id = 0; id < module.size(); ++id) {
     if (!needed[id] || module[{id}].op != Op::Load) continue;
     for (unsigned axis = 0; axis < module[{id}].operands.size(); ++axis) {

@@ -116,7 +116,9 @@ Range Intervals::numberOf(const ir::Grid::Number& number) const {
 Bounds Intervals::coordinate(const Node& node, const Bounds& position) const {
   const ir::GridAxis at = ir::GridAxis::of(node);
   const ir::Grid& grid = module.grids[at.grid];
-  const auto apply = [](Op op, const Range& a, const Range& b) { return transfer(Node{op, Type::I32, 0, {}, 0}, {a, b}); };
+  const auto apply = [](Op op, const Range& a, const Range& b) {
+    return transfer(Node{op, Type::I32, 0, {}, 0}, {a, b});
+  };
   Range stride = Range::integers(Type::I32, 1, 1);
   for (size_t behind = at.axis + 1; behind < grid.extents.size(); ++behind) {
     stride = apply(Op::Mul, stride, numberOf(grid.extents[behind]));
@@ -154,9 +156,7 @@ Bounds Intervals::leaf(const Node& node) const {
     result.upper = result.lower = {LinearForm::extent(unsigned(node.attr))};
     return result;
   case Leaf::Iter: result.range = Range::ofIter(node); return result;
-  case Leaf::Scalar:
-    result.range = scalars[node.attr];
-    return result;
+  case Leaf::Scalar: result.range = scalars[node.attr]; return result;
   case Leaf::Param:
     std::optional<ir::BuiltinDim> extent = ir::extentOf(ir::ParamKind(node.attr));
     if (!extent) break;

@@ -142,7 +142,8 @@ Range ofIntegers(const ir::Node& node, llvm::ArrayRef<Range> x) {
     if (type == Type::Bool) return Range::integers(type, 1 - x[0].hi, 1 - x[0].lo);
     return Range::integers(type, ~x[0].hi, ~x[0].lo);
   case Op::Shl:
-  case Op::Shr: return shift(node.op, type, x[0], x[1]);
+  case Op::Shr:
+    return shift(node.op, type, x[0], x[1]);
     // These do not map integers to integers, or have a case of their own.
 #define LEAF(Name, ...) case Op::Name:
 #define FUNCTION(Name, ...) case Op::Name:

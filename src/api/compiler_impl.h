@@ -29,8 +29,8 @@ KernelOptions blockMaskOptions(const KernelOptions& options);
 
 /// Checks captures, and fills in the grids that they determine. If `captures` is null, the grids stay unknown. `grid`:
 /// the mod's, or null.
-Status bindCaptures(const Mod& mod, const Captures* captures, const passes::GridKernel* grid, plan::LaunchOperands& operands,
-                    const std::map<std::string, int64_t>& pins);
+Status bindCaptures(const Mod& mod, const Captures* captures, const passes::GridKernel* grid,
+                    plan::LaunchOperands& operands, const std::map<std::string, int64_t>& pins);
 
 /// What was settled for operands, and the layout of their workspace: the forward pass's uses, then the backward pass's.
 struct Settled {
@@ -38,8 +38,8 @@ struct Settled {
   std::shared_ptr<const plan::Plan> plan, backwardPlan; ///< null: only the forward pass
   plan::WorkspaceLayout workspace;
   std::optional<plan::WorkspaceLayout> backwardWorkspace = {};
-  int64_t qRows, kvRows; ///< of the tensors of q, and of k and v; for a ragged batch, more than the problem's lengths
-  std::string shapeClass;         ///< shapeClassOf() the operands
+  int64_t qRows, kvRows;  ///< of the tensors of q, and of k and v; for a ragged batch, more than the problem's lengths
+  std::string shapeClass; ///< shapeClassOf() the operands
   std::string backwardShapeClass = {}; ///< the same for the backward pass; empty without one
 };
 
@@ -84,7 +84,8 @@ struct Compiler::Impl {
 
   /// Chooses a plan. `derived`: the mod for these options, which have an arch. `settled`: the plan, if it is already
   /// made. Errors: those of planning; too much work for NVRTC.
-  Expected<Chosen> choose(Expected<Mod> derived, const KernelOptions& options, const plan::Plan* settled = nullptr) const;
+  Expected<Chosen> choose(Expected<Mod> derived, const KernelOptions& options,
+                          const plan::Plan* settled = nullptr) const;
 
   /// Plans and writes the text of all stages. `options` have an arch. `settled`: as for choose().
   Expected<Written> write(const Mod& mod, const KernelOptions& options, const plan::Plan* settled = nullptr);
@@ -111,8 +112,9 @@ struct Compiler::Impl {
   static Expected<Prepared> prepared(const Compiler& compiler, const Mod& mod, Settled settled);
 
   /// Both halves of preparing. If the kernel of a tuned tile cannot be built or loaded, takes that of the model's tile.
-  static Expected<Prepared> prepare(const Compiler& compiler, const Mod& mod, const Operands& operands, const Outputs& outputs,
-                                    const PrepareOptions& options, const Training* training = nullptr);
+  static Expected<Prepared> prepare(const Compiler& compiler, const Mod& mod, const Operands& operands,
+                                    const Outputs& outputs, const PrepareOptions& options,
+                                    const Training* training = nullptr);
 
   /// Implements `compiler`.tune() and tuneTraining(). `training`: null for only the forward pass.
   static Expected<Tuning> tune(const Compiler& compiler, const Mod& mod, const Operands& operands,

@@ -158,7 +158,7 @@ Expected<TiledPlan> planTiled(const plan::KernelMod& mod, plan::Selection& selec
     selection.options.tile = found->tile;
   ATTNC_TRY_AS(plan, plan::planOf(mod, selection));
   return TiledPlan{std::make_shared<const plan::Plan>(*std::move(plan)),
-                   found            ? TileFrom::Tuned
+                   found           ? TileFrom::Tuned
                    : asked.empty() ? TileFrom::Model
                                    : TileFrom::Asked,
                    found ? found->tunedBy : std::string()};

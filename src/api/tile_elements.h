@@ -18,7 +18,8 @@ struct ElementsSeen {
 };
 
 /// Evaluates elements until the tile is decided, or at most `most` of them. The verdict is about the evaluated ones.
-ElementsSeen judgeElements(const ir::Interpreter& interpreter, const analysis::ScoreRect& tile, int64_t most = INT64_MAX);
+ElementsSeen judgeElements(const ir::Interpreter& interpreter, const analysis::ScoreRect& tile,
+                           int64_t most = INT64_MAX);
 
 /// The same for these queries and keys. Precondition: neither is empty.
 ElementsSeen judgeElements(const ir::Interpreter& interpreter, int64_t b, int64_t h, llvm::ArrayRef<int64_t> queries,

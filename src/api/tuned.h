@@ -25,7 +25,8 @@ namespace attnc {
 std::string shapeClassOf(const plan::LaunchOperands& operands, KernelKind kind);
 
 /// Returns the key of a choice. `options`: complete; those that change no tile's speed are left out.
-cache::TunedKey tunedKey(const std::string& device, const Mod& mod, const KernelOptions& options, const std::string& shapeClass);
+cache::TunedKey tunedKey(const std::string& device, const Mod& mod, const KernelOptions& options,
+                         const std::string& shapeClass);
 
 /// Returns the text of Preparation::tunedBy. `path`: empty if the choice is only in memory.
 std::string tunedByOf(const cache::TunedChoice& choice, const std::string& path);

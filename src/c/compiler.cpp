@@ -55,7 +55,8 @@ std::vector<FamilyRow> familyRows(const std::vector<FamilyInfo>& families) {
   std::vector<FamilyRow> rows;
   for (const FamilyInfo& info : families) {
     std::string takes;
-    info.takes.forEach([&](Feature feature) { takes += (takes.empty() ? "" : ", ") + std::string(featureText(feature)); });
+    info.takes.forEach(
+        [&](Feature feature) { takes += (takes.empty() ? "" : ", ") + std::string(featureText(feature)); });
     rows.push_back({info.family, std::string(info.arch), std::string(info.layouts), info.takesAnyLayout, takes});
   }
   return rows;

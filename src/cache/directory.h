@@ -1,8 +1,8 @@
 // One directory of the disk cache.
 //
 //   ROOT/CACHEDIR.TAG                  tells backup programs to skip it
-//   ROOT/locks/00 ... ff               flock()ed while a value with this first byte of the key is compiled; never removed
-//   ROOT/v1/ab/cdef....attnc           an entry (entry.h); its name is the key in hexadecimal
+//   ROOT/locks/00 ... ff               flock()ed while a value with this first byte of the key is compiled; never
+//   removed ROOT/v1/ab/cdef....attnc           an entry (entry.h); its name is the key in hexadecimal
 //   ROOT/v1/compilers/HASH             identity of the compiler whose stamp has this hash
 //   ROOT/v1/tuned/HASH.json            a measured choice of tiles (tuned.h); its name is the digest of its key
 //   ROOT/v1/prune.lock, prune.stamp, published    see prune.h

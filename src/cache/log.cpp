@@ -28,8 +28,8 @@ void Log::write(LogLevel level, std::string_view text) const {
   if (target.empty()) return;
   using namespace std::chrono;
   double seconds = duration<double>(system_clock::now().time_since_epoch()).count();
-  std::string full = fmt::format("{:.3f} attnc[{}] {}{}\n", seconds, ::getpid(),
-                                 level == LogLevel::Warning ? "warning: " : "", text);
+  std::string full =
+      fmt::format("{:.3f} attnc[{}] {}{}\n", seconds, ::getpid(), level == LogLevel::Warning ? "warning: " : "", text);
   int fd = target == "-" ? STDERR_FILENO : ::open(target.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (fd < 0) return;
   [[maybe_unused]] ssize_t written = ::write(fd, full.data(), full.size());

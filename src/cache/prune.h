@@ -19,23 +19,23 @@ namespace attnc::cache {
 
 /// What to remove.
 struct PruneLimits {
-  uint64_t maxBytes;                   ///< above this size, the least recently used entries are removed ...
-  uint64_t downTo;                     ///< ... until at most this remains
-  std::optional<int64_t> unusedFor;    ///< seconds; entries unused for longer are removed. Uses are recorded hourly
-  bool forgetsCompilers = false;       ///< also removes all identities of compilers
-  bool forgetsTuned = false;           ///< also removes all measured choices; if false, `unusedFor` applies
-  bool waits = false;                  ///< waits for another process that prunes
-  bool dryRun = false;                 ///< writes and removes nothing
+  uint64_t maxBytes;                ///< above this size, the least recently used entries are removed ...
+  uint64_t downTo;                  ///< ... until at most this remains
+  std::optional<int64_t> unusedFor; ///< seconds; entries unused for longer are removed. Uses are recorded hourly
+  bool forgetsCompilers = false;    ///< also removes all identities of compilers
+  bool forgetsTuned = false;        ///< also removes all measured choices; if false, `unusedFor` applies
+  bool waits = false;               ///< waits for another process that prunes
+  bool dryRun = false;              ///< writes and removes nothing
 };
 
 struct PruneReport {
-  bool ran = false;        ///< false: another process prunes, or the directory cannot be used
-  int64_t entries = 0;     ///< entries that remain
-  int64_t bytes = 0;       ///< bytes that remain
-  int64_t removed = 0;     ///< entries removed
-  int64_t temporaries = 0; ///< temporary files removed
-  int64_t compilers = 0;   ///< identities of compilers removed
-  int64_t tuned = 0;       ///< measured choices removed
+  bool ran = false;                    ///< false: another process prunes, or the directory cannot be used
+  int64_t entries = 0;                 ///< entries that remain
+  int64_t bytes = 0;                   ///< bytes that remain
+  int64_t removed = 0;                 ///< entries removed
+  int64_t temporaries = 0;             ///< temporary files removed
+  int64_t compilers = 0;               ///< identities of compilers removed
+  int64_t tuned = 0;                   ///< measured choices removed
   std::vector<FoundFile> removedFiles; ///< the entries removed
 };
 

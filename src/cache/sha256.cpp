@@ -40,8 +40,7 @@ void FieldHasher::field(std::string_view bytes) {
 
 void FieldHasher::field(uint64_t number) {
   std::array<uint8_t, 8> raw;
-  for (int i = 0; i < 8; ++i)
-    raw[i] = uint8_t(number >> (8 * i));
+  for (int i = 0; i < 8; ++i) raw[i] = uint8_t(number >> (8 * i));
   state->hash.update(llvm::ArrayRef<uint8_t>(raw));
 }
 

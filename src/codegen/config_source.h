@@ -19,13 +19,13 @@ struct Config {
   int blockN = 64;  ///< kv columns of a step
   int warps = 4;    ///< warps that compute
   bool blockSparse = false;
-  int pageSize = 0;    ///< positions of a page of K and V; 0: not paged
+  int pageSize = 0;     ///< positions of a page of K and V; 0: not paged
   bool appends = false; ///< whether a launch gives new rows, which are written into K and V
-  bool rowMax = false; ///< whether a launch may ask for the row maximum
+  bool rowMax = false;  ///< whether a launch may ask for the row maximum
   bool tf32 = false;
-  int sharedBytes = 0;          ///< dynamic shared memory of a CTA: templates check their own layout against it
-  int kvStages = 0;             ///< slots of the K and V rings; 0: the template has none
-  int qStages = 0;              ///< slots of the Q ring; 0: the template has none
+  int sharedBytes = 0;               ///< dynamic shared memory of a CTA: templates check their own layout against it
+  int kvStages = 0;                  ///< slots of the K and V rings; 0: the template has none
+  int qStages = 0;                   ///< slots of the Q ring; 0: the template has none
   std::optional<bool> fp8Kv;         ///< whether k and v are e4m3; unset: the template does not read it
   std::optional<bool> deterministic; ///< whether the order of CTAs must not show; unset: the template does not read it
   std::optional<bool> takesTurns;    ///< whether CTAs take turns (algo/turns.cuh); unset: the template does not read it

@@ -228,8 +228,8 @@ private:
                         expr.loop.count, fmt::arg("index", index));
     write(of.insideOf(id), depth + 1);
     const std::string term = of.spell(expr.operands[0], own, fields).code;
-    state(expr, depth + 1, isFloat ? fmt::format("{} += {}", total, term)
-                                   : fmt::format("{0} = wrap_add({0}, {1})", total, term));
+    state(expr, depth + 1,
+          isFloat ? fmt::format("{} += {}", total, term) : fmt::format("{0} = wrap_add({0}, {1})", total, term));
     indent(depth);
     text += "}\n";
     return total;

@@ -62,8 +62,8 @@ uint32_t Lowering::lowerIndex(Value value, unsigned axis) {
   Expr inside{.operands = {index}, .type = cType(type), .prefix = "i_", .name = tensor.name, .line = load.line};
   if (extent.isNamed) {
     inside.text = type == Type::I64 ? "clamp_index({0}, i64_of({1}))" : "clamp_index({0}, {1})";
-    inside.operands.push_back(addArg({ArgWord::Kind::TensorSize, tensorIndex, axis, Type::I32}, "int", "t_", tensor.name,
-                                     fmt::format("_size{}", axis)));
+    inside.operands.push_back(addArg({ArgWord::Kind::TensorSize, tensorIndex, axis, Type::I32}, "int", "t_",
+                                     tensor.name, fmt::format("_size{}", axis)));
   } else {
     int64_t size = std::min<int64_t>(extent.value, std::numeric_limits<int32_t>::max());
     inside.text = fmt::format("clamp_index({{0}}, {})", literal(type, size));

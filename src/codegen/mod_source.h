@@ -18,13 +18,13 @@
 namespace attnc::codegen {
 
 struct ModSource {
-  std::string text;        ///< of attnc_mod.cuh
+  std::string text; ///< of attnc_mod.cuh
   /// The text without names, file and lines, which do not affect machine code. The cache uses it as key: it is equal
   /// for mods of equal IR, and changes with the code generator.
   std::string key;
   std::vector<ArgWord> slots; ///< fields of ModArgs, in order. Empty: ModArgs is one unused word
-  int columnBytes = 0;     ///< size of a Mod::Col if kColumnsLoad, else 0
-  int rowBytes = 1;        ///< size of a Mod::Row
+  int columnBytes = 0;        ///< size of a Mod::Col if kColumnsLoad, else 0
+  int rowBytes = 1;           ///< size of a Mod::Row
   /// The cost of compiling: instructions of all functions, as ops.def counts them; kFieldWork for each member of Row
   /// and Col; and kPlaceWork for each place where a capture receives a gradient.
   int64_t work = 0;

@@ -22,12 +22,12 @@ namespace attnc::codegen {
 
 struct Expr {
   enum class Kind : uint8_t {
-    Computed,   ///< `text` is a pattern with {0} {1} ... for the operands
-    Leaf,       ///< `text` is valid in every function: a literal or a field of ModArgs
-    Param,      ///< score, b, h, q_idx, kv_idx; spelled differently by function
-    Given,      ///< a parameter of row() or col(), e.g. q_float or a coordinate; a field if scores need it
-    Iter,       ///< the index of a loop; `text` is its name
-    Sum,        ///< sum of its one operand over `loop`
+    Computed, ///< `text` is a pattern with {0} {1} ... for the operands
+    Leaf,     ///< `text` is valid in every function: a literal or a field of ModArgs
+    Param,    ///< score, b, h, q_idx, kv_idx; spelled differently by function
+    Given,    ///< a parameter of row() or col(), e.g. q_float or a coordinate; a field if scores need it
+    Iter,     ///< the index of a loop; `text` is its name
+    Sum,      ///< sum of its one operand over `loop`
   };
   Kind kind = Kind::Computed;
   std::string text;

@@ -19,7 +19,8 @@ llvm::SmallVector<int64_t, 3> Bindings::extentsOf(const Grid& grid) const {
   for (const Grid::Number& number : grid.extents) extents.push_back(of(number));
   if (!grid.hasRest()) return extents;
   extents[0] = std::max<int64_t>(dims[size_t(grid.extents[0].value)] - of(grid.before), 0);
-  for (int64_t extent : llvm::ArrayRef<int64_t>(extents).drop_front()) extents[0] = extent < 1 ? 0 : extents[0] / extent;
+  for (int64_t extent : llvm::ArrayRef<int64_t>(extents).drop_front())
+    extents[0] = extent < 1 ? 0 : extents[0] / extent;
   return extents;
 }
 

@@ -80,7 +80,7 @@ struct Tape {
   Evaluator& out;
   std::vector<LoopSet> open = openLoops(module);
   std::vector<uint32_t> slotOf = std::vector<uint32_t>(module.size(), 0); // open nodes: in the current loop
-  std::array<std::vector<Step>, 4> byLevel = {}; // launch, head, row, element
+  std::array<std::vector<Step>, 4> byLevel = {};                          // launch, head, row, element
 
   uint32_t newSlot(Number value = {.integer = 0}) {
     out.slots.push_back(value);

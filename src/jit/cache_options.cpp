@@ -45,7 +45,8 @@ cache::Options cacheOptionsFrom(const Env& env, LogSink sink) {
   if (auto bytes = parseBytes(env.cacheMaxBytes))
     options.maxBytes = *bytes;
   else if (!env.cacheMaxBytes.empty())
-    options.log.warn(fmt::format("ATTNC_CACHE_MAX_BYTES is `{}`, not a size such as 500M or 2G; 1G is used", env.cacheMaxBytes));
+    options.log.warn(
+        fmt::format("ATTNC_CACHE_MAX_BYTES is `{}`, not a size such as 500M or 2G; 1G is used", env.cacheMaxBytes));
   return options;
 }
 

@@ -19,9 +19,9 @@ struct CompileJob {
   /// Header name -> replacement of its text in the key. The caller guarantees that equal replacements give equal
   /// machine code. So names, comments and #line of a generated header need not make another kernel.
   std::map<std::string, std::string> keyedAs;
-  std::vector<std::string> options;                         ///< in addition to those of nvrtcOptions(), in order
-  std::string arch;                                         ///< "sm_80", "sm_90a", ...
-  std::string entry;                                        ///< name of the `extern "C" __global__` function
+  std::vector<std::string> options; ///< in addition to those of nvrtcOptions(), in order
+  std::string arch;                 ///< "sm_80", "sm_90a", ...
+  std::string entry;                ///< name of the `extern "C" __global__` function
   std::string label; ///< description for people: words "name=value" separated by spaces; not part of the key
 };
 

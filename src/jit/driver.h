@@ -75,7 +75,7 @@ private:
 /// Immutable once opened.
 struct Driver {
   ATTNC_DRIVER_FUNCTIONS(ATTNC_DRIVER_MEMBER)
-  decltype(&::cuFuncLoad) funcLoad = nullptr; ///< null before CUDA 12.4
+  decltype(&::cuFuncLoad) funcLoad = nullptr;                              ///< null before CUDA 12.4
   CUresult(CUDAAPI* eventElapsedTime)(float*, CUevent, CUevent) = nullptr; ///< by a name that older drivers also have
 
   /// Returns the process's driver. The first call opens and initializes it; later calls return the same result.

@@ -37,11 +37,9 @@ void dumpJob(const std::string& directory, const cache::Digest& content, const C
   std::string stem = fs::path(job.name).stem().string();
   fs::path folder = fs::path(directory) / fmt::format("{}-{}-{}", stem, job.arch, content.hex().substr(0, 12));
   bool good = writeFile(insideOf(folder, job.name), job.source);
-  for (const auto& [name, text] : job.headers)
-    good = writeFile(insideOf(folder, name), text) && good;
+  for (const auto& [name, text] : job.headers) good = writeFile(insideOf(folder, name), text) && good;
   std::string options;
-  for (const std::string& option : nvrtcOptions(job))
-    options += option + "\n";
+  for (const std::string& option : nvrtcOptions(job)) options += option + "\n";
   good = writeFile(folder / "options.txt", options) && good;
   good = writeFile(folder / "log.txt", result ? result->log : failure) && good;
   if (result) {

@@ -33,7 +33,9 @@ public:
 
   /// Like the functions of cache::Cache.
   std::optional<cache::TunedFile> findTuned(const cache::Digest& key) const { return cache.findTuned(key); }
-  std::string publishTuned(const cache::Digest& key, const std::string& text) const { return cache.publishTuned(key, text); }
+  std::string publishTuned(const cache::Digest& key, const std::string& text) const {
+    return cache.publishTuned(key, text);
+  }
 
   /// Returns the result of getOrCompile() in the form that a pack stores.
   Expected<cache::PackedValue> packed(const CompileJob& job);

@@ -28,14 +28,12 @@ std::string inDirectory(const std::string& pathOrDirectory) {
 std::vector<std::string> searchPath(const Env& env) {
   std::vector<std::string> directories = splitPaths(env.ldLibraryPath);
   if (!env.cudaHome.empty()) directories.push_back(env.cudaHome + "/lib64");
-  for (std::string& hint : splitPaths(ATTNC_NVRTC_HINTS))
-    directories.push_back(std::move(hint));
+  for (std::string& hint : splitPaths(ATTNC_NVRTC_HINTS)) directories.push_back(std::move(hint));
   for (const char* usual :
        {"/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"})
     directories.emplace_back(usual);
   std::vector<std::string> paths;
-  for (const std::string& directory : directories)
-    paths.push_back(directory + "/" + kSoname);
+  for (const std::string& directory : directories) paths.push_back(directory + "/" + kSoname);
   paths.emplace_back(kSoname);
   return paths;
 }

@@ -14,8 +14,7 @@ int64_t numberBefore(std::string_view line, std::string_view what) {
   size_t end = line.find(what);
   if (end == std::string_view::npos) return 0;
   size_t begin = end;
-  while (begin > 0 && isDigit(line[begin - 1]))
-    --begin;
+  while (begin > 0 && isDigit(line[begin - 1])) --begin;
   int64_t value = 0;
   std::from_chars(line.data() + begin, line.data() + end, value);
   return value;

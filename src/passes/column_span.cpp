@@ -34,7 +34,8 @@ using MaybeSpan = std::optional<Span>;
 class SpanFinder {
 public:
   SpanFinder(ir::Module& module, Value root, RowConditions rows)
-      : module(module), root(root), rows(rows), levels(ir::levels(module)), intervals(module), monotony(module, intervals) {}
+      : module(module), root(root), rows(rows), levels(ir::levels(module)), intervals(module),
+        monotony(module, intervals) {}
 
   MaybeSpan run() {
     collectChoices(root);
@@ -248,7 +249,8 @@ std::optional<ColumnSpan> columnSpan(ir::Module& module, Value root, RowConditio
   SpanFinder finder(module, root, rows);
   const MaybeSpan span = finder.run();
   if (!span) return std::nullopt;
-  return ColumnSpan{span->begin, span->end, finder.isAll(*span), finder.isEdge(span->begin) && finder.isEdge(span->end)};
+  return ColumnSpan{span->begin, span->end, finder.isAll(*span),
+                    finder.isEdge(span->begin) && finder.isEdge(span->end)};
 }
 
 } // namespace attnc::passes

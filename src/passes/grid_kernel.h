@@ -18,9 +18,9 @@ struct BoxAxis {
 };
 
 struct GridKernel {
-  ir::Module module;     ///< with coordinates of q_idx and kv_idx on their grids as values, and box outputs
-  ir::Grid ofQueries;    ///< the grid of q_idx
-  ir::Grid ofKeys;       ///< the grid of kv_idx, with as many axes as ofQueries
+  ir::Module module;  ///< with coordinates of q_idx and kv_idx on their grids as values, and box outputs
+  ir::Grid ofQueries; ///< the grid of q_idx
+  ir::Grid ofKeys;    ///< the grid of kv_idx, with as many axes as ofQueries
   llvm::SmallVector<BoxAxis, 3> axes;
   /// Whether the box along each axis depends only on b, h and the query's coordinate along that axis. Then the queries
   /// that see some key of a box of keys also lie in a box.
@@ -29,7 +29,7 @@ struct GridKernel {
   /// Whether the box excludes keys along some axis. Otherwise it contains all keys, and kernels gain from lists of live
   /// boxes.
   bool isBounded = true;
-  bool isFound = false; ///< grids come from find-grids: lengths that these do not divide are also valid
+  bool isFound = false;             ///< grids come from find-grids: lengths that these do not divide are also valid
   std::optional<BesideGrid> beside; ///< unset: all tokens of a launch must lie on the grids
 };
 

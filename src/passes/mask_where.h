@@ -11,8 +11,7 @@
 namespace attnc::passes {
 
 /// Returns the mask with each value that `taken` answers for replaced by that answer, after running the passes again.
-Expected<ir::Module> assuming(const ir::Module& module,
-                              llvm::function_ref<std::optional<bool>(ir::Value)> taken);
+Expected<ir::Module> assuming(const ir::Module& module, llvm::function_ref<std::optional<bool>(ir::Value)> taken);
 
 /// Where a token lies: before its grid, on the grid, or behind it.
 enum class GridSide { Before, On, Behind };

@@ -10,7 +10,7 @@ static size_t deltaBytes(const LaunchOperands& operands) {
   return sizeof(float) * size_t(operands.q.shape[0]) * size_t(operands.problem.qHeads) * size_t(rowsOfQ(operands));
 }
 
-static constexpr int kTile = 64; // rows of q
+static constexpr int kTile = 64;            // rows of q
 static constexpr size_t kCounterBytes = 16; // of LargeRows, rounded up to align the bytes after them
 
 BackwardParams backwardParams(const LaunchOperands& operands, const WorkspaceView& workspace) {

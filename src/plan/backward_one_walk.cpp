@@ -46,8 +46,8 @@ size_t oneWalkSumBytes(const LaunchOperands& operands) {
 
 Expected<ParameterBlock> oneWalkParameters(const Stage&, const LaunchOperands& operands, const Device&,
                                            const WorkspaceView& workspace) {
-  return ParameterBlock(BackwardParamsSm80{backwardParams(operands, workspace),
-                                           static_cast<float*>(workspace.at(Use::DqSums))});
+  return ParameterBlock(
+      BackwardParamsSm80{backwardParams(operands, workspace), static_cast<float*>(workspace.at(Use::DqSums))});
 }
 
 } // namespace

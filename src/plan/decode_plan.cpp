@@ -28,11 +28,11 @@ PackedParams packedParams(const Stage& stage, const LaunchOperands& operands) {
           divisorOf(heads ? packedTiles(operands, stage.config.blockM) / heads : 1), divisorOf(problem.kvHeads)};
 }
 
-
 /// Per item: how many steps are live, their indices, and the words that mark them.
 constexpr int64_t kIntsOfWord = 32 + 1;
 size_t listBytes(const LaunchOperands& operands, const Tile& tile) {
-  return sizeof(int) * size_t(packedTiles(operands, tile.blockM) * (1 + stepWords(operands, tile.blockN) * kIntsOfWord));
+  return sizeof(int) *
+         size_t(packedTiles(operands, tile.blockM) * (1 + stepWords(operands, tile.blockN) * kIntsOfWord));
 }
 
 DecodeListsParams listsOf(const Stage& stage, const LaunchOperands& operands, const WorkspaceView& workspace) {
@@ -68,8 +68,7 @@ int64_t perStepWord(const Stage& stage, const LaunchOperands& operands, const De
 
 /// A ragged batch's rows are numbered as well.
 uint64_t packedTilesAndRows(const Stage& stage, const LaunchOperands& operands) {
-  return uint64_t(
-      std::max(packedTiles(operands, stage.config.blockM), operands.cuSeqlensQ ? packedRows(operands) : 0));
+  return uint64_t(std::max(packedTiles(operands, stage.config.blockM), operands.cuSeqlensQ ? packedRows(operands) : 0));
 }
 
 Expected<ParameterBlock> listParameters(const Stage& stage, const LaunchOperands& operands, const Device&,

@@ -15,7 +15,7 @@ struct DecodeCopies {
   int (*kvBytes)(int rows, const KernelOptions& options); ///< of `rows` rows of K and V in shared memory
   int (*qBytes)(int rows, const KernelOptions& options);  ///< of `rows` rows of Q in shared memory
   int slotAlign;
-  int barrierBytes; ///< per slot
+  int barrierBytes;                                             ///< per slot
   bool (*byWarpgroups)(int rows, const KernelOptions& options); ///< whether tiles are multiplied with wgmma
   Expected<ParameterBlock> (*parameters)(const Stage&, const LaunchOperands&, const Device&, const WorkspaceView&);
 };

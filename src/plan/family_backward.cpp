@@ -13,9 +13,8 @@ namespace {
 Plan planBackwardNaive(const Request& request) {
   const codegen::Config config = configOf(request.options, {8, 8, 8}); // equals the tile of backward_naive.cu
   Plan plan;
-  for (auto [entry, ctas] : {std::pair("attnc_backward_sums", &perQRow),
-                             {"attnc_backward_q", &perQRow},
-                             {"attnc_backward_kv", &perKvRow}})
+  for (auto [entry, ctas] :
+       {std::pair("attnc_backward_sums", &perQRow), {"attnc_backward_q", &perQRow}, {"attnc_backward_kv", &perKvRow}})
     plan.stages.push_back({.templateName = "backward_naive.cu",
                            .entry = entry,
                            .config = config,

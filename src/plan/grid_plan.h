@@ -49,8 +49,8 @@ int64_t queryBoxesOf(const Stage& stage, const LaunchOperands& operands);
 /// off-grid keys.
 std::array<int64_t, 3> keyBoxesAlong(const Stage& stage, const LaunchOperands& operands);
 int64_t keyBoxesOf(const Stage& stage, const LaunchOperands& operands);
-/// CountCtas and CountTiles of kernels by boxes: one per CTA's box of queries of each (batch, head); of keys of each (kv
-/// batch, kv head). The tiles are 0 if the extents are unknown.
+/// CountCtas and CountTiles of kernels by boxes: one per CTA's box of queries of each (batch, head); of keys of each
+/// (kv batch, kv head). The tiles are 0 if the extents are unknown.
 int64_t perQueryBox(const Stage& stage, const LaunchOperands& operands, const Device& device);
 int64_t perKeyBox(const Stage& stage, const LaunchOperands& operands, const Device& device);
 uint64_t queryBoxTiles(const Stage& stage, const LaunchOperands& operands);

@@ -37,7 +37,7 @@ struct KernelMod {
   ir::Module module; ///< includes the outputs that passes derive
   analysis::ModFacts facts;
   codegen::ModSource source;
-  std::vector<CaptureAccess> captures; ///< in the order of the hooks' kCapture
+  std::vector<CaptureAccess> captures;            ///< in the order of the hooks' kCapture
   std::shared_ptr<const passes::GridKernel> grid; ///< what box kernels are written from. Null if there are none
   /// What box kernels know of a score and keep for each query, in mods with gradients. Unset if no backward box kernel
   /// can be written.

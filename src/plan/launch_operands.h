@@ -17,27 +17,27 @@ namespace attnc::plan {
 
 /// Where the gradient of a capture goes, and how it is summed.
 struct CaptureOutput {
-  TensorView out;       ///< if nothing is launched, only its shape and dtype are valid
-  int64_t elements = 0; ///< of the capture
-  bool isOwned = false; ///< one thread computes all scores that read an element: its sum needs no atomics
-  bool isExact = false; ///< summed in words of templates/algo/exact_sum.cuh, else in f32
+  TensorView out;        ///< if nothing is launched, only its shape and dtype are valid
+  int64_t elements = 0;  ///< of the capture
+  bool isOwned = false;  ///< one thread computes all scores that read an element: its sum needs no atomics
+  bool isExact = false;  ///< summed in words of templates/algo/exact_sum.cuh, else in f32
   bool isDirect = false; ///< summed in `out` itself
-  size_t offset = 0;    ///< if not isDirect: offset of the sums in Use::CaptureSums
-  size_t bytes() const; ///< of the sums
+  size_t offset = 0;     ///< if not isDirect: offset of the sums in Use::CaptureSums
+  size_t bytes() const;  ///< of the sums
 };
 
 /// Operands as the caller gave them, with derived values. Scales have rank 2, `scale` and both cumulative lengths are
 /// filled in, and the pointers to captures and block mask are null.
 struct LaunchOperands : Operands {
   TensorView out;
-  float* lse = nullptr;    ///< null: not requested
-  float* rowMax = nullptr; ///< null: not requested
-  ProblemShape problem;               ///< the shape that the mod sees
-  TensorView dOut, dQ, dK, dV;        ///< for backward kernels
-  const float* dLse = nullptr;        ///< null: 0
-  bool wantsOperands = true;          ///< backward: whether dQ, dK and dV are given
+  float* lse = nullptr;                               ///< null: not requested
+  float* rowMax = nullptr;                            ///< null: not requested
+  ProblemShape problem;                               ///< the shape that the mod sees
+  TensorView dOut, dQ, dK, dV;                        ///< for backward kernels
+  const float* dLse = nullptr;                        ///< null: 0
+  bool wantsOperands = true;                          ///< backward: whether dQ, dK and dV are given
   llvm::SmallVector<CaptureOutput, 2> captureOutputs; ///< backward, in the order of Plan::captures
-  bool loopsBatches = false; ///< for sums of captures: whether a CTA takes all batch entries
+  bool loopsBatches = false;                          ///< for sums of captures: whether a CTA takes all batch entries
   /// For box kernels: extents of the grids, three axes, the slowest first. Unset if captures are unknown.
   struct Grids {
     std::array<int64_t, 3> queries, keys;

@@ -25,7 +25,8 @@ public:
   static constexpr size_t kMostBytes = 4096;
 
   template <class Params> explicit ParameterBlock(const Params& params) : used(sizeof(Params)) {
-    static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= kMostBytes && alignof(Params) <= kAlignment);
+    static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= kMostBytes &&
+                  alignof(Params) <= kAlignment);
     std::memcpy(bytes.data(), &params, sizeof(Params));
   }
   void* data() { return bytes.data(); }

@@ -39,7 +39,8 @@ Tolerance tolerance(double roundoff, double term, const std::vector<double>& exp
 GradientTolerance::GradientTolerance(const GradientScales& given)
     : roundoff(std::max(unitRoundoff(given.dtype, given.isCoarse), 0x1p-24 * given.lse)), scales(given) {
   const double scale = std::fabs(given.scale), product = given.dOut * given.v;
-  dS = std::max(product, scale * (std::sqrt(double(given.headDimV)) * product + given.dLse)) * std::max(1.0, given.scoreSlope);
+  dS = std::max(product, scale * (std::sqrt(double(given.headDimV)) * product + given.dLse)) *
+       std::max(1.0, given.scoreSlope);
 }
 
 Tolerance GradientTolerance::dQ(const std::vector<double>& expected) const {

@@ -24,9 +24,9 @@ namespace attnc::reference {
 /// Dense results. If k and v have batch 1, dK and dV are sums over the batch.
 struct GradientResult {
   AttentionResult forward; ///< the forward results
-  std::vector<double> dQ; ///< [B, H, Q_LEN, D]
-  std::vector<double> dK; ///< [B or 1, HKV, KV_LEN, D]
-  std::vector<double> dV; ///< [B or 1, HKV, KV_LEN, DV]
+  std::vector<double> dQ;  ///< [B, H, Q_LEN, D]
+  std::vector<double> dK;  ///< [B or 1, HKV, KV_LEN, D]
+  std::vector<double> dV;  ///< [B or 1, HKV, KV_LEN, DV]
   /// Size of the derivative of score_mod by the score: its root mean square, weighted by P. 1 without a score_mod.
   double scoreSlope = 1;
   /// By the name of the capture, with its shape: for each element, the sum over all reads of it.
@@ -38,9 +38,9 @@ struct GradientResult {
 };
 
 /// Computes the gradients. Operands are as those of attention(). BackwardOperands::out and lse are not read; of a block
-/// mask, only the lists by row are. `wanted`: the requested captures; their gradients are outputs of the module. Errors: those
-/// of attention(), and Blame::Environment if dOut or dLse differ in shape from out and lse. Deterministic. Takes memory
-/// for the wanted gradients once per KV head.
+/// mask, only the lists by row are. `wanted`: the requested captures; their gradients are outputs of the module.
+/// Errors: those of attention(), and Blame::Environment if dOut or dLse differ in shape from out and lse.
+/// Deterministic. Takes memory for the wanted gradients once per KV head.
 Expected<GradientResult> gradients(const ir::Module& module, const Captures& captures, const BackwardOperands& args,
                                    const ir::CaptureGradients& wanted = {});
 

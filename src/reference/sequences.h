@@ -24,8 +24,7 @@ struct QueryRow {
 
 class Sequences {
 public:
-  Sequences(const ir::Module& module, const ir::Bindings& bindings, const ProblemShape& problem,
-            const Operands& args);
+  Sequences(const ir::Module& module, const ir::Bindings& bindings, const ProblemShape& problem, const Operands& args);
 
   const Sequence& operator[](int64_t b) const { return all[size_t(b)]; }
 

@@ -17,20 +17,22 @@ ATTNC_DEVICE int first_new(const ForwardParams& p, int length) { return length -
 template <int Threads>
 ATTNC_DEVICE void append_rows(const ForwardParams& p, const CacheParams& cache, const int* pages, int length, int b,
                               int kv_head, int first, int end) {
-  const auto write = [&](const void* to, const Strides& strides, const void* from, const Strides& new_strides, int token,
-                         int column, int count) {
+  const auto write = [&](const void* to, const Strides& strides, const void* from, const Strides& new_strides,
+                         int token, int column, int count) {
     const int position = first_new(p, length) + token;
     if (position < 0) return;
-    const Element* source = (const Element*)from + b * new_strides.batch + kv_head * new_strides.head +
-                            token * new_strides.row + column;
+    const Element* source =
+        (const Element*)from + b * new_strides.batch + kv_head * new_strides.head + token * new_strides.row + column;
     long long offset = kv_head * strides.head + column;
     if constexpr (kPageSize == 0)
       offset += b * strides.batch + position * strides.row;
     else
-      offset += paged_offset<kPageSize ? kPageSize : 1>(pages, strides, position);
+      offset += paged_offset<(kPageSize ? kPageSize : 1)>(pages, strides, position);
     Element* target = (Element*)to + offset;
-    if (count == 1) *target = *source;
-    else *(uint4*)target = *(const uint4*)source;
+    if (count == 1)
+      *target = *source;
+    else
+      *(uint4*)target = *(const uint4*)source;
   };
   const auto write_all = [&](int per_chunk) {
     const int chunks_k = kHeadDimQk / per_chunk, chunks = chunks_k + kHeadDimV / per_chunk;

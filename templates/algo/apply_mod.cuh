@@ -28,7 +28,7 @@ template <int RowGroups> struct Place {
   /// Takes rows from q_start on; the lane's first one is `first` rows behind it.
   ATTNC_DEVICE Place(const ForwardParams& p, const ModArgs& args, int b, int h, int q_start, int first)
       : b(b), h(h), q_first(q_start + first), origin(origin_of(q_start)), head(Mod::head(args, b, h)), // SEAM(head)
-        exponents(p.scale, Mod::factors(args, head)) {                                                  // SEAM(factors)
+        exponents(p.scale, Mod::factors(args, head)) {                                                 // SEAM(factors)
     if constexpr (kHasOffsets<Mod>) origin = origin_of(q_offset<Mod>(args, head) + q_start);
     const float q_float = float(q_offset<Mod>(args, head) + q_first - origin);
 #pragma unroll

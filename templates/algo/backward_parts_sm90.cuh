@@ -121,7 +121,8 @@ template <class Memory> struct Producer {
     request_tile(v_tile_of<Memory>(shared), p.v, full, row, tile.head, tile.b * p.v_batch_step);
   }
 
-  ATTNC_DEVICE void request_step(const BackwardParams& base, Step step, const Mod::Head& head, int b, int h, int kv_start) {
+  ATTNC_DEVICE void request_step(const BackwardParams& base, Step step, const Mod::Head& head, int b, int h,
+                                 int kv_start) {
     const ForwardParams& f = base.forward;
     constexpr int kEach = kBlockM / 32; // rows per lane
     float lse[kEach], delta[kEach];

@@ -30,8 +30,7 @@ ATTNC_DEVICE float sum_of_groups(float x) {
 ///
 /// Element (8 half + g, 8 n + 2 t + e) lies on diagonal 8 (half - n) + (g - 2 t - e). So a lane adds up its elements
 /// with the same half - n and e, and passes the sum to the lane whose g is g - 2 t - e modulo 8.
-template <int Columns>
-ATTNC_DEVICE void sum_diagonals(float (&total)[Columns / 8 + 2], const Fragment<1, Columns>& x) {
+template <int Columns> ATTNC_DEVICE void sum_diagonals(float (&total)[Columns / 8 + 2], const Fragment<1, Columns>& x) {
   constexpr int kGroups = Columns / 8;
   const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -62,8 +61,8 @@ public:
   static constexpr int kScratch = Warps * (Columns + 16);
 
   /// `f`: as params_of() returns it for batch entry b.
-  ATTNC_DEVICE CaptureReduction(const CaptureParams& p, const ForwardParams& f, const ModArgs& args, const Place<1>& place,
-                                int b, int h, int q_start, float* scratch)
+  ATTNC_DEVICE CaptureReduction(const CaptureParams& p, const ForwardParams& f, const ModArgs& args,
+                                const Place<1>& place, int b, int h, int q_start, float* scratch)
       : p(p), f(f), args(args), place(place), b(b), h(h), q_start(q_start), scratch(scratch) {
     for (auto& sums : kept) sums[0] = sums[1] = 0.f;
   }
@@ -80,7 +79,8 @@ public:
         at_each_score(products, f, args, place, step, OwnColumns{},
                       [&](float& product, const Mod::Row& row, const Mod::Col& col, Coord at, int r, int n, int e) {
                         const float grad = grads.at(r, n, e);
-                        values.at(r, n, e) = grad == 0.f ? 0.f : value<Gradient>(row, col, at, product * f.scale, grad, turn);
+                        values.at(r, n, e) =
+                            grad == 0.f ? 0.f : value<Gradient>(row, col, at, product * f.scale, grad, turn);
                       });
         reduce<Gradient>(step, values, turn);
       }
@@ -93,14 +93,16 @@ public:
       using Gradient = decltype(gradient);
       if constexpr (Gradient::kReach == GradientReach::Head && !Gradient::kRoundMoves)
         add_of_head<Gradient>(kept[Gradient::kIndex][0], 0);
-      if constexpr (Gradient::kReach == GradientReach::Row && !Gradient::kRoundMoves) add_of_rows<Gradient>(kept[Gradient::kIndex], 0);
+      if constexpr (Gradient::kReach == GradientReach::Row && !Gradient::kRoundMoves)
+        add_of_rows<Gradient>(kept[Gradient::kIndex], 0);
     });
   }
 
 private:
   /// Returns the value of one round, or the sum over all rounds if these share one offset.
   template <class Gradient>
-  ATTNC_DEVICE float value(const Mod::Row& row, const Mod::Col& col, Coord at, float score, float grad, int turn) const {
+  ATTNC_DEVICE float value(const Mod::Row& row, const Mod::Col& col, Coord at, float score, float grad,
+                           int turn) const {
     if constexpr (Gradient::kRoundMoves || Gradient::kRounds == 1) {
       return Gradient::value(args, place.head, row, col, at, score, grad, turn);
     } else {
@@ -159,7 +161,8 @@ private:
       const int q_idx = place.q_first + place.offset(r);
       if (threadIdx.x % 4 == 0 && q_idx < f.q_len) {
         const int at = position_of<Mod>(args, place.head, q_idx);
-        add_to(sum_of<Gradient>(), Gradient::offset(args, place.head, place.row[r], Mod::Col{}, {b, h, at, 0}, turn), total);
+        add_to(sum_of<Gradient>(), Gradient::offset(args, place.head, place.row[r], Mod::Col{}, {b, h, at, 0}, turn),
+               total);
       }
     }
   }
@@ -192,7 +195,8 @@ private:
     __syncthreads(); // scratch is free
     if (threadIdx.x % 4 == 0)
 #pragma unroll
-      for (int i = 0; i < Columns / 8 + 2; ++i) scratch[threadIdx.x / 32 * kOfWarp + 8 * i + threadIdx.x % 32 / 4] = sums[i];
+      for (int i = 0; i < Columns / 8 + 2; ++i)
+        scratch[threadIdx.x / 32 * kOfWarp + 8 * i + threadIdx.x % 32 / 4] = sums[i];
     __syncthreads();
     for (int i = threadIdx.x; i < 16 * Warps + Columns; i += 32 * Warps) {
       const int row = max(i - Columns, 0), column = max(Columns - i, 0); // the diagonal's first element
@@ -206,8 +210,9 @@ private:
       }
       const int position = position_of<Mod>(args, place.head, q_idx);
       const Mod::Row row_of = Mod::row(args, place.head, b, h, position, float(position - place.origin)); // SEAM(row)
-      const Mod::Col col = Mod::col(args, place.head, b, h, kv_idx, float(kv_idx - place.origin), 0.f); // SEAM(col)
-      add_to(sum_of<Gradient>(), Gradient::offset(args, place.head, row_of, col, {b, h, position, kv_idx}, turn), total);
+      const Mod::Col col = Mod::col(args, place.head, b, h, kv_idx, float(kv_idx - place.origin), 0.f);   // SEAM(col)
+      add_to(sum_of<Gradient>(), Gradient::offset(args, place.head, row_of, col, {b, h, position, kv_idx}, turn),
+             total);
     }
   }
 

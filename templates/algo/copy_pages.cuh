@@ -16,7 +16,8 @@ ATTNC_DEVICE void copy_in(PaddedTile<Element, Rows, Columns> tile, const PageBlo
   if constexpr (PageBlock<PageSize, Rows>::kPages == 1)
     copy_in<Threads>(tile, pool + block.offset(strides, 0), strides.row, 0, rows, vectors, thread);
   else
-    copy_rows_in<Threads>(tile, rows, vectors, [&](unsigned row) { return pool + block.offset(strides, row); }, thread);
+    copy_rows_in<Threads>(
+        tile, rows, vectors, [&](unsigned row) { return pool + block.offset(strides, row); }, thread);
 }
 
 /// The same, but rows from position `first_new` on come from `fresh`, which points to the first of them.

@@ -84,7 +84,8 @@ template <class QTile> ATTNC_DEVICE void load_q(QTile to, const PackedParams& p,
     for (int i = threadIdx.x; i < kBlockM * QTile::kColumns; i += kThreads) {
       const int row = i / QTile::kColumns, column = i % QTile::kColumns;
       const bool inside = row < tile.rows && column < kHeadDimQk;
-      *(Element*)__cvta_shared_to_generic(to.chunk(row, column / kPerChunk) + column % kPerChunk * int(sizeof(Element))) =
+      *(Element*)__cvta_shared_to_generic(to.chunk(row, column / kPerChunk) +
+                                          column % kPerChunk * int(sizeof(Element))) =
           inside ? row_of(row)[column] : from_float<Element>(0.f);
     }
   }
@@ -190,8 +191,7 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
   const int warp = threadIdx.x / 32, team = warp / kTeamWarps, warp_row = warp % kTeamWarps * 16;
   const unsigned ring_offset = Memory::template offset_of<typename Slots::RingPart>() + team * Slots::kRingBytes;
 
-  Loader<Copies> loader = {shared + ring_offset,
-                           shared + unsigned(Memory::template offset_of<typename Slots::QPart>()),
+  Loader<Copies> loader = {shared + ring_offset, shared + unsigned(Memory::template offset_of<typename Slots::QPart>()),
                            team * kTeamColumns,
                            Copies(shared + unsigned(Memory::template offset_of<typename Copies::Control>())),
                            Dealer(p, args, decode.part_out != nullptr, words)};
@@ -219,7 +219,8 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
       const int start = i >= 0 ? work.walk.start_of(i) : 0;
       if (i >= 0) {
         loader.copies.wait(i, loader.issued, slot);
-        loader.copies.mend(decode, work.tile, start + loader.column, work.walk.length, loader.k_of(slot), loader.v_of(slot));
+        loader.copies.mend(decode, work.tile, start + loader.column, work.walk.length, loader.k_of(slot),
+                           loader.v_of(slot));
       }
       if (i == 0)
         __syncthreads();

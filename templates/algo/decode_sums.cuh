@@ -45,8 +45,8 @@ ATTNC_DEVICE void store_sums(float* line, const O& o, int r, const DecodeParams&
 }
 
 /// Normalises and stores four columns of an output row; column 0 also stores lse and row maximum.
-ATTNC_DEVICE void store(const float (&x)[4], const RowState& state, const PackedParams& p, const PackedTile& tile, int row,
-                        int column) {
+ATTNC_DEVICE void store(const float (&x)[4], const RowState& state, const PackedParams& p, const PackedTile& tile,
+                        int row, int column) {
   const float factor = state.normalise();
   Element* out = (Element*)p.out + tile.b * p.out_stride.batch + tile.head(p, row) * p.out_stride.head +
                  tile.row_of_q(p, row) * p.out_stride.row + column;
@@ -77,7 +77,8 @@ constexpr int kQuads = kHeadDimV / 4; // groups of four columns
 
 /// Adds up eight rows of each warp, from its row 8 * half on, over all teams. Stores the results, or this CTA's part.
 /// `sums`: the first team's; each team's lies `stride` bytes behind the one before. Called by the whole CTA.
-ATTNC_DEVICE void finish_rows(const unsigned char* sums, int stride, int half, const DecodeParams& p, const Work& work) {
+ATTNC_DEVICE void finish_rows(const unsigned char* sums, int stride, int half, const DecodeParams& p,
+                              const Work& work) {
   const auto of_team = [&](int team) -> const HalfSums& { return *(const HalfSums*)(sums + team * stride); };
   for (int i = threadIdx.x; i < kTeamWarps * 8 * kQuads; i += kThreads) {
     const int warp = i / (8 * kQuads), line = i / kQuads % 8, column = i % kQuads * 4;

@@ -75,8 +75,10 @@ ATTNC_DEVICE PackedWalk<M, Size> walk_packed(const PackedParams& p, const Args& 
       const bool is_empty = one.begin >= one.end, was_empty = all.begin >= all.end;
       all.full_begin = max(all.full_begin, one.full_begin);
       all.full_end = min(all.full_end, one.full_end);
-      if (was_empty) all.begin = one.begin, all.end = one.end;
-      else if (!is_empty) all.begin = min(all.begin, one.begin), all.end = max(all.end, one.end);
+      if (was_empty)
+        all.begin = one.begin, all.end = one.end;
+      else if (!is_empty)
+        all.begin = min(all.begin, one.begin), all.end = max(all.end, one.end);
     }
     return Walk(length, all);
   } else {
@@ -91,8 +93,7 @@ template <class M, int Rows, int Size> struct DecodeItems {
   int count;
 
   ATTNC_DEVICE explicit DecodeItems(const PackedParams& p)
-      : tiles(p.by_tiles.divisor),
-        count((kIsRagged<M> ? 1 : p.batch) * p.kv_heads * tiles) {}
+      : tiles(p.by_tiles.divisor), count((kIsRagged<M> ? 1 : p.batch) * p.kv_heads * tiles) {}
 
   /// Returns an item's tile. In a ragged batch a slot may be unused; its tile has no rows.
   template <class Args> ATTNC_DEVICE PackedTile tile(const PackedParams& p, const Args& args, int item) const {
@@ -170,8 +171,8 @@ public:
       first = end;
     } else {
       const int first_cta = shares.owner(before), last_cta = shares.owner(before + length - 1);
-      share = {item, first - before, min(end - before, length), first_cta, last_cta - first_cta + 1,
-               before > shares.begin(first_cta) ? 1 : 0};
+      share = {item,      first - before,           min(end - before, length),
+               first_cta, last_cta - first_cta + 1, before > shares.begin(first_cta) ? 1 : 0};
       first = before += length;
       ++item;
     }
@@ -185,9 +186,9 @@ private:
   Items items;
   Shares shares;
   Way way = Undivided;
-  int piece = 0;   // most steps of a piece; 0: there are more items than CTAs
-  int item;        // the next one
-  int before = 0;  // units (steps or pieces) of the items before it
+  int piece = 0;          // most steps of a piece; 0: there are more items than CTAs
+  int item;               // the next one
+  int before = 0;         // units (steps or pieces) of the items before it
   int first = 0, end = 0; // this CTA's units that are not done yet
 
   ATTNC_DEVICE int pieces_of(int length) const { return (length + piece - 1) / piece; }

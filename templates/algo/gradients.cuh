@@ -21,9 +21,7 @@ ATTNC_DEVICE long long row_of_all(const ForwardParams& p, int b, int h, int q_id
 /// element type, or 2^-12.
 constexpr float kLargestLse = Same<Element, Bf16>::value ? 16384.f : 4096.f;
 /// Whether the row's weights also need its sum: backward_large.cu.
-ATTNC_DEVICE bool is_large(float lse) {
-  return fabsf(lse) > kLargestLse && fabsf(lse) < __int_as_float(0x7f800000);
-}
+ATTNC_DEVICE bool is_large(float lse) { return fabsf(lse) > kLargestLse && fabsf(lse) < __int_as_float(0x7f800000); }
 
 /// Returns the bias of y = log2(e) score + bias, which makes 2^y the weight: -lse in units of log2, without the term
 /// that apply_mod() leaves out of the scores. -inf for rows without live columns, whose weights are 0, and for rows
@@ -35,11 +33,11 @@ ATTNC_DEVICE float weight_bias(float lse, float row_shift) {
 /// Returns the gradient of q k^T, without the scale, from that of the weight. Dead elements return 0, whatever mod' and
 /// V are there.
 template <class M>
-ATTNC_DEVICE float score_gradient(const ForwardParams& p, const ModArgs& args, const Mod::Head& head, const Mod::Row& row,
-                                  const Mod::Col& col, Coord at, float product, float weight, float d_weight, float delta) {
+ATTNC_DEVICE float score_gradient(const ForwardParams& p, const ModArgs& args, const Mod::Head& head,
+                                  const Mod::Row& row, const Mod::Col& col, Coord at, float product, float weight,
+                                  float d_weight, float delta) {
   float g = weight * (d_weight - delta);
-  if constexpr (!Mod::kKeepsGradient)
-    g = M::d_score(args, head, row, col, at, product * p.scale, g); // SEAM(d_score)
+  if constexpr (!Mod::kKeepsGradient) g = M::d_score(args, head, row, col, at, product * p.scale, g); // SEAM(d_score)
   return weight == 0.f ? 0.f : g;
 }
 

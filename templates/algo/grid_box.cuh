@@ -29,9 +29,10 @@ template <class Box, int Axis> struct ColumnAxis {
   static constexpr int kExtent = Box::extent(Axis), kPitch = Box::pitch(Axis), kSpan = kExtent * kPitch;
   static constexpr bool kByLane = kSpan <= 8 && 8 % kSpan == 0;
   static constexpr bool kByGroup = kPitch % 8 == 0;
-  static_assert(kByLane || kByGroup || (kPitch < 8 && kSpan % 8 == 0), "a coordinate is a sum of one of n and one of l");
-  static constexpr int kStep = kByLane || kByGroup ? 1 : 8 / kPitch;    ///< coordinates between values of n's part
-  static constexpr int kRepeat = kByGroup ? kPitch / 8 : 1;             ///< consecutive groups with the same coordinate
+  static_assert(kByLane || kByGroup || (kPitch < 8 && kSpan % 8 == 0),
+                "a coordinate is a sum of one of n and one of l");
+  static constexpr int kStep = kByLane || kByGroup ? 1 : 8 / kPitch; ///< coordinates between values of n's part
+  static constexpr int kRepeat = kByGroup ? kPitch / 8 : 1;          ///< consecutive groups with the same coordinate
   static constexpr int kCount = kByLane ? 1 : kByGroup ? kExtent : kSpan / 8; ///< values of n's part
   static constexpr int kPeriod = kRepeat * kCount;
 
@@ -97,7 +98,8 @@ ATTNC_DEVICE Token find_token(Box, const int (&origin)[3], int i, const int (&ex
 }
 
 /// Returns the keys that a query sees, clipped to their grid.
-ATTNC_DEVICE GridRange keys_of(const ModArgs& args, const Mod::Head& head, int b, int h, Token q, const int (&extent)[3]) {
+ATTNC_DEVICE GridRange keys_of(const ModArgs& args, const Mod::Head& head, int b, int h, Token q,
+                               const int (&extent)[3]) {
   const KeyBox box = Mod::box(args, head, b, h, q); // SEAM(box)
   GridRange range;
 #pragma unroll
@@ -168,7 +170,8 @@ struct GridPlace {
   /// the warp.
   template <class Box, class Params>
   ATTNC_DEVICE GridPlace(Box, const Params& p, const ModArgs& args, int b, int h, const int (&origin)[3], int first)
-      : b(b), h(h), head(Mod::head(args, b, h)), exponents(p.base.scale, Mod::factors(args, head)) { // SEAM(head) SEAM(factors)
+      : b(b), h(h), head(Mod::head(args, b, h)),
+        exponents(p.base.scale, Mod::factors(args, head)) { // SEAM(head) SEAM(factors)
     const TokensBeside beside = beside_of(p);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -206,9 +209,10 @@ struct KeysOfRun {};
 /// Returns the key in column 8 n + l of a box. Places beyond the grid's end are clamped to its border.
 template <class Box, class Params>
 ATTNC_DEVICE Token key_at(Box, const Params& p, const int (&origin)[3], int n, int l) {
-  const int at[3] = {min(origin[0] + ColumnAxis<Box, 0>::of_lane(l) + ColumnAxis<Box, 0>::of_group(n), p.kv_extent[0] - 1),
-                     min(origin[1] + ColumnAxis<Box, 1>::of_lane(l) + ColumnAxis<Box, 1>::of_group(n), p.kv_extent[1] - 1),
-                     min(origin[2] + ColumnAxis<Box, 2>::of_lane(l) + ColumnAxis<Box, 2>::of_group(n), p.kv_extent[2] - 1)};
+  const int at[3] = {
+      min(origin[0] + ColumnAxis<Box, 0>::of_lane(l) + ColumnAxis<Box, 0>::of_group(n), p.kv_extent[0] - 1),
+      min(origin[1] + ColumnAxis<Box, 1>::of_lane(l) + ColumnAxis<Box, 1>::of_group(n), p.kv_extent[1] - 1),
+      min(origin[2] + ColumnAxis<Box, 2>::of_lane(l) + ColumnAxis<Box, 2>::of_group(n), p.kv_extent[2] - 1)};
   return token_at(at, p.kv_extent, beside_of(p).kv[0]);
 }
 /// The same for keys of a run.

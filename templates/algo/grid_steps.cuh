@@ -85,8 +85,7 @@ template <class QueryBox> ATTNC_DEVICE int steps_over(const GridRange& queries) 
 }
 
 /// Returns in `next` the box behind the one at `at`, the last axis fastest; behind the last box comes the first.
-template <class QueryBox>
-ATTNC_DEVICE void step_behind(const int (&at)[3], const GridRange& queries, int (&next)[3]) {
+template <class QueryBox> ATTNC_DEVICE void step_behind(const int (&at)[3], const GridRange& queries, int (&next)[3]) {
   bool moves = true; // along this axis
 #pragma unroll
   for (int axis = 2; axis >= 0; --axis) {

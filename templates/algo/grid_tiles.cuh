@@ -60,7 +60,7 @@ template <class QueryShape, class KeyShape, int SplitAxis = 2, int Consumers = 1
   /// Returns a box of keys that covers what the queries of a consumer's box see. Called by all lanes.
   template <class Params>
   ATTNC_DEVICE static GridRange seen_by(const Params& p, const ModArgs& args, const Mod::Head& head, int b, int h,
-                                       const int (&origin)[3]) {
+                                        const int (&origin)[3]) {
     GridRange all;
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis) all.begin[axis] = kMaxExtent, all.end[axis] = 0;
@@ -135,7 +135,8 @@ template <class QueryShape, class KeyShape, int SplitAxis = 2, int Consumers = 1
     for (int axis = 0; axis < 3; ++axis) {
       if (none) all.begin[axis] = all.end[axis] = p.kv_extent[axis];
       plan.begin[axis] = all.begin[axis];
-      plan.count[axis] = max((all.end[axis] - all.begin[axis] + KeyShape::extent(axis) - 1) / KeyShape::extent(axis), 1);
+      plan.count[axis] =
+          max((all.end[axis] - all.begin[axis] + KeyShape::extent(axis) - 1) / KeyShape::extent(axis), 1);
     }
 #pragma unroll
     for (int i = 0; i < Consumers; ++i) { // a consumer that sees nothing still takes the first of these

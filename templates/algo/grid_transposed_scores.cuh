@@ -197,8 +197,7 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, con
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         live[e] = !(needed[r] & ~unsigned(seen[e]));
-        if constexpr (kMayAsk)
-          live[e] = live[e] && place.is_kept(args, table, Fragment<1, Rows>::column(n, e), r);
+        if constexpr (kMayAsk) live[e] = live[e] && place.is_kept(args, table, Fragment<1, Rows>::column(n, e), r);
       }
       unsigned& weight = packed.weights.a[r / 2][n / 2][n % 2 * 2 + r % 2];
       weight = keep_halves(weight, live[0], live[1]);

@@ -12,13 +12,16 @@
 namespace attnc {
 
 template <class M, bool Lists>
-constexpr StepSource kKvSource = Lists ? StepSource::Lists : M::kHasBounds ? StepSource::Bounds : StepSource::All;
+constexpr StepSource kKvSource = Lists           ? StepSource::Lists
+                                 : M::kHasBounds ? StepSource::Bounds
+                                                 : StepSource::All;
 
 template <class M, int Size, bool Lists> using KvWalk = StepWalk<Size, kKvSource<M, Lists>, M::kHasMaskMod>;
 
 /// Returns the walk of rows [q_start, q_end) of (b, h), which lie in one block of the lists.
 template <class M, int Size, bool Lists, class Args>
-ATTNC_DEVICE KvWalk<M, Size, Lists> walk_kv(const ForwardParams& p, const Args& args, int b, int h, int q_start, int q_end) {
+ATTNC_DEVICE KvWalk<M, Size, Lists> walk_kv(const ForwardParams& p, const Args& args, int b, int h, int q_start,
+                                            int q_end) {
   using Walk = KvWalk<M, Size, Lists>;
   if constexpr (Lists) {
     return Walk(kv_length_of<M>(p, args, b, h), BlockRow(p.lists, b, h, q_start / p.lists.q_block, p.lists.kv_block));

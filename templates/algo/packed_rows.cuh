@@ -18,7 +18,9 @@ struct PackedTile {
   SequenceStart<Mod> start;
 
   ATTNC_DEVICE int token(const PackedParams& p, int row) const { return p.by_group.quotient(first + row); }
-  ATTNC_DEVICE int head(const PackedParams& p, int row) const { return kv_head * p.group + p.by_group.remainder(first + row); }
+  ATTNC_DEVICE int head(const PackedParams& p, int row) const {
+    return kv_head * p.group + p.by_group.remainder(first + row);
+  }
   /// Returns a row's index in q and out.
   ATTNC_DEVICE int row_of_q(const PackedParams& p, int row) const { return start.q() + token(p, row); }
   /// Returns a row's index over batch, head and token, in lse and row_max.
@@ -51,7 +53,7 @@ template <class M> struct PackedPlace {
       position[r] = offset + tile.token(p, i);
       origin[r] = Place<1>::origin_of(offset + tile.token(p, 0));
       row[r] = M::row(args, head[r], b, h[r], position[r], float(position[r] - origin[r])); // SEAM(row)
-      exponents[r] = Form(scale[r], M::factors(args, head[r]));                              // SEAM(factors)
+      exponents[r] = Form(scale[r], M::factors(args, head[r]));                             // SEAM(factors)
     }
   }
 

@@ -8,12 +8,8 @@
 namespace attnc {
 
 /// A kernel's parameters: with a CacheParams if IsCached.
-template <class Params, bool IsCached> struct ParametersOf {
-  using Type = Params;
-};
-template <class Params> struct ParametersOf<Params, true> {
-  using Type = Cached<Params>;
-};
+template <class Params, bool IsCached> struct ParametersOf { using Type = Params; };
+template <class Params> struct ParametersOf<Params, true> { using Type = Cached<Params>; };
 
 template <class Params> ATTNC_DEVICE const CacheParams& cache_of(const Cached<Params>& p) { return p.cache; }
 template <class Params> ATTNC_DEVICE CacheParams cache_of(const Params&) { return {}; }

@@ -47,8 +47,8 @@ ATTNC_DEVICE float sum_of_lanes(float x) {
 /// `at`: position along the other axis.
 ATTNC_DEVICE auto walk_of(int length, const BlockLists& lists, int b, int h, int at, int own_block, int walked_block) {
   if constexpr (kBlockSparse)
-    return StepWalk<kChunk, StepSource::Lists, Mod::kHasMaskMod>(
-        length, BlockRow(lists, b, h, at / own_block, walked_block));
+    return StepWalk<kChunk, StepSource::Lists, Mod::kHasMaskMod>(length,
+                                                                 BlockRow(lists, b, h, at / own_block, walked_block));
   else
     return StepWalk<kChunk, StepSource::All, Mod::kHasMaskMod>(length);
 }
@@ -78,7 +78,8 @@ struct Pair {
   float product; ///< s
   float weight;  ///< exp(mod(s) - lse), 0 if dead
 
-  ATTNC_DEVICE Pair(const ForwardParams& f, const ModArgs& args, const QueryRow& q, int kv_idx, bool exists, bool masked)
+  ATTNC_DEVICE Pair(const ForwardParams& f, const ModArgs& args, const QueryRow& q, int kv_idx, bool exists,
+                    bool masked)
       : lives(exists && q.lse != negative_infinity()), product(0.f), weight(0.f) {
     if (!lives) return;
     const Mod::Col col = Mod::col(args, q.head, q.b, q.h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
@@ -98,7 +99,8 @@ ATTNC_DEVICE float gradient_of_score(const BackwardParams& p, const QueryRow& q,
   const ForwardParams& f = p.forward;
   const Element* d_out = row_of(p.d_out, p.d_out_stride, q.b, q.h, q.q_idx);
   const float d_weight = dot<kHeadDimV>(d_out, row_of(f.v, f.v_stride, q.b, q.h / f.group, kv_idx));
-  const float delta = dot<kHeadDimV>(d_out, row_of(f.out, f.out_stride, q.b, q.h, q.q_idx)) - (p.d_lse ? p.d_lse[q.index] : 0.f);
+  const float delta =
+      dot<kHeadDimV>(d_out, row_of(f.out, f.out_stride, q.b, q.h, q.q_idx)) - (p.d_lse ? p.d_lse[q.index] : 0.f);
   return weight * (d_weight - delta);
 }
 

@@ -46,13 +46,16 @@ ATTNC_DEVICE TileBounds q_bounds(const Args& args, const typename M::Head& head,
 }
 
 template <class M, bool Lists>
-constexpr StepSource kQSource = Lists ? StepSource::Lists : M::kHasBounds ? StepSource::Bounds : StepSource::All;
+constexpr StepSource kQSource = Lists           ? StepSource::Lists
+                                : M::kHasBounds ? StepSource::Bounds
+                                                : StepSource::All;
 
 template <class M, int Size, bool Lists> using QWalk = StepWalk<Size, kQSource<M, Lists>, M::kHasMaskMod>;
 
 /// Returns the walk of columns [kv_begin, kv_end) of query head h, which lie in one block of the lists.
 template <class M, int Size, bool Lists, class Args>
-ATTNC_DEVICE QWalk<M, Size, Lists> walk_q(const BackwardParams& p, const Args& args, int b, int h, int kv_begin, int kv_end) {
+ATTNC_DEVICE QWalk<M, Size, Lists> walk_q(const BackwardParams& p, const Args& args, int b, int h, int kv_begin,
+                                          int kv_end) {
   using Walk = QWalk<M, Size, Lists>;
   const int q_len = p.forward.q_len;
   if constexpr (Lists) {

@@ -19,7 +19,8 @@ template <class M> constexpr bool kHasOffsets = requires { M::kHasOffsets; };
 template <class M> constexpr bool kIsRagged = requires { M::kIsRagged; };
 
 /// Returns the live rows of K and V: 0 to p.kv_len.
-template <class M, class Args, class Head> ATTNC_DEVICE int kv_length(const ForwardParams& p, const Args& args, const Head& head) {
+template <class M, class Args, class Head>
+ATTNC_DEVICE int kv_length(const ForwardParams& p, const Args& args, const Head& head) {
   if constexpr (kHasLengths<M>)
     return min(M::kv_length(args, head), p.kv_len); // SEAM(kv_length)
   else
@@ -206,14 +207,18 @@ struct RaggedRow {
   int b, h, row;
   bool exists; ///< whether a sequence has the row
 };
-template <class M, class Args> ATTNC_DEVICE RaggedRow ragged_q_row(const ForwardParams& p, const Args& args, long long index) {
+template <class M, class Args>
+ATTNC_DEVICE RaggedRow ragged_q_row(const ForwardParams& p, const Args& args, long long index) {
   const int at = int(index % p.rows.q), h = int(index / p.rows.q);
-  const int b = last_sequence(p.batch, [&](int b) { return q_start_of<M>(args, b) <= at; }), row = at - q_start_of<M>(args, b);
+  const int b = last_sequence(p.batch, [&](int b) { return q_start_of<M>(args, b) <= at; }),
+            row = at - q_start_of<M>(args, b);
   return {b, h, row, h < p.q_heads && unsigned(row) < unsigned(q_length_of<M>(p, args, b))};
 }
-template <class M, class Args> ATTNC_DEVICE RaggedRow ragged_kv_row(const ForwardParams& p, const Args& args, long long index) {
+template <class M, class Args>
+ATTNC_DEVICE RaggedRow ragged_kv_row(const ForwardParams& p, const Args& args, long long index) {
   const int at = int(index % p.rows.kv), h = int(index / p.rows.kv);
-  const int b = last_sequence(p.batch, [&](int b) { return kv_start_of<M>(args, b) <= at; }), row = at - kv_start_of<M>(args, b);
+  const int b = last_sequence(p.batch, [&](int b) { return kv_start_of<M>(args, b) <= at; }),
+            row = at - kv_start_of<M>(args, b);
   return {b, h, row, h < p.kv_heads && unsigned(row) < unsigned(kv_length_of<M>(p, args, b, 0))};
 }
 
@@ -229,7 +234,8 @@ struct HeadTile {
 
 /// Returns tile `index` of Q over all heads, as a grid in one dimension counts them; for a ragged batch, the slots.
 // NOTE: unsigned, because then a division takes fewer instructions.
-template <class M, int Size, class Args> ATTNC_DEVICE HeadTile q_tile_at(const ForwardParams& p, const Args& args, unsigned index) {
+template <class M, int Size, class Args>
+ATTNC_DEVICE HeadTile q_tile_at(const ForwardParams& p, const Args& args, unsigned index) {
   const unsigned tiles = q_tiles_of<M, Size>(p), head = index / tiles, i = index % tiles;
   if constexpr (kIsRagged<M>) {
     const RowTile tile = q_tile_in_slot<M, Size>(args, i, p.batch);
@@ -245,7 +251,8 @@ ATTNC_DEVICE HeadTile q_tile_from_end(const ForwardParams& p, const Args& args, 
   return q_tile_at<M, Size>(p, args, head * tiles + (tiles - 1 - index % tiles));
 }
 /// The same for tiles of K and V over all KV heads.
-template <class M, int Size, class Args> ATTNC_DEVICE HeadTile kv_tile_at(const ForwardParams& p, const Args& args, unsigned index) {
+template <class M, int Size, class Args>
+ATTNC_DEVICE HeadTile kv_tile_at(const ForwardParams& p, const Args& args, unsigned index) {
   const unsigned tiles = kv_tiles_of<M, Size>(p), head = index / tiles, i = index % tiles;
   if constexpr (kIsRagged<M>) {
     const RowTile tile = kv_tile_in_slot<M, Size>(args, i, p.batch);

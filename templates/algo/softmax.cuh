@@ -120,8 +120,8 @@ template <int Rows> struct Softmax {
       state &= ~(1 << r);
     }
     if (unset) return 1.f;
-    const float by = was_large || is_large(r) ? (before - reference(r, factor, row_shift)) * kLog2e
-                                              : bias(r, factor) - bias_before;
+    const float by =
+        was_large || is_large(r) ? (before - reference(r, factor, row_shift)) * kLog2e : bias(r, factor) - bias_before;
     const float rescale = ptx::ex2(by);
     sum[r] *= rescale;
     return rescale;
@@ -281,8 +281,8 @@ template <int Rows> struct Rescaling {
 };
 
 /// Moves references if a step's x need it; see move_references(). Afterwards `step` turns x into exponents. Calls
-/// rescale(factors) if earlier sums must be multiplied, row by row; all lanes or none do. `exact`: references are maxima;
-/// the same in all lanes. Weight: the type that weights are rounded to. Called by all lanes of the warp.
+/// rescale(factors) if earlier sums must be multiplied, row by row; all lanes or none do. `exact`: references are
+/// maxima; the same in all lanes. Weight: the type that weights are rounded to. Called by all lanes of the warp.
 template <class Weight, class Form, int Rows, class Scores, class Place, class Args, class Rescale>
 ATTNC_DEVICE void follow_maxima(Scores& x, Softmax<Rows>& softmax, StepBias<Form, Rows>& step, const Place& place,
                                 const Args& args, bool exact, Rescale&& rescale) {
@@ -308,7 +308,8 @@ ATTNC_DEVICE void follow_maxima(Scores& x, Softmax<Rows>& softmax, StepBias<Form
 // forward_sm80.cu has not. Decode kernels take 10 % fewer cycles with weights_of().
 template <class Form, int Rows, class Scores, class Place>
 ATTNC_DEVICE void to_exponents(Scores& x, const StepBias<Form, Rows>& step, const Place& place) {
-  if constexpr (!Form::kIsBiased) x.for_each([&](float& element, int r) { element = step.exponent(element, r, place); });
+  if constexpr (!Form::kIsBiased)
+    x.for_each([&](float& element, int r) { element = step.exponent(element, r, place); });
 }
 
 /// Row sums of weights being computed, for `Rows` rows: enough chains that no addition waits for the one before.
@@ -324,8 +325,7 @@ template <int Rows> struct WeightSums {
   }
   ATTNC_DEVICE void store(Softmax<Rows>& softmax) const {
 #pragma unroll
-    for (int r = 0; r < Rows; ++r)
-      softmax.sum[r] = kChains == 2 ? part[r][0] + part[r][kChains - 1] : part[r][0];
+    for (int r = 0; r < Rows; ++r) softmax.sum[r] = kChains == 2 ? part[r][0] + part[r][kChains - 1] : part[r][0];
   }
 };
 
@@ -342,8 +342,7 @@ ATTNC_DEVICE void to_weights(Scores& x, WeightSums<Rows>& sums, Exponent exponen
         sums.part[r][e % WeightSums<Rows>::kChains] += x.at(r, n, e);
       }
 }
-template <int Begin, int End, int Rows, class Scores>
-ATTNC_DEVICE void to_weights(Scores& y, WeightSums<Rows>& sums) {
+template <int Begin, int End, int Rows, class Scores> ATTNC_DEVICE void to_weights(Scores& y, WeightSums<Rows>& sums) {
   to_weights<Begin, End>(y, sums, [](float exponent, int) { return exponent; });
 }
 /// Replaces x by weights, and adds these to the sums; behind follow_maxima().

@@ -50,11 +50,11 @@ struct BlockRow {
 
 /// `Size`: positions of a step. `HasMask`: if false, no step is masked.
 template <int Size, StepSource Source, bool HasMask> struct StepWalk {
-  int length;      // of the walked axis
-  int first = 0;   // Bounds: index of the first step, counted from position 0
-  int all;         // steps of the tile
-  int count;       // steps of this walk: all, or a part of them
-  int skipped = 0; // steps before the part
+  int length;                            // of the walked axis
+  int first = 0;                         // Bounds: index of the first step, counted from position 0
+  int all;                               // steps of the tile
+  int count;                             // steps of this walk: all, or a part of them
+  int skipped = 0;                       // steps before the part
   int full_begin, full_end;              // Bounds: positions that need no mask
   const int *partial_index, *full_index; // Lists
   int log2_steps, partial_steps;         // Lists: steps of a block, steps of partial blocks

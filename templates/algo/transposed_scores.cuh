@@ -85,9 +85,7 @@ template <class M, int Rows> struct RowTable : RowValues<Rows> {
     ptx::ld_shared(x, base + kInterval + 8 * row);
     return {x[0], x[1]};
   }
-  ATTNC_DEVICE Mod::Row& row(int row) const {
-    return ((Mod::Row*)__cvta_shared_to_generic(base + kRow))[row];
-  }
+  ATTNC_DEVICE Mod::Row& row(int row) const { return ((Mod::Row*)__cvta_shared_to_generic(base + kRow))[row]; }
 
   /// Fills in row `i` of a step. Values from global memory are arguments, so that their loads can be issued early.
   ATTNC_DEVICE void fill(const ForwardParams& p, const ModArgs& args, const Mod::Head& head, int b, int h, Step step,
@@ -95,7 +93,8 @@ template <class M, int Rows> struct RowTable : RowValues<Rows> {
     const int q_idx = step.start + i, inside = position_of<M>(args, head, min(q_idx, p.q_len - 1));
     const Mod::Row row = M::row(args, head, b, h, inside, float(inside - origin)); // SEAM(row)
     const bool exists = q_idx < p.q_len;
-    const float bias = exists ? weight_bias(lse, M::row_shift(args, head, row)) : negative_infinity(); // SEAM(row_shift)
+    const float bias =
+        exists ? weight_bias(lse, M::row_shift(args, head, row)) : negative_infinity(); // SEAM(row_shift)
     this->fill_values(i, bias, delta);
     if constexpr (kReadsIntervals) {
       int interval[2] = {0, p.kv_len};
@@ -122,11 +121,10 @@ template <class M, int RowGroups = 1> struct KvPlace {
   KvPlace() = default;
   ATTNC_DEVICE KvPlace(const ForwardParams& p, const ModArgs& args, int b, int h, int kv_start, int first)
       : b(b), h(h), kv_first(kv_start + first), origin(Mod::kAnyOrigin ? kv_start : 0),
-        head(M::head(args, b, h)),                     // SEAM(head)
-        exponents(p.scale, M::factors(args, head)) {   // SEAM(factors)
+        head(M::head(args, b, h)),                   // SEAM(head)
+        exponents(p.scale, M::factors(args, head)) { // SEAM(factors)
 #pragma unroll
-    for (int r = 0; r < kRows; ++r)
-      col[r] = M::col(args, head, b, h, kv_idx(p, r), kv_float(r), 0.f); // SEAM(col)
+    for (int r = 0; r < kRows; ++r) col[r] = M::col(args, head, b, h, kv_idx(p, r), kv_float(r), 0.f); // SEAM(col)
   }
 
   ATTNC_DEVICE int position(int r) const { return kv_first + Fragment<RowGroups, 8>::row_offset(r); }
@@ -173,7 +171,8 @@ template <class Element, int Rows, int RowGroups = 1> struct PackedWeights {
 
 /// Turns products into weights and rates, for groups [Begin, End) of 8 rows of Q. Dead elements may become anything.
 /// Small: all products are small (TanhExponents).
-template <int Begin, int End, bool Small, class Scores, class Element, class Place, class Table, int RowGroups, int Rows, class Bias>
+template <int Begin, int End, bool Small, class Scores, class Element, class Place, class Table, int RowGroups,
+          int Rows, class Bias>
 ATTNC_DEVICE void to_weights(const Scores& s, PackedWeights<Element, Rows, RowGroups>& out, const ForwardParams& p,
                              const ModArgs& args, const Place& place, Table table, Bias bias, Step step) {
   using M = typename Place::Hooks;
@@ -189,7 +188,8 @@ ATTNC_DEVICE void to_weights(const Scores& s, PackedWeights<Element, Rows, RowGr
           const int row = s.column(n, e);
           const Coord at = place.coord(p, args, table, step, row, r);
           const Mod::Row& of_row = table.row(row);
-          const float score = M::score(args, place.head, of_row, place.col[r], at, x * place.exponents.score_scale); // SEAM(score)
+          const float score =
+              M::score(args, place.head, of_row, place.col[r], at, x * place.exponents.score_scale); // SEAM(score)
           const float w = ptx::ex2(place.exponents.exponent(score, b, place.kv_float(r)));
           weight[r][e] = w;
           if constexpr (M::kPassesGradient) {
@@ -208,7 +208,8 @@ ATTNC_DEVICE void to_weights(const Scores& s, PackedWeights<Element, Rows, RowGr
 #pragma unroll
     for (int r = 0; r < 2 * RowGroups; ++r) {
       out.weights.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(weight[r][0], weight[r][1]);
-      if constexpr (kHasRates) out.own_rates.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(rate[r][0], rate[r][1]);
+      if constexpr (kHasRates)
+        out.own_rates.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(rate[r][0], rate[r][1]);
     }
   }
 }
@@ -241,8 +242,9 @@ ATTNC_DEVICE void find_live(bool (&live)[2 * RowGroups], const ForwardParams& p,
 /// Sets weights and rates of dead elements to 0: masked ones, and those past an end. Required if KV ends within the
 /// tile, and in steps with kStepHasDead.
 template <int Begin, int End, class Element, class M, int RowGroups, int Rows>
-ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, const ForwardParams& p, const ModArgs& args,
-                            const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Step step) {
+ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, const ForwardParams& p,
+                            const ModArgs& args, const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table,
+                            Step step) {
   // Rows that exist. NOTE: computed here, because registers are scarce in between.
   const int rows = Mod::Exponents::kCallsScore ? ptx::opaque(p.q_len - step.start) : Rows;
 #pragma unroll
@@ -265,7 +267,8 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, con
 /// Turns gradients of weights into gradients of products, without the softmax scale. Dead elements may become anything.
 /// A rate beyond f16 is infinite, and so is its gradient, unless 0 is due.
 template <int Begin, int End, class Element, int RowGroups, int Rows, class Delta>
-ATTNC_DEVICE void to_gradients(const Fragment<RowGroups, Rows>& d_weight, const PackedFragment<Element, RowGroups, Rows>& rates,
+ATTNC_DEVICE void to_gradients(const Fragment<RowGroups, Rows>& d_weight,
+                               const PackedFragment<Element, RowGroups, Rows>& rates,
                                PackedFragment<Element, RowGroups, Rows>& out, const Delta& delta) {
 #pragma unroll
   for (int n = Begin; n < End; ++n)

@@ -67,8 +67,8 @@
 //       static constexpr bool kRoundMoves        whether offset() depends on the round
 //       static constexpr GradientReach kReach    which elements of attention of a head share one offset(): these may be
 //                                                added up first
-//       static float value(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float grad, int round)
-//       static long long offset(const ModArgs&, const Head&, const Row&, const Col&, Coord, int round)
+//       static float value(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float grad, int
+//       round) static long long offset(const ModArgs&, const Head&, const Row&, const Col&, Coord, int round)
 //     static void gradients(visit)               calls visit(Gradient0()), visit(Gradient1()), ...
 //
 // A mod is generated in one of two ways. Plain: score() is score_mod, factors() are 1, 1, 0, row_shift() is 0. For

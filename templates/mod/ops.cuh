@@ -233,15 +233,14 @@ struct Angle {
 struct alignas(16) Quarters {
   unsigned high, middle, low;
 };
-ATTNC_TABLE Quarters kTwoOverPi[] = {
-    {0x0000a2f9u, 0x836e4e44u, 0x1529fc27u}, {0x00a2f983u, 0x6e4e4415u, 0x29fc2757u},
-    {0xa2f9836eu, 0x4e441529u, 0xfc2757d1u}, {0xf9836e4eu, 0x441529fcu, 0x2757d1f5u},
-    {0x836e4e44u, 0x1529fc27u, 0x57d1f534u}, {0x6e4e4415u, 0x29fc2757u, 0xd1f534ddu},
-    {0x4e441529u, 0xfc2757d1u, 0xf534ddc0u}, {0x441529fcu, 0x2757d1f5u, 0x34ddc0dbu},
-    {0x1529fc27u, 0x57d1f534u, 0xddc0db62u}, {0x29fc2757u, 0xd1f534ddu, 0xc0db6295u},
-    {0xfc2757d1u, 0xf534ddc0u, 0xdb629599u}, {0x2757d1f5u, 0x34ddc0dbu, 0x6295993cu},
-    {0x57d1f534u, 0xddc0db62u, 0x95993c43u}, {0xd1f534ddu, 0xc0db6295u, 0x993c4390u},
-    {0xf534ddc0u, 0xdb629599u, 0x3c439041u}};
+ATTNC_TABLE Quarters kTwoOverPi[] = {{0x0000a2f9u, 0x836e4e44u, 0x1529fc27u}, {0x00a2f983u, 0x6e4e4415u, 0x29fc2757u},
+                                     {0xa2f9836eu, 0x4e441529u, 0xfc2757d1u}, {0xf9836e4eu, 0x441529fcu, 0x2757d1f5u},
+                                     {0x836e4e44u, 0x1529fc27u, 0x57d1f534u}, {0x6e4e4415u, 0x29fc2757u, 0xd1f534ddu},
+                                     {0x4e441529u, 0xfc2757d1u, 0xf534ddc0u}, {0x441529fcu, 0x2757d1f5u, 0x34ddc0dbu},
+                                     {0x1529fc27u, 0x57d1f534u, 0xddc0db62u}, {0x29fc2757u, 0xd1f534ddu, 0xc0db6295u},
+                                     {0xfc2757d1u, 0xf534ddc0u, 0xdb629599u}, {0x2757d1f5u, 0x34ddc0dbu, 0x6295993cu},
+                                     {0x57d1f534u, 0xddc0db62u, 0x95993c43u}, {0xd1f534ddu, 0xc0db6295u, 0x993c4390u},
+                                     {0xf534ddc0u, 0xdb629599u, 0x3c439041u}};
 
 /// Payne and Hanek's reduction, for 2^16 <= |x|. It is compiled next to every sin of a score, so it is short and
 /// branchless.

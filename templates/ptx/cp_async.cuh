@@ -12,8 +12,7 @@ ATTNC_DEVICE void cp_async_16(unsigned shared, const void* global, int valid_byt
 }
 ATTNC_DEVICE void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /// Waits until at most `Pending` of this thread's latest groups are in flight.
-template <int Pending>
-ATTNC_DEVICE void cp_async_wait_group() {
+template <int Pending> ATTNC_DEVICE void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 

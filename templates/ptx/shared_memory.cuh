@@ -36,7 +36,9 @@ ATTNC_DEVICE float2 ld_shared_float2(unsigned shared) {
 ATTNC_DEVICE void st_shared(unsigned shared, float x) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared), "f"(x) : "memory");
 }
-ATTNC_DEVICE void st_shared(unsigned shared, int x) { asm volatile("st.shared.s32 [%0], %1;" ::"r"(shared), "r"(x) : "memory"); }
+ATTNC_DEVICE void st_shared(unsigned shared, int x) {
+  asm volatile("st.shared.s32 [%0], %1;" ::"r"(shared), "r"(x) : "memory");
+}
 ATTNC_DEVICE void st_shared(unsigned shared, const float (&x)[2]) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared), "f"(x[0]), "f"(x[1]) : "memory");
 }

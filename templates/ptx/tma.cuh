@@ -32,7 +32,8 @@ ATTNC_DEVICE void tma_store_4d(const TensorMap& map, unsigned shared, int c0, in
                : "memory");
 }
 /// The same for 5-D tensors.
-ATTNC_DEVICE void tma_load_5d(unsigned shared, const TensorMap& map, unsigned barrier, int c0, int c1, int c2, int c3, int c4) {
+ATTNC_DEVICE void tma_load_5d(unsigned shared, const TensorMap& map, unsigned barrier, int c0, int c1, int c2, int c3,
+                              int c4) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], "
       "[%2];" ::"r"(shared),
@@ -47,7 +48,8 @@ ATTNC_DEVICE void tma_store_5d(const TensorMap& map, unsigned shared, int c0, in
 /// Adds a box of floats in shared memory to that of the tensor, each atomically; otherwise as tma_store_5d().
 ATTNC_DEVICE void tma_add_5d(const TensorMap& map, unsigned shared, int c0, int c1, int c2, int c3, int c4) {
   asm volatile(
-      "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+      "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
+          &map),
       "r"(shared), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
       : "memory");
 }
@@ -61,7 +63,8 @@ ATTNC_DEVICE void bulk_add(float* to, unsigned shared, int bytes) {
 }
 /// The same, but stores instead of adding.
 ATTNC_DEVICE void bulk_store(float* to, unsigned shared, int bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared), "r"(bytes) : "memory");
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared), "r"(bytes)
+               : "memory");
 }
 /// Waits until this thread's bulk groups are complete.
 ATTNC_DEVICE void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }

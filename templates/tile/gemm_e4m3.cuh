@@ -81,11 +81,13 @@ ATTNC_DEVICE void multiply_values(Fragment<1, N>& o, const Fragment<1, Rows>& p,
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         if (n + i >= N / 16) continue;
-        const unsigned first[2] = {low_pair(b[2 * i]), low_pair(b[2 * i + 1])};   // of rows 2 t, by matrix
+        const unsigned first[2] = {low_pair(b[2 * i]), low_pair(b[2 * i + 1])};    // of rows 2 t, by matrix
         const unsigned second[2] = {high_pair(b[2 * i]), high_pair(b[2 * i + 1])}; // 2 t + 1
         float(&even)[4] = o.x[0][2 * (n + i)], (&odd)[4] = o.x[0][2 * (n + i) + 1];
-        ptx::mma_m16n8k16<F16>(even, a, __byte_perm(first[0], second[0], 0x5410), __byte_perm(first[1], second[1], 0x5410));
-        ptx::mma_m16n8k16<F16>(odd, a, __byte_perm(first[0], second[0], 0x7632), __byte_perm(first[1], second[1], 0x7632));
+        ptx::mma_m16n8k16<F16>(even, a, __byte_perm(first[0], second[0], 0x5410),
+                               __byte_perm(first[1], second[1], 0x5410));
+        ptx::mma_m16n8k16<F16>(odd, a, __byte_perm(first[0], second[0], 0x7632),
+                               __byte_perm(first[1], second[1], 0x7632));
       }
     }
   }

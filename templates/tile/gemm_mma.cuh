@@ -56,7 +56,8 @@ template <bool Paired> struct StepOrder {
   ATTNC_DEVICE static int first() { return int(threadIdx.x) % 4 * (Paired ? 2 : 1); }
 };
 
-// ------------------------------------------------------------------------------------------- operand A: 16 rows, one step
+// ------------------------------------------------------------------------------------------- operand A: 16 rows, one
+// step
 
 template <class A> struct OperandA;
 
@@ -137,7 +138,8 @@ template <class E, int Rows, int Columns, bool Paired> struct OperandB<PaddedTil
   }
 };
 
-template <class E, int Rows, int Columns, bool Paired> struct OperandB<Transposed<PaddedTile<E, Rows, Columns>>, Paired> {
+template <class E, int Rows, int Columns, bool Paired>
+struct OperandB<Transposed<PaddedTile<E, Rows, Columns>>, Paired> {
   using Tile = PaddedTile<E, Rows, Columns>;
   using Element = E;
   static constexpr int kK = Tile::kColumns, kN = Rows;
@@ -187,7 +189,8 @@ struct OperandB<Transposed<SwizzledTile<E, Rows, Columns>>, Paired> {
   }
 };
 
-// ------------------------------------------------------------------------------------------------------------ the product
+// ------------------------------------------------------------------------------------------------------------ the
+// product
 
 template <bool SingleTf32 = false, int RowGroups, int N, class A, class B>
 ATTNC_DEVICE void gemm(Fragment<RowGroups, N>& d, const A& a, const B& b) {

@@ -10,24 +10,25 @@ namespace attnc {
 template <class Tile>
 ATTNC_DEVICE void request_tile(Tile tile, const TensorMap& map, unsigned barrier, int row, int h, int b) {
 #pragma unroll
-  for (int slab = 0; slab < Tile::kSlabs; ++slab)
-    ptx::tma_load_4d(tile.slab(slab), map, barrier, slab * 64, row, h, b);
+  for (int slab = 0; slab < Tile::kSlabs; ++slab) ptx::tma_load_4d(tile.slab(slab), map, barrier, slab * 64, row, h, b);
 }
 
 /// The same for rows in pages of a pool. `page_of(i)` returns the page of positions from i PageSize on, or -1, which
 /// loads zeros. `position`: of the first row, a multiple of Rows. Boxes are those of the tile or of a page, whichever
 /// is smaller.
 template <int PageSize, class Tile, class PageOf>
-ATTNC_DEVICE void request_pages(Tile tile, const TensorMap& map, unsigned barrier, unsigned position, int h, PageOf page_of) {
+ATTNC_DEVICE void request_pages(Tile tile, const TensorMap& map, unsigned barrier, unsigned position, int h,
+                                PageOf page_of) {
   constexpr int kBox = PageSize < Tile::kRows ? PageSize : Tile::kRows;
-  static_assert(Tile::kRows % kBox == 0 && PageSize % kBox == 0 && kBox % 8 == 0, "boxes are whole, and so is their swizzle");
+  static_assert(Tile::kRows % kBox == 0 && PageSize % kBox == 0 && kBox % 8 == 0,
+                "boxes are whole, and so is their swizzle");
 #pragma unroll 1 // NOTE: unrolled, it takes more registers than a producer has
   for (int first = 0; first < Tile::kRows; first += kBox) {
     const int page = page_of((position + first) / PageSize);
 #pragma unroll
     for (int slab = 0; slab < Tile::kSlabs; ++slab)
-      ptx::tma_load_4d(tile.slab(slab) + first * Tile::kRowBytes, map, barrier, slab * 64, (position + first) % PageSize, h,
-                       page);
+      ptx::tma_load_4d(tile.slab(slab) + first * Tile::kRowBytes, map, barrier, slab * 64,
+                       (position + first) % PageSize, h, page);
   }
 }
 

@@ -30,9 +30,7 @@ template <class Element_, int Rows, int Columns> struct PaddedTile {
   /// Returns the elements of a row, for plain loads and stores.
   ATTNC_DEVICE Element* elements(int i) const { return (Element*)__cvta_shared_to_generic(row(i)); }
   /// Returns the tile of `Count` rows from `first` on.
-  template <int Count> ATTNC_DEVICE PaddedTile<Element, Count, Columns> rows(int first) const {
-    return {row(first)};
-  }
+  template <int Count> ATTNC_DEVICE PaddedTile<Element, Count, Columns> rows(int first) const { return {row(first)}; }
 };
 
 template <class Element_, int Rows, int Columns> struct SwizzledTile {
@@ -55,9 +53,7 @@ template <class Element_, int Rows, int Columns> struct SwizzledTile {
   ATTNC_DEVICE unsigned chunk(int row, int i) const { return slab(i / 8) + row * kRowBytes + (i ^ row) % 8 * 16; }
 };
 
-template <class Tile> struct Transposed {
-  Tile tile;
-};
+template <class Tile> struct Transposed { Tile tile; };
 template <class Tile> ATTNC_DEVICE Transposed<Tile> transposed(Tile tile) { return {tile}; }
 
 } // namespace attnc

@@ -8,8 +8,8 @@ namespace attnc::mma {
 
 /// Stores a warp's rows times `factor` to rows [row_start, ...) of a [length, Columns] matrix, staged in `rows`.
 template <class Element, int Columns, int N>
-ATTNC_DEVICE void store_rows(PaddedTile<Element, 16, Columns> rows, const Fragment<1, N>& from, float factor, Element* to,
-                             long long row_stride, int row_start, int length, bool vectors) {
+ATTNC_DEVICE void store_rows(PaddedTile<Element, 16, Columns> rows, const Fragment<1, N>& from, float factor,
+                             Element* to, long long row_stride, int row_start, int length, bool vectors) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     Element* line = rows.elements(from.row(r)) + from.first_column();

@@ -34,7 +34,8 @@ ATTNC_DEVICE void copy_rows(Element* to, long long stride, Tile tile, int rows) 
   for (int i = threadIdx.x % 32; i < rows * kChunks; i += 32) {
     const int row = i / kChunks, chunk = i % kChunks;
     int x[4];
-    ptx::ld_shared(x, tile.slab(chunk / 8) + row * Tile::kRowBytes + (chunk % 8 ^ row % 8) * 16); // the 128-byte swizzle
+    ptx::ld_shared(x,
+                   tile.slab(chunk / 8) + row * Tile::kRowBytes + (chunk % 8 ^ row % 8) * 16); // the 128-byte swizzle
     *(int4*)(to + row * stride + chunk * 8) = {x[0], x[1], x[2], x[3]};
   }
 }
@@ -51,7 +52,7 @@ ATTNC_DEVICE void store_row(Element* to, const Fragment<1, N>& from, int r, floa
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       if (n + i < N / 8) x[i] = pack2<Element>(from.at(r, n + i, 0) * factor, from.at(r, n + i, 1) * factor);
-    // A 4x4 transposition: lane t has pair t of groups n .. n + 3, and gets all pairs of group n + t.
+        // A 4x4 transposition: lane t has pair t of groups n .. n + 3, and gets all pairs of group n + t.
 #pragma unroll
     for (int i = 0; i < 4; i += 2) {
       const unsigned got = __shfl_xor_sync(0xffffffffu, lane & 1 ? x[i] : x[i + 1], 1);

@@ -93,7 +93,7 @@ TEST_CASE("sums along diagonals suffice where all that matters is q_idx - kv_idx
   CHECK_FALSE(suffice("score + bias[h] * q_idx", "f32[H]"));
   CHECK_FALSE(suffice("score + bias[h] * other[kv_idx]", "f32[H]"));
   CHECK_FALSE(suffice("score + torch.exp(bias[h]) * kv_idx", "f32[H]"));
-  CHECK_FALSE(suffice("score + bias[h] * (q_idx * 0.1 - kv_idx * 0.1)", "f32[H]")); // rounded apart
+  CHECK_FALSE(suffice("score + bias[h] * (q_idx * 0.1 - kv_idx * 0.1)", "f32[H]"));             // rounded apart
   CHECK_FALSE(suffice("score + bias[h] * ((q_idx + n) * 1.0 - (kv_idx + n) * 1.0)", "f32[H]")); // beyond 2^24
   CHECK_FALSE(suffice("score + bias[h] * score.detach()", "f32[H]"));
 }

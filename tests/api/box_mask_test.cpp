@@ -215,8 +215,8 @@ TEST_CASE("lists of boxes are what asking for each pair gives", "[api][box-mask]
       for (int64_t box = 0; box < shape.kvBlocks(); ++box) {
         const std::vector<int64_t> seen = boxes.keys.tokensIn(box);
         const Pairs pairs = pairsOf(interpreter, row / shape.qBlocks() / 2, row / shape.qBlocks() % 2, own, seen);
-        const bool isWhole = int64_t(own.size()) == boxes.queries.tokensOfBox() &&
-                             int64_t(seen.size()) == boxes.keys.tokensOfBox();
+        const bool isWhole =
+            int64_t(own.size()) == boxes.queries.tokensOfBox() && int64_t(seen.size()) == boxes.keys.tokensOfBox();
         if (pairs.live) expected[pairs.live == pairs.all && isWhole].push_back(int32_t(box));
         ++(pairs.live == 0 ? empty : pairs.live == pairs.all && isWhole ? full : partial);
       }

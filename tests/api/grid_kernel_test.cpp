@@ -317,9 +317,12 @@ TEST_CASE("numbers of a launch say where its tokens lie", "[api][grid]") {
 TEST_CASE("a mod that declares no grid has one where its lengths say so, and no slower kernel elsewhere",
           "[api][grid]") {
   const auto neighborhood = [](const std::string& declared, const std::string& more) {
-    return mod((declared + "w: int\ndef mask_mod(b, h, q_idx, kv_idx):\n"
-                           "  qy, qx, ky, kx = q_idx // w, q_idx % w, kv_idx // w, kv_idx % w\n"
-                           "  return (abs(qy - ky) <= 3) & (abs(qx - kx) <= 3)" + more + "\n").c_str());
+    return mod((declared +
+                "w: int\ndef mask_mod(b, h, q_idx, kv_idx):\n"
+                "  qy, qx, ky, kx = q_idx // w, q_idx % w, kv_idx // w, kv_idx % w\n"
+                "  return (abs(qy - ky) <= 3) & (abs(qx - kx) <= 3)" +
+                more + "\n")
+                   .c_str());
   };
   const Mod m = neighborhood("", "");
   Case c; // 1000 queries, 3000 keys
@@ -413,8 +416,7 @@ TEST_CASE("a found grid behind text serves the lengths that its slices make up",
   CHECK(errorOf(m, at(50, 24)) == "Q_LEN is 1000, counted from 24, no multiple of 50" + rule);
   CHECK(errorOf(m, at(50, 1000)) == "a grid of 0 x 50 has an extent below 1"); // only text
   CHECK(errorOf(m, at(50, 1050)) == "a grid of 0 x 50 has an extent below 1");
-  CHECK(errorOf(m, at(50, -50)) ==
-        "a grid of 21 x 50 has 1050 tokens, the first behind -50 others, Q_LEN is 1000");
+  CHECK(errorOf(m, at(50, -50)) == "a grid of 21 x 50 has 1050 tokens, the first behind -50 others, Q_LEN is 1000");
   CHECK(errorOf(m, at(-50, 0)) == "Q_LEN is 1000, no multiple of -50" + rule);
   CHECK(errorOf(m, at(50, int64_t(1) << 30))
             .rfind("a capture is 1073741824; with grids that the mod does not declare", 0) == 0);
@@ -502,8 +504,7 @@ TEST_CASE("gradients by boxes are refused with the reason where there is no kern
     CHECK(refusal(image, {.headDim = 128}, arch).empty());
     CHECK(refusal(image, {.headDim = 136}, arch).find(refuses + "takes head dims up to 128") == 0);
     CHECK(refusal(image, {.dtype = DType::F32, .headDim = 64}, arch) == refuses + "takes no f32");
-    CHECK(refusal(image, {.headDim = 64, .deterministic = true}, arch) ==
-          refuses + "takes no deterministic sums");
+    CHECK(refusal(image, {.headDim = 64, .deterministic = true}, arch) == refuses + "takes no deterministic sums");
     CHECK(refusal(image, {.headDim = 64, .blockSparse = true}, arch) == refuses + "takes no block masks");
     CHECK(refusal(gridMod(1, "abs(kx - qx) <= 3"), {.headDim = 64}, arch) ==
           refuses + "takes grids of two or three axes");

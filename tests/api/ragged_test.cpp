@@ -22,10 +22,8 @@ TensorView cumulative(int64_t count, void* data = kSomewhere) {
 }
 
 struct Case {
-  Operands operands{.q = packed(8, 1000, 64),
-                    .k = packed(2, 1000, 64),
-                    .v = packed(2, 1000, 64),
-                    .cuSeqlensQ = cumulative(5)};
+  Operands operands{
+      .q = packed(8, 1000, 64), .k = packed(2, 1000, 64), .v = packed(2, 1000, 64), .cuSeqlensQ = cumulative(5)};
   Outputs outputs{.out = packed(8, 1000, 64), .lse = TensorView::contiguous(kSomewhere, DType::F32, {1, 8, 1000})};
   PrepareOptions options{.arch = "sm_90a"};
 };

@@ -149,8 +149,7 @@ TEST_CASE("without a directory kernels stay in memory", "[cache]") {
   Options options;
   options.memoryEntries = 2;
   NumberCache cache(options, compiler);
-  for (int number : {0, 1, 0, 2, 0, 1})
-    REQUIRE(cache.get(number));
+  for (int number : {0, 1, 0, 2, 0, 1}) REQUIRE(cache.get(number));
   // 0 is used often enough to stay; 1 has made way for 2.
   CHECK(compiler->compiles == 4);
   CHECK(compiler->identityCalls == 0);
@@ -326,8 +325,7 @@ TEST_CASE("threads that want the same kernel compile it once, others in parallel
         if (!kernel || *kernel->bytes != bytesOf(number)) ++wrong;
       }
     });
-  for (std::thread& thread : threads)
-    thread.join();
+  for (std::thread& thread : threads) thread.join();
   CHECK(wrong == 0);
   CHECK(compiler->compiles == 32);
   CHECK(entryFiles(directory.path()).size() == 32);
@@ -387,8 +385,7 @@ TEST_CASE("a directory that cannot be used is warned of once, with the reason", 
     fs::remove_all(directory / "cache/v1");
     auto full =
         std::make_shared<ScriptedOps>([](int, const char* name) { return std::string(name) == "write" ? ENOSPC : 0; });
-    CHECK(warningsOf(options, full) ==
-          std::vector<std::string>{prefix + " stores nothing: No space left on device"});
+    CHECK(warningsOf(options, full) == std::vector<std::string>{prefix + " stores nothing: No space left on device"});
   }
   SECTION("there is none") {
     options.directory.clear();

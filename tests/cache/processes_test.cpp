@@ -33,10 +33,8 @@ TEST_CASE("sixteen processes compile each of four kernels once", "[cache]") {
   SharedCounter counter(directory / "compiles");
   Options options = optionsFor(directory / "cache");
   std::vector<pid_t> children;
-  for (int i = 0; i < 16; ++i)
-    children.push_back(startChild([&, i] { return getOnce(options, counter, 200, i % 4); }));
-  for (pid_t child : children)
-    CHECK(waitFor(child) == 0);
+  for (int i = 0; i < 16; ++i) children.push_back(startChild([&, i] { return getOnce(options, counter, 200, i % 4); }));
+  for (pid_t child : children) CHECK(waitFor(child) == 0);
   CHECK(counter.value() == 4);
 }
 
@@ -46,8 +44,7 @@ TEST_CASE("processes compile different kernels in parallel", "[cache]") {
   Options options = optionsFor(directory / "cache");
   options.lockTimeoutMs = 600'000;
   std::vector<pid_t> children;
-  for (int i = 0; i < 4; ++i)
-    children.push_back(startChild([&, i] { return getOnce(options, counter, 600'000, i); }));
+  for (int i = 0; i < 4; ++i) children.push_back(startChild([&, i] { return getOnce(options, counter, 600'000, i); }));
   waitUntil([&] { return counter.value() == 4; }); // all have begun, and none is going to end
   for (pid_t child : children) {
     ::kill(child, SIGKILL);
@@ -101,8 +98,7 @@ TEST_CASE("processes killed at random moments leave a usable cache", "[cache]") 
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 4000));
     ::kill(child, SIGKILL);
     REQUIRE(waitFor(child) == -1);
-    for (const std::string& file : entryFiles(directory.path()))
-      REQUIRE(decodeEntry(readText(file)));
+    for (const std::string& file : entryFiles(directory.path())) REQUIRE(decodeEntry(readText(file)));
   }
   // What the killed ones left is swept when it is old.
   Options user = optionsFor(directory / "cache");

@@ -41,8 +41,7 @@ struct PrunedDirectory {
 
 TEST_CASE("pruning removes the least recently used entries until the cap holds", "[cache]") {
   PrunedDirectory pruned;
-  for (int i = 0; i < 20; ++i)
-    pruned.add(i, 1000, 100'000 - 1000 * i);
+  for (int i = 0; i < 20; ++i) pruned.add(i, 1000, 100'000 - 1000 * i);
   CHECK(pruned.has(0)); // marks the oldest as used
   PruneReport report = Pruner(pruned.cache, 12'000).prune();
   CHECK(report.ran);
@@ -62,8 +61,7 @@ TEST_CASE("pruning below the cap removes nothing but old temporary files", "[cac
   std::string fresh = pruned.directory / ("cache/v1/" + hex.substr(0, 2) + "/.tmp-host-1-fresh");
   std::string old = pruned.directory / ("cache/v1/" + hex.substr(0, 2) + "/.tmp-host-1-old");
   std::string oldAtTop = pruned.directory / "cache/v1/.tmp-host-1-old";
-  for (const std::string& path : {fresh, old, oldAtTop})
-    writeText(path, "x");
+  for (const std::string& path : {fresh, old, oldAtTop}) writeText(path, "x");
   pruned.setAge(old, 2 * 3600);
   pruned.setAge(oldAtTop, 2 * 3600);
   PruneReport report = Pruner(pruned.cache, 100'000).prune();
@@ -77,8 +75,7 @@ TEST_CASE("pruning below the cap removes nothing but old temporary files", "[cac
 
 TEST_CASE("an entry that is replaced while others are pruned stays", "[cache]") {
   PrunedDirectory pruned;
-  for (int i = 0; i < 4; ++i)
-    pruned.add(i, 1000, 100'000 - i);
+  for (int i = 0; i < 4; ++i) pruned.add(i, 1000, 100'000 - i);
   // The pruner looks at each entry once to list it and once more before it removes it: four entries, so the fifth
   // look is the second one at the oldest.
   int looks = 0;
@@ -154,8 +151,7 @@ TEST_CASE("a publish below the cap does not look at the other entries", "[cache]
 
 TEST_CASE("of the compilers' identities the newest remain", "[cache]") {
   PrunedDirectory pruned;
-  for (int i = 0; i < 100; ++i)
-    pruned.cache.rememberCompiler("stamp " + std::to_string(i), "id " + std::to_string(i));
+  for (int i = 0; i < 100; ++i) pruned.cache.rememberCompiler("stamp " + std::to_string(i), "id " + std::to_string(i));
   CHECK(pruned.cache.compilerIdentities().size() == 100);
   Pruner(pruned.cache, 1 << 20).prune();
   CHECK(pruned.cache.compilerIdentities().size() == 64);

@@ -171,8 +171,8 @@ TEST_CASE("explain says which steps a decode kernel of documents reads") {
   auto text = explain(kMods + "document.py --arch sm_80 --q-offset lengths --in " + file);
   if (!text) return;
   for (const char* part : {"(decode_lists.cu, decode_sm80.cu)", "launch      1 of 2: attnc_decode_lists",
-                           "lists of the blocks that live, which each launch makes first", "choice      decode: ",
-                           "K and V     1.05 MB, 25.0 % of them in live blocks\n"})
+                           "lists of the blocks that live, which each launch makes first",
+                           "choice      decode: ", "K and V     1.05 MB, 25.0 % of them in live blocks\n"})
     CHECK_THAT(*text, Contains(part));
 }
 

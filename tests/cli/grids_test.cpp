@@ -129,7 +129,8 @@ TEST_CASE("mask lays the keys of a query out in space") {
         "············\n");
   // The same for a grid that attnc finds. Tokens after its last row follow the mod.
   const std::string found = test::attnc("mask --expr '(abs(q_idx // 6 % 5 - kv_idx // 6 % 5) <= 1) & "
-                                        "(abs(q_idx % 6 - kv_idx % 6) <= 1)' --shape 36 --query 2,3 --query 1,0").out;
+                                        "(abs(q_idx % 6 - kv_idx % 6) <= 1)' --shape 36 --query 2,3 --query 1,0")
+                                .out;
   CHECK_THAT(found, Contains("query (2, 3): sees 9 of 30 keys, and 0 of 6 beside the grid\n"
                              "············\n"
                              "····██████··\n"

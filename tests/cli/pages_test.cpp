@@ -86,8 +86,7 @@ TEST_CASE("run attends to pages as to the rows that lie in them") {
   const NamedTensors expected = resultOf(together()), paged = resultOf(inPages(together()));
   for (const char* name : {"out", "lse"}) CHECK(paged.at(name).bytes == expected.at(name).bytes);
   CHECK(paged.size() == 2);
-  CHECK(resultOf(inPages(together()), "--q-offset none").at("out").bytes !=
-        expected.at("out").bytes);
+  CHECK(resultOf(inPages(together()), "--q-offset none").at("out").bytes != expected.at("out").bytes);
 }
 
 TEST_CASE("run appends new rows, and gives the cache back") {

@@ -254,12 +254,12 @@ TEST_CASE("a number that is given by the wrong option is told the right one") {
   writeFile(folder / "m.py", "WINDOW = 64\nreach: int\n"
                              "def mask_mod(b, h, q_idx, kv_idx): return q_idx - kv_idx < WINDOW * reach\n");
   const std::string mod = folder / "m.py ";
-  expectFailures(2, {{"check -D reach=5 " + mod, "hint: `reach` is a capture, which the launch gives: `--set reach=5`"},
-                     {"check -D WINDO=5 " + mod, "hint: did you mean `WINDOW`?"},
-                     {"mask --set WINDOW=5 " + mod,
-                      "hint: WINDOW is a constant of the text, which is compiled in: -D WINDOW=5"},
-                     {"mask --set reac=5 " + mod, "hint: did you mean reach?"},
-                     {"emit --stage ir --pin WINDOW=5 " + mod, "-D WINDOW=5"}});
+  expectFailures(
+      2, {{"check -D reach=5 " + mod, "hint: `reach` is a capture, which the launch gives: `--set reach=5`"},
+          {"check -D WINDO=5 " + mod, "hint: did you mean `WINDOW`?"},
+          {"mask --set WINDOW=5 " + mod, "hint: WINDOW is a constant of the text, which is compiled in: -D WINDOW=5"},
+          {"mask --set reac=5 " + mod, "hint: did you mean reach?"},
+          {"emit --stage ir --pin WINDOW=5 " + mod, "-D WINDOW=5"}});
 }
 
 TEST_CASE("an expression of the command line that lacks a name is told how to declare it") {
@@ -280,8 +280,7 @@ TEST_CASE("sm_90 means sm_90a, and says so once") {
 
 TEST_CASE("check warns, and --werror makes errors of it") {
   Folder folder;
-  writeFile(folder / "m.py",
-            "slopes: f32[H]\ndef mask_mod(b, h, q_idx, kv_idx):\n  return q_idx < 4 & kv_idx < 4\n");
+  writeFile(folder / "m.py", "slopes: f32[H]\ndef mask_mod(b, h, q_idx, kv_idx):\n  return q_idx < 4 & kv_idx < 4\n");
   const std::string mod = folder / "m.py", slip = "m.py:3:10: warning: `&` binds tighter than comparisons";
   for (const char* command : {"check ", "emit --stage ir ", "explain --arch sm_80 --shape 1,1,1,64,64 "}) {
     const Outcome outcome = attnc::test::attnc(command + mod);

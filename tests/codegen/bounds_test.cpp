@@ -140,9 +140,7 @@ void checkAll(const std::vector<Entry>& entries) {
   }
 }
 
-bool saysBounds(const codegen::ModSource& source) {
-  return source.text.find("kHasBounds = true") != std::string::npos;
-}
+bool saysBounds(const codegen::ModSource& source) { return source.text.find("kHasBounds = true") != std::string::npos; }
 
 } // namespace
 

@@ -6,8 +6,8 @@
 
 namespace attnc {
 
-using codegen::packArgs;
 using codegen::ArgWord;
+using codegen::packArgs;
 using ir::Type;
 
 TEST_CASE("a launch passes each captured thing in a word of its own", "[codegen]") {
@@ -42,8 +42,8 @@ TEST_CASE("a tensor without elements is passed as the address of a zero with str
   bindings.tensors.push_back(TensorView::contiguous(&data, DType::F32, {4, 0}));
   bindings.tensors[0].stride[0] = 8;
   std::vector<ArgWord> slots = {{ArgWord::Kind::TensorData, 0, 0, Type::I64},
-                             {ArgWord::Kind::TensorStride, 0, 0, Type::I64},
-                             {ArgWord::Kind::TensorSize, 0, 0, Type::I32}};
+                                {ArgWord::Kind::TensorStride, 0, 0, Type::I64},
+                                {ArgWord::Kind::TensorSize, 0, 0, Type::I32}};
   uint64_t words[3];
   packArgs(slots, bindings, &zero, words);
   CHECK(words[0] == reinterpret_cast<uintptr_t>(&zero));
@@ -54,8 +54,9 @@ TEST_CASE("a tensor without elements is passed as the address of a zero with str
 TEST_CASE("without columns the mod is told of one, which kernels may evaluate and drop", "[codegen]") {
   ir::Bindings bindings;
   bindings.dims = {2, 3, 4, 5, 0, 0};
-  std::vector<ArgWord> slots = {{ArgWord::Kind::Dim, 3, 0, Type::I32}, {ArgWord::Kind::Dim, 4, 0, Type::I32},
-                             {ArgWord::Kind::Dim, 5, 0, Type::I32}};
+  std::vector<ArgWord> slots = {{ArgWord::Kind::Dim, 3, 0, Type::I32},
+                                {ArgWord::Kind::Dim, 4, 0, Type::I32},
+                                {ArgWord::Kind::Dim, 5, 0, Type::I32}};
   uint64_t words[3];
   packArgs(slots, bindings, nullptr, words);
   CHECK(words[0] == 5);

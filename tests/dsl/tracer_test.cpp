@@ -196,7 +196,8 @@ TEST_CASE("a sum over 16 and more elements is one operation, whatever it is writ
   CHECK(count(few, ir::Op::Load) == 15);
   CHECK(traced(captures + "score + torch.dot(q[h, q_idx], k[kv_idx])").size() ==
         traced("import torch\nq: bf16[H, Q_LEN, 4096]; k: bf16[KV_LEN, 4096]; short: f32[H, 15]\n"
-               "score + torch.dot(q[h, q_idx], k[kv_idx])").size());
+               "score + torch.dot(q[h, q_idx], k[kv_idx])")
+            .size());
 }
 
 TEST_CASE("what is computed from a tensor elementwise is computed for the element that is taken", "[dsl][tracer]") {

@@ -48,7 +48,7 @@ void addJobs(std::vector<std::pair<Mod, KernelOptions>>& jobs, const Mod& mod, D
 }
 
 /// Shapes around the edges of tiles.
-const ProblemShape kShapes[] = {{1, 1, 1, 1, 1},     {1, 2, 1, 63, 65},   {2, 4, 2, 128, 64},
+const ProblemShape kShapes[] = {{1, 1, 1, 1, 1},     {1, 2, 1, 63, 65},  {2, 4, 2, 128, 64},
                                 {1, 6, 2, 130, 190}, {2, 3, 3, 65, 257}, {1, 2, 2, 200, 33}};
 
 } // namespace

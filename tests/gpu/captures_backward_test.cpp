@@ -207,12 +207,13 @@ void addJobs(std::vector<std::pair<Mod, KernelOptions>>& jobs, const Access& acc
   jobs.push_back({mod, {.family = family, .dtype = dtype, .headDim = headDim}});
   for (bool deterministic : {false, true})
     if (serves(family, dtype, headDim, headDim, deterministic))
-      jobs.push_back({mod, {.kind = KernelKind::Backward,
-                            .family = family,
-                            .dtype = dtype,
-                            .headDim = headDim,
-                            .gradients = access.gradients,
-                            .deterministic = deterministic}});
+      jobs.push_back({mod,
+                      {.kind = KernelKind::Backward,
+                       .family = family,
+                       .dtype = dtype,
+                       .headDim = headDim,
+                       .gradients = access.gradients,
+                       .deterministic = deterministic}});
 }
 
 const Access kAccesses[] = {
@@ -276,7 +277,7 @@ TEST_CASE("gradients of captures from sums along diagonals agree with the refere
       {scoreOf(captures, "score + bias[h, q_idx - kv_idx + 700]", "(q_idx + kv_idx) % 5 != 0"), {"bias"}},
   };
   // No step, one, two and many; tails on both sides; heads and batches that follow each other in a tile of K and V.
-  const ProblemShape shapes[] = {{2, 4, 2, 130, 190}, {1, 2, 2, 64, 128}, {1, 3, 1, 1, 200},
+  const ProblemShape shapes[] = {{2, 4, 2, 130, 190}, {1, 2, 2, 64, 128},  {1, 3, 1, 1, 200},
                                  {1, 2, 2, 200, 1},   {1, 2, 2, 128, 256}, {1, 2, 1, 1000, 700}};
   if (!serves(Family::Sm90, DType::BF16, 128, 128, false)) {
     WARN("SKIPPED: needs sm_90a");

@@ -226,8 +226,7 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
   const device::Buffer lse = poisoned(size_t(s.batch * s.qHeads * s.qLen) * 4), rowMax = poisoned(lse.bytes());
   const DeviceCaptures captures = uploadCaptures(operands.captures);
 
-  Operands inputs{
-      .q = q.view, .k = k.view, .v = v.view, .scale = options.scale, .captures = &captures.captures};
+  Operands inputs{.q = q.view, .k = k.view, .v = v.view, .scale = options.scale, .captures = &captures.captures};
   Outputs outputs{.out = out.view, .lse = TensorView::contiguous(lse.data(), DType::F32, {s.batch, s.qHeads, s.qLen})};
   if (options.rowMax) outputs.rowMax = TensorView::contiguous(rowMax.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
 
@@ -408,11 +407,10 @@ Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, con
 }
 
 void checkGradients(const Gradients& actual, const Gradients& expected, const Problem& problem) {
-  const reference::GradientTolerance tolerance(
-      {.dtype = problem.dtype,
-       .scale = 1 / std::sqrt(double(problem.headDim)),
-       .headDimV = problem.headDimV,
-       .scoreSlope = expected.scoreSlope});
+  const reference::GradientTolerance tolerance({.dtype = problem.dtype,
+                                                .scale = 1 / std::sqrt(double(problem.headDim)),
+                                                .headDimV = problem.headDimV,
+                                                .scoreSlope = expected.scoreSlope});
   checkValues("dQ", actual.dQ, expected.dQ, tolerance.dQ(expected.dQ));
   checkValues("dK", actual.dK, expected.dK, tolerance.dK(expected.dK));
   checkValues("dV", actual.dV, expected.dV, tolerance.dV(expected.dV));

@@ -58,11 +58,11 @@ struct Problem {
 struct HostOperands {
   cli::HostTensor q, k, v;
   cli::NamedTensors tensors;
-  Captures captures; ///< views into `tensors`
-  std::vector<int32_t> kvLengths, qOffsets; ///< of each sequence; empty: not given
+  Captures captures;                               ///< views into `tensors`
+  std::vector<int32_t> kvLengths, qOffsets;        ///< of each sequence; empty: not given
   std::optional<cli::HostTensor> kScales, vScales; ///< of k and v of e4m3
-  std::optional<cli::HostTensor> newK, newV; ///< [B, HKV, Q_LEN, D]; the launch appends them
-  std::optional<cli::HostTensor> pageTable; ///< i32 [B, N]; k and v are then pools [pages, HKV, page_size, D]
+  std::optional<cli::HostTensor> newK, newV;       ///< [B, HKV, Q_LEN, D]; the launch appends them
+  std::optional<cli::HostTensor> pageTable;        ///< i32 [B, N]; k and v are then pools [pages, HKV, page_size, D]
 };
 HostOperands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars = {});
 
@@ -87,7 +87,7 @@ struct RunOptions {
   bool rowMax = true;
   bool tf32 = false;
   std::optional<float> scale;
-  bool workspace = true; ///< pass the workspace that the kernel needs
+  bool workspace = true;               ///< pass the workspace that the kernel needs
   std::optional<QueryOffsets> offsets; ///< as PrepareOptions::offsets
   std::optional<bool> decode;          ///< as PrepareOptions::decode
   int launches = 1;                    ///< in one workspace, one after another
@@ -122,8 +122,8 @@ struct BackwardRun {
   const BlockMask* mask = nullptr; ///< for both launches
   bool deterministic = false;
   bool forgetsRows = false; ///< empty the row lists before the backward launch; not with Family::Auto
-  std::string arch = {}; ///< arch to compile for; empty: that of the GPU
-  std::string tile = {}; ///< tile of the backward kernel, as KernelOptions::tile
+  std::string arch = {};    ///< arch to compile for; empty: that of the GPU
+  std::string tile = {};    ///< tile of the backward kernel, as KernelOptions::tile
 };
 
 /// Runs a forward launch, then a backward one. Fills gradients and workspace with NaN before. Family Auto: as

@@ -103,7 +103,7 @@ TEST_CASE("several kernels run from several threads at once", "[gpu]") {
   std::vector<std::vector<char>> expected;
   const auto kernelOf = [&](size_t i) {
     return device.compiler.loadForward(take(Mod::parse(i % 2 ? "q_idx >= kv_idx" : "score * 0.5")),
-                                optionsFor(work[i]->problem, i < 2 ? Family::Naive : Family::Sm80));
+                                       optionsFor(work[i]->problem, i < 2 ? Family::Naive : Family::Sm80));
   };
   for (size_t i = 0; i < names.size(); ++i) {
     work.push_back(std::make_unique<Launchable>(Problem{{1, 4, 4, 256, 256 + int64_t(i)}, 64, 64, DType::F16}));
@@ -123,8 +123,7 @@ TEST_CASE("several kernels run from several threads at once", "[gpu]") {
       for (int round = 0; round < 50; ++round) {
         auto kernel = kernelOf(i);
         if (!kernel) return fail(kernel.error());
-        if (Status status = work[i]->launch(*kernel, stream->get()); !status)
-          return fail(status.error());
+        if (Status status = work[i]->launch(*kernel, stream->get()); !status) return fail(status.error());
       }
       if (Status status = stream->synchronize(); !status) return fail(status.error());
     });

@@ -27,7 +27,7 @@ double scoreErrorOf(const std::string& name, int64_t kvLen) {
 struct PagedCase {
   std::string mod;
   Problem problem; ///< KV_LEN: in whole pages; headsLast also applies to the pool: [pages, page_size, HKV, D]
-  int pageSize; ///< 0: not in pages
+  int pageSize;    ///< 0: not in pages
   std::vector<int32_t> lengths;
   int64_t shared = 0; ///< rows at the beginning of all sequences that lie in the same pages
   std::vector<int32_t> qOffsets = {};
@@ -86,13 +86,15 @@ void takeNewRows(HostOperands& operands, const PagedCase& c) {
   operands.newK = lastRows(operands.k, c);
   operands.newV = lastRows(operands.v, c);
   for (cli::HostTensor* tensor : {&operands.k, &operands.v})
-    erase(*tensor, [&](int64_t b) { return std::max<int64_t>(c.lengths[size_t(b)] - c.problem.shape.qLen, 0); },
-          [&](int64_t b) { return c.lengths[size_t(b)]; });
+    erase(
+        *tensor, [&](int64_t b) { return std::max<int64_t>(c.lengths[size_t(b)] - c.problem.shape.qLen, 0); },
+        [&](int64_t b) { return c.lengths[size_t(b)]; });
 }
 
 HostOperands inPages(HostOperands operands, const PagedCase& c) {
   for (cli::HostTensor* tensor : {&operands.k, &operands.v})
-    erase(*tensor, [&](int64_t b) { return c.lengths[size_t(b)]; }, [&](int64_t) { return tensor->shape[2]; });
+    erase(
+        *tensor, [&](int64_t b) { return c.lengths[size_t(b)]; }, [&](int64_t) { return tensor->shape[2]; });
   if (c.pageSize == 0) return operands;
   const int64_t batch = c.problem.shape.batch, columns = c.problem.shape.kvLen / c.pageSize;
   cli::HostTensor table = cli::drawPageTable(batch, columns, c.problem.seed);

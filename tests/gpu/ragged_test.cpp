@@ -121,12 +121,11 @@ public:
 
   /// Runs the reference on what is now in host memory.
   reference::GradientResult expected(bool withGradients, const std::set<std::string>& ofCaptures = {}) const {
-    BackwardOperands args{
-        {headsFirst(q.host.view()), headsFirst(k.host.view()), headsFirst(v.host.view())},
-        {},
-        {},
-        headsFirst(dOut.host.view()),
-        dLse.host.view()};
+    BackwardOperands args{{headsFirst(q.host.view()), headsFirst(k.host.view()), headsFirst(v.host.view())},
+                          {},
+                          {},
+                          headsFirst(dOut.host.view()),
+                          dLse.host.view()};
     addSequences(args, const_cast<int32_t*>(starts.data()), const_cast<int32_t*>(kvStarts.data()));
     const passes::SequenceForm form = sequenceForm(args, {.offsets = offsets});
     const Mod whole = take(sequencesMod(mod, form, {}));
@@ -168,7 +167,9 @@ public:
     return {.out = headsFirst(out.onDevice()), .lse = lse.onDevice(), .rowMax = rowMax.onDevice()};
   }
   BackwardOutputs gradients() const {
-    return {.dQ = headsFirst(dQ.onDevice()), .dK = headsFirst(dK.onDevice()), .dV = headsFirst(dV.onDevice()),
+    return {.dQ = headsFirst(dQ.onDevice()),
+            .dK = headsFirst(dK.onDevice()),
+            .dV = headsFirst(dV.onDevice()),
             .captures = &gradientsOfCaptures};
   }
   PrepareOptions options(Family family) const { return {.family = family, .offsets = offsets}; }
@@ -397,8 +398,8 @@ TEST_CASE("gradients of captures add up over the sequences of a ragged batch", "
       const std::vector<double>& expected = want.captures.at(capture);
       work.upload();
       const auto found = work.captured.find(capture);
-      cli::HostTensor host = cli::HostTensor::make(
-          DType::F32, found == work.captured.end() ? std::vector<int64_t>() : found->second.shape);
+      cli::HostTensor host = cli::HostTensor::make(DType::F32, found == work.captured.end() ? std::vector<int64_t>()
+                                                                                            : found->second.shape);
       device::Buffer buffer = take(device::Buffer::allocate(host.bytes.size()));
       TensorView view = host.view();
       view.data = buffer.data();

@@ -6,9 +6,9 @@
 
 #include <catch2/catch.hpp>
 
-#include <ctime>
 #include <climits>
 #include <cmath>
+#include <ctime>
 
 using namespace attnc;
 using namespace attnc::ir;

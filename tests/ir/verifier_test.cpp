@@ -242,9 +242,13 @@ TEST_CASE("the index of a sum exists inside it alone, and inner sums have smalle
              contains("a sum over %i1 stands inside that over %i0"));
   CHECK_THAT(findingOf([&](Module& m) { m.make(Op::Sum, Type::Bool, {m.constBool(true)}, loop.attr()); }),
              contains("sum does not exist for bool"));
-  CHECK_THAT(findingOf([&](Module& m) { m.make(Op::Sum, Type::I32, {m.dim(0)}, Loop{0, 0}.attr()); }),
+  CHECK_THAT(findingOf([&](Module& m) {
+               m.make(Op::Sum, Type::I32, {m.dim(0)}, Loop{0, 0}.attr());
+             }),
              contains("0 rounds"));
-  CHECK_THAT(findingOf([&](Module& m) { m.make(Op::Iter, Type::I32, {}, Loop{kMaxLoops, 2}.attr()); }),
+  CHECK_THAT(findingOf([&](Module& m) {
+               m.make(Op::Iter, Type::I32, {}, Loop{kMaxLoops, 2}.attr());
+             }),
              contains("no valid id"));
 }
 

@@ -38,8 +38,8 @@ TEST_CASE("a kernel that is nowhere is named where compiling is forbidden", "[ji
   auto missing = KernelCache(options, compiler).getOrCompile(job);
   REQUIRE_FALSE(missing);
   CHECK(missing.error().blame == Blame::Environment);
-  for (const std::string& part : {std::string("sample.cu sample sm_90a kind=forward"), contentOf(job).hex(),
-                                  std::string("ATTNC_NO_COMPILE")})
+  for (const std::string& part :
+       {std::string("sample.cu sample sm_90a kind=forward"), contentOf(job).hex(), std::string("ATTNC_NO_COMPILE")})
     CHECK_THAT(missing.error().message, Catch::Contains(part));
   CHECK_THAT(missing.error().remedy, Catch::Contains("attnc pack"));
 

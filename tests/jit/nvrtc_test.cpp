@@ -41,8 +41,7 @@ CompileJob slowJob(int number) {
   CompileJob job;
   job.name = "slow.cu";
   job.source = "extern \"C\" __global__ void slow(float* x) {\n  float v = x[threadIdx.x];\n";
-  for (int i = 0; i < 8; ++i)
-    job.source += "  v = sinf(v) * cosf(v + " + std::to_string(number * 1000 + i) + ".0f);\n";
+  for (int i = 0; i < 8; ++i) job.source += "  v = sinf(v) * cosf(v + " + std::to_string(number * 1000 + i) + ".0f);\n";
   job.source += "  x[threadIdx.x] = v;\n}\n";
   job.arch = "sm_80";
   job.entry = "slow";
@@ -72,12 +71,11 @@ TEST_CASE("NVRTC compiles a kernel with a header from memory", "[jit][nvrtc]") {
 TEST_CASE("NVRTC reports spills", "[jit][nvrtc]") {
   CompileJob job;
   job.name = "spill.cu";
-  job.source =
-      "extern \"C\" __global__ void spill(float* x) {\n  float v[96];\n"
-      "#pragma unroll\n  for (int i = 0; i < 96; ++i) v[i] = x[i * 32 + threadIdx.x];\n"
-      "  for (int round = 0; round < x[0]; ++round)\n"
-      "#pragma unroll\n    for (int i = 0; i < 96; ++i) v[i] = v[i] * v[(i * 7 + 1) % 96] + 1.0f;\n"
-      "#pragma unroll\n  for (int i = 0; i < 96; ++i) x[i * 32 + threadIdx.x] = v[i];\n}\n";
+  job.source = "extern \"C\" __global__ void spill(float* x) {\n  float v[96];\n"
+               "#pragma unroll\n  for (int i = 0; i < 96; ++i) v[i] = x[i * 32 + threadIdx.x];\n"
+               "  for (int round = 0; round < x[0]; ++round)\n"
+               "#pragma unroll\n    for (int i = 0; i < 96; ++i) v[i] = v[i] * v[(i * 7 + 1) % 96] + 1.0f;\n"
+               "#pragma unroll\n  for (int i = 0; i < 96; ++i) x[i * 32 + threadIdx.x] = v[i];\n}\n";
   job.arch = "sm_80";
   job.entry = "spill";
   job.options = {"--maxrregcount=32"};

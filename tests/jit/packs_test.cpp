@@ -32,9 +32,11 @@ struct Packed {
   KernelCache cache;
 
   explicit Packed(const std::vector<std::string>& paths, bool mayCompile = false)
-      : packs(std::make_shared<Packs>(paths, ourMaker, cache::Log("", [this](LogLevel level, std::string_view line) {
-                                        if (level == LogLevel::Warning) warnings.emplace_back(line);
-                                      }))),
+      : packs(std::make_shared<Packs>(paths, ourMaker,
+                                      cache::Log("",
+                                                 [this](LogLevel level, std::string_view line) {
+                                                   if (level == LogLevel::Warning) warnings.emplace_back(line);
+                                                 }))),
         cache(cache::Options{.mayCompile = mayCompile}, compiler, {}, packs) {}
 };
 

@@ -76,10 +76,15 @@ TEST_CASE("sums along diagonals take no registers of the backward kernel of Hopp
   ATTNC_NEED_NVRTC();
   std::vector<Job> jobs;
   const auto add = [&](const std::string& text, std::set<std::string> gradients, int headDim, DType dtype, bool lists) {
-    KernelOptions options{.kind = KernelKind::Backward, .family = Family::Sm90, .arch = "sm_90a", .dtype = dtype,
-                          .headDim = headDim, .blockSparse = lists, .gradients = std::move(gradients)};
-    jobs.push_back(
-        {fmt::format("{}, {} {}{}", text, dtypeName(dtype), headDim, lists ? ", lists" : ""), parsed(text), options, 0, "backward"});
+    KernelOptions options{.kind = KernelKind::Backward,
+                          .family = Family::Sm90,
+                          .arch = "sm_90a",
+                          .dtype = dtype,
+                          .headDim = headDim,
+                          .blockSparse = lists,
+                          .gradients = std::move(gradients)};
+    jobs.push_back({fmt::format("{}, {} {}{}", text, dtypeName(dtype), headDim, lists ? ", lists" : ""), parsed(text),
+                    options, 0, "backward"});
   };
   const std::string alibi = scoreOf("slopes: f32[H]", "score + slopes[h] * (kv_idx - q_idx)");
   const std::string bias = scoreOf("bias: f32[H, N]", "score + bias[h, q_idx - kv_idx + 512]");

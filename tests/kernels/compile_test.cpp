@@ -91,9 +91,9 @@ TEST_CASE("decode kernels compile without spills or advisories", "[kernels]") {
   std::vector<Job> jobs;
   const auto add = [&](const std::string& name, const Mod& mod, KernelOptions options) {
     options.kind = KernelKind::Decode;
-    jobs.push_back({fmt::format("{} {} d{}/{} rows {}", name, options.arch, options.headDim, options.headDimV,
-                                options.packedRows),
-                    mod, options});
+    jobs.push_back(
+        {fmt::format("{} {} d{}/{} rows {}", name, options.arch, options.headDim, options.headDimV, options.packedRows),
+         mod, options});
   };
   for (const auto& [name, mod] : library()) {
     add(name, mod, {.arch = "sm_90a", .headDim = 128, .lengths = true, .offsets = QueryOffsets::FromLengths});
@@ -118,9 +118,16 @@ TEST_CASE("decode kernels of k and v of e4m3 compile without spills or advisorie
            {std::tuple{64, 64, 16}, {128, 128, 16}, {128, 128, 64}, {16, 256, 32}, {256, 256, 32}}) {
         const bool isMain = arch == std::string_view("sm_90a") && qk == 128;
         if (!isMain && name != "noop" && name != "alibi" && name != "document") continue;
-        jobs.push_back({fmt::format("{} {} d{}/{} rows {}", name, arch, qk, v, rows), mod,
-                        {.kind = KernelKind::Decode, .arch = arch, .dtype = rows == 64 ? DType::F16 : DType::BF16,
-                         .headDim = qk, .headDimV = v, .packedRows = rows, .fp8Kv = true, .lengths = true,
+        jobs.push_back({fmt::format("{} {} d{}/{} rows {}", name, arch, qk, v, rows),
+                        mod,
+                        {.kind = KernelKind::Decode,
+                         .arch = arch,
+                         .dtype = rows == 64 ? DType::F16 : DType::BF16,
+                         .headDim = qk,
+                         .headDimV = v,
+                         .packedRows = rows,
+                         .fp8Kv = true,
+                         .lengths = true,
                          .offsets = QueryOffsets::FromLengths}});
       }
   CHECK(findings(jobs) == "");
@@ -357,8 +364,10 @@ TEST_CASE("each mod of the library compiles for each kind of kernel, and spills 
   for (const auto& [name, mod] : library(/*everywhere=*/false)) {
     const auto add = [&, &name = name, &mod = mod](KernelKind kind, Family family, const char* arch,
                                                    int spillBytes = 0) {
-      jobs.push_back({fmt::format("{} kind {} {} {}", name, int(kind), familyName(family), arch), mod,
-                      {.kind = kind, .family = family, .arch = arch, .headDim = 128}, spillBytes});
+      jobs.push_back({fmt::format("{} kind {} {} {}", name, int(kind), familyName(family), arch),
+                      mod,
+                      {.kind = kind, .family = family, .arch = arch, .headDim = 128},
+                      spillBytes});
     };
     // Masks by three coordinates of a grid.
     add(KernelKind::Forward, Family::Sm90, "sm_90a", name == "sparse_video" ? 250 : 0);

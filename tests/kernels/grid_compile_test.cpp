@@ -79,9 +79,8 @@ TEST_CASE("kernels by boxes of a grid compile without spills or advisories", "[k
       ++onGrids;
     }
   CHECK(onGrids >= 3);
-  const std::map<std::string, std::string> forms[] = {{{"DILATION", "(2, 3)"}},
-                                                      {{"STRIDE", "(4, 8)"}, {"WINDOW", "(16, 16)"}},
-                                                      {{"CAUSAL", "(True, True)"}}};
+  const std::map<std::string, std::string> forms[] = {
+      {{"DILATION", "(2, 3)"}}, {{"STRIDE", "(4, 8)"}, {"WINDOW", "(16, 16)"}}, {{"CAUSAL", "(True, True)"}}};
   for (const auto& defines : forms) {
     auto mod = Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/neighborhood2d.py", {.defines = defines});
     if (!mod) FAIL(mod.error().message);

@@ -64,8 +64,8 @@ TEST_CASE("decode kernels serve every head dim with tiles that fit, of 64 rows w
       for (int headDim = 8; headDim <= 256; headDim += 8)
         for (int headDimV = 8; headDimV <= 256; headDimV += 8) {
           INFO(arch << ", " << rows << " rows, head dims " << headDim << ", " << headDimV);
-          const KernelOptions options{.kind = KernelKind::Decode, .arch = arch, .headDim = headDim,
-                                      .headDimV = headDimV, .packedRows = rows};
+          const KernelOptions options{
+              .kind = KernelKind::Decode, .arch = arch, .headDim = headDim, .headDimV = headDimV, .packedRows = rows};
           auto plan = choosePlan(Mod::identity(), options);
           REQUIRE(plan);
           const plan::Stage& stage = plan->stages.front();
@@ -113,8 +113,11 @@ TEST_CASE("backward on Hopper serves what its shared memory holds, at every head
     for (int headDim = 8; headDim <= 256; headDim += 8)
       for (int headDimV : {8, headDim, 256}) {
         INFO(captures << " captures, head dims " << headDim << ", " << headDimV);
-        auto plan = choosePlan(*mod, {.kind = KernelKind::Backward, .family = Family::Sm90, .arch = "sm_90a",
-                                      .headDim = headDim, .headDimV = headDimV});
+        auto plan = choosePlan(*mod, {.kind = KernelKind::Backward,
+                                      .family = Family::Sm90,
+                                      .arch = "sm_90a",
+                                      .headDim = headDim,
+                                      .headDimV = headDimV});
         if (captures <= 4) REQUIRE(plan);
         refused += !plan;
         if (!plan) continue;

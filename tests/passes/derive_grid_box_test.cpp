@@ -18,8 +18,8 @@
 #include <sstream>
 
 using namespace attnc;
-using passes::Beside;
 using analysis::GridBox;
+using passes::Beside;
 using test::derivedBy;
 
 namespace {
@@ -185,11 +185,11 @@ TEST_CASE("what is no box is left beside one", "[grid_box]") {
     CHECK_FALSE(analysis::gridBox(derivedBy("derive-grid-box", gridModule(maskText(expression)))));
   }
   // Keys of two grids.
-  CHECK_FALSE(analysis::gridBox(derivedBy(
-      "derive-grid-box", gridModule("one = grid(4, 5)\nother = grid(5, 4)\n"
-                                    "def mask_mod(b, h, q_idx, kv_idx):\n"
-                                    "  same = other.coords(kv_idx)[0] == one.coords(q_idx)[0]\n"
-                                    "  return (one.coords(kv_idx)[0] == 1) & same\n"))));
+  CHECK_FALSE(analysis::gridBox(
+      derivedBy("derive-grid-box", gridModule("one = grid(4, 5)\nother = grid(5, 4)\n"
+                                              "def mask_mod(b, h, q_idx, kv_idx):\n"
+                                              "  same = other.coords(kv_idx)[0] == one.coords(q_idx)[0]\n"
+                                              "  return (one.coords(kv_idx)[0] == 1) & same\n"))));
 }
 
 TEST_CASE("grids of queries and of keys may differ", "[grid_box]") {

@@ -194,13 +194,13 @@ TEST_CASE("what is no grid, or gains nothing from one, stays as it is", "[find_g
   };
   const auto isNone = [&](const std::string& expression) { return !found(expression); };
   CHECK_FALSE(isNone("(abs(q // 8 - k // 8) <= 1) & (abs(q % 8 - k % 8) <= 1)"));
-  CHECK(isNone("q // 64 == k // 64"));                            // an interval
-  CHECK(isNone("(q // 64 >= k // 64) & (q // 128 == k // 128)")); // no remainder
+  CHECK(isNone("q // 64 == k // 64"));                                                    // an interval
+  CHECK(isNone("(q // 64 >= k // 64) & (q // 128 == k // 128)"));                         // no remainder
   const std::optional<GridKernel> axial = found("(q // 8 == k // 8) | (q % 8 == k % 8)"); // no box
   REQUIRE(axial);
-  CHECK_FALSE(axial->isBounded); // so that it only gains from lists of boxes
-  CHECK(isNone("(q >= k) & (k % 8 <= 2)"));                       // of keys only
-  CHECK(isNone("(q - k) % 8 == 0"));                              // of a distance
+  CHECK_FALSE(axial->isBounded);            // so that it only gains from lists of boxes
+  CHECK(isNone("(q >= k) & (k % 8 <= 2)")); // of keys only
+  CHECK(isNone("(q - k) % 8 == 0"));        // of a distance
   CHECK(isNone("abs(q % 8 // 2 % 2 - k % 8 // 2 % 2 + q // 4 * (k % 4)) <= 1"));
   // The divisor is of the row, or is no number of the launch that has to be at least 1.
   CHECK(isNone("(q // (h + 8) == k // (h + 8)) & (q % (h + 8) == k % (h + 8))"));

@@ -33,10 +33,9 @@ std::string allCoordinates(const std::string& grid, int axes) {
   return text;
 }
 
-const std::pair<const char*, int> kGrids[] = {{"grid [6]", 1},         {"grid [@w] before 4", 1},
-                                              {"grid [5, 4]", 2},      {"grid [@w, @w] before @t", 2},
-                                              {"grid [2, 3, @w]", 3},  {"grid [@w, 1, 4] before @t", 3},
-                                              {"grid [#Q_LEN, 2]", 2}};
+const std::pair<const char*, int> kGrids[] = {
+    {"grid [6]", 1},        {"grid [@w] before 4", 1},        {"grid [5, 4]", 2},     {"grid [@w, @w] before @t", 2},
+    {"grid [2, 3, @w]", 3}, {"grid [@w, 1, 4] before @t", 3}, {"grid [#Q_LEN, 2]", 2}};
 
 } // namespace
 
@@ -112,9 +111,11 @@ TEST_CASE("neither the order of grids nor their captures' count in the hash", "[
   other.replace(other.find("grid1"), 5, "grid0");
   other.replace(other.find("grid#"), 5, "grid1");
   ir::Module a = moduleOf("scalar w: i32\nscalar v: i32\nscalar t: i32\nscalar u: i32\n"
-                          "grid [@w, @v] before @u\ngrid [@v, 3] before @t\n" + body);
+                          "grid [@w, @v] before @u\ngrid [@v, 3] before @t\n" +
+                          body);
   ir::Module b = moduleOf("scalar u: i32\nscalar t: i32\nscalar v: i32\nscalar w: i32\n"
-                          "grid [@v, 3] before @t\ngrid [@w, @v] before @u\n" + other);
+                          "grid [@v, 3] before @t\ngrid [@w, @v] before @u\n" +
+                          other);
   for (ir::Module* module : {&a, &b}) REQUIRE(passes::runPipeline(*module, {.keepsGrids = true}));
   CHECK(ir::canonicalHash(a) == ir::canonicalHash(b));
 }

@@ -251,8 +251,8 @@ TEST_CASE("on Hopper gradients of relative biases come of sums along diagonals",
   CHECK_FALSE(isByDiagonals(bias, {}));
   CHECK_FALSE(isByDiagonals(bias, {"bias"}, 128, /*deterministic=*/true));
   CHECK_FALSE(isByDiagonals(bias, {"bias"}, 256));
-  for (auto [name, capture, expected] : {std::tuple("alibi", "slopes", true), {"relative_bias", "bias", true},
-                                         {"learned_bias", "bias", false}}) {
+  for (auto [name, capture, expected] :
+       {std::tuple("alibi", "slopes", true), {"relative_bias", "bias", true}, {"learned_bias", "bias", false}}) {
     INFO(name);
     CHECK(isByDiagonals(*Mod::load(std::string(ATTNC_SOURCE_DIR "/dsl/mods/") + name + ".py"), {capture}) == expected);
   }

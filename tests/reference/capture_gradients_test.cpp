@@ -208,8 +208,7 @@ TEST_CASE("squared derivatives add up over what reads an element", "[reference]"
   CHECK(squares.at("c") == Approx(0.25 * 8));
   CHECK(squares.at("x") == Approx(40));
   // Where a function is approximate, a derivative counts as 1 at least.
-  squares =
-      resultOf(scoreOf(captures, "tanh_approx(score) + 3 * a[h] + 0.01 * x"), c, {"a", "c", "x"}).captureSquares;
+  squares = resultOf(scoreOf(captures, "tanh_approx(score) + 3 * a[h] + 0.01 * x"), c, {"a", "c", "x"}).captureSquares;
   CHECK(squares.at("a") == Approx(9 * 10));
   CHECK(squares.at("c") == 0);
   CHECK(squares.at("x") == Approx(40));

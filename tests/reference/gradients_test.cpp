@@ -151,8 +151,10 @@ TEST_CASE("a row without live columns has gradient 0", "[reference]") {
   auto result = reference::gradients(module, {}, c.args());
   REQUIRE(result);
   for (size_t i = 0; i < result->dQ.size(); ++i)
-    if (i / 6 % 5 >= 3) CHECK(result->dQ[i] == 0);
-    else CHECK(std::isfinite(result->dQ[i]));
+    if (i / 6 % 5 >= 3)
+      CHECK(result->dQ[i] == 0);
+    else
+      CHECK(std::isfinite(result->dQ[i]));
 }
 
 TEST_CASE("a row of scores of any one size gives their average, and its gradients", "[reference]") {

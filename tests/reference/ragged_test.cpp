@@ -63,10 +63,12 @@ TEST_CASE("a ragged batch is its sequences, one by one", "[reference]") {
   const auto cumulative = [](std::vector<int32_t>& of) {
     return TensorView::contiguous(of.data(), DType::I32, {int64_t(of.size())});
   };
-  BackwardOperands args{{rowsOf(q, kHeads, kDim, 0, rows), rowsOf(k, kKvHeads, kDim, 0, kvRows),
-                         rowsOf(v, kKvHeads, kDim, 0, kvRows)}, {}, {},
-                        rowsOf(dOut, kHeads, kDim, 0, rows),
-                        TensorView::contiguous(dLse.data(), DType::F32, {1, kHeads, rows})};
+  BackwardOperands args{
+      {rowsOf(q, kHeads, kDim, 0, rows), rowsOf(k, kKvHeads, kDim, 0, kvRows), rowsOf(v, kKvHeads, kDim, 0, kvRows)},
+      {},
+      {},
+      rowsOf(dOut, kHeads, kDim, 0, rows),
+      TensorView::contiguous(dLse.data(), DType::F32, {1, kHeads, rows})};
   args.cuSeqlensQ = cumulative(starts);
   args.cuSeqlensKv = cumulative(kvStarts);
   Captures captures;
@@ -82,11 +84,12 @@ TEST_CASE("a ragged batch is its sequences, one by one", "[reference]") {
     std::vector<float> ofLse;
     for (int64_t h = 0; h < kHeads; ++h)
       for (int64_t row = begin; row < end; ++row) ofLse.push_back(dLse[size_t(h * rows + row)]);
-    BackwardOperands one{
-        {rowsOf(q, kHeads, kDim, begin, end), rowsOf(k, kKvHeads, kDim, kvBegin, kvEnd),
-         rowsOf(v, kKvHeads, kDim, kvBegin, kvEnd)}, {}, {},
-        rowsOf(dOut, kHeads, kDim, begin, end),
-        TensorView::contiguous(ofLse.data(), DType::F32, {1, kHeads, end - begin})};
+    BackwardOperands one{{rowsOf(q, kHeads, kDim, begin, end), rowsOf(k, kKvHeads, kDim, kvBegin, kvEnd),
+                          rowsOf(v, kKvHeads, kDim, kvBegin, kvEnd)},
+                         {},
+                         {},
+                         rowsOf(dOut, kHeads, kDim, begin, end),
+                         TensorView::contiguous(ofLse.data(), DType::F32, {1, kHeads, end - begin})};
     Captures own;
     own.set("bias", TensorView::contiguous(&bias[b], DType::F32, {1}));
     auto want = reference::gradients(plain, own, one);

@@ -1,4 +1,5 @@
-// The online softmax (templates/algo/softmax.cuh) of a warp, run on the host against fp64: scores of any size, in any order.
+// The online softmax (templates/algo/softmax.cuh) of a warp, run on the host against fp64: scores of any size, in any
+// order.
 #include "templates/host_cta.h"
 
 // Hardware functions of math.cuh that the host has not.
@@ -80,7 +81,8 @@ template <class Form, class Weight> Result run(const Problem& problem, bool mayB
     Fragment<1, kColumns> x;
     Softmax<2> softmax;
     const int row = Fragment<1, kColumns>::row(0);
-    const FakePlace<Form> place{formOf<Form>(mayBeLarge), {problem.shifts[size_t(row)], problem.shifts[size_t(row) + 8]}};
+    const FakePlace<Form> place{formOf<Form>(mayBeLarge),
+                                {problem.shifts[size_t(row)], problem.shifts[size_t(row) + 8]}};
     float out[2] = {};
     for (size_t i = 0; i < problem.steps.size(); ++i) {
       const auto at = [&](int r, int n, int e) {
@@ -95,7 +97,7 @@ template <class Form, class Weight> Result run(const Problem& problem, bool mayB
         for (int r = 0; r < 2; ++r)
           for (int e = 0; e < 2; ++e)
             if (at(r, n, e) == -kInfinity) x.at(r, n, e) = -kInfinity;
-      follow_maxima<Weight>(x, softmax, step, place, 0, problem.exact, [&](const float (&factors)[2]) {
+      follow_maxima<Weight>(x, softmax, step, place, 0, problem.exact, [&](const float(&factors)[2]) {
         for (int r = 0; r < 2; ++r) out[r] *= factors[r];
       });
       weights_of(x, softmax, step, place);
@@ -152,9 +154,12 @@ Problem draw(std::mt19937& random) {
   problem.shifts.assign(kRows, 0.f);
   const int shiftKind = below(4);
   for (float& shift : problem.shifts)
-    if (shiftKind == 1) shift = below(3) ? 0.f : -1e9f;
-    else if (shiftKind == 2) shift = float(below(200)) - 100;
-    else if (shiftKind == 3) shift = below(4) ? 0.f : -kInfinity;
+    if (shiftKind == 1)
+      shift = below(3) ? 0.f : -1e9f;
+    else if (shiftKind == 2)
+      shift = float(below(200)) - 100;
+    else if (shiftKind == 3)
+      shift = below(4) ? 0.f : -kInfinity;
   std::normal_distribution<float> normal(0, 2);
   for (int steps = 1 + below(5), i = 0; i < steps; ++i) {
     Step step(size_t(kRows * kColumns));

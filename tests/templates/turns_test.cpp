@@ -144,10 +144,24 @@ TEST_CASE("tiles of KV take their turns at a tile of Q as lists by column lead t
             rowIndex[kind][at * size_t(columns) + size_t(rowCount[kind][at]++)] = column;
         }
       }
-    p.forward.lists = {rowCount[0].data(), rowIndex[0].data(), rowCount[1].data(), rowIndex[1].data(), 0, 0, columns,
-                       q_block,            kv_block};
-    p.columns = {columnCount[0].data(), columnIndex[0].data(), columnCount[1].data(), columnIndex[1].data(), 0, 0,
-                 longest,               q_block,               kv_block};
+    p.forward.lists = {rowCount[0].data(),
+                       rowIndex[0].data(),
+                       rowCount[1].data(),
+                       rowIndex[1].data(),
+                       0,
+                       0,
+                       columns,
+                       q_block,
+                       kv_block};
+    p.columns = {columnCount[0].data(),
+                 columnIndex[0].data(),
+                 columnCount[1].data(),
+                 columnIndex[1].data(),
+                 0,
+                 0,
+                 longest,
+                 q_block,
+                 kv_block};
     for (auto [of, own] : {std::pair(&p.forward.lists, rows), {&p.columns, columns}}) {
       if (heads > 1) of->head_stride = own;
       if (batches > 1) of->batch_stride = heads * own;

@@ -53,13 +53,15 @@ ShellCommand describe(CLI::App& command) {
     ShellOption one{.help = firstLine(option->get_description()), .choices = choicesOf(*option)};
     for (const std::string& name : option->get_snames()) one.names.push_back("-" + name);
     for (const std::string& name : option->get_lnames()) one.names.push_back("--" + name);
-    if (option->get_items_expected_max() > 0) one.value = option->get_type_name().empty() ? "VALUE" : option->get_type_name();
+    if (option->get_items_expected_max() > 0)
+      one.value = option->get_type_name().empty() ? "VALUE" : option->get_type_name();
     result.options.push_back(std::move(one));
   }
   for (CLI::App* inner : command.get_subcommands([](CLI::App*) { return true; })) {
     result.choices.push_back(inner->get_name());
     for (ShellOption& option : describe(*inner).options)
-      if (option.names != result.options.front().names) result.options.push_back(std::move(option)); // the first is --help
+      if (option.names != result.options.front().names)
+        result.options.push_back(std::move(option)); // the first is --help
   }
   return result;
 }
@@ -81,12 +83,12 @@ std::string bashScript(const std::vector<ShellCommand>& commands) {
         pattern += fmt::format("{}'{} {}'", pattern.empty() ? "" : " | ", command.name, name);
       }
       if (option.value.empty() || option.takesFile()) continue; // bash completes files by itself
-      values += option.choices.empty()
-                    ? fmt::format("    {}) compopt +o default +o bashdefault; return ;;\n", pattern)
-                    : fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return ;;\n", pattern,
-                                  fmt::join(option.choices, " "));
+      values += option.choices.empty() ? fmt::format("    {}) compopt +o default +o bashdefault; return ;;\n", pattern)
+                                       : fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return ;;\n",
+                                                     pattern, fmt::join(option.choices, " "));
     }
-    cases += fmt::format("    {}) options='{}' arguments='{}' ;;\n", command.name, all, fmt::join(command.choices, " "));
+    cases +=
+        fmt::format("    {}) options='{}' arguments='{}' ;;\n", command.name, all, fmt::join(command.choices, " "));
   }
   return fmt::format(R"(# bash completion of attnc: source <(attnc completion bash)
 _attnc() {{
@@ -129,7 +131,8 @@ std::string zshScript(const std::vector<ShellCommand>& commands) {
         arguments += fmt::format(" \\\n        '*{}{}[{}]{}'", name, sign, quoted(option.help, "[]:\\"), action);
       }
     if (command.takesMod) arguments += " \\\n        '::mod:_files -g \"*.(py|ir)\"'";
-    if (!command.choices.empty()) arguments += fmt::format(" \\\n        ':shell:({})'", fmt::join(command.choices, " "));
+    if (!command.choices.empty())
+      arguments += fmt::format(" \\\n        ':shell:({})'", fmt::join(command.choices, " "));
     cases += fmt::format("      {}) _arguments{} ;;\n", command.name, arguments);
   }
   return fmt::format(R"(#compdef attnc
@@ -156,7 +159,8 @@ std::string fishScript(const std::vector<ShellCommand>& commands) {
   std::string text = "# fish completion of attnc: attnc completion fish | source\n"
                      "complete -c attnc -n __fish_use_subcommand -f\n";
   for (const ShellCommand& command : commands) {
-    text += fmt::format("complete -c attnc -n __fish_use_subcommand -f -a {} -d '{}'\n", command.name, quoted(command.help));
+    text += fmt::format("complete -c attnc -n __fish_use_subcommand -f -a {} -d '{}'\n", command.name,
+                        quoted(command.help));
     const std::string start = fmt::format("complete -c attnc -n '__fish_seen_subcommand_from {}'", command.name);
     for (const ShellOption& option : command.options) {
       std::string names;

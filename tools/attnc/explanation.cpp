@@ -77,14 +77,15 @@ std::string boxesText(const GridCensus& census, double dense, double computed) {
                        flopsText(inBoxes));
   std::string own[] = {extentsText(census.queryBox), "queries"}, read[] = {extentsText(census.keyBox), "keys"};
   if (census.ownsKeys) std::swap(own, read);
-  return fmt::format("boxes       {:.0f} of {} {}; {} of {} {} are read, {:.1f} for one of {}\n", census.tiles, own[0], own[1],
-                     count(census.steps), read[0], read[1], census.tiles > 0 ? census.steps / census.tiles : 0,
+  return fmt::format("boxes       {:.0f} of {} {}; {} of {} {} are read, {:.1f} for one of {}\n", census.tiles, own[0],
+                     own[1], count(census.steps), read[0], read[1], census.tiles > 0 ? census.steps / census.tiles : 0,
                      own[1]) +
          fmt::format("            {} of the pairs computed are of a query and a key that lies in its box{}\n",
-                     percent(census.live, census.visited), census.mayLieBeside ? ", or that it sees beside the grid" : "") +
+                     percent(census.live, census.visited),
+                     census.mayLieBeside ? ", or that it sees beside the grid" : "") +
          fmt::format("FLOPs       {} dense, {}{} computed ({}), {} of them in boxes of queries{}\n", flopsText(dense),
-                     census.isEstimate ? "about " : "", flopsText(computed), percent(computed, dense), flopsText(inBoxes),
-                     census.mayLieBeside ? " or beside them" : "");
+                     census.isEstimate ? "about " : "", flopsText(computed), percent(computed, dense),
+                     flopsText(inBoxes), census.mayLieBeside ? " or beside them" : "");
 }
 
 /// Returns what a decode kernel reads. If the mask is the same for all heads that share K and V, they are read once.
@@ -168,11 +169,10 @@ std::string kernelText(const Kernel& kernel, Family asked) {
   std::vector<std::string> templates; // without duplicates
   for (const KernelSource& source : sources)
     if (templates.empty() || templates.back() != source.templateName) templates.push_back(source.templateName);
-  std::string text =
-      fmt::format("kernel      family {} for {} ({}{}), {}{}, head dims {} and {}\n", familyName(options.family),
-                  options.arch, fmt::join(templates, ", "), passedOver.empty() ? "" : "; " + passedOver,
-                  dtypeName(options.dtype), options.fp8Kv ? " with k and v of e4m3" : "", options.headDim,
-                  options.headDimV);
+  std::string text = fmt::format("kernel      family {} for {} ({}{}), {}{}, head dims {} and {}\n",
+                                 familyName(options.family), options.arch, fmt::join(templates, ", "),
+                                 passedOver.empty() ? "" : "; " + passedOver, dtypeName(options.dtype),
+                                 options.fp8Kv ? " with k and v of e4m3" : "", options.headDim, options.headDimV);
   for (size_t i = 0; i < sources.size(); ++i) {
     if (sources.size() > 1)
       text += fmt::format("launch      {} of {}: {} of {}\n", i + 1, sources.size(), sources[i].entry,
@@ -218,10 +218,11 @@ std::string kindText(const Preparation& preparation, const std::vector<KernelSou
   const KernelSource& tile = sources.back();
   const int64_t group = problem.kvHeads ? problem.qHeads / problem.kvHeads : 0;
   const auto tiles = [](int64_t extent, int size) { return (extent + size - 1) / size; };
-  return text + fmt::format("division    {} tiles of rows (query x head of a KV head), of at most {} steps along KV, dealt "
-                            "evenly to CTAs; {} bytes of workspace\n",
-                            problem.batch * problem.kvHeads * tiles(problem.qLen * group, tile.tileRows),
-                            tiles(problem.kvLen, tile.tileColumns), preparation.workspaceBytes);
+  return text +
+         fmt::format("division    {} tiles of rows (query x head of a KV head), of at most {} steps along KV, dealt "
+                     "evenly to CTAs; {} bytes of workspace\n",
+                     problem.batch * problem.kvHeads * tiles(problem.qLen * group, tile.tileRows),
+                     tiles(problem.kvLen, tile.tileColumns), preparation.workspaceBytes);
 }
 
 WorkFlops flopsOf(const MaskCensus& census, const std::optional<GridCensus>& grid, const Preparation& preparation) {
@@ -242,7 +243,8 @@ WorkFlops flopsOf(const MaskCensus& census, const std::optional<GridCensus>& gri
   return flops;
 }
 
-std::string workText(const MaskCensus& census, const std::optional<GridCensus>& grid, const Preparation& preparation, bool masks) {
+std::string workText(const MaskCensus& census, const std::optional<GridCensus>& grid, const Preparation& preparation,
+                     bool masks) {
   const ProblemShape& problem = preparation.problem;
   const KvLoop loop = preparation.backward ? preparation.backward->kvLoop : preparation.kvLoop;
   const auto [dense, live] = flopsOf(census, grid, preparation);
@@ -281,8 +283,7 @@ std::string scoreText(const ir::Module& module, KvLoop loop) {
     extra = " + a select";
   }
   const std::string cut = fmt::format("{}{}\n", perElementText(analysis::countOperations(module, partial)), extra);
-  if (masksAllBlocks(module, loop) && module.output(ir::kMask))
-    return "per score   all blocks: " + cut + gradient();
+  if (masksAllBlocks(module, loop) && module.output(ir::kMask)) return "per score   all blocks: " + cut + gradient();
   std::string text =
       fmt::format("per score   full blocks: {}\n", perElementText(analysis::countOperations(module, full)));
   if (loop != KvLoop::AllTiles) text += "            partial blocks: " + cut;
@@ -298,8 +299,8 @@ std::string gradientsText(const std::vector<plan::CaptureAccess>& captures, bool
   };
   for (const plan::CaptureAccess& capture : captures) {
     for (const analysis::GradientAccess& access : capture.places)
-      add(capture.name,
-          fmt::format("{}{}", byDiagonals ? kByDiagonals : additionsText(access), access.roundMoves ? ", for each term of a sum" : ""));
+      add(capture.name, fmt::format("{}{}", byDiagonals ? kByDiagonals : additionsText(access),
+                                    access.roundMoves ? ", for each term of a sum" : ""));
     if (capture.places.empty()) add(capture.name, "0: no gradient arrives");
   }
   return text;

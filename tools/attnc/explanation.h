@@ -54,7 +54,8 @@ std::string kindText(const Preparation& preparation, const std::vector<KernelSou
 /// Returns lines "KV loop", "blocks" and "FLOPs", and for decode kernels "K and V": the work that the mask leaves.
 /// Sampled figures begin with "about". The figures are for the backward pass if that was settled. `grid` is given for a
 /// box kernel, whose line "boxes" replaces "blocks". `masks`: whether the mod masks anything.
-std::string workText(const MaskCensus& census, const std::optional<GridCensus>& grid, const Preparation& preparation, bool masks);
+std::string workText(const MaskCensus& census, const std::optional<GridCensus>& grid, const Preparation& preparation,
+                     bool masks);
 
 /// Whether a box kernel only tests the box of a query and not mask_mod. False for other kernels.
 bool boxIsMask(const ir::Module& module, KvLoop loop);

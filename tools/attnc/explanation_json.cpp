@@ -71,18 +71,22 @@ JsonReport kernelJson(const Kernel& kernel) {
 
 JsonReport blocksJson(const MaskCensus& census) {
   const BlockMaskShape& shape = census.shape;
-  JsonReport json{{"qBlock", shape.qBlock},   {"kvBlock", shape.kvBlock},
-                  {"batch", shape.batch},     {"heads", shape.heads},
-                  {"all", census.blocks},     {"partial", census.live - census.full},
-                  {"full", census.full},      {"empty", census.blocks - census.live},
+  JsonReport json{{"qBlock", shape.qBlock},
+                  {"kvBlock", shape.kvBlock},
+                  {"batch", shape.batch},
+                  {"heads", shape.heads},
+                  {"all", census.blocks},
+                  {"partial", census.live - census.full},
+                  {"full", census.full},
+                  {"empty", census.blocks - census.live},
                   {"isEstimate", census.estimated > 0}};
   if (census.estimated > 0) json["undecided"] = {{"blocks", census.estimated}, {"sampled", census.sampled}};
   return json;
 }
 
 JsonReport boxesJson(const GridCensus& census) {
-  JsonReport json{{"queryBox", census.queryBox}, {"keyBox", census.keyBox},  {"tiles", census.tiles},
-                  {"steps", census.steps},       {"pairs", census.visited}, {"livePairs", census.live},
+  JsonReport json{{"queryBox", census.queryBox},    {"keyBox", census.keyBox}, {"tiles", census.tiles},
+                  {"steps", census.steps},          {"pairs", census.visited}, {"livePairs", census.live},
                   {"isEstimate", census.isEstimate}};
   if (census.full) json["full"] = *census.full;
   return json;
@@ -107,8 +111,11 @@ std::string explanationJson(const Explanation& all) {
   json["tile"] = tileJson(all.settled);
   if (!all.settled.whyKind.empty()) json["choice"] = all.settled.whyKind;
   json["workspaceBytes"] = all.settled.workspaceBytes;
-  json["problem"] = {{"B", problem.batch}, {"H", problem.qHeads}, {"HKV", problem.kvHeads},
-                     {"Q_LEN", problem.qLen}, {"KV_LEN", problem.kvLen}};
+  json["problem"] = {{"B", problem.batch},
+                     {"H", problem.qHeads},
+                     {"HKV", problem.kvHeads},
+                     {"Q_LEN", problem.qLen},
+                     {"KV_LEN", problem.kvLen}};
   json["values"] = valuesJson(all.captures);
   json["kvLoop"] = loopName(loop);
   json["blocks"] = blocksJson(all.census);

@@ -33,7 +33,7 @@ struct HostCache {
 /// Operands in host memory, checked against each other and against the mod.
 struct HostOperands : HostTensors {
   std::optional<HostCache> cache; ///< set if they have pages or new rows
-  HostTensor dOut;                              ///< with --backward: gradient of out, [B, H, Q_LEN, DV], dtype of q
+  HostTensor dOut;                ///< with --backward: gradient of out, [B, H, Q_LEN, DV], dtype of q
   std::optional<HostTensor> dLse; ///< with --backward, if given: gradient of lse, f32 [B, H, Q_LEN]
   NamedTensors tensors;           ///< captured tensors, by name
   Captures captures;              ///< all captures; their tensors are borrowed from `tensors`

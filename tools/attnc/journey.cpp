@@ -30,7 +30,8 @@ public:
   /// wrapping of an index below 0.
   bool hasLine(ir::Value value) const {
     const ir::Node& node = module[value];
-    return !ir::isLeaf(node) && !loops[value.id] && !ofWraps[value.id] && !isWidening(node) && node.op != Op::StopGradient;
+    return !ir::isLeaf(node) && !loops[value.id] && !ofWraps[value.id] && !isWidening(node) &&
+           node.op != Op::StopGradient;
   }
 
   std::string line(ir::Value value) const {
@@ -122,8 +123,7 @@ private:
     case Op::Load: return fmt::format("{}[{}]", module.tensors[size_t(node.attr)].name, fmt::join(operands, ", "));
     case Op::Coord: return fmt::format("coords({})[{}]", operands[0], ir::GridAxis::of(node).axis);
     case Op::InGrid: return fmt::format("contains({})", operands[0]);
-    case Op::Sum:
-      return fmt::format("sum({}, i{} < {})", operands[0], ir::Loop::of(node).id, ir::Loop::of(node).count);
+    case Op::Sum: return fmt::format("sum({}, i{} < {})", operands[0], ir::Loop::of(node).id, ir::Loop::of(node).count);
     case Op::Cast: return fmt::format("{}({})", node.type == ir::Type::Bool ? "bool" : "int", operands[0]);
     default: return fmt::format("{}({})", ir::info(node.op).text, fmt::join(operands, ", "));
     }
@@ -139,7 +139,8 @@ private:
     for (size_t axis = 0; axis < node.operands.size(); ++axis) {
       const int64_t index = numbers[node.operands[axis].id].integer, extent = tensor.shape[axis];
       read.push_back(std::clamp<int64_t>(index, 0, std::max<int64_t>(0, extent - 1)));
-      if (index < 0 || index >= extent) outside += fmt::format("; index {} is clamped: the extent is {}", index, extent);
+      if (index < 0 || index >= extent)
+        outside += fmt::format("; index {} is clamped: the extent is {}", index, extent);
     }
     return fmt::format("   {}[{}]{}", module.tensors[size_t(node.attr)].name, fmt::join(read, ", "), outside);
   }
@@ -185,8 +186,8 @@ std::string valueText(ir::Type type, Number number) {
   return "?";
 }
 
-std::string journeyText(const ir::Module& module, const ir::Bindings& bindings, ir::Value output, const ScorePlace& place,
-                        const std::string& text) {
+std::string journeyText(const ir::Module& module, const ir::Bindings& bindings, ir::Value output,
+                        const ScorePlace& place, const std::string& text) {
   const Journey journey(module, bindings, output, place);
   llvm::SmallVector<llvm::StringRef, 64> lines;
   llvm::StringRef(text).split(lines, '\n');

@@ -25,7 +25,7 @@ std::string valueText(ir::Type type, Number number);
 /// Returns each line of the text that the output needs, and under it the values that it computes, in order of
 /// computation. A sum shows its result. If `text` is empty, only values are shown. `module` is as traced; `bindings`
 /// are for it, with host memory.
-std::string journeyText(const ir::Module& module, const ir::Bindings& bindings, ir::Value output, const ScorePlace& place,
-                        const std::string& text);
+std::string journeyText(const ir::Module& module, const ir::Bindings& bindings, ir::Value output,
+                        const ScorePlace& place, const std::string& text);
 
 } // namespace attnc::cli

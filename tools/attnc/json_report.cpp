@@ -91,7 +91,10 @@ JsonReport errorJson(const Error& error) {
 JsonReport diagnosticsJson(const std::vector<Diagnostic>& diagnostics) {
   JsonReport json = JsonReport::array();
   for (const Diagnostic& found : diagnostics) {
-    JsonReport one{{"id", found.id}, {"file", found.file}, {"line", found.line}, {"column", found.column},
+    JsonReport one{{"id", found.id},
+                   {"file", found.file},
+                   {"line", found.line},
+                   {"column", found.column},
                    {"message", found.message}};
     if (found.severity == Severity::Warning) one["severity"] = "warning";
     if (!found.hint.empty()) one["hint"] = found.hint;

@@ -32,7 +32,8 @@ int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 Cell judgeCell(const ir::Interpreter& interpreter, int64_t b, int64_t h, const MaskRegion& cell) {
   bool someLive = false, someMasked = false;
   for (int64_t q = cell.qBegin; q < cell.qEnd; ++q)
-    for (int64_t kv = cell.kvBegin; kv < cell.kvEnd; ++kv) (interpreter.mask(b, h, q, kv) ? someLive : someMasked) = true;
+    for (int64_t kv = cell.kvBegin; kv < cell.kvEnd; ++kv)
+      (interpreter.mask(b, h, q, kv) ? someLive : someMasked) = true;
   if (someLive && someMasked) return Cell::Partial;
   return someLive ? Cell::Live : Cell::Masked;
 }
@@ -51,8 +52,7 @@ CellMap elementsOf(const BlockMask& mask, const ir::Interpreter& interpreter, in
     for (int64_t kv = map.region.kvBegin; kv < region.kvEnd; kv += step) {
       Cell cell = blocks[size_t(kv / shape.kvBlock)];
       if (cell == Cell::Partial)
-        cell = judgeCell(interpreter, b, h,
-                         {q, std::min(q + step, shape.qLen), kv, std::min(kv + step, shape.kvLen)});
+        cell = judgeCell(interpreter, b, h, {q, std::min(q + step, shape.qLen), kv, std::min(kv + step, shape.kvLen)});
       map.cells.push_back(cell);
     }
   }

@@ -36,8 +36,8 @@ struct CellMap {
 
 /// Limits on the number of cells.
 struct CellLimits {
-  int64_t rows, columns;    ///< if exceeded, blocks share cells
-  int64_t elementsPerCell;  ///< along each axis: how many elements may share a cell before blocks are drawn
+  int64_t rows, columns;   ///< if exceeded, blocks share cells
+  int64_t elementsPerCell; ///< along each axis: how many elements may share a cell before blocks are drawn
 };
 
 /// Heads, as (batch entry, head) of the mask, that look the same.

@@ -41,8 +41,10 @@ struct Panel {
 };
 
 void addFrame(Picture& picture, int x, int y, int width, int height, Rgb colour) {
-  for (const PictureRect& side : {PictureRect{x, y, width, 1, colour}, {x, y + height - 1, width, 1, colour},
-                                  {x, y, 1, height, colour}, {x + width - 1, y, 1, height, colour}})
+  for (const PictureRect& side : {PictureRect{x, y, width, 1, colour},
+                                  {x, y + height - 1, width, 1, colour},
+                                  {x, y, 1, height, colour},
+                                  {x + width - 1, y, 1, height, colour}})
     picture.shapes.emplace_back(side);
 }
 
@@ -87,7 +89,8 @@ void addGrid(Picture& picture, const Panel& panel, const BlockMaskShape& shape) 
   const MaskRegion& region = panel.map.region;
   const auto ends = [](int64_t begin, int64_t end, int64_t block) {
     std::vector<int64_t> at;
-    for (int64_t position = (begin / block + 1) * block; position < end; position += block) at.push_back(position - begin);
+    for (int64_t position = (begin / block + 1) * block; position < end; position += block)
+      at.push_back(position - begin);
     return at;
   };
   for (int64_t kv : ends(region.kvBegin, region.kvEnd, shape.kvBlock))
@@ -128,7 +131,8 @@ std::vector<LegendLine> legendOf(const BlockMask& mask, const CellMap& map) {
 
 CellLimits pictureCells() { return {.rows = kPlot, .columns = kPlot, .elementsPerCell = 1}; }
 
-Picture maskPicture(const BlockMask& mask, const std::vector<LikeHeads>& groups, const std::vector<std::string>& headings) {
+Picture maskPicture(const BlockMask& mask, const std::vector<LikeHeads>& groups,
+                    const std::vector<std::string>& headings) {
   Picture picture;
   int y = 0;
   const auto addLine = [&](const std::string& words) {

@@ -18,6 +18,7 @@ constexpr size_t kMostPanels = 12;
 CellLimits pictureCells();
 
 /// Draws the mask. `headings` are the lines above the panels. Groups have maps if they are drawn.
-Picture maskPicture(const BlockMask& mask, const std::vector<LikeHeads>& groups, const std::vector<std::string>& headings);
+Picture maskPicture(const BlockMask& mask, const std::vector<LikeHeads>& groups,
+                    const std::vector<std::string>& headings);
 
 } // namespace attnc::cli

@@ -64,7 +64,8 @@ std::string cellsText(const CellMap& map) {
   for (int64_t row = 0; row < map.rows; ++row) {
     const std::string label = row % every == 0 ? fmt::to_string(map.region.qBegin + row * map.qStep) : "";
     text += fmt::format("{:>{}}│", label, kLabelWidth - 1);
-    for (int64_t column = 0; column < map.columns; ++column) text += glyphs(map.cells[size_t(row * map.columns + column)]);
+    for (int64_t column = 0; column < map.columns; ++column)
+      text += glyphs(map.cells[size_t(row * map.columns + column)]);
     text += "│\n";
   }
   return text + fmt::format("{:>{}}{}┘\n", "└", kLabelWidth, edge);
@@ -86,12 +87,14 @@ std::string cellMeaning(const CellMap& map, const BlockMaskShape& shape) {
   if (map.ofElements && map.qStep == 1)
     return "a cell is a score: ██ lives, ·· is masked in a partial block, blank in an empty one\n";
   if (map.ofElements)
-    return fmt::format("a cell is {0} x {0} scores: ██ all live, ░░ some live; ·· all masked in a partial block, blank in an "
-                       "empty one\n",
-                       map.qStep);
+    return fmt::format(
+        "a cell is {0} x {0} scores: ██ all live, ░░ some live; ·· all masked in a partial block, blank in an "
+        "empty one\n",
+        map.qStep);
   const int64_t high = map.qStep / shape.qBlock, wide = map.kvStep / shape.kvBlock;
   if (high * wide == 1) return "";
-  return fmt::format("a cell is {} x {} blocks: ▒▒ some are full and some are not, ░░ some live and none is full\n", high, wide);
+  return fmt::format("a cell is {} x {} blocks: ▒▒ some are full and some are not, ░░ some live and none is full\n",
+                     high, wide);
 }
 
 } // namespace

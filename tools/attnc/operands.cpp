@@ -374,8 +374,8 @@ Expected<HostOperands> findCaptures(const Mod& mod, const RunOptions& options, c
     operands.problem = *problem;
   }
   Generator generator(options.seed, operands.problem, kMaxDrawnToExplain);
-  ATTNC_TRY(collectCaptures(mod, options, file, &generator, needed, asked.mayDraw ? Drawn::All : Drawn::Unneeded,
-                            operands));
+  ATTNC_TRY(
+      collectCaptures(mod, options, file, &generator, needed, asked.mayDraw ? Drawn::All : Drawn::Unneeded, operands));
   ATTNC_TRY(checkCaptures(mod, operands));
   return operands;
 }

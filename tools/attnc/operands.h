@@ -30,8 +30,8 @@ struct CapturesAsked {
   std::optional<ProblemShape> shape; ///< shape of the problem. Default: that of the file's q and k, or of its captures
   ProblemShape fallback;             ///< used if the file has none of these
   Elements elements = Elements::All;
-  bool mayDraw = false;              ///< whether to draw missing captures; else a missing one is an error
-  bool withScores = false;           ///< whether to read the elements of q and k, if the file has them
+  bool mayDraw = false;    ///< whether to draw missing captures; else a missing one is an error
+  bool withScores = false; ///< whether to read the elements of q and k, if the file has them
 };
 
 /// Finds captures for `mask` and `probe`, without v and incoming gradients: from --set, --in, --pin. q and k are empty

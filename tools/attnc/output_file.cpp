@@ -39,8 +39,7 @@ int replaceFile(const fs::path& path, const std::vector<std::string_view>& piece
   const bool replaces = ops.statusAt(directory.get(), name.c_str(), old) == 0;
   NewFile file(ops, directory.get(), replaces ? old.st_mode & 0777 : 0666);
   if (replaces) file.setMode(old.st_mode & 0777);
-  for (std::string_view piece : pieces)
-    file.write(piece);
+  for (std::string_view piece : pieces) file.write(piece);
   return file.publish(name);
 }
 

@@ -69,8 +69,8 @@ struct SvgWriter {
     const char* anchor = words.anchor == PictureText::Anchor::Left     ? ""
                          : words.anchor == PictureText::Anchor::Middle ? " text-anchor=\"middle\""
                                                                        : " text-anchor=\"end\"";
-    text += fmt::format("<text x=\"{}\" y=\"{}\" fill=\"#{:06x}\"{}>{}</text>\n", words.x, words.y, words.colour, anchor,
-                        escaped(words.text));
+    text += fmt::format("<text x=\"{}\" y=\"{}\" fill=\"#{:06x}\"{}>{}</text>\n", words.x, words.y, words.colour,
+                        anchor, escaped(words.text));
   }
 
   void operator()(const PictureCells& cells) {

@@ -48,8 +48,7 @@ HostTensor toPacked(const HostTensor& tensor) {
   turned.shape.erase(turned.shape.begin());
   if (turned.shape.size() == 2) return turned;
   turned.shape = {rows, heads, tensor.shape[3]};
-  swapAxes(tensor.bytes.data(), turned.bytes.data(), heads, rows,
-           size_t(tensor.shape[3] * dtypeBytes(tensor.dtype)));
+  swapAxes(tensor.bytes.data(), turned.bytes.data(), heads, rows, size_t(tensor.shape[3] * dtypeBytes(tensor.dtype)));
   return turned;
 }
 
@@ -71,8 +70,8 @@ Expected<int64_t> longestOf(std::string_view name, const HostTensor& cumulative,
   for (int64_t b = 0; b < cumulative.shape[0]; ++b) {
     const int64_t begin = b ? numberAt(cumulative, b - 1) : 0, end = numberAt(cumulative, b);
     if (end < begin || end > rows)
-      return Error::environment(fmt::format("{}[{}] is {}, expected {} to {}: it ascends, up to the rows there are", name,
-                                            b, end, begin, rows));
+      return Error::environment(fmt::format("{}[{}] is {}, expected {} to {}: it ascends, up to the rows there are",
+                                            name, b, end, begin, rows));
     if (b) longest = std::max(longest, end - begin);
   }
   return longest;

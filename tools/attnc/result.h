@@ -9,9 +9,9 @@
 namespace attnc::cli {
 
 struct RunResult {
-  HostTensor out;      ///< [B, H, Q_LEN, DV], dtype of q
-  HostTensor lse;      ///< f32 [B, H, Q_LEN]
-  HostTensor rowMax;   ///< f32 [B, H, Q_LEN]
+  HostTensor out;    ///< [B, H, Q_LEN, DV], dtype of q
+  HostTensor lse;    ///< f32 [B, H, Q_LEN]
+  HostTensor rowMax; ///< f32 [B, H, Q_LEN]
   /// With --backward, by their names in files: "dq", "dk" and "dv" with the shapes and dtypes of q, k and v, and
   /// "d_<capture>" as in HostOperands::gradients.
   NamedTensors gradients;

@@ -54,7 +54,8 @@ void addGrid(Picture& picture, const LogAxis& x, const LogAxis& y) {
 /// Draws the roof: for each position along the axis a column below it.
 void addRoof(Picture& picture, const Roofline& roofline, const LogAxis& x, const LogAxis& y) {
   for (int place = x.from; place < x.to; ++place) {
-    const int here = y.at(attainable(roofline, x.valueAt(place))), next = y.at(attainable(roofline, x.valueAt(place + 1)));
+    const int here = y.at(attainable(roofline, x.valueAt(place))),
+              next = y.at(attainable(roofline, x.valueAt(place + 1)));
     picture.shapes.emplace_back(PictureRect{place, next - 1, 1, here - next + 2, kRoofInk});
   }
 }
@@ -83,17 +84,19 @@ Picture rooflinePicture(const Roofline& roofline) {
   addGrid(picture, x, y);
   addRoof(picture, roofline, x, y);
   const int slope = (x.from + (roofline.flops > 0 ? std::clamp(x.at(ridge), x.from, x.to) : x.to)) / 2;
-  addText(picture, slope - 8, y.at(attainable(roofline, x.valueAt(slope))) - 8, fmt::format("{:.0f} GB/s", roofline.bytes * 1e-9),
-          Anchor::Right);
+  addText(picture, slope - 8, y.at(attainable(roofline, x.valueAt(slope))) - 8,
+          fmt::format("{:.0f} GB/s", roofline.bytes * 1e-9), Anchor::Right);
   if (roofline.flops > 0)
-    addText(picture, x.to - 4, y.at(roofline.flops) - 6, fmt::format("{:.0f} TFLOP/s", roofline.flops * 1e-12), Anchor::Right);
+    addText(picture, x.to - 4, y.at(roofline.flops) - 6, fmt::format("{:.0f} TFLOP/s", roofline.flops * 1e-12),
+            Anchor::Right);
   // The legend stands below the roof, where hardly any kernel lies.
   int line = y.from - 8 - kLegendLine * (int(roofline.points.size()) - 1);
   for (size_t i = 0; i < roofline.points.size(); ++i, line += kLegendLine) {
     const RooflinePoint& point = roofline.points[i];
     const Rgb colour = kPointColours[i % std::size(kPointColours)];
     picture.shapes.emplace_back(PictureRect{x.at(point.flopsPerByte) - 3, y.at(point.flops) - 3, 7, 7, colour});
-    addText(picture, x.to - 8, line, fmt::format("{}: {:.1f} TFLOP/s", point.name, point.flops * 1e-12), Anchor::Right, colour);
+    addText(picture, x.to - 8, line, fmt::format("{}: {:.1f} TFLOP/s", point.name, point.flops * 1e-12), Anchor::Right,
+            colour);
   }
   return picture;
 }

@@ -7,7 +7,9 @@
 namespace attnc::cli {
 
 RandomProblem randomProblem(const char* option, const std::string& text, const ProblemShape& shape, int64_t headDim) {
-  const auto fail = [&](const std::string& reason) { return CLI::ValidationError(option, inQuotes(text) + ": " + reason); };
+  const auto fail = [&](const std::string& reason) {
+    return CLI::ValidationError(option, inQuotes(text) + ": " + reason);
+  };
   if (std::string wrong = checkHeadDim(fmt::to_string(headDim)); !wrong.empty()) throw fail(wrong);
   constexpr double kMaxElements = 1ll << 34;
   for (double length : {double(shape.qHeads) * double(shape.qLen), double(shape.kvHeads) * double(shape.kvLen)})

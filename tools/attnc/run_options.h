@@ -46,7 +46,7 @@ struct RunOptions {
   std::string dtype = "bf16"; ///< dtype of random operands
   uint64_t seed = 0;
   std::string device = "auto";
-  std::string arch; ///< arch of kernels; empty or "native": that of the GPU
+  std::string arch;              ///< arch of kernels; empty or "native": that of the GPU
   std::vector<std::string> sets; ///< NAME=VALUE
   std::optional<double> scale;
   bool backward = false, verify = false, lse = false, rowMax = false, noBlockMask = false;

@@ -18,9 +18,10 @@ void SequenceOptions::addTo(CLI::App& command, const char* helpOfLengths, const 
   };
   command.add_option("--page-size", pageSize, helpOfPages)->check(isPageSize);
   command
-      .add_option("--q-offset", qOffset,
-                  "Forward, decode: where the queries of each sequence stand. none: from 0 on; lengths: the last query at the\n"
-                  "last key (default where there are KV lengths); tensor: from where a tensor q_offsets [B] says")
+      .add_option(
+          "--q-offset", qOffset,
+          "Forward, decode: where the queries of each sequence stand. none: from 0 on; lengths: the last query at the\n"
+          "last key (default where there are KV lengths); tensor: from where a tensor q_offsets [B] says")
       ->type_name("FROM")
       ->transform(oneOf({{"none", {}}, {"lengths", {}}, {"tensor", {}}}));
 }

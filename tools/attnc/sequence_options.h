@@ -12,7 +12,7 @@ namespace attnc::cli {
 
 struct SequenceOptions {
   bool kvLengths = false;
-  int pageSize = 0;    ///< rows of a page of K and V; 0: no pages
+  int pageSize = 0; ///< rows of a page of K and V; 0: no pages
   bool ragged = false;
   std::string qOffset; ///< "none", "lengths", "tensor"; empty if not given
 

@@ -18,7 +18,8 @@ Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
   static_cast<Operands&>(shapes.operands) = viewsOf(operands);
   shapes.operands.captures = &operands.captures;
   const auto& rows = operands.q.shape;
-  shapes.outputs.out = TensorView::contiguous(nullptr, operands.q.dtype, {rows[0], rows[1], rows[2], operands.v.shape[3]});
+  shapes.outputs.out =
+      TensorView::contiguous(nullptr, operands.q.dtype, {rows[0], rows[1], rows[2], operands.v.shape[3]});
   if (options.rowMax || options.verify)
     shapes.outputs.rowMax = TensorView::contiguous(nullptr, DType::F32, {rows[0], rows[1], rows[2]});
   for (TensorView* view : {&shapes.operands.q, &shapes.operands.k, &shapes.operands.v}) view->data = nullptr;

@@ -330,7 +330,8 @@ int reportUsage(const CLI::App& app, const CLI::ParseError& error) {
   }
   const Complaint complaint = complaintOf(app, command, error);
   const std::string hint = complaint.hint.empty() ? fmt::format("attnc {}--help", words) : complaint.hint;
-  std::fputs(fmt::format("attnc: error: {}\nhint: {}\n", readableLines(complaint.what), readableLines(hint)).c_str(), stderr);
+  std::fputs(fmt::format("attnc: error: {}\nhint: {}\n", readableLines(complaint.what), readableLines(hint)).c_str(),
+             stderr);
   return kUsageWrong;
 }
 

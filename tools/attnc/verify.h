@@ -18,7 +18,7 @@ namespace attnc::cli {
 
 /// One output, compared with the reference.
 struct CheckedOutput {
-  reference::Comparison comparison; ///< element by element, within maxLimit
+  reference::Comparison comparison;                                         ///< element by element, within maxLimit
   double maxLimit = 0, rmseLimit = std::numeric_limits<double>::infinity(); ///< infinite: no limit
   bool holds() const { return comparison.holds() && comparison.rmse() <= rmseLimit; }
 };
@@ -46,7 +46,7 @@ struct Verification {
   CheckedOutput out, lse, rowMax;
   std::vector<std::pair<std::string, CheckedOutput>> gradients; ///< with --backward, by name
   std::vector<std::pair<std::string, int64_t>> nonFiniteRows;   ///< of operands that have non-finite rows
-  int64_t passedOver = 0; ///< elements that are NaN because of these and are not compared
+  int64_t passedOver = 0;  ///< elements that are NaN because of these and are not compared
   int64_t roundedRows = 0; ///< rows of out whose scores are so large that rounding decides their weights
   bool holds() const;
   /// Returns a line for each output, and one more for the first bad element of each.

@@ -24,7 +24,7 @@ Expected<std::optional<GridCensus>> countedOnGrid(const Mod& mod, const plan::Pl
 
 struct Work {
   ProblemShape problem;
-  double pairs = 0;     ///< over all batch entries and heads
+  double pairs = 0; ///< over all batch entries and heads
   /// Columns over all batch entries and KV heads. For a decode kernel, those that some query sees; if heads see
   /// different ones, their mean. For other kernels, all columns.
   double kvColumns = 0;

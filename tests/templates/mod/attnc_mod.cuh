@@ -1,5 +1,5 @@
-// A mod with gradients of captures of every reach, for templates that run on the host. What a place gets is an integer, so
-// that sums are exact in any order.
+// A mod with gradients of captures of every reach, for templates that run on the host. What a place gets is an integer,
+// so that sums are exact in any order.
 #pragma once
 
 #include "mod/contract.cuh"
@@ -64,12 +64,13 @@ struct Mod {
     static constexpr int kIndex = Index, kCapture = Index, kRounds = Rounds;
     static constexpr bool kRoundMoves = RoundMoves;
     static constexpr GradientReach kReach = Reach;
-    ATTNC_DEVICE static float value(const ModArgs&, const Head& head, const Row& row, const Col& col, Coord at, float score,
-                                    float grad, int round) {
+    ATTNC_DEVICE static float value(const ModArgs&, const Head& head, const Row& row, const Col& col, Coord at,
+                                    float score, float grad, int round) {
       const bool agrees = head.b == at.b && head.h == at.h && row.q_idx == at.q_idx && col.kv_idx == at.kv_idx;
       return agrees ? grad * float(1 + at.q_idx % 3 + at.kv_idx % 5 * 2 + round) + score : 1e6f;
     }
-    ATTNC_DEVICE static long long offset(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord, int round) {
+    ATTNC_DEVICE static long long offset(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord,
+                                         int round) {
       const int at = Reach == GradientReach::Head       ? 0
                      : Reach == GradientReach::Row      ? row.q_idx
                      : Reach == GradientReach::Column   ? col.kv_idx
