@@ -33,8 +33,8 @@ enum class KernelKind { Forward, Backward, BlockMask, Decode };
 /// Values of KernelOptions::pageSize, in rows of k and v.
 inline constexpr std::array kPageSizes{1, 8, 16, 32, 64, 128, 256};
 
-/// What is static in a kernel: a change of any member selects another kernel. Lengths, batch, heads, strides, scale and
-/// the values of captures are given at launch and never compile.
+/// What is static in a kernel (options.def): a change of any member selects another kernel. Lengths, batch, heads,
+/// strides, scale and the values of captures are given at launch and never compile.
 struct KernelOptions {
   KernelKind kind = KernelKind::Forward;
   /// Family of the kernel. Auto: the catalogue picks for the arch; Compiler::prepare() picks for a layout.
@@ -75,10 +75,10 @@ struct KernelOptions {
   /// k and v before it attends to them. For Forward and Decode with `lengths`.
   bool appends = false;
   bool ragged = false; ///< All kinds but BlockMask: whether launches pass Operands::ragged. If true, every launch must.
-  /// Forward, Backward: whether Family::Auto may pick a kernel that walks boxes of a grid, if the mask is a box. If the
-  /// mod declares no grid, only Compiler::prepare() picks one. It sees the lengths, which say whether a
-  /// grid exists.
-  bool byGrid = true;
+  /// Forward, Backward: whether Family::Auto avoids kernels that walk boxes of a grid. If false, Auto takes one if
+  /// the mask is a box. If the mod declares no grid, only Compiler::prepare() takes one: it sees the lengths, which say
+  /// whether a grid exists.
+  bool noBoxes = false;
   /// F32: whether each product is one TF32 product instead of three. The relative error is then about 1e-3 instead of
   /// 1e-6.
   bool tf32 = false;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 namespace attnc {
@@ -35,18 +36,15 @@ std::vector<std::string> labelsOf(const KernelOptions& options) {
       fmt::format("blocks-{}x{}", options.maskQBlock, options.maskKvBlock));
   add(options.maskByBoxes, "blocks-by-boxes");
   add(options.blockSparse && options.listsOfWholeMod, "blocks-of-whole-mod");
-  add(options.columnLists, "column-lists");
-  add(options.rowMax, "row-max");
   add(options.kind == KernelKind::Decode, fmt::format("rows-{}", options.packedRows));
-  add(options.fp8Kv, "fp8-kv");
-  add(options.lengths, "lengths");
   add(options.offsets == QueryOffsets::FromLengths, "offsets-from-lengths");
   add(options.offsets == QueryOffsets::Tensor, "offsets");
   add(options.pageSize, fmt::format("pages-{}", options.pageSize));
-  add(options.appends, "appends");
-  add(options.ragged, "ragged");
-  add(options.tf32, "tf32");
-  add(options.deterministic, "deterministic");
+  const auto addFlag = [&](const auto& option, std::string_view label) {
+    if constexpr (std::is_same_v<decltype(option), const bool&>) add(option && !label.empty(), std::string(label));
+  };
+#define ATTNC_OPTION(member, name, label) addFlag(options.member, label);
+#include "attnc/options.def"
   add(!options.tile.empty(), "tile-" + labelOf(options.tile));
   for (const std::string& name : options.gradients) all.push_back("d_" + name);
   for (const auto& [name, value] : options.pins) all.push_back(fmt::format("{}:{}", name, value));

@@ -3,9 +3,23 @@
 #include <fmt/format.h>
 
 #include <type_traits>
+#include <utility>
 
 namespace attnc {
 namespace {
+
+/// Converts to a member of any type.
+struct AnyMember {
+  template <class T> operator T() const;
+};
+/// Whether a struct has at least as many members as `I`.
+template <class Struct, size_t... I> constexpr bool hasMembers(std::index_sequence<I...>) {
+  return requires { Struct{(void(I), AnyMember())...}; };
+}
+constexpr size_t kRows = std::tuple_size_v<decltype(fieldsOf(std::declval<KernelOptions&>()))>;
+static_assert(hasMembers<KernelOptions>(std::make_index_sequence<kRows>()) &&
+                  !hasMembers<KernelOptions>(std::make_index_sequence<kRows + 1>()),
+              "options.def has a row for each member of KernelOptions");
 
 /// Writes a text's length before it, so that different lists of fields never look alike.
 std::string textOf(const std::string& value) { return fmt::format("{}:{}", value.size(), value); }

@@ -1,4 +1,4 @@
-// The one list of everything that distinguishes kernels.
+// The key of what distinguishes kernels.
 #pragma once
 
 #include "attnc/kernel.h"
@@ -8,19 +8,13 @@
 
 namespace attnc {
 
-// Every member of KernelOptions, in order. fieldsOf() does not compile if a member is missing.
-#define ATTNC_KERNEL_OPTIONS                                                                                           \
-  kind, family, arch, dtype, headDim, headDimV, blockSparse, maskQBlock, maskKvBlock, maskByBoxes, listsOfWholeMod,    \
-      columnLists, rowMax, packedRows, fp8Kv, lengths, offsets, pageSize, appends, ragged, byGrid, tf32, pins,         \
-      gradients, deterministic, tile
-
 /// Returns references to all members. `Options`: KernelOptions, const or not.
 template <class Options> auto fieldsOf(Options& options) {
-  auto& [ATTNC_KERNEL_OPTIONS] = options;
-  return std::tie(ATTNC_KERNEL_OPTIONS);
+  return std::tuple_cat(
+#define ATTNC_OPTION(member, name, label) std::tie(options.member),
+#include "attnc/options.def"
+      std::tuple<>());
 }
-
-#undef ATTNC_KERNEL_OPTIONS
 
 /// Returns all options as text: with the mod, the key of kernels in memory. Different options have different keys.
 std::string optionsKey(const KernelOptions& options);

@@ -312,7 +312,7 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
     ATTNC_TRY_AS(made, derived(mod, *backward));
     gradientMod = *std::move(made);
     byBoxes = gradientsByBoxes(*gradientMod, *training, *backward);
-    kernel->byGrid = byBoxes.areTaken; // both passes use boxes, or both use lists
+    kernel->noBoxes = !byBoxes.areTaken; // both passes use boxes, or both use lists
   }
   ATTNC_TRY_AS(derivedMod, derived(mod, *kernel));
   const BlockMask::Lists lists = training ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;

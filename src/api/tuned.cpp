@@ -33,7 +33,7 @@ cache::TunedKey tunedKey(const std::string& device, const Mod& mod, const Kernel
                          const std::string& shapeClass) {
   KernelOptions of = options;
   of.tile.clear();
-  of.byGrid = true; // the family is settled
+  of.noBoxes = false; // the family is settled
   of.rowMax = false;
   return {device, options.arch, mod.hash(), optionsKey(of), shapeClass};
 }

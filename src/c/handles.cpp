@@ -2,6 +2,8 @@
 
 #include "c/enumerators.h"
 
+#include <type_traits>
+
 namespace attnc::c {
 
 OptionsHolder::OptionsHolder(KernelOptions options) : held(std::move(options)) {
@@ -11,34 +13,21 @@ OptionsHolder::OptionsHolder(KernelOptions options) : held(std::move(options)) {
 
 attnc_kernel_options OptionsHolder::view() const {
   attnc_kernel_options all = {};
-  all.arch = held.arch.c_str();
-  all.pins = pins.data();
-  all.pin_count = pins.size();
-  all.gradients = gradients.data();
-  all.gradient_count = gradients.size();
-  all.kind = toC(held.kind);
-  all.family = toC(held.family);
-  all.dtype = toC(held.dtype);
-  all.head_dim = held.headDim;
-  all.head_dim_v = held.headDimV;
-  all.block_sparse = held.blockSparse;
-  all.mask_q_block = held.maskQBlock;
-  all.mask_kv_block = held.maskKvBlock;
-  all.column_lists = held.columnLists;
-  all.row_max = held.rowMax;
-  all.lengths = held.lengths;
-  all.offsets = toC(held.offsets);
-  all.tf32 = held.tf32;
-  all.deterministic = held.deterministic;
-  all.packed_rows = held.packedRows;
-  all.fp8_kv = held.fp8Kv;
-  all.page_size = held.pageSize;
-  all.appends = held.appends;
-  all.ragged = held.ragged;
-  all.no_boxes = !held.byGrid;
-  all.tile = held.tile.c_str();
-  all.mask_by_boxes = held.maskByBoxes;
-  all.lists_of_whole_mod = held.listsOfWholeMod;
+  const auto write = [&](auto& to, const auto& option) {
+    using Option = std::decay_t<decltype(option)>;
+    if constexpr (std::is_same_v<Option, bool> || std::is_same_v<Option, int>)
+      to = option;
+    else if constexpr (std::is_same_v<Option, std::string>)
+      to = option.c_str();
+    else if constexpr (std::is_same_v<Option, std::map<std::string, int64_t>>)
+      to = pins.data(), all.pin_count = pins.size();
+    else if constexpr (std::is_same_v<Option, std::set<std::string>>)
+      to = gradients.data(), all.gradient_count = gradients.size();
+    else
+      to = toC(option);
+  };
+#define ATTNC_OPTION(member, name, label) write(all.name, held.member);
+#include "attnc/options.def"
   return all;
 }
 

@@ -15,6 +15,38 @@ int readSize(Arguments& arguments, int32_t given, int byDefault, const Place& pl
   return given > 0 ? given : byDefault;
 }
 
+/// Reads members of KernelOptions, by their types.
+struct OptionReader {
+  Arguments& arguments;
+  const attnc_kernel_options& all;
+
+  void read(bool& option, int32_t given, const Place& place) const { option = readFlag(arguments, given, place); }
+  void read(int& option, int32_t given, const Place& place) const {
+    option = readSize(arguments, given, option, place);
+  }
+  void read(std::string& option, const char* given, const Place&) const {
+    if (given) option = given;
+  }
+  void read(KernelKind& option, attnc_kernel_kind given, const Place& place) const {
+    option = readKind(arguments, given, place);
+  }
+  void read(Family& option, attnc_family given, const Place& place) const {
+    option = readFamily(arguments, given, place);
+  }
+  void read(DType& option, attnc_dtype given, const Place& place) const {
+    if (given != ATTNC_DTYPE_DEFAULT) option = readDtype(arguments, given, place);
+  }
+  void read(QueryOffsets& option, attnc_query_offsets given, const Place& place) const {
+    option = readOffsets(arguments, given, place).value_or(option);
+  }
+  void read(std::map<std::string, int64_t>& option, const attnc_pin* given, const Place& place) const {
+    option = readPins(arguments, given, all.pin_count, place);
+  }
+  void read(std::set<std::string>& option, const char* const* given, const Place& place) const {
+    option = readNames(arguments, given, all.gradient_count, place);
+  }
+};
+
 } // namespace
 
 KernelOptions readKernelOptions(Arguments& arguments, const attnc_kernel_options* given, const Place& place) {
@@ -22,33 +54,10 @@ KernelOptions readKernelOptions(Arguments& arguments, const attnc_kernel_options
   KernelOptions options;
   arguments.given(given, place);
   if (!readStruct(arguments, given, all, place)) return options;
+  const OptionReader reader{arguments, all};
   const auto at = [&](const char* member) { return Place(place.name, member); };
-  if (all.arch) options.arch = all.arch;
-  options.pins = readPins(arguments, all.pins, all.pin_count, at("pins"));
-  options.gradients = readNames(arguments, all.gradients, all.gradient_count, at("gradients"));
-  options.kind = readKind(arguments, all.kind, at("kind"));
-  options.family = readFamily(arguments, all.family, at("family"));
-  if (all.dtype != ATTNC_DTYPE_DEFAULT) options.dtype = readDtype(arguments, all.dtype, at("dtype"));
-  options.headDim = readSize(arguments, all.head_dim, options.headDim, at("head_dim"));
-  options.headDimV = readSize(arguments, all.head_dim_v, options.headDimV, at("head_dim_v"));
-  options.blockSparse = readFlag(arguments, all.block_sparse, at("block_sparse"));
-  options.maskQBlock = readSize(arguments, all.mask_q_block, options.maskQBlock, at("mask_q_block"));
-  options.maskKvBlock = readSize(arguments, all.mask_kv_block, options.maskKvBlock, at("mask_kv_block"));
-  options.columnLists = readFlag(arguments, all.column_lists, at("column_lists"));
-  options.rowMax = readFlag(arguments, all.row_max, at("row_max"));
-  options.lengths = readFlag(arguments, all.lengths, at("lengths"));
-  options.offsets = readOffsets(arguments, all.offsets, at("offsets")).value_or(QueryOffsets::None);
-  options.tf32 = readFlag(arguments, all.tf32, at("tf32"));
-  options.deterministic = readFlag(arguments, all.deterministic, at("deterministic"));
-  options.packedRows = readSize(arguments, all.packed_rows, options.packedRows, at("packed_rows"));
-  options.fp8Kv = readFlag(arguments, all.fp8_kv, at("fp8_kv"));
-  options.pageSize = readSize(arguments, all.page_size, options.pageSize, at("page_size"));
-  options.appends = readFlag(arguments, all.appends, at("appends"));
-  options.ragged = readFlag(arguments, all.ragged, at("ragged"));
-  options.byGrid = !readFlag(arguments, all.no_boxes, at("no_boxes"));
-  if (all.tile) options.tile = all.tile;
-  options.maskByBoxes = readFlag(arguments, all.mask_by_boxes, at("mask_by_boxes"));
-  options.listsOfWholeMod = readFlag(arguments, all.lists_of_whole_mod, at("lists_of_whole_mod"));
+#define ATTNC_OPTION(member, name, label) reader.read(options.member, all.name, at(#name));
+#include "attnc/options.def"
   return options;
 }
 

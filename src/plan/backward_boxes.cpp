@@ -14,7 +14,7 @@ std::string unservedByBackwardBoxes(const Request& request) {
   if (request.mod.grid->axes.size() < 2) return "takes grids of two or three axes";
   if (!request.mod.grid->isSeparable) return "takes boxes that each axis of the query decides by itself";
   const bool isAsked = options.family == Family::Grid;
-  if (!isAsked && !options.byGrid) return "is not asked for";
+  if (!isAsked && options.noBoxes) return "is not asked for";
   if (!isAsked && request.mod.facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
   return {};
 }

@@ -21,7 +21,7 @@ std::string unservedByGrid(const Request& request) {
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   if (std::max(options.headDim, options.headDimV) > 128) return "takes head dims up to 128";
   const bool isAsked = options.family == Family::Grid;
-  if (!isAsked && !options.byGrid) return "goes by no lists, which the backward pass of this training walks";
+  if (!isAsked && options.noBoxes) return "goes by no lists, which the backward pass of this training walks";
   if (options.maskByBoxes && request.mod.grid->beside)
     return "takes block masks of mods all of whose tokens lie on grids";
   if (!isAsked && request.mod.facts.kvEdges) return "gains nothing where each query sees the keys from one to another";

@@ -85,7 +85,7 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
     if (options.blockSparse && kernel.kind != KernelKind::Decode) kernel.blockSparse = true;
     // Kernels of gradients and block masks may need another family than the one settled without them.
     if (kernel.kind != KernelKind::BlockMask) kernel.family = prepare.family;
-    kernel.byGrid = false;
+    kernel.noBoxes = true;
   }
   if (prepare.family != Family::Auto || options.blockSparse) return kernels;
   // Launches whose tokens lie on the grids of the mod may take other kernels than the rest. A pack must serve both.
@@ -94,7 +94,7 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
     if (kernel.kind != KernelKind::Forward && kernel.kind != KernelKind::Backward) continue;
     kernel.family = Family::Grid;
     kernel.blockSparse = kernel.listsOfWholeMod = false;
-    kernel.byGrid = true;
+    kernel.noBoxes = false;
     if (!compiler.source(mod, kernel)) return kernels; // training uses boxes in both passes or in neither
     ATTNC_TRY_AS(gainsFromMask, compiler.wantsBlockMask(mod, kernel));
     if (*gainsFromMask) { // box lists, which training does not use

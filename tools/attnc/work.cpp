@@ -22,9 +22,8 @@ Expected<ir::Module> countedModule(const Mod& mod, const KernelOptions& kernel) 
 Expected<std::optional<GridCensus>> countedOnGrid(const Mod& mod, const plan::Plan& plan, const Captures& captures,
                                                   const ProblemShape& problem) {
   if (!plan.grid) return std::optional<GridCensus>();
-  ATTNC_TRY_AS(ofMod, ir::bind(mod.module(), captures, problem),
-               ofKernel = ir::bind(plan.grid->module, captures, problem));
-  if (!ofKernel) return std::move(ofKernel).error();
+  ATTNC_TRY_AS(ofMod, ir::bind(mod.module(), captures, problem));
+  ATTNC_TRY_AS(ofKernel, ir::bind(plan.grid->module, captures, problem));
   const Progress progress("counting boxes");
   const auto take = plan.options.maskByBoxes ? takeBoxMaskCensus : takeGridCensus;
   return std::optional(
