@@ -29,6 +29,9 @@ public:
                   alignof(Params) <= kAlignment);
     std::memcpy(bytes.data(), &params, sizeof(Params));
   }
+  ParameterBlock(const ParameterBlock& other) : used(other.used) {
+    std::memcpy(bytes.data(), other.bytes.data(), used);
+  }
   void* data() { return bytes.data(); }
   size_t size() const { return used; }
   /// Precondition: the block was made of these parameters.
