@@ -8,17 +8,17 @@
 
 namespace attnc {
 
-using Element = Bf16;                // type of q, k, v and out: Bf16 or F16
-constexpr int kHeadDimQk = 128;      // of q and k, a multiple of 8
-constexpr int kHeadDimV = 128;       // of v and out, a multiple of 8
-constexpr int kWarps = 8;            // warps of a CTA that compute: 8 or 12
-constexpr int kBlockM = 128;         // q rows of a CTA's tile: 16 kWarps
-constexpr int kBlockN = 128;         // kv columns of a step: a multiple of 16
-constexpr int kStages = 2;           // tiles of K, and of V, in flight
-constexpr int kQStages = 2;          // tiles of Q rows in flight
-constexpr int kPageSize = 0;         // positions of a page of K and V, a power of two; 0: not paged
-constexpr bool kAppends = false;     // the launch has new rows, which are written into K and V
-constexpr bool kBlockSparse = true;  // walk BlockLists; otherwise all blocks live
+using Element = Bf16;               // type of q, k, v and out: Bf16 or F16
+constexpr int kHeadDimQk = 128;     // of q and k, a multiple of 8
+constexpr int kHeadDimV = 128;      // of v and out, a multiple of 8
+constexpr int kWarps = 8;           // warps of a CTA that compute: 8 or 12
+constexpr int kBlockM = 128;        // q rows of a CTA's tile: 16 kWarps
+constexpr int kBlockN = 128;        // kv columns of a step: a multiple of 16
+constexpr int kStages = 2;          // tiles of K, and of V, in flight
+constexpr int kQStages = 2;         // tiles of Q rows in flight
+constexpr int kPageSize = 0;        // positions of a page of K and V, a power of two; 0: not paged
+constexpr bool kAppends = false;    // the launch has new rows, which are written into K and V
+constexpr bool kBlockSparse = true; // walk BlockLists; otherwise all blocks live
 constexpr int kSharedBytes = 196768; // dynamic shared memory of a CTA
 
 } // namespace attnc

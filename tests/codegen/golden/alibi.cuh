@@ -61,8 +61,12 @@ struct Mod {
 #line 11 "alibi.py"
     return at.q_idx - at.kv_idx <= args.s_window;
   }
-  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) { return {1.f, 1.f, 0.f}; }
-  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) { return 0.f; }
+  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
+    return {1.f, 1.f, 0.f};
+  }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+    return 0.f;
+  }
 };
 
 } // namespace attnc::mod

@@ -26,7 +26,9 @@ struct Mod {
   struct Col {};
   using Exponents = ProductExponents;
 
-  ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) { return {}; }
+  ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) {
+    return {};
+  }
   ATTNC_DEVICE static Row row(const ModArgs& args, const Head& head, int b, int h, int q_idx, float q_float) {
     return {};
   }
@@ -42,11 +44,17 @@ struct Mod {
 #line 2 "causal.py"
     return at.kv_idx <= at.q_idx;
   }
-  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) { return {1.f, 1.f, 0.f}; }
-  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) { return 0.f; }
+  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
+    return {1.f, 1.f, 0.f};
+  }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+    return 0.f;
+  }
 
   // The live columns of a row are exactly those from kv_begin to the one before kv_end.
-  ATTNC_DEVICE static int kv_begin(const ModArgs& args, const Head& head, int b, int h, int q_idx) { return 0; }
+  ATTNC_DEVICE static int kv_begin(const ModArgs& args, const Head& head, int b, int h, int q_idx) {
+    return 0;
+  }
   ATTNC_DEVICE static int kv_end(const ModArgs& args, const Head& head, int b, int h, int q_idx) {
 #line 2 "causal.py"
     return q_idx + 1;

@@ -62,8 +62,12 @@ struct Mod {
 #line 7 "chunked.py"
     return (row.v2 <= at.kv_idx) & (row.v4 == col.v5);
   }
-  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) { return {1.f, 1.f, 0.f}; }
-  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) { return 0.f; }
+  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
+    return {1.f, 1.f, 0.f};
+  }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+    return 0.f;
+  }
 
   // The live columns of a row are exactly those from kv_begin to the one before kv_end.
   ATTNC_DEVICE static int kv_begin(const ModArgs& args, const Head& head, int b, int h, int q_idx) {

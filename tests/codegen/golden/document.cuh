@@ -65,8 +65,12 @@ struct Mod {
 #line 5 "document.py"
     return row.v_document_id == col.v_document_id;
   }
-  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) { return {1.f, 1.f, 0.f}; }
-  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) { return 0.f; }
+  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
+    return {1.f, 1.f, 0.f};
+  }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+    return 0.f;
+  }
 };
 
 } // namespace attnc::mod

@@ -29,7 +29,9 @@ struct Mod {
   };
   using Exponents = ScoreExponents;
 
-  ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) { return {}; }
+  ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) {
+    return {};
+  }
   ATTNC_DEVICE static Row row(const ModArgs& args, const Head& head, int b, int h, int q_idx, float q_float) {
     Row out;
 #line 3 "blocks.py"
@@ -55,8 +57,12 @@ struct Mod {
 #line 3 "blocks.py"
     return row.v0 == col.v1;
   }
-  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) { return {1.f, 1.f, 0.f}; }
-  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) { return 0.f; }
+  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
+    return {1.f, 1.f, 0.f};
+  }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+    return 0.f;
+  }
 };
 
 } // namespace attnc::mod

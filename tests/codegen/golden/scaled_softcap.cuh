@@ -66,10 +66,14 @@ struct Mod {
   ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
     return {scale_in(args, head), scale_out(args, head), 0.f};
   }
-  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) { return 0.f; }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+    return 0.f;
+  }
 
   // The live columns of a row are exactly those from kv_begin to the one before kv_end.
-  ATTNC_DEVICE static int kv_begin(const ModArgs& args, const Head& head, int b, int h, int q_idx) { return 0; }
+  ATTNC_DEVICE static int kv_begin(const ModArgs& args, const Head& head, int b, int h, int q_idx) {
+    return 0;
+  }
   ATTNC_DEVICE static int kv_end(const ModArgs& args, const Head& head, int b, int h, int q_idx) {
 #line 17 "softcap.py"
     return q_idx + 1;

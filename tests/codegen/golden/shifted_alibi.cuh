@@ -79,7 +79,9 @@ struct Mod {
   }
 
   // The live columns of a row are exactly those from kv_begin to the one before kv_end.
-  ATTNC_DEVICE static int kv_begin(const ModArgs& args, const Head& head, int b, int h, int q_idx) { return 0; }
+  ATTNC_DEVICE static int kv_begin(const ModArgs& args, const Head& head, int b, int h, int q_idx) {
+    return 0;
+  }
   ATTNC_DEVICE static int kv_end(const ModArgs& args, const Head& head, int b, int h, int q_idx) {
 #line 12 "alibi.py"
     return q_idx + 1;

@@ -83,17 +83,29 @@ struct Mod {
   ATTNC_DEVICE static bool mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at) {
     return at.kv_idx <= at.q_idx;
   }
-  ATTNC_DEVICE static float kv_slope(const ModArgs& args, const Head& head) { return head.v_slopes; }
+  ATTNC_DEVICE static float kv_slope(const ModArgs& args, const Head& head) {
+    return head.v_slopes;
+  }
   ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
     return {1.f, 1.f, kv_slope(args, head)};
   }
-  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) { return row.e16; }
-  ATTNC_DEVICE static int kv_length(const ModArgs& args, const Head& head) { return head.v2; }
-  ATTNC_DEVICE static int q_offset(const ModArgs& args, const Head& head) { return head.v3; }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+    return row.e16;
+  }
+  ATTNC_DEVICE static int kv_length(const ModArgs& args, const Head& head) {
+    return head.v2;
+  }
+  ATTNC_DEVICE static int q_offset(const ModArgs& args, const Head& head) {
+    return head.v3;
+  }
 
   // The live columns of a row are exactly those from kv_begin to the one before kv_end.
-  ATTNC_DEVICE static int kv_begin(const ModArgs& args, const Head& head, int b, int h, int q_idx) { return 0; }
-  ATTNC_DEVICE static int kv_end(const ModArgs& args, const Head& head, int b, int h, int q_idx) { return q_idx + 1; }
+  ATTNC_DEVICE static int kv_begin(const ModArgs& args, const Head& head, int b, int h, int q_idx) {
+    return 0;
+  }
+  ATTNC_DEVICE static int kv_end(const ModArgs& args, const Head& head, int b, int h, int q_idx) {
+    return q_idx + 1;
+  }
   ATTNC_DEVICE static TileBounds bounds(const ModArgs& args, const Head& head, int b, int h, int q_begin, int q_end) {
     return {kv_begin(args, head, b, h, q_begin), kv_begin(args, head, b, h, q_end - 1),
             kv_end(args, head, b, h, q_begin), kv_end(args, head, b, h, q_end - 1)};

@@ -75,8 +75,12 @@ struct Mod {
   ATTNC_DEVICE static bool mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at) {
     return col.v29;
   }
-  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) { return {1.f, 1.f, 0.f}; }
-  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) { return 0.f; }
+  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
+    return {1.f, 1.f, 0.f};
+  }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+    return 0.f;
+  }
 };
 
 } // namespace attnc::mod
