@@ -40,9 +40,9 @@ std::vector<std::pair<std::string, Mod>> library(bool everywhere) {
 namespace {
 
 /// Whether a job's turn is now.
-bool isDue(const Job& job) {
+bool isDue(const Job& job, Which which) {
   static const bool all = std::getenv("ATTNC_TEST_ALL_KERNELS") != nullptr;
-  return all || std::hash<std::string>()(job.name) % 5 == 0;
+  return all || std::hash<std::string>()(job.name) % size_t(which) == 0;
 }
 
 /// Bytes that a kernel may spill: those of its job, which are of NVRTC 13.0, or as many as were seen with 13.5, which
@@ -89,14 +89,14 @@ Expected<std::vector<Launch>> compiled(const Job& job) {
 } // namespace
 
 std::string findings(const std::vector<Job>& jobs, Which which) {
-  REQUIRE((which == Which::All || std::any_of(jobs.begin(), jobs.end(), isDue)));
+  REQUIRE(std::any_of(jobs.begin(), jobs.end(), [&](const Job& job) { return isDue(job, which); }));
   std::string lines;
   std::mutex mutex;
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i; (i = next++) < jobs.size();) {
       const Job& job = jobs[i];
-      if (which == Which::Fifth && !isDue(job)) continue;
+      if (!isDue(job, which)) continue;
       auto kernel = compiled(job);
       std::lock_guard lock(mutex);
       if (!kernel) {
