@@ -19,6 +19,7 @@ template <> constexpr size_t kFirst<attnc_compiler_options> = 48;
 template <> constexpr size_t kFirst<attnc_kernel_options> = 104;
 template <> constexpr size_t kFirst<attnc_prepare_options> = 56;
 template <> constexpr size_t kFirst<attnc_preparation_info> = 144;
+template <> constexpr size_t kFirst<attnc_family_info> = 32;
 
 /// The struct at the beginning of memory that is larger by this.
 template <class T> struct Larger {

@@ -89,14 +89,14 @@ Expected<std::vector<Launch>> compiled(const Job& job) {
 } // namespace
 
 std::string findings(const std::vector<Job>& jobs, Which which) {
-  REQUIRE(std::any_of(jobs.begin(), jobs.end(), [&](const Job& job) { return isDue(job, which); }));
+  const bool noneIsDue = std::none_of(jobs.begin(), jobs.end(), [&](const Job& job) { return isDue(job, which); });
   std::string lines;
   std::mutex mutex;
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i; (i = next++) < jobs.size();) {
       const Job& job = jobs[i];
-      if (!isDue(job, which)) continue;
+      if (!isDue(job, which) && !(noneIsDue && &job == &jobs.front())) continue;
       auto kernel = compiled(job);
       std::lock_guard lock(mutex);
       if (!kernel) {
