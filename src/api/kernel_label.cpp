@@ -37,14 +37,14 @@ std::vector<std::string> labelsOf(const KernelOptions& options) {
   add(options.maskByBoxes, "blocks-by-boxes");
   add(options.blockSparse && options.listsOfWholeMod, "blocks-of-whole-mod");
   add(options.kind == KernelKind::Decode, fmt::format("rows-{}", options.packedRows));
-  add(options.offsets == QueryOffsets::FromLengths, "offsets-from-lengths");
-  add(options.offsets == QueryOffsets::Tensor, "offsets");
-  add(options.pageSize, fmt::format("pages-{}", options.pageSize));
   const auto addFlag = [&](const auto& option, std::string_view label) {
     if constexpr (std::is_same_v<decltype(option), const bool&>) add(option && !label.empty(), std::string(label));
   };
 #define ATTNC_OPTION(member, name, label) addFlag(options.member, label);
 #include "attnc/options.def"
+  add(options.offsets == QueryOffsets::FromLengths, "offsets-from-lengths");
+  add(options.offsets == QueryOffsets::Tensor, "offsets");
+  add(options.pageSize, fmt::format("pages-{}", options.pageSize));
   add(!options.tile.empty(), "tile-" + labelOf(options.tile));
   for (const std::string& name : options.gradients) all.push_back("d_" + name);
   for (const auto& [name, value] : options.pins) all.push_back(fmt::format("{}:{}", name, value));
