@@ -53,8 +53,8 @@ template <int RowGroups, int Columns> struct Fragment {
   }
 
   /// As for_each(), in a loop: few instructions that take long. For work that hardly any step has.
-  // NOTE: registers have no index, so the loop works on the first groups and moves all others up. Unrolled, rare code
-  // within a step costs softcap at head dim 128 4 % of its cycles.
+  // NOTE: registers have no index, so the loop works on the first groups and moves all others up. bench/NOTES.md has
+  // what rare code within a step costs if it is unrolled.
   template <class Function> ATTNC_DEVICE void for_each_rarely(Function function) {
     constexpr int kAtOnce = kGroups % 2 ? 1 : 2;
 #pragma unroll 1

@@ -1,4 +1,6 @@
 // Gradients of captures up to the launch: options, plans, outputs, workspace. Needs no GPU.
+#include "tests/plan/planned.h"
+
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
 #include "plan/capture_gradients.h"
@@ -34,14 +36,6 @@ TensorView tensor(DType dtype, std::initializer_list<int64_t> shape) {
   return TensorView::contiguous(kSomewhere, dtype, shape);
 }
 
-plan::Plan planOf(const Mod& mod, const KernelOptions& options) {
-  auto derived = derive(mod, options);
-  if (!derived) FAIL(derived.error().message);
-  auto plan = choosePlan(*derived, options);
-  if (!plan) FAIL(plan.error().message);
-  return *std::move(plan);
-}
-
 /// Operands of batch 2, 4 heads, 100 rows and 60 columns, with captures.
 struct Launch {
   Captures captures, gradients;
@@ -75,7 +69,7 @@ struct Launch {
     auto checked = check(mod, options);
     if (!checked) FAIL(checked.error().message);
     plan::WorkspaceUse sums;
-    const plan::Plan plan = planOf(mod, options);
+    const plan::Plan plan = test::planOf(mod, options);
     for (const plan::WorkspaceUse& use : plan.workspace)
       if (use.use == plan::Use::CaptureSums) sums = use;
     return sums.bytes(*checked);
@@ -154,7 +148,7 @@ TEST_CASE("dq, dk and dv are asked for together, or not at all", "[api][captures
     const KernelOptions ofFamily = optionsFor({"bias"}, family);
     auto checked = launch.check(mod, ofFamily);
     REQUIRE(checked);
-    const plan::Plan plan = planOf(mod, ofFamily);
+    const plan::Plan plan = test::planOf(mod, ofFamily);
     for (const plan::Stage& stage : plan.stages) {
       INFO(stage.templateName);
       const bool runs = stage.templateName == "backward_delta.cu" || stage.templateName == "backward_captures.cu" ||
@@ -235,7 +229,7 @@ TEST_CASE("on Hopper gradients of relative biases come of sums along diagonals",
     options.arch = "sm_90a";
     options.headDim = options.headDimV = headDim;
     options.deterministic = deterministic;
-    const plan::Plan plan = planOf(mod, options);
+    const plan::Plan plan = test::planOf(mod, options);
     bool runs = false;
     for (const plan::Stage& stage : plan.stages) {
       runs |= stage.templateName == "backward_diagonals.cu";
@@ -262,7 +256,7 @@ TEST_CASE("sums along diagonals take workspace, and run for captures alone", "[a
   const Mod mod = modOf("bias: f32[H, N]", "score + bias[h, q_idx - kv_idx]");
   KernelOptions options = optionsFor({"bias"}, Family::Sm90);
   options.arch = "sm_90a";
-  const plan::Plan plan = planOf(mod, options);
+  const plan::Plan plan = test::planOf(mod, options);
   Launch launch;
   launch.captures.set("bias", tensor(DType::F32, {4, 200}));
   launch.gradients.set("bias", tensor(DType::F32, {4, 200}));

@@ -1,5 +1,6 @@
 // Plans: complete when they are made, and what a launch takes from them. Needs no GPU.
 #include "tests/api/settled.h"
+#include "tests/plan/planned.h"
 
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
@@ -22,14 +23,6 @@ void* const kSomewhere = reinterpret_cast<void*>(0x1000);
 
 TensorView tensor(int64_t batch, int64_t heads, int64_t length, int64_t dim) {
   return TensorView::contiguous(kSomewhere, DType::BF16, {batch, heads, length, dim});
-}
-
-plan::Plan planFor(const Mod& mod, const KernelOptions& options) {
-  auto derived = derive(mod, options);
-  if (!derived) FAIL(derived.error().message);
-  auto plan = choosePlan(*derived, options);
-  if (!plan) FAIL(plan.error().message);
-  return *std::move(plan);
 }
 
 plan::LaunchOperands launchOf(int64_t qLen) {
@@ -61,7 +54,7 @@ TEST_CASE("every plan is complete: its kernels say of themselves what a launch g
         INFO(familyName(row->family) << ", head dim " << headDim);
         const KernelOptions options{
             .kind = row->kind, .family = row->family, .arch = std::string(row->arch), .headDim = headDim};
-        const plan::Plan plan = planFor(m, options);
+        const plan::Plan plan = test::planOf(m, options);
         CHECK(plan.options.family == row->family);
         CHECK(plan.options.headDimV == headDim);
         REQUIRE_FALSE(plan.stages.empty());
@@ -112,7 +105,7 @@ TEST_CASE("tiles of kernels that walk lists lie in one block, which is a power o
 TEST_CASE("a stage has a CTA for each tile, or as many as run at once", "[plan]") {
   const plan::Device device{.multiprocessors = 132};
   const KernelOptions options{.arch = "sm_90a", .headDim = 128};
-  const plan::Stage persistent = planFor(Mod::identity(), options).stages.front();
+  const plan::Stage persistent = test::planOf(Mod::identity(), options).stages.front();
   CHECK(plan::ctasOf(persistent, launchOf(1), device) == 2 * 8);
   CHECK(plan::ctasOf(persistent, launchOf(129), device) == 2 * 2 * 8);
   CHECK(plan::ctasOf(persistent, launchOf(5000), device) == 132);
@@ -120,7 +113,7 @@ TEST_CASE("a stage has a CTA for each tile, or as many as run at once", "[plan]"
 
   KernelOptions older = options;
   older.arch = "sm_80";
-  const plan::Stage stage = planFor(Mod::identity(), older).stages.front();
+  const plan::Stage stage = test::planOf(Mod::identity(), older).stages.front();
   CHECK(plan::ctasOf(stage, launchOf(5000), device) ==
         2 * 8 * ((5000 + stage.config.blockM - 1) / stage.config.blockM));
 
@@ -129,12 +122,13 @@ TEST_CASE("a stage has a CTA for each tile, or as many as run at once", "[plan]"
   auto mask = plan::checkBlockMask(Mod::identity().module(), BlockMask::viewInto(storage.data(), shape),
                                    {2, 3, 3, 300, 500}, {});
   REQUIRE(mask);
-  const plan::Stage builder = planFor(Mod::identity(), {.kind = KernelKind::BlockMask, .arch = "sm_80"}).stages.front();
+  const plan::Stage builder =
+      test::planOf(Mod::identity(), {.kind = KernelKind::BlockMask, .arch = "sm_80"}).stages.front();
   CHECK(plan::ctasOf(builder, *mask, device) == 2 * 3 * 3);
 }
 
 TEST_CASE("a family's stage fills the parameters of its template", "[plan]") {
-  const plan::Stage stage = planFor(Mod::identity(), {.arch = "sm_80", .headDim = 128}).stages.front();
+  const plan::Stage stage = test::planOf(Mod::identity(), {.arch = "sm_80", .headDim = 128}).stages.front();
   auto block = stage.parameters(stage, launchOf(100), {}, kNoWorkspace);
   REQUIRE(block);
   CHECK(block->as<ForwardParams>().q_len == 100);
@@ -144,7 +138,8 @@ TEST_CASE("a family's stage fills the parameters of its template", "[plan]") {
   const BlockMaskView lists = BlockMask::viewInto(storage.data(), shape);
   auto mask = plan::checkBlockMask(Mod::identity().module(), lists, {2, 3, 3, 300, 500}, {});
   REQUIRE(mask);
-  const plan::Stage builder = planFor(Mod::identity(), {.kind = KernelKind::BlockMask, .arch = "sm_80"}).stages.front();
+  const plan::Stage builder =
+      test::planOf(Mod::identity(), {.kind = KernelKind::BlockMask, .arch = "sm_80"}).stages.front();
   auto filled = builder.parameters(builder, *mask, {}, kNoWorkspace);
   REQUIRE(filled);
   const auto& params = filled->as<BlockMaskParams>();
@@ -156,9 +151,9 @@ TEST_CASE("a family's stage fills the parameters of its template", "[plan]") {
 TEST_CASE("a block-mask kernel lists blocks by column in a launch of its own, if it is asked to", "[plan]") {
   const Mod causal = mod("q_idx >= kv_idx");
   KernelOptions options{.kind = KernelKind::BlockMask, .arch = "sm_80"};
-  REQUIRE(planFor(causal, options).stages.size() == 1);
+  REQUIRE(test::planOf(causal, options).stages.size() == 1);
   options.columnLists = true;
-  const plan::Plan plan = planFor(causal, options);
+  const plan::Plan plan = test::planOf(causal, options);
   REQUIRE(plan.stages.size() == 2);
   CHECK(plan.stages[0].entry == "attnc_block_mask");
   const plan::Stage& byColumn = plan.stages[1];
@@ -285,7 +280,7 @@ TEST_CASE("a launch of more tiles than kernels count is refused", "[plan]") {
   const auto refusal = [](const Mod& m, KernelOptions options, const Operands& given) -> std::string {
     options.dtype = DType::BF16;
     options.headDim = options.headDimV = 8;
-    const plan::Plan plan = planFor(m, options);
+    const plan::Plan plan = test::planOf(m, options);
     BackwardOperands operands;
     static_cast<Operands&>(operands) = given;
     operands.out = operands.dOut = given.q;
@@ -337,7 +332,7 @@ TEST_CASE("a decode kernel's steps are divided as long as they can be counted", 
   for (int64_t batch : {1 << 8, 1 << 15}) {
     Operands operands{.q = tensor(batch, 1, 1, 8), .k = tensor(1, 1, 1 << 24, 8), .v = tensor(1, 1, 1 << 24, 8)};
     const KernelOptions options{.kind = KernelKind::Decode, .arch = "sm_80", .headDim = 8, .headDimV = 8};
-    const plan::Plan plan = planFor(Mod::identity(), options);
+    const plan::Plan plan = test::planOf(Mod::identity(), options);
     auto launch = plan::checkForward(operands, {.out = operands.q}, options);
     REQUIRE(launch);
     const plan::Stage& stage = plan.stages.front();

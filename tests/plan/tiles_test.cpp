@@ -1,4 +1,6 @@
 // Tiles: how families spell them, which ones a request may ask for, and what a plan makes of one. Needs no GPU.
+#include "tests/plan/planned.h"
+
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
 #include "plan/catalog.h"
@@ -39,14 +41,6 @@ std::vector<std::string> tilesOf(const Mod& mod, const KernelOptions& options) {
   return *tiles;
 }
 
-plan::Plan planOf(const Mod& mod, const KernelOptions& options) {
-  auto derived = derive(mod, options);
-  if (!derived) FAIL(derived.error().message);
-  auto plan = choosePlan(*derived, options);
-  if (!plan) FAIL(plan.error().message);
-  return *std::move(plan);
-}
-
 } // namespace
 
 TEST_CASE("every family has tiles, the model's own first, and its plans go by each of them", "[tiles]") {
@@ -70,12 +64,12 @@ TEST_CASE("every family has tiles, the model's own first, and its plans go by ea
         REQUIRE_FALSE(tiles.empty());
         CHECK(tiles.size() <= 12);
         CHECK(std::set<std::string>(tiles.begin(), tiles.end()).size() == tiles.size());
-        CHECK(planOf(mod, options).tile == tiles.front());
-        CHECK(planOf(mod, options).options.tile.empty());
+        CHECK(test::planOf(mod, options).tile == tiles.front());
+        CHECK(test::planOf(mod, options).options.tile.empty());
         for (const std::string& tile : tiles) {
           options.tile = tile;
           CHECK(tilesOf(mod, options) == tiles); // whichever is asked for
-          const plan::Plan plan = planOf(mod, options);
+          const plan::Plan plan = test::planOf(mod, options);
           CHECK(plan.tile == tile);
           CHECK(plan.options.tile == tile);
           const auto last = std::find_if(plan.stages.rbegin(), plan.stages.rend(), [](const plan::Stage& stage) {
