@@ -9,8 +9,9 @@
 //
 // Other scores use tanh(u) = 1 - 2 / (1 + e^2u). A softmax only needs a small absolute error of y, so 1 - 2 r loses
 // nothing that counts: the error is at most 6e-7 of the cap, 1e-7 RMS. Four scores share one reciprocal, since 1/a is b
-// / (a b); this takes less of the special function unit. A NaN then spreads over the four, so they must be live scores
-// of one row, which is NaN anyway. For mods that ask for it, the hardware's tanh is one instruction.
+// / (a b); this takes less of the special function unit, which is what binds here. A NaN then spreads over the four, so
+// they must be live scores of one row, which is NaN anyway. For mods that ask for it, the hardware's tanh is one
+// instruction.
 //
 // A warp uses the polynomial if all of its scores are small.
 #pragma once
@@ -44,7 +45,6 @@ template <bool Accurate> struct TanhExponents {
   using Fit = TanhFit<Accurate>;
   float in, out;
   float small; // scores up to this size are small; negative: none are
-  float large; // beyond this tanh is 1: 2 / (1 + 2^30) vanishes, and the product of four is finite
   float coefficients[Fit::kTerms];
   float slope, bend; // of the derivative
 
@@ -65,13 +65,11 @@ template <bool Accurate> struct TanhExponents {
     }
     // NOTE: no exact division: it calls a function, around which ptxas gives up on wgmma in flight.
     small = __fdividef(limit, fabsf(in));
-    large = Accurate ? __fdividef(30.f, 2.f * kLog2e * fabsf(in)) : __int_as_float(0x7f800000);
   }
 
   ATTNC_DEVICE float capped(float x) const {
     if (!Accurate) return out * mod::tanh_approx_of(in * x);
-    const float bounded = ptx::max_nan(ptx::min_nan(x, large), -large);
-    return -2.f * out * ptx::rcp(1.f + ptx::ex2(2.f * kLog2e * in * bounded)) + out;
+    return -2.f * out * ptx::rcp(1.f + ptx::ex2(2.f * kLog2e * in * x)) + out;
   }
   ATTNC_DEVICE float exponent(float x, float bias, float) const { return capped(x) + bias; }
   /// The same for small products, without special functions; and whether all products of a warp are small.
@@ -93,14 +91,10 @@ template <bool Accurate> struct TanhExponents {
   template <class Scores, int Rows>
   ATTNC_DEVICE void to_scores(Scores& x, const StepBias<TanhExponents, Rows>& step, float) const {
     const auto& bias = step.bias;
-    const float size = largest(x);
-    if (__all_sync(0xffffffffu, size <= small)) {
+    if (are_small(x)) {
       x.for_each([&](float& element, int r) { element = of_small(element, bias[r]); });
       return;
     }
-    // A NaN only harms the scores of its row.
-    if (__any_sync(0xffffffffu, size > large)) [[unlikely]]
-      x.for_each([&](float& element, int) { element = ptx::max_nan(ptx::min_nan(element, large), -large); });
 #pragma unroll
     for (int n = 0; n < Scores::kGroups; n += 2)
 #pragma unroll
@@ -129,13 +123,14 @@ private:
     return x * sum + bias;
   }
 
-  /// Replaces four elements of one row, whose size is at most `large`.
+  /// Returns 1 + e^2u of an element. It has a bound, so that the product of four is finite: from there on tanh is 1.
+  ATTNC_DEVICE float denominator(float x) const { return 1.f + ptx::ex2(ptx::min_nan(2.f * kLog2e * in * x, 30.f)); }
+
+  /// Replaces four elements of one row.
   ATTNC_DEVICE void of_any(float& x0, float& x1, float& x2, float& x3, float bias) const {
     if constexpr (Accurate) {
-      const float rate = 2.f * kLog2e * in, top = bias + out;
-      const float a = 1.f + ptx::ex2(rate * x0), b = 1.f + ptx::ex2(rate * x1);
-      const float c = 1.f + ptx::ex2(rate * x2), d = 1.f + ptx::ex2(rate * x3);
-      const float ab = a * b, cd = c * d, r = -2.f * out * ptx::rcp(ab * cd);
+      const float a = denominator(x0), b = denominator(x1), c = denominator(x2), d = denominator(x3);
+      const float ab = a * b, cd = c * d, r = -2.f * out * ptx::rcp(ab * cd), top = bias + out;
       const float over_ab = r * cd, over_cd = r * ab;
       x0 = over_ab * b + top;
       x1 = over_ab * a + top;

@@ -33,13 +33,6 @@ ATTNC_DEVICE float min_nan(float x, float y) {
   return result;
 }
 
-/// Returns the larger one; NaN if either is.
-ATTNC_DEVICE float max_nan(float x, float y) {
-  float result;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
-  return result;
-}
-
 /// Returns x rounded to TF32 (10 explicit mantissa bits), as the bits of an fp32.
 ATTNC_DEVICE unsigned cvt_rna_tf32(float x) {
   unsigned result;
