@@ -47,7 +47,8 @@ nlohmann::json measureBackward(Bench& bench, const Case& c) {
   const GradientTensors expected(work);
   // The oracle evaluates mask_mod for every pair.
   const BackwardKernel naive = take(bench.compiler.loadBackward(
-      work.mod.mod, {.family = Family::Naive, .dtype = c.dtype, .headDim = c.headDim, .ragged = c.packed}));
+      work.mod.mod,
+      {.family = Family::Naive, .dtype = c.dtype, .headDim = c.headDim, .features = {Feature::Ragged, c.packed}}));
   const device::Buffer naiveWorkspace = take(device::Buffer::allocate(take(naive.workspaceBytes(operands))));
   take(naive.launch(operands, expected.outputs, naiveWorkspace.data(), bench.stream.get()));
   take(bench.stream.synchronize());

@@ -9,17 +9,26 @@ namespace attnc {
 
 /// What a launch may have beyond q, k, v and out (features.def).
 enum class Feature : uint8_t {
-#define ATTNC_FEATURE(name, text) name,
+#define ATTNC_FEATURE(name, option, text) name,
 #include "attnc/features.def"
 };
 
 /// Returns what completes "takes no ...", such as "pages".
 constexpr std::string_view featureText(Feature feature) {
   constexpr std::string_view kTexts[] = {
-#define ATTNC_FEATURE(name, text) text,
+#define ATTNC_FEATURE(name, option, text) text,
 #include "attnc/features.def"
   };
   return kTexts[int(feature)];
+}
+
+/// Returns the member of KernelOptions that asks for a feature, such as "pageSize"; "features" is its set.
+constexpr std::string_view featureOption(Feature feature) {
+  constexpr std::string_view kOptions[] = {
+#define ATTNC_FEATURE(name, option, text) #option,
+#include "attnc/features.def"
+  };
+  return kOptions[int(feature)];
 }
 
 /// A set of features.
@@ -29,6 +38,8 @@ public:
   constexpr Features(std::initializer_list<Feature> features) {
     for (Feature feature : features) set(feature);
   }
+  /// One feature, or none if `has` is false.
+  constexpr Features(Feature feature, bool has) { set(feature, has); }
   /// Adds a feature, or removes it if `has` is false.
   constexpr void set(Feature feature, bool has = true) { bits = has ? bits | bit(feature) : bits & ~bit(feature); }
   /// Whether the set has a feature.
@@ -37,6 +48,7 @@ public:
   /// Returns the features of this set that `other` lacks.
   constexpr Features without(Features other) const { return Features(bits & ~other.bits); }
   constexpr Features operator|(Features other) const { return Features(bits | other.bits); }
+  constexpr Features operator&(Features other) const { return Features(bits & other.bits); }
   constexpr bool operator==(const Features&) const = default;
 
   /// Calls visit(feature) for each feature, in the order of features.def.
@@ -51,10 +63,21 @@ public:
     return Feature(i);
   }
 
-private:
+  /// Converts from and to a mask: bit i is the i-th feature of features.def.
   constexpr explicit Features(uint32_t bits) : bits(bits) {}
+  constexpr explicit operator uint32_t() const { return bits; }
+
+private:
   static constexpr uint32_t bit(Feature feature) { return uint32_t(1) << int(feature); }
   uint32_t bits = 0;
 };
+
+/// The features that KernelOptions::features holds. The other ones follow from other options.
+inline constexpr Features kOptionFeatures = [] {
+  Features features;
+#define ATTNC_FEATURE(name, option, text) features.set(Feature::name, featureOption(Feature::name) == "features");
+#include "attnc/features.def"
+  return features;
+}();
 
 } // namespace attnc

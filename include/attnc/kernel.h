@@ -45,9 +45,21 @@ struct KernelOptions {
   DType dtype = DType::BF16; ///< Dtype of q, k, v and out: BF16, F16 or F32.
   int headDim = 128;         ///< Head dim of q and k: a multiple of 8 in 8 .. 256.
   int headDimV = 0;          ///< Head dim of v and out: a multiple of 8 in 8 .. 256. 0: headDim.
-  bool blockSparse = false;  ///< Whether launches pass a block mask. If true, every launch must.
-  int maskQBlock = 128;      ///< Q rows of a block of the masks: 64, 128 or 256. Read only with blockSparse.
-  int maskKvBlock = 128;     ///< KV columns of a block of the masks: 64, 128 or 256. Read only with blockSparse.
+  /// What launches have beyond q, k, v and out, of kOptionFeatures. Every launch must pass the operands of these.
+  ///
+  ///   Lengths        Forward, Decode: a KV length for each sequence (Operands::kvLengths).
+  ///   Appends        Forward, Decode, with Lengths: new rows of k and v (Operands::newK, newV). A launch writes them
+  ///                  into k and v before it attends to them.
+  ///   Ragged         All kinds but BlockMask: sequences packed without padding (Operands::cuSeqlensQ).
+  ///   Fp8Kv          Decode: k and v are E4M3, with scales (Operands::kScales). Needs sm_89 or later.
+  ///   RowMax         Forward, Decode: launches may ask for the row maximum.
+  ///   Deterministic  Backward: equal launches give equal bits, including gradients of captures. Captures' gradients
+  ///                  are then summed exactly, in 80 bytes of workspace per element. An element must get fewer than
+  ///                  2^31 contributions.
+  Features features;
+  bool blockSparse = false; ///< Whether launches pass a block mask. If true, every launch must.
+  int maskQBlock = 128;     ///< Q rows of a block of the masks: 64, 128 or 256. Read only with blockSparse.
+  int maskKvBlock = 128;    ///< KV columns of a block of the masks: 64, 128 or 256. Read only with blockSparse.
   /// Whether blocks of the masks are boxes of tokens (BlockMaskShape::boxes), those of the kernel's tile. For Forward
   /// with blockSparse, and for BlockMask. maskQBlock and maskKvBlock are then not read. Only Forward kernels of family
   /// Grid walk these masks. Only BlockMask kernels compiled with this option build them.
@@ -57,24 +69,15 @@ struct KernelOptions {
   /// blockSparse. It changes nothing if score_mod does not mask.
   bool listsOfWholeMod = false;
   bool columnLists = false; ///< BlockMask: whether launches also fill lists by column. If true, views must have them.
-  bool rowMax = false;      ///< Whether launches may ask for the row maximum.
   /// Decode: rows of a tile, 16, 32 or 64; fewer are used if wide heads leave no room. A row is one query token in one
   /// of the heads that share a KV head. A tile reads K and V once for all its rows. Other kinds do not read it.
   int packedRows = 16;
-  bool fp8Kv = false; ///< Decode: whether k and v are E4M3 with scales (Operands::kScales). Needs sm_89 or later.
-  /// Forward, Decode: whether launches pass a KV length for each sequence (Operands::kvLengths). If true, every launch
-  /// must.
-  bool lengths = false;
-  /// Where the queries of each sequence stand. For Forward, Decode, and Backward with `ragged`. FromLengths uses KV_LEN
-  /// if `lengths` is false. If it is Tensor, every launch must pass Operands::qOffsets.
+  /// Where the queries of each sequence stand. For Forward, Decode, and Backward with Ragged. FromLengths uses KV_LEN
+  /// without Lengths. If it is Tensor, every launch must pass Operands::qOffsets.
   QueryOffsets offsets = QueryOffsets::None;
   /// Rows of a page, one of kPageSizes, if k and v are pools of pages. Every launch must then pass Operands::pageTable.
-  /// For Forward and Decode with `lengths`. 0: k and v are not paged.
+  /// For Forward and Decode with Lengths. 0: k and v are not paged.
   int pageSize = 0;
-  /// Whether launches pass new rows of k and v (Operands::newK, newV). If true, every launch must; it writes them into
-  /// k and v before it attends to them. For Forward and Decode with `lengths`.
-  bool appends = false;
-  bool ragged = false; ///< All kinds but BlockMask: whether launches pass Operands::ragged. If true, every launch must.
   /// Forward, Backward: whether Family::Auto avoids kernels that walk boxes of a grid. If false, Auto takes one if
   /// the mask is a box. If the mod declares no grid, only Compiler::prepare() takes one: it sees the lengths, which say
   /// whether a grid exists.
@@ -88,16 +91,14 @@ struct KernelOptions {
   /// Backward: names of the captures whose gradients launches compute. They are float tensors, or float scalars given
   /// at launch.
   std::set<std::string> gradients;
-  /// Backward: whether equal launches give equal bits, including gradients of captures. Captures' gradients are then
-  /// summed exactly, in 80 bytes of workspace per element. An element must get fewer than 2^31 contributions.
-  bool deterministic = false;
   /// Tile of a CTA, spelled as its family does (Compiler::tiles). "192x128x12" is rows of q, columns of K and V, warps.
   /// Boxes of a grid are "q1x8x8 kv1x20x4 split1" (sm_90a) or "q1x8x16 kv1x8x8" (others). Empty: the catalogue's model
   /// chooses. Results of different tiles differ only by rounding.
   std::string tile;
 };
 
-/// Returns the features that launches of a kernel have.
+/// Returns the features that launches of a kernel have: options.features that its kind knows, and those that other
+/// options imply.
 Features featuresOf(const KernelOptions& options);
 
 /// Generated source of one stage of a kernel: the input of NVRTC, and how to launch the result. A kernel has one or
@@ -186,7 +187,7 @@ private:
 };
 
 /// The backward kernels of a mod: several launches in order. They compute gradients of q, k and v through out and lse,
-/// and of the captures in KernelOptions::gradients. Equal launches give equal bits with KernelOptions::deterministic;
+/// and of the captures in KernelOptions::gradients. Equal launches give equal bits with Deterministic;
 /// otherwise CTAs add in any order. Ownership and threads as for ForwardKernel.
 class BackwardKernel {
 public:
@@ -205,15 +206,15 @@ public:
   ///   Rows, large lse   16, and 2 per 64 rows of q. Naive: none.
   ///   Sums of dq        4 per element of q, in f32. Naive: none.
   ///                     Sm80, Sm90: Q_LEN is rounded up to a multiple of 128, and D to a multiple of 64.
-  ///                     Sm80 needs none if it walks twice: with deterministic, for F32, or for head dims above 128.
+  ///                     Sm80 needs none if it walks twice: with Deterministic, for F32, or for head dims above 128.
   ///                     Grid on sm_90a: Q_LEN and D are not rounded; 4 in addition.
   ///                     Grid on other GPUs: D is rounded up to a multiple of 16.
   ///   Turns             Sm90: at most 8 per 64 rows of q.
   ///   Diagonals         Sm90, if gradients of captures depend only on q_idx - kv_idx: f32 [B, H, Q_LEN + KV_LEN].
-  ///   Visits            Sm90 with deterministic and a block mask: 1 bit per block, in 32-bit words per row of blocks.
+  ///   Visits            Sm90 with Deterministic and a block mask: 1 bit per block, in 32-bit words per row of blocks.
   ///                     Blocks are 64 x 64 if `operands` have no block mask.
   ///   Each capture      4 per element of a gradient that is not dense f32.
-  ///                     With deterministic: 80 per element, unless each element is written once.
+  ///                     With Deterministic: 80 per element, unless each element is written once.
   ///
   /// In a ragged batch, the rows are those of all sequences and 128 more per sequence: f32 [H, total + 128 B].
   ///

@@ -19,7 +19,7 @@ namespace attnc {
 /// be 0. B, H, HKV and lengths go up to 2^24.
 ///
 /// Tensors q, k, v and out share one dtype: BF16, F16 or F32. One exception: k and v of a decode kernel may be E4M3 if
-/// q and out have 16 bits (KernelOptions::fp8Kv).
+/// q and out have 16 bits (Feature::Fp8Kv).
 struct Operands {
   TensorView q; ///< [B, H, Q_LEN, D], last stride 1.
   TensorView k; ///< [B or 1, HKV, KV_LEN, D], last stride 1. H is a multiple of HKV. Or a pool: see pageTable.
@@ -32,7 +32,7 @@ struct Operands {
   std::optional<TensorView> kScales, vScales;
   /// i32 [B]: rows of k and v in each sequence, clamped to 0 .. KV_LEN. Rows past the length never reach a result, even
   /// if they are NaN; they must be valid memory all the same. A sequence without rows gives out 0 and lse -inf. A mod's
-  /// KV_LEN stays the extent of k. For Forward and Decode kernels with KernelOptions::lengths.
+  /// KV_LEN stays the extent of k. For Forward and Decode kernels with Feature::Lengths.
   std::optional<TensorView> kvLengths;
   /// i32 [B]: position of the first query of each sequence, which mods see in q_idx. Clamped to -2^24 .. 2^24 - Q_LEN.
   /// For kernels with QueryOffsets::Tensor.
@@ -52,7 +52,7 @@ struct Operands {
   ///
   /// kvLengths count the new rows. Row i goes to position kvLengths - Q_LEN + i; it is dropped if that is below 0.
   /// Tensors k and v must have a batch entry for each of q's. Pages that are written belong to one sequence only. The
-  /// tensors overlap no other tensor. For kernels with KernelOptions::appends.
+  /// tensors overlap no other tensor. For kernels with Feature::Appends.
   std::optional<TensorView> newK, newV;
   /// i32 [B + 1]: makes the batch ragged ("varlen"), with sequences of different lengths, packed without padding rows.
   /// Sequence b has rows cuSeqlensQ[b] .. cuSeqlensQ[b + 1] - 1 of q; it may be empty. Tensors q and out, and their
@@ -64,7 +64,7 @@ struct Operands {
   ///
   /// The kernel reads cumulative lengths when it runs, and does not check them. They ascend from 0 or above, and end at
   /// or before the end of the tensors. Rows outside all sequences are neither read nor written. For kernels with
-  /// KernelOptions::ragged.
+  /// Feature::Ragged.
   std::optional<TensorView> cuSeqlensQ;
   /// i32 [B + 1]: the same for rows of k and v. Default: cuSeqlensQ.
   std::optional<TensorView> cuSeqlensKv;
@@ -87,7 +87,7 @@ struct Outputs {
   /// lse, rowMax and their gradients are [1, H, rows of q].
   std::optional<TensorView> lse;
   /// f32 [B, H, Q_LEN], dense: maximum score of a row in natural units; -inf for a fully masked row. Needs
-  /// KernelOptions::rowMax.
+  /// Feature::RowMax.
   std::optional<TensorView> rowMax;
 };
 

@@ -35,7 +35,7 @@ struct PrepareOptions {
   /// Whether to take a decode kernel (KernelKind::Decode). Default: if it is faster, for few queries over long KV. If
   /// true, family must be Auto or Sm80. Not for block masks or training.
   std::optional<bool> decode;
-  bool deterministic = false; ///< For a backward pass; as KernelOptions::deterministic.
+  bool deterministic = false; ///< For a backward pass; as Feature::Deterministic.
   /// Whether to build a block mask if the kernel gains from one. Without one, mask_mod is evaluated for every score. No
   /// mask is built if queries have offsets, since a launch may change these. Decode kernels need none (KvLoop::Listed).
   ///

@@ -143,11 +143,12 @@ Compiler::Impl::Impl(const CompilerOptions& options)
 
 Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& options) {
   const bool isBackward = options.kind == KernelKind::Backward;
-  const bool isPlain = passes::SequenceForm{options.lengths, options.offsets, options.ragged}.isPlain();
-  const bool isAsItIs = isPlain && !(keepsMasks(options) && mod.module().liftsMasks);
+  const passes::SequenceForm sequences = sequenceForm(options);
+  const bool isAsItIs = sequences.isPlain() && !(keepsMasks(options) && mod.module().liftsMasks);
   if (options.pins.empty() && !isBackward && isAsItIs && !passes::hasGradientStops(mod.module())) return mod;
   std::string key = modKey(mod) + (isBackward ? " backward" : "") + (keepsMasks(options) ? " masked by score" : "");
-  if (!isPlain) key += fmt::format(" sequences {} {} {}", options.lengths, int(options.offsets), options.ragged);
+  if (!sequences.isPlain())
+    key += fmt::format(" sequences {} {} {}", sequences.lengths, int(sequences.offsets), sequences.ragged);
   for (const auto& [name, value] : options.pins) key += fmt::format(" {}={}", name, value);
   if (isBackward)
     for (const std::string& name : options.gradients) key += " d_" + name;
@@ -307,7 +308,6 @@ Expected<bool> Compiler::wantsBlockMask(const Mod& mod, KernelOptions options) c
 Expected<ForwardKernel> Compiler::loadForward(const Mod& mod, KernelOptions options) const {
   if (options.kind != KernelKind::Decode) options.kind = KernelKind::Forward;
   options.gradients.clear();
-  options.deterministic = false;
   ATTNC_TRY_AS(complete, withArch(std::move(options)));
   ATTNC_TRY_AS(plan, impl->load(mod, *complete));
   return ForwardKernel(*std::move(plan));
@@ -315,7 +315,6 @@ Expected<ForwardKernel> Compiler::loadForward(const Mod& mod, KernelOptions opti
 
 Expected<BackwardKernel> Compiler::loadBackward(const Mod& mod, KernelOptions options) const {
   options.kind = KernelKind::Backward;
-  options.rowMax = false;
   ATTNC_TRY_AS(complete, withArch(std::move(options)));
   ATTNC_TRY_AS(plan, impl->load(mod, *complete));
   return BackwardKernel(*std::move(plan));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <llvm/ADT/StringExtras.h>
 
 #include <algorithm>
 #include <type_traits>
@@ -26,6 +27,20 @@ std::string labelOf(std::string tile) {
   return tile;
 }
 
+/// Returns the label of a feature: "row-max" for RowMax.
+std::string labelOf(Feature feature) {
+  constexpr std::string_view kNames[] = {
+#define ATTNC_FEATURE(name, option, text) #name,
+#include "attnc/features.def"
+  };
+  std::string label;
+  for (char c : kNames[int(feature)]) {
+    if (c != llvm::toLower(c) && !label.empty()) label += '-';
+    label += llvm::toLower(c);
+  }
+  return label;
+}
+
 /// Returns labels for what not all kernels of its kind have.
 std::vector<std::string> labelsOf(const KernelOptions& options) {
   std::vector<std::string> all;
@@ -42,6 +57,7 @@ std::vector<std::string> labelsOf(const KernelOptions& options) {
   };
 #define ATTNC_OPTION(member, name, label) addFlag(options.member, label);
 #include "attnc/options.def"
+  options.features.forEach([&](Feature feature) { all.push_back(labelOf(feature)); });
   add(options.offsets == QueryOffsets::FromLengths, "offsets-from-lengths");
   add(options.offsets == QueryOffsets::Tensor, "offsets");
   add(options.pageSize, fmt::format("pages-{}", options.pageSize));

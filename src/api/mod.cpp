@@ -342,7 +342,7 @@ Expected<Mod> derive(const Mod& mod, const KernelOptions& options) {
     if (!pinned) return pinned;
     if (keepsMasks(options)) pinned = maskedByScore(*pinned);
     if (!pinned) return pinned;
-    const passes::SequenceForm sequences{options.lengths, options.offsets, options.ragged};
+    const passes::SequenceForm sequences = sequenceForm(options);
     if (!sequences.isPlain()) pinned = sequencesMod(*pinned, sequences, options.pins);
     if (!pinned) return pinned;
     return options.kind == KernelKind::Backward ? gradientMod(*pinned, options.gradients) : forwardMod(*pinned);

@@ -72,6 +72,10 @@ Expected<Mod> sequencesMod(const Mod& mod, passes::SequenceForm form, const std:
 
 /// Returns the form of sequences that operands and options ask for.
 passes::SequenceForm sequenceForm(const Operands& operands, const PrepareOptions& options);
+passes::SequenceForm sequenceForm(const KernelOptions& options);
+
+/// Returns the options of a forward kernel for these operands. Extents too large for an int are refused with the shape.
+KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const PrepareOptions& options);
 
 /// Returns the mod that backward kernels are made from: with the gradients of its score and of the named captures, and
 /// without stop_gradient. Error (environment): a name that is not a captured float tensor or scalar.

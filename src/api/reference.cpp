@@ -24,20 +24,6 @@ const Captures& capturesOf(const Operands& operands) {
   return operands.captures ? *operands.captures : kNone;
 }
 
-/// Returns the options that kernels for these operands would be compiled with.
-KernelOptions optionsOf(KernelKind kind, const Operands& operands) {
-  const passes::SequenceForm form = sequenceForm(operands, {});
-  return {.kind = kind,
-          .dtype = operands.q.dtype,
-          .blockSparse = operands.blockMask != nullptr,
-          .fp8Kv = operands.k.dtype == DType::E4M3,
-          .lengths = form.lengths,
-          .offsets = form.offsets,
-          .pageSize = operands.pageTable ? int(operands.k.shape[2]) : 0,
-          .appends = operands.newK || operands.newV,
-          .ragged = form.ragged};
-}
-
 /// K and V as dense sequences, gathered from the cache, with the new rows, before anything is written.
 struct GatheredCache {
   std::vector<char> k, v; ///< dense: [B, HKV, KV_LEN, D] and [B, HKV, KV_LEN, DV]
@@ -48,7 +34,8 @@ Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCac
   TensorView likeK = operands.q; // the batch of a pool is its pages
   if (operands.pageTable) likeK.shape[0] = operands.k.shape[0];
   ATTNC_TRY(reference::problemOf(likeK, operands.k, operands.v));
-  const KernelOptions options = optionsOf(kind, operands);
+  KernelOptions options = optionsOf(operands, {}, {});
+  options.kind = kind;
   const bool isBackward = kind == KernelKind::Backward;
   const Features taken = isBackward ? plan::takenBy(kind) : plan::takenBy(kind) | plan::takenBy(KernelKind::Decode);
   if (const Features others = featuresOf(operands).without(taken); !others.empty())
@@ -59,7 +46,7 @@ Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCac
   ATTNC_TRY(plan::checkGiven(operands, options));
   ATTNC_TRY(plan::checkSequences(options, args));
   ATTNC_TRY(plan::checkNoneIsNull(operands));
-  if (!operands.pageTable && !options.appends) return args;
+  if (!operands.pageTable && !operands.newK && !operands.newV) return args;
   for (auto [name, fresh, target, memory] :
        {std::tuple("new_k", &operands.newK, &args.k, &cache.k), {"new_v", &operands.newV, &args.v, &cache.v}}) {
     const reference::Cache held{*target, operands.pageTable ? &*operands.pageTable : nullptr, *operands.kvLengths};

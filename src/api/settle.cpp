@@ -27,26 +27,24 @@ passes::SequenceForm sequenceForm(const Operands& operands, const PrepareOptions
   return {operands.kvLengths.has_value(), options.offsets.value_or(otherwise), operands.cuSeqlensQ.has_value()};
 }
 
-namespace {
+passes::SequenceForm sequenceForm(const KernelOptions& options) {
+  return {options.features.has(Feature::Lengths), options.offsets, options.features.has(Feature::Ragged)};
+}
 
-/// Returns the options that follow from the operands. Extents too large for an int are refused with the shape.
 KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const PrepareOptions& options) {
-  const passes::SequenceForm sequences = sequenceForm(operands, options);
   KernelOptions kernel{.family = options.family,
                        .arch = options.arch,
                        .dtype = operands.q.dtype,
                        .headDim = int(operands.q.shape[3]),
                        .headDimV = int(operands.v.shape[3]),
-                       .rowMax = outputs.rowMax.has_value(),
-                       .fp8Kv = operands.k.dtype == DType::E4M3,
-                       .lengths = sequences.lengths,
-                       .offsets = sequences.offsets,
+                       .features = featuresOf(operands) & kOptionFeatures,
+                       .offsets = sequenceForm(operands, options).offsets,
                        .pageSize = operands.pageTable ? int(operands.k.shape[2]) : 0,
-                       .appends = operands.newK || operands.newV,
-                       .ragged = sequences.ragged,
                        .tf32 = options.tf32,
                        .pins = options.pins,
                        .tile = options.tile};
+  kernel.features.set(Feature::Fp8Kv, operands.k.dtype == DType::E4M3); // scales of other k and v are refused by name
+  kernel.features.set(Feature::RowMax, outputs.rowMax.has_value());
   if (const BlockMaskView* mask = operands.blockMask) {
     kernel.blockSparse = true;
     kernel.maskQBlock = mask->shape.qBlock;
@@ -56,6 +54,8 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
   }
   return kernel;
 }
+
+namespace {
 
 plan::WorkspaceLayout workspaceOf(const plan::Plan& plan, const plan::LaunchOperands& operands,
                                   const std::optional<BlockMaskShape>& blockMask, BlockMask::Lists lists) {
@@ -184,7 +184,7 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   }
   std::string passedOver = passedOverBy(*selection);
   const bool buildsMask = buildBlockMask && !options.blockSparse && options.offsets == QueryOffsets::None &&
-                          !options.ragged && plan::wantsBlockMask(**kernelMod, *selection);
+                          !options.features.has(Feature::Ragged) && plan::wantsBlockMask(**kernelMod, *selection);
   if (buildsMask) {
     selection = plan::selectListed(**kernelMod, options, &*layout, lists == BlockMask::Lists::ByRow);
     if (!selection) return selection.error();
@@ -227,8 +227,7 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
 KernelOptions backwardOptions(KernelOptions options, const Training& training, bool deterministic) {
   options.tile.clear();
   options.kind = KernelKind::Backward;
-  options.rowMax = false;
-  options.deterministic = deterministic;
+  options.features.set(Feature::Deterministic, deterministic);
   if (const Captures* captures = training.gradients.captures)
     for (const auto& [name, tensor] : captures->all()) options.gradients.insert(name);
   return options;
@@ -297,9 +296,9 @@ std::string Compiler::Impl::deviceOf(Lookup lookup, const std::string& arch) con
 Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
                                          const PrepareOptions& options, Lookup lookup, const Training* training) {
   ATTNC_TRY_AS(kernel, withArch(optionsOf(operands, outputs, options)));
-  if (kernel->fp8Kv && (training || !options.decode.value_or(true)))
+  if (kernel->features.has(Feature::Fp8Kv) && (training || !options.decode.value_or(true)))
     return Error::environment("k and v are e4m3, which decode kernels alone take");
-  if (options.decode.value_or(kernel->fp8Kv)) {
+  if (options.decode.value_or(kernel->features.has(Feature::Fp8Kv))) {
     if (training) return Error::environment("a decode kernel is asked for, which has no backward pass");
     kernel->kind = KernelKind::Decode;
     kernel->packedRows = packedRowsFor(plan::problemOf(operands));
@@ -316,8 +315,8 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   }
   ATTNC_TRY_AS(derivedMod, derived(mod, *kernel));
   const BlockMask::Lists lists = training ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
-  const bool mayDecode =
-      !options.decode && !kernel->fp8Kv && !training && options.family == Family::Auto && !kernel->blockSparse;
+  const bool mayDecode = !options.decode && !kernel->features.has(Feature::Fp8Kv) && !training &&
+                         options.family == Family::Auto && !kernel->blockSparse;
   const bool looksUp = options.tile.empty() || (training && options.backwardTile.empty());
   const std::string device = looksUp ? deviceOf(lookup, kernel->arch) : std::string();
   const TileLookup findTile = [&](const plan::KernelMod& kernelMod, const plan::Selection& selection,

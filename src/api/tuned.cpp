@@ -34,7 +34,7 @@ cache::TunedKey tunedKey(const std::string& device, const Mod& mod, const Kernel
   KernelOptions of = options;
   of.tile.clear();
   of.noBoxes = false; // the family is settled
-  of.rowMax = false;
+  of.features.set(Feature::RowMax, false);
   return {device, options.arch, mod.hash(), optionsKey(of), shapeClass};
 }
 

@@ -7,6 +7,13 @@
 namespace attnc::c {
 namespace {
 
+constexpr bool isBit(Feature feature, uint32_t bit) { return uint32_t(Features{feature}) == bit; }
+static_assert(isBit(Feature::Lengths, ATTNC_FEATURE_LENGTHS) && isBit(Feature::Appends, ATTNC_FEATURE_APPENDS) &&
+                  isBit(Feature::Ragged, ATTNC_FEATURE_RAGGED) && isBit(Feature::Fp8Kv, ATTNC_FEATURE_FP8_KV) &&
+                  isBit(Feature::RowMax, ATTNC_FEATURE_ROW_MAX) &&
+                  isBit(Feature::Deterministic, ATTNC_FEATURE_DETERMINISTIC),
+              "C numbers features in the order of features.def");
+
 constexpr std::array kDtypes{DType::Bool, DType::U8,  DType::I8,   DType::I16, DType::I32,
                              DType::I64,  DType::F16, DType::BF16, DType::F32, DType::E4M3};
 constexpr std::array kKinds{KernelKind::Forward, KernelKind::Backward, KernelKind::BlockMask, KernelKind::Decode};

@@ -23,6 +23,8 @@ attnc_kernel_options OptionsHolder::view() const {
       to = pins.data(), all.pin_count = pins.size();
     else if constexpr (std::is_same_v<Option, std::set<std::string>>)
       to = gradients.data(), all.gradient_count = gradients.size();
+    else if constexpr (std::is_same_v<Option, Features>)
+      to = uint32_t(option);
     else
       to = toC(option);
   };

@@ -24,6 +24,10 @@ struct OptionReader {
   void read(int& option, int32_t given, const Place& place) const {
     option = readSize(arguments, given, option, place);
   }
+  void read(Features& option, uint32_t given, const Place& place) const {
+    option = Features(given);
+    if (!option.without(kOptionFeatures).empty()) arguments.refuse(place, fmt::format("is {:#x}", given));
+  }
   void read(std::string& option, const char* given, const Place&) const {
     if (given) option = given;
   }
@@ -58,6 +62,7 @@ KernelOptions readKernelOptions(Arguments& arguments, const attnc_kernel_options
   const auto at = [&](const char* member) { return Place(place.name, member); };
 #define ATTNC_OPTION(member, name, label) reader.read(options.member, all.name, at(#name));
 #include "attnc/options.def"
+  readReserved(arguments, all.reserved, at("reserved"));
   return options;
 }
 

@@ -18,7 +18,7 @@ Expected<ParameterBlock> appendParameters(const Stage& stage, const LaunchOperan
 } // namespace
 
 void addAppending(Plan& plan, const Request& request) {
-  if (!request.options.appends || request.options.kind != KernelKind::Forward) return;
+  if (!request.options.features.has(Feature::Appends) || request.options.kind != KernelKind::Forward) return;
   const Tile tile{32, 0, 4};
   codegen::Config config = configOf(request.options, tile);
   config.appends = true;

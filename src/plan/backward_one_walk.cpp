@@ -66,7 +66,8 @@ std::vector<Tile> oneWalkTiles(const Request& request, analysis::ScoreForm form,
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
   std::vector<Tile> tiles;
-  if (options.deterministic || options.dtype == DType::F32 || widest > kOneWalkWidest) return tiles;
+  if (options.features.has(Feature::Deterministic) || options.dtype == DType::F32 || widest > kOneWalkWidest)
+    return tiles;
   const llvm::ArrayRef<Tile> all = widest <= 64 ? llvm::ArrayRef(kNarrowTiles) : llvm::ArrayRef(kWideTiles);
   for (const Tile& tile : all) {
     if ((takesAngles(request.mod.facts) || takesRates(request, form)) && tile.blockN > 64) continue;

@@ -164,7 +164,7 @@ void addCaptureGradients(Plan& plan, const Request& request, Family family) {
   // No row shifts: the derivatives may count positions by themselves, and these must then begin at 0.
   if (!isNaive) sums.algebra = {.scale = algebraFor(options.dtype).scale};
   sums.threads = 32 * sums.config.warps;
-  sums.config.deterministic = options.deterministic;
+  sums.config.deterministic = options.features.has(Feature::Deterministic);
   plan.stages.push_back(std::move(sums));
   plan.workspace.push_back(
       {.use = Use::CaptureSums, .bytes = captureSumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
@@ -200,11 +200,11 @@ Status addCaptureOutputs(LaunchOperands& operands, const Plan& plan, const ir::M
       const analysis::GradientAccess& place = access.places[0];
       const bool ofBatches = place.oneBatch && operands.problem.batch > 1; // batch entries share elements
       // ragged batch entries differ in their tiles
-      const bool mayLoop = plan.options.family != Family::Naive && !plan.options.ragged;
+      const bool mayLoop = plan.options.family != Family::Naive && !plan.options.features.has(Feature::Ragged);
       capture.isOwned = place.once && (!ofBatches || mayLoop) && (!place.oneHead || operands.problem.qHeads <= 1);
       operands.loopsBatches |= capture.isOwned && ofBatches;
     }
-    capture.isExact = plan.options.deterministic && !capture.isOwned;
+    capture.isExact = plan.options.features.has(Feature::Deterministic) && !capture.isOwned;
     capture.isDirect = !capture.isExact && out->dtype == DType::F32 && isDense(*out);
     if (!capture.isDirect) {
       capture.offset = size_t(llvm::alignTo(end, kWorkspaceAlignment));

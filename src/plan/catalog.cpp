@@ -86,7 +86,7 @@ codegen::Config configOf(const KernelOptions& options, const Tile& tile) {
           .warps = tile.warps,
           .blockSparse = options.blockSparse,
           .pageSize = options.pageSize,
-          .rowMax = options.rowMax,
+          .rowMax = options.features.has(Feature::RowMax),
           .tf32 = options.tf32};
 }
 
@@ -109,6 +109,9 @@ static Status checkTaken(const KernelOptions& options) {
 }
 
 Status checkOptions(const KernelOptions& options) {
+  if (const Features implied = options.features.without(kOptionFeatures); !implied.empty())
+    return Error::environment(fmt::format("KernelOptions::features holds {}", featureText(implied.first())),
+                              fmt::format("KernelOptions::{} asks for these", featureOption(implied.first())));
   ATTNC_TRY(checkTaken(options));
   if (options.maskByBoxes && options.kind == KernelKind::Forward && !options.blockSparse)
     return Error::environment("boxes of a block mask are meant, and none is to be given",

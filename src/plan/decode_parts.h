@@ -12,7 +12,7 @@ namespace attnc::plan {
 
 /// Whether an earlier launch lists the live steps: kListsSteps of templates/algo/decode_work.cuh.
 inline bool decodeListsSteps(const analysis::ModFacts& facts, const KernelOptions& options) {
-  return facts.masks && !facts.kvEdges && !options.ragged;
+  return facts.masks && !facts.kvEdges && !options.features.has(Feature::Ragged);
 }
 
 /// Most CTAs that are started: GPUs run no more at once, and parts take memory.

@@ -15,7 +15,7 @@ int sharedBytes(const Tile& tile, int stages, const KernelOptions& options, cons
   const int teamWarps = tile.blockM / 16, teams = tile.warps / teamWarps;
   const int sums = teamWarps * 8 * (4 * (int(llvm::alignTo(options.headDimV, 16)) + 8) + 16);
   const int slot = int(llvm::alignTo(std::max(copies.kvBytes(tile.blockN / teams, options), sums), copies.slotAlign));
-  const int qFactors = options.fp8Kv ? 4 * tile.blockM : 0, words = 4 * (tile.warps + 2);
+  const int qFactors = options.features.has(Feature::Fp8Kv) ? 4 * tile.blockM : 0, words = 4 * (tile.warps + 2);
   return teams * stages * (slot + copies.barrierBytes) + 2 * copies.qBytes(tile.blockM, options) + qFactors + words;
 }
 
@@ -169,9 +169,9 @@ Plan planDecode(const Request& request, const DecodeCopies& copies) {
   const KernelOptions& options = request.options;
   const DecodeTile tile = chosenOf(decodeTiles(request, copies), options, decodeTileText);
   codegen::Config config = configOf(options, tile.tile);
-  config.appends = options.appends;
+  config.appends = options.features.has(Feature::Appends);
   config.kvStages = tile.stages;
-  config.fp8Kv = options.fp8Kv;
+  config.fp8Kv = options.features.has(Feature::Fp8Kv);
   if (copies.byWarpgroups(tile.tile.blockM, options))
     config.wgmmaShapes = {tile.tile.blockN / (tile.tile.warps / 4), int(llvm::alignTo(options.headDimV, 16))};
   config.sharedBytes = tile.sharedBytes;

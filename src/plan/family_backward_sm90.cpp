@@ -57,9 +57,10 @@ codegen::Config backwardConfig(const Request& request) {
   config.kvStages = 2;
   config.qStages = wide ? 2 : 3; // 3: S of the next step begins before dK of the last one is known to be complete
   const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
-  config.deterministic = options.deterministic;
+  const bool deterministic = options.features.has(Feature::Deterministic);
+  config.deterministic = deterministic;
   // Turns save memory time, but cost time in the storers, and in the producer if it must look turns up in lists.
-  config.takesTurns = options.deterministic || (longSteps && !options.blockSparse);
+  config.takesTurns = deterministic || (longSteps && !options.blockSparse);
   config.wgmmaShapes = {config.blockM, qk, v, 32, 64};
   if (!wide) config.sumsDiagonals = false;
   return config;
@@ -69,7 +70,8 @@ codegen::Config backwardConfig(const Request& request) {
 /// order. False if none are requested.
 bool diagonalsSuffice(const Request& request) {
   const KernelOptions& options = request.options;
-  return !isWide(options.headDim, options.headDimV) && !options.deterministic && !options.ragged &&
+  return !isWide(options.headDim, options.headDimV) &&
+         (options.features & Features{Feature::Deterministic, Feature::Ragged}).empty() &&
          !request.mod.captures.empty() && llvm::all_of(request.mod.captures, [](const CaptureAccess& capture) {
            return llvm::all_of(capture.places, [](const analysis::GradientAccess& place) { return place.ofDiagonals; });
          });
@@ -79,7 +81,7 @@ std::string unservedByBackwardSm90(const Request& request) {
   const KernelOptions& options = request.options;
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   const bool wide = isWide(options.headDim, options.headDimV);
-  if (wide && options.deterministic)
+  if (wide && options.features.has(Feature::Deterministic))
     return "adds up the gradient of q in any order with head dims beyond 128, or up to 64 with a wider v";
   if (!wide && options.blockSparse && options.maskKvBlock < 128)
     return "takes block masks with kv blocks of 128 or 256 at head dims up to 128";
@@ -182,7 +184,7 @@ Plan planBackwardSm90(const Request& request) {
   if (sums) config.sumsDiagonals = true;
   config.sharedBytes = backwardSharedBytes(config, request.mod);
   const bool wide = isWide(options.headDim, options.headDimV);
-  const bool marksVisits = options.deterministic && options.blockSparse;
+  const bool marksVisits = options.features.has(Feature::Deterministic) && options.blockSparse;
   if (marksVisits)
     plan.stages.push_back({.templateName = "backward_visits.cu",
                            .entry = "attnc_backward_visits",

@@ -5,7 +5,7 @@ namespace attnc::plan {
 namespace {
 
 int kvBytes(int rows, const KernelOptions& options) {
-  const int element = options.fp8Kv ? 1 : 2;
+  const int element = options.features.has(Feature::Fp8Kv) ? 1 : 2;
   return rows * (paddedRowBytes(options.headDim, element) + paddedRowBytes(options.headDimV, element));
 }
 
@@ -26,10 +26,12 @@ constexpr DecodeCopies kCopies{.templateName = "decode_sm80.cu",
 
 std::string unservedBySm80(const Request& request) {
   const KernelOptions& options = request.options;
-  if (options.fp8Kv && request.arch.capability < 89) return "takes k and v of e4m3 on GPUs from sm_89 on";
-  if (options.fp8Kv && (options.headDim % 16 || options.headDimV % 16))
+  if (options.features.has(Feature::Fp8Kv) && request.arch.capability < 89)
+    return "takes k and v of e4m3 on GPUs from sm_89 on";
+  if (options.features.has(Feature::Fp8Kv) && (options.headDim % 16 || options.headDimV % 16))
     return "takes k and v of e4m3 of head dims that are multiples of 16";
-  if (options.fp8Kv && options.appends) return "appends no rows to k and v of e4m3";
+  if (options.features.has(Feature::Fp8Kv) && options.features.has(Feature::Appends))
+    return "appends no rows to k and v of e4m3";
   if (decodeTiles(request, kCopies).empty()) return "has no room for this tile in shared memory";
   return {};
 }

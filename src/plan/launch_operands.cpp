@@ -183,7 +183,8 @@ Status checkSequences(const KernelOptions& options, LaunchOperands& all) {
     if (*tensor) ATTNC_TRY(checkPerSequence(name, **tensor, all.problem.batch));
   for (auto [name, scales] : {std::pair("k_scales", &all.kScales), {"v_scales", &all.vScales}}) {
     if (!*scales) continue;
-    ATTNC_TRY_AS(checked, checkScales(name, **scales, isPaged ? q[0] : k[0], k[1], options.fp8Kv));
+    ATTNC_TRY_AS(checked,
+                 checkScales(name, **scales, isPaged ? q[0] : k[0], k[1], options.features.has(Feature::Fp8Kv)));
     *scales = *checked;
   }
   return {};
@@ -195,7 +196,7 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   LaunchOperands all{operands};
   all.captures = nullptr, all.blockMask = nullptr;
   all.out = *outputs.out;
-  const DType kvDType = options.fp8Kv ? DType::E4M3 : options.dtype;
+  const DType kvDType = options.features.has(Feature::Fp8Kv) ? DType::E4M3 : options.dtype;
   for (auto [name, tensor, dtype] : {std::tuple("q", &all.q, options.dtype),
                                      {"k", &all.k, kvDType},
                                      {"v", &all.v, kvDType},
@@ -228,28 +229,18 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
 }
 
 Status checkGiven(const Operands& operands, const KernelOptions& options) {
-  // Features that tensors decide, and the options that say so. K and v of e4m3 need no scales.
-  constexpr std::pair<Feature, const char*> kOptions[] = {{Feature::Lengths, "lengths"},
-                                                          {Feature::Offsets, "offsets"},
-                                                          {Feature::Pages, "pageSize"},
-                                                          {Feature::Appends, "appends"},
-                                                          {Feature::Ragged, "ragged"}};
   Features meant = featuresOf(options);
   meant.set(Feature::Offsets, options.offsets == QueryOffsets::Tensor);
-  for (auto [feature, option] : kOptions) {
-    const char *missing = nullptr, *extra = nullptr;
-    forEachOptional(operands, [&](const char* name, const std::optional<TensorView>& tensor, Feature of) {
-      const bool hasDefault = &tensor == &operands.cuSeqlensKv;
-      if (of == feature && !tensor && !missing && !hasDefault) missing = name;
-      if (of == feature && tensor && !extra) extra = name;
-    });
-    if (meant.has(feature) ? !missing : !extra) continue;
-    return Error::environment(meant.has(feature)
-                                  ? fmt::format("the kernel was compiled for {}, which is not given", missing)
-                                  : fmt::format("{} is given to a kernel that was compiled without", extra),
-                              fmt::format("KernelOptions::{} says which", option));
-  }
-  return {};
+  Status status;
+  forEachOptional(operands, [&](const char* name, const std::optional<TensorView>& tensor, Feature feature) {
+    const bool hasDefault = &tensor == &operands.cuSeqlensKv;
+    if (!status || meant.has(feature) == tensor.has_value() || (!tensor && hasDefault)) return;
+    if (feature == Feature::Fp8Kv) return; // scales are checked with k and v, and may be missing
+    status = Error::environment(tensor ? fmt::format("{} is given to a kernel that was compiled without", name)
+                                       : fmt::format("the kernel was compiled for {}, which is not given", name),
+                                fmt::format("KernelOptions::{} says which", featureOption(feature)));
+  });
+  return status;
 }
 
 Status checkNoneIsNull(const Operands& operands) {
@@ -268,8 +259,9 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
   if (options.blockSparse && options.listsOfWholeMod && !operands.blockMask->ofWholeMod)
     return Error::environment("the kernel was compiled for a block mask of the whole mod, this one is of mask_mod",
                               "BlockMaskView::ofWholeMod and KernelOptions::listsOfWholeMod say which");
-  if (outputs.rowMax && !options.rowMax)
-    return Error::environment("row_max is asked for, but the kernel was compiled without", "set KernelOptions::rowMax");
+  if (outputs.rowMax && !options.features.has(Feature::RowMax))
+    return Error::environment("row_max is asked for, but the kernel was compiled without",
+                              "add Feature::RowMax to KernelOptions::features");
   ATTNC_TRY(checkGiven(operands, options));
   Expected<LaunchOperands> all = checkLayout(operands, outputs, options);
   if (!all) return all;

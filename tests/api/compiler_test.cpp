@@ -123,6 +123,8 @@ TEST_CASE("every member of the options is part of their key", "[api]") {
       field += "a";
     else if constexpr (std::is_same_v<Field, std::set<std::string>>)
       field.insert("bias");
+    else if constexpr (std::is_same_v<Field, Features>)
+      field.set(Feature::Lengths);
     else
       field["KV_LEN"] = 64;
     CHECK(keys.insert(optionsKey(changed)).second);

@@ -15,26 +15,26 @@ namespace {
 /// Returns the options of a request for one feature, with what the feature needs.
 KernelOptions optionsWith(Feature feature, KernelKind kind, Family family, std::string_view arch) {
   KernelOptions options{.kind = kind, .family = family, .arch = std::string(arch), .headDim = 64};
+  options.features = Features{feature} & kOptionFeatures;
   switch (feature) {
-  case Feature::Lengths: options.lengths = true; break;
-  case Feature::Offsets: options.offsets = QueryOffsets::Tensor, options.ragged = kind == KernelKind::Backward; break;
-  case Feature::Pages: options.lengths = true, options.pageSize = 16; break;
-  case Feature::Appends: options.lengths = options.appends = true; break;
-  case Feature::Ragged: options.ragged = true; break;
-  case Feature::Fp8Kv: options.fp8Kv = true, options.arch = options.arch == "sm_80" ? "sm_89" : options.arch; break;
+  case Feature::Offsets:
+    options.offsets = QueryOffsets::Tensor, options.features.set(Feature::Ragged, kind == KernelKind::Backward);
+    break;
+  case Feature::Pages: options.features.set(Feature::Lengths), options.pageSize = 16; break;
+  case Feature::Appends: options.features.set(Feature::Lengths); break;
+  case Feature::Fp8Kv: options.arch = options.arch == "sm_80" ? "sm_89" : options.arch; break;
   case Feature::BlockMask: options.blockSparse = true; break;
   case Feature::BoxMask: options.blockSparse = options.maskByBoxes = true; break;
   case Feature::F32: options.dtype = DType::F32; break;
-  case Feature::RowMax: options.rowMax = true; break;
   case Feature::Gradients: options.gradients = {"slopes"}; break;
-  case Feature::Deterministic: options.deterministic = true; break;
+  default: break;
   }
   return options;
 }
 
 Features all() {
   Features features;
-#define ATTNC_FEATURE(name, text) features.set(Feature::name);
+#define ATTNC_FEATURE(name, option, text) features.set(Feature::name);
 #include "attnc/features.def"
   return features;
 }
@@ -93,4 +93,12 @@ TEST_CASE("each tensor of operands has a row, and needs the feature that the row
   q.dtype = DType::F32;
   k.dtype = DType::E4M3;
   CHECK(featuresOf(operands) == Features{Feature::F32, Feature::Fp8Kv});
+}
+
+TEST_CASE("a feature that another option implies is not asked for by the set of features", "[api][features]") {
+  const Compiler compiler({.cacheMode = CompilerOptions::CacheMode::Off});
+  const auto refused = compiler.source(Mod::identity(), {.arch = "sm_90a", .features = {Feature::Pages}});
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message == "KernelOptions::features holds pages");
+  CHECK(refused.error().remedy == "KernelOptions::pageSize asks for these");
 }

@@ -33,7 +33,7 @@ KernelOptions options(int pageSize = 16) {
   return {.arch = "sm_90a",
           .headDim = 64,
           .headDimV = 32,
-          .lengths = true,
+          .features = {Feature::Lengths},
           .offsets = QueryOffsets::FromLengths,
           .pageSize = pageSize};
 }
@@ -159,7 +159,7 @@ TEST_CASE("kernels for pages are others, and only forward and decode ones", "[ap
   KernelOptions o = options(24);
   CHECK(refusal(o) == "pages of 24 rows are not supported");
   o = options();
-  o.lengths = false;
+  o.features = {};
   CHECK(refusal(o) == "pages need KV lengths of sequences, and none are given");
   o = {.kind = KernelKind::Backward, .arch = "sm_90a", .pageSize = 16};
   CHECK(refusal(o) == "backward kernels take no pages");
@@ -179,7 +179,7 @@ TEST_CASE("prepare takes the page size from the pool", "[api]") {
   auto preparation = settled(args);
   REQUIRE(preparation);
   CHECK(preparation->options.pageSize == 16);
-  CHECK(preparation->options.lengths);
+  CHECK(preparation->options.features.has(Feature::Lengths));
   CHECK(preparation->options.offsets == QueryOffsets::FromLengths);
   CHECK(preparation->options.kind == KernelKind::Decode);
   CHECK(preparation->problem.kvLen == 640);
@@ -211,7 +211,7 @@ TEST_CASE("a step's columns are whole pages or a part of one, in every family", 
                                                  .family = row->family,
                                                  .arch = std::string(row->arch),
                                                  .headDim = headDim,
-                                                 .lengths = true,
+                                                 .features = {Feature::Lengths},
                                                  .pageSize = pageSize});
         if (!plan) continue; // the family says that it does not serve these
         const int columns = plan->stages.front().config.blockN;
@@ -250,7 +250,7 @@ TEST_CASE("new rows must be given exactly where the kernel appends, and fit", "[
   args.newK = tensor({3, 2, 4, 64});
   args.newV = tensor({3, 2, 4, 32});
   CHECK(errorOf(args, o) == "new_k is given to a kernel that was compiled without");
-  o.appends = true;
+  o.features.set(Feature::Appends);
   const CacheParams cache = plan::cacheParams(launchOf(args, o));
   CHECK(cache.new_k == kSomewhere);
   CHECK(cache.new_v_stride.head == 4 * 32);
@@ -294,7 +294,7 @@ TEST_CASE("new rows must be given exactly where the kernel appends, and fit", "[
 TEST_CASE("forward plans append by a launch of their own, decode kernels by themselves", "[api]") {
   for (bool paged : {false, true}) {
     KernelOptions o = options(paged ? 16 : 0);
-    o.appends = true;
+    o.features.set(Feature::Appends);
     for (const plan::FamilyRow* row :
          {&plan::kForwardNaive, &plan::kForwardSm80, &plan::kForwardSm90, &plan::kDecodeSm80, &plan::kDecodeSm90}) {
       o.kind = row->kind;

@@ -67,7 +67,7 @@ TEST_CASE("k and v of e4m3 go to a decode kernel, whatever the lengths", "[api]"
   for (int64_t qLen : {1, 300}) {
     const Preparation p = settled(Mod::identity(), of(qLen));
     CHECK(p.options.kind == KernelKind::Decode);
-    CHECK(p.options.fp8Kv);
+    CHECK(p.options.features.has(Feature::Fp8Kv));
   }
   Case c = of(1);
   const auto scales = [](std::initializer_list<int64_t> shape) {

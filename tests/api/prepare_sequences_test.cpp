@@ -12,14 +12,14 @@ TEST_CASE("sequences with lengths and offsets are settled by what is given", "[a
   const auto optionsOf = [&](const Mod& m) { return settled(m, c).options; };
   const Mod causal = mod("q_idx >= kv_idx");
   SECTION("nothing") {
-    CHECK_FALSE(optionsOf(causal).lengths);
+    CHECK_FALSE(optionsOf(causal).features.has(Feature::Lengths));
     CHECK(optionsOf(causal).offsets == QueryOffsets::None);
     c.options.offsets = QueryOffsets::FromLengths;
     CHECK(optionsOf(causal).offsets == QueryOffsets::FromLengths);
   }
   SECTION("lengths: the last query stands at the last key") {
     c.operands.kvLengths = ofBatch;
-    CHECK(optionsOf(causal).lengths);
+    CHECK(optionsOf(causal).features.has(Feature::Lengths));
     CHECK(optionsOf(causal).offsets == QueryOffsets::FromLengths);
     CHECK(settled(causal, c).kvLoop == KvLoop::Bounds);
     c.options.offsets = QueryOffsets::None;
@@ -27,7 +27,7 @@ TEST_CASE("sequences with lengths and offsets are settled by what is given", "[a
   }
   SECTION("offsets") {
     c.operands.qOffsets = ofBatch;
-    CHECK_FALSE(optionsOf(causal).lengths);
+    CHECK_FALSE(optionsOf(causal).features.has(Feature::Lengths));
     CHECK(optionsOf(causal).offsets == QueryOffsets::Tensor);
   }
   SECTION("a block mask is built of rows that stand still alone") {
@@ -55,7 +55,7 @@ TEST_CASE("sequences with lengths and offsets are settled by what is given", "[a
 TEST_CASE("kernels that are no forward ones take no lengths and offsets", "[api]") {
   const Mod causal = Mod::identity();
   for (KernelKind kind : {KernelKind::Backward, KernelKind::BlockMask}) {
-    auto source = Compiler().source(causal, {.kind = kind, .arch = "sm_80", .lengths = true});
+    auto source = Compiler().source(causal, {.kind = kind, .arch = "sm_80", .features = {Feature::Lengths}});
     REQUIRE_FALSE(source);
     CHECK(source.error().blame == Blame::Environment);
     CHECK(source.error().message == std::string(kind == KernelKind::Backward ? "backward" : "block-mask") +

@@ -34,7 +34,7 @@ TEST_CASE("operands say what is static in a kernel", "[api]") {
   CHECK(p.options.dtype == c.operands.q.dtype);
   CHECK(p.options.headDim == c.operands.q.shape[3]);
   CHECK(p.options.headDimV == c.operands.v.shape[3]);
-  CHECK(p.options.rowMax == c.outputs.rowMax.has_value());
+  CHECK(p.options.features.has(Feature::RowMax) == c.outputs.rowMax.has_value());
   CHECK(p.options.pins == c.options.pins);
   CHECK(p.problem == ProblemShape{c.operands.q.shape[0], c.operands.q.shape[1], c.operands.k.shape[1],
                                   c.operands.q.shape[2], c.operands.k.shape[2]});
@@ -368,8 +368,8 @@ TEST_CASE("training settles both passes, and one workspace for them", "[api]") {
     c.outputs.rowMax = operands.lse;
     auto both = settle(Mod::identity());
     REQUIRE(both);
-    CHECK(both->options.rowMax);
-    CHECK_FALSE(both->backward->options.rowMax);
+    CHECK(both->options.features.has(Feature::RowMax));
+    CHECK_FALSE(both->backward->options.features.has(Feature::RowMax));
   }
   SECTION("the workspace of the backward pass lies behind the forward's lists") {
     const Mod document = mod(kDocument);

@@ -52,7 +52,7 @@ std::string errorOf(const Case& c) {
 TEST_CASE("a ragged batch is a problem of as many sequences, as long as the longest may be", "[api][ragged]") {
   Case c;
   CHECK(settled(c).problem == ProblemShape{4, 8, 2, 1000, 1000});
-  CHECK(settled(c).options.ragged);
+  CHECK(settled(c).options.features.has(Feature::Ragged));
   CHECK(settled(c).options.offsets == QueryOffsets::None);
   c.operands.maxQLen = 300;
   c.operands.maxKvLen = 400;
@@ -71,7 +71,7 @@ TEST_CASE("no block mask is built for a ragged batch", "[api][ragged]") {
 
 TEST_CASE("kernels are told the rows of all sequences, and get slots for their tiles", "[api][ragged]") {
   const Case c;
-  KernelOptions options{.headDim = 64, .headDimV = 64, .ragged = true};
+  KernelOptions options{.headDim = 64, .headDimV = 64, .features = {Feature::Ragged}};
   auto checked = plan::checkForward(c.operands, c.outputs, options);
   if (!checked) FAIL(checked.error().message);
   const ForwardParams p = plan::forwardParams(*checked);
@@ -151,7 +151,7 @@ TEST_CASE("a launch gives cumulative lengths to kernels that were compiled for t
   auto checked = plan::checkForward(c.operands, c.outputs, options);
   REQUIRE_FALSE(checked);
   CHECK(checked.error().message == "cu_seqlens_q is given to a kernel that was compiled without");
-  options.ragged = true;
+  options.features = {Feature::Ragged};
   c.operands.cuSeqlensQ.reset();
   checked = plan::checkForward(c.operands, c.outputs, options);
   REQUIRE_FALSE(checked);

@@ -16,7 +16,7 @@ template <> constexpr size_t kFirst<attnc_mod_info> = 40;
 template <> constexpr size_t kFirst<attnc_operands> = 80;
 template <> constexpr size_t kFirst<attnc_block_mask_view> = 128;
 template <> constexpr size_t kFirst<attnc_compiler_options> = 48;
-template <> constexpr size_t kFirst<attnc_kernel_options> = 104;
+template <> constexpr size_t kFirst<attnc_kernel_options> = 128;
 template <> constexpr size_t kFirst<attnc_prepare_options> = 56;
 template <> constexpr size_t kFirst<attnc_preparation_info> = 144;
 template <> constexpr size_t kFirst<attnc_family_info> = 32;
@@ -82,7 +82,7 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_block_mask_info) == 32);
   CHECK(sizeof(attnc_compiler_options) == 72);
   CHECK(kFirst<attnc_compiler_options> == 48);
-  CHECK(sizeof(attnc_kernel_options) == 144);
+  CHECK(sizeof(attnc_kernel_options) == 128);
   CHECK(sizeof(attnc_pack_item) == 24);
   CHECK(sizeof(attnc_source_stage) == 128);
   CHECK(sizeof(attnc_compiled_stage) == 112);

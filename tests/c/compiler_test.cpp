@@ -66,9 +66,8 @@ TEST_CASE("options reach what is settled", "[c]") {
   REQUIRE(options.pin_count == 1);
   CHECK(std::string(options.pins[0].name) == "KV_LEN");
   CHECK(options.pins[0].value == 3000);
-  CHECK(options.lengths == 1);
+  CHECK(options.features == (ATTNC_FEATURE_LENGTHS | ATTNC_FEATURE_ROW_MAX));
   CHECK(options.offsets == ATTNC_OFFSETS_FROM_LENGTHS);
-  CHECK(options.row_max == 1);
 }
 
 TEST_CASE("a tile of the backward kernel is asked for", "[c]") {
@@ -161,7 +160,7 @@ TEST_CASE("a cache in pages, new rows and scales reach what is settled", "[c]") 
     CHECK(options.kind == ATTNC_KERNEL_DECODE);
     CHECK(options.packed_rows == 16);
     CHECK(options.page_size == 16);
-    CHECK(options.appends == 1);
+    CHECK((options.features & ATTNC_FEATURE_APPENDS) != 0);
     auto info = sized<attnc_preparation_info>();
     TAKE(attnc_preparation_get_info(preparation.get(), &info));
     CHECK(info.problem.kv_len == 640);
@@ -171,7 +170,7 @@ TEST_CASE("a cache in pages, new rows and scales reach what is settled", "[c]") 
   SECTION("fp8") {
     c.k.dtype = c.v.dtype = ATTNC_DTYPE_E4M3;
     c.operands.k_scales = c.operands.v_scales = &scales;
-    CHECK(optionsOf(settled()).fp8_kv == 1);
+    CHECK(optionsOf(settled()).features == (ATTNC_FEATURE_FP8_KV | ATTNC_FEATURE_LENGTHS));
   }
   SECTION("no decode kernel") {
     c.options.decode = ATTNC_DECODE_NEVER;
@@ -203,7 +202,7 @@ TEST_CASE("a ragged batch reaches what is settled", "[c]") {
   CHECK(info.problem.kv_len == 900);
   auto options = sized<attnc_kernel_options>();
   TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
-  CHECK(options.ragged == 1);
+  CHECK(options.features == ATTNC_FEATURE_RAGGED);
 }
 
 TEST_CASE("training settles both passes, and gradients of captures by name", "[c]") {
@@ -229,7 +228,7 @@ TEST_CASE("training settles both passes, and gradients of captures by name", "[c
   auto options = sized<attnc_kernel_options>();
   TAKE(attnc_preparation_get_options(made, ATTNC_PASS_BACKWARD, &options));
   CHECK(options.kind == ATTNC_KERNEL_BACKWARD);
-  CHECK(options.deterministic == 1);
+  CHECK(options.features == ATTNC_FEATURE_DETERMINISTIC);
   REQUIRE(options.gradient_count == 1);
   CHECK(std::string(options.gradients[0]) == "slopes");
   // They are options as any function takes them.

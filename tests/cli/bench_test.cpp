@@ -93,9 +93,9 @@ TEST_CASE("work is two products forward and five backward, and each tensor once"
   KernelOptions kernel{.headDim = 64, .headDimV = 32};
   CHECK(all.flops(kernel) == 2 * pairs * (64 + 32));
   CHECK(all.bytes(kernel) == 2 * (q * (64 + 32) + kv * (64 + 32)));
-  kernel.fp8Kv = true;
+  kernel.features = {Feature::Fp8Kv};
   CHECK(all.bytes(kernel) == 2 * q * (64 + 32) + kv * (64 + 32));
-  kernel.fp8Kv = false;
+  kernel.features = {};
   kernel.dtype = DType::F32;
   CHECK(all.bytes(kernel) == 4 * (q * (64 + 32) + kv * (64 + 32)));
   kernel.kind = KernelKind::Backward;

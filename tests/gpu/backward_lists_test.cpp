@@ -45,7 +45,7 @@ void compileAhead(const Mod& mod, const std::vector<Problem>& problems, const st
           for (bool deterministic : {false, true}) {
             if (deterministic && (kind == KernelKind::Forward || !isDeterministic(family, problem))) continue;
             jobs.push_back({mod, optionsFor(kind, family, problem, shape)});
-            jobs.back().second.deterministic = deterministic;
+            jobs.back().second.features.set(Feature::Deterministic, deterministic);
           }
   gputest::compileAhead(jobs);
 }

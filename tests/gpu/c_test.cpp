@@ -326,8 +326,11 @@ TEST_CASE("kernels loaded through the C interface have the bits of C++", "[gpu][
   const device::Buffer storage = take(device::Buffer::allocate(bytes));
 
   // C++.
-  KernelOptions options{
-      .family = Family::Sm80, .headDim = 64, .blockSparse = true, .columnLists = true, .deterministic = true};
+  KernelOptions options{.family = Family::Sm80,
+                        .headDim = 64,
+                        .features = {Feature::Deterministic},
+                        .blockSparse = true,
+                        .columnLists = true};
   const BlockMaskView lists = BlockMask::viewInto(storage.data(), shape, BlockMask::Lists::ByRowAndColumn);
   take(take(CompilerAccess::loadBlockMask(gpu.compiler, mod, options))
            .launch(lists, problem.shape, step.captures.captures, stream));
@@ -347,7 +350,8 @@ TEST_CASE("kernels loaded through the C interface have the bits of C++", "[gpu][
     asked.kind = kind;
     asked.family = ATTNC_FAMILY_SM80;
     asked.head_dim = 64;
-    asked.block_sparse = asked.column_lists = asked.deterministic = 1;
+    asked.block_sparse = asked.column_lists = 1;
+    asked.features = ATTNC_FEATURE_DETERMINISTIC;
     attnc_kernel* kernel = nullptr;
     takeC(attnc_kernel_load(compiler.get(), mod2.get(), &asked, &kernel));
     return OwnedC<attnc_kernel>(kernel);

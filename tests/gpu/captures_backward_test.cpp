@@ -88,8 +88,8 @@ CaptureValues run(const Mod& mod, const Problem& problem, const HostOperands& op
                               .dtype = problem.dtype,
                               .headDim = problem.headDim,
                               .headDimV = problem.headDimV,
-                              .gradients = asked.gradients,
-                              .deterministic = asked.deterministic};
+                              .features = {Feature::Deterministic, asked.deterministic},
+                              .gradients = asked.gradients};
   const ForwardKernel forward = take(gpu.compiler.loadForward(mod, options));
   const BackwardKernel backward = take(gpu.compiler.loadBackward(mod, options));
   take(forward.launch(forwardOperands, {.out = inputs.out, .lse = inputs.lse}, nullptr, gpu.stream.get()));
@@ -212,8 +212,8 @@ void addJobs(std::vector<std::pair<Mod, KernelOptions>>& jobs, const Access& acc
                        .family = family,
                        .dtype = dtype,
                        .headDim = headDim,
-                       .gradients = access.gradients,
-                       .deterministic = deterministic}});
+                       .features = {Feature::Deterministic, deterministic},
+                       .gradients = access.gradients}});
 }
 
 const Access kAccesses[] = {

@@ -211,7 +211,7 @@ KernelOptions kernelOptions(const Mod& mod, const Problem& problem, const RunOpt
   result.blockSparse = result.listsOfWholeMod = options.blockMask && mod.hasMaskMod();
   result.maskQBlock = options.qBlock;
   result.maskKvBlock = options.kvBlock;
-  result.rowMax = options.rowMax;
+  result.features.set(Feature::RowMax, options.rowMax);
   result.tf32 = options.tf32;
   return result;
 }
@@ -345,7 +345,7 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
                         .dtype = problem.dtype,
                         .headDim = problem.headDim,
                         .headDimV = problem.headDimV,
-                        .deterministic = run.deterministic};
+                        .features = {Feature::Deterministic, run.deterministic}};
   DeviceLists lists;
   if (run.mask) {
     lists = upload(*run.mask);

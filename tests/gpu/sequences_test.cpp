@@ -78,7 +78,7 @@ void compileMods(int headDim, DType dtype, QueryOffsets offsets, bool blockMask 
     const Mod mod = libraryMod(name);
     for (Family family : familiesFor(mod, problem, {.blockMask = blockMask})) {
       KernelOptions options = kernelOptions(mod, problem, {.family = family, .blockMask = blockMask});
-      options.lengths = true;
+      options.features.set(Feature::Lengths);
       options.offsets = offsets;
       jobs.emplace_back(mod, options);
     }

@@ -36,12 +36,13 @@ void checkBackward(const Mod& mod, const Problem& problem, const std::vector<Ker
   const Gradients expected = runReferenceBackward(mod, operands, given, {}, mask);
   for (const KernelOptions& options : all) {
     INFO(problem.text() << ", family " << familyName(options.family) << ", tile " << options.tile
-                        << (options.deterministic ? ", deterministic" : ""));
-    checkGradients(
-        runBackward(
-            mod, problem, operands, given,
-            {.family = options.family, .mask = mask, .deterministic = options.deterministic, .tile = options.tile}),
-        expected, problem);
+                        << (options.features.has(Feature::Deterministic) ? ", deterministic" : ""));
+    checkGradients(runBackward(mod, problem, operands, given,
+                               {.family = options.family,
+                                .mask = mask,
+                                .deterministic = options.features.has(Feature::Deterministic),
+                                .tile = options.tile}),
+                   expected, problem);
   }
 }
 
@@ -69,7 +70,7 @@ TEST_CASE("every tile of a backward kernel gives the gradients", "[gpu][backward
                                                 .dtype = dtype,
                                                 .headDim = qk,
                                                 .headDimV = v,
-                                                .deterministic = deterministic});
+                                                .features = {Feature::Deterministic, deterministic}});
           most = std::max(most, tiles.size());
           all.insert(all.end(), tiles.begin(), tiles.end());
         }
@@ -118,10 +119,10 @@ TEST_CASE("every tile of a decode kernel gives the results, of sequences of any 
                                             .family = family,
                                             .headDim = qk,
                                             .headDimV = v,
+                                            .features = {Feature::Lengths},
                                             .packedRows = rows <= 16   ? 16
                                                           : rows <= 32 ? 32
                                                                        : 64,
-                                            .lengths = true,
                                             .offsets = QueryOffsets::FromLengths});
         for (const KernelOptions& options : all) {
           INFO(name << ", " << problem.text() << ", family " << familyName(family) << ", tile " << options.tile);

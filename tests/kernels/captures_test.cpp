@@ -57,13 +57,13 @@ TEST_CASE("gradients of captures compile without spills", "[kernels][captures]")
     options.arch = "sm_89"; // the least shared memory of all
     options.gradients = access.gradients;
     jobs.push_back({fmt::format("{}, {} {} {}{}", access.text, familyName(options.family), dtypeName(options.dtype),
-                                options.headDim, options.deterministic ? ", deterministic" : ""),
+                                options.headDim, options.features.has(Feature::Deterministic) ? ", deterministic" : ""),
                     parsed(access.text), options, 0, "captures"});
   };
   for (const Access& access : accesses())
     for (bool deterministic : {false, true}) {
-      add(access, {.family = Family::Sm80, .headDim = 64, .deterministic = deterministic});
-      add(access, {.family = Family::Naive, .headDim = 64, .deterministic = deterministic});
+      add(access, {.family = Family::Sm80, .headDim = 64, .features = {Feature::Deterministic, deterministic}});
+      add(access, {.family = Family::Naive, .headDim = 64, .features = {Feature::Deterministic, deterministic}});
     }
   const Access diagonal = accesses()[3];
   for (DType dtype : {DType::F16, DType::F32})

@@ -78,8 +78,8 @@ TEST_CASE("kernels with lengths and offsets compile without spills or advisories
                           {.family = family,
                            .arch = arch,
                            .headDim = dim,
+                           .features = {Feature::Lengths},
                            .blockSparse = sparse,
-                           .lengths = true,
                            .offsets = QueryOffsets::FromLengths}});
         }
   REQUIRE(jobs.size() > 100);
@@ -96,14 +96,16 @@ TEST_CASE("decode kernels compile without spills or advisories", "[kernels]") {
          mod, options});
   };
   for (const auto& [name, mod] : library()) {
-    add(name, mod, {.arch = "sm_90a", .headDim = 128, .lengths = true, .offsets = QueryOffsets::FromLengths});
-    add(name, mod, {.arch = "sm_80", .dtype = DType::F16, .headDim = 128, .rowMax = true, .packedRows = 64});
+    add(name, mod,
+        {.arch = "sm_90a", .headDim = 128, .features = {Feature::Lengths}, .offsets = QueryOffsets::FromLengths});
+    add(name, mod,
+        {.arch = "sm_80", .dtype = DType::F16, .headDim = 128, .features = {Feature::RowMax}, .packedRows = 64});
     if (name != "alibi" && name != "document" && name != "causal") continue;
-    add(name, mod, {.arch = "compute_90", .headDim = 64, .lengths = true}); // without the copy engine
-    add(name, mod, {.arch = "sm_90a", .headDim = 128, .packedRows = 64, .lengths = true});
+    add(name, mod, {.arch = "compute_90", .headDim = 64, .features = {Feature::Lengths}}); // without the copy engine
+    add(name, mod, {.arch = "sm_90a", .headDim = 128, .features = {Feature::Lengths}, .packedRows = 64});
     for (const char* arch : {"sm_89", "sm_90a"})
       for (auto [qk, v] : {std::pair{8, 8}, {40, 72}, {64, 64}, {8, 256}, {192, 128}, {256, 256}})
-        add(name, mod, {.arch = arch, .headDim = qk, .headDimV = v, .packedRows = 32, .lengths = true});
+        add(name, mod, {.arch = arch, .headDim = qk, .headDimV = v, .features = {Feature::Lengths}, .packedRows = 32});
   }
   REQUIRE(jobs.size() > 50);
   CHECK(findings(jobs) == "");
@@ -125,9 +127,8 @@ TEST_CASE("decode kernels of k and v of e4m3 compile without spills or advisorie
                          .dtype = rows == 64 ? DType::F16 : DType::BF16,
                          .headDim = qk,
                          .headDimV = v,
+                         .features = {Feature::Fp8Kv, Feature::Lengths},
                          .packedRows = rows,
-                         .fp8Kv = true,
-                         .lengths = true,
                          .offsets = QueryOffsets::FromLengths}});
       }
   CHECK(findings(jobs) == "");
@@ -140,7 +141,7 @@ TEST_CASE("kernels for pages compile without spills or advisories", "[kernels]")
     for (int pageSize : kPageSizes) {
       const auto add = [&, &name = name, &mod = mod](KernelOptions options) {
         if (options.blockSparse && !mod.hasMaskMod()) return;
-        options.lengths = true;
+        options.features.set(Feature::Lengths);
         options.offsets = options.blockSparse ? QueryOffsets::None : QueryOffsets::FromLengths;
         options.pageSize = pageSize;
         jobs.push_back({fmt::format("{} {} {} d{}, pages of {}{}", name, familyName(options.family), options.arch,
@@ -176,11 +177,15 @@ TEST_CASE("kernels of ragged batches compile without advisories, and hardly spil
   for (const auto& [name, mod] : library()) {
     const auto add = [&, &name = name, &mod = mod](KernelKind kind, Family family, const char* arch, int dim,
                                                    QueryOffsets offsets, int spillBytes = 0) {
-      jobs.push_back(
-          {fmt::format("{} kind {} {} {} d{}", name, int(kind), familyName(family), arch, dim),
-           mod,
-           {.kind = kind, .family = family, .arch = arch, .headDim = dim, .offsets = offsets, .ragged = true},
-           spillBytes});
+      jobs.push_back({fmt::format("{} kind {} {} {} d{}", name, int(kind), familyName(family), arch, dim),
+                      mod,
+                      {.kind = kind,
+                       .family = family,
+                       .arch = arch,
+                       .headDim = dim,
+                       .features = {Feature::Ragged},
+                       .offsets = offsets},
+                      spillBytes});
     };
     const bool isWide = name == "alibi" || name == "document";
     for (int dim : {64, 128, 256}) {
@@ -210,7 +215,7 @@ TEST_CASE("kernels that append compile without spills or advisories", "[kernels]
     for (int pageSize : {0, 1, 16, 128}) {
       if (name != "alibi" && (name != "document" || pageSize == 16)) continue;
       const auto add = [&, &name = name, &mod = mod](KernelOptions options) {
-        options.lengths = options.appends = true;
+        options.features = {Feature::Lengths, Feature::Appends};
         options.offsets = QueryOffsets::FromLengths;
         options.pageSize = pageSize;
         jobs.push_back(
@@ -234,7 +239,7 @@ TEST_CASE("every head dim and dtype compiles without spills", "[kernels]") {
       for (auto [qk, v] : {std::pair{8, 8}, {40, 72}, {96, 96}, {192, 128}, {192, 192}, {256, 256}}) {
         KernelOptions options{.family = Family::Sm80, .arch = arch, .dtype = dtype, .headDim = qk, .headDimV = v};
         options.blockSparse = true;
-        options.rowMax = true;
+        options.features = {Feature::RowMax};
         jobs.push_back({fmt::format("causal {} d{}/{} {}", dtypeName(dtype), qk, v, arch), *causal, options});
       }
   for (auto [qk, v] : {std::pair{8, 8}, {40, 72}, {96, 96}, {192, 128}, {192, 192}})
@@ -287,8 +292,8 @@ TEST_CASE("backward kernels of Hopper draw no advisory, and spill only where a s
                 .family = Family::Sm90,
                 .arch = "sm_90a",
                 .headDim = headDim,
-                .blockSparse = lists,
-                .deterministic = deterministic},
+                .features = {Feature::Deterministic, deterministic},
+                .blockSparse = lists},
                reads || rates || listed ? 100 : 0});
         }
     }
@@ -329,10 +334,11 @@ TEST_CASE("the tiles that tuning tries beside the model's compile without spills
     if (!tiles) FAIL(tiles.error().message);
     for (size_t i = 1; i < tiles->size(); ++i) { // the model's is compiled above
       options.tile = (*tiles)[i];
-      jobs.push_back({fmt::format("{} kind {} {} d{} rows {}{}{} {}", name, int(options.kind), options.arch,
-                                  options.headDim, options.packedRows, options.deterministic ? " deterministic" : "",
-                                  options.blockSparse ? " lists" : "", options.tile),
-                      mod, options});
+      jobs.push_back(
+          {fmt::format("{} kind {} {} d{} rows {}{}{} {}", name, int(options.kind), options.arch, options.headDim,
+                       options.packedRows, options.features.has(Feature::Deterministic) ? " deterministic" : "",
+                       options.blockSparse ? " lists" : "", options.tile),
+           mod, options});
     }
   };
   constexpr KernelKind kBackward = KernelKind::Backward, kDecode = KernelKind::Decode;
@@ -344,15 +350,21 @@ TEST_CASE("the tiles that tuning tries beside the model's compile without spills
           add(name, mod,
               {.kind = kBackward, .family = Family::Sm80, .arch = arch, .headDim = dim, .blockSparse = lists});
     }
-    add(name, mod, {.kind = kDecode, .arch = "sm_90a", .headDim = 128, .lengths = true});
+    add(name, mod, {.kind = kDecode, .arch = "sm_90a", .headDim = 128, .features = {Feature::Lengths}});
     add(name, mod, {.kind = kDecode, .arch = "sm_80", .dtype = DType::F16, .headDim = 128, .packedRows = 64});
     if (name != "alibi" && name != "document" && name != "causal") continue;
-    add(name, mod, {.kind = kBackward, .arch = "sm_80", .headDim = 128, .deterministic = true});
+    add(name, mod, {.kind = kBackward, .arch = "sm_80", .headDim = 128, .features = {Feature::Deterministic}});
     add(name, mod, {.kind = kBackward, .arch = "sm_80", .dtype = DType::F32, .headDim = 96});
     add(name, mod,
-        {.kind = kDecode, .arch = "sm_90a", .headDim = 64, .packedRows = 64, .lengths = true, .pageSize = 16});
+        {.kind = kDecode,
+         .arch = "sm_90a",
+         .headDim = 64,
+         .features = {Feature::Lengths},
+         .packedRows = 64,
+         .pageSize = 16});
     for (int dim : {64, 128, 192})
-      add(name, mod, {.kind = kDecode, .arch = "sm_89", .headDim = dim, .packedRows = 32, .fp8Kv = true});
+      add(name, mod,
+          {.kind = kDecode, .arch = "sm_89", .headDim = dim, .features = {Feature::Fp8Kv}, .packedRows = 32});
   }
   REQUIRE(jobs.size() > 100);
   CHECK(findings(jobs, Which::Sixteenth) == "");

@@ -99,8 +99,8 @@ TEST_CASE("compiled decode kernels fit a CTA, static shared memory and all", "[k
       for (int headDimV : {wide.first, wide.second})
         add(jobs, {.arch = "sm_90a", .headDim = headDim, .headDimV = headDimV, .packedRows = 64});
   add(jobs, {.arch = "sm_89", .headDim = 256, .headDimV = 256, .packedRows = 64});
-  add(jobs, {.arch = "sm_89", .headDim = 256, .headDimV = 256, .packedRows = 64, .fp8Kv = true});
-  add(jobs, {.arch = "sm_90", .headDim = 128, .headDimV = 128, .packedRows = 64, .fp8Kv = true});
+  add(jobs, {.arch = "sm_89", .headDim = 256, .headDimV = 256, .features = {Feature::Fp8Kv}, .packedRows = 64});
+  add(jobs, {.arch = "sm_90", .headDim = 128, .headDimV = 128, .features = {Feature::Fp8Kv}, .packedRows = 64});
   CHECK(test::findings(jobs, test::Which::All) == "");
 }
 

@@ -179,7 +179,7 @@ TEST_CASE("training is prepared for gradients of captures", "[api][captures]") {
   CHECK(with.options.gradients.empty());
   CHECK(with.workspaceBytes >= without.workspaceBytes + 4 * 60 * 4);
   const Preparation deterministic = settled({.deterministic = true});
-  CHECK(deterministic.backward->options.deterministic);
+  CHECK(deterministic.backward->options.features == Features{Feature::Deterministic});
   CHECK(deterministic.workspaceBytes >= 4 * 60 * 80); // and, for equal bits, no sums of dQ
   launch.outputs.dQ.reset();
   launch.outputs.dK.reset();
@@ -200,7 +200,7 @@ TEST_CASE("workspace of gradients of captures is what cannot be summed in place"
   CHECK(launch.workspaceBytes(mod, options) == 4 * 60 * 4);
   launch.gradients.set("bias", tensor(DType::BF16, {4, 60}));
   CHECK(launch.workspaceBytes(mod, options) == 4 * 60 * 4);
-  options.deterministic = true;
+  options.features = {Feature::Deterministic};
   launch.gradients.set("bias", tensor(DType::F32, {4, 60}));
   CHECK(launch.workspaceBytes(mod, options) == 4 * 60 * 80);
 
@@ -228,7 +228,7 @@ TEST_CASE("on Hopper gradients of relative biases come of sums along diagonals",
     KernelOptions options = optionsFor(std::move(gradients), Family::Auto);
     options.arch = "sm_90a";
     options.headDim = options.headDimV = headDim;
-    options.deterministic = deterministic;
+    options.features = {Feature::Deterministic, deterministic};
     const plan::Plan plan = test::planOf(mod, options);
     bool runs = false;
     for (const plan::Stage& stage : plan.stages) {

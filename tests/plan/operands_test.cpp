@@ -259,7 +259,7 @@ TEST_CASE("lengths and offsets of sequences are held against the kernel and the 
   Arguments args = arguments();
   KernelOptions o = options();
   args.kvLengths = args.qOffsets = TensorView::contiguous(kSomewhere, DType::I32, {2});
-  o.lengths = true;
+  o.features = {Feature::Lengths};
   o.offsets = QueryOffsets::Tensor;
   SECTION("as it should be") {
     auto checked = plan::checkForward(args, args, o);

@@ -311,7 +311,7 @@ TEST_CASE("a launch of more tiles than kernels count is refused", "[plan]") {
     CHECK_FALSE(refusal(plain, options, operandsOf(1 << 24, 1 << 24, 1 << 24, 1 << 24, 16)).empty());
     if (!isDecode) continue;
     KernelOptions ragged = options;
-    ragged.ragged = true;
+    ragged.features = {Feature::Ragged};
     for (int64_t rows : {(1 << 24) - (1 << 13), 1 << 24}) { // 128 heads of q share a KV head
       Operands sequences = operandsOf(1, 128, 1, rows, rows);
       sequences.cuSeqlensQ = TensorView::contiguous(kSomewhere, DType::I32, {3});

@@ -112,7 +112,7 @@ TEST_CASE("a spelling that is no tile is an error that names those there are", "
 }
 
 TEST_CASE("candidates keep to what lists and pages ask of a tile", "[tiles]") {
-  KernelOptions options{.arch = "sm_90a", .headDim = 64, .lengths = true, .pageSize = 64};
+  KernelOptions options{.arch = "sm_90a", .headDim = 64, .features = {Feature::Lengths}, .pageSize = 64};
   for (const std::string& tile : tilesOf(Mod::identity(), options)) CHECK((tile == "128x128x8" || tile == "128x64x8"));
   options = {.family = Family::Sm80, .arch = "sm_80", .headDim = 64, .blockSparse = true, .maskQBlock = 64};
   for (const std::string& tile : tilesOf(parsed("q_idx >= kv_idx"), options))
@@ -127,7 +127,7 @@ TEST_CASE("backward and decode kernels have tiles to choose from", "[tiles]") {
                          .family = family,
                          .arch = "sm_90a",
                          .headDim = headDim,
-                         .deterministic = deterministic});
+                         .features = {Feature::Deterministic, deterministic}});
   };
   CHECK(backward(plain, Family::Sm90, 64) == Tiles{"128x128x8", "64x128x8"});
   CHECK(backward(general, Family::Sm90, 64) == Tiles{"64x128x8"});

@@ -48,22 +48,24 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
     ATTNC_TRY_AS(wanted, options.gradients.wanted(mod));
     gradients = *std::move(wanted);
   }
+  Features features;
+  features.set(Feature::Fp8Kv, options.target.fp8Kv);
+  features.set(Feature::Lengths, options.sequences.lengths());
+  features.set(Feature::Ragged, options.sequences.ragged);
+  features.set(Feature::Deterministic, options.gradients.deterministic);
   return KernelOptions{.kind = kindOf(options.kind),
                        .family = flags.family,
                        .arch = *std::move(arch),
                        .dtype = dtypeOf(options.target.dtype),
                        .headDim = options.target.headDim,
                        .headDimV = options.target.headDimV,
+                       .features = features,
                        .blockSparse = options.blockSparse,
-                       .fp8Kv = options.target.fp8Kv,
-                       .lengths = options.sequences.lengths(),
                        .offsets = options.sequences.settledOffsets(),
                        .pageSize = options.sequences.pageSize,
-                       .ragged = options.sequences.ragged,
                        .tf32 = flags.tf32,
                        .pins = flags.pins,
                        .gradients = std::move(gradients),
-                       .deterministic = options.gradients.deterministic,
                        .tile = flags.tile};
 }
 

@@ -86,11 +86,11 @@ std::string valuesLine(const Captures& captures) {
 
 /// Returns the sequence options of the kernels, and the lengths assumed for the counts of blocks.
 std::string sequencesText(const KernelOptions& kernel) {
-  std::string text = kernel.lengths ? "KV lengths, counted below as full" : "";
+  std::string text = kernel.features.has(Feature::Lengths) ? "KV lengths, counted below as full" : "";
   const auto add = [&](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
   if (kernel.pageSize) add(fmt::format("pages of {} rows", kernel.pageSize));
   if (kernel.offsets == QueryOffsets::FromLengths) add("the last query at the last key");
-  if (kernel.ragged) add("packed, counted below as full");
+  if (kernel.features.has(Feature::Ragged)) add("packed, counted below as full");
   if (kernel.offsets == QueryOffsets::Tensor) add("positions of queries, counted below from 0");
   return text.empty() ? text : fmt::format("sequences   {}\n", text);
 }

@@ -94,7 +94,7 @@ std::string bytesText(const MaskCensus& census, const Preparation& preparation) 
   const ProblemShape& problem = preparation.problem;
   if (kernel.kind != KernelKind::Decode || census.shape.heads > 1 || problem.qLen > census.shape.qBlock) return "";
   const double bytes = double(problem.batch) * double(problem.kvHeads) * double(problem.kvLen) *
-                       (kernel.headDim + kernel.headDimV) * (kernel.fp8Kv ? 1 : 2);
+                       (kernel.headDim + kernel.headDimV) * (kernel.features.has(Feature::Fp8Kv) ? 1 : 2);
   return fmt::format("K and V     {:.2f} MB, {} of them in live blocks\n", bytes * 1e-6,
                      percent(census.live, census.blocks));
 }
@@ -169,10 +169,10 @@ std::string kernelText(const Kernel& kernel, Family asked) {
   std::vector<std::string> templates; // without duplicates
   for (const KernelSource& source : sources)
     if (templates.empty() || templates.back() != source.templateName) templates.push_back(source.templateName);
-  std::string text = fmt::format("kernel      family {} for {} ({}{}), {}{}, head dims {} and {}\n",
-                                 familyName(options.family), options.arch, fmt::join(templates, ", "),
-                                 passedOver.empty() ? "" : "; " + passedOver, dtypeName(options.dtype),
-                                 options.fp8Kv ? " with k and v of e4m3" : "", options.headDim, options.headDimV);
+  std::string text = fmt::format(
+      "kernel      family {} for {} ({}{}), {}{}, head dims {} and {}\n", familyName(options.family), options.arch,
+      fmt::join(templates, ", "), passedOver.empty() ? "" : "; " + passedOver, dtypeName(options.dtype),
+      options.features.has(Feature::Fp8Kv) ? " with k and v of e4m3" : "", options.headDim, options.headDimV);
   for (size_t i = 0; i < sources.size(); ++i) {
     if (sources.size() > 1)
       text += fmt::format("launch      {} of {}: {} of {}\n", i + 1, sources.size(), sources[i].entry,

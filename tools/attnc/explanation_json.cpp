@@ -59,7 +59,7 @@ JsonReport kernelJson(const Kernel& kernel) {
                   {"family", familyName(options.family)},
                   {"arch", options.arch},
                   {"dtype", dtypeName(options.dtype)},
-                  {"kvDtype", options.fp8Kv ? "e4m3" : dtypeName(options.dtype)},
+                  {"kvDtype", options.features.has(Feature::Fp8Kv) ? "e4m3" : dtypeName(options.dtype)},
                   {"headDim", options.headDim},
                   {"headDimV", options.headDimV}};
   if (!kernel.passedOver.empty()) json["passedOver"] = kernel.passedOver;

@@ -75,7 +75,7 @@ double Work::flops(const KernelOptions& kernel) const {
 
 double Work::bytes(const KernelOptions& kernel) const {
   const double rows = double(problem.batch) * double(problem.qHeads) * double(problem.qLen);
-  const double ofQ = double(dtypeBytes(kernel.dtype)), ofKv = kernel.fp8Kv ? 1 : ofQ;
+  const double ofQ = double(dtypeBytes(kernel.dtype)), ofKv = kernel.features.has(Feature::Fp8Kv) ? 1 : ofQ;
   const double dims = kernel.headDim + kernel.headDimV;
   const double once = rows * dims * ofQ + kvColumns * dims * ofKv;
   return kernel.kind == KernelKind::Backward ? 2 * once + 4 * rows : once;

@@ -49,6 +49,16 @@ ATTNC_API attnc_status attnc_compiler_create(const attnc_compiler_options* optio
 /// Destroys a compiler. Kernels and preparations that it made live on. The log callback is not called afterwards.
 ATTNC_API void attnc_compiler_destroy(attnc_compiler* compiler);
 
+/// Features of launches, each a bit (KernelOptions::features).
+enum {
+  ATTNC_FEATURE_LENGTHS = 1 << 0,        ///< Launches pass kv_lengths.
+  ATTNC_FEATURE_APPENDS = 1 << 3,        ///< Launches pass new_k and new_v.
+  ATTNC_FEATURE_RAGGED = 1 << 4,         ///< Launches pass cu_seqlens_q.
+  ATTNC_FEATURE_FP8_KV = 1 << 5,         ///< Decode: k and v are E4M3.
+  ATTNC_FEATURE_ROW_MAX = 1 << 9,        ///< Launches may ask for the row maximum.
+  ATTNC_FEATURE_DETERMINISTIC = 1 << 11, ///< Backward: equal launches give equal bits.
+};
+
 /// What is static in a kernel (KernelOptions).
 typedef struct attnc_kernel_options {
   size_t struct_size;
@@ -59,29 +69,25 @@ typedef struct attnc_kernel_options {
   size_t pin_count;
   const char* const* gradients; ///< Backward: names of the captures whose gradients launches compute.
   size_t gradient_count;
+  const char* tile; ///< Tile, as its family spells it ("192x128x12"). NULL or "": the catalogue's.
   attnc_kernel_kind kind;
   attnc_family family;
-  attnc_dtype dtype;     ///< Dtype of q, k, v and out; with fp8_kv, of q and out. Default: BF16.
-  int32_t head_dim;      ///< Head dim of q and k. Default: 128.
-  int32_t head_dim_v;    ///< Head dim of v and out. Default: head_dim.
-  int32_t block_sparse;  ///< 0 or 1: whether launches pass a block mask.
-  int32_t mask_q_block;  ///< With block_sparse: q rows of a block of the masks. Default: 128.
-  int32_t mask_kv_block; ///< With block_sparse: kv columns of a block of the masks. Default: 128.
-  int32_t column_lists;  ///< Block mask, 0 or 1: whether launches also fill lists by column.
-  int32_t row_max;       ///< 0 or 1: whether launches may ask for the row maximum.
-  int32_t lengths;       ///< 0 or 1: whether launches pass kv_lengths.
-  attnc_query_offsets offsets;
-  int32_t tf32;               ///< F32, 0 or 1: whether each product is one TF32 product instead of three.
-  int32_t deterministic;      ///< Backward, 0 or 1: whether equal launches give equal bits.
-  int32_t packed_rows;        ///< Decode: rows of a tile. Default: 16.
-  int32_t fp8_kv;             ///< Decode, 0 or 1: whether k and v are E4M3.
-  int32_t page_size;          ///< Rows of a page, if k and v are pools of pages. 0: not paged.
-  int32_t appends;            ///< 0 or 1: whether launches pass new_k and new_v.
-  int32_t ragged;             ///< 0 or 1: whether launches pass cu_seqlens_q.
-  int32_t no_boxes;           ///< Forward, backward, 0 or 1: whether ATTNC_FAMILY_AUTO avoids kernels that walk boxes.
-  const char* tile;           ///< Tile, as its family spells it ("192x128x12"). NULL or "": the catalogue's.
+  attnc_dtype dtype;          ///< Dtype of q, k, v and out; with FP8_KV, of q and out. Default: BF16.
+  int32_t head_dim;           ///< Head dim of q and k. Default: 128.
+  int32_t head_dim_v;         ///< Head dim of v and out. Default: head_dim.
+  uint32_t features;          ///< Sum of ATTNC_FEATURE_*: what launches have beyond q, k, v and out.
+  int32_t block_sparse;       ///< 0 or 1: whether launches pass a block mask.
+  int32_t mask_q_block;       ///< With block_sparse: q rows of a block of the masks. Default: 128.
+  int32_t mask_kv_block;      ///< With block_sparse: kv columns of a block of the masks. Default: 128.
   int32_t mask_by_boxes;      ///< Forward with block_sparse, block mask, 0 or 1: whether blocks are the tile's boxes.
   int32_t lists_of_whole_mod; ///< With block_sparse, 0 or 1: whether masks have of_whole_mod set.
+  int32_t column_lists;       ///< Block mask, 0 or 1: whether launches also fill lists by column.
+  attnc_query_offsets offsets;
+  int32_t packed_rows; ///< Decode: rows of a tile. Default: 16.
+  int32_t page_size;   ///< Rows of a page, if k and v are pools of pages. 0: not paged.
+  int32_t no_boxes;    ///< Forward, backward, 0 or 1: whether ATTNC_FAMILY_AUTO avoids kernels that walk boxes.
+  int32_t tf32;        ///< F32, 0 or 1: whether each product is one TF32 product instead of three.
+  int32_t reserved;    ///< 0.
 } attnc_kernel_options;
 
 /// Sets `*wants` to 1 if launches of this kernel gain from a block mask, else to 0 (Compiler::wantsBlockMask).

@@ -61,6 +61,12 @@ CACHE_DEFAULT = 0
 CACHE_READ_WRITE = 1
 CACHE_READ_ONLY = 2
 CACHE_OFF = 3
+FEATURE_LENGTHS = 1
+FEATURE_APPENDS = 1
+FEATURE_RAGGED = 1
+FEATURE_FP8_KV = 1
+FEATURE_ROW_MAX = 1
+FEATURE_DETERMINISTIC = 1
 DECODE_DEFAULT = 0
 DECODE_ALWAYS = 1
 DECODE_NEVER = 2
@@ -279,29 +285,25 @@ class KernelOptions(Sized):
         ("pin_count", c_size_t),
         ("gradients", POINTER(c_char_p)),
         ("gradient_count", c_size_t),
+        ("tile", c_char_p),
         ("kind", c_int32),
         ("family", c_int32),
         ("dtype", c_int32),
         ("head_dim", c_int32),
         ("head_dim_v", c_int32),
+        ("features", c_uint32),
         ("block_sparse", c_int32),
         ("mask_q_block", c_int32),
         ("mask_kv_block", c_int32),
-        ("column_lists", c_int32),
-        ("row_max", c_int32),
-        ("lengths", c_int32),
-        ("offsets", c_int32),
-        ("tf32", c_int32),
-        ("deterministic", c_int32),
-        ("packed_rows", c_int32),
-        ("fp8_kv", c_int32),
-        ("page_size", c_int32),
-        ("appends", c_int32),
-        ("ragged", c_int32),
-        ("no_boxes", c_int32),
-        ("tile", c_char_p),
         ("mask_by_boxes", c_int32),
         ("lists_of_whole_mod", c_int32),
+        ("column_lists", c_int32),
+        ("offsets", c_int32),
+        ("packed_rows", c_int32),
+        ("page_size", c_int32),
+        ("no_boxes", c_int32),
+        ("tf32", c_int32),
+        ("reserved", c_int32),
     ]
 
 
