@@ -228,6 +228,14 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   return all;
 }
 
+constexpr size_t kBytesOfRows = 0
+#define ATTNC_TENSOR(member, name) +sizeof(Operands::member)
+#define ATTNC_OPTIONAL(member, name, feature) +sizeof(Operands::member)
+#include "attnc/operands.def"
+                                + sizeof(Operands::scale) + sizeof(Operands::maxQLen) + sizeof(Operands::maxKvLen) +
+                                sizeof(Operands::captures) + sizeof(Operands::blockMask);
+static_assert(sizeof(Operands) == kBytesOfRows, "operands.def has a row for each tensor of Operands");
+
 Status checkGiven(const Operands& operands, const KernelOptions& options) {
   Features meant = featuresOf(options);
   meant.set(Feature::Offsets, options.offsets == QueryOffsets::Tensor);
