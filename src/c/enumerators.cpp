@@ -48,16 +48,11 @@ attnc_dtype toC(DType dtype) {
   return ATTNC_DTYPE_DEFAULT;
 }
 
-attnc_family toC(Family family) {
-  switch (family) {
-  case Family::Auto: return ATTNC_FAMILY_AUTO;
-  case Family::Naive: return ATTNC_FAMILY_NAIVE;
-  case Family::Sm80: return ATTNC_FAMILY_SM80;
-  case Family::Sm90: return ATTNC_FAMILY_SM90;
-  case Family::Grid: return ATTNC_FAMILY_GRID;
-  }
-  return ATTNC_FAMILY_AUTO;
-}
+static_assert(int(Family::Auto) == ATTNC_FAMILY_AUTO && int(Family::Naive) == ATTNC_FAMILY_NAIVE &&
+                  int(Family::Sm80) == ATTNC_FAMILY_SM80 && int(Family::Sm90) == ATTNC_FAMILY_SM90 &&
+                  int(Family::Grid) == ATTNC_FAMILY_GRID,
+              "C numbers families as C++ does");
+attnc_family toC(Family family) { return int(family); }
 
 attnc_kernel_kind toC(KernelKind kind) {
   switch (kind) {

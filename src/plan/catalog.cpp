@@ -15,10 +15,10 @@
 namespace attnc::plan {
 namespace {
 
-const FamilyRow* const kFamilies[] = {&kForwardGridSm80, &kForwardGridSm90,  &kForwardSm90,      &kForwardSm80,
-                                      &kForwardNaive,    &kBackwardGridSm80, &kBackwardGridSm90, &kBackwardSm90,
-                                      &kBackwardSm80,    &kBackwardNaive,    &kDecodeSm90,       &kDecodeSm80,
-                                      &kBlockMask};
+const FamilyRow* const kFamilies[] = {
+#define ATTNC_FAMILY_ROW(name) &name,
+#include "plan/families.def"
+};
 
 bool isMadeFor(const FamilyRow& row, const Arch& arch) { return row.madeFor == arch.capability && arch.specific; }
 

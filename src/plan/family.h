@@ -1,5 +1,5 @@
 // Families of kernels. A family is one object: what it serves, its plan, the layouts it takes. The parameters of its
-// stages come with its plan. A new family is a file and a row of the table in catalog.cpp.
+// stages come with its plan. A new family is a file and a row of families.def.
 #pragma once
 
 #include "plan/arch.h"
@@ -45,10 +45,10 @@ struct FamilyRow {
   Status (*checkLayout)(const LaunchOperands& operands) = nullptr;
 };
 
-extern const FamilyRow kForwardNaive, kForwardSm80, kForwardSm90, kForwardGridSm80, kForwardGridSm90, kBackwardNaive,
-    kBackwardSm80, kBackwardSm90, kBackwardGridSm80, kBackwardGridSm90, kDecodeSm80, kDecodeSm90, kBlockMask;
+#define ATTNC_FAMILY_ROW(name) extern const FamilyRow name;
+#include "plan/families.def"
 
-/// Returns all families. Within a kind, faster ones come first.
+/// Returns all families, in the order of families.def.
 llvm::ArrayRef<const FamilyRow*> families();
 
 /// Returns the row of this kind and family: the one made for the arch, if any; else the first, which runs on any. Null

@@ -10,6 +10,7 @@
 #include "tools/device/device.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -194,11 +195,17 @@ Expected<std::string> TargetOptions::archAsked() const {
 }
 
 void KernelFlags::addTo(CLI::App& command) {
-  command.add_option("--kernel-family", family, "Which template: auto, naive, sm80, sm90, grid")
+  std::vector<Choice> families;
+  std::vector<std::string> names;
+  for (Family known : kAllFamilies) {
+    const std::string name = names.emplace_back(familyName(known)), arch = "sm_" + name.substr(2);
+    const bool isMachine = name.starts_with("sm");
+    families.push_back({name, isMachine ? std::vector{arch, arch + "a", name + "a"} : std::vector<std::string>()});
+  }
+  command.add_option("--kernel-family", family, fmt::format("Which template: {}", fmt::join(names, ", ")))
       ->type_name("FAMILY")
       ->capture_default_str()
-      ->transform(oneOf(
-          {{"auto", {}}, {"naive", {}}, {"sm80", {"sm_80"}}, {"sm90", {"sm_90", "sm90a", "sm_90a"}}, {"grid", {}}}));
+      ->transform(oneOf(std::move(families)));
   command
       .add_option("--tile", tile,
                   "Which tile of the family, e.g. 192x128x12, of the backward kernel where gradients are asked for;\n"
