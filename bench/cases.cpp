@@ -1,7 +1,6 @@
 #include "cases.h"
 
-#include "ir/bind.h"
-#include "ir/interpreter.h"
+#include "attnc/explain.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -74,9 +73,8 @@ int64_t unmaskedPairs(const CaseMod& mod, const Captures& captures, const Proble
   if (!mod.mod.hasMaskMod()) return problem.qLen * problem.kvLen;
   const BlockMaskShape shape{.qLen = problem.qLen, .kvLen = problem.kvLen};
   auto mask = BlockMask::build(mod.mod, captures, problem, shape);
-  auto bindings = ir::bind(mod.mod.module(), captures, problem);
-  if (!mask || !bindings) throw std::runtime_error((mask ? bindings.error() : mask.error()).message);
-  const ir::Interpreter interpreter(mod.mod.module(), *bindings);
+  auto reader = MaskReader::create(mod.mod, captures, problem);
+  if (!mask || !reader) throw std::runtime_error((mask ? reader.error() : mask.error()).message);
   const BlockMaskView lists = mask->view();
   int64_t pairs = mask->fullBlocks() * shape.qBlock * shape.kvBlock;
   for (int64_t row = 0; row < shape.qBlocks(); ++row)
@@ -84,7 +82,7 @@ int64_t unmaskedPairs(const CaseMod& mod, const Captures& captures, const Proble
       const int64_t kvStart = int64_t(lists.partialIndex[row * lists.indexStride + i]) * shape.kvBlock;
       for (int64_t q = row * shape.qBlock; q < std::min((row + 1) * shape.qBlock, problem.qLen); ++q)
         for (int64_t kv = kvStart; kv < std::min(kvStart + shape.kvBlock, problem.kvLen); ++kv)
-          pairs += interpreter.mask(0, 0, q, kv);
+          pairs += reader->isLive(0, 0, q, kv);
     }
   return pairs;
 }
@@ -93,16 +91,15 @@ int64_t liveColumns(const CaseMod& mod, const Captures& captures, const Case& c)
   const ProblemShape& p = c.problem;
   std::vector<int32_t> lengths = c.kvLengths;
   lengths.resize(size_t(p.batch), int32_t(p.kvLen));
-  auto bindings = ir::bind(mod.mod.module(), captures, p);
-  if (!bindings) throw std::runtime_error(bindings.error().message);
-  const ir::Interpreter interpreter(mod.mod.module(), *bindings);
+  auto reader = MaskReader::create(mod.mod, captures, p);
+  if (!reader) throw std::runtime_error(reader.error().message);
   std::map<int32_t, int64_t> byLength; // sequences of one length are alike
   const auto columnsOf = [&](int32_t length) {
     if (!mod.mod.hasMaskMod()) return int64_t(length);
     int64_t columns = 0;
     for (int64_t kv = 0; kv < length; ++kv)
       for (int64_t q = length - p.qLen; q < length; ++q)
-        if (interpreter.mask(0, 0, q, kv)) {
+        if (reader->isLive(0, 0, q, kv)) {
           ++columns;
           break;
         }

@@ -20,6 +20,8 @@
 //   Block masks: block_mask.h.
 //   Tiles chosen by measurement: tuning.h.
 //   Attention on the CPU: reference.h.
+//   What a plan is, why it was chosen, what it costs: explain.h.
+//   GPUs that attnc knows, and NVRTC: toolchain.h.
 //   Log lines: log.h.
 #pragma once
 
@@ -27,6 +29,7 @@
 #include "attnc/captures.h"
 #include "attnc/compiler.h"
 #include "attnc/error.h"
+#include "attnc/explain.h"
 #include "attnc/family.h"
 #include "attnc/kernel.h"
 #include "attnc/log.h"
@@ -36,5 +39,6 @@
 #include "attnc/problem.h"
 #include "attnc/reference.h"
 #include "attnc/tensor.h"
+#include "attnc/toolchain.h"
 #include "attnc/tuning.h"
 #include "attnc/version.h"

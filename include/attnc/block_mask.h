@@ -69,6 +69,9 @@ struct BlockMaskShape {
   int64_t kvBlocks() const { return boxes ? boxes->keys.boxes() : (kvLen + kvBlock - 1) / kvBlock; }
 };
 
+/// Returns the smallest mask that serves the problem: batch or heads are 1 if mask_mod does not depend on them.
+BlockMaskShape smallestMask(const Mod& mod, const ProblemShape& problem, int qBlock = 128, int kvBlock = 128);
+
 /// Borrowed lists by column: for each block of KV columns, its live blocks of Q rows. All are int32, dense:
 ///   partialCount, fullCount [batch, heads, kvBlocks]; partialIndex, fullIndex [batch, heads, kvBlocks, indexStride].
 /// Otherwise as the lists of BlockMaskView. Backward kernels walk them in addition to the lists by row, since they sum

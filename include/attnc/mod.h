@@ -93,6 +93,10 @@ public:
   bool hasScoreMod() const;
   /// Returns whether the mod masks scores by a mask_mod.
   bool hasMaskMod() const;
+  /// Returns whether score_mod masks scores by -inf. mask_mod then includes these masks.
+  bool masksLifted() const;
+  /// Returns whether the mod declares grids on which tokens lie.
+  bool declaresGrids() const;
   /// Returns the captures that the mod needs at launch.
   const std::vector<CaptureInfo>& captures() const;
   /// Returns the names in the text that ParseOptions::defines may override, sorted. Empty for IR.
@@ -103,6 +107,8 @@ public:
   /// Returns warnings about legal text that is probably not meant (dsl/warnings.def), in text order. Empty for IR.
   const std::vector<Diagnostic>& warnings() const;
 
+  /// Returns the text that was parsed. Empty for a mod that was read as IR.
+  const std::string& text() const;
   /// Returns the syntax tree as text. Empty for a mod that was read as IR.
   std::string astText() const;
   /// Returns the IR after all passes as text. load() reads it back from a *.ir file.

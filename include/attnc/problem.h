@@ -5,8 +5,11 @@
 
 namespace attnc {
 
-/// Extents of an attention problem, which a mod sees as B, H, HKV, Q_LEN and KV_LEN. Each is 0 .. 2^24. qHeads is a
-/// multiple of kvHeads.
+/// Largest extent of an attention problem.
+inline constexpr int64_t kMaxExtent = int64_t(1) << 24;
+
+/// Extents of an attention problem, which a mod sees as B, H, HKV, Q_LEN and KV_LEN. Each is 0 .. kMaxExtent. qHeads is
+/// a multiple of kvHeads.
 struct ProblemShape {
   int64_t batch = 1, qHeads = 1, kvHeads = 1, qLen = 1, kvLen = 1;
   friend bool operator==(const ProblemShape&, const ProblemShape&) = default;

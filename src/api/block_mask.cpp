@@ -65,6 +65,10 @@ struct Layout {
 
 } // namespace
 
+BlockMaskShape smallestMask(const Mod& mod, const ProblemShape& problem, int qBlock, int kvBlock) {
+  return plan::smallestMask(mod.module(), problem, qBlock, kvBlock);
+}
+
 Expected<BlockMask> BlockMask::fromLists(const BlockMaskView& lists) {
   ATTNC_TRY(plan::checkShape(lists.shape));
   ATTNC_TRY(plan::checkLists(lists));

@@ -213,7 +213,10 @@ Mod Mod::identity() {
 const std::string& Mod::name() const { return impl->module.sourceName; }
 bool Mod::hasScoreMod() const { return impl->module.output(ir::kScore).has_value(); }
 bool Mod::hasMaskMod() const { return impl->module.output(ir::kMask).has_value(); }
+bool Mod::masksLifted() const { return impl->module.liftsMasks; }
+bool Mod::declaresGrids() const { return !impl->traced.grids.empty(); }
 const std::vector<CaptureInfo>& Mod::captures() const { return impl->captures; }
+const std::string& Mod::text() const { return impl->source.text; }
 std::string Mod::astText() const {
   if (impl->source.text.empty()) return {};
   auto ast = onOwnStack([&] { return dsl::astText(impl->source.text, {.name = name()}); });
@@ -314,8 +317,6 @@ Expected<std::set<std::string>> reachedCaptures(const Mod& mod) {
 const ir::CaptureGradients& captureGradients(const Mod& mod) { return ModAccess::implOf(mod).gradients; }
 
 const ir::Module& tracedModule(const Mod& mod) { return ModAccess::implOf(mod).traced; }
-
-const std::string& sourceText(const Mod& mod) { return ModAccess::implOf(mod).source.text; }
 
 Expected<ScoreGradient> scoreGradientOf(const Mod& mod) {
   return onOwnStack([&]() -> Expected<ScoreGradient> {

@@ -1,6 +1,7 @@
 // What a Mod holds, and the mods that are derived from other mods.
 #pragma once
 
+#include "attnc/explain.h"
 #include "attnc/mod.h"
 #include "attnc/prepared.h"
 #include "ir/bindings.h"
@@ -81,28 +82,13 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
 /// without stop_gradient. Error (environment): a name that is not a captured float tensor or scalar.
 Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures = {});
 
-/// Returns the captured floats that a gradient reaches: score_mod reads them, and their derivative may differ from 0.
-Expected<std::set<std::string>> reachedCaptures(const Mod& mod);
-
 /// Returns the outputs that gradientMod() added for captures.
 const ir::CaptureGradients& captureGradients(const Mod& mod);
 
-/// Whether gradients flow through score_mod to q and k.
-enum class ScoreGradient {
-  Some,
-  Stopped, ///< score_mod reads the score, and passes no gradient on
-  NoScore, ///< score_mod does not read the score
-};
 Expected<ScoreGradient> scoreGradientOf(const Mod& mod);
-
-/// Returns the module with gradients of the score and of all captures that can have one, as IR text.
-Expected<std::string> gradientIrText(const Mod& mod);
 
 /// Returns the module as the text says it, before all passes, to show what a line computes. Captures also bind to it.
 const ir::Module& tracedModule(const Mod& mod);
-
-/// Returns the mod's text; empty for a mod that was read as IR.
-const std::string& sourceText(const Mod& mod);
 
 /// Whether kernels of these options are made from maskedByScore().
 bool keepsMasks(const KernelOptions& options);

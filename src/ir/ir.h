@@ -7,6 +7,7 @@
 // them; dce() compacts the arena.
 #pragma once
 
+#include "attnc/problem.h"
 #include "attnc/tensor.h"
 #include "ir/ops.h"
 #include "ir/outputs.h"
@@ -26,7 +27,7 @@ namespace attnc::ir {
 /// The largest batch, number of heads, and length of kernels, so that an index and the difference of two indices are
 /// exact in f32. bind() refuses larger problems, and a number of heads that is not a multiple of HKV. The passes rely
 /// on both.
-constexpr int64_t kMaxExtent = int64_t(1) << 24;
+using attnc::kMaxExtent;
 
 struct Node {
   Op op;

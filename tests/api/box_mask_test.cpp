@@ -1,8 +1,8 @@
 // Block masks whose blocks are boxes of a grid: when prepare() accepts them, and what their lists hold. Needs no GPU.
 #include "tests/api/settled.h"
 
-#include "api/grid_census.h"
 #include "api/mod_impl.h"
+#include "inspect/grid_census.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "plan/grid_plan.h"

@@ -1,9 +1,8 @@
 // `attnc bench` as far as it goes without a GPU: what it counts, what it draws, and what it refuses.
 #include "command.h"
 #include "roofline.h"
-#include "work.h"
 
-#include "attnc/mod.h"
+#include "attnc/explain.h"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -17,11 +16,10 @@ using Catch::Contains;
 
 namespace {
 
-cli::Work work(const char* text, const ProblemShape& problem, KernelOptions kernel = {},
-               const Captures& captures = {}) {
+Work work(const char* text, const ProblemShape& problem, KernelOptions kernel = {}, const Captures& captures = {}) {
   const auto mod = Mod::parse(text);
   REQUIRE(mod);
-  auto counted = cli::countWork(*mod, captures, kernel, problem);
+  auto counted = countWork(*mod, captures, kernel, problem);
   REQUIRE(counted);
   CHECK_FALSE(counted->isEstimate);
   return *counted;
@@ -71,7 +69,7 @@ TEST_CASE("a problem beyond any budget is estimated") {
   const auto mod = Mod::parse("(q_idx * 7 + kv_idx * 3) % 5 < 2");
   REQUIRE(mod);
   const ProblemShape problem{1, 1, 1, 1 << 20, 1 << 20};
-  auto counted = cli::countWork(*mod, {}, {}, problem);
+  auto counted = countWork(*mod, {}, {}, problem);
   REQUIRE(counted);
   CHECK(counted->isEstimate);
   CHECK(counted->pairs == Approx(0.4 * double(1 << 20) * double(1 << 20)).epsilon(0.05));
@@ -88,7 +86,7 @@ TEST_CASE("a decode kernel reads the columns that some query sees, others read a
 }
 
 TEST_CASE("work is two products forward and five backward, and each tensor once") {
-  const cli::Work all = work("score", {2, 6, 3, 100, 170});
+  const Work all = work("score", {2, 6, 3, 100, 170});
   const double pairs = 12 * 100 * 170, q = 12 * 100, kv = 6 * 170;
   KernelOptions kernel{.headDim = 64, .headDimV = 32};
   CHECK(all.flops(kernel) == 2 * pairs * (64 + 32));

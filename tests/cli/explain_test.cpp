@@ -1,11 +1,7 @@
 // `attnc explain`: counts against closed formulas, which kernel is named, and wrong usage.
 #include "command.h"
 #include "explanation.h"
-#include "mod_text.h"
 #include "safetensors.h"
-
-#include "api/mod_impl.h"
-#include "ir/bind.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -45,9 +41,9 @@ int64_t blocks(const std::string& text, const std::string& kind) {
 }
 
 std::string work(const Mod& mod, const ProblemShape& problem, const BlockMaskShape& shape) {
-  auto bindings = ir::bind(mod.module(), {}, problem);
-  REQUIRE(bindings);
-  return cli::workText(takeCensus(mod.module(), *bindings, shape), {},
+  auto census = takeCensus(mod, {}, problem, shape);
+  REQUIRE(census);
+  return cli::workText(*census, {},
                        {.options = {.headDim = 64, .headDimV = 32}, .kvLoop = KvLoop::BlockMask, .problem = problem},
                        mod.hasMaskMod());
 }
@@ -408,44 +404,4 @@ TEST_CASE("a kernel of several launches is explained launch by launch") {
                             "tile        64 x 32 (q rows x kv columns); 8 warps compute, 384 threads\n"
                             "resources   168 registers"));
   CHECK_THAT(text, Contains("others go to family sm80\n"));
-}
-
-TEST_CASE("operations are counted once, at their level, however many functions need them") {
-  ir::Module module;
-  auto i32 = [&](ir::Op op, ir::Value x, ir::Value y) { return module.make(op, ir::Type::I32, {x, y}); };
-  const ir::Value q = module.param(ir::ParamKind::QIdx), kv = module.param(ir::ParamKind::KvIdx);
-  const ir::Value three = module.constInt(ir::Type::I32, 3);
-  const ir::Value distance = i32(ir::Op::Sub, i32(ir::Op::Mul, q, three), kv); // a row's and a score's operation
-  i32(ir::Op::Add, distance, three);                                           // needed by nobody
-  module.setOutput(ir::kScore, module.make(ir::Op::Cast, ir::Type::F32, {distance}));
-  module.setOutput(ir::kMask, module.make(ir::Op::Eq, ir::Type::Bool, {distance, three}));
-  CHECK(cli::operationsText(module) == "operations  score_mod: 1 row, 2 element\n"
-                                       "operations  mask_mod: 1 row, 2 element\n");
-  CHECK(cli::scoreText(module, KvLoop::BlockMask) == "per score   full blocks: 2 (cast, sub)\n"
-                                                     "            partial blocks: 3 (cast, eq, sub) + a select\n");
-  CHECK(cli::scoreText(module, KvLoop::AllTiles) == "per score   all blocks: 3 (cast, eq, sub) + a select\n");
-  CHECK_THAT(cli::scoreText(module, KvLoop::Bounds), Contains("partial blocks: 2 (cast, sub) + a select by"));
-  CHECK(cli::levelsText(analysis::countOperations(module, {})) == "none");
-  const ir::Value stopped = module.make(ir::Op::StopGradient, ir::Type::F32, {module.param(ir::ParamKind::Score)});
-  CHECK(cli::levelsText(analysis::countOperations(module, stopped)) == "none"); // free in a kernel
-}
-
-TEST_CASE("what a kernel takes out of score_mod is not counted per score") {
-  const auto perScore = [](const std::string& name, Family family) {
-    auto mod = Mod::load(kMods + name);
-    REQUIRE(mod);
-    auto plan = choosePlan(*mod, {.family = family, .arch = "sm_90a"});
-    REQUIRE(plan);
-    auto kernelMod = kernelModOf(*mod, plan->stages.front().algebra);
-    REQUIRE(kernelMod);
-    const std::string text = cli::scoreText((*kernelMod)->module, KvLoop::BlockMask);
-    return text.substr(0, text.find('\n') + 1);
-  };
-  CHECK(perScore("softcap.py", Family::Naive) == "per score   full blocks: 3 (div, mul, tanh)\n");
-  CHECK(perScore("softcap.py", Family::Sm80) == "per score   full blocks: 1 (tanh)\n");
-  CHECK(perScore("softcap.py", Family::Sm90) == "per score   full blocks: 1 (tanh)\n");
-  CHECK(perScore("alibi.py", Family::Naive) == "per score   full blocks: 3 (add, mul, sub)\n");
-  CHECK(perScore("latent_rope.py", Family::Naive) == "per score   full blocks: 258 (add, 128 load, 65 mul, 64 sum)\n");
-  CHECK(perScore("alibi.py", Family::Sm90) == "per score   full blocks: 1 (add)\n");
-  CHECK(perScore("noop.py", Family::Sm90) == perScore("noop.py", Family::Sm80));
 }

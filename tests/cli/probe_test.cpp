@@ -1,11 +1,6 @@
 // `attnc probe`: its values against those computed here, next to the lines of the mod, and its errors.
 #include "command.h"
-#include "journey.h"
 #include "safetensors.h"
-
-#include "api/mod_impl.h"
-#include "helpers/visits.h"
-#include "ir/bind.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -135,20 +130,4 @@ TEST_CASE("probe refuses places and scores that are not there") {
     CHECK(outcome.out.empty());
     CHECK_THAT(outcome.err, Contains(row.message));
   }
-}
-
-TEST_CASE("a mod of twice as many lines takes probe twice the work") {
-  const auto steps = [](int lines) {
-    std::string text = "import torch\ndef score_mod(score, b, h, q_idx, kv_idx):\n";
-    for (int k = 1; k <= lines; ++k)
-      text += fmt::format("  score = torch.where(q_idx > {0}, score + {0}, score * {0})\n", k);
-    auto mod = Mod::parse(text + "  return score\n");
-    REQUIRE(mod);
-    const ir::Module& module = tracedModule(*mod);
-    auto bindings = ir::bind(module, {}, {.batch = 1, .qHeads = 1, .kvHeads = 1, .qLen = 8, .kvLen = 8});
-    REQUIRE(bindings);
-    return test::visitsOf(
-        [&] { cli::journeyText(module, *bindings, *module.output(ir::kScore), {.q = 5, .kv = 3, .score = 1}, text); });
-  };
-  CHECK(steps(200) < 2.5 * steps(100));
 }

@@ -64,19 +64,13 @@ TEST_CASE("a tile is asked for by name, and one that is none is an error with th
 }
 
 TEST_CASE("explain says which tile a kernel has, and who chose it") {
-  Preparation preparation;
-  preparation.tile = "128x96x8";
-  CHECK(cli::tileText(preparation) == "tile from   the model: 128x96x8\n");
-  preparation.tileFrom = TileFrom::Asked;
-  CHECK(cli::tileText(preparation) == "tile from   who asks: 128x96x8\n");
-  preparation.tileFrom = TileFrom::Tuned;
-  preparation.tunedBy = "/cache/v1/tuned/ab.json, 2026-02-03T04:05:06Z";
-  CHECK(cli::tileText(preparation) == "tile from   tuning: 128x96x8 (/cache/v1/tuned/ab.json, 2026-02-03T04:05:06Z)\n");
-  preparation.backward.emplace().tile = "64x128x8"; // then the backward kernel is explained
-  CHECK(cli::tileText(preparation) == "tile from   the model: 64x128x8\n");
-  preparation.backward->tileFrom = TileFrom::Tuned;
-  preparation.backward->tunedBy = "/cache/v1/tuned/cd.json, 2026-02-03T04:05:07Z";
-  CHECK(cli::tileText(preparation) == "tile from   tuning: 64x128x8 (/cache/v1/tuned/cd.json, 2026-02-03T04:05:07Z)\n");
+  ExplainedKernel kernel{.tile = "128x96x8"};
+  CHECK(cli::tileText(kernel) == "tile from   the model: 128x96x8\n");
+  kernel.tileFrom = TileFrom::Asked;
+  CHECK(cli::tileText(kernel) == "tile from   who asks: 128x96x8\n");
+  kernel.tileFrom = TileFrom::Tuned;
+  kernel.tunedBy = "/cache/v1/tuned/ab.json, 2026-02-03T04:05:06Z";
+  CHECK(cli::tileText(kernel) == "tile from   tuning: 128x96x8 (/cache/v1/tuned/ab.json, 2026-02-03T04:05:06Z)\n");
   if (noNvrtc()) return;
   CHECK_THAT(printed("explain --expr score --arch sm_90a --head-dim 64"),
              Contains("\ntile from   the model: 192x128x12\n"));

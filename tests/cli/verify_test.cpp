@@ -1,6 +1,5 @@
 #include "verify.h"
 
-#include "api/mod_impl.h"
 #include "support/element.h"
 
 #include <catch2/catch.hpp>
@@ -36,14 +35,9 @@ struct Drawn {
   }
 
   reference::GradientResult computed(const Mod& of) const {
-    const auto derived = gradientMod(of, {});
-    REQUIRE(derived);
-    auto result = reference::gradients(derived->module(), operands.captures,
-                                       {{operands.q.view(), operands.k.view(), operands.v.view()},
-                                        {},
-                                        {},
-                                        operands.dOut.view(),
-                                        operands.dLse->view()});
+    HostOperands given = operands;
+    given.gradients = {};
+    auto result = runReference(of, given, options);
     REQUIRE(result);
     return *std::move(result);
   }

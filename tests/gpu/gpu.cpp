@@ -167,7 +167,7 @@ HostOperands draw(const Mod& mod, const Problem& problem, const std::map<std::st
   operands.k = generator.normal(problem.dtype, {kvBatch, s.kvHeads, s.kvLen, problem.headDim});
   operands.v = generator.normal(problem.dtype, {kvBatch, s.kvHeads, s.kvLen, problem.headDimV});
   std::map<std::string, int64_t> freeDims;
-  generator.chooseDims(mod.module(), freeDims);
+  generator.chooseDims(mod, freeDims);
   for (const CaptureInfo& capture : mod.captures()) {
     if (capture.kind == CaptureInfo::Kind::Tensor) {
       cli::HostTensor& tensor = operands.tensors[capture.name];

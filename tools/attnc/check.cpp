@@ -6,9 +6,7 @@
 #include "mod_text.h"
 #include "options.h"
 
-#include "analysis/gather_proofs.h"
-#include "api/mod_impl.h"
-#include "support/try.h"
+#include "attnc/explain.h"
 
 #include <fmt/format.h>
 
@@ -17,39 +15,35 @@
 namespace attnc::cli {
 namespace {
 
-/// "bias[.., axis 1], line 14"
-std::string place(const ir::Module& module, const analysis::GatherProof& proof) {
-  const ir::Node& load = module[proof.load];
-  const ir::TensorCapture& tensor = module.tensors[size_t(load.attr)];
-  std::string axis = tensor.shape.size() > 1 ? fmt::format(" index {}", proof.axis) : "";
-  std::string line = load.line ? fmt::format(" (line {})", load.line) : "";
-  return tensor.name + axis + line;
+/// "bias index 1 (line 14)"
+std::string place(const GatherProof& proof) {
+  std::string axis = proof.rank > 1 ? fmt::format(" index {}", proof.index) : "";
+  std::string line = proof.line ? fmt::format(" (line {})", proof.line) : "";
+  return proof.capture + axis + line;
 }
 
-std::string gathers(const ir::Module& module) {
+std::string gathers(const std::vector<GatherProof>& proofs) {
   std::string text;
-  for (const analysis::GatherProof& proof : analysis::proveGathers(module))
-    text += fmt::format("{:12}{}: {}: {}\n", text.empty() ? "gathers" : "", place(module, proof),
+  for (const GatherProof& proof : proofs)
+    text += fmt::format("{:12}{}: {}: {}\n", text.empty() ? "gathers" : "", place(proof),
                         proof.proven ? "proven inside" : "clamped", proof.why);
   return text.empty() ? "gathers     none\n" : text;
 }
 
 /// Returns the conditions that every launch must meet.
-std::string conditions(const ir::Module& module) {
+std::string conditions(const std::vector<LaunchCondition>& all) {
   std::string text;
-  for (const ir::Output& output : module.outputs())
-    if (output.isCondition())
-      text += fmt::format("{:12}{}{}\n", text.empty() ? "conditions" : "", output.words,
-                          output.line ? fmt::format(" (line {})", output.line) : "");
+  for (const LaunchCondition& condition : all)
+    text += fmt::format("{:12}{}{}\n", text.empty() ? "conditions" : "", condition.words,
+                        condition.line ? fmt::format(" (line {})", condition.line) : "");
   return text;
 }
 
 /// Returns the line that says that gradients would not reach q and k; empty if they do.
-Expected<std::string> gradients(const Mod& mod) {
-  ATTNC_TRY_AS(gradient, scoreGradientOf(mod));
-  if (*gradient == ScoreGradient::Some) return std::string();
+std::string gradients(ScoreGradient gradient) {
+  if (gradient == ScoreGradient::Some) return "";
   return fmt::format("gradients   score_mod {}: no gradient reaches q and k\n",
-                     *gradient == ScoreGradient::Stopped ? "passes none to score" : "does not depend on score");
+                     gradient == ScoreGradient::Stopped ? "passes none to score" : "does not depend on score");
 }
 
 /// Returns which function of the text was taken for each mod, unless its name says it all.
@@ -66,54 +60,20 @@ struct CheckOptions {
   bool language = false, json = false;
 };
 
-/// Returns the JSON output of `check`.
-Expected<std::string> checkJson(const Mod& mod, const ir::Module& module, const std::vector<Diagnostic>& warnings) {
-  JsonReport json{{"ok", true}};
-  json.update(modJson(mod));
-  json["warnings"] = diagnosticsJson(warnings);
-  json["operations"] = operationsJson(module);
-  json["conditions"] = JsonReport::array();
-  for (const ir::Output& output : module.outputs())
-    if (output.isCondition()) json["conditions"].push_back({{"words", output.words}, {"line", output.line}});
-  json["gathers"] = JsonReport::array();
-  for (const analysis::GatherProof& proof : analysis::proveGathers(module)) {
-    const ir::Node& load = module[proof.load];
-    json["gathers"].push_back({{"capture", module.tensors[size_t(load.attr)].name},
-                               {"index", proof.axis},
-                               {"line", load.line},
-                               {"proven", proof.proven},
-                               {"why", proof.why}});
-  }
-  ATTNC_TRY_AS(grids, gridsJson(mod));
-  json.update(*grids);
-  ATTNC_TRY_AS(gradient, scoreGradientOf(mod));
-  json["scoreGradient"] = *gradient == ScoreGradient::Some      ? "some"
-                          : *gradient == ScoreGradient::Stopped ? "stopped"
-                                                                : "none";
-  json["hash"] = mod.hash();
-  return jsonText(json);
+std::string checkText(const ModExplanation& all) {
+  const Mod& mod = all.mod;
+  return fmt::format("{}: ok\nfunctions   {}\n", mod.name(), functionsText(mod)) + choicesText(mod) + masksText(mod) +
+         capturesText(mod) + operationsText(all.operations) + conditions(all.conditions) + gathers(all.gathers) +
+         gridsText(all.grids) + gradients(all.scoreGradient) + fmt::format("hash        {}\n", mod.hash());
 }
 
 int runCheck(const CheckOptions& options) {
   auto mod = options.mod.load();
   if (!mod) return reportEither(mod.error(), options.json);
-  auto forward = forwardMod(*mod);
-  if (!forward) return reportEither(forward.error(), options.json);
-  const ir::Module& module = forward->module();
-  if (options.json) {
-    auto json = checkJson(*mod, module, options.mod.warnings(*mod));
-    if (!json) return reportEither(json.error(), options.json);
-    auto status = printResult(*json);
-    return status ? kDone : report(status.error());
-  }
-  auto note = gradients(*mod);
-  if (!note) return report(note.error());
-  auto grids = gridsText(*mod);
-  if (!grids) return report(grids.error());
-  std::string text = fmt::format("{}: ok\nfunctions   {}\n", mod->name(), functionsText(*mod)) + choicesText(*mod) +
-                     masksText(*mod) + capturesText(*mod) + operationsText(module);
-  text += conditions(module) + gathers(module) + *grids + *note + fmt::format("hash        {}\n", mod->hash());
-  auto status = printResult(text);
+  auto all = explain(*mod);
+  if (!all) return reportEither(all.error(), options.json);
+  all->warnings = options.mod.warnings(*mod);
+  auto status = printResult(options.json ? toJson(*all) : checkText(*all));
   return status ? kDone : report(status.error());
 }
 

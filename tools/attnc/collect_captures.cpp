@@ -3,7 +3,6 @@
 #include "capture_text.h"
 #include "text.h"
 
-#include "ir/walk.h"
 #include "support/element.h"
 #include "support/try.h"
 
@@ -33,7 +32,7 @@ public:
       ATTNC_TRY_AS(isGiven, collectGiven(capture, operands));
       if (!*isGiven) missing.push_back(&capture);
     }
-    if (generator) generator->chooseDims(mod.module(), freeDims);
+    if (generator) generator->chooseDims(mod, freeDims);
     for (const CaptureInfo* capture : missing) ATTNC_TRY(draw(*capture, operands));
     for (const auto& [name, tensor] : operands.tensors) operands.captures.set(name, tensor.view());
     return {};
@@ -208,21 +207,6 @@ private:
 };
 
 } // namespace
-
-std::set<std::string> capturesOfMask(const Mod& mod) {
-  const ir::Module& module = mod.module();
-  std::set<std::string> names;
-  const std::optional<ir::Value> mask = module.output(ir::kMask);
-  if (!mask) return names;
-  const std::vector<bool> needed = ir::neededBy(module, *mask);
-  for (uint32_t id = 0; id <= mask->id; ++id) {
-    if (!needed[id]) continue;
-    const ir::Node& node = module[{id}];
-    if (node.op == ir::Op::Load) names.insert(module.tensors[size_t(node.attr)].name);
-    if (node.op == ir::Op::Scalar) names.insert(module.scalars[size_t(node.attr)].name);
-  }
-  return names;
-}
 
 Status collectCaptures(const Mod& mod, const RunOptions& options, NamedTensors& file, Generator* generator,
                        const Needed& needed, Drawn drawn, HostOperands& operands) {

@@ -5,13 +5,12 @@
 #include "random.h"
 #include "run_options.h"
 
+#include "attnc/explain.h"
+
 #include <set>
 #include <string>
 
 namespace attnc::cli {
-
-/// Returns the captures that mask_mod reads.
-std::set<std::string> capturesOfMask(const Mod& mod);
 
 /// Whether the value of a capture is needed, or only its presence and a tensor's shape.
 class Needed {

@@ -6,8 +6,7 @@
 #include "progress.h"
 #include "sequence_options.h"
 
-#include "api/mod_impl.h"
-#include "ir/printer.h"
+#include "attnc/explain.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -69,17 +68,6 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
                        .tile = flags.tile};
 }
 
-/// Returns the IR that the kernel is written from: the mod without stop_gradient, with its gradient if the kernel wants
-/// that, and with what is derived from it. All launches of a kernel share it.
-Expected<std::string> kernelIr(const Mod& mod, const KernelOptions& kernel) {
-  ATTNC_TRY_AS(derived, derive(mod, kernel));
-  auto plan = choosePlan(*derived, kernel);
-  if (!plan) throwUsage("emit", plan.error()); // as for the later stages
-  if (!plan) return std::move(plan).error();
-  ATTNC_TRY_AS(kernelMod, kernelModOf(*derived, plan->stages.front().algebra));
-  return ir::print((*kernelMod)->module);
-}
-
 /// Throws if --launch names no launch, or if a cubin needs one and none is named.
 void checkLaunch(const EmitOptions& options, const std::vector<KernelSource>& launches) {
   const int count = int(launches.size());
@@ -108,17 +96,20 @@ Expected<std::string> emit(const EmitOptions& options) {
   mod = pinned(*mod, options.kernel);
   if (!mod) return std::move(mod).error();
   if (options.stage == "ir") {
-    const passes::SequenceForm form{options.sequences.lengths(), options.sequences.settledOffsets(),
-                                    options.sequences.ragged};
-    if (!form.isPlain()) mod = sequencesMod(*mod, form, options.kernel.toOptions().pins);
-    if (!mod) return std::move(mod).error();
-    return mod->irText();
+    KernelOptions sequences{.offsets = options.sequences.settledOffsets(), .pins = options.kernel.toOptions().pins};
+    sequences.features.set(Feature::Lengths, options.sequences.lengths());
+    sequences.features.set(Feature::Ragged, options.sequences.ragged);
+    return sequencesIrText(*mod, sequences);
   }
   if (options.stage == "grad-ir") return gradientIrText(*mod);
 
   ATTNC_TRY_AS(complete, kernelOptions(*mod, options));
   const KernelOptions& kernel = *complete;
-  if (options.stage == "kernel-ir") return kernelIr(*mod, kernel);
+  if (options.stage == "kernel-ir") {
+    auto text = kernelIrText(*mod, kernel);
+    if (!text) throwUsage("emit", text.error()); // as for the later stages
+    return text;
+  }
   Compiler compiler(options.kernel.toCompilerOptions());
   auto sources = compiler.source(*mod, kernel);
   if (!sources) throwUsage("emit", sources.error()); // only the options decide whether there is a kernel

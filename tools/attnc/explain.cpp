@@ -8,12 +8,7 @@
 #include "problem_options.h"
 #include "progress.h"
 #include "shapes.h"
-#include "work.h"
 
-#include "api/mask_census.h"
-#include "api/mod_impl.h"
-#include "ir/bind.h"
-#include "plan/mask_shape.h"
 #include "support/try.h"
 #include "tools/device/device.h"
 
@@ -102,7 +97,7 @@ Error blamed(const ExplainOptions& options, Error error) {
 }
 
 /// Returns the output. The command line is already checked. `mod` has its pins folded in.
-Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, const Target& target) {
+Expected<std::string> explainText(const Mod& mod, const ExplainOptions& options, const Target& target) {
   Shapes shapes;
   ATTNC_TRY_AS(operands, findProblem(mod, options, shapes));
   if (options.isBackward()) {
@@ -111,7 +106,6 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   }
   shapes.operands.captures = &operands->captures;
   shapes.gradients.captures = &operands->gradients;
-  const ProblemShape& problem = operands->problem;
 
   CompilerOptions compilerOptions = options.run.kernel.toCompilerOptions();
   compilerOptions.tunedDevice = target.device;
@@ -122,35 +116,23 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
                      ? compiler.settleTraining(mod, shapes.operands, shapes.outputs, shapes.gradients, prepare)
                      : compiler.settle(mod, shapes.operands, shapes.outputs, prepare);
   if (!settled) return blamed(options, settled.error());
-  const auto& backward = settled->backward;
-  const KernelOptions& kernel = backward ? backward->options : settled->options;
-  const std::string& passedOver = backward ? backward->passedOver : settled->passedOver;
-  const KvLoop kvLoop = backward ? backward->kvLoop : settled->kvLoop;
-  ATTNC_TRY_AS(derived, derive(mod, kernel));
-  ATTNC_TRY_AS(sources, compiler.source(mod, kernel));
-  const auto compiled = [&] {
+  const auto compiled = [&] { // so that explain() finds it in memory
     const Progress progress("compiling");
-    return compiler.compile(mod, kernel);
+    return compiler.compile(mod, settled->backward ? settled->backward->options : settled->options);
   }();
   if (!compiled) return compiled.error();
-  ATTNC_TRY_AS(plan, choosePlan(*derived, kernel));
-  ATTNC_TRY_AS(inKernel, kernelModOf(*derived, formOf(plan::walkingStage(*plan))));
-  ATTNC_TRY_AS(counted, countedModule(mod, kernel));
-  ATTNC_TRY_AS(bindings, ir::bind(*counted, operands->captures, problem));
-  const BlockMaskShape blocks = plan::smallestMask(*counted, problem, kernel.maskQBlock, kernel.maskKvBlock);
-  ATTNC_TRY_AS(onGrid, countedOnGrid(*derived, *plan, operands->captures, problem));
-  const MaskCensus census = [&] {
+  const auto all = [&] {
     const Progress progress("counting blocks");
-    return takeCensus(*counted, *bindings, blocks);
+    return attnc::explain(compiler, mod, *settled, operands->captures);
   }();
-  const Kernel all{kernel, passedOver, *sources, *compiled};
-  if (options.json)
-    return explanationJson({mod, *derived, (*inKernel)->module, *settled, all, operands->captures, census, *onGrid});
+  if (!all) return all.error();
+  if (options.json) return toJson(*all);
+  const ExplainedKernel& kernel = all->kernel;
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
-         capturesText(mod) + kernelText(all, prepare.family) + tileText(*settled) + kindText(*settled, *sources) +
-         problemText(problem) + sequencesText(kernel) + valuesLine(operands->captures) +
-         workText(census, *onGrid, *settled, mod.hasMaskMod()) + operationsText(derived->module()) +
-         scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures, plan::sumsDiagonals(*plan));
+         capturesText(mod) + kernelText(kernel, prepare.family) + tileText(kernel) +
+         kindText(*settled, kernel.sources) + problemText(settled->problem) + sequencesText(kernel.options) +
+         valuesLine(operands->captures) + workText(all->census, all->boxes, *settled, mod.hasMaskMod()) +
+         operationsText(all->operations) + scoreText(all->perScore, kernel.kvLoop) + gradientsText(all->gradients);
 }
 
 int runExplain(const ExplainOptions& options) {
@@ -166,7 +148,7 @@ int runExplain(const ExplainOptions& options) {
   if (!mod) return reportEither(mod.error(), options.json);
   mod = pinned(*mod, options.run.kernel);
   if (!mod) return reportEither(mod.error(), options.json);
-  auto text = explain(*mod, options, targetFor(*arch));
+  auto text = explainText(*mod, options, targetFor(*arch));
   if (!text) return reportEither(text.error(), options.json);
   auto status = printResult(*text);
   return status ? kDone : report(status.error());

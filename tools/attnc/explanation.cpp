@@ -2,8 +2,6 @@
 
 #include "mod_text.h"
 
-#include "analysis/grid_box.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -113,23 +111,25 @@ const char* loopText(KvLoop loop, bool masks) {
 }
 
 /// "3 (add, 2 mul)"
-std::string perElementText(const analysis::OperationCount& count) {
+std::string perElementText(const OperationCounts& count) {
   std::string names;
   for (const auto& [name, times] : count.perElement)
     names += fmt::format("{}{}{}", names.empty() ? "" : ", ", times > 1 ? std::to_string(times) + " " : "", name);
-  const uint64_t all = count.at(ir::Level::Element);
-  return all ? fmt::format("{} ({})", all, names) : "0";
+  return count.element ? fmt::format("{} ({})", count.element, names) : "0";
 }
 
 /// Describes what is added to memory for one place where score_mod reads a capture.
-const char* additionsText(const analysis::GradientAccess& access) {
-  switch (access.reach) {
-  case analysis::Reach::Head: return "one addition to memory a tile";
-  case analysis::Reach::Row: return "one addition to memory a row of a tile";
-  case analysis::Reach::Column: return "one addition to memory a column of a tile";
-  case analysis::Reach::Diagonal: return "one addition to memory a diagonal of a tile";
-  case analysis::Reach::Element:
-    return access.once ? "each score of a head has an element of its own" : "one addition to memory a score";
+const char* additionsText(const GradientSum& sum) {
+  using Per = GradientSum::Per;
+  if (!sum.per) return "0: no gradient arrives";
+  switch (*sum.per) {
+  case Per::Tile: return "one addition to memory a tile";
+  case Per::Row: return "one addition to memory a row of a tile";
+  case Per::Column: return "one addition to memory a column of a tile";
+  case Per::Diagonal: return "one addition to memory a diagonal of a tile";
+  case Per::Score: return "one addition to memory a score";
+  case Per::OwnElement: return "each score of a head has an element of its own";
+  case Per::Diagonals: return "from sums along diagonals, which the kernel of dk and dv makes";
   }
   return "?";
 }
@@ -164,8 +164,10 @@ std::string spillText(int bytes) {
       bytes);
 }
 
-std::string kernelText(const Kernel& kernel, Family asked) {
-  const auto& [options, passedOver, sources, compiled] = kernel;
+std::string kernelText(const ExplainedKernel& kernel, Family asked) {
+  const KernelOptions& options = kernel.options;
+  const std::string& passedOver = kernel.passedOver;
+  const std::vector<KernelSource>& sources = kernel.sources;
   std::vector<std::string> templates; // without duplicates
   for (const KernelSource& source : sources)
     if (templates.empty() || templates.back() != source.templateName) templates.push_back(source.templateName);
@@ -177,7 +179,7 @@ std::string kernelText(const Kernel& kernel, Family asked) {
     if (sources.size() > 1)
       text += fmt::format("launch      {} of {}: {} of {}\n", i + 1, sources.size(), sources[i].entry,
                           sources[i].templateName);
-    text += stageText(sources[i], *compiled[i]);
+    text += stageText(sources[i], *kernel.compiled[i]);
   }
   const std::vector<FamilyInfo> families = options.kind == KernelKind::Backward ? backwardFamilies()
                                            : options.kind == KernelKind::Decode ? decodeFamilies()
@@ -193,17 +195,11 @@ std::string kernelText(const Kernel& kernel, Family asked) {
   return text + fmt::format("; others go to family {}\n", familyName(other->family));
 }
 
-ChosenTile tileOf(const Preparation& preparation) {
-  if (const auto& backward = preparation.backward) return {backward->tile, backward->tileFrom, backward->tunedBy};
-  return {preparation.tile, preparation.tileFrom, preparation.tunedBy};
-}
-
-std::string tileText(const Preparation& preparation) {
-  const ChosenTile chosen = tileOf(preparation);
-  switch (chosen.from) {
-  case TileFrom::Model: return fmt::format("tile from   the model: {}\n", chosen.tile);
-  case TileFrom::Tuned: return fmt::format("tile from   tuning: {} ({})\n", chosen.tile, chosen.tunedBy);
-  case TileFrom::Asked: return fmt::format("tile from   who asks: {}\n", chosen.tile);
+std::string tileText(const ExplainedKernel& kernel) {
+  switch (kernel.tileFrom) {
+  case TileFrom::Model: return fmt::format("tile from   the model: {}\n", kernel.tile);
+  case TileFrom::Tuned: return fmt::format("tile from   tuning: {} ({})\n", kernel.tile, kernel.tunedBy);
+  case TileFrom::Asked: return fmt::format("tile from   who asks: {}\n", kernel.tile);
   }
   return {};
 }
@@ -225,24 +221,6 @@ std::string kindText(const Preparation& preparation, const std::vector<KernelSou
                      tiles(problem.kvLen, tile.tileColumns), preparation.workspaceBytes);
 }
 
-WorkFlops flopsOf(const MaskCensus& census, const std::optional<GridCensus>& grid, const Preparation& preparation) {
-  const ProblemShape& problem = preparation.problem;
-  const BlockMaskShape& shape = census.shape;
-  // Two products of a multiplication and an addition each: q k^T over the head_dim of q and k, p v over that of v. A
-  // backward pass has five; they are counted at the usual factor of 2.5.
-  const double passes = preparation.backward ? 2.5 : 1;
-  const double flopsPerPair = passes * 2 * (preparation.options.headDim + preparation.options.headDimV);
-  const double rows = double(problem.batch) * double(problem.qHeads) * double(problem.qLen);
-  WorkFlops flops{.dense = flopsPerPair * rows * double(problem.kvLen)};
-  if (grid) {
-    flops.live = flopsPerPair * grid->visited;
-  } else if (census.blocks > 0) { // the mask of shape.batch x shape.heads serves the whole problem
-    const int64_t batchCopies = problem.batch / shape.batch, headCopies = problem.qHeads / shape.heads;
-    flops.live = flopsPerPair * double(batchCopies) * double(headCopies) * census.pairs;
-  }
-  return flops;
-}
-
 std::string workText(const MaskCensus& census, const std::optional<GridCensus>& grid, const Preparation& preparation,
                      bool masks) {
   const ProblemShape& problem = preparation.problem;
@@ -255,54 +233,30 @@ std::string workText(const MaskCensus& census, const std::optional<GridCensus>& 
          bytesText(census, preparation);
 }
 
-bool boxIsMask(const ir::Module& module, KvLoop loop) {
-  if (loop != KvLoop::Boxes) return false;
-  const auto box = analysis::gridBox(module);
-  return box && box->isMask();
-}
-
-bool masksAllBlocks(const ir::Module& module, KvLoop loop) {
-  return loop == KvLoop::AllTiles || loop == KvLoop::Listed || (loop == KvLoop::Boxes && !boxIsMask(module, loop));
-}
-
-std::string scoreText(const ir::Module& module, KvLoop loop) {
-  const auto gradient = [&] {
-    if (!module.output(ir::kDScore)) return std::string();
-    return fmt::format("            gradient: {} more\n", perElementText(gradientOperations(module)));
+std::string scoreText(const ScoreCost& cost, KvLoop loop) {
+  const auto selectText = [&] {
+    switch (cost.select) {
+    case MaskSelect::None: return "";
+    case MaskSelect::Mask: return " + a select";
+    case MaskSelect::Bounds: return " + a select by the bounds of its row, in place of mask_mod";
+    case MaskSelect::Box: return " + a select by the box of its row, in place of mask_mod";
+    }
+    return "?";
   };
-  std::vector<ir::Value> full, partial;
-  if (auto score = module.output(ir::kScore)) full.push_back(*score);
-  partial = full;
-  const char* extra = "";
-  if (boxIsMask(module, loop))
-    extra = " + a select by the box of its row, in place of mask_mod";
-  else if (loop == KvLoop::Bounds)
-    extra = " + a select by the bounds of its row, in place of mask_mod";
-  else if (auto mask = module.output(ir::kMask)) {
-    partial.push_back(*mask);
-    extra = " + a select";
-  }
-  const std::string cut = fmt::format("{}{}\n", perElementText(analysis::countOperations(module, partial)), extra);
-  if (masksAllBlocks(module, loop) && module.output(ir::kMask)) return "per score   all blocks: " + cut + gradient();
-  std::string text =
-      fmt::format("per score   full blocks: {}\n", perElementText(analysis::countOperations(module, full)));
+  const std::string cut = fmt::format("{}{}\n", perElementText(cost.partial), selectText());
+  const std::string gradient =
+      cost.gradient ? fmt::format("            gradient: {} more\n", perElementText(*cost.gradient)) : "";
+  if (cost.masksAllBlocks && cost.select == MaskSelect::Mask) return "per score   all blocks: " + cut + gradient;
+  std::string text = fmt::format("per score   full blocks: {}\n", perElementText(cost.full));
   if (loop != KvLoop::AllTiles) text += "            partial blocks: " + cut;
-  return text + gradient();
+  return text + gradient;
 }
 
-static constexpr const char* kByDiagonals = "from sums along diagonals, which the kernel of dk and dv makes";
-
-std::string gradientsText(const std::vector<plan::CaptureAccess>& captures, bool byDiagonals) {
+std::string gradientsText(const std::vector<GradientSum>& sums) {
   std::string text;
-  const auto add = [&](const std::string& name, const std::string& how) {
-    text += fmt::format("{:12}d_{}: {}\n", text.empty() ? "gradients" : "", name, how);
-  };
-  for (const plan::CaptureAccess& capture : captures) {
-    for (const analysis::GradientAccess& access : capture.places)
-      add(capture.name, fmt::format("{}{}", byDiagonals ? kByDiagonals : additionsText(access),
-                                    access.roundMoves ? ", for each term of a sum" : ""));
-    if (capture.places.empty()) add(capture.name, "0: no gradient arrives");
-  }
+  for (const GradientSum& sum : sums)
+    text += fmt::format("{:12}d_{}: {}{}\n", text.empty() ? "gradients" : "", sum.capture, additionsText(sum),
+                        sum.ofEachTerm ? ", for each term of a sum" : "");
   return text;
 }
 

@@ -2,7 +2,7 @@
 
 #include "options.h"
 
-#include "api/mod_impl.h"
+#include "attnc/explain.h"
 
 namespace attnc::cli {
 namespace {
@@ -34,9 +34,9 @@ Expected<std::set<std::string>> GradientOptions::wanted(const Mod& mod) const {
   if (captures == kNone) return std::set<std::string>();
   if (captures == kAll) return reachedCaptures(mod);
   const std::set<std::string> names(captures.begin(), captures.end());
-  if (auto derived = gradientMod(mod, names); !derived) {
-    throwUsage("--gradients", derived.error());
-    return std::move(derived).error();
+  if (auto checked = checkGradients(mod, names); !checked) {
+    throwUsage("--gradients", checked.error());
+    return std::move(checked).error();
   }
   return names;
 }

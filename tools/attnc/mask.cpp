@@ -11,8 +11,6 @@
 #include "query_map.h"
 #include "text.h"
 
-#include "ir/bind.h"
-#include "plan/mask_shape.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -108,7 +106,7 @@ Status drawQueries(const Mod& mod, const MaskOptions& options) {
   const ProblemShape& problem = operands->problem;
   if (problem.batch == 0 || problem.qHeads == 0 || problem.qLen == 0)
     return Error::environment("the problem has no queries", "give it some: --shape");
-  const BlockMaskShape shape = plan::smallestMask(mod.module(), problem, options.qBlock, options.kvBlock);
+  const BlockMaskShape shape = smallestMask(mod, problem, options.qBlock, options.kvBlock);
   const auto [b, h] = headsShown(options, shape, problem).front();
   ATTNC_TRY_AS(maps, queryMaps(mod, operands->captures, problem, options.queries, b, h));
   std::string title = titleOf(mod, operands->captures);
@@ -127,19 +125,18 @@ Status drawQueries(const Mod& mod, const MaskOptions& options) {
 Status draw(const Mod& mod, const MaskOptions& options) {
   ATTNC_TRY_AS(operands, options.problem.find(mod, Elements::OfMask, /*withScores=*/false));
   const ProblemShape& problem = operands->problem;
-  const BlockMaskShape shape = plan::smallestMask(mod.module(), problem, options.qBlock, options.kvBlock);
+  const BlockMaskShape shape = smallestMask(mod, problem, options.qBlock, options.kvBlock);
   const auto heads = headsShown(options, shape, problem);
   const auto [qBegin, qEnd] = within("--rows", options.rows, problem.qLen);
   const auto [kvBegin, kvEnd] = within("--columns", options.columns, problem.kvLen);
   ATTNC_TRY(checkSize(shape));
   std::optional<Progress> progress(std::in_place, "looking at the mask");
   ATTNC_TRY_AS(mask, BlockMask::build(mod, operands->captures, problem, shape));
-  ATTNC_TRY_AS(bindings, ir::bind(mod.module(), operands->captures, problem));
-  const ir::Interpreter interpreter(mod.module(), *bindings);
+  ATTNC_TRY_AS(reader, MaskReader::create(mod, operands->captures, problem));
   const bool asText = options.output.empty();
   const CellLimits limits = asText ? terminalCells() : pictureCells();
-  const std::vector<LikeHeads> groups = likeHeads(*mask, interpreter, heads, {qBegin, qEnd, kvBegin, kvEnd}, limits,
-                                                  asText ? kMostTextMaps : kMostPanels);
+  const std::vector<LikeHeads> groups =
+      likeHeads(*mask, *reader, heads, {qBegin, qEnd, kvBegin, kvEnd}, limits, asText ? kMostTextMaps : kMostPanels);
   progress.reset();
   const std::string title = titleOf(mod, operands->captures), size = sizeText(shape, problem);
   if (asText) return printResult(title + "\n" + size + "\n\n" + mapText(groups, shape) + "\n" + sharesText(*mask));

@@ -29,18 +29,17 @@ Cell together(Cell one, Cell other) {
 int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Classifies the elements of a cell, which lie in one partial block.
-Cell judgeCell(const ir::Interpreter& interpreter, int64_t b, int64_t h, const MaskRegion& cell) {
+Cell judgeCell(const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& cell) {
   bool someLive = false, someMasked = false;
   for (int64_t q = cell.qBegin; q < cell.qEnd; ++q)
-    for (int64_t kv = cell.kvBegin; kv < cell.kvEnd; ++kv)
-      (interpreter.mask(b, h, q, kv) ? someLive : someMasked) = true;
+    for (int64_t kv = cell.kvBegin; kv < cell.kvEnd; ++kv) (reader.isLive(b, h, q, kv) ? someLive : someMasked) = true;
   if (someLive && someMasked) return Cell::Partial;
   return someLive ? Cell::Live : Cell::Masked;
 }
 
 /// `step` is a power of two, so that a cell lies in one block.
-CellMap elementsOf(const BlockMask& mask, const ir::Interpreter& interpreter, int64_t b, int64_t h,
-                   const MaskRegion& region, int64_t step) {
+CellMap elementsOf(const BlockMask& mask, const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& region,
+                   int64_t step) {
   const BlockMaskShape& shape = mask.shape();
   CellMap map{.qStep = step, .kvStep = step, .ofElements = true};
   map.region = {region.qBegin / step * step, region.qEnd, region.kvBegin / step * step, region.kvEnd};
@@ -52,7 +51,7 @@ CellMap elementsOf(const BlockMask& mask, const ir::Interpreter& interpreter, in
     for (int64_t kv = map.region.kvBegin; kv < region.kvEnd; kv += step) {
       Cell cell = blocks[size_t(kv / shape.kvBlock)];
       if (cell == Cell::Partial)
-        cell = judgeCell(interpreter, b, h, {q, std::min(q + step, shape.qLen), kv, std::min(kv + step, shape.kvLen)});
+        cell = judgeCell(reader, b, h, {q, std::min(q + step, shape.qLen), kv, std::min(kv + step, shape.kvLen)});
       map.cells.push_back(cell);
     }
   }
@@ -84,21 +83,21 @@ CellMap blocksOf(const BlockMask& mask, int64_t b, int64_t h, const MaskRegion& 
 
 } // namespace
 
-CellMap mapOf(const BlockMask& mask, const ir::Interpreter& interpreter, int64_t b, int64_t h, const MaskRegion& region,
+CellMap mapOf(const BlockMask& mask, const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& region,
               const CellLimits& limits) {
   for (int64_t step = 1; step <= limits.elementsPerCell; step *= 2)
     if (region.qEnd - region.qBegin <= step * limits.rows && region.kvEnd - region.kvBegin <= step * limits.columns)
-      return elementsOf(mask, interpreter, b, h, region, step);
+      return elementsOf(mask, reader, b, h, region, step);
   return blocksOf(mask, b, h, region, limits);
 }
 
-std::vector<LikeHeads> likeHeads(const BlockMask& mask, const ir::Interpreter& interpreter,
+std::vector<LikeHeads> likeHeads(const BlockMask& mask, const MaskReader& reader,
                                  const std::vector<std::pair<int64_t, int64_t>>& heads, const MaskRegion& region,
                                  const CellLimits& limits, size_t mostMaps) {
   std::vector<LikeHeads> groups;
   std::unordered_map<size_t, size_t> known; // hash of a map -> its group
   for (const auto& [b, h] : heads) {
-    CellMap map = mapOf(mask, interpreter, b, h, region, limits);
+    CellMap map = mapOf(mask, reader, b, h, region, limits);
     const std::string_view bytes(reinterpret_cast<const char*>(map.cells.data()), map.cells.size());
     const auto [found, isNew] = known.try_emplace(std::hash<std::string_view>()(bytes), groups.size());
     if (isNew) groups.emplace_back();

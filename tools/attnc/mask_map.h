@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attnc/block_mask.h"
-#include "ir/interpreter.h"
+#include "attnc/explain.h"
 
 #include <cstdint>
 #include <utility>
@@ -46,12 +46,12 @@ struct LikeHeads {
   CellMap map; ///< empty beyond the limit of likeHeads()
 };
 
-/// Returns the map of one head. `interpreter` is for the mod and the captures that the mask was built from.
-CellMap mapOf(const BlockMask& mask, const ir::Interpreter& interpreter, int64_t b, int64_t h, const MaskRegion& region,
+/// Returns the map of one head. `reader` is for the mod and the captures that the mask was built from.
+CellMap mapOf(const BlockMask& mask, const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& region,
               const CellLimits& limits);
 
 /// Groups all given heads that look the same, in their order. The first `mostMaps` groups have their maps.
-std::vector<LikeHeads> likeHeads(const BlockMask& mask, const ir::Interpreter& interpreter,
+std::vector<LikeHeads> likeHeads(const BlockMask& mask, const MaskReader& reader,
                                  const std::vector<std::pair<int64_t, int64_t>>& heads, const MaskRegion& region,
                                  const CellLimits& limits, size_t mostMaps);
 

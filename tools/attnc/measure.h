@@ -1,9 +1,9 @@
 // One kernel timed on the GPU.
 #pragma once
 
+#include "attnc/explain.h"
 #include "operands.h"
 #include "run_options.h"
-#include "work.h"
 
 #include "tools/device/device.h"
 #include "tools/device/timer.h"

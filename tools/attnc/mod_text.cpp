@@ -32,7 +32,7 @@ std::string choiceText(const ModChoice& choice) {
 }
 
 const char* masksText(const Mod& mod) {
-  return mod.module().liftsMasks ? "masks       score_mod masks: lifted into mask_mod\n" : "";
+  return mod.masksLifted() ? "masks       score_mod masks: lifted into mask_mod\n" : "";
 }
 
 std::string capturesText(const Mod& mod) {
@@ -42,36 +42,24 @@ std::string capturesText(const Mod& mod) {
   return text.empty() ? "captures    none\n" : text;
 }
 
-std::string levelsText(const analysis::OperationCount& count) {
-  constexpr ir::Level kLevels[] = {ir::Level::Launch, ir::Level::Head, ir::Level::Row, ir::Level::Column,
-                                   ir::Level::Element};
+std::string levelsText(const OperationCounts& count) {
   std::string text;
-  for (ir::Level level : kLevels)
-    if (count.at(level)) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count.at(level), ir::name(level));
+  for (auto [level, times] : {std::pair("launch", count.launch),
+                              {"head", count.head},
+                              {"row", count.row},
+                              {"column", count.column},
+                              {"element", count.element}})
+    if (times) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", times, level);
   return text.empty() ? "none" : text;
 }
 
-analysis::OperationCount gradientOperations(const ir::Module& module) {
-  std::vector<ir::Value> roots;
-  if (auto score = module.output(ir::kScore)) roots.push_back(*score);
-  const analysis::OperationCount forward = analysis::countOperations(module, roots);
-  roots.push_back(*module.output(ir::kDScore));
-  analysis::OperationCount more = analysis::countOperations(module, roots);
-  for (size_t level = 0; level < more.byLevel.size(); ++level) more.byLevel[level] -= forward.byLevel[level];
-  for (const auto& [name, times] : forward.perElement)
-    if ((more.perElement[name] -= times) == 0) more.perElement.erase(name);
-  return more;
-}
-
-std::string operationsText(const ir::Module& module) {
+std::string operationsText(const ModOperations& operations) {
   std::string text;
-  for (auto [function, role] : {std::pair("score_mod", ir::kScore), std::pair("mask_mod", ir::kMask)})
-    if (auto root = module.output(role))
-      text += fmt::format("operations  {}: {}\n", function, levelsText(analysis::countOperations(module, *root)));
-  if (!module.output(ir::kDScore)) return text;
-  const analysis::OperationCount more = gradientOperations(module);
-  return text + fmt::format("operations  d_score: {}{}\n", levelsText(more),
-                            more.total() ? ", beside those of score_mod" : "");
+  if (operations.scoreMod) text += fmt::format("operations  score_mod: {}\n", levelsText(*operations.scoreMod));
+  if (operations.maskMod) text += fmt::format("operations  mask_mod: {}\n", levelsText(*operations.maskMod));
+  if (!operations.dScore) return text;
+  const std::string more = levelsText(*operations.dScore);
+  return text + fmt::format("operations  d_score: {}{}\n", more, more == "none" ? "" : ", beside those of score_mod");
 }
 
 } // namespace attnc::cli

@@ -1,9 +1,7 @@
 // A mod as text: its functions, its captures, its operations by level.
 #pragma once
 
-#include "analysis/operation_count.h"
-#include "attnc/mod.h"
-#include "ir/ir.h"
+#include "attnc/explain.h"
 
 #include <string>
 
@@ -23,13 +21,10 @@ const char* masksText(const Mod& mod);
 std::string capturesText(const Mod& mod);
 
 /// Returns "1 head, 2 element", or "none".
-std::string levelsText(const analysis::OperationCount& count);
-
-/// Counts the operations of d_score that score_mod does not also need. Precondition: the module has d_score.
-analysis::OperationCount gradientOperations(const ir::Module& module);
+std::string levelsText(const OperationCounts& count);
 
 /// Returns lines "operations  score_mod: 1 head, 2 element", one for each function that the mod has, and one for
 /// d_score.
-std::string operationsText(const ir::Module& module);
+std::string operationsText(const ModOperations& operations);
 
 } // namespace attnc::cli

@@ -8,7 +8,6 @@
 #include "text.h"
 
 #include "attnc/compiler.h"
-#include "ir/bind.h"
 #include "reference/attention.h"
 #include "support/element.h"
 #include "support/try.h"
@@ -196,11 +195,6 @@ Status checkResultGradients(const HostOperands& operands) {
   return operands.dLse ? check("dlse", *operands.dLse, DType::F32, rowsOf(operands)) : Status();
 }
 
-Status checkCaptures(const Mod& mod, const HostOperands& operands) {
-  auto bindings = ir::bind(mod.module(), operands.captures, operands.problem);
-  return bindings ? Status() : std::move(bindings).error();
-}
-
 Status checkOperands(const Mod& mod, HostOperands& operands) {
   ATTNC_TRY_AS(problem, reference::problemOf(operands.q.view(), operands.k.view(), operands.v.view()));
   operands.problem = *problem;
@@ -218,7 +212,7 @@ Status checkOperands(const Mod& mod, HostOperands& operands) {
     if (tensor->dtype != operands.q.dtype && !(operands.k.dtype == DType::E4M3 && operands.v.dtype == DType::E4M3))
       return Error::environment(fmt::format("{} is {}, q is {}; they must be the same", name, dtypeName(tensor->dtype),
                                             dtypeName(operands.q.dtype)));
-  return checkCaptures(mod, operands);
+  return checkCaptures(mod, operands.captures, operands.problem);
 }
 
 /// Returns the problem that captured tensors of a file imply by their named extents; without any, the fallback.
@@ -345,7 +339,7 @@ Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, c
   Generator generator(options.seed, problem, kMaxDrawnToExplain);
   const Needed needed(mod, Elements::OfMask);
   ATTNC_TRY(collectCaptures(mod, options, file, &generator, needed, Drawn::All, operands));
-  ATTNC_TRY(checkCaptures(mod, operands));
+  ATTNC_TRY(checkCaptures(mod, operands.captures, operands.problem));
   return operands;
 }
 
@@ -376,7 +370,7 @@ Expected<HostOperands> findCaptures(const Mod& mod, const RunOptions& options, c
   Generator generator(options.seed, operands.problem, kMaxDrawnToExplain);
   ATTNC_TRY(
       collectCaptures(mod, options, file, &generator, needed, asked.mayDraw ? Drawn::All : Drawn::Unneeded, operands));
-  ATTNC_TRY(checkCaptures(mod, operands));
+  ATTNC_TRY(checkCaptures(mod, operands.captures, operands.problem));
   return operands;
 }
 

@@ -1,7 +1,6 @@
 // `attnc pack`: compiles kernels ahead of time, into one file.
 #include "commands.h"
 #include "gradient_options.h"
-#include "grid_text.h"
 #include "kernel_rows.h"
 #include "options.h"
 #include "output_file.h"
@@ -98,7 +97,7 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
     if (!compiler.source(mod, kernel)) return kernels; // training uses boxes in both passes or in neither
     ATTNC_TRY_AS(gainsFromMask, compiler.wantsBlockMask(mod, kernel));
     if (*gainsFromMask) { // box lists, which training does not use
-      if (isBackward || !settled->blockMask || !declaresGrids(mod)) return kernels;
+      if (isBackward || !settled->blockMask || !mod.declaresGrids()) return kernels;
       kernel.blockSparse = kernel.maskByBoxes = kernel.listsOfWholeMod = true;
       onGrid.push_back({.kind = KernelKind::BlockMask, .arch = kernel.arch, .maskByBoxes = true, .pins = kernel.pins});
     }

@@ -1,17 +1,16 @@
 // `attnc probe`: follows one score through a mod.
 #include "commands.h"
-#include "journey.h"
 #include "problem_options.h"
 #include "text.h"
 
-#include "api/mod_impl.h"
-#include "ir/bind.h"
-#include "ir/interpreter.h"
-#include "ir/walk.h"
+#include "attnc/explain.h"
 #include "support/element.h"
+#include "support/readable.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
+#include <llvm/ADT/SmallVector.h>
+#include <llvm/ADT/StringRef.h>
 
 #include <cmath>
 #include <memory>
@@ -66,60 +65,56 @@ Expected<GivenScore> dotProduct(const HostOperands& operands, const ProbeOptions
 Expected<GivenScore> givenScore(const Mod& mod, const HostOperands& operands, const ProbeOptions& options) {
   if (options.score) return GivenScore{float(*options.score), fmt::format("score     {}\n", float(*options.score))};
   if (!operands.q.shape.empty() && !operands.k.shape.empty()) return dotProduct(operands, options);
-  const ir::Module& module = tracedModule(mod);
-  const std::optional<ir::Value> output = module.output(ir::kScore);
-  if (output && ir::paramsOf(module, *output).contains(ir::ParamKind::Score))
+  if (scoreFactsOf(mod).readsScore)
     throw CLI::ValidationError("--score", "score_mod reads the score: give one, or q and k in a file with --in");
   return GivenScore{};
 }
 
-std::string resultText(const Mod& mod, const ir::Bindings& bindings, const ScorePlace& place,
-                       std::optional<float> score, bool maskModLives) {
-  const bool lives = ir::Interpreter(mod.module(), bindings).mask(place.b, place.h, place.q, place.kv);
-  const std::string value = score ? ", score " + valueText(ir::Type::F32, {.real = *score}) : "";
-  if (lives) return fmt::format("result    lives{}\n", value);
-  return fmt::format("result    masked: {}; the score takes no part\n",
-                     maskModLives ? "score_mod gives -inf" : "mask_mod gives False");
+/// Returns each line of the text that the function needs, and under it the values that it computes, in order of
+/// computation. If `text` is empty, only values are shown.
+std::string functionText(const char* name, const ProbedFunction& function, const std::string& text) {
+  constexpr size_t kExpressionWidth = 44;
+  llvm::SmallVector<llvm::StringRef, 64> lines;
+  llvm::StringRef(text).split(lines, '\n');
+  std::string result = fmt::format("\n{}\n", name);
+  int last = 0;
+  for (const ProbedValue& value : function.values) {
+    if (value.line && value.line != last && size_t(value.line) <= lines.size() && !text.empty())
+      result += fmt::format("{:>4} | {}\n", value.line, readable(lines[size_t(value.line - 1)].rtrim()));
+    last = value.line;
+    result += fmt::format("{:>8}{:<{}} = {}{}{}\n", "", value.expression, kExpressionWidth, value.value,
+                          value.read.empty() ? "" : "   ", value.read);
+  }
+  return result + fmt::format("  gives {}\n", function.result);
 }
 
-Expected<std::string> probe(const Mod& mod, const ProbeOptions& options) {
+std::string resultText(const Probe& probed, bool hasScore) {
+  if (probed.isLive) return fmt::format("result    lives{}\n", hasScore ? ", score " + probed.score : "");
+  const bool byMaskMod = probed.maskMod && probed.maskMod->result == "False";
+  return fmt::format("result    masked: {}; the score takes no part\n",
+                     byMaskMod ? "mask_mod gives False" : "score_mod gives -inf");
+}
+
+Expected<std::string> probeText(const Mod& mod, const ProbeOptions& options) {
   ATTNC_TRY_AS(operands, options.problem.find(mod, Elements::All, /*withScores=*/!options.score));
   checkPlace(options, operands->problem);
   ATTNC_TRY_AS(given, givenScore(mod, *operands, options));
   const ScorePlace place{options.at[0], options.at[1], options.at[2], options.at[3], given->value};
-  const ir::Module& traced = tracedModule(mod);
-  ATTNC_TRY_AS(bindings, ir::bind(traced, operands->captures, operands->problem));
-  ATTNC_TRY_AS(simplified, ir::bind(mod.module(), operands->captures, operands->problem));
+  ATTNC_TRY_AS(probed, attnc::probe(mod, operands->captures, operands->problem, place));
 
   std::string text =
       fmt::format("{} at b = {}, h = {}, q_idx = {}, kv_idx = {}\n", mod.name(), place.b, place.h, place.q, place.kv);
   if (std::string values = valuesText(operands->captures); !values.empty()) text += "values    " + values + "\n";
   text += given->text;
-  const auto value = [&](ir::Value output) {
-    return ir::Evaluator(traced, *bindings, output).evaluate(place.score, place.b, place.h, place.q, place.kv);
-  };
-  const auto add = [&](const char* function, ir::Value output) {
-    text += fmt::format("\n{}\n", function) + journeyText(traced, *bindings, output, place, sourceText(mod)) +
-            fmt::format("  gives {}\n", valueText(traced[output].type, value(output)));
-  };
-  std::optional<float> score;
-  if (!given->text.empty()) score = given->value;
-  if (auto output = traced.output(ir::kScore)) {
-    add("score_mod", *output);
-    score = value(*output).real;
-  }
-  bool maskModLives = true;
-  if (auto output = traced.output(ir::kMask)) {
-    add("mask_mod", *output);
-    maskModLives = value(*output).integer != 0;
-  }
-  return text + "\n" + resultText(mod, *simplified, place, score, maskModLives);
+  if (probed->scoreMod) text += functionText("score_mod", *probed->scoreMod, mod.text());
+  if (probed->maskMod) text += functionText("mask_mod", *probed->maskMod, mod.text());
+  return text + "\n" + resultText(*probed, probed->scoreMod || !given->text.empty());
 }
 
 int runProbe(ProbeOptions& options) {
   auto mod = options.problem.loadMod();
   if (!mod) return report(mod.error());
-  auto text = probe(*mod, options);
+  auto text = probeText(*mod, options);
   if (!text) return report(text.error());
   auto status = printResult(*text);
   return status ? kDone : report(status.error());

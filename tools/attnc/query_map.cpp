@@ -1,10 +1,6 @@
 #include "query_map.h"
 
-#include "analysis/grid_box.h"
-#include "api/mod_impl.h"
-#include "ir/bind.h"
-#include "ir/interpreter.h"
-#include "passes/pipeline.h"
+#include "attnc/explain.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -20,55 +16,43 @@ constexpr int64_t kMostKeys = int64_t(1) << 18, kLongestSide = 1024;
 constexpr Rgb kFrame = 0x808080;
 const std::vector<Rgb> kColours{0xe3eefa, 0x4d8ad2, 0xd55e00}; // indexed by KeyCell
 
-/// A grid with the numbers of a launch.
-struct Place {
-  std::vector<int64_t> extents;
-  int64_t before = 0;
+int64_t tokensOf(const GridExtents& grid) {
+  int64_t product = 1;
+  for (int64_t extent : grid.extents) product *= extent;
+  return product;
+}
 
-  Place(const ir::Grid& grid, const ir::Bindings& bindings) {
-    for (int64_t extent : bindings.extentsOf(grid)) extents.push_back(extent);
-    before = bindings.of(grid.before);
+/// Returns the token at coordinates; nullopt if they lie outside the grid.
+std::optional<int64_t> tokenAt(const GridExtents& grid, const std::vector<int64_t>& coordinates) {
+  if (coordinates.size() != grid.extents.size()) return std::nullopt;
+  int64_t token = 0;
+  for (size_t axis = 0; axis < grid.extents.size(); ++axis) {
+    if (coordinates[axis] < 0 || coordinates[axis] >= grid.extents[axis]) return std::nullopt;
+    token = token * grid.extents[axis] + coordinates[axis];
   }
+  return grid.before + token;
+}
 
-  int64_t tokens() const {
-    int64_t product = 1;
-    for (int64_t extent : extents) product *= extent;
-    return product;
-  }
-
-  /// Returns the token at coordinates; nullopt if they lie outside the grid.
-  std::optional<int64_t> at(const std::vector<int64_t>& coordinates) const {
-    if (coordinates.size() != extents.size()) return std::nullopt;
-    int64_t token = 0;
-    for (size_t axis = 0; axis < extents.size(); ++axis) {
-      if (coordinates[axis] < 0 || coordinates[axis] >= extents[axis]) return std::nullopt;
-      token = token * extents[axis] + coordinates[axis];
-    }
-    return before + token;
-  }
-};
-
-Expected<int64_t> positionOf(const std::vector<int64_t>& query, const std::optional<Place>& grid, int64_t qLen) {
+Expected<int64_t> positionOf(const std::vector<int64_t>& query, const std::optional<GridExtents>& grid, int64_t qLen) {
   const std::string text = fmt::format("{}", fmt::join(query, ","));
   std::optional<int64_t> position;
   if (query.size() == 1)
     position = query[0];
   else if (grid)
-    position = grid->at(query);
+    position = tokenAt(*grid, query);
   if (position && *position >= 0 && *position < qLen) return *position;
   const std::string extents = grid ? fmt::format(", or on its grid of {}", fmt::join(grid->extents, " x ")) : "";
   return Error::environment(fmt::format("there is no query {}", text),
                             fmt::format("it lies in 0..{} by its position{}", qLen - 1, extents));
 }
 
-QueryMap mapOf(const ir::Interpreter& interpreter, const Place& keys, int64_t kvLen, int64_t b, int64_t h,
-               int64_t query) {
+QueryMap mapOf(const MaskReader& reader, const GridExtents& keys, int64_t kvLen, int64_t b, int64_t h, int64_t query) {
   QueryMap map;
   map.extents = {1, 1, 1};
   std::copy_backward(keys.extents.begin(), keys.extents.end(), map.extents.end());
-  const int64_t end = keys.before + keys.tokens();
+  const int64_t end = keys.before + tokensOf(keys);
   for (int64_t kv = 0; kv < kvLen; ++kv) {
-    const bool isSeen = interpreter.mask(b, h, query, kv);
+    const bool isSeen = reader.isLive(b, h, query, kv);
     const bool isOnGrid = kv >= keys.before && kv < end;
     (isOnGrid ? map.seen : map.seenBeside) += isSeen;
     if (isOnGrid)
@@ -89,35 +73,30 @@ std::string countText(const QueryMap& map) {
 
 Expected<std::vector<QueryMap>> queryMaps(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                                           const std::vector<std::vector<int64_t>>& queries, int64_t b, int64_t h) {
-  ir::Module module = tracedModule(mod);
-  ATTNC_TRY(passes::runPipeline(module, {.keepsGrids = true}));
-  const analysis::GridsUsed used = analysis::gridsUsed(module);
-  if (!used.keys)
+  ATTNC_TRY_AS(grids, gridsOf(mod, captures, problem));
+  if (!grids->keys)
     return Error::environment("the mod takes coordinates of kv_idx on no grid, or on several",
                               "declare it, image = grid(HEIGHT, WIDTH), and ask for image.coords(kv_idx)");
-  ATTNC_TRY_AS(bindings, ir::bind(module, captures, problem), ofMod = ir::bind(mod.module(), captures, problem));
-  if (!ofMod) return std::move(ofMod).error();
-  const Place keys(module.grids[*used.keys], *bindings);
-  std::optional<Place> ofQueries;
-  if (used.queries) ofQueries.emplace(module.grids[*used.queries], *bindings);
-  const int64_t needed = keys.before + keys.tokens();
+  const GridExtents& keys = *grids->keys;
+  const std::optional<GridExtents>& ofQueries = grids->queries;
+  const int64_t needed = keys.before + tokensOf(keys);
   if (problem.kvLen < needed)
     return Error::environment(fmt::format("the grid of keys ends at token {}, but KV_LEN is {}", needed, problem.kvLen),
                               fmt::format("give the problem all of it: --shape {}", needed));
-  if (keys.tokens() > kMostKeys || *std::max_element(keys.extents.begin(), keys.extents.end()) > kLongestSide)
+  if (tokensOf(keys) > kMostKeys || *std::max_element(keys.extents.begin(), keys.extents.end()) > kLongestSide)
     return Error::environment(fmt::format("a grid of {} is more than a map shows: {} keys, {} along an axis",
                                           fmt::join(keys.extents, " x "), kMostKeys, kLongestSide),
                               "draw a smaller one, by -D or --set of its extents");
-  const ir::Interpreter interpreter(mod.module(), *ofMod); // `module` may only know tokens on grids
+  ATTNC_TRY_AS(reader, MaskReader::create(mod, captures, problem));
   const bool isOneGrid = ofQueries && ofQueries->extents == keys.extents && ofQueries->before == keys.before;
   std::vector<QueryMap> maps;
   for (const std::vector<int64_t>& query : queries) {
     ATTNC_TRY_AS(position, positionOf(query, ofQueries, problem.qLen));
-    QueryMap map = mapOf(interpreter, keys, problem.kvLen, b, h, *position);
+    QueryMap map = mapOf(*reader, keys, problem.kvLen, b, h, *position);
     map.heading =
         query.size() > 1 ? fmt::format("query ({})", fmt::join(query, ", ")) : fmt::format("query {}", *position);
     const int64_t token = *position - keys.before;
-    if (isOneGrid && token >= 0 && token < keys.tokens()) map.cells[size_t(token)] = KeyCell::Query;
+    if (isOneGrid && token >= 0 && token < tokensOf(keys)) map.cells[size_t(token)] = KeyCell::Query;
     maps.push_back(std::move(map));
   }
   return maps;

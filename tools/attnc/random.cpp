@@ -6,7 +6,7 @@
 
 #include "tools/device/draw.h"
 
-#include "ir/conditions.h"
+#include "attnc/explain.h"
 #include "support/element.h"
 
 #include <fmt/format.h>
@@ -189,18 +189,8 @@ void Generator::fillIntegers(const CaptureInfo& capture, HostTensor& tensor) {
   }
 }
 
-void Generator::chooseDims(const ir::Module& module, std::map<std::string, int64_t>& freeDims) const {
-  llvm::SmallVector<int64_t, 16> dims;
-  std::vector<bool> isFree;
-  for (const std::string& name : module.dims) {
-    const auto given = freeDims.find(name);
-    const std::optional<int64_t> builtin = builtinExtent(problem, name);
-    isFree.push_back(!builtin && given == freeDims.end());
-    dims.push_back(builtin ? *builtin : isFree.back() ? kFreeExtent : given->second);
-  }
-  ir::meetConditions(ir::conditionsAlone(module), dims, isFree); // bind() reports those that do not hold
-  for (size_t dim = 0; dim < dims.size(); ++dim)
-    if (isFree[dim]) freeDims[module.dims[dim]] = dims[dim];
+void Generator::chooseDims(const Mod& mod, std::map<std::string, int64_t>& freeDims) const {
+  chooseExtents(mod, problem, kFreeExtent, freeDims);
 }
 
 std::vector<int64_t> Generator::shapeOf(const CaptureInfo& capture,

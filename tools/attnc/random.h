@@ -49,7 +49,7 @@ public:
   HostTensor positions(int64_t most);
 
   /// Chooses the extents of free dims that `freeDims` lacks: 64, or what the conditions of the launch require.
-  void chooseDims(const ir::Module& module, std::map<std::string, int64_t>& freeDims) const;
+  void chooseDims(const Mod& mod, std::map<std::string, int64_t>& freeDims) const;
   /// Returns the shape of a tensor as declared. `freeDims` gives extents of dims that are not built in.
   std::vector<int64_t> shapeOf(const CaptureInfo& capture, const std::map<std::string, int64_t>& freeDims) const;
 

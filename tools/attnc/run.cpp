@@ -4,6 +4,7 @@
 #include "digest.h"
 #include "gpu.h"
 #include "operands.h"
+#include "oracle.h"
 #include "pages.h"
 #include "progress.h"
 #include "ragged.h"
@@ -14,9 +15,7 @@
 #include "text.h"
 #include "verify.h"
 
-#include "api/mod_impl.h"
 #include "attnc/version.h"
-#include "reference/gradients.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -39,30 +38,6 @@ RandomProblem parseRandom(const std::string& text) {
   constexpr const char* kOption = "--random";
   const std::vector<int64_t> numbers = parseExtents(kOption, text, "B,H,HKV,Q_LEN,KV_LEN,D");
   return randomProblem(kOption, text, shapeOf(kOption, text, numbers), numbers[5]);
-}
-
-/// Runs the reference; without --backward, only the forward pass.
-Expected<reference::GradientResult> runReference(const Mod& mod, const HostOperands& operands,
-                                                 const RunOptions& options) {
-  BackwardOperands args;
-  static_cast<Operands&>(args) = viewsOf(operands);
-  const passes::SequenceForm form = sequenceForm(args, prepareOptions(options));
-  args.k = operands.k.view(), args.v = operands.v.view(); // gathered, with the new rows
-  args.pageTable = args.newK = args.newV = {};
-  if (options.scale) args.scale = float(*options.scale);
-  ATTNC_TRY_AS(sequences, form.isPlain() ? mod : sequencesMod(mod, form, {}));
-  if (options.backward) {
-    std::set<std::string> wanted;
-    for (const auto& [name, tensor] : operands.gradients.all()) wanted.insert(name);
-    ATTNC_TRY_AS(derived, gradientMod(*sequences, wanted));
-    args.dOut = operands.dOut.view();
-    if (operands.dLse) args.dLse = operands.dLse->view();
-    return reference::gradients(derived->module(), operands.captures, args, captureGradients(*derived));
-  }
-  ATTNC_TRY_AS(forward, reference::attention(sequences->module(), operands.captures, args));
-  reference::GradientResult result;
-  result.forward = *std::move(forward);
-  return result;
 }
 
 HostTensor stored(const std::vector<double>& values, HostTensor tensor) {

@@ -3,9 +3,8 @@
 #include "commands.h"
 #include "text.h"
 
-#include "ir/ir.h"
-#include "jit/nvrtc.h"
-#include "plan/arch.h"
+#include "attnc/problem.h"
+#include "attnc/toolchain.h"
 #include "support/readable.h"
 
 #include <fmt/format.h>
@@ -35,25 +34,6 @@ std::string lowered(std::string_view text) {
 std::string suggestion(std::string_view word, const std::vector<std::string>& candidates) {
   std::string near = nearest(word, candidates);
   return near.empty() ? "" : fmt::format("; did you mean {}?", near);
-}
-
-std::string archNames() {
-  std::string names;
-  for (int capability : plan::knownCapabilities()) {
-    names += fmt::format("{}sm_{}", names.empty() ? "" : ", ", capability);
-    if (capability == 90) names += "a";
-  }
-  return names;
-}
-
-/// Whether attnc knows this GPU; or NVRTC, which may be newer.
-bool isKnownArch(const std::string& name) {
-  auto arch = plan::parseArch(name);
-  if (!arch) return false;
-  const std::vector<int>& known = plan::knownCapabilities();
-  if (std::find(known.begin(), known.end(), arch->capability) != known.end()) return true;
-  auto supported = jit::Nvrtc(jit::Env::read()).supportedArchs();
-  return supported && std::find(supported->begin(), supported->end(), arch->capability) != supported->end();
 }
 
 /// Returns device and inode of a regular file; nullopt for other files, which writing does not overwrite.
@@ -236,13 +216,11 @@ CLI::Validator architecture() {
     if (digits == "90") digits = "90a";
     if (!isKnownArch("sm_" + digits))
       return fmt::format("{} is no architecture that attnc or NVRTC knows; known are native, {}", inQuotes(text),
-                         archNames());
+                         fmt::join(knownArchs(), ", "));
     text = "sm_" + digits;
     return "";
   };
-  std::string names = archNames();
-  names.erase(std::remove(names.begin(), names.end(), ' '), names.end());
-  return CLI::Validator(canonical, "", kChoicesPrefix + ("native," + names));
+  return CLI::Validator(canonical, "", fmt::format("{}native,{}", kChoicesPrefix, fmt::join(knownArchs(), ",")));
 }
 
 std::string checkHeadDim(const std::string& text) {
@@ -288,8 +266,8 @@ std::vector<int64_t> parseExtents(const char* option, const std::string& text, c
   std::vector<int64_t> numbers;
   for (const std::string& part : CLI::detail::split(text, ',')) {
     int64_t value = 0;
-    if (!parseInteger(part, value) || value < 0 || value > ir::kMaxExtent)
-      throw fail(fmt::format("{} is no number from 0 to {}", inQuotes(part), ir::kMaxExtent));
+    if (!parseInteger(part, value) || value < 0 || value > kMaxExtent)
+      throw fail(fmt::format("{} is no number from 0 to {}", inQuotes(part), kMaxExtent));
     numbers.push_back(value);
   }
   if (numbers.size() != CLI::detail::split(names, ',').size()) throw fail("needed are the numbers " + names);

@@ -44,7 +44,7 @@ std::string checkAssignment(const std::string& text); ///< NAME=VALUE
 /// be meant. Precondition: the texts passed checkAssignment().
 std::map<std::string, std::string> assignments(const char* option, const std::vector<std::string>& texts);
 
-/// Parses numbers from 0 to ir::kMaxExtent, separated by commas, as many as `names` lists ("B,H,HKV"). Throws
+/// Parses numbers from 0 to kMaxExtent, separated by commas, as many as `names` lists ("B,H,HKV"). Throws
 /// CLI::ValidationError for `option`.
 std::vector<int64_t> parseExtents(const char* option, const std::string& text, const std::string& names);
 /// Parses five numbers B, H, HKV, Q_LEN, KV_LEN. Throws CLI::ValidationError if H is not a multiple of HKV.

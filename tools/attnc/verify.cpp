@@ -1,6 +1,6 @@
 #include "verify.h"
 
-#include "ir/walk.h"
+#include "attnc/explain.h"
 #include "reference/gradient_tolerance.h"
 #include "support/element.h"
 
@@ -99,32 +99,6 @@ template <class Element> double largestSpan(int64_t count, int64_t width, Elemen
 
 double largestSpan(const HostTensor& tensor) {
   return largestSpan(tensor.elements(), tensor.shape.back(), [&](int64_t i) { return elementOf(tensor, i); });
-}
-
-/// Whether score_mod rounds the same in kernels and in the reference: it only adds and selects given numbers. If it
-/// multiplies, kernels may round once; if it casts, positions may be summed in another order (dsl/SPEC.md).
-bool addsAtMost(const ir::Module& module) {
-  const auto score = module.output(ir::kScore);
-  if (!score) return true;
-  const std::vector<bool> needed = ir::neededBy(module, *score);
-  for (uint32_t id = 0; id <= score->id; ++id) {
-    if (!needed[id] || module[{id}].type != ir::Type::F32) continue;
-    switch (module[{id}].op) {
-    case ir::Op::Const:
-    case ir::Op::Param:
-    case ir::Op::Scalar:
-    case ir::Op::Load:
-    case ir::Op::Neg:
-    case ir::Op::Abs:
-    case ir::Op::Add:
-    case ir::Op::Sub:
-    case ir::Op::Min:
-    case ir::Op::Max:
-    case ir::Op::Select: break;
-    default: return false;
-    }
-  }
-  return true;
 }
 
 /// Whether scores are exact before score_mod: all partial sums of products are exact in f32, and factors in TF32.
@@ -232,8 +206,9 @@ Verification verify(const Mod& mod, const HostOperands& operands, const RunOptio
   bool tf32 = dtype == DType::F32 && options.kernel.tf32;
   double scale = std::fabs(options.scale ? *options.scale : 1 / std::sqrt(double(operands.q.shape[3])));
   double u = roundoff(dtype, tf32);
-  bool coarse = tf32 || ir::uses(mod.module(), ir::Op::TanhApprox);
-  const bool exactProducts = areProductsExact(operands, scale), exactScores = exactProducts && addsAtMost(mod.module());
+  const ScoreFacts facts = scoreFactsOf(mod);
+  bool coarse = tf32 || facts.approximates;
+  const bool exactProducts = areProductsExact(operands, scale), exactScores = exactProducts && facts.addsAtMost;
   const double ofSize = exactScores ? 0 : coarse ? 0x1p-10 : 0x1p-20;
   const double common = exactProducts ? 0x1p-16 : ofSize * scale * largestRow(operands.q) * largestRow(operands.k);
   std::vector<double> s; // by row

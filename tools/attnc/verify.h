@@ -1,13 +1,10 @@
 // Compares a GPU's results with the fp64 reference.
 #pragma once
 
-#include "operands.h"
+#include "oracle.h"
 #include "result.h"
-#include "run_options.h"
 
-#include "reference/attention.h"
 #include "reference/compare.h"
-#include "reference/gradients.h"
 
 #include <limits>
 #include <string>

@@ -1,7 +1,7 @@
 #include "version.h"
 
+#include "attnc/toolchain.h"
 #include "attnc/version.h"
-#include "jit/nvrtc.h"
 
 #include <fmt/format.h>
 #include <llvm/Config/llvm-config.h>
@@ -24,11 +24,9 @@ std::string buildOf(const std::string& identity) {
 }
 
 std::string nvrtcText() {
-  jit::Nvrtc nvrtc(jit::Env::read());
-  auto identity = nvrtc.identity();
-  auto path = nvrtc.path();
-  if (identity && path) return fmt::format("NVRTC {}, {}\n", buildOf(*identity), *path);
-  const Error& error = identity ? path.error() : identity.error();
+  const auto found = findNvrtc();
+  if (found) return fmt::format("NVRTC {}, {}\n", buildOf(found->identity), found->path);
+  const Error& error = found.error();
   std::string message = error.message.substr(0, error.message.find("; looked for"));
   return fmt::format("NVRTC not usable: {} ({})\n", message, error.remedy);
 }

@@ -1,10 +1,10 @@
 // For each batch entry and head, intervals judge regions of blocks. Undecided regions are cut in four, the largest
 // first. Blocks that stay undecided are evaluated element by element, in random order, so that those within the budget
 // are a fair sample of the rest.
-#include "api/mask_census.h"
+#include "inspect/mask_census.h"
 
 #include "api/tile_elements.h"
-#include "api/told_ranges.h"
+#include "inspect/told_ranges.h"
 #include "support/parallel.h"
 
 #include <algorithm>

@@ -1,17 +1,17 @@
-#include "work.h"
-
-#include "progress.h"
+// The minimum work of a problem: query-key pairs that the mask lets live, and columns of K and V that queries see.
+#include "inspect/work.h"
 
 #include "analysis/grid_box.h"
-#include "api/mask_census.h"
 #include "api/mod_impl.h"
+#include "inspect/grid_census.h"
+#include "inspect/mask_census.h"
 #include "ir/bind.h"
 #include "passes/sequences.h"
 #include "plan/grid_plan.h"
 #include "plan/mask_shape.h"
 #include "support/try.h"
 
-namespace attnc::cli {
+namespace attnc {
 
 Expected<ir::Module> countedModule(const Mod& mod, const KernelOptions& kernel) {
   if (kernel.offsets != QueryOffsets::FromLengths) return mod.module();
@@ -24,7 +24,6 @@ Expected<std::optional<GridCensus>> countedOnGrid(const Mod& mod, const plan::Pl
   if (!plan.grid) return std::optional<GridCensus>();
   ATTNC_TRY_AS(ofMod, ir::bind(mod.module(), captures, problem));
   ATTNC_TRY_AS(ofKernel, ir::bind(plan.grid->module, captures, problem));
-  const Progress progress("counting boxes");
   const auto take = plan.options.maskByBoxes ? takeBoxMaskCensus : takeGridCensus;
   return std::optional(
       take(plan.grid->module, *ofKernel, plan::walkingStage(plan).config, plan::gridsOf(*plan.grid, *ofMod), problem));
@@ -68,6 +67,12 @@ Expected<Work> countWork(const Mod& mod, const Captures& captures, const KernelO
   return work;
 }
 
+Expected<MaskCensus> takeCensus(const Mod& mod, const Captures& captures, const ProblemShape& problem,
+                                const BlockMaskShape& shape) {
+  ATTNC_TRY_AS(bindings, ir::bind(mod.module(), captures, problem));
+  return takeCensus(mod.module(), *bindings, shape);
+}
+
 double Work::flops(const KernelOptions& kernel) const {
   const bool isBackward = kernel.kind == KernelKind::Backward;
   return 2 * pairs * (isBackward ? 3 * kernel.headDim + 2 * kernel.headDimV : kernel.headDim + kernel.headDimV);
@@ -81,4 +86,22 @@ double Work::bytes(const KernelOptions& kernel) const {
   return kernel.kind == KernelKind::Backward ? 2 * once + 4 * rows : once;
 }
 
-} // namespace attnc::cli
+WorkFlops flopsOf(const MaskCensus& census, const std::optional<GridCensus>& boxes, const Preparation& preparation) {
+  const ProblemShape& problem = preparation.problem;
+  const BlockMaskShape& shape = census.shape;
+  // Two products of a multiplication and an addition each: q k^T over the head_dim of q and k, p v over that of v. A
+  // backward pass has five; they are counted at the usual factor of 2.5.
+  const double passes = preparation.backward ? 2.5 : 1;
+  const double flopsPerPair = passes * 2 * (preparation.options.headDim + preparation.options.headDimV);
+  const double rows = double(problem.batch) * double(problem.qHeads) * double(problem.qLen);
+  WorkFlops flops{.dense = flopsPerPair * rows * double(problem.kvLen)};
+  if (boxes) {
+    flops.live = flopsPerPair * boxes->visited;
+  } else if (census.blocks > 0) { // the mask of shape.batch x shape.heads serves the whole problem
+    const int64_t batchCopies = problem.batch / shape.batch, headCopies = problem.qHeads / shape.heads;
+    flops.live = flopsPerPair * double(batchCopies) * double(headCopies) * census.pairs;
+  }
+  return flops;
+}
+
+} // namespace attnc

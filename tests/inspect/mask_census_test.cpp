@@ -1,9 +1,8 @@
 // Counts of blocks: equal to those of the lists where the budget goes far enough, near them where it does not, and
 // within the budget always.
-#include "drawn_captures.h"
-
-#include "api/mask_census.h"
+#include "api/drawn_captures.h"
 #include "helpers/random_mask.h"
+#include "inspect/mask_census.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "plan/mask_shape.h"

@@ -1,4 +1,4 @@
-#include "api/grid_census.h"
+#include "inspect/grid_census.h"
 
 #include "analysis/grid_box.h"
 #include "ir/interpreter.h"

@@ -6,7 +6,7 @@
 // and the result is the same on every machine.
 #pragma once
 
-#include "attnc/block_mask.h"
+#include "attnc/explain.h"
 #include "ir/bindings.h"
 #include "ir/ir.h"
 
@@ -21,21 +21,6 @@ struct CensusBudget {
   int64_t judging = int64_t(1) << 24;  ///< for judging regions by intervals
   int64_t elements = int64_t(1) << 30; ///< for evaluating blocks element by element
   int64_t heads = 4096;                ///< batch entries times heads that are examined
-};
-
-/// Counts of blocks over all batch entries and heads. They are doubles because problems within the limits of bind()
-/// have up to 2^82 blocks.
-struct MaskCensus {
-  BlockMaskShape shape;
-  double blocks = 0; ///< all
-  double live = 0;   ///< those with a live element
-  double full = 0;   ///< those of `live` that lie entirely in [qLen, kvLen) and have only live elements
-  double pairs = 0;  ///< elements of [qLen, kvLen) in live blocks
-
-  double estimated = 0; ///< blocks whose state is inferred from samples; 0 if all counts are exact
-  double sampled = 0;   ///< blocks that they are inferred from
-
-  int64_t operations = 0; ///< operations used of the budget
 };
 
 /// Takes a census. `module` is verified. `bindings` are for it, with captures in host memory; only those that mask_mod

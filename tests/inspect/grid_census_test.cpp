@@ -1,8 +1,8 @@
 // What a box kernel of a grid visits, and which pairs live, compared with counts of every pair. Needs no GPU.
 #include "tests/api/settled.h"
 
-#include "api/grid_census.h"
 #include "api/mod_impl.h"
+#include "inspect/grid_census.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "plan/grid_plan.h"

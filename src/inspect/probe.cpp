@@ -1,45 +1,49 @@
-#include "journey.h"
-
+// What a mod computes for one score, value by value.
+#include "api/mod_impl.h"
+#include "attnc/explain.h"
+#include "inspect/expression.h"
+#include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/walk.h"
-#include "support/readable.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
-#include <llvm/ADT/StringRef.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <vector>
 
-namespace attnc::cli {
+namespace attnc {
 namespace {
 
 using ir::Op;
 
 constexpr size_t kExpressionWidth = 44;
 
-/// Formats the values of one element, and expressions for them.
+/// The values of one element, and expressions for them.
 class Journey {
 public:
   Journey(const ir::Module& module, const ir::Bindings& bindings, ir::Value output, const ScorePlace& place)
       : module(module), bindings(bindings), loops(loopsOf(module)), ofWraps(nodesOfWraps(module)),
         numbers(ir::valuesAt(module, bindings, output, place.score, place.b, place.h, place.q, place.kv)) {}
 
-  /// Whether a value has its own line. Casts that change no number have none, nor do the rounds of a sum, nor the
-  /// wrapping of an index below 0.
-  bool hasLine(ir::Value value) const {
+  /// Whether a value is shown. Casts that change no number are not, nor the rounds of a sum, nor the wrapping of an
+  /// index below 0.
+  bool isShown(ir::Value value) const {
     const ir::Node& node = module[value];
     return !ir::isLeaf(node) && !loops[value.id] && !ofWraps[value.id] && !isWidening(node) &&
            node.op != Op::StopGradient;
   }
 
-  std::string line(ir::Value value) const {
-    std::string expression;
+  ProbedValue at(ir::Value value) const {
+    ProbedValue result{int(module[value].line), {}, valueOf(value), readText(value)};
     for (int depth = 6; depth > 0; --depth)
-      if (expression = render(value, depth, /*isOuter=*/true); expression.size() <= kExpressionWidth) break;
-    return fmt::format("{:>8}{:<{}} = {}{}\n", "", expression, kExpressionWidth, valueOf(value), readText(value));
+      if (result.expression = render(value, depth, /*isOuter=*/true); result.expression.size() <= kExpressionWidth)
+        break;
+    return result;
   }
+
+  std::string valueOf(ir::Value value) const { return valueText(module[value].type, numbers[value.id]); }
 
 private:
   /// Returns the loops that each node depends on, as bits.
@@ -87,8 +91,6 @@ private:
     return node.type == ir::Type::I64 || (node.type == ir::Type::F32 && from != ir::Type::F32) ||
            (from == ir::Type::Bool && node.type != ir::Type::Bool);
   }
-
-  std::string valueOf(ir::Value value) const { return valueText(module[value].type, numbers[value.id]); }
 
   std::string leafText(const ir::Node& node, ir::Value value) const {
     switch (ir::leafOf(node)) {
@@ -142,7 +144,7 @@ private:
       if (index < 0 || index >= extent)
         outside += fmt::format("; index {} is clamped: the extent is {}", index, extent);
     }
-    return fmt::format("   {}[{}]{}", module.tensors[size_t(node.attr)].name, fmt::join(read, ", "), outside);
+    return fmt::format("{}[{}]{}", module.tensors[size_t(node.attr)].name, fmt::join(read, ", "), outside);
   }
 
   const ir::Module& module;
@@ -154,55 +156,28 @@ private:
 
 } // namespace
 
-const char* infix(ir::Op op) {
-  switch (op) {
-  case ir::Op::Add: return "+";
-  case ir::Op::Sub: return "-";
-  case ir::Op::Mul: return "*";
-  case ir::Op::Div: return "/";
-  case ir::Op::FloorDiv: return "//";
-  case ir::Op::Mod: return "%";
-  case ir::Op::And: return "&";
-  case ir::Op::Or: return "|";
-  case ir::Op::Xor: return "^";
-  case ir::Op::Shl: return "<<";
-  case ir::Op::Shr: return ">>";
-  case ir::Op::Eq: return "==";
-  case ir::Op::Ne: return "!=";
-  case ir::Op::Lt: return "<";
-  case ir::Op::Le: return "<=";
-  case ir::Op::Pow: return "**";
-  default: return nullptr;
-  }
-}
-
-std::string valueText(ir::Type type, Number number) {
-  switch (type) {
-  case ir::Type::Bool: return number.integer ? "True" : "False";
-  case ir::Type::I32:
-  case ir::Type::I64: return fmt::to_string(number.integer);
-  case ir::Type::F32: return std::isnan(number.real) ? "nan" : fmt::format("{}", number.real); // ignores NaN's sign
-  }
-  return "?";
-}
-
-std::string journeyText(const ir::Module& module, const ir::Bindings& bindings, ir::Value output,
-                        const ScorePlace& place, const std::string& text) {
+/// Follows one output. `module` is as traced; `bindings` are for it.
+static ProbedFunction probed(const ir::Module& module, const ir::Bindings& bindings, ir::Value output,
+                             const ScorePlace& place) {
   const Journey journey(module, bindings, output, place);
-  llvm::SmallVector<llvm::StringRef, 64> lines;
-  llvm::StringRef(text).split(lines, '\n');
   const std::vector<bool> needed = ir::neededBy(module, output);
-  std::string result;
-  uint32_t last = 0;
-  for (uint32_t id = 0; id <= output.id; ++id) {
-    if (!needed[id] || !journey.hasLine({id})) continue;
-    const uint32_t line = module[{id}].line;
-    if (line && line != last && line <= lines.size() && !text.empty())
-      result += fmt::format("{:>4} | {}\n", line, readable(lines[line - 1].rtrim()));
-    last = line;
-    result += journey.line({id});
-  }
+  ProbedFunction result;
+  for (uint32_t id = 0; id <= output.id; ++id)
+    if (needed[id] && journey.isShown({id})) result.values.push_back(journey.at({id}));
+  result.result = journey.valueOf(output);
   return result;
 }
 
-} // namespace attnc::cli
+Expected<Probe> probe(const Mod& mod, const Captures& captures, const ProblemShape& problem, const ScorePlace& place) {
+  const ir::Module& traced = tracedModule(mod);
+  ATTNC_TRY_AS(bindings, ir::bind(traced, captures, problem));
+  ATTNC_TRY_AS(reader, MaskReader::create(mod, captures, problem));
+  Probe result;
+  for (auto [function, role] : {std::pair(&result.scoreMod, ir::kScore), {&result.maskMod, ir::kMask}})
+    if (auto output = traced.output(role)) *function = probed(traced, *bindings, *output, place);
+  result.score = result.scoreMod ? result.scoreMod->result : valueText(ir::Type::F32, {.real = place.score});
+  result.isLive = reader->isLive(place.b, place.h, place.q, place.kv);
+  return result;
+}
+
+} // namespace attnc

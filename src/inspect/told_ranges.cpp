@@ -1,4 +1,4 @@
-#include "api/told_ranges.h"
+#include "inspect/told_ranges.h"
 
 #include "analysis/operation_count.h"
 #include "ir/interpreter.h"

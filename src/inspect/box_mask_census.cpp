@@ -1,6 +1,6 @@
 // The census of a kernel that walks lists of boxes. Boxes are judged by the ranges of their tokens' coordinates, and
 // pair by pair if that does not decide.
-#include "api/grid_census.h"
+#include "inspect/grid_census.h"
 
 #include "analysis/tile_verdict.h"
 #include "ir/interpreter.h"

@@ -1,0 +1,328 @@
+// What attnc knows of a plan, as data: what it is, why it was chosen, and what it costs.
+//
+// ```
+//   auto preparation = compiler.settle(mod, operands, outputs, {.arch = "sm_90a"});
+//   auto explanation = explain(compiler, mod, *preparation, captures); // captures in host memory
+//   std::string json = toJson(*explanation);
+// ```
+//
+// Structs own what they hold. Functions are thread-safe and read captures only during the call. They need no GPU.
+#pragma once
+
+#include "attnc/compiler.h"
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace attnc {
+
+/// Operations of the IR. Each is counted once, at the outermost level that knows it; inside a sum, once per round.
+/// Counts saturate.
+struct OperationCounts {
+  uint64_t launch = 0;                        ///< Operations per launch.
+  uint64_t head = 0;                          ///< Operations per batch entry and head.
+  uint64_t row = 0;                           ///< Operations per row of q.
+  uint64_t column = 0;                        ///< Operations per column of k and v.
+  uint64_t element = 0;                       ///< Operations per score.
+  std::map<std::string, uint64_t> perElement; ///< Operations of `element`, by their names in the IR.
+};
+
+/// Operations of the functions of a mod.
+struct ModOperations {
+  std::optional<OperationCounts> scoreMod; ///< Unset if the mod has no score_mod.
+  std::optional<OperationCounts> maskMod;  ///< Unset if the mod has no mask_mod.
+  std::optional<OperationCounts> dScore;   ///< Operations of the score's gradient that score_mod lacks; for backward.
+};
+
+/// One index of one gather: whether it stays inside its tensor for every launch. Other gathers are clamped.
+struct GatherProof {
+  std::string capture;
+  int rank = 0;  ///< Number of axes of the capture.
+  int index = 0; ///< Axis of the index.
+  int line = 0;  ///< Line in the mod's text. 0: unknown.
+  bool proven = false;
+  /// The bounds if proven: "0 <= h <= H - 1". Else a counter-example, or what the index depends on.
+  std::string why;
+};
+
+/// A condition of the mod that every launch must meet.
+struct LaunchCondition {
+  std::string words;
+  int line = 0; ///< Line in the mod's text. 0: unknown.
+};
+
+/// A grid on which tokens lie. Extents are text: "128", "HEIGHT", "KV_LEN / 64".
+struct GridInfo {
+  std::vector<std::string> extents; ///< Extents of two or three axes, the slowest first.
+  std::string before;               ///< Number of tokens before the grid; "0" if it begins at the first token.
+  bool takesRest = false;           ///< Whether the first extent follows from the length.
+  bool ofQueries = false;           ///< Whether mask_mod asks for coordinates of q_idx on this grid.
+  bool ofKeys = false;              ///< Whether mask_mod asks for coordinates of kv_idx on this grid.
+};
+
+/// Keys along one axis of a grid that a query sees: those of [begin, end) that are `phase` modulo `step`. Members are
+/// expressions of the query's coordinates qz, qy, qx. Empty `begin`: all keys. Empty `step`: every key of the range.
+struct GridAxisRange {
+  std::string axis; ///< "z", "y" or "x".
+  std::string begin, end, step, phase;
+};
+
+/// Box of keys that a query sees on the grid of keys.
+struct GridBoxInfo {
+  bool isMask = false;             ///< Whether mask_mod asks for nothing more than this box.
+  std::vector<GridAxisRange> axes; ///< Ranges along the axes of the grid.
+  std::string offGrid; ///< Which tokens outside the grid see what, as text. Empty if the mod expects none there.
+};
+
+/// Grids of a mod, and the box of keys that a query sees on them.
+struct ModGrids {
+  /// Grids, declared or found in `//` and `%` of positions. Found ones only if they are of queries and of keys.
+  std::vector<GridInfo> grids;
+  bool isDeclared = false;        ///< Whether the mod declares its grids.
+  std::optional<GridBoxInfo> box; ///< Unset if there is no box of keys.
+  std::string whyNoBox;           ///< Why there is no box. Empty if there is one, or no grid.
+  std::string served;             ///< Which kernels serve a grid that is not declared. Empty for declared ones.
+  /// Number by which the mod divides positions although it has no grid; empty for others. A declared grid would help.
+  std::string divisor;
+};
+
+/// Whether gradients flow through score_mod to q and k.
+enum class ScoreGradient {
+  Some,
+  Stopped, ///< score_mod reads the score, and passes no gradient on.
+  NoScore, ///< score_mod does not read the score.
+};
+
+/// What attnc understood of a mod.
+struct ModExplanation {
+  Mod mod;
+  std::vector<Diagnostic> warnings; ///< As Mod::warnings().
+  ModOperations operations;         ///< Operations of the forward pass.
+  std::vector<LaunchCondition> conditions;
+  std::vector<GatherProof> gathers;
+  ModGrids grids;
+  ScoreGradient scoreGradient = ScoreGradient::Some;
+};
+/// Explains a mod. Takes up to some tenths of a second to search for counter-examples of gathers. Errors: those of
+/// compiling a mod with derivatives.
+Expected<ModExplanation> explain(const Mod& mod);
+
+/// Returns the grids of a mod. Errors (internal): a pass failed.
+Expected<ModGrids> gridsOf(const Mod& mod);
+
+/// Extents of a grid in a launch, in tokens.
+struct GridExtents {
+  std::vector<int64_t> extents;
+  int64_t before = 0; ///< Number of tokens before the grid.
+};
+/// Grids of a launch. Unset if mask_mod asks for coordinates on none, or on several.
+struct LaunchGrids {
+  std::optional<GridExtents> queries, keys;
+};
+/// Returns the grids of a launch. Errors (environment): captures that do not fit.
+Expected<LaunchGrids> gridsOf(const Mod& mod, const Captures& captures, const ProblemShape& problem);
+
+/// Counts of blocks over all batch entries and heads. They are doubles because problems have up to 2^82 blocks.
+struct MaskCensus {
+  BlockMaskShape shape;
+  double blocks = 0; ///< Number of all blocks.
+  double live = 0;   ///< Number of blocks with a live score.
+  double full = 0;   ///< Number of blocks of `live` that lie entirely in [qLen, kvLen) and have only live scores.
+  double pairs = 0;  ///< Number of scores of [qLen, kvLen) in live blocks.
+
+  double estimated = 0; ///< Number of blocks whose state is inferred from samples; 0 if all counts are exact.
+  double sampled = 0;   ///< Number of blocks that they are inferred from.
+
+  int64_t operations = 0; ///< Operations of mask_mod that the census took.
+};
+/// Counts the blocks of a mask without building its lists, in bounded time: some seconds on one core. Beyond that it
+/// estimates, the same on every machine. Uses all cores. Errors (environment): captures that do not fit.
+Expected<MaskCensus> takeCensus(const Mod& mod, const Captures& captures, const ProblemShape& problem,
+                                const BlockMaskShape& shape);
+
+/// Work of a box kernel over all batch entries and heads. If the boxes of keys differ by (batch, head) and there are
+/// many of these, a sample stands for all.
+struct GridCensus {
+  bool ownsKeys =
+      false; ///< Whether CTAs own boxes of keys and step along queries (backward); else the other way round.
+  std::array<int, 3> queryBox{}, keyBox{}; ///< Boxes in tokens. One is a CTA's, the other a step's.
+  double tiles = 0;   ///< Number of boxes that CTAs own, and of tiles of off-grid tokens of the same size.
+  double steps = 0;   ///< Number of boxes that these read, and of blocks of off-grid tokens of the same size.
+  double visited = 0; ///< Pairs of query and key in steps that the query's warp or warpgroup computes.
+  /// Pairs of `visited` whose key is in the query's box; for off-grid tokens, pairs that mask_mod may let live.
+  double live = 0;
+  /// With lists: steps that need no mask. `live` then counts pairs that are live.
+  std::optional<double> full = {};
+  bool isEstimate = false;
+  bool mayLieBeside = false; ///< Whether off-grid tokens are counted as well.
+};
+
+/// Minimum work of a problem.
+struct Work {
+  ProblemShape problem;
+  double pairs = 0; ///< Live pairs of query and key over all batch entries and heads.
+  /// Columns over all batch entries and KV heads. For a decode kernel, those that some query sees; if heads see
+  /// different ones, their mean. For other kernels, all columns.
+  double kvColumns = 0;
+  bool isEstimate = false;
+
+  /// Returns the FLOPs. As usual, only matrix products count: two for a forward pass, five for a backward one.
+  double flops(const KernelOptions& kernel) const;
+  /// Returns the bytes of memory traffic if each tensor is read or written once. These are q, k, v and out; for a
+  /// backward pass also lse and the gradients.
+  double bytes(const KernelOptions& kernel) const;
+};
+/// Counts in bounded time; beyond that it estimates. Sequences count as a whole, with all rows and columns of the
+/// problem. `captures` are in host memory. `mod` has its pins folded in. Errors: captures that do not fit.
+Expected<Work> countWork(const Mod& mod, const Captures& captures, const KernelOptions& kernel,
+                         const ProblemShape& problem);
+
+/// FLOPs of matrix products: of all pairs, and of those in live blocks. An estimate if the census is one.
+struct WorkFlops {
+  double dense = 0, live = 0;
+};
+/// Returns the FLOPs of a settled problem. `boxes`: for a box kernel. A backward pass counts 2.5 times the forward one.
+WorkFlops flopsOf(const MaskCensus& census, const std::optional<GridCensus>& boxes, const Preparation& preparation);
+
+/// What a kernel does instead of mask_mod, or with it, for a score of a partial block.
+enum class MaskSelect {
+  None,   ///< Nothing: there is no mask_mod.
+  Mask,   ///< It evaluates mask_mod.
+  Bounds, ///< It compares with the bounds of the row.
+  Box,    ///< It compares with the box of the row.
+};
+
+/// Operations of a kernel for each score, after its hooks have moved factors and terms out of the inner loop.
+struct ScoreCost {
+  OperationCounts full, partial;           ///< Operations for a score of a full block, and of a partial one.
+  std::optional<OperationCounts> gradient; ///< Additional operations of the gradient, for backward.
+  MaskSelect select = MaskSelect::None;
+  bool masksAllBlocks = false; ///< Whether mask_mod is evaluated in all blocks that the kernel walks.
+};
+
+/// How the gradient of a capture is summed, for one place where score_mod reads it.
+struct GradientSum {
+  /// What one addition to memory is made for. Diagonals: the kernel of dk and dv makes sums along diagonals.
+  enum class Per { Tile, Row, Column, Diagonal, Score, OwnElement, Diagonals };
+  std::string capture;
+  std::optional<Per> per;  ///< OwnElement: each score has an element of its own. Unset: no gradient arrives.
+  bool ofEachTerm = false; ///< Whether this happens for each term of a sum.
+};
+
+/// A settled kernel: its stages as text and as machine code. For training, that of the backward pass.
+struct ExplainedKernel {
+  KernelOptions options;  ///< Complete options, with the chosen family and arch.
+  std::string passedOver; ///< As Preparation::passedOver.
+  std::vector<KernelSource> sources;
+  CompiledStages compiled;
+  KvLoop kvLoop = KvLoop::AllTiles;
+  std::string tile; ///< As Preparation::tile.
+  TileFrom tileFrom = TileFrom::Model;
+  std::string tunedBy; ///< As Preparation::tunedBy.
+};
+
+/// What a kernel is, why it was chosen, and what it costs for a problem.
+struct Explanation {
+  Mod mod;                 ///< The mod with its pins folded in.
+  Preparation preparation; ///< The settled choices.
+  ExplainedKernel kernel;
+  Captures scalars;                     ///< Scalars that the mask was counted with.
+  MaskCensus census;                    ///< Counts of the blocks of the mask, with offsets as the kernel sees them.
+  std::optional<GridCensus> boxes = {}; ///< Work of a box kernel. Unset for others.
+  WorkFlops flops = {};
+  ModOperations operations = {};
+  ScoreCost perScore = {};
+  std::vector<GradientSum> gradients = {}; ///< Sums of the captures' gradients, for backward.
+};
+/// Explains settled choices. Compiles the kernel, or takes it from memory or disk, and counts the mask's blocks.
+/// Captures are in host memory; only elements that mask_mod reads are read. KV lengths count as full, and query
+/// offsets of a tensor as 0. Errors: those of Compiler::compile(); captures that do not fit.
+Expected<Explanation> explain(const Compiler& compiler, const Mod& mod, const Preparation& preparation,
+                              const Captures& captures);
+
+/// Return one JSON object as text with a line end. Names are camelCase; unknown values are left out. Bytes that are not
+/// UTF-8 are replaced.
+std::string toJson(const Explanation& explanation);
+std::string toJson(const ModExplanation& explanation);
+std::string toJson(const Error& error);
+
+/// Returns the IR with what `options` say of sequences: lengths, offsets, ragged, and pins. Errors: those of
+/// Compiler::source() about these.
+Expected<std::string> sequencesIrText(const Mod& mod, const KernelOptions& options);
+/// Returns the IR with gradients of the score and of all captures that can have one. Errors (mod): no derivative.
+Expected<std::string> gradientIrText(const Mod& mod);
+/// Returns the IR that a kernel is written from, with what is derived for it. Errors: those of Compiler::source().
+Expected<std::string> kernelIrText(const Mod& mod, const KernelOptions& options);
+
+/// Facts about score_mod that decide how exactly kernels follow it.
+struct ScoreFacts {
+  bool readsScore = false; ///< Whether it reads the score.
+  /// Whether it only adds, compares and selects given numbers, so kernels round as the reference does.
+  bool addsAtMost = true;
+  bool approximates = false; ///< Whether the mod has a function that kernels only approximate (tanh_approx).
+};
+ScoreFacts scoreFactsOf(const Mod& mod);
+
+/// Returns the captures that mask_mod reads.
+std::set<std::string> capturesOfMask(const Mod& mod);
+/// Returns the captured floats that a gradient reaches. Errors (mod): score_mod has no derivative.
+Expected<std::set<std::string>> reachedCaptures(const Mod& mod);
+/// Checks that gradients of these captures can be computed. Errors (environment): a name that is no captured float.
+Status checkGradients(const Mod& mod, const std::set<std::string>& captures);
+/// Checks captures against the mod and the problem, without reading elements. Errors (environment): they do not fit.
+Status checkCaptures(const Mod& mod, const Captures& captures, const ProblemShape& problem);
+/// Adds the free extents that `given` lacks: `value`, or a number near it that meets the conditions of the mod.
+void chooseExtents(const Mod& mod, const ProblemShape& problem, int64_t value, std::map<std::string, int64_t>& given);
+
+/// Evaluates mask_mod score by score, as kernels do. Copies share nothing. Not thread-safe, not even as const.
+class MaskReader {
+public:
+  /// `captures` are in host memory, which must not change while the reader lives. Errors (environment): they do not
+  /// fit.
+  static Expected<MaskReader> create(const Mod& mod, const Captures& captures, const ProblemShape& problem);
+  MaskReader(const MaskReader& other);
+  MaskReader(MaskReader&&) noexcept;
+  ~MaskReader();
+  /// Returns whether a score is live; true if the mod has no mask_mod.
+  bool isLive(int64_t b, int64_t h, int64_t q, int64_t kv) const;
+
+private:
+  struct Impl;
+  explicit MaskReader(std::unique_ptr<const Impl> impl);
+  std::unique_ptr<const Impl> impl;
+};
+
+/// One element of the score matrix.
+struct ScorePlace {
+  int64_t b = 0, h = 0, q = 0, kv = 0;
+  float score = 0; ///< Input of score_mod.
+};
+/// A value that a function of the mod computes.
+struct ProbedValue {
+  int line = 0;           ///< Line in the mod's text. 0: unknown.
+  std::string expression; ///< "slopes[h] * distance". Values stand for parts of a long expression.
+  std::string value;      ///< The value as Python prints it: True, 7, 0.5.
+  std::string read;       ///< For a gather: the element read, "slopes[3]", and which index was clamped.
+};
+/// A function of the mod, for one score.
+struct ProbedFunction {
+  std::vector<ProbedValue> values; ///< Values in order of computation. A sum shows its result.
+  std::string result;              ///< What it returns, as Python prints it.
+};
+/// One score on its way through a mod.
+struct Probe {
+  std::optional<ProbedFunction> scoreMod, maskMod;
+  std::string score;   ///< What score_mod returns, else its input, as Python prints it.
+  bool isLive = false; ///< Whether the score is live.
+};
+/// Follows one score through a mod, in f32 and int32 as kernels compute it. `captures` are in host memory. Errors
+/// (environment): captures that do not fit. Precondition: the place is in the problem.
+Expected<Probe> probe(const Mod& mod, const Captures& captures, const ProblemShape& problem, const ScorePlace& place);
+
+} // namespace attnc

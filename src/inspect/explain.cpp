@@ -1,0 +1,97 @@
+// Gathers what is known of a mod, and of settled choices.
+#include "attnc/explain.h"
+
+#include "analysis/gather_proofs.h"
+#include "api/mod_impl.h"
+#include "inspect/mask_census.h"
+#include "inspect/operations.h"
+#include "inspect/work.h"
+#include "ir/bind.h"
+#include "plan/mask_shape.h"
+#include "support/try.h"
+
+namespace attnc {
+namespace {
+
+GatherProof proofOf(const ir::Module& module, const analysis::GatherProof& proof) {
+  const ir::Node& load = module[proof.load];
+  const ir::TensorCapture& tensor = module.tensors[size_t(load.attr)];
+  return {tensor.name, int(tensor.shape.size()), int(proof.axis), int(load.line), proof.proven, proof.why};
+}
+
+GradientSum::Per perOf(const analysis::GradientAccess& access, bool byDiagonals) {
+  using Per = GradientSum::Per;
+  if (byDiagonals) return Per::Diagonals;
+  switch (access.reach) {
+  case analysis::Reach::Head: return Per::Tile;
+  case analysis::Reach::Row: return Per::Row;
+  case analysis::Reach::Column: return Per::Column;
+  case analysis::Reach::Diagonal: return Per::Diagonal;
+  case analysis::Reach::Element: break;
+  }
+  return access.once ? Per::OwnElement : Per::Score;
+}
+
+std::vector<GradientSum> gradientSums(const plan::Plan& plan) {
+  std::vector<GradientSum> sums;
+  for (const plan::CaptureAccess& capture : plan.captures) {
+    for (const analysis::GradientAccess& access : capture.places)
+      sums.push_back({capture.name, perOf(access, plan::sumsDiagonals(plan)), access.roundMoves});
+    if (capture.places.empty()) sums.push_back({capture.name, {}, false});
+  }
+  return sums;
+}
+
+/// Returns the choices for the kernel that is explained: of the backward pass if that was settled.
+ExplainedKernel chosenKernel(const Preparation& preparation) {
+  const auto of = [](const auto& pass) {
+    return ExplainedKernel{pass.options, pass.passedOver, {}, {}, pass.kvLoop, pass.tile, pass.tileFrom, pass.tunedBy};
+  };
+  return preparation.backward ? of(*preparation.backward) : of(preparation);
+}
+
+} // namespace
+
+Expected<ModExplanation> explain(const Mod& mod) {
+  ATTNC_TRY_AS(forward, forwardMod(mod));
+  const ir::Module& module = forward->module();
+  ATTNC_TRY_AS(grids, gridsOf(mod));
+  ATTNC_TRY_AS(gradient, scoreGradientOf(mod));
+  ModExplanation all{mod, mod.warnings(), operationsOf(module), {}, {}, *std::move(grids), *gradient};
+  for (const ir::Output& output : module.outputs())
+    if (output.isCondition()) all.conditions.push_back({output.words, int(output.line)});
+  for (const analysis::GatherProof& proof : analysis::proveGathers(module))
+    all.gathers.push_back(proofOf(module, proof));
+  return all;
+}
+
+Expected<Explanation> explain(const Compiler& compiler, const Mod& given, const Preparation& preparation,
+                              const Captures& captures) {
+  const ProblemShape& problem = preparation.problem;
+  ExplainedKernel chosen = chosenKernel(preparation);
+  const KernelOptions& kernel = chosen.options;
+  ATTNC_TRY_AS(mod, given.pinned(kernel.pins));
+  ATTNC_TRY_AS(derived, derive(*mod, kernel));
+  ATTNC_TRY_AS(sources, compiler.source(*mod, kernel));
+  ATTNC_TRY_AS(compiled, compiler.compile(*mod, kernel));
+  ATTNC_TRY_AS(plan, choosePlan(*derived, kernel));
+  ATTNC_TRY_AS(inKernel, kernelModOf(*derived, formOf(plan::walkingStage(*plan))));
+  ATTNC_TRY_AS(counted, countedModule(*mod, kernel));
+  ATTNC_TRY_AS(bindings, ir::bind(*counted, captures, problem));
+  ATTNC_TRY_AS(boxes, countedOnGrid(*derived, *plan, captures, problem));
+  chosen.sources = *std::move(sources);
+  chosen.compiled = *std::move(compiled);
+  const BlockMaskShape blocks = plan::smallestMask(*counted, problem, kernel.maskQBlock, kernel.maskKvBlock);
+  Explanation all{*std::move(mod), preparation, std::move(chosen), {}, takeCensus(*counted, *bindings, blocks)};
+  for (const auto& [name, value] : captures.all())
+    if (!std::holds_alternative<TensorView>(value))
+      std::visit([&](auto known) { all.scalars.set(name, known); }, value);
+  all.boxes = *std::move(boxes);
+  all.flops = flopsOf(all.census, all.boxes, preparation);
+  all.operations = operationsOf(derived->module());
+  all.perScore = scoreCostOf((*inKernel)->module, all.kernel.kvLoop);
+  all.gradients = gradientSums(*plan);
+  return all;
+}
+
+} // namespace attnc

@@ -1,0 +1,129 @@
+// Questions about a mod that programs ask before they run it.
+#include "api/mod_impl.h"
+#include "attnc/explain.h"
+#include "ir/bind.h"
+#include "ir/conditions.h"
+#include "ir/interpreter.h"
+#include "ir/printer.h"
+#include "ir/walk.h"
+#include "support/try.h"
+
+namespace attnc {
+namespace {
+
+/// Whether the value only adds and selects given numbers. If it multiplies, kernels may round once; if it casts,
+/// positions may be summed in another order (dsl/SPEC.md).
+bool addsAtMost(const ir::Module& module, ir::Value score) {
+  const std::vector<bool> needed = ir::neededBy(module, score);
+  for (uint32_t id = 0; id <= score.id; ++id) {
+    if (!needed[id] || module[{id}].type != ir::Type::F32) continue;
+    switch (module[{id}].op) {
+    case ir::Op::Const:
+    case ir::Op::Param:
+    case ir::Op::Scalar:
+    case ir::Op::Load:
+    case ir::Op::Neg:
+    case ir::Op::Abs:
+    case ir::Op::Add:
+    case ir::Op::Sub:
+    case ir::Op::Min:
+    case ir::Op::Max:
+    case ir::Op::Select: break;
+    default: return false;
+    }
+  }
+  return true;
+}
+
+} // namespace
+
+ScoreFacts scoreFactsOf(const Mod& mod) {
+  const ir::Module& traced = tracedModule(mod);
+  ScoreFacts facts;
+  if (auto score = traced.output(ir::kScore))
+    facts.readsScore = ir::paramsOf(traced, *score).contains(ir::ParamKind::Score);
+  if (auto score = mod.module().output(ir::kScore)) facts.addsAtMost = addsAtMost(mod.module(), *score);
+  facts.approximates = ir::uses(mod.module(), ir::Op::TanhApprox);
+  return facts;
+}
+
+std::set<std::string> capturesOfMask(const Mod& mod) {
+  const ir::Module& module = mod.module();
+  std::set<std::string> names;
+  const std::optional<ir::Value> mask = module.output(ir::kMask);
+  if (!mask) return names;
+  const std::vector<bool> needed = ir::neededBy(module, *mask);
+  for (uint32_t id = 0; id <= mask->id; ++id) {
+    if (!needed[id]) continue;
+    const ir::Node& node = module[{id}];
+    if (node.op == ir::Op::Load) names.insert(module.tensors[size_t(node.attr)].name);
+    if (node.op == ir::Op::Scalar) names.insert(module.scalars[size_t(node.attr)].name);
+  }
+  return names;
+}
+
+Status checkGradients(const Mod& mod, const std::set<std::string>& captures) {
+  auto derived = gradientMod(mod, captures);
+  return derived ? Status() : std::move(derived).error();
+}
+
+Status checkCaptures(const Mod& mod, const Captures& captures, const ProblemShape& problem) {
+  auto bindings = ir::bind(mod.module(), captures, problem);
+  return bindings ? Status() : std::move(bindings).error();
+}
+
+void chooseExtents(const Mod& mod, const ProblemShape& problem, int64_t value, std::map<std::string, int64_t>& given) {
+  const std::map<std::string_view, int64_t> builtin{{"B", problem.batch},
+                                                    {"H", problem.qHeads},
+                                                    {"HKV", problem.kvHeads},
+                                                    {"Q_LEN", problem.qLen},
+                                                    {"KV_LEN", problem.kvLen}};
+  const ir::Module& module = mod.module();
+  llvm::SmallVector<int64_t, 16> dims;
+  std::vector<bool> isFree;
+  for (const std::string& name : module.dims) {
+    const auto known = builtin.find(name);
+    const auto set = given.find(name);
+    isFree.push_back(known == builtin.end() && set == given.end());
+    dims.push_back(known != builtin.end() ? known->second : isFree.back() ? value : set->second);
+  }
+  ir::meetConditions(ir::conditionsAlone(module), dims, isFree); // bind() reports those that do not hold
+  for (size_t dim = 0; dim < dims.size(); ++dim)
+    if (isFree[dim]) given[module.dims[dim]] = dims[dim];
+}
+
+Expected<std::string> sequencesIrText(const Mod& mod, const KernelOptions& options) {
+  const passes::SequenceForm form = sequenceForm(options);
+  Expected<Mod> made = form.isPlain() ? mod.pinned(options.pins) : sequencesMod(mod, form, options.pins);
+  if (!made) return std::move(made).error();
+  return made->irText();
+}
+
+Expected<std::string> kernelIrText(const Mod& mod, const KernelOptions& options) {
+  ATTNC_TRY_AS(derived, derive(mod, options));
+  ATTNC_TRY_AS(plan, choosePlan(*derived, options));
+  ATTNC_TRY_AS(kernelMod, kernelModOf(*derived, plan->stages.front().algebra)); // all launches of a kernel share it
+  return ir::print((*kernelMod)->module);
+}
+
+struct MaskReader::Impl {
+  Mod mod; // the interpreter's module
+  ir::Interpreter interpreter;
+  Impl(const Mod& mod, const ir::Bindings& bindings) : mod(mod), interpreter(this->mod.module(), bindings) {}
+};
+
+MaskReader::MaskReader(std::unique_ptr<const Impl> impl) : impl(std::move(impl)) {}
+MaskReader::MaskReader(const MaskReader& other) : impl(std::make_unique<Impl>(*other.impl)) {}
+MaskReader::MaskReader(MaskReader&&) noexcept = default;
+MaskReader::~MaskReader() = default;
+
+Expected<MaskReader> MaskReader::create(const Mod& mod, const Captures& captures, const ProblemShape& problem) {
+  ATTNC_TRY_AS(bindings, ir::bind(mod.module(), captures, problem));
+  return MaskReader(std::make_unique<Impl>(mod, *bindings));
+}
+
+bool MaskReader::isLive(int64_t b, int64_t h, int64_t q, int64_t kv) const {
+  return impl->interpreter.mask(b, h, q, kv);
+}
+
+} // namespace attnc

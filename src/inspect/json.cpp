@@ -1,0 +1,269 @@
+// Explanations as JSON, for programs.
+#include "attnc/explain.h"
+
+#include <nlohmann/json.hpp>
+
+#include <type_traits>
+#include <variant>
+
+namespace attnc {
+namespace {
+
+/// Keeps the order of its keys.
+using JsonReport = nlohmann::ordered_json;
+
+std::string textOf(const JsonReport& report) {
+  return report.dump(2, ' ', /*ensure_ascii=*/false, JsonReport::error_handler_t::replace) + "\n";
+}
+
+const char* kindName(const CaptureInfo& capture) {
+  switch (capture.kind) {
+  case CaptureInfo::Kind::Tensor: return "tensor";
+  case CaptureInfo::Kind::Int: return "int";
+  case CaptureInfo::Kind::Float: return "float";
+  case CaptureInfo::Kind::Bool: return "bool";
+  }
+  return "?";
+}
+
+/// Returns {"mod", "functions", "choices": [{"function", "name", "line", "why", "others": [{"name", "line"}]}],
+/// "masksLifted", "captures"}. A line of 0 means: not in the text.
+JsonReport modJson(const Mod& mod) {
+  JsonReport json{{"mod", mod.name()}, {"functions", JsonReport::array()}};
+  if (mod.hasScoreMod()) json["functions"].push_back("score_mod");
+  if (mod.hasMaskMod()) json["functions"].push_back("mask_mod");
+  json["choices"] = JsonReport::array();
+  for (const ModChoice& choice : mod.choices()) {
+    const auto functionJson = [](const ModFunction& function) {
+      return JsonReport{{"name", function.name}, {"line", function.line}};
+    };
+    JsonReport one{{"function", choice.isScore ? "score_mod" : "mask_mod"}};
+    one.update(functionJson(choice.function));
+    one["why"] = choice.why;
+    one["others"] = JsonReport::array();
+    for (const ModFunction& other : choice.others) one["others"].push_back(functionJson(other));
+    json["choices"].push_back(std::move(one));
+  }
+  json["masksLifted"] = mod.masksLifted();
+  json["captures"] = JsonReport::array();
+  for (const CaptureInfo& capture : mod.captures()) {
+    JsonReport one{{"name", capture.name}, {"kind", kindName(capture)}};
+    if (capture.kind == CaptureInfo::Kind::Tensor) {
+      one["dtype"] = dtypeName(capture.dtype);
+      one["shape"] = capture.extent;
+    }
+    json["captures"].push_back(std::move(one));
+  }
+  return json;
+}
+
+JsonReport countJson(const OperationCounts& count) {
+  JsonReport json{{"launch", count.launch}, {"head", count.head},       {"row", count.row},
+                  {"column", count.column}, {"element", count.element}, {"perElement", JsonReport::object()}};
+  for (const auto& [name, times] : count.perElement) json["perElement"][name] = times;
+  return json;
+}
+
+JsonReport operationsJson(const ModOperations& operations) {
+  JsonReport json = JsonReport::object();
+  if (operations.scoreMod) json["score_mod"] = countJson(*operations.scoreMod);
+  if (operations.maskMod) json["mask_mod"] = countJson(*operations.maskMod);
+  if (operations.dScore) json["d_score"] = countJson(*operations.dScore);
+  return json;
+}
+
+JsonReport valuesJson(const Captures& captures) {
+  JsonReport json = JsonReport::object();
+  for (const auto& [name, value] : captures.all())
+    std::visit(
+        [&json, &name = name](auto known) {
+          if constexpr (!std::is_same_v<decltype(known), TensorView>) json[name] = known;
+        },
+        value);
+  return json;
+}
+
+JsonReport diagnosticsJson(const std::vector<Diagnostic>& diagnostics) {
+  JsonReport json = JsonReport::array();
+  for (const Diagnostic& found : diagnostics) {
+    JsonReport one{{"id", found.id},
+                   {"file", found.file},
+                   {"line", found.line},
+                   {"column", found.column},
+                   {"message", found.message}};
+    if (found.severity == Severity::Warning) one["severity"] = "warning";
+    if (!found.hint.empty()) one["hint"] = found.hint;
+    json.push_back(std::move(one));
+  }
+  return json;
+}
+
+JsonReport errorJson(const Error& error) {
+  JsonReport json{{"message", error.message}};
+  if (!error.remedy.empty()) json["hint"] = error.remedy;
+  if (!error.diagnostics.empty()) json["diagnostics"] = diagnosticsJson(error.diagnostics);
+  return json;
+}
+
+const char* kindName(KernelKind kind) {
+  switch (kind) {
+  case KernelKind::Forward: return "forward";
+  case KernelKind::Backward: return "backward";
+  case KernelKind::BlockMask: return "blockMask";
+  case KernelKind::Decode: return "decode";
+  }
+  return "?";
+}
+
+const char* loopName(KvLoop loop) {
+  switch (loop) {
+  case KvLoop::AllTiles: return "allTiles";
+  case KvLoop::Bounds: return "bounds";
+  case KvLoop::BlockMask: return "blockMask";
+  case KvLoop::Listed: return "listed";
+  case KvLoop::Boxes: return "boxes";
+  case KvLoop::BoxMask: return "boxMask";
+  }
+  return "?";
+}
+
+JsonReport tileJson(const ExplainedKernel& kernel) {
+  switch (kernel.tileFrom) {
+  case TileFrom::Model: return {{"tile", kernel.tile}, {"from", "model"}};
+  case TileFrom::Tuned: return {{"tile", kernel.tile}, {"from", "tuned"}, {"tunedBy", kernel.tunedBy}};
+  case TileFrom::Asked: return {{"tile", kernel.tile}, {"from", "asked"}};
+  }
+  return {};
+}
+
+JsonReport launchJson(const KernelSource& source, const CompiledKernel& compiled) {
+  JsonReport json{{"entry", source.entry}, {"template", source.templateName}, {"threads", source.threads}};
+  if (source.tileRows) {
+    json["tile"] = {{"rows", source.tileRows}, {"columns", source.tileColumns}};
+    json["warps"] = source.warps;
+  }
+  if (source.kvStages) json["kvStages"] = source.kvStages;
+  if (source.qStages) json["qStages"] = source.qStages;
+  json["registers"] = compiled.registers;
+  json["spillBytes"] = compiled.spillBytes;
+  json["sharedBytes"] = compiled.staticSharedBytes + compiled.dynamicSharedBytes;
+  json["advisories"] = compiled.advisories;
+  return json;
+}
+
+JsonReport kernelJson(const ExplainedKernel& kernel) {
+  const KernelOptions& options = kernel.options;
+  JsonReport json{{"kind", kindName(options.kind)},
+                  {"family", familyName(options.family)},
+                  {"arch", options.arch},
+                  {"dtype", dtypeName(options.dtype)},
+                  {"kvDtype", options.features.has(Feature::Fp8Kv) ? "e4m3" : dtypeName(options.dtype)},
+                  {"headDim", options.headDim},
+                  {"headDimV", options.headDimV}};
+  if (!kernel.passedOver.empty()) json["passedOver"] = kernel.passedOver;
+  json["launches"] = JsonReport::array();
+  for (size_t i = 0; i < kernel.sources.size(); ++i)
+    json["launches"].push_back(launchJson(kernel.sources[i], *kernel.compiled[i]));
+  return json;
+}
+
+JsonReport blocksJson(const MaskCensus& census) {
+  const BlockMaskShape& shape = census.shape;
+  JsonReport json{{"qBlock", shape.qBlock},
+                  {"kvBlock", shape.kvBlock},
+                  {"batch", shape.batch},
+                  {"heads", shape.heads},
+                  {"all", census.blocks},
+                  {"partial", census.live - census.full},
+                  {"full", census.full},
+                  {"empty", census.blocks - census.live},
+                  {"isEstimate", census.estimated > 0}};
+  if (census.estimated > 0) json["undecided"] = {{"blocks", census.estimated}, {"sampled", census.sampled}};
+  return json;
+}
+
+JsonReport boxesJson(const GridCensus& census) {
+  JsonReport json{{"queryBox", census.queryBox},    {"keyBox", census.keyBox}, {"tiles", census.tiles},
+                  {"steps", census.steps},          {"pairs", census.visited}, {"livePairs", census.live},
+                  {"isEstimate", census.isEstimate}};
+  if (census.full) json["full"] = *census.full;
+  return json;
+}
+
+/// Adds {"grids": [{"extents", "before", "isDeclared", "ofQueries", "ofKeys"}], "box": {"isMask", "axes": [{"axis",
+/// "begin", "end", "step", "phase"}]}}, with expressions as text; nothing for a mod without grids.
+void addGrids(const ModGrids& grids, JsonReport& json) {
+  for (const GridInfo& grid : grids.grids)
+    json["grids"].push_back({{"extents", grid.extents},
+                             {"before", grid.before},
+                             {"isDeclared", grids.isDeclared},
+                             {"ofQueries", grid.ofQueries},
+                             {"ofKeys", grid.ofKeys}});
+  if (!grids.box) return;
+  json["box"] = {{"isMask", grids.box->isMask}, {"axes", JsonReport::array()}};
+  for (const GridAxisRange& axis : grids.box->axes) {
+    JsonReport one{{"axis", axis.axis}};
+    for (auto [name, value] :
+         {std::pair("begin", &axis.begin), {"end", &axis.end}, {"step", &axis.step}, {"phase", &axis.phase}})
+      if (!value->empty()) one[name] = *value;
+    json["box"]["axes"].push_back(std::move(one));
+  }
+}
+
+const char* gradientName(ScoreGradient gradient) {
+  switch (gradient) {
+  case ScoreGradient::Some: return "some";
+  case ScoreGradient::Stopped: return "stopped";
+  case ScoreGradient::NoScore: return "none";
+  }
+  return "?";
+}
+
+} // namespace
+
+std::string toJson(const ModExplanation& all) {
+  JsonReport json{{"ok", true}};
+  json.update(modJson(all.mod));
+  json["warnings"] = diagnosticsJson(all.warnings);
+  json["operations"] = operationsJson(all.operations);
+  json["conditions"] = JsonReport::array();
+  for (const LaunchCondition& condition : all.conditions)
+    json["conditions"].push_back({{"words", condition.words}, {"line", condition.line}});
+  json["gathers"] = JsonReport::array();
+  for (const GatherProof& proof : all.gathers)
+    json["gathers"].push_back({{"capture", proof.capture},
+                               {"index", proof.index},
+                               {"line", proof.line},
+                               {"proven", proof.proven},
+                               {"why", proof.why}});
+  addGrids(all.grids, json);
+  json["scoreGradient"] = gradientName(all.scoreGradient);
+  json["hash"] = all.mod.hash();
+  return textOf(json);
+}
+
+std::string toJson(const Explanation& all) {
+  const ProblemShape& problem = all.preparation.problem;
+  JsonReport json = modJson(all.mod);
+  json["kernel"] = kernelJson(all.kernel);
+  json["tile"] = tileJson(all.kernel);
+  if (!all.preparation.whyKind.empty()) json["choice"] = all.preparation.whyKind;
+  json["workspaceBytes"] = all.preparation.workspaceBytes;
+  json["problem"] = {{"B", problem.batch},
+                     {"H", problem.qHeads},
+                     {"HKV", problem.kvHeads},
+                     {"Q_LEN", problem.qLen},
+                     {"KV_LEN", problem.kvLen}};
+  json["values"] = valuesJson(all.scalars);
+  json["kvLoop"] = loopName(all.kernel.kvLoop);
+  json["blocks"] = blocksJson(all.census);
+  if (all.boxes) json["boxes"] = boxesJson(*all.boxes);
+  json["flops"] = {{"dense", all.flops.dense}, {"live", all.flops.live}};
+  json["operations"] = operationsJson(all.operations);
+  json["perScore"] = {{"full", all.perScore.full.element}, {"partial", all.perScore.partial.element}};
+  return textOf(json);
+}
+
+std::string toJson(const Error& error) { return textOf({{"ok", false}, {"error", errorJson(error)}}); }
+
+} // namespace attnc

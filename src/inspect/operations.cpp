@@ -1,0 +1,67 @@
+#include "inspect/operations.h"
+
+#include "analysis/grid_box.h"
+#include "analysis/operation_count.h"
+
+#include <vector>
+
+namespace attnc {
+namespace {
+
+OperationCounts countsOf(const analysis::OperationCount& count) {
+  return {count.at(ir::Level::Launch), count.at(ir::Level::Head),    count.at(ir::Level::Row),
+          count.at(ir::Level::Column), count.at(ir::Level::Element), count.perElement};
+}
+
+/// Counts the operations of d_score that score_mod does not also need. Precondition: the module has d_score.
+analysis::OperationCount gradientOperations(const ir::Module& module) {
+  std::vector<ir::Value> roots;
+  if (auto score = module.output(ir::kScore)) roots.push_back(*score);
+  const analysis::OperationCount forward = analysis::countOperations(module, roots);
+  roots.push_back(*module.output(ir::kDScore));
+  analysis::OperationCount more = analysis::countOperations(module, roots);
+  for (size_t level = 0; level < more.byLevel.size(); ++level) more.byLevel[level] -= forward.byLevel[level];
+  for (const auto& [name, times] : forward.perElement)
+    if ((more.perElement[name] -= times) == 0) more.perElement.erase(name);
+  return more;
+}
+
+/// Whether a box kernel only tests the box of a query and not mask_mod. False for other kernels.
+bool boxIsMask(const ir::Module& module, KvLoop loop) {
+  if (loop != KvLoop::Boxes) return false;
+  const auto box = analysis::gridBox(module);
+  return box && box->isMask();
+}
+
+} // namespace
+
+ModOperations operationsOf(const ir::Module& module) {
+  ModOperations all;
+  for (auto [count, role] : {std::pair(&all.scoreMod, ir::kScore), {&all.maskMod, ir::kMask}})
+    if (auto root = module.output(role)) *count = countsOf(analysis::countOperations(module, *root));
+  if (module.output(ir::kDScore)) all.dScore = countsOf(gradientOperations(module));
+  return all;
+}
+
+ScoreCost scoreCostOf(const ir::Module& module, KvLoop loop) {
+  const bool byBox = boxIsMask(module, loop);
+  ScoreCost cost;
+  std::vector<ir::Value> full, partial;
+  if (auto score = module.output(ir::kScore)) full.push_back(*score);
+  partial = full;
+  cost.masksAllBlocks = loop == KvLoop::AllTiles || loop == KvLoop::Listed || (loop == KvLoop::Boxes && !byBox);
+  if (byBox)
+    cost.select = MaskSelect::Box;
+  else if (loop == KvLoop::Bounds)
+    cost.select = MaskSelect::Bounds;
+  else if (auto mask = module.output(ir::kMask)) {
+    partial.push_back(*mask);
+    cost.select = MaskSelect::Mask;
+  }
+  cost.partial = countsOf(analysis::countOperations(module, partial));
+  cost.full = cost.masksAllBlocks ? cost.partial : countsOf(analysis::countOperations(module, full));
+  if (module.output(ir::kDScore)) cost.gradient = countsOf(gradientOperations(module));
+  return cost;
+}
+
+} // namespace attnc

@@ -1,0 +1,15 @@
+// Operations of modules as data.
+#pragma once
+
+#include "attnc/explain.h"
+#include "ir/ir.h"
+
+namespace attnc {
+
+/// Counts the operations of the functions that the module has. Of d_score, those that score_mod does not also need.
+ModOperations operationsOf(const ir::Module& module);
+
+/// Counts the operations for each score. `module` is what the hooks of the kernel leave of the mod (plan::KernelMod).
+ScoreCost scoreCostOf(const ir::Module& module, KvLoop loop);
+
+} // namespace attnc
