@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -25,6 +26,19 @@ public:
 private:
   std::mutex mutex;
   std::optional<std::string> text;
+};
+
+/// Texts that live as long as this object. Thread-safe.
+class Texts {
+public:
+  const char* keep(std::string text) {
+    std::lock_guard lock(mutex);
+    return texts.insert(std::move(text)).first->c_str();
+  }
+
+private:
+  std::mutex mutex;
+  std::set<std::string> texts;
 };
 
 /// Complete options, and the arrays through which a C caller sees them.
@@ -102,6 +116,7 @@ struct attnc_preparation {
   std::optional<attnc::c::OptionsHolder> backward;
   std::vector<std::unique_ptr<const attnc::c::OptionsHolder>> kernels;
   std::string text;
+  mutable attnc::c::Texts explanations;
   explicit attnc_preparation(attnc::Preparation preparation);
 };
 

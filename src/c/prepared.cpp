@@ -6,6 +6,7 @@
 #include "c/kernel_options.h"
 #include "c/operands.h"
 #include "c/structs.h"
+#include "support/try.h"
 
 namespace attnc::c {
 namespace {
@@ -101,6 +102,22 @@ const char* attnc_preparation_text(const attnc_preparation* preparation) {
     return {};
   });
   return preparation ? preparation->text.c_str() : nullptr;
+}
+
+attnc_status attnc_explain(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_preparation* preparation,
+                           const attnc_capture* captures, size_t capture_count, const char** json) {
+  return call([&](Arguments& arguments) -> Status {
+    arguments.given(compiler, "compiler");
+    arguments.given(mod, "mod");
+    arguments.given(preparation, "preparation");
+    arguments.given(json, "json");
+    Captures given;
+    readCaptures(arguments, captures, capture_count, "captures", given);
+    if (!arguments.ok()) return {};
+    ATTNC_TRY_AS(explanation, explain(compiler->compiler, mod->mod, preparation->preparation, given));
+    *json = preparation->explanations.keep(toJson(*explanation));
+    return {};
+  });
 }
 
 attnc_status attnc_prepare(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_operands* operands,

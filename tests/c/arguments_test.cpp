@@ -305,6 +305,7 @@ TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
   REFUSED(kArgument, "preparation is NULL", attnc_preparation_get_info(nullptr, nullptr));
   REFUSED(kArgument, "preparation is NULL", attnc_preparation_get_options(nullptr, ATTNC_PASS_FORWARD, &options));
   CHECK(attnc_preparation_text(nullptr) == nullptr);
+  REFUSED(kArgument, "preparation is NULL", attnc_explain(compiler, mod, nullptr, nullptr, 0, nullptr));
   REFUSED(kArgument, "mod is NULL", attnc_prepare(compiler, nullptr, &c.operands, &c.outputs, nullptr, &prepared));
   REFUSED(kArgument, "prepared is NULL", attnc_prepare(compiler, mod, &c.operands, &c.outputs, nullptr, nullptr));
   REFUSED(kArgument, "compiler is NULL",

@@ -360,6 +360,32 @@ TEST_CASE("text and machine code of a kernel", "[c]") {
           attnc_compile(compiler.get(), mod.get(), &options, &code));
 }
 
+TEST_CASE("settled choices are explained as JSON", "[c]") {
+  Case c;
+  const Owned<attnc_mod> mod = parse(kDocument);
+  const Owned<attnc_compiler> compiler = ctest::compiler();
+  Owned<attnc_preparation> preparation;
+  TAKE(c.settle(mod.get(), &preparation));
+  std::vector<int32_t> ids(2 * 3000);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t(i % 3000 / 1000);
+  attnc_tensor tensor = ctest::tensor(ATTNC_DTYPE_I32, {2, 3000});
+  tensor.data = ids.data();
+  auto capture = sized<attnc_capture>();
+  capture.name = "ids";
+  capture.tensor = &tensor;
+  capture.kind = ATTNC_CAPTURE_TENSOR;
+  const char *json = nullptr, *again = nullptr;
+  TAKE(attnc_explain(compiler.get(), mod.get(), preparation.get(), &capture, 1, &json));
+  TAKE(attnc_explain(compiler.get(), mod.get(), preparation.get(), &capture, 1, &again));
+  CHECK(json == again);
+  // 8 x 24 blocks; all queries are of the document of the first 1000 keys.
+  for (const char* part : {"\"family\": \"sm90\"", "\"kvLoop\": \"blockMask\"", "\"all\": 384", "\"isEstimate\": false",
+                           "\"empty\": 256", "\"registers\": ", "\"captures\": [\n"})
+    CHECK_THAT(json, Catch::Contains(part));
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "ids",
+          attnc_explain(compiler.get(), mod.get(), preparation.get(), nullptr, 0, &json));
+}
+
 TEST_CASE("a log callback is told what the compiler does", "[c]") {
   struct Told {
     std::atomic<int> lines{0}, warnings{0}, unreadable{0};

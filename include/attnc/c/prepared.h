@@ -80,6 +80,13 @@ ATTNC_API attnc_status attnc_preparation_get_options(const attnc_preparation* pr
 /// workspace. For a prepared attention it adds registers, spills and shared memory of each stage. NULL on a failure.
 ATTNC_API const char* attnc_preparation_text(const attnc_preparation* preparation);
 
+/// Sets `*json` to one JSON object: what the kernel of these choices is, why it was chosen, and what it costs
+/// (explain.h). Compiles the kernel, or takes it from memory or disk, and counts the mask's blocks. The text lives as
+/// long as the preparation. `mod` is the one that was settled. Its captures are in host memory; NULL: it has none.
+ATTNC_API attnc_status attnc_explain(const attnc_compiler* compiler, const attnc_mod* mod,
+                                     const attnc_preparation* preparation, const attnc_capture* captures,
+                                     size_t capture_count, const char** json);
+
 /// Attention over operands of certain shapes, ready to launch (Prepared). It is immutable. Its code stays loaded while
 /// it or the compiler that made it lives. One of them must outlive the launched work.
 typedef struct attnc_prepared attnc_prepared;

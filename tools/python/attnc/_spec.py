@@ -487,6 +487,7 @@ FUNCTIONS = {
     "attnc_preparation_get_info": (c_int32, (c_void_p, POINTER(PreparationInfo))),
     "attnc_preparation_get_options": (c_int32, (c_void_p, c_int32, POINTER(KernelOptions))),
     "attnc_preparation_text": (c_char_p, (c_void_p,)),
+    "attnc_explain": (c_int32, (c_void_p, c_void_p, c_void_p, POINTER(Capture), c_size_t, POINTER(c_char_p))),
     "attnc_prepare": (c_int32, (c_void_p, c_void_p, POINTER(Operands), POINTER(Outputs), POINTER(PrepareOptions), POINTER(c_void_p))),
     "attnc_prepare_training": (c_int32, (c_void_p, c_void_p, POINTER(BackwardOperands), POINTER(Outputs), POINTER(BackwardOutputs), POINTER(PrepareOptions), POINTER(c_void_p))),
     "attnc_prepared_destroy": (None, (c_void_p,)),
