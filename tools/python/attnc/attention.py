@@ -3,10 +3,9 @@
 import ctypes
 from ctypes import addressof, byref, c_size_t, pointer
 
-from ._library import KINDS, Handle, check, compiler, library
-from ._spec import Capture, Operands, Outputs, PrepareOptions
+from ._library import Handle, check, compiler, library
+from ._spec import Operands, Outputs, PrepareOptions
 from .dlpack import Memory, View, is_on_gpu
-from .errors import ArgumentError
 from .mod import Mod
 
 
@@ -51,33 +50,13 @@ class Given:
         views["out"] = View(self.out, "out", on_gpu, wait, writes=True)
         views["lse"] = View(self.lse, "lse", on_gpu, wait, writes=True) if return_lse else None
         at = {name: view and pointer(view.struct) for name, view in views.items()}
-        array, of_captures = _captures(self.mod, captures or {}, on_gpu, wait)
+        array, of_captures = self.mod._given(captures or {}, on_gpu, wait)
         self.operands = Operands(
             q=at["q"], k=at["k"], v=at["v"], captures=array, capture_count=len(array),
             scale=scale or 0.0, has_scale=scale is not None,
         )  # fmt: skip
         self.outputs = Outputs(out=at["out"], lse=at["lse"])
         self._keep = views, of_captures
-
-
-def _captures(mod, captures, on_gpu, wait):
-    """Returns the array of captures, and the objects that must outlive it."""
-    keep, entries = [], []
-    for wanted in mod.captures:
-        if wanted.name not in captures:
-            raise ArgumentError(
-                f"the mod captures `{wanted.name}`, which is not given", f"captures={{'{wanted.name}': ...}}"
-            )
-        value = captures[wanted.name]
-        entry = Capture(name=wanted.name.encode(), kind=KINDS.index(wanted.kind))
-        if wanted.kind == "tensor":
-            view = View(value, wanted.name, on_gpu, wait)
-            entry.tensor = pointer(view.struct)
-            keep.append(view)
-        else:
-            entry.real, entry.integer = float(value), int(value)
-        entries.append(entry)
-    return (Capture * len(entries))(*entries), keep
 
 
 def _launch(given, tile):

@@ -2,12 +2,18 @@
 
 import ctypes
 import dataclasses
+import json
 import os
 import warnings
+from ctypes import byref, pointer
 
-from ._library import DTYPE_NAMES, KINDS, Handle, check, library
-from ._spec import CaptureInfo, Define, Diagnostic, ModInfo, ParseOptions
-from .errors import ModWarning
+from ._library import DTYPE_NAMES, DTYPES, KINDS, Handle, check, compiler, library
+from ._spec import (
+    MAX_RANK, BackwardOperands, BackwardOutputs, Capture, CaptureInfo, Define, Diagnostic, ModInfo, Operands, Outputs,
+    ParseOptions, PrepareOptions, Tensor,
+)  # fmt: skip
+from .dlpack import View
+from .errors import ArgumentError, ModWarning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +66,58 @@ class Mod:
         """The program after all passes, as IR text."""
         return library().attnc_mod_ir(self._handle.address).decode()
 
+    def explain(self, shape, *, captures=None, dtype="bf16", head_dim=128, head_dim_v=None, arch=None, training=False):
+        """Returns what the kernel for a problem is, why it was chosen, and what it costs: the object that
+        `attnc explain --json` prints.
+
+        `shape` is (B, H, HKV, Q_LEN, KV_LEN). `captures` maps the names of the mod's captures to numbers, or to tensors
+        on the CPU. With `training`, this is about the backward kernel. `arch` is a GPU architecture such as "sm_90a";
+        the default is that of the current CUDA context. Compiles the kernel, or takes it from the cache, and needs no
+        GPU. Raises RunError and ArgumentError."""
+        batch, heads, kv_heads, q_len, kv_len = shape
+        head_dim_v = head_dim_v or head_dim
+        q, k, v, out = (
+            pointer(_dense(dtype, dims))
+            for dims in ((batch, heads, q_len, head_dim), (batch, kv_heads, kv_len, head_dim),
+                         (batch, kv_heads, kv_len, head_dim_v), (batch, heads, q_len, head_dim_v))
+        )  # fmt: skip
+        array, keep = self._given(captures or {}, on_gpu=False)
+        operands = Operands(q=q, k=k, v=v, captures=array, capture_count=len(array))
+        options = PrepareOptions(arch=arch and arch.encode())
+        outputs, more = Outputs(out=out), ()
+        if training:
+            outputs.lse = pointer(_dense("f32", (batch, heads, q_len)))
+            operands = BackwardOperands(forward=pointer(operands), out=out, lse=outputs.lse, dout=out)
+            more = (byref(BackwardOutputs(dq=q, dk=k, dv=v)),)
+        preparation = Handle(
+            "attnc_settle_training" if training else "attnc_settle", compiler().address, self._handle.address,
+            byref(operands), byref(outputs), *more, byref(options), destroyer="attnc_preparation_destroy",
+        )  # fmt: skip
+        text = ctypes.c_char_p()
+        check(library().attnc_explain(
+            compiler().address, self._handle.address, preparation.address, array, len(array), byref(text)
+        ))  # fmt: skip
+        return json.loads(text.value)
+
+    def _given(self, captures, on_gpu, wait=None):
+        """Returns an array of captures, and the objects that must outlive it."""
+        keep, entries = [], []
+        for wanted in self.captures:
+            if wanted.name not in captures:
+                raise ArgumentError(
+                    f"the mod captures `{wanted.name}`, which is not given", f"captures={{'{wanted.name}': ...}}"
+                )
+            value = captures[wanted.name]
+            entry = Capture(name=wanted.name.encode(), kind=KINDS.index(wanted.kind))
+            if wanted.kind == "tensor":
+                view = View(value, wanted.name, on_gpu, wait)
+                entry.tensor = pointer(view.struct)
+                keep.append(view)
+            else:
+                entry.real, entry.integer = float(value), int(value)
+            entries.append(entry)
+        return (Capture * len(entries))(*entries), keep
+
     def _capture(self, index):
         info = CaptureInfo()
         check(library().attnc_mod_get_capture(self._handle.address, index, ctypes.byref(info)))
@@ -80,6 +138,15 @@ class Mod:
 
     def __repr__(self):
         return f"<attnc.Mod {self.name} {self.hash[:12]}>"
+
+
+def _dense(dtype, shape):
+    """Returns a tensor without memory."""
+    if dtype not in DTYPES:
+        raise ArgumentError(f"dtype is {dtype!r}", f"one of {', '.join(DTYPES)}")
+    tensor = Tensor(dtype=DTYPES[dtype], rank=len(shape), shape=(ctypes.c_int64 * MAX_RANK)(*shape))
+    check(library().attnc_tensor_make_dense(byref(tensor)))
+    return tensor
 
 
 def _made(function, *arguments, keep=None):

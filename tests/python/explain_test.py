@@ -1,0 +1,54 @@
+"""Tests that a mod explains its kernel, in the same words as the command. Needs NVRTC, but no torch and no GPU."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "python"))
+
+import attnc  # noqa: E402
+
+TEXT = "window: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return (q_idx >= kv_idx) & (q_idx - kv_idx < window)\n"
+SHAPE = (1, 4, 2, 1024, 1024)
+
+
+class Explain(unittest.TestCase):
+    def explained(self, **options):
+        try:
+            return attnc.Mod.parse(TEXT).explain(SHAPE, captures={"window": 256}, arch="sm_90a", **options)
+        except attnc.RunError as error:
+            if "nvrtc" in str(error):
+                self.skipTest(f"SKIPPED: {error}")
+            raise
+
+    def test_as_the_command(self):
+        for kind, training in (("forward", False), ("backward", True)):
+            command = [os.environ["ATTNC_COMMAND"], "explain", "--json", "--expr", TEXT, "--arch", "sm_90a", "--head-dim"]
+            command += ["64", "--kernel", kind, "--shape", ",".join(map(str, SHAPE)), "--set", "window=256"]
+            mine = self.explained(head_dim=64, training=training)
+            told = subprocess.run(command, capture_output=True, text=True)
+            self.assertEqual(told.returncode, 0, told.stderr)
+            theirs = json.loads(told.stdout)
+            for name in set(mine) - {"mod", "choice", "workspaceBytes"}:
+                self.assertEqual(mine[name], theirs[name], name)
+            self.assertEqual(mine["kernel"]["kind"], kind)
+
+    def test_counts(self):
+        blocks = self.explained()["blocks"]
+        self.assertEqual((blocks["all"], blocks["partial"] + blocks["full"], blocks["full"]), (64, 8 + 7 + 6, 7))
+
+    def test_what_does_not_fit(self):
+        mod = attnc.Mod.parse(TEXT)
+        with self.assertRaisesRegex(attnc.ArgumentError, "window"):
+            mod.explain(SHAPE, arch="sm_90a")
+        with self.assertRaisesRegex(attnc.ArgumentError, "half"):
+            mod.explain(SHAPE, captures={"window": 4}, dtype="half")
+
+
+if __name__ == "__main__":
+    unittest.main()
