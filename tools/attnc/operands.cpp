@@ -8,7 +8,7 @@
 #include "text.h"
 
 #include "attnc/compiler.h"
-#include "reference/attention.h"
+#include "reference/problem.h"
 #include "support/element.h"
 #include "support/try.h"
 
