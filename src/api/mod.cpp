@@ -282,6 +282,7 @@ Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options) {
 }
 
 Expected<Mod> Mod::pinned(const std::map<std::string, int64_t>& pins) const {
+  if (pins.empty()) return *this;
   return onOwnStack([&]() -> Expected<Mod> {
     ir::Module module = this->module();
     ir::Module traced = impl->traced;
@@ -339,7 +340,7 @@ bool keepsMasks(const KernelOptions& options) { return options.blockSparse && !o
 
 Expected<Mod> derive(const Mod& mod, const KernelOptions& options) {
   return onOwnStack([&]() -> Expected<Mod> {
-    Expected<Mod> pinned = options.pins.empty() ? mod : mod.pinned(options.pins);
+    Expected<Mod> pinned = mod.pinned(options.pins);
     if (!pinned) return pinned;
     if (keepsMasks(options)) pinned = maskedByScore(*pinned);
     if (!pinned) return pinned;
