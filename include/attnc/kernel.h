@@ -16,6 +16,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,17 @@ using Stream = CUstream_st*;
 /// What a kernel computes. Forward: out from q, k and v. Backward: gradients of q, k, v and captures. BlockMask: the
 /// lists of a block mask, from mask_mod. Decode: as Forward, built for few queries over long KV; it serves any lengths.
 enum class KernelKind { Forward, Backward, BlockMask, Decode };
+
+/// Returns the spelling used in messages and labels: "forward", "backward", "block-mask", "decode".
+constexpr std::string_view kindName(KernelKind kind) {
+  switch (kind) {
+  case KernelKind::Forward: return "forward";
+  case KernelKind::Backward: return "backward";
+  case KernelKind::BlockMask: return "block-mask";
+  case KernelKind::Decode: return "decode";
+  }
+  return "?";
+}
 
 /// Values of KernelOptions::pageSize, in rows of k and v.
 inline constexpr std::array kPageSizes{1, 8, 16, 32, 64, 128, 256};

@@ -11,16 +11,6 @@
 namespace attnc {
 namespace {
 
-std::string_view kindName(KernelKind kind) {
-  switch (kind) {
-  case KernelKind::Forward: return "forward";
-  case KernelKind::Backward: return "backward";
-  case KernelKind::BlockMask: return "block-mask";
-  case KernelKind::Decode: return "decode";
-  }
-  return "?";
-}
-
 /// Returns a tile as one word; tiles of grids have several.
 std::string labelOf(std::string tile) {
   std::replace(tile.begin(), tile.end(), ' ', '+');

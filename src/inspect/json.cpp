@@ -105,16 +105,6 @@ JsonReport errorJson(const Error& error) {
   return json;
 }
 
-const char* kindName(KernelKind kind) {
-  switch (kind) {
-  case KernelKind::Forward: return "forward";
-  case KernelKind::Backward: return "backward";
-  case KernelKind::BlockMask: return "blockMask";
-  case KernelKind::Decode: return "decode";
-  }
-  return "?";
-}
-
 const char* loopName(KvLoop loop) {
   switch (loop) {
   case KvLoop::AllTiles: return "allTiles";
@@ -153,7 +143,7 @@ JsonReport launchJson(const KernelSource& source, const CompiledKernel& compiled
 
 JsonReport kernelJson(const ExplainedKernel& kernel) {
   const KernelOptions& options = kernel.options;
-  JsonReport json{{"kind", kindName(options.kind)},
+  JsonReport json{{"kind", std::string(kindName(options.kind))},
                   {"family", familyName(options.family)},
                   {"arch", options.arch},
                   {"dtype", dtypeName(options.dtype)},

@@ -47,16 +47,6 @@ Expected<Selection> selectAsked(const FamilyRow& row, const Request& request, co
   return Selection{request.options, request.arch, &row};
 }
 
-const char* kindName(KernelKind kind) {
-  switch (kind) {
-  case KernelKind::Forward: return "forward";
-  case KernelKind::Backward: return "backward";
-  case KernelKind::BlockMask: return "block-mask";
-  case KernelKind::Decode: return "decode";
-  }
-  return "?";
-}
-
 } // namespace
 
 llvm::ArrayRef<const FamilyRow*> families() { return kFamilies; }

@@ -87,9 +87,9 @@ void poisonRows(cli::HostTensor& tensor, int32_t begin, int32_t end) {
 }
 
 /// A problem, its operands and results.
-class Work {
+class RaggedWork {
 public:
-  Work(const Mod& mod, const Batch& batch, std::optional<QueryOffsets> offsets = {})
+  RaggedWork(const Mod& mod, const Batch& batch, std::optional<QueryOffsets> offsets = {})
       : mod(mod), batch(batch), offsets(offsets), starts(cumulative(batch.qLengths)),
         kvStarts(cumulative(batch.kvLengths.empty() ? batch.qLengths : batch.kvLengths)) {
     const int64_t rows = starts.back() + kBehind, kvRows = kvStarts.back() + kBehind;
@@ -269,7 +269,7 @@ std::vector<Family> families(const Mod& mod, const Batch& batch) {
 void checkFamilies(const std::string& name, const Batch& batch, bool trains, std::optional<QueryOffsets> offsets = {},
                    bool decodes = false) {
   const Mod mod = libraryMod(name);
-  Work work(mod, batch, offsets);
+  RaggedWork work(mod, batch, offsets);
   const size_t count = batch.qLengths.size();
   const reference::GradientResult want = work.expected(trains);
   for (cli::HostTensor* tensor : {&work.q.host, &work.dOut.host}) {
@@ -393,7 +393,7 @@ TEST_CASE("gradients of captures add up over the sequences of a ragged batch", "
       const Mod mod = libraryMod(name);
       const auto isNamed = [&, capture = capture](const CaptureInfo& info) { return info.name == capture; };
       REQUIRE(std::any_of(mod.captures().begin(), mod.captures().end(), isNamed));
-      Work work(mod, {.qLengths = kLengths, .kvLengths = kOtherLengths, .headDim = 64});
+      RaggedWork work(mod, {.qLengths = kLengths, .kvLengths = kOtherLengths, .headDim = 64});
       const reference::GradientResult want = work.expected(true, {capture});
       const std::vector<double>& expected = want.captures.at(capture);
       work.upload();
@@ -426,7 +426,7 @@ TEST_CASE("deterministic gradients of a ragged batch are equal bits, launch afte
   ATTNC_NEED_GPU();
   const Mod mod = libraryMod("causal");
   for (int headDim : {64, 128}) {
-    Work work(mod, {.qLengths = kLengths, .headDim = headDim});
+    RaggedWork work(mod, {.qLengths = kLengths, .headDim = headDim});
     const reference::GradientResult want = work.expected(true);
     work.upload();
     for (Family family : families(mod, work.batch)) {
@@ -445,7 +445,7 @@ TEST_CASE("a graph captured once serves other cumulative lengths, with equal bit
   ATTNC_NEED_GPU();
   Gpu& device = *gpu();
   const Mod mod = libraryMod("causal");
-  Work work(mod, {.qLengths = kLengths, .headDim = 128, .tellsLongest = false});
+  RaggedWork work(mod, {.qLengths = kLengths, .headDim = 128, .tellsLongest = false});
   work.upload();
   for (Family family : families(mod, work.batch)) {
     const Prepared prepared =

@@ -51,23 +51,14 @@ struct Row {
   double share() const { return measured.flops() / limit; }
 };
 
-const char* kindOfRow(const Row& row) {
-  switch (row.measured.kernel.kind) {
-  case KernelKind::Forward: return "forward";
-  case KernelKind::Backward: return "backward";
-  case KernelKind::Decode: return "decode";
-  case KernelKind::BlockMask: return "block-mask";
-  }
-  return "?";
-}
-
 Roofline rooflineOf(const Limits& limits, const BenchOptions& options, const std::vector<Row>& rows,
                     std::string title) {
   Roofline roofline{
       std::move(title), limits.bytes, limits.flops(dtypeOf(options.run.dtype), options.run.kernel.tf32), {}};
   for (const Row& row : rows) {
-    const std::string name =
-        options.shapes.size() > 1 ? fmt::format("{} {}", kindOfRow(row), row.shape) : kindOfRow(row);
+    const std::string name = options.shapes.size() > 1
+                                 ? fmt::format("{} {}", std::string(kindName(row.measured.kernel.kind)), row.shape)
+                                 : std::string(kindName(row.measured.kernel.kind));
     roofline.points.push_back({name, row.measured.flopsPerByte(), row.measured.flops()});
   }
   return roofline;
@@ -84,8 +75,9 @@ std::string deviceText(const Limits& limits, const Roofline& roofline) {
 
 std::string rowText(const Row& row) {
   const Measured& of = row.measured;
-  std::string text = fmt::format("{:12}{:.4f} ms, {}{:.1f} TFLOP/s, {:.0f} GB/s", kindOfRow(row), of.ms,
-                                 of.work.isEstimate ? "about " : "", of.flops() * 1e-12, of.bytes() * 1e-9);
+  std::string text =
+      fmt::format("{:12}{:.4f} ms, {}{:.1f} TFLOP/s, {:.0f} GB/s", std::string(kindName(row.measured.kernel.kind)),
+                  of.ms, of.work.isEstimate ? "about " : "", of.flops() * 1e-12, of.bytes() * 1e-9);
   text += fmt::format("; {:.1f} % of the limit, which is {}\n", 100 * row.share(),
                       row.isMemoryBound ? "memory" : "the tensor cores");
   text += fmt::format("            family {}{}, tile {}{}, {} registers, {} bytes spilled; {:.4g} FLOP/byte\n",
@@ -98,7 +90,7 @@ std::string rowText(const Row& row) {
 JsonReport rowJson(const Row& row) {
   const Measured& of = row.measured;
   const ProblemShape& p = of.work.problem;
-  JsonReport json{{"kind", kindOfRow(row)},
+  JsonReport json{{"kind", std::string(kindName(row.measured.kernel.kind))},
                   {"shape", {p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen}},
                   {"dtype", dtypeName(of.kernel.dtype)},
                   {"headDim", of.kernel.headDim},

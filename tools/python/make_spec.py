@@ -59,8 +59,9 @@ class Spec:
                 self.scalars[known] = SCALARS[name]
         self.callbacks = set(re.findall(r"typedef \w+ \(\*(\w+)\)", text))
         for body in re.findall(r"enum \{(.*?)\}", text, re.S):
-            for name, number in re.findall(r"(\w+) = (-?\d+)", body):
-                self.numbers[name] = int(number)
+            for name, value in re.findall(r"(\w+) = ([^,]+)", body):
+                number, shift = re.fullmatch(r"(-?\d+)(?: << (\d+))?", value.strip()).groups()
+                self.numbers[name] = int(number) << int(shift or 0)
 
     def type_of(self, text):
         """Returns the ctypes type of a C type, such as "const attnc_tensor*"."""
