@@ -6,7 +6,8 @@
 //   std::string json = toJson(*explanation);
 // ```
 //
-// Structs own what they hold. Functions are thread-safe and read captures only during the call. They need no GPU.
+// Structs own what they hold. Functions are thread-safe, but for those of MaskReader, and read captures only during the
+// call. They need no GPU. C has explain() of settled choices.
 #pragma once
 
 #include "attnc/compiler.h"
@@ -142,15 +143,16 @@ struct MaskCensus {
   int64_t operations = 0; ///< Operations of mask_mod that the census took.
 };
 /// Counts the blocks of a mask without building its lists, in bounded time: some seconds on one core. Beyond that it
-/// estimates, the same on every machine. Uses all cores. Errors (environment): captures that do not fit.
+/// estimates, the same on every machine. Uses all cores. Blocks may have any size from 1 on. Errors (environment):
+/// blocks that are boxes, or lengths other than the problem's; captures that do not fit.
 Expected<MaskCensus> takeCensus(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                                 const BlockMaskShape& shape);
 
 /// Work of a box kernel over all batch entries and heads. If the boxes of keys differ by (batch, head) and there are
 /// many of these, a sample stands for all.
 struct GridCensus {
-  bool ownsKeys =
-      false; ///< Whether CTAs own boxes of keys and step along queries (backward); else the other way round.
+  /// Whether CTAs own boxes of keys and step along queries (backward); else the other way round.
+  bool ownsKeys = false;
   std::array<int, 3> queryBox{}, keyBox{}; ///< Boxes in tokens. One is a CTA's, the other a step's.
   double tiles = 0;   ///< Number of boxes that CTAs own, and of tiles of off-grid tokens of the same size.
   double steps = 0;   ///< Number of boxes that these read, and of blocks of off-grid tokens of the same size.

@@ -15,6 +15,7 @@
 #include "passes/gradient_stops.h"
 #include "plan/arch.h"
 #include "plan/assemble.h"
+#include "plan/kernel_options.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -119,6 +120,7 @@ Expected<Selected> selected(const Expected<Mod>& derived, const KernelOptions& o
 } // namespace
 
 Expected<KernelOptions> withArch(KernelOptions options) {
+  options = plan::completed(std::move(options)); // loads that differ in what their kind does not read share a kernel
   options.arch = plan::canonicalArch(options.arch);
   if (!options.arch.empty()) return options;
   ATTNC_TRY_AS(device, jit::currentDevice());

@@ -7,6 +7,9 @@
 namespace attnc::c {
 namespace {
 
+constexpr uint32_t kFeaturesOfC = ATTNC_FEATURE_LENGTHS | ATTNC_FEATURE_APPENDS | ATTNC_FEATURE_RAGGED |
+                                  ATTNC_FEATURE_FP8_KV | ATTNC_FEATURE_ROW_MAX | ATTNC_FEATURE_DETERMINISTIC;
+static_assert(kFeaturesOfC == uint32_t(kOptionFeatures), "C has a bit for each feature that options ask for");
 constexpr bool isBit(Feature feature, uint32_t bit) { return uint32_t(Features{feature}) == bit; }
 static_assert(isBit(Feature::Lengths, ATTNC_FEATURE_LENGTHS) && isBit(Feature::Appends, ATTNC_FEATURE_APPENDS) &&
                   isBit(Feature::Ragged, ATTNC_FEATURE_RAGGED) && isBit(Feature::Fp8Kv, ATTNC_FEATURE_FP8_KV) &&
@@ -50,7 +53,7 @@ attnc_dtype toC(DType dtype) {
 
 static_assert(int(Family::Auto) == ATTNC_FAMILY_AUTO && int(Family::Naive) == ATTNC_FAMILY_NAIVE &&
                   int(Family::Sm80) == ATTNC_FAMILY_SM80 && int(Family::Sm90) == ATTNC_FAMILY_SM90 &&
-                  int(Family::Grid) == ATTNC_FAMILY_GRID,
+                  int(Family::Grid) == ATTNC_FAMILY_GRID && kAllFamilies.size() == ATTNC_FAMILY_GRID + 1,
               "C numbers families as C++ does");
 attnc_family toC(Family family) { return int(family); }
 

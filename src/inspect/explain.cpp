@@ -3,6 +3,7 @@
 
 #include "analysis/gather_proofs.h"
 #include "api/mod_impl.h"
+#include "api/own_stack.h"
 #include "inspect/mask_census.h"
 #include "inspect/operations.h"
 #include "inspect/work.h"
@@ -53,45 +54,49 @@ ExplainedKernel chosenKernel(const Preparation& preparation) {
 } // namespace
 
 Expected<ModExplanation> explain(const Mod& mod) {
-  ATTNC_TRY_AS(forward, forwardMod(mod));
-  const ir::Module& module = forward->module();
-  ATTNC_TRY_AS(grids, gridsOf(mod));
-  ATTNC_TRY_AS(gradient, scoreGradientOf(mod));
-  ModExplanation all{mod, mod.warnings(), operationsOf(module), {}, {}, *std::move(grids), *gradient};
-  for (const ir::Output& output : module.outputs())
-    if (output.isCondition()) all.conditions.push_back({output.words, int(output.line)});
-  for (const analysis::GatherProof& proof : analysis::proveGathers(module))
-    all.gathers.push_back(proofOf(module, proof));
-  return all;
+  return onOwnStack([&]() -> Expected<ModExplanation> {
+    ATTNC_TRY_AS(forward, forwardMod(mod));
+    const ir::Module& module = forward->module();
+    ATTNC_TRY_AS(grids, gridsOf(mod));
+    ATTNC_TRY_AS(gradient, scoreGradientOf(mod));
+    ModExplanation all{mod, mod.warnings(), operationsOf(module), {}, {}, *std::move(grids), *gradient};
+    for (const ir::Output& output : module.outputs())
+      if (output.isCondition()) all.conditions.push_back({output.words, int(output.line)});
+    for (const analysis::GatherProof& proof : analysis::proveGathers(module))
+      all.gathers.push_back(proofOf(module, proof));
+    return all;
+  });
 }
 
 Expected<Explanation> explain(const Compiler& compiler, const Mod& given, const Preparation& preparation,
                               const Captures& captures) {
-  const ProblemShape& problem = preparation.problem;
-  ExplainedKernel chosen = chosenKernel(preparation);
-  const KernelOptions& kernel = chosen.options;
-  ATTNC_TRY_AS(mod, given.pinned(kernel.pins));
-  ATTNC_TRY_AS(derived, derive(*mod, kernel));
-  ATTNC_TRY_AS(sources, compiler.source(*mod, kernel));
-  ATTNC_TRY_AS(compiled, compiler.compile(*mod, kernel));
-  ATTNC_TRY_AS(plan, choosePlan(*derived, kernel));
-  ATTNC_TRY_AS(inKernel, kernelModOf(*derived, formOf(plan::walkingStage(*plan))));
-  ATTNC_TRY_AS(counted, countedModule(*mod, kernel));
-  ATTNC_TRY_AS(bindings, ir::bind(*counted, captures, problem));
-  ATTNC_TRY_AS(boxes, countedOnGrid(*derived, *plan, captures, problem));
-  chosen.sources = *std::move(sources);
-  chosen.compiled = *std::move(compiled);
-  const BlockMaskShape blocks = plan::smallestMask(*counted, problem, kernel.maskQBlock, kernel.maskKvBlock);
-  Explanation all{*std::move(mod), preparation, std::move(chosen), {}, takeCensus(*counted, *bindings, blocks)};
-  for (const auto& [name, value] : captures.all())
-    if (!std::holds_alternative<TensorView>(value))
-      std::visit([&](auto known) { all.scalars.set(name, known); }, value);
-  all.boxes = *std::move(boxes);
-  all.flops = flopsOf(all.census, all.boxes, preparation);
-  all.operations = operationsOf(derived->module());
-  all.perScore = scoreCostOf((*inKernel)->module, all.kernel.kvLoop);
-  all.gradients = gradientSums(*plan);
-  return all;
+  return onOwnStack([&]() -> Expected<Explanation> {
+    const ProblemShape& problem = preparation.problem;
+    ExplainedKernel chosen = chosenKernel(preparation);
+    const KernelOptions& kernel = chosen.options;
+    ATTNC_TRY_AS(mod, given.pinned(kernel.pins));
+    ATTNC_TRY_AS(derived, derive(*mod, kernel));
+    ATTNC_TRY_AS(sources, compiler.source(*mod, kernel));
+    ATTNC_TRY_AS(compiled, compiler.compile(*mod, kernel));
+    ATTNC_TRY_AS(plan, choosePlan(*derived, kernel));
+    ATTNC_TRY_AS(inKernel, kernelModOf(*derived, formOf(plan::walkingStage(*plan))));
+    ATTNC_TRY_AS(counted, countedModule(*mod, kernel));
+    ATTNC_TRY_AS(bindings, ir::bind(*counted, captures, problem));
+    ATTNC_TRY_AS(boxes, countedOnGrid(*derived, *plan, captures, problem));
+    chosen.sources = *std::move(sources);
+    chosen.compiled = *std::move(compiled);
+    const BlockMaskShape blocks = plan::smallestMask(*counted, problem, kernel.maskQBlock, kernel.maskKvBlock);
+    Explanation all{*std::move(mod), preparation, std::move(chosen), {}, takeCensus(*counted, *bindings, blocks)};
+    for (const auto& [name, value] : captures.all())
+      if (!std::holds_alternative<TensorView>(value))
+        std::visit([&](auto known) { all.scalars.set(name, known); }, value);
+    all.boxes = *std::move(boxes);
+    all.flops = flopsOf(all.census, all.boxes, preparation);
+    all.operations = operationsOf(derived->module());
+    all.perScore = scoreCostOf((*inKernel)->module, all.kernel.kvLoop);
+    all.gradients = gradientSums(*plan);
+    return all;
+  });
 }
 
 } // namespace attnc

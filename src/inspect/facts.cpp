@@ -1,5 +1,6 @@
 // Questions about a mod that programs ask before they run it.
 #include "api/mod_impl.h"
+#include "api/own_stack.h"
 #include "attnc/explain.h"
 #include "ir/bind.h"
 #include "ir/conditions.h"
@@ -63,8 +64,10 @@ std::set<std::string> capturesOfMask(const Mod& mod) {
 }
 
 Status checkGradients(const Mod& mod, const std::set<std::string>& captures) {
-  auto derived = gradientMod(mod, captures);
-  return derived ? Status() : std::move(derived).error();
+  return onOwnStack([&]() -> Status {
+    auto derived = gradientMod(mod, captures);
+    return derived ? Status() : std::move(derived).error();
+  });
 }
 
 Status checkCaptures(const Mod& mod, const Captures& captures, const ProblemShape& problem) {
@@ -93,17 +96,21 @@ void chooseExtents(const Mod& mod, const ProblemShape& problem, int64_t value, s
 }
 
 Expected<std::string> sequencesIrText(const Mod& mod, const KernelOptions& options) {
-  const passes::SequenceForm form = sequenceForm(options);
-  Expected<Mod> made = form.isPlain() ? mod.pinned(options.pins) : sequencesMod(mod, form, options.pins);
-  if (!made) return std::move(made).error();
-  return made->irText();
+  return onOwnStack([&]() -> Expected<std::string> {
+    const passes::SequenceForm form = sequenceForm(options);
+    Expected<Mod> made = form.isPlain() ? mod.pinned(options.pins) : sequencesMod(mod, form, options.pins);
+    if (!made) return std::move(made).error();
+    return made->irText();
+  });
 }
 
 Expected<std::string> kernelIrText(const Mod& mod, const KernelOptions& options) {
-  ATTNC_TRY_AS(derived, derive(mod, options));
-  ATTNC_TRY_AS(plan, choosePlan(*derived, options));
-  ATTNC_TRY_AS(kernelMod, kernelModOf(*derived, plan->stages.front().algebra)); // all launches of a kernel share it
-  return ir::print((*kernelMod)->module);
+  return onOwnStack([&]() -> Expected<std::string> {
+    ATTNC_TRY_AS(derived, derive(mod, options));
+    ATTNC_TRY_AS(plan, choosePlan(*derived, options));
+    ATTNC_TRY_AS(kernelMod, kernelModOf(*derived, plan->stages.front().algebra)); // all launches of a kernel share it
+    return ir::print((*kernelMod)->module);
+  });
 }
 
 struct MaskReader::Impl {

@@ -1,6 +1,7 @@
 // Grids of a mod as data, with expressions as text.
 #include "analysis/grid_box.h"
 #include "api/mod_impl.h"
+#include "api/own_stack.h"
 #include "attnc/explain.h"
 #include "inspect/expression.h"
 #include "ir/bind.h"
@@ -197,32 +198,36 @@ static Expected<ir::Module> withGrids(const Mod& mod) {
 }
 
 Expected<ModGrids> gridsOf(const Mod& mod) {
-  ATTNC_TRY_AS(module, withGrids(mod));
-  const analysis::GridsUsed used = analysis::gridsUsed(*module);
-  ATTNC_TRY(passes::deriveGridBox(*module, {}));
-  ModGrids all{.isDeclared = mod.declaresGrids()};
-  if (module->grids.empty()) all.divisor = divisorOf(mod.module());
-  if (module->grids.empty() || !(all.isDeclared || (used.queries && used.keys))) return all;
-  for (unsigned i = 0; i < module->grids.size(); ++i) all.grids.push_back(infoOf(*module, i, used));
-  ATTNC_TRY_AS(kernelMod, kernelModOf(mod, {}));
-  const passes::GridKernel* kernel = (*kernelMod)->grid.get();
-  if (!all.isDeclared) all.served = servedText(*module, used, kernel);
-  addBox(*module, used, kernel, all);
-  return all;
+  return onOwnStack([&]() -> Expected<ModGrids> {
+    ATTNC_TRY_AS(module, withGrids(mod));
+    const analysis::GridsUsed used = analysis::gridsUsed(*module);
+    ATTNC_TRY(passes::deriveGridBox(*module, {}));
+    ModGrids all{.isDeclared = mod.declaresGrids()};
+    if (module->grids.empty()) all.divisor = divisorOf(mod.module());
+    if (module->grids.empty() || !(all.isDeclared || (used.queries && used.keys))) return all;
+    for (unsigned i = 0; i < module->grids.size(); ++i) all.grids.push_back(infoOf(*module, i, used));
+    ATTNC_TRY_AS(kernelMod, kernelModOf(mod, {}));
+    const passes::GridKernel* kernel = (*kernelMod)->grid.get();
+    if (!all.isDeclared) all.served = servedText(*module, used, kernel);
+    addBox(*module, used, kernel, all);
+    return all;
+  });
 }
 
 Expected<LaunchGrids> gridsOf(const Mod& mod, const Captures& captures, const ProblemShape& problem) {
-  ATTNC_TRY_AS(module, withGrids(mod));
-  ATTNC_TRY_AS(bindings, ir::bind(*module, captures, problem));
-  const analysis::GridsUsed used = analysis::gridsUsed(*module);
-  LaunchGrids grids;
-  for (auto [grid, extents] : {std::pair(used.queries, &grids.queries), {used.keys, &grids.keys}}) {
-    if (!grid) continue;
-    const ir::Grid& of = module->grids[*grid];
-    extents->emplace().before = bindings->of(of.before);
-    for (int64_t extent : bindings->extentsOf(of)) (*extents)->extents.push_back(extent);
-  }
-  return grids;
+  return onOwnStack([&]() -> Expected<LaunchGrids> {
+    ATTNC_TRY_AS(module, withGrids(mod));
+    ATTNC_TRY_AS(bindings, ir::bind(*module, captures, problem));
+    const analysis::GridsUsed used = analysis::gridsUsed(*module);
+    LaunchGrids grids;
+    for (auto [grid, extents] : {std::pair(used.queries, &grids.queries), {used.keys, &grids.keys}}) {
+      if (!grid) continue;
+      const ir::Grid& of = module->grids[*grid];
+      extents->emplace().before = bindings->of(of.before);
+      for (int64_t extent : bindings->extentsOf(of)) (*extents)->extents.push_back(extent);
+    }
+    return grids;
+  });
 }
 
 } // namespace attnc

@@ -3,11 +3,13 @@
 
 #include "analysis/grid_box.h"
 #include "api/mod_impl.h"
+#include "api/own_stack.h"
 #include "inspect/grid_census.h"
 #include "inspect/mask_census.h"
 #include "ir/bind.h"
 #include "passes/sequences.h"
 #include "plan/grid_plan.h"
+#include "plan/kernel_options.h"
 #include "plan/mask_shape.h"
 #include "support/try.h"
 
@@ -44,41 +46,49 @@ static Expected<std::optional<GridCensus>> pairsInBoxes(const Mod& mod, const Ca
 
 Expected<Work> countWork(const Mod& mod, const Captures& captures, const KernelOptions& kernel,
                          const ProblemShape& problem) {
-  const double heads = double(problem.batch) * double(problem.qHeads);
-  Work work{problem, heads * double(problem.qLen) * double(problem.kvLen),
-            double(problem.batch) * double(problem.kvHeads) * double(problem.kvLen)};
-  if (!mod.hasMaskMod() || work.pairs == 0) return work;
-  ATTNC_TRY_AS(inBoxes, pairsInBoxes(mod, captures, kernel, problem));
-  if (*inBoxes) {
-    work.pairs = (*inBoxes)->live;
-    work.isEstimate = (*inBoxes)->isEstimate;
+  return onOwnStack([&]() -> Expected<Work> {
+    const double heads = double(problem.batch) * double(problem.qHeads);
+    Work work{problem, heads * double(problem.qLen) * double(problem.kvLen),
+              double(problem.batch) * double(problem.kvHeads) * double(problem.kvLen)};
+    if (!mod.hasMaskMod() || work.pairs == 0) return work;
+    ATTNC_TRY_AS(inBoxes, pairsInBoxes(mod, captures, kernel, problem));
+    if (*inBoxes) {
+      work.pairs = (*inBoxes)->live;
+      work.isEstimate = (*inBoxes)->isEstimate;
+      return work;
+    }
+    ATTNC_TRY_AS(module, countedModule(mod, kernel));
+    ATTNC_TRY_AS(bindings, ir::bind(*module, captures, problem));
+    // With blocks of one element, blocks are pairs. To count columns, a block is a column of all rows.
+    const MaskCensus elements = takeCensus(*module, *bindings, plan::smallestMask(*module, problem, 1, 1));
+    work.pairs *= elements.live / elements.blocks;
+    work.isEstimate = elements.estimated > 0;
+    if (kernel.kind != KernelKind::Decode) return work;
+    const MaskCensus columns =
+        takeCensus(*module, *bindings, plan::smallestMask(*module, problem, int(problem.qLen), 1));
+    work.kvColumns *= columns.live / columns.blocks;
+    work.isEstimate |= columns.estimated > 0;
     return work;
-  }
-  ATTNC_TRY_AS(module, countedModule(mod, kernel));
-  ATTNC_TRY_AS(bindings, ir::bind(*module, captures, problem));
-  // With blocks of one element, blocks are pairs. To count columns, a block is a column of all rows.
-  const MaskCensus elements = takeCensus(*module, *bindings, plan::smallestMask(*module, problem, 1, 1));
-  work.pairs *= elements.live / elements.blocks;
-  work.isEstimate = elements.estimated > 0;
-  if (kernel.kind != KernelKind::Decode) return work;
-  const MaskCensus columns = takeCensus(*module, *bindings, plan::smallestMask(*module, problem, int(problem.qLen), 1));
-  work.kvColumns *= columns.live / columns.blocks;
-  work.isEstimate |= columns.estimated > 0;
-  return work;
+  });
 }
 
 Expected<MaskCensus> takeCensus(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                                 const BlockMaskShape& shape) {
+  if (shape.boxes || shape.qBlock < 1 || shape.kvBlock < 1 || shape.batch < 1 || shape.heads < 1 ||
+      shape.qLen != problem.qLen || shape.kvLen != problem.kvLen)
+    return Error::environment("a census is of blocks of tokens of the problem's lengths");
   ATTNC_TRY_AS(bindings, ir::bind(mod.module(), captures, problem));
   return takeCensus(mod.module(), *bindings, shape);
 }
 
-double Work::flops(const KernelOptions& kernel) const {
+double Work::flops(const KernelOptions& given) const {
+  const KernelOptions kernel = plan::completed(given);
   const bool isBackward = kernel.kind == KernelKind::Backward;
   return 2 * pairs * (isBackward ? 3 * kernel.headDim + 2 * kernel.headDimV : kernel.headDim + kernel.headDimV);
 }
 
-double Work::bytes(const KernelOptions& kernel) const {
+double Work::bytes(const KernelOptions& given) const {
+  const KernelOptions kernel = plan::completed(given);
   const double rows = double(problem.batch) * double(problem.qHeads) * double(problem.qLen);
   const double ofQ = double(dtypeBytes(kernel.dtype)), ofKv = kernel.features.has(Feature::Fp8Kv) ? 1 : ofQ;
   const double dims = kernel.headDim + kernel.headDimV;

@@ -244,9 +244,10 @@ Status checkGiven(const Operands& operands, const KernelOptions& options) {
     const bool hasDefault = &tensor == &operands.cuSeqlensKv;
     if (!status || meant.has(feature) == tensor.has_value() || (!tensor && hasDefault)) return;
     if (feature == Feature::Fp8Kv) return; // scales are checked with k and v, and may be missing
-    status = Error::environment(tensor ? fmt::format("{} is given to a kernel that was compiled without", name)
-                                       : fmt::format("the kernel was compiled for {}, which is not given", name),
-                                fmt::format("KernelOptions::{} says which", featureOption(feature)));
+    status = Error::environment(
+        tensor ? fmt::format("{} is given to a kernel that was compiled without", name)
+               : fmt::format("the kernel was compiled for {}, which is not given", name),
+        fmt::format("KernelOptions::{} says which: {}", featureOption(feature), featureText(feature)));
   });
   return status;
 }

@@ -27,7 +27,10 @@ KernelOptions optionsWith(Feature feature, KernelKind kind, Family family, std::
   case Feature::BoxMask: options.blockSparse = options.maskByBoxes = true; break;
   case Feature::F32: options.dtype = DType::F32; break;
   case Feature::Gradients: options.gradients = {"slopes"}; break;
-  default: break;
+  case Feature::Lengths:
+  case Feature::Ragged:
+  case Feature::RowMax:
+  case Feature::Deterministic: break;
   }
   return options;
 }

@@ -129,6 +129,13 @@ TEST_CASE("a tile is asked for, and boxes are not", "[c]") {
   asked.no_boxes = 2;
   attnc_source* refused = nullptr;
   REFUSED(ATTNC_ERROR_ARGUMENT, "no_boxes", attnc_source_create(compiler().get(), image.get(), &asked, &refused));
+  asked.no_boxes = 0;
+  asked.features = 1 << 2 | ATTNC_FEATURE_LENGTHS; // pages, which page_size asks for
+  REFUSED(ATTNC_ERROR_ARGUMENT, "features has bits 0x4",
+          attnc_source_create(compiler().get(), image.get(), &asked, &refused));
+  asked.features = 0;
+  asked.reserved = 1;
+  REFUSED(ATTNC_ERROR_ARGUMENT, "reserved", attnc_source_create(compiler().get(), image.get(), &asked, &refused));
 }
 
 TEST_CASE("a cache in pages, new rows and scales reach what is settled", "[c]") {

@@ -24,7 +24,7 @@ typedef struct attnc_prepare_options {
   attnc_family family;         ///< Family of each pass. AUTO: the fastest one that takes the operands' layout.
   attnc_query_offsets offsets; ///< Where queries stand. DEFAULT: chosen by the given tensors.
   int32_t tf32;                ///< 0 or 1: as attnc_kernel_options::tf32.
-  int32_t deterministic;       ///< 0 or 1: for a backward pass; as attnc_kernel_options::deterministic.
+  int32_t deterministic;       ///< 0 or 1: for a backward pass; as ATTNC_FEATURE_DETERMINISTIC.
   int32_t no_block_mask;       ///< 0 or 1: whether to build no block mask even if the kernel gains from one.
   attnc_decode decode;
   const char* tile;          ///< Tile of the forward or decode kernel. NULL or "": a stored choice, else the model's.
@@ -82,7 +82,8 @@ ATTNC_API const char* attnc_preparation_text(const attnc_preparation* preparatio
 
 /// Sets `*json` to one JSON object: what the kernel of these choices is, why it was chosen, and what it costs
 /// (explain.h). Compiles the kernel, or takes it from memory or disk, and counts the mask's blocks. The text lives as
-/// long as the preparation. `mod` is the one that was settled. Its captures are in host memory; NULL: it has none.
+/// long as the preparation, which keeps each one that differs. `mod` is the one that was settled. Its captures are in
+/// host memory; NULL: it has none.
 ATTNC_API attnc_status attnc_explain(const attnc_compiler* compiler, const attnc_mod* mod,
                                      const attnc_preparation* preparation, const attnc_capture* captures,
                                      size_t capture_count, const char** json);
