@@ -63,19 +63,19 @@ struct TensorView {
     view.data = data;
     view.dtype = dtype;
     for (int64_t extent : shape) view.shape[view.rank++] = extent;
-    int64_t step = 1;
+    uint64_t step = 1; // wraps for more elements than memory has: kernels refuse these by their extents
     for (int axis = view.rank - 1; axis >= 0; --axis) {
-      view.stride[axis] = step;
-      step *= view.shape[axis];
+      view.stride[axis] = int64_t(step);
+      step *= uint64_t(view.shape[axis]);
     }
     return view;
   }
 
   /// Returns the number of elements; 1 for a tensor of rank 0.
   int64_t elements() const {
-    int64_t count = 1;
-    for (int axis = 0; axis < rank; ++axis) count *= shape[axis];
-    return count;
+    uint64_t count = 1; // may wrap, as above
+    for (int axis = 0; axis < rank; ++axis) count *= uint64_t(shape[axis]);
+    return int64_t(count);
   }
 };
 
