@@ -5,8 +5,8 @@
   bench/compare.py BEFORE AFTER --cycles [...]                                 cycles of each kernel, counted by ncu
 
 Times of single runs move by 8 % with the GPU's power; cycles of kernels that compute hardly do. BEFORE and AFTER are executables.
-Prints a line a case: before, after, by how much AFTER is slower; or that one of them gave no result. Stops after
---seconds with what it has.
+Prints a line a case: before, after, by how much AFTER is slower; or that one of them gave no result. Stops at
+--seconds with what it has, and begins no group of cases that may take longer.
 """
 
 import argparse
@@ -64,13 +64,16 @@ def report(case, before, after, more=""):
 def compare_times(executables, cases, rounds, end):
     groups = [cases[at : at + GROUP] for at in range(0, len(cases), GROUP)]
     times = collections.defaultdict(lambda: ([], []))
+    longest = 0  # seconds of a group
     for turn in range(rounds):
         for group in groups:
-            if time.monotonic() > end:
+            begin = time.monotonic()
+            if begin + longest > end:
                 break
             for which in (0, 1) if turn % 2 == 0 else (1, 0):
                 for name, ms in milliseconds(executables[which], group).items():
                     times[name][which].append(ms)
+            longest = max(longest, time.monotonic() - begin)
     for case in cases:
         before, after = times[case["id"]]
         report(case, min(before, default=0), min(after, default=0), f"   rounds: {len(after)}")

@@ -43,8 +43,7 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
                        .tf32 = options.tf32,
                        .pins = options.pins,
                        .tile = options.tile};
-  kernel.features.set(Feature::Ragged, operands.cuSeqlensQ.has_value()); // a lone cu_seqlens_kv is refused by name
-  kernel.features.set(Feature::Fp8Kv, operands.k.dtype == DType::E4M3);  // scales of other k and v are refused by name
+  kernel.features.set(Feature::Fp8Kv, operands.k.dtype == DType::E4M3); // scales of other k and v are refused by name
   kernel.features.set(Feature::RowMax, outputs.rowMax.has_value());
   if (const BlockMaskView* mask = operands.blockMask) {
     kernel.blockSparse = true;

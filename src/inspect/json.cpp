@@ -209,6 +209,31 @@ const char* gradientName(ScoreGradient gradient) {
   return "?";
 }
 
+const char* perName(GradientSum::Per per) {
+  using Per = GradientSum::Per;
+  switch (per) {
+  case Per::Tile: return "tile";
+  case Per::Row: return "row";
+  case Per::Column: return "column";
+  case Per::Diagonal: return "diagonal";
+  case Per::Score: return "score";
+  case Per::OwnElement: return "ownElement";
+  case Per::Diagonals: return "diagonals";
+  }
+  return "?";
+}
+
+/// Returns [{"capture", "per", "ofEachTerm"}]; no "per": no gradient arrives.
+JsonReport gradientsJson(const std::vector<GradientSum>& sums) {
+  JsonReport json = JsonReport::array();
+  for (const GradientSum& sum : sums) {
+    JsonReport one{{"capture", sum.capture}, {"ofEachTerm", sum.ofEachTerm}};
+    if (sum.per) one["per"] = perName(*sum.per);
+    json.push_back(std::move(one));
+  }
+  return json;
+}
+
 } // namespace
 
 std::string toJson(const ModExplanation& all) {
@@ -250,7 +275,11 @@ std::string toJson(const Explanation& all) {
   if (all.boxes) json["boxes"] = boxesJson(*all.boxes);
   json["flops"] = {{"dense", all.flops.dense}, {"live", all.flops.live}};
   json["operations"] = operationsJson(all.operations);
-  json["perScore"] = {{"full", all.perScore.full.element}, {"partial", all.perScore.partial.element}};
+  json["perScore"] = {{"full", all.perScore.full.element},
+                      {"partial", all.perScore.partial.element},
+                      {"masksAllBlocks", all.perScore.masksAllBlocks}};
+  if (all.perScore.gradient) json["perScore"]["gradient"] = all.perScore.gradient->element;
+  json["gradients"] = gradientsJson(all.gradients);
   return textOf(json);
 }
 

@@ -1,4 +1,5 @@
 // The compiler's caches: what makes another kernel, and what does not. Needs NVRTC, no GPU.
+#include "api/compiler_impl.h"
 #include "api/mod_impl.h"
 #include "api/options_key.h"
 #include "attnc/attnc.h"
@@ -133,6 +134,18 @@ TEST_CASE("every member of the options is part of their key", "[api]") {
   };
   std::apply([&](auto&... fields) { (change(fields), ...); }, fieldsOf(changed));
   CHECK(keys.size() == 1 + std::tuple_size_v<decltype(fieldsOf(changed))>);
+}
+
+TEST_CASE("loads that differ in what their kind does not read share a key", "[api]") {
+  auto keyOf = [](KernelOptions options) { return optionsKey(*withArch(std::move(options))); };
+  KernelOptions mask = options();
+  mask.kind = KernelKind::BlockMask;
+  KernelOptions same = mask;
+  same.features.set(Feature::RowMax, true);
+  same.features.set(Feature::Deterministic, true);
+  CHECK(keyOf(same) == keyOf(mask));
+  same.kind = mask.kind = KernelKind::Forward;
+  CHECK(keyOf(same) != keyOf(mask));
 }
 
 TEST_CASE("what is static makes another kernel", "[api]") {

@@ -113,6 +113,11 @@ TEST_CASE("ragged batches that do not fit their tensors are refused by name", "[
     c.operands.k = c.operands.v = packed(2, 1200, 64);
     message = "cu_seqlens_kv is not given, expected it where q has 1000 rows and k 1200";
   }
+  SECTION("lengths of keys without those of queries") {
+    c.operands.cuSeqlensQ.reset();
+    c.operands.cuSeqlensKv = cumulative(5);
+    message = "the kernel was compiled for cu_seqlens_q, which is not given";
+  }
   SECTION("lse by sequence") {
     c.outputs.lse = TensorView::contiguous(kSomewhere, DType::F32, {4, 8, 1000});
     message = "lse is f32 [4, 8, 1000], expected f32 [1, 8, 1000]";

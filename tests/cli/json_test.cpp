@@ -137,5 +137,6 @@ TEST_CASE("explain gives JSON of the boxes that a kernel on a grid visits") {
   CHECK(boxes["steps"] >= boxes["tiles"]);
   CHECK(json["flops"]["live"] == boxes["pairs"].get<double>() * 2 * (64 + 64));
   CHECK(boxes["isEstimate"] == false);
-  CHECK(json["perScore"] == Json::parse(R"({"full": 0, "partial": 0})"));
+  CHECK(json["perScore"] == Json::parse(R"({"full": 0, "partial": 0, "masksAllBlocks": false})"));
+  CHECK(json["gradients"].empty());
 }

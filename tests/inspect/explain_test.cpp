@@ -37,6 +37,7 @@ TEST_CASE("after settling for training, the backward kernel is explained", "[ins
   const auto json = nlohmann::json::parse(toJson(*all));
   CHECK(json["kernel"]["kind"] == "backward");
   CHECK(json["tile"]["tunedBy"] == "file and date");
+  CHECK(json["perScore"].contains("gradient"));
 }
 
 TEST_CASE("pins of the choices are folded in before the mask is counted", "[inspect]") {
@@ -104,6 +105,22 @@ TEST_CASE("what programs ask of a mod before they run it", "[inspect]") {
   CHECK((facts.readsScore && facts.addsAtMost && !facts.approximates));
   CHECK_FALSE(scoreFactsOf(mod("score * 2")).addsAtMost);
   CHECK_FALSE(scoreFactsOf(mod("def score_mod(score, b, h, q_idx, kv_idx):\n  return q_idx * 0.5\n")).readsScore);
+}
+
+TEST_CASE("a census is of blocks of tokens of the problem's lengths", "[inspect]") {
+  const ProblemShape problem{.qLen = 256, .kvLen = 512};
+  const Mod causal = mod("q_idx >= kv_idx");
+  auto census = [&](const BlockMaskShape& shape) { return takeCensus(causal, {}, problem, shape); };
+  const BlockMaskShape fits{1, 1, 256, 512, 128, 128};
+  REQUIRE(census(fits));
+  CHECK(census(fits)->blocks == 8);
+  for (const BlockMaskShape& shape : {BlockMaskShape{1, 1, 256, 256, 128, 128},
+                                      {1, 1, 512, 512, 128, 128},
+                                      {1, 1, 256, 512, 0, 128},
+                                      {1, 1, 256, 512, 128, 0},
+                                      {0, 1, 256, 512, 128, 128},
+                                      {1, 0, 256, 512, 128, 128}})
+    CHECK_FALSE(census(shape));
 }
 
 TEST_CASE("copies of a mask reader read by themselves", "[inspect]") {

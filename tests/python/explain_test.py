@@ -13,30 +13,39 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "
 
 import attnc  # noqa: E402
 
-TEXT = "window: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return (q_idx >= kv_idx) & (q_idx - kv_idx < window)\n"
+TEXT = """
+window: int
+cap: float
+def score_mod(score, b, h, q_idx, kv_idx):
+    return score * cap
+def mask_mod(b, h, q_idx, kv_idx):
+    return (q_idx >= kv_idx) & (q_idx - kv_idx < window)
+"""
 SHAPE = (1, 4, 2, 1024, 1024)
 
 
 class Explain(unittest.TestCase):
     def explained(self, **options):
         try:
-            return attnc.Mod.parse(TEXT).explain(SHAPE, captures={"window": 256}, arch="sm_90a", **options)
+            return attnc.Mod.parse(TEXT).explain(SHAPE, captures={"window": 256, "cap": 0.5}, arch="sm_90a", **options)
         except attnc.RunError as error:
             if "nvrtc" in str(error):
                 self.skipTest(f"SKIPPED: {error}")
             raise
 
     def test_as_the_command(self):
-        for kind, training in (("forward", False), ("backward", True)):
+        for kind, options in (("forward", {}), ("backward", {"training": True, "gradients": ("cap",)})):
             command = [os.environ["ATTNC_COMMAND"], "explain", "--json", "--expr", TEXT, "--arch", "sm_90a", "--head-dim"]
-            command += ["64", "--kernel", kind, "--shape", ",".join(map(str, SHAPE)), "--set", "window=256"]
-            mine = self.explained(head_dim=64, training=training)
+            command += ["64", "--kernel", kind, "--shape", ",".join(map(str, SHAPE))]
+            command += ["--set", "window=256", "--set", "cap=0.5"]
+            mine = self.explained(head_dim=64, **options)
             told = subprocess.run(command, capture_output=True, text=True)
             self.assertEqual(told.returncode, 0, told.stderr)
             theirs = json.loads(told.stdout)
             for name in set(mine) - {"mod", "choice", "workspaceBytes"}:
                 self.assertEqual(mine[name], theirs[name], name)
             self.assertEqual(mine["kernel"]["kind"], kind)
+            self.assertEqual([one["capture"] for one in mine["gradients"]], ["cap"] if options else [])
 
     def test_counts(self):
         blocks = self.explained()["blocks"]
@@ -45,9 +54,11 @@ class Explain(unittest.TestCase):
     def test_what_does_not_fit(self):
         mod = attnc.Mod.parse(TEXT)
         with self.assertRaisesRegex(attnc.ArgumentError, "window"):
-            mod.explain(SHAPE, arch="sm_90a")
+            mod.explain(SHAPE, captures={"cap": 1.0}, arch="sm_90a")
+        with self.assertRaisesRegex(attnc.ArgumentError, "captures are cap, window"):
+            mod.explain(SHAPE, captures={"window": 4, "cap": 1.0}, arch="sm_90a", training=True, gradients=["slopes"])
         with self.assertRaisesRegex(attnc.ArgumentError, "half"):
-            mod.explain(SHAPE, captures={"window": 4}, dtype="half")
+            mod.explain(SHAPE, captures={"window": 4, "cap": 1.0}, dtype="half")
 
 
 if __name__ == "__main__":

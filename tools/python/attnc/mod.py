@@ -66,14 +66,16 @@ class Mod:
         """The program after all passes, as IR text."""
         return library().attnc_mod_ir(self._handle.address).decode()
 
-    def explain(self, shape, *, captures=None, dtype="bf16", head_dim=128, head_dim_v=None, arch=None, training=False):
+    def explain(self, shape, *, captures=None, dtype="bf16", head_dim=128, head_dim_v=None, arch=None, training=False,
+                gradients=()):  # fmt: skip
         """Returns what the kernel for a problem is, why it was chosen, and what it costs: the object that
         `attnc explain --json` prints.
 
         `shape` is (B, H, HKV, Q_LEN, KV_LEN). `captures` maps the names of the mod's captures to numbers, or to tensors
-        on the CPU. With `training`, this is about the backward kernel. `arch` is a GPU architecture such as "sm_90a";
-        the default is that of the current CUDA context. Compiles the kernel, or takes it from the cache, and needs no
-        GPU. Raises RunError and ArgumentError."""
+        on the CPU. With `training`, this is about the backward kernel; `gradients` names the captures whose gradients it
+        also computes (the command's default is all that a gradient reaches). `arch` is a GPU architecture such as
+        "sm_90a"; the default is that of the current CUDA context. Compiles the kernel, or takes it from the cache, and
+        needs no GPU. Raises RunError and ArgumentError."""
         batch, heads, kv_heads, q_len, kv_len = shape
         head_dim_v = head_dim_v or head_dim
         q, k, v, out = (
@@ -88,7 +90,16 @@ class Mod:
         if training:
             outputs.lse = pointer(_dense("f32", (batch, heads, q_len)))
             operands = BackwardOperands(forward=pointer(operands), out=out, lse=outputs.lse, dout=out)
-            more = (byref(BackwardOutputs(dq=q, dk=k, dv=v)),)
+            like = {capture.name.decode(): capture.tensor for capture in array}
+            if unknown := set(gradients) - set(like):
+                raise ArgumentError(f"gradients names {', '.join(sorted(unknown))}", f"captures are {', '.join(like)}")
+            wanted = [
+                Capture(name=name.encode(), kind=KINDS.index("tensor"), tensor=like[name] or pointer(_dense("f32", ())))
+                for name in gradients
+            ]
+            more = (byref(BackwardOutputs(
+                dq=q, dk=k, dv=v, captures=(Capture * len(wanted))(*wanted), capture_count=len(wanted)
+            )),)  # fmt: skip
         preparation = Handle(
             "attnc_settle_training" if training else "attnc_settle", compiler().address, self._handle.address,
             byref(operands), byref(outputs), *more, byref(options), destroyer="attnc_preparation_destroy",
