@@ -86,49 +86,10 @@ Mod::Impl::Impl(ir::Module simplified, ir::Module traced, ModSource source, ir::
   for (const ir::ScalarCapture& scalar : module.scalars) captures.push_back(describe(scalar));
 }
 
-template <class Declared> static uint32_t indexOf(llvm::ArrayRef<Declared> all, const std::string& name) {
-  return uint32_t(llvm::find_if(all, [&](const Declared& one) { return one.name == name; }) - all.begin());
-}
-
-/// Translates indices of captures and extents from one module to another that declares the same in another order.
-struct Renumbering {
-  const ir::Module &from, &to;
-
-  uint32_t dim(int64_t index) const {
-    return uint32_t(llvm::find(to.dims, from.dims[size_t(index)]) - to.dims.begin());
-  }
-  uint32_t scalar(int64_t index) const { return indexOf(llvm::ArrayRef(to.scalars), from.scalars[size_t(index)].name); }
-  void apply(codegen::ArgWord& slot) const {
-    switch (slot.kind) {
-    case codegen::ArgWord::Kind::Dim: slot.index = dim(slot.index); break;
-    case codegen::ArgWord::Kind::Scalar: slot.index = scalar(slot.index); break;
-    case codegen::ArgWord::Kind::TensorData:
-    case codegen::ArgWord::Kind::TensorSize:
-    case codegen::ArgWord::Kind::TensorStride:
-      slot.index = indexOf(llvm::ArrayRef(to.tensors), from.tensors[slot.index].name);
-      break;
-    }
-  }
-  void apply(ir::Grid::Number& number) const {
-    if (number.kind == ir::Grid::Number::Kind::Scalar) number.value = scalar(number.value);
-    if (number.kind == ir::Grid::Number::Kind::Dim) number.value = dim(number.value);
-  }
-  void apply(ir::Grid& grid) const {
-    for (ir::Grid::Number& extent : grid.extents) apply(extent);
-    apply(grid.before);
-  }
-};
-
 Expected<std::shared_ptr<const passes::GridKernel>> Mod::Impl::gridKernel() const {
   if (onGrid) return *onGrid;
-  ATTNC_TRY_AS(made, passes::gridKernel(traced));
-  if (passes::GridKernel* kernel = *made ? &**made : nullptr) { // launches bind to `module`
-    Renumbering{kernel->module, module}.apply(kernel->ofQueries);
-    Renumbering{kernel->module, module}.apply(kernel->ofKeys);
-    onGrid = std::make_shared<const passes::GridKernel>(std::move(*kernel));
-  } else {
-    onGrid = nullptr;
-  }
+  ATTNC_TRY_AS(made, passes::gridKernel(traced, module));
+  onGrid = *made ? std::make_shared<const passes::GridKernel>(*std::move(*made)) : nullptr;
   return *onGrid;
 }
 
@@ -142,10 +103,7 @@ Expected<std::shared_ptr<const plan::KernelMod>> Mod::Impl::kernelMod(plan::ModF
 Expected<plan::KernelMod> Mod::Impl::kernelModOnGrid(plan::ModForm form) const {
   ATTNC_TRY_AS(grid, gridKernel());
   ATTNC_TRY_AS(onGrid, module.output(ir::kDScore) ? passes::withGradient(**grid) : (*grid)->module);
-  Expected<plan::KernelMod> made = plan::makeKernelMod(*onGrid, form);
-  if (!made) return made;
-  for (codegen::ArgWord& slot : made->source.slots) Renumbering{made->module, module}.apply(slot);
-  return made;
+  return plan::makeKernelMod(*onGrid, form);
 }
 
 Expected<std::shared_ptr<const plan::KernelMod>> Mod::Impl::lockedKernelMod(plan::ModForm form) const {

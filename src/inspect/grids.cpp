@@ -7,7 +7,7 @@
 #include "ir/bind.h"
 #include "ir/levels.h"
 #include "ir/walk.h"
-#include "passes/beside_grid.h"
+#include "passes/grids/beside_grid.h"
 #include "passes/pipeline.h"
 #include "support/try.h"
 

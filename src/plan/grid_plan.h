@@ -1,7 +1,7 @@
 // Boxes of kernels that walk grids: their shapes and their number.
 #pragma once
 
-#include "passes/grid_kernel.h"
+#include "passes/grids/grid_kernel.h"
 #include "plan/plan.h"
 
 #include <array>

@@ -1,7 +1,7 @@
 // What models of a kernel's time know about a mod's windows on a grid, axis by axis, the slowest of three first.
 #pragma once
 
-#include "passes/grid_kernel.h"
+#include "passes/grids/grid_kernel.h"
 
 #include <array>
 

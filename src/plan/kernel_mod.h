@@ -7,7 +7,7 @@
 #include "attnc/kernel.h"
 #include "codegen/mod_source.h"
 #include "passes/derive.h"
-#include "passes/grid_kernel.h"
+#include "passes/grids/grid_kernel.h"
 
 #include <memory>
 #include <optional>
@@ -20,7 +20,7 @@ namespace attnc::plan {
 struct ModForm {
   passes::Algebra algebra;
   bool gradients; ///< whether it has the hooks for gradients of captures
-  bool onGrid;    ///< whether it is for box kernels: passes/grid_kernel.h
+  bool onGrid;    ///< whether it is for box kernels: passes/grids/grid_kernel.h
 
   ModForm(passes::Algebra algebra = {}, bool gradients = false, bool onGrid = false)
       : algebra(algebra), gradients(gradients), onGrid(onGrid) {}

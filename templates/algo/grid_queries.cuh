@@ -1,10 +1,10 @@
 // A box of keys seen from the other side: which queries see some of it, and which of its keys each of them sees. For
 // kernels whose tiles own boxes of keys and walk boxes of queries (backward).
 //
-// Bounds of axis a depend only on the query's coordinate along that axis (guaranteed by src/passes/grid_kernel.h). So
-// the queries that see some of a box form a box. And what a query sees of a box is one bit for each coordinate along
-// each axis: 8 + 16 bits for 8 x 16 keys. A query sees a key if the key's bits of all axes are set. Which queries of a
-// step see which key is computed once for all lanes, a bit for each query.
+// Bounds of axis a depend only on the query's coordinate along that axis: GridKernel::isSeparable. So the queries that
+// see some of a box form a box. And what a query sees of a box is one bit for each coordinate along each axis: 8 + 16
+// bits for 8 x 16 keys. A query sees a key if the key's bits of all axes are set. Which queries of a step see which key
+// is computed once for all lanes, a bit for each query.
 //
 // For off-grid queries or keys (beside_grid.cuh), the mod says for all their pairs whether these live, or mask_mod is
 // called for each.

@@ -6,7 +6,7 @@
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
-#include "passes/grid_kernel.h"
+#include "passes/grids/grid_kernel.h"
 
 #include <catch2/catch.hpp>
 #include <llvm/ADT/STLExtras.h>
@@ -26,7 +26,7 @@ inline ir::Module traced(const std::string& text) {
 }
 
 inline std::optional<passes::GridKernel> kernelOf(const ir::Module& module) {
-  auto kernel = passes::gridKernel(module);
+  auto kernel = passes::gridKernel(module, module);
   if (!kernel) FAIL(kernel.error().message);
   return *std::move(kernel);
 }

@@ -7,7 +7,7 @@
 #include "ir/interpreter.h"
 #include "ir/printer.h"
 #include "ir/semantics.h"
-#include "passes/beside_grid.h"
+#include "passes/grids/beside_grid.h"
 #include "passes/pipeline.h"
 
 #include <catch2/catch.hpp>

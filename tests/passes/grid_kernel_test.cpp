@@ -5,7 +5,7 @@
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
-#include "passes/grid_kernel.h"
+#include "passes/grids/grid_kernel.h"
 #include "passes/pipeline.h"
 
 #include <catch2/catch.hpp>
@@ -26,7 +26,7 @@ ir::Module traced(const std::string& text, const std::map<std::string, std::stri
 }
 
 std::optional<GridKernel> kernelOf(const ir::Module& module) {
-  auto kernel = passes::gridKernel(module);
+  auto kernel = passes::gridKernel(module, module);
   if (!kernel) FAIL(kernel.error().message);
   return *std::move(kernel);
 }
@@ -327,4 +327,31 @@ TEST_CASE("kernels by boxes: what is no box is asked of each key", "[grid_kernel
   REQUIRE(kernel);
   CHECK(analysis::gridBox(kernel->module)->axes[0].step);
   checkKernel(dilated, *kernel, {{"w", 1}, {"m", 1}});
+}
+
+TEST_CASE("box kernels number captures and extents as the mod's other kernels do", "[passes]") {
+  const ir::Module before =
+      traced("w: int\nslopes: f32[Heads, Rows]\nbias: f32[Rows]\nm: int\nfrom attnc import grid\nimage = grid(30, 40)\n"
+             "def score_mod(score, b, h, q_idx, kv_idx):\n  y, x = image.coords(kv_idx)\n"
+             "  return score + bias[q_idx] + slopes[h, y] * m + m * w\n"
+             "def mask_mod(b, h, q_idx, kv_idx):\n  (y, x), (ky, kx) = image.coords(q_idx), image.coords(kv_idx)\n"
+             "  return (abs(y - ky) <= m) & (abs(x - kx) <= w)\n");
+  const auto namesOf = [](const ir::Module& module) {
+    std::vector<std::string> names = module.dims;
+    for (const ir::TensorCapture& tensor : module.tensors) names.push_back(tensor.name);
+    for (const ir::ScalarCapture& scalar : module.scalars) names.push_back(scalar.name);
+    return names;
+  };
+  ir::Module like = before;
+  REQUIRE(passes::runPipeline(like));
+  std::swap(like.scalars[0], like.scalars[1]); // an order that neither walk gives
+  std::swap(like.tensors[0], like.tensors[1]);
+  std::swap(like.dims[ir::kBuiltinDims], like.dims[ir::kBuiltinDims + 1]);
+  const auto kernel = passes::gridKernel(before, like);
+  REQUIRE(kernel);
+  REQUIRE(*kernel);
+  CHECK(namesOf((*kernel)->module) == namesOf(like));
+  const auto gradient = passes::withGradient(**kernel);
+  REQUIRE(gradient);
+  CHECK(namesOf(*gradient) == namesOf(like));
 }

@@ -1,12 +1,13 @@
-#include "passes/grid_kernel.h"
+#include "passes/grids/grid_kernel.h"
 
 #include "analysis/grid_box.h"
 #include "ir/ir.h"
 #include "ir/walk.h"
 #include "passes/autodiff.h"
+#include "passes/grids/place_writer.h"
+#include "passes/order_captures.h"
 #include "passes/pass.h"
 #include "passes/pipeline.h"
-#include "passes/place_writer.h"
 #include "passes/rebuild.h"
 #include "support/try.h"
 
@@ -169,12 +170,13 @@ void setBoxOfAllKeys(ir::Module& module) {
 
 } // namespace
 
-Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced) {
+Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced, const ir::Module& like) {
   static const std::optional<GridKernel> kNone;
   if (traced.grids.empty() && !ir::uses(traced, Op::FloorDiv) && !ir::uses(traced, Op::Mod)) return kNone;
   GridKernel kernel{.module = traced, .isFound = traced.grids.empty()};
   ir::Module& module = kernel.module;
   ATTNC_TRY(runPipeline(module, {.keepsGrids = true}));
+  orderLike(module, like);
   const GridsUsed grids = gridsUsed(module);
   if (!grids.queries || !grids.keys) return kNone;
   kernel.ofQueries = module.grids[*grids.queries], kernel.ofKeys = module.grids[*grids.keys];
@@ -207,6 +209,7 @@ Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced) {
 
 Expected<ir::Module> withGradient(const GridKernel& kernel) {
   ATTNC_TRY_AS(gradients, differentiate(kernel.module, {}, {.keepsGrids = true}));
+  orderLike(gradients->module, kernel.module);
   return std::move(gradients->module);
 }
 

@@ -1,4 +1,4 @@
-#include "passes/beside_grid.h"
+#include "passes/grids/beside_grid.h"
 
 #include "passes/mask_where.h"
 

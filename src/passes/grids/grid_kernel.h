@@ -3,7 +3,7 @@
 
 #include "attnc/error.h"
 #include "ir/ir.h"
-#include "passes/beside_grid.h"
+#include "passes/grids/beside_grid.h"
 
 #include <optional>
 
@@ -18,7 +18,9 @@ struct BoxAxis {
 };
 
 struct GridKernel {
-  ir::Module module;  ///< with coordinates of q_idx and kv_idx on their grids as values, and box outputs
+  /// The mod with coordinates of q_idx and kv_idx on their grids as values, and box outputs. Its captures and extents
+  /// have the numbers of the mod's other kernels, so launches bind one set.
+  ir::Module module;
   ir::Grid ofQueries; ///< the grid of q_idx
   ir::Grid ofKeys;    ///< the grid of kv_idx, with as many axes as ofQueries
   llvm::SmallVector<BoxAxis, 3> axes;
@@ -33,13 +35,13 @@ struct GridKernel {
   std::optional<BesideGrid> beside; ///< unset: all tokens of a launch must lie on the grids
 };
 
-/// Returns the box kernel of a mod. `traced`: a module before the passes. Returns nullopt if box kernels would not help
-/// or cannot be used:
+/// Returns the box kernel of a mod. `traced`: its module before the passes. `like`: the same behind them. Returns
+/// nullopt if box kernels would not help or cannot be used:
 /// * the mask reads no query coordinate; or
 /// * no box bounds the keys, and the mask reads fewer than two key coordinates or allows off-grid tokens.
 /// Off-grid tokens are allowed if the mod provides for them: a grid has tokens before it, or the mod tests which tokens
 /// are on the grid. plan/grid_plan.h checks whether the tokens of a launch lie where they may.
-Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced);
+Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced, const ir::Module& like);
 
 /// Returns the kernel's module with d_score (passes/autodiff.h), for backward kernels.
 Expected<ir::Module> withGradient(const GridKernel& kernel);

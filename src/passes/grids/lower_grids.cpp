@@ -6,8 +6,8 @@
 //                                           %2 = mod i32 %0, 128
 //
 // The declarations stay: bind() checks launches against them, and analyses bound their numbers by them.
+#include "passes/grids/place_writer.h"
 #include "passes/pass.h"
-#include "passes/place_writer.h"
 #include "passes/rebuild.h"
 
 namespace attnc::passes {
