@@ -5,7 +5,7 @@
 
 namespace attnc::passes {
 
-/// Puts tensors, scalars and extents into the order of `like`, by name. Those that `like` lacks follow.
+/// Puts tensors, scalars and extents into the order of `like`, by name. Others follow.
 void orderLike(ir::Module& module, const ir::Module& like);
 
 } // namespace attnc::passes
