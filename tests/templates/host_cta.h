@@ -6,6 +6,7 @@
 #include <barrier>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -55,6 +56,16 @@ public:
     wait();
     return result;
   }
+  /// Returns the fold of the x of all lanes of the thread's warp.
+  template <class T, class Fold> T reduce(T x, Fold fold) {
+    words[threadIdx.x] = std::bit_cast<float>(x);
+    wait();
+    const auto first = words.begin() + threadIdx.x / 32 * 32, last = first + std::min<long>(32, words.end() - first);
+    T all = std::bit_cast<T>(*first);
+    for (auto word = first + 1; word != last; ++word) all = fold(all, std::bit_cast<T>(*word));
+    wait();
+    return all;
+  }
   std::mutex mutex;
 
 private:
@@ -73,24 +84,17 @@ inline unsigned __shfl_sync(unsigned mask, unsigned x, int lane) {
   return std::bit_cast<unsigned>(__shfl_sync(mask, std::bit_cast<float>(x), lane));
 }
 inline int __shfl_sync(unsigned mask, int x, int lane) { return int(__shfl_sync(mask, unsigned(x), lane)); }
-inline unsigned __ballot_sync(unsigned mask, bool holds) {
-  unsigned word = 0;
-  for (int lane = 0; lane < 32; ++lane) word |= (__shfl_sync(mask, unsigned(holds), lane)) << lane;
-  return word;
+inline unsigned __ballot_sync(unsigned, bool holds) {
+  return HostCta::cta().reduce(unsigned(holds) << threadIdx.x % 32, std::bit_or<unsigned>());
 }
-inline int __reduce_min_sync(unsigned mask, int x) {
-  int least = x;
-  for (int lane = 0; lane < 32; ++lane) least = std::min(least, int(__shfl_sync(mask, unsigned(x), lane)));
-  return least;
+inline int __reduce_min_sync(unsigned, int x) {
+  return HostCta::cta().reduce(x, [](int a, int b) { return std::min(a, b); });
 }
-inline int __reduce_max_sync(unsigned mask, int x) { return -__reduce_min_sync(mask, -x); }
-/// Converts numbers that a float holds exactly.
+inline int __reduce_max_sync(unsigned, int x) {
+  return HostCta::cta().reduce(x, [](int a, int b) { return std::max(a, b); });
+}
+inline int __reduce_add_sync(unsigned, int x) { return HostCta::cta().reduce(x, std::plus<int>()); }
 inline int __popc(unsigned bits) { return std::popcount(bits); }
-inline int __reduce_add_sync(unsigned mask, int x) {
-  float sum = float(x);
-  for (int lanes = 16; lanes; lanes /= 2) sum += __shfl_xor_sync(mask, sum, lanes);
-  return int(sum);
-}
 template <class T> T atomicAdd(T* to, T amount) {
   std::lock_guard lock(HostCta::cta().mutex);
   return std::exchange(*to, *to + amount);
