@@ -177,7 +177,7 @@ TEST_CASE("mask lays the keys of a query out in space") {
 
 TEST_CASE("the neighborhood in docs/grids.md is what attnc mask draws") {
   const std::string root = ATTNC_SOURCE_DIR "/", page = test::readFile(root + "docs/grids.md");
-  const std::string start = "$ attnc mask neighborhood2d.py ";
+  const std::string start = "$ attnc mask dsl/mods/neighborhood2d.py ";
   const size_t at = page.find(start);
   REQUIRE(at != std::string::npos);
   const std::string arguments = page.substr(at + start.size(), page.find(" -o ", at) - at - start.size());
