@@ -13,7 +13,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CODE = (".h", ".cpp", ".c", ".cuh", ".cu", ".def")
 FOLDERS = ("include", "src", "dsl", "templates", "tools", "bench", "tests")
-DOCUMENTS = ("CONTRIBUTING.md", "dsl/SPEC.md", "dsl/mods/README.md")
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "dsl/SPEC.md", "dsl/mods/README.md")
 MOST_WORDS = 25  # of a sentence in public text
 
 # CONTRIBUTING.md, "Words", says what to write instead.
@@ -99,6 +99,7 @@ def files():
                 yield path
     for name in DOCUMENTS:
         yield ROOT / name
+    yield from sorted((ROOT / "docs").rglob("*.md"))
 
 
 def main():

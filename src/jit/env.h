@@ -19,7 +19,7 @@ struct Env {
   static Env read();
 };
 
-/// A row of env.def, for `--help` and the README.
+/// A row of env.def, for `--help` and the documents.
 struct EnvRow {
   const char* variable;
   const char* help;

@@ -4,8 +4,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <fstream>
 #include <map>
 #include <set>
+#include <sstream>
 
 using namespace attnc;
 using Catch::Contains;
@@ -99,4 +101,81 @@ TEST_CASE("a feature that another option implies is not asked for by the set of 
   REQUIRE_FALSE(refused);
   CHECK(refused.error().message == "KernelOptions::features holds pages");
   CHECK(refused.error().remedy == "KernelOptions::pageSize asks for these");
+}
+
+namespace {
+
+/// Returns the cells of a line of a table, without markup.
+std::vector<std::string> cellsOf(const std::string& line) {
+  std::vector<std::string> cells;
+  std::istringstream rest(line.substr(1));
+  for (std::string cell; std::getline(rest, cell, '|');) {
+    const size_t first = cell.find_first_not_of(" *"), last = cell.find_last_not_of(" *");
+    cells.push_back(first == std::string::npos ? "" : cell.substr(first, last - first + 1));
+  }
+  return cells;
+}
+
+/// Adds to a request what a heading of the tables means.
+void add(KernelOptions& options, const std::string& heading) {
+  static const std::map<std::string, Feature> kHeadings = {{"lengths", Feature::Lengths},
+                                                           {"offsets", Feature::Offsets},
+                                                           {"pages", Feature::Pages},
+                                                           {"appends", Feature::Appends},
+                                                           {"ragged", Feature::Ragged},
+                                                           {"fp8", Feature::Fp8Kv},
+                                                           {"block mask", Feature::BlockMask},
+                                                           {"f32", Feature::F32},
+                                                           {"row max", Feature::RowMax},
+                                                           {"deterministic", Feature::Deterministic},
+                                                           {"gradients of captures", Feature::Gradients}};
+  const Feature feature = kHeadings.at(heading);
+  if (kOptionFeatures.has(feature)) options.features.set(feature);
+  if (feature == Feature::Offsets) options.offsets = QueryOffsets::Tensor;
+  if (feature == Feature::Pages) options.pageSize = 16;
+  if (feature == Feature::Pages || feature == Feature::Appends) options.features.set(Feature::Lengths);
+  if (feature == Feature::BlockMask) options.blockSparse = true;
+  if (feature == Feature::F32) options.dtype = DType::F32;
+  if (feature == Feature::Gradients) options.gradients = {"slopes"};
+}
+
+/// Returns the family whose kernel serves a request on Hopper, as the tables spell it.
+std::string servedBy(const Compiler& compiler, const Mod& mod, const KernelOptions& options) {
+  const auto stages = compiler.source(mod, options);
+  if (!stages) return "-";
+  for (const KernelSource& stage : *stages)
+    if (stage.templateName.find("_sm90") != std::string::npos) return "sm90";
+  return "sm80";
+}
+
+} // namespace
+
+TEST_CASE("the tables of docs/serving.md say which features combine", "[api][features]") {
+  const Compiler compiler({.cacheMode = CompilerOptions::CacheMode::Off});
+  const auto mod = Mod::parse("slopes: f32[H]\ndef score_mod(score, b, h, q, k): return score + slopes[h]\n"
+                              "def mask_mod(b, h, q, k): return q >= k\n");
+  if (!mod) FAIL(mod.error().message);
+  const std::map<std::string, KernelKind> kinds = {
+      {"forward", KernelKind::Forward}, {"decode", KernelKind::Decode}, {"backward", KernelKind::Backward}};
+  std::ifstream page(ATTNC_SOURCE_DIR "/docs/serving.md");
+  std::vector<std::string> headings;
+  int compared = 0;
+  for (std::string line; std::getline(page, line);) {
+    const std::vector<std::string> cells = line.find("| ") == 0 ? cellsOf(line) : std::vector<std::string>();
+    if (cells.empty() && line.find("|---") != 0) headings.clear();
+    if (cells.empty() || (headings.empty() && !kinds.count(cells[0]))) continue;
+    if (headings.empty()) {
+      headings = cells;
+      continue;
+    }
+    for (size_t i = 1; i < cells.size(); ++i) {
+      KernelOptions options{.kind = kinds.at(headings[0]), .arch = "sm_90a", .headDim = 128, .packedRows = 16};
+      add(options, cells[0]);
+      add(options, headings[i]);
+      INFO(headings[0] << ": " << cells[0] << " with " << headings[i]);
+      CHECK(servedBy(compiler, *mod, options) == cells[i]);
+      ++compared;
+    }
+  }
+  CHECK(compared == 6 * 8 + 6 * 7 + 3 * 6);
 }

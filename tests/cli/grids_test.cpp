@@ -175,16 +175,16 @@ TEST_CASE("mask lays the keys of a query out in space") {
   }
 }
 
-TEST_CASE("the neighborhood in README is what attnc mask draws") {
-  const std::string root = ATTNC_SOURCE_DIR "/", readme = test::readFile(root + "README.md");
-  const std::string start = "    attnc mask dsl/mods/neighborhood2d.py ";
-  const size_t at = readme.find(start);
+TEST_CASE("the neighborhood in docs/grids.md is what attnc mask draws") {
+  const std::string root = ATTNC_SOURCE_DIR "/", page = test::readFile(root + "docs/grids.md");
+  const std::string start = "$ attnc mask dsl/mods/neighborhood2d.py ";
+  const size_t at = page.find(start);
   REQUIRE(at != std::string::npos);
-  const std::string arguments = readme.substr(at + start.size(), readme.find('\n', at) - at - start.size());
+  const std::string arguments = page.substr(at + start.size(), page.find(" -o ", at) - at - start.size());
   const Outcome drawn = test::attnc("mask " + root + "dsl/mods/neighborhood2d.py " + arguments + " -o -");
   REQUIRE(drawn.exitCode == 0);
-  if (std::getenv("ATTNC_UPDATE_GOLDEN")) test::writeFile(root + "dsl/neighborhood.svg", drawn.out);
-  CHECK((drawn.out == test::readFile(root + "dsl/neighborhood.svg"))); // not printed
+  if (std::getenv("ATTNC_UPDATE_GOLDEN")) test::writeFile(root + "docs/assets/neighborhood.svg", drawn.out);
+  CHECK((drawn.out == test::readFile(root + "docs/assets/neighborhood.svg"))); // not printed
 }
 
 TEST_CASE("check tells which grid it finds in mods that take positions apart, and who serves it") {

@@ -332,12 +332,12 @@ class FlexTest(unittest.TestCase):
         self.assertLess(losses[-1], 0.9 * losses[0])
         self.assertTrue(table.any())
 
-    def test_the_example_of_the_readme(self):
-        text = (ROOT / "README.md").read_text(encoding="utf-8")
+    def test_the_example_of_the_documents(self):
+        text = (ROOT / "docs/pytorch.md").read_text(encoding="utf-8")
         example = text.partition("flex_test.py -->\n```python\n")[2].partition("```")[0]
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile(example, "README.md", "exec"), {})
+            exec(compile(example, "pytorch.md", "exec"), {})
         losses = [float(line) for line in printed.getvalue().split()]
         self.assertEqual(len(losses), 5)
         self.assertLess(losses[-1], losses[0])

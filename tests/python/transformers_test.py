@@ -251,12 +251,12 @@ class TransformersTest(unittest.TestCase):
                 actual = model_of("llama", device)(tokens(device), attention_mask=mask, use_cache=False).logits
                 self.near(actual, expected)
 
-    def test_the_example_of_the_readme(self):
-        text = (ROOT / "README.md").read_text(encoding="utf-8")
+    def test_the_example_of_the_documents(self):
+        text = (ROOT / "docs/transformers.md").read_text(encoding="utf-8")
         example = text.partition("transformers_test.py -->\n```python\n")[2].partition("```")[0]
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile(example, "README.md", "exec"), {})
+            exec(compile(example, "transformers.md", "exec"), {})
         self.assertIn("[1, 25]", printed.getvalue())
 
     def test_kernels_read_no_rows_that_a_cache_has_not_reached(self):
