@@ -4,8 +4,8 @@
   docs/site/build.py [--build DIR] [--attnc FILE] [--install] [--partial] [--serve]
 
 Copies docs/ and the documents of other folders to DIR/docs/pages, writes the made pages there, and builds DIR/site.
-Default: DIR is build, FILE is DIR/attnc. With --install, first makes DIR/docs/environment with the packages of
-requirements.txt. Without it, prints SKIPPED if they are missing. Each warning is an error: a broken link, a public name
+Default: DIR is build, FILE is DIR/attnc. With --install, only makes DIR/docs/environment, with the packages of
+requirements.txt. Without them, prints SKIPPED. Each warning is an error: a broken link, a public name
 without a comment. With --partial, pages that the navigation names may be missing. --serve shows the site.
 """
 
@@ -174,9 +174,10 @@ def main():
     build = arguments.build.resolve()
     if arguments.install:
         install(build)
+        return 0
     python = environment_of(build)
     if python.exists() and pathlib.Path(sys.prefix) != python.parents[1]:
-        os.execv(python, [python, *(a for a in sys.argv if a != "--install")])
+        os.execv(python, [python, *sys.argv])
     if importlib.util.find_spec("material") is None or importlib.util.find_spec("tree_sitter_cpp") is None:
         print("SKIPPED: mkdocs-material is not installed; `tools/docs.sh` installs it")
         return 0

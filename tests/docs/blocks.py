@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Reads the code blocks of documents.
 
-  blocks.py --language c|cpp [--programs] --out FILE DOCUMENT ...
+  blocks.py --language c|cpp --out FILE DOCUMENT ...
 
-Writes the examples of the documents in a language to one source file, which the build compiles. A block with a title is
-a file of a page: with --programs, each becomes a source file of its own, FILE being a folder. Blocks with a remark
-`<!-- not run: why -->` before them are left out.
+Writes the examples of the documents in a language to one source file, which the build compiles. Blocks with a title are
+files of their own, and left out, as are those behind a remark `<!-- not run: why -->`.
 
-The conventions of documents are in docs/site/README.md.
+docs/site/README.md has the conventions of documents.
 """
 
 import argparse
@@ -77,33 +76,18 @@ def read(path):
     return blocks
 
 
-def write_if_changed(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists() or path.read_text() != text:
-        path.write_text(text)
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--language", choices=("c", "cpp"), required=True)
-    parser.add_argument("--programs", action="store_true")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("documents", nargs="+")
     arguments = parser.parse_args()
     parts = []
     for document in arguments.documents:
-        blocks = [b for b in read(document) if b.language == arguments.language and not b.not_run]
-        for block in blocks:
-            if bool(block.title) != arguments.programs:
-                continue
-            line = f'#line {block.line + 1} "{pathlib.Path(document).resolve()}"\n'
-            parts.append((block, line + block.text))
-    if arguments.programs:
-        for block, text in parts:
-            write_if_changed(arguments.out / block.path.stem / block.title, text)
-        return 0
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text("".join(text for _, text in parts))
+        for block in read(document):
+            if block.language == arguments.language and not block.not_run and not block.title:
+                parts.append(f'#line {block.line + 1} "{pathlib.Path(document).resolve()}"\n{block.text}')
+    arguments.out.write_text("".join(parts))
     return 0
 
 

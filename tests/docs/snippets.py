@@ -25,6 +25,7 @@ import blocks
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TIMEOUT = 120  # seconds of a command
 WRONG_USAGE = 2
+COMPILERS = {"cpp": "c++ -std=c++20", "c": "cc -std=c11"}  # blocks without a title are compiled by the build
 # Folders of the tree that commands of pages may name.
 SHOWN = ("dsl", "templates", "bench", "tools", "include")
 
@@ -164,6 +165,11 @@ class Page:
             (self.folder / block.title).write_text(block.text)
         if block.language == "json":
             json.loads(block.text)
+        if block.language in COMPILERS and block.title:
+            result = self.shell(f"{COMPILERS[block.language]} -fsyntax-only -I include {shlex.quote(block.title)}")
+            if result.returncode:
+                raise Failure(result.stdout)
+            self.ran += 1
         if not is_shell and block.language != "python":
             return
         if block.gpu and not self.arguments.gpu:
@@ -209,7 +215,7 @@ def main():
     arguments = parser.parse_args()
     arguments.document = arguments.document.resolve()
     arguments.scratch = arguments.scratch.resolve()
-    if arguments.gpu and subprocess.run(["nvidia-smi", "-L"], capture_output=True).returncode if shutil.which("nvidia-smi") else arguments.gpu:
+    if arguments.gpu and subprocess.run(["sh", "-c", "nvidia-smi -L"], capture_output=True).returncode:
         print("SKIPPED: no GPU")
         return 0
     return Page(arguments).run()

@@ -151,9 +151,13 @@ def speed_table(rows):
     out = ["## Speed", "| case | attnc | FlexAttention | unit |\n|---|---:|---:|---|"]
     for row in rows:
         out[-1] += f"\n| {text.escaped(row['case'])} | **{number(row['attnc'])}** | {number(row.get('flex')) or '–'} | {row['unit']} |"
-    sources = sorted({row["source"] for row in rows if row.get("source")})
+    where = sorted({f"{row['gpu']}, {row['date']}" for row in rows if row.get("gpu") and row.get("date")})
+    sources = {source: None for row in rows for source in
+               ([row["source"]] if isinstance(row.get("source"), str) else row.get("source") or [])}
+    if where:
+        out.append(f"Measured on {'; '.join(where)}.")
     if sources:
-        out.append("Measured: " + ", ".join(f"`{source}`" for source in sources) + ".")
+        out.append("The figures are in " + ", ".join(f"`{source}`" for source in sources) + ".")
     return out
 
 
