@@ -72,8 +72,9 @@ def described(docstring):
 
 
 class Mod:
-    def __init__(self, name, section, command):
-        self.name, self.section, self.command = name, section, command
+    def __init__(self, name, section, drawings):
+        self.name, self.section = name, section
+        self.drawings = drawings  # (command, file in pictures/, what it shows)
         self.source = (MODS / f"{name}.py").read_text()
         self.tree = ast.parse(self.source)
         self.docstring = ast.get_docstring(self.tree)
@@ -110,13 +111,12 @@ class Mod:
             tags.append("grid")
         return tags
 
-    def pictures(self):
-        """(light, dark or None) of its pictures."""
-        if not (PICTURES / f"{self.name}.svg").exists():
+    @property
+    def thumbnail(self):
+        """The file of the picture that stands for the mod, or None."""
+        if not self.drawings:
             return None
-        dark = next((path for path in (PICTURES / f"{self.name}{mark}" for mark in (".dark.svg", "-dark.svg", "_dark.svg"))
-                     if path.exists()), PICTURES / "dark" / f"{self.name}.svg")
-        return f"{self.name}.svg", dark.relative_to(PICTURES).as_posix() if dark.exists() else None
+        return self.drawings[-1 if self.section.startswith("Scores") else 0][1]
 
 
 def read_mods():
@@ -129,10 +129,10 @@ def read_mods():
             section = head[3:]
         match = re.match(r"### \[(\w+)\]", head)
         if match:
-            command = re.search(r"(?m)^    (attnc mask .*)$", part)
-            mods.append(Mod(match.group(1), section, command and command.group(1)))
+            drawings = re.findall(r'^    (attnc mask .*)\n\n<img src="pictures/([^"]*)".*? alt="([^"]*)"', part, re.M)
+            mods.append(Mod(match.group(1), section, drawings))
             seen.add(match.group(1))
-    mods += [Mod(path.stem, "Others", None) for path in sorted(MODS.glob("*.py")) if path.stem not in seen]
+    mods += [Mod(path.stem, "Others", []) for path in sorted(MODS.glob("*.py")) if path.stem not in seen]
     return mods
 
 
@@ -176,31 +176,21 @@ def speed_line(rows):
 
 def cropped(svg):
     """A picture without what is around its first panel: a thumbnail has no room for words. As it is if none is found."""
-    lines = [tuple(map(int, m)) for m in re.findall(r'<rect x="(\d+)" y="(\d+)" width="(\d+)" height="1"', svg)]
-    lines = [line for line in lines if line[2] >= 100]
-    if not lines:
+    rects = [tuple(map(int, found)) for found in re.findall(r'<rect x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"', svg)]
+    rects = [rect for rect in rects if rect[2] >= 100]  # frames, and lines of the lattice
+    if not rects:
         return svg
-    x, width = min((line[0], line[2]) for line in lines)
-    rows = [line[1] for line in lines if line[0] == x]
-    box = f'viewBox="{x} {min(rows)} {width} {max(rows) - min(rows) + 1}"'
+    x, _, width, _ = min(rects)
+    first = [rect for rect in rects if rect[0] == x]
+    top, bottom = min(rect[1] for rect in first), max(rect[1] + rect[3] for rect in first)
+    box = f'viewBox="{x} {top} {width} {bottom - top}"'
     return re.sub(r'<svg ([^>]*?)viewBox="[^"]*" width="[^"]*" height="[^"]*"', rf"<svg \1{box}", svg, count=1)
 
 
-def picture(mod, folder, css):
-    found = mod.pictures()
-    if not found:
-        return None
-    light, dark = found
-    rest = f'alt="the mask of {mod.name}" loading="lazy">'
-    if not dark:
-        return f'<img class="{css} on-white" src="{folder}/{light}" {rest}'
-    return (f'<img class="{css}" src="{folder}/{light}#only-light" {rest}'
-            f'<img class="{css}" src="{folder}/{dark}#only-dark" {rest}')
-
-
 def card(mod, speeds):
-    shown = picture(mod, "thumbnails", "thumbnail")
-    if shown is None:
+    if mod.thumbnail:
+        shown = f'<img class="thumbnail" src="thumbnails/{mod.thumbnail}" alt="" loading="lazy">'
+    else:
         line = next((line.strip() for line in reversed(mod.body.split("\n")) if line.strip().startswith("return")
                      and "score" in line), "")
         line = line or next(line.strip() for line in mod.body.split("\n") if line.strip().startswith("return"))
@@ -215,16 +205,21 @@ def page(mod, speeds):
     tags = "".join(f'<span class="tag">{tag}</span>' for tag in mod.tags)
     out = [f"# {mod.name}", f'<p class="tags">{tags}</p>', *described(mod.docstring)]
     out += [f'```python title="{mod.name}.py"\n{mod.body}```']
-    shown = picture(mod, "pictures", "mask")
-    if shown:
-        out += ["## Picture", "The mask. Dark blocks are full, light blocks partial, and white blocks are skipped."
-                if mod.pictures() and not mod.pictures()[1] else
-                "The mask. Full blocks need no mask, partial blocks ask it for each score, and empty blocks are skipped.",
-                f'<p class="picture">{shown}</p>']
-    if mod.command:
-        out.append(f"```bash\n{mod.command}\n```")
-        if "captures.safetensors" in mod.command:
-            out.append("`captures.safetensors` is what `python3 pictures/captures.py` prints, in the folder of the mods.")
+    if mod.drawings:
+        out.append("## Picture" if len(mod.drawings) == 1 else "## Pictures")
+    for command, file, alternative in mod.drawings:
+        if "--scores" in command:
+            out.append("What `score_mod` makes of a score, by place, or as a curve.")
+        elif "--query" in command:
+            out.append("The keys that some queries see.")
+        else:
+            out.append("Full blocks need no mask, partial blocks ask it for each score, and blocks without colour are skipped.")
+        out += [f'<p class="picture"><img src="pictures/{file}" alt="{alternative}" loading="lazy"></p>', f"```bash\n{command}\n```"]
+    tensors = sorted(set(re.findall(r"--in (\w+)\.safetensors", " ".join(command for command, _, _ in mod.drawings))))
+    for name in tensors:
+        argument = "" if name == "captures" else f" {name}"
+        out.append(f"This writes `{name}.safetensors`, in `dsl/mods`:")
+        out.append(f"```bash\npython3 pictures/captures.py{argument} > {name}.safetensors\n```")
     if mod.captures:
         out += ["## Captures", "| name | type | meaning |\n|---|---|---|" + "".join(
             f"\n| `{name}` | `{kind}` | {linked(note)} |" for name, kind, note in mod.captures)]
