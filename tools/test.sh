@@ -18,6 +18,7 @@ tools/setup.sh build
 if ! command -v clang-format-14 >/dev/null && command -v apt-get >/dev/null; then
   $([ "$(id -u)" = 0 ] || echo sudo) apt-get install -y -qq --no-install-recommends clang-format-14 >/dev/null 2>&1 || true
 fi
+python3 docs/site/build.py --install >build/docs.log 2>&1 || echo "no environment for the site: $(tail -n 1 build/docs.log)"
 if [ "${1:-}" = --torch ]; then
   make_environment >build/torch.log 2>&1 & # while the compiler runs
   making=$!

@@ -59,7 +59,7 @@ struct BlockMaskShape {
   int qBlock = 128, kvBlock = 128; ///< Rows and columns of a block: 64, 128 or 256, not necessarily equal.
   /// Lattices of blocks that are boxes. They have qLen and kvLen tokens.
   struct Boxes {
-    BoxLattice queries, keys;
+    BoxLattice queries, keys; ///< Lattices of boxes of queries and of keys.
     friend bool operator==(const Boxes&, const Boxes&) = default;
   };
   std::optional<Boxes> boxes = {}; ///< Boxes used as blocks. If set, qBlock and kvBlock are not read.
@@ -78,9 +78,9 @@ BlockMaskShape smallestMask(const Mod& mod, const ProblemShape& problem, int qBl
 /// dk and dv along Q.
 struct BlockMaskColumns {
   int32_t* partialCount = nullptr; ///< Null: no lists by column.
-  int32_t* partialIndex = nullptr;
-  int32_t* fullCount = nullptr;
-  int32_t* fullIndex = nullptr;
+  int32_t* partialIndex = nullptr; ///< Indices of the partial blocks.
+  int32_t* fullCount = nullptr;    ///< Number of full blocks. Null: every live block is partial.
+  int32_t* fullIndex = nullptr;    ///< Indices of the full blocks.
   int64_t indexStride = 0; ///< Stride between columns of indices, in elements. Below qBlocks() if lists are compacted.
 };
 
@@ -94,11 +94,11 @@ struct BlockMaskColumns {
 /// and full_kv_indices are partialCount, partialIndex, fullCount and fullIndex. Its q_num_blocks, q_indices and so on
 /// are those of `columns`.
 struct BlockMaskView {
-  BlockMaskShape shape;
-  int32_t* partialCount = nullptr;
-  int32_t* partialIndex = nullptr;
-  int32_t* fullCount = nullptr;
-  int32_t* fullIndex = nullptr;
+  BlockMaskShape shape;            ///< Size of the mask and of its blocks.
+  int32_t* partialCount = nullptr; ///< Number of partial blocks.
+  int32_t* partialIndex = nullptr; ///< Indices of the partial blocks.
+  int32_t* fullCount = nullptr;    ///< Number of full blocks. Null: every live block is partial.
+  int32_t* fullIndex = nullptr;    ///< Indices of the full blocks.
   int64_t indexStride = 0; ///< Stride between rows of indices, in elements. Below kvBlocks() if lists are compacted.
   /// The same blocks by column; only backward kernels read them. BlockMask::fromLists() checks that they agree with the
   /// lists by row. A launch does not check it: gradients are wrong if they disagree, but every launch ends.

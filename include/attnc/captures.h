@@ -18,6 +18,7 @@ namespace attnc {
 /// size. Names that the mod does not have are ignored. Functions that take Captures read them only during the call.
 class Captures {
 public:
+  /// A captured value.
   using Item = std::variant<TensorView, int64_t, double, bool>;
   /// Sets the value of `name`; replaces an earlier one. Returns *this.
   Captures& set(std::string name, TensorView tensor) { return put(std::move(name), tensor); }

@@ -22,8 +22,12 @@ constexpr int64_t kDefaultMaxWork = 16'000;
 
 /// Options of a compiler. The environment is read once, when the Compiler is constructed.
 struct CompilerOptions {
-  /// Use of the disk cache. ReadOnly: entries are read and none is written. Off: the disk is not touched.
-  enum class CacheMode { ReadWrite, ReadOnly, Off };
+  /// Use of the disk cache.
+  enum class CacheMode {
+    ReadWrite, ///< Entries are read and written.
+    ReadOnly,  ///< Entries are read and none is written.
+    Off,       ///< The disk is not touched.
+  };
   /// Directory of the disk cache. Default: ATTNC_CACHE_DIR, else XDG_CACHE_HOME/attnc, else ~/.cache/attnc.
   std::string cacheDirectory;
   std::optional<CacheMode> cacheMode; ///< Use of the disk cache. Default: ATTNC_CACHE_MODE, else ReadWrite.
@@ -53,8 +57,8 @@ struct CompilerOptions {
 
 /// A kernel to pack. The options must name an arch.
 struct PackItem {
-  Mod mod;
-  KernelOptions options;
+  Mod mod;               ///< The mod of the kernel.
+  KernelOptions options; ///< Options of the kernel, which name an arch.
 };
 
 /// Turns mods into kernels. It is thread-safe. Make one per process and keep it, since it holds the in-memory cache,

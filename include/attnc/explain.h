@@ -43,19 +43,19 @@ struct ModOperations {
 
 /// One index of one gather: whether it stays inside its tensor for every launch. Other gathers are clamped.
 struct GatherProof {
-  std::string capture;
-  int rank = 0;  ///< Number of axes of the capture.
-  int index = 0; ///< Axis of the index.
-  int line = 0;  ///< Line in the mod's text. 0: unknown.
-  bool proven = false;
+  std::string capture; ///< Name of the capture.
+  int rank = 0;        ///< Number of axes of the capture.
+  int index = 0;       ///< Axis of the index.
+  int line = 0;        ///< Line in the mod's text. 0: unknown.
+  bool proven = false; ///< Whether the index stays inside for every launch.
   /// The bounds if proven: "0 <= h <= H - 1". Else a counter-example, or what the index depends on.
   std::string why;
 };
 
 /// A condition of the mod that every launch must meet.
 struct LaunchCondition {
-  std::string words;
-  int line = 0; ///< Line in the mod's text. 0: unknown.
+  std::string words; ///< The condition, as text for people.
+  int line = 0;      ///< Line in the mod's text. 0: unknown.
 };
 
 /// A grid on which tokens lie. Extents are text: "128", "HEIGHT", "KV_LEN / 64".
@@ -70,8 +70,8 @@ struct GridInfo {
 /// Keys along one axis of a grid that a query sees: those of [begin, end) that are `phase` modulo `step`. Members are
 /// expressions of the query's coordinates qz, qy, qx. Empty `begin`: all keys. Empty `step`: every key of the range.
 struct GridAxisRange {
-  std::string axis; ///< "z", "y" or "x".
-  std::string begin, end, step, phase;
+  std::string axis;                    ///< "z", "y" or "x".
+  std::string begin, end, step, phase; ///< The range, as expressions.
 };
 
 /// Box of keys that a query sees on the grid of keys.
@@ -95,20 +95,20 @@ struct ModGrids {
 
 /// Whether gradients flow through score_mod to q and k.
 enum class ScoreGradient {
-  Some,
+  Some,    ///< Gradients flow through score_mod.
   Stopped, ///< score_mod reads the score, and passes no gradient on.
   NoScore, ///< score_mod does not read the score.
 };
 
 /// What attnc understood of a mod.
 struct ModExplanation {
-  Mod mod;
-  std::vector<Diagnostic> warnings; ///< As Mod::warnings().
-  ModOperations operations;         ///< Operations of the forward pass.
-  std::vector<LaunchCondition> conditions;
-  std::vector<GatherProof> gathers;
-  ModGrids grids;
-  ScoreGradient scoreGradient = ScoreGradient::Some;
+  Mod mod;                                           ///< The mod.
+  std::vector<Diagnostic> warnings;                  ///< As Mod::warnings().
+  ModOperations operations;                          ///< Operations of the forward pass.
+  std::vector<LaunchCondition> conditions;           ///< Conditions that every launch must meet.
+  std::vector<GatherProof> gathers;                  ///< One entry for each index of each gather.
+  ModGrids grids;                                    ///< Grids, and the box of keys that a query sees.
+  ScoreGradient scoreGradient = ScoreGradient::Some; ///< Whether gradients flow through score_mod.
 };
 /// Explains a mod. Takes up to some tenths of a second to search for counter-examples of gathers. Errors: those of
 /// compiling a mod with derivatives.
@@ -119,23 +119,23 @@ Expected<ModGrids> gridsOf(const Mod& mod);
 
 /// Extents of a grid in a launch, in tokens.
 struct GridExtents {
-  std::vector<int64_t> extents;
-  int64_t before = 0; ///< Number of tokens before the grid.
+  std::vector<int64_t> extents; ///< Extents of two or three axes, the slowest first.
+  int64_t before = 0;           ///< Number of tokens before the grid.
 };
 /// Grids of a launch. Unset if mask_mod asks for coordinates on none, or on several.
 struct LaunchGrids {
-  std::optional<GridExtents> queries, keys;
+  std::optional<GridExtents> queries, keys; ///< Grids of the queries and of the keys.
 };
 /// Returns the grids of a launch. Errors (environment): captures that do not fit.
 Expected<LaunchGrids> gridsOf(const Mod& mod, const Captures& captures, const ProblemShape& problem);
 
 /// Counts of blocks over all batch entries and heads. They are doubles because problems have up to 2^82 blocks.
 struct MaskCensus {
-  BlockMaskShape shape;
-  double blocks = 0; ///< Number of all blocks.
-  double live = 0;   ///< Number of blocks with a live score.
-  double full = 0;   ///< Number of blocks of `live` that lie entirely in [qLen, kvLen) and have only live scores.
-  double pairs = 0;  ///< Number of scores of [qLen, kvLen) in live blocks.
+  BlockMaskShape shape; ///< Size of the mask and of its blocks.
+  double blocks = 0;    ///< Number of all blocks.
+  double live = 0;      ///< Number of blocks with a live score.
+  double full = 0;      ///< Number of blocks of `live` that lie entirely in [qLen, kvLen) and have only live scores.
+  double pairs = 0;     ///< Number of scores of [qLen, kvLen) in live blocks.
 
   double estimated = 0; ///< Number of blocks whose state is inferred from samples; 0 if all counts are exact.
   double sampled = 0;   ///< Number of blocks that they are inferred from.
@@ -161,18 +161,18 @@ struct GridCensus {
   double live = 0;
   /// With lists: steps that need no mask. `live` then counts pairs that are live.
   std::optional<double> full = {};
-  bool isEstimate = false;
+  bool isEstimate = false;   ///< Whether a sample stands for all.
   bool mayLieBeside = false; ///< Whether off-grid tokens are counted as well.
 };
 
 /// Minimum work of a problem.
 struct Work {
-  ProblemShape problem;
-  double pairs = 0; ///< Live pairs of query and key over all batch entries and heads.
+  ProblemShape problem; ///< The problem that was counted.
+  double pairs = 0;     ///< Live pairs of query and key over all batch entries and heads.
   /// Columns over all batch entries and KV heads. For a decode kernel, those that some query sees; if heads see
   /// different ones, their mean. For other kernels, all columns.
   double kvColumns = 0;
-  bool isEstimate = false;
+  bool isEstimate = false; ///< Whether the counts are estimates.
 
   /// Returns the FLOPs. As usual, only matrix products count: two for a forward pass, five for a backward one.
   double flops(const KernelOptions& kernel) const;
@@ -187,7 +187,7 @@ Expected<Work> countWork(const Mod& mod, const Captures& captures, const KernelO
 
 /// FLOPs of matrix products: of all pairs, and of those in live blocks. An estimate if the census is one.
 struct WorkFlops {
-  double dense = 0, live = 0;
+  double dense = 0, live = 0; ///< FLOPs of all pairs, and of pairs in live blocks.
 };
 /// Returns the FLOPs of a settled problem. `boxes`: for a box kernel. A backward pass counts 2.5 times the forward one.
 WorkFlops flopsOf(const MaskCensus& census, const std::optional<GridCensus>& boxes, const Preparation& preparation);
@@ -204,42 +204,50 @@ enum class MaskSelect {
 struct ScoreCost {
   OperationCounts full, partial;           ///< Operations for a score of a full block, and of a partial one.
   std::optional<OperationCounts> gradient; ///< Additional operations of the gradient, for backward.
-  MaskSelect select = MaskSelect::None;
-  bool masksAllBlocks = false; ///< Whether mask_mod is evaluated in all blocks that the kernel walks.
+  MaskSelect select = MaskSelect::None;    ///< How a score of a partial block is masked.
+  bool masksAllBlocks = false;             ///< Whether mask_mod is evaluated in all blocks that the kernel walks.
 };
 
 /// How the gradient of a capture is summed, for one place where score_mod reads it.
 struct GradientSum {
-  /// What one addition to memory is made for. Diagonals: the kernel of dk and dv makes sums along diagonals.
-  enum class Per { Tile, Row, Column, Diagonal, Score, OwnElement, Diagonals };
-  std::string capture;
+  /// What one addition to memory is made for.
+  enum class Per {
+    Tile,       ///< A tile of scores.
+    Row,        ///< A row of a tile.
+    Column,     ///< A column of a tile.
+    Diagonal,   ///< A diagonal of a tile.
+    Score,      ///< A score; scores share elements.
+    OwnElement, ///< A score, which has an element of its own.
+    Diagonals,  ///< Diagonals, which the kernel of dk and dv sums.
+  };
+  std::string capture;     ///< Name of the capture.
   std::optional<Per> per;  ///< OwnElement: each score has an element of its own. Unset: no gradient arrives.
   bool ofEachTerm = false; ///< Whether this happens for each term of a sum.
 };
 
 /// A settled kernel: its stages as text and as machine code. For training, that of the backward pass.
 struct ExplainedKernel {
-  KernelOptions options;  ///< Complete options, with the chosen family and arch.
-  std::string passedOver; ///< As Preparation::passedOver.
-  std::vector<KernelSource> sources;
-  CompiledStages compiled;
-  KvLoop kvLoop = KvLoop::AllTiles;
-  std::string tile; ///< As Preparation::tile.
-  TileFrom tileFrom = TileFrom::Model;
-  std::string tunedBy; ///< As Preparation::tunedBy.
+  KernelOptions options;               ///< Complete options, with the chosen family and arch.
+  std::string passedOver;              ///< As Preparation::passedOver.
+  std::vector<KernelSource> sources;   ///< Source of each stage.
+  CompiledStages compiled;             ///< Machine code of each stage.
+  KvLoop kvLoop = KvLoop::AllTiles;    ///< How tiles are found.
+  std::string tile;                    ///< As Preparation::tile.
+  TileFrom tileFrom = TileFrom::Model; ///< Who chose the tile.
+  std::string tunedBy;                 ///< As Preparation::tunedBy.
 };
 
 /// What a kernel is, why it was chosen, and what it costs for a problem.
 struct Explanation {
-  Mod mod;                 ///< The mod with its pins folded in.
-  Preparation preparation; ///< The settled choices.
-  ExplainedKernel kernel;
-  Captures scalars;                     ///< Scalars that the mask was counted with.
-  MaskCensus census;                    ///< Counts of the blocks of the mask, with offsets as the kernel sees them.
-  std::optional<GridCensus> boxes = {}; ///< Work of a box kernel. Unset for others.
-  WorkFlops flops = {};
-  ModOperations operations = {};
-  ScoreCost perScore = {};
+  Mod mod;                                 ///< The mod with its pins folded in.
+  Preparation preparation;                 ///< The settled choices.
+  ExplainedKernel kernel;                  ///< The kernel. For training, that of the backward pass.
+  Captures scalars;                        ///< Scalars that the mask was counted with.
+  MaskCensus census;                       ///< Counts of the blocks of the mask, with offsets as the kernel sees them.
+  std::optional<GridCensus> boxes = {};    ///< Work of a box kernel. Unset for others.
+  WorkFlops flops = {};                    ///< FLOPs of matrix products.
+  ModOperations operations = {};           ///< Operations of the functions of the mod.
+  ScoreCost perScore = {};                 ///< Operations of the kernel for each score.
   std::vector<GradientSum> gradients = {}; ///< Sums of the captures' gradients, for backward.
 };
 /// Explains settled choices. Compiles the kernel, or takes it from memory or disk, and counts the mask's blocks.
@@ -269,6 +277,7 @@ struct ScoreFacts {
   bool addsAtMost = true;
   bool approximates = false; ///< Whether the mod has a function that kernels only approximate (tanh_approx).
 };
+/// Returns these facts about a mod.
 ScoreFacts scoreFactsOf(const Mod& mod);
 
 /// Returns the captures that mask_mod reads.
@@ -302,8 +311,8 @@ private:
 
 /// One element of the score matrix.
 struct ScorePlace {
-  int64_t b = 0, h = 0, q = 0, kv = 0;
-  float score = 0; ///< Input of score_mod.
+  int64_t b = 0, h = 0, q = 0, kv = 0; ///< Batch entry, query head, row of q, column of k.
+  float score = 0;                     ///< Input of score_mod.
 };
 /// A value that a function of the mod computes.
 struct ProbedValue {
@@ -319,9 +328,9 @@ struct ProbedFunction {
 };
 /// One score on its way through a mod.
 struct Probe {
-  std::optional<ProbedFunction> scoreMod, maskMod;
-  std::string score;   ///< What score_mod returns, else its input, as Python prints it.
-  bool isLive = false; ///< Whether the score is live.
+  std::optional<ProbedFunction> scoreMod, maskMod; ///< The functions. Unset if the mod lacks them.
+  std::string score;                               ///< What score_mod returns, else its input, as Python prints it.
+  bool isLive = false;                             ///< Whether the score is live.
 };
 /// Follows one score through a mod, in f32 and int32 as kernels compute it. `captures` are in host memory. Errors
 /// (environment): captures that do not fit. Precondition: the place is in the problem.

@@ -9,8 +9,14 @@
 
 namespace attnc {
 
-/// Families of kernels. Auto: the catalogue chooses.
-enum class Family { Auto, Naive, Sm80, Sm90, Grid };
+/// Families of kernels.
+enum class Family {
+  Auto,  ///< The catalogue chooses.
+  Naive, ///< Short and obviously right: fp32, for any GPU and layout. Slow.
+  Sm80,  ///< Tensor cores of all GPUs since sm_80.
+  Sm90,  ///< Tensor cores and copy engines of sm_90a.
+  Grid,  ///< Boxes of tokens on the mod's grids.
+};
 
 /// All families, including Auto.
 inline constexpr std::array kAllFamilies{Family::Auto, Family::Naive, Family::Sm80, Family::Sm90, Family::Grid};
@@ -29,11 +35,11 @@ constexpr std::string_view familyName(Family family) {
 
 /// A family of kernels for one pass. Strings are static.
 struct FamilyInfo {
-  Family family = Family::Naive;
-  std::string_view arch;       ///< An arch that it runs on, such as "sm_80".
-  std::string_view layouts;    ///< Layouts of tensors that it takes, as text for people.
-  bool takesAnyLayout = false; ///< Whether it takes every layout that Operands and BackwardOperands allow.
-  Features takes;              ///< Features that its kernels take.
+  Family family = Family::Naive; ///< The family.
+  std::string_view arch;         ///< An arch that it runs on, such as "sm_80".
+  std::string_view layouts;      ///< Layouts of tensors that it takes, as text for people.
+  bool takesAnyLayout = false;   ///< Whether it takes every layout that Operands and BackwardOperands allow.
+  Features takes;                ///< Features that its kernels take.
 };
 
 /// Returns the families of forward kernels, without Auto. If two serve the same operands, the faster one comes first. A

@@ -27,9 +27,13 @@ namespace attnc {
 /// A CUDA stream of the current context. Null is the null stream.
 using Stream = CUstream_st*;
 
-/// What a kernel computes. Forward: out from q, k and v. Backward: gradients of q, k, v and captures. BlockMask: the
-/// lists of a block mask, from mask_mod. Decode: as Forward, built for few queries over long KV; it serves any lengths.
-enum class KernelKind { Forward, Backward, BlockMask, Decode };
+/// What a kernel computes. Kernels of each kind serve any lengths.
+enum class KernelKind {
+  Forward,   ///< Computes out from q, k and v.
+  Backward,  ///< Computes gradients of q, k, v and captures.
+  BlockMask, ///< Computes the lists of a block mask from mask_mod.
+  Decode,    ///< Computes out, built for few queries over long KV.
+};
 
 /// Returns the spelling used in messages and labels: "forward", "backward", "block-mask", "decode".
 constexpr std::string_view kindName(KernelKind kind) {
@@ -48,7 +52,7 @@ inline constexpr std::array kPageSizes{1, 8, 16, 32, 64, 128, 256};
 /// What is static in a kernel (options.def): a change of any member selects another kernel. Lengths, batch, heads,
 /// strides, scale and the values of captures are given at launch and never compile.
 struct KernelOptions {
-  KernelKind kind = KernelKind::Forward;
+  KernelKind kind = KernelKind::Forward; ///< What the kernel computes.
   /// Family of the kernel. Auto: the catalogue picks for the arch; Compiler::prepare() picks for a layout.
   Family family = Family::Auto;
   /// GPU architecture: "sm_80", "sm_90a", ... "sm_90" means "sm_90a". "compute_90" means that GPU with the kernels that
@@ -123,7 +127,7 @@ struct KernelSource {
   std::vector<std::pair<std::string, std::string>> headers;
   std::vector<std::string> options; ///< Options of NVRTC, without the arch.
   std::string arch;                 ///< GPU architecture, such as "sm_90a".
-  Family family = Family::Naive;
+  Family family = Family::Naive;    ///< Family of the kernel.
 
   int threads = 0;                ///< Threads of a CTA.
   int64_t dynamicSharedBytes = 0; ///< Bytes of dynamic shared memory of a CTA.

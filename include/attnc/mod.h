@@ -19,9 +19,15 @@ class Module;
 
 /// A capture that a mod needs at launch.
 struct CaptureInfo {
-  enum class Kind { Tensor, Int, Float, Bool };
-  std::string name;
-  Kind kind = Kind::Tensor;
+  /// Kind of a captured value.
+  enum class Kind {
+    Tensor, ///< A tensor.
+    Int,    ///< An i32.
+    Float,  ///< An f32.
+    Bool,   ///< A bool.
+  };
+  std::string name;                ///< Name of the capture.
+  Kind kind = Kind::Tensor;        ///< Kind of its value.
   DType dtype = DType::F32;        ///< For a tensor: its dtype.
   std::vector<std::string> extent; ///< For a tensor: its extents, each "4", "H", "KV_LEN", or a free name.
 };
@@ -34,8 +40,8 @@ struct ModFunction {
 
 /// A chosen mod function, and why it was chosen.
 struct ModChoice {
-  bool isScore = false; ///< Whether it is score_mod. If false, it is mask_mod.
-  ModFunction function;
+  bool isScore = false;            ///< Whether it is score_mod. If false, it is mask_mod.
+  ModFunction function;            ///< The chosen function.
   std::string why;                 ///< Why it was chosen: "given to `create_block_mask` in line 24", "its name", ...
   std::vector<ModFunction> others; ///< Other functions of the text that take as many arguments.
 };

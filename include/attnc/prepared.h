@@ -67,12 +67,12 @@ enum class KvLoop {
 
 /// The settled choices for a backward pass.
 struct BackwardPreparation {
-  KernelOptions options;            ///< Options of the backward kernels, complete, with the chosen family and arch.
-  std::string passedOver;           ///< As Preparation::passedOver.
-  KvLoop kvLoop = KvLoop::AllTiles; ///< How tiles are found, from q rows and from kv columns.
-  std::string tile;                 ///< As Preparation::tile.
-  TileFrom tileFrom = TileFrom::Model;
-  std::string tunedBy; ///< As Preparation::tunedBy.
+  KernelOptions options;               ///< Options of the backward kernels, complete, with the chosen family and arch.
+  std::string passedOver;              ///< As Preparation::passedOver.
+  KvLoop kvLoop = KvLoop::AllTiles;    ///< How tiles are found, from q rows and from kv columns.
+  std::string tile;                    ///< As Preparation::tile.
+  TileFrom tileFrom = TileFrom::Model; ///< Who chose the tile.
+  std::string tunedBy;                 ///< As Preparation::tunedBy.
 };
 
 /// The settled choices for given operands.
@@ -84,13 +84,13 @@ struct Preparation {
   /// Why a decode kernel was taken or not. Empty if the caller decided it: by PrepareOptions::decode, a family, a block
   /// mask, or training.
   std::string whyKind;
-  KvLoop kvLoop = KvLoop::AllTiles;
+  KvLoop kvLoop = KvLoop::AllTiles;        ///< How the kernel finds its tiles of kv columns.
   std::optional<BlockMaskShape> blockMask; ///< Shape of the mask that initialise() builds. Unset: it builds none.
-  ProblemShape problem;
-  size_t workspaceBytes = 0; ///< Bytes of workspace: Prepared::workspaceBytes().
+  ProblemShape problem;                    ///< Extents of the operands.
+  size_t workspaceBytes = 0;               ///< Bytes of workspace: Prepared::workspaceBytes().
   /// The tile of the chosen kernel, spelled as in KernelOptions::tile. options.tile is empty if the model chose it.
   std::string tile;
-  TileFrom tileFrom = TileFrom::Model;
+  TileFrom tileFrom = TileFrom::Model;         ///< Who chose the tile.
   std::string tunedBy;                         ///< For TileFrom::Tuned: file and date of the stored choice.
   std::optional<BackwardPreparation> backward; ///< The backward pass. Set if prepared for training.
 

@@ -11,7 +11,7 @@ inline constexpr int64_t kMaxExtent = int64_t(1) << 24;
 /// Extents of an attention problem, which a mod sees as B, H, HKV, Q_LEN and KV_LEN. Each is 0 .. kMaxExtent. qHeads is
 /// a multiple of kvHeads.
 struct ProblemShape {
-  int64_t batch = 1, qHeads = 1, kvHeads = 1, qLen = 1, kvLen = 1;
+  int64_t batch = 1, qHeads = 1, kvHeads = 1, qLen = 1, kvLen = 1; ///< B, H, HKV, Q_LEN, KV_LEN.
   friend bool operator==(const ProblemShape&, const ProblemShape&) = default;
 };
 

@@ -9,9 +9,20 @@
 
 namespace attnc {
 
-/// Element types of tensors. Tensors q, k and v are F16, BF16 or F32; k and v of decode kernels may also be E4M3. E4M3
-/// is fp8 with 4 bits of exponent, 3 of mantissa, and no infinities. Captured tensors have any type but E4M3.
-enum class DType : uint8_t { Bool, U8, I8, I16, I32, I64, F16, BF16, F32, E4M3 };
+/// Element types of tensors. Tensors q, k and v are F16, BF16 or F32; k and v of decode kernels may also be E4M3.
+/// Captured tensors have any type but E4M3.
+enum class DType : uint8_t {
+  Bool, ///< One byte: 0 is false, anything else is true.
+  U8,   ///< Unsigned, 8 bits.
+  I8,   ///< Signed, 8 bits.
+  I16,  ///< Signed, 16 bits.
+  I32,  ///< Signed, 32 bits.
+  I64,  ///< Signed, 64 bits.
+  F16,  ///< IEEE half precision.
+  BF16, ///< bfloat16: 8 bits of exponent, 7 of mantissa.
+  F32,  ///< IEEE single precision.
+  E4M3, ///< fp8 with 4 bits of exponent, 3 of mantissa, and no infinities.
+};
 
 /// Returns the bytes of one element.
 constexpr int64_t dtypeBytes(DType dtype) {
@@ -49,10 +60,10 @@ constexpr std::string_view dtypeName(DType dtype) {
 
 /// A strided view of memory that somebody else owns. Strides are in elements, and may be 0 or negative.
 struct TensorView {
-  static constexpr int kMaxRank = 6;
+  static constexpr int kMaxRank = 6; ///< Most axes of a tensor.
 
-  void* data = nullptr; ///< Host or device address of element (0, ..., 0).
-  DType dtype = DType::F32;
+  void* data = nullptr;                   ///< Host or device address of element (0, ..., 0).
+  DType dtype = DType::F32;               ///< Type of the elements.
   int rank = 0;                           ///< Number of axes, 0 .. kMaxRank.
   std::array<int64_t, kMaxRank> shape{};  ///< Extents of the first `rank` axes.
   std::array<int64_t, kMaxRank> stride{}; ///< Strides of the first `rank` axes, in elements.

@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <string>
+
 namespace attnc::cli {
 
 /// The exit codes of the process.
@@ -17,6 +19,9 @@ enum ExitCode : int {
 
 /// Adds `attnc completion`, which describes all other subcommands to a shell. Call it last.
 void addCompletion(CLI::App& app, int& exitCode);
+
+/// Returns all commands and their options as JSON, for `attnc --help-json`.
+std::string helpJson(CLI::App& app);
 
 /// Each adds a subcommand: `attnc check`, `attnc emit` and so on. `exitCode` must outlive `app`; it receives the
 /// subcommand's exit code.

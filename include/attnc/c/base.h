@@ -17,7 +17,7 @@ extern "C" {
 /// How a call ended. attnc_last_error() has the details of a failure.
 typedef int32_t attnc_status;
 enum {
-  ATTNC_OK = 0,
+  ATTNC_OK = 0,                ///< The call succeeded.
   ATTNC_ERROR_MOD = 1,         ///< The mod's text is wrong; attnc_last_diagnostic() says where.
   ATTNC_ERROR_ARGUMENT = 2,    ///< The call is wrong: a NULL, struct_size, enumerator or index.
   ATTNC_ERROR_ENVIRONMENT = 3, ///< Operands that do not fit, files, GPU, driver or NVRTC.
@@ -43,14 +43,14 @@ ATTNC_API const char* attnc_last_remedy(void);
 /// One finding about a mod's text. Lines and columns count from 1; columns count bytes. Strings from the last error are
 /// valid as long as attnc_last_error().
 typedef struct attnc_diagnostic {
-  size_t struct_size;
+  size_t struct_size;   ///< sizeof(attnc_diagnostic).
   const char* id;       ///< Stable name of the kind of finding, such as "undeclared-scalar".
   const char* file;     ///< Name of the text, as given by the caller.
   const char* message;  ///< What was observed and what was expected.
   const char* hint;     ///< How to repair it. May be "".
   const char* rendered; ///< All of the above with the source line and a caret.
-  int32_t line;
-  int32_t column;
+  int32_t line;         ///< Line in the text, from 1.
+  int32_t column;       ///< Column in bytes, from 1.
 } attnc_diagnostic;
 
 /// Returns the number of diagnostics of this thread's last failed call.
@@ -63,16 +63,16 @@ ATTNC_API attnc_status attnc_last_diagnostic(size_t index, attnc_diagnostic* dia
 typedef int32_t attnc_dtype;
 enum {
   ATTNC_DTYPE_DEFAULT = 0, ///< Only in options: BF16.
-  ATTNC_DTYPE_BOOL = 1,
-  ATTNC_DTYPE_U8 = 2,
-  ATTNC_DTYPE_I8 = 3,
-  ATTNC_DTYPE_I16 = 4,
-  ATTNC_DTYPE_I32 = 5,
-  ATTNC_DTYPE_I64 = 6,
-  ATTNC_DTYPE_F16 = 7,
-  ATTNC_DTYPE_BF16 = 8,
-  ATTNC_DTYPE_F32 = 9,
-  ATTNC_DTYPE_E4M3 = 10, ///< fp8 with 4 bits of exponent, 3 of mantissa, and no infinities.
+  ATTNC_DTYPE_BOOL = 1,    ///< One byte: 0 is false, anything else is true.
+  ATTNC_DTYPE_U8 = 2,      ///< Unsigned, 8 bits.
+  ATTNC_DTYPE_I8 = 3,      ///< Signed, 8 bits.
+  ATTNC_DTYPE_I16 = 4,     ///< Signed, 16 bits.
+  ATTNC_DTYPE_I32 = 5,     ///< Signed, 32 bits.
+  ATTNC_DTYPE_I64 = 6,     ///< Signed, 64 bits.
+  ATTNC_DTYPE_F16 = 7,     ///< IEEE half precision.
+  ATTNC_DTYPE_BF16 = 8,    ///< bfloat16: 8 bits of exponent, 7 of mantissa.
+  ATTNC_DTYPE_F32 = 9,     ///< IEEE single precision.
+  ATTNC_DTYPE_E4M3 = 10,   ///< fp8 with 4 bits of exponent, 3 of mantissa, and no infinities.
 };
 /// Returns the spelling in mods: "bool", "u8", "bf16", ... NULL for an unknown dtype. The string is static.
 ATTNC_API const char* attnc_dtype_name(attnc_dtype dtype);
@@ -82,11 +82,11 @@ ATTNC_API size_t attnc_dtype_bytes(attnc_dtype dtype);
 /// Families of kernels (family.h).
 typedef int32_t attnc_family;
 enum {
-  ATTNC_FAMILY_AUTO = 0,
-  ATTNC_FAMILY_NAIVE = 1,
-  ATTNC_FAMILY_SM80 = 2,
-  ATTNC_FAMILY_SM90 = 3,
-  ATTNC_FAMILY_GRID = 4,
+  ATTNC_FAMILY_AUTO = 0,  ///< The catalogue chooses.
+  ATTNC_FAMILY_NAIVE = 1, ///< Any GPU and layout. Slow; for comparisons.
+  ATTNC_FAMILY_SM80 = 2,  ///< Tensor cores of all GPUs since sm_80.
+  ATTNC_FAMILY_SM90 = 3,  ///< Tensor cores and copy engines of sm_90a.
+  ATTNC_FAMILY_GRID = 4,  ///< Boxes of tokens on the mod's grids.
 };
 /// Returns the name of a family: "auto", "naive", ... NULL for an unknown family. The string is static.
 ATTNC_API const char* attnc_family_name(attnc_family family);
@@ -94,10 +94,10 @@ ATTNC_API const char* attnc_family_name(attnc_family family);
 /// What a kernel computes (KernelKind).
 typedef int32_t attnc_kernel_kind;
 enum {
-  ATTNC_KERNEL_FORWARD = 0,
-  ATTNC_KERNEL_BACKWARD = 1,
-  ATTNC_KERNEL_BLOCK_MASK = 2,
-  ATTNC_KERNEL_DECODE = 3, ///< A forward kernel built for few queries over long KV.
+  ATTNC_KERNEL_FORWARD = 0,    ///< out from q, k and v.
+  ATTNC_KERNEL_BACKWARD = 1,   ///< Gradients of q, k, v and captures.
+  ATTNC_KERNEL_BLOCK_MASK = 2, ///< Lists of a block mask, from mask_mod.
+  ATTNC_KERNEL_DECODE = 3,     ///< A forward kernel built for few queries over long KV.
 };
 
 /// Position of the first query of a sequence (QueryOffsets).
@@ -112,30 +112,30 @@ enum {
 /// How a kernel learns which tiles of kv columns a tile of q rows visits (KvLoop).
 typedef int32_t attnc_kv_loop;
 enum {
-  ATTNC_KV_LOOP_ALL_TILES = 0,
-  ATTNC_KV_LOOP_BOUNDS = 1,
-  ATTNC_KV_LOOP_BLOCK_MASK = 2,
-  ATTNC_KV_LOOP_LISTED = 3,
-  ATTNC_KV_LOOP_BOXES = 4,
-  ATTNC_KV_LOOP_BOX_MASK = 5,
+  ATTNC_KV_LOOP_ALL_TILES = 0,  ///< It visits all tiles.
+  ATTNC_KV_LOOP_BOUNDS = 1,     ///< The mod computes the first and last live column.
+  ATTNC_KV_LOOP_BLOCK_MASK = 2, ///< Block lists in device memory.
+  ATTNC_KV_LOOP_LISTED = 3,     ///< Decode: each launch first lists the live blocks.
+  ATTNC_KV_LOOP_BOXES = 4,      ///< Tiles are boxes; the mod computes the box of keys.
+  ATTNC_KV_LOOP_BOX_MASK = 5,   ///< As BLOCK_MASK, with boxes as blocks.
 };
 
 /// A pass of attention.
 typedef int32_t attnc_pass;
 enum {
-  ATTNC_PASS_FORWARD = 0,
-  ATTNC_PASS_BACKWARD = 1,
+  ATTNC_PASS_FORWARD = 0,  ///< The forward pass.
+  ATTNC_PASS_BACKWARD = 1, ///< The backward pass.
 };
 
 /// Extents of an attention problem, which a mod sees as B, H, HKV, Q_LEN and KV_LEN (ProblemShape).
 typedef struct attnc_problem {
-  int64_t batch, q_heads, kv_heads, q_len, kv_len;
+  int64_t batch, q_heads, kv_heads, q_len, kv_len; ///< B, H, HKV, Q_LEN, KV_LEN.
 } attnc_problem;
 
 /// An extent or a scalar of a mod to fold as a constant: "KV_LEN" -> 8192.
 typedef struct attnc_pin {
-  const char* name;
-  int64_t value;
+  const char* name; ///< Name of the extent or scalar.
+  int64_t value;    ///< Its value.
 } attnc_pin;
 
 /// A CUDA stream of the current context: a CUstream or a cudaStream_t. NULL is the null stream.

@@ -25,12 +25,12 @@ typedef struct attnc_block_lists {
 
 /// Borrowed lists, in host or device memory (BlockMaskView).
 typedef struct attnc_block_mask_view {
-  size_t struct_size;
-  attnc_block_mask_shape shape;
-  attnc_block_lists rows;    ///< For each block of q rows, its live kv blocks.
-  attnc_block_lists columns; ///< For each block of kv columns, its live q blocks. Only backward kernels read them.
-  int32_t of_whole_mod;      ///< 0 or 1: whether full blocks are also free of masks by score_mod (ofWholeMod).
-  int32_t reserved;          ///< Must be 0.
+  size_t struct_size;           ///< sizeof(attnc_block_mask_view).
+  attnc_block_mask_shape shape; ///< Size of the mask and of its blocks.
+  attnc_block_lists rows;       ///< For each block of q rows, its live kv blocks.
+  attnc_block_lists columns;    ///< For each block of kv columns, its live q blocks. Only backward kernels read them.
+  int32_t of_whole_mod;         ///< 0 or 1: whether full blocks are also free of masks by score_mod (ofWholeMod).
+  int32_t reserved;             ///< Must be 0.
 } attnc_block_mask_view;
 
 /// A block mask in host memory that owns its lists. It is immutable.
@@ -52,7 +52,7 @@ ATTNC_API attnc_status attnc_block_mask_get_view(const attnc_block_mask* mask, a
 
 /// Counts of a mask's blocks.
 typedef struct attnc_block_mask_info {
-  size_t struct_size;
+  size_t struct_size;  ///< sizeof(attnc_block_mask_info).
   int64_t live_blocks; ///< Number of partial and full blocks, over all batches and heads of the shape.
   int64_t full_blocks; ///< Number of full blocks, over all batches and heads of the shape.
   double sparsity;     ///< Fraction of blocks that are empty, in percent.

@@ -15,16 +15,16 @@ typedef struct attnc_mod attnc_mod;
 
 /// An override of a constant of the mod. The value is the text of a literal (ParseOptions::defines).
 typedef struct attnc_define {
-  const char* name;
-  const char* value;
+  const char* name;  ///< Name of the constant.
+  const char* value; ///< Text of a literal.
 } attnc_define;
 
 /// How a mod's text is read (ParseOptions).
 typedef struct attnc_parse_options {
-  size_t struct_size;
-  const char* name; ///< Name of the text in messages. Default: "<mod>".
-  const attnc_define* defines;
-  size_t define_count;
+  size_t struct_size;          ///< sizeof(attnc_parse_options).
+  const char* name;            ///< Name of the text in messages. Default: "<mod>".
+  const attnc_define* defines; ///< Overrides of the mod's constants.
+  size_t define_count;         ///< Number of defines.
 } attnc_parse_options;
 
 /// Parses a mod of `length` bytes: a Python-subset text, or a bare expression (Mod::parse). `options` may be NULL.
@@ -43,7 +43,7 @@ ATTNC_API void attnc_mod_destroy(attnc_mod* mod);
 
 /// Facts about a mod. Strings live as long as the mod.
 typedef struct attnc_mod_info {
-  size_t struct_size;
+  size_t struct_size;    ///< sizeof(attnc_mod_info).
   const char* name;      ///< Name of the mod's text.
   const char* hash;      ///< SHA-256 of the canonical IR, in hex (Mod::hash).
   size_t capture_count;  ///< Number of captures.
@@ -56,13 +56,13 @@ ATTNC_API attnc_status attnc_mod_get_info(const attnc_mod* mod, attnc_mod_info* 
 
 /// A capture that a mod needs at launch. Strings live as long as the mod.
 typedef struct attnc_capture_info {
-  size_t struct_size;
-  const char* name;
-  attnc_capture_kind kind;
+  size_t struct_size;                 ///< sizeof(attnc_capture_info).
+  const char* name;                   ///< Name of the capture.
+  attnc_capture_kind kind;            ///< Kind of its value.
   attnc_dtype dtype;                  ///< For a tensor: its dtype; else ATTNC_DTYPE_DEFAULT.
   const char* extent[ATTNC_MAX_RANK]; ///< For a tensor: its extents, each "4", "H", "KV_LEN", or a free name.
   int32_t rank;                       ///< For a tensor: its number of axes.
-  int32_t reserved;
+  int32_t reserved;                   ///< 0.
 } attnc_capture_info;
 /// Fills one capture. Tensors come first. Errors: an index out of range.
 ATTNC_API attnc_status attnc_mod_get_capture(const attnc_mod* mod, size_t index, attnc_capture_info* info);

@@ -12,16 +12,16 @@ extern "C" {
 /// stream has passed the launch. The structs are read only during the call. NULL means not given; q, k and v are
 /// required.
 typedef struct attnc_operands {
-  size_t struct_size;
+  size_t struct_size;    ///< sizeof(attnc_operands).
   const attnc_tensor* q; ///< [B, H, Q_LEN, D], last stride 1.
   const attnc_tensor* k; ///< [B or 1, HKV, KV_LEN, D], last stride 1; with page_table [pages, HKV, page_size, D].
   /// [B or 1, HKV, KV_LEN, DV], last stride 1; with page_table [pages, HKV, page_size, DV]. Rows that a mask hides must
   /// be finite.
   const attnc_tensor* v;
-  const attnc_tensor* kv_lengths; ///< i32 [B]: rows of k and v in each sequence, clamped to 0 .. KV_LEN.
-  const attnc_tensor* q_offsets;  ///< i32 [B]: position of the first query of each sequence.
-  const attnc_capture* captures;  ///< All captures of the mod; tensors in device memory.
-  size_t capture_count;
+  const attnc_tensor* kv_lengths;          ///< i32 [B]: rows of k and v in each sequence, clamped to 0 .. KV_LEN.
+  const attnc_tensor* q_offsets;           ///< i32 [B]: position of the first query of each sequence.
+  const attnc_capture* captures;           ///< All captures of the mod; tensors in device memory.
+  size_t capture_count;                    ///< Number of captures.
   const attnc_block_mask_view* block_mask; ///< Block mask with its lists in device memory.
   float scale;                             ///< Factor of q k^T, if has_scale is 1. Default: 1 / sqrt(D).
   int32_t has_scale;                       ///< 0 or 1: whether scale is given.
@@ -41,7 +41,7 @@ typedef struct attnc_operands {
 
 /// The outputs of a launch (Outputs): those asked for, in device memory that the caller owns.
 typedef struct attnc_outputs {
-  size_t struct_size;
+  size_t struct_size;          ///< sizeof(attnc_outputs).
   const attnc_tensor* out;     ///< [B, H, Q_LEN, DV], dtype of q, last stride 1. Forward kernels always write it.
   const attnc_tensor* lse;     ///< f32 [B, H, Q_LEN], dense; natural log; -inf for a fully masked row.
   const attnc_tensor* row_max; ///< f32 [B, H, Q_LEN], dense; natural units; -inf for a fully masked row.
@@ -49,7 +49,7 @@ typedef struct attnc_outputs {
 
 /// The inputs of a backward launch (BackwardOperands). Tensors are in device memory, and are not modified.
 typedef struct attnc_backward_operands {
-  size_t struct_size;
+  size_t struct_size;            ///< sizeof(attnc_backward_operands).
   const attnc_operands* forward; ///< Operands of the forward launch.
   const attnc_tensor* out;       ///< [B, H, Q_LEN, DV], dtype of q, last stride 1: out of the forward launch.
   const attnc_tensor* lse;       ///< f32 [B, H, Q_LEN], dense: lse of the forward launch.
@@ -60,12 +60,12 @@ typedef struct attnc_backward_operands {
 /// The outputs of a backward launch (BackwardOutputs): gradients, in device memory that the caller owns. They are
 /// written, not added to. Give dq, dk and dv, or none of them.
 typedef struct attnc_backward_outputs {
-  size_t struct_size;
+  size_t struct_size;            ///< sizeof(attnc_backward_outputs).
   const attnc_tensor* dq;        ///< Gradient of q; shape and dtype of q, last stride 1.
   const attnc_tensor* dk;        ///< Gradient of k; shape and dtype of k, last stride 1.
   const attnc_tensor* dv;        ///< Gradient of v; shape and dtype of v, last stride 1.
   const attnc_capture* captures; ///< A TENSOR for each capture that gets a gradient, by name.
-  size_t capture_count;
+  size_t capture_count;          ///< Number of captures.
 } attnc_backward_outputs;
 
 #ifdef __cplusplus

@@ -9,8 +9,8 @@ extern "C" {
 
 /// A kernel to pack (PackItem).
 typedef struct attnc_pack_item {
-  size_t struct_size;
-  const attnc_mod* mod;
+  size_t struct_size;                  ///< sizeof(attnc_pack_item).
+  const attnc_mod* mod;                ///< The mod of the kernel.
   const attnc_kernel_options* options; ///< Options of the kernel. They must name an arch.
 } attnc_pack_item;
 

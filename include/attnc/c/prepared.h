@@ -11,24 +11,24 @@ extern "C" {
 typedef int32_t attnc_decode;
 enum {
   ATTNC_DECODE_DEFAULT = 0, ///< If it is faster, for few queries over long KV.
-  ATTNC_DECODE_ALWAYS = 1,
-  ATTNC_DECODE_NEVER = 2,
+  ATTNC_DECODE_ALWAYS = 1,  ///< Take one; it is an error if none serves.
+  ATTNC_DECODE_NEVER = 2,   ///< Take none.
 };
 
 /// Choices that cannot be derived from the operands (PrepareOptions).
 typedef struct attnc_prepare_options {
-  size_t struct_size;
-  const char* arch;      ///< GPU architecture. NULL or "": the device of the current CUDA context.
-  const attnc_pin* pins; ///< Extents and scalars of the mod to fold as constants.
-  size_t pin_count;
+  size_t struct_size;          ///< sizeof(attnc_prepare_options).
+  const char* arch;            ///< GPU architecture. NULL or "": the device of the current CUDA context.
+  const attnc_pin* pins;       ///< Extents and scalars of the mod to fold as constants.
+  size_t pin_count;            ///< Number of pins.
   attnc_family family;         ///< Family of each pass. AUTO: the fastest one that takes the operands' layout.
   attnc_query_offsets offsets; ///< Where queries stand. DEFAULT: chosen by the given tensors.
   int32_t tf32;                ///< 0 or 1: as attnc_kernel_options::tf32.
   int32_t deterministic;       ///< 0 or 1: for a backward pass; as ATTNC_FEATURE_DETERMINISTIC.
   int32_t no_block_mask;       ///< 0 or 1: whether to build no block mask even if the kernel gains from one.
-  attnc_decode decode;
-  const char* tile;          ///< Tile of the forward or decode kernel. NULL or "": a stored choice, else the model's.
-  const char* backward_tile; ///< Tile of the backward kernel, for training. NULL or "": as for `tile`.
+  attnc_decode decode;         ///< Whether to take a decode kernel.
+  const char* tile;            ///< Tile of the forward or decode kernel. NULL or "": a stored choice, else the model's.
+  const char* backward_tile;   ///< Tile of the backward kernel, for training. NULL or "": as for `tile`.
 } attnc_prepare_options;
 
 /// The settled choices for given operands (Preparation).
@@ -49,24 +49,24 @@ ATTNC_API void attnc_preparation_destroy(attnc_preparation* preparation);
 
 /// The settled choices (Preparation). Strings live as long as the preparation.
 typedef struct attnc_preparation_info {
-  size_t struct_size;
-  const char* arch;       ///< GPU architecture, such as "sm_90a".
-  size_t workspace_bytes; ///< Bytes of workspace: attnc_prepared_workspace_bytes().
-  attnc_problem problem;
+  size_t struct_size;                ///< sizeof(attnc_preparation_info).
+  const char* arch;                  ///< GPU architecture, such as "sm_90a".
+  size_t workspace_bytes;            ///< Bytes of workspace: attnc_prepared_workspace_bytes().
+  attnc_problem problem;             ///< Extents of the operands.
   attnc_block_mask_shape block_mask; ///< Shape of the mask built in the workspace. All 0 if blocks are boxes.
   const char* passed_over;           ///< Why this GPU's preferred family was rejected. "" if it was chosen.
   const char* backward_passed_over;  ///< As passed_over, for the backward pass.
   attnc_family family;               ///< Family of the forward or decode kernel.
   attnc_family backward_family;      ///< Family of the backward kernel. AUTO if not settled for training.
-  attnc_kv_loop kv_loop;
-  attnc_kv_loop backward_kv_loop;
-  int32_t is_training;           ///< 0 or 1: whether it is settled for training.
-  int32_t builds_block_mask;     ///< 0 or 1: whether a block mask is built in the workspace.
-  const char* why_kind;          ///< Why a decode kernel was taken or not. "" if the caller decided it.
-  const char* tile;              ///< Tile of the forward or decode kernel, spelled as in attnc_prepare_options.
-  const char* tuned_by;          ///< File and date of the stored choice of the tile. "" if it was not a stored one.
-  const char* backward_tile;     ///< As tile, for the backward kernel. "" if not settled for training.
-  const char* backward_tuned_by; ///< As tuned_by, for the backward kernel.
+  attnc_kv_loop kv_loop;             ///< How the forward kernel finds its tiles.
+  attnc_kv_loop backward_kv_loop;    ///< How the backward kernel finds its tiles.
+  int32_t is_training;               ///< 0 or 1: whether it is settled for training.
+  int32_t builds_block_mask;         ///< 0 or 1: whether a block mask is built in the workspace.
+  const char* why_kind;              ///< Why a decode kernel was taken or not. "" if the caller decided it.
+  const char* tile;                  ///< Tile of the forward or decode kernel, spelled as in attnc_prepare_options.
+  const char* tuned_by;              ///< File and date of the stored choice of the tile. "" if it was not a stored one.
+  const char* backward_tile;         ///< As tile, for the backward kernel. "" if not settled for training.
+  const char* backward_tuned_by;     ///< As tuned_by, for the backward kernel.
 } attnc_preparation_info;
 /// Fills the settled choices.
 ATTNC_API attnc_status attnc_preparation_get_info(const attnc_preparation* preparation, attnc_preparation_info* info);

@@ -12,12 +12,12 @@ enum { ATTNC_MAX_RANK = 6 };
 
 /// A strided view of memory that the caller owns. Strides are in elements, and may be 0 or negative.
 typedef struct attnc_tensor {
-  size_t struct_size;
-  void* data; ///< Host or device address of element (0, ..., 0).
-  attnc_dtype dtype;
-  int32_t rank; ///< Number of axes, 0 .. ATTNC_MAX_RANK. Entries of shape and stride past it are not read.
-  int64_t shape[ATTNC_MAX_RANK];
-  int64_t stride[ATTNC_MAX_RANK];
+  size_t struct_size; ///< sizeof(attnc_tensor).
+  void* data;         ///< Host or device address of element (0, ..., 0).
+  attnc_dtype dtype;  ///< Type of the elements.
+  int32_t rank;       ///< Number of axes, 0 .. ATTNC_MAX_RANK. Entries of shape and stride past it are not read.
+  int64_t shape[ATTNC_MAX_RANK];  ///< Extents of the axes.
+  int64_t stride[ATTNC_MAX_RANK]; ///< Strides of the axes, in elements.
 } attnc_tensor;
 
 /// Sets the strides of `tensor` to those of a row-major, dense tensor of its shape. Errors: an invalid rank or extent.
@@ -45,22 +45,22 @@ ATTNC_API attnc_status attnc_tensor_from_dlpack_versioned(const void* managed, a
 /// Kind of a captured value.
 typedef int32_t attnc_capture_kind;
 enum {
-  ATTNC_CAPTURE_TENSOR = 0,
-  ATTNC_CAPTURE_INT = 1,
-  ATTNC_CAPTURE_FLOAT = 2,
-  ATTNC_CAPTURE_BOOL = 3,
+  ATTNC_CAPTURE_TENSOR = 0, ///< A tensor.
+  ATTNC_CAPTURE_INT = 1,    ///< An i32.
+  ATTNC_CAPTURE_FLOAT = 2,  ///< An f32.
+  ATTNC_CAPTURE_BOOL = 3,   ///< A bool.
 };
 
 /// A captured value, by name. Tensors are in host memory for CPU work, and in device memory for GPU work. If a name is
 /// given several times, the last value counts. Names that the mod does not have are ignored.
 typedef struct attnc_capture {
-  size_t struct_size;
-  const char* name;
+  size_t struct_size;         ///< sizeof(attnc_capture).
+  const char* name;           ///< Name of the capture.
   const attnc_tensor* tensor; ///< Value of a TENSOR.
   int64_t integer;            ///< Value of an INT; of a BOOL, 0 or 1.
   double real;                ///< Value of a FLOAT.
-  attnc_capture_kind kind;
-  int32_t reserved; ///< Must be 0.
+  attnc_capture_kind kind;    ///< Kind of its value.
+  int32_t reserved;           ///< Must be 0.
 } attnc_capture;
 
 #ifdef __cplusplus

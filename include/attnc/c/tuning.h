@@ -30,12 +30,12 @@ ATTNC_API const attnc_preparation* attnc_tuning_get_preparation(const attnc_tuni
 
 /// A tile that was tried (TunedTile).
 typedef struct attnc_tuned_tile {
-  size_t struct_size;
+  size_t struct_size;      ///< sizeof(attnc_tuned_tile).
   const char* tile;        ///< The tile, spelled as in attnc_prepare_options.
   const char* passed_over; ///< Why the tile was rejected, even if it may be faster. "" if it was not rejected.
   double ms;               ///< Milliseconds of a launch. 0: not launched.
   int32_t is_winner;       ///< 0 or 1.
-  int32_t reserved;
+  int32_t reserved;        ///< 0.
 } attnc_tuned_tile;
 
 /// Returns the number of tiles tried for a pass; the model's comes first. 0 for NULL, and for a pass that was not

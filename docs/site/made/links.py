@@ -1,0 +1,63 @@
+"""Checks the links of the built site, those in plain HTML as well: files and anchors exist, and nothing that a page
+loads is on another host.
+
+  links.py SITE      prints each broken link; exit code 1 if there are some
+"""
+
+import html.parser
+import pathlib
+import posixpath
+import sys
+import urllib.parse
+
+
+class Page(html.parser.HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.loaded, self.anchors = [], [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        if values.get("id"):
+            self.anchors.add(values["id"])
+        if tag == "a" and values.get("name"):
+            self.anchors.add(values["name"])
+        if tag == "a" and values.get("href"):
+            self.links.append(values["href"])
+        if tag in ("img", "script", "source", "iframe") and values.get("src"):
+            self.loaded.append(values["src"])
+        if tag == "link" and values.get("rel") in ("stylesheet", "icon", "preconnect"):
+            self.loaded.append(values["href"])
+
+
+def findings(site):
+    pages = {path.relative_to(site).as_posix(): Page(path.read_text()) for path in sorted(site.rglob("*.html"))}
+    for name, page in pages.items():
+        if name == "404.html":  # its links begin at the host's root
+            continue
+        for address in page.loaded:
+            if urllib.parse.urlsplit(address).netloc:
+                yield f"{name}: loads {address}"
+        for address in page.links + page.loaded:
+            parts = urllib.parse.urlsplit(address)
+            if parts.scheme or parts.netloc:
+                continue
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(name), urllib.parse.unquote(parts.path))) if parts.path else name
+            if (site / target).is_dir():
+                target = posixpath.join(target, "index.html").removeprefix("./")
+            if not (site / target).exists():
+                yield f"{name}: no such file: {address}"
+            elif parts.fragment and target in pages and not parts.fragment.startswith(("__", "only-", ":~:")) and (
+                    urllib.parse.unquote(parts.fragment) not in pages[target].anchors):
+                yield f"{name}: no such anchor: {address}"
+
+
+def main():
+    found = list(findings(pathlib.Path(sys.argv[1])))
+    print("\n".join(found))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
