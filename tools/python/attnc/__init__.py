@@ -7,7 +7,7 @@
 """
 
 from .attention import attention
-from .errors import ArgumentError, Error, InternalError, ModError, ModWarning, RunError
+from .errors import ArgumentError, CpuWarning, Error, InternalError, ModError, ModWarning, RunError
 from .grid import grid
 from .mod import CapturedValue, Mod
 from .names import (
@@ -19,6 +19,7 @@ __all__ = [
     "ArgumentError",
     "B",
     "CapturedValue",
+    "CpuWarning",
     "Error",
     "H",
     "HKV",
@@ -50,8 +51,14 @@ __all__ = [
 ]
 
 
-def version():
+def version() -> str:
     """Returns the version of the library, as text."""
     from ._library import library
 
     return library().attnc_version_text().decode()
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        return version()
+    raise AttributeError(f"module 'attnc' has no attribute {name!r}")
