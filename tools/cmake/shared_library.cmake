@@ -16,11 +16,14 @@ function(attnc_shared_library)
   add_library(attnc::c ALIAS attnc_shared)
 endfunction()
 
-# The command as wheels hold it: it needs libc only, as libattnc.so does.
+# The command as wheels hold it: it needs libc only, as libattnc.so does. Neither has a table of symbols.
 function(attnc_portable_command)
   set(folder ${PROJECT_SOURCE_DIR}/src/shared_library)
   target_sources(attnc PRIVATE ${folder}/no_terminal.cpp)
   attnc_runtime_inside(attnc -Wl,--as-needed)
+  foreach(target attnc attnc_shared)
+    target_link_options(${target} PRIVATE -s)
+  endforeach()
   attnc_fmt_inside(attnc ${folder}/fmt_inside.cpp)
 endfunction()
 
