@@ -1,7 +1,8 @@
 # cmake -DFORM=... -DBUILD=<attnc's build folder> -DSOURCE=<attnc's sources> -DVERSION=... -DCXX=... -DGENERATOR=...
 #       -DLLVM_CONFIG=... -DFLAGS=<for the compiler> -P test.cmake
 # Builds and runs the program of this folder against attnc as `subdirectory`, `package` or `pkg-config`. `incomplete`:
-# installs a build of which only the command is there, as after `cmake --build build --target attnc`.
+# installs a build of which only the command is there, as after `cmake --build build --target attnc`. `wheel`: the Python
+# package with the files that an install adds to it.
 set(here ${SOURCE}/tests/consumer)
 set(work ${BUILD}/consumer/${FORM})
 set(prefix ${work}/prefix)
@@ -18,6 +19,16 @@ function(expect_output wanted)
   endif()
 endfunction()
 
+if(FORM STREQUAL wheel)
+  file(REMOVE_RECURSE ${work}/attnc)
+  file(COPY ${SOURCE}/tools/python/attnc DESTINATION ${work})
+  run(${CMAKE_COMMAND} --install ${BUILD} --component attnc_python --prefix ${work}/attnc)
+  set(python ${CMAKE_COMMAND} -E env --unset=ATTNC_LIBRARY --unset=ATTNC_COMMAND PYTHONPATH=${work}
+             PYTHONDONTWRITEBYTECODE=1 python3)
+  expect_output("attnc ${VERSION}" ${python} -m attnc --version)
+  expect_output("<svg " ${python} -c "print(__import__('attnc').Mod.parse('q_idx >= kv_idx').mask_svg(256))")
+  return()
+endif()
 if(FORM STREQUAL incomplete)
   set(partial ${work}/attnc)
   file(REMOVE_RECURSE ${partial})
