@@ -11,7 +11,8 @@ class Grid:
     def __init__(self, *extents: int, before: int = 0):
         if not 1 <= len(extents) <= 3:
             raise TypeError(f"a grid has 1 to 3 axes, not {len(extents)}")
-        self.extents, self.before = extents, before
+        self.extents: tuple[int, ...] = extents
+        self.before: int = before
 
     def _behind(self, axis):
         """Returns how many tokens apart neighbours along the axis are."""

@@ -41,7 +41,7 @@ class Mod:
     captures: tuple[CapturedValue, ...]
     warnings: tuple[ModWarning, ...]
 
-    def __init__(self, handle: Handle):
+    def __init__(self, handle: typing.Any):
         self._handle = handle
         info = ModInfo()
         check(library().attnc_mod_get_info(handle.address, ctypes.byref(info)))
@@ -67,7 +67,7 @@ class Mod:
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike, *, defines: typing.Mapping[str, typing.Any] | None = None
+        cls, path: str | os.PathLike[str], *, defines: typing.Mapping[str, typing.Any] | None = None
     ) -> "Mod":  # fmt: skip
         """Loads a mod from a file. A file named *.ir contains IR text."""
         options, keep = _options("", defines)
@@ -169,11 +169,11 @@ class Mod:
         of the matrix, `batch` and `head` an entry. Notebooks show a mod by this picture. Raises RunError."""
         return mask_svg(self, shape, captures, block, batch, head, rows, columns)
 
-    def _repr_svg_(self):
+    def _repr_svg_(self) -> str | None:
         with unasked():
             return self.mask_svg() if self.has_mask_mod else None
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str | None:
         svg = self._repr_svg_()
         return svg and html_of(svg, repr(self) + (", with captures drawn at random" if self.captures else ""))
 
@@ -195,7 +195,7 @@ class Mod:
             warnings.warn(warning, stacklevel=3)
         return self
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<attnc.Mod {self.name} {self.hash[:12]}>"
 
 

@@ -30,7 +30,7 @@ class BlockMask(flex.BlockMask):
         mask._of = (batch, heads, device, options)
         return mask
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> typing.Any:
         # Python calls this only for missing attributes.
         if name not in _FIELDS or self._of is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name}")
@@ -43,13 +43,13 @@ class BlockMask(flex.BlockMask):
         return self.__dict__[name]
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         if "kv_indices" in self.__dict__:
             return super().shape
         return (*self._of[:2], *self.seq_lengths)
 
     @property
-    def device(self):
+    def device(self) -> torch.device:
         return self._of[2] if self._of is not None else self.kv_num_blocks.device
 
     def mask_svg(self, **options: typing.Any) -> str:
@@ -59,11 +59,11 @@ class BlockMask(flex.BlockMask):
 
         return mask_svg(self, mask_mod_of(self, *self.seq_lengths, may_walk=False)[0], **options)
 
-    def _repr_svg_(self):
+    def _repr_svg_(self) -> str | None:
         with unasked():
             return self.mask_svg() if math.prod(self.shape) <= MOST_UNASKED else None
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str | None:
         svg = self._repr_svg_()
         return svg and html_of(svg, f"BlockMask of {tuple(self.shape)}")
 
