@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools" / "python"))  # mods import attnc.grid
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools" / "python"))  # mods import names of attnc
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i32": torch.int32, "i64": torch.int64,
           "bool": torch.bool}
@@ -64,6 +64,7 @@ class Mod:
         """Returns the module after its text ran with `values` of its captures and extents."""
         names = {"torch": torch, "F": torch.nn.functional, "functools": functools, "tanh_approx": torch.tanh, **values}
         exec(self.code, names)
+        names.update(values)  # extents that the text imports have no value there
         return names
 
     def draw(self, extents, scalars, generator):

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools/setup.sh build
-cmake --build build --target attnc
+cmake --build build --target attnc attnc_library attnc_shared # all that `cmake --install build` installs
 set -x
 build/attnc check dsl/mods/alibi.py
 build/attnc mask dsl/mods/alibi.py --shape 256

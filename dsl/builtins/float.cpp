@@ -164,7 +164,7 @@ llvm::ArrayRef<Builtin> floatBuiltins() {
       {"cos", kBoth, "input", function<Op::Cos>},
       {"tan", kBoth, "input", function<Op::Tan>},
       {"tanh", kBoth | kFunctional, "input", function<Op::Tanh>},
-      {"tanh_approx", kTorch | kMethod | kElementwise, "input", function<Op::TanhApprox>},
+      {"tanh_approx", kTorch | kMethod | kElementwise | kAttnc, "input", function<Op::TanhApprox>},
       {"sigmoid", kTensor | kFunctional, "input", function<Op::Sigmoid>},
       {"erf", kBoth, "input", function<Op::Erf>},
       {"floor", kTensor, "input", rounding<Op::Floor>},

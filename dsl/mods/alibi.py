@@ -1,5 +1,7 @@
 """ALiBi: a penalty linear in the distance, with one slope a head (Press et al. 2022, https://arxiv.org/abs/2108.12409)."""
 
+from attnc import H, f32
+
 slopes: f32[H]  # usually 2 ** (-8 * (h + 1) / H)
 CAUSAL = True
 

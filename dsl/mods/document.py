@@ -3,6 +3,8 @@
 `document_id` holds the document of each token. Queries and keys are the same tokens.
 """
 
+from attnc import KV_LEN, i32
+
 document_id: i32[KV_LEN]
 CAUSAL = True
 

@@ -4,6 +4,8 @@
 document[q] == document[kv] and (in_prefix[kv] or kv <= q)
 """
 
+from attnc import KV_LEN, bool, i32
+
 document: i32[KV_LEN]
 in_prefix: bool[KV_LEN]
 

@@ -5,6 +5,8 @@ score + log_forget[b, h, q] - log_forget[b, h, kv], with the running sum log_for
 sequence.
 """
 
+from attnc import B, H, KV_LEN, f32
+
 log_forget: f32[B, H, KV_LEN]
 
 

@@ -5,6 +5,7 @@ score + bias[h, hops[b, q, kv]]. `hops` is -1 if there is no path.
 """
 
 import torch
+from attnc import B, H, KV_LEN, Q_LEN, f32, i32
 
 MAX_HOPS = 20
 hops: i32[B, Q_LEN, KV_LEN]

@@ -4,6 +4,8 @@ https://arxiv.org/abs/2204.14198, §2.3). Tokens before the first image see noth
 kv // TOKENS == last_image[b, q]. `last_image` is -1 before the first image.
 """
 
+from attnc import B, Q_LEN, i32
+
 TOKENS = 64  # of an image
 last_image: i32[B, Q_LEN]
 

@@ -4,6 +4,8 @@ https://arxiv.org/abs/1905.03197).
 kv < prefix[b] or kv <= q
 """
 
+from attnc import B, i32
+
 prefix: i32[B]
 
 

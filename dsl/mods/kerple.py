@@ -5,6 +5,7 @@ score - scale[h] * log(1 + rate[h] * |q - kv|)
 """
 
 import torch
+from attnc import H, f32
 
 scale: f32[H]
 rate: f32[H]

@@ -4,6 +4,8 @@
 kv <= q or (image[q] == image[kv] and image[q] > 0). `image` is 0 for text.
 """
 
+from attnc import KV_LEN, i32
+
 image: i32[KV_LEN]
 
 

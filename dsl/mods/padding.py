@@ -4,6 +4,8 @@ also be given as `kv_lengths` of `attnc run`, which costs no mask.
 kv < lengths[b], and kv <= q if causal
 """
 
+from attnc import B, i32
+
 lengths: i32[B]
 CAUSAL = False
 

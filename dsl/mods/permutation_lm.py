@@ -4,6 +4,8 @@ https://arxiv.org/abs/1906.08237, §2.2).
 rank[b, kv] <= rank[b, q]
 """
 
+from attnc import B, KV_LEN, i32
+
 rank: i32[B, KV_LEN]  # the place of each token in the order
 
 

@@ -4,6 +4,7 @@ After Shaw et al. 2018 (https://arxiv.org/abs/1803.02155) with the scalar bias o
 """
 
 import torch
+from attnc import H, f32
 
 MAX_DISTANCE = 128
 bias: f32[H, 2 * MAX_DISTANCE + 1]

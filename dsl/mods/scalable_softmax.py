@@ -5,6 +5,7 @@ factor[h] * log(q + 1) * score, causal: row q sees q + 1 keys.
 """
 
 import torch
+from attnc import H, f32
 
 factor: f32[H]  # learned
 

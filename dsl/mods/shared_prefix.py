@@ -4,6 +4,8 @@ et al. 2024, https://arxiv.org/abs/2402.05099).
 kv <= q and (branch[kv] == 0 or branch[q] == branch[kv]). Branch 0 is the prompt.
 """
 
+from attnc import KV_LEN, i32
+
 branch: i32[KV_LEN]
 
 

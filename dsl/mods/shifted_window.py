@@ -5,7 +5,7 @@ row-major and stay in place: only the cut shifts. Windows at the border are smal
 score + bias[h, row distance, column distance], between patches of one window
 """
 
-from attnc import grid
+from attnc import H, f32, grid
 
 HEIGHT = 56
 WIDTH = 56

@@ -3,6 +3,8 @@
 The formula is that of softcap.py. `tanh_approx` is a function of attnc, not of torch.
 """
 
+from attnc import tanh_approx
+
 cap: float
 CAUSAL = True
 

@@ -6,7 +6,7 @@ a temporal head, it sees pixels of all frames at most NEAR_PIXELS away along bot
 """
 
 import torch
-from attnc import grid
+from attnc import H, bool, grid
 
 FRAMES = 16
 HEIGHT = 24

@@ -7,6 +7,7 @@ score + bias[h, bucket(kv - q)]
 
 import math
 import torch
+from attnc import H, f32
 
 NUM_BUCKETS = 32
 MAX_DISTANCE = 128

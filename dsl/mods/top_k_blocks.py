@@ -4,6 +4,8 @@ al. 2025, https://arxiv.org/abs/2502.11089, §3.3; MoBA, https://arxiv.org/abs/2
 kv <= q and kv // BLOCK in chosen[b, h, q // BLOCK]
 """
 
+from __future__ import annotations  # Q_BLOCKS is a free name
+
 BLOCK = 64
 TOP_K = 8
 chosen: i32[B, H, Q_BLOCKS, TOP_K]

@@ -5,6 +5,8 @@ subtree is a range.
 kv <= q < subtree_end[kv]
 """
 
+from attnc import KV_LEN, i32
+
 subtree_end: i32[KV_LEN]  # behind the last descendant; of a prompt before the tree, KV_LEN
 
 

@@ -29,13 +29,13 @@ std::optional<DType> captureDType(NumberType type) {
   return std::nullopt;
 }
 
-/// Returns the element type that `f32`, `float32` or `torch.float32` names.
+/// Returns the element type that `f32`, `float32`, `attnc.f32` or `torch.float32` names.
 std::optional<NumberType> annotatedDType(const Expr& expr) {
   if (const auto* name = dyn_cast<NameExpr>(&expr)) return findBareDType(name->name);
   const auto* member = dyn_cast<AttributeExpr>(&expr);
   const auto* base = member ? dyn_cast<NameExpr>(member->base) : nullptr;
-  if (!base || base->name != "torch") return std::nullopt;
-  return findDType(member->name, /*isTorch=*/true);
+  if (!base || (base->name != "torch" && base->name != "attnc")) return std::nullopt;
+  return findDType(member->name, /*isTorch=*/base->name == "torch");
 }
 
 std::optional<ir::Type> scalarType(const Expr& expr) {
@@ -153,6 +153,8 @@ ir::Extent Tracer::extent(const Expr& dim) {
   }
   Object value = eval(dim);
   at = dim.loc;
+  const ir::Value* traced = value.get<ir::Value>(); // `attnc.H`
+  if (traced && module[*traced].op == ir::Op::Dim) return {true, module[*traced].attr};
   if (!value.is<int64_t>()) fail(diag::badDim, describe(value));
   int64_t size = value.as<int64_t>();
   if (size < 1 || size > INT32_MAX) fail(diag::dimOutOfRange, size);

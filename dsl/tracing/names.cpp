@@ -29,6 +29,7 @@ constexpr PythonModule kPythonModules[] = {
     {"__future__", 0},
     {"numpy", 0},
     {"attnc", kAttnc},
+    {"attnc.torch", kFlex},
     {"attn_gym", 0},
     {"attn_gym.masks", kGym},
     {"attn_gym.masks.causal", kGym},
@@ -61,7 +62,7 @@ bool isOpaque(llvm::StringRef path, llvm::StringRef name) {
   if (path == "typing") return true;
   if (path == "__future__") return name == "annotations";
   if (path == "torch") return name == "Tensor" || name == "device" || name == "dtype" || name == "compile";
-  if (path == "torch.nn.attention.flex_attention")
+  if (path == "torch.nn.attention.flex_attention" || path == "attnc.torch")
     return name == "create_mask" || name == "BlockMask" || name == "AuxRequest" || name == "_mask_mod_signature" ||
            name == "_score_mod_signature";
   return false;
@@ -143,6 +144,12 @@ std::optional<Object> Tracer::member(Namespace space, llvm::StringRef name) {
   if (const Builtin* builtin = findBuiltin(name, python->builtins)) return builtin;
   if (isOpaque(space.path, name)) return Opaque{name};
   llvm::StringRef path = space.path;
+  if (path == "attnc") {
+    for (unsigned i = 0; i < ir::kBuiltinDims; ++i)
+      if (name == module.dims[i]) return module.dim(i);
+    // What `bool` means without an import is a function and, in an annotation, a dtype.
+    if (findDType(name, /*isTorch=*/false)) return lookupBuiltin(name);
+  }
   if (path != "torch" && path != "math" && path != "numpy") return std::nullopt;
   if (auto value = constant(name)) return value;
   if (name == "e") return M_E;

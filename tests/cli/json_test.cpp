@@ -26,7 +26,7 @@ TEST_CASE("check gives JSON: of a mod what it is, of a wrong one where and why")
   REQUIRE(json["gathers"].size() == 2);
   CHECK(json["gathers"][1]["capture"] == "bias");
   CHECK(json["gathers"][1]["index"] == 1);
-  CHECK(json["gathers"][1]["line"] == 14);
+  CHECK(json["gathers"][1]["line"] == 15);
   CHECK(json["gathers"][1]["proven"] == true);
   CHECK(json["scoreGradient"] == "some");
   CHECK_THAT(attnc::test::attnc("check " + kLibrary + "relative_bias.py").out,

@@ -59,10 +59,10 @@ TEST_CASE("probe follows a score of the file's q and k through score_mod and mas
     dot += double(at(tensors["q"], ((1 * 4 + 3) * 7 + 6) * 16 + d)) * at(tensors["k"], ((1 * 2 + 1) * 9 + 2) * 16 + d);
   const float score = float(dot / 4), slope = at(tensors["slopes"], 3);
   CHECK(numberAfter(text, "score     ") == Approx(score));
-  CHECK_THAT(text, Contains("   8 |     return score + slopes[h] * (kv_idx - q_idx)\n") && Contains(" = -4\n") &&
+  CHECK_THAT(text, Contains("  10 |     return score + slopes[h] * (kv_idx - q_idx)\n") && Contains(" = -4\n") &&
                        Contains("   slopes[3]\n") && Contains("scale * q[1, 3, 6] . k[1, 1, 2]\n"));
   CHECK(numberAfter(text, "  gives ") == Approx(score - 4 * slope));
-  CHECK_THAT(text, Contains("  12 |     return q_idx >= kv_idx if CAUSAL else True\n") && Contains("gives True\n") &&
+  CHECK_THAT(text, Contains("  14 |     return q_idx >= kv_idx if CAUSAL else True\n") && Contains("gives True\n") &&
                        Contains("result    lives, score "));
   CHECK(numberAfter(probe(mod + " --at 1,3,6,2 --scale 2"), "score     ") == Approx(float(2 * dot)));
   CHECK(numberAfter(probe(mod + " --at 1,3,6,2 --score 1.5"), "  gives ") == Approx(1.5f - 4 * slope));

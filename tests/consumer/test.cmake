@@ -1,6 +1,8 @@
 # cmake -DFORM=... -DBUILD=<attnc's build folder> -DSOURCE=<attnc's sources> -DVERSION=... -DCXX=... -DGENERATOR=...
 #       -DLLVM_CONFIG=... -DFLAGS=<for the compiler> -P test.cmake
-# Builds and runs the program of this folder against attnc as `subdirectory`, `package` or `pkg-config`.
+# Builds and runs the program of this folder against attnc as `subdirectory`, `package` or `pkg-config`. `incomplete`:
+# installs a build of which only the command is there, as after `cmake --build build --target attnc`. `wheel`: the Python
+# package with the files that an install adds to it.
 set(here ${SOURCE}/tests/consumer)
 set(work ${BUILD}/consumer/${FORM})
 set(prefix ${work}/prefix)
@@ -16,6 +18,43 @@ function(expect_output wanted)
     message(FATAL_ERROR "${ARGN} printed '${said}', expected '${wanted}'")
   endif()
 endfunction()
+
+if(FORM STREQUAL wheel)
+  file(REMOVE_RECURSE ${work}/attnc)
+  file(COPY ${SOURCE}/tools/python/attnc DESTINATION ${work})
+  run(${CMAKE_COMMAND} --install ${BUILD} --component attnc_python --prefix ${work}/attnc)
+  set(python ${CMAKE_COMMAND} -E env --unset=ATTNC_LIBRARY --unset=ATTNC_COMMAND PYTHONPATH=${work}
+             PYTHONDONTWRITEBYTECODE=1 python3)
+  expect_output("attnc ${VERSION}" ${python} -m attnc --version)
+  expect_output("<svg " ${python} -c "print(__import__('attnc').Mod.parse('q_idx >= kv_idx').mask_svg(256))")
+  return()
+endif()
+if(FORM STREQUAL incomplete)
+  set(partial ${work}/attnc)
+  file(REMOVE_RECURSE ${partial})
+  run(${CMAKE_COMMAND} -S ${SOURCE} -B ${partial} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX} -DLLVM_CONFIG=${LLVM_CONFIG}
+      -DATTNC_TESTS=OFF)
+  execute_process(COMMAND ${CMAKE_COMMAND} --install ${partial} --prefix ${prefix}/none ERROR_VARIABLE said
+                  COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT said MATCHES "Not installed: the command attnc")
+    message(FATAL_ERROR "an install of nothing said '${said}'")
+  endif()
+  file(COPY_FILE ${BUILD}/attnc ${partial}/attnc)
+  execute_process(COMMAND ${CMAKE_COMMAND} --install ${partial} --prefix ${prefix} ERROR_VARIABLE said
+                  COMMAND_ERROR_IS_FATAL ANY)
+  foreach(target attnc_library attnc_shared)
+    if(NOT said MATCHES "cmake --build ${partial} --target ${target}")
+      message(FATAL_ERROR "the install did not say how to build ${target}: '${said}'")
+    endif()
+  endforeach()
+  expect_output("attnc ${VERSION}" ${prefix}/bin/attnc --version)
+  execute_process(COMMAND ${CMAKE_COMMAND} -S ${here} -B ${work} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
+                          -DCMAKE_PREFIX_PATH=${prefix} RESULT_VARIABLE result ERROR_VARIABLE said OUTPUT_QUIET)
+  if(result EQUAL 0 OR NOT said MATCHES "attnc was installed without its")
+    message(FATAL_ERROR "a package without its library gave ${result}: '${said}'")
+  endif()
+  return()
+endif()
 
 set(expected "attnc ${VERSION}: 21 of 64 blocks live$")
 if(FORM STREQUAL subdirectory)

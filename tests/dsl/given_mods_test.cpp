@@ -86,6 +86,9 @@ TEST_CASE("what create_block_mask and flex_attention are given is the mod", "[ds
                "from torch.nn.attention.flex_attention import flex_attention as attend, create_block_mask as blocks\n"
                "run = functools.partial(attend, score_mod=soft)\n"
                "def g(q): return run(q, q, q, block_mask=blocks(and_masks(causal, window(128)), 1, 1, 8, 8))\n",
+               "from attnc.torch import flex_attention as attend, create_block_mask as blocks, BlockMask\n"
+               "def f(q, mask: BlockMask): return attend(q, q, q, soft, blocks(and_masks(causal, window(128)), 1, 1, "
+               "8, 8))\n",
                // A mask that is made in one place and used in another.
                "bm = create_block_mask(and_masks(causal, window(128)), 1, 1, 64, 64)\n"
                "def f(q, block_mask): return flex_attention(q, q, q, soft, block_mask)\n"}) {

@@ -35,6 +35,9 @@ def attnc_module():
 sys.modules["attnc"] = attnc_module()
 
 
+DTYPES = ("u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32")
+
+
 class Annotation:
     """f32, f32[H, N]: CPython evaluates these annotations, and ignores the result."""
 
@@ -93,7 +96,7 @@ def contains(item, container):
 
 
 def environment(request):
-    names = {name: Annotation() for name in ("u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32")}
+    names = {name: Annotation() for name in DTYPES}
     names.update(request["dims"])
     names.update({name: getattr(flex, name) for name in ("and_masks", "or_masks", "noop_mask")})
     names.update({name: getattr(torch, name) for name in ("tanh_approx", "where", "exp", "tanh", "minimum", "maximum",
@@ -116,6 +119,9 @@ def environment(request):
     names["min"] = lambda *xs: fold_extreme(torch.minimum, xs)
     names["any"] = lambda xs: fold_or(list(xs))
     names["all"] = lambda xs: fold_and(list(xs))
+    # What a mod imports is what it sees without an import.
+    for name in (*DTYPES, *request["dims"], "bool", "and_masks", "or_masks", "noop_mask", "tanh_approx"):
+        setattr(sys.modules["attnc"], name, names[name])
     return names
 
 

@@ -1,20 +1,57 @@
 # What attnc is built from, all from packages. LLVM is linked statically, and only its Support library.
 # Programs that contain attnc link Threads and fmt through it: visible to them, and theirs if they have them.
+#
+# All that is missing is told at once. Nothing is installed here: tools/setup.sh does that.
+set(missing "")
 foreach(package Threads fmt)
   set(target ${package}::${package})
   if(NOT TARGET ${target})
-    find_package(${package} REQUIRED)
-    set_target_properties(${target} PROPERTIES IMPORTED_GLOBAL TRUE)
+    find_package(${package} QUIET)
+    if(TARGET ${target})
+      set_target_properties(${target} PROPERTIES IMPORTED_GLOBAL TRUE)
+    else()
+      string(REPLACE fmt libfmt-dev package ${package})
+      list(APPEND missing ${package})
+    endif()
   endif()
 endforeach()
-find_package(nlohmann_json REQUIRED)
-if(ATTNC_COMMAND)
-  find_package(CLI11 REQUIRED)
+find_package(nlohmann_json QUIET)
+if(NOT nlohmann_json_FOUND)
+  list(APPEND missing nlohmann-json3-dev)
 endif()
-
+if(ATTNC_COMMAND)
+  find_package(CLI11 QUIET)
+  if(NOT CLI11_FOUND)
+    list(APPEND missing libcli11-dev)
+  endif()
+endif()
 # LLVM's own CMake package insists on libraries that Support does not need.
 find_program(LLVM_CONFIG NAMES llvm-config-14 llvm-config-15 llvm-config-16 llvm-config-17 llvm-config-18 llvm-config-19
-                               llvm-config REQUIRED)
+                               llvm-config)
+if(NOT LLVM_CONFIG)
+  list(APPEND missing llvm-dev)
+endif()
+# Headers of CUDA 13 only: cuda.h and nvrtc.h. The libraries are opened at run time. tools/setup.sh puts them into
+# .venv where no toolkit is installed; a build by pip has them in its own environment.
+file(GLOB CUDA_WHEEL_INCLUDE ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu13/include)
+foreach(header cuda nvrtc)
+  string(TOUPPER ${header}_INCLUDE found)
+  find_path(${found} ${header}.h HINTS $ENV{CUDA_HOME}/include /usr/local/cuda/include ${CUDA_WHEEL_INCLUDE}
+            PATH_SUFFIXES nvidia/cu13/include)
+endforeach()
+set(advice "")
+if(missing)
+  list(JOIN missing " " advice)
+  set(advice "\n  Debian, Ubuntu: apt-get install ${advice}")
+endif()
+if(NOT CUDA_INCLUDE OR NOT NVRTC_INCLUDE)
+  string(APPEND advice "\n  Headers of CUDA 13: a toolkit (CUDA_HOME), or nvidia-cuda-nvrtc and nvidia-cuda-runtime of PyPI in .venv")
+endif()
+if(advice)
+  message(FATAL_ERROR "attnc cannot be built here, because packages are missing.${advice}\n"
+                      "  Or run tools/setup.sh, which installs all of them, with sudo if it must")
+endif()
+
 function(llvm_config result)
   execute_process(COMMAND ${LLVM_CONFIG} ${ARGN} OUTPUT_VARIABLE text OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   set(${result} "${text}" PARENT_SCOPE)
@@ -42,10 +79,5 @@ add_library(attnc_dependencies INTERFACE)
 target_include_directories(attnc_dependencies SYSTEM INTERFACE ${llvm_include})
 target_link_libraries(attnc_dependencies INTERFACE ${ATTNC_LLVM_LIBS} fmt::fmt Threads::Threads ${CMAKE_DL_LIBS})
 
-# Headers of CUDA 13 only: cuda.h and nvrtc.h. The libraries are opened at run time. tools/setup.sh puts them into
-# .venv where no toolkit is installed.
-file(GLOB CUDA_WHEEL_INCLUDE ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu13/include)
-find_path(CUDA_INCLUDE cuda.h HINTS $ENV{CUDA_HOME}/include /usr/local/cuda/include ${CUDA_WHEEL_INCLUDE} REQUIRED)
-find_path(NVRTC_INCLUDE nvrtc.h HINTS $ENV{CUDA_HOME}/include /usr/local/cuda/include ${CUDA_WHEEL_INCLUDE} REQUIRED)
 add_library(attnc_cuda_headers INTERFACE)
 target_include_directories(attnc_cuda_headers SYSTEM INTERFACE ${CUDA_INCLUDE} ${NVRTC_INCLUDE})

@@ -1,28 +1,45 @@
 # What `cmake --install` puts where: the libraries with their headers, CMake and pkg-config files, the command, the
-# language's reference and the library of mods. Component attnc_c is libattnc.so alone; attnc_python is what a wheel holds
-# of it.
+# language's reference and the library of mods. What was not built is left out, with a message. Component attnc_c is
+# libattnc.so alone; attnc_python is what a wheel holds.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/attnc)
 set(pkgconfig ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-install(TARGETS attnc_library EXPORT attnc ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+# Says at install which target was not built, and how to build it.
+function(attnc_tell_missing target what)
+  install(CODE "
+    if(NOT EXISTS \"$<TARGET_FILE:${target}>\")
+      message(WARNING \"Not installed: ${what}. Build it with\\n\"
+                      \"  cmake --build ${PROJECT_BINARY_DIR} --target ${target}\\nand install again\")
+    endif()")
+endfunction()
+
+install(TARGETS attnc_library EXPORT attnc ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL
+        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+attnc_tell_missing(attnc_library "libattnc.a, for C++")
 install(DIRECTORY include/attnc DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h PATTERN *.def)
 install(EXPORT attnc NAMESPACE attnc:: FILE attnc-targets.cmake DESTINATION ${package})
 if(ATTNC_COMMAND)
-  install(TARGETS attnc RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS attnc RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
+  attnc_tell_missing(attnc "the command attnc")
   install(FILES README.md dsl/SPEC.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
   install(DIRECTORY dsl/mods DESTINATION ${CMAKE_INSTALL_DATADIR}/attnc FILES_MATCHING PATTERN *.py PATTERN *.svg PATTERN README.md)
 endif()
 if(ATTNC_SHARED)
   install(TARGETS attnc_shared EXPORT attnc-c LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT attnc_c
-          INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+          OPTIONAL INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  attnc_tell_missing(attnc_shared "libattnc.so, for C and Python")
   # One file: wheels hold no links.
   install(FILES $<TARGET_FILE:attnc_shared> DESTINATION . RENAME libattnc.so COMPONENT attnc_python EXCLUDE_FROM_ALL)
+  if(ATTNC_COMMAND)
+    install(PROGRAMS $<TARGET_FILE:attnc> DESTINATION bin COMPONENT attnc_python EXCLUDE_FROM_ALL)
+  endif()
   install(EXPORT attnc-c NAMESPACE attnc:: FILE attnc-c-targets.cmake DESTINATION ${package})
 endif()
 
-configure_package_config_file(tools/cmake/attnc-config.cmake.in attnc-config.cmake INSTALL_DESTINATION ${package})
+configure_package_config_file(tools/cmake/attnc-config.cmake.in attnc-config.cmake INSTALL_DESTINATION ${package}
+                              PATH_VARS CMAKE_INSTALL_LIBDIR)
 write_basic_package_version_file(attnc-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/attnc-config.cmake ${PROJECT_BINARY_DIR}/attnc-config-version.cmake DESTINATION ${package})
 

@@ -11,12 +11,27 @@ function(attnc_shared_library)
   set_property(TARGET attnc_shared APPEND PROPERTY LINK_DEPENDS ${folder}/exports.map)
   target_link_options(attnc_shared PRIVATE -Wl,--version-script=${folder}/exports.map -Wl,--gc-sections)
   target_link_libraries(attnc_shared PRIVATE ${ATTNC_LLVM_ARCHIVES} Threads::Threads ${CMAKE_DL_LIBS})
-  # A sanitizer has its runtime in the program.
-  if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
-    target_link_options(attnc_shared PRIVATE -static-libstdc++ -static-libgcc -Wl,-z,defs)
-  endif()
+  attnc_runtime_inside(attnc_shared -Wl,-z,defs)
   attnc_fmt_inside(attnc_shared ${folder}/fmt_inside.cpp)
   add_library(attnc::c ALIAS attnc_shared)
+endfunction()
+
+# The command as wheels hold it: it needs libc only, as libattnc.so does. Neither has a table of symbols.
+function(attnc_portable_command)
+  set(folder ${PROJECT_SOURCE_DIR}/src/shared_library)
+  target_sources(attnc PRIVATE ${folder}/no_terminal.cpp)
+  attnc_runtime_inside(attnc -Wl,--as-needed)
+  foreach(target attnc attnc_shared)
+    target_link_options(${target} PRIVATE -s)
+  endforeach()
+  attnc_fmt_inside(attnc ${folder}/fmt_inside.cpp)
+endfunction()
+
+function(attnc_runtime_inside target)
+  # A sanitizer has its runtime in the program.
+  if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc ${ARGN})
+  endif()
 endfunction()
 
 # Debian has fmt as a shared library alone; then its code comes from its headers.

@@ -7,30 +7,58 @@
 """
 
 from .attention import attention
-from .errors import ArgumentError, Error, InternalError, ModError, ModWarning, RunError
+from .errors import ArgumentError, CpuWarning, Error, InternalError, ModError, ModWarning, RunError
 from .grid import grid
 from .mod import CapturedValue, Mod
+from .names import (
+    B, H, HKV, KV_LEN, Q_LEN, and_masks, bf16, bool, f16, f32, i8, i16, i32, i64, noop_mask, or_masks, tanh_approx, u8,
+)  # fmt: skip
 from .tuning import Tile, tune
 
 __all__ = [
     "ArgumentError",
+    "B",
     "CapturedValue",
+    "CpuWarning",
     "Error",
+    "H",
+    "HKV",
     "InternalError",
+    "KV_LEN",
     "Mod",
     "ModError",
     "ModWarning",
+    "Q_LEN",
     "RunError",
     "Tile",
+    "and_masks",
     "attention",
+    "bf16",
+    "bool",
+    "f16",
+    "f32",
     "grid",
+    "i16",
+    "i32",
+    "i64",
+    "i8",
+    "noop_mask",
+    "or_masks",
+    "tanh_approx",
     "tune",
+    "u8",
     "version",
 ]
 
 
-def version():
+def version() -> str:
     """Returns the version of the library, as text."""
     from ._library import library
 
     return library().attnc_version_text().decode()
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        return version()
+    raise AttributeError(f"module 'attnc' has no attribute {name!r}")

@@ -73,18 +73,19 @@ class Handle:
             self.destroyer(self.address)
 
 
-def _nvrtc():
-    """Returns the NVRTC of the wheel that the package depends on. None: attnc searches by itself."""
+def nvrtc_path():
+    """Returns the NVRTC of the wheel nvidia-cuda-nvrtc. None: attnc searches by itself."""
     if os.environ.get("ATTNC_NVRTC"):
         return None
     spec = importlib.util.find_spec("nvidia")
     for folder in spec.submodule_search_locations if spec else ():
         for found in sorted(pathlib.Path(folder).glob("*/lib/libnvrtc.so.13")):
-            return str(found).encode()
+            return str(found)
     return None
 
 
 @functools.cache
 def compiler():
     """Returns the compiler of this process."""
-    return Handle("attnc_compiler_create", byref(CompilerOptions(nvrtc_path=_nvrtc())))
+    path = nvrtc_path()
+    return Handle("attnc_compiler_create", byref(CompilerOptions(nvrtc_path=path and path.encode())))

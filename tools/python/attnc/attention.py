@@ -1,15 +1,21 @@
 """Attention over the tensors of any library that supports DLPack."""
 
 import ctypes
+from collections.abc import Mapping
 from ctypes import addressof, byref, c_size_t, pointer
+from typing import Any
 
+from ._cpu_notice import tell_of_cpu
 from ._library import Handle, check, compiler, library
 from ._spec import Operands, Outputs, PrepareOptions
-from .dlpack import Memory, View, is_on_gpu
+from .dlpack import Memory, View, is_on_gpu, without_gradient
 from .mod import Mod
 
 
-def attention(mod, q, k, v, *, captures=None, scale=None, out=None, return_lse=False, stream=None, tile=None):
+def attention(
+    mod: Mod | str, q: Any, k: Any, v: Any, *, captures: Mapping[str, Any] | None = None, scale: float | None = None,
+    out: Any = None, return_lse: bool = False, stream: int | None = None, tile: str | None = None,
+) -> Any:  # fmt: skip
     """Computes softmax(mod(scale q k^T)) v.
 
     `mod` is a Mod, or its text. q [B, H, L, E], k [B, HKV, S, E] and v [B, HKV, S, EV] are tensors of one dtype
@@ -21,14 +27,18 @@ def attention(mod, q, k, v, *, captures=None, scale=None, out=None, return_lse=F
 
     On a GPU the work is enqueued on `stream`, given as an address (default: the current stream of torch or CuPy). A
     kernel is compiled when operands of a new kind first arrive. `tile` names the kernel's tile, in the spelling of
-    tune(). On the CPU the fp64 reference computes, slowly. This function has no gradients; attnc.torch has them.
+    tune(). On the CPU the fp64 reference computes, slowly; CpuWarning says so once. This function has no gradients, and
+    refuses tensors that require one unless torch's gradients are off; attnc.torch has them.
 
     Raises ModError, RunError and ArgumentError.
     """
+    q, k, v = (without_gradient(array, name) for name, array in (("q", q), ("k", k), ("v", v)))
+    captures = {name: without_gradient(value, name) for name, value in (captures or {}).items()}
     given = Given(mod, q, k, v, captures, scale, out, return_lse, stream)
     if given.on_gpu:
         _launch(given, tile)
     else:
+        tell_of_cpu(q, v)
         check(library().attnc_compute_on_cpu(given.handle, addressof(given.operands), addressof(given.outputs)))
     return (given.out, given.lse) if return_lse else given.out
 

@@ -28,11 +28,38 @@ def is_on_gpu(array, name):
     raise ArgumentError(f"{name} is on DLPack's device {kind}", "move it to a CUDA device or to the CPU")
 
 
+def on_cpu(array):
+    """Returns the tensor, or a copy of it on the CPU; without its gradient."""
+    array = detached(array)
+    if not hasattr(array, "__dlpack_device__") or array.__dlpack_device__()[0] in _CPU_DEVICES:
+        return array
+    return array.cpu() if hasattr(array, "cpu") else array.get()
+
+
+def detached(array):
+    """Returns the tensor as DLPack exports it: without a gradient, if it is one of torch that requires one."""
+    return array.detach() if getattr(array, "requires_grad", False) is True else array
+
+
+def without_gradient(array, name):
+    """Returns the tensor detached. Refuses one whose gradient is expected."""
+    if getattr(array, "requires_grad", False) is True:
+        import torch
+
+        if torch.is_grad_enabled():
+            raise ArgumentError(
+                f"{name} requires a gradient, which attnc.attention() does not compute",
+                f"use attnc.torch.flex_attention, or give {name}.detach(), or call this under torch.no_grad()",
+            )
+    return detached(array)
+
+
 class View:
     """A struct that borrows a tensor's memory. Keep this object as long as the struct is used."""
 
     def __init__(self, array, name, on_gpu, wait=None, writes=False):
         """`wait`: on a GPU, the stream that must wait for pending work on the tensor; -1: none."""
+        array = detached(array)
         if is_on_gpu(array, name) != on_gpu:
             raise ArgumentError(f"{name} is on another device than q", "move it there")
         self.capsule = array.__dlpack__(stream=wait) if on_gpu else array.__dlpack__()

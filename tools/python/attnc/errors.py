@@ -1,19 +1,25 @@
-"""Exceptions, by who can repair the cause; and the warning for legal but suspicious mods."""
+"""Exceptions, by who can repair the cause; and warnings."""
 
 
 class ModWarning(UserWarning):
     """A warning about the text of a mod. `id` is its kind, as listed in dsl/SPEC.md: "unused-capture". The message is
     rendered as by a compiler. Its first line ends with the id in brackets, for filters of `warnings`."""
 
-    def __init__(self, id, rendered):
+    def __init__(self, id: str, rendered: str):
         super().__init__(rendered)
         self.id = id
+
+
+class CpuWarning(UserWarning):
+    """The notice that the fp64 reference on the CPU computes. It comes once per process: at the first problem of at
+    least 2^30 multiply-adds (about a second), or at the first of any size if there is a GPU. Ignore the category to
+    silence it."""
 
 
 class Error(Exception):
     """Base class of attnc's exceptions. `remedy` says how to repair the cause; it may be empty."""
 
-    def __init__(self, message, remedy=""):
+    def __init__(self, message: str, remedy: str = ""):
         super().__init__(f"{message}: {remedy}" if remedy else message)
         self.remedy = remedy
 

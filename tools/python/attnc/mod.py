@@ -2,8 +2,10 @@
 
 import ctypes
 import dataclasses
+import difflib
 import json
 import os
+import typing
 import warnings
 from ctypes import byref, pointer
 
@@ -14,6 +16,7 @@ from ._spec import (
 )  # fmt: skip
 from .dlpack import View
 from .errors import ArgumentError, ModWarning
+from .pictures import html_of, mask_svg, unasked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,14 +27,21 @@ class CapturedValue:
     name: str
     kind: str
     dtype: str | None = None
-    extents: tuple = ()
+    extents: tuple[str, ...] = ()
 
 
 class Mod:
     """A parsed and checked mod: the score_mod and mask_mod of an attention. Immutable and thread-safe. `warnings` holds
     a ModWarning for each part of the text that is legal but probably not meant. parse() and load() also issue them."""
 
-    def __init__(self, handle):
+    name: str
+    hash: str
+    has_score_mod: bool
+    has_mask_mod: bool
+    captures: tuple[CapturedValue, ...]
+    warnings: tuple[ModWarning, ...]
+
+    def __init__(self, handle: typing.Any):
         self._handle = handle
         info = ModInfo()
         check(library().attnc_mod_get_info(handle.address, ctypes.byref(info)))
@@ -41,7 +51,7 @@ class Mod:
         self.warnings = tuple(self._warning(index) for index in range(info.warning_count))
 
     @classmethod
-    def parse(cls, text, *, name="<mod>", defines=None):
+    def parse(cls, text: str, *, name: str = "<mod>", defines: typing.Mapping[str, typing.Any] | None = None) -> "Mod":
         """Parses a mod. The text defines a score_mod, a mask_mod or both, and declares its captures; or it is a bare
         expression ("q_idx >= kv_idx"). `defines` overrides constants of the mod: {"WINDOW": 512}. Raises ModError with
         the places of all errors. The language is specified in dsl/SPEC.md of the source."""
@@ -50,24 +60,29 @@ class Mod:
         return cls(_made("attnc_mod_parse", data, len(data), ctypes.byref(options), keep=keep))._warned()
 
     @classmethod
-    def parse_ir(cls, text, *, name="<ir>"):
+    def parse_ir(cls, text: str, *, name: str = "<ir>") -> "Mod":
         """Parses IR text, the format of `ir`."""
         data = text.encode()
         return cls(_made("attnc_mod_parse_ir", data, len(data), name.encode()))
 
     @classmethod
-    def load(cls, path, *, defines=None):
+    def load(
+        cls, path: str | os.PathLike[str], *, defines: typing.Mapping[str, typing.Any] | None = None
+    ) -> "Mod":  # fmt: skip
         """Loads a mod from a file. A file named *.ir contains IR text."""
         options, keep = _options("", defines)
         return cls(_made("attnc_mod_load", os.fsencode(path), ctypes.byref(options), keep=keep))._warned()
 
     @property
-    def ir(self):
+    def ir(self) -> str:
         """The program after all passes, as IR text."""
         return library().attnc_mod_ir(self._handle.address).decode()
 
-    def explain(self, shape, *, captures=None, dtype="bf16", head_dim=128, head_dim_v=None, arch=None, training=False,
-                gradients=()):  # fmt: skip
+    def explain(
+        self, shape: tuple[int, int, int, int, int], *, captures: typing.Mapping[str, typing.Any] | None = None,
+        dtype: str = "bf16", head_dim: int = 128, head_dim_v: int | None = None, arch: str | None = None,
+        training: bool = False, gradients: typing.Sequence[str] = (),
+    ) -> dict[str, typing.Any]:  # fmt: skip
         """Returns what the kernel for a problem is, why it was chosen, and what it costs: the object that
         `attnc explain --json` prints.
 
@@ -112,12 +127,9 @@ class Mod:
 
     def _given(self, captures, on_gpu, wait=None):
         """Returns an array of captures, and the objects that must outlive it."""
+        self.check_names(captures)
         keep, entries = [], []
         for wanted in self.captures:
-            if wanted.name not in captures:
-                raise ArgumentError(
-                    f"the mod captures `{wanted.name}`, which is not given", f"captures={{'{wanted.name}': ...}}"
-                )
             value = captures[wanted.name]
             entry = Capture(name=wanted.name.encode(), kind=KINDS.index(wanted.kind))
             if wanted.kind == "tensor":
@@ -128,6 +140,42 @@ class Mod:
                 entry.real, entry.integer = float(value), int(value)
             entries.append(entry)
         return (Capture * len(entries))(*entries), keep
+
+    def check_names(self, names: typing.Collection[str]) -> None:
+        """Raises ArgumentError unless these are the names of the captures."""
+        known = [capture.name for capture in self.captures]
+        for name in names:
+            if name in known:
+                continue
+            meant = difflib.get_close_matches(str(name), known, 1)
+            raise ArgumentError(
+                f"captures has `{name}`, which the mod does not capture",
+                f"did you mean `{meant[0]}`?" if meant else f"its captures: {', '.join(known) or 'none'}",
+            )
+        for name in known:
+            if name not in names:
+                raise ArgumentError(f"the mod captures `{name}`, which is not given", f"captures={{'{name}': ...}}")
+
+    def mask_svg(
+        self, shape: int | tuple[int, ...] | None = None, *, captures: typing.Mapping[str, typing.Any] | None = None,
+        block: int | tuple[int, int] = 128, batch: int | None = None, head: int | None = None,
+        rows: tuple[int, int] | None = None, columns: tuple[int, int] | None = None,
+    ) -> str:  # fmt: skip
+        """Returns a picture of the mask, as SVG text: which blocks of the score matrix are full, partial or empty.
+
+        `shape` is (B, H, HKV, Q_LEN, KV_LEN), the two lengths, or one number for both. Default: that of the captures, or
+        of the grid that the mod declares; else (1, 16, 16, 4096, 4096). `captures` maps the names of the mod's captures
+        to tensors or numbers; default: they are drawn at random. `rows` and `columns`, half-open ranges, choose a part
+        of the matrix, `batch` and `head` an entry. Notebooks show a mod by this picture. Raises RunError."""
+        return mask_svg(self, shape, captures, block, batch, head, rows, columns)
+
+    def _repr_svg_(self) -> str | None:
+        with unasked():
+            return self.mask_svg() if self.has_mask_mod else None
+
+    def _repr_html_(self) -> str | None:
+        svg = self._repr_svg_()
+        return svg and html_of(svg, repr(self) + (", with captures drawn at random" if self.captures else ""))
 
     def _capture(self, index):
         info = CaptureInfo()
@@ -147,7 +195,7 @@ class Mod:
             warnings.warn(warning, stacklevel=3)
         return self
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<attnc.Mod {self.name} {self.hash[:12]}>"
 
 

@@ -24,7 +24,7 @@ _LONG = 128
 _PADDING_STEP = 256  # padding masks have room for more keys, so that not every token needs a new program
 
 
-def register(name=NAME):
+def register(name: str = NAME) -> None:
     """Makes `attn_implementation=name` work in this process. May be called again."""
     from transformers import AttentionInterface, AttentionMaskInterface
 

@@ -7,6 +7,7 @@ from ._library import Handle, check, compiler, library
 from ._spec import TunedTile
 from .attention import Given
 from .errors import ArgumentError
+from .mod import Mod
 
 _FORWARD = 0
 
@@ -21,7 +22,10 @@ class Tile(typing.NamedTuple):
     passed_over: str
 
 
-def tune(mod, q, k, v, *, captures=None, scale=None, stream=None):
+def tune(
+    mod: Mod | str, q: typing.Any, k: typing.Any, v: typing.Any, *,
+    captures: typing.Mapping[str, typing.Any] | None = None, scale: float | None = None, stream: int | None = None,
+) -> list[Tile]:  # fmt: skip
     """Measures the tiles of the kernel of attention(), for some seconds, and keeps the fastest one in the cache
     directory. From then on, kernels of all processes use it on this GPU, for this mod and problems of the same class.
 

@@ -9,18 +9,21 @@ from torch.nn.attention.flex_attention import and_masks, create_mask, noop_mask,
 
 from .block_mask import BlockMask, create_block_mask
 from .errors import UntranslatableError
-from .flex import AuxOutput, AuxRequest, flex_attention
+from .flex import AuxOutput, AuxRequest, FlexKernelOptions, flex_attention
+from .inspection import explain
 from .translation import Translation, translate
 
 __all__ = [
     "AuxOutput",
     "AuxRequest",
     "BlockMask",
+    "FlexKernelOptions",
     "Translation",
     "UntranslatableError",
     "and_masks",
     "create_block_mask",
     "create_mask",
+    "explain",
     "flex_attention",
     "noop_mask",
     "or_masks",

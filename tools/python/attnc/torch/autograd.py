@@ -50,6 +50,22 @@ def run_backward(
     return results, of_captures
 
 
+class _Refusing(torch.autograd.Function):
+    """Gradients as functions of what they are computed from, whose own derivatives are refused. Without it torch would
+    take them to be zero."""
+
+    @staticmethod
+    def forward(ctx, gradients, *sources):
+        return tuple(x if x is None else x.detach() for x in gradients)
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise NotImplementedError(
+            "attnc has no second derivatives of attention: leave it out of what is differentiated twice, or use "
+            "torch.nn.attention.flex_attention there"
+        )
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, how, q, k, v, *captured):
@@ -64,8 +80,15 @@ class _Attention(torch.autograd.Function):
         return out, lse, row_max
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, dout, dlse, _):
+        with torch.no_grad():
+            results = _Attention._gradients(ctx, dout, dlse)
+        if not torch.is_grad_enabled():
+            return results
+        return _Refusing.apply(results, dout, dlse, *ctx.saved_tensors)
+
+    @staticmethod
+    def _gradients(ctx, dout, dlse):
         q, k, v, out, lse, *captured = ctx.saved_tensors
         call, names, scalars, scale, mask, _, gradients, sequences, lists = ctx.how
         tensors = dict(zip(names, captured))

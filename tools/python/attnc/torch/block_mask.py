@@ -5,11 +5,14 @@ evaluates nothing. PyTorch makes the lists when they are first read. Lists that 
 """
 
 import inspect
+import math
 import typing
 import weakref
 
 import torch
 from torch.nn.attention import flex_attention as flex
+
+from ..pictures import MOST_UNASKED, html_of, unasked
 
 _FIELDS = frozenset(flex.BlockMask.__annotations__)  # the lists, and whatever else this PyTorch keeps in a mask
 _OPTIONS = frozenset(inspect.signature(flex.create_block_mask).parameters)
@@ -27,7 +30,7 @@ class BlockMask(flex.BlockMask):
         mask._of = (batch, heads, device, options)
         return mask
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> typing.Any:
         # Python calls this only for missing attributes.
         if name not in _FIELDS or self._of is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name}")
@@ -40,17 +43,36 @@ class BlockMask(flex.BlockMask):
         return self.__dict__[name]
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         if "kv_indices" in self.__dict__:
             return super().shape
         return (*self._of[:2], *self.seq_lengths)
 
     @property
-    def device(self):
+    def device(self) -> torch.device:
         return self._of[2] if self._of is not None else self.kv_num_blocks.device
 
+    def mask_svg(self, **options: typing.Any) -> str:
+        """Returns a picture of the mask, as SVG text. `options` are those of attnc.Mod.mask_svg(): head=0,
+        rows=(0, 256). Notebooks show a mask by this picture unless it is very large."""
+        from .inspection import mask_svg
 
-def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device=None, BLOCK_SIZE=128, _compile=False, **options):
+        return mask_svg(self, mask_mod_of(self, *self.seq_lengths, may_walk=False)[0], **options)
+
+    def _repr_svg_(self) -> str | None:
+        with unasked():
+            return self.mask_svg() if math.prod(self.shape) <= MOST_UNASKED else None
+
+    def _repr_html_(self) -> str | None:
+        svg = self._repr_svg_()
+        return svg and html_of(svg, f"BlockMask of {tuple(self.shape)}")
+
+
+def create_block_mask(
+    mask_mod: typing.Callable[..., torch.Tensor], B: int | None, H: int | None, Q_LEN: int, KV_LEN: int,
+    device: str | torch.device | None = None, BLOCK_SIZE: int | tuple[int, int] = 128, _compile: bool = False,
+    **options: typing.Any,
+) -> BlockMask:  # fmt: skip
     """Makes a BlockMask, like torch.nn.attention.flex_attention.create_block_mask. It returns at once: mask_mod is
     evaluated block by block, by a kernel, at the first launch with the mask. Tensors that mask_mod captures are read
     then. `options` are further options of PyTorch's function; they apply to the lists, if those are read."""

@@ -1,5 +1,7 @@
 """FlexAttention's interface: flex_attention with PyTorch's signature, over attnc."""
 
+import typing
+
 import torch
 from torch.nn.attention import flex_attention as flex
 
@@ -11,6 +13,13 @@ from .translation import translate
 
 # PyTorch before 2.9 lacks these two.
 AuxRequest, AuxOutput = getattr(flex, "AuxRequest", None), getattr(flex, "AuxOutput", None)
+
+
+class FlexKernelOptions(getattr(flex, "FlexKernelOptions", typing.TypedDict), total=False):
+    """Options of kernels. attnc's are tiles, in the spelling of `attnc tune`; those of PyTorch's kernels are ignored."""
+
+    tile: str
+    backward_tile: str
 
 
 _is_any_autocast_enabled = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
@@ -73,23 +82,23 @@ def _covers_all(block_mask):
 
 
 def flex_attention(
-    query,
-    key,
-    value,
-    score_mod=None,
-    block_mask=None,
-    scale=None,
-    enable_gqa=False,
-    return_lse=False,
-    kernel_options=None,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    score_mod: typing.Callable[..., torch.Tensor] | None = None,
+    block_mask: flex.BlockMask | None = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    return_lse: bool = False,
+    kernel_options: "FlexKernelOptions | dict[str, typing.Any] | None" = None,
     *,
-    return_aux=None,
-):
+    return_aux: typing.Any = None,
+) -> typing.Any:
     """Computes attention like torch.nn.attention.flex_attention.flex_attention, with kernels that attnc compiles from
     score_mod and block_mask.mask_mod.
 
     torch.compile is not needed. Mods are used unchanged, including closures over tensors. Captured tensors that require
-    gradients receive them. On the CPU, attnc computes with its fp64 reference, slowly.
+    gradients receive them. On the CPU, attnc computes with its fp64 reference, slowly; CpuWarning says so once.
 
     In `kernel_options`, "tile" and "backward_tile" name the kernels' tiles, in the spelling of `attnc tune`; they break
     a graph of torch.compile. Options of Triton's kernels are ignored.
@@ -113,6 +122,11 @@ def flex_attention(
     is_recorded_here = not is_traced_here and is_recorded(query, key, value)
     mask_mod = lists = None
     if block_mask is not None:
+        if callable(block_mask):
+            raise TypeError(
+                "block_mask is a function: give create_block_mask(function, B, H, Q_LEN, KV_LEN), with B and H None if "
+                "the function does not depend on them"
+            )
         if block_mask.mask_mod is getattr(flex, "_sliced_mask_mod_error", flex):
             raise RuntimeError("Cannot use mask_mod from a sliced BlockMask")
         if block_mask.mask_mod is not flex.noop_mask or not _covers_all(block_mask):

@@ -14,8 +14,10 @@ from ctypes import addressof, byref, c_size_t, pointer
 import torch
 
 from .. import _spec as c
+from .._cpu_notice import tell_of_cpu
 from .._library import DTYPES, KINDS, Handle, check, compiler, library
 from ..mod import Mod
+from .tracing import TORCH
 from .translation import DTYPE_NAMES
 
 _DTYPES = {dtype: DTYPES[name] for dtype, name in DTYPE_NAMES.items()}
@@ -152,6 +154,8 @@ class Call:
             )
         if self.is_on_gpu:
             self._prepare(q.device, deterministic, tiles)
+        else:
+            tell_of_cpu(q, v, TORCH)
 
     def _set_lists(self, lists):
         for group, to in ((lists.rows, self.block_mask.rows), (lists.columns, self.block_mask.columns)):

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import os
 
 import torch
 import torch._inductor  # noqa: F401  make_fx loads it; the first call should not wait for that
@@ -13,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_iter, tree_map_only
 
+from .._calls import place_of
 from .errors import UntranslatableError
 from .guards import Ran
 
@@ -23,6 +25,7 @@ _DECOMPOSED = (
 ).split()
 
 
+TORCH = os.path.dirname(torch.__file__)
 _INSTEAD = (
     "A mod is computed for all scores at once: instead of `if` use torch.where, &, | and ~; "
     "instead of .item() use the tensor"
@@ -153,7 +156,11 @@ def trace(function, is_score_mod, device, stand_ins=None):
                 call, decomposition_table=_decompositions(), tracing_mode="fake", _allow_non_fake_inputs=True
             )(*scalars)
     except (DataDependentOutputException, GuardOnDataDependentSymNode, DynamicOutputShapeException) as error:
-        raise UntranslatableError(f"{_name(function)} asks for the number in a tensor ({error}). {_INSTEAD}") from error
+        place, text = place_of(error, TORCH)
+        what = f"`{text}`" if text else _name(function)
+        where = f"{place}: " if place else ""
+        # Without torch's own story, which is of its compiler.
+        raise UntranslatableError(f"{where}{what} asks for the number in a tensor. {_INSTEAD}") from None
     return graph, list(numbers.asked.values()), ran.codes
 
 

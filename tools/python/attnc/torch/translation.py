@@ -255,7 +255,7 @@ class Translation:
         self.plan, self.captured = plan, captured
 
     @property
-    def text(self):
+    def text(self) -> str:
         return self.plan.text
 
     def given(self):
@@ -268,12 +268,12 @@ class Translation:
         return self.captured[source] if type(source) is int else source
 
     @property
-    def tensors(self):
+    def tensors(self) -> dict[str, torch.Tensor]:
         """Captured tensors by name."""
         return self.given()[1]
 
     @property
-    def scalars(self):
+    def scalars(self) -> dict[str, typing.Any]:
         """Run-time scalars by name: numbers that changed between calls, and 0-d tensors of another device."""
         found = dict(self.plan.numbers)
         for name, source, capture in self.plan.scalars:
@@ -332,7 +332,10 @@ _entries, _skeletons = {}, {}
 _lock = threading.RLock()
 
 
-def translate(score_mod=None, mask_mod=None, *, device="cpu", problem=()):
+def translate(
+    score_mod: typing.Callable[..., typing.Any] | None = None, mask_mod: typing.Callable[..., typing.Any] | None = None, *,
+    device: str | torch.device = "cpu", problem: tuple[int, ...] = (),
+) -> Translation:  # fmt: skip
     """Translates a score_mod and a mask_mod of FlexAttention into a mod of attnc.
 
     `problem` is (B, H, HKV, Q_LEN, KV_LEN) of the call. If an axis of a captured tensor has one of these extents and

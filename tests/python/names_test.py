@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Mod files are legal Python: CPython imports each mod of the library, with what it says it needs, and attnc's names mean
+there what they say."""
+import importlib.util
+import pathlib
+import re
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).parents[2]
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(ROOT / "tools/python"), str(ROOT / "tests/dsl")]
+import torch_stub
+
+try:
+    import torch
+except ImportError:  # mods that import it are run with a stand-in
+    sys.modules["torch"] = torch_stub.torch
+import attnc
+
+
+def run(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+class Names(unittest.TestCase):
+    def test_cpython_imports_each_mod_of_the_library(self):
+        paths = sorted((ROOT / "dsl/mods").glob("*.py"))
+        self.assertGreaterEqual(len(paths), 40)
+        for path in paths:
+            with self.subTest(path.stem):
+                made = run(path)
+                functions = [name for name in ("score_mod", "mask_mod") if callable(getattr(made, name, None))]
+                self.assertTrue(functions)
+
+    def test_captures_are_annotations_that_python_can_look_at(self):
+        annotations = run(ROOT / "dsl/mods/alibi.py").__annotations__
+        self.assertEqual(annotations["slopes"].__origin__, attnc.f32)
+        self.assertEqual(annotations["slopes"].__args__, (attnc.H,))
+        self.assertEqual(repr(attnc.i32[attnc.B, attnc.KV_LEN, 4]), "attnc.i32[attnc.B, attnc.KV_LEN, 4]")
+
+    def test_functions_of_a_mod_run_once_its_names_are_bound(self):
+        alibi = run(ROOT / "dsl/mods/alibi.py")
+        alibi.slopes = [0.5, 0.25]
+        self.assertEqual(alibi.score_mod(1.0, 0, 1, 8, 4), 0.0)
+        self.assertEqual([alibi.mask_mod(0, 0, 3, key) for key in (3, 4)], [True, False])
+        capped = run(ROOT / "dsl/mods/softcap_approx.py")
+        capped.cap = 2.0
+        self.assertAlmostEqual(capped.score_mod(2.0, 0, 0, 0, 0), 1.5231883)
+
+    def test_helpers_combine_masks_as_flexattention_does(self):
+        causal, near = lambda b, h, q, k: q >= k, lambda b, h, q, k: q - k <= 2
+        both, any_of = attnc.and_masks(causal, near, attnc.noop_mask), attnc.or_masks(causal, near)
+        self.assertEqual([both(0, 0, 4, key) for key in range(6)], [False, False, True, True, True, False])
+        self.assertTrue(all(any_of(0, 0, 4, key) for key in range(6)))
+        self.assertIs(attnc.bool(3), True)
+
+    def test_the_package_has_the_names_that_the_language_says(self):
+        text = re.sub(r"\s+", " ", (ROOT / "dsl/SPEC.md").read_text())
+        functions = re.search(r"`attnc`: `([a-z_ ]+)`, the dtypes", text)[1]
+        dtypes, extents = re.search(r"dtypes: `([a-z0-9 ]+)`", text)[1], re.search(r"of the extents `([A-Z_ ]+)`", text)[1]
+        for name in f"{functions} {dtypes} {extents}".split():
+            self.assertTrue(hasattr(attnc, name) and name in attnc.__all__, name)
+
+
+if __name__ == "__main__":
+    unittest.main()

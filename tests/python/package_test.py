@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""What the package offers without torch and a GPU: its version, the command, and pictures of masks.
+
+  ATTNC_COMMAND=attnc ATTNC_LIBRARY=libattnc.so python3 package_test.py
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+from unittest import mock
+
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "python"))
+import attnc  # noqa: E402
+
+WINDOW = "window: int\ndef mask_mod(b, h, q_idx, kv_idx): return (q_idx >= kv_idx) & (q_idx - kv_idx <= window)"
+
+
+def python(*arguments, **environment):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tools/python"), "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
+
+
+class Package(unittest.TestCase):
+    def test_version(self):
+        self.assertRegex(attnc.__version__, r"^\d+\.\d+\.\d+$")
+        self.assertEqual(attnc.__version__, attnc.version())
+        with self.assertRaises(AttributeError):
+            attnc.no_such_name
+
+    def test_python_runs_the_command(self):
+        done = python("-m", "attnc", "--version")
+        self.assertEqual((done.returncode, done.stdout.split("\n")[0]), (0, f"attnc {attnc.__version__}"))
+        done = python("-m", "attnc", "check", "no_such_file.py")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("no_such_file.py", done.stderr)
+        done = python("-m", "attnc", ATTNC_COMMAND="/nowhere/attnc")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("attnc: error: the command attnc is not at /nowhere/attnc", done.stderr)
+
+    def test_pictures_of_masks(self):
+        mod = attnc.Mod.parse(WINDOW)
+        svg = mod.mask_svg(512, captures={"window": 100}, block=(128, 64), rows=(0, 256))
+        self.assertTrue(svg.startswith("<svg ") and svg.endswith("</svg>\n"))
+        title = re.search("<title>(.*)</title>", svg)[1]
+        self.assertIn("window = 100; Q_LEN 512 x KV_LEN 512, 4 x 8 blocks of 128 x 64", title)
+        self.assertNotEqual(svg, mod.mask_svg(512, captures={"window": 50}, block=(128, 64), rows=(0, 256)))
+        with self.assertRaisesRegex(attnc.ArgumentError, "captures has `windw`.*did you mean `window`"):
+            mod.mask_svg(captures={"windw": 100})
+        with self.assertRaisesRegex(attnc.ArgumentError, "captures `window`, which is not given"):
+            mod.mask_svg(captures={})
+        with self.assertRaisesRegex(attnc.RunError, "--head"):
+            mod.mask_svg(512, captures={"window": 100}, head=99)
+
+    def test_notebooks_show_pictures(self):
+        mod = attnc.Mod.parse(WINDOW)
+        self.assertIn("<svg ", mod._repr_svg_())
+        self.assertRegex(mod._repr_html_(), r"(?s)^<figure><svg .*</svg>\n<figcaption><code>&lt;attnc.Mod .*</figure>$")
+        self.assertIsNone(attnc.Mod.parse("score * 2")._repr_html_())
+        with mock.patch.dict(os.environ, ATTNC_COMMAND="/nowhere/attnc"):  # then a notebook shows the text
+            self.assertIsNone(mod._repr_svg_())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,5 @@
+"""python -m attnc: the command."""
+
+from ._command import main
+
+main()

@@ -1,0 +1,34 @@
+"""Where a call comes from, for warnings and messages."""
+
+import linecache
+import pathlib
+import sys
+
+_HERE = str(pathlib.Path(__file__).parent)
+
+
+def _is_ours(name, others):
+    return name.startswith((_HERE, "<frozen", "<eval_with_key>", *others))
+
+
+def stack_level(*others: str) -> int:
+    """Returns the `stacklevel` for warnings.warn() in the caller that names the first line outside of attnc and of the
+    folders `others`."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and _is_ours(frame.f_code.co_filename, others):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def place_of(error: BaseException, *others: str) -> tuple[str, str]:
+    """Returns ("file:line", text) of the innermost line that raised outside of attnc and of the folders `others`. Both
+    may be empty."""
+    found, traceback = None, error.__traceback__
+    while traceback is not None:
+        if not _is_ours(traceback.tb_frame.f_code.co_filename, others):
+            found = traceback
+        traceback = traceback.tb_next
+    if found is None:
+        return "", ""
+    name, line = found.tb_frame.f_code.co_filename, found.tb_lineno
+    return f"{name}:{line}", linecache.getline(name, line).strip()

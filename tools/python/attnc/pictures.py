@@ -1,0 +1,87 @@
+"""Pictures of masks as SVG, drawn by the command that the wheel contains."""
+
+import contextlib
+import ctypes
+import html
+import itertools
+import json
+import pathlib
+import tempfile
+
+from ._command import output_of
+from ._library import DTYPE_NAMES
+from .dlpack import View, on_cpu
+
+_SAFETENSORS = {
+    "bool": "BOOL", "u8": "U8", "i8": "I8", "i16": "I16", "i32": "I32", "i64": "I64", "f16": "F16", "bf16": "BF16",
+    "f32": "F32", "f64": "F64",
+}  # fmt: skip
+_BYTES = {"bool": 1, "u8": 1, "i8": 1, "i16": 2, "f16": 2, "bf16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8}
+# Notebooks draw masks of up to this many scores unasked, in about a second.
+MOST_UNASKED = 1 << 26
+
+
+def mask_svg(mod, shape=None, captures=None, block=128, batch=None, head=None, rows=None, columns=None) -> str:
+    """Returns the picture of a mask, as for Mod.mask_svg()."""
+    options = [f"--block={block if isinstance(block, int) else ','.join(map(str, block))}"]
+    if shape is not None:
+        options.append(f"--shape={shape if isinstance(shape, int) else ','.join(map(str, shape))}")
+    for name, index in (("batch", batch), ("head", head)):
+        options += [] if index is None else [f"--{name}={index}"]
+    for name, part in (("rows", rows), ("columns", columns)):
+        options += [] if part is None else [f"--{name}={part[0]}:{part[1]}"]
+    with tempfile.TemporaryDirectory(prefix="attnc-") as folder:
+        text = pathlib.Path(folder) / "mod.ir"
+        text.write_text(mod.ir)
+        if captures is None:
+            options.append("--draw")
+        else:
+            mod.check_names(captures)
+            numbers = [capture.name for capture in mod.captures if capture.kind != "tensor"]
+            options += [f"--set={name}={_literal(captures[name])}" for name in numbers]
+            tensors = {name: value for name, value in captures.items() if name not in numbers}
+            if tensors:
+                data = pathlib.Path(folder) / "captures.safetensors"
+                data.write_bytes(_safetensors(tensors))
+                options.append(f"--in={data}")
+        return output_of("mask", str(text), "--output=-", *options)
+
+
+def html_of(svg: str, caption: str) -> str:
+    return f"<figure>{svg}<figcaption><code>{html.escape(caption)}</code></figcaption></figure>"
+
+
+@contextlib.contextmanager
+def unasked():
+    """Notebooks ask every object for its pictures; one that cannot be drawn has none."""
+    with contextlib.suppress(Exception):
+        yield
+
+
+def _literal(value):
+    return int(value) if isinstance(value, (bool, int)) else value
+
+
+def _safetensors(tensors):
+    header, parts, end = {}, [], 0
+    for name, tensor in tensors.items():
+        view = View(on_cpu(tensor), name, False)
+        dtype = DTYPE_NAMES[view.struct.dtype]
+        part = _dense(view.struct, _BYTES[dtype])
+        shape = list(view.struct.shape[: view.struct.rank])
+        header[name] = {"dtype": _SAFETENSORS[dtype], "shape": shape, "data_offsets": [end, end + len(part)]}
+        parts.append(part)
+        end += len(part)
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + b"".join(parts)
+
+
+def _dense(tensor, size):
+    """Returns the elements of a tensor in order."""
+    shape, stride = tensor.shape[: tensor.rank], tensor.stride[: tensor.rank]
+    run = 1  # elements that lie one after another
+    while shape and stride[-1] == run:
+        run *= shape.pop()
+        stride.pop()
+    offsets = (sum(map(int.__mul__, at, stride)) for at in itertools.product(*map(range, shape)))
+    return b"".join(ctypes.string_at(tensor.data + offset * size, run * size) for offset in offsets)
