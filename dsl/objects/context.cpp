@@ -1,6 +1,8 @@
 // In: requests of the tracer for nodes, objects and time. Out: these, or the diagnostic of the exceeded limit.
 #include "dsl/objects/context.h"
 
+#include "dsl/objects/repairs.h"
+
 namespace attnc::dsl {
 
 void Context::charge(uint64_t count) {
@@ -11,7 +13,7 @@ void Context::charge(uint64_t count) {
 }
 
 void Context::badOperands(const char* op, Object left, Object right) {
-  fail(diag::badOperands, op, describe(left), describe(right));
+  fail(diag::badOperands, op, describe(left), describe(right), operandsRepair(op, left, right));
 }
 
 void Context::force(const Deferred& deferred) {
