@@ -1,8 +1,6 @@
 // In: requests of the tracer for nodes, objects and time. Out: these, or the diagnostic of the exceeded limit.
 #include "dsl/objects/context.h"
 
-#include "dsl/objects/repairs.h"
-
 namespace attnc::dsl {
 
 void Context::charge(uint64_t count) {
@@ -10,10 +8,6 @@ void Context::charge(uint64_t count) {
   if (steps <= kMaxSteps) return;
   diagnostics.report(at, diag::tooManySteps, Count(kMaxSteps));
   throw Abort{refills == 0};
-}
-
-void Context::badOperands(const char* op, Object left, Object right) {
-  fail(diag::badOperands, op, describe(left), describe(right), operandsRepair(op, left, right));
 }
 
 void Context::force(const Deferred& deferred) {

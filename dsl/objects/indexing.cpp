@@ -231,7 +231,7 @@ Object subscript(Context& context, Object base, Object index) {
   // A number is a 0-d tensor: score[()] and score[...] are the score itself.
   bool isEmpty = index.is<EllipsisObject>() || (index.is<Sequence*>() && index.as<Sequence*>()->items.empty());
   if (base.isNumber() && isEmpty) return base;
-  context.fail(diag::notIndexable, context.describe(base), indexRepair(base));
+  context.fail(diag::notIndexable, context.describe(base), indexRepair(context, base));
 }
 
 void assignSubscript(Context& context, Object base, Object index, Object value) {

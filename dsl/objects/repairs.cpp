@@ -1,7 +1,5 @@
 #include "dsl/objects/repairs.h"
 
-#include "dsl/builtins/builtins.h"
-
 namespace attnc::dsl {
 
 namespace {
@@ -13,6 +11,11 @@ bool isOfBits(std::string_view op) {
 }
 
 } // namespace
+
+// It is here, and not in context.cpp, for its hint.
+void Context::badOperands(const char* op, Object left, Object right) {
+  fail(diag::badOperands, op, describe(left), describe(right), operandsRepair(op, left, right));
+}
 
 std::string describeOrigin(Context& context, Object value) {
   return context.describe(value) + (value.isTraced() ? " that the GPU computes" : "");
@@ -49,10 +52,10 @@ std::string counted(size_t count, const char* one, const char* many) {
   return std::to_string(count) + " " + (count == 1 ? one : many);
 }
 
-std::string indexRepair(Object base) {
+std::string indexRepair(Context& context, Object base) {
   if (base.isNumber()) return "it is one number, that of this score: leave the index out";
   if (base.is<const Builtin*>()) {
-    const std::string name = base.as<const Builtin*>()->name;
+    const std::string text = shortTextOf(context, context.at, "t["), name = text.substr(0, text.find('['));
     return "`" + name + "` is a function here; a tensor of this name is declared: `" + name + ": f32[N]`";
   }
   if (base.isCallable()) return "call it: `f(...)`";

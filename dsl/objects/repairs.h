@@ -25,7 +25,7 @@ std::string operandsRepair(std::string_view op, Object left, Object right);
 /// Returns "1 dim", "2 dims", "3 indices".
 std::string counted(size_t count, const char* one, const char* many);
 
-std::string indexRepair(Object base);
+std::string indexRepair(Context& context, Object base);
 std::string callRepair(Context& context, Object callee);
 /// Returns what to write instead of syntax that is not part of the language.
 std::string syntaxRepair(std::string_view what);
