@@ -5,6 +5,7 @@
 #include "dsl/objects/comparison.h"
 #include "dsl/objects/known_numbers.h"
 #include "dsl/objects/lazy.h"
+#include "dsl/objects/repairs.h"
 #include "dsl/objects/scalar_operators.h"
 #include "dsl/objects/scalars.h"
 #include "dsl/objects/tables.h"
@@ -196,7 +197,8 @@ Object arange(Context& context, const Bound& bound) {
     isKnown &= part.is<int64_t>();
     const bool isInt = part.is<int64_t>() || (part.isTraced() && context.type(part.as<ir::Value>()) == ir::Type::I32);
     if (!isInt || (i == 2 && !part.is<int64_t>()))
-      context.fail(diag::badArgument, "arange", "ints, the step known before launch", context.describe(part));
+      context.fail(diag::badArgument, "arange", "ints, and a step that is known when the mod is compiled",
+                   describeOrigin(context, part));
     parts[i] = part;
   }
   auto [start, stop, by] = parts;

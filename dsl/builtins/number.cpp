@@ -36,7 +36,8 @@ Object absolute(Context& context, const Bound& bound) {
 
 /// min(max(input, low), high)
 Object clampTo(Context& context, Object x, std::optional<Object> low, std::optional<Object> high) {
-  if (!low && !high) context.fail(diag::missingArgument, "clamp", "min");
+  if (!low && !high)
+    context.fail(diag::missingArgument, "clamp", "min", "write `clamp(min=0)`, `clamp(max=1)`, or both");
   if (low) x = minMax(context, /*isMin=*/false, x, scalar(context, *low, "clamp"));
   if (high) x = minMax(context, /*isMin=*/true, x, scalar(context, *high, "clamp"));
   return x;

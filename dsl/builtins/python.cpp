@@ -3,6 +3,7 @@
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
 #include "dsl/objects/known_numbers.h"
+#include "dsl/objects/repairs.h"
 #include "dsl/objects/scalar_operators.h"
 #include "dsl/objects/scalars.h"
 #include "dsl/objects/tensors.h"
@@ -73,11 +74,21 @@ int64_t knownInt(Context& context, const Bound& bound, Object value) {
   value = decay(context, value);
   if (value.is<bool>()) return value.as<bool>();
   if (!value.is<int64_t>())
-    context.fail(diag::badArgument, bound.builtin->name, "an int known before launch", context.describe(value));
+    context.fail(diag::badArgument, bound.builtin->name, "an int that is known when the mod is compiled",
+                 describeOrigin(context, value));
   return value.as<int64_t>();
 }
 
 Object range(Context& context, const Bound& bound) {
+  for (const std::optional<Object>& part : bound.values) {
+    const Object end = part ? decay(context, *part) : Object(NoneObject{});
+    if (!end.isTraced()) continue;
+    const std::string text = context.diagnostics.textOf(context.at);
+    llvm::StringRef written = text;
+    const bool isPlain =
+        written.size() < 60 && written.consume_front("range(") && written.consume_back(")") && !written.contains(',');
+    context.fail(diag::tracedLoop, describeOrigin(context, end), isPlain ? std::string_view(written) : "n");
+  }
   auto* result = context.heap.make<RangeObject>();
   result->stop = knownInt(context, bound, bound[0]);
   if (bound.has(1)) {
@@ -185,14 +196,15 @@ Object divmod(Context& context, const Bound& bound) {
 }
 
 Object partial(Context& context, const Bound& bound) {
-  if (!bound[0].isCallable()) context.fail(diag::notCallable, context.describe(bound[0]));
+  if (!bound[0].isCallable())
+    context.fail(diag::notCallable, context.describe(bound[0]), callRepair(context, bound[0]));
   context.charge(1 + bound.rest.size());
   return static_cast<const Partial*>(context.heap.make<Partial>(bound[0], bound.rest, bound.keywords));
 }
 
 template <bool isAnd> Object combineMasks(Context& context, const Bound& bound) {
   for (Object mask : bound.rest)
-    if (!mask.isCallable()) context.fail(diag::notCallable, context.describe(mask));
+    if (!mask.isCallable()) context.fail(diag::notCallable, context.describe(mask), callRepair(context, mask));
   context.charge(1 + bound.rest.size());
   return static_cast<const MaskList*>(context.heap.make<MaskList>(isAnd, bound.rest));
 }

@@ -4,6 +4,7 @@
 
 #include "dsl/objects/arrays.h"
 #include "dsl/objects/known_numbers.h"
+#include "dsl/objects/repairs.h"
 #include "dsl/objects/scalar_operators.h"
 #include "dsl/objects/scalars.h"
 #include "dsl/objects/tensors.h"
@@ -74,7 +75,7 @@ bool truthOfInstance(Context& context, Instance& instance) {
     said = length(context, instance);
     return !said || said->as<int64_t>() != 0;
   }
-  if (said->isTraced()) context.fail(diag::tracedCondition, context.describe(*said));
+  if (said->isTraced()) failCondition(context, *said);
   if (!said->is<bool>()) context.fail(diag::badArgument, "bool", "a bool of `__bool__`", context.describe(*said));
   return said->as<bool>();
 }
@@ -84,7 +85,8 @@ bool truthOfInstance(Context& context, Instance& instance) {
 std::optional<Object> length(Context& context, Instance& instance) {
   std::optional<Object> said = context.callMethod(instance, "__len__");
   if (said && (!said->is<int64_t>() || said->as<int64_t>() < 0))
-    context.fail(diag::badArgument, "len", "an int known before launch of `__len__`", context.describe(*said));
+    context.fail(diag::badArgument, "len", "an int of `__len__` that is known when the mod is compiled",
+                 describeOrigin(context, *said));
   return said;
 }
 
@@ -97,7 +99,7 @@ bool truth(Context& context, Object value) {
   if (value.is<Sequence*>()) return !value.as<Sequence*>()->items.empty();
   if (value.is<Dict*>()) return !value.as<Dict*>()->items.empty();
   if (value.is<const RangeObject*>()) return value.as<const RangeObject*>()->size() != 0;
-  if (value.isTraced() || value.isArrayLike()) context.fail(diag::tracedCondition, context.describe(value));
+  if (value.isTraced() || value.isArrayLike()) failCondition(context, value);
   return true;
 }
 
@@ -107,11 +109,13 @@ Object unary(Context& context, UnaryOp op, Object operand) {
   if (operand.isArrayLike())
     return broadcast(context, {operand}, [&](llvm::ArrayRef<Object> items) { return unary(context, op, items[0]); });
   if (operand.isKnownNumber()) return knownUnary(context, op, operand);
-  if (!operand.isTraced()) context.fail(diag::badOperand, spelling(op), context.describe(operand));
+  if (!operand.isTraced())
+    context.fail(diag::badOperand, spelling(op), context.describe(operand), operandRepair(spelling(op), operand));
   ir::Value value = operand.as<ir::Value>();
   Type type = context.type(value);
   if (op == UnaryOp::Invert) {
-    if (type == Type::F32) context.fail(diag::badOperand, spelling(op), context.describe(operand));
+    if (type == Type::F32)
+      context.fail(diag::badOperand, spelling(op), context.describe(operand), operandRepair(spelling(op), operand));
     return context.make(Op::Not, type, {value});
   }
   if (type == Type::Bool) type = Type::I32;

@@ -3,6 +3,7 @@
 
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
+#include "dsl/objects/repairs.h"
 #include "dsl/objects/scalar_operators.h"
 #include "dsl/objects/scalars.h"
 #include "dsl/objects/tensors.h"
@@ -178,7 +179,7 @@ Object compare(Context& context, CompareOp op, Object left, Object right) {
 Object* findItem(Context& context, Dict& dict, Object key) {
   const bool isKey = key.isKnownNumber() || key.is<const Str*>() || key.is<NoneObject>() || key.is<DTypeObject>() ||
                      (key.is<Sequence*>() && !key.as<Sequence*>()->isList);
-  if (!isKey) context.fail(diag::badKey, context.describe(key));
+  if (!isKey) context.fail(diag::badKey, describeOrigin(context, key));
   for (auto& [other, value] : dict.items) {
     Object isEqual = other.storage.index() == key.storage.index() || (other.isNumber() && key.isNumber())
                          ? compare(context, CompareOp::Eq, other, key)

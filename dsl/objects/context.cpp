@@ -10,10 +10,6 @@ void Context::charge(uint64_t count) {
   throw Abort{refills == 0};
 }
 
-void Context::badOperands(const char* op, Object left, Object right) {
-  fail(diag::badOperands, op, describe(left), describe(right));
-}
-
 void Context::force(const Deferred& deferred) {
   for (const Finding& finding : deferred.findings) diagnostics.put(finding);
   pending = deferred;

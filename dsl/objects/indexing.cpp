@@ -5,9 +5,12 @@
 
 #include "dsl/objects/comparison.h"
 #include "dsl/objects/lazy.h"
+#include "dsl/objects/repairs.h"
 #include "dsl/objects/scalar_operators.h"
 #include "dsl/objects/tables.h"
 #include "dsl/objects/tensors.h"
+
+#include <fmt/format.h>
 
 namespace attnc::dsl {
 
@@ -74,8 +77,11 @@ Object indexTensor(Context& context, const Tensor& whole, Object index) {
   const bool addsAxes = llvm::any_of(indices, [](Object part) { return part.is<NoneObject>(); });
   const Array* lazy = addsAxes ? lazyOf(context, &whole) : nullptr;
   if (given > whole.order.size())
-    context.fail(diag::tooManyIndices, context.module.tensors[whole.number].name, Count(whole.order.size()),
-                 Count(given));
+    context.fail(diag::tooManyIndices, context.module.tensors[whole.number].name,
+                 counted(whole.axes.size(), "dim", "dims"),
+                 counted(given + whole.axes.size() - whole.order.size(), "index", "indices"),
+                 fmt::format("it is declared `{}`: write `{}`, or declare the dim that is missing",
+                             declarationText(context.module, whole.number), elementText(context.module, whole.number)));
   if (lazy) return indexLazyArray(context, *lazy, indices);
   for (Object part : indices) {
     if (part.is<EllipsisObject>()) {
@@ -145,7 +151,8 @@ Object indexArray(Context& context, const Array& array, Object index) {
   size_t given = 0;
   for (Object part : indices) given += !part.is<NoneObject>() && !part.is<EllipsisObject>();
   if (given > array.shape.size())
-    context.fail(diag::tooManyIndices, "this array", Count(array.shape.size()), Count(given));
+    context.fail(diag::tooManyIndices, "this array", counted(array.shape.size(), "dim", "dims"),
+                 counted(given, "index", "indices"), "give an index for each dim");
   if (array.element) return indexLazyArray(context, array, indices);
   if (indices.size() > array.shape.size() || given < indices.size())
     return indexLazyArray(context, *lazyTable(context, array), indices);
@@ -224,7 +231,7 @@ Object subscript(Context& context, Object base, Object index) {
   // A number is a 0-d tensor: score[()] and score[...] are the score itself.
   bool isEmpty = index.is<EllipsisObject>() || (index.is<Sequence*>() && index.as<Sequence*>()->items.empty());
   if (base.isNumber() && isEmpty) return base;
-  context.fail(diag::notIndexable, context.describe(base));
+  context.fail(diag::notIndexable, context.describe(base), indexRepair(context, base));
 }
 
 void assignSubscript(Context& context, Object base, Object index, Object value) {

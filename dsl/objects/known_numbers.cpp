@@ -2,6 +2,7 @@
 // Not: integers beyond 64 bits. They are an error, unlike in Python.
 #include "dsl/objects/known_numbers.h"
 
+#include "dsl/objects/repairs.h"
 #include "ir/semantics.h"
 
 #include <cmath>
@@ -134,7 +135,8 @@ Object knownBinary(Context& context, BinaryOp op, Object left, Object right) {
 
 Object knownUnary(Context& context, UnaryOp op, Object operand) {
   if (operand.is<double>()) {
-    if (op == UnaryOp::Invert) context.fail(diag::badOperand, spelling(op), context.describe(operand));
+    if (op == UnaryOp::Invert)
+      context.fail(diag::badOperand, spelling(op), context.describe(operand), operandRepair(spelling(op), operand));
     return op == UnaryOp::Neg ? -operand.as<double>() : operand.as<double>();
   }
   if (op == UnaryOp::Invert) return operand.is<bool>() ? Object(!operand.as<bool>()) : Object(~operand.as<int64_t>());

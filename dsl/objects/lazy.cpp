@@ -211,7 +211,7 @@ void failUnindexed(Context& context, const Array& array) {
         if (context.openLoops(node.operands[axis]) >> ir::kMaxLoops) tensor.order.push_back(axis);
       failUnindexed(context, tensor);
     }
-  context.fail(diag::expectedNumber, "a mod", context.describe(&array));
+  context.fail(diag::arrayResult, context.describe(&array));
 }
 
 std::vector<Object> itemsOf(Context& context, const Array& array) {

@@ -64,17 +64,20 @@ struct Describe {
   std::string operator()(const Tensor* tensor) const {
     std::string name = "`" + module.tensors[tensor->number].name + "`";
     if (tensor->order.empty()) return "an element of " + name;
-    return "the tensor " + name + " with " + std::to_string(tensor->order.size()) +
-           (tensor->order.size() == 1 ? " dim" : " dims") + " not indexed";
+    const bool isWhole = tensor->order.size() == tensor->axes.size();
+    return "the tensor " + name +
+           (isWhole ? ""
+                    : " with " + std::to_string(tensor->order.size()) + (tensor->order.size() == 1 ? " dim" : " dims") +
+                          " not indexed");
   }
   std::string operator()(ir::Value value) const {
     switch (module[value].type) {
-    case ir::Type::Bool: return "a traced bool";
+    case ir::Type::Bool: return "a bool";
     case ir::Type::I32:
-    case ir::Type::I64: return "a traced int";
-    case ir::Type::F32: return "a traced float";
+    case ir::Type::I64: return "an int";
+    case ir::Type::F32: return "a float";
     }
-    return "a traced value";
+    return "a value";
   }
   std::string operator()(const Deferred*) const { return "an erroneous value"; }
   std::string operator()(Dict*) const { return "a dict"; }

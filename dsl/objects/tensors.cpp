@@ -1,5 +1,6 @@
 #include "dsl/objects/tensors.h"
 
+#include "dsl/objects/repairs.h"
 #include "dsl/objects/scalar_operators.h"
 #include "dsl/objects/scalars.h"
 
@@ -12,7 +13,7 @@ using ir::Type;
 
 size_t wrapKnownIndex(Context& context, int64_t index, size_t size) {
   int64_t wrapped = index < 0 ? index + int64_t(size) : index;
-  if (wrapped < 0 || wrapped >= int64_t(size)) context.fail(diag::indexOutOfRange, index, Count(size));
+  if (wrapped < 0 || wrapped >= int64_t(size)) context.fail(diag::indexOutOfRange, index, Count(size), Count(size) - 1);
   return size_t(wrapped);
 }
 
@@ -93,18 +94,10 @@ void failUnindexed(Context& context, const Tensor& tensor) {
     return !llvm::is_contained(tensor.order, axis) && (extent.isNamed || extent.value != 1);
   });
   if (someIndexed)
-    context.fail(diag::tensorNeedsIndex, capture.name, Count(tensor.axes.size()),
-                 Count(tensor.axes.size() - tensor.order.size()));
-  // The coordinate along each named extent, for the hint. The parameters of the mod may have other names.
-  constexpr const char* kPositions[] = {"b", "h", "h // (H // HKV)", "q_idx", "kv_idx"};
-  std::string element = capture.name + "[";
-  for (const ir::Extent& extent : capture.shape) {
-    bool isPosition = extent.isNamed && extent.value < int64_t(ir::kBuiltinDims);
-    element += (element.back() == '[' ? "" : ", ") + std::string(isPosition ? kPositions[extent.value]
-                                                                 : !extent.isNamed && extent.value == 1 ? "0"
-                                                                                                        : "i");
-  }
-  context.fail(diag::wholeTensor, capture.name, element + "]");
+    context.fail(diag::tensorNeedsIndex, capture.name, counted(tensor.axes.size(), "dim", "dims"),
+                 counted(tensor.axes.size() - tensor.order.size(), "index", "indices"),
+                 elementText(context.module, tensor.number));
+  context.fail(diag::wholeTensor, capture.name, elementText(context.module, tensor.number));
 }
 
 Object decay(Context& context, Object value) {

@@ -253,7 +253,19 @@ private:
       return;
     }
     size_t length = llvm::getNumBytesForUTF8(llvm::UTF8(text[at]));
-    diagnostics.report(here(at, length), diag::unexpectedCharacter, text.substr(at, length));
+    const std::string_view character = text.substr(at, length);
+    const char* hint = "names and operators are ASCII";
+    for (auto [wrong, right] : {std::pair("!", "write `~(condition)`, or `!=`"),
+                                {"\u2265", "write `>=`"},
+                                {"\u2264", "write `<=`"},
+                                {"\u2260", "write `!=`"},
+                                {"\u2212", "write `-`"},
+                                {"\u00d7", "write `*`"},
+                                {"?", "write `a if condition else b`, or `torch.where`"},
+                                {"$", "leave it out"},
+                                {"`", "leave it out, or write quotes"}})
+      if (character == wrong) hint = right;
+    diagnostics.report(here(at, length), diag::unexpectedCharacter, character, hint);
     at += length;
   }
 

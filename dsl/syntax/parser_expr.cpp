@@ -6,13 +6,36 @@
 
 namespace attnc::dsl {
 
+namespace {
+
+/// Returns what was meant by two tokens that do not stand together: spellings of other languages, and slips.
+const char* repairOf(llvm::StringRef before, llvm::StringRef here) {
+  if (before == "=" && here == ">") return "did you mean `>=`?";
+  if (before == "=" && here == "<") return "did you mean `<=`?";
+  if (before == "&" && here == "&") return "did you mean `&`? each side in parentheses: `(a >= b) & (c < d)`";
+  if (before == "|" && here == "|") return "did you mean `|`? each side in parentheses: `(a >= b) | (c < d)`";
+  if (before == "<" && here == ">") return "did you mean `!=`?";
+  if (before == "==" && here == "=") return "did you mean `==`?";
+  if (here == "=") return "did you mean `==`?";
+  if (here == "else") return "write `a if condition else b`";
+  if (here == "{") return "a function is `def mask_mod(b, h, q_idx, kv_idx):`, and its body is indented";
+  if (before == "function" || before == "fn" || before == "func") return "a function begins with `def`";
+  return "";
+}
+
+} // namespace
+
 void ParserBase::unexpected(const char* what) {
   switch (peek().kind) {
   case Tok::End:
-  case Tok::Newline: diagnostics.fail(peek().loc, diag::unexpectedEnd, what);
+  case Tok::Newline:
+    diagnostics.fail(peek().loc, diag::unexpectedEnd, what,
+                     llvm::StringRef(what) == "`:`" ? "end the line with `:`" : "");
   case Tok::Indent: diagnostics.fail(peek().loc, diag::unexpectedIndent);
   case Tok::Dedent: diagnostics.fail(peek().loc, diag::expectedBlock);
-  default: diagnostics.fail(peek().loc, diag::unexpectedToken, std::string_view(text(peek().loc).take_front(40)), what);
+  default:
+    diagnostics.fail(peek().loc, diag::unexpectedToken, std::string_view(text(peek().loc).take_front(40)), what,
+                     repairOf(at ? text(tokens[at - 1].loc) : "", text(peek().loc)));
   }
 }
 

@@ -1,6 +1,7 @@
 // In: a callee and its arguments. Out: the result of the call. Parameters are matched as in Python.
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
+#include "dsl/objects/repairs.h"
 #include "dsl/objects/tensors.h"
 #include "dsl/tracing/depth.h"
 #include "dsl/tracing/tracer.h"
@@ -8,6 +9,27 @@
 #include <llvm/ADT/ScopeExit.h>
 
 namespace attnc::dsl {
+
+namespace {
+
+/// Returns "`f(x, y=)`: ..." for hints.
+std::string signatureOf(const FunctionNode& function) {
+  std::string parameters;
+  for (const Parameter& parameter : function.parameters) {
+    const char* stars = parameter.kind == ParameterKind::Variadic   ? "*"
+                        : parameter.kind == ParameterKind::Keywords ? "**"
+                                                                    : "";
+    parameters +=
+        (parameters.empty() ? "" : ", ") + (stars + parameter.name.str()) + (parameter.defaultValue ? "=" : "");
+  }
+  return "it is `" + (function.name.empty() ? "lambda" : function.name.str()) + "(" + parameters + ")`";
+}
+
+std::string signatureOf(const Builtin& builtin) {
+  return std::string("it is `") + builtin.name + "(" + builtin.parameters + ")`";
+}
+
+} // namespace
 
 Object Tracer::call(Object callee, const Arguments& arguments) {
   if (callee.is<const Function*>()) return callFunction(*callee.as<const Function*>(), arguments);
@@ -41,7 +63,7 @@ Object Tracer::call(Object callee, const Arguments& arguments) {
       }
   }
   if (callee.is<const Deferred*>()) force(*callee.as<const Deferred*>());
-  fail(diag::notCallable, describe(callee));
+  fail(diag::notCallable, describe(callee), callRepair(*this, callee));
 }
 
 Object Tracer::callFunction(const Function& function, const Arguments& arguments) {
@@ -49,7 +71,7 @@ Object Tracer::callFunction(const Function& function, const Arguments& arguments
   charge(4);
   called.insert(function.node);
   Deeper deeper(*this);
-  if (function.node->unsupported) fail(diag::unsupportedSyntax, function.node->unsupported);
+  if (function.node->unsupported) failSyntax(function.node->unsupported);
   Scope* inner = heap.make<Scope>(function.closure, function.node, function.owner);
   bindParameters(function, arguments, *inner);
   Loc caller = at;
@@ -84,7 +106,7 @@ void Tracer::bindParameters(const Function& function, const Arguments& arguments
         makeSequence(/*isList=*/false, {arguments.positional.begin() + next, arguments.positional.end()});
   }
   if (next < arguments.positional.size() && !takesRest)
-    fail(diag::tooManyArguments, name, Count(next), Count(arguments.positional.size()));
+    fail(diag::tooManyArguments, name, Count(next), Count(arguments.positional.size()), signatureOf(*function.node));
   auto* rest = keywords ? heap.make<Dict>() : nullptr;
   if (keywords) into.names[keywords->name] = rest;
   for (auto& [key, value] : arguments.keywords) {
@@ -96,7 +118,7 @@ void Tracer::bindParameters(const Function& function, const Arguments& arguments
       rest->items.emplace_back(makeStr(key.str()), value);
       continue;
     }
-    if (!isKnown) fail(diag::unknownArgument, name, std::string_view(key));
+    if (!isKnown) fail(diag::unknownArgument, name, std::string_view(key), signatureOf(*function.node));
     if (!into.names.try_emplace(key, value).second) fail(diag::repeatedArgument, std::string_view(key));
   }
   for (size_t i = 0; i < function.node->parameters.size(); ++i) {
@@ -109,7 +131,11 @@ void Tracer::bindParameters(const Function& function, const Arguments& arguments
     if (isGiven || !parameter.defaultValue) capture = parameterCapture(parameter);
     if (capture) into.names[parameter.name] = *capture;
     if (isGiven || capture) continue;
-    if (!parameter.defaultValue) fail(diag::missingArgument, name, std::string_view(parameter.name));
+    if (!parameter.defaultValue)
+      fail(diag::missingArgument, name, std::string_view(parameter.name),
+           callDepth == 0 && isInMod ? "declare it at module level, `" + parameter.name.str() +
+                                           ": int` for a number, and leave the parameter out"
+                                     : signatureOf(*function.node));
     into.names[parameter.name] = function.defaults[i];
   }
 }
@@ -173,7 +199,8 @@ Bound bindBuiltin(Context& context, const Builtin& builtin, const Arguments& arg
       bound.values.back() = arguments.positional[next++];
   }
   if (next < arguments.positional.size())
-    context.fail(diag::tooManyArguments, builtin.name, Count(next), Count(arguments.positional.size()));
+    context.fail(diag::tooManyArguments, builtin.name, Count(next), Count(arguments.positional.size()),
+                 signatureOf(builtin));
   for (auto& [key, value] : arguments.keywords) {
     size_t i = 0;
     while (i < parameters.size() && (parameters[i].isRest || parameters[i].name != canonical(key))) ++i;
@@ -181,14 +208,15 @@ Bound bindBuiltin(Context& context, const Builtin& builtin, const Arguments& arg
       bound.keywords.emplace_back(key, value);
       continue;
     }
-    if (i == parameters.size()) context.fail(diag::unknownArgument, builtin.name, std::string_view(key));
+    if (i == parameters.size())
+      context.fail(diag::unknownArgument, builtin.name, std::string_view(key), signatureOf(builtin));
     if (bound.values[i]) context.fail(diag::repeatedArgument, std::string_view(key));
     bound.values[i] = value;
   }
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (bound.values[i] && parameters[i].isOptional && bound.values[i]->is<NoneObject>()) bound.values[i].reset();
     if (!bound.values[i] && !parameters[i].isOptional && !parameters[i].isRest)
-      context.fail(diag::missingArgument, builtin.name, std::string_view(parameters[i].name));
+      context.fail(diag::missingArgument, builtin.name, std::string_view(parameters[i].name), signatureOf(builtin));
   }
   return bound;
 }

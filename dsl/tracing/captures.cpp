@@ -3,8 +3,10 @@
 //   name: dtype[dims]        a tensor; dims are ints, constants of the mod, B H HKV Q_LEN KV_LEN, or free names
 //   name: dtype              a tensor with no dims
 //   name: int|float|bool     a run-time scalar
+#include "dsl/objects/repairs.h"
 #include "dsl/objects/tensors.h"
 #include "dsl/tracing/tracer.h"
+#include "dsl/tracing/usage.h"
 
 namespace attnc::dsl {
 
@@ -77,10 +79,35 @@ void Tracer::declare(llvm::StringRef name, const Expr& annotation) {
   const Expr& base = subscript ? *subscript->base : annotation;
   std::optional<NumberType> type = annotatedDType(base);
   if (!type && subscript && scalarType(base)) fail(diag::scalarWithDims, std::string_view(cast<NameExpr>(base).name));
-  if (!type) fail(diag::captureType, std::string_view(name));
-  std::optional<DType> dtype = captureDType(*type);
-  if (!dtype) fail(diag::unsupportedDType, dsl::dtypeName(*type));
+  std::optional<DType> dtype = type ? captureDType(*type) : std::nullopt;
+  if (!dtype) failCaptureType(name, annotation);
   declareTensor(name, *dtype, subscript ? subscript->index : nullptr);
+}
+
+/// Reports an annotation that declares no capture, with the declaration that is meant.
+void Tracer::failCaptureType(llvm::StringRef name, const Expr& annotation) {
+  const auto* subscript = dyn_cast<SubscriptExpr>(&annotation);
+  const Expr& base = subscript ? *subscript->base : annotation;
+  const std::string written = shortTextOf(*this, base.loc, "this");
+  if (const auto* call = dyn_cast<CallExpr>(&annotation); call && annotatedDType(*call->callee)) {
+    std::string dims;
+    for (const Expr* dim : call->arguments) dims += (dims.empty() ? "" : ", ") + shortTextOf(*this, dim->loc, "N");
+    fail(diag::captureCall, std::string_view(name), shortTextOf(*this, call->callee->loc, "f32"), dims);
+  }
+  const std::string dims = subscript ? "[" + shortTextOf(*this, subscript->index->loc, "N") + "]" : "";
+  const llvm::StringRef dtype = llvm::StringRef(written).rsplit('.').second;
+  for (auto [spelling, own, torchs] : {std::tuple("f64 float64 double", "f32", "float32"),
+                                       {"u16 uint16 u32 uint32", "i32", "int32"},
+                                       {"u64 uint64", "i64", "int64"},
+                                       {"f8 fp8 float8 e4m3 e5m2 float8_e4m3fn float8_e5m2", "bf16", "bfloat16"}}) {
+    llvm::SmallVector<llvm::StringRef, 8> spellings;
+    llvm::StringRef(spelling).split(spellings, ' ');
+    if (llvm::is_contained(spellings, dtype.empty() ? llvm::StringRef(written) : dtype))
+      fail(diag::captureDType, std::string_view(name), written, own + dims, torchs);
+  }
+  std::string meant = text && at.text == 0 ? declarationOf(name, usageOf(*text, name)) : "";
+  if (meant.find('[') == std::string::npos) meant = name.str() + ": f32[H]";
+  fail(diag::captureType, std::string_view(name), written, meant);
 }
 
 void Tracer::declareScalar(llvm::StringRef name, ir::Type type) {

@@ -5,7 +5,9 @@
 #include "dsl/tracing/depth.h"
 #include "dsl/tracing/tracer.h"
 
+#include <fmt/format.h>
 #include <llvm/ADT/ScopeExit.h>
+#include <llvm/ADT/StringExtras.h>
 
 namespace attnc::dsl {
 
@@ -87,9 +89,8 @@ void Tracer::runClass(const ClassStmt& stmt) {
   charge(type->order.size());
   at = stmt.loc;
   for (const Class* part : llvm::ArrayRef<Class*>(type->order).drop_front())
-    if (part->members.count("__init_subclass__")) fail(diag::unsupportedSyntax, "a class with `__init_subclass__`");
-  if (stmt.metaclass && evalLazy(*stmt.metaclass).is<Class*>())
-    fail(diag::unsupportedSyntax, "a metaclass of the text");
+    if (part->members.count("__init_subclass__")) failSyntax("a class with `__init_subclass__`");
+  if (stmt.metaclass && evalLazy(*stmt.metaclass).is<Class*>()) failSyntax("a metaclass of the text");
   at = stmt.loc;
   if (type->order.size() > kMaxBases) fail(diag::tooManyItems, Count(type->order.size()), Count(kMaxBases));
   {
@@ -149,8 +150,7 @@ void Tracer::makeDataclass(Class& type, const Expr& decorator) {
   for (const Keyword& keyword : call->keywords) {
     if (keyword.name == "eq") type.hasFieldEquality = truth(*this, eval(*keyword.value));
     if (keyword.name == "frozen") type.isFrozen = truth(*this, eval(*keyword.value));
-    if (keyword.name == "init" && !truth(*this, eval(*keyword.value)))
-      fail(diag::unsupportedSyntax, "a dataclass without `__init__`");
+    if (keyword.name == "init" && !truth(*this, eval(*keyword.value))) failSyntax("a dataclass without `__init__`");
   }
 }
 
@@ -158,9 +158,9 @@ Object Tracer::instantiate(Class& type, const Arguments& arguments) {
   charge(4);
   Deeper deeper(*this);
   for (llvm::StringLiteral name : kNotCalled)
-    if (findMember(type, name)) fail(diag::unsupportedSyntax, "an object of a class with `" + name.str() + "`");
+    if (findMember(type, name)) failSyntax("an object of a class with `" + name.str() + "`");
   if (llvm::any_of(type.order, [](const Class* part) { return part->hasInitVar; }))
-    fail(diag::unsupportedSyntax, "an object of a class with `InitVar`");
+    failSyntax("an object of a class with `InitVar`");
   auto* instance = heap.make<Instance>();
   instance->type = &type;
   for (Class* part : type.order) {
@@ -173,18 +173,21 @@ Object Tracer::instantiate(Class& type, const Arguments& arguments) {
     return instance;
   }
   if (!isForeign(type) && (!arguments.positional.empty() || !arguments.keywords.empty()))
-    fail(diag::tooManyArguments, std::string_view(type.name), Count(0), Count(arguments.positional.size()));
+    fail(diag::tooManyArguments, std::string_view(type.name), Count(0), Count(arguments.positional.size()),
+         "give it an `__init__` that takes them");
   return instance;
 }
 
 void Tracer::setFields(Instance& instance, const Class& type, const Arguments& arguments) {
   const std::vector<llvm::StringRef> fields = fieldsOf(type);
   if (arguments.positional.size() > fields.size())
-    fail(diag::tooManyArguments, std::string_view(type.name), Count(fields.size()), Count(arguments.positional.size()));
+    fail(diag::tooManyArguments, std::string_view(type.name), Count(fields.size()), Count(arguments.positional.size()),
+         "its fields are " + llvm::join(fields, ", "));
   for (size_t i = 0; i < arguments.positional.size(); ++i) instance.names[fields[i]] = arguments.positional[i];
   for (auto& [name, value] : arguments.keywords) {
     if (!llvm::is_contained(fields, name))
-      fail(diag::unknownArgument, std::string_view(type.name), std::string_view(name));
+      fail(diag::unknownArgument, std::string_view(type.name), std::string_view(name),
+           "its fields are " + llvm::join(fields, ", "));
     if (!instance.names.try_emplace(name, value).second) fail(diag::repeatedArgument, std::string_view(name));
   }
   for (llvm::StringRef field : fields) {
@@ -194,7 +197,8 @@ void Tracer::setFields(Instance& instance, const Class& type, const Arguments& a
     else if (const Object* value = findMember(type, field))
       instance.names[field] = *value;
     else
-      fail(diag::missingArgument, std::string_view(type.name), std::string_view(field));
+      fail(diag::missingArgument, std::string_view(type.name), std::string_view(field),
+           fmt::format("write `{}({}=...)`", type.name.str(), field.str()));
   }
   if (type.hasPostInit) callMethod(instance, "__post_init__");
 }
@@ -216,7 +220,7 @@ Object Tracer::superOf() {
     view->type = type;
     return view;
   }
-  fail(diag::unsupportedSyntax, "`super()` here");
+  failSyntax("`super()` here");
 }
 
 std::optional<Object> Tracer::callMember(Instance& object, llvm::StringRef name, const Arguments& arguments) {

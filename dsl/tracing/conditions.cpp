@@ -63,7 +63,7 @@ void Tracer::runAssert(const AssertStmt& stmt) {
   if (std::optional<ir::Value> ofLaunch = conditionOfLaunch(condition))
     return require(*ofLaunch, stmt.message, "`assert " + diagnostics.textOf(stmt.condition->loc) + "` fails");
   if (changesWithinLaunch(*this, condition)) {
-    diagnostics.report(at, diag::tracedCondition, describe(condition));
+    diagnostics.report(at, diag::tracedAssertion, describe(condition));
     throw Abort{false, true};
   }
   if (truth(*this, condition)) return;

@@ -3,6 +3,7 @@
 #include "dsl/objects/arrays.h"
 #include "dsl/objects/comparison.h"
 #include "dsl/objects/indexing.h"
+#include "dsl/objects/repairs.h"
 #include "dsl/objects/tensors.h"
 #include "dsl/tracing/depth.h"
 #include "dsl/tracing/tracer.h"
@@ -63,6 +64,9 @@ Object Tracer::evalKind(const Expr& expr) {
     const auto& node = cast<ConditionalExpr>(expr);
     Object condition = eval(*node.condition);
     at = node.condition->loc;
+    if (decay(*this, condition).isTraced())
+      fail(diag::tracedCondition, describeOrigin(*this, decay(*this, condition)), shortTextOf(*this, at, "condition"),
+           shortTextOf(*this, node.yes->loc, "a") + ", " + shortTextOf(*this, node.no->loc, "b"));
     return eval(truth(*this, condition) ? *node.yes : *node.no);
   }
   case ExprKind::Call: return evalCall(cast<CallExpr>(expr));
@@ -87,7 +91,7 @@ Object Tracer::evalKind(const Expr& expr) {
   case ExprKind::Sequence: return evalSequence(cast<SequenceExpr>(expr));
   case ExprKind::Lambda: return makeFunction(*cast<LambdaExpr>(expr).function);
   case ExprKind::Comprehension: return evalComprehension(cast<ComprehensionExpr>(expr));
-  case ExprKind::Starred: fail(diag::unsupportedSyntax, "a starred expression here");
+  case ExprKind::Starred: failSyntax("a starred expression here");
   case ExprKind::Dict: return evalDict(cast<DictExpr>(expr));
   case ExprKind::Named: {
     const auto& node = cast<NamedExpr>(expr);
@@ -100,7 +104,7 @@ Object Tracer::evalKind(const Expr& expr) {
     return value;
   }
   case ExprKind::Unsupported:
-    if (const char* what = cast<UnsupportedExpr>(expr).what) fail(diag::unsupportedSyntax, what);
+    if (const char* what = cast<UnsupportedExpr>(expr).what) failSyntax(what);
     fail(diag::intTooLarge);
   }
   return NoneObject{};
@@ -137,7 +141,7 @@ Object Tracer::evalBoolOp(const BoolOpExpr& expr) {
   for (Expr* operand : expr.operands) {
     Object value = decay(*this, eval(*operand));
     at = operand->loc;
-    if (value.isArrayLike()) fail(diag::tracedCondition, describe(value));
+    if (value.isArrayLike()) failCondition(*this, value);
     if (value.isTraced()) {
       if (type(value.as<ir::Value>()) != ir::Type::Bool)
         fail(diag::logicOnNumber, expr.isAnd ? "and" : "or", describe(value));

@@ -192,7 +192,10 @@ Object Tracer::attribute(Object base, llvm::StringRef name) {
     return static_cast<const Method*>(heap.make<Method>(base, builtin));
   if (const char* instead = base.is<Opaque>() ? insteadOf(name) : nullptr)
     fail(diag::unknownAttribute, describe(base), std::string_view(name), instead);
-  fail(diag::unknownAttribute, describe(base), std::string_view(name), closest(name, builtinNames(places)));
+  std::string hint = closest(name, builtinNames(places));
+  if (const char* instead = insteadOf(name); hint.empty() && instead) hint = instead;
+  if (hint.empty() && base.isNumber()) hint = "it is one number, that of this score: write `torch.f(x)`, or operators";
+  fail(diag::unknownAttribute, describe(base), std::string_view(name), hint);
 }
 
 std::optional<Object> Tracer::property(Object base, llvm::StringRef name) {

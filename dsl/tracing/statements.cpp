@@ -2,6 +2,7 @@
 // An error in an assignment poisons the names it would have bound, so that what follows is still checked.
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/indexing.h"
+#include "dsl/objects/repairs.h"
 #include "dsl/tracing/depth.h"
 #include "dsl/tracing/tracer.h"
 
@@ -84,7 +85,7 @@ Tracer::Flow Tracer::run(const Stmt& stmt) {
   case StmtKind::Try: return runTry(cast<TryStmt>(stmt));
   case StmtKind::With: return runWith(cast<WithStmt>(stmt));
   case StmtKind::Del: runDel(cast<DelStmt>(stmt)); return Flow::Next;
-  case StmtKind::Unsupported: fail(diag::unsupportedSyntax, cast<UnsupportedStmt>(stmt).what);
+  case StmtKind::Unsupported: failSyntax(cast<UnsupportedStmt>(stmt).what);
   case StmtKind::Import: runImport(cast<ImportStmt>(stmt)); return Flow::Next;
   case StmtKind::Assert: runAssert(cast<AssertStmt>(stmt)); return Flow::Next;
   case StmtKind::Raise: diagnostics.report(at, diag::raised); throw Abort{false, true};
@@ -144,6 +145,7 @@ Tracer::Flow Tracer::runWhile(const WhileStmt& stmt) {
   while (true) {
     Object condition = eval(*stmt.condition);
     at = stmt.condition->loc;
+    if (decay(*this, condition).isTraced()) fail(diag::tracedLoop, "a condition that the GPU computes", "n");
     if (!truth(*this, condition)) return run(stmt.otherwise);
     Flow flow = run(stmt.body);
     if (flow == Flow::Return) return flow;
@@ -308,7 +310,7 @@ void Tracer::assign(const Expr& target, Object value) {
     Object base = eval(*cast<SubscriptExpr>(target).base), index = eval(*cast<SubscriptExpr>(target).index);
     at = target.loc;
     if (isInMod && base.is<const Tensor*>()) { // it would be visible outside, whether or not the mod reads it
-      diagnostics.report(at, diag::readOnly, describe(base));
+      diagnostics.report(at, diag::readOnly, describe(wholeTensor(*this, base.as<const Tensor*>()->number)));
       throw Abort{false, true};
     }
     return assignSubscript(*this, base, index, value);

@@ -2,8 +2,11 @@
 // the name that was meant, or the declaration that is missing.
 #include "dsl/tracing/suggestions.h"
 
+#include "dsl/objects/repairs.h"
 #include "dsl/tracing/tracer.h"
 #include "dsl/tracing/usage.h"
+
+#include <fmt/format.h>
 
 namespace attnc::dsl {
 
@@ -34,12 +37,48 @@ constexpr struct {
     {"create_mask", "attnc builds block masks itself; define `mask_mod` alone"},
     {"flex_attention", "attnc makes the kernel itself; define `score_mod` and `mask_mod` alone"},
     {"from_kv_blocks", "attnc finds blocks itself: return the mask function, or give it to `create_block_mask`"},
+    {"load", "load it beforehand and declare it as a captured tensor"},
+    {"loadtxt", "load it beforehand and declare it as a captured tensor"},
+    {"from_numpy", "declare it as a captured tensor"},
+    {"softmax", "attnc takes the softmax of what score_mod returns: return the score itself"},
+    {"log_softmax", "attnc takes the softmax of what score_mod returns: return the score itself"},
+    {"dropout", "attnc has no dropout: leave it out, or draw it beforehand and declare it as a captured tensor"},
+    {"tril", "write the condition of one score: `q_idx >= kv_idx`"},
+    {"triu", "write the condition of one score: `q_idx <= kv_idx`"},
+    {"backward", "attnc derives gradients itself, for `--backward`: leave the call out"},
     {"np", "write `torch` or `math`"},
     {"numpy", "write `torch` or `math`"},
     {"set", "use a tuple"},
     {"str", "a mod computes numbers"},
     {"open", "a mod reads no files; declare data as a captured tensor"},
 };
+
+/// Usual names of what the language has under another name.
+constexpr struct {
+  const char* name; // without case and underscores
+  const char* meant;
+} kUsual[] = {
+    {"qlen", "Q_LEN"},      {"qlength", "Q_LEN"},
+    {"seqlenq", "Q_LEN"},   {"kvlen", "KV_LEN"},
+    {"kvlength", "KV_LEN"}, {"seqlenkv", "KV_LEN"},
+    {"seqlenk", "KV_LEN"},  {"seqlen", "KV_LEN"},
+    {"klen", "KV_LEN"},     {"sequencelength", "KV_LEN"},
+    {"numheads", "H"},      {"nheads", "H"},
+    {"nhead", "H"},         {"heads", "H"},
+    {"numkvheads", "HKV"},  {"nkvheads", "HKV"},
+    {"kvheads", "HKV"},     {"batchsize", "B"},
+    {"batch", "B"},         {"qidx", "q_idx"},
+    {"kvidx", "kv_idx"},
+};
+
+/// Returns the name of the language that a name without indices and arguments means; empty if none.
+std::string usualName(llvm::StringRef name) {
+  std::string bare = name.lower();
+  std::erase(bare, '_');
+  for (auto& [usual, meant] : kUsual)
+    if (bare == usual) return meant;
+  return "";
+}
 
 /// Whether the object can be used as the name is used.
 bool fits(Object value, const Usage& usage) {
@@ -81,12 +120,32 @@ const char* insteadOf(llvm::StringRef name) {
 
 void Tracer::noMember(Loc loc, llvm::StringRef path, llvm::StringRef name, llvm::ArrayRef<llvm::StringRef> known) {
   if (const char* instead = insteadOf(name))
-    diagnostics.fail(loc, diag::absentFunction, path.str() + "." + name.str(), instead);
-  diagnostics.fail(loc, diag::unknownMember, std::string_view(path), std::string_view(name), closest(name, known));
+    diagnostics.fail(loc, diag::absentFunction, path.str() + "." + name.str(), instead + declarationAt(loc, instead));
+  std::string hint = closest(name, known);
+  if (hint.empty())
+    hint = "compute it beforehand and declare the result as a captured tensor" + declarationAt(loc, "captured tensor");
+  diagnostics.fail(loc, diag::unknownMember, std::string_view(path), std::string_view(name), hint);
 }
 
+/// Returns ": `bias: f32[H]`" for a hint that speaks of a captured tensor, if the place is in `bias = ...` at module
+/// level.
+std::string Tracer::declarationAt(Loc loc, llvm::StringRef hint) {
+  if (!text || loc.text != 0 || !hint.contains("captured tensor")) return "";
+  for (const Stmt* stmt : *text) {
+    const auto* assign = llvm::dyn_cast<AssignStmt>(stmt);
+    if (!assign || loc.begin < assign->value->loc.begin || loc.end > assign->value->loc.end) continue;
+    const auto* target = llvm::dyn_cast<NameExpr>(assign->targets.front());
+    const std::string declaration = target ? declarationOf(target->name, usageOf(*text, target->name)) : "";
+    return declaration.empty() ? "" : ", `" + declaration + "`";
+  }
+  return "";
+}
+
+void Tracer::failSyntax(std::string_view what) { fail(diag::unsupportedSyntax, what, syntaxRepair(what)); }
+
 void Tracer::undefined(llvm::StringRef name, Scope* from) {
-  if (const char* instead = insteadOf(name)) fail(diag::absentFunction, std::string_view(name), instead);
+  if (const char* instead = insteadOf(name))
+    fail(diag::absentFunction, std::string_view(name), instead + declarationAt(at, instead));
   // The text is read once for each unknown name; there are at most as many as diagnostics.
   Usage usage = at.text == 0 && text ? usageOf(*text, name) : Usage();
   std::vector<llvm::StringRef> candidates;
@@ -97,6 +156,11 @@ void Tracer::undefined(llvm::StringRef name, Scope* from) {
   charge(candidates.size());
   std::sort(candidates.begin(), candidates.end()); // the scopes' order is that of a hash table
   std::string meant = closest(name, candidates), declaration = declarationOf(name, usage);
+  if (usage.dims.empty() && !usage.isCalled)
+    if (const std::string usual = usualName(name); !usual.empty()) meant = "did you mean `" + usual + "`?";
+  if (usage.isCalled && meant.empty())
+    meant = fmt::format("define the function in the text; a tensor is declared and indexed: `{0}: f32[N]`, `{0}[i]`",
+                        name.str());
   std::string_view given = name;
   if (!meant.empty() || usage.isCalled) fail(diag::undefinedName, given, meant);
   if (!usage.member.empty()) fail(diag::undefinedObject, given, usage.member);

@@ -6,6 +6,7 @@
 #include "dsl/tracing/trace_mods.h"
 
 #include "dsl/objects/lazy.h"
+#include "dsl/objects/repairs.h"
 #include "dsl/objects/scalars.h"
 #include "dsl/objects/tensors.h"
 #include "dsl/tracing/given_mods.h"
@@ -68,6 +69,19 @@ bool hasModNames(Object callable) {
   if (names.size() < 4) return false;
   llvm::StringRef row = names[names.size() - 2].ltrim('_'), column = names.back().ltrim('_');
   return row.take_front(1) == "q" && (column.take_front(1) == "k" || column.contains("kv"));
+}
+
+constexpr const char* kParametersOf[] = {"b, h, q_idx, kv_idx", "score, b, h, q_idx, kv_idx"};
+
+/// Returns the most arguments that a function of the text takes by position; for another callable, any number.
+size_t mostArguments(Object callable) {
+  if (!callable.is<const Function*>()) return SIZE_MAX;
+  size_t most = 0;
+  for (const Parameter& parameter : callable.as<const Function*>()->node->parameters) {
+    if (parameter.kind == ParameterKind::Variadic) return SIZE_MAX;
+    most += parameter.kind == ParameterKind::Positional;
+  }
+  return most;
 }
 
 class Mods {
@@ -193,11 +207,27 @@ private:
       return std::nullopt;
     }
     std::optional<size_t> required = requiredArguments(bound->second);
-    if (required && *required > arity) {
-      tracer.diagnostics.report(candidate.loc, diag::modArity, std::string_view(name), Count(arity), Count(*required));
+    if (required && (*required > arity || mostArguments(bound->second) < arity)) {
+      tracer.diagnostics.report(candidate.loc, diag::modArity, std::string_view(name), Count(arity), Count(*required),
+                                kParametersOf[arity == 5]);
       return std::nullopt;
     }
     return candidate;
+  }
+
+  /// Warns of a mod whose parameters have the usual names in another order: the caller gives them by position.
+  void warnOfOrder(const Candidate& candidate, size_t arity) {
+    if (!candidate.function.is<const Function*>()) return;
+    const FunctionNode& function = *candidate.function.as<const Function*>()->node;
+    llvm::SmallVector<llvm::StringRef, 5> usual;
+    llvm::StringRef(kParametersOf[arity == 5]).split(usual, ", ");
+    for (size_t i = 0; i < std::min(function.parameters.size(), usual.size()); ++i) {
+      const llvm::StringRef name = function.parameters[i].name;
+      if (name == usual[i] || !llvm::is_contained(usual, name)) continue;
+      tracer.diagnostics.warn(function.parameters[i].loc, diag::parameterOrder, std::string_view(name),
+                              std::string_view(usual[i]), modName(candidate.function), kParametersOf[arity == 5]);
+      return;
+    }
   }
 
   void find(const Block& body, const Ast& ast, llvm::ArrayRef<GivenMod> given) {
@@ -240,7 +270,8 @@ private:
     }
     std::optional<size_t> required = requiredArguments(function);
     if (required && *required > arity)
-      tracer.diagnostics.report(mod.at, diag::modArity, role, Count(arity), Count(*required));
+      tracer.diagnostics.report(mod.at, diag::modArity, role, Count(arity), Count(*required),
+                                kParametersOf[arity == 5]);
     return Candidate{role, function, mod.at, fmt::format("given to `{}` in line {}", mod.callee, lineOf(mod.at))};
   }
 
@@ -324,6 +355,7 @@ private:
   }
 
   void traceScore(const Candidate& candidate) {
+    warnOfOrder(candidate, 5);
     tracer.at = tracer.resultLoc = candidate.loc;
     Object value = tracer.call(candidate.function, arguments(/*withScore=*/true));
     tracer.at = tracer.resultLoc;
@@ -331,6 +363,7 @@ private:
   }
 
   void traceMask(const Candidate& candidate) {
+    warnOfOrder(candidate, 4);
     tracer.at = tracer.resultLoc = candidate.loc;
     Object value = tracer.call(candidate.function, arguments(/*withScore=*/false));
     tracer.at = tracer.resultLoc;
@@ -346,11 +379,21 @@ private:
           {fmt::format("condition_{:02}", count++), {}, condition.value, std::move(condition.words), condition.line});
   }
 
+  std::string resultRepair(Object value, bool isMask) const {
+    if (isMask && value.isNumber())
+      return "compare it: `" + shortTextOf(tracer, tracer.at, "...") + " != 0`, or `>= 0`";
+    if (value.is<const Str*>()) return "write `float(\"-inf\")` for an infinity, a number without quotes for others";
+    if (value.is<Sequence*>()) return isMask ? "return one bool: join conditions by `&` and `|`" : "return one number";
+    if (value.isCallable()) return "call the function: `f(...)`";
+    return isMask ? "return a condition, such as `q_idx >= kv_idx`" : "return the score, or a number computed from it";
+  }
+
   void setScore(std::string_view name, Object value) {
     value = decay(tracer, value);
     if (value.is<NoneObject>()) tracer.fail(diag::returnsNone, name);
     if (value.is<const Array*>() && value.as<const Array*>()->element) failUnindexed(tracer, *value.as<const Array*>());
-    if (!value.isNumber()) tracer.fail(diag::scoreResult, name, tracer.describe(value));
+    if (!value.isNumber())
+      tracer.fail(diag::scoreResult, name, tracer.describe(value), resultRepair(value, /*isMask=*/false));
     module.setOutput(ir::kScore, lift(tracer, value, ir::Type::F32));
   }
 
@@ -359,7 +402,7 @@ private:
     if (value.is<NoneObject>()) tracer.fail(diag::returnsNone, name);
     if (value.is<const Array*>() && value.as<const Array*>()->element) failUnindexed(tracer, *value.as<const Array*>());
     bool isBool = value.is<bool>() || (value.isTraced() && tracer.type(value.as<ir::Value>()) == ir::Type::Bool);
-    if (!isBool) tracer.fail(diag::maskResult, name, tracer.describe(value));
+    if (!isBool) tracer.fail(diag::maskResult, name, tracer.describe(value), resultRepair(value, /*isMask=*/true));
     module.setOutput(ir::kMask, lift(tracer, value, ir::Type::Bool));
   }
 

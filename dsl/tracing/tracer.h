@@ -158,12 +158,15 @@ private:
   void runImport(const ImportStmt& stmt);
 
   // suggestions.cpp
+  [[noreturn]] void failSyntax(std::string_view what);
+  std::string declarationAt(Loc loc, llvm::StringRef hint);
   [[noreturn]] void undefined(llvm::StringRef name, Scope* from);
   [[noreturn]] void noMember(Loc loc, llvm::StringRef path, llvm::StringRef name,
                              llvm::ArrayRef<llvm::StringRef> known);
 
   // captures.cpp
   void declare(llvm::StringRef name, const Expr& annotation);
+  [[noreturn]] void failCaptureType(llvm::StringRef name, const Expr& annotation);
   void declareScalar(llvm::StringRef name, ir::Type type);
   static bool declares(const Expr& annotation);
   bool declareAvailable(llvm::StringRef name);

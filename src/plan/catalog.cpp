@@ -113,12 +113,17 @@ Status checkOptions(const KernelOptions& options) {
                               "bf16, f16 and f32 are");
   for (int dim : {options.headDim, options.headDimV})
     if (dim < 8 || dim > 256 || dim % 8)
-      return Error::environment(fmt::format("head dim {} is not supported", dim), "multiples of 8 from 8 to 256 are");
+      return Error::environment(
+          fmt::format("head dim {} is not supported", dim),
+          dim < 1 || dim > 256
+              ? "multiples of 8 from 8 to 256 are"
+              : fmt::format("pad it with zeros to {}, and keep the scale 1 / sqrt({})", (dim + 7) / 8 * 8, dim));
   if (options.kind == KernelKind::Decode && options.packedRows != 16 && options.packedRows != 32 &&
       options.packedRows != 64)
     return Error::environment(fmt::format("tiles of {} rows are not supported", options.packedRows),
                               "16, 32 and 64 are");
-  if (options.tf32 && options.dtype != DType::F32) return Error::environment("tf32 is an option of f32 kernels alone");
+  if (options.tf32 && options.dtype != DType::F32)
+    return Error::environment("tf32 is an option of f32 kernels alone", "take operands of f32, or leave tf32 out");
   return options.blockSparse && !options.maskByBoxes ? checkBlocks(options.maskQBlock, options.maskKvBlock) : Status();
 }
 

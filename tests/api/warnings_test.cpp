@@ -76,6 +76,7 @@ std::vector<Case> cases() {
       {"extent-case at 1:14", "bias: f32[H, kv_len]\n" + score("score + bias[h, kv_idx]")},
       {"extent-case at 1:10", "ids: i32[kv_idx]\n" + mask("ids[kv_idx] > 0")},
       {"extent-case at 2:9", "a: f32[N]\nb_: f32[n]\n" + score("score + a[q_idx] + b_[q_idx]")},
+      {"parameter-order at 1:14", "def mask_mod(q_idx, kv_idx, b, h):\n  return q_idx >= kv_idx\n"},
       {"finite-mask at 2:3", score("torch.where(q_idx >= kv_idx, score, -1e9)")},
       {"finite-mask at 2:3", score("score.masked_fill(q_idx < kv_idx, torch.finfo(torch.float32).min)")},
       {"finite-mask at 2:3", score("score + torch.where(q_idx >= kv_idx, 0, -10000.0)")},

@@ -155,8 +155,8 @@ TEST_CASE("a cache that cannot be looked at, and wrong words, are told") {
       refused(command, 3, "it is writable by others (mode 0777)");
     refused("", 2, "there are path, ls, stat, verify, prune, clear");
     refused(" lst", 2, "did you mean ls?");
-    refused(" prune --max-size 5X", 2, "no size such as 500M or 2G");
-    refused(" prune --older-than 3", 2, "no time such as 12h, 30d or 2w");
+    refused(" prune --max-size 5X", 2, "'5X' is no size\nhint: a number with K, M or G: 500M, 2G");
+    refused(" prune --older-than 3", 2, "'3' is no time\nhint: a number with s, m, h, d or w: 12h, 30d, 2w");
     refused(" clear all", 2, "unexpected argument 'all'");
     refused(" ls none.attnc", 3, "cannot open the pack none.attnc");
   }

@@ -5,8 +5,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <regex>
 
 using namespace attnc;
 using namespace attnc::cli;
@@ -339,9 +341,20 @@ TEST_CASE("without a GPU auto says that it uses the CPU, and cuda and --verify f
   }
   CHECK(cuda.exitCode == 3);
   CHECK(cuda.out.empty());
-  Outcome automatic = test::attnc(run);
-  CHECK(automatic.exitCode == 0);
-  CHECK_THAT(automatic.err, Contains("fp64 reference on the CPU"));
+  const std::string saved = folder / "saved.safetensors";
+  for (const std::string& form : {run, run + "--out -", run + "--out " + out, run + "--backward",
+                                  run + "--save-operands " + saved, "run --expr 'q_idx >= kv_idx' --in " + saved}) {
+    INFO(form);
+    Outcome automatic = test::attnc(form);
+    CHECK(automatic.exitCode == 0);
+    const std::regex line("(^|\n)attnc: note: there is no GPU, so the fp64 reference on the CPU computed, in "
+                          "[0-9]+\\.[0-9] ms: [^\n]+\n");
+    CHECK(std::regex_search(automatic.err, line));
+    CHECK(std::count(automatic.err.begin(), automatic.err.end(), '\n') == (form.ends_with("--out -") ? 4 : 1));
+    CHECK(test::attnc(form + " --device cpu").err.find("note:") == std::string::npos); // it was asked for
+  }
+  std::filesystem::remove(out);
+  std::filesystem::remove(saved);
   // Before anything is read, computed or written: the operands are not even there.
   Outcome verify = test::attnc("run --expr 'q_idx >= kv_idx' --in /no/such/file --verify --out " + out);
   CHECK(verify.exitCode == 3);

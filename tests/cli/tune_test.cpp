@@ -30,7 +30,7 @@ TEST_CASE("tune refuses what cannot be measured") {
     CHECK(outcome.out.empty());
     CHECK_THAT(outcome.err, Contains(part));
   };
-  refused("--expr score", 2, "tune: give either --in FILE or --shape");
+  refused("--expr score", 2, "tune: no problem is given, or two\nhint: give either --in FILE or --shape");
   refused("--expr score --shape 1,1,1,8,8 --tile 128x64x8", 2, "tune chooses it");
   refused("--expr score --shape 1,3,2,8,8", 2, "H must be a multiple of HKV");
   refused("--expr score --shape 1,2,2,0,8", 2, "leaves nothing to compute");

@@ -127,7 +127,9 @@ std::vector<Case> namesAndCaptures() {
       {"not-declaration at 1:1", "q_idx > 1", {}, {}, {"n = 3"}},
       {"capture-is-dim at 1:1", "H: int\nq_idx > H"},
       {"scalar-with-dims at 1:4", "t: int[H]\nq_idx > t[h]"},
-      {"unsupported-dtype at 2:4", "import torch\nt: torch.float64[H]\nq_idx > t[h]"},
+      {"capture-dtype at 2:4", "import torch\nt: torch.float64[H]\nq_idx > t[h]"},
+      {"capture-dtype at 1:4", "t: f64[H]\nq_idx > t[h]"},
+      {"capture-call at 1:4", "t: f32(H)\nq_idx > t[h]"},
       {"unsupported-dtype at 1:1", "score.half()"},
       {"too-many-dims at 1:8", "t: f32[1, 2, 3, 4, 5, 6, 7]\nq_idx > t[h]"},
       {"bad-dim at 1:8", "t: f32[0.5]\nq_idx > t[h]"},
@@ -147,6 +149,8 @@ std::vector<Case> values() {
   return {
       {"traced-condition at 2:5", mask("if q_idx > 1: return True\n return False")},
       {"traced-condition at 1:15", "score * (1 if q_idx > 1 else 2)"},
+      {"traced-assertion at 2:2", mask("assert q_idx > 1\n return True")},
+      {"traced-loop at 2:8", mask("while q_idx > 1: q_idx -= 1\n return q_idx > 0")},
       {"logic-on-number at 1:1", "q_idx and kv_idx"},
       {"logic-on-number at 1:20", "score + (1 < h and 5)"},
       {"bad-operand at 2:9", score("~score")},
@@ -204,7 +208,7 @@ std::vector<Case> callsAndMods() {
       {"missing-argument at 2:1", "def f(x, y): return x\nf(1) > q_idx"},
       {"unknown-argument at 1:1", "clamp(score, lowest=2)"},
       {"repeated-argument at 2:1", "def f(x): return x\nf(1, x=2) > q_idx"},
-      {"bad-argument at 1:13", "score + sum(range(q_idx))"},
+      {"traced-loop at 1:13", "score + sum(range(q_idx))"},
       {"expected-dtype at 1:1", "score.to([1])"},
       {"where-condition at 1:1", "where(q_idx, score, 1)"},
       {"no-mod at 1:1", ""},
@@ -212,6 +216,8 @@ std::vector<Case> callsAndMods() {
       {"ambiguous-mod at 2:5", "def f(b, h, q, k): return q > k\ndef g(b, h, q, k): return q < k\n"},
       {"mod-not-callable at 1:1", "mask_mod = 3"},
       {"mod-arity at 1:5", "def mask_mod(score, b, h, q, k): return q > k"},
+      {"mod-arity at 1:5", "def mask_mod(b, q, k): return q > k"},
+      {"array-result at 2:1", kDeclarations + "score + e[None, q_idx]"},
       {"pick-not-expression at 1:1", "x = 1", {}, {"y = 2"}},
       {"several-mods at 3:1",
        "def f(b, h, q, k): return q > k\ncreate_block_mask(f)\ncreate_block_mask(lambda b, h, q, k: q < k)\n"},
@@ -347,7 +353,45 @@ TEST_CASE("a hint does not propose what cannot stand there", "[dsl]") {
   CHECK(hintOf("torch.argsort(q_idx, 3)").find("did you mean") == std::string::npos);
   CHECK(hintOf("score + tank") == "if it is a number given at launch, declare it: `tank: float`; if it is a constant, "
                                   "define it: `tank = 1.0`");
-  CHECK(hintOf("x = f(2)\nq_idx > x").empty());
+  CHECK(hintOf("x = f(2)\nq_idx > x") ==
+        "define the function in the text; a tensor is declared and indexed: `f: f32[N]`, `f[i]`");
+}
+
+TEST_CASE("a hint has the text that repairs the mod", "[dsl]") {
+  const std::string bias = "bias: f32[Q_LEN, KV_LEN]\n";
+  CHECK(hintOf(score("score if q_idx >= kv_idx else -1.0")) ==
+        "write `torch.where(q_idx >= kv_idx, score, -1.0)`; join conditions by `&`, `|` and `~`");
+  CHECK(hintOf(mask("if q_idx > 1: return True\n return False")).find("`torch.where(q_idx > 1, a, b)`") !=
+        std::string::npos);
+  CHECK(hintOf(score("score + sum([i for i in range(kv_idx)])")) ==
+        "loop to a constant, and choose in the body: `for i in range(8): x = torch.where(i < kv_idx, ..., x)`");
+  CHECK(hintOf(bias + score("score + bias[h, q_idx, kv_idx]")) ==
+        "it is declared `bias: f32[Q_LEN, KV_LEN]`: write `bias[q_idx, kv_idx]`, or declare the dim that is missing");
+  CHECK(hintOf(bias + score("score + bias[q_idx]")).find("index all dims, `bias[q_idx, kv_idx]`") == 0);
+  CHECK(hintOf(bias + score("score + bias(q_idx)")) == "index it by brackets: `bias[q_idx, kv_idx]`");
+  CHECK(hintOf("bias: f64[H]\nscore + bias[h]") ==
+        "write `bias: f32[H]`, and convert the tensor: `bias.to(torch.float32)`");
+  CHECK(hintOf("bias: u32[H, N]\nscore + bias[h, 0]").find("write `bias: i32[H, N]`") == 0);
+  CHECK(hintOf("bias: f32(H)\nscore + bias[h]") == "write brackets: `bias: f32[H]`");
+  CHECK(hintOf("bias: Tensor\nscore + bias[h, kv_idx]").find("`bias: f32[H, KV_LEN]`") != std::string::npos);
+  CHECK(hintOf("import numpy as np\nbias = np.load('bias.npy')\nscore + bias[h]") ==
+        "load it beforehand and declare it as a captured tensor, `bias: f32[H]`");
+  CHECK(hintOf(mask("match h:\n  case 0:\n   return True\n return False")) ==
+        "choose a value with `torch.where(h == 0, a, b)`");
+  CHECK(hintOf(mask("return q_idx - kv_idx")) == "compare it: `q_idx - kv_idx != 0`, or `>= 0`");
+  CHECK(hintOf("q_idx => kv_idx") == "did you mean `>=`?");
+  CHECK(hintOf(mask("return (q_idx > 1) && (kv_idx > 1)")).find("did you mean `&`?") == 0);
+  CHECK(hintOf(mask("return q_idx = kv_idx")) == "did you mean `==`?");
+  CHECK(hintOf(mask("return !(q_idx > 1)")) == "write `~(condition)`, or `!=`");
+  CHECK(hintOf("q_idx \xe2\x89\xa5 kv_idx") == "write `>=`");
+  CHECK(hintOf("kv_idx < seq_len") == "did you mean `KV_LEN`?");
+  CHECK(hintOf("kv_idx < seq_len[b]").find("`seq_len: i32[B]`") != std::string::npos); // a tensor of that name
+  CHECK(hintOf("def mask_mod(b, q_idx, kv_idx): return q_idx > kv_idx")
+            .find("write `def mask_mod(b, h, q_idx, kv_idx)`") == 0);
+  CHECK(hintOf("def mask_mod(b, h, q_idx, kv_idx, *, window): return q_idx > window").find("`window: int`") !=
+        std::string::npos);
+  CHECK(hintOf("score.clamp(mim=3)") == "it is `clamp(input, min=, max=)`");
+  CHECK(hintOf("w = None\nq_idx < w").find("the value is None here") == 0);
 }
 
 TEST_CASE("an unindexed tensor is told how to be indexed", "[dsl]") {

@@ -100,5 +100,6 @@ TEST_CASE("imports and assignments to several targets are kept", "[dsl][parser]"
 TEST_CASE("a wrong text has no tree", "[dsl][parser]") {
   auto tree = dsl::astText("a = = b", {"mod.py", {}});
   REQUIRE_FALSE(tree);
-  CHECK(tree.error().message == "mod.py:1:5: error: unexpected `=`, expected an expression\na = = b\n    ^\n");
+  CHECK(tree.error().message ==
+        "mod.py:1:5: error: unexpected `=`, expected an expression\na = = b\n    ^\nnote: did you mean `==`?\n");
 }

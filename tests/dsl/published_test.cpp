@@ -98,7 +98,7 @@ TEST_CASE("what the text raises is an error, unless it is caught", "[dsl][publis
   // About scores it is refused; about the launch it is a condition, or taken to hold.
   for (const char* condition : {"score > 0", "q_idx >= kv_idx", "w[h] > 0"})
     CHECK(problems("w: f32[H]\ndef score_mod(score, b, h, q_idx, kv_idx):\n    assert " + std::string(condition) +
-                   "\n    return score * w[h]") == Strings{"traced-condition at 3:5"});
+                   "\n    return score * w[h]") == Strings{"traced-assertion at 3:5"});
   for (const char* condition : {"KV_LEN % 128 == 0", "w[0] > 0", "w.shape[0] > 3"})
     CHECK(problems("w: f32[H]\ndef score_mod(score, b, h, q_idx, kv_idx):\n    assert " + std::string(condition) +
                    "\n    return score * w[h]") == Strings{});

@@ -279,7 +279,7 @@ int64_t secondsOf(const std::string& text) {
   const auto unit = text.empty() ? units.end() : units.find(text.back());
   const bool isNumber = unit != units.end() && parseInteger(text.substr(0, text.size() - 1), number);
   if (!isNumber || number < 0 || number > std::numeric_limits<int32_t>::max())
-    throw CLI::ValidationError("--older-than", inQuotes(text) + " is no time such as 12h, 30d or 2w");
+    throw wrongUsage("--older-than", inQuotes(text) + " is no time", "a number with s, m, h, d or w: 12h, 30d, 2w");
   return number * unit->second;
 }
 
@@ -333,7 +333,8 @@ Expected<Told> prune(const Environment& environment, const CacheCommand& command
   if (!command.unusedFor.empty()) limits.unusedFor = secondsOf(command.unusedFor);
   if (!command.maxSize.empty()) {
     const auto bytes = jit::parseBytes(command.maxSize);
-    if (!bytes) throw CLI::ValidationError("--max-size", inQuotes(command.maxSize) + " is no size such as 500M or 2G");
+    if (!bytes)
+      throw wrongUsage("--max-size", inQuotes(command.maxSize) + " is no size", "a number with K, M or G: 500M, 2G");
     limits.maxBytes = *bytes;
   } else if (!limits.unusedFor) {
     limits.maxBytes = environment.options.maxBytes;

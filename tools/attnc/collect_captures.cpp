@@ -55,7 +55,8 @@ private:
       const std::string assignment = name + "=" + value;
       if (!dims.count(name)) badSet(assignment, unknownName(), instead(name, value));
       int64_t extent = 0;
-      if (!parseInteger(value, extent) || extent < 0) badSet(assignment, "an extent is a number from 0");
+      if (!parseInteger(value, extent) || extent < 0)
+        badSet(assignment, "an extent is a number from 0", fmt::format("--set {}=64", name));
       freeDims[name] = extent;
     }
   }
@@ -78,6 +79,13 @@ private:
     return "--set gives what the text declares, `window: int`; -D overrides a constant, `WINDOW = 64`";
   }
 
+  static std::string exampleOf(const CaptureInfo& capture) {
+    const char* value = capture.kind == CaptureInfo::Kind::Int     ? "64"
+                        : capture.kind == CaptureInfo::Kind::Float ? "0.5"
+                                                                   : "true";
+    return fmt::format("--set {}={}", capture.name, value);
+  }
+
   /// Takes a capture from --set. Returns whether it was given.
   Expected<bool> collectGiven(const CaptureInfo& capture, HostOperands& operands) {
     if (auto assignment = sets.find(capture.name); assignment != sets.end()) {
@@ -95,12 +103,30 @@ private:
     return false;
   }
 
+  /// Returns which tensor of the file may be meant, or what the file has.
+  std::string missingRepair(const CaptureInfo& capture) const {
+    const std::string set =
+        capture.extent.empty() ? fmt::format("--set {}=VALUE gives it", capture.name) : std::string();
+    if (options.input == "-") return set.empty() ? "save it in the file under this name" : set;
+    const auto read = readSafetensors(options.input, [](const std::string&) { return Want::Nothing; });
+    if (!read) return set;
+    std::vector<std::string> others;
+    for (const std::string& name : read->names)
+      if (name != "q" && name != "k" && name != "v") others.push_back(name);
+    const std::string near = nearest(capture.name, others);
+    if (!near.empty())
+      return fmt::format("the file has {0}: save it as {1}, or declare {0} in the mod", inQuotes(near),
+                         inQuotes(capture.name));
+    return (set.empty() ? "save it in the file under this name" : set) + "; " + namesText(read->names);
+  }
+
   Error missingError(const CaptureInfo& capture) const {
     const std::string start = fmt::format("capture {} is missing: ", inQuotes(declaration(capture)));
     if (!options.input.empty())
-      return Error::environment(start +
-                                fmt::format("{} has no such tensor, and {}", inQuotes(options.input),
-                                            generator ? "--set does not give it" : "neither --set nor --pin gives it"));
+      return Error::environment(
+          start + fmt::format("{} has no such tensor, and {}", inQuotes(options.input),
+                              generator ? "--set does not give it" : "neither --set nor --pin gives it"),
+          missingRepair(capture));
     if (capture.kind == CaptureInfo::Kind::Tensor && !capture.extent.empty())
       return Error::environment(start + "no file is given that has it",
                                 "--in FILE.safetensors gives tensors by their names; --draw draws what is missing");
@@ -125,14 +151,19 @@ private:
     if (capture.kind != CaptureInfo::Kind::Tensor) {
       std::string expected;
       auto value = parseScalar(capture, text, expected);
-      if (!value) badSet(assignment, "the value must be " + expected);
+      if (!value)
+        badSet(assignment, "the value must be " + expected,
+               "the mod declares `" + declaration(capture) + "`: " + exampleOf(capture));
       std::visit([&](auto known) { operands.captures.set(capture.name, known); }, *value);
       return;
     }
     if (!capture.extent.empty())
-      badSet(assignment, "'" + declaration(capture) + "' is a tensor, which comes from the file");
+      badSet(assignment, "'" + declaration(capture) + "' is a tensor, which comes from the file",
+             "give it in the file of --in; --set NAME=N gives the extent of a free dim");
     auto tensor = parseElement(capture.dtype, text);
-    if (!tensor) badSet(assignment, fmt::format("the value does not fit {}", dtypeName(capture.dtype)));
+    if (!tensor)
+      badSet(assignment, fmt::format("the value does not fit {}", dtypeName(capture.dtype)),
+             "the mod declares `" + declaration(capture) + "`");
     operands.tensors[capture.name] = std::move(*tensor);
   }
 

@@ -74,10 +74,11 @@ void checkLaunch(const EmitOptions& options, const std::vector<KernelSource>& la
   std::string names;
   for (int i = 0; i < count; ++i) names += fmt::format("{}{} {}", i ? ", " : "", i + 1, launches[size_t(i)].entry);
   if (options.launch && (*options.launch < 1 || *options.launch > count))
-    throw CLI::ValidationError("--launch",
-                               fmt::format("there is no launch {}; the kernel has {}", *options.launch, names));
+    throw wrongUsage("--launch", fmt::format("there is no launch {}; the kernel has {}", *options.launch, names),
+                     "count from 1: --launch 1");
   if (!options.launch && options.stage == "cubin" && count > 1)
-    throw CLI::ValidationError("--launch", fmt::format("a cubin is of one launch, choose one of {}: {}", count, names));
+    throw wrongUsage("--launch", fmt::format("a cubin is of one launch, choose one of {}: {}", count, names),
+                     "e.g. --launch 1 -o 1.cubin, and so on for each");
 }
 
 /// Returns the requested launches, in order.
@@ -91,7 +92,7 @@ Expected<std::string> emit(const EmitOptions& options) {
   ATTNC_TRY_AS(mod, options.mod.loadTelling());
   if (options.stage == "ast") {
     if (!mod->astText().empty()) return mod->astText();
-    throw CLI::ValidationError("--stage", "a mod given as IR has no ast");
+    throw wrongUsage("--stage", "a mod given as IR has no ast", "give the text of the mod, or --stage ir");
   }
   mod = pinned(*mod, options.kernel);
   if (!mod) return std::move(mod).error();
@@ -135,10 +136,12 @@ int runEmit(const EmitOptions& options) {
   const KernelKind kind = kindOf(options.kind);
   options.sequences.check((kind == KernelKind::Forward || kind == KernelKind::Decode) && options.stage != "grad-ir");
   if (options.launch && options.stage != "cu" && options.stage != "ptx" && options.stage != "cubin")
-    throw CLI::ValidationError("--launch", options.stage + " is of the whole kernel");
+    throw wrongUsage("--launch", options.stage + " is of the whole kernel",
+                     "leave --launch out; --stage cu, ptx and cubin are of one launch");
   bool toStdout = options.output.empty() || options.output == "-";
   if (toStdout && options.stage == "cubin" && isatty(STDOUT_FILENO))
-    throw CLI::ValidationError("--stage cubin", "a cubin is binary: give a file with -o, or redirect stdout");
+    throw wrongUsage("--stage cubin", "a cubin is binary, and stdout is a terminal",
+                     "give a file, -o kernel.cubin, or redirect stdout");
   refuseOntoInput("-o", toStdout ? "-" : options.output, {options.mod.path});
   auto bytes = emit(options);
   if (!bytes) return report(bytes.error());

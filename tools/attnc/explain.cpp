@@ -139,8 +139,8 @@ int runExplain(const ExplainOptions& options) {
   options.run.gradients.check(options.isBackward());
   options.run.sequences.check(!options.isBackward());
   if (const int rows = options.run.sequences.pageSize; rows && options.shape && options.shape->kvLen % rows)
-    throw CLI::ValidationError("--page-size",
-                               fmt::format("KV_LEN {} is no multiple of {}", options.shape->kvLen, rows));
+    throw wrongUsage("--page-size", fmt::format("KV_LEN {} is no multiple of {}", options.shape->kvLen, rows),
+                     fmt::format("take KV_LEN {}", (options.shape->kvLen / rows + 1) * rows));
   checkStdin(options.run);
   auto arch = options.target.archAsked();
   if (!arch) return reportEither(arch.error(), options.json);

@@ -25,9 +25,12 @@ void GradientOptions::addTo(CLI::App& command) {
 
 void GradientOptions::check(bool isBackward) const {
   if (isBackward) return;
-  constexpr const char* kReason = "is of the backward pass, which is not asked for";
-  if (captures != kAll) throw CLI::ValidationError("--gradients", kReason);
-  if (deterministic) throw CLI::ValidationError("--deterministic", kReason);
+  const auto refuse = [](const std::string& option) {
+    throw wrongUsage(option, "is of the backward pass, which is not asked for",
+                     "ask for it, with --backward (run) or --kernel backward (others), or leave " + option + " out");
+  };
+  if (captures != kAll) refuse("--gradients");
+  if (deterministic) refuse("--deterministic");
 }
 
 Expected<std::set<std::string>> GradientOptions::wanted(const Mod& mod) const {

@@ -37,7 +37,10 @@ struct MaskOptions {
 
 /// Parses "A:B", half open; either may be missing.
 std::pair<int64_t, int64_t> parseRange(const char* option, const std::string& text) {
-  const auto fail = [&] { return CLI::ValidationError(option, inQuotes(text) + " is no range FIRST:END"); };
+  const auto fail = [&] {
+    return wrongUsage(option, inQuotes(text) + " is no range FIRST:END",
+                      std::string("e.g. ") + option + " 0:256; END is not part of it");
+  };
   const size_t colon = text.find(':');
   if (colon == std::string::npos) throw fail();
   const std::string first = text.substr(0, colon), end = text.substr(colon + 1);
@@ -53,7 +56,8 @@ std::pair<int64_t, int64_t> within(const char* option, const std::optional<std::
                                    int64_t length) {
   if (!range) return {0, length};
   if (range->first >= length)
-    throw CLI::ValidationError(option, fmt::format("{} lies behind the end, which is {}", range->first, length));
+    throw wrongUsage(option, fmt::format("{} lies behind the end, which is {}", range->first, length),
+                     fmt::format("begin before it, {} 0:{}, or take a longer --shape", option, length));
   return {range->first, std::min(range->second, length)};
 }
 
@@ -62,7 +66,8 @@ std::vector<std::pair<int64_t, int64_t>> headsShown(const MaskOptions& options, 
                                                     const ProblemShape& problem) {
   const auto check = [](const char* option, std::optional<int64_t> chosen, int64_t count) {
     if (chosen && *chosen >= count)
-      throw CLI::ValidationError(option, fmt::format("{} is not there: the problem has {}", *chosen, count));
+      throw wrongUsage(option, fmt::format("{} is not there: the problem has {}", *chosen, count),
+                       fmt::format("count from 0, {} 0, or take a larger --shape", option));
   };
   check("--batch", options.batch, problem.batch);
   check("--head", options.head, problem.qHeads);
@@ -159,7 +164,8 @@ std::vector<int64_t> parseQuery(const std::string& text) {
     const size_t comma = std::min(text.find(',', at), text.size());
     int64_t number = 0;
     if (!parseInteger(text.substr(at, comma - at), number) || numbers.size() == 3)
-      throw CLI::ValidationError("--query", inQuotes(text) + " is neither a position nor coordinates: 12 or 3,4");
+      throw wrongUsage("--query", inQuotes(text) + " is neither a position nor coordinates",
+                       "a position, --query 12, or coordinates on the grid, --query 3,4");
     numbers.push_back(number);
     at = comma + 1;
   }
@@ -172,7 +178,7 @@ void parseBlock(MaskOptions& options, const std::string& text) {
   const std::vector<int64_t> sides = parseExtents("--block", text, isOne ? "N" : "Q,KV");
   for (int64_t side : sides)
     if (side != 64 && side != 128 && side != 256)
-      throw CLI::ValidationError("--block", inQuotes(text) + ": blocks have sides of 64, 128 or 256");
+      throw wrongUsage("--block", inQuotes(text) + " is no block", "sides are 64, 128 or 256: --block 128,64");
   options.qBlock = int(sides.front());
   options.kvBlock = int(sides.back());
 }

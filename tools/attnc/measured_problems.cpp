@@ -47,7 +47,9 @@ bool MeasuredProblems::wants(const std::string& kind) const {
 }
 
 void MeasuredProblems::check(const char* command) const {
-  if (run.input.empty() == shapes.empty()) throw CLI::ValidationError(command, "give either --in FILE or --shape");
+  if (run.input.empty() == shapes.empty())
+    throw wrongUsage(command, "no problem is given, or two",
+                     "give either --in FILE or --shape, e.g. --shape 2,16,16,8192,8192");
   run.gradients.check(wants("backward"));
   checkStdin(run);
 }
@@ -57,7 +59,8 @@ std::vector<RunOptions> MeasuredProblems::problems() const {
   for (const std::string& text : shapes) {
     const ProblemShape shape = shapeOf("--shape", text, parseExtents("--shape", text, "B,H,HKV,Q_LEN,KV_LEN"));
     if (shape.batch == 0 || shape.qHeads == 0 || shape.qLen == 0 || shape.kvLen == 0)
-      throw CLI::ValidationError("--shape", inQuotes(text) + " leaves nothing to compute");
+      throw wrongUsage("--shape", inQuotes(text) + " leaves nothing to compute",
+                       "B, H, Q_LEN and KV_LEN are at least 1");
     all.push_back(run);
     all.back().random = randomProblem("--shape", text, shape, headDim);
   }

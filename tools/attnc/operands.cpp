@@ -2,6 +2,7 @@
 
 #include "capture_text.h"
 #include "collect_captures.h"
+#include "operand_repair.h"
 #include "pages.h"
 #include "ragged.h"
 #include "random.h"
@@ -17,6 +18,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <set>
 #include <tuple>
 
@@ -26,15 +28,6 @@ namespace {
 // Limit of the elements of all captures together.
 constexpr int64_t kMaxDrawnToRun = int64_t(1) << 34;
 constexpr int64_t kMaxDrawnToExplain = int64_t(1) << 28; // a gigabyte, drawn within seconds
-
-/// Returns the first names of a file, for messages: the file of a model has thousands.
-std::string namesText(const std::vector<std::string>& names) {
-  constexpr size_t kMost = 12;
-  if (names.empty()) return "the file has no tensors";
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) text += (i ? ", " : "the file has ") + inQuotes(names[i]);
-  return names.size() > kMost ? text + fmt::format(" and {} more", names.size() - kMost) : text;
-}
 
 /// Calls visit(name, tensor) for each optional tensor that the mod does not capture itself.
 template <class Visit> void forEachOptionalHost(const Mod& mod, HostOperands& operands, Visit visit) {
@@ -87,7 +80,7 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
     auto node = file.extract(name);
     if (node.empty())
       return Error::environment(fmt::format("{}: no tensor '{}'", inQuotes(options.input), name),
-                                namesText(read->names));
+                                namesText(read->names) + "; save the operand as '" + name + "'");
     *target = std::move(node.mapped());
   }
   forEachOptionalHost(mod, operands, [&](const char* name, std::optional<HostTensor>& tensor) {
@@ -258,7 +251,8 @@ std::vector<int64_t> rowsOf(const HostOperands& operands) {
 
 void checkStdin(const RunOptions& options) {
   if (options.input == "-" && options.mod.path == "-")
-    throw CLI::ValidationError("--in", "stdin can be read once, and the mod comes from there");
+    throw wrongUsage("--in", "stdin can be read once, and the mod comes from there",
+                     "give the mod as a file, or as --expr");
 }
 
 std::vector<CaptureInfo> capturesInFile(const RunOptions& options) {
@@ -298,8 +292,9 @@ PrepareOptions prepareOptions(const RunOptions& options) {
   return prepare;
 }
 
-Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, Elements elements) {
-  HostOperands operands;
+namespace {
+
+Status fillOperands(const Mod& mod, const RunOptions& options, Elements elements, HostOperands& operands) {
   NamedTensors file;
   std::optional<Generator> generator;
   const Needed needed(mod, elements);
@@ -307,16 +302,32 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
     generator.emplace(options.seed, options.random->shape, kMaxDrawnToRun, options.large);
     drawOperands(mod, options, *generator, operands);
   } else if (auto status = readOperands(mod, options, needed, elements, file, operands); !status) {
-    return status.error();
+    return status;
   }
   if (!generator && (operands.pageTable || operands.newK || operands.newV)) ATTNC_TRY(gatherCache(operands));
   ATTNC_TRY(collectCaptures(mod, options, file, generator ? &*generator : nullptr, needed, Drawn::All, operands));
   if (options.backward && generator) drawResultGradients(*generator, operands);
   ATTNC_TRY(checkOperands(mod, operands));
-  if (!options.backward) return operands;
+  if (!options.backward) return {};
   ATTNC_TRY(checkResultGradients(operands));
   ATTNC_TRY_AS(gradients, gradientsAsked(mod, options.gradients, operands));
   operands.gradients = *std::move(gradients);
+  return {};
+}
+
+} // namespace
+
+Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, Elements elements) {
+  HostOperands operands;
+  auto status = fillOperands(mod, options, elements, operands);
+  const bool mayBeTurned = !options.random && !operands.cuSeqlensQ && !operands.pageTable;
+  if (!status) {
+    Error error = std::move(status).error();
+    if (error.remedy.empty() && mayBeTurned) error.remedy = operandRepair(operands);
+    return error;
+  }
+  const std::string turned = mayBeTurned ? layoutRepair(operands, /*isSure=*/true) : "";
+  if (!turned.empty()) std::fputs(("attnc: warning: " + turned + "\n").c_str(), stderr);
   return operands;
 }
 

@@ -272,7 +272,8 @@ Expected<Mod> pinned(const Mod& mod, const KernelFlags& kernel) {
 }
 
 CLI::Validator dtypes() {
-  return oneOf({{"bf16", {"bfloat16"}}, {"fp16", {"f16", "float16", "half"}}, {"fp32", {"f32", "float32", "float"}}});
+  return oneOf({{"bf16", {"bfloat16"}}, {"fp16", {"f16", "float16", "half"}}, {"fp32", {"f32", "float32", "float"}}},
+               dtypeHints());
 }
 
 CLI::Option* addDType(CLI::App& command, std::string& dtype, const char* help) {

@@ -191,10 +191,11 @@ int runPack(const PackOptions& options) {
   };
   options.gradients.check(has("backward"));
   if (std::count(options.paths.begin(), options.paths.end(), "-") > 1)
-    throw CLI::ValidationError("MOD", "stdin is one mod");
+    throw wrongUsage("MOD", "stdin is one mod, and several are given", "give files, or - only");
   const bool toStdout = options.output == "-";
   if (toStdout && isatty(STDOUT_FILENO))
-    throw CLI::ValidationError("-o", "a pack is binary: give a file, or redirect stdout");
+    throw wrongUsage("-o", "a pack is binary, and stdout is a terminal",
+                     "give a file, -o kernels.attnc, or redirect stdout");
   refuseOntoInput("-o", options.output, options.paths);
   auto bytes = packBytes(options);
   if (!bytes) return reportEither(bytes.error(), options.json && !toStdout);

@@ -31,8 +31,10 @@ void checkPlace(const ProbeOptions& options, const ProblemShape& problem) {
   constexpr const char* kNames[]{"b", "h", "q_idx", "kv_idx"};
   for (size_t axis = 0; axis < 4; ++axis)
     if (options.at[axis] >= axes[axis].second)
-      throw CLI::ValidationError("--at", fmt::format("{} {} is not there: {} is {}", kNames[axis], options.at[axis],
-                                                     axes[axis].first, axes[axis].second));
+      throw wrongUsage("--at",
+                       fmt::format("{} {} is not there: {} is {}", kNames[axis], options.at[axis], axes[axis].first,
+                                   axes[axis].second),
+                       "places count from 0: --at 0,0,0,0 is the first score; --shape gives a larger problem");
 }
 
 /// The input of score_mod, and the line that says where it comes from.
@@ -66,7 +68,8 @@ Expected<GivenScore> givenScore(const Mod& mod, const HostOperands& operands, co
   if (options.score) return GivenScore{float(*options.score), fmt::format("score     {}\n", float(*options.score))};
   if (!operands.q.shape.empty() && !operands.k.shape.empty()) return dotProduct(operands, options);
   if (scoreFactsOf(mod).readsScore)
-    throw CLI::ValidationError("--score", "score_mod reads the score: give one, or q and k in a file with --in");
+    throw wrongUsage("--score", "score_mod reads the score, and none is given",
+                     "give one, --score 1.5, or q and k in a file, --in qkv.safetensors");
   return GivenScore{};
 }
 

@@ -72,7 +72,8 @@ LargeScores LargeScores::parse(const std::string& text) {
   constexpr const char* kHint = "e.g. --large -1e9, or --large 1e9,tiles";
   const size_t comma = std::min(text.find(','), text.size());
   const std::string size = text.substr(0, comma);
-  if (std::string wrong = checkScale(size); !wrong.empty()) throw wrongUsage("--large", wrong, kHint);
+  if (std::string wrong = checkScale(size); !wrong.empty())
+    throw wrongUsage("--large", wrong.substr(0, wrong.find('\n')), kHint);
   LargeScores large;
   parseNumber(size, large.size);
   if (large.size == 0) throw wrongUsage("--large", "0 is not large", kHint);
@@ -80,7 +81,7 @@ LargeScores LargeScores::parse(const std::string& text) {
   std::string name = text.substr(comma + 1);
   std::vector<Choice> choices;
   for (const char* pattern : kNames) choices.push_back({pattern, {}});
-  if (std::string wrong = oneOf(choices)(name); !wrong.empty()) throw CLI::ValidationError("--large", wrong);
+  if (std::string wrong = oneOf(choices)(name); !wrong.empty()) throw wrongUsage("--large", wrong, /*hint=*/"");
   large.pattern = Pattern(std::find(std::begin(kNames), std::end(kNames), name) - std::begin(kNames));
   return large;
 }

@@ -11,6 +11,7 @@
 #include "random.h"
 #include "result.h"
 #include "run_options.h"
+#include "save_operands.h"
 #include "shapes.h"
 #include "text.h"
 #include "verify.h"
@@ -45,10 +46,20 @@ HostTensor stored(const std::vector<double>& values, HostTensor tensor) {
   return tensor;
 }
 
-Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const RunOptions& options) {
+/// `whyNoGpu`: what to say on stderr of a machine without a GPU; empty if the CPU was asked for.
+Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const RunOptions& options,
+                             const std::string& whyNoGpu) {
   auto start = std::chrono::steady_clock::now();
   ATTNC_TRY_AS(computed, runReference(mod, operands, options));
   double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  if (!whyNoGpu.empty()) {
+    clearProgress();
+    std::fputs(
+        fmt::format("attnc: note: there is no GPU, so the fp64 reference on the CPU computed, in {:.1f} ms: {}\n", ms,
+                    whyNoGpu)
+            .c_str(),
+        stderr);
+  }
 
   std::vector<int64_t> rows = rowsOf(operands);
   RunResult result;
@@ -93,8 +104,8 @@ Status writeResult(RunResult& result, const RunOptions& options, bool isRagged) 
   return writeSafetensors(options.output, tensors, {{"producer", "attnc " ATTNC_VERSION}});
 }
 
-/// Returns the GPU's context; null for the CPU.
-Expected<std::unique_ptr<device::Context>> chooseDevice(const RunOptions& options) {
+/// Returns the GPU's context; null for the CPU. Sets `whyNoGpu` if a GPU was wanted and is missing.
+Expected<std::unique_ptr<device::Context>> chooseDevice(const RunOptions& options, std::string& whyNoGpu) {
   if (options.device == "cpu") return std::unique_ptr<device::Context>();
   auto context = device::Context::create();
   if (context) return std::make_unique<device::Context>(std::move(*context));
@@ -102,7 +113,7 @@ Expected<std::unique_ptr<device::Context>> chooseDevice(const RunOptions& option
     return Error::environment("--verify compares a GPU with the CPU, and there is none: " + context.error().message,
                               "without --verify, --device cpu computes the fp64 reference");
   if (options.device == "cuda") return std::move(context).error();
-  std::fputs(("attnc: note: using the fp64 reference on the CPU: " + context.error().message + "\n").c_str(), stderr);
+  whyNoGpu = context.error().message;
   return std::unique_ptr<device::Context>();
 }
 
@@ -133,7 +144,8 @@ Status runSteps(const RunOptions& options) {
   modOptions.available = capturesInFile(options);
   ATTNC_TRY_AS(mod, modOptions.loadTelling());
   ATTNC_TRY_AS(pinnedMod, pinned(*mod, options.kernel));
-  ATTNC_TRY_AS(context, chooseDevice(options));
+  std::string whyNoGpu;
+  ATTNC_TRY_AS(context, chooseDevice(options, whyNoGpu));
   auto operands = [&] {
     const Progress progress(options.random ? "drawing operands" : "reading operands");
     return findOperands(*mod, options);
@@ -143,13 +155,18 @@ Status runSteps(const RunOptions& options) {
     if (options.random) throwUsage("run", served.error()); // only the options decide this
     return served;
   }
+  if (!options.savedOperands.empty()) ATTNC_TRY(saveOperands(*mod, *operands, options));
   auto result = [&] {
-    const Progress progress(*context ? "compiling and computing" : "computing on the CPU");
-    return *context ? runOnGpu(**context, *pinnedMod, *operands, options) : runOnCpu(*mod, *operands, options);
+    const Progress progress(*context           ? "compiling and computing"
+                            : whyNoGpu.empty() ? "computing on the CPU"
+                                               : "computing on the CPU, since there is no GPU");
+    return *context ? runOnGpu(**context, *pinnedMod, *operands, options)
+                    : runOnCpu(*mod, *operands, options, whyNoGpu);
   }();
   if (!result) return std::move(result).error();
   if (!result->warning.empty()) std::fputs(("attnc: warning: " + result->warning + "\n").c_str(), stderr);
   std::string summary = describeOperands(*operands) + result->summary;
+  if (!options.savedOperands.empty()) summary += savedText(options);
   if (options.output.empty()) summary += digestText(*result);
   if (options.verify) {
     auto want = [&] {
@@ -172,24 +189,32 @@ Status runSteps(const RunOptions& options) {
 }
 
 int runRun(RunOptions options) {
-  if (options.input.empty() == !options.random) throw CLI::ValidationError("run", "give either --in FILE or --random");
+  if (options.input.empty() == !options.random)
+    throw wrongUsage("run", options.random ? "--in FILE and --random are given" : "no operands are given",
+                     options.random ? "give either --in FILE or --random: leave one of them out"
+                                    : "give either --in FILE or --random, e.g. --random 1,4,4,512,512,64");
   if (options.device == "cpu" && options.verify)
-    throw CLI::ValidationError("--verify", "compares the GPU with the CPU: it needs --device cuda or auto");
+    throw wrongUsage("--verify", "compares the GPU with the CPU, and --device cpu leaves the GPU out",
+                     "leave --device cpu out, or --verify");
   if (options.large && !options.scale) // keeps scores as exact as products
     options.scale = std::exp2(std::round(std::log2(double(options.random->headDim)) / -2));
   options.gradients.check(options.backward);
   options.sequences.check(!options.backward);
   if (options.backward && options.kernelKind.decode().value_or(false))
-    throw CLI::ValidationError("--kernel", "decode kernels have no backward pass");
+    throw wrongUsage("--kernel", "decode kernels have no backward pass", "leave --kernel decode out, or --backward");
   if (const int rows = options.sequences.pageSize) {
-    if (!options.random) throw CLI::ValidationError("--page-size", "is of --random; a file has a tensor page_table");
+    if (!options.random)
+      throw wrongUsage("--page-size", "is of --random",
+                       "leave it out: a file has pages where it has a tensor page_table, i32 [B, N]");
     if (options.random->shape.kvLen % rows)
-      throw CLI::ValidationError("--page-size",
-                                 fmt::format("KV_LEN {} is no multiple of {}", options.random->shape.kvLen, rows));
+      throw wrongUsage("--page-size", fmt::format("KV_LEN {} is no multiple of {}", options.random->shape.kvLen, rows),
+                       fmt::format("take KV_LEN {}", (options.random->shape.kvLen / rows + 1) * rows));
   }
   checkStdin(options);
   if (options.output == "-" && isatty(STDOUT_FILENO))
-    throw CLI::ValidationError("--out", "safetensors are binary: give a file, or redirect stdout");
+    throw wrongUsage("--out", "safetensors are binary, and stdout is a terminal",
+                     "give a file, --out result.safetensors, or redirect stdout");
+  checkSaveOperands(options);
   refuseOntoInput("--out", options.output, {options.input, options.mod.path});
   auto status = runSteps(options);
   return status ? kDone : report(status.error());
@@ -219,6 +244,10 @@ void addOptions(CLI::App& command, RunOptions& options) {
           "Draw scores of this size: -1e9, as masks are often written, or 1e9,tiles; see below")
       ->type_name("SIZE[,PATTERN]")
       ->needs("--random");
+  command
+      .add_option("--save-operands", options.savedOperands,
+                  "Write the random operands to a safetensors file, from which --in computes the same")
+      ->type_name("FILE");
   addDType(command, options.dtype, "Of random q, k, v: bf16, fp16, fp32")->needs("--random");
   command.add_option("--seed", options.seed, "Of the random operands")->capture_default_str()->check(checkSeed);
   addSets(command, options.sets);

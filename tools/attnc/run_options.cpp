@@ -7,14 +7,13 @@
 namespace attnc::cli {
 
 RandomProblem randomProblem(const char* option, const std::string& text, const ProblemShape& shape, int64_t headDim) {
-  const auto fail = [&](const std::string& reason) {
-    return CLI::ValidationError(option, inQuotes(text) + ": " + reason);
-  };
-  if (std::string wrong = checkHeadDim(fmt::to_string(headDim)); !wrong.empty()) throw fail(wrong);
+  if (std::string wrong = checkHeadDim(fmt::to_string(headDim)); !wrong.empty())
+    throw wrongUsage(option, inQuotes(text) + ": " + wrong, /*hint=*/""); // it has one
   constexpr double kMaxElements = 1ll << 34;
   for (double length : {double(shape.qHeads) * double(shape.qLen), double(shape.kvHeads) * double(shape.kvLen)})
     if (double(shape.batch) * length * double(headDim) > kMaxElements)
-      throw fail("a tensor would have more than 2^34 elements");
+      throw wrongUsage(option, inQuotes(text) + ": a tensor would have more than 2^34 elements",
+                       "take a smaller batch, fewer heads or a shorter length");
   return {shape, headDim};
 }
 

@@ -41,6 +41,7 @@ struct RunOptions {
   GradientOptions gradients;
   SequenceOptions sequences;
   std::string input, output;
+  std::string savedOperands; ///< file for random operands; may be empty
   std::optional<RandomProblem> random;
   std::optional<LargeScores> large;
   std::string dtype = "bf16"; ///< dtype of random operands

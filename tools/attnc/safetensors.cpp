@@ -2,6 +2,7 @@
 
 #include "output_file.h"
 #include "safetensors_header.h"
+#include "support/readable.h"
 #include "support/try.h"
 #include "text.h"
 
@@ -125,9 +126,13 @@ private:
                       shapeText(entry.shape), needed);
     }
     if (wanted(entry.name) == Want::Nothing) return {};
-    if (!dtype)
-      return failAt(entry.name, "dtype {} is not supported (F32, F16, BF16, I64, I32, I16, I8, U8, BOOL are)",
-                    inQuotes(entry.dtype));
+    if (!dtype) {
+      Error error = failAt(entry.name, "dtype {} is not supported (F32, F16, BF16, I64, I32, I16, I8, U8, BOOL are)",
+                           inQuotes(entry.dtype));
+      const bool isFloat = entry.dtype.starts_with("F");
+      error.remedy = fmt::format("save {}.{}", readable(entry.name), isFloat ? "float()" : "int()");
+      return error;
+    }
     if (entry.shape.size() > size_t(TensorView::kMaxRank))
       return failAt(entry.name, "{} dimensions, at most {} are supported", entry.shape.size(), TensorView::kMaxRank);
     return {};
@@ -223,6 +228,14 @@ Status writeSafetensors(const std::string& path, const NamedTensors& tensors,
   std::vector<std::string_view> pieces{prefix, text};
   for (const auto* named : order) pieces.emplace_back(named->second.bytes.data(), named->second.bytes.size());
   return writeWholeFile(path, pieces);
+}
+
+std::string namesText(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 12;
+  if (names.empty()) return "the file has no tensors";
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) text += (i ? ", " : "the file has ") + inQuotes(names[i]);
+  return names.size() > kMost ? text + fmt::format(" and {} more", names.size() - kMost) : text;
 }
 
 } // namespace attnc::cli

@@ -43,4 +43,7 @@ Expected<FileTensors> readSafetensors(std::istream& stream, std::optional<uint64
 Status writeSafetensors(const std::string& path, const NamedTensors& tensors,
                         const std::map<std::string, std::string>& metadata = {});
 
+/// Returns "the file has 'q', 'k'" with the first names of a file: that of a model has thousands.
+std::string namesText(const std::vector<std::string>& names);
+
 } // namespace attnc::cli

@@ -1,5 +1,6 @@
 #include "sequence_options.h"
 
+#include "text.h"
 #include "usage.h"
 
 #include "attnc/kernel.h"
@@ -14,7 +15,8 @@ void SequenceOptions::addTo(CLI::App& command, const char* helpOfLengths, const 
   const auto isPageSize = [](const std::string& text) {
     for (int size : kPageSizes)
       if (text == std::to_string(size)) return std::string();
-    return fmt::format("pages have {} rows", fmt::join(kPageSizes, ", "));
+    return fmt::format("{} is no size of a page: pages have {} rows\nhint: e.g. --page-size 64", inQuotes(text),
+                       fmt::join(kPageSizes, ", "));
   };
   command.add_option("--page-size", pageSize, helpOfPages)->check(isPageSize);
   command
@@ -40,10 +42,14 @@ QueryOffsets SequenceOptions::settledOffsets() const {
 
 void SequenceOptions::check(bool isForward) const {
   if (isForward) return;
-  constexpr const char* kReason = "is of forward and decode kernels, and this is none";
-  if (kvLengths) throw CLI::ValidationError("--kv-lengths", kReason);
-  if (pageSize) throw CLI::ValidationError("--page-size", kReason);
-  if (!qOffset.empty() && !ragged) throw CLI::ValidationError("--q-offset", kReason);
+  const auto refuse = [](const char* option) {
+    throw wrongUsage(
+        option, "is of forward and decode kernels, and this is a backward kernel",
+        fmt::format("leave {} out, or the backward pass; --ragged trains sequences of different lengths", option));
+  };
+  if (kvLengths) refuse("--kv-lengths");
+  if (pageSize) refuse("--page-size");
+  if (!qOffset.empty() && !ragged) refuse("--q-offset");
 }
 
 } // namespace attnc::cli

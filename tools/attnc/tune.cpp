@@ -139,7 +139,8 @@ Expected<std::string> tuneText(const TuneCommand& command, const std::vector<Run
 
 int runTune(const TuneCommand& command) {
   command.check("tune");
-  if (!command.run.kernel.tile.empty()) throw CLI::ValidationError("--tile", "tune chooses it");
+  if (!command.run.kernel.tile.empty())
+    throw wrongUsage("--tile", "tune chooses it", "leave it out; `attnc bench --tile` times one tile");
   const std::vector<RunOptions> problems = command.problems();
   auto text = tuneText(command, problems);
   if (!text) return reportEither(text.error(), command.json);

@@ -124,6 +124,20 @@ std::string exampleHint(const CLI::App& command) {
   return at == std::string::npos ? "" : "for example: " + footer.substr(at, footer.find_first_of("\n)", at) - at);
 }
 
+/// Puts what CLI11 says of missing and of small values in words of the user.
+void simplify(const CLI::App& command, Complaint& complaint) {
+  const std::string option = complaint.what.substr(0, complaint.what.find(':'));
+  if (complaint.what.find(" required ") != std::string::npos && complaint.what.ends_with(" missing")) {
+    complaint.what = option + " has no value";
+    complaint.hint = "write " + optionHint(command, option);
+  }
+  if (complaint.what.find(" not in range 0.") != std::string::npos) {
+    complaint.what.resize(complaint.what.find(" not in range "));
+    complaint.what += " is too small";
+    complaint.hint = "write a whole number above 0, or leave " + option + " out";
+  }
+}
+
 Complaint complaintOf(const CLI::App& app, const CLI::App* command, const CLI::ParseError& error) {
   const std::vector<std::string> remaining = app.remaining(/*recurse=*/true);
   if (!remaining.empty()) return unknown(app, command, remaining.front()); // the likely reason why something is missing
@@ -143,6 +157,12 @@ Complaint complaintOf(const CLI::App& app, const CLI::App* command, const CLI::P
     complaint.hint = complaint.what.substr(at + 2);
     complaint.what.resize(at);
   }
+  simplify(*command, complaint);
+  if (size_t at = complaint.what.find(" requires --"); at != std::string::npos) {
+    const std::string form = optionHint(*command, complaint.what.substr(at + 10));
+    complaint.hint = "add " + form.substr(0, form.find(':')) + ", or leave out " + complaint.what.substr(0, at);
+  }
+  if (complaint.what.find(" excludes --") != std::string::npos) complaint.hint = "leave one of them out";
   if (complaint.hint.empty()) complaint.hint = optionHint(*command, complaint.what);
   if (complaint.hint.empty()) complaint.hint = exampleHint(*command);
   return complaint;
@@ -152,7 +172,7 @@ Complaint complaintOf(const CLI::App& app, const CLI::App* command, const CLI::P
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   const std::string wanted = lowered(word);
-  unsigned best = unsigned(wanted.size() + 2) / 3 + 1; // a third of the word may be wrong
+  unsigned best = std::max(1u, unsigned(wanted.size()) / 3) + 1; // a third of the word may be wrong
   std::string found;
   for (const std::string& candidate : candidates) {
     unsigned distance = llvm::StringRef(wanted).edit_distance(lowered(candidate), /*AllowReplacements=*/true, best);
@@ -163,10 +183,10 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   return found;
 }
 
-CLI::Validator oneOf(std::vector<Choice> choices) {
+CLI::Validator oneOf(std::vector<Choice> choices, std::map<std::string, std::string> instead) {
   std::string all;
   for (const Choice& choice : choices) all += (all.empty() ? kChoicesPrefix : ",") + choice.name;
-  auto choose = [choices = std::move(choices)](std::string& text) -> std::string {
+  auto choose = [choices = std::move(choices), instead = std::move(instead)](std::string& text) -> std::string {
     std::string names;
     std::vector<std::string> spellings;
     for (const auto& [name, aliases] : choices) {
@@ -180,9 +200,21 @@ CLI::Validator oneOf(std::vector<Choice> choices) {
       }
       spellings.insert(spellings.end(), all.rbegin(), all.rend());
     }
-    return fmt::format("{} is none of {}{}", inQuotes(text), names, suggestion(text, spellings));
+    const std::string wrong = fmt::format("{} is none of {}", inQuotes(text), names);
+    if (auto found = instead.find(lowered(text)); found != instead.end()) return wrong + kHint + found->second;
+    return wrong + suggestion(text, spellings);
   };
   return CLI::Validator(choose, "", all);
+}
+
+std::map<std::string, std::string> dtypeHints() {
+  std::map<std::string, std::string> hints;
+  for (const char* name : {"fp64", "f64", "float64", "double"})
+    hints[name] = "the widest is --dtype fp32: convert q, k and v; the reference on the CPU computes in fp64";
+  for (const char* name : {"fp8", "f8", "float8", "e4m3", "float8-e4m3fn", "e5m2", "int8"})
+    hints[name] = "q and out are 16 bits or more; k and v may be e4m3 for decode kernels: --fp8-kv, or F8_E4M3 tensors "
+                  "in the file of --in";
+  return hints;
 }
 
 std::vector<std::string> choicesOf(CLI::Option& option) {
@@ -197,6 +229,28 @@ std::vector<std::string> choicesOf(CLI::Option& option) {
     if (name.consume_front(kChoicesPrefix)) return CLI::detail::split(name.str(), ',');
   }
 }
+
+namespace {
+
+/// Returns what to write instead of a word that is no architecture. `name` is in lower case, `digits` without "sm".
+std::string archHint(const std::string& name, const std::string& digits) {
+  constexpr std::pair<const char*, const char*> kGpus[] = {
+      {"hopper", "sm_90a"}, {"h100", "sm_90a"},  {"h200", "sm_90a"}, {"gh200", "sm_90a"}, {"h20", "sm_90a"},
+      {"h800", "sm_90a"},   {"ampere", "sm_80"}, {"a100", "sm_80"},  {"a800", "sm_80"},   {"a30", "sm_80"},
+      {"a10", "sm_86"},     {"a10g", "sm_86"},   {"a40", "sm_86"},   {"a6000", "sm_86"},  {"3090", "sm_86"},
+      {"ada", "sm_89"},     {"4090", "sm_89"},   {"l4", "sm_89"},    {"l40", "sm_89"},    {"l40s", "sm_89"}};
+  for (auto [gpu, arch] : kGpus)
+    if (name == gpu || name == std::string("rtx") + gpu || name == std::string("rtx-") + gpu)
+      return fmt::format("that GPU is --arch {}", arch);
+  int64_t number = 0;
+  if (parseInteger(digits, number) && number >= 30 && number < 80)
+    return "attnc needs a GPU of sm_80 (A100) or newer: --arch sm_80";
+  const std::string near = nearest("sm_" + digits, knownArchs());
+  return near.empty() ? "write the compute capability, --arch sm_80 for 8.0; native is the GPU of this machine"
+                      : fmt::format("did you mean {}?", near);
+}
+
+} // namespace
 
 CLI::Validator architecture() {
   auto canonical = [](std::string& text) -> std::string {
@@ -215,8 +269,8 @@ CLI::Validator architecture() {
                  stderr);
     if (digits == "90") digits = "90a";
     if (!isKnownArch("sm_" + digits))
-      return fmt::format("{} is no architecture that attnc or NVRTC knows; known are native, {}", inQuotes(text),
-                         fmt::join(knownArchs(), ", "));
+      return fmt::format("{} is no architecture that attnc or NVRTC knows; known are native, {}{}{}", inQuotes(text),
+                         fmt::join(knownArchs(), ", "), kHint, archHint(name, digits));
     text = "sm_" + digits;
     return "";
   };
@@ -226,26 +280,31 @@ CLI::Validator architecture() {
 std::string checkHeadDim(const std::string& text) {
   int64_t value = 0;
   if (parseInteger(text, value) && value >= 8 && value <= 256 && value % 8 == 0) return {};
-  return "head dim " + inQuotes(text) + " must be a multiple of 8 from 8 to 256";
+  const std::string wrong = "head dim " + inQuotes(text) + " must be a multiple of 8 from 8 to 256";
+  if (value < 1 || value > 256) return wrong + kHint + "write a number such as 64, 128 or 256";
+  return wrong + kHint +
+         fmt::format("pad q, k and v with zeros to {}, and keep the scale: --scale {:.6g}", (value + 7) / 8 * 8,
+                     1 / std::sqrt(double(value)));
 }
 
 std::string checkSeed(const std::string& text) {
   uint64_t value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc() && end == text.data() + text.size()) return {};
-  return inQuotes(text) + " is no whole number from 0 to 2^64 - 1";
+  return inQuotes(text) + " is no whole number from 0 to 2^64 - 1" + kHint + "e.g. 42";
 }
 
 std::string checkScale(const std::string& text) {
   double value = 0;
   if (parseNumber(text, value) && std::isfinite(float(value))) return {};
-  return inQuotes(text) + " is no finite number that fits into f32";
+  return inQuotes(text) + " is no finite number that fits into f32" + kHint + "e.g. 0.125";
 }
 
 std::string checkAssignment(const std::string& text) {
   size_t equals = text.find('=');
   if (equals != std::string::npos && equals > 0 && equals + 1 < text.size()) return {};
-  return inQuotes(text) + " is not of the form NAME=VALUE";
+  return inQuotes(text) + " is not of the form NAME=VALUE" + kHint +
+         "write the value behind the name, without spaces: window=64";
 }
 
 std::map<std::string, std::string> assignments(const char* option, const std::vector<std::string>& texts) {
@@ -255,14 +314,37 @@ std::map<std::string, std::string> assignments(const char* option, const std::ve
     std::string name = text.substr(0, equals), value = text.substr(equals + 1);
     auto [found, isNew] = values.emplace(name, value);
     if (!isNew)
-      throw CLI::ValidationError(option, fmt::format("{} is given twice, as {} and as {}", inQuotes(name),
-                                                     inQuotes(found->second), inQuotes(value)));
+      throw wrongUsage(
+          option,
+          fmt::format("{} is given twice, as {} and as {}", inQuotes(name), inQuotes(found->second), inQuotes(value)),
+          "leave one of them out");
   }
   return values;
 }
 
+namespace {
+
+/// Returns "numbers with commas between: --shape 2,8,2,1024,1024".
+std::string exampleOf(const char* option, const std::string& names) {
+  constexpr std::pair<const char*, int> kExamples[] = {{"B", 2},        {"H", 8},         {"HKV", 2},
+                                                       {"Q_LEN", 1024}, {"KV_LEN", 1024}, {"D", 128},
+                                                       {"Q", 128},      {"KV", 64},       {"N", 128}};
+  std::string numbers;
+  for (const std::string& name : CLI::detail::split(names, ',')) {
+    int number = 0;
+    for (auto [known, example] : kExamples)
+      if (name == known) number = example;
+    numbers += fmt::format("{}{}", numbers.empty() ? "" : ",", number);
+  }
+  return fmt::format("numbers with commas between: {} {}", option, numbers);
+}
+
+} // namespace
+
 std::vector<int64_t> parseExtents(const char* option, const std::string& text, const std::string& names) {
-  auto fail = [&](const std::string& reason) { return CLI::ValidationError(option, inQuotes(text) + ": " + reason); };
+  auto fail = [&](const std::string& reason) {
+    return wrongUsage(option, inQuotes(text) + ": " + reason, exampleOf(option, names));
+  };
   std::vector<int64_t> numbers;
   for (const std::string& part : CLI::detail::split(text, ',')) {
     int64_t value = 0;
@@ -277,7 +359,11 @@ std::vector<int64_t> parseExtents(const char* option, const std::string& text, c
 ProblemShape shapeOf(const char* option, const std::string& text, const std::vector<int64_t>& extents) {
   ProblemShape shape{extents[0], extents[1], extents[2], extents[3], extents[4]};
   if (shape.kvHeads < 1 || shape.qHeads % shape.kvHeads != 0)
-    throw CLI::ValidationError(option, inQuotes(text) + ": H must be a multiple of HKV");
+    throw wrongUsage(option, inQuotes(text) + ": H must be a multiple of HKV",
+                     fmt::format("each KV head serves as many query heads: H {}, HKV {}, for instance",
+                                 std::max<int64_t>(1, shape.kvHeads) *
+                                     std::max<int64_t>(1, shape.qHeads / std::max<int64_t>(1, shape.kvHeads)),
+                                 std::max<int64_t>(1, shape.kvHeads)));
   return shape;
 }
 
@@ -286,13 +372,15 @@ void refuseOntoInput(const char* option, const std::string& output, const std::v
   if (!target) return;
   for (const std::string& input : inputs)
     if (!input.empty() && fileOf(input, STDIN_FILENO) == target)
-      throw CLI::ValidationError(
-          option, fmt::format("{} is the input {}, which would be lost", inQuotes(output), inQuotes(input)));
+      throw wrongUsage(option,
+                       fmt::format("{} is the input {}, which would be lost", inQuotes(output), inQuotes(input)),
+                       "give another file");
 }
 
 void refuseUnlessSvg(const std::string& output) {
   if (output.empty() || output == "-" || std::string_view(output).ends_with(".svg")) return;
-  throw CLI::ValidationError("-o", inQuotes(output) + " does not end in .svg, the format of pictures");
+  throw wrongUsage("-o", inQuotes(output) + " does not end in .svg, the format of pictures",
+                   "e.g. -o mask.svg; without -o the mask is drawn as text");
 }
 
 CLI::ValidationError wrongUsage(const std::string& option, const std::string& what, const std::string& hint) {

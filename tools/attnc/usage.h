@@ -25,7 +25,11 @@ struct Choice {
 
 /// Returns a CLI11 transform: accepts one of the choices in any case, with '_' and '-' interchangeable, and yields its
 /// name.
-CLI::Validator oneOf(std::vector<Choice> choices);
+/// `instead`: hints for words that are none, by word.
+CLI::Validator oneOf(std::vector<Choice> choices, std::map<std::string, std::string> instead = {});
+
+/// Returns hints for dtypes that kernels do not compute in, for oneOf().
+std::map<std::string, std::string> dtypeHints();
 
 /// Returns the names that an option with oneOf() or architecture() takes; empty for others.
 std::vector<std::string> choicesOf(CLI::Option& option);
