@@ -226,8 +226,8 @@ Picture queryPicture(const std::vector<QueryMap>& maps, const std::vector<std::s
     const int sliceWidth = int(columns) * cell, sliceHeight = int(rows) * cell;
     const int perRow = int(std::clamp<int64_t>((kWidest + kGap) / (sliceWidth + kGap), 1, slices));
     const int between = slices > 1 ? kGap + kLine : kGap; // of rows of slices: the next one has a heading
-    const int width =
-        std::max(kAxisLeft + perRow * (sliceWidth + kGap) - kGap, int(countText(map).size()) * PictureText::kCharWidth);
+    const int words = int(std::max(countText(map).size(), boxText(map).size())) * PictureText::kCharWidth;
+    const int width = std::max(kAxisLeft + perRow * (sliceWidth + kGap) - kGap, words);
     if (x > kGap && x + width > kWidest) {
       x = kGap;
       top += rowHeight + kGap;

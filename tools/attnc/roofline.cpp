@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 namespace attnc::cli {
@@ -116,13 +117,20 @@ Picture rooflinePicture(const Roofline& roofline) {
   }
   // The legend stands below the roof, where hardly any kernel lies.
   int line = y.from - 8 - kLegendLine * (int(roofline.points.size()) - 1);
+  std::vector<std::pair<int, int>> shares; // where they stand
   for (size_t i = 0; i < roofline.points.size(); ++i, line += kLegendLine) {
     const RooflinePoint& point = roofline.points[i];
     const Rgb colour = kPointColours[i % std::size(kPointColours)];
     const int across = x.at(point.flopsPerByte), up = y.at(point.flops);
     const double share = 100 * point.flops / attainable(roofline, point.flopsPerByte);
     picture.shapes.emplace_back(PictureRect{across - kMark / 2, up - kMark / 2, kMark, kMark, colour});
-    addText(picture, across + kMark + 2, up + 3, fmt::format("{:.0f} %", share), Anchor::Left, colour);
+    const bool isAtEdge = across + 40 > x.to;
+    int below = up + 3; // shifted down to where no other share stands
+    for (const auto& [otherX, otherY] : shares)
+      if (std::abs(otherX - across) < 60 && std::abs(otherY - below) < 11) below = otherY + 11;
+    shares.emplace_back(across, below);
+    addText(picture, isAtEdge ? across - kMark - 2 : across + kMark + 2, below, fmt::format("{:.0f} %", share),
+            isAtEdge ? Anchor::Right : Anchor::Left, colour);
     addText(picture, x.to - 8, line,
             fmt::format("{}: {:.1f} TFLOP/s, {:.0f} % of the roof", point.name, point.flops * 1e-12, share),
             Anchor::Right, colour);
