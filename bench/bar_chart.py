@@ -14,6 +14,14 @@ BAR, GROUP_GAP, MIN_PANEL = 20, 18, 160
 INK, FAINT, GRID = "#222222", "#666666", "#dddddd"
 # Colours that the colour-blind can also tell apart (Okabe and Ito's set); the first series is ours.
 COLOURS = ["#d55e00", "#0072b2", "#56b4e9", "#009e73", "#999999", "#cc79a7", "#e69f00", "#f0e442"]
+PAPER = "#ffffff"
+# What these become in dark surroundings.
+DARK = {INK: "#e6edf3", FAINT: "#9da7b3", GRID: "#30363d", PAPER: "#0d1117", "#d55e00": "#ff8b3d", "#0072b2": "#4f9fe0",
+        "#56b4e9": "#a5dbff", "#009e73": "#2fc79a", "#999999": "#7d8590", "#cc79a7": "#e29ac4"}
+NAMES = {"noop": "no mod", "alibi": "ALiBi", "prefix_lm": "prefix LM", "softcap": "soft cap",
+         "softcap_approx": "soft cap, approx.", "sliding_window": "window", "document": "documents",
+         "neighborhood2d": "neighborhood"}
+RESTS = {"q_std64": "scores of std 64"}
 
 
 def text(x, y, what, size=12, anchor="middle", fill=INK, bold=False):
@@ -25,6 +33,17 @@ def text(x, y, what, size=12, anchor="middle", fill=INK, bold=False):
 def line(x0, y0, x1, y1, stroke, dashed=False):
     dash = ' stroke-dasharray="5 4"' if dashed else ""
     return f'<line x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}" stroke="{stroke}"{dash}/>'
+
+
+def picture(title, width, height, parts):
+    """Returns an SVG of `parts` whose colours follow the surroundings."""
+    body = "\n".join([f"<title>{escape(title)}</title>", f'<rect width="{width}" height="{height}" fill="{PAPER}"/>',
+                      *parts])
+    rules = "".join(f'[{key}="{colour}"]{{{key}:{other}}}' for colour, other in DARK.items()
+                    for key in ("fill", "stroke") if f'{key}="{colour}"' in body)
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            f'font-family="Helvetica, Arial, sans-serif">\n'
+            f"<style>@media(prefers-color-scheme:dark){{{rules}}}</style>\n{body}\n</svg>\n")
 
 
 def scale_step(top):
@@ -62,11 +81,13 @@ def label_width(case):
 
 
 def label(case):
-    """Returns the lines under a group. A long variant's name breaks at its first underscore."""
+    """Returns the lines under a group. A long variant's name breaks at its first space."""
     if not case.shape:
         return [case.id]
-    words = case.variant.split("_", 1) if len(case.variant) > 10 else [case.variant]
-    return [*words, f"{case.shape[0]} x {case.heads()}" + (f", {case.rest}" if case.rest else "")]
+    name = NAMES.get(case.variant, case.variant.replace("_", " "))
+    words = name.split(" ", 1) if len(name) > 10 else [name]
+    rest = RESTS.get(case.rest, case.rest)
+    return [*words, f"{case.shape[0]} x {case.heads()}" + (f", {rest}" if rest else "")]
 
 
 def rows_of(panels, bars):
@@ -163,10 +184,6 @@ def bar_chart(title, series, bars, ceiling=None):
     panels_top = TOP + LEGEND_LINE * (legend_lines - 1)
     total = panels_top + row_height * len(rows)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {total}" width="{WIDTH}" height="{total}" '
-        'font-family="Helvetica, Arial, sans-serif">',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="{WIDTH}" height="{total}" fill="#ffffff"/>',
         text(LEFT, 26, title, 16, "start", bold=True),
         text(WIDTH - MARGIN, 26, "below each group: batch x heads(/kv heads)", 12, "end", FAINT),
         *legend,
@@ -174,4 +191,4 @@ def bar_chart(title, series, bars, ceiling=None):
     for i, row in enumerate(rows):
         for panel in row:
             parts += draw_panel(panel, panels_top + i * row_height, bars, colours, top, ceiling)
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    return picture(title, WIDTH, total, parts)

@@ -19,6 +19,10 @@ from results import UNITS, Case, ResultError, read_results, unit_of
 
 OURS = "attnc"
 PEER_NAMES = {
+    "cudnn_bsa": "cuDNN, block sparse",
+    "cudnn_flex": "cuDNN, flex",
+    "cudnn_flex_varlen": "cuDNN, flex, packed",
+    "fa3": "FlashAttention-3",
     "fa4": "FlashAttention-4",
     "fa4_varlen": "FlashAttention-4, packed",
     "flex": "FlexAttention",
@@ -61,7 +65,7 @@ def header(results, date, command):
     ceilings = results.ceilings
     about = [plain(ceilings[0]["peer"]) if ceilings else "GPU not recorded (no ceilings line)", date]
     if ceilings:
-        known = ("id", "peer", "matmul_tflops", "copy_gbps")
+        known = ("id", "peer", "matmul_tflops", "copy_gbps", "date")
         about += [version(key, value) for key, value in ceilings[0].items() if key not in known]
     lines = [", ".join(about) + "."]
     for key, sentence in (("matmul_tflops", "A large bf16 matrix product in the same run: {} TFLOP/s."),
@@ -254,8 +258,9 @@ def between_markers(text, path, body, name=""):
 
 
 def chart(results, date):
-    """Returns the run's TFLOP/s as SVG."""
-    cases = ordered_cases(results)
+    """Returns the run's TFLOP/s as SVG: cases in which we and another were timed, or all if there are none."""
+    timed = {case: {p for p, row in results.rows[case.id].items() if "tflops" in row} for case in ordered_cases(results)}
+    cases = [case for case, by in timed.items() if OURS in by and by - {OURS}] or list(timed)
     peers = [OURS] * (OURS in results.peers) + [peer for peer in results.peers if peer != OURS]
     bars = {case: {peer_name(p): results.rows[case.id][p]["tflops"] for p in peers
                    if "tflops" in results.rows[case.id].get(p, {})} for case in cases}

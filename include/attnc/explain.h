@@ -273,6 +273,7 @@ Expected<std::string> kernelIrText(const Mod& mod, const KernelOptions& options)
 /// Facts about score_mod that decide how exactly kernels follow it.
 struct ScoreFacts {
   bool readsScore = false; ///< Whether it reads the score.
+  bool readsPlace = false; ///< Whether it reads the batch entry, the head or a position.
   /// Whether it only adds, compares and selects given numbers, so kernels round as the reference does.
   bool addsAtMost = true;
   bool approximates = false; ///< Whether the mod has a function that kernels only approximate (tanh_approx).
@@ -291,7 +292,8 @@ Status checkCaptures(const Mod& mod, const Captures& captures, const ProblemShap
 /// Adds the free extents that `given` lacks: `value`, or a number near it that meets the conditions of the mod.
 void chooseExtents(const Mod& mod, const ProblemShape& problem, int64_t value, std::map<std::string, int64_t>& given);
 
-/// Evaluates mask_mod score by score, as kernels do. Copies share nothing. Not thread-safe, not even as const.
+/// Evaluates mask_mod and score_mod score by score, as kernels do. Copies share nothing. Not thread-safe, not even as
+/// const.
 class MaskReader {
 public:
   /// `captures` are in host memory, which must not change while the reader lives. Errors (environment): they do not
@@ -302,6 +304,8 @@ public:
   ~MaskReader();
   /// Returns whether a score is live; true if the mod has no mask_mod.
   bool isLive(int64_t b, int64_t h, int64_t q, int64_t kv) const;
+  /// Returns what score_mod gives for `score`; `score` itself if the mod has no score_mod. Not for masked scores.
+  float scoreOf(float score, int64_t b, int64_t h, int64_t q, int64_t kv) const;
 
 private:
   struct Impl;

@@ -41,8 +41,12 @@ bool addsAtMost(const ir::Module& module, ir::Value score) {
 ScoreFacts scoreFactsOf(const Mod& mod) {
   const ir::Module& traced = tracedModule(mod);
   ScoreFacts facts;
-  if (auto score = traced.output(ir::kScore))
-    facts.readsScore = ir::paramsOf(traced, *score).contains(ir::ParamKind::Score);
+  if (auto score = traced.output(ir::kScore)) {
+    const ir::ParamSet params = ir::paramsOf(traced, *score);
+    facts.readsScore = params.contains(ir::ParamKind::Score);
+    for (ir::ParamKind place : {ir::ParamKind::B, ir::ParamKind::H, ir::ParamKind::QIdx, ir::ParamKind::KvIdx})
+      facts.readsPlace |= params.contains(place);
+  }
   if (auto score = mod.module().output(ir::kScore)) facts.addsAtMost = addsAtMost(mod.module(), *score);
   facts.approximates = ir::uses(mod.module(), ir::Op::TanhApprox);
   return facts;
@@ -131,6 +135,10 @@ Expected<MaskReader> MaskReader::create(const Mod& mod, const Captures& captures
 
 bool MaskReader::isLive(int64_t b, int64_t h, int64_t q, int64_t kv) const {
   return impl->interpreter.mask(b, h, q, kv);
+}
+
+float MaskReader::scoreOf(float score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
+  return float(impl->interpreter.score(score, b, h, q, kv));
 }
 
 } // namespace attnc

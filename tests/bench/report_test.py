@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of bench/report.py, grids_report.py and compare.py on made-up results: tables, and messages about wrong files."""
+"""Tests of bench/report.py, grids_report.py and compare.py on made-up results: tables, charts, and messages about wrong
+files. Tests of front_chart.py and gallery_speed.py on the committed results."""
 import contextlib
 import io
 import json
@@ -14,6 +15,8 @@ import xml.etree.ElementTree
 sys.dont_write_bytecode = True
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
+import front_chart
+import gallery_speed
 import grids_report
 import report
 from results import Case
@@ -141,7 +144,9 @@ class ReportTest(unittest.TestCase):
                           "| causal, 2 x 8 x 8192, d 256 | 600.0 |  |  |"])
         self.assertIn("| forward softcap_approx, 2 x 16 x 8192, d 128 | causal | 0.80 |\n", own)
         svg = plot.read_text(encoding="utf-8")
-        self.assertLess(svg.index("forward-softcap_approx-"), svg.index(f"forward-causal-{wide}"))
+        self.assertLess(svg.index("forward-causal-"), svg.index("forward-softcap-"))
+        for own in ("softcap_approx", wide):  # nobody else was timed
+            self.assertNotIn(own, svg)
 
     def test_our_own_cases_are_named_after_what_they_are(self):
         sizes = ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim")
@@ -347,9 +352,63 @@ class ReportTest(unittest.TestCase):
         titles = {text.text: float(text.get("y")) for text in svg.iter(SVG + "text") if "head dim" in text.text}
         self.assertLess(titles["forward, head dim 128"], titles["backward, head dim 128"])
 
+    def test_names_in_the_chart_are_words(self):
+        svg = self.plot(*[row("prefix_lm", peer, 1.0, 500.0, shape=f"{SHAPE}-q_std64") for peer in ("attnc", "fa3")])
+        words = [text.text for text in svg.iter(SVG + "text")]
+        for name in ("prefix LM", "2 x 16, scores of std 64", "FlashAttention-3"):
+            self.assertIn(name, words)
+
+    def test_the_chart_follows_dark_surroundings(self):
+        svg = self.plot(row("noop", "attnc", 1.0, 500.0), row("noop", "flex", 2.0, 250.0))
+        style = next(svg.iter(SVG + "style")).text
+        self.assertIn("prefers-color-scheme:dark", style)
+        for part in svg.iter():
+            for key in ("fill", "stroke"):
+                if part.get(key):
+                    self.assertIn(f'[{key}="{part.get(key)}"]', style)
+
     def test_a_chart_without_figures_is_still_a_picture(self):
         svg = self.plot({"id": "decode-noop-b2h16k2-q1k131072-d128", "peer": "attnc", "ms": 1.0, "gbps": 100.0})
         self.assertEqual(svg.tag, SVG + "svg")
+
+
+class CommittedResults(unittest.TestCase):
+    def test_the_chart_of_the_front_page_is_drawn_from_the_committed_results(self):
+        self.assertEqual(front_chart.CHART.read_text(encoding="utf-8"), front_chart.chart())
+        self.assertEqual(front_chart.main(["--check"]), 0)
+
+    def test_an_outdated_chart_is_told(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()) as err:
+            path = pathlib.Path(folder) / "chart.svg"
+            self.assertEqual(front_chart.main(["--check", "--output", str(path)]), 1)
+            path.write_text("<svg/>", encoding="utf-8")
+            self.assertEqual(front_chart.main(["--check", "--output", str(path)]), 1)
+            self.assertIn("run it", err.getvalue())
+            self.assertEqual(front_chart.main(["--output", str(path)]), 0)
+            self.assertEqual(path.read_text(encoding="utf-8"), front_chart.chart())
+
+    def test_a_panel_of_the_front_page_has_only_bars_of_its_run(self):
+        first, second, backward = (front_chart.bars_of(run) for run in front_chart.RUNS)
+        self.assertEqual(list(first), list(front_chart.MODS))
+        self.assertTrue(all("FlexAttention" in group and "FlashAttention-4" not in group for group in first.values()))
+        self.assertTrue(all("FlexAttention" not in group for bars in (second, backward) for group in bars.values()))
+        self.assertNotIn("softcap", backward)  # nobody else was timed
+
+    def test_each_line_of_the_peers_tells_its_gpu_day_and_command(self):
+        text = (BENCH / "results" / "h200-2026-11-23-peers.jsonl").read_text(encoding="utf-8")
+        for line in map(json.loads, text.splitlines()):
+            self.assertEqual(line["date"], "2026-11-23")
+            self.assertTrue(line["id"] == "ceilings" or (line["gpu"] and line["command"]))
+
+    def test_the_speeds_of_the_gallery_are_of_library_mods_beside_flexattention_in_one_run(self):
+        speeds = gallery_speed.speeds()
+        self.assertIn({"case": "forward, 2 x 16 x 8192, d 128", "attnc": 685.4, "flex": 361.8, "unit": "TFLOP/s",
+                       "source": ["bench/results/h200-2026-11-21-attnc.jsonl", "bench/results/h200-2026-11-21-peers.jsonl"],
+                       "gpu": "NVIDIA H200", "date": "2026-11-21"}, speeds["alibi"])
+        for mod, entries in speeds.items():
+            self.assertTrue((BENCH.parent / "dsl" / "mods" / f"{mod}.py").exists())
+            for entry in entries:
+                self.assertTrue(all((BENCH.parent / source).exists() for source in entry["source"]))
 
 
 class GridTables(unittest.TestCase):

@@ -107,7 +107,8 @@ TEST_CASE("a roofline has a roof, and names what stands below it") {
   CHECK(cli::attainable(roofline, 1000) == 1e15);
   const auto svg = [&] { return cli::svgOf(cli::rooflinePicture(roofline), roofline.title); };
   for (const char* part :
-       {"&lt;mod&gt; &amp; device", "4000 GB/s", "1000 TFLOP/s", "forward: 700.0 TFLOP/s", "decode: 6.0 TFLOP/s"})
+       {"&lt;mod&gt; &amp; device", "4000 GB/s", "1000 TFLOP/s", "forward: 700.0 TFLOP/s, 70 % of the roof",
+        "decode: 6.0 TFLOP/s, 75 % of the roof", ">70 %<", ">75 %<", "ridge at 250 FLOP/byte"})
     CHECK_THAT(svg(), Contains(part));
   CHECK_THAT(svg(), !Contains("nan") && !Contains("inf"));
   const cli::Picture picture = cli::rooflinePicture(roofline);

@@ -114,14 +114,14 @@ TEST_CASE("mask lays the keys of a query out in space") {
   CHECK(test::attnc(image + "--shape 32 --query 2,3 --query 5").out ==
         "neighborhood2d.py\n"
         "\n"
-        "query (2, 3): sees 9 of 30 keys, and 0 of 2 beside the grid\n"
+        "query (2, 3): sees 9 of 30 keys, and 0 of 2 off the grid\n"
         "············\n"
         "····██████··\n"
         "····██▓▓██··\n"
         "····██████··\n"
         "············\n"
         "\n"
-        "query 5: sees 9 of 30 keys, and 0 of 2 beside the grid\n"
+        "query 5: sees 9 of 30 keys, and 0 of 2 off the grid\n"
         "······████▓▓\n"
         "······██████\n"
         "······██████\n"
@@ -131,14 +131,14 @@ TEST_CASE("mask lays the keys of a query out in space") {
   const std::string found = test::attnc("mask --expr '(abs(q_idx // 6 % 5 - kv_idx // 6 % 5) <= 1) & "
                                         "(abs(q_idx % 6 - kv_idx % 6) <= 1)' --shape 36 --query 2,3 --query 1,0")
                                 .out;
-  CHECK_THAT(found, Contains("query (2, 3): sees 9 of 30 keys, and 0 of 6 beside the grid\n"
+  CHECK_THAT(found, Contains("query (2, 3): sees 9 of 30 keys, and 0 of 6 off the grid\n"
                              "············\n"
                              "····██████··\n"
                              "····██▓▓██··\n"
                              "····██████··\n"
                              "············\n"
                              "\n"
-                             "query (1, 0): sees 6 of 30 keys, and 2 of 6 beside the grid\n"));
+                             "query (1, 0): sees 6 of 30 keys, and 2 of 6 off the grid\n"));
   CHECK_THAT(
       test::attnc("mask --expr '(q_idx // 6 == kv_idx // 6) & (kv_idx % 6 <= q_idx % 6)' --shape 12 --query 1,2").out,
       Contains("query (1, 2): sees 3 of 12 keys\n············\n████▓▓······\n"));
@@ -146,7 +146,7 @@ TEST_CASE("mask lays the keys of a query out in space") {
       test::attnc("mask --expr '((q_idx - 2) // 6 == (kv_idx - 2) // 6) & ((kv_idx - 2) % 6 <= (q_idx - 2) % 6) | "
                   "(kv_idx == 0)' --shape 14 --query 1,2")
           .out,
-      Contains("query (1, 2): sees 3 of 12 keys, and 1 of 2 beside the grid\n············\n████▓▓······\n"));
+      Contains("query (1, 2): sees 3 of 12 keys, and 1 of 2 off the grid\n············\n████▓▓······\n"));
   const std::string video = "mask " + mods +
                             "neighborhood3d.py --capture 'FRAMES: int' --set FRAMES=2 -D HEIGHT=1 -D WIDTH=3 "
                             "-D 'WINDOW=(1, 1, 2)' --shape 6 --query 1,0,1";
@@ -173,6 +173,24 @@ TEST_CASE("mask lays the keys of a query out in space") {
     CHECK(outcome.out.empty());
     CHECK_THAT(outcome.err, Contains(row.message));
   }
+}
+
+TEST_CASE("mask draws the box of queries around a query, and the keys that these see") {
+  const std::string window = "mask " + std::string(ATTNC_SOURCE_DIR "/dsl/mods/neighborhood2d.py") +
+                             " -D HEIGHT=8 -D WIDTH=8 -D 'WINDOW=(3, 3)' --shape 64 --query 2,2 ";
+  // Queries (2..3, 2..3) see keys (1..4, 1..4): 16 keys, 9 of each query.
+  const std::string text = test::printed(window + "--box 2x2");
+  CHECK_THAT(text,
+             Contains("query (2, 2): sees 9 of 64 keys\n2 x 2 queries read 4 x 4 keys; of these pairs 56.2 % live\n"));
+  CHECK_THAT(text,
+             Contains("\n················\n··██████░░······\n··██▓▓██░░······\n··██████░░······\n··░░░░░░░░······\n"));
+  const std::string svg = test::printed(window + "--box 2x2 -o -");
+  CHECK_THAT(svg, Contains("a key that another query of its box sees") && Contains("#9cc3ee"));
+  CHECK_THAT(test::printed(window), !Contains("queries read"));
+  CHECK(test::attnc(window + "--box 2x2x2").exitCode == 3);
+  for (const char* wrong : {"0x2", "2x", "a", "32x32", "1x1x1x1"})
+    CHECK(test::attnc(window + "--box " + wrong).exitCode == 2);
+  CHECK(test::attnc("mask --expr 'q_idx >= kv_idx' --box 2x2").exitCode == 2);
 }
 
 TEST_CASE("the neighborhood in docs/grids.md is what attnc mask draws") {

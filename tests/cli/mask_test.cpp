@@ -61,6 +61,12 @@ const std::vector<std::pair<const char*, std::string>> kDrawn{
     {"heads", "--expr 'kv_idx <= q_idx + 64 * (h % 3)' --shape 2,6,2,256,256 --block 64"},
     {"groups", "--expr '(kv_idx // 1000 + q_idx // 3000) % 3 == 0' --shape 100000,20000"},
     {"decode", "--expr 'kv_idx >= 1000' --shape 1,4,4,1,8192"},
+    {"crop", "--expr '(q_idx >= kv_idx) & (q_idx - kv_idx <= 200)' --shape 4096 --rows 896:1152 --columns 640:1000"},
+    {"band_of_groups", "--expr 'q_idx - kv_idx < 40000' --shape 200000"},
+    {"scores", "--expr 'torch.where(q_idx >= kv_idx, score - (q_idx - kv_idx) * 2.0 ** -h, -float(\"inf\"))' --scores "
+               "--shape 1,4,2,40,56"},
+    {"scores_up_and_down", "--expr 'score * (kv_idx - 8)' --scores --score 0.25 --shape 16"},
+    {"curve", "--expr '20 * torch.tanh(score / 20)' --scores"},
 };
 
 } // namespace
@@ -96,22 +102,108 @@ TEST_CASE("mask draws scores where they are few, and groups of blocks where thes
   const auto scores = cellsOf(draw("--expr 'q_idx + 3 < kv_idx' --shape 1,1,1,20,30"));
   REQUIRE(scores.size() == 20);
   for (size_t q = 0; q < 20; ++q)
-    for (size_t kv = 0; kv < 30; ++kv) CHECK(scores[q][kv] == (q + 3 < kv ? "█" : "·"));
+    for (size_t kv = 0; kv < 30; ++kv) CHECK(scores[q][kv] == (q + 3 < kv ? "▓" : "·"));
   // 64 x 64 blocks in 32 x 32 cells of 2 x 2.
   const std::string text = draw("--expr 'q_idx >= kv_idx' --shape 8192");
   const auto groups = cellsOf(text);
   REQUIRE(groups.size() == 32);
   for (size_t q = 0; q < 32; ++q)
-    for (size_t kv = 0; kv < 32; ++kv) CHECK(groups[q][kv] == (q > kv ? "█" : q == kv ? "▒" : " "));
+    for (size_t kv = 0; kv < 32; ++kv)
+      CHECK(groups[q][kv] == (q > kv ? "█" : q == kv ? "▒" : " ")); // one of four is full
   CHECK_THAT(text, Contains("a cell is 2 x 2 blocks"));
   // In between, scores share cells: 512 = 32 * 16.
   const auto cells = cellsOf(draw("--expr 'q_idx >= kv_idx' --shape 512"));
   REQUIRE(cells.size() == 32);
   for (size_t q = 0; q < 32; ++q)
     for (size_t kv = 0; kv < 32; ++kv)
-      CHECK(cells[q][kv] == (q > kv ? "█" : q == kv ? "░" : q / 8 == kv / 8 ? "·" : " "));
+      CHECK(cells[q][kv] == (q / 8 > kv / 8 ? "█" : q / 8 < kv / 8 ? " " : q > kv ? "▓" : q == kv ? "░" : "·"));
   const auto wide = cellsOf(test::shell("COLUMNS=200 $ATTNC mask --expr 'q_idx >= kv_idx' --shape 8192,8192").out);
   CHECK(wide.front().size() == 64);
+}
+
+TEST_CASE("in a mask of many blocks the cells of a band tell how many of their blocks are full") {
+  const std::string text = draw("--expr '(q_idx >= kv_idx) & (q_idx - kv_idx <= 2000)' --shape 16384");
+  const auto cells = cellsOf(text);
+  REQUIRE(cells.size() == 32); // of 4 x 4 blocks
+  const auto isLive = [](int64_t q, int64_t kv) { return q >= kv && q - kv <= 2000; };
+  for (int64_t row = 0; row < 32; ++row)
+    for (int64_t column = 0; column < 32; ++column) {
+      int full = 0, live = 0;
+      for (int64_t q = 4 * row; q < 4 * row + 4; ++q)
+        for (int64_t kv = 4 * column; kv < 4 * column + 4; ++kv) {
+          full += isLive(128 * q, 128 * kv + 127) && isLive(128 * q + 127, 128 * kv);
+          live += q >= kv && 128 * (q - kv) - 127 <= 2000;
+        }
+      const char* expected = full == 16 ? "█" : full >= 8 ? "▓" : full > 0 ? "▒" : live > 0 ? "░" : " ";
+      CHECK(cells[size_t(row)][size_t(column)] == expected);
+    }
+  CHECK_THAT(text, Contains("█") && Contains("▓▓ several blocks, at least half of them full; ▒▒ some of them full\n"));
+}
+
+TEST_CASE("the axes of a map are named where their numbers are, and a legend has the map's glyphs") {
+  const std::string text = draw("--expr 'q_idx >= kv_idx' --shape 20");
+  CHECK_THAT(text, Contains("         kv_idx →\n         0       4       8       12      16\n q_idx ↓┌──"));
+  CHECK_THAT(text, Contains("by mask_mod: ▓▓ lives, ·· is masked\n") && !Contains("██ partial"));
+  CHECK_THAT(draw("--expr 'q_idx >= kv_idx' --shape 512"), Contains("▓▓ all live, ░░ some, ·· none\n"));
+  const std::string svg = draw("--expr 'q_idx >= kv_idx' --shape 256 -o -");
+  CHECK_THAT(svg, Contains(">kv_idx</text>") && Contains("rotate(-90") && Contains("prefers-color-scheme:dark"));
+}
+
+TEST_CASE("a part of a mask says that it is one, and its counts are of the part") {
+  const std::string corner = "--expr 'q_idx >= kv_idx' --shape 4096 --rows 256:512 --columns 128:384";
+  const std::string text = draw(corner);
+  CHECK_THAT(text, Contains("shown are rows 256 to 511 and columns 128 to 383, and only these are counted\n"));
+  CHECK_THAT(text, Contains("full               3   75.0 %") && Contains("partial            1   25.0 %"));
+  CHECK_THAT(draw(corner + " -o -"), Contains("3 of 4 blocks (75.0 %)") && Contains("shown are rows 256 to 511"));
+  CHECK_THAT(draw("--expr 'q_idx >= kv_idx' --shape 4096"), !Contains("shown are"));
+  // Chosen heads are counted by themselves.
+  CHECK_THAT(draw("--expr 'kv_idx >= 128 * h' --shape 1,2,2,128,256 --head 1"),
+             Contains("full               1   50.0 %"));
+}
+
+TEST_CASE("the last numbers of an axis lie inside the picture") {
+  const std::string svg = draw("--expr 'q_idx >= kv_idx' --shape 1,1,1,1000,16000000 -o -");
+  const size_t box = svg.find("viewBox=\"0 0 ") + 13;
+  const int width = std::stoi(svg.substr(box));
+  size_t words = 0;
+  for (size_t at = 0; (at = svg.find("<text x=\"", at)) != std::string::npos; ++words) {
+    at += 9;
+    const int x = std::stoi(svg.substr(at));
+    const std::string tag = svg.substr(at, svg.find("</text>", at) - at);
+    const int length = 6 * int(tag.size() - tag.find('>') - 1);
+    if (tag.find("rotate") != std::string::npos || tag.find("\"end\"") != std::string::npos) continue;
+    CHECK(x + (tag.find("\"middle\"") != std::string::npos ? length / 2 : length) <= width);
+  }
+  CHECK(words > 10);
+}
+
+TEST_CASE("mask --scores shows what score_mod makes of a score at each place") {
+  const std::string text = draw("--expr 'score - (q_idx - kv_idx)' --scores --shape 8 ");
+  CHECK_THAT(text, Contains("Q_LEN 8 x KV_LEN 8; every score was 0\n") && Contains("·· 0\n") &&
+                       Contains("██ -7 to -") && Contains("@@ ") && Contains(" to 7\n"));
+  const auto cells = cellsOf(text);
+  REQUIRE(cells.size() == 8);
+  for (size_t i = 0; i < 8; ++i) CHECK(cells[i][i] == "·");
+  CHECK(cells[7][0] == "█");
+  CHECK(cells[0][7] == "@");
+  // Masked scores are blank. Heads that differ stand apart, with one scale.
+  const std::string heads = draw("--expr 'torch.where(q_idx >= kv_idx, score + h * kv_idx, -float(\"inf\"))' --scores "
+                                 "--shape 1,4,4,8,8 --score 1");
+  CHECK_THAT(heads,
+             Contains("\nhead 0\n") && Contains("\nhead 3\n") && Contains("blank: masked") && Contains(" to 22\n"));
+  CHECK(cellsOf(heads)[0] == std::vector<std::string>{"·", " ", " ", " ", " ", " ", " ", " "});
+  CHECK_THAT(draw("--expr 'score + kv_idx' --scores --shape 1,4,4,8,8"), Contains("; the same in all heads\n"));
+  CHECK_THAT(draw("--expr 'score + kv_idx' --scores --shape 8 --rows 2:4"), Contains("shown are rows 2 to 3"));
+  CHECK_THAT(draw("--expr 'score + kv_idx' --scores --shape 4096"), Contains("a cell shows one of 128 x 128 scores"));
+}
+
+TEST_CASE("mask --scores draws a curve if score_mod reads only the score") {
+  const std::string text = draw(kMods + "softcap.py --set cap=30 --scores");
+  CHECK_THAT(text,
+             Contains("softcap.py: cap = 30\n") && Contains("    100 │") && Contains("-50") && Contains(" score\n"));
+  CHECK_THAT(draw(kMods + "softcap.py --set cap=30 --scores --score 8"), Contains("      8 │"));
+  CHECK_THAT(draw(kMods + "softcap.py --set cap=30 --scores -o -"),
+             Contains("<polyline") && Contains("stroke-dasharray"));
 }
 
 TEST_CASE("mask draws heads that differ, each kind once, and those that are asked for") {
@@ -142,7 +234,7 @@ TEST_CASE("mask reads captures of a file, and those alone that mask_mod needs") 
   CHECK_THAT(text, Contains("Q_LEN 40 x KV_LEN 40"));
   REQUIRE(cells.size() == 24);
   for (size_t q = 8; q < 32; ++q)
-    for (size_t kv = 0; kv < 24; ++kv) CHECK(cells[q - 8][kv] == (q >= kv && q / 20 == kv / 20 ? "█" : "·"));
+    for (size_t kv = 0; kv < 24; ++kv) CHECK(cells[q - 8][kv] == (q >= kv && q / 20 == kv / 20 ? "▓" : "·"));
   CHECK_THAT(test::shell("$ATTNC mask " + kMods + "document.py --in - < " + file).out,
              Contains("Q_LEN 40 x KV_LEN 40"));
   CHECK_THAT(draw(kMods + "alibi.py"), Contains("alibi.py\n"));
@@ -199,6 +291,12 @@ TEST_CASE("mask refuses what it cannot draw, and says what to do") {
       {2, causal + "--rows 9:9", "no range FIRST:END"},
       {2, causal + "--columns 5000:", "lies behind the end, which is 4096"},
       {2, causal + "-o map.png", "does not end in .svg"},
+      {3, causal + "--scores", "the mod has no score_mod"},
+      {2, causal + "--score 3", "it is for --scores"},
+      {2, causal + "--scores --block 64", "--block"},
+      {3, "mask " + kMods + "alibi.py --scores", "'slopes: f32[H]' is missing"},
+      {3, "mask --expr 'score + h' --scores --shape 1,5000,5000,8,8", "choose some: --batch and --head"},
+      {3, "mask --expr 'score + h' --scores --shape 0", "the problem has no scores"},
       {2, "mask " + kMods + "sliding_window.py --set winow=4", "captures window: int"},
       {2, "mask", "give a mod"},
       {1, "mask --expr 'q_idx >='", "error"},
@@ -217,16 +315,21 @@ TEST_CASE("mask refuses what it cannot draw, and says what to do") {
 TEST_CASE("the pictures of the library are what attnc mask draws, and each mod stands in its README") {
   const std::string readme = test::readFile(kMods + "README.md");
   Folder folder;
-  const std::string captures = folder / "captures.safetensors";
-  REQUIRE(test::shell("python3 " + kMods + "pictures/captures.py > " + captures).exitCode == 0);
   size_t drawn = 0;
   for (size_t at = 0; (at = readme.find("    attnc mask ", at)) != std::string::npos; ++drawn) {
     at += std::string("    attnc mask ").size();
     std::string line = readme.substr(at, readme.find('\n', at) - at);
-    const std::string name = line.substr(0, line.find(".py"));
-    if (size_t file = line.find("captures.safetensors"); file != std::string::npos)
-      line.replace(file, std::string("captures.safetensors").size(), captures);
+    std::string name = line.substr(0, line.find(".py"));
     INFO(line);
+    if (const size_t in = line.find("--in "); in != std::string::npos) {
+      const std::string file = line.substr(in + 5, line.find(' ', in + 5) - in - 5);
+      const std::string of = file == "captures.safetensors" ? "" : file.substr(0, file.find('.'));
+      const std::string path = folder / file;
+      if (!std::filesystem::exists(path))
+        REQUIRE(test::shell("python3 " + kMods + "pictures/captures.py " + of + " > " + path).exitCode == 0);
+      line.replace(in + 5, file.size(), path);
+    }
+    if (line.find("--scores") != std::string::npos) name += "_scores";
     const std::string picture = kMods + "pictures/" + name + ".svg", svg = draw(kMods + line + " -o -");
     if (std::getenv("ATTNC_UPDATE_GOLDEN")) test::writeFile(picture, svg);
     CHECK((svg == test::readFile(picture))); // not printed

@@ -104,6 +104,9 @@ TEST_CASE("what programs ask of a mod before they run it", "[inspect]") {
   const ScoreFacts facts = scoreFactsOf(bias);
   CHECK((facts.readsScore && facts.addsAtMost && !facts.approximates));
   CHECK_FALSE(scoreFactsOf(mod("score * 2")).addsAtMost);
+  CHECK_FALSE(scoreFactsOf(mod("score * 2")).readsPlace);
+  for (const char* place : {"b", "h", "q_idx", "kv_idx"})
+    CHECK(scoreFactsOf(mod(fmt::format("score + {}", place))).readsPlace);
   CHECK_FALSE(scoreFactsOf(mod("def score_mod(score, b, h, q_idx, kv_idx):\n  return q_idx * 0.5\n")).readsScore);
 }
 
@@ -130,4 +133,8 @@ TEST_CASE("copies of a mask reader read by themselves", "[inspect]") {
   CHECK(reader->isLive(0, 0, 2, 2));
   CHECK_FALSE(copy.isLive(0, 0, 1, 2));
   CHECK(reader->isLive(0, 0, 2, 1));
+  CHECK(copy.scoreOf(0.5f, 0, 0, 2, 1) == 0.5f);
+  auto scores = MaskReader::create(mod("score * 2 + kv_idx"), {}, {.qLen = 4, .kvLen = 4});
+  REQUIRE(scores);
+  CHECK(scores->scoreOf(0.5f, 0, 0, 2, 3) == 4);
 }

@@ -51,13 +51,23 @@ struct Row {
   double share() const { return measured.flops() / limit; }
 };
 
+/// "2 x 16 heads x 8192", "8 x 32/8 heads, q 1, kv 16384"
+std::string problemText(const ProblemShape& p) {
+  const std::string heads =
+      p.qHeads == p.kvHeads ? fmt::to_string(p.qHeads) : fmt::format("{}/{}", p.qHeads, p.kvHeads);
+  const std::string lengths =
+      p.qLen == p.kvLen ? fmt::format(" x {}", p.qLen) : fmt::format(", q {}, kv {}", p.qLen, p.kvLen);
+  return fmt::format("{} x {} heads{}", p.batch, heads, lengths);
+}
+
 Roofline rooflineOf(const Limits& limits, const BenchOptions& options, const std::vector<Row>& rows,
                     std::string title) {
   Roofline roofline{
       std::move(title), limits.bytes, limits.flops(dtypeOf(options.run.dtype), options.run.kernel.tf32), {}};
   for (const Row& row : rows) {
     const std::string name = options.shapes.size() > 1
-                                 ? fmt::format("{} {}", std::string(kindName(row.measured.kernel.kind)), row.shape)
+                                 ? fmt::format("{}, {}", std::string(kindName(row.measured.kernel.kind)),
+                                               problemText(row.measured.work.problem))
                                  : std::string(kindName(row.measured.kernel.kind));
     roofline.points.push_back({name, row.measured.flopsPerByte(), row.measured.flops()});
   }

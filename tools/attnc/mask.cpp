@@ -9,12 +9,16 @@
 #include "problem_options.h"
 #include "progress.h"
 #include "query_map.h"
+#include "score_map.h"
+#include "score_picture.h"
+#include "score_text.h"
 #include "text.h"
 
 #include "support/try.h"
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -25,6 +29,10 @@ namespace {
 /// More blocks would take minutes and gigabytes.
 constexpr int64_t kMostBlocks = int64_t(1) << 27;
 constexpr size_t kMostTextMaps = 4;
+constexpr size_t kMostScoreMaps = 4096; // evaluated, that is
+constexpr int64_t kMostInBox = 256;     // tokens
+constexpr double kCurveRange = 100;
+constexpr int kCurvePoints = 201;
 
 struct MaskOptions {
   ProblemOptions problem;
@@ -32,7 +40,10 @@ struct MaskOptions {
   std::optional<int64_t> batch, head;
   std::optional<std::pair<int64_t, int64_t>> rows, columns; // half open
   std::vector<std::vector<int64_t>> queries;                // coordinates, or one position
-  std::string output;                                       ///< empty: a map as text; -: stdout
+  std::vector<int64_t> box;                                 // extents of boxes of queries
+  bool showsScores = false;
+  std::optional<double> score; ///< what score_mod is given
+  std::string output;          ///< empty: a map as text; -: stdout
 };
 
 /// Parses "A:B", half open; either may be missing.
@@ -61,9 +72,15 @@ std::pair<int64_t, int64_t> within(const char* option, const std::optional<std::
   return {range->first, std::min(range->second, length)};
 }
 
-/// Returns the heads of the mask to show: the chosen ones, or all that may differ.
-std::vector<std::pair<int64_t, int64_t>> headsShown(const MaskOptions& options, const BlockMaskShape& shape,
-                                                    const ProblemShape& problem) {
+/// Returns the part of the scores to show.
+MaskRegion regionOf(const MaskOptions& options, const ProblemShape& problem) {
+  const auto [qBegin, qEnd] = within("--rows", options.rows, problem.qLen);
+  const auto [kvBegin, kvEnd] = within("--columns", options.columns, problem.kvLen);
+  return {qBegin, qEnd, kvBegin, kvEnd};
+}
+
+/// Returns the heads to show: the chosen ones, or all `batch` x `heads` that may differ.
+Heads headsShown(const MaskOptions& options, int64_t batch, int64_t heads, const ProblemShape& problem) {
   const auto check = [](const char* option, std::optional<int64_t> chosen, int64_t count) {
     if (chosen && *chosen >= count)
       throw wrongUsage(option, fmt::format("{} is not there: the problem has {}", *chosen, count),
@@ -71,30 +88,41 @@ std::vector<std::pair<int64_t, int64_t>> headsShown(const MaskOptions& options, 
   };
   check("--batch", options.batch, problem.batch);
   check("--head", options.head, problem.qHeads);
-  std::vector<std::pair<int64_t, int64_t>> heads;
-  for (int64_t b = 0; b < shape.batch; ++b)
-    for (int64_t h = 0; h < shape.heads; ++h)
-      if ((!options.batch || shape.batch == 1 || b == *options.batch) &&
-          (!options.head || shape.heads == 1 || h == *options.head))
-        heads.emplace_back(b, h);
-  return heads;
+  Heads shown;
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t h = 0; h < heads; ++h)
+      if ((!options.batch || batch == 1 || b == *options.batch) && (!options.head || heads == 1 || h == *options.head))
+        shown.emplace_back(b, h);
+  return shown;
 }
 
 /// "sliding_window.py: window = 9"
-std::string titleOf(const Mod& mod, const Captures& captures) {
+std::string titleOf(const Mod& mod, const Captures& captures, bool ofScores = false) {
   const std::set<std::string> needed = capturesOfMask(mod);
   Captures shown;
   for (const auto& [name, value] : captures.all())
-    if (needed.count(name)) std::visit([&](auto known) { shown.set(name, known); }, value);
+    if (ofScores || needed.count(name)) std::visit([&](auto known) { shown.set(name, known); }, value);
   const std::string values = valuesText(shown);
   const std::string name = std::filesystem::path(mod.name()).filename().string();
-  return name + (values.empty() ? "" : ": " + values) + (mod.hasMaskMod() ? "" : " (the mod masks nothing)");
+  return name + (values.empty() ? "" : ": " + values) +
+         (mod.hasMaskMod() || ofScores ? "" : " (the mod masks nothing)");
+}
+
+std::string lengthsText(const ProblemShape& problem) {
+  return fmt::format("Q_LEN {} x KV_LEN {}", problem.qLen, problem.kvLen);
+}
+
+/// Returns "; shown are rows 0 to 9 and columns 0 to 9" if that is a part.
+std::string partText(const MaskRegion& region, const ProblemShape& problem) {
+  if (region.qEnd - region.qBegin == problem.qLen && region.kvEnd - region.kvBegin == problem.kvLen) return "";
+  return fmt::format("; shown are rows {} to {} and columns {} to {}", region.qBegin, region.qEnd - 1, region.kvBegin,
+                     region.kvEnd - 1);
 }
 
 std::string sizeText(const BlockMaskShape& shape, const ProblemShape& problem) {
   const std::string scope = scopeText(shape, problem);
-  return fmt::format("Q_LEN {} x KV_LEN {}, {} x {} blocks of {} x {}{}", shape.qLen, shape.kvLen, shape.qBlocks(),
-                     shape.kvBlocks(), shape.qBlock, shape.kvBlock, scope.empty() ? "" : "; " + scope);
+  return fmt::format("{}, {} x {} blocks of {} x {}{}", lengthsText(problem), shape.qBlocks(), shape.kvBlocks(),
+                     shape.qBlock, shape.kvBlock, scope.empty() ? "" : "; " + scope);
 }
 
 Status checkSize(const BlockMaskShape& shape) {
@@ -112,8 +140,8 @@ Status drawQueries(const Mod& mod, const MaskOptions& options) {
   if (problem.batch == 0 || problem.qHeads == 0 || problem.qLen == 0)
     return Error::environment("the problem has no queries", "give it some: --shape");
   const BlockMaskShape shape = smallestMask(mod, problem, options.qBlock, options.kvBlock);
-  const auto [b, h] = headsShown(options, shape, problem).front();
-  ATTNC_TRY_AS(maps, queryMaps(mod, operands->captures, problem, options.queries, b, h));
+  const auto [b, h] = headsShown(options, shape.batch, shape.heads, problem).front();
+  ATTNC_TRY_AS(maps, queryMaps(mod, operands->captures, problem, options.queries, b, h, options.box));
   std::string title = titleOf(mod, operands->captures);
   if (shape.heads > 1) title += fmt::format("; head {}", h);
   if (shape.batch > 1) title += fmt::format("; batch entry {}", b);
@@ -131,9 +159,8 @@ Status draw(const Mod& mod, const MaskOptions& options) {
   ATTNC_TRY_AS(operands, options.problem.find(mod, Elements::OfMask, /*withScores=*/false));
   const ProblemShape& problem = operands->problem;
   const BlockMaskShape shape = smallestMask(mod, problem, options.qBlock, options.kvBlock);
-  const auto heads = headsShown(options, shape, problem);
-  const auto [qBegin, qEnd] = within("--rows", options.rows, problem.qLen);
-  const auto [kvBegin, kvEnd] = within("--columns", options.columns, problem.kvLen);
+  const Heads heads = headsShown(options, shape.batch, shape.heads, problem);
+  const MaskRegion region = regionOf(options, problem);
   ATTNC_TRY(checkSize(shape));
   std::optional<Progress> progress(std::in_place, "looking at the mask");
   ATTNC_TRY_AS(mask, BlockMask::build(mod, operands->captures, problem, shape));
@@ -141,11 +168,60 @@ Status draw(const Mod& mod, const MaskOptions& options) {
   const bool asText = options.output.empty();
   const CellLimits limits = asText ? terminalCells() : pictureCells();
   const std::vector<LikeHeads> groups =
-      likeHeads(*mask, *reader, heads, {qBegin, qEnd, kvBegin, kvEnd}, limits, asText ? kMostTextMaps : kMostPanels);
+      likeHeads(*mask, *reader, heads, region, limits, asText ? kMostTextMaps : kMostPanels);
+  const BlockCounts counts = countBlocks(*mask, heads, region);
   progress.reset();
-  const std::string title = titleOf(mod, operands->captures), size = sizeText(shape, problem);
-  if (asText) return printResult(title + "\n" + size + "\n\n" + mapText(groups, shape) + "\n" + sharesText(*mask));
-  return writeWholeFile(options.output, {svgOf(maskPicture(*mask, groups, {title, size}), title + "; " + size)});
+  const std::string title = titleOf(mod, operands->captures);
+  std::string size = sizeText(shape, problem);
+  if (std::string part = partText(region, problem); !part.empty()) size += part + ", and only these are counted";
+  if (asText)
+    return printResult(title + "\n" + size + "\n\n" + mapText(groups, shape) + "\n" +
+                       sharesText(groups.front().map, counts));
+  return writeWholeFile(options.output,
+                        {svgOf(maskPicture(shape, groups, counts, {title, size}), title + "; " + size)});
+}
+
+/// Draws what score_mod makes of scores that it tells apart by nothing else.
+Status drawCurve(const MaskReader& reader, const MaskOptions& options, const std::string& title) {
+  const auto curve = scoreCurve(reader, options.score ? std::abs(*options.score) : kCurveRange, kCurvePoints);
+  if (options.output.empty()) return printResult(title + "\n\n" + curveText(curve));
+  return writeWholeFile(options.output, {svgOf(curvePicture(curve, {title}), title)});
+}
+
+/// Draws what score_mod makes of one score at all positions.
+Status drawScores(const Mod& mod, const MaskOptions& options) {
+  if (!mod.hasScoreMod())
+    return Error::environment("the mod has no score_mod: scores stay as they are",
+                              "without --scores its mask is drawn");
+  ATTNC_TRY_AS(operands, options.problem.find(mod, Elements::All, /*withScores=*/false));
+  const ProblemShape& problem = operands->problem;
+  const std::string title = titleOf(mod, operands->captures, /*ofScores=*/true);
+  ATTNC_TRY_AS(reader, MaskReader::create(mod, operands->captures, problem));
+  const ScoreFacts facts = scoreFactsOf(mod);
+  if (facts.readsScore && !facts.readsPlace) return drawCurve(*reader, options, title);
+  if (problem.batch == 0 || problem.qHeads == 0 || problem.qLen == 0 || problem.kvLen == 0)
+    return Error::environment("the problem has no scores", "give it some: --shape");
+  const Heads heads = headsShown(options, problem.batch, problem.qHeads, problem);
+  if (heads.size() > kMostScoreMaps)
+    return Error::environment(
+        fmt::format("there are scores of {} heads to look at, of at most {}", heads.size(), kMostScoreMaps),
+        "choose some: --batch and --head");
+  const MaskRegion region = regionOf(options, problem);
+  const auto score = float(options.score.value_or(0));
+  const bool asText = options.output.empty();
+  std::optional<Progress> progress(std::in_place, "looking at the scores");
+  const std::vector<LikeScores> groups =
+      likeScores(*reader, heads, region, asText ? terminalCells() : scorePictureCells(), score,
+                 asText ? kMostTextMaps : kMostPanels);
+  progress.reset();
+  const ScoreScale scale(groups, score);
+  const BlockMaskShape shape{.batch = problem.batch, .heads = problem.qHeads};
+  std::string size =
+      fmt::format("{}{}; every score was {}", lengthsText(problem), partText(region, problem), numberText(score));
+  if (groups.size() == 1 && heads.size() > 1) size += "; the same in all heads";
+  if (asText) return printResult(title + "\n" + size + "\n\n" + scoreText(groups, scale, shape));
+  return writeWholeFile(options.output,
+                        {svgOf(scorePicture(groups, scale, shape, {title, size}), title + "; " + size)});
 }
 
 int runMask(MaskOptions& options) {
@@ -153,7 +229,11 @@ int runMask(MaskOptions& options) {
   refuseOntoInput("-o", options.output, {options.problem.run.mod.path, options.problem.run.input});
   auto mod = options.problem.loadMod();
   if (!mod) return report(mod.error());
-  auto status = options.queries.empty() ? draw(*mod, options) : drawQueries(*mod, options);
+  if (!options.box.empty() && options.queries.empty()) throw CLI::ValidationError("--box", "it is for --query");
+  if (options.score && !options.showsScores) throw CLI::ValidationError("--score", "it is for --scores");
+  auto status = options.showsScores       ? drawScores(*mod, options)
+                : options.queries.empty() ? draw(*mod, options)
+                                          : drawQueries(*mod, options);
   return status ? kDone : report(status.error());
 }
 
@@ -170,6 +250,22 @@ std::vector<int64_t> parseQuery(const std::string& text) {
     at = comma + 1;
   }
   return numbers;
+}
+
+/// Parses "8x8", or "2x8x8".
+std::vector<int64_t> parseBox(const std::string& text) {
+  std::vector<int64_t> extents;
+  int64_t tokens = 1;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find('x', at), text.size());
+    int64_t extent = 0;
+    const bool isExtent = parseInteger(text.substr(at, end - at), extent) && extent > 0 && extent <= kMostInBox;
+    if (!isExtent || extents.size() == 3 || (tokens *= extent) > kMostInBox)
+      throw CLI::ValidationError("--box", inQuotes(text) + " is no box of up to 256 tokens: 8x8 or 2x8x8");
+    extents.push_back(extent);
+    at = end + 1;
+  }
+  return extents;
 }
 
 /// Parses "128", or "64,256": rows and columns.
@@ -217,6 +313,24 @@ void addOptions(CLI::App& command, MaskOptions& options) {
       ->excludes("--rows")
       ->excludes("--columns")
       ->excludes("--block");
+  command
+      .add_option_function<std::string>(
+          "--box", [&options](const std::string& text) { options.box = parseBox(text); },
+          "With --query: the box of queries around it that a kernel computes at a time, and all keys that these "
+          "see.\nIts "
+          "extents, as in the tile that `attnc explain` tells: 8x8")
+      ->type_name("YxX");
+  command
+      .add_flag(
+          "--scores", options.showsScores,
+          "What score_mod makes of scores, instead of the mask: a map of one score at all positions, or a curve\nif "
+          "score_mod reads only the score")
+      ->excludes("--query")
+      ->excludes("--block");
+  command
+      .add_option("--score", options.score,
+                  "With --scores: what each score was, default 0; for a curve its range, default 100")
+      ->type_name("X");
 }
 
 } // namespace
@@ -236,6 +350,7 @@ void addMask(CLI::App& app, int& exitCode) {
       "  attnc mask sliding_window.py --set window=5 --shape 24\n"
       "  attnc mask document.py --in batch.safetensors -o documents.svg\n"
       "  attnc mask sliding_window.py --set window=1000 --rows 896:1152 --columns 0:256 -o corner.svg\n"
+      "  attnc mask alibi.py --draw --shape 1,8,8,512,512 --scores -o alibi.svg\n"
       "  attnc mask neighborhood2d.py -D HEIGHT=24 -D WIDTH=32 --shape 768 --query 12,15 --query 0,31 -o corner.svg");
   command->callback([options, &exitCode] { exitCode = runMask(*options); });
 }

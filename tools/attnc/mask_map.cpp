@@ -20,10 +20,16 @@ std::vector<Cell> blockRow(const BlockMaskView& lists, int64_t b, int64_t h, int
   return row;
 }
 
-/// Merges two cells of blocks.
-Cell together(Cell one, Cell other) {
-  if (one == other) return one;
-  return std::max(one, other) == Cell::Partial ? Cell::Partial : Cell::Mixed;
+void count(BlockCounts& counts, Cell block) {
+  ++counts.all;
+  counts.live += block != Cell::Empty;
+  counts.full += block == Cell::Full;
+}
+
+/// Returns the cell of several blocks.
+Cell cellOf(const BlockCounts& blocks) {
+  if (blocks.full == 0) return blocks.live == 0 ? Cell::Empty : Cell::Partial;
+  return blocks.full == blocks.all ? Cell::Full : 2 * blocks.full >= blocks.all ? Cell::Most : Cell::Some;
 }
 
 int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -41,7 +47,9 @@ Cell judgeCell(const MaskReader& reader, int64_t b, int64_t h, const MaskRegion&
 CellMap elementsOf(const BlockMask& mask, const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& region,
                    int64_t step) {
   const BlockMaskShape& shape = mask.shape();
-  CellMap map{.qStep = step, .kvStep = step, .ofElements = true};
+  CellMap map;
+  map.qStep = map.kvStep = step;
+  map.ofElements = true;
   map.region = {region.qBegin / step * step, region.qEnd, region.kvBegin / step * step, region.kvEnd};
   map.rows = ceilDiv(map.region.qEnd - map.region.qBegin, step);
   map.columns = ceilDiv(map.region.kvEnd - map.region.kvBegin, step);
@@ -64,20 +72,20 @@ CellMap blocksOf(const BlockMask& mask, int64_t b, int64_t h, const MaskRegion& 
   const int64_t kvFirst = region.kvBegin / shape.kvBlock, kvLast = ceilDiv(region.kvEnd, shape.kvBlock);
   const int64_t qGroup = std::max<int64_t>(1, ceilDiv(qLast - qFirst, limits.rows));
   const int64_t kvGroup = std::max<int64_t>(1, ceilDiv(kvLast - kvFirst, limits.columns));
-  CellMap map{.rows = ceilDiv(qLast - qFirst, qGroup), .columns = ceilDiv(kvLast - kvFirst, kvGroup)};
+  CellMap map;
+  map.rows = ceilDiv(qLast - qFirst, qGroup);
+  map.columns = ceilDiv(kvLast - kvFirst, kvGroup);
   map.region = {qFirst * shape.qBlock, std::min(qLast * shape.qBlock, shape.qLen), kvFirst * shape.kvBlock,
                 std::min(kvLast * shape.kvBlock, shape.kvLen)};
   map.qStep = qGroup * shape.qBlock;
   map.kvStep = kvGroup * shape.kvBlock;
-  map.cells.resize(size_t(map.rows * map.columns));
+  std::vector<BlockCounts> cells(size_t(map.rows * map.columns));
   for (int64_t q = qFirst; q < qLast; ++q) {
     const std::vector<Cell> row = blockRow(mask.view(), b, h, q);
-    for (int64_t kv = kvFirst; kv < kvLast; ++kv) {
-      Cell& cell = map.cells[size_t((q - qFirst) / qGroup * map.columns + (kv - kvFirst) / kvGroup)];
-      const bool isFirst = (q - qFirst) % qGroup == 0 && (kv - kvFirst) % kvGroup == 0;
-      cell = isFirst ? row[size_t(kv)] : together(cell, row[size_t(kv)]);
-    }
+    for (int64_t kv = kvFirst; kv < kvLast; ++kv)
+      count(cells[size_t((q - qFirst) / qGroup * map.columns + (kv - kvFirst) / kvGroup)], row[size_t(kv)]);
   }
+  for (const BlockCounts& blocks : cells) map.cells.push_back(cellOf(blocks));
   return map;
 }
 
@@ -91,9 +99,20 @@ CellMap mapOf(const BlockMask& mask, const MaskReader& reader, int64_t b, int64_
   return blocksOf(mask, b, h, region, limits);
 }
 
-std::vector<LikeHeads> likeHeads(const BlockMask& mask, const MaskReader& reader,
-                                 const std::vector<std::pair<int64_t, int64_t>>& heads, const MaskRegion& region,
-                                 const CellLimits& limits, size_t mostMaps) {
+BlockCounts countBlocks(const BlockMask& mask, const Heads& heads, const MaskRegion& region) {
+  const BlockMaskShape& shape = mask.shape();
+  const int64_t first = region.kvBegin / shape.kvBlock, last = ceilDiv(region.kvEnd, shape.kvBlock);
+  BlockCounts counts;
+  for (const auto& [b, h] : heads)
+    for (int64_t q = region.qBegin / shape.qBlock; q < ceilDiv(region.qEnd, shape.qBlock); ++q) {
+      const std::vector<Cell> row = blockRow(mask.view(), b, h, q);
+      for (int64_t kv = first; kv < last; ++kv) count(counts, row[size_t(kv)]);
+    }
+  return counts;
+}
+
+std::vector<LikeHeads> likeHeads(const BlockMask& mask, const MaskReader& reader, const Heads& heads,
+                                 const MaskRegion& region, const CellLimits& limits, size_t mostMaps) {
   std::vector<LikeHeads> groups;
   std::unordered_map<size_t, size_t> known; // hash of a map -> its group
   for (const auto& [b, h] : heads) {

@@ -14,7 +14,8 @@ namespace attnc::cli {
 enum class Cell : uint8_t {
   Empty,   ///< an empty block, or only empty blocks
   Partial, ///< a partial block; or blocks or elements of which some live, and none is a full block
-  Mixed,   ///< several blocks: some full, some not
+  Some,    ///< several blocks: some are full, less than half
+  Most,    ///< several blocks: at least half are full, and not all
   Full,    ///< a full block, or only full blocks
   Masked,  ///< elements of a partial block, all masked
   Live,    ///< elements of a partial block, all live
@@ -25,13 +26,25 @@ struct MaskRegion {
   int64_t qBegin = 0, qEnd = 0, kvBegin = 0, kvEnd = 0;
 };
 
-/// A region as cells, row by row.
-struct CellMap {
+/// A region of the scores, cut into cells.
+struct CellGrid {
   MaskRegion region; ///< what the cells cover; for blocks, up to the ends of blocks and of the mask
   int64_t rows = 0, columns = 0;
   int64_t qStep = 1, kvStep = 1; ///< rows and columns of scores per cell
-  bool ofElements = false;       ///< whether cells are scores, or some scores of one block
-  std::vector<Cell> cells;
+};
+
+/// A part of a mask as cells.
+struct CellMap : CellGrid {
+  bool ofElements = false; ///< whether cells are scores, or some scores of one block
+  std::vector<Cell> cells; ///< row by row
+};
+
+/// Batch entries and heads, as pairs.
+using Heads = std::vector<std::pair<int64_t, int64_t>>;
+
+/// Counts of blocks.
+struct BlockCounts {
+  int64_t all = 0, live = 0, full = 0;
 };
 
 /// Limits on the number of cells.
@@ -40,19 +53,21 @@ struct CellLimits {
   int64_t elementsPerCell; ///< along each axis: how many elements may share a cell before blocks are drawn
 };
 
-/// Heads, as (batch entry, head) of the mask, that look the same.
+/// Heads of the mask that look the same.
 struct LikeHeads {
-  std::vector<std::pair<int64_t, int64_t>> heads;
+  Heads heads;
   CellMap map; ///< empty beyond the limit of likeHeads()
 };
+
+/// Counts the blocks of these heads that have a part in the region.
+BlockCounts countBlocks(const BlockMask& mask, const Heads& heads, const MaskRegion& region);
 
 /// Returns the map of one head. `reader` is for the mod and the captures that the mask was built from.
 CellMap mapOf(const BlockMask& mask, const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& region,
               const CellLimits& limits);
 
 /// Groups all given heads that look the same, in their order. The first `mostMaps` groups have their maps.
-std::vector<LikeHeads> likeHeads(const BlockMask& mask, const MaskReader& reader,
-                                 const std::vector<std::pair<int64_t, int64_t>>& heads, const MaskRegion& region,
-                                 const CellLimits& limits, size_t mostMaps);
+std::vector<LikeHeads> likeHeads(const BlockMask& mask, const MaskReader& reader, const Heads& heads,
+                                 const MaskRegion& region, const CellLimits& limits, size_t mostMaps);
 
 } // namespace attnc::cli

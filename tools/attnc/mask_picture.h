@@ -2,6 +2,7 @@
 #pragma once
 
 #include "mask_map.h"
+#include "panel.h"
 #include "picture.h"
 
 #include "attnc/block_mask.h"
@@ -11,14 +12,12 @@
 
 namespace attnc::cli {
 
-/// Maximum number of groups of heads that have their own panels.
-constexpr size_t kMostPanels = 12;
-
 /// Returns the number of cells that a panel has room for.
 CellLimits pictureCells();
 
-/// Draws the mask. `headings` are the lines above the panels. Groups have maps if they are drawn.
-Picture maskPicture(const BlockMask& mask, const std::vector<LikeHeads>& groups,
+/// Draws the mask. `headings` are the lines above the panels. Groups have maps if they are drawn. `counts` are of the
+/// blocks that are shown.
+Picture maskPicture(const BlockMaskShape& shape, const std::vector<LikeHeads>& groups, const BlockCounts& counts,
                     const std::vector<std::string>& headings);
 
 } // namespace attnc::cli

@@ -25,50 +25,37 @@ int64_t terminalColumns() {
 }
 
 /// Returns two characters, which together are about square.
-const char* glyphs(Cell cell) {
+const char* glyphsOf(Cell cell) {
   switch (cell) {
   case Cell::Empty: return "  ";
   case Cell::Partial: return "░░";
-  case Cell::Mixed: return "▒▒";
-  case Cell::Full:
-  case Cell::Live: return "██";
+  case Cell::Some: return "▒▒";
+  case Cell::Most:
+  case Cell::Live: return "▓▓";
+  case Cell::Full: return "██";
   case Cell::Masked: return "··";
   }
   return "";
 }
 
 /// Returns how many cells apart labels stand, so that each fits with a space.
-int64_t cellsPerLabel(const CellMap& map) {
-  const int64_t digits = int64_t(fmt::to_string(map.region.kvEnd).size());
+int64_t cellsPerLabel(const CellGrid& grid) {
+  const int64_t digits = int64_t(fmt::to_string(grid.region.kvEnd).size());
   int64_t cells = 1;
   while (2 * cells < digits + 2) cells *= 2;
   return std::max<int64_t>(cells, 4);
 }
 
-std::string columnLabels(const CellMap& map) {
-  const int64_t every = cellsPerLabel(map);
-  std::string line(size_t(2 * map.columns), ' ');
-  for (int64_t column = 0; column < map.columns; column += every) {
-    const std::string label = fmt::to_string(map.region.kvBegin + column * map.kvStep);
+/// Returns two lines: the name of the axis, and its numbers.
+std::string columnLabels(const CellGrid& grid) {
+  const int64_t every = cellsPerLabel(grid);
+  std::string line(size_t(2 * grid.columns), ' ');
+  for (int64_t column = 0; column < grid.columns; column += every) {
+    const std::string label = fmt::to_string(grid.region.kvBegin + column * grid.kvStep);
     if (size_t(2 * column) + label.size() <= line.size()) line.replace(size_t(2 * column), label.size(), label);
   }
   line.erase(line.find_last_not_of(' ') + 1);
-  return fmt::format("{:>{}} {}\n", "q \\ kv", kLabelWidth - 1, line);
-}
-
-std::string cellsText(const CellMap& map) {
-  std::string edge;
-  for (int64_t column = 0; column < map.columns; ++column) edge += "──";
-  std::string text = columnLabels(map) + fmt::format("{:>{}}{}┐\n", "┌", kLabelWidth, edge);
-  const int64_t every = map.rows <= 16 ? 2 : 4;
-  for (int64_t row = 0; row < map.rows; ++row) {
-    const std::string label = row % every == 0 ? fmt::to_string(map.region.qBegin + row * map.qStep) : "";
-    text += fmt::format("{:>{}}│", label, kLabelWidth - 1);
-    for (int64_t column = 0; column < map.columns; ++column)
-      text += glyphs(map.cells[size_t(row * map.columns + column)]);
-    text += "│\n";
-  }
-  return text + fmt::format("{:>{}}{}┘\n", "└", kLabelWidth, edge);
+  return fmt::format("{:{}}kv_idx →\n{:{}}{}\n", "", kLabelWidth, "", kLabelWidth, line);
 }
 
 /// "0-3, 6"
@@ -83,18 +70,12 @@ std::string rangesText(const std::set<int64_t>& numbers) {
   return text;
 }
 
+/// Says what a cell is if it is not a block.
 std::string cellMeaning(const CellMap& map, const BlockMaskShape& shape) {
-  if (map.ofElements && map.qStep == 1)
-    return "a cell is a score: ██ lives, ·· is masked in a partial block, blank in an empty one\n";
-  if (map.ofElements)
-    return fmt::format(
-        "a cell is {0} x {0} scores: ██ all live, ░░ some live; ·· all masked in a partial block, blank in an "
-        "empty one\n",
-        map.qStep);
+  if (map.ofElements && map.qStep == 1) return "a cell is a score\n";
+  if (map.ofElements) return fmt::format("a cell is {0} x {0} scores\n", map.qStep);
   const int64_t high = map.qStep / shape.qBlock, wide = map.kvStep / shape.kvBlock;
-  if (high * wide == 1) return "";
-  return fmt::format("a cell is {} x {} blocks: ▒▒ some are full and some are not, ░░ some live and none is full\n",
-                     high, wide);
+  return high * wide == 1 ? "" : fmt::format("a cell is {} x {} blocks\n", high, wide);
 }
 
 } // namespace
@@ -104,9 +85,23 @@ CellLimits terminalCells() {
   return {.rows = std::min<int64_t>(cells, 48), .columns = cells, .elementsPerCell = 16};
 }
 
-std::string headsText(const LikeHeads& group, const BlockMaskShape& shape) {
+std::string framedText(const CellGrid& grid, const std::function<std::string(size_t)>& glyphs) {
+  std::string edge;
+  for (int64_t column = 0; column < grid.columns; ++column) edge += "──";
+  std::string text = columnLabels(grid) + fmt::format("{:>{}}┌{}┐\n", "q_idx ↓", kLabelWidth - 1, edge);
+  const int64_t every = grid.rows <= 16 ? 2 : 4;
+  for (int64_t row = 0; row < grid.rows; ++row) {
+    const std::string label = row % every == 0 ? fmt::to_string(grid.region.qBegin + row * grid.qStep) : "";
+    text += fmt::format("{:>{}}│", label, kLabelWidth - 1);
+    for (int64_t column = 0; column < grid.columns; ++column) text += glyphs(size_t(row * grid.columns + column));
+    text += "│\n";
+  }
+  return text + fmt::format("{:>{}}{}┘\n", "└", kLabelWidth, edge);
+}
+
+std::string headsText(const Heads& all, const BlockMaskShape& shape) {
   std::map<int64_t, std::set<int64_t>> headsOf; // by batch entry
-  for (const auto& [b, h] : group.heads) headsOf[b].insert(h);
+  for (const auto& [b, h] : all) headsOf[b].insert(h);
   std::map<std::string, std::set<int64_t>> entriesOf; // by their heads
   for (const auto& [b, heads] : headsOf) entriesOf[rangesText(heads)].insert(b);
   std::string text;
@@ -119,32 +114,42 @@ std::string headsText(const LikeHeads& group, const BlockMaskShape& shape) {
   return text;
 }
 
+std::string moreText(size_t count) { return fmt::format("{} more look different: --batch and --head choose", count); }
+
 std::string mapText(const std::vector<LikeHeads>& groups, const BlockMaskShape& shape) {
   std::string text;
   size_t left = 0;
   for (const LikeHeads& group : groups) {
-    if (group.map.cells.empty() && &group != &groups.front()) {
+    const CellMap& map = group.map;
+    if (map.cells.empty() && &group != &groups.front()) {
       ++left;
       continue;
     }
-    if (std::string heading = headsText(group, shape); !heading.empty()) text += heading + "\n";
-    text += cellsText(group.map);
+    if (std::string heading = headsText(group.heads, shape); !heading.empty()) text += heading + "\n";
+    text += framedText(map, [&](size_t cell) { return glyphsOf(map.cells[cell]); });
   }
-  if (left) text += fmt::format("{} more look different: --batch and --head choose\n", left);
+  if (left) text += moreText(left) + "\n";
   return text + cellMeaning(groups.front().map, shape);
 }
 
-std::string sharesText(const BlockMask& mask) {
-  const BlockMaskShape& shape = mask.shape();
-  const int64_t all = shape.batch * shape.heads * shape.qBlocks() * shape.kvBlocks();
-  const int64_t full = mask.fullBlocks(), live = mask.liveBlocks();
+std::string sharesText(const CellMap& map, const BlockCounts& counts) {
   const auto line = [&](Cell cell, const char* name, int64_t count, const char* meaning) {
-    return fmt::format("{} {:8}{:>12}  {:>5.1f} %  {}\n", glyphs(cell), name, count,
-                       all ? 100 * double(count) / double(all) : 0, meaning);
+    return fmt::format("{} {:8}{:>12}  {:>5.1f} %  {}\n", glyphsOf(cell), name, count,
+                       counts.all ? 100 * double(count) / double(counts.all) : 0, meaning);
   };
-  return line(Cell::Full, "full", full, "computed") +
-         line(Cell::Partial, "partial", live - full, "computed, and mask_mod with each score") +
-         line(Cell::Empty, "empty", all - live, "skipped");
+  const int64_t partial = counts.live - counts.full;
+  std::string text = line(Cell::Full, "full", counts.full, "computed without mask_mod");
+  if (!map.ofElements)
+    text += line(Cell::Partial, "partial", partial, "computed, and mask_mod with each score");
+  else if (map.qStep == 1)
+    text += line(Cell::Live, "partial", partial, "by mask_mod: ▓▓ lives, ·· is masked");
+  else
+    text += line(Cell::Live, "partial", partial, "by mask_mod: ▓▓ all live, ░░ some, ·· none");
+  text += line(Cell::Empty, "empty", counts.all - counts.live, "skipped");
+  const auto has = [&](Cell cell) { return std::find(map.cells.begin(), map.cells.end(), cell) != map.cells.end(); };
+  if (has(Cell::Most) || has(Cell::Some))
+    text += "▓▓ several blocks, at least half of them full; ▒▒ some of them full\n";
+  return text;
 }
 
 std::string scopeText(const BlockMaskShape& shape, const ProblemShape& problem) {

@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""Writes captured tensors for 256 tokens, for the pictures of the library, as a safetensors file to stdout."""
+"""Writes captured tensors for the pictures of the library, as a safetensors file to stdout.
+
+  captures.py       those of the masks, for 512 tokens
+  captures.py MOD   those of a mod's scores
+"""
 import json
+import math
 import random
 import struct
 import sys
 
-N = 256
+N = 512
 draw = random.Random(7)
 
 
@@ -23,8 +28,8 @@ def shuffled(count):
 
 
 def subtree_ends():
-    """A prompt of 128 tokens, and behind it a tree of drafts, four levels deep, in depth-first order."""
-    ends = [N] * 128
+    """A prompt of 256 tokens, and behind it a tree of drafts, four levels deep, in depth-first order."""
+    ends = [N] * 256
 
     def grow(depth):
         at = len(ends)
@@ -35,11 +40,11 @@ def subtree_ends():
         ends[at] = len(ends)
 
     while len(ends) < N:
-        grow(4 if len(ends) < 200 else 2)
+        grow(4 if len(ends) < 456 else 2)
     return [min(end, N) for end in ends[:N]]
 
 
-def chosen(heads=2, blocks=16, top_k=4):
+def chosen(heads=2, blocks=8, top_k=3):
     lists = []
     for _ in range(heads):
         for row in range(blocks):
@@ -49,40 +54,104 @@ def chosen(heads=2, blocks=16, top_k=4):
     return lists
 
 
-def hops():
-    """A ring of 192 nodes, and a path of 64 apart from it."""
+def hops(tokens):
+    """A ring of three quarters of the nodes, and a path of the others."""
+    ring = tokens * 3 // 4
+
     def apart(a, b):
-        if (a < 192) != (b < 192):
+        if (a < ring) != (b < ring):
             return -1
         distance = abs(a - b)
-        return min(distance, 192 - distance) if a < 192 else distance
-    return [min(apart(a, b), 100) for a in range(N) for b in range(N)]
+        return min(distance, ring - distance) if a < ring else distance
+    return [min(apart(a, b), 100) for a in range(tokens) for b in range(tokens)]
 
 
-DOCUMENTS = [70, 30, 90, 66]
-TENSORS = {  # name: dtype, struct code, shape, values
-    "document_id": ("I32", "i", [N], runs(DOCUMENTS)),
-    "document": ("I32", "i", [N], runs(DOCUMENTS)),
-    "in_prefix": ("BOOL", "B", [N], runs([30, 40, 10, 20, 40, 50, 20, 46], [1, 0, 1, 0, 1, 0, 1, 0])),
-    "branch": ("I32", "i", [N], runs([96, 50, 40, 70])),
-    "subtree_end": ("I32", "i", [N], subtree_ends()),
-    "image": ("I32", "i", [N], runs([40, 64, 30, 64, 58], [0, 1, 0, 2, 0])),
-    "last_image": ("I32", "i", [1, N], runs([20, 70, 90, 40, 36], [-1, 0, 1, 2, 3])),
-    "rank": ("I32", "i", [1, 128], shuffled(128)),
-    "lengths": ("I32", "i", [2], [180, 100]),
-    "prefix": ("I32", "i", [2], [100, 40]),
-    "chosen": ("I32", "i", [1, 2, 16, 4], chosen()),
-    "temporal": ("BOOL", "B", [2], [0, 1]),
-    "hops": ("I8", "b", [1, N, N], hops()),
-}
+DOCUMENTS = [200, 72, 150, 90]
+def of_masks():
+    return {
+        "document_id": ("I32", [N], runs(DOCUMENTS)),
+        "document": ("I32", [N], runs(DOCUMENTS)),
+        "in_prefix": ("BOOL", [N], runs([90, 110, 20, 52, 64, 86, 30, 60], [1, 0, 1, 0, 1, 0, 1, 0])),
+        "branch": ("I32", [N], runs([192, 100, 80, 140])),
+        "subtree_end": ("I32", [N], subtree_ends()),
+        "image": ("I32", [N], runs([80, 128, 60, 128, 116], [0, 1, 0, 2, 0])),
+        "last_image": ("I32", [1, N], runs([40, 140, 90, 120, 60, 62], [-1, 0, 1, 2, 3, 4])),
+        "rank": ("I32", [1, 128], shuffled(128)),
+        "lengths": ("I32", [2], [360, 200]),
+        "prefix": ("I32", [2], [200, 80]),
+        "chosen": ("I32", [1, 2, 8, 3], chosen()),
+        "temporal": ("BOOL", [2], [0, 1]),
+        "hops": ("I8", [1, N, N], hops(N)),
+    }
+
+
+TOKENS, HEADS = 128, 2  # of scores
+
+
+def log_forget():
+    """Running sums of log(sigmoid(gate)): a token forgets little, and in each head some forget nearly all."""
+    sums = []
+    for head in range(HEADS):
+        total = 0.0
+        for token in range(TOKENS):
+            total += -3.0 if token % (40 + 24 * head) == 30 else -0.02 * draw.random()
+            sums.append(total)
+    return sums
+
+
+def bumps(head, q, kv, tokens=64):
+    """A bias that is smooth in both positions."""
+    near = math.exp(-((q - kv) / (6 + 8 * head)) ** 2)
+    far = math.exp(-((q - tokens + kv) / 10) ** 2 - ((q - kv) / 40) ** 2)
+    return 2 * near - 1.5 * far
+
+
+def rotated(position, dims, first):
+    """Cosine and sine of pairs from `first` on, as rope turns a vector of ones."""
+    half = dims // 2
+    angles = [position * 10000 ** (-pair / half) for pair in range(half)]
+    return [0.0 if pair < first else turn(angle) for turn in (math.cos, math.sin) for pair, angle in enumerate(angles)]
+
+
+def of_scores():
+    window = range(1 - 4, 4)
+    return {
+        "alibi": {"slopes": ("F32", [HEADS], [2.0 ** -3, 2.0 ** -6])},
+        "relative_bias": {"bias": ("F32", [HEADS, 97], [math.cos(d / (6 + 6 * h)) * math.exp(-abs(d) / 30)
+                                                      for h in range(HEADS) for d in range(-48, 49)])},
+        "t5_bias": {"bias": ("F32", [HEADS, 32], [(1.5 - 0.35 * (b % 16)) * (1 if b < 16 or h == 0 else 0.3)
+                                                  for h in range(HEADS) for b in range(32)])},
+        "kerple": {"scale": ("F32", [HEADS], [1.0, 2.5]), "rate": ("F32", [HEADS], [0.1, 1.0])},
+        "forgetting": {"log_forget": ("F32", [1, HEADS, TOKENS], log_forget())},
+        "learned_bias": {"bias": ("F32", [HEADS, 64, 64], [bumps(h, q, kv) for h in range(HEADS) for q in range(64)
+                                                         for kv in range(64)])},
+        "graph_bias": {"bias": ("F32", [1, 21], [1.5 - 0.25 * hop for hop in range(21)]),
+                       "hops": ("I8", [1, TOKENS, TOKENS], hops(TOKENS))},
+        "shifted_window": {"bias": ("F32", [1, 7, 7], [1.5 - 0.5 * math.hypot(y, x) + 0.2 * x for y in window for x in window])},
+        "scalable_softmax": {"factor": ("F32", [HEADS], [0.25, 0.6])},
+        "latent_rope": {
+            "query_rope": ("BF16", [1, HEADS, TOKENS, 64],
+                           [x for h in range(HEADS) for q in range(TOKENS) for x in rotated(q, 64, 8 * h)]),
+            "key_rope": ("BF16", [1, TOKENS, 64], [x for kv in range(TOKENS) for x in rotated(kv, 64, 0)])},
+    }
+
+
+CODES = {"I32": "i", "I8": "b", "BOOL": "B", "F32": "f"}
+
+
+def packed(dtype, values):
+    if dtype == "BF16":  # the upper half of an f32, cut
+        return b"".join(struct.pack("<f", value)[2:] for value in values)
+    return struct.pack(f"<{len(values)}{CODES[dtype]}", *values)
 
 
 def main():
+    tensors = of_scores()[sys.argv[1]] if len(sys.argv) > 1 else of_masks()
     header, data = {}, b""
-    for name, (dtype, code, shape, values) in TENSORS.items():
-        packed = struct.pack(f"<{len(values)}{code}", *values)
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(packed)]}
-        data += packed
+    for name, (dtype, shape, values) in tensors.items():
+        own = packed(dtype, values)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(own)]}
+        data += own
     text = json.dumps(header).encode()
     sys.stdout.buffer.write(struct.pack("<Q", len(text)) + text + data)
 
