@@ -18,6 +18,9 @@ enum ExitCode : int {
 /// Adds `attnc completion`, which describes all other subcommands to a shell. Call it last.
 void addCompletion(CLI::App& app, int& exitCode);
 
+/// Adds `attnc help`, which knows the commands that were added before.
+void addHelp(CLI::App& app, int& exitCode);
+
 /// Each adds a subcommand: `attnc check`, `attnc emit` and so on. `exitCode` must outlive `app`; it receives the
 /// subcommand's exit code.
 void addCheck(CLI::App& app, int& exitCode);
@@ -30,5 +33,9 @@ void addBench(CLI::App& app, int& exitCode);
 void addTune(CLI::App& app, int& exitCode);
 void addCache(CLI::App& app, int& exitCode);
 void addPack(CLI::App& app, int& exitCode);
+void addNew(CLI::App& app, int& exitCode);
+void addGallery(CLI::App& app, int& exitCode);
+void addDoctor(CLI::App& app, int& exitCode);
+void addVersion(CLI::App& app, int& exitCode);
 
 } // namespace attnc::cli
