@@ -1,6 +1,7 @@
 // `attnc mask`: shows the block map of a mask, in the terminal or as a picture.
 #include "collect_captures.h"
 #include "commands.h"
+#include "json_report.h"
 #include "mask_map.h"
 #include "mask_picture.h"
 #include "mask_text.h"
@@ -9,6 +10,7 @@
 #include "problem_options.h"
 #include "progress.h"
 #include "query_map.h"
+#include "terminal.h"
 #include "text.h"
 
 #include "support/try.h"
@@ -33,6 +35,7 @@ struct MaskOptions {
   std::optional<std::pair<int64_t, int64_t>> rows, columns; // half open
   std::vector<std::vector<int64_t>> queries;                // coordinates, or one position
   std::string output;                                       ///< empty: a map as text; -: stdout
+  bool json = false;
 };
 
 /// Parses "A:B", half open; either may be missing.
@@ -122,6 +125,30 @@ Status drawQueries(const Mod& mod, const MaskOptions& options) {
   return writeWholeFile(options.output, {svgOf(queryPicture(*maps, {title}), title)});
 }
 
+/// Tells of a mask for programs: its blocks, and which heads of it look the same. If a picture was written, its file.
+std::string maskJson(const Mod& mod, const HostOperands& operands, const BlockMask& mask,
+                     const std::vector<LikeHeads>& groups, const std::string& output) {
+  const BlockMaskShape& shape = mask.shape();
+  const int64_t all = shape.batch * shape.heads * shape.qBlocks() * shape.kvBlocks();
+  JsonReport json{{"ok", true},
+                  {"mod", mod.name()},
+                  {"problem", problemJson(operands.problem)},
+                  {"values", valuesJson(operands.captures)},
+                  {"block", {shape.qBlock, shape.kvBlock}},
+                  {"batch", shape.batch},
+                  {"heads", shape.heads},
+                  {"qBlocks", shape.qBlocks()},
+                  {"kvBlocks", shape.kvBlocks()},
+                  {"blocks", all},
+                  {"full", mask.fullBlocks()},
+                  {"partial", mask.liveBlocks() - mask.fullBlocks()},
+                  {"empty", all - mask.liveBlocks()},
+                  {"likeHeads", JsonReport::array()}};
+  for (const LikeHeads& group : groups) json["likeHeads"].push_back(group.heads);
+  if (!output.empty()) json["output"] = output;
+  return jsonText(json);
+}
+
 Status draw(const Mod& mod, const MaskOptions& options) {
   ATTNC_TRY_AS(operands, options.problem.find(mod, Elements::OfMask, /*withScores=*/false));
   const ProblemShape& problem = operands->problem;
@@ -133,23 +160,28 @@ Status draw(const Mod& mod, const MaskOptions& options) {
   std::optional<Progress> progress(std::in_place, "looking at the mask");
   ATTNC_TRY_AS(mask, BlockMask::build(mod, operands->captures, problem, shape));
   ATTNC_TRY_AS(reader, MaskReader::create(mod, operands->captures, problem));
-  const bool asText = options.output.empty();
+  const bool asText = options.output.empty() && !options.json;
   const CellLimits limits = asText ? terminalCells() : pictureCells();
   const std::vector<LikeHeads> groups =
       likeHeads(*mask, *reader, heads, {qBegin, qEnd, kvBegin, kvEnd}, limits, asText ? kMostTextMaps : kMostPanels);
   progress.reset();
   const std::string title = titleOf(mod, operands->captures), size = sizeText(shape, problem);
-  if (asText) return printResult(title + "\n" + size + "\n\n" + mapText(groups, shape) + "\n" + sharesText(*mask));
-  return writeWholeFile(options.output, {svgOf(maskPicture(*mask, groups, {title, size}), title + "; " + size)});
+  if (asText)
+    return printResult(title + "\n" + size + "\n\n" + mapInColor(mapText(groups, shape) + "\n" + sharesText(*mask)));
+  if (!options.output.empty())
+    ATTNC_TRY(writeWholeFile(options.output, {svgOf(maskPicture(*mask, groups, {title, size}), title + "; " + size)}));
+  return options.json ? printResult(maskJson(mod, *operands, *mask, groups, options.output)) : Status();
 }
 
 int runMask(MaskOptions& options) {
   refuseUnlessSvg(options.output);
+  if (options.json && options.output == "-")
+    throw wrongUsage("--json", "stdout would carry a picture and its facts", "give the picture a file: -o mask.svg");
   refuseOntoInput("-o", options.output, {options.problem.run.mod.path, options.problem.run.input});
   auto mod = options.problem.loadMod();
-  if (!mod) return report(mod.error());
+  if (!mod) return reportEither(mod.error(), options.json);
   auto status = options.queries.empty() ? draw(*mod, options) : drawQueries(*mod, options);
-  return status ? kDone : report(status.error());
+  return status ? kDone : reportEither(status.error(), options.json);
 }
 
 /// Parses "3,4": coordinates, or one position.
@@ -211,6 +243,8 @@ void addOptions(CLI::App& command, MaskOptions& options) {
       ->excludes("--rows")
       ->excludes("--columns")
       ->excludes("--block");
+  command.add_flag("--json", options.json, "For programs: the blocks, and which heads look the same; no map")
+      ->excludes("--query");
 }
 
 } // namespace
