@@ -94,6 +94,9 @@ int run(int argc, char** argv) {
   attnc::cli::addTune(app, exitCode);
   attnc::cli::addCache(app, exitCode);
   attnc::cli::addPack(app, exitCode);
+  attnc::cli::addNew(app, exitCode);
+  attnc::cli::addGallery(app, exitCode);
+  attnc::cli::addDoctor(app, exitCode);
   attnc::cli::addVersion(app, exitCode);
   attnc::cli::addHelp(app, exitCode);
   attnc::cli::addCompletion(app, exitCode);
