@@ -32,7 +32,9 @@ expression (--expr). `attnc check --language` prints the language.
         near = (q_idx - kv_idx <= window) | (kv_idx < SINK)
         return (q_idx >= kv_idx) & near
 
--D SINK=8 overrides a constant; --set window=9 gives a capture, at launch; --pin KV_LEN=8192 compiles a value in.)";
+  -D SINK=8            overrides a constant
+  --set window=9       gives a capture, at launch
+  --pin KV_LEN=8192    compiles a value in)";
 
 constexpr const char* kFooter = R"(Examples:
   attnc check alibi.py
