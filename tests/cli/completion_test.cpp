@@ -42,7 +42,14 @@ TEST_CASE("bash completes commands, options and the values that an option has") 
   CHECK(completed("attnc ").count("check") == 1);
   CHECK(completed("attnc --v") == Words{"--version"});
   CHECK(completed("attnc mask --sha") == Words{"--shape"});
-  CHECK(completed("attnc mask causal.py --co") == Words{"--columns"});
+  CHECK(completed("attnc mask causal.py --colu") == Words{"--columns"});
+  CHECK(completed("attnc mask --color ") == Words{"auto", "always", "never"});
+  CHECK(completed("attnc --c") == Words{"--color"});
+  CHECK(completed("attnc help ma") == Words{"mask"});
+  CHECK(completed("attnc gallery ali") == Words{"alibi"});
+  CHECK(completed("attnc new --kind s") == Words{"softcap"});
+  CHECK(completed("attnc run --sha") == Words{"--shape"});
+  CHECK(completed("attnc doctor --j") == Words{"--json"});
   CHECK(completed("attnc run --back") == Words{"--backward"});
   CHECK(completed("attnc check --back").empty());
   CHECK(completed("attnc emit --stage cu") == Words{"cu", "cubin"});

@@ -450,7 +450,7 @@ TEST_CASE("an output onto the operands is refused, by whatever path") {
     INFO(out);
     Outcome outcome = test::shell(run + "--in " + in + " --out " + out);
     CHECK(outcome.exitCode == 2);
-    CHECK_THAT(outcome.err, Contains("--out: ") && Contains("is the input"));
+    CHECK_THAT(outcome.err, Contains("-o: ") && Contains("is the input"));
     CHECK(test::shell(run + "--in - --out " + out + " <" + in).exitCode == 2);
     CHECK(test::shell(run + "--in " + in + " --out - >>" + out).exitCode == 2);
     CHECK(readFile(in) == before);

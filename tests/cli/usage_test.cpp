@@ -135,8 +135,9 @@ TEST_CASE("wrong usage is exit code 2") {
   const std::string run = "run " + kCausal;
   expectFailures(
       2,
-      {{"",
-        "no command is given; there are check, mask, probe, emit, explain, run, bench, tune, cache, pack, completion"},
+      {{"", "no command is given; there are check, mask, probe, emit, explain, run, bench, tune, cache, pack, new, "
+            "gallery, "
+            "doctor, version, help, completion"},
        {"check", "MOD: no mod is given\nhint: give a mod: either a file or --expr"},
        {"check " + kMods + "alibi.py --expr score", "MOD: a file and --expr are given"},
        {"check - extra --expr score", "unexpected argument 'extra'"},
@@ -315,7 +316,7 @@ TEST_CASE("check says which functions of a script it took") {
 
 TEST_CASE("every error that has no place in a mod begins with attnc: error:") {
   for (const char* arguments : {"", "chek", "check", "check --no", "emit --expr score", "emit --stage x --expr score",
-                                "run --expr score", "run --expr score --random 1", "check /no/such/mod.py",
+                                "run --expr score", "run --expr score --random 1,1,1", "check /no/such/mod.py",
                                 "check --expr score -D A=1", "explain --expr score --head-dim", "run --in x --out"}) {
     Outcome outcome = attnc::test::attnc(arguments);
     INFO(arguments << "\n" << outcome.err);

@@ -8,6 +8,7 @@
 #include "output_file.h"
 #include "progress.h"
 #include "roofline.h"
+#include "terminal.h"
 #include "text.h"
 #include "usage.h"
 
@@ -147,7 +148,7 @@ Status measureAll(const Compiler& compiler, device::Timer& timer, const device::
     row.isMemoryBound = flops == 0 || row.limit < flops;
     if (const std::string spills = spillText(row.measured.spillBytes); !spills.empty()) {
       clearProgress();
-      std::fputs(("attnc: warning: " + spills + "\n").c_str(), stderr);
+      printMessage("attnc: warning: " + spills + "\n");
     }
     rows.push_back(std::move(row));
   }

@@ -1,7 +1,9 @@
 // `attnc cache`: lists, verifies and removes what is kept on disk.
+#include "cache_state.h"
 #include "commands.h"
 #include "kernel_rows.h"
 #include "options.h"
+#include "terminal.h"
 #include "text.h"
 
 #include "cache/inventory.h"
@@ -14,10 +16,12 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
+#include <unistd.h>
 
 namespace attnc::cli {
 namespace {
@@ -43,7 +47,7 @@ struct Environment {
   static Expected<Environment> read() {
     const jit::Env env = jit::Env::read();
     const LogSink warn = [](LogLevel level, std::string_view line) {
-      if (level == LogLevel::Warning) std::fprintf(stderr, "attnc: warning: %s\n", readable(line).c_str());
+      if (level == LogLevel::Warning) printMessage("attnc: warning: " + readable(line) + "\n");
     };
     Environment read{jit::cacheOptionsFrom(env, warn), jit::splitPaths(env.packs)};
     if (read.options.directory.empty())
@@ -355,11 +359,49 @@ int runCache(Action action, const CacheCommand& command) {
   if (!environment) return reportEither(environment.error(), command.json);
   auto told = action(*environment, command);
   if (!told) return reportEither(told.error(), command.json);
-  auto status = printResult(command.json ? jsonText(told->json) : told->text);
+  auto status = printResult(command.json ? jsonText(told->json) : reportText(told->text));
   return status ? told->exitCode : report(status.error());
 }
 
 } // namespace
+
+CacheState cacheState() {
+  CacheState state;
+  for (const jit::EnvRow& row : jit::envTable())
+    if (const char* value = std::getenv(row.variable); value && *value)
+      state.variables.emplace_back(row.variable, value);
+  const jit::Env env = jit::Env::read();
+  const auto environment = Environment::read();
+  if (!environment) {
+    state.problem = environment.error().message;
+  } else {
+    const cache::Options& options = environment->options;
+    state.directory = options.directory;
+    state.mode = modeText(options.mode);
+    state.maxBytes = options.maxBytes;
+    state.readOnlyDirectories = options.readOnlyDirectories;
+    state.problem = cache::whyUnsafe(options.directory, cache::Trust::Self);
+    if (!state.problem.empty()) state.problem = "it " + state.problem;
+    std::string folder = options.directory; // the first one that is there says whether it can be written
+    std::error_code ignored;
+    state.exists = std::filesystem::exists(folder, ignored);
+    while (!std::filesystem::exists(folder, ignored) && folder.size() > 1)
+      folder = std::filesystem::path(folder).parent_path().string();
+    state.isWritable = ::access(folder.c_str(), W_OK) == 0;
+    if (auto rows = rowsOf(environment->user())) {
+      state.kernels = int64_t(rows->size());
+      state.bytes = bytesOf(*rows);
+    }
+  }
+  for (const std::string& file : jit::splitPaths(env.packs)) {
+    auto pack = cache::Pack::open(file);
+    if (pack)
+      state.packs.push_back({file, int64_t((*pack)->rows().size()), ""});
+    else
+      state.packs.push_back({file, 0, pack.error().message});
+  }
+  return state;
+}
 
 void addCache(CLI::App& app, int& exitCode) {
   auto options = std::make_shared<CacheCommand>();

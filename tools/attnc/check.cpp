@@ -5,6 +5,7 @@
 #include "language.h"
 #include "mod_text.h"
 #include "options.h"
+#include "terminal.h"
 
 #include "attnc/explain.h"
 
@@ -73,7 +74,7 @@ int runCheck(const CheckOptions& options) {
   auto all = explain(*mod);
   if (!all) return reportEither(all.error(), options.json);
   all->warnings = options.mod.warnings(*mod);
-  auto status = printResult(options.json ? toJson(*all) : checkText(*all));
+  auto status = printResult(options.json ? toJson(*all) : reportText(checkText(*all)));
   return status ? kDone : report(status.error());
 }
 
@@ -96,7 +97,8 @@ void addCheck(CLI::App& app, int& exitCode) {
   command->footer(
       "Operations are counted at the outermost level where they are known: once a launch, (batch, head), q\n"
       "row, kv column, or for each score. A gather that is not proven to stay inside its tensor is clamped.\n\n"
-      "Example: attnc check alibi.py -D CAUSAL=False");
+      "Examples:\n"
+      "  attnc check alibi.py -D CAUSAL=False");
   command->callback([=, &exitCode] { exitCode = options->language ? printLanguage() : runCheck(*options); });
 }
 

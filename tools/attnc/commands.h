@@ -23,6 +23,9 @@ void addCompletion(CLI::App& app, int& exitCode);
 /// Returns all commands and their options as JSON, for `attnc --help-json`.
 std::string helpJson(CLI::App& app);
 
+/// Adds `attnc help`, which knows the commands that were added before.
+void addHelp(CLI::App& app, int& exitCode);
+
 /// Each adds a subcommand: `attnc check`, `attnc emit` and so on. `exitCode` must outlive `app`; it receives the
 /// subcommand's exit code.
 void addCheck(CLI::App& app, int& exitCode);
@@ -35,5 +38,9 @@ void addBench(CLI::App& app, int& exitCode);
 void addTune(CLI::App& app, int& exitCode);
 void addCache(CLI::App& app, int& exitCode);
 void addPack(CLI::App& app, int& exitCode);
+void addNew(CLI::App& app, int& exitCode);
+void addGallery(CLI::App& app, int& exitCode);
+void addDoctor(CLI::App& app, int& exitCode);
+void addVersion(CLI::App& app, int& exitCode);
 
 } // namespace attnc::cli

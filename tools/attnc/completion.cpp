@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -59,9 +60,11 @@ ShellCommand describe(CLI::App& command) {
   }
   for (CLI::App* inner : command.get_subcommands([](CLI::App*) { return true; })) {
     result.choices.push_back(inner->get_name());
-    for (ShellOption& option : describe(*inner).options)
-      if (option.names != result.options.front().names)
-        result.options.push_back(std::move(option)); // the first is --help
+    for (ShellOption& option : describe(*inner).options) {
+      const auto isSame = [&](const ShellOption& other) { return other.names == option.names; };
+      if (std::none_of(result.options.begin(), result.options.end(), isSame))
+        result.options.push_back(std::move(option));
+    }
   }
   return result;
 }
@@ -101,7 +104,7 @@ _attnc() {{
   case "$command $prev" in
 {1}  esac
   case $command in
-{2}    *) options='--help --version' arguments='{3}' ;;
+{2}    *) options='-h --help -V --version --color' arguments='{3}' ;;
   esac
   if [[ $cur == -* ]]; then
     COMPREPLY=($(compgen -W "$options" -- "$cur"))
@@ -142,7 +145,8 @@ _attnc() {{
   local -a commands
   commands=(
 {0}  )
-  _arguments -C '--help[Print help]' '--version[Print versions]' ': :->command' '*:: :->argument'
+  _arguments -C '(-h --help)'{{-h,--help}}'[Print help]' '(-V --version)'{{-V,--version}}'[Print versions]' \
+    '--color=[When text has colours]:WHEN:(auto always never)' ': :->command' '*:: :->argument'
   case $state in
   command) _describe command commands ;;
   argument)

@@ -53,6 +53,27 @@ std::string tensorText(const std::string& name, const HostTensor& tensor) {
 
 } // namespace
 
+JsonReport digestJson(const RunResult& result) {
+  JsonReport all = JsonReport::object();
+  const auto add = [&](const std::string& name, const HostTensor& tensor) {
+    const Statistics of = statisticsOf(tensor);
+    JsonReport one{{"shape", tensor.shape}, {"dtype", dtypeName(tensor.dtype)}};
+    if (of.finite) {
+      one["mean"] = of.sum / double(of.finite);
+      one["rms"] = std::sqrt(of.squares / double(of.finite));
+      one["least"] = of.least;
+      one["greatest"] = of.greatest;
+    }
+    for (const auto& [word, count] : {std::pair("nan", of.nan), {"inf", of.above}, {"minusInf", of.below}})
+      if (count) one[word] = count;
+    all[name] = std::move(one);
+  };
+  add("out", result.out);
+  add("lse", result.lse);
+  for (const auto& [name, gradient] : result.gradients) add(name, gradient);
+  return all;
+}
+
 std::string digestText(const RunResult& result) {
   const Statistics lse = statisticsOf(result.lse);
   std::string text = tensorText("out", result.out);

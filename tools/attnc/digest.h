@@ -12,5 +12,7 @@ namespace attnc::cli {
 /// excluded from the statistics. Numbers have four digits, so that devices with different rounding print nearly the
 /// same. Precondition: out and lse are computed.
 std::string digestText(const RunResult& result);
+/// Returns the same for programs, by name, with all digits.
+JsonReport digestJson(const RunResult& result);
 
 } // namespace attnc::cli

@@ -1,6 +1,7 @@
 // `attnc emit`: prints one stage of the way from a mod to machine code, to a file or stdout.
 #include "commands.h"
 #include "gradient_options.h"
+#include "json_report.h"
 #include "options.h"
 #include "output_file.h"
 #include "progress.h"
@@ -29,7 +30,7 @@ struct EmitOptions {
   SequenceOptions sequences;
   std::string stage, kind = "forward", output;
   std::optional<int> launch; ///< counted from 1
-  bool blockSparse = false;
+  bool blockSparse = false, json = false;
 };
 
 KernelKind kindOf(std::string_view name) {
@@ -87,9 +88,21 @@ template <class T> std::vector<T> chosen(std::vector<T> launches, const EmitOpti
   return {launches[size_t(*options.launch - 1)]};
 }
 
+/// Returns what a program needs to know of a kernel that is emitted.
+JsonReport kernelJson(const KernelOptions& kernel) {
+  return {{"kind", std::string(kindName(kernel.kind))},
+          {"family", familyName(kernel.family)},
+          {"arch", kernel.arch},
+          {"dtype", dtypeName(kernel.dtype)},
+          {"headDim", kernel.headDim},
+          {"headDimV", kernel.headDimV ? kernel.headDimV : kernel.headDim}};
+}
+
 /// Returns the bytes of the requested stage: for a kernel of several launches, of all in order, unless one is chosen.
-Expected<std::string> emit(const EmitOptions& options) {
+/// `facts` receives what --json tells of it.
+Expected<std::string> emit(const EmitOptions& options, JsonReport& facts) {
   ATTNC_TRY_AS(mod, options.mod.loadTelling());
+  facts["mod"] = mod->name();
   if (options.stage == "ast") {
     if (!mod->astText().empty()) return mod->astText();
     throw wrongUsage("--stage", "a mod given as IR has no ast", "give the text of the mod, or --stage ir");
@@ -116,6 +129,12 @@ Expected<std::string> emit(const EmitOptions& options) {
   if (!sources) throwUsage("emit", sources.error()); // only the options decide whether there is a kernel
   if (!sources) return std::move(sources).error();
   checkLaunch(options, *sources);
+  facts["kernel"] = kernelJson(kernel);
+  if (kernel.family == Family::Auto && !sources->empty())
+    facts["kernel"]["family"] = familyName(sources->front().family);
+  for (const KernelSource& source : chosen(*sources, options))
+    facts["launches"].push_back(
+        {{"entry", source.entry}, {"template", source.templateName}, {"threads", source.threads}});
   std::vector<std::string> programs;
   if (options.stage == "cu") {
     for (const KernelSource& source : chosen(*sources, options)) programs.push_back(source.flattened());
@@ -126,6 +145,11 @@ Expected<std::string> emit(const EmitOptions& options) {
     return compiler.compile(*mod, kernel);
   }();
   if (!stages) return stages.error();
+  size_t launch = 0;
+  for (const auto& stage : chosen(*stages, options))
+    facts["launches"][launch++].update({{"registers", stage->registers},
+                                        {"spillBytes", stage->spillBytes},
+                                        {"sharedBytes", stage->staticSharedBytes + stage->dynamicSharedBytes}});
   for (const auto& stage : chosen(*stages, options))
     programs.push_back(options.stage == "ptx" ? stage->ptx : std::string(stage->cubin.begin(), stage->cubin.end()));
   return fmt::to_string(fmt::join(programs, ""));
@@ -139,12 +163,24 @@ int runEmit(const EmitOptions& options) {
     throw wrongUsage("--launch", options.stage + " is of the whole kernel",
                      "leave --launch out; --stage cu, ptx and cubin are of one launch");
   bool toStdout = options.output.empty() || options.output == "-";
-  if (toStdout && options.stage == "cubin" && isatty(STDOUT_FILENO))
+  if (toStdout && !options.json && options.stage == "cubin" && isatty(STDOUT_FILENO))
     throw wrongUsage("--stage cubin", "a cubin is binary, and stdout is a terminal",
                      "give a file, -o kernel.cubin, or redirect stdout");
   refuseOntoInput("-o", toStdout ? "-" : options.output, {options.mod.path});
-  auto bytes = emit(options);
-  if (!bytes) return report(bytes.error());
+  if (options.json && options.output == "-")
+    throw wrongUsage("--json", "stdout would carry the stage and its facts", "give the stage a file: -o FILE");
+  JsonReport facts{{"ok", true}, {"stage", options.stage}};
+  auto bytes = emit(options, facts);
+  if (!bytes) return reportEither(bytes.error(), options.json);
+  if (options.json) {
+    facts["bytes"] = bytes->size();
+    if (!options.output.empty()) {
+      facts["output"] = options.output;
+      if (auto written = writeWholeFile(options.output, {*bytes}); !written) return reportEither(written.error(), true);
+    }
+    auto told = printResult(jsonText(facts));
+    return told ? kDone : report(told.error());
+  }
   auto status = toStdout ? printResult(*bytes) : writeWholeFile(options.output, {*bytes});
   return status ? kDone : report(status.error());
 }
@@ -193,8 +229,11 @@ void addEmit(CLI::App& app, int& exitCode) {
   command
       ->add_option("-o,--output", options->output, "Where to: a file (appears whole or not at all); default stdout, -")
       ->type_name("FILE");
-  command->footer("Example: attnc emit alibi.py --stage ptx --arch sm_90a --dtype bf16 --head-dim 128 -o alibi.ptx\n"
-                  "Needs no GPU; ptx and cubin need libnvrtc.");
+  command->add_flag("--json", options->json,
+                    "Tell what was emitted, for programs: kernel, launches, registers, bytes. The stage itself goes "
+                    "only to -o");
+  command->footer("Needs no GPU; ptx and cubin need libnvrtc.\n\nExamples:\n"
+                  "  attnc emit alibi.py --stage ptx --arch sm_90a --dtype bf16 --head-dim 128 -o alibi.ptx");
   command->callback([options, &exitCode] { exitCode = runEmit(*options); });
 }
 

@@ -8,6 +8,7 @@
 #include "problem_options.h"
 #include "progress.h"
 #include "shapes.h"
+#include "terminal.h"
 
 #include "support/try.h"
 #include "tools/device/device.h"
@@ -24,6 +25,7 @@ struct ExplainOptions {
   RunOptions run; // for mod, kernel, input, sets, seed
   TargetOptions target;
   std::optional<ProblemShape> shape;
+  ShapeText given; // as --shape says it
   bool json = false;
 
   bool isBackward() const { return run.kernelKind.kind == "backward"; }
@@ -47,7 +49,7 @@ Target targetFor(const std::string& asked) {
 /// Returns the shape of the problem. Lengths of a declared grid and pinned lengths need not be given again.
 Expected<ProblemShape> shapeFor(const Mod& mod, const ExplainOptions& options) {
   if (options.shape) return *options.shape;
-  auto shape = onDeclaredGrids(mod, options.run, {1, 16, 16, 8192, 8192});
+  auto shape = onDeclaredGrids(mod, options.run, kUsualShape);
   if (!shape) return shape;
   const std::map<std::string, int64_t> pins = options.run.kernel.toOptions().pins;
   for (auto [name, extent] :
@@ -150,7 +152,7 @@ int runExplain(const ExplainOptions& options) {
   if (!mod) return reportEither(mod.error(), options.json);
   auto text = explainText(*mod, options, targetFor(*arch));
   if (!text) return reportEither(text.error(), options.json);
-  auto status = printResult(*text);
+  auto status = printResult(options.json ? *text : reportText(*text));
   return status ? kDone : report(status.error());
 }
 
@@ -162,10 +164,12 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
       .add_option_function<std::string>(
           "--shape",
           [&options](const std::string& text) {
-            options.shape = shapeOf("--shape", text, parseExtents("--shape", text, "B,H,HKV,Q_LEN,KV_LEN"));
+            options.given = parseShape("--shape", text, kUsualShape);
+            options.shape = options.given.shape;
           },
-          "The problem; default 1,16,16,8192,8192, the lengths of the grid that the mod declares, and what is pinned")
-      ->type_name("B,H,HKV,Q_LEN,KV_LEN");
+          "The problem, with or without a head dim; or only Q_LEN,KV_LEN, or one number for both. Default: "
+          "1,16,16,8192,8192, with the lengths of the grid that the mod declares, and what is pinned")
+      ->type_name(kShapeName);
   command
       .add_option("--in", options.run.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin")
       ->type_name("FILE")
@@ -208,7 +212,10 @@ void addExplain(CLI::App& app, int& exitCode) {
       "Examples:\n"
       "  attnc explain alibi.py --head-dim 64 --shape 2,32,8,4096,4096\n"
       "  attnc explain alibi.py --kernel backward --arch sm_80");
-  command->callback([options, &exitCode] { exitCode = runExplain(*options); });
+  command->callback([command, options, &exitCode] {
+    options->target.headDim = headDimOf(options->given, *command, options->target.headDim);
+    exitCode = runExplain(*options);
+  });
 }
 
 } // namespace attnc::cli

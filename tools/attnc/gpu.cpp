@@ -43,6 +43,7 @@ public:
     ATTNC_TRY(initialise(*prepared, *workspace));
     ATTNC_TRY(launch(*prepared, *workspace));
     ATTNC_TRY(on.download());
+    on.result.facts["device"] = {{"name", context.info().name}, {"arch", context.info().arch}};
     on.result.summary = fmt::format("device      {} ({})\n", context.info().name, context.info().arch) + summary;
     return std::move(on.result);
   }
@@ -67,6 +68,8 @@ private:
         shape.boxes ? fmt::format("boxes of {} queries and {} keys", fmt::join(shape.boxes->queries.box, "x"),
                                   fmt::join(shape.boxes->keys.box, "x"))
                     : fmt::format("{} x {} blocks", shape.qBlock, shape.kvBlock);
+    on.result.facts["blockMask"] = {
+        {"empty", mask->sparsity() / 100}, {"live", mask->liveBlocks()}, {"full", mask->fullBlocks()}, {"ms", ms}};
     summary +=
         fmt::format("block mask  {}, {:.1f} % empty, {} live, {} full; {:.3f} ms{}\n", blocks, mask->sparsity(),
                     mask->liveBlocks(), mask->fullBlocks(), ms, compileText(prepared.blockMaskKernel()->compiled()));
@@ -105,6 +108,15 @@ private:
     }
     spilledBytes += spilled;
     on.result.warning = spillText(spilledBytes);
+    JsonReport one{{"pass", pass}, {"family", familyName(family)}, {"ms", ms}, {"launches", JsonReport::array()}};
+    if (!passedOver.empty()) one["passedOver"] = passedOver;
+    for (const auto& stage : stages)
+      one["launches"].push_back({{"entry", stage->entry},
+                                 {"template", stage->templateName},
+                                 {"registers", stage->registers},
+                                 {"spillBytes", stage->spillBytes},
+                                 {"compileMs", stage->compileMs}});
+    on.result.facts["passes"].push_back(std::move(one));
     summary +=
         fmt::format("{:12}family {}{}, {} registers, {} bytes spilled; {:.3f} ms{}\n", pass, familyName(family),
                     passedOver.empty() ? "" : " (" + passedOver + ")", registers, spilled, ms, compileText(stages));

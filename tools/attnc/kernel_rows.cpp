@@ -1,5 +1,6 @@
 #include "kernel_rows.h"
 
+#include "terminal.h"
 #include "text.h"
 
 #include "cache/pack.h"
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <ctime>
 
 namespace attnc::cli {
@@ -110,12 +112,27 @@ std::string tableText(const std::vector<KernelRow>& rows) {
   std::vector<size_t> widths(lines[0].size());
   for (const auto& line : lines)
     for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  // Fields that the terminal has no room for follow in a line of their own.
+  constexpr size_t kIndent = 4;
+  const size_t columns = isTerminal(Stream::Out) ? terminalColumns() : SIZE_MAX;
+  std::vector<bool> breaks(widths.size());
+  size_t used = 0;
+  for (size_t i = 0; i < widths.size(); ++i) {
+    breaks[i] = used > kIndent && used + widths[i] > columns;
+    used = (breaks[i] ? kIndent : used) + widths[i] + 2;
+  }
   std::string text;
   for (const auto& line : lines) {
     std::string padded;
-    for (size_t i = 0; i < line.size(); ++i) padded += fmt::format("{:{}}  ", line[i], widths[i]);
-    padded.erase(padded.find_last_not_of(' ') + 1);
-    text += padded + "\n";
+    const auto end = [&] {
+      const size_t last = padded.find_last_not_of(' ');
+      if (last != std::string::npos) text += padded.substr(0, last + 1) + "\n";
+    };
+    for (size_t i = 0; i < line.size(); ++i) {
+      if (breaks[i]) end(), padded = std::string(kIndent, ' ');
+      padded += fmt::format("{:{}}  ", line[i], widths[i]);
+    }
+    end();
   }
   return text;
 }

@@ -34,7 +34,7 @@ KernelRow rowOf(std::string_view name);
 /// Returns the rows of a pack, by key. Errors: those of opening it.
 Expected<std::vector<KernelRow>> packRows(const std::string& path);
 
-/// Returns a table with a line of titles.
+/// Returns a table with a line of titles. On a terminal it fits.
 std::string tableText(const std::vector<KernelRow>& rows);
 
 JsonReport jsonOf(const std::vector<KernelRow>& rows);

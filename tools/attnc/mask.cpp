@@ -1,6 +1,7 @@
 // `attnc mask`: shows the block map of a mask, in the terminal or as a picture.
 #include "collect_captures.h"
 #include "commands.h"
+#include "json_report.h"
 #include "mask_map.h"
 #include "mask_picture.h"
 #include "mask_text.h"
@@ -12,6 +13,7 @@
 #include "score_map.h"
 #include "score_picture.h"
 #include "score_text.h"
+#include "terminal.h"
 #include "text.h"
 
 #include "support/try.h"
@@ -44,6 +46,7 @@ struct MaskOptions {
   bool showsScores = false;
   std::optional<double> score; ///< what score_mod is given
   std::string output;          ///< empty: a map as text; -: stdout
+  bool json = false;
 };
 
 /// Parses "A:B", half open; either may be missing.
@@ -155,6 +158,30 @@ Status drawQueries(const Mod& mod, const MaskOptions& options) {
   return writeWholeFile(options.output, {svgOf(queryPicture(*maps, {title}), title)});
 }
 
+/// Tells of a mask for programs: its blocks, and which heads of it look the same. If a picture was written, its file.
+std::string maskJson(const Mod& mod, const HostOperands& operands, const BlockMask& mask,
+                     const std::vector<LikeHeads>& groups, const std::string& output) {
+  const BlockMaskShape& shape = mask.shape();
+  const int64_t all = shape.batch * shape.heads * shape.qBlocks() * shape.kvBlocks();
+  JsonReport json{{"ok", true},
+                  {"mod", mod.name()},
+                  {"problem", problemJson(operands.problem)},
+                  {"values", valuesJson(operands.captures)},
+                  {"block", {shape.qBlock, shape.kvBlock}},
+                  {"batch", shape.batch},
+                  {"heads", shape.heads},
+                  {"qBlocks", shape.qBlocks()},
+                  {"kvBlocks", shape.kvBlocks()},
+                  {"blocks", all},
+                  {"full", mask.fullBlocks()},
+                  {"partial", mask.liveBlocks() - mask.fullBlocks()},
+                  {"empty", all - mask.liveBlocks()},
+                  {"likeHeads", JsonReport::array()}};
+  for (const LikeHeads& group : groups) json["likeHeads"].push_back(group.heads);
+  if (!output.empty()) json["output"] = output;
+  return jsonText(json);
+}
+
 Status draw(const Mod& mod, const MaskOptions& options) {
   ATTNC_TRY_AS(operands, options.problem.find(mod, Elements::OfMask, /*withScores=*/false));
   const ProblemShape& problem = operands->problem;
@@ -165,7 +192,7 @@ Status draw(const Mod& mod, const MaskOptions& options) {
   std::optional<Progress> progress(std::in_place, "looking at the mask");
   ATTNC_TRY_AS(mask, BlockMask::build(mod, operands->captures, problem, shape));
   ATTNC_TRY_AS(reader, MaskReader::create(mod, operands->captures, problem));
-  const bool asText = options.output.empty();
+  const bool asText = options.output.empty() && !options.json;
   const CellLimits limits = asText ? terminalCells() : pictureCells();
   const std::vector<LikeHeads> groups =
       likeHeads(*mask, *reader, heads, region, limits, asText ? kMostTextMaps : kMostPanels);
@@ -175,10 +202,12 @@ Status draw(const Mod& mod, const MaskOptions& options) {
   std::string size = sizeText(shape, problem);
   if (std::string part = partText(region, problem); !part.empty()) size += part + ", and only these are counted";
   if (asText)
-    return printResult(title + "\n" + size + "\n\n" + mapText(groups, shape) + "\n" +
-                       sharesText(groups.front().map, counts));
-  return writeWholeFile(options.output,
-                        {svgOf(maskPicture(shape, groups, counts, {title, size}), title + "; " + size)});
+    return printResult(title + "\n" + size + "\n\n" +
+                       mapInColor(mapText(groups, shape) + "\n" + sharesText(groups.front().map, counts)));
+  if (!options.output.empty())
+    ATTNC_TRY(writeWholeFile(options.output,
+                             {svgOf(maskPicture(shape, groups, counts, {title, size}), title + "; " + size)}));
+  return options.json ? printResult(maskJson(mod, *operands, *mask, groups, options.output)) : Status();
 }
 
 /// Draws what score_mod makes of scores that it tells apart by nothing else.
@@ -226,15 +255,17 @@ Status drawScores(const Mod& mod, const MaskOptions& options) {
 
 int runMask(MaskOptions& options) {
   refuseUnlessSvg(options.output);
+  if (options.json && options.output == "-")
+    throw wrongUsage("--json", "stdout would carry a picture and its facts", "give the picture a file: -o mask.svg");
   refuseOntoInput("-o", options.output, {options.problem.run.mod.path, options.problem.run.input});
   auto mod = options.problem.loadMod();
-  if (!mod) return report(mod.error());
+  if (!mod) return reportEither(mod.error(), options.json);
   if (!options.box.empty() && options.queries.empty()) throw CLI::ValidationError("--box", "it is for --query");
   if (options.score && !options.showsScores) throw CLI::ValidationError("--score", "it is for --scores");
   auto status = options.showsScores       ? drawScores(*mod, options)
                 : options.queries.empty() ? draw(*mod, options)
                                           : drawQueries(*mod, options);
-  return status ? kDone : report(status.error());
+  return status ? kDone : reportEither(status.error(), options.json);
 }
 
 /// Parses "3,4": coordinates, or one position.
@@ -331,6 +362,9 @@ void addOptions(CLI::App& command, MaskOptions& options) {
       .add_option("--score", options.score,
                   "With --scores: what each score was, default 0; for a curve its range, default 100")
       ->type_name("X");
+  command.add_flag("--json", options.json, "For programs: the blocks, and which heads look the same; no map")
+      ->excludes("--query")
+      ->excludes("--scores");
 }
 
 } // namespace

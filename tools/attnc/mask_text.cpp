@@ -1,28 +1,18 @@
 #include "mask_text.h"
 
+#include "terminal.h"
 #include "text.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <set>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 namespace attnc::cli {
 namespace {
 
 constexpr int kLabelWidth = 9; // width of the q_idx labels, left of the frame
-
-int64_t terminalColumns() {
-  winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col) return size.ws_col;
-  int64_t columns = 0;
-  const char* given = std::getenv("COLUMNS");
-  return given && parseInteger(given, columns) && columns > 0 ? columns : 80;
-}
 
 /// Returns two characters, which together are about square.
 const char* glyphsOf(Cell cell) {
@@ -81,7 +71,7 @@ std::string cellMeaning(const CellMap& map, const BlockMaskShape& shape) {
 } // namespace
 
 CellLimits terminalCells() {
-  const int64_t cells = std::clamp<int64_t>((terminalColumns() - kLabelWidth - 2) / 2, 4, 64);
+  const int64_t cells = std::clamp<int64_t>((int64_t(terminalColumns()) - kLabelWidth - 2) / 2, 4, 64);
   return {.rows = std::min<int64_t>(cells, 48), .columns = cells, .elementsPerCell = 16};
 }
 

@@ -8,10 +8,14 @@
 namespace attnc::cli {
 
 void MeasuredProblems::addTo(CLI::App& command) {
+  owner = &command;
   run.mod.addTo(command);
-  command.add_option("--shape", shapes, "The problem, whose operands are drawn; may be given again")
+  command
+      .add_option("--shape", shapes,
+                  "The problem, whose operands are drawn, with or without a head dim; or only Q_LEN,KV_LEN, or one "
+                  "number for both, of 16 heads. May be given again")
       ->allow_extra_args(false)
-      ->type_name("B,H,HKV,Q_LEN,KV_LEN");
+      ->type_name(kShapeName);
   command.add_option("--head-dim", headDim, "Of q, k and v: a multiple of 8 from 8 to 256")
       ->capture_default_str()
       ->check(checkHeadDim);
@@ -57,12 +61,13 @@ void MeasuredProblems::check(const char* command) const {
 std::vector<RunOptions> MeasuredProblems::problems() const {
   std::vector<RunOptions> all;
   for (const std::string& text : shapes) {
-    const ProblemShape shape = shapeOf("--shape", text, parseExtents("--shape", text, "B,H,HKV,Q_LEN,KV_LEN"));
+    const ShapeText given = parseShape("--shape", text, kUsualShape);
+    const ProblemShape& shape = given.shape;
     if (shape.batch == 0 || shape.qHeads == 0 || shape.qLen == 0 || shape.kvLen == 0)
       throw wrongUsage("--shape", inQuotes(text) + " leaves nothing to compute",
                        "B, H, Q_LEN and KV_LEN are at least 1");
     all.push_back(run);
-    all.back().random = randomProblem("--shape", text, shape, headDim);
+    all.back().random = randomProblem("--shape", text, shape, headDimOf(given, *owner, headDim));
   }
   if (all.empty()) all.push_back(run);
   return all;

@@ -14,6 +14,7 @@ struct MeasuredProblems {
   RunOptions run;
   std::vector<std::string> kinds{"auto"}, shapes;
   int headDim = 128;
+  const CLI::App* owner = nullptr; ///< the command
 
   /// Adds the options of the problems and of their kernels.
   void addTo(CLI::App& command);

@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "mod_text.h"
 #include "progress.h"
+#include "terminal.h"
 #include "text.h"
 
 #include "support/readable.h"
@@ -159,7 +160,7 @@ Expected<Mod> ModOptions::load() const {
     error.remedy = "--werror makes warnings errors; --no-warn " + error.diagnostics.front().id + " leaves one kind out";
     return error;
   }
-  std::fputs(text.c_str(), stderr);
+  printMessage(text);
   return mod;
 }
 
@@ -167,7 +168,7 @@ Expected<Mod> ModOptions::loadTelling() const {
   auto mod = load();
   if (!mod) return mod;
   for (const ModChoice& choice : mod->choices())
-    if (!choice.others.empty()) std::fputs(("attnc: note: " + choiceText(choice) + "\n").c_str(), stderr);
+    if (!choice.others.empty()) printMessage("attnc: note: " + choiceText(choice) + "\n");
   return mod;
 }
 
@@ -248,7 +249,7 @@ CompilerOptions KernelFlags::toCompilerOptions() const {
   options.log = [](LogLevel level, std::string_view line) {
     if (level != LogLevel::Warning) return;
     clearProgress();
-    std::fprintf(stderr, "attnc: warning: %s\n", readable(line).c_str());
+    printMessage("attnc: warning: " + readable(line) + "\n");
   };
   return options;
 }
@@ -302,7 +303,7 @@ int report(const Error& error) {
   std::string text = located ? error.message : "attnc: error: " + error.message;
   if (text.empty() || text.back() != '\n') text += '\n';
   if (!error.remedy.empty()) text += "hint: " + error.remedy + "\n";
-  std::fputs(readableLines(text).c_str(), stderr);
+  printMessage(readableLines(text));
   switch (error.blame) {
   case Blame::Mod: return kModWrong;
   case Blame::Environment: return kEnvironmentWrong;

@@ -8,6 +8,7 @@
 #include "sequence_options.h"
 #include "shapes.h"
 #include "support/try.h"
+#include "text.h"
 
 #include <fmt/format.h>
 
@@ -137,8 +138,14 @@ Expected<std::vector<KernelOptions>> kernelsOf(const Compiler& compiler, const M
 /// Returns the cross product of the requested values.
 std::vector<Configuration> configurationsOf(const PackOptions& options) {
   std::vector<std::optional<ProblemShape>> shapes;
-  for (const std::string& text : options.shapes)
-    shapes.push_back(shapeOf("--shape", text, parseExtents("--shape", text, "B,H,HKV,Q_LEN,KV_LEN")));
+  for (const std::string& text : options.shapes) {
+    const ShapeText given = parseShape("--shape", text, kUsualShape);
+    if (given.headDim &&
+        std::find(options.headDims.begin(), options.headDims.end(), *given.headDim) == options.headDims.end())
+      throw wrongUsage("--shape", fmt::format("{}: its head dim is none of --head-dim", inQuotes(text)),
+                       fmt::format("--head-dim {}", *given.headDim));
+    shapes.emplace_back(given.shape);
+  }
   if (shapes.empty()) shapes.emplace_back();
   std::vector<Configuration> all;
   for (const std::string& arch : options.archs)
@@ -244,7 +251,7 @@ void addLists(CLI::App& command, PackOptions& options) {
       .add_option("--shape", options.shapes,
                   "Problems that decide between forward and decode kernels; may be given again")
       ->allow_extra_args(false)
-      ->type_name("B,H,HKV,Q_LEN,KV_LEN");
+      ->type_name(kShapeName);
 }
 
 } // namespace
@@ -279,7 +286,8 @@ void addPack(CLI::App& app, int& exitCode) {
       "looks into the cache. With ATTNC_NO_COMPILE=1, too, a kernel that was forgotten is an error that says\n"
       "which it is. A pack serves the version of attnc that made it. `attnc cache ls PACK` lists it, and\n"
       "`attnc cache verify PACK` reads it whole. Needs no GPU.\n\n"
-      "Example: attnc pack alibi.py causal.py --arch sm_80,sm_90a --head-dim 64,128 --kernel auto,backward -o "
+      "Examples:\n"
+      "  attnc pack alibi.py causal.py --arch sm_80,sm_90a --head-dim 64,128 --kernel auto,backward -o "
       "kernels.attnc");
   command->callback([options, &exitCode] { exitCode = runPack(*options); });
 }

@@ -1,5 +1,6 @@
 // `attnc probe`: follows one score through a mod.
 #include "commands.h"
+#include "json_report.h"
 #include "problem_options.h"
 #include "text.h"
 
@@ -23,6 +24,7 @@ struct ProbeOptions {
   ProblemOptions problem;
   std::vector<int64_t> at; // b, h, q_idx, kv_idx
   std::optional<double> score, scale;
+  bool json = false;
 };
 
 void checkPlace(const ProbeOptions& options, const ProblemShape& problem) {
@@ -98,6 +100,33 @@ std::string resultText(const Probe& probed, bool hasScore) {
                      byMaskMod ? "mask_mod gives False" : "score_mod gives -inf");
 }
 
+JsonReport functionJson(const ProbedFunction& function) {
+  JsonReport values = JsonReport::array();
+  for (const ProbedValue& value : function.values) {
+    JsonReport one{{"expression", value.expression}, {"value", value.value}};
+    if (value.line) one["line"] = value.line;
+    if (!value.read.empty()) one["read"] = value.read;
+    values.push_back(std::move(one));
+  }
+  return {{"values", std::move(values)}, {"result", function.result}};
+}
+
+/// Tells of a score for programs. Results of operations are text, as Python prints them.
+std::string probeJson(const Mod& mod, const HostOperands& operands, const ScorePlace& place, bool hasScore,
+                      const Probe& probed) {
+  JsonReport json{{"ok", true},
+                  {"mod", mod.name()},
+                  {"problem", problemJson(operands.problem)},
+                  {"values", valuesJson(operands.captures)},
+                  {"at", {{"b", place.b}, {"h", place.h}, {"q_idx", place.q}, {"kv_idx", place.kv}}}};
+  if (hasScore) json["given"] = place.score;
+  if (probed.scoreMod) json["scoreMod"] = functionJson(*probed.scoreMod);
+  if (probed.maskMod) json["maskMod"] = functionJson(*probed.maskMod);
+  json["isLive"] = probed.isLive;
+  if (probed.isLive && (probed.scoreMod || hasScore)) json["score"] = probed.score;
+  return jsonText(json);
+}
+
 Expected<std::string> probeText(const Mod& mod, const ProbeOptions& options) {
   ATTNC_TRY_AS(operands, options.problem.find(mod, Elements::All, /*withScores=*/!options.score));
   checkPlace(options, operands->problem);
@@ -105,6 +134,7 @@ Expected<std::string> probeText(const Mod& mod, const ProbeOptions& options) {
   const ScorePlace place{options.at[0], options.at[1], options.at[2], options.at[3], given->value};
   ATTNC_TRY_AS(probed, attnc::probe(mod, operands->captures, operands->problem, place));
 
+  if (options.json) return probeJson(mod, *operands, place, !given->text.empty(), *probed);
   std::string text =
       fmt::format("{} at b = {}, h = {}, q_idx = {}, kv_idx = {}\n", mod.name(), place.b, place.h, place.q, place.kv);
   if (std::string values = valuesText(operands->captures); !values.empty()) text += "values    " + values + "\n";
@@ -116,9 +146,9 @@ Expected<std::string> probeText(const Mod& mod, const ProbeOptions& options) {
 
 int runProbe(ProbeOptions& options) {
   auto mod = options.problem.loadMod();
-  if (!mod) return report(mod.error());
+  if (!mod) return reportEither(mod.error(), options.json);
   auto text = probeText(*mod, options);
-  if (!text) return report(text.error());
+  if (!text) return reportEither(text.error(), options.json);
   auto status = printResult(*text);
   return status ? kDone : report(status.error());
 }
@@ -137,6 +167,7 @@ void addProbe(CLI::App& app, int& exitCode) {
       ->required();
   command->add_option("--score", options->score, "What score_mod is given; else scale * q . k of the file's q and k");
   command->add_option("--scale", options->scale, "Factor of q k^T; default 1 / sqrt(D)")->check(checkScale);
+  command->add_flag("--json", options->json, "One JSON object instead, for programs");
   command->footer(
       "Shows each line of the mod that the score needs, and what its operations give, in f32 and int32 as kernels\n"
       "compute; which elements of captured tensors are read, and whether an index lies outside and is clamped; what\n"

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <variant>
 
 namespace attnc::cli {
@@ -13,19 +12,7 @@ namespace {
 
 constexpr ProblemShape kDefaultShape{1, 16, 16, 4096, 4096};
 
-/// Parses one, two or five numbers.
-ProblemShape parseShape(const std::string& text) {
-  const auto commas = std::count(text.begin(), text.end(), ',');
-  if (commas == 0) {
-    const int64_t length = parseExtents("--shape", text, "LEN").front();
-    return {1, 1, 1, length, length};
-  }
-  if (commas == 1) {
-    const std::vector<int64_t> lengths = parseExtents("--shape", text, "Q_LEN,KV_LEN");
-    return {1, 1, 1, lengths[0], lengths[1]};
-  }
-  return shapeOf("--shape", text, parseExtents("--shape", text, "B,H,HKV,Q_LEN,KV_LEN"));
-}
+constexpr ProblemShape kOneHead{1, 1, 1, 0, 0}; // where --shape gives only lengths
 
 } // namespace
 
@@ -33,10 +20,10 @@ void ProblemOptions::addTo(CLI::App& command) {
   run.mod.addTo(command);
   command
       .add_option_function<std::string>(
-          "--shape", [this](const std::string& text) { shape = parseShape(text); },
-          "The problem: all five, or the lengths alone, or one number for both. Default: that of the file's q and k, "
-          "or of\nits captures, or of the grid that the mod declares; else 1,16,16,4096,4096")
-      ->type_name("B,H,HKV,Q_LEN,KV_LEN");
+          "--shape", [this](const std::string& text) { shape = parseShape("--shape", text, kOneHead).shape; },
+          "The problem; or only its lengths, of one head: Q_LEN,KV_LEN, or one number for both. Default: that of the "
+          "file's q and k, or of its captures, or of the grid that the mod declares; else 1,16,16,4096,4096")
+      ->type_name(kShapeName);
   command
       .add_option("--in", run.input,
                   "safetensors file with the captured tensors, and q and k; -: stdin. A tensor that the mod needs and "

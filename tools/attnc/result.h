@@ -2,6 +2,7 @@
 #pragma once
 
 #include "host_tensor.h"
+#include "json_report.h"
 
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@ struct RunResult {
   NamedTensors gradients;
   NamedTensors cache;  ///< "k" and "v" including appended rows; empty if none were appended
   std::string summary; ///< lines about the device, the kernel and times
+  JsonReport facts;    ///< the same for programs: "device", "passes", "blockMask"
   std::string warning; ///< why the kernel is slow; may be empty
 };
 

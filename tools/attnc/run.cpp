@@ -13,6 +13,7 @@
 #include "run_options.h"
 #include "save_operands.h"
 #include "shapes.h"
+#include "terminal.h"
 #include "text.h"
 #include "verify.h"
 
@@ -34,12 +35,18 @@
 namespace attnc::cli {
 namespace {
 
-/// Parses B,H,HKV,Q_LEN,KV_LEN,D. Throws CLI::ValidationError.
-RandomProblem parseRandom(const std::string& text) {
-  constexpr const char* kOption = "--random";
-  const std::vector<int64_t> numbers = parseExtents(kOption, text, "B,H,HKV,Q_LEN,KV_LEN,D");
-  return randomProblem(kOption, text, shapeOf(kOption, text, numbers), numbers[5]);
-}
+/// What the command line says of a problem that is drawn.
+struct RandomOptions {
+  std::string shape;
+  int headDim = 128;
+
+  /// Throws CLI::ValidationError.
+  RandomProblem problem(const CLI::App& command) const {
+    constexpr const char* kOption = "--random";
+    const ShapeText given = parseShape(kOption, shape, kUsualShape);
+    return randomProblem(kOption, shape, given.shape, headDimOf(given, command, headDim));
+  }
+};
 
 HostTensor stored(const std::vector<double>& values, HostTensor tensor) {
   reference::store(values, tensor.view());
@@ -82,6 +89,7 @@ Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const
   for (const auto& [name, values] : computed->captures)
     result.gradients["d_" + name] =
         stored(values, HostTensor::like(std::get<TensorView>(*operands.gradients.find(name))));
+  result.facts = {{"device", {{"name", "CPU, fp64 reference"}}}, {"ms", ms}};
   result.summary = fmt::format("device      CPU, fp64 reference; {:.1f} ms\n", ms);
   return result;
 }
@@ -132,14 +140,22 @@ Status checkServed(const Mod& pinned, const HostOperands& operands, const RunOpt
 }
 
 /// Prints human-readable lines: to stderr if the results themselves go to stdout.
-Status tell(const RunOptions& options, const std::string& text) {
-  if (options.output != "-") return printResult(text);
+Status tell(const RunOptions& options, const std::string& summary, const JsonReport& facts) {
+  const std::string text = options.json ? jsonText(facts) : summary;
+  if (options.output != "-") return printResult(options.json ? text : reportText(text));
   std::fputs(text.c_str(), stderr);
   return {};
 }
 
-/// Does the work, once the command line is parsed.
-Status runSteps(const RunOptions& options) {
+JsonReport operandsJson(const HostOperands& operands) {
+  JsonReport all = JsonReport::object();
+  for (const auto& [name, tensor] : {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}})
+    all[name] = {{"shape", tensor->shape}, {"dtype", dtypeName(tensor->dtype)}};
+  return all;
+}
+
+/// Does the work, once the command line is parsed. Returns the exit code, if it told what happened.
+Expected<int> runSteps(const RunOptions& options) {
   ModOptions modOptions = options.mod;
   modOptions.available = capturesInFile(options);
   ATTNC_TRY_AS(mod, modOptions.loadTelling());
@@ -153,7 +169,7 @@ Status runSteps(const RunOptions& options) {
   if (!operands) return std::move(operands).error();
   if (auto served = checkServed(*pinnedMod, *operands, options); !served) {
     if (options.random) throwUsage("run", served.error()); // only the options decide this
-    return served;
+    return std::move(served).error();
   }
   if (!options.savedOperands.empty()) ATTNC_TRY(saveOperands(*mod, *operands, options));
   auto result = [&] {
@@ -164,9 +180,16 @@ Status runSteps(const RunOptions& options) {
                     : runOnCpu(*mod, *operands, options, whyNoGpu);
   }();
   if (!result) return std::move(result).error();
-  if (!result->warning.empty()) std::fputs(("attnc: warning: " + result->warning + "\n").c_str(), stderr);
+  if (!result->warning.empty()) printMessage("attnc: warning: " + result->warning + "\n");
   std::string summary = describeOperands(*operands) + result->summary;
   if (!options.savedOperands.empty()) summary += savedText(options);
+  JsonReport facts{{"ok", true},
+                   {"mod", mod->name()},
+                   {"problem", problemJson(operands->problem)},
+                   {"values", valuesJson(operands->captures)},
+                   {"operands", operandsJson(*operands)}};
+  facts.update(result->facts);
+  if (options.json) facts["results"] = digestJson(*result);
   if (options.output.empty()) summary += digestText(*result);
   if (options.verify) {
     auto want = [&] {
@@ -176,16 +199,20 @@ Status runSteps(const RunOptions& options) {
     if (!want) return std::move(want).error();
     Verification verification = verify(*mod, *operands, options, *result, *want);
     summary += verification.text();
+    facts["verification"] = verification.json();
     if (!verification.holds()) {
-      ATTNC_TRY(tell(options, summary));
-      return Error::internal("the GPU's result differs from the fp64 reference; nothing is written");
+      facts["ok"] = false;
+      ATTNC_TRY(tell(options, summary, facts));
+      return report(Error::internal("the GPU's result differs from the fp64 reference; nothing is written"));
     }
   }
   if (!options.output.empty()) {
     ATTNC_TRY(writeResult(*result, options, operands->cuSeqlensQ.has_value()));
     summary += "wrote       " + (options.output == "-" ? "<stdout>" : options.output) + "\n";
+    facts["output"] = options.output;
   }
-  return tell(options, summary);
+  ATTNC_TRY(tell(options, summary, facts));
+  return kDone;
 }
 
 int runRun(RunOptions options) {
@@ -212,15 +239,15 @@ int runRun(RunOptions options) {
   }
   checkStdin(options);
   if (options.output == "-" && isatty(STDOUT_FILENO))
-    throw wrongUsage("--out", "safetensors are binary, and stdout is a terminal",
-                     "give a file, --out result.safetensors, or redirect stdout");
+    throw wrongUsage("-o", "safetensors are binary, and stdout is a terminal",
+                     "give a file, -o result.safetensors, or redirect stdout");
   checkSaveOperands(options);
-  refuseOntoInput("--out", options.output, {options.input, options.mod.path});
-  auto status = runSteps(options);
-  return status ? kDone : report(status.error());
+  refuseOntoInput("-o", options.output, {options.input, options.mod.path});
+  auto exitCode = runSteps(options);
+  return exitCode ? *exitCode : reportEither(exitCode.error(), options.json && options.output != "-");
 }
 
-void addOptions(CLI::App& command, RunOptions& options) {
+void addOptions(CLI::App& command, RunOptions& options, RandomOptions& random) {
   options.mod.addTo(command);
   command
       .add_option("--in", options.input,
@@ -229,15 +256,19 @@ void addOptions(CLI::App& command, RunOptions& options) {
                   "stdin. A\ntensor that the mod needs and does not declare is taken as it is")
       ->type_name("FILE");
   command
-      .add_option("--out", options.output,
+      .add_option("-o,--output,--out", options.output,
                   "safetensors file for out (and lse, row_max, and gradients); appears whole or not at all. -: stdout, "
-                  "and all other lines go to stderr. Without it a digest of the result is printed")
+                  "and all other lines go to stderr. Without it a digest of the result is printed. --out is the same")
       ->type_name("FILE");
   command
-      .add_option_function<std::string>(
-          "--random", [&options](const std::string& text) { options.random = parseRandom(text); },
-          "Draw the operands instead")
-      ->type_name("B,H,HKV,Q_LEN,KV_LEN,D");
+      .add_option("--random,--shape", random.shape,
+                  "Draw the operands of this problem instead, with or without a head dim; or only Q_LEN,KV_LEN, or one "
+                  "number for both, of 16 heads. --shape is the same")
+      ->type_name(kShapeName);
+  command.add_option("--head-dim", random.headDim, "Of random operands: a multiple of 8 from 8 to 256")
+      ->capture_default_str()
+      ->check(checkHeadDim)
+      ->needs("--random");
   command
       .add_option_function<std::string>(
           "--large", [&options](const std::string& text) { options.large = LargeScores::parse(text); },
@@ -278,22 +309,28 @@ void addOptions(CLI::App& command, RunOptions& options) {
   command.add_flag("--no-block-mask", options.noBlockMask,
                    "Evaluate mask_mod everywhere instead of building a block mask");
   options.kernel.addTo(command);
+  command.add_flag("--json", options.json,
+                   "For programs: device, kernels, times, verification, a digest of the result");
 }
 
 } // namespace
 
 void addRun(CLI::App& app, int& exitCode) {
   auto options = std::make_shared<RunOptions>();
+  auto random = std::make_shared<RandomOptions>();
   CLI::App* command = app.add_subcommand("run", "Compute attention over tensors of a file, or random ones");
-  addOptions(*command, *options);
+  addOptions(*command, *options, *random);
   command->footer(std::string(kRandomHelp) +
                   "\n\nExamples:\n"
-                  "  attnc run window_alibi.py --in qkv.safetensors --out result.safetensors --set window=1024\n"
+                  "  attnc run window_alibi.py --in qkv.safetensors -o result.safetensors --set window=1024\n"
                   "  attnc run --expr \"q_idx >= kv_idx\" --random 2,8,2,1024,1024,128 --verify\n"
                   "  attnc run learned_bias.py --random 1,4,4,512,512,64 --large -1e9,tiles --verify\n"
                   "  attnc run alibi.py --kernel decode --random 4,32,8,1,16384,128 --q-offset lengths --verify\n"
-                  "  attnc run alibi.py --backward --in step.safetensors --out gradients.safetensors");
-  command->callback([options, &exitCode] { exitCode = runRun(*options); });
+                  "  attnc run alibi.py --backward --in step.safetensors -o gradients.safetensors");
+  command->callback([command, options, random, &exitCode] {
+    if (!random->shape.empty()) options->random = random->problem(*command);
+    exitCode = runRun(*options);
+  });
 }
 
 } // namespace attnc::cli

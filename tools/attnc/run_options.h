@@ -15,7 +15,7 @@
 
 namespace attnc::cli {
 
-/// `--random B,H,HKV,Q_LEN,KV_LEN,D`
+/// A problem whose operands are drawn.
 struct RandomProblem {
   ProblemShape shape;
   int64_t headDim = 0;
@@ -50,7 +50,7 @@ struct RunOptions {
   std::string arch;              ///< arch of kernels; empty or "native": that of the GPU
   std::vector<std::string> sets; ///< NAME=VALUE
   std::optional<double> scale;
-  bool backward = false, verify = false, lse = false, rowMax = false, noBlockMask = false;
+  bool backward = false, verify = false, lse = false, rowMax = false, noBlockMask = false, json = false;
 };
 
 /// Returns the kernel options of the command line.

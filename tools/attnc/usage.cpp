@@ -1,6 +1,7 @@
 #include "usage.h"
 
 #include "commands.h"
+#include "terminal.h"
 #include "text.h"
 
 #include "attnc/problem.h"
@@ -42,6 +43,12 @@ std::optional<std::pair<dev_t, ino_t>> fileOf(const std::string& path, int stand
   int failed = path == "-" ? ::fstat(standardStream, &status) : ::stat(path.c_str(), &status);
   if (failed || !S_ISREG(status.st_mode)) return std::nullopt;
   return std::pair(status.st_dev, status.st_ino);
+}
+
+/// Returns the parts of numbers separated by commas or x.
+std::vector<std::string> partsOf(std::string text) {
+  std::replace(text.begin(), text.end(), 'x', ',');
+  return CLI::detail::split(text, ',');
 }
 
 std::vector<std::string> optionNames(const CLI::App& app) {
@@ -265,8 +272,7 @@ CLI::Validator architecture() {
     if (isPortable && digits == "90") return text = "compute_90", "";
     static bool isTold = false;
     if (digits == "90" && !std::exchange(isTold, true))
-      std::fputs("attnc: note: sm_90 means sm_90a; compute_90 is that GPU with the kernels that all GPUs have\n",
-                 stderr);
+      printMessage("attnc: note: sm_90 means sm_90a; compute_90 is that GPU with the kernels that all GPUs have\n");
     if (digits == "90") digits = "90a";
     if (!isKnownArch("sm_" + digits))
       return fmt::format("{} is no architecture that attnc or NVRTC knows; known are native, {}{}{}", inQuotes(text),
@@ -346,7 +352,7 @@ std::vector<int64_t> parseExtents(const char* option, const std::string& text, c
     return wrongUsage(option, inQuotes(text) + ": " + reason, exampleOf(option, names));
   };
   std::vector<int64_t> numbers;
-  for (const std::string& part : CLI::detail::split(text, ',')) {
+  for (const std::string& part : partsOf(text)) {
     int64_t value = 0;
     if (!parseInteger(part, value) || value < 0 || value > kMaxExtent)
       throw fail(fmt::format("{} is no number from 0 to {}", inQuotes(part), kMaxExtent));
@@ -354,6 +360,41 @@ std::vector<int64_t> parseExtents(const char* option, const std::string& text, c
   }
   if (numbers.size() != CLI::detail::split(names, ',').size()) throw fail("needed are the numbers " + names);
   return numbers;
+}
+
+ShapeText parseShape(const char* option, const std::string& text, const ProblemShape& others) {
+  ShapeText result{others, std::nullopt};
+  switch (partsOf(text).size()) {
+  case 1: result.shape.qLen = result.shape.kvLen = parseExtents(option, text, "LEN").front(); return result;
+  case 2: {
+    const std::vector<int64_t> lengths = parseExtents(option, text, "Q_LEN,KV_LEN");
+    result.shape.qLen = lengths[0];
+    result.shape.kvLen = lengths[1];
+    return result;
+  }
+  case 5: result.shape = shapeOf(option, text, parseExtents(option, text, "B,H,HKV,Q_LEN,KV_LEN")); return result;
+  case 6: break;
+  default:
+    throw wrongUsage(option,
+                     inQuotes(text) + ": needed are the numbers B,H,HKV,Q_LEN,KV_LEN,D, of which D may be left out; "
+                                      "or Q_LEN,KV_LEN; or one length",
+                     fmt::format("e.g. {} 2,16,16,4096,4096", option));
+  }
+  const std::vector<int64_t> numbers = parseExtents(option, text, "B,H,HKV,Q_LEN,KV_LEN,D");
+  result.shape = shapeOf(option, text, numbers);
+  if (std::string wrong = checkHeadDim(fmt::to_string(numbers[5])); !wrong.empty())
+    throw CLI::ValidationError(option, inQuotes(text) + ": " + wrong);
+  result.headDim = int(numbers[5]);
+  return result;
+}
+
+int headDimOf(const ShapeText& shape, const CLI::App& command, int headDim) {
+  if (!shape.headDim) return headDim;
+  const CLI::Option* option = command.get_option_no_throw("--head-dim");
+  if (option && option->count() > 0 && headDim != *shape.headDim)
+    throw wrongUsage("--head-dim", fmt::format("it is {}, and --shape says {}", headDim, *shape.headDim),
+                     "leave one of them out");
+  return *shape.headDim;
 }
 
 ProblemShape shapeOf(const char* option, const std::string& text, const std::vector<int64_t>& extents) {
@@ -396,8 +437,7 @@ int reportUsage(const CLI::App& app, const CLI::ParseError& error) {
   }
   const Complaint complaint = complaintOf(app, command, error);
   const std::string hint = complaint.hint.empty() ? fmt::format("attnc {}--help", words) : complaint.hint;
-  std::fputs(fmt::format("attnc: error: {}\nhint: {}\n", readableLines(complaint.what), readableLines(hint)).c_str(),
-             stderr);
+  printMessage(fmt::format("attnc: error: {}\nhint: {}\n", readableLines(complaint.what), readableLines(hint)));
   return kUsageWrong;
 }
 

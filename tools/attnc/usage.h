@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,9 +49,25 @@ std::string checkAssignment(const std::string& text); ///< NAME=VALUE
 /// be meant. Precondition: the texts passed checkAssignment().
 std::map<std::string, std::string> assignments(const char* option, const std::vector<std::string>& texts);
 
-/// Parses numbers from 0 to kMaxExtent, separated by commas, as many as `names` lists ("B,H,HKV"). Throws
+/// Parses numbers from 0 to kMaxExtent, separated by commas or x, as many as `names` lists ("B,H,HKV"). Throws
 /// CLI::ValidationError for `option`.
 std::vector<int64_t> parseExtents(const char* option, const std::string& text, const std::string& names);
+/// A problem as --shape spells it.
+struct ShapeText {
+  ProblemShape shape;
+  std::optional<int> headDim; ///< its sixth number, if it is given
+};
+/// Parses B,H,HKV,Q_LEN,KV_LEN, which a head dim may follow; or Q_LEN,KV_LEN; or one length for both. Where lengths are
+/// all that is given, the rest is that of `others`. Throws CLI::ValidationError for `option`.
+ShapeText parseShape(const char* option, const std::string& text, const ProblemShape& others);
+/// The name of its value in --help.
+inline constexpr const char* kShapeName = "B,H,HKV,Q_LEN,KV_LEN[,D]";
+/// The problem where --shape gives only lengths, or is not given, for commands that choose a kernel.
+inline constexpr ProblemShape kUsualShape{1, 16, 16, 8192, 8192};
+/// Returns the head dim of --shape, else `headDim`, which is that of --head-dim. Throws CLI::ValidationError if the
+/// command was given both, and they differ.
+int headDimOf(const ShapeText& shape, const CLI::App& command, int headDim);
+
 /// Parses five numbers B, H, HKV, Q_LEN, KV_LEN. Throws CLI::ValidationError if H is not a multiple of HKV.
 ProblemShape shapeOf(const char* option, const std::string& text, const std::vector<int64_t>& extents);
 

@@ -194,6 +194,25 @@ std::string Verification::text() const {
   return text;
 }
 
+JsonReport Verification::json() const {
+  JsonReport outputs = JsonReport::object();
+  const auto add = [&](const std::string& name, const CheckedOutput& output) {
+    JsonReport one{{"holds", output.holds()},
+                   {"rmse", output.comparison.rmse()},
+                   {"maxError", output.comparison.maxError()},
+                   {"maxLimit", output.maxLimit}};
+    if (std::isfinite(output.rmseLimit)) one["rmseLimit"] = output.rmseLimit;
+    if (output.comparison.misplaced()) one["misplaced"] = output.comparison.misplaced();
+    outputs[name] = std::move(one);
+  };
+  add("out", out);
+  add("lse", lse);
+  add("row_max", rowMax);
+  for (const auto& [name, output] : gradients) add(name, output);
+  return {
+      {"holds", holds()}, {"outputs", std::move(outputs)}, {"roundedRows", roundedRows}, {"passedOver", passedOver}};
+}
+
 bool Verification::holds() const {
   return out.holds() && lse.holds() && rowMax.holds() &&
          std::all_of(gradients.begin(), gradients.end(), [](const auto& named) { return named.second.holds(); });

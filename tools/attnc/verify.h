@@ -1,6 +1,7 @@
 // Compares a GPU's results with the fp64 reference.
 #pragma once
 
+#include "json_report.h"
 #include "oracle.h"
 #include "result.h"
 
@@ -48,6 +49,8 @@ struct Verification {
   bool holds() const;
   /// Returns a line for each output, and one more for the first bad element of each.
   std::string text() const;
+  /// Returns the same for programs.
+  JsonReport json() const;
 };
 
 /// Compares `result` with `want`. Gradients of `want` count if options.backward.

@@ -9,9 +9,17 @@
 namespace attnc::cli {
 namespace {
 
-/// Returns "13.0.88 (CL-36424714)" for "13.0 | Compiler Build ID: CL-36424714 | Cuda compilation tools, release 13.0,
-/// V13.0.88".
-std::string buildOf(const std::string& identity) {
+std::string nvrtcText() {
+  const auto found = findNvrtc();
+  if (found) return fmt::format("NVRTC {}, {}\n", nvrtcBuild(found->identity), found->path);
+  const Error& error = found.error();
+  std::string message = error.message.substr(0, error.message.find("; looked for"));
+  return fmt::format("NVRTC not usable: {} ({})\n", message, error.remedy);
+}
+
+} // namespace
+
+std::string nvrtcBuild(const std::string& identity) {
   auto after = [&](const std::string& label) {
     size_t at = identity.find(label);
     if (at == std::string::npos) return std::string();
@@ -23,15 +31,7 @@ std::string buildOf(const std::string& identity) {
   return build.empty() ? version : fmt::format("{} ({})", version, build);
 }
 
-std::string nvrtcText() {
-  const auto found = findNvrtc();
-  if (found) return fmt::format("NVRTC {}, {}\n", buildOf(found->identity), found->path);
-  const Error& error = found.error();
-  std::string message = error.message.substr(0, error.message.find("; looked for"));
-  return fmt::format("NVRTC not usable: {} ({})\n", message, error.remedy);
-}
-
-} // namespace
+const char* llvmVersion() { return LLVM_VERSION_STRING; }
 
 std::string versionText() { return "attnc " ATTNC_VERSION "\n" + nvrtcText() + "LLVM " LLVM_VERSION_STRING "\n"; }
 

@@ -65,3 +65,13 @@ function(attnc_embed_text target file header namespace name)
                              -DOUT=${out} -P ${script})
   target_sources(${target} PRIVATE ${out})
 endfunction()
+
+# Puts the library of mods into a target (tools/attnc/library_mods.h).
+function(attnc_embed_mods target)
+  file(GLOB mods CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/dsl/mods/*.py)
+  set(out ${PROJECT_BINARY_DIR}/embedded_mods.cpp)
+  set(script ${PROJECT_SOURCE_DIR}/tools/cmake/embed_mods.cmake)
+  add_custom_command(OUTPUT ${out} DEPENDS ${mods} ${script}
+                     COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR}/dsl/mods -DOUT=${out} -P ${script})
+  target_sources(${target} PRIVATE ${out})
+endfunction()

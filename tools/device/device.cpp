@@ -23,6 +23,13 @@ Expected<int> count() {
   return number;
 }
 
+Expected<int> driverVersion() {
+  ATTNC_TRY_AS(driver, Functions::get());
+  int version = 0;
+  ATTNC_TRY((*driver)->check((*driver)->cuDriverGetVersion(&version), "cuDriverGetVersion"));
+  return version;
+}
+
 void Context::Release::operator()(CUctx_st*) const { opened().cuDevicePrimaryCtxRelease(device); }
 
 Expected<Context> Context::create(int ordinal) {

@@ -20,6 +20,8 @@ namespace attnc::device {
 
 /// Returns the number of GPUs. Needs no context. An error if there is no driver.
 Expected<int> count();
+/// Returns the version of CUDA that the driver has: 13000 for 13.0. Needs no context. An error if there is no driver.
+Expected<int> driverVersion();
 
 /// Holds the primary context of a device (the one that the CUDA runtime and PyTorch use) and makes it current for the
 /// creating thread.

@@ -6,6 +6,7 @@
 namespace attnc::device {
 
 #define ATTNC_DEVICE_FUNCTIONS(X)                                                                                      \
+  X(cuDriverGetVersion)                                                                                                \
   X(cuDeviceGet)                                                                                                       \
   X(cuDeviceGetCount)                                                                                                  \
   X(cuDevicePrimaryCtxRetain)                                                                                          \
