@@ -203,6 +203,7 @@ struct GridCensus {
   std::optional<double> full = {};
   bool isEstimate = false;
   bool mayLieBeside = false;                     ///< Whether off-grid tokens are counted as well.
+  bool differsByHead = false;                    ///< Whether batch entries or heads have different boxes of keys.
   std::array<int64_t, 3> queryGrid{}, keyGrid{}; ///< Extents of the grids in tokens.
   /// Tiles on the grid, of the first batch entry and head. Empty if CTAs own keys, or walk lists; or above 4096 tiles.
   std::vector<GridTile> ofFirstHead;
@@ -315,8 +316,8 @@ struct Explanation {
   std::vector<ModOperation> places = {};   ///< Each operation of `operations`, with its line.
   std::vector<BlockMap> maps = {};         ///< Blocks of `census` as maps.
   GpuLimits limits = {};
-  /// Unset for kernels other than forward ones, for families Auto and Naive, lists of boxes, ragged batches, tokens
-  /// outside grids, or above 2^16 different tiles.
+  /// Work of a forward kernel of another family than Naive. Unset for lists of boxes, boxes that differ by head, ragged
+  /// batches, tokens outside grids, and more than 2^16 different tiles.
   std::optional<TileWork> work = {};
 };
 /// Explains settled choices. Compiles the kernel, or takes it from memory or disk, and counts the mask's blocks.

@@ -112,7 +112,7 @@ std::vector<BlockMap> mapBlocks(const ir::Module& module, const ir::Bindings& bi
   std::vector<BlockMap> maps;
   const int64_t heads = std::min(shape.batch * shape.heads, kMostHeads);
   if (heads == 0 || shape.qBlocks() == 0 || shape.kvBlocks() == 0) return maps;
-  const MaskRegions mask(module, bindings, shape, budget);
+  const MaskRegions mask(module, bindings, shape, budget / heads);
   const ir::Interpreter interpreter(module, bindings);
   for (int64_t head = 0; head < heads; ++head) {
     BlockMap map = mapOf(mask, interpreter, head, budget / heads);
@@ -130,7 +130,7 @@ BlockRows rowsOfBlocks(const ir::Module& module, const ir::Bindings& bindings, c
   const int64_t heads = shape.batch * shape.heads, qBlocks = shape.qBlocks();
   BlockRows all{.rows = std::vector<BlockRow>(size_t(heads * qBlocks))};
   if (all.rows.empty() || shape.kvBlocks() == 0) return all;
-  const MaskRegions mask(module, bindings, shape, budget);
+  const MaskRegions mask(module, bindings, shape, budget / heads);
   const ir::Interpreter interpreter(module, bindings);
   for (int64_t head = 0; head < heads; ++head)
     visitRegions(mask, interpreter, head, budget / heads, [&](const Region& region, Found found) {

@@ -209,6 +209,7 @@ GridCensus takeGridCensus(const ir::Module& module, const ir::Bindings& bindings
   const int64_t every = std::max<int64_t>(1, int64_t(all * double(problem.qLen) / kMostQueries));
   census.isEstimate = every > 1 && batch * heads > 1;
   census.mayLieBeside = boxes.beside.has_value();
+  census.differsByHead = batch * heads > 1;
   double counted = 0;
   for (int64_t i = 0; i < batch * heads; i += every, ++counted) {
     const int64_t b = i / heads, h = i % heads;

@@ -177,6 +177,7 @@ JsonReport boxesJson(const GridCensus& census) {
                   {"steps", census.steps},          {"pairs", census.visited}, {"livePairs", census.live},
                   {"isEstimate", census.isEstimate}};
   if (census.full) json["full"] = *census.full;
+  json["differsByHead"] = census.differsByHead;
   json["queryGrid"] = census.queryGrid;
   json["keyGrid"] = census.keyGrid;
   if (census.ofFirstHead.empty()) return json;

@@ -49,8 +49,9 @@ bool fillSteps(const ir::Module& module, const ir::Bindings& bindings, const Exp
 
 /// Fills the steps of tiles that are boxes of a grid. Returns whether it could.
 bool fillBoxes(const Explanation& all, TileWork& work) {
-  if (!all.boxes || all.boxes->ofFirstHead.empty() || all.boxes->mayLieBeside) return false;
-  for (const GridTile& tile : all.boxes->ofFirstHead) work.steps.push_back(tile.steps);
+  const std::optional<GridCensus>& boxes = all.boxes;
+  if (!boxes || boxes->ofFirstHead.empty() || boxes->mayLieBeside || boxes->differsByHead) return false;
+  for (const GridTile& tile : boxes->ofFirstHead) work.steps.push_back(tile.steps);
   work.tiles = int64_t(work.steps.size());
   return true;
 }
