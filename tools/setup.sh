@@ -17,6 +17,8 @@ compgen -G '/usr/lib/llvm-*/lib/libLLVMSupport.a' >/dev/null || missing llvm-dev
 [ -e /usr/include/nlohmann/json.hpp ] || missing nlohmann-json3-dev
 [ -e /usr/include/CLI/CLI.hpp ] || missing libcli11-dev
 [ -d /usr/include/catch2 ] || missing catch2
+[ -e /usr/include/httplib.h ] || missing libcpp-httplib-dev # for `attnc serve`, with pkg-config
+command -v pkg-config >/dev/null || missing pkg-config
 
 # NVRTC 13 and the headers of the driver API, from an installed toolkit or from the Python wheels.
 toolkit=${CUDA_HOME:-/usr/local/cuda}

@@ -19,6 +19,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace attnc {
@@ -39,6 +40,16 @@ struct ModOperations {
   std::optional<OperationCounts> scoreMod; ///< Unset if the mod has no score_mod.
   std::optional<OperationCounts> maskMod;  ///< Unset if the mod has no mask_mod.
   std::optional<OperationCounts> dScore;   ///< Operations of the score's gradient that score_mod lacks; for backward.
+};
+
+/// One operation of a mod, where its text has it and where kernels compute it.
+struct ModOperation {
+  std::string function;   ///< "score_mod", "mask_mod", or "d_score" for what only the score's gradient needs.
+  int line = 0;           ///< Line in the mod's text. 0: unknown.
+  std::string name;       ///< Name in the IR: "mul".
+  std::string expression; ///< What it computes, in the words of the text: "slopes[h] * (kv_idx - q_idx)".
+  std::string level;      ///< Where it is computed: "launch", "head", "row", "column" or "element".
+  uint64_t times = 1;     ///< Number of times at that level. More than 1 only inside a sum.
 };
 
 /// One index of one gather: whether it stays inside its tensor for every launch. Other gathers are clamped.
@@ -105,6 +116,7 @@ struct ModExplanation {
   Mod mod;                                           ///< The mod.
   std::vector<Diagnostic> warnings;                  ///< As Mod::warnings().
   ModOperations operations;                          ///< Operations of the forward pass.
+  std::vector<ModOperation> places;                  ///< Each operation of the forward pass, with its line.
   std::vector<LaunchCondition> conditions;           ///< Conditions that every launch must meet.
   std::vector<GatherProof> gathers;                  ///< One entry for each index of each gather.
   ModGrids grids;                                    ///< Grids, and the box of keys that a query sees.
@@ -148,6 +160,34 @@ struct MaskCensus {
 Expected<MaskCensus> takeCensus(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                                 const BlockMaskShape& shape);
 
+/// State of a cell of a block map.
+enum class BlockState : uint8_t {
+  Empty,   ///< All blocks are empty.
+  Partial, ///< Some blocks live, and none of them is full.
+  Mixed,   ///< Some blocks are full, and some are not.
+  Full,    ///< All blocks are full.
+  Unknown, ///< Unknown within the limits of time.
+};
+
+/// Blocks of a mask, for batch entries and heads that look the same. A cell is one block, or several if there are many.
+struct BlockMap {
+  std::vector<std::pair<int64_t, int64_t>> heads; ///< (batch entry, head) of the mask, in order.
+  int64_t rows = 0, columns = 0;                  ///< Number of cells along q and along kv; at most 128.
+  int64_t qStep = 0, kvStep = 0;                  ///< Rows of q and columns of kv of a cell.
+  std::vector<BlockState> cells;                  ///< States, row by row.
+};
+/// Maps the blocks of a mask in bounded time: about a second on one core. Looks at 16 batch entries and heads at most,
+/// and returns four different maps at most. Errors (environment): those of takeCensus().
+Expected<std::vector<BlockMap>> mapBlocks(const Mod& mod, const Captures& captures, const ProblemShape& problem,
+                                          const BlockMaskShape& shape);
+
+/// A CTA's box of queries on the grid, and the keys that its queries see there. Ends are exclusive.
+struct GridTile {
+  std::array<int64_t, 3> query{};              ///< Coordinates of the first query.
+  std::array<int64_t, 3> keyBegin{}, keyEnd{}; ///< Box around the keys. Empty if they see none.
+  int64_t steps = 0;                           ///< Number of boxes of keys that the CTA reads.
+};
+
 /// Work of a box kernel over all batch entries and heads. If the boxes of keys differ by (batch, head) and there are
 /// many of these, a sample stands for all.
 struct GridCensus {
@@ -161,8 +201,12 @@ struct GridCensus {
   double live = 0;
   /// With lists: steps that need no mask. `live` then counts pairs that are live.
   std::optional<double> full = {};
-  bool isEstimate = false;   ///< Whether a sample stands for all.
-  bool mayLieBeside = false; ///< Whether off-grid tokens are counted as well.
+  bool isEstimate = false;                       ///< Whether a sample stands for all.
+  bool mayLieBeside = false;                     ///< Whether off-grid tokens are counted as well.
+  bool differsByHead = false;                    ///< Whether batch entries or heads have different boxes of keys.
+  std::array<int64_t, 3> queryGrid{}, keyGrid{}; ///< Extents of the grids in tokens.
+  /// Tiles on the grid, of the first batch entry and head. Empty if CTAs own keys, or walk lists; or above 4096 tiles.
+  std::vector<GridTile> ofFirstHead;
 };
 
 /// Minimum work of a problem.
@@ -237,6 +281,34 @@ struct ExplainedKernel {
   std::string tunedBy;                 ///< As Preparation::tunedBy.
 };
 
+/// Limits of the GPUs of an architecture, and the one that TileWork assumes.
+struct GpuLimits {
+  int registersPerThread = 255;
+  int registersPerMultiprocessor = 65536;
+  int threadsPerMultiprocessor = 2048;
+  int64_t sharedBytesPerCta = 0, sharedBytesPerMultiprocessor = 0;
+  std::string gpu;         ///< Name of the GPU that is assumed: "H200". Empty if none is.
+  int multiprocessors = 0; ///< Multiprocessors of that GPU.
+  int64_t l2Bytes = 0;     ///< Bytes of its L2 cache.
+};
+
+/// How the tiles of q of a forward kernel keep a GPU busy, if every step along KV takes the same time. CTAs take tiles
+/// in launch order, first come, first served.
+struct TileWork {
+  int64_t tiles = 0; ///< Tiles of q of one head.
+  int64_t heads = 0; ///< Batch entries times heads.
+  /// Number of heads of a section. The launch takes section after section. Within one, the last tiles of all heads come
+  /// first, head by head.
+  int64_t section = 1;
+  int64_t maskBatch = 1, maskHeads = 1; ///< Batch entries and heads that differ in their steps.
+  /// Steps of each tile: maskBatch * maskHeads times `tiles`.
+  std::vector<int64_t> steps;
+  int ctasPerMultiprocessor = 1; ///< CTAs that fit onto a multiprocessor by registers and shared memory.
+  int64_t longest = 0;           ///< Steps of the CTA slot that is busiest; each multiprocessor has the above number.
+  double mean = 0;               ///< Mean of all slots. longest / mean is the imbalance.
+  bool isEstimate = false;       ///< Whether some steps are unknown and counted.
+};
+
 /// What a kernel is, why it was chosen, and what it costs for a problem.
 struct Explanation {
   Mod mod;                                 ///< The mod with its pins folded in.
@@ -249,6 +321,12 @@ struct Explanation {
   ModOperations operations = {};           ///< Operations of the functions of the mod.
   ScoreCost perScore = {};                 ///< Operations of the kernel for each score.
   std::vector<GradientSum> gradients = {}; ///< Sums of the captures' gradients, for backward.
+  std::vector<ModOperation> places = {};   ///< Each operation of `operations`, with its line.
+  std::vector<BlockMap> maps = {};         ///< Blocks of `census` as maps.
+  GpuLimits limits = {};
+  /// Work of a forward kernel of another family than Naive. Unset for lists of boxes, boxes that differ by head, ragged
+  /// batches, tokens outside grids, and more than 2^16 different tiles.
+  std::optional<TileWork> work = {};
 };
 /// Explains settled choices. Compiles the kernel, or takes it from memory or disk, and counts the mask's blocks.
 /// Captures are in host memory; only elements that mask_mod reads are read. KV lengths count as full, and query

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace attnc::analysis {
 
@@ -20,6 +21,9 @@ struct OperationCount {
   uint64_t at(ir::Level level) const { return byLevel[size_t(level)]; }
   uint64_t total() const;
 };
+/// Returns how often each value is computed at its level, by Value::id: rounds of the sums around it. 0 for what the
+/// roots do not need, and for what takes no instruction.
+std::vector<uint64_t> timesComputed(const ir::Module& module, llvm::ArrayRef<ir::Value> roots);
 OperationCount countOperations(const ir::Module& module, llvm::ArrayRef<ir::Value> roots);
 
 } // namespace attnc::analysis

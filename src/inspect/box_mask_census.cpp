@@ -112,7 +112,11 @@ private:
 
 GridCensus takeBoxMaskCensus(const ir::Module& module, const ir::Bindings& bindings, const codegen::Config& config,
                              const plan::LaunchOperands::Grids& grids, const ProblemShape& problem) {
-  GridCensus census{.queryBox = plan::queryBoxOf(config), .keyBox = config.boxes->keys, .full = 0};
+  GridCensus census{.queryBox = plan::queryBoxOf(config),
+                    .keyBox = config.boxes->keys,
+                    .full = 0,
+                    .queryGrid = grids.queries,
+                    .keyGrid = grids.keys};
   if (problem.batch == 0 || problem.qHeads == 0 || problem.qLen == 0) return census;
   const BlockMaskShape::Boxes boxes = plan::latticesOf(config, grids);
   const ir::ParamSet params = ir::paramsOf(module, *module.output(ir::kMask));

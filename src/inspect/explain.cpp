@@ -4,8 +4,10 @@
 #include "analysis/gather_proofs.h"
 #include "api/mod_impl.h"
 #include "api/own_stack.h"
+#include "inspect/block_map.h"
 #include "inspect/mask_census.h"
 #include "inspect/operations.h"
+#include "inspect/tile_work.h"
 #include "inspect/work.h"
 #include "ir/bind.h"
 #include "plan/mask_shape.h"
@@ -59,7 +61,8 @@ Expected<ModExplanation> explain(const Mod& mod) {
     const ir::Module& module = forward->module();
     ATTNC_TRY_AS(grids, gridsOf(mod));
     ATTNC_TRY_AS(gradient, scoreGradientOf(mod));
-    ModExplanation all{mod, mod.warnings(), operationsOf(module), {}, {}, *std::move(grids), *gradient};
+    ModExplanation all{mod,      mod.warnings(), operationsOf(module), placesOf(module), {}, {}, *std::move(grids),
+                       *gradient};
     for (const ir::Output& output : module.outputs())
       if (output.isCondition()) all.conditions.push_back({output.words, int(output.line)});
     for (const analysis::GatherProof& proof : analysis::proveGathers(module))
@@ -95,6 +98,10 @@ Expected<Explanation> explain(const Compiler& compiler, const Mod& given, const 
     all.operations = operationsOf(derived->module());
     all.perScore = scoreCostOf((*inKernel)->module, all.kernel.kvLoop);
     all.gradients = gradientSums(*plan);
+    all.places = placesOf(derived->module());
+    all.maps = mapBlocks(*counted, *bindings, blocks);
+    all.limits = limitsOf(all.kernel.options.arch);
+    all.work = tileWorkOf(*counted, *bindings, all);
     return all;
   });
 }

@@ -13,6 +13,8 @@ namespace {
 
 constexpr double kMostQueries = 1 << 21; // queries that are examined, if one head has no more
 
+constexpr size_t kMostTiles = 4096; // that are told one by one
+
 using Extents = std::array<int64_t, 3>;
 
 /// Keys along three axes, [begin, end) of each.
@@ -141,6 +143,9 @@ void addQueryTile(GridCensus& census, const Boxes& boxes, const codegen::Config&
   double steps = 1;
   for (size_t i = 0; i < 3 && !all.isEmpty(); ++i) steps *= double(placeOf(i, all.end[i] - 1) + 1);
   census.steps += steps;
+  if (b == 0 && h == 0 && census.ofFirstHead.size() < kMostTiles)
+    census.ofFirstHead.push_back(
+        {origin, all.isEmpty() ? Extents{} : all.begin, all.isEmpty() ? Extents{} : all.end, int64_t(steps)});
   const double pairs = double(together[0] * together[1] * together[2]) * config.blockN;
   for (const KeyRange& own : seen) {
     double places = own.isEmpty() && !hasConsumers ? 0 : 1;
@@ -193,7 +198,9 @@ GridCensus takeGridCensus(const ir::Module& module, const ir::Bindings& bindings
   const bool ownsKeys = config.boxes->ownsKeys;
   GridCensus census{.ownsKeys = ownsKeys,
                     .queryBox = ownsKeys ? config.boxes->queries : plan::queryBoxOf(config),
-                    .keyBox = config.boxes->keys};
+                    .keyBox = config.boxes->keys,
+                    .queryGrid = grids.queries,
+                    .keyGrid = grids.keys};
   const Boxes boxes(module, bindings, grids);
   const int64_t batch = boxes.differBy(ir::ParamKind::B) ? problem.batch : 1;
   const int64_t heads = boxes.differBy(ir::ParamKind::H) ? problem.qHeads : 1;
@@ -202,6 +209,7 @@ GridCensus takeGridCensus(const ir::Module& module, const ir::Bindings& bindings
   const int64_t every = std::max<int64_t>(1, int64_t(all * double(problem.qLen) / kMostQueries));
   census.isEstimate = every > 1 && batch * heads > 1;
   census.mayLieBeside = boxes.beside.has_value();
+  census.differsByHead = batch * heads > 1;
   double counted = 0;
   for (int64_t i = 0; i < batch * heads; i += every, ++counted) {
     const int64_t b = i / heads, h = i % heads;
@@ -218,6 +226,9 @@ GridCensus takeGridCensus(const ir::Module& module, const ir::Bindings& bindings
     if (ownsKeys) census.live += livePairs(boxes, grids, b, h);
     if (boxes.beside) addBeside(census, *boxes.beside, config, grids, problem);
   }
+  int64_t tilesOfHead = 1;
+  for (size_t i = 0; i < 3; ++i) tilesOfHead *= (grids.queries[i] + census.queryBox[i] - 1) / census.queryBox[i];
+  if (tilesOfHead > int64_t(kMostTiles)) census.ofFirstHead.clear();
   const double copies = double(problem.batch) * double(problem.qHeads) / counted;
   for (double* count : {&census.tiles, &census.steps, &census.visited, &census.live}) *count *= copies;
   if (ownsKeys) census.tiles *= double(problem.kvHeads) / double(problem.qHeads); // one for all heads that share it

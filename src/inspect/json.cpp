@@ -177,6 +177,13 @@ JsonReport boxesJson(const GridCensus& census) {
                   {"steps", census.steps},          {"pairs", census.visited}, {"livePairs", census.live},
                   {"isEstimate", census.isEstimate}};
   if (census.full) json["full"] = *census.full;
+  json["differsByHead"] = census.differsByHead;
+  json["queryGrid"] = census.queryGrid;
+  json["keyGrid"] = census.keyGrid;
+  if (census.ofFirstHead.empty()) return json;
+  json["ofFirstHead"] = JsonReport::array(); // [query, begin of keys, end of keys, steps]
+  for (const GridTile& tile : census.ofFirstHead)
+    json["ofFirstHead"].push_back({tile.query, tile.keyBegin, tile.keyEnd, tile.steps});
   return json;
 }
 
@@ -234,6 +241,60 @@ JsonReport gradientsJson(const std::vector<GradientSum>& sums) {
   return json;
 }
 
+/// Returns [{"function", "line", "op", "expression", "level", "times"}]; no "times": once.
+JsonReport placesJson(const std::vector<ModOperation>& places) {
+  JsonReport json = JsonReport::array();
+  for (const ModOperation& place : places) {
+    json.push_back({{"function", place.function},
+                    {"line", place.line},
+                    {"op", place.name},
+                    {"expression", place.expression},
+                    {"level", place.level}});
+    if (place.times > 1) json.back()["times"] = place.times;
+  }
+  return json;
+}
+
+/// Returns [{"heads": [[b, h]], "qStep", "kvStep", "cells": ["fffp..."]}]: a letter for each cell, a text for each row.
+/// e: empty, p: partial, m: some blocks full, f: full, u: unknown.
+JsonReport mapsJson(const std::vector<BlockMap>& maps) {
+  JsonReport json = JsonReport::array();
+  for (const BlockMap& map : maps) {
+    JsonReport one{{"heads", map.heads}, {"qStep", map.qStep}, {"kvStep", map.kvStep}, {"cells", JsonReport::array()}};
+    for (int64_t row = 0; row < map.rows; ++row) {
+      std::string letters;
+      for (int64_t column = 0; column < map.columns; ++column)
+        letters += "epmfu"[size_t(map.cells[size_t(row * map.columns + column)])];
+      one["cells"].push_back(letters);
+    }
+    json.push_back(std::move(one));
+  }
+  return json;
+}
+
+JsonReport limitsJson(const GpuLimits& limits) {
+  JsonReport json{{"registersPerThread", limits.registersPerThread},
+                  {"registersPerMultiprocessor", limits.registersPerMultiprocessor},
+                  {"threadsPerMultiprocessor", limits.threadsPerMultiprocessor},
+                  {"sharedBytesPerCta", limits.sharedBytesPerCta},
+                  {"sharedBytesPerMultiprocessor", limits.sharedBytesPerMultiprocessor}};
+  if (limits.multiprocessors) json["gpu"] = limits.gpu, json["multiprocessors"] = limits.multiprocessors;
+  return json;
+}
+
+JsonReport workJson(const TileWork& work) {
+  return {{"tiles", work.tiles},
+          {"heads", work.heads},
+          {"section", work.section},
+          {"maskBatch", work.maskBatch},
+          {"maskHeads", work.maskHeads},
+          {"steps", work.steps},
+          {"ctasPerMultiprocessor", work.ctasPerMultiprocessor},
+          {"longest", work.longest},
+          {"mean", work.mean},
+          {"isEstimate", work.isEstimate}};
+}
+
 } // namespace
 
 std::string toJson(const ModExplanation& all) {
@@ -241,6 +302,7 @@ std::string toJson(const ModExplanation& all) {
   json.update(modJson(all.mod));
   json["warnings"] = diagnosticsJson(all.warnings);
   json["operations"] = operationsJson(all.operations);
+  json["places"] = placesJson(all.places);
   json["conditions"] = JsonReport::array();
   for (const LaunchCondition& condition : all.conditions)
     json["conditions"].push_back({{"words", condition.words}, {"line", condition.line}});
@@ -280,6 +342,10 @@ std::string toJson(const Explanation& all) {
                       {"masksAllBlocks", all.perScore.masksAllBlocks}};
   if (all.perScore.gradient) json["perScore"]["gradient"] = all.perScore.gradient->element;
   json["gradients"] = gradientsJson(all.gradients);
+  json["places"] = placesJson(all.places);
+  json["maps"] = mapsJson(all.maps);
+  json["limits"] = limitsJson(all.limits);
+  if (all.work) json["work"] = workJson(*all.work);
   return textOf(json);
 }
 

@@ -2,6 +2,10 @@
 
 #include "analysis/grid_box.h"
 #include "analysis/operation_count.h"
+#include "inspect/expression.h"
+#include "ir/levels.h"
+
+#include <fmt/format.h>
 
 #include <vector>
 
@@ -41,6 +45,31 @@ ModOperations operationsOf(const ir::Module& module) {
     if (auto root = module.output(role)) *count = countsOf(analysis::countOperations(module, *root));
   if (module.output(ir::kDScore)) all.dScore = countsOf(gradientOperations(module));
   return all;
+}
+
+std::vector<ModOperation> placesOf(const ir::Module& module) {
+  constexpr size_t kWidth = 60;
+  const std::vector<ir::Level> levels = ir::levels(module);
+  std::vector<ModOperation> places;
+  const auto add = [&](const char* function, std::vector<uint64_t> times) {
+    for (uint32_t id = 0; id < module.size(); ++id) {
+      if (!times[id]) continue;
+      const ir::Node& node = module[{id}];
+      std::string text = writtenOut(module, {id}, kWidth, [](ir::Value) { return std::string("..."); });
+      if (isWidening(module, node)) text = fmt::format("{}({})", ir::name(node.type), text);
+      places.push_back(
+          {function, int(node.line), ir::info(node.op).text, std::move(text), ir::name(levels[id]), times[id]});
+    }
+  };
+  std::vector<uint64_t> ofScore(module.size(), 0);
+  if (auto root = module.output(ir::kScore)) add("score_mod", ofScore = analysis::timesComputed(module, *root));
+  if (auto root = module.output(ir::kMask)) add("mask_mod", analysis::timesComputed(module, *root));
+  if (auto root = module.output(ir::kDScore)) {
+    std::vector<uint64_t> more = analysis::timesComputed(module, *root);
+    for (size_t id = 0; id < more.size(); ++id) more[id] = ofScore[id] ? 0 : more[id];
+    add("d_score", std::move(more));
+  }
+  return places;
 }
 
 ScoreCost scoreCostOf(const ir::Module& module, KvLoop loop) {

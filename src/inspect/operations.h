@@ -9,6 +9,9 @@ namespace attnc {
 /// Counts the operations of the functions that the module has. Of d_score, those that score_mod does not also need.
 ModOperations operationsOf(const ir::Module& module);
 
+/// Returns each operation of the functions that the module has, function by function, in order of computation.
+std::vector<ModOperation> placesOf(const ir::Module& module);
+
 /// Counts the operations for each score. `module` is what the hooks of the kernel leave of the mod (plan::KernelMod).
 ScoreCost scoreCostOf(const ir::Module& module, KvLoop loop);
 

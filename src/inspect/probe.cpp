@@ -31,15 +31,14 @@ public:
   /// index below 0.
   bool isShown(ir::Value value) const {
     const ir::Node& node = module[value];
-    return !ir::isLeaf(node) && !loops[value.id] && !ofWraps[value.id] && !isWidening(node) &&
+    return !ir::isLeaf(node) && !loops[value.id] && !ofWraps[value.id] && !isWidening(module, node) &&
            node.op != Op::StopGradient;
   }
 
   ProbedValue at(ir::Value value) const {
     ProbedValue result{int(module[value].line), {}, valueOf(value), readText(value)};
-    for (int depth = 6; depth > 0; --depth)
-      if (result.expression = render(value, depth, /*isOuter=*/true); result.expression.size() <= kExpressionWidth)
-        break;
+    result.expression = writtenOut(module, value, kExpressionWidth,
+                                   [this](ir::Value below) { return loops[below.id] ? "..." : valueOf(below); });
     return result;
   }
 
@@ -58,77 +57,20 @@ private:
     return loops;
   }
 
-  /// Returns the index that a value wraps: where(index < 0, index + extent, index), as in Python's a[-1]; else nullopt.
-  static std::optional<ir::Value> wrapped(const ir::Module& module, ir::Value value) {
-    const ir::Node& node = module[value];
-    if (node.op != Op::Select) return std::nullopt;
-    const ir::Node &test = module[node.operands[0]], &sum = module[node.operands[1]];
-    const ir::Value index = node.operands[2];
-    const bool isTest = test.op == Op::Lt && test.operands[0] == index && module.isConst(test.operands[1]) &&
-                        module.integer(test.operands[1]) == 0;
-    return isTest && sum.op == Op::Add && sum.operands[0] == index ? std::optional(index) : std::nullopt;
-  }
-
   /// Returns the nodes that are needed only to wrap the indices of gathers.
   static std::vector<bool> nodesOfWraps(const ir::Module& module) {
     std::vector<bool> isOfWrap(module.size()), isOfOther(module.size());
     for (uint32_t id = 0; id < module.size(); ++id) {
       const ir::Node& node = module[{id}];
-      const bool isWrap = wrapped(module, {id}).has_value();
+      const bool isWrap = wrappedIndex(module, {id}).has_value();
       for (size_t i = 0; i < node.operands.size(); ++i)
         (isWrap && i < 2 ? isOfWrap : isOfOther)[node.operands[i].id] = true;
       if (node.op != Op::Load) continue;
-      for (ir::Value index : node.operands) isOfWrap[index.id] = isOfWrap[index.id] || wrapped(module, index);
+      for (ir::Value index : node.operands) isOfWrap[index.id] = isOfWrap[index.id] || wrappedIndex(module, index);
     }
     for (uint32_t id = 0; id < module.size(); ++id)
-      isOfWrap[id] = isOfWrap[id] && (!isOfOther[id] || wrapped(module, {id}));
+      isOfWrap[id] = isOfWrap[id] && (!isOfOther[id] || wrappedIndex(module, {id}));
     return isOfWrap;
-  }
-
-  bool isWidening(const ir::Node& node) const {
-    if (node.op != Op::Cast) return false;
-    const ir::Type from = module[node.operands[0]].type;
-    return node.type == ir::Type::I64 || (node.type == ir::Type::F32 && from != ir::Type::F32) ||
-           (from == ir::Type::Bool && node.type != ir::Type::Bool);
-  }
-
-  std::string leafText(const ir::Node& node, ir::Value value) const {
-    switch (ir::leafOf(node)) {
-    case ir::Leaf::Const: return valueOf(value);
-    case ir::Leaf::Param: return ir::name(ir::ParamKind(node.attr));
-    case ir::Leaf::Scalar: return module.scalars[size_t(node.attr)].name;
-    case ir::Leaf::Dim: return module.dims[size_t(node.attr)];
-    case ir::Leaf::Iter: return fmt::format("i{}", ir::Loop::of(node).id);
-    }
-    return "?";
-  }
-
-  /// `depth` is the number of operations to write out; below it, values are shown.
-  std::string render(ir::Value value, int depth, bool isOuter = false) const {
-    const ir::Node& node = module[value];
-    if (ir::isLeaf(node)) return leafText(node, value);
-    if (isWidening(node) || node.op == Op::StopGradient) return render(node.operands[0], depth, isOuter);
-    if (auto index = wrapped(module, value)) return render(*index, depth, isOuter);
-    if (depth == 0) return loops[value.id] ? "..." : valueOf(value);
-    const char* sign = infix(node.op);
-    std::vector<std::string> operands;
-    for (ir::Value operand : node.operands)
-      operands.push_back(render(operand, depth - 1, !sign && node.op != Op::Neg && node.op != Op::Not));
-    if (sign) {
-      std::string text = fmt::format("{} {} {}", operands[0], sign, operands[1]);
-      return isOuter ? text : "(" + text + ")";
-    }
-    switch (node.op) {
-    case Op::Neg: return "-" + operands[0];
-    case Op::Not: return "~" + operands[0];
-    case Op::Select: return fmt::format("where({})", fmt::join(operands, ", "));
-    case Op::Load: return fmt::format("{}[{}]", module.tensors[size_t(node.attr)].name, fmt::join(operands, ", "));
-    case Op::Coord: return fmt::format("coords({})[{}]", operands[0], ir::GridAxis::of(node).axis);
-    case Op::InGrid: return fmt::format("contains({})", operands[0]);
-    case Op::Sum: return fmt::format("sum({}, i{} < {})", operands[0], ir::Loop::of(node).id, ir::Loop::of(node).count);
-    case Op::Cast: return fmt::format("{}({})", node.type == ir::Type::Bool ? "bool" : "int", operands[0]);
-    default: return fmt::format("{}({})", ir::info(node.op).text, fmt::join(operands, ", "));
-    }
   }
 
   /// Describes which element a gather reads, and which of its indices lie outside.

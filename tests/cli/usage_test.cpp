@@ -135,7 +135,7 @@ TEST_CASE("wrong usage is exit code 2") {
   const std::string run = "run " + kCausal;
   expectFailures(
       2,
-      {{"", "no command is given; there are check, mask, probe, emit, explain, run, bench, tune, cache, pack, new, "
+      {{"", "no command is given; there are check, mask, probe, emit, explain, serve, run, bench, tune, cache, pack, new, "
             "gallery, "
             "doctor, version, help, completion"},
        {"check", "MOD: no mod is given\nhint: give a mod: either a file or --expr"},

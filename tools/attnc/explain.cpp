@@ -1,10 +1,13 @@
 // `attnc explain`: shows which kernel a mod gets, what it costs, and how much of a problem its mask leaves.
 #include "commands.h"
+#include "explain_options.h"
 #include "explanation.h"
 #include "grid_text.h"
+#include "html_report.h"
 #include "json_report.h"
 #include "mod_text.h"
 #include "operands.h"
+#include "output_file.h"
 #include "problem_options.h"
 #include "progress.h"
 #include "shapes.h"
@@ -20,31 +23,6 @@
 
 namespace attnc::cli {
 namespace {
-
-struct ExplainOptions {
-  RunOptions run; // for mod, kernel, input, sets, seed
-  TargetOptions target;
-  std::optional<ProblemShape> shape;
-  ShapeText given; // as --shape says it
-  bool json = false;
-
-  bool isBackward() const { return run.kernelKind.kind == "backward"; }
-};
-
-/// The target of a kernel.
-struct Target {
-  std::string arch;
-  std::string device; ///< device whose measured tiles count; empty if there is no GPU of the arch
-};
-
-/// Returns the requested arch, else that of the first GPU, else sm_90a.
-Target targetFor(const std::string& asked) {
-  auto context = device::Context::create();
-  if (!context) return {asked.empty() ? "sm_90a" : asked, {}};
-  const std::string& here = context->info().arch;
-  if (asked.empty() || asked == here) return {here, context->info().name};
-  return {asked, {}};
-}
 
 /// Returns the shape of the problem. Lengths of a declared grid and pinned lengths need not be given again.
 Expected<ProblemShape> shapeFor(const Mod& mod, const ExplainOptions& options) {
@@ -98,8 +76,33 @@ Error blamed(const ExplainOptions& options, Error error) {
   return error;
 }
 
-/// Returns the output. The command line is already checked. `mod` has its pins folded in.
-Expected<std::string> explainText(const Mod& mod, const ExplainOptions& options, const Target& target) {
+/// Returns the output. The command line is already checked.
+std::string explainText(const Mod& mod, const Explanation& all, Family asked) {
+  const ExplainedKernel& kernel = all.kernel;
+  return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
+         capturesText(mod) + kernelText(kernel, asked) + tileText(kernel) + kindText(all.preparation, kernel.sources) +
+         problemText(all.preparation.problem) + sequencesText(kernel.options) + valuesLine(all.scalars) +
+         workText(all.census, all.boxes, all.preparation, mod.hasMaskMod()) + operationsText(all.operations) +
+         scoreText(all.perScore, kernel.kvLoop) + gradientsText(all.gradients);
+}
+
+/// Writes the page.
+Status writePage(const std::string& path, const Mod& mod, const Explanation& all) {
+  ATTNC_TRY_AS(data, pageData(mod, all));
+  return writeWholeFile(path, {htmlPage(*data)});
+}
+
+} // namespace
+
+Target targetFor(const std::string& asked) {
+  auto context = device::Context::create();
+  if (!context) return {asked.empty() ? "sm_90a" : asked, {}};
+  const std::string& here = context->info().arch;
+  if (asked.empty() || asked == here) return {here, context->info().name};
+  return {asked, {}};
+}
+
+Expected<Explanation> explanationOf(const Mod& mod, const ExplainOptions& options, const Target& target) {
   Shapes shapes;
   ATTNC_TRY_AS(operands, findProblem(mod, options, shapes));
   if (options.isBackward()) {
@@ -123,43 +126,11 @@ Expected<std::string> explainText(const Mod& mod, const ExplainOptions& options,
     return compiler.compile(mod, settled->backward ? settled->backward->options : settled->options);
   }();
   if (!compiled) return compiled.error();
-  const auto all = [&] {
-    const Progress progress("counting blocks");
-    return attnc::explain(compiler, mod, *settled, operands->captures);
-  }();
-  if (!all) return all.error();
-  if (options.json) return toJson(*all);
-  const ExplainedKernel& kernel = all->kernel;
-  return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
-         capturesText(mod) + kernelText(kernel, prepare.family) + tileText(kernel) +
-         kindText(*settled, kernel.sources) + problemText(settled->problem) + sequencesText(kernel.options) +
-         valuesLine(operands->captures) + workText(all->census, all->boxes, *settled, mod.hasMaskMod()) +
-         operationsText(all->operations) + scoreText(all->perScore, kernel.kvLoop) + gradientsText(all->gradients);
+  const Progress progress("counting blocks");
+  return attnc::explain(compiler, mod, *settled, operands->captures);
 }
 
-int runExplain(const ExplainOptions& options) {
-  options.run.gradients.check(options.isBackward());
-  options.run.sequences.check(!options.isBackward());
-  if (const int rows = options.run.sequences.pageSize; rows && options.shape && options.shape->kvLen % rows)
-    throw wrongUsage("--page-size", fmt::format("KV_LEN {} is no multiple of {}", options.shape->kvLen, rows),
-                     fmt::format("take KV_LEN {}", (options.shape->kvLen / rows + 1) * rows));
-  checkStdin(options.run);
-  auto arch = options.target.archAsked();
-  if (!arch) return reportEither(arch.error(), options.json);
-  auto mod = options.run.mod.loadTelling();
-  if (!mod) return reportEither(mod.error(), options.json);
-  mod = pinned(*mod, options.run.kernel);
-  if (!mod) return reportEither(mod.error(), options.json);
-  auto text = explainText(*mod, options, targetFor(*arch));
-  if (!text) return reportEither(text.error(), options.json);
-  auto status = printResult(options.json ? *text : reportText(*text));
-  return status ? kDone : report(status.error());
-}
-
-void addOptions(CLI::App& command, ExplainOptions& options) {
-  options.run.mod.addTo(command);
-  options.run.kernelKind.addTo(command, /*takesBackward=*/true);
-  options.target.addTo(command);
+void addShape(CLI::App& command, ExplainOptions& options) {
   command
       .add_option_function<std::string>(
           "--shape",
@@ -170,6 +141,37 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
           "The problem, with or without a head dim; or only Q_LEN,KV_LEN, or one number for both. Default: "
           "1,16,16,8192,8192, with the lengths of the grid that the mod declares, and what is pinned")
       ->type_name(kShapeName);
+}
+
+namespace {
+
+int runExplain(const ExplainOptions& options) {
+  options.run.gradients.check(options.isBackward());
+  options.run.sequences.check(!options.isBackward());
+  if (const int rows = options.run.sequences.pageSize; rows && options.shape && options.shape->kvLen % rows)
+    throw wrongUsage("--page-size", fmt::format("KV_LEN {} is no multiple of {}", options.shape->kvLen, rows),
+                     fmt::format("take KV_LEN {}", (options.shape->kvLen / rows + 1) * rows));
+  checkStdin(options.run);
+  refuseOntoInput("--html", options.html, {options.run.mod.path, options.run.input});
+  auto arch = options.target.archAsked();
+  if (!arch) return reportEither(arch.error(), options.json);
+  auto mod = options.run.mod.loadTelling();
+  if (!mod) return reportEither(mod.error(), options.json);
+  mod = pinned(*mod, options.run.kernel);
+  if (!mod) return reportEither(mod.error(), options.json);
+  const auto all = explanationOf(*mod, options, targetFor(*arch));
+  if (!all) return reportEither(all.error(), options.json);
+  auto status = !options.html.empty() ? writePage(options.html, *mod, *all)
+                : options.json        ? printResult(toJson(*all))
+                               : printResult(reportText(explainText(*mod, *all, prepareOptions(options.run).family)));
+  return status ? kDone : report(status.error());
+}
+
+void addOptions(CLI::App& command, ExplainOptions& options) {
+  options.run.mod.addTo(command);
+  options.run.kernelKind.addTo(command, /*takesBackward=*/true);
+  options.target.addTo(command);
+  addShape(command, options);
   command
       .add_option("--in", options.run.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin")
       ->type_name("FILE")
@@ -186,6 +188,11 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
   options.run.gradients.addTo(command);
   options.run.kernel.addTo(command);
   command.add_flag("--json", options.json, "One JSON object instead, for programs");
+  command
+      .add_option("--html", options.html,
+                  "A page instead, one file without network: mask, code, costs line by line. -: stdout")
+      ->type_name("FILE")
+      ->excludes("--json");
 }
 
 } // namespace

@@ -41,6 +41,8 @@ constexpr const char* kFooter = R"(Examples:
   attnc mask alibi.py -o alibi.svg
   attnc emit alibi.py --stage cu --arch sm_90a --dtype bf16 --head-dim 128 -o alibi.cu
   attnc explain alibi.py --head-dim 64 --shape 2,32,8,4096,4096
+  attnc explain alibi.py --html alibi.html
+  attnc serve alibi.py
   attnc run alibi.py --in qkv.safetensors -o result.safetensors --set window=1024
   attnc run --expr "q_idx >= kv_idx" --random 2,8,2,1024,1024,128 --verify
   attnc run alibi.py --backward --in step.safetensors -o gradients.safetensors
@@ -92,6 +94,7 @@ int run(int argc, char** argv) {
   attnc::cli::addProbe(app, exitCode);
   attnc::cli::addEmit(app, exitCode);
   attnc::cli::addExplain(app, exitCode);
+  attnc::cli::addServe(app, exitCode);
   attnc::cli::addRun(app, exitCode);
   attnc::cli::addBench(app, exitCode);
   attnc::cli::addTune(app, exitCode);

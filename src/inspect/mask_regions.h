@@ -1,0 +1,77 @@
+// The blocks of a mask, region by region: intervals judge whole regions, and those that they leave open are cut up.
+// Captured data is read by rows and columns, so that gathers have known ranges.
+#pragma once
+
+#include "analysis/tile_verdict.h"
+#include "attnc/block_mask.h"
+#include "inspect/told_ranges.h"
+#include "ir/bindings.h"
+#include "ir/ir.h"
+
+#include <llvm/ADT/STLFunctionalExtras.h>
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+namespace attnc {
+
+/// Blocks [q << qLevel, (q + 1) << qLevel) x [kv << kvLevel, ...), cut off at the end of the mask.
+struct Region {
+  int32_t q = 0, kv = 0;
+  int8_t qLevel = 0, kvLevel = 0;
+
+  bool isBlock() const { return qLevel == 0 && kvLevel == 0; }
+};
+
+/// What all heads of a mask share.
+class MaskRegions {
+public:
+  /// `module` is verified, and outlives the object like the bindings, whose captures lie in host memory. Reads what
+  /// all heads share, unless reading takes more than `mostReading` operations. Then gathers stay unknown.
+  MaskRegions(const ir::Module& module, const ir::Bindings& bindings, const BlockMaskShape& shape, int64_t mostReading);
+
+  const ir::Module& module;
+  const ir::Bindings& bindings;
+  const BlockMaskShape& shape;
+  std::vector<ToldValue> told;
+  ReadingCost reading;
+
+  /// Returns the scores of a region. `head`: b * shape.heads + h.
+  analysis::ScoreRect tileOf(const Region& region, int64_t head) const;
+  int64_t qBlocksOf(const Region& region) const;
+  int64_t kvBlocksOf(const Region& region) const;
+  double blocksOf(const Region& region) const { return double(qBlocksOf(region)) * double(kvBlocksOf(region)); }
+
+private:
+  friend class HeadRegions;
+  std::vector<RangePyramid> shared; // of values that do not depend on the head; the others are empty
+};
+
+/// Judges the regions of one batch entry and head by intervals, the largest first. Not thread-safe.
+class HeadRegions {
+public:
+  /// Reads what depends on the head.
+  HeadRegions(const MaskRegions& mask, int64_t head);
+
+  /// What intervals left undecided.
+  struct Rest {
+    std::vector<Region> open;    ///< single blocks
+    std::deque<Region> unjudged; ///< regions that the quota did not reach
+    int64_t operations = 0;      ///< operations taken
+  };
+  /// Judges within `quota` operations. Calls `decided` for each region that is wholly live or wholly dead.
+  Rest judge(int64_t quota, llvm::function_ref<void(const Region&, analysis::Verdict)> decided);
+
+private:
+  analysis::Verdict verdictOf(const Region& region);
+  void split(const Region& region, std::deque<Region>& parts) const;
+
+  const MaskRegions& mask;
+  const int64_t head;
+  analysis::TileJudge intervals;
+  std::vector<RangePyramid> own;       // of values that depend on the head; the others are empty
+  std::vector<analysis::Range> ranges; // of the values in the region that is judged
+};
+
+} // namespace attnc
