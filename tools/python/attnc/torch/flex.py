@@ -17,7 +17,7 @@ AuxRequest, AuxOutput = getattr(flex, "AuxRequest", None), getattr(flex, "AuxOut
 
 if typing.TYPE_CHECKING:
     from torch.nn.attention.flex_attention import FlexKernelOptions as _Options
-else:  # PyTorch before 2.10 lacks it
+else:  # early ones lack it
     _Options = getattr(flex, "FlexKernelOptions", typing.TypedDict)
 
 
