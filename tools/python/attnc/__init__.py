@@ -11,8 +11,9 @@ from .errors import ArgumentError, CpuWarning, Error, InternalError, ModError, M
 from .grid import grid
 from .mod import CapturedValue, Mod
 from .names import (
-    B, H, HKV, KV_LEN, Q_LEN, and_masks, bf16, bool, f16, f32, i8, i16, i32, i64, noop_mask, or_masks, tanh_approx, u8,
+    B, H, HKV, KV_LEN, Q_LEN, and_masks, bf16, f16, f32, i8, i16, i32, i64, noop_mask, or_masks, tanh_approx, u8,
 )  # fmt: skip
+from .names import bool as bool  # not for `import *`, since it hides Python's
 from .tuning import Tile, tune
 
 __all__ = [
@@ -34,7 +35,6 @@ __all__ = [
     "and_masks",
     "attention",
     "bf16",
-    "bool",
     "f16",
     "f32",
     "grid",

@@ -15,7 +15,13 @@ from .translation import translate
 AuxRequest, AuxOutput = getattr(flex, "AuxRequest", None), getattr(flex, "AuxOutput", None)
 
 
-class FlexKernelOptions(getattr(flex, "FlexKernelOptions", typing.TypedDict), total=False):
+if typing.TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import FlexKernelOptions as _Options
+else:  # early ones lack it
+    _Options = getattr(flex, "FlexKernelOptions", typing.TypedDict)
+
+
+class FlexKernelOptions(_Options, total=False):
     """Options of kernels. attnc's are tiles, in the spelling of `attnc tune`; those of PyTorch's kernels are ignored."""
 
     tile: str
