@@ -61,6 +61,18 @@ std::string usings(llvm::StringRef shared, const std::string& space, const std::
   return text;
 }
 
+/// Returns a stage's text with a name of its own for dynamic shared memory: stages align it differently.
+std::string withOwnShared(llvm::StringRef text, size_t number) {
+  constexpr llvm::StringLiteral kName = "dynamic_shared";
+  std::string out;
+  for (size_t at; (at = text.find(kName)) != llvm::StringRef::npos; text = text.drop_front(at + kName.size())) {
+    const char behind = text.drop_front(at + kName.size())[0];
+    const bool isWhole = !isWord(behind) && (at == 0 || !isWord(text[at - 1]));
+    out += text.take_front(at + kName.size()).str() + (isWhole ? fmt::format("{}", number) : "");
+  }
+  return out + text.str();
+}
+
 /// Returns the kernel's name with its namespaces. `text`: of the template.
 std::string qualified(llvm::StringRef text, const std::string& entry, const std::string& space) {
   std::string path = space;
@@ -122,7 +134,7 @@ JoinedStages joined(llvm::ArrayRef<KernelSource> stages, const std::string& spac
     result.kernels.push_back(qualified(source.text, source.entry, inside));
     if (!isNew) continue;
     if (stages.size() > 1) own += "@" + inside + "\n"; // the common text may still grow
-    own += inNamespace(text, inside);
+    own += inNamespace(stages.size() > 1 ? withOwnShared(text, texts.size()) : text, inside);
   }
   common = inNamespace(common, space);
   result.text = common;

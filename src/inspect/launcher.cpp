@@ -322,15 +322,17 @@ bool isZeroedOnce(const plan::Plan& plan) {
 } // namespace
 
 Status checkLauncher(const plan::Plan& plan) {
-  const auto refused = [](const std::string& what) {
+  const auto refused = [](const std::string& what, const char* remedy = nullptr) {
     return Error::environment(
         fmt::format("a launcher does not serve {}", what),
-        "emit the file without, and launch it as its first lines say; or use attnc's C interface");
+        remedy ? remedy : "emit the file without, and launch it as its first lines say; or use attnc's C interface");
   };
   const KernelOptions& options = plan.options;
   if (options.kind == KernelKind::BlockMask) return refused("kernels that build block masks");
   if (options.family == Family::Naive) return refused("the naive family");
   if (options.family == Family::Grid) return refused("kernels by boxes of a grid");
+  if (!options.gradients.empty())
+    return refused("gradients of captures", "ask for those of q, k and v only: --gradients none");
   if (const Features others = featuresOf(options).without(kServed); !others.empty())
     return refused(std::string(featureText(others.first())));
   for (const plan::Stage& stage : plan.stages)

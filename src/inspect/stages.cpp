@@ -245,7 +245,8 @@ Expected<std::string> cudaFile(const Mod& mod, const KernelOptions& options, con
     const std::string space = file.launcher ? name + "_impl" : "attnc";
     const JoinedStages stages = joined(all->sources, space);
     std::string out = comment(*all, file, name);
-    out += "\n#ifdef __NVCC__\n#pragma nv_diag_suppress 177 // constants that other kernels use\n#endif\n";
+    out += "\n#ifdef __NVCC__\n#pragma nv_diag_suppress 177, 1805 // constants that other kernels use; const before a "
+           "reference\n#endif\n";
     if (file.launcher)
       out += "#include <cuda.h>\n#include <cuda_runtime.h>\n\n#include <algorithm>\n#include <array>\n#include <bit>\n"
              "#include <cstdint>\n#include <cstring>\n#include <optional>\n\n";

@@ -147,7 +147,9 @@ Expected<std::string> emit(const EmitOptions& options) {
 
 /// Throws for options that do not fit each other.
 void checkStage(const EmitOptions& options) {
-  if (options.stage.empty()) throw CLI::RequiredError("--stage");
+  if (options.stage.empty() && options.printAfter.empty()) throw CLI::RequiredError("--stage");
+  if (!options.stage.empty() && !options.printAfter.empty())
+    throw wrongUsage("--print-after", "it stands instead of --stage", "leave out one of them");
   if (options.launcher && options.stage != "cu")
     throw wrongUsage("--launcher", fmt::format("{} has no launcher", options.stage), "add it to --stage cu");
   if (options.launcher && options.launch)
