@@ -90,7 +90,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   const Element* v = (const Element*)p.v + b * p.v_stride.batch + h / p.group * p.v_stride.head;
   // NOTE: if S and O take most registers, and lists some more, head addresses are computed again for each tile: kept in
   // registers, they would make the main loop spill. Elsewhere that costs up to 7 %.
-  constexpr bool kFormAnew = kAccumulators > (kBlockSparse ? 128 : __CUDA_ARCH__ < 900 ? 160 : 180);
+#ifdef __CUDA_ARCH__
+  constexpr int kArch = __CUDA_ARCH__;
+#else
+  constexpr int kArch = 0; // the host's pass of nvcc
+#endif
+  constexpr bool kFormAnew = kAccumulators > (kBlockSparse ? 128 : kArch < 900 ? 160 : 180);
   const int kv_head = h / p.group, live_rows = kv_length_of<Mod>(p, args, b, h);
   const auto kv_len = [&] { return kHasLengths<Mod> ? live_rows : p.kv_len; }; // NOTE: a variable costs registers
   const auto load_pages = [&](auto tile, const void* pool, const Strides& strides, int start) {

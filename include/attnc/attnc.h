@@ -38,6 +38,7 @@
 #include "attnc/prepared.h"
 #include "attnc/problem.h"
 #include "attnc/reference.h"
+#include "attnc/stages.h"
 #include "attnc/tensor.h"
 #include "attnc/toolchain.h"
 #include "attnc/tuning.h"

@@ -3,6 +3,7 @@
 
 #include "attnc/error.h"
 #include "ir/ir.h"
+#include "passes/pipeline.h"
 
 namespace attnc::passes {
 
@@ -21,7 +22,7 @@ struct Algebra {
 };
 
 /// Adds derived outputs to a module after runPipeline(): bounds, and the parts that the algebra takes out of the score.
-/// Existing values keep their ids. Errors (Blame::Internal): a pass that broke the module.
-Status deriveForKernels(ir::Module& module, Algebra algebra);
+/// Existing values keep their ids. `options`: for these passes. Errors (Blame::Internal): a pass that broke the module.
+Status deriveForKernels(ir::Module& module, Algebra algebra, const PipelineOptions& options = {});
 
 } // namespace attnc::passes

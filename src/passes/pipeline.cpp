@@ -42,6 +42,8 @@ Status runOne(ir::Module& module, const Pass& pass, const PipelineOptions& optio
 
 } // namespace
 
+llvm::ArrayRef<Pass> allPasses() { return kPasses; }
+
 const Pass* findPass(std::string_view name) {
   for (const Pass& pass : kPasses)
     if (pass.name == name) return &pass;

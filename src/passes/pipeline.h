@@ -26,6 +26,9 @@ struct PipelineOptions {
   SequenceForm sequences = {};
 };
 
+/// Returns all passes, in alphabetical order.
+llvm::ArrayRef<Pass> allPasses();
+
 /// Runs all passes on a verified module. Errors: a pin that does not fit (Blame::Environment); an unknown name in
 /// `printAfter` (Blame::Environment); a pass that broke the module (Blame::Internal, with the pass's name, the
 /// verifier's finding, and the IR before and after). After an error the module is unspecified.

@@ -2,13 +2,10 @@
 
 #include "support/ceil_div.h"
 
+#include "templates/host/append.h"
+
 namespace attnc::plan {
 namespace {
-
-int64_t perTileOfNewRows(const Stage& stage, const LaunchOperands& operands, const Device&) {
-  const ProblemShape& problem = operands.problem;
-  return problem.batch * problem.kvHeads * ceilDiv(problem.qLen, stage.config.blockM);
-}
 
 Expected<ParameterBlock> appendParameters(const Stage& stage, const LaunchOperands& operands, const Device&,
                                           const WorkspaceView&) {

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "templates/host/backward_sm80.h" // behind what it uses
+
 // NOTE: tiles are chosen for little shared-memory traffic apart from the products. The first of each list needs 0.45
 // ldmatrix per 16 x 8 x 16 product, as FlashAttention-2 does; with 16 rows per warp it is 0.6.
 
@@ -37,17 +39,9 @@ int sharedBytesOf(const Tile& tile, const Request& request) {
                             [&](int rows) { return rowTableBytes(rows, request.mod); });
 }
 
-/// Mirrors DqSums of templates/algo/d_q_sums_mma.cuh, for any tile here: a tile's columns are dealt to at most four
-/// warps in groups of 16, and its rows come in multiples of 128.
-size_t oneWalkSumBytes(const LaunchOperands& operands) {
-  const uint64_t columns = llvm::alignTo(uint64_t(operands.q.shape[3]), 64);
-  return sizeof(float) * size_t(operands.problem.qHeads) * size_t(qTilesOf(operands, 128)) * 128 * columns;
-}
-
 Expected<ParameterBlock> oneWalkParameters(const Stage&, const LaunchOperands& operands, const Device&,
                                            const WorkspaceView& workspace) {
-  return ParameterBlock(
-      BackwardParamsSm80{backwardParams(operands, workspace), static_cast<float*>(workspace.at(Use::DqSums))});
+  return ParameterBlock(backwardParamsSm80(operands, workspace));
 }
 
 } // namespace

@@ -2,9 +2,12 @@
 
 #include "plan/decode_parts.h"
 
+#include "templates/host/decode.h"
+
 #include <llvm/Support/MathExtras.h>
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 namespace attnc::plan {
@@ -21,51 +24,6 @@ int sharedBytes(const Tile& tile, int stages, const KernelOptions& options, cons
 
 constexpr int kReservedBytes = 1024; ///< reserved in each CTA
 
-PackedParams packedParams(const Stage& stage, const LaunchOperands& operands) {
-  const ProblemShape& problem = operands.problem;
-  const int64_t heads = (operands.cuSeqlensQ ? 1 : problem.batch) * problem.kvHeads;
-  return {forwardParams(operands), divisorOf(problem.kvHeads ? problem.qHeads / problem.kvHeads : 1),
-          divisorOf(heads ? packedTiles(operands, stage.config.blockM) / heads : 1), divisorOf(problem.kvHeads)};
-}
-
-/// Per item: how many steps are live, their indices, and the words that mark them.
-constexpr int64_t kIntsOfWord = 32 + 1;
-size_t listBytes(const LaunchOperands& operands, const Tile& tile) {
-  return sizeof(int) *
-         size_t(packedTiles(operands, tile.blockM) * (1 + stepWords(operands, tile.blockN) * kIntsOfWord));
-}
-
-DecodeListsParams listsOf(const Stage& stage, const LaunchOperands& operands, const WorkspaceView& workspace) {
-  const int64_t items = packedTiles(operands, stage.config.blockM);
-  DecodeListsParams lists{};
-  lists.words_of_item = int(stepWords(operands, stage.config.blockN));
-  lists.arrived = static_cast<int*>(workspace.at(Use::Counters)) + items;
-  lists.count = static_cast<int*>(workspace.at(Use::StepLists));
-  lists.index = lists.count + items;
-  lists.words = reinterpret_cast<unsigned*>(lists.index + items * lists.words_of_item * 32);
-  return lists;
-}
-
-int64_t partRows(const LaunchOperands& operands, int rows) {
-  const ProblemShape& problem = operands.problem;
-  return problem.kvHeads ? std::min<int64_t>(problem.qLen * (problem.qHeads / problem.kvHeads), rows) : 0;
-}
-
-/// Two parts per CTA: O, then states.
-size_t partBytes(const LaunchOperands& operands, int rows) {
-  return sizeof(float) * size_t(2 * mostParts(operands, rows) * partRows(operands, rows) * (operands.v.shape[3] + 4));
-}
-
-HeadScales scalesOf(const std::optional<TensorView>& scales) {
-  if (!scales) return {};
-  return {static_cast<const float*>(scales->data), scales->shape[0] > 1 ? scales->stride[0] : 0, scales->stride[1]};
-}
-
-/// One CTA per 32 steps along KV of each tile of packed rows.
-int64_t perStepWord(const Stage& stage, const LaunchOperands& operands, const Device&) {
-  return packedTiles(operands, stage.config.blockM) * stepWords(operands, stage.config.blockN);
-}
-
 /// A ragged batch's rows are numbered as well.
 uint64_t packedTilesAndRows(const Stage& stage, const LaunchOperands& operands) {
   return uint64_t(std::max(packedTiles(operands, stage.config.blockM), operands.cuSeqlensQ ? packedRows(operands) : 0));
@@ -73,9 +31,7 @@ uint64_t packedTilesAndRows(const Stage& stage, const LaunchOperands& operands) 
 
 Expected<ParameterBlock> listParameters(const Stage& stage, const LaunchOperands& operands, const Device&,
                                         const WorkspaceView& workspace) {
-  DecodeListsParams params = listsOf(stage, operands, workspace);
-  params.forward = packedParams(stage, operands);
-  return ParameterBlock(params);
+  return ParameterBlock(decodeListsParams(stage, operands, workspace));
 }
 
 /// Returns the tile with the most stages that fit. Nullopt if not even `leastStages` fit, or if other limits rule it
@@ -127,43 +83,7 @@ std::vector<std::string> decodeCandidates(const Request& request, const DecodeCo
   return spelledAll(decodeTiles(request, copies), decodeTileText);
 }
 
-Divisor divisorOf(int64_t divisor) {
-  const uint64_t d = uint64_t(std::max<int64_t>(divisor, 1));
-  const unsigned shift = llvm::Log2_64_Ceil(d);
-  return {int(d), unsigned((uint64_t(1) << 32) * ((uint64_t(1) << shift) - d) / d + 1), shift};
-}
-
 int paddedRowBytes(int headDim, int elementBytes) { return int(llvm::alignTo(headDim, 16)) * elementBytes + 16; }
-
-DecodeParams decodeParams(const Stage& stage, const LaunchOperands& operands, const Device& device,
-                          const WorkspaceView& workspace) {
-  DecodeParams params{};
-  params.forward = packedParams(stage, operands);
-  params.part_rows = int(partRows(operands, stage.config.blockM));
-  params.arrived = static_cast<int*>(workspace.at(Use::Counters));
-  // Steps of all tiles are dealt by a 32-bit number. If they do not fit, the tiles suffice to keep a GPU busy.
-  const int64_t steps =
-      packedTiles(operands, stage.config.blockM) * (32 * stepWords(operands, stage.config.blockN) + 1);
-  if (steps <= kMostTiles) params.part_out = static_cast<float*>(workspace.at(Use::Parts));
-  params.k_scale = scalesOf(operands.kScales);
-  params.v_scale = scalesOf(operands.vScales);
-  const int64_t ctas = ctasOf(stage, operands, device);
-  if (workspace.at(Use::StepLists)) {
-    const DecodeListsParams lists = listsOf(stage, operands, workspace);
-    const int64_t tiles = operands.problem.kvHeads ? packedTiles(operands, stage.config.blockM) /
-                                                         (operands.problem.batch * operands.problem.kvHeads)
-                                                   : 0;
-    params.forward.lists = {.partial_count = lists.count,
-                            .partial_index = lists.index,
-                            .batch_stride = operands.problem.kvHeads * tiles,
-                            .head_stride = tiles,
-                            .index_stride = lists.words_of_item * 32,
-                            .q_block = stage.config.blockM,
-                            .kv_block = stage.config.blockN};
-  }
-  if (params.part_out) params.part_state = params.part_out + 2 * ctas * params.part_rows * operands.v.shape[3];
-  return params;
-}
 
 Plan planDecode(const Request& request, const DecodeCopies& copies) {
   const KernelOptions& options = request.options;
@@ -190,31 +110,29 @@ Plan planDecode(const Request& request, const DecodeCopies& copies) {
                            .tiles = packedTilesAndRows,
                            .parameters = listParameters});
   }
-  plan.stages.push_back({.templateName = copies.templateName,
-                         .entry = "attnc_decode",
-                         .config = std::move(config),
-                         .algebra = algebraFor(options.dtype),
-                         .threads = 32 * tile.tile.warps,
-                         .ctas =
-                             [atOnce](const Stage& stage, const LaunchOperands& operands, const Device& device) {
-                               return std::min(mostParts(operands, stage.config.blockM),
-                                               device.multiprocessors * atOnce);
-                             },
-                         .tiles = packedTilesAndRows,
-                         .parameters = copies.parameters});
+  plan.stages.push_back(
+      {.templateName = copies.templateName,
+       .entry = "attnc_decode",
+       .config = std::move(config),
+       .algebra = algebraFor(options.dtype),
+       .threads = 32 * tile.tile.warps,
+       .ctas = [atOnce](const Stage& stage, const LaunchOperands& operands,
+                        const Device& device) { return ctasOfParts(atOnce, stage, operands, device); },
+       .tiles = packedTilesAndRows,
+       .parameters = copies.parameters});
   const auto add = [&](Use use, WorkspaceUse::Zeroed zeroed, auto bytes) {
     plan.workspace.push_back({.use = use, .bytes = std::move(bytes), .zeroed = zeroed, .isOptional = !lists});
   };
   using Zeroed = WorkspaceUse::Zeroed;
   const int counters = lists ? 2 : 1; // per item: parts that have arrived, and words
   add(Use::Counters, Zeroed::Once, [counters, rows = tile.tile.blockM](const LaunchOperands& operands) {
-    return sizeof(int) * size_t(packedTiles(operands, rows) * counters);
+    return counterBytes(operands, rows, counters);
   });
   add(Use::Parts, Zeroed::Never,
       [rows = tile.tile.blockM](const LaunchOperands& operands) { return partBytes(operands, rows); });
   if (lists)
     add(Use::StepLists, Zeroed::Never,
-        [tile = tile.tile](const LaunchOperands& operands) { return listBytes(operands, tile); });
+        [tile = tile.tile](const LaunchOperands& operands) { return listBytes(operands, tile.blockM, tile.blockN); });
   return plan;
 }
 

@@ -5,6 +5,8 @@
 #include "plan/tensor_maps.h"
 #include "support/try.h"
 
+#include "templates/host/backward_sm90.h"
+
 #include <llvm/ADT/STLExtras.h>
 #include <llvm/Support/MathExtras.h>
 
@@ -12,8 +14,6 @@
 
 namespace attnc::plan {
 namespace {
-
-int slabs(int dim) { return (dim + 63) / 64; }
 
 /// Whether dK and dV of 64 rows do not fit into one warpgroup: backward_wide_sm90.cu.
 bool isWide(int headDim, int headDimV) { return std::max(headDim, headDimV) > 128 || (headDim <= 64 && headDimV > 64); }
@@ -92,32 +92,6 @@ std::string unservedByBackwardSm90(const Request& request) {
   return {};
 }
 
-/// Tiles have 64 or 128 rows of q, and a multiple of 64 columns. To suit both, rows are rounded up to 128.
-size_t sumBytes(const LaunchOperands& operands) {
-  const int64_t columns = 64 * slabs(int(operands.q.shape[3]));
-  return sizeof(float) * size_t(operands.problem.qHeads) * size_t(qTilesOf(operands, 128)) * 128 * size_t(columns);
-}
-
-/// Two counters per tile: algo/turns.cuh.
-size_t turnBytes(const LaunchOperands& operands) {
-  return 2 * sizeof(int) * size_t(operands.problem.qHeads) * size_t(qTilesOf(operands, 64));
-}
-
-/// One bit per block, in words: algo/visits.cuh. Without lists, sized for the smallest blocks.
-size_t visitBytes(const LaunchOperands& operands) {
-  const ProblemShape& problem = operands.problem;
-  BlockMaskShape shape{problem.batch, problem.qHeads, problem.qLen, problem.kvLen, 64, 64};
-  if (operands.lists) shape = operands.lists->shape;
-  return sizeof(unsigned) * size_t(shape.batch) * size_t(shape.heads) * size_t(shape.qBlocks()) *
-         size_t((shape.kvBlocks() + 31) / 32);
-}
-
-size_t diagonalBytes(const LaunchOperands& operands) {
-  const ProblemShape& problem = operands.problem;
-  // Unsigned, because problems that fit into no memory may be asked about, and overflow.
-  return sizeof(float) * size_t(problem.batch) * size_t(problem.qHeads) * size_t(problem.qLen + problem.kvLen);
-}
-
 /// Checks that tensor maps can describe what is read; gradients are stored 16 bytes at a time.
 Status checkBackwardSm90Layout(const LaunchOperands& operands) {
   for (auto [name, tensor] : {std::pair("q", &operands.q),
@@ -135,31 +109,8 @@ Status checkBackwardSm90Layout(const LaunchOperands& operands) {
 Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const LaunchOperands& operands,
                                                 const Device& device, const WorkspaceView& workspace) {
   ATTNC_TRY(checkBackwardSm90Layout(operands));
-  BackwardParamsSm90 params{};
-  params.base = backwardParams(operands, workspace);
-  params.d_q_sums = static_cast<float*>(workspace.at(Use::DqSums));
-  if (*stage.config.takesTurns) params.turns = static_cast<int*>(workspace.at(Use::DqTurns));
-  params.visits = static_cast<unsigned*>(workspace.at(Use::DqVisits));
-  const int blockM = stage.config.blockM, blockN = stage.config.blockN;
-  for (auto [name, tensor, rows, map, step] :
-       {std::tuple("q", &operands.q, blockM, &params.q, &params.q_batch_step),
-        {"k", &operands.k, blockN, &params.k, &params.k_batch_step},
-        {"v", &operands.v, blockN, &params.v, &params.v_batch_step},
-        {"d_out", &operands.dOut, blockM, &params.d_out, &params.d_out_batch_step}}) {
-    ATTNC_TRY_AS(mapped, mapOf(name, *tensor, rows, somewhereIn(operands)));
-    *map = mapped->map;
-    *step = mapped->batchStep;
-  }
-  // Q, dO and the sums of dQ of all query heads that share a KV head.
-  const ForwardParams& forward = params.base.forward;
-  const int64_t rowBytes = int64_t(stage.config.headDimQk + stage.config.headDimV) * dtypeBytes(stage.config.dtype) +
-                           4 * int64_t(stage.config.headDimQk);
-  // If tiles are few, the longest of all heads must come first, or those of the last heads begin too late.
-  const int64_t heads = operands.k.shape[0] * forward.kv_heads;
-  const int64_t tiles = forward.kv_heads * kvTilesOf(operands, blockN);
-  params.section = tiles <= 4 * device.multiprocessors
-                       ? int(std::max<int64_t>(1, heads))
-                       : int(sectionOf(heads, rowBytes * forward.group * rowsOfQ(operands), device.l2Bytes));
+  BackwardParamsSm90 params = backwardParamsSm90(stage, operands, device, workspace);
+  ATTNC_TRY(encodeMaps(mapsOf(params, stage, operands), operands));
   return ParameterBlock(params);
 }
 

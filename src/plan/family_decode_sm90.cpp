@@ -4,6 +4,8 @@
 #include "plan/tensor_maps.h"
 #include "support/try.h"
 
+#include "templates/host/decode_sm90.h"
+
 #include <algorithm>
 
 namespace attnc::plan {
@@ -31,13 +33,8 @@ Status checkDecodeLayout(const LaunchOperands& operands) {
 Expected<ParameterBlock> decodeParametersSm90(const Stage& stage, const LaunchOperands& operands, const Device& device,
                                               const WorkspaceView& workspace) {
   ATTNC_TRY(checkDecodeLayout(operands));
-  const codegen::Config& config = stage.config;
-  const int teamRows = config.blockN / (config.warps / (config.blockM / 16));
-  const int boxRows = operands.pageTable ? std::min(teamRows, config.pageSize) : teamRows;
-  ATTNC_TRY_AS(k, mapOf("k", operands.k, boxRows, somewhereIn(operands), L2Promotion::Bytes128));
-  ATTNC_TRY_AS(v, mapOf("v", operands.v, boxRows, somewhereIn(operands), L2Promotion::Bytes128));
-  const DecodeParamsSm90 params{decodeParams(stage, operands, device, workspace), k->map, v->map, k->batchStep,
-                                v->batchStep};
+  DecodeParamsSm90 params{decodeParams(stage, operands, device, workspace), {}, {}, 0, 0};
+  ATTNC_TRY(encodeMaps(mapsOf(params, stage, operands), operands));
   return withCache(params, stage, operands);
 }
 

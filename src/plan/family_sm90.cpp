@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "templates/host/forward_sm90.h"
+
 namespace attnc::plan {
 namespace {
 
@@ -69,26 +71,8 @@ Status checkSm90Layout(const LaunchOperands& operands) {
 Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands& operands, const Device& device,
                                         const WorkspaceView& workspace) {
   ATTNC_TRY(checkSm90Layout(operands));
-  const int blockM = stage.config.blockM, blockN = stage.config.blockN;
-  void* const somewhere = somewhereIn(operands);
-  ATTNC_TRY_AS(q, mapOf("q", operands.q, blockM, somewhere));
-  // A page is an entry of the batch: no copy goes beyond one.
-  const int kvRows = operands.pageTable ? std::min(blockN, stage.config.pageSize) : blockN;
-  ATTNC_TRY_AS(k, mapOf("k", operands.k, kvRows, somewhere));
-  ATTNC_TRY_AS(v, mapOf("v", operands.v, kvRows, somewhere));
-  ATTNC_TRY_AS(out, mapOf("out", operands.out, blockM, somewhere));
-  const ForwardParams base = forwardParams(operands);
-  ForwardParamsSm90 params{q->map, k->map,       v->map,       out->map,     base,
-                           {},     q->batchStep, k->batchStep, v->batchStep, out->batchStep};
-  const codegen::Config& config = stage.config;
-  const bool isRagged = operands.cuSeqlensQ.has_value();
-  const int64_t kvBytes = rowsOfKv(operands) * (config.headDimQk + config.headDimV) * dtypeBytes(config.dtype);
-  const int batch = isRagged ? 1 : base.batch;
-  const int64_t allKvHeads = int64_t(batch) * base.kv_heads;
-  params.order.q_tiles = int(qTilesOf(operands, blockM) / batch);
-  params.order.heads = batch * base.q_heads;
-  params.order.section = int(sectionOf(allKvHeads, kvBytes, device.l2Bytes) * base.group);
-  params.order.counters = static_cast<unsigned*>(workspace.at(Use::Counters));
+  ForwardParamsSm90 params = forwardParamsSm90(stage, operands, device, workspace);
+  ATTNC_TRY(encodeMaps(mapsOf(params, stage, operands), operands));
   return withCache(params, stage, operands);
 }
 

@@ -88,23 +88,11 @@ Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const B
 Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMaskView& mask,
                                         const ProblemShape& problem, const KernelOptions& options);
 
-/// Return the rows of q, or of k and v, in one (batch, head) of the tensors. For a ragged batch, these are the rows of
-/// all sequences; with pages, the rows of one sequence.
-inline int64_t rowsOfQ(const LaunchOperands& operands) { return operands.q.shape[2]; }
-inline int64_t rowsOfKv(const LaunchOperands& operands) {
-  return operands.pageTable ? operands.problem.kvLen : operands.k.shape[2];
-}
-
 /// Returns the tiles of `rows` rows of q of one query head, over all batch entries. For a ragged batch, returns slots
 /// of tiles (templates/algo/sequence.cuh). kvTilesOf() returns the same for k and v, of one KV head and all of their
 /// batch entries.
 int64_t qTilesOf(const LaunchOperands& operands, int64_t rows);
 int64_t kvTilesOf(const LaunchOperands& operands, int64_t rows);
-
-/// Returns the batch entries of k and v: fewer than the problem's if they are broadcast.
-inline int64_t kvBatchOf(const LaunchOperands& operands) {
-  return operands.cuSeqlensQ ? operands.problem.batch : operands.k.shape[0];
-}
 
 /// Returns the strides of a [batch, heads, rows, head_dim] tensor. Strides that are never stepped over do not matter
 /// and become 0.
@@ -120,3 +108,5 @@ CacheParams cacheParams(const LaunchOperands& operands);
 BackwardParams backwardParams(const LaunchOperands& operands);
 
 } // namespace attnc::plan
+
+#include "templates/host/rows.h"

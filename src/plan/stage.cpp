@@ -21,32 +21,6 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
   return operands.wantsOperands || stage.forCaptures ? stage.ctas(stage, operands, device) : 0;
 }
 
-int64_t perQTile(const Stage& stage, const LaunchOperands& operands, const Device&) {
-  return operands.problem.qHeads * qTilesOf(operands, stage.config.blockM);
-}
-
-int64_t perKvTile(const Stage& stage, const LaunchOperands& operands, const Device&) {
-  return operands.problem.kvHeads * kvTilesOf(operands, stage.config.blockN);
-}
-
-int64_t perQRow(const Stage& stage, const LaunchOperands& operands, const Device&) {
-  return ceilDiv(operands.q.shape[0] * operands.problem.qHeads * rowsOfQ(operands), stage.config.warps);
-}
-
-int64_t perKvRow(const Stage& stage, const LaunchOperands& operands, const Device&) {
-  return ceilDiv(operands.k.shape[0] * operands.problem.kvHeads * rowsOfKv(operands), stage.config.warps);
-}
-
-int64_t perMaskRow(const Stage&, const LaunchOperands& operands, const Device&) {
-  const BlockMaskShape& shape = operands.lists->shape;
-  return shape.batch * shape.heads * shape.qBlocks();
-}
-
-int64_t perMaskColumn(const Stage& stage, const LaunchOperands& operands, const Device&) {
-  const BlockMaskShape& shape = operands.lists->shape;
-  return ceilDiv(shape.batch * shape.heads * shape.kvBlocks(), stage.config.warps);
-}
-
 CountCtas persistent(CountCtas count) {
   return [count = std::move(count)](const Stage& stage, const LaunchOperands& operands, const Device& device) {
     return std::min<int64_t>(count(stage, operands, device), device.multiprocessors);
@@ -54,3 +28,5 @@ CountCtas persistent(CountCtas count) {
 }
 
 } // namespace attnc::plan
+
+#include "templates/host/stages.h"

@@ -23,29 +23,15 @@ static Expected<Mapped> mapped(std::string_view name, const jit::TensorMapReques
   return mapped;
 }
 
-void* somewhereIn(const LaunchOperands& operands) {
-  for (const TensorView* tensor : {&operands.q, &operands.k, &operands.v})
-    if (tensor->elements()) return tensor->data;
-  return nullptr;
-}
-
-Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxRows, void* somewhere,
-                       L2Promotion promotion) {
-  // An empty tensor is described as one row, which the kernel never reads.
-  const bool isEmpty = tensor.elements() == 0;
-  const Strides strides = isEmpty ? Strides{} : stridesOf(tensor);
-  const uint64_t bytes = uint64_t(dtypeBytes(tensor.dtype));
-  jit::TensorMapRequest request;
-  request.data = isEmpty ? somewhere : tensor.data;
-  request.dtype = tensor.dtype;
-  request.extent = {uint64_t(tensor.shape[3]), uint64_t(isEmpty ? 1 : tensor.shape[2]),
-                    uint64_t(isEmpty ? 1 : tensor.shape[1]), uint64_t(strides.batch ? tensor.shape[0] : 1)};
-  // A stride of 0 belongs to an axis that is never stepped along; the driver still wants a multiple of 16.
-  const auto step = [&](long long stride) { return stride ? uint64_t(stride) * bytes : 16; };
-  request.strideBytes = {step(strides.row), step(strides.head), step(strides.batch)};
-  request.promotion = promotion;
-  request.box = {64, uint32_t(boxRows), 1, 1};
-  return mapped(name, request, strides.batch ? 1 : 0);
+Status encodeMaps(llvm::ArrayRef<MapPlace> places, const LaunchOperands& operands) {
+  for (const MapPlace& place : places) {
+    *place.batchStep = batchStepOf(*place.tensor);
+    const jit::TensorMapRequest request =
+        requestOf(*place.tensor, place.boxRows, somewhereIn(operands), place.promotion);
+    ATTNC_TRY_AS(encoded, mapped(place.name, request, *place.batchStep));
+    *place.map = encoded->map;
+  }
+  return {};
 }
 
 Status checkMappable(std::string_view name, const TensorView& tensor, bool isPool) {
@@ -114,13 +100,6 @@ Status mapRuns(std::string_view name, const TensorView& tensor, const std::array
   return {};
 }
 
-int64_t sectionOf(int64_t heads, int64_t headBytes, int64_t l2Bytes) {
-  // An H200 has 60 MiB of L2, all of it near enough: sections of 32 MiB measure best there.
-  const int64_t budget = l2Bytes * 8 / 15;
-  const int64_t most = std::clamp<int64_t>(budget / std::max<int64_t>(1, headBytes), 1, 64);
-  heads = std::max<int64_t>(1, heads);
-  const int64_t sections = (heads + most - 1) / most;
-  return (heads + sections - 1) / sections;
-}
-
 } // namespace attnc::plan
+
+#include "templates/host/maps.h"

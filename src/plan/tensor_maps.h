@@ -5,6 +5,8 @@
 #include "plan/launch_operands.h"
 #include "templates/params_sm90.cuh"
 
+#include <llvm/ADT/ArrayRef.h>
+
 #include <string_view>
 
 namespace attnc::plan {
@@ -21,10 +23,23 @@ using jit::L2Promotion;
 /// of some tensor that is not empty. Null if all are empty.
 void* somewhereIn(const LaunchOperands& operands);
 
-/// Precondition: checkMappable() accepted the tensor. `somewhere`: any address aligned to 16 bytes. `promotion`:
-/// promoting to 256 bytes costs 10 % if all bytes come from memory and are read once (bench/NOTES.md).
-Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxRows, void* somewhere,
-                       L2Promotion promotion = L2Promotion::Bytes256);
+/// Returns what a map of a tensor is encoded from (templates/host/maps.h).
+jit::TensorMapRequest requestOf(const TensorView& tensor, int boxRows, void* somewhere, L2Promotion promotion);
+/// Returns the step of a map's batch coordinate: 0 if the batch is broadcast.
+int batchStepOf(const TensorView& tensor);
+
+/// Where a map and its batch step go, and what they are of. Promotion to 256 bytes costs 10 % if all bytes come from
+/// memory and are read once (bench/NOTES.md).
+struct MapPlace {
+  const char* name;
+  const TensorView* tensor;
+  int boxRows;
+  TensorMap* map;
+  int* batchStep;
+  L2Promotion promotion = L2Promotion::Bytes256;
+};
+/// Encodes maps over (head_dim, rows, heads, batch). Precondition: checkMappable() accepted the tensors.
+Status encodeMaps(llvm::ArrayRef<MapPlace> places, const LaunchOperands& operands);
 
 /// Checks that the copy engine can describe the tensor. The driver, which encodes the maps, may still refuse one. An
 /// empty tensor always fits. `isPool`: the first axis counts pages, not batch entries.

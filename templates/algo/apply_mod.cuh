@@ -90,6 +90,7 @@ struct SharedColumns {
 template <int RowGroups, int Columns, class Source, class Function>
 ATTNC_DEVICE void at_each_score(Fragment<RowGroups, Columns>& x, const ForwardParams& p, const ModArgs& args,
                                 const Place<RowGroups>& place, Step step, Source columns, Function function) {
+  using M = typename Choose<(Columns > 0), Mod, void>::Type; // looked up if called: mods for boxes take a Token
   const int kv_first = place.kv_first(step);
   const float kv_float = place.kv_float(step);
 #pragma unroll
@@ -101,7 +102,7 @@ ATTNC_DEVICE void at_each_score(Fragment<RowGroups, Columns>& x, const ForwardPa
       if constexpr (Same<Source, SharedColumns>::value)
         col = columns.first[x.column(n, e)];
       else
-        col = Mod::col(args, place.head, place.b, place.h, kv_idx, kv_float, float(8 * n + e)); // SEAM(col)
+        col = M::col(args, place.head, place.b, place.h, kv_idx, kv_float, float(8 * n + e)); // SEAM(col)
 #pragma unroll
       for (int r = 0; r < 2 * RowGroups; ++r) {
         const Coord at = {place.b, place.h, place.position(p, args, r), kv_idx};

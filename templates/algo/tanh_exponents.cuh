@@ -26,13 +26,25 @@ namespace attnc {
 template <bool Accurate> struct TanhFit;
 template <> struct TanhFit<true> {
   static constexpr int kTerms = 5;
-  static constexpr float kCoefficients[] = {0.999999927f, -0.3333231f, 0.133101737f, -0.0521014801f, 0.0154754275f};
-  static constexpr float kLimits[] = {4e-4f, 0.025f, 0.1f, 0.2f, 0.6f};
+  ATTNC_DEVICE static constexpr float coefficient(int i) {
+    constexpr float x[] = {0.999999927f, -0.3333231f, 0.133101737f, -0.0521014801f, 0.0154754275f};
+    return x[i];
+  }
+  ATTNC_DEVICE static constexpr float limit(int i) {
+    constexpr float x[] = {4e-4f, 0.025f, 0.1f, 0.2f, 0.6f};
+    return x[i];
+  }
 };
 template <> struct TanhFit<false> {
   static constexpr int kTerms = 3;
-  static constexpr float kCoefficients[] = {0.999936856f, -0.330128059f, 0.108397971f};
-  static constexpr float kLimits[] = {0.01f, 0.15f, 0.6f};
+  ATTNC_DEVICE static constexpr float coefficient(int i) {
+    constexpr float x[] = {0.999936856f, -0.330128059f, 0.108397971f};
+    return x[i];
+  }
+  ATTNC_DEVICE static constexpr float limit(int i) {
+    constexpr float x[] = {0.01f, 0.15f, 0.6f};
+    return x[i];
+  }
 };
 
 /// Accurate: the accurate tanh; otherwise the hardware's.
@@ -58,9 +70,9 @@ template <bool Accurate> struct TanhExponents {
     bool normal = true;
 #pragma unroll
     for (int i = 0; i < Fit::kTerms; ++i) {
-      coefficients[i] = factor * Fit::kCoefficients[i];
+      coefficients[i] = factor * Fit::coefficient(i);
       normal = normal && fabsf(coefficients[i]) >= kSmallestNormal; // with a huge cap the last ones are subnormal
-      if (normal) limit = Fit::kLimits[i];
+      if (normal) limit = Fit::limit(i);
       factor *= in * in;
     }
     // NOTE: no exact division: it calls a function, around which ptxas gives up on wgmma in flight.

@@ -1,16 +1,21 @@
 // `attnc emit`: prints one stage of the way from a mod to machine code, to a file or stdout.
 #include "commands.h"
+#include "disassemble.h"
 #include "gradient_options.h"
 #include "json_report.h"
 #include "options.h"
 #include "output_file.h"
 #include "progress.h"
 #include "sequence_options.h"
+#include "text.h"
 
 #include "attnc/explain.h"
+#include "attnc/stages.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <llvm/ADT/STLExtras.h>
 
 #include <memory>
 #include <optional>
@@ -28,9 +33,9 @@ struct EmitOptions {
   KernelFlags kernel;
   GradientOptions gradients;
   SequenceOptions sequences;
-  std::string stage, kind = "forward", output;
+  std::string stage, kind = "forward", output, printAfter;
   std::optional<int> launch; ///< counted from 1
-  bool blockSparse = false, json = false;
+  bool blockSparse = false, launcher = false, json = false;
 };
 
 KernelKind kindOf(std::string_view name) {
@@ -77,9 +82,11 @@ void checkLaunch(const EmitOptions& options, const std::vector<KernelSource>& la
   if (options.launch && (*options.launch < 1 || *options.launch > count))
     throw wrongUsage("--launch", fmt::format("there is no launch {}; the kernel has {}", *options.launch, names),
                      "count from 1: --launch 1");
-  if (!options.launch && options.stage == "cubin" && count > 1)
-    throw wrongUsage("--launch", fmt::format("a cubin is of one launch, choose one of {}: {}", count, names),
-                     "e.g. --launch 1 -o 1.cubin, and so on for each");
+  if (!options.launch && (options.stage == "cubin" || options.stage == "sass") && count > 1)
+    throw wrongUsage("--launch",
+                     fmt::format("{} is of one launch, choose one of {}: {}",
+                                 options.stage == "sass" ? options.stage : "a cubin", count, names),
+                     fmt::format("e.g. --launch 1 -o 1.{}, and so on for each", options.stage));
 }
 
 /// Returns the requested launches, in order.
@@ -119,6 +126,11 @@ Expected<std::string> emit(const EmitOptions& options, JsonReport& facts) {
 
   ATTNC_TRY_AS(complete, kernelOptions(*mod, options));
   const KernelOptions& kernel = *complete;
+  if (!options.printAfter.empty()) {
+    auto text = irTextAfter(*mod, kernel, options.printAfter);
+    if (!text) throwUsage("--print-after", text.error()); // only the options decide which passes run
+    return text;
+  }
   if (options.stage == "kernel-ir") {
     auto text = kernelIrText(*mod, kernel);
     if (!text) throwUsage("emit", text.error()); // as for the later stages
@@ -135,10 +147,11 @@ Expected<std::string> emit(const EmitOptions& options, JsonReport& facts) {
   for (const KernelSource& source : chosen(*sources, options))
     facts["launches"].push_back(
         {{"entry", source.entry}, {"template", source.templateName}, {"threads", source.threads}});
-  std::vector<std::string> programs;
+  if (options.stage == "mod") return modText(*mod, kernel, options.launch.value_or(0));
   if (options.stage == "cu") {
-    for (const KernelSource& source : chosen(*sources, options)) programs.push_back(source.flattened());
-    return fmt::to_string(fmt::join(programs, ""));
+    auto file = cudaFile(*mod, kernel, {options.launch.value_or(0), options.launcher});
+    if (!file) throwUsage("--launcher", file.error()); // the kernel itself is served
+    return file;
   }
   const auto stages = [&] {
     const Progress progress("compiling");
@@ -150,18 +163,40 @@ Expected<std::string> emit(const EmitOptions& options, JsonReport& facts) {
     facts["launches"][launch++].update({{"registers", stage->registers},
                                         {"spillBytes", stage->spillBytes},
                                         {"sharedBytes", stage->staticSharedBytes + stage->dynamicSharedBytes}});
+  std::vector<std::string> programs;
   for (const auto& stage : chosen(*stages, options))
     programs.push_back(options.stage == "ptx" ? stage->ptx : std::string(stage->cubin.begin(), stage->cubin.end()));
+  if (options.stage == "sass") return disassembled(programs.front());
   return fmt::to_string(fmt::join(programs, ""));
 }
 
+/// Throws for options that do not fit each other.
+void checkStage(const EmitOptions& options) {
+  if (options.stage.empty() && options.printAfter.empty()) throw CLI::RequiredError("--stage");
+  if (!options.stage.empty() && !options.printAfter.empty())
+    throw wrongUsage("--print-after", "it stands instead of --stage", "leave out one of them");
+  if (options.launcher && options.stage != "cu")
+    throw wrongUsage("--launcher", fmt::format("{} has no launcher", options.stage), "add it to --stage cu");
+  if (options.launcher && options.launch)
+    throw wrongUsage("--launcher", "it launches the whole kernel, and --launch names one launch", "leave out --launch");
+  const std::vector<std::string> passes = passNames();
+  const std::string& pass = options.printAfter;
+  if (pass.empty() || pass == "all" || llvm::is_contained(passes, pass)) return;
+  const std::string near = nearest(pass, passes);
+  throw wrongUsage("--print-after", fmt::format("there is no pass {}", inQuotes(pass)),
+                   fmt::format("{}there are all, {}", near.empty() ? "" : fmt::format("did you mean {}? ", near),
+                               fmt::join(passes, ", ")));
+}
+
 int runEmit(const EmitOptions& options) {
+  checkStage(options);
   options.gradients.check(kindOf(options.kind) == KernelKind::Backward);
   const KernelKind kind = kindOf(options.kind);
   options.sequences.check((kind == KernelKind::Forward || kind == KernelKind::Decode) && options.stage != "grad-ir");
-  if (options.launch && options.stage != "cu" && options.stage != "ptx" && options.stage != "cubin")
+  static const std::set<std::string> kOfLaunches{"mod", "cu", "ptx", "cubin", "sass"};
+  if (options.launch && !kOfLaunches.count(options.stage))
     throw wrongUsage("--launch", options.stage + " is of the whole kernel",
-                     "leave --launch out; --stage cu, ptx and cubin are of one launch");
+                     "leave --launch out; --stage mod, cu, ptx, cubin and sass take one");
   bool toStdout = options.output.empty() || options.output == "-";
   if (toStdout && !options.json && options.stage == "cubin" && isatty(STDOUT_FILENO))
     throw wrongUsage("--stage cubin", "a cubin is binary, and stdout is a terminal",
@@ -189,23 +224,33 @@ int runEmit(const EmitOptions& options) {
 
 void addEmit(CLI::App& app, int& exitCode) {
   auto options = std::make_shared<EmitOptions>();
-  CLI::App* command =
-      app.add_subcommand("emit", "Print a stage of the compilation: ast, ir, grad-ir, kernel-ir, cu, ptx, cubin");
+  CLI::App* command = app.add_subcommand(
+      "emit", "Print a stage of the compilation: ast, ir, grad-ir, kernel-ir, mod, cu, ptx, cubin, sass");
   options->mod.addTo(*command);
   command
-      ->add_option("--stage", options->stage,
-                   "ast: as parsed; ir: the mod after all passes; grad-ir: with gradients of score and captures;\n"
-                   "kernel-ir: with what is derived for the kernel; cu: one self-contained CUDA file; ptx; cubin.\n"
-                   "cu and ptx of a kernel of several launches: one behind the other, in order")
+      ->add_option(
+          "--stage", options->stage,
+          "ast: as parsed; ir: the mod after all passes; grad-ir: with gradients of score and captures;\n"
+          "kernel-ir: with what is derived for the kernel; mod: the CUDA text that is generated from the mod;\n"
+          "cu: one CUDA file that needs nothing else, with how to compile and launch it; ptx; cubin;\n"
+          "sass: disassembled by nvdisasm or cuobjdump.\n"
+          "ptx of a kernel of several launches: one behind the other, in order")
       ->type_name("STAGE")
-      ->required()
       ->transform(oneOf({{"ast", {}},
                          {"ir", {}},
                          {"grad-ir", {"grad"}},
                          {"kernel-ir", {}},
+                         {"mod", {}},
                          {"cu", {"cuda"}},
                          {"ptx", {}},
-                         {"cubin", {}}}));
+                         {"cubin", {}},
+                         {"sass", {}}}));
+  command->add_flag("--launcher", options->launcher,
+                    "cu: also write a host function that launches the kernel: needs only CUDA");
+  command
+      ->add_option("--print-after", options->printAfter,
+                   "Instead of --stage: the IR after each run of this pass, or after every pass (all)")
+      ->type_name("PASS");
   command
       ->add_option(
           "--kernel", options->kind,
@@ -215,8 +260,9 @@ void addEmit(CLI::App& app, int& exitCode) {
       ->capture_default_str()
       ->transform(oneOf({{"forward", {"fwd"}}, {"backward", {"bwd"}}, {"decode", {}}, {"block-mask", {"blockmask"}}}));
   command
-      ->add_option("--launch", options->launch,
-                   "cu, ptx, cubin: this launch alone of a kernel of several, counted from 1; explain lists them")
+      ->add_option(
+          "--launch", options->launch,
+          "mod, cu, ptx, cubin, sass: only this launch of a kernel of several, counted from 1; explain lists them")
       ->type_name("N");
   options->target.addTo(*command);
   command->add_flag("--block-sparse", options->blockSparse, "The kernel walks the lists of a block mask (128 x 128)");

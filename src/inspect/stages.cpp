@@ -1,0 +1,263 @@
+// Kernels as CUDA files, and the comment that they begin with.
+#include "attnc/stages.h"
+
+#include "api/mod_impl.h"
+#include "api/own_stack.h"
+#include "attnc/version.h"
+#include "inspect/joined_stages.h"
+#include "inspect/launcher.h"
+#include "inspect/stage_launches.h"
+#include "plan/assemble.h"
+#include "plan/catalog.h"
+#include "support/readable.h"
+#include "support/try.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <llvm/ADT/STLExtras.h>
+#include <llvm/ADT/StringExtras.h>
+
+#include <filesystem>
+#include <set>
+
+namespace attnc {
+namespace {
+
+/// A plan with what its stages are written from.
+struct Written {
+  Mod mod;
+  plan::Plan plan;
+  std::vector<std::shared_ptr<const plan::KernelMod>> mods; ///< by stage
+  std::vector<KernelSource> sources;                        ///< by stage
+};
+
+/// Writes the chosen launch, or all.
+Expected<Written> written(const Mod& mod, const KernelOptions& options, int launch) {
+  ATTNC_TRY_AS(derived, derive(mod, options));
+  ATTNC_TRY_AS(plan, choosePlan(*derived, options));
+  Written all{*derived, *std::move(plan), {}, {}};
+  if (launch < 0 || launch > int(all.plan.stages.size()))
+    return Error::environment(fmt::format("there is no launch {}; the kernel has {}", launch, all.plan.stages.size()));
+  if (launch) all.plan.stages = {all.plan.stages[size_t(launch - 1)]};
+  for (const plan::Stage& stage : all.plan.stages) {
+    ATTNC_TRY_AS(made, kernelModOf(*derived, formOf(stage)));
+    all.mods.push_back(*made);
+    all.sources.push_back(plan::assemble(**made, stage, all.plan.options));
+  }
+  return all;
+}
+
+/// Returns a name for C++: "alibi_forward".
+std::string functionName(const Mod& mod, const KernelOptions& options) {
+  std::string name = std::filesystem::path(mod.name()).stem().string();
+  for (char& c : name)
+    if (!llvm::isAlnum(c)) c = '_';
+  if (name.empty() || !(llvm::isAlpha(name[0]))) name = "mod" + name;
+  std::string kind(kindName(options.kind));
+  std::replace(kind.begin(), kind.end(), '-', '_');
+  return name + "_" + kind;
+}
+
+/// Returns what every part of a line has behind a placeholder.
+std::string filled(std::string text, const plan::Stage& stage) {
+  const auto put = [&](const std::string& mark, int64_t value) {
+    for (size_t at; (at = text.find(mark)) != std::string::npos;) text.replace(at, mark.size(), std::to_string(value));
+  };
+  put("{m}", stage.config.blockM), put("{n}", stage.config.blockN);
+  return text;
+}
+
+std::string ctasWords(const plan::Stage& stage) {
+  const StageLaunch* row = launchOf(stage);
+  if (!row) return "see the template's first lines";
+  std::string words = filled(std::string(row->ctasWords), stage);
+  const std::string function = ctasFunction(stage);
+  if (function == "twice<perKvTile>") words = "2 * " + words;
+  if (const size_t at = words.find("{c}"); at != std::string::npos)
+    words.replace(at, 3, function.substr(6, function.size() - 7));
+  return words;
+}
+
+/// Returns the type of a kernel's first parameter.
+std::string paramsType(const KernelSource& source, const plan::Stage& stage) {
+  const std::string before = source.entry + "(const __grid_constant__ ";
+  llvm::StringRef text = source.text;
+  text = text.drop_front(std::min(text.size(), text.find(before))).drop_front(before.size());
+  const std::string type = text.take_until([](char c) { return c == ','; }).rsplit(' ').first.str();
+  llvm::StringRef chosen = source.text; // using Params = typename ParametersOf<ForwardParams, ...>::Type
+  chosen = chosen.drop_front(std::min(chosen.size(), chosen.find("ParametersOf<")));
+  if (type.find("Params") == std::string::npos || type.size() > 6 || chosen.empty()) {
+    if (type.find("::") == std::string::npos || chosen.empty()) return type;
+  }
+  const std::string base = chosen.drop_front(13).take_until([](char c) { return c == ','; }).str();
+  return stage.config.pageSize || stage.config.appends ? "Cached<" + base + ">" : base;
+}
+
+/// Returns the rows that the map of a tensor copies at a time.
+std::string mapsWords(const plan::Stage& stage, llvm::StringRef tensors) {
+  const codegen::Config& config = stage.config;
+  const bool isDecode = std::string_view(stage.templateName).starts_with("decode");
+  llvm::SmallVector<llvm::StringRef, 4> names;
+  tensors.split(names, ' ');
+  std::vector<std::string> words;
+  for (llvm::StringRef name : names) {
+    int rows = name == "k" || name == "v" ? config.blockN : config.blockM;
+    if (isDecode) rows = config.blockN / (config.warps / (config.blockM / 16));
+    if ((name == "k" || name == "v") && config.pageSize) rows = std::min(rows, config.pageSize);
+    words.push_back(fmt::format("{} 64 x {}", name.str(), rows));
+  }
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+/// Returns what a word of ModArgs is.
+std::string wordWords(const ir::Module& module, const codegen::ArgWord& slot) {
+  using Kind = codegen::ArgWord::Kind;
+  switch (slot.kind) {
+  case Kind::Dim: return module.dims[slot.index];
+  case Kind::Scalar: return module.scalars[slot.index].name;
+  case Kind::TensorData: return fmt::format("address of {}", module.tensors[slot.index].name);
+  case Kind::TensorSize: return fmt::format("extent {} of {}", slot.axis, module.tensors[slot.index].name);
+  case Kind::TensorStride: return fmt::format("stride {} of {}", slot.axis, module.tensors[slot.index].name);
+  }
+  return "";
+}
+
+std::string workspaceWords(const plan::Plan& plan) {
+  if (plan.workspace.empty()) return "// Workspace: none.\n";
+  std::string out =
+      "// Workspace: device memory of the caller. Parts lie one after another, each at a multiple of 256 bytes:\n";
+  const auto when = [](const plan::WorkspaceUse& use) {
+    switch (use.zeroed) {
+    case plan::WorkspaceUse::Zeroed::Never: return "";
+    case plan::WorkspaceUse::Zeroed::Once: return "; zero before the first launch, which leaves it so";
+    case plan::WorkspaceUse::Zeroed::EveryLaunch: return "; zero before every launch";
+    }
+    return "";
+  };
+  plan::LaunchOperands example;
+  example.problem = {1, 1, 1, 1024, 1024};
+  const KernelOptions& options = plan.options;
+  for (auto [tensor, columns] :
+       {std::pair(&example.q, options.headDim), {&example.k, options.headDim}, {&example.v, options.headDimV}})
+    *tensor = TensorView::contiguous(nullptr, options.dtype, {1, 1, 1024, columns});
+  for (const plan::WorkspaceUse& use : plan.workspace)
+    out += use.use == plan::Use::CaptureSums
+               ? fmt::format("//   {}{}\n", useWords(use.use), when(use))
+               : fmt::format("//   {}: {} bytes for B, H, HKV 1 and lengths 1024{}{}\n", useWords(use.use),
+                             use.bytes(example), when(use), use.isOptional ? "; may be missing" : "");
+  return out;
+}
+
+/// Returns what a kernel was compiled for beyond dtypes and head dims: "block masks, KV_LEN pinned to 4096".
+std::string otherOptions(const KernelOptions& options) {
+  std::vector<std::string> words;
+  const Features features = featuresOf(options);
+  for (Feature feature : {Feature::Lengths, Feature::Appends, Feature::Ragged, Feature::Fp8Kv, Feature::RowMax,
+                          Feature::Deterministic, Feature::BoxMask})
+    if (features.has(feature)) words.emplace_back(featureText(feature));
+  if (options.pageSize) words.push_back(fmt::format("pages of {} rows", options.pageSize));
+  if (options.offsets == QueryOffsets::Tensor) words.push_back("offsets of queries");
+  if (options.offsets == QueryOffsets::FromLengths) words.push_back("queries at the ends of the lengths");
+  if (features.has(Feature::BlockMask))
+    words.push_back(fmt::format("block masks of {} x {}", options.maskQBlock, options.maskKvBlock));
+  for (const auto& [name, value] : options.pins) words.push_back(fmt::format("{} pinned to {}", readable(name), value));
+  if (!options.gradients.empty())
+    words.push_back(fmt::format("gradients of {}", readable(fmt::format("{}", fmt::join(options.gradients, ", ")))));
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+std::string comment(const Written& all, const CudaFileOptions& file, const std::string& name) {
+  const KernelOptions& options = all.plan.options;
+  std::string out = fmt::format("// {}: {} kernel of the mod {}, for {}, by attnc {}\n", name, kindName(options.kind),
+                                readable(all.mod.name()), all.sources.front().arch, ATTNC_VERSION);
+  out += fmt::format("// q, k, v, out: {}; head dim {}, of v and out {}; family {}{}\n", dtypeName(options.dtype),
+                     options.headDim, options.headDimV, familyName(options.family),
+                     all.plan.tile.empty() ? "" : ", tile " + all.plan.tile);
+  if (const std::string others = otherOptions(options); !others.empty()) out += "// With " + others + "\n";
+  const std::string& arch = all.sources.front().arch;
+  const std::string number = arch.substr(arch.find('_') + 1);
+  const bool isVirtual = std::string_view(arch).starts_with("compute");
+  const bool maps = llvm::any_of(all.plan.stages, [](const auto& stage) {
+    const StageLaunch* row = launchOf(stage);
+    return row && !row->maps.empty();
+  });
+  out += fmt::format(
+      "//\n// Compile: nvcc -std=c++20 --expt-relaxed-constexpr -gencode arch=compute_{0},code={1} -c FILE.cu\n",
+      number, isVirtual ? "compute_" + number : "sm_" + number);
+  if (file.launcher)
+    out += fmt::format("// Call {}() at the end of the file, which does all of what follows. Link{} with nvcc.\n", name,
+                       maps ? " with -lcuda" : "");
+  out += "//\n// Launches, in this order on one stream. A kernel takes a struct of this file and the mod's ModArgs, by "
+         "value.\n";
+  const auto uses = [&](size_t index) {
+    const KernelSource& source = all.sources[index];
+    const plan::Stage& stage = all.plan.stages[index];
+    std::string text =
+        fmt::format("//   {}. {}(const {}, const ModArgs)\n", index + 1, source.entry, paramsType(source, stage));
+    text += fmt::format("//      grid {}; block {}; dynamic shared memory {} bytes\n", ctasWords(stage), stage.threads,
+                        stage.config.sharedBytes);
+    const StageLaunch* row = launchOf(stage);
+    if (row && !row->maps.empty())
+      text += fmt::format("//      tensor maps, head dim x rows of a box: {}\n", mapsWords(stage, row->maps));
+    return text;
+  };
+  for (size_t i = 0; i < all.sources.size() && i < 12; ++i) out += uses(i);
+  if (all.sources.size() > 12) out += fmt::format("//   ... {} more\n", all.sources.size() - 12);
+  out += "// More than 48 KiB of dynamic shared memory needs cudaFuncAttributeMaxDynamicSharedMemorySize. No CTAs: no "
+         "launch.\n";
+  if (maps)
+    out += "// Tensor maps are 4-D over (head dim, rows, heads, batch): 128-byte swizzle, no interleave, zero fill, "
+           "element\n"
+           "// strides 1. A batch that is broadcast has extent 1 in its map, and 0 as its batch step.\n";
+  out += "// The structs say what each member means. Search for `struct` and the name.\n//\n";
+  const ir::Module& module = all.mods.front()->module;
+  std::vector<std::string> words;
+  for (const codegen::ArgWord& slot : all.mods.front()->source.slots) words.push_back(wordWords(module, slot));
+  if (words.size() > 24) words.resize(24), words.push_back("... as in struct ModArgs");
+  out += words.empty() ? "// ModArgs: one word, not read.\n"
+                       : fmt::format("// ModArgs{}, 8 bytes a word, values in the low bytes:\n//   {}\n",
+                                     all.sources.size() > 1 ? " of launch 1" : "", fmt::join(words, "\n//   "));
+  return out + "//\n" + workspaceWords(all.plan);
+}
+
+} // namespace
+
+Expected<std::string> modText(const Mod& mod, const KernelOptions& options, int launch) {
+  return onOwnStack([&]() -> Expected<std::string> {
+    ATTNC_TRY_AS(all, written(mod, options, launch));
+    std::string text;
+    std::set<std::string> seen;
+    for (const KernelSource& source : all->sources)
+      for (const auto& [name, body] : source.headers)
+        if ((name == "attnc_config.cuh" || name == "attnc_mod.cuh") && seen.insert(body).second)
+          text += fmt::format("// ===== {} of {}\n", name, source.entry) + body;
+    return text;
+  });
+}
+
+Expected<std::string> cudaFile(const Mod& mod, const KernelOptions& options, const CudaFileOptions& file) {
+  return onOwnStack([&]() -> Expected<std::string> {
+    ATTNC_TRY_AS(all, written(mod, options, file.launch));
+    if (file.launcher && file.launch)
+      return Error::environment("a launcher is of the whole kernel, and one launch is asked for");
+    if (file.launcher) ATTNC_TRY(checkLauncher(all->plan));
+    const std::string name = functionName(mod, all->plan.options);
+    const std::string space = file.launcher ? name + "_impl" : "attnc";
+    const JoinedStages stages = joined(all->sources, space);
+    std::string out = comment(*all, file, name);
+    out += "\n#ifdef __NVCC__\n#pragma nv_diag_suppress 177, 1805 // constants that other kernels use; const before a "
+           "reference\n#endif\n";
+    if (file.launcher)
+      out += "#include <cuda.h>\n#include <cuda_runtime.h>\n\n#include <algorithm>\n#include <array>\n#include <bit>\n"
+             "#include <cstdint>\n#include <cstring>\n#include <optional>\n\n";
+    out += stages.text;
+    if (file.launcher) {
+      LauncherSource source{all->plan, all->mods.front()->module, {}, stages.kernels, name, space};
+      for (const auto& made : all->mods) source.slots.push_back(made->source.slots);
+      out += launcherText(source);
+    }
+    return withOwnLines(out, name + ".cu");
+  });
+}
+
+} // namespace attnc

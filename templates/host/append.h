@@ -1,0 +1,14 @@
+// How many CTAs append.cu has.
+//
+// Host code, compiled twice: with the library (src/plan), and as text in the launcher of an emitted kernel. There,
+// host/types.h stands for the library's types. So it names only members that both have, and includes nothing.
+#pragma once
+
+namespace attnc::plan {
+
+static int64_t perTileOfNewRows(const Stage& stage, const LaunchOperands& operands, const Device&) {
+  const ProblemShape& problem = operands.problem;
+  return problem.batch * problem.kvHeads * ceilDiv(problem.qLen, stage.config.blockM);
+}
+
+} // namespace attnc::plan

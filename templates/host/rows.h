@@ -1,0 +1,21 @@
+// How many rows and batch entries the operands of a launch have.
+//
+// Host code, compiled twice: with the library (src/plan), and as text in the launcher of an emitted kernel. There,
+// host/types.h stands for the library's types. So it names only members that both have, and includes nothing.
+#pragma once
+
+namespace attnc::plan {
+
+/// Return the rows of q, or of k and v, in one (batch, head) of the tensors. For a ragged batch, these are the rows of
+/// all sequences; with pages, the rows of one sequence.
+inline int64_t rowsOfQ(const LaunchOperands& operands) { return operands.q.shape[2]; }
+inline int64_t rowsOfKv(const LaunchOperands& operands) {
+  return operands.pageTable ? operands.problem.kvLen : operands.k.shape[2];
+}
+
+/// Returns the batch entries of k and v: fewer than the problem's if they are broadcast.
+inline int64_t kvBatchOf(const LaunchOperands& operands) {
+  return operands.cuSeqlensQ ? operands.problem.batch : operands.k.shape[0];
+}
+
+} // namespace attnc::plan

@@ -1,0 +1,112 @@
+// What emit gives to those who want the kernel and not attnc: files that say how they are used, and texts on the way.
+#include "command.h"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <vector>
+
+using namespace attnc::test;
+using Catch::Contains;
+
+namespace {
+
+const std::string kMods = ATTNC_SOURCE_DIR "/dsl/mods/";
+
+Outcome emit(const std::string& arguments) { return attnc::test::attnc("emit " + arguments); }
+
+std::string emitted(const std::string& arguments) {
+  const Outcome outcome = emit(arguments);
+  INFO(arguments << ": " << outcome.err);
+  CHECK(outcome.exitCode == 0);
+  return outcome.out;
+}
+
+} // namespace
+
+TEST_CASE("an emitted file begins with what it is, how it is compiled, and how it is launched") {
+  struct {
+    const char *options, *compile, *launch, *memory;
+  } cases[] = {
+      {"alibi.py --arch sm_80", "arch=compute_80,code=sm_80", "attnc_forward(const ForwardParams, const ModArgs)",
+       "Workspace: none"},
+      {"alibi.py --arch sm_90a", "arch=compute_90a,code=sm_90a", "tensor maps, head dim x rows of a box: q 64 x 128",
+       "zero before the first launch"},
+      {"alibi.py --arch sm_90a --kernel decode --page-size 16", "sm_90a", "Cached<DecodeParamsSm90>", "row states"},
+      {"alibi.py --arch sm_80 --kernel backward", "sm_80", "6. attnc_backward_captures_out",
+       "zero before every launch"},
+  };
+  for (const auto& one : cases) {
+    const std::string file = emitted(std::string("--stage cu ") + kMods + one.options);
+    const std::string comment = file.substr(0, file.find("\n\n"));
+    CHECK_THAT(comment, Contains("// alibi_") && Contains("kernel of the mod") && Contains("by attnc "));
+    CHECK_THAT(comment, Contains("nvcc -std=c++20") && Contains(one.compile));
+    CHECK_THAT(comment, Contains(one.launch) && Contains("dynamic shared memory") && Contains(one.memory));
+    CHECK_THAT(comment, Contains("address of slopes"));
+    CHECK(std::count(comment.begin(), comment.end(), '\n') < 60);
+    CHECK_THAT(file, !Contains("Contract and callers"));
+  }
+}
+
+TEST_CASE("nvcc compiles emitted files without warnings") {
+  if (shell("nvcc --version").exitCode != 0) {
+    WARN("SKIPPED: there is no nvcc");
+    return;
+  }
+  const Folder folder;
+  for (const char* options :
+       {"alibi.py --arch sm_80 --launcher", "softcap.py --arch sm_90a --launcher",
+        "document.py --arch sm_90a --kernel decode --page-size 64 --launcher",
+        "sliding_window.py --arch sm_90a --kernel backward --block-sparse --launcher",
+        "softcap.py --arch sm_80 --kernel backward --head-dim 256", "neighborhood2d.py --arch sm_90a"}) {
+    const std::string path = folder / "kernel.cu";
+    emitted(std::string("--stage cu ") + kMods + options + " -o " + path);
+    const std::string text = readFile(path), arch = text.find("sm_90a") < text.find('\n') ? "90a" : "80";
+    const Outcome built =
+        shell("nvcc -std=c++20 --expt-relaxed-constexpr -Xcompiler -Wall,-Wextra -gencode arch=compute_" + arch +
+              ",code=compute_" + arch + " -c " + path + " -o " + folder / "kernel.o");
+    INFO(options);
+    CHECK(built.out + built.err == "");
+    CHECK(built.exitCode == 0);
+  }
+}
+
+TEST_CASE("emit prints the generated text, of the whole kernel or of a launch") {
+  const std::string text = emitted("--stage mod --arch sm_80 " + kMods + "alibi.py");
+  CHECK_THAT(text, Contains("attnc_config.cuh") && Contains("kBlockM") && Contains("struct Mod {"));
+  CHECK_THAT(text, !Contains("__global__"));
+  const std::string backward = "--stage mod --arch sm_80 --kernel backward " + kMods + "alibi.py";
+  CHECK(emitted(backward + " --launch 1").size() < emitted(backward).size());
+  CHECK(emit(backward + " --launch 9").exitCode == 2);
+}
+
+TEST_CASE("emit prints the IR after passes") {
+  const std::string all = emitted("--print-after all --arch sm_80 " + kMods + "alibi.py");
+  CHECK(all.find("; after sequences") < all.find("; after levels"));
+  CHECK(all.find("; after levels") < all.find("; after derive-scale"));
+  const std::string one = emitted("--print-after derive-kv-bounds --arch sm_80 " + kMods + "alibi.py");
+  CHECK_THAT(one, Contains("output kv_end") && !Contains("; after dce"));
+  CHECK_THAT(emitted("--print-after derive-grid-box --arch sm_80 " + kMods + "neighborhood2d.py"),
+             Contains("box_begin_0"));
+  CHECK_THAT(emitted("--print-after simplify --kernel backward --arch sm_80 " + kMods + "alibi.py"),
+             Contains("d_score"));
+  const Outcome unknown = emit("--print-after level " + kMods + "alibi.py");
+  CHECK(unknown.exitCode == 2);
+  CHECK_THAT(unknown.err,
+             Contains("there is no pass 'level'") && Contains("did you mean levels?") && Contains("lift-masks"));
+}
+
+TEST_CASE("emit disassembles with the tool that it finds") {
+  const Folder folder;
+  writeFile(folder / "nvdisasm", "#!/bin/sh\necho \"disassembled $1\"\n");
+  shell("chmod +x " + folder / "nvdisasm");
+  const std::string arguments = " emit --stage sass --arch sm_80 --head-dim 64 --expr score";
+  const Outcome done = shell("PATH=" + folder / ":$PATH $ATTNC" + arguments);
+  if (done.exitCode == 3 && done.err.find("nvrtc") != std::string::npos) return;
+  CHECK(done.exitCode == 0);
+  CHECK(done.out == "disassembled -c\n");
+  writeFile(folder / "nvdisasm", "#!/bin/sh\nexit 1\n");
+  const Outcome failed = shell("PATH=" + folder / ":$PATH $ATTNC" + arguments);
+  CHECK(failed.exitCode == 3);
+  CHECK_THAT(failed.err, Contains("nvdisasm fails"));
+}
