@@ -161,20 +161,22 @@ TEST_CASE("a part of a mask says that it is one, and its counts are of the part"
              Contains("full               1   50.0 %"));
 }
 
-TEST_CASE("the last numbers of an axis lie inside the picture") {
-  const std::string svg = draw("--expr 'q_idx >= kv_idx' --shape 1,1,1,1000,16000000 -o -");
-  const size_t box = svg.find("viewBox=\"0 0 ") + 13;
-  const int width = std::stoi(svg.substr(box));
-  size_t words = 0;
-  for (size_t at = 0; (at = svg.find("<text x=\"", at)) != std::string::npos; ++words) {
-    at += 9;
-    const int x = std::stoi(svg.substr(at));
-    const std::string tag = svg.substr(at, svg.find("</text>", at) - at);
-    const int length = 6 * int(tag.size() - tag.find('>') - 1);
-    if (tag.find("rotate") != std::string::npos || tag.find("\"end\"") != std::string::npos) continue;
-    CHECK(x + (tag.find("\"middle\"") != std::string::npos ? length / 2 : length) <= width);
+TEST_CASE("words lie inside the picture: the last numbers of an axis, and a legend below a narrow map") {
+  for (const char* shape : {"1,1,1,1000,16000000", "4096,64"}) {
+    INFO(shape);
+    const std::string svg = draw("--expr 'q_idx >= kv_idx' -o - --shape " + std::string(shape));
+    const int width = std::stoi(svg.substr(svg.find("viewBox=\"0 0 ") + 13));
+    size_t words = 0;
+    for (size_t at = 0; (at = svg.find("<text x=\"", at)) != std::string::npos; ++words) {
+      at += 9;
+      const int x = std::stoi(svg.substr(at));
+      const std::string tag = svg.substr(at, svg.find("</text>", at) - at);
+      const int length = 6 * int(tag.size() - tag.find('>') - 1);
+      if (tag.find("rotate") != std::string::npos || tag.find("\"end\"") != std::string::npos) continue;
+      CHECK(x + (tag.find("\"middle\"") != std::string::npos ? length / 2 : length) <= width);
+    }
+    CHECK(words > 10);
   }
-  CHECK(words > 10);
 }
 
 TEST_CASE("mask --scores shows what score_mod makes of a score at each place") {

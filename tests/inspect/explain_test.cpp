@@ -105,8 +105,8 @@ TEST_CASE("what programs ask of a mod before they run it", "[inspect]") {
   CHECK((facts.readsScore && facts.addsAtMost && !facts.approximates));
   CHECK_FALSE(scoreFactsOf(mod("score * 2")).addsAtMost);
   CHECK_FALSE(scoreFactsOf(mod("score * 2")).readsPlace);
-  for (const char* place : {"b", "h", "q_idx", "kv_idx"})
-    CHECK(scoreFactsOf(mod(fmt::format("score + {}", place))).readsPlace);
+  for (const char* place : {"score + b", "score + h", "score + q_idx", "score + kv_idx"})
+    CHECK(scoreFactsOf(mod(place)).readsPlace);
   CHECK_FALSE(scoreFactsOf(mod("def score_mod(score, b, h, q_idx, kv_idx):\n  return q_idx * 0.5\n")).readsScore);
 }
 
