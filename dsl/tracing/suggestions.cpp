@@ -167,7 +167,8 @@ void Tracer::undefined(llvm::StringRef name, Scope* from) {
   if (!usage.dims.empty()) fail(diag::undeclaredTensor, given, declaration);
   if (usage.steers) fail(diag::undefinedConstant, given, exampleOf(usage));
   if (!declaration.empty()) fail(diag::undeclaredScalar, given, declaration, exampleOf(usage));
-  fail(diag::undefinedName, given, "");
+  fail(diag::undefinedName, given,
+       fmt::format("declare what the launch gives, `{0}: int` or `{0}: f32[H]`, or define it: `{0} = 8`", name.str()));
 }
 
 } // namespace attnc::dsl

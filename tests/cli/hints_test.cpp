@@ -1,5 +1,6 @@
 // Wrong usage: each place that refuses a command line says how to repair it, in its own words.
 #include "command.h"
+#include "tensors.h"
 
 #include <catch2/catch.hpp>
 
@@ -7,6 +8,8 @@
 #include <sstream>
 #include <vector>
 
+using namespace attnc;
+using namespace attnc::cli;
 using namespace attnc::test;
 using Catch::Contains;
 
@@ -38,7 +41,8 @@ void expectHints(const std::vector<Row>& rows) {
 TEST_CASE("the hint for a wrong mod on the command line is its repair") {
   Folder folder;
   writeFile(folder / "m.py", "WINDOW = 64\nreach: int\n"
-                             "def mask_mod(b, h, q_idx, kv_idx): return q_idx - kv_idx < WINDOW * reach\n");
+                             "def mask_mod(b, h, q_idx, kv_idx): return q_idx - kv_idx < WINDOW * reach\n"
+                             "def f(ids): return lambda b, h, q_idx, kv_idx: ids[q_idx] == ids[kv_idx]\n");
   REQUIRE(attnc::test::attnc("emit --stage ir " + kCausal + "-o " + folder / "m.ir").exitCode == 0);
   const std::string mod = folder / "m.py ", ir = folder / "m.ir ";
   expectHints({{"check", "give a mod: either a file or --expr"},
@@ -53,7 +57,11 @@ TEST_CASE("the hint for a wrong mod on the command line is its repair") {
                {"emit --stage ir --pin WINDOW=5 " + mod, "-D WINDOW=5"},
                {"emit --stage ir --pin reac=5 " + mod, "did you mean reach?"},
                {"emit --stage ir --pin reach=far " + mod, "--pin KV_LEN=8192"},
-               {"check --mod 'f(rows)' " + mod, "--capture"},
+               {"check --mod 'f(rows)' " + mod, "--capture \"rows: i32[KV_LEN]\""},
+               {"check --mod 'g(3)' " + mod, "the file has no function g"},
+               {"check --mod nothere " + mod, "the file has no function nothere"},
+               {"check --capture 'x: f64[N]' " + mod, "write `x: f32[N]`"},
+               {"emit --stage ir --pin slopes=5 " + kAlibi, "slopes is a tensor, which each launch gives"},
                {"check --mod mask_mod " + ir, "leave --mod and --capture out"},
                {"check -D A=1 " + ir, "--pin and --set give numbers"},
                {"emit --stage ast " + ir, "give the text of the mod, or --stage ir"},
@@ -106,6 +114,8 @@ TEST_CASE("the hint for wrong operands is their repair") {
        {random + "--gradients none", "ask for it, with --backward"},
        {random + "--seed -1", "e.g. 42"},
        {random + "--seed", "write --seed"},
+       {random + "--lse=maybe", "write --lse by itself"},
+       {random + "--pin H=5", "give --random the pinned value, or leave the pin out"},
        {random + "--max-work 0", "write a whole number above 0, or leave --max-work out"},
        {random + "--scale nan", "e.g. 0.125"},
        {random + "--large 0", "e.g. --large -1e9"},
@@ -113,6 +123,7 @@ TEST_CASE("the hint for wrong operands is their repair") {
        {"run --random 1,1,1,8,8,8 --set window=1.5 " + kSliding, "the mod declares `window: int`: --set window=64"},
        {"run --random 1,1,1,8,8,8 --set window=abc " + kSliding, "the mod declares `window: int`: --set window=64"},
        {"run --random 1,1,1,8,8,8 --set slopes=1 " + kAlibi, "give it in the file of --in"},
+       {"run " + kSliding + "--random 1,1,1,8,8,8 --set window = 3", "leave out the spaces around the ="},
        {"run - --in -", "give the mod as a file, or as --expr"},
        {"run --random 1,1,1,8,8,8 --out " + kAlibi + kAlibi, "give another file"},
        {run + "--in a --save-operands b", "leave it out, or draw: --random"},
@@ -140,6 +151,67 @@ TEST_CASE("the hint of each other command is the repair") {
        {cache + "--older-than soon", "12h, 30d, 2w"},
        {cache + "--max-size big", "500M, 2G"},
        {"pack --arch sm_80 -o " + folder / "p" + " - -", "give files, or - only"}});
+}
+
+TEST_CASE("what is wrong with a file is told with its repair") {
+  const auto zero = [](int64_t) { return 0.0; };
+  Folder folder;
+  const std::string in = folder / "in.safetensors";
+  const auto expectHint = [&](const std::string& arguments, const std::string& message, const std::string& hint) {
+    const Outcome outcome = attnc::test::attnc("run --device cpu " + arguments);
+    INFO(arguments << "\n" << outcome.err);
+    CHECK(outcome.exitCode == 3);
+    CHECK_THAT(outcome.err, Contains(message) && Contains("\nhint: " + hint));
+  };
+  const auto expectHintOf = [&](NamedTensors tensors, const std::string& message, const std::string& hint) {
+    REQUIRE(writeSafetensors(in, tensors));
+    expectHint(kAlibi + "--in " + in, message, hint);
+  };
+  const auto operands = [&](std::vector<int64_t> q, std::vector<int64_t> kv) {
+    return NamedTensors{{"q", tensor(DType::F16, q, zero)},
+                        {"k", tensor(DType::F16, kv, zero)},
+                        {"v", tensor(DType::F16, kv, zero)},
+                        {"slopes", tensor(DType::F32, {4}, zero)}};
+  };
+  expectHintOf(operands({2, 100, 4, 8}, {2, 100, 2, 8}), "but H is 100",
+               "q [2, 100, 4, 8] and k [2, 100, 2, 8] look like [batch, length, heads, head_dim]");
+  expectHintOf(operands({4, 9, 8}, {4, 9, 8}), "q has 3 axes", "q of one batch entry: save q.unsqueeze(0)");
+  expectHintOf(operands({1, 5, 9, 8}, {1, 2, 9, 8}), "heads do not fit", "2 KV heads serve 4 or 6 query heads, not 5");
+  expectHintOf(operands({1, 4, 9, 100}, {1, 4, 9, 100}), "head dim 100", "pad it with zeros to 104");
+  NamedTensors tensors = operands({1, 4, 9, 8}, {1, 4, 9, 8});
+  tensors["k"].dtype = tensors["v"].dtype = DType::BF16;
+  expectHintOf(tensors, "k is bf16, q is f16", "save k.to(q.dtype)");
+  tensors = operands({1, 4, 9, 8}, {1, 4, 9, 8});
+  tensors["slope"] = tensors.extract("slopes").mapped();
+  expectHintOf(tensors, "'slopes: f32[H]' is missing", "the file has 'slope': save it as 'slopes'");
+  tensors.erase("slope");
+  tensors["other"] = tensor(DType::F32, {4}, zero);
+  expectHintOf(tensors, "is missing", "save it in the file under this name; the file has ");
+  tensors["query"] = tensors.extract("q").mapped();
+  expectHintOf(tensors, "no tensor 'q'", "the file has ");
+  writeFile(folder / "model.pt", "PK\3\4 what torch.save writes");
+  expectHint(kAlibi + "--in " + folder / "model.pt", "no safetensors file", "in Python: from safetensors.torch import");
+  expectHint(kAlibi + "--in " + folder / "im.safetensors", "No such file", "did you mean '" + in + "'?");
+  expectHint(kMods + "alibi --in " + in, "No such file", "did you mean '");
+}
+
+TEST_CASE("tensors that seem to be transposed are warned of, where nothing fails") {
+  const auto zero = [](int64_t) { return 0.0; };
+  Folder folder;
+  const auto warningOf = [&](std::vector<int64_t> q, std::vector<int64_t> kv) {
+    REQUIRE(writeSafetensors(folder / "in", {{"q", tensor(DType::F16, q, zero)},
+                                             {"k", tensor(DType::F16, kv, zero)},
+                                             {"v", tensor(DType::F16, kv, zero)}}));
+    const Outcome outcome = attnc::test::attnc("run --device cpu " + kCausal + "--in " + folder / "in");
+    CHECK(outcome.exitCode == 0);
+    return outcome.err;
+  };
+  CHECK_THAT(warningOf({1, 100, 4, 8}, {1, 100, 2, 8}),
+             Contains("warning: q [1, 100, 4, 8] and k [1, 100, 2, 8] look like [batch, length, heads, head_dim]") &&
+                 Contains("save q.transpose(1, 2).contiguous()"));
+  CHECK(warningOf({1, 4, 100, 8}, {1, 2, 100, 8}).empty());
+  CHECK(warningOf({1, 96, 1, 8}, {1, 96, 100, 8}).empty()); // one query, many heads
+  CHECK(warningOf({1, 32, 16, 8}, {1, 32, 16, 8}).empty()); // a small problem
 }
 
 TEST_CASE("each place that refuses a command line has a hint") {

@@ -286,7 +286,7 @@ TEST_CASE("mask refuses what it cannot draw, and says what to do") {
       {3, "mask " + kMods + "sliding_window.py", "--set window=VALUE"},
       {3, causal + "--shape 4000000", "a map shows at most"},
       {2, causal + "--shape 1,2,3", "needed are the numbers B,H,HKV,Q_LEN,KV_LEN"},
-      {2, causal + "--block 100", "sides of 64, 128 or 256"},
+      {2, causal + "--block 100", "sides are 64, 128 or 256"},
       {2, causal + "--head 16", "16 is not there: the problem has 16"},
       {2, causal + "--batch -1", "--batch"},
       {2, causal + "--rows 5", "no range FIRST:END"},

@@ -118,7 +118,7 @@ TEST_CASE("probe refuses places and scores that are not there") {
       {2, alibi + "--at 0,0,1,-1", "'-1' is no number"},
       {2, alibi + "--at 0,16,1,1 --score 1", "h 16 is not there: H is 16"},
       {2, alibi + "--at 0,0,64,1 --score 1 --shape 64,70", "q_idx 64 is not there: Q_LEN is 64"},
-      {2, alibi + "--at 0,0,1,1", "score_mod reads the score: give one"},
+      {2, alibi + "--at 0,0,1,1", "score_mod reads the score, and none is given"},
       {2, alibi + "--at 0,0,1,1 --score x", "--score"},
       {3, "probe " + kMods + "alibi.py --at 0,0,1,1 --score 1", "'slopes: f32[H]' is missing"},
       {3, alibi + "--at 0,0,1,1 --in /no/such/file", "/no/such/file"},

@@ -410,9 +410,11 @@ TEST_CASE("of two functions that could be the mod, the hint names each for what 
 TEST_CASE("a caret stands right in a line that is not ASCII", "[dsl]") {
   auto module = dsl::trace("x = \"h\xc3\xa9h\xc3\xa9\" + y\nq_idx > x");
   REQUIRE_FALSE(module);
-  CHECK(module.error().message == "<mod>:1:16: error: `y` is not defined\n"
-                                  "x = \"h\xc3\xa9h\xc3\xa9\" + y\n"
-                                  "             ^\n");
+  CHECK(module.error().message ==
+        "<mod>:1:16: error: `y` is not defined\n"
+        "x = \"h\xc3\xa9h\xc3\xa9\" + y\n"
+        "             ^\n"
+        "note: declare what the launch gives, `y: int` or `y: f32[H]`, or define it: `y = 8`\n");
 }
 
 TEST_CASE("a long line is shown around the caret only", "[dsl]") {

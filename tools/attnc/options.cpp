@@ -68,6 +68,12 @@ std::vector<std::string> pinnable(const Mod& mod) {
   return names;
 }
 
+bool isTensor(const Mod& mod, const std::string& name) {
+  return std::any_of(mod.captures().begin(), mod.captures().end(), [&](const CaptureInfo& capture) {
+    return capture.name == name && capture.kind == CaptureInfo::Kind::Tensor;
+  });
+}
+
 /// Returns how to repair an expression or a declaration of the command line.
 std::string hintFor(const Diagnostic& diagnostic) {
   if (diagnostic.id.find("undefined") != 0 && diagnostic.id.find("undeclared") != 0)
@@ -76,7 +82,17 @@ std::string hintFor(const Diagnostic& diagnostic) {
                : diagnostic.hint;
   const size_t begin = diagnostic.message.find('`') + 1;
   const std::string name = diagnostic.message.substr(begin, diagnostic.message.find('`', begin) - begin);
+  const bool isFunction = diagnostic.rendered.find("\n" + name + "\n") != std::string::npos || // the whole expression
+                          diagnostic.rendered.find("\n" + name + "(") != std::string::npos;
+  if (isFunction) return fmt::format("the file has no function {}; `attnc check FILE` says which it has", name);
   return fmt::format("declare what Python would have computed: --capture \"{0}: i32[KV_LEN]\", or \"{0}: int\"", name);
+}
+
+/// Returns a diagnostic as it is shown, without its hint and the end of the line.
+std::string withoutHint(const Diagnostic& diagnostic) {
+  std::string text = diagnostic.rendered.substr(0, diagnostic.rendered.find("\nnote: "));
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
 }
 
 /// Throws for errors of the command line, not of the mod: a define that the mod does not take, an invalid declaration,
@@ -84,7 +100,8 @@ std::string hintFor(const Diagnostic& diagnostic) {
 void throwDefineErrors(const Error& error) {
   for (const Diagnostic& diagnostic : error.diagnostics)
     if (diagnostic.file == "<--mod>" || diagnostic.file == "<--capture>")
-      throw wrongUsage(diagnostic.file.substr(1, diagnostic.file.size() - 2), diagnostic.rendered, hintFor(diagnostic));
+      throw wrongUsage(diagnostic.file.substr(1, diagnostic.file.size() - 2), withoutHint(diagnostic),
+                       hintFor(diagnostic));
   for (const Diagnostic& diagnostic : error.diagnostics)
     if (diagnostic.file.rfind("<-D ", 0) == 0)
       throw wrongUsage(diagnostic.file.substr(1, diagnostic.file.size() - 2), diagnostic.message, diagnostic.hint);
@@ -151,7 +168,12 @@ Expected<Mod> ModOptions::load() const {
              : path.empty() ? Mod::parse(expression, options)
                             : Mod::load(path, options);
   if (!mod) throwDefineErrors(mod.error());
-  if (!mod) return mod;
+  if (!mod) {
+    Error error = std::move(mod).error();
+    if (error.blame == Blame::Environment && error.remedy.empty() && !path.empty() && path != "-")
+      error.remedy = fileRepair(path);
+    return error;
+  }
   std::vector<Diagnostic> found = warnings(*mod);
   std::string text;
   for (const Diagnostic& warning : found) text += warning.rendered;
@@ -264,8 +286,9 @@ Expected<Mod> pinned(const Mod& mod, const KernelFlags& kernel) {
     throw wrongUsage(
         "--pin",
         fmt::format("the mod has no extent and no number {}; it has {}", inQuotes(name), fmt::join(names, ", ")),
-        near.empty() ? fmt::format("if it is a constant of the text: -D {}={}", name, value)
-                     : fmt::format("did you mean {}?", near));
+        isTensor(mod, name) ? fmt::format("{} is a tensor, which each launch gives: leave the pin out", name)
+        : near.empty()      ? fmt::format("if it is a constant of the text: -D {}={}", name, value)
+                            : fmt::format("did you mean {}?", near));
   }
   auto result = mod.pinned(pins);
   if (!result) throwUsage("--pin", result.error());

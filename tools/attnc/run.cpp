@@ -168,6 +168,8 @@ Expected<int> runSteps(const RunOptions& options) {
   }();
   if (!operands) return std::move(operands).error();
   if (auto served = checkServed(*pinnedMod, *operands, options); !served) {
+    if (options.random && served.error().remedy.empty() && !options.kernel.pins.empty())
+      throw wrongUsage("run", served.error().message, "give --random the pinned value, or leave the pin out");
     if (options.random) throwUsage("run", served.error()); // only the options decide this
     return std::move(served).error();
   }

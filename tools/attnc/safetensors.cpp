@@ -5,6 +5,7 @@
 #include "support/readable.h"
 #include "support/try.h"
 #include "text.h"
+#include "usage.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -67,6 +68,12 @@ private:
   template <class... Args> Error fail(fmt::format_string<Args...> text, Args&&... args) const {
     return Error::environment(inQuotes(file) + ": " + fmt::format(text, std::forward<Args>(args)...));
   }
+  Error failFormat(const std::string& why) const {
+    Error error = fail("no safetensors file: {}", why);
+    error.remedy = "in Python: from safetensors.torch import save_file; save_file({\"q\": q, \"k\": k, \"v\": v}, "
+                   "\"qkv.safetensors\")";
+    return error;
+  }
   template <class... Args>
   Error failAt(const std::string& tensor, fmt::format_string<Args...> text, Args&&... args) const {
     return fail("tensor {}: {}", inQuotes(tensor), fmt::format(text, std::forward<Args>(args)...));
@@ -99,18 +106,17 @@ private:
 
   Expected<std::string> readHeader() {
     std::string prefix, text;
-    if (readBytes(prefix, kPrefixBytes) != kPrefixBytes)
-      return fail("no safetensors file: it ends inside the header length");
+    if (readBytes(prefix, kPrefixBytes) != kPrefixBytes) return failFormat("it ends inside the header length");
     uint64_t headerBytes = 0;
     for (size_t i = 0; i < kPrefixBytes; ++i) headerBytes |= uint64_t(uint8_t(prefix[i])) << (8 * i);
     if (headerBytes > kMaxHeaderBytes)
-      return fail("no safetensors file: a header of {} bytes is beyond the limit of {}", headerBytes, kMaxHeaderBytes);
+      return failFormat(fmt::format("a header of {} bytes is beyond the limit of {}", headerBytes, kMaxHeaderBytes));
     uint64_t available = size ? std::min(headerBytes, *size - kPrefixBytes) : headerBytes;
     if (available == headerBytes) available = readBytes(text, headerBytes);
     if (available != headerBytes)
       return fail("truncated: the header has {} bytes, the file only {} after the header length", headerBytes,
                   available);
-    if (text.empty() || text[0] != '{') return fail("no safetensors file: the header is not a JSON object");
+    if (text.empty() || text[0] != '{') return failFormat("the header is not a JSON object");
     if (size) dataBytes = *size - kPrefixBytes - headerBytes;
     return text;
   }
@@ -189,7 +195,7 @@ std::vector<const NamedTensors::value_type*> dataOrder(const NamedTensors& tenso
 
 Expected<FileTensors> readSafetensors(const std::string& path, const Wanted& wanted) {
   auto fail = [&](const std::string& reason) {
-    return Error::environment(fmt::format("cannot read {}: {}", inQuotes(path), reason));
+    return Error::environment(fmt::format("cannot read {}: {}", inQuotes(path), reason), fileRepair(path));
   };
   if (path == "-") return readSafetensors(std::cin, std::nullopt, "<stdin>", wanted);
   std::error_code failure;

@@ -15,6 +15,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -92,7 +93,8 @@ Complaint unknown(const CLI::App& app, const CLI::App* command, const std::strin
   const bool takesMod = command->get_option_no_throw("mod") != nullptr;
   return {fmt::format("unexpected argument {}{}", inQuotes(word),
                       takesMod ? fmt::format(": {} takes one mod", command->get_name()) : ""),
-          "an option's value stands behind its name; quote what has spaces"};
+          word == "=" ? "leave out the spaces around the =, e.g. --set window=64"
+                      : "an option's value stands behind its name; quote what has spaces"};
 }
 
 /// Returns "--shape B,H,HKV,Q_LEN,KV_LEN: the problem ..." for the first option that a message names; empty if it names
@@ -137,6 +139,17 @@ void simplify(const CLI::App& command, Complaint& complaint) {
   if (complaint.what.find(" required ") != std::string::npos && complaint.what.ends_with(" missing")) {
     complaint.what = option + " has no value";
     complaint.hint = "write " + optionHint(command, option);
+  }
+  constexpr std::string_view kConvert = "Could not convert: ";
+  if (complaint.what.starts_with(kConvert)) {
+    const std::string given = complaint.what.substr(kConvert.size());
+    const size_t equals = std::min(given.find(" = "), given.size());
+    const std::string name = given.substr(0, equals), form = optionHint(command, name);
+    const bool isFlag = form.starts_with(name + ":");
+    complaint.what =
+        isFlag ? name + " takes no value"
+               : fmt::format("{}: {} is no number", name, inQuotes(given.substr(std::min(equals + 3, given.size()))));
+    complaint.hint = isFlag ? "write " + name + " by itself" : "write " + form;
   }
   if (complaint.what.find(" not in range 0.") != std::string::npos) {
     complaint.what.resize(complaint.what.find(" not in range "));
@@ -426,6 +439,23 @@ void refuseUnlessSvg(const std::string& output) {
 
 CLI::ValidationError wrongUsage(const std::string& option, const std::string& what, const std::string& hint) {
   return CLI::ValidationError(option, hint.empty() ? what : what + kHint + hint);
+}
+
+std::string fileRepair(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) return "";
+  const std::filesystem::path wanted(path),
+      folder = wanted.has_parent_path() ? wanted.parent_path() : std::filesystem::path(".");
+  std::vector<std::string> names;
+  constexpr size_t kMost = 10000;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end && names.size() < kMost;
+       entry.increment(error))
+    names.push_back(entry->path().filename().string());
+  const std::string name = wanted.filename().string(), near = nearest(name, names);
+  for (const std::string& one : names)
+    if (std::filesystem::path(one).stem() == name)
+      return fmt::format("did you mean {}?", inQuotes((folder / one).string()));
+  return near.empty() ? "" : fmt::format("did you mean {}?", inQuotes((folder / near).string()));
 }
 
 int reportUsage(const CLI::App& app, const CLI::ParseError& error) {

@@ -82,6 +82,9 @@ void refuseOntoInput(const char* option, const std::string& output, const std::v
 /// Throws CLI::ValidationError for -o if a picture is to be written to a file whose name does not end in .svg.
 void refuseUnlessSvg(const std::string& output);
 
+/// Returns a hint for a file that cannot be read: the file of a similar name in its folder; empty if none is.
+std::string fileRepair(const std::string& path);
+
 /// Prints wrong usage to stderr, with its own hint. Returns the exit code.
 int reportUsage(const CLI::App& app, const CLI::ParseError& error);
 
