@@ -54,8 +54,8 @@ int run(int argc, char** argv) {
   CLI::App app(kDescription, "attnc");
   app.footer(kFooter);
   app.set_version_flag("--version", attnc::cli::versionText, "Print the versions of attnc, NVRTC and LLVM, and exit");
-  app.add_flag_callback("--help-json", [&app] { throw CLI::CallForVersion(attnc::cli::helpJson(app), 0); })->group("");
   app.require_subcommand(1);
+  app.add_flag_callback("--help-json", [&app] { throw CLI::CallForVersion(attnc::cli::helpJson(app), 0); })->group("");
   attnc::cli::addCheck(app, exitCode);
   attnc::cli::addMask(app, exitCode);
   attnc::cli::addProbe(app, exitCode);
