@@ -58,7 +58,8 @@ def main():
                 tab.on("request", lambda request: None if request.url.startswith((host, "data:", "blob:")) else
                        note(f"asks another host: {request.url}"))
                 tab.on("requestfailed", lambda request: note(f"not loaded: {request.url}"))
-                tab.on("response", lambda answer: note(f"{answer.status}: {answer.url}") if answer.status >= 400 else None)
+                tab.on("response", lambda answer: note(f"{answer.status}: {answer.url}")
+                       if answer.status >= 400 else None)
                 for page in pages:
                     if not fnmatch.fnmatch(page, arguments.pages):
                         continue

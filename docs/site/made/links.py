@@ -43,7 +43,8 @@ def findings(site):
             parts = urllib.parse.urlsplit(address)
             if parts.scheme or parts.netloc:
                 continue
-            target = posixpath.normpath(posixpath.join(posixpath.dirname(name), urllib.parse.unquote(parts.path))) if parts.path else name
+            path = urllib.parse.unquote(parts.path)
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) if path else name
             if (site / target).is_dir():
                 target = posixpath.join(target, "index.html").removeprefix("./")
             if not (site / target).exists():
