@@ -95,6 +95,7 @@ def relinked(text, source, page, pages):
     parts = re.split(r"(^```.*?^```\s*$)", text, flags=re.M | re.S)
     for index in range(0, len(parts), 2):
         parts[index] = LINK.sub(markdown, parts[index])
+        parts[index] = re.sub(r"(?m)^  (?=[-*] )", "    ", parts[index])  # what Python-Markdown takes for an inner list
         parts[index] = re.sub(r'\b(src|href)="([^"]+)"', attribute, parts[index])
     return "".join(parts)
 

@@ -29,7 +29,11 @@ def code_blocks(footer):
             out.append(paragraph(" ".join(before)))
         if body:
             indent = min(len(line) - len(line.lstrip()) for line in body)
-            out.append(f"```{language}\n" + "\n".join(line[indent:] for line in body) + "\n```")
+            code = "\n".join(line[indent:] for line in body)
+            if not head and out and out[-1].startswith("```text\n"):  # one text with empty lines
+                out[-1] = out[-1].removesuffix("\n```") + f"\n\n{code}\n```"
+            else:
+                out.append(f"```{language}\n{code}\n```")
         if after:
             out.append(paragraph(" ".join(after)))
     return "\n\n".join(out)

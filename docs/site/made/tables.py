@@ -71,7 +71,7 @@ def environment():
     out = ["# Environment variables", "attnc reads these variables. An empty variable counts as unset. The library, "
            "the command and the Python package read the same ones.", "| variable | what it does |\n|---|---|"]
     for _, _, (_, name, what) in rows("src/jit/env.def", {"ATTNC_ENV"}):
-        out[-1] += f"\n| `{literal(name)}` | {text.escaped(literal(what)[0].upper() + literal(what)[1:])}. |"
+        out[-1] += f"\n| `{literal(name)}` | {sentence(literal(what)).removesuffix('.')}. |"
     return out
 
 
