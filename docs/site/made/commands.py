@@ -126,11 +126,16 @@ def write(pages, attnc):
     app = json.loads(subprocess.run([attnc, "--help-json"], check=True, capture_output=True, text=True).stdout)
     folder = pages / "commands"
     folder.mkdir(parents=True, exist_ok=True)
-    out = ["# The command `attnc`", description(app), "| command | what it does |\n|---|---|"]
+    out = ["# The command `attnc`", description(app)]
+    groups = {}
     for command in app["commands"]:
         (folder / f"{command['name']}.md").write_text(page(command))
         first = command["description"].split("\n")[0].rstrip(".")
-        out[-1] += f"\n| [`attnc {command['name']}`]({command['name']}.md) | {paragraph(first)} |"
+        row = f"| [`attnc {command['name']}`]({command['name']}.md) | {paragraph(first)} |"
+        groups.setdefault(command["group"], []).append(row)
+    for group, rows in groups.items():
+        out += [f"## {group}"] if len(groups) > 1 else []
+        out.append("\n".join(["| command | what it does |\n|---|---|", *rows]))
     out += options(app, 2)
     out.append(code_blocks(app["footer"]))
     (folder / "index.md").write_text("\n\n".join(out) + "\n")
