@@ -25,12 +25,25 @@ ROOT = SITE.parents[1]
 # Documents of other folders, and where they are on the site.
 DOCUMENTS = {"CONTRIBUTING.md": "contributing.md", "bench/README.md": "benchmarks.md", "bench/NOTES.md": "notes.md"}
 # Sources that became pages.
-PAGES = {"README.md": "index.md", "dsl/SPEC.md": "language/reference.md", "dsl/mods/README.md": "gallery/index.md",
-         "dsl/mods": "gallery/index.md", "dsl/diagnostics.def": "diagnostics.md", "dsl/warnings.def": "diagnostics.md",
-         "src/ir/ops.def": "operations.md", "src/passes/passes.def": "operations.md", "src/jit/env.def": "environment.md",
-         "include/attnc": "api/cpp/index.md", "include/attnc/c": "api/c/index.md", "include/attnc/attnc.h": "api/cpp/index.md",
-         "include/attnc/c.h": "api/c/index.md", **DOCUMENTS}
+PAGES = {
+    "README.md": "index.md",
+    "dsl/SPEC.md": "language/reference.md",
+    "dsl/mods": "gallery/index.md",
+    "dsl/mods/README.md": "gallery/index.md",
+    "dsl/diagnostics.def": "diagnostics.md",
+    "dsl/warnings.def": "diagnostics.md",
+    "src/ir/ops.def": "operations.md",
+    "src/passes/passes.def": "operations.md",
+    "src/jit/env.def": "environment.md",
+    "include/attnc": "api/cpp/index.md",
+    "include/attnc/attnc.h": "api/cpp/index.md",
+    "include/attnc/c": "api/c/index.md",
+    "include/attnc/c.h": "api/c/index.md",
+    **DOCUMENTS,
+}
 TEXT = {".py", ".h", ".cpp", ".cu", ".cuh", ".c", ".def", ".sh", ".cmake", ".txt", ".md", ".json", ".jsonl"}
+# Text in brackets, which may hold brackets itself; an address, perhaps with a title.
+LINK = re.compile(r"(!?\[)([^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*)\]\(([^()\s]+)((?:\s+\"[^\"]*\")?\))")
 
 
 def page_for(source):
@@ -81,7 +94,8 @@ def relinked(text, source, page, pages):
 
     parts = re.split(r"(^```.*?^```\s*$)", text, flags=re.M | re.S)
     for index in range(0, len(parts), 2):
-        parts[index] = re.sub(r"(!?\[)([^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*)\]\(([^()\s]+)((?:\s+\"[^\"]*\")?\))", markdown, parts[index])
+        parts[index] = LINK.sub(markdown, parts[index])
+        parts[index] = re.sub(r"(?m)^  (?=[-*] )", "    ", parts[index])  # what Python-Markdown takes for an inner list
         parts[index] = re.sub(r'\b(src|href)="([^"]+)"', attribute, parts[index])
     return "".join(parts)
 
@@ -97,7 +111,7 @@ def stage(build, attnc):
 
     pages = build / "docs/pages"
     shutil.rmtree(pages, ignore_errors=True)
-    shutil.copytree(ROOT / "docs", pages, ignore=lambda folder, names: {"site"} if folder == str(ROOT / "docs") else set())
+    shutil.copytree(ROOT / "docs", pages, ignore=shutil.ignore_patterns("site"))
     language.write(pages)
     for path in pages.rglob("*.md"):
         page = path.relative_to(pages).as_posix()
@@ -183,11 +197,15 @@ def main():
         return 0
     pages, lists = stage(build, (arguments.attnc or build / "attnc").resolve())
     config = configure(build, pages, lists, arguments.partial)
-    what = ["serve"] if arguments.serve else ["build", "--quiet"]
-    code = subprocess.run([sys.executable, "-m", "mkdocs", *what, "--strict", "--config-file", config],
-                          env={**os.environ, "NO_MKDOCS_2_WARNING": "true"}).returncode
-    if code or arguments.serve:
-        return code
+    what = "serve" if arguments.serve else "build"
+    mkdocs = [sys.executable, "-m", "mkdocs", what, "--strict", "--config-file", config]
+    if arguments.serve:
+        os.execv(sys.executable, mkdocs)
+    result = subprocess.run(mkdocs, env={**os.environ, "NO_MKDOCS_2_WARNING": "true"}, capture_output=True, text=True)
+    if result.returncode:
+        lines = (result.stdout + result.stderr).splitlines()
+        print("\n".join(line for line in lines if line.strip() and not line.startswith("INFO")))
+        return 1
     import links
 
     broken = list(links.findings(build / "site"))

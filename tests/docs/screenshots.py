@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Takes pictures of all pages of the built site in headless Chromium, and looks for pages that are too wide.
 
-  screenshots.py SITE OUT [--pages PATTERN]     SITE is build/site
+  screenshots.py SITE OUT [--pages PATTERN ...]     SITE is build/site
 
 Each page is shown in two widths, light and dark: OUT/PAGE.WIDTH.SCHEME.png. A page that scrolls sideways, an image that
 does not load, a request to another host and an error of a script are findings; exit code 1 if there are some. It needs
@@ -30,7 +30,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("site", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--pages", default="*")
+    parser.add_argument("--pages", nargs="+", default=["*"])
     arguments = parser.parse_args()
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     try:
@@ -45,6 +45,7 @@ def main():
     host = f"http://127.0.0.1:{server.server_port}"
     arguments.out.mkdir(parents=True, exist_ok=True)
     pages = [path.relative_to(arguments.site).as_posix() for path in sorted(arguments.site.rglob("*.html"))]
+    pages = [page for page in pages if any(fnmatch.fnmatch(page, pattern) for pattern in arguments.pages)]
     findings = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
@@ -58,10 +59,9 @@ def main():
                 tab.on("request", lambda request: None if request.url.startswith((host, "data:", "blob:")) else
                        note(f"asks another host: {request.url}"))
                 tab.on("requestfailed", lambda request: note(f"not loaded: {request.url}"))
-                tab.on("response", lambda answer: note(f"{answer.status}: {answer.url}") if answer.status >= 400 else None)
+                tab.on("response", lambda answer: note(f"{answer.status}: {answer.url}")
+                       if answer.status >= 400 else None)
                 for page in pages:
-                    if not fnmatch.fnmatch(page, arguments.pages):
-                        continue
                     at[0] = page
                     tab.goto(f"{host}/{page}", wait_until="load")
                     wide = tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")

@@ -115,7 +115,8 @@ class Page:
 
     def shell(self, command, environment=None):
         return subprocess.run(["bash", "-c", command], cwd=self.folder, env=environment or self.environment, text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT)
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              timeout=TIMEOUT)
 
     def environment_for(self, block):
         return {**self.environment, "ATTNC_PAGE_PYTHON": self.arguments.python} if block.needs else self.environment
@@ -127,7 +128,8 @@ class Page:
             while expected and not expected[-1].strip():
                 expected.pop()
             if not re.fullmatch(pattern_of(expected) + r"\n*", actual):
-                raise Failure(f"$ {command}\n{difference(expected, actual)}\nit printed (exit code {result.returncode}):\n{actual}")
+                why = difference(expected, actual)
+                raise Failure(f"$ {command}\n{why}\nit printed (exit code {result.returncode}):\n{actual}")
 
     def bash(self, block):
         result = self.shell("set -eo pipefail\n" + block.text, self.environment_for(block))
@@ -198,7 +200,8 @@ class Page:
                 print(f"{block.place}: FAILED\n{error}\n")
         for block, why in self.left_out:
             print(f"{block.place}: left out: {why}")
-        print(f"{self.arguments.document.name}: {self.ran} blocks ran, {self.failed} failed, {len(self.left_out)} were left out")
+        counts = f"{self.ran} blocks ran, {self.failed} failed, {len(self.left_out)} were left out"
+        print(f"{self.arguments.document.name}: {counts}")
         if not self.ran and not self.failed and self.left_out:
             print("SKIPPED: no block of this page can run here")
         return 1 if self.failed else 0

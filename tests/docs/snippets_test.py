@@ -26,7 +26,7 @@ CASES = [
     ("<!-- run: numpy -->\n```bash\ntrue\n```\n", "only torch and transformers"),
     ("<!-- run -->\nText.\n", "no code block follows"),
     ("```bash\ntrue\n", "not closed"),
-    ('<!-- run -->\n```python title="a.py"\nx = 1\n```\n<!-- run -->\n```python\nfrom a import x\nassert x == 1\n```\n', ""),
+    ('```python title="a.py"\nx = 1\n```\n<!-- run -->\n```python\nfrom a import x\nassert x == 1\n```\n', ""),
     ("<!-- run -->\n```python\nassert False\n```\n", "AssertionError"),
     ("```python\nif x\n```\n", "FAILED"),
     ("```python\nassert False\n```\n", ""),
@@ -49,8 +49,8 @@ def main():
         page = folder / "page.md"
         for document, says in CASES:
             page.write_text(document)
-            result = subprocess.run([sys.executable, HERE / "snippets.py", page, "--attnc", attnc, "--scratch", folder / "s"],
-                                    capture_output=True, text=True)
+            command = [sys.executable, HERE / "snippets.py", page, "--attnc", attnc, "--scratch", folder / "s"]
+            result = subprocess.run(command, capture_output=True, text=True)
             text = result.stdout + result.stderr
             if (result.returncode != 0) != bool(says) or says not in text:
                 failed += 1

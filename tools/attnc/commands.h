@@ -17,9 +17,6 @@ enum ExitCode : int {
   kInternalError = 4,    ///< a bug in attnc, or a result that --verify rejects
 };
 
-/// Adds `attnc completion`, which describes all other subcommands to a shell. Call it last.
-void addCompletion(CLI::App& app, int& exitCode);
-
 /// Returns all commands and their options as JSON, for `attnc --help-json`.
 std::string helpJson(CLI::App& app);
 

@@ -1,4 +1,4 @@
-// `attnc --help-json`: prints all commands and options as JSON. The command reference is made from it.
+// `attnc --help-json` prints all commands and options as JSON. The command reference is made from it.
 #include "commands.h"
 #include "usage.h"
 
@@ -36,11 +36,8 @@ nlohmann::ordered_json describe(CLI::App& command) {
       addOptions(*child);
     else if (!child->get_group().empty())
       inner.push_back(describe(*child));
-  return {{"name", command.get_name()},
-          {"description", command.get_description()},
-          {"footer", command.get_footer()},
-          {"options", options},
-          {"commands", inner}};
+  return {{"name", command.get_name()},     {"group", command.get_group()}, {"description", command.get_description()},
+          {"footer", command.get_footer()}, {"options", options},           {"commands", inner}};
 }
 
 } // namespace

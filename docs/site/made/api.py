@@ -107,8 +107,8 @@ def index(title, header, others, names):
         listed = [e for e in other.entities if e.kind != "macro" or e.doc]
         links = ", ".join(f"[`{e.name}`]({pathlib.PurePath(page_of(other)).name}#{anchor(e)})" for e in listed)
         first = names.inline(" ".join(other.about.split("\n\n")[0].split("\n")), "", "../../")
-        out.append(f"### [`{other.path}`]({pathlib.PurePath(page_of(other)).name}) {{ #{pathlib.PurePath(other.path).stem} }}"
-                   f"\n\n{first}\n\n{links}")
+        page = pathlib.PurePath(page_of(other))
+        out.append(f"### [`{other.path}`]({page.name}) {{ #{page.stem} }}\n\n{first}\n\n{links}")
     return "\n\n".join(out) + "\n"
 
 

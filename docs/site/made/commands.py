@@ -29,7 +29,11 @@ def code_blocks(footer):
             out.append(paragraph(" ".join(before)))
         if body:
             indent = min(len(line) - len(line.lstrip()) for line in body)
-            out.append(f"```{language}\n" + "\n".join(line[indent:] for line in body) + "\n```")
+            code = "\n".join(line[indent:] for line in body)
+            if not head and out and out[-1].startswith("```text\n"):  # one text with empty lines
+                out[-1] = out[-1].removesuffix("\n```") + f"\n\n{code}\n```"
+            else:
+                out.append(f"```{language}\n{code}\n```")
         if after:
             out.append(paragraph(" ".join(after)))
     return "\n\n".join(out)
@@ -122,11 +126,16 @@ def write(pages, attnc):
     app = json.loads(subprocess.run([attnc, "--help-json"], check=True, capture_output=True, text=True).stdout)
     folder = pages / "commands"
     folder.mkdir(parents=True, exist_ok=True)
-    out = ["# The command `attnc`", description(app), "| command | what it does |\n|---|---|"]
+    out = ["# The command `attnc`", description(app)]
+    groups = {}
     for command in app["commands"]:
         (folder / f"{command['name']}.md").write_text(page(command))
         first = command["description"].split("\n")[0].rstrip(".")
-        out[-1] += f"\n| [`attnc {command['name']}`]({command['name']}.md) | {paragraph(first)} |"
+        row = f"| [`attnc {command['name']}`]({command['name']}.md) | {paragraph(first)} |"
+        groups.setdefault(command["group"], []).append(row)
+    for group, rows in groups.items():
+        out += [f"## {group}"] if len(groups) > 1 else []
+        out.append("\n".join(["| command | what it does |\n|---|---|", *rows]))
     out += options(app, 2)
     out.append(code_blocks(app["footer"]))
     (folder / "index.md").write_text("\n\n".join(out) + "\n")

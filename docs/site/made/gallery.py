@@ -27,14 +27,15 @@ def formula(source):
     while re.search(r"\w\[[^\[\]]*\]", out):  # inner indices first
         out = re.sub(r"(\w)\[([^\[\]]*)\]", r"\1<sub>\2</sub>", out)
     out = re.sub(rf"({name}) // ({name})", r"⌊\1 / \2⌋", out)
-    for old, new in ((" % ", " mod "), ("&lt;=", "≤"), ("&gt;=", "≥"), ("&lt;", "&lt;"), (" == ", " = "), ("!=", "≠"),
-                     (" * ", " · "), (" and ", " ∧ "), (" or ", " ∨ "), (" in ", " ∈ "), (" - ", " − "), (" . ", " · ")):
+    for old, new in ((" % ", " mod "), ("&lt;=", "≤"), ("&gt;=", "≥"), (" == ", " = "), ("!=", "≠"), (" * ", " · "),
+                     (" and ", " ∧ "), (" or ", " ∨ "), (" in ", " ∈ "), (" - ", " − "), (" . ", " · ")):
         out = out.replace(old, new)
     return re.sub(r"(?<![<&/\w])([A-Za-z_]\w*)(?![\w;(>])", r"<i>\1</i>", out).replace("<i>mod</i>", "mod")
 
 
 def is_formula(paragraph):
-    return re.match(r"(kv|q|qy|score|\d+|document|rank|factor)\b", paragraph) and re.search(r"[<=+*-]", paragraph)
+    is_expression = re.match(r"(kv|q|qy|score|\d+|document|rank|factor)\b", paragraph)
+    return is_expression and re.search(r"[<=+*-]", paragraph)
 
 
 def linked(line):
@@ -42,9 +43,10 @@ def linked(line):
 
     def link(match):
         address = match.group(0).rstrip(".")
-        tail = match.group(0)[len(address):]
+        tail = match.group(0)[len(address) :]
         paper = re.search(r"arxiv\.org/abs/([\d.]+)$", address)
-        return (f"[arXiv:{paper.group(1)}]({address})" if paper else f"[{re.sub('https?://', '', address)}]({address})") + tail
+        name = f"arXiv:{paper.group(1)}" if paper else re.sub("https?://", "", address)
+        return f"[{name}]({address}){tail}"
 
     pieces = re.split(r"(`[^`]*`|https?://[^\s,;)]+)", line)
     return "".join(text.escaped(piece) if index % 2 == 0 else link(re.match(".*", piece)) if piece[0] == "h" else piece
@@ -65,7 +67,7 @@ def described(docstring):
             out.append(f'<div class="formula">{formula(parts[0])}</div>')
             if parts[1]:
                 rest = (parts[1].lstrip(",. ") + parts[2]) if parts[1] != ". " else parts[2]
-                out.append(linked(rest[0].upper() + rest[1:]))
+                out.append(linked(rest[0].upper() + rest[1:] + ("" if rest.endswith(".") else ".")))
         else:
             out.append(linked(paragraph))
     return out
@@ -150,7 +152,8 @@ def number(value):
 def speed_table(rows):
     out = ["## Speed", "| case | attnc | FlexAttention | unit |\n|---|---:|---:|---|"]
     for row in rows:
-        out[-1] += f"\n| {text.escaped(row['case'])} | **{number(row['attnc'])}** | {number(row.get('flex')) or '–'} | {row['unit']} |"
+        figures = f"**{number(row['attnc'])}** | {number(row.get('flex')) or '–'}"
+        out[-1] += f"\n| {text.escaped(row['case'])} | {figures} | {row['unit']} |"
     where = sorted({f"{row['gpu']}, {row['date']}" for row in rows if row.get("gpu") and row.get("date")})
     sources = {source: None for row in rows for source in
                ([row["source"]] if isinstance(row.get("source"), str) else row.get("source") or [])}
@@ -176,7 +179,8 @@ def speed_line(rows):
 
 def cropped(svg):
     """A picture without what is around its first panel: a thumbnail has no room for words. As it is if none is found."""
-    rects = [tuple(map(int, found)) for found in re.findall(r'<rect x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"', svg)]
+    found = re.findall(r'<rect x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"', svg)
+    rects = [tuple(map(int, each)) for each in found]
     rects = [rect for rect in rects if rect[2] >= 100]  # frames, and lines of the lattice
     if not rects:
         return svg
@@ -201,6 +205,14 @@ def card(mod, speeds):
             f'<span class="tags">{tags}</span></a>')
 
 
+def table(second, rows):
+    """Rows of (name, type or value, meaning); without the last column if it is empty."""
+    notes = any(note for _, _, note in rows)
+    out = [f"| name | {second} |{' meaning |' if notes else ''}", "|---|---|" + ("---|" if notes else "")]
+    out += [f"| `{name}` | `{value}` |{f' {linked(note)} |' if notes else ''}" for name, value, note in rows]
+    return "\n".join(out)
+
+
 def page(mod, speeds):
     tags = "".join(f'<span class="tag">{tag}</span>' for tag in mod.tags)
     out = [f"# {mod.name}", f'<p class="tags">{tags}</p>', *described(mod.docstring)]
@@ -213,19 +225,18 @@ def page(mod, speeds):
         elif "--query" in command:
             out.append("The keys that some queries see.")
         else:
-            out.append("Full blocks need no mask, partial blocks ask it for each score, and blocks without colour are skipped.")
-        out += [f'<p class="picture"><img src="pictures/{file}" alt="{alternative}" loading="lazy"></p>', f"```bash\n{command}\n```"]
-    tensors = sorted(set(re.findall(r"--in (\w+)\.safetensors", " ".join(command for command, _, _ in mod.drawings))))
-    for name in tensors:
+            out.append("Full blocks need no mask. Partial blocks ask it for each score. Blocks without colour are skipped.")
+        out.append(f'<p class="picture"><img src="pictures/{file}" alt="{alternative}" loading="lazy"></p>')
+        out.append(f"```bash\n{command}\n```")
+    every = " ".join(command for command, _, _ in mod.drawings)
+    for name in sorted(set(re.findall(r"--in (\w+)\.safetensors", every))):
         argument = "" if name == "captures" else f" {name}"
         out.append(f"This writes `{name}.safetensors`, in `dsl/mods`:")
         out.append(f"```bash\npython3 pictures/captures.py{argument} > {name}.safetensors\n```")
     if mod.captures:
-        out += ["## Captures", "| name | type | meaning |\n|---|---|---|" + "".join(
-            f"\n| `{name}` | `{kind}` | {linked(note)} |" for name, kind, note in mod.captures)]
+        out += ["## Captures", table("type", mod.captures)]
     if mod.constants:
-        out += ["## Constants", f"`-D NAME=VALUE` overrides them.", "| name | value | meaning |\n|---|---|---|" + "".join(
-            f"\n| `{name}` | `{value}` | {linked(note)} |" for name, value, note in mod.constants)]
+        out += ["## Constants", "`-D NAME=VALUE` overrides them.", table("value", mod.constants)]
     if speeds.get(mod.name):
         out += speed_table(speeds[mod.name])
     if mod.papers:
@@ -243,15 +254,15 @@ def write(pages):
             target = folder / kind / path.relative_to(PICTURES)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text_of(path.read_text()))
-    out = ["---\nhide:\n  - toc\n---", "# Gallery", f"These {len(mods)} mods are in `dsl/mods`, with their source. FlexAttention also takes "
-           "each. Use one as it is, with its constants and captures, or start from it."]
+    out = ["---\nhide:\n  - toc\n---", "# Gallery",
+           f"These {len(mods)} mods are in `dsl/mods`, with their source. FlexAttention also takes each. Use one as it is, "
+           "with its constants and captures, or start from it."]
     section = None
     for mod in mods:
         (folder / f"{mod.name}.md").write_text(page(mod, speeds))
         if mod.section != section:
             section = mod.section
-            out += [f"## {section}", '<div class="cards">']
-            out += [card(each, speeds) for each in mods if each.section == section]
-            out.append("</div>")
-    (folder / "index.md").write_text("\n\n".join(out).replace("</a>\n\n<a", "</a>\n<a").replace('"cards">\n\n', '"cards">\n') + "\n")
+            cards = "\n".join(card(each, speeds) for each in mods if each.section == section)
+            out += [f"## {section}", f'<div class="cards">\n{cards}\n</div>']
+    (folder / "index.md").write_text("\n\n".join(out) + "\n")
     return [mod.name for mod in mods]

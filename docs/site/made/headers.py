@@ -78,7 +78,8 @@ def plain(text):
     text = text.replace("ATTNC_API ", "")
     text = re.sub(r'#ifdef __cplusplus\nextern "C" \{\n#endif\n', "\n\n\n", text)
     text = re.sub(r"#ifdef __cplusplus\n\}\n#endif\n", "\n\n\n", text)
-    text = re.sub(r"#if defined\(__GNUC__\)\n.*?#endif\n", lambda match: "\n" * match.group().count("\n"), text, flags=re.S)
+    by_compiler = r"#if defined\(__GNUC__\)\n.*?#endif\n"
+    text = re.sub(by_compiler, lambda match: "\n" * match.group().count("\n"), text, flags=re.S)
     return expanded(text)
 
 

@@ -22,12 +22,11 @@ def slug(heading):
 
 
 def fenced(text):
-    """Indented blocks as fenced ones; those in items of lists stay."""
+    """Indented blocks behind an empty line as fenced ones."""
     out, lines, index = [], text.split("\n"), 0
     while index < len(lines):
         is_block = lines[index].startswith("    ") and (not out or not out[-1].strip())
-        before = next((line for line in reversed(out) if line.strip()), "")
-        if not is_block or before.startswith(("*", "  ")):
+        if not is_block:
             out.append(lines[index])
             index += 1
             continue
@@ -52,6 +51,5 @@ def write(pages):
 
     parts = re.split(r"(^```.*?^```|`[^`\n]*`)", text, flags=re.M | re.S)
     text = "".join(part if index % 2 else re.sub(r"§(\d+)", link, part) for index, part in enumerate(parts))
-    text = re.sub(r"(?m)^((?:\* |\d\. |  - ).*)$", r"\1", text)
     (pages / "language").mkdir(exist_ok=True)
     (pages / "language/reference.md").write_text(text)

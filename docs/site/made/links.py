@@ -1,5 +1,5 @@
 """Checks the links of the built site, those in plain HTML as well: files and anchors exist, and nothing that a page
-loads is on another host.
+loads is on another host. Each page has one heading of level 1.
 
   links.py SITE      prints each broken link; exit code 1 if there are some
 """
@@ -14,11 +14,12 @@ import urllib.parse
 class Page(html.parser.HTMLParser):
     def __init__(self, text):
         super().__init__()
-        self.links, self.loaded, self.anchors = [], [], set()
+        self.links, self.loaded, self.anchors, self.titles = [], [], set(), 0
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         values = dict(attributes)
+        self.titles += tag == "h1"
         if values.get("id"):
             self.anchors.add(values["id"])
         if tag == "a" and values.get("name"):
@@ -36,6 +37,8 @@ def findings(site):
     for name, page in pages.items():
         if name == "404.html":  # its links begin at the host's root
             continue
+        if page.titles != 1:  # a second one ends the table of contents: a comment of code that is not in a block
+            yield f"{name}: {page.titles} headings of level 1"
         for address in page.loaded:
             if urllib.parse.urlsplit(address).netloc:
                 yield f"{name}: loads {address}"
@@ -43,7 +46,8 @@ def findings(site):
             parts = urllib.parse.urlsplit(address)
             if parts.scheme or parts.netloc:
                 continue
-            target = posixpath.normpath(posixpath.join(posixpath.dirname(name), urllib.parse.unquote(parts.path))) if parts.path else name
+            path = urllib.parse.unquote(parts.path)
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) if path else name
             if (site / target).is_dir():
                 target = posixpath.join(target, "index.html").removeprefix("./")
             if not (site / target).exists():

@@ -71,7 +71,7 @@ def environment():
     out = ["# Environment variables", "attnc reads these variables. An empty variable counts as unset. The library, "
            "the command and the Python package read the same ones.", "| variable | what it does |\n|---|---|"]
     for _, _, (_, name, what) in rows("src/jit/env.def", {"ATTNC_ENV"}):
-        out[-1] += f"\n| `{literal(name)}` | {text.escaped(literal(what)[0].upper() + literal(what)[1:])}. |"
+        out[-1] += f"\n| `{literal(name)}` | {sentence(literal(what)).removesuffix('.')}. |"
     return out
 
 
@@ -123,7 +123,8 @@ def operations():
     """The operations of the IR."""
     out = ["# Operations", "A mod becomes a program of these operations. `attnc emit --stage ir` prints it. The names "
            "are those of the IR's text. *Cost* is the number of instructions, roughly; where there are two numbers, "
-           "the first is that of integers. The operands are a, b and c, the result is y, and g is its gradient.", "| operation | operands | types | CUDA | gradient | cost |\n|---|---|---|---|---|---|"]
+           "the first is that of integers. The operands are a, b and c, the result is y, and g is its gradient.",
+           "| operation | operands | types | CUDA | gradient | cost |\n|---|---|---|---|---|---|"]
     for _, macro, arguments in rows("src/ir/ops.def", {"OP", "FUNCTION", "LEAF"}):
         if macro == "LEAF":
             name, arity, rule, cuda, derivative, cost = literal(arguments[1]), "0", "Leaf", "", "None", "0"

@@ -6,7 +6,7 @@ KEEP = ("FlexAttention", "PyTorch", "NumPy", "DLPack")
 
 
 def escaped(text):
-    return re.sub(r"([*<\[\]_#|$])", r"\\\1", text).replace("\\<", "&lt;")
+    return re.sub(r"([*\[\]_#])", r"\\\1", text).replace("<", "&lt;").replace("|", "&#124;")
 
 
 def cell(text):
