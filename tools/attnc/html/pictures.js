@@ -238,7 +238,8 @@ function addImage(main, kernel) {
   if (!boxes || !boxes.ofFirstHead) return;
   const [depth, tall, wide] = boxes.queryGrid, [keyDepth, keyTall, keyWide] = boxes.keyGrid;
   const tiles = boxes.ofFirstHead;
-  let at = tiles[Math.floor(tiles.length / 2) + Math.floor(wide / boxes.queryBox[2] / 2)] || tiles[0];
+  const middle = Math.floor(tiles.length / 2) + Math.floor(wide / boxes.queryBox[2] / 2), sees = tile => tile[1][2] < tile[2][2];
+  let at = tiles.slice(middle).find(sees) || tiles.find(sees) || tiles[0];
   const said = make('div', {class: 'said'});
   const height = Math.max(tall, keyTall), width = Math.max(wide, keyWide);
   const canvas = picture(0, Math.min(1.2, Math.max(.05, height / width)), 'Boxes of queries and keys on the image', (context, w, h) => {
