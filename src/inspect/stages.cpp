@@ -49,10 +49,14 @@ Expected<Written> written(const Mod& mod, const KernelOptions& options, int laun
 
 /// Returns a name for C++: "alibi_forward".
 std::string functionName(const Mod& mod, const KernelOptions& options) {
-  std::string name = std::filesystem::path(mod.name()).stem().string();
-  for (char& c : name)
-    if (!llvm::isAlnum(c)) c = '_';
-  if (name.empty() || !(llvm::isAlpha(name[0]))) name = "mod" + name;
+  std::string name;
+  for (char c : std::filesystem::path(mod.name()).stem().string())
+    if (llvm::isAlnum(c))
+      name += c;
+    else if (!name.empty() && name.back() != '_')
+      name += '_';
+  while (!name.empty() && name.back() == '_') name.pop_back();
+  if (name.empty() || !llvm::isAlpha(name[0])) name = "mod" + name;
   std::string kind(kindName(options.kind));
   std::replace(kind.begin(), kind.end(), '-', '_');
   return name + "_" + kind;
@@ -208,7 +212,8 @@ std::string comment(const Written& all, const CudaFileOptions& file, const std::
   if (maps)
     out += "// Tensor maps are 4-D over (head dim, rows, heads, batch): 128-byte swizzle, no interleave, zero fill, "
            "element\n"
-           "// strides 1. A batch that is broadcast has extent 1 in its map, and 0 as its batch step.\n";
+           "// strides 1, L2 promotion 256 bytes (decode: 128). A batch that is broadcast has extent 1, and 0 as its "
+           "batch step.\n";
   out += "// The structs say what each member means. Search for `struct` and the name.\n//\n";
   const ir::Module& module = all.mods.front()->module;
   std::vector<std::string> words;

@@ -247,8 +247,8 @@ TEST_CASE("what is unknown is named, with what is near") {
        {"check --frobnicate", "attnc: error: unknown option '--frobnicate'\nhint: there are --"},
        {emit + "--dtype fp64", "--dtype: 'fp64' is none of bf16, fp16, fp32\nhint: the widest is --dtype fp32"},
        {emit + "--kernel-family sm91", "'sm91' is none of auto, naive, sm80, sm90, grid\nhint: did you mean sm90?"},
-       {"emit --stage cubim " + kCausal,
-        "--stage: 'cubim' is none of ast, ir, grad-ir, kernel-ir, cu, ptx, cubin\nhint: did you mean cubin?"},
+       {"emit --stage cubim " + kCausal, "--stage: 'cubim' is none of ast, ir, grad-ir, kernel-ir, mod, cu, ptx, "
+                                         "cubin, sass\nhint: did you mean cubin?"},
        {emit + "--kernel block", "--kernel: 'block' is none of forward, backward, decode, block-mask"},
        {"run --random 1,1,1,8,8,8 --device gpus " + kCausal,
         "--device: 'gpus' is none of auto, cuda, cpu\nhint: did you mean gpu?"}});
