@@ -20,6 +20,9 @@ enum ExitCode : int {
 /// Returns all commands and their options as JSON, for `attnc --help-json`.
 std::string helpJson(CLI::App& app);
 
+/// Adds `attnc completion`, which describes all other subcommands to a shell. Call it last.
+void addCompletion(CLI::App& app, int& exitCode);
+
 /// Adds `attnc help`, which knows the commands that were added before.
 void addHelp(CLI::App& app, int& exitCode);
 
