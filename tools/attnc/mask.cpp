@@ -260,8 +260,9 @@ int runMask(MaskOptions& options) {
   refuseOntoInput("-o", options.output, {options.problem.run.mod.path, options.problem.run.input});
   auto mod = options.problem.loadMod();
   if (!mod) return reportEither(mod.error(), options.json);
-  if (!options.box.empty() && options.queries.empty()) throw CLI::ValidationError("--box", "it is for --query");
-  if (options.score && !options.showsScores) throw CLI::ValidationError("--score", "it is for --scores");
+  if (!options.box.empty() && options.queries.empty())
+    throw wrongUsage("--box", "it is for --query", "add the query that the box holds: --query 2,3");
+  if (options.score && !options.showsScores) throw wrongUsage("--score", "it is for --scores", "add --scores");
   auto status = options.showsScores       ? drawScores(*mod, options)
                 : options.queries.empty() ? draw(*mod, options)
                                           : drawQueries(*mod, options);
@@ -292,7 +293,7 @@ std::vector<int64_t> parseBox(const std::string& text) {
     int64_t extent = 0;
     const bool isExtent = parseInteger(text.substr(at, end - at), extent) && extent > 0 && extent <= kMostInBox;
     if (!isExtent || extents.size() == 3 || (tokens *= extent) > kMostInBox)
-      throw CLI::ValidationError("--box", inQuotes(text) + " is no box of up to 256 tokens: 8x8 or 2x8x8");
+      throw wrongUsage("--box", inQuotes(text) + " is no box of up to 256 tokens", "give its extents: 8x8 or 2x8x8");
     extents.push_back(extent);
     at = end + 1;
   }
