@@ -2,7 +2,7 @@
 # Builds a wheel for other machines of this architecture: any Python from 3.10 on, and the glibc of this machine's era or
 # later. auditwheel finds how early, and says so in the wheel's name (manylinux_2_35 on Debian 12).
 #   tools/python/build_wheel.sh [folder, default build/wheels]
-# Needs what tools/setup.sh installs, and PyPI. Takes about four minutes of CPU time.
+# Needs what tools/setup.sh installs, and PyPI. Takes about five minutes of CPU time.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 mkdir -p "${1:-build/wheels}"
