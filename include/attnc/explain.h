@@ -283,13 +283,14 @@ struct ExplainedKernel {
 
 /// Limits of the GPUs of an architecture, and the one that TileWork assumes.
 struct GpuLimits {
-  int registersPerThread = 255;
-  int registersPerMultiprocessor = 65536;
-  int threadsPerMultiprocessor = 2048;
-  int64_t sharedBytesPerCta = 0, sharedBytesPerMultiprocessor = 0;
-  std::string gpu;         ///< Name of the GPU that is assumed: "H200". Empty if none is.
-  int multiprocessors = 0; ///< Multiprocessors of that GPU.
-  int64_t l2Bytes = 0;     ///< Bytes of its L2 cache.
+  int registersPerThread = 255;             ///< 32-bit registers of a thread.
+  int registersPerMultiprocessor = 65536;   ///< 32-bit registers of a multiprocessor.
+  int threadsPerMultiprocessor = 2048;      ///< Resident threads of a multiprocessor.
+  int64_t sharedBytesPerCta = 0;            ///< Bytes of shared memory that a CTA can have, static and dynamic.
+  int64_t sharedBytesPerMultiprocessor = 0; ///< Bytes of shared memory of a multiprocessor.
+  std::string gpu;                          ///< Name of the GPU that is assumed: "H200". Empty if none is.
+  int multiprocessors = 0;                  ///< Multiprocessors of that GPU.
+  int64_t l2Bytes = 0;                      ///< Bytes of its L2 cache.
 };
 
 /// How the tiles of q of a forward kernel keep a GPU busy, if every step along KV takes the same time. CTAs take tiles
@@ -323,7 +324,7 @@ struct Explanation {
   std::vector<GradientSum> gradients = {}; ///< Sums of the captures' gradients, for backward.
   std::vector<ModOperation> places = {};   ///< Each operation of `operations`, with its line.
   std::vector<BlockMap> maps = {};         ///< Blocks of `census` as maps.
-  GpuLimits limits = {};
+  GpuLimits limits = {};                   ///< Limits of the kernel's architecture.
   /// Work of a forward kernel of another family than Naive. Unset for lists of boxes, boxes that differ by head, ragged
   /// batches, tokens outside grids, and more than 2^16 different tiles.
   std::optional<TileWork> work = {};

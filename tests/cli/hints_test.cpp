@@ -99,7 +99,7 @@ TEST_CASE("the hint for wrong operands is their repair") {
       {{run, "e.g. --random 1,4,4,512,512,64"},
        {run + "--in a --random 1,1,1,8,8,8", "leave one of them out"},
        {run + "--in a --dtype bf16", "add --random"},
-       {run + "--random 1,1,1", "numbers with commas between: --random 2,8,2,1024,1024,128"},
+       {run + "--random 1,1,1", "e.g. --random 2,16,16,4096,4096"},
        {run + "--random 1,3,2,8,8,8", "each KV head serves as many query heads: H 2, HKV 2"},
        {run + "--random 1,1,1,8,8,100", "pad q, k and v with zeros to 104"},
        {run + "--random 9999999,1,1,9999999,1,128", "take a smaller batch"},

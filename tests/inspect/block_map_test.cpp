@@ -143,7 +143,7 @@ TEST_CASE("operations stand at their lines, and add up to the counts", "[inspect
   std::map<std::string, std::map<std::string, uint64_t>> levels;
   for (const ModOperation& place : all->places) {
     levels[place.function][place.level] += place.times;
-    CHECK(place.line == (place.function == "score_mod" ? 8 : 12));
+    CHECK(place.line == (place.function == "score_mod" ? 10 : 14));
   }
   const OperationCounts& score = *all->operations.scoreMod;
   CHECK(levels["score_mod"] ==

@@ -20,5 +20,5 @@ file(RELATIVE_PATH folder /prefix/${CMAKE_INSTALL_BINDIR} /prefix/${CMAKE_INSTAL
 set_property(SOURCE tools/attnc/serve.cpp APPEND PROPERTY COMPILE_DEFINITIONS ATTNC_HTTP_FOLDER="${folder}")
 set_property(SOURCE tools/attnc/serve.cpp PROPERTY SKIP_UNITY_BUILD_INCLUSION ON) # for the definition
 if(ATTNC_INSTALL)
-  install(TARGETS attnc_http LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/attnc)
+  install(TARGETS attnc_http LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/attnc OPTIONAL)
 endif()
