@@ -1,4 +1,4 @@
-// Runs the examples of the README, which the build extracts from it.
+// Runs the C and C++ examples of the documents, which the build extracts.
 #include "gpu.h"
 
 #include "attnc/c.h"
@@ -67,7 +67,7 @@ struct Memory {
 
 } // namespace
 
-TEST_CASE("the README's C++ example computes ALiBi", "[gpu]") {
+TEST_CASE("the documents' C++ example computes ALiBi", "[gpu]") {
   ATTNC_NEED_GPU();
   Gpu& device = *gpu();
   const Mod mod = libraryMod("alibi");
@@ -88,7 +88,7 @@ TEST_CASE("the README's C++ example computes ALiBi", "[gpu]") {
   checkClose(actual, expected, problem);
 }
 
-TEST_CASE("the README's C example computes ALiBi", "[gpu][c]") {
+TEST_CASE("the documents' C example computes ALiBi", "[gpu][c]") {
   ATTNC_NEED_GPU();
   Gpu& device = *gpu();
   const Mod mod = libraryMod("alibi");
@@ -124,7 +124,7 @@ TEST_CASE("the README's C example computes ALiBi", "[gpu][c]") {
   checkClose(actual, expected, kProblem);
 }
 
-TEST_CASE("the README's training step computes gradients", "[gpu][backward]") {
+TEST_CASE("the documents' training step computes gradients", "[gpu][backward]") {
   ATTNC_NEED_GPU();
   Gpu& device = *gpu();
   const Mod mod = libraryMod("alibi");
@@ -176,7 +176,7 @@ cli::HostTensor rowsOf(const cli::HostTensor& tensor, int64_t first, int64_t cou
 
 } // namespace
 
-TEST_CASE("the README's decoding loop attends to all tokens so far", "[gpu]") {
+TEST_CASE("the documents' decoding loop attends to all tokens so far", "[gpu]") {
   ATTNC_NEED_GPU();
   Gpu& device = *gpu();
   const Mod mod = libraryMod("causal");
