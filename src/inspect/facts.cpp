@@ -9,6 +9,9 @@
 #include "ir/walk.h"
 #include "support/try.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace attnc {
 namespace {
 
@@ -50,6 +53,22 @@ ScoreFacts scoreFactsOf(const Mod& mod) {
   if (auto score = mod.module().output(ir::kScore)) facts.addsAtMost = addsAtMost(mod.module(), *score);
   facts.approximates = ir::uses(mod.module(), ir::Op::TanhApprox);
   return facts;
+}
+
+Expected<float> distanceSlope(const Mod& mod, const Captures& captures, const ProblemShape& problem) {
+  return onOwnStack([&]() -> Expected<float> {
+    ATTNC_TRY_AS(kernelMod, kernelModOf(mod, plan::ModForm(plan::algebraFor(DType::BF16))));
+    const ir::Module& module = (*kernelMod)->module;
+    const std::optional<ir::Value> slope = module.output(ir::kKvSlope);
+    if (!slope) return 0;
+    ATTNC_TRY_AS(bindings, ir::bind(module, captures, problem));
+    const ir::Evaluator slopes(module, *bindings, *slope);
+    float largest = 0;
+    for (int64_t b = 0; b < problem.batch; ++b)
+      for (int64_t h = 0; h < problem.qHeads; ++h)
+        largest = std::max(largest, std::fabs(slopes.evaluate(0, b, h, 0, 0).real));
+    return largest;
+  });
 }
 
 std::set<std::string> capturesOfMask(const Mod& mod) {

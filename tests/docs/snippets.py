@@ -23,7 +23,7 @@ import sys
 import blocks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TIMEOUT = 120  # seconds of a command
+TIMEOUT = 240  # seconds of a command: a first import of torch takes long where disks are cold
 WRONG_USAGE = 2
 COMPILERS = {"cpp": "c++ -std=c++20", "c": "cc -std=c11"}  # blocks without a title are compiled by the build
 # Folders of the tree that commands of pages may name.

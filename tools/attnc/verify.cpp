@@ -229,7 +229,10 @@ Verification verify(const Mod& mod, const HostOperands& operands, const RunOptio
   bool coarse = tf32 || facts.approximates;
   const bool exactProducts = areProductsExact(operands, scale), exactScores = exactProducts && facts.addsAtMost;
   const double ofSize = exactScores ? 0 : coarse ? 0x1p-10 : 0x1p-20;
-  const double common = exactProducts ? 0x1p-16 : ofSize * scale * largestRow(operands.q) * largestRow(operands.k);
+  // Kernels count positions of a penalty by distance from a row of their tile, so near keys cost it up to 256 slopes.
+  const auto slope = distanceSlope(mod, operands.captures, want.problem);
+  const double common = (exactProducts ? 0x1p-16 : ofSize * scale * largestRow(operands.q) * largestRow(operands.k)) +
+                        256 * 0x1p-22 * (slope ? *slope : 0);
   std::vector<double> s; // by row
   for (double score : want.rowMax) s.push_back(common + ofSize * (std::isfinite(score) ? std::fabs(score) : 0));
 
