@@ -281,13 +281,15 @@ TEST_CASE("rows of v that are not finite may reach what a mask hides them from, 
   CHECK(gradients.run().holds());
 }
 
-TEST_CASE("a penalty by distance may be rounded in two parts, from a row near by, and not from position 0", "[verify]") {
+TEST_CASE("a penalty by distance may be rounded in two parts, from a row near by, and not from position 0",
+          "[verify]") {
   const auto penalty = [](const std::string& sum) {
     return "slopes: f32[H]\ndef score_mod(score, b, h, q_idx, kv_idx):\n  return " + sum +
            "\ndef mask_mod(b, h, q_idx, kv_idx):\n  return kv_idx <= q_idx\n";
   };
   const auto fromOrigin = [&](const std::string& origin) {
-    return *Mod::parse(penalty("(score + slopes[h] * (kv_idx + " + origin + ")) - slopes[h] * (q_idx + " + origin + ")"));
+    return *Mod::parse(
+        penalty("(score + slopes[h] * (kv_idx + " + origin + ")) - slopes[h] * (q_idx + " + origin + ")"));
   };
   const Drawn drawn(penalty("score + slopes[h] * (kv_idx - q_idx)"), DType::BF16, std::nullopt);
   CHECK(drawn.verified(drawn.rounded(drawn.computed(fromOrigin("200")))).holds());
