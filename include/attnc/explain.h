@@ -359,9 +359,9 @@ struct ScoreFacts {
 };
 /// Returns these facts about a mod.
 ScoreFacts scoreFactsOf(const Mod& mod);
-/// Returns the largest magnitude, over batch entries and heads, of the slope s of a penalty s * (kv_idx - q_idx), which
-/// kernels round in two parts (dsl/SPEC.md, 6). Returns 0 if they do not. `captures` are in host memory. Errors
-/// (environment): captures that do not fit.
+/// Returns the largest magnitude, over batch entries and heads, of the slope s of a penalty s * (kv_idx - q_idx).
+/// Kernels round this penalty in two parts (dsl/SPEC.md, 6). Returns 0 if the score has none. `captures` are in host
+/// memory. Errors (environment): captures that do not fit.
 Expected<float> distanceSlope(const Mod& mod, const Captures& captures, const ProblemShape& problem);
 
 /// Returns the captures that mask_mod reads.
