@@ -2,9 +2,12 @@
 """Compares two builds of attnc-bench on the same workloads, in one run on one GPU.
 
   bench/compare.py BEFORE AFTER [--cases FILE] [--only REGEX] [--rounds 3]     times: interleaved rounds, the best of each
+  bench/compare.py BEFORE AFTER --settled [...]                                the same, when clocks have settled
   bench/compare.py BEFORE AFTER --cycles [...]                                 cycles of each kernel, counted by ncu
 
-Times of single runs move by 8 % with the GPU's power; cycles of kernels that compute hardly do. BEFORE and AFTER are executables.
+Times of single runs move by 8 % with the GPU's power, and the first 100 ms of a kernel that meets the limit of power say
+more about what ran before: --settled waits for half a second. Cycles of kernels that compute hardly move. BEFORE and
+AFTER are executables.
 Prints a line a case: before, after, by how much AFTER is slower; or that one of them gave no result. Stops at
 --seconds with what it has, and begins no group of cases that may take longer.
 """
@@ -25,17 +28,17 @@ KERNELS = {"forward": "attnc_forward", "backward": "attnc_backward", "decode": "
 GROUP = 4  # cases of a process: starting one takes longer than a case
 
 
-def run_bench(executable, cases, before=()):
+def run_bench(executable, cases, before=(), more=()):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(cases, file)
         file.flush()
-        command = [*before, executable, "--cases", file.name, "--mods", str(HERE.parent / "dsl/mods")]
+        command = [*before, executable, "--cases", file.name, "--mods", str(HERE.parent / "dsl/mods"), *more]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
 
 
-def milliseconds(executable, cases):
+def milliseconds(executable, cases, more):
     """{id of a case: its time}"""
-    lines = [json.loads(line) for line in run_bench(executable, cases) if line.startswith("{")]
+    lines = [json.loads(line) for line in run_bench(executable, cases, more=more) if line.startswith("{")]
     return {line["id"]: line["ms"] for line in lines if "ms" in line}
 
 
@@ -61,7 +64,7 @@ def report(case, before, after, more=""):
     print(f"{case['id']:62} {before:12.4f} {after:12.4f} {100 * (after / before - 1):+7.2f} %{more}", flush=True)
 
 
-def compare_times(executables, cases, rounds, end):
+def compare_times(executables, cases, rounds, end, more):
     groups = [cases[at : at + GROUP] for at in range(0, len(cases), GROUP)]
     times = collections.defaultdict(lambda: ([], []))
     longest = 0  # seconds of a group
@@ -71,7 +74,7 @@ def compare_times(executables, cases, rounds, end):
             if begin + longest > end:
                 break
             for which in (0, 1) if turn % 2 == 0 else (1, 0):
-                for name, ms in milliseconds(executables[which], group).items():
+                for name, ms in milliseconds(executables[which], group, more).items():
                     times[name][which].append(ms)
             longest = max(longest, time.monotonic() - begin)
     for case in cases:
@@ -96,6 +99,7 @@ def main():
     parser.add_argument("--only", default="", metavar="REGEX", help="of ids of cases")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     parser.add_argument("--cycles", action="store_true", help="by ncu instead of times")
+    parser.add_argument("--settled", action="store_true", help="attnc-bench --settled, which both executables must know")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     options = parser.parse_args()
     files = options.cases or [HERE / "cases.json"]
@@ -105,7 +109,7 @@ def main():
     if options.cycles:
         compare_cycles(executables, cases, end)
     else:
-        compare_times(executables, cases, options.rounds, end)
+        compare_times(executables, cases, options.rounds, end, ["--settled"] if options.settled else [])
 
 
 if __name__ == "__main__":

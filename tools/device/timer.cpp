@@ -21,15 +21,15 @@ Expected<double> Timer::medianMs(const Stream& stream, const std::function<Statu
   ATTNC_TRY_AS(begin, Event::create());
   ATTNC_TRY_AS(end, Event::create());
   std::vector<float> times;
-  constexpr float kWarmUpMs = 20, kMeasureMs = 60; // kernel time: clocks rise, and then settle
-  for (float spent = 0; times.size() < 5 || (spent < kWarmUpMs + kMeasureMs && times.size() < 500);) {
+  const float total = window.warmUpMs + window.measureMs;
+  for (float spent = 0; times.size() < 5 || (spent < total && times.size() < window.runs);) {
     ATTNC_TRY(flush.fillAsync(uint8_t(times.size()), stream.get()));
     ATTNC_TRY(begin->record(stream.get()));
     ATTNC_TRY(run());
     ATTNC_TRY(end->record(stream.get()));
     ATTNC_TRY(end->synchronize());
     ATTNC_TRY_AS(ms, end->msSince(*begin));
-    if (spent >= kWarmUpMs) times.push_back(*ms);
+    if (spent >= window.warmUpMs) times.push_back(*ms);
     spent += *ms;
   }
   std::nth_element(times.begin(), times.begin() + long(times.size() / 2), times.end());

@@ -14,6 +14,9 @@ class Timer {
 public:
   static Expected<Timer> create();
 
+  /// Lets later measurements run until the clock has settled under the limit of power, which takes half a second.
+  void settle() { window = {700, 700, 5000}; }
+
   /// Returns the median milliseconds of `run`, which enqueues on `stream`. Errors: those of `run`, and of the driver.
   Expected<double> medianMs(const Stream& stream, const std::function<Status()>& run);
 
@@ -26,7 +29,13 @@ public:
 
 private:
   explicit Timer(Buffer flush) : flush(std::move(flush)) {}
+
   Buffer flush;
+  /// Kernel time that does not count, then kernel time that does, and the most runs that count.
+  struct Window {
+    float warmUpMs = 20, measureMs = 60;
+    size_t runs = 500;
+  } window;
 };
 
 } // namespace attnc::device
