@@ -9,7 +9,8 @@
 //
 //   producer      K(i+1) V(i) K(i+2) V(i+1) ...                     as slots of the rings are released
 //   consumer 0    [S(i+1) = Q K(i+1), O += P(i) V(i)] softmax(i+1) [...]
-//   consumer 1    softmax(i+1)                        [...]         takes turns with consumer 0 at the tensor cores
+//   consumer 1    softmax(i+1)                        [...]         takes turns with consumer 0 at the tensor cores,
+//                                                                 if kPingPong
 //
 // The tensor cores run S of the next step, possibly the first of the next tile, ahead of O += P V. So a warpgroup has
 // products in flight during its softmax, and during the stores at the end of a tile.
@@ -38,7 +39,8 @@
 //   k.empty           consumers: S complete, columns read                  producer
 //   v.full, v.empty   producer: V requested, its bytes; consumers: O       consumers, producer
 //   out_full          consumers: rows of O written to the slot of Q        storer
-//   SchedulerBarriers consumer 0, 1.. gets its turn at the tensor cores    consumer 0, 1..
+//   SchedulerBarriers consumer 0, 1.. gets its turn at the tensor cores;   consumer 0, 1..
+//                     without turns, its warps have written V or O
 //
 // Messages: with Q the tile's b, h, first row, or that there is no more work; with K the first column and StepFlags.
 //
@@ -91,7 +93,11 @@ struct QRing
 struct KRing : RingParts<KRing, KTile, kStages, 2, Arrivals{.full = Mod::kColumnsLoad ? 2 : 1, .empty = kWarps}> {};
 struct VRing : RingParts<VRing, VTile, kStages, 0, Arrivals{.full = 1, .empty = kWarps}> {};
 struct OutFull : BarrierParts<OutFull, kQStages, kWarps> {};
-using SchedulerBarriers = NamedBarriers<1, 256>; // of consumers: one arrives, the next one waits
+/// Whether consumers take turns at the tensor cores. Products of wider heads take longer than the softmax between them,
+/// so the tensor cores have work in any order.
+constexpr bool kPingPong = kHeadDimQk <= 128 && kHeadDimV <= 128;
+/// Of consumers: with turns, one arrives and the next one waits.
+using SchedulerBarriers = NamedBarriers<1, kPingPong ? 256 : 128>;
 /// Mod::Col of each column of a step, if the producer computes them for all.
 struct Columns : SharedPart<Columns, Mod::kColumnsLoad ? int(sizeof(Mod::Col)) * kStages * kBlockN : 0> {};
 
@@ -336,12 +342,13 @@ struct Consumer {
   }
 
   /// Ping-pong scheduling: consumers take turns at issuing products, so that the softmax of one overlaps the products
-  /// of another. Warpgroup 0 has the first turn.
+  /// of another. Warpgroup 0 has the first turn. Without turns, a consumer waits for its own warps where they share
+  /// what they write.
   ATTNC_DEVICE void scheduler_barrier_sync() {
-    if (kConsumers > 1) SchedulerBarriers::sync(group);
+    if (kPingPong || kHasLengths<Mod> || kOutInQSlot) SchedulerBarriers::sync(group);
   }
   ATTNC_DEVICE void scheduler_barrier_arrive() {
-    if (kConsumers > 1) SchedulerBarriers::arrive(group + 1 == kConsumers ? 0 : 1 + group);
+    if (kPingPong) SchedulerBarriers::arrive(group + 1 == kConsumers ? 0 : 1 + group);
   }
 
   /// Epilogue: hands a tile's O to the storer, in the slot of its Q, or stores it. The scheduler barrier passed since
