@@ -60,6 +60,7 @@ TEST_CASE("CTAs of a decode kernel take each step of equal items once, and as ma
           for (int cta = 0; cta < ctas; ++cta) {
             const auto first = [&](int i) { return equal.in_pieces ? i : i * each + std::min(i, rest); };
             const int end = std::min(first(cta + 1), units * items);
+            if (!equal.in_pieces && cta < items * steps) CHECK(end - first(cta) >= each);
             for (int unit = first(cta); unit < end; ++unit) {
               const int item = unit / units, part = unit % units;
               const int from = equal.in_pieces ? steps * part / units : part;
