@@ -94,7 +94,10 @@ struct Kernel : KvGradients<BackwardParamsSm80, KvPlace<Mod, kGroups>, RowTable<
     for (int i = 0; i <= heads; ++i) {
       if (i < heads) {
         if (i > 0) __syncthreads();
-        if (threadIdx.x == 0) walk() = walk_of(i);
+        if (threadIdx.x < 32) {
+          const HeadWalk own = walk_of(i);
+          if (threadIdx.x == 0) walk() = own;
+        }
         __syncthreads();
       }
 #pragma unroll 1

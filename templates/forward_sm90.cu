@@ -9,10 +9,12 @@
 //
 //   producer      K(i+1) V(i) K(i+2) V(i+1) ...                     as slots of the rings are released
 //   consumer 0    [S(i+1) = Q K(i+1), O += P(i) V(i)] softmax(i+1) [...]
-//   consumer 1    softmax(i+1)                        [...]         takes turns with consumer 0 at the tensor cores
+//   consumer 1    softmax(i+1)                        [...]         takes turns with consumer 0 at the tensor cores,
+//                                                                 if kPingPong
 //
 // The tensor cores run S of the next step, possibly the first of the next tile, ahead of O += P V. So a warpgroup has
-// products in flight during its softmax, and during the stores at the end of a tile.
+// products in flight during its softmax, and during the stores at the end of a tile. With one slot of Q the order is
+// the other one (kOutFirst), and the softmax only overlaps products of the other consumers.
 //
 //   role          threads                      registers   what
 //   producer      one thread, or a warp      56, 40 or 32  tile scheduler; walks steps; issues TMA loads of Q, K, V;
@@ -38,7 +40,8 @@
 //   k.empty           consumers: S complete, columns read                  producer
 //   v.full, v.empty   producer: V requested, its bytes; consumers: O       consumers, producer
 //   out_full          consumers: rows of O written to the slot of Q        storer
-//   SchedulerBarriers consumer 0, 1.. gets its turn at the tensor cores    consumer 0, 1..
+//   SchedulerBarriers consumer 0, 1.. gets its turn at the tensor cores;   consumer 0, 1..
+//                     without turns, its warps have written V or O
 //
 // Messages: with Q the tile's b, h, first row, or that there is no more work; with K the first column and StepFlags.
 //
@@ -84,6 +87,9 @@ using OutTile = SwizzledTile<Element, kBlockM, kHeadDimV>;
 /// Whether O leaves through shared memory, in the slot of its Q. This needs two slots: the next Q uses the other one.
 constexpr bool kOutInQSlot = kQStages == 2;
 static_assert(kQStages <= 2, "a slot of Q is the last one or the other one");
+/// Whether O += P V of a step runs ahead of S of the next one. With one slot, a tile's Q is requested when all S of the
+/// tile before are complete. So the last O += P V of that tile must not wait for it.
+constexpr bool kOutFirst = kQStages == 1;
 constexpr int kQSlotBytes = kOutInQSlot && OutTile::kBytes > QTile::kBytes ? OutTile::kBytes : QTile::kBytes;
 
 struct QRing
@@ -91,7 +97,11 @@ struct QRing
 struct KRing : RingParts<KRing, KTile, kStages, 2, Arrivals{.full = Mod::kColumnsLoad ? 2 : 1, .empty = kWarps}> {};
 struct VRing : RingParts<VRing, VTile, kStages, 0, Arrivals{.full = 1, .empty = kWarps}> {};
 struct OutFull : BarrierParts<OutFull, kQStages, kWarps> {};
-using SchedulerBarriers = NamedBarriers<1, 256>; // of consumers: one arrives, the next one waits
+/// Whether consumers take turns at the tensor cores. Products of wider heads take longer than the softmax between them,
+/// so the tensor cores have work in any order.
+constexpr bool kPingPong = kHeadDimQk <= 128 && kHeadDimV <= 128;
+/// Of consumers: with turns, one arrives and the next one waits.
+using SchedulerBarriers = NamedBarriers<1, kPingPong ? 256 : 128>;
 /// Mod::Col of each column of a step, if the producer computes them for all.
 struct Columns : SharedPart<Columns, Mod::kColumnsLoad ? int(sizeof(Mod::Col)) * kStages * kBlockN : 0> {};
 
@@ -336,12 +346,13 @@ struct Consumer {
   }
 
   /// Ping-pong scheduling: consumers take turns at issuing products, so that the softmax of one overlaps the products
-  /// of another. Warpgroup 0 has the first turn.
+  /// of another. Warpgroup 0 has the first turn. Without turns, a consumer waits for its own warps where they share
+  /// what they write.
   ATTNC_DEVICE void scheduler_barrier_sync() {
-    if (kConsumers > 1) SchedulerBarriers::sync(group);
+    if (kPingPong || kHasLengths<Mod> || kOutInQSlot) SchedulerBarriers::sync(group);
   }
   ATTNC_DEVICE void scheduler_barrier_arrive() {
-    if (kConsumers > 1) SchedulerBarriers::arrive(group + 1 == kConsumers ? 0 : 1 + group);
+    if (kPingPong) SchedulerBarriers::arrive(group + 1 == kConsumers ? 0 : 1 + group);
   }
 
   /// Epilogue: hands a tile's O to the storer, in the slot of its Q, or stores it. The scheduler barrier passed since
@@ -394,26 +405,43 @@ struct Consumer {
       const bool begins = step.flags & kStepLast; // this step begins a tile
       const bool ends = begins && work.valid;     // the last one ended a tile
       Work next = work;
+      if constexpr (kOutFirst) {
+        scheduler_barrier_sync();
+        wgmma::touch(o);
+        ptx::wgmma_fence();
+        wgmma::start_gemm(o, weights, v.tile(), accumulate); // O += P V
+        ptx::wgmma_commit_group();
+      }
       if (begins) [[unlikely]] {
         if (work.valid) q.advance();
         next = await_work();
         if (next.valid) k.wait();
       }
-      scheduler_barrier_sync();
+      if constexpr (!kOutFirst) scheduler_barrier_sync();
       wgmma::touch(s);
-      wgmma::touch(o);
+      if constexpr (!kOutFirst) wgmma::touch(o);
       ptx::wgmma_fence();
       wgmma::start_gemm(s, q.tile().from_row(64 * group), transposed(k.tile()), 0); // S = Q K^T
       ptx::wgmma_commit_group();
-      wgmma::start_gemm(o, weights, v.tile(), accumulate); // O += P V
-      ptx::wgmma_commit_group();
+      if constexpr (!kOutFirst) {
+        wgmma::start_gemm(o, weights, v.tile(), accumulate); // O += P V
+        ptx::wgmma_commit_group();
+      }
       scheduler_barrier_arrive();
       step = read_step();
 
       const bool has_v = work.valid;
-      if (begins) [[unlikely]] {
-        ptx::wgmma_wait_group<0>();
+      if constexpr (kOutFirst) {
+        ptx::wgmma_wait_group<1>(); // O is complete
         wgmma::touch(o);
+        v.release(has_v);
+        v.advance(has_v);
+      }
+      if (begins) [[unlikely]] {
+        if constexpr (!kOutFirst) {
+          ptx::wgmma_wait_group<0>();
+          wgmma::touch(o);
+        }
         if (ends) store(o, softmax, place);
         if (!next.valid) break;
         work = next;
@@ -422,7 +450,7 @@ struct Consumer {
         softmax = {};
       }
 
-      ptx::wgmma_wait_group<1>(); // S is complete
+      ptx::wgmma_wait_group<kOutFirst ? 0 : 1>(); // S is complete
       wgmma::touch(s);
       if (!Mod::kColumnsLoad) k.release();
       if (kQStages == 1) q.release(step.flags & kStepLast);
@@ -444,10 +472,12 @@ struct Consumer {
       if (!k_ready) [[unlikely]]
         k.wait();
 
-      ptx::wgmma_wait_group<0>(); // O is complete
-      wgmma::touch(o);
-      v.release(has_v);
-      v.advance(has_v);
+      if constexpr (!kOutFirst) {
+        ptx::wgmma_wait_group<0>(); // O is complete
+        wgmma::touch(o);
+        v.release(has_v);
+        v.advance(has_v);
+      }
       if (rescaling.is_due) [[unlikely]]
         o.scale_rows(rescaling.factors);
       const bool v_ready = v.try_wait();
@@ -460,6 +490,7 @@ struct Consumer {
         if (step.flags & kStepTail) [[unlikely]]
           clear_dead_rows(place, step);
     }
+    if constexpr (kOutFirst) ptx::wgmma_wait_group<0>(); // S behind the last tile
   }
 };
 

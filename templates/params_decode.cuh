@@ -35,6 +35,17 @@ struct PackedParams : ForwardParams {
   Divisor by_group, by_tiles, by_kv_heads; // by_tiles: tiles of a (batch, KV head); if ragged, slots of a KV head
 };
 
+/// Cost of an item's end, in steps.
+constexpr int kStepsOfEnd = 2;
+
+/// How algo/decode_work.cuh deals items if all have one length: its divisions, done by the host.
+struct EqualItems {
+  Divisor by_units;         // pieces of an item if `in_pieces`, else steps
+  Divisor by_each, by_more; // steps of a share, and of one that has one more
+  int rest;                 // shares that have one more
+  int in_pieces;            // bool
+};
+
 /// Split-KV forward pass: few queries over long KV. algo/decode_work.cuh deals items, one for each tile of packed rows
 /// of a (batch, KV head). A CTA leaves at most two parts of items, in places of its own. `part_rows`: rows of a part,
 /// those of a tile, or all of a (batch, KV head) if these are fewer.
@@ -47,6 +58,7 @@ struct DecodeParams {
   int* arrived;         // per item: parts that have arrived; 0 before and after a launch
   int part_rows;
   HeadScales k_scale, v_scale; // for fp8 K and V
+  EqualItems equal;            // for `part_out`
 };
 
 /// The same with maps of K and V, as in ForwardParamsSm90. Box rows: the rows that a team takes in a step, or those of

@@ -1,6 +1,7 @@
 #include "plan/decode_plan.h"
 
 #include "plan/decode_parts.h"
+#include "support/ceil_div.h"
 
 #include "templates/host/decode.h"
 

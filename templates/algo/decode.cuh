@@ -160,7 +160,7 @@ template <class Copies> struct Loader {
   ATTNC_DEVICE typename Copies::KTile k_of(int slot) const { return {ring + slot * Slots::kSlotBytes}; }
   ATTNC_DEVICE typename Copies::VTile v_of(int slot) const { return {k_of(slot).base + Copies::KTile::kBytes}; }
 
-  ATTNC_DEVICE bool fetch(const PackedParams& p, const ModArgs& args) { return has_next = dealer.next(p, args, next); }
+  ATTNC_DEVICE bool fetch(const Params& p, const ModArgs& args) { return has_next = dealer.next(p, args, next); }
 
   /// Issues the next step if it belongs to these two items. Behind the last item, commits empty groups, so that groups
   /// can be counted.
@@ -191,16 +191,15 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
   const int warp = threadIdx.x / 32, team = warp / kTeamWarps, warp_row = warp % kTeamWarps * 16;
   const unsigned ring_offset = Memory::template offset_of<typename Slots::RingPart>() + team * Slots::kRingBytes;
 
-  Loader<Copies> loader = {shared + ring_offset, shared + unsigned(Memory::template offset_of<typename Slots::QPart>()),
-                           team * kTeamColumns,
-                           Copies(shared + unsigned(Memory::template offset_of<typename Copies::Control>())),
-                           Dealer(p, args, decode.part_out != nullptr, words)};
+  Loader<Copies> loader = {
+      shared + ring_offset, shared + unsigned(Memory::template offset_of<typename Slots::QPart>()), team * kTeamColumns,
+      Copies(shared + unsigned(Memory::template offset_of<typename Copies::Control>())), Dealer(decode, args, words)};
   int slot = 0; // of the current step
 #pragma unroll 1
   for (int turn = 0;; ++turn) { // turn 0 only fetches an item and begins to load it
     Work work = loader.next;
     if (turn > 0 && !loader.has_next) break;
-    loader.fetch(p, args);
+    loader.fetch(decode, args);
     if (turn == 0) work.walk.count = 0;
     if constexpr (kAppends) // the walk begins with the last columns
       if (turn > 0 && work.share.begin == 0 && work.tile.first == 0)

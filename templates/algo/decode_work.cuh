@@ -16,9 +16,6 @@
 
 namespace attnc {
 
-/// Cost of an item's end, in steps.
-constexpr int kStepsOfEnd = 2;
-
 /// Steps dealt to CTAs in equal shares.
 struct Shares {
   int each, rest; ///< steps of a share; how many shares have one more
@@ -86,6 +83,9 @@ ATTNC_DEVICE PackedWalk<M, Size> walk_packed(const PackedParams& p, const Args& 
   }
 }
 
+/// Whether all items have one length, so that the host deals them: EqualItems.
+template <class M> constexpr bool kEqualItems = !kHasLengths<M> && !M::kHasBounds && !kListsSteps<M>;
+
 /// All items of a launch. `Rows`: rows of a tile. `Size`: columns of a step.
 template <class M, int Rows, int Size> struct DecodeItems {
   using Walk = PackedWalk<M, Size>;
@@ -131,25 +131,25 @@ public:
   using Items = DecodeItems<M, Rows, Size>;
   using Work = DecodeWork<typename Items::Walk>;
 
-  /// `shared`: Threads / 32 + 2 words of the CTA's shared memory. `divides`: items may be divided.
+  /// `shared`: Threads / 32 + 2 words of the CTA's shared memory.
   template <class Args>
-  ATTNC_DEVICE DecodeDealer(const PackedParams& p, const Args& args, bool divides, int* shared)
-      : items(p), shares(1, 1), item(int(blockIdx.x)) {
-    if (!divides || items.count == 0) return;
-    if constexpr (!kHasLengths<M> && !M::kHasBounds && !kListsSteps<M>) { // all items have one length
-      const int length = items.length(p, args, 0), most = int(gridDim.x) / items.count;
-      if (most) piece = (length + most - 1) / most;
-      settle(length * items.count);
-      const int units = units_of(length);
-      take(units * items.count);
-      item = first / units;
-      before = item * units;
+  ATTNC_DEVICE DecodeDealer(const DecodeParams& decode, const Args& args, int* shared)
+      : items(decode.forward), shares(1, 1), item(int(blockIdx.x)) {
+    if (!decode.part_out || items.count == 0) return;
+    if constexpr (kEqualItems<M>) {
+      const EqualItems& equal = decode.equal;
+      shares.each = equal.by_each.divisor, shares.rest = equal.rest;
+      way = equal.in_pieces ? Pieces : InShares;
+      take(equal.by_units.divisor * items.count);
+      item = equal.by_units.quotient(first);
+      before = item * equal.by_units.divisor;
     } else {
-      find(p, args, shared);
+      find(decode.forward, args, shared);
     }
   }
 
-  template <class Args> ATTNC_DEVICE bool next(const PackedParams& p, const Args& args, Work& work) {
+  template <class Args> ATTNC_DEVICE bool next(const DecodeParams& decode, const Args& args, Work& work) {
+    const PackedParams& p = decode.forward;
     const int cta = int(blockIdx.x);
     if (way == Undivided ? item >= items.count : first >= end) return false;
     work.tile = items.tile(p, args, item);
@@ -166,11 +166,17 @@ public:
       share = {item, 0, length, cta, 1, 0};
       item += int(gridDim.x);
     } else if (way == Pieces) {
-      const int parts = pieces_of(length), part = first - before;
-      share = {item, length * part / parts, length * (part + 1) / parts, before, parts, 0};
+      const int part = first - before;
+      if constexpr (kEqualItems<M>) {
+        const Divisor& by = decode.equal.by_units;
+        share = {item, by.quotient(length * part), by.quotient(length * (part + 1)), before, by.divisor, 0};
+      } else {
+        const int parts = pieces_of(length);
+        share = {item, length * part / parts, length * (part + 1) / parts, before, parts, 0};
+      }
       first = end;
     } else {
-      const int first_cta = shares.owner(before), last_cta = shares.owner(before + length - 1);
+      const int first_cta = owner(decode, before), last_cta = owner(decode, before + length - 1);
       share = {item,      first - before,           min(end - before, length),
                first_cta, last_cta - first_cta + 1, before > shares.begin(first_cta) ? 1 : 0};
       first = before += length;
@@ -191,6 +197,15 @@ private:
   int before = 0;         // units (steps or pieces) of the items before it
   int first = 0, end = 0; // this CTA's units that are not done yet
 
+  ATTNC_DEVICE int owner(const DecodeParams& decode, int step) const {
+    if constexpr (kEqualItems<M>) {
+      const EqualItems& equal = decode.equal;
+      const int large = equal.rest * equal.by_more.divisor;
+      return step < large ? equal.by_more.quotient(step) : equal.rest + equal.by_each.quotient(step - large);
+    } else {
+      return shares.owner(step);
+    }
+  }
   ATTNC_DEVICE int pieces_of(int length) const { return (length + piece - 1) / piece; }
   ATTNC_DEVICE int units_of(int length) const { return way == Pieces ? pieces_of(length) : length; }
 

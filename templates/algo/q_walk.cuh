@@ -1,7 +1,8 @@
 // The steps along Q of a tile of KV columns: all of them, those whose rows have live columns there, or those of lists.
 //
 // A mod's bounds map rows to columns. As q_idx grows, each edge moves in one direction only. So the rows that see a
-// range of columns are an interval, which bisection finds: four searches of log2(q_len) rows per tile.
+// range of columns are an interval between two of four rows: where an edge passes the first column, and the last one.
+// A warp searches all four at once, eight lanes each: five rounds at 8192 rows, where bisection takes four times 14.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -11,38 +12,34 @@
 
 namespace attnc {
 
-struct RowInterval {
-  int begin, end;
-};
-
-/// Returns the rows of [0, q_len) for which `holds` is true. As q_idx grows, it changes once: to true if `rises`, else
-/// to false.
-template <class Predicate> ATTNC_DEVICE RowInterval rows_where(int q_len, bool rises, Predicate holds) {
-  int low = 0, high = q_len; // the change lies in [low, high]
-  while (low < high) {
-    const int middle = low + (high - low) / 2;
-    if (holds(middle) == rises)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return rises ? RowInterval{low, q_len} : RowInterval{0, low};
-}
-
-/// Returns the rows with live columns among [kv_begin, kv_end), and the rows in which all of these live.
+/// Returns the rows with live columns among [kv_begin, kv_end), and the rows in which all of these live. Called by a
+/// whole warp; all lanes get the same.
 template <class M, class Args>
 ATTNC_DEVICE TileBounds q_bounds(const Args& args, const typename M::Head& head, int b, int h, int kv_begin, int kv_end,
                                  int q_len) {
-  const auto of = [&](int q_idx) {
+  // Lanes 0 to 7 search the first row at which the end edge has passed kv_begin, lanes 8 to 15 kv_end - 1; the other
+  // lanes do so for the begin edge.
+  constexpr int kLanes = 8;
+  const int lane = threadIdx.x % 32, of_edge = lane % kLanes;
+  const bool is_begin = lane & 2 * kLanes, falls = is_begin ? M::kBeginFalls : M::kEndFalls;
+  const int column = lane & kLanes ? kv_end - 1 : kv_begin;
+  int row = 0; // rows before it have not passed; the edge passes within kLanes * step rows from it on, or never
+#pragma unroll 1
+  for (int range = q_len + 1; range > 1;) { // how many rows may be the one, q_len among them
+    range = (range + kLanes) / (kLanes + 1);
+    const int tested = row + (of_edge + 1) * range - 1;
+    int q_idx = min(tested, q_len - 1);
     if constexpr (kHasOffsets<M>) q_idx += q_offset<M>(args, head);
-    return M::bounds(args, head, b, h, q_idx, q_idx + 1); // SEAM(bounds)
-  };
-  const RowInterval reached = rows_where(q_len, !M::kEndFalls, [&](int q_idx) { return of(q_idx).end > kv_begin; });
-  const RowInterval begun = rows_where(q_len, M::kBeginFalls, [&](int q_idx) { return of(q_idx).begin < kv_end; });
-  const RowInterval passed = rows_where(q_len, !M::kEndFalls, [&](int q_idx) { return of(q_idx).end >= kv_end; });
-  const RowInterval open = rows_where(q_len, M::kBeginFalls, [&](int q_idx) { return of(q_idx).begin <= kv_begin; });
-  return {max(reached.begin, begun.begin), max(passed.begin, open.begin), min(passed.end, open.end),
-          min(reached.end, begun.end)};
+    const TileBounds of = M::bounds(args, head, b, h, q_idx, q_idx + 1); // SEAM(bounds)
+    const bool before = tested < q_len && ((is_begin ? of.begin : of.end) > column) == falls;
+    row += __popc(__ballot_sync(0xffffffffu, before) >> (lane - of_edge) & ((1 << kLanes) - 1)) * range;
+  }
+  const int reached = __shfl_sync(0xffffffffu, row, 0), passed = __shfl_sync(0xffffffffu, row, kLanes);
+  const int open = __shfl_sync(0xffffffffu, row, 2 * kLanes), begun = __shfl_sync(0xffffffffu, row, 3 * kLanes);
+  return {max(M::kEndFalls ? 0 : reached, M::kBeginFalls ? begun : 0),
+          max(M::kEndFalls ? 0 : passed, M::kBeginFalls ? open : 0),
+          min(M::kEndFalls ? passed : q_len, M::kBeginFalls ? q_len : open),
+          min(M::kEndFalls ? reached : q_len, M::kBeginFalls ? q_len : begun)};
 }
 
 template <class M, bool Lists>
@@ -52,7 +49,8 @@ constexpr StepSource kQSource = Lists           ? StepSource::Lists
 
 template <class M, int Size, bool Lists> using QWalk = StepWalk<Size, kQSource<M, Lists>, M::kHasMaskMod>;
 
-/// Returns the walk of columns [kv_begin, kv_end) of query head h, which lie in one block of the lists.
+/// Returns the walk of columns [kv_begin, kv_end) of query head h, which lie in one block of the lists. Called by a
+/// whole warp; all lanes get the same.
 template <class M, int Size, bool Lists, class Args>
 ATTNC_DEVICE QWalk<M, Size, Lists> walk_q(const BackwardParams& p, const Args& args, int b, int h, int kv_begin,
                                           int kv_end) {

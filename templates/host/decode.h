@@ -74,6 +74,17 @@ static DecodeListsParams decodeListsParams(const Stage& stage, const LaunchOpera
   return params;
 }
 
+/// Returns what DecodeDealer of templates/algo/decode_work.cuh would find if all items have one length.
+static EqualItems equalItems(const Stage& stage, const LaunchOperands& operands, int64_t ctas) {
+  const int64_t items = packedTiles(operands, stage.config.blockM), most = items ? ctas / items : 0;
+  const int64_t length = std::max<int64_t>(ceilDiv(operands.problem.kvLen, stage.config.blockN), 1);
+  const int64_t piece = most ? ceilDiv(length, most) : 0; // most steps of a piece; 0: more items than CTAs
+  const int64_t steps = items * length, shares = std::max<int64_t>(std::min(ctas, steps), 1), each = steps / shares;
+  const bool inPieces = piece && piece <= each + kStepsOfEnd;
+  return {divisorOf(inPieces ? ceilDiv(length, piece) : length), divisorOf(each), divisorOf(each + 1),
+          int(steps % shares), inPieces};
+}
+
 DecodeParams decodeParams(const Stage& stage, const LaunchOperands& operands, const Device& device,
                           const WorkspaceView& workspace) {
   DecodeParams params{};
@@ -101,6 +112,7 @@ DecodeParams decodeParams(const Stage& stage, const LaunchOperands& operands, co
     steps.q_block = stage.config.blockM;
     steps.kv_block = stage.config.blockN;
   }
+  if (params.part_out) params.equal = equalItems(stage, operands, ctas);
   if (params.part_out) params.part_state = params.part_out + 2 * ctas * params.part_rows * operands.v.shape[3];
   return params;
 }

@@ -61,30 +61,47 @@ void checkTurns(const BackwardParams& p, const Args& args, int b = 0, int h = 0,
   };
   std::vector<Visit> all;
   const int q_len = p.forward.q_len, kv_len = p.forward.kv_len;
-  for (int start = 0; start < kv_len; start += kBlockN) {
-    const auto walk = walk_q<M, Size, Lists>(p, args, b, h, start, std::min(start + kBlockN, kv_len));
-    for (int i = 0; i < walk.count; ++i) {
-      const int q_start = walk.at(i).start;
-      if (!Lists) REQUIRE(q_start < q_len);
-      if (q_start < q_len) all.push_back({q_start, start, -1});
+  HostCta::run(32, [&] {
+    for (int start = 0; start < kv_len; start += kBlockN) {
+      const auto walk = walk_q<M, Size, Lists>(p, args, b, h, start, std::min(start + kBlockN, kv_len));
+      if (threadIdx.x == 13)
+        for (int i = 0; i < walk.count; ++i) all.push_back({walk.at(i).start, start, -1});
     }
-  }
-  const auto number = [&](bool isTold) {
-    for (Visit& visit : all) {
-      const int turn = turn_of<M, Size, Lists>(p, visits, args, {}, b, h, visit.q_start, visit.kv_start);
-      if (isTold) visit.turn = turn;
+    __syncwarp();
+    for (size_t i = 0; i < all.size(); ++i) { // all lanes together
+      if (all[i].q_start >= q_len) continue;
+      const int turn = turn_of<M, Size, Lists>(p, visits, args, {}, b, h, all[i].q_start, all[i].kv_start);
+      if (threadIdx.x == 0) all[i].turn = turn;
     }
-  };
-  if constexpr (Lists)
-    HostCta::run(32, [&] { number(threadIdx.x == 0); });
-  else
-    number(true);
+  });
   std::vector<int> taken(size_t((q_len + Size - 1) / Size), 0);
-  for (const Visit& visit : all) REQUIRE(visit.turn == taken[size_t(visit.q_start / Size)]++);
+  for (const Visit& visit : all) {
+    if (Lists && visit.q_start >= q_len) continue; // a listed block may reach past the end
+    REQUIRE(visit.q_start < q_len);
+    REQUIRE(visit.turn == taken[size_t(visit.q_start / Size)]++);
+  }
+}
+
+/// All lanes find the rows that the edges themselves say.
+template <class M> void checkRows(const Edges& edges, int q_len, int kv_begin, int kv_end) {
+  TileBounds found[32];
+  HostCta::run(32, [&] { found[threadIdx.x] = q_bounds<M>(edges, {}, 0, 0, kv_begin, kv_end, q_len); });
+  int live = 0, full = 0, first_live = 0, first_full = 0; // rows are intervals
+  for (int row = q_len; row-- > 0;) {
+    const int begin = edges.begin[size_t(row)], end = edges.end[size_t(row)];
+    if (end > kv_begin && begin < kv_end) ++live, first_live = row;
+    if (end >= kv_end && begin <= kv_begin) ++full, first_full = row;
+  }
+  for (const TileBounds& of : found) {
+    REQUIRE(std::max(of.end - of.begin, 0) == live);
+    REQUIRE(std::max(of.full_end - of.full_begin, 0) == full);
+    if (live) REQUIRE(of.begin == first_live);
+    if (full) REQUIRE(of.full_begin == first_full);
+  }
 }
 
 template <bool BeginFalls, bool EndFalls> void checkBounds(Draw& draw) {
-  for (int trial = 0; trial < 1000; ++trial) {
+  for (int trial = 0; trial < 25; ++trial) {
     BackwardParams p{};
     p.forward.q_len = draw(1, 400);
     p.forward.kv_len = draw(1, 700);
@@ -93,10 +110,27 @@ template <bool BeginFalls, bool EndFalls> void checkBounds(Draw& draw) {
     INFO(BeginFalls << EndFalls << ", " << p.forward.q_len << " x " << p.forward.kv_len);
     checkTurns<EdgeMod<BeginFalls, EndFalls>, 32, false>(p, edges);
     checkTurns<EdgeMod<BeginFalls, EndFalls>, 64, false>(p, edges);
+    const int kv_begin = draw(0, p.forward.kv_len - 1), kv_end = draw(kv_begin + 1, p.forward.kv_len);
+    checkRows<EdgeMod<BeginFalls, EndFalls>>(edges, p.forward.q_len, kv_begin, kv_end);
   }
 }
 
 } // namespace
+
+TEST_CASE("a warp finds the rows that see a range of columns", "[walk]") {
+  Draw draw;
+  for (int q_len : {0, 1, 2, 8, 9, 10, 71, 72, 73, 8192, 100'000})
+    for (int trial = 0; trial < 6; ++trial) {
+      const int kv_len = draw(1, 3000), kv_begin = draw(0, kv_len - 1), kv_end = draw(kv_begin + 1, kv_len);
+      INFO(q_len << " rows, columns " << kv_begin << " to " << kv_end);
+      const Edges rising{draw.edge(q_len, kv_len, false), draw.edge(q_len, kv_len, false)};
+      const Edges falling{draw.edge(q_len, kv_len, true), draw.edge(q_len, kv_len, true)};
+      checkRows<EdgeMod<false, false>>(rising, q_len, kv_begin, kv_end);
+      checkRows<EdgeMod<true, true>>(falling, q_len, kv_begin, kv_end);
+      checkRows<EdgeMod<false, true>>({rising.begin, falling.end}, q_len, kv_begin, kv_end);
+      checkRows<EdgeMod<true, false>>({falling.begin, rising.end}, q_len, kv_begin, kv_end);
+    }
+}
 
 TEST_CASE("tiles of KV take their turns at a tile of Q as bounds lead them there", "[walk]") {
   Draw draw;
