@@ -13,8 +13,7 @@
 //                                                                 if kPingPong
 //
 // The tensor cores run S of the next step, possibly the first of the next tile, ahead of O += P V. So a warpgroup has
-// products in flight during its softmax, and during the stores at the end of a tile. With one slot of Q the order is
-// the other one (kOutFirst), and the softmax only overlaps products of the other consumers.
+// products in flight during its softmax, and during the stores at the end of a tile.
 //
 //   role          threads                      registers   what
 //   producer      one thread, or a warp      56, 40 or 32  tile scheduler; walks steps; issues TMA loads of Q, K, V;
@@ -87,9 +86,6 @@ using OutTile = SwizzledTile<Element, kBlockM, kHeadDimV>;
 /// Whether O leaves through shared memory, in the slot of its Q. This needs two slots: the next Q uses the other one.
 constexpr bool kOutInQSlot = kQStages == 2;
 static_assert(kQStages <= 2, "a slot of Q is the last one or the other one");
-/// Whether O += P V of a step runs ahead of S of the next one. With one slot, a tile's Q is requested when all S of the
-/// tile before are complete. So the last O += P V of that tile must not wait for it.
-constexpr bool kOutFirst = kQStages == 1;
 constexpr int kQSlotBytes = kOutInQSlot && OutTile::kBytes > QTile::kBytes ? OutTile::kBytes : QTile::kBytes;
 
 struct QRing
@@ -405,43 +401,26 @@ struct Consumer {
       const bool begins = step.flags & kStepLast; // this step begins a tile
       const bool ends = begins && work.valid;     // the last one ended a tile
       Work next = work;
-      if constexpr (kOutFirst) {
-        scheduler_barrier_sync();
-        wgmma::touch(o);
-        ptx::wgmma_fence();
-        wgmma::start_gemm(o, weights, v.tile(), accumulate); // O += P V
-        ptx::wgmma_commit_group();
-      }
       if (begins) [[unlikely]] {
         if (work.valid) q.advance();
         next = await_work();
         if (next.valid) k.wait();
       }
-      if constexpr (!kOutFirst) scheduler_barrier_sync();
+      scheduler_barrier_sync();
       wgmma::touch(s);
-      if constexpr (!kOutFirst) wgmma::touch(o);
+      wgmma::touch(o);
       ptx::wgmma_fence();
       wgmma::start_gemm(s, q.tile().from_row(64 * group), transposed(k.tile()), 0); // S = Q K^T
       ptx::wgmma_commit_group();
-      if constexpr (!kOutFirst) {
-        wgmma::start_gemm(o, weights, v.tile(), accumulate); // O += P V
-        ptx::wgmma_commit_group();
-      }
+      wgmma::start_gemm(o, weights, v.tile(), accumulate); // O += P V
+      ptx::wgmma_commit_group();
       scheduler_barrier_arrive();
       step = read_step();
 
       const bool has_v = work.valid;
-      if constexpr (kOutFirst) {
-        ptx::wgmma_wait_group<1>(); // O is complete
-        wgmma::touch(o);
-        v.release(has_v);
-        v.advance(has_v);
-      }
       if (begins) [[unlikely]] {
-        if constexpr (!kOutFirst) {
-          ptx::wgmma_wait_group<0>();
-          wgmma::touch(o);
-        }
+        ptx::wgmma_wait_group<0>();
+        wgmma::touch(o);
         if (ends) store(o, softmax, place);
         if (!next.valid) break;
         work = next;
@@ -450,7 +429,7 @@ struct Consumer {
         softmax = {};
       }
 
-      ptx::wgmma_wait_group<kOutFirst ? 0 : 1>(); // S is complete
+      ptx::wgmma_wait_group<1>(); // S is complete
       wgmma::touch(s);
       if (!Mod::kColumnsLoad) k.release();
       if (kQStages == 1) q.release(step.flags & kStepLast);
@@ -472,12 +451,10 @@ struct Consumer {
       if (!k_ready) [[unlikely]]
         k.wait();
 
-      if constexpr (!kOutFirst) {
-        ptx::wgmma_wait_group<0>(); // O is complete
-        wgmma::touch(o);
-        v.release(has_v);
-        v.advance(has_v);
-      }
+      ptx::wgmma_wait_group<0>(); // O is complete
+      wgmma::touch(o);
+      v.release(has_v);
+      v.advance(has_v);
       if (rescaling.is_due) [[unlikely]]
         o.scale_rows(rescaling.factors);
       const bool v_ready = v.try_wait();
@@ -490,7 +467,6 @@ struct Consumer {
         if (step.flags & kStepTail) [[unlikely]]
           clear_dead_rows(place, step);
     }
-    if constexpr (kOutFirst) ptx::wgmma_wait_group<0>(); // S behind the last tile
   }
 };
 
