@@ -203,9 +203,10 @@ std::string doctorText(const Machine& machine, const std::vector<Finding>& findi
     text += fmt::format("pack        {}: {}\n", pack.file,
                         pack.error.empty() ? fmt::format("{} kernels", pack.kernels) : "cannot be read");
   const DefaultPackInfo& pack = machine.defaultPack;
-  text += pack.path.empty() ? "default     none: no pack of the library's kernels\n"
-                            : fmt::format("default     {}: {}\n", pack.path,
-                                          pack.problem.empty() ? fmt::format("{} kernels", pack.kernels) : "passed over");
+  text += pack.path.empty()
+              ? "default     none: no pack of the library's kernels\n"
+              : fmt::format("default     {}: {}\n", pack.path,
+                            pack.problem.empty() ? fmt::format("{} kernels", pack.kernels) : "passed over");
   std::string variables;
   for (const auto& [name, value] : machine.cache.variables)
     if (name != "HOME") variables += fmt::format("{:12}{}={}\n", variables.empty() ? "variables" : "", name, value);
