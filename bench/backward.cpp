@@ -1,4 +1,5 @@
 #include "measure.h"
+#include "row_check.h"
 
 #include <algorithm>
 
@@ -13,6 +14,21 @@ struct GradientTensors {
   DeviceTensor dQ, dK, dV;
   BackwardOutputs outputs;
 };
+
+/// Returns the largest error. Throws std::exception for one beyond the tolerance.
+double checkByNaive(Bench& bench, const Case& c, const Workload& work, const BackwardOperands& operands,
+                    const GradientTensors& gradients) {
+  const GradientTensors expected(work);
+  // The oracle evaluates mask_mod for every pair.
+  const BackwardKernel naive = take(bench.compiler.loadBackward(
+      work.mod.mod,
+      {.family = Family::Naive, .dtype = c.dtype, .headDim = c.headDim, .features = {Feature::Ragged, c.packed}}));
+  const device::Buffer naiveWorkspace = take(device::Buffer::allocate(take(naive.workspaceBytes(operands))));
+  take(naive.launch(operands, expected.outputs, naiveWorkspace.data(), bench.stream.get()));
+  take(bench.stream.synchronize());
+  return std::max({compareRows("dQ", gradients.dQ, expected.dQ), compareRows("dK", gradients.dK, expected.dK),
+                   compareRows("dV", gradients.dV, expected.dV)});
+}
 
 } // namespace
 
@@ -44,17 +60,9 @@ nlohmann::json measureBackward(Bench& bench, const Case& c) {
   take(bench.stream.synchronize());
   nlohmann::json row{{"first_call_s", rounded(secondsSince(start), 3)}};
 
-  const GradientTensors expected(work);
-  // The oracle evaluates mask_mod for every pair.
-  const BackwardKernel naive = take(bench.compiler.loadBackward(
-      work.mod.mod,
-      {.family = Family::Naive, .dtype = c.dtype, .headDim = c.headDim, .features = {Feature::Ragged, c.packed}}));
-  const device::Buffer naiveWorkspace = take(device::Buffer::allocate(take(naive.workspaceBytes(operands))));
-  take(naive.launch(operands, expected.outputs, naiveWorkspace.data(), bench.stream.get()));
-  take(bench.stream.synchronize());
-  row["max_error"] =
-      std::max({compareRows("dQ", gradients.dQ, expected.dQ), compareRows("dK", gradients.dK, expected.dK),
-                compareRows("dV", gradients.dV, expected.dV)});
+  row["max_error"] = isCheckedByRows(c, work.mod)
+                         ? checkGradientRows(work, {out, lse, dOut, gradients.dQ, gradients.dK, gradients.dV})
+                         : checkByNaive(bench, c, work, operands, gradients);
 
   const double ms = bench.medianMs(run);
   row["ms"] = rounded(ms, 4);

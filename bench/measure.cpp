@@ -74,37 +74,42 @@ std::vector<uint16_t> download(const DeviceTensor& tensor) {
   return values;
 }
 
-double compareRows(const char* name, const DeviceTensor& actual, const DeviceTensor& expected) {
-  const std::vector<uint16_t> x = download(actual), y = download(expected);
-  const DType dtype = actual.view.dtype;
-  const int64_t width = actual.view.shape[3];
-  const auto at = [&](const std::vector<uint16_t>& values, int64_t i) {
-    return readElement(values.data(), dtype, i).real;
-  };
+namespace {
+
+/// The rows of a tensor that are compared, and with what.
+struct ComparedRows {
+  const char *name, *oracle;
+  DType dtype;
+  int64_t rows, width;
+};
+
+/// `actual` and `expected` return an element of a row, `numberOf` the row's number for messages.
+template <class Actual, class Expected, class NumberOf>
+double compareEach(const ComparedRows& of, const Actual& actual, const Expected& expected, const NumberOf& numberOf) {
   // An element is a sum of dS k, dS q, P dout or P v over the row or column; k, q, v and dout are independent of one
   // another. dS and P round once each, so the error of an element is at most the unit roundoff u, times a gaussian,
   // times the root mean square of its row. Both kernels round the result. A row below 2^-8 is compared as if it were
   // 2^-8: the f32 rounding error of a sum that cancels is below 1e-5.
-  const double u = dtype == DType::F16 ? 0x1p-12 : 0x1p-9;
+  const double u = of.dtype == DType::F16 ? 0x1p-12 : 0x1p-9;
   const reference::Tolerance tolerance{.absolute = 12 * u, .relative = 4 * u};
   std::mutex mutex;
   double largest = 0;
   std::string bad;
-  parallelFor(int64_t(x.size()) / width, [&](int64_t begin, int64_t end) {
+  parallelFor(of.rows, [&](int64_t begin, int64_t end) {
     double largestHere = 0;
     std::string badHere;
     for (int64_t row = begin; row < end && badHere.empty(); ++row) {
       double squares = 0;
-      for (int64_t i = row * width; i < (row + 1) * width; ++i) squares += at(y, i) * at(y, i);
-      const double unit = std::max(std::sqrt(squares / double(width)), 0x1p-8);
+      for (int64_t i = 0; i < of.width; ++i) squares += expected(row, i) * expected(row, i);
+      const double unit = std::max(std::sqrt(squares / double(of.width)), 0x1p-8);
       reference::Comparison comparison(tolerance);
-      for (int64_t i = row * width; i < (row + 1) * width; ++i) comparison.add(at(x, i) / unit, at(y, i) / unit);
+      for (int64_t i = 0; i < of.width; ++i) comparison.add(actual(row, i) / unit, expected(row, i) / unit);
       largestHere = std::max(largestHere, comparison.maxError());
       if (!std::isfinite(squares))
-        badHere = fmt::format("row {} of the naive kernel's {} is not finite", row, name);
+        badHere = fmt::format("row {} of the {}'s {} is not finite", numberOf(row), of.oracle, of.name);
       else if (!comparison.holds())
-        badHere = fmt::format("{} differs from the naive kernel's: row {}, in units of its RMS {:.3g}, {}", name, row,
-                              unit, comparison.firstBadText());
+        badHere = fmt::format("{} differs from the {}'s: row {}, in units of its RMS {:.3g}, {}", of.name, of.oracle,
+                              numberOf(row), unit, comparison.firstBadText());
     }
     const std::lock_guard lock(mutex);
     largest = std::max(largest, largestHere);
@@ -112,6 +117,35 @@ double compareRows(const char* name, const DeviceTensor& actual, const DeviceTen
   });
   if (!bad.empty()) throw std::runtime_error(bad);
   return largest;
+}
+
+} // namespace
+
+double compareRows(const char* name, const DeviceTensor& actual, const DeviceTensor& expected) {
+  const std::vector<uint16_t> x = download(actual), y = download(expected);
+  const DType dtype = actual.view.dtype;
+  const int64_t width = actual.view.shape[3];
+  const auto of = [&](const std::vector<uint16_t>& values) {
+    return [&values, dtype, width](int64_t row, int64_t column) {
+      return readElement(values.data(), dtype, row * width + column).real;
+    };
+  };
+  return compareEach({name, "naive kernel", dtype, int64_t(x.size()) / width, width}, of(x), of(y),
+                     [](int64_t row) { return row; });
+}
+
+double compareSomeRows(const char* name, const TensorView& actual, const std::vector<int64_t>& rows,
+                       const std::vector<double>& expected) {
+  const auto& [shape, stride] = std::tie(actual.shape, actual.stride);
+  const auto at = [&](int64_t i, int64_t column) {
+    const int64_t row = rows[size_t(i)], head = row / shape[2];
+    const int64_t offset = head / shape[1] * stride[0] + head % shape[1] * stride[1] + row % shape[2] * stride[2];
+    return readElement(actual.data, actual.dtype, offset + column * stride[3]).real;
+  };
+  return compareEach(
+      {name, "reference", actual.dtype, int64_t(rows.size()), shape[3]}, at,
+      [&](int64_t i, int64_t column) { return expected[size_t(i * shape[3] + column)]; },
+      [&](int64_t i) { return rows[size_t(i)]; });
 }
 
 namespace {

@@ -78,6 +78,11 @@ std::vector<uint16_t> download(const DeviceTensor& tensor);
 /// the largest error. Throws std::exception for one beyond the tolerance.
 double compareRows(const char* name, const DeviceTensor& actual, const DeviceTensor& expected);
 
+/// The same for some rows of a tensor in host memory. `rows`: their numbers in [B, H, rows], ascending. `expected`:
+/// dense [number of rows, columns].
+double compareSomeRows(const char* name, const TensorView& actual, const std::vector<int64_t>& rows,
+                       const std::vector<double>& expected);
+
 /// A case's mod and operands. `operands` refers to the other members.
 struct Workload {
   Workload(const Case& c, const std::string& mods);

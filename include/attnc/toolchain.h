@@ -1,8 +1,9 @@
-// The GPUs that attnc compiles for, and the NVRTC that it finds.
+// The GPUs that attnc compiles for, and the NVRTC and the pack of kernels that it finds.
 #pragma once
 
 #include "attnc/error.h"
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,5 +26,15 @@ struct NvrtcInfo {
 /// Returns the NVRTC that compilers without CompilerOptions::nvrtcPath use. Opens it. Errors (environment): no
 /// NVRTC, or one that is too old.
 Expected<NvrtcInfo> findNvrtc();
+
+/// The pack that compilers search after their cache, although nobody names it: ATTNC_DEFAULT_PACK, else the one that an
+/// install has put near the library.
+struct DefaultPackInfo {
+  std::string path;    ///< Path of the pack. Empty if none was found.
+  int64_t kernels = 0; ///< Number of its kernels.
+  std::string problem; ///< Why compilers pass it over. Empty if they use it.
+};
+/// Returns the default pack. Reads the environment and the beginning of the pack.
+DefaultPackInfo findDefaultPack();
 
 } // namespace attnc

@@ -139,7 +139,8 @@ KernelOptions blockMaskOptions(const KernelOptions& options) {
 Compiler::Impl::Impl(const CompilerOptions& options)
     : env(jit::Env::read()), log(env.log, options.log),
       packs(std::make_shared<jit::Packs>(packPaths(env, options), packMaker, log)),
-      cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath), env.dumpDir, packs),
+      cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath), env.dumpDir,
+            {packs, std::make_shared<jit::Packs>(jit::findDefaultPack(env), packMaker, log)}),
       maxWork(maxWorkFrom(options, env, log)), looksUpTuned(options.tuned.value_or(env.tuned != "0")),
       tunedDevice(options.tunedDevice), tuned(cache, log) {}
 

@@ -67,6 +67,7 @@ struct Cache::Impl {
   Memory::Bytes findOnDisk(const Digest& key);
   Memory::Bytes findWithoutCompiler(const Request& request);
   Memory::Bytes findOfAnyCompiler(const Request& request);
+  std::optional<std::string> knownIdentity();
   std::optional<std::string> compilerIdentity();
 
   Options options;
@@ -84,7 +85,8 @@ struct Cache::Impl {
   std::atomic<int64_t> memoryHits{0}, diskHits{0}, compiles{0};
 };
 
-std::optional<std::string> Cache::Impl::compilerIdentity() {
+// Does not open the compiler.
+std::optional<std::string> Cache::Impl::knownIdentity() {
   {
     auto lock = lockForkSafe();
     if (identity) return identity;
@@ -93,20 +95,24 @@ std::optional<std::string> Cache::Impl::compilerIdentity() {
   std::optional<std::string> found = layers.empty() ? std::optional<std::string>("any") : std::nullopt;
   std::optional<std::string> stamp = found ? std::nullopt : compiler->stamp();
   for (size_t i = 0; i < layers.size() && stamp && !found; ++i) found = layers[i]->compilerIdentity(*stamp);
-  if (!found) {
-    auto asked = options.mayCompile ? compiler->identity() : Error::environment("compiling is forbidden");
-    if (!asked) {
-      auto lock = lockForkSafe();
-      askedInVain = true;
-      return std::nullopt;
-    }
-    found = *asked;
-    stamp = compiler->stamp(); // now that it is open, the stamp is that of the library in use
-    if (user && stamp) user->rememberCompiler(*stamp, *found);
-  }
   auto lock = lockForkSafe();
-  identity = found;
+  if (found) identity = found;
   return found;
+}
+
+std::optional<std::string> Cache::Impl::compilerIdentity() {
+  if (auto known = knownIdentity()) return known;
+  auto asked = options.mayCompile ? compiler->identity() : Error::environment("compiling is forbidden");
+  if (!asked) {
+    auto lock = lockForkSafe();
+    askedInVain = true;
+    return std::nullopt;
+  }
+  const auto stamp = compiler->stamp(); // now that it is open, the stamp is that of the library in use
+  if (user && stamp) user->rememberCompiler(*stamp, *asked);
+  auto lock = lockForkSafe();
+  identity = *asked;
+  return identity;
 }
 
 Memory::Bytes Cache::Impl::findOnDisk(const Digest& key) {
@@ -198,6 +204,24 @@ Expected<CachedBytes> Cache::getOrCompile(const Digest& content, const std::stri
   std::optional<std::string> identity = impl->compilerIdentity();
   Digest key = keyOf(content, identity.value_or(kNoCompiler));
   return impl->flyOrWait(request, key, identity ? &*identity : nullptr);
+}
+
+std::optional<CachedBytes> Cache::find(const Digest& content) {
+  const std::optional<std::string> identity = impl->knownIdentity();
+  if (!identity) return std::nullopt;
+  const Digest key = keyOf(content, *identity);
+  {
+    auto lock = lockForkSafe();
+    if (auto bytes = impl->memory.find(key)) {
+      ++impl->memoryHits;
+      return CachedBytes{bytes, Origin::Memory};
+    }
+  }
+  auto fromDisk = impl->findOnDisk(key);
+  if (!fromDisk) return std::nullopt;
+  auto lock = lockForkSafe();
+  impl->memory.put(key, fromDisk);
+  return CachedBytes{fromDisk, Origin::Disk};
 }
 
 std::optional<TunedFile> Cache::findTuned(const Digest& key) const {

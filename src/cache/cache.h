@@ -90,6 +90,10 @@ public:
   /// again.
   Expected<CachedBytes> getOrCompile(const Digest& content, const std::string& name, const Compile& compile);
 
+  /// Returns the bytes of this content if memory or a directory has them. Neither opens the compiler nor waits for a
+  /// compilation. nullopt also if only the compiler itself can tell its identity.
+  std::optional<CachedBytes> find(const Digest& content);
+
   /// Returns the choice of this key from the first directory that has one; memory is not searched. nullopt: not found.
   std::optional<TunedFile> findTuned(const Digest& key) const;
   /// Calls Directory::publishTuned() of the user's directory. Empty: not writable, or the log has the reason.

@@ -84,6 +84,8 @@ Expected<std::shared_ptr<const Pack>> Pack::open(const std::string& path, std::s
     return Error::environment(fmt::format("cannot open the pack {}: {}", path, std::strerror(-error)),
                               "ATTNC_PACK and the options of the compiler name packs");
   if (!S_ISREG(status.st_mode)) return wrong("is no file");
+  pack->ownedBy = status.st_uid;
+  pack->permissions = status.st_mode & 07777;
   const auto fileBytes = uint64_t(status.st_size);
   const std::string prefix = bytesAt(*ops, pack->fd, 0, std::min<uint64_t>(kPackPrefix, fileBytes));
   if (prefix.substr(0, kPackMagic.size()) != kPackMagic) return wrong("is no pack");

@@ -1,6 +1,8 @@
 #include "attnc/toolchain.h"
 
+#include "api/pack_maker.h"
 #include "jit/nvrtc.h"
+#include "jit/packs.h"
 #include "plan/arch.h"
 #include "support/try.h"
 
@@ -29,6 +31,14 @@ Expected<NvrtcInfo> findNvrtc() {
   ATTNC_TRY_AS(identity, nvrtc.identity());
   ATTNC_TRY_AS(path, nvrtc.path());
   return NvrtcInfo{*identity, *path};
+}
+
+DefaultPackInfo findDefaultPack() {
+  const jit::DefaultPack found = jit::findDefaultPack(jit::Env::read());
+  if (found.path.empty()) return {};
+  const auto pack = jit::openDefaultPack(found, packMaker());
+  if (!pack) return {found.path, 0, pack.error().message};
+  return {found.path, int64_t((*pack)->rows().size()), {}};
 }
 
 } // namespace attnc

@@ -18,7 +18,7 @@ std::string nameOf(const CompileJob& job) {
 } // namespace
 
 KernelCache::KernelCache(cache::Options options, std::shared_ptr<KernelCompiler> compiler, std::string dumpDirectory,
-                         std::shared_ptr<Packs> packs)
+                         PackLayers packs)
     : log(options.log), dumpDirectory(std::move(dumpDirectory)), compiler(compiler), packs(std::move(packs)),
       mayCompile(options.mayCompile), cache(std::move(options), std::move(compiler)) {}
 
@@ -37,30 +37,38 @@ Expected<CompileResult> KernelCache::compile(const CompileJob& job, const cache:
   return compiled;
 }
 
+Expected<CachedKernel> KernelCache::decoded(const cache::CachedBytes& cached, const CompileJob& job,
+                                            const cache::Digest& content) {
+  if (auto result = decodeResult(*cached.bytes)) return CachedKernel{*std::move(result), cached.origin};
+  // An intact entry whose bytes are not a kernel. A failure of the cache fails no call.
+  ATTNC_TRY_AS(compiled, compile(job, content));
+  return CachedKernel{*std::move(compiled), cache::Origin::Compiled};
+}
+
+Expected<CachedKernel> KernelCache::find(const CompileJob& job, const cache::Digest& content) {
+  if (packs.named) {
+    ATTNC_TRY_AS(found, packs.named->find(content));
+    if (*found) return CachedKernel{**std::move(found), cache::Origin::Disk};
+  }
+  // The default pack is searched before the compiler is asked for its identity, which takes longer than the rest.
+  if (packs.byDefault) {
+    if (auto cached = cache.find(content)) return decoded(*cached, job, content);
+    ATTNC_TRY_AS(found, packs.byDefault->find(content));
+    if (*found) return CachedKernel{**std::move(found), cache::Origin::Disk};
+  }
+  const std::string name = fmt::format("{} key={}", nameOf(job), content.hex());
+  ATTNC_TRY_AS(cached, cache.getOrCompile(content, name, [&]() -> Expected<std::string> {
+    ATTNC_TRY_AS(compiled, compile(job, content));
+    return encodeResult(*compiled);
+  }));
+  return decoded(*cached, job, content);
+}
+
 Expected<CachedKernel> KernelCache::getOrCompile(const CompileJob& job) {
   ATTNC_TRY(checkOptions(job));
   const cache::Digest content = contentOf(job);
-  if (packs) {
-    ATTNC_TRY_AS(found, packs->find(content));
-    if (*found) {
-      dumpJob(dumpDirectory, content, job, &**found, {}, log);
-      return CachedKernel{**std::move(found), cache::Origin::Disk};
-    }
-  }
-  const std::string name = fmt::format("{} key={}", nameOf(job), content.hex());
-  auto cached = cache.getOrCompile(content, name, [&]() -> Expected<std::string> {
-    ATTNC_TRY_AS(compiled, compile(job, content));
-    return encodeResult(*compiled);
-  });
-  if (!cached) return std::move(cached).error();
-  CachedKernel kernel{{}, cached->origin};
-  if (auto result = decodeResult(*cached->bytes)) {
-    kernel.result = *std::move(result);
-  } else { // an intact entry whose bytes are not a kernel; a failure of the cache fails no call
-    ATTNC_TRY_AS(compiled, compile(job, content));
-    kernel = {*std::move(compiled), cache::Origin::Compiled};
-  }
-  if (kernel.origin != cache::Origin::Memory) dumpJob(dumpDirectory, content, job, &kernel.result, {}, log);
+  auto kernel = find(job, content);
+  if (kernel && kernel->origin != cache::Origin::Memory) dumpJob(dumpDirectory, content, job, &kernel->result, {}, log);
   return kernel;
 }
 

@@ -1,4 +1,4 @@
-// Compiled kernels from packs, memory, disk or the compiler.
+// Compiled kernels from named packs, memory, disk, the default pack or the compiler.
 //
 // In: a CompileJob. Out: its machine code, and where it came from. The cache (cache/cache.h) stores bytes; this class
 // interprets them, and dumps the inputs of compilations for people (dump.h). Not: loading (loaded_kernel.h).
@@ -19,12 +19,18 @@ struct CachedKernel {
   cache::Origin origin = cache::Origin::Memory; ///< packs count as Disk
 };
 
+/// Where kernels come from besides the cache and the compiler. Either may be null.
+struct PackLayers {
+  std::shared_ptr<Packs> named;     ///< searched before the cache
+  std::shared_ptr<Packs> byDefault; ///< searched after the cache
+};
+
 /// Thread-safe. Different jobs compile in parallel.
 class KernelCache {
 public:
-  /// `dumpDirectory`: see dump.h; empty: no dumps. `packs`: may be null.
+  /// `dumpDirectory`: see dump.h; empty: no dumps.
   KernelCache(cache::Options options, std::shared_ptr<KernelCompiler> compiler, std::string dumpDirectory = {},
-              std::shared_ptr<Packs> packs = nullptr);
+              PackLayers packs = {});
 
   /// Returns the kernel of a job, even from memory at the cost of hashing the job's texts and copying the result.
   /// Errors: those of the compiler and of opening packs; jobs that cannot be cached (checkOptions() of nvrtc.h);
@@ -41,12 +47,14 @@ public:
   Expected<cache::PackedValue> packed(const CompileJob& job);
 
 private:
+  Expected<CachedKernel> decoded(const cache::CachedBytes& cached, const CompileJob& job, const cache::Digest& content);
+  Expected<CachedKernel> find(const CompileJob& job, const cache::Digest& content);
   Expected<CompileResult> compile(const CompileJob& job, const cache::Digest& content);
 
   cache::Log log;
   std::string dumpDirectory;
   std::shared_ptr<KernelCompiler> compiler;
-  std::shared_ptr<Packs> packs;
+  PackLayers packs;
   bool mayCompile;
   cache::Cache cache;
 };

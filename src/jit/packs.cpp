@@ -20,18 +20,26 @@ std::string absolutePack(const std::string& path) {
 
 } // namespace
 
+Expected<std::shared_ptr<const cache::Pack>> openMadeBy(const std::string& maker, const std::string& path) {
+  auto pack = cache::Pack::open(path);
+  if (!pack || (*pack)->maker() == maker) return pack;
+  return Error::environment(fmt::format("the pack {} was made by {}, and this is {}", path, (*pack)->maker(), maker),
+                            "make it anew with `attnc pack` of this version");
+}
+
 Packs::Packs(const std::vector<std::string>& paths, std::string (*maker)(), cache::Log log)
     : maker(maker), log(std::move(log)) {
   for (const std::string& path : paths) pending.push_back(absolutePack(path));
 }
 
+Packs::Packs(const DefaultPack& pack, std::string (*maker)(), cache::Log log)
+    : maker(maker), log(std::move(log)), isDefault(true), isFound(pack.isFound) {
+  if (!pack.path.empty()) pending.push_back(absolutePack(pack.path));
+}
+
 Expected<std::shared_ptr<const cache::Pack>> Packs::open(const std::string& path) const {
-  auto pack = cache::Pack::open(path);
-  if (!pack) return pack;
-  if (const std::string ours = maker(); (*pack)->maker() != ours)
-    return Error::environment(fmt::format("the pack {} was made by {}, and this is {}", path, (*pack)->maker(), ours),
-                              "make it anew with `attnc pack` of this version");
-  log.line(fmt::format("pack {}: {} kernels", path, (*pack)->rows().size()));
+  auto pack = isDefault ? openDefaultPack({path, isFound}, maker()) : openMadeBy(maker(), path);
+  if (pack) log.line(fmt::format("pack {}: {} kernels", path, (*pack)->rows().size()));
   return pack;
 }
 
@@ -50,10 +58,12 @@ Expected<Packs::Opened> Packs::opened() {
       if (pending.empty()) return packs;
       path = pending.front();
     }
-    ATTNC_TRY_AS(pack, open(path));
+    auto pack = open(path);
+    if (!pack && !isDefault) return std::move(pack).error();
+    if (!pack) log.line(pack.error().message + ": it is passed over");
     auto lock = cache::lockForkSafe();
     if (pending.empty() || pending.front() != path) continue; // another thread was faster
-    packs.push_back(*std::move(pack));
+    if (pack) packs.push_back(*std::move(pack));
     pending.erase(pending.begin());
   }
 }

@@ -20,7 +20,7 @@ const std::string kMods = ATTNC_SOURCE_DIR "/dsl/mods/";
 struct Machine {
   Folder folder;
   Variable cache{"ATTNC_CACHE_DIR", (folder / "cache").c_str()}, gpus{"CUDA_VISIBLE_DEVICES", ""},
-      mode{"ATTNC_CACHE_MODE", nullptr}, packs{"ATTNC_PACK", nullptr};
+      mode{"ATTNC_CACHE_MODE", nullptr}, packs{"ATTNC_PACK", nullptr}, defaultPack{"ATTNC_DEFAULT_PACK", "0"};
 };
 
 /// Whether a finding of doctor has a text.
@@ -65,6 +65,32 @@ TEST_CASE("doctor tells of the machine, and what will be slow or not work") {
   CHECK(finds(json, "broken", "nothing can be compiled"));
   CHECK(finds(json, "broken", "/no/such/pack"));
   CHECK(attnc::test::attnc("doctor").exitCode == 3);
+}
+
+TEST_CASE("doctor tells of the default pack") {
+  const Machine machine;
+  CHECK_THAT(attnc::test::attnc("doctor").out, Contains("\ndefault     none: "));
+  CHECK_FALSE(doctor().contains("defaultPack"));
+  const std::string path = machine.folder / "kernels.attncpack";
+  const Variable named("ATTNC_DEFAULT_PACK", path.c_str());
+  CHECK(finds(doctor(), "slow", "cannot open the pack " + path));
+  if (noNvrtc()) return;
+  printed("pack --expr 'q_idx >= kv_idx' --head-dim 64 --kernel decode -o " + path);
+  const Json json = doctor();
+  CHECK(json["defaultPack"]["file"] == path);
+  CHECK(json["defaultPack"]["kernels"] > 0);
+  CHECK_FALSE(json["defaultPack"].contains("error"));
+  CHECK_THAT(attnc::test::attnc("doctor").out, Contains("\ndefault     " + path + ": "));
+  CHECK_THAT(printed("cache verify"), Contains(path + ": "));
+
+  // The pack serves the mod under other names, without NVRTC.
+  const std::string mine = machine.folder / "mine.py";
+  writeFile(mine, "def mask_mod(batch, head, i, j):\n    return j <= i  # mine\n");
+  const Variable forbidden("ATTNC_NO_COMPILE", "1");
+  printed("emit " + mine + " --head-dim 64 --kernel decode --stage cubin -o " + machine.folder / "mine.cubin");
+  writeFile(path, readFile(path).substr(0, 1000));
+  CHECK(finds(doctor(), "slow", "is damaged"));
+  CHECK(attnc::test::attnc("emit " + mine + " --head-dim 64 --kernel decode --stage cubin -o -").exitCode == 3);
 }
 
 TEST_CASE("new writes a mod and its tensors, and the commands that it prints work") {

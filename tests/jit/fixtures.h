@@ -37,13 +37,16 @@ inline CompileResult sampleResult() {
 class FakeKernelCompiler : public KernelCompiler {
 public:
   std::optional<std::string> stamp() const override { return "stamp"; }
-  Expected<std::string> identity() override { return std::string("fake"); }
+  Expected<std::string> identity() override {
+    ++identities;
+    return std::string("fake");
+  }
   Expected<CompileResult> compile(const CompileJob& job) override {
     ++compiles;
     if (job.source == "bad") return Error::internal("bad source");
     return sampleResult();
   }
-  std::atomic<int> compiles{0};
+  std::atomic<int> compiles{0}, identities{0};
 };
 
 } // namespace attnc::jit::test

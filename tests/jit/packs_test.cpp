@@ -6,6 +6,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <filesystem>
+
 using namespace attnc;
 using namespace attnc::jit;
 using namespace attnc::jit::test;
@@ -37,7 +39,7 @@ struct Packed {
                                                  [this](LogLevel level, std::string_view line) {
                                                    if (level == LogLevel::Warning) warnings.emplace_back(line);
                                                  }))),
-        cache(cache::Options{.mayCompile = mayCompile}, compiler, {}, packs) {}
+        cache(cache::Options{.mayCompile = mayCompile}, compiler, {}, {packs, nullptr}) {}
 };
 
 } // namespace
@@ -90,4 +92,107 @@ TEST_CASE("a damaged kernel in a pack is compiled instead, with a warning", "[ji
   CHECK(kernel->origin == cache::Origin::Compiled);
   REQUIRE(packed.warnings.size() == 1);
   CHECK_THAT(packed.warnings[0], Contains("is damaged: sample.cu sample sm_90a"));
+}
+
+namespace {
+
+/// What a process has whose only pack is the default one.
+struct WithDefault {
+  std::shared_ptr<FakeKernelCompiler> compiler = std::make_shared<FakeKernelCompiler>();
+  std::vector<std::string> lines;
+  KernelCache cache;
+
+  explicit WithDefault(const DefaultPack& pack, cache::Options options = {})
+      : cache(std::move(options), compiler, {},
+              {nullptr, std::make_shared<Packs>(pack, ourMaker, cache::Log("", [this](LogLevel, std::string_view line) {
+                                                  lines.emplace_back(line);
+                                                }))}) {}
+};
+
+} // namespace
+
+TEST_CASE("the default pack is searched after the cache and before the compiler", "[jit]") {
+  TempDirectory directory;
+  const cache::Options options{.directory = directory / "cache"};
+  const std::string path = writePack(directory / "a");
+  WithDefault fresh({path, false}, options);
+  auto kernel = fresh.cache.getOrCompile(sampleJob());
+  REQUIRE(kernel);
+  CHECK(kernel->origin == cache::Origin::Disk);
+  CHECK(fresh.compiler->compiles == 0);
+  CHECK(fresh.compiler->identities == 0);
+  CHECK_FALSE(std::filesystem::exists(directory / "cache"));
+
+  CompileJob other = sampleJob();
+  other.source += " ";
+  REQUIRE(fresh.cache.getOrCompile(other));
+  CHECK(fresh.compiler->compiles == 1);
+
+  REQUIRE(WithDefault({}, options).cache.getOrCompile(sampleJob())); // the cache now has the sample
+  WithDefault later({path, false}, options);
+  REQUIRE(later.cache.getOrCompile(sampleJob()));
+  CHECK(later.lines.empty()); // the pack was not even opened
+}
+
+TEST_CASE("a default pack that cannot be used is passed over", "[jit]") {
+  TempDirectory directory;
+  const auto passesOver = [](const DefaultPack& pack, const std::string& why) {
+    WithDefault process(pack);
+    for (const char* source : {"one", "two"}) {
+      CompileJob job = sampleJob();
+      job.source = source;
+      auto kernel = process.cache.getOrCompile(job);
+      REQUIRE(kernel);
+      CHECK(kernel->origin == cache::Origin::Compiled);
+    }
+    REQUIRE(process.lines.size() == 1);
+    CHECK_THAT(process.lines[0], Contains(why) && Contains("passed over"));
+  };
+  passesOver({directory / "none", true}, "cannot open the pack");
+  passesOver({writePack(directory / "stale", "attnc 0"), true}, "was made by attnc 0");
+  const std::string path = writePack(directory / "a"), bytes = readText(path);
+  writeText(directory / "cut", bytes.substr(0, bytes.size() / 2));
+  passesOver({directory / "cut", true}, "is damaged");
+  writeText(directory / "empty", "");
+  passesOver({directory / "empty", true}, "is no pack");
+  passesOver({directory.path(), true}, "is no file");
+
+  std::filesystem::permissions(path, std::filesystem::perms(0664));
+  passesOver({path, true}, "others may write it");
+  WithDefault named({path, false}); // whoever names a pack trusts it
+  auto kernel = named.cache.getOrCompile(sampleJob());
+  REQUIRE(kernel);
+  CHECK(kernel->origin == cache::Origin::Disk);
+}
+
+TEST_CASE("a damaged kernel of the default pack is compiled instead", "[jit]") {
+  TempDirectory directory;
+  std::string bytes = readText(writePack(directory / "a"));
+  bytes.back() = char(bytes.back() ^ 1);
+  writeText(directory / "a", bytes);
+  WithDefault process({directory / "a", false});
+  auto kernel = process.cache.getOrCompile(sampleJob());
+  REQUIRE(kernel);
+  CHECK(kernel->origin == cache::Origin::Compiled);
+}
+
+TEST_CASE("the default pack is that of the variable, none, or one near this code", "[jit]") {
+  Env env;
+  env.defaultPack = "/some/pack";
+  CHECK(findDefaultPack(env).path == "/some/pack");
+  CHECK_FALSE(findDefaultPack(env).isFound);
+  env.defaultPack = "0";
+  CHECK(findDefaultPack(env).path.empty());
+  env.defaultPack.clear();
+  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  CHECK(findDefaultPack(env).path.empty());
+  for (const char* place : {"../share/attnc", "."}) {
+    const std::filesystem::path folder = (here / place).lexically_normal(), pack = folder / "kernels.attncpack";
+    const bool isNew = std::filesystem::create_directories(folder);
+    writeText(pack.string(), "");
+    CHECK(findDefaultPack(env).path == pack.string());
+    CHECK(findDefaultPack(env).isFound);
+    std::filesystem::remove(pack);
+    if (isNew) std::filesystem::remove(folder), std::filesystem::remove(folder.parent_path());
+  }
 }

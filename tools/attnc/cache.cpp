@@ -6,6 +6,7 @@
 #include "terminal.h"
 #include "text.h"
 
+#include "attnc/toolchain.h"
 #include "cache/inventory.h"
 #include "cache/pack.h"
 #include "cache/prune.h"
@@ -254,6 +255,7 @@ Expected<Told> verify(const Environment& environment, const CacheCommand& comman
     for (const std::string& other : environment.options.readOnlyDirectories)
       ATTNC_TRY(verifyIn(environment.readOnly(other)));
     for (const std::string& path : environment.packs) places.push_back(verifiedPack(path));
+    if (const std::string path = findDefaultPack().path; !path.empty()) places.push_back(verifiedPack(path));
   }
   Told told;
   JsonReport found = JsonReport::array();

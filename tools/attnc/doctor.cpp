@@ -38,6 +38,7 @@ struct Machine {
   std::optional<NvrtcInfo> nvrtc;
   std::string whyNoNvrtc, nvrtcRepair;
   CacheState cache;
+  DefaultPackInfo defaultPack;
 };
 
 Machine look() {
@@ -59,6 +60,7 @@ Machine look() {
     machine.nvrtcRepair = nvrtc.error().remedy;
   }
   machine.cache = cacheState();
+  machine.defaultPack = findDefaultPack();
   return machine;
 }
 
@@ -147,6 +149,9 @@ std::vector<Finding> findingsOf(const Machine& machine) {
                                     cudaText(versionOf(machine.nvrtc->identity))),
                         "take NVRTC 13.0, and name it with ATTNC_NVRTC"});
   addCacheFindings(machine.cache, findings);
+  if (!machine.defaultPack.problem.empty())
+    findings.push_back({Kind::Slow, machine.defaultPack.problem + ": it is passed over, and its kernels are compiled",
+                        "make it anew: cmake --build build --target attnc_kernels; or set ATTNC_DEFAULT_PACK"});
   if (*valueOf(machine.cache, "ATTNC_NO_COMPILE"))
     findings.push_back(
         {Kind::Note, "ATTNC_NO_COMPILE is set: a kernel that is in no pack and in no cache is an error", ""});
@@ -197,6 +202,11 @@ std::string doctorText(const Machine& machine, const std::vector<Finding>& findi
   for (const CacheState::Pack& pack : machine.cache.packs)
     text += fmt::format("pack        {}: {}\n", pack.file,
                         pack.error.empty() ? fmt::format("{} kernels", pack.kernels) : "cannot be read");
+  const DefaultPackInfo& pack = machine.defaultPack;
+  text += pack.path.empty()
+              ? "default     none: no pack of the library's kernels\n"
+              : fmt::format("default     {}: {}\n", pack.path,
+                            pack.problem.empty() ? fmt::format("{} kernels", pack.kernels) : "passed over");
   std::string variables;
   for (const auto& [name, value] : machine.cache.variables)
     if (name != "HOME") variables += fmt::format("{:12}{}={}\n", variables.empty() ? "variables" : "", name, value);
@@ -228,6 +238,10 @@ std::string doctorJson(const Machine& machine, const std::vector<Finding>& findi
   for (const CacheState::Pack& pack : cache.packs) {
     json["packs"].push_back({{"file", pack.file}, {"kernels", pack.kernels}});
     if (!pack.error.empty()) json["packs"].back()["error"] = pack.error;
+  }
+  if (!machine.defaultPack.path.empty()) {
+    json["defaultPack"] = {{"file", machine.defaultPack.path}, {"kernels", machine.defaultPack.kernels}};
+    if (!machine.defaultPack.problem.empty()) json["defaultPack"]["error"] = machine.defaultPack.problem;
   }
   json["variables"] = JsonReport::object();
   for (const auto& [name, value] : cache.variables)
