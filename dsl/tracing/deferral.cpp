@@ -4,6 +4,7 @@
 // In: a statement that could not be executed, and why. Out: everything that it may have changed stands for the reason:
 // names that it binds, and lists, dicts and objects that it changes in place. Not: names that a statement does not
 // change, and what functions of other modules do to their arguments.
+#include "dsl/tracing/given_mods.h"
 #include "dsl/tracing/tracer.h"
 
 namespace attnc::dsl {
@@ -177,6 +178,32 @@ void Tracer::spoilBlock(const Block& body, const Deferred& why) {
   for (const Stmt* stmt : body) spoil(*stmt, why);
 }
 
+/// Binds a name to the function that it means whichever block of an `if` runs, as in `if fast: f = torch.compile(f)`.
+/// Returns false if the blocks do something else.
+bool Tracer::bindSameFunction(const IfStmt& stmt) {
+  const NameExpr* name = nullptr;
+  llvm::SmallVector<Object, 2> functions;
+  const auto add = [&](const Block& body) {
+    const auto* assign = body.size() == 1 ? dyn_cast<AssignStmt>(body[0]) : nullptr;
+    const auto* target = assign && assign->targets.size() == 1 ? dyn_cast<NameExpr>(assign->targets[0]) : nullptr;
+    if (!target || (name && name->name != target->name)) return false;
+    name = target;
+    return !attempt([&] { functions.push_back(eval(*assign->value)); });
+  };
+  for (auto& [condition, body] : stmt.clauses)
+    if (!add(body)) return false;
+  if (!stmt.otherwise.empty() && !add(stmt.otherwise)) return false;
+  if (stmt.otherwise.empty()) {
+    const Object* before = name ? place(name->name) : nullptr;
+    if (!before) return false;
+    functions.push_back(*before);
+  }
+  for (Object function : functions)
+    if (!function.isCallable() || !isSameFunction(function, functions[0])) return false;
+  bind(name->name, name->loc, functions[0]);
+  return true;
+}
+
 void Tracer::putOff(const Stmt& stmt, const Deferred& why) {
   // The rest of the function, or of the loop, is unknown.
   if (leaves(stmt, /*isInLoop=*/false)) force(why);
@@ -219,6 +246,7 @@ void Tracer::spoil(const Stmt& stmt, const Deferred& why) {
     return;
   }
   case StmtKind::If:
+    if (bindSameFunction(cast<IfStmt>(stmt))) return;
     for (auto& [condition, body] : cast<IfStmt>(stmt).clauses) spoilBlock(body, why);
     return spoilBlock(cast<IfStmt>(stmt).otherwise, why);
   case StmtKind::For:

@@ -6,6 +6,7 @@
 #include "dsl/objects/repairs.h"
 #include "dsl/objects/tensors.h"
 #include "dsl/tracing/depth.h"
+#include "dsl/tracing/given_mods.h"
 #include "dsl/tracing/tracer.h"
 
 #include <fmt/format.h>
@@ -60,15 +61,7 @@ Object Tracer::evalKind(const Expr& expr) {
   case ExprKind::Binary: return evalBinary(cast<BinaryExpr>(expr));
   case ExprKind::BoolOp: return evalBoolOp(cast<BoolOpExpr>(expr));
   case ExprKind::Compare: return evalCompare(cast<CompareExpr>(expr));
-  case ExprKind::Conditional: {
-    const auto& node = cast<ConditionalExpr>(expr);
-    Object condition = eval(*node.condition);
-    at = node.condition->loc;
-    if (decay(*this, condition).isTraced())
-      fail(diag::tracedCondition, describeOrigin(*this, decay(*this, condition)), shortTextOf(*this, at, "condition"),
-           shortTextOf(*this, node.yes->loc, "a") + ", " + shortTextOf(*this, node.no->loc, "b"));
-    return eval(truth(*this, condition) ? *node.yes : *node.no);
-  }
+  case ExprKind::Conditional: return evalConditional(cast<ConditionalExpr>(expr));
   case ExprKind::Call: return evalCall(cast<CallExpr>(expr));
   case ExprKind::Attribute: {
     Object base = eval(*cast<AttributeExpr>(expr).base);
@@ -133,6 +126,24 @@ Object Tracer::evalBinary(const BinaryExpr& expr) {
     value = binary(*this, node->op, value, right);
   }
   return value;
+}
+
+Object Tracer::evalConditional(const ConditionalExpr& node) {
+  bool isTrue = false;
+  const Deferred* unknown = attempt([&] {
+    Object condition = eval(*node.condition);
+    at = node.condition->loc;
+    if (decay(*this, condition).isTraced())
+      fail(diag::tracedCondition, describeOrigin(*this, decay(*this, condition)), shortTextOf(*this, at, "condition"),
+           shortTextOf(*this, node.yes->loc, "a") + ", " + shortTextOf(*this, node.no->loc, "b"));
+    isTrue = truth(*this, condition);
+  });
+  if (!unknown) return eval(isTrue ? *node.yes : *node.no);
+  // `torch.compile(f) if torch.cuda.is_available() else f` is `f` for attnc, whatever the machine has.
+  Object yes, no;
+  if (!attempt([&] { yes = eval(*node.yes), no = eval(*node.no); }) && yes.isCallable() && isSameFunction(yes, no))
+    return yes;
+  force(*unknown);
 }
 
 /// Known operands decide as in Python. From the first traced one on, the rest is evaluated and combined.

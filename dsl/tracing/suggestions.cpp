@@ -127,18 +127,56 @@ void Tracer::noMember(Loc loc, llvm::StringRef path, llvm::StringRef name, llvm:
   diagnostics.fail(loc, diag::unknownMember, std::string_view(path), std::string_view(name), hint);
 }
 
-/// Returns ": `bias: f32[H]`" for a hint that speaks of a captured tensor, if the place is in `bias = ...` at module
-/// level.
+namespace {
+
+/// Returns the assignment whose value has the place, also in functions, classes and blocks. Null if it is elsewhere.
+const AssignStmt* assignmentAt(const Block& body, Loc loc) {
+  const AssignStmt* found = nullptr;
+  for (const Stmt* stmt : body) {
+    if (found) break;
+    switch (stmt->kind) {
+    case StmtKind::Assign: {
+      const auto* assign = llvm::cast<AssignStmt>(stmt);
+      if (assign->value->loc.begin <= loc.begin && loc.end <= assign->value->loc.end) found = assign;
+      break;
+    }
+    case StmtKind::Def: found = assignmentAt(llvm::cast<DefStmt>(stmt)->function->body, loc); break;
+    case StmtKind::Class: found = assignmentAt(llvm::cast<ClassStmt>(stmt)->function->body, loc); break;
+    case StmtKind::If:
+      for (auto& [condition, clause] : llvm::cast<IfStmt>(stmt)->clauses)
+        if (!found) found = assignmentAt(clause, loc);
+      if (!found) found = assignmentAt(llvm::cast<IfStmt>(stmt)->otherwise, loc);
+      break;
+    case StmtKind::For: found = assignmentAt(llvm::cast<ForStmt>(stmt)->body, loc); break;
+    case StmtKind::With: found = assignmentAt(llvm::cast<WithStmt>(stmt)->body, loc); break;
+    default: break;
+    }
+  }
+  return found;
+}
+
+/// Returns the name that an assignment gives to a tensor: `bias` in `bias = ...` and in `self.bias = ...`.
+llvm::StringRef boundName(const AssignStmt& assign) {
+  const Expr& target = *assign.targets.front();
+  if (const auto* name = llvm::dyn_cast<NameExpr>(&target)) return name->name;
+  const auto* member = llvm::dyn_cast<AttributeExpr>(&target);
+  const auto* object = member ? llvm::dyn_cast<NameExpr>(member->base) : nullptr;
+  return object && object->name == "self" ? member->name : "";
+}
+
+} // namespace
+
+/// Returns ", `bias: f32[H]`" for a hint that speaks of a captured tensor, if the place is in `bias = ...`.
 std::string Tracer::declarationAt(Loc loc, llvm::StringRef hint) {
   if (!text || loc.text != 0 || !hint.contains("captured tensor")) return "";
-  for (const Stmt* stmt : *text) {
-    const auto* assign = llvm::dyn_cast<AssignStmt>(stmt);
-    if (!assign || loc.begin < assign->value->loc.begin || loc.end > assign->value->loc.end) continue;
-    const auto* target = llvm::dyn_cast<NameExpr>(assign->targets.front());
-    const std::string declaration = target ? declarationOf(target->name, usageOf(*text, target->name)) : "";
-    return declaration.empty() ? "" : ", `" + declaration + "`";
-  }
-  return "";
+  const AssignStmt* assign = assignmentAt(*text, loc);
+  const llvm::StringRef name = assign ? boundName(*assign) : "";
+  if (name.empty()) return "";
+  std::string declaration = declarationOf(name, usageOf(*text, name));
+  if (declaration.empty()) declaration = declarationOf(name, usageOf(*text, name, /*asParameter=*/true));
+  if (declaration.empty()) return "";
+  const bool isModules = llvm::is_contained(*text, assign);
+  return ", `" + declaration + (isModules ? "`" : "`, at the top of the file or by `--capture`");
 }
 
 void Tracer::failSyntax(std::string_view what) { fail(diag::unsupportedSyntax, what, syntaxRepair(what)); }

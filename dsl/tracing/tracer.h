@@ -84,6 +84,7 @@ private:
   Object evalKind(const Expr& expr);
   Object evalBinary(const BinaryExpr& expr);
   Object evalBoolOp(const BoolOpExpr& expr);
+  Object evalConditional(const ConditionalExpr& expr);
   void warnOfPrecedence(const CompareExpr& expr);
   void warnOfMixedBits(const CompareExpr& expr, const Expr& operand);
   Object evalCompare(const CompareExpr& expr);
@@ -129,6 +130,7 @@ private:
   void spoilTarget(const Expr& target, const Deferred& why);
   void spoilMutable(const Expr& expr, const Deferred& why);
   void spoilBlock(const Block& body, const Deferred& why);
+  bool bindSameFunction(const IfStmt& stmt);
   Object* place(llvm::StringRef name, const void** holder = nullptr);
 
   // classes.cpp

@@ -27,7 +27,7 @@ const char* extentOf(Role role) {
 
 class Uses : UseSite {
 public:
-  explicit Uses(llvm::StringRef name) : name(name) {}
+  Uses(llvm::StringRef name, bool asParameter) : name(name), asParameter(asParameter) {}
 
   Usage read(const Block& text) {
     visit(text);
@@ -88,7 +88,7 @@ private:
     for (const Parameter& parameter : function.parameters) {
       if (parameter.name == name) { // another variable
         found.isMentioned = true;
-        return;
+        if (!asParameter) return;
       }
       visitRoot(parameter.defaultValue, Place::Value);
     }
@@ -150,6 +150,7 @@ private:
       return;
     case ExprKind::Attribute:
       found.isMentioned |= cast<AttributeExpr>(expr).name == name;
+      if (cast<AttributeExpr>(expr).name == name && isSelf(*cast<AttributeExpr>(expr).base)) return use();
       return visit(cast<AttributeExpr>(expr).base);
     case ExprKind::Subscript: visit(cast<SubscriptExpr>(expr).base); return visit(cast<SubscriptExpr>(expr).index);
     case ExprKind::Slice:
@@ -184,6 +185,8 @@ private:
     case ExprKind::String: found.isMentioned |= cast<StringExpr>(expr).value == name; return;
     }
   }
+
+  static bool isSelf(const Expr& base) { return base.kind == ExprKind::Name && cast<NameExpr>(base).name == "self"; }
 
   // ---- A use: its indices, then its type ----
 
@@ -240,13 +243,14 @@ private:
   }
 
   llvm::StringRef name;
+  bool asParameter;
   Usage found;
   std::optional<UsedAs> usual; // type of an element whose use tells nothing
 };
 
 } // namespace
 
-Usage usageOf(const Block& text, llvm::StringRef name) { return Uses(name).read(text); }
+Usage usageOf(const Block& text, llvm::StringRef name, bool asParameter) { return Uses(name, asParameter).read(text); }
 
 std::string declarationOf(llvm::StringRef name, const Usage& usage) {
   if (usage.dims.empty()) {

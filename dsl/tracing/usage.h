@@ -23,7 +23,8 @@ struct Usage {
   llvm::SmallVector<std::string> dims; ///< from the indices: an extent such as KV_LEN, or a free name; may be empty
 };
 
-Usage usageOf(const Block& text, llvm::StringRef name);
+/// With `asParameter`, parameters of the name mean the same value: a factory is usually given what is named alike.
+Usage usageOf(const Block& text, llvm::StringRef name, bool asParameter = false);
 
 /// Returns `document_id: i32[KV_LEN]` or `window: int`; empty if the use does not tell.
 std::string declarationOf(llvm::StringRef name, const Usage& usage);

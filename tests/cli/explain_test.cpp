@@ -183,6 +183,10 @@ TEST_CASE("explain of an older GPU or of fp32 names sm80, with bounds or a block
   // Row blocks see 1, 2, 3 and 3 blocks of columns: 256 back is the block two before, by its upper triangle.
   CHECK(blocks(*text, "live") == 9);
   CHECK(blocks(*text, "full") == 3);
+  // What no option gives is drawn, and said to be.
+  auto drawn = explain(kMods + "sliding_window.py --arch sm_80 --head-dim 64 --shape 1,1,1,512,512");
+  REQUIRE(drawn);
+  CHECK(std::regex_search(*drawn, std::regex("values      window = [0-9]+; drawn without --set: window\n")));
   auto fp32 = explain("--arch sm_90a --dtype fp32 --head-dim 64 --expr score --shape 1,1,1,128,128");
   REQUIRE(fp32);
   CHECK(fp32->find("values") == std::string::npos);

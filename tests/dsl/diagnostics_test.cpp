@@ -376,6 +376,20 @@ TEST_CASE("a hint has the text that repairs the mod", "[dsl]") {
   CHECK(hintOf("bias: Tensor\nscore + bias[h, kv_idx]").find("`bias: f32[H, KV_LEN]`") != std::string::npos);
   CHECK(hintOf("import numpy as np\nbias = np.load('bias.npy')\nscore + bias[h]") ==
         "load it beforehand and declare it as a captured tensor, `bias: f32[H]`");
+  // A script: the declaration of what a class or the main part computes.
+  CHECK(hintOf("from torch.nn.attention.flex_attention import flex_attention\nclass Net(nn.Module):\n"
+               "  def __init__(self, n):\n    self.bias = nn.Parameter(torch.zeros(n))\n"
+               "  def forward(self, q, k, v):\n"
+               "    def mod(score, b, h, q_idx, kv_idx): return score + self.bias[h, kv_idx]\n"
+               "    return flex_attention(q, k, v, mod)\n") ==
+        "compute it beforehand and declare the result as a captured tensor, `bias: f32[H, KV_LEN]`, at the top of the "
+        "file or by `--capture`");
+  CHECK(hintOf("from torch.nn.attention.flex_attention import create_block_mask\ndef make(doc):\n"
+               "  def same(b, h, q_idx, kv_idx): return doc[q_idx] == doc[kv_idx]\n  return same\n"
+               "if __name__ == '__main__':\n  doc = torch.sort(torch.ones(3))\n"
+               "  create_block_mask(make(doc), 1, 1, 8, 8)\n") ==
+        "compute it beforehand and declare the result as a captured tensor, `doc: i32[KV_LEN]`, at the top of the file "
+        "or by `--capture`");
   CHECK(hintOf(mask("match h:\n  case 0:\n   return True\n return False")) ==
         "choose a value with `torch.where(h == 0, a, b)`");
   CHECK(hintOf(mask("return q_idx - kv_idx")) == "compare it: `q_idx - kv_idx != 0`, or `>= 0`");

@@ -72,26 +72,36 @@ TEST_CASE("what create_block_mask and flex_attention are given is the mod", "[ds
     CHECK(irOf(kMods.substr(0, kMods.find("def soft")) + made) ==
           irOf(kMods.substr(0, kMods.find("def soft")), {kBoth}));
   }
-  for (const std::string& called :
-       Strings{"bm = create_block_mask(and_masks(causal, window(128)), 1, 1, 64, 64)\nout = flex_attention(q(), k, v, "
-               "soft, bm)\n",
-               "def f(q, k, v):\n  bm = create_block_mask(and_masks(causal, window(128)), 1, 1, len(q), 8)\n"
-               "  return flex_attention(q, k, v, block_mask=bm, score_mod=soft, enable_gqa=True)\n",
-               "flex = torch.compile(flex_attention, dynamic=False)\ndef f(q, k, v):\n"
-               "  return flex(q, k, v, score_mod=soft, block_mask=create_block_mask(and_masks(causal, window(128)), 1, "
-               "1, 8, 8))\n",
-               "import torch.nn.attention.flex_attention as fa\ndef f(q, k, v):\n"
-               "  return fa.flex_attention(q, k, v, soft, fa.create_block_mask(and_masks(causal, window(128)), 1, 1, "
-               "8, 8))\n",
-               "from torch.nn.attention.flex_attention import flex_attention as attend, create_block_mask as blocks\n"
-               "run = functools.partial(attend, score_mod=soft)\n"
-               "def g(q): return run(q, q, q, block_mask=blocks(and_masks(causal, window(128)), 1, 1, 8, 8))\n",
-               "from attnc.torch import flex_attention as attend, create_block_mask as blocks, BlockMask\n"
-               "def f(q, mask: BlockMask): return attend(q, q, q, soft, blocks(and_masks(causal, window(128)), 1, 1, "
-               "8, 8))\n",
-               // A mask that is made in one place and used in another.
-               "bm = create_block_mask(and_masks(causal, window(128)), 1, 1, 64, 64)\n"
-               "def f(q, block_mask): return flex_attention(q, q, q, soft, block_mask)\n"}) {
+  for (const std::string& called : Strings{
+           "bm = create_block_mask(and_masks(causal, window(128)), 1, 1, 64, 64)\nout = flex_attention(q(), k, v, "
+           "soft, bm)\n",
+           "def f(q, k, v):\n  bm = create_block_mask(and_masks(causal, window(128)), 1, 1, len(q), 8)\n"
+           "  return flex_attention(q, k, v, block_mask=bm, score_mod=soft, enable_gqa=True)\n",
+           // Compiled or not, as the machine has it.
+           "flex = torch.compile(flex_attention) if torch.cuda.is_available() else flex_attention\n"
+           "def f(q, k, v):\n  return flex(q, k, v, soft, create_block_mask(and_masks(causal, window(128)), 1, 1, 8, "
+           "8))\n",
+           "if torch.cuda.is_available(): flex_attention = torch.compile(flex_attention)\n"
+           "def f(q, k, v):\n  return flex_attention(q, k, v, soft, create_block_mask(and_masks(causal, "
+           "window(128)), 1, 1, 8, 8))\n",
+           "if torch.cuda.is_available(): flex = torch.compile(flex_attention)\nelse: flex = flex_attention\n"
+           "def f(q, k, v):\n  return flex(q, k, v, soft, create_block_mask(and_masks(causal, window(128)), 1, 1, 8, "
+           "8))\n",
+           "flex = torch.compile(flex_attention, dynamic=False)\ndef f(q, k, v):\n"
+           "  return flex(q, k, v, score_mod=soft, block_mask=create_block_mask(and_masks(causal, window(128)), 1, "
+           "1, 8, 8))\n",
+           "import torch.nn.attention.flex_attention as fa\ndef f(q, k, v):\n"
+           "  return fa.flex_attention(q, k, v, soft, fa.create_block_mask(and_masks(causal, window(128)), 1, 1, "
+           "8, 8))\n",
+           "from torch.nn.attention.flex_attention import flex_attention as attend, create_block_mask as blocks\n"
+           "run = functools.partial(attend, score_mod=soft)\n"
+           "def g(q): return run(q, q, q, block_mask=blocks(and_masks(causal, window(128)), 1, 1, 8, 8))\n",
+           "from attnc.torch import flex_attention as attend, create_block_mask as blocks, BlockMask\n"
+           "def f(q, mask: BlockMask): return attend(q, q, q, soft, blocks(and_masks(causal, window(128)), 1, 1, "
+           "8, 8))\n",
+           // A mask that is made in one place and used in another.
+           "bm = create_block_mask(and_masks(causal, window(128)), 1, 1, 64, 64)\n"
+           "def f(q, block_mask): return flex_attention(q, q, q, soft, block_mask)\n"}) {
     INFO(called);
     CHECK(irOf(kMods + called) == both);
   }

@@ -18,6 +18,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -53,10 +54,19 @@ std::string problemText(const ProblemShape& problem) {
                      problem.kvHeads, problem.qLen, problem.kvLen);
 }
 
-/// Returns the line of run-time scalars, given or drawn, because the mask's blocks depend on them.
-std::string valuesLine(const Captures& captures) {
+/// Returns the line of run-time scalars, because the mask's blocks depend on them, and which of them were drawn.
+std::string valuesLine(const Captures& captures, const RunOptions& options) {
   const std::string values = valuesText(captures);
-  return values.empty() ? "" : "values      " + values + "\n";
+  if (values.empty()) return "";
+  std::string drawn;
+  const std::map<std::string, int64_t> pins = options.kernel.toOptions().pins;
+  for (const auto& [name, value] : captures.all()) {
+    const auto gives = [&, &name = name](const std::string& set) { return set.rfind(name + "=", 0) == 0; };
+    const bool isGiven = !options.input.empty() || std::holds_alternative<TensorView>(value) || pins.count(name) ||
+                         std::any_of(options.sets.begin(), options.sets.end(), gives);
+    if (!isGiven) drawn += (drawn.empty() ? "" : ", ") + name;
+  }
+  return "values      " + values + (drawn.empty() ? "\n" : "; drawn without --set: " + drawn + "\n");
 }
 
 /// Returns the sequence options of the kernels, and the lengths assumed for the counts of blocks.
@@ -77,11 +87,12 @@ Error blamed(const ExplainOptions& options, Error error) {
 }
 
 /// Returns the output. The command line is already checked.
-std::string explainText(const Mod& mod, const Explanation& all, Family asked) {
+std::string explainText(const Mod& mod, const Explanation& all, const RunOptions& options) {
   const ExplainedKernel& kernel = all.kernel;
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
-         capturesText(mod) + kernelText(kernel, asked) + tileText(kernel) + kindText(all.preparation, kernel.sources) +
-         problemText(all.preparation.problem) + sequencesText(kernel.options) + valuesLine(all.scalars) +
+         capturesText(mod) + kernelText(kernel, prepareOptions(options).family) + tileText(kernel) +
+         kindText(all.preparation, kernel.sources) + problemText(all.preparation.problem) +
+         sequencesText(kernel.options) + valuesLine(all.scalars, options) +
          workText(all.census, all.boxes, all.preparation, mod.hasMaskMod()) + operationsText(all.operations) +
          scoreText(all.perScore, kernel.kvLoop) + gradientsText(all.gradients);
 }
@@ -163,7 +174,7 @@ int runExplain(const ExplainOptions& options) {
   if (!all) return reportEither(all.error(), options.json);
   auto status = !options.html.empty() ? writePage(options.html, *mod, *all)
                 : options.json        ? printResult(toJson(*all))
-                               : printResult(reportText(explainText(*mod, *all, prepareOptions(options.run).family)));
+                                      : printResult(reportText(explainText(*mod, *all, options.run)));
   return status ? kDone : report(status.error());
 }
 

@@ -191,6 +191,11 @@ def cropped(svg):
     return re.sub(r'<svg ([^>]*?)viewBox="[^"]*" width="[^"]*" height="[^"]*"', rf"<svg \1{box}", svg, count=1)
 
 
+def breakable(name):
+    """A name that a narrow card breaks behind an underscore, not within a word."""
+    return name.replace("_", "_<wbr>")
+
+
 def card(mod, speeds):
     if mod.thumbnail:
         shown = f'<img class="thumbnail" src="thumbnails/{mod.thumbnail}" alt="" loading="lazy">'
@@ -200,7 +205,7 @@ def card(mod, speeds):
         line = line or next(line.strip() for line in mod.body.split("\n") if line.strip().startswith("return"))
         shown = f'<span class="thumbnail words"><code>{html.escape(line.removeprefix("return "))}</code></span>'
     tags = "".join(f'<span class="tag">{tag}</span>' for tag in mod.tags)
-    return (f'<a class="card" href="{mod.name}.html">{shown}<span class="name">{mod.name}</span>'
+    return (f'<a class="card" href="{mod.name}.html">{shown}<span class="name">{breakable(mod.name)}</span>'
             f'<span class="what">{html.escape(mod.title)}</span>{speed_line(speeds.get(mod.name, []))}'
             f'<span class="tags">{tags}</span></a>')
 
