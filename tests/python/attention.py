@@ -17,7 +17,11 @@ class Gathers(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         if function is torch.Tensor.__getitem__:
             indices = args[1] if isinstance(args[1], tuple) else (args[1],)
-            if any(isinstance(index, torch.Tensor) for index in indices) and ... not in indices:
+            if any(isinstance(index, torch.Tensor) for index in indices):
+                dots = [place for place, index in enumerate(indices) if index is ...]
+                for place in dots:
+                    left = args[0].dim() - len(indices) + 1
+                    indices = *indices[:place], *[slice(None)] * left, *indices[place + 1 :]
                 every = [
                     torch.arange(size)[index] if isinstance(index, slice) else index
                     for index, size in zip(indices, args[0].shape)

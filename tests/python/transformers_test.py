@@ -331,6 +331,39 @@ class TransformersTest(unittest.TestCase):
                 actual, expected = (torch.stack(model.generate(source, **options).logits) for model in models)
                 self.near(actual, expected)
 
+    def test_models_with_attention_of_their_own_are_refused(self):
+        sizes = {"vocab_size": 64, "hidden_size": 64, "n_layer": 1, "n_head": 4, "num_attention_heads": 4}
+        for name, config in {
+            "Bloom": transformers.BloomConfig(**sizes),
+            "Falcon": transformers.FalconConfig(**sizes),
+            "GPTJ": transformers.GPTJConfig(vocab_size=64, n_embd=64, n_layer=1, n_head=4, rotary_dim=8),
+            "Mpt": transformers.MptConfig(d_model=64, n_heads=4, n_layers=1, vocab_size=64),
+        }.items():
+            with self.subTest(name), self.assertRaisesRegex(ValueError, f"{name}\\w* computes attention in code of its own"):
+                transformers.AutoModelForCausalLM.from_config(config, attn_implementation="attnc")
+            transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+
+    def test_gpt2_with_a_static_cache(self):
+        config = transformers.GPT2Config(
+            vocab_size=64, n_embd=64, n_layer=2, n_head=4, pad_token_id=0, bos_token_id=1, eos_token_id=None
+        )
+        results = []
+        for implementation in ("attnc", "eager"):
+            torch.manual_seed(1)
+            model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=implementation)
+            results.append(
+                enlarged(model).eval().generate(
+                    tokens("cpu"), max_new_tokens=5, do_sample=False, cache_implementation="static", disable_compile=True
+                )
+            )
+        self.assertTrue(torch.equal(*results))
+
+    def test_weights_of_attention_are_not_returned_without_a_warning(self):
+        model = model_of("llama", "cpu")
+        with self.assertLogs("attnc.transformers", "WARNING") as told:
+            model(tokens("cpu"), output_attentions=True)
+        self.assertIn("attn_implementation='eager'", told.output[0])
+
     def test_dropout_is_refused(self):
         torch.manual_seed(1)
         config = LlamaConfig(**COMMON, attention_dropout=0.5)

@@ -8,6 +8,9 @@ Supports training and `generate` with every cache: causal, sliding-window and ch
 soft caps, sinks. Needs torch and transformers 5.
 """
 
+import functools
+import sys
+
 import torch
 from torch.nn.attention.flex_attention import and_masks
 
@@ -26,10 +29,47 @@ _PADDING_STEP = 256  # padding masks have room for more keys, so that not every 
 
 def register(name: str = NAME) -> None:
     """Makes `attn_implementation=name` work in this process. May be called again."""
-    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, mask)
+    _NAMES.add(name)
+    check = getattr(PreTrainedModel, "_check_and_adjust_attn_implementation", None)
+    if check is not None and not hasattr(check, "of_attnc"):
+        PreTrainedModel._check_and_adjust_attn_implementation = _refusing(check)
+
+
+_NAMES = set()  # as registered
+
+
+def _refusing(check):
+    """Returns `check`, of a model and the name of an implementation, which refuses models that cannot take ours."""
+
+    @functools.wraps(check)
+    def checked(self, attn_implementation, *arguments, **options):
+        if attn_implementation in _NAMES and _has_own_attention(type(self)):
+            raise ValueError(
+                f"{type(self).__name__} computes attention in code of its own, which does not call attnc: load it with "
+                "attn_implementation='eager'"
+            )
+        return check(self, attn_implementation, *arguments, **options)
+
+    checked.of_attnc = True
+    return checked
+
+
+def _has_own_attention(model):
+    """Whether a class of transformers gives masks of ours, or the name, to attention that no registered function
+    replaces, as bloom and gptj do. Others of that kind ignore the name, and compute the same as ever."""
+    defined = vars(sys.modules[model.__module__])
+    if getattr(model, "_supports_attention_backend", False) or "ALL_ATTENTION_FUNCTIONS" in defined:
+        return False
+    own = [name for name, found in defined.items() if getattr(found, "__module__", None) == model.__module__]
+    takes_ours = any(
+        name.startswith("create_") and name.endswith("_mask") or name.endswith("_ATTENTION_CLASSES") for name in defined
+    )
+    is_of_transformers = model.__module__.startswith("transformers.")
+    return is_of_transformers and takes_ours and any(name.endswith("Attention") for name in own)
 
 
 # ---- Masks ----------------------------------------------------------------------------------------------------------
@@ -41,6 +81,7 @@ class Mask(BlockMask):
     sequences packed one after another: the mask_mod within each, their cumulative lengths, and the longest."""
 
     at_end = packed = None
+    ndim = 4  # as of the masks that models make themselves
 
     def contiguous(self):
         """Returns itself: `generate` calls this on masks, which it assumes to be tensors."""
@@ -174,12 +215,20 @@ def _within_sequences(mask_mod, starts, rows):
     return is_same if mask_mod is None else and_masks(mask_mod, is_same)
 
 
+def _warn(message):
+    from transformers.utils import logging
+
+    logging.get_logger(__name__).warning_once(message)
+
+
 def attention(
     module, query, key, value, attention_mask, scaling=None, dropout=0.0, softcap=None, s_aux=None,
     sliding_window=None, is_causal=None, position_bias=None, **kwargs,
 ):  # fmt: skip
     """Implements AttentionInterface: returns ([B, Q_LEN, H, DV], None) for query [B, H, Q_LEN, D], key and value.
     Raises ValueError if there is dropout."""
+    if kwargs.get("output_attentions"):
+        _warn("attnc returns no attention weights: output_attentions=True needs attn_implementation='eager'")
     if dropout:
         raise ValueError(f"attnc has no dropout: set the model's attention_dropout to 0 (it is {dropout}), or use eval()")
     starts, longest = kwargs.get("cu_seq_lens_q"), kwargs.get("max_length_q")

@@ -5,10 +5,13 @@
 Needs torch 2.6 or later.
 """
 
+import typing
+
+from torch.nn.attention import flex_attention as _flex
 from torch.nn.attention.flex_attention import and_masks, create_mask, noop_mask, or_masks
 
 from .block_mask import BlockMask, create_block_mask
-from .errors import UntranslatableError
+from .errors import OperandError, UntranslatableError
 from .flex import AuxOutput, AuxRequest, FlexKernelOptions, flex_attention
 from .inspection import explain
 from .translation import Translation, translate
@@ -18,6 +21,7 @@ __all__ = [
     "AuxRequest",
     "BlockMask",
     "FlexKernelOptions",
+    "OperandError",
     "Translation",
     "UntranslatableError",
     "and_masks",
@@ -29,3 +33,12 @@ __all__ = [
     "or_masks",
     "translate",
 ]
+
+# Whatever else the installed PyTorch exports: create_nested_block_mask in 2.6, and what later versions may add.
+__all__ += [name for name in _flex.__all__ if name not in __all__]
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name in _flex.__all__:
+        return getattr(_flex, name)
+    raise AttributeError(f"module {__name__} has no attribute {name}")

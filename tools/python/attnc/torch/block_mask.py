@@ -6,6 +6,7 @@ evaluates nothing. PyTorch makes the lists when they are first read. Lists that 
 
 import inspect
 import math
+import types
 import typing
 import weakref
 
@@ -18,17 +19,25 @@ _FIELDS = frozenset(flex.BlockMask.__annotations__)  # the lists, and whatever e
 _OPTIONS = frozenset(inspect.signature(flex.create_block_mask).parameters)
 
 
+def _takes(function):
+    """Returns the number of arguments that a Python function must be given by position."""
+    return function.__code__.co_argcount - len(function.__defaults__ or ())
+
+
 class BlockMask(flex.BlockMask):
     """FlexAttention's BlockMask. If create_block_mask made it, its lists are made when they are first read."""
 
     _of = None  # batch, heads, device and options for PyTorch's function, if create_block_mask made it
 
+    def __init__(self, *arguments, _of=None, **lists):
+        if _of is None:
+            super().__init__(*arguments, **lists)
+        else:  # by _lazy()
+            (self.mask_mod, self.seq_lengths, self.BLOCK_SIZE), self._of = arguments, _of
+
     @classmethod
     def _lazy(cls, mask_mod, batch, heads, q_len, kv_len, device, block_size, **options):
-        mask = cls.__new__(cls)
-        mask.mask_mod, mask.seq_lengths, mask.BLOCK_SIZE = mask_mod, (q_len, kv_len), block_size
-        mask._of = (batch, heads, device, options)
-        return mask
+        return cls(mask_mod, (q_len, kv_len), block_size, _of=(batch, heads, device, options))
 
     def __getattr__(self, name: str) -> typing.Any:
         # Python calls this only for missing attributes.
@@ -71,14 +80,28 @@ class BlockMask(flex.BlockMask):
 def create_block_mask(
     mask_mod: typing.Callable[..., torch.Tensor], B: int | None, H: int | None, Q_LEN: int, KV_LEN: int,
     device: str | torch.device | None = None, BLOCK_SIZE: int | tuple[int, int] = 128, _compile: bool = False,
+    separate_full_blocks: bool = True, compute_dq_write_order: bool = False, dq_kv_order: bool = True,
     **options: typing.Any,
 ) -> BlockMask:  # fmt: skip
     """Makes a BlockMask, like torch.nn.attention.flex_attention.create_block_mask. It returns at once: mask_mod is
     evaluated block by block, by a kernel, at the first launch with the mask. Tensors that mask_mod captures are read
-    then. `options` are further options of PyTorch's function; they apply to the lists, if those are read."""
+    then. The arguments after BLOCK_SIZE are PyTorch's, and `options` are what later versions may add. They apply to the
+    lists, if those are read.
+
+    Raises TypeError if mask_mod is a score_mod, or if the installed PyTorch has no such option."""
+    if not separate_full_blocks:
+        options["separate_full_blocks"] = False
+    if compute_dq_write_order:
+        options.update(compute_dq_write_order=True, dq_kv_order=dq_kv_order)
     for option in options:
         if option not in _OPTIONS:
             raise TypeError(f"create_block_mask of PyTorch {torch.__version__} has no option {option}")
+    is_traced = torch.compiler.is_dynamo_compiling()
+    if not is_traced and type(mask_mod) is types.FunctionType and _takes(mask_mod) == 5:
+        raise TypeError(
+            f"create_block_mask takes a mask_mod(b, h, q_idx, kv_idx), but {mask_mod.__qualname__} has five parameters, "
+            "as a score_mod: give it to flex_attention"
+        )
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     block_size = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else tuple(BLOCK_SIZE)
@@ -171,9 +194,13 @@ def _keeping_to_lists(mask):
     state = state[(None,) * (4 - state.dim())]  # lists may have no axes for batch and heads
     mask_mod, (q_block, kv_block) = mask.mask_mod, mask.BLOCK_SIZE
     one_batch, one_head = (int(size) == 1 for size in state.shape[:2])  # a trace has tensors for the sizes
+    # Not state[0, 0, ...]: PyTorch 2.6 traces no gather with numbers among the indices.
+    state = state[:, 0] if one_head else state
+    state = state[0] if one_batch else state
 
     def listed(b, h, q_idx, kv_idx):
-        block = state[0 if one_batch else b, 0 if one_head else h, q_idx // q_block, kv_idx // kv_block]
+        of_head = (() if one_batch else (b,)) + (() if one_head else (h,))
+        block = state[(*of_head, q_idx // q_block, kv_idx // kv_block)]
         return (block >= 2) | ((block == 1) & mask_mod(b, h, q_idx, kv_idx))
 
     return listed

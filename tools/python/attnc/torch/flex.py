@@ -7,12 +7,26 @@ from torch.nn.attention import flex_attention as flex
 
 from .autograd import attend
 from .block_mask import has_lists, mask_mod_of
+from .errors import OperandError
 from .graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .kernels import ALIGNED, tiles_of
 from .translation import translate
 
-# PyTorch before 2.9 lacks these two.
-AuxRequest, AuxOutput = getattr(flex, "AuxRequest", None), getattr(flex, "AuxOutput", None)
+if typing.TYPE_CHECKING or hasattr(flex, "AuxRequest"):
+    from torch.nn.attention.flex_attention import AuxOutput, AuxRequest
+else:  # PyTorch before 2.9
+
+    class AuxRequest(typing.NamedTuple):
+        """Which auxiliary results flex_attention returns, by `return_aux`."""
+
+        lse: bool = False
+        max_scores: bool = False
+
+    class AuxOutput(typing.NamedTuple):
+        """Auxiliary results, f32 [B, H, Q_LEN]; None for those that were not asked for."""
+
+        lse: torch.Tensor | None = None
+        max_scores: torch.Tensor | None = None
 
 
 if typing.TYPE_CHECKING:
@@ -39,10 +53,38 @@ def autocast(query, key, value):
     return query.to(dtype), key.to(dtype), value.to(dtype)
 
 
+_BACKENDS = typing.get_args(getattr(flex, "_Backend", None)) or ("AUTO", "TRITON", "FLASH", "TRITON_DECODE")
+
+
+def _check_options(options):
+    if "BACKEND" in options and options["BACKEND"] not in _BACKENDS:
+        raise ValueError(f"BACKEND is {options['BACKEND']!r}; PyTorch has {', '.join(_BACKENDS)}, and attnc ignores it")
+    if "BACKEND" in options and options.get("FORCE_USE_FLEX_ATTENTION"):
+        raise RuntimeError("kernel_options has BACKEND and FORCE_USE_FLEX_ATTENTION: give only BACKEND")
+    for name in ("tile", "backward_tile"):
+        if not isinstance(options.get(name) or "", str):
+            raise TypeError(f"{name} is {options[name]!r}; it must be a text, in the spelling of `attnc tune`")
+
+
+def _check_classes(query, key, value):
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor.is_nested:
+            raise NotImplementedError(
+                f"{name} is a NestedTensor: pack its sequences one after another, {name}.values(), and separate them by "
+                "a mask_mod, document[q_idx] == document[kv_idx]; or use to_padded_tensor()"
+            )
+        if not torch.compiler.is_dynamo_compiling() and hasattr(tensor, "placements"):
+            raise NotImplementedError(
+                f"{name} is a DTensor: give {name}.to_local(), with captured tensors of the local heads and batch, or "
+                "use torch.distributed.tensor.experimental.local_map. Rows of query may be sharded if the mod adds their "
+                "offset, those of key and value not"
+            )
+
+
 def _check(query, key, value, enable_gqa, block_mask):
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dim() != 4:
-            raise ValueError(f"{name} has {tensor.dim()} dims; it must be [B, H, L, E]")
+            raise NotImplementedError(f"{name} has {tensor.dim()} dims; it must be [B, H, L, E]")
         if tensor.dtype not in (torch.bfloat16, torch.float16, torch.float32):
             raise ValueError(f"{name} is {tensor.dtype}; attnc computes bfloat16, float16 and float32: convert it")
         if tensor.dtype != query.dtype or tensor.device != query.device:
@@ -51,6 +93,8 @@ def _check(query, key, value, enable_gqa, block_mask):
             )
     if query.device.type not in ("cpu", "cuda"):
         raise ValueError(f"query is on {query.device}; attnc computes on CUDA devices and on the CPU")
+    if query.shape[3] != key.shape[3]:
+        raise ValueError(f"query has {query.shape[3]} columns, key {key.shape[3]}: they must be equal")
     heads, kv_heads = query.shape[1], key.shape[1]
     if not enable_gqa and heads != kv_heads:
         raise ValueError(f"query has {heads} heads, key {kv_heads}: set enable_gqa=True for grouped queries")
@@ -65,7 +109,7 @@ def _check(query, key, value, enable_gqa, block_mask):
     if has_lists(block_mask):
         lists = block_mask.kv_num_blocks
         if lists.device != query.device:
-            raise ValueError(
+            raise OperandError(
                 f"block_mask is on {lists.device}, query on {query.device}: use block_mask.to('{query.device}')"
             )
         for axis, what in ((-3, "batch"), (-2, "heads")):
@@ -76,7 +120,7 @@ def _check(query, key, value, enable_gqa, block_mask):
                 )
     lengths = block_mask.seq_lengths
     if tuple(lengths) != (query.shape[2], key.shape[2]) and not _covers_all(block_mask):
-        raise ValueError(
+        raise OperandError(
             f"block_mask is of {lengths[0]} queries and {lengths[1]} keys, the operands have {query.shape[2]} and "
             f"{key.shape[2]}: create one of these lengths, or use block_mask._adjust(q_len, kv_len)"
         )
@@ -109,9 +153,15 @@ def flex_attention(
     In `kernel_options`, "tile" and "backward_tile" name the kernels' tiles, in the spelling of `attnc tune`; they break
     a graph of torch.compile. Options of Triton's kernels are ignored.
 
-    Raises UntranslatableError for a mod that attnc cannot translate.
+    Raises UntranslatableError for a mod that attnc cannot translate, OperandError for a block mask of other lengths or
+    of another device, and NotImplementedError for a NestedTensor, a DTensor, and operands without four dims.
     """
     is_traced_here = torch.compiler.is_dynamo_compiling()
+    is_recorded_here = not is_traced_here and is_recorded(query, key, value)
+    if is_traced_here or is_recorded_here or query.is_nested:
+        _check_classes(query, key, value)
+    if kernel_options:
+        _check_options(kernel_options)
     tiles = tiles_of(kernel_options)
     if is_traced_here and (not is_traced or tiles):  # this breaks the graph
         return _outside_of_graphs(
@@ -125,7 +175,6 @@ def flex_attention(
     if not query.dim() == key.dim() == value.dim() == 4:
         _check(query, key, value, enable_gqa, block_mask)
     batch, heads, q_len, head_dim = query.shape
-    is_recorded_here = not is_traced_here and is_recorded(query, key, value)
     mask_mod = lists = None
     if block_mask is not None:
         if callable(block_mask):

@@ -206,10 +206,37 @@ def _is_traced():
     try:
         from torch._dynamo.variables import higher_order_ops as known
 
-        known._hop_name_to_variable_class.setdefault("attnc_attention", known.FlexAttentionHigherOrderVariable)
+        kind = known.FlexAttentionHigherOrderVariable
+        if hasattr(known, "_hop_name_to_variable_class"):
+            known._hop_name_to_variable_class.setdefault("attnc_attention", kind)
+        else:  # PyTorch 2.6 has a chain of names there
+            kind, of_any = _traced_class(known, kind), known.TorchHigherOrderOperatorVariable
+            make = of_any.make
+            of_any.make = staticmethod(
+                lambda value, source=None, **how: (kind if value is in_graph else make)(value, source, **how)
+            )
     except (ImportError, AttributeError):
         return False
     return True
+
+
+def _traced_class(known, base):
+    """Returns a class that traces in_graph as `base` traces PyTorch's operator, whatever the number of results."""
+    from torch._dynamo.variables.builder import wrap_fx_proxy
+
+    class Traced(base):
+        def call_function(self, tx, args, kwargs):
+            query, key, value, score_mod, mask, scale, options = self.normalize_to_args(args, kwargs)
+            score_mod, score_captures = self.create_wrapped_node(tx, query, score_mod, "score_mod")
+            mask_mod, mask_captures = self.create_wrapped_node(tx, query, mask.items[-1], "mask_fn")
+            for node in (score_mod.node, mask_mod.node):
+                node.meta["example_value"] = tx.output.nn_modules[node.target]
+            operands = [query, key, value, known.TupleVariable(mask.items[:-1], source=mask.source), scale, options]
+            (*operands, mask, scale, options), _ = known.proxy_args_kwargs(operands, {})
+            given = *operands, score_mod, (*mask, mask_mod), scale, options, score_captures, mask_captures
+            return wrap_fx_proxy(tx=tx, proxy=tx.output.create_proxy("call_function", self.value, given, {}))
+
+    return Traced
 
 
 is_traced = _is_traced()

@@ -29,7 +29,12 @@ def _sequences(kv_lengths, cu_seqlens, longest):
     return Sequences(kv_lengths, cu_seqlens, None, longest, longest)
 
 
-@torch.library.custom_op("attnc::attention", mutates_args=())
+# Schemas are given, because PyTorch 2.6 infers none from today's types.
+@torch.library.custom_op(
+    "attnc::attention", mutates_args=(),
+    schema="(str text, Tensor q, Tensor k, Tensor v, Tensor[] captured, float[] scalars, float scale, str? wanted, "
+    "bool wants_max, Tensor? kv_lengths, Tensor? cu_seqlens, SymInt longest) -> (Tensor, Tensor, Tensor)",
+)  # fmt: skip
 def attention_op(
     text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
     scale: float, wanted: str | None, wants_max: bool, kv_lengths: torch.Tensor | None,
@@ -58,7 +63,11 @@ def _(text, q, k, v, captured, scalars, scale, wanted, wants_max, kv_lengths, cu
     return like(q, v.shape[-1]), lse, torch.empty_like(lse) if wants_max else lse.new_empty(0)
 
 
-@torch.library.custom_op("attnc::attention_backward", mutates_args=())
+@torch.library.custom_op(
+    "attnc::attention_backward", mutates_args=(),
+    schema="(str text, Tensor q, Tensor k, Tensor v, Tensor[] captured, float[] scalars, float scale, str wanted, "
+    "Tensor? cu_seqlens, SymInt longest, Tensor out, Tensor lse, Tensor dout, Tensor? dlse) -> Tensor[]",
+)  # fmt: skip
 def attention_backward_op(
     text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
     scale: float, wanted: str, cu_seqlens: torch.Tensor | None, longest: int, out: torch.Tensor,
