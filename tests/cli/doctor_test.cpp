@@ -83,10 +83,10 @@ TEST_CASE("doctor tells of the default pack") {
   CHECK_THAT(attnc::test::attnc("doctor").out, Contains("\ndefault     " + path + ": "));
   CHECK_THAT(printed("cache verify"), Contains(path + ": "));
 
-  // The pack serves the mod under other names, without NVRTC.
+  // The pack serves the mod under other names, with neither NVRTC nor the cache.
   const std::string mine = machine.folder / "mine.py";
   writeFile(mine, "def mask_mod(batch, head, i, j):\n    return j <= i  # mine\n");
-  const Variable forbidden("ATTNC_NO_COMPILE", "1");
+  const Variable forbidden("ATTNC_NO_COMPILE", "1"), off("ATTNC_CACHE_MODE", "off");
   printed("emit " + mine + " --head-dim 64 --kernel decode --stage cubin -o " + machine.folder / "mine.cubin");
   writeFile(path, readFile(path).substr(0, 1000));
   CHECK(finds(doctor(), "slow", "is damaged"));
