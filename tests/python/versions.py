@@ -51,24 +51,33 @@ def outcome_of(text, status):
     return result
 
 
-def run(python, library, command, names):
-    """Returns the record of one interpreter, of the files of tests with these names."""
-    record = json.loads(subprocess.run([python, "-c", _VERSIONS], check=True, capture_output=True, text=True).stdout)
-    record["date"] = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
-    record["tests"] = {}
+def described(python):
+    """Returns the record of an interpreter, without tests."""
+    found = json.loads(subprocess.run([python, "-c", _VERSIONS], check=True, capture_output=True, text=True).stdout)
+    return {**found, "tests": {}}
+
+
+def run(python, library, command, name):
+    """Returns the outcome of one file of tests, with the date."""
     environment = {**os.environ, "ATTNC_LIBRARY": library, "ATTNC_COMMAND": command}
-    for name in names:
-        arguments = [python, str(ROOT / "tests" / "python" / f"{name}_test.py")] + [command] * (name == "translation")
-        try:
-            done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=_LONGEST)
-            text, status = done.stdout + done.stderr, done.returncode
-        except subprocess.TimeoutExpired:
-            text, status = f"more than {_LONGEST} s", 1
-        record["tests"][name] = found = outcome_of(text, status)
-        print(record["torch"], name, json.dumps(found), flush=True)
-        if found.get("failed"):
-            print(text, flush=True)
-    return record
+    arguments = [python, str(ROOT / "tests" / "python" / f"{name}_test.py")] + [command] * (name == "translation")
+    try:
+        done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=_LONGEST)
+        text, status = done.stdout + done.stderr, done.returncode
+    except subprocess.TimeoutExpired:
+        text, status = f"more than {_LONGEST} s", 1
+    found = outcome_of(text, status)
+    if found.get("failed"):
+        print(text, flush=True)
+    return {**found, "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")}
+
+
+def keep(record, name, outcome):
+    """Writes one outcome to RESULTS. What other files of tests and other versions came to stays."""
+    records = {other["torch"]: other for other in read()}
+    tests = records.get(record["torch"], record)["tests"]
+    records[record["torch"]] = {**record, "tests": {**tests, name: outcome}}
+    RESULTS.write_text("".join(json.dumps(x) + "\n" for x in sorted(records.values(), key=_order)))
 
 
 def _order(record):
@@ -91,11 +100,11 @@ def _cell(outcome):
 
 def table_of(records):
     """Returns the records as a table in Markdown."""
-    lines = [f"| PyTorch | transformers | {' | '.join(TESTS)} | date |", "|---" * (len(TESTS) + 3) + "|"]
+    lines = [f"| PyTorch | with transformers | {' | '.join(TESTS)} | date |", "|---" * (len(TESTS) + 3) + "|"]
     for record in records:
         cells = [_cell(record["tests"].get(name)) for name in TESTS]
-        version = record["torch"].partition("+")[0]
-        lines.append(f"| {version} | {record['transformers'] or 'none'} | {' | '.join(cells)} | {record['date']} |")
+        version, date = record["torch"].partition("+")[0], max(x["date"] for x in record["tests"].values())
+        lines.append(f"| {version} | {record['transformers'] or 'none'} | {' | '.join(cells)} | {date} |")
     return "\n".join(lines)
 
 
@@ -112,13 +121,15 @@ def main():
         if not any(table_of(read()) in path.read_text() for path in options.check):
             sys.exit(f"no document has the table of {RESULTS.relative_to(ROOT)}, which is:\n{table_of(read())}")
         return None
+    library, command = (str(pathlib.Path(path).resolve()) for path in (options.library, options.command))
     failed = False
     for python in options.python:
-        library, command = (str(pathlib.Path(path).resolve()) for path in (options.library, options.command))
-        record = run(python, library, command, options.only.split(","))
-        failed = failed or any(outcome.get("failed") for outcome in record["tests"].values())
-        records = [other for other in read() if other["torch"] != record["torch"]] + [record]
-        RESULTS.write_text("".join(json.dumps(x) + "\n" for x in sorted(records, key=_order)))
+        record = described(python)
+        for name in options.only.split(","):
+            outcome = run(python, library, command, name)
+            print(record["torch"], name, json.dumps(outcome), flush=True)
+            keep(record, name, outcome)
+            failed = failed or bool(outcome.get("failed"))
     sys.exit(failed)
 
 
