@@ -1,4 +1,4 @@
-#include "inspect/mask_regions.h"
+#include "api/mask_regions.h"
 
 #include <algorithm>
 #include <bit>

@@ -4,7 +4,7 @@
 
 #include "analysis/tile_verdict.h"
 #include "attnc/block_mask.h"
-#include "inspect/told_ranges.h"
+#include "api/told_ranges.h"
 #include "ir/bindings.h"
 #include "ir/ir.h"
 

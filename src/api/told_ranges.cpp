@@ -1,4 +1,4 @@
-#include "inspect/told_ranges.h"
+#include "api/told_ranges.h"
 
 #include "analysis/operation_count.h"
 #include "ir/interpreter.h"
