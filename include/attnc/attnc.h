@@ -17,7 +17,8 @@
 //   Prepared attention, the usual way to launch: prepared.h.
 //   The compiler: compiler.h.
 //   Options, code and launches of single kernels: kernel.h.
-//   Block masks: block_mask.h.
+//   Block masks: block_mask.h; as runs, for masks of a million tokens: block_runs.h.
+//   Plans for several GPUs: shard.h.
 //   Tiles chosen by measurement: tuning.h.
 //   Attention on the CPU: reference.h.
 //   What a plan is, why it was chosen, what it costs: explain.h.
@@ -26,6 +27,7 @@
 #pragma once
 
 #include "attnc/block_mask.h"
+#include "attnc/block_runs.h"
 #include "attnc/captures.h"
 #include "attnc/compiler.h"
 #include "attnc/error.h"
@@ -38,6 +40,7 @@
 #include "attnc/prepared.h"
 #include "attnc/problem.h"
 #include "attnc/reference.h"
+#include "attnc/shard.h"
 #include "attnc/stages.h"
 #include "attnc/tensor.h"
 #include "attnc/toolchain.h"

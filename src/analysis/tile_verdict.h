@@ -38,12 +38,20 @@ public:
   int64_t cost() const { return int64_t(steps.size() + told.size()); }
 
 private:
+  /// A node to compute for each tile. Most masks are made of the few operations that have a kind of their own.
+  struct Step {
+    enum class Kind : uint8_t { Coordinate, Add, Sub, Eq, Ne, Lt, Le, And, Or, Not, Other };
+    Kind kind;
+    uint32_t id, a, b;
+  };
+  static Step::Kind kindOf(const ir::Module& module, const ir::Node& node);
   Range leaf(uint32_t id, const ir::Bindings& bindings) const;
+  void compute(const Step& step, const ScoreRect& tile) const;
 
   const ir::Module* module;
   std::optional<ir::Value> root; ///< the output `mask`
   std::vector<uint32_t> told;
-  std::vector<uint32_t> steps; ///< nodes that the root needs, that depend on the tile, and whose range is not told
+  std::vector<Step> steps; ///< nodes that the root needs, that depend on the tile, and whose range is not told
   mutable std::vector<Range> ranges;
 };
 

@@ -2,7 +2,7 @@
 
 #include "api/tile_elements.h"
 #include "attnc/explain.h"
-#include "inspect/mask_regions.h"
+#include "api/mask_regions.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "support/try.h"

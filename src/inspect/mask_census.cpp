@@ -4,7 +4,7 @@
 #include "inspect/mask_census.h"
 
 #include "api/tile_elements.h"
-#include "inspect/mask_regions.h"
+#include "api/mask_regions.h"
 #include "support/parallel.h"
 
 #include <algorithm>

@@ -3,12 +3,13 @@
 #pragma once
 
 #include "analysis/tile_verdict.h"
+#include "api/told_ranges.h"
 #include "attnc/block_mask.h"
-#include "inspect/told_ranges.h"
 #include "ir/bindings.h"
 #include "ir/ir.h"
 
 #include <llvm/ADT/STLFunctionalExtras.h>
+#include <llvm/ADT/SmallVector.h>
 
 #include <cstdint>
 #include <deque>
@@ -41,10 +42,16 @@ public:
   analysis::ScoreRect tileOf(const Region& region, int64_t head) const;
   int64_t qBlocksOf(const Region& region) const;
   int64_t kvBlocksOf(const Region& region) const;
+  /// Returns the region of all blocks.
+  Region whole() const;
   double blocksOf(const Region& region) const { return double(qBlocksOf(region)) * double(kvBlocksOf(region)); }
 
 private:
   friend class HeadRegions;
+  /// Returns the scores of a region in head 0.
+  analysis::ScoreRect placeOf(const Region& region) const;
+
+  const int64_t qBlocks, kvBlocks;  // of the shape, which divides for them
   std::vector<RangePyramid> shared; // of values that do not depend on the head; the others are empty
 };
 
@@ -63,12 +70,16 @@ public:
   /// Judges within `quota` operations. Calls `decided` for each region that is wholly live or wholly dead.
   Rest judge(int64_t quota, llvm::function_ref<void(const Region&, analysis::Verdict)> decided);
 
+  /// Judges a region to the end. Calls `found` for disjoint regions that cover it: decided ones, and undecided blocks.
+  /// The blocks of each row come in increasing order.
+  void walk(const Region& region, llvm::function_ref<void(const Region&, analysis::Verdict)> found);
+
 private:
   analysis::Verdict verdictOf(const Region& region);
-  void split(const Region& region, std::deque<Region>& parts) const;
+  void split(const Region& region, llvm::SmallVectorImpl<Region>& parts) const;
 
   const MaskRegions& mask;
-  const int64_t head;
+  const int64_t b, h;
   analysis::TileJudge intervals;
   std::vector<RangePyramid> own;       // of values that depend on the head; the others are empty
   std::vector<analysis::Range> ranges; // of the values in the region that is judged

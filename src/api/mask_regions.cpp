@@ -1,4 +1,4 @@
-#include "inspect/mask_regions.h"
+#include "api/mask_regions.h"
 
 #include <algorithm>
 #include <bit>
@@ -18,7 +18,8 @@ std::vector<ir::Value> valuesOf(const std::vector<ToldValue>& told) {
 
 MaskRegions::MaskRegions(const ir::Module& module, const ir::Bindings& bindings, const BlockMaskShape& shape,
                          int64_t mostReading)
-    : module(module), bindings(bindings), shape(shape), told(toldValues(module)), reading(readingCost(told, shape)) {
+    : module(module), bindings(bindings), shape(shape), told(toldValues(module)), reading(readingCost(told, shape)),
+      qBlocks(shape.qBlocks()), kvBlocks(shape.kvBlocks()) {
   if (reading.head + reading.shared > mostReading) { // too much to read even once
     told.clear();
     reading = {};
@@ -28,7 +29,14 @@ MaskRegions::MaskRegions(const ir::Module& module, const ir::Bindings& bindings,
 }
 
 analysis::ScoreRect MaskRegions::tileOf(const Region& region, int64_t head) const {
-  analysis::ScoreRect tile{.b = head / shape.heads, .h = head % shape.heads};
+  analysis::ScoreRect tile = placeOf(region);
+  tile.b = head / shape.heads;
+  tile.h = head % shape.heads;
+  return tile;
+}
+
+analysis::ScoreRect MaskRegions::placeOf(const Region& region) const {
+  analysis::ScoreRect tile;
   tile.qBegin = (int64_t(region.q) << region.qLevel) * shape.qBlock;
   tile.kvBegin = (int64_t(region.kv) << region.kvLevel) * shape.kvBlock;
   tile.qEnd = std::min(tile.qBegin + (int64_t(shape.qBlock) << region.qLevel), shape.qLen);
@@ -36,18 +44,21 @@ analysis::ScoreRect MaskRegions::tileOf(const Region& region, int64_t head) cons
   return tile;
 }
 
+Region MaskRegions::whole() const {
+  return {0, 0, int8_t(levelsOver(shape.qBlocks())), int8_t(levelsOver(shape.kvBlocks()))};
+}
+
 int64_t MaskRegions::qBlocksOf(const Region& region) const {
-  return std::min(int64_t(1) << region.qLevel, shape.qBlocks() - (int64_t(region.q) << region.qLevel));
+  return std::min(int64_t(1) << region.qLevel, qBlocks - (int64_t(region.q) << region.qLevel));
 }
 
 int64_t MaskRegions::kvBlocksOf(const Region& region) const {
-  return std::min(int64_t(1) << region.kvLevel, shape.kvBlocks() - (int64_t(region.kv) << region.kvLevel));
+  return std::min(int64_t(1) << region.kvLevel, kvBlocks - (int64_t(region.kv) << region.kvLevel));
 }
 
 HeadRegions::HeadRegions(const MaskRegions& mask, int64_t head)
-    : mask(mask), head(head), intervals(mask.module, mask.bindings, valuesOf(mask.told)), own(mask.told.size()),
-      ranges(mask.told.size()) {
-  const int64_t b = head / mask.shape.heads, h = head % mask.shape.heads;
+    : mask(mask), b(head / mask.shape.heads), h(head % mask.shape.heads),
+      intervals(mask.module, mask.bindings, valuesOf(mask.told)), own(mask.told.size()), ranges(mask.told.size()) {
   for (size_t i = 0; i < own.size(); ++i)
     if (mask.told[i].knowsHead) own[i] = RangePyramid(mask.module, mask.bindings, mask.told[i], mask.shape, b, h);
 }
@@ -57,7 +68,7 @@ HeadRegions::Rest HeadRegions::judge(int64_t quota,
   Rest rest;
   std::deque<Region>& regions = rest.unjudged;
   const int64_t cost = std::max<int64_t>(intervals.cost(), 4);
-  regions.push_back({0, 0, int8_t(levelsOver(mask.shape.qBlocks())), int8_t(levelsOver(mask.shape.kvBlocks()))});
+  regions.push_back(mask.whole());
   for (; !regions.empty() && rest.operations < quota; rest.operations += cost) {
     const Region region = regions.front();
     regions.pop_front();
@@ -66,10 +77,22 @@ HeadRegions::Rest HeadRegions::judge(int64_t quota,
       decided(region, verdict);
     else if (region.isBlock())
       rest.open.push_back(region);
-    else
-      split(region, regions);
+    else {
+      llvm::SmallVector<Region, 4> parts;
+      split(region, parts);
+      regions.insert(regions.end(), parts.begin(), parts.end());
+    }
   }
   return rest;
+}
+
+void HeadRegions::walk(const Region& region, llvm::function_ref<void(const Region&, analysis::Verdict)> found) {
+  if (mask.qBlocksOf(region) <= 0 || mask.kvBlocksOf(region) <= 0) return;
+  const analysis::Verdict verdict = verdictOf(region);
+  if (verdict != analysis::Verdict::Undecided || region.isBlock()) return found(region, verdict);
+  llvm::SmallVector<Region, 4> parts;
+  split(region, parts);
+  for (const Region& part : parts) walk(part, found);
 }
 
 analysis::Verdict HeadRegions::verdictOf(const Region& region) {
@@ -79,11 +102,14 @@ analysis::Verdict HeadRegions::verdictOf(const Region& region) {
     const bool isRow = told.level == ir::Level::Row;
     ranges[i] = pyramid.of(isRow ? region.q : region.kv, isRow ? region.qLevel : region.kvLevel);
   }
-  return intervals.judge(mask.tileOf(region, head), ranges);
+  analysis::ScoreRect tile = mask.placeOf(region);
+  tile.b = b;
+  tile.h = h;
+  return intervals.judge(tile, ranges);
 }
 
-/// Halves the longer side, or both if they are equal.
-void HeadRegions::split(const Region& region, std::deque<Region>& parts) const {
+/// Halves the longer side, or both if they are equal. Upper parts come first, and of these the left one.
+void HeadRegions::split(const Region& region, llvm::SmallVectorImpl<Region>& parts) const {
   const int qHalves = region.qLevel >= region.kvLevel ? 2 : 1, kvHalves = region.kvLevel >= region.qLevel ? 2 : 1;
   for (int q = 0; q < qHalves; ++q)
     for (int kv = 0; kv < kvHalves; ++kv) {

@@ -1,4 +1,4 @@
-#include "inspect/told_ranges.h"
+#include "api/told_ranges.h"
 
 #include "analysis/operation_count.h"
 #include "ir/interpreter.h"
@@ -61,22 +61,47 @@ ReadingCost readingCost(llvm::ArrayRef<ToldValue> values, const BlockMaskShape& 
   return cost;
 }
 
+bool RangePyramid::readDirectly(const ir::Module& module, const ir::Bindings& bindings, Value value, int64_t length,
+                                int64_t block) {
+  const ir::Node& node = module[value];
+  if (node.op != Op::Load || node.operands.size() != 1 || module[node.operands[0]].op != Op::Param) return false;
+  const TensorView& view = bindings.tensors[node.attr];
+  if (view.dtype != DType::I32 || view.elements() == 0) return false;
+  const auto* data = static_cast<const int32_t*>(view.data);
+  const int64_t last = view.shape[0] - 1, stride = view.stride[0];
+  levels.emplace_back();
+  for (int64_t begin = 0; begin < length; begin += block) {
+    const int64_t first = std::min(begin, last), end = std::min(std::min(begin + block, length), last + 1);
+    int32_t lo = data[first * stride], hi = lo;
+    if (stride == 1) { // a loop that compilers vectorize
+      for (int64_t at = first; at < end; ++at) lo = std::min(lo, data[at]), hi = std::max(hi, data[at]);
+    } else {
+      for (int64_t at = first; at < end; ++at)
+        lo = std::min(lo, data[at * stride]), hi = std::max(hi, data[at * stride]);
+    }
+    levels.back().push_back(Range::integers(ir::Type::I32, lo, hi));
+  }
+  return true;
+}
+
 RangePyramid::RangePyramid(const ir::Module& module, const ir::Bindings& bindings, const ToldValue& told,
                            const BlockMaskShape& shape, int64_t b, int64_t h) {
-  ir::Evaluator evaluator(module, bindings, told.value);
   bool isRow = told.level == Level::Row, isColumn = told.level == Level::Column;
   isSingle = !isRow && !isColumn;
   int64_t length = isRow ? shape.qLen : isColumn ? shape.kvLen : 1;
   int64_t block = isRow ? shape.qBlock : isColumn ? shape.kvBlock : 1;
-  std::vector<Range>& blocks = levels.emplace_back();
-  for (int64_t begin = 0; begin < length; begin += block) {
-    auto at = [&](int64_t position) {
-      return rangeOf(evaluator.type(), evaluator.evaluate(0, b, h, isRow ? position : 0, isColumn ? position : 0));
-    };
-    Range range = at(begin);
-    for (int64_t position = begin + 1; position < std::min(begin + block, length); ++position)
-      range = analysis::join(range, at(position));
-    blocks.push_back(range);
+  if (isSingle || !readDirectly(module, bindings, told.value, length, block)) {
+    ir::Evaluator evaluator(module, bindings, told.value);
+    std::vector<Range>& blocks = levels.emplace_back();
+    for (int64_t begin = 0; begin < length; begin += block) {
+      auto at = [&](int64_t position) {
+        return rangeOf(evaluator.type(), evaluator.evaluate(0, b, h, isRow ? position : 0, isColumn ? position : 0));
+      };
+      Range range = at(begin);
+      for (int64_t position = begin + 1; position < std::min(begin + block, length); ++position)
+        range = analysis::join(range, at(position));
+      blocks.push_back(range);
+    }
   }
   while (levels.back().size() > 1) {
     const std::vector<Range>& below = levels.back();

@@ -53,6 +53,11 @@ public:
   }
 
 private:
+  /// Fills the lowest level from a captured i32 tensor whose index is the row or the column itself. Returns whether the
+  /// value is that.
+  bool readDirectly(const ir::Module& module, const ir::Bindings& bindings, ir::Value value, int64_t length,
+                    int64_t block);
+
   bool isSingle = false; // the value depends only on the head: it is the same everywhere
   std::vector<std::vector<analysis::Range>> levels;
 };

@@ -1,0 +1,222 @@
+// Makes plans: candidates for the layout and the number of stages, of which the one with the best prediction stays.
+#include "attnc/shard.h"
+
+#include "shard/layouts.h"
+#include "shard/live_rows.h"
+#include "shard/pieces.h"
+#include "support/try.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace attnc {
+namespace {
+
+using shard::Deal;
+using shard::LiveMask;
+using shard::Need;
+using shard::StageCost;
+
+constexpr int kMostWorld = 1 << 16, kMostStages = 32;
+
+Status checkOptions(const std::vector<ShardMask>& masks, const ProblemShape& problem, int world,
+                    const ShardOptions& options) {
+  const auto wrong = [](std::string what) { return Error::environment("shards: " + std::move(what)); };
+  if (masks.empty()) return wrong("there is no mask");
+  for (const ShardMask& mask : masks)
+    if (!mask.mod || !(mask.layers > 0)) return wrong("a mask has no mod, or no layers");
+  if (world < 1 || world > kMostWorld) return wrong(fmt::format("a world of {} is outside 1 .. {}", world, kMostWorld));
+  if (options.stages < 0 || options.stages > kMostStages)
+    return wrong(fmt::format("{} stages are outside 0 .. {}", options.stages, kMostStages));
+  if (options.headDim < 1 || options.headDimV < 1 || options.elementBytes < 1)
+    return wrong("head dims and bytes of an element are at least 1");
+  if (!(options.flops > 0) || !(options.bandwidth > 0) || !(options.memory > 0) || !(options.latency >= 0))
+    return wrong("FLOP/s and bytes/s are positive, and a latency is not negative");
+  if (problem.batch < 0 || problem.qHeads < 0 || problem.kvHeads < 0 || problem.qLen < 0 || problem.kvLen < 0)
+    return wrong("an extent is negative");
+  return {};
+}
+
+/// The plan of one mask, with the times of its ranks. Needs of all ranks come with it, for another number of stages.
+ShardMaskPlan planMask(const LiveMask& live, const Deal& rows, std::vector<std::vector<Need>>& needs, int stages,
+                       const ProblemShape& problem, const ShardOptions& options) {
+  const int world = int(rows.size());
+  ShardMaskPlan plan;
+  plan.layers = live.layers;
+  plan.evaluatedBlocks = live.evaluatedBlocks;
+  std::vector<std::vector<StageCost>> costs;
+  for (int rank = 0; rank < world; ++rank) {
+    shard::setStages(needs[size_t(rank)], rank, world, stages);
+    costs.push_back(shard::stageCosts(live, rows[size_t(rank)], needs[size_t(rank)], stages));
+  }
+  for (const std::vector<Need>& ofRank : needs)
+    for (const Need& need : ofRank)
+      if (need.piece.stage > 0)
+        costs[size_t(need.piece.from)][size_t(need.piece.stage)].keysSent +=
+            need.piece.keys.end - need.piece.keys.begin;
+  double most = 0;
+  for (const std::vector<StageCost>& ofRank : costs) {
+    ShardWork& work = plan.ranks.emplace_back();
+    for (const StageCost& cost : ofRank) {
+      work.pairs += cost.pairs;
+      work.keysReceived += cost.keysReceived;
+      work.keysSent += cost.keysSent;
+    }
+    work.seconds = shard::secondsOf(ofRank, problem, options);
+    plan.pairs += work.pairs;
+    most = std::max(most, work.pairs);
+  }
+  if (plan.pairs > 0) plan.imbalance = most * world / plan.pairs;
+  return plan;
+}
+
+double secondsOf(const ShardMaskPlan& plan) {
+  double slowest = 0;
+  for (const ShardWork& work : plan.ranks) slowest = std::max(slowest, work.seconds);
+  return plan.layers * slowest;
+}
+
+/// A layout, and the best numbers of stages for it.
+struct Candidate {
+  ShardLayout layout = ShardLayout::Contiguous;
+  Deal rows, keys;
+  std::vector<ShardMaskPlan> masks = {};
+  double seconds = 0;
+};
+
+/// Plans all masks on a layout.
+void planAll(Candidate& candidate, const std::vector<LiveMask>& masks, const ProblemShape& problem,
+             const ShardOptions& options) {
+  const std::vector<shard::OwnedKeys> owned = shard::ownedKeys(candidate.keys);
+  std::vector<int> tries{1, 2, 4, 8};
+  if (options.stages) tries = {options.stages};
+  if (candidate.rows.size() == 1) tries = {1};
+  for (const LiveMask& mask : masks) {
+    std::vector<std::vector<Need>> needs;
+    for (const std::vector<ShardInterval>& rows : candidate.rows) needs.push_back(shard::needsOf(mask, rows, owned));
+    std::optional<ShardMaskPlan> best;
+    int stages = 0;
+    for (const int count : tries) {
+      ShardMaskPlan one = planMask(mask, candidate.rows, needs, count, problem, options);
+      if (best && secondsOf(one) >= secondsOf(*best)) break; // more stages only help to hide transfers
+      best = std::move(one);
+      stages = count;
+    }
+    for (size_t rank = 0; rank < needs.size(); ++rank) {
+      shard::setStages(needs[rank], int(rank), int(needs.size()), stages);
+      for (const Need& need : needs[rank]) best->ranks[rank].pieces.push_back(need.piece);
+      std::stable_sort(best->ranks[rank].pieces.begin(), best->ranks[rank].pieces.end(),
+                       [](const ShardPiece& a, const ShardPiece& b) { return a.stage < b.stage; });
+    }
+    candidate.seconds += secondsOf(*best);
+    candidate.masks.push_back(*std::move(best));
+  }
+}
+
+/// One way to deal rows.
+struct Way {
+  ShardLayout layout = ShardLayout::Contiguous;
+  int perRank = 1;  // chunks, of a greedy layout
+  double slack = 0; // as in shard::greedy()
+
+  Deal deal(const std::vector<LiveMask>& masks, int64_t tokens, int world) const {
+    switch (layout) {
+    case ShardLayout::Auto:
+    case ShardLayout::Contiguous: break;
+    case ShardLayout::ZigZag: return shard::zigZag(tokens, world);
+    case ShardLayout::Greedy: return shard::greedy(masks, tokens, world, perRank, slack);
+    }
+    return shard::contiguous(tokens, world);
+  }
+};
+
+/// Returns the ways to try for a layout, the simplest first.
+std::vector<Way> waysOf(ShardLayout layout, int world) {
+  // Plans of large worlds have millions of pieces, so few ways are tried.
+  const bool isLarge = world > 64;
+  const std::vector<int> chunks = isLarge ? std::vector<int>{2, 4} : std::vector<int>{2, 4, 8, 16, 32};
+  const std::vector<double> slacks = isLarge ? std::vector<double>{0.05} : std::vector<double>{0, 0.02, 0.05, 0.12};
+  std::vector<Way> ways;
+  const auto wants = [&](ShardLayout one) { return layout == ShardLayout::Auto || layout == one; };
+  for (const ShardLayout one : {ShardLayout::Contiguous, ShardLayout::ZigZag})
+    if (wants(one)) ways.push_back({one});
+  if (wants(ShardLayout::Greedy))
+    for (const int perRank : chunks)
+      for (const double slack : slacks) ways.push_back({ShardLayout::Greedy, perRank, slack});
+  return ways;
+}
+
+bool areEqual(const shard::Starts& starts) { return starts.q == starts.kv; }
+
+} // namespace
+
+int64_t ShardTokens::rowCount() const {
+  int64_t count = 0;
+  for (const ShardInterval& interval : rows) count += interval.end - interval.begin;
+  return count;
+}
+
+int64_t ShardTokens::tokenOfRow(int64_t row) const {
+  for (const ShardInterval& interval : rows) {
+    if (row < interval.end - interval.begin) return interval.begin + row;
+    row -= interval.end - interval.begin;
+  }
+  return -1;
+}
+
+const char* shardLayoutName(ShardLayout layout) {
+  switch (layout) {
+  case ShardLayout::Auto: return "auto";
+  case ShardLayout::Contiguous: return "contiguous";
+  case ShardLayout::ZigZag: return "zigzag";
+  case ShardLayout::Greedy: return "greedy";
+  }
+  return "";
+}
+
+Expected<ShardPlan> ShardPlan::make(const std::vector<ShardMask>& masks, const ProblemShape& problem, int world,
+                                    const ShardOptions& options) {
+  ATTNC_TRY(checkOptions(masks, problem, world, options));
+  ATTNC_TRY_AS(starts, shard::startsOf(problem, options));
+  std::vector<LiveMask> live;
+  for (const ShardMask& mask : masks) {
+    ATTNC_TRY_AS(one, shard::liveMask(mask, problem, options, *starts));
+    live.push_back(*std::move(one));
+  }
+
+  constexpr double kGoodEnough = 0.99; // efficiency, from which further ways are not tried
+  const auto efficiencyOf = [&](const Candidate& candidate) {
+    double ideal = 0;
+    for (const ShardMaskPlan& mask : candidate.masks)
+      ideal += mask.layers * shard::secondsOfPairs(mask.pairs / world, options);
+    return ideal > 0 && candidate.seconds > 0 ? ideal / candidate.seconds : 1;
+  };
+  std::optional<Candidate> best;
+  for (const Way& way : waysOf(options.layout, world)) {
+    Candidate candidate{way.layout, way.deal(live, starts->q.back(), world), {}};
+    candidate.keys = areEqual(*starts) ? candidate.rows : shard::contiguous(starts->kv.back(), world);
+    planAll(candidate, live, problem, options);
+    if (!best || candidate.seconds < best->seconds) best = std::move(candidate);
+    if (efficiencyOf(*best) >= kGoodEnough) break;
+  }
+
+  ShardPlan result;
+  result.world = world;
+  result.layout = best->layout;
+  result.qStarts = std::move(starts->q);
+  result.kvStarts = std::move(starts->kv);
+  for (int rank = 0; rank < world; ++rank)
+    result.ranks.push_back({std::move(best->rows[size_t(rank)]), std::move(best->keys[size_t(rank)])});
+  result.efficiency = efficiencyOf(*best);
+  result.masks = std::move(best->masks);
+  for (const ShardMaskPlan& mask : result.masks)
+    for (const ShardWork& work : mask.ranks) {
+      result.bytesReceived += mask.layers * double(work.keysReceived) * shard::bytesOfKey(problem, options);
+      for (const ShardPiece& piece : work.pieces) result.stages = std::max(result.stages, piece.stage);
+    }
+  return result;
+}
+
+} // namespace attnc

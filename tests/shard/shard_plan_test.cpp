@@ -1,0 +1,256 @@
+// Plans of shards: every live pair is computed once, by the owner of its row, to which its key has come; nothing else
+// travels.
+#include "shard/plans.h"
+
+#include "ir/bind.h"
+#include "ir/interpreter.h"
+
+#include <algorithm>
+#include <set>
+
+using namespace attnc;
+using namespace attnc::test;
+
+namespace {
+
+ShardPlan planOf(const ShardedMod& mod, const ProblemShape& problem, int world, const ShardOptions& options = {}) {
+  auto plan = ShardPlan::make({{&mod.mod, &mod.captures}}, problem, world, options);
+  if (!plan) FAIL(plan.error().message);
+  return *std::move(plan);
+}
+
+/// Checks that pieces are whole and in order, and returns the stage of each key at a rank; -1: the key is not there.
+std::vector<std::vector<int>> stagesOf(const ShardPlan& plan, const ShardMaskPlan& mask) {
+  const int64_t keys = plan.kvStarts.back();
+  const std::vector<int> owners = ownersOf(plan, &ShardTokens::keys, keys);
+  std::vector<std::vector<int>> stages;
+  std::vector<int64_t> sent(size_t(plan.world), 0);
+  for (int rank = 0; rank < plan.world; ++rank) {
+    const ShardWork& work = mask.ranks[size_t(rank)];
+    std::vector<int>& at = stages.emplace_back(size_t(keys), -1);
+    int64_t received = 0;
+    const ShardPiece* before = nullptr;
+    bool isOnce = true, isOwners = true;
+    for (const ShardPiece& piece : work.pieces) {
+      const bool isInOrder = !before || before->stage < piece.stage ||
+                             (before->stage == piece.stage && before->keys.end <= piece.keys.begin);
+      if (piece.keys.begin >= piece.keys.end || (piece.stage == 0) != (piece.from == rank) ||
+          piece.stage > plan.stages || !isInOrder)
+        FAIL("piece " << piece.keys.begin << ":" << piece.keys.end << " of rank " << rank);
+      before = &piece;
+      bool isInOne = false;
+      for (const ShardInterval& own : plan.ranks[size_t(piece.from)].keys)
+        isInOne = isInOne || (own.begin <= piece.keys.begin && piece.keys.end <= own.end);
+      if (!isInOne) FAIL("no interval of rank " << piece.from << " has " << piece.keys.begin << ":" << piece.keys.end);
+      for (int64_t key = piece.keys.begin; key < piece.keys.end; ++key) {
+        isOnce = isOnce && at[size_t(key)] == -1;
+        isOwners = isOwners && owners[size_t(key)] == piece.from;
+        at[size_t(key)] = piece.stage;
+      }
+      if (piece.stage == 0) continue;
+      received += piece.keys.end - piece.keys.begin;
+      sent[size_t(piece.from)] += piece.keys.end - piece.keys.begin;
+    }
+    REQUIRE(isOnce);
+    REQUIRE(isOwners);
+    REQUIRE(work.keysReceived == received);
+  }
+  for (int rank = 0; rank < plan.world; ++rank) REQUIRE(mask.ranks[size_t(rank)].keysSent == sent[size_t(rank)]);
+  return stages;
+}
+
+/// Holds a plan against the mask, element by element.
+void check(const ShardPlan& plan, const ShardMaskPlan& of, const ShardedMod& mod, const ProblemShape& problem,
+           bool isRagged = false, int64_t block = 128) {
+  const std::vector<int> rowOwners = ownersOf(plan, &ShardTokens::rows, plan.qStarts.back());
+  const std::vector<std::vector<int>> stages = stagesOf(plan, of);
+  auto bindings = ir::bind(mod.mod.module(), mod.captures, problem);
+  REQUIRE(bindings);
+  const ir::Interpreter interpreter(mod.mod.module(), *bindings);
+  double live = 0;
+  std::set<std::tuple<int64_t, int64_t, int64_t>> liveBlocks; // sequence, of rows, of keys
+  for (int64_t b = 0; b < problem.batch; ++b) {
+    const size_t sequence = isRagged ? size_t(b) : 0;
+    const int64_t qStart = plan.qStarts[sequence], kvStart = plan.kvStarts[sequence];
+    for (int64_t h = 0; h < problem.qHeads; ++h)
+      for (int64_t q = 0; q < problem.qLen; ++q)
+        for (int64_t kv = 0; kv < problem.kvLen; ++kv) {
+          if (!interpreter.mask(b, h, q, kv)) continue;
+          liveBlocks.emplace(int64_t(sequence), q / block, kv / block); // also by scores behind a sequence's lengths
+          if (q >= plan.qStarts[sequence + 1] - qStart || kv >= plan.kvStarts[sequence + 1] - kvStart) continue;
+          ++live;
+          if (stages[size_t(rowOwners[size_t(qStart + q)])][size_t(kvStart + kv)] < 0)
+            FAIL("the key " << kv << " is not where row " << q << " is");
+        }
+  }
+  CHECK(of.pairs >= live);
+  if (!isRagged) CHECK((live == 0) == (of.pairs == 0));
+  // Only live keys travel: each lies in a block that lives for a row of the rank.
+  for (int rank = 0; rank < plan.world; ++rank) {
+    std::set<std::pair<size_t, int64_t>> wanted; // sequence, block of keys
+    for (const ShardInterval& rows : plan.ranks[size_t(rank)].rows)
+      for (const auto& [sequence, qBlock, kvBlock] : liveBlocks) {
+        const int64_t begin = plan.qStarts[size_t(sequence)] + qBlock * block;
+        const int64_t end = std::min(begin + block, plan.qStarts[size_t(sequence) + 1]);
+        if (rows.begin < end && begin < rows.end) wanted.emplace(size_t(sequence), kvBlock);
+      }
+    bool allWanted = true;
+    for (size_t sequence = 0; sequence + 1 < plan.kvStarts.size(); ++sequence)
+      for (int64_t key = plan.kvStarts[sequence]; key < plan.kvStarts[sequence + 1]; ++key)
+        if (stages[size_t(rank)][size_t(key)] >= 0)
+          allWanted = allWanted && wanted.contains({sequence, (key - plan.kvStarts[sequence]) / block});
+    REQUIRE(allWanted);
+  }
+}
+
+/// Checks that ranks have as many rows, up to a few.
+void checkRows(const ShardPlan& plan) {
+  int64_t least = INT64_MAX, most = 0;
+  for (const ShardTokens& tokens : plan.ranks) {
+    least = std::min(least, tokens.rowCount());
+    most = std::max(most, tokens.rowCount());
+  }
+  CHECK(most - least <= 32); // chunks differ by at most one row
+}
+
+} // namespace
+
+TEST_CASE("every live pair is computed once, where its row is and its key comes") {
+  const std::pair<int64_t, int64_t> lengths[] = {{1, 1}, {3, 7}, {257, 257}, {400, 400}, {130, 300}, {0, 40}, {40, 0}};
+  uint64_t seed = 1;
+  for (const std::string& text : shardedMasks())
+    for (const auto& [qLen, kvLen] : lengths) {
+      const ProblemShape problem{2, 2, 1, qLen, kvLen};
+      const ShardedMod mod(text, kvLen, ++seed);
+      if (!mod.captures.all().empty() && qLen != kvLen) continue;
+      for (const int world : {1, 2, 3, 8, 29})
+        for (const ShardLayout layout :
+             {ShardLayout::Auto, ShardLayout::Contiguous, ShardLayout::ZigZag, ShardLayout::Greedy}) {
+          ShardOptions options{.layout = layout};
+          options.stages = int(seed % 5);
+          CAPTURE(text, qLen, kvLen, world, shardLayoutName(layout), options.stages);
+          const ShardPlan plan = planOf(mod, problem, world, options);
+          CHECK((layout == ShardLayout::Auto ? plan.layout != layout : plan.layout == layout));
+          CHECK((plan.efficiency > 0 && plan.efficiency <= 1 + 1e-12));
+          checkRows(plan);
+          if (layout == ShardLayout::Auto || world == 3) check(plan, plan.masks[0], mod, problem);
+        }
+    }
+}
+
+TEST_CASE("a ragged batch is sharded by its own lengths") {
+  for (const std::string& text : shardedMasks()) {
+    const ProblemShape problem{3, 2, 2, 300, 300};
+    const ShardedMod mod(text, 300, 5);
+    ShardOptions options;
+    options.lengths = {{300, 300}, {0, 0}, {131, 131}};
+    for (const int world : {1, 4, 7}) {
+      CAPTURE(text, world);
+      const ShardPlan plan = planOf(mod, problem, world, options);
+      CHECK(plan.qStarts == std::vector<int64_t>{0, 300, 300, 431});
+      check(plan, plan.masks[0], mod, problem, /*isRagged=*/true);
+    }
+  }
+}
+
+TEST_CASE("several masks share one layout") {
+  const ProblemShape problem{1, 2, 1, 500, 500};
+  const ShardedMod causal(shardedMasks()[0], 500, 1), window(shardedMasks()[1], 500, 1);
+  auto plan = ShardPlan::make({{&causal.mod, nullptr, 2}, {&window.mod, nullptr, 30}}, problem, 4);
+  REQUIRE(plan);
+  REQUIRE(plan->masks.size() == 2);
+  check(*plan, plan->masks[0], causal, problem);
+  check(*plan, plan->masks[1], window, problem);
+  CHECK(plan->masks[1].layers == 30);
+  CHECK(plan->masks[1].ranks[3].keysReceived < plan->masks[0].ranks[3].keysReceived);
+}
+
+TEST_CASE("worlds of up to 1024 ranks, most of them without rows") {
+  for (const int64_t length : {0, 1, 100, 1000, 1100}) {
+    const ProblemShape problem{1, 1, 1, length, length};
+    for (const char* text : {"q_idx >= kv_idx", "q_idx < kv_idx - 100000", "(q_idx > 200) & (kv_idx < 20)"}) {
+      CAPTURE(length, text);
+      const ShardedMod mod(text, length, 1);
+      const ShardPlan plan = planOf(mod, problem, 1024);
+      CHECK(plan.ranks.size() == 1024);
+      check(plan, plan.masks[0], mod, problem);
+    }
+  }
+}
+
+TEST_CASE("plans of long problems are balanced, and predicted as efficient") {
+  const auto efficiency = [](const char* text, int64_t perRank, int world = 8) {
+    const ProblemShape problem{1, 64, 8, perRank * world, perRank * world};
+    const ShardedMod mod(text, problem.kvLen, 1);
+    const ShardPlan plan = planOf(mod, problem, world);
+    CHECK(plan.masks[0].imbalance < 1.05);
+    checkRows(plan);
+    return plan.efficiency;
+  };
+  for (const int64_t perRank : {8192, 8191, 131072}) {
+    CAPTURE(perRank);
+    CHECK(efficiency("q_idx >= kv_idx", perRank) >= 0.93);
+    CHECK(efficiency("(q_idx >= kv_idx) & (q_idx - kv_idx <= 1023)", perRank) >= 0.90);
+  }
+  CHECK(efficiency("q_idx >= kv_idx", 1024, 128) > 0.5);
+  CHECK(efficiency("(q_idx >= kv_idx) & (q_idx - kv_idx <= 1023)", 1024, 1024) > 0.7);
+}
+
+TEST_CASE("documents are balanced, and predicted as efficient") {
+  for (const int64_t perRank : {8192, 32768, 131072})
+    for (uint64_t seed = 1; seed <= 4; ++seed) {
+      const int64_t tokens = 8 * perRank;
+      const ProblemShape problem{1, 64, 8, tokens, tokens};
+      ShardedMod mod(shardedMasks().back(), tokens, seed);
+      std::mt19937_64 random(seed);
+      int32_t document = 0;
+      for (int64_t at = 0; at < tokens; ++document)
+        for (int64_t end = std::min<int64_t>(tokens, at + 100 + int64_t(random() % 16000)); at < end; ++at)
+          mod.documents[size_t(at)] = document;
+      const ShardPlan plan = planOf(mod, problem, 8);
+      CAPTURE(perRank, seed, shardLayoutName(plan.layout), plan.masks[0].imbalance);
+      CHECK(plan.efficiency >= 0.90);
+    }
+}
+
+TEST_CASE("a plan is the same each time") {
+  const ProblemShape problem{1, 2, 1, 3000, 3000};
+  const ShardedMod mod(shardedMasks().back(), 3000, 9);
+  const ShardPlan one = planOf(mod, problem, 16), other = planOf(mod, problem, 16);
+  for (size_t rank = 0; rank < 16; ++rank) {
+    CHECK(one.ranks[rank].rows == other.ranks[rank].rows);
+    const auto &pieces = one.masks[0].ranks[rank].pieces, &same = other.masks[0].ranks[rank].pieces;
+    REQUIRE(pieces.size() == same.size());
+    for (size_t i = 0; i < pieces.size(); ++i)
+      CHECK((pieces[i].stage == same[i].stage && pieces[i].from == same[i].from && pieces[i].keys == same[i].keys));
+  }
+}
+
+TEST_CASE("local rows have tokens") {
+  const ShardedMod mod(shardedMasks()[0], 0, 1);
+  const ShardPlan plan = planOf(mod, {1, 1, 1, 100, 100}, 4, {.layout = ShardLayout::ZigZag});
+  CHECK(plan.ranks[1].rows == std::vector<ShardInterval>{{12, 25}, {75, 87}});
+  CHECK(plan.ranks[1].rowCount() == 25);
+  CHECK(plan.ranks[1].tokenOfRow(0) == 12);
+  CHECK(plan.ranks[1].tokenOfRow(13) == 75);
+  CHECK(plan.ranks[1].tokenOfRow(24) == 86);
+}
+
+TEST_CASE("what is no plan is refused") {
+  const ShardedMod mod(shardedMasks()[0], 0, 1);
+  const ProblemShape problem{2, 2, 1, 100, 100};
+  const auto refused = [&](std::vector<ShardMask> masks, int world, const ShardOptions& options) {
+    const auto plan = ShardPlan::make(masks, problem, world, options);
+    REQUIRE(!plan);
+    CHECK(plan.error().blame == Blame::Environment);
+    return plan.error().message;
+  };
+  CHECK(refused({}, 2, {}) == "shards: there is no mask");
+  CHECK(refused({{&mod.mod}}, 0, {}) == "shards: a world of 0 is outside 1 .. 65536");
+  CHECK(refused({{&mod.mod}}, 2, {.stages = 33}) == "shards: 33 stages are outside 0 .. 32");
+  CHECK(refused({{&mod.mod}}, 2, {.lengths = {{100, 100}}}) ==
+        "shards: there are lengths of 1 sequences, the problem has 2");
+  CHECK(refused({{&mod.mod}}, 2, {.lengths = {{100, 100}, {101, 100}}}) ==
+        "shards: a sequence has 101 rows of q and 100 of k, the problem at most 100 and 100");
+  CHECK_FALSE(ShardPlan::make({{&mod.mod}}, problem, 2, {.block = 100}));
+}
