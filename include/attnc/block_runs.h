@@ -28,6 +28,7 @@ public:
   struct Row {
     const BlockRun* first = nullptr; ///< First run; owned by the BlockRuns.
     const BlockRun* last = nullptr;  ///< Behind the last run.
+    /// Return the same, for range-based loops.
     const BlockRun* begin() const { return first; }
     const BlockRun* end() const { return last; }
   };

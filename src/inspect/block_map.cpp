@@ -1,8 +1,8 @@
 #include "inspect/block_map.h"
 
+#include "api/mask_regions.h"
 #include "api/tile_elements.h"
 #include "attnc/explain.h"
-#include "api/mask_regions.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "support/try.h"

@@ -3,8 +3,8 @@
 // are a fair sample of the rest.
 #include "inspect/mask_census.h"
 
-#include "api/tile_elements.h"
 #include "api/mask_regions.h"
+#include "api/tile_elements.h"
 #include "support/parallel.h"
 
 #include <algorithm>
