@@ -59,7 +59,7 @@ TEST_CASE("emit prints the user's mod as ir, and with what is derived for a kern
 }
 
 TEST_CASE("help and version go to stdout and succeed") {
-  for (const char* command : {"", "check ", "mask ", "probe ", "emit ", "explain ", "run ", "completion "}) {
+  for (const char* command : {"", "check ", "mask ", "probe ", "emit ", "explain ", "shard ", "run ", "completion "}) {
     Outcome help = attnc::test::attnc(std::string(command) + "--help");
     CHECK(help.exitCode == 0);
     CHECK_THAT(help.out, Contains("Example"));
@@ -136,7 +136,7 @@ TEST_CASE("wrong usage is exit code 2") {
   expectFailures(
       2,
       {{"",
-        "no command is given; there are check, mask, probe, emit, explain, serve, run, bench, tune, cache, pack, new, "
+        "no command is given; there are check, mask, probe, emit, explain, shard, serve, run, bench, tune, cache, pack, new, "
         "gallery, "
         "doctor, version, help, completion"},
        {"check", "MOD: no mod is given\nhint: give a mod: either a file or --expr"},

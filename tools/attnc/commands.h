@@ -33,6 +33,7 @@ void addMask(CLI::App& app, int& exitCode);
 void addProbe(CLI::App& app, int& exitCode);
 void addEmit(CLI::App& app, int& exitCode);
 void addExplain(CLI::App& app, int& exitCode);
+void addShard(CLI::App& app, int& exitCode);
 void addServe(CLI::App& app, int& exitCode);
 void addRun(CLI::App& app, int& exitCode);
 void addBench(CLI::App& app, int& exitCode);

@@ -33,6 +33,7 @@ const std::vector<std::pair<std::string, Names>>& headings() {
       {"Kernel",
        {"kernel", "arch", "backward", "gradients", "deterministic", "kernel-family", "tile", "tf32", "pin",
         "block-sparse", "no-block-mask", "row-max", "max-work", "no-cache", "device"}},
+      {"Ranks", {"world", "layout", "stages", "flops", "bandwidth"}},
       {"Output", {"stage",  "launch",  "launcher", "print-after", "output",     "save-operands", "lse",
                   "verify", "json",    "html",     "scores",      "block",      "batch",         "head",
                   "rows",   "columns", "query",    "max-size",    "older-than", "dry-run"}},
@@ -43,7 +44,7 @@ const std::vector<std::pair<std::string, Names>>& headings() {
 /// The groups of commands in the list of all.
 const std::vector<std::pair<std::string, Names>>& commandGroups() {
   static const std::vector<std::pair<std::string, Names>> all = {
-      {"Look at a mod", {"check", "mask", "probe", "emit", "explain", "serve"}},
+      {"Look at a mod", {"check", "mask", "probe", "emit", "explain", "shard", "serve"}},
       {"Compute", {"run", "bench", "tune"}},
       {"Keep kernels", {"cache", "pack"}},
       {"Start and find help", {"new", "gallery", "doctor", "help", "version", "completion"}}};

@@ -94,6 +94,7 @@ int run(int argc, char** argv) {
   attnc::cli::addProbe(app, exitCode);
   attnc::cli::addEmit(app, exitCode);
   attnc::cli::addExplain(app, exitCode);
+  attnc::cli::addShard(app, exitCode);
   attnc::cli::addServe(app, exitCode);
   attnc::cli::addRun(app, exitCode);
   attnc::cli::addBench(app, exitCode);

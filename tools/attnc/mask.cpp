@@ -159,7 +159,7 @@ Status drawQueries(const Mod& mod, const MaskOptions& options) {
 }
 
 /// Tells of a mask for programs: its blocks, and which heads of it look the same. If a picture was written, its file.
-std::string maskJson(const Mod& mod, const HostOperands& operands, const BlockMask& mask,
+std::string maskJson(const Mod& mod, const HostOperands& operands, const BlockRuns& mask,
                      const std::vector<LikeHeads>& groups, const std::string& output) {
   const BlockMaskShape& shape = mask.shape();
   const int64_t all = shape.batch * shape.heads * shape.qBlocks() * shape.kvBlocks();
@@ -176,6 +176,7 @@ std::string maskJson(const Mod& mod, const HostOperands& operands, const BlockMa
                   {"full", mask.fullBlocks()},
                   {"partial", mask.liveBlocks() - mask.fullBlocks()},
                   {"empty", all - mask.liveBlocks()},
+                  {"evaluated", mask.evaluatedBlocks()},
                   {"likeHeads", JsonReport::array()}};
   for (const LikeHeads& group : groups) json["likeHeads"].push_back(group.heads);
   if (!output.empty()) json["output"] = output;
@@ -190,7 +191,7 @@ Status draw(const Mod& mod, const MaskOptions& options) {
   const MaskRegion region = regionOf(options, problem);
   ATTNC_TRY(checkSize(shape));
   std::optional<Progress> progress(std::in_place, "looking at the mask");
-  ATTNC_TRY_AS(mask, BlockMask::build(mod, operands->captures, problem, shape));
+  ATTNC_TRY_AS(mask, BlockRuns::build(mod, operands->captures, problem, shape));
   ATTNC_TRY_AS(reader, MaskReader::create(mod, operands->captures, problem));
   const bool asText = options.output.empty() && !options.json;
   const CellLimits limits = asText ? terminalCells() : pictureCells();

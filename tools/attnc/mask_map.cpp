@@ -9,21 +9,22 @@ namespace attnc::cli {
 namespace {
 
 /// Returns the blocks of a row of blocks, one cell each.
-std::vector<Cell> blockRow(const BlockMaskView& lists, int64_t b, int64_t h, int64_t qBlock) {
-  std::vector<Cell> row(size_t(lists.shape.kvBlocks()), Cell::Empty);
-  const int64_t at = (b * lists.shape.heads + h) * lists.shape.qBlocks() + qBlock;
-  const auto mark = [&](const int32_t* count, const int32_t* index, Cell cell) {
-    for (int32_t i = 0; count && i < count[at]; ++i) row[size_t(index[at * lists.indexStride + i])] = cell;
-  };
-  mark(lists.partialCount, lists.partialIndex, Cell::Partial);
-  mark(lists.fullCount, lists.fullIndex, Cell::Full);
+std::vector<Cell> blockRow(const BlockRuns& mask, int64_t b, int64_t h, int64_t qBlock) {
+  std::vector<Cell> row(size_t(mask.shape().kvBlocks()), Cell::Empty);
+  for (const BlockRun& run : mask.row(b, h, qBlock))
+    std::fill(row.begin() + run.begin, row.begin() + run.end, run.isFull ? Cell::Full : Cell::Partial);
   return row;
 }
 
-void count(BlockCounts& counts, Cell block) {
-  ++counts.all;
-  counts.live += block != Cell::Empty;
-  counts.full += block == Cell::Full;
+/// Adds the blocks [first, last) of a row of blocks.
+void addRow(BlockCounts& counts, const BlockRuns::Row& row, int64_t first, int64_t last) {
+  counts.all += last - first;
+  for (const BlockRun& run : row) {
+    const int64_t blocks = std::min<int64_t>(run.end, last) - std::max<int64_t>(run.begin, first);
+    if (blocks <= 0) continue;
+    counts.live += blocks;
+    if (run.isFull) counts.full += blocks;
+  }
 }
 
 /// Returns the cell of several blocks.
@@ -44,7 +45,7 @@ Cell judgeCell(const MaskReader& reader, int64_t b, int64_t h, const MaskRegion&
 }
 
 /// `step` is a power of two, so that a cell lies in one block.
-CellMap elementsOf(const BlockMask& mask, const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& region,
+CellMap elementsOf(const BlockRuns& mask, const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& region,
                    int64_t step) {
   const BlockMaskShape& shape = mask.shape();
   CellMap map;
@@ -55,7 +56,7 @@ CellMap elementsOf(const BlockMask& mask, const MaskReader& reader, int64_t b, i
   map.columns = ceilDiv(map.region.kvEnd - map.region.kvBegin, step);
   std::vector<Cell> blocks;
   for (int64_t q = map.region.qBegin; q < region.qEnd; q += step) {
-    if (blocks.empty() || q % shape.qBlock == 0) blocks = blockRow(mask.view(), b, h, q / shape.qBlock);
+    if (blocks.empty() || q % shape.qBlock == 0) blocks = blockRow(mask, b, h, q / shape.qBlock);
     for (int64_t kv = map.region.kvBegin; kv < region.kvEnd; kv += step) {
       Cell cell = blocks[size_t(kv / shape.kvBlock)];
       if (cell == Cell::Partial)
@@ -66,7 +67,7 @@ CellMap elementsOf(const BlockMask& mask, const MaskReader& reader, int64_t b, i
   return map;
 }
 
-CellMap blocksOf(const BlockMask& mask, int64_t b, int64_t h, const MaskRegion& region, const CellLimits& limits) {
+CellMap blocksOf(const BlockRuns& mask, int64_t b, int64_t h, const MaskRegion& region, const CellLimits& limits) {
   const BlockMaskShape& shape = mask.shape();
   const int64_t qFirst = region.qBegin / shape.qBlock, qLast = ceilDiv(region.qEnd, shape.qBlock);
   const int64_t kvFirst = region.kvBegin / shape.kvBlock, kvLast = ceilDiv(region.kvEnd, shape.kvBlock);
@@ -80,18 +81,19 @@ CellMap blocksOf(const BlockMask& mask, int64_t b, int64_t h, const MaskRegion& 
   map.qStep = qGroup * shape.qBlock;
   map.kvStep = kvGroup * shape.kvBlock;
   std::vector<BlockCounts> cells(size_t(map.rows * map.columns));
-  for (int64_t q = qFirst; q < qLast; ++q) {
-    const std::vector<Cell> row = blockRow(mask.view(), b, h, q);
-    for (int64_t kv = kvFirst; kv < kvLast; ++kv)
-      count(cells[size_t((q - qFirst) / qGroup * map.columns + (kv - kvFirst) / kvGroup)], row[size_t(kv)]);
-  }
+  for (int64_t q = qFirst; q < qLast; ++q)
+    for (int64_t column = 0; column < map.columns; ++column) {
+      const int64_t first = kvFirst + column * kvGroup;
+      addRow(cells[size_t((q - qFirst) / qGroup * map.columns + column)], mask.row(b, h, q), first,
+             std::min(first + kvGroup, kvLast));
+    }
   for (const BlockCounts& blocks : cells) map.cells.push_back(cellOf(blocks));
   return map;
 }
 
 } // namespace
 
-CellMap mapOf(const BlockMask& mask, const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& region,
+CellMap mapOf(const BlockRuns& mask, const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& region,
               const CellLimits& limits) {
   for (int64_t step = 1; step <= limits.elementsPerCell; step *= 2)
     if (region.qEnd - region.qBegin <= step * limits.rows && region.kvEnd - region.kvBegin <= step * limits.columns)
@@ -99,19 +101,17 @@ CellMap mapOf(const BlockMask& mask, const MaskReader& reader, int64_t b, int64_
   return blocksOf(mask, b, h, region, limits);
 }
 
-BlockCounts countBlocks(const BlockMask& mask, const Heads& heads, const MaskRegion& region) {
+BlockCounts countBlocks(const BlockRuns& mask, const Heads& heads, const MaskRegion& region) {
   const BlockMaskShape& shape = mask.shape();
   const int64_t first = region.kvBegin / shape.kvBlock, last = ceilDiv(region.kvEnd, shape.kvBlock);
   BlockCounts counts;
   for (const auto& [b, h] : heads)
-    for (int64_t q = region.qBegin / shape.qBlock; q < ceilDiv(region.qEnd, shape.qBlock); ++q) {
-      const std::vector<Cell> row = blockRow(mask.view(), b, h, q);
-      for (int64_t kv = first; kv < last; ++kv) count(counts, row[size_t(kv)]);
-    }
+    for (int64_t q = region.qBegin / shape.qBlock; q < ceilDiv(region.qEnd, shape.qBlock); ++q)
+      addRow(counts, mask.row(b, h, q), first, last);
   return counts;
 }
 
-std::vector<LikeHeads> likeHeads(const BlockMask& mask, const MaskReader& reader, const Heads& heads,
+std::vector<LikeHeads> likeHeads(const BlockRuns& mask, const MaskReader& reader, const Heads& heads,
                                  const MaskRegion& region, const CellLimits& limits, size_t mostMaps) {
   std::vector<LikeHeads> groups;
   std::unordered_map<size_t, size_t> known; // hash of a map -> its group

@@ -1,7 +1,7 @@
 // The cells that `attnc mask` draws: the blocks of a mask, or its elements if they are few.
 #pragma once
 
-#include "attnc/block_mask.h"
+#include "attnc/block_runs.h"
 #include "attnc/explain.h"
 
 #include <cstdint>
@@ -60,14 +60,14 @@ struct LikeHeads {
 };
 
 /// Counts the blocks of these heads that have a part in the region.
-BlockCounts countBlocks(const BlockMask& mask, const Heads& heads, const MaskRegion& region);
+BlockCounts countBlocks(const BlockRuns& mask, const Heads& heads, const MaskRegion& region);
 
 /// Returns the map of one head. `reader` is for the mod and the captures that the mask was built from.
-CellMap mapOf(const BlockMask& mask, const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& region,
+CellMap mapOf(const BlockRuns& mask, const MaskReader& reader, int64_t b, int64_t h, const MaskRegion& region,
               const CellLimits& limits);
 
 /// Groups all given heads that look the same, in their order. The first `mostMaps` groups have their maps.
-std::vector<LikeHeads> likeHeads(const BlockMask& mask, const MaskReader& reader, const Heads& heads,
+std::vector<LikeHeads> likeHeads(const BlockRuns& mask, const MaskReader& reader, const Heads& heads,
                                  const MaskRegion& region, const CellLimits& limits, size_t mostMaps);
 
 } // namespace attnc::cli
