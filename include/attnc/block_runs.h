@@ -28,8 +28,9 @@ public:
   struct Row {
     const BlockRun* first = nullptr; ///< First run; owned by the BlockRuns.
     const BlockRun* last = nullptr;  ///< Behind the last run.
-    /// Return the same, for range-based loops.
+    /// Returns the first run, for range-based loops.
     const BlockRun* begin() const { return first; }
+    /// Returns the place behind the last run.
     const BlockRun* end() const { return last; }
   };
 

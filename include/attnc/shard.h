@@ -10,14 +10,14 @@
 //
 // Each row of q has one owner. The owner computes all live pairs of its rows, so that q and the output never travel.
 // Live keys and values travel to it. They come in stages, and the attention of a stage hides the transfer of the next.
-// Each stage gives a partial output and its lse. These merge, over stages s in increasing order:
+// Each stage gives a partial output and its lse. They merge over stages s in increasing order.
 //
 // ```
 //   lse = log(sum(exp(lse_s)))    out = sum(exp(lse_s - lse) * out_s)
 // ```
 //
-// In a backward pass, gradients of keys and values travel the same pieces back, and their owner adds them up. If it
-// adds in the order of ranks, results are deterministic. Gradients of captures are summed over all ranks. Captures stay
+// In a backward pass, gradients of keys and values travel back. Their owner adds them up. If it adds in the order of
+// ranks, results are deterministic. Gradients of captures are summed over all ranks. Captures stay
 // whole on each rank: mods see the positions of the whole problem.
 #pragma once
 

@@ -135,10 +135,10 @@ TEST_CASE("wrong usage is exit code 2") {
   const std::string run = "run " + kCausal;
   expectFailures(
       2,
-      {{"",
-        "no command is given; there are check, mask, probe, emit, explain, shard, serve, run, bench, tune, cache, pack, new, "
-        "gallery, "
-        "doctor, version, help, completion"},
+      {{"", "no command is given; there are check, mask, probe, emit, explain, shard, serve, run, bench, tune, cache, "
+            "pack, new, "
+            "gallery, "
+            "doctor, version, help, completion"},
        {"check", "MOD: no mod is given\nhint: give a mod: either a file or --expr"},
        {"check " + kMods + "alibi.py --expr score", "MOD: a file and --expr are given"},
        {"check - extra --expr score", "unexpected argument 'extra'"},

@@ -55,8 +55,8 @@ std::string sizeText(const ShardPlan& plan) {
 std::string planText(const ShardPlan& plan, const ShardOptions& options) {
   const ShardMaskPlan& mask = plan.masks[0];
   const double pairs = std::max(1.0, mask.pairs);
-  std::string text = fmt::format("\n{:>4}  {:>8}  {:>7}  {:>9}  {:>9}  {:>9}  {}\n", "rank", "rows", "pairs", "receives",
-                                 "sends", "ms", "rows of q");
+  std::string text = fmt::format("\n{:>4}  {:>8}  {:>7}  {:>9}  {:>9}  {:>9}  {}\n", "rank", "rows", "pairs",
+                                 "receives", "sends", "ms", "rows of q");
   for (size_t rank = 0; rank < std::min(plan.ranks.size(), kMostRanks); ++rank) {
     const ShardWork& work = mask.ranks[rank];
     text += fmt::format("{:>4}  {:>8}  {:>5.1f} %  {:>9}  {:>9}  {:>9.3f}  {}\n", rank, plan.ranks[rank].rowCount(),
@@ -70,7 +70,8 @@ std::string planText(const ShardPlan& plan, const ShardOptions& options) {
   text += fmt::format("efficiency  {:.3f} predicted, with {:.0f} TFLOP/s and {:.0f} GB/s a rank\n", plan.efficiency,
                       options.flops / 1e12, options.bandwidth / 1e9);
   if (mask.evaluatedBlocks)
-    text += fmt::format("blocks      {} were left open by intervals, and their scores evaluated\n", mask.evaluatedBlocks);
+    text +=
+        fmt::format("blocks      {} were left open by intervals, and their scores evaluated\n", mask.evaluatedBlocks);
   return text;
 }
 
@@ -186,7 +187,8 @@ void addOptions(CLI::App& app, ShardCommand& command) {
   app.add_option("-o,--output", command.output,
                  "A picture instead, an SVG: who computes what, and whose keys travel. -: stdout")
       ->type_name("FILE");
-  app.add_flag("--json", command.json, "For programs: the whole plan, every piece of keys with its stage and its owner");
+  app.add_flag("--json", command.json,
+               "For programs: the whole plan, every piece of keys with its stage and its owner");
 }
 
 } // namespace
@@ -197,7 +199,8 @@ void addShard(CLI::App& app, int& exitCode) {
   addOptions(*shard, *command);
   shard->footer(
       "Each rank owns rows of q, k and v, and computes all scores of its rows. Live keys and values of other ranks\n"
-      "travel to it, in stages: the attention of a stage hides the transfer of the next. The plan comes from the mask's\n"
+      "travel to it, in stages: the attention of a stage hides the transfer of the next. The plan comes from the "
+      "mask's\n"
       "intervals, at any length. It needs no GPU, and moves nothing.\n"
       "Predictions assume that ranks receive and send at the same time, and that two stages have buffers.\n\n"
       "Examples:\n"

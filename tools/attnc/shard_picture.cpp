@@ -75,7 +75,8 @@ Picture shardPicture(const ShardPlan& plan, const BlockMap& map, const std::vect
                              plan.masks[0].ranks[rank].keysReceived)});
   }
   if (plan.ranks.size() > kRanks.size())
-    y = addLines(picture, y, {fmt::format("and {} more ranks, in the same colours", plan.ranks.size() - kRanks.size())});
+    y = addLines(picture, y,
+                 {fmt::format("and {} more ranks, in the same colours", plan.ranks.size() - kRanks.size())});
   picture.width += kGap / 2;
   picture.height = y + kGap;
   return picture;
