@@ -5,6 +5,7 @@
 #include "reference/capture_sums.h"
 #include "reference/listed_columns.h"
 #include "reference/sequences.h"
+#include "reference/vectors.h"
 #include "support/element.h"
 #include "support/parallel.h"
 #include "support/try.h"
@@ -36,16 +37,6 @@ struct Dense {
   }
   const double* row(int64_t index) const { return &values[size_t(index * columns)]; }
 };
-
-double dot(const double* x, const double* y, int64_t count) {
-  double sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += x[i] * y[i];
-  return sum;
-}
-
-void add(double* to, double factor, const double* x, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) to[i] += factor * x[i];
-}
 
 Status checkGradients(const BackwardOperands& args) {
   const TensorView& d = args.dOut;
@@ -117,9 +108,9 @@ private:
           derivative.evaluate(float(s), b, h, position, kv, /*grad=*/1).real; // d_score is linear in grad
       slopes.add(slope, p);
       const double dS = scale * (p == 0 ? 0 : g * slope);
-      add(&result.dQ[size_t(index * q.columns)], dS, k.row(kvRow), q.columns);
-      add(&result.dK[size_t(kvRow * q.columns)], dS, q.row(index), q.columns);
-      add(&result.dV[size_t(kvRow * v.columns)], p, d, v.columns);
+      addTimes(&result.dQ[size_t(index * q.columns)], dS, k.row(kvRow), q.columns);
+      addTimes(&result.dK[size_t(kvRow * q.columns)], dS, q.row(index), q.columns);
+      addTimes(&result.dV[size_t(kvRow * v.columns)], p, d, v.columns);
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include "ir/bind.h"
 #include "ir/interpreter.h"
+#include "reference/vectors.h"
 #include "support/element.h"
 #include "support/parallel.h"
 #include "support/try.h"
@@ -32,16 +33,6 @@ struct HeadRows {
   }
   const double* operator[](int64_t row) const { return &values[size_t(row * columns)]; }
 };
-
-double product(const double* x, const double* y, int64_t count) {
-  double sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += x[i] * y[i];
-  return sum;
-}
-
-void addTimes(double* to, double factor, const double* x, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) to[i] += factor * x[i];
-}
 
 /// Calls `body(begin, end)` for each run of `rows`, which ascend, that lies in one head of `rowsOfHead` rows.
 template <class Body> void forHeads(const std::vector<int64_t>& rows, int64_t rowsOfHead, const Body& body) {
@@ -143,7 +134,7 @@ std::vector<double> SomeRows::out(const std::vector<int64_t>& rows) const {
       double max = kLowest, sum = 0;
       for (int64_t kv = 0; kv < sequences[b].kvLength; ++kv) {
         if (!worker.interpreter.mask(b, h, position, kv)) continue;
-        const double s = worker.scale * product((*q)[row], (*k)[kv], depth);
+        const double s = worker.scale * dot((*q)[row], (*k)[kv], depth);
         scores.push_back(worker.interpreter.score(s, b, h, position, kv));
         live.push_back(kv);
         max = std::max(max, scores.back());
@@ -178,11 +169,11 @@ std::vector<double> SomeRows::dQ(const std::vector<int64_t>& rows) const {
       }
       of = b;
       const int64_t position = sequences[b].qOffset + row;
-      const double lse = worker.lseAt(b, h, row), delta = product((*dOut)[row], (*out)[row], columns);
+      const double lse = worker.lseAt(b, h, row), delta = dot((*dOut)[row], (*out)[row], columns);
       for (int64_t kv = 0; kv < sequences[b].kvLength; ++kv) {
         if (!worker.interpreter.mask(b, h, position, kv)) continue;
-        const double s = worker.scale * product((*q)[row], (*k)[kv], depth);
-        const double dP = product((*dOut)[row], (*v)[kv], columns);
+        const double s = worker.scale * dot((*q)[row], (*k)[kv], depth);
+        const double dP = dot((*dOut)[row], (*v)[kv], columns);
         const ScoreGradient gradient = gradientOf(worker, s, lse, dP, delta, b, h, position, kv);
         addTimes(&result[i * size_t(depth)], gradient.dS, (*k)[kv], depth);
       }
@@ -218,12 +209,12 @@ SomeRows::KvGradients SomeRows::dKv(const std::vector<int64_t>& rows) const {
                        dOut = worker.ofQ(args->dOut, b, h);
         for (int64_t row = 0; row < of.qLength; ++row) {
           const int64_t position = of.qOffset + row;
-          const double lse = worker.lseAt(b, h, row), delta = product(dOut[row], out[row], columns);
+          const double lse = worker.lseAt(b, h, row), delta = dot(dOut[row], out[row], columns);
           for (size_t i = first; i < last; ++i) {
             const int64_t kv = rows[i] % rowsOfHead - of.kvStart;
             if (!worker.interpreter.mask(b, h, position, kv)) continue;
-            const double s = worker.scale * product(q[row], k[kv], depth);
-            const double dP = product(dOut[row], v[kv], columns);
+            const double s = worker.scale * dot(q[row], k[kv], depth);
+            const double dP = dot(dOut[row], v[kv], columns);
             const ScoreGradient gradient = gradientOf(worker, s, lse, dP, delta, b, h, position, kv);
             addTimes(&result.dK[i * size_t(depth)], gradient.dS, q[row], depth);
             addTimes(&result.dV[i * size_t(columns)], gradient.p, dOut[row], columns);
