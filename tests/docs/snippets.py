@@ -23,7 +23,7 @@ import sys
 import blocks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TIMEOUT = 240  # seconds of a command: a first import of torch takes long where disks are cold
+TIMEOUT = 120  # seconds of a command
 WRONG_USAGE = 2
 COMPILERS = {"cpp": "c++ -std=c++20", "c": "cc -std=c11"}  # blocks without a title are compiled by the build
 # Folders of the tree that commands of pages may name.
@@ -218,6 +218,8 @@ def main():
     arguments = parser.parse_args()
     arguments.document = arguments.document.resolve()
     arguments.scratch = arguments.scratch.resolve()
+    # A bare name would find the page's own `python`, which starts it again.
+    arguments.python = shutil.which(arguments.python) or ""
     if arguments.gpu and subprocess.run(["sh", "-c", "nvidia-smi -L"], capture_output=True).returncode:
         print("SKIPPED: no GPU")
         return 0
