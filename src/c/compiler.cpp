@@ -6,7 +6,6 @@
 #include "c/kernel_options.h"
 #include "c/operands.h"
 #include "c/structs.h"
-#include "support/readable.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -27,7 +26,7 @@ CompilerOptions readCompilerOptions(Arguments& arguments, const attnc_compiler_o
   options.packs = readTexts(arguments, all.packs, all.pack_count, {"options", "packs"});
   if (all.log)
     options.log = [log = all.log, user = all.log_user](LogLevel level, std::string_view line) {
-      log(user, toC(level), readable(line).c_str());
+      log(user, toC(level), std::string(line).c_str());
     };
   return options;
 }

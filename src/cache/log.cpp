@@ -1,6 +1,7 @@
 #include "cache/log.h"
 
 #include "cache/fork_guard.h"
+#include "support/readable.h"
 
 #include <fmt/format.h>
 
@@ -23,7 +24,8 @@ void Log::warn(const std::string& text) const {
   write(LogLevel::Warning, text);
 }
 
-void Log::write(LogLevel level, std::string_view text) const {
+void Log::write(LogLevel level, std::string_view said) const {
+  const std::string text = readable(said);
   if (sink) sink(level, text);
   if (target.empty()) return;
   using namespace std::chrono;

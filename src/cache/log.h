@@ -1,7 +1,8 @@
 // The log of the compiler and the cache. Silent unless ATTNC_LOG names a target or there is a sink.
 //
-// In: lines. Out: the same lines. A file gets them with time and process id, each in one write, so that processes can
-// share it; the sink gets them unchanged. Not: rotation, errors; a line that cannot be written is dropped.
+// In: lines, which may quote names and texts of callers. Out: the same lines, readable. A file gets them with time and
+// process id, each in one write, so that processes can share it. Not: rotation, errors; a line that cannot be written
+// is dropped.
 #pragma once
 
 #include "attnc/log.h"

@@ -414,3 +414,12 @@ TEST_CASE("what goes to the sink goes to the file as well", "[cache]") {
   CHECK_THAT(text, Catch::Contains("] one\n"));
   CHECK_THAT(text, Catch::EndsWith("] warning: two\n"));
 }
+
+TEST_CASE("names in the log control no terminal and add no lines", "[cache]") {
+  TempDirectory directory;
+  std::string heard;
+  const Log log(directory / "log", [&](LogLevel, std::string_view line) { heard = line; });
+  log.line("compiled \x1b[2Ja\nb\xff");
+  CHECK(heard == "compiled \\x1b[2Ja\\x0ab\uFFFD");
+  CHECK_THAT(readText(directory / "log"), Catch::EndsWith("] " + heard + "\n"));
+}
