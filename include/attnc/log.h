@@ -12,8 +12,8 @@ enum class LogLevel {
   Warning, ///< A problem of the environment that makes no call fail.
 };
 
-/// Receives one line, without its line end: valid UTF-8, in which names and texts of callers have no control
-/// characters. `line` is valid only during the call.
+/// Receives one line of valid UTF-8, without its line end and without control characters. `line` is valid only during
+/// the call.
 using LogSink = std::function<void(LogLevel level, std::string_view line)>;
 
 } // namespace attnc

@@ -7,6 +7,7 @@
 #include "ir/walk.h"
 
 #include <fmt/format.h>
+#include <llvm/ADT/StringExtras.h>
 
 #include <map>
 #include <tuple>
@@ -17,6 +18,13 @@ namespace {
 using ir::Op;
 using ir::Value;
 
+/// Returns an index as users know it: its own name, or "index".
+std::string nameOf(const ir::OperandNames& names, Value index) {
+  const std::string text = names.of(index); // "%kv_idx", "%i0:64" (a loop's index), "%7", or a number
+  if (text[0] != '%') return text;
+  return llvm::isDigit(text[1]) ? "index" : text.substr(1, text.find(':') - 1);
+}
+
 /// Returns the bounds in the extent's terms: a number next to a number, or a form that names the extent next to its
 /// name.
 std::string boundsText(const ir::Module& module, const ir::OperandNames& names, Value index, const Bounds& bounds,
@@ -25,7 +33,7 @@ std::string boundsText(const ir::Module& module, const ir::OperandNames& names, 
   for (const LinearForm& form : bounds.upper)
     for (const LinearForm::Term& term : form.terms)
       if (extent.isNamed && int64_t(term.dim) == extent.value) upper = toString(form, module);
-  return fmt::format("{} <= {} <= {}", bounds.range.lo, names.of(index), upper);
+  return fmt::format("{} <= {} <= {}", bounds.range.lo, nameOf(names, index), upper);
 }
 
 } // namespace
