@@ -122,8 +122,8 @@ def index(title, header, others, names):
     """The page of attnc.h or c.h: what it says, and a table of the names of each header."""
     about = header.about.split("\n")
     lines = [line for line in about if not line.startswith("  ") or not line.rstrip().endswith(".h.")]
-    lines = [re.sub(r"^([A-Z]\w+)\. ", r"**\1.** ", line) for line in lines]
-    out = [f"# {title}", names.prose("\n".join(lines), "", "../../"), "## Headers"]
+    words = re.sub(r"(?m)^([A-Z]\w+)\. ", r"**\1.** ", names.prose("\n".join(lines), "", "../../"))
+    out = [f"# {title}", words, "## Headers"]
     for other in others:
         listed = [e for e in other.entities if e.kind != "macro" or e.doc]
         links = ", ".join(f"[`{e.name}`]({pathlib.PurePath(page_of(other)).name}#{anchor(e)})" for e in listed)

@@ -10,7 +10,7 @@ BashSessionLexer._ps1rgx = re.compile(r"^(\$ )(.*\n?)")
 
 def broken(match):
     """Code in a cell of a table breaks behind :: and _, not within a word."""
-    return re.sub(r"(<code>)([^<]{20,})(?=</code>)", lambda code: code[1] + re.sub(r"(::|_(?!_))", r"\1<wbr>", code[2]),
+    return re.sub(r"(<code>)([^<]{20,})(?=</code>)", lambda code: code[1] + re.sub(r"(::|\(|_(?!_))", r"\1<wbr>", code[2]),
                   match.group())
 
 
