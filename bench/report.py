@@ -195,7 +195,7 @@ def own_table(results, cases):
             if row and other and unit_of(row) == unit_of(other):
                 share = row[unit_of(row)] / other[unit_of(row)]
                 rows.append([plain(f"{case.kind} {case.name()}"), called, f"{share:.2f}"])
-    return table([f"{OURS} beside itself", "relative to", "ratio"], rows) if rows else []
+    return table([f"{OURS} next to itself", "relative to", "ratio"], rows) if rows else []
 
 
 def accuracy_table(results):

@@ -152,9 +152,13 @@ def configure(build, pages, lists, partial):
     config = {
         "INHERIT": str(SITE / "mkdocs.yml"),
         "docs_dir": str(pages),
+        "hooks": [str(SITE / "made/hook.py")],
         "site_dir": str(build / "site"),
         "nav": navigation(given["nav"], pages, lists, partial),
-        "plugins": {"mkdocstrings": {"handlers": {"python": {"paths": [str(ROOT / "tools/python")]}}}},
+        "plugins": {"mkdocstrings": {"handlers": {"python": {
+            "paths": [str(ROOT / "tools/python")],
+            "options": {"extensions": [f"{SITE / 'made/docstrings.py'}:Marked"]},
+        }}}},
     }
     path = build / "docs/mkdocs.yml"
     path.write_text(yaml.safe_dump(config, sort_keys=False))
@@ -201,14 +205,15 @@ def main():
     mkdocs = [sys.executable, "-m", "mkdocs", what, "--strict", "--config-file", config]
     if arguments.serve:
         os.execv(sys.executable, mkdocs)
-    result = subprocess.run(mkdocs, env={**os.environ, "NO_MKDOCS_2_WARNING": "true"}, capture_output=True, text=True)
+    result = subprocess.run(mkdocs, env={**os.environ, "NO_MKDOCS_2_WARNING": "true", "PYTHONPATH": str(SITE / "made")},
+                            capture_output=True, text=True)
     if result.returncode:
         lines = (result.stdout + result.stderr).splitlines()
         print("\n".join(line for line in lines if line.strip() and not line.startswith("INFO")))
         return 1
     import links
 
-    broken = list(links.findings(build / "site"))
+    broken = [*links.findings(build / "site"), *links.missing_of_python(build / "site", ROOT / "tools/python/attnc")]
     if arguments.partial and not (pages / "index.md").exists():
         broken = [line for line in broken if not re.search(r": [./]+$", line)]  # links home
     print("\n".join([*broken, f"the site is in {build / 'site'}"]))

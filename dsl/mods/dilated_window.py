@@ -4,7 +4,7 @@ al. 2020, https://arxiv.org/abs/2004.05150, §3.1).
 0 <= q - kv <= window * DILATION and (q - kv) % DILATION == 0
 """
 
-window: int  # keys beside the query itself
+window: int  # keys besides the query itself
 DILATION = 4
 
 

@@ -1,4 +1,4 @@
-"""The decoupled rope term of latent attention: scores gain scale * query_rope . key_rope. All heads share its keys
+"""The decoupled rope term of latent attention: scores gain `scale * (query_rope @ key_rope)`. All heads share its keys
 (DeepSeek-V2, https://arxiv.org/abs/2405.04434, equations 14 to 18). Give the kernel this scale: 1 / sqrt(128 + 64)."""
 
 from attnc import B, H, KV_LEN, Q_LEN, bf16

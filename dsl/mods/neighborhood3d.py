@@ -1,13 +1,13 @@
 """3-D neighborhood attention: tokens of a video see a window around them, moved inside at the border.
 
 NATTEN: Hassani et al. 2023, https://arxiv.org/abs/2204.07143; dilation https://arxiv.org/abs/2209.15001; stride
-https://arxiv.org/abs/2504.16922. Along each axis, with the tokens whose index is the same modulo the dilation counted
-anew, query i of n sees the keys from start to start + window - 1:
+https://arxiv.org/abs/2504.16922. Along each axis, tokens of the same index modulo dilation are counted by themselves.
+There query i of n sees keys start to start + window - 1:
 
     leader = min(i // stride * stride + stride // 2, n - 1)
     start = min(max(leader - window // 2, 0), n - window)
 
-and, where the axis is causal, the keys up to i from max(leader - window + 1, 0) on, with the last of its stride as leader:
+If the axis is causal, it sees keys max(leader - window + 1, 0) to i. The leader is then the last of its stride:
 
     leader = min(i // stride * stride + stride - 1, n - 1)
 """

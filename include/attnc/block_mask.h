@@ -73,7 +73,8 @@ struct BlockMaskShape {
 BlockMaskShape smallestMask(const Mod& mod, const ProblemShape& problem, int qBlock = 128, int kvBlock = 128);
 
 /// Borrowed lists by column: for each block of KV columns, its live blocks of Q rows. All are int32, dense:
-///   partialCount, fullCount [batch, heads, kvBlocks]; partialIndex, fullIndex [batch, heads, kvBlocks, indexStride].
+///   partialCount, fullCount  [batch, heads, kvBlocks]
+///   partialIndex, fullIndex  [batch, heads, kvBlocks, indexStride]
 /// Otherwise as the lists of BlockMaskView. Backward kernels walk them in addition to the lists by row, since they sum
 /// dk and dv along Q.
 struct BlockMaskColumns {
@@ -86,11 +87,12 @@ struct BlockMaskColumns {
 
 /// Borrowed lists by row, in host or device memory: for each block of Q rows, its live blocks of KV columns. All are
 /// int32, dense:
-///   partialCount, fullCount [batch, heads, qBlocks]; partialIndex, fullIndex [batch, heads, qBlocks, indexStride].
+///   partialCount, fullCount  [batch, heads, qBlocks]
+///   partialIndex, fullIndex  [batch, heads, qBlocks, indexStride]
 /// Entries past a count are undefined. If the full pair is null, every live block is partial. Functions that read lists
 /// never write them.
 ///
-/// FlexAttention's BlockMask has the same lists under other names. Its kv_num_blocks, kv_indices, full_kv_num_blocks
+/// FlexAttention's `BlockMask` has the same lists under other names. Its kv_num_blocks, kv_indices, full_kv_num_blocks
 /// and full_kv_indices are partialCount, partialIndex, fullCount and fullIndex. Its q_num_blocks, q_indices and so on
 /// are those of `columns`.
 struct BlockMaskView {

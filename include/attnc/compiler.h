@@ -28,7 +28,7 @@ struct CompilerOptions {
     ReadOnly,  ///< Entries are read and none is written.
     Off,       ///< The disk is not touched.
   };
-  /// Directory of the disk cache. Default: ATTNC_CACHE_DIR, else XDG_CACHE_HOME/attnc, else ~/.cache/attnc.
+  /// Directory of the disk cache. Default: ATTNC_CACHE_DIR, else `$XDG_CACHE_HOME/attnc`, else `~/.cache/attnc`.
   std::string cacheDirectory;
   std::optional<CacheMode> cacheMode; ///< Use of the disk cache. Default: ATTNC_CACHE_MODE, else ReadWrite.
   std::string nvrtcPath;              ///< Path of libnvrtc. Default: ATTNC_NVRTC, else the usual places.
@@ -141,7 +141,7 @@ public:
   /// Errors (mod): more work than CompilerOptions::maxWork.
   Expected<std::vector<KernelSource>> source(const Mod& mod, const KernelOptions& options) const;
 
-  /// Returns the legal values of KernelOptions::tile for these options, the model's choice first; options.tile is not
+  /// Returns the legal values of KernelOptions::tile for these options, the model's choice first; `options.tile` is not
   /// read. Empty if the kernel has no tiles. Needs no GPU if `options.arch` is given. Errors: those of source().
   Expected<std::vector<std::string>> tiles(const Mod& mod, KernelOptions options) const;
 

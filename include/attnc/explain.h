@@ -335,8 +335,8 @@ struct Explanation {
 Expected<Explanation> explain(const Compiler& compiler, const Mod& mod, const Preparation& preparation,
                               const Captures& captures);
 
-/// Return one JSON object as text with a line end. Names are camelCase; unknown values are left out. Bytes that are not
-/// UTF-8 are replaced.
+/// Returns one JSON object as text with a line end. Names are camelCase; unknown values are left out. Bytes that are
+/// not UTF-8 are replaced.
 std::string toJson(const Explanation& explanation);
 std::string toJson(const ModExplanation& explanation);
 std::string toJson(const Error& error);
@@ -379,8 +379,8 @@ void chooseExtents(const Mod& mod, const ProblemShape& problem, int64_t value, s
 /// const.
 class MaskReader {
 public:
-  /// `captures` are in host memory, which must not change while the reader lives. Errors (environment): they do not
-  /// fit.
+  /// Creates a reader. `captures` are in host memory, which must not change while the reader lives. Errors
+  /// (environment): captures that do not fit.
   static Expected<MaskReader> create(const Mod& mod, const Captures& captures, const ProblemShape& problem);
   MaskReader(const MaskReader& other);
   MaskReader(MaskReader&&) noexcept;

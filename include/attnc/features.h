@@ -42,9 +42,9 @@ public:
   constexpr Features(Feature feature, bool has) { set(feature, has); }
   /// Adds a feature, or removes it if `has` is false.
   constexpr void set(Feature feature, bool has = true) { bits = has ? bits | bit(feature) : bits & ~bit(feature); }
-  /// Whether the set has a feature.
+  /// Returns whether the set has a feature.
   constexpr bool has(Feature feature) const { return bits & bit(feature); }
-  /// Whether the set has no feature.
+  /// Returns whether the set has no feature.
   constexpr bool empty() const { return bits == 0; }
   /// Returns the features of this set that `other` lacks.
   constexpr Features without(Features other) const { return Features(bits & ~other.bits); }

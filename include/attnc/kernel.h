@@ -66,7 +66,7 @@ struct KernelOptions {
   ///   Lengths        Forward, Decode: a KV length for each sequence (Operands::kvLengths).
   ///   Appends        Forward, Decode, with Lengths: new rows of k and v (Operands::newK, newV). A launch writes them
   ///                  into k and v before it attends to them.
-  ///   Ragged         All kinds but BlockMask: sequences packed without padding (Operands::cuSeqlensQ).
+  ///   Ragged         All kinds but KernelKind::BlockMask: sequences packed without padding (Operands::cuSeqlensQ).
   ///   Fp8Kv          Decode: k and v are E4M3, with scales (Operands::kScales). Needs sm_89 or later.
   ///   RowMax         Forward, Decode: launches may ask for the row maximum.
   ///   Deterministic  Backward: equal launches give equal bits, including gradients of captures. Captures' gradients

@@ -2,9 +2,9 @@
 // times.
 //
 // ```
-//   auto prepared = compiler.prepare(mod, operands, outputs);  // compiles, or takes it from the cache; loads it
-//   void* workspace = allocate(prepared->workspaceBytes());    // device memory, owned by the caller
-//   prepared->initialise(operands, workspace, stream);         // once, and again if a mask's captures change
+//   auto prepared = compiler.prepare(mod, operands, outputs);  // from NVRTC or the cache
+//   void* workspace = allocate(prepared->workspaceBytes());    // device memory of the caller
+//   prepared->initialise(operands, workspace, stream);         // again if a mask's captures change
 //   prepared->launch(operands, outputs, workspace, stream);    // any number of times
 // ```
 //
@@ -52,7 +52,7 @@ struct PrepareOptions {
 enum class TileFrom {
   Model, ///< The catalogue's model.
   Tuned, ///< A stored choice of Compiler::tune() or tuneTraining().
-  Asked, ///< PrepareOptions.
+  Asked, ///< The caller, by PrepareOptions::tile.
 };
 
 /// How a kernel learns which tiles of kv columns a tile of q rows visits.
@@ -88,7 +88,7 @@ struct Preparation {
   std::optional<BlockMaskShape> blockMask; ///< Shape of the mask that initialise() builds. Unset: it builds none.
   ProblemShape problem;                    ///< Extents of the operands.
   size_t workspaceBytes = 0;               ///< Bytes of workspace: Prepared::workspaceBytes().
-  /// The tile of the chosen kernel, spelled as in KernelOptions::tile. options.tile is empty if the model chose it.
+  /// The tile of the chosen kernel, spelled as in KernelOptions::tile. `options.tile` is empty if the model chose it.
   std::string tile;
   TileFrom tileFrom = TileFrom::Model;         ///< Who chose the tile.
   std::string tunedBy;                         ///< For TileFrom::Tuned: file and date of the stored choice.
@@ -160,7 +160,7 @@ public:
   /// Returns the kernel that builds the block mask in the workspace, owned by this object; null if none is built.
   const BlockMaskKernel* blockMaskKernel() const;
   /// Returns the lists in `workspace` that initialise() fills, in device memory that the caller owns. Training also has
-  /// lists by column. Precondition: preparation().blockMask is set.
+  /// lists by column. Precondition: `preparation().blockMask` is set.
   BlockMaskView blockMaskIn(void* workspace) const;
 
 private:

@@ -2,7 +2,8 @@
 //
 // ```
 //   auto plan = attnc::ShardPlan::make({{.mod = &*mod, .captures = &captures}}, problem, /*world=*/8);
-//   for (const attnc::ShardPiece& piece : plan->masks[0].ranks[3].pieces) ...   // what rank 3 attends to, in stages
+//   // What rank 3 attends to, in stages:
+//   for (const attnc::ShardPiece& piece : plan->masks[0].ranks[3].pieces) ...
 // ```
 //
 // In: mods, the shape of the problem, the number of ranks. Out: data. A plan moves nothing and launches nothing;

@@ -13,8 +13,8 @@ namespace attnc {
 /// Returns the GPU architectures that attnc knows, in ascending order: "sm_80", "sm_86", ..., "sm_90a", ...
 std::vector<std::string> knownArchs();
 
-/// Whether attnc knows a GPU architecture, such as "sm_90a". For other names it opens NVRTC, which may be newer, and
-/// asks that; false if none is found.
+/// Returns whether attnc knows a GPU architecture, such as "sm_90a". For other names it opens NVRTC, which may be
+/// newer, and asks that; false if none is found.
 bool isKnownArch(std::string_view arch);
 
 /// An NVRTC that can be opened.

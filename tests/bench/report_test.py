@@ -122,7 +122,7 @@ class ReportTest(unittest.TestCase):
                            row("prefix_lm", "attnc", 1.2, 480.0), row("softcap_approx", "attnc", 2.0, 250.0),
                            row("softcap", "attnc", 4.0, 125.0), row("document", "attnc", 1.0, 300.0),
                            row("alibi", "attnc", 1.0, 450.0, shape=other), row("softcap", "flex", 1.0, 100.0))
-        _, own = out.split("| attnc beside itself | relative to | ratio |")
+        _, own = out.split("| attnc next to itself | relative to | ratio |")
         expected = [("alibi", "0.80"), ("prefix_lm", "0.96"), ("softcap_approx", "0.50"), ("softcap", "0.25")]
         lines = [f"| forward {variant}, 2 x 16 x 8192, d 128 | causal | {ratio} |" for variant, ratio in expected]
         self.assertEqual(own.strip().split("\n")[1:], lines)
@@ -136,7 +136,7 @@ class ReportTest(unittest.TestCase):
         plot = self.folder / "plot.svg"
         code, out, err = self.run_report(path, peers, "--plot", str(plot))
         self.assertEqual((code, err), (0, ""))
-        tables, own = out.split("| attnc beside itself | relative to | ratio |")
+        tables, own = out.split("| attnc next to itself | relative to | ratio |")
         self.assertEqual(tables.split("|---|---:|---:|---:|\n")[1].strip().split("\n"),
                          ["| causal, 2 x 16 x 8192, d 128 | 500.0 | 250.0 | 2.00 |",
                           "| softcap, 2 x 16 x 8192, d 128 | 250.0 | 125.0 | 2.00 |",

@@ -15,6 +15,7 @@
 #include "support/try.h"
 #include "tools/device/limits.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -234,12 +235,13 @@ void addBench(CLI::App& app, int& exitCode) {
   CLI::App* command = app.add_subcommand("bench", "Time a mod's kernels on the GPU, and hold them against its limits");
   addOptions(*command, *options);
   command->footer(
-      "Times are medians by device events, with the L2 cache overwritten before each run. TFLOP/s count the products "
-      "of\n"
-      "query-key pairs that the mask lets live, two forward and five backward; GB/s the least that must be read and\n"
-      "written: each tensor once, and of K and V, for a decode kernel, the columns that some query sees. The limit is\n"
-      "the lower one of the tensor cores' rate at their highest clock, which no kernel holds under load, and of what\n"
-      "memory gives a kernel of that many FLOP/byte, as a copy measures it. Needs a GPU.\n\n"
+      "Times are medians by device events, with the L2 cache overwritten before each run. Needs a GPU.\n"
+      "TFLOP/s count the products of query-key pairs that the mask lets live, two forward and five backward.\n"
+      "GB/s count the least that must be read and written: each tensor once, and of K and V, for a decode kernel, the\n"
+      "columns that some query sees.\n"
+      "The limit is the lower of two. One is the tensor cores' rate at their highest clock, which no kernel holds "
+      "under\n"
+      "load. The other is what memory gives a kernel of that many FLOP/byte, as a copy measures it.\n\n"
       "Examples:\n"
       "  attnc bench alibi.py --shape 2,16,16,8192,8192 --kernel forward,backward -o roofline.svg\n"
       "  attnc bench alibi.py --shape 8,32,8,1,16384 --q-offset lengths --json");

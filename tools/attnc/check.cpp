@@ -9,6 +9,7 @@
 
 #include "attnc/explain.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <memory>

@@ -6,6 +6,7 @@
 #include "support/element.h"
 #include "support/try.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // line. Wrong usage throws a CLI::Error; everything else ends in an exit code.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "cli_fwd.h"
 
 #include <string>
 
@@ -16,6 +16,9 @@ enum ExitCode : int {
   kEnvironmentWrong = 3, ///< files, shapes, captures, GPU, NVRTC
   kInternalError = 4,    ///< a bug in attnc, or a result that --verify rejects
 };
+
+/// Parses the command line and runs its subcommand. Returns the exit code.
+int runApp(int argc, char** argv);
 
 /// Returns all commands and their options as JSON, for `attnc --help-json`.
 std::string helpJson(CLI::App& app);

@@ -3,6 +3,7 @@
 #include "options.h"
 #include "usage.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -12,6 +12,7 @@
 #include "support/readable.h"
 #include "tools/device/device.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -16,6 +16,7 @@
 #include "support/try.h"
 #include "tools/device/device.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -216,17 +217,17 @@ void addExplain(CLI::App& app, int& exitCode) {
   command->footer(
       "Without --arch: that of the GPU, or sm_90a where there is none. Compiling needs libnvrtc, and no GPU.\n"
       "Captures that neither --set, --pin nor a file gives are drawn, as run --random does (attnc run --help).\n"
-      "Counts of blocks are exact unless \"about\" stands in front of them: then they come from a sample, whose size "
-      "is\n"
-      "told.\n"
+      "Counts of blocks are exact unless \"about\" stands in front of them. Then they come from a sample of the size\n"
+      "that is printed.\n"
       "Operations are those of the IR, at the outermost level where they are known: once a launch, (batch, head), q\n"
-      "row, kv column, or for each score; the compiler may fuse some, and some take several instructions. What stands\n"
-      "per score is less where the kernel moves factors and terms of the mod out of its inner loop, as sm90 does.\n"
+      "row, kv column, or for each score. The compiler may fuse some, and some take several instructions.\n"
+      "Operations per score are fewer where the kernel moves factors and terms of the mod out of its inner loop, as\n"
+      "sm90 does. Each launch with a tile takes what stands per score.\n"
       "A backward pass counts 2.5 times the FLOPs of the forward one: five products instead of two. d_score is the\n"
-      "gradient of the score (attnc emit --stage grad-ir). Each launch with a tile takes what stands per score.\n"
+      "gradient of the score (`attnc emit --stage grad-ir`).\n"
       "Gradients of captures have launches of their own behind those of dq, dk and dv: one computes the scores once\n"
-      "more and adds up, then one writes each gradient. The lines under gradients say what is added to memory: what\n"
-      "comes before it is added up in registers and shared memory.\n\n"
+      "more and adds up, then one writes each gradient.\n"
+      "The lines under gradients say what is added to memory. Registers and shared memory add up what comes before.\n\n"
       "Examples:\n"
       "  attnc explain alibi.py --head-dim 64 --shape 2,32,8,4096,4096\n"
       "  attnc explain alibi.py --kernel backward --arch sm_80");

@@ -7,6 +7,7 @@
 #include "terminal.h"
 #include "text.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>

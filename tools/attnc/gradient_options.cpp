@@ -4,6 +4,8 @@
 
 #include "attnc/explain.h"
 
+#include <CLI/CLI.hpp>
+
 namespace attnc::cli {
 namespace {
 
@@ -15,7 +17,7 @@ void GradientOptions::addTo(CLI::App& command) {
   command
       .add_option(
           "--gradients", captures,
-          "Backward: captures that get gradients beside q, k and v, by name, separated by commas; none; or all\n"
+          "Backward: captures that get gradients besides q, k and v, by name, separated by commas; none; or all\n"
           "(default): the floats that a gradient arrives at")
       ->allow_extra_args(false)
       ->delimiter(',')

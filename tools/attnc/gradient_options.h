@@ -1,9 +1,9 @@
 // Which captures want gradients, and how these are summed. Used by commands that know a backward pass.
 #pragma once
 
-#include "attnc/mod.h"
+#include "cli_fwd.h"
 
-#include <CLI/CLI.hpp>
+#include "attnc/mod.h"
 
 #include <set>
 #include <string>

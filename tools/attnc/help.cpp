@@ -7,6 +7,7 @@
 #include "usage.h"
 #include "version.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,9 +35,9 @@ const std::vector<std::pair<std::string, Names>>& headings() {
        {"kernel", "arch", "backward", "gradients", "deterministic", "kernel-family", "tile", "tf32", "pin",
         "block-sparse", "no-block-mask", "row-max", "max-work", "no-cache", "device"}},
       {"Ranks", {"world", "layout", "stages", "flops", "bandwidth"}},
-      {"Output", {"stage",  "launch",  "launcher", "print-after", "output",     "save-operands", "lse",
-                  "verify", "json",    "html",     "scores",      "block",      "batch",         "head",
-                  "rows",   "columns", "query",    "max-size",    "older-than", "dry-run"}},
+      {"Output", {"stage",  "launch",  "launcher", "print-after", "output",   "save-operands", "lse",
+                  "verify", "json",    "html",     "scores",      "block",    "batch",         "head",
+                  "rows",   "columns", "query",    "box",         "max-size", "older-than",    "dry-run"}},
       {"Other", {"color", "help", "version"}}};
   return all;
 }

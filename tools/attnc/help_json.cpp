@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "usage.h"
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 namespace attnc::cli {

@@ -18,6 +18,7 @@
 
 #include "support/try.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -325,15 +326,15 @@ void addOptions(CLI::App& command, MaskOptions& options) {
   const auto addIndex = [&](const char* name, std::optional<int64_t>& index, const char* help) {
     command.add_option(name, index, help)->type_name("N")->check(CLI::NonNegativeNumber);
   };
-  addIndex("-b,--batch", options.batch, "This batch entry alone");
-  addIndex("--head", options.head, "This head alone");
+  addIndex("-b,--batch", options.batch, "Only this batch entry");
+  addIndex("--head", options.head, "Only this head");
   const auto addRange = [&](const char* name, std::optional<std::pair<int64_t, int64_t>>& range, const char* help) {
     command
         .add_option_function<std::string>(
             name, [name, &range](const std::string& text) { range = parseRange(name, text); }, help)
         ->type_name("FIRST:END");
   };
-  addRange("--rows", options.rows, "A part of the scores alone: these rows (q_idx)");
+  addRange("--rows", options.rows, "Only a part of the scores: these rows (q_idx)");
   addRange("--columns", options.columns, "And these columns (kv_idx)");
   command
       .add_option_function<std::vector<std::string>>(

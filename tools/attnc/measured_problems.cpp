@@ -3,6 +3,8 @@
 #include "operands.h"
 #include "text.h"
 
+#include <CLI/CLI.hpp>
+
 #include <algorithm>
 
 namespace attnc::cli {

@@ -1,9 +1,8 @@
 // The problems that a command measures: those of --shape with drawn operands, or one from a file.
 #pragma once
 
+#include "cli_fwd.h"
 #include "run_options.h"
-
-#include <CLI/CLI.hpp>
 
 #include <string>
 #include <vector>

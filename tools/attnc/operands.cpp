@@ -13,6 +13,7 @@
 #include "support/element.h"
 #include "support/try.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

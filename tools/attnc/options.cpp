@@ -10,6 +10,7 @@
 #include "support/try.h"
 #include "tools/device/device.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

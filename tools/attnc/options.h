@@ -1,12 +1,11 @@
 // Options that subcommands share (which mod, which kernel), and the printing of errors and results.
 #pragma once
 
+#include "cli_fwd.h"
 #include "usage.h"
 
 #include "attnc/compiler.h"
 #include "attnc/mod.h"
-
-#include <CLI/CLI.hpp>
 
 #include <map>
 #include <string>

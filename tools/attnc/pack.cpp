@@ -10,6 +10,7 @@
 #include "support/try.h"
 #include "text.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -283,7 +284,7 @@ void addPack(CLI::App& app, int& exitCode) {
   command->footer(
       "Options that are lists are combined, each with each. What has other options goes into another pack: a\n"
       "process opens those of ATTNC_PACK=a.attnc:b.attnc, and takes kernels from them before it compiles or\n"
-      "looks into the cache. With ATTNC_NO_COMPILE=1, too, a kernel that was forgotten is an error that says\n"
+      "looks into the cache. With ATTNC_NO_COMPILE=1, a kernel that was forgotten is an error that says\n"
       "which it is. A pack serves the version of attnc that made it. `attnc cache ls PACK` lists it, and\n"
       "`attnc cache verify PACK` reads it whole. Needs no GPU.\n\n"
       "Examples:\n"

@@ -3,6 +3,7 @@
 #include "grid_text.h"
 #include "support/try.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <variant>

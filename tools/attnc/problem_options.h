@@ -1,10 +1,9 @@
 // The mod and problem options of `mask` and `probe`.
 #pragma once
 
+#include "cli_fwd.h"
 #include "operands.h"
 #include "run_options.h"
-
-#include <CLI/CLI.hpp>
 
 #include <optional>
 #include <string>

@@ -9,6 +9,7 @@
 #include "attnc/explain.h"
 #include "support/element.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -58,10 +59,10 @@ int64_t largest(DType dtype) {
 } // namespace
 
 const char* const kRandomHelp =
-    "Random operands (--random): q, k, v (dout, dlse) are normal with variance 1. Captures that --set and --pin "
-    "do not\ngive are drawn, too:\n"
-    "float tensors normal with variance 1/4; bool tensors 0 or 1; integer tensors along Q_LEN or KV_LEN (their last\n"
-    "axis) non-decreasing from 0, like document ids; other integers 1 .. KV_LEN / 2, floats 0.5 .. 1.5, bools true.\n"
+    "Random operands (--random): q, k, v (dout, dlse) are normal with variance 1.\n"
+    "Captures that --set and --pin do not give are also drawn. Tensors: floats are normal with variance 1/4; bools 0\n"
+    "or 1; integers along Q_LEN or KV_LEN (their last axis) do not decrease from 0 on, like document ids. Scalars:\n"
+    "integers 1 .. KV_LEN / 2, floats 0.5 .. 1.5, bools true.\n"
     "A free extent is 64, or what the mod asserts of it, unless --set NAME=N gives it.\n"
     "With --large q and k are -1, 0 and 1 and --scale is a power of two, so products are exact. Float tensors along\n"
     "Q_LEN or KV_LEN are SIZE by PATTERN, else 0; where the mod captures none, rows of k are as long. half: the last\n"

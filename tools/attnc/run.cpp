@@ -20,6 +20,7 @@
 #include "attnc/version.h"
 #include "support/try.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <chrono>
@@ -274,7 +275,7 @@ void addOptions(CLI::App& command, RunOptions& options, RandomOptions& random) {
   command
       .add_option_function<std::string>(
           "--large", [&options](const std::string& text) { options.large = LargeScores::parse(text); },
-          "Draw scores of this size: -1e9, as masks are often written, or 1e9,tiles; see below")
+          "Draw scores of this size: -1e9, as masks are often written, or 1e9,tiles")
       ->type_name("SIZE[,PATTERN]")
       ->needs("--random");
   command
@@ -291,7 +292,7 @@ void addOptions(CLI::App& command, RunOptions& options, RandomOptions& random) {
       ->transform(oneOf({{"auto", {}}, {"cuda", {"gpu"}}, {"cpu", {}}}));
   options.kernelKind.addTo(command, /*takesBackward=*/false);
   command.add_flag("--backward", options.backward,
-                   "Gradients, too: of a loss whose gradients by out and lse are dout [B, H, Q_LEN, DV] and dlse f32\n"
+                   "Also gradients, of a loss whose gradients by out and lse are dout [B, H, Q_LEN, DV] and dlse f32\n"
                    "[B, H, Q_LEN], which may be missing. Writes dq, dk, dv, d_<capture>, and lse");
   options.sequences.addTo(
       command,
@@ -306,8 +307,8 @@ void addOptions(CLI::App& command, RunOptions& options, RandomOptions& random) {
   options.gradients.addTo(command);
   command.add_flag("--verify", options.verify,
                    "Compare the GPU's result with the fp64 reference; exit code 4 if it differs");
-  command.add_flag("--lse", options.lse, "Write lse, too: f32 [B, H, Q_LEN], natural log");
-  command.add_flag("--row-max", options.rowMax, "Write row_max, too: f32 [B, H, Q_LEN]");
+  command.add_flag("--lse", options.lse, "Also write lse: f32 [B, H, Q_LEN], natural log");
+  command.add_flag("--row-max", options.rowMax, "Also write row_max: f32 [B, H, Q_LEN]");
   command.add_flag("--no-block-mask", options.noBlockMask,
                    "Evaluate mask_mod everywhere instead of building a block mask");
   options.kernel.addTo(command);

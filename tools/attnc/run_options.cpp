@@ -2,6 +2,7 @@
 
 #include "text.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 namespace attnc::cli {

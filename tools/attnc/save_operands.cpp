@@ -6,6 +6,7 @@
 #include "attnc/version.h"
 #include "support/element.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <variant>

@@ -5,6 +5,7 @@
 
 #include "attnc/kernel.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -1,9 +1,9 @@
 // Options about the sequences of a batch: KV lengths, query positions, pages of K and V, and whether they are packed.
 #pragma once
 
-#include "attnc/problem.h"
+#include "cli_fwd.h"
 
-#include <CLI/CLI.hpp>
+#include "attnc/problem.h"
 
 #include <optional>
 #include <string>

@@ -10,6 +10,7 @@
 #include "attnc/version.h"
 #include "support/try.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <atomic>
@@ -235,7 +236,8 @@ void addServe(CLI::App& app, int& exitCode) {
   command->footer(
       "Prints the address of the page, which changes when the file does. Only this machine reaches it, and only "
       "who knows the address. Ctrl-C ends. `attnc explain --html FILE` writes the page once.\n\n"
-      "Example: attnc serve alibi.py --head-dim 64 --shape 2,32,8,4096,4096");
+      "Examples:\n"
+      "  attnc serve alibi.py --head-dim 64 --shape 2,32,8,4096,4096");
   command->callback([options, command, &exitCode] {
     TargetOptions& target = options->explain.target;
     target.headDim = headDimOf(options->explain.given, *command, target.headDim);

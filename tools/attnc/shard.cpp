@@ -13,6 +13,7 @@
 #include "attnc/shard.h"
 #include "support/try.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -9,6 +9,7 @@
 #include "support/try.h"
 #include "tools/device/device.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <memory>
@@ -158,14 +159,15 @@ void addTune(CLI::App& app, int& exitCode) {
   command->get_option("--tile")->group(""); // hidden: a user who gives it learns that tune chooses the tile
   command->add_flag("--json", options->json, "For programs");
   command->footer(
-      "A choice is kept in the cache directory, beside the kernels. From then on all processes take it for this GPU, "
+      "A choice is kept in the cache directory, with the kernels. From then on all processes take it for this GPU, "
       "mod,\n"
-      "options, and problems of the same class: as many heads a KV head; lengths of the same power of two, for decode\n"
-      "kernels KV heads of all batches, too; of grids the same extents. It is advice: ATTNC_TUNED=0 does without, and "
-      "a\n"
-      "choice of another version of attnc is not looked at. The tile of the catalogue's model stays unless another one "
-      "is\n"
-      "faster by more than 2 % and gives the same results: of a backward kernel the gradients of q, k and v.\n"
+      "options, and problems of the same class.\n"
+      "Problems of a class have as many heads a KV head, and lengths of the same power of two. For decode kernels "
+      "they\n"
+      "also share the KV heads of all batches, for grids the extents.\n"
+      "A choice is advice: ATTNC_TUNED=0 does without, and a choice of another version of attnc is not looked at.\n"
+      "The tile of the catalogue's model stays unless another one is faster by more than 2 % and gives the same\n"
+      "results: of a backward kernel the gradients of q, k and v.\n"
       "`attnc explain` says which tile a kernel has, and who chose it. Needs a GPU.\n\n"
       "Examples:\n"
       "  attnc tune alibi.py --shape 2,16,16,8192,8192 --head-dim 64\n"

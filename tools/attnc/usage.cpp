@@ -8,6 +8,7 @@
 #include "attnc/toolchain.h"
 #include "support/readable.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <llvm/ADT/StringRef.h>
 

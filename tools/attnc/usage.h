@@ -3,9 +3,9 @@
 // Wrong usage throws a CLI::Error; main.cpp catches it and prints it with reportUsage().
 #pragma once
 
-#include "attnc/kernel.h"
+#include "cli_fwd.h"
 
-#include <CLI/CLI.hpp>
+#include "attnc/kernel.h"
 
 #include <map>
 #include <optional>

@@ -17,8 +17,7 @@ set_target_properties(attnc_http PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY $
 target_compile_options(attnc_http PRIVATE -O1) # a heavy header, and nothing to speed up
 add_dependencies(attnc attnc_http)
 file(RELATIVE_PATH folder /prefix/${CMAKE_INSTALL_BINDIR} /prefix/${CMAKE_INSTALL_LIBDIR}/attnc)
-set_property(SOURCE tools/attnc/serve.cpp APPEND PROPERTY COMPILE_DEFINITIONS ATTNC_HTTP_FOLDER="${folder}")
-set_property(SOURCE tools/attnc/serve.cpp PROPERTY SKIP_UNITY_BUILD_INCLUSION ON) # for the definition
+target_compile_definitions(attnc_parts PRIVATE ATTNC_HTTP_FOLDER="${folder}")
 if(ATTNC_INSTALL)
   install(TARGETS attnc_http LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/attnc OPTIONAL)
 endif()

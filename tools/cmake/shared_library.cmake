@@ -54,8 +54,9 @@ function(attnc_inside)
     set_target_properties(attnc_inside PROPERTIES ATTNC_LIBRARIES ${ATTNC_FMT_ARCHIVE})
   elseif(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     target_sources(attnc_inside PRIVATE ${source})
+    # -O1: much code, and nothing to speed up.
     get_target_property(headers fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
-    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-fkeep-inline-functions;-ffunction-sections"
+    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-fkeep-inline-functions;-ffunction-sections;-O1"
                                 COMPILE_DEFINITIONS FMT_HEADER_ONLY=1 INCLUDE_DIRECTORIES "${headers}")
   else()
     message(STATUS "There is no libfmt.a, so libattnc.so needs fmt's shared library")

@@ -1,6 +1,7 @@
 """Writes the reference of the C++ and of the C interface: a page a header."""
 
 import pathlib
+import re
 
 import headers
 import text
@@ -41,6 +42,25 @@ def place_all(every):
     return names
 
 
+def laid_out(signature):
+    """A declaration as it fits a page: one that is longer has a line for each parameter."""
+    head, line = re.match(r"((?:template <.*?>\s)?)(.*)", re.sub(r"\s+", " ", signature)).groups()
+    head = f"{head.strip()}\n".lstrip()
+    if len(line) <= text.COLUMNS:
+        return head + line
+    last = max(line.rfind(")"), line.rfind("}"))
+    depth, parts, end = 0, [], last
+    for index in range(last, -1, -1):  # from the end: a callback's name is in brackets before its parameters
+        depth += (line[index] in ")}>") - (line[index] in "({<")
+        if not depth or line[index] == "," and depth == 1:
+            parts.insert(0, line[index + 1 : end].strip())
+            end = index
+            if not depth:
+                break
+    inner = ",\n".join(f"    {part}" for part in parts)
+    return f"{head}{line[: end + 1]}\n{inner}{line[last:]}"
+
+
 class Writer:
     def __init__(self, names, language):
         self.names, self.language, self.up = names, language, "../../"
@@ -51,7 +71,7 @@ class Writer:
             self.out.append(self.names.prose(entity.doc, entity.scope, self.up))
 
     def code(self, lines):
-        self.out.append(f"```{self.language}\n" + "\n".join(f"{line};" for line in lines) + "\n```")
+        self.out.append(f"```{self.language}\n" + "\n".join(f"{laid_out(line)};" for line in lines) + "\n```")
 
     def rows(self, entities):
         """Members, as terms with their comments."""
@@ -62,7 +82,7 @@ class Writer:
     def entity(self, entity, level):
         kind = entity.kind
         title = entity.full_name if kind != "macro" else entity.name
-        title = title.replace("<", "&lt;")
+        title = re.sub(r"(_|::)(?=\w)", r"\1<wbr>", title.replace("<", "&lt;"))  # a phone breaks names there
         label = "struct" if self.language == "c" and kind == "struct" else UNITS.get(kind, "")
         self.out.append(f"{'#' * level} <code>{title}</code> {{ #{anchor(entity)} .kind-{label} }}")
         if kind in ("function", "alias", "constant"):
@@ -102,7 +122,8 @@ def index(title, header, others, names):
     """The page of attnc.h or c.h: what it says, and a table of the names of each header."""
     about = header.about.split("\n")
     lines = [line for line in about if not line.startswith("  ") or not line.rstrip().endswith(".h.")]
-    out = [f"# {title}", names.prose("\n".join(lines), "", "../../"), "## Headers"]
+    words = re.sub(r"(?m)^([A-Z]\w+)\. ", r"**\1.** ", names.prose("\n".join(lines), "", "../../"))
+    out = [f"# {title}", words, "## Headers"]
     for other in others:
         listed = [e for e in other.entities if e.kind != "macro" or e.doc]
         links = ", ".join(f"[`{e.name}`]({pathlib.PurePath(page_of(other)).name}#{anchor(e)})" for e in listed)

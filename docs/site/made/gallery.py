@@ -28,7 +28,7 @@ def formula(source):
         out = re.sub(r"(\w)\[([^\[\]]*)\]", r"\1<sub>\2</sub>", out)
     out = re.sub(rf"({name}) // ({name})", r"⌊\1 / \2⌋", out)
     for old, new in ((" % ", " mod "), ("&lt;=", "≤"), ("&gt;=", "≥"), (" == ", " = "), ("!=", "≠"), (" * ", " · "),
-                     (" and ", " ∧ "), (" or ", " ∨ "), (" in ", " ∈ "), (" - ", " − "), (" . ", " · ")):
+                     (", and ", " ∧ "), (" and ", " ∧ "), (" or ", " ∨ "), (" in ", " ∈ "), (" - ", " − "), (" . ", " · ")):
         out = out.replace(old, new)
     return re.sub(r"(?<![<&/\w])([A-Za-z_]\w*)(?![\w;(>])", r"<i>\1</i>", out).replace("<i>mod</i>", "mod")
 
@@ -38,8 +38,8 @@ def is_formula(paragraph):
     return is_expression and re.search(r"[<=+*-]", paragraph)
 
 
-def linked(line):
-    """A line with its addresses as links that say what they lead to."""
+def linked(line, names=()):
+    """A line with its addresses as links that say what they lead to, and names of the mod in code."""
 
     def link(match):
         address = match.group(0).rstrip(".")
@@ -48,12 +48,14 @@ def linked(line):
         name = f"arXiv:{paper.group(1)}" if paper else re.sub("https?://", "", address)
         return f"[{name}]({address}){tail}"
 
-    pieces = re.split(r"(`[^`]*`|https?://[^\s,;)]+)", line)
-    return "".join(text.escaped(piece) if index % 2 == 0 else link(re.match(".*", piece)) if piece[0] == "h" else piece
+    known = "".join(rf"|(?<!`)\b{name}\b" for name in names if name.isupper() or "_" in name)
+    pieces = re.split(rf"(`[^`]*`|https?://[^\s,;)]+{known})", line)
+    return "".join(text.escaped(piece) if index % 2 == 0 else piece if piece[0] == "`" else
+                   link(re.match(".*", piece)) if piece[:4] == "http" else f"`{piece}`"
                    for index, piece in enumerate(pieces))
 
 
-def described(docstring):
+def described(docstring, names):
     """A docstring as Markdown."""
     out = []
     for index, block in enumerate(docstring.split("\n\n")):
@@ -67,9 +69,9 @@ def described(docstring):
             out.append(f'<div class="formula">{formula(parts[0])}</div>')
             if parts[1]:
                 rest = (parts[1].lstrip(",. ") + parts[2]) if parts[1] != ". " else parts[2]
-                out.append(linked(rest[0].upper() + rest[1:] + ("" if rest.endswith(".") else ".")))
+                out.append(linked(rest[0].upper() + rest[1:] + ("" if rest.endswith(".") else "."), names))
         else:
-            out.append(linked(paragraph))
+            out.append(linked(paragraph, names))
     return out
 
 
@@ -95,6 +97,10 @@ class Mod:
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper():
                 note = lines[node.end_lineno - 1][node.end_col_offset:].partition("#")[2].strip()
                 self.constants.append((node.targets[0].id, ast.unparse(node.value), note))
+
+    @property
+    def names(self):
+        return [name for name, _, _ in self.captures + self.constants]
 
     @property
     def title(self):
@@ -160,7 +166,7 @@ def speed_table(rows):
     if where:
         out.append(f"Measured on {'; '.join(where)}.")
     if sources:
-        out.append("The figures are in " + ", ".join(f"`{source}`" for source in sources) + ".")
+        out.append("The figures are in " + " and ".join(f"`{source}`" for source in sources) + ".")
     return out
 
 
@@ -214,13 +220,14 @@ def table(second, rows):
     """Rows of (name, type or value, meaning); without the last column if it is empty."""
     notes = any(note for _, _, note in rows)
     out = [f"| name | {second} |{' meaning |' if notes else ''}", "|---|---|" + ("---|" if notes else "")]
-    out += [f"| `{name}` | `{value}` |{f' {linked(note)} |' if notes else ''}" for name, value, note in rows]
+    names = [name for name, _, _ in rows]
+    out += [f"| `{name}` | `{value}` |{f' {linked(note, names)} |' if notes else ''}" for name, value, note in rows]
     return "\n".join(out)
 
 
 def page(mod, speeds):
     tags = "".join(f'<span class="tag">{tag}</span>' for tag in mod.tags)
-    out = [f"# {mod.name}", f'<p class="tags">{tags}</p>', *described(mod.docstring)]
+    out = [f"# {mod.name}", f'<p class="tags">{tags}</p>', *described(mod.docstring, mod.names)]
     out += [f'```python title="{mod.name}.py"\n{mod.body}```']
     if mod.drawings:
         out.append("## Picture" if len(mod.drawings) == 1 else "## Pictures")
@@ -231,8 +238,10 @@ def page(mod, speeds):
             out.append("The keys that some queries see.")
         else:
             out.append("Full blocks need no mask. Partial blocks ask it for each score. Blocks without colour are skipped.")
-        out.append(f'<p class="picture"><img src="pictures/{file}" alt="{alternative}" loading="lazy"></p>')
-        out.append(f"```bash\n{command}\n```")
+        width, height = re.search(r'width="(\d+)" height="(\d+)"', (PICTURES / file).read_text()).groups()
+        kind = "picture wide" if int(width) > 1.3 * int(height) else "picture"
+        out.append(f'<p class="{kind}"><img src="pictures/{file}" alt="{alternative}" loading="lazy"></p>')
+        out.append(f"```bash\n{text.command_lines(command)}\n```")
     every = " ".join(command for command, _, _ in mod.drawings)
     for name in sorted(set(re.findall(r"--in (\w+)\.safetensors", every))):
         argument = "" if name == "captures" else f" {name}"

@@ -4,9 +4,11 @@ loads is on another host. Each page has one heading of level 1.
   links.py SITE      prints each broken link; exit code 1 if there are some
 """
 
+import ast
 import html.parser
 import pathlib
 import posixpath
+import re
 import sys
 import urllib.parse
 
@@ -55,6 +57,19 @@ def findings(site):
             elif parts.fragment and target in pages and not parts.fragment.startswith(("__", "only-", ":~:")) and (
                     urllib.parse.unquote(parts.fragment) not in pages[target].anchors):
                 yield f"{name}: no such anchor: {address}"
+
+
+def missing_of_python(site, package):
+    """Public names of the Python package that its page does not have."""
+    anchors = Page((site / "api/python.html").read_text()).anchors
+    for module in ("", "torch/"):
+        tree = ast.parse((package / module / "__init__.py").read_text())
+        for node in tree.body:
+            names = [each.name for each in node.names] if isinstance(node, ast.ImportFrom) and node.level else []
+            for name in names:
+                place = re.compile(rf"attnc\.{module.replace('/', '.')}(\w+\.)?{name}")
+                if not any(map(place.fullmatch, anchors)):
+                    yield f"api/python.html: no {name} of attnc/{module}__init__.py"
 
 
 def main():

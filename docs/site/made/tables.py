@@ -71,7 +71,7 @@ def environment():
     out = ["# Environment variables", "attnc reads these variables. An empty variable counts as unset. The library, "
            "the command and the Python package read the same ones.", "| variable | what it does |\n|---|---|"]
     for _, _, (_, name, what) in rows("src/jit/env.def", {"ATTNC_ENV"}):
-        out[-1] += f"\n| `{literal(name)}` | {sentence(literal(what)).removesuffix('.')}. |"
+        out[-1] += f"\n| `{literal(name)}` | {text.Names().inline(capital(literal(what)))}. |"
     return out
 
 
@@ -89,7 +89,7 @@ def messages():
     def entry(arguments):
         identifier, message, hint = (literal(each) for each in arguments[1:4])
         hint = holes(hint)
-        item = f"`{identifier}`{{ #{identifier} }}\n:   {sentence(holes(message))}"
+        item = f"`{identifier}`{{ #{identifier} }}\n:   {sentence(capital(holes(message)))}"
         if hint and hint != "…":
             item += f"\n\n    *Repair:* {sentence(hint)}"
         return item
@@ -104,6 +104,10 @@ def messages():
             last = section
         out.append(entry(arguments))
     return out
+
+
+def capital(words):
+    return words[:1].upper() + words[1:]
 
 
 def sentence(message):
@@ -149,9 +153,9 @@ def operations():
     if meaning:
         out += ["## Meaning", text.Names().prose(meaning)]
     out += ["## Passes", "Passes simplify the program, and derive what kernels need. "
-            "`dsl/SPEC.md` says what a mod means; no pass changes it.", "| pass | what it does |\n|---|---|"]
+            "The [language reference](language/reference.md) says what a mod means; no pass changes it.", "| pass | what it does |\n|---|---|"]
     for _, _, (_, name, what) in rows("src/passes/passes.def", {"PASS"}):
-        out[-1] += f"\n| `{literal(name)}` | {text.Names().inline(literal(what), '', '')} |"
+        out[-1] += f"\n| `{literal(name)}` | {text.Names().inline(literal(what))} |"
     return out
 
 

@@ -75,7 +75,7 @@ typedef struct attnc_kernel_options {
   attnc_dtype dtype;            ///< Dtype of q, k, v and out; with FP8_KV, of q and out. Default: BF16.
   int32_t head_dim;             ///< Head dim of q and k. Default: 128.
   int32_t head_dim_v;           ///< Head dim of v and out. Default: head_dim.
-  uint32_t features;            ///< Sum of ATTNC_FEATURE_*: what launches have beyond q, k, v and out.
+  uint32_t features;            ///< Sum of `ATTNC_FEATURE_*`: what launches have beyond q, k, v and out.
   int32_t block_sparse;         ///< 0 or 1: whether launches pass a block mask.
   int32_t mask_q_block;         ///< With block_sparse: q rows of a block of the masks. Default: 128.
   int32_t mask_kv_block;        ///< With block_sparse: kv columns of a block of the masks. Default: 128.

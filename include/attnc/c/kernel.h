@@ -12,7 +12,7 @@ extern "C" {
 /// work.
 typedef struct attnc_kernel attnc_kernel;
 
-/// Compiles a kernel of kind options->kind, and loads it into the current CUDA context. Block mask kernels are loaded
+/// Compiles a kernel of kind `options->kind`, and loads it into the current CUDA context. Block mask kernels are loaded
 /// by attnc_prepare() and attnc_prepare_training().
 ATTNC_API attnc_status attnc_kernel_load(const attnc_compiler* compiler, const attnc_mod* mod,
                                          const attnc_kernel_options* options, attnc_kernel** kernel);
