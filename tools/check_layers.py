@@ -38,6 +38,8 @@ LAYERS = {
     "shard": set(),
     # Uses the public interface; only the possible block masks come from inside.
     "c": {"plan"},
+    # Uses the C interface.
+    "xla": set(),
 }
 # header prefix -> folders that may include it
 FENCES = {

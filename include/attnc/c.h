@@ -53,4 +53,5 @@
 #include "attnc/c/reference.h"
 #include "attnc/c/tensor.h"
 #include "attnc/c/tuning.h"
+#include "attnc/c/xla.h"
 #include "attnc/version.h"

@@ -27,7 +27,7 @@ class Block:
     title: str  # "" without one
     text: str
     run: bool = False
-    needs: str = ""  # torch, transformers
+    needs: str = ""  # torch, transformers, jax
     gpu: bool = False
     not_run: str = ""  # why
 
@@ -64,8 +64,8 @@ def read(path):
                     block.not_run = value
                 else:
                     block.run = True
-                    if value not in ("", "torch", "transformers"):
-                        raise ValueError(f"{path}:{line}: `run: {value}`: only torch and transformers are known")
+                    if value not in ("", "torch", "transformers", "jax"):
+                        raise ValueError(f"{path}:{line}: `run: {value}`: only torch, transformers and jax are known")
                     block.needs = value
             blocks.append(block)
             remarks = []

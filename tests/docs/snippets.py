@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs the code blocks of a document, in the order of the page, in a folder of its own.
 
-  snippets.py DOCUMENT --attnc FILE --scratch DIR [--library FILE] [--python FILE] [--gpu]
+  snippets.py DOCUMENT --attnc FILE --scratch DIR [--library FILE] [--python FILE] [--jax FILE] [--gpu]
 
 docs/site/README.md has the conventions. --library is libattnc.so, for the Python package. --python is a Python with
-torch, for blocks that need it. With --gpu, blocks that need a GPU run as well; without it, each `attnc` line of theirs
+torch, --jax one with jax, for blocks that need them. With --gpu, blocks that need a GPU run as well; without it, each `attnc` line of theirs
 is started without one, and must not be wrong usage. Prints each block that fails, with what it printed. Blocks that are
 left out are printed as well; if no block could run, the last line is SKIPPED.
 """
@@ -108,10 +108,13 @@ class Page:
 
     def has(self, module):
         if module not in self.known:
-            python = self.arguments.python
+            python, also = self.python_with(module), "" if module == "jax" else ", safetensors"
             self.known[module] = bool(python) and subprocess.run(
-                [python, "-c", f"import {module}, safetensors"], capture_output=True).returncode == 0
+                [python, "-c", f"import {module}{also}"], capture_output=True).returncode == 0
         return self.known[module]
+
+    def python_with(self, module):
+        return self.arguments.jax if module == "jax" else self.arguments.python
 
     def shell(self, command, environment=None):
         return subprocess.run(["bash", "-c", command], cwd=self.folder, env=environment or self.environment, text=True,
@@ -119,7 +122,9 @@ class Page:
                               timeout=TIMEOUT)
 
     def environment_for(self, block):
-        return {**self.environment, "ATTNC_PAGE_PYTHON": self.arguments.python} if block.needs else self.environment
+        if not block.needs:
+            return self.environment
+        return {**self.environment, "ATTNC_PAGE_PYTHON": self.python_with(block.needs)}
 
     def console(self, block):
         for command, expected in commands_of(block.text):
@@ -186,7 +191,7 @@ class Page:
             if block.language == "python":
                 (self.folder / (block.title or "block.py")).write_text(block.text)
                 ast.parse(block.text)
-            self.left_out.append((block, f"needs {block.needs} and safetensors"))
+            self.left_out.append((block, f"needs {block.needs}"))
             return
         {"console": self.console, "python": self.python}.get(block.language, self.bash)(block)
         self.ran += 1
@@ -214,12 +219,13 @@ def main():
     parser.add_argument("--scratch", type=pathlib.Path, required=True)
     parser.add_argument("--library", type=pathlib.Path)
     parser.add_argument("--python", default="")
+    parser.add_argument("--jax", default="")
     parser.add_argument("--gpu", action="store_true")
     arguments = parser.parse_args()
     arguments.document = arguments.document.resolve()
     arguments.scratch = arguments.scratch.resolve()
     # A bare name would find the page's own `python`, which starts it again.
-    arguments.python = shutil.which(arguments.python) or ""
+    arguments.python, arguments.jax = (shutil.which(python) or "" for python in (arguments.python, arguments.jax))
     if arguments.gpu and subprocess.run(["sh", "-c", "nvidia-smi -L"], capture_output=True).returncode:
         print("SKIPPED: no GPU")
         return 0

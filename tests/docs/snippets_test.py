@@ -23,7 +23,7 @@ CASES = [
     ("```bash\nfalse | true\n```\n", "exit code 1"),
     ("<!-- not run: a test -->\n```bash\nfalse\n```\n", ""),
     ("<!-- not run -->\n```bash\nfalse\n```\n", "must say why"),
-    ("<!-- run: numpy -->\n```bash\ntrue\n```\n", "only torch and transformers"),
+    ("<!-- run: numpy -->\n```bash\ntrue\n```\n", "only torch, transformers and jax"),
     ("<!-- run -->\nText.\n", "no code block follows"),
     ("```bash\ntrue\n", "not closed"),
     ('```python title="a.py"\nx = 1\n```\n<!-- run -->\n```python\nfrom a import x\nassert x == 1\n```\n', ""),

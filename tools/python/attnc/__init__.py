@@ -3,7 +3,8 @@
     mod = attnc.Mod.parse("where(q_idx >= kv_idx, 30 * tanh(score / 30), -inf)")
     out = attnc.attention(mod, q, k, v)
 
-`attnc.torch` has FlexAttention's interface with gradients, and needs torch. Nothing else here needs torch or a GPU.
+`attnc.torch` and `attnc.jax` have FlexAttention's interface with gradients, and need torch or jax. Nothing else here
+needs these or a GPU.
 """
 
 from .attention import attention

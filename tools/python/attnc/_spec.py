@@ -512,4 +512,7 @@ FUNCTIONS = {
     "attnc_tuning_get_preparation": (c_void_p, (c_void_p,)),
     "attnc_tuning_tile_count": (c_size_t, (c_void_p, c_int32)),
     "attnc_tuning_get_tile": (c_int32, (c_void_p, c_int32, c_size_t, POINTER(TunedTile))),
+    "attnc_xla_set_compiler": (None, (c_void_p,)),
+    "attnc_xla_attention_on_cuda": (c_void_p, (c_void_p,)),
+    "attnc_xla_attention_on_cpu": (c_void_p, (c_void_p,)),
 }

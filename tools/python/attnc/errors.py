@@ -36,5 +36,10 @@ class ArgumentError(Error, ValueError):
     """An invalid call of the interface."""
 
 
+class UntranslatableError(TypeError):
+    """A mod, as a function of PyTorch or JAX, uses something that attnc cannot translate. The message names the
+    operation and a remedy."""
+
+
 class InternalError(Error, RuntimeError):
     """A bug in attnc."""

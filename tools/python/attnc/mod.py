@@ -91,21 +91,35 @@ class Mod:
         also computes (the command's default is all that a gradient reaches). `arch` is a GPU architecture such as
         "sm_90a"; the default is that of the current CUDA context. Compiles the kernel, or takes it from the cache, and
         needs no GPU. Raises RunError and ArgumentError."""
-        batch, heads, kv_heads, q_len, kv_len = shape
-        head_dim_v = head_dim_v or head_dim
+        array, keep = self._given(captures or {}, on_gpu=False)
+        preparation = self._settled(
+            shape, dtype, (head_dim, head_dim_v or head_dim), array, arch, gradients if training else None
+        )  # fmt: skip
+        text = ctypes.c_char_p()
+        check(library().attnc_explain(
+            compiler().address, self._handle.address, preparation.address, array, len(array), byref(text)
+        ))  # fmt: skip
+        return json.loads(text.value)
+
+    def _settled(self, shape, dtype, head_dims, captures, arch, gradients=None, has_lse=False, has_dlse=False):
+        """Returns the handle of the choices for operands without memory, of the head dims of q and k, and of v. Choices
+        are for training unless `gradients`, the names of captures that get one, is None. `has_lse`: whether lse is
+        written; `has_dlse`: whether it has a gradient."""
+        (batch, heads, kv_heads, q_len, kv_len), (head_dim, head_dim_v) = shape, head_dims
         q, k, v, out = (
             pointer(_dense(dtype, dims))
             for dims in ((batch, heads, q_len, head_dim), (batch, kv_heads, kv_len, head_dim),
                          (batch, kv_heads, kv_len, head_dim_v), (batch, heads, q_len, head_dim_v))
         )  # fmt: skip
-        array, keep = self._given(captures or {}, on_gpu=False)
-        operands = Operands(q=q, k=k, v=v, captures=array, capture_count=len(array))
+        operands = Operands(q=q, k=k, v=v, captures=captures, capture_count=len(captures))
         options = PrepareOptions(arch=arch and arch.encode())
-        outputs, more = Outputs(out=out), ()
-        if training:
-            outputs.lse = pointer(_dense("f32", (batch, heads, q_len)))
-            operands = BackwardOperands(forward=pointer(operands), out=out, lse=outputs.lse, dout=out)
-            like = {capture.name.decode(): capture.tensor for capture in array}
+        lse, more = pointer(_dense("f32", (batch, heads, q_len))), ()
+        outputs = Outputs(out=out, lse=lse if has_lse or gradients is not None else None)
+        if gradients is not None:
+            operands = BackwardOperands(
+                forward=pointer(operands), out=out, lse=lse, dout=out, dlse=lse if has_dlse else None
+            )
+            like = {capture.name.decode(): capture.tensor for capture in captures}
             if unknown := set(gradients) - set(like):
                 raise ArgumentError(f"gradients names {', '.join(sorted(unknown))}", f"captures are {', '.join(like)}")
             wanted = [
@@ -115,15 +129,10 @@ class Mod:
             more = (byref(BackwardOutputs(
                 dq=q, dk=k, dv=v, captures=(Capture * len(wanted))(*wanted), capture_count=len(wanted)
             )),)  # fmt: skip
-        preparation = Handle(
-            "attnc_settle_training" if training else "attnc_settle", compiler().address, self._handle.address,
+        return Handle(
+            "attnc_settle" if gradients is None else "attnc_settle_training", compiler().address, self._handle.address,
             byref(operands), byref(outputs), *more, byref(options), destroyer="attnc_preparation_destroy",
         )  # fmt: skip
-        text = ctypes.c_char_p()
-        check(library().attnc_explain(
-            compiler().address, self._handle.address, preparation.address, array, len(array), byref(text)
-        ))  # fmt: skip
-        return json.loads(text.value)
 
     def _given(self, captures, on_gpu, wait=None):
         """Returns an array of captures, and the objects that must outlive it."""

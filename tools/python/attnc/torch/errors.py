@@ -1,8 +1,9 @@
 """Why a mod can be refused."""
 
 
-class UntranslatableError(TypeError):
-    """A mod uses something that attnc cannot translate. The message names the operation and a remedy."""
+from ..errors import UntranslatableError
+
+__all__ = ["OperandError", "UntranslatableError"]
 
 
 class OperandError(ValueError, RuntimeError):

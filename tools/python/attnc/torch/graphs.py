@@ -21,9 +21,9 @@ from torch.autograd import forward_ad
 from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, get_proxy_mode
 
+from .._ir_text import DIMS
 from .autograd import rows_of
 from .guards import describe
-from .ir_text import DIMS
 from .kernels import ALIGNED, mod_of
 from .operator import attention_op, line_of
 from .translation import translate, translate_traced

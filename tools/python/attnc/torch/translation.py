@@ -8,11 +8,11 @@ import typing
 
 import torch
 
-from .arrays import IR_TYPES, Array, Axis, Lowering
+from .._arrays import Array, Axis, Lowering, ir_type
+from .._ir_text import DIMS, Builder, Capture, Program, wrap
 from .aten import HANDLERS
 from .errors import UntranslatableError
 from .guards import describe
-from .ir_text import DIMS, Builder, Capture, Program, wrap
 from .tracing import number_of, trace
 
 DTYPE_NAMES = {
@@ -81,7 +81,7 @@ class _Graphs:
         if is_table and tensor.dim() == 0:
             return self._constant(tensor)
         by_value = tensor.device != self.device
-        dtype = IR_TYPES[tensor.dtype] if by_value else DTYPE_NAMES[tensor.dtype]
+        dtype = ir_type(tensor.dtype) if by_value else DTYPE_NAMES[tensor.dtype]
         if dtype == "i64" and by_value:
             dtype = "i32"
         capture = self.builder.capture(Capture(self._new_name(hint), dtype, tuple(tensor.shape), is_scalar=by_value))
@@ -91,7 +91,7 @@ class _Graphs:
         for axis, size in enumerate(tensor.shape):
             if size == 1:
                 self.builder.captures[capture].fixed.add(axis)
-        type = IR_TYPES[tensor.dtype]
+        type = ir_type(tensor.dtype)
         result = Array(tensor, extents, lambda indices: self.builder.cast(self.builder.load(capture, indices), type))
         if is_table:
             result = self._table(tensor, result)
@@ -99,7 +99,7 @@ class _Graphs:
         return result
 
     def _constant(self, tensor):
-        type, number = IR_TYPES[tensor.dtype], tensor.item()
+        type, number = ir_type(tensor.dtype), tensor.item()
         return Array(tensor, (), lambda indices: self.builder.const(number, type))
 
     def _table(self, tensor, loaded):

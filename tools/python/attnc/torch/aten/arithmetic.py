@@ -4,7 +4,8 @@ import math
 
 import torch
 
-from ..arrays import Array
+from ..._arrays import Array
+from ..._formulas import cosh_of, expm1_of, power_of, power_of_ints, remainder_of, sign_of, sinh_of, truncated
 from .table import arithmetic, converted, op
 
 
@@ -43,15 +44,6 @@ def mul(low, out, a, b):
     return arithmetic(low, out, lambda x, y: low.builder.op(name, x, y), a, b)
 
 
-def truncated(low, x, y):
-    """Returns the quotient of integers, rounded towards zero: the floor, plus one for an inexact negative quotient."""
-    b = low.builder
-    zero, floor = b.const(0, x.type), b.op("floor_div", x, y)
-    is_inexact = b.compare("ne", b.op("mod", x, y), zero)
-    is_below = b.op("and", b.compare("lt", floor, zero), is_inexact)
-    return b.select(is_below, b.op("add", floor, b.const(1, x.type)), floor)
-
-
 @op("div", "true_divide", "divide")
 def div(low, out, a, b, rounding_mode=None):
     ops = low.builder
@@ -60,7 +52,7 @@ def div(low, out, a, b, rounding_mode=None):
         if rounding_mode == "floor":
             return ops.op("floor_div", x, y)
         if rounding_mode == "trunc":
-            return ops.op("trunc", ops.op("div", x, y)) if x.type == "f32" else truncated(low, x, y)
+            return ops.op("trunc", ops.op("div", x, y)) if x.type == "f32" else truncated(ops, x, y)
         return ops.op("div", x, y)
 
     return arithmetic(low, out, function, a, b)
@@ -78,19 +70,7 @@ def remainder(low, out, a, b):
 
 @op("fmod")
 def fmod(low, out, a, b):
-    ops = low.builder
-
-    def function(x, y):
-        if x.type == "f32":
-            return ops.op("fmod", x, y)
-        # For integers: the remainder of floor_div, minus the divisor if the signs differ.
-        zero, rest = ops.const(0, x.type), ops.op("mod", x, y)
-        differ = ops.compare("ne", ops.compare("lt", x, zero), ops.compare("lt", y, zero))
-        return ops.select(
-            ops.op("and", differ, ops.compare("ne", rest, zero)), ops.op("sub", rest, y), rest
-        )
-
-    return arithmetic(low, out, function, a, b)
+    return arithmetic(low, out, lambda x, y: remainder_of(low.builder, x, y), a, b)
 
 
 @op("neg")
@@ -105,16 +85,7 @@ def absolute(low, out, a):
 
 @op("sign")
 def sign(low, out, a):
-    ops = low.builder
-
-    def function(x):
-        if x.type == "bool":
-            return x
-        zero = ops.const(0, x.type)
-        below = ops.select(ops.compare("lt", x, zero), ops.const(-1, x.type), zero)
-        return ops.select(ops.compare("lt", zero, x), ops.const(1, x.type), below)
-
-    return arithmetic(low, out, function, a)
+    return arithmetic(low, out, lambda x: sign_of(low.builder, x), a)
 
 
 @op("reciprocal")
@@ -123,29 +94,6 @@ def reciprocal(low, out, a):
 
 
 # ---- Powers ----
-
-
-def power_of(ops, base, count):
-    """Returns base ** count by squaring, count >= 1."""
-    result, square = None, base
-    while True:
-        if count & 1:
-            result = square if result is None else ops.op("mul", result, square)
-        count >>= 1
-        if not count:
-            return result
-        square = ops.op("mul", square, square)
-
-
-def power_of_ints(ops, base, exponent):
-    """Computes one step for each bit of the exponent; 0 if it is negative."""
-    type = base.type
-    zero, result = ops.const(0, type), ops.const(1, type)
-    for bit in range(31 if type == "i32" else 63):
-        is_set = ops.compare("ne", ops.op("and", exponent, ops.const(1 << bit, type)), zero)
-        result = ops.select(is_set, ops.op("mul", result, base), result)
-        base = ops.op("mul", base, base)
-    return ops.select(ops.compare("lt", exponent, zero), zero, result)
 
 
 @op("pow")
@@ -199,13 +147,6 @@ def log10(low, out, a):
     return arithmetic(low, out, lambda x: ops.op("mul", ops.op("log", x), ops.const(1 / math.log(10), "f32")), a)
 
 
-def expm1_of(ops, x):
-    """Uses tanh around 0, where the difference would lose its digits."""
-    one, half = ops.const(1, "f32"), ops.op("tanh", ops.op("mul", x, ops.const(0.5, "f32")))
-    near = ops.op("div", ops.op("add", half, half), ops.op("sub", one, half))
-    return ops.select(ops.compare("lt", ops.op("abs", x), one), near, ops.op("sub", ops.op("exp", x), one))
-
-
 @op("expm1")
 def expm1(low, out, a):
     return arithmetic(low, out, lambda x: expm1_of(low.builder, x), a)
@@ -213,28 +154,12 @@ def expm1(low, out, a):
 
 @op("sinh")
 def sinh(low, out, a):
-    ops = low.builder
-    return arithmetic(
-        low,
-        out,
-        lambda x: ops.op(
-            "mul", ops.op("sub", expm1_of(ops, x), expm1_of(ops, ops.op("neg", x))), ops.const(0.5, "f32")
-        ),
-        a,
-    )
+    return arithmetic(low, out, lambda x: sinh_of(low.builder, x), a)
 
 
 @op("cosh")
 def cosh(low, out, a):
-    ops = low.builder
-    return arithmetic(
-        low,
-        out,
-        lambda x: ops.op(
-            "mul", ops.op("add", ops.op("exp", x), ops.op("exp", ops.op("neg", x))), ops.const(0.5, "f32")
-        ),
-        a,
-    )
+    return arithmetic(low, out, lambda x: cosh_of(low.builder, x), a)
 
 
 def rounding(name):

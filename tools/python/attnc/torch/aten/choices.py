@@ -2,7 +2,7 @@
 
 import math
 
-from ..arrays import Array, ir_type
+from ..._arrays import Array, ir_type
 from .table import arithmetic, common_type, op
 
 

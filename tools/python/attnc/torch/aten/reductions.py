@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from ..arrays import LOOP_FROM, ir_type
-from ..errors import UntranslatableError
+from ..._arrays import LOOP_FROM, ir_type
+from ...errors import UntranslatableError
 from .table import converted, op
 
 

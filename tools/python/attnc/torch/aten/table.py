@@ -6,10 +6,10 @@ unchanged. It returns an Array, or a list of them if the operation has several r
 
 import torch
 
-from ..arrays import Array, ir_type
+from ..._arrays import Array, ir_type
+from ..._formulas import narrow, to_dtype
 
 HANDLERS = {}  # name of an ATen packet -> handler
-SMALL = {torch.uint8: (0xFF, 0), torch.int8: (0xFF, 0x80), torch.int16: (0xFFFF, 0x8000)}
 
 
 def op(*names):
@@ -18,18 +18,6 @@ def op(*names):
         return handler
 
     return register
-
-
-def narrow(low, value, dtype):
-    """Wraps an i32 to a narrower integer."""
-    if dtype not in SMALL:
-        return value
-    mask, half = SMALL[dtype]
-    b = low.builder
-    if half:
-        value = b.op("add", value, b.const(half, "i32"))
-    value = b.op("and", value, b.const(mask, "i32"))
-    return b.op("sub", value, b.const(half, "i32")) if half else value
 
 
 def meta_of(operand):
@@ -49,19 +37,15 @@ def arithmetic(low, out, function, *operands):
     """Computes in the result's type, and wraps to its width."""
     type = ir_type(out.dtype)
     return low.elementwise(
-        out, lambda *values: narrow(low, function(*values), out.dtype), *[(x, type) for x in operands]
+        out, lambda *values: narrow(low.builder, function(*values), out.dtype), *[(x, type) for x in operands]
     )
 
 
 @op("_to_copy", "to", "convert_element_type", "clone", "alias", "lift_fresh_copy", "lift_fresh", "contiguous", "_conj")
 def convert(low, out, a, *_, **__):
-    def function(x):
-        if x.type == "f32" and out.dtype in SMALL:
-            x = low.builder.cast(x, "i32")
-        return narrow(low, low.builder.cast(x, type), out.dtype) if out.dtype != a.dtype else x
-
-    type = ir_type(out.dtype)
-    return low.elementwise(out, function, (a, a.type))
+    return low.elementwise(
+        out, lambda x: to_dtype(low.builder, x, out.dtype) if out.dtype != a.dtype else x, (a, a.type)
+    )
 
 
 def converted(low, array, dtype):

@@ -1,11 +1,9 @@
 """Array creation, views, concatenation and indexing. Nothing here does arithmetic on elements."""
 
-import operator
-
 import torch
 
-from ..arrays import Array, ir_type
-from ..errors import UntranslatableError
+from ..._arrays import Array, fold_index, ir_type
+from ...errors import UntranslatableError
 from .table import op
 
 
@@ -77,39 +75,7 @@ def axis_of(array, dim):
 
 @op("view", "reshape", "_unsafe_view", "_reshape_alias", "view_copy")
 def view(low, out, a, *_):
-    shape = list(out.shape)
-    if shape == list(a.shape):
-        return low.array(out, a.extents, a.at, a)
-    old, ops = [low.fixed(extent) for extent in a.extents], low.builder
-
-    def element(indices):
-        linear = low.index(0)
-        for size, index in zip(shape, indices):
-            if size != 1:
-                linear = ops.op("add", ops.op("mul", linear, low.index(size)), ops.cast(index, "i32"))
-        result = []
-        for size in reversed(old):
-            is_first = len(result) == len(old) - 1
-            result.insert(
-                0, low.index(0) if size == 1 else linear if is_first else ops.op("mod", linear, low.index(size))
-            )
-            linear = ops.op("floor_div", linear, low.index(size))
-        return a.at(tuple(fold_index(ops, index) for index in result))
-
-    return low.array(out, shape, element, a)
-
-
-KNOWN_INDICES = {"add": operator.add, "mul": operator.mul, "mod": operator.mod, "floor_div": operator.floordiv}
-
-
-def fold_index(ops, index):
-    """Computes an index from known numbers, for tables that belong to the mod."""
-    if index.op not in KNOWN_INDICES:
-        return index
-    operands = [fold_index(ops, operand) for operand in index.operands]
-    if not all(operand.is_const for operand in operands):
-        return index
-    return ops.const(KNOWN_INDICES[index.op](*map(ops.number, operands)), index.type)
+    return low.reshaped(out, a)
 
 
 @op("expand", "expand_copy")

@@ -69,7 +69,7 @@ class Builder:
         return self.make("param", PARAMS[name], (), name)
 
     def const(self, number, type):
-        """Returns the number in a type, converted as torch converts a Python number."""
+        """Returns the number in a type, converted as torch and JAX convert a Python number."""
         if type == "bool":
             number = bool(number)
         elif type == "f32":
@@ -348,7 +348,7 @@ class Program:
         text += [f"scalar n{place}: {'f32' if type == 'f32' else 'i32'}" for place, type in sorted(scalars.items())]
         text += body
         text += ["".join(map(part_text, line)) for line in self.lines[len(tensors) :]]
-        lines = head + text or ['source "<torch>"']  # of plain attention: an empty text is invalid
+        lines = head + text or ['source "<traced>"']  # of plain attention: an empty text is invalid
         return "\n".join(lines) + "\n"
 
     def may_vary(self, place):

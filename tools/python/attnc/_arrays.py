@@ -1,37 +1,52 @@
-"""Values of an ATen graph during translation, as functions of their indices. No element is computed before it is
+"""Values of a traced mod during translation, as functions of their indices. No element is computed before it is
 needed. So `u = t * 2; u[h]` is one gather and one product, whatever the size of t."""
 
 import dataclasses
+import functools
+import operator
 import typing
-
-import torch
 
 from .errors import UntranslatableError
 
-IR_TYPES = {
-    torch.bool: "bool",
-    torch.uint8: "i32",
-    torch.int8: "i32",
-    torch.int16: "i32",
-    torch.int32: "i32",
-    torch.int64: "i64",
-    torch.float16: "f32",
-    torch.bfloat16: "f32",
-    torch.float32: "f32",
+_IR_TYPES = {
+    "bool": "bool",
+    "uint8": "i32",
+    "int8": "i32",
+    "int16": "i32",
+    "int32": "i32",
+    "int64": "i64",
+    "float16": "f32",
+    "bfloat16": "f32",
+    "float32": "f32",
 }
 # Sums over at least this many elements become loops of the kernel, as in the mod language (dsl/SPEC.md, section 5).
 LOOP_FROM = 16
 MOST_UNROLLED = 4096
 
 
+@functools.cache
 def ir_type(dtype):
-    """Returns the type that values of a dtype are computed in. Half precision is computed in f32, as in a compiled
+    """Returns the type that values of a dtype of torch or JAX are computed in. Half precision is computed in f32, as in a compiled
     FlexAttention."""
-    if dtype not in IR_TYPES:
+    library, point, name = str(dtype).rpartition(".")
+    if name not in _IR_TYPES:
         raise UntranslatableError(
-            f"attnc does not compute in {dtype}: convert the tensor to torch.float32 outside of the mod"
+            f"attnc does not compute in {dtype}: convert the tensor to {library}{point}float32 outside of the mod"
         )
-    return IR_TYPES[dtype]
+    return _IR_TYPES[name]
+
+
+_KNOWN_INDICES = {"add": operator.add, "mul": operator.mul, "mod": operator.mod, "floor_div": operator.floordiv}
+
+
+def fold_index(ops, index):
+    """Computes an index from known numbers, for tables that belong to the mod."""
+    if index.op not in _KNOWN_INDICES:
+        return index
+    operands = [fold_index(ops, operand) for operand in index.operands]
+    if not all(operand.is_const for operand in operands):
+        return index
+    return ops.const(_KNOWN_INDICES[index.op](*map(ops.number, operands)), index.type)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +60,11 @@ class Axis:
 
 @dataclasses.dataclass
 class Array:
-    """An array during translation. `meta` is the fake tensor that torch computed, with dtype and shape. `extents` has
+    """An array during translation. `meta` has its dtype and shape: the fake tensor that torch computed, or an aval of JAX. `extents` has
     an Axis for each size that is that of a captured tensor. `element` returns the value at a tuple of i32 and i64
     values. `loops` is the depth of the nested sums in it."""
 
-    meta: torch.Tensor
+    meta: typing.Any
     extents: tuple
     element: typing.Callable
     loops: int = 0
@@ -148,6 +163,29 @@ class Lowering:
             return function(*[self.value(operand, indices, type) for operand, type in operands])
 
         return self.array(meta, self.broadcast(meta, arrays), element, *arrays)
+
+    def reshaped(self, meta, array):
+        """Returns the same elements, in row-major order, as an array of the shape of `meta`."""
+        shape, ops = list(meta.shape), self.builder
+        if shape == list(array.shape):
+            return self.array(meta, array.extents, array.at, array)
+        old = [self.fixed(extent) for extent in array.extents]
+
+        def element(indices):
+            linear = self.index(0)
+            for size, index in zip(shape, indices):
+                if size != 1:
+                    linear = ops.op("add", ops.op("mul", linear, self.index(size)), ops.cast(index, "i32"))
+            result = []
+            for size in reversed(old):
+                is_first = len(result) == len(old) - 1
+                result.insert(
+                    0, self.index(0) if size == 1 else linear if is_first else ops.op("mod", linear, self.index(size))
+                )
+                linear = ops.op("floor_div", linear, self.index(size))
+            return array.at(tuple(fold_index(ops, index) for index in result))
+
+        return self.array(meta, shape, element, array)
 
     def reduce(self, meta, array, dims, keepdim, fold, sum_of=None, start=None):
         """Folds over axes in the order of the index. If the fold is a sum, `sum_of(value)` makes it a loop when that

@@ -1,0 +1,163 @@
+#include "xla/frame.h"
+
+#include "support/try.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace attnc::xla {
+namespace {
+
+Error wrong(std::string message) {
+  return Error::environment("a custom call of attnc " + std::move(message),
+                            "attnc/c/xla.h says what a call consists of");
+}
+
+/// Returns the item of an attribute; null if it is missing or of another kind.
+const void* find(const ffi::Attributes& attributes, std::string_view name, int kind) {
+  for (int64_t i = 0; i < attributes.count; ++i)
+    if (std::string_view(attributes.names[i]->data, attributes.names[i]->length) == name)
+      return attributes.kinds[i] == kind ? attributes.items[i] : nullptr;
+  return nullptr;
+}
+
+std::optional<std::string> textOf(const ffi::Attributes& attributes, std::string_view name) {
+  const auto* text = static_cast<const ffi::Text*>(find(attributes, name, ffi::kText));
+  if (!text) return {};
+  return std::string(text->data, text->length);
+}
+
+std::vector<std::string> namesIn(std::string_view text) {
+  std::vector<std::string> names;
+  for (size_t end; (end = text.find(' ')) != text.npos; text.remove_prefix(end + 1))
+    names.emplace_back(text.substr(0, end));
+  return names;
+}
+
+/// Converts a number of XLA's PrimitiveType; ATTNC_DTYPE_DEFAULT for types that attnc does not have.
+attnc_dtype dtypeOf(int type) {
+  switch (type) {
+  case 1: return ATTNC_DTYPE_BOOL;
+  case 2: return ATTNC_DTYPE_I8;
+  case 3: return ATTNC_DTYPE_I16;
+  case 4: return ATTNC_DTYPE_I32;
+  case 5: return ATTNC_DTYPE_I64;
+  case 6: return ATTNC_DTYPE_U8;
+  case 10: return ATTNC_DTYPE_F16;
+  case 11: return ATTNC_DTYPE_F32;
+  case 16: return ATTNC_DTYPE_BF16;
+  }
+  return ATTNC_DTYPE_DEFAULT;
+}
+constexpr int kF32 = 11;
+
+Expected<std::vector<attnc_tensor>> tensorsOf(const ffi::Buffers& buffers, std::string_view what) {
+  std::vector<attnc_tensor> tensors;
+  for (int64_t i = 0; i < buffers.count; ++i) {
+    if (buffers.kinds[i] != ffi::kBuffer) return wrong(fmt::format("has {} {}, which is no array", what, i));
+    const auto& buffer = *static_cast<const ffi::Buffer*>(buffers.items[i]);
+    attnc_tensor tensor = {};
+    tensor.struct_size = sizeof tensor;
+    tensor.data = buffer.data;
+    tensor.dtype = dtypeOf(buffer.dtype);
+    if (tensor.dtype == ATTNC_DTYPE_DEFAULT || buffer.rank > ATTNC_MAX_RANK)
+      return wrong(fmt::format("has {} {} of XLA's type {} and {} axes", what, i, buffer.dtype, buffer.rank));
+    tensor.rank = int32_t(buffer.rank);
+    std::copy_n(buffer.extents, buffer.rank, tensor.shape);
+    if (attnc_tensor_make_dense(&tensor)) return wrong(attnc_last_error());
+    tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+} // namespace
+
+Expected<Frame> Frame::read(const ffi::CallFrame& frame) {
+  Frame made;
+  const std::optional<std::string> mod = textOf(frame.attributes, "mod"),
+                                   captures = textOf(frame.attributes, "captures"),
+                                   gradients = textOf(frame.attributes, "gradients");
+  const auto* scale = static_cast<const ffi::Scalar*>(find(frame.attributes, "scale", ffi::kScalar));
+  if (!mod || !captures || !scale || scale->dtype != kF32)
+    return wrong("lacks one of the attributes `mod`, `captures` (strings) and `scale` (f32)");
+  made.mod = *mod;
+  made.captures = namesIn(*captures);
+  made.isBackward = gradients.has_value();
+  made.gradients = namesIn(gradients.value_or(""));
+  std::memcpy(&made.scale, scale->value, sizeof made.scale);
+  ATTNC_TRY_AS(operands, tensorsOf(frame.operands, "operand"));
+  ATTNC_TRY_AS(results, tensorsOf(frame.results, "result"));
+
+  const size_t least = (made.isBackward ? 6 : 3) + made.captures.size();
+  made.hasLseGradient = made.isBackward && operands->size() == least + 1;
+  if (operands->size() != least + made.hasLseGradient)
+    return wrong(fmt::format("has {} operands, it needs {}", operands->size(), least));
+  const size_t outcomes = made.isBackward ? 3 + made.gradients.size() : 2;
+  if (results->size() != outcomes && results->size() != outcomes + 1)
+    return wrong(fmt::format("has {} results, it needs {} and a workspace", results->size(), outcomes));
+  if (results->size() > outcomes) {
+    const attnc_tensor& space = results->back();
+    if (space.dtype != ATTNC_DTYPE_U8 || space.rank != 1) return wrong("has a workspace that is not u8 [bytes]");
+    made.workspace = space.data;
+    made.workspaceBytes = size_t(space.shape[0]);
+    results->pop_back();
+  }
+  made.operands = *std::move(operands);
+  made.results = *std::move(results);
+  return made;
+}
+
+std::string Frame::key() const {
+  std::string key = mod;
+  const auto add = [&key](auto number) { key.append(reinterpret_cast<const char*>(&number), sizeof number); };
+  add(isBackward);
+  for (const auto* names : {&captures, &gradients}) {
+    add(names->size());
+    for (const std::string& name : *names) key.append(name).push_back('\0');
+  }
+  for (const auto* tensors : {&operands, &results}) {
+    add(tensors->size());
+    for (const attnc_tensor& tensor : *tensors) {
+      add(tensor.dtype), add(tensor.rank);
+      for (int32_t axis = 0; axis < tensor.rank; ++axis) add(tensor.shape[axis]);
+    }
+  }
+  return key;
+}
+
+void Frame::fill(Structs& to) const {
+  to = {};
+  to.operands.struct_size = sizeof to.operands;
+  to.outputs.struct_size = sizeof to.outputs;
+  to.backwardOperands.struct_size = sizeof to.backwardOperands;
+  to.backwardOutputs.struct_size = sizeof to.backwardOutputs;
+  const auto capture = [](const std::string& name, const attnc_tensor& tensor) {
+    attnc_capture made = {};
+    made.struct_size = sizeof made;
+    made.name = name.c_str();
+    made.tensor = &tensor;
+    made.kind = ATTNC_CAPTURE_TENSOR;
+    return made;
+  };
+  const size_t first = operands.size() - captures.size();
+  for (size_t i = 0; i < captures.size(); ++i) to.captures.push_back(capture(captures[i], operands[first + i]));
+  to.operands.q = &operands[0], to.operands.k = &operands[1], to.operands.v = &operands[2];
+  to.operands.captures = to.captures.data(), to.operands.capture_count = to.captures.size();
+  to.operands.scale = scale, to.operands.has_scale = 1;
+  if (!isBackward) {
+    to.outputs.out = &results[0], to.outputs.lse = &results[1];
+    return;
+  }
+  to.outputs.out = &operands[3], to.outputs.lse = &operands[4];
+  attnc_backward_operands& backward = to.backwardOperands;
+  backward.forward = &to.operands;
+  backward.out = &operands[3], backward.lse = &operands[4], backward.dout = &operands[5];
+  backward.dlse = hasLseGradient ? &operands[6] : nullptr;
+  for (size_t i = 0; i < gradients.size(); ++i) to.gradients.push_back(capture(gradients[i], results[3 + i]));
+  to.backwardOutputs.dq = &results[0], to.backwardOutputs.dk = &results[1], to.backwardOutputs.dv = &results[2];
+  to.backwardOutputs.captures = to.gradients.data(), to.backwardOutputs.capture_count = to.gradients.size();
+}
+
+} // namespace attnc::xla

@@ -1,0 +1,490 @@
+#!/usr/bin/env python3
+"""Compares attnc.jax with attention by definition: results, gradients, transformations, and errors for wrong operands.
+
+  ATTNC_LIBRARY=libattnc.so python3 jax_test.py [-v ...]
+
+Runs on the CPU, and on a GPU if jax has one. Prints SKIPPED if jax is not installed.
+"""
+
+import functools
+import itertools
+import os
+import pathlib
+import sys
+import unittest
+import unittest.mock
+import warnings
+
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools" / "python")]
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
+try:
+    import jax
+except ImportError as error:
+    sys.exit(print(f"SKIPPED: {error}"))
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec
+
+import attnc
+from attnc.jax import UntranslatableError, and_masks, create_block_mask, flex_attention, noop_mask, or_masks
+from attnc.jax import calls
+
+jax.config.update("jax_default_matmul_precision", "highest")
+# Relative errors, of the results as a whole. Gradients are sums of more rounded factors.
+TOLERANCE = {"float32": 2e-5, "float16": 3e-3, "bfloat16": 2e-2}
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4, 5))
+def defined(q, k, v, score_mod=None, mask_mod=None, scale=None):
+    """Returns by_definition(), compiled as a whole. Mods may not capture tracers."""
+    return by_definition(q, k, v, score_mod, mask_mod, scale)
+
+
+def by_definition(q, k, v, score_mod=None, mask_mod=None, scale=None):
+    """Returns (out, lse) in float32."""
+    q, k, v = (x.astype(jnp.float32) for x in (q, k, v))
+    group = q.shape[1] // k.shape[1]
+    k, v = (jnp.repeat(x, group, axis=1) for x in (k, v))
+    score = jnp.einsum("bhqd,bhkd->bhqk", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    sizes = score.shape
+    if score_mod is not None:
+        score = at_all(score_mod, sizes, score)
+    live = jnp.ones(sizes, bool) if mask_mod is None else jnp.broadcast_to(at_all(mask_mod, sizes), sizes)
+    live &= score > -jnp.inf
+    some = live.any(-1, keepdims=True)
+    top = lax.stop_gradient(jnp.where(some, jnp.where(live, score, -jnp.inf).max(-1, keepdims=True, initial=-jnp.inf), 0))
+    weight = jnp.where(live, jnp.exp(jnp.where(live, score - top, 0)), 0)
+    total = weight.sum(-1, keepdims=True)
+    out = jnp.einsum("bhqk,bhkd->bhqd", weight / jnp.where(some, total, 1), v)
+    lse = jnp.where(some, jnp.log(jnp.where(some, total, 1)) + top, -jnp.inf)[..., 0]
+    return out, lse
+
+
+def at_all(mod, sizes, *score):
+    """Evaluates a mod for all scores [B, H, L, S]."""
+    for axis in (3, 2, 1, 0):  # the innermost axis first
+        positions = [0 if place == axis else None for place in range(4)]
+        mod = jax.vmap(mod, [*[0] * len(score), *positions])
+    return mod(*score, *(jnp.arange(size, dtype=jnp.int32) for size in sizes))
+
+
+def operands(batch=2, heads=4, q_len=37, kv_len=41, head_dim=16, kv_heads=None, v_dim=None, dtype="float32", seed=0):
+    keys = jax.random.split(jax.random.key(seed), 3)
+    shapes = (
+        (batch, heads, q_len, head_dim), (batch, kv_heads or heads, kv_len, head_dim),
+        (batch, kv_heads or heads, kv_len, v_dim or head_dim),
+    )  # fmt: skip
+    return [jax.random.normal(key, shape).astype(dtype) for key, shape in zip(keys, shapes)]
+
+
+def normal(*shape, seed=7):
+    return jax.random.normal(jax.random.key(seed), shape)
+
+
+def causal(b, h, q, k):
+    return q >= k
+
+
+DOCUMENTS = jnp.asarray(np.repeat(np.arange(6), 7), jnp.int32)
+
+
+def same_document(b, h, q, k):
+    return DOCUMENTS[q] == DOCUMENTS[k]
+
+
+def alibi(slopes):
+    return lambda score, b, h, q, k: score + slopes[h] * (k - q)
+
+
+def softcap(cap):
+    return lambda score, b, h, q, k: cap * jnp.tanh(score / cap)
+
+
+def table_bias(table):
+    def mod(score, b, h, q, k):
+        bucket = jnp.clip(q - k + 16, 0, table.shape[0] - 1)
+        return score + table[bucket, h]
+
+    return mod
+
+
+def nested(weights):
+    @jax.jit
+    def inner(score, h):
+        return jnp.where(score > 0, score * weights[h], jax.nn.softplus(score))
+
+    return lambda score, b, h, q, k: inner(score, h) + jnp.take(weights, h)
+
+
+def branches(weights):
+    return lambda score, b, h, q, k: lax.cond(q > k, lambda x: x * weights[h], lambda x: x - 1, score)
+
+
+def relative_positions(embeddings):
+    """Products of 24 numbers, a sum that becomes a loop."""
+    return lambda score, b, h, q, k: score + jnp.dot(embeddings[h, 0], embeddings[h, (q - k) % 5])
+
+
+# name -> (score_mod of captured floats, or None; their shapes; mask_mod)
+MODS = {
+    "noop": (None, (), None),
+    "causal": (None, (), causal),
+    "alibi": (alibi, ((4,),), causal),
+    "softcap": (softcap, ((),), causal),
+    "documents": (None, (), same_document),
+    "alibi in documents": (alibi, ((4,),), and_masks(causal, same_document)),
+    "window": (None, (), lambda b, h, q, k: (q - k < 9) & (k - q <= 3)),
+    "prefix": (None, (), or_masks(causal, lambda b, h, q, k: k < 5)),
+    "relative bias": (table_bias, ((33, 4),), None),
+    "bias from the end": (lambda t: lambda s, b, h, q, k: s + t[h, q - k], ((4, 50),), None),
+    "bias of pairs": (lambda t: lambda s, b, h, q, k: s + t[q, k], ((37, 41),), None),
+    "bias of a batch": (lambda t: lambda s, b, h, q, k: s * t[b] + t[-1], ((2,),), None),
+    "nested jit": (nested, ((4,),), noop_mask),
+    "lax.cond": (branches, ((4,),), None),
+    "relative positions": (relative_positions, ((4, 5, 24),), None),
+}
+
+
+def relative_error(ours, theirs):
+    ours, theirs = (np.asarray(x, np.float64) for x in (ours, theirs))
+    return np.abs(ours - theirs).max(initial=0) / max(np.abs(theirs).max(initial=0), 1e-3)
+
+
+class Compared(unittest.TestCase):
+    def assert_close(self, ours, theirs, dtype="float32", factor=1.0):
+        ours, theirs = jax.tree.leaves(ours), jax.tree.leaves(theirs)
+        self.assertEqual(len(ours), len(theirs))
+        for x, y in zip(ours, theirs):
+            self.assertEqual(x.shape, y.shape)
+            x, y = (np.asarray(z, np.float32) for z in (x, y))
+            np.testing.assert_array_equal(np.isfinite(x), np.isfinite(y))
+            x, y = x[np.isfinite(x)], y[np.isfinite(y)]
+            self.assertLess(relative_error(x, y), TOLERANCE[dtype] * factor)
+
+    def compare(self, make, captured, mask_mod, q, k, v, **options):
+        """Compares results, and under jit gradients of all operands and captures."""
+        dtype = str(q.dtype)
+        weight = normal(*q.shape[:3], v.shape[3]), normal(*q.shape[:3], seed=8)
+        group = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
+
+        def ours(q, k, v, *captured):
+            mod = None if make is None else make(*captured)
+            return flex_attention(q, k, v, mod, mask_mod, return_lse=True, **group, **options)
+
+        def theirs(q, k, v, *captured):
+            return by_definition(q, k, v, None if make is None else make(*captured), mask_mod, **options)
+
+        def loss(function, *args):
+            out, lse = function(*args)
+            lse = jnp.where(jnp.isfinite(lse), lse, 0)
+            return (out.astype(jnp.float32) * weight[0]).sum() + (lse * weight[1]).sum()
+
+        args = q, k, v, *captured
+        expected = jax.jit(theirs)(*args)
+        self.assert_close(ours(*args), expected, dtype)
+        places = tuple(range(len(args)))
+        expected = jax.jit(jax.grad(functools.partial(loss, theirs), places))(*args)
+        self.assert_close(jax.jit(jax.grad(functools.partial(loss, ours), places))(*args), expected, dtype, 4)
+
+
+class Definition(Compared):
+    def test_mods(self):
+        for name, (make, shapes, mask_mod) in MODS.items():
+            captured = [abs(normal(*shape)) + 0.5 for shape in shapes]
+            with self.subTest(name):
+                self.compare(make, captured, mask_mod, *operands())
+
+    def test_dtypes_heads_and_lengths(self):
+        for dtype, sizes in itertools.product(
+            TOLERANCE, ({"kv_heads": 2}, {"kv_heads": 1, "q_len": 1, "kv_len": 130}, {"q_len": 129, "kv_len": 7, "v_dim": 8})
+        ):  # fmt: skip
+            with self.subTest(dtype=dtype, **sizes):
+                self.compare(alibi, [abs(normal(4))], None, *operands(**{"batch": 1, "dtype": dtype, **sizes}))
+
+    def test_captures_of_other_dtypes(self):
+        for dtype in ("bfloat16", "float16", "int32", "int16", "int8", "uint8", "bool"):
+            table = (abs(normal(4)) * 3).astype(dtype)
+            mod = lambda score, b, h, q, k: score + table[h].astype(jnp.float32)
+            with self.subTest(dtype):
+                q, k, v = operands()
+                self.assert_close(flex_attention(q, k, v, mod), by_definition(q, k, v, mod)[0])
+
+    def test_gradients_of_half_captures(self):
+        self.compare(alibi, [abs(normal(4)).astype("bfloat16")], causal, *operands(dtype="bfloat16"))
+
+    def test_rows_without_scores(self):
+        mask = lambda b, h, q, k: (q % 5 != 0) & (q > k)
+        self.compare(alibi, [abs(normal(4))], mask, *operands())
+        out, lse = flex_attention(*operands(), None, mask, return_lse=True)
+        self.assertTrue((out[:, :, 0] == 0).all() and (lse[:, :, 0] == -jnp.inf).all())
+
+    def test_large_scores(self):
+        """-1e9 as a mask: rows of which all scores are that give the mean of v."""
+        def mod(score, b, h, q, k):
+            return jnp.where((q > k) & (q % 3 != 0), score, -1e9)
+
+        q, k, v = operands()
+        self.assert_close(flex_attention(q, k, v, mod), by_definition(q, k, v, mod)[0])
+        self.assert_close(flex_attention(q, k, v, mod)[:, :, 0], v.mean(2))
+        self.compare(lambda: mod, [], None, q, k, v)
+
+    def test_scale(self):
+        self.compare(None, [], causal, *operands(), scale=0.7)
+
+    def test_empty(self):
+        for sizes in ({"batch": 0}, {"q_len": 0}, {"kv_len": 0}):
+            with self.subTest(**sizes):
+                q, k, v = operands(**sizes)
+                self.assert_close(flex_attention(q, k, v, None, causal), by_definition(q, k, v, None, causal)[0])
+                jax.grad(lambda q: flex_attention(q, k, v).sum())(q)
+
+    def test_operations(self):
+        """Functions of the score, and of positions."""
+        nn, one = jax.nn, jnp.float32(1)
+        of_scores = (
+            jnp.abs, jnp.sign, jnp.square, lambda x: x**3, lambda x: x**-2, lambda x: jnp.abs(x) ** 1.5, jnp.exp, jnp.exp2,
+            lambda x: jnp.log(jnp.abs(x) + one), lambda x: jnp.log1p(jnp.abs(x)), jnp.expm1, lambda x: jnp.sqrt(jnp.abs(x)), jnp.sin, jnp.cos,
+            jnp.tan, jnp.tanh, jnp.sinh, jnp.cosh, jnp.arctan, nn.sigmoid, nn.relu, nn.gelu, nn.silu, nn.softplus, nn.elu,
+            nn.leaky_relu, nn.log_sigmoid, lax.erf, lax.erfc, jnp.floor, jnp.ceil, jnp.round, jnp.trunc,
+            lambda x: jnp.clip(x, -0.3, 0.4), lambda x: jnp.maximum(x, 0.1), lambda x: jnp.minimum(x, 0.1),
+            lambda x: x // 0.3, lambda x: x % 0.3, lambda x: jnp.fmod(x, 0.3), lambda x: lax.rsqrt(jnp.abs(x) + 1),
+            lambda x: jnp.where(jnp.isnan(x) | jnp.isinf(x), 0, x), lambda x: jnp.nan_to_num(x),
+            lambda x: lax.stop_gradient(x) * x, lambda x: x.astype(jnp.int32) + 0.5, lambda x: jnp.logaddexp(x, 0.5),
+            lambda x: jnp.stack([x, 2 * x, 3 * x]).sum(), lambda x: jnp.array([x, 1.0, x])[::-1].max(),
+            lambda x: jnp.concatenate([x[None], x[None] * 2])[1], lambda x: lax.reduce_precision(x, 8, 23),
+            lambda x: lax.select_n(jnp.int32(1), x, x * 2, x * 3), lambda x: jnp.outer(jnp.arange(3.0), x[None]).T.sum(),
+        )  # fmt: skip
+        q, k, v = operands(q_len=5, kv_len=9)
+        for number, function in enumerate(of_scores):
+            mod = lambda score, b, h, q, k: function(score * 2)
+            with self.subTest(number=number):
+                try:
+                    found = flex_attention(q, k, v, mod)
+                except UntranslatableError as error:
+                    self.assertRegex(str(error), "uses (atan|atan2)")
+                    continue
+                self.assert_close(found, defined(q, k, v, mod)[0])
+        of_positions = (
+            lambda q, k: (q - k) // 3, lambda q, k: (q - k) % 3, lambda q, k: lax.rem(q - k, jnp.int32(3)),
+            lambda q, k: lax.div(q - k, jnp.int32(-3)), lambda q, k: (q ^ k) & 3, lambda q, k: (q << 2) >> 1,
+            lambda q, k: ~q | k, lambda q, k: (q - k) ** 2, lambda q, k: jnp.sign(q - k), lambda q, k: -jnp.abs(q - k),
+            lambda q, k: jnp.minimum(q, k) - jnp.maximum(q, 2), lambda q, k: (q * 100).astype(jnp.int8),
+            lambda q, k: (q * 100).astype(jnp.uint8), lambda q, k: (q > k).astype(jnp.int32) + (q == k),
+            lambda q, k: jnp.arange(20)[q + k], lambda q, k: jnp.logical_xor(q > 2, k > 2).astype(jnp.float32),
+            lambda q, k: jnp.asarray([3, 1, 4, 1, 5])[q % 5], lambda q, k: jnp.arange(40).reshape(5, 8)[q, k % 8],
+            lambda q, k: lax.dynamic_slice(jnp.arange(20), (q + 14,), (4,)).sum(), lambda q, k: jnp.arange(8)[-1 - q],
+            lambda q, k: jnp.take(jnp.arange(6.0), q + k, mode="fill", fill_value=-2.0),
+            lambda q, k: jnp.take(jnp.arange(6.0), q + k, mode="clip"),
+            lambda q, k: jnp.arange(12).reshape(3, 4)[jnp.stack([q % 3, k % 3]), 2].sum(),
+        )  # fmt: skip
+        for number, function in enumerate(of_positions):
+            mod = lambda score, b, h, q, k: score + 0.1 * function(q, k)
+            with self.subTest(position=number):
+                self.assert_close(
+                    flex_attention(q, k, v, mod), defined(q, k, v, mod)[0], factor=4
+                )
+
+
+class Transformations(Compared):
+    def test_captured_tracers(self):
+        """Mods capture what a compiled function computes."""
+        q, k, v = operands()
+
+        def attend(function, x):
+            slopes, documents = jnp.exp(x), jnp.cumsum(jnp.arange(41) % 10 == 0)
+            return function(q, k, v, alibi(slopes), lambda b, h, q, k: documents[q] == documents[k])
+
+        theirs = lambda *args: by_definition(*args)[0]
+        x = normal(4)
+        self.assert_close(jax.jit(lambda x: attend(flex_attention, x))(x), jax.jit(functools.partial(attend, theirs))(x))
+        ours, expected = (jax.grad(lambda x: (attend(f, x) ** 2).sum()) for f in (flex_attention, theirs))
+        self.assert_close(jax.jit(ours)(x), jax.jit(expected)(x), factor=4)
+
+    def test_vmap(self):
+        """Over operands, captures, or both, and twice; mods see b within the entry."""
+        q, k, v = (jnp.stack([x, 2 * x, -x]) for x in operands())
+        slopes, bias = abs(normal(3, 4)), normal(2, 3)
+
+        def attend(function, q, k, v, slopes, bias):
+            mod = lambda score, b, h, q, k: score + slopes[h] * (k - q) * bias[b]
+            return function(q, k, v, mod, lambda b, h, q, k: (q >= k) | (b == 1))
+
+        ours = functools.partial(attend, flex_attention)
+        theirs = functools.partial(attend, lambda *args: by_definition(*args)[0])
+        for axes in ((0, 0, 0, 0, 1), (0, None, None, None, None), (None, None, None, 0, 1), (0, 0, 0, None, 1)):
+            args = [
+                x if axis is not None else (x[0] if place < 4 else x[:, 0])
+                for place, (x, axis) in enumerate(zip((q, k, v, slopes, bias), axes))
+            ]
+            with self.subTest(axes=axes):
+                self.assert_close(*(jax.jit(jax.vmap(f, axes))(*args) for f in (ours, theirs)))
+                losses = [lambda *x, f=f: (jax.vmap(f, axes)(*x) ** 2).sum() for f in (ours, theirs)]
+                found, expected = (jax.jit(jax.grad(loss, (0, 1, 2, 3, 4)))(*args) for loss in losses)
+                self.assert_close(found, expected, factor=4)
+                each = [lambda *x, f=f: (f(*x) ** 2).sum() for f in (ours, theirs)]
+                found, expected = (jax.jit(jax.vmap(jax.grad(loss, (0, 3, 4)), axes))(*args) for loss in each)
+                self.assert_close(found, expected, factor=4)
+        twice = [jax.vmap(jax.vmap(f, (0, None, None, None, None)), (None, None, None, 0, 1)) for f in (ours, theirs)]
+        self.assert_close(*(jax.jit(f)(q, k[0], v[0], slopes, bias) for f in twice))
+
+    def test_checkpoint_and_scan(self):
+        q, k, v = operands()
+        slopes = abs(normal(3, 4))
+
+        def model(function, q, slopes):
+            @jax.checkpoint
+            def layer(x, slopes):
+                return function(x, k, v[:, :, :, : x.shape[3]], alibi(slopes), causal) + x, None
+
+            return (lax.scan(layer, q, slopes)[0] ** 2).sum()
+
+        gradients = [
+            jax.jit(jax.grad(functools.partial(model, f), (0, 1)))(q, slopes)
+            for f in (flex_attention, lambda *args: by_definition(*args)[0])
+        ]
+        self.assert_close(*gradients, factor=4)
+
+    def test_shard_map(self):
+        """Over two devices of the CPU, by batch; a replicated capture gets the sum of its gradients."""
+        mesh = Mesh(np.array(jax.devices("cpu")[:2]), ("data",))
+        by_batch, everywhere = PartitionSpec("data"), PartitionSpec()
+        with jax.default_device(jax.devices("cpu")[0]), warnings.catch_warnings():
+            warnings.simplefilter("ignore", attnc.CpuWarning)
+            q, k, v = operands(batch=4)
+            slopes, lengths = abs(normal(4)), jnp.asarray([41, 3, 20, 7])
+
+            def attend(function, q, k, v, slopes, lengths):
+                return function(q, k, v, alibi(slopes), lambda b, h, q, k: k < lengths[b])
+
+            sharded = jax.shard_map(
+                functools.partial(attend, flex_attention), mesh=mesh,
+                in_specs=(by_batch, by_batch, by_batch, everywhere, by_batch), out_specs=by_batch,
+            )  # fmt: skip
+            theirs = functools.partial(attend, lambda *args: by_definition(*args)[0])
+            args = q, k, v, slopes, lengths
+            self.assert_close(jax.jit(sharded)(*args), jax.jit(theirs)(*args))
+            gradients = [
+                jax.jit(jax.grad(lambda *x, f=f: (f(*x) ** 2).sum(), (0, 1, 2, 3)))(*args) for f in (sharded, theirs)
+            ]
+            self.assert_close(*gradients, factor=4)
+
+    def test_programs_are_found_again(self):
+        """Equal mods make no new program, and numbers of captured arrays are none of its parts."""
+        q, k, v = operands()
+        attend = lambda slopes: flex_attention(q, k, v, alibi(slopes), causal)
+        attend(normal(4))
+        with unittest.mock.patch.object(calls, "_joined", side_effect=AssertionError("lowered again")):
+            attend(normal(4, seed=3))
+            with self.assertRaises(AssertionError):
+                flex_attention(q, k, v, lambda score, b, h, q, k: score + 0.37)
+
+    def test_programs_for_gpus(self):
+        """Lowering for a GPU that is not here. Documents need lists of blocks, in a workspace."""
+        shape = jax.ShapeDtypeStruct((1, 4, 2048, 64), jnp.bfloat16)
+        documents = jnp.arange(2048) // 300
+
+        def loss(q, k, v, slopes):
+            out = flex_attention(q, k, v, alibi(slopes), lambda b, h, q, k: documents[q] == documents[k])
+            return out.astype(jnp.float32).sum()
+
+        slopes = jax.ShapeDtypeStruct((4,), jnp.float32)
+        with unittest.mock.patch.object(calls, "_arch", return_value="sm_90a"):
+            traced = jax.jit(jax.grad(loss, (0, 1, 2, 3))).trace(shape, shape, shape, slopes)
+            text = traced.lower(lowering_platforms=("cuda",)).as_text()
+        for target in ("@attnc_attention(", "@attnc_attention_backward("):
+            line = next(line for line in text.splitlines() if target in line)
+            self.assertRegex(line, r"-> .*tensor<[0-9]+xui8>")
+
+    def test_changed_captures(self):
+        """A method whose object changes between calls."""
+        q, k, v = operands()
+
+        class Bias:
+            weight = 1.0
+
+            def mod(self, score, b, h, q, k):
+                return score * self.weight
+
+        bias = Bias()
+        for weight in (2.0, jnp.float32(3)):
+            bias.weight = weight
+            self.assert_close(flex_attention(q, k, v, bias.mod), by_definition(q, k, v, bias.mod)[0])
+
+
+class Refusals(unittest.TestCase):
+    def refused(self, kind, text, *args, **options):
+        q, k, v = operands()
+        with self.assertRaisesRegex(kind, text):
+            flex_attention(*(args[:3] if len(args) >= 3 else (q, k, v)), *args[3:], **options)
+
+    def refused_mod(self, kind, text, score_mod, mask_mod=None):
+        with self.assertRaisesRegex(kind, text):
+            flex_attention(*operands(), score_mod, mask_mod)
+
+    def test_operands(self):
+        q, k, v = operands()
+        self.refused(ValueError, r"query has 3 axes; it must be \[B, H, L, E\]", q[0], k, v)
+        self.refused(ValueError, "value is float16, query float32: make them alike", q, k, v.astype("float16"))
+        self.refused(ValueError, "query is int32; attnc computes bfloat16", q.astype("int32"), k, v)
+        self.refused(ValueError, "query has 4 heads, key 2: set enable_gqa=True", q, k[:, :2], v[:, :2])
+        self.refused(ValueError, "no multiple of the 3", q, k[:, :3], v[:, :3], enable_gqa=True)
+        self.refused(ValueError, "query has batch 2, key 1", q, k[:1], v[:1])
+        self.refused(ValueError, "query has 16 columns, key 8", q, k[..., :8], v)
+        self.refused(ValueError, "must be equal up to the last axis", q, k, v[:, :, :8])
+        mask = create_block_mask(causal, None, None, 37, 40)
+        self.refused(ValueError, "block_mask is of 37 queries and 40 keys", q, k, v, None, mask)
+        self.refused(ValueError, "block_mask is of heads 3", q, k, v, None, create_block_mask(causal, 1, 3, 37, 41))
+        self.refused(TypeError, "block_mask is ArrayImpl: give a mask_mod", q, k, v, None, jnp.ones((37, 41), bool))
+        fits = create_block_mask(causal, None, None, 37, 41)
+        np.testing.assert_array_equal(flex_attention(q, k, v, None, fits), flex_attention(q, k, v, None, causal))
+
+    def test_mods(self):
+        here = f"{pathlib.Path(__file__).name}:[0-9]+: "
+        self.refused_mod(
+            UntranslatableError, f"{here}score_mod uses sort, which attnc cannot translate. Compute it outside",
+            lambda score, b, h, q, k: score + jnp.sort(jnp.arange(5.0))[q % 5],
+        )  # fmt: skip
+        self.refused_mod(
+            UntranslatableError, f"{here}mask_mod uses while, which", None,
+            lambda b, h, q, k: lax.while_loop(lambda x: x < q, lambda x: x + 3, k) > 7,
+        )  # fmt: skip
+        table = jnp.arange(50, dtype=jnp.uint32)
+        self.refused_mod(
+            UntranslatableError, r"captures `table`, an array of uint32.*table\.astype\(jnp\.int32\)",
+            lambda score, b, h, q, k: score + table[q].astype(jnp.float32),
+        )  # fmt: skip
+        self.refused_mod(UntranslatableError, r"shape \(3,\): it must return a scalar", lambda s, *_: s + jnp.arange(3.0))
+        self.refused_mod(UntranslatableError, "returns 2 arrays", lambda s, *_: (s, s))
+        self.refused_mod(UntranslatableError, "mask_mod must return a bool", None, lambda b, h, q, k: q - k)
+        short = jnp.arange(36)
+        self.refused_mod(
+            IndexError, "reads `short` at q_idx, which reaches 36", lambda s, b, h, q, k: s + short[q]
+        )  # fmt: skip
+        with self.assertRaises(jax.errors.TracerBoolConversionError):
+            flex_attention(*operands(), lambda s, b, h, q, k: s if q > k else -s)
+
+    def test_derivatives(self):
+        q, k, v = operands()
+        loss = lambda q: (flex_attention(q, k, v) ** 2).sum()
+        with self.assertRaisesRegex(NotImplementedError, "no second derivatives of attention"):
+            jax.grad(lambda q: (jax.grad(loss)(q) ** 2).sum())(q)
+        with self.assertRaisesRegex(TypeError, "forward-mode"):
+            jax.jvp(loss, (q,), (q,))
+
+    @unittest.skipUnless(jax.default_backend() == "cpu", "the kernels compute")
+    def test_the_notice_of_the_cpu(self):
+        from attnc import _cpu_notice
+
+        with unittest.mock.patch.object(_cpu_notice, "_is_told", False), warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            jax.jit(flex_attention).lower(*[jax.ShapeDtypeStruct((1, 8, 1024, 64), jnp.float32)] * 3)
+        self.assertEqual([x.category for x in told], [attnc.CpuWarning])
+        self.assertEqual(pathlib.Path(told[0].filename).name, pathlib.Path(__file__).name)
+
+
+if __name__ == "__main__":
+    print(f"jax {jax.__version__} on {jax.default_backend()}")
+    unittest.main()

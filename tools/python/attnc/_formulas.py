@@ -1,0 +1,88 @@
+"""Functions that the IR has no operation for, by its operations. `ops` is a Builder; operands are values."""
+
+from ._arrays import ir_type
+
+_SMALL = {"uint8": (0xFF, 0), "int8": (0xFF, 0x80), "int16": (0xFFFF, 0x8000)}
+
+
+def narrow(ops, value, dtype):
+    """Wraps an i32 to the width of a dtype of torch or JAX."""
+    mask, half = _SMALL.get(str(dtype).removeprefix("torch."), (0, 0))
+    if not mask:
+        return value
+    if half:
+        value = ops.op("add", value, ops.const(half, "i32"))
+    value = ops.op("and", value, ops.const(mask, "i32"))
+    return ops.op("sub", value, ops.const(half, "i32")) if half else value
+
+
+def to_dtype(ops, value, dtype):
+    """Converts to a dtype of torch or JAX."""
+    type = ir_type(dtype)
+    if value.type == "f32" and type == "i32":
+        value = ops.cast(value, "i32")
+    return narrow(ops, ops.cast(value, type), dtype)
+
+
+def truncated(ops, x, y):
+    """Returns the quotient of integers, rounded towards zero: the floor, plus one for an inexact negative quotient."""
+    zero, floor = ops.const(0, x.type), ops.op("floor_div", x, y)
+    is_inexact = ops.compare("ne", ops.op("mod", x, y), zero)
+    is_below = ops.op("and", ops.compare("lt", floor, zero), is_inexact)
+    return ops.select(is_below, ops.op("add", floor, ops.const(1, x.type)), floor)
+
+
+def remainder_of(ops, x, y):
+    """Returns the remainder that has the sign of the dividend, as C's."""
+    if x.type == "f32":
+        return ops.op("fmod", x, y)
+    # For integers: the remainder of floor_div, minus the divisor if the signs differ.
+    zero, rest = ops.const(0, x.type), ops.op("mod", x, y)
+    differ = ops.compare("ne", ops.compare("lt", x, zero), ops.compare("lt", y, zero))
+    return ops.select(ops.op("and", differ, ops.compare("ne", rest, zero)), ops.op("sub", rest, y), rest)
+
+
+def sign_of(ops, x):
+    if x.type == "bool":
+        return x
+    zero = ops.const(0, x.type)
+    below = ops.select(ops.compare("lt", x, zero), ops.const(-1, x.type), zero)
+    return ops.select(ops.compare("lt", zero, x), ops.const(1, x.type), below)
+
+
+def power_of(ops, base, count):
+    """Returns base ** count by squaring, count >= 1."""
+    result, square = None, base
+    while True:
+        if count & 1:
+            result = square if result is None else ops.op("mul", result, square)
+        count >>= 1
+        if not count:
+            return result
+        square = ops.op("mul", square, square)
+
+
+def power_of_ints(ops, base, exponent):
+    """Computes one step for each bit of the exponent; 0 if it is negative."""
+    type = base.type
+    zero, result = ops.const(0, type), ops.const(1, type)
+    for bit in range(31 if type == "i32" else 63):
+        is_set = ops.compare("ne", ops.op("and", exponent, ops.const(1 << bit, type)), zero)
+        result = ops.select(is_set, ops.op("mul", result, base), result)
+        base = ops.op("mul", base, base)
+    return ops.select(ops.compare("lt", exponent, zero), zero, result)
+
+
+def expm1_of(ops, x):
+    """Uses tanh around 0, where the difference would lose its digits."""
+    one, half = ops.const(1, "f32"), ops.op("tanh", ops.op("mul", x, ops.const(0.5, "f32")))
+    near = ops.op("div", ops.op("add", half, half), ops.op("sub", one, half))
+    return ops.select(ops.compare("lt", ops.op("abs", x), one), near, ops.op("sub", ops.op("exp", x), one))
+
+
+def sinh_of(ops, x):
+    return ops.op("mul", ops.op("sub", expm1_of(ops, x), expm1_of(ops, ops.op("neg", x))), ops.const(0.5, "f32"))
+
+
+def cosh_of(ops, x):
+    return ops.op("mul", ops.op("add", ops.op("exp", x), ops.op("exp", ops.op("neg", x))), ops.const(0.5, "f32"))

@@ -1,0 +1,152 @@
+"""FlexAttention's interface for JAX."""
+
+import dataclasses
+import functools
+import typing
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .calls import attention_backward_p, attention_p, mod_of
+from .translation import translated
+
+ModFunction = typing.Callable[..., jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockMask:
+    """A mask_mod with the sizes that it is for; from create_block_mask()."""
+
+    mask_mod: ModFunction
+    shape: tuple[int, int, int, int]  # B, H, Q_LEN, KV_LEN; B and H may be 1
+
+
+def create_block_mask(mask_mod: ModFunction, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int) -> BlockMask:
+    """Makes a BlockMask. It returns at once: a kernel evaluates mask_mod block by block at each launch."""
+    if not callable(mask_mod):
+        raise TypeError(f"mask_mod is {type(mask_mod).__name__}: give a function mask_mod(b, h, q_idx, kv_idx)")
+    return BlockMask(mask_mod, (B or 1, H or 1, Q_LEN, KV_LEN))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attend(mods, scale, q, k, v, *captured):
+    return tuple(attention_p.bind(q, k, v, *captured, mods=mods, scale=scale))
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class _Wanted:
+    """The places of captured arrays that get a gradient."""
+
+    places: tuple
+
+
+def _forward(mods, scale, q, k, v, *captured):
+    wanted = tuple(
+        place for place in sorted(mods.places)
+        if captured[place].perturbed and jnp.issubdtype(captured[place].value.dtype, jnp.floating)
+    )  # fmt: skip
+    values = [x.value for x in (q, k, v, *captured)]
+    out, lse = attention_p.bind(*values, mods=mods, scale=scale)
+    return (out, lse), (values, out, lse, _Wanted(wanted))
+
+
+def _backward(mods, scale, kept, gradients):
+    (q, k, v, *captured), out, lse, wanted = kept
+    dout, dlse = (None if isinstance(x, jax.custom_derivatives.SymbolicZero) else x for x in gradients)
+    if dout is None and dlse is None:
+        return (None,) * (3 + len(captured))
+    dout = jnp.zeros_like(out) if dout is None else dout
+    operands = [q, k, v, out, lse, dout, *([] if dlse is None else [dlse]), *captured]
+    dq, dk, dv, *found = attention_backward_p.bind(
+        *operands, mods=mods, scale=scale, has_dlse=dlse is not None, wanted=wanted.places
+    )
+    found = dict(zip(wanted.places, found))
+    return dq, dk, dv, *(found.get(place) for place in range(len(captured)))
+
+
+_attend.defvjp(_forward, _backward, symbolic_zeros=True)
+
+
+def _check(query, key, value, enable_gqa, block_mask):
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if x.ndim != 4:
+            raise ValueError(f"{name} has {x.ndim} axes; it must be [B, H, L, E]")
+        if x.dtype not in (jnp.bfloat16, jnp.float16, jnp.float32):
+            raise ValueError(f"{name} is {x.dtype}; attnc computes bfloat16, float16 and float32: convert it")
+        if x.dtype != query.dtype:
+            raise ValueError(f"{name} is {x.dtype}, query {query.dtype}: make them alike")
+    if query.shape[3] != key.shape[3]:
+        raise ValueError(f"query has {query.shape[3]} columns, key {key.shape[3]}: they must be equal")
+    if key.shape[:3] != value.shape[:3]:
+        raise ValueError(f"key is {key.shape}, value {value.shape}: they must be equal up to the last axis")
+    if query.shape[0] != key.shape[0]:
+        raise ValueError(f"query has batch {query.shape[0]}, key {key.shape[0]}: they must be equal")
+    heads, kv_heads = query.shape[1], key.shape[1]
+    if not enable_gqa and heads != kv_heads:
+        raise ValueError(f"query has {heads} heads, key {kv_heads}: set enable_gqa=True for grouped queries")
+    if kv_heads == 0 or heads % kv_heads:
+        raise ValueError(f"query has {heads} heads, which is no multiple of the {kv_heads} of key")
+    if isinstance(block_mask, BlockMask):
+        batch, mask_heads, *lengths = block_mask.shape
+        if tuple(lengths) != (query.shape[2], key.shape[2]):
+            raise ValueError(
+                f"block_mask is of {lengths[0]} queries and {lengths[1]} keys, the operands have {query.shape[2]} and "
+                f"{key.shape[2]}: create one of these lengths"
+            )
+        for what, size, of_query in (("batch", batch, query.shape[0]), ("heads", mask_heads, heads)):
+            if size not in (1, of_query):
+                raise ValueError(f"block_mask is of {what} {size}, query has {of_query}: they must be equal, or None")
+    elif block_mask is not None and not callable(block_mask):
+        raise TypeError(
+            f"block_mask is {type(block_mask).__name__}: give a mask_mod(b, h, q_idx, kv_idx), or create_block_mask(...)"
+        )
+
+
+def _along_all(arrays):
+    """Returns the arrays such that all vary along the axes of a mesh along which any does, inside jax.shard_map. Then
+    gradients of replicated ones are summed over the others' axes."""
+    axes = [getattr(getattr(jax.typeof(x), "mat", None), "varying", None) for x in arrays]
+    axes = [getattr(jax.typeof(x), "vma", frozenset()) if found is None else found for x, found in zip(arrays, axes)]
+    all_axes = frozenset().union(*axes)
+    vary = getattr(lax, "pcast", None)
+    return [
+        x if not (missing := tuple(sorted(all_axes - found)))
+        else vary(x, missing, to="varying") if vary else lax.pvary(x, missing)
+        for x, found in zip(arrays, axes)
+    ]  # fmt: skip
+
+
+def flex_attention(
+    query: jax.Array, key: jax.Array, value: jax.Array, score_mod: ModFunction | None = None,
+    block_mask: BlockMask | ModFunction | None = None, scale: float | None = None, enable_gqa: bool = False,
+    return_lse: bool = False,
+) -> typing.Any:  # fmt: skip
+    """Computes attention with kernels that attnc compiles from score_mod and mask_mod.
+
+    `query` is [B, H, L, E], `key` [B, HKV, S, E], `value` [B, HKV, S, EV], of one dtype: bfloat16, float16 or float32.
+    score_mod(score, b, h, q_idx, kv_idx) returns the changed score, f32; `block_mask`, a mask_mod(b, h, q_idx, kv_idx)
+    or what create_block_mask() made of one, returns whether a score counts. They are functions of jax.numpy over
+    scalars, may capture arrays, and are traced at each call; under jax.jit once. `scale` defaults to 1 / sqrt(E).
+    `enable_gqa` allows fewer heads of key and value.
+
+    Returns out [B, H, L, EV]. With `return_lse`, also returns lse [B, H, L] (float32, natural logarithm). A row without
+    a live score gives 0, and lse -inf.
+
+    jax.grad gives gradients of query, key, value, and captured arrays, also through lse. jax.jit, jax.vmap and
+    jax.shard_map work; in a program that XLA partitions, attention is not split. On the CPU, attnc computes with its
+    fp64 reference, slowly; CpuWarning says so once.
+
+    Raises UntranslatableError for a mod that attnc cannot translate, IndexError for a captured array that is too short
+    for its positions, ValueError and TypeError for operands that do not fit.
+    """
+    query, key, value = jnp.asarray(query), jnp.asarray(key), jnp.asarray(value)
+    _check(query, key, value, enable_gqa, block_mask)
+    mask_mod = block_mask.mask_mod if isinstance(block_mask, BlockMask) else block_mask
+    problem = *query.shape[:2], key.shape[1], query.shape[2], key.shape[2]
+    mods, captured = translated(score_mod, mask_mod, problem)
+    mod_of(mods.text)  # raises what is wrong with it here, and not while XLA compiles
+    scale = query.shape[3] ** -0.5 if scale is None else float(scale)
+    out, lse = _attend(mods, scale, *_along_all([query, key, value, *captured]))
+    return (out, lse) if return_lse else out

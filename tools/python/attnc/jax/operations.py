@@ -1,0 +1,480 @@
+"""Operations of lax by the names of their primitives: HANDLERS.
+
+A handler takes the lowering, the aval of the result, the operands as Arrays, and the parameters of the primitive. It
+returns an Array.
+"""
+
+import math
+
+from jax import lax
+
+from .._arrays import Array, Axis
+from .._formulas import (
+    cosh_of, expm1_of, narrow, power_of, power_of_ints, remainder_of, sign_of, sinh_of, to_dtype, truncated,
+)  # fmt: skip
+from ..errors import UntranslatableError
+
+HANDLERS = {}  # name of a primitive -> handler
+
+
+def op(*names):
+    def register(handler):
+        HANDLERS.update(dict.fromkeys(names, handler))
+        return handler
+
+    return register
+
+
+def elementwise(low, out, function, *operands):
+    """Applies function(builder, values...) to operands of their own types, and wraps to the result's width."""
+    return low.elementwise(
+        out, lambda *values: narrow(low.builder, function(low.builder, *values), out.dtype),
+        *[(x, x.type) for x in operands],
+    )  # fmt: skip
+
+
+def of_elements(*names):
+    """Registers function(builder, values...) as an elementwise operation."""
+
+    def register(function):
+        op(*names)(lambda low, out, *operands, **_: elementwise(low, out, function, *operands))
+        return function
+
+    return register
+
+
+# ---- Arithmetic ----
+
+
+def named(name, bool_name=None):
+    return lambda ops, x, *others: ops.op(bool_name if x.type == "bool" else name, x, *others)
+
+
+for _name, _ir, _of_bools in (
+    ("add", "add", "or"), ("add_any", "add", "or"), ("sub", "sub", None), ("mul", "mul", "and"), ("min", "min", "and"),
+    ("max", "max", "or"), ("neg", "neg", None), ("abs", "abs", None), ("pow", "pow", None), ("exp", "exp", None),
+    ("exp2", "exp2", None), ("log", "log", None), ("log1p", "log1p", None), ("sqrt", "sqrt", None),
+    ("rsqrt", "rsqrt", None), ("sin", "sin", None), ("cos", "cos", None), ("tan", "tan", None), ("tanh", "tanh", None),
+    ("logistic", "sigmoid", None), ("erf", "erf", None), ("floor", "floor", None), ("ceil", "ceil", None),
+    ("and", "and", "and"), ("or", "or", "or"), ("xor", "xor", "xor"), ("not", "not", "not"), ("shift_left", "shl", None),
+    ("shift_right_arithmetic", "shr", None),
+):  # fmt: skip
+    of_elements(_name)(named(_ir, _of_bools))
+
+of_elements("sign")(sign_of)
+of_elements("expm1")(expm1_of)
+of_elements("sinh")(sinh_of)
+of_elements("cosh")(cosh_of)
+
+
+def are_natural(ops, *values):
+    """Whether these are integers of at least 0, for which all forms of division agree."""
+    return all(x.type != "f32" and ops.is_non_negative(x) for x in values)
+
+
+@of_elements("div")
+def div(ops, x, y):
+    if x.type == "f32":
+        return ops.op("div", x, y)
+    return ops.op("floor_div", x, y) if are_natural(ops, x, y) else truncated(ops, x, y)
+
+
+@of_elements("rem")
+def rem(ops, x, y):
+    return ops.op("mod", x, y) if are_natural(ops, x, y) else remainder_of(ops, x, y)
+
+
+@of_elements("square")
+def square(ops, x):
+    return ops.op("mul", x, x)
+
+
+@of_elements("erfc")
+def erfc(ops, x):
+    return ops.op("sub", ops.const(1, "f32"), ops.op("erf", x))
+
+
+@of_elements("is_finite")
+def is_finite(ops, x):
+    return ops.compare("lt", ops.op("abs", x), ops.const(math.inf, "f32"))
+
+
+@op("integer_pow")
+def integer_pow(low, out, a, y):
+    def function(ops, x):
+        if y == 0:
+            return ops.const(1, x.type)
+        result = power_of(ops, x, abs(y))
+        return ops.op("div", ops.const(1, x.type), result) if y < 0 else result
+
+    return elementwise(low, out, function, a)
+
+
+@op("pow")
+def power(low, out, a, b):
+    """The exponent may be an integer while the base is not."""
+
+    def function(ops, x, y):
+        return power_of_ints(ops, x, y) if x.type != "f32" else ops.op("pow", x, ops.cast(y, "f32"))
+
+    return elementwise(low, out, function, a, b)
+
+
+@op("round")
+def round_(low, out, a, rounding_method):
+    def function(ops, x):
+        if rounding_method == lax.RoundingMethod.TO_NEAREST_EVEN:
+            return ops.op("round", x)
+        away = ops.op("floor", ops.op("add", ops.op("abs", x), ops.const(0.5, "f32")))
+        return ops.op("mul", sign_of(ops, x), away)
+
+    return elementwise(low, out, function, a)
+
+
+@op("clamp")
+def clamp(low, out, least, a, most):
+    def function(ops, low_end, x, high_end):
+        # A bound takes no half of the gradient if x equals it.
+        x = ops.select(ops.compare("lt", x, low_end), low_end, x) if x.type == "f32" else ops.op("max", x, low_end)
+        return ops.select(ops.compare("lt", high_end, x), high_end, x) if x.type == "f32" else ops.op("min", x, high_end)
+
+    return elementwise(low, out, function, least, a, most)
+
+
+# ---- Comparisons, choices, types ----
+
+
+def compared(name, is_swapped):
+    def function(ops, x, y):
+        if is_swapped:
+            x, y = y, x
+        if x.type == "bool" and name in ("lt", "le"):
+            x, y = ops.cast(x, "i32"), ops.cast(y, "i32")
+        is_below_zero = name == "lt" and x.type != "f32" and y.is_const and ops.number(y) <= 0
+        if is_below_zero and ops.is_non_negative(x):  # as jax.numpy asks of each index
+            return ops.const(False, "bool")
+        return ops.compare(name, x, y)
+
+    return function
+
+
+for _name, _ir, _is_swapped in (
+    ("eq", "eq", False), ("ne", "ne", False), ("lt", "lt", False), ("le", "le", False), ("gt", "lt", True),
+    ("ge", "le", True),
+):  # fmt: skip
+    of_elements(_name)(compared(_ir, _is_swapped))
+
+
+def chosen(ops, condition, if_true, if_false):
+    if condition.is_const:
+        return if_true if ops.number(condition) else if_false
+    return ops.select(condition, if_true, if_false)
+
+
+def at_most(ops, index, number):
+    """Returns whether an integer is at most a number, at once if both are known."""
+    if index.is_const:
+        return ops.const(ops.number(index) <= number, "bool")
+    return ops.compare("le", index, ops.const(number, index.type))
+
+
+@of_elements("select_n")
+def select_n(ops, which, *cases):
+    if which.type == "bool":
+        return chosen(ops, which, cases[-1], cases[0])
+    result = cases[-1]
+    for number in reversed(range(len(cases) - 1)):
+        result = chosen(ops, at_most(ops, which, number), cases[number], result)
+    return result
+
+
+@op("convert_element_type")
+def convert(low, out, a, **_):
+    return low.elementwise(out, lambda x: to_dtype(low.builder, x, out.dtype), (a, a.type))
+
+
+@op("stop_gradient")
+def stop_gradient(low, out, a):
+    return elementwise(low, out, lambda ops, x: ops.op("stop_gradient", x) if x.type == "f32" else x, a)
+
+
+@op("copy", "copy_p", "pvary", "pcast", "sharding_constraint", "reduce_precision", "device_put", "name")
+def same(low, out, a, *_, **__):
+    return Array(out, a.extents, a.at, a.loops)
+
+
+# ---- Views ----
+
+
+@op("reshape")
+def reshape(low, out, a, *_, **__):
+    return low.reshaped(out, a)
+
+
+@op("squeeze")
+def squeeze(low, out, a, dimensions):
+    gone, kept = {axis % a.rank for axis in dimensions}, [axis for axis in range(a.rank) if axis not in dimensions]
+
+    def element(indices):
+        left = iter(indices)
+        return a.at(tuple(low.index(0) if axis in gone else next(left) for axis in range(a.rank)))
+
+    return low.array(out, [a.extents[axis] for axis in kept], element, a)
+
+
+@op("broadcast_in_dim")
+def broadcast_in_dim(low, out, a, *_, broadcast_dimensions, **__):
+    extents = list(out.shape)
+    for axis, place in enumerate(broadcast_dimensions):
+        if a.shape[axis] == extents[place]:
+            extents[place] = a.extents[axis]
+
+    def element(indices):
+        return a.at(tuple(
+            low.index(0) if a.extents[axis] == 1 else indices[place] for axis, place in enumerate(broadcast_dimensions)
+        ))  # fmt: skip
+
+    return low.array(out, extents, element, a)
+
+
+@op("transpose")
+def transpose(low, out, a, permutation):
+    def element(indices):
+        return a.at(tuple(indices[permutation.index(axis)] for axis in range(a.rank)))
+
+    return low.array(out, [a.extents[axis] for axis in permutation], element, a)
+
+
+def moved(low, index, start, step=1):
+    """Returns start + step * index. `start` is a value or a number."""
+    ops = low.builder
+    if step != 1:
+        index = ops.op("mul", index, ops.const(step, index.type))
+    if isinstance(start, int):
+        return index if start == 0 else ops.op("add", index, ops.const(start, index.type))
+    if index.is_const and ops.number(index) == 0:
+        return start
+    return ops.op("add", ops.cast(index, start.type), start)
+
+
+@op("slice")
+def slice_(low, out, a, start_indices, limit_indices, strides):
+    steps = strides or (1,) * a.rank
+    whole = [size == low_size and step == 1 for size, low_size, step in zip(out.shape, a.shape, steps)]
+
+    def element(indices):
+        return a.at(tuple(moved(low, *of_axis) for of_axis in zip(indices, start_indices, steps)))
+
+    return low.array(out, [a.extents[i] if whole[i] else size for i, size in enumerate(out.shape)], element, a)
+
+
+@op("rev")
+def rev(low, out, a, dimensions):
+    def element(indices):
+        ops = low.builder
+        return a.at(tuple(
+            ops.op("sub", ops.const(low.fixed(a.extents[axis]) - 1, index.type), index) if axis in dimensions else index
+            for axis, index in enumerate(indices)
+        ))  # fmt: skip
+
+    return low.array(out, a.extents, element, a)
+
+
+@op("iota")
+def iota(low, out, *_, dimension, **__):
+    def element(indices):
+        return to_dtype(low.builder, indices[dimension], out.dtype)
+
+    return low.array(out, out.shape, element)
+
+
+@op("stack")
+def stack(low, out, *arrays, axis):
+    def element(indices):
+        ops, index, result = low.builder, indices[axis], None
+        for number in reversed(range(len(arrays))):
+            value = arrays[number].at((*indices[:axis], *indices[axis + 1 :]))
+            result = value if result is None else chosen(ops, at_most(ops, index, number), value, result)
+        return result
+
+    return low.array(out, out.shape, element, *arrays)
+
+
+@op("concatenate")
+def concatenate(low, out, *arrays, dimension):
+    ops, ends = low.builder, []
+    for a in arrays:
+        ends.append((ends[-1] if ends else 0) + low.fixed(a.extents[dimension]))
+
+    def element(indices):
+        index, result = indices[dimension], None
+        for a, end in reversed(list(zip(arrays, ends))):
+            here = moved(low, index, low.fixed(a.extents[dimension]) - end)
+            value = a.at((*indices[:dimension], here, *indices[dimension + 1 :]))
+            result = value if result is None else chosen(ops, at_most(ops, index, end - 1), value, result)
+        return result
+
+    return low.array(out, out.shape, element, *arrays)
+
+
+# ---- Gathers ----
+
+
+def counted(low, index, extent):
+    """Returns an index without jax.numpy's own form of counting from the end, which holds the size as a number."""
+    if index.op != "select":
+        return index
+    (below, from_end, plain), size = index.operands, extent if isinstance(extent, int) else extent.size
+    if below.op != "lt" or below.operands[0] is not plain or from_end.op != "add":
+        return index
+    zero, (first, number) = below.operands[1], from_end.operands
+    if first is not plain or not (zero.is_const and number.is_const):
+        return index
+    is_wrapped = low.builder.number(zero) == 0 and low.builder.number(number) == size
+    return low.inside(plain, extent) if is_wrapped else index
+
+
+def started(low, a, axis, start, size, offset):
+    """Returns the index along an axis of a slice that starts at `start` and lies within the array."""
+    ops, extent = low.builder, a.extents[axis]
+    if size == a.shape[axis]:
+        return offset
+    start = counted(low, start, extent)
+    is_read = size == 1 and isinstance(extent, Axis)  # then from memory, which clamps
+    if not is_read and stays_inside(low, start, a.shape[axis], size) is not None:
+        start = ops.op("max", start, ops.const(0, start.type))
+        start = ops.op("min", start, ops.const(low.fixed(extent) - size, start.type))
+    return moved(low, offset, start)
+
+
+@op("dynamic_slice")
+def dynamic_slice(low, out, a, *starts, slice_sizes):
+    def element(indices):
+        return a.at(tuple(
+            started(low, a, axis, starts[axis].at(()), slice_sizes[axis], index) for axis, index in enumerate(indices)
+        ))  # fmt: skip
+
+    extents = [a.extents[i] if size == a.shape[i] else size for i, size in enumerate(slice_sizes)]
+    return low.array(out, extents, element, a, *starts)
+
+
+@op("gather")
+def gather(low, out, a, where, *, dimension_numbers, slice_sizes, mode, fill_value=None, **_):
+    ops, numbers = low.builder, dimension_numbers
+    of_batch = [axis for axis in range(len(out.shape)) if axis not in numbers.offset_dims]
+    batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims))
+
+    def element(indices):
+        batch = [indices[axis] for axis in of_batch]
+        offsets = iter([indices[axis] for axis in numbers.offset_dims])
+        starts = {
+            axis: where.at((*batch, low.index(place))) for place, axis in enumerate(numbers.start_index_map)
+        }
+        result, is_inside = [], None
+        for axis in range(a.rank):
+            if axis in batching:
+                result.append(batch[batching[axis]])
+                continue
+            offset = low.index(0) if axis in numbers.collapsed_slice_dims else next(offsets)
+            if axis not in starts:
+                result.append(offset)
+                continue
+            start, size = starts[axis], slice_sizes[axis]
+            result.append(started(low, a, axis, start, size, offset))
+            if mode == lax.GatherScatterMode.FILL_OR_DROP and size != a.shape[axis]:
+                within = stays_inside(low, counted(low, start, a.extents[axis]), a.shape[axis], size)
+                if within is not None:
+                    is_inside = within if is_inside is None else ops.op("and", is_inside, within)
+        value = a.at(tuple(result))
+        if is_inside is None:
+            return value
+        return ops.select(is_inside, value, filling(ops, out.dtype, value.type, fill_value))
+
+    return low.array(out, out.shape, element, a, where)
+
+
+def stays_inside(low, start, extent, size):
+    """Returns whether a slice lies within its axis, as a value; None if it always does."""
+    ops, last = low.builder, extent - size
+    if start.is_const and 0 <= ops.number(start) <= last:
+        return None
+    if start.op == "param" and low.positions.get(start.attr, math.inf) <= last + 1:
+        return None
+    below = ops.compare("le", start, ops.const(last, start.type))
+    return below if ops.is_non_negative(start) else ops.op("and", below, ops.compare("le", ops.const(0, start.type), start))
+
+
+def filling(ops, dtype, type, given):
+    if given is None:
+        given = math.nan if type == "f32" else type == "bool" or -(1 << (8 * dtype.itemsize - 1))
+        given = 255 if dtype == "uint8" else given
+    return ops.const(given, type)
+
+
+# ---- Sums ----
+
+
+def summed(low, out, array, axes):
+    ops = low.builder
+    return low.reduce(
+        out, array, axes, False, lambda x, y: ops.op("add", x, y), lambda x: x, ops.const(0, array.type)
+    )  # fmt: skip
+
+
+@op("reduce_sum")
+def reduce_sum(low, out, a, axes, **_):
+    return summed(low, out, a, axes)
+
+
+def folded(name, bool_name):
+    def handler(low, out, a, axes, **_):
+        fold = named(name, bool_name)
+        return low.reduce(out, a, axes, False, lambda x, y: fold(low.builder, x, y))
+
+    return handler
+
+
+for _name, _ir, _of_bools in (
+    ("reduce_max", "max", "or"), ("reduce_min", "min", "and"), ("reduce_prod", "mul", "and"),
+    ("reduce_and", "and", "and"), ("reduce_or", "or", "or"),
+):  # fmt: skip
+    op(_name)(folded(_ir, _of_bools))
+
+
+@op("dot_general")
+def dot_general(low, out, a, b, *, dimension_numbers, **_):
+    (a_summed, b_summed), (a_batch, b_batch) = dimension_numbers
+    ops, count = low.builder, len(out.shape)
+    a_free = [axis for axis in range(a.rank) if axis not in (*a_summed, *a_batch)]
+    b_free = [axis for axis in range(b.rank) if axis not in (*b_summed, *b_batch)]
+    # The axes of the product before it is summed: batch, free ones of a, free ones of b, summed ones.
+    order_a, order_b = [*a_batch, *a_free, *a_summed], [*b_batch, *b_free, *b_summed]
+    sizes = [*out.shape, *(a.shape[axis] for axis in a_summed)]
+    type = _Aval(tuple(sizes), out.dtype)
+
+    def element(indices):
+        batch, summed_ones = indices[: len(a_batch)], indices[count:]
+        of_a = (*batch, *indices[len(a_batch) : len(a_batch) + len(a_free)], *summed_ones)
+        of_b = (*batch, *indices[len(a_batch) + len(a_free) : count], *summed_ones)
+        left = a.at(tuple(of_a[order_a.index(axis)] for axis in range(a.rank)))
+        right = b.at(tuple(of_b[order_b.index(axis)] for axis in range(b.rank)))
+        return named("mul", "and")(ops, ops.cast(left, terms.type), ops.cast(right, terms.type))
+
+    terms = low.array(type, [*out.shape, *(a.extents[axis] for axis in a_summed)], element, a, b)
+    return summed(low, out, terms, range(count, len(sizes)))
+
+
+class _Aval:
+    def __init__(self, shape, dtype):
+        self.shape, self.dtype = shape, dtype
+
+
+def check_operation(name):
+    """Returns the handler of a primitive. Raises UntranslatableError if there is none."""
+    handler = HANDLERS.get(name)
+    if handler is None:
+        raise UntranslatableError(
+            f"uses {name}, which attnc cannot translate. Compute it outside of the mod and capture the result, or write "
+            "it with arithmetic, comparisons, jnp.where and indexing"
+        )
+    return handler

@@ -1,0 +1,322 @@
+"""Translates functions of jax.numpy to IR text: traces them to jaxprs, and translates these."""
+
+import inspect
+import itertools
+import keyword
+import re
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend.core import Literal
+
+from .._arrays import Array, Axis, Lowering, ir_type
+from .._ir_text import DIMS, EXTENT_OF_PARAM, Builder, Capture, Program
+from ..errors import UntranslatableError
+from .operations import at_most, check_operation, chosen
+
+DTYPE_NAMES = {
+    "bool": "bool", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float16": "f16",
+    "bfloat16": "bf16", "float32": "f32",
+}  # fmt: skip
+_PARAMS = ("score", "b", "h", "q_idx", "kv_idx")
+_POSITIONS = (jax.ShapeDtypeStruct((), jnp.int32),) * 4
+_PARAM_TYPES = {"score_mod": (jax.ShapeDtypeStruct((), jnp.float32), *_POSITIONS), "mask_mod": _POSITIONS}
+# Primitives that call a jaxpr: the name of its parameter.
+_CALLS = {
+    "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "checkpoint": "jaxpr",
+    "remat": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+}  # fmt: skip
+
+
+class Traced:
+    """A mod as a jaxpr. Its first variables are captured arrays: `places` are theirs among all captured arrays.
+    `inner` has the places of those that functions called by the mod hold, by id."""
+
+    def __init__(self, what, jaxpr, places, inner):
+        self.what, self.jaxpr, self.places, self.inner = what, jaxpr, places, inner
+        self.variables = [*jaxpr.constvars, *jaxpr.invars]
+        if len(jaxpr.outvars) != 1:
+            raise UntranslatableError(f"{what} returns {len(jaxpr.outvars)} arrays: it must return a scalar")
+
+    @classmethod
+    def of(cls, what, function, captured):
+        """Traces a function. Adds arrays that it meets first to `captured`, a Captured."""
+        # Within a function of its own, because JAX keeps the traces of functions, and captured arrays may change.
+        closed = jax.make_jaxpr(lambda *args: function(*args))(*_PARAM_TYPES[what])
+        places = tuple(captured.place(value) for value in closed.consts)
+        return cls(what, closed.jaxpr, places, {id(x): captured.place(x) for x in _held_inside(closed.jaxpr)})
+
+    def batched(self, batch, is_batched, avals):
+        """Returns the mod of a batch of `batch` entries each, one after another. Captured arrays at places where
+        `is_batched` have a first axis for the outer batch. `avals` are all captured arrays'."""
+
+        def mod(captured, *args):
+            *score, b, h, q_idx, kv_idx = args
+            outer, inner = lax.div(b, jnp.int32(batch)), lax.rem(b, jnp.int32(batch))
+            captured = [
+                lax.dynamic_index_in_dim(array, outer, keepdims=False) if is_batched[place] else array
+                for place, array in zip(self.places, captured)
+            ]
+            values, count = [*captured, *score, inner, h, q_idx, kv_idx], len(self.jaxpr.constvars)
+            return jax.core.eval_jaxpr(self.jaxpr, values[:count], *values[count:])[0]
+
+        held = [jax.ShapeDtypeStruct(avals[place].shape, avals[place].dtype) for place in self.places]
+        closed = jax.make_jaxpr(mod)(held, *_PARAM_TYPES[self.what])
+        return Traced(self.what, closed.jaxpr, self.places, self.inner)
+
+
+def _held_inside(jaxpr):
+    """Returns the arrays that a jaxpr holds as literals, and those that jaxprs called by it hold."""
+    found = []
+    for eqn in jaxpr.eqns:
+        found += [atom.val for atom in eqn.invars if isinstance(atom, Literal) and atom.aval.shape]
+        for value in eqn.params.values():
+            for inner in value if isinstance(value, (list, tuple)) else [value]:
+                if hasattr(inner, "eqns"):
+                    found += [*getattr(inner, "consts", ()), *_held_inside(getattr(inner, "jaxpr", inner))]
+    return found
+
+
+class Captured:
+    """The arrays that mods capture, each once, with names."""
+
+    def __init__(self, functions):
+        self.arrays, self.names, self.known = [], [], _names_in(functions)
+
+    def place(self, array):
+        for place, other in enumerate(self.arrays):
+            if other is array:
+                return place
+        self.arrays.append(array)
+        self.names.append(self.known.get(id(array), "captured"))
+        return len(self.arrays) - 1
+
+
+def _names_in(functions):
+    """Returns names of what functions hold, by id: in closures, defaults, globals, attributes of methods' objects."""
+    found, left, seen = {}, list(functions), set()
+    while left:
+        function = left.pop()
+        if isinstance(function, (staticmethod, classmethod)) or id(function) in seen:
+            continue
+        seen.add(id(function))
+        owner = getattr(function, "__self__", None)
+        held = dict(getattr(owner, "__dict__", {}))
+        function = getattr(function, "__func__", function)
+        code = getattr(function, "__code__", None)
+        if code is not None:
+            names = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+            held |= names | dict(_cells(function))
+            held |= {str(at): value for at, value in enumerate(function.__defaults__ or ())}
+        elif hasattr(function, "func"):  # of functools.partial
+            left.append(function.func)
+            held |= function.keywords
+        for name, value in held.items():
+            if inspect.isfunction(value) or inspect.ismethod(value):
+                left.append(value)
+            elif hasattr(value, "dtype"):
+                found.setdefault(id(value), name)
+            elif isinstance(value, (list, tuple)):
+                left += [item for item in value if inspect.isfunction(item)]
+                found |= {id(item): name for item in value if hasattr(item, "dtype")}
+    return found
+
+
+def _cells(function):
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not assigned yet
+            pass
+
+
+class _Translator:
+    """Translates the jaxprs of a score_mod and a mask_mod into one program."""
+
+    def __init__(self, names, problem):
+        self.builder = Builder()
+        self.low = Lowering(self.builder)
+        # The number of positions of each parameter.
+        self.low.positions = {param: problem[name] for param, name in EXTENT_OF_PARAM.items()}
+        self.hints, self.names = names, set(DIMS)
+        self.captures, self.places = {}, []  # by place: Array; by capture: place
+        self.inner, self.avals = {}, ()  # of the mod that is translated
+
+    def _new_name(self, hint):
+        name = re.sub(r"\W", "_", hint, flags=re.ASCII).strip("_")
+        if not name or name[0].isdigit() or keyword.iskeyword(name) or re.fullmatch(r"[nN]\d+", name):
+            name = f"t_{name}" if name else "t"
+        numbered = (name if number == 1 else f"{name}_{number}" for number in itertools.count(1))
+        unique = next(name for name in numbered if name not in self.names)
+        self.names.add(unique)
+        return unique
+
+    def captured(self, place):
+        """Returns a captured array by its place."""
+        found = self.captures.get(place)
+        if found is not None:
+            return found
+        aval = self.avals[place]
+        hint, name = self.hints[place], str(aval.dtype)
+        if name not in DTYPE_NAMES:
+            other = "int32" if name.startswith(("u", "int")) else "float32"
+            raise UntranslatableError(
+                f"the mod captures `{hint}`, an array of {name}, in which attnc does not compute: capture "
+                f"{hint}.astype(jnp.{other}) instead"
+            )
+        if len(aval.shape) > 6:
+            raise UntranslatableError(
+                f"the mod captures `{hint}`, which has {len(aval.shape)} axes: attnc reads arrays of at most 6"
+            )
+        capture = self.builder.capture(Capture(self._new_name(hint), DTYPE_NAMES[name], tuple(aval.shape)))
+        self.places.append(place)
+        for axis, size in enumerate(aval.shape):
+            if size == 1:
+                self.builder.captures[capture].fixed.add(axis)
+        extents = tuple(Axis(capture, axis, size) if size != 1 else 1 for axis, size in enumerate(aval.shape))
+        found = Array(aval, extents, lambda indices: self.builder.load(capture, indices))
+        self.captures[place] = found
+        return found
+
+    def literal(self, value, aval):
+        if id(value) in self.inner:
+            return self.captured(self.inner[id(value)])
+        type, number = ir_type(aval.dtype), value.item() if hasattr(value, "item") else value
+        return Array(aval, (), lambda indices: self.builder.const(number, type))
+
+    def value_of(self, traced, captured_avals):
+        """Returns the value that the mod returns."""
+        what, held = traced.what, len(traced.places)
+        self.inner, self.avals = traced.inner, captured_avals
+        args = [self.captured(place) for place in traced.places]
+        for name, variable in zip(_PARAMS if what == "score_mod" else _PARAMS[1:], traced.variables[held:]):
+            param = self.builder.param(name)
+            args.append(Array(variable.aval, (), lambda indices, param=param: param))
+        (result,) = self.run(traced.jaxpr, args, what)
+        if result.rank:
+            raise UntranslatableError(f"{what} returns an array of shape {result.shape}: it must return a scalar")
+        value = result.at(())
+        if what == "score_mod":
+            return self.builder.cast(value, "f32")
+        if value.type != "bool":
+            raise UntranslatableError("mask_mod must return a bool: compare, e.g. `!= 0`")
+        return value
+
+    def run(self, jaxpr, args, what):
+        """Returns the results of a jaxpr. `args` are its constants and arguments."""
+        known = dict(zip([*jaxpr.constvars, *jaxpr.invars], args))
+
+        def read(atom):
+            return self.literal(atom.val, atom.aval) if isinstance(atom, Literal) else known[atom]
+
+        for eqn in jaxpr.eqns:
+            try:
+                results = self.results_of(eqn, [read(atom) for atom in eqn.invars], what)
+            except UntranslatableError as error:
+                raise _placed(error, eqn, what) from None
+            known |= zip(eqn.outvars, results)
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def results_of(self, eqn, args, what):
+        name, params = eqn.primitive.name, eqn.params
+        if name in _CALLS:
+            return self.called(params[_CALLS[name]], args, what)
+        if name == "cond":
+            return self.branched(eqn, *args, what=what)
+        if name == "optimization_barrier":
+            return args
+        out = eqn.outvars[0].aval
+        return [check_operation(name)(self.low, out, *args, **params)]
+
+    def called(self, closed, args, what):
+        consts = [self.literal(value, jax.typeof(value)) for value in getattr(closed, "consts", ())]
+        return self.run(getattr(closed, "jaxpr", closed), [*consts, *args], what)
+
+    def branched(self, eqn, which, *args, what):
+        """Computes all branches and chooses."""
+        cases = [self.called(branch, args, what) for branch in eqn.params["branches"]]
+        results = []
+        for variable, *arrays in zip(eqn.outvars, *cases):
+
+            def element(indices, arrays=arrays):
+                ops, place, result = self.builder, which.at(()), arrays[-1].at(indices)
+                for number in reversed(range(len(arrays) - 1)):
+                    result = chosen(ops, at_most(ops, place, number), arrays[number].at(indices), result)
+                return result
+
+            results.append(self.low.array(variable.aval, variable.aval.shape, element, *arrays))
+        return results
+
+
+class _Placed(UntranslatableError):
+    """Knows its text without the place. `has_place`: whether it tells file and line."""
+
+    def __init__(self, text, where):
+        super().__init__(where + text)
+        self.text, self.has_place = text, bool(where)
+
+
+def _placed(error, eqn, what):
+    """Returns the error with the mod's name, and with the line of the operation, or of what called it."""
+    if isinstance(error, _Placed) and error.has_place:
+        return error
+    frame = eqn.source_info.traceback and _user_frame(eqn.source_info.traceback)
+    where = f"{frame.file_name}:{frame.start_line}: " if frame else ""
+    if isinstance(error, _Placed):
+        return _Placed(error.text, where)
+    is_sentence = str(error).startswith(("uses ", "holds "))
+    return _Placed(f"{what} {error}" if is_sentence else f"{what}, {eqn.primitive.name}: {error}", where)
+
+
+def _user_frame(traceback):
+    from jax._src import source_info_util
+
+    return next(iter(source_info_util.user_frames(traceback)), None)
+
+
+class Mods:
+    """A score_mod and a mask_mod, translated for a problem. They equal others of the same text over captured arrays of
+    the same kinds, so that compiled programs are found again."""
+
+    def __init__(self, traced, hints, avals, problem):
+        """`traced` holds a Traced for each mod; `hints` and `avals` are names and avals of all captured arrays. `problem`
+        is (B, H, HKV, Q_LEN, KV_LEN). Raises UntranslatableError, and IndexError for a captured array that is too
+        short."""
+        self.traced, self.hints, self.problem = traced, hints, problem
+        sizes = dict(zip(DIMS, problem))
+        translator, outputs = _Translator(hints, sizes), {}
+        for mod in traced:
+            outputs[mod.what.removesuffix("_mod")] = translator.value_of(mod, avals)
+        program = Program(translator.builder, outputs, sizes)
+        program.check(sizes, {capture.name: capture.shape for capture in program.captures})
+        self.text = program.text()
+        # Of the captured arrays that the program reads: names, and places among all.
+        self.names = tuple(capture.name for capture in program.captures)
+        self.places = tuple(translator.places[index] for index in program.place)
+        self._key = self.text, self.names, self.places, problem
+
+    def batched(self, count, is_batched, avals):
+        """Returns the mods of `count` such problems in one, along the batch. See Traced.batched()."""
+        batch, *others = self.problem
+        traced = [mod.batched(batch, is_batched, avals) for mod in self.traced]
+        return Mods(traced, self.hints, avals, (count * batch, *others))
+
+    def __eq__(self, other):
+        return isinstance(other, Mods) and self._key == other._key
+
+    def __hash__(self):
+        return hash(self._key)
+
+    def __repr__(self):
+        return f"<mods of {', '.join(self.names) or 'no captures'}>"
+
+
+def translated(score_mod, mask_mod, problem):
+    """Returns (Mods, the captured arrays)."""
+    given = [(what, mod) for what, mod in (("score_mod", score_mod), ("mask_mod", mask_mod)) if mod is not None]
+    captured = Captured([mod for _, mod in given])
+    traced = [Traced.of(what, mod, captured) for what, mod in given]
+    arrays = [jnp.asarray(array) for array in captured.arrays]
+    return Mods(traced, tuple(captured.names), [jax.typeof(array) for array in arrays], problem), arrays
