@@ -267,7 +267,7 @@ def _placed(mod, stage, is_score_mod):
     return lambda b, h, q_idx, kv_idx: mod(b, h, rows(q_idx), keys(kv_idx))
 
 
-def _check_plan(query, key, mask_mod, plan, rank):
+def _check_plan(query, key, value, mask_mod, plan, rank):
     if mask_mod not in plan.masks:
         raise ValueError(
             "the plan has no such mask: give flex_attention the same function that the plan was made of, and a plan of "
@@ -276,10 +276,11 @@ def _check_plan(query, key, mask_mod, plan, rank):
     for axis, what in enumerate(("batch", "heads")):
         if query.shape[axis] > plan.shape[axis]:
             raise ValueError(f"query has {what} {query.shape[axis]}, the plan is of {plan.shape[axis]}: plan for that many")
-    for name, tensor, owned in (("query", query, plan.rows(rank)), ("key", key, plan.keys(rank))):
-        if tensor.shape[2] != len(owned):
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        owned = plan._count(rank, name != "query")
+        if tensor.shape[2] != owned:
             raise ValueError(
-                f"{name} has {tensor.shape[2]} rows, rank {rank} of the plan owns {len(owned)}: deal them by "
+                f"{name} has {tensor.shape[2]} rows, rank {rank} of the plan owns {owned}: deal them by "
                 "shard(tensor, plan, rank)"
             )
 
@@ -311,7 +312,7 @@ def flex_attention(
         query, key, value = autocast(query, key, value)
     _check(query, key, value, enable_gqa, None)
     mask_mod = mask_mod_of(block_mask)
-    _check_plan(query, key, mask_mod, plan, rank)
+    _check_plan(query, key, value, mask_mod, plan, rank)
     query, key, value = map(rows_of, (query, key, value))
     batch, heads, q_len, head_dim = query.shape
     device, kv_heads = query.device, key.shape[1]

@@ -46,16 +46,17 @@ class ShardPlan:
     64, 128 or 256. `head_dim`, `head_dim_v`, `dtype`, `backward`, `flops` (1/s), `bandwidth` and `memory` (bytes/s of a
     rank) and `latency` (s of a stage) are what the prediction assumes.
 
+    The plan has `masks`, `shape`, `world`, and the `layout` that was taken. `efficiency` is the predicted time of one GPU
+    over `world` times that of the slowest rank. `bytes_received` is what travels in the forward pass of all layers.
+
     Raises ArgumentError, RunError, and UntranslatableError for a mask_mod that attnc cannot translate."""
 
+    masks: tuple[MaskMod | None, ...]
+    shape: tuple[int, ...]
     world: int
-    """Number of ranks."""
     layout: str
-    """Layout that was taken."""
     efficiency: float
-    """Predicted time of one GPU, over `world` times that of the slowest rank."""
     bytes_received: float
-    """Bytes that travel in the forward pass of all layers, over all ranks."""
 
     def __init__(
         self, masks: typing.Any, shape: tuple[int, int, int, int, int], world: int, *,
@@ -94,6 +95,9 @@ class ShardPlan:
         self._rows, self._keys = zip(*[_tokens(handle, rank) for rank in ranks])  # intervals, by rank
         self._pieces = [[_work(handle, mask, rank) for rank in ranks] for mask in range(len(self.masks))]
         self._stages = {}
+
+    def _count(self, rank, keys):
+        return _total((self._keys if keys else self._rows)[rank])
 
     def rows(self, rank: int) -> torch.Tensor:
         """Returns the positions of a rank's rows of q, in the order in which the rank holds them: i32 [rows]."""
