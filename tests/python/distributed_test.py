@@ -173,7 +173,7 @@ def cases_of(groups):
         yield layout, groups[4], functools.partial(check, make=alibi, layout=layout, stages=3)
     yield "more ranks than rows", groups[4], functools.partial(check, make=alibi, q_len=3, kv_len=3)
     yield "other lengths of keys", groups[3], functools.partial(check, make=prefix, q_len=70)
-    for test in (two_masks, half, without_gradients, of_shards, mistakes):
+    for test in (two_masks, half, padded_rows, without_gradients, of_shards, mistakes):
         yield test.__name__, groups[3 if test is two_masks else 2], test
 
 
@@ -200,6 +200,22 @@ def two_masks(group):
             compare(f"gradient {at}", shard(one.grad, plan, rank), shard(of, plan, rank))
         results.append(y)
     assert not torch.equal(*results)
+
+
+def padded_rows(group):
+    """Rows whose scores are all -1e9 or -2e9, and whose out nobody uses, spoil no gradient."""
+    rank, length, first = dist.get_rank(group), 197, 150
+    far = lambda at: torch.where(at < first, 0.0, -1e9)
+    score_mod = lambda s, b, h, q, k: s + far(q) + far(k)
+    plan = ShardPlan(None, (BATCH, HEADS, KV_HEADS, length, length), 2, block=64)
+    inputs = operands(length, length)
+    mine = [shard(x, plan, rank).detach().requires_grad_() for x in inputs]
+    weights = drawn(7, BATCH, HEADS, length, WIDTH) * (torch.arange(length) < first).unsqueeze(1)
+    whole.flex_attention(*inputs, score_mod, enable_gqa=True).mul(weights).sum().backward()
+    out = flex_attention(*mine, score_mod, enable_gqa=True, plan=plan, group=group)
+    out.mul(shard(weights, plan, rank)).sum().backward()
+    for at, (one, of) in enumerate(zip(mine, inputs)):
+        compare(f"gradient {at}", one.grad, shard(of.grad, plan, rank))
 
 
 def half(group):

@@ -185,15 +185,33 @@ def _forward(how, q, k, v, captured):
     return out.to(q.dtype), lse
 
 
-def _run_backward(how, launch, q, k, v, captured, out, lse, dout, dlse):
-    """Returns (dq, dk, dv) of a stage, and the gradients of captures by name."""
+class _HasLarge:
+    """Whether backward kernels must normalise by the sums of their own keys, since lse is large (docs/training.md). Known
+    without waiting for the GPU, if that is done with the forward pass."""
+
+    LIMIT = 4096
+
+    def __init__(self, lse):
+        self.known, self.event = torch.empty((), dtype=torch.bool, pin_memory=True), torch.cuda.Event()
+        self.known.copy_(((lse.abs() > self.LIMIT) & lse.isfinite()).any(), non_blocking=True)
+        self.event.record()
+
+    def __bool__(self):
+        self.event.synchronize()
+        return self.known.item()
+
+
+def _run_backward(how, launch, q, k, v, captured, out, lse, dout, dlse, has_large):
+    """Returns (dq, dk, dv) of a stage, and the gradients of captures by name. By out and lse of all stages, unless
+    `has_large`: then by those of the stage, which are computed again."""
     call, tensors = how.call(launch, q, k, v, captured)
     scalars = launch.scalars
-    if not call.is_on_gpu:
-        # The CPU reference normalises by the keys that it gets. So it gets the gradients of its own out and lse:
-        #   w = exp(lse_s - lse)    dout_s = w dout    dlse_s = w (dout (out_s - out) + dlse)
+    if has_large:
+        # w = exp(lse_s - lse)    dout_s = w dout    dlse_s = w (dout (out_s - out) + dlse)
         part, of_part, _ = call.outcome(q, v, True, False)
-        call.forward(q, k, v, tensors.values(), scalars.values(), how.scale, None, part, of_part, None, ALIGNED, None)
+        call.forward(
+            q, k, v, tensors.values(), scalars.values(), how.scale, launch.owner, part, of_part, None, ALIGNED, None
+        )  # fmt: skip
         weight = _weight(of_part, lse)
         change = (dout.float() * (part.float() - out)).sum(-1) + (0 if dlse is None else dlse)
         out, lse, dout, dlse = part, of_part, (weight * dout).to(dout.dtype), weight.squeeze(-1) * change
@@ -206,7 +224,8 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, how, q, k, v, *captured):
         out, lse = _forward(how, q, k, v, captured)
-        ctx.how = how
+        # The CPU reference always normalises by the keys that it gets.
+        ctx.how, ctx.has_large = how, _HasLarge(lse) if q.is_cuda else True
         ctx.save_for_backward(q, k, v, out, lse, *captured)
         ctx.set_materialize_grads(False)
         return out, lse
@@ -218,11 +237,11 @@ class _Attention(torch.autograd.Function):
         dout = torch.zeros_like(out) if dout is None else dout
         dq, dk, dv = (torch.zeros_like(x, dtype=torch.float32) for x in (q, k, v))
         learned = {place: torch.zeros_like(captured[place], dtype=torch.float32) for place in how.learned}
-        leaving = None
+        has_large, leaving = bool(ctx.has_large), None
         for stage, launch, keys, values in _each_stage(how, k, v):
             if launch is not None:
                 (of_q, *of_keys), of_captures = _run_backward(
-                    how, launch, q, keys, values, captured, out, lse, dout, dlse
+                    how, launch, q, keys, values, captured, out, lse, dout, dlse, has_large
                 )  # fmt: skip
                 dq += of_q
                 for name, gradient in of_captures.items():
