@@ -165,6 +165,7 @@ def _weight(part, whole):
 
 def _forward(how, q, k, v, captured):
     out = lse = None
+    last = next((launch for launch in reversed(how.launches) if launch), None)
     for _, launch, keys, values in _each_stage(how, k, v):
         if launch is None:
             continue
@@ -177,12 +178,14 @@ def _forward(how, q, k, v, captured):
         if out is None:
             out, lse = part, of_part
         else:
+            # In fp32, by the types of the weights. Only the last sum is rounded.
             whole = torch.logaddexp(lse, of_part)
-            out = torch.lerp(out.float(), part.float(), _weight(of_part, whole))
+            merged = torch.empty_like(part, dtype=part.dtype if launch is last else torch.float32)
+            out = torch.addcmul(out * _weight(lse, whole), part, _weight(of_part, whole), out=merged)
             lse = whole
     if out is None:
         return like(q, v.shape[-1]).zero_(), q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
-    return out.to(q.dtype), lse
+    return out, lse
 
 
 class _HasLarge:
@@ -235,7 +238,8 @@ class _Attention(torch.autograd.Function):
     def backward(ctx, dout, dlse):
         how, (q, k, v, out, lse, *captured) = ctx.how, ctx.saved_tensors
         dout = torch.zeros_like(out) if dout is None else dout
-        dq, dk, dv = (torch.zeros_like(x, dtype=torch.float32) for x in (q, k, v))
+        dtype = torch.float32 if len(how.stages[0].sends) > 2 else q.dtype  # a sum of two is rounded once
+        dq = dk = dv = None
         learned = {place: torch.zeros_like(captured[place], dtype=torch.float32) for place in how.learned}
         has_large, leaving = bool(ctx.has_large), None
         for stage, launch, keys, values in _each_stage(how, k, v):
@@ -243,14 +247,13 @@ class _Attention(torch.autograd.Function):
                 (of_q, *of_keys), of_captures = _run_backward(
                     how, launch, q, keys, values, captured, out, lse, dout, dlse, has_large
                 )  # fmt: skip
-                dq += of_q
+                dq = of_q.to(dtype) if dq is None else dq.add_(of_q)
                 for name, gradient in of_captures.items():
                     learned[launch.places[name]] += gradient
             else:
                 of_keys = torch.zeros_like(keys), torch.zeros_like(values)
             if stage.number == 0:
-                dk += of_keys[0]
-                dv += of_keys[1]
+                dk, dv = (x.to(dtype) for x in of_keys)
                 continue
             if leaving:
                 _add(*leaving, dk, dv)
@@ -263,8 +266,8 @@ class _Attention(torch.autograd.Function):
             dist.all_reduce(flat, group=how.group)
             parts = flat.split([gradient.numel() for gradient in learned.values()])
             learned = {place: part.view_as(learned[place]).to(captured[place].dtype) for place, part in zip(learned, parts)}
-        gradients = (total.to(x.dtype) for total, x in ((dq, q), (dk, k), (dv, v)))
-        return None, *gradients, *(learned.get(place) for place in range(len(captured)))
+        dq = torch.zeros_like(q) if dq is None else dq
+        return None, *(x.to(q.dtype) for x in (dq, dk, dv)), *(learned.get(place) for place in range(len(captured)))
 
 
 def _add(stage, transfer, dk, dv):
