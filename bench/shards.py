@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks and times attention over several GPUs of one host: results of all ranks beside those of one GPU.
+"""Compares attention over several GPUs of one host with that of one GPU, and times both.
 
   ATTNC_LIBRARY=build/libattnc.so python3 bench/shards.py [--world 2] [--rows 16384,65536]
 

@@ -116,37 +116,36 @@ class _How(typing.NamedTuple):
 
 
 class _Transfer:
-    """Rows of tensors [B, HKV, rows, D] that travel in a stage. wait() returns those that came."""
+    """Rows of two tensors that travel in a stage, in one message: a second one would wait for SMs of the attention.
+    `pairs` hold rows of both, [rows, B, HKV, D] each, in the order of ranks. wait() returns what came,
+    [B, HKV, rows, D]."""
 
-    def __init__(self, messages, sent, received, group):
-        self.sent = messages  # until they are gone
-        self.come = [message.new_empty(sum(received), *message.shape[1:]) for message in messages]
-        self.works = [
-            dist.all_to_all_single(come, message, received, sent, group=group, async_op=True)
-            for come, message in zip(self.come, messages)
-        ]
+    def __init__(self, pairs, sent, received, group):
+        first, second = pairs[0]
+        self.widths = [first.shape[-1], second.shape[-1]]
+        self.message = first.new_empty(sum(sent), *first.shape[1:3], sum(self.widths))  # kept until it is gone
+        for parts, to in zip(zip(*pairs), self.message.split(self.widths, -1)):
+            for part, place in zip(parts, to.split([len(part) for part in parts])):
+                place.copy_(part)
+        self.come = self.message.new_empty(sum(received), *self.message.shape[1:])
+        self.work = dist.all_to_all_single(self.come, self.message, received, sent, group=group, async_op=True)
 
     def wait(self):
-        for work in self.works:
-            work.wait()
-        return tuple(come.permute(1, 2, 0, 3) for come in self.come)
+        self.work.wait()
+        return self.come.permute(1, 2, 0, 3).split(self.widths, -1)
 
 
-def _rows_first(tensor):
-    return tensor.permute(2, 0, 1, 3)
+def _rows_first(*tensors):
+    return [tensor.permute(2, 0, 1, 3) for tensor in tensors]
 
 
 def _bring(how, number, k, v):
     """Begins to bring the keys and values of a stage. None: there is no such stage."""
     if number == len(how.stages):
         return None
-    stage = how.stages[number]
-    parts = [interval for intervals in stage.sends for interval in intervals]
-    messages = [
-        torch.cat([rows[begin:end] for begin, end in parts]) if parts else rows.new_empty(0, *rows.shape[1:])
-        for rows in (_rows_first(k), _rows_first(v))
-    ]
-    return _Transfer(messages, stage.sent, stage.receives, how.group)
+    stage, (k, v) = how.stages[number], _rows_first(k, v)
+    parts = [interval for intervals in stage.sends for interval in intervals] or [(0, 0)]
+    return _Transfer([(k[begin:end], v[begin:end]) for begin, end in parts], stage.sent, stage.receives, how.group)
 
 
 def _each_stage(how, k, v):
@@ -257,8 +256,7 @@ class _Attention(torch.autograd.Function):
                 continue
             if leaving:
                 _add(*leaving, dk, dv)
-            messages = [_rows_first(x).contiguous() for x in of_keys]
-            leaving = stage, _Transfer(messages, stage.receives, stage.sent, how.group)
+            leaving = stage, _Transfer([_rows_first(*of_keys)], stage.receives, stage.sent, how.group)
         if leaving:
             _add(*leaving, dk, dv)
         if learned:
