@@ -173,8 +173,29 @@ def cases_of(groups):
         yield layout, groups[4], functools.partial(check, make=alibi, layout=layout, stages=3)
     yield "more ranks than rows", groups[4], functools.partial(check, make=alibi, q_len=3, kv_len=3)
     yield "other lengths of keys", groups[3], functools.partial(check, make=prefix, q_len=70)
-    for test in (two_masks, half, padded_rows, without_gradients, of_shards, mistakes):
+    yield "mesh", groups[4], mesh
+    for test in (compiled, two_masks, half, padded_rows, without_gradients, of_shards, mistakes):
         yield test.__name__, groups[3 if test is two_masks else 2], test
+
+
+def mesh(group):
+    """The group is a DeviceMesh of one dim."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    rank, q = dist.get_rank(group), drawn(1, 1, HEADS, 70, WIDTH)
+    plan = ShardPlan(None, (1, HEADS, HEADS, 70, 70), 4, block=64)
+    mine = shard(q, plan, rank)
+    out = flex_attention(mine, mine, mine, plan=plan, group=init_device_mesh("cpu", (4,)))
+    compare("out", out, shard(whole.flex_attention(q, q, q), plan, rank))
+
+
+def compiled(group):
+    """A call breaks a graph, and computes the same."""
+    rank, q = dist.get_rank(group), drawn(1, 1, HEADS, 70, WIDTH)
+    plan = ShardPlan(None, (1, HEADS, HEADS, 70, 70), 2, block=64)
+    model = torch.compile(lambda x: flex_attention(x * 2, x, x, plan=plan, group=group) + 1, backend="eager")
+    mine = shard(q, plan, rank)
+    compare("out", model(mine), shard(whole.flex_attention(q * 2, q, q) + 1, plan, rank))
 
 
 def two_masks(group):

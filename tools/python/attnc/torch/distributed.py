@@ -320,8 +320,8 @@ def flex_attention(
     None for all processes. All ranks call it, and its backward pass, in the same order.
 
     Gradients of captured tensors are sums over all ranks, the same on each. Those of query, key and value are of the
-    rank's own rows. They are deterministic if torch.use_deterministic_algorithms() is on. It breaks a graph of
-    torch.compile.
+    rank's own rows. All are added in the order of stages and ranks; torch.use_deterministic_algorithms() chooses
+    deterministic kernels. A call breaks a graph of torch.compile.
 
     Raises ValueError for operands and groups that do not fit the plan, and what attnc.torch.flex_attention raises. If a
     rank dies, the others get the error of their process group."""
