@@ -11,8 +11,8 @@ import functools
 import os
 import pathlib
 import sys
-import time
 import tempfile
+import time
 import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
