@@ -51,6 +51,7 @@
 #include "attnc/c/pack.h"
 #include "attnc/c/prepared.h"
 #include "attnc/c/reference.h"
+#include "attnc/c/shard.h"
 #include "attnc/c/tensor.h"
 #include "attnc/c/tuning.h"
 #include "attnc/c/xla.h"

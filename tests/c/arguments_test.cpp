@@ -90,6 +90,11 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_prepare_options) == 72);
   CHECK(sizeof(attnc_preparation_info) == 184);
   CHECK(sizeof(attnc_tuned_tile) == 40);
+  CHECK(sizeof(attnc_shard_mask) == 40);
+  CHECK(sizeof(attnc_shard_options) == 88);
+  CHECK(sizeof(attnc_shard_plan_info) == 40);
+  CHECK(sizeof(attnc_shard_tokens) == 40);
+  CHECK(sizeof(attnc_shard_work) == 56);
   // These structs never change.
   CHECK(sizeof(attnc_pin) == 16);
   CHECK(sizeof(attnc_define) == 16);
@@ -164,6 +169,18 @@ TEST_CASE("structs that go in may be of another version", "[c]") {
     attnc_block_mask_destroy(mask);
     return status;
   });
+  const attnc_problem problem = {1, 1, 1, 64, 64};
+  const Owned<attnc_mod> causal = parse("q_idx >= kv_idx");
+  auto shards = sized<attnc_shard_mask>();
+  shards.mod = causal.get();
+  const auto plan = [&](const attnc_shard_mask* masks, const attnc_shard_options* options) {
+    attnc_shard_plan* made = nullptr;
+    const attnc_status status = attnc_shard_plan_create(masks, 1, &problem, 2, options, &made);
+    attnc_shard_plan_destroy(made);
+    return status;
+  };
+  checkInput(shards, [&](const attnc_shard_mask* mask) { return plan(mask, nullptr); });
+  checkInput(sized<attnc_shard_options>(), [&](const attnc_shard_options* all) { return plan(&shards, all); });
 }
 
 TEST_CASE("structs that come out may be of another version", "[c]") {
@@ -196,6 +213,17 @@ TEST_CASE("structs that come out may be of another version", "[c]") {
   TAKE(attnc_source_create(compiler.get(), mod.get(), &options, &text));
   const Owned<attnc_source> source(text);
   checkOutput<attnc_source_stage>([&](attnc_source_stage* stage) { return attnc_source_get_stage(text, 0, stage); });
+  auto shards = sized<attnc_shard_mask>();
+  const Owned<attnc_mod> causal = parse("q_idx >= kv_idx");
+  shards.mod = causal.get();
+  attnc_shard_plan* planned = nullptr;
+  TAKE(attnc_shard_plan_create(&shards, 1, &problem, 2, nullptr, &planned));
+  const Owned<attnc_shard_plan> plan(planned);
+  checkOutput<attnc_shard_plan_info>(
+      [&](attnc_shard_plan_info* info) { return attnc_shard_plan_get_info(planned, info); });
+  checkOutput<attnc_shard_tokens>(
+      [&](attnc_shard_tokens* all) { return attnc_shard_plan_get_tokens(planned, 0, all); });
+  checkOutput<attnc_shard_work>([&](attnc_shard_work* work) { return attnc_shard_plan_get_work(planned, 0, 0, work); });
 }
 
 TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {

@@ -35,6 +35,7 @@ struct Destroy {
   void operator()(attnc_block_mask* handle) const { attnc_block_mask_destroy(handle); }
   void operator()(attnc_preparation* handle) const { attnc_preparation_destroy(handle); }
   void operator()(attnc_prepared* handle) const { attnc_prepared_destroy(handle); }
+  void operator()(attnc_shard_plan* handle) const { attnc_shard_plan_destroy(handle); }
 };
 template <class Handle> using Owned = std::unique_ptr<Handle, Destroy>;
 

@@ -70,6 +70,10 @@ FEATURE_DETERMINISTIC = 2048
 DECODE_DEFAULT = 0
 DECODE_ALWAYS = 1
 DECODE_NEVER = 2
+SHARD_AUTO = 0
+SHARD_CONTIGUOUS = 1
+SHARD_ZIGZAG = 2
+SHARD_GREEDY = 3
 
 
 class Diagnostic(Sized):
@@ -412,6 +416,93 @@ class PackItem(Sized):
     ]
 
 
+class ShardMask(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("mod", c_void_p),
+        ("captures", POINTER(Capture)),
+        ("capture_count", c_size_t),
+        ("layers", c_double),
+    ]
+
+
+class ShardLengths(Structure):
+    _fields_ = [
+        ("q", c_int64),
+        ("kv", c_int64),
+    ]
+
+
+class ShardOptions(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("lengths", POINTER(ShardLengths)),
+        ("length_count", c_size_t),
+        ("flops", c_double),
+        ("bandwidth", c_double),
+        ("memory", c_double),
+        ("latency", c_double),
+        ("layout", c_int32),
+        ("stages", c_int32),
+        ("block", c_int32),
+        ("head_dim", c_int32),
+        ("head_dim_v", c_int32),
+        ("element_bytes", c_int32),
+        ("backward", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
+class ShardPlanInfo(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("bytes_received", c_double),
+        ("efficiency", c_double),
+        ("world", c_int32),
+        ("stages", c_int32),
+        ("layout", c_int32),
+        ("mask_count", c_int32),
+    ]
+
+
+class ShardInterval(Structure):
+    _fields_ = [
+        ("begin", c_int64),
+        ("end", c_int64),
+    ]
+
+
+class ShardTokens(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("rows", POINTER(ShardInterval)),
+        ("row_count", c_size_t),
+        ("keys", POINTER(ShardInterval)),
+        ("key_count", c_size_t),
+    ]
+
+
+class ShardPiece(Structure):
+    _fields_ = [
+        ("stage", c_int32),
+        ("from", c_int32),
+        ("begin", c_int64),
+        ("end", c_int64),
+    ]
+
+
+class ShardWork(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("pieces", POINTER(ShardPiece)),
+        ("piece_count", c_size_t),
+        ("pairs", c_double),
+        ("seconds", c_double),
+        ("keys_received", c_int64),
+        ("keys_sent", c_int64),
+    ]
+
+
 class TunedTile(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -506,6 +597,11 @@ FUNCTIONS = {
     "attnc_preparation_get_kernel_options": (c_int32, (c_void_p, c_size_t, POINTER(KernelOptions))),
     "attnc_compute_on_cpu": (c_int32, (c_void_p, POINTER(Operands), POINTER(Outputs))),
     "attnc_compute_backward_on_cpu": (c_int32, (c_void_p, POINTER(BackwardOperands), POINTER(BackwardOutputs))),
+    "attnc_shard_plan_create": (c_int32, (POINTER(ShardMask), c_size_t, POINTER(Problem), c_int32, POINTER(ShardOptions), POINTER(c_void_p))),
+    "attnc_shard_plan_destroy": (None, (c_void_p,)),
+    "attnc_shard_plan_get_info": (c_int32, (c_void_p, POINTER(ShardPlanInfo))),
+    "attnc_shard_plan_get_tokens": (c_int32, (c_void_p, c_size_t, POINTER(ShardTokens))),
+    "attnc_shard_plan_get_work": (c_int32, (c_void_p, c_size_t, c_size_t, POINTER(ShardWork))),
     "attnc_tune": (c_int32, (c_void_p, c_void_p, POINTER(Operands), POINTER(Outputs), POINTER(PrepareOptions), c_void_p, POINTER(c_void_p))),
     "attnc_tune_training": (c_int32, (c_void_p, c_void_p, POINTER(BackwardOperands), POINTER(Outputs), POINTER(BackwardOutputs), POINTER(PrepareOptions), c_void_p, POINTER(c_void_p))),
     "attnc_tuning_destroy": (None, (c_void_p,)),

@@ -76,8 +76,7 @@ def _check_classes(query, key, value):
         if not torch.compiler.is_dynamo_compiling() and hasattr(tensor, "placements"):
             raise NotImplementedError(
                 f"{name} is a DTensor: give {name}.to_local(), with captured tensors of the local heads and batch, or "
-                "use torch.distributed.tensor.experimental.local_map. Rows of query may be sharded if the mod adds their "
-                "offset, those of key and value not"
+                "use torch.distributed.tensor.experimental.local_map. If rows are sharded, attnc.torch.distributed computes"
             )
 
 

@@ -1,0 +1,150 @@
+#include "attnc/c/shard.h"
+
+#include "attnc/shard.h"
+#include "c/call.h"
+#include "c/enumerators.h"
+#include "c/handles.h"
+#include "c/operands.h"
+#include "c/structs.h"
+
+#include <fmt/format.h>
+
+#include <deque>
+
+/// A plan, and the arrays through which a C caller sees it.
+struct attnc_shard_plan {
+  struct Tokens {
+    std::vector<attnc_shard_interval> rows, keys;
+  };
+  attnc::ShardPlan plan;
+  std::vector<Tokens> tokens;                                      ///< by rank
+  std::vector<std::vector<std::vector<attnc_shard_piece>>> pieces; ///< by mask and rank
+  explicit attnc_shard_plan(attnc::ShardPlan plan);
+};
+
+namespace attnc::c {
+namespace {
+
+static_assert(int(ShardLayout::Auto) == ATTNC_SHARD_AUTO && int(ShardLayout::Contiguous) == ATTNC_SHARD_CONTIGUOUS &&
+                  int(ShardLayout::ZigZag) == ATTNC_SHARD_ZIGZAG && int(ShardLayout::Greedy) == ATTNC_SHARD_GREEDY,
+              "C numbers layouts as C++ does");
+
+std::vector<attnc_shard_interval> toC(const std::vector<ShardInterval>& intervals) {
+  std::vector<attnc_shard_interval> all;
+  for (const ShardInterval& interval : intervals) all.push_back({interval.begin, interval.end});
+  return all;
+}
+
+/// Writes a number that the caller gave; 0 keeps the default.
+template <class T, class Given> void take(T& to, Given given) {
+  if (given != 0) to = given;
+}
+
+ShardOptions readOptions(Arguments& arguments, const attnc_shard_options* given) {
+  attnc_shard_options all;
+  ShardOptions options;
+  if (!readStruct(arguments, given, all, "options")) return options;
+  if (all.layout < ATTNC_SHARD_AUTO || all.layout > ATTNC_SHARD_GREEDY)
+    arguments.refuse({"options", "layout"}, fmt::format("is {}, which is no layout of shards", all.layout));
+  else
+    options.layout = ShardLayout(all.layout);
+  if (all.length_count && arguments.given(all.lengths, {"options", "lengths"}))
+    for (size_t i = 0; i < all.length_count; ++i) options.lengths.push_back({all.lengths[i].q, all.lengths[i].kv});
+  options.stages = all.stages;
+  options.backward = readFlag(arguments, all.backward, {"options", "backward"});
+  readReserved(arguments, all.reserved, {"options", "reserved"});
+  take(options.block, all.block);
+  take(options.headDim, all.head_dim);
+  take(options.headDimV, all.head_dim_v ? all.head_dim_v : all.head_dim);
+  take(options.elementBytes, all.element_bytes);
+  take(options.flops, all.flops);
+  take(options.bandwidth, all.bandwidth);
+  take(options.memory, all.memory);
+  take(options.latency, all.latency);
+  return options;
+}
+
+} // namespace
+} // namespace attnc::c
+
+using namespace attnc;
+using namespace attnc::c;
+
+attnc_shard_plan::attnc_shard_plan(ShardPlan made) : plan(std::move(made)) {
+  for (const ShardTokens& ofRank : plan.ranks) tokens.push_back({toC(ofRank.rows), toC(ofRank.keys)});
+  for (const ShardMaskPlan& mask : plan.masks)
+    for (auto& ofMask = pieces.emplace_back(); const ShardWork& work : mask.ranks)
+      for (auto& ofRank = ofMask.emplace_back(); const ShardPiece& piece : work.pieces)
+        ofRank.push_back({piece.stage, piece.from, piece.keys.begin, piece.keys.end});
+}
+
+attnc_status attnc_shard_plan_create(const attnc_shard_mask* masks, size_t mask_count, const attnc_problem* problem,
+                                     int32_t world, const attnc_shard_options* options, attnc_shard_plan** plan) {
+  return call([&](Arguments& arguments) -> Status {
+    std::deque<Captures> captures; // masks point into it
+    std::vector<ShardMask> all;
+    const Place place = "masks";
+    if (mask_count && arguments.given(masks, place))
+      for (size_t i = 0; i < mask_count; ++i) {
+        attnc_shard_mask one;
+        if (!readStruct(arguments, element(masks, i), one, place.at(i))) break;
+        if (!arguments.given(one.mod, place.at(i, "mod"))) break;
+        readCaptures(arguments, one.captures, one.capture_count, place.at(i, "captures"), captures.emplace_back());
+        all.push_back({&one.mod->mod, &captures.back(), one.layers != 0 ? one.layers : 1});
+      }
+    const ShardOptions how = readOptions(arguments, options);
+    arguments.given(problem, "problem");
+    arguments.given(plan, "plan");
+    if (!arguments.ok()) return {};
+    return give(ShardPlan::make(all, readProblem(*problem), world, how), plan);
+  });
+}
+
+void attnc_shard_plan_destroy(attnc_shard_plan* plan) { delete plan; }
+
+attnc_status attnc_shard_plan_get_info(const attnc_shard_plan* plan, attnc_shard_plan_info* info) {
+  return call([&](Arguments& arguments) -> Status {
+    if (!arguments.given(plan, "plan")) return {};
+    attnc_shard_plan_info all = {};
+    all.bytes_received = plan->plan.bytesReceived;
+    all.efficiency = plan->plan.efficiency;
+    all.world = plan->plan.world;
+    all.stages = plan->plan.stages;
+    all.layout = int32_t(plan->plan.layout);
+    all.mask_count = int32_t(plan->plan.masks.size());
+    writeStruct(arguments, all, info, "info");
+    return {};
+  });
+}
+
+attnc_status attnc_shard_plan_get_tokens(const attnc_shard_plan* plan, size_t rank, attnc_shard_tokens* tokens) {
+  return call([&](Arguments& arguments) -> Status {
+    if (!arguments.given(plan, "plan") || !checkIndex(arguments, rank, plan->tokens.size())) return {};
+    const attnc_shard_plan::Tokens& from = plan->tokens[rank];
+    attnc_shard_tokens all = {};
+    all.rows = from.rows.data();
+    all.row_count = from.rows.size();
+    all.keys = from.keys.data();
+    all.key_count = from.keys.size();
+    writeStruct(arguments, all, tokens, "tokens");
+    return {};
+  });
+}
+
+attnc_status attnc_shard_plan_get_work(const attnc_shard_plan* plan, size_t mask, size_t rank, attnc_shard_work* work) {
+  return call([&](Arguments& arguments) -> Status {
+    if (!arguments.given(plan, "plan") || !checkIndex(arguments, mask, plan->pieces.size()) ||
+        !checkIndex(arguments, rank, plan->pieces[mask].size()))
+      return {};
+    const ShardWork& from = plan->plan.masks[mask].ranks[rank];
+    attnc_shard_work all = {};
+    all.pieces = plan->pieces[mask][rank].data();
+    all.piece_count = plan->pieces[mask][rank].size();
+    all.pairs = from.pairs;
+    all.seconds = from.seconds;
+    all.keys_received = from.keysReceived;
+    all.keys_sent = from.keysSent;
+    writeStruct(arguments, all, work, "work");
+    return {};
+  });
+}

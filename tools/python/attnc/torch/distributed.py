@@ -1,0 +1,374 @@
+"""Attention over several GPUs, by a plan of shards.
+
+    from attnc.torch.distributed import ShardPlan, flex_attention, shard
+
+    plan = ShardPlan(mask_mod, (B, H, HKV, L, L), world)     # the same on every rank
+    x = shard(x, plan, rank)                                 # this rank's rows, in the plan's order
+    out = flex_attention(q, k, v, score_mod, mask_mod, plan=plan)
+
+Each rank holds the rows that the plan deals to it. Live keys and values travel by all-to-all, stage by stage, and the
+attention of a stage hides the transfers of the next. Partial results are merged in fp32 (attnc/shard.h):
+
+    lse = log(sum(exp(lse_s)))    out = sum(exp(lse_s - lse) * out_s)
+
+In a backward pass keys and values travel again, and their gradients travel back.
+"""
+
+import typing
+
+import torch
+import torch.distributed as dist
+from torch.autograd.function import once_differentiable
+
+from .autograd import call_of, rows_of, run_backward
+from .flex import _check, _check_classes, _is_any_autocast_enabled, autocast
+from .kernels import ALIGNED, like
+from .shards import ShardPlan, Stage, mask_mod_of
+from .translation import translate
+
+__all__ = ["ShardPlan", "flex_attention", "shard", "unshard"]
+
+
+def _group_of(group):
+    """Returns the process group of a group, a DeviceMesh of one dim, or None."""
+    if not dist.is_available() or not dist.is_initialized():
+        raise RuntimeError("torch.distributed is not initialised: call torch.distributed.init_process_group() first")
+    return group.get_group() if hasattr(group, "get_group") else group or dist.group.WORLD
+
+
+def _rank_in(group, plan):
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    if rank < 0:
+        raise ValueError("this process is not in the group")
+    if size != plan.world:
+        raise ValueError(f"the plan is for {plan.world} ranks, and the group has {size}: plan for the size of the group")
+    return rank
+
+
+def _index(plan, rank, keys, device):
+    return (plan.keys(rank) if keys else plan.rows(rank)).to(device, torch.int64)
+
+
+def shard(tensor: torch.Tensor, plan: ShardPlan, rank: int, dim: int = -2, *, keys: bool = False) -> torch.Tensor:
+    """Returns the rows of a rank of a whole tensor, along `dim`, as a copy with gradients. `keys`: rows of k and v, which
+    are others than those of q only if Q_LEN and KV_LEN differ."""
+    length = plan.shape[4 if keys else 3]
+    if tensor.shape[dim] != length:
+        raise ValueError(f"the tensor has {tensor.shape[dim]} rows along dim {dim}, the plan is of {length}")
+    return tensor.index_select(dim, _index(plan, rank, keys, tensor.device))
+
+
+def unshard(
+    tensor: torch.Tensor, plan: ShardPlan, dim: int = -2, *, keys: bool = False, group: typing.Any = None
+) -> torch.Tensor:
+    """Returns the whole tensor, on every rank, of the rows that all ranks hold along `dim`. It has no gradients, so losses
+    are computed from shards."""
+    group = _group_of(group)
+    rank = _rank_in(group, plan)
+    indices = [_index(plan, other, keys, tensor.device) for other in range(plan.world)]
+    if tensor.shape[dim] != len(indices[rank]):
+        raise ValueError(f"the tensor has {tensor.shape[dim]} rows along dim {dim}, rank {rank} owns {len(indices[rank])}")
+    rows = tensor.detach().movedim(dim, 0)
+    longest = rows.new_zeros(max(map(len, indices)), *rows.shape[1:])
+    longest[: len(rows)] = rows
+    parts = [torch.empty_like(longest) for _ in indices]
+    dist.all_gather(parts, longest, group=group)
+    whole = rows.new_empty(plan.shape[4 if keys else 3], *rows.shape[1:])
+    for index, part in zip(indices, parts):
+        whole[index] = part[: len(index)]
+    return whole.movedim(0, dim)
+
+
+class _Launch(typing.NamedTuple):
+    """The attention of a stage. `places` tell where its captured tensors are among those of all stages; `learned` names
+    those that want gradients. `owner` is that of lists of blocks, as for Call.forward()."""
+
+    stage: Stage
+    text: str
+    places: dict[str, int]
+    scalars: dict[str, typing.Any]
+    learned: tuple[str, ...]
+    owner: typing.Any
+
+
+class _How(typing.NamedTuple):
+    """A call. `launches` has one entry for each stage, None for one without work. `learned` are the places of captured
+    tensors that want gradients."""
+
+    stages: list[Stage]
+    launches: list[_Launch | None]
+    learned: list[int]
+    scale: float
+    form: tuple[typing.Any, ...]
+    group: typing.Any
+    is_training: bool
+    is_deterministic: bool
+
+    def call(self, launch, q, k, v, captured):
+        """Returns (Call, captured tensors by name) of a launch."""
+        tensors = {name: captured[place] for name, place in launch.places.items()}
+        gradients = launch.learned if self.is_training else None
+        form = *self.form, launch.stage.number  # each stage keeps its lists of blocks
+        call = call_of(
+            launch.text, q, k, v, tensors, launch.scalars, False, gradients, self.is_deterministic, ALIGNED, None, form
+        )  # fmt: skip
+        return call, tensors
+
+
+class _Transfer:
+    """Rows of two tensors that travel in a stage, in one message: a second one would wait for SMs of the attention.
+    `pairs` hold rows of both, [rows, B, HKV, D] each, in the order of ranks. wait() returns what came,
+    [B, HKV, rows, D]."""
+
+    def __init__(self, pairs, sent, received, group):
+        first, second = pairs[0]
+        self.widths = [first.shape[-1], second.shape[-1]]
+        self.message = first.new_empty(sum(sent), *first.shape[1:3], sum(self.widths))  # kept until it is gone
+        for parts, to in zip(zip(*pairs), self.message.split(self.widths, -1)):
+            for part, place in zip(parts, to.split([len(part) for part in parts])):
+                place.copy_(part)
+        self.come = self.message.new_empty(sum(received), *self.message.shape[1:])
+        self.work = dist.all_to_all_single(self.come, self.message, received, sent, group=group, async_op=True)
+
+    def wait(self):
+        self.work.wait()
+        return self.come.permute(1, 2, 0, 3).split(self.widths, -1)
+
+
+def _rows_first(*tensors):
+    return [tensor.permute(2, 0, 1, 3) for tensor in tensors]
+
+
+def _bring(how, number, k, v):
+    """Begins to bring the keys and values of a stage. None: there is no such stage."""
+    if number == len(how.stages):
+        return None
+    stage, (k, v) = how.stages[number], _rows_first(k, v)
+    parts = [interval for intervals in stage.sends for interval in intervals] or [(0, 0)]
+    return _Transfer([(k[begin:end], v[begin:end]) for begin, end in parts], stage.sent, stage.receives, how.group)
+
+
+def _each_stage(how, k, v):
+    """Yields (stage, launch, its keys, its values). The transfers of the next stage have begun."""
+    coming = None
+    for number, (stage, launch) in enumerate(zip(how.stages, how.launches)):
+        keys = coming.wait() if coming else (k, v)
+        coming = _bring(how, number + 1, k, v)
+        yield stage, launch, *keys
+
+
+def _weight(part, whole):
+    """Returns exp(part - whole), and 0 where no score of the part lives."""
+    return torch.where(part == -torch.inf, 0, (part - whole).exp()).unsqueeze(-1)
+
+
+def _forward(how, q, k, v, captured):
+    out = lse = None
+    last = next((launch for launch in reversed(how.launches) if launch), None)
+    for _, launch, keys, values in _each_stage(how, k, v):
+        if launch is None:
+            continue
+        call, tensors = how.call(launch, q, keys, values, captured)
+        part, of_part, _ = call.outcome(q, values, True, False)
+        call.forward(
+            q, keys, values, tensors.values(), launch.scalars.values(), how.scale, launch.owner, part, of_part, None,
+            ALIGNED, None,
+        )  # fmt: skip
+        if out is None:
+            out, lse = part, of_part
+        else:
+            # In fp32, by the types of the weights. Only the last sum is rounded.
+            whole = torch.logaddexp(lse, of_part)
+            merged = torch.empty_like(part, dtype=part.dtype if launch is last else torch.float32)
+            out = torch.addcmul(out * _weight(lse, whole), part, _weight(of_part, whole), out=merged)
+            lse = whole
+    if out is None:
+        return like(q, v.shape[-1]).zero_(), q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
+    return out, lse
+
+
+class _HasLarge:
+    """Whether backward kernels must normalise by the sums of their own keys, since lse is large (docs/training.md). Known
+    without waiting for the GPU, if that is done with the forward pass."""
+
+    LIMIT = 4096
+
+    def __init__(self, lse):
+        self.known, self.event = torch.empty((), dtype=torch.bool, pin_memory=True), torch.cuda.Event()
+        self.known.copy_(((lse.abs() > self.LIMIT) & lse.isfinite()).any(), non_blocking=True)
+        self.event.record()
+
+    def __bool__(self):
+        self.event.synchronize()
+        return self.known.item()
+
+
+def _run_backward(how, launch, q, k, v, captured, out, lse, dout, dlse, has_large):
+    """Returns (dq, dk, dv) of a stage, and the gradients of captures by name. By out and lse of all stages, unless
+    `has_large`: then by those of the stage, which are computed again."""
+    call, tensors = how.call(launch, q, k, v, captured)
+    scalars = launch.scalars
+    if has_large:
+        # w = exp(lse_s - lse)    dout_s = w dout    dlse_s = w (dout (out_s - out) + dlse)
+        part, of_part, _ = call.outcome(q, v, True, False)
+        call.forward(
+            q, k, v, tensors.values(), scalars.values(), how.scale, launch.owner, part, of_part, None, ALIGNED, None
+        )  # fmt: skip
+        weight = _weight(of_part, lse)
+        change = (dout.float() * (part.float() - out)).sum(-1) + (0 if dlse is None else dlse)
+        out, lse, dout, dlse = part, of_part, (weight * dout).to(dout.dtype), weight.squeeze(-1) * change
+    return run_backward(
+        call, q, k, v, tensors, scalars, how.scale, launch.owner, out, lse, dout, dlse, launch.learned
+    )  # fmt: skip
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, how, q, k, v, *captured):
+        out, lse = _forward(how, q, k, v, captured)
+        # The CPU reference always normalises by the keys that it gets.
+        ctx.how, ctx.has_large = how, _HasLarge(lse) if q.is_cuda else True
+        ctx.save_for_backward(q, k, v, out, lse, *captured)
+        ctx.set_materialize_grads(False)
+        return out, lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dout, dlse):
+        how, (q, k, v, out, lse, *captured) = ctx.how, ctx.saved_tensors
+        dout = torch.zeros_like(out) if dout is None else dout
+        dtype = torch.float32 if len(how.stages[0].sends) > 2 else q.dtype  # a sum of two is rounded once
+        dq = dk = dv = None
+        learned = {place: torch.zeros_like(captured[place], dtype=torch.float32) for place in how.learned}
+        has_large, leaving = bool(ctx.has_large), None
+        for stage, launch, keys, values in _each_stage(how, k, v):
+            if launch is not None:
+                (of_q, *of_keys), of_captures = _run_backward(
+                    how, launch, q, keys, values, captured, out, lse, dout, dlse, has_large
+                )  # fmt: skip
+                dq = of_q.to(dtype) if dq is None else dq.add_(of_q)
+                for name, gradient in of_captures.items():
+                    learned[launch.places[name]] += gradient
+            else:
+                of_keys = torch.zeros_like(keys), torch.zeros_like(values)
+            if stage.number == 0:
+                dk, dv = (x.to(dtype) for x in of_keys)
+                continue
+            if leaving:
+                _add(*leaving, dk, dv)
+            leaving = stage, _Transfer([_rows_first(*of_keys)], stage.receives, stage.sent, how.group)
+        if leaving:
+            _add(*leaving, dk, dv)
+        if learned:
+            flat = torch.cat([gradient.flatten() for gradient in learned.values()])
+            dist.all_reduce(flat, group=how.group)
+            parts = flat.split([gradient.numel() for gradient in learned.values()])
+            learned = {place: part.view_as(learned[place]).to(captured[place].dtype) for place, part in zip(learned, parts)}
+        dq = torch.zeros_like(q) if dq is None else dq
+        return None, *(x.to(q.dtype) for x in (dq, dk, dv)), *(learned.get(place) for place in range(len(captured)))
+
+
+def _add(stage, transfer, dk, dv):
+    """Adds gradients that came back, in the order of ranks."""
+    for total, come in zip((dk, dv), transfer.wait()):
+        at = 0
+        for begin, end in (interval for intervals in stage.sends for interval in intervals):
+            total[:, :, begin:end] += come[:, :, at : at + end - begin]
+            at += end - begin
+
+
+def _placed(mod, stage, is_score_mod):
+    """Returns a mod of the rows and keys of a stage."""
+    if mod is None:
+        return None
+    rows, keys = stage.rows, stage.keys
+    if is_score_mod:
+        return lambda score, b, h, q_idx, kv_idx: mod(score, b, h, rows(q_idx), keys(kv_idx))
+    return lambda b, h, q_idx, kv_idx: mod(b, h, rows(q_idx), keys(kv_idx))
+
+
+def _check_plan(query, key, value, mask_mod, plan, rank):
+    if mask_mod not in plan.masks:
+        raise ValueError(
+            "the plan has no such mask: give flex_attention the same function that the plan was made of, and a plan of "
+            "several masks all of them"
+        )
+    for axis, what in enumerate(("batch", "heads")):
+        if query.shape[axis] > plan.shape[axis]:
+            raise ValueError(f"query has {what} {query.shape[axis]}, the plan is of {plan.shape[axis]}: plan for that many")
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        owned = plan._count(rank, name != "query")
+        if tensor.shape[2] != owned:
+            raise ValueError(
+                f"{name} has {tensor.shape[2]} rows, rank {rank} of the plan owns {owned}: deal them by "
+                "shard(tensor, plan, rank)"
+            )
+
+
+@torch._disable_dynamo
+def flex_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    score_mod: typing.Callable[..., torch.Tensor] | None = None, block_mask: typing.Any = None,
+    scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False, *, plan: ShardPlan,
+    group: typing.Any = None,
+) -> typing.Any:  # fmt: skip
+    """Computes attention over all ranks of a group, like attnc.torch.flex_attention on one.
+
+    Each rank gives its own rows of query, key and value, [B, H, rows, D], in the order of `plan`, and gets its own rows
+    of out (and of lse, f32). A rank may own none. Mods see positions of the whole problem; tensors that they capture are
+    whole on each rank. `block_mask` is one of the plan's masks. `group` is a process group, a DeviceMesh of one dim, or
+    None for all processes. All ranks call it, and its backward pass, in the same order.
+
+    Gradients of captured tensors are sums over all ranks, the same on each. Those of query, key and value are of the
+    rank's own rows. All are added in the order of stages and ranks; torch.use_deterministic_algorithms() chooses
+    deterministic kernels. A call breaks a graph of torch.compile.
+
+    Raises ValueError for operands and groups that do not fit the plan, and what attnc.torch.flex_attention raises. If a
+    rank dies, the others get the error of their process group."""
+    group = _group_of(group)
+    rank = _rank_in(group, plan)
+    _check_classes(query, key, value)
+    if _is_any_autocast_enabled():
+        query, key, value = autocast(query, key, value)
+    _check(query, key, value, enable_gqa, None)
+    mask_mod = mask_mod_of(block_mask)
+    _check_plan(query, key, value, mask_mod, plan, rank)
+    query, key, value = map(rows_of, (query, key, value))
+    batch, heads, q_len, head_dim = query.shape
+    device, kv_heads = query.device, key.shape[1]
+    whole = translate(score_mod, mask_mod, device=device, problem=(batch, heads, kv_heads, *plan.shape[3:]))
+    captured, learned, place_of = [], [], {}
+
+    def place(tensor):
+        if id(tensor) not in place_of:
+            place_of[id(tensor)] = len(captured)
+            captured.append(tensor)
+        return place_of[id(tensor)]
+
+    # In the order of the whole mod, so that all ranks agree.
+    if torch.is_grad_enabled():
+        learned = [place(x) for x in whole.tensors.values() if x.requires_grad and x.is_floating_point()]
+    stages = plan.stages_of(plan.masks.index(mask_mod), rank, device)
+    launches = []
+    for stage in stages:
+        if not stage.has_work or not batch or not heads:
+            launches.append(None)
+            continue
+        mods = _placed(score_mod, stage, True), _placed(mask_mod, stage, False)
+        problem = batch, heads, kv_heads, q_len, stage.key_count
+        text, tensors, scalars = translate(*mods, device=device, problem=problem).given()
+        places = {name: place(tensor) for name, tensor in tensors.items()}
+        names = tuple(name for name, at in places.items() if at in learned)
+        launches.append(_Launch(stage, text, places, scalars, names, stage if mask_mod else None))
+    is_training = torch.is_grad_enabled() and bool(learned or any(x.requires_grad for x in (query, key, value)))
+    how = _How(
+        stages, launches, learned, head_dim**-0.5 if scale is None else float(scale), (enable_gqa, "shards"), group,
+        is_training, is_training and torch.are_deterministic_algorithms_enabled(),
+    )  # fmt: skip
+    run = _Attention.apply if is_training else lambda how, *tensors: _forward(how, *tensors[:3], tensors[3:])
+    if query.is_cuda:
+        with torch.cuda.device(device):  # kernels are launched in the current context
+            out, lse = run(how, query, key, value, *captured)
+    else:
+        out, lse = run(how, query, key, value, *captured)
+    return (out, lse) if return_lse else out

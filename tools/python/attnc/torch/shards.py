@@ -1,0 +1,188 @@
+"""Plans of shards for torch: which rank owns which rows, and which keys travel to it in which stage."""
+
+import bisect
+import itertools
+import typing
+from ctypes import byref, pointer
+
+import torch
+from torch.nn.attention import flex_attention as flex
+
+from .. import _spec as c
+from .._library import Handle, check, library
+from ..errors import ArgumentError
+from .block_mask import has_lists
+from .guards import describe
+from .inspection import _translated
+
+MaskMod = typing.Callable[..., torch.Tensor]
+_LAYOUTS = ("auto", "contiguous", "zigzag", "greedy")
+
+
+def mask_mod_of(mask):
+    """Returns the mask_mod of a BlockMask; returns a mask_mod and None as they are."""
+    if not isinstance(mask, flex.BlockMask):
+        return mask
+    if has_lists(mask):
+        raise ArgumentError("block_mask has lists of blocks, which shards do not follow", "give its mask_mod")
+    return mask.mask_mod
+
+
+def _device_of(mask_mod):
+    """Returns where the captured tensors of a mask_mod are."""
+    tensors = describe(mask_mod).tensors if mask_mod else ()
+    return next((tensor.device for tensor in tensors if tensor.dim()), torch.device("cpu"))
+
+
+class ShardPlan:
+    """Who computes what, for masks that share one layout. It moves nothing, and is the same on every rank.
+
+    plan = ShardPlan(mask_mod, (B, H, HKV, Q_LEN, KV_LEN), world)
+
+    `masks` is a mask_mod, None for no mask, a BlockMask of create_block_mask, or a list of them; `layers` weights them by
+    their numbers of layers. Tensors that they capture are read now: for new document ids, make a new plan. `shape` is
+    that of the whole problem, `world` the number of ranks. `layout` is auto, contiguous, zigzag or greedy; `stages` the
+    most stages of transfers, 0 for a choice by prediction; `block` the rows and columns of the blocks that are judged:
+    64, 128 or 256. `head_dim`, `head_dim_v`, `dtype`, `backward`, `flops` (1/s), `bandwidth` and `memory` (bytes/s of a
+    rank) and `latency` (s of a stage) are what the prediction assumes.
+
+    The plan has `masks`, `shape`, `world`, and the `layout` that was taken. `efficiency` is the predicted time of one GPU
+    over `world` times that of the slowest rank. `bytes_received` is what travels in the forward pass of all layers.
+
+    Raises ArgumentError, RunError, and UntranslatableError for a mask_mod that attnc cannot translate."""
+
+    masks: tuple[MaskMod | None, ...]
+    shape: tuple[int, ...]
+    world: int
+    layout: str
+    efficiency: float
+    bytes_received: float
+
+    def __init__(
+        self, masks: typing.Any, shape: tuple[int, int, int, int, int], world: int, *,
+        layers: typing.Sequence[float] | None = None, layout: str = "auto", stages: int = 0, block: int = 128,
+        head_dim: int = 128, head_dim_v: int | None = None, dtype: torch.dtype = torch.bfloat16, backward: bool = False,
+        flops: float = 0, bandwidth: float = 0, memory: float = 0, latency: float = 0,
+    ):  # fmt: skip
+        self.masks = tuple(map(mask_mod_of, masks if isinstance(masks, (list, tuple)) else [masks]))
+        self.shape = tuple(shape)
+        if layout not in _LAYOUTS:
+            raise ArgumentError(f"layout is {layout!r}", f"one of {', '.join(_LAYOUTS)}")
+        if layers is not None and len(layers) != len(self.masks):
+            raise ArgumentError(f"layers has {len(layers)} numbers for {len(self.masks)} masks", "give one for each mask")
+        entries, keep = [], []
+        for mask_mod, count in zip(self.masks, layers or itertools.repeat(1)):
+            mod, values, _ = _translated(None, mask_mod, _device_of(mask_mod), self.shape)
+            captures, views = mod._given(values, on_gpu=False)
+            keep += mod, captures, views
+            entries.append(c.ShardMask(
+                mod=mod._handle.address, captures=captures, capture_count=len(captures), layers=count
+            ))  # fmt: skip
+        options = c.ShardOptions(
+            flops=flops, bandwidth=bandwidth, memory=memory, latency=latency, layout=_LAYOUTS.index(layout), stages=stages,
+            block=block, head_dim=head_dim, head_dim_v=head_dim_v or head_dim, element_bytes=dtype.itemsize,
+            backward=backward,
+        )  # fmt: skip
+        handle = Handle(
+            "attnc_shard_plan_create", (c.ShardMask * len(entries))(*entries), len(entries),
+            pointer(c.Problem(*self.shape)), world, byref(options), destroyer="attnc_shard_plan_destroy",
+        )  # fmt: skip
+        info = c.ShardPlanInfo()
+        check(library().attnc_shard_plan_get_info(handle.address, byref(info)))
+        self.world, self.layout = info.world, _LAYOUTS[info.layout]
+        self.efficiency, self.bytes_received = info.efficiency, info.bytes_received
+        ranks = range(world)
+        self._rows, self._keys = zip(*[_tokens(handle, rank) for rank in ranks])  # intervals, by rank
+        self._pieces = [[_work(handle, mask, rank) for rank in ranks] for mask in range(len(self.masks))]
+        self._stages = {}
+
+    def _count(self, rank, keys):
+        return _total((self._keys if keys else self._rows)[rank])
+
+    def rows(self, rank: int) -> torch.Tensor:
+        """Returns the positions of a rank's rows of q, in the order in which the rank holds them: i32 [rows]."""
+        return _positions(self._rows[rank])
+
+    def keys(self, rank: int) -> torch.Tensor:
+        """Returns the positions of a rank's rows of k and v: i32 [keys]. They are rows() if Q_LEN equals KV_LEN."""
+        return _positions(self._keys[rank])
+
+    def stages_of(self, mask: int, rank: int, device: torch.device) -> "list[Stage]":
+        """Returns what a rank does for a mask, stage by stage. All ranks have equally many stages."""
+        key = mask, rank, device
+        if key not in self._stages:
+            last = max((piece[0] for pieces in self._pieces[mask] for piece in pieces), default=0)
+            self._stages[key] = [Stage(self, mask, rank, number, device) for number in range(last + 1)]
+        return self._stages[key]
+
+
+class Stage:
+    """A stage of one rank. `rows` and `keys` map an index of q or of the stage's keys, in a mod, to its position;
+    `key_count` is the number of these keys, and `has_work` tells if any pair may live. `receives` are numbers of keys by
+    the rank that owns them, in whose order they arrive. `sends` are intervals of own keys by the rank that needs them,
+    and `sent` their lengths."""
+
+    def __init__(self, plan, mask, rank, number, device):
+        pieces = plan._pieces[mask]
+        own = sorted((owner, begin, end) for stage, owner, begin, end in pieces[rank] if stage == number)
+        intervals = [piece[1:] for piece in own] if number else plan._keys[rank]
+        self.number, self.has_work = number, bool(own and plan._rows[rank])
+        self.rows, self.keys, self.key_count = _place(plan._rows[rank], device), _place(intervals, device), _total(intervals)
+        self.receives = [_total([piece[1:] for piece in own if piece[0] == other]) for other in range(plan.world)]
+        self.sends = []
+        for needs in pieces:
+            found = sorted(piece[2:] for piece in needs if number and piece[:2] == (number, rank))
+            self.sends.append(_joined(_local(plan._keys[rank], *interval) for interval in found))
+        self.sent = list(map(_total, self.sends))
+
+
+def _place(intervals, device):
+    """Returns a function from indices to positions. Kernels need no lists of blocks for one interval."""
+    joined = _joined(intervals)
+    if len(joined) == 1:
+        begin = joined[0][0]
+        return lambda index: index + begin
+    positions = _positions(joined, device)
+    return lambda index: positions[index]
+
+
+def _tokens(handle, rank):
+    """Returns the intervals of a rank's rows, and of its keys."""
+    found = c.ShardTokens()
+    check(library().attnc_shard_plan_get_tokens(handle.address, rank, byref(found)))
+    of_kind = (found.rows, found.row_count), (found.keys, found.key_count)
+    return tuple([(intervals[i].begin, intervals[i].end) for i in range(count)] for intervals, count in of_kind)
+
+
+def _work(handle, mask, rank):
+    """Returns the pieces of a rank for a mask: (stage, owner, begin, end)."""
+    found = c.ShardWork()
+    check(library().attnc_shard_plan_get_work(handle.address, mask, rank, byref(found)))
+    pieces = (found.pieces[i] for i in range(found.piece_count))
+    return [(piece.stage, getattr(piece, "from"), piece.begin, piece.end) for piece in pieces]
+
+
+def _positions(intervals, device=None):
+    parts = [torch.arange(begin, end, dtype=torch.int32, device=device) for begin, end in intervals]
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int32, device=device)
+
+
+def _total(intervals):
+    return sum(end - begin for begin, end in intervals)
+
+
+def _local(intervals, begin, end):
+    """Returns where tokens of one interval lie among those of all."""
+    at = bisect.bisect_right(intervals, (begin, float("inf"))) - 1
+    before = _total(intervals[:at]) + begin - intervals[at][0]
+    return before, before + end - begin
+
+
+def _joined(intervals):
+    all = []
+    for begin, end in intervals:
+        if all and all[-1][1] == begin:
+            all[-1] = all[-1][0], end
+        else:
+            all.append((begin, end))
+    return all
