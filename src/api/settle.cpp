@@ -32,9 +32,12 @@ passes::SequenceForm sequenceForm(const KernelOptions& options) {
 }
 
 KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const PrepareOptions& options) {
+  const bool isFp8 = operands.q.dtype == DType::E4M3;
   KernelOptions kernel{.family = options.family,
                        .arch = options.arch,
-                       .dtype = operands.q.dtype,
+                       .dtype = !isFp8        ? operands.q.dtype
+                                : outputs.out ? outputs.out->dtype
+                                              : DType::BF16,
                        .headDim = int(operands.q.shape[3]),
                        .headDimV = int(operands.v.shape[3]),
                        .features = featuresOf(operands) & kOptionFeatures,
@@ -296,9 +299,11 @@ std::string Compiler::Impl::deviceOf(Lookup lookup, const std::string& arch) con
 Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
                                          const PrepareOptions& options, Lookup lookup, const Training* training) {
   ATTNC_TRY_AS(kernel, withArch(optionsOf(operands, outputs, options)));
-  if (kernel->features.has(Feature::Fp8Kv) && (training || !options.decode.value_or(true)))
+  const bool isFp8 = kernel->features.has(Feature::Fp8Q), isCacheFp8 = kernel->features.has(Feature::Fp8Kv) && !isFp8;
+  if (isCacheFp8 && (training || !options.decode.value_or(true)))
     return Error::environment("k and v are e4m3, which decode kernels alone take");
-  if (options.decode.value_or(kernel->features.has(Feature::Fp8Kv))) {
+  if (isFp8 && training) return Error::environment("q, k and v are e4m3, of which there is no backward pass");
+  if (options.decode.value_or(isCacheFp8)) {
     if (training) return Error::environment("a decode kernel is asked for, which has no backward pass");
     kernel->kind = KernelKind::Decode;
     kernel->packedRows = packedRowsFor(plan::problemOf(operands));
@@ -315,8 +320,8 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   }
   ATTNC_TRY_AS(derivedMod, derived(mod, *kernel));
   const BlockMask::Lists lists = training ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
-  const bool mayDecode = !options.decode && !kernel->features.has(Feature::Fp8Kv) && !training &&
-                         options.family == Family::Auto && !kernel->blockSparse;
+  const bool mayDecode =
+      !options.decode && !isFp8 && !isCacheFp8 && !training && options.family == Family::Auto && !kernel->blockSparse;
   const bool looksUp = options.tile.empty() || (training && options.backwardTile.empty());
   const std::string device = looksUp ? deviceOf(lookup, kernel->arch) : std::string();
   const TileLookup findTile = [&](const plan::KernelMod& kernelMod, const plan::Selection& selection,
