@@ -24,10 +24,10 @@ struct QuantiseOptions {
 /// immutable, copies share it, and any number of threads may launch it.
 class Quantiser {
 public:
-  /// Compiles the kernels, or takes them from memory or disk. Loads them into the current CUDA context.
+  /// Compiles the kernels, or takes them from memory or disk. Loads them into the current CUDA context. Tensors that
+  /// are rounded have this dtype: F32, F16 or BF16. Their last extent is `headDim`, a multiple of 8 in 8 .. 256.
   ///
-  /// `dtype`: of the tensors that are rounded, F32, F16 or BF16. `headDim`: their last extent, a multiple of 8 in 8 ..
-  /// 256. Errors (environment): another dtype or head dim; no GPU or one before sm_89; NVRTC missing if it is needed.
+  /// Errors (environment): another dtype or head dim; no GPU or one before sm_89; NVRTC missing if it is needed.
   static Expected<Quantiser> load(const Compiler& compiler, DType dtype, int headDim);
 
   /// Enqueues out = e4m3(x / scale) on `stream`, rounded to nearest even. May be captured into a CUDA graph. Tensors

@@ -71,8 +71,9 @@ int sm90SharedBytes(const codegen::Config& config, int columnBytes) {
   const int rings = config.qStages * qSlotBytes + config.kvStages * (loadedBytes + turnedBytes);
   // Each slot has a message of 16 or 8 bytes and two barriers. Slots of V have only barriers. O has one barrier per
   // slot of Q. With fp8, slots of K have messages of 16 bytes, and those of loaded V have one of 8.
-  const int ofEight = int(llvm::alignTo(config.kvStages * 24, 16)), ofK = isFp8 ? config.kvStages * 32 : ofEight;
-  const int control = config.qStages * 32 + ofK + config.kvStages * 16 + (isFp8 ? ofEight : 0);
+  const int ofK = isFp8 ? config.kvStages * 32 : int(llvm::alignTo(config.kvStages * 24, 16));
+  const int ofV = config.kvStages * (isFp8 ? 16 + 24 : 16);
+  const int control = config.qStages * 32 + ofK + ofV;
   return int(llvm::alignTo(rings + control + config.qStages * 8, 16)) + config.kvStages * config.blockN * columnBytes;
 }
 
