@@ -150,6 +150,18 @@ struct TiledPlan {
   std::string tunedBy;
 };
 
+/// Takes the first tile whose steps lie within blocks of scales, if the operands have these.
+Status fitScales(const plan::KernelMod& mod, plan::Selection& selection, const plan::LaunchOperands& operands) {
+  const auto areOfBlocks = [](const std::optional<TensorView>& scales) { return scales && scales->stride[2] != 0; };
+  if (!areOfBlocks(operands.kScales) && !areOfBlocks(operands.vScales)) return {};
+  for (const std::string& tile : plan::candidatesOf(mod, selection)) {
+    selection.options.tile = tile;
+    ATTNC_TRY_AS(plan, plan::planOf(mod, selection));
+    if (const int columns = plan->stages.front().config.blockN; kRowsOfScale % columns == 0) return {};
+  }
+  return {};
+}
+
 /// Makes the plan of a selection, with the tile that was asked for, or else with the tuned one, if any. A tuned tile
 /// that is the model's own shares its kernel.
 Expected<TiledPlan> planTiled(const plan::KernelMod& mod, plan::Selection& selection, const std::string& asked,
@@ -197,7 +209,12 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
     if (passedOver.empty() || isUnbounded) passedOver = passedOverBy(*selection);
   }
   std::string shapeClass = shapeClassOf(*layout, selection->options.kind);
-  ATTNC_TRY_AS(tiled, planTiled(**kernelMod, *selection, askedTile, shapeClass, lookup));
+  std::string wantedTile = askedTile;
+  if (wantedTile.empty()) {
+    ATTNC_TRY(fitScales(**kernelMod, *selection, *layout));
+    wantedTile = std::exchange(selection->options.tile, {});
+  }
+  ATTNC_TRY_AS(tiled, planTiled(**kernelMod, *selection, wantedTile, shapeClass, lookup));
   const plan::Plan& plan = *tiled->plan;
   Preparation preparation{.options = plan.options,
                           .passedOver = std::move(passedOver),

@@ -125,6 +125,6 @@ TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, and to no other unaske
   c.options.family = Family::Naive;
   CHECK(settled(Mod::identity(), c).options.family == Family::Naive);
   c = of(300);
-  c.operands.k.dtype = DType::BF16;
+  c.operands.k.dtype = c.operands.v.dtype = DType::BF16;
   CHECK(errorOf(Mod::identity(), c).find("q is e4m3, k and v are not") == 0);
 }
