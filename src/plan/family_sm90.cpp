@@ -29,15 +29,14 @@ std::string unservedBySm90(const Request& request) {
   return {};
 }
 
-/// The tile for q, k and v of e4m3. Heads above 128 leave no registers for wide steps: O takes half of them. At head dim
-/// 128, steps of 192 columns gain 6 %, and leave no registers for arithmetic on scores.
+/// The tile for q, k and v of e4m3. Heads above 128 leave no registers for wide steps: O takes half of them. At head
+/// dim 128, steps of 192 columns gain 6 %, and leave no registers for arithmetic on scores.
 Tile sm90Fp8Tile(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
   const Weight weight = request.mod.facts.weight;
   if (widest > 128 || weight == Weight::Heavy) return {128, 64, 8};
-  const bool isPlain =
-      (weight == Weight::None || weight == Weight::Light) && !options.blockSparse && !options.pageSize;
+  const bool isPlain = (weight == Weight::None || weight == Weight::Light) && !options.blockSparse && !options.pageSize;
   return {128, widest > 64 && isPlain ? 192 : 128, 8};
 }
 

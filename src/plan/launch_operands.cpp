@@ -73,7 +73,9 @@ struct ScalesOf {
 
 /// Checks scales of q, k or v and returns them as [batch or 1, heads, blocks]; scales of heads have block stride 0.
 Expected<TensorView> checkScales(const ScalesOf& of, const TensorView& given) {
-  if (!of.isFp8) return wrong(of.name, "is given", of.name == "q_scales" ? "none, for q is not e4m3" : "none, for k and v are not e4m3");
+  if (!of.isFp8)
+    return wrong(of.name, "is given",
+                 of.name == "q_scales" ? "none, for q is not e4m3" : "none, for k and v are not e4m3");
   TensorView scales = given;
   if (scales.rank == 1) {
     scales.rank = 2;

@@ -28,10 +28,10 @@ ATTNC_DEVICE unsigned keep_live_rows(unsigned word, int first, int live) {
   return word & (low_mask | high_mask);
 }
 
-/// Turns half `part` of the tile, 0 or 1: of 64 rows of V each, every other 32. If MayEnd, rows of V from `live` on become
-/// 0. One warp, converged.
-// NOTE: each batch of loads is issued before the one before it is stored: a load takes longer while products read shared
-// memory, and the compiler keeps the order of these instructions.
+/// Turns half `part` of the tile, 0 or 1: of 64 rows of V each, every other 32. If MayEnd, rows of V from `live` on
+/// become 0. One warp, converged.
+// NOTE: each batch of loads is issued before the one before it is stored: a load takes longer while products read
+// shared memory, and the compiler keeps the order of these instructions.
 template <bool MayEnd, class To, class From> ATTNC_DEVICE void transpose_v(To to, From from, int live, int part) {
   static_assert(sizeof(typename From::Element) == 1 && To::kRows % 16 == 0 && From::kRows == To::kColumns &&
                     From::kRows % 64 == 0,
