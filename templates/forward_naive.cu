@@ -19,6 +19,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/pages.cuh"
+#include "algo/scaled.cuh"
 #include "algo/sequence.cuh"
 #include "algo/softmax.cuh"
 #include "algo/step_walk.cuh"
@@ -30,7 +31,8 @@ constexpr int kRows = 8;   // q rows of a CTA, one per warp
 constexpr int kChunk = 32; // kv columns of a step, one per lane
 constexpr int kHeadDimMax = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
 
-using Params = typename ParametersOf<ForwardParams, kPageSize != 0>::Type;
+using Input = typename Choose<kFp8, E4M3, Element>::Type; // of q, k and v
+using Params = typename ParametersOf<ScaledIf<ForwardParams, kFp8>, kPageSize != 0>::Type;
 
 /// Returns the elements from the beginning of k or v of a (batch, KV head), or of a KV head's pool, to a row.
 ATTNC_DEVICE long long row_offset(const Strides& strides, const int* pages, int kv_idx) {
@@ -41,7 +43,7 @@ ATTNC_DEVICE long long row_offset(const Strides& strides, const int* pages, int 
 /// Copies rows [kv_start, kv_start + 32) of k or v to shared memory as fp32; zeros past kv_len. Called by the whole
 /// CTA.
 template <int HeadDim>
-ATTNC_DEVICE void load_chunk(float (*tile)[kHeadDimMax + 1], const Element* base, const Strides& strides,
+ATTNC_DEVICE void load_chunk(float (*tile)[kHeadDimMax + 1], const Input* base, const Strides& strides,
                              const int* pages, int kv_start, int kv_len) {
   __syncthreads();
   for (int i = threadIdx.x; i < kChunk * HeadDim; i += blockDim.x) {
@@ -71,10 +73,13 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int q_idx = min(q_start + warp, p.q_len - 1); // a surplus warp repeats the last row and stores nothing
 
-  const Element* q = (const Element*)p.q + b * p.q_stride.batch + h * p.q_stride.head + q_idx * p.q_stride.row;
-  const Element* k = (const Element*)p.k + (kPageSize ? 0 : b) * p.k_stride.batch + h / p.group * p.k_stride.head;
-  const Element* v = (const Element*)p.v + (kPageSize ? 0 : b) * p.v_stride.batch + h / p.group * p.v_stride.head;
+  const Input* q = (const Input*)p.q + b * p.q_stride.batch + h * p.q_stride.head + q_idx * p.q_stride.row;
+  const Input* k = (const Input*)p.k + (kPageSize ? 0 : b) * p.k_stride.batch + h / p.group * p.k_stride.head;
+  const Input* v = (const Input*)p.v + (kPageSize ? 0 : b) * p.v_stride.batch + h / p.group * p.v_stride.head;
   for (int d = lane; d < kHeadDimQk; d += 32) q_tile[warp][d] = to_float(q[d]);
+
+  const float scale = p.scale * scale_of_products(launch, b, h, h / p.group, q_idx);
+  const float v_scale = scale_of_v(launch, b, h / p.group);
 
   const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
   const int position = q_offset<Mod>(args, head) + q_idx;
@@ -86,6 +91,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   for (int i = 0; i < walk.count; ++i) {
     const Step step = walk.at(i);
     const int kv_idx = min(step.start + lane, p.kv_len - 1);
+    const StepScales factors = scales_of_step(launch, b, h / p.group, step.start, p.kv_len);
 
     // S = mod(scale q k^T)
     load_chunk<kHeadDimQk>(kv_tile, k, p.k_stride, pages_of(launch, b), step.start, kv_length<Mod>(p, args, head));
@@ -93,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     for (int d = 0; d < kHeadDimQk; ++d) score += q_tile[warp][d] * kv_tile[lane][d];
     const Mod::Col col = Mod::col(args, head, b, h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
     const Coord at = {b, h, position, kv_idx};
-    score = Mod::score(args, head, row, col, at, score * p.scale);                                       // SEAM(score)
+    score = Mod::score(args, head, row, col, at, score * (scale * factors.k));                           // SEAM(score)
     if ((step.flags & kStepMasked) && !Mod::mask(args, head, row, col, at)) score = negative_infinity(); // SEAM(mask)
     if (step.start + lane >= kv_length<Mod>(p, args, head)) score = negative_infinity();
 
@@ -109,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     for (int j = 0; j < kChunk; ++j) {
       const float w = __shfl_sync(0xffffffffu, weight, j);
       for (int c = 0; c < (kHeadDimV + 31) / 32; ++c)
-        if (lane + 32 * c < kHeadDimV) out[c] += w * kv_tile[j][lane + 32 * c];
+        if (lane + 32 * c < kHeadDimV) out[c] += w * factors.v * kv_tile[j][lane + 32 * c];
     }
   }
 
@@ -117,7 +123,8 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   if (q_start + warp >= p.q_len) return;
   Element* o = (Element*)p.out + b * p.out_stride.batch + h * p.out_stride.head + q_idx * p.out_stride.row;
   for (int c = 0; c < (kHeadDimV + 31) / 32; ++c)
-    if (lane + 32 * c < kHeadDimV) o[lane + 32 * c] = from_float<Element>(row_sum == 0.f ? 0.f : out[c] / row_sum);
+    if (lane + 32 * c < kHeadDimV)
+      o[lane + 32 * c] = from_float<Element>(row_sum == 0.f ? 0.f : out[c] / row_sum * v_scale);
   const long long row_of_all = row_of_head<Mod>(p, b, h) + q_idx;
   if (p.lse && lane == 0) p.lse[row_of_all] = row_max + logf(row_sum); // -inf + log 0 = -inf
   if (p.row_max && lane == 0) p.row_max[row_of_all] = unless_nan(row_sum, row_max);

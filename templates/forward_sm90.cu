@@ -12,6 +12,9 @@
 //   consumer 1    softmax(i+1)                        [...]         takes turns with consumer 0 at the tensor cores,
 //                                                                 if kPingPong
 //
+// Q, K and V may be E4M3 (kFp8), with factors for each head. Products of 8 bits want V with its rows contiguous, so two
+// more warps turn each tile of V on its way: tile/transposed_v.cuh. Weights are E4M3 as well.
+//
 // The tensor cores run S of the next step, possibly the first of the next tile, ahead of O += P V. So a warpgroup has
 // products in flight during its softmax, and during the stores at the end of a tile.
 //
@@ -20,6 +23,7 @@
 //                 if the mod loads columns                  computes those columns
 //   storer        one thread of another      56, 40 or 32  issues TMA stores of O; if a sequence of a ragged batch ends
 //                 warp; the warp if ragged                  within a tile, copies its rows instead
+//   transposers   two warps, with kFp8       the same    turn V
 //   consumer i    a warpgroup, 64 rows    224, 232 or 160  products, mod, softmax
 //
 //   shared memory   bytes                                        lifetime
@@ -27,6 +31,7 @@
 //                   (or x kHeadDimV, if O takes more room)         its rows of O on their way out
 //   KRing           kStages tiles of kBlockN x kHeadDimQk        a slot: until S of its step is complete
 //   VRing           kStages tiles of kBlockN x kHeadDimV         a slot: until P V of its step is complete
+//   LoadedVRing     with kFp8: kStages tiles of V as loaded      a slot: until it is turned
 //   Columns         kStages kBlockN sizeof(Mod::Col)             if the mod loads by column; as the slot of K
 //   control words   messages and barriers of the rings, OutFull
 //
@@ -38,11 +43,15 @@
 //                     with Columns also: columns written
 //   k.empty           consumers: S complete, columns read                  producer
 //   v.full, v.empty   producer: V requested, its bytes; consumers: O       consumers, producer
+//                     with kFp8 transposers: V turned                      consumers, transposers
+//   loaded_v.full     producer: V requested, message written; its bytes    transposers
+//   loaded_v.empty    transposers: V turned                                producer
 //   out_full          consumers: rows of O written to the slot of Q        storer
 //   SchedulerBarriers consumer 0, 1.. gets its turn at the tensor cores;   consumer 0, 1..
 //                     without turns, its warps have written V or O
 //
-// Messages: with Q the tile's b, h, first row, or that there is no more work; with K the first column and StepFlags.
+// Messages: with Q the tile's b, h, first row, or that there is no more work; with K the first column and StepFlags;
+// with loaded V how many of its rows live, or that there is no more work.
 //
 // The host provides: tensor maps, the tile order and its counters (params_sm90.cuh); grid min(tiles, SMs), 128 + 32
 // kWarps threads, kSharedBytes of dynamic shared memory. out has 16-byte aligned rows; q_len >= 1.
@@ -55,8 +64,10 @@
 #include "algo/apply_mod.cuh"
 #include "algo/kv_walk.cuh"
 #include "algo/pages.cuh"
+#include "algo/scaled.cuh"
 #include "algo/softmax.cuh"
 #include "algo/tile_order.cuh"
+#include "algo/transposer.cuh"
 #include "algo/warp_roles.cuh"
 #include "params_sm90.cuh"
 #include "ptx/tma.cuh"
@@ -64,23 +75,29 @@
 #include "tile/request_tile.cuh"
 #include "tile/ring.cuh"
 #include "tile/store_wgmma.cuh"
+#include "tile/transposed_v.cuh"
 
 namespace attnc::sm90 {
 
 constexpr int kConsumers = kWarps / 4; // warpgroups that compute
 static_assert(kBlockM == 64 * kConsumers, "a warpgroup owns 64 rows");
-static_assert(kBlockN % 16 == 0, "P V takes 16 columns at a time");
-// Registers per thread, of the launch's 168 or 128. Page look-ups take some, which narrow heads can spare.
-constexpr bool kLooksUp = kPageSize != 0 && kConsumers == 2 && kHeadDimQk <= 64 && kHeadDimV <= 64;
-constexpr int kProducerRegisters = kLooksUp ? 56 : kConsumers == 2 ? 40 : 32;
-constexpr int kConsumerRegisters = kLooksUp ? 224 : kConsumers == 2 ? 232 : 160;
+static_assert(kBlockN % (kFp8 ? 64 : 16) == 0, "P V takes 32 bytes of columns at a time, and V is turned by 64");
+// Registers per thread, of the launch's 168 or 128. Page look-ups take some, which narrow heads can spare; so do
+// transposers.
+constexpr bool kLooksUp = kPageSize != 0 && kHeadDimQk <= 64 && kHeadDimV <= 64;
+constexpr bool kGivesSome = kConsumers == 2 && (kLooksUp || kFp8);
+constexpr int kProducerRegisters = kGivesSome ? 56 : kConsumers == 2 ? 40 : 32;
+constexpr int kConsumerRegisters = kGivesSome ? 224 : kConsumers == 2 ? 232 : 160;
 static_assert(kConsumers == 2 || kConsumers == 3, "other register splits have not been chosen");
 
 // ------------------------------------------------------------------------------------------------------ shared memory
 
-using QTile = SwizzledTile<Element, kBlockM, kHeadDimQk>;
-using KTile = SwizzledTile<Element, kBlockN, kHeadDimQk>;
-using VTile = SwizzledTile<Element, kBlockN, kHeadDimV>;
+using Input = typename Choose<kFp8, E4M3, Element>::Type; // of Q, K, V and weights
+using QTile = SwizzledTile<Input, kBlockM, kHeadDimQk>;
+using KTile = SwizzledTile<Input, kBlockN, kHeadDimQk>;
+using LoadedVTile = SwizzledTile<Input, kBlockN, kHeadDimV>;
+using TurnedVTile = SwizzledTile<Input, computed_columns(kHeadDimV), kBlockN>;
+using VTile = typename Choose<kFp8, TurnedVTile, LoadedVTile>::Type;
 using OutTile = SwizzledTile<Element, kBlockM, kHeadDimV>;
 
 /// Whether O leaves through shared memory, in the slot of its Q. This needs two slots: the next Q uses the other one.
@@ -88,10 +105,15 @@ constexpr bool kOutInQSlot = kQStages == 2;
 static_assert(kQStages <= 2, "a slot of Q is the last one or the other one");
 constexpr int kQSlotBytes = kOutInQSlot && OutTile::kBytes > QTile::kBytes ? OutTile::kBytes : QTile::kBytes;
 
+constexpr int kTransposers = 2; // warps that turn V
 struct QRing
     : RingParts<QRing, QTile, kQStages, 4, Arrivals{.full = 1, .empty = kOutInQSlot ? 1 : kWarps}, kQSlotBytes> {};
-struct KRing : RingParts<KRing, KTile, kStages, 2, Arrivals{.full = Mod::kColumnsLoad ? 2 : 1, .empty = kWarps}> {};
-struct VRing : RingParts<VRing, VTile, kStages, 0, Arrivals{.full = 1, .empty = kWarps}> {};
+struct KRing
+    : RingParts<KRing, KTile, kStages, kFp8 ? 4 : 2, Arrivals{.full = Mod::kColumnsLoad ? 2 : 1, .empty = kWarps}> {};
+struct VRing : RingParts<VRing, VTile, kStages, 0, Arrivals{.full = kFp8 ? kTransposers : 1, .empty = kWarps}> {};
+struct LoadedVRing
+    : RingParts<LoadedVRing, LoadedVTile, kFp8 ? kStages : 0, 2, Arrivals{.full = 1, .empty = kTransposers}> {};
+using RequestedVRing = typename Choose<kFp8, LoadedVRing, VRing>::Type;
 struct OutFull : BarrierParts<OutFull, kQStages, kWarps> {};
 /// Whether consumers take turns at the tensor cores. Products of wider heads take longer than the softmax between them,
 /// so the tensor cores have work in any order.
@@ -101,8 +123,8 @@ using SchedulerBarriers = NamedBarriers<1, kPingPong ? 256 : 128>;
 /// Mod::Col of each column of a step, if the producer computes them for all.
 struct Columns : SharedPart<Columns, Mod::kColumnsLoad ? int(sizeof(Mod::Col)) * kStages * kBlockN : 0> {};
 
-using Memory = SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, QRing::Control, KRing::Control, VRing::Control,
-                            OutFull, Columns>;
+using Memory = SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, LoadedVRing::Slots, QRing::Control,
+                            KRing::Control, VRing::Control, LoadedVRing::Control, OutFull, Columns>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 ATTNC_DEVICE Mod::Col* columns_of(unsigned shared, int slot) {
@@ -110,7 +132,8 @@ ATTNC_DEVICE Mod::Col* columns_of(unsigned shared, int slot) {
   return (Mod::Col*)__cvta_shared_to_generic(shared + offset);
 }
 
-using Params = typename ParametersOf<ForwardParamsSm90, kPageSize != 0>::Type;
+using TileParams = ScaledIf<ForwardParamsSm90, kFp8>;
+using Params = typename ParametersOf<TileParams, kPageSize != 0>::Type;
 
 /// The producer's message about a tile of Q rows.
 struct Work {
@@ -143,7 +166,7 @@ struct Producer {
   const bool leads = threadIdx.x == 0;
   Ring<Memory, QRing> q = {shared};
   Ring<Memory, KRing> k = {shared};
-  Ring<Memory, VRing> v = {shared};
+  Ring<Memory, RequestedVRing> v = {shared};
 
   /// A step's position: its tile's coordinates and its first column.
   // NOTE: the length is a base class that may be empty, because an unused member changes ptxas's order of
@@ -167,6 +190,21 @@ struct Producer {
     q.advance();
   }
 
+  template <class KRing> ATTNC_DEVICE static void tell(const KRing& k, Step step, StepScales scales) {
+    if constexpr (kFp8)
+      k.write_message({step.start, step.flags, __float_as_int(scales.k), __float_as_int(scales.v)});
+    else
+      k.write_message({step.start, step.flags});
+  }
+
+  /// A message to transposers: rows of V that live, and whether there is a V.
+  struct LoadedV {
+    int live, valid;
+  };
+  template <class VRing> ATTNC_DEVICE static void tell(const VRing& v, LoadedV message) {
+    v.write_message({message.live, message.valid});
+  }
+
   template <class Tile>
   ATTNC_DEVICE void request_kv(Tile tile, const TensorMap& map, unsigned barrier, const At& at, int batch_step) {
     if constexpr (kPageSize) {
@@ -178,10 +216,10 @@ struct Producer {
     }
   }
 
-  ATTNC_DEVICE void request_k(const At& at, int flags) {
+  ATTNC_DEVICE void request_k(const At& at, int flags, StepScales scales) {
     k.acquire();
     if (leads) {
-      k.write_message({at.kv_start, flags});
+      tell(k, {at.kv_start, flags}, scales);
       ptx::mbarrier_arrive_expect_tx(k.full(), KTile::kBytes);
       request_kv(k.tile(), p.k, k.full(), at, p.k_batch_step);
     }
@@ -190,10 +228,23 @@ struct Producer {
   ATTNC_DEVICE void request_v(const At& at) {
     v.acquire();
     if (leads) {
-      ptx::mbarrier_arrive_expect_tx(v.full(), VTile::kBytes);
+      if constexpr (kFp8)
+        tell(v, {kHasLengths<Mod> ? kv_length_of<Mod>(p.base, args, at.b, at.h) - at.kv_start : kBlockN, 1});
+      ptx::mbarrier_arrive_expect_tx(v.full(), LoadedVTile::kBytes);
       request_kv(v.tile(), p.v, v.full(), at, p.v_batch_step);
     }
     v.advance();
+  }
+
+  /// Tells transposers that there is no more work.
+  ATTNC_DEVICE void end_v() {
+    if constexpr (kFp8) {
+      v.acquire();
+      if (leads) {
+        tell(v, {0, 0});
+        ptx::mbarrier_arrive(v.full());
+      }
+    }
   }
 
   /// Computes the columns that the mod loads, into the slot of the K requested last: the second arrival at its barrier.
@@ -237,9 +288,11 @@ struct Producer {
       // it.
       Step step = walk.at(0);
       int i = 0;
+      const auto scales_of = [&](Step step) { return scales_of_step(p, at.b, at.kv_head, step.start, p.base.kv_len); };
+      StepScales scales = scales_of(step); // one step ahead, so that nothing waits for them
       while (true) {
         at.kv_start = step.start;
-        request_k(at, step.flags);
+        request_k(at, step.flags, scales);
         if (v_next.kv_start >= 0) request_v(v_next);
         if (step.flags & kStepFirst) request_q({at.b, at.h, q_start, 1});
         fill_columns(at, step.flags);
@@ -247,9 +300,11 @@ struct Producer {
         v_next = at;
         if (step.flags & kStepLast) break;
         step = walk.at(++i);
+        scales = scales_of(step);
       }
     }
     if (!kIsRagged<Mod> || v_next.kv_start >= 0) request_v(v_next); // a CTA may have had unused slots only
+    end_v();
     request_q({});
     if (leads) scheduler.finish();
   }
@@ -307,7 +362,7 @@ struct Storer {
 // ---------------------------------------------------------------------------------------------------------- consumer
 
 struct Consumer {
-  const ForwardParamsSm90& p;
+  const TileParams& p;
   const ModArgs& args;
   unsigned shared;
   int group; // which consumer warpgroup, uniform over the warp
@@ -318,8 +373,9 @@ struct Consumer {
   Barriers<Memory, OutFull> out_full = {shared};
 
   using Scores = Fragment<1, kBlockN>;
-  using Weights = PackedFragment<Element, 1, kBlockN>;
+  using Weights = PackedFragment<Input, 1, kBlockN>;
   using Out = Fragment<1, computed_columns(kHeadDimV)>;
+  using RowSoftmax = Softmax<2, typename Choose<kFp8, WeightsOfE4M3, WeightsFromOne>::Type>;
 
   ATTNC_DEVICE Work await_work() {
     q.wait();
@@ -327,9 +383,10 @@ struct Consumer {
     q.read_message(x);
     return {x[0], x[1], x[2], x[3]};
   }
-  ATTNC_DEVICE Step read_step() {
-    int x[2];
+  template <class KRing> ATTNC_DEVICE static Step read_step(const KRing& k, StepScales& scales) {
+    int x[kFp8 ? 4 : 2];
     k.read_message(x);
+    if constexpr (kFp8) scales = {__int_as_float(x[2]), __int_as_float(x[3])};
     return {x[0], x[1]};
   }
 
@@ -352,13 +409,18 @@ struct Consumer {
   }
 
   /// Epilogue: hands a tile's O to the storer, in the slot of its Q, or stores it. The scheduler barrier passed since
-  /// guarantees that all warps have completed their products with that Q.
-  ATTNC_DEVICE void store(const Out& o, Softmax<2>& softmax, const Place<1>& place) {
+  /// guarantees that all warps have completed their products with that Q. `unit`: a factor of O.
+  ATTNC_DEVICE void store(const Out& o, RowSoftmax& softmax, const Place<1>& place, float unit) {
     const ForwardParams& base = params_of<Mod>(p.base, args, place.b);
-    const float normalise[2] = {softmax.finish(0), softmax.finish(1)};
+    const float v_scale = unit * scale_of_v(p, place.b, place.h / base.group);
+    const float normalise[2] = {softmax.finish(0) * v_scale, softmax.finish(1) * v_scale};
     if constexpr (kOutInQSlot) {
       const int slot = q.slot ^ 1; // of two; `q` has advanced already
-      wgmma::write_tile(OutTile{q.tile_of(slot).base}.from_row(64 * group), o, normalise);
+      const OutTile tile = OutTile{q.tile_of(slot).base}.from_row(64 * group);
+      if constexpr (kFp8)
+        wgmma::write_v_columns(tile, o, normalise);
+      else
+        wgmma::write_tile(tile, o, normalise);
       ptx::fence_proxy_async();
       arrive_by_warp(out_full[slot]);
     } else {
@@ -366,7 +428,11 @@ struct Consumer {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int q_idx = place.q_first + 8 * r;
-        wgmma::store_row<kHeadDimV>(out + q_idx * base.out_stride.row, o, r, normalise[r], q_idx < base.q_len);
+        Element* row = out + q_idx * base.out_stride.row;
+        if constexpr (kFp8)
+          wgmma::store_v_columns<kHeadDimV>(row, o, r, normalise[r], q_idx < base.q_len);
+        else
+          wgmma::store_row<kHeadDimV>(row, o, r, normalise[r], q_idx < base.q_len);
       }
     }
     store_row_outputs(base, args, place, softmax);
@@ -385,14 +451,23 @@ struct Consumer {
     ptx::fence_proxy_async();
   }
 
+  /// Starts O += P V with the V that is current.
+  ATTNC_DEVICE void start_out(Out& o, const Weights& weights, int accumulate) {
+    if constexpr (kFp8)
+      wgmma::start_gemm(o, weights, transposed(v.tile()), accumulate);
+    else
+      wgmma::start_gemm(o, weights, v.tile(), accumulate);
+  }
+
   ATTNC_DEVICE void run() {
     Scores s;
     Weights weights;
     Out o;
-    Softmax<2> softmax;
+    RowSoftmax softmax;
     Place<1> place;
     Work work = {};                          // the last step's tile, whose O += P V is not started yet
     Step step = {0, kStepFirst | kStepLast}; // the last step, then this one
+    float unit = 1.f;                        // of O: the factor of the last step's V
     if (group + 1 == kConsumers) scheduler_barrier_arrive();
 #pragma unroll 1
     while (true) {
@@ -412,20 +487,22 @@ struct Consumer {
       ptx::wgmma_fence();
       wgmma::start_gemm(s, q.tile().from_row(64 * group), transposed(k.tile()), 0); // S = Q K^T
       ptx::wgmma_commit_group();
-      wgmma::start_gemm(o, weights, v.tile(), accumulate); // O += P V
+      start_out(o, weights, accumulate); // O += P V
       ptx::wgmma_commit_group();
       scheduler_barrier_arrive();
-      step = read_step();
+      StepScales scales = {1.f, 1.f};
+      step = read_step(k, scales);
 
       const bool has_v = work.valid;
       if (begins) [[unlikely]] {
         ptx::wgmma_wait_group<0>();
         wgmma::touch(o);
-        if (ends) store(o, softmax, place);
+        if (ends) store(o, softmax, place, unit);
         if (!next.valid) break;
         work = next;
         const int thread = ptx::opaque(threadIdx.x); // NOTE: opaque, else values derived from it take a register
-        place = Place<1>(p.base, args, work.b, work.h, work.q_start, (thread - 128) / 32 * 16 + thread % 32 / 4);
+        place = Place<1>(p.base, args, work.b, work.h, work.q_start, (thread - 128) / 32 * 16 + thread % 32 / 4,
+                         p.base.scale * scale_of_products(p, work.b, work.h, work.h / p.base.group, work.q_start));
         softmax = {};
       }
 
@@ -433,13 +510,16 @@ struct Consumer {
       wgmma::touch(s);
       if (!Mod::kColumnsLoad) k.release();
       if (kQStages == 1) q.release(step.flags & kStepLast);
+      if constexpr (kFp8)
+        if (__any_sync(0xffffffffu, scales.k != 1.f)) [[unlikely]]
+          s.for_each([&](float& element, int) { element *= scales.k; });
       StepBias<Mod::Exponents, 2> bias(softmax, place);
       apply_mod(s, p.base, args, place, step, columns(), bias);
       if (Mod::kColumnsLoad) k.release();
       k.advance();
       Rescaling<2> rescaling;
       const bool exact = step.flags & kStepFew || p.base.row_max;
-      follow_maxima<Element>(s, softmax, bias, place, args, exact, rescaling);
+      follow_maxima<Input>(s, softmax, bias, place, args, exact, rescaling);
       to_exponents(s, bias, place);
 
       // P, first without waiting for O. Meanwhile the barriers of the next K and of this V are tested: a test takes
@@ -455,6 +535,12 @@ struct Consumer {
       wgmma::touch(o);
       v.release(has_v);
       v.advance(has_v);
+      if constexpr (kFp8)
+        if (__any_sync(0xffffffffu, scales.v != unit)) [[unlikely]] {
+          const float by = __fdividef(unit, scales.v);
+          o.for_each([&](float& element, int) { element *= by; });
+          unit = scales.v;
+        }
       if (rescaling.is_due) [[unlikely]]
         o.scale_rows(rescaling.factors);
       const bool v_ready = v.try_wait();
@@ -463,7 +549,7 @@ struct Consumer {
       sums.store(softmax);
       if (!v_ready) [[unlikely]]
         v.wait();
-      if constexpr (kHasLengths<Mod>)
+      if constexpr (kHasLengths<Mod> && !kFp8)
         if (step.flags & kStepTail) [[unlikely]]
           clear_dead_rows(place, step);
     }
@@ -481,6 +567,11 @@ extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
           if (threadIdx.x < kProducers) Producer{p, args, shared}.run();
         } else if (kOutInQSlot && warp == 1) {
           if (kIsRagged<Mod> || threadIdx.x == 32) Storer{p, shared}.run(args);
+        } else if constexpr (kFp8) {
+          if (warp >= 2) {
+            Transposer<Memory, LoadedVRing, VRing, kHasLengths<Mod>>{shared, warp - 2}.run();
+            ptx::exit_thread(); // NOTE: if this role joins the others, ptxas reports C7514 and serialises wgmma
+          }
         }
       },
       [&](int group) {

@@ -24,6 +24,19 @@ struct BlockLists {
   int q_block, kv_block;               // rows and columns of a block: multiples of the kernel's tile by a power of two
 };
 
+/// Factors of elements, in device memory: one per head and batch entry, or one for each kRowsOfScale rows of it.
+/// Null: 1.
+struct Scales {
+  const float* first;
+  long long batch, head, block; // strides; block 0: one for all rows
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+  static constexpr int kRowsOfScale = 128;
+  __device__ __forceinline__ float of(int b, int head_of_tensor, int row = 0) const {
+    return first ? first[b * batch + head_of_tensor * head + row / kRowsOfScale * block] : 1.f;
+  }
+#endif
+};
+
 /// Total rows of the tensors of a ragged batch, over all sequences.
 struct RaggedRows {
   int q, kv;
@@ -63,6 +76,9 @@ struct CacheParams {
   Strides new_k_stride, new_v_stride;
 };
 template <class Params> struct Cached : Params { CacheParams cache; };
+
+/// Parameters of forward kernels with q, k and v of e4m3: factors of their elements.
+template <class Params> struct Scaled : Params { Scales q_scale, k_scale, v_scale; };
 
 /// Rows whose gradients backward_large.cu computes: workspace, set by backward_delta.cu.
 struct LargeRows {
@@ -139,6 +155,18 @@ struct BoxMaskParams {
   int batch, heads;
   int q_extent[3], kv_extent[3];
   int q_box[3], kv_box[3]; // tokens along each axis; their product is at most 256
+};
+
+/// Rounding of rows to e4m3: quantise.cu. Scales are dense, [batch, heads, scale_blocks].
+struct QuantiseParams {
+  const void* x; // [batch, heads, rows, head_dim]
+  void* out;     // the same; written
+  float* scales; // written; with scale_blocks 1 and not by_blocks, 0 before
+  Strides x_stride, out_stride;
+  int batch, heads, rows, scale_blocks;
+  int by_blocks; // bool: factors are of blocks
+  int rotates;   // bool
+  unsigned seed; // of signs
 };
 
 } // namespace attnc

@@ -5,17 +5,6 @@
 
 namespace attnc {
 
-/// A factor per KV head and batch entry, in device memory. Null: 1.
-struct HeadScales {
-  const float* first;
-  long long batch, head; // strides
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
-  __device__ __forceinline__ float of(int b, int kv_head) const {
-    return first ? first[b * batch + kv_head * head] : 1.f;
-  }
-#endif
-};
-
 /// Divides by a number that the host knows, as in Granlund and Montgomery, "Division by invariant integers using
 /// multiplication".
 struct Divisor {
@@ -57,8 +46,8 @@ struct DecodeParams {
   float* part_state;    // [CTAs, 2, part_rows, 4]: RowState of algo/merge_rows.cuh
   int* arrived;         // per item: parts that have arrived; 0 before and after a launch
   int part_rows;
-  HeadScales k_scale, v_scale; // for fp8 K and V
-  EqualItems equal;            // for `part_out`
+  Scales k_scale, v_scale; // for fp8 K and V
+  EqualItems equal;        // for `part_out`
 };
 
 /// The same with maps of K and V, as in ForwardParamsSm90. Box rows: the rows that a team takes in a step, or those of

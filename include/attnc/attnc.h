@@ -18,6 +18,7 @@
 //   The compiler: compiler.h.
 //   Options, code and launches of single kernels: kernel.h.
 //   Block masks: block_mask.h; as runs, for masks of a million tokens: block_runs.h.
+//   Rounding of operands to E4M3: quantise.h.
 //   Plans for several GPUs: shard.h.
 //   Tiles chosen by measurement: tuning.h.
 //   Attention on the CPU: reference.h.
@@ -39,6 +40,7 @@
 #include "attnc/operands.h"
 #include "attnc/prepared.h"
 #include "attnc/problem.h"
+#include "attnc/quantise.h"
 #include "attnc/reference.h"
 #include "attnc/shard.h"
 #include "attnc/stages.h"

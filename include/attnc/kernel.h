@@ -58,20 +58,23 @@ struct KernelOptions {
   /// GPU architecture: "sm_80", "sm_90a", ... "sm_90" means "sm_90a". "compute_90" means that GPU with the kernels that
   /// run on all GPUs. Empty: the device of the current CUDA context.
   std::string arch;
-  DType dtype = DType::BF16; ///< Dtype of q, k, v and out: BF16, F16 or F32.
-  int headDim = 128;         ///< Head dim of q and k: a multiple of 8 in 8 .. 256.
-  int headDimV = 0;          ///< Head dim of v and out: a multiple of 8 in 8 .. 256. 0: headDim.
+  DType dtype =
+      DType::BF16;   ///< Dtype of q, k, v and out: BF16, F16 or F32. With Fp8Kv, of q and out; with Fp8Q, of out.
+  int headDim = 128; ///< Head dim of q and k: a multiple of 8 in 8 .. 256.
+  int headDimV = 0;  ///< Head dim of v and out: a multiple of 8 in 8 .. 256. 0: headDim.
   /// What launches have beyond q, k, v and out, of kOptionFeatures. Every launch must pass the operands of these.
   ///
   ///   Lengths        Forward, Decode: a KV length for each sequence (Operands::kvLengths).
   ///   Appends        Forward, Decode, with Lengths: new rows of k and v (Operands::newK, newV). A launch writes them
   ///                  into k and v before it attends to them.
   ///   Ragged         All kinds but KernelKind::BlockMask: sequences packed without padding (Operands::cuSeqlensQ).
-  ///   Fp8Kv          Decode: k and v are E4M3, with scales (Operands::kScales). Needs sm_89 or later.
+  ///   Fp8Kv          Decode: k and v are E4M3, with scales (Operands::kScales). Needs sm_89 or later. Forward: with
+  ///                  Fp8Q.
   ///   RowMax         Forward, Decode: launches may ask for the row maximum.
   ///   Deterministic  Backward: equal launches give equal bits, including gradients of captures. Captures' gradients
   ///                  are then summed exactly, in 80 bytes of workspace per element. An element must get fewer than
   ///                  2^31 contributions.
+  ///   Fp8Q           Forward, with Fp8Kv: q is E4M3, with scales (Operands::qScales). Needs sm_90a.
   Features features;
   bool blockSparse = false; ///< Whether launches pass a block mask. If true, every launch must.
   int maskQBlock = 128;     ///< Q rows of a block of the masks: 64, 128 or 256. Read only with blockSparse.

@@ -11,6 +11,9 @@
 
 namespace attnc {
 
+/// Rows of q, k or v of E4M3 that share a scale, if scales are of blocks.
+inline constexpr int kRowsOfScale = 128;
+
 /// The inputs of a launch: views of device memory that the caller owns. The memory must stay valid until the stream has
 /// passed the launch. The views themselves, `captures` and `blockMask` are read only during the call.
 ///
@@ -18,8 +21,9 @@ namespace attnc {
 /// negative ones. Rows at multiples of 16 bytes are fastest; forwardFamilies() says what each family takes. Extents may
 /// be 0. B, H, HKV and lengths go up to 2^24.
 ///
-/// Tensors q, k, v and out share one dtype: BF16, F16 or F32. One exception: k and v of a decode kernel may be E4M3 if
-/// q and out have 16 bits (Feature::Fp8Kv).
+/// Tensors q, k, v and out share one dtype: BF16, F16 or F32. There are two exceptions, both with out of 16 bits.
+/// Tensors k and v of a decode kernel may be E4M3 (Feature::Fp8Kv). Tensors q, k and v of a forward kernel may be E4M3
+/// (Feature::Fp8Kv and Feature::Fp8Q).
 struct Operands {
   TensorView q; ///< [B, H, Q_LEN, D], last stride 1.
   TensorView k; ///< [B or 1, HKV, KV_LEN, D], last stride 1. H is a multiple of HKV. Or a pool: see pageTable.
@@ -27,8 +31,12 @@ struct Operands {
   /// they are multiplied by 0.
   TensorView v;
   std::optional<float> scale; ///< Factor of q k^T. Default: 1 / sqrt(D).
-  /// f32 [HKV], or [1, HKV] or [B, HKV] with the batch of k or of the page table. For k and v of E4M3. Each element of
-  /// a KV head is multiplied by the head's scale. Default: 1. Each launch reads them.
+  /// f32 [H], [1, H] or [B, H], or [1 or B, H, blocks] with a scale for each kRowsOfScale rows of Q_LEN. For q of E4M3:
+  /// each element is multiplied by the scale of its head or block, a finite number above 0. Default: 1. In a ragged
+  /// batch, B is the number of sequences, and each has its own blocks. Each launch reads them.
+  std::optional<TensorView> qScales;
+  /// f32 [HKV], [1, HKV] or [B, HKV], with the batch of k or of the page table. For k and v of E4M3, as qScales. If q
+  /// is E4M3, they may also be [1 or B, HKV, blocks], with a scale for each kRowsOfScale positions of KV_LEN.
   std::optional<TensorView> kScales, vScales;
   /// i32 [B]: rows of k and v in each sequence, clamped to 0 .. KV_LEN. Rows past the length never reach a result, even
   /// if they are NaN; they must be valid memory all the same. A sequence without rows gives out 0 and lse -inf. A mod's
@@ -82,7 +90,8 @@ struct Operands {
 /// The outputs of a launch: those asked for, in device memory that the caller owns. They overlap neither each other nor
 /// the inputs. Different elements of `out` have different addresses.
 struct Outputs {
-  std::optional<TensorView> out; ///< [B, H, Q_LEN, DV], dtype of q, last stride 1. Required by forward kernels.
+  /// [B, H, Q_LEN, DV], dtype of q, last stride 1; BF16 or F16 if q is E4M3. Required by forward kernels.
+  std::optional<TensorView> out;
   /// f32 [B, H, Q_LEN], dense: natural log of the sum of exponentials; -inf for a fully masked row. In a ragged batch,
   /// lse, rowMax and their gradients are [1, H, rows of q].
   std::optional<TensorView> lse;
@@ -131,6 +140,7 @@ inline Features featuresOf(const Operands& operands) {
     if (tensor) features.set(feature);
   });
   if (operands.k.dtype == DType::E4M3) features.set(Feature::Fp8Kv);
+  if (operands.q.dtype == DType::E4M3) features.set(Feature::Fp8Q);
   if (operands.q.dtype == DType::F32) features.set(Feature::F32);
   if (operands.blockMask) features.set(operands.blockMask->shape.boxes ? Feature::BoxMask : Feature::BlockMask);
   return features;

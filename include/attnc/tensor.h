@@ -9,8 +9,8 @@
 
 namespace attnc {
 
-/// Element types of tensors. Tensors q, k and v are F16, BF16 or F32; k and v of decode kernels may also be E4M3.
-/// Captured tensors have any type but E4M3.
+/// Element types of tensors. Tensors q, k and v are F16, BF16 or F32. In forward kernels, they may also be E4M3; in
+/// decode kernels, k and v may. Captured tensors have any type but E4M3.
 enum class DType : uint8_t {
   Bool, ///< One byte: 0 is false, anything else is true.
   U8,   ///< Unsigned, 8 bits.

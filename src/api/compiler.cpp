@@ -330,4 +330,8 @@ Expected<BlockMaskKernel> CompilerAccess::loadBlockMask(const Compiler& compiler
   return BlockMaskKernel(*std::move(plan));
 }
 
+Expected<jit::CachedKernel> CompilerAccess::compile(const Compiler& compiler, const jit::CompileJob& job) {
+  return onOwnStack([&] { return compiler.impl->compileProgram(job); });
+}
+
 } // namespace attnc

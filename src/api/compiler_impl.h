@@ -121,6 +121,9 @@ struct Compiler::Impl {
                                const Outputs& outputs, const PrepareOptions& options, Stream stream,
                                const Training* training = nullptr);
 
+  /// Compiles a program without a mod.
+  Expected<jit::CachedKernel> compileProgram(const jit::CompileJob& job) { return cache.getOrCompile(job); }
+
   /// Compiler::pack().
   Expected<std::string> pack(const std::vector<PackItem>& items);
 

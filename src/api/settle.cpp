@@ -32,9 +32,12 @@ passes::SequenceForm sequenceForm(const KernelOptions& options) {
 }
 
 KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const PrepareOptions& options) {
+  const bool isFp8 = operands.q.dtype == DType::E4M3;
   KernelOptions kernel{.family = options.family,
                        .arch = options.arch,
-                       .dtype = operands.q.dtype,
+                       .dtype = !isFp8        ? operands.q.dtype
+                                : outputs.out ? outputs.out->dtype
+                                              : DType::BF16,
                        .headDim = int(operands.q.shape[3]),
                        .headDimV = int(operands.v.shape[3]),
                        .features = featuresOf(operands) & kOptionFeatures,
@@ -147,6 +150,18 @@ struct TiledPlan {
   std::string tunedBy;
 };
 
+/// Takes the first tile whose steps lie within blocks of scales, if the operands have these.
+Status fitScales(const plan::KernelMod& mod, plan::Selection& selection, const plan::LaunchOperands& operands) {
+  const auto areOfBlocks = [](const std::optional<TensorView>& scales) { return scales && scales->stride[2] != 0; };
+  if (!areOfBlocks(operands.kScales) && !areOfBlocks(operands.vScales)) return {};
+  for (const std::string& tile : plan::candidatesOf(mod, selection)) {
+    selection.options.tile = tile;
+    ATTNC_TRY_AS(plan, plan::planOf(mod, selection));
+    if (const int columns = plan->stages.front().config.blockN; kRowsOfScale % columns == 0) return {};
+  }
+  return {};
+}
+
 /// Makes the plan of a selection, with the tile that was asked for, or else with the tuned one, if any. A tuned tile
 /// that is the model's own shares its kernel.
 Expected<TiledPlan> planTiled(const plan::KernelMod& mod, plan::Selection& selection, const std::string& asked,
@@ -194,7 +209,12 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
     if (passedOver.empty() || isUnbounded) passedOver = passedOverBy(*selection);
   }
   std::string shapeClass = shapeClassOf(*layout, selection->options.kind);
-  ATTNC_TRY_AS(tiled, planTiled(**kernelMod, *selection, askedTile, shapeClass, lookup));
+  std::string wantedTile = askedTile;
+  if (wantedTile.empty()) {
+    ATTNC_TRY(fitScales(**kernelMod, *selection, *layout));
+    wantedTile = std::exchange(selection->options.tile, {});
+  }
+  ATTNC_TRY_AS(tiled, planTiled(**kernelMod, *selection, wantedTile, shapeClass, lookup));
   const plan::Plan& plan = *tiled->plan;
   Preparation preparation{.options = plan.options,
                           .passedOver = std::move(passedOver),
@@ -296,9 +316,11 @@ std::string Compiler::Impl::deviceOf(Lookup lookup, const std::string& arch) con
 Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
                                          const PrepareOptions& options, Lookup lookup, const Training* training) {
   ATTNC_TRY_AS(kernel, withArch(optionsOf(operands, outputs, options)));
-  if (kernel->features.has(Feature::Fp8Kv) && (training || !options.decode.value_or(true)))
+  const bool isFp8 = kernel->features.has(Feature::Fp8Q), isCacheFp8 = kernel->features.has(Feature::Fp8Kv) && !isFp8;
+  if (isCacheFp8 && (training || !options.decode.value_or(true)))
     return Error::environment("k and v are e4m3, which decode kernels alone take");
-  if (options.decode.value_or(kernel->features.has(Feature::Fp8Kv))) {
+  if (isFp8 && training) return Error::environment("q, k and v are e4m3, of which there is no backward pass");
+  if (options.decode.value_or(isCacheFp8)) {
     if (training) return Error::environment("a decode kernel is asked for, which has no backward pass");
     kernel->kind = KernelKind::Decode;
     kernel->packedRows = packedRowsFor(plan::problemOf(operands));
@@ -315,8 +337,8 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   }
   ATTNC_TRY_AS(derivedMod, derived(mod, *kernel));
   const BlockMask::Lists lists = training ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
-  const bool mayDecode = !options.decode && !kernel->features.has(Feature::Fp8Kv) && !training &&
-                         options.family == Family::Auto && !kernel->blockSparse;
+  const bool mayDecode =
+      !options.decode && !isFp8 && !isCacheFp8 && !training && options.family == Family::Auto && !kernel->blockSparse;
   const bool looksUp = options.tile.empty() || (training && options.backwardTile.empty());
   const std::string device = looksUp ? deviceOf(lookup, kernel->arch) : std::string();
   const TileLookup findTile = [&](const plan::KernelMod& kernelMod, const plan::Selection& selection,

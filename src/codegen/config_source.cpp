@@ -38,6 +38,7 @@ std::string emitConfig(const Config& config) {
   if (config.kvStages) add("int", "kStages", config.kvStages);
   if (config.qStages) add("int", "kQStages", config.qStages);
   if (config.fp8Kv) add("bool", "kFp8Kv", *config.fp8Kv);
+  if (config.fp8) add("bool", "kFp8", *config.fp8);
   if (config.deterministic) add("bool", "kDeterministic", *config.deterministic);
   if (config.takesTurns) add("bool", "kTakesTurns", *config.takesTurns);
   if (config.sumsDiagonals) add("bool", "kSumsDiagonals", *config.sumsDiagonals);
@@ -49,7 +50,7 @@ std::string emitConfig(const Config& config) {
   }
   text += "\n} // namespace attnc\n";
   if (config.wgmmaShapes.empty()) return text;
-  text += "\n#define ATTNC_WGMMA_SHAPES(shape)";
+  text += fmt::format("\n#define ATTNC_WGMMA_SHAPES{}(shape)", config.fp8.value_or(false) ? "_E4M3" : "");
   for (int columns : std::set<int>(config.wgmmaShapes.begin(), config.wgmmaShapes.end()))
     text += fmt::format(" shape({})", columns);
   return text + "\n";

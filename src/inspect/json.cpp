@@ -147,6 +147,7 @@ JsonReport kernelJson(const ExplainedKernel& kernel) {
                   {"family", familyName(options.family)},
                   {"arch", options.arch},
                   {"dtype", dtypeName(options.dtype)},
+                  {"qDtype", options.features.has(Feature::Fp8Q) ? "e4m3" : dtypeName(options.dtype)},
                   {"kvDtype", options.features.has(Feature::Fp8Kv) ? "e4m3" : dtypeName(options.dtype)},
                   {"headDim", options.headDim},
                   {"headDimV", options.headDimV}};

@@ -90,9 +90,10 @@ double Work::flops(const KernelOptions& given) const {
 double Work::bytes(const KernelOptions& given) const {
   const KernelOptions kernel = plan::completed(given);
   const double rows = double(problem.batch) * double(problem.qHeads) * double(problem.qLen);
-  const double ofQ = double(dtypeBytes(kernel.dtype)), ofKv = kernel.features.has(Feature::Fp8Kv) ? 1 : ofQ;
-  const double dims = kernel.headDim + kernel.headDimV;
-  const double once = rows * dims * ofQ + kvColumns * dims * ofKv;
+  const double ofOut = double(dtypeBytes(kernel.dtype)), ofQ = kernel.features.has(Feature::Fp8Q) ? 1 : ofOut,
+               ofKv = kernel.features.has(Feature::Fp8Kv) ? 1 : ofOut;
+  const double once =
+      rows * (kernel.headDim * ofQ + kernel.headDimV * ofOut) + kvColumns * (kernel.headDim + kernel.headDimV) * ofKv;
   return kernel.kind == KernelKind::Backward ? 2 * once + 4 * rows : once;
 }
 

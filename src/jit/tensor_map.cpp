@@ -10,9 +10,10 @@ namespace attnc::jit {
 
 Expected<std::array<uint64_t, 16>> encodeTensorMap(const TensorMapRequest& request) {
   ATTNC_TRY_AS(driver, Driver::get());
-  const CUtensorMapDataType type = request.dtype == DType::F32   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
-                                   : request.dtype == DType::F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                                 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const CUtensorMapDataType type = request.dtype == DType::F32    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+                                   : request.dtype == DType::F16  ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                   : request.dtype == DType::E4M3 ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                                                  : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   const CUtensorMapL2promotion promotion = request.promotion == L2Promotion::Bytes128
                                                ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
                                                : CU_TENSOR_MAP_L2_PROMOTION_L2_256B;

@@ -122,6 +122,10 @@ Status checkOptions(const KernelOptions& options) {
       options.packedRows != 64)
     return Error::environment(fmt::format("tiles of {} rows are not supported", options.packedRows),
                               "16, 32 and 64 are");
+  if (options.features.has(Feature::Fp8Q) && !options.features.has(Feature::Fp8Kv))
+    return Error::environment("q is e4m3, k and v are not", "forward kernels take all three of one dtype");
+  if (options.features.has(Feature::Fp8Q) && options.dtype == DType::F32)
+    return Error::environment("q, k and v are e4m3, and out is f32", "out is bf16 or f16 then");
   if (options.tf32 && options.dtype != DType::F32)
     return Error::environment("tf32 is an option of f32 kernels alone", "take operands of f32, or leave tf32 out");
   return options.blockSparse && !options.maskByBoxes ? checkBlocks(options.maskQBlock, options.maskKvBlock) : Status();

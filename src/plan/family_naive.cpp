@@ -12,15 +12,26 @@ namespace {
 
 Expected<ParameterBlock> naiveParameters(const Stage& stage, const LaunchOperands& operands, const Device&,
                                          const WorkspaceView&) {
-  return withCache(forwardParams(operands), stage, operands);
+  return withScales(forwardParams(operands), stage, operands);
+}
+
+/// It serves every request, but e4m3 only if it is asked for: no fast kernel should turn into the oracle unnoticed.
+std::string unservedByNaive(const Request& request) {
+  const KernelOptions& options = request.options;
+  const bool isFp8 = options.features.has(Feature::Fp8Q);
+  if (options.features.has(Feature::Fp8Kv) && !isFp8) return "takes k and v of e4m3 only with q of e4m3";
+  if (isFp8 && options.features.has(Feature::Appends)) return "appends no rows to k and v of e4m3";
+  return isFp8 && options.family != Family::Naive ? "takes q, k and v of e4m3 only if it is asked for" : "";
 }
 
 Plan planNaive(const Request& request) {
   const Tile tile{8, 32, 8}; // equals the tile of forward_naive.cu
+  codegen::Config config = configOf(request.options, tile);
+  config.fp8 = request.options.features.has(Feature::Fp8Q);
   Plan plan;
   plan.stages.push_back({.templateName = "forward_naive.cu",
                          .entry = "attnc_forward",
-                         .config = configOf(request.options, tile),
+                         .config = std::move(config),
                          .threads = 32 * tile.warps,
                          .ctas = perQTile,
                          .parameters = naiveParameters});
@@ -113,8 +124,9 @@ Plan planBlockMask(const Request& request) {
 const FamilyRow kForwardNaive{.kind = KernelKind::Forward,
                               .family = Family::Naive,
                               .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends,
-                                        Feature::Ragged, Feature::BlockMask, Feature::F32, Feature::RowMax},
-                              .unserved = servesAll,
+                                        Feature::Ragged, Feature::BlockMask, Feature::F32, Feature::RowMax,
+                                        Feature::Fp8Kv, Feature::Fp8Q},
+                              .unserved = unservedByNaive,
                               .plan = planNaive,
                               .layouts = "any strides, the last one 1",
                               .checkLayout = takesAnyLayout};

@@ -4,6 +4,7 @@
 #include "plan/tensor_maps.h"
 #include "support/try.h"
 
+#include <fmt/format.h>
 #include <llvm/Support/MathExtras.h>
 
 #include <algorithm>
@@ -18,9 +19,25 @@ namespace {
 std::string unservedBySm90(const Request& request) {
   const KernelOptions& options = request.options;
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
+  const bool isFp8 = options.features.has(Feature::Fp8Q);
+  if (options.features.has(Feature::Fp8Kv) && !isFp8) return "takes k and v of e4m3 only with q of e4m3";
+  if (isFp8 && (options.headDim % 16 || options.headDimV % 16))
+    return "takes e4m3 of head dims that are multiples of 16";
+  if (isFp8 && options.features.has(Feature::Appends)) return "appends no rows to k and v of e4m3";
   if (options.pageSize && options.pageSize < 8) return "takes pages of 8 rows and more";
   if (options.blockSparse && options.maskQBlock < 128) return "takes block masks with q blocks of 128 or 256";
   return {};
+}
+
+/// The tile for q, k and v of e4m3. Heads above 128 leave no registers for wide steps: O takes half of them. At head
+/// dim 128, steps of 192 columns gain 6 %, and leave no registers for arithmetic on scores.
+Tile sm90Fp8Tile(const Request& request) {
+  const KernelOptions& options = request.options;
+  const int widest = std::max(options.headDim, options.headDimV);
+  const Weight weight = request.mod.facts.weight;
+  if (widest > 128 || weight == Weight::Heavy) return {128, 64, 8};
+  const bool isPlain = (weight == Weight::None || weight == Weight::Light) && !options.blockSparse && !options.pageSize;
+  return {128, widest > 64 && isPlain ? 192 : 128, 8};
 }
 
 /// A consumer warpgroup has 64 rows. Three warpgroups (192 rows, 160 registers per thread) pay off at head dim 64 if
@@ -28,6 +45,7 @@ std::string unservedBySm90(const Request& request) {
 /// and so do addresses of pages. With lists, blockN divides the block.
 Tile sm90Tile(const Request& request) {
   const KernelOptions& options = request.options;
+  if (options.features.has(Feature::Fp8Q)) return sm90Fp8Tile(request);
   const int widest = std::max(options.headDim, options.headDimV);
   const Weight weight = request.mod.facts.weight;
   const bool lists = options.blockSparse, heavy = weight == Weight::Heavy;
@@ -43,17 +61,23 @@ Tile sm90Tile(const Request& request) {
   return {128, widest <= 192 ? 96 : 80, 8};
 }
 
-/// Mirrors `Memory` of templates/forward_sm90.cu: rings of tiles in slabs of 64 columns, their control words, columns
-/// of the mod.
+/// Mirrors `Memory` of templates/forward_sm90.cu: rings of tiles in slabs of 128 bytes of columns, their control words,
+/// columns of the mod.
 int sm90SharedBytes(const codegen::Config& config, int columnBytes) {
-  const auto tileBytes = [](int rows, int dim) { return rows * 128 * ((dim + 63) / 64); };
+  const bool isFp8 = config.fp8.value_or(false);
+  const auto tileBytes = [](int rows, int bytes) { return rows * 128 * ((bytes + 127) / 128); };
+  const int bytes = isFp8 ? 1 : 2, outBytes = config.qStages > 1 ? 2 * config.headDimV : 0;
   // O leaves through the slot of its Q.
-  const int qSlotDim = config.qStages > 1 ? std::max(config.headDimQk, config.headDimV) : config.headDimQk;
-  const int kvBytes = tileBytes(config.blockN, config.headDimQk) + tileBytes(config.blockN, config.headDimV);
-  const int rings = config.qStages * tileBytes(config.blockM, qSlotDim) + config.kvStages * kvBytes;
+  const int qSlotBytes = tileBytes(config.blockM, std::max(bytes * config.headDimQk, outBytes));
+  const int loadedBytes =
+      tileBytes(config.blockN, bytes * config.headDimQk) + tileBytes(config.blockN, bytes * config.headDimV);
+  const int turnedBytes = isFp8 ? tileBytes(int(llvm::alignTo(config.headDimV, 16)), config.blockN) : 0;
+  const int rings = config.qStages * qSlotBytes + config.kvStages * (loadedBytes + turnedBytes);
   // Each slot has a message of 16 or 8 bytes and two barriers. Slots of V have only barriers. O has one barrier per
-  // slot of Q.
-  const int control = config.qStages * 32 + int(llvm::alignTo(config.kvStages * 24, 16)) + config.kvStages * 16;
+  // slot of Q. With fp8, slots of K have messages of 16 bytes, and those of loaded V have one of 8.
+  const int ofK = isFp8 ? config.kvStages * 32 : int(llvm::alignTo(config.kvStages * 24, 16));
+  const int ofV = config.kvStages * (isFp8 ? 16 + 24 : 16);
+  const int control = config.qStages * 32 + ofK + ofV;
   return int(llvm::alignTo(rings + control + config.qStages * 8, 16)) + config.kvStages * config.blockN * columnBytes;
 }
 
@@ -71,9 +95,13 @@ Status checkSm90Layout(const LaunchOperands& operands) {
 Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands& operands, const Device& device,
                                         const WorkspaceView& workspace) {
   ATTNC_TRY(checkSm90Layout(operands));
+  for (const std::optional<TensorView>& scales : {operands.kScales, operands.vScales})
+    if (scales && scales->stride[2] && kRowsOfScale % stage.config.blockN)
+      return Error::environment(fmt::format("tiles of {} columns take no scales of blocks", stage.config.blockN),
+                                "take another tile, or scales of heads");
   ForwardParamsSm90 params = forwardParamsSm90(stage, operands, device, workspace);
   ATTNC_TRY(encodeMaps(mapsOf(params, stage, operands), operands));
-  return withCache(params, stage, operands);
+  return withScales(params, stage, operands);
 }
 
 /// Returns everything that the shared memory of a launch depends on, for this tile.
@@ -81,10 +109,14 @@ codegen::Config sm90Config(const Request& request, const Tile& tile) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
   codegen::Config config = configOf(options, tile);
-  config.kvStages = widest <= 64 ? 3 : 2; // wider heads leave no room for a third stage; a fourth gains nothing
+  config.fp8 = options.features.has(Feature::Fp8Q);
   config.qStages = widest <= 128 ? 2 : 1;
   config.wgmmaShapes = {tile.blockN, int(llvm::alignTo(options.headDimV, 16))};
-  config.sharedBytes = sm90SharedBytes(config, request.mod.source.columnBytes);
+  // With 16 bits, wider heads leave no room for a third stage, and a fourth gains nothing.
+  for (config.kvStages = widest <= 64 || *config.fp8 ? 3 : 2;; --config.kvStages) {
+    config.sharedBytes = sm90SharedBytes(config, request.mod.source.columnBytes);
+    if (!*config.fp8 || config.kvStages == 2 || config.sharedBytes <= request.arch.sharedBytesPerCta()) break;
+  }
   return config;
 }
 
@@ -93,6 +125,7 @@ std::vector<Tile> sm90Tiles(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
   Tile own = sm90Tile(request);
+  if (sm90Config(request, own).sharedBytes > request.arch.sharedBytesPerCta()) own.blockN = std::min(own.blockN, 128);
   if (options.blockSparse) own.blockN = std::min(own.blockN, options.maskKvBlock);
   if (options.pageSize) own.blockN = int(std::bit_floor(unsigned(own.blockN))); // whole pages, or a part of one
   std::vector<Tile> tiles{own};
@@ -101,10 +134,14 @@ std::vector<Tile> sm90Tiles(const Request& request) {
     if ((options.blockSparse || options.pageSize) && !std::has_single_bit(unsigned(tile.blockN))) return;
     if (tile != own && sm90Config(request, tile).sharedBytes <= request.arch.sharedBytesPerCta()) tiles.push_back(tile);
   };
+  const bool isFp8 = options.features.has(Feature::Fp8Q);
   if (widest <= 64 && !options.blockSparse && !options.pageSize && request.mod.facts.weight != Weight::Heavy)
     for (int blockN : {128, 96, 64}) add({192, blockN, 12});
+  if (isFp8)
+    for (int blockN : {192, 128, 64})
+      if (blockN <= (widest <= 128 ? 192 : 64)) add({128, blockN, 8});
   for (int blockN : {128, 112, 96, 80, 64, 48})
-    if (blockN <= (widest <= 128 ? 128 : widest <= 192 ? 96 : 80)) add({128, blockN, 8});
+    if (!isFp8 && blockN <= (widest <= 128 ? 128 : widest <= 192 ? 96 : 80)) add({128, blockN, 8});
   return tiles;
 }
 
@@ -134,7 +171,8 @@ const FamilyRow kForwardSm90{.kind = KernelKind::Forward,
                              .madeFor = 90,
                              .walksBounds = true,
                              .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends,
-                                       Feature::Ragged, Feature::BlockMask, Feature::RowMax},
+                                       Feature::Ragged, Feature::BlockMask, Feature::RowMax, Feature::Fp8Kv,
+                                       Feature::Fp8Q},
                              .unserved = unservedBySm90,
                              .plan = planSm90,
                              .candidates = sm90Candidates,

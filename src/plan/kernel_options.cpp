@@ -15,7 +15,7 @@ static Features unreadBy(KernelKind kind) {
   case KernelKind::Forward:
   case KernelKind::Decode: return {Feature::Deterministic};
   case KernelKind::Backward: return {Feature::RowMax};
-  case KernelKind::BlockMask: return {Feature::Fp8Kv, Feature::RowMax, Feature::Deterministic};
+  case KernelKind::BlockMask: return {Feature::Fp8Kv, Feature::Fp8Q, Feature::RowMax, Feature::Deterministic};
   }
   return {};
 }
@@ -48,7 +48,8 @@ Status checkRaggedOptions(const KernelOptions& options) {
                               "its kernels evaluate mask_mod, or walk its bounds");
   for (auto [what, isAsked] : {std::pair("takes no pages", options.pageSize != 0),
                                {"appends no rows", options.features.has(Feature::Appends)},
-                               {"takes no k and v of e4m3", options.features.has(Feature::Fp8Kv)}})
+                               {"takes no k and v of e4m3 with q of another dtype",
+                                options.features.has(Feature::Fp8Kv) && !options.features.has(Feature::Fp8Q)}})
     if (isAsked)
       return Error::environment(fmt::format("a ragged batch {}", what), "sequences of equal Q_LEN with KV lengths do");
   return {};

@@ -3,6 +3,7 @@
 #include "ir/bind.h"
 #include "plan/kernel_options.h"
 #include "plan/mask_shape.h"
+#include "support/ceil_div.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -62,21 +63,37 @@ Status checkRowOutput(std::string_view name, const TensorView& tensor, const Ten
   return {};
 }
 
-/// Checks k_scales or v_scales and returns it as [batch or 1, kv_heads]. `batch`: of k, or of the page table.
-Expected<TensorView> checkScales(std::string_view name, const TensorView& given, int64_t batch, int64_t kvHeads,
-                                 bool isFp8) {
+/// What the scales of a tensor may be.
+struct ScalesOf {
+  std::string_view name;
+  int64_t batch, heads, rows;
+  bool isFp8;       ///< whether the tensor is e4m3
+  bool mayBeBlocks; ///< whether they may be of blocks of kRowsOfScale rows
+};
+
+/// Checks scales of q, k or v and returns them as [batch or 1, heads, blocks]; scales of heads have block stride 0.
+Expected<TensorView> checkScales(const ScalesOf& of, const TensorView& given) {
+  if (!of.isFp8)
+    return wrong(of.name, "is given",
+                 of.name == "q_scales" ? "none, for q is not e4m3" : "none, for k and v are not e4m3");
   TensorView scales = given;
-  if (!isFp8) return wrong(name, "is given", "none, for k and v are not e4m3");
   if (scales.rank == 1) {
     scales.rank = 2;
     scales.shape[1] = scales.shape[0], scales.stride[1] = scales.stride[0];
     scales.shape[0] = 1, scales.stride[0] = 0;
   }
-  const bool fits = scales.rank == 2 && scales.dtype == DType::F32 && scales.shape[1] == kvHeads &&
-                    (scales.shape[0] == 1 || scales.shape[0] == batch);
-  if (fits) return scales;
-  return wrong(name, fmt::format("is {} {}", dtypeName(given.dtype), shapeText(given)),
-               fmt::format("f32 [{}] or [{}, {}]", kvHeads, batch, kvHeads));
+  const int64_t blocks = ceilDiv(of.rows, kRowsOfScale);
+  const bool isOfBlocks = scales.rank == 3;
+  const bool fits = (scales.rank == 2 || (isOfBlocks && of.mayBeBlocks && scales.shape[2] == blocks)) &&
+                    scales.dtype == DType::F32 && scales.shape[1] == of.heads &&
+                    (scales.shape[0] == 1 || scales.shape[0] == of.batch);
+  if (fits) {
+    if (!isOfBlocks) scales.rank = 3, scales.shape[2] = 1, scales.stride[2] = 0;
+    return scales;
+  }
+  std::string expected = fmt::format("f32 [{}] or [{}, {}]", of.heads, of.batch, of.heads);
+  if (of.mayBeBlocks) expected += fmt::format(" or [{}, {}, {}]", of.batch, of.heads, blocks);
+  return wrong(of.name, fmt::format("is {} {}", dtypeName(given.dtype), shapeText(given)), expected);
 }
 
 /// Checks kv_lengths or q_offsets: i32 [batch].
@@ -152,17 +169,22 @@ Status checkSequences(const KernelOptions& options, LaunchOperands& all) {
   all.problem = problemOf(all);
   for (auto [name, tensor, like] : {std::tuple("new_k", &all.newK, &all.k), {"new_v", &all.newV, &all.v}}) {
     if (!*tensor) continue;
-    ATTNC_TRY(checkOperand(name, **tensor, options.dtype));
+    ATTNC_TRY(checkOperand(name, **tensor, all.q.dtype));
     ATTNC_TRY(checkShape(name, **tensor, {q[0], k[1], q[2], like->shape[3]}));
     if (!isPaged && k[0] != q[0])
       return wrong("k", fmt::format("has batch {}", k[0]), fmt::format("{} as q, for rows are appended to it", q[0]));
   }
   for (auto [name, tensor] : {std::pair("kv_lengths", &all.kvLengths), {"q_offsets", &all.qOffsets}})
     if (*tensor) ATTNC_TRY(checkPerSequence(name, **tensor, all.problem.batch));
-  for (auto [name, scales] : {std::pair("k_scales", &all.kScales), {"v_scales", &all.vScales}}) {
+  const int64_t kvBatch = isPaged ? q[0] : all.cuSeqlensQ ? all.problem.batch : k[0];
+  const bool isFp8 = options.features.has(Feature::Fp8Q), isKvFp8 = options.features.has(Feature::Fp8Kv);
+  const ProblemShape& problem = all.problem;
+  for (auto [scales, of] :
+       {std::pair(&all.qScales, ScalesOf{"q_scales", problem.batch, q[1], problem.qLen, isFp8, isFp8}),
+        {&all.kScales, {"k_scales", kvBatch, k[1], problem.kvLen, isKvFp8, isFp8}},
+        {&all.vScales, {"v_scales", kvBatch, k[1], problem.kvLen, isKvFp8, isFp8}}}) {
     if (!*scales) continue;
-    ATTNC_TRY_AS(checked,
-                 checkScales(name, **scales, isPaged ? q[0] : k[0], k[1], options.features.has(Feature::Fp8Kv)));
+    ATTNC_TRY_AS(checked, checkScales(of, **scales));
     *scales = *checked;
   }
   return {};
@@ -174,8 +196,9 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   LaunchOperands all{operands};
   all.captures = nullptr, all.blockMask = nullptr;
   all.out = *outputs.out;
-  const DType kvDType = options.features.has(Feature::Fp8Kv) ? DType::E4M3 : options.dtype;
-  for (auto [name, tensor, dtype] : {std::tuple("q", &all.q, options.dtype),
+  const DType qDType = options.features.has(Feature::Fp8Q) ? DType::E4M3 : options.dtype,
+              kvDType = options.features.has(Feature::Fp8Kv) ? DType::E4M3 : options.dtype;
+  for (auto [name, tensor, dtype] : {std::tuple("q", &all.q, qDType),
                                      {"k", &all.k, kvDType},
                                      {"v", &all.v, kvDType},
                                      {"out", &all.out, options.dtype}})
@@ -221,7 +244,8 @@ Status checkGiven(const Operands& operands, const KernelOptions& options) {
   forEachOptional(operands, [&](const char* name, const std::optional<TensorView>& tensor, Feature feature) {
     const bool hasDefault = &tensor == &operands.cuSeqlensKv;
     if (!status || meant.has(feature) == tensor.has_value() || (!tensor && hasDefault)) return;
-    if (feature == Feature::Fp8Kv) return; // scales are checked with k and v, and may be missing
+    if (feature == Feature::Fp8Kv || feature == Feature::Fp8Q)
+      return; // scales are checked with k and v, and may be missing
     status = Error::environment(
         tensor ? fmt::format("{} is given to a kernel that was compiled without", name)
                : fmt::format("the kernel was compiled for {}, which is not given", name),

@@ -26,7 +26,7 @@ struct CaptureOutput {
   size_t bytes() const;  ///< of the sums
 };
 
-/// Operands as the caller gave them, with derived values. Scales have rank 2, `scale` and both cumulative lengths are
+/// Operands as the caller gave them, with derived values. Scales have rank 3, `scale` and both cumulative lengths are
 /// filled in, and the pointers to captures and block mask are null.
 struct LaunchOperands : Operands {
   TensorView out;
@@ -97,6 +97,9 @@ int64_t kvTilesOf(const LaunchOperands& operands, int64_t rows);
 /// Returns the strides of a [batch, heads, rows, head_dim] tensor. Strides that are never stepped over do not matter
 /// and become 0.
 Strides stridesOf(const TensorView& tensor);
+
+/// Returns the factors of the elements of q, k or v. Scales have rank 3; their last stride is 0 if they are of heads.
+Scales scalesOf(const std::optional<TensorView>& scales);
 
 /// Returns the parameters that all forward kernels share.
 ForwardParams forwardParams(const LaunchOperands& operands);

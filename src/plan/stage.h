@@ -81,6 +81,15 @@ ParameterBlock withCache(const Params& params, const Stage& stage, const LaunchO
   return ParameterBlock(Cached<Params>{params, cacheParams(operands)});
 }
 
+/// withCache() for forward kernels: also with the factors of q, k and v if these are e4m3.
+template <class Params>
+ParameterBlock withScales(const Params& params, const Stage& stage, const LaunchOperands& operands) {
+  if (!stage.config.fp8.value_or(false)) return withCache(params, stage, operands);
+  const Scaled<Params> scaled{params, scalesOf(operands.qScales), scalesOf(operands.kScales),
+                              scalesOf(operands.vScales)};
+  return withCache(scaled, stage, operands);
+}
+
 /// Returns the CTAs of a launch; 0 if the launch does not run the stage.
 int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device& device);
 

@@ -20,30 +20,27 @@ namespace {
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-float scaleOf(const std::optional<TensorView>& scales, int64_t b, int64_t kvHead) {
+/// Returns the factor of the elements of a row of q, k or v.
+float scaleOf(const std::optional<TensorView>& scales, int64_t b, int64_t head, int64_t row) {
   if (!scales) return 1;
   const auto& [shape, stride] = std::pair(scales->shape, scales->stride);
-  const int64_t offset =
-      scales->rank == 1 ? kvHead * stride[0] : (shape[0] > 1 ? b * stride[0] : 0) + kvHead * stride[1];
+  int64_t offset = scales->rank == 1 ? head * stride[0] : (shape[0] > 1 ? b * stride[0] : 0) + head * stride[1];
+  if (scales->rank == 3) offset += row / kRowsOfScale * stride[2];
   return elementAt<float>(scales->data, offset);
 }
 
-/// Returns a dense copy in f32, which holds every element of the accepted dtypes exactly, each times the scale of its
-/// KV head.
-std::vector<float> decode(const TensorView& tensor, const std::optional<TensorView>& scales) {
+/// Returns a dense copy in f32, which holds every element of the accepted dtypes exactly.
+std::vector<float> decode(const TensorView& tensor) {
   std::vector<float> values(size_t(tensor.elements()));
   const auto& [batches, heads, rows, columns, unused4, unused5] = tensor.shape;
   size_t next = 0;
   for (int64_t b = 0; b < batches; ++b)
-    for (int64_t h = 0; h < heads; ++h) {
-      const float scale = scaleOf(scales, b, h);
+    for (int64_t h = 0; h < heads; ++h)
       for (int64_t row = 0; row < rows; ++row) {
         int64_t offset = b * tensor.stride[0] + h * tensor.stride[1] + row * tensor.stride[2];
         for (int64_t column = 0; column < columns; ++column)
-          values[next++] =
-              scale * float(readElement(tensor.data, tensor.dtype, offset + column * tensor.stride[3]).real);
+          values[next++] = float(readElement(tensor.data, tensor.dtype, offset + column * tensor.stride[3]).real);
       }
-    }
   return values;
 }
 
@@ -53,20 +50,22 @@ public:
   Rows(const Operands& args, const std::vector<float>& k, const std::vector<float>& v,
        const ir::Interpreter& interpreter, const Sequences& sequences, AttentionResult& result)
       : args(args), k(k), v(v), interpreter(interpreter), sequences(sequences), result(result),
-        scale(args.scale ? *args.scale : 1 / std::sqrt(double(args.q.shape[3]))), query(size_t(args.q.shape[3])) {}
+        scaleOfAll(args.scale ? *args.scale : 1 / std::sqrt(double(args.q.shape[3]))), query(size_t(args.q.shape[3])) {}
 
   /// `row` counts over the rows of q, [B, H, Q_LEN].
   void compute(int64_t row) {
     const std::optional<QueryRow> at = sequences.rowAt(row);
     if (!at) return;
     const auto [b, h, q] = *at;
-    const int64_t firstKv = sequences.firstKvOf(b, h / (result.problem.qHeads / result.problem.kvHeads));
+    const int64_t kvHead = h / (result.problem.qHeads / result.problem.kvHeads);
+    const int64_t firstKv = sequences.firstKvOf(b, kvHead);
     const int64_t first = (args.cuSeqlensQ ? 0 : b) * args.q.stride[0] + h * args.q.stride[1] +
                           (sequences[b].qStart + q) * args.q.stride[2];
     for (size_t i = 0; i < query.size(); ++i)
       query[i] = readElement(args.q.data, args.q.dtype, first + int64_t(i) * args.q.stride[3]).real;
+    scale = scaleOfAll * scaleOf(args.qScales, b, h, q);
     collectScores(b, h, q, firstKv);
-    reduce(row, firstKv);
+    reduce(row, firstKv, b, kvHead);
   }
 
 private:
@@ -87,6 +86,7 @@ private:
       const float* key = &k[size_t((firstKv + kv) * int64_t(query.size()))];
       double dot = 0;
       for (size_t i = 0; i < query.size(); ++i) dot += query[i] * double(key[i]);
+      dot *= scaleOf(args.kScales, b, h / (result.problem.qHeads / result.problem.kvHeads), kv);
       live.push_back(kv);
       const double score = interpreter.score(scale * dot, b, h, q, kv);
       const float single = float(score); // overflows to an infinity beyond f32's range
@@ -95,7 +95,7 @@ private:
   }
 
   /// Computes the softmax over the collected scores, and the weighted sum of v.
-  void reduce(int64_t row, int64_t firstKv) {
+  void reduce(int64_t row, int64_t firstKv, int64_t b, int64_t kvHead) {
     double max = kMinusInfinity;
     for (double score : scores) max = score > max || std::isnan(score) ? score : max;
     if (max == kMinusInfinity) return; // outputs are initialized for rows without live scores
@@ -112,6 +112,7 @@ private:
       double weight = std::exp(scores[i] - max);
       const float* value = v.data() + (firstKv + live[i]) * columns;
       sum += weight;
+      weight *= scaleOf(args.vScales, b, kvHead, live[i]);
       for (int64_t column = 0; column < columns; ++column) out[column] += weight * double(value[column]);
     }
     for (int64_t column = 0; column < columns; ++column) out[column] /= sum;
@@ -125,7 +126,7 @@ private:
   ir::Interpreter interpreter;
   const Sequences& sequences;
   AttentionResult& result;
-  double scale;
+  double scaleOfAll, scale = 1; // `scale`: with the factor of the row's elements
   std::vector<double> query, scores;
   std::vector<int64_t> live;
   std::vector<ColumnRange> ranges;
@@ -147,7 +148,7 @@ Expected<AttentionResult> attention(const ir::Module& module, const Captures& ca
   result.rowMax.assign(size_t(rows), kMinusInfinity);
   result.rowSum.assign(size_t(rows), 0);
 
-  const std::vector<float> k = decode(args.k, args.kScales), v = decode(args.v, args.vScales);
+  const std::vector<float> k = decode(args.k), v = decode(args.v);
   const ir::Interpreter interpreter(module, *bindings);
   const Sequences sequences(module, *bindings, *problem, args);
   parallelFor(rows, [&](int64_t begin, int64_t end) {

@@ -25,16 +25,19 @@ template <int RowGroups> struct Place {
   Form exponents;
 
   Place() = default;
-  /// Takes rows from q_start on; the lane's first one is `first` rows behind it.
-  ATTNC_DEVICE Place(const ForwardParams& p, const ModArgs& args, int b, int h, int q_start, int first)
+  /// Takes rows from q_start on; the lane's first one is `first` rows behind it. `scale`: of products.
+  ATTNC_DEVICE Place(const ForwardParams& p, const ModArgs& args, int b, int h, int q_start, int first, float scale)
       : b(b), h(h), q_first(q_start + first), origin(origin_of(q_start)), head(Mod::head(args, b, h)), // SEAM(head)
-        exponents(p.scale, Mod::factors(args, head)) {                                                 // SEAM(factors)
+        exponents(scale, Mod::factors(args, head)) {                                                   // SEAM(factors)
     if constexpr (kHasOffsets<Mod>) origin = origin_of(q_offset<Mod>(args, head) + q_start);
     const float q_float = float(q_offset<Mod>(args, head) + q_first - origin);
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
       row[r] = Mod::row(args, head, b, h, position(p, args, r), q_float + float(offset(r))); // SEAM(row)
   }
+
+  ATTNC_DEVICE Place(const ForwardParams& p, const ModArgs& args, int b, int h, int q_start, int first)
+      : Place(p, args, b, h, q_start, first, p.scale) {}
 
   /// Returns the position of the lane's row r, which is the mod's q_idx.
   ATTNC_DEVICE int position(const ForwardParams& p, const ModArgs& args, int r) const {
@@ -199,9 +202,9 @@ ATTNC_DEVICE void apply_mod(Fragment<RowGroups, Columns>& x, const ForwardParams
 }
 
 /// Stores lse and row maximum of a lane's rows. Called after Softmax::finish().
-template <int RowGroups>
+template <int RowGroups, class Range>
 ATTNC_DEVICE void store_row_outputs(const ForwardParams& p, const ModArgs& args, const Place<RowGroups>& place,
-                                    const Softmax<2 * RowGroups>& softmax) {
+                                    const Softmax<2 * RowGroups, Range>& softmax) {
   if (!p.lse && !p.row_max) return;
   const long long first_row = row_of_head<Mod>(p, place.b, place.h);
 #pragma unroll

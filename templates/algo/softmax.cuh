@@ -4,7 +4,8 @@
 //
 // x is what a form of exponents leaves in the fragment (exponents.cuh). After normalisation, any reference gives the
 // same result. The reference moves to the row's maximum only when some x exceeds a threshold, the reference plus a
-// slack. So weights stay below 2^slack, far from the limits of fp32 and f16. The policy is the slack:
+// slack. So weights stay below 2^slack, far from the limits of fp32 and f16. (With E4M3 the reference is below the
+// maximum: WeightsOfE4M3.) The policy is the slack:
 //
 //   lazy, kSlack   sums and outputs are hardly ever rescaled (FlashAttention-4, arXiv:2603.05451)
 //   exact, 0       the reference is the maximum, and the largest weight is 1
@@ -39,16 +40,27 @@ ATTNC_DEVICE float negative_infinity() { return __int_as_float(0xff800000); }
 /// sum, output and lse, become NaN by themselves; a maximum taken with fmaxf does not.
 ATTNC_DEVICE float unless_nan(float sum, float x) { return sum == sum ? x : sum; }
 
-constexpr float kSlack = 8.f;
+/// How weights use the range of the type that they are rounded to, in powers of two: a row's maximum has weight 2^kLift
+/// when its reference moves, and no weight exceeds 2^(kLift + kSlack).
+struct WeightsFromOne {
+  static constexpr float kSlack = 8.f, kLift = 0.f;
+};
+/// For E4M3, whose normal values are 2^-6 to 448. The lift keeps weights of 2^-10 of the row's maximum normal.
+struct WeightsOfE4M3 {
+  static constexpr float kSlack = 4.f, kLift = 4.f;
+};
+
 /// At this size fp32 has 10 bits behind the point.
 constexpr float kLargestScore = 8192.f;
-template <class Weight> constexpr bool kHasRangeOfF32 = !Same<Weight, F16>::value;
+template <class Weight> constexpr bool kHasRangeOfF32 = !Same<Weight, F16>::value && !Same<Weight, E4M3>::value;
 /// The largest weight may be as small as 2^-kDeepest if weights have the range of fp32. A row whose maximum is that far
 /// below 0 keeps a reference of 0, and so a positive threshold.
 constexpr float kDeepest = 40.f;
 
 /// What a lane knows of its rows.
-template <int Rows> struct Softmax {
+template <int Rows, class Range = WeightsFromOne> struct Softmax {
+  static constexpr float kSlack = Range::kSlack, kLift = Range::kLift, kTop = kSlack + kLift;
+
   float threshold[Rows]; ///< -inf: unset. For a large row: the reference as a score
   float sum[Rows];       ///< this lane's part
   int state = kCareful;  ///< a bit per row: it is large; and kCareful
@@ -69,7 +81,7 @@ template <int Rows> struct Softmax {
 
   /// Returns the bias of a row that is neither unset nor large.
   // NOTE: computed again for each step, which takes one register less per row.
-  ATTNC_DEVICE float bias(int r, float factor) const { return kSlack - threshold[r] * factor; }
+  ATTNC_DEVICE float bias(int r, float factor) const { return kTop - threshold[r] * factor; }
   /// Returns the reference as a score.
   ATTNC_DEVICE float reference(int r, float factor, float row_shift) const {
     return is_large(r) || is_unset(r) ? threshold[r] : row_shift - bias(r, factor) * kLn2;
@@ -108,13 +120,13 @@ template <int Rows> struct Softmax {
     const float before = reference(r, factor, row_shift), bias_before = bias(r, factor);
     const float score = __fadd_rn(__fmul_rn(top, form.unit()), row_shift);
     if (top == negative_infinity() || score == negative_infinity()) return 1.f; // no column of the step lives
-    const bool exceeds = unset || !(score <= before + (exact || was_large ? 0.f : kSlack * kLn2));
+    const bool exceeds = unset || !(score <= before + (exact || was_large ? kLift : kTop) * kLn2);
     const auto is_deep = [&](float bias) {
       return kHasRangeOfF32<Weight> && !exact && bias >= kSlack && bias <= kDeepest;
     };
     if (!exceeds && (was_large || !is_deep(bias_before))) return 1.f;
     if (exceeds && !(fabsf(score) <= kLargestScore && fabsf(row_shift) <= kLargestScore)) {
-      threshold[r] = score, state |= 1 << r;
+      threshold[r] = score - kLift * kLn2, state |= 1 << r;
     } else {
       threshold[r] = (!exceeds || is_deep(-top * factor) ? 0.f : top) + __fdividef(kSlack, factor);
       state &= ~(1 << r);
@@ -141,7 +153,7 @@ template <int Rows> struct Softmax {
   }
   /// Returns the greatest score, if all steps were exact; -inf if no column lives. Called after finish().
   ATTNC_DEVICE float max(int r, float factor, float row_shift) const {
-    return sum[r] == 0.f ? negative_infinity() : unless_nan(sum[r], reference(r, factor, row_shift));
+    return sum[r] == 0.f ? negative_infinity() : unless_nan(sum[r], reference(r, factor, row_shift) + kLift * kLn2);
   }
 };
 
@@ -151,7 +163,7 @@ template <class Form, int Rows> struct StepBias {
   float ahead[Rows]; ///< to be added to x if kIsLinear: the same for all columns of the lane
 
   /// For to_scores() of the form.
-  template <class Place> ATTNC_DEVICE StepBias(const Softmax<Rows>& softmax, const Place& place) {
+  template <class Place, class Range> ATTNC_DEVICE StepBias(const Softmax<Rows, Range>& softmax, const Place& place) {
 #pragma unroll
     for (int r = 0; r < Rows; ++r) {
       bias[r] = softmax.is_careful() ? 0.f : softmax.bias(r, place.form(r).weight_factor());
@@ -188,8 +200,9 @@ template <class Form, int Rows> struct StepBias {
 };
 
 /// Whether some x of this lane may lie above the threshold of its row. All rows are plain.
-template <class Form, int Rows, class Scores>
-ATTNC_DEVICE bool exceeds_threshold(const Scores& x, const Softmax<Rows>& softmax, const StepBias<Form, Rows>& step) {
+template <class Form, int Rows, class Range, class Scores>
+ATTNC_DEVICE bool exceeds_threshold(const Scores& x, const Softmax<Rows, Range>& softmax,
+                                    const StepBias<Form, Rows>& step) {
   bool exceeds = false;
 #pragma unroll
   for (int r = 0; r < Rows; ++r) {
@@ -199,7 +212,7 @@ ATTNC_DEVICE bool exceeds_threshold(const Scores& x, const Softmax<Rows>& softma
       int& top = n % 2 ? odd : even;
       top = max(max(top, __float_as_int(x.at(r, n, 0))), __float_as_int(x.at(r, n, 1)));
     }
-    float threshold = Form::kIsBiased ? kSlack : softmax.threshold[r];
+    float threshold = Form::kIsBiased ? softmax.kTop : softmax.threshold[r];
     if constexpr (Form::kIsLinear) {
       threshold -= step.ahead[r];
       exceeds |= !(threshold > 0.f);
@@ -219,9 +232,10 @@ ATTNC_DEVICE void find_tops(float (&top)[Rows], const Scores& x, const StepBias<
 /// Moves the references of a warp to the maxima of a step's x, and makes x and `step` fit them. Returns whether earlier
 /// sums must be multiplied by `rescale`, row by row; the same in all lanes. `top`: from find_tops(). Called by all
 /// lanes of the warp.
-template <class Weight, class Form, int Rows, class Scores, class Place, class Args>
-ATTNC_DEVICE bool move_references(Scores& x, float (&top)[Rows], Softmax<Rows>& softmax, StepBias<Form, Rows>& step,
-                                  const Place& place, const Args& args, bool exact, float (&rescale)[Rows]) {
+template <class Weight, class Form, int Rows, class Range, class Scores, class Place, class Args>
+ATTNC_DEVICE bool move_references(Scores& x, float (&top)[Rows], Softmax<Rows, Range>& softmax,
+                                  StepBias<Form, Rows>& step, const Place& place, const Args& args, bool exact,
+                                  float (&rescale)[Rows]) {
   bool small = true, plain = true, moves = false;
   float next[Rows];
 #pragma unroll
@@ -283,9 +297,9 @@ template <int Rows> struct Rescaling {
 /// Moves references if a step's x need it; see move_references(). Afterwards `step` turns x into exponents. Calls
 /// rescale(factors) if earlier sums must be multiplied, row by row; all lanes or none do. `exact`: references are
 /// maxima; the same in all lanes. Weight: the type that weights are rounded to. Called by all lanes of the warp.
-template <class Weight, class Form, int Rows, class Scores, class Place, class Args, class Rescale>
-ATTNC_DEVICE void follow_maxima(Scores& x, Softmax<Rows>& softmax, StepBias<Form, Rows>& step, const Place& place,
-                                const Args& args, bool exact, Rescale&& rescale) {
+template <class Weight, class Form, int Rows, class Range, class Scores, class Place, class Args, class Rescale>
+ATTNC_DEVICE void follow_maxima(Scores& x, Softmax<Rows, Range>& softmax, StepBias<Form, Rows>& step,
+                                const Place& place, const Args& args, bool exact, Rescale&& rescale) {
   // NOTE: branches go by votes, from which ptxas knows that no warp diverges here; otherwise it serialises wgmma.
   bool follows = __any_sync(0xffffffffu, exceeds_threshold(x, softmax, step) || softmax.is_careful() || exact);
   if (follows) [[unlikely]] {
@@ -294,7 +308,7 @@ ATTNC_DEVICE void follow_maxima(Scores& x, Softmax<Rows>& softmax, StepBias<Form
     bool exceeds = !exact || softmax.is_careful();
 #pragma unroll
     for (int r = 0; r < Rows; ++r)
-      exceeds |= top[r] > softmax.threshold[r] - kSlack * ptx::rcp(place.form(r).weight_factor());
+      exceeds |= top[r] > softmax.threshold[r] - softmax.kSlack * ptx::rcp(place.form(r).weight_factor());
     follows = __any_sync(0xffffffffu, exceeds);
     float factors[Rows];
     if (follows && move_references<Weight>(x, top, softmax, step, place, args, exact, factors)) rescale(factors);
@@ -317,13 +331,13 @@ template <int Rows> struct WeightSums {
   static constexpr int kChains = Rows == 2 ? 2 : 1;
   float part[Rows][kChains];
 
-  ATTNC_DEVICE explicit WeightSums(const Softmax<Rows>& softmax) {
+  template <class Range> ATTNC_DEVICE explicit WeightSums(const Softmax<Rows, Range>& softmax) {
 #pragma unroll
     for (int r = 0; r < Rows; ++r)
 #pragma unroll
       for (int chain = 0; chain < kChains; ++chain) part[r][chain] = chain ? 0.f : softmax.sum[r];
   }
-  ATTNC_DEVICE void store(Softmax<Rows>& softmax) const {
+  template <class Range> ATTNC_DEVICE void store(Softmax<Rows, Range>& softmax) const {
 #pragma unroll
     for (int r = 0; r < Rows; ++r) softmax.sum[r] = kChains == 2 ? part[r][0] + part[r][kChains - 1] : part[r][0];
   }
@@ -346,8 +360,9 @@ template <int Begin, int End, int Rows, class Scores> ATTNC_DEVICE void to_weigh
   to_weights<Begin, End>(y, sums, [](float exponent, int) { return exponent; });
 }
 /// Replaces x by weights, and adds these to the sums; behind follow_maxima().
-template <class Form, int Rows, class Scores, class Place>
-ATTNC_DEVICE void weights_of(Scores& x, Softmax<Rows>& softmax, const StepBias<Form, Rows>& step, const Place& place) {
+template <class Form, int Rows, class Range, class Scores, class Place>
+ATTNC_DEVICE void weights_of(Scores& x, Softmax<Rows, Range>& softmax, const StepBias<Form, Rows>& step,
+                             const Place& place) {
   WeightSums<Rows> sums(softmax);
   to_weights<0, Scores::kGroups>(x, sums, [&](float element, int r) { return step.exponent(element, r, place); });
   sums.store(softmax);

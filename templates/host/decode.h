@@ -46,11 +46,6 @@ static size_t partBytes(const LaunchOperands& operands, int rows) {
   return sizeof(float) * size_t(2 * mostParts(operands, rows) * partRows(operands, rows) * (operands.v.shape[3] + 4));
 }
 
-static HeadScales scalesOf(const std::optional<TensorView>& scales) {
-  if (!scales) return {};
-  return {static_cast<const float*>(scales->data), scales->shape[0] > 1 ? scales->stride[0] : 0, scales->stride[1]};
-}
-
 /// One CTA per 32 steps along KV of each tile of packed rows.
 static int64_t perStepWord(const Stage& stage, const LaunchOperands& operands, const Device&) {
   return packedTiles(operands, stage.config.blockM) * stepWords(operands, stage.config.blockN);

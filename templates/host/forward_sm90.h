@@ -24,7 +24,7 @@ static ForwardParamsSm90 forwardParamsSm90(const Stage& stage, const LaunchOpera
   params.base = forwardParams(operands);
   const ForwardParams& base = params.base;
   const auto& config = stage.config;
-  const int64_t kvBytes = rowsOfKv(operands) * (config.headDimQk + config.headDimV) * dtypeBytes(config.dtype);
+  const int64_t kvBytes = rowsOfKv(operands) * (config.headDimQk + config.headDimV) * dtypeBytes(operands.k.dtype);
   const int batch = operands.cuSeqlensQ ? 1 : base.batch;
   const int64_t allKvHeads = int64_t(batch) * base.kv_heads;
   params.order.q_tiles = int(qTilesOf(operands, config.blockM) / batch);

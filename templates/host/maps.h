@@ -28,7 +28,7 @@ jit::TensorMapRequest requestOf(const TensorView& tensor, int boxRows, void* som
   const auto step = [&](long long stride) { return stride ? uint64_t(stride) * bytes : 16; };
   request.strideBytes = {step(strides.row), step(strides.head), step(strides.batch)};
   request.promotion = promotion;
-  request.box = {64, uint32_t(boxRows), 1, 1};
+  request.box = {uint32_t(128 / bytes), uint32_t(boxRows), 1, 1};
   return request;
 }
 

@@ -61,6 +61,13 @@ CacheParams cacheParams(const LaunchOperands& operands) {
   return p;
 }
 
+/// Returns the factors of a tensor's elements. Scales have rank 3; their last stride is 0 if they are of heads.
+Scales scalesOf(const std::optional<TensorView>& scales) {
+  if (!scales) return {};
+  return {static_cast<const float*>(scales->data), scales->shape[0] > 1 ? scales->stride[0] : 0, scales->stride[1],
+          scales->stride[2]};
+}
+
 ForwardParams forwardParams(const LaunchOperands& operands) {
   const ProblemShape& problem = operands.problem;
   ForwardParams p{};

@@ -12,4 +12,11 @@ ATTNC_DEVICE unsigned cvt_f16x2_e4m3x2(unsigned short pair) {
   return result;
 }
 
+/// Returns two fp32 rounded to nearest even and packed; beyond the range, the largest value, 448.
+ATTNC_DEVICE unsigned short cvt_rn_satfinite_e4m3x2(float high, float low) {
+  unsigned short result;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(result) : "f"(high), "f"(low));
+  return result;
+}
+
 } // namespace attnc::ptx

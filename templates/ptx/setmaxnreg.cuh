@@ -13,4 +13,7 @@ template <int Registers> ATTNC_DEVICE void setmaxnreg_dec() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
 }
 
+/// Ends the thread.
+ATTNC_DEVICE void exit_thread() { asm volatile("exit;"); }
+
 } // namespace attnc::ptx

@@ -1,14 +1,16 @@
 // One function, one instruction: wgmma, matrix products of a warpgroup with fp32 accumulators in registers (sm_90a).
 //
-// D[64, N] += A[64, 16] B[16, N]. Accumulators of lane l of warp w, with g = l / 4 and t = l % 4:
+// D[64, N] += A[64, 16] B[16, N]; with E4M3, A[64, 32] B[32, N]. Accumulators of lane l of warp w, with g = l / 4 and
+// t = l % 4:
 //   d[n][0..1] = (row 16 w + g, cols 8 n + 2 t, +1); d[n][2..3] = (row 16 w + g + 8, the same columns)
 // A from registers: a[0] = (g, 2t..), a[1] = (g + 8, 2t..), a[2] = (g, 2t+8..), a[3] = (g + 8, 2t+8..), as for
-// mma.sync.
+// mma.sync. With E4M3: a[0] = (g, 4t..), a[1] = (g + 8, 4t..), a[2] = (g, 4t+16..), a[3] = (g + 8, 4t+16..).
 //
 // The products are asynchronous: their registers must not be accessed between wgmma_fence() and the wgmma_wait that
 // covers their commit group.
 //
-// attnc_config.cuh lists the N that a kernel uses: #define ATTNC_WGMMA_SHAPES(shape) shape(64) shape(128)
+// attnc_config.cuh lists the N that a kernel uses: #define ATTNC_WGMMA_SHAPES(shape) shape(64) shape(128). With E4M3,
+// the list is ATTNC_WGMMA_SHAPES_E4M3.
 #pragma once
 
 #include "attnc_config.cuh"
@@ -73,21 +75,50 @@ template <int Pending> ATTNC_DEVICE void wgmma_wait_group() {
                : ATTNC_OUTPUTS_##N : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate),                   \
                  "n"(MnMajorB) : "memory")
 
+// Both matrices are contiguous along k, and there are no flags to say otherwise.
+#define ATTNC_WGMMA_SS_E4M3(N, P0, P1, P2)                                                                              \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #P2 ", 0;\n"                                                       \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" ATTNC_REGISTERS_##N "}, %" #P0                \
+               ", %" #P1 ", p, 1, 1;\n}"                                                                               \
+               : ATTNC_OUTPUTS_##N : "l"(a), "l"(b), "r"(accumulate) : "memory")
+#define ATTNC_WGMMA_RS_E4M3(N, P0, P1, P2, P3, P4, P5)                                                                  \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #P5 ", 0;\n"                                                       \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" ATTNC_REGISTERS_##N "}, {%" #P0               \
+               ", %" #P1 ", %" #P2 ", %" #P3 "}, %" #P4 ", p, 1, 1;\n}"                                                \
+               : ATTNC_OUTPUTS_##N : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate) : "memory")
+
 template <class Element, int N> struct Wgmma;
+template <int N> struct Touch;
+#define ATTNC_TOUCH(N)                                                                                                  \
+  template <> struct Touch<N> {                                                                                         \
+    ATTNC_DEVICE static void of(float (&d)[N / 8][4]) { asm volatile("" : ATTNC_OUTPUTS_##N::"memory"); }               \
+  };
 #define ATTNC_WGMMA_TYPE(ELEMENT, TYPE, N, P0, P1, P2, P3, P4, P5, P6)                                                      \
   template <> struct Wgmma<ELEMENT, N> {                                                                                \
     template <int MnMajorA, int MnMajorB>                                                                               \
     ATTNC_DEVICE static void ss(float (&d)[N / 8][4], unsigned long long a, unsigned long long b, int accumulate) {      \
       ATTNC_WGMMA_SS(N, TYPE, P0, P1, P2, P3, P4);                                                                              \
     }                                                                                                                   \
-    ATTNC_DEVICE static void touch(float (&d)[N / 8][4]) {                                                             \
-      asm volatile("" : ATTNC_OUTPUTS_##N::"memory");                                                                  \
-    }                                                                                                                  \
     template <int MnMajorB>                                                                                             \
     ATTNC_DEVICE static void rs(float (&d)[N / 8][4], const unsigned (&a)[4], unsigned long long b, int accumulate) {    \
       ATTNC_WGMMA_RS(N, TYPE, P0, P1, P2, P3, P4, P5, P6);                                                                  \
     }                                                                                                                   \
   };
+#define ATTNC_WGMMA_TYPE_E4M3(N, P0, P1, P2, P3, P4, P5, P6)                                                            \
+  template <> struct Wgmma<E4M3, N> {                                                                                   \
+    template <int MnMajorA, int MnMajorB>                                                                               \
+    ATTNC_DEVICE static void ss(float (&d)[N / 8][4], unsigned long long a, unsigned long long b, int accumulate) {      \
+      static_assert(!MnMajorA && !MnMajorB, "elements of 8 bits are contiguous along k");                               \
+      ATTNC_WGMMA_SS_E4M3(N, P0, P1, P2);                                                                               \
+    }                                                                                                                   \
+    template <int MnMajorB>                                                                                             \
+    ATTNC_DEVICE static void rs(float (&d)[N / 8][4], const unsigned (&a)[4], unsigned long long b, int accumulate) {    \
+      static_assert(!MnMajorB, "elements of 8 bits are contiguous along k");                                            \
+      ATTNC_WGMMA_RS_E4M3(N, P0, P1, P2, P3, P4, P5);                                                                   \
+    }                                                                                                                   \
+  };                                                                                                                    \
+  ATTNC_TOUCH(N)
+#define ATTNC_WGMMA_E4M3(...) ATTNC_WGMMA_TYPE_E4M3(__VA_ARGS__)
 #define ATTNC_WGMMA(...)                                                                                                \
   ATTNC_WGMMA_TYPE(Bf16, "bf16", __VA_ARGS__)                                                                           \
   ATTNC_WGMMA_TYPE(F16, "f16", __VA_ARGS__)
@@ -111,18 +142,29 @@ template <class Element, int N> struct Wgmma;
 #ifndef ATTNC_WGMMA_SHAPES // a kernel without wgmma
 #define ATTNC_WGMMA_SHAPES(shape)
 #endif
-#define ATTNC_WGMMA_SHAPE(N) ATTNC_WGMMA(N, ATTNC_OPERANDS_##N)
+#ifndef ATTNC_WGMMA_SHAPES_E4M3
+#define ATTNC_WGMMA_SHAPES_E4M3(shape)
+#endif
+#define ATTNC_WGMMA_SHAPE(N) ATTNC_WGMMA(N, ATTNC_OPERANDS_##N) ATTNC_TOUCH(N)
+#define ATTNC_WGMMA_SHAPE_E4M3(N) ATTNC_WGMMA_E4M3(N, ATTNC_OPERANDS_##N)
 ATTNC_WGMMA_SHAPES(ATTNC_WGMMA_SHAPE)
+ATTNC_WGMMA_SHAPES_E4M3(ATTNC_WGMMA_SHAPE_E4M3)
 #undef ATTNC_WGMMA_SHAPE
+#undef ATTNC_WGMMA_SHAPE_E4M3
 #undef ATTNC_WGMMA
+#undef ATTNC_WGMMA_E4M3
 #undef ATTNC_WGMMA_TYPE
+#undef ATTNC_WGMMA_TYPE_E4M3
 #undef ATTNC_WGMMA_SS
 #undef ATTNC_WGMMA_RS
+#undef ATTNC_WGMMA_SS_E4M3
+#undef ATTNC_WGMMA_RS_E4M3
+#undef ATTNC_TOUCH
 #undef ATTNC_GROUP
 // clang-format on
 
 /// Tells the compiler, which does not know that wgmma is asynchronous, that the registers change here. No instruction.
-template <int Groups> ATTNC_DEVICE void touch(float (&d)[Groups][4]) { Wgmma<Bf16, 8 * Groups>::touch(d); }
+template <int Groups> ATTNC_DEVICE void touch(float (&d)[Groups][4]) { Touch<8 * Groups>::of(d); }
 
 /// d = a b, plus d if `accumulate`; a and b are in shared memory, given by descriptors. K-major (0): rows of a, or
 /// columns of b, are contiguous along k. MN-major (1): elements with the same k are contiguous.

@@ -11,6 +11,9 @@ struct Bf16 {
 struct F16 {
   unsigned short bits;
 };
+struct E4M3 {
+  unsigned char bits;
+};
 
 /// Whether two types are the same.
 template <class A, class B> struct Same { static constexpr bool value = false; };
@@ -25,6 +28,11 @@ ATTNC_DEVICE constexpr int round_up(int x, int multiple) { return (x + multiple 
 ATTNC_DEVICE float to_float(Bf16 x) { return __uint_as_float(unsigned(x.bits) << 16); }
 ATTNC_DEVICE float to_float(F16 x) { return ptx::cvt_f32_f16(x.bits); }
 ATTNC_DEVICE float to_float(float x) { return x; }
+ATTNC_DEVICE float to_float(E4M3 x) {
+  const unsigned magnitude = x.bits & 0x7fu;
+  if (magnitude == 0x7fu) return __uint_as_float(0x7fffffffu);
+  return ptx::cvt_f32_f16((unsigned short)((x.bits & 0x80u) << 8 | magnitude << 7)) * 256.f; // biases differ by 8
+}
 
 /// Returns two values rounded to nearest even and packed, `low` in the lower half.
 template <class Element> ATTNC_DEVICE unsigned pack2(float low, float high);

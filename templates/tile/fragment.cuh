@@ -8,6 +8,7 @@
 // So a row lies in the four lanes of a quad, and a lane has 2 RowGroups rows, numbered r = 2 m + half.
 #pragma once
 
+#include "ptx/cvt_e4m3.cuh"
 #include "tile/element.cuh"
 
 namespace attnc {
@@ -119,6 +120,28 @@ template <class Element, int RowGroups, int Columns> struct PackedFragment {
     for (int m = 0; m < RowGroups; ++m)
 #pragma unroll
       for (int step = 0; step < Columns / 16; ++step) pack_step<Element>(a[m][step], from, m, step);
+  }
+};
+
+/// The same for E4M3: 32 columns of the fragment are one step along K. Lane t holds columns 2t, 2t + 1 of each group of
+/// 8, and operand A wants 4t .. 4t + 3 of each group of 16. So K is taken in another order, in which operand B must
+/// have its rows: 4t + 2i + e of a group of 16 is column 8i + 2t + e of the fragment (i, e in {0, 1}).
+template <int RowGroups, int Columns> struct PackedFragment<E4M3, RowGroups, Columns> {
+  static_assert(Columns % 32 == 0, "32 columns a step");
+  unsigned a[RowGroups][Columns / 32][4];
+
+  ATTNC_DEVICE void pack(const Fragment<RowGroups, Columns>& from) {
+#pragma unroll
+    for (int m = 0; m < RowGroups; ++m)
+#pragma unroll
+      for (int step = 0; step < Columns / 32; ++step)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* first = &from.x[m][4 * step + i / 2 * 2][i % 2 * 2];
+          const float* second = &from.x[m][4 * step + i / 2 * 2 + 1][i % 2 * 2];
+          a[m][step][i] = unsigned(ptx::cvt_rn_satfinite_e4m3x2(second[1], second[0])) << 16 |
+                          ptx::cvt_rn_satfinite_e4m3x2(first[1], first[0]);
+        }
   }
 };
 

@@ -23,10 +23,6 @@
 
 namespace attnc {
 
-struct E4M3 {
-  unsigned char bits;
-};
-
 /// Returns zero: tiles are filled with nothing else.
 template <> ATTNC_DEVICE E4M3 from_float<E4M3>(float) { return {0}; }
 

@@ -5,9 +5,11 @@
 //           slab of its 64 columns on; or a PackedFragment
 //       b   SwizzledTile of K rows, N columns, or transposed(SwizzledTile of N rows, K columns)
 //
+// Elements are of 16 bits, or E4M3: K then runs along the columns of all tiles.
+//
 // All threads of the warpgroup call together. The registers of d and of a packed a are in use until the product's group
-// has been waited for: ptx/wgmma.cuh. If K runs along a tile's columns, they are taken 16 at a time, only as many as
-// the tile has; further columns of its last slab are not read.
+// has been waited for: ptx/wgmma.cuh. If K runs along a tile's columns, they are taken 32 bytes at a time, only as many
+// as the tile has; further columns of its last slab are not read.
 #pragma once
 
 #include "ptx/wgmma.cuh"
@@ -24,7 +26,10 @@ ATTNC_DEVICE unsigned long long descriptor(unsigned shared, int slab_bytes) {
   return (unsigned long long)high << 32 | low;
 }
 
-/// A matrix that is contiguous along K: 16 of K are 32 bytes of a slab.
+/// Extent of a product's step along K.
+template <class Element> constexpr int kStepOfK = 32 / int(sizeof(Element));
+
+/// A matrix that is contiguous along K: a step is 32 bytes of a slab.
 template <class Tile> struct KMajor {
   static constexpr int kIsMnMajor = 0;
   static constexpr int kK = Tile::kColumns;
@@ -37,6 +42,7 @@ template <class Tile> struct KMajor {
 
 /// A matrix of K rows: 16 of K are 16 rows.
 template <class Tile> struct MnMajor {
+  static_assert(sizeof(typename Tile::Element) == 2, "elements of 8 bits are contiguous along K");
   static constexpr int kIsMnMajor = 1;
   static constexpr int kK = Tile::kRows;
   unsigned long long at;
@@ -77,7 +83,7 @@ template <int N, class A, class B> ATTNC_DEVICE void start_gemm(Fragment<1, N>& 
   const OperandA<A> left(a);
   const Right right(b);
 #pragma unroll
-  for (int step = 0; step < Right::kK / 16; ++step)
+  for (int step = 0; step < Right::kK / kStepOfK<typename Right::Element>; ++step)
     ptx::wgmma_ss<typename Right::Element, N, OperandA<A>::kIsMnMajor, Right::kIsMnMajor>(
         d.x[0], left(step), right(step), step > 0 ? 1 : accumulate);
 }
@@ -89,7 +95,7 @@ ATTNC_DEVICE void start_gemm(Fragment<1, N>& d, const PackedFragment<E, 1, K>& a
   static_assert(K == Right::kK && N == Right::kN, "the shapes do not fit");
   const Right right(b);
 #pragma unroll
-  for (int step = 0; step < K / 16; ++step)
+  for (int step = 0; step < K / kStepOfK<E>; ++step)
     ptx::wgmma_rs<E, N, Right::kIsMnMajor>(d.x[0], a.a[0][step], right(step), step > 0 ? 1 : accumulate);
 }
 

@@ -10,7 +10,8 @@ namespace attnc {
 template <class Tile>
 ATTNC_DEVICE void request_tile(Tile tile, const TensorMap& map, unsigned barrier, int row, int h, int b) {
 #pragma unroll
-  for (int slab = 0; slab < Tile::kSlabs; ++slab) ptx::tma_load_4d(tile.slab(slab), map, barrier, slab * 64, row, h, b);
+  for (int slab = 0; slab < Tile::kSlabs; ++slab)
+    ptx::tma_load_4d(tile.slab(slab), map, barrier, slab * Tile::kSlabColumns, row, h, b);
 }
 
 /// The same for rows in pages of a pool. `page_of(i)` returns the page of positions from i PageSize on, or -1, which
@@ -27,7 +28,7 @@ ATTNC_DEVICE void request_pages(Tile tile, const TensorMap& map, unsigned barrie
     const int page = page_of((position + first) / PageSize);
 #pragma unroll
     for (int slab = 0; slab < Tile::kSlabs; ++slab)
-      ptx::tma_load_4d(tile.slab(slab) + first * Tile::kRowBytes, map, barrier, slab * 64,
+      ptx::tma_load_4d(tile.slab(slab) + first * Tile::kRowBytes, map, barrier, slab * Tile::kSlabColumns,
                        (position + first) % PageSize, h, page);
   }
 }

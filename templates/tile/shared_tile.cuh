@@ -2,7 +2,8 @@
 //
 //   PaddedTile     consecutive rows, each padded by 16 bytes: the eight rows that ldmatrix reads at once fall into
 //                  different banks, because a row is an odd multiple of 16 bytes, and every offset is a constant
-//   SwizzledTile   slabs of 64 columns (128 bytes), each in the 128-byte swizzle that TMA writes and wgmma reads
+//   SwizzledTile   slabs of 128 bytes, 64 columns of 16 bits or 128 of 8, each in the 128-byte swizzle that TMA writes
+//                  and wgmma reads
 //
 // A tile is an address and a type; copies are free. In a product, `tile` stands for the matrix as stored, rows by
 // columns, and transposed(tile) for columns by rows: S = Q K^T is gemm(s, q, transposed(k)), O += P V is gemm(o, p, v).
@@ -35,12 +36,13 @@ template <class Element_, int Rows, int Columns> struct PaddedTile {
 
 template <class Element_, int Rows, int Columns> struct SwizzledTile {
   using Element = Element_;
-  static_assert(sizeof(Element) == 2, "16-bit elements");
+  static_assert(sizeof(Element) <= 2, "elements of 16 or 8 bits");
   static_assert(Rows % 8 == 0, "the swizzle repeats every 8 rows");
   static constexpr int kRows = Rows;
-  static constexpr int kColumns = computed_columns(Columns);
+  static constexpr int kColumns = round_up(Columns, 32 / int(sizeof(Element)));
   static constexpr int kRowBytes = 128; // of a slab
-  static constexpr int kSlabs = (Columns + 63) / 64;
+  static constexpr int kSlabColumns = kRowBytes / int(sizeof(Element));
+  static constexpr int kSlabs = (Columns + kSlabColumns - 1) / kSlabColumns;
   static constexpr int kSlabBytes = Rows * kRowBytes;
   static constexpr int kBytes = kSlabs * kSlabBytes;
 

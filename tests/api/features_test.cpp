@@ -25,6 +25,7 @@ KernelOptions optionsWith(Feature feature, KernelKind kind, Family family, std::
   case Feature::Pages: options.features.set(Feature::Lengths), options.pageSize = 16; break;
   case Feature::Appends: options.features.set(Feature::Lengths); break;
   case Feature::Fp8Kv: options.arch = options.arch == "sm_80" ? "sm_89" : options.arch; break;
+  case Feature::Fp8Q: options.features.set(Feature::Fp8Kv); break;
   case Feature::BlockMask: options.blockSparse = true; break;
   case Feature::BoxMask: options.blockSparse = options.maskByBoxes = true; break;
   case Feature::F32: options.dtype = DType::F32; break;
@@ -131,6 +132,7 @@ void add(KernelOptions& options, const std::string& heading) {
                                                            {"gradients of captures", Feature::Gradients}};
   const Feature feature = kHeadings.at(heading);
   if (kOptionFeatures.has(feature)) options.features.set(feature);
+  if (feature == Feature::Fp8Kv && options.kind == KernelKind::Forward) options.features.set(Feature::Fp8Q);
   if (feature == Feature::Offsets) options.offsets = QueryOffsets::Tensor;
   if (feature == Feature::Pages) options.pageSize = 16;
   if (feature == Feature::Pages || feature == Feature::Appends) options.features.set(Feature::Lengths);
@@ -177,5 +179,5 @@ TEST_CASE("the tables of docs/serving.md say which features combine", "[api][fea
       ++compared;
     }
   }
-  CHECK(compared == 6 * 8 + 6 * 7 + 3 * 6);
+  CHECK(compared == 7 * 9 + 6 * 7 + 3 * 6);
 }

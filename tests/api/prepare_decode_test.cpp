@@ -93,3 +93,38 @@ TEST_CASE("k and v of e4m3 go to a decode kernel, whatever the lengths", "[api]"
   c.operands.kScales = scales({2});
   CHECK(errorOf(Mod::identity(), c) == "k_scales is given, expected none, for k and v are not e4m3");
 }
+
+TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, and to no other unasked", "[api]") {
+  const auto of = [](int64_t qLen) {
+    Case c;
+    c.operands = {.q = tensor(4, 8, qLen, 64), .k = tensor(4, 2, 300, 64), .v = tensor(4, 2, 300, 64)};
+    c.operands.q.dtype = c.operands.k.dtype = c.operands.v.dtype = DType::E4M3;
+    c.outputs = {.out = tensor(4, 8, qLen, 64)};
+    c.options.arch = "sm_90a";
+    return c;
+  };
+  for (int64_t qLen : {1, 300}) {
+    const Preparation p = settled(Mod::identity(), of(qLen));
+    CHECK(p.options.kind == KernelKind::Forward);
+    CHECK(p.options.family == Family::Sm90);
+    CHECK(p.options.dtype == DType::BF16);
+  }
+  const auto scales = [](std::initializer_list<int64_t> shape) {
+    return TensorView::contiguous(nullptr, DType::F32, shape);
+  };
+  Case c = of(300);
+  for (const TensorView& given : {scales({8}), scales({4, 8}), scales({1, 8, 3}), scales({4, 8, 3})}) {
+    c.operands.qScales = given;
+    settled(Mod::identity(), c);
+  }
+  c.operands.kScales = scales({4, 2, 2});
+  CHECK(errorOf(Mod::identity(), c) == "k_scales is f32 [4, 2, 2], expected f32 [2] or [4, 2] or [4, 2, 3]");
+  c = of(300);
+  c.options.arch = "sm_80";
+  CHECK(errorOf(Mod::identity(), c).find("no forward kernel serves this request") == 0);
+  c.options.family = Family::Naive;
+  CHECK(settled(Mod::identity(), c).options.family == Family::Naive);
+  c = of(300);
+  c.operands.k.dtype = c.operands.v.dtype = DType::BF16;
+  CHECK(errorOf(Mod::identity(), c).find("q is e4m3, k and v are not") == 0);
+}

@@ -74,7 +74,7 @@ TEST_CASE("the hint for a wrong kernel is its repair") {
                {emit + "--head-dim 300", "a number such as 64, 128 or 256"},
                {emit + "--head-dim many", "a number such as 64, 128 or 256"},
                {emit + "--dtype fp64", "the widest is --dtype fp32"},
-               {emit + "--dtype float8", "--fp8-kv"},
+               {emit + "--dtype e5m2", "--fp8-kv"},
                {emit + "--dtype bf17", "did you mean bf16?"},
                {emit + "--kernel forwrd", "did you mean forward?"},
                {emit + "--kernel-family sm91", "did you mean sm90?"},

@@ -96,6 +96,37 @@ TEST_CASE("run takes k and v of fp8, with their scales") {
              Contains("k and v are e4m3, which decode kernels alone take"));
 }
 
+TEST_CASE("run takes q, k and v of fp8, with scales of heads or of blocks of rows") {
+  NamedTensors tensors;
+  tensors["q"] = tensor(DType::E4M3, {1, 2, 1, 16}, [](int64_t) { return 1.0; });
+  tensors["k"] = tensor(DType::E4M3, {1, 1, 256, 16}, [](int64_t) { return 1.0; });
+  tensors["v"] = tensor(DType::E4M3, {1, 1, 256, 16}, [](int64_t) { return 2.0; });
+  tensors["q_scales"] = tensor(DType::F32, {2}, [](int64_t h) { return h ? 0.0625 : 0.03125; });
+  tensors["k_scales"] = tensor(DType::F32, {1, 1, 2}, [](int64_t block) { return block ? 2.0 : 1.0; });
+  tensors["v_scales"] = tensor(DType::F32, {1, 1, 2}, [](int64_t block) { return block ? 0.5 : 3.0; });
+  Folder folder;
+  const std::string in = folder / "in.safetensors", out = folder / "out.safetensors";
+  const auto run = [&](const std::string& more) {
+    REQUIRE(writeSafetensors(in, tensors));
+    return test::attnc("run --device cpu --expr score --scale 1 --in " + in + " --out " + out + more);
+  };
+  const Outcome outcome = run("");
+  INFO(outcome.err);
+  REQUIRE(outcome.exitCode == 0);
+  NamedTensors result = test::readTensors(out);
+  CHECK(result["out"].dtype == DType::BF16);
+  for (int64_t h : {0, 1}) { // products are 16 q_scale k_scale, by block
+    const double first = std::exp(h ? 1.0 : 0.5), second = std::exp(h ? 2.0 : 1.0);
+    CHECK(at(result["out"], 16 * h) == Approx((6 * first + second) / (first + second)).epsilon(0x1p-8));
+  }
+  tensors["k_scales"] = tensor(DType::F32, {1, 1, 3}, [](int64_t) { return 1.0; });
+  CHECK_THAT(run("").err, Contains("k_scales is f32 [1, 1, 3], expected f32 [1] or [1, 1] or [1, 1, 2]"));
+  tensors.erase("k_scales");
+  CHECK_THAT(run(" --kernel decode").err, Contains("decode kernels take no q of e4m3"));
+  CHECK_THAT(run(" --backward").err, Contains("no backward pass"));
+  CHECK_THAT(run(" --kernel-family sm80").err, Contains("takes no"));
+}
+
 TEST_CASE("a capture of that name is the mod's, and no lengths") {
   Folder folder;
   test::writeFile(folder / "m.py",

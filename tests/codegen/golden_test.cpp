@@ -75,7 +75,8 @@ TEST_CASE("the configuration names every constant of the identity configuration"
                                           .blockSparse = true,
                                           .tf32 = true,
                                           .sharedBytes = 4096,
-                                          .kvStages = 3});
+                                          .kvStages = 3,
+                                          .fp8 = false});
   std::string identity = test::readFile(ATTNC_SOURCE_DIR "/templates/mod/identity/attnc_config.cuh");
   for (size_t at = 0; (at = identity.find("constexpr ", at)) != std::string::npos; ++at) {
     std::string declaration = identity.substr(at, identity.find(" = ", at) - at + 3);

@@ -123,7 +123,7 @@ struct DeviceNumbers {
   }
 };
 
-/// Scales of KV heads in device memory; no view of none.
+/// Scales of heads in device memory; no view of none.
 struct DeviceScales {
   device::Buffer buffer;
   std::optional<TensorView> view;
@@ -233,7 +233,8 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
   const DeviceNumbers lengths(operands.kvLengths), offsets(operands.qOffsets);
   inputs.kvLengths = lengths.view;
   inputs.qOffsets = offsets.view;
-  const DeviceScales kScales(operands.kScales), vScales(operands.vScales);
+  const DeviceScales qScales(operands.qScales), kScales(operands.kScales), vScales(operands.vScales);
+  inputs.qScales = qScales.view;
   inputs.kScales = kScales.view;
   inputs.vScales = vScales.view;
   std::optional<DeviceOperand> newK, newV;
@@ -420,6 +421,7 @@ Outcome runReference(const Mod& mod, const Problem&, const HostOperands& operand
                      std::optional<QueryOffsets> offsets) {
   Operands args{operands.q.view(), operands.k.view(), operands.v.view()};
   if (scale) args.scale = *scale;
+  if (operands.qScales) args.qScales = operands.qScales->view();
   if (operands.kScales) args.kScales = operands.kScales->view();
   if (operands.vScales) args.vScales = operands.vScales->view();
   const auto viewOf = [](const std::vector<int32_t>& values) -> std::optional<TensorView> {

@@ -58,11 +58,11 @@ struct Problem {
 struct HostOperands {
   cli::HostTensor q, k, v;
   cli::NamedTensors tensors;
-  Captures captures;                               ///< views into `tensors`
-  std::vector<int32_t> kvLengths, qOffsets;        ///< of each sequence; empty: not given
-  std::optional<cli::HostTensor> kScales, vScales; ///< of k and v of e4m3
-  std::optional<cli::HostTensor> newK, newV;       ///< [B, HKV, Q_LEN, D]; the launch appends them
-  std::optional<cli::HostTensor> pageTable;        ///< i32 [B, N]; k and v are then pools [pages, HKV, page_size, D]
+  Captures captures;                                        ///< views into `tensors`
+  std::vector<int32_t> kvLengths, qOffsets;                 ///< of each sequence; empty: not given
+  std::optional<cli::HostTensor> qScales, kScales, vScales; ///< of q, k and v of e4m3
+  std::optional<cli::HostTensor> newK, newV;                ///< [B, HKV, Q_LEN, D]; the launch appends them
+  std::optional<cli::HostTensor> pageTable; ///< i32 [B, N]; k and v are then pools [pages, HKV, page_size, D]
 };
 HostOperands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars = {});
 

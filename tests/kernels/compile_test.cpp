@@ -134,6 +134,33 @@ TEST_CASE("decode kernels of k and v of e4m3 compile without spills or advisorie
   CHECK(findings(jobs) == "");
 }
 
+TEST_CASE("forward kernels of q, k and v of e4m3 compile without spills or advisories", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  for (const auto& [name, mod] : library())
+    for (int dim : {64, 128, 256})
+      for (bool sparse : {false, true}) {
+        const bool isMain = dim == 128 && !sparse;
+        if (sparse && !mod.hasMaskMod()) continue;
+        if (!isMain && name != "noop" && name != "causal" && name != "alibi" && name != "document") continue;
+        KernelOptions options{.family = Family::Sm90,
+                              .arch = "sm_90a",
+                              .headDim = dim,
+                              .features = {Feature::Fp8Q, Feature::Fp8Kv},
+                              .blockSparse = sparse};
+        jobs.push_back({fmt::format("{} d{}{}", name, dim, sparse ? " lists" : ""), mod, options});
+        options.features.set(Feature::Lengths);
+        options.offsets = QueryOffsets::FromLengths;
+        options.dtype = DType::F16;
+        jobs.push_back({fmt::format("{} d{}{} lengths", name, dim, sparse ? " lists" : ""), mod, options});
+      }
+  for (const char* arch : {"sm_80", "sm_90a"})
+    jobs.push_back({fmt::format("naive {}", arch),
+                    Mod::identity(),
+                    {.family = Family::Naive, .arch = arch, .features = {Feature::Fp8Q, Feature::Fp8Kv}}});
+  CHECK(findings(jobs) == "");
+}
+
 TEST_CASE("kernels for pages compile without spills or advisories", "[kernels]") {
   ATTNC_NEED_NVRTC();
   std::vector<Job> jobs;

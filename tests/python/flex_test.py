@@ -824,6 +824,23 @@ class TextTest(unittest.TestCase):
         self.assertIs(attnc.attention(mod, q, k, v, captures=captures, out=into), into)
         self.assertTrue(numpy.array_equal(into, result))
 
+    def test_e4m3(self):
+        q, k, v = (x.to(torch.float8_e4m3fn) for x in operands("cpu", requires_grad=False))
+        try:
+            q.__dlpack__()
+        except (BufferError, RuntimeError, ValueError):
+            self.skipTest("this PyTorch exports no e4m3")
+        blocks = -(-k.shape[2] // 128)
+        of_q = torch.rand(q.shape[:2]) + 0.5
+        of_k, of_v = (torch.rand(*k.shape[:2], blocks) + 0.5 for _ in range(2))
+        by_row = lambda scales: scales.repeat_interleave(128, 2)[:, :, : k.shape[2], None]  # noqa: E731
+        expected, _ = by_definition(
+            None, None, q.float() * of_q[..., None, None], k.float() * by_row(of_k), v.float() * by_row(of_v)
+        )
+        out = attnc.attention("score", q, k, v, q_scales=of_q, k_scales=of_k, v_scales=of_v)
+        self.assertEqual(out.dtype, torch.bfloat16)
+        self.assertLess(relative_error(out, expected), 2**-8)
+
     def test_mods(self):
         mod = attnc.Mod.parse(WINDOW, defines={"WINDOW": 12})
         self.assertEqual(

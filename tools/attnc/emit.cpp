@@ -55,14 +55,16 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
     gradients = *std::move(wanted);
   }
   Features features;
-  features.set(Feature::Fp8Kv, options.target.fp8Kv);
+  const DType ofQ = dtypeOf(options.target.dtype);
+  features.set(Feature::Fp8Q, ofQ == DType::E4M3);
+  features.set(Feature::Fp8Kv, options.target.fp8Kv || ofQ == DType::E4M3);
   features.set(Feature::Lengths, options.sequences.lengths());
   features.set(Feature::Ragged, options.sequences.ragged);
   features.set(Feature::Deterministic, options.gradients.deterministic);
   return KernelOptions{.kind = kindOf(options.kind),
                        .family = flags.family,
                        .arch = *std::move(arch),
-                       .dtype = dtypeOf(options.target.dtype),
+                       .dtype = outDTypeOf(ofQ),
                        .headDim = options.target.headDim,
                        .headDimV = options.target.headDimV,
                        .features = features,

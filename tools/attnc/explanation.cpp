@@ -171,10 +171,13 @@ std::string kernelText(const ExplainedKernel& kernel, Family asked) {
   std::vector<std::string> templates; // without duplicates
   for (const KernelSource& source : sources)
     if (templates.empty() || templates.back() != source.templateName) templates.push_back(source.templateName);
-  std::string text = fmt::format(
-      "kernel      family {} for {} ({}{}), {}{}, head dims {} and {}\n", familyName(options.family), options.arch,
-      fmt::join(templates, ", "), passedOver.empty() ? "" : "; " + passedOver, dtypeName(options.dtype),
-      options.features.has(Feature::Fp8Kv) ? " with k and v of e4m3" : "", options.headDim, options.headDimV);
+  std::string text = fmt::format("kernel      family {} for {} ({}{}), {}{}, head dims {} and {}\n",
+                                 familyName(options.family), options.arch, fmt::join(templates, ", "),
+                                 passedOver.empty() ? "" : "; " + passedOver, dtypeName(options.dtype),
+                                 options.features.has(Feature::Fp8Q)    ? " with q, k and v of e4m3"
+                                 : options.features.has(Feature::Fp8Kv) ? " with k and v of e4m3"
+                                                                        : "",
+                                 options.headDim, options.headDimV);
   for (size_t i = 0; i < sources.size(); ++i) {
     if (sources.size() > 1)
       text += fmt::format("launch      {} of {}: {} of {}\n", i + 1, sources.size(), sources[i].entry,

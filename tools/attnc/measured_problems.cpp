@@ -21,7 +21,7 @@ void MeasuredProblems::addTo(CLI::App& command) {
   command.add_option("--head-dim", headDim, "Of q, k and v: a multiple of 8 from 8 to 256")
       ->capture_default_str()
       ->check(checkHeadDim);
-  addDType(command, run.dtype, "Of q, k and v: bf16, fp16, fp32");
+  addDType(command, run.dtype, "Of q, k and v: bf16, fp16, fp32, e4m3");
   command.add_option("--in", run.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin")
       ->type_name("FILE")
       ->excludes("--shape")

@@ -105,8 +105,9 @@ Status gatherCache(HostOperands& operands) {
   for (const HostTensor* tensor : {&operands.q, &operands.k, &operands.v})
     if (tensor->shape.size() != 4) return {}; // a later check reports it
   const auto &q = operands.q.shape, &v = operands.v.shape;
-  const Outputs outputs{.out = TensorView::contiguous(nullptr, operands.q.dtype, {q[0], q[1], q[2], v[3]})};
-  ATTNC_TRY_AS(settled, Compiler().settle(Mod::identity(), viewsOf(operands), outputs, {.arch = "sm_80"}));
+  const Outputs outputs{.out = TensorView::contiguous(nullptr, outDTypeOf(operands.q.dtype), {q[0], q[1], q[2], v[3]})};
+  ATTNC_TRY_AS(settled, Compiler().settle(Mod::identity(), viewsOf(operands), outputs,
+                                          {.arch = operands.q.dtype == DType::E4M3 ? "sm_90a" : "sm_80"}));
   operands.cache.emplace();
   std::swap(operands.cache->k, operands.k);
   std::swap(operands.cache->v, operands.v);
@@ -160,6 +161,11 @@ void drawOperands(const Mod& mod, const RunOptions& options, Generator& generato
   if (options.large && std::none_of(mod.captures().begin(), mod.captures().end(), Generator::isLarge))
     generator.lengthenKeys(operands.q, operands.k, options.scale.value_or(1 / std::sqrt(double(headDim))));
   operands.v = generator.normal(dtype, {batch, shape.kvHeads, kvRows, headDim});
+  if (dtype == DType::E4M3)
+    for (auto [scales, heads] : {std::pair(&operands.qScales, shape.qHeads),
+                                 {&operands.kScales, shape.kvHeads},
+                                 {&operands.vScales, shape.kvHeads}})
+      *scales = generator.scales({shape.batch, heads});
   if (options.sequences.lengths()) operands.kvLengths = generator.positions(shape.kvLen);
   if (options.sequences.offsets() == QueryOffsets::Tensor) operands.qOffsets = generator.positions(shape.kvLen);
   if (options.sequences.pageSize) dealCache(options, operands);

@@ -204,7 +204,7 @@ void TargetOptions::addTo(CLI::App& command) {
                             ->type_name("ARCH")
                             ->transform(architecture());
   if (!arch.empty()) option->capture_default_str();
-  addDType(command, dtype, "Of q, k, v and out: bf16, fp16, fp32");
+  addDType(command, dtype, "Of q, k, v and out: bf16, fp16, fp32; e4m3: of q, k and v, out is bf16");
   command.add_option("--head-dim", headDim, "Of q and k: a multiple of 8 from 8 to 256")
       ->capture_default_str()
       ->check(checkHeadDim);
@@ -297,7 +297,10 @@ Expected<Mod> pinned(const Mod& mod, const KernelFlags& kernel) {
 }
 
 CLI::Validator dtypes() {
-  return oneOf({{"bf16", {"bfloat16"}}, {"fp16", {"f16", "float16", "half"}}, {"fp32", {"f32", "float32", "float"}}},
+  return oneOf({{"bf16", {"bfloat16"}},
+                {"fp16", {"f16", "float16", "half"}},
+                {"fp32", {"f32", "float32", "float"}},
+                {"e4m3", {"fp8", "f8", "float8", "float8-e4m3fn"}}},
                dtypeHints());
 }
 
@@ -307,8 +310,11 @@ CLI::Option* addDType(CLI::App& command, std::string& dtype, const char* help) {
 
 DType dtypeOf(const std::string& name) {
   if (name == "bf16") return DType::BF16;
+  if (name == "e4m3") return DType::E4M3;
   return name == "fp16" ? DType::F16 : DType::F32;
 }
+
+DType outDTypeOf(DType ofQ) { return ofQ == DType::E4M3 ? DType::BF16 : ofQ; }
 
 void addSets(CLI::App& command, std::vector<std::string>& sets) {
   command.add_option("--set", sets, "Give a capture its value: NAME=VALUE, for scalars and 0-d tensors")

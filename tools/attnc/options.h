@@ -69,8 +69,10 @@ Expected<Mod> pinned(const Mod& mod, const KernelFlags& kernel);
 CLI::Validator dtypes();
 /// Adds --dtype. Its value becomes one that dtypeOf() takes.
 CLI::Option* addDType(CLI::App& command, std::string& dtype, const char* help);
-/// Precondition: "bf16", "fp16" or "fp32".
+/// Precondition: "bf16", "fp16", "fp32" or "e4m3".
 DType dtypeOf(const std::string& name);
+/// Returns the dtype of out, by that of q.
+DType outDTypeOf(DType ofQ);
 
 /// Adds --set NAME=VALUE, which may be repeated.
 void addSets(CLI::App& command, std::vector<std::string>& sets);

@@ -227,7 +227,8 @@ void addLists(CLI::App& command, PackOptions& options) {
       ->type_name("ARCH")
       ->capture_default_str()
       ->transform(architecture());
-  command.add_option("--dtype", options.dtypes, "Of q, k, v and out: bf16, fp16, fp32")
+  command
+      .add_option("--dtype", options.dtypes, "Of q, k, v and out: bf16, fp16, fp32; e4m3: of q, k and v, out is bf16")
       ->delimiter(',')
       ->type_name("DTYPE")
       ->capture_default_str()

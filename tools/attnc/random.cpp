@@ -98,6 +98,12 @@ HostTensor Generator::normal(DType dtype, std::vector<int64_t> shape) {
   return tensor;
 }
 
+HostTensor Generator::scales(std::vector<int64_t> shape) {
+  HostTensor tensor = HostTensor::make(DType::F32, std::move(shape));
+  draw(std::uniform_real_distribution<double>(0.5, 1.5), tensor);
+  return tensor;
+}
+
 HostTensor Generator::signs(DType dtype, std::vector<int64_t> shape) {
   HostTensor tensor = HostTensor::make(dtype, std::move(shape));
   draw(std::uniform_int_distribution<int>(-1, 1), tensor);

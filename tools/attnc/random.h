@@ -35,8 +35,11 @@ public:
   /// which isLarge() holds.
   Generator(uint64_t seed, const ProblemShape& problem, int64_t mostElements, std::optional<LargeScores> large = {});
 
-  /// Draws normally distributed numbers, mean 0, variance 1, in f32, f16 or bf16.
+  /// Draws normally distributed numbers, mean 0, variance 1, in f32, f16, bf16 or e4m3.
   HostTensor normal(DType dtype, std::vector<int64_t> shape);
+
+  /// Draws factors of elements of e4m3, from 0.5 to 1.5, in f32.
+  HostTensor scales(std::vector<int64_t> shape);
 
   /// Draws -1, 0 and 1, whose sums of products are the same in every order.
   HostTensor signs(DType dtype, std::vector<int64_t> shape);

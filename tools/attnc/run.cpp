@@ -75,7 +75,7 @@ Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const
   result.lse = stored(forward.lse, HostTensor::make(DType::F32, rows));
   result.rowMax = stored(forward.rowMax, HostTensor::make(DType::F32, rows));
   rows.push_back(forward.headDimV);
-  result.out = stored(forward.out, HostTensor::make(operands.q.dtype, rows));
+  result.out = stored(forward.out, HostTensor::make(outDTypeOf(operands.q.dtype), rows));
   if (options.backward)
     for (auto [name, values, like] : {std::tuple("dq", &computed->dQ, &operands.q),
                                       {"dk", &computed->dK, &operands.k},
@@ -132,7 +132,8 @@ Status checkServed(const Mod& pinned, const HostOperands& operands, const RunOpt
   prepare.arch = "sm_80";
   for (const FamilyInfo& info : forwardFamilies())
     if (info.family == prepare.family) prepare.arch = info.arch;
-  if (operands.k.dtype == DType::E4M3) prepare.arch = "sm_89"; // the first to convert it
+  // The first GPUs that multiply e4m3, or convert it.
+  if (operands.k.dtype == DType::E4M3) prepare.arch = operands.q.dtype == DType::E4M3 ? "sm_90a" : "sm_89";
   const Shapes shapes = shapesOf(operands, options);
   auto settled = options.backward
                      ? Compiler().settleTraining(pinned, shapes.operands, shapes.outputs, shapes.gradients, prepare)
@@ -282,7 +283,7 @@ void addOptions(CLI::App& command, RunOptions& options, RandomOptions& random) {
       .add_option("--save-operands", options.savedOperands,
                   "Write the random operands to a safetensors file, from which --in computes the same")
       ->type_name("FILE");
-  addDType(command, options.dtype, "Of random q, k, v: bf16, fp16, fp32")->needs("--random");
+  addDType(command, options.dtype, "Of random q, k, v: bf16, fp16, fp32, e4m3")->needs("--random");
   command.add_option("--seed", options.seed, "Of the random operands")->capture_default_str()->check(checkSeed);
   addSets(command, options.sets);
   command.add_option("--scale", options.scale, "Factor of q k^T; default 1 / sqrt(D)")->check(checkScale);

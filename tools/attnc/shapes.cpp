@@ -19,7 +19,7 @@ Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
   shapes.operands.captures = &operands.captures;
   const auto& rows = operands.q.shape;
   shapes.outputs.out =
-      TensorView::contiguous(nullptr, operands.q.dtype, {rows[0], rows[1], rows[2], operands.v.shape[3]});
+      TensorView::contiguous(nullptr, outDTypeOf(operands.q.dtype), {rows[0], rows[1], rows[2], operands.v.shape[3]});
   if (options.rowMax || options.verify)
     shapes.outputs.rowMax = TensorView::contiguous(nullptr, DType::F32, {rows[0], rows[1], rows[2]});
   for (TensorView* view : {&shapes.operands.q, &shapes.operands.k, &shapes.operands.v}) view->data = nullptr;
@@ -41,7 +41,7 @@ Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const 
   shapes.operands.q = view(problem.qHeads, problem.qLen, target.headDim, dtype);
   shapes.operands.k = view(problem.kvHeads, problem.kvLen, target.headDim, kvDType);
   shapes.operands.v = view(problem.kvHeads, problem.kvLen, headDimV, kvDType);
-  shapes.outputs.out = view(problem.qHeads, problem.qLen, headDimV, dtype);
+  shapes.outputs.out = view(problem.qHeads, problem.qLen, headDimV, outDTypeOf(dtype));
   const TensorView ofBatch = TensorView::contiguous(nullptr, DType::I32, {problem.batch});
   if (sequences.lengths()) shapes.operands.kvLengths = ofBatch;
   if (const int64_t rows = sequences.pageSize) {

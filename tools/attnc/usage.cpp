@@ -232,9 +232,8 @@ std::map<std::string, std::string> dtypeHints() {
   std::map<std::string, std::string> hints;
   for (const char* name : {"fp64", "f64", "float64", "double"})
     hints[name] = "the widest is --dtype fp32: convert q, k and v; the reference on the CPU computes in fp64";
-  for (const char* name : {"fp8", "f8", "float8", "e4m3", "float8-e4m3fn", "e5m2", "int8"})
-    hints[name] = "q and out are 16 bits or more; k and v may be e4m3 for decode kernels: --fp8-kv, or F8_E4M3 tensors "
-                  "in the file of --in";
+  for (const char* name : {"e5m2", "float8-e5m2", "int8"})
+    hints[name] = "of 8 bits there is e4m3: of q, k and v, or with --fp8-kv of k and v of decode kernels";
   return hints;
 }
 

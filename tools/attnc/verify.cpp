@@ -45,6 +45,9 @@ Size sizeOf(const std::vector<double>& values) {
   return sizeOf(int64_t(values.size()), [&](int64_t i) { return values[size_t(i)]; });
 }
 
+/// Returns the largest factor of elements of e4m3; 1 without factors.
+double largestScale(const std::optional<HostTensor>& scales) { return scales ? sizeOf(*scales).max : 1; }
+
 /// Returns the largest Euclidean norm of a row along the last axis.
 double largestRow(const HostTensor& tensor) {
   int64_t width = tensor.shape.back();
@@ -105,7 +108,8 @@ double largestSpan(const HostTensor& tensor) {
 bool areProductsExact(const HostOperands& operands, double scale) {
   const double q = largestSpan(operands.q), k = largestSpan(operands.k),
                factor = largestSpan(1, 1, [&](int64_t) { return scale; });
-  return std::max(q, k) <= 0x1p11 && double(operands.q.shape[3]) * q * k * factor <= 0x1p24 && !operands.kScales;
+  return std::max(q, k) <= 0x1p11 && double(operands.q.shape[3]) * q * k * factor <= 0x1p24 && !operands.kScales &&
+         operands.q.dtype != DType::E4M3;
 }
 
 int64_t nonFiniteRows(const HostTensor& tensor) {
@@ -163,6 +167,7 @@ reference::GradientScales scalesOf(const HostOperands& operands, const reference
 double roundoff(DType dtype, bool tf32) {
   if (dtype == DType::BF16) return 0x1p-8;
   if (dtype == DType::F16) return 0x1p-11;
+  if (dtype == DType::E4M3) return 0x1p-5; // of weights
   return tf32 ? 0x1p-10 : 0x1p-20;
 }
 
@@ -226,17 +231,20 @@ Verification verify(const Mod& mod, const HostOperands& operands, const RunOptio
   double scale = std::fabs(options.scale ? *options.scale : 1 / std::sqrt(double(operands.q.shape[3])));
   double u = roundoff(dtype, tf32);
   const ScoreFacts facts = scoreFactsOf(mod);
+  const bool isFp8 = dtype == DType::E4M3; // its sums of products keep some 13 bits
   bool coarse = tf32 || facts.approximates;
   const bool exactProducts = areProductsExact(operands, scale), exactScores = exactProducts && facts.addsAtMost;
-  const double ofSize = exactScores ? 0 : coarse ? 0x1p-10 : 0x1p-20;
+  const double ofSize = exactScores ? 0 : coarse ? 0x1p-10 : isFp8 ? 0x1p-12 : 0x1p-20;
   // Kernels count positions of a penalty by distance from a row of their tile, so near keys cost it up to 256 slopes.
   const auto slope = distanceSlope(mod, operands.captures, want.problem);
-  const double common = (exactProducts ? 0x1p-16 : ofSize * scale * largestRow(operands.q) * largestRow(operands.k)) +
+  const double common = (exactProducts ? 0x1p-16 : ofSize * scale * largestRow(operands.q) * largestRow(operands.k)) *
+                            largestScale(operands.qScales) * largestScale(operands.kScales) +
                         256 * 0x1p-22 * (slope ? *slope : 0);
   std::vector<double> s; // by row
   for (double score : want.rowMax) s.push_back(common + ofSize * (std::isfinite(score) ? std::fabs(score) : 0));
 
   Size v = sizeOf(operands.v);
+  v.max *= largestScale(operands.vScales), v.rms *= largestScale(operands.vScales);
   double spread = std::max(sizeOf(want.out).rms, v.rms / std::sqrt(double(std::max<int64_t>(1, want.problem.kvLen))));
   auto checkRows = [&](const HostTensor& rows, const std::vector<double>& expected) {
     return check(rows, expected, {.absolute = 0x1p-20, .relative = 0x1p-20}, s);
@@ -258,7 +266,8 @@ Verification verify(const Mod& mod, const HostOperands& operands, const RunOptio
   Verification result{.out = check(got.out, want.out, {.absolute = 2 * u * v.max}, ofOut, reachesOut, &passedOver),
                       .lse = checkRows(got.lse, want.lse),
                       .rowMax = checkRows(got.rowMax, want.rowMax)};
-  result.out.rmseLimit = 2 * u * spread + 2 * sizeOf(seen).rms * v.rms;
+  // Errors of fp8 scores are independent: they move a mean as roundings of weights do.
+  result.out.rmseLimit = 2 * u * spread + 2 * sizeOf(seen).rms * (isFp8 ? spread : v.rms);
   result.roundedRows = int64_t(s.size() - seen.size());
   if (const int64_t rows = nonFiniteRows(operands.v)) result.nonFiniteRows.emplace_back("v", rows);
   result.passedOver = passedOver;

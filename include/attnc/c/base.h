@@ -58,8 +58,8 @@ ATTNC_API size_t attnc_last_diagnostic_count(void);
 /// Fills one diagnostic of this thread's last failed call. Errors: an index out of range.
 ATTNC_API attnc_status attnc_last_diagnostic(size_t index, attnc_diagnostic* diagnostic);
 
-/// Element types. Tensors q, k and v are F16, BF16 or F32; k and v of decode kernels may also be E4M3. Captured tensors
-/// have any type but E4M3.
+/// Element types. Tensors q, k and v are F16, BF16 or F32. In forward kernels, they may also be E4M3; in
+/// decode kernels, k and v may. Captured tensors have any type but E4M3.
 typedef int32_t attnc_dtype;
 enum {
   ATTNC_DTYPE_DEFAULT = 0, ///< Only in options: BF16.

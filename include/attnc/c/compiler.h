@@ -54,9 +54,10 @@ enum {
   ATTNC_FEATURE_LENGTHS = 1 << 0,        ///< Launches pass kv_lengths.
   ATTNC_FEATURE_APPENDS = 1 << 3,        ///< Launches pass new_k and new_v.
   ATTNC_FEATURE_RAGGED = 1 << 4,         ///< Launches pass cu_seqlens_q.
-  ATTNC_FEATURE_FP8_KV = 1 << 5,         ///< Decode: k and v are E4M3.
+  ATTNC_FEATURE_FP8_KV = 1 << 5,         ///< Decode, and forward with FP8_Q: k and v are E4M3.
   ATTNC_FEATURE_ROW_MAX = 1 << 9,        ///< Launches may ask for the row maximum.
   ATTNC_FEATURE_DETERMINISTIC = 1 << 11, ///< Backward: equal launches give equal bits.
+  ATTNC_FEATURE_FP8_Q = 1 << 12,         ///< Forward, with FP8_KV: q is E4M3.
 };
 
 /// What is static in a kernel (KernelOptions).
@@ -72,22 +73,22 @@ typedef struct attnc_kernel_options {
   const char* tile;             ///< Tile, as its family spells it ("192x128x12"). NULL or "": the catalogue's.
   attnc_kernel_kind kind;       ///< What the kernel computes. Default: FORWARD.
   attnc_family family;          ///< Family of the kernel. Default: AUTO.
-  attnc_dtype dtype;            ///< Dtype of q, k, v and out; with FP8_KV, of q and out. Default: BF16.
-  int32_t head_dim;             ///< Head dim of q and k. Default: 128.
-  int32_t head_dim_v;           ///< Head dim of v and out. Default: head_dim.
-  uint32_t features;            ///< Sum of `ATTNC_FEATURE_*`: what launches have beyond q, k, v and out.
-  int32_t block_sparse;         ///< 0 or 1: whether launches pass a block mask.
-  int32_t mask_q_block;         ///< With block_sparse: q rows of a block of the masks. Default: 128.
-  int32_t mask_kv_block;        ///< With block_sparse: kv columns of a block of the masks. Default: 128.
-  int32_t mask_by_boxes;        ///< Forward with block_sparse, block mask, 0 or 1: whether blocks are the tile's boxes.
-  int32_t lists_of_whole_mod;   ///< With block_sparse, 0 or 1: whether masks have of_whole_mod set.
-  int32_t column_lists;         ///< Block mask, 0 or 1: whether launches also fill lists by column.
-  attnc_query_offsets offsets;  ///< Where the queries of each sequence stand. Default: NONE.
-  int32_t packed_rows;          ///< Decode: rows of a tile. Default: 16.
-  int32_t page_size;            ///< Rows of a page, if k and v are pools of pages. 0: not paged.
-  int32_t no_boxes; ///< Forward, backward, 0 or 1: whether ATTNC_FAMILY_AUTO avoids kernels that walk boxes.
-  int32_t tf32;     ///< F32, 0 or 1: whether each product is one TF32 product instead of three.
-  int32_t reserved; ///< 0.
+  attnc_dtype dtype;     ///< Dtype of q, k, v and out; with FP8_KV, of q and out; with FP8_Q, of out. Default: BF16.
+  int32_t head_dim;      ///< Head dim of q and k. Default: 128.
+  int32_t head_dim_v;    ///< Head dim of v and out. Default: head_dim.
+  uint32_t features;     ///< Sum of `ATTNC_FEATURE_*`: what launches have beyond q, k, v and out.
+  int32_t block_sparse;  ///< 0 or 1: whether launches pass a block mask.
+  int32_t mask_q_block;  ///< With block_sparse: q rows of a block of the masks. Default: 128.
+  int32_t mask_kv_block; ///< With block_sparse: kv columns of a block of the masks. Default: 128.
+  int32_t mask_by_boxes; ///< Forward with block_sparse, block mask, 0 or 1: whether blocks are the tile's boxes.
+  int32_t lists_of_whole_mod;  ///< With block_sparse, 0 or 1: whether masks have of_whole_mod set.
+  int32_t column_lists;        ///< Block mask, 0 or 1: whether launches also fill lists by column.
+  attnc_query_offsets offsets; ///< Where the queries of each sequence stand. Default: NONE.
+  int32_t packed_rows;         ///< Decode: rows of a tile. Default: 16.
+  int32_t page_size;           ///< Rows of a page, if k and v are pools of pages. 0: not paged.
+  int32_t no_boxes;            ///< Forward, backward, 0 or 1: whether ATTNC_FAMILY_AUTO avoids kernels that walk boxes.
+  int32_t tf32;                ///< F32, 0 or 1: whether each product is one TF32 product instead of three.
+  int32_t reserved;            ///< 0.
 } attnc_kernel_options;
 
 /// Sets `*wants` to 1 if launches of this kernel gain from a block mask, else to 0 (Compiler::wantsBlockMask).

@@ -37,6 +37,9 @@ typedef struct attnc_operands {
   const attnc_tensor* cu_seqlens_kv; ///< i32 [B + 1]: cumulative lengths of k and v. Default: cu_seqlens_q.
   int64_t max_q_len;                 ///< Longest sequence of a ragged batch, in rows of q. 0: unknown.
   int64_t max_kv_len;                ///< Longest sequence of a ragged batch, in rows of k and v. 0: unknown.
+  /// f32 [H], [1, H] or [B, H], or [1 or B, H, blocks of 128 rows]: factors of q of E4M3. Default: 1. k_scales and
+  /// v_scales may then be of blocks of 128 positions.
+  const attnc_tensor* q_scales;
 } attnc_operands;
 
 /// The outputs of a launch (Outputs): those asked for, in device memory that the caller owns.

@@ -67,6 +67,7 @@ FEATURE_RAGGED = 16
 FEATURE_FP8_KV = 32
 FEATURE_ROW_MAX = 512
 FEATURE_DETERMINISTIC = 2048
+FEATURE_FP8_Q = 4096
 DECODE_DEFAULT = 0
 DECODE_ALWAYS = 1
 DECODE_NEVER = 2
@@ -232,6 +233,7 @@ class Operands(Sized):
         ("cu_seqlens_kv", POINTER(Tensor)),
         ("max_q_len", c_int64),
         ("max_kv_len", c_int64),
+        ("q_scales", POINTER(Tensor)),
     ]
 
 

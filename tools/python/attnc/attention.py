@@ -7,7 +7,7 @@ from typing import Any
 
 from ._cpu_notice import tell_of_cpu
 from ._library import Handle, check, compiler, library
-from ._spec import Operands, Outputs, PrepareOptions
+from ._spec import DTYPE_E4M3, Operands, Outputs, PrepareOptions
 from .dlpack import Memory, View, is_on_gpu, without_gradient
 from .mod import Mod
 
@@ -15,12 +15,17 @@ from .mod import Mod
 def attention(
     mod: Mod | str, q: Any, k: Any, v: Any, *, captures: Mapping[str, Any] | None = None, scale: float | None = None,
     out: Any = None, return_lse: bool = False, stream: int | None = None, tile: str | None = None,
+    q_scales: Any = None, k_scales: Any = None, v_scales: Any = None,
 ) -> Any:  # fmt: skip
     """Computes softmax(mod(scale q k^T)) v.
 
     `mod` is a Mod, or its text. q [B, H, L, E], k [B, HKV, S, E] and v [B, HKV, S, EV] are tensors of one dtype
     (float16, bfloat16 or float32) on one device. `captures` maps the names of the mod's captures to tensors on that
     device, or to numbers. `scale` defaults to 1 / sqrt(E).
+
+    q, k and v may all be float8_e4m3fn. Their elements are then multiplied by `q_scales` [B, H], `k_scales` and
+    `v_scales` [B, HKV]: float32 tensors, or with a last axis of one scale for each 128 rows. Default: 1. The result is
+    bfloat16, or has the dtype of `out`.
 
     Returns out [B, H, L, EV]. With `return_lse`, also returns lse [B, H, L] (float32, natural logarithm). The library
     that q belongs to allocates the results. If `out` is given, the result is written into it.
@@ -33,8 +38,9 @@ def attention(
     Raises ModError, RunError and ArgumentError.
     """
     q, k, v = (without_gradient(array, name) for name, array in (("q", q), ("k", k), ("v", v)))
+    scales = {"q_scales": q_scales, "k_scales": k_scales, "v_scales": v_scales}
     captures = {name: without_gradient(value, name) for name, value in (captures or {}).items()}
-    given = Given(mod, q, k, v, captures, scale, out, return_lse, stream)
+    given = Given(mod, q, k, v, captures, scale, out, return_lse, stream, scales)
     if given.on_gpu:
         _launch(given, tile)
     else:
@@ -46,7 +52,7 @@ def attention(
 class Given:
     """The arguments of a call, as structs. The tensors must outlive it."""
 
-    def __init__(self, mod, q, k, v, captures, scale, out, return_lse, stream):
+    def __init__(self, mod, q, k, v, captures, scale, out, return_lse, stream, scales=None):
         self.mod = Mod.parse(mod) if isinstance(mod, str) else mod
         self.handle = self.mod._handle.address
         on_gpu = self.on_gpu = is_on_gpu(q, "q")
@@ -54,16 +60,18 @@ class Given:
         # Tensors that this call makes are already ordered on its stream; others must wait for it.
         wait = None if not on_gpu else -1 if stream is None else stream or 1
         self.stream = self.memory.stream() if on_gpu and stream is None else stream
-        self.out = self.memory.empty((*q.shape[:3], v.shape[3])) if out is None else out
+        given = {"q": q, "k": k, "v": v, **{name: x for name, x in (scales or {}).items() if x is not None}}
+        views = {name: View(array, name, on_gpu, wait) for name, array in given.items()}
+        out_dtype = "bfloat16" if views["q"].struct.dtype == DTYPE_E4M3 else None
+        self.out = self.memory.empty((*q.shape[:3], v.shape[3]), out_dtype) if out is None else out
         self.lse = self.memory.empty(tuple(q.shape[:3]), "float32") if return_lse else None
-        views = {name: View(array, name, on_gpu, wait) for name, array in (("q", q), ("k", k), ("v", v))}
         views["out"] = View(self.out, "out", on_gpu, wait, writes=True)
         views["lse"] = View(self.lse, "lse", on_gpu, wait, writes=True) if return_lse else None
         at = {name: view and pointer(view.struct) for name, view in views.items()}
         array, of_captures = self.mod._given(captures or {}, on_gpu, wait)
         self.operands = Operands(
             q=at["q"], k=at["k"], v=at["v"], captures=array, capture_count=len(array),
-            scale=scale or 0.0, has_scale=scale is not None,
+            scale=scale or 0.0, has_scale=scale is not None, **{name: at[name] for name in scales or {} if name in at},
         )  # fmt: skip
         self.outputs = Outputs(out=at["out"], lse=at["lse"])
         self._keep = views, of_captures

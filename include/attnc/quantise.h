@@ -1,0 +1,50 @@
+// Rounding of q, k and v to E4M3, for forward kernels that take it.
+#pragma once
+
+#include "attnc/compiler.h"
+#include "attnc/error.h"
+#include "attnc/kernel.h"
+#include "attnc/tensor.h"
+
+#include <cstdint>
+#include <memory>
+
+namespace attnc {
+
+/// What a launch of a Quantiser does beyond rounding.
+struct QuantiseOptions {
+  /// Whether rows are multiplied by random signs and a Hadamard matrix first, which spreads outliers over a row
+  /// (arXiv:2407.08608, section 3.3). Products q k^T stay the same if q and k are rotated with the same seed. v must
+  /// not be rotated. The matrix has the size of the largest power of two that divides the head dim.
+  bool rotates = false;
+  uint32_t seed = 0; ///< Seed of the signs.
+};
+
+/// Rounds tensors to E4M3 on the GPU, for operands of forward kernels (Operands::qScales). Loaded on one device. It is
+/// immutable, copies share it, and any number of threads may launch it.
+class Quantiser {
+public:
+  /// Compiles the kernels, or takes them from memory or disk. Loads them into the current CUDA context. Tensors that
+  /// are rounded have this dtype: F32, F16 or BF16. Their last extent is `headDim`, a multiple of 8 in 8 .. 256.
+  ///
+  /// Errors (environment): another dtype or head dim; no GPU or one before sm_89; NVRTC missing if it is needed.
+  static Expected<Quantiser> load(const Compiler& compiler, DType dtype, int headDim);
+
+  /// Enqueues out = e4m3(x / scale) on `stream`, rounded to nearest even. May be captured into a CUDA graph. Tensors
+  /// are in device memory.
+  ///
+  /// `x`: [B, H, L, D], last stride 1, finite. `out`: E4M3 of the same shape, last stride 1; written. `scales`: f32,
+  /// dense; written. It is [B, H] for a scale of each head, or [B, H, blocks] for one of each kRowsOfScale rows. A
+  /// scale is the largest magnitude of its rows, divided by 448, at least 2^-64.
+  ///
+  /// Errors (environment), with nothing enqueued: tensors that do not fit each other.
+  Status launch(const TensorView& x, const TensorView& out, const TensorView& scales, const QuantiseOptions& options,
+                Stream stream) const;
+
+private:
+  struct Impl;
+  explicit Quantiser(std::shared_ptr<const Impl> impl) : impl(std::move(impl)) {}
+  std::shared_ptr<const Impl> impl;
+};
+
+} // namespace attnc

@@ -1,0 +1,121 @@
+#include "attnc/quantise.h"
+
+#include "api/compiler_access.h"
+#include "api/mod_impl.h"
+#include "attnc/operands.h"
+#include "jit/current_device.h"
+#include "jit/enqueue_zeros.h"
+#include "jit/loaded_kernel.h"
+#include "plan/assemble.h"
+#include "plan/launch_operands.h"
+#include "support/ceil_div.h"
+#include "support/try.h"
+
+#include <fmt/format.h>
+
+namespace attnc {
+namespace {
+
+constexpr int kWarps = 8;
+
+Error wrong(const char* name, const std::string& what) {
+  return Error::environment(fmt::format("{} {}", name, what), "Quantiser::launch() says what fits");
+}
+
+Status checkRows(const char* name, const TensorView& tensor, DType dtype, const TensorView& like, int headDim) {
+  if (tensor.dtype != dtype) return wrong(name, fmt::format("is {}", dtypeName(tensor.dtype)));
+  if (tensor.rank != 4 || tensor.shape != like.shape || tensor.shape[3] != headDim)
+    return wrong(name, fmt::format("is not [B, H, L, {}] like x", headDim));
+  if (tensor.stride[3] != 1 && tensor.elements()) return wrong(name, "has a last stride that is not 1");
+  if (!tensor.data && tensor.elements()) return wrong(name, "is null");
+  return {};
+}
+
+/// Checks that scales are of heads or of blocks, and dense.
+Status checkScales(const TensorView& scales, const TensorView& x) {
+  const int64_t blocks = ceilDiv(x.shape[2], kRowsOfScale);
+  const bool isOfBlocks = scales.rank == 3;
+  if (scales.dtype != DType::F32 || (!isOfBlocks && scales.rank != 2) || scales.shape[0] != x.shape[0] ||
+      scales.shape[1] != x.shape[1] || (isOfBlocks && scales.shape[2] != blocks))
+    return wrong("scales", fmt::format("are not f32 [{}, {}] or [{}, {}, {}]", x.shape[0], x.shape[1], x.shape[0],
+                                       x.shape[1], blocks));
+  const TensorView dense = isOfBlocks ? TensorView::contiguous(nullptr, DType::F32, {x.shape[0], x.shape[1], blocks})
+                                      : TensorView::contiguous(nullptr, DType::F32, {x.shape[0], x.shape[1]});
+  for (int axis = 0; axis < scales.rank && scales.elements(); ++axis)
+    if (scales.shape[axis] > 1 && scales.stride[axis] != dense.stride[axis]) return wrong("scales", "are not dense");
+  if (!scales.data && scales.elements()) return wrong("scales", "are null");
+  return {};
+}
+
+} // namespace
+
+struct Quantiser::Impl {
+  DType dtype;
+  int headDim;
+  jit::LoadedKernel scales, round;
+};
+
+Expected<Quantiser> Quantiser::load(const Compiler& compiler, DType dtype, int headDim) {
+  if (dtype != DType::F32 && dtype != DType::F16 && dtype != DType::BF16)
+    return Error::environment(fmt::format("tensors of {} are not rounded to e4m3", dtypeName(dtype)),
+                              "f32, f16 and bf16 are");
+  if (headDim < 8 || headDim > 256 || headDim % 8)
+    return Error::environment(fmt::format("head dim {} is not supported", headDim), "multiples of 8 from 8 to 256 are");
+  ATTNC_TRY_AS(device, jit::currentDevice());
+  ATTNC_TRY_AS(arch, plan::parseArch(device->arch));
+  if (arch->capability < 89)
+    return Error::environment(fmt::format("{} converts nothing to e4m3", device->arch), "GPUs from sm_89 on do");
+  ATTNC_TRY_AS(mod, kernelModOf(Mod::identity(), passes::Algebra{}));
+  const auto loaded = [&](const char* entry) -> Expected<jit::LoadedKernel> {
+    const plan::Stage stage{.templateName = "quantise.cu",
+                            .entry = entry,
+                            .config = {.dtype = dtype, .headDimQk = headDim, .headDimV = headDim, .warps = kWarps},
+                            .threads = 32 * kWarps};
+    const KernelSource source = plan::assemble(**mod, stage, {.arch = device->arch});
+    const std::string label = fmt::format("quantise {} head-dim-{} {}", dtypeName(dtype), headDim, device->arch);
+    const jit::CompileJob job{.name = source.templateName,
+                              .source = source.text,
+                              .headers = source.headers,
+                              .options = source.options,
+                              .arch = source.arch,
+                              .entry = entry,
+                              .label = label};
+    ATTNC_TRY_AS(cached, CompilerAccess::compile(compiler, job));
+    const std::vector<char>& cubin = cached->result.cubin;
+    return jit::LoadedKernel::load(
+        {.cubin = {cubin.data(), cubin.size()}, .entry = entry, .arch = source.arch, .maxDynamicSharedBytes = 0});
+  };
+  ATTNC_TRY_AS(scales, loaded("attnc_quantise_scales"));
+  ATTNC_TRY_AS(round, loaded("attnc_quantise"));
+  return Quantiser(std::make_shared<const Impl>(Impl{dtype, headDim, *std::move(scales), *std::move(round)}));
+}
+
+Status Quantiser::launch(const TensorView& x, const TensorView& out, const TensorView& scales,
+                         const QuantiseOptions& options, Stream stream) const {
+  ATTNC_TRY(checkRows("x", x, impl->dtype, x, impl->headDim));
+  ATTNC_TRY(checkRows("out", out, DType::E4M3, x, impl->headDim));
+  ATTNC_TRY(checkScales(scales, x));
+  const int64_t blocks = ceilDiv(x.shape[2], kRowsOfScale), ctas = x.shape[0] * x.shape[1] * blocks;
+  if (ctas > INT32_MAX) return wrong("x", "has more rows than a launch takes");
+  const bool byBlocks = scales.rank == 3;
+  QuantiseParams params{.x = x.data,
+                        .out = out.data,
+                        .scales = static_cast<float*>(scales.data),
+                        .x_stride = plan::stridesOf(x),
+                        .out_stride = plan::stridesOf(out),
+                        .batch = int(x.shape[0]),
+                        .heads = int(x.shape[1]),
+                        .rows = int(x.shape[2]),
+                        .scale_blocks = byBlocks ? int(blocks) : 1,
+                        .by_blocks = byBlocks,
+                        .rotates = options.rotates,
+                        .seed = options.seed};
+  if (!byBlocks) ATTNC_TRY(jit::enqueueZeros(scales.data, size_t(scales.elements()) * 4, stream));
+  if (ctas == 0) return {};
+  const jit::LaunchShape shape{.grid = {unsigned(ctas), 1, 1}, .block = {32 * kWarps, 1, 1}};
+  void* arguments[] = {&params};
+  if (!byBlocks) ATTNC_TRY(impl->scales.launch(shape, stream, arguments));
+  return impl->round.launch(shape, stream, arguments);
+}
+
+} // namespace attnc

@@ -1,0 +1,187 @@
+// Forward kernels with q, k and v of e4m3 against the fp64 reference on the same bytes.
+#include "gpu.h"
+
+#include "support/element.h"
+#include "tools/attnc/pages.h"
+#include "tools/attnc/random.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace attnc;
+using namespace attnc::gputest;
+
+namespace {
+
+bool servesFp8() {
+  if (gpu()->context.info().arch == "sm_90a") return true;
+  WARN("SKIPPED: " << gpu()->context.info().arch << " has no forward kernels of e4m3");
+  return false;
+}
+
+enum class Scales { None, OfHeads, OfSequences, OfBlocks };
+
+/// Draws operands of e4m3 for a problem whose dtype is that of out. `qFactor`: q's scales are that many times as large.
+HostOperands drawFp8(const Mod& mod, const Problem& problem, Scales scales, float qFactor = 1) {
+  HostOperands operands = draw(mod, problem);
+  for (cli::HostTensor* tensor : {&operands.q, &operands.k, &operands.v}) {
+    cli::HostTensor bytes = cli::HostTensor::make(DType::E4M3, tensor->shape);
+    for (int64_t i = 0; i < tensor->elements(); ++i)
+      writeElement(bytes.bytes.data(), DType::E4M3, i, readElement(tensor->bytes.data(), tensor->dtype, i).real);
+    *tensor = std::move(bytes);
+  }
+  if (scales == Scales::None) return operands;
+  cli::Generator generator(problem.seed + 1, problem.shape, 1 << 20);
+  for (auto [to, like] :
+       {std::pair(&operands.qScales, &operands.q), {&operands.kScales, &operands.k}, {&operands.vScales, &operands.v}})
+    *to = generator.scales(
+        scales == Scales::OfHeads ? std::vector{like->shape[1]}
+        : scales == Scales::OfSequences
+            ? std::vector{like->shape[0], like->shape[1]}
+            : std::vector{like->shape[0], like->shape[1], (like->shape[2] + kRowsOfScale - 1) / kRowsOfScale});
+  cli::HostTensor& ofQ = *operands.qScales;
+  for (int64_t i = 0; i < ofQ.elements(); ++i)
+    writeElement(ofQ.bytes.data(), DType::F32, i, qFactor * readElement(ofQ.bytes.data(), DType::F32, i).real);
+  return operands;
+}
+
+double rms(const std::vector<double>& values) {
+  double squares = 0;
+  for (double value : values) squares += value * value;
+  return std::sqrt(squares / double(std::max<size_t>(1, values.size())));
+}
+
+std::vector<double> difference(const std::vector<double>& a, const std::vector<double>& b) {
+  REQUIRE(a.size() == b.size());
+  std::vector<double> result(a.size());
+  for (size_t i = 0; i < a.size(); ++i) result[i] = a[i] - b[i];
+  return result;
+}
+
+/// Fails unless the results are those of the reference. Weights are rounded to e4m3, by 2^-5 of their size in the mean,
+/// so out is off by that part of its own size; a wrong order of rows or columns is off by more than all of it. Products
+/// keep some 13 bits, and so do scores of `scoreSize`.
+void checkFp8(const Outcome& actual, const Outcome& expected, bool isNaive, double scoreSize) {
+  const double scores = isNaive ? 0x1p-19 : 0x1p-11, weights = isNaive ? 0x1p-8 : 0x1p-5;
+  for (size_t i = 0; i < expected.out.size(); ++i) REQUIRE(std::isfinite(actual.out[i]));
+  const double error = rms(difference(actual.out, expected.out)), size = rms(expected.out);
+  INFO("out: RMSE " << error << ", its own size " << size);
+  CHECK(error <= (weights + 2 * scores * scoreSize) * size);
+  for (auto [name, got, want] :
+       {std::tuple("lse", &actual.lse, &expected.lse), {"row max", &actual.rowMax, &expected.rowMax}})
+    for (size_t i = 0; i < got->size(); ++i) {
+      INFO(name << " " << i << ": " << (*got)[i] << ", expected " << (*want)[i]);
+      if (std::isfinite((*want)[i]))
+        REQUIRE(std::fabs((*got)[i] - (*want)[i]) <= scores * scoreSize);
+      else
+        REQUIRE((*got)[i] == (*want)[i]);
+    }
+}
+
+struct Case {
+  Scales scales = Scales::OfSequences;
+  std::vector<int32_t> lengths = {};
+  int pageSize = 0;
+  bool blockMask = false;
+  float qFactor = 1;
+  std::string tile = {};
+};
+
+void check(const Mod& mod, const Problem& problem, const Case& of = {}) {
+  INFO(mod.name() << ", " << problem.text() << ", scales " << int(of.scales) << ", pages " << of.pageSize << ", lists "
+                  << of.blockMask << ", q times " << of.qFactor << ", tile " << of.tile);
+  const ProblemShape& s = problem.shape;
+  HostOperands operands = drawFp8(mod, problem, of.scales, of.qFactor);
+  operands.kvLengths = of.lengths;
+  const Outcome expected = runReference(mod, problem, operands);
+  for (cli::HostTensor* tensor : {&operands.k, &operands.v}) // NaN in rows that no sequence has
+    for (int64_t i = 0; !of.lengths.empty() && i < tensor->elements(); ++i) {
+      const int64_t row = i / tensor->shape[3] % s.kvLen, b = i / tensor->shape[3] / s.kvLen / s.kvHeads;
+      if (row >= of.lengths[size_t(b)]) tensor->bytes[size_t(i)] = 0x7f;
+    }
+  if (of.pageSize) {
+    const int64_t columns = s.kvLen / of.pageSize;
+    cli::HostTensor table = cli::drawPageTable(s.batch, columns, 5);
+    cli::HostTensor lengths = cli::HostTensor::make(DType::I32, {s.batch});
+    for (int64_t b = 0; b < s.batch; ++b) writeElement(lengths.bytes.data(), DType::I32, b, of.lengths[size_t(b)]);
+    for (cli::HostTensor* tensor : {&operands.k, &operands.v})
+      *tensor = cli::dealToPages(*tensor, table, lengths, s.batch * columns, of.pageSize);
+    operands.pageTable = std::move(table);
+  }
+  double scoreSize = 16;
+  for (double score : expected.rowMax)
+    if (std::isfinite(score)) scoreSize = std::max(scoreSize, std::fabs(score));
+  for (Family family : {Family::Naive, Family::Sm90}) {
+    INFO(familyName(family));
+    const bool isFast = family == Family::Sm90;
+    RunOptions options{.family = family, .blockMask = of.blockMask, .decode = false};
+    if (isFast) options.tile = of.tile;
+    checkFp8(runKernel(mod, problem, operands, options), expected, !isFast, scoreSize);
+    options.rowMax = false; // then references lag behind the maxima
+    checkFp8(runKernel(mod, problem, operands, options), expected, !isFast, scoreSize);
+  }
+}
+
+} // namespace
+
+TEST_CASE("forward kernels take q, k and v of e4m3, with any mod", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  for (const char* name : {"noop", "causal", "alibi", "softcap", "sliding_window", "document"})
+    for (int headDim : {64, 128, 256})
+      for (Scales scales : {Scales::OfSequences, Scales::OfBlocks})
+        check(libraryMod(name), {{2, 6, 2, 333, 1001}, headDim, headDim, DType::BF16}, {.scales = scales});
+}
+
+TEST_CASE("forward kernels take e4m3 of any head dim, layout and scales", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  for (auto [qk, v] : {std::pair{16, 16}, {48, 80}, {96, 96}, {192, 128}, {112, 240}})
+    for (DType dtype : {DType::BF16, DType::F16})
+      for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences}) {
+        Problem problem{{2, 4, 2, 130, 515}, qk, v, dtype};
+        check(libraryMod("causal"), problem, {.scales = scales});
+        problem.headsLast = true;
+        problem.rowPadding = 16;
+        check(libraryMod("noop"), problem, {.scales = scales});
+      }
+}
+
+TEST_CASE("forward kernels take e4m3 with lengths, pages and lists", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  const std::vector<int32_t> lengths = {0, 1, 15, 16, 17, 127, 128, 129, 700, 1024};
+  for (const char* name : {"noop", "causal", "document"})
+    for (int headDim : {64, 128}) {
+      const Problem problem{{int64_t(lengths.size()), 4, 2, 70, 1024}, headDim, headDim, DType::BF16};
+      for (Scales scales : {Scales::OfSequences, Scales::OfBlocks})
+        check(libraryMod(name), problem, {.scales = scales, .lengths = lengths});
+      for (int pageSize : {16, 64, 128, 256})
+        check(libraryMod(name), problem, {.lengths = lengths, .pageSize = pageSize});
+    }
+  for (const char* name : {"document", "prefix_lm"})
+    for (int headDim : {64, 128, 256})
+      check(libraryMod(name), {{2, 4, 2, 515, 515}, headDim, headDim, DType::BF16}, {.blockMask = true});
+}
+
+TEST_CASE("forward kernels take e4m3 in all tiles", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  for (int headDim : {64, 128, 256}) {
+    const Problem problem{{1, 2, 2, 333, 1001}, headDim, headDim, DType::BF16};
+    KernelOptions options = kernelOptions(libraryMod("causal"), problem, {.family = Family::Sm90});
+    options.features.set(Feature::Fp8Q);
+    options.features.set(Feature::Fp8Kv);
+    options.arch = gpu()->context.info().arch;
+    for (const std::string& tile : take(gpu()->compiler.tiles(libraryMod("causal"), options)))
+      for (const char* name : {"noop", "causal"}) check(libraryMod(name), problem, {.tile = tile});
+  }
+}
+
+TEST_CASE("scores of e4m3 may be large", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  for (float factor : {1e-3f, 30.f, 3e3f, -100.f})
+    for (const char* name : {"noop", "causal"})
+      check(libraryMod(name), {{1, 4, 2, 200, 700}, 128, 128, DType::BF16}, {.qFactor = factor});
+}

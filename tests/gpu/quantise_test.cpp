@@ -1,0 +1,178 @@
+// Rounding to e4m3 against the same on the CPU, and what it costs attention over outliers.
+#include "gpu.h"
+
+#include "attnc/quantise.h"
+#include "support/element.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+using namespace attnc;
+using namespace attnc::gputest;
+
+namespace {
+
+bool convertsFp8() {
+  const std::string& arch = gpu()->context.info().arch;
+  if (arch != "sm_80" && arch != "sm_86" && arch != "sm_87") return true;
+  WARN("SKIPPED: " << arch << " converts no fp8");
+  return false;
+}
+
+/// Draws N(0, 1) with a thousandth of outliers, N(0, 100), as FlashAttention-3 does (arXiv:2407.08608, section 4.3).
+cli::HostTensor drawOutliers(DType dtype, std::vector<int64_t> shape, uint64_t seed) {
+  cli::HostTensor tensor = cli::HostTensor::make(dtype, std::move(shape));
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal;
+  std::bernoulli_distribution isOutlier(0.001);
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    double value = normal(random);
+    if (isOutlier(random)) value += 10 * normal(random);
+    writeElement(tensor.bytes.data(), dtype, i, value);
+  }
+  return tensor;
+}
+
+struct Quantised {
+  cli::HostTensor values, scales;
+};
+
+enum class ScalesOf { Heads, Blocks };
+
+Quantised quantise(const cli::HostTensor& x, ScalesOf of, const QuantiseOptions& options) {
+  const auto upload = [](const cli::HostTensor& tensor) {
+    device::Buffer buffer = take(device::Buffer::allocate(tensor.bytes.size()));
+    take(buffer.upload(tensor.bytes.data(), tensor.bytes.size()));
+    return buffer;
+  };
+  std::vector<int64_t> shape = {x.shape[0], x.shape[1]};
+  if (of == ScalesOf::Blocks) shape.push_back((x.shape[2] + kRowsOfScale - 1) / kRowsOfScale);
+  Quantised result{cli::HostTensor::make(DType::E4M3, x.shape), cli::HostTensor::make(DType::F32, shape)};
+  const device::Buffer in = upload(x), out = upload(result.values), scales = upload(result.scales);
+  TensorView views[] = {x.view(), result.values.view(), result.scales.view()};
+  views[0].data = in.data(), views[1].data = out.data(), views[2].data = scales.data();
+  const Quantiser quantiser = take(Quantiser::load(gpu()->compiler, x.dtype, int(x.shape[3])));
+  for (int launch = 0; launch < 2; ++launch) // the second finds the first one's scales
+    take(quantiser.launch(views[0], views[1], views[2], options, gpu()->stream.get()));
+  take(gpu()->stream.synchronize());
+  take(out.download(result.values.bytes.data(), result.values.bytes.size()));
+  take(scales.download(result.scales.bytes.data(), result.scales.bytes.size()));
+  return result;
+}
+
+/// Returns the values times their scales.
+std::vector<double> dequantised(const Quantised& q) {
+  const auto& shape = q.values.shape;
+  const int64_t blocks = q.scales.shape.size() == 3 ? q.scales.shape[2] : 1;
+  std::vector<double> values = toDoubles(q.values);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int64_t row = int64_t(i) / shape[3] % shape[2], head = int64_t(i) / shape[3] / shape[2];
+    values[i] *=
+        readElement(q.scales.bytes.data(), DType::F32, head * blocks + (blocks > 1 ? row / kRowsOfScale : 0)).real;
+  }
+  return values;
+}
+
+double rms(const std::vector<double>& values) {
+  double squares = 0;
+  for (double value : values) squares += value * value;
+  return std::sqrt(squares / double(values.size()));
+}
+
+double rmse(std::vector<double> a, const std::vector<double>& b) {
+  for (size_t i = 0; i < a.size(); ++i) a[i] -= b[i];
+  return rms(a);
+}
+
+} // namespace
+
+TEST_CASE("rows are rounded to e4m3 by the largest of their head or block", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!convertsFp8()) return;
+  for (DType dtype : {DType::BF16, DType::F16, DType::F32})
+    for (int64_t width : {8, 64, 80, 128, 256})
+      for (int64_t rows : {1, 127, 300}) {
+        INFO(dtypeName(dtype) << ", " << rows << " x " << width);
+        const cli::HostTensor x = drawOutliers(dtype, {2, 3, rows, width}, 7);
+        const std::vector<double> values = toDoubles(x);
+        for (ScalesOf of : {ScalesOf::Heads, ScalesOf::Blocks}) {
+          const Quantised q = quantise(x, of, {});
+          const int64_t span = of == ScalesOf::Heads ? rows : kRowsOfScale;
+          const int64_t blocks = (rows + span - 1) / span;
+          for (int64_t head = 0; head < 6; ++head)
+            for (int64_t block = 0; block < blocks; ++block) {
+              const int64_t first = (head * rows + block * span) * width,
+                            end = (head * rows + std::min(rows, (block + 1) * span)) * width;
+              double largest = 0;
+              for (int64_t i = first; i < end; ++i) largest = std::max(largest, std::fabs(values[size_t(i)]));
+              const float scale = float(largest) / 448.f;
+              REQUIRE(readElement(q.scales.bytes.data(), DType::F32, head * blocks + block).real == scale);
+              for (int64_t i = first; i < end; ++i) {
+                const double got = readElement(q.values.bytes.data(), DType::E4M3, i).real,
+                             x = values[size_t(i)] / scale;
+                REQUIRE(std::fabs(got - x) <= std::max(std::fabs(x) * 0x1.001p-4, 0x1.001p-10));
+              }
+            }
+        }
+      }
+}
+
+TEST_CASE("a rotation keeps products, and spreads outliers", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!convertsFp8()) return;
+  for (int64_t width : {64, 96, 128, 256}) {
+    INFO(width);
+    const cli::HostTensor q = drawOutliers(DType::F32, {1, 1, 256, width}, 1),
+                          k = drawOutliers(DType::F32, {1, 1, 256, width}, 2);
+    const auto products = [&](const std::vector<double>& a, const std::vector<double>& b) {
+      std::vector<double> all;
+      for (int64_t i = 0; i < 256; ++i) {
+        double sum = 0;
+        for (int64_t d = 0; d < width; ++d) sum += a[size_t(i * width + d)] * b[size_t(i * width + d)];
+        all.push_back(sum);
+      }
+      return all;
+    };
+    const std::vector<double> exact = products(toDoubles(q), toDoubles(k));
+    const auto error = [&](const QuantiseOptions& ofQ, const QuantiseOptions& ofK) {
+      return rmse(products(dequantised(quantise(q, ScalesOf::Heads, ofQ)),
+                           dequantised(quantise(k, ScalesOf::Heads, ofK))),
+                  exact) /
+             rms(exact);
+    };
+    const double plain = error({}, {}), rotated = error({true, 3}, {true, 3});
+    INFO("plain " << plain << ", rotated " << rotated);
+    CHECK(rotated < 0.1);
+    CHECK(rotated < 1.2 * plain);
+    CHECK(error({true, 3}, {true, 4}) > 0.5); // other signs
+  }
+}
+
+TEST_CASE("rotations lessen the error of attention over outliers", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (gpu()->context.info().arch != "sm_90a") return;
+  const Problem problem{{1, 8, 8, 1024, 1024}, 128, 128, DType::BF16};
+  HostOperands operands;
+  operands.q = drawOutliers(DType::F32, {1, 8, 1024, 128}, 1);
+  operands.k = drawOutliers(DType::F32, {1, 8, 1024, 128}, 2);
+  operands.v = drawOutliers(DType::F32, {1, 8, 1024, 128}, 3);
+  const Outcome exact = runReference(Mod::identity(), problem, operands);
+  const auto error = [&](ScalesOf of, bool rotates) {
+    HostOperands rounded;
+    for (auto [x, values, scales] : {std::tuple(&operands.q, &rounded.q, &rounded.qScales),
+                                     {&operands.k, &rounded.k, &rounded.kScales},
+                                     {&operands.v, &rounded.v, &rounded.vScales}}) {
+      Quantised q = quantise(*x, of, {rotates && x != &operands.v, 1});
+      *values = std::move(q.values);
+      *scales = std::move(q.scales);
+    }
+    return rmse(runKernel(Mod::identity(), problem, rounded, {.family = Family::Sm90, .decode = false}).out, exact.out);
+  };
+  const double heads = error(ScalesOf::Heads, false), headsRotated = error(ScalesOf::Heads, true),
+               blocks = error(ScalesOf::Blocks, false), blocksRotated = error(ScalesOf::Blocks, true);
+  WARN("RMSE, scales of heads " << heads << ", rotated " << headsRotated << "; of blocks " << blocks << ", rotated "
+                                << blocksRotated << "; size of out " << rms(exact.out));
+  CHECK(headsRotated < heads);
+  CHECK(blocksRotated < blocks);
+}
