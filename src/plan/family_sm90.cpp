@@ -135,13 +135,15 @@ std::vector<Tile> sm90Tiles(const Request& request) {
     if (tile != own && sm90Config(request, tile).sharedBytes <= request.arch.sharedBytesPerCta()) tiles.push_back(tile);
   };
   const bool isFp8 = options.features.has(Feature::Fp8Q);
-  if (widest <= 64 && !options.blockSparse && !options.pageSize && request.mod.facts.weight != Weight::Heavy)
-    for (int blockN : {128, 96, 64}) add({192, blockN, 12});
-  if (isFp8)
+  if (isFp8) {
     for (int blockN : {192, 128, 64})
       if (blockN <= (widest <= 128 ? 192 : 64)) add({128, blockN, 8});
+    return tiles;
+  }
+  if (widest <= 64 && !options.blockSparse && !options.pageSize && request.mod.facts.weight != Weight::Heavy)
+    for (int blockN : {128, 96, 64}) add({192, blockN, 12});
   for (int blockN : {128, 112, 96, 80, 64, 48})
-    if (!isFp8 && blockN <= (widest <= 128 ? 128 : widest <= 192 ? 96 : 80)) add({128, blockN, 8});
+    if (blockN <= (widest <= 128 ? 128 : widest <= 192 ? 96 : 80)) add({128, blockN, 8});
   return tiles;
 }
 

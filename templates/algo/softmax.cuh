@@ -153,7 +153,8 @@ template <int Rows, class Range = WeightsFromOne> struct Softmax {
   }
   /// Returns the greatest score, if all steps were exact; -inf if no column lives. Called after finish().
   ATTNC_DEVICE float max(int r, float factor, float row_shift) const {
-    return sum[r] == 0.f ? negative_infinity() : unless_nan(sum[r], reference(r, factor, row_shift) + kLift * kLn2);
+    const auto lifted = [](float x) { return kLift > 0.f ? x + kLift * kLn2 : x; }; // x + 0 is an instruction
+    return sum[r] == 0.f ? negative_infinity() : unless_nan(sum[r], lifted(reference(r, factor, row_shift)));
   }
 };
 
