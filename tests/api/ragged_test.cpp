@@ -144,7 +144,7 @@ TEST_CASE("ragged batches that do not fit their tensors are refused by name", "[
   }
   SECTION("k and v of fp8") {
     c.operands.k.dtype = c.operands.v.dtype = DType::E4M3;
-    message = "a ragged batch takes no k and v of e4m3";
+    message = "a ragged batch takes no k and v of e4m3 with q of another dtype";
   }
   CHECK(errorOf(c) == message);
 }

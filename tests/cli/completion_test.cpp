@@ -55,7 +55,7 @@ TEST_CASE("bash completes commands, options and the values that an option has") 
   CHECK(completed("attnc emit --stage cu") == Words{"cu", "cubin"});
   CHECK(completed("attnc emit --stage = cub") == Words{"cubin"}); // as bash takes --stage=cub apart
   CHECK(completed("attnc emit --stage =").size() == 9);
-  CHECK(completed("attnc run --dtype ") == Words{"bf16", "fp16", "fp32"});
+  CHECK(completed("attnc run --dtype ") == Words{"bf16", "e4m3", "fp16", "fp32"});
   CHECK(completed("attnc explain --arch sm_90") == Words{"sm_90a"});
   CHECK(completed("attnc completion ") == Words{"bash", "zsh", "fish"});
   CHECK(completed("attnc run --seed ") == Words{"none"}); // a number: no files either

@@ -42,9 +42,9 @@ from torch.nn.attention import flex_attention as flex
 from torch.utils._python_dispatch import TorchDispatchMode
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
-# PyTorch 2.6 has other words in errors of graphs, traces no numbers among the indices of a gather, and does not export
-# captured tensors strictly.
-HAS_OLD_GRAPHS = not hasattr(torch._dynamo.variables.higher_order_ops, "_hop_name_to_variable_class")
+# PyTorch up to 2.9 has other words in errors of graphs, traces no numbers among the indices of a gather, and does not
+# export captured tensors strictly.
+HAS_OLD_GRAPHS = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10)
 B, H, HKV, Q_LEN, KV_LEN, D = 2, 4, 2, 130, 140, 16
 
 
