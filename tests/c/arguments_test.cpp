@@ -74,7 +74,7 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_parse_options) == 32);
   CHECK(sizeof(attnc_mod_info) == 48);
   CHECK(sizeof(attnc_capture_info) == 80);
-  CHECK(sizeof(attnc_operands) == 152);
+  CHECK(sizeof(attnc_operands) == 160);
   CHECK(sizeof(attnc_outputs) == 32);
   CHECK(sizeof(attnc_backward_operands) == 48);
   CHECK(sizeof(attnc_backward_outputs) == 48);

@@ -246,7 +246,7 @@ TEST_CASE("what is unknown is named, with what is near") {
        {"emit --head_dims=64 --expr score --stage ir", "unknown option '--head_dims'\nhint: did you mean --head-dim?"},
        {"run --expr score --rndom 1,1,1,8,8,8", "unknown option '--rndom'\nhint: did you mean --random?"},
        {"check --frobnicate", "attnc: error: unknown option '--frobnicate'\nhint: there are --"},
-       {emit + "--dtype fp64", "--dtype: 'fp64' is none of bf16, fp16, fp32\nhint: the widest is --dtype fp32"},
+       {emit + "--dtype fp64", "--dtype: 'fp64' is none of bf16, fp16, fp32, e4m3\nhint: the widest is --dtype fp32"},
        {emit + "--kernel-family sm91", "'sm91' is none of auto, naive, sm80, sm90, grid\nhint: did you mean sm90?"},
        {"emit --stage cubim " + kCausal, "--stage: 'cubim' is none of ast, ir, grad-ir, kernel-ir, mod, cu, ptx, "
                                          "cubin, sass\nhint: did you mean cubin?"},
