@@ -60,7 +60,7 @@ TEST_CASE("a shape has five or six numbers, or lengths, with commas or x between
   CHECK(parsed(explain + "1,2,2,512,512,64")["kernel"]["headDim"] == 64);
 }
 
-TEST_CASE("-o is the output of run, and --out is the same") {
+TEST_CASE("run writes to -o, and --out is the same") {
   const Folder folder;
   for (const char* option : {"-o ", "--output ", "--out "}) {
     const std::string file = folder / "out.safetensors";
