@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times attnc.jax beside jax.nn.dot_product_attention on a GPU: forward, forward and backward, and a training step.
+"""Times attnc.jax next to jax.nn.dot_product_attention on a GPU: forward, forward and backward, and a training step.
 
   ATTNC_LIBRARY=libattnc.so python3 bench/jax_times.py
 

@@ -52,7 +52,8 @@ typedef struct attnc_shard_options {
 /// A plan of shards (ShardPlan). It is immutable.
 typedef struct attnc_shard_plan attnc_shard_plan;
 
-/// Plans for `mask_count` masks that share one layout (ShardPlan::make). `options` may be NULL.
+/// Plans for `mask_count` masks that share one layout (ShardPlan::make). `options` may be NULL. Captures are read
+/// during the call. Errors: those of ShardPlan::make. `*plan` is then unchanged.
 ATTNC_API attnc_status attnc_shard_plan_create(const attnc_shard_mask* masks, size_t mask_count,
                                                const attnc_problem* problem, int32_t world,
                                                const attnc_shard_options* options, attnc_shard_plan** plan);
