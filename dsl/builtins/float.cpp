@@ -153,6 +153,7 @@ llvm::ArrayRef<Builtin> floatBuiltins() {
   static const Builtin rows[] = {
       {"exp", kBoth, "input", function<Op::Exp>},
       {"exp2", kBoth, "input", function<Op::Exp2>},
+      {"expm1", kBoth, "input", function<Op::Expm1>},
       {"log", kTensor, "input", function<Op::Log>},
       {"log", kMath | kElementwise, "input, base=", mathLog},
       {"log2", kBoth, "input", function<Op::Log2>},

@@ -122,6 +122,7 @@ bool Context::computeNonNegative(const ir::Node& node) const {
   case Op::Trunc:
   case Op::Round:
   case Op::Sqrt:
+  case Op::Expm1:
   case Op::Sum:
   case Op::Fmod:
   case Op::StopGradient: return operand(0);

@@ -300,7 +300,8 @@ def module(name, **members):
 
 
 UNARY = {
-    "exp": ieee(math.exp), "exp2": ieee(lambda x: 2.0 ** x), "sqrt": ieee(math.sqrt), "tanh": math.tanh,
+    "exp": ieee(math.exp), "exp2": ieee(lambda x: 2.0 ** x), "expm1": ieee(math.expm1),
+    "sqrt": ieee(math.sqrt), "tanh": math.tanh,
     "log": lambda x: -math.inf if x == 0 else ieee(math.log)(x), "log1p": ieee(math.log1p),
     "log2": lambda x: -math.inf if x == 0 else ieee(math.log2)(x),
     "log10": lambda x: -math.inf if x == 0 else ieee(math.log10)(x),

@@ -33,7 +33,7 @@ FORMULAS = [
     "torch.abs(score)", "torch.relu(score)", "F.leaky_relu(score, 0.2)", "torch.clamp(score, -0.25, 1.5)",
     "torch.clamp(score, min=-1.0)", "torch.where(score > 0, score, 0.25 * score)", "torch.maximum(score, zero[h])",
     "torch.minimum(score, zero[h] * 2)", "F.silu(score)", "F.gelu(score)", "F.softplus(score)", "torch.exp(score / 4)",
-    "torch.log1p(torch.abs(score))", "torch.sqrt(score * score + 1)",
+    "torch.expm1(score / 4)", "torch.log1p(torch.abs(score))", "torch.sqrt(score * score + 1)",
     "torch.rsqrt(score * score + 1)", "torch.sin(score) + torch.cos(2 * score)", "torch.tan(score / 8)",
     "torch.sigmoid(score) * 3", "torch.erf(score)", "torch.exp2(score / 3)", "torch.log2(score * score + 2)",
     "score ** 3 / 8", "torch.pow(torch.abs(score) + 0.5, t[h])", "score / (1 + t[h] * t[h])", "score * score.detach()",

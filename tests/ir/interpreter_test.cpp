@@ -128,6 +128,8 @@ TEST_CASE("rounding is half to even, and special functions are those of libm") {
   CHECK(of(Op::Sigmoid, 0) == 0.5);
   CHECK(of(Op::TanhApprox, 0.5f) == float(std::tanh(0.5)));
   CHECK(of(Op::Exp2, 3) == 8);
+  CHECK(of(Op::Expm1, 1e-9f) == 1e-9f);
+  CHECK(of(Op::Expm1, -200) == -1);
   CHECK(f32(Op::Pow, 2, 10) == 1024);
   CHECK(result<float>(Op::IsNan, Type::F32, Type::Bool, {kNan}) == 1);
 }

@@ -90,6 +90,7 @@ scores(
         "exp_log": lambda s, b, h, q, k: (
             torch.log(torch.exp(s / 4) + 1) + torch.log1p(s.abs()) + torch.log2(s.abs() + 2)
         ),
+        "expm1_near_0": lambda s, b, h, q, k: torch.expm1(s * 1e-6) * 1e6,
         "expm1_sinh": lambda s, b, h, q, k: torch.expm1(s / 8) + torch.sinh(s / 4) - torch.cosh(s / 4),
         "roots": lambda s, b, h, q, k: (
             torch.sqrt(s.abs() + 1) + torch.rsqrt(s * s + 0.5) + torch.reciprocal(s.abs() + 1)

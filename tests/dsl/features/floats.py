@@ -13,4 +13,5 @@ def score_mod(score, b, h, q_idx, kv_idx):
     y = y + F.leaky_relu(x, 0.1) + F.logsigmoid(x) + torch.reciprocal(x * x + 1) + torch.pow(x, 3) + x**2 + 2**x
     y = y + x % 0.75 + x // 0.75 + torch.fmod(x, 0.75) + torch.remainder(x, -0.75) + (x * x + 1) ** -0.5 + x**-2 * 1e-9
     y = y + math.sqrt(2) * math.pi + math.floor(2.7) + math.exp(-0.5) + math.log(3, 2) + (x * x) ** 0.5 + (x * x) ** 1.3
+    y = y + torch.expm1(x / 4) + (x * 1e-6).expm1() * 1e6 + math.expm1(1e-9)
     return y + 0.1 * score - 1e-3 + 3.0 ** (x / 8) + math.floor(x) + torch.tensor(0.25)

@@ -73,15 +73,9 @@ def power_of_ints(ops, base, exponent):
     return ops.select(ops.compare("lt", exponent, zero), zero, result)
 
 
-def expm1_of(ops, x):
-    """Uses tanh around 0, where the difference would lose its digits."""
-    one, half = ops.const(1, "f32"), ops.op("tanh", ops.op("mul", x, ops.const(0.5, "f32")))
-    near = ops.op("div", ops.op("add", half, half), ops.op("sub", one, half))
-    return ops.select(ops.compare("lt", ops.op("abs", x), one), near, ops.op("sub", ops.op("exp", x), one))
-
-
 def sinh_of(ops, x):
-    return ops.op("mul", ops.op("sub", expm1_of(ops, x), expm1_of(ops, ops.op("neg", x))), ops.const(0.5, "f32"))
+    difference = ops.op("sub", ops.op("expm1", x), ops.op("expm1", ops.op("neg", x)))
+    return ops.op("mul", difference, ops.const(0.5, "f32"))
 
 
 def cosh_of(ops, x):

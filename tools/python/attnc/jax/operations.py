@@ -10,7 +10,7 @@ from jax import lax
 
 from .._arrays import Array, Axis
 from .._formulas import (
-    cosh_of, expm1_of, narrow, power_of, power_of_ints, remainder_of, sign_of, sinh_of, to_dtype, truncated,
+    cosh_of, narrow, power_of, power_of_ints, remainder_of, sign_of, sinh_of, to_dtype, truncated,
 )  # fmt: skip
 from ..errors import UntranslatableError
 
@@ -53,16 +53,15 @@ def named(name, bool_name=None):
 for _name, _ir, _of_bools in (
     ("add", "add", "or"), ("add_any", "add", "or"), ("sub", "sub", None), ("mul", "mul", "and"), ("min", "min", "and"),
     ("max", "max", "or"), ("neg", "neg", None), ("abs", "abs", None), ("pow", "pow", None), ("exp", "exp", None),
-    ("exp2", "exp2", None), ("log", "log", None), ("log1p", "log1p", None), ("sqrt", "sqrt", None),
-    ("rsqrt", "rsqrt", None), ("sin", "sin", None), ("cos", "cos", None), ("tan", "tan", None), ("tanh", "tanh", None),
-    ("logistic", "sigmoid", None), ("erf", "erf", None), ("floor", "floor", None), ("ceil", "ceil", None),
-    ("and", "and", "and"), ("or", "or", "or"), ("xor", "xor", "xor"), ("not", "not", "not"), ("shift_left", "shl", None),
-    ("shift_right_arithmetic", "shr", None),
+    ("exp2", "exp2", None), ("expm1", "expm1", None), ("log", "log", None), ("log1p", "log1p", None),
+    ("sqrt", "sqrt", None), ("rsqrt", "rsqrt", None), ("sin", "sin", None), ("cos", "cos", None), ("tan", "tan", None),
+    ("tanh", "tanh", None), ("logistic", "sigmoid", None), ("erf", "erf", None), ("floor", "floor", None),
+    ("ceil", "ceil", None), ("and", "and", "and"), ("or", "or", "or"), ("xor", "xor", "xor"), ("not", "not", "not"),
+    ("shift_left", "shl", None), ("shift_right_arithmetic", "shr", None),
 ):  # fmt: skip
     of_elements(_name)(named(_ir, _of_bools))
 
 of_elements("sign")(sign_of)
-of_elements("expm1")(expm1_of)
 of_elements("sinh")(sinh_of)
 of_elements("cosh")(cosh_of)
 

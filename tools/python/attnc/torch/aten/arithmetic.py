@@ -5,7 +5,7 @@ import math
 import torch
 
 from ..._arrays import Array
-from ..._formulas import cosh_of, expm1_of, power_of, power_of_ints, remainder_of, sign_of, sinh_of, truncated
+from ..._formulas import cosh_of, power_of, power_of_ints, remainder_of, sign_of, sinh_of, truncated
 from .table import arithmetic, converted, op
 
 
@@ -137,7 +137,7 @@ def function_of_floats(name):
     return lambda low, out, a: arithmetic(low, out, lambda x: low.builder.op(name, x), a)
 
 
-for _name in ("exp", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "erf"):
+for _name in ("exp", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "erf"):
     op(_name)(function_of_floats(_name))
 
 
@@ -145,11 +145,6 @@ for _name in ("exp", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan
 def log10(low, out, a):
     ops = low.builder
     return arithmetic(low, out, lambda x: ops.op("mul", ops.op("log", x), ops.const(1 / math.log(10), "f32")), a)
-
-
-@op("expm1")
-def expm1(low, out, a):
-    return arithmetic(low, out, lambda x: expm1_of(low.builder, x), a)
 
 
 @op("sinh")
