@@ -245,7 +245,7 @@ class Definition(Compared):
         """Functions of the score, and of positions."""
         nn, one = jax.nn, jnp.float32(1)
         of_scores = (
-            jnp.abs, jnp.sign, jnp.square, lambda x: x**3, lambda x: x**-2, lambda x: jnp.abs(x) ** 1.5, jnp.exp, jnp.exp2,
+            jnp.abs, jnp.sign, jnp.square, lambda x: x**3, lambda x: (jnp.abs(x) + one) ** -2, lambda x: jnp.abs(x) ** 1.5, jnp.exp, jnp.exp2,
             lambda x: jnp.log(jnp.abs(x) + one), lambda x: jnp.log1p(jnp.abs(x)), jnp.expm1, lambda x: jnp.sqrt(jnp.abs(x)), jnp.sin, jnp.cos,
             jnp.tan, jnp.tanh, jnp.sinh, jnp.cosh, jnp.arctan, nn.sigmoid, nn.relu, nn.gelu, nn.silu, nn.softplus, nn.elu,
             nn.leaky_relu, nn.log_sigmoid, lax.erf, lax.erfc, jnp.floor, jnp.ceil, jnp.round, jnp.trunc,
