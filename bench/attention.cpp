@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   std::string out, only, mods = ATTNC_SOURCE_DIR "/dsl/mods";
   Family family = Family::Auto;
   bool packed = false;
+  bool deterministic = false;
   bool settled = false;
   double seconds = 1e9;
   CLI::App app("Times attnc's forward, backward and decode kernels on the workloads of cases.json files.");
@@ -45,6 +46,8 @@ int main(int argc, char** argv) {
       ->transform(CLI::CheckedTransformer(bench::familiesByName()));
   app.add_flag("--packed", packed,
                "cases of packed documents once more, as ragged batches under a causal mask: ID-packed");
+  app.add_flag("--deterministic", deterministic,
+               "backward cases once more, with deterministic gradients: ID-deterministic");
   app.add_flag("--settled", settled,
                "time each case when the clock has settled under the limit of power: 1.4 s a case");
   app.add_option("--seconds", seconds, "stop starting new cases after this long");
@@ -58,6 +61,7 @@ int main(int argc, char** argv) {
       for (const bench::Case& c : more) {
         cases.push_back(c);
         if (packed && !c.documentLengths.empty()) cases.push_back(bench::packedCase(c));
+        if (deterministic && c.kind == "backward") cases.push_back(bench::deterministicCase(c));
       }
     } catch (const std::exception& error) {
       std::cerr << "attnc-bench: " << path << ": " << error.what() << "\n";

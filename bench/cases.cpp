@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <utility>
 
 namespace attnc::bench {
 
@@ -42,7 +43,18 @@ std::vector<Case> readCases(const std::string& path) {
 Case packedCase(Case c) {
   c.packed = true;
   c.variant = "causal";
+  const std::vector<int64_t> lengths = c.documentLengths; // of each sequence of the batch, which become one row
+  for (int64_t b = 1; b < c.problem.batch; ++b)
+    c.documentLengths.insert(c.documentLengths.end(), lengths.begin(), lengths.end());
+  c.problem.qLen *= std::exchange(c.problem.batch, 1);
+  c.problem.kvLen = c.problem.qLen;
   c.id += "-packed";
+  return c;
+}
+
+Case deterministicCase(Case c) {
+  c.deterministic = true;
+  c.id += "-deterministic";
   return c;
 }
 

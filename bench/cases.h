@@ -23,6 +23,7 @@ struct Case {
   int64_t pageSize = 0;           ///< for paged cases: K and V lie in a pool [pages, page_size, kv_heads, head_dim]
   std::vector<int32_t> kvLengths; ///< for each sequence; empty: all are whole
   bool packed = false;            ///< whether documents are the sequences of a ragged batch, under a causal mask
+  bool deterministic = false;     ///< whether equal launches of a backward case give equal bits
   float qStd = 1;                 ///< standard deviation of q, and so of the scores, since k is standard normal
 };
 
@@ -32,8 +33,11 @@ std::map<std::string, Family> familiesByName();
 /// Reads a cases.json. Throws std::exception on a malformed file, since only a program uses this.
 std::vector<Case> readCases(const std::string& path);
 
-/// Returns a case of documents as a ragged batch, with its own id.
+/// Returns a case of documents as a ragged batch, with its own id. All documents of the batch lie in one row.
 Case packedCase(Case c);
+
+/// Returns a backward case whose gradients are deterministic, with its own id.
+Case deterministicCase(Case c);
 
 /// A case's mod and its captures, in host memory.
 struct CaseMod {
