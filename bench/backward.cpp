@@ -47,9 +47,8 @@ nlohmann::json measureBackward(Bench& bench, const Case& c) {
   const Outputs results{.out = out.view, .lse = lse.view};
 
   const Clock::time_point start = Clock::now();
-  const Prepared prepared = take(
-      bench.compiler.prepareTraining(work.mod.mod, operands, results, gradients.outputs,
-                                     {.family = bench.family, .deterministic = c.deterministic}));
+  const Prepared prepared = take(bench.compiler.prepareTraining(
+      work.mod.mod, operands, results, gradients.outputs, {.family = bench.family, .deterministic = c.deterministic}));
   const device::Buffer workspace = take(device::Buffer::allocate(prepared.workspaceBytes()));
   const auto initialise = [&] { take(prepared.initialise(operands, workspace.data(), bench.stream.get())); };
   const auto run = [&] {

@@ -193,7 +193,7 @@ template <class Memory> struct Producer {
     const ForwardParams& f = base.forward;
     request_kv(tile);
     const int heads = (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
-    if (kBlockN < 128 || heads == 1) { // NOTE: with 64 columns, pieces take registers that the producer does not have
+    if (heads == 1) {
 #pragma unroll 1
       for (int i = 0; i < heads; ++i) request_steps(base, tile, i, 0, kAllSteps);
     } else {
