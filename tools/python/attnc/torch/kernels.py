@@ -76,16 +76,18 @@ class _Captures:
 class Sequences(typing.NamedTuple):
     """Where rows of q, k and v belong, as i32 tensors on the device. Either `kv_lengths` [B] of a cache, where queries
     stand at the last keys; or `cu_q` and `cu_kv` [B + 1], the cumulative lengths of a ragged batch, with the longest
-    lengths."""
+    lengths. With `page_table` [B, N], which needs kv_lengths, k and v are pools [pages, HKV, page_size, D]."""
 
     kv_lengths: torch.Tensor | None = None
     cu_q: torch.Tensor | None = None
     cu_kv: torch.Tensor | None = None
     max_q: int = 0
     max_kv: int = 0
+    page_table: torch.Tensor | None = None
 
 
-_MEMBERS = {0: "kv_lengths", 1: "cu_seqlens_q", 2: "cu_seqlens_kv"}  # members of c.Operands, by place in Sequences
+# Members of c.Operands, by place in Sequences.
+_MEMBERS = {0: "kv_lengths", 1: "cu_seqlens_q", 2: "cu_seqlens_kv", 5: "page_table"}
 ALIGNED = Sequences()  # query i stands at key i
 ANEW = object()  # in place of a mask: a workspace of its own for each launch, as in graphs, which are replayed
 
@@ -290,7 +292,8 @@ def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequenc
         k.device, v.device, offsets, wants_max, gradients, deterministic, form, tiles,
         tuple([(x.dtype, x.shape, x.stride(), x.data_ptr() % ALIGNMENT) for x in tensors.values()]) if tensors else (),
         lists and (lists.shape, lists.rows[2] is None, lists.rows[1].shape, lists.columns[1].shape, lists.rows[0].device),
-        sequences is not ALIGNED and tuple([item.shape if _is_tensor(item) else item for item in sequences]),
+        sequences is not ALIGNED
+        and tuple([(item.shape, item.stride()) if _is_tensor(item) else item for item in sequences]),
     )  # fmt: skip
 
 

@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+"""Feeds attnc's backend of vLLM batches in vLLM's own metadata, and compares out with the definition.
+
+  ATTNC_LIBRARY=libattnc.so python3 vllm_test.py [NAMES]
+
+Without a GPU, the reference computes, and rows reach the cache by PyTorch's indexing. Prints SKIPPED if torch or vllm is
+not installed.
+"""
+
+import logging
+import pathlib
+import re
+import sys
+import tempfile
+import types
+import unittest
+import unittest.mock
+import warnings
+
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
+logging.disable(logging.WARNING)  # vLLM says what it lacks here
+warnings.simplefilter("ignore")
+try:
+    import torch
+    import vllm.plugins
+    from vllm.v1.attention.backend import CommonAttentionMetadata, MultipleOf
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum
+except ImportError as error:
+    sys.exit(print(f"SKIPPED: {error}"))
+import attnc.vllm
+from attnc.vllm import AttncBackend, AttncImpl
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+H, HKV, D, PAGE = 4, 2, 32, 16
+LAYER = types.SimpleNamespace(
+    _k_scale=torch.ones((), device=DEVICE), _v_scale=torch.ones((), device=DEVICE), logical_mask_mod=None
+)
+CONFIG = types.SimpleNamespace(
+    additional_config={}, speculative_config=None, parallel_config=types.SimpleNamespace(decode_context_parallel_size=1)
+)
+
+
+class Batch:
+    """Requests with `lengths` of tokens in all, the last `q_lens` of which are new."""
+
+    def __init__(self, q_lens, lengths, page=PAGE, seed=0, **more):
+        torch.manual_seed(seed)
+        self.q_lens, self.lengths, self.page = q_lens, lengths, page
+        make = lambda *shape: torch.randn(*shape, dtype=torch.bfloat16, device=DEVICE)
+        self.all = [(make(length, HKV, D), make(length, HKV, D)) for length in lengths]
+        of_request = [-(-length // page) for length in lengths]
+        order = (torch.randperm(sum(of_request) + 3) + 1).tolist()
+        self.cache = torch.full((len(order) + 1, page, HKV, 2 * D), torch.nan, dtype=torch.bfloat16, device=DEVICE)
+        self.cache = self.cache.transpose(1, 2)
+        table = torch.zeros(len(lengths), max(of_request) + 2, dtype=torch.int32)
+        slots = []
+        for request, count in enumerate(of_request):
+            table[request, :count] = torch.tensor([order.pop() for _ in range(count)])
+            first = lengths[request] - q_lens[request]
+            places = [int(table[request, at // page]) * page + at % page for at in range(lengths[request])]
+            k, v = self.all[request]
+            for at in range(first):  # what earlier steps wrote
+                self.cache[places[at] // page, :, places[at] % page] = torch.cat((k[at], v[at]), dim=-1)
+            slots += places[first:]
+        # Rows past a sequence in its last page must be finite, as vLLM's are.
+        self.cache.nan_to_num_(nan=3.0)
+        self.q = make(sum(q_lens), H, D)
+        self.new = [torch.cat([x[i][n - q :] for x, n, q in zip(self.all, lengths, q_lens)]) for i in (0, 1)]
+        starts = torch.tensor([0, *q_lens]).cumsum(0).int()
+        lengths = torch.tensor(lengths, dtype=torch.int32)
+        self.common = CommonAttentionMetadata(
+            query_start_loc=starts.to(DEVICE), query_start_loc_cpu=starts, seq_lens=lengths.to(DEVICE),
+            num_reqs=len(q_lens), num_actual_tokens=sum(q_lens), max_query_len=max(q_lens),
+            max_seq_len=int(lengths.max()), block_table_tensor=table.to(DEVICE),
+            slot_mapping=torch.tensor(slots, device=DEVICE), seq_lens_cpu_upper_bound=lengths, **more,
+        )  # fmt: skip
+
+    def attend(self, layer=LAYER, padding=0, **options):
+        """Returns out as vLLM gets it: cache update, then forward. `padding`: rows of q of no request."""
+        impl = AttncImpl(H, D, D**-0.5, HKV, **options)
+        metadata = builder(self.page).build(0, self.common)
+        pad = lambda x: torch.cat((x, x.new_full((padding, *x.shape[1:]), torch.nan)))
+        k, v = map(pad, self.new)
+        slots = torch.cat((self.common.slot_mapping, self.common.slot_mapping.new_full((padding,), -1)))
+        impl.do_kv_cache_update(layer, k, v, self.cache, slots)
+        out = torch.full_like(pad(self.q), torch.nan)
+        result = impl.forward(layer, pad(self.q), k, v, self.cache, metadata, out)
+        assert result is out
+        return out
+
+    def defined(self, mask=None, score=None, sinks=None):
+        """Returns out by the definition, in fp64. mask(request, h, q, kv) and score(score, request, h, q, kv)."""
+        parts = []
+        for request, (q_len, length) in enumerate(zip(self.q_lens, self.lengths)):
+            begin = sum(self.q_lens[:request])
+            q = self.q[begin : begin + q_len].double().transpose(0, 1)
+            k, v = (x.double().transpose(0, 1).repeat_interleave(H // HKV, dim=0) for x in self.all[request])
+            h = torch.arange(H, device=DEVICE)[:, None, None]
+            q_idx = torch.arange(length - q_len, length, device=DEVICE)[None, :, None]
+            kv_idx = torch.arange(length, device=DEVICE)[None, None]
+            scores = q @ k.transpose(1, 2) * D**-0.5
+            if score is not None:
+                scores = score(scores, request, h, q_idx, kv_idx)
+            live = (mask or causal)(request, h, q_idx, kv_idx)
+            scores = scores.masked_fill(~live.expand_as(scores), -torch.inf)
+            if sinks is not None:
+                scores = torch.cat((scores, sinks.double().view(-1, 1, 1).expand(H, q_len, 1)), dim=-1)
+            weights = scores.softmax(-1)[..., :length].nan_to_num()
+            parts.append((weights @ v).transpose(0, 1))
+        return torch.cat(parts)
+
+
+def builder(page, **changes):
+    spec = types.SimpleNamespace(block_size=page)
+    return AttncBackend.get_builder_cls()(spec, ["layer"], CONFIG, torch.device(DEVICE))
+
+
+def causal(b, h, q, kv):
+    return q >= kv
+
+
+def everything(b, h, q, kv):
+    return kv >= 0
+
+
+MIXED = dict(q_lens=[1, 1, 3, 3, 40, 7], lengths=[33, 5, 19, 100, 40, 64])  # decodes, drafts, a prompt, part of one
+
+
+class Kernels(unittest.TestCase):
+    def assert_close(self, found, expected, limit=8e-3):
+        error = float((found.double() - expected).norm() / expected.norm())
+        self.assertLess(error, limit)
+
+    def test_batches(self):
+        """Decodes, drafts and prompts in one batch; pages of every size; padding."""
+        for page in (16, 32, 64, 128, 256):
+            batch = Batch(**MIXED, page=page)
+            self.assert_close(batch.attend(), batch.defined())
+        batch = Batch([1] * 5, [1, 16, 17, 300, 31])
+        self.assert_close(batch.attend(), batch.defined())
+        batch = Batch(**MIXED)
+        out = batch.attend(padding=9)
+        self.assert_close(out[:-9], batch.defined())
+        self.assertTrue(out[-9:].isnan().all())
+        self.assertFalse(batch.cache.isnan().any())
+
+    def test_requests_of_padding_are_left_out(self):
+        batch = Batch([1, 1, 2], [9, 30, 8])
+        expected = batch.defined()
+        common, more = batch.common, torch.zeros(2, dtype=torch.int32)
+        batch.common = common.replace(
+            query_start_loc_cpu=torch.cat((common.query_start_loc_cpu, torch.tensor([4, 4], dtype=torch.int32))),
+            seq_lens=torch.cat((common.seq_lens, more.to(DEVICE))), num_reqs=5,
+            seq_lens_cpu_upper_bound=torch.cat((common.seq_lens_cpu_upper_bound, more)),
+            block_table_tensor=torch.cat((common.block_table_tensor, common.block_table_tensor[:2])),
+        )  # fmt: skip
+        self.assert_close(batch.attend(), expected)
+        self.assertEqual([group.count for group in builder(PAGE).build(0, batch.common).groups], [2, 1])
+
+    def test_layers(self):
+        """Windows, soft caps, ALiBi, sinks, and all of them."""
+        batch = Batch(**MIXED)
+        window = lambda b, h, q, kv: (q >= kv) & (q - kv < 6)
+        slopes = [0.5, 0.25, 0.125, 0.0625]
+        of_head = torch.tensor(slopes, device=DEVICE)
+        sinks = torch.tensor([0.5, -1.0, 2.0, 0.0], device=DEVICE)
+        alibi = lambda s, b, h, q, kv: s + of_head[h] * (kv - q)
+        cap = lambda s, *_: 2 * torch.tanh(s / 2)
+        self.assert_close(batch.attend(sliding_window=6), batch.defined(window))
+        self.assert_close(batch.attend(alibi_slopes=slopes), batch.defined(score=alibi))
+        self.assert_close(batch.attend(logits_soft_cap=2.0), batch.defined(score=cap))
+        self.assert_close(batch.attend(sinks=sinks), batch.defined(sinks=sinks))
+        self.assert_close(
+            batch.attend(sliding_window=6, alibi_slopes=slopes, logits_soft_cap=2.0, sinks=sinks),
+            batch.defined(window, lambda s, *where: alibi(cap(s), *where), sinks),
+        )
+
+    def test_bidirectional(self):
+        batch = Batch(**MIXED, causal=False)
+        self.assert_close(batch.attend(), batch.defined(everything))
+        near = lambda b, h, q, kv: (q - kv).abs() < 6
+        self.assert_close(batch.attend(sliding_window=6), batch.defined(near))
+
+    def test_images(self):
+        """Tokens of an image see one another, also where a prompt is read in parts; other requests do not."""
+        images = {4: [(2, 11), (20, 29), (33, 33)], 5: [(10, 20), (58, 63)], 3: [(98, 99)]}
+
+        def mask(b, h, q, kv):
+            live = causal(b, h, q, kv)
+            for start, end in images.get(b, ()):
+                live = live | (q >= start) & (q <= end) & (kv >= start) & (kv <= end)
+            return live
+
+        batch = Batch(**MIXED, mm_req_doc_ranges=images)
+        self.assert_close(batch.attend(), batch.defined(mask))
+        windowed = lambda b, h, q, kv: mask(b, h, q, kv) & ((q - kv < 6) | ~causal(b, h, q, kv))
+        batch = Batch([40], [40], mm_req_doc_ranges={0: [(2, 5), (20, 24)]})
+        images = {0: [(2, 5), (20, 24)]}
+        self.assert_close(batch.attend(sliding_window=6), batch.defined(windowed))
+        groups = builder(PAGE).build(0, Batch(**MIXED, mm_req_doc_ranges={4: [(2, 3)], 5: [(0, 57)]}).common).groups
+        self.assertEqual([group.images is None for group in groups], [True, True, False, True])
+
+    def test_mods(self):
+        """A layer's own mods see heads, positions, and the request's place in the batch."""
+        bias = torch.linspace(-1, 1, 6, device=DEVICE)
+        layer = types.SimpleNamespace(
+            **vars(LAYER) | {"logical_mask_mod": lambda b, h, q, kv: (q >= kv) & ((kv % 3 != b % 2) | (q == kv))},
+            logical_score_mod=lambda score, b, h, q, kv: score * bias[b] + 0.1 * h,
+        )
+        batch = Batch(**MIXED)
+        expected = batch.defined(
+            lambda b, h, q, kv: (q >= kv) & ((kv % 3 != b % 2) | (q == kv)), lambda s, b, h, q, kv: s * bias[b] + 0.1 * h
+        )
+        self.assert_close(batch.attend(layer), expected)
+
+    def test_mods_by_name(self):
+        """A function that the configuration names tells the mods of each layer."""
+        module = types.ModuleType("my_module")
+        module.mods_of = lambda name: (None, everything if name.startswith("layers.1.") else None)
+        layers = {name: types.SimpleNamespace(**vars(LAYER)) for name in ("layers.0.attn", "layers.1.attn")}
+        config = types.SimpleNamespace(
+            **vars(CONFIG) | {"additional_config": {"attnc_mods": "my_module.mods_of"}},
+            compilation_config=types.SimpleNamespace(static_forward_context=layers),
+        )
+        with unittest.mock.patch.dict(sys.modules, my_module=module):
+            AttncBackend.get_builder_cls()(types.SimpleNamespace(), list(layers), config, torch.device(DEVICE))
+        for name, mask in (("layers.0.attn", causal), ("layers.1.attn", everything)):
+            batch = Batch(**MIXED)
+            self.assert_close(batch.attend(layers[name]), batch.defined(mask))
+
+    def test_other_pages(self):
+        """Layers of another group of caches share lengths, and have pages of their own."""
+        batch, other = Batch(**MIXED), Batch(**MIXED, seed=1)
+        metadata = builder(PAGE).build(0, batch.common)
+        moved = builder(PAGE).update_block_table(metadata, other.common.block_table_tensor, other.common.slot_mapping)
+        impl = AttncImpl(H, D, D**-0.5, HKV)
+        impl.do_kv_cache_update(LAYER, *other.new, other.cache, moved.slot_mapping)
+        out = impl.forward(LAYER, other.q, *other.new, other.cache, moved, torch.empty_like(other.q))
+        self.assert_close(out, other.defined())
+
+
+class Interface(unittest.TestCase):
+    def reasons(self, **changes):
+        return AttncBackend.validate_configuration(**dict(
+            head_size=128, dtype=torch.bfloat16, kv_cache_dtype="auto", block_size=16, use_mla=False, has_sink=False,
+            use_sparse=False, use_mm_prefix=False, use_per_head_quant_scales=False,
+            device_capability=types.SimpleNamespace(major=9, minor=0), attn_type="decoder",
+        ) | changes)  # fmt: skip
+
+    def test_registered(self):
+        """vLLM finds the backend by the entry point of the package."""
+        text = (ROOT / "tools/python/pyproject.toml").read_text(encoding="utf-8")
+        group, entry = re.search(r'\[project.entry-points."(vllm\..*)"\]\nattnc = "(.*)"', text).groups()
+        with tempfile.TemporaryDirectory() as folder:
+            about = pathlib.Path(folder) / "attnc-0.0.0.dist-info"
+            about.mkdir()
+            (about / "METADATA").write_text("Metadata-Version: 2.1\nName: attnc\nVersion: 0.0.0\n")
+            (about / "entry_points.txt").write_text(f"[{group}]\nattnc = {entry}\n")
+            with unittest.mock.patch.object(sys, "path", [folder, *sys.path]):
+                vllm.plugins.load_general_plugins()
+        self.assertIs(AttentionBackendEnum.CUSTOM.get_class(), AttncBackend)
+        self.assertEqual(AttncBackend.get_name(), "CUSTOM")  # by which a layer finds the enumerator again
+
+    def test_what_is_taken(self):
+        for changes in ({}, dict(has_sink=True), dict(use_mm_prefix=True), dict(has_sliding_window=True),
+                        dict(use_non_causal=True), dict(head_size=80, dtype=torch.float16, block_size=48)):
+            self.assertEqual(self.reasons(**changes), [], changes)
+        for changes, reason in (
+            (dict(head_size=512), "head_size"), (dict(dtype=torch.float32), "dtype"), (dict(block_size=8), "block_size"),
+            (dict(kv_cache_dtype="fp8"), "kv_cache_dtype"), (dict(use_mla=True), "MLA"),
+            (dict(attn_type="encoder"), "attention type"), (dict(use_dcp=True), "DCP"),
+            (dict(device_capability=types.SimpleNamespace(major=7, minor=5)), "compute capability"),
+            (dict(use_adaptive_verification=True), "query lens"),
+        ):  # fmt: skip
+            self.assertTrue(any(reason in text for text in self.reasons(**changes)), changes)
+        self.assertFalse(any(isinstance(x, MultipleOf) for x in AttncBackend.get_supported_kernel_block_sizes()))
+
+    def test_refusals(self):
+        for options, text in (
+            (dict(attn_type="encoder_decoder"), "another backend"), (dict(kv_cache_dtype="fp8"), "auto"),
+            (dict(use_irope=True), "use_irope"),
+        ):  # fmt: skip
+            with self.assertRaisesRegex(NotImplementedError, text):
+                AttncImpl(H, D, 1.0, HKV, **options)
+        batch = Batch([1], [3])
+        batch.common.causal = torch.tensor([True])
+        with self.assertRaisesRegex(NotImplementedError, "one kind of mask"):
+            builder(PAGE).build(0, batch.common)
+        impl, q = AttncImpl(H, D, 1.0, HKV), torch.ones(2, H, D)
+        with self.assertRaisesRegex(NotImplementedError, "fuse_attn_quant"):
+            impl.forward(LAYER, q, q, q, q, None, q, output_scale=torch.ones(()))
+        self.assertEqual(float(impl.forward(LAYER, q, q, q, q, None, q).sum()), 0)  # while memory is measured
+
+
+if __name__ == "__main__":
+    unittest.main()
