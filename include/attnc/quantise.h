@@ -47,4 +47,11 @@ private:
   std::shared_ptr<const Impl> impl;
 };
 
+/// Computes what Quantiser::launch() writes, in host memory, for any head dim. `x` is F32, F16 or BF16. Elements may
+/// differ by one step of E4M3 where a rotated value lies between two. Uses all cores, and returns when it is done.
+///
+/// Errors: those of Quantiser::launch().
+Status quantiseOnCpu(const TensorView& x, const TensorView& out, const TensorView& scales,
+                     const QuantiseOptions& options);
+
 } // namespace attnc

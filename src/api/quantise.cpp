@@ -8,6 +8,7 @@
 #include "jit/loaded_kernel.h"
 #include "plan/assemble.h"
 #include "plan/launch_operands.h"
+#include "reference/quantise.h"
 #include "support/ceil_div.h"
 #include "support/try.h"
 
@@ -24,7 +25,8 @@ Error wrong(const char* name, const std::string& what) {
 
 Status checkRows(const char* name, const TensorView& tensor, DType dtype, const TensorView& like, int headDim) {
   if (tensor.dtype != dtype) return wrong(name, fmt::format("is {}", dtypeName(tensor.dtype)));
-  if (tensor.rank != 4 || tensor.shape != like.shape || tensor.shape[3] != headDim)
+  if (tensor.rank != 4) return wrong(name, fmt::format("has rank {}, and is not [B, H, L, D]", tensor.rank));
+  if (tensor.shape != like.shape || tensor.shape[3] != headDim)
     return wrong(name, fmt::format("is not [B, H, L, {}] like x", headDim));
   if (tensor.stride[3] != 1 && tensor.elements()) return wrong(name, "has a last stride that is not 1");
   if (!tensor.data && tensor.elements()) return wrong(name, "is null");
@@ -47,6 +49,18 @@ Status checkScales(const TensorView& scales, const TensorView& x) {
   return {};
 }
 
+Status checkDType(DType dtype) {
+  if (dtype == DType::F32 || dtype == DType::F16 || dtype == DType::BF16) return {};
+  return Error::environment(fmt::format("tensors of {} are not rounded to e4m3", dtypeName(dtype)),
+                            "f32, f16 and bf16 are");
+}
+
+Status checkTensors(const TensorView& x, const TensorView& out, const TensorView& scales, DType dtype, int headDim) {
+  ATTNC_TRY(checkRows("x", x, dtype, x, headDim));
+  ATTNC_TRY(checkRows("out", out, DType::E4M3, x, headDim));
+  return checkScales(scales, x);
+}
+
 } // namespace
 
 struct Quantiser::Impl {
@@ -56,9 +70,7 @@ struct Quantiser::Impl {
 };
 
 Expected<Quantiser> Quantiser::load(const Compiler& compiler, DType dtype, int headDim) {
-  if (dtype != DType::F32 && dtype != DType::F16 && dtype != DType::BF16)
-    return Error::environment(fmt::format("tensors of {} are not rounded to e4m3", dtypeName(dtype)),
-                              "f32, f16 and bf16 are");
+  ATTNC_TRY(checkDType(dtype));
   if (headDim < 8 || headDim > 256 || headDim % 8)
     return Error::environment(fmt::format("head dim {} is not supported", headDim), "multiples of 8 from 8 to 256 are");
   ATTNC_TRY_AS(device, jit::currentDevice());
@@ -92,9 +104,7 @@ Expected<Quantiser> Quantiser::load(const Compiler& compiler, DType dtype, int h
 
 Status Quantiser::launch(const TensorView& x, const TensorView& out, const TensorView& scales,
                          const QuantiseOptions& options, Stream stream) const {
-  ATTNC_TRY(checkRows("x", x, impl->dtype, x, impl->headDim));
-  ATTNC_TRY(checkRows("out", out, DType::E4M3, x, impl->headDim));
-  ATTNC_TRY(checkScales(scales, x));
+  ATTNC_TRY(checkTensors(x, out, scales, impl->dtype, impl->headDim));
   const int64_t blocks = ceilDiv(x.shape[2], kRowsOfScale), ctas = x.shape[0] * x.shape[1] * blocks;
   if (ctas > INT32_MAX) return wrong("x", "has more rows than a launch takes");
   const bool byBlocks = scales.rank == 3;
@@ -116,6 +126,14 @@ Status Quantiser::launch(const TensorView& x, const TensorView& out, const Tenso
   void* arguments[] = {&params};
   if (!byBlocks) ATTNC_TRY(impl->scales.launch(shape, stream, arguments));
   return impl->round.launch(shape, stream, arguments);
+}
+
+Status quantiseOnCpu(const TensorView& x, const TensorView& out, const TensorView& scales,
+                     const QuantiseOptions& options) {
+  ATTNC_TRY(checkDType(x.dtype));
+  ATTNC_TRY(checkTensors(x, out, scales, x.dtype, int(x.shape[3])));
+  reference::quantise(x, out, scales, options);
+  return {};
 }
 
 } // namespace attnc

@@ -8,12 +8,6 @@
 namespace attnc::c {
 namespace {
 
-/// Reads a tensor that must be given.
-TensorView required(Arguments& arguments, const attnc_tensor* given, const Place& place) {
-  arguments.given(given, place);
-  return readTensor(arguments, given, place).value_or(TensorView{});
-}
-
 BlockMaskColumns readAxis(const attnc_block_lists& lists) {
   return {lists.partial_count, lists.partial_index, lists.full_count, lists.full_index, lists.index_stride};
 }
@@ -69,6 +63,11 @@ std::optional<TensorView> readTensor(Arguments& arguments, const attnc_tensor* g
     view.stride[size_t(axis)] = tensor.stride[axis];
   }
   return view;
+}
+
+TensorView requiredTensor(Arguments& arguments, const attnc_tensor* given, const Place& place) {
+  arguments.given(given, place);
+  return readTensor(arguments, given, place).value_or(TensorView{});
 }
 
 void readCaptures(Arguments& arguments, const attnc_capture* given, size_t count, const Place& place,
@@ -136,7 +135,7 @@ void GivenOperands::read(Arguments& arguments, const attnc_operands* given, cons
   attnc_operands all;
   arguments.given(given, place);
   if (!readStruct(arguments, given, all, place)) return;
-#define ATTNC_TENSOR(member, name) operands.member = required(arguments, all.name, #name);
+#define ATTNC_TENSOR(member, name) operands.member = requiredTensor(arguments, all.name, #name);
 #define ATTNC_OPTIONAL(member, name, feature) operands.member = readTensor(arguments, all.name, #name);
 #include "attnc/operands.def"
   operands.maxQLen = all.max_q_len;
@@ -170,7 +169,7 @@ GivenBackward::GivenBackward(Arguments& arguments, const attnc_backward_operands
   arguments.given(given, "operands");
   if (readStruct(arguments, given, all, "operands")) {
     read(arguments, all.forward, {"operands", "forward"}, operands);
-#define ATTNC_RESULT(member, name) operands.member = required(arguments, all.name, #name);
+#define ATTNC_RESULT(member, name) operands.member = requiredTensor(arguments, all.name, #name);
 #define ATTNC_OPTIONAL_RESULT(member, name) operands.member = readTensor(arguments, all.name, #name);
 #include "attnc/operands.def"
   }

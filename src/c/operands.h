@@ -16,6 +16,9 @@ namespace attnc::c {
 /// Unset for NULL, and for a refused tensor.
 std::optional<TensorView> readTensor(Arguments& arguments, const attnc_tensor* given, const Place& place);
 
+/// Reads a tensor that must be given. Empty if it is refused.
+TensorView requiredTensor(Arguments& arguments, const attnc_tensor* given, const Place& place);
+
 /// Adds `count` captures, which lie one after another. NULL is allowed if `count` is 0.
 void readCaptures(Arguments& arguments, const attnc_capture* given, size_t count, const Place& place,
                   Captures& captures);

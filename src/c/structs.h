@@ -35,6 +35,7 @@ template <> inline constexpr size_t kFirstSize<attnc_family_info> = 32;
 template <> inline constexpr size_t kFirstSize<attnc_prepare_options> = 56;
 template <> inline constexpr size_t kFirstSize<attnc_preparation_info> = 144;
 template <> inline constexpr size_t kFirstSize<attnc_tuned_tile> = 40;
+template <> inline constexpr size_t kFirstSize<attnc_quantise_options> = 16;
 template <> inline constexpr size_t kFirstSize<attnc_shard_mask> = 40;
 template <> inline constexpr size_t kFirstSize<attnc_shard_options> = 88;
 template <> inline constexpr size_t kFirstSize<attnc_shard_plan_info> = 40;

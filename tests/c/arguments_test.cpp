@@ -90,6 +90,7 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_prepare_options) == 72);
   CHECK(sizeof(attnc_preparation_info) == 184);
   CHECK(sizeof(attnc_tuned_tile) == 40);
+  CHECK(sizeof(attnc_quantise_options) == 16);
   CHECK(sizeof(attnc_shard_mask) == 40);
   CHECK(sizeof(attnc_shard_options) == 88);
   CHECK(sizeof(attnc_shard_plan_info) == 40);
@@ -181,6 +182,11 @@ TEST_CASE("structs that go in may be of another version", "[c]") {
   };
   checkInput(shards, [&](const attnc_shard_mask* mask) { return plan(mask, nullptr); });
   checkInput(sized<attnc_shard_options>(), [&](const attnc_shard_options* all) { return plan(&shards, all); });
+  checkInput(sized<attnc_quantise_options>(), [&](const attnc_quantise_options* all) {
+    const attnc_tensor none = tensor(ATTNC_DTYPE_F32, {0, 1, 1, 8}), out = tensor(ATTNC_DTYPE_E4M3, {0, 1, 1, 8}),
+                       scales = tensor(ATTNC_DTYPE_F32, {0, 1});
+    return attnc_quantise_on_cpu(&none, &out, &scales, all);
+  });
 }
 
 TEST_CASE("structs that come out may be of another version", "[c]") {

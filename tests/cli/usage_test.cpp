@@ -135,7 +135,8 @@ TEST_CASE("wrong usage is exit code 2") {
   const std::string run = "run " + kCausal;
   expectFailures(
       2,
-      {{"", "no command is given; there are check, mask, probe, emit, explain, shard, serve, run, bench, tune, cache, "
+      {{"", "no command is given; there are check, mask, probe, emit, explain, shard, serve, run, quantise, bench, "
+            "tune, cache, "
             "pack, new, "
             "gallery, "
             "doctor, version, help, completion"},

@@ -4,7 +4,9 @@
 #include "api/compiler_access.h"
 #include "attnc/c.h"
 #include "helpers/temp_directory.h"
+#include "support/element.h"
 
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -36,6 +38,7 @@ struct DestroyC {
   void operator()(attnc_prepared* handle) const { attnc_prepared_destroy(handle); }
   void operator()(attnc_kernel* handle) const { attnc_kernel_destroy(handle); }
   void operator()(attnc_tuning* handle) const { attnc_tuning_destroy(handle); }
+  void operator()(attnc_quantiser* handle) const { attnc_quantiser_destroy(handle); }
 };
 template <class Handle> using OwnedC = std::unique_ptr<Handle, DestroyC>;
 
@@ -392,4 +395,37 @@ TEST_CASE("kernels loaded through the C interface have the bits of C++", "[gpu][
            attnc_kernel_launch_backward(forwardC.get(), &inC.backward, &inC.gradients, nullptr, stream));
   refusedC("kernel is no block mask kernel", ATTNC_ERROR_ARGUMENT,
            attnc_kernel_launch_block_mask(forwardC.get(), &view, &problemC, nullptr, 0, stream));
+}
+
+TEST_CASE("C rounds to e4m3 on the GPU as on the CPU", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& gpu = *gputest::gpu();
+  if (gpu.context.info().arch == "sm_80" || gpu.context.info().arch == "sm_86") return;
+  attnc_compiler* made = nullptr;
+  takeC(attnc_compiler_create(nullptr, &made));
+  const OwnedC<attnc_compiler> compiler(made);
+  attnc_quantiser* loaded = nullptr;
+  takeC(attnc_quantiser_create(compiler.get(), ATTNC_DTYPE_F32, 64, &loaded));
+  const OwnedC<attnc_quantiser> quantiser(loaded);
+  cli::HostTensor x = cli::HostTensor::make(DType::F32, {2, 3, 200, 64});
+  for (int64_t i = 0; i < x.elements(); ++i) writeElement(x.bytes.data(), DType::F32, i, std::sin(0.7 * double(i)));
+  cli::HostTensor values = cli::HostTensor::make(DType::E4M3, x.shape),
+                  scales = cli::HostTensor::make(DType::F32, {2, 3, 2}), found = values, foundScales = scales;
+  InC inC;
+  takeC(attnc_quantise_on_cpu(inC(x.view()), inC(values.view()), inC(scales.view()), nullptr));
+  device::Buffer buffers[] = {take(device::Buffer::allocate(x.bytes.size())),
+                              take(device::Buffer::allocate(values.bytes.size())),
+                              take(device::Buffer::allocate(scales.bytes.size()))};
+  take(buffers[0].upload(x.bytes.data(), x.bytes.size()));
+  TensorView views[] = {x.view(), values.view(), scales.view()};
+  for (int i = 0; i < 3; ++i) views[i].data = buffers[i].data();
+  takeC(
+      attnc_quantiser_launch(quantiser.get(), inC(views[0]), inC(views[1]), inC(views[2]), nullptr, gpu.stream.get()));
+  take(gpu.stream.synchronize());
+  take(buffers[1].download(found.bytes.data(), found.bytes.size()));
+  take(buffers[2].download(foundScales.bytes.data(), foundScales.bytes.size()));
+  CHECK((found.bytes == values.bytes));
+  CHECK((foundScales.bytes == scales.bytes));
+  refusedC("x is e4m3", ATTNC_ERROR_ENVIRONMENT,
+           attnc_quantiser_launch(quantiser.get(), inC(views[1]), inC(views[1]), inC(views[2]), nullptr, nullptr));
 }

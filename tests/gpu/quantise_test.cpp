@@ -61,6 +61,23 @@ Quantised quantise(const cli::HostTensor& x, ScalesOf of, const QuantiseOptions&
   return result;
 }
 
+/// Checks a result by the same on the CPU. A rotated value that lies between two steps may go to either.
+void checkByCpu(const cli::HostTensor& x, const Quantised& found, const QuantiseOptions& options) {
+  const cli::HostTensor values = cli::HostTensor::make(DType::E4M3, x.shape),
+                        scales = cli::HostTensor::make(DType::F32, found.scales.shape);
+  take(quantiseOnCpu(x.view(), values.view(), scales.view(), options));
+  int64_t differ = 0;
+  const auto at = [](const cli::HostTensor& tensor, int64_t i) {
+    return double(readElement(tensor.bytes.data(), tensor.dtype, i).real);
+  };
+  for (int64_t i = 0; i < scales.elements(); ++i) REQUIRE(std::fabs(at(found.scales, i) / at(scales, i) - 1) < 1e-6);
+  for (int64_t i = 0; i < values.elements(); ++i) {
+    differ += at(found.values, i) != at(values, i);
+    REQUIRE(std::fabs(at(found.values, i) - at(values, i)) <= std::max(std::fabs(at(values, i)) / 8, 0x1p-9));
+  }
+  REQUIRE(differ <= (options.rotates ? values.elements() / 1000 + 1 : 0));
+}
+
 /// Returns the values times their scales.
 std::vector<double> dequantised(const Quantised& q) {
   const auto& shape = q.values.shape;
@@ -98,6 +115,8 @@ TEST_CASE("rows are rounded to e4m3 by the largest of their head or block", "[gp
         const std::vector<double> values = toDoubles(x);
         for (ScalesOf of : {ScalesOf::Heads, ScalesOf::Blocks}) {
           const Quantised q = quantise(x, of, {});
+          checkByCpu(x, q, {});
+          checkByCpu(x, quantise(x, of, {true, 9}), {true, 9});
           const int64_t span = of == ScalesOf::Heads ? rows : kRowsOfScale;
           const int64_t blocks = (rows + span - 1) / span;
           for (int64_t head = 0; head < 6; ++head)

@@ -56,6 +56,25 @@ class Package(unittest.TestCase):
         with self.assertRaisesRegex(attnc.RunError, "--head"):
             mod.mask_svg(512, captures={"window": 100}, head=99)
 
+    def test_quantise(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("torch is not installed")
+        x = torch.sin(torch.arange(2 * 3 * 300 * 64).reshape(2, 300, 3, 64) * 0.7).transpose(1, 2)
+        values, scales = attnc.quantise(x)
+        torch.testing.assert_close(scales, x.abs().amax((2, 3)) / 448)
+        expected = (x * (1 / scales)[..., None, None]).to(torch.float8_e4m3fn)
+        self.assertTrue(torch.equal(values.float(), expected.float()))
+        values, scales = attnc.quantise(x.bfloat16(), by_block=True, rotate=3)
+        self.assertEqual((values.dtype, scales.shape), (torch.float8_e4m3fn, (2, 3, 3)))
+        rotated = values.float() * scales.repeat_interleave(128, -1)[..., :300, None]
+        torch.testing.assert_close(rotated.norm(dim=-1), x.norm(dim=-1), rtol=0.05, atol=0)
+        self.assertFalse(torch.allclose(rotated, x, rtol=0.1, atol=0.1))
+        for wrong, text in ((x[0], r"give \[B, H, L, D\]"), (x.int(), "i32"), (x.mT, "last stride")):
+            with self.assertRaisesRegex(attnc.Error, text):
+                attnc.quantise(wrong)
+
     def test_notebooks_show_pictures(self):
         mod = attnc.Mod.parse(WINDOW)
         self.assertIn("<svg ", mod._repr_svg_())

@@ -95,6 +95,7 @@ int runApp(int argc, char** argv) {
   addShard(app, exitCode);
   addServe(app, exitCode);
   addRun(app, exitCode);
+  addQuantise(app, exitCode);
   addBench(app, exitCode);
   addTune(app, exitCode);
   addCache(app, exitCode);

@@ -39,6 +39,7 @@ void addExplain(CLI::App& app, int& exitCode);
 void addShard(CLI::App& app, int& exitCode);
 void addServe(CLI::App& app, int& exitCode);
 void addRun(CLI::App& app, int& exitCode);
+void addQuantise(CLI::App& app, int& exitCode);
 void addBench(CLI::App& app, int& exitCode);
 void addTune(CLI::App& app, int& exitCode);
 void addCache(CLI::App& app, int& exitCode);

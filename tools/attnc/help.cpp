@@ -33,7 +33,7 @@ const std::vector<std::pair<std::string, Names>>& headings() {
         "head-dim-v", "fp8-kv", "kv-lengths", "page-size", "q-offset", "ragged", "kind"}},
       {"Kernel",
        {"kernel", "arch", "backward", "gradients", "deterministic", "kernel-family", "tile", "tf32", "pin",
-        "block-sparse", "no-block-mask", "row-max", "max-work", "no-cache", "device"}},
+        "block-sparse", "no-block-mask", "by-block", "rotate", "row-max", "max-work", "no-cache", "device"}},
       {"Ranks", {"world", "layout", "stages", "flops", "bandwidth"}},
       {"Output", {"stage",  "launch",  "launcher", "print-after", "output",   "save-operands", "lse",
                   "verify", "json",    "html",     "scores",      "block",    "batch",         "head",
@@ -46,7 +46,7 @@ const std::vector<std::pair<std::string, Names>>& headings() {
 const std::vector<std::pair<std::string, Names>>& commandGroups() {
   static const std::vector<std::pair<std::string, Names>> all = {
       {"Look at a mod", {"check", "mask", "probe", "emit", "explain", "shard", "serve"}},
-      {"Compute", {"run", "bench", "tune"}},
+      {"Compute", {"run", "quantise", "bench", "tune"}},
       {"Keep kernels", {"cache", "pack"}},
       {"Start and find help", {"new", "gallery", "doctor", "help", "version", "completion"}}};
   return all;

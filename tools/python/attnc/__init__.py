@@ -15,6 +15,7 @@ from .names import (
     B, H, HKV, KV_LEN, Q_LEN, and_masks, bf16, f16, f32, i8, i16, i32, i64, noop_mask, or_masks, tanh_approx, u8,
 )  # fmt: skip
 from .names import bool as bool  # not for `import *`, since it hides Python's
+from .quantise import quantise
 from .tuning import Tile, tune
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "i8",
     "noop_mask",
     "or_masks",
+    "quantise",
     "tanh_approx",
     "tune",
     "u8",

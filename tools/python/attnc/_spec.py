@@ -418,6 +418,14 @@ class PackItem(Sized):
     ]
 
 
+class QuantiseOptions(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("rotates", c_int32),
+        ("seed", c_uint32),
+    ]
+
+
 class ShardMask(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -597,6 +605,10 @@ FUNCTIONS = {
     "attnc_compiler_add_pack": (c_int32, (c_void_p, c_char_p)),
     "attnc_preparation_kernel_count": (c_size_t, (c_void_p,)),
     "attnc_preparation_get_kernel_options": (c_int32, (c_void_p, c_size_t, POINTER(KernelOptions))),
+    "attnc_quantiser_create": (c_int32, (c_void_p, c_int32, c_int32, POINTER(c_void_p))),
+    "attnc_quantiser_destroy": (None, (c_void_p,)),
+    "attnc_quantiser_launch": (c_int32, (c_void_p, POINTER(Tensor), POINTER(Tensor), POINTER(Tensor), POINTER(QuantiseOptions), c_void_p)),
+    "attnc_quantise_on_cpu": (c_int32, (POINTER(Tensor), POINTER(Tensor), POINTER(Tensor), POINTER(QuantiseOptions))),
     "attnc_compute_on_cpu": (c_int32, (c_void_p, POINTER(Operands), POINTER(Outputs))),
     "attnc_compute_backward_on_cpu": (c_int32, (c_void_p, POINTER(BackwardOperands), POINTER(BackwardOutputs))),
     "attnc_shard_plan_create": (c_int32, (POINTER(ShardMask), c_size_t, POINTER(Problem), c_int32, POINTER(ShardOptions), POINTER(c_void_p))),

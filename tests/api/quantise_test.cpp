@@ -1,0 +1,152 @@
+// Rounding to e4m3 on the CPU.
+#include "attnc/operands.h"
+#include "attnc/quantise.h"
+#include "support/element.h"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+using namespace attnc;
+using Catch::Contains;
+
+namespace {
+
+/// Rows of two batch entries of three heads, which lie as [B, L, H, D], and what they are rounded to.
+struct Rounding {
+  int64_t rows, columns;
+  DType dtype;
+  bool byBlocks;
+  std::vector<double> x;
+  std::vector<char> in, out;
+  std::vector<float> scales;
+
+  Rounding(int64_t rows, int64_t columns, DType dtype, bool byBlocks, double size = 1)
+      : rows(rows), columns(columns), dtype(dtype), byBlocks(byBlocks), in(size_t(6 * rows * columns * 4)),
+        out(size_t(6 * rows * columns), 0x7f), scales(size_t(6 * blocks()), NAN) {
+    std::mt19937_64 random(3);
+    std::normal_distribution<double> normal(0, size);
+    std::bernoulli_distribution isOutlier(0.01);
+    for (int64_t i = 0; i < 6 * rows * columns; ++i) {
+      writeElement(in.data(), dtype, i, isOutlier(random) ? 20 * normal(random) : normal(random));
+      x.push_back(readElement(in.data(), dtype, i).real);
+    }
+  }
+  int64_t blocks() const { return byBlocks ? (rows + kRowsOfScale - 1) / kRowsOfScale : 1; }
+  int64_t place(int64_t head, int64_t row) const { return ((head / 3 * rows + row) * 3 + head % 3) * columns; }
+  float scale(int64_t head, int64_t row) const {
+    return scales[size_t(head * blocks() + (byBlocks ? row / kRowsOfScale : 0))];
+  }
+  TensorView view(void* data, DType of) const {
+    TensorView tensor = TensorView::contiguous(data, of, {2, rows, 3, columns});
+    std::swap(tensor.shape[1], tensor.shape[2]);
+    std::swap(tensor.stride[1], tensor.stride[2]);
+    return tensor;
+  }
+  TensorView scalesView() {
+    return byBlocks ? TensorView::contiguous(scales.data(), DType::F32, {2, 3, blocks()})
+                    : TensorView::contiguous(scales.data(), DType::F32, {2, 3});
+  }
+  Status run(const QuantiseOptions& options) {
+    return quantiseOnCpu(view(in.data(), dtype), view(out.data(), DType::E4M3), scalesView(), options);
+  }
+  double value(int64_t head, int64_t row, int64_t column) const {
+    return double(e4m3ToFloat(uint8_t(out[size_t(place(head, row) + column)]))) * double(scale(head, row));
+  }
+};
+
+} // namespace
+
+TEST_CASE("rows are rounded by the largest of their head or block", "[api]") {
+  for (DType dtype : {DType::F32, DType::F16, DType::BF16})
+    for (int64_t columns : {8, 72, 128})
+      for (int64_t rows : {1, 128, 300})
+        for (bool byBlocks : {false, true}) {
+          INFO(dtypeName(dtype) << " " << rows << " x " << columns << (byBlocks ? " by block" : ""));
+          Rounding r(rows, columns, dtype, byBlocks);
+          REQUIRE(r.run({}));
+          for (int64_t head = 0; head < 6; ++head)
+            for (int64_t row = 0; row < rows; ++row) {
+              const int64_t first = byBlocks ? row / kRowsOfScale * kRowsOfScale : 0,
+                            end = byBlocks ? std::min(first + kRowsOfScale, rows) : rows;
+              double largest = 0;
+              if (row == first)
+                for (int64_t i = first; i < end; ++i)
+                  for (int64_t column = 0; column < columns; ++column)
+                    largest = std::max(largest, std::fabs(r.x[size_t(r.place(head, i) + column)]));
+              if (row == first) REQUIRE(r.scale(head, row) == float(largest) / 448.f);
+              for (int64_t column = 0; column < columns; ++column) {
+                const double want = r.x[size_t(r.place(head, row) + column)], unit = double(r.scale(head, row));
+                REQUIRE(std::fabs(r.value(head, row, column) - want) <=
+                        std::max(std::fabs(want) * 0x1.001p-4, unit * 0x1.001p-10));
+              }
+            }
+        }
+}
+
+TEST_CASE("a rotation keeps lengths and products, and spreads outliers", "[api]") {
+  for (int64_t columns : {64, 96, 128}) {
+    INFO(columns);
+    Rounding a(40, columns, DType::F32, false), b(40, columns, DType::F32, false, 3),
+        other(40, columns, DType::F32, false, 3);
+    REQUIRE(a.run({true, 7}));
+    REQUIRE(b.run({true, 7}));
+    REQUIRE(other.run({true, 8}));
+    double squares = 0, error = 0, errorOfOther = 0;
+    for (int64_t head = 0; head < 6; ++head)
+      for (int64_t row = 0; row < 40; ++row) {
+        double want = 0, found = 0, foundOfOther = 0;
+        for (int64_t column = 0; column < columns; ++column) {
+          want += a.x[size_t(a.place(head, row) + column)] * b.x[size_t(b.place(head, 39 - row) + column)];
+          found += a.value(head, row, column) * b.value(head, 39 - row, column);
+          foundOfOther += a.value(head, row, column) * other.value(head, 39 - row, column);
+        }
+        squares += want * want;
+        error += (found - want) * (found - want);
+        errorOfOther += (foundOfOther - want) * (foundOfOther - want);
+      }
+    CHECK(std::sqrt(error / squares) < 0.1);
+    CHECK(std::sqrt(errorOfOther / squares) > 0.5);
+    Rounding plain(40, columns, DType::F32, false);
+    REQUIRE(plain.run({}));
+    CHECK(a.scale(0, 0) < plain.scale(0, 0)); // the largest element is smaller
+  }
+}
+
+TEST_CASE("zeros, tiny and no rows are rounded", "[api]") {
+  Rounding zeros(5, 8, DType::F32, true, 0);
+  REQUIRE(zeros.run({true, 1}));
+  CHECK(zeros.scale(0, 0) == 0x1p-64f);
+  CHECK(zeros.value(5, 4, 7) == 0);
+  Rounding tiny(5, 8, DType::F32, false, 1e-38);
+  REQUIRE(tiny.run({}));
+  CHECK(tiny.scale(0, 0) == 0x1p-64f);
+  Rounding none(0, 8, DType::F32, true);
+  CHECK(none.run({}));
+}
+
+TEST_CASE("tensors that do not fit each other are not rounded", "[api]") {
+  Rounding r(10, 16, DType::F32, false);
+  const auto message = [](const Status& status) {
+    REQUIRE_FALSE(status);
+    return status.error().message;
+  };
+  const TensorView x = r.view(r.in.data(), DType::F32), out = r.view(r.out.data(), DType::E4M3);
+  TensorView wrong = r.scalesView();
+  wrong.shape[1] = 4;
+  CHECK_THAT(message(quantiseOnCpu(x, out, wrong, {})), Contains("scales are not f32 [2, 3] or [2, 3, 1]"));
+  CHECK_THAT(message(quantiseOnCpu(x, x, r.scalesView(), {})), Contains("out is f32"));
+  CHECK_THAT(message(quantiseOnCpu(out, out, r.scalesView(), {})), Contains("tensors of e4m3 are not rounded"));
+  wrong = x;
+  wrong.rank = 3;
+  CHECK_THAT(message(quantiseOnCpu(wrong, out, r.scalesView(), {})), Contains("x has rank 3"));
+  wrong = out;
+  wrong.stride[3] = 2;
+  CHECK_THAT(message(quantiseOnCpu(x, wrong, r.scalesView(), {})), Contains("out has a last stride that is not 1"));
+  wrong = x;
+  wrong.data = nullptr;
+  CHECK_THAT(message(quantiseOnCpu(wrong, out, r.scalesView(), {})), Contains("x is null"));
+}

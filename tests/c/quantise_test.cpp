@@ -1,0 +1,45 @@
+// Rounding to e4m3 through the C interface.
+#include "calls.h"
+
+#include <string>
+
+using namespace ctest;
+
+TEST_CASE("C rounds on the CPU", "[c]") {
+  float x[2 * 16], scales[2] = {};
+  unsigned char values[2 * 16] = {};
+  for (int i = 0; i < 32; ++i) x[i] = float(i < 16 ? i - 8 : 100 * (i - 24));
+  const attnc_tensor in = tensor(ATTNC_DTYPE_F32, {1, 2, 2, 8}, x),
+                     out = tensor(ATTNC_DTYPE_E4M3, {1, 2, 2, 8}, values),
+                     factors = tensor(ATTNC_DTYPE_F32, {1, 2}, scales);
+  TAKE(attnc_quantise_on_cpu(&in, &out, &factors, nullptr));
+  CHECK(scales[0] == 8.f / 448);
+  CHECK(scales[1] == 800.f / 448);
+  CHECK(values[0] == 0xfe); // -448
+  CHECK(values[8] == 0);
+  CHECK(values[16] == 0xfe);
+  auto options = sized<attnc_quantise_options>();
+  options.rotates = 1;
+  options.seed = 5;
+  TAKE(attnc_quantise_on_cpu(&in, &out, &factors, &options));
+  CHECK(scales[0] > 8.f / 448); // the row of all signs has more in one place
+  const attnc_tensor wrong = tensor(ATTNC_DTYPE_F32, {1, 3}, scales);
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "scales are not f32 [1, 2] or [1, 2, 1]",
+          attnc_quantise_on_cpu(&in, &out, &wrong, nullptr));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "out", attnc_quantise_on_cpu(&in, nullptr, &factors, nullptr));
+}
+
+TEST_CASE("C refuses quantisers", "[c]") {
+  const Owned<attnc_compiler> compiler = ctest::compiler();
+  attnc_quantiser* quantiser = nullptr;
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "tensors of i32 are not rounded",
+          attnc_quantiser_create(compiler.get(), ATTNC_DTYPE_I32, 64, &quantiser));
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "head dim 12",
+          attnc_quantiser_create(compiler.get(), ATTNC_DTYPE_F32, 12, &quantiser));
+  CHECK(attnc_quantiser_create(nullptr, ATTNC_DTYPE_F32, 64, &quantiser) == ATTNC_ERROR_ARGUMENT);
+  CHECK(attnc_quantiser_create(compiler.get(), ATTNC_DTYPE_F32, 64, nullptr) == ATTNC_ERROR_ARGUMENT);
+  CHECK(quantiser == nullptr);
+  attnc_quantiser_destroy(nullptr);
+  const attnc_tensor none = tensor(ATTNC_DTYPE_F32, {0, 1, 1, 64});
+  REFUSED(ATTNC_ERROR_ARGUMENT, "quantiser", attnc_quantiser_launch(nullptr, &none, &none, &none, nullptr, nullptr));
+}

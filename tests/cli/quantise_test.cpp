@@ -1,0 +1,85 @@
+// `attnc quantise`: a file of q, k and v becomes one of e4m3 and scales, which `run` takes.
+#include "command.h"
+#include "tensors.h"
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <string>
+
+using namespace attnc;
+using namespace attnc::test;
+using Catch::Contains;
+
+namespace {
+
+void writeOperands(const std::string& path) {
+  cli::NamedTensors tensors;
+  int64_t seed = 1;
+  for (const char* name : {"q", "k", "v"}) {
+    const double step = 0.7 + 0.1 * double(seed++);
+    const int64_t heads = *name == 'q' ? 4 : 2;
+    tensors[name] = tensor(DType::BF16, {2, heads, 150, 32}, [&](int64_t i) { return std::sin(step * double(i)); });
+  }
+  tensors["slopes"] = tensor(DType::F32, {4}, [](int64_t i) { return 0.1 * double(i + 1); });
+  REQUIRE(cli::writeSafetensors(path, tensors));
+}
+
+/// Returns what the command says as it fails.
+std::string complaint(const std::string& arguments, int exitCode) {
+  const Outcome outcome = test::attnc(arguments);
+  CHECK(outcome.exitCode == exitCode);
+  CHECK(outcome.out.empty());
+  return outcome.err;
+}
+
+} // namespace
+
+TEST_CASE("a file is rounded, and attention over it is near") {
+  Folder folder;
+  const std::string in = folder / "in.safetensors", fp8 = folder / "fp8.safetensors";
+  writeOperands(in);
+  const std::string mod = std::string("run " ATTNC_SOURCE_DIR "/dsl/mods/alibi.py --device cpu --in ");
+  printed(mod + in + " -o " + (folder / "exact.safetensors"));
+  const cli::HostTensor exact = readTensors(folder / "exact.safetensors").at("out");
+  for (const std::string options : {"", "--by-block", "--rotate 3", "--by-block --rotate 4"}) {
+    INFO(options);
+    const std::string said = printed("quantise --in " + in + " " + options + " -o " + fp8);
+    const bool byBlock = options.find("block") != std::string::npos;
+    CHECK_THAT(said, Contains(byBlock ? "q           bf16 [2, 4, 150, 32], scales [2, 4, 2]"
+                                      : "q           bf16 [2, 4, 150, 32], scales [2, 4]"));
+    CHECK_THAT(said, Contains("error 2.") && Contains("wrote       " + fp8));
+    CHECK((said.find("rotated") == std::string::npos) == (options.find("rotate") == std::string::npos));
+    const cli::NamedTensors rounded = readTensors(fp8);
+    CHECK(rounded.at("k").dtype == DType::E4M3);
+    CHECK(rounded.at("k_scales").shape.size() == (byBlock ? 3 : 2));
+    CHECK(rounded.at("slopes").shape == std::vector<int64_t>{4});
+    printed(mod + fp8 + " -o " + (folder / "out.safetensors"));
+    const cli::HostTensor out = readTensors(folder / "out.safetensors").at("out");
+    double squares = 0, error = 0;
+    for (int64_t i = 0; i < exact.elements(); ++i) {
+      squares += at(exact, i) * at(exact, i);
+      error += std::pow(at(out, i) - at(exact, i), 2);
+    }
+    CHECK(std::sqrt(error / squares) < 0.08);
+  }
+}
+
+TEST_CASE("files that are not rounded") {
+  Folder folder;
+  const std::string in = folder / "in.safetensors", out = " -o " + (folder / "out.safetensors");
+  writeOperands(in);
+  cli::NamedTensors tensors = readTensors(in);
+  tensors.erase("v");
+  REQUIRE(cli::writeSafetensors(folder / "no_v.safetensors", tensors));
+  tensors["v"] = tensor(DType::I32, {1, 2, 3, 8}, [](int64_t) { return 0; });
+  REQUIRE(cli::writeSafetensors(folder / "ints.safetensors", tensors));
+  tensors["v"] = tensor(DType::F32, {1, 2, 3}, [](int64_t) { return 0; });
+  REQUIRE(cli::writeSafetensors(folder / "flat.safetensors", tensors));
+  CHECK_THAT(complaint("quantise --in " + (folder / "no_v.safetensors") + out, 3), Contains("there is no tensor 'v'"));
+  CHECK_THAT(complaint("quantise --in " + (folder / "ints.safetensors") + out, 3), Contains("'v'") && Contains("i32"));
+  CHECK_THAT(complaint("quantise --in " + (folder / "flat.safetensors") + out, 3), Contains("[B, H, L, D]"));
+  CHECK_THAT(complaint("quantise --in " + in + " -o -", 2), Contains("give a file"));
+  CHECK_THAT(complaint("quantise --in " + in + " -o " + in, 2), Contains("in.safetensors"));
+  CHECK_THAT(complaint("quantise --in " + in + " --rotate x" + out, 2), Contains("--rotate"));
+}

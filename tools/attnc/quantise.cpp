@@ -1,0 +1,139 @@
+// `attnc quantise`: rounds q, k and v of a file to e4m3, as a forward kernel takes them.
+#include "commands.h"
+#include "json_report.h"
+#include "options.h"
+#include "safetensors.h"
+#include "text.h"
+#include "usage.h"
+
+#include "attnc/quantise.h"
+#include "attnc/version.h"
+#include "support/ceil_div.h"
+#include "support/element.h"
+#include "support/try.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace attnc::cli {
+namespace {
+
+struct QuantiseCommand {
+  std::string input, output;
+  bool byBlocks = false, json = false;
+  std::optional<uint32_t> seed; ///< of the rotation of q and k
+};
+
+struct Rounded {
+  HostTensor values, scales;
+  double error; ///< root mean square of what rounding changes, next to that of the tensor
+};
+
+/// Returns the sums of squares of the tensor, and of its difference from what was rounded without a rotation.
+double errorOf(const HostTensor& x, const Rounded& rounded, bool byBlocks) {
+  const int64_t rows = x.shape[2], columns = x.shape[3];
+  const int64_t blocks = byBlocks ? rounded.scales.shape[2] : 1;
+  double squares = 0, ofX = 0;
+  for (int64_t i = 0; i < x.elements(); ++i) {
+    const int64_t row = i / columns % rows, head = i / columns / rows;
+    const double scale =
+        readElement(rounded.scales.bytes.data(), DType::F32, head * blocks + (byBlocks ? row / kRowsOfScale : 0)).real;
+    const double value = readElement(x.bytes.data(), x.dtype, i).real;
+    const double difference = readElement(rounded.values.bytes.data(), DType::E4M3, i).real * scale - value;
+    squares += difference * difference;
+    ofX += value * value;
+  }
+  return ofX > 0 ? std::sqrt(squares / ofX) : 0;
+}
+
+Expected<Rounded> roundTensor(const std::string& name, const HostTensor& x, const QuantiseCommand& command) {
+  if (x.shape.size() != 4)
+    return Error::environment(fmt::format("{}: tensor '{}' has shape {}", command.input, name, shapeText(x.shape)),
+                              "tensors that are rounded are [B, H, L, D]");
+  std::vector<int64_t> shape = {x.shape[0], x.shape[1]};
+  if (command.byBlocks) shape.push_back(ceilDiv(x.shape[2], kRowsOfScale));
+  Rounded rounded{HostTensor::make(DType::E4M3, x.shape), HostTensor::make(DType::F32, shape), 0};
+  const QuantiseOptions options{.rotates = command.seed && name != "v", .seed = command.seed.value_or(0)};
+  if (auto done = quantiseOnCpu(x.view(), rounded.values.view(), rounded.scales.view(), options); !done)
+    return Error::environment(fmt::format("{}: tensor '{}': {}", command.input, name, done.error().message),
+                              done.error().remedy);
+  // A rotation keeps lengths of rows, but a row is not near what it was before.
+  if (!options.rotates) rounded.error = errorOf(x, rounded, command.byBlocks);
+  return rounded;
+}
+
+Status quantiseFile(const QuantiseCommand& command) {
+  ATTNC_TRY_AS(file, readSafetensors(command.input));
+  NamedTensors tensors = std::move(file->tensors);
+  std::string summary;
+  JsonReport facts = JsonReport::object();
+  for (const char* name : {"q", "k", "v"}) {
+    const auto found = tensors.find(name);
+    if (found == tensors.end())
+      return Error::environment(
+          fmt::format("{}: there is no tensor '{}': {}", command.input, name, namesText(file->names)),
+          "give a file with q, k and v");
+    HostTensor& x = found->second;
+    ATTNC_TRY_AS(rounded, roundTensor(name, x, command));
+    summary += fmt::format("{:<11} {} {}, scales {}", name, dtypeName(x.dtype), shapeText(x.shape),
+                           shapeText(rounded->scales.shape));
+    facts[name] = {{"dtype", dtypeName(x.dtype)}, {"shape", x.shape}, {"scales", rounded->scales.shape}};
+    if (command.seed && std::string(name) != "v") {
+      summary += ", rotated\n";
+      facts[name]["rotated"] = true;
+    } else {
+      summary += fmt::format(", error {:.2g} %\n", 100 * rounded->error);
+      facts[name]["error"] = rounded->error;
+    }
+    x = std::move(rounded->values);
+    tensors[std::string(name) + "_scales"] = std::move(rounded->scales);
+  }
+  ATTNC_TRY(writeSafetensors(command.output, tensors, {{"producer", "attnc " ATTNC_VERSION}}));
+  summary += "wrote       " + command.output + "\n";
+  return printResult(command.json ? jsonText({{"ok", true}, {"tensors", facts}, {"output", command.output}}) : summary);
+}
+
+} // namespace
+
+void addQuantise(CLI::App& app, int& exitCode) {
+  auto command = std::make_shared<QuantiseCommand>();
+  CLI::App* quantise = app.add_subcommand("quantise", "Round q, k and v of a file to e4m3, with their scales");
+  quantise
+      ->add_option("--in", command->input, "safetensors file with q, k, v [B, H, L, D] of bf16, fp16 or fp32. -: stdin")
+      ->type_name("FILE")
+      ->required();
+  quantise->add_flag("--by-block", command->byBlocks, "A scale for each 128 rows, not for each head");
+  quantise
+      ->add_option("--rotate", command->seed,
+                   "Multiply q and k by random signs of this seed and a Hadamard matrix first: products stay the same, "
+                   "and\noutliers spread over a row")
+      ->type_name("SEED");
+  quantise
+      ->add_option("-o,--output", command->output,
+                   "safetensors file for q, k, v, q_scales, k_scales, v_scales and all other tensors")
+      ->type_name("FILE")
+      ->required();
+  quantise->add_flag("--json", command->json, "For programs: shapes, and errors of what was not rotated");
+  quantise->footer(
+      "A scale is the largest magnitude of its rows, divided by 448. Errors are root mean squares, next to "
+      "that of the tensor.\n"
+      "Programs round on the GPU: Quantiser of attnc/quantise.h.\n\n"
+      "Examples:\n"
+      "  attnc quantise --in qkv.safetensors -o fp8.safetensors\n"
+      "  attnc quantise --in qkv.safetensors --by-block --rotate 1 -o fp8.safetensors\n"
+      "  attnc run alibi.py --in fp8.safetensors --verify");
+  quantise->callback([command, &exitCode] {
+    if (command->output == "-")
+      throw wrongUsage("-o", "safetensors need a file here", "give a file, -o fp8.safetensors");
+    refuseOntoInput("-o", command->output, {command->input});
+    auto done = quantiseFile(*command);
+    exitCode = done ? kDone : reportEither(done.error(), command->json);
+  });
+}
+
+} // namespace attnc::cli

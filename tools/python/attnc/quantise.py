@@ -1,0 +1,55 @@
+"""Rounding to e4m3, for attention over it."""
+
+import functools
+from ctypes import byref
+from typing import Any
+
+from ._library import Handle, check, compiler, library
+from ._spec import QuantiseOptions
+from .dlpack import Memory, View, is_on_gpu, without_gradient
+from .errors import ArgumentError
+
+ROWS_OF_SCALE = 128
+
+
+def quantise(
+    x: Any, *, by_block: bool = False, rotate: int | None = None, stream: int | None = None
+) -> tuple[Any, Any]:
+    """Rounds q, k or v to float8_e4m3fn. Returns (values, scales), for attention(..., q_scales=).
+
+    `x` [B, H, L, D] is a tensor of PyTorch, float32, float16 or bfloat16, with last stride 1. A scale, float32, is the
+    largest magnitude of a head, [B, H], divided by 448. With `by_block`, it is that of 128 rows, [B, H, blocks].
+
+    With `rotate`, a seed, rows are multiplied by random signs and a Hadamard matrix first (arXiv:2407.08608, section
+    3.3), which spreads outliers over a row. Rotate q and k with the same seed: their products stay the same. Never
+    rotate v. On a GPU the work is enqueued on `stream`, given as an address (default: PyTorch's current one).
+
+    Raises RunError and ArgumentError."""
+    x = without_gradient(x, "x")
+    if len(x.shape) != 4:
+        raise ArgumentError(f"x has shape {tuple(x.shape)}", "give [B, H, L, D]")
+    on_gpu, memory = is_on_gpu(x, "x"), Memory(x)
+    blocks = -(-x.shape[2] // ROWS_OF_SCALE)
+    values = memory.empty(tuple(x.shape), "float8_e4m3fn")
+    scales = memory.empty((*x.shape[:2], blocks) if by_block else tuple(x.shape[:2]), "float32")
+    if on_gpu and stream is None:
+        stream = memory.stream()
+    wait = (stream or 1) if on_gpu else None
+    views = [View(x, "x", on_gpu, wait), View(values, "values", on_gpu, wait and -1, writes=True),
+             View(scales, "scales", on_gpu, wait and -1, writes=True)]  # fmt: skip
+    options = QuantiseOptions(rotates=rotate is not None, seed=rotate or 0)
+    at = [byref(view.struct) for view in views]
+    if on_gpu:
+        made = _quantiser(views[0].struct.dtype, x.shape[3], x.__dlpack_device__()[1])
+        check(library().attnc_quantiser_launch(made.address, *at, byref(options), stream))
+    else:
+        check(library().attnc_quantise_on_cpu(*at, byref(options)))
+    return values, scales
+
+
+@functools.cache
+def _quantiser(dtype, head_dim, device):
+    """Returns the kernels of a device, which is current."""
+    return Handle(
+        "attnc_quantiser_create", compiler().address, dtype, head_dim, destroyer="attnc_quantiser_destroy"
+    )
