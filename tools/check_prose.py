@@ -11,7 +11,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CODE = (".h", ".cpp", ".c", ".cuh", ".cu", ".def")
+CODE = (".h", ".hpp", ".cpp", ".c", ".cuh", ".cu", ".def")
 FOLDERS = ("include", "src", "dsl", "templates", "tools", "bench", "tests")
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "dsl/SPEC.md", "dsl/mods/README.md")
 MOST_WORDS = 25  # of a sentence in public text
