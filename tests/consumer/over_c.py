@@ -67,7 +67,9 @@ def main():
     output("cmake", "--install", options.build, "--prefix", prefix)
     (library,) = prefix.glob("**/libattnc.so")
     environment = {**os.environ, "LD_LIBRARY_PATH": str(library.parent)}
-    compilers = {os.path.realpath(found): found for name in ("g++", "clang++", options.cxx) if (found := shutil.which(name))}
+    # A sanitizer's runtime is of the compiler that made the library.
+    names = (options.cxx,) if "-fsanitize" in options.flags else ("g++", "clang++", options.cxx)
+    compilers = {os.path.realpath(found): found for name in names if (found := shutil.which(name))}
     errors = []
     for compiler, standard, exceptions in itertools.product(
         compilers.values(), ("17", "20"), ((), ("-fno-exceptions", "-fno-rtti"))
