@@ -26,7 +26,8 @@ typedef struct cache {
 // All keys and values of each sequence, for the check.
 static uint16_t seen_k[kBatch][kKvHeads][kMost][kHeadDim], seen_v[kBatch][kKvHeads][kMost][kHeadDim];
 
-static uint16_t scratch[3][kBatch * kHeads * kPrompt * kHeadDim];
+static uint16_t scratch[3][kBatch * kHeads * kPrompt * kHeadDim]; // host memory of the largest tensors
+_Static_assert(sizeof scratch >= kPages * kKvHeads * kPage * kHeadDim * 2, "a pool fits");
 
 static attnc_tensor placed(const device* gpu, attnc_dtype dtype, int32_t rank, const int64_t* shape) {
   attnc_tensor view = tensor(dtype, rank, shape);
