@@ -16,7 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDERS = ("src", "include", "dsl", "templates", "tests", "bench", "tools")
-SUFFIXES = {".cpp", ".h", ".cu", ".cuh"}
+SUFFIXES = {".cpp", ".h", ".hpp", ".cu", ".cuh"}
 VERSION = "14"
 MOST_LINES = 600
 GENERATED = ("tests/codegen/golden", "templates/mod/identity", "templates/mod/identity_sm90")

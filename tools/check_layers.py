@@ -169,7 +169,7 @@ def check(root):
     exceptions = {(header, file) for header, files in EXCEPTIONS.items() for file in files}
     for top in ("include", "src", "dsl", "tools", "bench", "tests", "templates"):
         for path in sorted((root / top).rglob("*")):
-            if path.suffix not in (".h", ".cpp", ".cu", ".cuh", ".def"):
+            if path.suffix not in (".h", ".hpp", ".cpp", ".cu", ".cuh", ".def"):
                 continue
             text = path.read_text()
             for pattern, advice in UNPORTABLE.items():

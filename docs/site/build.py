@@ -41,7 +41,7 @@ PAGES = {
     "include/attnc/c.h": "api/c/index.md",
     **DOCUMENTS,
 }
-TEXT = {".py", ".h", ".cpp", ".cu", ".cuh", ".c", ".def", ".sh", ".cmake", ".txt", ".md", ".json", ".jsonl"}
+TEXT = {".py", ".h", ".hpp", ".cpp", ".cu", ".cuh", ".c", ".def", ".sh", ".cmake", ".txt", ".md", ".json", ".jsonl"}
 # Text in brackets, which may hold brackets itself; an address, perhaps with a title.
 LINK = re.compile(r"(!?\[)([^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*)\]\(([^()\s]+)((?:\s+\"[^\"]*\")?\))")
 
@@ -55,7 +55,7 @@ def page_for(source):
         return source.removeprefix("docs/")
     if path.parent.as_posix() == "dsl/mods" and path.suffix == ".py":
         return f"gallery/{path.stem}.md"
-    if path.suffix == ".h" and source.startswith("include/attnc/"):
+    if path.suffix in (".h", ".hpp") and source.startswith("include/attnc/"):
         return f"api/{'c' if path.parent.name == 'c' else 'cpp'}/{path.stem}.md"
     return None
 

@@ -96,7 +96,7 @@ struct BlockMaskColumns {
 /// and full_kv_indices are partialCount, partialIndex, fullCount and fullIndex. Its q_num_blocks, q_indices and so on
 /// are those of `columns`.
 struct BlockMaskView {
-  BlockMaskShape shape;            ///< Size of the mask and of its blocks.
+  BlockMaskShape shape = {};       ///< Size of the mask and of its blocks.
   int32_t* partialCount = nullptr; ///< Number of partial blocks.
   int32_t* partialIndex = nullptr; ///< Indices of the partial blocks.
   int32_t* fullCount = nullptr;    ///< Number of full blocks. Null: every live block is partial.

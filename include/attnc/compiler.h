@@ -29,22 +29,22 @@ struct CompilerOptions {
     Off,       ///< The disk is not touched.
   };
   /// Directory of the disk cache. Default: ATTNC_CACHE_DIR, else `$XDG_CACHE_HOME/attnc`, else `~/.cache/attnc`.
-  std::string cacheDirectory;
-  std::optional<CacheMode> cacheMode; ///< Use of the disk cache. Default: ATTNC_CACHE_MODE, else ReadWrite.
-  std::string nvrtcPath;              ///< Path of libnvrtc. Default: ATTNC_NVRTC, else the usual places.
+  std::string cacheDirectory = {};
+  std::optional<CacheMode> cacheMode = {}; ///< Use of the disk cache. Default: ATTNC_CACHE_MODE, else ReadWrite.
+  std::string nvrtcPath = {};              ///< Path of libnvrtc. Default: ATTNC_NVRTC, else the usual places.
   /// Paths of packs (Compiler::pack). Searched in this order: these packs, those of ATTNC_PACK, the cache. Packs are
   /// opened when a kernel is first needed. If one cannot be opened, or another version of attnc made it, every call
   /// that needs a kernel returns an error (environment).
-  std::vector<std::string> packs;
+  std::vector<std::string> packs = {};
   /// Whether to compile nothing: a kernel missing from packs and cache is then an error (environment) that names it.
   /// Kernels of any NVRTC build are accepted. ATTNC_NO_COMPILE=1 has the same effect.
   bool noCompile = false;
   /// Whether to use stored choices of tune() and tuneTraining() in prepare(), settle(), prepareTraining() and
   /// settleTraining(). Default: true unless ATTNC_TUNED is 0.
-  std::optional<bool> tuned;
+  std::optional<bool> tuned = {};
   /// Name of the device ("NVIDIA H200") whose stored choices are used. Empty: the device of the current context. If
   /// settle() is given an arch, it looks at no device and needs this name to use stored choices.
-  std::string tunedDevice;
+  std::string tunedDevice = {};
   /// Most instructions of a mod in a kernel, estimated before NVRTC sees them. A larger mod is an error (mod), since
   /// NVRTC cannot be stopped and 1 kB of mod can keep it busy for minutes. Each place where a capture gets a gradient
   /// counts 1500. Source text is generated for at most a million. 0: ATTNC_MAX_WORK, else kDefaultMaxWork.
@@ -52,7 +52,7 @@ struct CompilerOptions {
   /// Receives events of the compiler and its cache, as ATTNC_LOG does. It also receives, once each, why a cache
   /// directory is unused and which environment variables are invalid. Threads that call the Compiler call it, possibly
   /// several at once. It must not throw or call the Compiler.
-  LogSink log;
+  LogSink log = {};
 };
 
 /// A kernel to pack. The options must name an arch.

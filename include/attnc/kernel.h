@@ -57,7 +57,7 @@ struct KernelOptions {
   Family family = Family::Auto;
   /// GPU architecture: "sm_80", "sm_90a", ... "sm_90" means "sm_90a". "compute_90" means that GPU with the kernels that
   /// run on all GPUs. Empty: the device of the current CUDA context.
-  std::string arch;
+  std::string arch = {};
   DType dtype =
       DType::BF16;   ///< Dtype of q, k, v and out: BF16, F16 or F32. With Fp8Kv, of q and out; with Fp8Q, of out.
   int headDim = 128; ///< Head dim of q and k: a multiple of 8 in 8 .. 256.
@@ -75,7 +75,7 @@ struct KernelOptions {
   ///                  are then summed exactly, in 80 bytes of workspace per element. An element must get fewer than
   ///                  2^31 contributions.
   ///   Fp8Q           Forward, with Fp8Kv: q is E4M3, with scales (Operands::qScales). Needs sm_90a.
-  Features features;
+  Features features = {};
   bool blockSparse = false; ///< Whether launches pass a block mask. If true, every launch must.
   int maskQBlock = 128;     ///< Q rows of a block of the masks: 64, 128 or 256. Read only with blockSparse.
   int maskKvBlock = 128;    ///< KV columns of a block of the masks: 64, 128 or 256. Read only with blockSparse.
@@ -106,14 +106,14 @@ struct KernelOptions {
   bool tf32 = false;
   /// Extents and integer or bool scalars of the mod to fold as constants, by name: "KV_LEN" -> 8192. They become part
   /// of the kernel's cache key. A launch that gives another value is an error.
-  std::map<std::string, int64_t> pins;
+  std::map<std::string, int64_t> pins = {};
   /// Backward: names of the captures whose gradients launches compute. They are float tensors, or float scalars given
   /// at launch.
-  std::set<std::string> gradients;
+  std::set<std::string> gradients = {};
   /// Tile of a CTA, spelled as its family does (Compiler::tiles). "192x128x12" is rows of q, columns of K and V, warps.
   /// Boxes of a grid are "q1x8x8 kv1x20x4 split1" (sm_90a) or "q1x8x16 kv1x8x8" (others). Empty: the catalogue's model
   /// chooses. Results of different tiles differ only by rounding.
-  std::string tile;
+  std::string tile = {};
 };
 
 /// Returns the features that launches of a kernel have: options.features that its kind knows, and those that other

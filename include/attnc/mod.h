@@ -52,17 +52,17 @@ struct ParseOptions {
   std::string name = "<mod>";
   /// Overrides of the mod's constants (`NAME = literal`), by name; `-D NAME=VALUE` of the command. A value is the text
   /// of a literal.
-  std::map<std::string, std::string> defines;
+  std::map<std::string, std::string> defines = {};
   /// Expressions that yield the mods, evaluated after the text; `--mod EXPR` of the command. Examples:
   /// "make_mask(offsets)", "soft_cap", or a pair of both functions. A function that is no mod itself is called; its
   /// parameters' names or annotations say which captures it gets. Empty: the text says which functions are the mods.
-  std::vector<std::string> mods;
+  std::vector<std::string> mods = {};
   /// Declarations of captures, as in the text: "offsets: i32[N]"; `--capture DECLARATION` of the command. A declaration
   /// wins over an assignment in the text.
-  std::vector<std::string> captures;
+  std::vector<std::string> captures = {};
   /// Captures to use if the mod needs a name that the text does not define or cannot evaluate. Extents as in
   /// CaptureInfo. Unneeded ones are ignored.
-  std::vector<CaptureInfo> available;
+  std::vector<CaptureInfo> available = {};
 };
 
 /// A parsed, traced and simplified mod. It is immutable, copies share it, and any thread may use it.

@@ -25,26 +25,26 @@ inline constexpr int kRowsOfScale = 128;
 /// Tensors k and v of a decode kernel may be E4M3 (Feature::Fp8Kv). Tensors q, k and v of a forward kernel may be E4M3
 /// (Feature::Fp8Kv and Feature::Fp8Q).
 struct Operands {
-  TensorView q; ///< [B, H, Q_LEN, D], last stride 1.
-  TensorView k; ///< [B or 1, HKV, KV_LEN, D], last stride 1. H is a multiple of HKV. Or a pool: see pageTable.
+  TensorView q = {}; ///< [B, H, Q_LEN, D], last stride 1.
+  TensorView k = {}; ///< [B or 1, HKV, KV_LEN, D], last stride 1. H is a multiple of HKV. Or a pool: see pageTable.
   /// [B or 1, HKV, KV_LEN, DV], last stride 1. Or a pool: see pageTable. Rows that a mask hides must be finite, since
   /// they are multiplied by 0.
-  TensorView v;
-  std::optional<float> scale; ///< Factor of q k^T. Default: 1 / sqrt(D).
+  TensorView v = {};
+  std::optional<float> scale = {}; ///< Factor of q k^T. Default: 1 / sqrt(D).
   /// f32 [H], [1, H] or [B, H], or [1 or B, H, blocks] with a scale for each kRowsOfScale rows of Q_LEN. For q of E4M3:
   /// each element is multiplied by the scale of its head or block, a finite number above 0. Default: 1. In a ragged
   /// batch, B is the number of sequences, and each has its own blocks. Each launch reads them.
-  std::optional<TensorView> qScales;
+  std::optional<TensorView> qScales = {};
   /// f32 [HKV], [1, HKV] or [B, HKV], with the batch of k or of the page table. For k and v of E4M3, as qScales. If q
   /// is E4M3, they may also be [1 or B, HKV, blocks], with a scale for each kRowsOfScale positions of KV_LEN.
-  std::optional<TensorView> kScales, vScales;
+  std::optional<TensorView> kScales = {}, vScales = {};
   /// i32 [B]: rows of k and v in each sequence, clamped to 0 .. KV_LEN. Rows past the length never reach a result, even
   /// if they are NaN; they must be valid memory all the same. A sequence without rows gives out 0 and lse -inf. A mod's
   /// KV_LEN stays the extent of k. For Forward and Decode kernels with Feature::Lengths.
-  std::optional<TensorView> kvLengths;
+  std::optional<TensorView> kvLengths = {};
   /// i32 [B]: position of the first query of each sequence, which mods see in q_idx. Clamped to -2^24 .. 2^24 - Q_LEN.
   /// For kernels with QueryOffsets::Tensor.
-  std::optional<TensorView> qOffsets;
+  std::optional<TensorView> qOffsets = {};
   /// i32 [B, N]: page table; k and v are then pools of pages. A pool of k is [pages, HKV, page_size, D], one of v is
   /// [pages, HKV, page_size, DV], last stride 1. A pool stored as [pages, page_size, HKV, D] is the same view with
   /// strides swapped.
@@ -54,14 +54,14 @@ struct Operands {
   ///
   /// kvLengths must be given. Entries up to a length must be pages of the pool. Entries past it are never read, and
   /// rows past it never reach a result. For kernels with KernelOptions::pageSize.
-  std::optional<TensorView> pageTable;
+  std::optional<TensorView> pageTable = {};
   /// [B, HKV, Q_LEN, D] and [B, HKV, Q_LEN, DV], dtype of q, last stride 1: keys and values of the tokens of q. The
   /// launch writes them into k and v, or into the pages, and attends to them. Give both or neither.
   ///
   /// kvLengths count the new rows. Row i goes to position kvLengths - Q_LEN + i; it is dropped if that is below 0.
   /// Tensors k and v must have a batch entry for each of q's. Pages that are written belong to one sequence only. The
   /// tensors overlap no other tensor. For kernels with Feature::Appends.
-  std::optional<TensorView> newK, newV;
+  std::optional<TensorView> newK = {}, newV = {};
   /// i32 [B + 1]: makes the batch ragged ("varlen"), with sequences of different lengths, packed without padding rows.
   /// Sequence b has rows cuSeqlensQ[b] .. cuSeqlensQ[b + 1] - 1 of q; it may be empty. Tensors q and out, and their
   /// gradients, are views [1, H, total of rows, D] of memory [total, H, D]. Tensors k and v have the same layout with
@@ -73,9 +73,9 @@ struct Operands {
   /// The kernel reads cumulative lengths when it runs, and does not check them. They ascend from 0 or above, and end at
   /// or before the end of the tensors. Rows outside all sequences are neither read nor written. For kernels with
   /// Feature::Ragged.
-  std::optional<TensorView> cuSeqlensQ;
+  std::optional<TensorView> cuSeqlensQ = {};
   /// i32 [B + 1]: the same for rows of k and v. Default: cuSeqlensQ.
-  std::optional<TensorView> cuSeqlensKv;
+  std::optional<TensorView> cuSeqlensKv = {};
   /// Longest sequence of a ragged batch, in rows of q, and of k and v; longer ones are cut off. Only the mod uses them
   /// (Q_LEN, KV_LEN). 0: unknown, the rows of the tensor are used.
   int64_t maxQLen = 0, maxKvLen = 0;
@@ -91,23 +91,23 @@ struct Operands {
 /// the inputs. Different elements of `out` have different addresses.
 struct Outputs {
   /// [B, H, Q_LEN, DV], dtype of q, last stride 1; BF16 or F16 if q is E4M3. Required by forward kernels.
-  std::optional<TensorView> out;
+  std::optional<TensorView> out = {};
   /// f32 [B, H, Q_LEN], dense: natural log of the sum of exponentials; -inf for a fully masked row. In a ragged batch,
   /// lse, rowMax and their gradients are [1, H, rows of q].
-  std::optional<TensorView> lse;
+  std::optional<TensorView> lse = {};
   /// f32 [B, H, Q_LEN], dense: maximum score of a row in natural units; -inf for a fully masked row. Needs
   /// Feature::RowMax.
-  std::optional<TensorView> rowMax;
+  std::optional<TensorView> rowMax = {};
 };
 
 /// The inputs of a backward launch: the forward launch's operands and outputs, and the gradients of a scalar loss by
 /// these outputs. All are in device memory, have last stride 1, and are not modified.
 struct BackwardOperands : Operands {
-  TensorView out;  ///< [B, H, Q_LEN, DV], dtype of q: Outputs::out of the forward launch.
-  TensorView lse;  ///< f32 [B, H, Q_LEN], dense: Outputs::lse of the forward launch.
-  TensorView dOut; ///< Gradient of out; shape and dtype of out.
+  TensorView out = {};  ///< [B, H, Q_LEN, DV], dtype of q: Outputs::out of the forward launch.
+  TensorView lse = {};  ///< f32 [B, H, Q_LEN], dense: Outputs::lse of the forward launch.
+  TensorView dOut = {}; ///< Gradient of out; shape and dtype of out.
   /// Gradient of lse; shape and dtype of lse. Default: 0. Entries of fully masked rows are not read.
-  std::optional<TensorView> dLse;
+  std::optional<TensorView> dLse = {};
 };
 
 /// The outputs of a backward launch: gradients of the loss, in device memory that the caller owns. They overlap neither
@@ -115,9 +115,9 @@ struct BackwardOperands : Operands {
 struct BackwardOutputs {
   /// Gradient of q; shape and dtype of q. Give dQ, dK and dV, or none of them if only captures need gradients. The
   /// kernels that compute them then do not run.
-  std::optional<TensorView> dQ;
-  std::optional<TensorView> dK; ///< Gradient of k; shape and dtype of k. Summed over the batch if k has batch 1.
-  std::optional<TensorView> dV; ///< Gradient of v; shape and dtype of v. Summed over the batch if v has batch 1.
+  std::optional<TensorView> dQ = {};
+  std::optional<TensorView> dK = {}; ///< Gradient of k; shape and dtype of k. Summed over the batch if k has batch 1.
+  std::optional<TensorView> dV = {}; ///< Gradient of v; shape and dtype of v. Summed over the batch if v has batch 1.
   /// Gradients of captures: a tensor for each name in KernelOptions::gradients; other names are ignored. Null if there
   /// are no names. A tensor has the capture's shape; a scalar's has rank 0. Its dtype is f32 or the capture's. Strides
   /// are arbitrary if different elements have different addresses.

@@ -25,16 +25,16 @@ namespace attnc {
 /// Choices that cannot be derived from the operands.
 struct PrepareOptions {
   Family family = Family::Auto; ///< Family of each pass. Auto: the fastest one that takes the operands' layout.
-  std::string arch;             ///< GPU architecture. Empty: the device of the current CUDA context.
+  std::string arch = {};        ///< GPU architecture. Empty: the device of the current CUDA context.
   bool tf32 = false;            ///< As KernelOptions::tf32.
   /// As KernelOptions::pins.
-  std::map<std::string, int64_t> pins;
+  std::map<std::string, int64_t> pins = {};
   /// As KernelOptions::offsets. Default: Tensor if qOffsets are given; FromLengths if kvLengths or
   /// cuSeqlensKv are given; else None.
-  std::optional<QueryOffsets> offsets;
+  std::optional<QueryOffsets> offsets = {};
   /// Whether to take a decode kernel (KernelKind::Decode). Default: if it is faster, for few queries over long KV. If
   /// true, family must be Auto or Sm80. Not for block masks or training.
-  std::optional<bool> decode;
+  std::optional<bool> decode = {};
   bool deterministic = false; ///< For a backward pass; as Feature::Deterministic.
   /// Whether to build a block mask if the kernel gains from one. Without one, mask_mod is evaluated for every score. No
   /// mask is built if queries have offsets, since a launch may change these. Decode kernels need none (KvLoop::Listed).
@@ -44,15 +44,16 @@ struct PrepareOptions {
   bool buildBlockMask = true;
   /// Tile of the forward or decode kernel, spelled as in KernelOptions::tile. Empty: the choice stored by
   /// Compiler::tune() or tuneTraining() for this device and class of problems, else the model's.
-  std::string tile;
-  std::string backwardTile; ///< Tile of the backward kernel, for training. Empty: as for `tile`.
+  std::string tile = {};
+  std::string backwardTile = {}; ///< Tile of the backward kernel, for training. Empty: as for `tile`.
 };
 
 /// Who chose a tile.
 enum class TileFrom {
-  Model, ///< The catalogue's model.
-  Tuned, ///< A stored choice of Compiler::tune() or tuneTraining().
-  Asked, ///< The caller, by PrepareOptions::tile.
+  Model,  ///< The catalogue's model.
+  Tuned,  ///< A stored choice of Compiler::tune() or tuneTraining().
+  Asked,  ///< The caller, by PrepareOptions::tile.
+  Scales, ///< Scales of blocks: the first tile in the model's order whose steps lie within blocks.
 };
 
 /// How a kernel learns which tiles of kv columns a tile of q rows visits.

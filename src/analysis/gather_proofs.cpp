@@ -26,9 +26,10 @@ std::string nameOf(const ir::OperandNames& names, Value index) {
 }
 
 /// Returns the bounds in the extent's terms: a number next to a number, or a form that names the extent next to its
-/// name.
+/// name. An index that never varies has no range.
 std::string boundsText(const ir::Module& module, const ir::OperandNames& names, Value index, const Bounds& bounds,
                        const ir::Extent& extent) {
+  if (bounds.range.lo == bounds.range.hi) return fmt::format("always {}", bounds.range.lo);
   std::string upper = fmt::format("{}", bounds.range.hi);
   for (const LinearForm& form : bounds.upper)
     for (const LinearForm::Term& term : form.terms)

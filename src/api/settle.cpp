@@ -214,7 +214,11 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
     ATTNC_TRY(fitScales(**kernelMod, *selection, *layout));
     wantedTile = std::exchange(selection->options.tile, {});
   }
-  ATTNC_TRY_AS(tiled, planTiled(**kernelMod, *selection, wantedTile, shapeClass, lookup));
+  const bool isForScales = wantedTile != askedTile;
+  if (isForScales && wantedTile == plan::candidatesOf(**kernelMod, *selection).front()) wantedTile.clear();
+  const TileLookup ofScales = [](auto&...) { return std::nullopt; }; // a tuned tile may not lie within blocks
+  ATTNC_TRY_AS(tiled, planTiled(**kernelMod, *selection, wantedTile, shapeClass, isForScales ? ofScales : lookup));
+  if (isForScales && !wantedTile.empty()) tiled->from = TileFrom::Scales;
   const plan::Plan& plan = *tiled->plan;
   Preparation preparation{.options = plan.options,
                           .passedOver = std::move(passedOver),

@@ -25,6 +25,14 @@ ir::Module bodyOf(const std::string& statements) {
 
 } // namespace
 
+TEST_CASE("a proof of an index that never varies has no range") {
+  const std::vector<GatherProof> proofs = proveGathers(bodyOf(" x = x + t[1] + t[min(h, 0)] + t[min(h, 5)]"));
+  REQUIRE(proofs.size() == 3);
+  CHECK(proofs[0].why == "always 1");
+  CHECK(proofs[1].why == "always 0");
+  CHECK(proofs[2].why == "0 <= index <= 5");
+}
+
 TEST_CASE("the search for counter-examples keeps to its budget, however many gathers and however deep") {
   // `v - v // 7 * 7` is inside of 7 elements, but intervals cannot tell, so nothing ends the search early.
   struct Case {

@@ -95,11 +95,11 @@ TEST_CASE("k and v of e4m3 go to a decode kernel, whatever the lengths", "[api]"
 }
 
 TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, and to no other unasked", "[api]") {
-  const auto of = [](int64_t qLen) {
+  const auto of = [](int64_t qLen, int64_t dim = 64) {
     Case c;
-    c.operands = {.q = tensor(4, 8, qLen, 64), .k = tensor(4, 2, 300, 64), .v = tensor(4, 2, 300, 64)};
+    c.operands = {.q = tensor(4, 8, qLen, dim), .k = tensor(4, 2, 300, dim), .v = tensor(4, 2, 300, dim)};
     c.operands.q.dtype = c.operands.k.dtype = c.operands.v.dtype = DType::E4M3;
-    c.outputs = {.out = tensor(4, 8, qLen, 64)};
+    c.outputs = {.out = tensor(4, 8, qLen, dim)};
     c.options.arch = "sm_90a";
     return c;
   };
@@ -117,8 +117,20 @@ TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, and to no other unaske
     c.operands.qScales = given;
     settled(Mod::identity(), c);
   }
+  // The model's tile has steps within blocks here, and is the same kernel.
+  c.operands.kScales = scales({4, 2, 3});
+  CHECK(settled(Mod::identity(), c).tileFrom == TileFrom::Model);
+  CHECK(settled(Mod::identity(), c).options.tile.empty());
   c.operands.kScales = scales({4, 2, 2});
   CHECK(errorOf(Mod::identity(), c) == "k_scales is f32 [4, 2, 2], expected f32 [2] or [4, 2] or [4, 2, 3]");
+  Case wide = of(300, 128);
+  const std::string model = settled(Mod::identity(), wide).tile;
+  wide.operands.kScales = scales({4, 2, 3});
+  const Preparation byBlocks = settled(Mod::identity(), wide);
+  CHECK(byBlocks.tileFrom == TileFrom::Scales);
+  CHECK(byBlocks.tile != model);
+  wide.options.tile = byBlocks.tile;
+  CHECK(settled(Mod::identity(), wide).tileFrom == TileFrom::Asked);
   c = of(300);
   c.options.arch = "sm_80";
   CHECK(errorOf(Mod::identity(), c).find("no forward kernel serves this request") == 0);

@@ -29,6 +29,13 @@ TEST_CASE("mask tells its blocks as JSON, and writes the picture as well") {
   CHECK(json["partial"] == 7);
   CHECK(json["empty"] == 9);
   CHECK(json["likeHeads"] == Json::parse("[[[0, 0]]]"));
+  CHECK(json["rows"] == Json{0, 256});
+  const Json part = parsed(mask + "--rows 64:128 --columns 0:100");
+  CHECK(part["rows"] == Json{64, 128});
+  CHECK(part["columns"] == Json{0, 100});
+  CHECK(part["blocks"] == 2);
+  CHECK(part["partial"] == 2);
+  CHECK(part["empty"] == 0);
   CHECK(parsed(mask + "-o " + folder / "m.svg")["output"] == folder / "m.svg");
   CHECK_THAT(readFile(folder / "m.svg"), Contains("<svg"));
   const Outcome both = attnc::test::attnc(mask + "-o -");

@@ -8,6 +8,20 @@
 #endif
 static_assert(ATTNC_VERSION_NUMBER >= 100, "the version header has no version");
 
+// Callers name some members of these. -Wextra must not complain about the others.
+[[maybe_unused]] void name() {
+  (void)attnc::ParseOptions{.name = "mod"};
+  (void)attnc::CompilerOptions{.noCompile = true};
+  (void)attnc::KernelOptions{.headDim = 64};
+  (void)attnc::PrepareOptions{.tf32 = true};
+  (void)attnc::Operands{.maxQLen = 1};
+  (void)attnc::Outputs{.lse = {}};
+  (void)attnc::BackwardOutputs{.captures = nullptr};
+  (void)attnc::BlockMaskShape{.qLen = 1};
+  (void)attnc::BlockMaskView{.ofWholeMod = true};
+  (void)attnc::ShardOptions{.lengths = {}};
+}
+
 int main() {
   const auto mod = attnc::Mod::parse("(q_idx >= kv_idx) & (q_idx - kv_idx <= 256)");
   if (!mod) return std::fprintf(stderr, "%s\n", mod.error().message.c_str()), 1;

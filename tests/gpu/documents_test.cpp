@@ -1,7 +1,7 @@
 // Runs the C and C++ examples of the documents, which the build extracts.
 #include "gpu.h"
 
-#include "attnc/c.h"
+#include "attnc/c.hpp"
 #include "tools/examples/page_allocator.h"
 
 #include <algorithm>
@@ -29,6 +29,9 @@ using Deal = std::function<bool(int64_t tokens, int32_t* table, int32_t* lengths
 bool generate(const attnc::Compiler& compiler, const attnc::Mod& mod, const Deal& deal, const Cache& cache,
               const Tokens& prompt, const Tokens& token, int steps, const std::function<void(int)>& next,
               const Cuda& cuda);
+bool alibiOverC(const attnc::c::Compiler& compiler, const attnc::c::TensorView& q, const attnc::c::TensorView& k,
+                const attnc::c::TensorView& v, const attnc::c::TensorView& out, float* slopes,
+                const std::function<void*(size_t)>& allocate, attnc::c::Stream stream);
 extern "C" attnc_status alibi_in_c(const attnc_compiler* compiler, const attnc_tensor* q, const attnc_tensor* k,
                                    const attnc_tensor* v, const attnc_tensor* out, float* slopes,
                                    void* (*allocate)(size_t bytes), attnc_stream stream);
@@ -65,63 +68,63 @@ struct Memory {
   }
 };
 
+/// Operands of ALiBi in device memory. An example of the documents fills `out`.
+struct Alibi {
+  Gpu& device = *gpu();
+  const Mod mod = libraryMod("alibi");
+  const HostOperands operands = draw(mod, kProblem);
+  Memory memory;
+  const TensorView q = memory.place(operands.q), k = memory.place(operands.k), v = memory.place(operands.v),
+                   slopes = memory.place(operands.tensors.at("slopes")),
+                   out = memory.place(cli::HostTensor::make(DType::BF16, {2, 4, 100, 128}));
+
+  float* slopesData() const { return static_cast<float*>(slopes.data); }
+  static attnc::c::TensorView inC(const TensorView& of) {
+    return attnc::c::TensorView::contiguous(of.data, ATTNC_DTYPE_BF16,
+                                            {of.shape[0], of.shape[1], of.shape[2], of.shape[3]});
+  }
+  void check() {
+    take(device.stream.synchronize());
+    const Outcome actual{memory.read(4, operands.q), {}, {}, {}, {}};
+    Outcome expected = runReference(mod, kProblem, operands);
+    expected.lse.clear();
+    checkClose(actual, expected, kProblem);
+  }
+};
+
 } // namespace
 
 TEST_CASE("the documents' C++ example computes ALiBi", "[gpu]") {
   ATTNC_NEED_GPU();
-  Gpu& device = *gpu();
-  const Mod mod = libraryMod("alibi");
-  const Problem& problem = kProblem;
-  const HostOperands operands = draw(mod, problem);
-  Memory memory;
-  const auto place = [&](const cli::HostTensor& tensor) { return memory.place(tensor); };
-  const auto allocate = [&](size_t bytes) { return memory.allocate(bytes); };
-  const TensorView q = place(operands.q), k = place(operands.k), v = place(operands.v);
-  const TensorView slopes = place(operands.tensors.at("slopes"));
-  TensorView out = place(cli::HostTensor::make(DType::BF16, {2, 4, 100, 128}));
-  REQUIRE(alibi(device.compiler, q, k, v, out, static_cast<float*>(slopes.data), allocate, device.stream.get()));
-  take(device.stream.synchronize());
+  Alibi given;
+  REQUIRE(alibi(
+      given.device.compiler, given.q, given.k, given.v, given.out, given.slopesData(),
+      [&](size_t bytes) { return given.memory.allocate(bytes); }, given.device.stream.get()));
+  given.check();
+}
 
-  Outcome actual{memory.read(4, operands.q), {}, {}, {}, {}};
-  Outcome expected = runReference(mod, problem, operands);
-  expected.lse.clear();
-  checkClose(actual, expected, problem);
+TEST_CASE("the documents' example of C++ over C computes ALiBi", "[gpu][c]") {
+  ATTNC_NEED_GPU();
+  Alibi given;
+  const auto compiler = attnc::c::Compiler::create().value(); // outlives the launched work
+  REQUIRE(alibiOverC(
+      compiler, Alibi::inC(given.q), Alibi::inC(given.k), Alibi::inC(given.v), Alibi::inC(given.out),
+      given.slopesData(), [&](size_t bytes) { return given.memory.allocate(bytes); }, given.device.stream.get()));
+  given.check();
 }
 
 TEST_CASE("the documents' C example computes ALiBi", "[gpu][c]") {
   ATTNC_NEED_GPU();
-  Gpu& device = *gpu();
-  const Mod mod = libraryMod("alibi");
-  const HostOperands operands = draw(mod, kProblem);
-  static Memory memory; // C has no closures
-  memory = {};
-  const auto place = [&](const cli::HostTensor& tensor) {
-    const TensorView view = memory.place(tensor);
-    attnc_tensor given = {};
-    given.struct_size = sizeof given;
-    given.data = view.data;
-    given.dtype = ATTNC_DTYPE_BF16;
-    given.rank = view.rank;
-    std::copy(view.shape.begin(), view.shape.end(), given.shape);
-    std::copy(view.stride.begin(), view.stride.end(), given.stride);
-    return given;
-  };
-  const attnc_tensor q = place(operands.q), k = place(operands.k), v = place(operands.v);
-  const attnc_tensor slopes = place(operands.tensors.at("slopes"));
-  const attnc_tensor out = place(cli::HostTensor::make(DType::BF16, {2, 4, 100, 128}));
-  attnc_compiler* compiler = nullptr;
-  REQUIRE(attnc_compiler_create(nullptr, &compiler) == ATTNC_OK);
+  Alibi given;
+  static Memory* memory; // C has no closures
+  memory = &given.memory;
+  const auto compiler = attnc::c::Compiler::create().value();
+  const attnc_tensor q = Alibi::inC(given.q), k = Alibi::inC(given.k), v = Alibi::inC(given.v),
+                     out = Alibi::inC(given.out);
   REQUIRE(alibi_in_c(
-              compiler, &q, &k, &v, &out, static_cast<float*>(slopes.data),
-              [](size_t bytes) { return memory.allocate(bytes); }, device.stream.get()) == ATTNC_OK);
-  take(device.stream.synchronize());
-  attnc_compiler_destroy(compiler);
-
-  Outcome actual{memory.read(4, operands.q), {}, {}};
-  memory = {}; // while there is a context
-  Outcome expected = runReference(mod, kProblem, operands);
-  expected.lse.clear();
-  checkClose(actual, expected, kProblem);
+              compiler.get(), &q, &k, &v, &out, given.slopesData(),
+              [](size_t bytes) { return memory->allocate(bytes); }, given.device.stream.get()) == ATTNC_OK);
+  given.check();
 }
 
 TEST_CASE("the documents' training step computes gradients", "[gpu][backward]") {

@@ -824,6 +824,42 @@ class TextTest(unittest.TestCase):
         self.assertIs(attnc.attention(mod, q, k, v, captures=captures, out=into), into)
         self.assertTrue(numpy.array_equal(into, result))
 
+    def test_caches(self):
+        q, k, v = (x.detach() for x in operands("cpu", requires_grad=False))
+        batch, heads, rows, dim = k.shape
+        lengths = torch.tensor([rows, rows - 7][:batch], dtype=torch.int32)
+        starts = torch.tensor([3, 0][:batch], dtype=torch.int32)
+        live = lambda b, h, q, k: (q + starts[b] >= k) & (k < lengths[b])  # noqa: E731
+        expected, _ = by_definition(None, live, q, k, v)
+        given = {"kv_lengths": lengths, "q_offsets": starts}
+        out = attnc.attention("q_idx >= kv_idx", q, k, v, **given)
+        self.assertLess(relative_error(out, expected), 1e-6)
+
+        # The same in pages, whose last rows are written by the launch.
+        new = 5
+        pages = -(-rows // 8)
+        order = torch.arange(batch * pages).flip(0).reshape(batch, pages)
+        pools = []
+        for x in (k, v):
+            x = x.clone()
+            for b in range(batch):
+                x[b, :, lengths[b] - new :] = torch.nan
+            padded = torch.nn.functional.pad(x, (0, 0, 0, pages * 8 - rows), value=torch.nan)
+            pool = torch.empty(batch * pages, heads, 8, dim)
+            pool[order.flatten()] = padded.unflatten(2, (pages, 8)).transpose(1, 2).flatten(0, 1)
+            pools.append(pool)
+        end = [slice(int(length) - new, int(length)) for length in lengths]
+        given = {"kv_lengths": lengths, "page_table": order.int()}
+        given |= {name: torch.stack([x[b, :, at] for b, at in enumerate(end)]) for name, x in (("new_k", k), ("new_v", v))}
+        out = attnc.attention("q_idx >= kv_idx", q[:, :, :new], *pools, **given)
+        starts = lengths - new
+        expected, _ = by_definition(None, live, q[:, :, :new], k, v)
+        self.assertLess(relative_error(out, expected), 1e-6)
+        with self.assertRaisesRegex(attnc.RunError, "new_v"):
+            attnc.attention("score", q[:, :, :new], *pools, **{**given, "new_v": None})
+        with self.assertRaisesRegex(attnc.RunError, "kv_lengths"):
+            attnc.attention("score", q, k, v, kv_lengths=lengths.long())
+
     def test_e4m3(self):
         q, k, v = (x.to(torch.float8_e4m3fn) for x in operands("cpu", requires_grad=False))
         try:

@@ -159,11 +159,11 @@ Status drawQueries(const Mod& mod, const MaskOptions& options) {
   return writeWholeFile(options.output, {svgOf(queryPicture(*maps, {title}), title)});
 }
 
-/// Tells of a mask for programs: its blocks, and which heads of it look the same. If a picture was written, its file.
-std::string maskJson(const Mod& mod, const HostOperands& operands, const BlockRuns& mask,
-                     const std::vector<LikeHeads>& groups, const std::string& output) {
+/// Tells of a mask for programs: its blocks in the region, and which heads of it look the same. If a picture was
+/// written, its file.
+std::string maskJson(const Mod& mod, const HostOperands& operands, const BlockRuns& mask, const MaskRegion& region,
+                     const BlockCounts& counts, const std::vector<LikeHeads>& groups, const std::string& output) {
   const BlockMaskShape& shape = mask.shape();
-  const int64_t all = shape.batch * shape.heads * shape.qBlocks() * shape.kvBlocks();
   JsonReport json{{"ok", true},
                   {"mod", mod.name()},
                   {"problem", problemJson(operands.problem)},
@@ -173,10 +173,12 @@ std::string maskJson(const Mod& mod, const HostOperands& operands, const BlockRu
                   {"heads", shape.heads},
                   {"qBlocks", shape.qBlocks()},
                   {"kvBlocks", shape.kvBlocks()},
-                  {"blocks", all},
-                  {"full", mask.fullBlocks()},
-                  {"partial", mask.liveBlocks() - mask.fullBlocks()},
-                  {"empty", all - mask.liveBlocks()},
+                  {"rows", {region.qBegin, region.qEnd}},
+                  {"columns", {region.kvBegin, region.kvEnd}},
+                  {"blocks", counts.all},
+                  {"full", counts.full},
+                  {"partial", counts.live - counts.full},
+                  {"empty", counts.all - counts.live},
                   {"evaluated", mask.evaluatedBlocks()},
                   {"likeHeads", JsonReport::array()}};
   for (const LikeHeads& group : groups) json["likeHeads"].push_back(group.heads);
@@ -209,7 +211,7 @@ Status draw(const Mod& mod, const MaskOptions& options) {
   if (!options.output.empty())
     ATTNC_TRY(writeWholeFile(options.output,
                              {svgOf(maskPicture(shape, groups, counts, {title, size}), title + "; " + size)}));
-  return options.json ? printResult(maskJson(mod, *operands, *mask, groups, options.output)) : Status();
+  return options.json ? printResult(maskJson(mod, *operands, *mask, region, counts, groups, options.output)) : Status();
 }
 
 /// Draws what score_mod makes of scores that it tells apart by nothing else.

@@ -1,11 +1,6 @@
 // ALiBi with a causal mask, from C: on the GPU if there is one, else compiled for another machine.
 //   attention_c [arch, default sm_90a]
-#include <attnc/c.h>
-
-#include "device.h"
-
-#include <stdio.h>
-#include <stdlib.h>
+#include "support.h"
 
 enum { kBatch = 1, kHeads = 4, kLength = 256, kHeadDim = 64, kElements = kBatch * kHeads * kLength * kHeadDim };
 
@@ -14,25 +9,6 @@ static const char kMod[] = "slopes: f32[H]\n"
                            "    return score + slopes[h] * (kv_idx - q_idx)\n"
                            "def mask_mod(b, h, q_idx, kv_idx):\n"
                            "    return q_idx >= kv_idx\n";
-
-static void check(attnc_status status) {
-  if (status == ATTNC_OK) return;
-  fprintf(stderr, "%s\n%s\n", attnc_last_error(), attnc_last_remedy());
-  exit(status);
-}
-
-static void check_cuda(int result) {
-  if (result == 0) return;
-  fprintf(stderr, "CUDA error %d\n", result);
-  exit(ATTNC_ERROR_ENVIRONMENT);
-}
-
-static attnc_tensor tensor(attnc_dtype dtype, int32_t rank, const int64_t* shape) {
-  attnc_tensor view = {.struct_size = sizeof view, .dtype = dtype, .rank = rank};
-  for (int32_t axis = 0; axis < rank; ++axis) view.shape[axis] = shape[axis];
-  check(attnc_tensor_make_dense(&view));
-  return view;
-}
 
 /// Without a GPU: prints what would be chosen there, and its machine code.
 static void compile_ahead(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_operands* operands,
@@ -62,22 +38,12 @@ static void launch(const device* gpu, const attnc_compiler* compiler, const attn
   check(attnc_prepare(compiler, mod, operands, outputs, NULL, &attention));
   printf("%s", attnc_preparation_text(attnc_prepared_get_preparation(attention)));
 
-  size_t bytes;
-  uint64_t workspace = 0;
-  check(attnc_prepared_workspace_bytes(attention, &bytes));
-  if (bytes) check_cuda(gpu->alloc(&workspace, bytes));
-  check(attnc_prepared_initialise(attention, operands, (void*)workspace, NULL));
-  check(attnc_prepared_launch(attention, operands, outputs, (void*)workspace, NULL)); // any number of times
+  void* workspace = workspace_of(gpu, attention);
+  check(attnc_prepared_initialise(attention, operands, workspace, NULL));
+  check(attnc_prepared_launch(attention, operands, outputs, workspace, NULL)); // any number of times
   check_cuda(gpu->synchronize());
-  if (workspace) check_cuda(gpu->release(workspace));
+  if (workspace) check_cuda(gpu->release((uint64_t)workspace));
   attnc_prepared_destroy(attention);
-}
-
-static void* upload(const device* gpu, const void* host, size_t bytes) {
-  uint64_t address;
-  check_cuda(gpu->alloc(&address, bytes));
-  check_cuda(gpu->upload(address, host, bytes));
-  return (void*)address;
 }
 
 int main(int argc, char** argv) {

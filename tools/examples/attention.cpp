@@ -2,12 +2,7 @@
 //   attention_cpp [arch, default sm_90a]
 #include <attnc/attnc.h>
 
-#include "device.h"
-
-#include <cstdio>
-#include <cstdlib>
-#include <string>
-#include <vector>
+#include "support.hpp"
 
 namespace {
 
@@ -18,47 +13,6 @@ constexpr std::string_view kMod = "slopes: f32[H]\n"
                                   "    return score + slopes[h] * (kv_idx - q_idx)\n"
                                   "def mask_mod(b, h, q_idx, kv_idx):\n"
                                   "    return q_idx >= kv_idx\n";
-
-[[noreturn]] void fail(const attnc::Error& error) {
-  std::fprintf(stderr, "%s\n%s\n", error.message.c_str(), error.remedy.c_str());
-  std::exit(1);
-}
-
-template <class T> T take(attnc::Expected<T> value) {
-  if (!value) fail(value.error());
-  return *std::move(value);
-}
-
-void check(const attnc::Status& status) {
-  if (!status) fail(status.error());
-}
-
-void checkCuda(int result) {
-  if (result != 0) fail(attnc::Error::environment("CUDA error " + std::to_string(result)));
-}
-
-/// Device memory.
-class Buffer {
-public:
-  Buffer(const device& gpu, size_t bytes) : gpu(gpu) {
-    if (bytes) checkCuda(gpu.alloc(&address, bytes));
-  }
-  Buffer(const Buffer&) = delete;
-  ~Buffer() {
-    if (address) gpu.release(address);
-  }
-  void* data() const { return reinterpret_cast<void*>(address); }
-  template <class T> void upload(const std::vector<T>& from) {
-    checkCuda(gpu.upload(address, from.data(), from.size() * sizeof(T)));
-  }
-  template <class T> void download(std::vector<T>& to) const {
-    checkCuda(gpu.download(to.data(), address, to.size() * sizeof(T)));
-  }
-
-private:
-  const device& gpu;
-  uint64_t address = 0;
-};
 
 void printStages(const attnc::CompiledStages& stages) {
   for (const auto& stage : stages)
@@ -92,9 +46,7 @@ int main(int argc, char** argv) {
   std::vector<uint16_t> host(size_t(kBatch * kHeads * kLength * kHeadDim)), computed(host.size());
   for (size_t i = 0; i < host.size(); ++i) host[i] = to_bf16(float(i % 17) / 16 - 0.5f);
   const std::vector<float> slope{0.25f, 0.0625f, 0.015625f, 0.00390625f};
-  Buffer qkv(gpu, host.size() * 2), out(gpu, host.size() * 2), slopes(gpu, slope.size() * 4);
-  qkv.upload(host);
-  slopes.upload(slope);
+  Buffer qkv(gpu, host), out(gpu, computed), slopes(gpu, slope);
   attnc::Captures captures;
   captures.set("slopes", attnc::TensorView::contiguous(slopes.data(), attnc::DType::F32, {kHeads}));
   operands.captures = &captures;

@@ -3,23 +3,11 @@
 #include <attnc/attnc.h>
 
 #include "page_allocator.h"
-
-#include <cstdio>
-#include <cstdlib>
-#include <string>
-#include <vector>
+#include "support.hpp"
 
 namespace {
 
 constexpr int64_t kPages = 8, kPageSize = 16, kColumns = 4, kPrompt = 40;
-
-template <class T> T take(attnc::Expected<T> value) {
-  if (!value) {
-    std::fprintf(stderr, "%s\n%s\n", value.error().message.c_str(), value.error().remedy.c_str());
-    std::exit(1);
-  }
-  return *std::move(value);
-}
 
 } // namespace
 

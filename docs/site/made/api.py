@@ -15,7 +15,7 @@ def anchor(entity):
 
 
 def page_of(header):
-    part = "c" if header.path.startswith(("attnc/c/", "attnc/c.h")) else "cpp"
+    part = "c" if header.path.startswith("attnc/c/") or header.path == "attnc/c.h" else "cpp"
     return f"api/{part}/{pathlib.PurePath(header.path).stem}.md"
 
 

@@ -2,8 +2,8 @@
 
   headers.py       prints each public name that has no comment; exit code 1 if there are some
 
-Inputs: include/attnc/*.h and include/attnc/c/*.h, laid out by clang-format. Output: a Header for each, which api.py
-writes as a page. It expands the tables of *.def, and does not preprocess otherwise.
+Inputs: include/attnc/*.h, include/attnc/c/*.h and include/attnc/c.hpp, laid out by clang-format. Output: a Header for
+each, which api.py writes as a page. It expands the tables of *.def, and does not preprocess otherwise.
 """
 
 import dataclasses
@@ -146,7 +146,7 @@ class Reader:
         kind = node.type
         if kind in ("namespace_definition", "declaration_list", "linkage_specification"):
             name = node.child_by_field_name("name")
-            if name is None or name.text != b"ir":
+            if name is None or name.text not in (b"ir", b"detail"):
                 body = node.child_by_field_name("body") or node
                 self.read(body.named_children)
         elif kind == "template_declaration":
@@ -254,7 +254,8 @@ def read(path):
 
 
 def read_all():
-    return [read(path) for path in sorted((INCLUDE / "attnc").glob("*.h")) + sorted((INCLUDE / "attnc/c").glob("*.h"))]
+    # The last one has names of the first ones, in a namespace of its own: links lead to the first ones.
+    return [read(path) for glob in ("*.h", "c/*.h", "*.hpp") for path in sorted((INCLUDE / "attnc").glob(glob))]
 
 
 def undocumented(header):

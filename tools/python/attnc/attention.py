@@ -15,7 +15,8 @@ from .mod import Mod
 def attention(
     mod: Mod | str, q: Any, k: Any, v: Any, *, captures: Mapping[str, Any] | None = None, scale: float | None = None,
     out: Any = None, return_lse: bool = False, stream: int | None = None, tile: str | None = None,
-    q_scales: Any = None, k_scales: Any = None, v_scales: Any = None,
+    q_scales: Any = None, k_scales: Any = None, v_scales: Any = None, kv_lengths: Any = None, q_offsets: Any = None,
+    page_table: Any = None, new_k: Any = None, new_v: Any = None,
 ) -> Any:  # fmt: skip
     """Computes softmax(mod(scale q k^T)) v.
 
@@ -26,6 +27,11 @@ def attention(
     q, k and v may all be float8_e4m3fn. Their elements are then multiplied by `q_scales` [B, H], `k_scales` and
     `v_scales` [B, HKV]: float32 tensors, or with a last axis of one scale for each 128 rows. Default: 1. The result is
     bfloat16, or has the dtype of `out`.
+
+    For serving, with int32 tensors on the same device: `kv_lengths` [B] are the rows of k and v in each sequence, and
+    `q_offsets` [B] the position of its first query. With lengths the last query stands at the last key by default. If
+    `page_table` [B, N] is given, k and v are pools of pages, [pages, HKV, page_size, E or EV]. `new_k` and `new_v`
+    [B, HKV, L, E or EV] are written into k and v, at the end of the lengths, which count them.
 
     Returns out [B, H, L, EV]. With `return_lse`, also returns lse [B, H, L] (float32, natural logarithm). The library
     that q belongs to allocates the results. If `out` is given, the result is written into it.
@@ -38,9 +44,12 @@ def attention(
     Raises ModError, RunError and ArgumentError.
     """
     q, k, v = (without_gradient(array, name) for name, array in (("q", q), ("k", k), ("v", v)))
-    scales = {"q_scales": q_scales, "k_scales": k_scales, "v_scales": v_scales}
+    others = {
+        "q_scales": q_scales, "k_scales": k_scales, "v_scales": v_scales, "kv_lengths": kv_lengths,
+        "q_offsets": q_offsets, "page_table": page_table, "new_k": new_k, "new_v": new_v,
+    }  # fmt: skip
     captures = {name: without_gradient(value, name) for name, value in (captures or {}).items()}
-    given = Given(mod, q, k, v, captures, scale, out, return_lse, stream, scales)
+    given = Given(mod, q, k, v, captures, scale, out, return_lse, stream, others)
     if given.on_gpu:
         _launch(given, tile)
     else:
@@ -52,7 +61,7 @@ def attention(
 class Given:
     """The arguments of a call, as structs. The tensors must outlive it."""
 
-    def __init__(self, mod, q, k, v, captures, scale, out, return_lse, stream, scales=None):
+    def __init__(self, mod, q, k, v, captures, scale, out, return_lse, stream, others=None):
         self.mod = Mod.parse(mod) if isinstance(mod, str) else mod
         self.handle = self.mod._handle.address
         on_gpu = self.on_gpu = is_on_gpu(q, "q")
@@ -60,8 +69,12 @@ class Given:
         # Tensors that this call makes are already ordered on its stream; others must wait for it.
         wait = None if not on_gpu else -1 if stream is None else stream or 1
         self.stream = self.memory.stream() if on_gpu and stream is None else stream
-        given = {"q": q, "k": k, "v": v, **{name: x for name, x in (scales or {}).items() if x is not None}}
-        views = {name: View(array, name, on_gpu, wait) for name, array in given.items()}
+        others = {name: array for name, array in (others or {}).items() if array is not None}
+        written = ("k", "v") if "new_k" in others else ()
+        views = {
+            name: View(array, name, on_gpu, wait, writes=name in written)
+            for name, array in {"q": q, "k": k, "v": v, **others}.items()
+        }
         out_dtype = "bfloat16" if views["q"].struct.dtype == DTYPE_E4M3 else None
         self.out = self.memory.empty((*q.shape[:3], v.shape[3]), out_dtype) if out is None else out
         self.lse = self.memory.empty(tuple(q.shape[:3]), "float32") if return_lse else None
@@ -71,7 +84,7 @@ class Given:
         array, of_captures = self.mod._given(captures or {}, on_gpu, wait)
         self.operands = Operands(
             q=at["q"], k=at["k"], v=at["v"], captures=array, capture_count=len(array),
-            scale=scale or 0.0, has_scale=scale is not None, **{name: at[name] for name in scales or {} if name in at},
+            scale=scale or 0.0, has_scale=scale is not None, **{name: at[name] for name in others},
         )  # fmt: skip
         self.outputs = Outputs(out=at["out"], lse=at["lse"])
         self._keep = views, of_captures

@@ -1,0 +1,600 @@
+// attnc in C++ over the C library: this header and libattnc.so, and no LLVM or fmt at link time.
+//
+// ```
+//   namespace ac = attnc::c;
+//   const auto mod = ac::Mod::parse("q_idx >= kv_idx");                // text -> checked program
+//   const auto compiler = ac::Compiler::create();                      // one per process
+//   auto q = ac::TensorView::contiguous(address, ATTNC_DTYPE_BF16, {1, 8, 1024, 128}); // k, v and out as well
+//   ac::Operands operands; operands.q = &q, operands.k = &k, operands.v = &v;
+//   ac::Outputs outputs; outputs.out = &out;
+//   const auto attention = compiler->prepare(*mod, operands, outputs); // NVRTC, or the cache
+//   // workspace: attention->workspaceBytes() of device memory; attention->initialise() fills it
+//   const auto status = attention->launch(operands, outputs, workspace, stream);
+// ```
+//
+// Names. Classes and functions have the names of the C++ library (attnc.h), and mean, need and cost the same. Structs
+// and enumerators are those of C (c.h). PrepareOptions is attnc_prepare_options with struct_size set and all else 0. A
+// file needs C++17, and may include attnc.h as well. It compiles with -fno-exceptions and -fno-rtti.
+//
+// Errors. Functions that can fail return Expected<T> or Status. Test the result, or call value(), which throws Failure.
+// Without exceptions, value() prints the error and aborts. A function that returns a plain T ends as value() does: for
+// a handle that was moved from, or if memory runs out.
+//
+// Handles. They are immutable, and copies share them. An object or a struct of results that belongs to another object
+// keeps that alive. Arguments are read only during the call.
+#pragma once
+
+#include "attnc/c.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <initializer_list>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace attnc::c {
+
+/// One finding about a mod's text, as attnc_diagnostic.
+struct Diagnostic {
+  std::string id;           ///< Stable name of the kind of finding, such as "undeclared-scalar".
+  std::string file;         ///< Name of the text, as given by the caller.
+  std::string message;      ///< What was observed and what was expected.
+  std::string hint;         ///< How to repair it. May be empty.
+  std::string rendered;     ///< All of the above with the source line and a caret.
+  int line = 0, column = 0; ///< Line in the text, and column in bytes, from 1.
+};
+
+/// The reason of a failure.
+struct [[nodiscard]] Error {
+  attnc_status status = ATTNC_ERROR_INTERNAL; ///< Whose fault it is.
+  std::string message;                        ///< What went wrong. For ATTNC_ERROR_MOD: all diagnostics, rendered.
+  std::string remedy;                         ///< What to do about it. May be empty.
+  std::vector<Diagnostic> diagnostics;        ///< Findings about the mod's text, for ATTNC_ERROR_MOD.
+};
+
+/// What value() throws.
+struct Failure : std::runtime_error {
+  /// Holds the reason; what() is its message and its remedy.
+  explicit Failure(const Error& reason)
+      : std::runtime_error(reason.message + (reason.remedy.empty() ? "" : "\n") + reason.remedy), error(reason) {}
+  Error error; ///< The reason.
+};
+
+namespace detail {
+[[noreturn]] inline void fail(const Error& error) {
+#if defined(__cpp_exceptions)
+  throw Failure(error);
+#else
+  std::fprintf(stderr, "%s\n%s\n", error.message.c_str(), error.remedy.c_str());
+  std::abort();
+#endif
+}
+
+} // namespace detail
+
+/// A value, or the reason why it is missing. Test it with operator bool before dereferencing it or calling error().
+template <class T> class [[nodiscard]] Expected {
+public:
+  /// Holds a value.
+  Expected(T value) : state(std::in_place_index<0>, std::move(value)) {}
+  /// Holds the reason why the value is missing.
+  Expected(Error error) : state(std::in_place_index<1>, std::move(error)) {}
+
+  explicit operator bool() const { return state.index() == 0; }
+  T& operator*() { return *std::get_if<0>(&state); }
+  const T& operator*() const { return *std::get_if<0>(&state); }
+  T* operator->() { return std::get_if<0>(&state); }
+  const T* operator->() const { return std::get_if<0>(&state); }
+  /// Returns the reason. Precondition: there is no value.
+  const Error& error() const { return *std::get_if<1>(&state); }
+  /// Returns the value. Without a value it throws Failure, or aborts.
+  T value() const {
+    if (!*this) detail::fail(error());
+    return **this;
+  }
+
+private:
+  std::variant<T, Error> state;
+};
+
+/// What a function returns that only succeeds.
+struct Done {};
+/// Success, or the reason of a failure.
+using Status = Expected<Done>;
+
+/// A struct of C with struct_size set, and 0 in all other members, which is their default.
+template <class Struct> struct Sized : Struct {
+  Sized() : Struct{} { this->struct_size = sizeof(Struct); }
+  /// Sets members `captures` and `capture_count` to Captures, which must outlive the calls that read them.
+  template <class Values> void set(const Values& values) {
+    this->captures = values.data();
+    this->capture_count = values.size();
+  }
+};
+
+/// A struct of results, which keeps the object alive that its pointers belong to.
+template <class Struct> struct Kept : Sized<Struct> {
+  std::shared_ptr<const void> owner; ///< The object.
+};
+
+using BackwardOperands = Sized<attnc_backward_operands>; ///< Inputs of a backward launch.
+using BackwardOutputs = Sized<attnc_backward_outputs>;   ///< Outputs of a backward launch: gradients.
+using BlockMaskInfo = Kept<attnc_block_mask_info>;       ///< Counts of a mask's blocks.
+using BlockMaskView = Sized<attnc_block_mask_view>;      ///< Borrowed lists of a block mask.
+using CaptureInfo = Kept<attnc_capture_info>;            ///< A capture that a mod needs at launch.
+using CompiledStage = Kept<attnc_compiled_stage>;        ///< One stage of machine code.
+using CompilerOptions = Sized<attnc_compiler_options>;   ///< Options of a compiler.
+using FamilyInfo = Sized<attnc_family_info>;             ///< A family of kernels, for attnc_get_family().
+using KernelFacts = Kept<attnc_kernel_options>;          ///< KernelOptions that results hold.
+using KernelOptions = Sized<attnc_kernel_options>;       ///< What is static in a kernel.
+using ModInfo = Kept<attnc_mod_info>;                    ///< Facts about a mod.
+using Operands = Sized<attnc_operands>;                  ///< Inputs of a launch.
+using Outputs = Sized<attnc_outputs>;                    ///< Outputs of a launch.
+using PackItem = Sized<attnc_pack_item>;                 ///< A kernel to pack.
+using ParseOptions = Sized<attnc_parse_options>;         ///< How a mod's text is read.
+using PreparationInfo = Kept<attnc_preparation_info>;    ///< The settled choices.
+using PrepareOptions = Sized<attnc_prepare_options>;     ///< Choices that cannot be derived from the operands.
+using ShardMask = Sized<attnc_shard_mask>;               ///< One mask of a model.
+using ShardOptions = Sized<attnc_shard_options>;         ///< How to plan shards.
+using ShardPlanInfo = Kept<attnc_shard_plan_info>;       ///< Facts of a plan of shards.
+using ShardTokens = Kept<attnc_shard_tokens>;            ///< The tokens of one rank.
+using ShardWork = Kept<attnc_shard_work>;                ///< What one rank computes for one mask.
+using SourceStage = Kept<attnc_source_stage>;            ///< One stage of a source.
+using TunedTile = Kept<attnc_tuned_tile>;                ///< A tile that was tried.
+using Warning = Kept<attnc_diagnostic>;                  ///< A warning about a mod.
+using BlockMaskShape = attnc_block_mask_shape;           ///< Size of a mask and of its blocks. Zeros: their defaults.
+using ProblemShape = attnc_problem;                      ///< Extents of an attention problem.
+using Stream = attnc_stream;                             ///< A CUDA stream: a cudaStream_t converts to it.
+
+namespace detail {
+
+/// Returns the reason of this thread's last failure.
+inline Error lastError(attnc_status status) {
+  Error error{status, attnc_last_error(), attnc_last_remedy(), {}};
+  Sized<attnc_diagnostic> of;
+  for (size_t i = 0; i < attnc_last_diagnostic_count(); ++i)
+    if (attnc_last_diagnostic(i, &of) == ATTNC_OK)
+      error.diagnostics.push_back({of.id, of.file, of.message, of.hint, of.rendered, of.line, of.column});
+  return error;
+}
+
+inline Status done(attnc_status status) { return status == ATTNC_OK ? Status(Done()) : lastError(status); }
+
+/// Calls a function of C whose last argument is filled in, and returns what it fills in.
+template <class Filled, class Function, class... Arguments>
+Expected<Filled> call(Function function, Arguments... arguments) {
+  Filled filled = {};
+  const attnc_status status = function(arguments..., &filled);
+  if (status != ATTNC_OK) return lastError(status);
+  return filled;
+}
+
+/// Calls a function of C that creates a handle, and returns the object of class T that owns it.
+template <class T, class Function, class... Arguments> Expected<T> create(Function function, Arguments... arguments) {
+  const auto made = call<typename T::Raw*>(function, arguments...);
+  if (!made) return made.error();
+  return T(std::shared_ptr<typename T::Raw>(*made, T::destroy));
+}
+
+/// Returns a text that a function of C returned, which is NULL on a failure.
+inline std::string text(const char* given) {
+  if (!given) fail(lastError(ATTNC_ERROR_ARGUMENT));
+  return given;
+}
+
+/// A handle of C, whose copies share it.
+template <class T, void (*destroyer)(T*)> class Handle {
+public:
+  using Raw = T;                             ///< The object of C.
+  static constexpr auto destroy = destroyer; ///< The function that destroys it.
+  explicit Handle(std::shared_ptr<T> owner) : handle(std::move(owner)) {}
+  /// Returns the handle, for functions of C. It lives as long as a copy of this object.
+  T* get() const { return handle.get(); }
+
+protected:
+  /// Returns what a function of C fills in about this object.
+  template <class Filled, class Function, class... Arguments>
+  Expected<Filled> fill(Function function, Arguments... arguments) const {
+    auto filled = call<Filled>(function, get(), arguments...);
+    if (filled) filled->owner = handle;
+    return filled;
+  }
+  /// Returns what it fills in for each index, its last argument but one.
+  template <class Filled, class Function, class... Arguments>
+  std::vector<Filled> all(size_t count, Function function, Arguments... arguments) const {
+    std::vector<Filled> filled;
+    for (size_t i = 0; i < count; ++i) filled.push_back(fill<Filled>(function, arguments..., i).value());
+    return filled;
+  }
+  /// Returns a handle that belongs to this one, and keeps it alive.
+  template <class Part> std::shared_ptr<Part> part(const Part* of) const {
+    if (!of) fail(lastError(ATTNC_ERROR_ARGUMENT));
+    return {handle, const_cast<Part*>(of)};
+  }
+
+private:
+  std::shared_ptr<T> handle;
+};
+using Pack = Handle<attnc_pack, attnc_pack_destroy>;
+
+} // namespace detail
+
+/// A strided view of memory that somebody else owns. Strides are in elements, and may be 0 or negative.
+struct TensorView : Sized<attnc_tensor> {
+  /// Returns a row-major, dense view. `data` stays owned by the caller. Precondition: at most ATTNC_MAX_RANK axes.
+  static TensorView contiguous(void* data, attnc_dtype dtype, std::initializer_list<int64_t> shape) {
+    TensorView view;
+    view.data = data;
+    view.dtype = dtype;
+    view.rank = int32_t(shape.size());
+    size_t axis = 0;
+    for (int64_t extent : shape)
+      if (axis < ATTNC_MAX_RANK) view.shape[axis++] = extent;
+    detail::done(attnc_tensor_make_dense(&view)).value();
+    return view;
+  }
+  /// Returns a view of a DLTensor or a DLManagedTensor (attnc_tensor_from_dlpack).
+  static Expected<TensorView> fromDlpack(const void* tensor, attnc_device device) {
+    return detail::call<TensorView>(attnc_tensor_from_dlpack, tensor, device);
+  }
+  /// Returns a view of a DLManagedTensorVersioned. `writes`: attnc will write into the memory.
+  static Expected<TensorView> fromDlpackVersioned(const void* managed, attnc_device device, bool writes) {
+    return detail::call<TensorView>(attnc_tensor_from_dlpack_versioned, managed, device, int32_t(writes));
+  }
+};
+
+/// The values that a mod captures, by name. Tensors are views of host memory for CPU work, and of device memory for GPU
+/// work. It cannot be copied, since structs of C point into it.
+class Captures {
+public:
+  /// Sets the value of `name`; replaces an earlier one. Returns *this.
+  Captures& set(std::string name, const TensorView& tensor) {
+    *const_cast<attnc_tensor*>(named(std::move(name), ATTNC_CAPTURE_TENSOR).tensor) = tensor;
+    return *this;
+  }
+  Captures& set(std::string name, int64_t value) {
+    named(std::move(name), ATTNC_CAPTURE_INT).integer = value;
+    return *this;
+  }
+  Captures& set(std::string name, int value) { return set(std::move(name), int64_t(value)); }
+  Captures& set(std::string name, double value) {
+    named(std::move(name), ATTNC_CAPTURE_FLOAT).real = value;
+    return *this;
+  }
+  Captures& set(std::string name, bool value) {
+    named(std::move(name), ATTNC_CAPTURE_BOOL).integer = value;
+    return *this;
+  }
+  /// Returns the values, for structs and functions of C. Owned by this object, and valid until the next set().
+  const attnc_capture* data() const { return values.data(); }
+  /// Returns the number of values.
+  size_t size() const { return values.size(); }
+
+private:
+  struct Owned {
+    std::string name;
+    TensorView tensor;
+  };
+  attnc_capture& named(std::string name, attnc_capture_kind kind) {
+    size_t at = 0;
+    while (at < values.size() && name != values[at].name) ++at;
+    if (at == values.size()) {
+      owned.push_back(std::make_unique<Owned>(Owned{std::move(name), {}}));
+      values.emplace_back().name = owned[at]->name.c_str();
+      values[at].tensor = &owned[at]->tensor;
+    }
+    values[at].kind = kind;
+    return values[at];
+  }
+
+  std::vector<std::unique_ptr<Owned>> owned; // `values` point to them
+  std::vector<Sized<attnc_capture>> values;
+};
+
+/// A parsed, traced and simplified mod.
+class Mod : public detail::Handle<attnc_mod, attnc_mod_destroy> {
+public:
+  using Handle::Handle;
+  /// Parses a mod: a Python-subset text, or a bare expression. Errors: ATTNC_ERROR_MOD with diagnostics.
+  static Expected<Mod> parse(std::string_view text, const ParseOptions& options = {}) {
+    return detail::create<Mod>(attnc_mod_parse, text.data(), text.size(), &options);
+  }
+  /// Parses IR text, as irText() returns it. `name` is its name in messages.
+  static Expected<Mod> parseIr(std::string_view text, const char* name = nullptr) {
+    return detail::create<Mod>(attnc_mod_parse_ir, text.data(), text.size(), name);
+  }
+  /// Reads a mod from a file; a *.ir file as parseIr() does.
+  static Expected<Mod> load(const std::string& path, const ParseOptions& options = {}) {
+    return detail::create<Mod>(attnc_mod_load, path.c_str(), &options);
+  }
+  /// Returns the mod that changes nothing.
+  static Mod identity() { return detail::create<Mod>(attnc_mod_identity).value(); }
+  /// Returns this mod with extents and scalars folded as constants.
+  Expected<Mod> pinned(const std::vector<attnc_pin>& pins) const {
+    return detail::create<Mod>(attnc_mod_pinned, get(), pins.data(), pins.size());
+  }
+  /// Returns facts about the mod.
+  ModInfo info() const { return fill<ModInfo>(attnc_mod_get_info).value(); }
+  /// Returns the captures that the mod needs at launch, tensors first.
+  std::vector<CaptureInfo> captures() const { return all<CaptureInfo>(info().capture_count, attnc_mod_get_capture); }
+  /// Returns warnings about legal text that is probably not meant, in text order.
+  std::vector<Warning> warnings() const { return all<Warning>(info().warning_count, attnc_mod_get_warning); }
+  /// Returns the syntax tree as text. Empty for a mod that was read as IR.
+  std::string astText() const { return detail::text(attnc_mod_ast(get())); }
+  /// Returns the IR after all passes as text.
+  std::string irText() const { return detail::text(attnc_mod_ir(get())); }
+};
+
+/// A block mask in host memory that owns its lists.
+class BlockMask : public detail::Handle<attnc_block_mask, attnc_block_mask_destroy> {
+public:
+  using Handle::Handle;
+  /// Builds a mask by evaluating mask_mod on the CPU. Captures are in host memory.
+  static Expected<BlockMask> build(const Mod& mod, const Captures& captures, const ProblemShape& problem,
+                                   const BlockMaskShape& shape) {
+    return detail::create<BlockMask>(attnc_block_mask_build, mod.get(), captures.data(), captures.size(), &problem,
+                                     &shape);
+  }
+  /// Copies lists from host memory, and checks them.
+  static Expected<BlockMask> fromLists(const BlockMaskView& lists) {
+    return detail::create<BlockMask>(attnc_block_mask_from_lists, &lists);
+  }
+  /// Returns a copy that also has lists by column.
+  Expected<BlockMask> withColumns() const { return detail::create<BlockMask>(attnc_block_mask_with_columns, get()); }
+  /// Returns the lists in host memory, which must not be written.
+  Kept<attnc_block_mask_view> view() const {
+    return fill<Kept<attnc_block_mask_view>>(attnc_block_mask_get_view).value();
+  }
+  /// Returns the counts of the mask's blocks.
+  BlockMaskInfo info() const { return fill<BlockMaskInfo>(attnc_block_mask_get_info).value(); }
+  /// Returns a picture in UTF-8 text of one (batch, head), of at most `limit` rows and columns.
+  std::string toString(int64_t batch, int64_t head, int64_t limit) const {
+    const auto write = [&](char* to, size_t capacity) {
+      size_t length = 0;
+      detail::done(attnc_block_mask_text(get(), batch, head, limit, to, capacity, &length)).value();
+      return length;
+    };
+    std::string text(write(nullptr, 0), '\0');
+    write(text.data(), text.size() + 1);
+    return text;
+  }
+  /// Returns the bytes of one allocation for the lists of this shape.
+  static Expected<size_t> storageBytes(const BlockMaskShape& shape, bool withColumns = false) {
+    return detail::call<size_t>(attnc_block_mask_storage_bytes, &shape, int32_t(withColumns));
+  }
+  /// Returns a view of lists in `storage`: host or device memory that the caller owns. Does not touch the memory.
+  static Expected<BlockMaskView> viewInto(void* storage, const BlockMaskShape& shape, bool withColumns = false) {
+    return detail::call<BlockMaskView>(attnc_block_mask_view_into, storage, &shape, int32_t(withColumns));
+  }
+  /// Writes the lists into host memory of the caller, laid out as by viewInto().
+  Status write(bool withColumns, void* storage, size_t bytes) const {
+    return detail::done(attnc_block_mask_write(get(), withColumns, storage, bytes));
+  }
+};
+
+/// The source of a kernel.
+class Source : public detail::Handle<attnc_source, attnc_source_destroy> {
+public:
+  using Handle::Handle;
+  /// Returns its stages, in launch order.
+  std::vector<SourceStage> stages() const {
+    return all<SourceStage>(attnc_source_stage_count(get()), attnc_source_get_stage);
+  }
+};
+
+/// The machine code of a kernel, not yet loaded on a device.
+class Compiled : public detail::Handle<attnc_compiled, attnc_compiled_destroy> {
+public:
+  using Handle::Handle;
+  /// Returns its stages, in launch order.
+  std::vector<CompiledStage> stages() const {
+    return all<CompiledStage>(attnc_compiled_stage_count(get()), attnc_compiled_get_stage);
+  }
+};
+
+/// A forward, decode, backward or block mask kernel, loaded on one device.
+class Kernel : public detail::Handle<attnc_kernel, attnc_kernel_destroy> {
+public:
+  using Handle::Handle;
+  /// Returns the options of the kernel, with the chosen family and arch.
+  KernelFacts options() const { return fill<KernelFacts>(attnc_kernel_get_options).value(); }
+  /// Returns the machine code.
+  Compiled compiled() const { return Compiled(part(attnc_kernel_get_compiled(get()))); }
+  /// Returns the bytes of device memory that launches of a forward or decode kernel can use.
+  Expected<size_t> workspaceBytes(const Operands& operands, const Outputs& outputs) const {
+    return detail::call<size_t>(attnc_kernel_workspace_bytes, get(), &operands, &outputs);
+  }
+  /// Returns the bytes of device memory that launches of a backward kernel need.
+  Expected<size_t> workspaceBytes(const BackwardOperands& operands, const BackwardOutputs& outputs = {}) const {
+    return detail::call<size_t>(attnc_kernel_backward_workspace_bytes, get(), &operands, &outputs);
+  }
+  /// Enqueues a forward or decode kernel on `stream`.
+  Status launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const {
+    return detail::done(attnc_kernel_launch(get(), &operands, &outputs, workspace, stream));
+  }
+  /// Enqueues a backward kernel on `stream`.
+  Status launch(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace,
+                Stream stream) const {
+    return detail::done(attnc_kernel_launch_backward(get(), &operands, &outputs, workspace, stream));
+  }
+  /// Enqueues the filling of the lists of `mask` on `stream`. They are in device memory.
+  Status launch(const BlockMaskView& mask, const ProblemShape& problem, const Captures& captures, Stream stream) const {
+    return detail::done(
+        attnc_kernel_launch_block_mask(get(), &mask, &problem, captures.data(), captures.size(), stream));
+  }
+};
+
+/// The settled choices for given operands.
+class Preparation : public detail::Handle<attnc_preparation, attnc_preparation_destroy> {
+public:
+  using Handle::Handle;
+  /// Returns the choices.
+  PreparationInfo info() const { return fill<PreparationInfo>(attnc_preparation_get_info).value(); }
+  /// Returns the options of a pass's kernels, complete. Errors: a backward pass that was not settled.
+  Expected<KernelFacts> options(attnc_pass pass = ATTNC_PASS_FORWARD) const {
+    return fill<KernelFacts>(attnc_preparation_get_options, pass);
+  }
+  /// Returns the options of all kernels that Compiler::prepare() compiles.
+  std::vector<KernelFacts> kernels() const {
+    return all<KernelFacts>(attnc_preparation_kernel_count(get()), attnc_preparation_get_kernel_options);
+  }
+  /// Returns the choices as text for people.
+  std::string text() const { return detail::text(attnc_preparation_text(get())); }
+};
+
+/// Attention over operands of certain shapes, ready to launch.
+class Prepared : public detail::Handle<attnc_prepared, attnc_prepared_destroy> {
+public:
+  using Handle::Handle;
+  /// Returns the settled choices.
+  Preparation preparation() const { return Preparation(part(attnc_prepared_get_preparation(get()))); }
+  /// Returns the kernel of a kind. Its get() is null if there is no kernel of this kind.
+  Kernel kernel(attnc_kernel_kind kind = ATTNC_KERNEL_FORWARD) const {
+    const auto found = detail::call<const attnc_kernel*>(attnc_prepared_get_kernel, get(), kind).value();
+    return Kernel(found ? part(found) : nullptr);
+  }
+  /// Returns the bytes of device memory that the calls below need, aligned to 256 bytes.
+  size_t workspaceBytes() const { return detail::call<size_t>(attnc_prepared_workspace_bytes, get()).value(); }
+  /// Enqueues the initialisation of a workspace on `stream`. Call it before the first launch with the workspace.
+  Status initialise(const Operands& operands, void* workspace, Stream stream) const {
+    return detail::done(attnc_prepared_initialise(get(), &operands, workspace, stream));
+  }
+  /// Enqueues the forward pass on `stream`. It allocates nothing, and may be captured into a CUDA graph.
+  Status launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const {
+    return detail::done(attnc_prepared_launch(get(), &operands, &outputs, workspace, stream));
+  }
+  /// Enqueues the backward pass on `stream`. Otherwise as launch().
+  Status launchBackward(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace,
+                        Stream stream) const {
+    return detail::done(attnc_prepared_launch_backward(get(), &operands, &outputs, workspace, stream));
+  }
+  /// Returns the lists in `workspace` that initialise() fills. Errors: no block mask is built there; blocks are boxes.
+  Expected<BlockMaskView> blockMaskIn(void* workspace) const {
+    return detail::call<BlockMaskView>(attnc_prepared_block_mask_in, get(), workspace);
+  }
+};
+
+/// The result of tuning.
+class Tuning : public detail::Handle<attnc_tuning, attnc_tuning_destroy> {
+public:
+  using Handle::Handle;
+  /// Returns the preparation with the winners.
+  Preparation preparation() const { return Preparation(part(attnc_tuning_get_preparation(get()))); }
+  /// Returns the tiles tried for a pass, the model's first. Empty for a pass that was not measured.
+  std::vector<TunedTile> tiles(attnc_pass pass = ATTNC_PASS_FORWARD) const {
+    return all<TunedTile>(attnc_tuning_tile_count(get(), pass), attnc_tuning_get_tile, pass);
+  }
+};
+
+/// Turns mods into kernels. Make one per process and keep it.
+class Compiler : public detail::Handle<attnc_compiler, attnc_compiler_destroy> {
+public:
+  using Handle::Handle;
+  /// Creates a compiler. It takes the place of the constructor of C++.
+  static Expected<Compiler> create(const CompilerOptions& options = {}) {
+    return detail::create<Compiler>(attnc_compiler_create, &options);
+  }
+  /// Settles the choices, compiles the kernels or takes them from the cache, and loads them into the current context.
+  Expected<Prepared> prepare(const Mod& mod, const Operands& operands, const Outputs& outputs,
+                             const PrepareOptions& options = {}) const {
+    return detail::create<Prepared>(attnc_prepare, get(), mod.get(), &operands, &outputs, &options);
+  }
+  /// Returns what prepare() would choose. Needs no GPU if `options.arch` is given.
+  Expected<Preparation> settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
+                               const PrepareOptions& options = {}) const {
+    return detail::create<Preparation>(attnc_settle, get(), mod.get(), &operands, &outputs, &options);
+  }
+  /// Prepares a forward and a backward pass.
+  Expected<Prepared> prepareTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
+                                     const BackwardOutputs& gradients, const PrepareOptions& options = {}) const {
+    return detail::create<Prepared>(attnc_prepare_training, get(), mod.get(), &operands, &outputs, &gradients,
+                                    &options);
+  }
+  /// Returns what prepareTraining() would choose.
+  Expected<Preparation> settleTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
+                                       const BackwardOutputs& gradients, const PrepareOptions& options = {}) const {
+    return detail::create<Preparation>(attnc_settle_training, get(), mod.get(), &operands, &outputs, &gradients,
+                                       &options);
+  }
+  /// Measures tiles and stores the fastest one, which prepare() then uses.
+  Expected<Tuning> tune(const Mod& mod, const Operands& operands, const Outputs& outputs,
+                        const PrepareOptions& options = {}, Stream stream = nullptr) const {
+    return detail::create<Tuning>(attnc_tune, get(), mod.get(), &operands, &outputs, &options, stream);
+  }
+  /// Tunes both passes for prepareTraining().
+  Expected<Tuning> tuneTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
+                                const BackwardOutputs& gradients, const PrepareOptions& options = {},
+                                Stream stream = nullptr) const {
+    return detail::create<Tuning>(attnc_tune_training, get(), mod.get(), &operands, &outputs, &gradients, &options,
+                                  stream);
+  }
+  /// Returns whether launches of this kernel gain from a block mask.
+  Expected<bool> wantsBlockMask(const Mod& mod, const KernelOptions& options) const {
+    const auto wants = detail::call<int32_t>(attnc_wants_block_mask, get(), mod.get(), &options);
+    return wants ? Expected<bool>(*wants != 0) : wants.error();
+  }
+  /// Generates the source of all stages of a kernel.
+  Expected<Source> source(const Mod& mod, const KernelOptions& options) const {
+    return detail::create<Source>(attnc_source_create, get(), mod.get(), &options);
+  }
+  /// Compiles all stages of a kernel, or takes them from a cache. Needs no GPU if an arch is given.
+  Expected<Compiled> compile(const Mod& mod, const KernelOptions& options) const {
+    return detail::create<Compiled>(attnc_compile, get(), mod.get(), &options);
+  }
+  /// Compiles a kernel of kind `options.kind`, and loads it into the current CUDA context.
+  Expected<Kernel> load(const Mod& mod, const KernelOptions& options) const {
+    return detail::create<Kernel>(attnc_kernel_load, get(), mod.get(), &options);
+  }
+  /// Returns one JSON object about the kernel of these choices, and what it costs. Captures are in host memory.
+  Expected<std::string> explain(const Mod& mod, const Preparation& preparation, const Captures& captures = {}) const {
+    const auto json =
+        detail::call<const char*>(attnc_explain, get(), mod.get(), preparation.get(), captures.data(), captures.size());
+    return json ? Expected<std::string>(*json) : json.error();
+  }
+  /// Returns a pack: the bytes of one file with all stages of these kernels.
+  Expected<std::string> pack(const std::vector<PackItem>& items) const {
+    const auto pack = detail::create<detail::Pack>(attnc_pack_create, get(), items.data(), items.size());
+    if (!pack) return pack.error();
+    size_t bytes = 0;
+    const void* data = attnc_pack_data(pack->get(), &bytes);
+    return std::string(static_cast<const char*>(data), bytes);
+  }
+  /// Opens a pack, to be searched after the compiler's other packs.
+  Status addPack(const std::string& path) const { return detail::done(attnc_compiler_add_pack(get(), path.c_str())); }
+};
+
+/// Computes what Prepared::launch() writes, on the CPU in double precision. All memory is host memory.
+inline Status computeOnCpu(const Mod& mod, const Operands& operands, const Outputs& outputs) {
+  return detail::done(attnc_compute_on_cpu(mod.get(), &operands, &outputs));
+}
+/// Computes what Prepared::launchBackward() writes. Otherwise as computeOnCpu().
+inline Status computeBackwardOnCpu(const Mod& mod, const BackwardOperands& operands, const BackwardOutputs& outputs) {
+  return detail::done(attnc_compute_backward_on_cpu(mod.get(), &operands, &outputs));
+}
+
+/// A plan of shards: which rank of several GPUs computes what, and which keys and values travel.
+class ShardPlan : public detail::Handle<attnc_shard_plan, attnc_shard_plan_destroy> {
+public:
+  using Handle::Handle;
+  /// Plans for masks that share one layout. Captures are read during the call.
+  static Expected<ShardPlan> make(const std::vector<ShardMask>& masks, const ProblemShape& problem, int world,
+                                  const ShardOptions& options = {}) {
+    return detail::create<ShardPlan>(attnc_shard_plan_create, masks.data(), masks.size(), &problem, int32_t(world),
+                                     &options);
+  }
+  /// Returns facts of the plan.
+  ShardPlanInfo info() const { return fill<ShardPlanInfo>(attnc_shard_plan_get_info).value(); }
+  /// Returns the tokens of a rank. Errors: a rank out of range.
+  Expected<ShardTokens> tokens(size_t rank) const { return fill<ShardTokens>(attnc_shard_plan_get_tokens, rank); }
+  /// Returns what a rank computes for a mask. Errors: an index out of range.
+  Expected<ShardWork> work(size_t mask, size_t rank) const {
+    return fill<ShardWork>(attnc_shard_plan_get_work, mask, rank);
+  }
+};
+
+} // namespace attnc::c
