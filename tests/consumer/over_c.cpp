@@ -2,6 +2,7 @@
 #include <attnc/c.hpp>
 
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 
 namespace ac = attnc::c;
@@ -134,10 +135,24 @@ int shards() {
   return 0;
 }
 
+int quantise() {
+  std::vector<float> x(2 * 4 * 8, 2), scales(2);
+  std::vector<unsigned char> values(x.size());
+  const auto in = ac::TensorView::contiguous(x.data(), ATTNC_DTYPE_F32, {1, 2, 4, 8}),
+             out = ac::TensorView::contiguous(values.data(), ATTNC_DTYPE_E4M3, {1, 2, 4, 8}),
+             factors = ac::TensorView::contiguous(scales.data(), ATTNC_DTYPE_F32, {1, 2});
+  CHECK(ac::quantiseOnCpu(in, out, factors, {}));
+  CHECK(scales[1] == 2.f / 448 && values.back() == 0x7e);
+  CHECK(!ac::quantiseOnCpu(in, in, factors, {}));
+  return 0;
+}
+
 /// Calls what needs a GPU. No context is current, so all of it is refused, and what follows a success is only linked.
 int launches(const ac::Compiler& compiler, const ac::Mod& mod, Small& small, const ac::KernelOptions& options) {
   const auto refused = [](const auto& result) { return !result; };
   CHECK(refused(compiler.tune(mod, small.operands, small.outputs)));
+  if (const auto quantiser = ac::Quantiser::load(compiler, ATTNC_DTYPE_F32, 64))
+    CHECK(refused(quantiser->launch(small.qView, small.qView, small.qView, {}, nullptr)));
   CHECK(refused(compiler.tuneTraining(mod, small.backward, small.outputs, small.gradients)));
   if (const auto kernel = compiler.load(mod, options)) {
     CHECK(kernel->options().head_dim == options.head_dim && !kernel->compiled().stages().empty());
@@ -198,7 +213,7 @@ int compilers() {
 } // namespace
 
 int main() {
-  for (const auto test : {mods, reference, blockMasks, shards, compilers})
+  for (const auto test : {mods, reference, blockMasks, shards, quantise, compilers})
     if (test() != 0) return 1;
   std::printf("attnc %s: all is well\n", attnc_version_text());
   return 0;

@@ -44,7 +44,7 @@ def coverage(program):
     headers = "".join(path.read_text() for path in (ROOT / "include/attnc/c").glob("*.h"))
     declared = set(re.findall(r"^ATTNC_API [^;(]*?(\w+)\(", headers, re.M))
     called = set(re.findall(r" U (attnc_\w+)", output("nm", "-u", program)))
-    wrapper = (ROOT / "include/attnc/c.hpp").read_text()
+    wrapper = "".join(path.read_text() for path in (ROOT / "include/attnc").glob("**/*.hpp"))
     for name in sorted(declared - called - set(NOT_WRAPPED)):
         yield f"{name}: attnc/c.hpp does not wrap it, or over_c.cpp does not call its wrapper"
     for name in sorted(NOT_WRAPPED):

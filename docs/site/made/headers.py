@@ -2,7 +2,7 @@
 
   headers.py       prints each public name that has no comment; exit code 1 if there are some
 
-Inputs: include/attnc/*.h, include/attnc/c/*.h and include/attnc/c.hpp, laid out by clang-format. Output: a Header for
+Inputs: include/attnc/*.h, include/attnc/c/*.h, and *.hpp of both, laid out by clang-format. Output: a Header for
 each, which api.py writes as a page. It expands the tables of *.def, and does not preprocess otherwise.
 """
 
@@ -255,7 +255,7 @@ def read(path):
 
 def read_all():
     # The last one has names of the first ones, in a namespace of its own: links lead to the first ones.
-    return [read(path) for glob in ("*.h", "c/*.h", "*.hpp") for path in sorted((INCLUDE / "attnc").glob(glob))]
+    return [read(path) for glob in ("*.h", "c/*.h", "*.hpp", "c/*.hpp") for path in sorted((INCLUDE / "attnc").glob(glob))]
 
 
 def undocumented(header):
