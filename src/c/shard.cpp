@@ -11,17 +11,6 @@
 
 #include <deque>
 
-/// A plan, and the arrays through which a C caller sees it.
-struct attnc_shard_plan {
-  struct Tokens {
-    std::vector<attnc_shard_interval> rows, keys;
-  };
-  attnc::ShardPlan plan;
-  std::vector<Tokens> tokens;                                      ///< by rank
-  std::vector<std::vector<std::vector<attnc_shard_piece>>> pieces; ///< by mask and rank
-  explicit attnc_shard_plan(attnc::ShardPlan plan);
-};
-
 namespace attnc::c {
 namespace {
 

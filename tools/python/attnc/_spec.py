@@ -505,6 +505,24 @@ class ShardWork(Sized):
     ]
 
 
+class ShardMessage(Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("bytes", c_size_t),
+        ("peer", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
+class ShardEngine(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("exchange", c_void_p),
+        ("wait", c_void_p),
+        ("user", c_void_p),
+    ]
+
+
 class TunedTile(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -604,6 +622,11 @@ FUNCTIONS = {
     "attnc_shard_plan_get_info": (c_int32, (c_void_p, POINTER(ShardPlanInfo))),
     "attnc_shard_plan_get_tokens": (c_int32, (c_void_p, c_size_t, POINTER(ShardTokens))),
     "attnc_shard_plan_get_work": (c_int32, (c_void_p, c_size_t, c_size_t, POINTER(ShardWork))),
+    "attnc_sharded_prepare": (c_int32, (c_void_p, c_void_p, c_void_p, c_size_t, c_size_t, POINTER(Operands), POINTER(Outputs), POINTER(PrepareOptions), POINTER(c_void_p))),
+    "attnc_sharded_destroy": (None, (c_void_p,)),
+    "attnc_sharded_workspace_bytes": (c_int32, (c_void_p, c_void_p)),
+    "attnc_sharded_initialise": (c_int32, (c_void_p, POINTER(Operands), c_void_p, c_void_p)),
+    "attnc_sharded_launch": (c_int32, (c_void_p, POINTER(Operands), POINTER(Outputs), POINTER(ShardEngine), c_void_p, c_void_p, c_void_p)),
     "attnc_tune": (c_int32, (c_void_p, c_void_p, POINTER(Operands), POINTER(Outputs), POINTER(PrepareOptions), c_void_p, POINTER(c_void_p))),
     "attnc_tune_training": (c_int32, (c_void_p, c_void_p, POINTER(BackwardOperands), POINTER(Outputs), POINTER(BackwardOutputs), POINTER(PrepareOptions), c_void_p, POINTER(c_void_p))),
     "attnc_tuning_destroy": (None, (c_void_p,)),
