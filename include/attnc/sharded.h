@@ -58,8 +58,8 @@ public:
   /// keys, HKV, D]. Rows then travel from where they lie. Outputs are `out`, and `lse` if wanted.
   ///
   /// Errors (environment): a mask or rank that the plan does not have; tensors that do not fit the plan; other operands
-  /// and outputs. Also a plan of ragged lengths; a capture with a name that begins with `attnc_`; those of
-  /// Compiler::prepare().
+  /// and outputs. Also a plan of ragged lengths, or with groups of heads; a capture with a name that begins with
+  /// `attnc_`; those of Compiler::prepare().
   static Expected<ShardedAttention> prepare(const Compiler* compiler, const Mod& mod, const ShardPlan& plan, int mask,
                                             int rank, const Operands& operands, const Outputs& outputs,
                                             const PrepareOptions& options = {});

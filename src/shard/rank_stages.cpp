@@ -24,12 +24,6 @@ void join(std::vector<ShardInterval>& intervals, const ShardInterval& next) {
 
 } // namespace
 
-int64_t tokensOf(const std::vector<ShardInterval>& intervals) {
-  int64_t count = 0;
-  for (const ShardInterval& interval : intervals) count += interval.end - interval.begin;
-  return count;
-}
-
 std::vector<int32_t> positionsOf(const std::vector<ShardInterval>& intervals) {
   std::vector<int32_t> all;
   for (const ShardInterval& interval : intervals)
@@ -44,7 +38,7 @@ std::vector<RankStage> stagesOf(const ShardPlan& plan, const ShardMaskPlan& mask
   std::vector<RankStage> stages(size_t(last) + 1);
   const ShardTokens& own = plan.ranks[size_t(rank)];
   for (const ShardInterval& keys : own.keys) join(stages[0].keys, keys);
-  stages[0].keyCount = tokensOf(own.keys);
+  stages[0].keyCount = own.keyCount();
   for (int other = 0; other < plan.world; ++other)
     for (const ShardPiece& piece : mask.ranks[size_t(other)].pieces) {
       RankStage& stage = stages[size_t(piece.stage)];

@@ -26,8 +26,6 @@ struct RankStage {
 /// Returns the stages of a rank for a mask. All ranks have equally many.
 std::vector<RankStage> stagesOf(const ShardPlan& plan, const ShardMaskPlan& mask, int rank);
 
-/// Returns the number of tokens.
-int64_t tokensOf(const std::vector<ShardInterval>& intervals);
 /// Returns all tokens, in order.
 std::vector<int32_t> positionsOf(const std::vector<ShardInterval>& intervals);
 

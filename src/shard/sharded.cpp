@@ -291,6 +291,8 @@ Expected<ShardedAttention> ShardedAttention::prepare(const Compiler* compiler, c
                                                      const Outputs& outputs, const PrepareOptions& options) {
   if (mask < 0 || mask >= int(plan.masks.size())) return wrong(fmt::format("the plan has no mask {}", mask));
   if (rank < 0 || rank >= plan.world) return wrong(fmt::format("the plan has no rank {}", rank));
+  if (plan.headGroups != 1)
+    return wrong("the plan has groups of heads, which attnc.torch.distributed exchanges", "plan with one group");
   if (plan.qStarts.size() != 2)
     return wrong("the plan is of ragged lengths", "plan one sequence, and write a mask_mod");
   const Features others = featuresOf(operands).without({Feature::F32});
@@ -300,7 +302,7 @@ Expected<ShardedAttention> ShardedAttention::prepare(const Compiler* compiler, c
     if (tensor->rank != 4) return wrong("q, k, v and out have four axes");
   const ShardTokens& own = plan.ranks[size_t(rank)];
   const auto& q = operands.q.shape;
-  const int64_t keys = shard::tokensOf(own.keys);
+  const int64_t keys = own.keyCount();
   ATTNC_TRY(checkShape("q", operands.q, {q[0], q[1], own.rowCount(), q[3]}));
   ATTNC_TRY(checkShape("k", operands.k, {q[0], operands.k.shape[1], keys, q[3]}));
   ATTNC_TRY(checkShape("v", operands.v, {q[0], operands.k.shape[1], keys, operands.v.shape[3]}));

@@ -142,5 +142,7 @@ TEST_CASE("a rank's launch tells what its engine returned, and what is missing",
     return int32_t(17);
   };
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "the engine's exchange returned 17", launch(&engine));
+  engine.struct_size = 24;
+  REFUSED(ATTNC_ERROR_ARGUMENT, "engine has struct_size 24, expected 32", launch(&engine));
   REFUSED(ATTNC_ERROR_ARGUMENT, "sharded is NULL", attnc_sharded_workspace_bytes(nullptr, &bytes));
 }

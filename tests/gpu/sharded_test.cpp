@@ -93,8 +93,7 @@ void check(const std::string& text, const ProblemShape& shape, int world, ShardL
   for (const bool delivers : {false, true})
     for (int rank = 0; rank < world; ++rank) {
       const ShardTokens& own = plan.ranks[size_t(rank)];
-      int64_t keys = 0;
-      for (const ShardInterval& interval : own.keys) keys += interval.end - interval.begin;
+      const int64_t keys = own.keyCount();
       Rows mine(shape.batch, shape.qHeads, own.rowCount()), ownK(shape.batch, shape.kvHeads, keys),
           ownV(shape.batch, shape.kvHeads, keys), to(shape.batch, shape.qHeads, own.rowCount()),
           wanted(shape.batch, shape.qHeads, own.rowCount());

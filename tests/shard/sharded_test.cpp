@@ -83,8 +83,7 @@ Expected<double> difference(const Whole& whole, const Mod& mod, const Captures& 
   const ProblemShape& shape = whole.shape;
   const Status done = onRanks(plan.world, [&](int rank) -> Status {
     const ShardTokens& own = plan.ranks[size_t(rank)];
-    int64_t keys = 0;
-    for (const ShardInterval& interval : own.keys) keys += interval.end - interval.begin;
+    const int64_t keys = own.keyCount();
     Rows q(shape.batch, shape.qHeads, own.rowCount(), kD), k(shape.batch, shape.kvHeads, keys, kD),
         v(shape.batch, shape.kvHeads, keys, kDV), out(shape.batch, shape.qHeads, own.rowCount(), kDV),
         wanted(shape.batch, shape.qHeads, own.rowCount(), kDV);
@@ -254,6 +253,10 @@ TEST_CASE("a rank refuses what does not fit its plan") {
   const Mod reserved = parsed("attnc_first_row: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return q_idx > "
                               "attnc_first_row\n");
   CHECK_THAT(refusal(operands, outputs, 0, 0, &reserved), Catch::Contains("attnc_first_row"));
+  const ShardPlan teams = *ShardPlan::make({{&mod}}, {1, 2, 2, 128, 128}, 2, {.headGroups = 2});
+  auto ofTeams = ShardedAttention::prepare(nullptr, mod, teams, 0, 0, operands, outputs);
+  REQUIRE_FALSE(ofTeams);
+  CHECK_THAT(ofTeams.error().message, Catch::Contains("groups of heads"));
   const ShardPlan ragged = *ShardPlan::make({{&mod}}, {2, 2, 2, 64, 64}, 2, {.lengths = {{64, 64}, {64, 64}}});
   CHECK_FALSE(ShardedAttention::prepare(nullptr, mod, ragged, 0, 0, operands, outputs));
 

@@ -98,18 +98,12 @@ struct Rows {
   }
 };
 
-int64_t tokensIn(const std::vector<attnc::ShardInterval>& intervals) {
-  int64_t count = 0;
-  for (const attnc::ShardInterval& interval : intervals) count += interval.end - interval.begin;
-  return count;
-}
-
 /// Computes the rows of a rank, and puts them where they belong in `out`, [tokens, heads, kHeadDim].
 void computeRank(int rank, const attnc::ShardPlan& plan, const attnc::Mod& mod, ncclComm_t communicator,
                  std::vector<uint16_t>& out) {
   check(cudaSetDevice(rank));
   const attnc::ShardTokens& own = plan.ranks[size_t(rank)];
-  Rows q(own.rowCount(), kHeads), k(tokensIn(own.keys), kKvHeads), v(k.tokens, kKvHeads), to(q.tokens, kHeads);
+  Rows q(own.rowCount(), kHeads), k(own.keyCount(), kKvHeads), v(k.tokens, kKvHeads), to(q.tokens, kHeads);
   q.draw(own.rows, 1), k.draw(own.keys, 2), v.draw(own.keys, 3);
   const attnc::Operands operands{.q = q.view(), .k = k.view(), .v = v.view()};
   const attnc::Outputs outputs{.out = to.view()};

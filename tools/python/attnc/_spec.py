@@ -452,6 +452,8 @@ class ShardOptions(Sized):
         ("element_bytes", c_int32),
         ("backward", c_int32),
         ("reserved", c_int32),
+        ("head_groups", c_int32),
+        ("reserved2", c_int32),
     ]
 
 
@@ -464,6 +466,8 @@ class ShardPlanInfo(Sized):
         ("stages", c_int32),
         ("layout", c_int32),
         ("mask_count", c_int32),
+        ("head_groups", c_int32),
+        ("reserved", c_int32),
     ]
 
 
