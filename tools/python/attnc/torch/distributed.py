@@ -105,6 +105,7 @@ class _How(typing.NamedTuple):
     group: typing.Any
     team: Team | None
     wants_lse: bool
+    reduces_captured: bool
     is_training: bool
     is_deterministic: bool
 
@@ -294,11 +295,12 @@ class _Attention(torch.autograd.Function):
             leaving = stage, _Transfer([_rows_first(*of_keys)], stage.receives, stage.sent, how.group)
         if leaving:
             _add(*leaving, dk, dv)
-        if learned:
+        if learned and how.reduces_captured:
             flat = torch.cat([gradient.flatten() for gradient in learned.values()])
             dist.all_reduce(flat, group=how.group)
             parts = flat.split([gradient.numel() for gradient in learned.values()])
-            learned = {place: part.view_as(learned[place]).to(captured[place].dtype) for place, part in zip(learned, parts)}
+            learned = {place: part.view_as(learned[place]) for place, part in zip(learned, parts)}
+        learned = {place: gradient.to(captured[place].dtype) for place, gradient in learned.items()}
         dq = torch.zeros_like(q) if dq is None else dq
         dq, dk, dv = _take_heads(how, _OF_KEYS, *(x.to(q.dtype) for x in (dq, dk, dv)))
         return None, dq, dk, dv, *(learned.get(place) for place in range(len(captured)))
@@ -373,7 +375,7 @@ def flex_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
     score_mod: typing.Callable[..., torch.Tensor] | None = None, block_mask: typing.Any = None,
     scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False, *, plan: ShardPlan,
-    group: typing.Any = None,
+    group: typing.Any = None, reduce_captured: bool = True,
 ) -> typing.Any:  # fmt: skip
     """Computes attention over all ranks of a group, like attnc.torch.flex_attention on one.
 
@@ -382,7 +384,8 @@ def flex_attention(
     whole on each rank. `block_mask` is one of the plan's masks. `group` is a process group, a DeviceMesh of one dim, or
     None for all processes. All ranks call it, and its backward pass, in the same order.
 
-    Gradients of captured tensors are sums over all ranks, the same on each. Those of query, key and value are of the
+    Gradients of captured tensors are sums over all ranks, the same on each; without `reduce_captured`, each rank has the
+    part of its rows, for wrappers that reduce all gradients of a module, such as FSDP2. Those of query, key and value are of the
     rank's own rows. All are added in the order of stages and ranks; torch.use_deterministic_algorithms() chooses
     deterministic kernels. A call breaks a graph of torch.compile.
 
@@ -431,7 +434,7 @@ def flex_attention(
     is_training = torch.is_grad_enabled() and bool(learned or any(x.requires_grad for x in (query, key, value)))
     how = _How(
         stages, launches, learned, head_dim**-0.5 if scale is None else float(scale), (enable_gqa, "shards"), group,
-        team, return_lse, is_training, is_training and torch.are_deterministic_algorithms_enabled(),
+        team, return_lse, reduce_captured, is_training, is_training and torch.are_deterministic_algorithms_enabled(),
     )  # fmt: skip
     run = _Attention.apply if is_training else _infer
     if query.is_cuda:
