@@ -127,6 +127,8 @@ struct ShardTokens {
 struct ShardPlan {
   int world = 1;                                ///< Number of ranks.
   int headGroups = 1;                           ///< As ShardOptions::headGroups.
+  ProblemShape problem = {};                    ///< The whole problem.
+  bool isRagged = false;                        ///< Whether ShardOptions::lengths were given.
   ShardLayout layout = ShardLayout::Contiguous; ///< Layout that was taken; never Auto.
   int stages = 0;                               ///< Largest stage of a piece. 0: nothing travels.
   /// First token of each sequence, and the number of all tokens: [sequences + 1]. A mod sees position 0 at the first

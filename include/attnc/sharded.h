@@ -57,8 +57,10 @@ public:
   /// plan's order. Addresses may be null here. If keys travel, each row of k and v is dense over the heads: memory [B,
   /// keys, HKV, D]. Rows then travel from where they lie. Outputs are `out`, and `lse` if wanted.
   ///
+  /// If the plan has lengths (ShardOptions::lengths), B is 1 here. Mods see sequences as b, and positions in them.
+  ///
   /// Errors (environment): a mask or rank that the plan does not have; tensors that do not fit the plan; other operands
-  /// and outputs. Also a plan of ragged lengths, or with groups of heads; a capture with a name that begins with
+  /// and outputs. Also a plan with groups of heads; a capture with a name that begins with
   /// `attnc_`; those of Compiler::prepare().
   static Expected<ShardedAttention> prepare(const Compiler* compiler, const Mod& mod, const ShardPlan& plan, int mask,
                                             int rank, const Operands& operands, const Outputs& outputs,

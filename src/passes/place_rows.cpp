@@ -24,14 +24,18 @@ using ir::BuiltinDim;
 using ir::Op;
 using ir::Type;
 
-/// One of the two axes that a shard has a part of.
+/// One of the axes that a shard has a part of.
 struct PlacedAxis {
   BuiltinDim dim;
   ir::ParamKind param;
   RowPlace place;
+  BuiltinDim rows; ///< the axis of the tensor of positions
   llvm::StringLiteral positions, first, whole;
   std::optional<int64_t> wholeDim = {}, wholeScalar = {};
   int64_t source = 0; ///< index of the tensor of positions, or of the scalar
+
+  /// Returns the index of the shard that positions are looked up by.
+  ir::ParamKind index() const { return rows == BuiltinDim::QLen ? ir::ParamKind::QIdx : ir::ParamKind::KvIdx; }
 
   bool isOf(const ir::Extent& extent) const { return extent.isNamed && extent.value == int64_t(dim); }
 };
@@ -75,13 +79,30 @@ void declare(ir::Module& module, PlacedAxis& axis) {
   }
 }
 
+int64_t declareTensor(ir::Module& module, llvm::StringRef name, BuiltinDim rows) {
+  module.tensors.push_back({name.str(), DType::I32, {{.isNamed = true, .value = int64_t(rows)}}});
+  return int64_t(module.tensors.size()) - 1;
+}
+
+/// Lets rows see keys of their own sequence only.
+void separateSequences(ir::Module& module, int64_t rowSequences, int64_t keySequences) {
+  const ir::Value row = module.make(Op::Load, Type::I32, {module.param(ir::ParamKind::QIdx)}, rowSequences);
+  const ir::Value key = module.make(Op::Load, Type::I32, {module.param(ir::ParamKind::KvIdx)}, keySequences);
+  const ir::Value isOne = module.make(Op::Eq, Type::Bool, {row, key});
+  const std::optional<ir::Value> mask = module.output(ir::kMask);
+  module.setOutput(ir::kMask, mask ? module.make(Op::And, Type::Bool, {isOne, *mask}) : isOne);
+}
+
 } // namespace
 
 Expected<ir::Module> placeRows(ir::Module module, RowPlaces places) {
-  PlacedAxis axes[] = {
-      {BuiltinDim::QLen, ir::ParamKind::QIdx, places.rows, kRowPositions, kFirstRow, kWholeQLen},
-      {BuiltinDim::KvLen, ir::ParamKind::KvIdx, places.keys, kKeyPositions, kFirstKey, kWholeKvLen},
+  std::vector<PlacedAxis> axes = {
+      {BuiltinDim::QLen, ir::ParamKind::QIdx, places.rows, BuiltinDim::QLen, kRowPositions, kFirstRow, kWholeQLen},
+      {BuiltinDim::KvLen, ir::ParamKind::KvIdx, places.keys, BuiltinDim::KvLen, kKeyPositions, kFirstKey, kWholeKvLen},
   };
+  if (places.arePacked)
+    axes.push_back({BuiltinDim::B, ir::ParamKind::B, RowPlace::Listed, BuiltinDim::QLen, kRowSequences, kKeySequences,
+                    kWholeBatch});
   ATTNC_TRY(lowerGrids(module, {}));
   module.grids.clear();
   for (PlacedAxis& axis : axes) {
@@ -90,23 +111,25 @@ Expected<ir::Module> placeRows(ir::Module module, RowPlaces places) {
   }
   for (PlacedAxis& axis : axes) { // these keep the extents of the shard
     if (axis.place == RowPlace::Run) continue;
-    axis.source = int64_t(module.tensors.size());
-    module.tensors.push_back({axis.positions.str(), DType::I32, {{.isNamed = true, .value = int64_t(axis.dim)}}});
+    axis.source = declareTensor(module, axis.positions, axis.rows);
   }
+  const int64_t keySequences = places.arePacked ? declareTensor(module, kKeySequences, BuiltinDim::KvLen) : 0;
   if (module.tensors.size() + module.scalars.size() > ir::kMaxCaptures)
-    return Error::environment(fmt::format("the mod has too many captures for a shard, which adds up to 4 to the limit "
+    return Error::environment(fmt::format("the mod has too many captures for a shard, which adds up to 7 to the limit "
                                           "of {}",
                                           ir::kMaxCaptures));
-  return rebuild(module, [&](ir::Module& out, const ir::Node& node) {
+  ir::Module placed = rebuild(module, [&](ir::Module& out, const ir::Node& node) {
     for (const PlacedAxis& axis : axes) {
       if (node.op == Op::Dim && node.attr == int64_t(axis.dim)) return out.scalar(unsigned(*axis.wholeScalar));
       if (node.op != Op::Param || node.attr != int64_t(axis.param)) continue;
-      const ir::Value row = keep(out, node);
+      const ir::Value row = out.param(axis.index());
       if (axis.place == RowPlace::Listed) return out.make(Op::Load, Type::I32, {row}, axis.source);
       return out.make(Op::Add, Type::I32, {row, out.scalar(unsigned(axis.source))});
     }
     return keep(out, node);
   });
+  if (places.arePacked) separateSequences(placed, axes.back().source, keySequences);
+  return placed;
 }
 
 } // namespace attnc::passes

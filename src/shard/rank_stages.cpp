@@ -24,10 +24,15 @@ void join(std::vector<ShardInterval>& intervals, const ShardInterval& next) {
 
 } // namespace
 
-std::vector<int32_t> positionsOf(const std::vector<ShardInterval>& intervals) {
-  std::vector<int32_t> all;
+TokenPlaces placesOf(const std::vector<ShardInterval>& intervals, const std::vector<int64_t>& starts) {
+  TokenPlaces all;
   for (const ShardInterval& interval : intervals)
-    for (int64_t token = interval.begin; token < interval.end; ++token) all.push_back(int32_t(token));
+    for (int64_t token = interval.begin; token < interval.end;) {
+      const auto next = std::upper_bound(starts.begin(), starts.end(), token); // behind empty sequences
+      const int64_t start = *(next - 1), end = std::min(interval.end, *next);
+      all.sequences.insert(all.sequences.end(), size_t(end - token), int32_t(next - starts.begin() - 1));
+      for (; token < end; ++token) all.positions.push_back(int32_t(token - start));
+    }
   return all;
 }
 

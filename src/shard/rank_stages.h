@@ -26,7 +26,13 @@ struct RankStage {
 /// Returns the stages of a rank for a mask. All ranks have equally many.
 std::vector<RankStage> stagesOf(const ShardPlan& plan, const ShardMaskPlan& mask, int rank);
 
-/// Returns all tokens, in order.
-std::vector<int32_t> positionsOf(const std::vector<ShardInterval>& intervals);
+/// Where tokens are.
+struct TokenPlaces {
+  std::vector<int32_t> positions; ///< in their sequence
+  std::vector<int32_t> sequences;
+};
+
+/// Returns the places of all tokens, in order. `starts`: ShardPlan::qStarts or kvStarts.
+TokenPlaces placesOf(const std::vector<ShardInterval>& intervals, const std::vector<int64_t>& starts);
 
 } // namespace attnc::shard

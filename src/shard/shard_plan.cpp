@@ -252,6 +252,8 @@ Expected<ShardPlan> ShardPlan::make(const std::vector<ShardMask>& masks, const P
   ShardPlan result;
   result.world = world;
   result.headGroups = options.headGroups;
+  result.problem = problem;
+  result.isRagged = !options.lengths.empty();
   result.layout = best->layout;
   for (int team = 0; team < teams; ++team) {
     Deal rows = shard::partsOf(best->rows[size_t(team)], options.headGroups);

@@ -66,13 +66,19 @@ private:
 } // namespace
 
 struct ShardedAttention::Impl {
+  /// Where rows or keys lie in the whole problem, as launches read it. Empty if they are a run.
+  struct Table {
+    shard::TokenPlaces places = {};
+    size_t positionsAt = 0, sequencesAt = 0;
+  };
+
   /// A stage that has work.
   struct Launch {
     size_t stage = 0;
     Mod mod;
     std::set<std::string> declared = {}; ///< captures of the mod
-    std::vector<int32_t> positions = {}; ///< of keys; empty: they are a run
-    size_t positionsAt = 0, workspaceAt = 0;
+    Table keys = {};
+    size_t workspaceAt = 0;
   };
 
   struct Keys {
@@ -80,17 +86,18 @@ struct ShardedAttention::Impl {
     size_t bytes = 0; ///< of their buffer
   };
 
-  int64_t qLen = 0, kvLen = 0; ///< of the whole problem
-  TensorView q, k, v, out;     ///< as prepared, without addresses
+  ProblemShape whole;
+  bool isPacked = false;
+  TensorView q, k, v, out; ///< as prepared, without addresses
   bool wantsLse = false;
   std::vector<ShardInterval> rows;
-  std::vector<int32_t> rowPositions; ///< empty: they are a run
+  Table rowTable;
   std::vector<RankStage> stages;
   std::vector<Launch> launches;
   std::unique_ptr<shard::Machine> machine;
-  size_t rowPositionsAt = 0, buffersAt[2] = {}, partAt = 0, partLseAt = 0, sumAt = 0, sumLseAt = 0, bytes = 0;
+  size_t buffersAt[2] = {}, partAt = 0, partLseAt = 0, sumAt = 0, sumLseAt = 0, bytes = 0;
 
-  Status prepare(const Mod& mod, const Operands& operands, const PrepareOptions& options);
+  Status prepare(const Mod& mod, const ShardPlan& plan, const Operands& operands, const PrepareOptions& options);
   void layOut();
   Status check(const Operands& operands, const Outputs& outputs, const void* workspace) const;
   Status exchange(size_t stage, const TensorView& ownK, const TensorView& ownV, const ShardEngine& engine,
@@ -132,15 +139,18 @@ Captures ShardedAttention::Impl::capturesOf(const Launch& launch, const Captures
   const auto set = [&](llvm::StringRef name, auto value) {
     if (launch.declared.contains(name.str())) all.set(name.str(), value);
   };
-  const auto positions = [&](size_t offset, size_t count) {
-    return TensorView::contiguous(at(workspace, offset), DType::I32, {int64_t(count)});
+  const auto list = [&](size_t offset, const std::vector<int32_t>& of) {
+    return TensorView::contiguous(at(workspace, offset), DType::I32, {int64_t(of.size())});
   };
   set(passes::kFirstRow, rows.empty() ? 0 : rows[0].begin);
   set(passes::kFirstKey, keys.empty() ? 0 : keys[0].begin);
-  set(passes::kWholeQLen, qLen);
-  set(passes::kWholeKvLen, kvLen);
-  set(passes::kRowPositions, positions(rowPositionsAt, rowPositions.size()));
-  set(passes::kKeyPositions, positions(launch.positionsAt, launch.positions.size()));
+  set(passes::kWholeBatch, whole.batch);
+  set(passes::kWholeQLen, whole.qLen);
+  set(passes::kWholeKvLen, whole.kvLen);
+  set(passes::kRowPositions, list(rowTable.positionsAt, rowTable.places.positions));
+  set(passes::kRowSequences, list(rowTable.sequencesAt, rowTable.places.sequences));
+  set(passes::kKeyPositions, list(launch.keys.positionsAt, launch.keys.places.positions));
+  set(passes::kKeySequences, list(launch.keys.sequencesAt, launch.keys.places.sequences));
   return all;
 }
 
@@ -155,14 +165,17 @@ Operands ShardedAttention::Impl::operandsOf(const Launch& launch, const Operands
   return all;
 }
 
-Status ShardedAttention::Impl::prepare(const Mod& mod, const Operands& operands, const PrepareOptions& options) {
+Status ShardedAttention::Impl::prepare(const Mod& mod, const ShardPlan& plan, const Operands& operands,
+                                       const PrepareOptions& options) {
   std::map<passes::RowPlaces, Mod> placed;
-  const passes::RowPlace ofRows = rows.size() == 1 ? passes::RowPlace::Run : passes::RowPlace::Listed;
-  if (ofRows == passes::RowPlace::Listed) rowPositions = shard::positionsOf(rows);
+  const auto placeOf = [&](const std::vector<ShardInterval>& intervals) {
+    return intervals.size() == 1 && !isPacked ? passes::RowPlace::Run : passes::RowPlace::Listed;
+  };
+  if (placeOf(rows) == passes::RowPlace::Listed) rowTable.places = shard::placesOf(rows, plan.qStarts);
   for (size_t stage = 0; stage < stages.size(); ++stage) {
     const std::vector<ShardInterval>& keys = stages[stage].keys;
     if (!stages[stage].hasWork || !q.shape[0] || !q.shape[1]) continue;
-    const passes::RowPlaces places{ofRows, keys.size() == 1 ? passes::RowPlace::Run : passes::RowPlace::Listed};
+    const passes::RowPlaces places{placeOf(rows), placeOf(keys), isPacked};
     auto found = placed.find(places);
     if (found == placed.end()) {
       ATTNC_TRY_AS(made, placedMod(mod, places));
@@ -170,7 +183,7 @@ Status ShardedAttention::Impl::prepare(const Mod& mod, const Operands& operands,
     }
     Launch& launch = launches.emplace_back(Launch{stage, found->second});
     for (const CaptureInfo& capture : launch.mod.captures()) launch.declared.insert(capture.name);
-    if (places.keys == passes::RowPlace::Listed) launch.positions = shard::positionsOf(keys);
+    if (places.keys == passes::RowPlace::Listed) launch.keys.places = shard::placesOf(keys, plan.kvStarts);
   }
   TensorView part =
       TensorView::contiguous(nullptr, out.dtype, {out.shape[0], out.shape[1], out.shape[2], out.shape[3]});
@@ -189,9 +202,13 @@ Status ShardedAttention::Impl::prepare(const Mod& mod, const Operands& operands,
 
 void ShardedAttention::Impl::layOut() {
   Parts parts;
-  rowPositionsAt = parts.add(int64_t(rowPositions.size()) * 4);
+  const auto add = [&](Table& table) {
+    table.positionsAt = parts.add(int64_t(table.places.positions.size()) * 4);
+    table.sequencesAt = parts.add(int64_t(table.places.sequences.size()) * 4);
+  };
+  add(rowTable);
   for (size_t i = 0; i < launches.size(); ++i) {
-    launches[i].positionsAt = parts.add(int64_t(launches[i].positions.size()) * 4);
+    add(launches[i].keys);
     launches[i].workspaceAt = parts.add(int64_t(machine->workspaceBytes(i)));
   }
   for (const int buffer : {0, 1}) {
@@ -293,8 +310,6 @@ Expected<ShardedAttention> ShardedAttention::prepare(const Compiler* compiler, c
   if (rank < 0 || rank >= plan.world) return wrong(fmt::format("the plan has no rank {}", rank));
   if (plan.headGroups != 1)
     return wrong("the plan has groups of heads, which attnc.torch.distributed exchanges", "plan with one group");
-  if (plan.qStarts.size() != 2)
-    return wrong("the plan is of ragged lengths", "plan one sequence, and write a mask_mod");
   const Features others = featuresOf(operands).without({Feature::F32});
   if (!others.empty()) return wrong(fmt::format("a rank takes no {}", featureText(others.first())));
   if (!outputs.out || outputs.rowMax) return wrong("outputs are out, and lse if wanted");
@@ -302,6 +317,8 @@ Expected<ShardedAttention> ShardedAttention::prepare(const Compiler* compiler, c
     if (tensor->rank != 4) return wrong("q, k, v and out have four axes");
   const ShardTokens& own = plan.ranks[size_t(rank)];
   const auto& q = operands.q.shape;
+  if (plan.isRagged && q[0] != 1)
+    return wrong(fmt::format("q has batch {}, and the plan is of a packed batch", q[0]), "give [1, H, rows, D]");
   const int64_t keys = own.keyCount();
   ATTNC_TRY(checkShape("q", operands.q, {q[0], q[1], own.rowCount(), q[3]}));
   ATTNC_TRY(checkShape("k", operands.k, {q[0], operands.k.shape[1], keys, q[3]}));
@@ -309,8 +326,8 @@ Expected<ShardedAttention> ShardedAttention::prepare(const Compiler* compiler, c
   ATTNC_TRY(checkShape("out", *outputs.out, {q[0], q[1], own.rowCount(), operands.v.shape[3]}));
   if (outputs.lse) ATTNC_TRY(checkShape("lse", *outputs.lse, {q[0], q[1], own.rowCount()}));
   auto impl = std::make_shared<Impl>();
-  impl->qLen = plan.qStarts.back();
-  impl->kvLen = plan.kvStarts.back();
+  impl->whole = plan.problem;
+  impl->isPacked = plan.isRagged;
   impl->q = operands.q, impl->k = operands.k, impl->v = operands.v, impl->out = *outputs.out;
   impl->wantsLse = outputs.lse.has_value();
   impl->rows = own.rows;
@@ -321,7 +338,7 @@ Expected<ShardedAttention> ShardedAttention::prepare(const Compiler* compiler, c
   }
   ATTNC_TRY_AS(machine, shard::makeMachine(compiler, outputs.out->dtype, int(operands.v.shape[3])));
   impl->machine = *std::move(machine);
-  ATTNC_TRY(impl->prepare(mod, operands, options));
+  ATTNC_TRY(impl->prepare(mod, plan, operands, options));
   return ShardedAttention(std::move(impl));
 }
 
@@ -329,13 +346,17 @@ size_t ShardedAttention::workspaceBytes() const { return impl->bytes; }
 
 Status ShardedAttention::initialise(const Operands& operands, void* workspace, Stream stream) const {
   if (impl->bytes && !workspace) return wrong("the workspace is null");
-  const auto upload = [&](const std::vector<int32_t>& positions, size_t offset) {
-    return impl->machine->upload(Impl::at(workspace, offset), positions.data(), positions.size() * 4, stream);
+  const auto uploadOne = [&](const std::vector<int32_t>& list, size_t offset) {
+    return impl->machine->upload(Impl::at(workspace, offset), list.data(), list.size() * 4, stream);
   };
-  ATTNC_TRY(upload(impl->rowPositions, impl->rowPositionsAt));
+  const auto upload = [&](const Impl::Table& table) -> Status {
+    ATTNC_TRY(uploadOne(table.places.positions, table.positionsAt));
+    return uploadOne(table.places.sequences, table.sequencesAt);
+  };
+  ATTNC_TRY(upload(impl->rowTable));
   for (size_t i = 0; i < impl->launches.size(); ++i) {
     const Impl::Launch& launch = impl->launches[i];
-    ATTNC_TRY(upload(launch.positions, launch.positionsAt));
+    ATTNC_TRY(upload(launch.keys));
     const Captures captures = impl->capturesOf(launch, operands.captures, workspace);
     const Operands all = impl->operandsOf(launch, operands, captures, workspace);
     ATTNC_TRY(impl->machine->initialise(i, all, Impl::at(workspace, launch.workspaceAt), stream));

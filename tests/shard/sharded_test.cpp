@@ -195,6 +195,47 @@ TEST_CASE("layers with different masks run by one plan") {
   }
 }
 
+TEST_CASE("ranks compute a packed batch, whose sequences may be empty") {
+  const std::vector<ShardLengths> lengths = {{70, 70}, {0, 9}, {131, 80}, {1, 1}, {45, 0}, {3, 60}};
+  const int64_t batch = int64_t(lengths.size());
+  std::vector<int32_t> starts[2] = {{0}, {0}};
+  for (const ShardLengths& one : lengths) {
+    starts[0].push_back(starts[0].back() + int32_t(one.q));
+    starts[1].push_back(starts[1].back() + int32_t(one.kv));
+  }
+  const Mod mod = parsed("near: i32[B]\nslopes: f32[B, H]\nof_row: f32[Q_LEN]\n"
+                         "def score_mod(score, b, h, q_idx, kv_idx):\n"
+                         "    return score + slopes[b, h] * (kv_idx - q_idx) + of_row[q_idx] / (B + KV_LEN)\n"
+                         "def mask_mod(b, h, q_idx, kv_idx):\n"
+                         "    return (q_idx - kv_idx < 9 * near[b]) & (kv_idx < q_idx + 9)\n");
+  const ProblemShape problem{batch, 2, 1, 131, 80};
+  const DrawnCaptures drawn(mod, problem, 9, 1);
+  Whole whole({1, 2, 1, starts[0].back(), starts[1].back()}, 5);
+  Operands operands{.q = whole.q.view, .k = whole.k.view, .v = whole.v.view, .captures = &drawn.captures};
+  operands.cuSeqlensQ = TensorView::contiguous(starts[0].data(), DType::I32, {batch + 1});
+  operands.cuSeqlensKv = TensorView::contiguous(starts[1].data(), DType::I32, {batch + 1});
+  // Without them the last queries would stand at the last keys.
+  std::vector<int32_t> offsets(lengths.size(), 0);
+  operands.qOffsets = TensorView::contiguous(offsets.data(), DType::I32, {batch});
+  operands.maxQLen = problem.qLen, operands.maxKvLen = problem.kvLen;
+  const Status done = computeOnCpu(
+      mod, operands,
+      {.out = whole.out.view, .lse = TensorView::contiguous(whole.lse.data(), DType::F32, {1, 2, whole.shape.qLen})});
+  if (!done) FAIL(done.error().message);
+  for (const int world : {1, 2, 3, 7})
+    for (const ShardLayout layout : {ShardLayout::Contiguous, ShardLayout::ZigZag}) {
+      CAPTURE(world, shardLayoutName(layout));
+      ShardOptions options{.layout = layout, .stages = 2};
+      options.block = 64;
+      options.lengths = lengths;
+      auto plan = ShardPlan::make({{&mod, &drawn.captures}}, problem, world, options);
+      if (!plan) FAIL(plan.error().message);
+      auto found = difference(whole, mod, drawn.captures, *plan);
+      if (!found) FAIL(found.error().message);
+      CHECK(*found < 5e-6);
+    }
+}
+
 TEST_CASE("results of 16 bits are rounded by each stage, and once in the end") {
   const ProblemShape shape{1, 1, 1, 150, 150};
   const Mod mod = parsed("q_idx >= kv_idx");
@@ -257,8 +298,12 @@ TEST_CASE("a rank refuses what does not fit its plan") {
   auto ofTeams = ShardedAttention::prepare(nullptr, mod, teams, 0, 0, operands, outputs);
   REQUIRE_FALSE(ofTeams);
   CHECK_THAT(ofTeams.error().message, Catch::Contains("groups of heads"));
-  const ShardPlan ragged = *ShardPlan::make({{&mod}}, {2, 2, 2, 64, 64}, 2, {.lengths = {{64, 64}, {64, 64}}});
-  CHECK_FALSE(ShardedAttention::prepare(nullptr, mod, ragged, 0, 0, operands, outputs));
+  const ShardPlan packed = *ShardPlan::make({{&mod}}, {2, 2, 2, 64, 64}, 2, {.lengths = {{64, 64}, {64, 64}}});
+  other = operands;
+  other.q = TensorView::contiguous(q.values.data(), DType::F32, {2, 2, 32, kD});
+  auto ofPacked = ShardedAttention::prepare(nullptr, mod, packed, 0, 0, other, outputs);
+  REQUIRE_FALSE(ofPacked);
+  CHECK_THAT(ofPacked.error().message, Catch::Contains("q has batch 2, and the plan is of a packed batch"));
 
   auto sharded = ShardedAttention::prepare(nullptr, mod, plan, 0, 0, operands, outputs);
   REQUIRE(sharded);
