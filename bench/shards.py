@@ -145,7 +145,8 @@ def run(rank, arguments, store):
         "nccl", init_method=f"file://{store}", rank=rank, world_size=arguments.world, device_id=device
     )
     if rank == 0:
-        print(f"torch {torch.__version__}, {arguments.world} x {torch.cuda.get_device_name()}, head groups {arguments.head_groups}", flush=True)
+        cards = f"{arguments.world} x {torch.cuda.get_device_name()}"
+        print(f"torch {torch.__version__}, {cards}, head groups {arguments.head_groups}", flush=True)
     for make in (causal, documents, window, alibi, softcap, padded):
         check(make, 4001, rank, arguments.world, arguments.head_groups, device)
     if rank == 0:

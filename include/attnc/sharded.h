@@ -33,8 +33,8 @@ struct ShardMessage {
 /// Moves bytes between ranks. Calls come from the thread that launches. They must not throw. An error ends the launch.
 struct ShardEngine {
   /// Begins to send and to receive. Each rank is called once for each stage with transfers, in order, also if it has no
-  /// message. Messages between two ranks are in the same order on both. Work of a GPU engine is enqueued on `stream`.
-  /// Required.
+  /// message. Messages between two ranks are in the same order on both. None may wait for another one's end. Work of a
+  /// GPU engine is enqueued on `stream`. Required.
   std::function<Status(const std::vector<ShardMessage>& sends, const std::vector<ShardMessage>& receives,
                        Stream stream)>
       exchange;
