@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares attention over several GPUs of one host with that of one GPU, and times both.
 
-  ATTNC_LIBRARY=build/libattnc.so python3 bench/shards.py [--world 2] [--rows 16384,65536]
+  ATTNC_LIBRARY=build/libattnc.so python3 bench/shards.py [--world 2] [--rows 16384,65536] [--head-groups 1]
 
 First out and gradients of small problems are compared, RMS of the difference in units of one GPU's; then ms of one GPU
 for the whole, t1, and of the slowest of all, t. The efficiency is t1 / (world t). `rows` are those of a rank; [1, 16,
@@ -65,10 +65,10 @@ def operands(length, device):
     ]
 
 
-def ways(make, length, rank, world, device):
+def ways(make, length, rank, world, groups, device):
     """Returns (of all, of this rank): a function that computes out, the operands, dout, and what learns."""
     score_mod, mask_mod, learned = make(length, device)
-    plan = ShardPlan(mask_mod, (1, HEADS, HEADS, length, length), world)
+    plan = ShardPlan(mask_mod, (1, HEADS, HEADS, length, length), world, head_groups=groups)
     mask = mask_mod and whole.create_block_mask(mask_mod, None, None, length, length, device=device)
     *inputs, dout = operands(length, device)
     mine = [shard(x, plan, rank) for x in inputs]
@@ -84,8 +84,8 @@ def train(run, inputs, dout, learned):
     return out, *torch.autograd.grad(out, [*inputs, *learned], dout)
 
 
-def check(make, length, rank, world, device):
-    plan, of_all, ours = ways(make, length, rank, world, device)
+def check(make, length, rank, world, groups, device):
+    plan, of_all, ours = ways(make, length, rank, world, groups, device)
     of_all[2][:, :, -PADDING:] = 0
     counts = (plan.rows(rank) < length - PADDING).to(device).unsqueeze(1)
     ours[2].mul_(counts)
@@ -123,8 +123,8 @@ def milliseconds(run, device):
     return time.item()
 
 
-def measure(make, length, rank, world, device):
-    plan, of_all, ours = ways(make, length, rank, world, device)
+def measure(make, length, rank, world, groups, device):
+    plan, of_all, ours = ways(make, length, rank, world, groups, device)
     for name in ("forward", "training"):
         times = []
         for run, inputs, *others in (of_all, ours):
@@ -145,14 +145,15 @@ def run(rank, arguments, store):
         "nccl", init_method=f"file://{store}", rank=rank, world_size=arguments.world, device_id=device
     )
     if rank == 0:
-        print(f"torch {torch.__version__}, {arguments.world} x {torch.cuda.get_device_name()}", flush=True)
+        cards = f"{arguments.world} x {torch.cuda.get_device_name()}"
+        print(f"torch {torch.__version__}, {cards}, head groups {arguments.head_groups}", flush=True)
     for make in (causal, documents, window, alibi, softcap, padded):
-        check(make, 4001, rank, arguments.world, device)
+        check(make, 4001, rank, arguments.world, arguments.head_groups, device)
     if rank == 0:
         print("\nmask       ranks x rows layout    pass       t1 (ms)    t (ms)  efficiency", flush=True)
     for rows in map(int, arguments.rows.split(",")):
         for make in (causal, documents):
-            measure(make, rows * arguments.world, rank, arguments.world, device)
+            measure(make, rows * arguments.world, rank, arguments.world, arguments.head_groups, device)
     dist.destroy_process_group()
 
 
@@ -160,6 +161,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--world", type=int, default=2)
     parser.add_argument("--rows", default="16384,65536")
+    parser.add_argument("--head-groups", type=int, default=1)
     arguments = parser.parse_args()
     if torch.cuda.device_count() < arguments.world:
         sys.exit(f"there are {torch.cuda.device_count()} GPUs, and {arguments.world} are needed")

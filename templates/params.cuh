@@ -169,4 +169,18 @@ struct QuantiseParams {
   unsigned seed; // of signs
 };
 
+/// Merges the attention of a stage of a plan of shards into that of the stages before. Rows are those of all heads and
+/// batch entries. Tensors but `out` are dense.
+struct MergeStagesParams {
+  const void* part;      // [batch, heads, rows, head_dim_v], attention of the stage; null: nothing lives
+  const float* part_lse; // [batch, heads, rows]
+  float* sum;     // [batch, heads, rows, head_dim_v], attention of the stages before; written unless `out` is given
+  float* sum_lse; // [batch, heads, rows]; written unless `out` is given
+  void* out;      // [batch, heads, rows, head_dim_v]; written; null: more stages follow
+  float* out_lse; // [batch, heads, rows]; written with `out`; null if not wanted
+  Strides out_stride;
+  int batch, heads, rows;
+  int is_first; // bool: there is no stage before
+};
+
 } // namespace attnc

@@ -35,7 +35,7 @@ LAYERS = {
     "reference": {"ir"},
     "api": {"ir", "dsl", "analysis", "passes", "codegen", "plan", "cache", "jit", "reference"},
     "inspect": {"ir", "analysis", "passes", "codegen", "plan", "jit", "api"},
-    "shard": set(),
+    "shard": {"passes", "jit", "api"},
     # Uses the public interface; only the possible block masks come from inside.
     "c": {"plan"},
     # Uses the C interface.

@@ -19,7 +19,7 @@
 //   Options, code and launches of single kernels: kernel.h.
 //   Block masks: block_mask.h; as runs, for masks of a million tokens: block_runs.h.
 //   Rounding of operands to E4M3: quantise.h.
-//   Plans for several GPUs: shard.h.
+//   Plans for several GPUs: shard.h; attention by a plan: sharded.h.
 //   Tiles chosen by measurement: tuning.h.
 //   Attention on the CPU: reference.h.
 //   What a plan is, why it was chosen, what it costs: explain.h.
@@ -43,6 +43,7 @@
 #include "attnc/quantise.h"
 #include "attnc/reference.h"
 #include "attnc/shard.h"
+#include "attnc/sharded.h"
 #include "attnc/stages.h"
 #include "attnc/tensor.h"
 #include "attnc/toolchain.h"

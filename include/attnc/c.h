@@ -53,6 +53,7 @@
 #include "attnc/c/quantise.h"
 #include "attnc/c/reference.h"
 #include "attnc/c/shard.h"
+#include "attnc/c/sharded.h"
 #include "attnc/c/tensor.h"
 #include "attnc/c/tuning.h"
 #include "attnc/c/xla.h"

@@ -429,4 +429,29 @@ public:
   }
 };
 
+/// The attention of one rank of a plan of shards, ready to launch.
+class ShardedAttention : public detail::Handle<attnc_sharded, attnc_sharded_destroy> {
+public:
+  using Handle::Handle;
+  /// Prepares the launches of a rank. Without a compiler the CPU computes, on tensors in host memory.
+  static Expected<ShardedAttention> prepare(const Compiler* compiler, const Mod& mod, const ShardPlan& plan,
+                                            size_t mask, size_t rank, const Operands& operands, const Outputs& outputs,
+                                            const PrepareOptions& options = {}) {
+    return detail::create<ShardedAttention>(attnc_sharded_prepare, compiler ? compiler->get() : nullptr, mod.get(),
+                                            plan.get(), mask, rank, &operands, &outputs, &options);
+  }
+  /// Returns the bytes of memory that the calls below need, aligned to 256 bytes.
+  size_t workspaceBytes() const { return detail::call<size_t>(attnc_sharded_workspace_bytes, get()).value(); }
+  /// Fills a workspace. Call it before the first launch with the workspace, and again if captures that mask_mod reads
+  /// change.
+  Status initialise(const Operands& operands, void* workspace, Stream stream) const {
+    return detail::done(attnc_sharded_initialise(get(), &operands, workspace, stream));
+  }
+  /// Enqueues the attention of all stages on `stream`, and transfers on `transfers`. All ranks call it.
+  Status launch(const Operands& operands, const Outputs& outputs, const ShardEngine& engine, void* workspace,
+                Stream stream, Stream transfers) const {
+    return detail::done(attnc_sharded_launch(get(), &operands, &outputs, &engine, workspace, stream, transfers));
+  }
+};
+
 } // namespace attnc::c

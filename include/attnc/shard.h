@@ -62,6 +62,10 @@ struct ShardLengths {
 struct ShardOptions {
   ShardLayout layout = ShardLayout::Auto; ///< Layout of the rows.
   int stages = 0;                         ///< Most stages with transfers, 1 to 32. 0: chosen by prediction.
+  /// Groups of heads (Ulysses): a divisor of the world, of H and of HKV. As many neighbouring ranks form a team. A team
+  /// computes the rows of all its ranks, each rank for one group of heads, in order. So each rank exchanges heads for
+  /// rows within its team first, and rows for heads afterwards. Keys travel between ranks of the same group.
+  int headGroups = 1;
   /// Lengths of a ragged batch, one entry for each batch entry, at most the problem's. Empty: all batch entries have
   /// the problem's lengths, and share one layout. Blocks are judged up to the problem's lengths, and cut off at these.
   std::vector<ShardLengths> lengths = {};
@@ -78,9 +82,9 @@ struct ShardOptions {
 
 /// Keys that a rank attends to in one stage, from one owner.
 struct ShardPiece {
-  int stage = 0;      ///< Stage 0 has the rank's own keys; they do not travel.
-  int from = 0;       ///< Rank that owns the keys.
-  ShardInterval keys; ///< Keys of the packed batch. All lie in one interval of the owner.
+  int stage = 0; ///< Stage 0 has the rank's own keys; they do not travel.
+  int from = 0;  ///< Rank that owns the keys. With groups of heads: the rank of the same group, in the owner's team.
+  ShardInterval keys; ///< Keys of the packed batch. All lie in one interval of the owner, or of its team.
 };
 
 /// What one rank computes for one mask.
@@ -113,6 +117,8 @@ struct ShardTokens {
 
   /// Returns the number of rows of q.
   int64_t rowCount() const;
+  /// Returns the number of rows of k and v.
+  int64_t keyCount() const;
   /// Returns the token of a local row. Precondition: 0 <= row < rowCount().
   int64_t tokenOfRow(int64_t row) const;
 };
@@ -120,6 +126,9 @@ struct ShardTokens {
 /// Who computes what, and which keys travel.
 struct ShardPlan {
   int world = 1;                                ///< Number of ranks.
+  int headGroups = 1;                           ///< As ShardOptions::headGroups.
+  ProblemShape problem = {};                    ///< The whole problem.
+  bool isRagged = false;                        ///< Whether ShardOptions::lengths were given.
   ShardLayout layout = ShardLayout::Contiguous; ///< Layout that was taken; never Auto.
   int stages = 0;                               ///< Largest stage of a piece. 0: nothing travels.
   /// First token of each sequence, and the number of all tokens: [sequences + 1]. A mod sees position 0 at the first
@@ -131,6 +140,10 @@ struct ShardPlan {
   /// Predicted time of one GPU that computes all pairs, divided by `world` and by the predicted time of the slowest
   /// ranks. 1 if nothing lives.
   double efficiency = 1;
+
+  /// Returns what a rank computes with: the tokens of all ranks of its team, one behind the other. With one group of
+  /// heads, they are those of the rank.
+  ShardTokens teamOf(int rank) const;
 
   /// Plans. Blocks are judged by intervals (BlockRuns::build()), on all cores; needs no disk and no GPU. Memory grows
   /// with the runs of the masks and the pieces of the plan.

@@ -214,6 +214,13 @@ struct ModAccess {
     return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->traced, mod.impl->source));
   }
 
+  static Expected<Mod> placedMod(const Mod& mod, passes::RowPlaces places) {
+    ATTNC_TRY_AS(traced, passes::placeRows(mod.impl->traced, places));
+    ir::Module module = *traced;
+    ATTNC_TRY(passes::runPipeline(module));
+    return Mod(std::make_shared<const Mod::Impl>(std::move(module), *std::move(traced), mod.impl->source));
+  }
+
   static Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures) {
     const std::vector<std::string> wanted(captures.begin(), captures.end()),
         floats = passes::floatCaptures(mod.module());
@@ -258,6 +265,10 @@ Expected<Mod> maskedByScore(const Mod& mod) { return ModAccess::maskedByScore(mo
 
 Expected<Mod> sequencesMod(const Mod& mod, passes::SequenceForm form, const std::map<std::string, int64_t>& pins) {
   return ModAccess::sequencesMod(mod, form, pins);
+}
+
+Expected<Mod> placedMod(const Mod& mod, passes::RowPlaces places) {
+  return onOwnStack([&] { return ModAccess::placedMod(mod, places); });
 }
 
 Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures) {

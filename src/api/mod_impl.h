@@ -8,6 +8,7 @@
 #include "ir/capture_gradient.h"
 #include "ir/ir.h"
 #include "passes/pass.h"
+#include "passes/place_rows.h"
 #include "plan/catalog.h"
 
 #include <map>
@@ -70,6 +71,10 @@ Expected<Mod> maskedByScore(const Mod& mod);
 /// Reruns all passes, since most rely on the range of q_idx, and applies `pins`, some of which the mod may have
 /// already. Errors (environment): a capture has a name that attnc reserves; those of Mod::pinned().
 Expected<Mod> sequencesMod(const Mod& mod, passes::SequenceForm form, const std::map<std::string, int64_t>& pins);
+
+/// Returns the mod of some rows and keys of the whole problem (passes::placeRows). Reruns all passes. Errors
+/// (environment): those of placeRows().
+Expected<Mod> placedMod(const Mod& mod, passes::RowPlaces places);
 
 /// Returns the form of sequences that operands and options ask for.
 passes::SequenceForm sequenceForm(const Operands& operands, const PrepareOptions& options);

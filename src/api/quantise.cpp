@@ -1,12 +1,11 @@
 #include "attnc/quantise.h"
 
-#include "api/compiler_access.h"
-#include "api/mod_impl.h"
+#include "api/modless_kernel.h"
 #include "attnc/operands.h"
 #include "jit/current_device.h"
 #include "jit/enqueue_zeros.h"
 #include "jit/loaded_kernel.h"
-#include "plan/assemble.h"
+#include "plan/arch.h"
 #include "plan/launch_operands.h"
 #include "reference/quantise.h"
 #include "support/ceil_div.h"
@@ -77,25 +76,13 @@ Expected<Quantiser> Quantiser::load(const Compiler& compiler, DType dtype, int h
   ATTNC_TRY_AS(arch, plan::parseArch(device->arch));
   if (arch->capability < 89)
     return Error::environment(fmt::format("{} converts nothing to e4m3", device->arch), "GPUs from sm_89 on do");
-  ATTNC_TRY_AS(mod, kernelModOf(Mod::identity(), passes::Algebra{}));
-  const auto loaded = [&](const char* entry) -> Expected<jit::LoadedKernel> {
+  const auto loaded = [&](const char* entry) {
     const plan::Stage stage{.templateName = "quantise.cu",
                             .entry = entry,
                             .config = {.dtype = dtype, .headDimQk = headDim, .headDimV = headDim, .warps = kWarps},
                             .threads = 32 * kWarps};
-    const KernelSource source = plan::assemble(**mod, stage, {.arch = device->arch});
-    const std::string label = fmt::format("quantise {} head-dim-{} {}", dtypeName(dtype), headDim, device->arch);
-    const jit::CompileJob job{.name = source.templateName,
-                              .source = source.text,
-                              .headers = source.headers,
-                              .options = source.options,
-                              .arch = source.arch,
-                              .entry = entry,
-                              .label = label};
-    ATTNC_TRY_AS(cached, CompilerAccess::compile(compiler, job));
-    const std::vector<char>& cubin = cached->result.cubin;
-    return jit::LoadedKernel::load(
-        {.cubin = {cubin.data(), cubin.size()}, .entry = entry, .arch = source.arch, .maxDynamicSharedBytes = 0});
+    return loadModless(compiler, stage, device->arch,
+                       fmt::format("quantise {} head-dim-{} {}", dtypeName(dtype), headDim, device->arch));
   };
   ATTNC_TRY_AS(scales, loaded("attnc_quantise_scales"));
   ATTNC_TRY_AS(round, loaded("attnc_quantise"));

@@ -133,3 +133,19 @@ struct attnc_prepared {
   std::optional<attnc_kernel> backward, blockMask;
   explicit attnc_prepared(attnc::Prepared prepared);
 };
+
+/// A plan, and the arrays through which a C caller sees it.
+struct attnc_shard_plan {
+  struct Tokens {
+    std::vector<attnc_shard_interval> rows, keys;
+  };
+  attnc::ShardPlan plan;
+  std::vector<Tokens> tokens;                                      ///< by rank
+  std::vector<std::vector<std::vector<attnc_shard_piece>>> pieces; ///< by mask and rank
+  explicit attnc_shard_plan(attnc::ShardPlan plan);
+};
+
+struct attnc_sharded {
+  attnc::ShardedAttention sharded;
+  explicit attnc_sharded(attnc::ShardedAttention sharded) : sharded(std::move(sharded)) {}
+};

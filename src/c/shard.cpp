@@ -11,17 +11,6 @@
 
 #include <deque>
 
-/// A plan, and the arrays through which a C caller sees it.
-struct attnc_shard_plan {
-  struct Tokens {
-    std::vector<attnc_shard_interval> rows, keys;
-  };
-  attnc::ShardPlan plan;
-  std::vector<Tokens> tokens;                                      ///< by rank
-  std::vector<std::vector<std::vector<attnc_shard_piece>>> pieces; ///< by mask and rank
-  explicit attnc_shard_plan(attnc::ShardPlan plan);
-};
-
 namespace attnc::c {
 namespace {
 
@@ -53,6 +42,8 @@ ShardOptions readOptions(Arguments& arguments, const attnc_shard_options* given)
   options.stages = all.stages;
   options.backward = readFlag(arguments, all.backward, {"options", "backward"});
   readReserved(arguments, all.reserved, {"options", "reserved"});
+  readReserved(arguments, all.reserved2, {"options", "reserved2"});
+  take(options.headGroups, all.head_groups);
   take(options.block, all.block);
   take(options.headDim, all.head_dim);
   take(options.headDimV, all.head_dim_v ? all.head_dim_v : all.head_dim);
@@ -112,6 +103,7 @@ attnc_status attnc_shard_plan_get_info(const attnc_shard_plan* plan, attnc_shard
     all.stages = plan->plan.stages;
     all.layout = int32_t(plan->plan.layout);
     all.mask_count = int32_t(plan->plan.masks.size());
+    all.head_groups = plan->plan.headGroups;
     writeStruct(arguments, all, info, "info");
     return {};
   });

@@ -41,6 +41,7 @@ template <> inline constexpr size_t kFirstSize<attnc_shard_options> = 88;
 template <> inline constexpr size_t kFirstSize<attnc_shard_plan_info> = 40;
 template <> inline constexpr size_t kFirstSize<attnc_shard_tokens> = 40;
 template <> inline constexpr size_t kFirstSize<attnc_shard_work> = 56;
+template <> inline constexpr size_t kFirstSize<attnc_shard_engine> = 32;
 
 /// Larger sizes are garbage.
 inline constexpr size_t kMostBytes = 1 << 16;

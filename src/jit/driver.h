@@ -65,7 +65,9 @@ private:
   X(cuMemAlloc)                                                                                                        \
   X(cuMemFree)                                                                                                         \
   X(cuMemcpyDtoH)                                                                                                      \
+  X(cuMemcpyHtoDAsync)                                                                                                 \
   X(cuStreamSynchronize)                                                                                               \
+  X(cuStreamWaitEvent)                                                                                                 \
   X(cuEventCreate)                                                                                                     \
   X(cuEventDestroy)                                                                                                    \
   X(cuEventRecord)                                                                                                     \

@@ -43,6 +43,23 @@ Deal contiguous(int64_t tokens, int world) {
   return deal;
 }
 
+Deal partsOf(const std::vector<ShardInterval>& intervals, int count) {
+  int64_t tokens = 0;
+  for (const ShardInterval& interval : intervals) tokens += interval.end - interval.begin;
+  Deal parts;
+  for (int part = 0; part < count; ++part) {
+    const ShardInterval wanted = chunkOf(tokens, count, part); // among the tokens
+    std::vector<ShardInterval>& to = parts.emplace_back();
+    int64_t before = 0;
+    for (const ShardInterval& interval : intervals) {
+      const int64_t shift = interval.begin - before;
+      before += interval.end - interval.begin;
+      addTo(to, {std::max(wanted.begin + shift, interval.begin), std::min(wanted.end + shift, interval.end)});
+    }
+  }
+  return parts;
+}
+
 Deal zigZag(int64_t tokens, int world) {
   Deal deal(static_cast<size_t>(world));
   for (int rank = 0; rank < world; ++rank) {

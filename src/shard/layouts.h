@@ -16,6 +16,8 @@ using Deal = std::vector<std::vector<ShardInterval>>;
 Deal contiguous(int64_t tokens, int world);
 /// Deals 2 x world intervals: the i-th and the i-th from the back to rank i.
 Deal zigZag(int64_t tokens, int world);
+/// Divides tokens into parts in their order, as evenly as possible.
+Deal partsOf(const std::vector<ShardInterval>& intervals, int count);
 /// Deals `perRank` x world chunks of equal length, by decreasing work. Each goes to the rank with the least work among
 /// those that may take one more. A rank with its neighbour comes first if it has at most `slack` more, as a part of a
 /// rank's mean work: neighbours share keys.

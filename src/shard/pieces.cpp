@@ -114,23 +114,32 @@ double bytesOfKey(const ProblemShape& problem, const ShardOptions& options) {
   return entries * double(problem.kvHeads) * (options.headDim + options.headDimV) * options.elementBytes;
 }
 
+double bytesOfHeads(int64_t rows, int64_t keys, const ProblemShape& problem, const ShardOptions& options) {
+  const double entries = options.lengths.empty() ? double(problem.batch) : 1;
+  const double ofRows = double(rows) * double(problem.qHeads) + double(keys) * double(problem.kvHeads);
+  const double others = 1 - 1.0 / options.headGroups; // a part stays where it is
+  return others * entries * ofRows * (options.headDim + options.headDimV) * options.elementBytes;
+}
+
 double secondsOfPairs(double pairs, const ShardOptions& options) {
   const double passes = options.backward ? 2.5 : 1; // five products for two
   return passes * 2 * pairs * (options.headDim + options.headDimV) / options.flops;
 }
 
 double secondsOf(const std::vector<StageCost>& stages, const ProblemShape& problem, const ShardOptions& options) {
-  const double keyBytes = bytesOfKey(problem, options) * (options.backward ? 2 : 1); // and their gradients, back
+  const double share = 1.0 / options.headGroups;
+  const double keyBytes =
+      share * bytesOfKey(problem, options) * (options.backward ? 2 : 1); // and their gradients, back
   const double entries = options.lengths.empty() ? double(problem.batch) : 1;
   // An earlier partial result is read in f32, and the merged one is written.
-  const double rowBytes = 2 * 4 * entries * double(problem.qHeads) * options.headDimV;
+  const double rowBytes = share * 2 * 4 * entries * double(problem.qHeads) * options.headDimV;
   double arrived = 0, ended = 0, endedBefore = 0; // of this stage's keys; of the attention of one and two stages ago
   bool isFirst = true;
   for (size_t stage = 0; stage < stages.size(); ++stage) {
     const StageCost& cost = stages[stage];
     if (const int64_t keys = std::max(cost.keysReceived, cost.keysSent))
       arrived = std::max(arrived, endedBefore) + options.latency + double(keys) * keyBytes / options.bandwidth;
-    double seconds = secondsOfPairs(cost.pairs, options);
+    double seconds = secondsOfPairs(share * cost.pairs, options);
     if (cost.rows > 0 && !isFirst) seconds += double(cost.rows) * rowBytes / options.memory;
     isFirst = isFirst && cost.rows == 0;
     endedBefore = ended;

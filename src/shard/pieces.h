@@ -44,12 +44,15 @@ struct StageCost {
 std::vector<StageCost> stageCosts(const LiveMask& mask, const std::vector<ShardInterval>& rows,
                                   const std::vector<Need>& needs, int stages);
 
-/// Returns the predicted seconds of one layer of a rank. The transfer of a stage begins when the one before has arrived
-/// and its buffer is free: there are two buffers. Partial results of a row are merged in memory.
+/// Returns the predicted seconds of one layer of a rank, of its group of heads. `stages`: of all heads. The transfer of
+/// a stage begins when the one before has arrived and its buffer is free: there are two buffers. Partial results of a
+/// row are merged in memory.
 double secondsOf(const std::vector<StageCost>& stages, const ProblemShape& problem, const ShardOptions& options);
 
 /// Returns the bytes of a row of k and v in all KV heads and batch entries that share a layout.
 double bytesOfKey(const ProblemShape& problem, const ShardOptions& options);
+/// Returns the bytes that a team receives, over all its ranks, when heads and rows are exchanged within it.
+double bytesOfHeads(int64_t rows, int64_t keys, const ProblemShape& problem, const ShardOptions& options);
 /// Returns the seconds that these pairs take.
 double secondsOfPairs(double pairs, const ShardOptions& options);
 

@@ -34,14 +34,32 @@ Status checkOptions(const std::vector<ShardMask>& masks, const ProblemShape& pro
     return wrong("head dims and bytes of an element are at least 1");
   if (!(options.flops > 0) || !(options.bandwidth > 0) || !(options.memory > 0) || !(options.latency >= 0))
     return wrong("FLOP/s and bytes/s are positive, and a latency is not negative");
+  if (options.headGroups < 1 || world % options.headGroups || problem.qHeads % options.headGroups ||
+      problem.kvHeads % options.headGroups)
+    return wrong(fmt::format("{} groups of heads do not divide a world of {}, H = {} and HKV = {}", options.headGroups,
+                             world, problem.qHeads, problem.kvHeads));
   if (problem.batch < 0 || problem.qHeads < 0 || problem.kvHeads < 0 || problem.qLen < 0 || problem.kvLen < 0)
     return wrong("an extent is negative");
   return {};
 }
 
-/// The plan of one mask, with the times of its ranks. Needs of all ranks come with it, for another number of stages.
-ShardMaskPlan planMask(const LiveMask& live, const Deal& rows, std::vector<std::vector<Need>>& needs, int stages,
-                       const ProblemShape& problem, const ShardOptions& options) {
+int64_t tokensOf(const std::vector<ShardInterval>& intervals) {
+  int64_t count = 0;
+  for (const ShardInterval& interval : intervals) count += interval.end - interval.begin;
+  return count;
+}
+
+/// Returns the predicted seconds in which a rank of a team exchanges heads for rows, and rows for heads.
+double secondsOfHeads(int64_t rows, int64_t keys, const ProblemShape& problem, const ShardOptions& options) {
+  if (options.headGroups == 1) return 0;
+  const double bytes = shard::bytesOfHeads(rows, keys, problem, options) / options.headGroups;
+  return 2 * options.latency + bytes / options.bandwidth;
+}
+
+/// The plan of one mask, with the times of its ranks; with groups of heads, ranks are teams here, and do the work of
+/// all heads. Needs of all ranks come with it, for another number of stages.
+ShardMaskPlan planMask(const LiveMask& live, const Deal& rows, const Deal& keys, std::vector<std::vector<Need>>& needs,
+                       int stages, const ProblemShape& problem, const ShardOptions& options) {
   const int world = int(rows.size());
   ShardMaskPlan plan;
   plan.layers = live.layers;
@@ -58,13 +76,15 @@ ShardMaskPlan planMask(const LiveMask& live, const Deal& rows, std::vector<std::
             need.piece.keys.end - need.piece.keys.begin;
   double most = 0;
   for (const std::vector<StageCost>& ofRank : costs) {
+    const size_t rank = plan.ranks.size();
     ShardWork& work = plan.ranks.emplace_back();
     for (const StageCost& cost : ofRank) {
       work.pairs += cost.pairs;
       work.keysReceived += cost.keysReceived;
       work.keysSent += cost.keysSent;
     }
-    work.seconds = shard::secondsOf(ofRank, problem, options);
+    work.seconds = shard::secondsOf(ofRank, problem, options) +
+                   secondsOfHeads(tokensOf(rows[rank]), tokensOf(keys[rank]), problem, options);
     plan.pairs += work.pairs;
     most = std::max(most, work.pairs);
   }
@@ -99,7 +119,7 @@ void planAll(Candidate& candidate, const std::vector<LiveMask>& masks, const Pro
     std::optional<ShardMaskPlan> best;
     int stages = 0;
     for (const int count : tries) {
-      ShardMaskPlan one = planMask(mask, candidate.rows, needs, count, problem, options);
+      ShardMaskPlan one = planMask(mask, candidate.rows, candidate.keys, needs, count, problem, options);
       if (best && secondsOf(one) >= secondsOf(*best)) break; // more stages only help to hide transfers
       best = std::move(one);
       stages = count;
@@ -148,15 +168,25 @@ std::vector<Way> waysOf(ShardLayout layout, int world) {
   return ways;
 }
 
+/// Gives each rank of a team its share of the team's work, and keys from the ranks of its own group of heads.
+void divideTeams(ShardMaskPlan& mask, int groups) {
+  std::vector<ShardWork> ranks;
+  for (const ShardWork& team : mask.ranks)
+    for (int group = 0; group < groups; ++group) {
+      ShardWork& work = ranks.emplace_back(team);
+      work.pairs /= groups;
+      for (ShardPiece& piece : work.pieces) piece.from = piece.from * groups + group;
+    }
+  mask.ranks = std::move(ranks);
+}
+
 bool areEqual(const shard::Starts& starts) { return starts.q == starts.kv; }
 
 } // namespace
 
-int64_t ShardTokens::rowCount() const {
-  int64_t count = 0;
-  for (const ShardInterval& interval : rows) count += interval.end - interval.begin;
-  return count;
-}
+int64_t ShardTokens::rowCount() const { return tokensOf(rows); }
+
+int64_t ShardTokens::keyCount() const { return tokensOf(keys); }
 
 int64_t ShardTokens::tokenOfRow(int64_t row) const {
   for (const ShardInterval& interval : rows) {
@@ -164,6 +194,22 @@ int64_t ShardTokens::tokenOfRow(int64_t row) const {
     row -= interval.end - interval.begin;
   }
   return -1;
+}
+
+ShardTokens ShardPlan::teamOf(int rank) const {
+  ShardTokens all;
+  const auto add = [](std::vector<ShardInterval>& to, const std::vector<ShardInterval>& from) {
+    for (const ShardInterval& next : from)
+      if (!to.empty() && to.back().end == next.begin)
+        to.back().end = next.end;
+      else
+        to.push_back(next);
+  };
+  for (int other = rank / headGroups * headGroups, i = 0; i < headGroups; ++i) {
+    add(all.rows, ranks[size_t(other + i)].rows);
+    add(all.keys, ranks[size_t(other + i)].keys);
+  }
+  return all;
 }
 
 const char* shardLayoutName(ShardLayout layout) {
@@ -194,9 +240,10 @@ Expected<ShardPlan> ShardPlan::make(const std::vector<ShardMask>& masks, const P
     return ideal > 0 && candidate.seconds > 0 ? ideal / candidate.seconds : 1;
   };
   std::optional<Candidate> best;
-  for (const Way& way : waysOf(options.layout, world)) {
-    Candidate candidate{way.layout, way.deal(live, starts->q.back(), world), {}};
-    candidate.keys = areEqual(*starts) ? candidate.rows : shard::contiguous(starts->kv.back(), world);
+  const int teams = world / options.headGroups;
+  for (const Way& way : waysOf(options.layout, teams)) {
+    Candidate candidate{way.layout, way.deal(live, starts->q.back(), teams), {}};
+    candidate.keys = areEqual(*starts) ? candidate.rows : shard::contiguous(starts->kv.back(), teams);
     planAll(candidate, live, problem, options);
     if (!best || candidate.seconds < best->seconds) best = std::move(candidate);
     if (efficiencyOf(*best) >= kGoodEnough) break;
@@ -204,18 +251,27 @@ Expected<ShardPlan> ShardPlan::make(const std::vector<ShardMask>& masks, const P
 
   ShardPlan result;
   result.world = world;
+  result.headGroups = options.headGroups;
+  result.problem = problem;
+  result.isRagged = !options.lengths.empty();
   result.layout = best->layout;
-  result.qStarts = std::move(starts->q);
-  result.kvStarts = std::move(starts->kv);
-  for (int rank = 0; rank < world; ++rank)
-    result.ranks.push_back({std::move(best->rows[size_t(rank)]), std::move(best->keys[size_t(rank)])});
+  for (int team = 0; team < teams; ++team) {
+    Deal rows = shard::partsOf(best->rows[size_t(team)], options.headGroups);
+    Deal keys = shard::partsOf(best->keys[size_t(team)], options.headGroups);
+    for (size_t i = 0; i < rows.size(); ++i) result.ranks.push_back({std::move(rows[i]), std::move(keys[i])});
+  }
   result.efficiency = efficiencyOf(*best);
   result.masks = std::move(best->masks);
-  for (const ShardMaskPlan& mask : result.masks)
-    for (const ShardWork& work : mask.ranks) {
-      result.bytesReceived += mask.layers * double(work.keysReceived) * shard::bytesOfKey(problem, options);
-      for (const ShardPiece& piece : work.pieces) result.stages = std::max(result.stages, piece.stage);
+  for (ShardMaskPlan& mask : result.masks) {
+    for (const ShardWork& team : mask.ranks) {
+      result.bytesReceived += mask.layers * double(team.keysReceived) * shard::bytesOfKey(problem, options);
+      for (const ShardPiece& piece : team.pieces) result.stages = std::max(result.stages, piece.stage);
     }
+    result.bytesReceived += mask.layers * shard::bytesOfHeads(starts->q.back(), starts->kv.back(), problem, options);
+    divideTeams(mask, options.headGroups);
+  }
+  result.qStarts = std::move(starts->q);
+  result.kvStarts = std::move(starts->kv);
   return result;
 }
 

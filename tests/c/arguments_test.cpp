@@ -16,6 +16,8 @@ template <> constexpr size_t kFirst<attnc_mod_info> = 40;
 template <> constexpr size_t kFirst<attnc_operands> = 80;
 template <> constexpr size_t kFirst<attnc_block_mask_view> = 128;
 template <> constexpr size_t kFirst<attnc_compiler_options> = 48;
+template <> constexpr size_t kFirst<attnc_shard_options> = 88;
+template <> constexpr size_t kFirst<attnc_shard_plan_info> = 40;
 template <> constexpr size_t kFirst<attnc_kernel_options> = 128;
 template <> constexpr size_t kFirst<attnc_prepare_options> = 56;
 template <> constexpr size_t kFirst<attnc_preparation_info> = 144;
@@ -92,11 +94,14 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_tuned_tile) == 40);
   CHECK(sizeof(attnc_quantise_options) == 16);
   CHECK(sizeof(attnc_shard_mask) == 40);
-  CHECK(sizeof(attnc_shard_options) == 88);
-  CHECK(sizeof(attnc_shard_plan_info) == 40);
+  CHECK(sizeof(attnc_shard_options) == 96);
+  CHECK(sizeof(attnc_shard_plan_info) == 48);
+  CHECK(sizeof(attnc_shard_engine) == 32);
   CHECK(sizeof(attnc_shard_tokens) == 40);
   CHECK(sizeof(attnc_shard_work) == 56);
   // These structs never change.
+  CHECK(sizeof(attnc_shard_piece) == 24);
+  CHECK(sizeof(attnc_shard_message) == 24);
   CHECK(sizeof(attnc_pin) == 16);
   CHECK(sizeof(attnc_define) == 16);
   CHECK(sizeof(attnc_problem) == 40);

@@ -36,6 +36,7 @@ struct Destroy {
   void operator()(attnc_preparation* handle) const { attnc_preparation_destroy(handle); }
   void operator()(attnc_prepared* handle) const { attnc_prepared_destroy(handle); }
   void operator()(attnc_shard_plan* handle) const { attnc_shard_plan_destroy(handle); }
+  void operator()(attnc_sharded* handle) const { attnc_sharded_destroy(handle); }
 };
 template <class Handle> using Owned = std::unique_ptr<Handle, Destroy>;
 

@@ -106,6 +106,29 @@ TEST_CASE("a plan of shards reads captures, and lengths of a ragged batch", "[c]
   CHECK(tokensOf(plan, 0).rows[0].end == 300);
 }
 
+TEST_CASE("a plan of shards has groups of heads", "[c]") {
+  const Owned<attnc_mod> causal = parse("q_idx >= kv_idx");
+  constexpr attnc_problem kHeads = {1, 4, 2, 1024, 1024};
+  auto options = sized<attnc_shard_options>();
+  options.head_groups = 2;
+  const attnc_shard_mask mask = maskOf(causal.get());
+  attnc_shard_plan* made = nullptr;
+  TAKE(attnc_shard_plan_create(&mask, 1, &kHeads, 4, &options, &made));
+  const Owned<attnc_shard_plan> plan(made);
+  auto info = sized<attnc_shard_plan_info>();
+  TAKE(attnc_shard_plan_get_info(plan.get(), &info));
+  CHECK(info.head_groups == 2);
+  for (size_t rank = 0; rank < 4; ++rank) {
+    const attnc_shard_work work = workOf(plan, 0, rank);
+    for (size_t i = 0; i < work.piece_count; ++i) CHECK(size_t(work.pieces[i].from) % 2 == rank % 2);
+  }
+  options.head_groups = 4;
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "4 groups of heads", attnc_shard_plan_create(&mask, 1, &kHeads, 4, &options, &made));
+  options.head_groups = 2;
+  options.reserved2 = 1;
+  REFUSED(ATTNC_ERROR_ARGUMENT, "reserved2", attnc_shard_plan_create(&mask, 1, &kHeads, 4, &options, &made));
+}
+
 TEST_CASE("a plan of shards refuses what it cannot plan", "[c]") {
   const Owned<attnc_mod> causal = parse("q_idx >= kv_idx");
   auto options = sized<attnc_shard_options>();

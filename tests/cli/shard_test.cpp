@@ -29,6 +29,17 @@ TEST_CASE("shard tells who owns what, balance, bytes and efficiency") {
   CHECK_THAT(shard(kCausal + "--world 3 --shape 2"), Contains("  none\n"));
 }
 
+TEST_CASE("shard divides heads among the ranks of teams") {
+  const std::string options = kCausal + "--world 8 --head-groups 4 --shape 1,16,4,32768,32768 ";
+  CHECK_THAT(shard(options), Contains("on 8 ranks in teams of 4 that divide the heads; layout zigzag") &&
+                                 Contains("in all, with heads and their rows, of live keys only"));
+  const Json json = Json::parse(shard(options + "--json"));
+  CHECK(json["headGroups"] == 4);
+  CHECK(json["ranks"].size() == 8);
+  const std::string svg = shard(options + "--layout contiguous -o -");
+  CHECK_THAT(svg, Contains("ranks 4 to 7: 16384 rows, 74.9 % of the pairs; of their keys, 16384 travel"));
+}
+
 TEST_CASE("shard --json has the whole plan") {
   const Json json = Json::parse(shard(kCausal + "--world 3 --shape 1000 --layout contiguous --stages 2 --json"));
   CHECK(json["layout"] == "contiguous");

@@ -132,6 +132,23 @@ int shards() {
   CHECK(plan.info().world == 4 && plan.info().mask_count == 2);
   CHECK(plan.tokens(3)->row_count > 0 && !plan.tokens(4));
   CHECK(plan.work(1, 3)->piece_count > 0 && !plan.work(2, 3));
+
+  // One rank, on the CPU: nothing travels, and out is v of the first key.
+  Small small;
+  const auto first = ac::Mod::parse("kv_idx < 1").value();
+  mask.mod = first.get();
+  const auto alone = ac::ShardPlan::make({mask}, {1, 1, 1, 1, 2}, 1).value();
+  small.operands.captures = nullptr, small.operands.capture_count = 0;
+  const auto sharded = ac::ShardedAttention::prepare(nullptr, first, alone, 0, 0, small.operands, small.outputs);
+  CHECK(sharded);
+  std::vector<unsigned char> workspace(sharded->workspaceBytes() + 1);
+  ac::ShardEngine engine;
+  engine.exchange = [](void*, const attnc_shard_message*, size_t, const attnc_shard_message*, size_t, attnc_stream) {
+    return 1;
+  };
+  CHECK(sharded->initialise(small.operands, workspace.data(), nullptr));
+  CHECK(sharded->launch(small.operands, small.outputs, engine, workspace.data(), nullptr, nullptr));
+  CHECK(small.out[0] == 7 && small.out[1] == 8);
   return 0;
 }
 

@@ -1,7 +1,7 @@
-# cmake -DFORM=package|pkg-config -DBUILD=<attnc's build folder> -DSOURCE=<attnc's sources> -DVERSION=... -DCC=... -DCXX=...
-#       -DGENERATOR=... -DFLAGS=<for the compilers> [-DGPU=ON] -P test.cmake
-# Builds the programs of tools/examples against an install into a temporary folder, and runs them. GPU: says SKIPPED
-# where there is no GPU; elsewhere they must use it.
+# cmake -DFORM=package|pkg-config|mpi|nccl -DBUILD=<attnc's build folder> -DSOURCE=<attnc's sources> -DVERSION=... -DCC=... -DCXX=...
+#       -DGENERATOR=... -DFLAGS=<for the compilers> -DPYTHON=<that may have NCCL> -DCUDA_INCLUDE=... [-DGPU=ON] -P test.cmake
+# Builds the programs of tools/examples against an install into a temporary folder, and runs them. Forms mpi and nccl: one
+# program, which needs that package. GPU: says SKIPPED where there is no GPU; elsewhere they must use it.
 set(examples ${SOURCE}/tools/examples)
 set(work ${BUILD}/examples/${FORM}${GPU})
 set(prefix ${work}/prefix)
@@ -21,9 +21,10 @@ function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
 # On a machine without a GPU, kernels are compiled for the arch that is named, or the CPU reference computes.
+set(argument sm_80)
 function(expect_output expected)
   foreach(program ${ARGN})
-    execute_process(COMMAND ${work}/${program} sm_80 OUTPUT_VARIABLE said RESULT_VARIABLE result)
+    execute_process(COMMAND ${work}/${program} ${argument} OUTPUT_VARIABLE said RESULT_VARIABLE result)
     if(NOT result EQUAL 0 OR NOT said MATCHES "${expected}" OR (GPU AND said MATCHES "no GPU here"))
       message(FATAL_ERROR "${program} gave ${result} and printed '${said}'")
     endif()
@@ -31,6 +32,26 @@ function(expect_output expected)
   endforeach()
 endfunction()
 
+if(FORM STREQUAL mpi)
+  find_program(MPIRUN mpirun)
+  find_program(MPICC mpicc)
+  if(NOT MPIRUN OR NOT MPICC)
+    message("SKIPPED: there is no MPI here")
+    return()
+  endif()
+elseif(FORM STREQUAL nccl)
+  execute_process(COMMAND ${PYTHON} -c "import nvidia.nccl; print(nvidia.nccl.__path__[0])" OUTPUT_VARIABLE wheel
+                  OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  get_filename_component(cuda ${CUDA_INCLUDE} DIRECTORY)
+  file(GLOB cudart ${cuda}/lib64/libcudart.so.13 ${cuda}/lib/libcudart.so.13)
+  if(NOT wheel OR NOT cudart OR NOT EXISTS ${CUDA_INCLUDE}/crt)
+    message("SKIPPED: there is no NCCL here, or no toolkit of CUDA 13")
+    return()
+  endif()
+  list(GET cudart 0 cudart)
+  set(where -DNCCL_INCLUDE=${wheel}/include -DNCCL_LIBRARY=${wheel}/lib/libnccl.so.2 -DCUDART_INCLUDE=${CUDA_INCLUDE}
+            -DCUDART_LIBRARY=${cudart})
+endif()
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
 if(FORM STREQUAL pkg-config)
   find_program(PKG_CONFIG pkg-config)
@@ -61,8 +82,32 @@ if(FORM STREQUAL pkg-config)
   set(ENV{LD_LIBRARY_PATH} "${libdir}:$ENV{LD_LIBRARY_PATH}")
 else()
   run(${CMAKE_COMMAND} -S ${examples} -B ${work} -G ${GENERATOR} -DCMAKE_C_COMPILER=${CC} -DCMAKE_CXX_COMPILER=${CXX}
-      "-DCMAKE_C_FLAGS=${FLAGS}" "-DCMAKE_CXX_FLAGS=${FLAGS}" -DCMAKE_PREFIX_PATH=${prefix})
-  run(${CMAKE_COMMAND} --build ${work})
+      "-DCMAKE_C_FLAGS=${FLAGS}" "-DCMAKE_CXX_FLAGS=${FLAGS}" -DCMAKE_PREFIX_PATH=${prefix} ${where})
+  if(FORM MATCHES "mpi|nccl")
+    run(${CMAKE_COMMAND} --build ${work} --target shards_${FORM})
+  else()
+    run(${CMAKE_COMMAND} --build ${work})
+  endif()
+endif()
+if(FORM STREQUAL mpi)
+  # Also lengths that no number divides, ranks without rows, and rows that see nothing.
+  foreach(arguments "4;301" "3;197;(q_idx >= kv_idx) & (q_idx - kv_idx < 40)" "4;2" "2;130;kv_idx > q_idx + 60"
+                    "4;64;q_idx < kv_idx - 1000" "1;40")
+    list(POP_FRONT arguments ranks)
+    # Other processes share the cores.
+    execute_process(COMMAND ${MPIRUN} --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 -np ${ranks}
+                            ${work}/shards_mpi ${arguments}
+                    OUTPUT_VARIABLE said RESULT_VARIABLE result TIMEOUT 120)
+    if(NOT result EQUAL 0 OR NOT said MATCHES "^${ranks} ranks, [0-9]+ stages of transfers: out is that of one process\n")
+      message(FATAL_ERROR "shards_mpi ${arguments} on ${ranks} ranks gave ${result} and printed '${said}'")
+    endif()
+    message("${said}")
+  endforeach()
+  return()
+elseif(FORM STREQUAL nccl)
+  set(argument)
+  expect_output("^(no GPU here|[0-9]+ GPUs, [a-z]+, [0-9]+ stages of transfers: out is that of one GPU)\n" shards_nccl)
+  return()
 endif()
 expect_output("^attnc ${VERSION}: alibi captures 1\n.*family sm.*registers, 0 bytes of spills" attention_c attention_cpp)
 expect_output("^copy 8 rows of page 2 to page 3\n41 rows in pages 0 1 2 -1\n41 rows in pages 0 1 3 -1\nfamily sm80, pages of 16 rows\n"

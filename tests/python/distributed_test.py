@@ -8,6 +8,7 @@ SKIPPED without it."""
 
 import contextlib
 import functools
+import itertools
 import os
 import pathlib
 import sys
@@ -27,7 +28,7 @@ except ImportError as error:
 from attention import relative_error
 
 import attnc.torch as whole
-from attnc import ArgumentError
+from attnc import ArgumentError, RunError
 from attnc.torch.distributed import ShardPlan, flex_attention, shard, unshard
 
 PROCESSES = 4
@@ -171,11 +172,52 @@ def cases_of(groups):
             yield f"{make.__name__} on {world}", groups[world], functools.partial(check, make=make)
     for layout in ("contiguous", "zigzag", "greedy"):
         yield layout, groups[4], functools.partial(check, make=alibi, layout=layout, stages=3)
+    for make in MADE:
+        for world in (2, 4):
+            name = f"{make.__name__} on {world}, two groups of heads"
+            yield name, groups[world], functools.partial(check, make=make, head_groups=2)
+    yield "more teams than rows", groups[4], functools.partial(check, make=bias, q_len=3, kv_len=3, head_groups=2)
+    yield "teams, other lengths of keys", groups[4], functools.partial(check, make=prefix, q_len=70, head_groups=2)
+    for world, options in ((2, {}), (3, {"layout": "zigzag"}), (4, {"head_groups": 2}), (2, {"head_groups": 2})):
+        yield f"packed on {world}", groups[world], functools.partial(packed, **options)
     yield "more ranks than rows", groups[4], functools.partial(check, make=alibi, q_len=3, kv_len=3)
     yield "other lengths of keys", groups[3], functools.partial(check, make=prefix, q_len=70)
     yield "mesh", groups[4], mesh
     for test in (compiled, two_masks, half, padded_rows, without_gradients, of_shards, mistakes):
         yield test.__name__, groups[3 if test is two_masks else 2], test
+
+
+def packed(group, **options):
+    """A packed batch is its sequences, one by one; some are empty. Mods see sequences and positions in them."""
+    world, rank = dist.get_world_size(group), dist.get_rank(group)
+    q_lengths, kv_lengths = [70, 0, 131, 1, 45], [70, 9, 80, 1, 0]
+    cu_q, cu_kv = ([0, *itertools.accumulate(lengths)] for lengths in (q_lengths, kv_lengths))
+    slopes = drawn(8, len(q_lengths), HEADS).requires_grad_()
+    near = torch.tensor([30, 5, 64, 1, 7])
+    score_mod = lambda s, b, h, q, k: s + slopes[b, h] * (q - k) / 64
+    mask_mod = lambda b, h, q, k: (q - k < near[b]) & (q >= k - 3)
+    shapes = (HEADS, cu_q[-1], WIDTH), (KV_HEADS, cu_kv[-1], WIDTH), (KV_HEADS, cu_kv[-1], WIDTH)
+    inputs = [drawn(seed, 1, *shape).requires_grad_() for seed, shape in enumerate(shapes)]
+    parts = []
+    for at, (q_len, kv_len) in enumerate(zip(q_lengths, kv_lengths)):
+        one = [x[:, :, cu[at] : cu[at + 1]] for x, cu in zip(inputs, (cu_q, cu_kv, cu_kv))]
+        mods = lambda s, b, h, q, k, at=at: score_mod(s, at, h, q, k), lambda b, h, q, k, at=at: mask_mod(at, h, q, k)
+        mask = whole.create_block_mask(mods[1], None, None, q_len, kv_len, device="cpu") if q_len and kv_len else None
+        parts.append(whole.flex_attention(*one, mods[0], mask, enable_gqa=True) if mask else one[0] * 0)
+    out, weights = torch.cat(parts, 2), drawn(9, *inputs[0].shape)
+    wanted = torch.autograd.grad((out * weights).sum(), [*inputs, slopes])
+    plan = ShardPlan(
+        mask_mod, (len(q_lengths), HEADS, KV_HEADS, max(q_lengths), max(kv_lengths)), world, block=64,
+        cu_seqlens=(torch.tensor(cu_q, dtype=torch.int32), cu_kv), **options,
+    )  # fmt: skip
+    ours = lambda x, at: shard(x, plan, rank, keys=bool(at))
+    mine = [ours(x, at).detach().requires_grad_() for at, x in enumerate(inputs)]
+    my_out = flex_attention(*mine, score_mod, mask_mod, enable_gqa=True, plan=plan, group=group)
+    compare("out", my_out, ours(out, 0))
+    assert torch.equal(ours(unshard(my_out, plan, group=group), 0), my_out)
+    found = torch.autograd.grad((my_out * ours(weights, 0)).sum(), [*mine, slopes])
+    for at, (one, of) in enumerate(zip(found, wanted)):
+        compare(f"gradient {at}", one, ours(of, at) if at < 3 else of)
 
 
 def mesh(group):
@@ -310,6 +352,16 @@ def mistakes(group):
     with raises(ArgumentError, "lists of blocks"):
         mask = torch.nn.attention.flex_attention.create_block_mask(mask_mod, None, None, length, length, device="cpu")
         run(mask)
+    with raises(RunError, "3 groups of heads do not divide a world of 2, H = 4 and HKV = 4"):
+        ShardPlan(mask_mod, (1, HEADS, HEADS, length, length), 2, head_groups=3)
+    teams = ShardPlan(mask_mod, (1, HEADS, HEADS, length, length), 2, head_groups=2)
+    with raises(ValueError, "query has 1 heads, the plan divides them into 2 groups"):
+        flex_attention(q[:, :1], q[:, :1], q[:, :1], None, mask_mod, plan=teams, group=group)
+    with raises(ArgumentError, "cu_seqlens has 2 numbers from [0] for 3 sequences"):
+        ShardPlan(mask_mod, (3, HEADS, HEADS, length, length), 2, cu_seqlens=[0, length])
+    one = ShardPlan(mask_mod, (2, HEADS, HEADS, length, length), 2, cu_seqlens=[0, 30, length])
+    with raises(ValueError, "query has batch 2, the plan is of a packed batch"):
+        flex_attention(*[q.expand(2, -1, -1, -1)] * 3, None, mask_mod, plan=one, group=group)
     with raises(ArgumentError, "layout is 'ring'"):
         ShardPlan(mask_mod, (1, 1, 1, length, length), 2, layout="ring")
 

@@ -213,6 +213,48 @@ TEST_CASE("documents are balanced, and predicted as efficient") {
     }
 }
 
+TEST_CASE("teams compute what ranks do without groups of heads, and divide the rows") {
+  const int64_t qLen = 1003, kvLen = 907;
+  const ShardedMod mod("(q_idx >= kv_idx) | (h == 1)", 0, 1);
+  for (const int64_t keys : {qLen, kvLen})
+    for (const int groups : {2, 4}) {
+      const ProblemShape problem{2, 8, 4, qLen, keys};
+      ShardOptions options;
+      options.block = 64;
+      options.layout = ShardLayout::ZigZag; // predictions, and so choices, differ
+      options.stages = 2;
+      const ShardPlan ranks = planOf(mod, problem, 3, options);
+      options.headGroups = groups;
+      const ShardPlan teams = planOf(mod, problem, 3 * groups, options);
+      REQUIRE(teams.headGroups == groups);
+      REQUIRE(teams.ranks.size() == size_t(3 * groups));
+      ownersOf(teams, &ShardTokens::rows, qLen);
+      ownersOf(teams, &ShardTokens::keys, keys);
+      CHECK(teams.masks[0].pairs == ranks.masks[0].pairs);
+      double pairs = 0;
+      for (int rank = 0; rank < 3 * groups; ++rank) {
+        const ShardTokens team = teams.teamOf(rank), &one = ranks.ranks[size_t(rank / groups)];
+        CHECK(team.rows == one.rows);
+        CHECK(team.keys == one.keys);
+        const int64_t own = teams.ranks[size_t(rank)].rowCount() * groups;
+        CHECK(std::abs(own - one.rowCount()) < groups);
+        const ShardWork &work = teams.masks[0].ranks[size_t(rank)], &same = ranks.masks[0].ranks[size_t(rank / groups)];
+        pairs += work.pairs;
+        CHECK(work.keysReceived == same.keysReceived);
+        REQUIRE(work.pieces.size() == same.pieces.size());
+        for (size_t i = 0; i < work.pieces.size(); ++i) {
+          CHECK(work.pieces[i].keys == same.pieces[i].keys);
+          CHECK(work.pieces[i].from == same.pieces[i].from * groups + rank % groups);
+        }
+      }
+      CHECK(pairs == Approx(teams.masks[0].pairs));
+      // Keys travel as without groups. Each rank gives away all heads of q, out, k and v but those of one group.
+      const double heads = 2.0 * (double(qLen) * 8 + double(keys) * 4) * (128 + 128) * 2;
+      CHECK(teams.bytesReceived == Approx(ranks.bytesReceived + heads * (groups - 1) / groups));
+      CHECK((0 < teams.efficiency && teams.efficiency < ranks.efficiency));
+    }
+}
+
 TEST_CASE("a plan is the same each time") {
   const ProblemShape problem{1, 2, 1, 3000, 3000};
   const ShardedMod mod(shardedMasks().back(), 3000, 9);
@@ -253,4 +295,7 @@ TEST_CASE("what is no plan is refused") {
   CHECK(refused({{&mod.mod}}, 2, {.lengths = {{100, 100}, {101, 100}}}) ==
         "shards: a sequence has 101 rows of q and 100 of k, the problem at most 100 and 100");
   CHECK_FALSE(ShardPlan::make({{&mod.mod}}, problem, 2, {.block = 100}));
+  for (const int groups : {0, 2, 3})
+    CHECK(refused({{&mod.mod}}, 2, {.headGroups = groups}) ==
+          "shards: " + std::to_string(groups) + " groups of heads do not divide a world of 2, H = 2 and HKV = 1");
 }

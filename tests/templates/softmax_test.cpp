@@ -1,20 +1,7 @@
 // The online softmax (templates/algo/softmax.cuh) of a warp, run on the host against fp64: scores of any size, in any
 // order.
 #include "templates/host_cta.h"
-
-// Hardware functions of math.cuh that the host has not.
-#define ex2 device_ex2
-#define lg2 device_lg2
-#define rcp device_rcp
-#include "ptx/math.cuh"
-#undef ex2
-#undef lg2
-#undef rcp
-namespace attnc::ptx {
-inline float ex2(float x) { return std::exp2(x); }
-inline float lg2(float x) { return std::log2(x); }
-inline float rcp(float x) { return 1 / x; }
-} // namespace attnc::ptx
+#include "templates/host_math.h"
 
 #include "algo/softmax.cuh"
 

@@ -34,7 +34,7 @@ const std::vector<std::pair<std::string, Names>>& headings() {
       {"Kernel",
        {"kernel", "arch", "backward", "gradients", "deterministic", "kernel-family", "tile", "tf32", "pin",
         "block-sparse", "no-block-mask", "by-block", "rotate", "row-max", "max-work", "no-cache", "device"}},
-      {"Ranks", {"world", "layout", "stages", "flops", "bandwidth"}},
+      {"Ranks", {"world", "layout", "head-groups", "stages", "flops", "bandwidth"}},
       {"Output", {"stage",  "launch",  "launcher", "print-after", "output",   "save-operands", "lse",
                   "verify", "json",    "html",     "scores",      "block",    "batch",         "head",
                   "rows",   "columns", "query",    "box",         "max-size", "older-than",    "dry-run"}},

@@ -48,8 +48,10 @@ std::string titleOf(const Mod& mod, const Captures& captures) {
 }
 
 std::string sizeText(const ShardPlan& plan) {
-  return fmt::format("Q_LEN {} x KV_LEN {} on {} {}; layout {}, {} {}", plan.qStarts.back(), plan.kvStarts.back(),
-                     plan.world, plan.world == 1 ? "rank" : "ranks", shardLayoutName(plan.layout), plan.stages,
+  const std::string teams =
+      plan.headGroups == 1 ? "" : fmt::format(" in teams of {} that divide the heads", plan.headGroups);
+  return fmt::format("Q_LEN {} x KV_LEN {} on {} {}{}; layout {}, {} {}", plan.qStarts.back(), plan.kvStarts.back(),
+                     plan.world, plan.world == 1 ? "rank" : "ranks", teams, shardLayoutName(plan.layout), plan.stages,
                      plan.stages == 1 ? "stage of transfers" : "stages of transfers");
 }
 
@@ -67,7 +69,8 @@ std::string planText(const ShardPlan& plan, const ShardOptions& options) {
   if (plan.ranks.size() > kMostRanks)
     text += fmt::format("{} more ranks: --json tells all\n", plan.ranks.size() - kMostRanks);
   text += fmt::format("\nbalance     the busiest rank has {:.3f} times the mean of pairs\n", mask.imbalance);
-  text += fmt::format("transfers   {:.1f} MB of keys and values in all, of live keys only\n", plan.bytesReceived / 1e6);
+  text += fmt::format("transfers   {:.1f} MB {}, of live keys only\n", plan.bytesReceived / 1e6,
+                      plan.headGroups == 1 ? "of keys and values in all" : "in all, with heads and their rows");
   text += fmt::format("efficiency  {:.3f} predicted, with {:.0f} TFLOP/s and {:.0f} GB/s a rank\n", plan.efficiency,
                       options.flops / 1e12, options.bandwidth / 1e9);
   if (mask.evaluatedBlocks)
@@ -89,6 +92,7 @@ std::string planJson(const ShardPlan& plan, const Mod& mod, const HostOperands& 
                   {"problem", problemJson(operands.problem)},
                   {"values", valuesJson(operands.captures)},
                   {"world", plan.world},
+                  {"headGroups", plan.headGroups},
                   {"layout", shardLayoutName(plan.layout)},
                   {"stages", plan.stages},
                   {"pairs", mask.pairs},
@@ -170,6 +174,11 @@ void addOptions(CLI::App& app, ShardCommand& command) {
          "--layout", [&command](const std::string& text) { command.options.layout = parseLayout(text); },
          "How rows are dealt: contiguous, zigzag, greedy, or auto, the default: the best by prediction")
       ->type_name("NAME");
+  app.add_option("--head-groups", command.options.headGroups,
+                 "Groups of heads: as many neighbouring ranks divide the heads of their rows among themselves")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536).description(""));
   app.add_option("--stages", command.options.stages, "Most stages of transfers, 1 to 32. Default: chosen by prediction")
       ->type_name("N")
       ->check(CLI::Range(1, 32).description(""));

@@ -20,15 +20,15 @@ constexpr std::array<std::pair<Rgb, Rgb>, 8> kRanks{{{0x0072b2, 0x9ecae8},
                                                      {0x5d6d7e, 0xc3ccd5},
                                                      {0x6b8e23, 0xcbdca2}}};
 
-/// Returns the rank that owns a token, or -1.
+/// Returns the team that owns a token, or -1. With one group of heads, a team is a rank.
 int ownerOf(const ShardPlan& plan, std::vector<ShardInterval> ShardTokens::*of, int64_t token) {
   for (size_t rank = 0; rank < plan.ranks.size(); ++rank)
     for (const ShardInterval& interval : plan.ranks[rank].*of)
-      if (interval.begin <= token && token < interval.end) return int(rank);
+      if (interval.begin <= token && token < interval.end) return int(rank) / plan.headGroups;
   return -1;
 }
 
-/// Returns the ranks that own the middle token of each cell along an axis.
+/// Returns the teams that own the middle token of each cell along an axis.
 std::vector<int> ownersOf(const ShardPlan& plan, std::vector<ShardInterval> ShardTokens::*of, int64_t cells,
                           int64_t step, int64_t tokens) {
   std::vector<int> owners;
@@ -65,18 +65,24 @@ Picture shardPicture(const ShardPlan& plan, const BlockMap& map, const std::vect
                            }};
   int y = addPanels(picture, addLines(picture, 0, headings) + kGap / 2, {panel});
   const double pairs = std::max(1.0, plan.masks[0].pairs);
-  for (size_t rank = 0; rank < std::min(plan.ranks.size(), kRanks.size()); ++rank) {
+  const size_t groups = size_t(plan.headGroups), teams = plan.ranks.size() / groups;
+  for (size_t team = 0; team < std::min(teams, kRanks.size()); ++team) {
     y += kLine;
-    picture.shapes.emplace_back(PictureRect{kPanelLeft, y - 9, 10, 10, kRanks[rank].first});
-    picture.shapes.emplace_back(PictureRect{kPanelLeft + 14, y - 9, 10, 10, kRanks[rank].second});
+    picture.shapes.emplace_back(PictureRect{kPanelLeft, y - 9, 10, 10, kRanks[team].first});
+    picture.shapes.emplace_back(PictureRect{kPanelLeft + 14, y - 9, 10, 10, kRanks[team].second});
+    const size_t first = team * groups;
+    const ShardWork& work = plan.masks[0].ranks[first];
+    const std::string name =
+        groups == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {} to {}", first, first + groups - 1);
     picture.add({kPanelLeft + 30, y,
-                 fmt::format("rank {}: {} rows, {:.1f} % of the pairs; of their keys, {} travel", rank,
-                             plan.ranks[rank].rowCount(), 100 * plan.masks[0].ranks[rank].pairs / pairs,
-                             plan.masks[0].ranks[rank].keysReceived)});
+                 fmt::format("{}: {} rows, {:.1f} % of the pairs; of their keys, {} travel", name,
+                             plan.teamOf(int(first)).rowCount(), 100 * work.pairs * double(groups) / pairs,
+                             work.keysReceived)});
   }
-  if (plan.ranks.size() > kRanks.size())
-    y = addLines(picture, y,
-                 {fmt::format("and {} more ranks, in the same colours", plan.ranks.size() - kRanks.size())});
+  if (teams > kRanks.size())
+    y = addLines(
+        picture, y,
+        {fmt::format("and {} more {}, in the same colours", teams - kRanks.size(), groups == 1 ? "ranks" : "teams")});
   picture.width += kGap / 2;
   picture.height = y + kGap;
   return picture;

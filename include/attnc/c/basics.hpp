@@ -115,6 +115,7 @@ using ParseOptions = Sized<attnc_parse_options>;         ///< How a mod's text i
 using PreparationInfo = Kept<attnc_preparation_info>;    ///< The settled choices.
 using PrepareOptions = Sized<attnc_prepare_options>;     ///< Choices that cannot be derived from the operands.
 using QuantiseOptions = Sized<attnc_quantise_options>;   ///< What rounding to E4M3 does besides.
+using ShardEngine = Sized<attnc_shard_engine>;           ///< Moves bytes between ranks.
 using ShardMask = Sized<attnc_shard_mask>;               ///< One mask of a model.
 using ShardOptions = Sized<attnc_shard_options>;         ///< How to plan shards.
 using ShardPlanInfo = Kept<attnc_shard_plan_info>;       ///< Facts of a plan of shards.

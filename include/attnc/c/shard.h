@@ -47,6 +47,8 @@ typedef struct attnc_shard_options {
   int32_t element_bytes;              ///< Bytes of an element of k and v.
   int32_t backward;                   ///< 0 or 1: whether to predict a backward pass.
   int32_t reserved;                   ///< Must be 0.
+  int32_t head_groups;                ///< Groups of heads, which the ranks of a team divide among themselves.
+  int32_t reserved2;                  ///< Must be 0.
 } attnc_shard_options;
 
 /// A plan of shards (ShardPlan). It is immutable.
@@ -69,6 +71,8 @@ typedef struct attnc_shard_plan_info {
   int32_t stages;            ///< Largest stage of a piece. 0: nothing travels.
   attnc_shard_layout layout; ///< Layout that was taken; never AUTO.
   int32_t mask_count;        ///< Number of masks.
+  int32_t head_groups;       ///< Groups of heads: ranks of a team.
+  int32_t reserved;          ///< 0.
 } attnc_shard_plan_info;
 /// Fills the facts of a plan.
 ATTNC_API attnc_status attnc_shard_plan_get_info(const attnc_shard_plan* plan, attnc_shard_plan_info* info);
@@ -93,7 +97,7 @@ ATTNC_API attnc_status attnc_shard_plan_get_tokens(const attnc_shard_plan* plan,
 /// Keys that a rank attends to in one stage, from one owner (ShardPiece).
 typedef struct attnc_shard_piece {
   int32_t stage, from; ///< The stage, 0 for the rank's own keys; and the rank that owns the keys.
-  int64_t begin, end;  ///< Keys [begin, end) of the packed batch. All lie in one interval of the owner.
+  int64_t begin, end;  ///< Keys [begin, end) of the packed batch. All lie in one interval of the owner, or of its team.
 } attnc_shard_piece;
 
 /// What one rank computes for one mask (ShardWork). The array lives as long as the plan.

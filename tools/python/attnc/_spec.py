@@ -460,6 +460,8 @@ class ShardOptions(Sized):
         ("element_bytes", c_int32),
         ("backward", c_int32),
         ("reserved", c_int32),
+        ("head_groups", c_int32),
+        ("reserved2", c_int32),
     ]
 
 
@@ -472,6 +474,8 @@ class ShardPlanInfo(Sized):
         ("stages", c_int32),
         ("layout", c_int32),
         ("mask_count", c_int32),
+        ("head_groups", c_int32),
+        ("reserved", c_int32),
     ]
 
 
@@ -510,6 +514,24 @@ class ShardWork(Sized):
         ("seconds", c_double),
         ("keys_received", c_int64),
         ("keys_sent", c_int64),
+    ]
+
+
+class ShardMessage(Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("bytes", c_size_t),
+        ("peer", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
+class ShardEngine(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("exchange", c_void_p),
+        ("wait", c_void_p),
+        ("user", c_void_p),
     ]
 
 
@@ -616,6 +638,11 @@ FUNCTIONS = {
     "attnc_shard_plan_get_info": (c_int32, (c_void_p, POINTER(ShardPlanInfo))),
     "attnc_shard_plan_get_tokens": (c_int32, (c_void_p, c_size_t, POINTER(ShardTokens))),
     "attnc_shard_plan_get_work": (c_int32, (c_void_p, c_size_t, c_size_t, POINTER(ShardWork))),
+    "attnc_sharded_prepare": (c_int32, (c_void_p, c_void_p, c_void_p, c_size_t, c_size_t, POINTER(Operands), POINTER(Outputs), POINTER(PrepareOptions), POINTER(c_void_p))),
+    "attnc_sharded_destroy": (None, (c_void_p,)),
+    "attnc_sharded_workspace_bytes": (c_int32, (c_void_p, c_void_p)),
+    "attnc_sharded_initialise": (c_int32, (c_void_p, POINTER(Operands), c_void_p, c_void_p)),
+    "attnc_sharded_launch": (c_int32, (c_void_p, POINTER(Operands), POINTER(Outputs), POINTER(ShardEngine), c_void_p, c_void_p, c_void_p)),
     "attnc_tune": (c_int32, (c_void_p, c_void_p, POINTER(Operands), POINTER(Outputs), POINTER(PrepareOptions), c_void_p, POINTER(c_void_p))),
     "attnc_tune_training": (c_int32, (c_void_p, c_void_p, POINTER(BackwardOperands), POINTER(Outputs), POINTER(BackwardOutputs), POINTER(PrepareOptions), c_void_p, POINTER(c_void_p))),
     "attnc_tuning_destroy": (None, (c_void_p,)),

@@ -11,7 +11,8 @@ attention of a stage hides the transfers of the next. Partial results are merged
 
     lse = log(sum(exp(lse_s)))    out = sum(exp(lse_s - lse) * out_s)
 
-In a backward pass keys and values travel again, and their gradients travel back.
+In a backward pass keys and values travel again, and their gradients travel back. With groups of heads, ranks of a team
+exchange heads for rows before, and rows for heads afterwards (team.py).
 """
 
 import typing
@@ -24,6 +25,7 @@ from .autograd import call_of, rows_of, run_backward
 from .flex import _check, _check_classes, _is_any_autocast_enabled, autocast
 from .kernels import ALIGNED, like
 from .shards import ShardPlan, Stage, mask_mod_of
+from .team import Team
 from .translation import translate
 
 __all__ = ["ShardPlan", "flex_attention", "shard", "unshard"]
@@ -52,7 +54,7 @@ def _index(plan, rank, keys, device):
 def shard(tensor: torch.Tensor, plan: ShardPlan, rank: int, dim: int = -2, *, keys: bool = False) -> torch.Tensor:
     """Returns the rows of a rank of a whole tensor, along `dim`, as a copy with gradients. `keys`: rows of k and v, which
     are others than those of q only if Q_LEN and KV_LEN differ."""
-    length = plan.shape[4 if keys else 3]
+    length = plan._length(keys)
     if tensor.shape[dim] != length:
         raise ValueError(f"the tensor has {tensor.shape[dim]} rows along dim {dim}, the plan is of {length}")
     return tensor.index_select(dim, _index(plan, rank, keys, tensor.device))
@@ -73,7 +75,7 @@ def unshard(
     longest[: len(rows)] = rows
     parts = [torch.empty_like(longest) for _ in indices]
     dist.all_gather(parts, longest, group=group)
-    whole = rows.new_empty(plan.shape[4 if keys else 3], *rows.shape[1:])
+    whole = rows.new_empty(plan._length(keys), *rows.shape[1:])
     for index, part in zip(indices, parts):
         whole[index] = part[: len(index)]
     return whole.movedim(0, dim)
@@ -93,7 +95,7 @@ class _Launch(typing.NamedTuple):
 
 class _How(typing.NamedTuple):
     """A call. `launches` has one entry for each stage, None for one without work. `learned` are the places of captured
-    tensors that want gradients."""
+    tensors that want gradients. `team` exchanges heads for rows; None if there is one group of heads."""
 
     stages: list[Stage]
     launches: list[_Launch | None]
@@ -101,6 +103,9 @@ class _How(typing.NamedTuple):
     scale: float
     form: tuple[typing.Any, ...]
     group: typing.Any
+    team: Team | None
+    wants_lse: bool
+    reduces_captured: bool
     is_training: bool
     is_deterministic: bool
 
@@ -160,6 +165,21 @@ def _each_stage(how, k, v):
 def _weight(part, whole):
     """Returns exp(part - whole), and 0 where no score of the part lives."""
     return torch.where(part == -torch.inf, 0, (part - whole).exp()).unsqueeze(-1)
+
+
+def _give_heads(how, keys, *tensors):
+    """Returns tensors of one group of heads and the rows of the team, for all heads of own rows."""
+    return how.team.exchange(True, keys, tensors) if how.team else tensors
+
+
+def _take_heads(how, keys, *tensors):
+    return how.team.exchange(False, keys, tensors) if how.team else tensors
+
+
+def _results(how, out, lse):
+    """Returns out and lse of own rows; None for an lse that is not wanted."""
+    given = _take_heads(how, (False, False), out, lse) if how.wants_lse else _take_heads(how, (False,), out)
+    return (*given, None)[:2]
 
 
 def _forward(how, q, k, v, captured):
@@ -222,21 +242,37 @@ def _run_backward(how, launch, q, k, v, captured, out, lse, dout, dlse, has_larg
     )  # fmt: skip
 
 
+_OF_KEYS = False, True, True  # which of q, k and v have rows of keys
+
+
+def _gradients_of(how, q, out, lse, dout, dlse):
+    """Returns the gradients of out and lse that come with own rows, for the rows of the team."""
+    if how.team is None:
+        return torch.zeros_like(out) if dout is None else dout, dlse
+    shape = q.shape[0], q.shape[1] * how.team.size, how.team.own_rows
+    dout = out.new_zeros(*shape, out.shape[-1]) if dout is None else dout
+    if not how.wants_lse:
+        return *_give_heads(how, (False,), dout), None
+    return _give_heads(how, (False, False), dout, lse.new_zeros(shape) if dlse is None else dlse)
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, how, q, k, v, *captured):
+        # One function with the exchange of heads: if a rank fails in a backward pass, no gradient has been written.
+        q, k, v = map(rows_of, _give_heads(how, _OF_KEYS, q, k, v))
         out, lse = _forward(how, q, k, v, captured)
         # The CPU reference always normalises by the keys that it gets.
         ctx.how, ctx.has_large = how, _HasLarge(lse) if q.is_cuda else True
         ctx.save_for_backward(q, k, v, out, lse, *captured)
         ctx.set_materialize_grads(False)
-        return out, lse
+        return _results(how, out, lse)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dout, dlse):
         how, (q, k, v, out, lse, *captured) = ctx.how, ctx.saved_tensors
-        dout = torch.zeros_like(out) if dout is None else dout
+        dout, dlse = _gradients_of(how, q, out, lse, dout, dlse)
         dtype = torch.float32 if len(how.stages[0].sends) > 2 else q.dtype  # a sum of two is rounded once
         dq = dk = dv = None
         learned = {place: torch.zeros_like(captured[place], dtype=torch.float32) for place in how.learned}
@@ -259,13 +295,20 @@ class _Attention(torch.autograd.Function):
             leaving = stage, _Transfer([_rows_first(*of_keys)], stage.receives, stage.sent, how.group)
         if leaving:
             _add(*leaving, dk, dv)
-        if learned:
+        if learned and how.reduces_captured:
             flat = torch.cat([gradient.flatten() for gradient in learned.values()])
             dist.all_reduce(flat, group=how.group)
             parts = flat.split([gradient.numel() for gradient in learned.values()])
-            learned = {place: part.view_as(learned[place]).to(captured[place].dtype) for place, part in zip(learned, parts)}
+            learned = {place: part.view_as(learned[place]) for place, part in zip(learned, parts)}
+        learned = {place: gradient.to(captured[place].dtype) for place, gradient in learned.items()}
         dq = torch.zeros_like(q) if dq is None else dq
-        return None, *(x.to(q.dtype) for x in (dq, dk, dv)), *(learned.get(place) for place in range(len(captured)))
+        dq, dk, dv = _take_heads(how, _OF_KEYS, *(x.to(q.dtype) for x in (dq, dk, dv)))
+        return None, dq, dk, dv, *(learned.get(place) for place in range(len(captured)))
+
+
+def _infer(how, q, k, v, *captured):
+    q, k, v = map(rows_of, _give_heads(how, _OF_KEYS, q, k, v))
+    return _results(how, *_forward(how, q, k, v, captured))
 
 
 def _add(stage, transfer, dk, dv):
@@ -277,14 +320,31 @@ def _add(stage, transfer, dk, dv):
             at += end - begin
 
 
-def _placed(mod, stage, is_score_mod):
-    """Returns a mod of the rows and keys of a stage."""
-    if mod is None:
-        return None
-    rows, keys = stage.rows, stage.keys
-    if is_score_mod:
-        return lambda score, b, h, q_idx, kv_idx: mod(score, b, h, rows(q_idx), keys(kv_idx))
-    return lambda b, h, q_idx, kv_idx: mod(b, h, rows(q_idx), keys(kv_idx))
+def _from_head(mod, first):
+    return mod and (lambda *at: mod(*at[:-3], at[-3] + first, *at[-2:]))
+
+
+def _placed(score_mod, mask_mod, stage, first_head):
+    """Returns both mods, of the rows and keys of a stage and of heads from `first_head` on."""
+    rows, keys, row_sequences, key_sequences = stage.rows, stage.keys, stage.row_sequences, stage.key_sequences
+    if first_head:
+        score_mod, mask_mod = _from_head(score_mod, first_head), _from_head(mask_mod, first_head)
+
+    # Few closures, since each call looks up what they hold.
+    if row_sequences is None:
+        placed_score = lambda score, b, h, q_idx, kv_idx: score_mod(score, b, h, rows(q_idx), keys(kv_idx))
+        placed_mask = lambda b, h, q_idx, kv_idx: mask_mod(b, h, rows(q_idx), keys(kv_idx))
+        return score_mod and placed_score, mask_mod and placed_mask
+
+    def placed_score(score, b, h, q_idx, kv_idx):
+        return score_mod(score, row_sequences(q_idx), h, rows(q_idx), keys(kv_idx))
+
+    def placed_mask(b, h, q_idx, kv_idx):
+        sequence = row_sequences(q_idx)
+        is_one = sequence == key_sequences(kv_idx)
+        return is_one & mask_mod(sequence, h, rows(q_idx), keys(kv_idx)) if mask_mod else is_one
+
+    return score_mod and placed_score, placed_mask
 
 
 def _check_plan(query, key, value, mask_mod, plan, rank):
@@ -293,6 +353,11 @@ def _check_plan(query, key, value, mask_mod, plan, rank):
             "the plan has no such mask: give flex_attention the same function that the plan was made of, and a plan of "
             "several masks all of them"
         )
+    if plan._is_ragged and query.shape[0] != 1:
+        raise ValueError(f"query has batch {query.shape[0]}, the plan is of a packed batch: give [1, H, rows, D]")
+    for name, tensor in (("query", query), ("key", key)):
+        if tensor.shape[1] % plan.head_groups:
+            raise ValueError(f"{name} has {tensor.shape[1]} heads, the plan divides them into {plan.head_groups} groups")
     for axis, what in enumerate(("batch", "heads")):
         if query.shape[axis] > plan.shape[axis]:
             raise ValueError(f"query has {what} {query.shape[axis]}, the plan is of {plan.shape[axis]}: plan for that many")
@@ -310,7 +375,7 @@ def flex_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
     score_mod: typing.Callable[..., torch.Tensor] | None = None, block_mask: typing.Any = None,
     scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False, *, plan: ShardPlan,
-    group: typing.Any = None,
+    group: typing.Any = None, reduce_captured: bool = True,
 ) -> typing.Any:  # fmt: skip
     """Computes attention over all ranks of a group, like attnc.torch.flex_attention on one.
 
@@ -319,7 +384,8 @@ def flex_attention(
     whole on each rank. `block_mask` is one of the plan's masks. `group` is a process group, a DeviceMesh of one dim, or
     None for all processes. All ranks call it, and its backward pass, in the same order.
 
-    Gradients of captured tensors are sums over all ranks, the same on each. Those of query, key and value are of the
+    Gradients of captured tensors are sums over all ranks, the same on each; without `reduce_captured`, each rank has the
+    part of its rows, for wrappers that reduce all gradients of a module, such as FSDP2. Those of query, key and value are of the
     rank's own rows. All are added in the order of stages and ranks; torch.use_deterministic_algorithms() chooses
     deterministic kernels. A call breaks a graph of torch.compile.
 
@@ -333,10 +399,15 @@ def flex_attention(
     _check(query, key, value, enable_gqa, None)
     mask_mod = mask_mod_of(block_mask)
     _check_plan(query, key, value, mask_mod, plan, rank)
-    query, key, value = map(rows_of, (query, key, value))
-    batch, heads, q_len, head_dim = query.shape
-    device, kv_heads = query.device, key.shape[1]
-    whole = translate(score_mod, mask_mod, device=device, problem=(batch, heads, kv_heads, *plan.shape[3:]))
+    device = query.device
+    batches = plan.shape[0] if plan._is_ragged else query.shape[0]
+    problem = batches, query.shape[1], key.shape[1], *plan.shape[3:]
+    whole = translate(score_mod, mask_mod, device=device, problem=problem)
+    team = Team(plan, rank, group) if plan.head_groups > 1 else None
+    batch, head_dim, heads, kv_heads = query.shape[0], query.shape[3], query.shape[1], key.shape[1]
+    q_len = query.shape[2]
+    if team:
+        heads, kv_heads, q_len = heads // team.size, kv_heads // team.size, team.rows
     captured, learned, place_of = [], [], {}
 
     def place(tensor):
@@ -354,18 +425,18 @@ def flex_attention(
         if not stage.has_work or not batch or not heads:
             launches.append(None)
             continue
-        mods = _placed(score_mod, stage, True), _placed(mask_mod, stage, False)
+        mods = _placed(score_mod, mask_mod, stage, team.group * heads if team else 0)
         problem = batch, heads, kv_heads, q_len, stage.key_count
         text, tensors, scalars = translate(*mods, device=device, problem=problem).given()
         places = {name: place(tensor) for name, tensor in tensors.items()}
         names = tuple(name for name, at in places.items() if at in learned)
-        launches.append(_Launch(stage, text, places, scalars, names, stage if mask_mod else None))
+        launches.append(_Launch(stage, text, places, scalars, names, stage if mods[1] else None))
     is_training = torch.is_grad_enabled() and bool(learned or any(x.requires_grad for x in (query, key, value)))
     how = _How(
         stages, launches, learned, head_dim**-0.5 if scale is None else float(scale), (enable_gqa, "shards"), group,
-        is_training, is_training and torch.are_deterministic_algorithms_enabled(),
+        team, return_lse, reduce_captured, is_training, is_training and torch.are_deterministic_algorithms_enabled(),
     )  # fmt: skip
-    run = _Attention.apply if is_training else lambda how, *tensors: _forward(how, *tensors[:3], tensors[3:])
+    run = _Attention.apply if is_training else _infer
     if query.is_cuda:
         with torch.cuda.device(device):  # kernels are launched in the current context
             out, lse = run(how, query, key, value, *captured)

@@ -41,12 +41,22 @@ class ShardPlan:
 
     `masks` is a mask_mod, None for no mask, a BlockMask of create_block_mask, or a list of them; `layers` weights them by
     their numbers of layers. Tensors that they capture are read now: for new document ids, make a new plan. `shape` is
-    that of the whole problem, `world` the number of ranks. `layout` is auto, contiguous, zigzag or greedy; `stages` the
+    that of the whole problem, `world` the number of ranks.
+
+    `head_groups` is a divisor of the world and of the heads (Ulysses): as many neighbouring ranks form a team, which
+    exchanges heads for rows, so that each rank computes the rows of its team for one group of heads. Keys travel between
+    teams. So head_groups=1 is a ring of keys, head_groups=world only exchanges heads, and others are their product.
+
+    `cu_seqlens` are the cumulative lengths of a packed batch, i32 [B + 1] or a list, or a pair of them for q and for k
+    and v. Tensors are then [1, H, rows, D], `shape` has B sequences and at least their longest lengths, and mods see
+    positions within their sequence.
+
+    `layout` is auto, contiguous, zigzag or greedy; `stages` the
     most stages of transfers, 0 for a choice by prediction; `block` the rows and columns of the blocks that are judged:
     64, 128 or 256. `head_dim`, `head_dim_v`, `dtype`, `backward`, `flops` (1/s), `bandwidth` and `memory` (bytes/s of a
     rank) and `latency` (s of a stage) are what the prediction assumes.
 
-    The plan has `masks`, `shape`, `world`, and the `layout` that was taken. `efficiency` is the predicted time of one GPU
+    The plan has `masks`, `shape`, `world`, `head_groups`, and the `layout` that was taken. `efficiency` is the predicted time of one GPU
     over `world` times that of the slowest rank. `bytes_received` is what travels in the forward pass of all layers.
 
     Raises ArgumentError, RunError, and UntranslatableError for a mask_mod that attnc cannot translate."""
@@ -54,15 +64,17 @@ class ShardPlan:
     masks: tuple[MaskMod | None, ...]
     shape: tuple[int, ...]
     world: int
+    head_groups: int
     layout: str
     efficiency: float
     bytes_received: float
 
     def __init__(
         self, masks: typing.Any, shape: tuple[int, int, int, int, int], world: int, *,
-        layers: typing.Sequence[float] | None = None, layout: str = "auto", stages: int = 0, block: int = 128,
-        head_dim: int = 128, head_dim_v: int | None = None, dtype: torch.dtype = torch.bfloat16, backward: bool = False,
-        flops: float = 0, bandwidth: float = 0, memory: float = 0, latency: float = 0,
+        layers: typing.Sequence[float] | None = None, head_groups: int = 1, cu_seqlens: typing.Any = None,
+        layout: str = "auto", stages: int = 0, block: int = 128, head_dim: int = 128, head_dim_v: int | None = None,
+        dtype: torch.dtype = torch.bfloat16, backward: bool = False, flops: float = 0, bandwidth: float = 0,
+        memory: float = 0, latency: float = 0,
     ):  # fmt: skip
         self.masks = tuple(map(mask_mod_of, masks if isinstance(masks, (list, tuple)) else [masks]))
         self.shape = tuple(shape)
@@ -70,6 +82,10 @@ class ShardPlan:
             raise ArgumentError(f"layout is {layout!r}", f"one of {', '.join(_LAYOUTS)}")
         if layers is not None and len(layers) != len(self.masks):
             raise ArgumentError(f"layers has {len(layers)} numbers for {len(self.masks)} masks", "give one for each mask")
+        self._starts = _starts_of(cu_seqlens, self.shape)
+        lengths = []
+        if cu_seqlens is not None:
+            lengths = [c.ShardLengths(q=q, kv=kv) for q, kv in zip(*map(_differences, self._starts))]
         entries, keep = [], []
         for mask_mod, count in zip(self.masks, layers or itertools.repeat(1)):
             mod, values, _ = _translated(None, mask_mod, _device_of(mask_mod), self.shape)
@@ -81,7 +97,8 @@ class ShardPlan:
         options = c.ShardOptions(
             flops=flops, bandwidth=bandwidth, memory=memory, latency=latency, layout=_LAYOUTS.index(layout), stages=stages,
             block=block, head_dim=head_dim, head_dim_v=head_dim_v or head_dim, element_bytes=dtype.itemsize,
-            backward=backward,
+            backward=backward, head_groups=head_groups, lengths=(c.ShardLengths * len(lengths))(*lengths),
+            length_count=len(lengths),
         )  # fmt: skip
         handle = Handle(
             "attnc_shard_plan_create", (c.ShardMask * len(entries))(*entries), len(entries),
@@ -89,7 +106,8 @@ class ShardPlan:
         )  # fmt: skip
         info = c.ShardPlanInfo()
         check(library().attnc_shard_plan_get_info(handle.address, byref(info)))
-        self.world, self.layout = info.world, _LAYOUTS[info.layout]
+        self.world, self.layout, self.head_groups = info.world, _LAYOUTS[info.layout], info.head_groups
+        self._is_ragged = cu_seqlens is not None
         self.efficiency, self.bytes_received = info.efficiency, info.bytes_received
         ranks = range(world)
         self._rows, self._keys = zip(*[_tokens(handle, rank) for rank in ranks])  # intervals, by rank
@@ -98,6 +116,20 @@ class ShardPlan:
 
     def _count(self, rank, keys):
         return _total((self._keys if keys else self._rows)[rank])
+
+    def _length(self, keys):
+        """Returns the number of all rows, of one batch entry or of a packed batch."""
+        return self._starts[keys][-1]
+
+    def _team(self, rank):
+        """Returns the ranks that divide heads among themselves."""
+        first = rank // self.head_groups * self.head_groups
+        return range(first, first + self.head_groups)
+
+    def _of_team(self, rank, keys):
+        """Returns the intervals of a rank's team."""
+        of = self._keys if keys else self._rows
+        return _joined(interval for other in self._team(rank) for interval in of[other])
 
     def rows(self, rank: int) -> torch.Tensor:
         """Returns the positions of a rank's rows of q, in the order in which the rank holds them: i32 [rows]."""
@@ -117,22 +149,27 @@ class ShardPlan:
 
 
 class Stage:
-    """A stage of one rank. `rows` and `keys` map an index of q or of the stage's keys, in a mod, to its position;
-    `key_count` is the number of these keys, and `has_work` tells if any pair may live. `receives` are numbers of keys by
+    """A stage of one rank. `rows` and `keys` map an index of q or of the stage's keys, in a mod, to its position; with
+    cumulative lengths, `row_sequences` and `key_sequences` map it to its sequence. `key_count` is the number of these keys, and `has_work` tells if any pair may live. `receives` are numbers of keys by
     the rank that owns them, in whose order they arrive. `sends` are intervals of own keys by the rank that needs them,
     and `sent` their lengths."""
 
     def __init__(self, plan, mask, rank, number, device):
-        pieces = plan._pieces[mask]
+        pieces, rows, keys = plan._pieces[mask], plan._of_team(rank, False), plan._of_team(rank, True)
         own = sorted((owner, begin, end) for stage, owner, begin, end in pieces[rank] if stage == number)
-        intervals = [piece[1:] for piece in own] if number else plan._keys[rank]
-        self.number, self.has_work = number, bool(own and plan._rows[rank])
-        self.rows, self.keys, self.key_count = _place(plan._rows[rank], device), _place(intervals, device), _total(intervals)
+        intervals = [piece[1:] for piece in own] if number else keys
+        self.number, self.has_work, self.key_count = number, bool(own and rows), _total(intervals)
+        self.row_sequences = self.key_sequences = None
+        if plan._is_ragged:
+            self.rows, self.row_sequences = _in_sequences(rows, plan._starts[False], device)
+            self.keys, self.key_sequences = _in_sequences(intervals, plan._starts[True], device)
+        else:
+            self.rows, self.keys = _place(rows, device), _place(intervals, device)
         self.receives = [_total([piece[1:] for piece in own if piece[0] == other]) for other in range(plan.world)]
         self.sends = []
         for needs in pieces:
             found = sorted(piece[2:] for piece in needs if number and piece[:2] == (number, rank))
-            self.sends.append(_joined(_local(plan._keys[rank], *interval) for interval in found))
+            self.sends.append(_joined(_local(keys, *interval) for interval in found))
         self.sent = list(map(_total, self.sends))
 
 
@@ -144,6 +181,36 @@ def _place(intervals, device):
         return lambda index: index + begin
     positions = _positions(joined, device)
     return lambda index: positions[index]
+
+
+def _in_sequences(intervals, starts, device):
+    """Returns functions from indices to positions in their sequence, and to sequences."""
+    tokens = _positions(intervals, device)
+    bounds = torch.tensor(starts, dtype=torch.int32, device=device)
+    sequences = (torch.searchsorted(bounds, tokens, right=True) - 1).int()  # behind empty ones
+    positions = tokens - bounds[sequences.long()]
+    return lambda index: positions[index], lambda index: sequences[index]
+
+
+def _starts_of(cu_seqlens, shape):
+    """Returns where sequences begin among the rows of q, and among those of k and v, and their numbers."""
+    if cu_seqlens is None:
+        return [0, shape[3]], [0, shape[4]]
+    pair = cu_seqlens if isinstance(cu_seqlens, tuple) else (cu_seqlens, cu_seqlens)
+    if len(pair) != 2:
+        raise ArgumentError("cu_seqlens is a tuple of other than two", "give (cu_seqlens_q, cu_seqlens_kv)")
+    starts = [x.tolist() if isinstance(x, torch.Tensor) else list(x) for x in pair]
+    for x in starts:
+        if len(x) != shape[0] + 1 or x[0] != 0 or any(length < 0 for length in _differences(x)):
+            raise ArgumentError(
+                f"cu_seqlens has {len(x)} numbers from {x[:1]} for {shape[0]} sequences",
+                "give B + 1 numbers that begin at 0 and do not decrease",
+            )
+    return starts
+
+
+def _differences(starts):
+    return [end - begin for begin, end in zip(starts, starts[1:])]
 
 
 def _tokens(handle, rank):

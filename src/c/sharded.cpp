@@ -1,0 +1,98 @@
+#include "attnc/c/sharded.h"
+
+#include "c/call.h"
+#include "c/handles.h"
+#include "c/kernel_options.h"
+#include "c/operands.h"
+#include "c/structs.h"
+
+#include <fmt/format.h>
+
+namespace attnc::c {
+namespace {
+
+std::vector<attnc_shard_message> toC(const std::vector<ShardMessage>& messages) {
+  std::vector<attnc_shard_message> all;
+  for (const ShardMessage& message : messages) all.push_back({message.data, message.bytes, message.peer, 0});
+  return all;
+}
+
+Status statusOf(const char* what, int32_t result) {
+  if (result == 0) return {};
+  return Error::environment(fmt::format("shards: the engine's {} returned {}", what, result));
+}
+
+ShardEngine readEngine(Arguments& arguments, const attnc_shard_engine* given) {
+  attnc_shard_engine all;
+  if (!arguments.given(given, "engine") || !readStruct(arguments, given, all, "engine") ||
+      !arguments.given(reinterpret_cast<const void*>(all.exchange), {"engine", "exchange"}))
+    return {};
+  ShardEngine engine;
+  engine.exchange = [all](const std::vector<ShardMessage>& sends, const std::vector<ShardMessage>& receives,
+                          Stream stream) {
+    const std::vector<attnc_shard_message> going = toC(sends), coming = toC(receives);
+    return statusOf("exchange",
+                    all.exchange(all.user, going.data(), going.size(), coming.data(), coming.size(), stream));
+  };
+  if (all.wait) engine.wait = [all] { return statusOf("wait", all.wait(all.user)); };
+  return engine;
+}
+
+} // namespace
+} // namespace attnc::c
+
+using namespace attnc;
+using namespace attnc::c;
+
+attnc_status attnc_sharded_prepare(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_shard_plan* plan,
+                                   size_t mask, size_t rank, const attnc_operands* operands,
+                                   const attnc_outputs* outputs, const attnc_prepare_options* options,
+                                   attnc_sharded** sharded) {
+  return call([&](Arguments& arguments) -> Status {
+    arguments.given(mod, "mod");
+    arguments.given(sharded, "sharded");
+    const PrepareOptions how = readPrepareOptions(arguments, options);
+    const GivenForward given(arguments, operands, outputs);
+    if (!arguments.given(plan, "plan") || !checkIndex(arguments, mask, plan->plan.masks.size()) ||
+        !checkIndex(arguments, rank, plan->plan.ranks.size()) || !arguments.ok())
+      return {};
+    return give(ShardedAttention::prepare(compiler ? &compiler->compiler : nullptr, mod->mod, plan->plan, int(mask),
+                                          int(rank), given.operands, given.outputs, how),
+                sharded);
+  });
+}
+
+void attnc_sharded_destroy(attnc_sharded* sharded) { delete sharded; }
+
+attnc_status attnc_sharded_workspace_bytes(const attnc_sharded* sharded, size_t* bytes) {
+  return call([&](Arguments& arguments) -> Status {
+    arguments.given(sharded, "sharded");
+    if (arguments.given(bytes, "bytes") && arguments.ok()) *bytes = sharded->sharded.workspaceBytes();
+    return {};
+  });
+}
+
+attnc_status attnc_sharded_initialise(const attnc_sharded* sharded, const attnc_operands* operands, void* workspace,
+                                      attnc_stream stream) {
+  return call([&](Arguments& arguments) -> Status {
+    arguments.given(sharded, "sharded");
+    Operands all;
+    GivenOperands given;
+    given.read(arguments, operands, "operands", all);
+    if (!arguments.ok()) return {};
+    return sharded->sharded.initialise(all, workspace, static_cast<Stream>(stream));
+  });
+}
+
+attnc_status attnc_sharded_launch(const attnc_sharded* sharded, const attnc_operands* operands,
+                                  const attnc_outputs* outputs, const attnc_shard_engine* engine, void* workspace,
+                                  attnc_stream stream, attnc_stream transfers) {
+  return call([&](Arguments& arguments) -> Status {
+    arguments.given(sharded, "sharded");
+    const ShardEngine how = readEngine(arguments, engine);
+    const GivenForward given(arguments, operands, outputs);
+    if (!arguments.ok()) return {};
+    return sharded->sharded.launch(given.operands, given.outputs, how, workspace, static_cast<Stream>(stream),
+                                   static_cast<Stream>(transfers));
+  });
+}
