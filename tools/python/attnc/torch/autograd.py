@@ -12,11 +12,12 @@ def rows_of(tensor):
 
 def call_of(
     text, q, k, v, tensors, scalars, wants_max=False, gradients=None, deterministic=False, sequences=ALIGNED, lists=None,
-    form=None, check=None, tiles=(),
+    form=None, check=None, tiles=(), out=None,
 ):  # fmt: skip
     """Returns the call of operands of this kind. If it is new, makes it, compiles its kernels, and calls `check`: a
     function and its arguments after q, k and v, for the properties in `form`. `tiles`: as from tiles_of(). The call
-    takes q, k and v with dense rows, as from rows_of()."""
+    takes q, k and v with dense rows, as from rows_of(). If `out` is given, results have its strides, which are in
+    `form`."""
     kind = kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, tiles)
     call = found_call(kind)
     if call is None:
@@ -24,7 +25,7 @@ def call_of(
             function, *others = check
             function(q, k, v, *others)
         rows = rows_of(q), rows_of(k), rows_of(v)
-        out = like(rows[0], v.shape[-1])
+        out = like(rows[0], v.shape[-1]) if out is None else out
         call = made_call(
             kind, text, *rows, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, tiles
         )  # fmt: skip
@@ -33,10 +34,13 @@ def call_of(
 
 
 def run_backward(
-    call, q, k, v, tensors, scalars, scale, mask, out, lse, dout, dlse, gradients, sequences=ALIGNED, lists=None
+    call, q, k, v, tensors, scalars, scale, mask, out, lse, dout, dlse, gradients, sequences=ALIGNED, lists=None,
+    into=(None, None, None),
 ):  # fmt: skip
-    """Returns (dq, dk, dv), and the gradients of captures, by name."""
+    """Returns (dq, dk, dv), and the gradients of captures, by name. Tensors of `into` are written if they have the
+    strides that kernels write."""
     results = [torch.empty_like(x) for x in (q, k, v)]
+    results = [y if x is None or x.stride() != y.stride() else x for x, y in zip(into, results)]
     of_captures = {name: torch.empty_like(tensors[name]) for name in gradients}
     if dout is None:
         dout = torch.zeros_like(out)
