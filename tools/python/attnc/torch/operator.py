@@ -87,7 +87,7 @@ def attention_backward_op(
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )  # fmt: skip
     results, found = run_backward(
-        call, q, k, v, tensors, numbers, scale, ANEW, out, lse, dout, dlse, gradients, sequences
+        call, q, k, v, tensors, numbers.values(), scale, ANEW, out, lse, dout, dlse, gradients, sequences
     )  # fmt: skip
     return [*results, *found.values()]
 
@@ -172,7 +172,8 @@ def _attention_backward_into(
     )  # fmt: skip
     dlse = None if dlse is None else dlse / _LN2
     results, found = run_backward(
-        call, q, k, v, tensors, numbers, scale, ANEW, out, lse * _LN2, dout, dlse, names, ALIGNED, lists, (dq, dk, dv)
+        call, q, k, v, tensors, numbers.values(), scale, ANEW, out, lse * _LN2, dout, dlse, names, ALIGNED, lists,
+        (dq, dk, dv),
     )  # fmt: skip
     for to, result in zip((dq, dk, dv, *gradients), (*results, *found.values())):
         if to is not result:
