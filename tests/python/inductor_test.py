@@ -428,6 +428,11 @@ class InductorTest(unittest.TestCase):
             self.assertEqual(offered, ["triton", "ours"])
             self.assertEqual(V.choices.get_flex_decode_configs(D, torch.float32), ["theirs"])
             self.assertRegex(str(V.choices.uuid()), "attnc.*others|others.*attnc")
+            if hasattr(inductor.choices, "register_inductor_choices"):  # for all threads
+                seen = []
+                thread = threading.Thread(target=lambda: seen.append(V.choices.uuid()))
+                thread.start(), thread.join()
+                self.assertIn("attnc", str(seen))
             inductor.uninstall(), inductor.uninstall()
             self.assertEqual(V.choices.uuid(), "others")
 

@@ -36,7 +36,9 @@ class _Plain:
 
     def __init__(self, function, tensors, depth=0):
         """Appends the tensors that the function holds to `tensors`. Raises _NotPlain."""
-        if type(function) is not types.FunctionType or depth > _DEEPEST or not self._has_only_parts(function):
+        if type(function) is not types.FunctionType or depth > _DEEPEST:
+            raise _NotPlain
+        if function.__kwdefaults__ or function.__dict__:
             raise _NotPlain
         self.code, self.scope, self.names = function.__code__, function.__globals__, ()
         if not is_stable(self.scope.get("__name__", "")):
@@ -45,10 +47,6 @@ class _Plain:
                 raise _NotPlain
             self.names = names.globals
         self.held = [self._expected(item, tensors, depth) for item in self._items(function)]
-
-    @staticmethod
-    def _has_only_parts(function):
-        return not (function.__kwdefaults__ or function.__dict__)
 
     def _items(self, function):
         """Returns what a function holds. A global that is missing is a name of Python's own."""
@@ -76,7 +74,7 @@ class _Plain:
         """Whether a function is this one, except for its tensors, which are appended to `tensors`."""
         if type(function) is not types.FunctionType or function.__code__ is not self.code:
             return False
-        if function.__globals__ is not self.scope or not self._has_only_parts(function):
+        if function.__globals__ is not self.scope or function.__kwdefaults__ or function.__dict__:
             return False
         try:
             items = self._items(function)
@@ -156,14 +154,16 @@ def look_of(score_mod, block_mask, flags):
         if type(block_mask) is not BlockMask or block_mask._of is None:
             return None
         mask_mod, form = block_mask.mask_mod, (block_mask.seq_lengths, block_mask.BLOCK_SIZE)
-    codes = []
-    for mod in (score_mod, mask_mod):
-        if mod is not None:
-            if type(mod) is not types.FunctionType:
-                return None
-            mod = id(mod.__code__)  # _Plain compares the code
-        codes.append(mod)
-    return (*codes, flags), (score_mod, mask_mod), form
+    of_score = of_mask = None  # _Plain compares the code
+    if score_mod is not None:
+        if type(score_mod) is not types.FunctionType:
+            return None
+        of_score = id(score_mod.__code__)
+    if mask_mod is not None:
+        if type(mask_mod) is not types.FunctionType:
+            return None
+        of_mask = id(mask_mod.__code__)
+    return (of_score, of_mask, flags), (score_mod, mask_mod), form
 
 
 def repeated(look, operands):
