@@ -21,7 +21,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "tests" / "python" / "versions.jsonl"
-TESTS = "flex", "guards", "translation", "first_hour", "transformers"
+TESTS = "flex", "guards", "repeats", "translation", "inductor", "flash", "first_hour", "transformers"
 _LONGEST = 3600  # seconds of a file of tests
 _VERSIONS = """
 import importlib.metadata, json, platform

@@ -5,6 +5,9 @@ import torch
 from .kernels import ALIGNED, ALIGNMENT, found_call, kind_of, like, made_call
 
 
+_empty_like = torch.empty_like
+
+
 def rows_of(tensor):
     """Returns the tensor with last stride 1, as kernels read it."""
     return tensor.contiguous() if tensor.is_cuda and tensor.stride(-1) != 1 else tensor
@@ -12,11 +15,12 @@ def rows_of(tensor):
 
 def call_of(
     text, q, k, v, tensors, scalars, wants_max=False, gradients=None, deterministic=False, sequences=ALIGNED, lists=None,
-    form=None, check=None, tiles=(),
+    form=None, check=None, tiles=(), out=None,
 ):  # fmt: skip
     """Returns the call of operands of this kind. If it is new, makes it, compiles its kernels, and calls `check`: a
     function and its arguments after q, k and v, for the properties in `form`. `tiles`: as from tiles_of(). The call
-    takes q, k and v with dense rows, as from rows_of()."""
+    takes q, k and v with dense rows, as from rows_of(). If `out` is given, results have its strides, which are in
+    `form`."""
     kind = kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, tiles)
     call = found_call(kind)
     if call is None:
@@ -24,7 +28,7 @@ def call_of(
             function, *others = check
             function(q, k, v, *others)
         rows = rows_of(q), rows_of(k), rows_of(v)
-        out = like(rows[0], v.shape[-1])
+        out = like(rows[0], v.shape[-1]) if out is None else out
         call = made_call(
             kind, text, *rows, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, tiles
         )  # fmt: skip
@@ -33,19 +37,24 @@ def call_of(
 
 
 def run_backward(
-    call, q, k, v, tensors, scalars, scale, mask, out, lse, dout, dlse, gradients, sequences=ALIGNED, lists=None
+    call, q, k, v, tensors, numbers, scale, mask, out, lse, dout, dlse, gradients, sequences=ALIGNED, lists=None,
+    into=None,
 ):  # fmt: skip
-    """Returns (dq, dk, dv), and the gradients of captures, by name."""
-    results = [torch.empty_like(x) for x in (q, k, v)]
-    of_captures = {name: torch.empty_like(tensors[name]) for name in gradients}
+    """Returns (dq, dk, dv), and the gradients of captures, by name. Tensors of `into` are written if they have the
+    strides that kernels write."""
+    results = _empty_like(q), _empty_like(k), _empty_like(v)
+    if into is not None:
+        results = [y if x.stride() != y.stride() else x for x, y in zip(into, results)]
+    of_captures = {name: _empty_like(tensors[name]) for name in gradients} if gradients else {}
     if dout is None:
         dout = torch.zeros_like(out)
     elif dout.stride() != out.stride() or dout.data_ptr() % ALIGNMENT:
         dout = torch.empty_like(out).copy_(dout)
-    dlse = dlse if dlse is None else dlse.contiguous()
+    if dlse is not None:
+        dlse = dlse.contiguous()
     call.backward(
-        q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, dout, dlse, results, of_captures.values(),
-        sequences, lists,
+        q, k, v, tensors.values(), numbers, scale, mask, out, lse, dout, dlse, results, of_captures.values(), sequences,
+        lists,
     )  # fmt: skip
     return results, of_captures
 
@@ -69,9 +78,9 @@ class _Refusing(torch.autograd.Function):
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, how, q, k, v, *captured):
-        call, _, scalars, scale, mask, wants_max, _, sequences, lists = how
+        call, _, numbers, scale, mask, wants_max, _, sequences, lists = how
         out, lse, row_max = call.outcome(q, v, True, wants_max)
-        call.forward(q, k, v, captured, scalars.values(), scale, mask, out, lse, row_max, sequences, lists)
+        call.forward(q, k, v, captured, numbers, scale, mask, out, lse, row_max, sequences, lists)
         ctx.how = how
         ctx.save_for_backward(q, k, v, out, lse, *captured)
         ctx.set_materialize_grads(False)
@@ -81,37 +90,45 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dout, dlse, _):
+        if not torch.is_grad_enabled():
+            return _Attention._gradients(ctx, dout, dlse)
         with torch.no_grad():
             results = _Attention._gradients(ctx, dout, dlse)
-        if not torch.is_grad_enabled():
-            return results
         return _Refusing.apply(results, dout, dlse, *ctx.saved_tensors)
 
     @staticmethod
     def _gradients(ctx, dout, dlse):
         q, k, v, out, lse, *captured = ctx.saved_tensors
-        call, names, scalars, scale, mask, _, gradients, sequences, lists = ctx.how
-        tensors = dict(zip(names, captured))
+        call, names, numbers, scale, mask, _, gradients, sequences, lists = ctx.how
         if dout is None and dlse is None:
             return (None,) * (4 + len(captured))
         results, found = run_backward(
-            call, q, k, v, tensors, scalars, scale, mask, out, lse, dout, dlse, gradients, sequences, lists
-        )
-        return None, *results, *(found.get(name) for name in names)
+            call, q, k, v, dict(zip(names, captured)), numbers, scale, mask, out, lse, dout, dlse, gradients, sequences,
+            lists,
+        )  # fmt: skip
+        return None, *results, *[found.get(name) for name in names]
 
 
+# Without what torch.autograd.Function does for transforms of torch.func, which do not come here.
+_attention = super(torch.autograd.Function, _Attention).apply
 _current_device = getattr(torch._C, "_cuda_getDevice", None)
+
+
+def is_current(tensor):
+    """Whether kernels on a tensor are launched in the current context."""
+    return not tensor.is_cuda or tensor.get_device() == _current_device()
 
 
 def attend(
     text, q, k, v, tensors, scalars, scale, mask=None, wants_lse=True, wants_max=False, sequences=ALIGNED, lists=None,
-    form=None, check=None, tiles=(),
+    form=None, check=None, tiles=(), seen=None,
 ):  # fmt: skip
     """Returns (out, lse, row_max or None) of a mod in IR text, with gradients of q, k, v and of the captured `tensors`.
     There are no gradients if `sequences` has lengths of a cache. lse may be None unless it is wanted. `lists` are those
-    of a block mask; its mask_mod counts in partial blocks. `form`, `check` and `tiles`: as for call_of()."""
-    if q.is_cuda and q.get_device() != _current_device():
-        with torch.cuda.device(q.device):  # kernels are launched in the current context
+    of a block mask; its mask_mod counts in partial blocks. `form`, `check` and `tiles`: as for call_of(). `seen` is given
+    the call if it is not new, and for what it was made: (call, gradients, deterministic)."""
+    if not is_current(q):
+        with torch.cuda.device(q.device):
             return attend(
                 text, q, k, v, tensors, scalars, scale, mask, wants_lse, wants_max, sequences, lists, form, check, tiles
             )
@@ -127,11 +144,24 @@ def attend(
         call = call_of(
             text, q, k, v, tensors, scalars, wants_max, gradients, deterministic, sequences, lists, form, check, tiles
         )  # fmt: skip
+    elif seen is not None:
+        seen(call, gradients, deterministic)
+    return attend_by(
+        call, gradients, q, k, v, tuple(tensors), tensors.values(), scalars.values(), scale, mask, wants_lse, wants_max,
+        sequences, lists,
+    )  # fmt: skip
+
+
+def attend_by(
+    call, gradients, q, k, v, names, captured, numbers, scale, mask, wants_lse, wants_max, sequences=ALIGNED, lists=None
+):  # fmt: skip
+    """Returns what attend() does, by a call for operands of this kind. `captured` are the tensors called `names`;
+    `gradients` has the names of those that want one, or is None; `numbers` are the mod's."""
     if call.needs_rows:
         q, k, v = rows_of(q), rows_of(k), rows_of(v)
     if gradients is not None:
-        how = call, tuple(tensors), scalars, scale, mask, wants_max, gradients, sequences, lists
-        return _Attention.apply(how, q, k, v, *tensors.values())
+        how = call, names, numbers, scale, mask, wants_max, gradients, sequences, lists
+        return _attention(how, q, k, v, *captured)
     out, lse, row_max = call.outcome(q, v, wants_lse, wants_max)
-    call.forward(q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, row_max, sequences, lists)
+    call.forward(q, k, v, captured, numbers, scale, mask, out, lse, row_max, sequences, lists)
     return out, lse, row_max

@@ -238,7 +238,7 @@ def _run_backward(how, launch, q, k, v, captured, out, lse, dout, dlse, has_larg
         change = (dout.float() * (part.float() - out)).sum(-1) + (0 if dlse is None else dlse)
         out, lse, dout, dlse = part, of_part, (weight * dout).to(dout.dtype), weight.squeeze(-1) * change
     return run_backward(
-        call, q, k, v, tensors, scalars, how.scale, launch.owner, out, lse, dout, dlse, launch.learned
+        call, q, k, v, tensors, scalars.values(), how.scale, launch.owner, out, lse, dout, dlse, launch.learned
     )  # fmt: skip
 
 

@@ -5,11 +5,12 @@ import typing
 import torch
 from torch.nn.attention import flex_attention as flex
 
-from .autograd import attend
+from .autograd import attend, attend_by, is_current
 from .block_mask import has_lists, mask_mod_of
 from .errors import OperandError
 from .graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .kernels import ALIGNED, tiles_of
+from .repeats import look_of, remember, repeated
 from .translation import translate
 
 if typing.TYPE_CHECKING or hasattr(flex, "AuxRequest"):
@@ -156,6 +157,20 @@ def flex_attention(
     of another device, and NotImplementedError for a NestedTensor, a DTensor, and operands without four dims.
     """
     is_traced_here = torch.compiler.is_dynamo_compiling()
+    wants_lse, wants_max = return_lse or return_aux is not None, return_aux is not None and return_aux.max_scores
+    look = None
+    if not is_traced_here and not kernel_options and not (return_lse and return_aux is not None):
+        if _is_any_autocast_enabled():
+            query, key, value = autocast(query, key, value)
+        look = look_of(score_mod, block_mask, (enable_gqa, wants_max))
+        found = None if look is None else repeated(look, (query, key, value))
+        if found is not None and is_current(query):
+            repeat, captured = found
+            out, lse, row_max = attend_by(
+                repeat.call, repeat.gradients, query, key, value, repeat.names, captured, repeat.numbers,
+                repeat.scale if scale is None else float(scale), block_mask, wants_lse, wants_max,
+            )  # fmt: skip
+            return _returned(out, lse, row_max, return_lse, return_aux)
     is_recorded_here = not is_traced_here and is_recorded(query, key, value)
     if is_traced_here or is_recorded_here or query.is_nested:
         _check_classes(query, key, value)
@@ -185,8 +200,8 @@ def flex_attention(
             raise RuntimeError("Cannot use mask_mod from a sliced BlockMask")
         if block_mask.mask_mod is not flex.noop_mask or not _covers_all(block_mask):
             mask_mod, lists = mask_mod_of(block_mask, q_len, key.shape[2], not (is_traced_here or is_recorded_here))
-    scale = head_dim**-0.5 if scale is None else float(scale)
-    wants_max = return_aux is not None and return_aux.max_scores
+    default_scale = head_dim**-0.5
+    scale = default_scale if scale is None else float(scale)
     if is_traced_here or is_recorded_here:
         _check(query, key, value, enable_gqa, block_mask)
         attend_here = attend_in_graph if is_traced_here else attend_recorded
@@ -200,12 +215,16 @@ def flex_attention(
             raise
         form = enable_gqa, None if block_mask is None else (block_mask.seq_lengths, block_mask.BLOCK_SIZE)
         text, tensors, scalars = translation.given()
-        wants_lse = return_lse or return_aux is not None
-        check = _check, enable_gqa, block_mask
+        check, operands = (_check, enable_gqa, block_mask), (query, key, value)
+        seen = None if look is None else lambda *of: remember(look, operands, translation, default_scale, *of)
         out, lse, row_max = attend(
             text, query, key, value, tensors, scalars, scale, block_mask, wants_lse, wants_max, ALIGNED, lists, form,
-            check, tiles,
+            check, tiles, seen,
         )  # fmt: skip
+    return _returned(out, lse, row_max, return_lse, return_aux)
+
+
+def _returned(out, lse, row_max, return_lse, return_aux):
     if return_aux is not None:
         return out, AuxOutput(
             lse=lse if return_aux.lse else None, max_scores=row_max if return_aux.max_scores else None

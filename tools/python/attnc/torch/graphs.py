@@ -267,12 +267,17 @@ _transform, _tracing = _functorch.peek_interpreter_stack, torch._C._get_tracing_
 _WITH_MEMORY = torch.Tensor, torch.nn.Parameter
 
 
-def is_recorded(*tensors):
-    """Whether operations are recorded, watched or transformed, or tensors are of classes that need operators."""
+def is_watched():
+    """Whether operations are recorded, watched or transformed."""
     return bool(
         _dispatch_modes() or _tracing() is not None or _transform() is not None or _modes_before_dispatch()
         or forward_ad._current_level >= 0
-    ) or not all(type(x) in _WITH_MEMORY for x in tensors)  # fmt: skip
+    )  # fmt: skip
+
+
+def is_recorded(*tensors):
+    """Whether operations are watched, or tensors are of classes that need operators."""
+    return is_watched() or not all(type(x) in _WITH_MEMORY for x in tensors)
 
 
 def attend_recorded(query, key, value, score_mod, mask_mod, scale, wants_max, sequences=ALIGNED):

@@ -30,7 +30,7 @@ _STABLE = frozenset(sys.stdlib_module_names) | {
 }  # fmt: skip
 _OPAQUE_NAMES = frozenset({"globals", "locals", "vars", "eval", "exec", "__dict__", "__import__", "open", "input"})
 _MOST_ITEMS = 4096
-_VALUES = frozenset({bool, str, bytes, type(None), complex, torch.dtype, torch.device, torch.layout, type(...)})
+VALUES = frozenset({bool, str, bytes, type(None), complex, torch.dtype, torch.device, torch.layout, type(...)})
 _IDENTITIES = (
     types.BuiltinFunctionType,
     types.MethodDescriptorType,
@@ -50,12 +50,13 @@ _OPEN_BASES = frozenset(
 
 
 @functools.cache
-def _is_stable(module):
+def is_stable(module):
+    """Whether a module, by name, is assumed not to change."""
     return module.partition(".")[0] in _STABLE or module.startswith("namedtuple_")
 
 
 def _hides_contents(base):
-    return _is_stable(base.__module__) and base not in _OPEN_BASES and base.__module__ != "collections.abc"
+    return is_stable(base.__module__) and base not in _OPEN_BASES and base.__module__ != "collections.abc"
 
 
 def _module_of(frame):
@@ -72,7 +73,7 @@ class Ran:
         self.codes, self.set_hook = {}, None
 
     def _called(self, frame, event, argument):
-        if event == "call" and not _is_stable(_module_of(frame)):
+        if event == "call" and not is_stable(_module_of(frame)):
             is_loading = frame.f_back is not None and _module_of(frame.f_back).startswith("importlib.")
             if not is_loading:
                 self.codes[frame.f_code] = None
@@ -100,7 +101,8 @@ class _Names:
 _names_of_code = {}  # id of a code object -> (the code object, _Names)
 
 
-def _names_of(code):
+def names_of(code):
+    """Returns the _Names of a code object."""
     found = _names_of_code.get(id(code))
     if found is None:
         if len(_names_of_code) >= 4096:
@@ -148,7 +150,7 @@ class Description:
 
     def missed(self, codes):
         """Returns the code, among `codes` that ran, that the walk did not reach."""
-        walked = {code for item in self.alive if isinstance(item, types.CodeType) for code in _names_of(item).codes}
+        walked = {code for item in self.alive if isinstance(item, types.CodeType) for code in names_of(item).codes}
         return codes.keys() - walked
 
     def _add(self, item, name):
@@ -160,7 +162,7 @@ class Description:
         elif kind is float:
             parts.append(float)
             parts.append(item if item and item == item else (math.copysign(1, item), item == item))
-        elif kind in _VALUES:
+        elif kind in VALUES:
             parts.append(kind)
             parts.append(item)
         elif kind is types.FunctionType:
@@ -217,9 +219,9 @@ class Description:
         if function.__dict__:
             self.objects.append((function, ""))
         scope = function.__globals__
-        if _is_stable(scope.get("__name__", "")):
+        if is_stable(scope.get("__name__", "")):
             return
-        names = _names_of(code)
+        names = names_of(code)
         if names.is_opaque:
             self.is_known = False
         if names.attributes:
@@ -253,7 +255,7 @@ class Description:
             self._add(item.keywords, name)
         elif isinstance(item, (types.ModuleType, type)):
             self._add_id(item)
-            if not _is_stable(item.__module__ if isinstance(item, type) else item.__name__):
+            if not is_stable(item.__module__ if isinstance(item, type) else item.__name__):
                 self.objects.append((item, name))
         elif isinstance(item, (enum.Enum, *_IDENTITIES)) or item is _MISSING:
             self._add_id(item)
@@ -271,7 +273,7 @@ class Description:
             self.is_known = False
         else:
             self._add_id(kind)
-        if not _is_stable(kind.__module__):
+        if not is_stable(kind.__module__):
             self.objects.append((item, name))
 
     def _add_items(self, items, name):
@@ -301,7 +303,7 @@ class Description:
             return
         if isinstance(found, types.FunctionType):  # it may call methods that it overrides
             for kind in (item if isinstance(item, type) else type(item)).__mro__:
-                if name in kind.__dict__ and not _is_stable(kind.__module__):
+                if name in kind.__dict__ and not is_stable(kind.__module__):
                     self._add(kind.__dict__[name], name)
         if isinstance(found, (staticmethod, classmethod)):
             found = found.__func__
@@ -327,7 +329,7 @@ def _attribute(item, name):
                     return own[group][name]
     for base in (item if isinstance(item, type) else type(item)).__mro__:
         if name in base.__dict__:
-            return base.__dict__[name] if not _is_stable(base.__module__) else _MISSING
+            return base.__dict__[name] if not is_stable(base.__module__) else _MISSING
     return _MISSING
 
 

@@ -149,11 +149,13 @@ class Call:
             self.dlse_at, dout, dq, dk, dv, *of_captures = self.backward_views.pointers()
             self.of_captures = _Captures(zip(gradients, of_captures))
             self.backward_operands = c.BackwardOperands(
-                forward=pointer(self.operands), out=out_at, lse=lse_at, dout=dout, dlse=self.dlse_at
+                forward=pointer(self.operands), out=out_at, lse=lse_at, dout=dout
             )
+            self.has_dlse = False
             self.backward_outputs = c.BackwardOutputs(
                 dq=dq, dk=dk, dv=dv, captures=self.of_captures.array, capture_count=len(gradients)
             )
+            self.backward_at = addressof(self.backward_operands), addressof(self.backward_outputs)
         if self.is_on_gpu:
             self._prepare(q.device, deterministic, tiles)
         else:
@@ -176,6 +178,7 @@ class Call:
             create, compiler().address, self.handle, *arguments, byref(options), destroyer="attnc_prepared_destroy"
         )
         size, self.prepared_at, self.launch = c_size_t(), self.prepared.address, library().attnc_prepared_launch
+        self.launch_backward = library().attnc_prepared_launch_backward
         check(library().attnc_prepared_workspace_bytes(self.prepared_at, byref(size)))
         self.device, self.device_index, self.workspace_bytes, self.workspaces = device, device.index, size.value, {}
 
@@ -248,21 +251,27 @@ class Call:
         self, q, k, v, tensors, scalars, scale, mask, out, lse, dout, dlse, results, gradients, sequences, lists
     ):
         """Writes `results`: dq, dk, dv, and the gradients of captures."""
-        operands, outputs = self.backward_operands, self.backward_outputs
         with self.lock:
             self._set(q, k, v, out, lse, None, sequences, lists, tensors, scalars, scale)
-            operands.dlse = None if dlse is None else self.dlse_at
+            if self.has_dlse != (dlse is not None):
+                self.has_dlse = dlse is not None
+                self.backward_operands.dlse = self.dlse_at if self.has_dlse else None
             to = self.backward_views.addresses
-            for place, x in enumerate((dlse, dout, *results, *gradients)):
-                to[place] = 0 if x is None else x.data_ptr()
-            at = addressof(operands), addressof(outputs)
+            place = 1
+            if self.has_dlse:
+                to[0] = dlse.data_ptr()
+            for x in (dout, *results, *gradients):
+                to[place] = x.data_ptr()
+                place += 1
             if self.is_on_gpu:
                 stream, space = _current_stream(self.device_index), None
                 if self.workspace_bytes:
                     space, _held = self._workspace(stream, mask)
-                check(library().attnc_prepared_launch_backward(self.prepared_at, *at, space, stream))
+                status = self.launch_backward(self.prepared_at, *self.backward_at, space, stream)
             else:
-                check(library().attnc_compute_backward_on_cpu(self.handle, *at))
+                status = library().attnc_compute_backward_on_cpu(self.handle, *self.backward_at)
+        if status:
+            check(status)
 
 
 def _is_tensor(item):

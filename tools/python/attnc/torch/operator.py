@@ -1,11 +1,16 @@
-"""attnc::attention, the operator for graphs of torch.compile, torch.export and CUDA. A mod is given as IR text."""
+"""attnc::attention, the operator for graphs of torch.compile, torch.export and CUDA. A mod is given as IR text.
+
+attnc::attention_into and attnc::attention_backward_into write into buffers of the caller, as kernels of Inductor do.
+"""
 
 import functools
+import math
 
 import torch
 
 from .autograd import call_of, run_backward
-from .kernels import ANEW, Sequences, like, mod_of
+from .block_mask import Lists
+from .kernels import ALIGNED, ANEW, Sequences, like, mod_of
 
 
 def line_of(text):
@@ -82,7 +87,7 @@ def attention_backward_op(
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )  # fmt: skip
     results, found = run_backward(
-        call, q, k, v, tensors, numbers, scale, ANEW, out, lse, dout, dlse, gradients, sequences
+        call, q, k, v, tensors, numbers.values(), scale, ANEW, out, lse, dout, dlse, gradients, sequences
     )  # fmt: skip
     return [*results, *found.values()]
 
@@ -117,3 +122,64 @@ def _backward(ctx, dout, dlse, _):
 
 
 attention_op.register_autograd(_backward, setup_context=_save)
+
+
+# ---- In place of kernels of Inductor ----------------------------------------------------------------------------
+
+_library = torch.library.Library("attnc", "FRAGMENT")
+_library.define(
+    "attention_into(str text, Tensor q, Tensor k, Tensor v, Tensor[] captured, float[] scalars, float scale, "
+    "Tensor[] rows, Tensor[] columns, int[] blocks, Tensor(a!) out, Tensor(b!)? lse, Tensor(c!)? row_max) -> ()"
+)
+_library.define(
+    "attention_backward_into(str text, Tensor q, Tensor k, Tensor v, Tensor[] captured, float[] scalars, float scale, "
+    "Tensor[] rows, Tensor[] columns, int[] blocks, str wanted, Tensor out, Tensor lse, Tensor dout, Tensor? dlse, "
+    "Tensor(a!) dq, Tensor(b!) dk, Tensor(c!) dv, Tensor(d!)[] gradients) -> ()"
+)
+_LN2 = math.log(2)  # FlexAttention's kernels keep lse and maxima in base 2
+
+
+def _lists_of(rows, columns, blocks, q, k):
+    if not rows:
+        return None
+    rows, columns = ((*[x.contiguous() for x in group], None, None)[:4] for group in (rows, columns))
+    return Lists((*rows[0].shape[:2], q.shape[2], k.shape[2], *blocks), rows, columns)
+
+
+def _attention_into(text, q, k, v, captured, scalars, scale, rows, columns, blocks, out, lse, row_max):
+    """Writes out, and lse and row_max in base 2 if they are given. Lists of blocks by row and by column: counts and
+    indices of partial blocks, then of full ones; empty lists: mask_mod covers all. Others: as for attnc::attention."""
+    text = _text_of(text)
+    (tensors, numbers), lists = _captured(text, captured, scalars), _lists_of(rows, columns, blocks, q, k)
+    wants_max = row_max is not None
+    call = call_of(text, q, k, v, tensors, numbers, wants_max=wants_max, lists=lists, form=out.stride(), out=out)
+    call.forward(q, k, v, captured, numbers.values(), scale, ANEW, out, lse, row_max, ALIGNED, lists)
+    for found in (lse, row_max):
+        if found is not None:
+            found.div_(_LN2)
+
+
+def _attention_backward_into(
+    text, q, k, v, captured, scalars, scale, rows, columns, blocks, wanted, out, lse, dout, dlse, dq, dk, dv, gradients
+):  # fmt: skip
+    """Writes dq, dk, dv, and the gradients of the captured tensors in `wanted`. lse and dlse are in base 2."""
+    text = _text_of(text)
+    (tensors, numbers), lists = _captured(text, captured, scalars), _lists_of(rows, columns, blocks, q, k)
+    names = tuple(wanted.split())
+    call = call_of(
+        text, q, k, v, tensors, numbers, gradients=names, lists=lists, form=out.stride(), out=out,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+    )  # fmt: skip
+    dlse = None if dlse is None else dlse / _LN2
+    results, found = run_backward(
+        call, q, k, v, tensors, numbers.values(), scale, ANEW, out, lse * _LN2, dout, dlse, names, ALIGNED, lists,
+        (dq, dk, dv),
+    )  # fmt: skip
+    for to, result in zip((dq, dk, dv, *gradients), (*results, *found.values())):
+        if to is not result:
+            to.copy_(result)
+
+
+for _name, _function in (("attention_into", _attention_into), ("attention_backward_into", _attention_backward_into)):
+    _library.impl(_name, _function, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"attnc::{_name}", lambda *_: None, lib=_library)

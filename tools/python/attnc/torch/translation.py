@@ -249,10 +249,11 @@ class Translation:
     """A translated mod. `text` is IR text, the same object for equal programs. `captured` are the tensors that the
     functions hold."""
 
-    __slots__ = ("plan", "captured")
+    # `is_kept`: whether functions of the same code, that hold the same numbers, have the same translation.
+    __slots__ = ("plan", "captured", "is_kept")
 
-    def __init__(self, plan, captured):
-        self.plan, self.captured = plan, captured
+    def __init__(self, plan, captured, is_kept=False):
+        self.plan, self.captured, self.is_kept = plan, captured, is_kept
 
     @property
     def text(self) -> str:
@@ -369,7 +370,8 @@ def translate(
                 if key is not None:
                     _entries[key] = entry
         # Extents of the problem only count if tensors may have them.
-        return Translation(entry.plan(problem if description.tensors else ()), description.tensors)
+        is_kept = first is not None and entry.is_complete and looks is _NOWHERE
+        return Translation(entry.plan(problem if description.tensors else ()), description.tensors, is_kept)
 
 
 def _looked_and_traced(score_mod, mask_mod, description, looks, device):

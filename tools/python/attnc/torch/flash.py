@@ -1,0 +1,183 @@
+"""attnc's kernels in place of the flash attention behind PyTorch's scaled_dot_product_attention and varlen_attn.
+
+    import attnc.torch.flash
+    attnc.torch.flash.register()
+    torch.nn.attention.activate_flash_attention_impl("attnc")
+
+PyTorch chooses flash attention as before. Then it calls these functions, which have the signatures of its operators.
+"""
+
+import torch
+
+from .autograd import call_of, rows_of, run_backward
+from .kernels import ALIGNED, ANEW, Sequences, like
+from .translation import translate
+
+__all__ = ["register"]
+
+
+def _mask_mod(left, right, offset):
+    """Returns the mask_mod of a window around the key at q_idx + offset; None: all keys are seen."""
+    if left < 0 and right < 0:
+        return None
+
+    def mask_mod(b, h, q_idx, kv_idx):
+        at = q_idx + offset
+        if left < 0:
+            return kv_idx <= at + right
+        return kv_idx >= at - left if right < 0 else (kv_idx >= at - left) & (kv_idx <= at + right)
+
+    return mask_mod
+
+
+class _Problem:
+    """Operands of a flash attention, [B, L, H, D] or, as a ragged batch, [ROWS, H, D], as those of attnc."""
+
+    def __init__(self, q, k, v, cu_q, cu_k, max_q, max_k, is_causal, left, right, scale, dropout_p):
+        if dropout_p:
+            raise RuntimeError("attnc has no dropout: set dropout_p=0, or torch.nn.attention.restore_flash_attention_impl()")
+        left, right = (-1 if x is None else int(x) for x in (left, right))
+        right, self.is_ragged, self.sequences = 0 if is_causal else right, cu_q is not None, ALIGNED
+        if self.is_ragged:
+            if max(left, right) >= 0 and cu_q.data_ptr() != cu_k.data_ptr():
+                raise RuntimeError("attnc takes a causal mask or a window of a ragged batch only if cu_seq_q is cu_seq_k")
+            self.sequences = Sequences(cu_q=cu_q.int(), cu_kv=cu_k.int(), max_q=int(max_q), max_kv=int(max_k))
+        self.q, self.k, self.v = q, k, v = [rows_of(self.ours(x)) for x in (q, k, v)]
+        offset = 0 if self.is_ragged else k.shape[2] - q.shape[2]  # the last query sees the last key
+        self.scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
+        problem = q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2]
+        translation = translate(None, _mask_mod(left, right, offset), device=q.device, problem=problem)
+        self.text, _, self.numbers = translation.given()
+
+    def ours(self, tensor):
+        return tensor.transpose(0, 1)[None] if self.is_ragged else tensor.transpose(1, 2)
+
+    def theirs(self, tensor):
+        return tensor[0].transpose(0, 1) if self.is_ragged else tensor.transpose(1, 2)
+
+    def call(self, gradients, out):
+        return call_of(
+            self.text, self.q, self.k, self.v, {}, self.numbers, gradients=gradients, sequences=self.sequences,
+            deterministic=gradients is not None and torch.are_deterministic_algorithms_enabled(), form=out.stride(),
+            out=out,
+        )  # fmt: skip
+
+    def forward(self, out=None):
+        """Returns (out, lse) in the layout of PyTorch. `out` is written if it is given."""
+        mine = like(self.q, self.v.shape[-1]) if out is None else self.ours(out)
+        lse = torch.empty(mine.shape[:3], dtype=torch.float32, device=mine.device)
+        self.call(None, mine).forward(
+            self.q, self.k, self.v, (), self.numbers.values(), self.scale, ANEW, mine, lse, None, self.sequences, None
+        )
+        return self.theirs(mine), lse[0] if self.is_ragged else lse
+
+    def backward(self, dout, out, lse):
+        out, lse = rows_of(self.ours(out)), lse[None] if self.is_ragged else lse
+        (dq, dk, dv), _ = run_backward(
+            self.call((), out), self.q, self.k, self.v, {}, self.numbers.values(), self.scale, ANEW, out,
+            lse.contiguous(), self.ours(dout), None, (), self.sequences,
+        )  # fmt: skip
+        return tuple(map(self.theirs, (dq, dk, dv)))
+
+
+def _check(return_debug_mask, seqused_k=None, alibi_slopes=None, block_table=None):
+    given = {
+        "return_debug_mask": return_debug_mask or None, "seqused_k": seqused_k, "alibi_slopes": alibi_slopes,
+        "block_table": block_table,
+    }  # fmt: skip
+    for name, value in given.items():
+        if value is not None:
+            raise RuntimeError(f"attnc does not take {name} here: use attnc.torch.flex_attention, or another implementation")
+
+
+def _states(query):
+    """Returns what takes the place of states of random numbers, which only dropout has, and of the debug mask."""
+    seeds = [torch.zeros(shape, dtype=torch.uint64, device=query.device) for shape in ((2,), ())]
+    return *seeds, query.new_empty(0)
+
+
+def _flash_attention_forward(
+    query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *, scale=None,
+    window_size_left=None, window_size_right=None, seqused_k=None, alibi_slopes=None, block_table=None, num_splits=None,
+):  # fmt: skip
+    _check(return_debug_mask, seqused_k, alibi_slopes, block_table)
+    problem = _Problem(
+        query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, is_causal, window_size_left, window_size_right, scale,
+        dropout_p,
+    )  # fmt: skip
+    return *problem.forward(), *_states(query)
+
+
+def _flash_attention_forward_no_dropout_inplace(
+    out, query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *, scale=None,
+    window_size_left=None, window_size_right=None, seqused_k=None, alibi_slopes=None, block_table=None, num_splits=None,
+):  # fmt: skip
+    _check(return_debug_mask, seqused_k, alibi_slopes, block_table)
+    problem = _Problem(
+        query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, is_causal, window_size_left, window_size_right, scale,
+        dropout_p,
+    )  # fmt: skip
+    return problem.forward(out)[1]
+
+
+def _flash_attention_backward(
+    grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, rng_state,
+    unused, *, scale=None, window_size_left=None, window_size_right=None,
+):  # fmt: skip
+    problem = _Problem(
+        query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, is_causal, window_size_left, window_size_right, scale,
+        dropout_p,
+    )  # fmt: skip
+    return problem.backward(grad_out, out, logsumexp)
+
+
+def _scaled_dot_product_flash_attention(
+    query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None
+):  # fmt: skip
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    out, lse, *states = _flash_attention_forward(
+        q, k, v, None, None, q.shape[1], k.shape[1], dropout_p, is_causal, return_debug_mask, scale=scale
+    )  # fmt: skip
+    return out.transpose(1, 2), lse, None, None, query.shape[2], key.shape[2], *states
+
+
+def _scaled_dot_product_flash_attention_backward(
+    grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, philox_seed,
+    philox_offset, *, scale=None,
+):  # fmt: skip
+    theirs = [x.transpose(1, 2) for x in (grad_out, query, key, value, out)]
+    found = _flash_attention_backward(
+        *theirs, logsumexp, None, None, max_q, max_k, dropout_p, is_causal, philox_seed, philox_offset, scale=scale
+    )  # fmt: skip
+    return tuple(x.transpose(1, 2) for x in found)
+
+
+class _Active:
+    """The functions as PyTorch's operators, until remove()."""
+
+    def __init__(self, key="CUDA"):
+        self.library = torch.library.Library("aten", "IMPL", key)
+        for function in (
+            _flash_attention_forward, _flash_attention_forward_no_dropout_inplace, _flash_attention_backward,
+            _scaled_dot_product_flash_attention, _scaled_dot_product_flash_attention_backward,
+        ):  # fmt: skip
+            if hasattr(torch.ops.aten, function.__name__):
+                self.library.impl(function.__name__, function, key)
+
+    def remove(self):
+        self.library = None
+
+
+def register() -> None:
+    """Registers attnc as an implementation of flash attention: `activate_flash_attention_impl("attnc")` of
+    torch.nn.attention takes it, for this process, and `restore_flash_attention_impl()` goes back. It serves bfloat16 and
+    float16 without dropout, key lengths in use, ALiBi slopes, and pages; for these it raises RuntimeError.
+
+    Raises NotImplementedError if this PyTorch has no registry, which came with 2.11."""
+    found = getattr(torch.nn.attention, "register_flash_attention_impl", None)
+    if found is None:
+        raise NotImplementedError(
+            f"PyTorch {torch.__version__} has no torch.nn.attention.register_flash_attention_impl, which 2.11 has: "
+            "install a later one, or use attnc.torch.flex_attention"
+        )
+    found("attnc", register_fn=_Active)
