@@ -14,10 +14,8 @@
 #include "attnc_mod.cuh"
 
 #include "algo/decode.cuh"
-#include "ptx/mbarrier.cuh"
-#include "ptx/shared_memory.cuh"
+#include "algo/decode_copies_sm90.cuh"
 #include "tile/gemm_wgmma.cuh"
-#include "tile/request_tile.cuh"
 
 namespace attnc::decode {
 
@@ -56,17 +54,9 @@ struct CopiesOfEngine {
   using Params = typename ParametersOf<DecodeParamsSm90, kIsCached>::Type;
   struct Control : SharedPart<Control, 8 * kTeams * kStages, 8> {};
   static constexpr int kAlign = 1024;
-  static constexpr int kRowsOfPage = kPageSize ? kPageSize : 1; // unused without pages
-  static constexpr int kBoxRows = kPageSize && kPageSize < kTeamColumns ? kPageSize : kTeamColumns;
-  static constexpr int kBoxes = kTeamColumns / kBoxRows, kSlabs = KTile::kSlabs + VTile::kSlabs;
-  static_assert(kBoxRows % 8 == 0, "boxes are whole, and so is their swizzle");
-
-  /// Steps whose pages a warp holds, plus as many behind them: each lane has the page of one box of one step.
-  static constexpr int kStepsKnown = 32 / kBoxes;
-
   unsigned barriers;   ///< of this team
   unsigned phases = 0; ///< a bit per slot: the phase to wait for
-  int page = 0, page_after = 0;
+  KvBoxes<KTile, VTile, kTeamColumns, kTeamThreads> boxes;
 
   /// Called by the whole CTA.
   ATTNC_DEVICE explicit CopiesOfEngine(unsigned control)
@@ -79,53 +69,8 @@ struct CopiesOfEngine {
   }
   ATTNC_DEVICE unsigned full_of(int slot) const { return barriers + 8 * slot; }
 
-  /// Returns the page of this lane's box in the steps from `first` on; -1, which loads zeros, if there is no page.
-  ATTNC_DEVICE int page_of(const int* table, const Work& work, int first, int column) const {
-    const int lane = int(threadIdx.x % 32), i = first + lane / kBoxes;
-    if (i >= work.walk.count) return -1;
-    const int position = work.walk.start_of(i) + column + lane % kBoxes * kBoxRows;
-    return position < work.walk.length ? table[position / kRowsOfPage] : -1;
-  }
-
   ATTNC_DEVICE void load(const Params& p, const Work& work, int i, int column, KTile k, VTile v, int slot) {
-    const unsigned thread = threadIdx.x % kTeamThreads;
-    if (thread >= 32) return;
-    const PackedTile& tile = work.tile;
-    const int start = work.walk.start_of(i) + column;
-    const unsigned full = full_of(slot), box = thread % kBoxes;
-    int row = tile.start.kv() + start, k_batch = tile.b * p.k_batch_step, v_batch = tile.b * p.v_batch_step;
-    if constexpr (kPageSize != 0) {
-      if (i % kStepsKnown == 0) { // loaded well before their use, except for an item's first steps
-        const int* table = pages_of(p, tile.b);
-        page = i == 0 ? page_of(table, work, 0, column) : page_after;
-        page_after = page_of(table, work, i + kStepsKnown, column);
-      }
-      row = (start + int(box) * kBoxRows) % kRowsOfPage;
-      k_batch = v_batch = __shfl_sync(0xffffffffu, page, i % kStepsKnown * kBoxes + box);
-    }
-    if (start >= work.walk.length) { // no row
-      if (thread == 0) ptx::mbarrier_arrive(full);
-      return;
-    }
-    if constexpr (kBoxes == 1) {
-      if (thread != 0) return;
-      ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes + VTile::kBytes);
-      request_tile(k, p.k, full, row, tile.kv_head, k_batch);
-      request_tile(v, p.v, full, row, tile.kv_head, v_batch);
-      return;
-    }
-    if (thread == 0) ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes + VTile::kBytes);
-    __syncwarp();
-    constexpr int kLanes = 32 / kBoxes * kBoxes; // a lane keeps its box
-#pragma unroll
-    for (int first = 0; first < kBoxes * kSlabs; first += kLanes) {
-      const int slab = (first + int(thread)) / kBoxes;
-      if (slab >= kSlabs || int(thread) >= kLanes) continue;
-      const bool is_k = slab < KTile::kSlabs;
-      const int of = is_k ? slab : slab - KTile::kSlabs;
-      const unsigned to = (is_k ? k.slab(of) : v.slab(of)) + box * kBoxRows * KTile::kRowBytes;
-      ptx::tma_load_4d(to, is_k ? p.k : p.v, full, of * 64, row, tile.kv_head, is_k ? k_batch : v_batch);
-    }
+    boxes.load(p, work, i, column, k, v, full_of(slot));
   }
 
   ATTNC_DEVICE void wait(int i, int, int slot) {
@@ -137,44 +82,10 @@ struct CopiesOfEngine {
     phases ^= 1u << slot;
   }
 
-  /// Rows behind the length hold anything: those of V are zeroed, because a weight of 0 does not undo NaN. New rows of
-  /// K and V come from the launch's inputs.
   ATTNC_DEVICE void mend(const Params& decode, const PackedTile& tile, int start, int length, KTile k, VTile v) const {
-    const ForwardParams& p = decode.forward;
-    const int first = kAppends ? max(first_new(p, length), 0) : length;
-    if (start + kTeamColumns <= first) return;
-    const CacheParams cache = cache_of(decode);
-    mend_rows<kHeadDimV>(v, start, first, length, cache.new_v, cache.new_v_stride, tile, p);
-    if constexpr (kAppends) mend_rows<kHeadDimQk>(k, start, first, length, cache.new_k, cache.new_k_stride, tile, p);
-    release();
+    boxes.mend(decode, tile, start, length, k, v);
   }
   ATTNC_DEVICE void release() const { ptx::fence_proxy_async(); }
-
-private:
-  template <int Dim, class Tile>
-  ATTNC_DEVICE static void mend_rows(Tile to, int start, int first, int length, const void* fresh,
-                                     const Strides& strides, const PackedTile& tile, const ForwardParams& p) {
-    constexpr int kChunks = Tile::kSlabs * 8;
-    const Element* from = (const Element*)fresh + tile.b * strides.batch + tile.kv_head * strides.head;
-    const int row_begin = max(first - start, 0);
-#pragma unroll 1
-    for (int i = threadIdx.x % kTeamThreads; i < (kTeamColumns - row_begin) * kChunks; i += kTeamThreads) {
-      const int row = row_begin + i / kChunks, chunk = i % kChunks;
-      int words[4] = {};
-      if (kAppends && start + row < length) {
-        const Element* source = from + (start + row - first_new(p, length)) * strides.row + chunk * 8;
-        if (chunk * 8 < Dim) {
-          if (p.vectors) {
-            const int4 x = *(const int4*)source;
-            words[0] = x.x, words[1] = x.y, words[2] = x.z, words[3] = x.w;
-          } else {
-            for (int e = 0; e < 8; ++e) ((Element*)words)[e] = source[e];
-          }
-        }
-      }
-      ptx::st_shared(to.chunk(row, chunk), words);
-    }
-  }
 };
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
