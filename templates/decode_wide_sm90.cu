@@ -54,8 +54,9 @@ namespace attnc::decode {
 static_assert(kBlockM == 64 && kWarps == 8, "two warpgroups share the rows of one");
 
 constexpr int kGroupThreads = 128, kThreadsOfWide = threads_of(kWarps);
-constexpr int kLoaderRegisters = 56, kConsumerRegisters = 224; // 168 on average
-constexpr int kHalf = round_up(kHeadDimV, 128) / 2;            // columns of O of a warpgroup
+// 168 on average. The loader of pages looks them up ahead.
+constexpr int kLoaderRegisters = kPageSize ? 40 : 24, kConsumerRegisters = kPageSize ? 232 : 240;
+constexpr int kHalf = round_up(kHeadDimV, 128) / 2; // columns of O of a warpgroup
 
 using Params = typename ParametersOf<DecodeParamsSm90, kIsCached>::Type;
 using Dealer = DecodeDealer<Mod, kBlockM, kBlockN, kThreadsOfWide>;
@@ -192,7 +193,7 @@ ATTNC_DEVICE void load(const Params& p, const ModArgs& args, Dealer dealer, Shar
 #pragma unroll 1
     for (int i = 0; i < work.walk.count; ++i, ring.advance()) {
       ring.wait_empty();
-      boxes.load(p, work, i, 0, ring.k(), ring.v(), ring.full());
+      boxes.load(p, work, i, ring.k(), ring.v(), ring.full());
     }
 }
 

@@ -12,8 +12,8 @@
 
 namespace attnc::decode {
 
-/// Copies of a team of `Threads` threads, which takes `Columns` rows of K and V in a step. Without LoadsV, V is in the
-/// tile of K.
+/// Copies of `Columns` rows of K and V in a step. Without LoadsV, V is in the tile of K. `Threads`: of the team that
+/// mends them.
 template <class KTile, class VTile, int Columns, int Threads, bool LoadsV = true> struct KvBoxes {
   static constexpr int kRowsOfPage = kPageSize ? kPageSize : 1; // unused without pages
   static constexpr int kBoxRows = kPageSize && kPageSize < Columns ? kPageSize : Columns;
@@ -27,28 +27,26 @@ template <class KTile, class VTile, int Columns, int Threads, bool LoadsV = true
   int page = 0, page_after = 0;
 
   /// Returns the page of this lane's box in the steps from `first` on; -1, which loads zeros, if there is no page.
-  template <class Work> ATTNC_DEVICE static int page_of(const int* table, const Work& work, int first, int column) {
+  template <class Work> ATTNC_DEVICE static int page_of(const int* table, const Work& work, int first) {
     const int lane = int(threadIdx.x % 32), i = first + lane / kBoxes;
     if (i >= work.walk.count) return -1;
-    const int position = work.walk.start_of(i) + column + lane % kBoxes * kBoxRows;
+    const int position = work.walk.start_of(i) + lane % kBoxes * kBoxRows;
     return position < work.walk.length ? table[position / kRowsOfPage] : -1;
   }
 
-  /// Requests rows of K and V, from `column` on, of step i of an item. Steps come in order. Called by the team, of
-  /// which only the first warp acts.
+  /// Requests the rows of K and V of step i of an item. Steps come in order. Called by one warp.
   template <class Params, class Work>
-  ATTNC_DEVICE void load(const Params& p, const Work& work, int i, int column, KTile k, VTile v, unsigned full) {
-    const unsigned thread = threadIdx.x % Threads;
-    if (thread >= 32) return;
+  ATTNC_DEVICE void load(const Params& p, const Work& work, int i, KTile k, VTile v, unsigned full) {
+    const unsigned thread = threadIdx.x % 32;
     const PackedTile& tile = work.tile;
-    const int start = work.walk.start_of(i) + column;
+    const int start = work.walk.start_of(i);
     const unsigned box = thread % kBoxes;
     int row = tile.start.kv() + start, k_batch = tile.b * p.k_batch_step, v_batch = tile.b * p.v_batch_step;
     if constexpr (kPageSize != 0) {
       if (i % kStepsKnown == 0) { // loaded well before their use, except for an item's first steps
         const int* table = pages_of(p, tile.b);
-        page = i == 0 ? page_of(table, work, 0, column) : page_after;
-        page_after = page_of(table, work, i + kStepsKnown, column);
+        page = i == 0 ? page_of(table, work, 0) : page_after;
+        page_after = page_of(table, work, i + kStepsKnown);
       }
       row = (start + int(box) * kBoxRows) % kRowsOfPage;
       k_batch = v_batch = __shfl_sync(0xffffffffu, page, i % kStepsKnown * kBoxes + box);
