@@ -16,7 +16,8 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
   const int tiles = (p.q_len + kBlockM - 1) / kBlockM, first = int(blockIdx.x % tiles) * kBlockM;
   const int kv_head = blockIdx.x / tiles % p.kv_heads, b = blockIdx.x / tiles / p.kv_heads;
   const int length = kv_length_of<Mod>(p, args, b, kv_head * p.group);
-  append_rows<32 * kWarps>(p, p.cache, pages_of(p, b), length, b, kv_head, first, min(first + kBlockM, p.q_len));
+  append_rows<32 * kWarps>(p, p.cache, pages_of(p, b), length, b, kv_head, first, min(first + kBlockM, p.q_len),
+                           threadIdx.x);
 }
 
 } // namespace attnc::append

@@ -14,6 +14,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/decode.cuh"
+#include "algo/decode_copies_sm90.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/shared_memory.cuh"
 #include "tile/gemm_wgmma.cuh"
@@ -87,6 +88,7 @@ struct CopiesOfEngine {
     return position < work.walk.length ? table[position / kRowsOfPage] : -1;
   }
 
+  // NOTE: not KvBoxes::load(), with which ptxas orders integer instructions of tiles of 32 and 64 rows in another way.
   ATTNC_DEVICE void load(const Params& p, const Work& work, int i, int column, KTile k, VTile v, int slot) {
     const unsigned thread = threadIdx.x % kTeamThreads;
     if (thread >= 32) return;
@@ -137,44 +139,10 @@ struct CopiesOfEngine {
     phases ^= 1u << slot;
   }
 
-  /// Rows behind the length hold anything: those of V are zeroed, because a weight of 0 does not undo NaN. New rows of
-  /// K and V come from the launch's inputs.
   ATTNC_DEVICE void mend(const Params& decode, const PackedTile& tile, int start, int length, KTile k, VTile v) const {
-    const ForwardParams& p = decode.forward;
-    const int first = kAppends ? max(first_new(p, length), 0) : length;
-    if (start + kTeamColumns <= first) return;
-    const CacheParams cache = cache_of(decode);
-    mend_rows<kHeadDimV>(v, start, first, length, cache.new_v, cache.new_v_stride, tile, p);
-    if constexpr (kAppends) mend_rows<kHeadDimQk>(k, start, first, length, cache.new_k, cache.new_k_stride, tile, p);
-    release();
+    KvBoxes<KTile, VTile, kTeamColumns, kTeamThreads>::mend(decode, tile, start, length, k, v);
   }
   ATTNC_DEVICE void release() const { ptx::fence_proxy_async(); }
-
-private:
-  template <int Dim, class Tile>
-  ATTNC_DEVICE static void mend_rows(Tile to, int start, int first, int length, const void* fresh,
-                                     const Strides& strides, const PackedTile& tile, const ForwardParams& p) {
-    constexpr int kChunks = Tile::kSlabs * 8;
-    const Element* from = (const Element*)fresh + tile.b * strides.batch + tile.kv_head * strides.head;
-    const int row_begin = max(first - start, 0);
-#pragma unroll 1
-    for (int i = threadIdx.x % kTeamThreads; i < (kTeamColumns - row_begin) * kChunks; i += kTeamThreads) {
-      const int row = row_begin + i / kChunks, chunk = i % kChunks;
-      int words[4] = {};
-      if (kAppends && start + row < length) {
-        const Element* source = from + (start + row - first_new(p, length)) * strides.row + chunk * 8;
-        if (chunk * 8 < Dim) {
-          if (p.vectors) {
-            const int4 x = *(const int4*)source;
-            words[0] = x.x, words[1] = x.y, words[2] = x.z, words[3] = x.w;
-          } else {
-            for (int e = 0; e < 8; ++e) ((Element*)words)[e] = source[e];
-          }
-        }
-      }
-      ptx::st_shared(to.chunk(row, chunk), words);
-    }
-  }
 };
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)

@@ -7,7 +7,8 @@
 //
 //   shared memory (static)   fp32                             lifetime
 //   q_tile                   kRows x kHeadDimQk               whole kernel; each warp reads its own row
-//   kv_tile                  32 x (max head dim + 1)          a chunk of K, then of V; odd stride: no bank conflicts
+//   kv_tile                  32 x (kColumnsAtOnce + 1)        columns of a chunk of K, then of V; odd stride: no bank
+//                                                             conflicts
 //
 //   barrier         when                        what it guarantees
 //   __syncthreads   before a chunk is copied    all warps have released the one before
@@ -30,6 +31,7 @@ namespace attnc::naive {
 constexpr int kRows = 8;   // q rows of a CTA, one per warp
 constexpr int kChunk = 32; // kv columns of a step, one per lane
 constexpr int kHeadDimMax = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
+constexpr int kColumnsAtOnce = kHeadDimMax > 256 ? 128 : kHeadDimMax; // static shared memory has 48 KiB
 
 using Input = typename Choose<kFp8, E4M3, Element>::Type; // of q, k and v
 using Params = typename ParametersOf<ScaledIf<ForwardParams, kFp8>, kPageSize != 0>::Type;
@@ -40,15 +42,15 @@ ATTNC_DEVICE long long row_offset(const Strides& strides, const int* pages, int 
   return paged_offset < kPageSize ? kPageSize : 1 > (pages, strides, kv_idx);
 }
 
-/// Copies rows [kv_start, kv_start + 32) of k or v to shared memory as fp32; zeros past kv_len. Called by the whole
-/// CTA.
-template <int HeadDim>
-ATTNC_DEVICE void load_chunk(float (*tile)[kHeadDimMax + 1], const Input* base, const Strides& strides,
-                             const int* pages, int kv_start, int kv_len) {
+/// Copies `columns` columns, from `first` on, of rows [kv_start, kv_start + 32) of k or v to shared memory as fp32;
+/// zeros past kv_len. Called by the whole CTA.
+ATTNC_DEVICE void load_chunk(float (*tile)[kColumnsAtOnce + 1], const Input* base, const Strides& strides,
+                             const int* pages, int kv_start, int kv_len, int first, int columns) {
   __syncthreads();
-  for (int i = threadIdx.x; i < kChunk * HeadDim; i += blockDim.x) {
-    const int row = i / HeadDim, d = i % HeadDim;
-    tile[row][d] = kv_start + row < kv_len ? to_float(base[row_offset(strides, pages, kv_start + row) + d]) : 0.f;
+  for (int i = threadIdx.x; i < kChunk * columns; i += blockDim.x) {
+    const int row = i / columns, d = i % columns;
+    tile[row][d] =
+        kv_start + row < kv_len ? to_float(base[row_offset(strides, pages, kv_start + row) + first + d]) : 0.f;
   }
   __syncthreads();
 }
@@ -65,7 +67,7 @@ ATTNC_DEVICE auto walk_of(const ForwardParams& p, int b, int h, int q_start, int
 extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     attnc_forward(const __grid_constant__ Params launch, const __grid_constant__ ModArgs args) {
   __shared__ float q_tile[kRows][kHeadDimQk];
-  __shared__ float kv_tile[kChunk][kHeadDimMax + 1];
+  __shared__ float kv_tile[kChunk][kColumnsAtOnce + 1];
 
   const auto [b, h, q_start] = q_tile_at<Mod, kRows>(launch, args, blockIdx.x);
   const ForwardParams& p = params_of<Mod>(launch, args, b);
@@ -94,9 +96,13 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     const StepScales factors = scales_of_step(launch, b, h / p.group, step.start, p.kv_len);
 
     // S = mod(scale q k^T)
-    load_chunk<kHeadDimQk>(kv_tile, k, p.k_stride, pages_of(launch, b), step.start, kv_length<Mod>(p, args, head));
     float score = 0.f;
-    for (int d = 0; d < kHeadDimQk; ++d) score += q_tile[warp][d] * kv_tile[lane][d];
+    for (int first = 0; first < kHeadDimQk; first += kColumnsAtOnce) {
+      const int columns = min(kHeadDimQk - first, kColumnsAtOnce);
+      load_chunk(kv_tile, k, p.k_stride, pages_of(launch, b), step.start, kv_length<Mod>(p, args, head), first,
+                 columns);
+      for (int d = 0; d < columns; ++d) score += q_tile[warp][first + d] * kv_tile[lane][d];
+    }
     const Mod::Col col = Mod::col(args, head, b, h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
     const Coord at = {b, h, position, kv_idx};
     score = Mod::score(args, head, row, col, at, score * (scale * factors.k));                           // SEAM(score)
@@ -110,12 +116,17 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     const float rescale = expf(row_max - reference), weight = expf(score - reference);
     row_max = new_max;
     row_sum = row_sum * rescale + weight; // this lane's part
-    load_chunk<kHeadDimV>(kv_tile, v, p.v_stride, pages_of(launch, b), step.start, kv_length<Mod>(p, args, head));
     for (float& x : out) x *= rescale;
-    for (int j = 0; j < kChunk; ++j) {
-      const float w = __shfl_sync(0xffffffffu, weight, j);
-      for (int c = 0; c < (kHeadDimV + 31) / 32; ++c)
-        if (lane + 32 * c < kHeadDimV) out[c] += w * factors.v * kv_tile[j][lane + 32 * c];
+#pragma unroll
+    for (int first = 0; first < kHeadDimV; first += kColumnsAtOnce) {
+      const int columns = min(kHeadDimV - first, kColumnsAtOnce);
+      load_chunk(kv_tile, v, p.v_stride, pages_of(launch, b), step.start, kv_length<Mod>(p, args, head), first,
+                 columns);
+      for (int j = 0; j < kChunk; ++j) {
+        const float w = __shfl_sync(0xffffffffu, weight, j);
+        for (int c = 0; c < (columns + 31) / 32; ++c)
+          if (lane + 32 * c < columns) out[first / 32 + c] += w * factors.v * kv_tile[j][lane + 32 * c];
+      }
     }
   }
 

@@ -44,7 +44,7 @@ struct DecodeParams {
   PackedParams forward; // its lists: by tile of packed rows, live steps; all partial. Only for masks without bounds
   float* part_out;      // [CTAs, 2, part_rows, head_dim_v]: not normalised
   float* part_state;    // [CTAs, 2, part_rows, 4]: RowState of algo/merge_rows.cuh
-  int* arrived;         // per item: parts that have arrived; 0 before and after a launch
+  int* arrived;         // per item: parts that have arrived; 0 before and after a launch. Wide heads: SharedItem
   int part_rows;
   Scales k_scale, v_scale; // for fp8 K and V
   EqualItems equal;        // for `part_out`

@@ -122,7 +122,8 @@ def allowed(file, header, exceptions):
 
 
 def unit_of(file):
-    return file.rpartition(".")[0]
+    """Returns a header with its source, as one. A .hpp has none, and may have the name of a header of C."""
+    return file if file.endswith(".hpp") else file.rpartition(".")[0]
 
 
 def unit_of_include(file, header, files):

@@ -49,6 +49,9 @@ constexpr std::string_view kindName(KernelKind kind) {
 /// Values of KernelOptions::pageSize, in rows of k and v.
 inline constexpr std::array kPageSizes{1, 8, 16, 32, 64, 128, 256};
 
+/// Largest KernelOptions::headDim and headDimV.
+inline constexpr int kMostHeadDim = 576, kMostHeadDimV = 512;
+
 /// What is static in a kernel (options.def): a change of any member selects another kernel. Lengths, batch, heads,
 /// strides, scale and the values of captures are given at launch and never compile.
 struct KernelOptions {
@@ -59,9 +62,12 @@ struct KernelOptions {
   /// run on all GPUs. Empty: the device of the current CUDA context.
   std::string arch = {};
   DType dtype =
-      DType::BF16;   ///< Dtype of q, k, v and out: BF16, F16 or F32. With Fp8Kv, of q and out; with Fp8Q, of out.
-  int headDim = 128; ///< Head dim of q and k: a multiple of 8 in 8 .. 256.
-  int headDimV = 0;  ///< Head dim of v and out: a multiple of 8 in 8 .. 256. 0: headDim.
+      DType::BF16; ///< Dtype of q, k, v and out: BF16, F16 or F32. With Fp8Kv, of q and out; with Fp8Q, of out.
+  /// Head dim of q and k: a multiple of 8 in 8 .. 256. Decode kernels of sm_90a and forward kernels of Family::Naive
+  /// take up to kMostHeadDim.
+  int headDim = 128;
+  /// Head dim of v and out: a multiple of 8 in 8 .. 256. The same kernels take up to kMostHeadDimV. 0: headDim.
+  int headDimV = 0;
   /// What launches have beyond q, k, v and out, of kOptionFeatures. Every launch must pass the operands of these.
   ///
   ///   Lengths        Forward, Decode: a KV length for each sequence (Operands::kvLengths).
@@ -75,6 +81,8 @@ struct KernelOptions {
   ///                  are then summed exactly, in 80 bytes of workspace per element. An element must get fewer than
   ///                  2^31 contributions.
   ///   Fp8Q           Forward, with Fp8Kv: q is E4M3, with scales (Operands::qScales). Needs sm_90a.
+  ///   VInK           Forward, Decode: v is k's first columns (vIsInK), as in latent attention (MLA). With Appends,
+  ///                  newV is also newK's first columns. Decode kernels of head dims above 256 then load no v.
   Features features = {};
   bool blockSparse = false; ///< Whether launches pass a block mask. If true, every launch must.
   int maskQBlock = 128;     ///< Q rows of a block of the masks: 64, 128 or 256. Read only with blockSparse.
@@ -88,8 +96,9 @@ struct KernelOptions {
   /// blockSparse. It changes nothing if score_mod does not mask.
   bool listsOfWholeMod = false;
   bool columnLists = false; ///< BlockMask: whether launches also fill lists by column. If true, views must have them.
-  /// Decode: rows of a tile, 16, 32 or 64; fewer are used if wide heads leave no room. A row is one query token in one
-  /// of the heads that share a KV head. A tile reads K and V once for all its rows. Other kinds do not read it.
+  /// Decode: rows of a tile, 16, 32 or 64; fewer are used if wide heads leave no room. With head dims above 256, tiles
+  /// have 64. A row is one query token in one of the heads that share a KV head. A tile reads K and V once for all its
+  /// rows. Other kinds do not read it.
   int packedRows = 16;
   /// Where the queries of each sequence stand. For Forward, Decode, and Backward with Ragged. FromLengths uses KV_LEN
   /// without Lengths. If it is Tensor, every launch must pass Operands::qOffsets.

@@ -28,7 +28,7 @@ struct Operands {
   TensorView q = {}; ///< [B, H, Q_LEN, D], last stride 1.
   TensorView k = {}; ///< [B or 1, HKV, KV_LEN, D], last stride 1. H is a multiple of HKV. Or a pool: see pageTable.
   /// [B or 1, HKV, KV_LEN, DV], last stride 1. Or a pool: see pageTable. Rows that a mask hides must be finite, since
-  /// they are multiplied by 0.
+  /// they are multiplied by 0. It may be a view of k's first columns, with k's strides: see vIsInK().
   TensorView v = {};
   std::optional<float> scale = {}; ///< Factor of q k^T. Default: 1 / sqrt(D).
   /// f32 [H], [1, H] or [B, H], or [1 or B, H, blocks] with a scale for each kRowsOfScale rows of Q_LEN. For q of E4M3:
@@ -126,6 +126,16 @@ struct BackwardOutputs {
   /// capture counts for the nearest element inside.
   const Captures* captures = nullptr;
 };
+
+/// Returns whether `v` is a view of the first columns of `k`: its address and strides are those of k. Decode kernels of
+/// head dims above 256 then load only k (Feature::VInK). Null addresses tell only if v has fewer columns.
+inline bool vIsInK(const TensorView& k, const TensorView& v) {
+  bool same = k.data == v.data && k.dtype == v.dtype && k.rank == 4 && v.rank == 4 && v.shape[3] <= k.shape[3] &&
+              (k.data || v.shape[3] < k.shape[3]);
+  for (size_t axis = 0; axis < 3 && same; ++axis)
+    same = k.shape[axis] == v.shape[axis] && (k.shape[axis] <= 1 || k.stride[axis] == v.stride[axis]);
+  return same;
+}
 
 /// Calls visit(name, tensor, feature) for each optional tensor of Operands, given or not.
 template <class OperandsLike, class Visit> void forEachOptional(OperandsLike& operands, Visit visit) {

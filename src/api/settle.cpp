@@ -9,6 +9,7 @@
 #include "plan/decode_parts.h"
 #include "plan/family.h"
 #include "plan/grid_plan.h"
+#include "plan/kernel_options.h"
 #include "plan/mask_shape.h"
 #include "support/try.h"
 
@@ -48,6 +49,8 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
                        .tile = options.tile};
   kernel.features.set(Feature::Fp8Kv, operands.k.dtype == DType::E4M3); // scales of other k and v are refused by name
   kernel.features.set(Feature::RowMax, outputs.rowMax.has_value());
+  const bool appendsInK = !operands.newK || !operands.newV || vIsInK(*operands.newK, *operands.newV);
+  kernel.features.set(Feature::VInK, plan::hasWideHeads(kernel) && vIsInK(operands.k, operands.v) && appendsInK);
   if (const BlockMaskView* mask = operands.blockMask) {
     kernel.blockSparse = true;
     kernel.maskQBlock = mask->shape.qBlock;
@@ -324,7 +327,13 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   if (isCacheFp8 && (training || !options.decode.value_or(true)))
     return Error::environment("k and v are e4m3, which decode kernels alone take");
   if (isFp8 && training) return Error::environment("q, k and v are e4m3, of which there is no backward pass");
-  if (options.decode.value_or(isCacheFp8)) {
+  if (training && plan::hasWideHeads(*kernel))
+    return Error::environment(
+        fmt::format("there is no backward pass for head dims above 256, and q and v have {} and {}", kernel->headDim,
+                    kernel->headDimV),
+        "leave the gradients out; decode kernels of sm_90a then take up to 576 and 512");
+  const bool mustDecode = plan::hasWideHeads(*kernel) && !training && options.family != Family::Naive;
+  if (options.decode.value_or(isCacheFp8 || mustDecode)) {
     if (training) return Error::environment("a decode kernel is asked for, which has no backward pass");
     kernel->kind = KernelKind::Decode;
     kernel->packedRows = packedRowsFor(plan::problemOf(operands));
@@ -341,8 +350,8 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   }
   ATTNC_TRY_AS(derivedMod, derived(mod, *kernel));
   const BlockMask::Lists lists = training ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
-  const bool mayDecode =
-      !options.decode && !isFp8 && !isCacheFp8 && !training && options.family == Family::Auto && !kernel->blockSparse;
+  const bool mayDecode = !options.decode && !mustDecode && !isFp8 && !isCacheFp8 && !training &&
+                         options.family == Family::Auto && !kernel->blockSparse;
   const bool looksUp = options.tile.empty() || (training && options.backwardTile.empty());
   const std::string device = looksUp ? deviceOf(lookup, kernel->arch) : std::string();
   const TileLookup findTile = [&](const plan::KernelMod& kernelMod, const plan::Selection& selection,
@@ -353,6 +362,8 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   };
   Expected<Settled> settled =
       settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask, mayDecode, lists, findTile);
+  if (settled && mustDecode && !options.decode)
+    settled->preparation.whyKind = "only decode kernels take head dims above 256";
   if (!settled || !training) return settled;
   // Both passes use one mask.
   if (settled->preparation.blockMask) backward->blockSparse = backward->listsOfWholeMod = true;

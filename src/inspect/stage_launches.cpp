@@ -83,6 +83,7 @@ std::string bytesExpression(const plan::Plan& plan, Use use) {
   case Use::DqSums: return plan.options.family == Family::Sm90 ? "sumBytes(operands)" : "oneWalkSumBytes(operands)";
   case Use::DqTurns: return "turnBytes(operands)";
   case Use::Lists:
+  case Use::SharedItems:
   case Use::DqVisits:
   case Use::DiagonalSums:
   case Use::CaptureSums: return "";
@@ -96,6 +97,7 @@ std::string_view useWords(Use use) {
   case Use::Parts: return "f32 sums and row states of parts";
   case Use::Lists: return "lists of a block mask";
   case Use::StepLists: return "live steps along KV";
+  case Use::SharedItems: return "which items CTAs share";
   case Use::Delta: return "f32 per row of q: delta";
   case Use::RowSums: return "f32 per row of q: row_sums";
   case Use::LargeRows: return "large_rows: counters, then chunks at byte 16";
@@ -114,6 +116,7 @@ std::string_view nameOf(Use use) {
   case Use::Parts: return "Parts";
   case Use::Lists: return "Lists";
   case Use::StepLists: return "StepLists";
+  case Use::SharedItems: return "SharedItems";
   case Use::Delta: return "Delta";
   case Use::RowSums: return "RowSums";
   case Use::LargeRows: return "LargeRows";

@@ -92,8 +92,8 @@ double Work::bytes(const KernelOptions& given) const {
   const double rows = double(problem.batch) * double(problem.qHeads) * double(problem.qLen);
   const double ofOut = double(dtypeBytes(kernel.dtype)), ofQ = kernel.features.has(Feature::Fp8Q) ? 1 : ofOut,
                ofKv = kernel.features.has(Feature::Fp8Kv) ? 1 : ofOut;
-  const double once =
-      rows * (kernel.headDim * ofQ + kernel.headDimV * ofOut) + kvColumns * (kernel.headDim + kernel.headDimV) * ofKv;
+  const int ofKvRow = kernel.headDim + (kernel.features.has(Feature::VInK) ? 0 : kernel.headDimV);
+  const double once = rows * (kernel.headDim * ofQ + kernel.headDimV * ofOut) + kvColumns * ofKvRow * ofKv;
   return kernel.kind == KernelKind::Backward ? 2 * once + 4 * rows : once;
 }
 

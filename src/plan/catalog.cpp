@@ -30,10 +30,15 @@ std::string tileOf(const Plan& plan) {
   return {};
 }
 
+constexpr const char* kHeadDims =
+    "multiples of 8 from 8 to 256 are; decode kernels of sm_90a and the naive family take q and k to 576, v to 512";
+
 /// Returns why a family does not serve a request, as FamilyRow::unserved. Empty if it serves it.
 std::string unservedBy(const FamilyRow& row, const Request& request) {
   const Features others = featuresOf(request.options).without(row.takes);
-  return others.empty() ? row.unserved(request) : fmt::format("takes no {}", featureText(others.first()));
+  if (hasWideHeads(request.options) && !row.takesWideHeads) return "takes head dims up to 256";
+  if (!others.empty()) return fmt::format("takes no {}", featureText(others.first()));
+  return row.unserved(request);
 }
 
 /// Selects the family that was asked for.
@@ -111,13 +116,17 @@ Status checkOptions(const KernelOptions& options) {
   if (options.dtype != DType::BF16 && options.dtype != DType::F16 && options.dtype != DType::F32)
     return Error::environment(fmt::format("q, k and v of {} are not supported", dtypeName(options.dtype)),
                               "bf16, f16 and f32 are");
-  for (int dim : {options.headDim, options.headDimV})
-    if (dim < 8 || dim > 256 || dim % 8)
+  const bool isBackward = options.kind == KernelKind::Backward;
+  for (auto [dim, most] : {std::pair(options.headDim, isBackward ? 256 : kMostHeadDim),
+                           {options.headDimV, isBackward ? 256 : kMostHeadDimV}})
+    if (dim < 8 || dim > most || dim % 8)
       return Error::environment(
           fmt::format("head dim {} is not supported", dim),
-          dim < 1 || dim > 256
-              ? "multiples of 8 from 8 to 256 are"
-              : fmt::format("pad it with zeros to {}, and keep the scale 1 / sqrt({})", (dim + 7) / 8 * 8, dim));
+          dim >= 1 && dim <= most
+              ? fmt::format("pad it with zeros to {}, and keep the scale 1 / sqrt({})", (dim + 7) / 8 * 8, dim)
+          : isBackward && dim > 256 && dim <= kMostHeadDim
+              ? "there are no gradients above 256: compute without them, with a decode kernel of sm_90a"
+              : kHeadDims);
   if (options.kind == KernelKind::Decode && options.packedRows != 16 && options.packedRows != 32 &&
       options.packedRows != 64)
     return Error::environment(fmt::format("tiles of {} rows are not supported", options.packedRows),
@@ -175,7 +184,8 @@ Expected<Selection> selectFamily(const KernelMod& mod, const KernelOptions& aske
     return Error::environment(why.empty() ? "the mod declares no grid on which blocks of a mask could be boxes" : why,
                               "kernels by boxes of a grid alone take a mask of boxes");
   if (!why.empty())
-    return Error::environment(fmt::format("no {} kernel serves this request: {}", kindName(options.kind), why));
+    return Error::environment(fmt::format("no {} kernel serves this request: {}", kindName(options.kind), why),
+                              hasWideHeads(options) ? kHeadDims : "");
   return Error::internal("no family serves this request");
 }
 

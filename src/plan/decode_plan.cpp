@@ -98,10 +98,21 @@ Plan planDecode(const Request& request, const DecodeCopies& copies) {
   config.sharedBytes = tile.sharedBytes;
   const int64_t ofCta = tile.sharedBytes + kReservedBytes;
   const int64_t atOnce = std::min<int64_t>((request.arch.sharedBytesPerCta() + kReservedBytes) / ofCta, 3);
+  return planWalking(request,
+                     {.templateName = copies.templateName,
+                      .config = std::move(config),
+                      .threads = 32 * tile.tile.warps,
+                      .parameters = copies.parameters},
+                     atOnce);
+}
+
+Plan planWalking(const Request& request, Stage walking, int64_t atOnce) {
+  const KernelOptions& options = request.options;
+  const Tile tile{walking.config.blockM, walking.config.blockN, walking.config.warps};
   const bool lists = decodeListsSteps(request.mod.facts, options);
   Plan plan;
   if (lists) {
-    codegen::Config ofLists = configOf(options, {tile.tile.blockM, tile.tile.blockN, 8});
+    codegen::Config ofLists = configOf(options, {tile.blockM, tile.blockN, 8});
     plan.stages.push_back({.templateName = "decode_lists.cu",
                            .entry = "attnc_decode_lists",
                            .config = std::move(ofLists),
@@ -111,29 +122,26 @@ Plan planDecode(const Request& request, const DecodeCopies& copies) {
                            .tiles = packedTilesAndRows,
                            .parameters = listParameters});
   }
-  plan.stages.push_back(
-      {.templateName = copies.templateName,
-       .entry = "attnc_decode",
-       .config = std::move(config),
-       .algebra = algebraFor(options.dtype),
-       .threads = 32 * tile.tile.warps,
-       .ctas = [atOnce](const Stage& stage, const LaunchOperands& operands,
-                        const Device& device) { return ctasOfParts(atOnce, stage, operands, device); },
-       .tiles = packedTilesAndRows,
-       .parameters = copies.parameters});
+  walking.entry = "attnc_decode";
+  walking.algebra = algebraFor(options.dtype);
+  walking.ctas = [atOnce](const Stage& stage, const LaunchOperands& operands, const Device& device) {
+    return ctasOfParts(atOnce, stage, operands, device);
+  };
+  walking.tiles = packedTilesAndRows;
+  plan.stages.push_back(std::move(walking));
   const auto add = [&](Use use, WorkspaceUse::Zeroed zeroed, auto bytes) {
     plan.workspace.push_back({.use = use, .bytes = std::move(bytes), .zeroed = zeroed, .isOptional = !lists});
   };
   using Zeroed = WorkspaceUse::Zeroed;
   const int counters = lists ? 2 : 1; // per item: parts that have arrived, and words
-  add(Use::Counters, Zeroed::Once, [counters, rows = tile.tile.blockM](const LaunchOperands& operands) {
+  add(Use::Counters, Zeroed::Once, [counters, rows = tile.blockM](const LaunchOperands& operands) {
     return counterBytes(operands, rows, counters);
   });
   add(Use::Parts, Zeroed::Never,
-      [rows = tile.tile.blockM](const LaunchOperands& operands) { return partBytes(operands, rows); });
+      [rows = tile.blockM](const LaunchOperands& operands) { return partBytes(operands, rows); });
   if (lists)
     add(Use::StepLists, Zeroed::Never,
-        [tile = tile.tile](const LaunchOperands& operands) { return listBytes(operands, tile.blockM, tile.blockN); });
+        [tile](const LaunchOperands& operands) { return listBytes(operands, tile.blockM, tile.blockN); });
   return plan;
 }
 

@@ -36,9 +36,16 @@ std::vector<std::string> decodeCandidates(const Request& request, const DecodeCo
 /// Precondition: decodeTiles() returns a tile.
 Plan planDecode(const Request& request, const DecodeCopies& copies);
 
+/// Returns a plan of the stage `walking`, which lacks its entry and its functions but `parameters`, behind the stage
+/// that lists live steps, if there is one. `atOnce`: CTAs that a multiprocessor runs at once.
+Plan planWalking(const Request& request, Stage walking, int64_t atOnce);
+
 /// Returns the parameters that all decode kernels take.
 DecodeParams decodeParams(const Stage& stage, const LaunchOperands& operands, const Device& device,
                           const WorkspaceView& workspace);
+
+/// Returns the rows of a part of an item, whose tile has `rows`: no more than a (batch, KV head) has.
+int64_t partRows(const LaunchOperands& operands, int rows);
 
 /// Returns a Divisor for `divisor`, or for 1 if that is less than 1.
 Divisor divisorOf(int64_t divisor);

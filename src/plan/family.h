@@ -29,8 +29,9 @@ struct FamilyRow {
   int madeFor = 0;                 ///< the compute capability that it is made for; 0: any
   /// Whether it bounds its own loops over kv columns if the mod computes the bounds.
   bool walksBounds = false;
-  bool walksBoxes = false; ///< whether it walks boxes of keys; it serves only mods that have them
-  Features takes;          ///< what its kernels take; they serve no request with another feature
+  bool takesWideHeads = false; ///< whether it takes head dims above 256
+  bool walksBoxes = false;     ///< whether it walks boxes of keys; it serves only mods that have them
+  Features takes;              ///< what its kernels take; they serve no request with another feature
   /// Returns why it does not serve a request that has only features of `takes`, phrased to follow its name: "needs arch
   /// sm_90a". Empty if it serves it.
   std::string (*unserved)(const Request& request) = nullptr;

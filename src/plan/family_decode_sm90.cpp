@@ -1,6 +1,7 @@
 // Few queries over long KV, with mma.sync and TMA, on Hopper.
 #include "plan/decode_plan.h"
-
+#include "plan/decode_wide.h"
+#include "plan/kernel_options.h"
 #include "plan/tensor_maps.h"
 #include "support/try.h"
 
@@ -50,29 +51,33 @@ std::string unservedByDecodeSm90(const Request& request) {
   const KernelOptions& options = request.options;
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   if (options.pageSize && options.pageSize < 8) return "takes pages of 8 rows and more";
+  if (hasWideHeads(options)) return unservedByDecodeWide(request);
   if (decodeTiles(request, kEngineCopies).empty()) return "has no room for this tile in shared memory";
   return {};
 }
 
-Plan planDecodeSm90(const Request& request) { return planDecode(request, kEngineCopies); }
+Plan planDecodeSm90(const Request& request) {
+  return hasWideHeads(request.options) ? planDecodeWide(request) : planDecode(request, kEngineCopies);
+}
 
 std::vector<std::string> candidatesDecodeSm90(const Request& request) {
-  return decodeCandidates(request, kEngineCopies);
+  return hasWideHeads(request.options) ? candidatesDecodeWide(request) : decodeCandidates(request, kEngineCopies);
 }
 
 } // namespace
 
-const FamilyRow kDecodeSm90{
-    .kind = KernelKind::Decode,
-    .family = Family::Sm90,
-    .arch = "sm_90a",
-    .madeFor = 90,
-    .walksBounds = true,
-    .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends, Feature::Ragged, Feature::RowMax},
-    .unserved = unservedByDecodeSm90,
-    .plan = planDecodeSm90,
-    .candidates = candidatesDecodeSm90,
-    .layouts = "rows of k and v aligned to 16 bytes, strides above 0 (of the batch: 0, too)",
-    .checkLayout = checkDecodeLayout};
+const FamilyRow kDecodeSm90{.kind = KernelKind::Decode,
+                            .family = Family::Sm90,
+                            .arch = "sm_90a",
+                            .madeFor = 90,
+                            .walksBounds = true,
+                            .takesWideHeads = true,
+                            .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends,
+                                      Feature::Ragged, Feature::RowMax, Feature::VInK},
+                            .unserved = unservedByDecodeSm90,
+                            .plan = planDecodeSm90,
+                            .candidates = candidatesDecodeSm90,
+                            .layouts = "rows of k and v aligned to 16 bytes, strides above 0 (of the batch: 0, too)",
+                            .checkLayout = checkDecodeLayout};
 
 } // namespace attnc::plan

@@ -2,6 +2,7 @@
 #include "plan/family.h"
 
 #include "plan/grid_plan.h"
+#include "plan/kernel_options.h"
 #include "support/try.h"
 
 #include <fmt/format.h>
@@ -15,13 +16,16 @@ Expected<ParameterBlock> naiveParameters(const Stage& stage, const LaunchOperand
   return withScales(forwardParams(operands), stage, operands);
 }
 
-/// It serves every request, but e4m3 only if it is asked for: no fast kernel should turn into the oracle unnoticed.
+/// It serves every request, but e4m3 and wide heads only if it is asked for: no fast kernel should turn into the oracle
+/// unnoticed.
 std::string unservedByNaive(const Request& request) {
   const KernelOptions& options = request.options;
   const bool isFp8 = options.features.has(Feature::Fp8Q);
   if (options.features.has(Feature::Fp8Kv) && !isFp8) return "takes k and v of e4m3 only with q of e4m3";
   if (isFp8 && options.features.has(Feature::Appends)) return "appends no rows to k and v of e4m3";
-  return isFp8 && options.family != Family::Naive ? "takes q, k and v of e4m3 only if it is asked for" : "";
+  if (options.family == Family::Naive) return {};
+  if (hasWideHeads(options)) return "takes head dims above 256 only if it is asked for";
+  return isFp8 ? "takes q, k and v of e4m3 only if it is asked for" : "";
 }
 
 Plan planNaive(const Request& request) {
@@ -123,9 +127,10 @@ Plan planBlockMask(const Request& request) {
 
 const FamilyRow kForwardNaive{.kind = KernelKind::Forward,
                               .family = Family::Naive,
+                              .takesWideHeads = true,
                               .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends,
                                         Feature::Ragged, Feature::BlockMask, Feature::F32, Feature::RowMax,
-                                        Feature::Fp8Kv, Feature::Fp8Q},
+                                        Feature::Fp8Kv, Feature::Fp8Q, Feature::VInK},
                               .unserved = unservedByNaive,
                               .plan = planNaive,
                               .layouts = "any strides, the last one 1",

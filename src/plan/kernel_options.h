@@ -5,6 +5,9 @@
 
 namespace attnc::plan {
 
+/// Whether a head dim is above 256. Only decode kernels of sm_90a and naive forward kernels take these.
+inline bool hasWideHeads(const KernelOptions& options) { return options.headDim > 256 || options.headDimV > 256; }
+
 /// Returns the options with derived values filled in: headDimV.
 KernelOptions completed(KernelOptions options);
 

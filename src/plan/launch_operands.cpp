@@ -190,6 +190,15 @@ Status checkSequences(const KernelOptions& options, LaunchOperands& all) {
   return {};
 }
 
+/// Null addresses fit.
+static Status checkVInK(const LaunchOperands& all) {
+  if (all.k.data && !vIsInK(all.k, all.v))
+    return wrong("v", "is not a view of k's first columns", "k's address and strides (Feature::VInK)");
+  if (all.newK && all.newK->data && !vIsInK(*all.newK, *all.newV))
+    return wrong("new_v", "is not a view of new_k's first columns", "new_k's address and strides (Feature::VInK)");
+  return {};
+}
+
 Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& outputs, const KernelOptions& options) {
   ATTNC_TRY(checkRaggedOptions(options));
   if (!outputs.out) return wrong("out", "is not given", "Outputs::out, which a forward kernel writes");
@@ -214,6 +223,7 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   ATTNC_TRY(checkShape("v", all.v, {k[0], k[1], k[2], options.headDimV}));
   ATTNC_TRY(checkShape("out", all.out, {q[0], q[1], q[2], options.headDimV}));
   ATTNC_TRY(checkSequences(options, all));
+  if (options.features.has(Feature::VInK)) ATTNC_TRY(checkVInK(all));
   for (auto [name, length] : {std::pair{"q", q[2]}, std::pair{isPaged ? "page_table" : "k", all.problem.kvLen}})
     if (length > ir::kMaxExtent && !operands.cuSeqlensQ)
       return wrong(name, fmt::format("has length {}", length), fmt::format("at most {}", ir::kMaxExtent));

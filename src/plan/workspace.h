@@ -17,6 +17,7 @@ enum class Use {
   Parts,        ///< decode: sums of V and states of rows, in f32, of items that several CTAs share
   Lists,        ///< a block mask's
   StepLists,    ///< decode: the live steps along KV
+  SharedItems,  ///< decode of wide heads: which items CTAs share
   Delta,        ///< backward: an f32 per row of q
   RowSums,      ///< backward: an f32 per row of q, the factor by which weights computed from lse are off
   LargeRows,    ///< backward: which tiles of q have rows that need RowSums

@@ -12,11 +12,11 @@ namespace attnc {
 /// have no row.
 ATTNC_DEVICE int first_new(const ForwardParams& p, int length) { return length - p.q_len; }
 
-/// Writes rows [first, end) of (b, kv_head). Called by all `Threads` threads of the CTA. `pages`: the sequence's row of
-/// the page table, or null if K and V are not paged.
+/// Writes rows [first, end) of (b, kv_head). Called by `Threads` threads, numbered from 0. `pages`: the sequence's row
+/// of the page table, or null if K and V are not paged.
 template <int Threads>
 ATTNC_DEVICE void append_rows(const ForwardParams& p, const CacheParams& cache, const int* pages, int length, int b,
-                              int kv_head, int first, int end) {
+                              int kv_head, int first, int end, int thread) {
   const auto write = [&](const void* to, const Strides& strides, const void* from, const Strides& new_strides,
                          int token, int column, int count) {
     const int position = first_new(p, length) + token;
@@ -36,7 +36,7 @@ ATTNC_DEVICE void append_rows(const ForwardParams& p, const CacheParams& cache, 
   };
   const auto write_all = [&](int per_chunk) {
     const int chunks_k = kHeadDimQk / per_chunk, chunks = chunks_k + kHeadDimV / per_chunk;
-    for (int i = threadIdx.x; i < (end - first) * chunks; i += Threads) {
+    for (int i = thread; i < (end - first) * chunks; i += Threads) {
       const int token = first + i / chunks, chunk = i % chunks;
       if (chunk < chunks_k)
         write(p.k, p.k_stride, cache.new_k, cache.new_k_stride, token, chunk * per_chunk, per_chunk);

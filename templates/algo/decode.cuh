@@ -48,6 +48,7 @@
 
 #include "algo/append.cuh"
 #include "algo/decode_sums.cuh"
+#include "algo/packed_q.cuh"
 #include "algo/packed_rows.cuh"
 #include "algo/scaled_q.cuh"
 #include "ptx/cp_async.cuh"
@@ -60,36 +61,6 @@ namespace attnc::decode {
 using KvElement = typename Choose<kFp8Kv, E4M3, Element>::Type;
 using Weight = typename Choose<kFp8Kv, F16, Element>::Type; // what P is rounded to
 using Scores = Fragment<1, kTeamColumns>;
-
-constexpr bool kIsCached = kPageSize != 0 || kAppends;
-
-/// Loads the tile's rows of Q; rows past their end are zero. Called by the whole CTA; asynchronous as copy_in().
-template <class QTile> ATTNC_DEVICE void load_q(QTile to, const PackedParams& p, const PackedTile& tile) {
-  constexpr int kPerChunk = 16 / int(sizeof(Element)), kChunks = QTile::kColumns / kPerChunk;
-  const auto row_of = [&](int row) {
-    const int i = min(row, tile.rows - 1);
-    return (const Element*)p.q + tile.b * p.q_stride.batch + tile.head(p, i) * p.q_stride.head +
-           tile.row_of_q(p, i) * p.q_stride.row;
-  };
-  if (p.vectors) {
-#pragma unroll
-    for (int first = 0; first < kBlockM * kChunks; first += kThreads) {
-      const int i = first + threadIdx.x;
-      if (kBlockM * kChunks % kThreads != 0 && i >= kBlockM * kChunks) break;
-      const int row = i / kChunks, column = i % kChunks * kPerChunk;
-      const bool inside = row < tile.rows && column < kHeadDimQk;
-      ptx::cp_async_16(to.chunk(row, i % kChunks), row_of(row) + column, inside ? 16 : 0);
-    }
-  } else {
-    for (int i = threadIdx.x; i < kBlockM * QTile::kColumns; i += kThreads) {
-      const int row = i / QTile::kColumns, column = i % QTile::kColumns;
-      const bool inside = row < tile.rows && column < kHeadDimQk;
-      *(Element*)__cvta_shared_to_generic(to.chunk(row, column / kPerChunk) +
-                                          column % kPerChunk * int(sizeof(Element))) =
-          inside ? row_of(row)[column] : from_float<Element>(0.f);
-    }
-  }
-}
 
 /// S = Q K^T and O += P V by warps of 16 rows, with mma.sync.
 struct ProductsOfWarps {
@@ -172,7 +143,9 @@ template <class Copies> struct Loader {
       Work of = work; // a copy: a reference to one of the two would put both into local memory
       if (is_next) of = next;
       copies.load(p, of, i, column, k_of(slot), v_of(slot), slot);
-      if (i == 0) load_q(typename Slots::QTile{q + (parity ^ int(is_next)) * Slots::QTile::kBytes}, p.forward, of.tile);
+      if (i == 0)
+        load_q<kThreads, kBlockM * Slots::QTile::kColumns>(
+            typename Slots::QTile{q + (parity ^ int(is_next)) * Slots::QTile::kBytes}, p.forward, of.tile, threadIdx.x);
     }
     ptx::cp_async_commit_group();
     ++issued;
@@ -204,7 +177,7 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
     if constexpr (kAppends) // the walk begins with the last columns
       if (turn > 0 && work.share.begin == 0 && work.tile.first == 0)
         append_rows<kThreads>(p, cache_of(decode), pages_of(decode, work.tile.b), work.walk.length, work.tile.b,
-                              work.tile.kv_head, 0, p.q_len);
+                              work.tile.kv_head, 0, p.q_len, threadIdx.x);
 
     const typename Slots::QTile q_tile = {loader.q + loader.parity * Slots::QTile::kBytes};
     float scale[2] = {p.scale, p.scale};

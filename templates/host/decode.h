@@ -36,7 +36,7 @@ static DecodeListsParams listsOf(const Stage& stage, const LaunchOperands& opera
   return lists;
 }
 
-static int64_t partRows(const LaunchOperands& operands, int rows) {
+int64_t partRows(const LaunchOperands& operands, int rows) {
   const ProblemShape& problem = operands.problem;
   return problem.kvHeads ? std::min<int64_t>(problem.qLen * (problem.qHeads / problem.kvHeads), rows) : 0;
 }

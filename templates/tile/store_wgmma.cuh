@@ -26,6 +26,16 @@ ATTNC_DEVICE void write_tile(Tile tile, const Fragment<1, N>& from, const float 
   }
 }
 
+/// Writes the 64 rows to `tile` from its row 0 on, and from `column` on, a multiple of 16. All threads of the
+/// warpgroup.
+template <class Tile, class E, int N>
+ATTNC_DEVICE void write_packed(Tile tile, int column, const PackedFragment<E, 1, N>& from) {
+  const int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
+#pragma unroll
+  for (int step = 0; step < N / 16; ++step)
+    ptx::stmatrix_x4(tile.chunk(row, column / 8 + 2 * step + lane / 16), from.a[0][step]);
+}
+
 /// Copies the first `rows` rows of a tile, its first `Columns` columns, to rows `stride` elements apart. One warp.
 template <int Columns, class Element, class Tile>
 ATTNC_DEVICE void copy_rows(Element* to, long long stride, Tile tile, int rows) {

@@ -140,3 +140,55 @@ TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, and to no other unaske
   c.operands.k.dtype = c.operands.v.dtype = DType::BF16;
   CHECK(errorOf(Mod::identity(), c).find("q is e4m3, k and v are not") == 0);
 }
+
+TEST_CASE("head dims above 256 go to decode kernels of sm_90a, which load v only if it is no view of k", "[api]") {
+  const auto of = [](int headDim, int headDimV, bool vInK) {
+    Case c;
+    c.operands = {.q = tensor(4, 128, 2, headDim), .k = tensor(4, 1, 100, headDim), .v = tensor(4, 1, 100, headDimV)};
+    if (vInK) c.operands.v.stride = c.operands.k.stride;
+    c.outputs = {.out = tensor(4, 128, 2, headDimV)};
+    return c;
+  };
+  const auto hasVInK = [](const Case& c) {
+    const Preparation p = settled(mod("q_idx >= kv_idx"), c);
+    CHECK(p.options.kind == KernelKind::Decode);
+    CHECK(p.options.family == Family::Sm90);
+    CHECK(p.whyKind == "only decode kernels take head dims above 256");
+    return p.options.features.has(Feature::VInK);
+  };
+  CHECK(hasVInK(of(576, 512, true)));
+  CHECK_FALSE(hasVInK(of(576, 512, false)));
+  CHECK_FALSE(hasVInK(of(512, 512, false))); // null addresses of equal shapes tell nothing
+  Case c = of(512, 512, true);
+  alignas(16) char memory[16];
+  c.operands.k.data = c.operands.v.data = memory;
+  CHECK(hasVInK(c));
+  c.operands.newK = tensor(4, 1, 2, 512), c.operands.newV = tensor(4, 1, 2, 512);
+  c.operands.kvLengths = TensorView::contiguous(nullptr, DType::I32, {4});
+  CHECK_FALSE(hasVInK(c)); // the new rows of v are not those of k
+  c = of(128, 64, true);
+  CHECK_FALSE(settled(Mod::identity(), c).options.features.has(Feature::VInK)); // gains nothing
+
+  c = of(576, 512, true);
+  c.options.arch = "sm_80";
+  CHECK(errorOf(Mod::identity(), c) == "no decode kernel serves this request: sm80 takes head dims up to 256");
+  c.options.arch = "sm_90a";
+  c.options.decode = false;
+  CHECK(errorOf(Mod::identity(), c) == "no forward kernel serves this request: sm90 takes head dims up to 256");
+  c.options.family = Family::Naive;
+  CHECK(settled(Mod::identity(), c).options.family == Family::Naive);
+  c.options.decode = {};
+  CHECK(settled(Mod::identity(), c).options.family == Family::Naive);
+  for (auto [headDim, headDimV] : {std::pair{584, 512}, {576, 520}, {300, 512}})
+    CHECK(errorOf(Mod::identity(), of(headDim, headDimV, false)).find("is not supported") != std::string::npos);
+
+  c = of(576, 512, true);
+  BackwardOperands training;
+  static_cast<Operands&>(training) = c.operands;
+  training.out = training.dOut = *c.outputs.out;
+  training.lse = TensorView::contiguous(nullptr, DType::F32, {4, 128, 2});
+  const BackwardOutputs gradients{.dQ = c.operands.q, .dK = c.operands.k, .dV = c.operands.v};
+  auto trained = Compiler().settleTraining(Mod::identity(), training, c.outputs, gradients, c.options);
+  REQUIRE_FALSE(trained);
+  CHECK(trained.error().message == "there is no backward pass for head dims above 256, and q and v have 576 and 512");
+}

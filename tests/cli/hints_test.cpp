@@ -71,7 +71,7 @@ TEST_CASE("the hint for a wrong mod on the command line is its repair") {
 TEST_CASE("the hint for a wrong kernel is its repair") {
   const std::string emit = "emit --stage cu " + kCausal;
   expectHints({{emit + "--head-dim 100", "pad q, k and v with zeros to 104, and keep the scale: --scale 0.1"},
-               {emit + "--head-dim 300", "a number such as 64, 128 or 256"},
+               {emit + "--head-dim 600", "a number such as 64, 128 or 256"},
                {emit + "--head-dim many", "a number such as 64, 128 or 256"},
                {emit + "--dtype fp64", "the widest is --dtype fp32"},
                {emit + "--dtype e5m2", "--fp8-kv"},

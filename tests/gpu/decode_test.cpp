@@ -101,3 +101,68 @@ TEST_CASE("one long sequence is divided among all CTAs, many short ones are not"
       checkDecode(name, {{300, 4, 4, 1, 600}, 64, 64, DType::BF16}, {}, {.family = family});
     }
 }
+
+TEST_CASE("decode kernels of wide heads serve every library mod, and lengths around every edge", "[gpu]") {
+  ATTNC_NEED_GPU();
+  const std::vector<int32_t> lengths = {0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 128, 500, 699, 700};
+  for (const std::string& name : libraryNames())
+    for (int64_t qLen : {1, 7}) {
+      const ProblemShape shape{int64_t(lengths.size()), 16, qLen == 1 ? 1 : 2, qLen, 700};
+      checkDecode(name, {.shape = shape, .headDim = 576, .headDimV = 512, .vInK = true}, lengths,
+                  {.family = Family::Sm90});
+    }
+}
+
+TEST_CASE("decode kernels of wide heads serve any head dims, heads and layout, with a workspace and without", "[gpu]") {
+  ATTNC_NEED_GPU();
+  struct Dims {
+    int qk, v;
+    bool vInK;
+  };
+  for (auto [qk, v, vInK] : {Dims{576, 512, true},
+                             {512, 512, true},
+                             {576, 512, false},
+                             {512, 512, false},
+                             {264, 256, true},
+                             {320, 320, true},
+                             {576, 8, true},
+                             {40, 512, false},
+                             {392, 104, false}})
+    for (int64_t heads : {1, 16, 128})
+      for (bool workspace : {true, false}) {
+        Problem problem{.shape = {2, heads, 1, heads == 128 ? 2 : 3, 1500},
+                        .headDim = qk,
+                        .headDimV = v,
+                        .dtype = heads == 16 ? DType::F16 : DType::BF16,
+                        .vInK = vInK};
+        RunOptions options{.family = Family::Sm90, .workspace = workspace};
+        checkDecode("causal", problem, {}, options);
+        problem.headsLast = true;
+        problem.rowPadding = 8;
+        checkDecode("alibi", problem, {1500, 700}, options);
+        problem.kvBatchOne = true;
+        checkDecode("noop", problem, {}, options);
+      }
+}
+
+TEST_CASE("every tile of wide heads gives the reference's results", "[gpu]") {
+  ATTNC_NEED_GPU();
+  for (const char* tile : {"64x32x8", "64x16x8"})
+    for (bool vInK : {true, false})
+      checkDecode("softcap", {.shape = {3, 64, 1, 1, 3000}, .headDim = 576, .headDimV = 512, .vInK = vInK},
+                  {3000, 1, 77}, {.family = Family::Sm90, .tile = tile});
+}
+
+TEST_CASE("parts of wide heads are merged, however sequences are divided", "[gpu]") {
+  ATTNC_NEED_GPU();
+  for (const char* name : {"noop", "causal", "document"}) {
+    const auto check = [&](ProblemShape shape, std::vector<int32_t> lengths = {}) {
+      checkDecode(name, {.shape = shape, .headDim = 576, .headDimV = 512, .vInK = true}, lengths,
+                  {.family = Family::Sm90});
+    };
+    check({1, 16, 1, 1, 16384});
+    check({1, 128, 1, 2, 8192});
+    check({70, 64, 1, 1, 600});
+    check({20, 128, 1, 1, 700}, {700, 1, 0, 350, 699, 32, 64, 500, 2, 3, 700, 700, 10, 400, 0, 0, 64, 65, 33, 31});
+  }
+}

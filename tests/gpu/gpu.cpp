@@ -158,6 +158,14 @@ std::string Problem::text() const {
                      kvBatchOne ? " kv-batch-1" : "", headsLast ? " heads-last" : "", rowPadding, seed);
 }
 
+cli::HostTensor firstColumns(const cli::HostTensor& of, int64_t columns) {
+  cli::HostTensor result = cli::HostTensor::make(of.dtype, {of.shape[0], of.shape[1], of.shape[2], columns});
+  const size_t from = size_t(of.shape[3] * dtypeBytes(of.dtype)), to = size_t(columns * dtypeBytes(of.dtype));
+  for (size_t row = 0; row * to < result.bytes.size(); ++row)
+    std::copy_n(of.bytes.data() + row * from, to, result.bytes.data() + row * to);
+  return result;
+}
+
 HostOperands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars) {
   const ProblemShape& s = problem.shape;
   cli::Generator generator(problem.seed, s, /*mostElements=*/int64_t(1) << 30);
@@ -165,7 +173,8 @@ HostOperands draw(const Mod& mod, const Problem& problem, const std::map<std::st
   HostOperands operands;
   operands.q = generator.normal(problem.dtype, {s.batch, s.qHeads, s.qLen, problem.headDim});
   operands.k = generator.normal(problem.dtype, {kvBatch, s.kvHeads, s.kvLen, problem.headDim});
-  operands.v = generator.normal(problem.dtype, {kvBatch, s.kvHeads, s.kvLen, problem.headDimV});
+  operands.v = problem.vInK ? firstColumns(operands.k, problem.headDimV)
+                            : generator.normal(problem.dtype, {kvBatch, s.kvHeads, s.kvLen, problem.headDimV});
   std::map<std::string, int64_t> freeDims;
   generator.chooseDims(mod, freeDims);
   for (const CaptureInfo& capture : mod.captures()) {
@@ -220,13 +229,18 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
   Gpu& device = *gpu();
   const ProblemShape& s = problem.shape;
   const DeviceOperand q = upload(problem, operands.q), k = upload(problem, operands.k), v = upload(problem, operands.v);
+  const auto ofV = [&](const DeviceOperand& ofK, const DeviceOperand& own) {
+    TensorView view = problem.vInK ? ofK.view : own.view;
+    view.shape[3] = problem.headDimV;
+    return view;
+  };
   DeviceOperand out{{}, layOut(problem, {s.batch, s.qHeads, s.qLen, problem.headDimV})};
   out.buffer = poisoned(size_t(out.view.shape[0] * out.view.stride[0] * dtypeBytes(problem.dtype)));
   out.view.data = out.buffer.data();
   const device::Buffer lse = poisoned(size_t(s.batch * s.qHeads * s.qLen) * 4), rowMax = poisoned(lse.bytes());
   const DeviceCaptures captures = uploadCaptures(operands.captures);
 
-  Operands inputs{.q = q.view, .k = k.view, .v = v.view, .scale = options.scale, .captures = &captures.captures};
+  Operands inputs{.q = q.view, .k = k.view, .v = ofV(k, v), .scale = options.scale, .captures = &captures.captures};
   Outputs outputs{.out = out.view, .lse = TensorView::contiguous(lse.data(), DType::F32, {s.batch, s.qHeads, s.qLen})};
   if (options.rowMax) outputs.rowMax = TensorView::contiguous(rowMax.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
 
@@ -242,7 +256,7 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
     newK = upload(problem, *operands.newK);
     newV = upload(problem, *operands.newV);
     inputs.newK = newK->view;
-    inputs.newV = newV->view;
+    inputs.newV = ofV(*newK, *newV);
   }
   device::Buffer pages;
   if (const auto& table = operands.pageTable) {

@@ -49,6 +49,7 @@ struct Problem {
   DType dtype = DType::BF16;
   bool kvBatchOne = false; ///< whether k and v have batch 1
   bool headsLast = false;  ///< whether the memory order is [B, S, H, D] instead of [B, H, S, D]
+  bool vInK = false;       ///< whether v is k's first columns; launches then get a view of k
   int64_t rowPadding = 0;  ///< elements between rows beyond head_dim; an odd number makes rows unaligned
   uint64_t seed = 1;
   std::string text() const;
@@ -65,6 +66,9 @@ struct HostOperands {
   std::optional<cli::HostTensor> pageTable; ///< i32 [B, N]; k and v are then pools [pages, HKV, page_size, D]
 };
 HostOperands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars = {});
+
+/// Returns a copy of the first columns of a tensor of rank 4.
+cli::HostTensor firstColumns(const cli::HostTensor& of, int64_t columns);
 
 /// Results as doubles, dense: out [B, H, Q_LEN, DV], lse and rowMax [B, H, Q_LEN]; k and v as the launch left them.
 struct Outcome {

@@ -113,6 +113,41 @@ TEST_CASE("decode kernels compile without spills or advisories", "[kernels]") {
   CHECK(findings(jobs) == "");
 }
 
+TEST_CASE("decode kernels of wide heads compile without spills or advisories", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  const auto add = [&](const std::string& name, const Mod& mod, KernelOptions options) {
+    options.kind = KernelKind::Decode;
+    options.arch = "sm_90a";
+    jobs.push_back({fmt::format("{} d{}/{} pages {} tile {}", name, options.headDim, options.headDimV, options.pageSize,
+                                options.tile),
+                    mod, options});
+  };
+  for (const auto& [name, mod] : library()) {
+    const KernelOptions latent{.headDim = 576, .headDimV = 512, .features = {Feature::VInK}};
+    add(name, mod, latent);
+    KernelOptions serving = latent;
+    serving.features.set(Feature::Lengths);
+    serving.features.set(Feature::RowMax);
+    serving.offsets = QueryOffsets::FromLengths;
+    serving.pageSize = 64;
+    add(name, mod, serving);
+    if (name != "alibi" && name != "document" && name != "causal") continue;
+    serving.features.set(Feature::Appends);
+    serving.pageSize = 16;
+    add(name, mod, serving);
+    KernelOptions ragged = latent;
+    ragged.features.set(Feature::Ragged);
+    add(name, mod, ragged);
+    for (auto [qk, v] : {std::pair{576, 512}, {512, 512}, {264, 8}, {8, 512}, {320, 320}})
+      add(name, mod, {.dtype = DType::F16, .headDim = qk, .headDimV = v, .features = {Feature::Lengths}});
+    KernelOptions narrow = latent;
+    narrow.tile = "64x16x8";
+    if (name != "document") add(name, mod, narrow); // live steps are listed by 32 columns
+  }
+  CHECK(findings(jobs) == "");
+}
+
 TEST_CASE("decode kernels of k and v of e4m3 compile without spills or advisories", "[kernels]") {
   ATTNC_NEED_NVRTC();
   std::vector<Job> jobs;

@@ -82,6 +82,29 @@ TEST_CASE("decode kernels serve every head dim with tiles that fit, of 64 rows w
         }
 }
 
+TEST_CASE("decode kernels serve all wide heads with tiles that fit, and load v only if it is not in k", "[kernels]") {
+  const int64_t limit = plan::parseArch("sm_90a")->sharedBytesPerCta();
+  for (int headDim = 8; headDim <= kMostHeadDim; headDim += 8)
+    for (int headDimV = 8; headDimV <= kMostHeadDimV; headDimV += 8) {
+      if (headDim <= 256 && headDimV <= 256) continue;
+      for (bool vInK : {false, true}) {
+        INFO("head dims " << headDim << ", " << headDimV << ", v in k " << vInK);
+        const KernelOptions options{.kind = KernelKind::Decode,
+                                    .arch = "sm_90a",
+                                    .headDim = headDim,
+                                    .headDimV = headDimV,
+                                    .features = Features(Feature::VInK, vInK)};
+        auto plan = choosePlan(Mod::identity(), options);
+        if (vInK && headDimV > headDim) continue; // no launch fits
+        REQUIRE(plan);
+        const codegen::Config& config = plan->stages.front().config;
+        CHECK(config.vInK == vInK);
+        CHECK(config.sharedBytes <= limit);
+        CHECK(config.kvStages > 2);
+      }
+    }
+}
+
 TEST_CASE("compiled decode kernels fit a CTA, static shared memory and all", "[kernels]") {
   ATTNC_NEED_NVRTC();
   const auto add = [](std::vector<test::Job>& jobs, KernelOptions options) {

@@ -296,3 +296,21 @@ TEST_CASE("lengths and offsets of sequences are held against the kernel and the 
     CHECK(errorOf(args, o) == "q_offsets is given to a kernel that was compiled without");
   }
 }
+
+TEST_CASE("a kernel for v in k's columns takes no other v", "[plan]") {
+  alignas(16) char memory[16], other[16];
+  const KernelOptions options{.kind = KernelKind::Decode, .headDim = 576, .headDimV = 512, .features = {Feature::VInK}};
+  const auto errorOf = [&](void* v, int64_t rowStride) {
+    Operands operands{.q = TensorView::contiguous(memory, DType::BF16, {1, 8, 1, 576}),
+                      .k = TensorView::contiguous(memory, DType::BF16, {1, 1, 64, 576})};
+    operands.v = operands.k;
+    operands.v.shape[3] = 512, operands.v.data = v, operands.v.stride[2] = rowStride;
+    auto checked =
+        plan::checkForward(operands, {.out = TensorView::contiguous(other, DType::BF16, {1, 8, 1, 512})}, options);
+    return checked ? "" : checked.error().message;
+  };
+  CHECK(errorOf(memory, 576) == "");
+  const std::string wrong = "v is not a view of k's first columns, expected k's address and strides (Feature::VInK)";
+  CHECK(errorOf(other, 576) == wrong);
+  CHECK(errorOf(memory, 512) == wrong);
+}

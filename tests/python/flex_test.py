@@ -78,6 +78,30 @@ class FlexTest(unittest.TestCase):
     def near(self, actual, expected, limit=2e-5):
         self.assertLess(relative_error(actual.cpu(), expected.cpu()), limit)
 
+    def test_latent_attention(self):
+        """v may be a view of k's first columns. Decode kernels of wide heads then do not load it, so calls with another v
+        are of another kind."""
+        generator = torch.Generator().manual_seed(3)
+        for device in DEVICES:
+            dtype = torch.float32 if device == "cpu" else torch.bfloat16
+            q, k, other = (
+                torch.randn(2, heads, rows, 576, generator=generator).to(device, dtype)
+                for heads, rows in ((16, 2), (1, 700), (1, 700))
+            )
+            if device == "cuda" and torch.cuda.get_device_capability() != (9, 0):
+                continue
+            kinds = set()
+            for v in (k[..., :512], other[..., :512]):
+                limit = 2e-5 if device == "cpu" else 1e-2
+                out = flex_attention(q, k, v, enable_gqa=True)
+                weights = torch.softmax(q.float() @ k.float().transpose(2, 3) * 576**-0.5, 3)
+                self.near(out.float(), weights @ v.float(), limit)
+                kinds.add(kernels.kind_of("", q, k, v, {}, False, None, False, kernels.ALIGNED, None, None, ()))
+            self.assertEqual(len(kinds), 2)
+            if device == "cuda":
+                with self.assertRaisesRegex(attnc.RunError, "no backward pass for head dims above 256"):
+                    flex_attention(q.requires_grad_(), k, k[..., :512], enable_gqa=True)
+
     def each_device(self):
         for device in DEVICES:
             with self.subTest(device):

@@ -76,6 +76,10 @@ Status DeviceOperands::placeOperands() {
   for (auto [name, host, view] : {std::tuple("", &operands.q, &inputs.q),
                                   {"k", cache ? &cache->k : &operands.k, &inputs.k},
                                   {"v", cache ? &cache->v : &operands.v, &inputs.v}}) {
+    if (operands.vInK && view == &inputs.v) {
+      inputs.v = firstColumns(inputs.k, host->view());
+      continue;
+    }
     ATTNC_TRY_AS(uploaded, memory.upload(*host));
     *view = *uploaded;
     if (!operands.newK || host == &operands.q) continue;
@@ -93,6 +97,7 @@ Status DeviceOperands::placeOperands() {
 #define ATTNC_OPTIONAL(member, name, feature) upload(operands.member, inputs.member);
 #include "attnc/operands.def"
   if (!uploaded) return uploaded;
+  if (operands.vInK && inputs.newV) inputs.newV = firstColumns(*inputs.newK, *inputs.newV);
   TensorView out, lse, rowMax;
   for (auto [host, view] :
        {std::pair(&result.out, &out), std::pair(&result.lse, &lse), std::pair(&result.rowMax, &rowMax)}) {

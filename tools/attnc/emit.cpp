@@ -58,6 +58,7 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
   const DType ofQ = dtypeOf(options.target.dtype);
   features.set(Feature::Fp8Q, ofQ == DType::E4M3);
   features.set(Feature::Fp8Kv, options.target.fp8Kv || ofQ == DType::E4M3);
+  features.set(Feature::VInK, options.target.vInK != 0);
   features.set(Feature::Lengths, options.sequences.lengths());
   features.set(Feature::Ragged, options.sequences.ragged);
   features.set(Feature::Deterministic, options.gradients.deterministic);
@@ -66,7 +67,7 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
                        .arch = *std::move(arch),
                        .dtype = outDTypeOf(ofQ),
                        .headDim = options.target.headDim,
-                       .headDimV = options.target.headDimV,
+                       .headDimV = options.target.vInK ? options.target.vInK : options.target.headDimV,
                        .features = features,
                        .blockSparse = options.blockSparse,
                        .offsets = options.sequences.settledOffsets(),

@@ -233,6 +233,7 @@ void addExplain(CLI::App& app, int& exitCode) {
       "  attnc explain alibi.py --kernel backward --arch sm_80");
   command->callback([command, options, &exitCode] {
     options->target.headDim = headDimOf(options->given, *command, options->target.headDim);
+    options->run.vInK = options->target.vInK;
     exitCode = runExplain(*options);
   });
 }

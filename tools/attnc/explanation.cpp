@@ -92,7 +92,8 @@ std::string bytesText(const MaskCensus& census, const Preparation& preparation) 
   const ProblemShape& problem = preparation.problem;
   if (kernel.kind != KernelKind::Decode || census.shape.heads > 1 || problem.qLen > census.shape.qBlock) return "";
   const double bytes = double(problem.batch) * double(problem.kvHeads) * double(problem.kvLen) *
-                       (kernel.headDim + kernel.headDimV) * (kernel.features.has(Feature::Fp8Kv) ? 1 : 2);
+                       (kernel.headDim + (kernel.features.has(Feature::VInK) ? 0 : kernel.headDimV)) *
+                       (kernel.features.has(Feature::Fp8Kv) ? 1 : 2);
   return fmt::format("K and V     {:.2f} MB, {} of them in live blocks\n", bytes * 1e-6,
                      percent(census.live, census.blocks));
 }

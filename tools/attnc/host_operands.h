@@ -41,6 +41,7 @@ struct HostOperands : HostTensors {
   /// for a scalar. Has no memory.
   Captures gradients;
   ProblemShape problem;
+  bool vInK = false; ///< whether v, and newV, are views of k's and newK's first columns for launches; copies here
 };
 
 } // namespace attnc::cli

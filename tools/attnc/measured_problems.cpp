@@ -18,9 +18,10 @@ void MeasuredProblems::addTo(CLI::App& command) {
                   "number for both, of 16 heads. May be given again")
       ->allow_extra_args(false)
       ->type_name(kShapeName);
-  command.add_option("--head-dim", headDim, "Of q, k and v: a multiple of 8 from 8 to 256")
+  command.add_option("--head-dim", headDim, "Of q, k and v: a multiple of 8 from 8 to 256; decode on sm_90a: to 576")
       ->capture_default_str()
       ->check(checkHeadDim);
+  addVInK(command, run.vInK);
   addDType(command, run.dtype, "Of q, k and v: bf16, fp16, fp32, e4m3");
   command.add_option("--in", run.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin")
       ->type_name("FILE")

@@ -57,6 +57,20 @@ Status checkNames(const RunOptions& options, const std::vector<std::string>& nam
   return {};
 }
 
+/// Copies the first columns of rows.
+Status takeColumns(const HostTensor& from, int64_t columns, HostTensor& to) {
+  if (from.shape.empty() || from.shape.back() < columns)
+    return Error::environment(fmt::format("k is {}, whose rows have no {} columns", shapeText(from.shape), columns),
+                              "--v-in-k says how many columns of k are v");
+  to = {from.dtype, from.shape, {}};
+  to.shape.back() = columns;
+  const size_t element = size_t(dtypeBytes(from.dtype)), ofRow = element * size_t(from.shape.back());
+  for (size_t at = 0; at < from.bytes.size(); at += ofRow)
+    to.bytes.insert(to.bytes.end(), from.bytes.begin() + ptrdiff_t(at),
+                    from.bytes.begin() + ptrdiff_t(at + element * size_t(columns)));
+  return {};
+}
+
 Status readOperands(const Mod& mod, const RunOptions& options, const Needed& needed, Elements elements,
                     NamedTensors& file, HostOperands& operands) {
   const std::map<std::string, std::string> given = assignments("--set", options.sets);
@@ -65,7 +79,8 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
     if (!given.count(capture.name))
       wants[capture.name] =
           capture.kind != CaptureInfo::Kind::Tensor || needed(capture.name) ? Want::Data : Want::Shape;
-  for (const char* name : {"q", "k", "v"}) wants[name] = elements == Elements::All ? Want::Data : Want::Shape;
+  for (const char* name : {"q", "k", "v"})
+    if (name[0] != 'v' || !options.vInK) wants[name] = elements == Elements::All ? Want::Data : Want::Shape;
   forEachOptionalHost(mod, operands, [&](const char* name, auto&) { wants[name] = Want::Data; });
   if (options.backward) wants["dout"] = wants["dlse"] = Want::Data;
   auto read = readSafetensors(options.input, [&](const std::string& name) {
@@ -75,7 +90,8 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
   if (!read) return std::move(read).error();
   ATTNC_TRY(checkNames(options, read->names, wants));
   file = std::move(read->tensors);
-  std::vector<std::pair<const char*, HostTensor*>> needs{{"q", &operands.q}, {"k", &operands.k}, {"v", &operands.v}};
+  std::vector<std::pair<const char*, HostTensor*>> needs{{"q", &operands.q}, {"k", &operands.k}};
+  if (!options.vInK) needs.emplace_back("v", &operands.v);
   if (options.backward) needs.emplace_back("dout", &operands.dOut);
   for (auto [name, target] : needs) {
     auto node = file.extract(name);
@@ -94,7 +110,12 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
     return Error::environment(fmt::format("{}: no tensor 'cu_seqlens_q'", inQuotes(options.input)),
                               namesText(read->names));
   if (auto node = file.extract("dlse"); options.backward && !node.empty()) operands.dLse = std::move(node.mapped());
+  if (options.vInK) {
+    ATTNC_TRY(takeColumns(operands.k, options.vInK, operands.v));
+    if (operands.newK) ATTNC_TRY(takeColumns(*operands.newK, options.vInK, operands.newV.emplace()));
+  }
   if (!operands.cuSeqlensQ) return {};
+  if (options.vInK) needs.emplace_back("v", &operands.v);
   for (auto [name, target] : needs) ATTNC_TRY(fromPacked(name, *target));
   return operands.dLse ? fromPacked("dlse", *operands.dLse) : Status();
 }
@@ -106,8 +127,8 @@ Status gatherCache(HostOperands& operands) {
     if (tensor->shape.size() != 4) return {}; // a later check reports it
   const auto &q = operands.q.shape, &v = operands.v.shape;
   const Outputs outputs{.out = TensorView::contiguous(nullptr, outDTypeOf(operands.q.dtype), {q[0], q[1], q[2], v[3]})};
-  ATTNC_TRY_AS(settled, Compiler().settle(Mod::identity(), viewsOf(operands), outputs,
-                                          {.arch = operands.q.dtype == DType::E4M3 ? "sm_90a" : "sm_80"}));
+  ATTNC_TRY_AS(settled,
+               Compiler().settle(Mod::identity(), viewsOf(operands), outputs, {.arch = archThatTakes(operands)}));
   operands.cache.emplace();
   std::swap(operands.cache->k, operands.k);
   std::swap(operands.cache->v, operands.v);
@@ -138,7 +159,7 @@ void dealCache(const RunOptions& options, HostOperands& operands) {
   operands.cache = std::move(cache);
 }
 
-void drawOperands(const Mod& mod, const RunOptions& options, Generator& generator, HostOperands& operands) {
+Status drawOperands(const Mod& mod, const RunOptions& options, Generator& generator, HostOperands& operands) {
   const auto& [shape, headDim] = *options.random;
   DType dtype = dtypeOf(options.dtype);
   int64_t batch = shape.batch, rows = shape.qLen, kvRows = shape.kvLen;
@@ -160,7 +181,8 @@ void drawOperands(const Mod& mod, const RunOptions& options, Generator& generato
   operands.k = draw({batch, shape.kvHeads, kvRows, headDim});
   if (options.large && std::none_of(mod.captures().begin(), mod.captures().end(), Generator::isLarge))
     generator.lengthenKeys(operands.q, operands.k, options.scale.value_or(1 / std::sqrt(double(headDim))));
-  operands.v = generator.normal(dtype, {batch, shape.kvHeads, kvRows, headDim});
+  if (options.vInK) ATTNC_TRY(takeColumns(operands.k, options.vInK, operands.v));
+  if (!options.vInK) operands.v = generator.normal(dtype, {batch, shape.kvHeads, kvRows, headDim});
   if (dtype == DType::E4M3)
     for (auto [scales, heads] : {std::pair(&operands.qScales, shape.qHeads),
                                  {&operands.kScales, shape.kvHeads},
@@ -169,6 +191,7 @@ void drawOperands(const Mod& mod, const RunOptions& options, Generator& generato
   if (options.sequences.lengths()) operands.kvLengths = generator.positions(shape.kvLen);
   if (options.sequences.offsets() == QueryOffsets::Tensor) operands.qOffsets = generator.positions(shape.kvLen);
   if (options.sequences.pageSize) dealCache(options, operands);
+  return {};
 }
 
 std::vector<int64_t> outShape(const HostOperands& operands) {
@@ -246,10 +269,26 @@ Operands viewsOf(const HostOperands& operands) {
     views.k = operands.cache->k.view();
     views.v = operands.cache->v.view();
   }
+  if (operands.vInK) {
+    views.v = firstColumns(views.k, views.v);
+    if (views.newV) views.newV = firstColumns(*views.newK, *views.newV);
+  }
   if (!operands.cuSeqlensQ) return views;
   views.maxQLen = operands.problem.qLen;
   views.maxKvLen = operands.problem.kvLen;
   return views;
+}
+
+std::string archThatTakes(const HostOperands& operands) {
+  const DType ofQ = operands.q.dtype, ofK = operands.k.dtype;
+  const bool isWide = std::max(operands.q.shape[3], operands.v.shape[3]) > 256;
+  if (isWide || ofQ == DType::E4M3) return "sm_90a";
+  return ofK == DType::E4M3 ? "sm_89" : "sm_80"; // the first GPUs that multiply e4m3, or convert it
+}
+
+TensorView firstColumns(TensorView of, const TensorView& like) {
+  of.shape[3] = like.shape[3];
+  return of;
 }
 
 std::vector<int64_t> rowsOf(const HostOperands& operands) {
@@ -303,11 +342,12 @@ namespace {
 
 Status fillOperands(const Mod& mod, const RunOptions& options, Elements elements, HostOperands& operands) {
   NamedTensors file;
+  operands.vInK = options.vInK != 0;
   std::optional<Generator> generator;
   const Needed needed(mod, elements);
   if (options.random) {
     generator.emplace(options.seed, options.random->shape, kMaxDrawnToRun, options.large);
-    drawOperands(mod, options, *generator, operands);
+    ATTNC_TRY(drawOperands(mod, options, *generator, operands));
   } else if (auto status = readOperands(mod, options, needed, elements, file, operands); !status) {
     return status;
   }

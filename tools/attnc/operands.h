@@ -41,6 +41,12 @@ Expected<HostOperands> findCaptures(const Mod& mod, const RunOptions& options, c
 /// Returns what a launch takes, as views of these operands, without captures. K and V of a cache are those stored.
 Operands viewsOf(const HostOperands& operands);
 
+/// Returns the view of the first columns of a tensor, as many as `like` has.
+TensorView firstColumns(TensorView of, const TensorView& like);
+
+/// Returns the first arch whose kernels take operands of these dtypes and head dims. Precondition: they have rank 4.
+std::string archThatTakes(const HostOperands& operands);
+
 /// Returns the shape of lse: [B, H, Q_LEN].
 std::vector<int64_t> rowsOf(const HostOperands& operands);
 

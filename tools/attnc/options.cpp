@@ -205,10 +205,11 @@ void TargetOptions::addTo(CLI::App& command) {
                             ->transform(architecture());
   if (!arch.empty()) option->capture_default_str();
   addDType(command, dtype, "Of q, k, v and out: bf16, fp16, fp32; e4m3: of q, k and v, out is bf16");
-  command.add_option("--head-dim", headDim, "Of q and k: a multiple of 8 from 8 to 256")
+  command.add_option("--head-dim", headDim, "Of q and k: a multiple of 8 from 8 to 256; decode on sm_90a: to 576")
       ->capture_default_str()
       ->check(checkHeadDim);
   command.add_option("--head-dim-v", headDimV, "Of v and out, where it differs")->check(checkHeadDim);
+  addVInK(command, vInK);
   command.add_flag("--fp8-kv", fp8Kv, "Decode: k and v are e4m3, with scales for each KV head");
 }
 
@@ -315,6 +316,13 @@ DType dtypeOf(const std::string& name) {
 }
 
 DType outDTypeOf(DType ofQ) { return ofQ == DType::E4M3 ? DType::BF16 : ofQ; }
+
+void addVInK(CLI::App& command, int& columns) {
+  command
+      .add_option("--v-in-k", columns,
+                  "v is a view of k's first N columns, as in latent attention (MLA): --head-dim 576 --v-in-k 512")
+      ->check(checkHeadDim);
+}
 
 void addSets(CLI::App& command, std::vector<std::string>& sets) {
   command.add_option("--set", sets, "Give a capture its value: NAME=VALUE, for scalars and 0-d tensors")

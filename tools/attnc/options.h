@@ -41,6 +41,7 @@ struct TargetOptions {
   std::string arch; ///< empty: the command chooses; "native": that of the GPU
   std::string dtype = "bf16";
   int headDim = 128, headDimV = 0;
+  int vInK = 0;       ///< v is this many first columns of k; 0: a tensor of its own
   bool fp8Kv = false; ///< whether k and v are e4m3
 
   void addTo(CLI::App& command);
@@ -73,6 +74,9 @@ CLI::Option* addDType(CLI::App& command, std::string& dtype, const char* help);
 DType dtypeOf(const std::string& name);
 /// Returns the dtype of out, by that of q.
 DType outDTypeOf(DType ofQ);
+
+/// Adds --v-in-k: how many of k's first columns are v; 0: v is a tensor of its own.
+void addVInK(CLI::App& command, int& columns);
 
 /// Adds --set NAME=VALUE, which may be repeated.
 void addSets(CLI::App& command, std::vector<std::string>& sets);

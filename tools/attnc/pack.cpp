@@ -233,7 +233,8 @@ void addLists(CLI::App& command, PackOptions& options) {
       ->type_name("DTYPE")
       ->capture_default_str()
       ->transform(dtypes());
-  command.add_option("--head-dim", options.headDims, "Of q and k: multiples of 8 from 8 to 256")
+  command
+      .add_option("--head-dim", options.headDims, "Of q and k: multiples of 8 from 8 to 256; decode on sm_90a: to 576")
       ->delimiter(',')
       ->capture_default_str()
       ->check(checkHeadDim);

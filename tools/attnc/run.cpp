@@ -129,11 +129,9 @@ Expected<std::unique_ptr<device::Context>> chooseDevice(const RunOptions& option
 /// Rejects on the CPU what a kernel would reject. `pinned` is the mod with its pins folded in.
 Status checkServed(const Mod& pinned, const HostOperands& operands, const RunOptions& options) {
   PrepareOptions prepare = prepareOptions(options);
-  prepare.arch = "sm_80";
+  prepare.arch = archThatTakes(operands);
   for (const FamilyInfo& info : forwardFamilies())
-    if (info.family == prepare.family) prepare.arch = info.arch;
-  // The first GPUs that multiply e4m3, or convert it.
-  if (operands.k.dtype == DType::E4M3) prepare.arch = operands.q.dtype == DType::E4M3 ? "sm_90a" : "sm_89";
+    if (info.family == prepare.family && prepare.arch == "sm_80") prepare.arch = info.arch;
   const Shapes shapes = shapesOf(operands, options);
   auto settled = options.backward
                      ? Compiler().settleTraining(pinned, shapes.operands, shapes.outputs, shapes.gradients, prepare)
@@ -269,7 +267,9 @@ void addOptions(CLI::App& command, RunOptions& options, RandomOptions& random) {
                   "Draw the operands of this problem instead, with or without a head dim; or only Q_LEN,KV_LEN, or one "
                   "number for both, of 16 heads. --shape is the same")
       ->type_name(kShapeName);
-  command.add_option("--head-dim", random.headDim, "Of random operands: a multiple of 8 from 8 to 256")
+  command
+      .add_option("--head-dim", random.headDim,
+                  "Of random operands: a multiple of 8 from 8 to 256; decode on sm_90a: to 576")
       ->capture_default_str()
       ->check(checkHeadDim)
       ->needs("--random");
@@ -283,6 +283,7 @@ void addOptions(CLI::App& command, RunOptions& options, RandomOptions& random) {
       .add_option("--save-operands", options.savedOperands,
                   "Write the random operands to a safetensors file, from which --in computes the same")
       ->type_name("FILE");
+  addVInK(command, options.vInK);
   addDType(command, options.dtype, "Of random q, k, v: bf16, fp16, fp32, e4m3")->needs("--random");
   command.add_option("--seed", options.seed, "Of the random operands")->capture_default_str()->check(checkSeed);
   addSets(command, options.sets);

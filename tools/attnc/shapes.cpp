@@ -30,7 +30,7 @@ Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
 
 Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const SequenceOptions& sequences) {
   const DType dtype = dtypeOf(target.dtype), kvDType = target.fp8Kv ? DType::E4M3 : dtype;
-  const int headDimV = target.headDimV ? target.headDimV : target.headDim;
+  const int headDimV = target.vInK ? target.vInK : target.headDimV ? target.headDimV : target.headDim;
   const auto view = [&](int64_t heads, int64_t length, int64_t dim, DType dtype) {
     TensorView tensor{.dtype = dtype, .rank = 4, .shape = {problem.batch, heads, length, dim}};
     if (sequences.ragged) tensor.shape = {1, heads, problem.batch * length, dim};
@@ -41,6 +41,7 @@ Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const 
   shapes.operands.q = view(problem.qHeads, problem.qLen, target.headDim, dtype);
   shapes.operands.k = view(problem.kvHeads, problem.kvLen, target.headDim, kvDType);
   shapes.operands.v = view(problem.kvHeads, problem.kvLen, headDimV, kvDType);
+  if (target.vInK) shapes.operands.v.stride = shapes.operands.k.stride;
   shapes.outputs.out = view(problem.qHeads, problem.qLen, headDimV, outDTypeOf(dtype));
   const TensorView ofBatch = TensorView::contiguous(nullptr, DType::I32, {problem.batch});
   if (sequences.lengths()) shapes.operands.kvLengths = ofBatch;

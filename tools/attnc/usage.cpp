@@ -298,9 +298,10 @@ CLI::Validator architecture() {
 
 std::string checkHeadDim(const std::string& text) {
   int64_t value = 0;
-  if (parseInteger(text, value) && value >= 8 && value <= 256 && value % 8 == 0) return {};
-  const std::string wrong = "head dim " + inQuotes(text) + " must be a multiple of 8 from 8 to 256";
-  if (value < 1 || value > 256) return wrong + kHint + "write a number such as 64, 128 or 256";
+  if (parseInteger(text, value) && value >= 8 && value <= kMostHeadDim && value % 8 == 0) return {};
+  const std::string wrong =
+      fmt::format("head dim {} must be a multiple of 8 from 8 to {}", inQuotes(text), kMostHeadDim);
+  if (value < 1 || value > kMostHeadDim) return wrong + kHint + "write a number such as 64, 128 or 256";
   return wrong + kHint +
          fmt::format("pad q, k and v with zeros to {}, and keep the scale: --scale {:.6g}", (value + 7) / 8 * 8,
                      1 / std::sqrt(double(value)));

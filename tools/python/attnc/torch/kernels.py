@@ -291,14 +291,14 @@ def tiles_of(kernel_options):
 
 
 def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, tiles):
-    """Returns the kind of a call. Kernels may depend on strides and on the alignment of addresses. `form`: other
-    checked properties of the call."""
+    """Returns the kind of a call. Kernels may depend on strides, on the alignment of addresses, and on whether v is a
+    view of k. `form`: other checked properties of the call."""
     offsets = (q.data_ptr() | k.data_ptr() | v.data_ptr()) % ALIGNMENT
     if offsets:
         offsets = q.data_ptr() % ALIGNMENT, k.data_ptr() % ALIGNMENT, v.data_ptr() % ALIGNMENT
     return (
         text, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype, q.device,
-        k.device, v.device, offsets, wants_max, gradients, deterministic, form, tiles,
+        k.device, v.device, offsets, k.data_ptr() == v.data_ptr(), wants_max, gradients, deterministic, form, tiles,
         tuple([(x.dtype, x.shape, x.stride(), x.data_ptr() % ALIGNMENT) for x in tensors.values()]) if tensors else (),
         lists and (lists.shape, lists.rows[2] is None, lists.rows[1].shape, lists.columns[1].shape, lists.rows[0].device),
         sequences is not ALIGNED

@@ -1,0 +1,389 @@
+// Decode kernels of wide heads, run on the host: their generated text, with the parameters that a launch would have, on
+// a stand-in for the GPU (host_gpu.h), against attention in fp64.
+#include "api/mod_impl.h"
+#include "attnc/attnc.h"
+#include "helpers/temp_directory.h"
+#include "ir/bind.h"
+#include "kernels/findings.h"
+#include "plan/decode_plan.h"
+#include "plan/launch_operands.h"
+#include "plan/tensor_maps.h"
+#include "plan/workspace.h"
+#include "support/element.h"
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <random>
+#include <sstream>
+
+using namespace attnc;
+
+namespace {
+
+/// What a kernel's text is followed by.
+std::string epilogue(const KernelSource& source, const std::string& params) {
+  return fmt::format(
+      "namespace attnc::{0} {{ alignas(1024) unsigned char dynamic_shared[host::kSharedBytes]; }}\n"
+      "extern \"C\" const char* run(const void* params, const void* args, unsigned ctas, unsigned threads,\n"
+      "                           unsigned seed) {{\n"
+      "  using namespace attnc;\n"
+      "  host::machine.error.clear();\n"
+      "  host::shared = attnc::{0}::dynamic_shared;\n"
+      "  host::machine.random.seed(seed);\n"
+      "  blockDim.x = threads, gridDim.x = ctas;\n"
+      "  for (blockIdx.x = 0; blockIdx.x < ctas; ++blockIdx.x)\n"
+      "    if (!host::machine.run(threads, [=] {{\n"
+      "          attnc::{0}::{1}(*({2}*)params, *(const ModArgs*)args);\n"
+      "        }})) break;\n"
+      "  return host::machine.error.c_str();\n"
+      "}}\n",
+      source.templateName == "decode_lists.cu" ? "decode_lists" : "decode", source.entry, params);
+}
+
+/// A stage of a kernel, compiled for the host.
+class HostStage {
+public:
+  HostStage(KernelSource source, const std::string& params) {
+    const auto replaceAll = [](std::string& text, const std::string& from, const std::string& to) {
+      for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+        text.replace(at, from.size(), to);
+    };
+    for (auto& [name, text] : source.headers) {
+      if (name.starts_with("ptx/")) text.clear();
+      if (name.starts_with("params")) replaceAll(text, "#if defined(__CUDACC__) || defined(__CUDACC_RTC__)", "#if 1");
+    }
+    replaceAll(source.text, "extern __shared__", "extern");
+    replaceAll(source.text, "__shared__", "static");
+    const test::TempDirectory folder;
+    const std::string file = folder.path() + "/stage.cpp", object = folder.path() + "/stage.so",
+                      log = folder.path() + "/log";
+    std::ofstream(file) << "#include \"" ATTNC_SOURCE_DIR "/tests/kernels/host_gpu.h\"\n"
+                        << source.flattened() << epilogue(source, params);
+    const char* compiler = std::getenv("CXX");
+    const std::string command = fmt::format("{} -std=c++20 -O1 -fPIC -shared -w -o '{}' '{}' > '{}' 2>&1",
+                                            compiler ? compiler : "c++", object, file, log);
+    if (std::system(command.c_str()) != 0) {
+      std::stringstream said;
+      said << std::ifstream(log).rdbuf();
+      FAIL(said.str().substr(0, 4000));
+    }
+    handle = dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(handle);
+    run = reinterpret_cast<Run>(dlsym(handle, "run"));
+  }
+  HostStage(const HostStage&) = delete;
+  ~HostStage() {
+    if (handle) dlclose(handle);
+  }
+  using Run = const char* (*)(const void*, const void*, unsigned, unsigned, unsigned);
+  Run run = nullptr;
+
+private:
+  void* handle = nullptr;
+};
+
+struct Case {
+  std::string mod = "score";
+  ProblemShape shape;
+  int headDim = 576, headDimV = 512;
+  bool vInK = true;
+  DType dtype = DType::BF16;
+  std::vector<int32_t> lengths = {};
+  int pageSize = 0;
+  bool appends = false, workspace = true, rowMax = false;
+  std::string tile = {};
+  int multiprocessors = 3;
+  std::vector<int32_t> cuSeqlens = {}; ///< of q and of k, v, one behind the other: a ragged batch
+};
+
+struct Tensor {
+  std::vector<char> bytes;
+  TensorView view;
+};
+
+Tensor tensorOf(DType dtype, std::array<int64_t, 4> shape, std::mt19937& random, bool isNan = false) {
+  Tensor tensor;
+  std::normal_distribution<double> normal;
+  const int64_t elements = shape[0] * shape[1] * shape[2] * shape[3];
+  tensor.bytes.resize(size_t(std::max<int64_t>(elements, 1) * dtypeBytes(dtype)) + 64);
+  char* data = tensor.bytes.data() + (64 - reinterpret_cast<uintptr_t>(tensor.bytes.data()) % 64) % 64;
+  for (int64_t i = 0; i < elements; ++i)
+    writeElement(data, dtype, i, isNan ? std::numeric_limits<double>::quiet_NaN() : normal(random));
+  tensor.view = TensorView::contiguous(data, dtype, {shape[0], shape[1], shape[2], shape[3]});
+  return tensor;
+}
+
+double at(const TensorView& tensor, int64_t b, int64_t h, int64_t row, int64_t column) {
+  const int64_t i = b * tensor.stride[0] + h * tensor.stride[1] + row * tensor.stride[2] + column;
+  return readElement(static_cast<const char*>(tensor.data), tensor.dtype, i).real;
+}
+
+/// As host::Map of host_gpu.h.
+struct HostMap {
+  const void* data;
+  int64_t extent[4], strideBytes[3];
+  int boxRows;
+};
+TensorMap mapOf(const TensorView& tensor, int boxRows) {
+  HostMap map{tensor.data,
+              {tensor.shape[3], tensor.shape[2], tensor.shape[1], tensor.shape[0]},
+              {tensor.stride[2] * 2, tensor.stride[1] * 2, tensor.stride[0] * 2},
+              boxRows};
+  TensorMap words{};
+  static_assert(sizeof map <= sizeof words);
+  std::memcpy(&words, &map, sizeof map);
+  return words;
+}
+
+TensorView columnsOf(TensorView of, int64_t columns) {
+  of.shape[3] = columns;
+  return of;
+}
+
+void check(const Case& c, unsigned seed = 1) {
+  INFO(c.mod << fmt::format(", B {} H {} HKV {} q {} kv {}, d {}/{} v in k {}, pages {}, appends {}, seed {}",
+                            c.shape.batch, c.shape.qHeads, c.shape.kvHeads, c.shape.qLen, c.shape.kvLen, c.headDim,
+                            c.headDimV, c.vInK, c.pageSize, c.appends, seed));
+  std::mt19937 random(seed);
+  const ProblemShape& s = c.shape;
+  KernelOptions options{.kind = KernelKind::Decode,
+                        .family = Family::Sm90,
+                        .arch = "sm_90a",
+                        .dtype = c.dtype,
+                        .headDim = c.headDim,
+                        .headDimV = c.headDimV,
+                        .packedRows = 64,
+                        .pageSize = c.pageSize,
+                        .tile = c.tile};
+  options.features.set(Feature::VInK, c.vInK);
+  options.features.set(Feature::Lengths, !c.lengths.empty());
+  options.features.set(Feature::Appends, c.appends);
+  options.features.set(Feature::RowMax, c.rowMax);
+  options.features.set(Feature::Ragged, !c.cuSeqlens.empty());
+  if (!c.lengths.empty()) options.offsets = QueryOffsets::FromLengths;
+
+  // Operands. Rows that no sequence has are NaN.
+  const bool isRagged = !c.cuSeqlens.empty();
+  const int64_t rows = isRagged ? c.cuSeqlens[size_t(s.batch)] : s.qLen,
+                kvRows = isRagged ? c.cuSeqlens.back() : s.kvLen, batch = isRagged ? 1 : s.batch;
+  Tensor q = tensorOf(c.dtype, {batch, s.qHeads, rows, c.headDim}, random);
+  Tensor k = tensorOf(c.dtype, {batch, s.kvHeads, kvRows, c.headDim}, random);
+  Tensor ownV = tensorOf(c.dtype, {batch, s.kvHeads, kvRows, c.headDimV}, random);
+  const TensorView v = c.vInK ? columnsOf(k.view, c.headDimV) : ownV.view;
+  const auto lengthOf = [&](int64_t b) { return c.lengths.empty() ? s.kvLen : int64_t(c.lengths[size_t(b)]); };
+  Tensor out = tensorOf(c.dtype, {batch, s.qHeads, rows, c.headDimV}, random, true);
+  std::vector<float> lse(size_t(batch * s.qHeads * rows), NAN), rowMax = lse;
+  Tensor newK = tensorOf(c.dtype, {s.batch, s.kvHeads, s.qLen, c.headDim}, random, true);
+  Tensor newV = tensorOf(c.dtype, {s.batch, s.kvHeads, s.qLen, c.headDimV}, random, true);
+  const auto copyRow = [](const TensorView& from, std::array<int64_t, 3> i, const TensorView& to,
+                          std::array<int64_t, 3> j) {
+    for (int64_t d = 0; d < to.shape[3]; ++d)
+      writeElement(static_cast<char*>(to.data), to.dtype,
+                   j[0] * to.stride[0] + j[1] * to.stride[1] + j[2] * to.stride[2] + d, at(from, i[0], i[1], i[2], d));
+  };
+  Tensor wantK = tensorOf(c.dtype, {batch, s.kvHeads, kvRows, c.headDim}, random);
+  Tensor wantV = tensorOf(c.dtype, {batch, s.kvHeads, kvRows, c.headDimV}, random);
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t h = 0; h < s.kvHeads; ++h)
+      for (int64_t i = 0; i < kvRows; ++i)
+        copyRow(k.view, {b, h, i}, wantK.view, {b, h, i}), copyRow(v, {b, h, i}, wantV.view, {b, h, i});
+  Tensor nanK = tensorOf(c.dtype, {1, 1, 1, c.headDim}, random, true);
+  for (int64_t b = 0; b < batch && !isRagged; ++b)
+    for (int64_t h = 0; h < s.kvHeads; ++h)
+      for (int64_t i = 0; i < kvRows; ++i) {
+        const int64_t token = i - (lengthOf(b) - s.qLen);
+        const bool isNew = c.appends && token >= 0 && token < s.qLen;
+        if (isNew)
+          copyRow(k.view, {b, h, i}, newK.view, {b, h, token}), copyRow(v, {b, h, i}, newV.view, {b, h, token});
+        if (isNew || i >= lengthOf(b))
+          copyRow(nanK.view, {0, 0, 0}, k.view, {b, h, i}),
+              copyRow(nanK.view, {0, 0, 0}, columnsOf(v, c.headDimV), {b, h, i});
+      }
+  // Pages in any order; entries behind a length are no pages.
+  Tensor poolK, poolV;
+  std::vector<int32_t> table;
+  Operands operands{.q = q.view, .k = k.view, .v = v};
+  if (c.pageSize) {
+    const int64_t pages = s.kvLen / c.pageSize, all = s.batch * pages;
+    for (int64_t i = 0; i < all; ++i) table.push_back(int32_t(i));
+    std::shuffle(table.begin(), table.end(), random);
+    poolK = tensorOf(c.dtype, {all, s.kvHeads, c.pageSize, c.headDim}, random, true);
+    poolV = tensorOf(c.dtype, {all, s.kvHeads, c.pageSize, c.headDimV}, random, true);
+    for (int64_t b = 0; b < s.batch; ++b)
+      for (int64_t i = 0; i < s.kvLen; ++i)
+        for (int64_t h = 0; h < s.kvHeads; ++h) {
+          const int64_t page = table[size_t(b * pages + i / c.pageSize)];
+          copyRow(k.view, {b, h, i}, poolK.view, {page, h, i % c.pageSize});
+          copyRow(v, {b, h, i}, poolV.view, {page, h, i % c.pageSize});
+        }
+    for (int64_t b = 0; b < s.batch; ++b)
+      for (int64_t i = 0; i < pages; ++i)
+        if (i * c.pageSize >= lengthOf(b)) table[size_t(b * pages + i)] = i % 2 ? -1 : 1 << 30;
+    operands.k = poolK.view;
+    operands.v = c.vInK ? columnsOf(poolK.view, c.headDimV) : poolV.view;
+    operands.pageTable = TensorView::contiguous(table.data(), DType::I32, {s.batch, pages});
+  }
+  std::vector<int32_t> lengths = c.lengths, cuQ, cuKv;
+  if (!lengths.empty()) operands.kvLengths = TensorView::contiguous(lengths.data(), DType::I32, {s.batch});
+  if (c.appends) operands.newK = newK.view, operands.newV = c.vInK ? columnsOf(newK.view, c.headDimV) : newV.view;
+  if (isRagged) {
+    cuQ.assign(c.cuSeqlens.begin(), c.cuSeqlens.begin() + s.batch + 1);
+    cuKv.assign(c.cuSeqlens.begin() + s.batch + 1, c.cuSeqlens.end());
+    operands.cuSeqlensQ = TensorView::contiguous(cuQ.data(), DType::I32, {s.batch + 1});
+    operands.cuSeqlensKv = TensorView::contiguous(cuKv.data(), DType::I32, {s.batch + 1});
+    operands.maxQLen = s.qLen, operands.maxKvLen = s.kvLen;
+  }
+  Outputs outputs{.out = out.view, .lse = TensorView::contiguous(lse.data(), DType::F32, {batch, s.qHeads, rows})};
+  if (c.rowMax) outputs.rowMax = TensorView::contiguous(rowMax.data(), DType::F32, {batch, s.qHeads, rows});
+
+  // The plan, its texts, its parameters.
+  auto mod = Mod::parse(c.mod);
+  REQUIRE(mod);
+  auto derived = derive(*mod, options);
+  REQUIRE(derived);
+  auto plan = choosePlan(*derived, options);
+  REQUIRE(plan);
+  auto sources = test::compiler().source(*mod, options);
+  REQUIRE(sources);
+  REQUIRE(sources->size() == plan->stages.size());
+  auto checked = plan::checkForward(operands, outputs, plan->options);
+  if (!checked) FAIL(checked.error().message);
+  const plan::WorkspaceLayout layout(plan->workspace, *checked);
+  std::vector<char> memory(layout.bytes() + 2 * kWorkspaceAlignment, char(0xff));
+  char* const workspace =
+      memory.data() + (kWorkspaceAlignment - reinterpret_cast<uintptr_t>(memory.data()) % kWorkspaceAlignment);
+  const plan::WorkspaceView view{layout, c.workspace ? workspace : nullptr};
+  for (const plan::WorkspacePart& part : layout.parts())
+    if (part.use.zeroed == plan::WorkspaceUse::Zeroed::Once) std::memset(workspace + part.offset, 0, part.bytes);
+  const plan::Device device{.multiprocessors = c.multiprocessors};
+  auto bindings = ir::bind(derived->module(), Captures(), checked->problem, &*checked);
+  if (!bindings) FAIL(bindings.error().message);
+  for (size_t i = 0; i < plan->stages.size(); ++i) {
+    const plan::Stage& stage = plan->stages[i];
+    const int64_t ctas = plan::ctasOf(stage, *checked, device);
+    if (ctas == 0) continue;
+    auto form = kernelModOf(*derived, plan::formOf(stage));
+    REQUIRE(form);
+    uint64_t words[256] = {}, zero = 0;
+    codegen::packArgs((*form)->source.slots, *bindings, &zero, words);
+    std::optional<plan::ParameterBlock> params;
+    std::string type = stage.templateName == "decode_lists.cu" ? "DecodeListsParams" : "DecodeParams";
+    if (stage.templateName == "decode_wide_sm90.cu") {
+      const int boxRows = c.pageSize ? std::min(c.pageSize, stage.config.blockN) : stage.config.blockN;
+      DecodeParamsSm90 wide{plan::decodeParams(stage, *checked, device, view), mapOf(checked->k, boxRows),
+                            mapOf(checked->v, boxRows), plan::batchStepOf(checked->k), plan::batchStepOf(checked->v)};
+      wide.arrived = static_cast<int*>(view.at(plan::Use::SharedItems));
+      params = plan::withCache(wide, stage, *checked);
+      type = "decode::Params";
+    } else {
+      auto made = stage.parameters(stage, *checked, device, view);
+      REQUIRE(made);
+      params = *made;
+    }
+    static std::map<std::string, std::unique_ptr<HostStage>> stages; // by text
+    auto& compiled = stages[sources->at(i).flattened()];
+    if (!compiled) compiled = std::make_unique<HostStage>(sources->at(i), type);
+    INFO(stage.templateName << ", " << ctas << " CTAs");
+    const std::string error = compiled->run(params->data(), words, unsigned(ctas), unsigned(stage.threads), seed);
+    REQUIRE(error == "");
+  }
+
+  // Attention in fp64.
+  const bool isCausal = c.mod.find("q_idx >= kv_idx") != std::string::npos,
+             isOdd = c.mod.find("% 3") != std::string::npos;
+  const double tolerance = c.dtype == DType::BF16 ? 0x1p-7 : 0x1p-9;
+  int wrong = 0;
+  for (int64_t b = 0; b < s.batch; ++b) {
+    const int64_t qStart = isRagged ? cuQ[size_t(b)] : 0, kvStart = isRagged ? cuKv[size_t(b)] : 0,
+                  of = isRagged ? 0 : b;
+    const int64_t qLen = isRagged ? cuQ[size_t(b) + 1] - qStart : s.qLen,
+                  kvLen = isRagged ? cuKv[size_t(b) + 1] - kvStart : lengthOf(b);
+    for (int64_t h = 0; h < s.qHeads; ++h)
+      for (int64_t i = 0; i < qLen; ++i) {
+        const int64_t kvHead = h / (s.qHeads / s.kvHeads), position = (c.lengths.empty() ? 0 : kvLen - s.qLen) + i;
+        std::vector<double> sum(size_t(c.headDimV), 0), scores;
+        double top = -INFINITY, total = 0;
+        for (int64_t j = 0; j < kvLen; ++j) {
+          double dot = 0;
+          for (int64_t d = 0; d < c.headDim; ++d)
+            dot += at(q.view, of, h, qStart + i, d) * at(wantK.view, of, kvHead, kvStart + j, d);
+          dot /= std::sqrt(double(c.headDim));
+          if ((isCausal && position < j) || (isOdd && (position + j) % 3 == 0)) dot = -INFINITY;
+          scores.push_back(dot);
+          top = std::max(top, dot);
+        }
+        for (int64_t j = 0; j < kvLen; ++j) {
+          const double weight = scores[size_t(j)] == -INFINITY ? 0 : std::exp(scores[size_t(j)] - top);
+          total += weight;
+          for (int64_t d = 0; weight && d < c.headDimV; ++d)
+            sum[size_t(d)] += weight * at(wantV.view, of, kvHead, kvStart + j, d);
+        }
+        const size_t row = size_t((of * s.qHeads + h) * rows + qStart + i);
+        const double wantLse = total ? top + std::log(total) : -INFINITY;
+        if (!(lse[row] == wantLse || std::fabs(lse[row] - wantLse) < 1e-3)) ++wrong;
+        if (c.rowMax && !(rowMax[row] == top || std::fabs(rowMax[row] - top) < 1e-3)) ++wrong;
+        for (int64_t d = 0; d < c.headDimV; ++d) {
+          const double want = total ? sum[size_t(d)] / total : 0, is = at(out.view, of, h, qStart + i, d);
+          if (!(std::fabs(is - want) <= tolerance * (1 + std::fabs(want))) && ++wrong < 5)
+            WARN(fmt::format("b {} h {} row {} column {}: {} instead of {}", b, h, i, d, is, want));
+        }
+      }
+  }
+  CHECK(wrong == 0);
+  if (!c.appends) return;
+  for (int64_t b = 0; b < s.batch; ++b) // the new rows are in the cache
+    for (int64_t i = std::max<int64_t>(lengthOf(b) - s.qLen, 0); i < lengthOf(b); ++i) {
+      const int64_t pages = c.pageSize ? s.kvLen / c.pageSize : 0;
+      const int64_t page = c.pageSize ? table[size_t(b * pages + i / c.pageSize)] : b,
+                    row = c.pageSize ? i % c.pageSize : i;
+      for (int64_t d = 0; d < c.headDim; ++d)
+        if (at(checked->k, page, 0, row, d) != at(wantK.view, b, 0, i, d)) ++wrong;
+    }
+  CHECK(wrong == 0);
+}
+
+const std::string kCausal = "q_idx >= kv_idx", kThirds = "(q_idx + kv_idx) % 3 != 0";
+
+} // namespace
+
+TEST_CASE("wide decode kernels compute attention, whatever the order of threads, copies and products", "[on-host]") {
+  for (unsigned seed : {1, 2, 3}) check({.shape = {1, 64, 1, 1, 200}}, seed);
+  check({.shape = {1, 5, 1, 1, 31}});
+  check({.mod = kCausal, .shape = {2, 128, 1, 1, 300}, .lengths = {300, 33}, .rowMax = true});
+  check(
+      {.mod = kCausal, .shape = {3, 8, 2, 3, 100}, .dtype = DType::F16, .lengths = {0, 100, 1}, .multiprocessors = 7});
+  check({.mod = kThirds, .shape = {2, 6, 1, 2, 130}, .workspace = true});
+  check({.shape = {2, 16, 1, 1, 150}, .workspace = false});
+}
+
+TEST_CASE("wide decode kernels take any head dims, and v of its own", "[on-host]") {
+  check({.shape = {1, 16, 1, 2, 100}, .vInK = false});
+  check({.shape = {1, 16, 1, 2, 100}, .vInK = false, .tile = "64x32x8"});
+  check({.shape = {1, 16, 1, 2, 100}, .tile = "64x16x8"});
+  check({.shape = {1, 16, 1, 1, 70}, .headDim = 512, .headDimV = 512});
+  check({.shape = {1, 16, 1, 1, 70}, .headDim = 328, .headDimV = 264});
+  check({.shape = {1, 16, 1, 1, 70}, .headDim = 264, .headDimV = 8, .vInK = false});
+  check({.shape = {1, 16, 1, 1, 70}, .headDim = 40, .headDimV = 392, .vInK = false});
+}
+
+TEST_CASE("wide decode kernels take pages, ragged batches, and append rows", "[on-host]") {
+  check({.mod = kCausal, .shape = {3, 16, 1, 1, 128}, .lengths = {128, 65, 1}, .pageSize = 64});
+  check({.mod = kCausal, .shape = {3, 16, 1, 2, 128}, .lengths = {120, 65, 1}, .pageSize = 8});
+  for (bool vInK : {true, false}) {
+    check({.mod = kCausal, .shape = {3, 16, 1, 3, 96}, .vInK = vInK, .lengths = {96, 65, 2}, .appends = true});
+    check({.mod = kCausal,
+           .shape = {2, 16, 1, 3, 96},
+           .vInK = vInK,
+           .lengths = {96, 34},
+           .pageSize = 16,
+           .appends = true});
+  }
+  check({.shape = {3, 16, 1, 4, 100}, .cuSeqlens = {0, 4, 4, 5, 0, 100, 130, 133}});
+}
