@@ -332,7 +332,8 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
         fmt::format("there is no backward pass for head dims above 256, and q and v have {} and {}", kernel->headDim,
                     kernel->headDimV),
         "leave the gradients out; decode kernels of sm_90a then take up to 576 and 512");
-  const bool mustDecode = plan::hasWideHeads(*kernel) && !training && options.family != Family::Naive;
+  const bool mustDecode = plan::hasWideHeads(*kernel) && !training && options.family != Family::Naive &&
+                          kernel->dtype != DType::F32; // which no kernel but the naive one takes
   if (options.decode.value_or(isCacheFp8 || mustDecode)) {
     if (training) return Error::environment("a decode kernel is asked for, which has no backward pass");
     kernel->kind = KernelKind::Decode;

@@ -153,14 +153,15 @@ std::vector<Configuration> configurationsOf(const PackOptions& options) {
     for (const std::string& dtype : options.dtypes)
       for (int headDim : options.headDims)
         for (const std::string& kind : options.kinds)
-          for (const auto& shape : shapes)
-            all.push_back({{.arch = arch,
-                            .dtype = dtype,
-                            .headDim = headDim,
-                            .headDimV = options.headDimV,
-                            .fp8Kv = options.fp8Kv},
-                           kind,
-                           shape});
+          for (const auto& shape : shapes) {
+            TargetOptions target;
+            target.arch = arch;
+            target.dtype = dtype;
+            target.headDim = headDim;
+            target.headDimV = options.headDimV;
+            target.fp8Kv = options.fp8Kv;
+            all.push_back({std::move(target), kind, shape});
+          }
   return all;
 }
 
