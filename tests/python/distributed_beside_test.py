@@ -7,17 +7,12 @@ context_parallel, DDP. Results and gradients are those of one process.
 Needs torch; prints SKIPPED without it."""
 
 import os
-import pathlib
 import sys
-import tempfile
 import traceback
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools/python"))
+import ranks  # first: it finds torch and attnc
+
 try:
-    import torch
-    import torch.distributed as dist
-    import torch.multiprocessing as processes
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import distribute_tensor
@@ -26,6 +21,8 @@ try:
 except ImportError as error:
     print(f"SKIPPED: {error}")
     sys.exit(0)
+import torch
+import torch.distributed as dist
 from attention import relative_error
 
 import attnc.torch as whole
@@ -164,8 +161,7 @@ def refused(rank):
 
 
 def run(rank, path, chosen):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=PROCESSES)
+    ranks.join(rank, path, PROCESSES)
     for test in (fsdp2, ddp, tensor_parallel, inside_context_parallel, refused):
         if chosen not in test.__name__:
             continue
@@ -179,10 +175,7 @@ def run(rank, path, chosen):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as folder:
-        processes.start_processes(
-            run, (f"{folder}/store", "".join(sys.argv[1:2])), nprocs=PROCESSES, start_method="fork"
-        )
+    ranks.start(run, PROCESSES, "".join(sys.argv[1:2]))
     print("distributed: next to FSDP2, DDP, tensor parallel and context_parallel, results are those of one process")
 
 

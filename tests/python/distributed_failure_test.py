@@ -8,20 +8,10 @@ Needs torch; prints SKIPPED without it."""
 
 import datetime
 import os
-import pathlib
-import sys
-import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools/python"))
-try:
-    import torch
-    import torch.distributed as dist
-    import torch.multiprocessing as processes
-except ImportError as error:
-    print(f"SKIPPED: {error}")
-    sys.exit(0)
+import ranks  # first: it finds torch and attnc
+import torch
 
 from attnc.torch.distributed import ShardPlan, flex_attention, shard
 
@@ -43,11 +33,7 @@ def own_rows(b, h, q, k):
 
 def run(rank, path, mask_mod, options, fails_in, how):
     """One process. Exits with 0 if all is as it must be."""
-    torch.set_num_threads(1)
-    timeout = datetime.timedelta(seconds=TIMEOUT)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{path}", rank=rank, world_size=PROCESSES, timeout=timeout
-    )
+    ranks.join(rank, path, PROCESSES, timeout=datetime.timedelta(seconds=TIMEOUT))
     plan = ShardPlan(mask_mod, (1, HEADS, HEADS, LENGTH, LENGTH), PROCESSES, block=64, layout="contiguous", **options)
     assert (plan.bytes_received == 0) == (mask_mod is own_rows and not options)
     drawn = torch.randn(3, 1, HEADS, LENGTH, WIDTH, generator=torch.Generator().manual_seed(1))
@@ -105,10 +91,7 @@ CASES = [
 def main():
     for mask_mod, options, fails_in, how in CASES:
         print(f"{mask_mod.__name__} {options}: a rank {how} in the {fails_in} pass", flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            processes.start_processes(
-                run, (f"{folder}/store", mask_mod, options, fails_in, how), nprocs=PROCESSES, start_method="fork"
-            )
+        ranks.start(run, PROCESSES, mask_mod, options, fails_in, how)
     print("distributed: failures end in errors of the process group")
 
 

@@ -10,21 +10,13 @@ import contextlib
 import functools
 import itertools
 import os
-import pathlib
 import sys
-import tempfile
 import time
 import traceback
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools/python"))
-try:
-    import torch
-    import torch.distributed as dist
-    import torch.multiprocessing as processes
-except ImportError as error:
-    print(f"SKIPPED: {error}")
-    sys.exit(0)
+import ranks  # first: it finds torch and attnc
+import torch
+import torch.distributed as dist
 from attention import relative_error
 
 import attnc.torch as whole
@@ -367,8 +359,7 @@ def mistakes(group):
 
 
 def run(rank, path, chosen):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=PROCESSES)
+    ranks.join(rank, path, PROCESSES)
     groups = {world: dist.new_group(range(PROCESSES - world, PROCESSES)) for world in (2, 3, 4)}
     for name, group, work in cases_of(groups):
         if chosen not in name or dist.get_rank(group) < 0:
@@ -386,10 +377,7 @@ def run(rank, path, chosen):
 def main():
     with raises(RuntimeError, "init_process_group"):
         unshard(torch.zeros(1), None)
-    with tempfile.TemporaryDirectory() as folder:
-        processes.start_processes(
-            run, (f"{folder}/store", "".join(sys.argv[1:2])), nprocs=PROCESSES, start_method="fork"
-        )
+    ranks.start(run, PROCESSES, "".join(sys.argv[1:2]))
     print("distributed: all processes agree with one")
 
 

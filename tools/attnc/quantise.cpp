@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -94,8 +95,13 @@ Status quantiseFile(const QuantiseCommand& command) {
     tensors[std::string(name) + "_scales"] = std::move(rounded->scales);
   }
   ATTNC_TRY(writeSafetensors(command.output, tensors, {{"producer", "attnc " ATTNC_VERSION}}));
-  summary += "wrote       " + command.output + "\n";
-  return printResult(command.json ? jsonText({{"ok", true}, {"tensors", facts}, {"output", command.output}}) : summary);
+  const bool isStdout = command.output == "-";
+  summary += "wrote       " + (isStdout ? "<stdout>" : command.output) + "\n";
+  const std::string text =
+      command.json ? jsonText({{"ok", true}, {"tensors", facts}, {"output", command.output}}) : summary;
+  if (!isStdout) return printResult(text);
+  std::fputs(text.c_str(), stderr);
+  return {};
 }
 
 } // namespace
@@ -115,7 +121,7 @@ void addQuantise(CLI::App& app, int& exitCode) {
       ->type_name("SEED");
   quantise
       ->add_option("-o,--output", command->output,
-                   "safetensors file for q, k, v, q_scales, k_scales, v_scales and all other tensors")
+                   "safetensors file for q, k, v, q_scales, k_scales, v_scales and all other tensors. -: stdout")
       ->type_name("FILE")
       ->required();
   quantise->add_flag("--json", command->json, "For programs: shapes, and errors of what was not rotated");
@@ -128,8 +134,7 @@ void addQuantise(CLI::App& app, int& exitCode) {
       "  attnc quantise --in qkv.safetensors --by-block --rotate 1 -o fp8.safetensors\n"
       "  attnc run alibi.py --in fp8.safetensors --verify");
   quantise->callback([command, &exitCode] {
-    if (command->output == "-")
-      throw wrongUsage("-o", "safetensors need a file here", "give a file, -o fp8.safetensors");
+    refuseOntoTerminal("-o", command->output);
     refuseOntoInput("-o", command->output, {command->input});
     auto done = quantiseFile(*command);
     exitCode = done ? kDone : reportEither(done.error(), command->json);

@@ -29,7 +29,6 @@
 #include <memory>
 #include <set>
 #include <tuple>
-#include <unistd.h>
 #include <variant>
 #include <vector>
 
@@ -240,9 +239,7 @@ int runRun(RunOptions options) {
                        fmt::format("take KV_LEN {}", (options.random->shape.kvLen / rows + 1) * rows));
   }
   checkStdin(options);
-  if (options.output == "-" && isatty(STDOUT_FILENO))
-    throw wrongUsage("-o", "safetensors are binary, and stdout is a terminal",
-                     "give a file, -o result.safetensors, or redirect stdout");
+  refuseOntoTerminal("-o", options.output);
   checkSaveOperands(options);
   refuseOntoInput("-o", options.output, {options.input, options.mod.path});
   auto exitCode = runSteps(options);

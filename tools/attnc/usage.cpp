@@ -432,6 +432,12 @@ void refuseOntoInput(const char* option, const std::string& output, const std::v
                        "give another file");
 }
 
+void refuseOntoTerminal(const char* option, const std::string& output) {
+  if (output == "-" && isatty(STDOUT_FILENO))
+    throw wrongUsage(option, "safetensors are binary, and stdout is a terminal",
+                     fmt::format("give a file, {} result.safetensors, or redirect stdout", option));
+}
+
 void refuseUnlessSvg(const std::string& output) {
   if (output.empty() || output == "-" || std::string_view(output).ends_with(".svg")) return;
   throw wrongUsage("-o", inQuotes(output) + " does not end in .svg, the format of pictures",

@@ -75,6 +75,9 @@ ProblemShape shapeOf(const char* option, const std::string& text, const std::vec
 /// option takes.
 CLI::ValidationError wrongUsage(const std::string& option, const std::string& what, const std::string& hint);
 
+/// Throws CLI::ValidationError for `option` if it asks for safetensors on stdout, and that is a terminal.
+void refuseOntoTerminal(const char* option, const std::string& output);
+
 /// Throws CLI::ValidationError for `option` if `output` is the same file as one of the inputs, by any path or link:
 /// writing it would destroy the input. "-" is stdin or stdout.
 void refuseOntoInput(const char* option, const std::string& output, const std::vector<std::string>& inputs);

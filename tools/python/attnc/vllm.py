@@ -228,10 +228,10 @@ class AttncImpl(AttentionImpl[AttncMetadata]):
         K in the first half of the columns, and already has the new rows."""
         if output_scale is not None or output_block_scale is not None:
             raise NotImplementedError("attnc does not quantise what it writes: turn off fuse_attn_quant")
-        if attn_metadata is None:  # vLLM measures memory
-            return output.fill_(0)
         if self.slopes is not None and self.slopes.device != query.device:
             self.slopes = self.slopes.to(query.device)
+        if attn_metadata is None:  # vLLM measures memory
+            return output.fill_(0)
         k, v = kv_cache.split(self.head_size, dim=-1)
         mods = getattr(layer, _SCORE_MOD, None), getattr(layer, _MASK_MOD, None)
         for group in attn_metadata.groups:

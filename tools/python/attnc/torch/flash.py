@@ -96,19 +96,7 @@ def _states(query):
     return *seeds, query.new_empty(0)
 
 
-def _flash_attention_forward(
-    query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *, scale=None,
-    window_size_left=None, window_size_right=None, seqused_k=None, alibi_slopes=None, block_table=None, num_splits=None,
-):  # fmt: skip
-    _check(return_debug_mask, seqused_k, alibi_slopes, block_table)
-    problem = _Problem(
-        query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, is_causal, window_size_left, window_size_right, scale,
-        dropout_p,
-    )  # fmt: skip
-    return *problem.forward(), *_states(query)
-
-
-def _flash_attention_forward_no_dropout_inplace(
+def _forward(
     out, query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *, scale=None,
     window_size_left=None, window_size_right=None, seqused_k=None, alibi_slopes=None, block_table=None, num_splits=None,
 ):  # fmt: skip
@@ -117,7 +105,15 @@ def _flash_attention_forward_no_dropout_inplace(
         query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, is_causal, window_size_left, window_size_right, scale,
         dropout_p,
     )  # fmt: skip
-    return problem.forward(out)[1]
+    return problem.forward(out)
+
+
+def _flash_attention_forward(query, *arguments, **options):
+    return *_forward(None, query, *arguments, **options), *_states(query)
+
+
+def _flash_attention_forward_no_dropout_inplace(out, *arguments, **options):
+    return _forward(out, *arguments, **options)[1]
 
 
 def _flash_attention_backward(
