@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   bool packed = false;
   bool deterministic = false;
   bool settled = false;
+  bool again = false;
   double seconds = 1e9;
   CLI::App app("Times attnc's forward, backward and decode kernels on the workloads of cases.json files.");
   app.add_option("--cases", files, "a file of workloads; repeatable, files are taken in order")
@@ -44,12 +45,15 @@ int main(int argc, char** argv) {
   app.add_option("--mods", mods, "folder of the mods, named as the cases' variants");
   app.add_option("--kernel-family", family, "auto, naive, sm80, sm90 or grid")
       ->transform(CLI::CheckedTransformer(bench::familiesByName()));
-  app.add_flag("--packed", packed,
-               "cases of packed documents once more, as ragged batches under a causal mask: ID-packed");
+  app.add_flag(
+      "--packed", packed,
+      "forward and backward cases of packed documents once more, as ragged batches under a causal mask: ID-packed");
   app.add_flag("--deterministic", deterministic,
                "backward cases once more, with deterministic gradients: ID-deterministic");
   app.add_flag("--settled", settled,
                "time each case when the clock has settled under the limit of power: 1.4 s a case");
+  app.add_flag("--again", again,
+               "time results that an earlier run has checked: unchecked, kernels from the disk cache, no first_call_s");
   app.add_option("--seconds", seconds, "stop starting new cases after this long");
   CLI11_PARSE(app, argc, argv);
 
@@ -60,7 +64,8 @@ int main(int argc, char** argv) {
       const std::vector<bench::Case> more = bench::readCases(path);
       for (const bench::Case& c : more) {
         cases.push_back(c);
-        if (packed && !c.documentLengths.empty()) cases.push_back(bench::packedCase(c));
+        if (packed && !c.documentLengths.empty() && (c.kind == "forward" || c.kind == "backward"))
+          cases.push_back(bench::packedCase(c));
         if (deterministic && c.kind == "backward") cases.push_back(bench::deterministicCase(c));
       }
     } catch (const std::exception& error) {
@@ -74,7 +79,7 @@ int main(int argc, char** argv) {
     std::cerr << "attnc-bench: " << context.error().message << "\n";
     return 3;
   }
-  bench::Bench bench{.mods = mods, .family = family};
+  bench::Bench bench{.mods = mods, .family = family, .again = again};
   if (settled) bench.timer.settle();
   std::ofstream file(out, std::ios::app);
   for (const bench::Case& c : cases) {

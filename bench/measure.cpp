@@ -62,9 +62,10 @@ DeviceTensor drawNormal(DType dtype, std::initializer_list<int64_t> shape, uint6
   const bool isFp8 = roundedTo.value_or(dtype) == DType::E4M3;
   std::vector<char> values(size_t(count * dtypeBytes(dtype)));
   std::mt19937_64 random(seed);
-  device::drawOnAllCores(random, count, std::normal_distribution<float>(0, std), [&](int64_t i, float value) {
+  const auto write = [&](int64_t i, float value) {
     writeElement(values.data(), dtype, i, isFp8 ? e4m3ToFloat(toE4m3(value)) : value);
-  });
+  };
+  device::drawOnAllCores(random, count, std::normal_distribution<float>(0, std), write, /*blockSize=*/1 << 20);
   return upload(values.data(), dtype, shape);
 }
 

@@ -41,7 +41,8 @@ inline double rounded(double value, int digits) {
 struct Bench {
   std::string mods;
   Family family = Family::Auto;
-  Compiler compiler{{.cacheMode = CompilerOptions::CacheMode::Off}};
+  bool again = false; ///< An earlier run has checked the results: kernels come from the disk cache, unchecked.
+  Compiler compiler{{.cacheMode = again ? CompilerOptions::CacheMode::ReadWrite : CompilerOptions::CacheMode::Off}};
   device::Stream stream = take(device::Stream::create());
   device::Timer timer = take(device::Timer::create());
 
