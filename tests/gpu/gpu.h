@@ -49,9 +49,9 @@ struct Problem {
   DType dtype = DType::BF16;
   bool kvBatchOne = false; ///< whether k and v have batch 1
   bool headsLast = false;  ///< whether the memory order is [B, S, H, D] instead of [B, H, S, D]
-  bool vInK = false;       ///< whether v is k's first columns; launches then get a view of k
   int64_t rowPadding = 0;  ///< elements between rows beyond head_dim; an odd number makes rows unaligned
   uint64_t seed = 1;
+  bool vInK = false; ///< whether v is k's first columns; launches then get a view of k
   std::string text() const;
 };
 

@@ -45,7 +45,7 @@ const Claim kClaims[] = {
     {Op::Div, kRounded},
     {Op::Exp, 2},
     {Op::Exp2, 2.1, true},
-    {Op::Expm1, 1},
+    {Op::Expm1, 1.5},
     {Op::Log, 1},
     {Op::Log2, 1},
     {Op::Log1p, 1},
