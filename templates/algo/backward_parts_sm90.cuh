@@ -162,12 +162,35 @@ template <class Memory> struct Producer {
   /// Whether a step has rows. A listed block may reach past the end by whole steps, for which no dQ sums exist.
   ATTNC_DEVICE bool exists(Step step) const { return !kBlockSparse || step.start < p.base.forward.q_len; }
 
+  /// Requests all steps of query head h in descending order. A CTA then waits for one step of the CTA before it; with
+  /// partial blocks first, it would wait for nearly all.
+  ATTNC_DEVICE void request_descending(const BackwardParams& base, const KvTilePlace& tile, int b, int h,
+                                       const Mod::Head& head) {
+    const BlockLists& columns = base.columns;
+    DescendingBlocks blocks{BlockRow(columns, b, h, tile.start / columns.kv_block, columns.q_block)};
+#pragma unroll 1
+    while (!blocks.is_empty()) {
+      bool is_partial;
+      const int start = blocks.take(is_partial) * blocks.row.block;
+#pragma unroll 1
+      for (int at = start + blocks.row.block - kBlockM; at >= start; at -= kBlockM) {
+        const int tail = at + kBlockM > base.forward.q_len ? kStepTail : 0;
+        const Step step = {at, tail | (Mod::kHasMaskMod && is_partial ? kStepMasked : 0)};
+        if (exists(step)) request_step(base, step, head, b, h, tile.start);
+      }
+    }
+  }
+
   /// Requests steps [first, first + most) of the i-th query head that shares the KV head. Returns whether there are
   /// more.
   ATTNC_DEVICE bool request_steps(const BackwardParams& base, const KvTilePlace& tile, int i, int first, int most) {
     const ForwardParams& f = base.forward;
     const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
     const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
+    if constexpr (kDeterministic && kBlockSparse) {
+      request_descending(base, tile, b, h, head);
+      return false;
+    }
     const int kv_end = min(tile.start + kBlockN, f.kv_len);
     const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(base, args, b, h, tile.start, kv_end);
     const int end = walk.count - first > most ? first + most : walk.count;

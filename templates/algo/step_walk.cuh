@@ -48,6 +48,22 @@ struct BlockRow {
   }
 };
 
+/// The blocks of one tile's lists from the last position to the first, whichever list names them. Lists are ascending.
+struct DescendingBlocks {
+  BlockRow row; ///< its counts: how many blocks are left
+
+  ATTNC_DEVICE bool is_empty() const { return row.partial_count + row.full_count == 0; }
+
+  /// Takes a block. `is_partial`: which list it is from.
+  ATTNC_DEVICE int take(bool& is_partial) {
+    const int partial = row.partial_count > 0 ? row.partial_index[row.partial_count - 1] : -1;
+    const int full = row.full_count > 0 ? row.full_index[row.full_count - 1] : -1;
+    is_partial = row.full_count == 0 || partial > full;
+    --(is_partial ? row.partial_count : row.full_count);
+    return is_partial ? partial : full;
+  }
+};
+
 /// `Size`: positions of a step. `HasMask`: if false, no step is masked.
 template <int Size, StepSource Source, bool HasMask> struct StepWalk {
   int length;                            // of the walked axis

@@ -3,7 +3,7 @@
 //
 // No deadlock: a CTA only waits for CTAs of lower index. GPUs launch these first; CUDA does not promise it, but all
 // kernels whose CTAs take turns rely on it. Walks go down along Q (algo/step_walk.cuh): all CTAs of a head begin with
-// its last rows, and each stays one add behind the CTA before it.
+// its last rows, and each stays one add behind the CTA before it. With lists this takes DescendingBlocks.
 //
 // With lists, turns are counted from the bits of algo/visits.cuh.
 #pragma once
