@@ -2,7 +2,7 @@
 //
 //   S = scale Q K^T,  P = softmax(mod(S)),  O = P V,  lse = log sum exp mod(S)
 //
-// Rows of a tile are those of algo/decode.cuh, dealt to CTAs in the same way. O of 64 rows and 512 columns is too large
+// Rows of a tile are those of algo/decode.cuh. Tiles of one head are dealt to teams of CTAs (algo/decode_work.cuh). O of 64 rows and 512 columns is too large
 // for a warpgroup, so two share it, half of the columns each. With kVInK, V is the first columns of K (latent
 // attention, DeepSeek-V2, arXiv:2405.04434): their tile is loaded once, and both products read it.
 //
@@ -59,7 +59,7 @@ constexpr int kLoaderRegisters = kPageSize ? 40 : 24, kConsumerRegisters = kPage
 constexpr int kHalf = round_up(kHeadDimV, 128) / 2; // columns of O of a warpgroup
 
 using Params = typename ParametersOf<DecodeParamsSm90, kIsCached>::Type;
-using Dealer = DecodeDealer<Mod, kBlockM, kBlockN, kThreadsOfWide>;
+using Dealer = DecodeDealer<Mod, kBlockM, kBlockN, kThreadsOfWide, Team>;
 using Work = Dealer::Work;
 using Scores = Fragment<1, kBlockN>;
 using Out = Fragment<1, kHalf>;
@@ -364,7 +364,7 @@ extern "C" __global__ void __launch_bounds__(kThreadsOfWide, 1)
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  const Dealer dealer(p, args, (int*)(dynamic_shared + Memory::offset_of<Words>()));
+  const Dealer dealer(p, args, (int*)(dynamic_shared + Memory::offset_of<Words>()), p.teams);
   const auto serve = [&](int warp) {
     if (warp == 0) load(p, args, dealer, shared);
   };

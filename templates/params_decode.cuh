@@ -55,6 +55,7 @@ struct DecodeParams {
 struct DecodeParamsSm90 : DecodeParams {
   TensorMap k, v;
   int k_batch_step, v_batch_step;
+  int teams; // of CTAs, in decode_wide_sm90.cu: the tiles of a head, or 1
 };
 
 /// Parameters of decode_lists.cu, which makes these lists. An item's bits are `words_of_item` words, a bit per step,

@@ -40,9 +40,12 @@ Plan planDecode(const Request& request, const DecodeCopies& copies);
 /// that lists live steps, if there is one. `atOnce`: CTAs that a multiprocessor runs at once.
 Plan planWalking(const Request& request, Stage walking, int64_t atOnce);
 
+/// Returns how many teams of CTAs deal items, each for a tile of a head: one, unless they leave few CTAs idle.
+int64_t decodeTeams(const Stage& stage, const LaunchOperands& operands, int64_t ctas);
+
 /// Returns the parameters that all decode kernels take.
 DecodeParams decodeParams(const Stage& stage, const LaunchOperands& operands, const Device& device,
-                          const WorkspaceView& workspace);
+                          const WorkspaceView& workspace, int64_t teams = 1);
 
 /// Returns the rows of a part of an item, whose tile has `rows`: no more than a (batch, KV head) has.
 int64_t partRows(const LaunchOperands& operands, int rows);

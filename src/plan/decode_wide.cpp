@@ -47,7 +47,8 @@ std::string wideTileText(const DecodeTile& tile) { return tileText(tile.tile); }
 
 Expected<ParameterBlock> wideParameters(const Stage& stage, const LaunchOperands& operands, const Device& device,
                                         const WorkspaceView& workspace) {
-  DecodeParamsSm90 params{decodeParams(stage, operands, device, workspace), {}, {}, 0, 0};
+  const int64_t teams = decodeTeams(stage, operands, ctasOf(stage, operands, device));
+  DecodeParamsSm90 params{decodeParams(stage, operands, device, workspace, teams), {}, {}, 0, 0, int(teams)};
   params.arrived = static_cast<int*>(workspace.at(Use::SharedItems));
   const auto& config = stage.config;
   const int boxRows = config.pageSize ? std::min(config.blockN, config.pageSize) : config.blockN;

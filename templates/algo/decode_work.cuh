@@ -7,6 +7,9 @@
 //            beginning of another
 // Shares differ by one step at most. But an item's end costs a CTA the time of some steps, and a share may have one
 // more end.
+//
+// CTAs may form teams, one for each tile of a head. A team deals its items among its CTAs in the same way. So all tiles
+// of a head are at the same columns at the same time, and find K and V in L2.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -125,22 +128,50 @@ template <class Walk> struct DecodeWork {
   Walk walk;
 };
 
-/// The shares of one CTA: call next() until it returns false. All threads call together.
-template <class M, int Rows, int Size, int Threads> class DecodeDealer {
+/// The CTAs among which items are dealt: all of the grid.
+struct WholeGrid {
+  ATTNC_DEVICE explicit WholeGrid(int) {}
+  ATTNC_DEVICE int ctas() const { return int(gridDim.x); }
+  ATTNC_DEVICE int number() const { return int(blockIdx.x); } ///< this CTA's, among them
+  ATTNC_DEVICE bool is_idle() const { return false; }
+  ATTNC_DEVICE int first_cta() const { return 0; }
+  ATTNC_DEVICE int items(int of_grid) const { return of_grid; }
+  ATTNC_DEVICE int item(int i) const { return i; } ///< the i-th of these items
+};
+
+/// One of `teams` teams, which are as many as the tiles of a head, or 1.
+struct Team {
+  int teams, of_team, index; ///< how many teams; CTAs of each; this CTA's team
+  ATTNC_DEVICE explicit Team(int teams)
+      : teams(teams), of_team(int(gridDim.x) / teams), index(int(blockIdx.x) / of_team) {}
+  ATTNC_DEVICE int ctas() const { return of_team; }
+  ATTNC_DEVICE int number() const { return int(blockIdx.x) - first_cta(); }
+  ATTNC_DEVICE bool is_idle() const { return index >= teams; } ///< one of the CTAs that are left over
+  ATTNC_DEVICE int first_cta() const { return index * of_team; }
+  ATTNC_DEVICE int items(int of_grid) const { return of_grid / teams; }
+  ATTNC_DEVICE int item(int i) const { return i * teams + index; }
+};
+
+/// The shares of one CTA: call next() until it returns false. All threads call together. Among: WholeGrid or Team.
+template <class M, int Rows, int Size, int Threads, class Among = WholeGrid> class DecodeDealer {
 public:
   using Items = DecodeItems<M, Rows, Size>;
   using Work = DecodeWork<typename Items::Walk>;
 
   /// `shared`: Threads / 32 + 2 words of the CTA's shared memory.
   template <class Args>
-  ATTNC_DEVICE DecodeDealer(const DecodeParams& decode, const Args& args, int* shared)
-      : items(decode.forward), shares(1, 1), item(int(blockIdx.x)) {
+  ATTNC_DEVICE DecodeDealer(const DecodeParams& decode, const Args& args, int* shared, int teams = 1)
+      : items(decode.forward), among(teams), shares(1, 1), item(int(blockIdx.x)) {
     if (!decode.part_out || items.count == 0) return;
+    if (among.is_idle()) {
+      way = Pieces;
+      return;
+    }
     if constexpr (kEqualItems<M>) {
       const EqualItems& equal = decode.equal;
       shares.each = equal.by_each.divisor, shares.rest = equal.rest;
       way = equal.in_pieces ? Pieces : InShares;
-      take(equal.by_units.divisor * items.count);
+      take(equal.by_units.divisor * count());
       item = equal.by_units.quotient(first);
       before = item * equal.by_units.divisor;
     } else {
@@ -152,12 +183,12 @@ public:
     const PackedParams& p = decode.forward;
     const int cta = int(blockIdx.x);
     if (way == Undivided ? item >= items.count : first >= end) return false;
-    work.tile = items.tile(p, args, item);
+    work.tile = items.tile(p, args, number_of(item));
     if constexpr (kIsRagged<M>)
       while (work.tile.rows == 0) { // if steps are divided, a used slot follows
         item += way == Undivided ? int(gridDim.x) : 1;
         if (item >= items.count) return false;
-        work.tile = items.tile(p, args, item);
+        work.tile = items.tile(p, args, number_of(item));
       }
     work.walk = items.walk(p, args, work.tile);
     const int length = max(work.walk.count, 1);
@@ -169,16 +200,23 @@ public:
       const int part = first - before;
       if constexpr (kEqualItems<M>) {
         const Divisor& by = decode.equal.by_units;
-        share = {item, by.quotient(length * part), by.quotient(length * (part + 1)), before, by.divisor, 0};
+        share = {number_of(item),
+                 by.quotient(length * part),
+                 by.quotient(length * (part + 1)),
+                 among.first_cta() + before,
+                 by.divisor,
+                 0};
       } else {
         const int parts = pieces_of(length);
-        share = {item, length * part / parts, length * (part + 1) / parts, before, parts, 0};
+        share = {
+            number_of(item), length * part / parts, length * (part + 1) / parts, among.first_cta() + before, parts, 0};
       }
       first = end;
     } else {
       const int first_cta = owner(decode, before), last_cta = owner(decode, before + length - 1);
-      share = {item,      first - before,           min(end - before, length),
-               first_cta, last_cta - first_cta + 1, before > shares.begin(first_cta) ? 1 : 0};
+      share = {number_of(item),           first - before,
+               min(end - before, length), among.first_cta() + first_cta,
+               last_cta - first_cta + 1,  before > shares.begin(first_cta) ? 1 : 0};
       first = before += length;
       ++item;
     }
@@ -190,10 +228,11 @@ private:
   enum Way { Undivided, Pieces, InShares };
 
   Items items;
+  Among among;
   Shares shares;
   Way way = Undivided;
   int piece = 0;          // most steps of a piece; 0: there are more items than CTAs
-  int item;               // the next one
+  int item;               // the next one: of those that are dealt, or of all if they are undivided
   int before = 0;         // units (steps or pieces) of the items before it
   int first = 0, end = 0; // this CTA's units that are not done yet
 
@@ -206,15 +245,18 @@ private:
       return shares.owner(step);
     }
   }
+  /// Returns how many items are dealt among these CTAs.
+  ATTNC_DEVICE int count() const { return among.items(items.count); }
+  ATTNC_DEVICE int number_of(int i) const { return way == Undivided ? i : among.item(i); }
   ATTNC_DEVICE int pieces_of(int length) const { return (length + piece - 1) / piece; }
   ATTNC_DEVICE int units_of(int length) const { return way == Pieces ? pieces_of(length) : length; }
 
   ATTNC_DEVICE void settle(int steps) {
-    shares = Shares(steps, max(min(int(gridDim.x), steps), 1)); // a ragged batch may have no steps
+    shares = Shares(steps, max(min(among.ctas(), steps), 1)); // a ragged batch may have no steps
     way = piece && piece <= shares.each + kStepsOfEnd ? Pieces : InShares;
   }
   ATTNC_DEVICE void take(int units) {
-    const int cta = int(blockIdx.x);
+    const int cta = among.number();
     first = way == Pieces ? cta : shares.begin(cta);
     end = min(way == Pieces ? cta + 1 : shares.begin(cta + 1), units);
   }
@@ -247,8 +289,8 @@ private:
   /// The thread whose run holds the first unit walks its run again up to there. A run of one item, the usual case, is
   /// looked at once.
   template <class Args> ATTNC_DEVICE void find(const PackedParams& p, const Args& args, int* shared) {
-    const int run = (items.count + Threads - 1) / Threads;
-    const int begin_item = min(int(threadIdx.x) * run, items.count), end_item = min(begin_item + run, items.count);
+    const int run = (count() + Threads - 1) / Threads;
+    const int begin_item = min(int(threadIdx.x) * run, count()), end_item = min(begin_item + run, count());
     enum { Steps, Units, Search } pass = Steps;
     int length = 0;
     Sum sum = {0, 0};
@@ -258,7 +300,7 @@ private:
       int own = 0, i = begin_item;
 #pragma unroll 1
       for (; i < end_item; ++i) {
-        if (pass == Steps || run > 1) length = items.length(p, args, i);
+        if (pass == Steps || run > 1) length = items.length(p, args, among.item(i));
         const int units = units_of(length);
         if (units > most - own) break;
         own += units;
@@ -273,7 +315,7 @@ private:
       sum = sum_up(own, shared);
       if (pass == Steps) {
         // At most as many pieces as CTAs: all steps cut into pieces, plus one more per item for its remainder.
-        const int spare = int(gridDim.x) - items.count;
+        const int spare = among.ctas() - count();
         if (spare > 0) piece = (sum.all + spare - 1) / spare;
         settle(sum.all);
       }

@@ -69,9 +69,18 @@ static DecodeListsParams decodeListsParams(const Stage& stage, const LaunchOpera
   return params;
 }
 
+/// Returns how many teams of CTAs deal items, each for a tile of a head: one, unless they leave few CTAs idle.
+int64_t decodeTeams(const Stage& stage, const LaunchOperands& operands, int64_t ctas) {
+  const ProblemShape& problem = operands.problem;
+  const int64_t heads = problem.batch * problem.kvHeads;
+  const int64_t tiles = heads ? packedTiles(operands, stage.config.blockM) / heads : 0;
+  return operands.cuSeqlensQ || tiles < 2 || tiles > ctas / 2 || ctas % tiles > ctas / 16 ? 1 : tiles;
+}
+
 /// Returns what DecodeDealer of templates/algo/decode_work.cuh would find if all items have one length.
-static EqualItems equalItems(const Stage& stage, const LaunchOperands& operands, int64_t ctas) {
-  const int64_t items = packedTiles(operands, stage.config.blockM), most = items ? ctas / items : 0;
+static EqualItems equalItems(const Stage& stage, const LaunchOperands& operands, int64_t ctas, int64_t teams) {
+  ctas /= teams;
+  const int64_t items = packedTiles(operands, stage.config.blockM) / teams, most = items ? ctas / items : 0;
   const int64_t length = std::max<int64_t>(ceilDiv(operands.problem.kvLen, stage.config.blockN), 1);
   const int64_t piece = most ? ceilDiv(length, most) : 0; // most steps of a piece; 0: more items than CTAs
   const int64_t steps = items * length, shares = std::max<int64_t>(std::min(ctas, steps), 1), each = steps / shares;
@@ -81,7 +90,7 @@ static EqualItems equalItems(const Stage& stage, const LaunchOperands& operands,
 }
 
 DecodeParams decodeParams(const Stage& stage, const LaunchOperands& operands, const Device& device,
-                          const WorkspaceView& workspace) {
+                          const WorkspaceView& workspace, int64_t teams) {
   DecodeParams params{};
   params.forward = packedParams(stage, operands);
   params.part_rows = int(partRows(operands, stage.config.blockM));
@@ -107,7 +116,7 @@ DecodeParams decodeParams(const Stage& stage, const LaunchOperands& operands, co
     steps.q_block = stage.config.blockM;
     steps.kv_block = stage.config.blockN;
   }
-  if (params.part_out) params.equal = equalItems(stage, operands, ctas);
+  if (params.part_out) params.equal = equalItems(stage, operands, ctas, teams);
   if (params.part_out) params.part_state = params.part_out + 2 * ctas * params.part_rows * operands.v.shape[3];
   return params;
 }

@@ -277,8 +277,13 @@ void check(const Case& c, unsigned seed = 1) {
     std::string type = stage.templateName == "decode_lists.cu" ? "DecodeListsParams" : "DecodeParams";
     if (stage.templateName == "decode_wide_sm90.cu") {
       const int boxRows = c.pageSize ? std::min(c.pageSize, stage.config.blockN) : stage.config.blockN;
-      DecodeParamsSm90 wide{plan::decodeParams(stage, *checked, device, view), mapOf(checked->k, boxRows),
-                            mapOf(checked->v, boxRows), plan::batchStepOf(checked->k), plan::batchStepOf(checked->v)};
+      const int64_t teams = plan::decodeTeams(stage, *checked, ctas);
+      DecodeParamsSm90 wide{plan::decodeParams(stage, *checked, device, view, teams),
+                            mapOf(checked->k, boxRows),
+                            mapOf(checked->v, boxRows),
+                            plan::batchStepOf(checked->k),
+                            plan::batchStepOf(checked->v),
+                            int(teams)};
       wide.arrived = static_cast<int*>(view.at(plan::Use::SharedItems));
       params = plan::withCache(wide, stage, *checked);
       type = "decode::Params";
@@ -361,6 +366,17 @@ TEST_CASE("wide decode kernels compute attention, whatever the order of threads,
       {.mod = kCausal, .shape = {3, 8, 2, 3, 100}, .dtype = DType::F16, .lengths = {0, 100, 1}, .multiprocessors = 7});
   check({.mod = kThirds, .shape = {2, 6, 1, 2, 130}, .workspace = true});
   check({.shape = {2, 16, 1, 1, 150}, .workspace = false});
+}
+
+TEST_CASE("wide decode kernels deal the tiles of a head to teams of CTAs", "[on-host]") {
+  check({.shape = {1, 128, 1, 1, 600}, .multiprocessors = 8}); // pieces
+  check({.shape = {3, 128, 1, 1, 300}, .multiprocessors = 8}); // shares
+  check({.shape = {2, 192, 1, 1, 200}, .multiprocessors = 6});
+  // One CTA is left over.
+  check({.shape = {2, 128, 1, 1, 600}, .multiprocessors = 17});
+  check({.mod = kCausal, .shape = {3, 128, 1, 1, 300}, .lengths = {300, 33, 0}, .multiprocessors = 17});
+  check({.mod = kCausal, .shape = {1, 128, 1, 1, 600}, .lengths = {577}, .multiprocessors = 17});
+  check({.mod = kThirds, .shape = {2, 64, 1, 2, 130}, .multiprocessors = 17});
 }
 
 TEST_CASE("wide decode kernels take any head dims, and v of its own", "[on-host]") {
