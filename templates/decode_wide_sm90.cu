@@ -2,9 +2,10 @@
 //
 //   S = scale Q K^T,  P = softmax(mod(S)),  O = P V,  lse = log sum exp mod(S)
 //
-// Rows of a tile are those of algo/decode.cuh. Tiles of one head are dealt to teams of CTAs (algo/decode_work.cuh). O of 64 rows and 512 columns is too large
-// for a warpgroup, so two share it, half of the columns each. With kVInK, V is the first columns of K (latent
-// attention, DeepSeek-V2, arXiv:2405.04434): their tile is loaded once, and both products read it.
+// Rows of a tile are those of algo/decode.cuh. Tiles of one head are dealt to teams of CTAs (algo/decode_work.cuh). O
+// of 64 rows and 512 columns is too large for a warpgroup, so two share it, half of the columns each. With kVInK, V is
+// the first columns of K (latent attention, DeepSeek-V2, arXiv:2405.04434): their tile is loaded once, and both
+// products read it.
 //
 //   loader     a warp of the first warpgroup: loads K and V
 //   scorers    the second: S of all columns, the softmax, and the first half of O. S of the next step is computed
