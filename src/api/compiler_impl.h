@@ -124,6 +124,7 @@ struct Compiler::Impl {
   /// Compiles a program without a mod.
   Expected<jit::CachedKernel> compileProgram(const jit::CompileJob& job) { return cache.getOrCompile(job); }
 
+  Expected<std::vector<std::string>> tilesOfLaunches(const PackItem& item);
   /// Compiler::pack().
   Expected<std::string> pack(const std::vector<PackItem>& items);
 

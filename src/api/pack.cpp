@@ -1,10 +1,12 @@
 // Compiles kernels ahead of time, into one file.
 #include "cache/pack.h"
 #include "api/compiler_impl.h"
+#include "api/mod_impl.h"
 #include "api/pack_maker.h"
 #include "attnc/compiler.h"
 #include "attnc/version.h"
 #include "jit/kernel_bytes.h"
+#include "plan/catalog.h"
 #include "plan/embedded.h"
 #include "support/parallel.h"
 #include "support/try.h"
@@ -33,13 +35,30 @@ std::string packMaker() {
   return maker;
 }
 
+/// Returns the tiles that launches of a kernel choose from, by their operands. "": the default.
+Expected<std::vector<std::string>> Compiler::Impl::tilesOfLaunches(const PackItem& item) {
+  std::vector<std::string> tiles{item.options.tile};
+  if (!item.options.tile.empty()) return tiles;
+  ATTNC_TRY_AS(mod, derived(item.mod, item.options));
+  ATTNC_TRY_AS(kernelMod, kernelModOf(*mod, plan::algebraFor(item.options)));
+  ATTNC_TRY_AS(selection, plan::selectFamily(**kernelMod, item.options));
+  if (std::string narrow = plan::narrowTileOf(**kernelMod, *selection); !narrow.empty())
+    tiles.push_back(std::move(narrow));
+  return tiles;
+}
+
 Expected<std::string> Compiler::Impl::pack(const std::vector<PackItem>& items) {
   std::vector<jit::CompileJob> jobs;
   for (const PackItem& item : items) {
     if (item.options.arch.empty())
       return Error::environment("a kernel to be packed has no arch", "name one in its options: sm_80, sm_90a, ...");
-    ATTNC_TRY_AS(written, write(item.mod, item.options));
-    for (jit::CompileJob& job : written->jobs) jobs.push_back(std::move(job));
+    ATTNC_TRY_AS(tiles, tilesOfLaunches(item));
+    for (const std::string& tile : *tiles) {
+      KernelOptions options = item.options;
+      options.tile = tile;
+      ATTNC_TRY_AS(written, write(item.mod, options));
+      for (jit::CompileJob& job : written->jobs) jobs.push_back(std::move(job));
+    }
   }
   std::vector<Expected<cache::PackedValue>> compiled(jobs.size(), cache::PackedValue{});
   std::atomic<bool> failed = false;

@@ -4,6 +4,8 @@
 #include "api/compiler_impl.h"
 #include "api/mod_impl.h"
 #include "ir/bind.h"
+#include "ir/interpreter.h"
+#include "ir/outputs.h"
 #include "plan/capture_gradients.h"
 #include "plan/catalog.h"
 #include "plan/decode_parts.h"
@@ -165,13 +167,31 @@ Status fitScales(const plan::KernelMod& mod, plan::Selection& selection, const p
   return {};
 }
 
-/// Makes the plan of a selection, with the tile that was asked for, or else with the tuned one, if any. A tuned tile
-/// that is the model's own shares its kernel.
+/// Returns the tile that the model has for the operands: for a narrow window, as the row in the middle of q sees it,
+/// another than for all else. Empty: the default.
+std::string modelTile(const plan::KernelMod& mod, const plan::Selection& selection, const Captures* captures,
+                      const ProblemShape& problem) {
+  static const Captures kNone;
+  std::string narrow = plan::narrowTileOf(mod, selection);
+  if (narrow.empty()) return {};
+  const auto bindings = ir::bind(mod.module, captures ? *captures : kNone, problem);
+  if (!bindings) return {}; // the values are not known yet
+  const auto edge = [&](const ir::OutputRole& role) {
+    return ir::Evaluator(mod.module, *bindings, *mod.module.output(role))
+        .evaluate(0, 0, 0, problem.qLen / 2, 0)
+        .integer;
+  };
+  const int64_t begin = edge(ir::kKvBegin), columns = std::min(edge(ir::kKvEnd), problem.kvLen) - begin;
+  return begin > 0 && columns <= plan::kNarrowRow ? narrow : "";
+}
+
+/// Makes the plan of a selection, with the tile that was asked for, else with the tuned one, else with the model's. A
+/// tuned tile that is the default shares its kernel.
 Expected<TiledPlan> planTiled(const plan::KernelMod& mod, plan::Selection& selection, const std::string& asked,
-                              const std::string& shapeClass, const TileLookup& lookup) {
+                              const std::string& ofModel, const std::string& shapeClass, const TileLookup& lookup) {
   const std::optional<FoundChoice> found = asked.empty() ? lookup(mod, selection, shapeClass) : std::nullopt;
   if (!found)
-    selection.options.tile = asked;
+    selection.options.tile = asked.empty() ? ofModel : asked;
   else if (found->tile != plan::candidatesOf(mod, selection).front())
     selection.options.tile = found->tile;
   ATTNC_TRY_AS(plan, plan::planOf(mod, selection));
@@ -220,7 +240,9 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   const bool isForScales = wantedTile != askedTile;
   if (isForScales && wantedTile == plan::candidatesOf(**kernelMod, *selection).front()) wantedTile.clear();
   const TileLookup ofScales = [](auto&...) { return std::nullopt; }; // a tuned tile may not lie within blocks
-  ATTNC_TRY_AS(tiled, planTiled(**kernelMod, *selection, wantedTile, shapeClass, isForScales ? ofScales : lookup));
+  ATTNC_TRY_AS(tiled, planTiled(**kernelMod, *selection, wantedTile,
+                                modelTile(**kernelMod, *selection, operands.captures, layout->problem), shapeClass,
+                                isForScales ? ofScales : lookup));
   if (isForScales && !wantedTile.empty()) tiled->from = TileFrom::Scales;
   const plan::Plan& plan = *tiled->plan;
   Preparation preparation{.options = plan.options,
@@ -288,7 +310,8 @@ Status settleBackward(const Mod& derived, const Training& training, const Kernel
   ATTNC_TRY(bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins));
   ATTNC_TRY_AS(selection, plan::selectFamily(**kernelMod, options, &*layout));
   settled.backwardShapeClass = shapeClassOf(*layout, KernelKind::Backward);
-  ATTNC_TRY_AS(tiled, planTiled(**kernelMod, *selection, askedTile, settled.backwardShapeClass, lookup));
+  ATTNC_TRY_AS(tiled,
+               planTiled(**kernelMod, *selection, askedTile, /*ofModel=*/{}, settled.backwardShapeClass, lookup));
   const plan::Plan& plan = *tiled->plan;
   ATTNC_TRY(plan::addCaptureOutputs(*layout, plan, derived.module(), operands.captures, training.gradients.captures,
                                     /*launches=*/false));

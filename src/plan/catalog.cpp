@@ -230,6 +230,14 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options) {
   return planOf(mod, *selection);
 }
 
+std::string narrowTileOf(const KernelMod& mod, const Selection& selection) {
+  const auto narrow = selection.family->tileOfNarrowRows;
+  const std::optional<ir::Value> begin = mod.module.output(ir::kKvBegin);
+  // What captured tensors hold is in device memory.
+  if (!narrow || !begin || mod.module[*begin].op == ir::Op::Const || !mod.module.tensors.empty()) return {};
+  return narrow({mod, selection.options, selection.arch});
+}
+
 std::vector<std::string> candidatesOf(const KernelMod& mod, const Selection& selection) {
   const Request request{mod, selection.options, selection.arch};
   if (selection.family->candidates) return selection.family->candidates(request);

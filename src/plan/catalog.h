@@ -55,6 +55,10 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options);
 /// Returns the possible values of KernelOptions::tile, the model's own first. `mod`: the one that was selected for.
 std::vector<std::string> candidatesOf(const KernelMod& mod, const Selection& selection);
 
+/// Returns the tile for launches whose mask lets a row see no more than kNarrowRow columns. Empty: the default, or the
+/// mod is no window whose width the host knows.
+std::string narrowTileOf(const KernelMod& mod, const Selection& selection);
+
 /// Whether launches gain from a block mask: the mod masks something, and the family cannot bound its own loops.
 bool wantsBlockMask(const KernelMod& mod, const Selection& selection);
 

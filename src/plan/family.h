@@ -22,6 +22,10 @@ struct Request {
   Arch arch;
 };
 
+/// The width of a narrow window: a tile's walk is then so short that more rows in a tile mean more dead scores, which
+/// cost more than the loads that they save.
+constexpr int64_t kNarrowRow = 640;
+
 struct FamilyRow {
   KernelKind kind = KernelKind::Forward;
   Family family = Family::Naive;
@@ -40,6 +44,8 @@ struct FamilyRow {
   /// Returns the possible values of KernelOptions::tile for a request, the default first. plan() obeys that option.
   /// Null if there is one tile only. Precondition: it serves the request.
   std::vector<std::string> (*candidates)(const Request& request) = nullptr;
+  /// Returns the candidate for masks that let a row see kNarrowRow columns at most. Empty: the default. May be null.
+  std::string (*tileOfNarrowRows)(const Request& request) = nullptr;
   std::string_view layouts; ///< the layouts that it takes, described for people
   /// Checks that it takes operands of this layout. A null address counts as aligned, and empty tensors always fit.
   /// Errors (environment) name the tensor and the property that does not fit.

@@ -147,6 +147,10 @@ std::vector<Tile> sm90Tiles(const Request& request) {
   return tiles;
 }
 
+std::string tileOfNarrowRowsSm90(const Request& request) {
+  return sm90Tiles(request).front().blockM > 128 ? tileText({128, 128, 8}) : "";
+}
+
 std::vector<std::string> sm90Candidates(const Request& request) { return spelledAll(sm90Tiles(request), tileText); }
 
 Plan planSm90(const Request& request) {
@@ -178,6 +182,7 @@ const FamilyRow kForwardSm90{.kind = KernelKind::Forward,
                              .unserved = unservedBySm90,
                              .plan = planSm90,
                              .candidates = sm90Candidates,
+                             .tileOfNarrowRows = tileOfNarrowRowsSm90,
                              .layouts = "rows aligned to 16 bytes, strides above 0 (of the batch: 0, too)",
                              .checkLayout = checkSm90Layout};
 

@@ -217,6 +217,32 @@ TEST_CASE("captures and pins are checked when they are prepared, if they are giv
   CHECK(errorOf(windowed, c) == "window is 5, but the kernel was compiled with it pinned to 6");
 }
 
+TEST_CASE("narrow windows get tiles of fewer rows, if the host knows how narrow they are", "[api]") {
+  const auto tileOf = [](const std::string& text, int64_t window, int64_t dim = 64) {
+    Case c;
+    c.operands = {.q = tensor(2, 8, 1000, dim), .k = tensor(2, 8, 1000, dim), .v = tensor(2, 8, 1000, dim)};
+    c.outputs = {.out = tensor(2, 8, 1000, dim)};
+    c.options.buildBlockMask = false;
+    Captures captures;
+    captures.set("window", window);
+    if (window >= 0) c.operands.captures = &captures;
+    const Preparation p = settled(mod(text.c_str()), c);
+    CHECK(p.tileFrom == TileFrom::Model);
+    return p.tile;
+  };
+  const std::string window = "window: int\ndef mask_mod(b, h, q_idx, kv_idx):\n"
+                             "    return (q_idx >= kv_idx) & (q_idx - kv_idx < window)\n";
+  CHECK(tileOf(window, 0) == "128x128x8");
+  CHECK(tileOf(window, 128) == "128x128x8");
+  CHECK(tileOf(window, 640) == "192x128x12"); // the row in the middle sees all before it
+  CHECK(tileOf(window, 400) == "128x128x8");
+  CHECK(tileOf(window, -1) == "192x128x12"); // no value yet
+  CHECK(tileOf(window, 128, 128) == "128x128x8");
+  CHECK(tileOf("def mask_mod(b, h, q_idx, kv_idx):\n    return (q_idx >= kv_idx) & (q_idx - kv_idx < 128)\n", -1) ==
+        "128x128x8");
+  CHECK(tileOf("def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx >= kv_idx\n", -1) == "192x128x12");
+}
+
 TEST_CASE("what the mod asserts of the launch is asked when it is prepared, with its captures", "[api]") {
   const Mod asserting = mod("window: int\nassert 0 < window <= KV_LEN, 'the window lies outside'\n"
                             "def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx <= window\n");

@@ -75,6 +75,19 @@ TEST_CASE("what is packed is served with neither NVRTC nor a cache, and nothing 
   CHECK(attnc::test::attnc("cache verify " + pack).exitCode == 0);
 }
 
+TEST_CASE("a pack has the tiles of wide and of narrow windows") {
+  if (noNvrtc()) return;
+  const Folder folder;
+  const std::string mod = folder / "window.py", pack = folder / "kernels.attnc";
+  writeFile(mod, "window: int\ndef mask_mod(b, h, q_idx, kv_idx):\n"
+                 "    return (q_idx >= kv_idx) & (q_idx - kv_idx < window)\n");
+  REQUIRE(attnc::test::attnc("pack " + mod + " --arch sm_90a --head-dim 64 --kernel forward -o " + pack).exitCode == 0);
+  const Bare bare(pack);
+  const std::string explained = "explain " + mod + " --arch sm_90a --head-dim 64 --shape 2048,2048 --set window=";
+  CHECK_THAT(attnc::test::attnc(explained + "128").out, Contains("128x128x8") && Contains("registers"));
+  CHECK_THAT(attnc::test::attnc(explained + "2048").out, Contains("192x128x12") && Contains("registers"));
+}
+
 TEST_CASE("several packs serve together; one that is damaged or of another version is told") {
   if (noNvrtc()) return;
   const Folder folder;
