@@ -146,6 +146,34 @@ class Kernels(unittest.TestCase):
         self.assertTrue(out[-9:].isnan().all())
         self.assertFalse(batch.cache.isnan().any())
 
+    def test_launches(self):
+        """Decodes share a launch, and so does everything else: as a ragged batch if it has several lengths."""
+
+        def launches(q_lens, few=1):
+            batch, made = Batch(q_lens, [n + 20 for n in q_lens]), builder(PAGE)
+            made.reorder_batch_threshold = few
+            groups = made.build(0, batch.common).groups
+            self.assertEqual(sum(group.count for group in groups), len(q_lens))
+            of = lambda group: group.sequences.cu_q is not None and group.sequences.cu_q.tolist()
+            return [(group.count, group.q_len, of(group)) for group in groups]
+
+        self.assertEqual(launches([1, 1, 1]), [(3, 1, False)])
+        self.assertEqual(launches([1, 1, 40]), [(2, 1, False), (1, 40, False)])
+        self.assertEqual(launches([1, 40, 7, 9]), [(1, 1, False), (3, 56, [0, 40, 47, 56])])
+        self.assertEqual(launches([40, 300, 300]), [(3, 512, [0, 40, 340, 640])])
+        self.assertEqual(launches([8, 8]), [(2, 8, False)])
+        self.assertEqual(launches([3, 1, 2, 7, 7], few=3), [(3, 4, [0, 3, 4, 6]), (2, 7, False)])
+        self.assertEqual(launches([1, 5, 6, 1]), [(1, 1, False), (2, 8, [0, 5, 11]), (1, 1, False)])
+
+    def test_drafts(self):
+        """Requests with unequal numbers of drafts share the launch of decodes."""
+        batch = Batch([3, 1, 2, 3, 17], [33, 5, 100, 3, 90])
+        made = builder(PAGE)
+        made.reorder_batch_threshold = 3
+        with unittest.mock.patch.object(sys.modules[__name__], "builder", lambda page: made):
+            sinks = torch.tensor([0.5, -1.0, 2.0, 0.0], device=DEVICE)
+            self.assert_close(batch.attend(sinks=sinks), batch.defined(sinks=sinks))
+
     def test_requests_of_padding_are_left_out(self):
         batch = Batch([1, 1, 2], [9, 30, 8])
         expected = batch.defined()
@@ -199,8 +227,9 @@ class Kernels(unittest.TestCase):
         batch = Batch([40], [40], mm_req_doc_ranges={0: [(2, 5), (20, 24)]})
         images = {0: [(2, 5), (20, 24)]}
         self.assert_close(batch.attend(sliding_window=6), batch.defined(windowed))
-        groups = builder(PAGE).build(0, Batch(**MIXED, mm_req_doc_ranges={4: [(2, 3)], 5: [(0, 57)]}).common).groups
-        self.assertEqual([group.images is None for group in groups], [True, True, False, True])
+        decodes, prompts = builder(PAGE).build(0, Batch(**MIXED, mm_req_doc_ranges={4: [(2, 3)], 5: [(0, 57)]}).common).groups
+        self.assertIsNone(decodes.images)
+        self.assertEqual(prompts.images.tolist(), [[[1, 0]], [[1, 0]], [[2, 3]], [[1, 0]]])
 
     def test_mods(self):
         """A layer's own mods see heads, positions, and the request's place in the batch."""
