@@ -1,5 +1,5 @@
-// Decode kernels of wide heads, run on the host: their generated text, with the parameters that a launch would have, on
-// a stand-in for the GPU (host_gpu.h), against attention in fp64.
+// Decode kernels of wide heads, and the naive kernel, run on the host: their generated text, with the parameters that a
+// launch would have, on a stand-in for the GPU (host_gpu.h), against attention in fp64.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
 #include "helpers/temp_directory.h"
@@ -44,9 +44,10 @@ std::string epilogue(const KernelSource& source, const std::string& params) {
       "        }})) break;\n"
       "  return host::machine.error.c_str();\n"
       "}}\n",
-      source.templateName == "decode_lists.cu" ? "decode_lists"
-      : source.templateName == "append.cu"     ? "append"
-                                               : "decode",
+      source.templateName == "decode_lists.cu"    ? "decode_lists"
+      : source.templateName == "append.cu"        ? "append"
+      : source.templateName == "forward_naive.cu" ? "naive"
+                                                  : "decode",
       source.entry, params);
 }
 
@@ -103,6 +104,7 @@ struct Case {
   bool appends = false, workspace = true, rowMax = false;
   std::string tile = {};
   int multiprocessors = 3;
+  bool isNaive = false;
   std::vector<int32_t> cuSeqlens = {}; ///< of q and, without pages, of k, v, one behind the other: a ragged batch
 };
 
@@ -156,8 +158,8 @@ void check(const Case& c, unsigned seed = 1) {
                             c.headDimV, c.vInK, c.pageSize, c.appends, seed));
   std::mt19937 random(seed);
   const ProblemShape& s = c.shape;
-  KernelOptions options{.kind = KernelKind::Decode,
-                        .family = Family::Sm90,
+  KernelOptions options{.kind = c.isNaive ? KernelKind::Forward : KernelKind::Decode,
+                        .family = c.isNaive ? Family::Naive : Family::Sm90,
                         .arch = "sm_90a",
                         .dtype = c.dtype,
                         .headDim = c.headDim,
@@ -282,6 +284,7 @@ void check(const Case& c, unsigned seed = 1) {
     std::optional<plan::ParameterBlock> params;
     std::string type = stage.templateName == "decode_lists.cu" ? "DecodeListsParams"
                        : stage.templateName == "append.cu"     ? "Cached<ForwardParams>"
+                       : c.isNaive                             ? "naive::Params"
                                                                : "DecodeParams";
     if (stage.templateName == "decode_wide_sm90.cu") {
       const int boxRows = c.pageSize ? std::min(c.pageSize, stage.config.blockN) : stage.config.blockN;
@@ -401,4 +404,20 @@ TEST_CASE("wide decode kernels take pages, ragged batches, and append rows", "[o
              .pageSize = pageSize,
              .appends = appends,
              .cuSeqlens = {0, 1, 1, 4, 44}}); // the third sequence has more queries than keys
+}
+
+TEST_CASE("the naive kernel takes ragged batches in pages, and rows are appended to them", "[on-host]") {
+  for (bool appends : {false, true})
+    for (int pageSize : {1, 8, 64})
+      check({.mod = kCausal,
+             .shape = {5, 4, 2, 40, 128},
+             .headDim = 40,
+             .headDimV = 24,
+             .vInK = false,
+             .lengths = {128, 65, 2, 0, 70},
+             .pageSize = pageSize,
+             .appends = appends,
+             .rowMax = true,
+             .isNaive = true,
+             .cuSeqlens = {0, 1, 1, 4, 5, 45}});
 }
