@@ -282,7 +282,7 @@ TEST_CASE("kernels of ragged batches in pages compile without spills or advisori
       const auto add = [&, &name = name, &mod = mod](KernelOptions options) {
         options.features.set(Feature::Ragged);
         options.features.set(Feature::Lengths);
-        options.features.set(Feature::Appends, isWhole);
+        options.features.set(Feature::Appends, isWhole && !options.features.has(Feature::Fp8Q));
         options.offsets = QueryOffsets::FromLengths;
         options.pageSize = pageSize;
         jobs.push_back({fmt::format("{} kind {} {} {} d{}, pages of {}", name, int(options.kind),
@@ -291,7 +291,8 @@ TEST_CASE("kernels of ragged batches in pages compile without spills or advisori
       };
       for (int dim : {64, 128, 256}) {
         if (!isWhole && dim != 128) continue;
-        if (pageSize >= 8) add({.family = Family::Sm90, .arch = "sm_90a", .headDim = dim});
+        for (Features features : {Features{}, Features{Feature::Fp8Q, Feature::Fp8Kv}})
+          if (pageSize >= 8) add({.family = Family::Sm90, .arch = "sm_90a", .headDim = dim, .features = features});
         add({.family = Family::Sm80, .arch = "sm_80", .headDim = dim});
       }
       add({.kind = KernelKind::Decode, .arch = "sm_90a", .headDim = 128});
