@@ -21,6 +21,7 @@ import typing
 
 import torch
 from torch.nn.attention.flex_attention import and_masks, or_masks
+from vllm.config import CUDAGraphMode
 from vllm.utils.import_utils import resolve_obj_by_qualname
 from vllm.v1.attention.backend import (
     AttentionBackend,
@@ -127,8 +128,13 @@ class AttncMetadata:
 class AttncMetadataBuilder(AttentionMetadataBuilder[AttncMetadata]):
     """Makes the metadata of a batch from what the CPU knows. It never waits for the GPU."""
 
-    _cudagraph_support: typing.ClassVar[AttentionCGSupport] = AttentionCGSupport.UNIFORM_BATCH
     supports_update_block_table = True
+
+    @classmethod
+    def get_cudagraph_support(cls, vllm_config: typing.Any, kv_cache_spec: typing.Any) -> AttentionCGSupport:
+        # Images are tensors of one batch, but decodes see none.
+        has_images = vllm_config.model_config.is_mm_prefix_lm
+        return AttentionCGSupport.UNIFORM_BATCH if has_images else AttentionCGSupport.ALWAYS
 
     def __init__(
         self, kv_cache_spec: typing.Any, layer_names: list[str], vllm_config: typing.Any, device: torch.device
@@ -163,6 +169,18 @@ class AttncMetadataBuilder(AttentionMetadataBuilder[AttncMetadata]):
                 groups.append(_group(common, slice(first, first + 1 + len(others)), starts))
         return AttncMetadata(groups, common.num_actual_tokens, common.causal, common.slot_mapping)
 
+    def build_for_cudagraph_capture(self, common_attn_metadata: typing.Any) -> AttncMetadata:
+        """The graph serves later batches. Unless all of them are decodes of as many queries, it has one launch: a ragged
+        batch, whose lengths are read on the GPU."""
+        common = common_attn_metadata
+        metadata = self.build(0, common)
+        starts = common.query_start_loc_cpu.tolist()
+        is_uniform = starts == [common.max_query_len * request for request in range(common.num_reqs + 1)]
+        if not is_uniform or self.vllm_config.compilation_config.cudagraph_mode == CUDAGraphMode.FULL:
+            group = _group(common, slice(0, common.num_reqs), starts, longest=common.max_query_len)
+            metadata = dataclasses.replace(metadata, groups=[group])
+        return metadata
+
     def update_block_table(
         self, metadata: AttncMetadata, blk_table: torch.Tensor, slot_mapping: torch.Tensor
     ) -> AttncMetadata:
@@ -173,13 +191,15 @@ class AttncMetadataBuilder(AttentionMetadataBuilder[AttncMetadata]):
         return dataclasses.replace(metadata, groups=groups, slot_mapping=slot_mapping)
 
 
-def _group(common, requests, starts):
+def _group(common, requests, starts, longest=None):
+    """Returns the launch of these requests: a ragged batch if they differ in their numbers of queries, or if others of
+    up to `longest` will take their place."""
     first, end = requests.start, requests.stop
     q_lens = [starts[request + 1] - starts[request] for request in range(first, end)]
     sequences = Sequences(kv_lengths=common.seq_lens[requests], page_table=common.block_table_tensor[requests])
-    if min(q_lens) < max(q_lens):
+    if longest or min(q_lens) < max(q_lens):
         # Fewer values of Q_LEN are fewer kinds of launches.
-        longest = min(1 << (max(q_lens) - 1).bit_length(), starts[end] - starts[first])
+        longest = longest or min(1 << (max(q_lens) - 1).bit_length(), starts[end] - starts[first])
         cu_q = common.query_start_loc[first : end + 1]
         sequences = sequences._replace(cu_q=cu_q - starts[first] if starts[first] else cu_q, max_q=longest)
     ranges = common.mm_req_doc_ranges or {}
