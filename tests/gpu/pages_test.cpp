@@ -381,7 +381,7 @@ PagedCase raggedCase(const std::string& mod, int pageSize, int headDim, bool app
 
 } // namespace
 
-TEST_CASE("ragged batches in pages, every family and page size", "[gpu][ragged]") {
+TEST_CASE("every family takes ragged batches in pages of every size", "[gpu][ragged]") {
   ATTNC_NEED_GPU();
   for (const char* mod : {"noop", "causal", "alibi", "sliding_window", "document"})
     for (int pageSize : kPageSizes)
@@ -401,7 +401,7 @@ TEST_CASE("every library mod sees positions of ragged batches in pages", "[gpu][
   }
 }
 
-TEST_CASE("ragged batches in pages with any heads and head dims, fp32, fp16, offsets and no hint", "[gpu][ragged]") {
+TEST_CASE("ragged batches in pages take any heads and dtypes and offsets", "[gpu][ragged]") {
   ATTNC_NEED_GPU();
   for (int pageSize : {1, 8, 64, 256}) {
     for (auto [qk, v] : {std::pair{40, 72}, {192, 128}, {256, 256}}) {
