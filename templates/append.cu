@@ -1,7 +1,8 @@
 // Appends the new rows of K and V to K and V, ahead of a kernel that attends to them. Decode kernels append by
-// themselves.
+// themselves, but not in ragged batches.
 //
-// Grid: tiles of kBlockM new rows * kv_heads * batch, in one dimension. Threads: 32 kWarps.
+// Grid: tiles of kBlockM new rows * kv_heads * batch, in one dimension; for a ragged batch slots * kv_heads. Threads:
+// 32 kWarps.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -11,13 +12,34 @@
 
 namespace attnc::append {
 
+/// Returns the cache of a launch with the new rows of batch entry b: as params_of().
+template <class M> ATTNC_DEVICE decltype(auto) new_rows_of(const CacheParams& cache, const ModArgs& args, int b) {
+  if constexpr (kIsRagged<M>) {
+    const long long start = q_start_of<M>(args, b);
+    CacheParams own = cache;
+    own.new_k = (const Element*)cache.new_k + start * cache.new_k_stride.row;
+    own.new_v = (const Element*)cache.new_v + start * cache.new_v_stride.row;
+    return own;
+  } else {
+    return (cache);
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(32 * kWarps)
-    attnc_append(const __grid_constant__ Cached<ForwardParams> p, const __grid_constant__ ModArgs args) {
-  const int tiles = (p.q_len + kBlockM - 1) / kBlockM, first = int(blockIdx.x % tiles) * kBlockM;
-  const int kv_head = blockIdx.x / tiles % p.kv_heads, b = blockIdx.x / tiles / p.kv_heads;
+    attnc_append(const __grid_constant__ Cached<ForwardParams> launch, const __grid_constant__ ModArgs args) {
+  const int tiles = q_tiles_of<Mod, kBlockM>(launch);
+  int first = int(blockIdx.x % tiles) * kBlockM;
+  const int kv_head = blockIdx.x / tiles % launch.kv_heads;
+  int b = blockIdx.x / tiles / launch.kv_heads;
+  if constexpr (kIsRagged<Mod>) {
+    const RowTile tile = q_tile_in_slot<Mod, kBlockM>(args, first / kBlockM, launch.batch);
+    b = tile.b, first = tile.start;
+  }
+  const ForwardParams& p = params_of<Mod>(launch, args, b);
+  if (!has_rows<Mod>(first, p.q_len)) return;
   const int length = kv_length_of<Mod>(p, args, b, kv_head * p.group);
-  append_rows<32 * kWarps>(p, p.cache, pages_of(p, b), length, b, kv_head, first, min(first + kBlockM, p.q_len),
-                           threadIdx.x);
+  append_rows<32 * kWarps>(p, new_rows_of<Mod>(launch.cache, args, b), pages_of(launch, b), length, b, kv_head, first,
+                           min(first + kBlockM, p.q_len), threadIdx.x);
 }
 
 } // namespace attnc::append

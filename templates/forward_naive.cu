@@ -75,9 +75,14 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int q_idx = min(q_start + warp, p.q_len - 1); // a surplus warp repeats the last row and stores nothing
 
-  const Input* q = (const Input*)p.q + b * p.q_stride.batch + h * p.q_stride.head + q_idx * p.q_stride.row;
-  const Input* k = (const Input*)p.k + (kPageSize ? 0 : b) * p.k_stride.batch + h / p.group * p.k_stride.head;
-  const Input* v = (const Input*)p.v + (kPageSize ? 0 : b) * p.v_stride.batch + h / p.group * p.v_stride.head;
+  // NOTE: from the launch's addresses, because params_of() counts in Elements.
+  const auto head_of = [&](const void* tensor, const Strides& strides, int batch, int head, long long first_row) {
+    return (const Input*)tensor + batch * strides.batch + head * strides.head + first_row * strides.row;
+  };
+  const int kv_batch = kPageSize ? 0 : b, kv_start = kv_row_of<Mod>(args, b, 0);
+  const Input* q = head_of(launch.q, p.q_stride, b, h, q_row_of<Mod>(args, b, q_idx));
+  const Input* k = head_of(launch.k, p.k_stride, kv_batch, h / p.group, kv_start);
+  const Input* v = head_of(launch.v, p.v_stride, kv_batch, h / p.group, kv_start);
   for (int d = lane; d < kHeadDimQk; d += 32) q_tile[warp][d] = to_float(q[d]);
 
   const float scale = p.scale * scale_of_products(launch, b, h, h / p.group, q_idx);

@@ -72,7 +72,7 @@ struct KernelOptions {
   ///
   ///   Lengths        Forward, Decode: a KV length for each sequence (Operands::kvLengths).
   ///   Appends        Forward, Decode, with Lengths: new rows of k and v (Operands::newK, newV). A launch writes them
-  ///                  into k and v before it attends to them.
+  ///                  into k and v before it attends to them. With Ragged, k and v must lie in pages.
   ///   Ragged         All kinds but KernelKind::BlockMask: sequences packed without padding (Operands::cuSeqlensQ).
   ///   Fp8Kv          Decode: k and v are E4M3, with scales (Operands::kScales). Needs sm_89 or later. Forward: with
   ///                  Fp8Q.

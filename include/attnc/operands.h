@@ -53,7 +53,8 @@ struct Operands {
   /// of kPageSizes. Pages lie in any order, and sequences may share them. A mod's KV_LEN is N * page_size.
   ///
   /// kvLengths must be given. Entries up to a length must be pages of the pool. Entries past it are never read, and
-  /// rows past it never reach a result. For kernels with KernelOptions::pageSize.
+  /// rows past it never reach a result. In a ragged batch only q is packed, and the table has a row for each sequence.
+  /// For kernels with KernelOptions::pageSize.
   std::optional<TensorView> pageTable = {};
   /// [B, HKV, Q_LEN, D] and [B, HKV, Q_LEN, DV], dtype of q, last stride 1: keys and values of the tokens of q. The
   /// launch writes them into k and v, or into the pages, and attends to them. Give both or neither.
@@ -61,11 +62,14 @@ struct Operands {
   /// kvLengths count the new rows. Row i goes to position kvLengths - Q_LEN + i; it is dropped if that is below 0.
   /// Tensors k and v must have a batch entry for each of q's. Pages that are written belong to one sequence only. The
   /// tensors overlap no other tensor. For kernels with Feature::Appends.
+  ///
+  /// In a ragged batch, k and v must lie in pages. The new rows are packed as q is: [1, HKV, total of rows, D or DV].
+  /// Q_LEN above is then the sequence's own length.
   std::optional<TensorView> newK = {}, newV = {};
   /// i32 [B + 1]: makes the batch ragged ("varlen"), with sequences of different lengths, packed without padding rows.
   /// Sequence b has rows cuSeqlensQ[b] .. cuSeqlensQ[b + 1] - 1 of q; it may be empty. Tensors q and out, and their
   /// gradients, are views [1, H, total of rows, D] of memory [total, H, D]. Tensors k and v have the same layout with
-  /// HKV heads. B is the number of sequences.
+  /// HKV heads, or are pools: see pageTable. B is the number of sequences.
   ///
   /// A mod sees the sequence as b = 0 .. B - 1. Coordinates q_idx and kv_idx begin at 0 in each sequence, unless
   /// queries have offsets. Q_LEN and KV_LEN are the longest lengths.
@@ -74,10 +78,10 @@ struct Operands {
   /// or before the end of the tensors. Rows outside all sequences are neither read nor written. For kernels with
   /// Feature::Ragged.
   std::optional<TensorView> cuSeqlensQ = {};
-  /// i32 [B + 1]: the same for rows of k and v. Default: cuSeqlensQ.
+  /// i32 [B + 1]: the same for rows of k and v, unless these lie in pages. Default: cuSeqlensQ.
   std::optional<TensorView> cuSeqlensKv = {};
   /// Longest sequence of a ragged batch, in rows of q, and of k and v; longer ones are cut off. Only the mod uses them
-  /// (Q_LEN, KV_LEN). 0: unknown, the rows of the tensor are used.
+  /// (Q_LEN, KV_LEN). 0: unknown, the rows of the tensor are used, or those that the page table has room for.
   int64_t maxQLen = 0, maxKvLen = 0;
   /// All captures of the mod; tensors in device memory. Null if it has none.
   const Captures* captures = nullptr;

@@ -151,7 +151,8 @@ Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& optio
   if (options.pins.empty() && !isBackward && isAsItIs && !passes::hasGradientStops(mod.module())) return mod;
   std::string key = modKey(mod) + (isBackward ? " backward" : "") + (keepsMasks(options) ? " masked by score" : "");
   if (!sequences.isPlain())
-    key += fmt::format(" sequences {} {} {}", sequences.lengths, int(sequences.offsets), sequences.ragged);
+    key += fmt::format(" sequences {} {} {} {}", sequences.lengths, int(sequences.offsets), sequences.ragged,
+                       sequences.pages);
   for (const auto& [name, value] : options.pins) key += fmt::format(" {}={}", name, value);
   if (isBackward)
     for (const std::string& name : options.gradients) key += " d_" + name;

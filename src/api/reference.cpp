@@ -47,11 +47,12 @@ Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCac
   ATTNC_TRY(plan::checkSequences(options, args));
   ATTNC_TRY(plan::checkNoneIsNull(operands));
   if (!operands.pageTable && !operands.newK && !operands.newV) return args;
+  const TensorView* cuSeqlensQ = operands.cuSeqlensQ ? &*operands.cuSeqlensQ : nullptr;
   for (auto [name, fresh, target, memory] :
        {std::tuple("new_k", &operands.newK, &args.k, &cache.k), {"new_v", &operands.newV, &args.v, &cache.v}}) {
     const reference::Cache held{*target, operands.pageTable ? &*operands.pageTable : nullptr, *operands.kvLengths};
-    TensorView rows = TensorView::contiguous(
-        nullptr, target->dtype, {operands.q.shape[0], target->shape[1], held.kvLength(), target->shape[3]});
+    TensorView rows = TensorView::contiguous(nullptr, target->dtype,
+                                             {args.problem.batch, target->shape[1], held.kvLength(), target->shape[3]});
     if (*fresh && (*fresh)->dtype != target->dtype)
       return Error::environment(
           fmt::format("{} is {}, and is appended to {}", name, dtypeName((*fresh)->dtype), dtypeName(target->dtype)),
@@ -59,7 +60,7 @@ Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCac
     memory->assign(size_t(rows.elements() * dtypeBytes(rows.dtype)), 0);
     rows.data = memory->data();
     ATTNC_TRY(reference::gatherRows(held, rows));
-    if (*fresh) ATTNC_TRY(reference::appendRows({rows, nullptr, *operands.kvLengths}, **fresh));
+    if (*fresh) ATTNC_TRY(reference::appendRows({rows, nullptr, *operands.kvLengths}, **fresh, cuSeqlensQ));
     *target = rows;
   }
   args.pageTable = args.newK = args.newV = {};
@@ -69,8 +70,9 @@ Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCac
 /// Writes the new rows into the operands' cache. Precondition: argsOf() accepted them.
 void appendRows(const Operands& operands) {
   const TensorView* table = operands.pageTable ? &*operands.pageTable : nullptr;
+  const TensorView* cuSeqlensQ = operands.cuSeqlensQ ? &*operands.cuSeqlensQ : nullptr;
   for (auto [fresh, cache] : {std::pair(&operands.newK, &operands.k), {&operands.newV, &operands.v}})
-    if (*fresh) (void)bool(reference::appendRows({*cache, table, *operands.kvLengths}, **fresh));
+    if (*fresh) (void)bool(reference::appendRows({*cache, table, *operands.kvLengths}, **fresh, cuSeqlensQ));
 }
 
 /// Returns the mod that the definition prescribes for these operands.

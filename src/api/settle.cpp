@@ -27,11 +27,14 @@ passes::SequenceForm sequenceForm(const Operands& operands, const PrepareOptions
   const QueryOffsets otherwise = operands.qOffsets ? QueryOffsets::Tensor
                                  : lengthsDiffer   ? QueryOffsets::FromLengths
                                                    : QueryOffsets::None;
-  return {operands.kvLengths.has_value(), options.offsets.value_or(otherwise), operands.cuSeqlensQ.has_value()};
+  const bool isRagged = operands.cuSeqlensQ.has_value();
+  return {operands.kvLengths.has_value(), options.offsets.value_or(otherwise), isRagged,
+          isRagged && operands.pageTable};
 }
 
 passes::SequenceForm sequenceForm(const KernelOptions& options) {
-  return {options.features.has(Feature::Lengths), options.offsets, options.features.has(Feature::Ragged)};
+  const bool isRagged = options.features.has(Feature::Ragged);
+  return {options.features.has(Feature::Lengths), options.offsets, isRagged, isRagged && options.pageSize != 0};
 }
 
 KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const PrepareOptions& options) {

@@ -18,6 +18,7 @@ struct SequenceForm {
   bool lengths = false; ///< whether each has its own KV length
   QueryOffsets offsets = QueryOffsets::None;
   bool ragged = false; ///< whether they are concatenated in q, k and v, each with its own lengths
+  bool pages = false;  ///< ragged: whether k and v lie in pages instead, so that rows of each sequence count from 0
   bool isPlain() const { return !lengths && offsets == QueryOffsets::None && !ragged; }
 };
 

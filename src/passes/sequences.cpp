@@ -12,7 +12,7 @@
 //
 // For a ragged batch the outputs q_start, q_length, kv_start and kv_length say where the rows of each sequence begin
 // and how many there are. They come from the tensors attnc_q_starts, attnc_q_ends, attnc_kv_starts and attnc_kv_ends.
-// The lengths replace #Q_LEN and #KV_LEN above.
+// The lengths replace #Q_LEN and #KV_LEN above. If k and v lie in pages, kv_start is 0, and kv_length is as above.
 //
 // A captured tensor's axis of extent Q_LEN has an entry for each row of q. If %q_idx moves the index along this axis,
 // the offset is subtracted again:
@@ -44,8 +44,9 @@ public:
 
   Value kvLength() {
     const Value extent = dim(ir::BuiltinDim::KvLen);
+    const bool isPacked = form.ragged && !form.pages;
     const Value rows =
-        form.ragged ? within(make(Op::Sub, element(ir::kKvEndsTensor), kvStart()), number(0), extent) : extent;
+        isPacked ? within(make(Op::Sub, element(ir::kKvEndsTensor), kvStart()), number(0), extent) : extent;
     return form.lengths ? within(element(ir::kKvLengthsTensor), number(0), rows) : rows;
   }
 
@@ -55,7 +56,7 @@ public:
   }
 
   Value qStart() { return element(ir::kQStartsTensor); }
-  Value kvStart() { return element(ir::kKvStartsTensor); }
+  Value kvStart() { return form.pages ? number(0) : element(ir::kKvStartsTensor); }
 
   Value qOffset() {
     const Value extent = dim(ir::BuiltinDim::QLen), rows = qLength();
@@ -99,8 +100,9 @@ Status sequences(ir::Module& module, const PassContext& context) {
   if (form.lengths) ATTNC_TRY(declare(out, ir::kKvLengthsTensor));
   if (form.offsets == QueryOffsets::Tensor) ATTNC_TRY(declare(out, ir::kQOffsetsTensor));
   if (form.ragged)
-    for (llvm::StringRef name : {ir::kQStartsTensor, ir::kQEndsTensor, ir::kKvStartsTensor, ir::kKvEndsTensor})
-      ATTNC_TRY(declare(out, name));
+    for (llvm::StringRef name : {ir::kQStartsTensor, ir::kQEndsTensor}) ATTNC_TRY(declare(out, name));
+  if (form.ragged && !form.pages)
+    for (llvm::StringRef name : {ir::kKvStartsTensor, ir::kKvEndsTensor}) ATTNC_TRY(declare(out, name));
 
   SequenceValues values(out, form);
   const bool offsets = form.offsets != QueryOffsets::None;

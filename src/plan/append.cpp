@@ -14,8 +14,13 @@ Expected<ParameterBlock> appendParameters(const Stage& stage, const LaunchOperan
 
 } // namespace
 
+bool appendsByItself(const KernelOptions& options) {
+  return options.kind == KernelKind::Decode && options.features.has(Feature::Appends) &&
+         !options.features.has(Feature::Ragged);
+}
+
 void addAppending(Plan& plan, const Request& request) {
-  if (!request.options.features.has(Feature::Appends) || request.options.kind != KernelKind::Forward) return;
+  if (!request.options.features.has(Feature::Appends) || appendsByItself(request.options)) return;
   const Tile tile{32, 0, 4};
   codegen::Config config = configOf(request.options, tile);
   config.appends = true;

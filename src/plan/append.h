@@ -5,7 +5,10 @@
 
 namespace attnc::plan {
 
-/// Puts an appending stage first in a forward plan, if the options ask for it and the plan's own kernels do not append.
+/// Whether a plan's own kernels append: decode kernels do, except in ragged batches.
+bool appendsByItself(const KernelOptions& options);
+
+/// Puts an appending stage first in a plan, if the options ask for new rows and the plan's own kernels do not append.
 void addAppending(Plan& plan, const Request& request);
 
 } // namespace attnc::plan

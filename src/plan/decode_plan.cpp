@@ -1,5 +1,6 @@
 #include "plan/decode_plan.h"
 
+#include "plan/append.h"
 #include "plan/decode_parts.h"
 #include "support/ceil_div.h"
 
@@ -90,7 +91,7 @@ Plan planDecode(const Request& request, const DecodeCopies& copies) {
   const KernelOptions& options = request.options;
   const DecodeTile tile = chosenOf(decodeTiles(request, copies), options, decodeTileText);
   codegen::Config config = configOf(options, tile.tile);
-  config.appends = options.features.has(Feature::Appends);
+  config.appends = appendsByItself(options);
   config.kvStages = tile.stages;
   config.fp8Kv = options.features.has(Feature::Fp8Kv);
   if (copies.byWarpgroups(tile.tile.blockM, options))

@@ -1,5 +1,6 @@
 #include "plan/decode_wide.h"
 
+#include "plan/append.h"
 #include "plan/decode_parts.h"
 #include "plan/decode_plan.h"
 #include "plan/tensor_maps.h"
@@ -92,7 +93,7 @@ Plan planDecodeWide(const Request& request) {
   const KernelOptions& options = request.options;
   const DecodeTile tile = chosenOf(wideTiles(request), options, wideTileText);
   codegen::Config config = configOf(options, tile.tile);
-  config.appends = options.features.has(Feature::Appends);
+  config.appends = appendsByItself(options);
   config.vInK = !loadsV(options);
   config.kvStages = tile.stages;
   config.wgmmaShapes = {tile.tile.blockN, 64 * int(ceilDiv(options.headDimV, 128))};

@@ -46,12 +46,11 @@ Status checkRaggedOptions(const KernelOptions& options) {
   if (options.blockSparse)
     return Error::environment("a ragged batch takes no block mask",
                               "its kernels evaluate mask_mod, or walk its bounds");
-  for (auto [what, isAsked] : {std::pair("takes no pages", options.pageSize != 0),
-                               {"appends no rows", options.features.has(Feature::Appends)},
-                               {"takes no k and v of e4m3 with q of another dtype",
-                                options.features.has(Feature::Fp8Kv) && !options.features.has(Feature::Fp8Q)}})
-    if (isAsked)
-      return Error::environment(fmt::format("a ragged batch {}", what), "sequences of equal Q_LEN with KV lengths do");
+  if (options.features.has(Feature::Fp8Kv) && !options.features.has(Feature::Fp8Q))
+    return Error::environment("a ragged batch takes no k and v of e4m3 with q of another dtype",
+                              "sequences of equal Q_LEN with KV lengths do");
+  if (options.features.has(Feature::Appends) && !options.pageSize)
+    return Error::environment("a ragged batch appends rows only to pages", "k and v one behind the other have no room");
   return {};
 }
 

@@ -103,19 +103,25 @@ Status checkPerSequence(std::string_view name, const TensorView& tensor, int64_t
                fmt::format("i32 [{}]", count));
 }
 
-/// Checks a ragged batch's cumulative lengths, and that its tensors have batch 1.
+/// Checks a ragged batch's cumulative lengths, and that its tensors have batch 1. The pool of paged k and v does not.
 Status checkRagged(LaunchOperands& all) {
   const TensorView& q = *all.cuSeqlensQ;
+  const bool isPaged = all.pageTable.has_value();
   if (q.rank != 1 || q.dtype != DType::I32 || q.shape[0] < 1)
     return wrong("cu_seqlens_q", fmt::format("is {} {}", dtypeName(q.dtype), shapeText(q)), "i32 [sequences + 1]");
+  if (all.cuSeqlensKv && isPaged)
+    return wrong("cu_seqlens_kv", "is given with page_table", "only kv_lengths, which count the rows in pages");
   if (all.cuSeqlensKv) ATTNC_TRY(checkPerSequence("cu_seqlens_kv", *all.cuSeqlensKv, q.shape[0]));
   for (auto [name, tensor] : {std::pair("q", &all.q), {"k", &all.k}})
-    if (tensor->shape[0] != 1)
+    if (tensor->shape[0] != 1 && !(isPaged && tensor == &all.k))
       return wrong(name, fmt::format("has batch {}", tensor->shape[0]), "1, as sequences of a ragged batch lie in one");
-  for (auto [name, length, rows] :
-       {std::tuple("max_q_len", all.maxQLen, all.q.shape[2]), {"max_kv_len", all.maxKvLen, all.k.shape[2]}})
+  const int64_t kvRows = isPaged ? all.pageTable->shape[1] * all.k.shape[2] : all.k.shape[2];
+  for (auto [name, length, rows, of] :
+       {std::tuple("max_q_len", all.maxQLen, all.q.shape[2], "of the tensor"),
+        {"max_kv_len", all.maxKvLen, kvRows, isPaged ? "that page_table has room for" : "of the tensor"}})
     if (length < 0 || length > rows)
-      return wrong(name, fmt::format("is {}", length), fmt::format("0 to {}, the rows of the tensor", rows));
+      return wrong(name, fmt::format("is {}", length), fmt::format("0 to {}, the rows {}", rows, of));
+  if (isPaged) return {};
   if (!all.cuSeqlensKv && all.q.shape[2] != all.k.shape[2])
     return wrong("cu_seqlens_kv", "is not given",
                  fmt::format("it where q has {} rows and k {}", all.q.shape[2], all.k.shape[2]));
@@ -164,8 +170,9 @@ ProblemShape problemOf(const Operands& operands) {
 Status checkSequences(const KernelOptions& options, LaunchOperands& all) {
   const auto &q = all.q.shape, &k = all.k.shape;
   const bool isPaged = all.pageTable.has_value();
-  if (isPaged) ATTNC_TRY(checkPages(*all.pageTable, all.k, q[0], options));
   if (all.cuSeqlensQ) ATTNC_TRY(checkRagged(all));
+  const int64_t sequences = all.cuSeqlensQ ? all.cuSeqlensQ->shape[0] - 1 : q[0];
+  if (isPaged) ATTNC_TRY(checkPages(*all.pageTable, all.k, sequences, options));
   all.problem = problemOf(all);
   for (auto [name, tensor, like] : {std::tuple("new_k", &all.newK, &all.k), {"new_v", &all.newV, &all.v}}) {
     if (!*tensor) continue;
@@ -176,7 +183,7 @@ Status checkSequences(const KernelOptions& options, LaunchOperands& all) {
   }
   for (auto [name, tensor] : {std::pair("kv_lengths", &all.kvLengths), {"q_offsets", &all.qOffsets}})
     if (*tensor) ATTNC_TRY(checkPerSequence(name, **tensor, all.problem.batch));
-  const int64_t kvBatch = isPaged ? q[0] : all.cuSeqlensQ ? all.problem.batch : k[0];
+  const int64_t kvBatch = isPaged || all.cuSeqlensQ ? sequences : k[0];
   const bool isFp8 = options.features.has(Feature::Fp8Q), isKvFp8 = options.features.has(Feature::Fp8Kv);
   const ProblemShape& problem = all.problem;
   for (auto [scales, of] :

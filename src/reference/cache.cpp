@@ -24,13 +24,13 @@ void copyRow(const TensorView& to, int64_t toOffset, const TensorView& from, int
 
 } // namespace
 
-Status eachRow(const Cache& cache, llvm::function_ref<int64_t(int64_t length)> begin,
+Status eachRow(const Cache& cache, llvm::function_ref<int64_t(int64_t b, int64_t length)> begin,
                llvm::function_ref<void(int64_t offset, int64_t b, int64_t h, int64_t position)> visit) {
   const int64_t rows = cache.rows.shape[2];
   for (int64_t b = 0; b < cache.lengths.shape[0]; ++b) {
     const int64_t length =
         std::clamp<int64_t>(integerAt(cache.lengths, b * cache.lengths.stride[0]), 0, cache.kvLength());
-    for (int64_t i = std::max<int64_t>(begin(length), 0); i < length; ++i) {
+    for (int64_t i = std::max<int64_t>(begin(b, length), 0); i < length; ++i) {
       int64_t entry = b;
       if (cache.table) {
         entry = integerAt(*cache.table, b * cache.table->stride[0] + i / rows * cache.table->stride[1]);
@@ -46,18 +46,24 @@ Status eachRow(const Cache& cache, llvm::function_ref<int64_t(int64_t length)> b
 
 Status gatherRows(const Cache& cache, const TensorView& to) {
   return eachRow(
-      cache, [](int64_t) { return 0; },
+      cache, [](int64_t, int64_t) { return 0; },
       [&](int64_t offset, int64_t b, int64_t h, int64_t position) {
         copyRow(to, offsetOf(to, b, h, position), cache.rows, offset);
       });
 }
 
-Status appendRows(const Cache& cache, const TensorView& fresh) {
-  int64_t first = 0; // of the current sequence
+Status appendRows(const Cache& cache, const TensorView& fresh, const TensorView* cuSeqlensQ) {
+  const auto startOf = [&](int64_t b) -> int64_t {
+    return cuSeqlensQ ? integerAt(*cuSeqlensQ, b * cuSeqlensQ->stride[0]) : 0;
+  };
+  int64_t first = 0; // position of the current sequence's first new row
   return eachRow(
-      cache, [&](int64_t length) { return first = length - fresh.shape[2]; },
+      cache,
+      [&](int64_t b, int64_t length) {
+        return first = length - (cuSeqlensQ ? startOf(b + 1) - startOf(b) : fresh.shape[2]);
+      },
       [&](int64_t offset, int64_t b, int64_t h, int64_t position) {
-        copyRow(cache.rows, offset, fresh, offsetOf(fresh, b, h, position - first));
+        copyRow(cache.rows, offset, fresh, offsetOf(fresh, cuSeqlensQ ? 0 : b, h, startOf(b) + position - first));
       });
 }
 

@@ -20,18 +20,18 @@ struct Cache {
   int64_t kvLength() const { return (table ? table->shape[1] : 1) * rows.shape[2]; }
 };
 
-/// Calls visit(offset, b, h, position) for positions [begin(length), length) of every sequence and KV head. `offset` is
-/// that of the row in Cache::rows, in elements. Table entries behind a length are not read. Errors
+/// Calls visit(offset, b, h, position) for positions [begin(b, length), length) of every sequence and KV head. `offset`
+/// is that of the row in Cache::rows, in elements. Table entries behind a length are not read. Errors
 /// (Blame::Environment): an entry that is not a page of the pool.
-Status eachRow(const Cache& cache, llvm::function_ref<int64_t(int64_t length)> begin,
+Status eachRow(const Cache& cache, llvm::function_ref<int64_t(int64_t b, int64_t length)> begin,
                llvm::function_ref<void(int64_t offset, int64_t b, int64_t h, int64_t position)> visit);
 
 /// Copies the rows of sequences to `to`, [B, HKV, kvLength(), D] of the same dtype. Rows behind a length are not
 /// written. Errors: those of eachRow().
 Status gatherRows(const Cache& cache, const TensorView& to);
 
-/// Writes `fresh`, [B, HKV, Q_LEN, D] of the same dtype, to the end of each sequence, as Operands::newK does. Errors:
-/// those of eachRow().
-Status appendRows(const Cache& cache, const TensorView& fresh);
+/// Writes `fresh`, [B, HKV, Q_LEN, D] of the same dtype, to the end of each sequence, as Operands::newK does.
+/// `cuSeqlensQ`: for a ragged batch, where `fresh` is [1, HKV, rows of q, D]; else null. Errors: those of eachRow().
+Status appendRows(const Cache& cache, const TensorView& fresh, const TensorView* cuSeqlensQ = nullptr);
 
 } // namespace attnc::reference

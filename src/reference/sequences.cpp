@@ -48,7 +48,9 @@ int64_t Sequences::firstKvOf(int64_t b, int64_t kvHead) const {
 }
 
 Expected<ProblemShape> problemOf(const Operands& args) {
-  auto problem = problemOf(args.q, args.k, args.v);
+  TensorView q = args.q;
+  if (args.cuSeqlensQ && args.k.shape[0] != 1) q.shape[0] = args.cuSeqlensQ->shape[0] - 1; // k and v came from pages
+  auto problem = problemOf(q, args.k, args.v);
   return problem ? ir::problemOf(*problem, args) : std::move(problem);
 }
 

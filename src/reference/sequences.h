@@ -43,7 +43,8 @@ private:
   std::vector<int64_t> ofRow; ///< for a ragged batch: the batch entry of each row; -1: none
 };
 
-/// Returns the extents of the problem that the operands pose, with the same checks as attention().
+/// Returns the extents of the problem that the operands pose, with the same checks as attention(). For a ragged batch k
+/// and v may be [B, HKV, KV_LEN, D]: what pages held, with the form SequenceForm::pages.
 Expected<ProblemShape> problemOf(const Operands& args);
 
 } // namespace attnc::reference

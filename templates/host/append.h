@@ -7,8 +7,7 @@
 namespace attnc::plan {
 
 static int64_t perTileOfNewRows(const Stage& stage, const LaunchOperands& operands, const Device&) {
-  const ProblemShape& problem = operands.problem;
-  return problem.batch * problem.kvHeads * ceilDiv(problem.qLen, stage.config.blockM);
+  return operands.problem.kvHeads * qTilesOf(operands, stage.config.blockM);
 }
 
 } // namespace attnc::plan

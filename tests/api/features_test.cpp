@@ -136,6 +136,7 @@ void add(KernelOptions& options, const std::string& heading) {
   if (feature == Feature::Offsets) options.offsets = QueryOffsets::Tensor;
   if (feature == Feature::Pages) options.pageSize = 16;
   if (feature == Feature::Pages || feature == Feature::Appends) options.features.set(Feature::Lengths);
+  if (options.features.has(Feature::Appends) && options.features.has(Feature::Ragged)) options.pageSize = 16;
   if (feature == Feature::BlockMask) options.blockSparse = true;
   if (feature == Feature::F32) options.dtype = DType::F32;
   if (feature == Feature::Gradients) options.gradients = {"slopes"};

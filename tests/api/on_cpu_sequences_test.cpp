@@ -248,6 +248,49 @@ TEST_CASE("the reference computes each sequence of a ragged batch as by itself, 
   CHECK(refusal(wrong) == "cu_seqlens_q is null, expected device memory");
 }
 
+TEST_CASE("the reference computes a ragged batch in pages as its sequences one by one", "[api]") {
+  constexpr int64_t kRows = 9; // of no sequence: the first and the last
+  const std::vector<int32_t> starts = {1, 6, 8};
+  for (bool appends : {false, true}) {
+    Paged p;
+    const Tensor q = drawn({1, 4, kRows, 8}, 8), newK = drawn({1, 2, kRows, 8}, 9), newV = drawn({1, 2, kRows, 8}, 10);
+    const Tensor cuQ = integers({3}, starts);
+    Tensor out(DType::F32, {1, 4, kRows, 8});
+    Operands operands = p.paged();
+    operands.q = q.view;
+    operands.cuSeqlensQ = cuQ.view;
+    if (appends) operands.newK = newK.view, operands.newV = newV.view;
+    Paged before = p;
+    const auto status = computeOnCpu(positional(), operands, {.out = out.view});
+    if (!status) FAIL(status.error().message);
+    for (int64_t b = 0; b < Paged::kBatch; ++b) {
+      INFO("sequence " << b << ", appends " << appends);
+      const int64_t first = starts[size_t(b)], rows = starts[size_t(b) + 1] - first;
+      const auto rowsOf = [&](const Tensor& tensor) {
+        TensorView part = tensor.view;
+        part.data = static_cast<float*>(part.data) + first * part.stride[2];
+        part.shape[2] = rows;
+        return part;
+      };
+      Operands alone = before.paged();
+      alone.q = rowsOf(q);
+      alone.kvLengths = TensorView::contiguous(static_cast<int32_t*>(p.lengths.view.data) + b, DType::I32, {1});
+      alone.pageTable =
+          TensorView::contiguous(static_cast<int32_t*>(p.table.view.data) + b * Paged::kColumns, DType::I32, {1, 2});
+      if (appends) alone.newK = rowsOf(newK), alone.newV = rowsOf(newV);
+      const std::vector<double> expected = computed(positional(), alone).out;
+      for (int64_t h = 0; h < 4; ++h)
+        for (int64_t i = 0; i < rows * 8; ++i)
+          CHECK(out.get((h * kRows + first) * 8 + i) == expected[size_t(h * rows * 8 + i)]);
+    }
+    for (int64_t h = 0; h < 4; ++h)
+      for (int64_t row : {int64_t(0), kRows - 1}) CHECK(out.get((h * kRows + row) * 8) == 0);
+    CHECK(p.poolK.values() == before.poolK.values()); // the sequences one by one wrote the same rows
+    CHECK(p.poolV.values() == before.poolV.values());
+    CHECK((p.poolK.values() != Paged().poolK.values()) == appends);
+  }
+}
+
 TEST_CASE("the reference refuses gradients that no backward kernel computes", "[api]") {
   Paged p;
   Tensor dOut = drawn({2, 4, 3, 8}, 6), dQ = dOut, dK = p.k, dV = p.v;

@@ -34,6 +34,15 @@ Mod causal() {
   return *mod;
 }
 
+/// k and v in 256 pages of 16 rows, 64 of each sequence.
+Case inPages() {
+  Case c;
+  c.operands.pageTable = TensorView::contiguous(kSomewhere, DType::I32, {4, 64});
+  c.operands.k = c.operands.v = TensorView::contiguous(kSomewhere, DType::BF16, {256, 2, 16, 64});
+  c.operands.kvLengths = TensorView::contiguous(kSomewhere, DType::I32, {4});
+  return c;
+}
+
 Preparation settled(const Case& c, const Mod& mod = causal()) {
   auto result = Compiler().settle(mod, c.operands, c.outputs, c.options);
   if (!result) FAIL(result.error().message);
@@ -61,6 +70,34 @@ TEST_CASE("a ragged batch is a problem of as many sequences, as long as the long
   CHECK(settled(c).options.offsets == QueryOffsets::FromLengths);
   c.options.offsets = QueryOffsets::None;
   CHECK(settled(c).options.offsets == QueryOffsets::None);
+}
+
+TEST_CASE("keys of a ragged batch may lie in pages, to which new rows are appended", "[api][ragged]") {
+  Case c = inPages();
+  CHECK(settled(c).problem == ProblemShape{4, 8, 2, 1000, 1024});
+  CHECK(settled(c).options.offsets == QueryOffsets::FromLengths);
+  CHECK(settled(c).options.kind == KernelKind::Forward);
+  c.operands.newK = c.operands.newV = packed(2, 1000, 64);
+  c.operands.maxQLen = 3, c.operands.maxKvLen = 600;
+  CHECK(settled(c).problem == ProblemShape{4, 8, 2, 3, 600});
+  CHECK(settled(c).options.kind == KernelKind::Decode);
+  KernelOptions options = settled(c).options;
+  for (KernelKind kind : {KernelKind::Forward, KernelKind::Decode}) {
+    options.kind = kind, options.family = Family::Auto;
+    const auto stages = Compiler().source(causal(), options);
+    if (!stages) FAIL(stages.error().message);
+    CHECK(stages->front().templateName == "append.cu"); // a decode kernel's tile has not all new rows of a sequence
+    CHECK(stages->size() == 2);
+  }
+  auto checked = plan::checkForward(c.operands, c.outputs, settled(c).options);
+  if (!checked) FAIL(checked.error().message);
+  const ForwardParams p = plan::forwardParams(*checked);
+  CHECK(p.k_stride.batch == 2 * 16 * 64);
+  CHECK(p.kv_len == 600);
+  const CacheParams cache = plan::cacheParams(*checked);
+  CHECK(cache.table_stride == 64);
+  CHECK(cache.new_k_stride.batch == 0);
+  CHECK(cache.new_k_stride.row == 2 * 64);
 }
 
 TEST_CASE("no block mask is built for a ragged batch", "[api][ragged]") {
@@ -131,16 +168,35 @@ TEST_CASE("ragged batches that do not fit their tensors are refused by name", "[
     c.operands.blockMask = &mask;
     message = "a ragged batch takes no block mask";
   }
-  SECTION("pages") {
-    c.operands.pageTable = TensorView::contiguous(kSomewhere, DType::I32, {4, 10});
-    c.operands.k = c.operands.v = TensorView::contiguous(kSomewhere, DType::BF16, {40, 2, 16, 64});
-    c.operands.kvLengths = TensorView::contiguous(kSomewhere, DType::I32, {4});
-    message = "a ragged batch takes no pages";
+  SECTION("pages of another batch") {
+    c = inPages();
+    c.operands.pageTable = TensorView::contiguous(kSomewhere, DType::I32, {3, 64});
+    message = "page_table is i32 [3, 64], expected i32 [4, pages of a sequence]";
   }
-  SECTION("new rows") {
+  SECTION("pages, and packed rows of k and v") {
+    c = inPages();
+    c.operands.cuSeqlensKv = cumulative(5);
+    message = "cu_seqlens_kv is given with page_table, expected only kv_lengths, which count the rows in pages";
+  }
+  SECTION("pages without lengths") {
+    c = inPages();
+    c.operands.kvLengths.reset();
+    message = "pages need KV lengths of sequences, and none are given";
+  }
+  SECTION("longer than the pages of a sequence") {
+    c = inPages();
+    c.operands.maxKvLen = 1025;
+    message = "max_kv_len is 1025, expected 0 to 1024, the rows that page_table has room for";
+  }
+  SECTION("new rows of one batch entry each") {
+    c = inPages();
+    c.operands.newK = c.operands.newV = TensorView::contiguous(kSomewhere, DType::BF16, {4, 2, 250, 64});
+    message = "new_k has shape [4, 2, 250, 64], expected [1, 2, 1000, 64]";
+  }
+  SECTION("new rows without pages") {
     c.operands.newK = c.operands.newV = packed(2, 1000, 64);
     c.operands.kvLengths = TensorView::contiguous(kSomewhere, DType::I32, {4});
-    message = "a ragged batch appends no rows";
+    message = "a ragged batch appends rows only to pages";
   }
   SECTION("k and v of fp8") {
     c.operands.k.dtype = c.operands.v.dtype = DType::E4M3;

@@ -176,7 +176,8 @@ TEST_CASE("random scores may be large, by a capture and by rows of k", "[cli]") 
   const std::string out = folder / "out.safetensors";
   for (const std::string& mod : {kMods + "learned_bias.py", kMods + "noop.py", kMods + "relative_bias.py"})
     for (const char* dtype : {"bf16", "fp32"})
-      for (const char* options : {"", " --page-size 8", " --ragged", " --backward", " --q-offset tensor"}) {
+      for (const char* options :
+           {"", " --page-size 8", " --ragged", " --ragged --page-size 8", " --backward", " --q-offset tensor"}) {
         INFO(mod << " " << dtype << options);
         const Outcome outcome = test::attnc("run --device cpu " + mod +
                                             " --random 1,2,1,30,40,40 --lse --row-max --large -1e9,all --dtype " +

@@ -82,10 +82,25 @@ struct Case {
   Scales scales = Scales::OfSequences;
   std::vector<int32_t> lengths = {};
   int pageSize = 0;
+  std::vector<int32_t> qLengths = {}; ///< of a ragged batch, whose Q_LEN is the longest; needs pages
   bool blockMask = false;
   float qFactor = 1;
   std::string tile = {};
 };
+
+/// Packs the first rows of each sequence's q.
+void packQ(HostOperands& operands, const Case& of) {
+  operands.cuSeqlensQ = {0};
+  for (int32_t length : of.qLengths) operands.cuSeqlensQ.push_back(operands.cuSeqlensQ.back() + length);
+  const cli::HostTensor q = operands.q;
+  const int64_t heads = q.shape[1], rows = q.shape[2], row = q.shape[3], total = operands.cuSeqlensQ.back();
+  operands.maxQLen = rows;
+  operands.q = cli::HostTensor::make(q.dtype, {1, heads, total, row});
+  for (size_t b = 0; b < of.qLengths.size(); ++b)
+    for (int64_t h = 0; h < heads; ++h)
+      std::copy_n(q.bytes.begin() + (int64_t(b) * heads + h) * rows * row, of.qLengths[b] * row,
+                  operands.q.bytes.begin() + (h * total + operands.cuSeqlensQ[b]) * row);
+}
 
 void check(const Mod& mod, const Problem& problem, const Case& of = {}) {
   INFO(mod.name() << ", " << problem.text() << ", scales " << int(of.scales) << ", pages " << of.pageSize << ", lists "
@@ -93,6 +108,11 @@ void check(const Mod& mod, const Problem& problem, const Case& of = {}) {
   const ProblemShape& s = problem.shape;
   HostOperands operands = drawFp8(mod, problem, of.scales, of.qFactor);
   operands.kvLengths = of.lengths;
+  Problem given = problem; // of the tensors
+  if (!of.qLengths.empty()) {
+    packQ(operands, of);
+    given.shape.batch = 1, given.shape.qLen = operands.q.shape[2];
+  }
   const Outcome expected = runReference(mod, problem, operands);
   for (cli::HostTensor* tensor : {&operands.k, &operands.v}) // NaN in rows that no sequence has
     for (int64_t i = 0; !of.lengths.empty() && i < tensor->elements(); ++i) {
@@ -116,9 +136,9 @@ void check(const Mod& mod, const Problem& problem, const Case& of = {}) {
     const bool isFast = family == Family::Sm90;
     RunOptions options{.family = family, .blockMask = of.blockMask, .decode = false};
     if (isFast) options.tile = of.tile;
-    checkFp8(runKernel(mod, problem, operands, options), expected, !isFast, scoreSize);
+    checkFp8(runKernel(mod, given, operands, options), expected, !isFast, scoreSize);
     options.rowMax = false; // then references lag behind the maxima
-    checkFp8(runKernel(mod, problem, operands, options), expected, !isFast, scoreSize);
+    checkFp8(runKernel(mod, given, operands, options), expected, !isFast, scoreSize);
   }
 }
 
@@ -162,6 +182,20 @@ TEST_CASE("forward kernels take e4m3 with lengths, pages and lists", "[gpu]") {
   for (const char* name : {"document", "prefix_lm"})
     for (int headDim : {64, 128, 256})
       check(libraryMod(name), {{2, 4, 2, 515, 515}, headDim, headDim, DType::BF16}, {.blockMask = true});
+}
+
+TEST_CASE("forward kernels take ragged batches of e4m3 in pages", "[gpu][ragged]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  for (const char* name : {"noop", "causal", "document"})
+    for (int headDim : {64, 128})
+      for (int pageSize : {16, 128})
+        for (Scales scales : {Scales::OfSequences, Scales::OfBlocks})
+          check(libraryMod(name), {{6, 4, 2, 300, 1024}, headDim, headDim, DType::BF16},
+                {.scales = scales,
+                 .lengths = {0, 1, 129, 700, 1024, 300},
+                 .pageSize = pageSize,
+                 .qLengths = {1, 0, 129, 1, 300, 128}});
 }
 
 TEST_CASE("forward kernels take e4m3 in all tiles", "[gpu]") {

@@ -244,9 +244,11 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
   Outputs outputs{.out = out.view, .lse = TensorView::contiguous(lse.data(), DType::F32, {s.batch, s.qHeads, s.qLen})};
   if (options.rowMax) outputs.rowMax = TensorView::contiguous(rowMax.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
 
-  const DeviceNumbers lengths(operands.kvLengths), offsets(operands.qOffsets);
+  const DeviceNumbers lengths(operands.kvLengths), offsets(operands.qOffsets), starts(operands.cuSeqlensQ);
   inputs.kvLengths = lengths.view;
   inputs.qOffsets = offsets.view;
+  inputs.cuSeqlensQ = starts.view;
+  inputs.maxQLen = operands.maxQLen;
   const DeviceScales qScales(operands.qScales), kScales(operands.kScales), vScales(operands.vScales);
   inputs.qScales = qScales.view;
   inputs.kScales = kScales.view;
@@ -444,7 +446,10 @@ Outcome runReference(const Mod& mod, const Problem&, const HostOperands& operand
   };
   args.kvLengths = viewOf(operands.kvLengths);
   args.qOffsets = viewOf(operands.qOffsets);
-  const passes::SequenceForm form = sequenceForm(args, {.offsets = offsets});
+  args.cuSeqlensQ = viewOf(operands.cuSeqlensQ);
+  args.maxQLen = operands.maxQLen;
+  passes::SequenceForm form = sequenceForm(args, {.offsets = offsets});
+  form.pages = form.ragged;
   const Mod whole = form.isPlain() ? mod : take(sequencesMod(mod, form, {}));
   auto result = take(reference::attention(whole.module(), operands.captures, args));
   return {std::move(result.out), std::move(result.lse), std::move(result.rowMax), {}, {}};

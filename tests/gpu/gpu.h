@@ -61,6 +61,8 @@ struct HostOperands {
   cli::NamedTensors tensors;
   Captures captures;                                        ///< views into `tensors`
   std::vector<int32_t> kvLengths, qOffsets;                 ///< of each sequence; empty: not given
+  std::vector<int32_t> cuSeqlensQ;                          ///< of a ragged batch; empty: none
+  int64_t maxQLen = 0;                                      ///< of a ragged batch, as Operands::maxQLen
   std::optional<cli::HostTensor> qScales, kScales, vScales; ///< of q, k and v of e4m3
   std::optional<cli::HostTensor> newK, newV;                ///< [B, HKV, Q_LEN, D]; the launch appends them
   std::optional<cli::HostTensor> pageTable; ///< i32 [B, N]; k and v are then pools [pages, HKV, page_size, D]
@@ -103,7 +105,7 @@ struct RunOptions {
 /// Uploads, launches, waits, downloads. Fills outputs with NaN before the launch.
 Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& operands, const RunOptions& options);
 
-/// Runs the fp64 reference on the CPU.
+/// Runs the fp64 reference on the CPU. For a ragged batch, k and v are [B, HKV, KV_LEN, D]: what lies in pages.
 Outcome runReference(const Mod& mod, const Problem& problem, const HostOperands& operands,
                      std::optional<float> scale = {}, std::optional<QueryOffsets> offsets = {});
 

@@ -4,12 +4,15 @@
 #include "gpu.h"
 
 #include "tools/attnc/pages.h"
+#include "tools/attnc/random.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <random>
 
 using namespace attnc;
@@ -34,28 +37,28 @@ struct PagedCase {
   bool blockMask = false;
   bool appends =
       false; ///< the last Q_LEN rows of each sequence are given to the launch, and are not in the cache before
+  std::vector<int32_t> qLengths = {}; ///< of a ragged batch, whose Q_LEN is the longest; empty: none
+  bool tellsLongest = true;           ///< whether the launch is told Q_LEN
+
+  bool isRagged() const { return !qLengths.empty(); }
+  int64_t qLength(int64_t b) const { return isRagged() ? qLengths[size_t(b)] : problem.shape.qLen; }
+  /// First row of q of a sequence; for the number of sequences, the end of the last one.
+  int64_t qStart(int64_t b) const { return std::accumulate(qLengths.begin(), qLengths.begin() + b, kBefore); }
+  /// Rows of q in the tensor.
+  int64_t qRows() const { return isRagged() ? qStart(problem.shape.batch) + kBehind : problem.shape.qLen; }
+
+  static constexpr int64_t kBefore = 3, kBehind = 5; ///< rows of no sequence in a ragged batch
 };
+
+std::string textOf(const PagedCase& c) {
+  return fmt::format("{}, {}, pages of {}, lengths {}, ragged {}", c.mod, c.problem.text(), c.pageSize,
+                     fmt::join(c.lengths, " "), fmt::join(c.qLengths, " "));
+}
 
 cli::HostTensor numbers(const std::vector<int32_t>& values) {
   cli::HostTensor tensor = cli::HostTensor::make(DType::I32, {int64_t(values.size())});
   std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
   return tensor;
-}
-
-/// Rows one behind the other; the first `shared` of all sequences are those of the first one.
-HostOperands contiguous(const Mod& mod, const PagedCase& c) {
-  HostOperands operands = draw(mod, c.problem);
-  operands.kvLengths = c.lengths;
-  operands.qOffsets = c.qOffsets;
-  for (cli::HostTensor* tensor : {&operands.k, &operands.v}) {
-    const size_t row = size_t(tensor->shape[3] * dtypeBytes(tensor->dtype));
-    const size_t head = row * size_t(tensor->shape[2]), entry = head * size_t(tensor->shape[1]);
-    for (int64_t b = 1; b < tensor->shape[0]; ++b)
-      for (int64_t h = 0; h < tensor->shape[1]; ++h)
-        std::memcpy(tensor->bytes.data() + size_t(b) * entry + size_t(h) * head,
-                    tensor->bytes.data() + size_t(h) * head, row * size_t(c.shared));
-  }
-  return operands;
 }
 
 /// NaN in the rows [begin(b), end(b)) of each sequence.
@@ -67,17 +70,45 @@ template <class Begin, class End> void erase(cli::HostTensor& tensor, Begin begi
                 tensor.bytes.begin() + ((b * heads + h) * length + end(b)) * row, char(0xff));
 }
 
-/// The last Q_LEN rows of each sequence; NaN where it has fewer.
+/// Rows one behind the other; the first `shared` of all sequences are those of the first one.
+HostOperands contiguous(const Mod& mod, const PagedCase& c) {
+  HostOperands operands = draw(mod, c.problem);
+  operands.kvLengths = c.lengths;
+  operands.qOffsets = c.qOffsets;
+  if (c.isRagged()) {
+    for (int64_t b = 0; b <= c.problem.shape.batch; ++b) operands.cuSeqlensQ.push_back(int32_t(c.qStart(b)));
+    if (c.tellsLongest) operands.maxQLen = c.problem.shape.qLen;
+    cli::Generator generator(c.problem.seed + 1, c.problem.shape, int64_t(1) << 30);
+    operands.q = generator.normal(c.problem.dtype, {1, c.problem.shape.qHeads, c.qRows(), c.problem.headDim});
+    const auto at = [](int64_t row) { return [=](int64_t) { return row; }; };
+    erase(operands.q, at(0), at(c.kBefore));
+    erase(operands.q, at(c.qRows() - c.kBehind), at(c.qRows()));
+  }
+  for (cli::HostTensor* tensor : {&operands.k, &operands.v}) {
+    const size_t row = size_t(tensor->shape[3] * dtypeBytes(tensor->dtype));
+    const size_t head = row * size_t(tensor->shape[2]), entry = head * size_t(tensor->shape[1]);
+    for (int64_t b = 1; b < tensor->shape[0]; ++b)
+      for (int64_t h = 0; h < tensor->shape[1]; ++h)
+        std::memcpy(tensor->bytes.data() + size_t(b) * entry + size_t(h) * head,
+                    tensor->bytes.data() + size_t(h) * head, row * size_t(c.shared));
+  }
+  return operands;
+}
+
+/// The last rows of each sequence, as many as it has of q, laid out as q is; NaN where it has fewer.
 cli::HostTensor lastRows(const cli::HostTensor& tensor, const PagedCase& c) {
-  const int64_t row = tensor.shape[3] * dtypeBytes(tensor.dtype), heads = tensor.shape[1], qLen = c.problem.shape.qLen;
-  cli::HostTensor last = cli::HostTensor::make(tensor.dtype, {tensor.shape[0], heads, qLen, tensor.shape[3]});
+  const int64_t row = tensor.shape[3] * dtypeBytes(tensor.dtype), heads = tensor.shape[1], rows = c.qRows();
+  cli::HostTensor last =
+      cli::HostTensor::make(tensor.dtype, {c.isRagged() ? 1 : tensor.shape[0], heads, rows, tensor.shape[3]});
   std::fill(last.bytes.begin(), last.bytes.end(), char(0xff));
   for (int64_t b = 0; b < tensor.shape[0]; ++b)
     for (int64_t h = 0; h < heads; ++h)
-      for (int64_t i = 0; i < qLen; ++i)
-        if (const int64_t from = c.lengths[size_t(b)] - qLen + i; from >= 0)
+      for (int64_t i = 0; i < c.qLength(b); ++i)
+        if (const int64_t from = c.lengths[size_t(b)] - c.qLength(b) + i; from >= 0) {
+          const int64_t to = c.isRagged() ? h * rows + c.qStart(b) + i : (b * heads + h) * rows + i;
           std::copy_n(tensor.bytes.begin() + ((b * heads + h) * tensor.shape[2] + from) * row, row,
-                      last.bytes.begin() + ((b * heads + h) * qLen + i) * row);
+                      last.bytes.begin() + to * row);
+        }
   return last;
 }
 
@@ -87,7 +118,7 @@ void takeNewRows(HostOperands& operands, const PagedCase& c) {
   operands.newV = lastRows(operands.v, c);
   for (cli::HostTensor* tensor : {&operands.k, &operands.v})
     erase(
-        *tensor, [&](int64_t b) { return std::max<int64_t>(c.lengths[size_t(b)] - c.problem.shape.qLen, 0); },
+        *tensor, [&](int64_t b) { return std::max<int64_t>(c.lengths[size_t(b)] - c.qLength(b), 0); },
         [&](int64_t b) { return c.lengths[size_t(b)]; });
 }
 
@@ -116,6 +147,16 @@ bool isSame(const std::vector<double>& a, const std::vector<double>& b) {
                     [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); });
 }
 
+/// Takes the rows of no sequence out of a ragged batch's result, [heads, rows, columns].
+void keepSequences(std::vector<double>& values, const PagedCase& c, int64_t columns) {
+  if (!c.isRagged() || values.empty()) return;
+  std::vector<double> kept;
+  const int64_t first = c.qStart(0) * columns, end = c.qStart(c.problem.shape.batch) * columns;
+  for (auto head = values.begin(); head != values.end(); head += c.qRows() * columns)
+    kept.insert(kept.end(), head + first, head + end);
+  values = std::move(kept);
+}
+
 enum class Kernels { Forward, Decode, DecodeSm80 };
 
 void checkPaged(const PagedCase& c, Kernels kernels) {
@@ -127,13 +168,20 @@ void checkPaged(const PagedCase& c, Kernels kernels) {
   const HostOperands pages = inPages(before, c);
   // Lists are of rows of q, which then stand at them.
   const auto offsets = c.blockMask ? std::optional(QueryOffsets::None) : std::nullopt;
-  const Outcome expected = runReference(mod, c.problem, rows, {}, offsets);
+  Problem given = c.problem; // of the tensors
+  if (c.isRagged()) given.shape.batch = 1, given.shape.qLen = c.qRows();
+  const auto keep = [&](Outcome outcome) {
+    keepSequences(outcome.out, c, c.problem.headDimV);
+    for (std::vector<double>* values : {&outcome.lse, &outcome.rowMax}) keepSequences(*values, c, 1);
+    return outcome;
+  };
+  const Outcome expected = keep(runReference(mod, c.problem, rows, {}, offsets));
   const auto check = [&](RunOptions options) {
-    INFO(fmt::format("{}, {}, pages of {}, family {}, decode {}, lists {}", c.mod, c.problem.text(), c.pageSize,
-                     int(options.family), options.decode.value_or(false), c.blockMask));
+    INFO(fmt::format("{}, family {}, decode {}, lists {}", textOf(c), int(options.family),
+                     options.decode.value_or(false), c.blockMask));
     options.blockMask = c.blockMask;
     options.offsets = offsets;
-    const Outcome outcome = runKernel(mod, c.problem, pages, options);
+    const Outcome outcome = keep(runKernel(mod, given, pages, options));
     checkClose(outcome, expected, c.problem, false, scoreErrorOf(c.mod, c.problem.shape.kvLen));
     if (!c.appends) return;
     CHECK(isSame(outcome.k, toDoubles(after.k)));
@@ -315,4 +363,122 @@ TEST_CASE("decode kernels of wide heads take pages, and append rows", "[gpu]") {
           c.appends = appends;
           checkPaged(c, Kernels::Decode);
         }
+}
+
+namespace {
+
+/// Queries of sequences of lengthsAround(): none, one, odd ones, around the edges of tiles, more than a tile, and more
+/// than the sequence has keys.
+const std::vector<int32_t> kQLengths = {5, 0, 300, 1, 64, 7, 127, 129, 65};
+
+PagedCase raggedCase(const std::string& mod, int pageSize, int headDim, bool appends = false, int32_t longest = 300) {
+  PagedCase c = caseOf(mod, pageSize, longest, 6, 2, headDim);
+  c.qLengths = kQLengths;
+  for (int32_t& length : c.qLengths) length = std::min(length, longest);
+  c.appends = appends;
+  return c;
+}
+
+} // namespace
+
+TEST_CASE("every family takes ragged batches in pages of every size", "[gpu][ragged]") {
+  ATTNC_NEED_GPU();
+  for (const char* mod : {"noop", "causal", "alibi", "sliding_window", "document"})
+    for (int pageSize : kPageSizes)
+      for (bool appends : {false, true}) {
+        checkPaged(raggedCase(mod, pageSize, 64, appends), Kernels::Forward);
+        checkPaged(raggedCase(mod, pageSize, 128, appends, 100), Kernels::Decode);
+        checkPaged(raggedCase(mod, pageSize, 64, appends, 3), Kernels::DecodeSm80);
+      }
+}
+
+TEST_CASE("every library mod sees positions of ragged batches in pages", "[gpu][ragged]") {
+  ATTNC_NEED_GPU();
+  for (const std::string& mod : libraryNames()) {
+    checkPaged(raggedCase(mod, 16, 128), Kernels::Forward);
+    checkPaged(raggedCase(mod, 128, 64, true), Kernels::Forward);
+    checkPaged(raggedCase(mod, 16, 128, false, 9), Kernels::Decode);
+  }
+}
+
+TEST_CASE("ragged batches in pages take any heads and dtypes and offsets", "[gpu][ragged]") {
+  ATTNC_NEED_GPU();
+  for (int pageSize : {1, 8, 64, 256}) {
+    for (auto [qk, v] : {std::pair{40, 72}, {192, 128}, {256, 256}}) {
+      PagedCase c = raggedCase("causal", pageSize, qk, true);
+      c.problem.headDimV = v;
+      c.problem.headsLast = true;
+      c.problem.rowPadding = pageSize == 64 ? 3 : 8;
+      checkPaged(c, Kernels::Forward);
+      c.problem.shape.qHeads = 16, c.problem.shape.kvHeads = 1;
+      checkPaged(c, Kernels::Forward);
+    }
+    PagedCase c = raggedCase("alibi", pageSize, 64, true);
+    c.problem.dtype = DType::F32;
+    checkPaged(c, Kernels::Forward);
+    c.problem.dtype = DType::F16;
+    c.tellsLongest = false;
+    checkPaged(c, Kernels::Forward);
+    c.problem.dtype = DType::BF16;
+    c.qOffsets = {0, 5, 400, -3, 0, 64, 100, 100, 1000};
+    c.appends = false;
+    checkPaged(c, Kernels::Forward);
+    c.qLengths = {1, 1, 1, 1, 0, 1, 1, 1, 1};
+    c.problem.shape.qLen = 1;
+    c.tellsLongest = true;
+    checkPaged(c, Kernels::Forward);
+    checkPaged(c, Kernels::Decode);
+  }
+}
+
+TEST_CASE("decodes and prompts share a launch", "[gpu][ragged]") {
+  ATTNC_NEED_GPU();
+  for (const char* mod : {"causal", "sliding_window", "alibi"})
+    for (int pageSize : {16, 64}) {
+      PagedCase c{mod, {{8, 8, 2, 700, 3072}, 128, 128, DType::BF16}, pageSize, {3000, 64, 1, 700, 2049, 0, 1500, 300}};
+      c.qLengths = {1, 1, 1, 700, 1, 0, 513, 1};
+      c.appends = true;
+      checkPaged(c, Kernels::Forward);
+    }
+}
+
+TEST_CASE("random ragged batches in pages", "[gpu][ragged]") {
+  ATTNC_NEED_GPU();
+  const std::vector<std::string> mods = {"noop", "causal", "alibi", "sliding_window", "softcap"};
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    std::mt19937_64 random(seed);
+    const auto draw = [&](int64_t low, int64_t high) {
+      return std::uniform_int_distribution<int64_t>(low, high)(random);
+    };
+    const int pageSize = kPageSizes[size_t(draw(0, int64_t(kPageSizes.size()) - 1))];
+    const int64_t columns = draw(1, 1500 / pageSize + 2), kvHeads = draw(1, 3), most = draw(0, 1) ? 4 : 400;
+    PagedCase c{mods[size_t(draw(0, 4))],
+                {{draw(1, 40), kvHeads * draw(1, 5), kvHeads, 1, columns * pageSize}, 64, 64, DType::BF16},
+                pageSize,
+                {}};
+    c.problem.seed = seed;
+    c.problem.headsLast = draw(0, 1);
+    c.tellsLongest = draw(0, 1);
+    c.appends = draw(0, 1);
+    for (int64_t b = 0; b < c.problem.shape.batch; ++b) {
+      c.lengths.push_back(int32_t(draw(0, c.problem.shape.kvLen)));
+      c.qLengths.push_back(int32_t(draw(0, 3) ? draw(0, most) : 1));
+    }
+    c.problem.shape.qLen = std::max(1, *std::max_element(c.qLengths.begin(), c.qLengths.end()));
+    checkPaged(c, Kernels::Forward);
+    if (c.problem.shape.qLen <= 127 && c.tellsLongest) checkPaged(c, Kernels::Decode);
+  }
+}
+
+TEST_CASE("decode kernels of wide heads take ragged batches in pages", "[gpu][ragged]") {
+  ATTNC_NEED_GPU();
+  for (bool vInK : {true, false})
+    for (int pageSize : {16, 64})
+      for (bool appends : {false, true}) {
+        PagedCase c = raggedCase("causal", pageSize, 576, appends, 4);
+        c.problem.shape.qHeads = 32, c.problem.shape.kvHeads = 1;
+        c.problem.headDimV = 512;
+        c.problem.vInK = vInK;
+        checkPaged(c, Kernels::Decode);
+      }
 }

@@ -272,6 +272,39 @@ TEST_CASE("kernels of ragged batches compile without advisories, and hardly spil
   CHECK(findings(jobs) == "");
 }
 
+TEST_CASE("kernels of ragged batches in pages compile without spills or advisories", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  for (const auto& [name, mod] : library())
+    for (int pageSize : {1, 16, 256}) {
+      const bool isWhole = name == "alibi" || name == "document";
+      if (!isWhole && pageSize != 16) continue;
+      const auto add = [&, &name = name, &mod = mod](KernelOptions options) {
+        options.features.set(Feature::Ragged);
+        options.features.set(Feature::Lengths);
+        options.features.set(Feature::Appends, isWhole && !options.features.has(Feature::Fp8Q));
+        options.offsets = QueryOffsets::FromLengths;
+        options.pageSize = pageSize;
+        jobs.push_back({fmt::format("{} kind {} {} {} d{}, pages of {}", name, int(options.kind),
+                                    familyName(options.family), options.arch, options.headDim, pageSize),
+                        mod, options});
+      };
+      for (int dim : {64, 128, 256}) {
+        if (!isWhole && dim != 128) continue;
+        for (Features features : {Features{}, Features{Feature::Fp8Q, Feature::Fp8Kv}})
+          if (pageSize >= 8) add({.family = Family::Sm90, .arch = "sm_90a", .headDim = dim, .features = features});
+        add({.family = Family::Sm80, .arch = "sm_80", .headDim = dim});
+      }
+      add({.kind = KernelKind::Decode, .arch = "sm_90a", .headDim = 128});
+      if (!isWhole) continue;
+      add({.kind = KernelKind::Decode, .family = Family::Sm80, .arch = "sm_80", .headDim = 64, .packedRows = 64});
+      add({.family = Family::Sm80, .arch = "sm_80", .dtype = DType::F32, .headDim = 40});
+      add({.family = Family::Naive, .arch = "sm_80", .headDim = 64});
+    }
+  REQUIRE(jobs.size() > 40);
+  CHECK(findings(jobs) == "");
+}
+
 TEST_CASE("kernels that append compile without spills or advisories", "[kernels]") {
   ATTNC_NEED_NVRTC();
   std::vector<Job> jobs;

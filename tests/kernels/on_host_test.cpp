@@ -1,5 +1,5 @@
-// Decode kernels of wide heads, run on the host: their generated text, with the parameters that a launch would have, on
-// a stand-in for the GPU (host_gpu.h), against attention in fp64.
+// Decode kernels of wide heads, and the naive kernel, run on the host: their generated text, with the parameters that a
+// launch would have, on a stand-in for the GPU (host_gpu.h), against attention in fp64.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
 #include "helpers/temp_directory.h"
@@ -44,7 +44,11 @@ std::string epilogue(const KernelSource& source, const std::string& params) {
       "        }})) break;\n"
       "  return host::machine.error.c_str();\n"
       "}}\n",
-      source.templateName == "decode_lists.cu" ? "decode_lists" : "decode", source.entry, params);
+      source.templateName == "decode_lists.cu"    ? "decode_lists"
+      : source.templateName == "append.cu"        ? "append"
+      : source.templateName == "forward_naive.cu" ? "naive"
+                                                  : "decode",
+      source.entry, params);
 }
 
 /// A stage of a kernel, compiled for the host.
@@ -100,7 +104,8 @@ struct Case {
   bool appends = false, workspace = true, rowMax = false;
   std::string tile = {};
   int multiprocessors = 3;
-  std::vector<int32_t> cuSeqlens = {}; ///< of q and of k, v, one behind the other: a ragged batch
+  bool isNaive = false;
+  std::vector<int32_t> cuSeqlens = {}; ///< of q and, without pages, of k, v, one behind the other: a ragged batch
 };
 
 struct Tensor {
@@ -153,8 +158,8 @@ void check(const Case& c, unsigned seed = 1) {
                             c.headDimV, c.vInK, c.pageSize, c.appends, seed));
   std::mt19937 random(seed);
   const ProblemShape& s = c.shape;
-  KernelOptions options{.kind = KernelKind::Decode,
-                        .family = Family::Sm90,
+  KernelOptions options{.kind = c.isNaive ? KernelKind::Forward : KernelKind::Decode,
+                        .family = c.isNaive ? Family::Naive : Family::Sm90,
                         .arch = "sm_90a",
                         .dtype = c.dtype,
                         .headDim = c.headDim,
@@ -170,38 +175,41 @@ void check(const Case& c, unsigned seed = 1) {
   if (!c.lengths.empty()) options.offsets = QueryOffsets::FromLengths;
 
   // Operands. Rows that no sequence has are NaN.
-  const bool isRagged = !c.cuSeqlens.empty();
+  const bool isRagged = !c.cuSeqlens.empty(), isKvPacked = isRagged && !c.pageSize;
   const int64_t rows = isRagged ? c.cuSeqlens[size_t(s.batch)] : s.qLen,
-                kvRows = isRagged ? c.cuSeqlens.back() : s.kvLen, batch = isRagged ? 1 : s.batch;
+                kvRows = isKvPacked ? c.cuSeqlens.back() : s.kvLen, batch = isRagged ? 1 : s.batch,
+                kvBatch = isKvPacked ? 1 : s.batch;
+  const auto qStartOf = [&](int64_t b) { return isRagged ? int64_t(c.cuSeqlens[size_t(b)]) : 0; };
+  const auto qLengthOf = [&](int64_t b) { return isRagged ? qStartOf(b + 1) - qStartOf(b) : s.qLen; };
   Tensor q = tensorOf(c.dtype, {batch, s.qHeads, rows, c.headDim}, random);
-  Tensor k = tensorOf(c.dtype, {batch, s.kvHeads, kvRows, c.headDim}, random);
-  Tensor ownV = tensorOf(c.dtype, {batch, s.kvHeads, kvRows, c.headDimV}, random);
+  Tensor k = tensorOf(c.dtype, {kvBatch, s.kvHeads, kvRows, c.headDim}, random);
+  Tensor ownV = tensorOf(c.dtype, {kvBatch, s.kvHeads, kvRows, c.headDimV}, random);
   const TensorView v = c.vInK ? columnsOf(k.view, c.headDimV) : ownV.view;
   const auto lengthOf = [&](int64_t b) { return c.lengths.empty() ? s.kvLen : int64_t(c.lengths[size_t(b)]); };
   Tensor out = tensorOf(c.dtype, {batch, s.qHeads, rows, c.headDimV}, random, true);
   std::vector<float> lse(size_t(batch * s.qHeads * rows), NAN), rowMax = lse;
-  Tensor newK = tensorOf(c.dtype, {s.batch, s.kvHeads, s.qLen, c.headDim}, random, true);
-  Tensor newV = tensorOf(c.dtype, {s.batch, s.kvHeads, s.qLen, c.headDimV}, random, true);
+  Tensor newK = tensorOf(c.dtype, {batch, s.kvHeads, rows, c.headDim}, random, true);
+  Tensor newV = tensorOf(c.dtype, {batch, s.kvHeads, rows, c.headDimV}, random, true);
   const auto copyRow = [](const TensorView& from, std::array<int64_t, 3> i, const TensorView& to,
                           std::array<int64_t, 3> j) {
     for (int64_t d = 0; d < to.shape[3]; ++d)
       writeElement(static_cast<char*>(to.data), to.dtype,
                    j[0] * to.stride[0] + j[1] * to.stride[1] + j[2] * to.stride[2] + d, at(from, i[0], i[1], i[2], d));
   };
-  Tensor wantK = tensorOf(c.dtype, {batch, s.kvHeads, kvRows, c.headDim}, random);
-  Tensor wantV = tensorOf(c.dtype, {batch, s.kvHeads, kvRows, c.headDimV}, random);
-  for (int64_t b = 0; b < batch; ++b)
+  Tensor wantK = tensorOf(c.dtype, {kvBatch, s.kvHeads, kvRows, c.headDim}, random);
+  Tensor wantV = tensorOf(c.dtype, {kvBatch, s.kvHeads, kvRows, c.headDimV}, random);
+  for (int64_t b = 0; b < kvBatch; ++b)
     for (int64_t h = 0; h < s.kvHeads; ++h)
       for (int64_t i = 0; i < kvRows; ++i)
         copyRow(k.view, {b, h, i}, wantK.view, {b, h, i}), copyRow(v, {b, h, i}, wantV.view, {b, h, i});
   Tensor nanK = tensorOf(c.dtype, {1, 1, 1, c.headDim}, random, true);
-  for (int64_t b = 0; b < batch && !isRagged; ++b)
+  for (int64_t b = 0; b < kvBatch && !isKvPacked; ++b)
     for (int64_t h = 0; h < s.kvHeads; ++h)
       for (int64_t i = 0; i < kvRows; ++i) {
-        const int64_t token = i - (lengthOf(b) - s.qLen);
-        const bool isNew = c.appends && token >= 0 && token < s.qLen;
-        if (isNew)
-          copyRow(k.view, {b, h, i}, newK.view, {b, h, token}), copyRow(v, {b, h, i}, newV.view, {b, h, token});
+        const int64_t token = i - (lengthOf(b) - qLengthOf(b));
+        const bool isNew = c.appends && token >= 0 && token < qLengthOf(b);
+        const std::array<int64_t, 3> to{isRagged ? 0 : b, h, qStartOf(b) + token};
+        if (isNew) copyRow(k.view, {b, h, i}, newK.view, to), copyRow(v, {b, h, i}, newV.view, to);
         if (isNew || i >= lengthOf(b))
           copyRow(nanK.view, {0, 0, 0}, k.view, {b, h, i}),
               copyRow(nanK.view, {0, 0, 0}, columnsOf(v, c.headDimV), {b, h, i});
@@ -237,7 +245,7 @@ void check(const Case& c, unsigned seed = 1) {
     cuQ.assign(c.cuSeqlens.begin(), c.cuSeqlens.begin() + s.batch + 1);
     cuKv.assign(c.cuSeqlens.begin() + s.batch + 1, c.cuSeqlens.end());
     operands.cuSeqlensQ = TensorView::contiguous(cuQ.data(), DType::I32, {s.batch + 1});
-    operands.cuSeqlensKv = TensorView::contiguous(cuKv.data(), DType::I32, {s.batch + 1});
+    if (isKvPacked) operands.cuSeqlensKv = TensorView::contiguous(cuKv.data(), DType::I32, {s.batch + 1});
     operands.maxQLen = s.qLen, operands.maxKvLen = s.kvLen;
   }
   Outputs outputs{.out = out.view, .lse = TensorView::contiguous(lse.data(), DType::F32, {batch, s.qHeads, rows})};
@@ -274,7 +282,10 @@ void check(const Case& c, unsigned seed = 1) {
     uint64_t words[256] = {}, zero = 0;
     codegen::packArgs((*form)->source.slots, *bindings, &zero, words);
     std::optional<plan::ParameterBlock> params;
-    std::string type = stage.templateName == "decode_lists.cu" ? "DecodeListsParams" : "DecodeParams";
+    std::string type = stage.templateName == "decode_lists.cu" ? "DecodeListsParams"
+                       : stage.templateName == "append.cu"     ? "Cached<ForwardParams>"
+                       : c.isNaive                             ? "naive::Params"
+                                                               : "DecodeParams";
     if (stage.templateName == "decode_wide_sm90.cu") {
       const int boxRows = c.pageSize ? std::min(c.pageSize, stage.config.blockN) : stage.config.blockN;
       const int64_t teams = plan::decodeTeams(stage, *checked, ctas);
@@ -306,19 +317,18 @@ void check(const Case& c, unsigned seed = 1) {
   const double tolerance = c.dtype == DType::BF16 ? 0x1p-7 : 0x1p-9;
   int wrong = 0;
   for (int64_t b = 0; b < s.batch; ++b) {
-    const int64_t qStart = isRagged ? cuQ[size_t(b)] : 0, kvStart = isRagged ? cuKv[size_t(b)] : 0,
-                  of = isRagged ? 0 : b;
-    const int64_t qLen = isRagged ? cuQ[size_t(b) + 1] - qStart : s.qLen,
-                  kvLen = isRagged ? cuKv[size_t(b) + 1] - kvStart : lengthOf(b);
+    const int64_t qStart = qStartOf(b), kvStart = isKvPacked ? cuKv[size_t(b)] : 0, of = isRagged ? 0 : b,
+                  ofKv = isKvPacked ? 0 : b;
+    const int64_t qLen = qLengthOf(b), kvLen = isKvPacked ? cuKv[size_t(b) + 1] - kvStart : lengthOf(b);
     for (int64_t h = 0; h < s.qHeads; ++h)
       for (int64_t i = 0; i < qLen; ++i) {
-        const int64_t kvHead = h / (s.qHeads / s.kvHeads), position = (c.lengths.empty() ? 0 : kvLen - s.qLen) + i;
+        const int64_t kvHead = h / (s.qHeads / s.kvHeads), position = (c.lengths.empty() ? 0 : kvLen - qLen) + i;
         std::vector<double> sum(size_t(c.headDimV), 0), scores;
         double top = -INFINITY, total = 0;
         for (int64_t j = 0; j < kvLen; ++j) {
           double dot = 0;
           for (int64_t d = 0; d < c.headDim; ++d)
-            dot += at(q.view, of, h, qStart + i, d) * at(wantK.view, of, kvHead, kvStart + j, d);
+            dot += at(q.view, of, h, qStart + i, d) * at(wantK.view, ofKv, kvHead, kvStart + j, d);
           dot /= std::sqrt(double(c.headDim));
           if ((isCausal && position < j) || (isOdd && (position + j) % 3 == 0)) dot = -INFINITY;
           scores.push_back(dot);
@@ -328,7 +338,7 @@ void check(const Case& c, unsigned seed = 1) {
           const double weight = scores[size_t(j)] == -INFINITY ? 0 : std::exp(scores[size_t(j)] - top);
           total += weight;
           for (int64_t d = 0; weight && d < c.headDimV; ++d)
-            sum[size_t(d)] += weight * at(wantV.view, of, kvHead, kvStart + j, d);
+            sum[size_t(d)] += weight * at(wantV.view, ofKv, kvHead, kvStart + j, d);
         }
         const size_t row = size_t((of * s.qHeads + h) * rows + qStart + i);
         const double wantLse = total ? top + std::log(total) : -INFINITY;
@@ -344,7 +354,7 @@ void check(const Case& c, unsigned seed = 1) {
   CHECK(wrong == 0);
   if (!c.appends) return;
   for (int64_t b = 0; b < s.batch; ++b) // the new rows are in the cache
-    for (int64_t i = std::max<int64_t>(lengthOf(b) - s.qLen, 0); i < lengthOf(b); ++i) {
+    for (int64_t i = std::max<int64_t>(lengthOf(b) - qLengthOf(b), 0); i < lengthOf(b); ++i) {
       const int64_t pages = c.pageSize ? s.kvLen / c.pageSize : 0;
       const int64_t page = c.pageSize ? table[size_t(b * pages + i / c.pageSize)] : b,
                     row = c.pageSize ? i % c.pageSize : i;
@@ -402,4 +412,28 @@ TEST_CASE("wide decode kernels take pages, ragged batches, and append rows", "[o
            .appends = true});
   }
   check({.shape = {3, 16, 1, 4, 100}, .cuSeqlens = {0, 4, 4, 5, 0, 100, 130, 133}});
+  for (bool appends : {false, true})
+    for (int pageSize : {8, 64})
+      check({.mod = kCausal,
+             .shape = {4, 16, 1, 40, 128},
+             .lengths = {128, 65, 2, 70},
+             .pageSize = pageSize,
+             .appends = appends,
+             .cuSeqlens = {0, 1, 1, 4, 44}}); // the third sequence has more queries than keys
+}
+
+TEST_CASE("the naive kernel takes ragged batches in pages, and rows are appended to them", "[on-host]") {
+  for (bool appends : {false, true})
+    for (int pageSize : {1, 8, 64})
+      check({.mod = kCausal,
+             .shape = {5, 4, 2, 40, 128},
+             .headDim = 40,
+             .headDimV = 24,
+             .vInK = false,
+             .lengths = {128, 65, 2, 0, 70},
+             .pageSize = pageSize,
+             .appends = appends,
+             .rowMax = true,
+             .isNaive = true,
+             .cuSeqlens = {0, 1, 1, 4, 5, 45}});
 }

@@ -43,9 +43,11 @@ SequenceForm sequencesOf(const std::string& text) {
   const std::string line = text.substr(0, text.find('\n'));
   const auto says = [&](const char* word) { return line.find(word) != std::string::npos; };
   if (!says("; sequences")) return {};
-  return {says("; sequences lengths"), says(" tensor")         ? QueryOffsets::Tensor
-                                       : says(" from lengths") ? QueryOffsets::FromLengths
-                                                               : QueryOffsets::None};
+  return {says("; sequences lengths"),
+          says(" tensor")         ? QueryOffsets::Tensor
+          : says(" from lengths") ? QueryOffsets::FromLengths
+                                  : QueryOffsets::None,
+          says(" ragged"), says(" in pages")};
 }
 
 /// Holds files without captures to the interpreter at the largest extents, where sums come closest to wrapping around.

@@ -879,6 +879,16 @@ class TextTest(unittest.TestCase):
         starts = lengths - new
         expected, _ = by_definition(None, live, q[:, :, :new], k, v)
         self.assertLess(relative_error(out, expected), 1e-6)
+        # As a ragged batch: one query of the first sequence, and all new ones of the others.
+        counts = [1, *[new] * (batch - 1)]
+        pack = lambda x: torch.cat([x[b, :, new - n :] for b, n in enumerate(counts)], dim=1)[None]  # noqa: E731
+        packed = {name: pack(given[name]) for name in ("new_k", "new_v")}
+        cu_seqlens = torch.tensor([0, *counts]).cumsum(0).int()
+        ragged = given | packed | {"cu_seqlens_q": cu_seqlens, "max_q_len": new, "max_kv_len": rows}
+        result = attnc.attention("q_idx >= kv_idx", pack(q[:, :, :new]), *pools, **ragged)
+        self.assertLess(relative_error(result, pack(out)), 1e-6)
+        with self.assertRaisesRegex(attnc.RunError, "max_q_len"):
+            attnc.attention("score", pack(q[:, :, :new]), *pools, **ragged | {"max_q_len": 1 << 20})
         with self.assertRaisesRegex(attnc.RunError, "new_v"):
             attnc.attention("score", q[:, :, :new], *pools, **{**given, "new_v": None})
         with self.assertRaisesRegex(attnc.RunError, "kv_lengths"):

@@ -25,7 +25,8 @@ warnings.simplefilter("ignore")
 try:
     import torch
     import vllm.plugins
-    from vllm.v1.attention.backend import CommonAttentionMetadata, MultipleOf
+    from vllm.config import CUDAGraphMode
+    from vllm.v1.attention.backend import AttentionCGSupport, CommonAttentionMetadata, MultipleOf
     from vllm.v1.attention.backends.registry import AttentionBackendEnum
 except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
@@ -38,8 +39,10 @@ LAYER = types.SimpleNamespace(
     _k_scale=torch.ones((), device=DEVICE), _v_scale=torch.ones((), device=DEVICE), logical_mask_mod=None
 )
 CONFIG = types.SimpleNamespace(
-    additional_config={}, speculative_config=None, parallel_config=types.SimpleNamespace(decode_context_parallel_size=1)
-)
+    additional_config={}, speculative_config=None,
+    parallel_config=types.SimpleNamespace(decode_context_parallel_size=1),
+    compilation_config=types.SimpleNamespace(cudagraph_mode=CUDAGraphMode.FULL_AND_PIECEWISE),
+)  # fmt: skip
 
 
 class Batch:
@@ -146,6 +149,34 @@ class Kernels(unittest.TestCase):
         self.assertTrue(out[-9:].isnan().all())
         self.assertFalse(batch.cache.isnan().any())
 
+    def test_launches(self):
+        """Decodes share a launch, and so does everything else: as a ragged batch if it has several lengths."""
+
+        def launches(q_lens, few=1):
+            batch, made = Batch(q_lens, [n + 20 for n in q_lens]), builder(PAGE)
+            made.reorder_batch_threshold = few
+            groups = made.build(0, batch.common).groups
+            self.assertEqual(sum(group.count for group in groups), len(q_lens))
+            of = lambda group: group.sequences.cu_q is not None and group.sequences.cu_q.tolist()
+            return [(group.count, group.q_len, of(group)) for group in groups]
+
+        self.assertEqual(launches([1, 1, 1]), [(3, 1, False)])
+        self.assertEqual(launches([1, 1, 40]), [(2, 1, False), (1, 40, False)])
+        self.assertEqual(launches([1, 40, 7, 9]), [(1, 1, False), (3, 56, [0, 40, 47, 56])])
+        self.assertEqual(launches([40, 300, 300]), [(3, 512, [0, 40, 340, 640])])
+        self.assertEqual(launches([8, 8]), [(2, 8, False)])
+        self.assertEqual(launches([3, 1, 2, 7, 7], few=3), [(3, 4, [0, 3, 4, 6]), (2, 7, False)])
+        self.assertEqual(launches([1, 5, 6, 1]), [(1, 1, False), (2, 8, [0, 5, 11]), (1, 1, False)])
+
+    def test_drafts(self):
+        """Requests with unequal numbers of drafts share the launch of decodes."""
+        batch = Batch([3, 1, 2, 3, 17], [33, 5, 100, 3, 90])
+        made = builder(PAGE)
+        made.reorder_batch_threshold = 3
+        with unittest.mock.patch.object(sys.modules[__name__], "builder", lambda page: made):
+            sinks = torch.tensor([0.5, -1.0, 2.0, 0.0], device=DEVICE)
+            self.assert_close(batch.attend(sinks=sinks), batch.defined(sinks=sinks))
+
     def test_requests_of_padding_are_left_out(self):
         batch = Batch([1, 1, 2], [9, 30, 8])
         expected = batch.defined()
@@ -199,8 +230,9 @@ class Kernels(unittest.TestCase):
         batch = Batch([40], [40], mm_req_doc_ranges={0: [(2, 5), (20, 24)]})
         images = {0: [(2, 5), (20, 24)]}
         self.assert_close(batch.attend(sliding_window=6), batch.defined(windowed))
-        groups = builder(PAGE).build(0, Batch(**MIXED, mm_req_doc_ranges={4: [(2, 3)], 5: [(0, 57)]}).common).groups
-        self.assertEqual([group.images is None for group in groups], [True, True, False, True])
+        decodes, prompts = builder(PAGE).build(0, Batch(**MIXED, mm_req_doc_ranges={4: [(2, 3)], 5: [(0, 57)]}).common).groups
+        self.assertIsNone(decodes.images)
+        self.assertEqual(prompts.images.tolist(), [[[1, 0]], [[1, 0]], [[2, 3]], [[1, 0]]])
 
     def test_mods(self):
         """A layer's own mods see heads, positions, and the request's place in the batch."""
@@ -221,14 +253,56 @@ class Kernels(unittest.TestCase):
         module.mods_of = lambda name: (None, everything if name.startswith("layers.1.") else None)
         layers = {name: types.SimpleNamespace(**vars(LAYER)) for name in ("layers.0.attn", "layers.1.attn")}
         config = types.SimpleNamespace(
-            **vars(CONFIG) | {"additional_config": {"attnc_mods": "my_module.mods_of"}},
-            compilation_config=types.SimpleNamespace(static_forward_context=layers),
-        )
+            **vars(CONFIG) | {
+                "additional_config": {"attnc_mods": "my_module.mods_of"},
+                "compilation_config": types.SimpleNamespace(static_forward_context=layers),
+            }
+        )  # fmt: skip
         with unittest.mock.patch.dict(sys.modules, my_module=module):
             AttncBackend.get_builder_cls()(types.SimpleNamespace(), list(layers), config, torch.device(DEVICE))
         for name, mask in (("layers.0.attn", causal), ("layers.1.attn", everything)):
             batch = Batch(**MIXED)
             self.assert_close(batch.attend(layers[name]), batch.defined(mask))
+
+    def captured(self, batch, q_lens, longest, mode):
+        """Returns the metadata with which vLLM captures a graph over the buffers of `batch`, for a dummy batch."""
+        starts = torch.tensor([0, *q_lens]).cumsum(0).int()
+        common = batch.common.replace(
+            query_start_loc=starts.to(DEVICE), query_start_loc_cpu=starts, num_reqs=len(q_lens),
+            seq_lens=torch.tensor(q_lens, dtype=torch.int32, device=DEVICE), num_actual_tokens=sum(q_lens),
+            max_query_len=longest, block_table_tensor=torch.zeros_like(batch.common.block_table_tensor),
+            seq_lens_cpu_upper_bound=torch.tensor(q_lens, dtype=torch.int32),
+        )  # fmt: skip
+        made = builder(PAGE)
+        made.vllm_config = types.SimpleNamespace(compilation_config=types.SimpleNamespace(cudagraph_mode=mode))
+        return made.build_for_cudagraph_capture(common), common
+
+    def test_graphs_of_mixed_batches(self):
+        """A graph of any batch has one launch, which serves others of up to as many requests and tokens."""
+        batch = Batch(**MIXED)
+        real = batch.common
+        for q_lens in ([10] * 6, [9, 9, 9, 9, 9, 15]):
+            metadata, common = self.captured(batch, q_lens, 60, CUDAGraphMode.FULL)
+            self.assertEqual(len(metadata.groups), 1)
+            common.query_start_loc.copy_(real.query_start_loc)
+            common.seq_lens.copy_(real.seq_lens)
+            common.block_table_tensor.copy_(real.block_table_tensor)
+            pad = lambda x: torch.cat((x, x.new_full((5, *x.shape[1:]), torch.nan)))
+            impl = AttncImpl(H, D, D**-0.5, HKV, sinks=torch.tensor([0.5, -1.0, 2.0, 0.0], device=DEVICE))
+            impl.do_kv_cache_update(LAYER, *batch.new, batch.cache, real.slot_mapping)
+            k, v = map(pad, batch.new)
+            out = impl.forward(LAYER, pad(batch.q), k, v, batch.cache, metadata, torch.full_like(pad(batch.q), torch.nan))
+            self.assert_close(out[:-5], batch.defined(sinks=impl.sinks))
+        # One token of each request, but a graph of any batch of six tokens.
+        metadata, _ = self.captured(batch, [1] * 6, 6, CUDAGraphMode.FULL)
+        self.assertEqual([(group.q_len, group.sequences.cu_q is None) for group in metadata.groups], [(6, False)])
+        metadata, _ = self.captured(Batch([8], [20]), [8], 8, CUDAGraphMode.FULL)
+        self.assertEqual([(group.q_len, group.sequences.cu_q is None) for group in metadata.groups], [(8, False)])
+        # Decodes of up to three queries, and of equally many.
+        metadata, _ = self.captured(batch, [1] * 6, 3, CUDAGraphMode.FULL_AND_PIECEWISE)
+        self.assertEqual([(group.q_len, group.sequences.cu_q is None) for group in metadata.groups], [(3, False)])
+        metadata, _ = self.captured(batch, [1] * 6, 1, CUDAGraphMode.FULL_AND_PIECEWISE)
+        self.assertEqual([(group.q_len, group.sequences.cu_q is None) for group in metadata.groups], [(1, True)])
 
     def test_other_pages(self):
         """Layers of another group of caches share lengths, and have pages of their own."""
@@ -276,6 +350,11 @@ class Interface(unittest.TestCase):
         ):  # fmt: skip
             self.assertTrue(any(reason in text for text in self.reasons(**changes)), changes)
         self.assertFalse(any(isinstance(x, MultipleOf) for x in AttncBackend.get_supported_kernel_block_sizes()))
+
+    def test_graphs_that_are_taken(self):
+        for has_images, support in ((False, AttentionCGSupport.ALWAYS), (True, AttentionCGSupport.UNIFORM_BATCH)):
+            config = types.SimpleNamespace(model_config=types.SimpleNamespace(is_mm_prefix_lm=has_images))
+            self.assertEqual(AttncBackend.get_builder_cls().get_cudagraph_support(config, None), support)
 
     def test_refusals(self):
         for options, text in (

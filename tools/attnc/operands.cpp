@@ -116,7 +116,10 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
   }
   if (!operands.cuSeqlensQ) return {};
   if (options.vInK) needs.emplace_back("v", &operands.v);
-  for (auto [name, target] : needs) ATTNC_TRY(fromPacked(name, *target));
+  for (auto [name, target] : needs)
+    if (!operands.pageTable || target == &operands.q) ATTNC_TRY(fromPacked(name, *target));
+  for (auto [name, rows] : {std::pair("new_k", &operands.newK), {"new_v", &operands.newV}})
+    if (*rows) ATTNC_TRY(fromPacked(name, **rows));
   return operands.dLse ? fromPacked("dlse", *operands.dLse) : Status();
 }
 
@@ -137,10 +140,10 @@ Status gatherCache(HostOperands& operands) {
     const HostTensor* table = operands.pageTable ? &*operands.pageTable : nullptr;
     *to = *from;
     if (to->bytes.empty()) { // only shapes are needed
-      to->shape = {q[0], to->shape[1], settled->problem.kvLen, to->shape[3]};
+      to->shape = {settled->problem.batch, to->shape[1], settled->problem.kvLen, to->shape[3]};
       continue;
     }
-    if (*fresh) ATTNC_TRY(appendRows(*to, **fresh, table, *operands.kvLengths));
+    if (*fresh) ATTNC_TRY(appendRows(*to, **fresh, table, *operands.kvLengths, operands.cuSeqlensQ));
     if (!table) continue;
     ATTNC_TRY_AS(rows, gatherPages(*to, *table, *operands.kvLengths));
     *to = *std::move(rows);
@@ -162,7 +165,8 @@ void dealCache(const RunOptions& options, HostOperands& operands) {
 Status drawOperands(const Mod& mod, const RunOptions& options, Generator& generator, HostOperands& operands) {
   const auto& [shape, headDim] = *options.random;
   DType dtype = dtypeOf(options.dtype);
-  int64_t batch = shape.batch, rows = shape.qLen, kvRows = shape.kvLen;
+  const bool isPaged = options.sequences.pageSize != 0;
+  int64_t batch = shape.batch, kvBatch = batch, rows = shape.qLen, kvRows = shape.kvLen;
   if (options.sequences.ragged) {
     const auto draw = [&](std::optional<HostTensor>& to, int64_t longest) {
       HostTensor lengths = generator.positions(longest);
@@ -171,18 +175,18 @@ Status drawOperands(const Mod& mod, const RunOptions& options, Generator& genera
       return readElement(to->bytes.data(), DType::I32, shape.batch).integer;
     };
     batch = 1;
-    rows = kvRows = draw(operands.cuSeqlensQ, shape.qLen);
-    if (shape.qLen != shape.kvLen) kvRows = draw(operands.cuSeqlensKv, shape.kvLen);
+    rows = draw(operands.cuSeqlensQ, shape.qLen);
+    if (!isPaged) kvBatch = 1, kvRows = shape.qLen == shape.kvLen ? rows : draw(operands.cuSeqlensKv, shape.kvLen);
   }
   const auto draw = [&](std::vector<int64_t> shape) {
     return options.large ? generator.signs(dtype, std::move(shape)) : generator.normal(dtype, std::move(shape));
   };
   operands.q = draw({batch, shape.qHeads, rows, headDim});
-  operands.k = draw({batch, shape.kvHeads, kvRows, headDim});
+  operands.k = draw({kvBatch, shape.kvHeads, kvRows, headDim});
   if (options.large && std::none_of(mod.captures().begin(), mod.captures().end(), Generator::isLarge))
     generator.lengthenKeys(operands.q, operands.k, options.scale.value_or(1 / std::sqrt(double(headDim))));
   if (options.vInK) ATTNC_TRY(takeColumns(operands.k, options.vInK, operands.v));
-  if (!options.vInK) operands.v = generator.normal(dtype, {batch, shape.kvHeads, kvRows, headDim});
+  if (!options.vInK) operands.v = generator.normal(dtype, {kvBatch, shape.kvHeads, kvRows, headDim});
   if (dtype == DType::E4M3)
     for (auto [scales, heads] : {std::pair(&operands.qScales, shape.qHeads),
                                  {&operands.kScales, shape.kvHeads},
@@ -190,7 +194,7 @@ Status drawOperands(const Mod& mod, const RunOptions& options, Generator& genera
       *scales = generator.scales({shape.batch, heads});
   if (options.sequences.lengths()) operands.kvLengths = generator.positions(shape.kvLen);
   if (options.sequences.offsets() == QueryOffsets::Tensor) operands.qOffsets = generator.positions(shape.kvLen);
-  if (options.sequences.pageSize) dealCache(options, operands);
+  if (isPaged) dealCache(options, operands);
   return {};
 }
 
@@ -219,16 +223,21 @@ Status checkResultGradients(const HostOperands& operands) {
 }
 
 Status checkOperands(const Mod& mod, HostOperands& operands) {
-  ATTNC_TRY_AS(problem, reference::problemOf(operands.q.view(), operands.k.view(), operands.v.view()));
+  const bool isPaged = operands.pageTable.has_value();
+  TensorView q = operands.q.view();
+  if (operands.cuSeqlensQ && isPaged) q.shape[0] = operands.k.shape[0]; // gathered: rows of each sequence
+  ATTNC_TRY_AS(problem, reference::problemOf(q, operands.k.view(), operands.v.view()));
   operands.problem = *problem;
   if (operands.cuSeqlensQ) {
-    const HostTensor& ofKv = operands.cuSeqlensKv ? *operands.cuSeqlensKv : *operands.cuSeqlensQ;
     ATTNC_TRY_AS(qLen, longestOf("cu_seqlens_q", *operands.cuSeqlensQ, operands.q.shape[2]));
-    ATTNC_TRY_AS(kvLen, longestOf(operands.cuSeqlensKv ? "cu_seqlens_kv" : "cu_seqlens_q", ofKv, operands.k.shape[2]));
-    if (operands.q.shape[0] != 1 || operands.k.shape[0] != 1)
-      return Error::environment("q and k have a batch beside cu_seqlens_q, which says what the sequences are");
     operands.problem.batch = operands.cuSeqlensQ->shape[0] - 1;
     operands.problem.qLen = *qLen;
+    if (operands.q.shape[0] != 1 || (!isPaged && operands.k.shape[0] != 1))
+      return Error::environment("q and k have a batch beside cu_seqlens_q, which says what the sequences are");
+  }
+  if (operands.cuSeqlensQ && !isPaged) {
+    const HostTensor& ofKv = operands.cuSeqlensKv ? *operands.cuSeqlensKv : *operands.cuSeqlensQ;
+    ATTNC_TRY_AS(kvLen, longestOf(operands.cuSeqlensKv ? "cu_seqlens_kv" : "cu_seqlens_q", ofKv, operands.k.shape[2]));
     operands.problem.kvLen = *kvLen;
   }
   for (const auto& [name, tensor] : {std::pair("k", &operands.k), std::pair("v", &operands.v)})

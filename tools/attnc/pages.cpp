@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <optional>
 #include <random>
 
 namespace attnc::cli {
@@ -44,15 +43,17 @@ HostTensor dealToPages(const HostTensor& rows, const HostTensor& table, const Ho
   std::fill(pool.bytes.begin(), pool.bytes.end(), char(0xff)); // NaN in every format
   const int64_t bytes = dtypeBytes(rows.dtype);
   (void)bool(reference::eachRow(
-      CacheViews(pool, &table, lengths).cache(), [](int64_t) { return 0; },
+      CacheViews(pool, &table, lengths).cache(), [](int64_t, int64_t) { return 0; },
       [&](int64_t offset, int64_t b, int64_t h, int64_t i) {
         std::memcpy(pool.bytes.data() + offset * bytes, rowOf(rows, b, h, i), size_t(rows.shape[3] * bytes));
       }));
   return pool;
 }
 
-Status appendRows(HostTensor& target, const HostTensor& rows, const HostTensor* table, const HostTensor& lengths) {
-  return reference::appendRows(CacheViews(target, table, lengths).cache(), rows.view());
+Status appendRows(HostTensor& target, const HostTensor& rows, const HostTensor* table, const HostTensor& lengths,
+                  const std::optional<HostTensor>& cuSeqlensQ) {
+  const TensorView starts = cuSeqlensQ ? cuSeqlensQ->view() : TensorView{};
+  return reference::appendRows(CacheViews(target, table, lengths).cache(), rows.view(), cuSeqlensQ ? &starts : nullptr);
 }
 
 HostTensor drawPageTable(int64_t batch, int64_t pagesOfSequence, uint64_t seed) {

@@ -84,7 +84,7 @@ Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const
     for (auto [name, before, rows] : {std::tuple("k", &cache->k, &*operands.newK), {"v", &cache->v, &*operands.newV}}) {
       HostTensor& after = result.cache[name] = *before;
       const HostTensor* table = operands.pageTable ? &*operands.pageTable : nullptr;
-      ATTNC_TRY(appendRows(after, *rows, table, *operands.kvLengths));
+      ATTNC_TRY(appendRows(after, *rows, table, *operands.kvLengths, operands.cuSeqlensQ));
     }
   for (const auto& [name, values] : computed->captures)
     result.gradients["d_" + name] =

@@ -52,8 +52,13 @@ Status saveOperands(const Mod& mod, const HostOperands& operands, const RunOptio
   };
   const auto addRows = [&](const char* name, const HostTensor& rows) { add(name, isRagged ? toPacked(rows) : rows); };
   addRows("q", operands.q);
-  addRows("k", operands.cache ? operands.cache->k : operands.k);
-  addRows("v", operands.cache ? operands.cache->v : operands.v);
+  if (operands.cache) {
+    add("k", operands.cache->k);
+    add("v", operands.cache->v);
+  } else {
+    addRows("k", operands.k);
+    addRows("v", operands.v);
+  }
   if (options.backward) addRows("dout", operands.dOut);
   if (options.backward && operands.dLse) addRows("dlse", *operands.dLse);
 #define ATTNC_OPTIONAL(member, name, feature)                                                                          \

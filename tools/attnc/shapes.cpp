@@ -55,7 +55,7 @@ Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const 
   if (sequences.ragged) {
     const TensorView cumulative = TensorView::contiguous(nullptr, DType::I32, {problem.batch + 1});
     shapes.operands.cuSeqlensQ = cumulative;
-    if (problem.qLen != problem.kvLen) shapes.operands.cuSeqlensKv = cumulative;
+    if (problem.qLen != problem.kvLen && !sequences.pageSize) shapes.operands.cuSeqlensKv = cumulative;
     shapes.operands.maxQLen = problem.qLen;
     shapes.operands.maxKvLen = problem.kvLen;
   }

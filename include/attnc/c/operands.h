@@ -32,7 +32,8 @@ typedef struct attnc_operands {
   /// none.
   const attnc_tensor* new_k;
   const attnc_tensor* new_v; ///< [B, HKV, Q_LEN, DV], dtype of q, last stride 1: rows that the launch writes into v.
-  /// i32 [B + 1]: cumulative lengths of a ragged batch. Tensors q, k, v and out are then [1, heads, rows of all, dim].
+  /// i32 [B + 1]: cumulative lengths of a ragged batch. Tensors q, k, v, out, new_k and new_v are then [1, heads, rows
+  /// of all, dim]; but k and v with page_table are pools.
   const attnc_tensor* cu_seqlens_q;
   const attnc_tensor* cu_seqlens_kv; ///< i32 [B + 1]: cumulative lengths of k and v. Default: cu_seqlens_q.
   int64_t max_q_len;                 ///< Longest sequence of a ragged batch, in rows of q. 0: unknown.

@@ -16,7 +16,8 @@ def attention(
     mod: Mod | str, q: Any, k: Any, v: Any, *, captures: Mapping[str, Any] | None = None, scale: float | None = None,
     out: Any = None, return_lse: bool = False, stream: int | None = None, tile: str | None = None,
     q_scales: Any = None, k_scales: Any = None, v_scales: Any = None, kv_lengths: Any = None, q_offsets: Any = None,
-    page_table: Any = None, new_k: Any = None, new_v: Any = None,
+    page_table: Any = None, new_k: Any = None, new_v: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None,
+    max_q_len: int = 0, max_kv_len: int = 0,
 ) -> Any:  # fmt: skip
     """Computes softmax(mod(scale q k^T)) v.
 
@@ -33,6 +34,11 @@ def attention(
     `page_table` [B, N] is given, k and v are pools of pages, [pages, HKV, page_size, E or EV]. `new_k` and `new_v`
     [B, HKV, L, E or EV] are written into k and v, at the end of the lengths, which count them.
 
+    `cu_seqlens_q` [B + 1], int32, makes the batch ragged. q is then a view [1, H, rows of all, E] of memory that holds
+    the rows of one sequence behind those of another, as [rows, H, E] does. k and v are pools, or packed in the same way
+    by `cu_seqlens_kv` (default: `cu_seqlens_q`); new_k and new_v are packed as q is, and need pools. The longest lengths
+    are `max_q_len` and `max_kv_len`, if they are known: few queries then take a decode kernel.
+
     Returns out [B, H, L, EV]. With `return_lse`, also returns lse [B, H, L] (float32, natural logarithm). The library
     that q belongs to allocates the results. If `out` is given, the result is written into it.
 
@@ -47,9 +53,10 @@ def attention(
     others = {
         "q_scales": q_scales, "k_scales": k_scales, "v_scales": v_scales, "kv_lengths": kv_lengths,
         "q_offsets": q_offsets, "page_table": page_table, "new_k": new_k, "new_v": new_v,
+        "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_kv": cu_seqlens_kv,
     }  # fmt: skip
     captures = {name: without_gradient(value, name) for name, value in (captures or {}).items()}
-    given = Given(mod, q, k, v, captures, scale, out, return_lse, stream, others)
+    given = Given(mod, q, k, v, captures, scale, out, return_lse, stream, others, (max_q_len, max_kv_len))
     if given.on_gpu:
         _launch(given, tile)
     else:
@@ -61,7 +68,7 @@ def attention(
 class Given:
     """The arguments of a call, as structs. The tensors must outlive it."""
 
-    def __init__(self, mod, q, k, v, captures, scale, out, return_lse, stream, others=None):
+    def __init__(self, mod, q, k, v, captures, scale, out, return_lse, stream, others=None, longest=(0, 0)):
         self.mod = Mod.parse(mod) if isinstance(mod, str) else mod
         self.handle = self.mod._handle.address
         on_gpu = self.on_gpu = is_on_gpu(q, "q")
@@ -84,7 +91,8 @@ class Given:
         array, of_captures = self.mod._given(captures or {}, on_gpu, wait)
         self.operands = Operands(
             q=at["q"], k=at["k"], v=at["v"], captures=array, capture_count=len(array),
-            scale=scale or 0.0, has_scale=scale is not None, **{name: at[name] for name in others},
+            scale=scale or 0.0, has_scale=scale is not None, max_q_len=longest[0], max_kv_len=longest[1],
+            **{name: at[name] for name in others},
         )  # fmt: skip
         self.outputs = Outputs(out=at["out"], lse=at["lse"])
         self._keep = views, of_captures

@@ -16,10 +16,12 @@ sinks, and images whose tokens see one another, all with pages and with queries 
 """
 
 import dataclasses
+import itertools
 import typing
 
 import torch
 from torch.nn.attention.flex_attention import and_masks, or_masks
+from vllm.config import CUDAGraphMode
 from vllm.utils.import_utils import resolve_obj_by_qualname
 from vllm.v1.attention.backend import (
     AttentionBackend,
@@ -97,14 +99,19 @@ class AttncBackend(AttentionBackend):
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Neighbouring requests with equally many queries: those of one launch."""
+    """Neighbouring requests that share a launch: a ragged batch if their numbers of queries differ."""
 
     requests: slice
     tokens: slice  # their rows of q
     count: int  # requests
-    q_len: int
+    q_len: int  # the most queries of a request
     sequences: Sequences
     images: torch.Tensor | None  # i32 [count, R, 2]: first and last position of each; empty ones end before they begin
+
+    def rows(self, of_all):
+        """Returns their rows of q or out [tokens, H, D] as [B, H, q_len, D], or as the ragged batch [1, H, rows, D]."""
+        batch = self.count if self.sequences.cu_q is None else 1
+        return of_all[self.tokens].view(batch, -1, *of_all.shape[1:]).transpose(1, 2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,8 +128,13 @@ class AttncMetadata:
 class AttncMetadataBuilder(AttentionMetadataBuilder[AttncMetadata]):
     """Makes the metadata of a batch from what the CPU knows. It never waits for the GPU."""
 
-    _cudagraph_support: typing.ClassVar[AttentionCGSupport] = AttentionCGSupport.UNIFORM_BATCH
     supports_update_block_table = True
+
+    @classmethod
+    def get_cudagraph_support(cls, vllm_config: typing.Any, kv_cache_spec: typing.Any) -> AttentionCGSupport:
+        # Images are tensors of one batch, but decodes see none.
+        has_images = vllm_config.model_config.is_mm_prefix_lm
+        return AttentionCGSupport.UNIFORM_BATCH if has_images else AttentionCGSupport.ALWAYS
 
     def __init__(
         self, kv_cache_spec: typing.Any, layer_names: list[str], vllm_config: typing.Any, device: torch.device
@@ -144,15 +156,30 @@ class AttncMetadataBuilder(AttentionMetadataBuilder[AttncMetadata]):
                 "attnc needs one kind of mask for all requests of a batch, and vLLM asks for causal and bidirectional ones"
             )
         starts = common.query_start_loc_cpu[: common.num_reqs + 1].tolist()
-        groups, first = [], 0
-        while first < common.num_reqs:
-            q_len, end = starts[first + 1] - starts[first], first + 1
-            while end < common.num_reqs and starts[end + 1] - starts[end] == q_len:
-                end += 1
-            if q_len:  # others are padding
-                groups.append(_group(common, slice(first, end), slice(starts[first], starts[end]), q_len))
-            first = end
+        q_lens = [end - start for start, end in itertools.pairwise(starts)]
+
+        def launch_of(request):
+            # 1: for a decode kernel, which reads K and V once for all heads of a group; 2: for a forward kernel.
+            return q_lens[request] and 1 + (q_lens[request] > self.reorder_batch_threshold)
+
+        groups = []
+        for launch, requests in itertools.groupby(range(common.num_reqs), launch_of):
+            first, *others = requests
+            if launch:  # else padding
+                groups.append(_group(common, slice(first, first + 1 + len(others)), starts))
         return AttncMetadata(groups, common.num_actual_tokens, common.causal, common.slot_mapping)
+
+    def build_for_cudagraph_capture(self, common_attn_metadata: typing.Any) -> AttncMetadata:
+        """The graph serves later batches. Unless all of them are decodes of as many queries, it has one launch: a ragged
+        batch, whose lengths are read on the GPU."""
+        common = common_attn_metadata
+        metadata = self.build(0, common)
+        starts = common.query_start_loc_cpu.tolist()
+        is_uniform = starts == [common.max_query_len * request for request in range(common.num_reqs + 1)]
+        if not is_uniform or self.vllm_config.compilation_config.cudagraph_mode == CUDAGraphMode.FULL:
+            group = _group(common, slice(0, common.num_reqs), starts, longest=common.max_query_len)
+            metadata = dataclasses.replace(metadata, groups=[group])
+        return metadata
 
     def update_block_table(
         self, metadata: AttncMetadata, blk_table: torch.Tensor, slot_mapping: torch.Tensor
@@ -164,12 +191,21 @@ class AttncMetadataBuilder(AttentionMetadataBuilder[AttncMetadata]):
         return dataclasses.replace(metadata, groups=groups, slot_mapping=slot_mapping)
 
 
-def _group(common, requests, tokens, q_len):
+def _group(common, requests, starts, longest=None):
+    """Returns the launch of these requests: a ragged batch if they differ in their numbers of queries, or if others of
+    up to `longest` will take their place."""
+    first, end = requests.start, requests.stop
+    q_lens = [starts[request + 1] - starts[request] for request in range(first, end)]
     sequences = Sequences(kv_lengths=common.seq_lens[requests], page_table=common.block_table_tensor[requests])
+    if longest or min(q_lens) < max(q_lens):
+        # Fewer values of Q_LEN are fewer kinds of launches.
+        longest = longest or min(1 << (max(q_lens) - 1).bit_length(), starts[end] - starts[first])
+        cu_q = common.query_start_loc[first : end + 1]
+        sequences = sequences._replace(cu_q=cu_q - starts[first] if starts[first] else cu_q, max_q=longest)
     ranges = common.mm_req_doc_ranges or {}
     lengths = common.seq_lens_cpu_upper_bound
     of_requests = []
-    for request in range(requests.start, requests.stop):
+    for request, q_len in zip(range(first, end), q_lens):
         # Images that end before the second query change nothing. The bound is exact while a prompt is read.
         first_query = 0 if lengths is None else int(lengths[request]) - q_len
         of_requests.append([pair for pair in ranges.get(request, ()) if pair[1] > first_query])
@@ -180,7 +216,8 @@ def _group(common, requests, tokens, q_len):
         filled = [of + [(1, 0)] * (most - len(of)) for of in of_requests]
         images = torch.tensor(filled, dtype=torch.int32, pin_memory=common.seq_lens.is_cuda)
         images = images.to(common.seq_lens.device, non_blocking=True)
-    return Group(requests, tokens, requests.stop - requests.start, q_len, sequences, images)
+    tokens = slice(starts[first], starts[end])
+    return Group(requests, tokens, end - first, sequences.max_q or q_lens[0], sequences, images)
 
 
 class AttncImpl(AttentionImpl[AttncMetadata]):
@@ -235,9 +272,7 @@ class AttncImpl(AttentionImpl[AttncMetadata]):
         k, v = kv_cache.split(self.head_size, dim=-1)
         mods = getattr(layer, _SCORE_MOD, None), getattr(layer, _MASK_MOD, None)
         for group in attn_metadata.groups:
-            shape = group.count, group.q_len, self.num_heads, self.head_size
-            q, out = (rows[group.tokens].view(shape).transpose(1, 2) for rows in (query, output))
-            self._attend(q, k, v, out, group, mods, attn_metadata.causal)
+            self._attend(group.rows(query), k, v, group.rows(output), group, mods, attn_metadata.causal)
         return output
 
     def _attend(self, q, k, v, out, group, mods, causal):

@@ -76,7 +76,8 @@ class _Captures:
 class Sequences(typing.NamedTuple):
     """Where rows of q, k and v belong, as i32 tensors on the device. Either `kv_lengths` [B] of a cache, where queries
     stand at the last keys; or `cu_q` and `cu_kv` [B + 1], the cumulative lengths of a ragged batch, with the longest
-    lengths. With `page_table` [B, N], which needs kv_lengths, k and v are pools [pages, HKV, page_size, D]."""
+    lengths. With `page_table` [B, N], which needs kv_lengths, k and v are pools [pages, HKV, page_size, D]; a ragged
+    batch then has no cu_kv."""
 
     kv_lengths: torch.Tensor | None = None
     cu_q: torch.Tensor | None = None
