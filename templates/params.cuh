@@ -169,6 +169,18 @@ struct QuantiseParams {
   unsigned seed; // of signs
 };
 
+/// Wider q and k, whose further columns hold a low-rank term of the score: low_rank.cu.
+struct LowRankParams {
+  ForwardParams base; // q, k, v and their strides; lse and lists are unused
+  void* q;            // [batch, q_heads, q_len, kWideHeadDim], dense; written
+  void* k;            // [k_batch, k_heads, kv_len, kWideHeadDim], dense; written
+  void* v;            // [v_batch, k_heads, kv_len, head_dim_v], dense; written. Null: v serves as it is
+  int k_batch, v_batch;
+  int k_heads;        // kv_heads, or q_heads if heads that share k have factors of their own
+  float q_times;      // factor of q
+  float factor_times; // factor of q_factor
+};
+
 /// Merges the attention of a stage of a plan of shards into that of the stages before. Rows are those of all heads and
 /// batch entries. Tensors but `out` are dense.
 struct MergeStagesParams {

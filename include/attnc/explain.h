@@ -279,6 +279,9 @@ struct ExplainedKernel {
   std::string tile;                    ///< As Preparation::tile.
   TileFrom tileFrom = TileFrom::Model; ///< Who chose the tile.
   std::string tunedBy;                 ///< As Preparation::tunedBy.
+  /// Columns of q and k that a low-rank term of the score takes, or why it takes none. Empty if score_mod has no sum of
+  /// products of a query's and a key's numbers.
+  std::string lowRank = {};
 };
 
 /// Limits of the GPUs of an architecture, and the one that TileWork assumes.

@@ -189,7 +189,7 @@ public:
   /// zeroes it once, before the first launch; each launch restores the zeros that the next one needs. Launches that may
   /// overlap need a workspace each. It may be null for most kernels, which then balance their work less evenly. A
   /// decode kernel without one does not split KV. A decode kernel needs one if the mask's live columns are not an
-  /// interval.
+  /// interval. A forward kernel needs one if it computes a low-rank term of the score in columns of q and k.
   ///
   /// Empty problems (an extent of 0) are legal: KV_LEN 0 gives out 0 and lse -inf.
   ///

@@ -75,14 +75,16 @@ Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* cap
     bindings = *std::move(bound);
     return {};
   };
-  std::optional<plan::LaunchOperands> onGrids;
+  std::optional<plan::LaunchOperands> bound;
   const bool isBackward = plan.options.kind == KernelKind::Backward; // has tiles of keys even without queries
-  if (plan.grid && (given.problem.qLen > 0 || isBackward)) {
+  const bool asksGrids = plan.grid && (given.problem.qLen > 0 || isBackward);
+  if (asksGrids || plan.readsBindings) {
     ATTNC_TRY(bindOnce());
-    onGrids = given;
-    onGrids->grids = plan::gridsOf(*plan.grid, *bindings);
+    bound = given;
+    bound->bindings = &*bindings;
+    if (asksGrids) bound->grids = plan::gridsOf(*plan.grid, *bindings);
   }
-  const plan::LaunchOperands& operands = onGrids ? *onGrids : given;
+  const plan::LaunchOperands& operands = bound ? *bound : given;
   ATTNC_TRY(plan::checkTileCounts(plan, operands));
   bool isFirst = true;
   for (size_t i = 0; i < plan.stages.size(); ++i) {

@@ -239,10 +239,10 @@ Expected<std::shared_ptr<const plan::KernelMod>> kernelModOf(const Mod& mod, pla
   return ModAccess::implOf(mod).kernelMod(form);
 }
 
-Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options) {
+Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options, bool keepsLowRank) {
   return onOwnStack([&]() -> Expected<plan::Plan> {
     auto kernelMod = kernelModOf(mod, plan::algebraFor(options));
-    return kernelMod ? plan::choosePlan(**kernelMod, options) : kernelMod.error();
+    return kernelMod ? plan::choosePlan(**kernelMod, options, keepsLowRank) : kernelMod.error();
   });
 }
 

@@ -43,6 +43,12 @@ std::string emitConfig(const Config& config) {
   if (config.deterministic) add("bool", "kDeterministic", *config.deterministic);
   if (config.takesTurns) add("bool", "kTakesTurns", *config.takesTurns);
   if (config.sumsDiagonals) add("bool", "kSumsDiagonals", *config.sumsDiagonals);
+  if (config.lowRank) {
+    add("int", "kWideHeadDim", config.lowRank->wideHeadDim);
+    add("int", "kRank", config.lowRank->rank);
+    add("int", "kQPieces", config.lowRank->qPieces);
+    add("int", "kKvPieces", config.lowRank->kvPieces);
+  }
   if (config.boxes) {
     const Config::Boxes& boxes = *config.boxes;
     add("int", "kQueryBox[3]", fmt::format("{{{}}}", fmt::join(boxes.queries, ", ")));

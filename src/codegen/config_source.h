@@ -32,6 +32,12 @@ struct Config {
   std::optional<bool> deterministic; ///< whether the order of CTAs must not show; unset: the template does not read it
   std::optional<bool> takesTurns;    ///< whether CTAs take turns (algo/turns.cuh); unset: the template does not read it
   std::optional<bool> sumsDiagonals; ///< whether to sum along diagonals as well; unset: the template does not read it
+  /// For low_rank.cu: columns of the wider q and k, rounds of the factors, and the numbers of 16 bits that each factor
+  /// is divided into.
+  struct LowRank {
+    int wideHeadDim = 0, rank = 0, qPieces = 1, kvPieces = 1;
+  };
+  std::optional<LowRank> lowRank;
   /// For box kernels: queries of a consumer; keys of a step; the axis along which the consumers of a CTA are adjacent;
   /// and how many consecutive queries in a consumer's box skip boxes of keys together. With `ownsKeys`: keys of a CTA
   /// and queries of a step.

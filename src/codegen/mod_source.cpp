@@ -196,8 +196,9 @@ std::string boxText(llvm::ArrayRef<std::pair<Body, Body>> bodies) {
                              fmt::format("    return {{{{{}}},\n            {{{}}}}};\n", begins, ends));
 }
 
-/// Bounds are computed for the ends of a tile, without a Row.
+/// Bounds are computed for the ends of a tile, without a Row. Factors depend on a round.
 Function functionOf(llvm::StringRef role) {
+  if (role == ir::kQFactor || role == ir::kKvFactor) return Function::DScore;
   return role == ir::kKvBegin || role == ir::kKvEnd ? Function::Edge : Function::Hook;
 }
 
@@ -229,6 +230,11 @@ std::string hooksText(const Program& program, llvm::ArrayRef<Body> bodies,
   for (const ir::OutputRole& role : ir::kSequenceRoles)
     if (const Hook* hook = hookOf(program, role))
       add("int", fmt::format("{}(const ModArgs& args, const Head& head)", role.name), hook);
+  for (auto [role, known] : {std::pair(&ir::kQFactor, "Row& row"), {&ir::kKvFactor, "Col& col"}})
+    if (const Hook* hook = hookOf(program, *role))
+      add("float",
+          fmt::format("{}(const ModArgs& args, const Head& head, const {}, Coord at, int round)", role->name, known),
+          hook);
   if (!edges) return text;
   return text + boundsText(*edges, bodyOf(hookOf(program, ir::kKvBegin)), bodyOf(hookOf(program, ir::kKvEnd)));
 }

@@ -88,6 +88,7 @@ Expected<Explanation> explain(const Compiler& compiler, const Mod& given, const 
     ATTNC_TRY_AS(boxes, countedOnGrid(*derived, *plan, captures, problem));
     chosen.sources = *std::move(sources);
     chosen.compiled = *std::move(compiled);
+    chosen.lowRank = plan->lowRank;
     const BlockMaskShape blocks = plan::smallestMask(*counted, problem, kernel.maskQBlock, kernel.maskKvBlock);
     Explanation all{*std::move(mod), preparation, std::move(chosen), {}, takeCensus(*counted, *bindings, blocks)};
     for (const auto& [name, value] : captures.all())

@@ -131,7 +131,7 @@ Expected<std::string> kernelIrText(const Mod& mod, const KernelOptions& options)
   return onOwnStack([&]() -> Expected<std::string> {
     ATTNC_TRY_AS(derived, derive(mod, options));
     ATTNC_TRY_AS(plan, choosePlan(*derived, options));
-    ATTNC_TRY_AS(kernelMod, kernelModOf(*derived, plan->stages.front().algebra)); // all launches of a kernel share it
+    ATTNC_TRY_AS(kernelMod, kernelModOf(*derived, plan::walkingStage(*plan).algebra));
     return ir::print((*kernelMod)->module);
   });
 }

@@ -153,6 +153,7 @@ JsonReport kernelJson(const ExplainedKernel& kernel) {
                   {"headDim", options.headDim},
                   {"headDimV", options.headDimV}};
   if (!kernel.passedOver.empty()) json["passedOver"] = kernel.passedOver;
+  if (!kernel.lowRank.empty()) json["lowRank"] = kernel.lowRank;
   json["launches"] = JsonReport::array();
   for (size_t i = 0; i < kernel.sources.size(); ++i)
     json["launches"].push_back(launchJson(kernel.sources[i], *kernel.compiled[i]));

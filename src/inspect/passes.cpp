@@ -26,7 +26,9 @@ Status runForKernel(const Mod& mod, const KernelOptions& options, const passes::
   } else if (passes::hasGradientStops(module)) {
     ATTNC_TRY(passes::removeGradientStops(module, pipeline));
   }
-  return passes::deriveForKernels(module, plan::algebraFor(options), pipeline);
+  passes::Algebra algebra = plan::algebraFor(options);
+  if (pipeline.printAfter == "derive-low-rank") algebra.lowRank = passes::Algebra::LowRank::Left;
+  return passes::deriveForKernels(module, algebra, pipeline);
 }
 
 /// Runs the passes that look for grids and for the boxes of keys on them.

@@ -86,7 +86,10 @@ std::string bytesExpression(const plan::Plan& plan, Use use) {
   case Use::SharedItems:
   case Use::DqVisits:
   case Use::DiagonalSums:
-  case Use::CaptureSums: return "";
+  case Use::CaptureSums:
+  case Use::WideQ:
+  case Use::WideK:
+  case Use::WideV: return "";
   }
   return "";
 }
@@ -106,6 +109,9 @@ std::string_view useWords(Use use) {
   case Use::DqVisits: return "visits of CTAs that add to dq";
   case Use::DiagonalSums: return "f32 sums along diagonals";
   case Use::CaptureSums: return "sums of gradients of captures";
+  case Use::WideQ: return "q with further columns";
+  case Use::WideK: return "k with further columns";
+  case Use::WideV: return "v for each head of the wider k";
   }
   return "";
 }
@@ -125,6 +131,9 @@ std::string_view nameOf(Use use) {
   case Use::DqVisits: return "DqVisits";
   case Use::DiagonalSums: return "DiagonalSums";
   case Use::CaptureSums: return "CaptureSums";
+  case Use::WideQ: return "WideQ";
+  case Use::WideK: return "WideK";
+  case Use::WideV: return "WideV";
   }
   return "";
 }

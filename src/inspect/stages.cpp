@@ -31,10 +31,10 @@ struct Written {
   std::vector<KernelSource> sources;                        ///< by stage
 };
 
-/// Writes the chosen launch, or all.
-Expected<Written> written(const Mod& mod, const KernelOptions& options, int launch) {
+/// Writes the chosen launch, or all. `keepsLowRank`: as plan::Selection::keepsLowRank.
+Expected<Written> written(const Mod& mod, const KernelOptions& options, int launch, bool keepsLowRank = false) {
   ATTNC_TRY_AS(derived, derive(mod, options));
-  ATTNC_TRY_AS(plan, choosePlan(*derived, options));
+  ATTNC_TRY_AS(plan, choosePlan(*derived, options, keepsLowRank));
   Written all{*derived, *std::move(plan), {}, {}};
   if (launch < 0 || launch > int(all.plan.stages.size()))
     return Error::environment(fmt::format("there is no launch {}; the kernel has {}", launch, all.plan.stages.size()));
@@ -242,7 +242,7 @@ Expected<std::string> modText(const Mod& mod, const KernelOptions& options, int 
 
 Expected<std::string> cudaFile(const Mod& mod, const KernelOptions& options, const CudaFileOptions& file) {
   return onOwnStack([&]() -> Expected<std::string> {
-    ATTNC_TRY_AS(all, written(mod, options, file.launch));
+    ATTNC_TRY_AS(all, written(mod, options, file.launch, file.launcher)); // launchers serve no wider copies
     if (file.launcher && file.launch)
       return Error::environment("a launcher is of the whole kernel, and one launch is asked for");
     if (file.launcher) ATTNC_TRY(checkLauncher(all->plan));

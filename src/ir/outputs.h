@@ -81,9 +81,17 @@ inline constexpr OutputRole kQLength = {"q_length", Type::I32, {ParamKind::B}};
 inline constexpr OutputRole kQStart = {"q_start", Type::I32, {ParamKind::B}};
 inline constexpr OutputRole kKvStart = {"kv_start", Type::I32, {ParamKind::B}};
 
+/// For kernels that compute a low-rank term of the score as columns of q and k: the score that score_mod is given
+/// includes the sum of q_factor * kv_factor over all rounds.
+inline constexpr OutputRole kQFactor = {
+    "q_factor", Type::F32, {ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::Round}};
+inline constexpr OutputRole kKvFactor = {
+    "kv_factor", Type::F32, {ParamKind::B, ParamKind::H, ParamKind::KvIdx, ParamKind::Round}};
+
 /// All roles, in the order in which a module keeps their outputs.
-inline constexpr OutputRole kRoles[] = {kScore,   kMask,  kDScore,   kScaleIn, kScaleOut, kRowShift, kKvSlope, kKvTerm,
-                                        kKvBegin, kKvEnd, kKvLength, kQOffset, kQLength,  kQStart,   kKvStart};
+inline constexpr OutputRole kRoles[] = {kScore,   kMask,   kDScore,  kScaleIn, kScaleOut, kRowShift,
+                                        kKvSlope, kKvTerm, kKvBegin, kKvEnd,   kKvLength, kQOffset,
+                                        kQLength, kQStart, kKvStart, kQFactor, kKvFactor};
 /// The roles about sequences.
 inline constexpr OutputRole kSequenceRoles[] = {kKvLength, kQOffset, kQLength, kQStart, kKvStart};
 /// The roles that passes derive for kernels.

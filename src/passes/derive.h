@@ -18,6 +18,14 @@ struct Algebra {
   /// The interval of live columns of each row. Box kernels use the box instead.
   bool kvBounds = true;
 
+  /// What becomes of a low-rank term (derive-low-rank).
+  enum class LowRank : uint8_t {
+    Kept,    ///< a part of the score
+    Left,    ///< not computed: the score that the mod is given includes it
+    Factors, ///< only its factors are outputs; there is neither score nor mask
+  };
+  LowRank lowRank = LowRank::Kept;
+
   friend auto operator<=>(const Algebra&, const Algebra&) = default;
 };
 

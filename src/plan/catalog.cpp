@@ -4,6 +4,7 @@
 #include "plan/capture_gradients.h"
 #include "plan/family.h"
 #include "plan/kernel_options.h"
+#include "plan/low_rank.h"
 #include "plan/mask_shape.h"
 #include "support/try.h"
 
@@ -216,17 +217,21 @@ Expected<Plan> planOf(const KernelMod& mod, const Selection& selection) {
           candidates.empty() ? "its kernels have no tiles" : fmt::format("it has {}", fmt::join(candidates, ", ")));
   }
   ++plansMade;
-  Plan plan = row.plan(request);
+  const LowRankColumns columns(request, row, selection.keepsLowRank);
+  Plan plan = row.plan(columns.request());
+  plan.lowRank = columns.words();
   if (plan.tile.empty()) plan.tile = tileOf(plan);
   plan.options = selection.options;
+  columns.addTo(plan, row);
   addAppending(plan, request);
   if (row.kind == KernelKind::Backward && row.family != Family::Naive) addLargeRows(plan, request);
   addCaptureGradients(plan, request, row.family);
   return plan;
 }
 
-Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options) {
+Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options, bool keepsLowRank) {
   ATTNC_TRY_AS(selection, selectFamily(mod, options));
+  selection->keepsLowRank = keepsLowRank;
   return planOf(mod, *selection);
 }
 
@@ -240,8 +245,9 @@ std::string narrowTileOf(const KernelMod& mod, const Selection& selection) {
 
 std::vector<std::string> candidatesOf(const KernelMod& mod, const Selection& selection) {
   const Request request{mod, selection.options, selection.arch};
-  if (selection.family->candidates) return selection.family->candidates(request);
-  std::string own = tileOf(selection.family->plan(request));
+  const LowRankColumns columns(request, *selection.family, selection.keepsLowRank);
+  if (selection.family->candidates) return selection.family->candidates(columns.request());
+  std::string own = tileOf(selection.family->plan(columns.request()));
   return own.empty() ? std::vector<std::string>() : std::vector{std::move(own)};
 }
 

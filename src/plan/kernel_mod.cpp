@@ -27,6 +27,15 @@ Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const 
       return capture.name == gradients.places[i].capture;
     })->places.push_back(accesses[i]);
   if (!form.gradients && !gradients.places.empty()) ATTNC_TRY(dropGradients(mod.module, gradients));
+  if (form.algebra.lowRank == passes::Algebra::LowRank::Kept && !form.onGrid) {
+    mod.lowRank = analysis::lowRank(mod.module);
+    if (mod.lowRank.term) {
+      ModForm without = form;
+      without.algebra.lowRank = passes::Algebra::LowRank::Left;
+      ATTNC_TRY_AS(made, makeKernelMod(module, without, gradients));
+      mod.withoutLowRank = std::make_shared<const KernelMod>(*std::move(made));
+    }
+  }
   const size_t firstDerived = mod.module.size();
   ATTNC_TRY(passes::deriveForKernels(mod.module, form.algebra));
   mod.facts = analysis::modFacts(mod.module);

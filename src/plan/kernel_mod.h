@@ -3,6 +3,7 @@
 #pragma once
 
 #include "analysis/gradient_access.h"
+#include "analysis/low_rank.h"
 #include "analysis/mod_facts.h"
 #include "attnc/kernel.h"
 #include "codegen/mod_source.h"
@@ -39,6 +40,9 @@ struct KernelMod {
   codegen::ModSource source;
   std::vector<CaptureAccess> captures;            ///< in the order of the hooks' kCapture
   std::shared_ptr<const passes::GridKernel> grid; ///< what box kernels are written from. Null if there are none
+  analysis::LowRank lowRank; ///< of the mod as it is written; empty in other forms, and with gradients
+  /// The mod without its low-rank term, for kernels that take the term with the score. Null if it has none.
+  std::shared_ptr<const KernelMod> withoutLowRank;
   /// What box kernels know of a score and keep for each query, in mods with gradients. Unset if no backward box kernel
   /// can be written.
   struct OnGrid {

@@ -52,7 +52,8 @@ struct LaunchOperands : Operands {
     std::optional<Before> before = {};
   };
   std::optional<Grids> grids;
-  std::optional<BlockMaskView> lists; ///< the lists that a kernel walks, or that a block-mask kernel fills
+  const ir::Bindings* bindings = nullptr; ///< values of captures. Null if they are unknown, or no stage asks for them
+  std::optional<BlockMaskView> lists;     ///< the lists that a kernel walks, or that a block-mask kernel fills
 };
 
 /// Returns the problem's shape, with or without a page table. Precondition: the operands fit each other.

@@ -21,7 +21,9 @@ struct Plan {
   std::vector<WorkspaceUse> workspace;            ///< device memory that the stages share
   std::vector<CaptureAccess> captures;            ///< the captures whose gradients it computes
   std::shared_ptr<const passes::GridKernel> grid; ///< for box kernels
-  std::string tile;                               ///< spelled as in KernelOptions::tile. Empty if the kernel has none
+  bool readsBindings = false;                     ///< whether stages ask for LaunchOperands::bindings
+  std::string lowRank; ///< where a low-rank term of the score is computed (LowRankColumns::words); empty without one
+  std::string tile;    ///< spelled as in KernelOptions::tile. Empty if the kernel has none
 };
 
 /// Checks that no stage has more than kMostTiles tiles. Errors are Blame::Environment.

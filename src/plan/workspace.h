@@ -26,6 +26,9 @@ enum class Use {
   DqVisits,     ///< backward with lists: who adds to DqSums, a bit per block
   DiagonalSums, ///< backward: gradients of scores, by q_idx - kv_idx, in f32
   CaptureSums,  ///< backward: gradients of captures
+  WideQ,        ///< low-rank terms: q with further columns
+  WideK,        ///< low-rank terms: k with further columns
+  WideV,        ///< low-rank terms: v for each head of WideK
 };
 
 /// A use of the workspace, and the memory that it takes. Launches whose operands have equal shapes take equal memory.

@@ -38,6 +38,9 @@
 //                                                only in mods with gradients
 //     static bool mask(const ModArgs&, const Head&, const Row&, const Col&, Coord)
 //     static ScoreFactors factors(const ModArgs&, const Head&)
+//     static float q_factor(const ModArgs&, const Head&, const Row&, Coord, int round)
+//     static float kv_factor(const ModArgs&, const Head&, const Col&, Coord, int round)
+//                                                both only for low_rank.cu
 //     static float row_shift(const ModArgs&, const Head&, const Row&)
 //     static TileBounds bounds(const ModArgs&, const Head&, int b, int h, int q_begin, int q_end)
 //     static int kv_length(const ModArgs&, const Head&)
@@ -102,6 +105,7 @@
 //               algo/grid_transposed_scores.cuh            1
 //               algo/grid_steps.cuh                        1
 //               backward_grid_sm80.cu                      1
+//               low_rank.cu                                2
 //   row         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -114,6 +118,7 @@
 //               algo/packed_rows.cuh                       1
 //               algo/grid_box.cuh                          1
 //               algo/grid_transposed_scores.cuh            1
+//               low_rank.cu                                1
 //   col         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -128,6 +133,7 @@
 //               algo/packed_rows.cuh                       1
 //               algo/grid_box.cuh                          1
 //               algo/grid_transposed_scores.cuh            1
+//               low_rank.cu                                1
 //   score       algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/exact_gradients.cuh                   1
@@ -169,6 +175,8 @@
 //   q_start     algo/sequence.cuh                          1
 //   kv_start    algo/sequence.cuh                          1
 //   box         algo/grid_box.cuh                          1
+//   q_factor    low_rank.cu                                1
+//   kv_factor   low_rank.cu                                1
 //
 //   head   called once per (b, h) that a CTA works on, 0 <= b < B and 0 <= h < H. Also computes the mod's launch
 //          values.
@@ -203,6 +211,10 @@
 //   q_length    returns the batch entry's rows of Q, 0 to Q_LEN. The entry is sequence b of a ragged batch, whose rows
 //          are those of the tensors from q_start() and kv_start() on. Row 0 of q is its first one, kv_idx 0 its first
 //          column.
+//   q_factor, kv_factor   return the factors of a round of a low-rank term: the score that score() gets includes the
+//   sum
+//          of their products. Only for the kernel that writes them into columns of q and k, whose mod has no score. The
+//          first is not asked for kv_idx, the second not for q_idx.
 //   b, h, q_idx, kv_idx: h is the query head. The kernel first clamps the row of q to [0, q_len) and kv_idx to [0,
 //          kv_len), so that gathers stay inside; results for clamped elements are unused.
 //   All are pure functions of their arguments and of the captured tensors, which no kernel writes meanwhile.

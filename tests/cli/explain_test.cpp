@@ -50,6 +50,21 @@ std::string work(const Mod& mod, const ProblemShape& problem, const BlockMaskSha
 
 } // namespace
 
+TEST_CASE("explain says how a low-rank term is computed, or why it stays in the mod") {
+  const std::string of = "--arch sm_90a --shape 1,2,2,256,256 " + kMods + "latent_rope.py";
+  if (auto text = explain(of)) {
+    CHECK_THAT(*text, Contains("\nlow rank    rank 64: 64 columns of q and k (head dim 192), exact, if "));
+    CHECK_THAT(*text, Contains("per score   full blocks: 0\n"));
+    CHECK_THAT(*text, Contains("head dims 128 and 128"));
+  }
+  if (auto text = explain("--dtype fp16 " + of)) {
+    CHECK_THAT(*text, Contains("\nlow rank    not in columns: the range of f16 may not hold the factors\n"));
+    CHECK_THAT(*text, Contains("per score   full blocks: 258 "));
+  }
+  if (auto text = explain("--json " + of)) CHECK_THAT(*text, Contains("\"lowRank\": \"rank 64: "));
+  if (auto text = explain("--arch sm_90a --expr score")) CHECK_THAT(*text, !Contains("low rank"));
+}
+
 TEST_CASE("explain names kernel, tile and resources of a causal mod on Hopper") {
   auto text = explain("--arch sm_90a --shape 2,4,2,1000,1000 --expr 'q_idx >= kv_idx'");
   if (!text) return;

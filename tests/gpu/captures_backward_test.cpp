@@ -92,7 +92,10 @@ CaptureValues run(const Mod& mod, const Problem& problem, const HostOperands& op
                               .gradients = asked.gradients};
   const ForwardKernel forward = take(gpu.compiler.loadForward(mod, options));
   const BackwardKernel backward = take(gpu.compiler.loadBackward(mod, options));
-  take(forward.launch(forwardOperands, {.out = inputs.out, .lse = inputs.lse}, nullptr, gpu.stream.get()));
+  const Outputs results{.out = inputs.out, .lse = inputs.lse};
+  device::Buffer ofForward = take(device::Buffer::allocate(take(forward.workspaceBytes(forwardOperands, results))));
+  take(ofForward.fill(0));
+  take(forward.launch(forwardOperands, results, ofForward.data(), gpu.stream.get()));
   take(gpu.stream.synchronize());
 
   CaptureValues values;

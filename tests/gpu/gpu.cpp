@@ -393,7 +393,9 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
   constexpr size_t kBehind = 1 << 20; // bytes that are not the workspace's
   const size_t bytes = take(backward.workspaceBytes(inputs));
   const device::Buffer workspace = poisoned(bytes + kBehind);
-  take(forward.launch(inputs, outputs, nullptr, device.stream.get()));
+  device::Buffer ofForward = take(device::Buffer::allocate(take(forward.workspaceBytes(inputs, outputs))));
+  take(ofForward.fill(0));
+  take(forward.launch(inputs, outputs, ofForward.data(), device.stream.get()));
   if (run.forgetsRows) {
     take(device.stream.synchronize());
     for (size_t counts : {0, 1}) { // of partial and of full blocks

@@ -185,6 +185,7 @@ std::string kernelText(const ExplainedKernel& kernel, Family asked) {
                           sources[i].templateName);
     text += stageText(sources[i], *kernel.compiled[i]);
   }
+  if (!kernel.lowRank.empty()) text += fmt::format("low rank    {}\n", kernel.lowRank);
   const std::vector<FamilyInfo> families = options.kind == KernelKind::Backward ? backwardFamilies()
                                            : options.kind == KernelKind::Decode ? decodeFamilies()
                                                                                 : forwardFamilies();

@@ -65,6 +65,7 @@ function addReasons(main, page) {
   if (kernel) {
     add('family', kernel.kernel.family + (kernel.kernel.passedOver ? '. Passed over: ' + kernel.kernel.passedOver : ', the fastest one that takes this problem'));
     if (kernel.choice) add('kind', kernel.kernel.kind + ': ' + kernel.choice);
+    if (kernel.kernel.lowRank) add('low rank', kernel.kernel.lowRank);
     add('KV loop', kLoops[kernel.kvLoop]);
     add('per score', plural(kernel.perScore.full, 'operation') + ' in a full block, ' + kernel.perScore.partial + ' in a partial one'
       + (kernel.perScore.gradient !== undefined ? ', ' + kernel.perScore.gradient + ' more for the gradient' : '') + (kernel.perScore.masksAllBlocks ? '; the mask is asked in every block' : ''));

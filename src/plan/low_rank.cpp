@@ -1,0 +1,274 @@
+#include "plan/low_rank.h"
+
+#include "support/ceil_div.h"
+
+#include <fmt/format.h>
+#include <llvm/Support/MathExtras.h>
+
+#include <cmath>
+#include <utility>
+
+namespace attnc::plan {
+namespace {
+
+using analysis::LowRankTerm;
+
+/// Fewer rounds cost a kernel less than the columns for them. A model, not measured.
+constexpr int64_t kLeastRank = 8;
+constexpr int64_t kMostRank = 64;
+constexpr int kMostWideHeadDim = 256;
+constexpr int kRowsOfTile = 64;
+
+/// Returns the columns of a round: templates/low_rank.cu.
+int columnsOfRound(int qPieces, int kvPieces) {
+  const int pieces = std::max(qPieces, kvPieces);
+  int all = 0;
+  for (int j = 0; j < kvPieces; ++j) all += std::min(qPieces, pieces - j);
+  return all;
+}
+
+codegen::Config::LowRank columnsFor(const LowRankTerm& term, int headDim, int qPieces, int kvPieces) {
+  const int64_t columns = headDim + term.rank * columnsOfRound(qPieces, kvPieces);
+  return {int(llvm::alignTo(uint64_t(columns), 16)), int(term.rank), qPieces, kvPieces};
+}
+
+/// Returns why a mod with a term is computed as it is. Empty if nothing speaks against columns of q and k.
+std::string againstColumns(const LowRankTerm& term, const Request& request, const FamilyRow& row) {
+  const KernelOptions& options = request.options;
+  constexpr Features kTaken{Feature::Lengths, Feature::Offsets, Feature::BlockMask, Feature::RowMax};
+  if (options.kind != KernelKind::Forward) return fmt::format("{} kernels compute it", kindName(options.kind));
+  if (row.family != Family::Sm90 && row.family != Family::Sm80)
+    return fmt::format("family {} computes it", familyName(row.family));
+  if (const Features others = featuresOf(options).without(kTaken); !others.empty())
+    return fmt::format("columns of q and k go with no {}", featureText(others.first()));
+  if (options.dtype != DType::BF16)
+    return fmt::format("the range of {} may not hold the factors", dtypeName(options.dtype));
+  if (term.rank < kLeastRank) return fmt::format("rank {}, and columns gain from {}", term.rank, kLeastRank);
+  if (term.rank > kMostRank) return fmt::format("rank {}, and columns are for at most {}", term.rank, kMostRank);
+  return {};
+}
+
+/// Returns the scale of the wider product. Factors are divided by it, so a tiny scale goes to q instead.
+float wideScaleOf(float scale) { return std::fabs(scale) < 0x1p-64f ? 1.f : scale; }
+
+/// Whether each number of bf16 for a row, times its gain and divided by the scale, is a number of bf16: the quotient is
+/// a power of two.
+bool dividesExactly(const LowRankTerm& term, const LaunchOperands& operands) {
+  if (!operands.bindings || !operands.scale) return false;
+  for (const auto& gains : *term.gains) {
+    double quotient = 1 / double(wideScaleOf(*operands.scale));
+    for (const LowRankTerm::Gain& gain : gains) {
+      const double value = gain.scalar ? operands.bindings->scalars[*gain.scalar].real : gain.constant;
+      quotient = gain.divides ? quotient / value : quotient * value;
+    }
+    int exponent = 0;
+    const double mantissa = std::fabs(std::frexp(quotient, &exponent));
+    if (!(std::fabs(mantissa - 0.5) < 0x1p-40) || std::abs(exponent) > 64) return false;
+  }
+  return true;
+}
+
+/// A launch's wider tensors. Factors that depend on the batch entry or on the query head make copies of k for each.
+struct WideShapes {
+  int64_t kBatch, kHeads, vBatch;
+  bool spreadsV; ///< whether v is also copied: heads of k and v are counted alike
+
+  WideShapes(const LaunchOperands& operands, const LowRankTerm& term) {
+    const ProblemShape& problem = operands.problem;
+    kBatch = term.kvPerBatch ? problem.batch : operands.k.shape[0];
+    kHeads = term.kvPerHead ? problem.qHeads : problem.kvHeads;
+    vBatch = operands.v.shape[0];
+    spreadsV = kHeads != problem.kvHeads;
+  }
+};
+
+/// The wider copies of q and k that the stages of a form take: what their functions need.
+struct WideCopies {
+  enum class When { Always, Exact, NotExact };
+  LowRankTerm term;
+  codegen::Config::LowRank config;
+  When when;
+
+  /// Whether a launch runs this form.
+  bool run(const LaunchOperands& operands) const {
+    return when == When::Always || dividesExactly(term, operands) == (when == When::Exact);
+  }
+
+  size_t bytes(Use use, const LaunchOperands& operands) const {
+    const WideShapes shapes(operands, term);
+    const ProblemShape& problem = operands.problem;
+    const auto bytesOf = [](int64_t batch, int64_t heads, int64_t rows, int64_t columns) {
+      return size_t(batch * heads * rows * columns) * 2;
+    };
+    if (use == Use::WideQ) return bytesOf(problem.batch, problem.qHeads, problem.qLen, config.wideHeadDim);
+    if (use == Use::WideK) return bytesOf(shapes.kBatch, shapes.kHeads, problem.kvLen, config.wideHeadDim);
+    return shapes.spreadsV ? bytesOf(shapes.vBatch, shapes.kHeads, problem.kvLen, operands.v.shape[3]) : 0;
+  }
+
+  /// Returns the operands of the plan's other stages. `workspace`: null if only their shapes matter.
+  LaunchOperands widened(const LaunchOperands& operands, const WorkspaceView* workspace) const {
+    if (!config.wideHeadDim) return operands;
+    const WideShapes shapes(operands, term);
+    LaunchOperands wide = operands;
+    const auto put = [&](TensorView& tensor, Use use, std::array<int64_t, 4> shape) {
+      tensor = TensorView::contiguous(workspace ? workspace->at(use) : nullptr, tensor.dtype,
+                                      {shape[0], shape[1], shape[2], shape[3]});
+    };
+    const ProblemShape& problem = operands.problem;
+    put(wide.q, Use::WideQ, {problem.batch, problem.qHeads, problem.qLen, config.wideHeadDim});
+    put(wide.k, Use::WideK, {shapes.kBatch, shapes.kHeads, problem.kvLen, config.wideHeadDim});
+    if (shapes.spreadsV) put(wide.v, Use::WideV, {shapes.vBatch, shapes.kHeads, problem.kvLen, operands.v.shape[3]});
+    wide.problem.kvHeads = shapes.kHeads;
+    if (operands.scale) wide.scale = wideScaleOf(*operands.scale);
+    return wide;
+  }
+};
+
+int64_t tilesOf(const LaunchOperands& operands, const LowRankTerm& term) {
+  const WideShapes shapes(operands, term);
+  const ProblemShape& problem = operands.problem;
+  const int64_t ofRows = ceilDiv(problem.kvLen, kRowsOfTile) * shapes.kHeads;
+  return ceilDiv(problem.qLen, kRowsOfTile) * problem.qHeads * problem.batch + ofRows * shapes.kBatch +
+         (shapes.spreadsV ? ofRows * shapes.vBatch : 0);
+}
+
+LowRankParams parametersOf(const WideCopies& copies, const LaunchOperands& operands, const WorkspaceView& workspace) {
+  const WideShapes shapes(operands, copies.term);
+  const float scale = *operands.scale;
+  const bool scalesQ = wideScaleOf(scale) != scale && !std::isnan(scale);
+  LowRankParams params{};
+  params.base = forwardParams(operands);
+  params.q = workspace.at(Use::WideQ);
+  params.k = workspace.at(Use::WideK);
+  params.v = workspace.at(Use::WideV);
+  params.k_batch = int(shapes.kBatch);
+  params.v_batch = int(shapes.vBatch);
+  params.k_heads = int(shapes.kHeads);
+  params.q_times = scalesQ ? scale : 1.f;
+  params.factor_times = scalesQ ? 1.f : 1.f / scale;
+  return params;
+}
+
+} // namespace
+
+LowRankColumns::Form::Form(const Request& given, const Columns& columns)
+    : columns(columns), options(given.options), request{columns.wideHeadDim ? *given.mod.withoutLowRank : given.mod,
+                                                        options, given.arch} {
+  if (columns.wideHeadDim) options.headDim = columns.wideHeadDim;
+}
+
+LowRankColumns::LowRankColumns(const Request& request, const FamilyRow& row, bool keeps) : given(request) {
+  const analysis::LowRank& found = request.mod.lowRank;
+  std::string why = found.why;
+  if (found.term && !keeps) {
+    const LowRankTerm& term = *found.term;
+    why = againstColumns(term, request, row);
+    if (why.empty()) {
+      const int headDim = request.options.headDim;
+      const auto fits = [](const Columns& columns) { return columns.wideHeadDim <= kMostWideHeadDim; };
+      // What is divided by the scale is no number of bf16 in general: q then has two pieces at least.
+      const bool isBf16 = term.kvIsBf16;
+      const Columns any = columnsFor(term, headDim, term.qIsBf16 ? 2 : 3,
+                                     isBf16         ? 1
+                                     : term.qIsBf16 ? 2
+                                                    : 3),
+                    exact = columnsFor(term, headDim, 1, isBf16 ? 1 : 2);
+      if (term.gains && fits(exact)) addForm(exact);
+      if (fits(any))
+        addForm(any);
+      else if (!forms.empty())
+        addForm({});
+      else
+        why = fmt::format("q and k would have head dim {}, and kernels take {}", any.wideHeadDim, kMostWideHeadDim);
+    }
+  }
+  if (!why.empty()) text = "not in columns: " + why;
+  for (const auto& form : forms) {
+    const Columns& columns = form->columns;
+    const bool isFirst = form == forms.front();
+    if (!columns.wideHeadDim) {
+      text += "; else in the mod";
+      continue;
+    }
+    const int further = columns.rank * columnsOfRound(columns.qPieces, columns.kvPieces);
+    text += isFirst ? fmt::format("rank {}: {} columns of q and k", columns.rank, further)
+                    : fmt::format("; else {}", further);
+    text += fmt::format(" (head dim {}), {}", columns.wideHeadDim,
+                        columns.qPieces == 3                            ? "as exact as f32"
+                        : columns.qPieces == 1 && columns.kvPieces == 1 ? "exact"
+                                                                        : "to 2^-16");
+    if (isFirst && forms.size() > 1) text += ", if factor / scale is a power of two";
+  }
+}
+
+/// Makes the stages of a form run on wider copies, if they do at all.
+static void widen(Plan& plan, const std::shared_ptr<const WideCopies>& copies) {
+  for (Stage& stage : plan.stages) {
+    if (copies->config.wideHeadDim) stage.algebra.lowRank = passes::Algebra::LowRank::Left;
+    stage.ctas = [copies, inner = std::move(stage.ctas)](const Stage& of, const LaunchOperands& operands,
+                                                         const Device& device) -> int64_t {
+      return copies->run(operands) ? inner(of, copies->widened(operands, nullptr), device) : 0;
+    };
+    stage.tiles = [copies, inner = std::move(stage.tiles)](const Stage& of, const LaunchOperands& operands) {
+      return inner(of, copies->widened(operands, nullptr));
+    };
+    stage.parameters = [copies, inner = std::move(stage.parameters)](const Stage& of, const LaunchOperands& operands,
+                                                                     const Device& device,
+                                                                     const WorkspaceView& workspace) {
+      return inner(of, copies->widened(operands, &workspace), device, workspace);
+    };
+  }
+}
+
+/// Returns the stage that writes the copies. `options`: of the narrow kernel.
+static Stage copyingStage(const KernelOptions& options, const std::shared_ptr<const WideCopies>& copies) {
+  constexpr int kWarps = 8;
+  codegen::Config config = configOf(options, {kRowsOfTile, 0, kWarps});
+  config.lowRank = copies->config;
+  return {.templateName = "low_rank.cu",
+          .entry = "attnc_low_rank",
+          .config = std::move(config),
+          .algebra = {.kvBounds = false, .lowRank = passes::Algebra::LowRank::Factors},
+          .threads = 32 * kWarps,
+          .ctas = [copies](const Stage&, const LaunchOperands& operands, const Device&) -> int64_t {
+            return copies->run(operands) ? tilesOf(operands, copies->term) : 0;
+          },
+          .tiles = [copies](const Stage&,
+                            const LaunchOperands& operands) { return uint64_t(tilesOf(operands, copies->term)); },
+          .parameters = [copies](const Stage&, const LaunchOperands& operands, const Device&,
+                                 const WorkspaceView& workspace) -> Expected<ParameterBlock> {
+            return ParameterBlock(parametersOf(*copies, operands, workspace));
+          }};
+}
+
+void LowRankColumns::addTo(Plan& plan, const FamilyRow& row) const {
+  if (forms.empty()) return;
+  using When = WideCopies::When;
+  std::vector<Stage> stages;
+  std::vector<std::shared_ptr<const WideCopies>> all;
+  for (const auto& form : forms) {
+    const bool isFirst = form == forms.front();
+    Plan own = isFirst ? std::move(plan) : row.plan(form->request);
+    const auto copies = std::make_shared<const WideCopies>(WideCopies{*given.mod.lowRank.term, form->columns,
+                                                                      forms.size() == 1 ? When::Always
+                                                                      : isFirst         ? When::Exact
+                                                                                        : When::NotExact});
+    widen(own, copies);
+    if (form->columns.wideHeadDim) {
+      stages.push_back(copyingStage(given.options, copies));
+      all.push_back(copies);
+    }
+    stages.insert(stages.end(), own.stages.begin(), own.stages.end());
+    if (isFirst) plan = std::move(own);
+  }
+  plan.stages = std::move(stages);
+  plan.readsBindings = forms.size() > 1;
+  for (Use use : {Use::WideQ, Use::WideK, Use::WideV})
+    plan.workspace.push_back({.use = use, .bytes = [all, use](const LaunchOperands& operands) {
+                                size_t most = 0; // a launch runs one form
+                                for (const auto& copies : all) most = std::max(most, copies->bytes(use, operands));
+                                return most;
+                              }});
+}
+
+} // namespace attnc::plan

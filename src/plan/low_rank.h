@@ -1,0 +1,47 @@
+// Low-rank terms of a score as further columns of q and k: a stage of its own writes wider copies of both, and the
+// kernels of a plan for that head dim take them.
+#pragma once
+
+#include "plan/family.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace attnc::plan {
+
+/// How a plan computes a low-rank term of the mod.
+class LowRankColumns {
+public:
+  /// Decides for a request that `row` serves. `request` must outlive this. `keeps`: whether the term stays in the mod.
+  LowRankColumns(const Request& request, const FamilyRow& row, bool keeps);
+
+  /// Returns the request that the family plans for: that of the wider head dim and the mod without the term, or the
+  /// given one.
+  const Request& request() const { return forms.empty() ? given : forms.front()->request; }
+
+  /// Gives the kernels of a plan for request() their wider copies of q and k. Adds the stages that run if a launch's
+  /// numbers need more columns than these. Does nothing if the term stays in the mod.
+  void addTo(Plan& plan, const FamilyRow& row) const;
+
+  /// Returns where the term is computed and how exactly, or why it stays in the mod. Empty if the mod has none.
+  const std::string& words() const { return text; }
+
+private:
+  using Columns = codegen::Config::LowRank;
+  struct Form {
+    Columns columns; ///< wideHeadDim 0: none, the term stays in the mod
+    KernelOptions options;
+    Request request; ///< refers to `options`
+    Form(const Request& given, const Columns& columns);
+    Form(const Form&) = delete;
+  };
+  void addForm(const Columns& columns) { forms.push_back(std::make_unique<Form>(given, columns)); }
+
+  const Request& given;
+  /// None if the term stays in the mod. Two if the first is for some launches: the second is for the others.
+  std::vector<std::unique_ptr<Form>> forms;
+  std::string text;
+};
+
+} // namespace attnc::plan

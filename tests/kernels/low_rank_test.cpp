@@ -1,0 +1,211 @@
+// Low-rank terms as columns of q and k: the kernel that writes these, run on the host. The products of the wider rows
+// are held against the score with the term in fp64.
+#include "api/mod_impl.h"
+#include "attnc/attnc.h"
+#include "ir/bind.h"
+#include "kernels/findings.h"
+#include "kernels/host_stage.h"
+#include "plan/launch_operands.h"
+#include "plan/workspace.h"
+#include "support/element.h"
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+using namespace attnc;
+
+namespace {
+
+/// A tensor with room between its rows.
+struct Tensor {
+  std::vector<char> bytes;
+  TensorView view;
+
+  Tensor(DType dtype, std::vector<int64_t> shape, std::mt19937& random, int64_t rowStride = 0) {
+    int64_t stride = 1;
+    view.dtype = dtype, view.rank = int(shape.size());
+    for (size_t axis = shape.size(); axis-- > 0;) {
+      view.shape[axis] = shape[axis], view.stride[axis] = stride;
+      stride *= axis + 1 == shape.size() && rowStride ? rowStride : shape[axis];
+    }
+    bytes.resize(size_t(stride * dtypeBytes(dtype)) + 64);
+    view.data = bytes.data() + (64 - reinterpret_cast<uintptr_t>(bytes.data()) % 64) % 64;
+    std::normal_distribution<double> normal;
+    for (int64_t i = 0; i < stride; ++i) writeElement(static_cast<char*>(view.data), dtype, i, normal(random));
+  }
+  int64_t offset(std::initializer_list<int64_t> at) const {
+    int64_t all = 0, axis = 0;
+    for (int64_t index : at) all += index * view.stride[size_t(axis++)];
+    return all;
+  }
+  double at(std::initializer_list<int64_t> index) const {
+    return readElement(static_cast<const char*>(view.data), view.dtype, offset(index)).real;
+  }
+  void set(std::initializer_list<int64_t> index, double value) {
+    writeElement(static_cast<char*>(view.data), view.dtype, offset(index), value);
+  }
+};
+
+struct Case {
+  int64_t batch = 2, qHeads = 4, kvHeads = 2, qLen = 70, kvLen = 65;
+  int headDim = 64;
+  DType u = DType::BF16, w = DType::BF16; ///< of the factors
+  bool perHead = false;                   ///< whether those of a column depend on the query head
+  bool broadcasts = false;                ///< whether the batch of k and v is 1
+  float scale = 0.3f;
+  int64_t padding = 0; ///< elements behind a row of q, k and v
+  double relative = 0x1p-16;
+  double gain = 1.75;
+  int pieces = 0; ///< of q, that are expected; 0: any
+};
+
+constexpr int64_t kRank = 16;
+
+/// Runs the kernel, and compares all scores. `change` may put other factors into u and w.
+template <class Change> void check(const Case& c, Change change) {
+  INFO(fmt::format("B {} H {} HKV {} q {} kv {} d {} u {} w {} per head {} broadcast {} scale {} padding {}", c.batch,
+                   c.qHeads, c.kvHeads, c.qLen, c.kvLen, c.headDim, dtypeName(c.u), dtypeName(c.w), c.perHead,
+                   c.broadcasts, c.scale, c.padding));
+  std::mt19937 random(3);
+  const int64_t kvBatch = c.broadcasts ? 1 : c.batch, row = c.headDim + c.padding;
+  Tensor q(DType::BF16, {c.batch, c.qHeads, c.qLen, c.headDim}, random, row);
+  Tensor k(DType::BF16, {kvBatch, c.kvHeads, c.kvLen, c.headDim}, random, row);
+  Tensor v(DType::BF16, {kvBatch, c.kvHeads, c.kvLen, c.headDim}, random, row);
+  Tensor out(DType::BF16, {c.batch, c.qHeads, c.qLen, c.headDim}, random);
+  Tensor u(c.u, {c.batch, c.qHeads, c.qLen, kRank}, random);
+  Tensor w(c.w, {c.batch, c.qHeads, c.kvLen, kRank}, random);
+  change(u, w);
+  Captures captures;
+  captures.set("u", u.view).set("w", w.view).set("gain", c.gain);
+  const std::string text = fmt::format("u: {}[B, H, Q_LEN, {}]\nw: {}[B, H, KV_LEN, {}]\ngain: float\n"
+                                       "score + gain * (u[b, h, q_idx] @ w[b, {}, kv_idx])",
+                                       dtypeName(c.u), kRank, dtypeName(c.w), kRank, c.perHead ? "h" : "0");
+  auto mod = Mod::parse(text);
+  if (!mod) FAIL(mod.error().message);
+  const KernelOptions options{.family = Family::Sm90, .arch = "sm_90a", .headDim = c.headDim, .headDimV = c.headDim};
+  auto plan = choosePlan(*mod, options);
+  if (!plan) FAIL(plan.error().message);
+  const Operands operands{.q = q.view, .k = k.view, .v = v.view, .scale = c.scale, .captures = &captures};
+  auto checked = plan::checkForward(operands, {.out = out.view}, plan->options);
+  if (!checked) FAIL(checked.error().message);
+  const plan::WorkspaceLayout layout(plan->workspace, *checked);
+  std::vector<char> memory(layout.bytes() + 2 * kWorkspaceAlignment, char(0xff)); // NaN
+  char* const workspace =
+      memory.data() + (kWorkspaceAlignment - reinterpret_cast<uintptr_t>(memory.data()) % kWorkspaceAlignment);
+  const plan::WorkspaceView view{layout, workspace};
+  auto bindings = ir::bind(mod->module(), captures, checked->problem, &*checked);
+  if (!bindings) FAIL(bindings.error().message);
+  checked->bindings = &*bindings;
+  size_t first = 0; // of the form that the launch runs
+  while (first < plan->stages.size() && !plan::ctasOf(plan->stages[first], *checked, {132})) ++first;
+  if (c.qLen + c.kvLen == 0) return;
+  REQUIRE(first < plan->stages.size());
+  const plan::Stage& stage = plan->stages[first];
+  REQUIRE(stage.templateName == "low_rank.cu");
+  if (c.pieces) CHECK(stage.config.lowRank->qPieces == c.pieces);
+  auto form = kernelModOf(*mod, plan::formOf(stage));
+  REQUIRE(form);
+  uint64_t words[256] = {}, zero = 0;
+  codegen::packArgs((*form)->source.slots, *bindings, &zero, words);
+  auto params = stage.parameters(stage, *checked, {}, view);
+  REQUIRE(params);
+  auto sources = test::compiler().source(*mod, options);
+  REQUIRE(sources);
+  test::HostStage& compiled = test::hostStage(sources->at(first), "low_rank", "LowRankParams");
+  const int64_t ctas = plan::ctasOf(stage, *checked, {});
+  REQUIRE(compiled.run(params->data(), words, unsigned(ctas), unsigned(stage.threads), 1) == std::string());
+  for (const plan::WorkspacePart& part : layout.parts()) // nothing is written behind a part
+    for (size_t i = part.offset + part.bytes; i % kWorkspaceAlignment; ++i) REQUIRE(workspace[i] == char(0xff));
+
+  const LowRankParams& launched = params->template as<LowRankParams>();
+  const int64_t columns = stage.config.lowRank->wideHeadDim, kHeads = launched.k_heads, kBatch = launched.k_batch;
+  const double wideScale = launched.q_times == 1 ? c.scale : 1;
+  const auto wide = [&](const void* data, int64_t head, int64_t length, int64_t row, int64_t column) {
+    return readElement(static_cast<const char*>(data), DType::BF16, (head * length + row) * columns + column).real;
+  };
+  int wrong = 0;
+  for (int64_t b = 0; b < c.batch; ++b)
+    for (int64_t h = 0; h < c.qHeads; ++h)
+      for (int64_t i = 0; i < c.qLen; i += 7)
+        for (int64_t j = 0; j < c.kvLen; j += 4) {
+          double want = 0, size = 0, term = 0, is = 0;
+          const int64_t kvHead = h / (c.qHeads / c.kvHeads);
+          for (int64_t d = 0; d < c.headDim; ++d)
+            want += c.scale * q.at({b, h, i, d}) * k.at({c.broadcasts ? 0 : b, kvHead, j, d});
+          for (int64_t r = 0; r < kRank; ++r) {
+            const double product = c.gain * u.at({b, h, i, r}) * w.at({b, c.perHead ? h : 0, j, r});
+            term += product, size += std::fabs(product);
+          }
+          for (int64_t d = 0; d < columns; ++d)
+            is += wide(launched.q, b * c.qHeads + h, c.qLen, i, d) *
+                  wide(launched.k, (kBatch == 1 ? 0 : b) * kHeads + h / (c.qHeads / kHeads), c.kvLen, j, d);
+          is *= wideScale, want += term;
+          const bool isSame = std::isnan(want) ? std::isnan(is) : is == want;
+          if (!isSame && !(std::fabs(is - want) <= c.relative * size + 1e-9 * std::fabs(want)) && ++wrong < 5)
+            WARN(fmt::format("b {} h {} row {} column {}: {} instead of {}", b, h, i, j, is, want));
+        }
+  CHECK(wrong == 0);
+  CHECK((launched.v != nullptr) == (kHeads != c.kvHeads));
+  for (int64_t b = 0; launched.v && b < launched.v_batch; ++b)
+    for (int64_t h = 0; h < kHeads; ++h)
+      for (int64_t j = 0; j < c.kvLen; ++j)
+        for (int64_t d = 0; d < c.headDim; ++d)
+          if (readElement(static_cast<const char*>(launched.v), DType::BF16,
+                          ((b * kHeads + h) * c.kvLen + j) * c.headDim + d)
+                  .real != v.at({b, h / (kHeads / c.kvHeads), j, d}))
+            ++wrong;
+  CHECK(wrong == 0);
+}
+
+void check(const Case& c) {
+  check(c, [](Tensor&, Tensor&) {});
+}
+
+} // namespace
+
+TEST_CASE("wider q and k multiply to the score with its low-rank term", "[low_rank][on-host]") {
+  check({});
+  check({.headDim = 128, .pieces = 2});
+  check({.relative = 0, .gain = 2 * double(0.3f), .pieces = 1});
+  check({.w = DType::F32, .gain = -double(0.3f), .pieces = 1});
+  check({.w = DType::F32});
+  check({.u = DType::F32, .relative = 0x1p-23});
+  check({.u = DType::F32, .w = DType::F32, .relative = 0x1p-22});
+  check({.headDim = 72, .u = DType::F16, .w = DType::F32, .relative = 0x1p-22});
+  check({.perHead = true});
+  check({.batch = 1, .qHeads = 2, .kvHeads = 2, .qLen = 1, .kvLen = 130, .perHead = true});
+  check({.broadcasts = true});
+  check({.perHead = true, .broadcasts = true});
+  check({.padding = 8});
+  check({.perHead = true, .padding = 3}); // rows that no vector of 16 bytes divides
+  check({.batch = 1, .qLen = 0});
+  check({.batch = 1, .kvLen = 0});
+}
+
+TEST_CASE("any scale goes with a low-rank term", "[low_rank][on-host]") {
+  check({.scale = 1});
+  check({.scale = 0, .relative = 0, .gain = -4, .pieces = 1});
+  check({.scale = -0.125f});
+  check({.scale = 1e20f});
+  check({.scale = 0});
+  check({.scale = -0x1p-70f, .padding = 3});
+}
+
+TEST_CASE("huge factors and factors that are not finite give the score that they would give", "[low_rank][on-host]") {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  for (DType dtype : {DType::BF16, DType::F32}) {
+    const Case c{.u = dtype, .w = dtype};
+    check(c, [](Tensor& u, Tensor& w) { u.set({0, 1, 7, 3}, -1e9), w.set({0, 0, 4, 3}, 1e20); });
+    check(c, [&](Tensor& u, Tensor&) {
+      u.set({0, 1, 7, 3}, inf), u.set({0, 1, 14, 3}, -inf), u.set({1, 0, 7, 3}, nan);
+    });
+    check(c, [&](Tensor&, Tensor& w) {
+      w.set({0, 0, 4, 3}, inf), w.set({0, 0, 8, 3}, -inf), w.set({1, 0, 4, 3}, nan);
+    });
+  }
+}

@@ -1,0 +1,200 @@
+// Low-rank terms in columns of q and k: for which requests, how many columns, and which of two forms a launch runs.
+#include "tests/plan/planned.h"
+
+#include "attnc/attnc.h"
+#include "ir/bind.h"
+#include "plan/catalog.h"
+#include "plan/launch_operands.h"
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+using namespace attnc;
+using Catch::Contains;
+
+namespace {
+
+void* const kSomewhere = reinterpret_cast<void*>(0x1000);
+
+Mod dot(int rank, const std::string& u = "bf16", const std::string& w = "bf16", const std::string& gain = "gain * ",
+        const std::string& headOfW = "0") {
+  auto mod = Mod::parse(fmt::format("u: {1}[B, H, Q_LEN, {0}]\nw: {2}[B, H, KV_LEN, {0}]\ngain: float\n"
+                                    "score + {3}(u[b, h, q_idx] @ w[b, {4}, kv_idx])",
+                                    rank, u, w, gain, headOfW));
+  if (!mod) FAIL(mod.error().message);
+  return *mod;
+}
+
+KernelOptions options(int headDim) { return {.arch = "sm_90a", .headDim = headDim}; }
+
+std::vector<int> headDimsOf(const plan::Plan& plan) {
+  std::vector<int> dims;
+  for (const plan::Stage& stage : plan.stages)
+    dims.push_back(stage.config.lowRank ? stage.config.lowRank->wideHeadDim : stage.config.headDimQk);
+  return dims;
+}
+
+plan::LaunchOperands launchOf(const plan::Plan& plan, ProblemShape s, float scale) {
+  const auto tensor = [](int64_t batch, int64_t heads, int64_t length, int64_t dim) {
+    return TensorView::contiguous(kSomewhere, DType::BF16, {batch, heads, length, dim});
+  };
+  const int64_t dim = plan.options.headDim;
+  const Operands operands{.q = tensor(s.batch, s.qHeads, s.qLen, dim),
+                          .k = tensor(s.batch, s.kvHeads, s.kvLen, dim),
+                          .v = tensor(s.batch, s.kvHeads, s.kvLen, dim),
+                          .scale = scale};
+  auto launch = plan::checkForward(operands, {.out = tensor(s.batch, s.qHeads, s.qLen, dim)}, plan.options);
+  if (!launch) FAIL(launch.error().message);
+  return *std::move(launch);
+}
+
+} // namespace
+
+TEST_CASE("kernels for a wider head dim take a low-rank term with the score", "[plan][low_rank]") {
+  struct Row {
+    int rank, headDim;
+    const char *u, *w;
+    std::vector<int> dims;
+    const char* words;
+  };
+  for (const Row& row : std::initializer_list<Row>{
+           {64,
+            128,
+            "bf16",
+            "bf16",
+            {192, 192, 256, 256},
+            "rank 64: 64 columns of q and k (head dim 192), exact, if factor / scale is a power of two; else 128 (head "
+            "dim 256), to 2^-16"},
+           {64,
+            192,
+            "bf16",
+            "bf16",
+            {256, 256, 192},
+            "rank 64: 64 columns of q and k (head dim 256), exact, if factor / scale is a power of two; else in the "
+            "mod"},
+           {16, 64, "f32", "bf16", {112, 112}, "rank 16: 48 columns of q and k (head dim 112), as exact as f32"},
+           {16,
+            64,
+            "bf16",
+            "f32",
+            {96, 96, 112, 112},
+            "rank 16: 32 columns of q and k (head dim 96), to 2^-16, if factor / scale is a power of two; else 48 "
+            "(head "
+            "dim 112), to 2^-16"},
+           {20, 128, "f32", "f16", {256, 256}, "rank 20: 120 columns of q and k (head dim 256), as exact as f32"},
+           {32, 128, "f32", "f32", {128}, "not in columns: q and k would have head dim 320, and kernels take 256"},
+           {16, 256, "bf16", "bf16", {256}, "not in columns: q and k would have head dim 288, and kernels take 256"},
+           {65, 64, "bf16", "bf16", {64}, "not in columns: rank 65, and columns are for at most 64"},
+           {4, 64, "bf16", "bf16", {64}, "not in columns: rank 4, and columns gain from 8"}}) {
+    const plan::Plan plan = test::planOf(dot(row.rank, row.u, row.w), options(row.headDim));
+    INFO(row.rank << " " << row.headDim << " " << row.u << " " << row.w);
+    CHECK(headDimsOf(plan) == row.dims);
+    CHECK(plan.lowRank == row.words);
+    CHECK(plan.options.headDim == row.headDim);
+    CHECK(plan.readsBindings == (plan.lowRank.find("power of two") != std::string::npos));
+    CHECK(plan::walkingStage(plan).config.headDimQk == (row.dims.size() > 1 ? row.dims[1] : row.headDim));
+  }
+  CHECK(test::planOf(Mod::identity(), options(64)).lowRank == "");
+  CHECK(test::planOf(dot(16, "bf16", "bf16", "u[b, h, q_idx, 0] * "), options(64)).readsBindings == false);
+}
+
+TEST_CASE("low-rank terms stay in mods of kernels that take no wider q and k", "[plan][low_rank]") {
+  const Mod mod = dot(16);
+  const auto words = [&](KernelOptions asked) {
+    asked.arch = "sm_90a", asked.headDim = 64;
+    const plan::Plan plan = test::planOf(mod, asked);
+    for (const plan::Stage& stage : plan.stages) CHECK(stage.config.headDimQk == 64);
+    return plan.lowRank;
+  };
+  CHECK(words({.family = Family::Naive}) == "not in columns: family naive computes it");
+  CHECK(words({.kind = KernelKind::Decode}) == "not in columns: decode kernels compute it");
+  CHECK(words({.kind = KernelKind::Backward}) == "");
+  CHECK(words({.dtype = DType::F16}) == "not in columns: the range of f16 may not hold the factors");
+  CHECK(words({.features = {Feature::Ragged}}) == "not in columns: columns of q and k go with no ragged batches");
+  CHECK(words({.features = {Feature::Lengths}, .pageSize = 16}) ==
+        "not in columns: columns of q and k go with no pages");
+  CHECK_THAT(test::planOf(mod, {.family = Family::Sm80, .arch = "sm_80", .headDim = 64}).lowRank,
+             Contains("(head dim 80)"));
+}
+
+TEST_CASE("a launch runs the form that its numbers allow", "[plan][low_rank]") {
+  const ProblemShape shape{2, 4, 2, 130, 70};
+  const auto stagesRun = [&](const Mod& mod, double gain, float scale) {
+    const plan::Plan plan = test::planOf(mod, options(64));
+    plan::LaunchOperands launch = launchOf(plan, shape, scale);
+    std::vector<std::vector<char>> memory;
+    Captures captures;
+    captures.set("gain", gain);
+    for (auto [name, rows] : {std::pair("u", shape.qLen), {"w", shape.kvLen}})
+      captures.set(name, TensorView::contiguous(kSomewhere, DType::BF16, {2, 4, rows, 16}));
+    auto bindings = ir::bind(mod.module(), captures, shape, &launch);
+    REQUIRE(bindings);
+    launch.bindings = &*bindings;
+    std::string run;
+    for (const plan::Stage& stage : plan.stages) run += plan::ctasOf(stage, launch, {132}) ? "1" : "0";
+    return run;
+  };
+  CHECK(stagesRun(dot(16), 0.3f, 0.3f) == "1100");
+  CHECK(stagesRun(dot(16), -0.6f, 0.3f) == "1100");
+  CHECK(stagesRun(dot(16), 0.31f, 0.3f) == "0011");
+  CHECK(stagesRun(dot(16), 3 * 0.3f, 0.3f) == "0011");
+  CHECK(stagesRun(dot(16), 0, 0.3f) == "0011");
+  CHECK(stagesRun(dot(16), 0.5, 0) == "1100"); // factors are not divided
+  CHECK(stagesRun(dot(16), 0.3f, 0) == "0011");
+  CHECK(stagesRun(dot(16), 0x1p-100, 0x1p-99f) == "0011");
+  CHECK(stagesRun(dot(16, "bf16", "bf16", "2.0 * "), 1, 0.125f) == "1100");
+  CHECK(stagesRun(dot(16, "bf16", "bf16", "0.1 * "), 1, 0.125f) == "0011");
+  CHECK(stagesRun(dot(16, "bf16", "bf16", "(1 / gain) * "), 8, 0.125f) == "1100");
+  CHECK(stagesRun(dot(16, "bf16", "bf16", "(gain + 1) * "), 1, 0.125f) == "11"); // not known to be a power of two
+}
+
+TEST_CASE("wider copies have room in the workspace, one head of k for each factor of its own", "[plan][low_rank]") {
+  const ProblemShape shape{2, 4, 2, 130, 70};
+  const auto bytes = [&](const std::string& headOfW, plan::Use use) {
+    const plan::Plan plan = test::planOf(dot(16, "f32", "bf16", "gain * ", headOfW), options(64));
+    const plan::LaunchOperands launch = launchOf(plan, shape, 0.125f);
+    const plan::WorkspaceLayout layout(plan.workspace, launch);
+    CHECK_FALSE(plan::checkWorkspace({layout, nullptr}));
+    const plan::WorkspacePart* part = layout.find(use);
+    return part ? part->bytes : 0;
+  };
+  CHECK(bytes("0", plan::Use::WideQ) == 2 * 4 * 130 * 112 * 2);
+  CHECK(bytes("0", plan::Use::WideK) == 2 * 2 * 70 * 112 * 2);
+  CHECK(bytes("0", plan::Use::WideV) == 0);
+  CHECK(bytes("h", plan::Use::WideK) == 2 * 4 * 70 * 112 * 2);
+  CHECK(bytes("h", plan::Use::WideV) == 2 * 4 * 70 * 64 * 2);
+}
+
+TEST_CASE("kernels of a low-rank form are launched with the wider copies, and with a scale for them",
+          "[plan][low_rank]") {
+  const ProblemShape shape{2, 4, 2, 130, 70};
+  for (const char* headOfW : {"0", "h"})
+    for (float scale : {0.125f, -3.f, 0.f}) {
+      const Mod mod = dot(16, "f32", "bf16", "", headOfW);
+      const plan::Plan plan = test::planOf(mod, {.family = Family::Sm80, .arch = "sm_80", .headDim = 64});
+      const plan::LaunchOperands launch = launchOf(plan, shape, scale);
+      const plan::WorkspaceLayout layout(plan.workspace, launch);
+      const plan::WorkspaceView workspace{layout, kSomewhere};
+      REQUIRE(plan.stages.size() == 2);
+      auto copying = plan.stages[0].parameters(plan.stages[0], launch, {}, workspace);
+      auto attending = plan.stages[1].parameters(plan.stages[1], launch, {}, workspace);
+      REQUIRE((copying && attending));
+      const auto& copies = copying->as<LowRankParams>();
+      const auto& params = attending->as<ForwardParams>();
+      const bool perHead = *headOfW == 'h';
+      INFO("scale " << scale << ", w of head " << headOfW);
+      CHECK(copies.base.q == kSomewhere);
+      CHECK(copies.base.kv_heads == 2);
+      CHECK(params.q == copies.q);
+      CHECK(params.k == copies.k);
+      CHECK(params.v == (perHead ? copies.v : kSomewhere));
+      CHECK(params.kv_heads == (perHead ? 4 : 2));
+      CHECK(params.group == (perHead ? 1 : 2));
+      CHECK(params.q_stride.row == 112);
+      CHECK(params.k_stride.head == 70 * 112);
+      CHECK(params.v_stride.row == 64);
+      CHECK(params.scale == (scale == 0 ? 1 : scale));
+      CHECK(copies.q_times == (scale == 0 ? 0 : 1));
+      CHECK(copies.factor_times == (scale == 0 ? 1 : 1 / scale));
+    }
+}
