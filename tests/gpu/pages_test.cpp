@@ -451,9 +451,9 @@ TEST_CASE("random ragged batches in pages", "[gpu][ragged]") {
       return std::uniform_int_distribution<int64_t>(low, high)(random);
     };
     const int pageSize = kPageSizes[size_t(draw(0, int64_t(kPageSizes.size()) - 1))];
-    const int64_t columns = draw(1, 1500 / pageSize + 2), kvHeads = draw(1, 3), most = draw(0, 1) ? 4 : 400;
+    const int64_t columns = draw(1, 1500 / pageSize + 2), kvHeads = draw(1, 3), most = draw(0, 1) ? 4 : 150;
     PagedCase c{mods[size_t(draw(0, 4))],
-                {{draw(1, 40), kvHeads * draw(1, 5), kvHeads, 1, columns * pageSize}, 64, 64, DType::BF16},
+                {{draw(1, 20), kvHeads * draw(1, 5), kvHeads, 1, columns * pageSize}, 64, 64, DType::BF16},
                 pageSize,
                 {}};
     c.problem.seed = seed;
