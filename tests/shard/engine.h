@@ -39,7 +39,8 @@ public:
               for (const ShardMessage& message : *coming) {
                 std::unique_lock lock(mutex);
                 std::deque<std::vector<char>>& box = boxes[{message.peer, rank}];
-                if (!changed.wait_for(lock, std::chrono::seconds(60), [&] { return !box.empty(); }))
+                if (!changed.wait_for(lock, std::chrono::seconds(60), [&] { return !box.empty() || isClosed; }) ||
+                    box.empty())
                   return Error::environment("a message did not come");
                 if (box.front().size() != message.bytes) return Error::environment("a message has another size");
                 std::memcpy(message.data, box.front().data(), message.bytes);
@@ -47,6 +48,13 @@ public:
               }
               return {};
             }};
+  }
+
+  /// Lets nobody wait longer: a rank has died.
+  void close() {
+    const std::lock_guard lock(mutex);
+    isClosed = true;
+    changed.notify_all();
   }
 
   /// Whether all messages have been taken.
@@ -59,6 +67,7 @@ public:
 private:
   std::mutex mutex;
   std::condition_variable changed;
+  bool isClosed = false;
   std::map<std::pair<int, int>, std::deque<std::vector<char>>> boxes;
 };
 
