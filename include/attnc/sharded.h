@@ -129,7 +129,7 @@ public:
   /// Errors (environment): not prepared for training; as launch(). After an error of the engine, gradients are as they
   /// were: they are written behind the last message.
   Status launchBackward(const BackwardOperands& operands, const BackwardOutputs& gradients, const ShardEngine& engine,
-                        void* workspace, Stream stream, Stream transfers, void* kept) const;
+                        void* workspace, Stream stream, Stream transfers, const void* kept) const;
 
 private:
   struct Impl;

@@ -261,9 +261,9 @@ Status ShardedAttention::launch(const Operands& operands, const Outputs& outputs
 
 Status ShardedAttention::launchBackward(const BackwardOperands& operands, const BackwardOutputs& gradients,
                                         const ShardEngine& engine, void* workspace, Stream stream, Stream transfers,
-                                        void* kept) const {
+                                        const void* kept) const {
   if (!impl->trains) return wrong("only the forward pass is prepared", "prepareTraining() prepares both");
-  const Run run = impl->runOf(engine, workspace, kept, stream, transfers);
+  const Run run = impl->runOf(engine, workspace, const_cast<void*>(kept), stream, transfers);
   ATTNC_TRY(impl->checkGradients(operands, gradients, /*addresses=*/true));
   ATTNC_TRY(impl->checkRun(run, kept));
   return impl->differentiate(operands, gradients, run);
