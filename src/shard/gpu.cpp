@@ -1,5 +1,6 @@
 #include "shard/gpu.h"
 
+#include "api/compiler_access.h"
 #include "jit/enqueue_zeros.h"
 #include "support/try.h"
 
@@ -15,43 +16,32 @@ public:
       : compiler(compiler), kernels(std::move(kernels)), trains(trains) {}
 
   Status add(const Mod& mod, const StageTensors& tensors, const PrepareOptions& options) override {
-    if (!trains) {
-      ATTNC_TRY_AS(prepared, compiler.prepare(mod, tensors.operands, tensors.outputs, options));
-      stages.push_back({*std::move(prepared)});
-      return {};
-    }
-    ATTNC_TRY_AS(prepared,
-                 compiler.prepareTraining(mod, tensors.operands, tensors.outputs, tensors.gradients, options));
-    ATTNC_TRY_AS(bytes, prepared->backwardKernel()->workspaceBytes(tensors.operands, tensors.gradients));
-    stages.push_back({*std::move(prepared), *bytes});
+    Expected<Prepared> prepared =
+        trains ? compiler.prepareTraining(mod, tensors.operands, tensors.outputs, tensors.gradients, options)
+               : compiler.prepare(mod, tensors.operands, tensors.outputs, options);
+    if (!prepared) return prepared.error();
+    stages.push_back(*std::move(prepared));
     return {};
   }
-  // A backward kernel keeps nothing in its workspace, which is the last part of that of Prepared.
   size_t workspaceBytes(size_t stage) const override {
-    return stages[stage].prepared.workspaceBytes() - stages[stage].backwardBytes;
+    return trains ? PreparedAccess::keptBytes(stages[stage]) : stages[stage].workspaceBytes();
   }
   size_t scratchBytes() const override {
     size_t most = 0;
-    for (const PreparedStage& stage : stages) most = std::max(most, stage.backwardBytes);
+    for (const Prepared& stage : stages)
+      if (trains) most = std::max(most, PreparedAccess::scratchBytes(stage));
     return most;
   }
   Status initialise(size_t stage, const Operands& operands, void* workspace, Stream stream) const override {
-    return stages[stage].prepared.initialise(operands, workspace, stream);
+    return stages[stage].initialise(operands, workspace, stream);
   }
   Status attend(size_t stage, const Operands& operands, const Outputs& outputs, void* workspace,
                 Stream stream) const override {
-    return stages[stage].prepared.launch(operands, outputs, workspace, stream);
+    return stages[stage].launch(operands, outputs, workspace, stream);
   }
   Status differentiate(size_t stage, const BackwardOperands& operands, const BackwardOutputs& gradients,
                        void* workspace, void* scratch, Stream stream) const override {
-    const Prepared& prepared = stages[stage].prepared;
-    BackwardOperands all = operands;
-    BlockMaskView lists;
-    if (prepared.preparation().blockMask) {
-      lists = prepared.blockMaskIn(workspace);
-      all.blockMask = &lists;
-    }
-    return prepared.backwardKernel()->launch(all, gradients, scratch, stream);
+    return PreparedAccess::launchBackward(stages[stage], operands, gradients, workspace, scratch, stream);
   }
   Status merge(const MergeStagesParams& params, Stream stream) const override { return kernels.merge(params, stream); }
   Status weigh(const WeighStageParams& params, Stream stream) const override { return kernels.weigh(params, stream); }
@@ -66,15 +56,10 @@ public:
   Status waitFor(Stream stream, Stream other) const override { return jit::waitFor(stream, other); }
 
 private:
-  struct PreparedStage {
-    Prepared prepared;
-    size_t backwardBytes = 0;
-  };
-
   const Compiler compiler; // copies share the cache
   const StageKernels kernels;
   const bool trains;
-  std::vector<PreparedStage> stages;
+  std::vector<Prepared> stages;
 };
 
 } // namespace

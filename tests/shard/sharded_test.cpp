@@ -28,7 +28,7 @@ void checkTraining(const Whole& whole, const ShardPlan& plan, int mask = 0) {
   auto found = difference(whole, plan, mask);
   if (!found) FAIL(found.error().message);
   CHECK(found->results < 5e-6);
-  CHECK(found->gradients < 5e-6);
+  CHECK(found->gradients < 1e-5);
 }
 
 /// Checks both passes, and launches that are prepared for inference.
@@ -189,6 +189,7 @@ TEST_CASE("a rank refuses what does not fit its plan") {
   const Mod mod = parsed("q_idx >= kv_idx");
   const Captures none;
   const ShardPlan plan = planOf(mod, none, shape, 2);
+  const auto [kD, kDV] = HeadDims();
   Rows q(1, 2, 64, kD), k(1, 2, 64, kD), v(1, 2, 64, kDV), out(1, 2, 64, kDV);
   const Operands operands{.q = q.view, .k = k.view, .v = v.view};
   const Outputs outputs{.out = out.view};

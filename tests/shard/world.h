@@ -14,7 +14,10 @@
 
 namespace attnc::test {
 
-constexpr int64_t kD = 8, kDV = 4;
+/// Columns of q and k, and of v.
+struct HeadDims {
+  int64_t qk = 8, v = 4;
+};
 
 /// Rows of memory [B, rows, heads, columns], viewed as [B, heads, rows, columns]. Every byte is 0xff, a NaN.
 struct Rows {
@@ -116,13 +119,16 @@ struct Tensors {
   CaptureGradients dCaptures;
 
   /// `results`: the dtype of out and gradients.
-  Tensors(const Mod& mod, const Captures& captures, const ProblemShape& shape, DType dtype, DType results)
-      : q(shape.batch, shape.qHeads, shape.qLen, kD, dtype), k(shape.batch, shape.kvHeads, shape.kvLen, kD, dtype),
-        v(shape.batch, shape.kvHeads, shape.kvLen, kDV, dtype),
-        out(shape.batch, shape.qHeads, shape.qLen, kDV, results),
-        dOut(shape.batch, shape.qHeads, shape.qLen, kDV, dtype), dQ(shape.batch, shape.qHeads, shape.qLen, kD, results),
-        dK(shape.batch, shape.kvHeads, shape.kvLen, kD, results),
-        dV(shape.batch, shape.kvHeads, shape.kvLen, kDV, results), lse(shape.batch, shape.qHeads, shape.qLen),
+  Tensors(const Mod& mod, const Captures& captures, const ProblemShape& shape, HeadDims dims, DType dtype,
+          DType results)
+      : q(shape.batch, shape.qHeads, shape.qLen, dims.qk, dtype),
+        k(shape.batch, shape.kvHeads, shape.kvLen, dims.qk, dtype),
+        v(shape.batch, shape.kvHeads, shape.kvLen, dims.v, dtype),
+        out(shape.batch, shape.qHeads, shape.qLen, dims.v, results),
+        dOut(shape.batch, shape.qHeads, shape.qLen, dims.v, dtype),
+        dQ(shape.batch, shape.qHeads, shape.qLen, dims.qk, results),
+        dK(shape.batch, shape.kvHeads, shape.kvLen, dims.qk, results),
+        dV(shape.batch, shape.kvHeads, shape.kvLen, dims.v, results), lse(shape.batch, shape.qHeads, shape.qLen),
         dLse(shape.batch, shape.qHeads, shape.qLen), dCaptures(mod, captures) {}
 
   BackwardOperands operands(const Captures& captures) const {
@@ -143,11 +149,14 @@ struct Whole {
   Mod mod;
   const Captures& captures;
   DType dtype;
+  HeadDims dims;
   Tensors tensors;
 
   /// Draws tensors.
-  Whole(const ProblemShape& shape, const Mod& mod, const Captures& captures, DType dtype = DType::F32)
-      : shape(shape), mod(mod), captures(captures), dtype(dtype), tensors(mod, captures, shape, dtype, DType::F32) {
+  Whole(const ProblemShape& shape, const Mod& mod, const Captures& captures, DType dtype = DType::F32,
+        HeadDims dims = {})
+      : shape(shape), mod(mod), captures(captures), dtype(dtype), dims(dims),
+        tensors(mod, captures, shape, dims, dtype, DType::F32) {
     tensors.q.draw(5), tensors.k.draw(6), tensors.v.draw(7), tensors.dOut.draw(8);
     for (size_t i = 0; i < tensors.dLse.values.size(); ++i) tensors.dLse.values[i] = float(i % 13) / 6 - 1;
   }
@@ -167,14 +176,14 @@ struct RankTensors : Tensors {
   RankTensors(const Whole& whole, const ShardTokens& own)
       : Tensors(whole.mod, whole.captures,
                 {whole.shape.batch, whole.shape.qHeads, whole.shape.kvHeads, own.rowCount(), own.keyCount()},
-                whole.dtype, whole.dtype) {
+                whole.dims, whole.dtype, whole.dtype) {
     q.take(whole.tensors.q, own.rows), k.take(whole.tensors.k, own.keys), v.take(whole.tensors.v, own.keys);
     dOut.take(whole.tensors.dOut, own.rows), dLse.take(whole.tensors.dLse, own);
   }
 
   Difference results(const Whole& whole, const ShardTokens& own) const {
     Difference all;
-    Rows wanted(out.view.shape[0], out.view.shape[1], out.view.shape[2], kDV);
+    Rows wanted(out.view.shape[0], out.view.shape[1], out.view.shape[2], whole.dims.v);
     wanted.take(whole.tensors.out, own.rows);
     Difference::see(all.results, out, wanted);
     RowNumbers ofLse(out.view.shape[0], out.view.shape[1], out.view.shape[2]);
