@@ -195,4 +195,26 @@ struct MergeStagesParams {
   int is_first; // bool: there is no stage before
 };
 
+/// Weighs the gradients of out and lse for a stage, by its share of each row. Rows as above. Tensors but `d_out` are
+/// dense.
+struct WeighStageParams {
+  const float* lses;  // [stages, batch, heads, rows], of all stages
+  const void* d_out;  // [batch, heads, rows, head_dim_v]
+  const float* d_lse; // [batch, heads, rows]; null: 0
+  void* to;           // [batch, heads, rows, head_dim_v]; written
+  float* to_lse;      // [batch, heads, rows]; written if `d_lse` is given
+  Strides d_out_stride;
+  int stages, stage, batch, heads, rows;
+};
+
+/// Adds the gradient of a stage to that of the stages before.
+struct AddStageParams {
+  const void* part; // [batch, heads, rows, columns], gradient of the stage; null: 0
+  float* sum;       // [batch, heads, rows, columns], gradient of the stages before; written unless `out` is given
+  void* out;        // [batch, heads, rows, columns]; written; null: more stages follow
+  Strides part_stride, sum_stride, out_stride;
+  int batch, heads, rows, columns;
+  int is_f32; // bool: part and out are f32, whatever Element is
+};
+
 } // namespace attnc

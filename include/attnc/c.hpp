@@ -440,8 +440,19 @@ public:
     return detail::create<ShardedAttention>(attnc_sharded_prepare, compiler ? compiler->get() : nullptr, mod.get(),
                                             plan.get(), mask, rank, &operands, &outputs, &options);
   }
+  /// Prepares a forward and a backward pass. Otherwise as prepare().
+  static Expected<ShardedAttention> prepareTraining(const Compiler* compiler, const Mod& mod, const ShardPlan& plan,
+                                                    size_t mask, size_t rank, const BackwardOperands& operands,
+                                                    const Outputs& outputs, const BackwardOutputs& gradients,
+                                                    const PrepareOptions& options = {}) {
+    return detail::create<ShardedAttention>(attnc_sharded_prepare_training, compiler ? compiler->get() : nullptr,
+                                            mod.get(), plan.get(), mask, rank, &operands, &outputs, &gradients,
+                                            &options);
+  }
   /// Returns the bytes of memory that the calls below need, aligned to 256 bytes.
   size_t workspaceBytes() const { return detail::call<size_t>(attnc_sharded_workspace_bytes, get()).value(); }
+  /// Returns the bytes of memory that a launch keeps for its backward pass, aligned to 256 bytes.
+  size_t keptBytes() const { return detail::call<size_t>(attnc_sharded_kept_bytes, get()).value(); }
   /// Fills a workspace. Call it before the first launch with the workspace, and again if captures that mask_mod reads
   /// change.
   Status initialise(const Operands& operands, void* workspace, Stream stream) const {
@@ -451,6 +462,18 @@ public:
   Status launch(const Operands& operands, const Outputs& outputs, const ShardEngine& engine, void* workspace,
                 Stream stream, Stream transfers) const {
     return detail::done(attnc_sharded_launch(get(), &operands, &outputs, &engine, workspace, stream, transfers));
+  }
+  /// Launches the forward pass of training, which fills `kept`: keptBytes() of memory. Otherwise as launch().
+  Status launchTraining(const Operands& operands, const Outputs& outputs, const ShardEngine& engine, void* workspace,
+                        Stream stream, Stream transfers, void* kept) const {
+    return detail::done(
+        attnc_sharded_launch_training(get(), &operands, &outputs, &engine, workspace, stream, transfers, kept));
+  }
+  /// Enqueues the backward pass behind the launch that filled `kept`. All ranks call it.
+  Status launchBackward(const BackwardOperands& operands, const BackwardOutputs& gradients, const ShardEngine& engine,
+                        void* workspace, Stream stream, Stream transfers, const void* kept) const {
+    return detail::done(
+        attnc_sharded_launch_backward(get(), &operands, &gradients, &engine, workspace, stream, transfers, kept));
   }
 };
 

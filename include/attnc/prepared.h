@@ -166,6 +166,7 @@ public:
 
 private:
   friend class Compiler;
+  friend struct PreparedAccess; // src/api: a workspace in two parts
   struct Impl;
   explicit Prepared(std::shared_ptr<const Impl> impl) : impl(std::move(impl)) {}
   std::shared_ptr<const Impl> impl;

@@ -1,4 +1,4 @@
-// What other files of the library, and tests, may ask of a Compiler.
+// What other files of the library, and tests, may ask of a Compiler and of what it prepared.
 #pragma once
 
 #include "attnc/compiler.h"
@@ -12,6 +12,16 @@ struct CompilerAccess {
                                                  const KernelOptions& options);
   /// Compiles a program without a mod, or takes it from memory or disk.
   static Expected<jit::CachedKernel> compile(const Compiler& compiler, const jit::CompileJob& job);
+};
+
+/// The workspace of an attention that was prepared for training, in two parts: what both passes keep, and what a
+/// backward launch may overwrite. So several attentions share the second part.
+struct PreparedAccess {
+  static size_t keptBytes(const Prepared& prepared);
+  static size_t scratchBytes(const Prepared& prepared);
+  /// Prepared::launchBackward(). `kept`: the workspace of initialise() and launch().
+  static Status launchBackward(const Prepared& prepared, const BackwardOperands& operands,
+                               const BackwardOutputs& outputs, void* kept, void* scratch, Stream stream);
 };
 
 } // namespace attnc

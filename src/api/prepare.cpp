@@ -127,19 +127,28 @@ Status Prepared::launchBackward(const BackwardOperands& operands, const Backward
                                 Stream stream) const {
   if (!impl->backwardKernel)
     return Error::environment("only the forward pass is prepared", "Compiler::prepareTraining prepares both");
-  ATTNC_TRY(impl->check(operands, workspace));
+  return PreparedAccess::launchBackward(*this, operands, outputs, workspace, impl->backwardMemory(workspace), stream);
+}
+
+size_t PreparedAccess::keptBytes(const Prepared& prepared) { return backwardOffset(prepared.impl->workspace); }
+
+size_t PreparedAccess::scratchBytes(const Prepared& prepared) { return prepared.impl->backwardWorkspace->bytes(); }
+
+Status PreparedAccess::launchBackward(const Prepared& prepared, const BackwardOperands& operands,
+                                      const BackwardOutputs& outputs, void* kept, void* scratch, Stream stream) {
+  const auto& impl = prepared.impl;
+  ATTNC_TRY(impl->check(operands, kept));
   if (!impl->backwardKernel->options().gradients.empty()) {
     ATTNC_TRY_AS(bytes, impl->backwardKernel->workspaceBytes(operands, outputs));
     if (*bytes > impl->backwardWorkspace->bytes())
       return Error::environment("gradients of captures take more workspace than those that were prepared for",
                                 "prepare for tensors of this layout and dtype");
   }
-  void* const memory = impl->backwardMemory(workspace);
-  if (!impl->preparation.blockMask) return impl->backwardKernel->launch(operands, outputs, memory, stream);
-  const BlockMaskView lists = blockMaskIn(workspace);
+  if (!impl->preparation.blockMask) return impl->backwardKernel->launch(operands, outputs, scratch, stream);
+  const BlockMaskView lists = prepared.blockMaskIn(kept);
   BackwardOperands all = operands;
   all.blockMask = &lists;
-  return impl->backwardKernel->launch(all, outputs, memory, stream);
+  return impl->backwardKernel->launch(all, outputs, scratch, stream);
 }
 
 Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod& mod, Settled settled) {

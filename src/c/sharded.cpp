@@ -38,6 +38,39 @@ ShardEngine readEngine(Arguments& arguments, const attnc_shard_engine* given) {
   return engine;
 }
 
+/// Checks the arguments of a call that prepares, and makes what it prepares: make(compiler, options).
+template <class Make>
+Status prepare(Arguments& arguments, const attnc_compiler* compiler, const attnc_mod* mod, const attnc_shard_plan* plan,
+               size_t mask, size_t rank, const attnc_prepare_options* options, attnc_sharded** sharded, Make make) {
+  arguments.given(mod, "mod");
+  arguments.given(sharded, "sharded");
+  const PrepareOptions how = readPrepareOptions(arguments, options);
+  if (!arguments.given(plan, "plan") || !checkIndex(arguments, mask, plan->plan.masks.size()) ||
+      !checkIndex(arguments, rank, plan->plan.ranks.size()) || !arguments.ok())
+    return {};
+  return give(make(compiler ? &compiler->compiler : nullptr, how), sharded);
+}
+
+Status bytesOf(Arguments& arguments, const attnc_sharded* sharded, size_t (ShardedAttention::*of)() const,
+               size_t* bytes) {
+  arguments.given(sharded, "sharded");
+  if (arguments.given(bytes, "bytes") && arguments.ok()) *bytes = (sharded->sharded.*of)();
+  return {};
+}
+
+attnc_status launch(const attnc_sharded* sharded, const attnc_operands* operands, const attnc_outputs* outputs,
+                    const attnc_shard_engine* engine, void* workspace, attnc_stream stream, attnc_stream transfers,
+                    void* kept) {
+  return call([&](Arguments& arguments) -> Status {
+    arguments.given(sharded, "sharded");
+    const ShardEngine how = readEngine(arguments, engine);
+    const GivenForward given(arguments, operands, outputs);
+    if (!arguments.ok()) return {};
+    return sharded->sharded.launch(given.operands, given.outputs, how, workspace, static_cast<Stream>(stream),
+                                   static_cast<Stream>(transfers), kept);
+  });
+}
+
 } // namespace
 } // namespace attnc::c
 
@@ -49,16 +82,28 @@ attnc_status attnc_sharded_prepare(const attnc_compiler* compiler, const attnc_m
                                    const attnc_outputs* outputs, const attnc_prepare_options* options,
                                    attnc_sharded** sharded) {
   return call([&](Arguments& arguments) -> Status {
-    arguments.given(mod, "mod");
-    arguments.given(sharded, "sharded");
-    const PrepareOptions how = readPrepareOptions(arguments, options);
     const GivenForward given(arguments, operands, outputs);
-    if (!arguments.given(plan, "plan") || !checkIndex(arguments, mask, plan->plan.masks.size()) ||
-        !checkIndex(arguments, rank, plan->plan.ranks.size()) || !arguments.ok())
-      return {};
-    return give(ShardedAttention::prepare(compiler ? &compiler->compiler : nullptr, mod->mod, plan->plan, int(mask),
-                                          int(rank), given.operands, given.outputs, how),
-                sharded);
+    const auto make = [&](const Compiler* with, const PrepareOptions& how) {
+      return ShardedAttention::prepare(with, mod->mod, plan->plan, int(mask), int(rank), given.operands, given.outputs,
+                                       how);
+    };
+    return prepare(arguments, compiler, mod, plan, mask, rank, options, sharded, make);
+  });
+}
+
+attnc_status attnc_sharded_prepare_training(const attnc_compiler* compiler, const attnc_mod* mod,
+                                            const attnc_shard_plan* plan, size_t mask, size_t rank,
+                                            const attnc_backward_operands* operands, const attnc_outputs* outputs,
+                                            const attnc_backward_outputs* gradients,
+                                            const attnc_prepare_options* options, attnc_sharded** sharded) {
+  return call([&](Arguments& arguments) -> Status {
+    const GivenBackward given(arguments, operands, gradients);
+    const Outputs written = readOutputs(arguments, outputs, "outputs");
+    const auto make = [&](const Compiler* with, const PrepareOptions& how) {
+      return ShardedAttention::prepareTraining(with, mod->mod, plan->plan, int(mask), int(rank), given.operands,
+                                               written, given.outputs, how);
+    };
+    return prepare(arguments, compiler, mod, plan, mask, rank, options, sharded, make);
   });
 }
 
@@ -66,10 +111,13 @@ void attnc_sharded_destroy(attnc_sharded* sharded) { delete sharded; }
 
 attnc_status attnc_sharded_workspace_bytes(const attnc_sharded* sharded, size_t* bytes) {
   return call([&](Arguments& arguments) -> Status {
-    arguments.given(sharded, "sharded");
-    if (arguments.given(bytes, "bytes") && arguments.ok()) *bytes = sharded->sharded.workspaceBytes();
-    return {};
+    return bytesOf(arguments, sharded, &ShardedAttention::workspaceBytes, bytes);
   });
+}
+
+attnc_status attnc_sharded_kept_bytes(const attnc_sharded* sharded, size_t* bytes) {
+  return call(
+      [&](Arguments& arguments) -> Status { return bytesOf(arguments, sharded, &ShardedAttention::keptBytes, bytes); });
 }
 
 attnc_status attnc_sharded_initialise(const attnc_sharded* sharded, const attnc_operands* operands, void* workspace,
@@ -87,12 +135,25 @@ attnc_status attnc_sharded_initialise(const attnc_sharded* sharded, const attnc_
 attnc_status attnc_sharded_launch(const attnc_sharded* sharded, const attnc_operands* operands,
                                   const attnc_outputs* outputs, const attnc_shard_engine* engine, void* workspace,
                                   attnc_stream stream, attnc_stream transfers) {
+  return launch(sharded, operands, outputs, engine, workspace, stream, transfers, nullptr);
+}
+
+attnc_status attnc_sharded_launch_training(const attnc_sharded* sharded, const attnc_operands* operands,
+                                           const attnc_outputs* outputs, const attnc_shard_engine* engine,
+                                           void* workspace, attnc_stream stream, attnc_stream transfers, void* kept) {
+  return launch(sharded, operands, outputs, engine, workspace, stream, transfers, kept);
+}
+
+attnc_status attnc_sharded_launch_backward(const attnc_sharded* sharded, const attnc_backward_operands* operands,
+                                           const attnc_backward_outputs* gradients, const attnc_shard_engine* engine,
+                                           void* workspace, attnc_stream stream, attnc_stream transfers,
+                                           const void* kept) {
   return call([&](Arguments& arguments) -> Status {
     arguments.given(sharded, "sharded");
     const ShardEngine how = readEngine(arguments, engine);
-    const GivenForward given(arguments, operands, outputs);
+    const GivenBackward given(arguments, operands, gradients);
     if (!arguments.ok()) return {};
-    return sharded->sharded.launch(given.operands, given.outputs, how, workspace, static_cast<Stream>(stream),
-                                   static_cast<Stream>(transfers));
+    return sharded->sharded.launchBackward(given.operands, given.outputs, how, workspace, static_cast<Stream>(stream),
+                                           static_cast<Stream>(transfers), kept);
   });
 }

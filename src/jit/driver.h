@@ -66,6 +66,7 @@ private:
   X(cuMemFree)                                                                                                         \
   X(cuMemcpyDtoH)                                                                                                      \
   X(cuMemcpyHtoDAsync)                                                                                                 \
+  X(cuMemcpy2DAsync)                                                                                                   \
   X(cuStreamSynchronize)                                                                                               \
   X(cuStreamWaitEvent)                                                                                                 \
   X(cuEventCreate)                                                                                                     \

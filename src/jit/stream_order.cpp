@@ -25,4 +25,15 @@ Status upload(void* device, const void* host, size_t bytes, CUstream_st* stream)
                     "cuMemcpyHtoDAsync");
 }
 
+Status copyRows(RowsAt to, RowsAt from, size_t bytes, size_t rows, CUstream_st* stream) {
+  if (bytes == 0 || rows == 0) return {};
+  ATTNC_TRY_AS(driver, Driver::get());
+  CUDA_MEMCPY2D copy = {};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = reinterpret_cast<CUdeviceptr>(from.data), copy.dstDevice = reinterpret_cast<CUdeviceptr>(to.data);
+  copy.srcPitch = from.pitch, copy.dstPitch = to.pitch;
+  copy.WidthInBytes = bytes, copy.Height = rows;
+  return (*driver)->check((*driver)->cuMemcpy2DAsync(&copy, stream), "cuMemcpy2DAsync");
+}
+
 } // namespace attnc::jit

@@ -1,4 +1,4 @@
-// In: a module as traced, and how its rows lie in a larger problem. Out: the same module of these rows.
+// In: a module as traced, and how its rows and heads lie in a larger problem. Out: the same module of these.
 //
 //   tensor bias: f32[KV_LEN]                  tensor bias: f32[attnc_whole_kv_len]
 //   %0 = load f32 bias[%kv_idx]        =>     tensor attnc_key_positions: i32[KV_LEN]
@@ -27,15 +27,14 @@ using ir::Type;
 /// One of the axes that a shard has a part of.
 struct PlacedAxis {
   BuiltinDim dim;
-  ir::ParamKind param;
+  std::optional<ir::ParamKind> param; ///< position along the axis, if mods have it
   RowPlace place;
-  BuiltinDim rows; ///< the axis of the tensor of positions
+  ir::ParamKind index; ///< of the shard, by which positions are found
   llvm::StringLiteral positions, first, whole;
   std::optional<int64_t> wholeDim = {}, wholeScalar = {};
   int64_t source = 0; ///< index of the tensor of positions, or of the scalar
 
-  /// Returns the index of the shard that positions are looked up by.
-  ir::ParamKind index() const { return rows == BuiltinDim::QLen ? ir::ParamKind::QIdx : ir::ParamKind::KvIdx; }
+  BuiltinDim rows() const { return index == ir::ParamKind::QIdx ? BuiltinDim::QLen : BuiltinDim::KvLen; }
 
   bool isOf(const ir::Extent& extent) const { return extent.isNamed && extent.value == int64_t(dim); }
 };
@@ -73,7 +72,7 @@ void declare(ir::Module& module, PlacedAxis& axis) {
       }
       extent.value = *axis.wholeDim;
     }
-  if (axis.place == RowPlace::Run) {
+  if (axis.param && axis.place == RowPlace::Run) {
     axis.source = int64_t(module.scalars.size());
     module.scalars.push_back({axis.first.str(), Type::I32});
   }
@@ -96,13 +95,18 @@ void separateSequences(ir::Module& module, int64_t rowSequences, int64_t keySequ
 } // namespace
 
 Expected<ir::Module> placeRows(ir::Module module, RowPlaces places) {
+  using ir::ParamKind;
   std::vector<PlacedAxis> axes = {
-      {BuiltinDim::QLen, ir::ParamKind::QIdx, places.rows, BuiltinDim::QLen, kRowPositions, kFirstRow, kWholeQLen},
-      {BuiltinDim::KvLen, ir::ParamKind::KvIdx, places.keys, BuiltinDim::KvLen, kKeyPositions, kFirstKey, kWholeKvLen},
+      {BuiltinDim::QLen, ParamKind::QIdx, places.rows, ParamKind::QIdx, kRowPositions, kFirstRow, kWholeQLen},
+      {BuiltinDim::KvLen, ParamKind::KvIdx, places.keys, ParamKind::KvIdx, kKeyPositions, kFirstKey, kWholeKvLen},
   };
+  if (places.haveFewerHeads) {
+    axes.push_back({BuiltinDim::H, ParamKind::H, RowPlace::Run, ParamKind::H, "", kFirstHead, kWholeHeads});
+    axes.push_back({BuiltinDim::HKV, {}, RowPlace::Run, ParamKind::H, "", "", kWholeKvHeads});
+  }
   if (places.arePacked)
-    axes.push_back({BuiltinDim::B, ir::ParamKind::B, RowPlace::Listed, BuiltinDim::QLen, kRowSequences, kKeySequences,
-                    kWholeBatch});
+    axes.push_back(
+        {BuiltinDim::B, ParamKind::B, RowPlace::Listed, ParamKind::QIdx, kRowSequences, kKeySequences, kWholeBatch});
   ATTNC_TRY(lowerGrids(module, {}));
   module.grids.clear();
   for (PlacedAxis& axis : axes) {
@@ -111,18 +115,18 @@ Expected<ir::Module> placeRows(ir::Module module, RowPlaces places) {
   }
   for (PlacedAxis& axis : axes) { // these keep the extents of the shard
     if (axis.place == RowPlace::Run) continue;
-    axis.source = declareTensor(module, axis.positions, axis.rows);
+    axis.source = declareTensor(module, axis.positions, axis.rows());
   }
   const int64_t keySequences = places.arePacked ? declareTensor(module, kKeySequences, BuiltinDim::KvLen) : 0;
   if (module.tensors.size() + module.scalars.size() > ir::kMaxCaptures)
-    return Error::environment(fmt::format("the mod has too many captures for a shard, which adds up to 7 to the limit "
+    return Error::environment(fmt::format("the mod has too many captures for a shard, which adds up to 10 to the limit "
                                           "of {}",
                                           ir::kMaxCaptures));
   ir::Module placed = rebuild(module, [&](ir::Module& out, const ir::Node& node) {
     for (const PlacedAxis& axis : axes) {
       if (node.op == Op::Dim && node.attr == int64_t(axis.dim)) return out.scalar(unsigned(*axis.wholeScalar));
-      if (node.op != Op::Param || node.attr != int64_t(axis.param)) continue;
-      const ir::Value row = out.param(axis.index());
+      if (node.op != Op::Param || !axis.param || node.attr != int64_t(*axis.param)) continue;
+      const ir::Value row = out.param(axis.index);
       if (axis.place == RowPlace::Listed) return out.make(Op::Load, Type::I32, {row}, axis.source);
       return out.make(Op::Add, Type::I32, {row, out.scalar(unsigned(axis.source))});
     }

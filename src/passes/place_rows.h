@@ -1,4 +1,4 @@
-// A mod of some rows and keys of a problem, made from the mod of the whole problem.
+// A mod of some rows, keys and heads of a problem, made from the mod of the whole problem.
 #pragma once
 
 #include "attnc/error.h"
@@ -12,12 +12,14 @@ enum class RowPlace : uint8_t {
   Listed, ///< Anywhere; an i32 tensor has the position of each row.
 };
 
-/// The places of both.
+/// The places of both, and of heads.
 struct RowPlaces {
   RowPlace rows = RowPlace::Run, keys = RowPlace::Run;
   /// Whether rows are of a packed batch. Then i32 tensors have the sequence of each row, and a row sees the keys of its
   /// own sequence only. The mod sees it as b, and positions are those in the sequence: both places are Listed.
   bool arePacked = false;
+  /// Whether heads are some of the whole problem's, one behind the other; an i32 scalar has the first one.
+  bool haveFewerHeads = false;
   friend auto operator<=>(const RowPlaces&, const RowPlaces&) = default;
 };
 
@@ -32,6 +34,9 @@ inline constexpr llvm::StringLiteral kWholeKvLen = "attnc_whole_kv_len";
 inline constexpr llvm::StringLiteral kRowSequences = "attnc_row_sequences";
 inline constexpr llvm::StringLiteral kKeySequences = "attnc_key_sequences";
 inline constexpr llvm::StringLiteral kWholeBatch = "attnc_whole_b";
+inline constexpr llvm::StringLiteral kFirstHead = "attnc_first_head";
+inline constexpr llvm::StringLiteral kWholeHeads = "attnc_whole_h";
+inline constexpr llvm::StringLiteral kWholeKvHeads = "attnc_whole_hkv";
 
 /// Returns a traced module that sees positions and lengths of the whole problem, while it runs on some rows. Captures
 /// keep the whole problem's extents. Errors (environment): a capture has one of the names above.

@@ -41,8 +41,8 @@ std::vector<RankStage> stagesOf(const ShardPlan& plan, const ShardMaskPlan& mask
   for (const ShardWork& work : mask.ranks)
     for (const ShardPiece& piece : work.pieces) last = std::max(last, piece.stage);
   std::vector<RankStage> stages(size_t(last) + 1);
-  const ShardTokens& own = plan.ranks[size_t(rank)];
-  for (const ShardInterval& keys : own.keys) join(stages[0].keys, keys);
+  const ShardTokens own = plan.teamOf(rank);
+  stages[0].keys = own.keys;
   stages[0].keyCount = own.keyCount();
   for (int other = 0; other < plan.world; ++other)
     for (const ShardPiece& piece : mask.ranks[size_t(other)].pieces) {

@@ -12,7 +12,7 @@ namespace attnc::shard {
 /// Keys that travel in one piece.
 struct Parcel {
   int peer = 0;
-  int64_t first = 0, count = 0; ///< where they lie: among the rank's own keys if sent, else among the stage's
+  int64_t first = 0, count = 0; ///< where they lie: among the own keys of the rank's team if sent, else the stage's
 };
 
 /// What one rank does in one stage.

@@ -149,6 +149,14 @@ int shards() {
   CHECK(sharded->initialise(small.operands, workspace.data(), nullptr));
   CHECK(sharded->launch(small.operands, small.outputs, engine, workspace.data(), nullptr, nullptr));
   CHECK(small.out[0] == 7 && small.out[1] == 8);
+  small.gradients.captures = nullptr, small.gradients.capture_count = 0;
+  const auto training = ac::ShardedAttention::prepareTraining(nullptr, first, alone, 0, 0, small.backward,
+                                                              small.outputs, small.gradients);
+  CHECK(training && training->workspaceBytes() == 0 && training->keptBytes() == 0);
+  CHECK(training->initialise(small.operands, nullptr, nullptr));
+  CHECK(training->launchTraining(small.operands, small.outputs, engine, nullptr, nullptr, nullptr, nullptr));
+  CHECK(training->launchBackward(small.backward, small.gradients, engine, nullptr, nullptr, nullptr, nullptr));
+  CHECK(small.dV[0] == 1 && small.dV[1] == 2 && small.dV[2] == 0);
   return 0;
 }
 

@@ -90,15 +90,16 @@ else()
   endif()
 endif()
 if(FORM STREQUAL mpi)
-  # Also lengths that no number divides, ranks without rows, and rows that see nothing.
+  # Also lengths that no number divides, ranks without rows, rows that see nothing, and groups of heads.
   foreach(arguments "4;301" "3;197;(q_idx >= kv_idx) & (q_idx - kv_idx < 40)" "4;2" "2;130;kv_idx > q_idx + 60"
-                    "4;64;q_idx < kv_idx - 1000" "1;40")
+                    "4;64;q_idx < kv_idx - 1000" "1;40" "2;197;q_idx >= kv_idx;2" "4;301;q_idx >= kv_idx;2"
+                    "4;3;(h == 1) | (q_idx >= kv_idx);2")
     list(POP_FRONT arguments ranks)
     # Other processes share the cores.
     execute_process(COMMAND ${MPIRUN} --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 -np ${ranks}
                             ${work}/shards_mpi ${arguments}
                     OUTPUT_VARIABLE said RESULT_VARIABLE result TIMEOUT 120)
-    if(NOT result EQUAL 0 OR NOT said MATCHES "^${ranks} ranks, [0-9]+ stages of transfers: out is that of one process\n")
+    if(NOT result EQUAL 0 OR NOT said MATCHES "^${ranks} ranks, [12] groups of heads, [0-9]+ stages of transfers: out and gradients are those of one process\n")
       message(FATAL_ERROR "shards_mpi ${arguments} on ${ranks} ranks gave ${result} and printed '${said}'")
     endif()
     message("${said}")

@@ -2,7 +2,7 @@
 // needed.
 #include "api/mod_impl.h"
 #include "api/modless_kernel.h"
-#include "api/stage_merger.h"
+#include "api/stage_kernels.h"
 #include "attnc/attnc.h"
 #include "jit/nvrtc.h"
 #include "kernels/findings.h"
@@ -580,17 +580,19 @@ TEST_CASE("the parameters of a kernel may take 32764 bytes on every arch", "[ker
   }
 }
 
-TEST_CASE("merges of stages compile for every dtype and arch, without spills", "[kernels]") {
+TEST_CASE("what joins stages compiles for every dtype and arch, without spills", "[kernels]") {
   ATTNC_NEED_NVRTC();
   jit::Nvrtc nvrtc(jit::Env::read());
   for (const char* arch : {"sm_80", "sm_90a", "sm_100"})
     for (const DType dtype : {DType::BF16, DType::F16, DType::F32})
       for (const int headDim : {8, 128, 256}) {
         CAPTURE(arch, dtypeName(dtype), headDim);
-        auto job = modlessJob(StageMerger::stageOf(dtype, headDim), arch, "merge-stages");
-        REQUIRE(job);
-        auto compiled = nvrtc.compile(*job);
-        if (!compiled) FAIL(compiled.error().message);
-        CHECK(compiled->spillBytes == 0);
+        for (const auto stageOf : {StageKernels::mergeStage, StageKernels::weighStage, StageKernels::addStage}) {
+          auto job = modlessJob(stageOf(dtype, headDim), arch, "stages");
+          REQUIRE(job);
+          auto compiled = nvrtc.compile(*job);
+          if (!compiled) FAIL(compiled.error().message);
+          CHECK(compiled->spillBytes == 0);
+        }
       }
 }

@@ -42,11 +42,21 @@ ATTNC_API attnc_status attnc_sharded_prepare(const attnc_compiler* compiler, con
                                              const attnc_shard_plan* plan, size_t mask, size_t rank,
                                              const attnc_operands* operands, const attnc_outputs* outputs,
                                              const attnc_prepare_options* options, attnc_sharded** sharded);
+/// Prepares a forward and a backward pass (ShardedAttention::prepareTraining). Otherwise as attnc_sharded_prepare().
+ATTNC_API attnc_status attnc_sharded_prepare_training(const attnc_compiler* compiler, const attnc_mod* mod,
+                                                      const attnc_shard_plan* plan, size_t mask, size_t rank,
+                                                      const attnc_backward_operands* operands,
+                                                      const attnc_outputs* outputs,
+                                                      const attnc_backward_outputs* gradients,
+                                                      const attnc_prepare_options* options, attnc_sharded** sharded);
 /// Destroys it. Its code must outlive the launched work.
 ATTNC_API void attnc_sharded_destroy(attnc_sharded* sharded);
 
 /// Computes the bytes of memory that the calls below need, aligned to 256 bytes (ShardedAttention::workspaceBytes).
 ATTNC_API attnc_status attnc_sharded_workspace_bytes(const attnc_sharded* sharded, size_t* bytes);
+/// Computes the bytes of memory that a launch keeps for its backward pass, aligned to 256 bytes
+/// (ShardedAttention::keptBytes). 0 if not prepared for training.
+ATTNC_API attnc_status attnc_sharded_kept_bytes(const attnc_sharded* sharded, size_t* bytes);
 /// Fills a workspace (ShardedAttention::initialise). Call it before the first launch with the workspace, and again if
 /// captures that mask_mod reads change.
 ATTNC_API attnc_status attnc_sharded_initialise(const attnc_sharded* sharded, const attnc_operands* operands,
@@ -56,6 +66,20 @@ ATTNC_API attnc_status attnc_sharded_initialise(const attnc_sharded* sharded, co
 ATTNC_API attnc_status attnc_sharded_launch(const attnc_sharded* sharded, const attnc_operands* operands,
                                             const attnc_outputs* outputs, const attnc_shard_engine* engine,
                                             void* workspace, attnc_stream stream, attnc_stream transfers);
+/// Launches the forward pass of training: fills `kept`, attnc_sharded_kept_bytes() of memory, for the backward pass.
+/// Otherwise as attnc_sharded_launch().
+ATTNC_API attnc_status attnc_sharded_launch_training(const attnc_sharded* sharded, const attnc_operands* operands,
+                                                     const attnc_outputs* outputs, const attnc_shard_engine* engine,
+                                                     void* workspace, attnc_stream stream, attnc_stream transfers,
+                                                     void* kept);
+/// Enqueues the backward pass behind the launch that filled `kept` (ShardedAttention::launchBackward). All ranks call
+/// it. Gradients of captures are the rank's part of a sum over all ranks, which the caller computes. After an error of
+/// the engine, gradients are as they were.
+ATTNC_API attnc_status attnc_sharded_launch_backward(const attnc_sharded* sharded,
+                                                     const attnc_backward_operands* operands,
+                                                     const attnc_backward_outputs* gradients,
+                                                     const attnc_shard_engine* engine, void* workspace,
+                                                     attnc_stream stream, attnc_stream transfers, const void* kept);
 
 #ifdef __cplusplus
 }
