@@ -2,9 +2,9 @@
 // a stand-in for the GPU (host_gpu.h), against attention in fp64.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
-#include "helpers/temp_directory.h"
 #include "ir/bind.h"
 #include "kernels/findings.h"
+#include "kernels/host_stage.h"
 #include "plan/decode_plan.h"
 #include "plan/launch_operands.h"
 #include "plan/tensor_maps.h"
@@ -26,68 +26,6 @@
 using namespace attnc;
 
 namespace {
-
-/// What a kernel's text is followed by.
-std::string epilogue(const KernelSource& source, const std::string& params) {
-  return fmt::format(
-      "namespace attnc::{0} {{ alignas(1024) unsigned char dynamic_shared[host::kSharedBytes]; }}\n"
-      "extern \"C\" const char* run(const void* params, const void* args, unsigned ctas, unsigned threads,\n"
-      "                           unsigned seed) {{\n"
-      "  using namespace attnc;\n"
-      "  host::machine.error.clear();\n"
-      "  host::shared = attnc::{0}::dynamic_shared;\n"
-      "  host::machine.random.seed(seed);\n"
-      "  blockDim.x = threads, gridDim.x = ctas;\n"
-      "  for (blockIdx.x = 0; blockIdx.x < ctas; ++blockIdx.x)\n"
-      "    if (!host::machine.run(threads, [=] {{\n"
-      "          attnc::{0}::{1}(*({2}*)params, *(const ModArgs*)args);\n"
-      "        }})) break;\n"
-      "  return host::machine.error.c_str();\n"
-      "}}\n",
-      source.templateName == "decode_lists.cu" ? "decode_lists" : "decode", source.entry, params);
-}
-
-/// A stage of a kernel, compiled for the host.
-class HostStage {
-public:
-  HostStage(KernelSource source, const std::string& params) {
-    const auto replaceAll = [](std::string& text, const std::string& from, const std::string& to) {
-      for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-        text.replace(at, from.size(), to);
-    };
-    for (auto& [name, text] : source.headers) {
-      if (name.starts_with("ptx/")) text.clear();
-      if (name.starts_with("params")) replaceAll(text, "#if defined(__CUDACC__) || defined(__CUDACC_RTC__)", "#if 1");
-    }
-    replaceAll(source.text, "extern __shared__", "extern");
-    replaceAll(source.text, "__shared__", "static");
-    const test::TempDirectory folder;
-    const std::string file = folder.path() + "/stage.cpp", object = folder.path() + "/stage.so",
-                      log = folder.path() + "/log";
-    std::ofstream(file) << "#include \"" ATTNC_SOURCE_DIR "/tests/kernels/host_gpu.h\"\n"
-                        << source.flattened() << epilogue(source, params);
-    const char* compiler = std::getenv("CXX");
-    const std::string command = fmt::format("{} -std=c++20 -O1 -fPIC -shared -w -o '{}' '{}' > '{}' 2>&1",
-                                            compiler ? compiler : "c++", object, file, log);
-    if (std::system(command.c_str()) != 0) {
-      std::stringstream said;
-      said << std::ifstream(log).rdbuf();
-      FAIL(said.str().substr(0, 4000));
-    }
-    handle = dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
-    REQUIRE(handle);
-    run = reinterpret_cast<Run>(dlsym(handle, "run"));
-  }
-  HostStage(const HostStage&) = delete;
-  ~HostStage() {
-    if (handle) dlclose(handle);
-  }
-  using Run = const char* (*)(const void*, const void*, unsigned, unsigned, unsigned);
-  Run run = nullptr;
-
-private:
-  void* handle = nullptr;
-};
 
 struct Case {
   std::string mod = "score";
@@ -287,9 +225,9 @@ void check(const Case& c, unsigned seed = 1) {
       REQUIRE(made);
       params = *made;
     }
-    static std::map<std::string, std::unique_ptr<HostStage>> stages; // by text
+    static std::map<std::string, std::unique_ptr<test::HostStage>> stages; // by text
     auto& compiled = stages[sources->at(i).flattened()];
-    if (!compiled) compiled = std::make_unique<HostStage>(sources->at(i), type);
+    if (!compiled) compiled = std::make_unique<test::HostStage>(sources->at(i), type);
     INFO(stage.templateName << ", " << ctas << " CTAs");
     const std::string error = compiled->run(params->data(), words, unsigned(ctas), unsigned(stage.threads), seed);
     REQUIRE(error == "");

@@ -1,0 +1,83 @@
+// Compiles the generated text of a kernel for the host, on a stand-in for the GPU (host_gpu.h).
+#pragma once
+
+#include "attnc/attnc.h"
+#include "helpers/temp_directory.h"
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <dlfcn.h>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace attnc::test {
+
+/// What a kernel's text is followed by.
+inline std::string epilogue(const KernelSource& source, const std::string& params) {
+  // The kernel's namespace is the text's last.
+  const size_t last = source.text.rfind("} // namespace attnc::") + 22;
+  const std::string space = source.text.substr(last, source.text.find('\n', last) - last);
+  return fmt::format(
+      "namespace attnc::{0} {{ alignas(1024) unsigned char dynamic_shared[host::kSharedBytes]; }}\n"
+      "extern \"C\" const char* run(const void* params, const void* args, unsigned ctas, unsigned threads,\n"
+      "                           unsigned seed) {{\n"
+      "  using namespace attnc;\n"
+      "  host::machine.error.clear();\n"
+      "  host::shared = attnc::{0}::dynamic_shared;\n"
+      "  host::machine.random.seed(seed);\n"
+      "  blockDim.x = threads, gridDim.x = ctas;\n"
+      "  for (blockIdx.x = 0; blockIdx.x < ctas; ++blockIdx.x)\n"
+      "    if (!host::machine.run(threads, [=] {{\n"
+      "          attnc::{0}::{1}(*({2}*)params, *(const ModArgs*)args);\n"
+      "        }})) break;\n"
+      "  return host::machine.error.c_str();\n"
+      "}}\n",
+      space, source.entry, params);
+}
+
+/// A stage of a kernel, compiled for the host.
+class HostStage {
+public:
+  HostStage(KernelSource source, const std::string& params) {
+    const auto replaceAll = [](std::string& text, const std::string& from, const std::string& to) {
+      for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+        text.replace(at, from.size(), to);
+    };
+    for (auto& [name, text] : source.headers) {
+      if (name.starts_with("ptx/")) text.clear();
+      if (name.starts_with("params")) replaceAll(text, "#if defined(__CUDACC__) || defined(__CUDACC_RTC__)", "#if 1");
+    }
+    replaceAll(source.text, "extern __shared__", "extern");
+    replaceAll(source.text, "__shared__", "static");
+    const test::TempDirectory folder;
+    const std::string file = folder.path() + "/stage.cpp", object = folder.path() + "/stage.so",
+                      log = folder.path() + "/log";
+    std::ofstream(file) << "#include \"" ATTNC_SOURCE_DIR "/tests/kernels/host_gpu.h\"\n"
+                        << source.flattened() << epilogue(source, params);
+    const char* compiler = std::getenv("CXX");
+    const std::string command = fmt::format("{} -std=c++20 -O1 -fPIC -shared -w -o '{}' '{}' > '{}' 2>&1",
+                                            compiler ? compiler : "c++", object, file, log);
+    if (std::system(command.c_str()) != 0) {
+      std::stringstream said;
+      said << std::ifstream(log).rdbuf();
+      FAIL(said.str().substr(0, 4000));
+    }
+    handle = dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(handle);
+    run = reinterpret_cast<Run>(dlsym(handle, "run"));
+  }
+  HostStage(const HostStage&) = delete;
+  ~HostStage() {
+    if (handle) dlclose(handle);
+  }
+  using Run = const char* (*)(const void*, const void*, unsigned, unsigned, unsigned);
+  Run run = nullptr;
+
+private:
+  void* handle = nullptr;
+};
+
+} // namespace attnc::test
