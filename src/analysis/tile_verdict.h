@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace attnc::analysis {
@@ -13,6 +14,7 @@ namespace attnc::analysis {
 enum class Verdict : uint8_t {
   AlwaysFalse, ///< no element of the tile is live
   AlwaysTrue,  ///< all elements are live
+  Mixed,       ///< some elements are live, and some are not
   Undecided,   ///< the analysis cannot tell; some, all or none may be live
 };
 
@@ -31,28 +33,32 @@ public:
   TileJudge(const ir::Module& module, const ir::Bindings& bindings, llvm::ArrayRef<ir::Value> told = {});
 
   /// Judges a tile; AlwaysTrue without a mask_mod. `toldRanges`: the ranges in this tile of the constructor's `told`,
-  /// in the same order.
-  Verdict judge(const ScoreRect& tile, llvm::ArrayRef<Range> toldRanges = {}) const;
+  /// in the same order. Both bounds of each are values in the tile.
+  Verdict judge(const ScoreRect& tile, llvm::ArrayRef<const Range*> toldRanges = {}) const;
 
   /// Returns the number of operations of one judgement.
-  int64_t cost() const { return int64_t(steps.size() + told.size()); }
+  int64_t cost() const { return int64_t(steps.size() + coordinates.size() + told.size()); }
 
 private:
   /// A node to compute for each tile. Most masks are made of the few operations that have a kind of their own.
   struct Step {
-    enum class Kind : uint8_t { Coordinate, Add, Sub, Eq, Ne, Lt, Le, And, Or, Not, Other };
+    enum class Kind : uint8_t { Add, Sub, Eq, Ne, Lt, Le, And, Or, Not, Other };
     Kind kind;
+    bool isApart; ///< whether any value of one operand meets any value of the other in some element
     uint32_t id, a, b;
   };
   static Step::Kind kindOf(const ir::Module& module, const ir::Node& node);
   Range leaf(uint32_t id, const ir::Bindings& bindings) const;
-  void compute(const Step& step, const ScoreRect& tile) const;
+  void compute(const Step& step) const;
+  void computeOther(uint32_t id) const;
 
   const ir::Module* module;
   std::optional<ir::Value> root; ///< the output `mask`
   std::vector<uint32_t> told;
+  std::vector<std::pair<ir::ParamKind, uint32_t>> coordinates; ///< b, h, q_idx and kv_idx, if the root needs them
   std::vector<Step> steps; ///< nodes that the root needs, that depend on the tile, and whose range is not told
   mutable std::vector<Range> ranges;
+  mutable std::vector<uint8_t> tight; ///< whether both bounds of a range are values of some element
 };
 
 } // namespace attnc::analysis

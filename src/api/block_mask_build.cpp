@@ -57,6 +57,7 @@ private:
     if (verdict == analysis::Verdict::Undecided) verdict = judgeElements(interpreter, b, h, queries, keys).verdict;
     switch (verdict) {
     case analysis::Verdict::AlwaysFalse: return Block::Empty;
+    case analysis::Verdict::Mixed:
     case analysis::Verdict::Undecided: return Block::Partial;
     case analysis::Verdict::AlwaysTrue: break;
     }

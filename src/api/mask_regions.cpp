@@ -63,6 +63,19 @@ HeadRegions::HeadRegions(const MaskRegions& mask, int64_t head)
     if (mask.told[i].knowsHead) own[i] = RangePyramid(mask.module, mask.bindings, mask.told[i], mask.shape, b, h);
 }
 
+/// Halves the longer side, or both if they are equal. Upper parts come first, and of these the left one.
+template <class Visit> void HeadRegions::split(const Region& region, Visit visit) const {
+  const int qHalves = region.qLevel >= region.kvLevel ? 2 : 1, kvHalves = region.kvLevel >= region.qLevel ? 2 : 1;
+  for (int q = 0; q < qHalves; ++q)
+    for (int kv = 0; kv < kvHalves; ++kv) {
+      const Region part{int32_t(region.q * qHalves + q), int32_t(region.kv * kvHalves + kv),
+                        int8_t(region.qLevel - (qHalves - 1)), int8_t(region.kvLevel - (kvHalves - 1))};
+      const bool isInside =
+          int64_t(part.q) << part.qLevel < mask.qBlocks && int64_t(part.kv) << part.kvLevel < mask.kvBlocks;
+      if (isInside) visit(part);
+    }
+}
+
 HeadRegions::Rest HeadRegions::judge(int64_t quota,
                                      llvm::function_ref<void(const Region&, analysis::Verdict)> decided) {
   Rest rest;
@@ -73,26 +86,20 @@ HeadRegions::Rest HeadRegions::judge(int64_t quota,
     const Region region = regions.front();
     regions.pop_front();
     const analysis::Verdict verdict = verdictOf(region);
-    if (verdict != analysis::Verdict::Undecided)
+    if (holdsWithin(region, verdict))
       decided(region, verdict);
     else if (region.isBlock())
       rest.open.push_back(region);
-    else {
-      llvm::SmallVector<Region, 4> parts;
-      split(region, parts);
-      regions.insert(regions.end(), parts.begin(), parts.end());
-    }
+    else
+      split(region, [&](const Region& part) { regions.push_back(part); });
   }
   return rest;
 }
 
 void HeadRegions::walk(const Region& region, llvm::function_ref<void(const Region&, analysis::Verdict)> found) {
-  if (mask.qBlocksOf(region) <= 0 || mask.kvBlocksOf(region) <= 0) return;
   const analysis::Verdict verdict = verdictOf(region);
-  if (verdict != analysis::Verdict::Undecided || region.isBlock()) return found(region, verdict);
-  llvm::SmallVector<Region, 4> parts;
-  split(region, parts);
-  for (const Region& part : parts) walk(part, found);
+  if (holdsWithin(region, verdict) || region.isBlock()) return found(region, verdict);
+  split(region, [&](const Region& part) { walk(part, found); });
 }
 
 analysis::Verdict HeadRegions::verdictOf(const Region& region) {
@@ -100,23 +107,12 @@ analysis::Verdict HeadRegions::verdictOf(const Region& region) {
     const ToldValue& told = mask.told[i];
     const RangePyramid& pyramid = told.knowsHead ? own[i] : mask.shared[i];
     const bool isRow = told.level == ir::Level::Row;
-    ranges[i] = pyramid.of(isRow ? region.q : region.kv, isRow ? region.qLevel : region.kvLevel);
+    ranges[i] = &pyramid.of(isRow ? region.q : region.kv, isRow ? region.qLevel : region.kvLevel);
   }
   analysis::ScoreRect tile = mask.placeOf(region);
   tile.b = b;
   tile.h = h;
   return intervals.judge(tile, ranges);
-}
-
-/// Halves the longer side, or both if they are equal. Upper parts come first, and of these the left one.
-void HeadRegions::split(const Region& region, llvm::SmallVectorImpl<Region>& parts) const {
-  const int qHalves = region.qLevel >= region.kvLevel ? 2 : 1, kvHalves = region.kvLevel >= region.qLevel ? 2 : 1;
-  for (int q = 0; q < qHalves; ++q)
-    for (int kv = 0; kv < kvHalves; ++kv) {
-      const Region part{int32_t(region.q * qHalves + q), int32_t(region.kv * kvHalves + kv),
-                        int8_t(region.qLevel - (qHalves - 1)), int8_t(region.kvLevel - (kvHalves - 1))};
-      if (mask.qBlocksOf(part) > 0 && mask.kvBlocksOf(part) > 0) parts.push_back(part);
-    }
 }
 
 } // namespace attnc

@@ -9,7 +9,6 @@
 #include "ir/ir.h"
 
 #include <llvm/ADT/STLFunctionalExtras.h>
-#include <llvm/ADT/SmallVector.h>
 
 #include <cstdint>
 #include <deque>
@@ -67,7 +66,8 @@ public:
     std::deque<Region> unjudged; ///< regions that the quota did not reach
     int64_t operations = 0;      ///< operations taken
   };
-  /// Judges within `quota` operations. Calls `decided` for each region that is wholly live or wholly dead.
+  /// Judges within `quota` operations. Calls `decided` for each region that is wholly live or wholly dead, and for each
+  /// block that is mixed.
   Rest judge(int64_t quota, llvm::function_ref<void(const Region&, analysis::Verdict)> decided);
 
   /// Judges a region to the end. Calls `found` for disjoint regions that cover it: decided ones, and undecided blocks.
@@ -76,13 +76,17 @@ public:
 
 private:
   analysis::Verdict verdictOf(const Region& region);
-  void split(const Region& region, llvm::SmallVectorImpl<Region>& parts) const;
+  /// Whether a verdict holds for each block of a region.
+  static bool holdsWithin(const Region& region, analysis::Verdict verdict) {
+    return region.isBlock() ? verdict != analysis::Verdict::Undecided : verdict < analysis::Verdict::Mixed;
+  }
+  template <class Visit> void split(const Region& region, Visit visit) const;
 
   const MaskRegions& mask;
   const int64_t b, h;
   analysis::TileJudge intervals;
-  std::vector<RangePyramid> own;       // of values that depend on the head; the others are empty
-  std::vector<analysis::Range> ranges; // of the values in the region that is judged
+  std::vector<RangePyramid> own;              // of values that depend on the head; the others are empty
+  std::vector<const analysis::Range*> ranges; // of the values in the region that is judged
 };
 
 } // namespace attnc

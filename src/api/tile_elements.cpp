@@ -16,7 +16,7 @@ ElementsSeen judge(const ir::Interpreter& interpreter, int64_t b, int64_t h, int
     auto verdict =
         interpreter.mask(b, h, query(q), key(kv)) ? analysis::Verdict::AlwaysTrue : analysis::Verdict::AlwaysFalse;
     bool isMixed = seen.evaluations++ > 0 && verdict != seen.verdict;
-    seen.verdict = isMixed ? analysis::Verdict::Undecided : verdict;
+    seen.verdict = isMixed ? analysis::Verdict::Mixed : verdict;
     return !isMixed;
   };
   // If a tile is mixed, its far corners usually show it: the early exit then costs four evaluations.

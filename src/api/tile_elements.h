@@ -12,7 +12,7 @@ namespace attnc {
 
 /// What the elements of a tile tell.
 struct ElementsSeen {
-  /// Undecided if some are live and some are not, or if none was evaluated.
+  /// Undecided if none was evaluated.
   analysis::Verdict verdict = analysis::Verdict::Undecided;
   int64_t evaluations = 0;
 };

@@ -34,6 +34,8 @@ bool standsForItself(const Expr& expr) {
   return expr.kind == Expr::Kind::Leaf || expr.kind == Expr::Kind::Param || expr.kind == Expr::Kind::Iter;
 }
 
+constexpr std::string_view kSelection = "{0} ? {1} : {2}";
+
 /// How tightly the outermost operator of a pattern binds, as in C++: smaller is tighter.
 enum Binding { Primary, Unary, Product, Sum, Comparison, Loose };
 
@@ -58,7 +60,24 @@ bool needsParentheses(llvm::StringRef operand, llvm::StringRef user, unsigned ho
   return outer != Comparison || inner >= outer;
 }
 
+/// Whether templates/mod/ranges.cuh has the operation.
+bool isOverRanges(const Expr& expr) {
+  if (expr.kind != Expr::Kind::Computed || !FunctionText::hasRanges(expr.type)) return expr.kind == Expr::Kind::Given;
+  constexpr std::string_view kAny[] = {"{0}",        "{0} == {1}", "{0} != {1}", "{0} < {1}",
+                                       "{0} <= {1}", "{0} != 0",   "{0} != 0.0f"};
+  constexpr std::string_view kOfBool[] = {"{0} & {1}", "{0} | {1}", "!{0}"};
+  constexpr std::string_view kOfNumbers[] = {"{0} + {1}",          "{0} - {1}",        "wrap_add({0}, {1})",
+                                             "wrap_sub({0}, {1})", "min_of({0}, {1})", "max_of({0}, {1})",
+                                             "abs_of({0})",        "i64_of({0})",      kSelection};
+  return llvm::is_contained(kAny, expr.text) ||
+         (expr.type == "bool" ? llvm::is_contained(kOfBool, expr.text) : llvm::is_contained(kOfNumbers, expr.text));
+}
+
 } // namespace
+
+bool FunctionText::hasRanges(std::string_view type) {
+  return type == "bool" || type == "int" || type == "long long" || type == "float";
+}
 
 FunctionText::FunctionText(const Program& of, Function function, std::vector<uint32_t> rootIds, Fields& fields)
     : program(of), function(function), roots(std::move(rootIds)) {
@@ -173,8 +192,8 @@ std::vector<uint32_t> FunctionText::insideOf(uint32_t sum) const {
 /// Writes the statements of one function.
 class FunctionText::Writer {
 public:
-  Writer(const FunctionText& function, const Fields& fields, const std::string& file)
-      : of(function), program(function.program), fields(fields), file(file) {}
+  Writer(const FunctionText& function, const Fields& fields, const std::string& file, bool ofRanges = false)
+      : of(function), program(function.program), fields(fields), file(file), ofRanges(ofRanges) {}
 
   std::string run() {
     std::vector<uint32_t> ids;
@@ -198,10 +217,14 @@ private:
     for (uint32_t id : ids) {
       const Expr& expr = program.exprs[id];
       if (expr.kind == Expr::Kind::Iter) continue;
+      if (ofRanges && !isOverRanges(expr)) {
+        own[id] = {fmt::format("Range<{}>::any()", expr.type)};
+        continue;
+      }
       if (expr.kind == Expr::Kind::Sum)
         own[id] = {loop(id, depth)};
       else
-        own[id] = expr.kind == Expr::Kind::Computed ? of.expand(expr, own, fields) : of.spell(id, own, fields);
+        own[id] = expr.kind == Expr::Kind::Computed ? expand(expr) : of.spell(id, own, fields);
       const bool isRoot = !expr.open && llvm::is_contained(of.roots, id);
       if (of.fills() && isRoot) {
         std::string field = "out." + fields.names[id];
@@ -211,10 +234,18 @@ private:
                  !(!of.fills() && isRoot && id == of.roots[0])) {
         std::string local = locals.unique(expr.prefix, expr.name);
         const char* qualifier = expr.type.starts_with("const ") ? "" : "const "; // pointers are const already
-        state(expr, depth, fmt::format("{}{} {} = {}", qualifier, expr.type, local, own[id].code));
+        const std::string type = ofRanges ? fmt::format("Range<{}>", expr.type) : expr.type;
+        state(expr, depth, fmt::format("{}{} {} = {}", qualifier, type, local, own[id].code));
         own[id] = {local};
       }
     }
+  }
+
+  Text expand(const Expr& expr) const {
+    if (!ofRanges || expr.text != kSelection) return of.expand(expr, own, fields);
+    Expr call = expr; // ?: cannot be overloaded
+    call.text = fmt::format("Range<{}>::choose({{0}}, {{1}}, {{2}})", expr.type);
+    return {of.expand(call, own, fields).code, "choose()"};
   }
 
   /// Writes the loop of a sum; returns the name of the total.
@@ -239,6 +270,7 @@ private:
   const Program& program;
   const Fields& fields;
   const std::string& file;
+  const bool ofRanges;
   std::string text;
   Names locals;
   Texts own; // open expressions, in the current loop
@@ -246,6 +278,10 @@ private:
 
 std::string FunctionText::body(const Fields& fields, const std::string& file) const {
   return Writer(*this, fields, file).run();
+}
+
+std::string FunctionText::overRanges(const Fields& fields, const std::string& file) const {
+  return Writer(*this, fields, file, true).run();
 }
 
 } // namespace attnc::codegen

@@ -39,6 +39,12 @@ public:
   /// Returns the statements, indented. Precondition: the fields have names. `file`: a string literal for #line.
   std::string body(const Fields& fields, const std::string& file) const;
 
+  /// Returns the statements over ranges (templates/mod/ranges.cuh) in place of values. Precondition: it is Mask.
+  std::string overRanges(const Fields& fields, const std::string& file) const;
+
+  /// Whether a type of values has ranges; addresses have none.
+  static bool hasRanges(std::string_view type);
+
 private:
   struct Text {
     std::string code;

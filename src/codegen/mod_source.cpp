@@ -298,6 +298,31 @@ Program anonymous(Program program) {
   return program;
 }
 
+/// Returns the text of judge() and of what it takes. `fields`: those of all functions, with names.
+std::string judgeText(const Program& program, const Fields& fields, const std::string& file) {
+  Fields read; // by mask()
+  std::optional<FunctionText> mask;
+  if (program.mask) mask.emplace(program, Function::Mask, std::vector{*program.mask}, read);
+  std::string text = "\n";
+  for (auto [name, members] : {std::pair("Row", &read.row), {"Col", &read.column}}) {
+    std::string ranges, calls;
+    for (uint32_t id : *members) {
+      const auto& [type, field] = std::pair(program.exprs[id].type, fields.names[id]);
+      if (!FunctionText::hasRanges(type)) continue;
+      ranges += fmt::format("    Range<{}> {};\n", type, field);
+      calls += fmt::format("    visit(range.{0}, of.{0});\n", field);
+    }
+    text += fmt::format("  struct {}Range {{\n{}  }};\n", name, ranges);
+    text += fmt::format("  template <class Visit> ATTNC_DEVICE static void each({0}Range& range, const {0}& of, "
+                        "Visit visit) {{\n{1}  }}\n",
+                        name, calls);
+  }
+  return text + returnerText("Range<bool>",
+                             "judge(const ModArgs& args, const Head& head, const RowRange& row, const ColRange& col,\n"
+                             "                                 const CoordRange& at)",
+                             mask ? mask->overRanges(fields, file) : "    return true;\n", mask ? mask->work() : 0);
+}
+
 struct Written {
   std::string text;
   int columnBytes, rowBytes;
@@ -348,7 +373,9 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   nameFields(program, fields);
 
   auto bodyOf = [&](const FunctionText& function) { return function.body(fields, file); };
-  std::string text = kPrologue + argsText(program);
+  std::string text = kPrologue;
+  if (program.judgesBlocks) text.insert(text.find("\nnamespace"), "#include \"mod/ranges.cuh\"\n");
+  text += argsText(program);
   text += "struct Mod {\n";
   const int columnBytes = structBytes(fields.column, program);
   const bool columnsLoad =
@@ -395,6 +422,7 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
                          bodyOf(*dScore), ofScores);
   text += returnerText("bool", "mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at)",
                        mask ? bodyOf(*mask) : "    return true;\n", mask ? ofScores : 0);
+  if (program.judgesBlocks) text += judgeText(program, fields, file);
   std::vector<Body> bodies;
   for (const FunctionText& hook : hooks) bodies.push_back({bodyOf(hook), hook.work()});
   text += hooksText(program, bodies, facts.kvEdges);
@@ -418,8 +446,9 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
 } // namespace
 
 ModSource emitMod(const ir::Module& module, const analysis::ModFacts& facts, size_t firstDerived,
-                  const ir::CaptureGradients& wanted) {
-  const Program program = lower(module, firstDerived, wanted);
+                  const ir::CaptureGradients& wanted, bool judgesBlocks) {
+  Program program = lower(module, firstDerived, wanted);
+  program.judgesBlocks = judgesBlocks;
   Written mod = write(program, facts, fileLiteral(module.sourceName));
   if (mod.text.empty()) return {.slots = program.slots, .work = mod.work};
   return {std::move(mod.text), write(anonymous(program), facts, "").text,

@@ -53,8 +53,8 @@ constexpr int kMaxSharedColumnBytes = 64;
 
 /// Writes the text. Never fails for a verified module; equal modules give equal text. `facts`: of the module. Values
 /// from `firstDerived` on are attnc's own and get its prefix. `gradients`: gradients of captures to write hooks for;
-/// they are outputs of the module.
+/// they are outputs of the module. `judgesBlocks`: whether judge() is wanted.
 ModSource emitMod(const ir::Module& module, const analysis::ModFacts& facts, size_t firstDerived,
-                  const ir::CaptureGradients& gradients = {});
+                  const ir::CaptureGradients& gradients = {}, bool judgesBlocks = false);
 
 } // namespace attnc::codegen

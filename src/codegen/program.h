@@ -72,9 +72,10 @@ struct Program {
   std::optional<uint32_t> dScore;      ///< set if the module has gradients
   std::vector<Hook> hooks;             ///< in the order of their outputs
   bool scoresKeepNothing = false;      ///< whether functions for a score recompute values known per row and column
-  bool onGrid = false;      ///< whether coordinates of q_idx and kv_idx are given: passes/grids/grid_kernel.h
-  std::vector<BoxHook> box; ///< if onGrid: by axis
-  bool boxIsMask = false;   ///< if onGrid: whether mask_mod is exactly the box
+  bool onGrid = false;       ///< whether coordinates of q_idx and kv_idx are given: passes/grids/grid_kernel.h
+  std::vector<BoxHook> box;  ///< if onGrid: by axis
+  bool judgesBlocks = false; ///< whether judge() is wanted: mask_mod over ranges
+  bool boxIsMask = false;    ///< if onGrid: whether mask_mod is exactly the box
   std::optional<analysis::BesideGrid> beside;         ///< if onGrid: mask_mod for off-grid tokens
   std::optional<std::vector<GradientHook>> gradients; ///< in the order of places; set if any is wanted
   std::vector<ArgWord> slots;

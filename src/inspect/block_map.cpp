@@ -28,6 +28,7 @@ void visitRegions(const MaskRegions& mask, const ir::Interpreter& interpreter, i
     switch (verdict) {
     case analysis::Verdict::AlwaysFalse: return Found::Empty;
     case analysis::Verdict::AlwaysTrue: return Found::Full;
+    case analysis::Verdict::Mixed:
     case analysis::Verdict::Undecided: break;
     }
     return Found::Partial;

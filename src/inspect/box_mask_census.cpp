@@ -92,8 +92,12 @@ private:
     const std::vector<int64_t>& keys = keysOf[size_t(box)];
     const analysis::ScoreRect around{b, h, queries.front(), queries.back() + 1, keys.front(), keys.back() + 1};
     const double all = double(queries.size()) * double(keys.size());
-    const Verdict verdict = judge.judge(around, coordinates.ranges(boxes, tile, box));
-    if (verdict != Verdict::Undecided) return verdict == Verdict::AlwaysTrue ? all : 0;
+    const llvm::SmallVector<Range, 8> ranges = coordinates.ranges(boxes, tile, box);
+    llvm::SmallVector<const Range*, 8> told;
+    for (const Range& range : ranges) told.push_back(&range);
+    const Verdict verdict = judge.judge(around, told);
+    if (verdict == Verdict::AlwaysFalse) return 0;
+    if (verdict == Verdict::AlwaysTrue) return all;
     asked += int64_t(queries.size() * keys.size());
     int64_t live = 0;
     for (int64_t q : queries)

@@ -109,8 +109,9 @@ Plan planBlockMask(const Request& request) {
   plan.stages.push_back({.templateName = "block_mask.cu",
                          .entry = "attnc_block_mask",
                          .config = configOf(request.options, tile),
+                         .judges = true,
                          .threads = 32 * tile.warps,
-                         .ctas = perMaskRow,
+                         .ctas = persistent(perMaskRow, 2),
                          .parameters = blockMaskParameters});
   if (!request.options.columnLists) return plan;
   const Tile columns{0, 0, 4};

@@ -39,8 +39,8 @@ Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const 
   const size_t firstDerived = mod.module.size();
   ATTNC_TRY(passes::deriveForKernels(mod.module, form.algebra));
   mod.facts = analysis::modFacts(mod.module);
-  mod.source =
-      codegen::emitMod(mod.module, mod.facts, firstDerived, form.gradients ? gradients : ir::CaptureGradients());
+  mod.source = codegen::emitMod(mod.module, mod.facts, firstDerived,
+                                form.gradients ? gradients : ir::CaptureGradients(), form.judges);
   return mod;
 }
 

@@ -22,9 +22,10 @@ struct ModForm {
   passes::Algebra algebra;
   bool gradients; ///< whether it has the hooks for gradients of captures
   bool onGrid;    ///< whether it is for box kernels: passes/grids/grid_kernel.h
+  bool judges;    ///< whether it has the hook for blocks of scores
 
-  ModForm(passes::Algebra algebra = {}, bool gradients = false, bool onGrid = false)
-      : algebra(algebra), gradients(gradients), onGrid(onGrid) {}
+  ModForm(passes::Algebra algebra = {}, bool gradients = false, bool onGrid = false, bool judges = false)
+      : algebra(algebra), gradients(gradients), onGrid(onGrid), judges(judges) {}
   friend auto operator<=>(const ModForm&, const ModForm&) = default;
 };
 

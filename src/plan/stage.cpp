@@ -21,9 +21,9 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
   return operands.wantsOperands || stage.forCaptures ? stage.ctas(stage, operands, device) : 0;
 }
 
-CountCtas persistent(CountCtas count) {
-  return [count = std::move(count)](const Stage& stage, const LaunchOperands& operands, const Device& device) {
-    return std::min<int64_t>(count(stage, operands, device), device.multiprocessors);
+CountCtas persistent(CountCtas count, int each) {
+  return [count = std::move(count), each](const Stage& stage, const LaunchOperands& operands, const Device& device) {
+    return std::min<int64_t>(count(stage, operands, device), int64_t(each) * device.multiprocessors);
   };
 }
 

@@ -64,6 +64,7 @@ struct Stage {
   passes::Algebra algebra;     ///< whose hooks the template calls (templates/mod/contract.cuh)
   bool callsGradients = false; ///< whether it calls the hooks for gradients of captures
   bool onGrid = false;         ///< whether it calls the hooks for boxes
+  bool judges = false;         ///< whether it calls the hook for blocks of scores
   bool forCaptures = false;    ///< backward: whether it also runs if only captures want gradients
   int threads = 0;             ///< per CTA
   CountCtas ctas;
@@ -72,7 +73,7 @@ struct Stage {
 };
 
 /// Returns the form of the mod that a stage's template is written from.
-inline ModForm formOf(const Stage& stage) { return {stage.algebra, stage.callsGradients, stage.onGrid}; }
+inline ModForm formOf(const Stage& stage) { return {stage.algebra, stage.callsGradients, stage.onGrid, stage.judges}; }
 
 /// Returns the parameters of a stage, with those of a cache if its config says that it uses one.
 template <class Params>
@@ -102,7 +103,7 @@ int64_t perKvRow(const Stage& stage, const LaunchOperands& operands, const Devic
 /// CountCtas: one per row of blocks of the lists; per `warps` columns of blocks.
 int64_t perMaskRow(const Stage& stage, const LaunchOperands& operands, const Device& device);
 int64_t perMaskColumn(const Stage& stage, const LaunchOperands& operands, const Device& device);
-/// Returns a CountCtas that is capped at the device's multiprocessors, for CTAs that take one tile after another.
-CountCtas persistent(CountCtas count);
+/// Returns a CountCtas that is capped at `each` per multiprocessor, for CTAs that take one tile after another.
+CountCtas persistent(CountCtas count, int each = 1);
 
 } // namespace attnc::plan

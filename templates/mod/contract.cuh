@@ -49,6 +49,14 @@
 //     static int q_start(const ModArgs&, const Head&)
 //     static int kv_start(const ModArgs&, const Head&)
 //
+// and, generated for the kernel that builds block masks, of types of mod/ranges.cuh:
+//
+//     struct RowRange     ranges of what mask() reads of a Row
+//     struct ColRange     ranges of what mask() reads of a Col
+//     static void each(RowRange&, const Row&, visit)   calls visit(range, value) for each of them
+//     static void each(ColRange&, const Col&, visit)
+//     static Range<bool> judge(const ModArgs&, const Head&, const RowRange&, const ColRange&, const CoordRange&)
+//
 // and, generated for kernels by boxes of a grid, where row()'s q_idx and col()'s kv_idx are of type Token:
 //
 //     static constexpr int kGridAxes             of the grids of queries and keys, 1 to 3
@@ -147,6 +155,8 @@
 //               block_mask.cu                              1
 //               box_mask.cu                                1
 //               algo/grid_transposed_scores.cuh            1
+//   each        block_mask.cu                              3
+//   judge       block_mask.cu                              1
 //   factors     algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/packed_rows.cuh                       1
@@ -196,6 +206,9 @@
 //          factors(). grad and result are gradients by natural-log units. Masked elements may return anything: the
 //          kernel puts 0 there.
 //   mask   true: the element lives. Called after score; never for blocks classed full or empty.
+//   judge  returns what mask() is in a block of elements: their rows' values, columns' values and coordinates lie in
+//   the
+//          given ranges. Both bounds of these are values of the block.
 //   value  returns grad times the derivative of score_mod by what the place reads, in one round. `score` and grad are
 //          as in d_score(), and dead elements get 0 from the kernel as there.
 //   offset  returns the element that the place reads, in a dense tensor of the capture's shape; inside it unless that

@@ -1,8 +1,10 @@
 // Verdicts of tiles, against mask_mod at each of their scores.
 #include "analysis/tile_verdict.h"
 #include "analysis/traced.h"
+#include "helpers/random_mask.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
+#include "ir/printer.h"
 
 using namespace attnc;
 using namespace attnc::analysis;
@@ -42,6 +44,7 @@ TEST_CASE("no verdict is contradicted by a score, and simple masks are decided",
           const Verdict verdict = judge.judge({0, h, q, q + 4, kv, kv + 4});
           if (verdict == Verdict::AlwaysFalse) CHECK(live == 0);
           if (verdict == Verdict::AlwaysTrue) CHECK(live == 16);
+          if (verdict == Verdict::Mixed) CHECK((live > 0 && live < 16));
           decided += verdict != Verdict::Undecided;
         }
     CHECK((decided > 0) == (std::string(mask).find('%') == std::string::npos));
@@ -61,8 +64,60 @@ TEST_CASE("a range that is told decides where data is read", "[tile-verdict]") {
   const ScoreRect tile{0, 0, 10, 20, 0, 8};
   CHECK(TileJudge(module, bindings).judge(tile) == Verdict::Undecided);
   const TileJudge told(module, bindings, load);
-  const auto between = [](int64_t lo, int64_t hi) { return Range::integers(ir::Type::I32, lo, hi); };
-  CHECK(told.judge(tile, between(0, 10)) == Verdict::AlwaysTrue);
-  CHECK(told.judge(tile, between(20, 30)) == Verdict::AlwaysFalse);
-  CHECK(told.judge(tile, between(0, 11)) == Verdict::Undecided);
+  const auto ifBetween = [&](int64_t lo, int64_t hi) {
+    const Range range = Range::integers(ir::Type::I32, lo, hi);
+    return told.judge(tile, &range);
+  };
+  CHECK(ifBetween(0, 10) == Verdict::AlwaysTrue);
+  CHECK(ifBetween(20, 30) == Verdict::AlwaysFalse);
+  CHECK(ifBetween(0, 11) == Verdict::Mixed);
+}
+
+TEST_CASE("a tile is mixed for certain only where the bounds of two ranges meet", "[tile-verdict]") {
+  const auto verdictOf = [](const char* mask, ScoreRect tile) {
+    const ir::Module module = maskMod("", mask);
+    return TileJudge(module, bound(module, {})).judge(tile);
+  };
+  const ScoreRect tile{0, 0, 10, 20, 8, 16};
+  CHECK(verdictOf("q_idx >= kv_idx", tile) == Verdict::Mixed);
+  CHECK(verdictOf("(q_idx >= kv_idx) | (kv_idx < 8)", tile) == Verdict::Mixed);
+  CHECK(verdictOf("(q_idx < 12) & (kv_idx < 12)", tile) == Verdict::Mixed);
+  CHECK(verdictOf("q_idx - kv_idx < 3", tile) == Verdict::Mixed);
+  CHECK(verdictOf("q_idx == kv_idx", {0, 0, 10, 20, 19, 30}) == Verdict::Mixed);
+  CHECK(verdictOf("q_idx == kv_idx", tile) == Verdict::Undecided);             // no bound is shared
+  CHECK(verdictOf("(q_idx < 12) & (q_idx > 12)", tile) == Verdict::Undecided); // always false
+  CHECK(verdictOf("(q_idx < 15) | (q_idx > 12)", tile) == Verdict::Undecided);
+  CHECK(verdictOf("(q_idx >= kv_idx) & (q_idx <= kv_idx - 1)", tile) == Verdict::Undecided);
+  CHECK(verdictOf("q_idx * 2 - q_idx < 15", tile) == Verdict::Undecided);
+}
+
+TEST_CASE("verdicts of random masks agree with all their elements", "[tile-verdict]") {
+  int mixed = 0;
+  std::mt19937_64 draw(5);
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    const test::RandomMask random(seed);
+    const auto bindings = ir::bind(random.module, random.captures, random.problem);
+    REQUIRE(bindings);
+    const TileJudge judge(random.module, *bindings);
+    const ir::Interpreter interpreter(random.module, *bindings);
+    const auto part = [&](int64_t length) {
+      const int64_t begin = int64_t(draw() % uint64_t(length));
+      return std::pair(begin, begin + 1 + int64_t(draw() % uint64_t(length - begin)));
+    };
+    for (int round = 0; round < 12; ++round) {
+      const auto [q, qEnd] = part(random.problem.qLen);
+      const auto [kv, kvEnd] = part(random.problem.kvLen);
+      const ScoreRect tile{int64_t(draw() % 2), int64_t(draw() % 2), q, qEnd, kv, kvEnd};
+      const Verdict verdict = judge.judge(tile);
+      if (verdict == Verdict::Undecided) continue;
+      int64_t live = 0;
+      for (int64_t i = q; i < qEnd; ++i)
+        for (int64_t j = kv; j < kvEnd; ++j) live += interpreter.mask(tile.b, tile.h, i, j);
+      INFO("seed " << seed << "\n" << ir::print(random.module));
+      const int64_t all = (qEnd - q) * (kvEnd - kv);
+      REQUIRE(verdict == (live == 0 ? Verdict::AlwaysFalse : live == all ? Verdict::AlwaysTrue : Verdict::Mixed));
+      mixed += verdict == Verdict::Mixed;
+    }
+  }
+  CHECK(mixed > 100);
 }

@@ -212,12 +212,13 @@ TEST_CASE("layouts that the copy engine cannot describe are served by another fa
 TEST_CASE("block masks built on the GPU are those built on the CPU", "[gpu]") {
   ATTNC_NEED_GPU();
   Gpu& device = *gpu();
-  for (const char* name : {"causal", "sliding_window", "prefix_lm", "document", "global_local", "neighborhood2d"}) {
+  for (const char* name : {"causal", "sliding_window", "prefix_lm", "document", "global_local", "neighborhood2d",
+                           "tree", "permutation_lm"}) {
     const Mod mod = libraryMod(name);
     constexpr BlockMask::Lists kBoth = BlockMask::Lists::ByRowAndColumn;
     const BlockMaskKernel builder = take(CompilerAccess::loadBlockMask(device.compiler, mod, {.columnLists = true}));
     for (auto [q, kv] : {std::pair{64, 64}, {128, 128}, {256, 64}, {64, 256}})
-      for (auto [qLen, kvLen] : {std::pair{1000, 1000}, {130, 513}, {1, 70}, {512, 512}}) {
+      for (auto [qLen, kvLen] : {std::pair{1000, 1000}, {130, 513}, {1, 70}, {512, 512}, {70, 140'000}}) {
         const Problem problem{{2, 2, 2, qLen, kvLen}, 8, 8, DType::BF16};
         const HostOperands operands = draw(mod, problem);
         const BlockMaskShape shape{2, 2, qLen, kvLen, q, kv};

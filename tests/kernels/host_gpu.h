@@ -108,6 +108,7 @@ struct Machine {
   Fiber* current = nullptr;
   std::function<void()> body;
   std::string error;
+  bool vote = false;
 
   unsigned draw(unsigned count) { return unsigned(random()) % count; }
   Fiber& fiber() { return *current; }
@@ -162,6 +163,8 @@ struct Machine {
     if (!events.empty()) error = "a CTA ended with copies in flight";
     for (const Fiber& fiber : fibers)
       if (!fiber.groups.empty() || !fiber.copies.empty()) error = "a thread ended without waiting";
+    body = nullptr; // the code of these may be unloaded before the next run
+    for (Fiber& fiber : fibers) fiber.ready = nullptr;
     return error.empty();
   }
 
@@ -284,6 +287,15 @@ template <class T> T min(T a, T b) { return b < a ? b : a; }
 inline void* __cvta_shared_to_generic(size_t address) { return host::at(unsigned(address)); }
 
 inline void __syncthreads() { host::sync(0, int(host::machine.fibers.size())); }
+inline int __syncthreads_or(int holds) {
+  host::machine.vote |= holds != 0;
+  __syncthreads();
+  const bool any = host::machine.vote;
+  __syncthreads(); // all have read it
+  host::machine.vote = false;
+  __syncthreads(); // no one votes anew before
+  return any;
+}
 inline void __syncwarp() { host::machine.exchange(0); }
 inline bool __any_sync(unsigned, bool holds) {
   const uint64_t* words = host::machine.exchange(holds);
@@ -307,6 +319,12 @@ template <class T> T __shfl_xor_sync(unsigned mask, T x, int lanes) {
 template <class T> T __shfl_up_sync(unsigned mask, T x, int lanes) {
   const int lane = int(threadIdx.x % 32);
   return __shfl_sync(mask, x, lane >= lanes ? lane - lanes : lane);
+}
+
+template <class T> T atomicAdd(T* to, T amount) {
+  const T old = *to;
+  *to += amount;
+  return old;
 }
 
 struct TensorMap;

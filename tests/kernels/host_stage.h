@@ -16,8 +16,11 @@
 
 namespace attnc::test {
 
-/// What a kernel's text is followed by. `space`: the namespace of its template.
-inline std::string epilogue(const KernelSource& source, const std::string& space, const std::string& params) {
+/// What a kernel's text is followed by.
+inline std::string epilogue(const KernelSource& source, const std::string& params) {
+  // The kernel's namespace is the text's last.
+  const size_t last = source.text.rfind("} // namespace attnc::") + 22;
+  const std::string space = source.text.substr(last, source.text.find('\n', last) - last);
   return fmt::format(
       "namespace attnc::{0} {{ alignas(1024) unsigned char dynamic_shared[host::kSharedBytes]; }}\n"
       "extern \"C\" const char* run(const void* params, const void* args, unsigned ctas, unsigned threads,\n"
@@ -39,7 +42,7 @@ inline std::string epilogue(const KernelSource& source, const std::string& space
 /// A stage of a kernel, compiled for the host.
 class HostStage {
 public:
-  HostStage(KernelSource source, const std::string& space, const std::string& params) {
+  HostStage(KernelSource source, const std::string& params) {
     const auto replaceAll = [](std::string& text, const std::string& from, const std::string& to) {
       for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
         text.replace(at, from.size(), to);
@@ -54,7 +57,7 @@ public:
     const std::string file = folder.path() + "/stage.cpp", object = folder.path() + "/stage.so",
                       log = folder.path() + "/log";
     std::ofstream(file) << "#include \"" ATTNC_SOURCE_DIR "/tests/kernels/host_gpu.h\"\n"
-                        << source.flattened() << epilogue(source, space, params);
+                        << source.flattened() << epilogue(source, params);
     const char* compiler = std::getenv("CXX");
     const std::string command = fmt::format("{} -std=c++20 -O1 -fPIC -shared -w -o '{}' '{}' > '{}' 2>&1",
                                             compiler ? compiler : "c++", object, file, log);
@@ -74,11 +77,11 @@ public:
 
 /// Returns the stage of this text, compiled at the first call. It lives as long as the process: the libraries of all
 /// stages share one machine, so none can be unloaded.
-inline HostStage& hostStage(const KernelSource& source, const std::string& space, const std::string& params) {
+inline HostStage& hostStage(const KernelSource& source, const std::string& params) {
   static auto& stages = *new std::map<std::string, HostStage>; // by text
   const std::string text = source.flattened();
   if (const auto found = stages.find(text); found != stages.end()) return found->second;
-  return stages.try_emplace(text, source, space, params).first->second;
+  return stages.try_emplace(text, source, params).first->second;
 }
 
 } // namespace attnc::test

@@ -116,7 +116,7 @@ template <class Change> void check(const Case& c, Change change) {
   REQUIRE(params);
   auto sources = test::compiler().source(*mod, options);
   REQUIRE(sources);
-  test::HostStage& compiled = test::hostStage(sources->at(first), "low_rank", "LowRankParams");
+  test::HostStage& compiled = test::hostStage(sources->at(first), "LowRankParams");
   const int64_t ctas = plan::ctasOf(stage, *checked, {});
   REQUIRE(compiled.run(params->data(), words, unsigned(ctas), unsigned(stage.threads), 1) == std::string());
   for (const plan::WorkspacePart& part : layout.parts()) // nothing is written behind a part

@@ -232,11 +232,7 @@ void check(const Case& c, unsigned seed = 1) {
       REQUIRE(made);
       params = *made;
     }
-    const std::string space = stage.templateName == "decode_lists.cu" ? "decode_lists"
-                              : stage.templateName == "append.cu"     ? "append"
-                              : c.isNaive                             ? "naive"
-                                                                      : "decode";
-    test::HostStage& compiled = test::hostStage(sources->at(i), space, type);
+    test::HostStage& compiled = test::hostStage(sources->at(i), type);
     INFO(stage.templateName << ", " << ctas << " CTAs");
     const std::string error = compiled.run(params->data(), words, unsigned(ctas), unsigned(stage.threads), seed);
     REQUIRE(error == "");

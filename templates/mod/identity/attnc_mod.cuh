@@ -2,6 +2,7 @@
 #pragma once
 
 #include "mod/contract.cuh"
+#include "mod/ranges.cuh"
 
 namespace attnc {
 
@@ -24,6 +25,13 @@ struct Mod {
   ATTNC_DEVICE static Col col(const ModArgs&, const Head&, int, int, int, float, float) { return {}; }
   ATTNC_DEVICE static float score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float s) { return s; }
   ATTNC_DEVICE static bool mask(const ModArgs&, const Head&, const Row&, const Col&, Coord) { return true; }
+  struct RowRange {};
+  struct ColRange {};
+  template <class Range, class Values, class Visit> ATTNC_DEVICE static void each(Range&, const Values&, Visit) {}
+  ATTNC_DEVICE static mod::Range<bool> judge(const ModArgs&, const Head&, const RowRange&, const ColRange&,
+                                             const mod::CoordRange&) {
+    return true;
+  }
   ATTNC_DEVICE static ScoreFactors factors(const ModArgs&, const Head&) { return {1.f, 1.f, 0.f}; }
   ATTNC_DEVICE static float row_shift(const ModArgs&, const Head&, const Row&) { return 0.f; }
 };

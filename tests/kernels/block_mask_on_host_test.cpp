@@ -1,0 +1,179 @@
+// The kernel that builds block masks, run on the host: its generated text on a stand-in for the GPU (host_gpu.h), next
+// to the lists that the CPU builds.
+#include "api/drawn_captures.h"
+#include "api/mod_impl.h"
+#include "ir/bind.h"
+#include "kernels/findings.h"
+#include "kernels/host_stage.h"
+#include "plan/launch_operands.h"
+#include "plan/mask_shape.h"
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <llvm/ADT/ArrayRef.h>
+
+#include <limits>
+
+using namespace attnc;
+using namespace attnc::test;
+
+namespace {
+
+/// A builder compiled for the host, of few warps, so that a row takes several rounds.
+class Builder {
+public:
+  /// `groupBytes`: shared memory for ranges of groups of columns.
+  Builder(const Mod& mod, int warps, int groupBytes) : mod(mod), threads(32 * warps) {
+    auto sources = compiler().source(mod, kOptions);
+    REQUIRE(sources);
+    KernelSource& source = sources->front();
+    const auto replace = [](std::string& text, const std::string& from, const std::string& to) {
+      const size_t at = text.find(from);
+      REQUIRE(at != std::string::npos);
+      text.replace(at, from.size(), to);
+    };
+    for (auto& [name, text] : source.headers)
+      if (name == "attnc_config.cuh") replace(text, "kWarps = 16;", fmt::format("kWarps = {};", warps));
+    replace(source.text, "24 * 1024", std::to_string(groupBytes));
+    stage.emplace(source, "BlockMaskParams");
+  }
+
+  void check(const Captures& captures, const ProblemShape& problem, const BlockMaskShape& shape, unsigned ctas,
+             unsigned seed) const {
+    INFO(fmt::format("{} x {} in {} x {}, {} CTAs, seed {}", shape.qLen, shape.kvLen, shape.qBlock, shape.kvBlock, ctas,
+                     seed));
+    auto expected = BlockMask::build(mod, captures, problem, shape);
+    REQUIRE(expected);
+    std::vector<char> memory(BlockMask::storageBytes(shape), char(0x7f));
+    const BlockMaskView lists = BlockMask::viewInto(memory.data(), shape);
+    auto derived = derive(mod, kOptions);
+    REQUIRE(derived);
+    auto plan = choosePlan(*derived, kOptions);
+    REQUIRE(plan);
+    const plan::Stage& builder = plan->stages.front();
+    auto operands = plan::checkBlockMask(derived->module(), lists, problem, plan->options);
+    REQUIRE(operands);
+    auto params = builder.parameters(builder, *operands, {}, {plan::WorkspaceLayout({}, *operands), nullptr});
+    REQUIRE(params);
+    auto bindings = ir::bind(derived->module(), captures, problem);
+    REQUIRE(bindings);
+    auto form = kernelModOf(*derived, plan::formOf(builder));
+    REQUIRE(form);
+    uint64_t words[256] = {}, zero = 0;
+    codegen::packArgs((*form)->source.slots, *bindings, &zero, words);
+    const int64_t rows = plan::ctasOf(builder, *operands, {.multiprocessors = int(ctas)});
+    const std::string error = stage->run(params->data(), words, unsigned(rows), unsigned(threads), seed);
+    REQUIRE(error == "");
+
+    const BlockMaskView want = expected->view();
+    for (int64_t row = 0; row < shape.batch * shape.heads * shape.qBlocks(); ++row) {
+      INFO("row " << row);
+      const auto listed = [&](const int32_t* counts, const int32_t* indices, int64_t stride) {
+        return std::vector<int32_t>(indices + row * stride, indices + row * stride + counts[row]);
+      };
+      REQUIRE((lists.partialCount[row] >= 0 && lists.partialCount[row] <= shape.kvBlocks()));
+      REQUIRE((lists.fullCount[row] >= 0 && lists.fullCount[row] <= shape.kvBlocks()));
+      REQUIRE(listed(lists.partialCount, lists.partialIndex, lists.indexStride) ==
+              listed(want.partialCount, want.partialIndex, want.indexStride));
+      REQUIRE(listed(lists.fullCount, lists.fullIndex, lists.indexStride) ==
+              listed(want.fullCount, want.fullIndex, want.indexStride));
+    }
+  }
+
+private:
+  static inline const KernelOptions kOptions{.kind = KernelKind::BlockMask, .arch = "sm_90a"};
+  const Mod& mod;
+  const int threads;
+  std::optional<HostStage> stage;
+};
+
+/// Holds a mod's lists against the CPU's for the first `count` of some sizes.
+void check(const Mod& mod, int warps, int groupBytes, uint32_t seed, size_t count = 7) {
+  const Builder builder(mod, warps, groupBytes);
+  const std::tuple<int64_t, int64_t, int, int> sizes[] = {{1, 70, 64, 64},      {130, 517, 64, 64}, {300, 300, 128, 64},
+                                                          {513, 257, 256, 128}, {0, 70, 64, 64},    {70, 0, 64, 64},
+                                                          {65, 5000, 64, 64}};
+  for (auto [qLen, kvLen, qBlock, kvBlock] : llvm::ArrayRef(sizes).take_front(count)) {
+    const ProblemShape problem{.batch = 2, .qHeads = 2, .kvHeads = 1, .qLen = qLen, .kvLen = kvLen};
+    DrawnCaptures drawn(mod, problem, 40, seed);
+    const BlockMaskShape shape = plan::smallestMask(mod.module(), problem, qBlock, kvBlock);
+    builder.check(drawn.captures, problem, shape, 1 + unsigned(qLen % 3), seed);
+  }
+}
+
+Mod parse(std::string_view text) {
+  auto mod = Mod::parse(text);
+  if (!mod) FAIL(mod.error().message);
+  return *mod;
+}
+
+} // namespace
+
+TEST_CASE("the kernel's lists are the CPU's, whatever the mod knows of rows and columns", "[on-host]") {
+  const char* texts[] = {
+      "q_idx >= kv_idx",
+      "abs(q_idx - kv_idx) <= 70",
+      "(q_idx >= kv_idx) & (q_idx - kv_idx < 130) | (kv_idx < 3)",
+      "(q_idx + kv_idx) % 97 != 0",
+      "q_idx < 70",
+      "kv_idx != 66",
+      "h == 1",
+      "doc: i32[B, KV_LEN]\ndef mask_mod(b, h, q, kv): return (doc[b, q] == doc[b, kv]) & (q >= kv)\n",
+      "doc: i64[KV_LEN]\ndef mask_mod(b, h, q, kv): return doc[q] != doc[kv]\n",
+      "end: i32[KV_LEN]\ndef mask_mod(b, h, q, kv): return (kv <= q) & (q < end[kv] * 9)\n",
+      "at: f32[Q_LEN]\ndef mask_mod(b, h, q, kv): return at[q] * 100 < kv\n",
+      "live: bool[KV_LEN]\ndef mask_mod(b, h, q, kv): return live[kv] & (kv < 400) | (q == kv)\n",
+      "on: bool[H, 12, 12]\ndef mask_mod(b, h, q, kv): return on[h, q // 64, kv // 64]\n",
+      "a: i32[KV_LEN]\ndef mask_mod(b, h, q, kv): return torch.where(kv > 100, a[q] <= a[kv], minimum(q, kv) > 2)\n",
+      "a: i64[KV_LEN]\ndef mask_mod(b, h, q, kv): return a[q] - a[kv] + (1 << 62) > (1 << 62) - 3\n",
+      "t: i32[KV_LEN, 3]\ndef mask_mod(b, h, q, kv): return (t[q] * t[kv]).sum() > 40\n"};
+  uint32_t seed = 1;
+  for (const char* text : texts) {
+    INFO(text);
+    const Mod mod = parse(text);
+    check(mod, 2, 100, seed);
+    check(mod, 3, 24 * 1024, ++seed);
+  }
+}
+
+TEST_CASE("the kernel's lists are the CPU's for data without order, and for NaN", "[on-host]") {
+  constexpr int64_t kLength = 1500;
+  const ProblemShape problem{.qLen = kLength, .kvLen = kLength};
+  std::mt19937 random(7);
+  std::vector<int32_t> integers(kLength), wild(kLength);
+  std::vector<float> reals(kLength);
+  for (size_t i = 0; i < kLength; ++i) {
+    integers[i] = int32_t(random() % 5);
+    wild[i] = random() % 9 ? int32_t(i / 200) : random() % 2 ? INT32_MAX : INT32_MIN;
+    reals[i] = i % 500 == 3 ? std::numeric_limits<float>::quiet_NaN() : i % 7 ? -1e9f : float(i);
+  }
+  const std::tuple<const char*, const char*, TensorView> all[] = {
+      {"x", "i32", TensorView::contiguous(integers.data(), DType::I32, {kLength})},
+      {"wild", "i32", TensorView::contiguous(wild.data(), DType::I32, {kLength})},
+      {"y", "f32", TensorView::contiguous(reals.data(), DType::F32, {kLength})}};
+  for (const char* rule : {"x[q] == x[kv]", "wild[q] == wild[kv]", "wild[q] - wild[kv] < 2", "y[q] <= y[kv]",
+                           "y[q] != y[kv]", "(y[q] > -1e9) & (y[kv] < 900)", "abs(wild[q] - wild[kv]) < 1"}) {
+    INFO(rule);
+    std::string text = "def mask_mod(b, h, q, kv): return " + std::string(rule) + "\n";
+    Captures captures;
+    for (const auto& [name, type, data] : all) {
+      if (text.find(std::string(name) + "[") == std::string::npos) continue;
+      text = fmt::format("{}: {}[KV_LEN]\n", name, type) + text;
+      captures.set(name, data);
+    }
+    const Mod mod = parse(text);
+    Builder(mod, 2, 100)
+        .check(captures, problem, {.qLen = kLength, .kvLen = kLength, .qBlock = 64, .kvBlock = 128}, 2, 3);
+  }
+}
+
+TEST_CASE("the kernel's lists are the CPU's for mods of the library", "[on-host]") {
+  for (const std::string& path : libraryMods()) {
+    auto mod = Mod::load(path);
+    REQUIRE(mod);
+    if (!mod->hasMaskMod()) continue;
+    INFO(path);
+    check(*mod, 2, 100, 5, 3);
+  }
+}
