@@ -13,13 +13,6 @@ namespace {
 
 constexpr Family kBoth[] = {Family::Auto, Family::Sm80}; // sm90, where it serves, and sm80
 
-/// What a library mod's own arithmetic may add to the error of a score: as tests/gpu/forward_test.cpp has it.
-double scoreErrorOf(const std::string& name, int64_t kvLen) {
-  if (name == "softcap_approx") return 1.5 * 0x1p-10;
-  if (name == "alibi") return 2.5 * 2 * double(kvLen) * 0x1p-23;
-  return 0;
-}
-
 /// NaN in the rows that no sequence has.
 void poison(HostOperands& operands, const std::vector<int32_t>& lengths) {
   for (cli::HostTensor* tensor : {&operands.k, &operands.v}) {
@@ -42,7 +35,7 @@ void checkDecode(const std::string& name, const Problem& problem, const std::vec
   HostOperands operands = clean;
   poison(operands, lengths);
   const Outcome outcome = runKernel(mod, problem, operands, options);
-  checkClose(outcome, runReference(mod, problem, clean), problem, false, scoreErrorOf(name, problem.shape.kvLen));
+  checkClose(outcome, runReference(mod, problem, clean), problem, false, scoreErrorOf(name, problem.shape, problem.dtype));
   options.launches = 3;
   const Outcome again = runKernel(mod, problem, operands, options);
   CHECK(again.out == outcome.out);

@@ -11,16 +11,6 @@ using namespace attnc::gputest;
 
 namespace {
 
-/// What a library mod's own arithmetic may add to the error of a score. tanh.approx is off by 2^-10.987 at most (PTX
-/// ISA), and a softcap multiplies that by its cap, drawn below 1.5. ALiBi's row term may be taken out of the scores and
-/// put back at the end of the row: each is then a difference of terms of up to a slope, drawn below 2.5, times the
-/// length.
-double scoreErrorOf(const std::string& name, const ProblemShape& shape) {
-  if (name == "softcap_approx") return 1.5 * 0x1p-10;
-  if (name == "alibi") return 2.5 * double(std::max(shape.qLen, shape.kvLen)) * 0x1p-23;
-  return 0;
-}
-
 /// Around the edges of every tile (16, 32, 64, 128, 192), ragged, tiny, and GQA at ratios that are no power of two.
 const ProblemShape kShapes[] = {{1, 1, 1, 1, 1},     {2, 4, 2, 129, 257}, {1, 3, 1, 64, 128},  {1, 6, 2, 127, 63},
                                 {2, 5, 5, 300, 200}, {1, 2, 1, 17, 400},  {1, 1, 1, 256, 129}, {1, 2, 2, 193, 191}};
@@ -56,7 +46,7 @@ void checkLibraryMod(const std::string& name, DType dtype, std::vector<ProblemSh
     for (Family family : familiesFor(mod, problems[0], {.blockMask = blockMask}))
       jobs.emplace_back(mod, kernelOptions(mod, problems[0], {.family = family, .blockMask = blockMask}));
   compileAhead(jobs);
-  for (const Problem& problem : problems) checkFamilies(mod, problem, {}, scoreErrorOf(name, problem.shape));
+  for (const Problem& problem : problems) checkFamilies(mod, problem, {}, scoreErrorOf(name, problem.shape, dtype));
 }
 
 } // namespace

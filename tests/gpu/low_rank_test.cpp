@@ -28,12 +28,14 @@ void check(const std::string& text, const Problem& problem, const RunOptions& ba
   HostOperands operands = draw(mod, problem);
   operands.kvLengths = lengths;
   const std::optional<QueryOffsets> offsets = base.offsets;
+  // Products with a query's numbers of bf16 may err by 2^-16 of themselves; their sizes add up to 8.
+  const double termError = text.find("u: bf16") != std::string::npos ? 8 * 0x1p-16 : 0;
   const Outcome expected = runReference(mod, problem, operands, base.scale, offsets);
   for (Family family : familiesFor(mod, problem, base)) {
     RunOptions options = base;
     options.family = family;
     INFO(text << problem.text() << ", family " << int(family));
-    checkClose(runKernel(mod, problem, operands, options), expected, problem);
+    checkClose(runKernel(mod, problem, operands, options), expected, problem, false, termError);
   }
 }
 

@@ -20,13 +20,6 @@ using namespace attnc::gputest;
 
 namespace {
 
-/// What a library mod's own arithmetic may add to the error of a score: as tests/gpu/forward_test.cpp has it.
-double scoreErrorOf(const std::string& name, int64_t kvLen) {
-  if (name == "softcap_approx") return 1.5 * 0x1p-10;
-  if (name == "alibi") return 2.5 * 2 * double(kvLen) * 0x1p-23;
-  return 0;
-}
-
 struct PagedCase {
   std::string mod;
   Problem problem; ///< KV_LEN: in whole pages; headsLast also applies to the pool: [pages, page_size, HKV, D]
@@ -182,7 +175,7 @@ void checkPaged(const PagedCase& c, Kernels kernels) {
     options.blockMask = c.blockMask;
     options.offsets = offsets;
     const Outcome outcome = keep(runKernel(mod, given, pages, options));
-    checkClose(outcome, expected, c.problem, false, scoreErrorOf(c.mod, c.problem.shape.kvLen));
+    checkClose(outcome, expected, c.problem, false, scoreErrorOf(c.mod, c.problem.shape, c.problem.dtype));
     if (!c.appends) return;
     CHECK(isSame(outcome.k, toDoubles(after.k)));
     if (!c.problem.vInK) CHECK(isSame(outcome.v, toDoubles(after.v)));

@@ -18,13 +18,6 @@ constexpr int64_t kKvLen = 200;
 const std::vector<int32_t> kLengths = {0, 1, 63, 64, 65, int32_t(kKvLen)};
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// What a library mod's own arithmetic may add to the error of a score: as tests/gpu/forward_test.cpp has it.
-double scoreErrorOf(const std::string& name) {
-  if (name == "softcap_approx") return 1.5 * 0x1p-10;
-  if (name == "alibi") return 2.5 * 2 * double(kKvLen) * 0x1p-23;
-  return 0;
-}
-
 /// NaN in rows of k and v behind each sequence.
 void poison(HostOperands& operands) {
   for (cli::HostTensor* tensor : {&operands.k, &operands.v}) {
@@ -61,7 +54,7 @@ void checkFamilies(const std::string& name, const Problem& problem, std::optiona
     INFO(name << ", " << problem.text() << ", family " << int(family) << (blockMask ? ", lists" : ""));
     const Outcome outcome =
         runKernel(mod, problem, operands, {.family = family, .blockMask = blockMask, .offsets = offsets});
-    checkClose(outcome, expected, problem, false, scoreErrorOf(name));
+    checkClose(outcome, expected, problem, false, scoreErrorOf(name, problem.shape, problem.dtype));
     const int64_t rows = problem.shape.qHeads * problem.shape.qLen; // of the first sequence, which has no keys
     CHECK(std::all_of(outcome.lse.begin(), outcome.lse.begin() + rows,
                       [](double lse) { return lse == -std::numeric_limits<double>::infinity(); }));

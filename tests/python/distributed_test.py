@@ -258,7 +258,7 @@ def two_masks(group):
 
 
 def padded_rows(group):
-    """Rows whose scores are all -1e9 or -2e9, and whose out nobody uses, spoil no gradient."""
+    """Rows whose scores are all -1e9 or -2e9 spoil no gradient; their weights add up to 1 as those of all rows do."""
     rank, length, first = dist.get_rank(group), 197, 150
     far = lambda at: torch.where(at < first, 0.0, -1e9)
     score_mod = lambda s, b, h, q, k: s + far(q) + far(k)
@@ -271,6 +271,9 @@ def padded_rows(group):
     out.mul(shard(weights, plan, rank)).sum().backward()
     for at, (one, of) in enumerate(zip(mine, inputs)):
         compare(f"gradient {at}", one.grad, shard(of.grad, plan, rank))
+    q, k, v = (x.detach() for x in mine)
+    ones = flex_attention(q, k, torch.ones_like(v), score_mod, enable_gqa=True, plan=plan, group=group)
+    compare("out", ones, torch.ones_like(ones))
 
 
 def half(group):

@@ -9,7 +9,7 @@
 Each rank holds the rows that the plan deals to it. Live keys and values travel by all-to-all, stage by stage, and the
 attention of a stage hides the transfers of the next. Partial results are merged in fp32 (attnc/shard.h):
 
-    lse = log(sum(exp(lse_s)))    out = sum(exp(lse_s - lse) * out_s)
+    w_s = exp(lse_s - max(lse_s))    lse = max(lse_s) + log(sum(w_s))    out = sum(w_s * out_s) / sum(w_s)
 
 In a backward pass keys and values travel again, and their gradients travel back. With groups of heads, ranks of a team
 exchange heads for rows before, and rows for heads afterwards (team.py).
@@ -162,9 +162,28 @@ def _each_stage(how, k, v):
         yield stage, launch, *keys
 
 
-def _weight(part, whole):
-    """Returns exp(part - whole), and 0 where no score of the part lives."""
-    return torch.where(part == -torch.inf, 0, (part - whole).exp()).unsqueeze(-1)
+def _weight(part, largest):
+    """Returns exp(part - largest), and 0 where no score of the part lives."""
+    return torch.where(part == -torch.inf, 0, (part - largest).exp())
+
+
+class _Sum(typing.NamedTuple):
+    """What a row's stages add up to: exp(lse) is `total` times exp(`largest`). Apart, since lse near -1e9 has no digits
+    for a logarithm."""
+
+    largest: torch.Tensor
+    total: torch.Tensor  # 1 or more; where no score lives, 0
+
+    @classmethod
+    def of(cls, lse):
+        return cls(lse, (lse != -torch.inf).float())
+
+    def lse(self):
+        return self.largest + self.total.clamp(min=1).log()
+
+    def share(self, part):
+        """Returns the share of a stage with this lse, as a factor of its rows."""
+        return (_weight(part, self.largest) / self.total.clamp(min=1)).unsqueeze(-1)
 
 
 def _give_heads(how, keys, *tensors):
@@ -183,7 +202,8 @@ def _results(how, out, lse):
 
 
 def _forward(how, q, k, v, captured):
-    out = lse = None
+    """Returns out, and the _Sum of its rows."""
+    out = rows = None
     last = next((launch for launch in reversed(how.launches) if launch), None)
     for _, launch, keys, values in _each_stage(how, k, v):
         if launch is None:
@@ -195,16 +215,19 @@ def _forward(how, q, k, v, captured):
             ALIGNED, None,
         )  # fmt: skip
         if out is None:
-            out, lse = part, of_part
+            out, rows = part, _Sum.of(of_part)
         else:
             # In fp32, by the types of the weights. Only the last sum is rounded.
-            whole = torch.logaddexp(lse, of_part)
+            largest = torch.maximum(rows.largest, of_part)
+            before, now = _weight(rows.largest, largest), _weight(of_part, largest)
+            rows = _Sum(largest, rows.total * before + now)
+            if launch is last:
+                before, now = before / rows.total.clamp(min=1), now / rows.total.clamp(min=1)
             merged = torch.empty_like(part, dtype=part.dtype if launch is last else torch.float32)
-            out = torch.addcmul(out * _weight(lse, whole), part, _weight(of_part, whole), out=merged)
-            lse = whole
+            out = torch.addcmul(out * before.unsqueeze(-1), part, now.unsqueeze(-1), out=merged)
     if out is None:
-        return like(q, v.shape[-1]).zero_(), q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
-    return out, lse
+        out, rows = like(q, v.shape[-1]).zero_(), _Sum.of(q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32))
+    return out, rows
 
 
 class _HasLarge:
@@ -223,18 +246,19 @@ class _HasLarge:
         return self.known.item()
 
 
-def _run_backward(how, launch, q, k, v, captured, out, lse, dout, dlse, has_large):
+def _run_backward(how, launch, q, k, v, captured, out, rows, dout, dlse, has_large):
     """Returns (dq, dk, dv) of a stage, and the gradients of captures by name. By out and lse of all stages, unless
     `has_large`: then by those of the stage, which are computed again."""
     call, tensors = how.call(launch, q, k, v, captured)
     scalars = launch.scalars
+    lse = rows.lse()
     if has_large:
-        # w = exp(lse_s - lse)    dout_s = w dout    dlse_s = w (dout (out_s - out) + dlse)
+        # w: the stage's share    dout_s = w dout    dlse_s = w (dout (out_s - out) + dlse)
         part, of_part, _ = call.outcome(q, v, True, False)
         call.forward(
             q, k, v, tensors.values(), scalars.values(), how.scale, launch.owner, part, of_part, None, ALIGNED, None
         )  # fmt: skip
-        weight = _weight(of_part, lse)
+        weight = rows.share(of_part)
         change = (dout.float() * (part.float() - out)).sum(-1) + (0 if dlse is None else dlse)
         out, lse, dout, dlse = part, of_part, (weight * dout).to(dout.dtype), weight.squeeze(-1) * change
     return run_backward(
@@ -261,18 +285,20 @@ class _Attention(torch.autograd.Function):
     def forward(ctx, how, q, k, v, *captured):
         # One function with the exchange of heads: if a rank fails in a backward pass, no gradient has been written.
         q, k, v = map(rows_of, _give_heads(how, _OF_KEYS, q, k, v))
-        out, lse = _forward(how, q, k, v, captured)
+        out, rows = _forward(how, q, k, v, captured)
+        lse = rows.lse()
         # The CPU reference always normalises by the keys that it gets.
         ctx.how, ctx.has_large = how, _HasLarge(lse) if q.is_cuda else True
-        ctx.save_for_backward(q, k, v, out, lse, *captured)
+        ctx.save_for_backward(q, k, v, out, *rows, *captured)
         ctx.set_materialize_grads(False)
         return _results(how, out, lse)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dout, dlse):
-        how, (q, k, v, out, lse, *captured) = ctx.how, ctx.saved_tensors
-        dout, dlse = _gradients_of(how, q, out, lse, dout, dlse)
+        how, (q, k, v, out, largest, total, *captured) = ctx.how, ctx.saved_tensors
+        rows = _Sum(largest, total)
+        dout, dlse = _gradients_of(how, q, out, largest, dout, dlse)
         dtype = torch.float32 if len(how.stages[0].sends) > 2 else q.dtype  # a sum of two is rounded once
         dq = dk = dv = None
         learned = {place: torch.zeros_like(captured[place], dtype=torch.float32) for place in how.learned}
@@ -280,7 +306,7 @@ class _Attention(torch.autograd.Function):
         for stage, launch, keys, values in _each_stage(how, k, v):
             if launch is not None:
                 (of_q, *of_keys), of_captures = _run_backward(
-                    how, launch, q, keys, values, captured, out, lse, dout, dlse, has_large
+                    how, launch, q, keys, values, captured, out, rows, dout, dlse, has_large
                 )  # fmt: skip
                 dq = of_q.to(dtype) if dq is None else dq.add_(of_q)
                 for name, gradient in of_captures.items():
@@ -308,7 +334,8 @@ class _Attention(torch.autograd.Function):
 
 def _infer(how, q, k, v, *captured):
     q, k, v = map(rows_of, _give_heads(how, _OF_KEYS, q, k, v))
-    return _results(how, *_forward(how, q, k, v, captured))
+    out, rows = _forward(how, q, k, v, captured)
+    return _results(how, out, rows.lse())
 
 
 def _add(stage, transfer, dk, dv):
