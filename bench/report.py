@@ -23,6 +23,7 @@ PEER_NAMES = {
     "cudnn_flex": "cuDNN, flex",
     "cudnn_flex_varlen": "cuDNN, flex, packed",
     "fa3": "FlashAttention-3",
+    "fa3_varlen": "FlashAttention-3, packed",
     "fa4": "FlashAttention-4",
     "fa4_varlen": "FlashAttention-4, packed",
     "flex": "FlexAttention",

@@ -35,7 +35,8 @@ void checkDecode(const std::string& name, const Problem& problem, const std::vec
   HostOperands operands = clean;
   poison(operands, lengths);
   const Outcome outcome = runKernel(mod, problem, operands, options);
-  checkClose(outcome, runReference(mod, problem, clean), problem, false, scoreErrorOf(name, problem.shape, problem.dtype));
+  checkClose(outcome, runReference(mod, problem, clean), problem, false,
+             scoreErrorOf(name, problem.shape, problem.dtype));
   options.launches = 3;
   const Outcome again = runKernel(mod, problem, operands, options);
   CHECK(again.out == outcome.out);

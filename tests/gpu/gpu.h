@@ -112,7 +112,8 @@ Outcome runReference(const Mod& mod, const Problem& problem, const HostOperands&
 /// Returns what a library mod's own arithmetic may add to the error of a score. tanh.approx errs by 2^-11 relative (PTX
 /// ISA), and a softcap multiplies that by its cap, drawn below 1.5. ALiBi's row term may be taken out of the scores and
 /// put back at the end of the row: each is then a difference of terms of up to a slope, drawn below 2.5, times a
-/// distance. Kernels of bf16 may round products of a low-rank term by 2^-16 (dsl/SPEC.md); their sizes add up to 8 here.
+/// distance. Kernels of bf16 may round products of a low-rank term by 2^-16 (dsl/SPEC.md); their sizes add up to 8
+/// here.
 double scoreErrorOf(const std::string& mod, const ProblemShape& shape, DType dtype = DType::BF16);
 
 /// Gradients of q, k and v as doubles, dense.

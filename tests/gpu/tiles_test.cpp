@@ -126,7 +126,8 @@ TEST_CASE("every tile of a decode kernel gives the results, of sequences of any 
         for (const KernelOptions& options : all) {
           INFO(name << ", " << problem.text() << ", family " << familyName(family) << ", tile " << options.tile);
           RunOptions run{.family = family, .decode = true, .launches = 2, .tile = options.tile};
-          checkClose(runKernel(mod, problem, operands, run), expected, problem, false, scoreErrorOf(name, problem.shape));
+          checkClose(runKernel(mod, problem, operands, run), expected, problem, false,
+                     scoreErrorOf(name, problem.shape));
         }
       }
     }
