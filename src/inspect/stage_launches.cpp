@@ -20,7 +20,7 @@ constexpr StageLaunch kLaunches[] = {
      "decodeParams(stage, operands, device, view, 1)"},
     {"decode_sm90.cu", "parts<{}>",
      "min({c} * multiprocessors, 512, B * HKV * ceil(Q_LEN * H / HKV / {m}) * max(1, ceil(KV_LEN / 32)))",
-     "DecodeParamsSm90{decodeParams(stage, operands, device, view, 1), {}, {}, 0, 0}", "k v"},
+     "DecodeParamsSm90{decodeParams(stage, operands, device, view, 1), {}, {}, 0, 0, 1}", "k v"},
     {"backward_delta.cu", "perQTile", "B * H * ceil(Q_LEN / {m})", "backwardParams(operands, view)"},
     {"backward_sm80.cu", "perKvTile", "B * HKV * ceil(KV_LEN / {n})", "backwardParamsSm80(operands, view)"},
     {"backward_finish_sm80.cu", "perQTile", "B * H * ceil(Q_LEN / {m})", "backwardParamsSm80(operands, view)"},

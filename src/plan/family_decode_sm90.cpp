@@ -34,7 +34,7 @@ Status checkDecodeLayout(const LaunchOperands& operands) {
 Expected<ParameterBlock> decodeParametersSm90(const Stage& stage, const LaunchOperands& operands, const Device& device,
                                               const WorkspaceView& workspace) {
   ATTNC_TRY(checkDecodeLayout(operands));
-  DecodeParamsSm90 params{decodeParams(stage, operands, device, workspace), {}, {}, 0, 0};
+  DecodeParamsSm90 params{decodeParams(stage, operands, device, workspace), {}, {}, 0, 0, 1};
   ATTNC_TRY(encodeMaps(mapsOf(params, stage, operands), operands));
   return withCache(params, stage, operands);
 }
