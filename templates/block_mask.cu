@@ -16,7 +16,7 @@
 //   barrier                  when                     what it guarantees
 //   __syncthreads            around filling groups    no one reads them, then they are there
 //   __syncthreads            groups judged            of_group is there
-//   __syncthreads_or         kThreads blocks looked   up: kind is there, the counts are 0; votes: does any block live
+//   __syncthreads_or         blocks looked up         kind is there, the counts are 0; votes: does any block live
 //   __syncthreads            a list of open blocks    it is there; after the last: kind is known
 //   __syncthreads_or, twice  while a block is read    votes: does any element live, is any masked
 //   __syncthreads            blocks counted           listed is there

@@ -13,6 +13,8 @@
 // Further columns are 0. A factor that is not finite stands only in the first column: in others it would make NaN of a
 // piece that is 0.
 //
+// All threads have one role. No shared memory, no barriers.
+//
 // Grid: tiles of kBlockM rows of q * q_heads * batch, then of k * k_heads * k_batch, then of v * k_heads * v_batch,
 // in one dimension. Threads: 32 kWarps.
 //
