@@ -153,7 +153,8 @@ public:
 
   /// Returns a pack: the bytes of one file with all stages of these kernels, which compile() provides.
   /// CompilerOptions::packs and addPack() open it on machines without NVRTC or a cache. Preparation::kernels() lists
-  /// the kernels that operands need. Where launches choose a tile by the width of their window, the pack has both tiles.
+  /// the kernels that operands need. Where launches choose a tile by the width of their window, the pack has both
+  /// tiles.
   ///
   /// Write the bytes unchanged to a file of any name, preferably by rename. Needs no GPU. Errors: those of compile()
   /// for the first kernel that fails.
