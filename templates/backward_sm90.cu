@@ -31,12 +31,14 @@
 //   ORing           kStages tiles of kBlockM x kHeadDimV, dO   a slot: until dV of its step is complete
 //   SRing           2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is complete
 //   DqPart          kBlockM x kHeadDimQk of fp32               a half: until the bulk copy has read it
+//   OwnPlace        where the rows of K and V lie              whole kernel
 //   Turns           if kTakesTurns, 8 numbers                  until dQ of the step is added
 //   Rows            kQStages RowTables                         as the slot of Q
 //   control words   messages and barriers
 //
 //   barrier           completed by                                       waited for by
-//   kv_full           producer: K and V requested; their bytes           consumers
+//   kv_full           producer: OwnPlace written, K and V requested;     consumers
+//                     their bytes
 //   q.full            producer: Q requested, message and rows written;   consumers
 //                     its bytes
 //   q.empty           consumers: dK of the step complete                 producer
@@ -51,7 +53,7 @@
 // arrived after its dQ(j-2).
 //
 // algo/backward_parts_sm90.cuh has the tiles, the rings of Q and dO, and their producer. Messages with dQ: its tile of
-// Q; < 0: no more.
+// Q (< 0: no dQ), and whether it is the last one.
 //
 // If kSumsDiagonals, consumers also add up dS along diagonals, after its rounding for dQ and dK, and computed from
 // rounded P: the sums include these rounding errors. They are the gradient of score_mod's result if d_score() returns
@@ -83,7 +85,7 @@ constexpr bool kTight = kHasRates || kReadsRows || Mod::Exponents::kIsLinear;
 // wgmma.
 constexpr bool kLateDelta = kTight || (kBlockM == 64 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1303);
 using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart<DqSums>, QRing::Control,
-                            ORing::Control, SRing::Control, KvFull, DqMessage, DqFull, DqEmpty, Turns, Rows>;
+                            ORing::Control, SRing::Control, KvFull, DqMessage, DqFull, DqEmpty, OwnPlace, Turns, Rows>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 // ---------------------------------------------------------------------------------------------------------- consumer
@@ -113,8 +115,24 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
       });
   }
 
+  /// Epilogue: stores this consumer's dK or dV times `factor`, by way of its own rows of V, which it needs no longer.
+  template <int Columns, class Out>
+  ATTNC_DEVICE void store(const Out& x, float factor, void* to, const Strides& stride, const KvTilePlace& tile,
+                          int kv_len) const {
+    const int row = 64 * group + ptx::opaque(threadIdx.x) / 32 % 4 * 16; // the warp's first one
+    Element* base = (Element*)to + tile.b * stride.batch + tile.head * stride.head + (tile.start + row) * stride.row;
+    wgmma::store_rows<Columns>(base, stride.row, kv_len - tile.start - row, x, factor, v_tile().chunk(row, 0));
+  }
+
+  ATTNC_DEVICE KvTilePlace own_place() const {
+    int x[4];
+    ptx::ld_shared(x, shared + Memory::offset_of<OwnPlace>());
+    return KvTilePlace(x);
+  }
+
   ATTNC_DEVICE void run() {
-    const KvTilePlace tile(p, args);
+    ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
+    const KvTilePlace tile = own_place();
     const ForwardParams& f = params_of<Mod>(p.base.forward, args, tile.b);
     const int row_of_tile = 64 * group + threadIdx.x / 32 % 4 * 16 + Scores::row(0);
     const bool tail = tile.start + kBlockN > f.kv_len;
@@ -131,7 +149,6 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
     bool has_older = false;                        // steps before the last one
     int last_tile = -1;                            // of q, for the step whose dQ comes next
     table_of<Memory>(shared, 0).load_delta(delta); // meaningless yet, but its address must be one
-    ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
     if (kIsRagged<Mod> && tail) clear_rows_behind(k_tile(), f.kv_len - tile.start, group);
     int first_slot = 0; // ragged batch: the sequence's first slot of tiles of Q
     if constexpr (kIsRagged<Mod>) first_slot = q_slot_of<Mod, kBlockM>(args, tile.b, 0);
@@ -204,7 +221,7 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
       const auto late_bias = table.template bias<kEarly, kGroups>();
       q.release_before(has_last);
       s_ring.advance();
-      write_d_q(d_q, last_tile);
+      write_d_q(d_q, last_tile, ends);
       if (ends) break;
       o.wait();
       clear_tail(o.tile(), step.flags, group);
@@ -225,19 +242,16 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
       o.advance();
       has_older = has_last;
     }
-    commit_d_q(last_tile >= 0);
-    write_d_q({}, -1);
     commit_d_q(true);
     if (last_tile < 0) {
       d_k.fill(0.f);
       d_v.fill(0.f);
     }
     if (kSumsDiagonals && !p.base.d_k) return;
-    const KvTilePlace to(p, args);
+    const KvTilePlace to = own_place();
     const BackwardParams& base = params_of<Mod>(p.base, args, to.b);
-    const int row = 64 * group + ptx::opaque(threadIdx.x) / 32 % 4 * 16 + Scores::row(0);
-    store_gradient<kHeadDimQk>(d_k, f.scale, base.d_k, base.d_k_stride, to, row, base.forward.kv_len);
-    store_gradient<kHeadDimV>(d_v, 1.f, base.d_v, base.d_v_stride, to, row, base.forward.kv_len);
+    store<kHeadDimQk>(d_k, f.scale, base.d_k, base.d_k_stride, to, base.forward.kv_len);
+    store<kHeadDimV>(d_v, 1.f, base.d_v, base.d_v_stride, to, base.forward.kv_len);
   }
 };
 
@@ -280,14 +294,13 @@ struct Storer {
     while (true) {
       ptx::mbarrier_wait(Barriers<Memory, DqFull>{shared}[group], parity);
       parity ^= 1;
-      int message[2]; // the tile of q, counted over all heads
+      int message[2]; // the tile of q, counted over all heads; whether it is the last one
       ptx::ld_shared(message, d_q_message<Memory>(shared, group));
-      if (message[0] < 0) break;
       int turn = 1;
       if constexpr (kTakesTurns) turn = ptx::ld_shared_int(turn_at<Memory>(shared, step++));
-      add(message[0], turn);
+      if (message[0] >= 0) add(message[0], turn);
+      if (message[1]) break;
     }
-    ptx::bulk_wait();
   }
 };
 

@@ -4,8 +4,9 @@
 //   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta),  dS = scale mod'(scale Q K^T) G
 //   dV = P^T dO,  dK = dS^T Q,  dQ = dS K
 //
-// A CTA owns kBlockN = 64 rows of K and V, which stay in shared memory. It walks Q in steps of kBlockM = 64 rows, for
-// all query heads of its KV head (and for all batches if K and V are broadcast). Two warpgroups share the products:
+// A CTA owns kBlockN = 64 rows of K and V, which stay in shared memory. It walks Q in steps of kBlockM = 64 rows, of
+// one query head. If several heads share a KV head (all batches' if K and V are broadcast), their CTAs add up dK and
+// dV: algo/kv_sums.cuh. Two warpgroups share the products:
 //
 //   weigher         S^T = K Q^T, P^T, dV += P^T dO      evaluates the mod
 //   differentiator  dP^T = V dO^T, dS^T, dK += dS^T Q
@@ -53,15 +54,16 @@
 //
 // algo/backward_parts_sm90.cuh has the tiles, the rings of Q and dO, and their producer.
 //
-// The host provides: tensor maps, d_q_sums zeroed; grid kv tiles * kv_heads * kv_batch, 384 threads, kSharedBytes of
-// dynamic shared memory. d_k and d_v have 16-byte aligned rows. Runs after backward_delta.cu and before
-// backward_finish_sm90.cu.
+// The host provides: tensor maps; d_q_sums, kv_sums and kv_arrivals zeroed; grid kv tiles * kv_heads * kv_batch *
+// sharers, 384 threads, kSharedBytes of dynamic shared memory. d_k and d_v have 16-byte aligned rows. Runs after
+// backward_delta.cu and before backward_finish_sm90.cu.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
 
 #include "algo/backward_parts_sm90.cuh"
 #include "algo/d_q_sums.cuh"
+#include "algo/kv_sums.cuh"
 #include "ptx/red.cuh"
 #include "ptx/tma.cuh"
 #include "tile/gemm_wgmma.cuh"
@@ -229,6 +231,7 @@ struct Weigher {
       o.advance();
     }
     if (!d_q.has_step()) d_v.fill(0.f);
+    if (p.sharers > 1 && !KvSums{p, tile.tile}.add<0>(d_v, !d_q.has_step())) return;
     const BackwardParams& base = params_of<Mod>(p.base, args, tile.b);
     store_gradient<kHeadDimV>(d_v, 1.f, base.d_v, base.d_v_stride, tile, row_of_tile, f.kv_len);
   }
@@ -303,6 +306,7 @@ struct Differentiator {
     if (!d_q.has_step()) d_k.fill(0.f);
     const int row_of_tile = threadIdx.x / 32 % 4 * 16 + Scores::row(0);
     const KvTilePlace tile(p, args);
+    if (p.sharers > 1 && !KvSums{p, tile.tile}.add<1>(d_k, !d_q.has_step())) return;
     const BackwardParams& base = params_of<Mod>(p.base, args, tile.b);
     store_gradient<kHeadDimQk>(d_k, f.scale, base.d_k, base.d_k_stride, tile, row_of_tile, f.kv_len);
   }

@@ -47,9 +47,12 @@ struct BackwardParamsSm90 {
   BackwardParams base; // q, k, v, d_out and their strides are unused
   float* d_q_sums;
   int* turns;  // [batch, q_heads, q_tiles, 2], zero before the launch: algo/turns.cuh. Null unless kTakesTurns
-  int section; // KV heads (of all batches) of a section: see TileOrder
+  int section; // KV heads (of all batches) of a section: see TileOrder. In wide kernels, query heads
   int q_batch_step, k_batch_step, v_batch_step, d_out_batch_step;
   unsigned* visits; // zero before the first kernel: algo/visits.cuh. Null unless kDeterministic and kBlockSparse
+  int sharers;    // wide kernels: query heads (of all batches that share K and V) of a KV head, each with its own CTAs
+  float* kv_sums; // wide kernels, if sharers > 1, zero before the launch: algo/kv_sums.cuh. Otherwise null
+  int* kv_arrivals; // the same
 };
 
 /// Gradients of captures from the sums along diagonals.

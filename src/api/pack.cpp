@@ -35,16 +35,13 @@ std::string packMaker() {
   return maker;
 }
 
-/// Returns the tiles that launches of a kernel choose from, by their operands. "": the default.
+/// Returns the tiles of which a pack has kernels.
 Expected<std::vector<std::string>> Compiler::Impl::tilesOfLaunches(const PackItem& item) {
-  std::vector<std::string> tiles{item.options.tile};
-  if (!item.options.tile.empty()) return tiles;
+  if (!item.options.tile.empty()) return std::vector{item.options.tile};
   ATTNC_TRY_AS(mod, derived(item.mod, item.options));
   ATTNC_TRY_AS(kernelMod, kernelModOf(*mod, plan::algebraFor(item.options)));
   ATTNC_TRY_AS(selection, plan::selectFamily(**kernelMod, item.options));
-  if (std::string narrow = plan::narrowTileOf(**kernelMod, *selection); !narrow.empty())
-    tiles.push_back(std::move(narrow));
-  return tiles;
+  return plan::tilesOfLaunches(**kernelMod, *selection);
 }
 
 Expected<std::string> Compiler::Impl::pack(const std::vector<PackItem>& items) {

@@ -170,22 +170,28 @@ Status fitScales(const plan::KernelMod& mod, plan::Selection& selection, const p
   return {};
 }
 
-/// Returns the tile that the model has for the operands: for a narrow window, as the row in the middle of q sees it,
-/// another than for all else. Empty: the default.
+/// Returns what a launch tells of its walks. A row sees all columns if the host does not know: what captured tensors
+/// hold is in device memory.
+plan::WalkFacts walkFacts(const ir::Module& module, const Captures* captures, const ProblemShape& problem) {
+  static const Captures kNone;
+  plan::WalkFacts facts{.columns = problem.kvLen, .sharesKv = problem.qHeads != problem.kvHeads};
+  const std::optional<ir::Value> begin = module.output(ir::kKvBegin), end = module.output(ir::kKvEnd);
+  if (!begin || !end || !module.tensors.empty()) return facts;
+  const auto bindings = ir::bind(module, captures ? *captures : kNone, problem);
+  if (!bindings) return facts; // the values are not known yet
+  const auto edge = [&](ir::Value value) {
+    return ir::Evaluator(module, *bindings, value).evaluate(0, 0, 0, problem.qLen / 2, 0).integer;
+  };
+  const int64_t first = std::max<int64_t>(edge(*begin), 0);
+  facts.columns = std::max<int64_t>(std::min(edge(*end), problem.kvLen) - first, 0);
+  facts.isWindow = first > 0;
+  return facts;
+}
+
+/// Returns the tile that the model has for the operands. Empty: the default.
 std::string modelTile(const plan::KernelMod& mod, const plan::Selection& selection, const Captures* captures,
                       const ProblemShape& problem) {
-  static const Captures kNone;
-  std::string narrow = plan::narrowTileOf(mod, selection);
-  if (narrow.empty()) return {};
-  const auto bindings = ir::bind(mod.module, captures ? *captures : kNone, problem);
-  if (!bindings) return {}; // the values are not known yet
-  const auto edge = [&](const ir::OutputRole& role) {
-    return ir::Evaluator(mod.module, *bindings, *mod.module.output(role))
-        .evaluate(0, 0, 0, problem.qLen / 2, 0)
-        .integer;
-  };
-  const int64_t begin = edge(ir::kKvBegin), columns = std::min(edge(ir::kKvEnd), problem.kvLen) - begin;
-  return begin > 0 && columns <= plan::kNarrowRow ? narrow : "";
+  return plan::tileOfLaunch(mod, selection, [&] { return walkFacts(mod.module, captures, problem); });
 }
 
 /// Makes the plan of a selection, with the tile that was asked for, else with the tuned one, else with the model's. A
@@ -313,8 +319,9 @@ Status settleBackward(const Mod& derived, const Training& training, const Kernel
   ATTNC_TRY(bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins));
   ATTNC_TRY_AS(selection, plan::selectFamily(**kernelMod, options, &*layout));
   settled.backwardShapeClass = shapeClassOf(*layout, KernelKind::Backward);
-  ATTNC_TRY_AS(tiled,
-               planTiled(**kernelMod, *selection, askedTile, /*ofModel=*/{}, settled.backwardShapeClass, lookup));
+  ATTNC_TRY_AS(tiled, planTiled(**kernelMod, *selection, askedTile,
+                                modelTile(**kernelMod, *selection, operands.captures, layout->problem),
+                                settled.backwardShapeClass, lookup));
   const plan::Plan& plan = *tiled->plan;
   ATTNC_TRY(plan::addCaptureOutputs(*layout, plan, derived.module(), operands.captures, training.gradients.captures,
                                     /*launches=*/false));

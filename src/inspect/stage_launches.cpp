@@ -28,7 +28,7 @@ constexpr StageLaunch kLaunches[] = {
     {"backward_q_sm80.cu", "perQTile", "B * H * ceil(Q_LEN / {m})", "backwardParams(operands, view)"},
     {"backward_sm90.cu", "perKvTile", "B * HKV * ceil(KV_LEN / {n})",
      "backwardParamsSm90(stage, operands, device, view)", "q k v d_out"},
-    {"backward_wide_sm90.cu", "perKvTile", "B * HKV * ceil(KV_LEN / {n})",
+    {"backward_wide_sm90.cu", "perKvTileOfEachQHead", "B * H * ceil(KV_LEN / {n})",
      "backwardParamsSm90(stage, operands, device, view)", "q k v d_out"},
     {"backward_finish_sm90.cu", "perQTile", "B * H * ceil(Q_LEN / {m})",
      "backwardParamsSm90(stage, operands, device, view)", "q k v d_out"},
@@ -82,6 +82,8 @@ std::string bytesExpression(const plan::Plan& plan, Use use) {
   case Use::LargeRows: return "largeRowBytes(operands)";
   case Use::DqSums: return plan.options.family == Family::Sm90 ? "sumBytes(operands)" : "oneWalkSumBytes(operands)";
   case Use::DqTurns: return "turnBytes(operands)";
+  case Use::KvSums: return "kvSumBytes(operands)";
+  case Use::KvArrivals: return "kvArrivalBytes(operands)";
   case Use::Lists:
   case Use::SharedItems:
   case Use::DqVisits:
@@ -106,6 +108,8 @@ std::string_view useWords(Use use) {
   case Use::LargeRows: return "large_rows: counters, then chunks at byte 16";
   case Use::DqSums: return "f32 sums of dq";
   case Use::DqTurns: return "turns of CTAs that add to dq";
+  case Use::KvSums: return "f32 sums of dk and dv";
+  case Use::KvArrivals: return "arrivals of CTAs that add to dk and dv";
   case Use::DqVisits: return "visits of CTAs that add to dq";
   case Use::DiagonalSums: return "f32 sums along diagonals";
   case Use::CaptureSums: return "sums of gradients of captures";
@@ -128,6 +132,8 @@ std::string_view nameOf(Use use) {
   case Use::LargeRows: return "LargeRows";
   case Use::DqSums: return "DqSums";
   case Use::DqTurns: return "DqTurns";
+  case Use::KvSums: return "KvSums";
+  case Use::KvArrivals: return "KvArrivals";
   case Use::DqVisits: return "DqVisits";
   case Use::DiagonalSums: return "DiagonalSums";
   case Use::CaptureSums: return "CaptureSums";

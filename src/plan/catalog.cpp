@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <llvm/ADT/STLExtras.h>
 
 #include <algorithm>
 
@@ -235,12 +236,21 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options, bo
   return planOf(mod, *selection);
 }
 
-std::string narrowTileOf(const KernelMod& mod, const Selection& selection) {
-  const auto narrow = selection.family->tileOfNarrowRows;
+std::string tileOfLaunch(const KernelMod& mod, const Selection& selection, llvm::function_ref<WalkFacts()> facts) {
+  const auto ofFamily = selection.family->tileOfLaunch;
+  return ofFamily ? ofFamily({mod, selection.options, selection.arch}, facts()) : std::string();
+}
+
+std::vector<std::string> tilesOfLaunches(const KernelMod& mod, const Selection& selection) {
+  std::vector<std::string> tiles{""};
   const std::optional<ir::Value> begin = mod.module.output(ir::kKvBegin);
-  // What captured tensors hold is in device memory.
-  if (!narrow || !begin || mod.module[*begin].op == ir::Op::Const || !mod.module.tensors.empty()) return {};
-  return narrow({mod, selection.options, selection.arch});
+  const bool canBeWindow = begin && mod.module[*begin].op != ir::Op::Const && mod.module.tensors.empty();
+  for (const bool isWindow : {false, canBeWindow})
+    for (const bool sharesKv : {false, true}) {
+      std::string tile = tileOfLaunch(mod, selection, [&] { return WalkFacts{1, isWindow, sharesKv}; });
+      if (!llvm::is_contained(tiles, tile)) tiles.push_back(std::move(tile));
+    }
+  return tiles;
 }
 
 std::vector<std::string> candidatesOf(const KernelMod& mod, const Selection& selection) {

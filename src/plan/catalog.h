@@ -4,6 +4,9 @@
 #include "plan/arch.h"
 #include "plan/kernel_mod.h"
 #include "plan/plan.h"
+#include "plan/walk_facts.h"
+
+#include <llvm/ADT/STLFunctionalExtras.h>
 
 #include <atomic>
 #include <string>
@@ -56,9 +59,11 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options, bo
 /// Returns the possible values of KernelOptions::tile, the model's own first. `mod`: the one that was selected for.
 std::vector<std::string> candidatesOf(const KernelMod& mod, const Selection& selection);
 
-/// Returns the tile for launches whose mask lets a row see no more than kNarrowRow columns. Empty: the default, or the
-/// mod is no window whose width the host knows.
-std::string narrowTileOf(const KernelMod& mod, const Selection& selection);
+/// Returns the model's tile for a launch. Empty: the default. `facts` is called if the tile depends on it.
+std::string tileOfLaunch(const KernelMod& mod, const Selection& selection, llvm::function_ref<WalkFacts()> facts);
+
+/// Returns the tiles that launches choose from, by their operands. "": the default.
+std::vector<std::string> tilesOfLaunches(const KernelMod& mod, const Selection& selection);
 
 /// Whether launches gain from a block mask: the mod masks something, and the family cannot bound its own loops.
 bool wantsBlockMask(const KernelMod& mod, const Selection& selection);

@@ -5,6 +5,7 @@
 #include "plan/arch.h"
 #include "plan/kernel_mod.h"
 #include "plan/plan.h"
+#include "plan/walk_facts.h"
 
 #include <llvm/ADT/ArrayRef.h>
 
@@ -21,10 +22,6 @@ struct Request {
   const KernelOptions& options; ///< headDimV is filled in; block sizes, dtypes and head dims are supported ones
   Arch arch;
 };
-
-/// The width of a narrow window: a tile's walk is then so short that more rows in a tile mean more dead scores, which
-/// cost more than the loads that they save.
-constexpr int64_t kNarrowRow = 640;
 
 struct FamilyRow {
   KernelKind kind = KernelKind::Forward;
@@ -44,8 +41,8 @@ struct FamilyRow {
   /// Returns the possible values of KernelOptions::tile for a request, the default first. plan() obeys that option.
   /// Null if there is one tile only. Precondition: it serves the request.
   std::vector<std::string> (*candidates)(const Request& request) = nullptr;
-  /// Returns the candidate for masks that let a row see kNarrowRow columns at most. Empty: the default. May be null.
-  std::string (*tileOfNarrowRows)(const Request& request) = nullptr;
+  /// Returns the candidate for a launch. Empty: the default. Null if that is the best one for all launches.
+  std::string (*tileOfLaunch)(const Request& request, const WalkFacts& facts) = nullptr;
   std::string_view layouts; ///< the layouts that it takes, described for people
   /// Checks that it takes operands of this layout. A null address counts as aligned, and empty tensors always fit.
   /// Errors (environment) name the tensor and the property that does not fit.

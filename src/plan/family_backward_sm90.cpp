@@ -31,36 +31,61 @@ int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
                     (wide ? tileBytes(config.blockN, config.blockM) : 2 * 64 * columns * 4);
   const int control = config.qStages * 32 + config.kvStages * 16 + (wide ? 4 * 8 : 2 * 16 + 8 + 3 * 16);
   const int turns = *config.takesTurns ? 4 * 8 : 0;
-  return int(llvm::alignTo(tiles + control, 16)) + turns + config.qStages * rowTableBytes(config.blockM, mod);
+  const int ownPlace = wide ? 0 : 16;
+  return int(llvm::alignTo(tiles + control, 16)) + ownPlace + turns +
+         config.qStages * rowTableBytes(config.blockM, mod);
 }
 
-/// Steps have 128 rows up to head dim 64, unless score() is called for each score: that takes registers. The model's
-/// tile comes first.
-std::vector<Tile> backwardTiles(const Request& request) {
+/// A tile, and whether CTAs take turns at the sums of dQ (templates/algo/turns.cuh) by choice.
+struct BackwardTile {
+  Tile tile;
+  bool takesTurns = false;
+};
+
+/// "64x128x8", "64x128x8-turns"
+std::string backwardTileText(const BackwardTile& shape) {
+  return tileText(shape.tile) + (shape.takesTurns ? "-turns" : "");
+}
+
+/// Steps have 128 rows up to head dim 64, unless score() is called for each score: that takes registers. Turns save
+/// memory time, but cost time in the storers, and in the producer if it must look turns up in lists: long steps always
+/// take them, short ones where walks are short. The default comes first.
+std::vector<BackwardTile> backwardTiles(const Request& request) {
   const KernelOptions& options = request.options;
-  if (isWide(options.headDim, options.headDimV)) return {{64, 64, 8}};
-  if (options.headDim > 64 || request.mod.facts.form == analysis::ScoreForm::General) return {{64, 128, 8}};
-  return {{128, 128, 8}, {64, 128, 8}};
+  if (isWide(options.headDim, options.headDimV)) return {{{64, 64, 8}}};
+  std::vector<BackwardTile> tiles{{{64, 128, 8}}};
+  if (!options.blockSparse && !options.features.has(Feature::Deterministic)) tiles.push_back({{64, 128, 8}, true});
+  if (options.headDim <= 64 && request.mod.facts.form != analysis::ScoreForm::General)
+    tiles.insert(tiles.begin(), {{128, 128, 8}});
+  return tiles;
+}
+
+/// Takes turns at steps of 64 rows where a walk is short: nothing is zeroed then, and the first to add only stores. In
+/// long walks the waiting costs as much, and more where a CTA walks the rows of several heads.
+std::string backwardTileOfLaunch(const Request& request, const WalkFacts& facts) {
+  constexpr int64_t kShort = 2048;
+  if (facts.columns > kShort || facts.sharesKv) return {};
+  const std::vector<BackwardTile> tiles = backwardTiles(request);
+  return tiles.size() == 2 && tiles.back().takesTurns ? backwardTileText(tiles.back()) : "";
 }
 
 std::vector<std::string> backwardSm90Candidates(const Request& request) {
-  return spelledAll(backwardTiles(request), tileText);
+  return spelledAll(backwardTiles(request), backwardTileText);
 }
 
 /// Returns the config without shared memory.
 codegen::Config backwardConfig(const Request& request) {
   const KernelOptions& options = request.options;
   const bool wide = isWide(options.headDim, options.headDimV);
-  const Tile tile = chosenOf(backwardTiles(request), options, tileText);
-  const bool longSteps = tile.blockM == 128;
-  codegen::Config config = configOf(options, tile);
+  const BackwardTile shape = chosenOf(backwardTiles(request), options, backwardTileText);
+  const bool longSteps = shape.tile.blockM == 128;
+  codegen::Config config = configOf(options, shape.tile);
   config.kvStages = 2;
   config.qStages = wide ? 2 : 3; // 3: S of the next step begins before dK of the last one is known to be complete
   const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
   const bool deterministic = options.features.has(Feature::Deterministic);
   config.deterministic = deterministic;
-  // Turns save memory time, but cost time in the storers, and in the producer if it must look turns up in lists.
-  config.takesTurns = deterministic || (longSteps && !options.blockSparse);
+  config.takesTurns = deterministic || shape.takesTurns || (longSteps && !options.blockSparse);
   config.wgmmaShapes = {config.blockM, qk, v, 32, 64};
   if (!wide) config.sumsDiagonals = false;
   return config;
@@ -129,6 +154,7 @@ Plan planBackwardSm90(const Request& request) {
   const passes::Algebra algebra = algebraFor(options.dtype);
   const bool sums = diagonalsSuffice(request);
   Plan plan;
+  plan.tile = backwardTileText(chosenOf(backwardTiles(request), options, backwardTileText));
   addDelta(plan, request);
   codegen::Config finish = config;
   finish.sumsDiagonals.reset();
@@ -150,7 +176,7 @@ Plan planBackwardSm90(const Request& request) {
                          .algebra = algebra,
                          .forCaptures = sums,
                          .threads = 384,
-                         .ctas = perKvTile,
+                         .ctas = wide ? perKvTileOfEachQHead : perKvTile,
                          .parameters = backwardParametersSm90});
   plan.stages.push_back({.templateName = "backward_finish_sm90.cu",
                          .entry = "attnc_backward_finish",
@@ -164,6 +190,8 @@ Plan planBackwardSm90(const Request& request) {
   plan.workspace.push_back(
       {.use = Use::DqSums, .bytes = sumBytes, .zeroed = takesTurns ? Zeroed::Never : Zeroed::EveryLaunch});
   if (takesTurns) plan.workspace.push_back({.use = Use::DqTurns, .bytes = turnBytes, .zeroed = Zeroed::EveryLaunch});
+  if (wide) plan.workspace.push_back({.use = Use::KvSums, .bytes = kvSumBytes, .zeroed = Zeroed::EveryLaunch});
+  if (wide) plan.workspace.push_back({.use = Use::KvArrivals, .bytes = kvArrivalBytes, .zeroed = Zeroed::EveryLaunch});
   if (marksVisits) plan.workspace.push_back({.use = Use::DqVisits, .bytes = visitBytes, .zeroed = Zeroed::EveryLaunch});
   if (sums)
     plan.workspace.push_back(
@@ -183,6 +211,7 @@ const FamilyRow kBackwardSm90{
     .unserved = unservedByBackwardSm90,
     .plan = planBackwardSm90,
     .candidates = backwardSm90Candidates,
+    .tileOfLaunch = backwardTileOfLaunch,
     .layouts = "rows aligned to 16 bytes, strides above 0 (of the batch: 0, too)",
     .checkLayout = checkBackwardSm90Layout};
 

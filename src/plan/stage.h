@@ -97,6 +97,8 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
 /// CountCtas: one per tile of q rows of each (batch, head); per tile of kv columns of each (kv batch, kv head).
 int64_t perQTile(const Stage& stage, const LaunchOperands& operands, const Device& device);
 int64_t perKvTile(const Stage& stage, const LaunchOperands& operands, const Device& device);
+/// CountCtas: one per tile of kv columns of each query head.
+int64_t perKvTileOfEachQHead(const Stage& stage, const LaunchOperands& operands, const Device& device);
 /// CountCtas: one per `warps` rows of q; of k.
 int64_t perQRow(const Stage& stage, const LaunchOperands& operands, const Device& device);
 int64_t perKvRow(const Stage& stage, const LaunchOperands& operands, const Device& device);

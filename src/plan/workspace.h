@@ -23,6 +23,8 @@ enum class Use {
   LargeRows,    ///< backward: which tiles of q have rows that need RowSums
   DqSums,       ///< backward: gradients of q, in f32
   DqTurns,      ///< backward: whose turn it is to add to DqSums
+  KvSums,       ///< backward of wide heads: gradients of k and v that query heads share, in f32
+  KvArrivals,   ///< backward of wide heads: how many CTAs have added to KvSums
   DqVisits,     ///< backward with lists: who adds to DqSums, a bit per block
   DiagonalSums, ///< backward: gradients of scores, by q_idx - kv_idx, in f32
   CaptureSums,  ///< backward: gradients of captures

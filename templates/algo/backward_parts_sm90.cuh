@@ -33,19 +33,49 @@ template <class Memory> ATTNC_DEVICE unsigned turn_at(unsigned shared, int step)
   return shared + Memory::template offset_of<Turns>() + step % 8 * 4;
 }
 
+/// Which rows of K and V the CTA owns, for the consumers: finding out takes some 200 instructions. The producer writes
+/// it before it arrives at kv_full.
+struct OwnPlace : SharedPart<OwnPlace, 16, 16> {};
+
 template <class Memory> ATTNC_DEVICE Table table_of(unsigned shared, int slot) {
   return {shared + Memory::template offset_of<Rows>() + slot * Table::kBytes};
 }
+
+/// Whether each query head has CTAs of its own, also where several share a KV head: algo/kv_sums.cuh. Wide heads only,
+/// whose sums of dK and dV are worth more than reading K and V once for all.
+constexpr bool kDividesGroups = kBlockN == 64;
 
 /// Which rows of K and V a CTA owns. Heads are grouped into sections whose Q and dO fit into L2. Within a section, the
 /// first KV tiles of all heads come first: most rows of Q tend to see them.
 struct KvTilePlace {
   int b, head, start;
+  int sharer = 0; ///< with kDividesGroups: which of the query heads that share the KV head
+  int tile;       ///< with kDividesGroups: counted over all KV heads
+
+  /// Takes a place out of OwnPlace.
+  ATTNC_DEVICE explicit KvTilePlace(const int (&x)[4]) : b(x[0]), head(x[1]), start(x[2]) {}
 
   // NOTE: constructed again at each use, because registers are scarce in between.
   ATTNC_DEVICE KvTilePlace(const BackwardParamsSm90& p, const ModArgs& args) {
     const ForwardParams& f = p.base.forward;
     const int index = ptx::opaque(blockIdx.x);
+    if constexpr (kDividesGroups) {
+      const int tiles = kv_tiles_of<Mod, kBlockN>(f);
+      const int heads = f.kv_heads * (kIsRagged<Mod> ? 1 : p.base.kv_batch) * p.sharers;
+      const int per_section = tiles * p.section, first = index / per_section * p.section;
+      const int within = index % per_section, section = min(p.section, heads - first);
+      const int at = first + within % section, slot = within / section, kv_head = at / p.sharers;
+      sharer = at % p.sharers;
+      tile = kv_head * tiles + slot;
+      b = kv_head / f.kv_heads;
+      head = kv_head % f.kv_heads;
+      start = slot * kBlockN;
+      if constexpr (kIsRagged<Mod>) {
+        const RowTile of_sequence = kv_tile_in_slot<Mod, kBlockN>(args, slot, f.batch);
+        b = of_sequence.b, start = of_sequence.start;
+      }
+      return;
+    }
     if constexpr (kIsRagged<Mod>) {
       const int tiles = slots_of<kBlockN>(f.rows.kv, f.batch), per_section = tiles * p.section;
       const int first = index / per_section * p.section, within = index % per_section;
@@ -114,6 +144,8 @@ template <class Memory> struct Producer {
 
   ATTNC_DEVICE void request_kv(const KvTilePlace& tile) {
     if (!leads) return;
+    if constexpr (!kDividesGroups)
+      ptx::st_shared(shared + Memory::template offset_of<OwnPlace>(), {tile.b, tile.head, tile.start, 0});
     const unsigned full = Barriers<Memory, KvFull>{shared}[0];
     ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes + VTile::kBytes);
     const int row = kv_row_of<Mod>(args, tile.b, tile.start);
@@ -216,7 +248,9 @@ template <class Memory> struct Producer {
     const ForwardParams& f = base.forward;
     request_kv(tile);
     const int heads = (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
-    if (heads == 1) {
+    if constexpr (kDividesGroups) {
+      request_steps(base, tile, tile.sharer, 0, kAllSteps);
+    } else if (heads == 1) {
 #pragma unroll 1
       for (int i = 0; i < heads; ++i) request_steps(base, tile, i, 0, kAllSteps);
     } else {

@@ -19,7 +19,7 @@ constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegister
 struct SRing : RingParts<SRing, STile, 2, 0, Arrivals{.full = kWarps, .empty = kWarps}> {}; // `empty` is unused
 /// dQ of a step on its way out, a slot for each consumer.
 template <class DqOut> struct DqPart : SharedPart<DqPart<DqOut>, 2 * DqOut::kPartBytes, DqOut::kAlign> {};
-struct DqMessage : SharedPart<DqMessage, 2 * 8, 8> {}; // of each consumer with its dQ; < 0: no more steps
+struct DqMessage : SharedPart<DqMessage, 2 * 8, 8> {}; // of each consumer with its dQ: tile (< 0: none), is_last
 struct DqFull : BarrierParts<DqFull, 2, 4> {};
 struct DqEmpty : BarrierParts<DqEmpty, 2, 1> {};
 
@@ -64,11 +64,11 @@ template <class Self, class Params, class Memory, class QRing, class DqOut, bool
     }
   }
 
-  /// Writes a step's dQ to shared memory, for the storer.
-  ATTNC_DEVICE void write_d_q(const typename DqOut::Part& d_q, int message) {
+  /// Writes a step's dQ to shared memory, for the storer. `is_last`: whether no step follows.
+  ATTNC_DEVICE void write_d_q(const typename DqOut::Part& d_q, int tile, bool is_last = false) {
     ptx::mbarrier_wait(Barriers<Memory, DqEmpty>{shared}[group], d_q_parity ^ 1);
     DqOut::write(shared + Memory::template offset_of<DqPart<DqOut>>() + group * DqOut::kPartBytes, d_q);
-    if (threadIdx.x % 128 == 0) ptx::st_shared(d_q_message<Memory>(shared, group), {message, 1});
+    if (threadIdx.x % 128 == 0) ptx::st_shared(d_q_message<Memory>(shared, group), {tile, is_last});
   }
   /// Commits it later, because the fence waits until all is written.
   ATTNC_DEVICE void commit_d_q(bool really) {

@@ -28,6 +28,17 @@ static size_t visitBytes(const LaunchOperands& operands) {
          size_t((shape.kvBlocks() + 31) / 32);
 }
 
+/// Wide kernels, whose tiles have 64 rows of k and v: algo/kv_sums.cuh. None if no heads share a KV head.
+static size_t kvSumBytes(const LaunchOperands& operands) {
+  if (sharersOf(operands) == 1) return 0;
+  const int64_t columns = 64 * (slabs(int(operands.k.shape[3])) + slabs(int(operands.v.shape[3])));
+  return sizeof(float) * size_t(operands.problem.kvHeads) * size_t(kvTilesOf(operands, 64)) * 64 * size_t(columns);
+}
+static size_t kvArrivalBytes(const LaunchOperands& operands) {
+  if (sharersOf(operands) == 1) return 0;
+  return 8 * sizeof(int) * size_t(operands.problem.kvHeads) * size_t(kvTilesOf(operands, 64));
+}
+
 static size_t diagonalBytes(const LaunchOperands& operands) {
   const ProblemShape& problem = operands.problem;
   // Unsigned, because problems that fit into no memory may be asked about, and overflow.
@@ -56,12 +67,16 @@ static BackwardParamsSm90 backwardParamsSm90(const Stage& stage, const LaunchOpe
   const ForwardParams& forward = params.base.forward;
   const int64_t rowBytes =
       int64_t(config.headDimQk + config.headDimV) * dtypeBytes(config.dtype) + 4 * int64_t(config.headDimQk);
+  params.kv_sums = static_cast<float*>(workspace.at(Use::KvSums));
+  params.kv_arrivals = static_cast<int*>(workspace.at(Use::KvArrivals));
+  params.sharers = params.kv_sums ? int(sharersOf(operands)) : 1;
   // If tiles are few, the longest of all heads must come first, or those of the last heads begin too late.
-  const int64_t heads = operands.k.shape[0] * forward.kv_heads;
-  const int64_t tiles = forward.kv_heads * kvTilesOf(operands, config.blockN);
+  const int64_t ofHead = params.kv_sums ? 1 : forward.group; // query heads that a CTA walks
+  const int64_t heads = operands.k.shape[0] * forward.kv_heads * params.sharers;
+  const int64_t tiles = forward.kv_heads * kvTilesOf(operands, config.blockN) * params.sharers;
   params.section = tiles <= 4 * device.multiprocessors
                        ? int(std::max<int64_t>(1, heads))
-                       : int(sectionOf(heads, rowBytes * forward.group * rowsOfQ(operands), device.l2Bytes));
+                       : int(sectionOf(heads, rowBytes * ofHead * rowsOfQ(operands), device.l2Bytes));
   return params;
 }
 

@@ -14,6 +14,10 @@ int64_t perKvTile(const Stage& stage, const LaunchOperands& operands, const Devi
   return operands.problem.kvHeads * kvTilesOf(operands, stage.config.blockN);
 }
 
+int64_t perKvTileOfEachQHead(const Stage& stage, const LaunchOperands& operands, const Device& device) {
+  return perKvTile(stage, operands, device) * sharersOf(operands);
+}
+
 int64_t perQRow(const Stage& stage, const LaunchOperands& operands, const Device&) {
   return ceilDiv(operands.q.shape[0] * operands.problem.qHeads * rowsOfQ(operands), stage.config.warps);
 }

@@ -96,7 +96,20 @@ int64_t twice(const Stage& stage, const LaunchOperands& operands, const Device& 
 }
 
 /// The uses of the workspace, which lie one after another.
-enum class Use { Counters, Parts, StepLists, Delta, RowSums, LargeRows, DqSums, DqTurns, DqVisits, DiagonalSums };
+enum class Use {
+  Counters,
+  Parts,
+  StepLists,
+  Delta,
+  RowSums,
+  LargeRows,
+  DqSums,
+  DqTurns,
+  KvSums,
+  KvArrivals,
+  DqVisits,
+  DiagonalSums
+};
 enum class Zeroed { Never, Once, EveryLaunch };
 
 struct WorkspaceView {

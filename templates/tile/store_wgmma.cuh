@@ -1,6 +1,7 @@
 // Epilogue: writes a warpgroup's accumulators to a tile in shared memory, or to global memory.
 #pragma once
 
+#include "ptx/global_memory.cuh"
 #include "ptx/shared_memory.cuh"
 #include "ptx/stmatrix.cuh"
 #include "tile/fragment.cuh"
@@ -50,6 +51,37 @@ ATTNC_DEVICE void copy_rows(Element* to, long long stride, Tile tile, int rows) 
   }
 }
 
+/// Stores the first `rows` of a warp's 16 rows times `factor`, rounded, and their first `Columns` columns, to rows
+/// `stride` elements apart from `to` on. By way of `scratch`, 2048 bytes of shared memory for each warp, a multiple of
+/// 1024: so eight lanes store 128 bytes of a row, and each needs a third of the instructions of store_row().
+template <int Columns, class Element, int N>
+ATTNC_DEVICE void store_rows(Element* to, long long stride, int rows, const Fragment<1, N>& from, float factor,
+                             unsigned scratch) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int slab = 0; slab * 64 < N; ++slab) {
+#pragma unroll
+    for (int n = 0; n < 8 && slab * 64 + n * 8 < N; n += 2) {
+      unsigned x[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int group = 8 * slab + n + i / 2;
+        x[i] = pack2<Element>(from.at(i % 2, group, 0) * factor, from.at(i % 2, group, 1) * factor);
+      }
+      ptx::stmatrix_x4(scratch + lane % 16 * 128 + ((n + lane / 16) ^ lane % 8) * 16, x);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = 4 * i + lane / 8, column = slab * 64 + lane % 8 * 8;
+      int x[4];
+      ptx::ld_shared(x, scratch + row * 128 + (lane ^ row) % 8 * 16);
+      if (row < rows && column < Columns) ptx::st_global(to + row * stride + column, x);
+    }
+    __syncwarp();
+  }
+}
+
 /// Stores this lane's row r times `factor`, rounded, to `to`: its first `Columns` columns, and only if `inside`. The
 /// quad that holds the row calls together: lanes exchange values, so that each stores 16 bytes and the quad 64
 /// consecutive ones.
@@ -74,7 +106,7 @@ ATTNC_DEVICE void store_row(Element* to, const Fragment<1, N>& from, int r, floa
       (lane & 2 ? x[i] : x[i + 2]) = got;
     }
     const int column = (n + lane) * 8;
-    if (inside && column < Columns) *(uint4*)(to + column) = {x[0], x[1], x[2], x[3]};
+    if (inside && column < Columns) ptx::st_global(to + column, x);
   }
 }
 

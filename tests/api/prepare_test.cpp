@@ -243,6 +243,27 @@ TEST_CASE("narrow windows get tiles of fewer rows, if the host knows how narrow 
   CHECK(tileOf("def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx >= kv_idx\n", -1) == "192x128x12");
 }
 
+TEST_CASE("CTAs of short backward walks take turns, unless they walk several heads", "[api]") {
+  const auto tileOf = [](const std::string& expression, int64_t length, int64_t kvHeads = 8, int64_t dim = 128) {
+    const TensorView q = tensor(1, 8, length, dim), k = tensor(1, kvHeads, length, dim);
+    const TensorView lse = TensorView::contiguous(nullptr, DType::F32, {1, 8, length});
+    const Operands tensors{.q = q, .k = k, .v = k};
+    const BackwardOperands operands{{tensors}, q, lse, q, {}};
+    const auto training = Compiler().settleTraining(mod(expression.c_str()), operands, {.out = q, .lse = lse},
+                                                    {.dQ = q, .dK = k, .dV = k}, {.arch = "sm_90a"});
+    if (!training) FAIL(training.error().message);
+    return training->backward->tile;
+  };
+  CHECK(tileOf("score", 2048) == "64x128x8-turns");
+  CHECK(tileOf("score", 2049) == "64x128x8");
+  CHECK(tileOf("q_idx >= kv_idx", 4095) == "64x128x8-turns"); // the row in the middle sees half
+  CHECK(tileOf("q_idx >= kv_idx", 8192) == "64x128x8");
+  CHECK(tileOf("(q_idx >= kv_idx) & (q_idx - kv_idx <= 1024)", 8192) == "64x128x8-turns");
+  CHECK(tileOf("score", 512, 2) == "64x128x8");
+  CHECK(tileOf("score", 512, 8, 64) == "128x128x8"); // takes turns whatever the walk
+  CHECK(tileOf("score", 512, 8, 192) == "64x64x8");
+}
+
 TEST_CASE("what the mod asserts of the launch is asked when it is prepared, with its captures", "[api]") {
   const Mod asserting = mod("window: int\nassert 0 < window <= KV_LEN, 'the window lies outside'\n"
                             "def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx <= window\n");
