@@ -115,7 +115,8 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
       });
   }
 
-  /// Epilogue: stores this consumer's dK or dV times `factor`, by way of its own rows of V, which it needs no longer.
+  /// Epilogue: stores this consumer's dK or dV times `factor`, by way of its own rows of V, whose products are
+  /// complete.
   template <int Columns, class Out>
   ATTNC_DEVICE void store(const Out& x, float factor, void* to, const Strides& stride, const KvTilePlace& tile,
                           int kv_len) const {

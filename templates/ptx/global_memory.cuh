@@ -22,7 +22,7 @@ ATTNC_DEVICE void st_global_cg(float* to, const float (&x)[4]) {
                : "memory");
 }
 
-/// Stores 16 bytes at once. Of a plain store of four words ptxas makes four, where they are not in consecutive
+/// Stores 16 bytes at once. A plain store of four words becomes four where ptxas has them in other than consecutive
 /// registers. `to`: a multiple of 16 bytes.
 template <class T> ATTNC_DEVICE void st_global(void* to, const T (&x)[4]) {
   static_assert(sizeof(T) == 4);
