@@ -25,7 +25,10 @@ ATTNC_DEVICE void to_exact_gradients(Fragment<1, Rows>& s, Fragment<1, Rows>& d_
       Mod::Row of_row;
       if constexpr (kReadsRows) of_row = table.row(row);
       bool live[2];
-      find_live(live, p, args, place, table, step, row, Rows); // the bias of rows past the end is -inf
+      if (kAsksMaskMod && step.flags & kStepMasked) // the bias of rows past the end is -inf
+        find_live<kAsksMaskMod>(live, p, args, place, table, step, row, Rows);
+      else
+        find_live<false>(live, p, args, place, table, step, row, Rows);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const Coord at = place.coord(p, args, table, step, row, r);

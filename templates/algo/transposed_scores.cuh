@@ -219,8 +219,12 @@ ATTNC_DEVICE unsigned keep_halves(unsigned pair, bool low, bool high) {
   return pair & ((low ? 0xffffu : 0u) | (high ? 0xffff0000u : 0u));
 }
 
-/// Says which of the lane's KV columns a row of Q sees. `rows`: those of the step that exist.
-template <class M, int RowGroups, int Rows>
+/// Whether steps with kStepMasked evaluate mask_mod.
+constexpr bool kAsksMaskMod = Mod::kHasMaskMod && !kReadsIntervals;
+
+/// Says which of the lane's KV columns a row of Q sees. Asks: whether mask_mod must be evaluated. `rows`: those of the
+/// step that exist.
+template <bool Asks, class M, int RowGroups, int Rows>
 ATTNC_DEVICE void find_live(bool (&live)[2 * RowGroups], const ForwardParams& p, const ModArgs& args,
                             const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Step step, int row, int rows) {
   int2 interval;
@@ -231,17 +235,15 @@ ATTNC_DEVICE void find_live(bool (&live)[2 * RowGroups], const ForwardParams& p,
     live[r] = kv_idx < p.kv_len && row < rows;
     if constexpr (kReadsIntervals) {
       live[r] = kv_idx >= interval.x && kv_idx < interval.y && row < rows;
-    } else if constexpr (Mod::kHasMaskMod) {
-      if (step.flags & kStepMasked)
-        live[r] = live[r] && M::mask(args, place.head, table.row(row), place.col[r], // SEAM(mask)
-                                     place.coord(p, args, table, step, row, r));
+    } else if constexpr (Asks) {
+      live[r] &= M::mask(args, place.head, table.row(row), place.col[r], // SEAM(mask)
+                         place.coord(p, args, table, step, row, r));
     }
   }
 }
 
-/// Sets weights and rates of dead elements to 0: masked ones, and those past an end. Required if KV ends within the
-/// tile, and in steps with kStepHasDead.
-template <int Begin, int End, class Element, class M, int RowGroups, int Rows>
+/// Sets weights and rates of dead elements to 0: those past an end, and if Asks, masked ones.
+template <int Begin, int End, bool Asks, class Element, class M, int RowGroups, int Rows>
 ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, const ForwardParams& p,
                             const ModArgs& args, const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table,
                             Step step) {
@@ -251,7 +253,8 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, con
   for (int n = Begin; n < End; ++n) {
     bool live[2][2 * RowGroups];
 #pragma unroll
-    for (int e = 0; e < 2; ++e) find_live(live[e], p, args, place, table, step, Fragment<1, Rows>::column(n, e), rows);
+    for (int e = 0; e < 2; ++e)
+      find_live<Asks>(live[e], p, args, place, table, step, Fragment<1, Rows>::column(n, e), rows);
 #pragma unroll
     for (int r = 0; r < 2 * RowGroups; ++r) {
       unsigned& weight = packed.weights.a[r / 2][n / 2][n % 2 * 2 + r % 2];
@@ -262,6 +265,19 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, con
       }
     }
   }
+}
+
+/// Sets weights and rates of dead elements to 0. Required if KV ends within the tile, and in steps with kStepHasDead.
+// NOTE: one question for all elements, and no && before mask_mod: under a condition, ptxas keeps all answers as bits of
+// a register, set one by one.
+template <int Begin, int End, class Element, class M, int RowGroups, int Rows>
+ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, const ForwardParams& p,
+                            const ModArgs& args, const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table,
+                            Step step) {
+  if (kAsksMaskMod && step.flags & kStepMasked)
+    drop_dead<Begin, End, kAsksMaskMod>(packed, p, args, place, table, step);
+  else
+    drop_dead<Begin, End, false>(packed, p, args, place, table, step);
 }
 
 /// Turns gradients of weights into gradients of products, without the softmax scale. Dead elements may become anything.
