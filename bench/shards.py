@@ -37,8 +37,8 @@ PADDING = 100  # last rows, which checks leave out
 SECONDS_OF_SETTING = 150  # then its processes are ended
 
 # What a process group is made with. `priority`: its kernels go before others that wait; `ctas`: the most SMs that its kernels
-# take; `policy`: 2 leaves transfers to copy engines where NCCL can; `start`: us that the attention lets a transfer go ahead,
-# since NCCL's kernel must wait for its end if it comes behind it.
+# take; `start`: us that the attention lets a transfer go ahead, since NCCL's kernel must wait for its end if it comes behind
+# it. Of NCCL 2.28 no policy is here: copy engines serve its collectives over registered memory, not sends and receives.
 SETTINGS = {
     "default": {},
     "start": {"start": 10},
@@ -48,7 +48,6 @@ SETTINGS = {
     "start, ctas 8": {"start": 10, "ctas": 8},
     "start, priority, ctas 8": {"start": 10, "priority": True, "ctas": 8},
     "start, priority": {"start": 10, "priority": True},
-    "policy 2": {"policy": 2},
 }
 
 
@@ -248,8 +247,6 @@ def options_of(setting):
     options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=setting.get("priority", False))
     if "ctas" in setting:
         options.config.min_ctas, options.config.max_ctas = 1, setting["ctas"]
-    if "policy" in setting:
-        options.config.cta_policy = setting["policy"]
     return options
 
 

@@ -231,6 +231,8 @@ def main():
                 line = predict(name, world, rows, arguments.heads, arguments.head_groups, device)
             except Exception as error:  # the others are still worth their figures
                 line = {"mask": name, "world": world, "rows": rows, "error": f"{type(error).__name__}: {error}"}
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
             line["seconds"] = round(time.perf_counter() - start - spent, 1)
             print(json.dumps(line), flush=True)
 
