@@ -13,7 +13,6 @@ attention for SMs. A setting that fails or hangs is a line with its error. Needs
 bench/shards_report.py makes tables of the lines."""
 
 import argparse
-import contextlib
 import datetime
 import functools
 import json
@@ -29,6 +28,7 @@ import torch.distributed as dist
 import torch.multiprocessing as processes
 
 import attnc.torch as whole
+from attnc.torch import distributed
 from attnc.torch.distributed import ShardPlan, flex_attention, shard
 
 HEADS, WIDTH = 16, 128
@@ -36,18 +36,17 @@ ALLOWED = 1e-2  # of bf16
 PADDING = 100  # last rows, which checks leave out
 SECONDS_OF_SETTING = 150  # then its processes are ended
 
-# What a process group is made with. `priority`: its kernels go before others that wait; `ctas`: the most SMs that its kernels
-# take; `start`: us that the attention lets a transfer go ahead, since NCCL's kernel must wait for its end if it comes behind
-# it. Of NCCL 2.28 no policy is here: copy engines serve its collectives over registered memory, not sends and receives.
+# How NCCL shares the GPU with the attention. `priority`: its kernels go before others that wait; `ctas`: the most SMs that
+# they take; `start`: cycles that the attention lets a large transfer go ahead. No policy of NCCL 2.28 is here: with them copy
+# engines serve collectives over registered memory, not sends and receives.
 SETTINGS = {
     "default": {},
-    "start": {"start": 10},
-    "priority": {"priority": True},
+    "no start": {"start": 0},
+    "ctas 16": {"ctas": 16},
     "ctas 8": {"ctas": 8},
-    "ctas 4": {"ctas": 4},
-    "start, ctas 8": {"start": 10, "ctas": 8},
-    "start, priority, ctas 8": {"start": 10, "priority": True, "ctas": 8},
-    "start, priority": {"start": 10, "priority": True},
+    "priority": {"priority": True},
+    "priority, ctas 8": {"priority": True, "ctas": 8},
+    "no start, priority": {"start": 0, "priority": True},
 }
 
 
@@ -156,11 +155,6 @@ class Clock:
         if self.is_gpu:
             torch.cuda.synchronize()
 
-    def spend(self, microseconds):
-        """Keeps the stream of the GPU for a while."""
-        if self.is_gpu and microseconds:
-            torch.cuda._sleep(int(microseconds * 1700))
-
 
 def milliseconds(run, device):
     """Returns the time of a call, of the slowest rank, after two calls that warm up."""
@@ -225,24 +219,6 @@ def measure_context_parallel(length, rank, world, setting, device):
     report(rank, causal, world, length, "context_parallel", setting, "zigzag", t1, t)
 
 
-@contextlib.contextmanager
-def ahead(microseconds, clock):
-    """Lets transfers that do not block go ahead of the attention."""
-    kept = dist.all_to_all_single
-
-    def all_to_all_single(*arguments, async_op=False, **options):
-        work = kept(*arguments, async_op=async_op, **options)
-        if async_op:
-            clock.spend(microseconds)
-        return work
-
-    dist.all_to_all_single = all_to_all_single
-    try:
-        yield
-    finally:
-        dist.all_to_all_single = kept
-
-
 def options_of(setting):
     options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=setting.get("priority", False))
     if "ctas" in setting:
@@ -267,12 +243,12 @@ def run(rank, arguments, name, folder):
                 check(make, arguments.check, rank, world, groups, device)
     times = pathlib.Path(folder) / f"times{rank}"
     known = json.loads(times.read_text()) if times.exists() else {}
-    with ahead(setting.get("start", 0), Clock(device)):
-        for rows in arguments.rows:
-            for make in (causal, window4096, documents):
-                for way in ways:
-                    measure(make, rows * world, rank, world, way, name, known, device)
-            times.write_text(json.dumps(known))
+    distributed._HEAD_START = setting.get("start", distributed._HEAD_START)
+    for rows in arguments.rows:
+        for make in (causal, window4096, documents):
+            for way in ways:
+                measure(make, rows * world, rank, world, way, name, known, device)
+        times.write_text(json.dumps(known))
     if name == "default":
         for rows in arguments.rows:
             measure_context_parallel(rows * world, rank, world, name, device)

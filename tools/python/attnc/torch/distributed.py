@@ -120,6 +120,12 @@ class _How(typing.NamedTuple):
         return call, tensors
 
 
+# A kernel of NCCL that comes behind the attention of its stage waits for its end, since that takes all SMs. So large
+# transfers go ahead: the stream waits for some us, which what it hides outweighs.
+_LARGE = 16 << 20  # bytes of a transfer, about 50 us
+_HEAD_START = 16000  # cycles of the GPU, 8 to 10 us
+
+
 class _Transfer:
     """Rows of two tensors that travel in a stage, in one message: a second one would wait for SMs of the attention.
     `pairs` hold rows of both, [rows, B, HKV, D] each, in the order of ranks. wait() returns what came,
@@ -134,6 +140,8 @@ class _Transfer:
                 place.copy_(part)
         self.come = self.message.new_empty(sum(received), *self.message.shape[1:])
         self.work = dist.all_to_all_single(self.come, self.message, received, sent, group=group, async_op=True)
+        if self.come.is_cuda and max(self.come.nbytes, self.message.nbytes) >= _LARGE:
+            torch.cuda._sleep(_HEAD_START)
 
     def wait(self):
         self.work.wait()
