@@ -211,7 +211,7 @@ def main():
     parser.add_argument("--limit", type=float, default=200, help="seconds after which no case begins; default: 200")
     parser.add_argument("--device", default="cuda", help="cpu: to try the program")
     arguments = parser.parse_args()
-    device = torch.device(arguments.device)
+    device = torch.device(arguments.device, 0)
     if device.type == "cuda" and not torch.cuda.is_available():
         sys.exit("there is no GPU: --device cpu tries the program")
     gpu = torch.cuda.get_device_name() if device.type == "cuda" else "none"

@@ -85,7 +85,7 @@ class ReportTest(unittest.TestCase):
             {"mask": "window", "world": 8, "rows": 8192, "error": "OutOfMemoryError: a|b"},
         )
         self.assertEqual(code, 0)
-        self.assertIn("A GPU, PyTorch 2.11, 2026-01-02.", page)
+        self.assertIn("A GPU, PyTorch 2.11, 2026-01-02: `python3 bench/x.py --a`.", page)
         self.assertIn("| causal | 8192 | 32 : 8 | forward | 0.950 | 0.910 | 0.960 | 0.920 | 2.5 |", page)
         self.assertIn("| causal | 8192 | 32 : 8 | both | 0.970 | 0.930 | 0.980 | 0.940 | 2.5 |", page)
         self.assertIn("Not measured: window 8 8192: OutOfMemoryError: a\\|b.", page)
@@ -101,7 +101,7 @@ class ReportTest(unittest.TestCase):
             {"setting": "start", "error": "it took too long"},
         )
         self.assertEqual(code, 0)
-        self.assertIn("4 x A GPU, PyTorch 2.11, 2026-01-02.", page)
+        self.assertIn("4 x A GPU, PyTorch 2.11, 2026-01-02: `", page)
         self.assertIn("| causal | heads | 16384 | both | 8.000 | 2.500 | 0.700 | 0.980 |", page)
         self.assertIn("| efficiency by setting | rows of a rank | passes | default | ctas 8 |", page)
         self.assertIn("| causal | 16384 | both | 0.800 | 0.900 |", page)
