@@ -11,6 +11,8 @@ attention of a stage hides the transfers of the next. Partial results are merged
 
     w_s = exp(lse_s - max(lse_s))    lse = max(lse_s) + log(sum(w_s))    out = sum(w_s * out_s) / sum(w_s)
 
+If few keys travel, ranks wait for all instead, and nothing is merged (ShardPlan.joins).
+
 In a backward pass keys and values travel again, and their gradients travel back. With groups of heads, ranks of a team
 exchange heads for rows before, and rows for heads afterwards (team.py).
 """
@@ -166,6 +168,8 @@ def _each_stage(how, k, v):
     coming = None
     for number, (stage, launch) in enumerate(zip(how.stages, how.launches)):
         keys = coming.wait() if coming else (k, v)
+        if stage.first_keys:
+            keys = [torch.cat(parts, 2) for parts in zip((k, v), keys)]
         coming = _bring(how, number + 1, k, v)
         yield stage, launch, *keys
 
@@ -324,6 +328,9 @@ class _Attention(torch.autograd.Function):
             if stage.number == 0:
                 dk, dv = (x.to(dtype) for x in of_keys)
                 continue
+            if stage.first_keys:
+                own, came = zip(*(x.tensor_split([stage.first_keys], 2) for x in of_keys))
+                (dk, dv), of_keys = (x.to(dtype) for x in own), came
             if leaving:
                 _add(*leaving, dk, dv)
             leaving = stage, _Transfer([_rows_first(*of_keys)], stage.receives, stage.sent, how.group)
@@ -454,7 +461,10 @@ def flex_attention(
     # In the order of the whole mod, so that all ranks agree.
     if torch.is_grad_enabled():
         learned = [place(x) for x in whole.tensors.values() if x.requires_grad and x.is_floating_point()]
-    stages = plan.stages_of(plan.masks.index(mask_mod), rank, device)
+    mask = plan.masks.index(mask_mod)
+    columns_v = value.shape[3]
+    joins = plan.joins(mask, batch, heads, kv_heads, head_dim + columns_v, columns_v, query.element_size())
+    stages = plan.stages_of(mask, rank, device, joins)
     launches = []
     for stage in stages:
         if not stage.has_work or not batch or not heads:
