@@ -7,9 +7,10 @@ First out and gradients of small problems are compared, RMS of the difference in
 for the whole, t1, and of the slowest of all, t. The efficiency is t1 / (world t). `rows` are those of a rank; [1, 16,
 world * rows, 128] in bf16.
 
-Ways: `keys` travel around, the ranks divide `heads`, and `context_parallel` of PyTorch over cuDNN's attention, causal only;
-its t1 is cuDNN's. Settings of NCCL are measured one after the other, each in processes of its own: transfers compete with the
-attention for SMs. A setting that fails or hangs is a line with its error. Needs torch with NCCL, and as many GPUs.
+Ways: `keys` travel around (also `overlapped` or `joined`, whichever the plan does not choose), the ranks divide `heads`, and
+`context_parallel` of PyTorch over cuDNN's attention, causal only; its t1 is cuDNN's. Settings of NCCL are measured one after
+the other, each in processes of its own: transfers compete with the attention for SMs. A setting that fails or hangs is a line
+with its error. Needs torch with NCCL, and as many GPUs.
 bench/shards_report.py makes tables of the lines."""
 
 import argparse
@@ -34,6 +35,7 @@ from attnc.torch.distributed import ShardPlan, flex_attention, shard
 HEADS, WIDTH = 16, 128
 ALLOWED = 1e-2  # of bf16
 PADDING = 100  # last rows, which checks leave out
+OVERLAP = {"overlapped": True, "joined": False}  # ways of keys; the one that a plan takes by prediction is `keys`
 SECONDS_OF_SETTING = 150  # then its processes are ended
 
 # How NCCL shares the GPU with the attention. `priority`: its kernels go before others that wait; `ctas`: the most SMs that
@@ -92,10 +94,10 @@ def operands(length, device):
     ]
 
 
-def ways(make, length, rank, world, groups, device):
+def ways(make, length, rank, world, groups, device, overlap=None):
     """Returns (of all, of this rank): a function that computes out, the operands, dout, and what learns."""
     score_mod, mask_mod, learned = make(length, device)
-    plan = ShardPlan(mask_mod, (1, HEADS, HEADS, length, length), world, head_groups=groups)
+    plan = ShardPlan(mask_mod, (1, HEADS, HEADS, length, length), world, head_groups=groups, overlap=overlap)
     mask = mask_mod and whole.create_block_mask(mask_mod, None, None, length, length, device=device)
     *inputs, dout = operands(length, device)
     mine = [shard(x, plan, rank) for x in inputs]
@@ -178,6 +180,10 @@ def milliseconds(run, device):
     return time.item()
 
 
+def joins(plan):
+    return plan.joins(0, 1, HEADS, HEADS, 2 * WIDTH, WIDTH, 2)
+
+
 def times_of(run, inputs, dout, learned, device):
     """Returns ms of the forward pass, and of both passes."""
     forward, training = functools.partial(run, *inputs), functools.partial(train, run, inputs, dout, learned)
@@ -186,7 +192,12 @@ def times_of(run, inputs, dout, learned, device):
 
 def measure(make, length, rank, world, way, setting, known, device):
     """Measures one GPU unless its times are `known`: a dict by mask and length."""
-    plan, of_all, ours = ways(make, length, rank, world, world if way == "heads" else 1, device)
+    groups = world if way == "heads" else 1
+    plan, of_all, ours = ways(make, length, rank, world, groups, device)
+    if way in OVERLAP:
+        if joins(plan) != OVERLAP[way]:
+            return  # by prediction it is what `keys` does
+        plan, of_all, ours = ways(make, length, rank, world, groups, device, OVERLAP[way])
     key = f"{make.__name__} {length}"
     if key not in known:
         known[key] = times_of(*of_all, device)
@@ -236,9 +247,10 @@ def run(rank, arguments, name, folder):
         backend, init_method=f"file://{folder}/store", rank=rank, world_size=world,
         timeout=datetime.timedelta(seconds=60), **options,
     )  # fmt: skip
-    ways = ["keys", "heads"] if name == "default" and HEADS % world == 0 else ["keys"]
+    ways = ["keys"]
     if name == "default":
-        for groups in (1, world)[: len(ways)]:
+        ways += [*OVERLAP, *(["heads"] if HEADS % world == 0 else [])]
+        for groups in (1, world) if "heads" in ways else (1,):
             for make in (causal, documents, window, alibi, softcap, padded):
                 check(make, arguments.check, rank, world, groups, device)
     times = pathlib.Path(folder) / f"times{rank}"

@@ -180,6 +180,7 @@ def predict(name, world, rows, heads, groups, device):
         "mask": name, "world": world, "rows": rows, "heads": heads[0], "kv_heads": heads[1], "head_groups": groups,
         "layout": plan.layout, "transfers": sum(isinstance(step, Begin) for step in passes[0][0]),
         "planned_bytes": plan.bytes_received, "planned": round(plan.efficiency, 3),
+        "joined": plan.joins(0, 1, heads[0] // groups, heads[1] // groups, 2 * shards.WIDTH, shards.WIDTH, 2),
     }  # fmt: skip
     t1 = [(x + y) / 2 for x, y in zip(before, after)]
     for name, number, ranks in (("forward", 1, [passes[0]]), ("both", 2, passes)):
@@ -205,7 +206,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worlds", type=numbers, default=[8, 4, 2], help="default: 8,4,2")
     parser.add_argument("--rows", type=numbers, default=list(HEADS_OF), help="of a rank; default: 8192,32768,131072")
-    parser.add_argument("--mods-rows", type=numbers, default=[32768], help="rows of ALiBi and softcap, of the first world; default: 32768")
+    parser.add_argument("--mods-rows", type=numbers, default=[32768], help="of ALiBi and softcap; default: 32768")
     parser.add_argument("--heads", type=numbers, help="of q, and of k and v; default: 32,8, then 16,4, then 4,1")
     parser.add_argument("--head-groups", type=int, default=1)
     parser.add_argument("--limit", type=float, default=200, help="seconds after which no case begins; default: 200")

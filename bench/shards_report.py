@@ -77,8 +77,8 @@ def tables_of(path):
             head, *lines = [json.loads(text) for text in file]
             count = f"{head['count']} x " if "count" in head else ""
             # No block, since those of pages are run.
-            text = [f"{count}{plain(head['gpu'])}, PyTorch {plain(head['torch'])}, {head['date']}: `python3 {head['command']}`.",
-                    ""]
+            about = f"{count}{plain(head['gpu'])}, PyTorch {plain(head['torch'])}, {head['date']}"
+            text = [f"{about}: `python3 {head['command']}`.", ""]
             body = predicted(lines) if head.get("prediction") else measured(lines)
             return [*text, *body, *failures(lines), ""]
         except (ValueError, KeyError, IndexError, TypeError) as fault:
