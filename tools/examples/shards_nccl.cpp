@@ -115,6 +115,15 @@ struct Rows {
   }
 };
 
+std::vector<float> slopesOfHeads() {
+  std::vector<float> slopes(kHeads);
+  for (size_t h = 0; h < slopes.size(); ++h) slopes[h] = std::exp2(-float(h) - 4);
+  return slopes;
+}
+
+/// A number for each head, in memory of the host or of a GPU.
+attnc::TensorView ofHeads(void* data) { return attnc::TensorView::contiguous(data, attnc::DType::F32, {kHeads}); }
+
 /// What both passes give, of all tokens.
 struct Results {
   std::vector<uint16_t> out, dQ, dK, dV;
@@ -142,13 +151,8 @@ struct Problem {
         dSlopes(kHeads * 4) {
     q.draw(rows, 1), k.draw(keys, 2), v.draw(keys, 3);
     dOut.draw(rows, 4); // the gradient of a loss
-    std::vector<float> slope(kHeads);
-    for (size_t h = 0; h < slope.size(); ++h) slope[h] = std::exp2(-float(h) - 4);
-    check(cudaMemcpy(slopes.data, slope.data(), slope.size() * 4, cudaMemcpyHostToDevice));
-    const auto ofHeads = [](const Buffer& buffer) {
-      return attnc::TensorView::contiguous(buffer.data, attnc::DType::F32, {kHeads});
-    };
-    captures.set("slopes", ofHeads(slopes)), dCaptures.set("slopes", ofHeads(dSlopes));
+    check(cudaMemcpy(slopes.data, slopesOfHeads().data(), kHeads * 4, cudaMemcpyHostToDevice));
+    captures.set("slopes", ofHeads(slopes.data)), dCaptures.set("slopes", ofHeads(dSlopes.data));
     outputs = {.out = out.view(),
                .lse = attnc::TensorView::contiguous(lse.data, attnc::DType::F32, {1, kHeads, q.tokens})};
     operands.q = q.view(), operands.k = k.view(), operands.v = v.view(), operands.captures = &captures;
@@ -235,7 +239,11 @@ int main(int argc, char** argv) {
     return 0;
   }
   const attnc::Mod mod = take(attnc::Mod::parse(kMod));
-  const auto plan = take(attnc::ShardPlan::make({{.mod = &mod}}, {1, kHeads, kKvHeads, length, length}, world));
+  std::vector<float> slopes = slopesOfHeads();
+  attnc::Captures captures;
+  captures.set("slopes", ofHeads(slopes.data()));
+  const auto plan = take(
+      attnc::ShardPlan::make({{.mod = &mod, .captures = &captures}}, {1, kHeads, kKvHeads, length, length}, world));
   std::vector<ncclComm_t> communicators(size_t(world), nullptr);
   check(statusOf(ncclCommInitAll(communicators.data(), world, nullptr)));
   Results found(length);
