@@ -165,18 +165,32 @@ def _bring(how, number, k, v):
 
 def _each_stage(how, k, v):
     """Yields (stage, launch, its keys, its values). The transfers of the next stage have begun."""
-    coming = None
+    coming = joint = None
     for number, (stage, launch) in enumerate(zip(how.stages, how.launches)):
         keys = coming.wait() if coming else (k, v)
-        if stage.first_keys:
-            keys = [torch.cat(parts, 2) for parts in zip((k, v), keys)]
+        if joint:
+            for whole, part in zip(joint, keys):
+                whole[:, :, stage.first_keys :] = part
+            keys = joint
         coming = _bring(how, number + 1, k, v)
+        if coming and how.stages[number + 1].first_keys:
+            joint = [_room_behind(x, how.stages[number + 1]) for x in (k, v)]  # while the others travel
         yield stage, launch, *keys
+
+
+def _room_behind(own, stage):
+    """Returns own keys or values, with room for those that come."""
+    joint = own.new_empty(*own.shape[:2], stage.key_count, own.shape[3])
+    joint[:, :, : stage.first_keys] = own
+    return joint
 
 
 def _weight(part, largest):
     """Returns exp(part - largest), and 0 where no score of the part lives."""
-    return torch.where(part == -torch.inf, 0, (part - largest).exp())
+    return (part - largest.clamp(min=_LEAST)).exp()  # -inf - -inf is no number
+
+
+_LEAST = torch.finfo(torch.float32).min
 
 
 class _Sum(typing.NamedTuple):
@@ -232,9 +246,10 @@ def _forward(how, q, k, v, captured):
             # In fp32, by the types of the weights. Only the last sum is rounded.
             largest = torch.maximum(rows.largest, of_part)
             before, now = _weight(rows.largest, largest), _weight(of_part, largest)
-            rows = _Sum(largest, rows.total * before + now)
+            rows = _Sum(largest, torch.addcmul(now, rows.total, before))
             if launch is last:
-                before, now = before / rows.total.clamp(min=1), now / rows.total.clamp(min=1)
+                total = rows.total.clamp(min=1)
+                before, now = before / total, now / total
             merged = torch.empty_like(part, dtype=part.dtype if launch is last else torch.float32)
             out = torch.addcmul(out * before.unsqueeze(-1), part, now.unsqueeze(-1), out=merged)
     if out is None:
