@@ -113,8 +113,8 @@ def train(run, inputs, dout, learned):
     return out, *torch.autograd.grad(out, [*inputs, *learned], dout)
 
 
-def check(make, length, rank, world, groups, device):
-    plan, of_all, ours = ways(make, length, rank, world, groups, device)
+def check(make, length, rank, world, groups, overlap, device):
+    plan, of_all, ours = ways(make, length, rank, world, groups, device, overlap)
     of_all[2][:, :, -PADDING:] = 0
     counts = (plan.rows(rank) < length - PADDING).to(device).unsqueeze(1)
     ours[2].mul_(counts)
@@ -127,7 +127,7 @@ def check(make, length, rank, world, groups, device):
         worst = torch.maximum(worst, error.float())
     dist.all_reduce(worst, dist.ReduceOp.MAX)
     error = worst.item()
-    say(rank, {"check": make.__name__, "rows": length, "head_groups": groups, "error": round(error, 4),
+    say(rank, {"check": make.__name__, "rows": length, "head_groups": groups, "overlap": overlap, "error": round(error, 4),
                **({} if error <= ALLOWED else {"wrong": True})})  # fmt: skip
 
 
@@ -250,9 +250,9 @@ def run(rank, arguments, name, folder):
     ways = ["keys"]
     if name == "default":
         ways += [*OVERLAP, *(["heads"] if HEADS % world == 0 else [])]
-        for groups in (1, world) if "heads" in ways else (1,):
+        for groups, overlap in ((1, True), (1, False), *([(world, True)] if "heads" in ways else [])):
             for make in (causal, documents, window, alibi, softcap, padded):
-                check(make, arguments.check, rank, world, groups, device)
+                check(make, arguments.check, rank, world, groups, overlap, device)
     times = pathlib.Path(folder) / f"times{rank}"
     known = json.loads(times.read_text()) if times.exists() else {}
     distributed._HEAD_START = setting.get("start", distributed._HEAD_START)
