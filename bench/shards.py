@@ -1,18 +1,27 @@
 #!/usr/bin/env python3
 """Compares attention over several GPUs of one host with that of one GPU, and times both.
 
-  ATTNC_LIBRARY=build/libattnc.so python3 bench/shards.py [--world 2] [--rows 16384,65536] [--head-groups 1]
+  ATTNC_LIBRARY=build/libattnc.so python3 bench/shards.py [--world 4] [--rows 16384,65536] > results.jsonl
 
-First out and gradients of small problems are compared, RMS of the difference in units of one GPU's; then ms of one GPU
+First out and gradients of small problems are compared, RMS of the difference in units of one GPU's. Then come ms of one GPU
 for the whole, t1, and of the slowest of all, t. The efficiency is t1 / (world t). `rows` are those of a rank; [1, 16,
-world * rows, 128] in bf16. Needs torch with NCCL, and as many GPUs."""
+world * rows, 128] in bf16.
+
+Ways: `keys` travel around (also `overlapped` or `joined`, whichever the plan does not choose), the ranks divide `heads`, and
+`context_parallel` of PyTorch over cuDNN's attention, causal only; its t1 is cuDNN's. Settings of NCCL are measured one after
+the other, each in processes of its own: transfers compete with the attention for SMs. A setting that fails or hangs is a line
+with its error. Needs torch with NCCL, and as many GPUs.
+bench/shards_report.py makes tables of the lines."""
 
 import argparse
+import datetime
 import functools
+import json
 import pathlib
 import random
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools/python"))
 import torch
@@ -20,18 +29,34 @@ import torch.distributed as dist
 import torch.multiprocessing as processes
 
 import attnc.torch as whole
+from attnc.torch import distributed
 from attnc.torch.distributed import ShardPlan, flex_attention, shard
 
 HEADS, WIDTH = 16, 128
 ALLOWED = 1e-2  # of bf16
 PADDING = 100  # last rows, which checks leave out
+OVERLAP = {"overlapped": True, "joined": False}  # ways of keys; the one that a plan takes by prediction is `keys`
+SECONDS_OF_SETTING = 150  # then its processes are ended
+
+# How NCCL shares the GPU with the attention. `priority`: its kernels go before others that wait; `ctas`: the most SMs that
+# they take; `start`: cycles that the attention lets a large transfer go ahead. No policy of NCCL 2.28 is here: with them copy
+# engines serve collectives over registered memory, not sends and receives.
+SETTINGS = {
+    "default": {},
+    "no start": {"start": 0},
+    "ctas 16": {"ctas": 16},
+    "ctas 8": {"ctas": 8},
+    "priority": {"priority": True},
+    "priority, ctas 8": {"priority": True, "ctas": 8},
+    "no start, priority": {"start": 0, "priority": True},
+}
 
 
-def causal(length, device):
+def causal(length, device, heads=HEADS):
     return None, lambda b, h, q, k: q >= k, []
 
 
-def documents(length, device):
+def documents(length, device, heads=HEADS):
     """Eight causal documents of random lengths."""
     starts = torch.zeros(length, dtype=torch.int32, device=device)
     starts[random.Random(2).sample(range(1, length), 7)] = 1
@@ -39,20 +64,24 @@ def documents(length, device):
     return None, lambda b, h, q, k: (of[q] == of[k]) & (q >= k), []
 
 
-def window(length, device):
+def window(length, device, heads=HEADS):
     return None, lambda b, h, q, k: (q >= k) & (q - k < 1024), []
 
 
-def alibi(length, device):
-    slopes = torch.full((HEADS,), 0.01, device=device, requires_grad=True)
+def window4096(length, device, heads=HEADS):
+    return None, lambda b, h, q, k: (q >= k) & (q - k < 4096), []
+
+
+def alibi(length, device, heads=HEADS):
+    slopes = torch.full((heads,), 0.01, device=device, requires_grad=True)
     return lambda s, b, h, q, k: s + slopes[h] * (k - q), lambda b, h, q, k: q >= k, [slopes]
 
 
-def softcap(length, device):
+def softcap(length, device, heads=HEADS):
     return lambda s, b, h, q, k: 5 * torch.tanh(s / 5), None, []
 
 
-def padded(length, device):
+def padded(length, device, heads=HEADS):
     """The last rows and keys are padding, by addition."""
     first = length - PADDING
     return lambda s, b, h, q, k: s + torch.where(q < first, 0.0, -1e9) + torch.where(k < first, 0.0, -1e9), None, []
@@ -65,10 +94,10 @@ def operands(length, device):
     ]
 
 
-def ways(make, length, rank, world, groups, device):
+def ways(make, length, rank, world, groups, device, overlap=None):
     """Returns (of all, of this rank): a function that computes out, the operands, dout, and what learns."""
     score_mod, mask_mod, learned = make(length, device)
-    plan = ShardPlan(mask_mod, (1, HEADS, HEADS, length, length), world, head_groups=groups)
+    plan = ShardPlan(mask_mod, (1, HEADS, HEADS, length, length), world, head_groups=groups, overlap=overlap)
     mask = mask_mod and whole.create_block_mask(mask_mod, None, None, length, length, device=device)
     *inputs, dout = operands(length, device)
     mine = [shard(x, plan, rank) for x in inputs]
@@ -84,8 +113,8 @@ def train(run, inputs, dout, learned):
     return out, *torch.autograd.grad(out, [*inputs, *learned], dout)
 
 
-def check(make, length, rank, world, groups, device):
-    plan, of_all, ours = ways(make, length, rank, world, groups, device)
+def check(make, length, rank, world, groups, overlap, device):
+    plan, of_all, ours = ways(make, length, rank, world, groups, device, overlap)
     of_all[2][:, :, -PADDING:] = 0
     counts = (plan.rows(rank) < length - PADDING).to(device).unsqueeze(1)
     ours[2].mul_(counts)
@@ -97,76 +126,191 @@ def check(make, length, rank, world, groups, device):
         error = (found.double() - wanted).square().mean().sqrt() / wanted.square().mean().sqrt()
         worst = torch.maximum(worst, error.float())
     dist.all_reduce(worst, dist.ReduceOp.MAX)
+    error = worst.item()
+    say(rank, {"check": make.__name__, "rows": length, "head_groups": groups, "overlap": overlap, "error": round(error, 4),
+               **({} if error <= ALLOWED else {"wrong": True})})  # fmt: skip
+
+
+def say(rank, line):
     if rank == 0:
-        print(f"{make.__name__:10} {length:7} rows  {worst.item():.1e}{'' if worst <= ALLOWED else '  WRONG'}", flush=True)
+        print(json.dumps(line), flush=True)
+
+
+class Clock:
+    """Marks on the current stream of a GPU, or times of the host."""
+
+    def __init__(self, device):
+        self.is_gpu = device.type == "cuda"
+
+    def mark(self):
+        if not self.is_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between(self, begin, end):
+        """Returns the ms between two marks that have passed."""
+        return begin.elapsed_time(end) if self.is_gpu else 1e3 * (end - begin)
+
+    def wait(self):
+        if self.is_gpu:
+            torch.cuda.synchronize()
 
 
 def milliseconds(run, device):
     """Returns the time of a call, of the slowest rank, after two calls that warm up."""
+    clock = Clock(device)
+
+    def each(count):
+        clock.wait()
+        dist.barrier()
+        begin = clock.mark()
+        for _ in range(count):
+            run()
+        end = clock.mark()
+        clock.wait()
+        return clock.between(begin, end) / count
+
     run(), run()
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    dist.barrier()
-    begin.record()
-    run()
-    end.record()
-    torch.cuda.synchronize()
-    count = torch.tensor(max(1, min(20, int(300 / begin.elapsed_time(end)))), device=device)
+    count = torch.tensor(max(1, min(20, int(300 / each(1)))), device=device)
     dist.all_reduce(count, dist.ReduceOp.MIN)
-    begin.record()
-    for _ in range(int(count)):
-        run()
-    end.record()
-    torch.cuda.synchronize()
-    time = torch.tensor(begin.elapsed_time(end) / int(count), device=device)
+    time = torch.tensor(each(int(count)), device=device)
     dist.all_reduce(time, dist.ReduceOp.MAX)
     return time.item()
 
 
-def measure(make, length, rank, world, groups, device):
+def joins(plan):
+    return plan.joins(0, 1, HEADS, HEADS, 2 * WIDTH, WIDTH, 2)
+
+
+def times_of(run, inputs, dout, learned, device):
+    """Returns ms of the forward pass, and of both passes."""
+    forward, training = functools.partial(run, *inputs), functools.partial(train, run, inputs, dout, learned)
+    return milliseconds(forward, device), milliseconds(training, device)
+
+
+def measure(make, length, rank, world, way, setting, known, device):
+    """Measures one GPU unless its times are `known`: a dict by mask and length."""
+    groups = world if way == "heads" else 1
     plan, of_all, ours = ways(make, length, rank, world, groups, device)
-    for name in ("forward", "training"):
-        times = []
-        for run, inputs, *others in (of_all, ours):
-            call = functools.partial(run, *inputs) if name == "forward" else functools.partial(train, run, inputs, *others)
-            times.append(milliseconds(call, device))
-        if rank == 0:
-            whole_time, time = times
-            print(
-                f"{make.__name__:10} {world} x {length // world:6} {plan.layout:10} {name:8} {whole_time:9.3f} "
-                f"{time:9.3f}  {whole_time / (world * time):.3f}  (predicted {plan.efficiency:.3f})", flush=True,
-            )  # fmt: skip
+    if way in OVERLAP:
+        if joins(plan) != OVERLAP[way]:
+            return  # by prediction it is what `keys` does
+        plan, of_all, ours = ways(make, length, rank, world, groups, device, OVERLAP[way])
+    key = f"{make.__name__} {length}"
+    if key not in known:
+        known[key] = times_of(*of_all, device)
+    report(rank, make, world, length, way, setting, plan.layout, known[key], times_of(*ours, device), plan.efficiency)
 
 
-def run(rank, arguments, store):
-    torch.cuda.set_device(rank)
-    device = torch.device("cuda", rank)
+def report(rank, make, world, length, way, setting, layout, t1, t, predicted=None):
+    for name, whole_time, time in zip(("forward", "training"), t1, t):
+        say(rank, {
+            "mask": make.__name__, "world": world, "rows": length // world, "way": way, "setting": setting,
+            "layout": layout, "pass": name, "t1_ms": round(whole_time, 3), "t_ms": round(time, 3),
+            "efficiency": round(whole_time / (world * time), 3),
+            **({} if predicted is None else {"predicted": round(predicted, 3)}),
+        })  # fmt: skip
+
+
+def measure_context_parallel(length, rank, world, setting, device):
+    """Measures PyTorch's own, causal."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.experimental import context_parallel
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    attend = functools.partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True)
+    *inputs, dout = operands(length, device)
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION if device.type == "cuda" else SDPBackend.FLASH_ATTENTION):
+        t1 = times_of(attend, inputs, dout, [], device)
+        mesh, buffers = init_device_mesh(device.type, (world,)), [*inputs, dout]
+        with context_parallel(mesh, buffers=buffers, buffer_seq_dims=[2] * 4, no_restore_buffers=set(buffers)):
+            t = times_of(attend, inputs, dout, [], device)
+    report(rank, causal, world, length, "context_parallel", setting, "zigzag", t1, t)
+
+
+def options_of(setting):
+    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=setting.get("priority", False))
+    if "ctas" in setting:
+        options.config.min_ctas, options.config.max_ctas = 1, setting["ctas"]
+    return options
+
+
+def run(rank, arguments, name, folder):
+    device, world, setting = torch.device(arguments.device, rank), arguments.world, SETTINGS[name]
+    backend, options = "gloo", {}
+    if device.type == "cuda":
+        torch.cuda.set_device(rank)
+        backend, options = "nccl", {"device_id": device, "pg_options": options_of(setting)}
     dist.init_process_group(
-        "nccl", init_method=f"file://{store}", rank=rank, world_size=arguments.world, device_id=device
-    )
-    if rank == 0:
-        cards = f"{arguments.world} x {torch.cuda.get_device_name()}"
-        print(f"torch {torch.__version__}, {cards}, head groups {arguments.head_groups}", flush=True)
-    for make in (causal, documents, window, alibi, softcap, padded):
-        check(make, 4001, rank, arguments.world, arguments.head_groups, device)
-    if rank == 0:
-        print("\nmask       ranks x rows layout    pass       t1 (ms)    t (ms)  efficiency", flush=True)
-    for rows in map(int, arguments.rows.split(",")):
-        for make in (causal, documents):
-            measure(make, rows * arguments.world, rank, arguments.world, arguments.head_groups, device)
+        backend, init_method=f"file://{folder}/store", rank=rank, world_size=world,
+        timeout=datetime.timedelta(seconds=60), **options,
+    )  # fmt: skip
+    ways = ["keys"]
+    if name == "default":
+        ways += [*OVERLAP, *(["heads"] if HEADS % world == 0 else [])]
+        for groups, overlap in ((1, True), (1, False), *([(world, True)] if "heads" in ways else [])):
+            for make in (causal, documents, window, alibi, softcap, padded):
+                check(make, arguments.check, rank, world, groups, overlap, device)
+    times = pathlib.Path(folder) / f"times{rank}"
+    known = json.loads(times.read_text()) if times.exists() else {}
+    distributed._HEAD_START = setting.get("start", distributed._HEAD_START)
+    for rows in arguments.rows:
+        for make in (causal, window4096, documents):
+            for way in ways:
+                measure(make, rows * world, rank, world, way, name, known, device)
+        times.write_text(json.dumps(known))
+    if name == "default":
+        for rows in arguments.rows:
+            measure_context_parallel(rows * world, rank, world, name, device)
     dist.destroy_process_group()
+
+
+def run_setting(arguments, name, folder):
+    """Runs all ranks. Returns what went wrong, or None."""
+    (pathlib.Path(folder) / "store").unlink(missing_ok=True)
+    context = processes.spawn(run, (arguments, name, folder), nprocs=arguments.world, join=False)
+    end = time.monotonic() + SECONDS_OF_SETTING * (2 if name == "default" else 1)
+    try:
+        while time.monotonic() < end:
+            if context.join(timeout=5):
+                return None
+        return "it took too long"
+    except Exception as error:  # of a rank; the other settings are still worth their figures
+        return str(error).strip().splitlines()[-1]
+    finally:
+        for process in context.processes:
+            if process.is_alive():
+                process.kill()
+
+
+def numbers(text):
+    return [int(part) for part in text.split(",") if part]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--world", type=int, default=2)
-    parser.add_argument("--rows", default="16384,65536")
-    parser.add_argument("--head-groups", type=int, default=1)
+    parser.add_argument("--world", type=int, default=torch.cuda.device_count())
+    parser.add_argument("--rows", type=numbers, default=[16384, 65536], help="of a rank; default: 16384,65536")
+    parser.add_argument("--settings", default=";".join(SETTINGS), help=f"between semicolons; default: {'; '.join(SETTINGS)}")
+    parser.add_argument("--check", type=int, default=4001, help="length of the problems that are compared; default: 4001")
+    parser.add_argument("--device", default="cuda", help="cpu: to try the program, by gloo")
     arguments = parser.parse_args()
-    if torch.cuda.device_count() < arguments.world:
-        sys.exit(f"there are {torch.cuda.device_count()} GPUs, and {arguments.world} are needed")
+    if arguments.device == "cuda" and not 1 <= arguments.world <= torch.cuda.device_count():
+        sys.exit(f"there are {torch.cuda.device_count()} GPUs, and {arguments.world} are asked for")
+    names = [name.strip() for name in arguments.settings.split(";")]
+    if unknown := [name for name in names if name not in SETTINGS]:
+        sys.exit(f"there is no setting {unknown[0]!r}: {'; '.join(SETTINGS)}")
+    head = {"gpu": "none", "count": arguments.world, "torch": torch.__version__, "date": str(datetime.date.today()),
+            "command": " ".join(["bench/shards.py", *sys.argv[1:]])}  # fmt: skip
+    if arguments.device == "cuda":
+        head |= {"gpu": torch.cuda.get_device_name(), "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
+    say(0, head)
     with tempfile.TemporaryDirectory() as folder:
-        processes.spawn(run, (arguments, f"{folder}/store"), nprocs=arguments.world)
+        for name in names:
+            if wrong := run_setting(arguments, name, folder):
+                say(0, {"setting": name, "error": wrong})
 
 
 if __name__ == "__main__":

@@ -142,6 +142,8 @@ def check(group, make, q_len=197, kv_len=197, **options):
     world, rank = dist.get_world_size(group), dist.get_rank(group)
     out, lse, wanted, weights = expected(make.__name__, q_len, kv_len)
     score_mod, mask_mod, learned = make(q_len, kv_len)
+    # So few rows would be joined by prediction.
+    options = {"overlap": True, **options}
     plan = ShardPlan(mask_mod, (BATCH, HEADS, KV_HEADS, q_len, kv_len), world, block=64, **options)
     ours = lambda x, keys=False, dim=2: shard(x, plan, rank, dim, keys=keys)
     q, k, v = (ours(x, bool(at)).detach().requires_grad_() for at, x in enumerate(operands(q_len, kv_len)))
@@ -165,17 +167,23 @@ def cases_of(groups):
     for layout in ("contiguous", "zigzag", "greedy"):
         yield layout, groups[4], functools.partial(check, make=alibi, layout=layout, stages=3)
     for make in MADE:
+        yield f"{make.__name__} on 3, joined", groups[3], functools.partial(check, make=make, overlap=False)
+    for options in ({"stages": 3}, {"head_groups": 2}, {"q_len": 3, "kv_len": 3}, {"q_len": 70}):
+        yield f"joined, {options}", groups[4], functools.partial(check, make=prefix, overlap=False, **options)
+    for make in MADE:
         for world in (2, 4):
             name = f"{make.__name__} on {world}, two groups of heads"
             yield name, groups[world], functools.partial(check, make=make, head_groups=2)
     yield "more teams than rows", groups[4], functools.partial(check, make=bias, q_len=3, kv_len=3, head_groups=2)
     yield "teams, other lengths of keys", groups[4], functools.partial(check, make=prefix, q_len=70, head_groups=2)
-    for world, options in ((2, {}), (3, {"layout": "zigzag"}), (4, {"head_groups": 2}), (2, {"head_groups": 2})):
+    for world, options in (
+        (2, {}), (3, {"layout": "zigzag"}), (4, {"head_groups": 2}), (2, {"head_groups": 2}), (3, {"overlap": True}),
+    ):  # fmt: skip
         yield f"packed on {world}", groups[world], functools.partial(packed, **options)
     yield "more ranks than rows", groups[4], functools.partial(check, make=alibi, q_len=3, kv_len=3)
     yield "other lengths of keys", groups[3], functools.partial(check, make=prefix, q_len=70)
     yield "mesh", groups[4], mesh
-    for test in (compiled, two_masks, half, padded_rows, without_gradients, of_shards, mistakes):
+    for test in (compiled, two_masks, half, padded_rows, without_gradients, of_shards, predicted, mistakes):
         yield test.__name__, groups[3 if test is two_masks else 2], test
 
 
@@ -230,6 +238,19 @@ def compiled(group):
     model = torch.compile(lambda x: flex_attention(x * 2, x, x, plan=plan, group=group) + 1, backend="eager")
     mine = shard(q, plan, rank)
     compare("out", model(mine), shard(whole.flex_attention(q * 2, q, q) + 1, plan, rank))
+
+
+def predicted(group):
+    """Ranks wait for few keys, and hide the transfers of many."""
+    length = 65536
+    shape, columns = (1, 16, 4, length, length), (256, 128, 2)
+    far, near = causal(length, length)[1], lambda b, h, q, k: (q >= k) & (q - k < 512)
+    plan = ShardPlan([far, near], shape, 4)
+    assert [plan.joins(mask, 1, 16, 4, *columns) for mask in range(2)] == [False, True]
+    slow = ShardPlan(near, shape, 4, bandwidth=1e9)
+    assert not slow.joins(0, 1, 16, 4, *columns)
+    alone = ShardPlan(far, shape, 1)
+    assert not alone.joins(0, 1, 16, 4, *columns) and len(alone.stages_of(0, 0, torch.device("cpu"), True)) == 1
 
 
 def two_masks(group):

@@ -11,6 +11,8 @@ attention of a stage hides the transfers of the next. Partial results are merged
 
     w_s = exp(lse_s - max(lse_s))    lse = max(lse_s) + log(sum(w_s))    out = sum(w_s * out_s) / sum(w_s)
 
+If few keys travel, ranks wait for all instead, and nothing is merged (ShardPlan.joins).
+
 In a backward pass keys and values travel again, and their gradients travel back. With groups of heads, ranks of a team
 exchange heads for rows before, and rows for heads afterwards (team.py).
 """
@@ -120,6 +122,12 @@ class _How(typing.NamedTuple):
         return call, tensors
 
 
+# A kernel of NCCL that comes behind the attention of its stage waits for its end, since that takes all SMs. So large
+# transfers go ahead: the stream waits for some us, which what it hides outweighs.
+_LARGE = 16 << 20  # bytes of a transfer, about 50 us
+_HEAD_START = 16000  # cycles of the GPU, 8 to 10 us
+
+
 class _Transfer:
     """Rows of two tensors that travel in a stage, in one message: a second one would wait for SMs of the attention.
     `pairs` hold rows of both, [rows, B, HKV, D] each, in the order of ranks. wait() returns what came,
@@ -134,6 +142,8 @@ class _Transfer:
                 place.copy_(part)
         self.come = self.message.new_empty(sum(received), *self.message.shape[1:])
         self.work = dist.all_to_all_single(self.come, self.message, received, sent, group=group, async_op=True)
+        if self.come.is_cuda and max(self.come.nbytes, self.message.nbytes) >= _LARGE:
+            torch.cuda._sleep(_HEAD_START)
 
     def wait(self):
         self.work.wait()
@@ -155,16 +165,32 @@ def _bring(how, number, k, v):
 
 def _each_stage(how, k, v):
     """Yields (stage, launch, its keys, its values). The transfers of the next stage have begun."""
-    coming = None
+    coming = joint = None
     for number, (stage, launch) in enumerate(zip(how.stages, how.launches)):
         keys = coming.wait() if coming else (k, v)
+        if joint:
+            for whole, part in zip(joint, keys):
+                whole[:, :, stage.first_keys :] = part
+            keys = joint
         coming = _bring(how, number + 1, k, v)
+        if coming and how.stages[number + 1].first_keys:
+            joint = [_room_behind(x, how.stages[number + 1]) for x in (k, v)]  # while the others travel
         yield stage, launch, *keys
+
+
+def _room_behind(own, stage):
+    """Returns own keys or values, with room for those that come."""
+    joint = own.new_empty(*own.shape[:2], stage.key_count, own.shape[3])
+    joint[:, :, : stage.first_keys] = own
+    return joint
 
 
 def _weight(part, largest):
     """Returns exp(part - largest), and 0 where no score of the part lives."""
-    return torch.where(part == -torch.inf, 0, (part - largest).exp())
+    return (part - largest.clamp(min=_LEAST)).exp()  # -inf - -inf is no number
+
+
+_LEAST = torch.finfo(torch.float32).min
 
 
 class _Sum(typing.NamedTuple):
@@ -220,9 +246,10 @@ def _forward(how, q, k, v, captured):
             # In fp32, by the types of the weights. Only the last sum is rounded.
             largest = torch.maximum(rows.largest, of_part)
             before, now = _weight(rows.largest, largest), _weight(of_part, largest)
-            rows = _Sum(largest, rows.total * before + now)
+            rows = _Sum(largest, torch.addcmul(now, rows.total, before))
             if launch is last:
-                before, now = before / rows.total.clamp(min=1), now / rows.total.clamp(min=1)
+                total = rows.total.clamp(min=1)
+                before, now = before / total, now / total
             merged = torch.empty_like(part, dtype=part.dtype if launch is last else torch.float32)
             out = torch.addcmul(out * before.unsqueeze(-1), part, now.unsqueeze(-1), out=merged)
     if out is None:
@@ -316,6 +343,9 @@ class _Attention(torch.autograd.Function):
             if stage.number == 0:
                 dk, dv = (x.to(dtype) for x in of_keys)
                 continue
+            if stage.first_keys:
+                own, came = zip(*(x.tensor_split([stage.first_keys], 2) for x in of_keys))
+                (dk, dv), of_keys = (x.to(dtype) for x in own), came
             if leaving:
                 _add(*leaving, dk, dv)
             leaving = stage, _Transfer([_rows_first(*of_keys)], stage.receives, stage.sent, how.group)
@@ -446,7 +476,10 @@ def flex_attention(
     # In the order of the whole mod, so that all ranks agree.
     if torch.is_grad_enabled():
         learned = [place(x) for x in whole.tensors.values() if x.requires_grad and x.is_floating_point()]
-    stages = plan.stages_of(plan.masks.index(mask_mod), rank, device)
+    mask = plan.masks.index(mask_mod)
+    columns_v = value.shape[3]
+    joins = plan.joins(mask, batch, heads, kv_heads, head_dim + columns_v, columns_v, query.element_size())
+    stages = plan.stages_of(mask, rank, device, joins)
     launches = []
     for stage in stages:
         if not stage.has_work or not batch or not heads:

@@ -53,8 +53,10 @@ class ShardPlan:
 
     `layout` is auto, contiguous, zigzag or greedy; `stages` the
     most stages of transfers, 0 for a choice by prediction; `block` the rows and columns of the blocks that are judged:
-    64, 128 or 256. `head_dim`, `head_dim_v`, `dtype`, `backward`, `flops` (1/s), `bandwidth` and `memory` (bytes/s of a
-    rank) and `latency` (s of a stage) are what the prediction assumes.
+    64, 128 or 256. `overlap` tells if attention hides transfers, for which partial results are merged; otherwise each
+    rank waits for all keys, and attends to them in one launch, which is faster if few keys travel. None: by prediction,
+    for each mask. `head_dim`, `head_dim_v`, `dtype`, `backward`, `flops` (1/s), `bandwidth` and `memory` (bytes/s of a
+    rank) and `latency` (s of a stage) are what predictions assume; 0: a default.
 
     The plan has `masks`, `shape`, `world`, `head_groups`, and the `layout` that was taken. `efficiency` is the predicted time of one GPU
     over `world` times that of the slowest rank. `bytes_received` is what travels in the forward pass of all layers.
@@ -72,9 +74,9 @@ class ShardPlan:
     def __init__(
         self, masks: typing.Any, shape: tuple[int, int, int, int, int], world: int, *,
         layers: typing.Sequence[float] | None = None, head_groups: int = 1, cu_seqlens: typing.Any = None,
-        layout: str = "auto", stages: int = 0, block: int = 128, head_dim: int = 128, head_dim_v: int | None = None,
-        dtype: torch.dtype = torch.bfloat16, backward: bool = False, flops: float = 0, bandwidth: float = 0,
-        memory: float = 0, latency: float = 0,
+        layout: str = "auto", stages: int = 0, overlap: bool | None = None, block: int = 128, head_dim: int = 128,
+        head_dim_v: int | None = None, dtype: torch.dtype = torch.bfloat16, backward: bool = False, flops: float = 0,
+        bandwidth: float = 0, memory: float = 0, latency: float = 0,
     ):  # fmt: skip
         self.masks = tuple(map(mask_mod_of, masks if isinstance(masks, (list, tuple)) else [masks]))
         self.shape = tuple(shape)
@@ -95,7 +97,7 @@ class ShardPlan:
                 mod=mod._handle.address, captures=captures, capture_count=len(captures), layers=count
             ))  # fmt: skip
         options = c.ShardOptions(
-            flops=flops, bandwidth=bandwidth, memory=memory, latency=latency, layout=_LAYOUTS.index(layout), stages=stages,
+            flops=flops, bandwidth=bandwidth, memory=memory or _MERGED, latency=latency, layout=_LAYOUTS.index(layout), stages=stages,
             block=block, head_dim=head_dim, head_dim_v=head_dim_v or head_dim, element_bytes=dtype.itemsize,
             backward=backward, head_groups=head_groups, lengths=(c.ShardLengths * len(lengths))(*lengths),
             length_count=len(lengths),
@@ -112,7 +114,8 @@ class ShardPlan:
         ranks = range(world)
         self._rows, self._keys = zip(*[_tokens(handle, rank) for rank in ranks])  # intervals, by rank
         self._pieces = [[_work(handle, mask, rank) for rank in ranks] for mask in range(len(self.masks))]
-        self._stages = {}
+        self._stages, self._joins = {}, {}
+        self._overlap, self._bandwidth, self._latency = overlap, bandwidth or 350e9, latency or 10e-6
 
     def _count(self, rank, keys):
         return _total((self._keys if keys else self._rows)[rank])
@@ -139,26 +142,66 @@ class ShardPlan:
         """Returns the positions of a rank's rows of k and v: i32 [keys]. They are rows() if Q_LEN equals KV_LEN."""
         return _positions(self._keys[rank])
 
-    def stages_of(self, mask: int, rank: int, device: torch.device) -> "list[Stage]":
-        """Returns what a rank does for a mask, stage by stage. All ranks have equally many stages."""
-        key = mask, rank, device
+    def stages_of(self, mask: int, rank: int, device: torch.device, joined: bool = False) -> "list[Stage]":
+        """Returns what a rank does for a mask, stage by stage. All ranks have equally many stages. With `joined`, the
+        second is the last, and has all work: its keys are the rank's own and, behind them, all that came."""
+        key = mask, rank, device, joined
         if key not in self._stages:
             last = max((piece[0] for pieces in self._pieces[mask] for piece in pieces), default=0)
-            self._stages[key] = [Stage(self, mask, rank, number, device) for number in range(last + 1)]
+            if joined and last:
+                pieces = [[(min(stage, 1), *rest) for stage, *rest in of_rank] for of_rank in self._pieces[mask]]
+                stages = [Stage(self, pieces, rank, number, device, number) for number in range(2)]
+                stages[0].has_work = False
+            else:
+                stages = [Stage(self, self._pieces[mask], rank, number, device) for number in range(last + 1)]
+            self._stages[key] = stages
         return self._stages[key]
+
+    def joins(self, mask: int, batch: int, heads: int, kv_heads: int, columns: int, columns_v: int, bytes: int) -> bool:
+        """Returns whether ranks wait for all keys, by `overlap` or by prediction: the same on all ranks. Heads are those
+        of a rank, `columns` of a key and its value, `columns_v` of out, `bytes` of an element."""
+        if self._overlap is not None:
+            return not self._overlap
+        key = mask, batch, heads, kv_heads, columns, columns_v, bytes
+        if key not in self._joins:
+            self._joins[key] = self._predict_joins(*key)
+        return self._joins[key]
+
+    def _predict_joins(self, mask, batch, heads, kv_heads, columns, columns_v, bytes):
+        moved, merging, waiting = [0] * self.world, 0.0, 0.0
+        for rank, pieces in enumerate(self._pieces[mask]):
+            for stage, owner, begin, end in pieces:
+                moved[owner] += end - begin if stage else 0
+        key = batch * kv_heads * columns * bytes
+        for rank, pieces in enumerate(self._pieces[mask]):
+            came = _total([piece[2:] for piece in pieces if piece[0]])
+            launches = len({piece[0] for piece in pieces})
+            rows, keys = _total(self._of_team(rank, False)), _total(self._of_team(rank, True)) + came
+            merging = max(merging, max(0, launches - 1) * (40e-6 + batch * rows * heads * columns_v * 14 / _MEMORY))
+            waiting = max(waiting, max(came, moved[rank]) * key / self._bandwidth + keys * key * 2 / _MEMORY)
+        return _DOUBT * (waiting + self._latency) < merging
+
+
+# What merging a partial result costs: a dozen small kernels, 40 us; and 14 bytes of memory an element, for which plans count 8.
+_MEMORY = 3e12  # bytes/s
+_MERGED = _MEMORY * 8 / 14
+_DOUBT = 1.5  # transfers may be slower than predicted, and merging is certain
 
 
 class Stage:
     """A stage of one rank. `rows` and `keys` map an index of q or of the stage's keys, in a mod, to its position; with
     cumulative lengths, `row_sequences` and `key_sequences` map it to its sequence. `key_count` is the number of these keys, and `has_work` tells if any pair may live. `receives` are numbers of keys by
     the rank that owns them, in whose order they arrive. `sends` are intervals of own keys by the rank that needs them,
-    and `sent` their lengths."""
+    and `sent` their lengths. `first_keys` is the number of keys, own ones, that come before those that travel: 0 unless
+    the stage is joined."""
 
-    def __init__(self, plan, mask, rank, number, device):
-        pieces, rows, keys = plan._pieces[mask], plan._of_team(rank, False), plan._of_team(rank, True)
+    def __init__(self, plan, pieces, rank, number, device, joined=False):
+        rows, keys = plan._of_team(rank, False), plan._of_team(rank, True)
         own = sorted((owner, begin, end) for stage, owner, begin, end in pieces[rank] if stage == number)
-        intervals = [piece[1:] for piece in own] if number else keys
-        self.number, self.has_work, self.key_count = number, bool(own and rows), _total(intervals)
+        before = keys if joined or not number else []
+        intervals = before + ([piece[1:] for piece in own] if number else [])
+        self.number, self.first_keys, self.key_count = number, _total(before) if joined else 0, _total(intervals)
+        self.has_work = bool(rows and (pieces[rank] if joined else own))
         self.row_sequences = self.key_sequences = None
         if plan._is_ragged:
             self.rows, self.row_sequences = _in_sequences(rows, plan._starts[False], device)
