@@ -115,6 +115,29 @@ class Batch:
         return torch.cat(parts)
 
 
+class Fp8Batch(Batch):
+    """A batch over a cache of fp8, in vLLM's dtype for it. Queries of prompts are fp8 numbers times the layer's scale."""
+
+    def __init__(self, layer, few, *args, **options):
+        super().__init__(*args, **options)
+
+        def rounded(x, scale):
+            return (x.float() / scale.view(-1, 1)).clamp(-448, 448).to(torch.float8_e4m3fn)
+
+        k, v = self.cache.transpose(1, 2).split(D, dim=-1)
+        pools = [rounded(x, scale) for x, scale in ((k, layer._k_scale), (v, layer._v_scale))]
+        self.cache = torch.cat([x.view(torch.uint8) for x in pools], dim=-1).transpose(1, 2)
+        self.all = [
+            tuple(rounded(x, s).float() * s.view(-1, 1) for x, s in zip(pair, (layer._k_scale, layer._v_scale)))
+            for pair in self.all
+        ]
+        starts = self.common.query_start_loc_cpu.tolist()
+        for start, end in zip(starts, starts[1:]):
+            if end - start > few:
+                q = rounded(self.q[start:end], layer._q_scale.reshape(-1)[:1])
+                self.q[start:end] = (q.float() * layer._q_scale.reshape(-1)[:1]).bfloat16()
+
+
 def builder(page, **changes):
     spec = types.SimpleNamespace(block_size=page)
     return AttncBackend.get_builder_cls()(spec, ["layer"], CONFIG, torch.device(DEVICE))
@@ -208,6 +231,31 @@ class Kernels(unittest.TestCase):
             batch.defined(window, lambda s, *where: alibi(cap(s), *where), sinks),
         )
 
+    def test_fp8_caches(self):
+        """Scales of layers and of heads; decodes keep queries in 16 bits; graphs of any batch."""
+        of = lambda *numbers: torch.tensor(numbers, device=DEVICE)
+        limit = 5e-2 if DEVICE == "cuda" else 8e-3  # forward kernels round weights
+        alone = dict(q_lens=[1, 1, 40, 7], lengths=[33, 100, 40, 64])
+        for k, v in ((of(0.25), of(0.5)), (of(0.25, 0.015625), of(0.5, 4.0))):
+            layer = types.SimpleNamespace(
+                **vars(LAYER) | {"_q_scale": of(0.5)[0], "_k_scale": k.squeeze(), "_v_scale": v.squeeze()}
+            )
+            for page in (16, 64):
+                batch = Fp8Batch(layer, 1, **alone, page=page)
+                found, expected = batch.attend(layer, kv_cache_dtype="fp8"), batch.defined()
+                self.assert_close(found[:2], expected[:2])
+                self.assert_close(found[2:], expected[2:], limit)
+            slopes = [0.5, 0.25, 0.125, 0.0625]
+            of_head = torch.tensor(slopes, device=DEVICE)
+            found = Fp8Batch(layer, 1, **alone).attend(layer, kv_cache_dtype="fp8_e4m3", alibi_slopes=slopes)
+            expected = Fp8Batch(layer, 1, **alone).defined(score=lambda s, b, h, q, kv: s + of_head[h] * (kv - q))
+            self.assert_close(found, expected, limit)
+        batch = Fp8Batch(layer, 0, [3, 1, 2], [33, 5, 100])  # decodes of unequal numbers take a forward kernel
+        made = builder(PAGE)
+        made.reorder_batch_threshold = 3
+        with unittest.mock.patch.object(sys.modules[__name__], "builder", lambda page: made):
+            self.assert_close(batch.attend(layer, kv_cache_dtype="fp8"), batch.defined(), limit)
+
     def test_bidirectional(self):
         batch = Batch(**MIXED, causal=False)
         self.assert_close(batch.attend(), batch.defined(everything))
@@ -292,7 +340,7 @@ class Kernels(unittest.TestCase):
             impl.do_kv_cache_update(LAYER, *batch.new, batch.cache, real.slot_mapping)
             k, v = map(pad, batch.new)
             out = impl.forward(LAYER, pad(batch.q), k, v, batch.cache, metadata, torch.full_like(pad(batch.q), torch.nan))
-            self.assert_close(out[:-5], batch.defined(sinks=impl.sinks))
+            self.assert_close(out[:-5], batch.defined(sinks=impl.attention.sinks))
         # One token of each request, but a graph of any batch of six tokens.
         metadata, _ = self.captured(batch, [1] * 6, 6, CUDAGraphMode.FULL)
         self.assertEqual([(group.q_len, group.sequences.cu_q is None) for group in metadata.groups], [(6, False)])
@@ -339,11 +387,14 @@ class Interface(unittest.TestCase):
 
     def test_what_is_taken(self):
         for changes in ({}, dict(has_sink=True), dict(use_mm_prefix=True), dict(has_sliding_window=True),
-                        dict(use_non_causal=True), dict(head_size=80, dtype=torch.float16, block_size=48)):
+                        dict(use_non_causal=True), dict(kv_cache_dtype="fp8", use_per_head_quant_scales=True),
+                        dict(kv_cache_dtype="fp8_e4m3", head_size=80), dict(head_size=80, dtype=torch.float16, block_size=48)):
             self.assertEqual(self.reasons(**changes), [], changes)
         for changes, reason in (
             (dict(head_size=512), "head_size"), (dict(dtype=torch.float32), "dtype"), (dict(block_size=8), "block_size"),
-            (dict(kv_cache_dtype="fp8"), "kv_cache_dtype"), (dict(use_mla=True), "MLA"),
+            (dict(kv_cache_dtype="fp8_e5m2"), "kv_cache_dtype"), (dict(use_mla=True), "MLA"),
+            (dict(kv_cache_dtype="fp8", device_capability=types.SimpleNamespace(major=8, minor=9)), "Hopper"),
+            (dict(kv_cache_dtype="fp8", head_size=72), "multiples of 16"),
             (dict(attn_type="encoder"), "attention type"), (dict(use_dcp=True), "DCP"),
             (dict(device_capability=types.SimpleNamespace(major=7, minor=5)), "compute capability"),
             (dict(use_adaptive_verification=True), "query lens"),
@@ -358,7 +409,7 @@ class Interface(unittest.TestCase):
 
     def test_refusals(self):
         for options, text in (
-            (dict(attn_type="encoder_decoder"), "another backend"), (dict(kv_cache_dtype="fp8"), "auto"),
+            (dict(attn_type="encoder_decoder"), "another backend"), (dict(kv_cache_dtype="int8_per_token_head"), "auto or fp8"),
             (dict(use_irope=True), "use_irope"),
         ):  # fmt: skip
             with self.assertRaisesRegex(NotImplementedError, text):

@@ -20,7 +20,7 @@ from ..mod import Mod
 from .tracing import TORCH
 from .translation import DTYPE_NAMES
 
-_DTYPES = {dtype: DTYPES[name] for dtype, name in DTYPE_NAMES.items()}
+_DTYPES = {dtype: DTYPES[name] for dtype, name in (DTYPE_NAMES | {torch.float8_e4m3fn: "e4m3"}).items()}
 _KINDS = {name: number for number, name in enumerate(KINDS)}
 _MOST_KEPT = 4096
 ALIGNMENT = 16  # of rows, in bytes, for the fastest kernels
@@ -77,7 +77,7 @@ class Sequences(typing.NamedTuple):
     """Where rows of q, k and v belong, as i32 tensors on the device. Either `kv_lengths` [B] of a cache, where queries
     stand at the last keys; or `cu_q` and `cu_kv` [B + 1], the cumulative lengths of a ragged batch, with the longest
     lengths. With `page_table` [B, N], which needs kv_lengths, k and v are pools [pages, HKV, page_size, D]; a ragged
-    batch then has no cu_kv."""
+    batch then has no cu_kv. `q_scales` [H], `k_scales` and `v_scales` [HKV], f32, are factors of rows of float8_e4m3fn."""
 
     kv_lengths: torch.Tensor | None = None
     cu_q: torch.Tensor | None = None
@@ -85,10 +85,14 @@ class Sequences(typing.NamedTuple):
     max_q: int = 0
     max_kv: int = 0
     page_table: torch.Tensor | None = None
+    q_scales: torch.Tensor | None = None
+    k_scales: torch.Tensor | None = None
+    v_scales: torch.Tensor | None = None
 
 
 # Members of c.Operands, by place in Sequences.
-_MEMBERS = {0: "kv_lengths", 1: "cu_seqlens_q", 2: "cu_seqlens_kv", 5: "page_table"}
+_MEMBERS = {0: "kv_lengths", 1: "cu_seqlens_q", 2: "cu_seqlens_kv", 5: "page_table", 6: "q_scales", 7: "k_scales",
+            8: "v_scales"}  # fmt: skip
 ALIGNED = Sequences()  # query i stands at key i
 ANEW = object()  # in place of a mask: a workspace of its own for each launch, as in graphs, which are replayed
 

@@ -1,0 +1,201 @@
+"""Attention of a serving engine's layers: batches over pages, cut into launches. Knows no engine.
+
+A batch is described by an object with these attributes, which are vLLM's: `num_reqs`; `query_start_loc` i32
+[requests + 1] and `seq_lens` i32 [requests], the cumulative numbers of queries and the lengths with them;
+`query_start_loc_cpu`, the same on the host; `block_table_tensor` i32 [requests, pages]; `seq_lens_cpu_upper_bound`
+[requests] on the host or None; and `mm_req_doc_ranges`, which maps requests to first and last positions of images, or
+None.
+"""
+
+import dataclasses
+import itertools
+import typing
+
+import torch
+from torch.nn.attention.flex_attention import and_masks, or_masks
+
+from .autograd import call_of
+from .kernels import Sequences
+from .translation import translate
+
+FP8 = torch.float8_e4m3fn
+_LARGEST = torch.finfo(FP8).max
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Neighbouring requests that share a launch: a ragged batch if their numbers of queries differ."""
+
+    requests: slice
+    tokens: slice  # their rows of q
+    count: int  # requests
+    q_len: int  # the most queries of a request
+    sequences: Sequences
+    images: torch.Tensor | None  # i32 [count, R, 2]: first and last position of each; empty ones end before they begin
+    decodes: bool  # whether requests have few queries
+
+    def rows(self, of_all: torch.Tensor) -> torch.Tensor:
+        """Returns their rows of q or out [tokens, H, D] as [B, H, q_len, D], or as the ragged batch [1, H, rows, D]."""
+        batch = self.count if self.sequences.cu_q is None else 1
+        return of_all[self.tokens].view(batch, -1, *of_all.shape[1:]).transpose(1, 2)
+
+
+def groups_of(batch: typing.Any, few: int) -> list[Group]:
+    """Cuts a batch into launches, by what the host knows. Requests of at most `few` queries are decodes."""
+    starts = batch.query_start_loc_cpu[: batch.num_reqs + 1].tolist()
+    q_lens = [end - start for start, end in itertools.pairwise(starts)]
+
+    def launch_of(request):
+        # 1: for a decode kernel, which reads K and V once for all heads of a group; 2: for a forward kernel.
+        return q_lens[request] and 1 + (q_lens[request] > few)
+
+    groups = []
+    for launch, requests in itertools.groupby(range(batch.num_reqs), launch_of):
+        first, *others = requests
+        if launch:  # else padding
+            groups.append(_group(batch, slice(first, first + 1 + len(others)), starts, launch == 1))
+    return groups
+
+
+def group_of_all(batch: typing.Any, longest: int) -> Group:
+    """Returns one launch for this batch, and for others of requests with up to `longest` queries in its tensors."""
+    starts = batch.query_start_loc_cpu[: batch.num_reqs + 1].tolist()
+    return _group(batch, slice(0, batch.num_reqs), starts, False, longest)
+
+
+def _group(batch, requests, starts, decodes, longest=None):
+    """Returns the launch of these requests: a ragged batch if they differ in their numbers of queries, or if others of
+    up to `longest` will take their place."""
+    first, end = requests.start, requests.stop
+    q_lens = [starts[request + 1] - starts[request] for request in range(first, end)]
+    sequences = Sequences(kv_lengths=batch.seq_lens[requests], page_table=batch.block_table_tensor[requests])
+    if longest or min(q_lens) < max(q_lens):
+        # Fewer values of Q_LEN are fewer kinds of launches.
+        longest = longest or min(1 << (max(q_lens) - 1).bit_length(), starts[end] - starts[first])
+        cu_q = batch.query_start_loc[first : end + 1]
+        sequences = sequences._replace(cu_q=cu_q - starts[first] if starts[first] else cu_q, max_q=longest)
+    ranges = batch.mm_req_doc_ranges or {}
+    lengths = batch.seq_lens_cpu_upper_bound
+    of_requests = []
+    for request, q_len in zip(range(first, end), q_lens):
+        # Images that end before the second query change nothing. The bound is exact while a prompt is read.
+        first_query = 0 if lengths is None else int(lengths[request]) - q_len
+        of_requests.append([pair for pair in ranges.get(request, ()) if pair[1] > first_query])
+    most = max(map(len, of_requests))
+    images = None
+    if most:
+        most = 1 << (most - 1).bit_length()  # a kernel serves all numbers up to it
+        filled = [of + [(1, 0)] * (most - len(of)) for of in of_requests]
+        images = torch.tensor(filled, dtype=torch.int32, pin_memory=batch.seq_lens.is_cuda)
+        images = images.to(batch.seq_lens.device, non_blocking=True)
+    tokens = slice(starts[first], starts[end])
+    return Group(requests, tokens, end - first, sequences.max_q or q_lens[0], sequences, images, decodes)
+
+
+class Scales(typing.NamedTuple):
+    """Factors of rows of float8_e4m3fn: f32 tensors with one element, or with one for each head."""
+
+    q: torch.Tensor  # what forward kernels divide queries by
+    k: torch.Tensor
+    v: torch.Tensor
+
+
+def to_fp8(rows: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Returns rows [..., heads, D] / scales as float8_e4m3fn; values beyond its range become its largest."""
+    return (rows.float() / scales.view(-1, 1)).clamp(-_LARGEST, _LARGEST).to(FP8)
+
+
+def _of_heads(scales, heads):
+    """Returns a view of scales [1] or [HKV], or of scalars, as f32 [heads]."""
+    scales = scales.reshape(-1)
+    return scales.repeat_interleave(heads // len(scales)) if 1 < len(scales) < heads else scales.expand(heads)
+
+
+class Attention:
+    """The attention of a layer. `slopes` f32 [H] are those of ALiBi, and `sinks` [H] its sinks; None: it has none."""
+
+    def __init__(
+        self, heads: int, kv_heads: int, scale: float, window: int | None = None, soft_cap: float | None = None,
+        slopes: torch.Tensor | None = None, sinks: torch.Tensor | None = None,
+    ):  # fmt: skip
+        self.heads, self.kv_heads, self.scale = heads, kv_heads, float(scale)
+        self.window, self.soft_cap, self.slopes, self.sinks = window, soft_cap, slopes, sinks
+
+    def move_to(self, device: torch.device) -> None:
+        """Moves the slopes."""
+        if self.slopes is not None and self.slopes.device != device:
+            self.slopes = self.slopes.to(device)
+
+    def attend(
+        self, group: Group, query: torch.Tensor, k: torch.Tensor, v: torch.Tensor, output: torch.Tensor,
+        mods: tuple = (None, None), causal: bool = True, scales: Scales | None = None,
+    ) -> None:  # fmt: skip
+        """Writes a group's rows of `output` [tokens, H, D] for query [tokens, H, D]. k and v are pools of pages
+        [pages, HKV, page_size, D]; they have the dtype of query, or float8_e4m3fn and `scales`. `mods` are a score_mod
+        and a mask_mod, which replaces the causal mask; None: the layer's own."""
+        q, out, sequences, form = group.rows(query), group.rows(output), group.sequences, None
+        self.move_to(q.device)
+        if scales is not None:
+            k_scales, v_scales = (_of_heads(of, self.kv_heads) for of in scales[1:])
+            sequences = sequences._replace(k_scales=k_scales, v_scales=v_scales)
+            if not group.decodes or sequences.cu_q is not None:  # decode kernels take no ragged batch of fp8
+                q_scales = _of_heads(scales.q, self.heads)
+                q = to_fp8(q.transpose(1, 2), q_scales).transpose(1, 2)
+                sequences = sequences._replace(q_scales=q_scales)
+            form = out.stride()
+        problem = group.count, self.heads, self.kv_heads, group.q_len, sequences.page_table.shape[1] * k.shape[2]
+        score_mod = self._score_mod(mods[0], group.requests.start)
+        mask_mod = self._mask_mod(mods[1], group, causal)
+        text, tensors, scalars = translate(score_mod, mask_mod, device=q.device, problem=problem).given()
+        call = call_of(
+            text, q, k, v, tensors, scalars, sequences=sequences, form=form, out=None if form is None else out
+        )  # fmt: skip
+        lse = None if self.sinks is None else torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+        call.forward(q, k, v, tensors.values(), scalars.values(), self.scale, self, out, lse, None, sequences, None)
+        if lse is not None:
+            # A sink is one more score of each row, with value 0: the weights of the keys add up to the rest.
+            out.mul_(torch.sigmoid(lse - self.sinks.float().view(1, -1, 1)).unsqueeze(-1).to(out.dtype))
+
+    def _score_mod(self, own, first):
+        slopes, cap = self.slopes, self.soft_cap
+        if own is None and slopes is None and cap is None:
+            return None
+
+        def score_mod(score, b, h, q_idx, kv_idx):
+            if own is not None:
+                score = own(score, b + first, h, q_idx, kv_idx)
+            if cap is not None:
+                score = cap * torch.tanh(score / cap)
+            return score if slopes is None else score + slopes[h] * (kv_idx - q_idx)
+
+        return score_mod
+
+    def _mask_mod(self, own, group, causal):
+        masks, first, window, images = [], group.requests.start, self.window, group.images
+        if own is not None:
+            masks.append(lambda b, h, q_idx, kv_idx: own(b + first, h, q_idx, kv_idx))
+        elif causal:
+            masks.append(_causal)
+        if window is not None:
+            masks.append(lambda b, h, q_idx, kv_idx: (q_idx - kv_idx < window) & (kv_idx - q_idx < window))
+        if not masks:
+            return None
+        mask_mod = masks[0] if len(masks) == 1 else and_masks(*masks)
+        return mask_mod if images is None else or_masks(mask_mod, *map(_within(images), range(images.shape[1])))
+
+
+def _causal(b, h, q_idx, kv_idx):
+    return q_idx >= kv_idx
+
+
+def _within(images):
+    """Returns a function of a number: the mask_mod by which the tokens of that image of a request see one another."""
+
+    def of(number):
+        def mask_mod(b, h, q_idx, kv_idx):
+            start, end = images[b, number, 0], images[b, number, 1]
+            return (start <= q_idx) & (q_idx <= end) & (start <= kv_idx) & (kv_idx <= end)
+
+        return mask_mod
+
+    return of
