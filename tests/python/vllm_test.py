@@ -7,9 +7,12 @@ Without a GPU, the reference computes, and rows reach the cache by PyTorch's ind
 not installed.
 """
 
+import json
 import logging
+import os
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 import types
@@ -31,6 +34,7 @@ try:
 except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
 import attnc.vllm
+from attnc.torch.translation import translate
 from attnc.vllm import AttncBackend, AttncImpl
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -266,21 +270,46 @@ class Kernels(unittest.TestCase):
         """Tokens of an image see one another, also where a prompt is read in parts; other requests do not."""
         images = {4: [(2, 11), (20, 29), (33, 33)], 5: [(10, 20), (58, 63)], 3: [(98, 99)]}
 
-        def mask(b, h, q, kv):
-            live = causal(b, h, q, kv)
+        def mask(b, h, q, kv, without=causal):
+            live = without(b, h, q, kv)
             for start, end in images.get(b, ()):
                 live = live | (q >= start) & (q <= end) & (kv >= start) & (kv <= end)
             return live
 
         batch = Batch(**MIXED, mm_req_doc_ranges=images)
         self.assert_close(batch.attend(), batch.defined(mask))
-        windowed = lambda b, h, q, kv: mask(b, h, q, kv) & ((q - kv < 6) | ~causal(b, h, q, kv))
-        batch = Batch([40], [40], mm_req_doc_ranges={0: [(2, 5), (20, 24)]})
-        images = {0: [(2, 5), (20, 24)]}
-        self.assert_close(batch.attend(sliding_window=6), batch.defined(windowed))
+        images = {0: [(2, 5), (20, 34)]}
+        near = lambda b, h, q, kv: (q >= kv) & (q - kv < 6)
+        batch = Batch([40], [40], mm_req_doc_ranges=images)
+        self.assert_close(batch.attend(sliding_window=6), batch.defined(lambda *at: mask(*at, near)))
+        near = lambda b, h, q, kv: (q - kv).abs() < 6
+        batch = Batch([40], [40], mm_req_doc_ranges=images, causal=False)
+        self.assert_close(batch.attend(sliding_window=6), batch.defined(lambda *at: mask(*at, near)))
+        third = lambda b, h, q, kv: (q >= kv) & (kv % 3 == 0)  # a mask of the layer
+        layer = types.SimpleNamespace(**vars(LAYER) | {"logical_mask_mod": third})
+        batch = Batch([40, 6], [40, 36], mm_req_doc_ranges=images)
+        self.assert_close(batch.attend(layer), batch.defined(lambda *at: mask(*at, third)))
         decodes, prompts = builder(PAGE).build(0, Batch(**MIXED, mm_req_doc_ranges={4: [(2, 3)], 5: [(0, 57)]}).common).groups
         self.assertIsNone(decodes.images)
         self.assertEqual(prompts.images.tolist(), [[[1, 0]], [[1, 0]], [[2, 3]], [[1, 0]]])
+
+    def test_loops_are_bounded(self):
+        """Masks of images bound the loop over keys, and are not evaluated score by score."""
+        images = {0: [(2, 5), (20, 24), (30, 40)]}
+        group = builder(PAGE).build(0, Batch([64], [64], mm_req_doc_ranges=images).common).groups[0]
+        for window, causal in ((None, True), (6, True), (6, False)):
+            mask_mod = AttncImpl(H, D, 1.0, HKV, sliding_window=window).attention._mask_mod(None, group, causal)
+            problem = 1, H, HKV, 256, 256
+            text, tensors, _ = translate(None, mask_mod, device=group.images.device, problem=problem).given()
+            try:
+                found = attnc.Mod.parse_ir(text).explain(
+                    problem, captures={name: x.cpu() for name, x in tensors.items()}, head_dim=128, arch="sm_90a"
+                )
+            except attnc.RunError as error:
+                if "nvrtc" in str(error):
+                    self.skipTest(f"SKIPPED: {error}")
+                raise
+            self.assertEqual(found["kvLoop"], "bounds")
 
     def test_mods(self):
         """A layer's own mods see heads, positions, and the request's place in the batch."""
@@ -361,6 +390,28 @@ class Kernels(unittest.TestCase):
         impl.do_kv_cache_update(LAYER, *other.new, other.cache, moved.slot_mapping)
         out = impl.forward(LAYER, other.q, *other.new, other.cache, moved, torch.empty_like(other.q))
         self.assert_close(out, other.defined())
+
+
+class Benchmark(unittest.TestCase):
+    def test_peers(self):
+        """What the benchmark gives attnc, Triton's kernel and FlexAttention's backend are the same batches."""
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "times.jsonl"
+            command = [sys.executable, ROOT / "bench/vllm_times.py", "--device", "cpu", "--out", out]
+            for peers, only in (("attnc,flex_vllm", "tree8-|images"), ("triton_vllm", "images|decode-causal_fp8")):
+                environment = {**os.environ, "TRITON_INTERPRET": "1"}
+                ran = subprocess.run(
+                    [*command, "--peers", peers, "--only", only], env=environment, capture_output=True, text=True, check=False
+                )
+            lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+            self.assertEqual([line for line in lines if "error" in line], [], ran.stderr)
+            timed = [(line["peer"], line["id"].partition("-b")[0]) for line in lines if "ms" in line]
+            self.assertEqual(timed, [
+                ("attnc", "decode-tree8"), ("attnc", "prefill-images"), ("flex_vllm", "decode-tree8"),
+                ("flex_vllm", "prefill-images"), ("triton_vllm", "prefill-images"), ("triton_vllm", "decode-causal_fp8"),
+            ])  # fmt: skip
+            for line in lines:
+                self.assertLess(line.get("rmse", {"out": 0})["out"], 1e-3)
 
 
 class Interface(unittest.TestCase):

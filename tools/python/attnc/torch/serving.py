@@ -12,7 +12,6 @@ import itertools
 import typing
 
 import torch
-from torch.nn.attention.flex_attention import and_masks, or_masks
 
 from .autograd import call_of
 from .kernels import Sequences
@@ -171,31 +170,44 @@ class Attention:
         return score_mod
 
     def _mask_mod(self, own, group, causal):
-        masks, first, window, images = [], group.requests.start, self.window, group.images
-        if own is not None:
-            masks.append(lambda b, h, q_idx, kv_idx: own(b + first, h, q_idx, kv_idx))
-        elif causal:
-            masks.append(_causal)
-        if window is not None:
-            masks.append(lambda b, h, q_idx, kv_idx: (q_idx - kv_idx < window) & (kv_idx - q_idx < window))
-        if not masks:
+        first, window, images = group.requests.start, self.window, group.images
+        if own is None and not causal and window is None:
             return None
-        mask_mod = masks[0] if len(masks) == 1 else and_masks(*masks)
-        return mask_mod if images is None else or_masks(mask_mod, *map(_within(images), range(images.shape[1])))
 
-
-def _causal(b, h, q_idx, kv_idx):
-    return q_idx >= kv_idx
-
-
-def _within(images):
-    """Returns a function of a number: the mask_mod by which the tokens of that image of a request see one another."""
-
-    def of(number):
         def mask_mod(b, h, q_idx, kv_idx):
-            start, end = images[b, number, 0], images[b, number, 1]
-            return (start <= q_idx) & (q_idx <= end) & (start <= kv_idx) & (kv_idx <= end)
+            seen = None if images is None else _images_of(images, b, q_idx)
+            if own is None:
+                # The tokens around the query and those of its image are one interval, by which loops are bounded.
+                end = q_idx if causal else None if window is None else q_idx + (window - 1)
+                begin = None if window is None else q_idx - (window - 1)
+                if seen is not None:
+                    end = None if end is None else torch.maximum(end, seen[1])
+                    begin = None if begin is None else torch.minimum(begin, seen[0])
+                return _all_of(end is not None and kv_idx <= end, begin is not None and kv_idx >= begin)
+            live = own(b + first, h, q_idx, kv_idx)
+            if window is not None:
+                live = live & (q_idx - kv_idx < window) & (kv_idx - q_idx < window)
+            return live if seen is None else live | (seen[0] <= kv_idx) & (kv_idx <= seen[1])
 
         return mask_mod
 
-    return of
+
+def _all_of(*conditions):
+    """Returns the conjunction of those that are no False."""
+    given = [x for x in conditions if x is not False]
+    return given[0] if len(given) == 1 else given[0] & given[1]
+
+
+_FAR = 1 << 24  # behind all positions
+
+
+def _images_of(images, b, q_idx):
+    """Returns first and last position of the image that has the query; if none has it, a first one behind the query and
+    a last one before it. Both grow with q_idx, as attnc can prove."""
+    first = last = None
+    for number in range(images.shape[1]):
+        start, end = (images[b, number, i].clamp(0, _FAR) for i in (0, 1))
+        start, end = torch.where(q_idx <= end, start, _FAR), torch.where(start <= q_idx, end, -1)
+        first = start if first is None else torch.minimum(first, start)
+        last = end if last is None else torch.maximum(last, end)
+    return first, last
