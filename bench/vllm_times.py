@@ -10,7 +10,7 @@ blocks (flex_vllm) and, for prompts, with blocks of 128 (flex_vllm_128).
 
 A decode is timed as a replayed CUDA graph, as vLLM runs it, and a prompt as calls. A result is one JSON line, in the
 format of attnc-bench: `id`, `peer`, `ms`, and `gbps` of the caches' bytes or `tflops` of live pairs. `build_ms` is the
-metadata's time on the host, `first_call_s` that of the first call, and `rmse` is against attention in fp32. With
+metadata's time on the host, `first_call_s` that of the first call, and `rmse` is against attention in fp64. With
 --device cpu, batches are tiny and times mean nothing: FlexAttention is not compiled, and Triton needs TRITON_INTERPRET=1.
 """
 
@@ -151,8 +151,8 @@ class Batch:
         return self.seq_lens - (self.query_start_loc[1:] - self.query_start_loc[:-1])
 
     def rows_of(self, request):
-        """Returns k and v of a request, f32 [HKV, length, D]."""
-        pages = self.cache[self.block_table_tensor[request].long()].float().transpose(0, 1)
+        """Returns k and v of a request, f64 [HKV, length, D]."""
+        pages = self.cache[self.block_table_tensor[request].long()].double().transpose(0, 1)
         k, v = pages.reshape(self.case.kv_heads, -1, 2 * self.case.head_dim)[:, : self.case.length].split(
             self.case.head_dim, dim=-1
         )
@@ -170,13 +170,13 @@ class Batch:
         return mask
 
     def rmse(self):
-        """Returns the error of out against fp32, over the first and the last request, and the norm of what is right."""
+        """Returns the error of out against fp64, over the first and the last request, and the norm of what is right."""
         case, off, norm, count = self.case, 0.0, 0.0, 0
         for request in {0, case.requests - 1}:
             k, v = self.rows_of(request)
             for first in {0, max(0, case.q_len - CHECKED_ROWS)}:
                 rows = slice(request * case.q_len + first, request * case.q_len + min(case.q_len, first + CHECKED_ROWS))
-                q, out = (x[rows].float().transpose(0, 1) for x in (self.q, self.out))
+                q, out = (x[rows].double().transpose(0, 1) for x in (self.q, self.out))
                 at = torch.arange(case.length, device=q.device)
                 q_idx = at[case.length - case.q_len + first :][: q.shape[1], None]
                 live = self.live(q_idx, at[None])
@@ -306,10 +306,11 @@ def peer_of(name, batch):
 
 
 def median_ms(run, repetitions=30, warm_up=5):
-    """Returns milliseconds by device events around each run."""
-    times = []
+    """Returns milliseconds by device events around each run. Nothing is left in the L2 cache before it."""
+    times, flushed = [], torch.empty(64 << 20, dtype=torch.int32, device="cuda")
     for step in range(warm_up + repetitions):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        flushed.zero_()
         start.record()
         run()
         end.record()
@@ -425,7 +426,8 @@ def main():
         serve(options)
         return
     if options.device == "cuda":
-        ceilings = {"id": "ceilings", "peer": torch.cuda.get_device_name(), "torch": torch.__version__}
+        about = {"torch": torch.__version__, "date": time.strftime("%Y-%m-%d")}
+        ceilings = {"id": "ceilings", "peer": torch.cuda.get_device_name(), **about}
         with open(options.out, "a", encoding="utf-8") as file:
             file.write(json.dumps(ceilings) + "\n")
     passed = ["--only", options.only, "--device", options.device, "--out", options.out]
