@@ -126,10 +126,24 @@ def host(peer, length):
         "alibi_causal_us": us(lambda: flex_attention(q, k, v, alibi, mask)),
         "sdpa_us": us(lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v)),
     }
+    class Nothing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
     q.requires_grad_()
     out, dout = flex_attention(q, k, v, alibi, mask), torch.randn_like(q)
     found["training_forward_us"] = us(lambda: flex_attention(q, k, v, alibi, mask))
     found["backward_us"] = us(lambda: torch.autograd.grad(out, q, dout, retain_graph=True))
+    # What torch.autograd.grad and a function of Python cost by themselves; and PyTorch's own kernel.
+    nothing = Nothing.apply(q)
+    found["nothing_backward_us"] = us(lambda: torch.autograd.grad(nothing, q, dout, retain_graph=True))
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    found["sdpa_backward_us"] = us(lambda: torch.autograd.grad(out, q, dout, retain_graph=True))
     return found
 
 
