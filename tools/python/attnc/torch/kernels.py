@@ -120,7 +120,6 @@ class Call:
         self.mod, self.lock, self.gradients = mod, threading.Lock(), gradients
         self.handle, self.is_on_gpu, self.needs_rows = mod._handle.address, q.is_cuda, False
         batch, heads, q_len, width = q.shape
-        self.has_mask = mod.has_mask_mod
         self.scale, self.is_like_q, self.numbers = 1.0, v.shape[-1] == width, ()
         self.rows = (batch, heads, q_len), (heads * q_len, q_len, 1)  # shape and strides
         rows = torch.empty(self.rows[0], dtype=torch.float32, device="meta")
@@ -186,16 +185,20 @@ class Call:
         self.launch_backward = library().attnc_prepared_launch_backward
         check(library().attnc_prepared_workspace_bytes(self.prepared_at, byref(size)))
         self.device, self.device_index, self.workspace_bytes, self.workspaces = device, device.index, size.value, {}
+        info = c.PreparationInfo()
+        preparation = library().attnc_prepared_get_preparation(self.prepared_at)
+        check(library().attnc_preparation_get_info(preparation, byref(info)))
+        self.keeps_lists = bool(info.builds_block_mask)
 
     def _workspace(self, stream, mask):
         """Returns (address, objects that must live until the launch is enqueued). Each stream has one workspace,
-        because its launches run in order. Its block lists are made for a mask and the numbers of a launch, and kept
-        while these stay the same. None: the lists are made anew."""
+        because its launches run in order. If it holds block lists, these are made for a mask and the numbers of a
+        launch, and kept while these stay the same. None: the lists are made anew."""
         if _is_capturing():
             mask = ANEW
         found = self.workspaces.get(stream)
         if found is not None and mask is not ANEW:
-            if not self.has_mask or mask is not None and found[1]() is mask and found[3] == self.numbers:
+            if not self.keeps_lists or mask is not None and found[1]() is mask and found[3] == self.numbers:
                 return found[2], found
         if found is None or mask is ANEW:
             space = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=self.device)

@@ -14,7 +14,7 @@ import typing
 import torch
 
 from .autograd import call_of
-from .kernels import Sequences
+from .kernels import ALIGNMENT, Sequences
 from .translation import translate
 
 FP8 = torch.float8_e4m3fn
@@ -32,6 +32,8 @@ class Group:
     sequences: Sequences
     images: torch.Tensor | None  # i32 [count, R, 2]: first and last position of each; empty ones end before they begin
     decodes: bool  # whether requests have few queries
+    # What a layer's launch is made of, by what the layer has; all layers of a step share it.
+    _kept: dict = dataclasses.field(init=False, repr=False, compare=False, default_factory=dict)
 
     def rows(self, of_all: torch.Tensor) -> torch.Tensor:
         """Returns their rows of q or out [tokens, H, D] as [B, H, q_len, D], or as the ragged batch [1, H, rows, D]."""
@@ -142,6 +144,26 @@ class Attention:
                 q = to_fp8(q.transpose(1, 2), q_scales).transpose(1, 2)
                 sequences = sequences._replace(q_scales=q_scales)
             form = out.stride()
+        place = None
+        if not (q.data_ptr() | k.data_ptr() | v.data_ptr()) % ALIGNMENT:
+            place = (
+                self.heads, self.window, self.soft_cap, id(self.slopes), *map(id, mods), causal, form, q.dtype, q.stride(),
+                k.dtype, k.shape, k.stride(),
+            )  # fmt: skip
+        kept = group._kept.get(place)
+        if kept is None:
+            kept = self._call(group, q, k, v, out, mods, causal, sequences, form)
+            if place is not None:
+                group._kept[place] = kept
+        call, tensors, scalars, _ = kept
+        lse = None if self.sinks is None else torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+        call.forward(q, k, v, tensors, scalars, self.scale, self, out, lse, None, sequences, None)
+        if lse is not None:
+            # A sink is one more score of each row, with value 0: the weights of the keys add up to the rest.
+            out.mul_(torch.sigmoid(lse - self.sinks.float().view(1, -1, 1)).unsqueeze(-1).to(out.dtype))
+
+    def _call(self, group, q, k, v, out, mods, causal, sequences, form):
+        """Returns (call, captured tensors, numbers of the mods, objects whose ids must stay theirs)."""
         problem = group.count, self.heads, self.kv_heads, group.q_len, sequences.page_table.shape[1] * k.shape[2]
         score_mod = self._score_mod(mods[0], group.requests.start)
         mask_mod = self._mask_mod(mods[1], group, causal)
@@ -149,11 +171,7 @@ class Attention:
         call = call_of(
             text, q, k, v, tensors, scalars, sequences=sequences, form=form, out=None if form is None else out
         )  # fmt: skip
-        lse = None if self.sinks is None else torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-        call.forward(q, k, v, tensors.values(), scalars.values(), self.scale, self, out, lse, None, sequences, None)
-        if lse is not None:
-            # A sink is one more score of each row, with value 0: the weights of the keys add up to the rest.
-            out.mul_(torch.sigmoid(lse - self.sinks.float().view(1, -1, 1)).unsqueeze(-1).to(out.dtype))
+        return call, [*tensors.values()], [*scalars.values()], (mods, self.slopes)
 
     def _score_mod(self, own, first):
         slopes, cap = self.slopes, self.soft_cap
