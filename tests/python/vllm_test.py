@@ -34,6 +34,7 @@ try:
 except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
 import attnc.vllm
+from attnc.torch import serving
 from attnc.torch.translation import translate
 from attnc.vllm import AttncBackend, AttncImpl
 
@@ -240,9 +241,9 @@ class Kernels(unittest.TestCase):
         of = lambda *numbers: torch.tensor(numbers, device=DEVICE)
         limit = 5e-2 if DEVICE == "cuda" else 8e-3  # forward kernels round weights
         alone = dict(q_lens=[1, 1, 40, 7], lengths=[33, 100, 40, 64])
-        for k, v in ((of(0.25), of(0.5)), (of(0.25, 0.015625), of(0.5, 4.0))):
+        for q, k, v in ((of(0.5), of(0.25), of(0.5)), (of(0.5, 0.5), of(0.25, 0.015625), of(0.5, 4.0))):
             layer = types.SimpleNamespace(
-                **vars(LAYER) | {"_q_scale": of(0.5)[0], "_k_scale": k.squeeze(), "_v_scale": v.squeeze()}
+                **vars(LAYER) | {"_q_scale": q.squeeze(), "_k_scale": k.squeeze(), "_v_scale": v.squeeze()}
             )
             for page in (16, 64):
                 batch = Fp8Batch(layer, 1, **alone, page=page)
@@ -251,7 +252,8 @@ class Kernels(unittest.TestCase):
                 self.assert_close(found[2:], expected[2:], limit)
             slopes = [0.5, 0.25, 0.125, 0.0625]
             of_head = torch.tensor(slopes, device=DEVICE)
-            found = Fp8Batch(layer, 1, **alone).attend(layer, kv_cache_dtype="fp8_e4m3", alibi_slopes=slopes)
+            batch = Fp8Batch(layer, 1, **alone)
+            found = batch.attend(layer, kv_cache_dtype="fp8_e4m3", alibi_slopes=slopes)
             expected = Fp8Batch(layer, 1, **alone).defined(score=lambda s, b, h, q, kv: s + of_head[h] * (kv - q))
             self.assert_close(found, expected, limit)
         batch = Fp8Batch(layer, 0, [3, 1, 2], [33, 5, 100])  # decodes of unequal numbers take a forward kernel
@@ -259,6 +261,34 @@ class Kernels(unittest.TestCase):
         made.reorder_batch_threshold = 3
         with unittest.mock.patch.object(sys.modules[__name__], "builder", lambda page: made):
             self.assert_close(batch.attend(layer, kv_cache_dtype="fp8"), batch.defined(), limit)
+
+    def test_scales_that_change(self):
+        """A layer's scales are read by each launch."""
+        one = lambda: torch.ones(1, device=DEVICE)
+        layer = types.SimpleNamespace(**vars(LAYER) | {"_q_scale": one(), "_k_scale": one(), "_v_scale": one()})
+        batch, impl = Fp8Batch(layer, 1, [1, 1, 9], [33, 100, 40]), AttncImpl(H, D, D**-0.5, HKV, kv_cache_dtype="fp8")
+        metadata = builder(PAGE).build(0, batch.common)
+        attend = lambda: impl.forward(layer, batch.q, *batch.new, batch.cache, metadata, torch.empty_like(batch.q))
+        before = attend()
+        layer._v_scale.mul_(2)
+        self.assert_close(attend(), 2 * before.double())
+        layer._v_scale = layer._v_scale * 2
+        self.assert_close(attend(), 4 * before.double())
+
+    def test_layers_share_what_a_launch_is_made_of(self):
+        batch = Batch(**MIXED)
+        metadata = builder(PAGE).build(0, batch.common)
+        layers = [AttncImpl(H, D, D**-0.5, HKV, sliding_window=window) for window in (None, None, 6, None, 6)]
+        with unittest.mock.patch.object(serving, "translate", side_effect=serving.translate) as translated:
+            for impl in layers:
+                impl.do_kv_cache_update(LAYER, *batch.new, batch.cache, batch.common.slot_mapping)
+                out = impl.forward(LAYER, batch.q, *batch.new, batch.cache, metadata, torch.empty_like(batch.q))
+                window = impl.attention.window or 1000
+                expected = batch.defined(lambda b, h, q, kv: (q >= kv) & (q - kv < window))  # noqa: B023
+                self.assert_close(out, expected)
+            self.assertEqual(translated.call_count, 2 * len(metadata.groups))
+            builder(PAGE).update_block_table(metadata, batch.common.block_table_tensor, None).groups[0]._kept.clear()
+            self.assertTrue(all(group._kept for group in metadata.groups))
 
     def test_bidirectional(self):
         batch = Batch(**MIXED, causal=False)

@@ -106,12 +106,6 @@ def to_fp8(rows: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     return (rows.float() / scales.view(-1, 1)).clamp(-_LARGEST, _LARGEST).to(FP8)
 
 
-def _of_heads(scales, heads):
-    """Returns a view of scales [1] or [HKV], or of scalars, as f32 [heads]."""
-    scales = scales.reshape(-1)
-    return scales.repeat_interleave(heads // len(scales)) if 1 < len(scales) < heads else scales.expand(heads)
-
-
 class Attention:
     """The attention of a layer. `slopes` f32 [H] are those of ALiBi, and `sinks` [H] its sinks; None: it has none."""
 
@@ -121,6 +115,7 @@ class Attention:
     ):  # fmt: skip
         self.heads, self.kv_heads, self.scale = heads, kv_heads, float(scale)
         self.window, self.soft_cap, self.slopes, self.sinks = window, soft_cap, slopes, sinks
+        self._scales = None, {}
 
     def move_to(self, device: torch.device) -> None:
         """Moves the slopes."""
@@ -137,10 +132,12 @@ class Attention:
         q, out, sequences, form = group.rows(query), group.rows(output), group.sequences, None
         self.move_to(q.device)
         if scales is not None:
-            k_scales, v_scales = (_of_heads(of, self.kv_heads) for of in scales[1:])
-            sequences = sequences._replace(k_scales=k_scales, v_scales=v_scales)
+            sequences = sequences._replace(**self._cache_scales(scales))
             if not group.decodes or sequences.cu_q is not None:  # decode kernels take no ragged batch of fp8
-                q_scales = _of_heads(scales.q, self.heads)
+                q_scales = scales.q.view(-1)
+                if len(q_scales) > 1:  # of KV heads
+                    q_scales = q_scales.repeat_interleave(self.heads // len(q_scales))
+                q_scales = q_scales.expand(self.heads)
                 q = to_fp8(q.transpose(1, 2), q_scales).transpose(1, 2)
                 sequences = sequences._replace(q_scales=q_scales)
             form = out.stride()
@@ -161,6 +158,15 @@ class Attention:
         if lse is not None:
             # A sink is one more score of each row, with value 0: the weights of the keys add up to the rest.
             out.mul_(torch.sigmoid(lse - self.sinks.float().view(1, -1, 1)).unsqueeze(-1).to(out.dtype))
+
+    def _cache_scales(self, scales):
+        """Returns k_scales and v_scales of c.Operands: views, so that later values are read."""
+        of, views = self._scales
+        if of is None or of.k is not scales.k or of.v is not scales.v:
+            of_head = lambda x: x.view(-1).expand(self.kv_heads)  # noqa: E731
+            views = {"k_scales": of_head(scales.k), "v_scales": of_head(scales.v)}
+            self._scales = scales, views
+        return views
 
     def _call(self, group, q, k, v, out, mods, causal, sequences, form):
         """Returns (call, captured tensors, numbers of the mods, objects whose ids must stay theirs)."""
