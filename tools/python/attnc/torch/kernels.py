@@ -94,7 +94,9 @@ class Sequences(typing.NamedTuple):
 _MEMBERS = {0: "kv_lengths", 1: "cu_seqlens_q", 2: "cu_seqlens_kv", 5: "page_table", 6: "q_scales", 7: "k_scales",
             8: "v_scales"}  # fmt: skip
 ALIGNED = Sequences()  # query i stands at key i
-ANEW = object()  # in place of a mask: a workspace of its own for each launch, as in graphs, which are replayed
+# In place of a mask: a workspace of its own for each launch. Graphs are replayed, and runs that warm them up may leave
+# nothing in their pool of memory.
+ANEW = object()
 
 
 def like(tensor, width=None):
