@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Times attnc.jax next to jax.nn.dot_product_attention on a GPU: forward, forward and backward, and a training step.
 
-  ATTNC_LIBRARY=libattnc.so python3 bench/jax_times.py
+  ATTNC_LIBRARY=libattnc.so python3 bench/jax_times.py [FILE]
 
-Prints a table: milliseconds, settled medians of batches of calls; TFLOP/s of unmasked pairs.
+Prints a table: milliseconds, settled medians of batches of calls; TFLOP/s of unmasked pairs. FILE: also gets the figures
+as JSON lines, in the format of attnc-bench; `backward` counts both passes there.
 """
 
 import functools
+import json
 import pathlib
 import statistics
 import sys
@@ -63,8 +65,15 @@ def theirs(implementation, documents, q, k, v):
     return attend(mask=mask)
 
 
-def rows(name, attend, documents, shape, pairs):
+def write(case, peer, **figures):
+    if len(sys.argv) > 1:
+        with open(sys.argv[1], "a", encoding="utf-8") as file:
+            file.write(json.dumps({"id": case, "peer": peer, **figures}) + "\n")
+
+
+def rows(case, peer, attend, documents, shape, pairs):
     """Prints the times of a function over documents, and q, k and v of a shape."""
+    name = f"{case}: {peer}"
     keys = jax.random.split(jax.random.key(0), 4)
     q, k, v, dout = (jax.random.normal(key, shape, jnp.bfloat16) for key in keys)
 
@@ -82,6 +91,9 @@ def rows(name, attend, documents, shape, pairs):
     print(
         f"{name:44} {forward:8.3f} {flops / forward / 1e9:8.1f} {whole:8.3f} {3.5 * flops / whole / 1e9:8.1f}", flush=True
     )
+    of = f"{case}-b{BATCH}h{HEADS}k{HEADS}-q{LENGTH}k{LENGTH}-d{WIDTH}"
+    for kind, ms, factor in (("forward", forward, 1), ("backward", whole, 3.5)):
+        write(f"{kind}-{of}", peer, ms=round(ms, 4), tflops=round(factor * flops / ms / 1e9, 1))
 
 
 def step_of(attend, is_head_first):
@@ -118,7 +130,8 @@ def step_of(attend, is_head_first):
     return step, weights
 
 
-def train(name, attend, is_head_first, length):
+def train(peer, attend, is_head_first, length):
+    name = f"{length}: {peer}"
     documents, _ = documents_of(length)
     step, weights = step_of(attend, is_head_first)
     x = jax.random.normal(jax.random.key(9), (BATCH, length, HEADS * WIDTH), jnp.bfloat16)
@@ -133,22 +146,24 @@ def train(name, attend, is_head_first, length):
         print(f"{name:44} {type(error).__name__}: {str(error).splitlines()[0][:80]}", flush=True)
         return
     print(f"{name:44} {statistics.median(times[4:]):8.3f}   loss {float(value):.6f}", flush=True)
+    write(f"train-documents-{length}", peer, ms=round(statistics.median(times[4:]), 3), loss=float(value))
 
 
 def main():
     device = jax.devices()[0]
+    write("ceilings", device.device_kind, jax=jax.__version__, date=time.strftime("%Y-%m-%d"))
     print(f"jax {jax.__version__}, {device.device_kind}: {BATCH} x {HEADS} heads x {LENGTH}, head dim {WIDTH}, bf16")
     print(f"{'':44} {'fwd ms':>8} {'TFLOP/s':>8} {'f+b ms':>8} {'TFLOP/s':>8}")
     for case, documents, pairs in (("causal", None, LENGTH * (LENGTH + 1) / 2), ("documents", *documents_of(LENGTH))):
-        rows(f"{case}: attnc", ours, documents, (BATCH, HEADS, LENGTH, WIDTH), pairs)
+        rows(case, "attnc", ours, documents, (BATCH, HEADS, LENGTH, WIDTH), pairs)
         for name in ("cudnn", "xla"):
             attend, shape = functools.partial(theirs, name), (BATCH, LENGTH, HEADS, WIDTH)
-            rows(f"{case}: dot_product_attention, {name}", attend, documents, shape, pairs)
+            rows(case, f"dot_product_attention, {name}", attend, documents, shape, pairs)
     print("training step of 4 layers, causal documents")
     length = LENGTH // 2  # at which a mask of all pairs fits
-    train(f"{length}: attnc", ours, True, length)
+    train("attnc", ours, True, length)
     for name in ("cudnn", "xla"):
-        train(f"{length}: {name}", functools.partial(theirs, name), False, length)
+        train(f"dot_product_attention, {name}", functools.partial(theirs, name), False, length)
 
 
 if __name__ == "__main__":

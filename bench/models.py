@@ -6,9 +6,9 @@ FlexAttention.
 
 A case is `host-N`, `attention-N`, `train-MODEL-N`, `token-MODEL-CACHE-N` or `generate-MODEL-CACHE-N` with N tokens.
 `host` is the host's time for a launch. `attention` and `train` use packed documents. `generate` compiles what
-transformers compiles by itself: models with a static cache. Each implementation runs in its own process, in which each
-case has a time limit. A result is one JSON line: `id`, `peer` and `ms`, or `error`, whose trace goes to stderr. Needs a
-GPU, torch, Triton and transformers; imports attnc from tools/python.
+transformers compiles by itself, with CUDA graphs: models with a static cache. Each implementation runs in its own
+process, in which each case has a time limit. A result is one JSON line: `id`, `peer` and `ms`, or `error`, whose trace
+goes to stderr. Needs a GPU, torch, Triton and transformers; imports attnc from tools/python.
 """
 
 import argparse
@@ -30,6 +30,7 @@ sys.path.insert(0, str(ROOT / "tools" / "python"))
 
 LENGTHS = 32768, 4096, 8192, 16384
 CACHES = 65536, 4096, 32768
+GENERATED = 65536, 16384, 4096
 PEERS = "attnc", "flex_attention", "sdpa", "attnc ragged", "attnc compiled", "flex_attention compiled", "sdpa compiled"
 # Layers of known models, but only few of them.
 MODELS = {
@@ -57,7 +58,7 @@ def cases():
     yield f"token-llama-static-{CACHES[0]}"
     yield f"token-llama-dynamic-{CACHES[0]}"
     yield f"train-llama-{LENGTHS[0]}"
-    yield f"generate-llama-static-{CACHES[0]}"
+    yield from (f"generate-llama-static-{length}" for length in GENERATED)
     yield from (f"attention-{length}" for length in LENGTHS[1:])
     yield from (f"train-llama-{length}" for length in LENGTHS[1:])
     yield from (f"token-llama-dynamic-{length}" for length in CACHES[1:])
@@ -125,10 +126,24 @@ def host(peer, length):
         "alibi_causal_us": us(lambda: flex_attention(q, k, v, alibi, mask)),
         "sdpa_us": us(lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v)),
     }
+    class Nothing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
     q.requires_grad_()
     out, dout = flex_attention(q, k, v, alibi, mask), torch.randn_like(q)
     found["training_forward_us"] = us(lambda: flex_attention(q, k, v, alibi, mask))
     found["backward_us"] = us(lambda: torch.autograd.grad(out, q, dout, retain_graph=True))
+    # What torch.autograd.grad and a function of Python cost by themselves; and PyTorch's own kernel.
+    nothing = Nothing.apply(q)
+    found["nothing_backward_us"] = us(lambda: torch.autograd.grad(nothing, q, dout, retain_graph=True))
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    found["sdpa_backward_us"] = us(lambda: torch.autograd.grad(out, q, dout, retain_graph=True))
     return found
 
 
@@ -229,24 +244,31 @@ def train(peer, name, length):
     return {"ms": ms, "first_loss": losses[0].item(), "last_loss": losses[-1].item(), "documents": len(lengths)}
 
 
+def filled_cache(model, kind, length):
+    """Returns a cache of `length` drawn tokens: not of a prompt, whose masks would take queries times keys."""
+    import torch
+    import transformers
+
+    config, generator = model.config, torch.Generator("cuda").manual_seed(1)
+    if kind == "static":
+        cache = transformers.StaticCache(config=config, max_cache_len=length + 64)
+    else:
+        cache = transformers.DynamicCache(config=config)
+    for layer in range(config.num_hidden_layers):
+        extents = 2, 1, config.num_key_value_heads, length, config.head_dim
+        k, v = torch.randn(extents, generator=generator, device="cuda", dtype=torch.bfloat16)
+        cache.update(k, v, layer)
+    return cache
+
+
 def token(peer, name, kind, length):
     """One token of one sequence after `length` others. The time on the host counts."""
     import torch
-    import transformers
 
     if " " in peer:
         return None
     model = model_of(name, peer).eval()
-    room = length + 64
-    if kind == "static":
-        cache = transformers.StaticCache(config=model.config, max_cache_len=room)
-    else:
-        cache = transformers.DynamicCache(config=model.config)
-    config, generator = model.config, torch.Generator("cuda").manual_seed(1)
-    for layer in range(config.num_hidden_layers):  # not a prompt, whose masks would take queries times keys
-        extents = 2, 1, config.num_key_value_heads, length, config.head_dim
-        k, v = torch.randn(extents, generator=generator, device="cuda", dtype=torch.bfloat16)
-        cache.update(k, v, layer)
+    cache = filled_cache(model, kind, length)
     tokens = torch.tensor([[7]], device="cuda")
     last = None
 
@@ -261,13 +283,13 @@ def token(peer, name, kind, length):
 
 
 def generate(peer, name, kind, length):
-    """Times a token as a user of `generate` sees it: from one token to the next, on the host."""
+    """Times a token after `length` others as a user of `generate` sees it: from one token to the next, on the host."""
     import torch
 
     if " " in peer:
         return None
     model = model_of(name, peer).eval()
-    tokens = torch.randint(1, 8000, (1, length), generator=torch.Generator().manual_seed(1)).cuda()
+    tokens = torch.randint(1, 8000, (1, length + 1), generator=torch.Generator().manual_seed(1)).cuda()
     times = []
 
     class Streamer:
@@ -279,7 +301,7 @@ def generate(peer, name, kind, length):
 
     made = model.generate(
         tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=40, min_new_tokens=40, do_sample=False,
-        cache_implementation=kind, prefill_chunk_size=8192, streamer=Streamer(),
+        past_key_values=filled_cache(model, kind, length), streamer=Streamer(),
     )  # fmt: skip
     between = sorted((after - before) * 1000 for before, after in zip(times[-21:], times[-20:]))
     return {"ms": between[len(between) // 2], "last_tokens": made[0, -5:].tolist()}
@@ -304,7 +326,11 @@ def limit(seconds):
 
 def measure(peer, only, seconds, out):
     import torch
+    import transformers
 
+    about = {"torch": torch.__version__, "transformers": transformers.__version__, "date": time.strftime("%Y-%m-%d")}
+    with open(out, "a", encoding="utf-8") as file:
+        file.write(json.dumps({"id": "ceilings", "peer": torch.cuda.get_device_name(), **about}) + "\n")
     for case in filter(re.compile(only).search, cases()):
         what, *of, length = case.split("-")
         started = time.monotonic()

@@ -28,8 +28,11 @@ PEER_NAMES = {
     "fa4_varlen": "FlashAttention-4, packed",
     "flex": "FlexAttention",
     "flex_autotuned": "FlexAttention, autotuned",
+    "flex_vllm": "vLLM's FlexAttention",
+    "flex_vllm_128": "the same, blocks of 128",
     "sdpa_cudnn": "cuDNN",
     "sdpa_flash": "FlashAttention-2",
+    "triton_vllm": "vLLM's Triton kernel",
 }
 LIBRARIES = {"torch": "PyTorch", "cudnn": "cuDNN", "cuda": "CUDA"}
 # Variants that do causal's work and more. Their overhead shows next to our own causal of the same shape.

@@ -627,6 +627,37 @@ class FlexTest(unittest.TestCase):
                 self.near(model(q, k, v, factor), expected)
 
     @unittest.skipUnless("cuda" in DEVICES, "there is no GPU")
+    def test_workspaces_are_initialised_once(self):
+        """Only block lists are made anew for another mask."""
+        q, k, v = operands("cuda", torch.bfloat16, requires_grad=False, q_len=1, kv_len=4096)
+        first = torch.tensor([100, 4000], device="cuda", dtype=torch.int32)
+        rows = torch.randn(B, H, KV_LEN, D, device="cuda", dtype=torch.bfloat16)
+        at = lambda extent: torch.arange(extent, device="cuda")  # noqa: E731
+        documents = [at(KV_LEN) // size for size in (30, 50)]
+        since = [lambda b, h, q, k, n=n: k >= first[b] + n for n in (0, 7)]
+        same = [lambda b, h, q, k, of=of: of[q] == of[k] for of in documents]
+        for mods, given, expected in ((since, (q, k, v), 2), (same, (rows, rows, rows), 6)):
+            masks = [create_block_mask(mod, B, None, given[0].shape[2], given[1].shape[2], device="cuda") for mod in mods]
+            library, made = kernels.library(), []
+
+            class Counting:
+                def __getattr__(self, name):
+                    made.extend([name] * (name == "attnc_prepared_initialise"))  # noqa: B023
+                    return getattr(library, name)  # noqa: B023
+
+            with unittest.mock.patch.object(kernels, "library", Counting):
+                for _ in range(3):
+                    for mod, mask in zip(mods, masks):
+                        out = flex_attention(*given, block_mask=mask, enable_gqa=True)
+                        live = mod(at(B)[:, None, None, None], 0, at(given[0].shape[2])[:, None], at(given[1].shape[2]))
+                        live = live.expand(B, 1, given[0].shape[2], given[1].shape[2])
+                        expected_out = torch.nn.functional.scaled_dot_product_attention(
+                            *given, attn_mask=live, enable_gqa=True
+                        )
+                        self.near(out, expected_out, 2e-2)
+            self.assertEqual(len(made), expected)
+
+    @unittest.skipUnless("cuda" in DEVICES, "there is no GPU")
     def test_cuda_graphs(self):
         """A graph of eager calls, and those of a compiled model; with other numbers, masks and neighbours at each replay."""
         mod = Biased("cuda")

@@ -7,9 +7,12 @@ Without a GPU, the reference computes, and rows reach the cache by PyTorch's ind
 not installed.
 """
 
+import json
 import logging
+import os
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 import types
@@ -31,6 +34,8 @@ try:
 except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
 import attnc.vllm
+from attnc.torch import serving
+from attnc.torch.translation import translate
 from attnc.vllm import AttncBackend, AttncImpl
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -113,6 +118,29 @@ class Batch:
             weights = scores.softmax(-1)[..., :length].nan_to_num()
             parts.append((weights @ v).transpose(0, 1))
         return torch.cat(parts)
+
+
+class Fp8Batch(Batch):
+    """A batch over a cache of fp8, in vLLM's dtype for it. Queries of prompts are fp8 numbers times the layer's scale."""
+
+    def __init__(self, layer, few, *args, **options):
+        super().__init__(*args, **options)
+
+        def rounded(x, scale):
+            return (x.float() / scale.view(-1, 1)).clamp(-448, 448).to(torch.float8_e4m3fn)
+
+        k, v = self.cache.transpose(1, 2).split(D, dim=-1)
+        pools = [rounded(x, scale) for x, scale in ((k, layer._k_scale), (v, layer._v_scale))]
+        self.cache = torch.cat([x.view(torch.uint8) for x in pools], dim=-1).transpose(1, 2)
+        self.all = [
+            tuple(rounded(x, s).float() * s.view(-1, 1) for x, s in zip(pair, (layer._k_scale, layer._v_scale)))
+            for pair in self.all
+        ]
+        starts = self.common.query_start_loc_cpu.tolist()
+        for start, end in zip(starts, starts[1:]):
+            if end - start > few:
+                q = rounded(self.q[start:end], layer._q_scale.reshape(-1)[:1])
+                self.q[start:end] = (q.float() * layer._q_scale.reshape(-1)[:1]).bfloat16()
 
 
 def builder(page, **changes):
@@ -208,6 +236,60 @@ class Kernels(unittest.TestCase):
             batch.defined(window, lambda s, *where: alibi(cap(s), *where), sinks),
         )
 
+    def test_fp8_caches(self):
+        """Scales of layers and of heads; decodes keep queries in 16 bits; graphs of any batch."""
+        of = lambda *numbers: torch.tensor(numbers, device=DEVICE)
+        limit = 5e-2 if DEVICE == "cuda" else 8e-3  # forward kernels round weights
+        alone = dict(q_lens=[1, 1, 40, 7], lengths=[33, 100, 40, 64])
+        for q, k, v in ((of(0.5), of(0.25), of(0.5)), (of(0.5, 0.5), of(0.25, 0.015625), of(0.5, 4.0))):
+            layer = types.SimpleNamespace(
+                **vars(LAYER) | {"_q_scale": q.squeeze(), "_k_scale": k.squeeze(), "_v_scale": v.squeeze()}
+            )
+            for page in (16, 64):
+                batch = Fp8Batch(layer, 1, **alone, page=page)
+                found, expected = batch.attend(layer, kv_cache_dtype="fp8"), batch.defined()
+                self.assert_close(found[:2], expected[:2])
+                self.assert_close(found[2:], expected[2:], limit)
+            slopes = [0.5, 0.25, 0.125, 0.0625]
+            of_head = torch.tensor(slopes, device=DEVICE)
+            batch = Fp8Batch(layer, 1, **alone)
+            found = batch.attend(layer, kv_cache_dtype="fp8_e4m3", alibi_slopes=slopes)
+            expected = Fp8Batch(layer, 1, **alone).defined(score=lambda s, b, h, q, kv: s + of_head[h] * (kv - q))
+            self.assert_close(found, expected, limit)
+        batch = Fp8Batch(layer, 0, [3, 1, 2], [33, 5, 100])  # decodes of unequal numbers take a forward kernel
+        made = builder(PAGE)
+        made.reorder_batch_threshold = 3
+        with unittest.mock.patch.object(sys.modules[__name__], "builder", lambda page: made):
+            self.assert_close(batch.attend(layer, kv_cache_dtype="fp8"), batch.defined(), limit)
+
+    def test_scales_that_change(self):
+        """A layer's scales are read by each launch."""
+        one = lambda: torch.ones(1, device=DEVICE)
+        layer = types.SimpleNamespace(**vars(LAYER) | {"_q_scale": one(), "_k_scale": one(), "_v_scale": one()})
+        batch, impl = Fp8Batch(layer, 1, [1, 1, 9], [33, 100, 40]), AttncImpl(H, D, D**-0.5, HKV, kv_cache_dtype="fp8")
+        metadata = builder(PAGE).build(0, batch.common)
+        attend = lambda: impl.forward(layer, batch.q, *batch.new, batch.cache, metadata, torch.empty_like(batch.q))
+        before = attend()
+        layer._v_scale.mul_(2)
+        self.assert_close(attend(), 2 * before.double())
+        layer._v_scale = layer._v_scale * 2
+        self.assert_close(attend(), 4 * before.double())
+
+    def test_layers_share_what_a_launch_is_made_of(self):
+        batch = Batch(**MIXED)
+        metadata = builder(PAGE).build(0, batch.common)
+        layers = [AttncImpl(H, D, D**-0.5, HKV, sliding_window=window) for window in (None, None, 6, None, 6)]
+        with unittest.mock.patch.object(serving, "translate", side_effect=serving.translate) as translated:
+            for impl in layers:
+                impl.do_kv_cache_update(LAYER, *batch.new, batch.cache, batch.common.slot_mapping)
+                out = impl.forward(LAYER, batch.q, *batch.new, batch.cache, metadata, torch.empty_like(batch.q))
+                window = impl.attention.window or 1000
+                expected = batch.defined(lambda b, h, q, kv: (q >= kv) & (q - kv < window))  # noqa: B023
+                self.assert_close(out, expected)
+            self.assertEqual(translated.call_count, 2 * len(metadata.groups))
+            builder(PAGE).update_block_table(metadata, batch.common.block_table_tensor, None).groups[0]._kept.clear()
+            self.assertTrue(all(group._kept for group in metadata.groups))
+
     def test_bidirectional(self):
         batch = Batch(**MIXED, causal=False)
         self.assert_close(batch.attend(), batch.defined(everything))
@@ -218,21 +300,46 @@ class Kernels(unittest.TestCase):
         """Tokens of an image see one another, also where a prompt is read in parts; other requests do not."""
         images = {4: [(2, 11), (20, 29), (33, 33)], 5: [(10, 20), (58, 63)], 3: [(98, 99)]}
 
-        def mask(b, h, q, kv):
-            live = causal(b, h, q, kv)
+        def mask(b, h, q, kv, without=causal):
+            live = without(b, h, q, kv)
             for start, end in images.get(b, ()):
                 live = live | (q >= start) & (q <= end) & (kv >= start) & (kv <= end)
             return live
 
         batch = Batch(**MIXED, mm_req_doc_ranges=images)
         self.assert_close(batch.attend(), batch.defined(mask))
-        windowed = lambda b, h, q, kv: mask(b, h, q, kv) & ((q - kv < 6) | ~causal(b, h, q, kv))
-        batch = Batch([40], [40], mm_req_doc_ranges={0: [(2, 5), (20, 24)]})
-        images = {0: [(2, 5), (20, 24)]}
-        self.assert_close(batch.attend(sliding_window=6), batch.defined(windowed))
+        images = {0: [(2, 5), (20, 34)]}
+        near = lambda b, h, q, kv: (q >= kv) & (q - kv < 6)
+        batch = Batch([40], [40], mm_req_doc_ranges=images)
+        self.assert_close(batch.attend(sliding_window=6), batch.defined(lambda *at: mask(*at, near)))
+        near = lambda b, h, q, kv: (q - kv).abs() < 6
+        batch = Batch([40], [40], mm_req_doc_ranges=images, causal=False)
+        self.assert_close(batch.attend(sliding_window=6), batch.defined(lambda *at: mask(*at, near)))
+        third = lambda b, h, q, kv: (q >= kv) & (kv % 3 == 0)  # a mask of the layer
+        layer = types.SimpleNamespace(**vars(LAYER) | {"logical_mask_mod": third})
+        batch = Batch([40, 6], [40, 36], mm_req_doc_ranges=images)
+        self.assert_close(batch.attend(layer), batch.defined(lambda *at: mask(*at, third)))
         decodes, prompts = builder(PAGE).build(0, Batch(**MIXED, mm_req_doc_ranges={4: [(2, 3)], 5: [(0, 57)]}).common).groups
         self.assertIsNone(decodes.images)
         self.assertEqual(prompts.images.tolist(), [[[1, 0]], [[1, 0]], [[2, 3]], [[1, 0]]])
+
+    def test_loops_are_bounded(self):
+        """Masks of images bound the loop over keys, and are not evaluated score by score."""
+        images = {0: [(2, 5), (20, 24), (30, 40)]}
+        group = builder(PAGE).build(0, Batch([64], [64], mm_req_doc_ranges=images).common).groups[0]
+        for window, causal in ((None, True), (6, True), (6, False)):
+            mask_mod = AttncImpl(H, D, 1.0, HKV, sliding_window=window).attention._mask_mod(None, group, causal)
+            problem = 1, H, HKV, 256, 256
+            text, tensors, _ = translate(None, mask_mod, device=group.images.device, problem=problem).given()
+            try:
+                found = attnc.Mod.parse_ir(text).explain(
+                    problem, captures={name: x.cpu() for name, x in tensors.items()}, head_dim=128, arch="sm_90a"
+                )
+            except attnc.RunError as error:
+                if "nvrtc" in str(error):
+                    self.skipTest(f"SKIPPED: {error}")
+                raise
+            self.assertEqual(found["kvLoop"], "bounds")
 
     def test_mods(self):
         """A layer's own mods see heads, positions, and the request's place in the batch."""
@@ -292,7 +399,7 @@ class Kernels(unittest.TestCase):
             impl.do_kv_cache_update(LAYER, *batch.new, batch.cache, real.slot_mapping)
             k, v = map(pad, batch.new)
             out = impl.forward(LAYER, pad(batch.q), k, v, batch.cache, metadata, torch.full_like(pad(batch.q), torch.nan))
-            self.assert_close(out[:-5], batch.defined(sinks=impl.sinks))
+            self.assert_close(out[:-5], batch.defined(sinks=impl.attention.sinks))
         # One token of each request, but a graph of any batch of six tokens.
         metadata, _ = self.captured(batch, [1] * 6, 6, CUDAGraphMode.FULL)
         self.assertEqual([(group.q_len, group.sequences.cu_q is None) for group in metadata.groups], [(6, False)])
@@ -313,6 +420,28 @@ class Kernels(unittest.TestCase):
         impl.do_kv_cache_update(LAYER, *other.new, other.cache, moved.slot_mapping)
         out = impl.forward(LAYER, other.q, *other.new, other.cache, moved, torch.empty_like(other.q))
         self.assert_close(out, other.defined())
+
+
+class Benchmark(unittest.TestCase):
+    def test_peers(self):
+        """What the benchmark gives attnc, Triton's kernel and FlexAttention's backend are the same batches."""
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "times.jsonl"
+            command = [sys.executable, ROOT / "bench/vllm_times.py", "--device", "cpu", "--out", out]
+            for peers, only in (("attnc,flex_vllm", "tree8-|images"), ("triton_vllm", "images|decode-causal_fp8")):
+                environment = {**os.environ, "TRITON_INTERPRET": "1"}
+                ran = subprocess.run(
+                    [*command, "--peers", peers, "--only", only], env=environment, capture_output=True, text=True, check=False
+                )
+            lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+            self.assertEqual([line for line in lines if "error" in line], [], ran.stderr)
+            timed = [(line["peer"], line["id"].partition("-b")[0]) for line in lines if "ms" in line]
+            self.assertEqual(timed, [
+                ("attnc", "decode-tree8"), ("attnc", "prefill-images"), ("flex_vllm", "decode-tree8"),
+                ("flex_vllm", "prefill-images"), ("triton_vllm", "prefill-images"), ("triton_vllm", "decode-causal_fp8"),
+            ])  # fmt: skip
+            for line in lines:
+                self.assertLess(line.get("rmse", {"out": 0})["out"], 1e-3)
 
 
 class Interface(unittest.TestCase):
@@ -339,11 +468,14 @@ class Interface(unittest.TestCase):
 
     def test_what_is_taken(self):
         for changes in ({}, dict(has_sink=True), dict(use_mm_prefix=True), dict(has_sliding_window=True),
-                        dict(use_non_causal=True), dict(head_size=80, dtype=torch.float16, block_size=48)):
+                        dict(use_non_causal=True), dict(kv_cache_dtype="fp8", use_per_head_quant_scales=True),
+                        dict(kv_cache_dtype="fp8_e4m3", head_size=80), dict(head_size=80, dtype=torch.float16, block_size=48)):
             self.assertEqual(self.reasons(**changes), [], changes)
         for changes, reason in (
             (dict(head_size=512), "head_size"), (dict(dtype=torch.float32), "dtype"), (dict(block_size=8), "block_size"),
-            (dict(kv_cache_dtype="fp8"), "kv_cache_dtype"), (dict(use_mla=True), "MLA"),
+            (dict(kv_cache_dtype="fp8_e5m2"), "kv_cache_dtype"), (dict(use_mla=True), "MLA"),
+            (dict(kv_cache_dtype="fp8", device_capability=types.SimpleNamespace(major=8, minor=9)), "Hopper"),
+            (dict(kv_cache_dtype="fp8", head_size=72), "multiples of 16"),
             (dict(attn_type="encoder"), "attention type"), (dict(use_dcp=True), "DCP"),
             (dict(device_capability=types.SimpleNamespace(major=7, minor=5)), "compute capability"),
             (dict(use_adaptive_verification=True), "query lens"),
@@ -358,7 +490,7 @@ class Interface(unittest.TestCase):
 
     def test_refusals(self):
         for options, text in (
-            (dict(attn_type="encoder_decoder"), "another backend"), (dict(kv_cache_dtype="fp8"), "auto"),
+            (dict(attn_type="encoder_decoder"), "another backend"), (dict(kv_cache_dtype="int8_per_token_head"), "auto or fp8"),
             (dict(use_irope=True), "use_irope"),
         ):  # fmt: skip
             with self.assertRaisesRegex(NotImplementedError, text):

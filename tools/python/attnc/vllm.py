@@ -11,16 +11,15 @@ Here my_module.mods_of(layer_name) returns a pair (score_mod, mask_mod); either 
 replaces the causal mask; a window of the layer still holds. b is the request's place in the batch, h counts the heads of
 this rank, q_idx and kv_idx are positions in the request's sequence.
 
-Serves the caches of decoder layers in bfloat16 and float16: causal and bidirectional masks, windows, ALiBi, soft caps,
-sinks, and images whose tokens see one another, all with pages and with queries of any number.
+Serves the caches of decoder layers in bfloat16, float16 and fp8 (E4M3): causal and bidirectional masks, windows, ALiBi,
+soft caps, sinks, and images whose tokens see one another, all with pages and with queries of any number. If the cache is
+fp8, decodes keep queries in 16 bits; prompts divide queries by the layer's q_scale and round them to fp8.
 """
 
 import dataclasses
-import itertools
 import typing
 
 import torch
-from torch.nn.attention.flex_attention import and_masks, or_masks
 from vllm.config import CUDAGraphMode
 from vllm.utils.import_utils import resolve_obj_by_qualname
 from vllm.v1.attention.backend import (
@@ -31,11 +30,10 @@ from vllm.v1.attention.backend import (
     AttentionType,
 )
 
-from .torch.autograd import call_of
-from .torch.kernels import Sequences
-from .torch.translation import translate
+from .torch.serving import FP8, Attention, Group, Scales, group_of_all, groups_of, to_fp8
 
 _PAGE_SIZES = [16, 32, 64, 128, 256]
+_FP8 = "fp8", "fp8_e4m3"  # names of one dtype
 _MODS = "attnc_mods"  # key of vLLM's additional_config
 # Attributes of layers. vLLM's FlexAttention backend reads the second.
 _SCORE_MOD, _MASK_MOD = "logical_score_mod", "logical_mask_mod"
@@ -45,7 +43,7 @@ class AttncBackend(AttentionBackend):
     """What vLLM asks of a backend before it takes it."""
 
     supported_dtypes: typing.ClassVar[list[torch.dtype]] = [torch.float16, torch.bfloat16]
-    supported_kv_cache_dtypes: typing.ClassVar[list[typing.Any]] = ["auto", "float16", "bfloat16"]
+    supported_kv_cache_dtypes: typing.ClassVar[list[typing.Any]] = ["auto", "float16", "bfloat16", *_FP8]
     forward_includes_kv_cache_update = False
 
     @staticmethod
@@ -77,6 +75,21 @@ class AttncBackend(AttentionBackend):
         return capability.major >= 8
 
     @classmethod
+    def supports_per_head_quant_scales(cls) -> bool:
+        return True
+
+    @classmethod
+    def supports_combination(
+        cls, head_size: int, dtype: torch.dtype, kv_cache_dtype: typing.Any, block_size: int | None, use_mla: bool,
+        has_sink: bool, use_sparse: bool, use_mm_prefix: bool, device_capability: typing.Any,
+    ) -> str | None:  # fmt: skip
+        if kv_cache_dtype in _FP8 and device_capability.major != 9:
+            return "attnc reads prompts from fp8 caches only on Hopper"
+        if kv_cache_dtype in _FP8 and head_size % 16:
+            return "attnc needs head sizes that are multiples of 16 for fp8 caches"
+        return None
+
+    @classmethod
     def supports_sink(cls) -> bool:
         return True
 
@@ -95,23 +108,6 @@ class AttncBackend(AttentionBackend):
     @classmethod
     def supports_device_cpu_query_lens_mismatch(cls) -> bool:
         return False  # launches are cut by the lengths that the CPU knows
-
-
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """Neighbouring requests that share a launch: a ragged batch if their numbers of queries differ."""
-
-    requests: slice
-    tokens: slice  # their rows of q
-    count: int  # requests
-    q_len: int  # the most queries of a request
-    sequences: Sequences
-    images: torch.Tensor | None  # i32 [count, R, 2]: first and last position of each; empty ones end before they begin
-
-    def rows(self, of_all):
-        """Returns their rows of q or out [tokens, H, D] as [B, H, q_len, D], or as the ragged batch [1, H, rows, D]."""
-        batch = self.count if self.sequences.cu_q is None else 1
-        return of_all[self.tokens].view(batch, -1, *of_all.shape[1:]).transpose(1, 2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,18 +151,7 @@ class AttncMetadataBuilder(AttentionMetadataBuilder[AttncMetadata]):
             raise NotImplementedError(
                 "attnc needs one kind of mask for all requests of a batch, and vLLM asks for causal and bidirectional ones"
             )
-        starts = common.query_start_loc_cpu[: common.num_reqs + 1].tolist()
-        q_lens = [end - start for start, end in itertools.pairwise(starts)]
-
-        def launch_of(request):
-            # 1: for a decode kernel, which reads K and V once for all heads of a group; 2: for a forward kernel.
-            return q_lens[request] and 1 + (q_lens[request] > self.reorder_batch_threshold)
-
-        groups = []
-        for launch, requests in itertools.groupby(range(common.num_reqs), launch_of):
-            first, *others = requests
-            if launch:  # else padding
-                groups.append(_group(common, slice(first, first + 1 + len(others)), starts))
+        groups = groups_of(common, self.reorder_batch_threshold)
         return AttncMetadata(groups, common.num_actual_tokens, common.causal, common.slot_mapping)
 
     def build_for_cudagraph_capture(self, common_attn_metadata: typing.Any) -> AttncMetadata:
@@ -177,8 +162,7 @@ class AttncMetadataBuilder(AttentionMetadataBuilder[AttncMetadata]):
         starts = common.query_start_loc_cpu.tolist()
         is_uniform = starts == [common.max_query_len * request for request in range(common.num_reqs + 1)]
         if not is_uniform or self.vllm_config.compilation_config.cudagraph_mode == CUDAGraphMode.FULL:
-            group = _group(common, slice(0, common.num_reqs), starts, longest=common.max_query_len)
-            metadata = dataclasses.replace(metadata, groups=[group])
+            metadata = dataclasses.replace(metadata, groups=[group_of_all(common, common.max_query_len)])
         return metadata
 
     def update_block_table(
@@ -189,35 +173,6 @@ class AttncMetadataBuilder(AttentionMetadataBuilder[AttncMetadata]):
             for group in metadata.groups
         ]
         return dataclasses.replace(metadata, groups=groups, slot_mapping=slot_mapping)
-
-
-def _group(common, requests, starts, longest=None):
-    """Returns the launch of these requests: a ragged batch if they differ in their numbers of queries, or if others of
-    up to `longest` will take their place."""
-    first, end = requests.start, requests.stop
-    q_lens = [starts[request + 1] - starts[request] for request in range(first, end)]
-    sequences = Sequences(kv_lengths=common.seq_lens[requests], page_table=common.block_table_tensor[requests])
-    if longest or min(q_lens) < max(q_lens):
-        # Fewer values of Q_LEN are fewer kinds of launches.
-        longest = longest or min(1 << (max(q_lens) - 1).bit_length(), starts[end] - starts[first])
-        cu_q = common.query_start_loc[first : end + 1]
-        sequences = sequences._replace(cu_q=cu_q - starts[first] if starts[first] else cu_q, max_q=longest)
-    ranges = common.mm_req_doc_ranges or {}
-    lengths = common.seq_lens_cpu_upper_bound
-    of_requests = []
-    for request, q_len in zip(range(first, end), q_lens):
-        # Images that end before the second query change nothing. The bound is exact while a prompt is read.
-        first_query = 0 if lengths is None else int(lengths[request]) - q_len
-        of_requests.append([pair for pair in ranges.get(request, ()) if pair[1] > first_query])
-    most = max(map(len, of_requests))
-    images = None
-    if most:
-        most = 1 << (most - 1).bit_length()  # a kernel serves all numbers up to it
-        filled = [of + [(1, 0)] * (most - len(of)) for of in of_requests]
-        images = torch.tensor(filled, dtype=torch.int32, pin_memory=common.seq_lens.is_cuda)
-        images = images.to(common.seq_lens.device, non_blocking=True)
-    tokens = slice(starts[first], starts[end])
-    return Group(requests, tokens, end - first, sequences.max_q or q_lens[0], sequences, images)
 
 
 class AttncImpl(AttentionImpl[AttncMetadata]):
@@ -232,13 +187,16 @@ class AttncImpl(AttentionImpl[AttncMetadata]):
         if attn_type != AttentionType.DECODER:
             raise NotImplementedError(f"attnc serves decoder layers; {attn_type} needs another backend")
         if kv_cache_dtype not in AttncBackend.supported_kv_cache_dtypes:
-            raise NotImplementedError(f"attnc has no cache of {kv_cache_dtype} here: set kv_cache_dtype to auto")
+            raise NotImplementedError(f"attnc has no cache of {kv_cache_dtype}: set kv_cache_dtype to auto or fp8")
         if others:
             raise NotImplementedError(f"attnc does not know {', '.join(others)} of this layer: use another backend")
         self.num_heads, self.num_kv_heads = num_heads, num_kv_heads or num_heads
         self.head_size, self.scale, self.kv_cache_dtype = head_size, float(scale), kv_cache_dtype
-        self.window, self.soft_cap, self.sinks = sliding_window, logits_soft_cap or None, sinks
-        self.slopes = alibi_slopes and torch.tensor(alibi_slopes, dtype=torch.float32)
+        self.is_fp8 = kv_cache_dtype in _FP8
+        self.attention = Attention(
+            num_heads, self.num_kv_heads, scale, sliding_window, logits_soft_cap or None,
+            alibi_slopes and torch.tensor(alibi_slopes, dtype=torch.float32), sinks,
+        )  # fmt: skip
 
     def do_kv_cache_update(
         self, layer: typing.Any, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor,
@@ -253,8 +211,11 @@ class AttncImpl(AttentionImpl[AttncMetadata]):
             return
         used = slot_mapping >= 0
         slots = slot_mapping[used]
-        for rows, pool in zip((key, value), pages):
-            pool[slots // pool.shape[1], slots % pool.shape[1]] = rows[: len(slot_mapping)][used]
+        for rows, pool, scales in zip((key, value), pages, (layer._k_scale, layer._v_scale)):
+            new = rows[: len(slot_mapping)][used]
+            if self.is_fp8:
+                pool, new = pool.view(torch.uint8), to_fp8(new, scales).view(torch.uint8)
+            pool[slots // pool.shape[1], slots % pool.shape[1]] = new
 
     def forward(
         self, layer: typing.Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor,
@@ -265,74 +226,17 @@ class AttncImpl(AttentionImpl[AttncMetadata]):
         K in the first half of the columns, and already has the new rows."""
         if output_scale is not None or output_block_scale is not None:
             raise NotImplementedError("attnc does not quantise what it writes: turn off fuse_attn_quant")
-        if self.slopes is not None and self.slopes.device != query.device:
-            self.slopes = self.slopes.to(query.device)
+        self.attention.move_to(query.device)  # which graphs cannot
         if attn_metadata is None:  # vLLM measures memory
             return output.fill_(0)
         k, v = kv_cache.split(self.head_size, dim=-1)
+        scales = None
+        if self.is_fp8:
+            k, v, scales = k.view(FP8), v.view(FP8), Scales(layer._q_scale, layer._k_scale, layer._v_scale)
         mods = getattr(layer, _SCORE_MOD, None), getattr(layer, _MASK_MOD, None)
         for group in attn_metadata.groups:
-            self._attend(group.rows(query), k, v, group.rows(output), group, mods, attn_metadata.causal)
+            self.attention.attend(group, query, k, v, output, mods, attn_metadata.causal, scales)
         return output
-
-    def _attend(self, q, k, v, out, group, mods, causal):
-        pages = group.sequences.page_table.shape[1]
-        problem = group.count, self.num_heads, self.num_kv_heads, group.q_len, pages * k.shape[2]
-        score_mod = self._score_mod(mods[0], group.requests.start)
-        mask_mod = self._mask_mod(mods[1], group, causal)
-        text, tensors, scalars = translate(score_mod, mask_mod, device=q.device, problem=problem).given()
-        call = call_of(text, q, k, v, tensors, scalars, sequences=group.sequences)
-        lse = None if self.sinks is None else torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-        call.forward(
-            q, k, v, tensors.values(), scalars.values(), self.scale, self, out, lse, None, group.sequences, None
-        )  # fmt: skip
-        if lse is not None:
-            # A sink is one more score of each row, with value 0: the weights of the keys add up to the rest.
-            out.mul_(torch.sigmoid(lse - self.sinks.float().view(1, -1, 1)).unsqueeze(-1).to(out.dtype))
-
-    def _score_mod(self, own, first):
-        slopes, cap = self.slopes, self.soft_cap
-        if own is None and slopes is None and cap is None:
-            return None
-
-        def score_mod(score, b, h, q_idx, kv_idx):
-            if own is not None:
-                score = own(score, b + first, h, q_idx, kv_idx)
-            if cap is not None:
-                score = cap * torch.tanh(score / cap)
-            return score if slopes is None else score + slopes[h] * (kv_idx - q_idx)
-
-        return score_mod
-
-    def _mask_mod(self, own, group, causal):
-        masks, first, window, images = [], group.requests.start, self.window, group.images
-        if own is not None:
-            masks.append(lambda b, h, q_idx, kv_idx: own(b + first, h, q_idx, kv_idx))
-        elif causal:
-            masks.append(_causal)
-        if window is not None:
-            masks.append(lambda b, h, q_idx, kv_idx: (q_idx - kv_idx < window) & (kv_idx - q_idx < window))
-        if not masks:
-            return None
-        mask_mod = masks[0] if len(masks) == 1 else and_masks(*masks)
-        return mask_mod if images is None else or_masks(mask_mod, *map(_within(images), range(images.shape[1])))
-
-
-def _causal(b, h, q_idx, kv_idx):
-    return q_idx >= kv_idx
-
-
-def _within(images):
-    """Returns a function of a number: the mask_mod by which the tokens of that image of a request see one another."""
-
-    def of(number):
-        def mask_mod(b, h, q_idx, kv_idx):
-            start, end = images[b, number, 0], images[b, number, 1]
-            return (start <= q_idx) & (q_idx <= end) & (start <= kv_idx) & (kv_idx <= end)
-
-        return mask_mod
-
-    return of
 
 
 def register() -> None:

@@ -59,7 +59,7 @@ def run_backward(
     return results, of_captures
 
 
-class _Refusing(torch.autograd.Function):
+class Refusing(torch.autograd.Function):
     """Gradients as functions of what they are computed from, whose own derivatives are refused. Without it torch would
     take them to be zero."""
 
@@ -94,7 +94,7 @@ class _Attention(torch.autograd.Function):
             return _Attention._gradients(ctx, dout, dlse)
         with torch.no_grad():
             results = _Attention._gradients(ctx, dout, dlse)
-        return _Refusing.apply(results, dout, dlse, *ctx.saved_tensors)
+        return Refusing.apply(results, dout, dlse, *ctx.saved_tensors)
 
     @staticmethod
     def _gradients(ctx, dout, dlse):

@@ -20,7 +20,7 @@ from ..mod import Mod
 from .tracing import TORCH
 from .translation import DTYPE_NAMES
 
-_DTYPES = {dtype: DTYPES[name] for dtype, name in DTYPE_NAMES.items()}
+_DTYPES = {dtype: DTYPES[name] for dtype, name in (DTYPE_NAMES | {torch.float8_e4m3fn: "e4m3"}).items()}
 _KINDS = {name: number for number, name in enumerate(KINDS)}
 _MOST_KEPT = 4096
 ALIGNMENT = 16  # of rows, in bytes, for the fastest kernels
@@ -77,7 +77,7 @@ class Sequences(typing.NamedTuple):
     """Where rows of q, k and v belong, as i32 tensors on the device. Either `kv_lengths` [B] of a cache, where queries
     stand at the last keys; or `cu_q` and `cu_kv` [B + 1], the cumulative lengths of a ragged batch, with the longest
     lengths. With `page_table` [B, N], which needs kv_lengths, k and v are pools [pages, HKV, page_size, D]; a ragged
-    batch then has no cu_kv."""
+    batch then has no cu_kv. `q_scales` [H], `k_scales` and `v_scales` [HKV], f32, are factors of rows of float8_e4m3fn."""
 
     kv_lengths: torch.Tensor | None = None
     cu_q: torch.Tensor | None = None
@@ -85,12 +85,18 @@ class Sequences(typing.NamedTuple):
     max_q: int = 0
     max_kv: int = 0
     page_table: torch.Tensor | None = None
+    q_scales: torch.Tensor | None = None
+    k_scales: torch.Tensor | None = None
+    v_scales: torch.Tensor | None = None
 
 
 # Members of c.Operands, by place in Sequences.
-_MEMBERS = {0: "kv_lengths", 1: "cu_seqlens_q", 2: "cu_seqlens_kv", 5: "page_table"}
+_MEMBERS = {0: "kv_lengths", 1: "cu_seqlens_q", 2: "cu_seqlens_kv", 5: "page_table", 6: "q_scales", 7: "k_scales",
+            8: "v_scales"}  # fmt: skip
 ALIGNED = Sequences()  # query i stands at key i
-ANEW = object()  # in place of a mask: a workspace of its own for each launch, as in graphs, which are replayed
+# In place of a mask: a workspace of its own for each launch. Graphs are replayed, and runs that warm them up may leave
+# nothing in their pool of memory.
+ANEW = object()
 
 
 def like(tensor, width=None):
@@ -116,7 +122,6 @@ class Call:
         self.mod, self.lock, self.gradients = mod, threading.Lock(), gradients
         self.handle, self.is_on_gpu, self.needs_rows = mod._handle.address, q.is_cuda, False
         batch, heads, q_len, width = q.shape
-        self.has_mask = mod.has_mask_mod
         self.scale, self.is_like_q, self.numbers = 1.0, v.shape[-1] == width, ()
         self.rows = (batch, heads, q_len), (heads * q_len, q_len, 1)  # shape and strides
         rows = torch.empty(self.rows[0], dtype=torch.float32, device="meta")
@@ -182,16 +187,20 @@ class Call:
         self.launch_backward = library().attnc_prepared_launch_backward
         check(library().attnc_prepared_workspace_bytes(self.prepared_at, byref(size)))
         self.device, self.device_index, self.workspace_bytes, self.workspaces = device, device.index, size.value, {}
+        info = c.PreparationInfo()
+        preparation = library().attnc_prepared_get_preparation(self.prepared_at)
+        check(library().attnc_preparation_get_info(preparation, byref(info)))
+        self.keeps_lists = bool(info.builds_block_mask)
 
     def _workspace(self, stream, mask):
         """Returns (address, objects that must live until the launch is enqueued). Each stream has one workspace,
-        because its launches run in order. Its block lists are made for a mask and the numbers of a launch, and kept
-        while these stay the same. None: the lists are made anew."""
+        because its launches run in order. If it holds block lists, these are made for a mask and the numbers of a
+        launch, and kept while these stay the same. None: the lists are made anew."""
         if _is_capturing():
             mask = ANEW
         found = self.workspaces.get(stream)
         if found is not None and mask is not ANEW:
-            if not self.has_mask or mask is not None and found[1]() is mask and found[3] == self.numbers:
+            if not self.keeps_lists or mask is not None and found[1]() is mask and found[3] == self.numbers:
                 return found[2], found
         if found is None or mask is ANEW:
             space = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=self.device)

@@ -8,7 +8,7 @@ import math
 
 import torch
 
-from .autograd import call_of, run_backward
+from .autograd import Refusing, call_of, run_backward
 from .block_mask import Lists
 from .kernels import ALIGNED, ANEW, Sequences, like, mod_of
 
@@ -34,13 +34,20 @@ def _sequences(kv_lengths, cu_seqlens, longest):
     return Sequences(kv_lengths, cu_seqlens, None, longest, longest)
 
 
-# Schemas are given, because PyTorch 2.6 infers none from today's types.
-@torch.library.custom_op(
-    "attnc::attention", mutates_args=(),
-    schema="(str text, Tensor q, Tensor k, Tensor v, Tensor[] captured, float[] scalars, float scale, str? wanted, "
-    "bool wants_max, Tensor? kv_lengths, Tensor? cu_seqlens, SymInt longest) -> (Tensor, Tensor, Tensor)",
-)  # fmt: skip
-def attention_op(
+# Not torch.library.custom_op, whose wrappers take the host half as long again as the operator.
+_library = torch.library.Library("attnc", "FRAGMENT")
+_library.define(
+    "attention(str text, Tensor q, Tensor k, Tensor v, Tensor[] captured, float[] scalars, float scale, str? wanted, "
+    "bool wants_max, Tensor? kv_lengths, Tensor? cu_seqlens, SymInt longest) -> (Tensor, Tensor, Tensor)"
+)
+_library.define(
+    "attention_backward(str text, Tensor q, Tensor k, Tensor v, Tensor[] captured, float[] scalars, float scale, "
+    "str wanted, Tensor? cu_seqlens, SymInt longest, Tensor out, Tensor lse, Tensor dout, Tensor? dlse) -> Tensor[]"
+)
+attention_op, attention_backward_op = torch.ops.attnc.attention.default, torch.ops.attnc.attention_backward.default
+
+
+def _attention(
     text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
     scale: float, wanted: str | None, wants_max: bool, kv_lengths: torch.Tensor | None,
     cu_seqlens: torch.Tensor | None, longest: int,
@@ -62,18 +69,12 @@ def attention_op(
     return out, lse, lse.new_empty(0) if row_max is None else row_max
 
 
-@attention_op.register_fake
-def _(text, q, k, v, captured, scalars, scale, wanted, wants_max, kv_lengths, cu_seqlens, longest):
+def _fake_attention(text, q, k, v, captured, scalars, scale, wanted, wants_max, kv_lengths, cu_seqlens, longest):
     lse = q.new_empty(q.shape[:3], dtype=torch.float32)
     return like(q, v.shape[-1]), lse, torch.empty_like(lse) if wants_max else lse.new_empty(0)
 
 
-@torch.library.custom_op(
-    "attnc::attention_backward", mutates_args=(),
-    schema="(str text, Tensor q, Tensor k, Tensor v, Tensor[] captured, float[] scalars, float scale, str wanted, "
-    "Tensor? cu_seqlens, SymInt longest, Tensor out, Tensor lse, Tensor dout, Tensor? dlse) -> Tensor[]",
-)  # fmt: skip
-def attention_backward_op(
+def _attention_backward(
     text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
     scale: float, wanted: str, cu_seqlens: torch.Tensor | None, longest: int, out: torch.Tensor,
     lse: torch.Tensor, dout: torch.Tensor, dlse: torch.Tensor | None,
@@ -92,8 +93,7 @@ def attention_backward_op(
     return [*results, *found.values()]
 
 
-@attention_backward_op.register_fake
-def _(text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, dout, dlse):
+def _fake_attention_backward(text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, dout, dlse):
     tensors, _ = _captured(_text_of(text), captured, scalars)
     return [torch.empty_like(x) for x in (q, k, v, *(tensors[name] for name in wanted.split()))]
 
@@ -106,6 +106,15 @@ def _save(ctx, inputs, output):
 
 
 def _backward(ctx, dout, dlse, _):
+    if not torch.is_grad_enabled():
+        return _gradients(ctx, dout, dlse)
+    with torch.no_grad():
+        _, dq, dk, dv, of_captures, *others = _gradients(ctx, dout, dlse)
+    dq, dk, dv, *of_captures = Refusing.apply((dq, dk, dv, *of_captures), dout, dlse, *ctx.saved_tensors)
+    return None, dq, dk, dv, of_captures, *others
+
+
+def _gradients(ctx, dout, dlse):
     q, k, v, out, lse, cu_seqlens, *captured = ctx.saved_tensors
     text, scalars, scale, wanted, longest, has_lengths = ctx.how
     if wanted is None or has_lengths:
@@ -121,12 +130,16 @@ def _backward(ctx, dout, dlse, _):
     return None, *found[:3], [of_captures.get(name) for name in names], of_scalars, *[None] * 6
 
 
-attention_op.register_autograd(_backward, setup_context=_save)
+for _name, _function, _fake in (
+    ("attention", _attention, _fake_attention), ("attention_backward", _attention_backward, _fake_attention_backward)
+):  # fmt: skip
+    _library.impl(_name, _function, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"attnc::{_name}", _fake, lib=_library)
+torch.library.register_autograd("attnc::attention", _backward, setup_context=_save, lib=_library)
 
 
 # ---- In place of kernels of Inductor ----------------------------------------------------------------------------
 
-_library = torch.library.Library("attnc", "FRAGMENT")
 _library.define(
     "attention_into(str text, Tensor q, Tensor k, Tensor v, Tensor[] captured, float[] scalars, float scale, "
     "Tensor[] rows, Tensor[] columns, int[] blocks, Tensor(a!) out, Tensor(b!)? lse, Tensor(c!)? row_max) -> ()"

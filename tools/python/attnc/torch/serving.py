@@ -1,0 +1,237 @@
+"""Attention of a serving engine's layers: batches over pages, cut into launches. Knows no engine.
+
+A batch is described by an object with these attributes, which are vLLM's: `num_reqs`; `query_start_loc` i32
+[requests + 1] and `seq_lens` i32 [requests], the cumulative numbers of queries and the lengths with them;
+`query_start_loc_cpu`, the same on the host; `block_table_tensor` i32 [requests, pages]; `seq_lens_cpu_upper_bound`
+[requests] on the host or None; and `mm_req_doc_ranges`, which maps requests to first and last positions of images, or
+None.
+"""
+
+import dataclasses
+import itertools
+import typing
+
+import torch
+
+from .autograd import call_of
+from .kernels import ALIGNMENT, Sequences
+from .translation import translate
+
+FP8 = torch.float8_e4m3fn
+_LARGEST = torch.finfo(FP8).max
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Neighbouring requests that share a launch: a ragged batch if their numbers of queries differ."""
+
+    requests: slice
+    tokens: slice  # their rows of q
+    count: int  # requests
+    q_len: int  # the most queries of a request
+    sequences: Sequences
+    images: torch.Tensor | None  # i32 [count, R, 2]: first and last position of each; empty ones end before they begin
+    decodes: bool  # whether requests have few queries
+    # What a layer's launch is made of, by what the layer has; all layers of a step share it.
+    _kept: dict = dataclasses.field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def rows(self, of_all: torch.Tensor) -> torch.Tensor:
+        """Returns their rows of q or out [tokens, H, D] as [B, H, q_len, D], or as the ragged batch [1, H, rows, D]."""
+        batch = self.count if self.sequences.cu_q is None else 1
+        return of_all[self.tokens].view(batch, -1, *of_all.shape[1:]).transpose(1, 2)
+
+
+def groups_of(batch: typing.Any, few: int) -> list[Group]:
+    """Cuts a batch into launches, by what the host knows. Requests of at most `few` queries are decodes."""
+    starts = batch.query_start_loc_cpu[: batch.num_reqs + 1].tolist()
+    q_lens = [end - start for start, end in itertools.pairwise(starts)]
+
+    def launch_of(request):
+        # 1: for a decode kernel, which reads K and V once for all heads of a group; 2: for a forward kernel.
+        return q_lens[request] and 1 + (q_lens[request] > few)
+
+    groups = []
+    for launch, requests in itertools.groupby(range(batch.num_reqs), launch_of):
+        first, *others = requests
+        if launch:  # else padding
+            groups.append(_group(batch, slice(first, first + 1 + len(others)), starts, launch == 1))
+    return groups
+
+
+def group_of_all(batch: typing.Any, longest: int) -> Group:
+    """Returns one launch for this batch, and for others of requests with up to `longest` queries in its tensors."""
+    starts = batch.query_start_loc_cpu[: batch.num_reqs + 1].tolist()
+    return _group(batch, slice(0, batch.num_reqs), starts, False, longest)
+
+
+def _group(batch, requests, starts, decodes, longest=None):
+    """Returns the launch of these requests: a ragged batch if they differ in their numbers of queries, or if others of
+    up to `longest` will take their place."""
+    first, end = requests.start, requests.stop
+    q_lens = [starts[request + 1] - starts[request] for request in range(first, end)]
+    sequences = Sequences(kv_lengths=batch.seq_lens[requests], page_table=batch.block_table_tensor[requests])
+    if longest or min(q_lens) < max(q_lens):
+        # Fewer values of Q_LEN are fewer kinds of launches.
+        longest = longest or min(1 << (max(q_lens) - 1).bit_length(), starts[end] - starts[first])
+        cu_q = batch.query_start_loc[first : end + 1]
+        sequences = sequences._replace(cu_q=cu_q - starts[first] if starts[first] else cu_q, max_q=longest)
+    ranges = batch.mm_req_doc_ranges or {}
+    lengths = batch.seq_lens_cpu_upper_bound
+    of_requests = []
+    for request, q_len in zip(range(first, end), q_lens):
+        # Images that end before the second query change nothing. The bound is exact while a prompt is read.
+        first_query = 0 if lengths is None else int(lengths[request]) - q_len
+        of_requests.append([pair for pair in ranges.get(request, ()) if pair[1] > first_query])
+    most = max(map(len, of_requests))
+    images = None
+    if most:
+        most = 1 << (most - 1).bit_length()  # a kernel serves all numbers up to it
+        filled = [of + [(1, 0)] * (most - len(of)) for of in of_requests]
+        images = torch.tensor(filled, dtype=torch.int32, pin_memory=batch.seq_lens.is_cuda)
+        images = images.to(batch.seq_lens.device, non_blocking=True)
+    tokens = slice(starts[first], starts[end])
+    return Group(requests, tokens, end - first, sequences.max_q or q_lens[0], sequences, images, decodes)
+
+
+class Scales(typing.NamedTuple):
+    """Factors of rows of float8_e4m3fn: f32 tensors with one element, or with one for each head."""
+
+    q: torch.Tensor  # what forward kernels divide queries by
+    k: torch.Tensor
+    v: torch.Tensor
+
+
+def to_fp8(rows: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Returns rows [..., heads, D] / scales as float8_e4m3fn; values beyond its range become its largest."""
+    return (rows.float() / scales.view(-1, 1)).clamp(-_LARGEST, _LARGEST).to(FP8)
+
+
+class Attention:
+    """The attention of a layer. `slopes` f32 [H] are those of ALiBi, and `sinks` [H] its sinks; None: it has none."""
+
+    def __init__(
+        self, heads: int, kv_heads: int, scale: float, window: int | None = None, soft_cap: float | None = None,
+        slopes: torch.Tensor | None = None, sinks: torch.Tensor | None = None,
+    ):  # fmt: skip
+        self.heads, self.kv_heads, self.scale = heads, kv_heads, float(scale)
+        self.window, self.soft_cap, self.slopes, self.sinks = window, soft_cap, slopes, sinks
+        self._scales = None, {}
+
+    def move_to(self, device: torch.device) -> None:
+        """Moves the slopes."""
+        if self.slopes is not None and self.slopes.device != device:
+            self.slopes = self.slopes.to(device)
+
+    def attend(
+        self, group: Group, query: torch.Tensor, k: torch.Tensor, v: torch.Tensor, output: torch.Tensor,
+        mods: tuple = (None, None), causal: bool = True, scales: Scales | None = None,
+    ) -> None:  # fmt: skip
+        """Writes a group's rows of `output` [tokens, H, D] for query [tokens, H, D]. k and v are pools of pages
+        [pages, HKV, page_size, D]; they have the dtype of query, or float8_e4m3fn and `scales`. `mods` are a score_mod
+        and a mask_mod, which replaces the causal mask; None: the layer's own."""
+        q, out, sequences, form = group.rows(query), group.rows(output), group.sequences, None
+        self.move_to(q.device)
+        if scales is not None:
+            sequences = sequences._replace(**self._cache_scales(scales))
+            if not group.decodes or sequences.cu_q is not None:  # decode kernels take no ragged batch of fp8
+                q_scales = scales.q.view(-1)
+                if len(q_scales) > 1:  # of KV heads
+                    q_scales = q_scales.repeat_interleave(self.heads // len(q_scales))
+                q_scales = q_scales.expand(self.heads)
+                q = to_fp8(q.transpose(1, 2), q_scales).transpose(1, 2)
+                sequences = sequences._replace(q_scales=q_scales)
+            form = out.stride()
+        place = None
+        if not (q.data_ptr() | k.data_ptr() | v.data_ptr()) % ALIGNMENT:
+            place = (
+                self.heads, self.window, self.soft_cap, id(self.slopes), *map(id, mods), causal, form, q.dtype, q.stride(),
+                k.dtype, k.shape, k.stride(),
+            )  # fmt: skip
+        kept = group._kept.get(place)
+        if kept is None:
+            kept = self._call(group, q, k, v, out, mods, causal, sequences, form)
+            if place is not None:
+                group._kept[place] = kept
+        call, tensors, scalars, _ = kept
+        lse = None if self.sinks is None else torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+        call.forward(q, k, v, tensors, scalars, self.scale, self, out, lse, None, sequences, None)
+        if lse is not None:
+            # A sink is one more score of each row, with value 0: the weights of the keys add up to the rest.
+            out.mul_(torch.sigmoid(lse - self.sinks.float().view(1, -1, 1)).unsqueeze(-1).to(out.dtype))
+
+    def _cache_scales(self, scales):
+        """Returns k_scales and v_scales of c.Operands: views, so that later values are read."""
+        of, views = self._scales
+        if of is None or of.k is not scales.k or of.v is not scales.v:
+            of_head = lambda x: x.view(-1).expand(self.kv_heads)  # noqa: E731
+            views = {"k_scales": of_head(scales.k), "v_scales": of_head(scales.v)}
+            self._scales = scales, views
+        return views
+
+    def _call(self, group, q, k, v, out, mods, causal, sequences, form):
+        """Returns (call, captured tensors, numbers of the mods, objects whose ids must stay theirs)."""
+        problem = group.count, self.heads, self.kv_heads, group.q_len, sequences.page_table.shape[1] * k.shape[2]
+        score_mod = self._score_mod(mods[0], group.requests.start)
+        mask_mod = self._mask_mod(mods[1], group, causal)
+        text, tensors, scalars = translate(score_mod, mask_mod, device=q.device, problem=problem).given()
+        call = call_of(
+            text, q, k, v, tensors, scalars, sequences=sequences, form=form, out=None if form is None else out
+        )  # fmt: skip
+        return call, [*tensors.values()], [*scalars.values()], (mods, self.slopes)
+
+    def _score_mod(self, own, first):
+        slopes, cap = self.slopes, self.soft_cap
+        if own is None and slopes is None and cap is None:
+            return None
+
+        def score_mod(score, b, h, q_idx, kv_idx):
+            if own is not None:
+                score = own(score, b + first, h, q_idx, kv_idx)
+            if cap is not None:
+                score = cap * torch.tanh(score / cap)
+            return score if slopes is None else score + slopes[h] * (kv_idx - q_idx)
+
+        return score_mod
+
+    def _mask_mod(self, own, group, causal):
+        first, window, images = group.requests.start, self.window, group.images
+        if own is None and not causal and window is None:
+            return None
+
+        def mask_mod(b, h, q_idx, kv_idx):
+            seen = None if images is None else _images_of(images, b, q_idx)
+            if own is None:
+                # The tokens around the query and those of its image are one interval, by which loops are bounded.
+                end = q_idx if causal else None if window is None else q_idx + (window - 1)
+                begin = None if window is None else q_idx - (window - 1)
+                if seen is not None:
+                    end = None if end is None else torch.maximum(end, seen[1])
+                    begin = None if begin is None else torch.minimum(begin, seen[0])
+                return _all_of(end is not None and kv_idx <= end, begin is not None and kv_idx >= begin)
+            live = own(b + first, h, q_idx, kv_idx)
+            if window is not None:
+                live = live & (q_idx - kv_idx < window) & (kv_idx - q_idx < window)
+            return live if seen is None else live | (seen[0] <= kv_idx) & (kv_idx <= seen[1])
+
+        return mask_mod
+
+
+def _all_of(*conditions):
+    """Returns the conjunction of those that are no False."""
+    given = [x for x in conditions if x is not False]
+    return given[0] if len(given) == 1 else given[0] & given[1]
+
+
+_FAR = 1 << 24  # behind all positions
+
+
+def _images_of(images, b, q_idx):
+    """Returns first and last position of the image that has the query; if none has it, a first one behind the query and
+    a last one before it. Both grow with q_idx, as attnc can prove."""
+    first = last = None
+    for number in range(images.shape[1]):
+        start, end = (images[b, number, i].clamp(0, _FAR) for i in (0, 1))
+        start, end = torch.where(q_idx <= end, start, _FAR), torch.where(start <= q_idx, end, -1)
+        first = start if first is None else torch.minimum(first, start)
+        last = end if last is None else torch.maximum(last, end)
+    return first, last
