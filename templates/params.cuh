@@ -181,6 +181,20 @@ struct LowRankParams {
   float factor_times; // factor of q_factor
 };
 
+/// Gradients of wider q and k, divided among q, k and the captures in the factors of a low-rank term:
+/// low_rank_gradients.cu.
+struct LowRankGradientParams {
+  BackwardParams backward; // of q and k; d_q, d_k and d_v are written, unless d_q is null
+  const void* d_q;         // [batch, q_heads, q_len, kWideHeadDim], dense
+  const void* d_k;         // [k_batch, k_heads, kv_len, kWideHeadDim], dense
+  const void* d_v;         // [k_batch, k_heads, kv_len, head_dim_v], dense. Null: backward.d_v is complete
+  int k_batch, k_heads;    // as in LowRankParams
+  float q_times, factor_times;
+  int q_batches, q_heads;           // of a tile of q: a thread adds up factors of that many batch entries, or heads
+  int kv_batches, kv_heads;         // of a tile of k
+  CaptureSum sums[kMaxCaptureSums]; // by Mod::Gradient*::kCapture
+};
+
 /// Merges the attention of a stage of a plan of shards into that of the stages before. Rows are those of all heads and
 /// batch entries. Tensors but `out` are dense.
 struct MergeStagesParams {

@@ -263,6 +263,7 @@ struct GradientSum {
     Score,      ///< A score; scores share elements.
     OwnElement, ///< A score, which has an element of its own.
     Diagonals,  ///< Diagonals, which the kernel of dk and dv sums.
+    Columns,    ///< A row of dq or dk, whose further columns have it: a factor of a low-rank term.
   };
   std::string capture;     ///< Name of the capture.
   std::optional<Per> per;  ///< OwnElement: each score has an element of its own. Unset: no gradient arrives.

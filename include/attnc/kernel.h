@@ -241,6 +241,10 @@ public:
   ///   Diagonals         Sm90, if gradients of captures depend only on q_idx - kv_idx: f32 [B, H, Q_LEN + KV_LEN].
   ///   Visits            Sm90 with Deterministic and a block mask: 1 bit per block, in 32-bit words per row of blocks.
   ///                     Blocks are 64 x 64 if `operands` have no block mask.
+  ///   Low-rank term     If it is in columns of q and k: 4 per element of q and k, which are copied with their
+  ///                     gradients. D is then the head dim with these columns. If the term's numbers of a key depend
+  ///                     on b or h, k has B batch entries or H heads. With H heads: also 4 per element of v. If
+  ///                     captures in the term want gradients: 2 per element of v.
   ///   Each capture      4 per element of a gradient that is not dense f32.
   ///                     With Deterministic: 80 per element, unless each element is written once.
   ///

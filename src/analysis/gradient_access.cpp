@@ -141,13 +141,17 @@ public:
 private:
   void addIndices(const ir::CaptureGradient& place, const ir::TensorCapture& tensor, GradientAccess& access) {
     ir::ParamSet on, positions;
+    bool countsRounds = false;
     for (size_t axis = 0; axis < place.indices.size(); ++axis) {
       const Value index = *module.output(place.indices[axis]);
       on |= params[index.id];
       if (isPositionAlong(module, index, tensor.shape[axis])) positions |= {ParamKind(module[index].attr)};
+      countsRounds |= isRoundAndConstant(index);
     }
     access.roundMoves = on.contains(ParamKind::Round);
     access.once = place.rounds == 1 && positions.containsAll({ParamKind::QIdx, ParamKind::KvIdx});
+    if (place.ofFactor)
+      access.once = countsRounds && (positions.contains(ParamKind::QIdx) || positions.contains(ParamKind::KvIdx));
     access.oneBatch = !positions.contains(ParamKind::B);
     access.oneHead = !positions.contains(ParamKind::H);
 
@@ -161,6 +165,13 @@ private:
     } else if (ofRow || ofColumn) {
       access.reach = ofRow ? Reach::Row : Reach::Column;
     }
+  }
+
+  bool isRoundAndConstant(Value index) const {
+    const Node& node = module[index];
+    if (node.op == Op::Add || node.op == Op::Sub)
+      return module.isParam(node.operands[0], ParamKind::Round) && module.isConst(node.operands[1]);
+    return module.isParam(index, ParamKind::Round);
   }
 
   /// Whether GradientAccess::ofDiagonals holds.

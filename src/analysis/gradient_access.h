@@ -26,7 +26,8 @@ struct GradientAccess {
   Reach reach = Reach::Element;
   bool roundMoves = false; ///< whether the index also depends on the round
   /// `once`: no two elements of attention read the same element, in any round. This requires that the capture has no
-  /// other place; if `oneBatch`, that there is only one batch entry; if `oneHead`, only one query head.
+  /// other place; if `oneBatch`, that there is only one batch entry; if `oneHead`, only one query head. For a factor,
+  /// no two rounds of rows, or of columns, read the same element.
   bool once = false, oneBatch = false, oneHead = false;
   /// Whether the gradient can be computed from sums along diagonals of the gradient of score_mod's result. This holds
   /// if d_score passes that gradient on unchanged, so that kernels have it; if the capture's gradient is that times a

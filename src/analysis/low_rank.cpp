@@ -231,7 +231,7 @@ private:
 } // namespace
 
 LowRank lowRank(const ir::Module& module) {
-  if (!module.output(ir::kScore) || module.output(ir::kDScore) || module.output(ir::kQFactor)) return {};
+  if (!module.output(ir::kScore) || module.output(ir::kQFactor)) return {};
   return LowRankFinder(module).find();
 }
 

@@ -3,9 +3,9 @@
 //
 //   score_mod = f(score + sum over r of q_factor[r] * kv_factor[r])
 //
-// In: a module after the passes, without gradients. Out: the products and what remains of the sum. Products may stand
+// In: a module after the passes. Out: the products and what remains of the sum. Products may stand
 // in a sum over a loop, or next to each other, with factors and divisors around them. Not: a term that is added
-// elsewhere, or a score that is also used without it; squares of differences, which would cancel.
+// elsewhere, or a score that is also used without it, also by gradients; squares of differences, which would cancel.
 #pragma once
 
 #include "ir/ir.h"

@@ -230,8 +230,9 @@ struct ModAccess {
             fmt::format("a gradient of {} is asked for, which is no float that {} captures", name, mod.name()),
             floats.empty() ? "it captures none" : fmt::format("it captures {}", fmt::join(floats, ", ")));
     ATTNC_TRY_AS(gradients, passes::differentiate(mod.module(), wanted));
-    return Mod(std::make_shared<const Mod::Impl>(std::move(gradients->module), mod.impl->traced, mod.impl->source,
-                                                 ir::CaptureGradients{wanted, std::move(gradients->captures)}));
+    return Mod(std::make_shared<const Mod::Impl>(
+        std::move(gradients->module), mod.impl->traced, mod.impl->source,
+        ir::CaptureGradients{wanted, std::move(gradients->captures), passes::hasGradientStops(mod.module())}));
   }
 };
 

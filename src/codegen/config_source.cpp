@@ -48,6 +48,7 @@ std::string emitConfig(const Config& config) {
     add("int", "kRank", config.lowRank->rank);
     add("int", "kQPieces", config.lowRank->qPieces);
     add("int", "kKvPieces", config.lowRank->kvPieces);
+    if (config.lowRank->sumsFactors) add("bool", "kSumsFactors", *config.lowRank->sumsFactors);
   }
   if (config.boxes) {
     const Config::Boxes& boxes = *config.boxes;

@@ -32,10 +32,11 @@ struct Config {
   std::optional<bool> deterministic; ///< whether the order of CTAs must not show; unset: the template does not read it
   std::optional<bool> takesTurns;    ///< whether CTAs take turns (algo/turns.cuh); unset: the template does not read it
   std::optional<bool> sumsDiagonals; ///< whether to sum along diagonals as well; unset: the template does not read it
-  /// For low_rank.cu: columns of the wider q and k, rounds of the factors, and the numbers of 16 bits that each factor
-  /// is divided into.
+  /// For low_rank.cu and low_rank_gradients.cu: columns of the wider q and k, rounds of the factors, and the numbers of
+  /// 16 bits that each factor is divided into.
   struct LowRank {
     int wideHeadDim = 0, rank = 0, qPieces = 1, kvPieces = 1;
+    std::optional<bool> sumsFactors = {}; ///< whether factors have gradients; unset: the template does not read it
   };
   std::optional<LowRank> lowRank;
   /// For box kernels: queries of a consumer; keys of a step; the axis along which the consumers of a CTA are adjacent;

@@ -297,6 +297,7 @@ Program Lowering::run(const ir::CaptureGradients& gradients) {
         {.capture = unsigned(llvm::find(gradients.captures, place.capture) - gradients.captures.begin()),
          .rounds = place.rounds,
          .access = accesses[i],
+         .ofFactor = place.ofFactor,
          .value = lowerRoot(*module.output(place.output)),
          .offset = lowerDenseOffset(place)});
   }

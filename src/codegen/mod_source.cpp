@@ -439,8 +439,9 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
     ofGradients.push_back({bodyOf(value), offset ? bodyOf(*offset) : std::string()});
   if (program.gradients) text += gradientsText(program, ofGradients, ofScores);
   text += kEpilogue;
-  return {std::move(text), columnsLoad ? columnBytes : 0, structBytes(fields.row, program),
-          work + kPlaceWork * int64_t(gradients.size())};
+  for (const GradientHook& hook : program.gradients.value_or(std::vector<GradientHook>()))
+    if (!hook.ofFactor) work += kPlaceWork;
+  return {std::move(text), columnsLoad ? columnBytes : 0, structBytes(fields.row, program), work};
 }
 
 } // namespace

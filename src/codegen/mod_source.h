@@ -41,7 +41,7 @@ constexpr size_t kMostFieldsOfCalls = 32;
 /// Work of a value that a lane keeps for each of its rows or columns.
 constexpr int64_t kFieldWork = 30;
 
-/// Work of the reduction that kernels have for each place.
+/// Work of the reduction that kernels have for each place of scores.
 constexpr int64_t kPlaceWork = 1500;
 
 /// Longer text is not written: `text` and `key` are then empty.

@@ -62,6 +62,7 @@ struct GradientHook {
   unsigned capture = 0; ///< index among the requested captures
   int64_t rounds = 1;
   analysis::GradientAccess access;
+  bool ofFactor = false; ///< kernels then have no reduction for it
   uint32_t value = 0;
   std::optional<uint32_t> offset; ///< of the element in a dense tensor, i64; unset: 0
 };

@@ -39,7 +39,9 @@ std::vector<GradientSum> gradientSums(const plan::Plan& plan) {
   std::vector<GradientSum> sums;
   for (const plan::CaptureAccess& capture : plan.captures) {
     for (const analysis::GradientAccess& access : capture.places)
-      sums.push_back({capture.name, perOf(access, plan::sumsDiagonals(plan)), access.roundMoves});
+      sums.push_back({capture.name,
+                      capture.inColumns ? GradientSum::Per::Columns : perOf(access, plan::sumsDiagonals(plan)),
+                      access.roundMoves});
     if (capture.places.empty()) sums.push_back({capture.name, {}, false});
   }
   return sums;

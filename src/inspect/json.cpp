@@ -229,6 +229,7 @@ const char* perName(GradientSum::Per per) {
   case Per::Score: return "score";
   case Per::OwnElement: return "ownElement";
   case Per::Diagonals: return "diagonals";
+  case Per::Columns: return "columns";
   }
   return "?";
 }

@@ -91,7 +91,10 @@ std::string bytesExpression(const plan::Plan& plan, Use use) {
   case Use::CaptureSums:
   case Use::WideQ:
   case Use::WideK:
-  case Use::WideV: return "";
+  case Use::WideV:
+  case Use::WideDq:
+  case Use::WideDk:
+  case Use::WideDv: return "";
   }
   return "";
 }
@@ -116,6 +119,9 @@ std::string_view useWords(Use use) {
   case Use::WideQ: return "q with further columns";
   case Use::WideK: return "k with further columns";
   case Use::WideV: return "v for each head of the wider k";
+  case Use::WideDq: return "gradient of the wider q";
+  case Use::WideDk: return "gradient of the wider k";
+  case Use::WideDv: return "gradient of v for each head of the wider k";
   }
   return "";
 }
@@ -140,6 +146,9 @@ std::string_view nameOf(Use use) {
   case Use::WideQ: return "WideQ";
   case Use::WideK: return "WideK";
   case Use::WideV: return "WideV";
+  case Use::WideDq: return "WideDq";
+  case Use::WideDk: return "WideDk";
+  case Use::WideDv: return "WideDv";
   }
   return "";
 }

@@ -14,12 +14,14 @@ struct CaptureGradient {
   std::vector<std::string> indices; ///< outputs with the index along each axis, "d_bias_0_index1"; an index outside the
                                     ///< tensor means the nearest one inside. Empty for a capture without axes
   int64_t rounds = 1;               ///< how often an element of attention reads it; `round` counts from 0
+  bool ofFactor = false;            ///< whether `output` is the gradient of a factor: of a row or column, and a round
 };
 
 /// Gradients of several captures.
 struct CaptureGradients {
   std::vector<std::string> captures;   ///< the requested ones, each once; one without a place has the gradient 0
   std::vector<CaptureGradient> places; ///< in the order of `captures`
+  bool hasStops = false; ///< whether score_mod stops gradients, so that not each read of a capture is a place
 };
 
 } // namespace attnc::ir

@@ -120,8 +120,9 @@ private:
 
 class Differentiation {
 public:
-  Differentiation(const ir::Module& given, llvm::ArrayRef<std::string> captures)
-      : module(given), size(uint32_t(given.size())), captures(captures), loops(loopsOf(given)), terms(size),
+  Differentiation(const ir::Module& given, llvm::ArrayRef<std::string> captures,
+                  const ir::OutputRole& root = ir::kScore)
+      : module(given), size(uint32_t(given.size())), captures(captures), root(root), loops(loopsOf(given)), terms(size),
         hasGradient(size, false), isWanted(size, false) {
     const auto marks = [&](std::vector<bool>& marked, auto isTarget) {
       for (uint32_t id = 0; id < size; ++id) {
@@ -153,17 +154,28 @@ public:
     return Gradients{std::move(module), std::move(places)};
   }
 
+  Expected<Gradients> runOnFactor() {
+    sweep();
+    for (const std::string& capture : captures) ATTNC_TRY(addCapture(capture));
+    for (ir::Output& output : outputs) module.setOutput(std::move(output));
+    std::vector<Pass> order;
+    for (const char* name : {"fold-constants", "simplify", "cse", "dce"}) order.push_back(*findPass(name));
+    ATTNC_TRY(runPasses(module, order, {}));
+    for (CaptureGradient& place : places) place.ofFactor = true;
+    return Gradients{std::move(module), std::move(places)};
+  }
+
 private:
   static bool passes(const Node& node) { return node.type == Type::F32 && ir::info(node.op).passesGradients; }
 
-  /// Walks from the score that score_mod returns down to its operands.
+  /// Walks from the score that score_mod returns, or from the factor, down to its operands.
   void sweep() {
-    const std::optional<Value> root = module.output(ir::kScore);
-    if (!root || !isWanted[root->id]) return;
+    const std::optional<Value> top = module.output(root);
+    if (!top || !isWanted[top->id]) return;
     Product grad;
     products.multiply(grad, module.param(ir::ParamKind::Grad));
-    terms[root->id].push_back({{}, grad});
-    for (uint32_t id = root->id + 1; id-- > 0;) {
+    terms[top->id].push_back({{}, grad});
+    for (uint32_t id = top->id + 1; id-- > 0;) {
       terms[id] = gathered(std::move(terms[id]));
       if (passes(module[{id}]))
         for (const Pending& term : terms[id]) spread({id}, term);
@@ -237,7 +249,7 @@ private:
       const bool isOpen = !loops[id].empty();
       RoundsAsParam& rounds = roundsOf(loops[id]);
       ir::ParamSet params = ir::kDScore.params;
-      if (isOpen) params |= {ir::ParamKind::Round};
+      if (isOpen || root.name != ir::kScore.name) params |= {ir::ParamKind::Round};
       llvm::SmallVector<Product, 2> all;
       for (Pending& term : terms[id]) {
         Product product = rounds.of(term.product);
@@ -267,6 +279,7 @@ private:
   ir::Module module;
   const uint32_t size; // nodes of the module as given
   const llvm::ArrayRef<std::string> captures;
+  const ir::OutputRole& root; // what is differentiated
   Products products{module};
   const std::vector<Loops> loops;
   std::vector<std::vector<Pending>> terms; // terms of gradients, by Value::id
@@ -290,6 +303,11 @@ std::vector<std::string> floatCaptures(const ir::Module& module) {
 Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::string> captures,
                                   const PipelineOptions& options) {
   return Differentiation(module, captures).run(options);
+}
+
+Expected<Gradients> differentiateFactor(const ir::Module& module, const ir::OutputRole& factor,
+                                        llvm::ArrayRef<std::string> captures) {
+  return Differentiation(module, captures, factor).runOnFactor();
 }
 
 bool hasScoreGradient(const ir::Module& module) {

@@ -40,6 +40,11 @@ std::vector<std::string> floatCaptures(const ir::Module& module);
 Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::string> captures = {},
                                   const PipelineOptions& options = {});
 
+/// differentiate() for a factor of a low-rank term, q_factor or kv_factor, an output of the module. Adds only the
+/// places of the captures in it, which are functions of `round`. Declarations keep their order.
+Expected<Gradients> differentiateFactor(const ir::Module& module, const ir::OutputRole& factor,
+                                        llvm::ArrayRef<std::string> captures);
+
 /// Whether d_score is anything but 0. The module comes from differentiate().
 bool hasScoreGradient(const ir::Module& module);
 

@@ -43,16 +43,16 @@ public:
     return *all;
   }
 
-  /// Returns the score without the term.
-  Value scoreWithout() {
+  /// Makes all outputs take the score with the term as the one that the mod is given.
+  void takeOut() {
     Value sum = module.param(ir::ParamKind::Score);
     for (const LowRankTerm::Rest& rest : term.rest) {
       const Value value = product(rest.value, rest.factors, [](Value factor) { return factor; });
       sum = module.make(rest.isNegative ? Op::Sub : Op::Add, Type::F32, {sum, value}, 0, line);
     }
-    const Value root = *module.output(ir::kScore);
     std::vector<Value> now;
-    for (uint32_t id = 0; id <= root.id; ++id) {
+    const uint32_t size = given;
+    for (uint32_t id = 0; id < size; ++id) {
       ir::Node node = module[{id}];
       bool changes = false;
       for (Value& operand : node.operands) {
@@ -61,7 +61,10 @@ public:
       }
       now.push_back(Value{id} == term.sum ? sum : changes ? keep(module, node) : Value{id});
     }
-    return now[root.id];
+    for (ir::Output output : std::vector<ir::Output>(module.outputs())) {
+      output.value = now[output.value.id];
+      module.setOutput(std::move(output));
+    }
   }
 
 private:
@@ -96,6 +99,7 @@ private:
   ir::Module& module;
   const LowRankTerm& term;
   const uint32_t line;
+  const uint32_t given = uint32_t(module.size()); // nodes of the module as it was
 };
 
 } // namespace
@@ -106,8 +110,7 @@ Status deriveLowRank(ir::Module& module, const PassContext&) {
   Rewriter rewriter(module, *found.term);
   const Value q = rewriter.factorOfRound(&LowRankTerm::Part::q, true);
   const Value kv = rewriter.factorOfRound(&LowRankTerm::Part::kv, false);
-  const Value score = rewriter.scoreWithout();
-  module.setOutput(ir::kScore, score);
+  rewriter.takeOut();
   module.setOutput(ir::kQFactor, q);
   module.setOutput(ir::kKvFactor, kv);
   return {};

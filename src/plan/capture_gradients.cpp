@@ -37,8 +37,7 @@ CaptureSum sumOf(const CaptureOutput& capture, const WorkspaceView& workspace, b
 CaptureParams captureParams(const LaunchOperands& operands, const WorkspaceView& workspace) {
   CaptureParams p{};
   p.backward = backwardParams(operands, workspace);
-  for (size_t i = 0; i < operands.captureOutputs.size(); ++i)
-    p.sums[i] = sumOf(operands.captureOutputs[i], workspace, operands.loopsBatches);
+  fillCaptureSums(p.sums, operands, workspace);
   p.loops_batches = operands.loopsBatches;
   return p;
 }
@@ -141,11 +140,22 @@ Expected<TensorView> outputOf(const std::string& name, const TensorView& like, c
 
 size_t CaptureOutput::bytes() const { return size_t(elements) * (isExact ? 8 * kExactWords : sizeof(float)); }
 
-void addCaptureGradients(Plan& plan, const Request& request, Family family) {
-  if (request.mod.captures.empty()) return;
-  plan.captures = request.mod.captures;
-  const KernelOptions& options = request.options;
+void fillCaptureSums(CaptureSum* sums, const LaunchOperands& operands, const WorkspaceView& workspace) {
+  for (const CaptureOutput& capture : operands.captureOutputs)
+    *sums++ = sumOf(capture, workspace, operands.loopsBatches || capture.inColumns);
+}
+
+void addSharedStages(Plan& plan, const Request& request, Family family) {
   const bool isNaive = family == Family::Naive;
+  if (request.options.kind != KernelKind::Backward) return;
+  if (!isNaive) addLargeRows(plan, request);
+  plan.captures = request.mod.captures;
+  const auto isInColumns = [](const CaptureAccess& capture) { return capture.inColumns; };
+  if (!plan.captures.empty())
+    plan.workspace.push_back(
+        {.use = Use::CaptureSums, .bytes = captureSumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
+  if (llvm::all_of(plan.captures, isInColumns)) return;
+  const KernelOptions& options = request.options;
   if (!isNaive) addDelta(plan, request).forCaptures = true;
   Stage sums{.templateName = isNaive ? "backward_captures_naive.cu" : "backward_captures.cu",
              .entry = "attnc_backward_captures",
@@ -166,12 +176,13 @@ void addCaptureGradients(Plan& plan, const Request& request, Family family) {
   sums.threads = 32 * sums.config.warps;
   sums.config.deterministic = options.features.has(Feature::Deterministic);
   plan.stages.push_back(std::move(sums));
-  plan.workspace.push_back(
-      {.use = Use::CaptureSums, .bytes = captureSumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
+}
+
+void addCaptureOutputStages(Plan& plan) {
   for (size_t i = 0; i < plan.captures.size(); ++i) {
     Stage out{.templateName = "backward_captures_out.cu",
               .entry = "attnc_backward_captures_out",
-              .config = configOf(options, {0, 0, 4}),
+              .config = configOf(plan.options, {0, 0, 4}),
               .forCaptures = true,
               .threads = 128,
               .ctas = [i](const Stage& stage, const LaunchOperands& operands,
@@ -196,7 +207,10 @@ Status addCaptureOutputs(LaunchOperands& operands, const Plan& plan, const ir::M
         tensor == module.tensors.end() ? TensorView() : bindings->tensors[size_t(tensor - module.tensors.begin())];
     ATTNC_TRY_AS(out, outputOf(access.name, like, outputs, launches));
     CaptureOutput capture{.out = *out, .elements = out->elements()};
-    if (access.places.size() == 1) {
+    capture.inColumns = access.inColumns;
+    if (access.inColumns) {
+      capture.isOwned = access.places.size() == 1 && access.places[0].once;
+    } else if (access.places.size() == 1) {
       const analysis::GradientAccess& place = access.places[0];
       const bool ofBatches = place.oneBatch && operands.problem.batch > 1; // batch entries share elements
       // ragged batch entries differ in their tiles

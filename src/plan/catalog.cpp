@@ -223,10 +223,10 @@ Expected<Plan> planOf(const KernelMod& mod, const Selection& selection) {
   plan.lowRank = columns.words();
   if (plan.tile.empty()) plan.tile = tileOf(plan);
   plan.options = selection.options;
+  addSharedStages(plan, columns.request(), row.family);
   columns.addTo(plan, row);
   addAppending(plan, request);
-  if (row.kind == KernelKind::Backward && row.family != Family::Naive) addLargeRows(plan, request);
-  addCaptureGradients(plan, request, row.family);
+  addCaptureOutputStages(plan);
   return plan;
 }
 

@@ -95,10 +95,13 @@ codegen::Config backwardConfig(const Request& request) {
 /// order. False if none are requested.
 bool diagonalsSuffice(const Request& request) {
   const KernelOptions& options = request.options;
+  const auto isInColumns = [](const CaptureAccess& capture) { return capture.inColumns; };
+  const auto isOfDiagonals = [](const analysis::GradientAccess& place) { return place.ofDiagonals; };
   return !isWide(options.headDim, options.headDimV) &&
          (options.features & Features{Feature::Deterministic, Feature::Ragged}).empty() &&
-         !request.mod.captures.empty() && llvm::all_of(request.mod.captures, [](const CaptureAccess& capture) {
-           return llvm::all_of(capture.places, [](const analysis::GradientAccess& place) { return place.ofDiagonals; });
+         !llvm::all_of(request.mod.captures, isInColumns) &&
+         llvm::all_of(request.mod.captures, [&](const CaptureAccess& capture) {
+           return capture.inColumns || llvm::all_of(capture.places, isOfDiagonals);
          });
 }
 

@@ -1,5 +1,6 @@
 #include "plan/kernel_mod.h"
 
+#include "passes/factor_gradients.h"
 #include "passes/pipeline.h"
 #include "support/try.h"
 
@@ -7,31 +8,59 @@
 
 namespace attnc::plan {
 
-/// Drops the gradients of captures, so that kernels that do not compute them are the same whether they exist or not.
-static Status dropGradients(ir::Module& module, const ir::CaptureGradients& gradients) {
-  std::vector<std::string> gone;
-  for (const ir::CaptureGradient& place : gradients.places) {
-    gone.push_back(place.output);
-    gone.insert(gone.end(), place.indices.begin(), place.indices.end());
-  }
-  module.dropOutputs(gone);
+/// Drops places, so that kernels that do not compute them are the same whether they exist or not.
+static Status dropPlaces(ir::Module& module, llvm::ArrayRef<ir::CaptureGradient> places) {
+  if (places.empty()) return {};
+  module.dropOutputs(passes::outputsOf(places));
   return passes::runPasses(module, {*passes::findPass("dce")}, {});
 }
 
+/// Adds the accesses of places, which are outputs of the module.
+static void addAccesses(std::vector<CaptureAccess>& captures, const ir::Module& module,
+                        llvm::ArrayRef<ir::CaptureGradient> places, bool inColumns) {
+  const auto accesses = analysis::gradientAccesses(module, places);
+  for (size_t i = 0; i < accesses.size(); ++i) {
+    CaptureAccess& capture =
+        *llvm::find_if(captures, [&](const CaptureAccess& each) { return each.name == places[i].capture; });
+    capture.places.push_back(accesses[i]);
+    capture.inColumns = inColumns;
+  }
+}
+
 Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const ir::CaptureGradients& gradients) {
+  using LowRank = passes::Algebra::LowRank;
   KernelMod mod{module, {}, {}, {}, {}};
   for (const std::string& name : gradients.captures) mod.captures.push_back({name, {}});
-  const auto accesses = analysis::gradientAccesses(module, gradients.places);
-  for (size_t i = 0; i < accesses.size(); ++i)
-    llvm::find_if(mod.captures, [&](const CaptureAccess& capture) {
-      return capture.name == gradients.places[i].capture;
-    })->places.push_back(accesses[i]);
-  if (!form.gradients && !gradients.places.empty()) ATTNC_TRY(dropGradients(mod.module, gradients));
-  if (form.algebra.lowRank == passes::Algebra::LowRank::Kept && !form.onGrid) {
-    mod.lowRank = analysis::lowRank(mod.module);
+  ir::CaptureGradients hooks = gradients;
+  if (form.algebra.lowRank == LowRank::Kept) {
+    addAccesses(mod.captures, module, gradients.places, false);
+    if (!form.gradients) ATTNC_TRY(dropPlaces(mod.module, gradients.places));
+  } else if (module.output(ir::kDScore)) {
+    // The term is taken out of the module with all gradients, so that all forms take out the same.
+    ATTNC_TRY_AS(factors, passes::factorGradients(module, gradients));
+    const auto inColumns = [&](const auto& place) { return factors->isInColumns(place.capture); };
+    const bool isFactors = form.algebra.lowRank == LowRank::Factors;
+    std::vector<ir::CaptureGradient> ofScores = gradients.places, gone;
+    llvm::erase_if(ofScores, inColumns);
+    if (isFactors) {
+      mod.module = factors->module;
+      hooks = factors->gradients;
+      if (!form.gradients) gone = hooks.places;
+    } else {
+      ATTNC_TRY(passes::runPasses(mod.module, {*passes::findPass("derive-low-rank")}, {}));
+      llvm::copy_if(gradients.places, std::back_inserter(gone),
+                    [&](const auto& place) { return !form.gradients || inColumns(place); });
+      hooks.places = ofScores;
+      addAccesses(mod.captures, mod.module, ofScores, false);
+    }
+    addAccesses(mod.captures, factors->module, factors->gradients.places, true);
+    ATTNC_TRY(dropPlaces(mod.module, gone));
+  }
+  if (form.algebra.lowRank == LowRank::Kept && !form.onGrid) {
+    mod.lowRank = analysis::lowRank(module);
     if (mod.lowRank.term) {
       ModForm without = form;
-      without.algebra.lowRank = passes::Algebra::LowRank::Left;
+      without.algebra.lowRank = LowRank::Left;
       ATTNC_TRY_AS(made, makeKernelMod(module, without, gradients));
       mod.withoutLowRank = std::make_shared<const KernelMod>(*std::move(made));
     }
@@ -39,8 +68,8 @@ Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const 
   const size_t firstDerived = mod.module.size();
   ATTNC_TRY(passes::deriveForKernels(mod.module, form.algebra));
   mod.facts = analysis::modFacts(mod.module);
-  mod.source = codegen::emitMod(mod.module, mod.facts, firstDerived,
-                                form.gradients ? gradients : ir::CaptureGradients(), form.judges);
+  mod.source = codegen::emitMod(mod.module, mod.facts, firstDerived, form.gradients ? hooks : ir::CaptureGradients(),
+                                form.judges);
   return mod;
 }
 

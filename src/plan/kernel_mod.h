@@ -33,6 +33,8 @@ struct ModForm {
 struct CaptureAccess {
   std::string name;
   std::vector<analysis::GradientAccess> places; ///< the accesses that read it
+  bool inColumns =
+      false; ///< whether columns of dQ and dK have it: passes/factor_gradients.h. Places are of factors then
 };
 
 struct KernelMod {
@@ -41,7 +43,7 @@ struct KernelMod {
   codegen::ModSource source;
   std::vector<CaptureAccess> captures;            ///< in the order of the hooks' kCapture
   std::shared_ptr<const passes::GridKernel> grid; ///< what box kernels are written from. Null if there are none
-  analysis::LowRank lowRank; ///< of the mod as it is written; empty in other forms, and with gradients
+  analysis::LowRank lowRank;                      ///< of the mod as it is written; empty in other forms
   /// The mod without its low-rank term, for kernels that take the term with the score. Null if it has none.
   std::shared_ptr<const KernelMod> withoutLowRank;
   /// What box kernels know of a score and keep for each query, in mods with gradients. Unset if no backward box kernel

@@ -17,13 +17,14 @@ namespace attnc::plan {
 
 /// Where the gradient of a capture goes, and how it is summed.
 struct CaptureOutput {
-  TensorView out;        ///< if nothing is launched, only its shape and dtype are valid
-  int64_t elements = 0;  ///< of the capture
-  bool isOwned = false;  ///< one thread computes all scores that read an element: its sum needs no atomics
-  bool isExact = false;  ///< summed in words of templates/algo/exact_sum.cuh, else in f32
-  bool isDirect = false; ///< summed in `out` itself
-  size_t offset = 0;     ///< if not isDirect: offset of the sums in Use::CaptureSums
-  size_t bytes() const;  ///< of the sums
+  TensorView out;         ///< if nothing is launched, only its shape and dtype are valid
+  int64_t elements = 0;   ///< of the capture
+  bool isOwned = false;   ///< one thread computes all scores that read an element: its sum needs no atomics
+  bool isExact = false;   ///< summed in words of templates/algo/exact_sum.cuh, else in f32
+  bool isDirect = false;  ///< summed in `out` itself
+  bool inColumns = false; ///< as CaptureAccess::inColumns
+  size_t offset = 0;      ///< if not isDirect: offset of the sums in Use::CaptureSums
+  size_t bytes() const;   ///< of the sums
 };
 
 /// Operands as the caller gave them, with derived values. Scales have rank 3, `scale` and both cumulative lengths are

@@ -1,11 +1,14 @@
 #include "plan/low_rank.h"
 
+#include "plan/capture_gradients.h"
 #include "support/ceil_div.h"
 
 #include <fmt/format.h>
+#include <llvm/ADT/STLExtras.h>
 #include <llvm/Support/MathExtras.h>
 
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 namespace attnc::plan {
@@ -35,8 +38,10 @@ codegen::Config::LowRank columnsFor(const LowRankTerm& term, int headDim, int qP
 /// Returns why a mod with a term is computed as it is. Empty if nothing speaks against columns of q and k.
 std::string againstColumns(const LowRankTerm& term, const Request& request, const FamilyRow& row) {
   const KernelOptions& options = request.options;
-  constexpr Features kTaken{Feature::Lengths, Feature::Offsets, Feature::BlockMask, Feature::RowMax};
-  if (options.kind != KernelKind::Forward) return fmt::format("{} kernels compute it", kindName(options.kind));
+  constexpr Features kTaken{Feature::Lengths, Feature::Offsets,   Feature::BlockMask,
+                            Feature::RowMax,  Feature::Gradients, Feature::Deterministic};
+  if (options.kind != KernelKind::Forward && options.kind != KernelKind::Backward)
+    return fmt::format("{} kernels compute it", kindName(options.kind));
   if (row.family != Family::Sm90 && row.family != Family::Sm80)
     return fmt::format("family {} computes it", familyName(row.family));
   if (const Features others = featuresOf(options).without(kTaken); !others.empty())
@@ -71,7 +76,8 @@ bool dividesExactly(const LowRankTerm& term, const LaunchOperands& operands) {
 /// A launch's wider tensors. Factors that depend on the batch entry or on the query head make copies of k for each.
 struct WideShapes {
   int64_t kBatch, kHeads, vBatch;
-  bool spreadsV; ///< whether v is also copied: heads of k and v are counted alike
+  bool spreadsV;  ///< whether v is also copied: heads of k and v are counted alike
+  bool spreadsDv; ///< whether dV has heads or batch entries that v does not have
 
   WideShapes(const LaunchOperands& operands, const LowRankTerm& term) {
     const ProblemShape& problem = operands.problem;
@@ -79,6 +85,7 @@ struct WideShapes {
     kHeads = term.kvPerHead ? problem.qHeads : problem.kvHeads;
     vBatch = operands.v.shape[0];
     spreadsV = kHeads != problem.kvHeads;
+    spreadsDv = spreadsV || kBatch != vBatch;
   }
 };
 
@@ -88,6 +95,13 @@ struct WideCopies {
   LowRankTerm term;
   codegen::Config::LowRank config;
   When when;
+  bool isBackward;
+  std::vector<CaptureAccess> captures; ///< of the plan with these columns
+
+  /// Whether columns have the gradient of a capture.
+  bool haveGradients() const {
+    return llvm::any_of(captures, [](const CaptureAccess& capture) { return capture.inColumns; });
+  }
 
   /// Whether a launch runs this form.
   bool run(const LaunchOperands& operands) const {
@@ -101,8 +115,22 @@ struct WideCopies {
       return size_t(batch * heads * rows * columns) * 2;
     };
     if (use == Use::WideQ) return bytesOf(problem.batch, problem.qHeads, problem.qLen, config.wideHeadDim);
-    if (use == Use::WideK) return bytesOf(shapes.kBatch, shapes.kHeads, problem.kvLen, config.wideHeadDim);
-    return shapes.spreadsV ? bytesOf(shapes.vBatch, shapes.kHeads, problem.kvLen, operands.v.shape[3]) : 0;
+    const size_t ofK = bytesOf(shapes.kBatch, shapes.kHeads, problem.kvLen, config.wideHeadDim);
+    if (use == Use::WideK) return ofK;
+    if (use == Use::WideV)
+      return shapes.spreadsV ? bytesOf(shapes.vBatch, shapes.kHeads, problem.kvLen, operands.v.shape[3]) : 0;
+    if (!isBackward) return 0;
+    if (use == Use::WideDq) return bytes(Use::WideQ, operands);
+    if (use == Use::WideDk) return ofK;
+    // A launch may want no dV. Its memory is the same whether it does.
+    return shapes.spreadsDv || haveGradients()
+               ? bytesOf(shapes.kBatch, shapes.kHeads, problem.kvLen, operands.v.shape[3])
+               : 0;
+  }
+
+  /// Whether dV goes to Use::WideDv.
+  bool widensDv(const LaunchOperands& operands) const {
+    return !operands.wantsOperands || WideShapes(operands, term).spreadsDv;
   }
 
   /// Returns the operands of the plan's other stages. `workspace`: null if only their shapes matter.
@@ -111,12 +139,20 @@ struct WideCopies {
     const WideShapes shapes(operands, term);
     LaunchOperands wide = operands;
     const auto put = [&](TensorView& tensor, Use use, std::array<int64_t, 4> shape) {
-      tensor = TensorView::contiguous(workspace ? workspace->at(use) : nullptr, tensor.dtype,
+      tensor = TensorView::contiguous(workspace ? workspace->at(use) : nullptr, operands.q.dtype,
                                       {shape[0], shape[1], shape[2], shape[3]});
     };
     const ProblemShape& problem = operands.problem;
-    put(wide.q, Use::WideQ, {problem.batch, problem.qHeads, problem.qLen, config.wideHeadDim});
-    put(wide.k, Use::WideK, {shapes.kBatch, shapes.kHeads, problem.kvLen, config.wideHeadDim});
+    const std::array<int64_t, 4> shapeQ{problem.batch, problem.qHeads, problem.qLen, config.wideHeadDim},
+        shapeK{shapes.kBatch, shapes.kHeads, problem.kvLen, config.wideHeadDim};
+    put(wide.q, Use::WideQ, shapeQ);
+    put(wide.k, Use::WideK, shapeK);
+    if (isBackward) {
+      put(wide.dQ, Use::WideDq, shapeQ);
+      put(wide.dK, Use::WideDk, shapeK);
+      if (widensDv(operands))
+        put(wide.dV, Use::WideDv, {shapes.kBatch, shapes.kHeads, problem.kvLen, operands.v.shape[3]});
+    }
     if (shapes.spreadsV) put(wide.v, Use::WideV, {shapes.vBatch, shapes.kHeads, problem.kvLen, operands.v.shape[3]});
     wide.problem.kvHeads = shapes.kHeads;
     if (operands.scale) wide.scale = wideScaleOf(*operands.scale);
@@ -124,7 +160,7 @@ struct WideCopies {
   }
 };
 
-int64_t tilesOf(const LaunchOperands& operands, const LowRankTerm& term) {
+int64_t copiedTiles(const LaunchOperands& operands, const LowRankTerm& term) {
   const WideShapes shapes(operands, term);
   const ProblemShape& problem = operands.problem;
   const int64_t ofRows = ceilDiv(problem.kvLen, kRowsOfTile) * shapes.kHeads;
@@ -132,10 +168,14 @@ int64_t tilesOf(const LaunchOperands& operands, const LowRankTerm& term) {
          (shapes.spreadsV ? ofRows * shapes.vBatch : 0);
 }
 
+/// Returns the factors of q, and of the factors of q.
+std::pair<float, float> timesOf(float scale) {
+  const bool scalesQ = wideScaleOf(scale) != scale && !std::isnan(scale);
+  return {scalesQ ? scale : 1.f, scalesQ ? 1.f : 1.f / scale};
+}
+
 LowRankParams parametersOf(const WideCopies& copies, const LaunchOperands& operands, const WorkspaceView& workspace) {
   const WideShapes shapes(operands, copies.term);
-  const float scale = *operands.scale;
-  const bool scalesQ = wideScaleOf(scale) != scale && !std::isnan(scale);
   LowRankParams params{};
   params.base = forwardParams(operands);
   params.q = workspace.at(Use::WideQ);
@@ -144,8 +184,59 @@ LowRankParams parametersOf(const WideCopies& copies, const LaunchOperands& opera
   params.k_batch = int(shapes.kBatch);
   params.v_batch = int(shapes.vBatch);
   params.k_heads = int(shapes.kHeads);
-  params.q_times = scalesQ ? scale : 1.f;
-  params.factor_times = scalesQ ? 1.f : 1.f / scale;
+  std::tie(params.q_times, params.factor_times) = timesOf(*operands.scale);
+  return params;
+}
+
+/// What a thread of low_rank_gradients.cu takes in turn: factors that are the same for all of these.
+struct Together {
+  int64_t qBatches = 1, qHeads = 1, kvBatches = 1, kvHeads = 1;
+
+  Together(const WideCopies& copies, const LaunchOperands& operands) {
+    const WideShapes shapes(operands, copies.term);
+    const ProblemShape& problem = operands.problem;
+    for (const CaptureAccess& capture : copies.captures)
+      for (const analysis::GradientAccess& place : capture.places) {
+        if (!capture.inColumns) continue;
+        const bool isOfQ = place.reach == analysis::Reach::Row;
+        int64_t &batches = isOfQ ? qBatches : kvBatches, &heads = isOfQ ? qHeads : kvHeads;
+        if (place.oneBatch) batches = std::max<int64_t>(1, isOfQ ? problem.batch : shapes.kBatch);
+        if (place.oneHead) heads = std::max<int64_t>(1, isOfQ ? problem.qHeads : shapes.kHeads);
+      }
+  }
+};
+
+int64_t dividedTiles(const LaunchOperands& operands, const WideCopies& copies) {
+  const WideShapes shapes(operands, copies.term);
+  const ProblemShape& problem = operands.problem;
+  const int64_t ofQ = ceilDiv(problem.qLen, kRowsOfTile), ofK = ceilDiv(problem.kvLen, kRowsOfTile);
+  int64_t tiles = 0;
+  if (operands.wantsOperands)
+    tiles += ofQ * problem.qHeads * problem.batch + ofK * problem.kvHeads * operands.k.shape[0];
+  if (copies.haveGradients()) {
+    const Together together(copies, operands);
+    tiles += ofQ * (problem.qHeads / together.qHeads) * (problem.batch / together.qBatches) +
+             ofK * (shapes.kHeads / together.kvHeads) * (shapes.kBatch / together.kvBatches);
+  }
+  return tiles;
+}
+
+LowRankGradientParams gradientParametersOf(const WideCopies& copies, const LaunchOperands& operands,
+                                           const WorkspaceView& workspace) {
+  const WideShapes shapes(operands, copies.term);
+  const Together together(copies, operands);
+  LowRankGradientParams params{};
+  params.backward = backwardParams(operands);
+  if (!operands.wantsOperands) params.backward.d_q = nullptr;
+  params.d_q = workspace.at(Use::WideDq);
+  params.d_k = workspace.at(Use::WideDk);
+  if (copies.widensDv(operands)) params.d_v = workspace.at(Use::WideDv);
+  params.k_batch = int(shapes.kBatch);
+  params.k_heads = int(shapes.kHeads);
+  std::tie(params.q_times, params.factor_times) = timesOf(*operands.scale);
+  params.q_batches = int(together.qBatches), params.q_heads = int(together.qHeads);
+  params.kv_batches = int(together.kvBatches), params.kv_heads = int(together.kvHeads);
+  fillCaptureSums(params.sums, operands, workspace);
   return params;
 }
 
@@ -157,6 +248,15 @@ LowRankColumns::Form::Form(const Request& given, const Columns& columns)
   if (columns.wideHeadDim) options.headDim = columns.wideHeadDim;
 }
 
+std::string LowRankColumns::againstForm(const Columns& columns, const FamilyRow& row) const {
+  if (columns.wideHeadDim > kMostWideHeadDim)
+    return fmt::format("q and k would have head dim {}, and kernels take {}", columns.wideHeadDim, kMostWideHeadDim);
+  const std::string unserved = row.unserved(Form(given, columns).request);
+  if (unserved.empty()) return {};
+  return fmt::format("q and k would have head dim {}, and family {} {}", columns.wideHeadDim, familyName(row.family),
+                     unserved);
+}
+
 LowRankColumns::LowRankColumns(const Request& request, const FamilyRow& row, bool keeps) : given(request) {
   const analysis::LowRank& found = request.mod.lowRank;
   std::string why = found.why;
@@ -165,7 +265,6 @@ LowRankColumns::LowRankColumns(const Request& request, const FamilyRow& row, boo
     why = againstColumns(term, request, row);
     if (why.empty()) {
       const int headDim = request.options.headDim;
-      const auto fits = [](const Columns& columns) { return columns.wideHeadDim <= kMostWideHeadDim; };
       // What is divided by the scale is no number of bf16 in general: q then has two pieces at least.
       const bool isBf16 = term.kvIsBf16;
       const Columns any = columnsFor(term, headDim, term.qIsBf16 ? 2 : 3,
@@ -173,13 +272,12 @@ LowRankColumns::LowRankColumns(const Request& request, const FamilyRow& row, boo
                                      : term.qIsBf16 ? 2
                                                     : 3),
                     exact = columnsFor(term, headDim, 1, isBf16 ? 1 : 2);
-      if (term.gains && fits(exact)) addForm(exact);
-      if (fits(any))
+      if (term.gains && againstForm(exact, row).empty()) addForm(exact);
+      why = againstForm(any, row);
+      if (why.empty())
         addForm(any);
       else if (!forms.empty())
-        addForm({});
-      else
-        why = fmt::format("q and k would have head dim {}, and kernels take {}", any.wideHeadDim, kMostWideHeadDim);
+        addForm({}), why.clear();
     }
   }
   if (!why.empty()) text = "not in columns: " + why;
@@ -205,6 +303,7 @@ LowRankColumns::LowRankColumns(const Request& request, const FamilyRow& row, boo
 static void widen(Plan& plan, const std::shared_ptr<const WideCopies>& copies) {
   for (Stage& stage : plan.stages) {
     if (copies->config.wideHeadDim) stage.algebra.lowRank = passes::Algebra::LowRank::Left;
+    stage.forCaptures = stage.forCaptures || copies->haveGradients();
     stage.ctas = [copies, inner = std::move(stage.ctas)](const Stage& of, const LaunchOperands& operands,
                                                          const Device& device) -> int64_t {
       return copies->run(operands) ? inner(of, copies->widened(operands, nullptr), device) : 0;
@@ -229,46 +328,106 @@ static Stage copyingStage(const KernelOptions& options, const std::shared_ptr<co
           .entry = "attnc_low_rank",
           .config = std::move(config),
           .algebra = {.kvBounds = false, .lowRank = passes::Algebra::LowRank::Factors},
+          .forCaptures = !copies->captures.empty(),
           .threads = 32 * kWarps,
           .ctas = [copies](const Stage&, const LaunchOperands& operands, const Device&) -> int64_t {
-            return copies->run(operands) ? tilesOf(operands, copies->term) : 0;
+            return copies->run(operands) ? copiedTiles(operands, copies->term) : 0;
           },
           .tiles = [copies](const Stage&,
-                            const LaunchOperands& operands) { return uint64_t(tilesOf(operands, copies->term)); },
+                            const LaunchOperands& operands) { return uint64_t(copiedTiles(operands, copies->term)); },
           .parameters = [copies](const Stage&, const LaunchOperands& operands, const Device&,
                                  const WorkspaceView& workspace) -> Expected<ParameterBlock> {
             return ParameterBlock(parametersOf(*copies, operands, workspace));
           }};
 }
 
+/// Returns the stage that divides the wider gradients. `options`: of the narrow kernel.
+static Stage dividingStage(const KernelOptions& options, const std::shared_ptr<const WideCopies>& copies) {
+  constexpr int kWarps = 8;
+  codegen::Config config = configOf(options, {kRowsOfTile, 0, kWarps});
+  config.lowRank = copies->config;
+  config.lowRank->sumsFactors = copies->haveGradients();
+  config.deterministic = options.features.has(Feature::Deterministic);
+  return {.templateName = "low_rank_gradients.cu",
+          .entry = "attnc_low_rank_gradients",
+          .config = std::move(config),
+          .algebra = {.kvBounds = false, .lowRank = passes::Algebra::LowRank::Factors},
+          .callsGradients = copies->haveGradients(),
+          .forCaptures = copies->haveGradients(),
+          .threads = 32 * kWarps,
+          .ctas = [copies](const Stage&, const LaunchOperands& operands, const Device&) -> int64_t {
+            return copies->run(operands) ? dividedTiles(operands, *copies) : 0;
+          },
+          .tiles = [copies](const Stage&,
+                            const LaunchOperands& operands) { return uint64_t(dividedTiles(operands, *copies)); },
+          .parameters = [copies](const Stage&, const LaunchOperands& operands, const Device&,
+                                 const WorkspaceView& workspace) -> Expected<ParameterBlock> {
+            return ParameterBlock(gradientParametersOf(*copies, operands, workspace));
+          }};
+}
+
+/// Adds memory of a form's plan: launches run one form.
+static void addWorkspace(Plan& plan, const Plan& own, const std::shared_ptr<const WideCopies>& copies) {
+  for (WorkspaceUse use : own.workspace) {
+    use.bytes = [copies, inner = std::move(use.bytes)](const LaunchOperands& operands) {
+      return inner(copies->widened(operands, nullptr));
+    };
+    const auto same = llvm::find_if(plan.workspace, [&](const WorkspaceUse& other) { return other.use == use.use; });
+    if (same == plan.workspace.end()) {
+      plan.workspace.push_back(std::move(use));
+      continue;
+    }
+    if (use.zeroed == WorkspaceUse::Zeroed::EveryLaunch) same->zeroed = use.zeroed;
+    same->bytes = [first = std::move(same->bytes), second = std::move(use.bytes)](const LaunchOperands& operands) {
+      return std::max(first(operands), second(operands));
+    };
+  }
+}
+
+/// Adds the accesses of a form's plan. Sums that suit columns do not suit scores.
+static void addAccesses(std::vector<CaptureAccess>& all, const std::vector<CaptureAccess>& own) {
+  if (all.empty()) all = own;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].inColumns == own[i].inColumns) continue;
+    all[i].inColumns = false;
+    llvm::append_range(all[i].places, own[i].places);
+  }
+}
+
 void LowRankColumns::addTo(Plan& plan, const FamilyRow& row) const {
   if (forms.empty()) return;
   using When = WideCopies::When;
-  std::vector<Stage> stages;
-  std::vector<std::shared_ptr<const WideCopies>> all;
+  const bool isBackward = given.options.kind == KernelKind::Backward;
+  Plan all = plan; // stages, workspace and captures are replaced
+  all.stages.clear(), all.workspace.clear(), all.captures.clear();
+  std::vector<std::shared_ptr<const WideCopies>> wide;
   for (const auto& form : forms) {
     const bool isFirst = form == forms.front();
-    Plan own = isFirst ? std::move(plan) : row.plan(form->request);
-    const auto copies = std::make_shared<const WideCopies>(WideCopies{*given.mod.lowRank.term, form->columns,
-                                                                      forms.size() == 1 ? When::Always
-                                                                      : isFirst         ? When::Exact
-                                                                                        : When::NotExact});
-    widen(own, copies);
-    if (form->columns.wideHeadDim) {
-      stages.push_back(copyingStage(given.options, copies));
-      all.push_back(copies);
+    Plan own = plan;
+    if (!isFirst) {
+      own = row.plan(form->request);
+      addSharedStages(own, form->request, row.family);
     }
-    stages.insert(stages.end(), own.stages.begin(), own.stages.end());
-    if (isFirst) plan = std::move(own);
+    const When when = forms.size() == 1 ? When::Always : isFirst ? When::Exact : When::NotExact;
+    const auto copies = std::make_shared<const WideCopies>(
+        WideCopies{*given.mod.lowRank.term, form->columns, when, isBackward, own.captures});
+    widen(own, copies);
+    addWorkspace(all, own, copies);
+    addAccesses(all.captures, own.captures);
+    const bool isWide = form->columns.wideHeadDim > 0;
+    if (isWide) all.stages.push_back(copyingStage(given.options, copies)), wide.push_back(copies);
+    llvm::append_range(all.stages, own.stages);
+    if (isWide && isBackward) all.stages.push_back(dividingStage(given.options, copies));
   }
-  plan.stages = std::move(stages);
-  plan.readsBindings = forms.size() > 1;
-  for (Use use : {Use::WideQ, Use::WideK, Use::WideV})
-    plan.workspace.push_back({.use = use, .bytes = [all, use](const LaunchOperands& operands) {
-                                size_t most = 0; // a launch runs one form
-                                for (const auto& copies : all) most = std::max(most, copies->bytes(use, operands));
-                                return most;
-                              }});
+  all.readsBindings = forms.size() > 1;
+  for (Use use : {Use::WideQ, Use::WideK, Use::WideV, Use::WideDq, Use::WideDk, Use::WideDv})
+    if (isBackward || use < Use::WideDq)
+      all.workspace.push_back({.use = use, .bytes = [wide, use](const LaunchOperands& operands) {
+                                 size_t most = 0; // a launch runs one form
+                                 for (const auto& copies : wide) most = std::max(most, copies->bytes(use, operands));
+                                 return most;
+                               }});
+  plan = std::move(all);
 }
 
 } // namespace attnc::plan

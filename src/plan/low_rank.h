@@ -1,5 +1,6 @@
 // Low-rank terms of a score as further columns of q and k: a stage of its own writes wider copies of both, and the
-// kernels of a plan for that head dim take them.
+// kernels of a plan for that head dim take them. In a backward plan, a stage behind these divides the wider gradients
+// among q, k and the captures in the term.
 #pragma once
 
 #include "plan/family.h"
@@ -21,7 +22,7 @@ public:
   const Request& request() const { return forms.empty() ? given : forms.front()->request; }
 
   /// Gives the kernels of a plan for request() their wider copies of q and k. Adds the stages that run if a launch's
-  /// numbers need more columns than these. Does nothing if the term stays in the mod.
+  /// numbers need more columns than these. Does nothing if the term stays in the mod. `plan`: with addSharedStages().
   void addTo(Plan& plan, const FamilyRow& row) const;
 
   /// Returns where the term is computed and how exactly, or why it stays in the mod. Empty if the mod has none.
@@ -37,6 +38,8 @@ private:
     Form(const Form&) = delete;
   };
   void addForm(const Columns& columns) { forms.push_back(std::make_unique<Form>(given, columns)); }
+  /// Returns why the family's kernels do not take q and k with these columns. Empty if they do.
+  std::string againstForm(const Columns& columns, const FamilyRow& row) const;
 
   const Request& given;
   /// None if the term stays in the mod. Two if the first is for some launches: the second is for the others.

@@ -31,6 +31,9 @@ enum class Use {
   WideQ,        ///< low-rank terms: q with further columns
   WideK,        ///< low-rank terms: k with further columns
   WideV,        ///< low-rank terms: v for each head of WideK
+  WideDq,       ///< low-rank terms, backward: the gradient of WideQ
+  WideDk,       ///< low-rank terms, backward: the gradient of WideK
+  WideDv,       ///< low-rank terms, backward: that of v for each head and batch entry of WideK
 };
 
 /// A use of the workspace, and the memory that it takes. Launches whose operands have equal shapes take equal memory.

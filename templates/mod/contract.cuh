@@ -40,7 +40,7 @@
 //     static ScoreFactors factors(const ModArgs&, const Head&)
 //     static float q_factor(const ModArgs&, const Head&, const Row&, Coord, int round)
 //     static float kv_factor(const ModArgs&, const Head&, const Col&, Coord, int round)
-//                                                both only for low_rank.cu
+//                                                both only for low_rank.cu, low_rank_gradients.cu
 //     static float row_shift(const ModArgs&, const Head&, const Row&)
 //     static TileBounds bounds(const ModArgs&, const Head&, int b, int h, int q_begin, int q_end)
 //     static int kv_length(const ModArgs&, const Head&)
@@ -114,6 +114,7 @@
 //               algo/grid_steps.cuh                        1
 //               backward_grid_sm80.cu                      1
 //               low_rank.cu                                2
+//               low_rank_gradients.cu                      2
 //   row         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -127,6 +128,7 @@
 //               algo/grid_box.cuh                          1
 //               algo/grid_transposed_scores.cuh            1
 //               low_rank.cu                                1
+//               low_rank_gradients.cu                      1
 //   col         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -142,6 +144,7 @@
 //               algo/grid_box.cuh                          1
 //               algo/grid_transposed_scores.cuh            1
 //               low_rank.cu                                1
+//               low_rank_gradients.cu                      1
 //   score       algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/exact_gradients.cuh                   1
@@ -173,6 +176,7 @@
 //   gradients   algo/capture_reduction.cuh                 2
 //               backward_captures_naive.cu                 1
 //               backward_diagonals.cu                      1
+//               low_rank_gradients.cu                      2
 //   bounds      algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/kv_walk.cuh                           1
@@ -210,7 +214,8 @@
 //   the
 //          given ranges. Both bounds of these are values of the block.
 //   value  returns grad times the derivative of score_mod by what the place reads, in one round. `score` and grad are
-//          as in d_score(), and dead elements get 0 from the kernel as there.
+//          as in d_score(), and dead elements get 0 from the kernel as there. For low_rank_gradients.cu, of the factor
+//          of a row (reach Row) or of a column, whose gradient is grad.
 //   offset  returns the element that the place reads, in a dense tensor of the capture's shape; inside it unless that
 //          is empty. Arguments that kReach rules out are unused: reach Row accepts any Col and kv_idx. For Diagonal,
 //          any element of attention represents all.
@@ -226,8 +231,8 @@
 //          column.
 //   q_factor, kv_factor   return the factors of a round of a low-rank term: the score that score() gets includes the
 //   sum
-//          of their products. Only for the kernel that writes them into columns of q and k, whose mod has no score. The
-//          first is not asked for kv_idx, the second not for q_idx.
+//          of their products. Only for kernels of columns of q and k, whose mod has no score. The first is not asked
+//          for kv_idx, the second not for q_idx.
 //   b, h, q_idx, kv_idx: h is the query head. The kernel first clamps the row of q to [0, q_len) and kv_idx to [0,
 //          kv_len), so that gathers stay inside; results for clamped elements are unused.
 //   All are pure functions of their arguments and of the captured tensors, which no kernel writes meanwhile.

@@ -62,6 +62,13 @@ TEST_CASE("explain says how a low-rank term is computed, or why it stays in the 
     CHECK_THAT(*text, Contains("per score   full blocks: 258 "));
   }
   if (auto text = explain("--json " + of)) CHECK_THAT(*text, Contains("\"lowRank\": \"rank 64: "));
+  if (auto text = explain("--kernel backward " + of)) {
+    CHECK_THAT(*text, Contains("\nlow rank    rank 64: 64 columns of q and k (head dim 192), exact, if "));
+    CHECK_THAT(*text, Contains("low_rank_gradients.cu"));
+    CHECK_THAT(*text, Contains("d_key_rope: from further columns of dq or dk"));
+    CHECK_THAT(*text, Contains("d_scale: one addition to memory a tile\n"));
+    CHECK_THAT(*text, !Contains("spilled to memory"));
+  }
   if (auto text = explain("--arch sm_90a --expr score")) CHECK_THAT(*text, !Contains("low rank"));
 }
 

@@ -265,6 +265,51 @@ TEST_CASE("gradients of captures at every kind of head dim agree with the refere
       checkAll(access.text, access.gradients, {{1, 4, 2, 130, 150}, qk, v, dtype});
 }
 
+namespace {
+
+/// score + u w, of bf16. `head`: the index of w along the heads, of H or HKV.
+std::string lowRank(int rank, const std::string& others = "", const std::string& head = "h",
+                    const std::string& after = "", const std::string& mask = "q_idx + 30 >= kv_idx") {
+  return scoreOf(fmt::format("u: bf16[B, H, Q_LEN, {0}]\nw: bf16[B, {1}, KV_LEN, {0}]\n{2}", rank,
+                             head == "h" ? "H" : "HKV", others),
+                 fmt::format("score + 0.125 * (u[b, h, q_idx] @ w[b, {}, kv_idx]){}", head, after), mask);
+}
+
+} // namespace
+
+TEST_CASE("gradients of low-rank terms from columns of dq and dk agree with the reference",
+          "[gpu][backward][captures]") {
+  ATTNC_NEED_GPU();
+  const std::vector<Family> families = {Family::Sm80, Family::Sm90};
+  const std::set<std::string> both = {"u", "w"};
+  checkAll(lowRank(64), both, {{2, 4, 4, 130, 190}, 128, 128, DType::BF16}, families);
+  checkAll(lowRank(64), both, {{1, 4, 2, 200, 129}, 64, 64, DType::BF16}, families);
+  checkAll(lowRank(16), both, {{2, 4, 2, 65, 257}, 64, 64, DType::BF16}, families);
+  checkAll(lowRank(16, "", "h // 2"), both, {{2, 4, 2, 65, 257}, 128, 128, DType::BF16}, families);
+  checkAll(lowRank(16), both, {{2, 4, 2, 65, 257}, 72, 40, DType::BF16, /*kvBatchOne=*/true}, families);
+  checkAll(lowRank(16, "", "h", "", "True"), {"w"}, {{1, 2, 2, 1, 300}, 64, 64, DType::BF16}, families);
+  // Other captures get theirs from scores.
+  checkAll(lowRank(16, "gain: f32[H]", "h", " * gain[h]"), {"u", "w", "gain"}, {{2, 4, 2, 130, 190}, 64, 64}, families);
+  checkAll(lowRank(16, "bias: f32[H, 600]", "h", " + bias[h, q_idx - kv_idx + 300]"), {"u", "bias"},
+           {{2, 4, 2, 130, 190}, 64, 64}, families);
+  // Shared by all heads and batch entries, which a thread takes in turn.
+  checkAll(scoreOf("u: f32[Q_LEN, 16]\nw: f32[KV_LEN, 16]", "score + 0.125 * (u[q_idx] @ w[kv_idx])"), both,
+           {{3, 4, 2, 130, 190}, 128, 128}, families);
+  // Only gradients of captures, in their strides and dtype, and by lists.
+  for (bool prepared : {false, true}) {
+    const Problem problem{{2, 4, 2, 300, 400}, 128, 128, DType::BF16};
+    const Mod mod =
+        take(Mod::parse(lowRank(64, "", "h", "", "(q_idx // 100 == kv_idx // 100) & ((q_idx + kv_idx) % 7 != 0)")));
+    const HostOperands operands = draw(mod, problem);
+    const ResultGradients given = drawGradients(problem, true);
+    for (Family family : families)
+      if (serves(family, DType::BF16, 192, 128, false))
+        check(run(mod, problem, operands, given,
+                  {both, family, false, /*operandsToo=*/prepared, /*spaced=*/!prepared, prepared}, 2),
+              expectedOf(mod, operands, given, both), problem, prepared ? DType::F32 : DType::BF16);
+  }
+}
+
 TEST_CASE("gradients of captures from sums along diagonals agree with the reference", "[gpu][backward][captures]") {
   ATTNC_NEED_GPU();
   const std::string captures = "import torch\nbias: f32[H, 1500]\nslopes: f32[H]\ngain: float",

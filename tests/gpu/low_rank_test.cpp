@@ -64,3 +64,32 @@ TEST_CASE("low-rank terms go with strides, broadcast batches, lists and scales",
         {.offsets = QueryOffsets::FromLengths, .decode = false}, {300, 41, 0});
   check(dotMod(16, "bf16", "bf16"), {{1, 2, 2, 130, 130}, 64, 64}, {.launches = 3});
 }
+
+TEST_CASE("gradients of q, k and v with a low-rank term in columns agree with the reference", "[gpu][backward]") {
+  ATTNC_NEED_GPU();
+  const auto checkBackward = [](const std::string& text, const Problem& problem, std::optional<float> scale = {},
+                                bool deterministic = false) {
+    const Mod mod = modOf(text);
+    const HostOperands operands = draw(mod, problem);
+    const ResultGradients given = drawGradients(problem, /*withLse=*/true);
+    const Gradients expected = runReferenceBackward(mod, operands, given, scale);
+    for (Family family : familiesFor(mod, problem)) {
+      INFO(text << problem.text() << ", family " << int(family) << (deterministic ? ", deterministic" : ""));
+      checkGradients(runBackward(mod, problem, operands, given,
+                                 {.family = family, .scale = scale, .deterministic = deterministic}),
+                     expected, problem);
+    }
+  };
+  checkBackward(dotMod(64, "bf16", "bf16"), {{2, 4, 4, 129, 257}, 128, 128});
+  checkBackward(dotMod(64, "bf16", "bf16", "0"), {{1, 3, 1, 300, 200}, 64, 64});
+  checkBackward(dotMod(16, "f32", "f32"), {{2, 4, 2, 193, 191}, 128, 128});
+  checkBackward(dotMod(16, "bf16", "f32"), {{2, 4, 2, 65, 400}, 72, 40, DType::BF16, true});
+  checkBackward(dotMod(16, "bf16", "bf16"), {{2, 4, 2, 129, 257}, 64, 64, DType::BF16, false, true, 8});
+  checkBackward(dotMod(16, "f32", "f32", "h", "torch.tanh(s / 3.0) * 3.0"), {{1, 2, 2, 256, 129}, 64, 64});
+  checkBackward(dotMod(16, "bf16", "bf16", "h", "s + 0.125 * (kv_idx - q_idx)"), {{1, 2, 2, 256, 129}, 64, 64});
+  for (float scale : {0.f, -0.25f, 0x1p-80f})
+    checkBackward(dotMod(16, "bf16", "bf16"), {{1, 2, 2, 130, 130}, 64, 64}, scale);
+  for (const ProblemShape& shape : {ProblemShape{1, 2, 2, 0, 5}, {1, 2, 2, 5, 0}, {1, 2, 2, 1, 1}})
+    checkBackward(dotMod(16, "bf16", "bf16"), {shape, 64, 64});
+  checkBackward(dotMod(16, "bf16", "bf16"), {{1, 2, 2, 130, 130}, 64, 64}, {}, /*deterministic=*/true);
+}

@@ -58,7 +58,8 @@ TEST_CASE("gradients of captures compile without spills", "[kernels][captures]")
     options.gradients = access.gradients;
     jobs.push_back({fmt::format("{}, {} {} {}{}", access.text, familyName(options.family), dtypeName(options.dtype),
                                 options.headDim, options.features.has(Feature::Deterministic) ? ", deterministic" : ""),
-                    parsed(access.text), options, 0, "captures"});
+                    parsed(access.text), options, 0,
+                    options.family == Family::Sm80 && access.gradients.count("c") ? "low_rank" : "captures"});
   };
   for (const Access& access : accesses())
     for (bool deterministic : {false, true}) {
@@ -69,6 +70,30 @@ TEST_CASE("gradients of captures compile without spills", "[kernels][captures]")
   for (DType dtype : {DType::F16, DType::F32})
     for (int headDim : {64, 128, 256}) add(diagonal, {.family = Family::Sm80, .dtype = dtype, .headDim = headDim});
 
+  CHECK(findings(jobs, Which::All) == "");
+}
+
+TEST_CASE("columns of low-rank terms and their gradients compile without spills", "[kernels][captures][low_rank]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  for (auto [u, w] : {std::pair("bf16", "bf16"), {"f32", "bf16"}, {"f32", "f32"}})
+    for (const char* head : {"b, h, ", ""})
+      for (auto [family, arch] : {std::pair(Family::Sm80, "sm_80"), {Family::Sm80, "sm_89"}, {Family::Sm90, "sm_90a"}})
+        for (bool deterministic : {false, true}) {
+          const std::string axes = *head ? "B, H, " : "",
+                            text = scoreOf(fmt::format("u: {1}[{0}Q_LEN, 8]\nw: {2}[{0}KV_LEN, 8]", axes, u, w),
+                                           fmt::format("score + u[{0}q_idx] @ w[{0}kv_idx]", head));
+          jobs.push_back({fmt::format("{}, {} {}", text, arch, deterministic ? "deterministic" : ""),
+                          parsed(text),
+                          {.kind = KernelKind::Backward,
+                           .family = family,
+                           .arch = arch,
+                           .headDim = 64,
+                           .features = {Feature::Deterministic, deterministic},
+                           .gradients = {"u", "w"}},
+                          0,
+                          "low_rank"});
+        }
   CHECK(findings(jobs, Which::All) == "");
 }
 

@@ -327,6 +327,12 @@ template <class T> T atomicAdd(T* to, T amount) {
   return old;
 }
 
+template <class T> T atomicOr(T* to, T bits) {
+  const T old = *to;
+  *to |= bits;
+  return old;
+}
+
 struct TensorMap;
 
 namespace ptx {

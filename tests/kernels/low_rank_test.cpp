@@ -5,9 +5,9 @@
 #include "ir/bind.h"
 #include "kernels/findings.h"
 #include "kernels/host_stage.h"
+#include "kernels/host_tensor.h"
 #include "plan/launch_operands.h"
 #include "plan/workspace.h"
-#include "support/element.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -18,38 +18,9 @@
 #include <random>
 
 using namespace attnc;
+using test::Tensor;
 
 namespace {
-
-/// A tensor with room between its rows.
-struct Tensor {
-  std::vector<char> bytes;
-  TensorView view;
-
-  Tensor(DType dtype, std::vector<int64_t> shape, std::mt19937& random, int64_t rowStride = 0) {
-    int64_t stride = 1;
-    view.dtype = dtype, view.rank = int(shape.size());
-    for (size_t axis = shape.size(); axis-- > 0;) {
-      view.shape[axis] = shape[axis], view.stride[axis] = stride;
-      stride *= axis + 1 == shape.size() && rowStride ? rowStride : shape[axis];
-    }
-    bytes.resize(size_t(stride * dtypeBytes(dtype)) + 64);
-    view.data = bytes.data() + (64 - reinterpret_cast<uintptr_t>(bytes.data()) % 64) % 64;
-    std::normal_distribution<double> normal;
-    for (int64_t i = 0; i < stride; ++i) writeElement(static_cast<char*>(view.data), dtype, i, normal(random));
-  }
-  int64_t offset(std::initializer_list<int64_t> at) const {
-    int64_t all = 0, axis = 0;
-    for (int64_t index : at) all += index * view.stride[size_t(axis++)];
-    return all;
-  }
-  double at(std::initializer_list<int64_t> index) const {
-    return readElement(static_cast<const char*>(view.data), view.dtype, offset(index)).real;
-  }
-  void set(std::initializer_list<int64_t> index, double value) {
-    writeElement(static_cast<char*>(view.data), view.dtype, offset(index), value);
-  }
-};
 
 struct Case {
   int64_t batch = 2, qHeads = 4, kvHeads = 2, qLen = 70, kvLen = 65;

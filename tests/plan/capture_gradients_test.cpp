@@ -107,8 +107,16 @@ TEST_CASE("kernels of dq, dk and dv are the same with and without gradients of c
       INFO(name << " " << familyName(family));
       const auto without = *compiler.source(mod, optionsFor({}, family)),
                  with = *compiler.source(mod, optionsFor(floats, family));
-      REQUIRE(with.size() == without.size() + 1 + floats.size());
-      for (size_t i = 0; i < without.size(); ++i) CHECK(with[i].flattened() == without[i].flattened());
+      // The gradients of a low-rank term's factors are divided by the kernel that also divides dq and dk.
+      const auto others = [](const std::vector<KernelSource>& sources) {
+        std::vector<std::string> texts;
+        for (const KernelSource& source : sources)
+          if (source.entry != "attnc_low_rank_gradients" && source.entry.rfind("attnc_backward_captures", 0) != 0)
+            texts.push_back(source.flattened());
+        return texts;
+      };
+      CHECK(with.size() > without.size());
+      CHECK(others(with) == others(without));
     }
   }
 }

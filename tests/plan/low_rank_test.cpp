@@ -1,13 +1,16 @@
 // Low-rank terms in columns of q and k: for which requests, how many columns, and which of two forms a launch runs.
 #include "tests/plan/planned.h"
 
+#include "api/mod_impl.h"
 #include "attnc/attnc.h"
 #include "ir/bind.h"
+#include "plan/capture_gradients.h"
 #include "plan/catalog.h"
 #include "plan/launch_operands.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <llvm/ADT/STLExtras.h>
 
 using namespace attnc;
 using Catch::Contains;
@@ -108,7 +111,9 @@ TEST_CASE("low-rank terms stay in mods of kernels that take no wider q and k", "
   };
   CHECK(words({.family = Family::Naive}) == "not in columns: family naive computes it");
   CHECK(words({.kind = KernelKind::Decode}) == "not in columns: decode kernels compute it");
-  CHECK(words({.kind = KernelKind::Backward}) == "");
+  CHECK(words({.kind = KernelKind::Backward, .family = Family::Naive}) == "not in columns: family naive computes it");
+  CHECK(words({.kind = KernelKind::Backward, .dtype = DType::F16}) ==
+        "not in columns: the range of f16 may not hold the factors");
   CHECK(words({.dtype = DType::F16}) == "not in columns: the range of f16 may not hold the factors");
   CHECK(words({.features = {Feature::Ragged}}) == "not in columns: columns of q and k go with no ragged batches");
   CHECK(words({.features = {Feature::Lengths}, .pageSize = 16}) ==
@@ -196,5 +201,151 @@ TEST_CASE("kernels of a low-rank form are launched with the wider copies, and wi
       CHECK(params.scale == (scale == 0 ? 1 : scale));
       CHECK(copies.q_times == (scale == 0 ? 0 : 1));
       CHECK(copies.factor_times == (scale == 0 ? 1 : 1 / scale));
+    }
+}
+
+namespace {
+
+KernelOptions backward(int headDim, std::set<std::string> gradients = {}, bool deterministic = false) {
+  return {.kind = KernelKind::Backward,
+          .arch = "sm_90a",
+          .headDim = headDim,
+          .features = {Feature::Deterministic, deterministic},
+          .gradients = std::move(gradients)};
+}
+
+/// "low_rank delta wide_sm90 ...", the stages of one form after another.
+std::string stagesOf(const plan::Plan& plan) {
+  std::string names;
+  for (const plan::Stage& stage : plan.stages) {
+    std::string name = stage.templateName.substr(0, stage.templateName.find('.'));
+    if (name.rfind("backward_", 0) == 0) name = name.substr(9);
+    names += (names.empty() ? "" : " ") + name;
+  }
+  return names;
+}
+
+} // namespace
+
+TEST_CASE("backward kernels for a wider head dim take a low-rank term, and divide its gradients", "[plan][low_rank]") {
+  const Mod mod = dot(64, "bf16", "bf16", "");
+  const plan::Plan plain = test::planOf(mod, backward(128));
+  CHECK(stagesOf(plain) == "low_rank delta wide_sm90 finish_sm90 large low_rank_gradients low_rank delta wide_sm90 "
+                           "finish_sm90 large low_rank_gradients");
+  CHECK(plain.lowRank == "rank 64: 64 columns of q and k (head dim 192), exact, if factor / scale is a power of two; "
+                         "else 128 (head dim 256), to 2^-16");
+  CHECK(plain.captures.empty());
+  const plan::Plan both = test::planOf(mod, backward(128, {"u", "w"}));
+  CHECK(stagesOf(both) == stagesOf(plain) + " captures_out captures_out");
+  for (const plan::Stage& stage : both.stages) CHECK(stage.forCaptures);
+  for (const plan::CaptureAccess& capture : both.captures) CHECK((capture.inColumns && capture.places.size() == 1));
+  // Hopper's kernels add up dQ in any order with these head dims, so that the term stays in the mod.
+  const plan::Plan deterministic = test::planOf(mod, backward(128, {"u", "w"}, true));
+  CHECK(deterministic.options.family == Family::Sm90);
+  CHECK(stagesOf(deterministic) == "delta sm90 finish_sm90 large captures captures_out captures_out");
+  CHECK(deterministic.lowRank ==
+        "not in columns: q and k would have head dim 256, and family sm90 adds up the gradient "
+        "of q in any order with head dims beyond 128, or up to 64 with a wider v");
+  CHECK(stagesOf(test::planOf(dot(16, "bf16", "bf16", "u[b, h, q_idx, 0] * "), backward(64, {}, true))) ==
+        "low_rank delta sm90 finish_sm90 large low_rank_gradients");
+  // One form in columns, the other in the mod: what suits the sums of one form does not suit the other's.
+  const plan::Plan half = test::planOf(mod, backward(192, {"u"}));
+  CHECK(stagesOf(half) == "low_rank delta wide_sm90 finish_sm90 large low_rank_gradients delta wide_sm90 finish_sm90 "
+                          "large captures captures_out");
+  CHECK_FALSE(half.captures[0].inColumns);
+  CHECK(half.captures[0].places.size() == 2);
+}
+
+TEST_CASE("captures that columns do not suffice for get their gradients from scores", "[plan][low_rank]") {
+  const auto inColumns = [](const std::string& text, std::set<std::string> gradients) {
+    auto mod = Mod::parse(text);
+    if (!mod) FAIL(mod.error().message);
+    const plan::Plan plan = test::planOf(*mod, backward(64, gradients));
+    CHECK(plan.lowRank.rfind("rank", 0) == 0);
+    std::string names;
+    for (const plan::CaptureAccess& capture : plan.captures)
+      if (capture.inColumns) names += capture.name + " ";
+    const bool hasOthers = llvm::any_of(plan.captures, [](const auto& capture) { return !capture.inColumns; });
+    CHECK((stagesOf(plan).find(" captures ") != std::string::npos ||
+           stagesOf(plan).find("diagonals") != std::string::npos) == hasOthers);
+    return names;
+  };
+  const std::string u = "u: bf16[B, H, Q_LEN, 16]\n", w = "w: bf16[B, KV_LEN, 16]\n";
+  const std::string term = "u[b, h, q_idx] @ w[b, kv_idx]";
+  CHECK(inColumns(u + w + "score + " + term, {"u", "w"}) == "u w ");
+  CHECK(inColumns(u + w + "score + " + term, {"w"}) == "w ");
+  CHECK(inColumns(u + w + "gain: float\nscore + gain * (" + term + ")", {"u", "w", "gain"}) == "u w ");
+  CHECK(inColumns(u + w + "bias: f32[H, N]\nscore + " + term + " + bias[h, q_idx - kv_idx]", {"u", "bias"}) == "u ");
+  CHECK(inColumns(u + w + "score + " + term + " + u[b, h, q_idx, kv_idx % 16]", {"u", "w"}) == "w ");
+  CHECK(inColumns(u + "score + u[b, h, q_idx] @ u[b, h, kv_idx]", {"u"}) == ""); // on both sides
+  CHECK(inColumns(u + w + "score + u.detach()[b, h, q_idx] @ w[b, kv_idx]", {"u", "w"}) == "");
+}
+
+TEST_CASE("backward stages of a low-rank form are launched with the wider gradients", "[plan][low_rank]") {
+  const ProblemShape s{2, 4, 2, 130, 70};
+  for (const char* headOfW : {"0", "h"})
+    for (bool wantsOperands : {true, false}) {
+      INFO("w of head " << headOfW << ", wants operands " << wantsOperands);
+      const Mod mod = dot(16, "f32", "bf16", "", headOfW);
+      KernelOptions asked = backward(64, {"u"});
+      asked.family = Family::Sm80, asked.arch = "sm_80";
+      const plan::Plan plan = test::planOf(mod, asked);
+      REQUIRE(stagesOf(plan) == "low_rank delta sm80 finish_sm80 large low_rank_gradients captures_out");
+      const auto tensor = [](int64_t heads, int64_t length) {
+        return TensorView::contiguous(kSomewhere, DType::BF16, {2, heads, length, 64});
+      };
+      BackwardOperands operands;
+      operands.q = tensor(4, 130), operands.k = operands.v = tensor(2, 70), operands.scale = 0.25f;
+      operands.out = operands.dOut = tensor(4, 130);
+      operands.lse = TensorView::contiguous(kSomewhere, DType::F32, {2, 4, 130});
+      const TensorView dq = tensor(4, 130), dk = tensor(2, 70);
+      BackwardOutputs outputs;
+      if (wantsOperands) outputs.dQ = dq, outputs.dK = outputs.dV = dk;
+      Captures captures, gradients;
+      captures.set("u", TensorView::contiguous(kSomewhere, DType::F32, {2, 4, 130, 16}));
+      captures.set("w", TensorView::contiguous(kSomewhere, DType::BF16, {2, 4, 70, 16}));
+      captures.set("gain", 1.0);
+      gradients.set("u", TensorView::contiguous(kSomewhere, DType::F32, {2, 4, 130, 16}));
+      outputs.captures = &gradients;
+      auto launch = plan::checkBackward(operands, outputs, plan.options);
+      REQUIRE(launch);
+      auto derived = derive(mod, asked);
+      REQUIRE(derived);
+      REQUIRE(plan::addCaptureOutputs(*launch, plan, derived->module(), &captures, &gradients, true));
+      CHECK(launch->captureOutputs[0].isOwned);
+      CHECK_FALSE(launch->loopsBatches);
+      const plan::WorkspaceLayout layout(plan.workspace, *launch);
+      const plan::WorkspaceView workspace{layout, kSomewhere};
+      const bool perHead = *headOfW == 'h';
+      const auto bytes = [&](plan::Use use) { return layout.find(use) ? layout.find(use)->bytes : 0; };
+      CHECK(bytes(plan::Use::WideDq) == 2 * 4 * 130 * 112 * 2);
+      CHECK(bytes(plan::Use::WideDk) == 2 * (perHead ? 4 : 2) * 70 * 112 * 2);
+      CHECK(bytes(plan::Use::WideDv) == 2 * (perHead ? 4 : 2) * 70 * 64 * 2);
+      CHECK(bytes(plan::Use::DqSums) >= 2 * 4 * 130 * 112 * 4);
+      for (const plan::Stage& stage : plan.stages)
+        if (stage.templateName != "backward_captures_out.cu")
+          CHECK(plan::ctasOf(stage, *launch, {.multiprocessors = 1}) > 0);
+      const auto parametersOf = [&](size_t stage) {
+        auto params = plan.stages[stage].parameters(plan.stages[stage], *launch, {.multiprocessors = 1}, workspace);
+        if (!params) FAIL(params.error().message);
+        return *params;
+      };
+      const plan::ParameterBlock walk = parametersOf(3), divide = parametersOf(5);
+      const auto& params = walk.as<BackwardParams>();
+      const auto& divided = divide.as<LowRankGradientParams>();
+      CHECK(params.forward.q == workspace.at(plan::Use::WideQ));
+      CHECK(params.forward.kv_heads == (perHead ? 4 : 2));
+      CHECK(params.d_q == divided.d_q);
+      CHECK(params.d_k == divided.d_k);
+      CHECK(params.d_q_stride.row == 112);
+      CHECK(params.d_k_stride.head == 70 * 112);
+      CHECK(params.d_v_stride.row == 64);
+      CHECK(params.d_v == (perHead || !wantsOperands ? divided.d_v : kSomewhere));
+      CHECK(divided.backward.d_q == (wantsOperands ? kSomewhere : nullptr));
+      CHECK(divided.backward.forward.kv_heads == 2);
+      CHECK(divided.k_heads == (perHead ? 4 : 2));
+      CHECK(divided.factor_times == 4);
+      CHECK(divided.q_heads == 1);
+      CHECK(divided.sums[0].owned == 1);
     }
 }

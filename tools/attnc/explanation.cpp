@@ -131,6 +131,7 @@ const char* additionsText(const GradientSum& sum) {
   case Per::Score: return "one addition to memory a score";
   case Per::OwnElement: return "each score of a head has an element of its own";
   case Per::Diagonals: return "from sums along diagonals, which the kernel of dk and dv makes";
+  case Per::Columns: return "from further columns of dq or dk: one addition to memory a row";
   }
   return "?";
 }
