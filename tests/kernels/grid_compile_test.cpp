@@ -27,7 +27,7 @@ TEST_CASE("the boxes that tuning tries beside the model's compile without adviso
         REQUIRE(tiles->size() > 3);
         for (size_t i = 1; i < tiles->size(); i += 3) {
           options.tile = (*tiles)[i];
-          jobs.push_back({fmt::format("{} kind {} {} {}", name, int(kind), arch, options.tile), *mod, options, 80});
+          jobs.push_back({fmt::format("{} kind {} {} {}", name, int(kind), arch, options.tile), *mod, options, 104});
         }
       }
   }

@@ -358,6 +358,7 @@ inline unsigned cvt_f16x2_e4m3x2(unsigned short) { return 0; }
 inline void ld_global_cg(float (&x)[4], const float* from) { std::memcpy(x, from, sizeof x); }
 inline unsigned ld_global_cg(const unsigned* from) { return *from; }
 inline void st_global_cg(float* to, const float (&x)[4]) { std::memcpy(to, x, sizeof x); }
+template <class T> void st_global(void* to, const T (&x)[4]) { std::memcpy(to, x, sizeof x); }
 inline void st_global_cg(unsigned* to, unsigned x) { *to = x; }
 inline int atom_add_acq_rel(int* to, int x) {
   const int old = *to;

@@ -9,7 +9,6 @@
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
-#include <llvm/ADT/StringRef.h>
 
 #include <algorithm>
 #include <set>
@@ -82,7 +81,7 @@ TEST_CASE("every family has tiles, the model's own first, and its plans go by ea
             CHECK(plan::boxesText(*config.boxes) == tile);
           else
             CHECK_THAT(tile, Catch::StartsWith(plan::tileText({config.blockM, config.blockN, config.warps})));
-          if (!byGrid && row->kind == KernelKind::Backward && llvm::StringRef(tile).endswith("-turns"))
+          if (!byGrid && row->kind == KernelKind::Backward && tile.ends_with("-turns"))
             CHECK(*plan.stages[1].config.takesTurns);
           if (lists && row->kind == KernelKind::Forward) CHECK(128 % config.blockN == 0);
         }
