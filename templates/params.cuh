@@ -164,9 +164,10 @@ struct QuantiseParams {
   float* scales; // written; with scale_blocks 1 and not by_blocks, 0 before
   Strides x_stride, out_stride;
   int batch, heads, rows, scale_blocks;
-  int by_blocks; // bool: factors are of blocks
-  int rotates;   // bool
-  unsigned seed; // of signs
+  int by_blocks;       // bool: factors are of blocks
+  int rotates;         // bool
+  unsigned seed;       // of signs
+  unsigned scale_mask; // bits of a factor that are 0; it is rounded up to that
 };
 
 /// Wider q and k, whose further columns hold a low-rank term of the score: low_rank.cu.

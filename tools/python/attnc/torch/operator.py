@@ -10,7 +10,7 @@ import torch
 
 from .autograd import call_of, run_backward
 from .block_mask import Lists
-from .kernels import ALIGNED, ANEW, Sequences, like, mod_of
+from .kernels import ALIGNED, ANEW, FP8, Sequences, like, mod_of
 
 
 def line_of(text):
@@ -30,6 +30,10 @@ def _captured(text, captured, scalars):
     return tensors, dict(zip((capture.name for capture in names if capture.kind != "tensor"), scalars))
 
 
+def _options(fp8):
+    return (FP8,) if fp8 else ()
+
+
 def _sequences(kv_lengths, cu_seqlens, longest):
     return Sequences(kv_lengths, cu_seqlens, None, longest, longest)
 
@@ -38,23 +42,25 @@ def _sequences(kv_lengths, cu_seqlens, longest):
 @torch.library.custom_op(
     "attnc::attention", mutates_args=(),
     schema="(str text, Tensor q, Tensor k, Tensor v, Tensor[] captured, float[] scalars, float scale, str? wanted, "
-    "bool wants_max, Tensor? kv_lengths, Tensor? cu_seqlens, SymInt longest) -> (Tensor, Tensor, Tensor)",
+    "bool wants_max, Tensor? kv_lengths, Tensor? cu_seqlens, SymInt longest, "
+    "bool fp8) -> (Tensor, Tensor, Tensor)",
 )  # fmt: skip
 def attention_op(
     text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
     scale: float, wanted: str | None, wants_max: bool, kv_lengths: torch.Tensor | None,
-    cu_seqlens: torch.Tensor | None, longest: int,
+    cu_seqlens: torch.Tensor | None, longest: int, fp8: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """Returns (out, lse, row_max) of a mod in IR text, which may be in the form of line_of(). row_max is empty unless
     `wants_max`. Captured tensors and scalars come in the order of their declarations in the text. `wanted` holds the
     names of captured tensors that want gradients, separated by spaces; None: no tensor has one. `kv_lengths`: i32 [B],
     the lengths of a cache; queries stand at its last keys. `cu_seqlens`: i32, of a ragged batch, whose longest sequence
-    has `longest` rows (0: unknown). Rows of q, k and v are dense."""
+    has `longest` rows (0: unknown). `fp8`: q, k and v are rounded to e4m3. Rows of q, k and v are dense."""
     text = _text_of(text)
     tensors, numbers = _captured(text, captured, scalars)
     gradients, sequences = None if wanted is None else tuple(wanted.split()), _sequences(kv_lengths, cu_seqlens, longest)
     call = call_of(
         text, q, k, v, tensors, numbers, wants_max=wants_max, gradients=gradients, sequences=sequences,
+        options=_options(fp8),
         deterministic=gradients is not None and torch.are_deterministic_algorithms_enabled(),
     )  # fmt: skip
     out, lse, row_max = call.outcome(q, v, True, wants_max)
@@ -63,7 +69,7 @@ def attention_op(
 
 
 @attention_op.register_fake
-def _(text, q, k, v, captured, scalars, scale, wanted, wants_max, kv_lengths, cu_seqlens, longest):
+def _(text, q, k, v, captured, scalars, scale, wanted, wants_max, kv_lengths, cu_seqlens, longest, fp8):
     lse = q.new_empty(q.shape[:3], dtype=torch.float32)
     return like(q, v.shape[-1]), lse, torch.empty_like(lse) if wants_max else lse.new_empty(0)
 
@@ -71,19 +77,20 @@ def _(text, q, k, v, captured, scalars, scale, wanted, wants_max, kv_lengths, cu
 @torch.library.custom_op(
     "attnc::attention_backward", mutates_args=(),
     schema="(str text, Tensor q, Tensor k, Tensor v, Tensor[] captured, float[] scalars, float scale, str wanted, "
-    "Tensor? cu_seqlens, SymInt longest, Tensor out, Tensor lse, Tensor dout, Tensor? dlse) -> Tensor[]",
+    "Tensor? cu_seqlens, SymInt longest, Tensor out, Tensor lse, Tensor dout, Tensor? dlse, "
+    "bool fp8) -> Tensor[]",
 )  # fmt: skip
 def attention_backward_op(
     text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
     scale: float, wanted: str, cu_seqlens: torch.Tensor | None, longest: int, out: torch.Tensor,
-    lse: torch.Tensor, dout: torch.Tensor, dlse: torch.Tensor | None,
+    lse: torch.Tensor, dout: torch.Tensor, dlse: torch.Tensor | None, fp8: bool,
 ) -> list[torch.Tensor]:  # fmt: skip
     """Returns the gradients of q, k and v, and of the captured tensors in `wanted`."""
     text = _text_of(text)
     tensors, numbers = _captured(text, captured, scalars)
     gradients, sequences = tuple(wanted.split()), _sequences(None, cu_seqlens, longest)
     call = call_of(
-        text, q, k, v, tensors, numbers, gradients=gradients, sequences=sequences,
+        text, q, k, v, tensors, numbers, gradients=gradients, sequences=sequences, options=_options(fp8),
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )  # fmt: skip
     results, found = run_backward(
@@ -93,32 +100,32 @@ def attention_backward_op(
 
 
 @attention_backward_op.register_fake
-def _(text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, dout, dlse):
+def _(text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, dout, dlse, fp8):
     tensors, _ = _captured(_text_of(text), captured, scalars)
     return [torch.empty_like(x) for x in (q, k, v, *(tensors[name] for name in wanted.split()))]
 
 
 def _save(ctx, inputs, output):
-    text, q, k, v, captured, scalars, scale, wanted, _, kv_lengths, cu_seqlens, longest = inputs
-    ctx.how = text, scalars, scale, wanted, longest, kv_lengths is not None
+    text, q, k, v, captured, scalars, scale, wanted, _, kv_lengths, cu_seqlens, longest, fp8 = inputs
+    ctx.how = text, scalars, scale, wanted, longest, kv_lengths is not None, fp8
     ctx.save_for_backward(q, k, v, *output[:2], cu_seqlens, *captured)
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx, dout, dlse, _):
     q, k, v, out, lse, cu_seqlens, *captured = ctx.saved_tensors
-    text, scalars, scale, wanted, longest, has_lengths = ctx.how
+    text, scalars, scale, wanted, longest, has_lengths, fp8 = ctx.how
     if wanted is None or has_lengths:
         raise RuntimeError("attnc::attention has gradients where `wanted` is given and `kv_lengths` are not")
     if dout is None:
         dout = torch.zeros_like(out)
     found = attention_backward_op(
-        text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, dout, dlse
+        text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, dout, dlse, fp8
     )  # fmt: skip
     of_captures = dict(zip(wanted.split(), found[3:]))
     names, _ = _captured(_text_of(text), captured, scalars)
     of_scalars = None if scalars else []  # torch.library requires this for lists of numbers
-    return None, *found[:3], [of_captures.get(name) for name in names], of_scalars, *[None] * 6
+    return None, *found[:3], [of_captures.get(name) for name in names], of_scalars, *[None] * 7
 
 
 attention_op.register_autograd(_backward, setup_context=_save)
