@@ -29,10 +29,15 @@ struct BlockLists {
 struct Scales {
   const float* first;
   long long batch, head, block; // strides; block 0: one for all rows
+  long long row;                // stride, if by_row
+  int by_row;                   // bool: one for each row, or for each page, which takes the place of b
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
   static constexpr int kRowsOfScale = 128;
   __device__ __forceinline__ float of(int b, int head_of_tensor, int row = 0) const {
     return first ? first[b * batch + head_of_tensor * head + row / kRowsOfScale * block] : 1.f;
+  }
+  __device__ __forceinline__ float of_row(int b_or_page, int head_of_tensor, int i) const {
+    return first[b_or_page * batch + head_of_tensor * head + i * row];
   }
 #endif
 };

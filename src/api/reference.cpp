@@ -26,7 +26,8 @@ const Captures& capturesOf(const Operands& operands) {
 
 /// K and V as dense sequences, gathered from the cache, with the new rows, before anything is written.
 struct GatheredCache {
-  std::vector<char> k, v; ///< dense: [B, HKV, KV_LEN, D] and [B, HKV, KV_LEN, DV]
+  std::vector<char> k, v;             ///< dense: [B, HKV, KV_LEN, D] and [B, HKV, KV_LEN, DV]
+  std::vector<char> kScales, vScales; ///< of rows of pages: [B, HKV, KV_LEN, 1]
 };
 
 /// Returns operands in the form that the reference takes. `cache`: memory for paged or appended K and V.
@@ -62,6 +63,16 @@ Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCac
     ATTNC_TRY(reference::gatherRows(held, rows));
     if (*fresh) ATTNC_TRY(reference::appendRows({rows, nullptr, *operands.kvLengths}, **fresh, cuSeqlensQ));
     *target = rows;
+  }
+  for (auto [scales, memory] : {std::pair(&args.kScales, &cache.kScales), {&args.vScales, &cache.vScales}}) {
+    if (!*scales || (*scales)->rank != 4 || !operands.pageTable) continue;
+    const reference::Cache held{**scales, &*operands.pageTable, *operands.kvLengths};
+    TensorView rows =
+        TensorView::contiguous(nullptr, DType::F32, {args.problem.batch, (*scales)->shape[1], held.kvLength(), 1});
+    memory->assign(size_t(rows.elements() * dtypeBytes(rows.dtype)), 0);
+    rows.data = memory->data();
+    ATTNC_TRY(reference::gatherRows(held, rows));
+    *scales = rows;
   }
   args.pageTable = args.newK = args.newV = {};
   return args;

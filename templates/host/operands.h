@@ -61,11 +61,17 @@ CacheParams cacheParams(const LaunchOperands& operands) {
   return p;
 }
 
-/// Returns the factors of a tensor's elements. Scales have rank 3; their last stride is 0 if they are of heads.
+/// Returns the factors of a tensor's elements. Scales have rank 3; their last stride is 0 if they are of heads. With
+/// rank 4, and a last extent of 1, they are of rows.
 Scales scalesOf(const std::optional<TensorView>& scales) {
   if (!scales) return {};
-  return {static_cast<const float*>(scales->data), scales->shape[0] > 1 ? scales->stride[0] : 0, scales->stride[1],
-          scales->stride[2]};
+  const bool isOfRows = scales->rank == 4;
+  return {static_cast<const float*>(scales->data),
+          scales->shape[0] > 1 ? scales->stride[0] : 0,
+          scales->stride[1],
+          isOfRows ? 0 : scales->stride[2],
+          isOfRows ? scales->stride[2] : 0,
+          isOfRows};
 }
 
 ForwardParams forwardParams(const LaunchOperands& operands) {

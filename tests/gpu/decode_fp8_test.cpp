@@ -33,7 +33,16 @@ cli::HostTensor drawScales(std::vector<int64_t> shape, uint64_t seed) {
   return scales;
 }
 
-enum class Scales { None, OfHeads, OfSequences };
+/// OfPages: of pages of `pageSize` rows.
+enum class Scales { None, OfHeads, OfSequences, OfPages, OfRows };
+
+/// Returns [pages, HKV, 1] of [pages, HKV, page_size].
+cli::HostTensor firstOfPages(const cli::HostTensor& of) {
+  cli::HostTensor first = cli::HostTensor::make(DType::F32, {of.shape[0], of.shape[1], 1});
+  for (int64_t i = 0; i < first.elements(); ++i)
+    writeElement(first.bytes.data(), DType::F32, i, readElement(of.bytes.data(), DType::F32, i * of.shape[2]).real);
+  return first;
+}
 
 /// `qFactor`: q is drawn that many times as large, and scores scaled back. `pageSize`: with lengths, K and V in pages;
 /// 0: not.
@@ -50,10 +59,18 @@ void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::
     writeElement(operands.q.bytes.data(), operands.q.dtype, i,
                  qFactor * readElement(operands.q.bytes.data(), operands.q.dtype, i).real);
   if (scales != Scales::None) {
-    const std::vector<int64_t> shape =
-        scales == Scales::OfHeads ? std::vector{s.kvHeads} : std::vector{operands.k.shape[0], s.kvHeads};
+    const std::vector<int64_t> shape = scales == Scales::OfHeads ? std::vector{s.kvHeads}
+                                       : scales == Scales::OfSequences
+                                           ? std::vector{operands.k.shape[0], s.kvHeads}
+                                           : std::vector{operands.k.shape[0], s.kvHeads, s.kvLen};
     operands.kScales = drawScales(shape, 1);
     operands.vScales = drawScales(shape, 2);
+    if (scales == Scales::OfPages)
+      for (cli::HostTensor* tensor : {&*operands.kScales, &*operands.vScales})
+        for (int64_t i = 0; i < tensor->elements(); ++i) // as of the page's first row
+          if (i % pageSize)
+            writeElement(tensor->bytes.data(), DType::F32, i,
+                         readElement(tensor->bytes.data(), DType::F32, i - 1).real);
   }
   const float scale = 1 / (qFactor * std::sqrt(float(problem.headDim)));
   const Outcome expected = runReference(mod, problem, operands, scale);
@@ -69,6 +86,13 @@ void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::
     for (int64_t b = 0; b < s.batch; ++b) writeElement(lengthsTensor.bytes.data(), DType::I32, b, lengths[size_t(b)]);
     for (cli::HostTensor* tensor : {&operands.k, &operands.v})
       *tensor = cli::dealToPages(*tensor, table, lengthsTensor, s.batch * columns, pageSize);
+    if (scales == Scales::OfPages || scales == Scales::OfRows)
+      for (cli::HostTensor* tensor : {&*operands.kScales, &*operands.vScales}) {
+        tensor->shape.push_back(1);
+        *tensor = cli::dealToPages(*tensor, table, lengthsTensor, s.batch * columns, pageSize); // NaN behind lengths
+        tensor->shape.pop_back();
+        if (scales == Scales::OfPages) *tensor = firstOfPages(*tensor);
+      }
     operands.pageTable = std::move(table);
   }
   RunOptions options{.family = Family::Auto, .scale = scale, .decode = true};
@@ -93,6 +117,17 @@ TEST_CASE("decode kernels take k and v of e4m3, with any mod and lengths", "[gpu
                  Scales::OfSequences, lengths);
 }
 
+TEST_CASE("decode kernels take k and v of e4m3 with scales of rows", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  const std::vector<int32_t> lengths = {0, 1, 15, 64, 65, 3001};
+  for (const char* name : {"noop", "causal", "softcap", "document"})
+    for (auto [qk, v] : {std::pair{64, 64}, {128, 128}, {256, 256}, {48, 80}})
+      for (int64_t qLen : {1, 20})
+        checkFp8(libraryMod(name), {{int64_t(lengths.size()), 6, 2, qLen, 3001}, qk, v, DType::BF16}, Scales::OfRows,
+                 lengths);
+}
+
 TEST_CASE("decode kernels take k and v of e4m3, of any head dim, layout and scales", "[gpu]") {
   ATTNC_NEED_GPU();
   if (!servesFp8()) return;
@@ -115,7 +150,7 @@ TEST_CASE("decode kernels take pages of e4m3", "[gpu]") {
   if (!servesFp8()) return;
   for (const char* name : {"causal", "document"})
     for (int pageSize : {1, 16, 64, 128})
-      for (Scales scales : {Scales::OfHeads, Scales::OfSequences})
+      for (Scales scales : {Scales::OfHeads, Scales::OfSequences, Scales::OfPages, Scales::OfRows})
         checkFp8(libraryMod(name), {{4, 8, 2, 3, 2944}, 128, 64, DType::BF16}, scales, {0, 1, 1000, 2944}, 1, pageSize);
 }
 
