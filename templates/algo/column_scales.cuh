@@ -1,4 +1,4 @@
-// Factors of rows or pages of fp8 K and V in a decode kernel: a lane holds those of its columns of S and P.
+// Factors of rows or pages of fp8 K and V in a decode kernel.
 //
 //   S columns times k_scales, then the mod; P columns times v_scales / unit, then rounded to f16; O in units of `unit`
 //
@@ -19,8 +19,11 @@ ATTNC_DEVICE float head_scale(const Scales& scales, int b, int kv_head) {
   return scales.by_row ? 1.f : scales.of(b, kv_head);
 }
 
+/// Those of a step: lane l holds columns l and l + 32. All functions are called by whole warps.
 template <int Columns> struct ColumnScales {
-  float x[Columns / 8][2];
+  static constexpr int kHeld = (Columns + 31) / 32;
+  static_assert(kHeld <= 2, "steps of a team have at most 64 columns");
+  float x[kHeld];
 
   /// Loads the factors of columns from `first` on, if they are of rows or pages. Columns from `length` on get the last
   /// one: what lies behind may be NaN.
@@ -28,31 +31,33 @@ template <int Columns> struct ColumnScales {
     if (!scales.by_row) return;
     constexpr int kRows = kPageSize ? kPageSize : 1;
 #pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int row = min(first + min(32 * i + int(threadIdx.x) % 32, Columns - 1), length - 1);
+      x[i] = kPageSize ? scales.of_row(pages[row / kRows], tile.kv_head, row % kRows)
+                       : scales.of_row(tile.b, tile.kv_head, row);
+    }
+  }
+
+  ATTNC_DEVICE void multiply(Fragment<1, Columns>& s, float by) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) x[i] *= by;
+#pragma unroll
     for (int n = 0; n < Columns / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int row = min(first + Fragment<1, 8>::first_column() + 8 * n + e, length - 1);
-        x[n][e] = kPageSize ? scales.of_row(pages[row / kRows], tile.kv_head, row % kRows)
-                            : scales.of_row(tile.b, tile.kv_head, row);
+        const int lane = n % 4 * 8 + Fragment<1, 8>::first_column() + e;
+        const float factor = __shfl_sync(0xffffffffu, x[n / 4], lane);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) s.at(r, n, e) *= factor;
       }
   }
 
-  ATTNC_DEVICE void multiply(Fragment<1, Columns>& s, float by) const {
-#pragma unroll
-    for (int n = 0; n < Columns / 8; ++n)
-#pragma unroll
-      for (int e = 0; e < 2; ++e)
-#pragma unroll
-        for (int r = 0; r < 2; ++r) s.at(r, n, e) *= x[n][e] * by;
-  }
-
-  /// Returns the unit of O for this step: the one before unless it is far from the largest factor. Called by whole
-  /// warps, whose quads have the same columns.
+  /// Returns the unit of O for this step: the one before unless it is far from the largest factor.
   ATTNC_DEVICE float unit_behind(float unit) const {
-    float largest = 0.f;
+    float largest = kHeld > 1 ? fmaxf(x[0], x[kHeld - 1]) : x[0];
 #pragma unroll
-    for (int n = 0; n < Columns / 8; ++n) largest = fmaxf(largest, fmaxf(x[n][0], x[n][1]));
-    largest = quad_max(largest);
+    for (int distance = 16; distance > 0; distance /= 2)
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
     if (largest <= 4.f * unit && largest >= unit * 0.0625f) return unit;
     return fminf(fmaxf(power_below(largest), 8.67361738e-19f), 1.15292150e18f);
   }

@@ -22,8 +22,9 @@
 //   QPart           2 of kBlockM rows of Q; f16 with fp8 K     one for the current item, one filled for the next
 //   Copies::Control state of the copies                        whole kernel
 //   QFactors        a float per row, with fp8 K: scale_q()     an item
-//   Words           an int per warp and two more, for the      a call
-//                   dealer and for merge_parts()
+//   Words           an int per warp and two more, for the      a call; an item
+//                   dealer and for merge_parts(); the unit
+//                   of a warp's O (algo/column_scales.cuh)
 //
 // All of it is dynamic: in front of tiles aligned to 1024 bytes, static memory would take 1024 bytes.
 //
@@ -63,8 +64,9 @@ namespace attnc::decode {
 using KvElement = typename Choose<kFp8Kv, E4M3, Element>::Type;
 using Weight = typename Choose<kFp8Kv, F16, Element>::Type; // what P is rounded to
 using Scores = Fragment<1, kTeamColumns>;
-/// Whether scales of rows are loaded before the products that hide their latency. O of wide heads leaves no registers.
-constexpr bool kLoadsScalesAhead = kFp8Kv && kHeadDimV <= 128;
+/// Whether v_scales of rows are loaded before the products that hide their latency. O of wide heads leaves no
+/// registers.
+constexpr bool kLoadsScalesAhead = kHeadDimV <= 128;
 
 /// S = Q K^T and O += P V by warps of 16 rows, with mma.sync.
 struct ProductsOfWarps {
@@ -190,7 +192,6 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
     Out o;
     o.fill(0.f);
     Softmax<2> softmax;
-    float unit = 1.f; // of O, with v_scales of rows
 #pragma unroll 1
     for (int i = loader.issued - (kStages - 1); i < work.walk.count; ++i) { // below 0: steps that are not issued yet
       const int start = i >= 0 ? work.walk.start_of(i) : 0;
@@ -218,14 +219,14 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
       const auto load_scales = [&](ColumnScales<kTeamColumns>& to, const Scales& from) {
         to.load(from, pages_of(decode, work.tile.b), work.tile, start + loader.column, work.walk.length);
       };
-      if constexpr (kLoadsScalesAhead) load_scales(k_scales, decode.k_scale), load_scales(v_scales, decode.v_scale);
+      if constexpr (kFp8Kv) {
+        load_scales(k_scales, decode.k_scale);
+        if (kLoadsScalesAhead) load_scales(v_scales, decode.v_scale);
+      }
       Scores s;
       Copies::Products::multiply_k(s, q_tile, warp_row, loader.k_of(slot));
       if constexpr (kFp8Kv)
-        if (decode.k_scale.by_row) {
-          if (!kLoadsScalesAhead) load_scales(k_scales, decode.k_scale);
-          k_scales.multiply(s, 1.f);
-        }
+        if (decode.k_scale.by_row) k_scales.multiply(s, 1.f);
 
       const Step step = {start + loader.column, work.walk.flags_of(i, start)};
       StepBias<Mod::Exponents, 2> bias(softmax, place);
@@ -236,11 +237,15 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
       if constexpr (kFp8Kv)
         if (decode.v_scale.by_row) {
           if (!kLoadsScalesAhead) load_scales(v_scales, decode.v_scale);
-          if (const float next = v_scales.unit_behind(unit); next != unit) {
-            const float by = __fdividef(unit, next);
-            o.for_each([&](float& element, int) { element *= by; });
-            unit = next;
+          // The unit of O lies in shared memory: O of wide heads leaves no register for it.
+          const float before = i == 0 ? 1.f : __int_as_float(words[warp]), unit = v_scales.unit_behind(before);
+          if (unit != before) {
+            const float by = __fdividef(before, unit);
+            o.for_each_rarely([&](float& element, int) { element *= by; });
           }
+          __syncwarp();
+          words[warp] = __float_as_int(unit);
+          __syncwarp();
           v_scales.multiply(s, __fdividef(1.f, unit));
         }
       Copies::Products::multiply_v(o, s, loader.v_of(slot));
@@ -264,7 +269,9 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
       const int line = threadIdx.x % 32 / 4;
       if (threadIdx.x % 4 == 0) state[0].store(own.state[warp % kTeamWarps][line]);
       store_sums(own.out[warp % kTeamWarps][line], o, 0,
-                 kFp8Kv ? unit * head_scale(decode.v_scale, work.tile.b, work.tile.kv_head) : 1.f);
+                 !kFp8Kv                 ? 1.f
+                 : decode.v_scale.by_row ? work.walk.count > 0 ? __int_as_float(words[warp]) : 1.f
+                                         : decode.v_scale.of(work.tile.b, work.tile.kv_head));
       loader.copies.release();
       __syncthreads();
       finish_rows(sums - team * Slots::kRingBytes, Slots::kRingBytes, half, decode, work);
