@@ -79,6 +79,7 @@ struct CacheParams {
   const void* new_k;      // [batch, kv_heads, q_len, head_dim_qk]
   const void* new_v;      // [batch, kv_heads, q_len, head_dim_v]
   Strides new_k_stride, new_v_stride;
+  Scales k_scale, v_scale; // of the heads of K and V, if these are e4m3 and the new rows are not
 };
 template <class Params> struct Cached : Params { CacheParams cache; };
 

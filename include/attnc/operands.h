@@ -66,6 +66,9 @@ struct Operands {
   /// Tensors k and v must have a batch entry for each of q's. Pages that are written belong to one sequence only. The
   /// tensors overlap no other tensor. For kernels with Feature::Appends.
   ///
+  /// If k and v are E4M3 and q is not, the new rows are divided by the scale of their head and rounded. If q is, they
+  /// are E4M3 as well, and stored as they are.
+  ///
   /// In a ragged batch, k and v must lie in pages. The new rows are packed as q is: [1, HKV, total of rows, D or DV].
   /// Q_LEN above is then the sequence's own length.
   std::optional<TensorView> newK = {}, newV = {};

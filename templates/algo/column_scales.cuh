@@ -19,7 +19,7 @@ ATTNC_DEVICE float head_scale(const Scales& scales, int b, int kv_head) {
   return scales.by_row ? 1.f : scales.of(b, kv_head);
 }
 
-/// Those of a step: lane l holds columns l and l + 32. All functions are called by whole warps.
+/// Factors of a step: lane l holds columns l and l + 32. All functions are called by whole warps.
 template <int Columns> struct ColumnScales {
   static constexpr int kHeld = (Columns + 31) / 32;
   static_assert(kHeld <= 2, "steps of a team have at most 64 columns");

@@ -47,20 +47,6 @@ template <class Lists> static BlockLists blockLists(const BlockMaskShape& shape,
   return lists;
 }
 
-CacheParams cacheParams(const LaunchOperands& operands) {
-  CacheParams p{};
-  if (const auto& table = operands.pageTable) {
-    p.page_table = static_cast<const int*>(table->data);
-    p.table_stride = table->shape[0] > 1 ? table->stride[0] : 0;
-  }
-  if (!operands.newK) return p;
-  p.new_k = operands.newK->data;
-  p.new_v = operands.newV->data;
-  p.new_k_stride = stridesOf(*operands.newK);
-  p.new_v_stride = stridesOf(*operands.newV);
-  return p;
-}
-
 /// Returns the factors of a tensor's elements. Scales have rank 3; their last stride is 0 if they are of heads. With
 /// rank 4, and a last extent of 1, they are of rows.
 Scales scalesOf(const std::optional<TensorView>& scales) {
@@ -72,6 +58,22 @@ Scales scalesOf(const std::optional<TensorView>& scales) {
           isOfRows ? 0 : scales->stride[2],
           isOfRows ? scales->stride[2] : 0,
           isOfRows};
+}
+
+CacheParams cacheParams(const LaunchOperands& operands) {
+  CacheParams p{};
+  if (const auto& table = operands.pageTable) {
+    p.page_table = static_cast<const int*>(table->data);
+    p.table_stride = table->shape[0] > 1 ? table->stride[0] : 0;
+  }
+  if (!operands.newK) return p;
+  p.new_k = operands.newK->data;
+  p.new_v = operands.newV->data;
+  p.new_k_stride = stridesOf(*operands.newK);
+  p.new_v_stride = stridesOf(*operands.newV);
+  p.k_scale = scalesOf(operands.kScales);
+  p.v_scale = scalesOf(operands.vScales);
+  return p;
 }
 
 ForwardParams forwardParams(const LaunchOperands& operands) {

@@ -44,10 +44,28 @@ cli::HostTensor firstOfPages(const cli::HostTensor& of) {
   return first;
 }
 
+/// Returns the last rows of each sequence times the scales of their heads, for newK and newV, and makes them NaN.
+cli::HostTensor takeNewRows(cli::HostTensor& of, const std::optional<cli::HostTensor>& scales, const Problem& problem,
+                            const std::vector<int32_t>& lengths) {
+  const ProblemShape& s = problem.shape;
+  const int64_t columns = of.shape[3];
+  cli::HostTensor rows = cli::HostTensor::make(problem.dtype, {s.batch, s.kvHeads, s.qLen, columns});
+  for (int64_t i = 0; i < rows.elements(); ++i) {
+    const int64_t head = i / columns / s.qLen,
+                  position = lengths[size_t(head / s.kvHeads)] - s.qLen + i / columns % s.qLen;
+    if (position < 0) continue;
+    const int64_t from = (head * s.kvLen + position) * columns + i % columns;
+    const double scale = scales ? readElement(scales->bytes.data(), DType::F32, head % scales->elements()).real : 1;
+    writeElement(rows.bytes.data(), problem.dtype, i, scale * readElement(of.bytes.data(), DType::E4M3, from).real);
+    of.bytes[size_t(from)] = 0x7f;
+  }
+  return rows;
+}
+
 /// `qFactor`: q is drawn that many times as large, and scores scaled back. `pageSize`: with lengths, K and V in pages;
 /// 0: not.
 void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::vector<int32_t>& lengths = {},
-              float qFactor = 1, int pageSize = 0) {
+              float qFactor = 1, int pageSize = 0, bool appends = false) {
   INFO(mod.name() << ", " << problem.text() << ", scales " << int(scales) << ", q times " << qFactor << ", pages "
                   << pageSize);
   const ProblemShape& s = problem.shape;
@@ -74,6 +92,10 @@ void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::
   }
   const float scale = 1 / (qFactor * std::sqrt(float(problem.headDim)));
   const Outcome expected = runReference(mod, problem, operands, scale);
+  if (appends) {
+    operands.newK = takeNewRows(operands.k, operands.kScales, problem, lengths);
+    operands.newV = takeNewRows(operands.v, operands.vScales, problem, lengths);
+  }
   for (cli::HostTensor* tensor : {&operands.k, &operands.v}) // NaN in rows that no sequence has
     for (int64_t i = 0; !lengths.empty() && i < tensor->elements(); ++i) {
       const int64_t row = i / tensor->shape[3] % s.kvLen, b = i / tensor->shape[3] / s.kvLen / s.kvHeads;
@@ -152,6 +174,16 @@ TEST_CASE("decode kernels take pages of e4m3", "[gpu]") {
     for (int pageSize : {1, 16, 64, 128})
       for (Scales scales : {Scales::OfHeads, Scales::OfSequences, Scales::OfPages, Scales::OfRows})
         checkFp8(libraryMod(name), {{4, 8, 2, 3, 2944}, 128, 64, DType::BF16}, scales, {0, 1, 1000, 2944}, 1, pageSize);
+}
+
+TEST_CASE("rows that are appended to k and v of e4m3 are rounded", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  for (int pageSize : {0, 1, 64})
+    for (auto [qk, v] : {std::pair{128, 64}, {48, 80}})
+      for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences})
+        checkFp8(libraryMod("causal"), {{4, 8, 2, 3, 2944}, qk, v, DType::BF16}, scales, {3, 5, 1000, 2944}, 1,
+                 pageSize, true);
 }
 
 TEST_CASE("q of bf16 beyond what f16 holds meets k of e4m3", "[gpu]") {

@@ -282,7 +282,7 @@ TEST_CASE("kernels of ragged batches in pages compile without spills or advisori
       const auto add = [&, &name = name, &mod = mod](KernelOptions options) {
         options.features.set(Feature::Ragged);
         options.features.set(Feature::Lengths);
-        options.features.set(Feature::Appends, isWhole && !options.features.has(Feature::Fp8Q));
+        options.features.set(Feature::Appends, isWhole);
         options.offsets = QueryOffsets::FromLengths;
         options.pageSize = pageSize;
         jobs.push_back({fmt::format("{} kind {} {} {} d{}, pages of {}", name, int(options.kind),

@@ -174,10 +174,11 @@ void check(const Case& c, unsigned seed = 1) {
   Tensor newK = tensorOf(c.dtype, {batch, s.kvHeads, rows, c.headDim}, random, true);
   Tensor newV = tensorOf(c.dtype, {batch, s.kvHeads, rows, c.headDimV}, random, true);
   const auto copyRow = [](const TensorView& from, std::array<int64_t, 3> i, const TensorView& to,
-                          std::array<int64_t, 3> j) {
+                          std::array<int64_t, 3> j, float by = 1) {
     for (int64_t d = 0; d < to.shape[3]; ++d)
       writeElement(static_cast<char*>(to.data), to.dtype,
-                   j[0] * to.stride[0] + j[1] * to.stride[1] + j[2] * to.stride[2] + d, at(from, i[0], i[1], i[2], d));
+                   j[0] * to.stride[0] + j[1] * to.stride[1] + j[2] * to.stride[2] + d,
+                   by * at(from, i[0], i[1], i[2], d));
   };
   Tensor wantK = tensorOf(wantDType, {kvBatch, s.kvHeads, kvRows, c.headDim}, random);
   Tensor wantV = tensorOf(wantDType, {kvBatch, s.kvHeads, kvRows, c.headDimV}, random);
@@ -194,7 +195,9 @@ void check(const Case& c, unsigned seed = 1) {
         const int64_t token = i - (lengthOf(b) - qLengthOf(b));
         const bool isNew = c.appends && token >= 0 && token < qLengthOf(b);
         const std::array<int64_t, 3> to{isRagged ? 0 : b, h, qStartOf(b) + token};
-        if (isNew) copyRow(k.view, {b, h, i}, newK.view, to), copyRow(v, {b, h, i}, newV.view, to);
+        if (isNew)
+          copyRow(k.view, {b, h, i}, newK.view, to, c.scales ? kScales.of(b, h, i) : 1.f),
+              copyRow(v, {b, h, i}, newV.view, to, c.scales ? vScales.of(b, h, i) : 1.f);
         if (isNew || i >= lengthOf(b))
           copyRow(nanK.view, {0, 0, 0}, k.view, {b, h, i}),
               copyRow(nanK.view, {0, 0, 0}, columnsOf(v, c.headDimV), {b, h, i});
@@ -349,7 +352,9 @@ void check(const Case& c, unsigned seed = 1) {
       const int64_t page = c.pageSize ? table[size_t(b * pages + i / c.pageSize)] : b,
                     row = c.pageSize ? i % c.pageSize : i;
       for (int64_t d = 0; d < c.headDim; ++d)
-        if (at(checked->k, page, 0, row, d) != at(wantK.view, b, 0, i, d)) ++wrong;
+        if (float((c.scales ? kScales.of(b, 0, i) : 1.f) * at(checked->k, page, 0, row, d)) !=
+            float(at(wantK.view, b, 0, i, d)))
+          ++wrong;
     }
   CHECK(wrong == 0);
 }
@@ -442,6 +447,22 @@ TEST_CASE("decode kernels multiply k and v of e4m3 by scales of heads, pages or 
          .vInK = false,
          .dtype = DType::F16,
          .scales = Scales::Rows});
+}
+
+TEST_CASE("rows that are appended to k and v of e4m3 are divided by scales of heads and rounded", "[on-host]") {
+  using Scales = Case::Scales;
+  for (Scales scales : {Scales::None, Scales::Heads})
+    for (int pageSize : {0, 1, 64})
+      for (auto [qk, v] : {std::pair{64, 64}, {48, 80}})
+        check({.mod = kCausal,
+               .shape = {3, 4, 2, 3, 192},
+               .headDim = qk,
+               .headDimV = v,
+               .vInK = false,
+               .lengths = {192, 65, 2},
+               .pageSize = pageSize,
+               .appends = true,
+               .scales = scales});
 }
 
 TEST_CASE("the naive kernel takes ragged batches in pages, and rows are appended to them", "[on-host]") {

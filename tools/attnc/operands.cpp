@@ -150,15 +150,15 @@ Status gatherCache(HostOperands& operands) {
   operands.cache.emplace();
   std::swap(operands.cache->k, operands.k);
   std::swap(operands.cache->v, operands.v);
-  for (auto [from, fresh, to] : {std::tuple(&operands.cache->k, &operands.newK, &operands.k),
-                                 {&operands.cache->v, &operands.newV, &operands.v}}) {
+  for (auto [from, fresh, to, scales] : {std::tuple(&operands.cache->k, &operands.newK, &operands.k, &operands.kScales),
+                                         {&operands.cache->v, &operands.newV, &operands.v, &operands.vScales}}) {
     const HostTensor* table = operands.pageTable ? &*operands.pageTable : nullptr;
     *to = *from;
     if (to->bytes.empty()) { // only shapes are needed
       to->shape = {settled->problem.batch, to->shape[1], settled->problem.kvLen, to->shape[3]};
       continue;
     }
-    if (*fresh) ATTNC_TRY(appendRows(*to, **fresh, table, *operands.kvLengths, operands.cuSeqlensQ));
+    if (*fresh) ATTNC_TRY(appendRows(*to, **fresh, table, *operands.kvLengths, operands.cuSeqlensQ, *scales));
     if (!table) continue;
     ATTNC_TRY_AS(rows, gatherPages(*to, *table, *operands.kvLengths));
     *to = *std::move(rows);
