@@ -91,6 +91,7 @@ Expected<TensorView> checkScales(const ScalesOf& of, const TensorView& given) {
                     (scales.shape[0] == 1 || scales.shape[0] == of.batch);
   if (fits) {
     if (!isOfBlocks) scales.rank = 3, scales.shape[2] = 1, scales.stride[2] = 0;
+    scales.shape[3] = 0; // no scales of rows
     return scales;
   }
   const int64_t rows = of.pageSize ? of.pageSize : of.rows, entries = of.pageSize ? of.pages : of.batch;

@@ -51,7 +51,7 @@ template <class Lists> static BlockLists blockLists(const BlockMaskShape& shape,
 /// rank 4, and a last extent of 1, they are of rows.
 Scales scalesOf(const std::optional<TensorView>& scales) {
   if (!scales) return {};
-  const bool isOfRows = scales->rank == 4;
+  const bool isOfRows = scales->shape[3] == 1;
   return {static_cast<const float*>(scales->data),
           scales->shape[0] > 1 ? scales->stride[0] : 0,
           scales->stride[1],
