@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Prints what rounding q, k and v to e4m3 costs attention whose operands have outliers, as a table.
 
-  ATTNC_LIBRARY=libattnc.so python3 bench/fp8_error.py [--rows 1024]
+  ATTNC_LIBRARY=libattnc.so python3 bench/fp8_error.py [--rows 1024] [--gradients]
 
 Operands are those of FlashAttention-3 (arXiv:2407.08608, section 4.3): N(0, 1), and a thousandth of the elements plus
-N(0, 100). The reference computes in fp64, over q, k and v and over what they are rounded to, so no GPU is needed. Needs
-torch.
+N(0, 100). The reference computes in fp64, over q, k and v and over what they are rounded to, so no GPU is needed. With
+--gradients, prints what it costs gradients that pass straight through. Needs torch.
 """
 import argparse
 import pathlib
@@ -36,11 +36,60 @@ def error_of(tensors, exact, how):
     return float((out.double() - exact.double()).square().mean().sqrt())
 
 
+def gradients_at(q, k, v, out, lse, dout):
+    """Returns dq, dk and dv by definition, from out and lse of a forward pass."""
+    scale = q.shape[-1] ** -0.5
+    weights = (q @ k.mT * scale - lse.unsqueeze(-1)).exp()
+    dscore = weights * (dout @ v.mT - (dout * out).sum(-1, keepdim=True)) * scale
+    return dscore @ k, dscore.mT @ q, weights.mT @ dout
+
+
+def attention_of(q, k, v):
+    score = q @ k.mT * q.shape[-1] ** -0.5
+    return score.softmax(-1) @ v, score.logsumexp(-1)
+
+
+def rounded(x, **how):
+    values, scales = attnc.quantise(x.float(), by_block=True, scale_bits=4, **how)
+    return values.double() * scales.double().repeat_interleave(128, -1)[:, :, : x.shape[2], None]
+
+
+def draws(rows, columns):
+    """Yields a name, and q, k and v."""
+    q, k, v = (torch.randn(1, 8, rows, columns).double() for _ in "qkv")
+    yield "N(0, 1)", q, k, v
+    yield "outliers", *(draw(rows, columns).double() for _ in "qkv")
+    yield "q and k twice as large", 2 * q, 2 * k, v
+    yield "q near its key", 2 * k + q, 2 * k, v
+
+
+def gradients(rows, columns):
+    """Prints relative errors of dq, dk and dv whose forward pass is over rounded operands."""
+    print(f"relative errors of dq, dk, dv, [1, 8, {rows}, {columns}]\n")
+    print("| q, k, v | at the rounded operands | at the given ones |\n|---|---|---|")
+    values, _ = attnc.quantise(torch.eye(columns)[None, None], rotate=1)
+    turn = values.double().sign() * (columns & -columns) ** -0.5
+    torch.manual_seed(columns)
+    for name, q, k, v in draws(rows, columns):
+        dout = torch.randn_like(v)
+        given = q @ turn, k @ turn, v
+        exact = gradients_at(*given, *attention_of(*given), dout)
+        forward = rounded(q, rotate=1), rounded(k, rotate=1), rounded(v)
+        results, cells = attention_of(*forward), []
+        for operands in (tuple(x.bfloat16().double() for x in forward), given):
+            found = gradients_at(*operands, *results, dout)
+            cells.append(", ".join(f"{float((x - y).norm() / y.norm()):.2g}" for x, y in zip(found, exact)))
+        print(f"| {name} | {cells[0]} | {cells[1]} |", flush=True)
+
+
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("--rows", type=int, default=1024)
-    rows = args.parse_args().rows
+    args.add_argument("--gradients", action="store_true")
+    rows, of_gradients = vars(args.parse_args()).values()
     warnings.simplefilter("ignore", attnc.CpuWarning)
+    if of_gradients:
+        return gradients(rows, 128)
     print(f"RMSE of out, [1, 8, {rows}, D]\n")
     print("| head dim |", " | ".join(WAYS), "|\n|---|" + "---:|" * len(WAYS))
     for columns in (64, 128, 256):

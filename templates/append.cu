@@ -1,5 +1,6 @@
 // Appends the new rows of K and V to K and V, ahead of a kernel that attends to them. Decode kernels append by
-// themselves, but not in ragged batches.
+// themselves, but not in ragged batches, and not to K and V of e4m3. If new rows are of 16 bits, they are divided by
+// the factor of their head and rounded to e4m3 (kFp8Kv); if they are e4m3 as well, they are stored as they are (kFp8).
 //
 // Grid: tiles of kBlockM new rows * kv_heads * batch, in one dimension; for a ragged batch slots * kv_heads. Threads:
 // 32 kWarps.
@@ -12,13 +13,16 @@
 
 namespace attnc::append {
 
+using NewElement = typename Choose<kFp8, E4M3, Element>::Type;
+using KvElement = typename Choose<kFp8 || kFp8Kv, E4M3, Element>::Type;
+
 /// Returns the cache of a launch with the new rows of batch entry b: as params_of().
 template <class M> ATTNC_DEVICE decltype(auto) new_rows_of(const CacheParams& cache, const ModArgs& args, int b) {
   if constexpr (kIsRagged<M>) {
     const long long start = q_start_of<M>(args, b);
     CacheParams own = cache;
-    own.new_k = (const Element*)cache.new_k + start * cache.new_k_stride.row;
-    own.new_v = (const Element*)cache.new_v + start * cache.new_v_stride.row;
+    own.new_k = (const NewElement*)cache.new_k + start * cache.new_k_stride.row;
+    own.new_v = (const NewElement*)cache.new_v + start * cache.new_v_stride.row;
     return own;
   } else {
     return (cache);
@@ -38,8 +42,14 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
   const ForwardParams& p = params_of<Mod>(launch, args, b);
   if (!has_rows<Mod>(first, p.q_len)) return;
   const int length = kv_length_of<Mod>(p, args, b, kv_head * p.group);
-  append_rows<32 * kWarps>(p, new_rows_of<Mod>(launch.cache, args, b), pages_of(launch, b), length, b, kv_head, first,
-                           min(first + kBlockM, p.q_len), threadIdx.x);
+  float inverse_k = 1.f, inverse_v = 1.f;
+  if constexpr (kFp8Kv) {
+    inverse_k = 1.f / launch.cache.k_scale.of(b, kv_head);
+    inverse_v = 1.f / launch.cache.v_scale.of(b, kv_head);
+  }
+  append_rows<32 * kWarps, NewElement, KvElement>(p, new_rows_of<Mod>(launch.cache, args, b), pages_of(launch, b),
+                                                  length, b, kv_head, first, min(first + kBlockM, p.q_len), threadIdx.x,
+                                                  inverse_k, inverse_v);
 }
 
 } // namespace attnc::append

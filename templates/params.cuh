@@ -29,10 +29,15 @@ struct BlockLists {
 struct Scales {
   const float* first;
   long long batch, head, block; // strides; block 0: one for all rows
+  long long row;                // stride, if by_row
+  int by_row;                   // bool: one for each row, or for each page, which takes the place of b
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
   static constexpr int kRowsOfScale = 128;
   __device__ __forceinline__ float of(int b, int head_of_tensor, int row = 0) const {
     return first ? first[b * batch + head_of_tensor * head + row / kRowsOfScale * block] : 1.f;
+  }
+  __device__ __forceinline__ float of_row(int b_or_page, int head_of_tensor, int i) const {
+    return first[b_or_page * batch + head_of_tensor * head + i * row];
   }
 #endif
 };
@@ -74,6 +79,7 @@ struct CacheParams {
   const void* new_k;      // [batch, kv_heads, q_len, head_dim_qk]
   const void* new_v;      // [batch, kv_heads, q_len, head_dim_v]
   Strides new_k_stride, new_v_stride;
+  Scales k_scale, v_scale; // of the heads of K and V, if these are e4m3 and the new rows are not
 };
 template <class Params> struct Cached : Params { CacheParams cache; };
 
@@ -164,9 +170,10 @@ struct QuantiseParams {
   float* scales; // written; with scale_blocks 1 and not by_blocks, 0 before
   Strides x_stride, out_stride;
   int batch, heads, rows, scale_blocks;
-  int by_blocks; // bool: factors are of blocks
-  int rotates;   // bool
-  unsigned seed; // of signs
+  int by_blocks;       // bool: factors are of blocks
+  int rotates;         // bool
+  unsigned seed;       // of signs
+  unsigned scale_mask; // bits of a factor that are 0; it is rounded up to that
 };
 
 /// Wider q and k, whose further columns hold a low-rank term of the score: low_rank.cu.

@@ -92,7 +92,8 @@ ATTNC_DEVICE float scale_of_rows(const QuantiseParams& p, const Place& at) {
   if (threadIdx.x % 32 == 0) largest_of[threadIdx.x / 32] = largest;
   __syncthreads();
   for (int warp = 0; warp < kWarps; ++warp) largest = fmaxf(largest, largest_of[warp]);
-  return fmaxf(largest / kLargest, kSmallest);
+  const unsigned scale = __float_as_uint(fmaxf(largest / kLargest, kSmallest));
+  return __uint_as_float((scale + p.scale_mask) & ~p.scale_mask);
 }
 
 ATTNC_DEVICE float* scale_at(const QuantiseParams& p, const Place& at) {

@@ -36,7 +36,10 @@ struct Operands {
   /// batch, B is the number of sequences, and each has its own blocks. Each launch reads them.
   std::optional<TensorView> qScales = {};
   /// f32 [HKV], [1, HKV] or [B, HKV], with the batch of k or of the page table. For k and v of E4M3, as qScales. If q
-  /// is E4M3, they may also be [1 or B, HKV, blocks], with a scale for each kRowsOfScale positions of KV_LEN.
+  /// is E4M3, they may also be [1 or B, HKV, blocks], with a scale for each kRowsOfScale positions of KV_LEN. If q is
+  /// not, there may be a scale for each row, [1 or B, HKV, KV_LEN]. With a page table these are [pages, HKV,
+  /// page_size], or [pages, HKV, 1] with a scale for each page; rows are then not appended. Scales of rows behind
+  /// kvLengths are not read.
   std::optional<TensorView> kScales = {}, vScales = {};
   /// i32 [B]: rows of k and v in each sequence, clamped to 0 .. KV_LEN. Rows past the length never reach a result, even
   /// if they are NaN; they must be valid memory all the same. A sequence without rows gives out 0 and lse -inf. A mod's
@@ -62,6 +65,9 @@ struct Operands {
   /// kvLengths count the new rows. Row i goes to position kvLengths - Q_LEN + i; it is dropped if that is below 0.
   /// Tensors k and v must have a batch entry for each of q's. Pages that are written belong to one sequence only. The
   /// tensors overlap no other tensor. For kernels with Feature::Appends.
+  ///
+  /// If k and v are E4M3 and q is not, the new rows are divided by the scale of their head and rounded. If q is, they
+  /// are E4M3 as well, and stored as they are.
   ///
   /// In a ragged batch, k and v must lie in pages. The new rows are packed as q is: [1, HKV, total of rows, D or DV].
   /// Q_LEN above is then the sequence's own length.

@@ -18,6 +18,9 @@ struct QuantiseOptions {
   /// not be rotated. The matrix has the size of the largest power of two that divides the head dim.
   bool rotates = false;
   uint32_t seed = 0; ///< Seed of the signs.
+  /// Significant bits of scales, 1 to 24, which are rounded up to that. Default: 0, all. With up to 4, an element of
+  /// `out` times its scale is exact in BF16; with 1, scales are powers of two.
+  int scaleBits = 0;
 };
 
 /// Rounds tensors to E4M3 on the GPU, for operands of forward kernels (Operands::qScales). Loaded on one device. It is
@@ -35,9 +38,9 @@ public:
   ///
   /// `x`: [B, H, L, D], last stride 1, finite. `out`: E4M3 of the same shape, last stride 1; written. `scales`: f32,
   /// dense; written. It is [B, H] for a scale of each head, or [B, H, blocks] for one of each kRowsOfScale rows. A
-  /// scale is the largest magnitude of its rows, divided by 448, at least 2^-64.
+  /// scale is the largest magnitude of its rows, divided by 448, at least 2^-64 (QuantiseOptions::scaleBits).
   ///
-  /// Errors (environment), with nothing enqueued: tensors that do not fit each other.
+  /// Errors (environment), with nothing enqueued: tensors that do not fit each other; other scaleBits.
   Status launch(const TensorView& x, const TensorView& out, const TensorView& scales, const QuantiseOptions& options,
                 Stream stream) const;
 

@@ -54,7 +54,10 @@ Status checkDType(DType dtype) {
                             "f32, f16 and bf16 are");
 }
 
-Status checkTensors(const TensorView& x, const TensorView& out, const TensorView& scales, DType dtype, int headDim) {
+Status checkTensors(const TensorView& x, const TensorView& out, const TensorView& scales,
+                    const QuantiseOptions& options, DType dtype, int headDim) {
+  if (options.scaleBits < 0 || options.scaleBits > 24)
+    return wrong("scale_bits", fmt::format("is {}, and not 0 to 24", options.scaleBits));
   ATTNC_TRY(checkRows("x", x, dtype, x, headDim));
   ATTNC_TRY(checkRows("out", out, DType::E4M3, x, headDim));
   return checkScales(scales, x);
@@ -91,7 +94,7 @@ Expected<Quantiser> Quantiser::load(const Compiler& compiler, DType dtype, int h
 
 Status Quantiser::launch(const TensorView& x, const TensorView& out, const TensorView& scales,
                          const QuantiseOptions& options, Stream stream) const {
-  ATTNC_TRY(checkTensors(x, out, scales, impl->dtype, impl->headDim));
+  ATTNC_TRY(checkTensors(x, out, scales, options, impl->dtype, impl->headDim));
   const int64_t blocks = ceilDiv(x.shape[2], kRowsOfScale), ctas = x.shape[0] * x.shape[1] * blocks;
   if (ctas > INT32_MAX) return wrong("x", "has more rows than a launch takes");
   const bool byBlocks = scales.rank == 3;
@@ -106,7 +109,8 @@ Status Quantiser::launch(const TensorView& x, const TensorView& out, const Tenso
                         .scale_blocks = byBlocks ? int(blocks) : 1,
                         .by_blocks = byBlocks,
                         .rotates = options.rotates,
-                        .seed = options.seed};
+                        .seed = options.seed,
+                        .scale_mask = options.scaleBits ? (1u << (24 - options.scaleBits)) - 1 : 0};
   if (!byBlocks) ATTNC_TRY(jit::enqueueZeros(scales.data, size_t(scales.elements()) * 4, stream));
   if (ctas == 0) return {};
   const jit::LaunchShape shape{.grid = {unsigned(ctas), 1, 1}, .block = {32 * kWarps, 1, 1}};
@@ -118,7 +122,7 @@ Status Quantiser::launch(const TensorView& x, const TensorView& out, const Tenso
 Status quantiseOnCpu(const TensorView& x, const TensorView& out, const TensorView& scales,
                      const QuantiseOptions& options) {
   ATTNC_TRY(checkDType(x.dtype));
-  ATTNC_TRY(checkTensors(x, out, scales, x.dtype, int(x.shape[3])));
+  ATTNC_TRY(checkTensors(x, out, scales, options, x.dtype, int(x.shape[3])));
   reference::quantise(x, out, scales, options);
   return {};
 }

@@ -26,8 +26,11 @@ const Captures& capturesOf(const Operands& operands) {
 
 /// K and V as dense sequences, gathered from the cache, with the new rows, before anything is written.
 struct GatheredCache {
-  std::vector<char> k, v; ///< dense: [B, HKV, KV_LEN, D] and [B, HKV, KV_LEN, DV]
+  std::vector<char> k, v;             ///< dense: [B, HKV, KV_LEN, D] and [B, HKV, KV_LEN, DV]
+  std::vector<char> kScales, vScales; ///< of rows of pages: [B, HKV, KV_LEN, 1]
 };
+
+const TensorView* pointer(const std::optional<TensorView>& tensor) { return tensor ? &*tensor : nullptr; }
 
 /// Returns operands in the form that the reference takes. `cache`: memory for paged or appended K and V.
 Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCache& cache) {
@@ -48,20 +51,33 @@ Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCac
   ATTNC_TRY(plan::checkNoneIsNull(operands));
   if (!operands.pageTable && !operands.newK && !operands.newV) return args;
   const TensorView* cuSeqlensQ = operands.cuSeqlensQ ? &*operands.cuSeqlensQ : nullptr;
-  for (auto [name, fresh, target, memory] :
-       {std::tuple("new_k", &operands.newK, &args.k, &cache.k), {"new_v", &operands.newV, &args.v, &cache.v}}) {
+  for (auto [name, fresh, target, memory, scales] :
+       {std::tuple("new_k", &operands.newK, &args.k, &cache.k, &operands.kScales),
+        {"new_v", &operands.newV, &args.v, &cache.v, &operands.vScales}}) {
     const reference::Cache held{*target, operands.pageTable ? &*operands.pageTable : nullptr, *operands.kvLengths};
     TensorView rows = TensorView::contiguous(nullptr, target->dtype,
                                              {args.problem.batch, target->shape[1], held.kvLength(), target->shape[3]});
-    if (*fresh && (*fresh)->dtype != target->dtype)
+    const bool rounds = *fresh && target->dtype == DType::E4M3 && (*fresh)->dtype == operands.q.dtype;
+    if (*fresh && (*fresh)->dtype != target->dtype && !rounds)
       return Error::environment(
           fmt::format("{} is {}, and is appended to {}", name, dtypeName((*fresh)->dtype), dtypeName(target->dtype)),
           "new_k and new_v have the dtype of k and v");
     memory->assign(size_t(rows.elements() * dtypeBytes(rows.dtype)), 0);
     rows.data = memory->data();
     ATTNC_TRY(reference::gatherRows(held, rows));
-    if (*fresh) ATTNC_TRY(reference::appendRows({rows, nullptr, *operands.kvLengths}, **fresh, cuSeqlensQ));
+    if (*fresh)
+      ATTNC_TRY(reference::appendRows({rows, nullptr, *operands.kvLengths}, **fresh, cuSeqlensQ, pointer(*scales)));
     *target = rows;
+  }
+  for (auto [scales, memory] : {std::pair(&args.kScales, &cache.kScales), {&args.vScales, &cache.vScales}}) {
+    if (!*scales || (*scales)->rank != 4 || !operands.pageTable) continue;
+    const reference::Cache held{**scales, &*operands.pageTable, *operands.kvLengths};
+    TensorView rows =
+        TensorView::contiguous(nullptr, DType::F32, {args.problem.batch, (*scales)->shape[1], held.kvLength(), 1});
+    memory->assign(size_t(rows.elements() * dtypeBytes(rows.dtype)), 0);
+    rows.data = memory->data();
+    ATTNC_TRY(reference::gatherRows(held, rows));
+    *scales = rows;
   }
   args.pageTable = args.newK = args.newV = {};
   return args;
@@ -71,8 +87,10 @@ Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCac
 void appendRows(const Operands& operands) {
   const TensorView* table = operands.pageTable ? &*operands.pageTable : nullptr;
   const TensorView* cuSeqlensQ = operands.cuSeqlensQ ? &*operands.cuSeqlensQ : nullptr;
-  for (auto [fresh, cache] : {std::pair(&operands.newK, &operands.k), {&operands.newV, &operands.v}})
-    if (*fresh) (void)bool(reference::appendRows({*cache, table, *operands.kvLengths}, **fresh, cuSeqlensQ));
+  for (auto [fresh, cache, scales] :
+       {std::tuple(&operands.newK, &operands.k, &operands.kScales), {&operands.newV, &operands.v, &operands.vScales}})
+    if (*fresh)
+      (void)bool(reference::appendRows({*cache, table, *operands.kvLengths}, **fresh, cuSeqlensQ, pointer(*scales)));
 }
 
 /// Returns the mod that the definition prescribes for these operands.

@@ -160,7 +160,9 @@ struct TiledPlan {
 
 /// Takes the first tile whose steps lie within blocks of scales, if the operands have these.
 Status fitScales(const plan::KernelMod& mod, plan::Selection& selection, const plan::LaunchOperands& operands) {
-  const auto areOfBlocks = [](const std::optional<TensorView>& scales) { return scales && scales->stride[2] != 0; };
+  const auto areOfBlocks = [](const std::optional<TensorView>& scales) {
+    return scales && scales->rank == 3 && scales->stride[2] != 0;
+  };
   if (!areOfBlocks(operands.kScales) && !areOfBlocks(operands.vScales)) return {};
   for (const std::string& tile : plan::candidatesOf(mod, selection)) {
     selection.options.tile = tile;

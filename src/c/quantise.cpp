@@ -7,6 +7,8 @@
 #include "c/operands.h"
 #include "c/structs.h"
 
+#include <algorithm>
+
 struct attnc_quantiser {
   attnc::Quantiser quantiser;
   explicit attnc_quantiser(attnc::Quantiser quantiser) : quantiser(std::move(quantiser)) {}
@@ -24,7 +26,8 @@ struct Given {
       : x(requiredTensor(arguments, x, "x")), out(requiredTensor(arguments, out, "out")),
         scales(requiredTensor(arguments, scales, "scales")) {
     attnc_quantise_options all;
-    if (readStruct(arguments, options, all, "options")) this->options = {all.rotates != 0, all.seed};
+    if (readStruct(arguments, options, all, "options"))
+      this->options = {all.rotates != 0, all.seed, int(std::clamp<int64_t>(all.scale_bits, -1, 25))};
   }
 };
 

@@ -16,7 +16,7 @@ Expected<ParameterBlock> appendParameters(const Stage& stage, const LaunchOperan
 
 bool appendsByItself(const KernelOptions& options) {
   return options.kind == KernelKind::Decode && options.features.has(Feature::Appends) &&
-         !options.features.has(Feature::Ragged);
+         !options.features.has(Feature::Ragged) && !options.features.has(Feature::Fp8Kv);
 }
 
 void addAppending(Plan& plan, const Request& request) {
@@ -24,6 +24,8 @@ void addAppending(Plan& plan, const Request& request) {
   const Tile tile{32, 0, 4};
   codegen::Config config = configOf(request.options, tile);
   config.appends = true;
+  config.fp8 = request.options.features.has(Feature::Fp8Q);
+  config.fp8Kv = request.options.features.has(Feature::Fp8Kv) && !*config.fp8;
   plan.stages.insert(plan.stages.begin(), {.templateName = "append.cu",
                                            .entry = "attnc_append",
                                            .config = std::move(config),

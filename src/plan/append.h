@@ -5,7 +5,8 @@
 
 namespace attnc::plan {
 
-/// Whether a plan's own kernels append: decode kernels do, except in ragged batches.
+/// Whether a plan's own kernels append: decode kernels do, except in ragged batches and to k
+/// and v of e4m3.
 bool appendsByItself(const KernelOptions& options);
 
 /// Puts an appending stage first in a plan, if the options ask for new rows and the plan's own kernels do not append.

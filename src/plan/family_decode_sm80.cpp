@@ -30,8 +30,6 @@ std::string unservedBySm80(const Request& request) {
     return "takes k and v of e4m3 on GPUs from sm_89 on";
   if (options.features.has(Feature::Fp8Kv) && (options.headDim % 16 || options.headDimV % 16))
     return "takes k and v of e4m3 of head dims that are multiples of 16";
-  if (options.features.has(Feature::Fp8Kv) && options.features.has(Feature::Appends))
-    return "appends no rows to k and v of e4m3";
   if (decodeTiles(request, kCopies).empty()) return "has no room for this tile in shared memory";
   return {};
 }

@@ -22,7 +22,6 @@ std::string unservedByNaive(const Request& request) {
   const KernelOptions& options = request.options;
   const bool isFp8 = options.features.has(Feature::Fp8Q);
   if (options.features.has(Feature::Fp8Kv) && !isFp8) return "takes k and v of e4m3 only with q of e4m3";
-  if (isFp8 && options.features.has(Feature::Appends)) return "appends no rows to k and v of e4m3";
   if (options.family == Family::Naive) return {};
   if (hasWideHeads(options)) return "takes head dims above 256 only if it is asked for";
   return isFp8 ? "takes q, k and v of e4m3 only if it is asked for" : "";

@@ -67,11 +67,13 @@ Status checkRowOutput(std::string_view name, const TensorView& tensor, const Ten
 struct ScalesOf {
   std::string_view name;
   int64_t batch, heads, rows;
-  bool isFp8;       ///< whether the tensor is e4m3
-  bool mayBeBlocks; ///< whether they may be of blocks of kRowsOfScale rows
+  bool isFp8;              ///< whether the tensor is e4m3
+  bool mayBeBlocks;        ///< whether they may be of blocks of kRowsOfScale rows
+  int64_t pages, pageSize; ///< of a pool; 0: not paged
 };
 
 /// Checks scales of q, k or v and returns them as [batch or 1, heads, blocks]; scales of heads have block stride 0.
+/// For rows or pages of a cache, they become [batch or 1, heads, rows, 1], or [pages, heads, page_size, 1].
 Expected<TensorView> checkScales(const ScalesOf& of, const TensorView& given) {
   if (!of.isFp8)
     return wrong(of.name, "is given",
@@ -89,9 +91,21 @@ Expected<TensorView> checkScales(const ScalesOf& of, const TensorView& given) {
                     (scales.shape[0] == 1 || scales.shape[0] == of.batch);
   if (fits) {
     if (!isOfBlocks) scales.rank = 3, scales.shape[2] = 1, scales.stride[2] = 0;
+    scales.shape[3] = 0; // no scales of rows
+    return scales;
+  }
+  const int64_t rows = of.pageSize ? of.pageSize : of.rows, entries = of.pageSize ? of.pages : of.batch;
+  const bool isOfPages = of.pageSize && scales.shape[2] == 1;
+  if (isOfBlocks && !of.mayBeBlocks && scales.dtype == DType::F32 && scales.shape[1] == of.heads &&
+      (scales.shape[0] == entries || (scales.shape[0] == 1 && !of.pageSize)) &&
+      (scales.shape[2] == rows || isOfPages)) {
+    if (isOfPages) scales.shape[2] = rows, scales.stride[2] = 0;
+    scales.rank = 4, scales.shape[3] = scales.stride[3] = 1;
     return scales;
   }
   std::string expected = fmt::format("f32 [{}] or [{}, {}]", of.heads, of.batch, of.heads);
+  if (!of.mayBeBlocks && of.pageSize) expected += fmt::format(" or [{}, {}, 1]", entries, of.heads);
+  if (!of.mayBeBlocks) expected += fmt::format(" or [{}, {}, {}]", entries, of.heads, rows);
   if (of.mayBeBlocks) expected += fmt::format(" or [{}, {}, {}]", of.batch, of.heads, blocks);
   return wrong(of.name, fmt::format("is {} {}", dtypeName(given.dtype), shapeText(given)), expected);
 }
@@ -186,13 +200,16 @@ Status checkSequences(const KernelOptions& options, LaunchOperands& all) {
   const int64_t kvBatch = isPaged || all.cuSeqlensQ ? sequences : k[0];
   const bool isFp8 = options.features.has(Feature::Fp8Q), isKvFp8 = options.features.has(Feature::Fp8Kv);
   const ProblemShape& problem = all.problem;
+  const int64_t pages = isPaged ? k[0] : 0, pageSize = isPaged ? k[2] : 0;
   for (auto [scales, of] :
-       {std::pair(&all.qScales, ScalesOf{"q_scales", problem.batch, q[1], problem.qLen, isFp8, isFp8}),
-        {&all.kScales, {"k_scales", kvBatch, k[1], problem.kvLen, isKvFp8, isFp8}},
-        {&all.vScales, {"v_scales", kvBatch, k[1], problem.kvLen, isKvFp8, isFp8}}}) {
+       {std::pair(&all.qScales, ScalesOf{"q_scales", problem.batch, q[1], problem.qLen, isFp8, isFp8, 0, 0}),
+        {&all.kScales, {"k_scales", kvBatch, k[1], problem.kvLen, isKvFp8, isFp8, pages, pageSize}},
+        {&all.vScales, {"v_scales", kvBatch, k[1], problem.kvLen, isKvFp8, isFp8, pages, pageSize}}}) {
     if (!*scales) continue;
     ATTNC_TRY_AS(checked, checkScales(of, **scales));
     *scales = *checked;
+    if (scales->value().rank == 4 && all.newK)
+      return wrong(of.name, "has a scale for each row or page, and rows are appended", "scales of heads");
   }
   return {};
 }

@@ -27,8 +27,8 @@ struct CaptureOutput {
   size_t bytes() const;   ///< of the sums
 };
 
-/// Operands as the caller gave them, with derived values. Scales have rank 3, `scale` and both cumulative lengths are
-/// filled in, and the pointers to captures and block mask are null.
+/// Operands as the caller gave them, with derived values. Scales have rank 3, or 4 if they are of rows or pages;
+/// `scale` and both cumulative lengths are filled in, and the pointers to captures and block mask are null.
 struct LaunchOperands : Operands {
   TensorView out;
   float* lse = nullptr;                               ///< null: not requested

@@ -1,5 +1,7 @@
 #include "reference/cache.h"
 
+#include "support/element.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,6 +22,22 @@ void copyRow(const TensorView& to, int64_t toOffset, const TensorView& from, int
   for (int64_t column = 0; column < to.shape[3]; ++column)
     std::memcpy(static_cast<char*>(to.data) + (toOffset + column * to.stride[3]) * int64_t(bytes),
                 static_cast<const char*>(from.data) + (fromOffset + column * from.stride[3]) * int64_t(bytes), bytes);
+}
+
+/// Writes a row of e4m3, of elements times `inverse`.
+void roundRow(const TensorView& to, int64_t toOffset, const TensorView& from, int64_t fromOffset, float inverse) {
+  for (int64_t column = 0; column < to.shape[3]; ++column) {
+    const float x = float(readElement(from.data, from.dtype, fromOffset + column * from.stride[3]).real) * inverse;
+    writeElement(to.data, to.dtype, toOffset + column * to.stride[3], std::clamp(x, -448.f, 448.f));
+  }
+}
+
+float scaleOfHead(const TensorView* scales, int64_t b, int64_t h) {
+  if (!scales) return 1;
+  const bool hasBatch = scales->rank > 1;
+  const int64_t offset =
+      hasBatch ? (scales->shape[0] > 1 ? b * scales->stride[0] : 0) + h * scales->stride[1] : h * scales->stride[0];
+  return elementAt<float>(scales->data, offset);
 }
 
 } // namespace
@@ -52,7 +70,7 @@ Status gatherRows(const Cache& cache, const TensorView& to) {
       });
 }
 
-Status appendRows(const Cache& cache, const TensorView& fresh, const TensorView* cuSeqlensQ) {
+Status appendRows(const Cache& cache, const TensorView& fresh, const TensorView* cuSeqlensQ, const TensorView* scales) {
   const auto startOf = [&](int64_t b) -> int64_t {
     return cuSeqlensQ ? integerAt(*cuSeqlensQ, b * cuSeqlensQ->stride[0]) : 0;
   };
@@ -63,7 +81,11 @@ Status appendRows(const Cache& cache, const TensorView& fresh, const TensorView*
         return first = length - (cuSeqlensQ ? startOf(b + 1) - startOf(b) : fresh.shape[2]);
       },
       [&](int64_t offset, int64_t b, int64_t h, int64_t position) {
-        copyRow(cache.rows, offset, fresh, offsetOf(fresh, cuSeqlensQ ? 0 : b, h, startOf(b) + position - first));
+        const int64_t from = offsetOf(fresh, cuSeqlensQ ? 0 : b, h, startOf(b) + position - first);
+        if (fresh.dtype == cache.rows.dtype)
+          copyRow(cache.rows, offset, fresh, from);
+        else
+          roundRow(cache.rows, offset, fresh, from, 1 / scaleOfHead(scales, b, h));
       });
 }
 

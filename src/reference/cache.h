@@ -30,8 +30,10 @@ Status eachRow(const Cache& cache, llvm::function_ref<int64_t(int64_t b, int64_t
 /// written. Errors: those of eachRow().
 Status gatherRows(const Cache& cache, const TensorView& to);
 
-/// Writes `fresh`, [B, HKV, Q_LEN, D] of the same dtype, to the end of each sequence, as Operands::newK does.
-/// `cuSeqlensQ`: for a ragged batch, where `fresh` is [1, HKV, rows of q, D]; else null. Errors: those of eachRow().
-Status appendRows(const Cache& cache, const TensorView& fresh, const TensorView* cuSeqlensQ = nullptr);
+/// Writes `fresh`, [B, HKV, Q_LEN, D], to the end of each sequence, as Operands::newK does. It has the cache's dtype,
+/// or is divided by `scales`, f32 [HKV] or [1 or B, HKV], and rounded to e4m3. `cuSeqlensQ`: for a ragged batch, where
+/// `fresh` is [1, HKV, rows of q, D]; else null. Errors: those of eachRow().
+Status appendRows(const Cache& cache, const TensorView& fresh, const TensorView* cuSeqlensQ = nullptr,
+                  const TensorView* scales = nullptr);
 
 } // namespace attnc::reference

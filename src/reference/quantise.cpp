@@ -5,6 +5,7 @@
 #include "support/parallel.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -12,6 +13,12 @@ namespace attnc::reference {
 namespace {
 
 constexpr float kLargest = 448.f, kSmallest = 0x1p-64f;
+
+/// Returns a positive number rounded up to some significant bits; 0: all.
+float upToBits(float x, int bits) {
+  const uint32_t mask = bits ? (1u << (24 - bits)) - 1 : 0;
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(x) + mask) & ~mask);
+}
 
 /// A random sign for a column, as sign_of() of the kernel.
 float signOf(uint32_t seed, uint32_t column) {
@@ -54,7 +61,8 @@ void quantise(const TensorView& x, const TensorView& out, const TensorView& scal
       if (options.rotates) rotate(y, columns, options.seed);
       for (int64_t column = 0; column < columns; ++column) largest = std::max(largest, std::fabs(y[column]));
     }
-    const float scale = rows ? std::max(largest / kLargest, kSmallest) : 0.f, inverse = 1.f / scale;
+    const float scale = rows ? upToBits(std::max(largest / kLargest, kSmallest), options.scaleBits) : 0.f,
+                inverse = 1.f / scale;
     writeElement(scales.data, DType::F32, i, scale);
     for (int64_t row = first; row < end; ++row)
       for (int64_t column = 0; column < columns; ++column)

@@ -7,7 +7,8 @@
 // begin only when this one's last CTA has ended.
 //
 // K and V may be fp8 (kFp8Kv): bytes in the ring, f16 in registers (tile/gemm_e4m3.cuh). The k_scale of a KV head is
-// folded into the scale of the scores, and the v_scale is applied to O at an item's end.
+// folded into the scale of the scores, and the v_scale is applied to O at an item's end. Scales of rows or of pages
+// multiply columns of S, and of P: algo/column_scales.cuh.
 //
 // A warp owns 16 rows. Warps with different rows and the same columns form a team. A step of kBlockN columns is divided
 // among teams; each has a ring of K and V of its own and waits for no other team. Loads continue from item to item:
@@ -21,8 +22,9 @@
 //   QPart           2 of kBlockM rows of Q; f16 with fp8 K     one for the current item, one filled for the next
 //   Copies::Control state of the copies                        whole kernel
 //   QFactors        a float per row, with fp8 K: scale_q()     an item
-//   Words           an int per warp and two more, for the      a call
-//                   dealer and for merge_parts()
+//   Words           an int per warp and two more, for the      a call; an item
+//                   dealer and for merge_parts(); the unit
+//                   of a warp's O (algo/column_scales.cuh)
 //
 // All of it is dynamic: in front of tiles aligned to 1024 bytes, static memory would take 1024 bytes.
 //
@@ -47,6 +49,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/append.cuh"
+#include "algo/column_scales.cuh"
 #include "algo/decode_sums.cuh"
 #include "algo/packed_q.cuh"
 #include "algo/packed_rows.cuh"
@@ -61,6 +64,9 @@ namespace attnc::decode {
 using KvElement = typename Choose<kFp8Kv, E4M3, Element>::Type;
 using Weight = typename Choose<kFp8Kv, F16, Element>::Type; // what P is rounded to
 using Scores = Fragment<1, kTeamColumns>;
+/// Whether v_scales of rows are loaded before the products that hide their latency. O of wide heads leaves no
+/// registers.
+constexpr bool kLoadsScalesAhead = kHeadDimV <= 128;
 
 /// S = Q K^T and O += P V by warps of 16 rows, with mma.sync.
 struct ProductsOfWarps {
@@ -204,13 +210,23 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
         if (i == 0) {
           scale_q<kThreads>(q_tile, q_factors);
           __syncthreads();
-          const float k_scale = decode.k_scale.of(work.tile.b, work.tile.kv_head);
+          const float k_scale = head_scale(decode.k_scale, work.tile.b, work.tile.kv_head);
 #pragma unroll
           for (int r = 0; r < 2; ++r) scale[r] *= k_scale * q_factors[warp_row + Scores::row(r)];
           place = PackedPlace<Mod>(p, args, work.tile, warp_row + Scores::row(0), scale);
         }
+      ColumnScales<kTeamColumns> k_scales, v_scales;
+      const auto load_scales = [&](ColumnScales<kTeamColumns>& to, const Scales& from) {
+        to.load(from, pages_of(decode, work.tile.b), work.tile, start + loader.column, work.walk.length);
+      };
+      if constexpr (kFp8Kv) {
+        load_scales(k_scales, decode.k_scale);
+        if (kLoadsScalesAhead) load_scales(v_scales, decode.v_scale);
+      }
       Scores s;
       Copies::Products::multiply_k(s, q_tile, warp_row, loader.k_of(slot));
+      if constexpr (kFp8Kv)
+        if (decode.k_scale.by_row) k_scales.multiply(s, 1.f);
 
       const Step step = {start + loader.column, work.walk.flags_of(i, start)};
       StepBias<Mod::Exponents, 2> bias(softmax, place);
@@ -218,6 +234,20 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
       follow_maxima<Weight>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew,
                             [&](const auto& factors) { o.scale_rows(factors); });
       weights_of(s, softmax, bias, place);
+      if constexpr (kFp8Kv)
+        if (decode.v_scale.by_row) {
+          if (!kLoadsScalesAhead) load_scales(v_scales, decode.v_scale);
+          // The unit of O lies in shared memory: O of wide heads leaves no register for it.
+          const float before = i == 0 ? 1.f : __int_as_float(words[warp]), unit = v_scales.unit_behind(before);
+          if (unit != before) {
+            const float by = __fdividef(before, unit);
+            o.for_each_rarely([&](float& element, int) { element *= by; });
+          }
+          __syncwarp();
+          words[warp] = __float_as_int(unit);
+          __syncwarp();
+          v_scales.multiply(s, __fdividef(1.f, unit));
+        }
       Copies::Products::multiply_v(o, s, loader.v_of(slot));
       slot = slot + 1 == kStages ? 0 : slot + 1;
     }
@@ -238,7 +268,10 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
       HalfSums& own = *(HalfSums*)sums;
       const int line = threadIdx.x % 32 / 4;
       if (threadIdx.x % 4 == 0) state[0].store(own.state[warp % kTeamWarps][line]);
-      store_sums(own.out[warp % kTeamWarps][line], o, 0, decode, work.tile);
+      store_sums(own.out[warp % kTeamWarps][line], o, 0,
+                 !kFp8Kv                 ? 1.f
+                 : decode.v_scale.by_row ? work.walk.count > 0 ? __int_as_float(words[warp]) : 1.f
+                                         : decode.v_scale.of(work.tile.b, work.tile.kv_head));
       loader.copies.release();
       __syncthreads();
       finish_rows(sums - team * Slots::kRingBytes, Slots::kRingBytes, half, decode, work);

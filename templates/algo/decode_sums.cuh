@@ -29,11 +29,10 @@ struct HalfSums {
   float state[kTeamWarps][8][4];
 };
 
-/// Stores a lane's row of O.
-template <class O>
-ATTNC_DEVICE void store_sums(float* line, const O& o, int r, const DecodeParams& p, const PackedTile& tile) {
+/// Stores a lane's row of O, with fp8 V times `factor`.
+template <class O> ATTNC_DEVICE void store_sums(float* line, const O& o, int r, float factor) {
   if constexpr (kFp8Kv) {
-    e4m3::store_row(line, o, r, p.v_scale.of(tile.b, tile.kv_head));
+    e4m3::store_row(line, o, r, factor);
   } else {
     line += O::first_column();
 #pragma unroll

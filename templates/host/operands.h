@@ -47,6 +47,19 @@ template <class Lists> static BlockLists blockLists(const BlockMaskShape& shape,
   return lists;
 }
 
+/// Returns the factors of a tensor's elements. Scales have rank 3; their last stride is 0 if they are of heads. With
+/// rank 4, and a last extent of 1, they are of rows.
+Scales scalesOf(const std::optional<TensorView>& scales) {
+  if (!scales) return {};
+  const bool isOfRows = scales->shape[3] == 1;
+  return {static_cast<const float*>(scales->data),
+          scales->shape[0] > 1 ? scales->stride[0] : 0,
+          scales->stride[1],
+          isOfRows ? 0 : scales->stride[2],
+          isOfRows ? scales->stride[2] : 0,
+          isOfRows};
+}
+
 CacheParams cacheParams(const LaunchOperands& operands) {
   CacheParams p{};
   if (const auto& table = operands.pageTable) {
@@ -58,14 +71,9 @@ CacheParams cacheParams(const LaunchOperands& operands) {
   p.new_v = operands.newV->data;
   p.new_k_stride = stridesOf(*operands.newK);
   p.new_v_stride = stridesOf(*operands.newV);
+  p.k_scale = scalesOf(operands.kScales);
+  p.v_scale = scalesOf(operands.vScales);
   return p;
-}
-
-/// Returns the factors of a tensor's elements. Scales have rank 3; their last stride is 0 if they are of heads.
-Scales scalesOf(const std::optional<TensorView>& scales) {
-  if (!scales) return {};
-  return {static_cast<const float*>(scales->data), scales->shape[0] > 1 ? scales->stride[0] : 0, scales->stride[1],
-          scales->stride[2]};
 }
 
 ForwardParams forwardParams(const LaunchOperands& operands) {

@@ -62,9 +62,10 @@ ATTNC_DEVICE void copy_rows_in(PaddedTile<Element, Rows, Columns> tile, int leng
 #pragma unroll
     for (int i = 0; i < (Rows * kChunks + Threads - 1) / Threads; ++i) {
       const int linear = i * Threads + thread, row = linear / kChunks, chunk = linear % kChunks;
+      const Element* source = row_of(row) + chunk * kPerChunk; // by whole warps: also for lanes behind the last chunk
       if (Rows * kChunks % Threads != 0 && linear >= Rows * kChunks) break;
       const bool inside = row < length && (kDim == Columns || chunk * kPerChunk < Columns);
-      ptx::cp_async_16(tile.row(row) + chunk * 16, row_of(row) + chunk * kPerChunk, inside ? 16 : 0);
+      ptx::cp_async_16(tile.row(row) + chunk * 16, source, inside ? 16 : 0);
     }
   } else {
 #pragma unroll 1 // NOTE: opaque, as above

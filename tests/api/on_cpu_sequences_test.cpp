@@ -128,8 +128,19 @@ TEST_CASE("the reference multiplies k and v of e4m3 by their scales", "[api]") {
   CHECK(scaled.lse != unscaled.lse);
   CHECK(scaled.out != unscaled.out);
 
+  Tensor kOfRows(DType::F32, {2, 2, 9}), vOfRows(DType::F32, {1, 2, 9});
+  for (int64_t i = 0; i < 36; ++i) kOfRows.set(i, 0.5 + double(i % 7));
+  for (int64_t i = 0; i < 18; ++i) vOfRows.set(i, 1 + double(i % 5));
+  for (int64_t i = 0; i < k.view.elements(); ++i) {
+    scaledK.set(i, k.get(i) * kOfRows.get(i / 8));
+    scaledV.set(i, v.get(i) * vOfRows.get(i / 8 % 18));
+  }
+  operands.kScales = kOfRows.view, operands.vScales = vOfRows.view;
+  CHECK(computed(positional(), operands) ==
+        computed(positional(), {.q = q.view, .k = scaledK.view, .v = scaledV.view}));
+
   operands.kScales = TensorView::contiguous(kScales.view.data, DType::F32, {3});
-  CHECK(refusal(operands) == "k_scales is f32 [3], expected f32 [2] or [2, 2]");
+  CHECK(refusal(operands) == "k_scales is f32 [3], expected f32 [2] or [2, 2] or [2, 2, 9]");
   operands.kScales = kScales.view, operands.kScales->data = nullptr;
   CHECK(refusal(operands) == "k_scales is null, expected device memory");
   operands.kScales = kScales.view, operands.k = scaledK.view, operands.v = scaledV.view;

@@ -2,6 +2,7 @@
 #include "tests/api/settled.h"
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 using namespace attnc;
 using namespace attnc::test;
@@ -73,12 +74,33 @@ TEST_CASE("k and v of e4m3 go to a decode kernel, whatever the lengths", "[api]"
   const auto scales = [](std::initializer_list<int64_t> shape) {
     return TensorView::contiguous(nullptr, DType::F32, shape);
   };
-  for (const TensorView& given : {scales({2}), scales({1, 2}), scales({4, 2})}) {
+  const std::string tile = settled(Mod::identity(), c).tile;
+  for (const TensorView& given :
+       {scales({2}), scales({1, 2}), scales({4, 2}), scales({1, 2, 300}), scales({4, 2, 300})}) {
+    c.operands.kScales = c.operands.vScales = given;
+    const Preparation p = settled(Mod::identity(), c);
+    CHECK(p.tile == tile);
+    CHECK(p.tileFrom == TileFrom::Model);
+  }
+  for (auto [given, text] : {std::pair(scales({4}), "[4]"), {scales({4, 2, 3}), "[4, 2, 3]"}}) {
+    c.operands.vScales = given;
+    CHECK(errorOf(Mod::identity(), c) ==
+          fmt::format("v_scales is f32 {}, expected f32 [2] or [4, 2] or [4, 2, 300]", text));
+  }
+  c = of(1);
+  for (TensorView* pool : {&c.operands.k, &c.operands.v}) *pool = tensor(20, 2, 16, 64), pool->dtype = DType::E4M3;
+  c.operands.pageTable = TensorView::contiguous(nullptr, DType::I32, {4, 5});
+  c.operands.kvLengths = TensorView::contiguous(nullptr, DType::I32, {4});
+  for (const TensorView& given : {scales({4, 2}), scales({20, 2, 1}), scales({20, 2, 16})}) {
     c.operands.kScales = c.operands.vScales = given;
     settled(Mod::identity(), c);
   }
-  c.operands.vScales = scales({4});
-  CHECK(errorOf(Mod::identity(), c) == "v_scales is f32 [4], expected f32 [2] or [4, 2]");
+  for (auto [given, text] : {std::pair(scales({4, 2, 80}), "[4, 2, 80]"), {scales({1, 2, 16}), "[1, 2, 16]"}}) {
+    c.operands.kScales = given;
+    CHECK(errorOf(Mod::identity(), c) ==
+          fmt::format("k_scales is f32 {}, expected f32 [2] or [4, 2] or [20, 2, 1] or [20, 2, 16]", text));
+  }
+  c = of(1);
   c.operands.v.dtype = c.operands.q.dtype;
   CHECK(errorOf(Mod::identity(), c) == "v is bf16, expected e4m3, which the kernel was compiled for");
   c = of(1);

@@ -87,6 +87,33 @@ TEST_CASE("rows are rounded by the largest of their head or block", "[api]") {
         }
 }
 
+TEST_CASE("scales of few bits leave products exact in bf16", "[api]") {
+  for (int bits : {1, 2, 4, 24})
+    for (double size : {1e-30, 1.0, 3e5}) {
+      Rounding all(300, 72, DType::F32, true, size), r = all;
+      REQUIRE(all.run({.seed = 1}));
+      REQUIRE(r.run({.scaleBits = bits}));
+      for (int64_t head = 0; head < 6; ++head)
+        for (int64_t row = 0; row < 300; ++row) {
+          const double scale = double(r.scale(head, row)), least = double(all.scale(head, row));
+          int exponent;
+          const double digits = std::ldexp(std::frexp(scale, &exponent), bits);
+          REQUIRE(digits == std::floor(digits));
+          REQUIRE(scale >= least);
+          REQUIRE(scale < least * (1 + std::ldexp(1, 1 - bits)) * (1 + 0x1p-23));
+          for (int64_t column = 0; column < 72; ++column) {
+            const double want = r.x[size_t(r.place(head, row) + column)], is = r.value(head, row, column);
+            REQUIRE(std::fabs(is - want) <= std::max(std::fabs(want) * 0x1.001p-4, scale * 0x1.001p-10));
+            char half[2];
+            writeElement(half, DType::BF16, 0, is);
+            if (bits <= 4) REQUIRE(readElement(half, DType::BF16, 0).real == is);
+          }
+        }
+    }
+  Rounding r(3, 8, DType::F32, false);
+  for (int bits : {-1, 25}) CHECK_FALSE(r.run({.scaleBits = bits}));
+}
+
 TEST_CASE("a rotation keeps lengths and products, and spreads outliers", "[api]") {
   for (int64_t columns : {64, 96, 128}) {
     INFO(columns);

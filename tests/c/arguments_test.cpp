@@ -22,6 +22,7 @@ template <> constexpr size_t kFirst<attnc_kernel_options> = 128;
 template <> constexpr size_t kFirst<attnc_prepare_options> = 56;
 template <> constexpr size_t kFirst<attnc_preparation_info> = 144;
 template <> constexpr size_t kFirst<attnc_family_info> = 32;
+template <> constexpr size_t kFirst<attnc_quantise_options> = 16;
 
 /// The struct at the beginning of memory that is larger by this.
 template <class T> struct Larger {
@@ -92,7 +93,7 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_prepare_options) == 72);
   CHECK(sizeof(attnc_preparation_info) == 184);
   CHECK(sizeof(attnc_tuned_tile) == 40);
-  CHECK(sizeof(attnc_quantise_options) == 16);
+  CHECK(sizeof(attnc_quantise_options) == 24);
   CHECK(sizeof(attnc_shard_mask) == 40);
   CHECK(sizeof(attnc_shard_options) == 96);
   CHECK(sizeof(attnc_shard_plan_info) == 48);

@@ -23,6 +23,14 @@ TEST_CASE("C rounds on the CPU", "[c]") {
   options.seed = 5;
   TAKE(attnc_quantise_on_cpu(&in, &out, &factors, &options));
   CHECK(scales[0] > 8.f / 448); // the row of all signs has more in one place
+  options = sized<attnc_quantise_options>();
+  options.scale_bits = 4;
+  TAKE(attnc_quantise_on_cpu(&in, &out, &factors, &options));
+  CHECK(scales[0] == 0x1.4p-6); // 8 / 448, rounded up
+  CHECK(scales[1] == 0x1.ep0);
+  CHECK(values[0] == 0xfd); // -416
+  options.scale_bits = 25;
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "scale_bits is 25", attnc_quantise_on_cpu(&in, &out, &factors, &options));
   const attnc_tensor wrong = tensor(ATTNC_DTYPE_F32, {1, 3}, scales);
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "scales are not f32 [1, 2] or [1, 2, 1]",
           attnc_quantise_on_cpu(&in, &out, &wrong, nullptr));

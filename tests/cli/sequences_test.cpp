@@ -94,6 +94,28 @@ TEST_CASE("run takes k and v of fp8, with their scales") {
   CHECK(at(result["out"], 16) == 6);
   CHECK_THAT(test::attnc("run --device cpu --kernel forward --expr score --in " + in + " --out " + out).err,
              Contains("k and v are e4m3, which decode kernels alone take"));
+
+  // Scales of rows, and of rows and pages of a pool.
+  const auto meanOf = [&](std::vector<int64_t> shape, const std::vector<double>& scales) {
+    tensors["v_scales"] = tensor(DType::F32, std::move(shape), [&](int64_t i) { return scales[size_t(i)]; });
+    REQUIRE(writeSafetensors(in, tensors));
+    const Outcome of = test::attnc("run --device cpu --expr score --in " + in + " --out " + out);
+    INFO(of.err);
+    REQUIRE(of.exitCode == 0);
+    return at(test::readTensors(out)["out"], 0);
+  };
+  CHECK(meanOf({1, 2, 4}, {1, 2, 3, 4, 1, 1, 1, 1}) == 5); // (0 + 2 + 6 + 12) / 4
+  tensors["page_table"] = tensor(DType::I32, {1, 4}, [](int64_t i) { return double(3 - i); });
+  tensors["kv_lengths"] = tensor(DType::I32, {1}, [](int64_t) { return 4.0; });
+  tensors["k"] = tensor(DType::E4M3, {4, 2, 1, 16}, [](int64_t) { return 1.0; });
+  tensors["v"] = tensor(DType::E4M3, {4, 2, 1, 16}, [](int64_t i) { return double(3 - i / 32); });
+  CHECK(meanOf({4, 2, 1}, {4, 1, 3, 1, 2, 1, 1, 1}) == 5); // pages lie in reverse
+  tensors["page_table"] = tensor(DType::I32, {1, 1}, [](int64_t) { return 1.0; });
+  tensors["k"] = tensor(DType::E4M3, {2, 2, 8, 16}, [](int64_t) { return 1.0; });
+  tensors["v"] = tensor(DType::E4M3, {2, 2, 8, 16}, [](int64_t i) { return double(i / 16 % 8); });
+  std::vector<double> ofRows(32, 9);
+  for (size_t i = 0; i < 4; ++i) ofRows[16 + i] = double(i + 1);
+  CHECK(meanOf({2, 2, 8}, ofRows) == 5);
 }
 
 TEST_CASE("run takes q, k and v of fp8, with scales of heads or of blocks of rows") {

@@ -33,12 +33,39 @@ cli::HostTensor drawScales(std::vector<int64_t> shape, uint64_t seed) {
   return scales;
 }
 
-enum class Scales { None, OfHeads, OfSequences };
+/// OfPages: of pages of `pageSize` rows.
+enum class Scales { None, OfHeads, OfSequences, OfPages, OfRows };
+
+/// Returns [pages, HKV, 1] of [pages, HKV, page_size].
+cli::HostTensor firstOfPages(const cli::HostTensor& of) {
+  cli::HostTensor first = cli::HostTensor::make(DType::F32, {of.shape[0], of.shape[1], 1});
+  for (int64_t i = 0; i < first.elements(); ++i)
+    writeElement(first.bytes.data(), DType::F32, i, readElement(of.bytes.data(), DType::F32, i * of.shape[2]).real);
+  return first;
+}
+
+/// Returns the last rows of each sequence times the scales of their heads, for newK and newV, and makes them NaN.
+cli::HostTensor takeNewRows(cli::HostTensor& of, const std::optional<cli::HostTensor>& scales, const Problem& problem,
+                            const std::vector<int32_t>& lengths) {
+  const ProblemShape& s = problem.shape;
+  const int64_t columns = of.shape[3];
+  cli::HostTensor rows = cli::HostTensor::make(problem.dtype, {s.batch, s.kvHeads, s.qLen, columns});
+  for (int64_t i = 0; i < rows.elements(); ++i) {
+    const int64_t head = i / columns / s.qLen,
+                  position = lengths[size_t(head / s.kvHeads)] - s.qLen + i / columns % s.qLen;
+    if (position < 0) continue;
+    const int64_t from = (head * s.kvLen + position) * columns + i % columns;
+    const double scale = scales ? readElement(scales->bytes.data(), DType::F32, head % scales->elements()).real : 1;
+    writeElement(rows.bytes.data(), problem.dtype, i, scale * readElement(of.bytes.data(), DType::E4M3, from).real);
+    of.bytes[size_t(from)] = 0x7f;
+  }
+  return rows;
+}
 
 /// `qFactor`: q is drawn that many times as large, and scores scaled back. `pageSize`: with lengths, K and V in pages;
 /// 0: not.
 void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::vector<int32_t>& lengths = {},
-              float qFactor = 1, int pageSize = 0) {
+              float qFactor = 1, int pageSize = 0, bool appends = false) {
   INFO(mod.name() << ", " << problem.text() << ", scales " << int(scales) << ", q times " << qFactor << ", pages "
                   << pageSize);
   const ProblemShape& s = problem.shape;
@@ -50,13 +77,25 @@ void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::
     writeElement(operands.q.bytes.data(), operands.q.dtype, i,
                  qFactor * readElement(operands.q.bytes.data(), operands.q.dtype, i).real);
   if (scales != Scales::None) {
-    const std::vector<int64_t> shape =
-        scales == Scales::OfHeads ? std::vector{s.kvHeads} : std::vector{operands.k.shape[0], s.kvHeads};
+    const std::vector<int64_t> shape = scales == Scales::OfHeads ? std::vector{s.kvHeads}
+                                       : scales == Scales::OfSequences
+                                           ? std::vector{operands.k.shape[0], s.kvHeads}
+                                           : std::vector{operands.k.shape[0], s.kvHeads, s.kvLen};
     operands.kScales = drawScales(shape, 1);
     operands.vScales = drawScales(shape, 2);
+    if (scales == Scales::OfPages)
+      for (cli::HostTensor* tensor : {&*operands.kScales, &*operands.vScales})
+        for (int64_t i = 0; i < tensor->elements(); ++i) // as of the page's first row
+          if (i % pageSize)
+            writeElement(tensor->bytes.data(), DType::F32, i,
+                         readElement(tensor->bytes.data(), DType::F32, i - 1).real);
   }
   const float scale = 1 / (qFactor * std::sqrt(float(problem.headDim)));
   const Outcome expected = runReference(mod, problem, operands, scale);
+  if (appends) {
+    operands.newK = takeNewRows(operands.k, operands.kScales, problem, lengths);
+    operands.newV = takeNewRows(operands.v, operands.vScales, problem, lengths);
+  }
   for (cli::HostTensor* tensor : {&operands.k, &operands.v}) // NaN in rows that no sequence has
     for (int64_t i = 0; !lengths.empty() && i < tensor->elements(); ++i) {
       const int64_t row = i / tensor->shape[3] % s.kvLen, b = i / tensor->shape[3] / s.kvLen / s.kvHeads;
@@ -69,6 +108,13 @@ void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::
     for (int64_t b = 0; b < s.batch; ++b) writeElement(lengthsTensor.bytes.data(), DType::I32, b, lengths[size_t(b)]);
     for (cli::HostTensor* tensor : {&operands.k, &operands.v})
       *tensor = cli::dealToPages(*tensor, table, lengthsTensor, s.batch * columns, pageSize);
+    if (scales == Scales::OfPages || scales == Scales::OfRows)
+      for (cli::HostTensor* tensor : {&*operands.kScales, &*operands.vScales}) {
+        tensor->shape.push_back(1);
+        *tensor = cli::dealToPages(*tensor, table, lengthsTensor, s.batch * columns, pageSize); // NaN behind lengths
+        tensor->shape.pop_back();
+        if (scales == Scales::OfPages) *tensor = firstOfPages(*tensor);
+      }
     operands.pageTable = std::move(table);
   }
   RunOptions options{.family = Family::Auto, .scale = scale, .decode = true};
@@ -93,6 +139,17 @@ TEST_CASE("decode kernels take k and v of e4m3, with any mod and lengths", "[gpu
                  Scales::OfSequences, lengths);
 }
 
+TEST_CASE("decode kernels take k and v of e4m3 with scales of rows", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  const std::vector<int32_t> lengths = {0, 1, 15, 64, 65, 3001};
+  for (const char* name : {"noop", "causal", "softcap", "document"})
+    for (auto [qk, v] : {std::pair{64, 64}, {128, 128}, {256, 256}, {48, 80}})
+      for (int64_t qLen : {1, 20})
+        checkFp8(libraryMod(name), {{int64_t(lengths.size()), 6, 2, qLen, 3001}, qk, v, DType::BF16}, Scales::OfRows,
+                 lengths);
+}
+
 TEST_CASE("decode kernels take k and v of e4m3, of any head dim, layout and scales", "[gpu]") {
   ATTNC_NEED_GPU();
   if (!servesFp8()) return;
@@ -115,8 +172,18 @@ TEST_CASE("decode kernels take pages of e4m3", "[gpu]") {
   if (!servesFp8()) return;
   for (const char* name : {"causal", "document"})
     for (int pageSize : {1, 16, 64, 128})
-      for (Scales scales : {Scales::OfHeads, Scales::OfSequences})
+      for (Scales scales : {Scales::OfHeads, Scales::OfSequences, Scales::OfPages, Scales::OfRows})
         checkFp8(libraryMod(name), {{4, 8, 2, 3, 2944}, 128, 64, DType::BF16}, scales, {0, 1, 1000, 2944}, 1, pageSize);
+}
+
+TEST_CASE("rows that are appended to k and v of e4m3 are rounded", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  for (int pageSize : {0, 1, 64})
+    for (auto [qk, v] : {std::pair{128, 64}, {48, 80}})
+      for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences})
+        checkFp8(libraryMod("causal"), {{4, 8, 2, 3, 2944}, qk, v, DType::BF16}, scales, {3, 5, 1000, 2944}, 1,
+                 pageSize, true);
 }
 
 TEST_CASE("q of bf16 beyond what f16 holds meets k of e4m3", "[gpu]") {

@@ -117,6 +117,7 @@ TEST_CASE("rows are rounded to e4m3 by the largest of their head or block", "[gp
           const Quantised q = quantise(x, of, {});
           checkByCpu(x, q, {});
           checkByCpu(x, quantise(x, of, {true, 9}), {true, 9});
+          checkByCpu(x, quantise(x, of, {.scaleBits = 4}), {.scaleBits = 4});
           const int64_t span = of == ScalesOf::Heads ? rows : kRowsOfScale;
           const int64_t blocks = (rows + span - 1) / span;
           for (int64_t head = 0; head < 6; ++head)

@@ -31,6 +31,12 @@
 struct float2 {
   float x, y;
 };
+struct float4 {
+  float x, y, z, w;
+};
+struct int2 {
+  int x, y;
+};
 struct int4 {
   int x, y, z, w;
 };
@@ -76,7 +82,8 @@ struct Fiber {
   uint64_t products = 0;
   std::vector<Product> open;
   std::deque<std::vector<Product>> groups;
-  std::vector<std::function<void()>> copies; // of cp.async
+  std::vector<std::function<void()>> copies; // of cp.async, in no group yet
+  std::deque<std::vector<std::function<void()>>> copyGroups;
 };
 struct Warp {
   unsigned arrived[2] = {0, 0}; // of even and odd operations
@@ -162,7 +169,8 @@ struct Machine {
     }
     if (!events.empty()) error = "a CTA ended with copies in flight";
     for (const Fiber& fiber : fibers)
-      if (!fiber.groups.empty() || !fiber.copies.empty()) error = "a thread ended without waiting";
+      if (!fiber.groups.empty() || !fiber.copies.empty() || !fiber.copyGroups.empty())
+        error = "a thread ended without waiting";
     body = nullptr; // the code of these may be unloaded before the next run
     for (Fiber& fiber : fibers) fiber.ready = nullptr;
     return error.empty();
@@ -296,6 +304,14 @@ inline int __syncthreads_or(int holds) {
   __syncthreads(); // no one votes anew before
   return any;
 }
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned which) {
+  unsigned result = 0;
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned from = which >> 4 * i & 7;
+    result |= ((from < 4 ? x >> 8 * from : y >> 8 * (from - 4)) & 0xff) << 8 * i;
+  }
+  return result;
+}
 inline void __syncwarp() { host::machine.exchange(0); }
 inline bool __any_sync(unsigned, bool holds) {
   const uint64_t* words = host::machine.exchange(holds);
@@ -352,8 +368,27 @@ inline unsigned bf16(float x) {
   return std::isnan(x) ? 0x7fffu : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 inline unsigned cvt_rn_bf16x2(float high, float low) { return bf16(high) << 16 | bf16(low); }
-inline unsigned short cvt_rn_satfinite_e4m3x2(float, float) { return 0; } // no kernel of e4m3 is run
-inline unsigned cvt_f16x2_e4m3x2(unsigned short) { return 0; }
+inline unsigned e4m3(float x) {
+  const unsigned sign = std::signbit(x) ? 0x80 : 0;
+  if (std::isnan(x)) return sign | 0x7f;
+  const float size = std::fmin(std::fabs(x), 448.f);
+  int exponent;
+  std::frexp(size, &exponent);
+  exponent = std::max(exponent - 1, -6);
+  const int steps = int(std::nearbyint(std::ldexp(size, 3 - exponent))); // 8 and more if normal
+  return sign | unsigned(steps < 8 ? steps : ((exponent + 7) << 3) + steps - 8);
+}
+inline unsigned short cvt_rn_satfinite_e4m3x2(float high, float low) {
+  return (unsigned short)(e4m3(high) << 8 | e4m3(low));
+}
+inline unsigned cvt_f16x2_e4m3x2(unsigned short pair) {
+  const auto half = [](unsigned x) {
+    const unsigned short tiny = (unsigned short)((x & 0x80) << 8 | (x & 0x7f) << 7); // by 2^8 too small
+    const float value = (x & 0x7f) == 0x7f ? NAN : float(host::fromBits<_Float16>(tiny)) * 256;
+    return unsigned(host::bitsOf(_Float16(value)));
+  };
+  return half(pair >> 8) << 16 | half(pair & 0xff);
+}
 
 inline void ld_global_cg(float (&x)[4], const float* from) { std::memcpy(x, from, sizeof x); }
 inline unsigned ld_global_cg(const unsigned* from) { return *from; }
@@ -388,6 +423,24 @@ inline void st_shared(unsigned to, const float (&x)[2]) { std::memcpy(host::at(t
 inline void st_shared(unsigned to, const int (&x)[4]) { std::memcpy(host::at(to), x, sizeof x); }
 inline void fence_proxy_async() {}
 
+inline unsigned ld_shared_u32(unsigned from) {
+  unsigned x;
+  return load(x, from), x;
+}
+inline void ldmatrix_x4(unsigned (&r)[4], unsigned from) {
+  const uint64_t* rows = host::machine.exchange(from);
+  for (unsigned i = 0; i < 4; ++i) load(r[i], unsigned(rows[8 * i + threadIdx.x % 32 / 4]) + threadIdx.x % 4 * 4);
+}
+inline void ldmatrix_x4_trans(unsigned (&r)[4], unsigned from) {
+  const uint64_t* rows = host::machine.exchange(from);
+  const unsigned column = threadIdx.x % 32 / 4, row = threadIdx.x % 4 * 2;
+  for (unsigned i = 0; i < 4; ++i) {
+    unsigned short pair[2];
+    for (unsigned j = 0; j < 2; ++j) load(pair[j], unsigned(rows[8 * i + row + j]) + 2 * column);
+    r[i] = unsigned(pair[1]) << 16 | pair[0];
+  }
+}
+
 inline void stmatrix_x4(unsigned to, const unsigned (&r)[4]) {
   const uint64_t* rows = host::machine.exchange(to);
   const unsigned lane = threadIdx.x % 32;
@@ -406,11 +459,15 @@ inline void cp_async_16(unsigned to, const void* from, int bytes) {
     std::memcpy(host::at(to), from, size_t(bytes));
   });
 }
-inline void cp_async_commit_group() {}
+inline void cp_async_commit_group() {
+  host::Fiber& fiber = host::machine.fiber();
+  fiber.copyGroups.push_back(std::move(fiber.copies));
+  fiber.copies.clear();
+}
 template <int Pending> void cp_async_wait_group() {
-  static_assert(Pending == 0, "all groups are one");
-  for (auto& copy : host::machine.fiber().copies) copy();
-  host::machine.fiber().copies.clear();
+  auto& groups = host::machine.fiber().copyGroups;
+  for (; groups.size() > Pending; groups.pop_front())
+    for (auto& copy : groups.front()) copy();
 }
 
 inline void mbarrier_init(unsigned barrier, int arrivals) { host::machine.mbarriers[barrier] = {arrivals, arrivals}; }
@@ -451,6 +508,23 @@ inline void runProducts(std::vector<host::Product>& group) {
   for (const host::Product& product : group) host::multiply(product, host::machine.fiber().index);
   group.clear();
 }
+template <class Element> void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  float of_a[16][16], of_b[16][8]; // [row][k], [k][column]
+  const auto spread = [](unsigned word, auto put) {
+    const uint64_t* words = host::machine.exchange(word);
+    for (int lane = 0; lane < 32; ++lane)
+      for (int half = 0; half < 2; ++half) {
+        const unsigned short bits = (unsigned short)(words[lane] >> 16 * half);
+        put(lane / 4, lane % 4 * 2 + half, elementAt<Element>((const unsigned char*)&bits));
+      }
+  };
+  for (int i = 0; i < 4; ++i) spread(a[i], [&](int g, int k, float x) { of_a[g + i % 2 * 8][k + i / 2 * 8] = x; });
+  for (int i = 0; i < 2; ++i) spread(i ? b1 : b0, [&](int g, int k, float x) { of_b[k + i * 8][g] = x; });
+  const int lane = int(threadIdx.x % 32);
+  for (int i = 0; i < 4; ++i)
+    for (int k = 0; k < 16; ++k) d[i] += of_a[lane / 4 + i / 2 * 8][k] * of_b[k][lane % 4 * 2 + i % 2];
+}
+inline void mma_m16n8k8_tf32(float (&)[4], const unsigned (&)[4], unsigned, unsigned) { std::abort(); }
 template <int N> void touch(float (&d)[N][4]) { asm volatile("" ::"r"(&d) : "memory"); }
 inline void wgmma_fence() {}
 template <class Element, int N, int MnA, int MnB, class D>

@@ -1,5 +1,5 @@
-// Decode kernels of wide heads, and the naive kernel, run on the host: their generated text, with the parameters that a
-// launch would have, on a stand-in for the GPU (host_gpu.h), against attention in fp64.
+// Decode kernels of wide heads and of e4m3, and the naive kernel, run on the host: their generated text, with the
+// parameters that a launch would have, on a stand-in for the GPU (host_gpu.h), against attention in fp64.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
 #include "ir/bind.h"
@@ -35,6 +35,9 @@ struct Case {
   int multiprocessors = 3;
   bool isNaive = false;
   std::vector<int32_t> cuSeqlens = {}; ///< of q and, without pages, of k, v, one behind the other: a ragged batch
+  /// Of k and v, which are e4m3 then. In pages, Rows are those of pages.
+  enum class Scales { None, Heads, Pages, Rows };
+  std::optional<Scales> scales = {};
 };
 
 struct Tensor {
@@ -76,6 +79,53 @@ TensorMap mapOf(const TensorView& tensor, int boxRows) {
   return words;
 }
 
+/// Scales of k or v of e4m3, by position, from 2^-range to 2^range.
+class ScalesOnHost {
+public:
+  ScalesOnHost(const Case& c, int range, std::mt19937& random) : c(c) {
+    const ProblemShape& s = c.shape;
+    std::uniform_real_distribution<double> exponent(-range, range);
+    const int64_t span = !c.scales || *c.scales == Case::Scales::Heads ? s.kvLen
+                         : *c.scales == Case::Scales::Pages            ? c.pageSize
+                                                                       : 1;
+    for (int64_t head = 0; head < s.batch * s.kvHeads; ++head)
+      for (int64_t i = 0; i < s.kvLen; ++i)
+        values.push_back(i % span ? values.back() : float(std::exp2(exponent(random))));
+    if (c.scales && *c.scales == Case::Scales::None) std::fill(values.begin(), values.end(), 1.f);
+  }
+  float of(int64_t b, int64_t h, int64_t i) const {
+    return values[size_t((b * c.shape.kvHeads + h) * c.shape.kvLen + i)];
+  }
+  void multiply(const TensorView& rows) const {
+    for (int64_t i = 0; i < rows.elements(); ++i)
+      writeElement(rows.data, rows.dtype, i,
+                   readElement(static_cast<const char*>(rows.data), rows.dtype, i).real *
+                       values[size_t(i / rows.shape[3])]);
+  }
+  /// Returns the operand. Scales behind lengths are NaN.
+  TensorView given(std::vector<float>& memory, const std::vector<int32_t>& table) const {
+    const ProblemShape& s = c.shape;
+    const auto lengthOf = [&](int64_t b) { return c.lengths.empty() ? s.kvLen : int64_t(c.lengths[size_t(b)]); };
+    const bool isOfHeads = *c.scales == Case::Scales::Heads, inPages = c.pageSize && !isOfHeads;
+    const int64_t rows = inPages ? *c.scales == Case::Scales::Pages ? 1 : c.pageSize : isOfHeads ? 1 : s.kvLen;
+    const int64_t pages = c.pageSize ? s.kvLen / c.pageSize : 0, entries = inPages ? s.batch * pages : s.batch;
+    memory.assign(size_t(entries * s.kvHeads * rows), NAN);
+    for (int64_t b = 0; b < s.batch; ++b)
+      for (int64_t h = 0; h < s.kvHeads; ++h)
+        for (int64_t i = 0; i < (isOfHeads ? 1 : lengthOf(b)); ++i) {
+          const int64_t entry = inPages ? table[size_t(b * pages + i / c.pageSize)] : b;
+          const int64_t row = inPages ? i % c.pageSize % rows : i;
+          memory[size_t((entry * s.kvHeads + h) * rows + row)] = of(b, h, i);
+        }
+    if (isOfHeads) return TensorView::contiguous(memory.data(), DType::F32, {s.batch, s.kvHeads});
+    return TensorView::contiguous(memory.data(), DType::F32, {entries, s.kvHeads, rows});
+  }
+
+private:
+  const Case& c;
+  std::vector<float> values; // [B, HKV, KV_LEN]
+};
+
 TensorView columnsOf(TensorView of, int64_t columns) {
   of.shape[3] = columns;
   return of;
@@ -88,15 +138,18 @@ void check(const Case& c, unsigned seed = 1) {
   std::mt19937 random(seed);
   const ProblemShape& s = c.shape;
   KernelOptions options{.kind = c.isNaive ? KernelKind::Forward : KernelKind::Decode,
-                        .family = c.isNaive ? Family::Naive : Family::Sm90,
+                        .family = c.isNaive  ? Family::Naive
+                                  : c.scales ? Family::Sm80
+                                             : Family::Sm90,
                         .arch = "sm_90a",
                         .dtype = c.dtype,
                         .headDim = c.headDim,
                         .headDimV = c.headDimV,
-                        .packedRows = 64,
+                        .packedRows = c.scales ? 16 : 64,
                         .pageSize = c.pageSize,
                         .tile = c.tile};
   options.features.set(Feature::VInK, c.vInK);
+  options.features.set(Feature::Fp8Kv, c.scales.has_value());
   options.features.set(Feature::Lengths, !c.lengths.empty());
   options.features.set(Feature::Appends, c.appends);
   options.features.set(Feature::RowMax, c.rowMax);
@@ -111,8 +164,9 @@ void check(const Case& c, unsigned seed = 1) {
   const auto qStartOf = [&](int64_t b) { return isRagged ? int64_t(c.cuSeqlens[size_t(b)]) : 0; };
   const auto qLengthOf = [&](int64_t b) { return isRagged ? qStartOf(b + 1) - qStartOf(b) : s.qLen; };
   Tensor q = tensorOf(c.dtype, {batch, s.qHeads, rows, c.headDim}, random);
-  Tensor k = tensorOf(c.dtype, {kvBatch, s.kvHeads, kvRows, c.headDim}, random);
-  Tensor ownV = tensorOf(c.dtype, {kvBatch, s.kvHeads, kvRows, c.headDimV}, random);
+  const DType kvDType = c.scales ? DType::E4M3 : c.dtype, wantDType = c.scales ? DType::F32 : c.dtype;
+  Tensor k = tensorOf(kvDType, {kvBatch, s.kvHeads, kvRows, c.headDim}, random);
+  Tensor ownV = tensorOf(kvDType, {kvBatch, s.kvHeads, kvRows, c.headDimV}, random);
   const TensorView v = c.vInK ? columnsOf(k.view, c.headDimV) : ownV.view;
   const auto lengthOf = [&](int64_t b) { return c.lengths.empty() ? s.kvLen : int64_t(c.lengths[size_t(b)]); };
   Tensor out = tensorOf(c.dtype, {batch, s.qHeads, rows, c.headDimV}, random, true);
@@ -120,25 +174,30 @@ void check(const Case& c, unsigned seed = 1) {
   Tensor newK = tensorOf(c.dtype, {batch, s.kvHeads, rows, c.headDim}, random, true);
   Tensor newV = tensorOf(c.dtype, {batch, s.kvHeads, rows, c.headDimV}, random, true);
   const auto copyRow = [](const TensorView& from, std::array<int64_t, 3> i, const TensorView& to,
-                          std::array<int64_t, 3> j) {
+                          std::array<int64_t, 3> j, float by = 1) {
     for (int64_t d = 0; d < to.shape[3]; ++d)
       writeElement(static_cast<char*>(to.data), to.dtype,
-                   j[0] * to.stride[0] + j[1] * to.stride[1] + j[2] * to.stride[2] + d, at(from, i[0], i[1], i[2], d));
+                   j[0] * to.stride[0] + j[1] * to.stride[1] + j[2] * to.stride[2] + d,
+                   by * at(from, i[0], i[1], i[2], d));
   };
-  Tensor wantK = tensorOf(c.dtype, {kvBatch, s.kvHeads, kvRows, c.headDim}, random);
-  Tensor wantV = tensorOf(c.dtype, {kvBatch, s.kvHeads, kvRows, c.headDimV}, random);
+  Tensor wantK = tensorOf(wantDType, {kvBatch, s.kvHeads, kvRows, c.headDim}, random);
+  Tensor wantV = tensorOf(wantDType, {kvBatch, s.kvHeads, kvRows, c.headDimV}, random);
   for (int64_t b = 0; b < kvBatch; ++b)
     for (int64_t h = 0; h < s.kvHeads; ++h)
       for (int64_t i = 0; i < kvRows; ++i)
         copyRow(k.view, {b, h, i}, wantK.view, {b, h, i}), copyRow(v, {b, h, i}, wantV.view, {b, h, i});
-  Tensor nanK = tensorOf(c.dtype, {1, 1, 1, c.headDim}, random, true);
+  const ScalesOnHost kScales(c, 2, random), vScales(c, 20, random);
+  if (c.scales) kScales.multiply(wantK.view), vScales.multiply(wantV.view);
+  Tensor nanK = tensorOf(kvDType, {1, 1, 1, c.headDim}, random, true);
   for (int64_t b = 0; b < kvBatch && !isKvPacked; ++b)
     for (int64_t h = 0; h < s.kvHeads; ++h)
       for (int64_t i = 0; i < kvRows; ++i) {
         const int64_t token = i - (lengthOf(b) - qLengthOf(b));
         const bool isNew = c.appends && token >= 0 && token < qLengthOf(b);
         const std::array<int64_t, 3> to{isRagged ? 0 : b, h, qStartOf(b) + token};
-        if (isNew) copyRow(k.view, {b, h, i}, newK.view, to), copyRow(v, {b, h, i}, newV.view, to);
+        if (isNew)
+          copyRow(k.view, {b, h, i}, newK.view, to, c.scales ? kScales.of(b, h, i) : 1.f),
+              copyRow(v, {b, h, i}, newV.view, to, c.scales ? vScales.of(b, h, i) : 1.f);
         if (isNew || i >= lengthOf(b))
           copyRow(nanK.view, {0, 0, 0}, k.view, {b, h, i}),
               copyRow(nanK.view, {0, 0, 0}, columnsOf(v, c.headDimV), {b, h, i});
@@ -151,8 +210,8 @@ void check(const Case& c, unsigned seed = 1) {
     const int64_t pages = s.kvLen / c.pageSize, all = s.batch * pages;
     for (int64_t i = 0; i < all; ++i) table.push_back(int32_t(i));
     std::shuffle(table.begin(), table.end(), random);
-    poolK = tensorOf(c.dtype, {all, s.kvHeads, c.pageSize, c.headDim}, random, true);
-    poolV = tensorOf(c.dtype, {all, s.kvHeads, c.pageSize, c.headDimV}, random, true);
+    poolK = tensorOf(kvDType, {all, s.kvHeads, c.pageSize, c.headDim}, random, true);
+    poolV = tensorOf(kvDType, {all, s.kvHeads, c.pageSize, c.headDimV}, random, true);
     for (int64_t b = 0; b < s.batch; ++b)
       for (int64_t i = 0; i < s.kvLen; ++i)
         for (int64_t h = 0; h < s.kvHeads; ++h) {
@@ -169,6 +228,9 @@ void check(const Case& c, unsigned seed = 1) {
   }
   std::vector<int32_t> lengths = c.lengths, cuQ, cuKv;
   if (!lengths.empty()) operands.kvLengths = TensorView::contiguous(lengths.data(), DType::I32, {s.batch});
+  std::vector<float> kScalesGiven, vScalesGiven;
+  if (c.scales && *c.scales != Case::Scales::None)
+    operands.kScales = kScales.given(kScalesGiven, table), operands.vScales = vScales.given(vScalesGiven, table);
   if (c.appends) operands.newK = newK.view, operands.newV = c.vInK ? columnsOf(newK.view, c.headDimV) : newV.view;
   if (isRagged) {
     cuQ.assign(c.cuSeqlens.begin(), c.cuSeqlens.begin() + s.batch + 1);
@@ -214,6 +276,7 @@ void check(const Case& c, unsigned seed = 1) {
     std::string type = stage.templateName == "decode_lists.cu" ? "DecodeListsParams"
                        : stage.templateName == "append.cu"     ? "Cached<ForwardParams>"
                        : c.isNaive                             ? "naive::Params"
+                       : c.scales                              ? "decode::CopiesOfThreads::Params"
                                                                : "DecodeParams";
     if (stage.templateName == "decode_wide_sm90.cu") {
       const int boxRows = c.pageSize ? std::min(c.pageSize, stage.config.blockN) : stage.config.blockN;
@@ -250,7 +313,7 @@ void check(const Case& c, unsigned seed = 1) {
     for (int64_t h = 0; h < s.qHeads; ++h)
       for (int64_t i = 0; i < qLen; ++i) {
         const int64_t kvHead = h / (s.qHeads / s.kvHeads), position = (c.lengths.empty() ? 0 : kvLen - qLen) + i;
-        std::vector<double> sum(size_t(c.headDimV), 0), scores;
+        std::vector<double> sum(size_t(c.headDimV), 0), mass = sum, scores;
         double top = -INFINITY, total = 0;
         for (int64_t j = 0; j < kvLen; ++j) {
           double dot = 0;
@@ -264,8 +327,10 @@ void check(const Case& c, unsigned seed = 1) {
         for (int64_t j = 0; j < kvLen; ++j) {
           const double weight = scores[size_t(j)] == -INFINITY ? 0 : std::exp(scores[size_t(j)] - top);
           total += weight;
-          for (int64_t d = 0; weight && d < c.headDimV; ++d)
-            sum[size_t(d)] += weight * at(wantV.view, ofKv, kvHead, kvStart + j, d);
+          for (int64_t d = 0; weight && d < c.headDimV; ++d) {
+            const double value = at(wantV.view, ofKv, kvHead, kvStart + j, d);
+            sum[size_t(d)] += weight * value, mass[size_t(d)] += weight * std::fabs(value);
+          }
         }
         const size_t row = size_t((of * s.qHeads + h) * rows + qStart + i);
         const double wantLse = total ? top + std::log(total) : -INFINITY;
@@ -273,7 +338,8 @@ void check(const Case& c, unsigned seed = 1) {
         if (c.rowMax && !(rowMax[row] == top || std::fabs(rowMax[row] - top) < 1e-3)) ++wrong;
         for (int64_t d = 0; d < c.headDimV; ++d) {
           const double want = total ? sum[size_t(d)] / total : 0, is = at(out.view, of, h, qStart + i, d);
-          if (!(std::fabs(is - want) <= tolerance * (1 + std::fabs(want))) && ++wrong < 5)
+          const double size = c.scales && total ? mass[size_t(d)] / total : 1 + std::fabs(want);
+          if (!(std::fabs(is - want) <= tolerance * size) && ++wrong < 5)
             WARN(fmt::format("b {} h {} row {} column {}: {} instead of {}", b, h, i, d, is, want));
         }
       }
@@ -286,7 +352,9 @@ void check(const Case& c, unsigned seed = 1) {
       const int64_t page = c.pageSize ? table[size_t(b * pages + i / c.pageSize)] : b,
                     row = c.pageSize ? i % c.pageSize : i;
       for (int64_t d = 0; d < c.headDim; ++d)
-        if (at(checked->k, page, 0, row, d) != at(wantK.view, b, 0, i, d)) ++wrong;
+        if (float((c.scales ? kScales.of(b, 0, i) : 1.f) * at(checked->k, page, 0, row, d)) !=
+            float(at(wantK.view, b, 0, i, d)))
+          ++wrong;
     }
   CHECK(wrong == 0);
 }
@@ -347,6 +415,54 @@ TEST_CASE("wide decode kernels take pages, ragged batches, and append rows", "[o
              .pageSize = pageSize,
              .appends = appends,
              .cuSeqlens = {0, 1, 1, 4, 44}}); // the third sequence has more queries than keys
+}
+
+TEST_CASE("decode kernels multiply k and v of e4m3 by scales of heads, pages or rows", "[on-host]") {
+  using Scales = Case::Scales;
+  for (Scales scales : {Scales::None, Scales::Heads, Scales::Rows})
+    for (auto [qk, v] : {std::pair{64, 64}, {128, 48}}) {
+      const Case c{.mod = kCausal,
+                   .shape = {2, 6, 2, 3, 150},
+                   .headDim = qk,
+                   .headDimV = v,
+                   .vInK = false,
+                   .lengths = {150, 33},
+                   .scales = scales};
+      check(c);
+    }
+  for (Scales scales : {Scales::Heads, Scales::Pages, Scales::Rows})
+    for (int pageSize : {1, 16, 64})
+      check({.mod = kCausal,
+             .shape = {3, 4, 2, 1, 192},
+             .headDim = 64,
+             .headDimV = 80,
+             .vInK = false,
+             .lengths = {192, 65, 1},
+             .pageSize = pageSize,
+             .scales = scales});
+  check({.mod = kThirds,
+         .shape = {1, 4, 1, 2, 300},
+         .headDim = 64,
+         .headDimV = 64,
+         .vInK = false,
+         .dtype = DType::F16,
+         .scales = Scales::Rows});
+}
+
+TEST_CASE("rows that are appended to k and v of e4m3 are divided by scales of heads and rounded", "[on-host]") {
+  using Scales = Case::Scales;
+  for (Scales scales : {Scales::None, Scales::Heads})
+    for (int pageSize : {0, 1, 64})
+      for (auto [qk, v] : {std::pair{64, 64}, {48, 80}})
+        check({.mod = kCausal,
+               .shape = {3, 4, 2, 3, 192},
+               .headDim = qk,
+               .headDimV = v,
+               .vInK = false,
+               .lengths = {192, 65, 2},
+               .pageSize = pageSize,
+               .appends = true,
+               .scales = scales});
 }
 
 TEST_CASE("the naive kernel takes ragged batches in pages, and rows are appended to them", "[on-host]") {

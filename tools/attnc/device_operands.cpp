@@ -96,6 +96,7 @@ Status DeviceOperands::placeOperands() {
   };
 #define ATTNC_OPTIONAL(member, name, feature) upload(operands.member, inputs.member);
 #include "attnc/operands.def"
+  if (cache) upload(cache->kScales, inputs.kScales), upload(cache->vScales, inputs.vScales);
   if (!uploaded) return uploaded;
   if (operands.vInK && inputs.newV) inputs.newV = firstColumns(*inputs.newK, *inputs.newV);
   TensorView out, lse, rowMax;

@@ -28,6 +28,7 @@ struct HostTensors {
 /// K and V as stored, without the appended rows: in pages, or with room for new rows.
 struct HostCache {
   HostTensor k, v;
+  std::optional<HostTensor> kScales, vScales; ///< if scales are of rows or pages
 };
 
 /// Operands in host memory, checked against each other and against the mod.

@@ -123,6 +123,21 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
   return operands.dLse ? fromPacked("dlse", *operands.dLse) : Status();
 }
 
+/// Moves scales of rows or pages to the cache, and replaces them by those of positions, [B, HKV, KV_LEN].
+Status gatherScales(std::optional<HostTensor>& scales, std::optional<HostTensor>& stored, int64_t pageSize,
+                    const HostTensor& table, const HostTensor& lengths) {
+  if (!scales || scales->shape.size() != 3) return {};
+  HostTensor pool = HostTensor::make(DType::F32, {scales->shape[0], scales->shape[1], pageSize, 1});
+  const int64_t each = pageSize / std::max<int64_t>(scales->shape[2], 1);
+  for (int64_t i = 0; i < pool.elements() && !scales->bytes.empty(); ++i)
+    writeElement(pool.bytes.data(), DType::F32, i, readElement(scales->bytes.data(), DType::F32, i / each).real);
+  ATTNC_TRY_AS(rows, gatherPages(pool, table, lengths));
+  rows->shape.pop_back();
+  stored = std::move(scales);
+  scales = *std::move(rows);
+  return {};
+}
+
 /// Moves k and v to the cache, and replaces them by the rows that are attended to. Reports shapes that do not fit with
 /// the messages of a launch.
 Status gatherCache(HostOperands& operands) {
@@ -135,19 +150,23 @@ Status gatherCache(HostOperands& operands) {
   operands.cache.emplace();
   std::swap(operands.cache->k, operands.k);
   std::swap(operands.cache->v, operands.v);
-  for (auto [from, fresh, to] : {std::tuple(&operands.cache->k, &operands.newK, &operands.k),
-                                 {&operands.cache->v, &operands.newV, &operands.v}}) {
+  for (auto [from, fresh, to, scales] : {std::tuple(&operands.cache->k, &operands.newK, &operands.k, &operands.kScales),
+                                         {&operands.cache->v, &operands.newV, &operands.v, &operands.vScales}}) {
     const HostTensor* table = operands.pageTable ? &*operands.pageTable : nullptr;
     *to = *from;
     if (to->bytes.empty()) { // only shapes are needed
       to->shape = {settled->problem.batch, to->shape[1], settled->problem.kvLen, to->shape[3]};
       continue;
     }
-    if (*fresh) ATTNC_TRY(appendRows(*to, **fresh, table, *operands.kvLengths, operands.cuSeqlensQ));
+    if (*fresh) ATTNC_TRY(appendRows(*to, **fresh, table, *operands.kvLengths, operands.cuSeqlensQ, *scales));
     if (!table) continue;
     ATTNC_TRY_AS(rows, gatherPages(*to, *table, *operands.kvLengths));
     *to = *std::move(rows);
   }
+  if (!operands.pageTable || operands.q.dtype == DType::E4M3 || operands.cache->k.bytes.empty()) return {};
+  for (auto [scales, stored] :
+       {std::pair(&operands.kScales, &operands.cache->kScales), {&operands.vScales, &operands.cache->vScales}})
+    ATTNC_TRY(gatherScales(*scales, *stored, operands.cache->k.shape[2], *operands.pageTable, *operands.kvLengths));
   return {};
 }
 
@@ -277,6 +296,8 @@ Operands viewsOf(const HostOperands& operands) {
   if (operands.cache) {
     views.k = operands.cache->k.view();
     views.v = operands.cache->v.view();
+    if (operands.cache->kScales) views.kScales = operands.cache->kScales->view();
+    if (operands.cache->vScales) views.vScales = operands.cache->vScales->view();
   }
   if (operands.vInK) {
     views.v = firstColumns(views.k, views.v);

@@ -15,6 +15,8 @@ Expected<reference::GradientResult> runReference(const Mod& mod, const HostOpera
   static_cast<Operands&>(args) = viewsOf(operands);
   const passes::SequenceForm form = sequenceForm(args, prepareOptions(options));
   args.k = operands.k.view(), args.v = operands.v.view(); // gathered, with the new rows
+  if (operands.kScales) args.kScales = operands.kScales->view();
+  if (operands.vScales) args.vScales = operands.vScales->view();
   args.pageTable = args.newK = args.newV = {};
   if (options.scale) args.scale = float(*options.scale);
   ATTNC_TRY_AS(sequences, form.isPlain() ? mod : sequencesMod(mod, form, {}));

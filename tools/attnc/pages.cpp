@@ -51,9 +51,11 @@ HostTensor dealToPages(const HostTensor& rows, const HostTensor& table, const Ho
 }
 
 Status appendRows(HostTensor& target, const HostTensor& rows, const HostTensor* table, const HostTensor& lengths,
-                  const std::optional<HostTensor>& cuSeqlensQ) {
+                  const std::optional<HostTensor>& cuSeqlensQ, const std::optional<HostTensor>& scales) {
   const TensorView starts = cuSeqlensQ ? cuSeqlensQ->view() : TensorView{};
-  return reference::appendRows(CacheViews(target, table, lengths).cache(), rows.view(), cuSeqlensQ ? &starts : nullptr);
+  const TensorView ofHeads = scales ? scales->view() : TensorView{};
+  return reference::appendRows(CacheViews(target, table, lengths).cache(), rows.view(), cuSeqlensQ ? &starts : nullptr,
+                               scales ? &ofHeads : nullptr);
 }
 
 HostTensor drawPageTable(int64_t batch, int64_t pagesOfSequence, uint64_t seed) {

@@ -21,10 +21,10 @@ HostTensor dealToPages(const HostTensor& rows, const HostTensor& table, const Ho
                        int64_t pageSize);
 
 /// Writes the new rows [B, HKV, Q_LEN, D] at the end of each sequence's length, into a pool or, without a table, into K
-/// or V [B, HKV, KV_LEN, D]. With cumulative lengths of a ragged batch the rows are [1, HKV, total, D]. Errors and
-/// preconditions as for gatherPages().
+/// or V [B, HKV, KV_LEN, D]. With cumulative lengths of a ragged batch the rows are [1, HKV, total, D]. Rows of another
+/// dtype are divided by `scales` of heads and rounded to e4m3. Errors and preconditions as for gatherPages().
 Status appendRows(HostTensor& target, const HostTensor& rows, const HostTensor* table, const HostTensor& lengths,
-                  const std::optional<HostTensor>& cuSeqlensQ);
+                  const std::optional<HostTensor>& cuSeqlensQ, const std::optional<HostTensor>& scales = {});
 
 /// Draws a table i32 [B, N] of pages in random order; each belongs to one sequence. The same seed gives the same table.
 HostTensor drawPageTable(int64_t batch, int64_t pagesOfSequence, uint64_t seed);

@@ -81,10 +81,11 @@ Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const
                                       {"dv", &computed->dV, &operands.v}})
       result.gradients[name] = stored(*values, HostTensor::make(like->dtype, like->shape));
   if (const auto& cache = operands.cache; cache && operands.newK)
-    for (auto [name, before, rows] : {std::tuple("k", &cache->k, &*operands.newK), {"v", &cache->v, &*operands.newV}}) {
+    for (auto [name, before, rows, scales] : {std::tuple("k", &cache->k, &*operands.newK, &operands.kScales),
+                                              {"v", &cache->v, &*operands.newV, &operands.vScales}}) {
       HostTensor& after = result.cache[name] = *before;
       const HostTensor* table = operands.pageTable ? &*operands.pageTable : nullptr;
-      ATTNC_TRY(appendRows(after, *rows, table, *operands.kvLengths, operands.cuSeqlensQ));
+      ATTNC_TRY(appendRows(after, *rows, table, *operands.kvLengths, operands.cuSeqlensQ, *scales));
     }
   for (const auto& [name, values] : computed->captures)
     result.gradients["d_" + name] =

@@ -13,6 +13,7 @@ typedef struct attnc_quantise_options {
   size_t struct_size; ///< sizeof(attnc_quantise_options).
   int32_t rotates;    ///< 0 or 1: whether rows are multiplied by random signs and a Hadamard matrix first.
   uint32_t seed;      ///< Seed of the signs.
+  int64_t scale_bits; ///< Significant bits of scales, 1 to 24, which are rounded up. Default: 0, all.
 } attnc_quantise_options;
 
 /// Kernels that round tensors on the GPU (Quantiser). It is immutable.

@@ -424,6 +424,7 @@ class QuantiseOptions(Sized):
         ("struct_size", c_size_t),
         ("rotates", c_int32),
         ("seed", c_uint32),
+        ("scale_bits", c_int64),
     ]
 
 

@@ -13,7 +13,7 @@ ROWS_OF_SCALE = 128
 
 
 def quantise(
-    x: Any, *, by_block: bool = False, rotate: int | None = None, stream: int | None = None
+    x: Any, *, by_block: bool = False, rotate: int | None = None, scale_bits: int = 0, stream: int | None = None
 ) -> tuple[Any, Any]:
     """Rounds q, k or v to float8_e4m3fn. Returns (values, scales), for attention(..., q_scales=).
 
@@ -22,7 +22,10 @@ def quantise(
 
     With `rotate`, a seed, rows are multiplied by random signs and a Hadamard matrix first (arXiv:2407.08608, section
     3.3), which spreads outliers over a row. Rotate q and k with the same seed: their products stay the same. Never
-    rotate v. On a GPU the work is enqueued on `stream`, given as an address (default: PyTorch's current one).
+    rotate v. Scales are rounded up to `scale_bits` significant bits, 1 to 24 (default: all); with up to 4, values times
+    scales are exact in bfloat16.
+
+    On a GPU the work is enqueued on `stream`, given as an address (default: PyTorch's current one).
 
     Raises RunError and ArgumentError."""
     x = without_gradient(x, "x")
@@ -37,10 +40,10 @@ def quantise(
     wait = (stream or 1) if on_gpu else None
     views = [View(x, "x", on_gpu, wait), View(values, "values", on_gpu, wait and -1, writes=True),
              View(scales, "scales", on_gpu, wait and -1, writes=True)]  # fmt: skip
-    options = QuantiseOptions(rotates=rotate is not None, seed=rotate or 0)
+    options = QuantiseOptions(rotates=rotate is not None, seed=rotate or 0, scale_bits=scale_bits)
     at = [byref(view.struct) for view in views]
     if on_gpu:
-        made = _quantiser(views[0].struct.dtype, x.shape[3], x.__dlpack_device__()[1])
+        made = quantiser(views[0].struct.dtype, x.shape[3], x.__dlpack_device__()[1])
         check(library().attnc_quantiser_launch(made.address, *at, byref(options), stream))
     else:
         check(library().attnc_quantise_on_cpu(*at, byref(options)))
@@ -48,7 +51,7 @@ def quantise(
 
 
 @functools.cache
-def _quantiser(dtype, head_dim, device):
+def quantiser(dtype, head_dim, device):
     """Returns the kernels of a device, which is current."""
     return Handle(
         "attnc_quantiser_create", compiler().address, dtype, head_dim, destroyer="attnc_quantiser_destroy"

@@ -2,7 +2,8 @@
 
 import torch
 
-from .kernels import ALIGNED, ALIGNMENT, found_call, kind_of, like, made_call
+from .fp8 import Fp8Call
+from .kernels import ALIGNED, ALIGNMENT, FP8, Call, found_call, kind_of, like, made_call
 
 
 _empty_like = torch.empty_like
@@ -15,13 +16,13 @@ def rows_of(tensor):
 
 def call_of(
     text, q, k, v, tensors, scalars, wants_max=False, gradients=None, deterministic=False, sequences=ALIGNED, lists=None,
-    form=None, check=None, tiles=(), out=None,
+    form=None, check=None, options=(), out=None,
 ):  # fmt: skip
     """Returns the call of operands of this kind. If it is new, makes it, compiles its kernels, and calls `check`: a
-    function and its arguments after q, k and v, for the properties in `form`. `tiles`: as from tiles_of(). The call
-    takes q, k and v with dense rows, as from rows_of(). If `out` is given, results have its strides, which are in
+    function and its arguments after q, k and v, for the properties in `form`. `options`: as from options_of(). The
+    call takes q, k and v with dense rows, as from rows_of(). If `out` is given, results have its strides, which are in
     `form`."""
-    kind = kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, tiles)
+    kind = kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, options)
     call = found_call(kind)
     if call is None:
         if check is not None:
@@ -29,8 +30,9 @@ def call_of(
             function(q, k, v, *others)
         rows = rows_of(q), rows_of(k), rows_of(v)
         out = like(rows[0], v.shape[-1]) if out is None else out
+        make = Fp8Call if FP8 in options else Call
         call = made_call(
-            kind, text, *rows, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, tiles
+            kind, make, text, *rows, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, options
         )  # fmt: skip
         call.needs_rows = any(x is not y for x, y in zip(rows, (q, k, v)))
     return call
@@ -121,16 +123,16 @@ def is_current(tensor):
 
 def attend(
     text, q, k, v, tensors, scalars, scale, mask=None, wants_lse=True, wants_max=False, sequences=ALIGNED, lists=None,
-    form=None, check=None, tiles=(), seen=None,
+    form=None, check=None, options=(), seen=None,
 ):  # fmt: skip
     """Returns (out, lse, row_max or None) of a mod in IR text, with gradients of q, k, v and of the captured `tensors`.
     There are no gradients if `sequences` has lengths of a cache. lse may be None unless it is wanted. `lists` are those
-    of a block mask; its mask_mod counts in partial blocks. `form`, `check` and `tiles`: as for call_of(). `seen` is given
+    of a block mask; its mask_mod counts in partial blocks. `form`, `check` and `options`: as for call_of(). `seen` is given
     the call if it is not new, and for what it was made: (call, gradients, deterministic)."""
     if not is_current(q):
         with torch.cuda.device(q.device):
             return attend(
-                text, q, k, v, tensors, scalars, scale, mask, wants_lse, wants_max, sequences, lists, form, check, tiles
+                text, q, k, v, tensors, scalars, scale, mask, wants_lse, wants_max, sequences, lists, form, check, options
             )
     gradients, deterministic = None, False
     if (
@@ -138,11 +140,11 @@ def attend(
     ) and torch.is_grad_enabled():
         gradients = tuple(name for name, x in tensors.items() if x.requires_grad and x.is_floating_point())
         deterministic = torch.are_deterministic_algorithms_enabled()
-    kind = kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, tiles)
+    kind = kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, options)
     call = found_call(kind)
     if call is None:
         call = call_of(
-            text, q, k, v, tensors, scalars, wants_max, gradients, deterministic, sequences, lists, form, check, tiles
+            text, q, k, v, tensors, scalars, wants_max, gradients, deterministic, sequences, lists, form, check, options
         )  # fmt: skip
     elif seen is not None:
         seen(call, gradients, deterministic)

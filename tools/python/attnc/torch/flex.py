@@ -9,7 +9,8 @@ from .autograd import attend, attend_by, is_current
 from .block_mask import has_lists, mask_mod_of
 from .errors import OperandError
 from .graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
-from .kernels import ALIGNED, tiles_of
+from .fp8 import check_fp8
+from .kernels import ALIGNED, FP8, options_of
 from .repeats import look_of, remember, repeated
 from .translation import translate
 
@@ -37,10 +38,12 @@ else:  # early ones lack it
 
 
 class FlexKernelOptions(_Options, total=False):
-    """Options of kernels. attnc's are tiles, in the spelling of `attnc tune`; those of PyTorch's kernels are ignored."""
+    """Options of kernels. attnc's are tiles, in the spelling of `attnc tune`, and `fp8`. Those of PyTorch's kernels
+    are ignored."""
 
     tile: str
     backward_tile: str
+    fp8: bool
 
 
 _is_any_autocast_enabled = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
@@ -65,6 +68,8 @@ def _check_options(options):
     for name in ("tile", "backward_tile"):
         if not isinstance(options.get(name) or "", str):
             raise TypeError(f"{name} is {options[name]!r}; it must be a text, in the spelling of `attnc tune`")
+    if not isinstance(options.get("fp8") or False, bool):
+        raise TypeError(f"fp8 is {options['fp8']!r}; it must be True or False")
 
 
 def _check_classes(query, key, value):
@@ -151,10 +156,12 @@ def flex_attention(
     gradients receive them. On the CPU, attnc computes with its fp64 reference, slowly; CpuWarning says so once.
 
     In `kernel_options`, "tile" and "backward_tile" name the kernels' tiles, in the spelling of `attnc tune`; they break
-    a graph of torch.compile. Options of Triton's kernels are ignored.
+    a graph of torch.compile. With "fp8" True, the forward pass rounds query, key and value, bfloat16 or float16, to e4m3,
+    and gradients pass straight through the rounding. Options of Triton's kernels are ignored.
 
     Raises UntranslatableError for a mod that attnc cannot translate, OperandError for a block mask of other lengths or
-    of another device, and NotImplementedError for a NestedTensor, a DTensor, and operands without four dims.
+    of another device, and NotImplementedError for a NestedTensor, a DTensor, operands without four dims, and head dims
+    that "fp8" does not take.
     """
     is_traced_here = torch.compiler.is_dynamo_compiling()
     wants_lse, wants_max = return_lse or return_aux is not None, return_aux is not None and return_aux.max_scores
@@ -176,8 +183,9 @@ def flex_attention(
         _check_classes(query, key, value)
     if kernel_options:
         _check_options(kernel_options)
-    tiles = tiles_of(kernel_options)
-    if is_traced_here and (not is_traced or tiles):  # this breaks the graph
+    options = options_of(kernel_options)
+    is_fp8 = FP8 in options
+    if is_traced_here and (not is_traced or len(options) > is_fp8):  # this breaks the graph
         return _outside_of_graphs(
             query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options,
             return_aux=return_aux,
@@ -189,6 +197,8 @@ def flex_attention(
     if not query.dim() == key.dim() == value.dim() == 4:
         _check(query, key, value, enable_gqa, block_mask)
     batch, heads, q_len, head_dim = query.shape
+    if is_fp8:
+        check_fp8(query, value)
     mask_mod = lists = None
     if block_mask is not None:
         if callable(block_mask):
@@ -205,7 +215,7 @@ def flex_attention(
     if is_traced_here or is_recorded_here:
         _check(query, key, value, enable_gqa, block_mask)
         attend_here = attend_in_graph if is_traced_here else attend_recorded
-        out, lse, row_max = attend_here(query, key, value, score_mod, mask_mod, scale, wants_max)
+        out, lse, row_max = attend_here(query, key, value, score_mod, mask_mod, scale, wants_max, is_fp8=is_fp8)
     else:
         problem = batch, heads, key.shape[1], q_len, key.shape[2]
         try:
@@ -219,7 +229,7 @@ def flex_attention(
         seen = None if look is None else lambda *of: remember(look, operands, translation, default_scale, *of)
         out, lse, row_max = attend(
             text, query, key, value, tensors, scalars, scale, block_mask, wants_lse, wants_max, ALIGNED, lists, form,
-            check, tiles, seen,
+            check, options, seen,
         )  # fmt: skip
     return _returned(out, lse, row_max, return_lse, return_aux)
 

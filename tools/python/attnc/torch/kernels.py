@@ -20,13 +20,13 @@ from ..mod import Mod
 from .tracing import TORCH
 from .translation import DTYPE_NAMES
 
-_DTYPES = {dtype: DTYPES[name] for dtype, name in (DTYPE_NAMES | {torch.float8_e4m3fn: "e4m3"}).items()}
+_DTYPES = {dtype: DTYPES[name] for dtype, name in DTYPE_NAMES.items()} | {torch.float8_e4m3fn: c.DTYPE_E4M3}
 _KINDS = {name: number for number, name in enumerate(KINDS)}
 _MOST_KEPT = 4096
 ALIGNMENT = 16  # of rows, in bytes, for the fastest kernels
 # PyTorch without CUDA lacks these.
 _is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
-_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _empty_like, _empty_strided = torch.empty_like, torch.empty_strided
 
 
@@ -36,7 +36,7 @@ def mod_of(text):
     return Mod.parse_ir(text, name="<torch>")
 
 
-class _Views:
+class Views:
     """Structs of tensors, side by side. Callers write to `addresses`."""
 
     def __init__(self, tensors):
@@ -77,7 +77,8 @@ class Sequences(typing.NamedTuple):
     """Where rows of q, k and v belong, as i32 tensors on the device. Either `kv_lengths` [B] of a cache, where queries
     stand at the last keys; or `cu_q` and `cu_kv` [B + 1], the cumulative lengths of a ragged batch, with the longest
     lengths. With `page_table` [B, N], which needs kv_lengths, k and v are pools [pages, HKV, page_size, D]; a ragged
-    batch then has no cu_kv. `q_scales` [H], `k_scales` and `v_scales` [HKV], f32, are factors of rows of float8_e4m3fn."""
+    batch then has no cu_kv. And the scales of q, k and v if these are float8_e4m3fn, f32: [H], [HKV], or [B, H, blocks] and
+    [B, HKV, blocks]."""
 
     kv_lengths: torch.Tensor | None = None
     cu_q: torch.Tensor | None = None
@@ -97,6 +98,7 @@ ALIGNED = Sequences()  # query i stands at key i
 # In place of a mask: a workspace of its own for each launch. Graphs are replayed, and runs that warm them up may leave
 # nothing in their pool of memory.
 ANEW = object()
+FP8 = "fp8", True  # among options: forward passes are over e4m3
 
 
 def like(tensor, width=None):
@@ -114,11 +116,11 @@ class Call:
     """The forward pass, and the backward pass if gradients are wanted, for operands of one kind."""
 
     def __init__(
-        self, mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, tiles
+        self, mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, options
     ):
         """`tensors` and `scalars` are the mod's captures, by name. `out` is a tensor like the result. `gradients` holds
-        the names of captures that want one, or is None. `lists` are those of a block mask, or None. `tiles`: as from
-        tiles_of()."""
+        the names of captures that want one, or is None. `lists` are those of a block mask, or None. `options`: tiles,
+        as from options_of()."""
         self.mod, self.lock, self.gradients = mod, threading.Lock(), gradients
         self.handle, self.is_on_gpu, self.needs_rows = mod._handle.address, q.is_cuda, False
         batch, heads, q_len, width = q.shape
@@ -128,7 +130,7 @@ class Call:
         self.of_sequences = [place for place, item in enumerate(sequences) if _is_tensor(item)]
         given = [sequences[place] for place in self.of_sequences]
         # In the order in which forward() and backward() set their addresses.
-        self.views = _Views([q, k, v, out, rows, rows, *given, *tensors.values()])
+        self.views = Views([q, k, v, out, rows, rows, *given, *tensors.values()])
         self.addresses = self.views.addresses
         q_at, k_at, v_at, out_at, lse_at, max_at, *others = self.views.pointers()
         kinds = {capture.name: capture.kind for capture in mod.captures}
@@ -151,7 +153,7 @@ class Call:
         if gradients is not None:
             # Gradients are dense, and ordered like their tensors.
             dense = [torch.empty_like(x, device="meta") for x in (out, q, k, v, *(tensors[name] for name in gradients))]
-            self.backward_views = _Views([rows, *dense])
+            self.backward_views = Views([rows, *dense])
             self.dlse_at, dout, dq, dk, dv, *of_captures = self.backward_views.pointers()
             self.of_captures = _Captures(zip(gradients, of_captures))
             self.backward_operands = c.BackwardOperands(
@@ -163,7 +165,7 @@ class Call:
             )
             self.backward_at = addressof(self.backward_operands), addressof(self.backward_outputs)
         if self.is_on_gpu:
-            self._prepare(q.device, deterministic, tiles)
+            self._prepare(q.device, deterministic, options)
         else:
             tell_of_cpu(q, v, TORCH)
 
@@ -173,8 +175,8 @@ class Call:
             to.partial_count, to.partial_index, to.full_count, to.full_index = addresses
             to.index_stride = group[1].shape[-1]
 
-    def _prepare(self, device, deterministic, tiles):
-        options = c.PrepareOptions(deterministic=deterministic, **{name: tile.encode() for name, tile in tiles})
+    def _prepare(self, device, deterministic, options):
+        options = c.PrepareOptions(deterministic=deterministic, **{name: tile.encode() for name, tile in options})
         if self.gradients is None:
             arguments, create = (byref(self.operands), byref(self.outputs)), "attnc_prepare"
         else:
@@ -248,7 +250,7 @@ class Call:
         with self.lock:
             self._set(q, k, v, out, lse, row_max, sequences, lists, tensors, scalars, scale)
             if self.is_on_gpu:
-                stream, space = _current_stream(self.device_index), None
+                stream, space = current_stream(self.device_index), None
                 if self.workspace_bytes:
                     space, _held = self._workspace(stream, mask)
                 status = self.launch(self.prepared_at, self.operands_at, outputs, space, stream)
@@ -274,7 +276,7 @@ class Call:
                 to[place] = x.data_ptr()
                 place += 1
             if self.is_on_gpu:
-                stream, space = _current_stream(self.device_index), None
+                stream, space = current_stream(self.device_index), None
                 if self.workspace_bytes:
                     space, _held = self._workspace(stream, mask)
                 status = self.launch_backward(self.prepared_at, *self.backward_at, space, stream)
@@ -293,14 +295,15 @@ found_call = _calls.get  # by kind; None: not made yet
 _of_caches = {}  # kind of a call over a cache, without its number of rows -> key of the newest call
 
 
-def tiles_of(kernel_options):
-    """Returns the tiles that kernel_options name, as pairs of texts: member of c.PrepareOptions, tile."""
+def options_of(kernel_options):
+    """Returns attnc's of the kernel_options, as pairs: member of c.PrepareOptions and tile; FP8."""
     if not kernel_options:
         return ()
-    return tuple((name, kernel_options[name]) for name in ("tile", "backward_tile") if kernel_options.get(name))
+    tiles = tuple((name, kernel_options[name]) for name in ("tile", "backward_tile") if kernel_options.get(name))
+    return (*tiles, FP8) if kernel_options.get("fp8") else tiles
 
 
-def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, tiles):
+def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, options):
     """Returns the kind of a call. Kernels may depend on strides, on the alignment of addresses, and on whether v is a
     view of k. `form`: other checked properties of the call."""
     offsets = (q.data_ptr() | k.data_ptr() | v.data_ptr()) % ALIGNMENT
@@ -308,7 +311,7 @@ def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequenc
         offsets = q.data_ptr() % ALIGNMENT, k.data_ptr() % ALIGNMENT, v.data_ptr() % ALIGNMENT
     return (
         text, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype, q.device,
-        k.device, v.device, offsets, k.data_ptr() == v.data_ptr(), wants_max, gradients, deterministic, form, tiles,
+        k.device, v.device, offsets, k.data_ptr() == v.data_ptr(), wants_max, gradients, deterministic, form, options,
         tuple([(x.dtype, x.shape, x.stride(), x.data_ptr() % ALIGNMENT) for x in tensors.values()]) if tensors else (),
         lists and (lists.shape, lists.rows[2] is None, lists.rows[1].shape, lists.columns[1].shape, lists.rows[0].device),
         sequences is not ALIGNED
@@ -317,14 +320,14 @@ def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequenc
 
 
 def made_call(
-    kind, text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, tiles
+    kind, make, text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, options
 ):  # fmt: skip
-    """Makes a call and compiles its kernels."""
+    """Makes a call and compiles its kernels. `make`: Call, or a class like it."""
     if len(_calls) >= _MOST_KEPT:
         _calls.clear()
         _of_caches.clear()
     mod = mod_of(text)
-    call = Call(mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, tiles)
+    call = make(mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, options)
     _calls[kind] = call
     if sequences.kv_lengths is not None:
         # A growing cache has a new kind at each token; the workspaces of older kinds would stay.

@@ -10,7 +10,7 @@ import torch
 
 from .autograd import Refusing, call_of, run_backward
 from .block_mask import Lists
-from .kernels import ALIGNED, ANEW, Sequences, like, mod_of
+from .kernels import ALIGNED, ANEW, FP8, Sequences, like, mod_of
 
 
 def line_of(text):
@@ -30,6 +30,10 @@ def _captured(text, captured, scalars):
     return tensors, dict(zip((capture.name for capture in names if capture.kind != "tensor"), scalars))
 
 
+def _options(fp8):
+    return (FP8,) if fp8 else ()
+
+
 def _sequences(kv_lengths, cu_seqlens, longest):
     return Sequences(kv_lengths, cu_seqlens, None, longest, longest)
 
@@ -38,11 +42,11 @@ def _sequences(kv_lengths, cu_seqlens, longest):
 _library = torch.library.Library("attnc", "FRAGMENT")
 _library.define(
     "attention(str text, Tensor q, Tensor k, Tensor v, Tensor[] captured, float[] scalars, float scale, str? wanted, "
-    "bool wants_max, Tensor? kv_lengths, Tensor? cu_seqlens, SymInt longest) -> (Tensor, Tensor, Tensor)"
+    "bool wants_max, Tensor? kv_lengths, Tensor? cu_seqlens, SymInt longest, bool fp8) -> (Tensor, Tensor, Tensor)"
 )
 _library.define(
     "attention_backward(str text, Tensor q, Tensor k, Tensor v, Tensor[] captured, float[] scalars, float scale, "
-    "str wanted, Tensor? cu_seqlens, SymInt longest, Tensor out, Tensor lse, Tensor dout, Tensor? dlse) -> Tensor[]"
+    "str wanted, Tensor? cu_seqlens, SymInt longest, Tensor out, Tensor lse, Tensor dout, Tensor? dlse, bool fp8) -> Tensor[]"
 )
 attention_op, attention_backward_op = torch.ops.attnc.attention.default, torch.ops.attnc.attention_backward.default
 
@@ -50,18 +54,19 @@ attention_op, attention_backward_op = torch.ops.attnc.attention.default, torch.o
 def _attention(
     text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
     scale: float, wanted: str | None, wants_max: bool, kv_lengths: torch.Tensor | None,
-    cu_seqlens: torch.Tensor | None, longest: int,
+    cu_seqlens: torch.Tensor | None, longest: int, fp8: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """Returns (out, lse, row_max) of a mod in IR text, which may be in the form of line_of(). row_max is empty unless
     `wants_max`. Captured tensors and scalars come in the order of their declarations in the text. `wanted` holds the
     names of captured tensors that want gradients, separated by spaces; None: no tensor has one. `kv_lengths`: i32 [B],
     the lengths of a cache; queries stand at its last keys. `cu_seqlens`: i32, of a ragged batch, whose longest sequence
-    has `longest` rows (0: unknown). Rows of q, k and v are dense."""
+    has `longest` rows (0: unknown). `fp8`: q, k and v are rounded to e4m3. Rows of q, k and v are dense."""
     text = _text_of(text)
     tensors, numbers = _captured(text, captured, scalars)
     gradients, sequences = None if wanted is None else tuple(wanted.split()), _sequences(kv_lengths, cu_seqlens, longest)
     call = call_of(
         text, q, k, v, tensors, numbers, wants_max=wants_max, gradients=gradients, sequences=sequences,
+        options=_options(fp8),
         deterministic=gradients is not None and torch.are_deterministic_algorithms_enabled(),
     )  # fmt: skip
     out, lse, row_max = call.outcome(q, v, True, wants_max)
@@ -69,7 +74,7 @@ def _attention(
     return out, lse, lse.new_empty(0) if row_max is None else row_max
 
 
-def _fake_attention(text, q, k, v, captured, scalars, scale, wanted, wants_max, kv_lengths, cu_seqlens, longest):
+def _fake_attention(text, q, k, v, captured, scalars, scale, wanted, wants_max, kv_lengths, cu_seqlens, longest, fp8):
     lse = q.new_empty(q.shape[:3], dtype=torch.float32)
     return like(q, v.shape[-1]), lse, torch.empty_like(lse) if wants_max else lse.new_empty(0)
 
@@ -77,14 +82,14 @@ def _fake_attention(text, q, k, v, captured, scalars, scale, wanted, wants_max, 
 def _attention_backward(
     text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
     scale: float, wanted: str, cu_seqlens: torch.Tensor | None, longest: int, out: torch.Tensor,
-    lse: torch.Tensor, dout: torch.Tensor, dlse: torch.Tensor | None,
+    lse: torch.Tensor, dout: torch.Tensor, dlse: torch.Tensor | None, fp8: bool,
 ) -> list[torch.Tensor]:  # fmt: skip
     """Returns the gradients of q, k and v, and of the captured tensors in `wanted`."""
     text = _text_of(text)
     tensors, numbers = _captured(text, captured, scalars)
     gradients, sequences = tuple(wanted.split()), _sequences(None, cu_seqlens, longest)
     call = call_of(
-        text, q, k, v, tensors, numbers, gradients=gradients, sequences=sequences,
+        text, q, k, v, tensors, numbers, gradients=gradients, sequences=sequences, options=_options(fp8),
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )  # fmt: skip
     results, found = run_backward(
@@ -93,14 +98,14 @@ def _attention_backward(
     return [*results, *found.values()]
 
 
-def _fake_attention_backward(text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, dout, dlse):
+def _fake_attention_backward(text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, dout, dlse, fp8):
     tensors, _ = _captured(_text_of(text), captured, scalars)
     return [torch.empty_like(x) for x in (q, k, v, *(tensors[name] for name in wanted.split()))]
 
 
 def _save(ctx, inputs, output):
-    text, q, k, v, captured, scalars, scale, wanted, _, kv_lengths, cu_seqlens, longest = inputs
-    ctx.how = text, scalars, scale, wanted, longest, kv_lengths is not None
+    text, q, k, v, captured, scalars, scale, wanted, _, kv_lengths, cu_seqlens, longest, fp8 = inputs
+    ctx.how = text, scalars, scale, wanted, longest, kv_lengths is not None, fp8
     ctx.save_for_backward(q, k, v, *output[:2], cu_seqlens, *captured)
     ctx.set_materialize_grads(False)
 
@@ -116,18 +121,18 @@ def _backward(ctx, dout, dlse, _):
 
 def _gradients(ctx, dout, dlse):
     q, k, v, out, lse, cu_seqlens, *captured = ctx.saved_tensors
-    text, scalars, scale, wanted, longest, has_lengths = ctx.how
+    text, scalars, scale, wanted, longest, has_lengths, fp8 = ctx.how
     if wanted is None or has_lengths:
         raise RuntimeError("attnc::attention has gradients where `wanted` is given and `kv_lengths` are not")
     if dout is None:
         dout = torch.zeros_like(out)
     found = attention_backward_op(
-        text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, dout, dlse
+        text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, dout, dlse, fp8
     )  # fmt: skip
     of_captures = dict(zip(wanted.split(), found[3:]))
     names, _ = _captured(_text_of(text), captured, scalars)
     of_scalars = None if scalars else []  # torch.library requires this for lists of numbers
-    return None, *found[:3], [of_captures.get(name) for name in names], of_scalars, *[None] * 6
+    return None, *found[:3], [of_captures.get(name) for name in names], of_scalars, *[None] * 7
 
 
 for _name, _function, _fake in (

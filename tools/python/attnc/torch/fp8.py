@@ -1,0 +1,129 @@
+"""Attention over q, k and v that are rounded to e4m3, with gradients in 16 bits, for kernel_options={"fp8": True}.
+
+    q8, k8 = e4m3(q R), e4m3(k R)   with scales of 128 rows; R: random signs times a Hadamard matrix
+    v8     = e4m3(v)
+    out, lse of q8, k8, v8          by forward kernels of e4m3
+    gradients at q8, k8, v8         in the dtype of q, by out and lse of that forward pass; R^T turns dq and dk back
+
+Gradients pass straight through the rounding (arXiv:1308.3432). They are those at the rounded operands, not at the given
+ones: lse is of rounded scores, so that only exp(rounded score - lse) is a weight. Rows of other scores would not add up
+to 1, and where one key has nearly all weight, what the softmax cancels would be left.
+"""
+
+import functools
+from ctypes import byref
+
+import torch
+
+from .. import _spec as c
+from .._library import check, library
+from ..quantise import ROWS_OF_SCALE, quantiser
+from .kernels import FP8, Call, current_stream, Views
+
+_SEED = 1  # of R's signs
+_SCALE_BITS = 4  # then values times scales are exact in 16 bits, and so are scores
+
+
+def check_fp8(query, value):
+    if query.dtype not in (torch.bfloat16, torch.float16):
+        raise ValueError(f'the operands are {query.dtype}; with kernel_options={{"fp8": True}} they are bfloat16 or float16')
+    for name, width in (("query", query.shape[-1]), ("value", value.shape[-1])):
+        if width % 16 or not 16 <= width <= 256:
+            raise NotImplementedError(f"{name} has head dim {width}; fp8 kernels have multiples of 16, up to 256")
+
+
+def _empty(x):
+    """Returns memory for what _round() writes: values and scales of blocks of rows."""
+    blocks = -(-x.shape[2] // ROWS_OF_SCALE)
+    scales = torch.empty((*x.shape[:2], blocks), dtype=torch.float32, device=x.device)
+    return torch.empty_like(_rows(x), dtype=torch.float8_e4m3fn), scales
+
+
+def _rows(x):
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _round(x, values, scales, rotates):
+    """Writes values and scales whose product is x, rotated if wanted. On a GPU, on the current stream."""
+    x = _rows(x)
+    views = Views((x, values, scales))
+    at, options = [byref(view) for view in views.array], c.QuantiseOptions(rotates=rotates, seed=_SEED, scale_bits=_SCALE_BITS)
+    if x.is_cuda:
+        made = quantiser(views.array[0].dtype, x.shape[-1], x.device.index)
+        check(library().attnc_quantiser_launch(made.address, *at, byref(options), current_stream(x.device.index)))
+    else:
+        check(library().attnc_quantise_on_cpu(*at, byref(options)))
+
+
+@functools.lru_cache(maxsize=64)
+def _signs(width, dtype, is_pinned):
+    """Returns sqrt(n) R^T in host memory. Its elements are -1, 0 or 1; n is the size of the Hadamard matrix. Pinned, it
+    may be copied to a GPU in a CUDA graph."""
+    rows = torch.eye(width).view(1, 1, width, width)
+    values, scales = _empty(rows)
+    _round(rows, values, scales, True)
+    signs = values.float()[0, 0].sign().T.contiguous().to(dtype)
+    return signs.pin_memory() if is_pinned else signs
+
+
+def _turn_back(x, signs, to):
+    """Writes x R^T."""
+    width = x.shape[-1]
+    to.copy_(torch.addmm(x.new_empty(1), x.reshape(-1, width), signs, beta=0, alpha=(width & -width) ** -0.5).view(x.shape))
+
+
+def _rounded(x, rotates):
+    """Returns the values of x after rounding, rotated if wanted, with x's dtype and layout."""
+    values, scales = _empty(x)
+    _round(x, values, scales, rotates)
+    of_rows = scales.repeat_interleave(ROWS_OF_SCALE, 2, output_size=scales.shape[2] * ROWS_OF_SCALE)
+    return torch.empty_like(x).copy_(values).mul_(of_rows[:, :, : x.shape[2], None])  # values are exact in 16 bits
+
+
+class Fp8Call:
+    """As Call: forward passes over rounded operands, and backward passes at these."""
+
+    needs_rows = False
+
+    def __init__(
+        self, mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, options
+    ):
+        (q8, of_q), (k8, of_k), (v8, of_v) = map(_empty, (q, k, v))
+        self.is_on_gpu, others = q.is_cuda, [option for option in options if option != FP8]
+        of_forward = [option for option in others if option[0] == "tile"]
+        of_backward = [option for option in others if option[0] != "tile"]
+        sequences = sequences._replace(q_scales=of_q, k_scales=of_k, v_scales=of_v)
+        self.over_rounded = Call(
+            mod, q8, k8, v8, tensors, scalars, out, wants_max, None, False, sequences, lists, of_forward
+        )  # fmt: skip
+        self.outcome = self.over_rounded.outcome
+        self.of_gradients = self.signs = None
+        if gradients is not None:
+            self.of_gradients = Call(
+                mod, *map(torch.empty_like, (q, k, v)), tensors, scalars, out, False, gradients, deterministic,
+                sequences._replace(q_scales=None, k_scales=None, v_scales=None), lists, of_backward,
+            )  # fmt: skip
+            self.signs = _signs(q.shape[-1], q.dtype, q.is_cuda)
+
+    def forward(self, q, k, v, tensors, scalars, scale, mask, out, lse, row_max, sequences, lists):
+        """As Call.forward(), of q, k and v in 16 bits."""
+        rounded = [_empty(x) for x in (q, k, v)]
+        for x, to, rotates in zip((q, k, v), rounded, (True, True, False)):
+            _round(x, *to, rotates)
+        (q8, of_q), (k8, of_k), (v8, of_v) = rounded
+        sequences = sequences._replace(q_scales=of_q, k_scales=of_k, v_scales=of_v)
+        self.over_rounded.forward(q8, k8, v8, tensors, scalars, scale, mask, out, lse, row_max, sequences, lists)
+
+    def backward(
+        self, q, k, v, tensors, scalars, scale, mask, out, lse, dout, dlse, results, gradients, sequences, lists
+    ):
+        """As Call.backward(). Rounds q, k and v again, which takes less memory than to keep them."""
+        dq, dk, dv = results
+        rotated = torch.empty_like(dq), torch.empty_like(dk)
+        self.of_gradients.backward(
+            _rounded(q, True), _rounded(k, True), _rounded(v, False), tensors, scalars, scale, mask, out, lse, dout, dlse,
+            (*rotated, dv), gradients, sequences, lists,
+        )  # fmt: skip
+        signs = self.signs.to(q.device, non_blocking=True)
+        for x, to in zip(rotated, (dq, dk)):
+            _turn_back(x, signs, to)
