@@ -16,8 +16,8 @@
 // add to an element that no other row or round reads.
 //
 // Grid: tiles of kBlockM rows of q * q_heads * batch, then of k * kv_heads * kv_batch, then of the factors of q, then
-// of those of k, in one dimension. Without d_q, the first two have no tiles; without kSumsFactors, the others. Threads:
-// 32 kWarps.
+// of those of k, in one dimension. If neither d_q nor d_k is given, the first two have no tiles; without kSumsFactors,
+// the others. Threads: 32 kWarps.
 //
 // Config: that of low_rank.cu; kSumsFactors; kDeterministic.
 #include "attnc_config.cuh"
@@ -195,8 +195,9 @@ ATTNC_DEVICE Place first_of(int tile, int rows, int heads, int together) {
 extern "C" __global__ void __launch_bounds__(32 * kWarps, 2)
     attnc_low_rank_gradients(const __grid_constant__ LowRankGradientParams p, const __grid_constant__ ModArgs args) {
   const ForwardParams& f = p.backward.forward;
-  const int of_q = p.backward.d_q ? tiles_of(f.q_len) * f.q_heads * f.batch : 0;
-  const int of_k = p.backward.d_q ? tiles_of(f.kv_len) * f.kv_heads * p.backward.kv_batch : 0;
+  const bool wanted = p.backward.d_q || p.backward.d_k; // an empty tensor may be null as well
+  const int of_q = wanted ? tiles_of(f.q_len) * f.q_heads * f.batch : 0;
+  const int of_k = wanted ? tiles_of(f.kv_len) * f.kv_heads * p.backward.kv_batch : 0;
   const int tile = int(blockIdx.x);
   if (tile < of_q) {
     narrow_q(p, place_of(tile, f.q_len, f.q_heads));

@@ -191,7 +191,7 @@ struct LowRankParams {
 /// Gradients of wider q and k, divided among q, k and the captures in the factors of a low-rank term:
 /// low_rank_gradients.cu.
 struct LowRankGradientParams {
-  BackwardParams backward; // of q and k; d_q, d_k and d_v are written, unless d_q is null
+  BackwardParams backward; // of q and k; d_q, d_k and d_v are written, unless d_q and d_k are null
   const void* d_q;         // [batch, q_heads, q_len, kWideHeadDim], dense
   const void* d_k;         // [k_batch, k_heads, kv_len, kWideHeadDim], dense
   const void* d_v;         // [k_batch, k_heads, kv_len, head_dim_v], dense. Null: backward.d_v is complete

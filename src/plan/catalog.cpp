@@ -238,7 +238,9 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options, bo
 
 std::string tileOfLaunch(const KernelMod& mod, const Selection& selection, llvm::function_ref<WalkFacts()> facts) {
   const auto ofFamily = selection.family->tileOfLaunch;
-  return ofFamily ? ofFamily({mod, selection.options, selection.arch}, facts()) : std::string();
+  if (!ofFamily) return {};
+  const Request request{mod, selection.options, selection.arch};
+  return ofFamily(LowRankColumns(request, *selection.family, selection.keepsLowRank).request(), facts());
 }
 
 std::vector<std::string> tilesOfLaunches(const KernelMod& mod, const Selection& selection) {

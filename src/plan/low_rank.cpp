@@ -227,7 +227,7 @@ LowRankGradientParams gradientParametersOf(const WideCopies& copies, const Launc
   const Together together(copies, operands);
   LowRankGradientParams params{};
   params.backward = backwardParams(operands);
-  if (!operands.wantsOperands) params.backward.d_q = nullptr;
+  if (!operands.wantsOperands) params.backward.d_q = params.backward.d_k = nullptr;
   params.d_q = workspace.at(Use::WideDq);
   params.d_k = workspace.at(Use::WideDk);
   if (copies.widensDv(operands)) params.d_v = workspace.at(Use::WideDv);

@@ -262,6 +262,11 @@ TEST_CASE("CTAs of short backward walks take turns, unless they walk several hea
   CHECK(tileOf("score", 512, 2) == "64x128x8");
   CHECK(tileOf("score", 512, 8, 64) == "128x128x8"); // takes turns whatever the walk
   CHECK(tileOf("score", 512, 8, 192) == "64x64x8");
+  const std::string lowRank = "u: bf16[B, H, Q_LEN, 16]\nw: bf16[B, H, KV_LEN, 16]\n"
+                              "def score_mod(score, b, h, q_idx, kv_idx):\n"
+                              "    return score + u[b, h, q_idx] @ w[b, h, kv_idx]\n";
+  CHECK(tileOf(lowRank, 512) == "64x64x8"); // kernels of wider heads
+  CHECK(tileOf(lowRank, 512, 8, 64) == "64x128x8-turns");
 }
 
 TEST_CASE("what the mod asserts of the launch is asked when it is prepared, with its captures", "[api]") {

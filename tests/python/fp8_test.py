@@ -142,7 +142,8 @@ class Fp8Test(unittest.TestCase):
             q, k, v = (x.requires_grad_() for x in (0.2 * noise + 2 * k, k, v))
             out = flex_attention(q, k, v, scale=1.0, kernel_options=FP8)
             dq, dk, dv = torch.autograd.grad(out, (q, k, v), torch.ones_like(out))
-            self.near(dv.float(), torch.ones_like(dv).float(), 1e-2)
+            # a GPU adds up products of e4m3 to 14 bits, so scores of 130 err by 0.02
+            self.near(dv.float(), torch.ones_like(dv).float(), 5e-2 if device == "cuda" else 1e-2)
             self.assertLess(max(float(x.abs().max()) for x in (dq, dk)), 0.3)
 
     def test_huge_tiny_and_empty(self):
@@ -193,8 +194,9 @@ class Fp8Test(unittest.TestCase):
             for backend in ("aot_eager", "inductor") if device == "cuda" else ("aot_eager",):
                 torch._dynamo.reset()
                 out = torch.compile(attend, backend=backend, fullgraph=True)(q, k, v)
-                for actual, expected in zip((out, *torch.autograd.grad(out, leaves, torch.ones_like(out))), right):
-                    self.assertTrue(torch.equal(actual, expected))
+                self.assertTrue(torch.equal(out, right[0]))
+                for actual, expected in zip(torch.autograd.grad(out, leaves, torch.ones_like(out)), right[1:]):
+                    self.near(actual.double(), expected.double(), 1e-2 if device == "cuda" else 1e-9)  # sums in any order
             graph = make_fx(attend)(q.detach(), k.detach(), v.detach())
             self.assertIn("attnc.attention", graph.code)
             self.assertTrue(torch.equal(graph(q, k, v), right[0]))

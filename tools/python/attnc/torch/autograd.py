@@ -1,5 +1,7 @@
 """Attention as a function that torch can differentiate, called from Python. A mod is given as IR text."""
 
+import threading
+
 import torch
 
 from .fp8 import Fp8Call
@@ -38,12 +40,23 @@ def call_of(
     return call
 
 
+_bound = threading.local()
+
+
+def bind_context(tensor):
+    """Makes the context of a tensor's GPU current in this thread. Threads of PyTorch's backward passes begin without one,
+    and only the CUDA runtime makes it current."""
+    if tensor.is_cuda and not hasattr(_bound, "context"):
+        _bound.context = torch.zeros(1, device=tensor.device)
+
+
 def run_backward(
     call, q, k, v, tensors, numbers, scale, mask, out, lse, dout, dlse, gradients, sequences=ALIGNED, lists=None,
     into=None,
 ):  # fmt: skip
     """Returns (dq, dk, dv), and the gradients of captures, by name. Tensors of `into` are written if they have the
     strides that kernels write."""
+    bind_context(q)
     results = _empty_like(q), _empty_like(k), _empty_like(v)
     if into is not None:
         results = [y if x.stride() != y.stride() else x for x, y in zip(into, results)]
