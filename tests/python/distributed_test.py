@@ -159,6 +159,15 @@ def check(group, make, q_len=197, kv_len=197, **options):
     return plan
 
 
+def check_window(group):
+    """Compares a window whose ranks wait for keys, which then lie in one interval."""
+    plan, rank = check(group, window, layout="contiguous", overlap=False), dist.get_rank(group)
+    stage = plan.stages_of(0, rank, torch.device("cpu"), True)[1]
+    assert (stage.own.start > 0) == (rank > 0) and stage.own.stop <= stage.key_count
+    index = torch.arange(stage.key_count, dtype=torch.int32)
+    assert torch.equal(stage.keys(index), index + stage.keys(0))
+
+
 def cases_of(groups):
     """Yields the name, the group and the check of each test."""
     for make in MADE:
@@ -168,6 +177,7 @@ def cases_of(groups):
         yield layout, groups[4], functools.partial(check, make=alibi, layout=layout, stages=3)
     for make in MADE:
         yield f"{make.__name__} on 3, joined", groups[3], functools.partial(check, make=make, overlap=False)
+    yield "joined, a window of one interval", groups[4], functools.partial(check_window)
     for options in ({"stages": 3}, {"head_groups": 2}, {"q_len": 3, "kv_len": 3}, {"q_len": 70}):
         yield f"joined, {options}", groups[4], functools.partial(check, make=prefix, overlap=False, **options)
     for make in MADE:

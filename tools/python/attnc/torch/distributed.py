@@ -170,18 +170,19 @@ def _each_stage(how, k, v):
         keys = coming.wait() if coming else (k, v)
         if joint:
             for whole, part in zip(joint, keys):
-                whole[:, :, stage.first_keys :] = part
+                whole[:, :, : stage.own.start] = part[:, :, : stage.own.start]
+                whole[:, :, stage.own.stop :] = part[:, :, stage.own.start :]
             keys = joint
         coming = _bring(how, number + 1, k, v)
-        if coming and how.stages[number + 1].first_keys:
-            joint = [_room_behind(x, how.stages[number + 1]) for x in (k, v)]  # while the others travel
+        if coming and how.stages[number + 1].own:
+            joint = [_room_around(x, how.stages[number + 1]) for x in (k, v)]  # while the others travel
         yield stage, launch, *keys
 
 
-def _room_behind(own, stage):
+def _room_around(own, stage):
     """Returns own keys or values, with room for those that come."""
     joint = own.new_empty(*own.shape[:2], stage.key_count, own.shape[3])
-    joint[:, :, : stage.first_keys] = own
+    joint[:, :, stage.own] = own
     return joint
 
 
@@ -343,9 +344,9 @@ class _Attention(torch.autograd.Function):
             if stage.number == 0:
                 dk, dv = (x.to(dtype) for x in of_keys)
                 continue
-            if stage.first_keys:
-                own, came = zip(*(x.tensor_split([stage.first_keys], 2) for x in of_keys))
-                (dk, dv), of_keys = (x.to(dtype) for x in own), came
+            if stage.own:
+                dk, dv = (x[:, :, stage.own].to(dtype) for x in of_keys)
+                of_keys = [torch.cat([x[:, :, : stage.own.start], x[:, :, stage.own.stop :]], 2) for x in of_keys]
             if leaving:
                 _add(*leaving, dk, dv)
             leaving = stage, _Transfer([_rows_first(*of_keys)], stage.receives, stage.sent, how.group)

@@ -144,7 +144,8 @@ class ShardPlan:
 
     def stages_of(self, mask: int, rank: int, device: torch.device, joined: bool = False) -> "list[Stage]":
         """Returns what a rank does for a mask, stage by stage. All ranks have equally many stages. With `joined`, the
-        second is the last, and has all work: its keys are the rank's own and, behind them, all that came."""
+        second is the last, and has all work: its keys are the rank's own and all that came,
+        in ascending order or behind them."""
         key = mask, rank, device, joined
         if key not in self._stages:
             last = max((piece[0] for pieces in self._pieces[mask] for piece in pieces), default=0)
@@ -190,17 +191,23 @@ _DOUBT = 1.5  # transfers may be slower than predicted, and merging is certain
 
 class Stage:
     """A stage of one rank. `rows` and `keys` map an index of q or of the stage's keys, in a mod, to its position; with
-    cumulative lengths, `row_sequences` and `key_sequences` map it to its sequence. `key_count` is the number of these keys, and `has_work` tells if any pair may live. `receives` are numbers of keys by
-    the rank that owns them, in whose order they arrive. `sends` are intervals of own keys by the rank that needs them,
-    and `sent` their lengths. `first_keys` is the number of keys, own ones, that come before those that travel: 0 unless
-    the stage is joined."""
+    cumulative lengths, `row_sequences` and `key_sequences` map it to its sequence. `key_count` is the number of these
+    keys, and `has_work` tells if any pair may live. `receives` are numbers of keys by the rank that owns them, in whose
+    order they arrive. `sends` are intervals of own keys by the rank that needs them, and `sent` their lengths. In a joined
+    stage `own` is the slice of own keys, among those that travel; otherwise it is None."""
 
     def __init__(self, plan, pieces, rank, number, device, joined=False):
         rows, keys = plan._of_team(rank, False), plan._of_team(rank, True)
         own = sorted((owner, begin, end) for stage, owner, begin, end in pieces[rank] if stage == number)
         before = keys if joined or not number else []
-        intervals = before + ([piece[1:] for piece in own] if number else [])
-        self.number, self.first_keys, self.key_count = number, _total(before) if joined else 0, _total(intervals)
+        received = [piece[1:] for piece in own] if number else []
+        # Keys in ascending order may be one interval, as in windows. Then kernels need no table of positions.
+        lower = [interval for interval in received if before and interval[1] <= before[0][0]]
+        intervals = lower + before + received[len(lower) :]
+        if not joined or not _ascend(intervals):
+            lower, intervals = [], before + received
+        self.number, self.key_count = number, _total(intervals)
+        self.own = slice(_total(lower), _total(lower) + _total(before)) if joined and before else None
         self.has_work = bool(rows and (pieces[rank] if joined else own))
         self.row_sequences = self.key_sequences = None
         if plan._is_ragged:
@@ -214,6 +221,10 @@ class Stage:
             found = sorted(piece[2:] for piece in needs if number and piece[:2] == (number, rank))
             self.sends.append(_joined(_local(keys, *interval) for interval in found))
         self.sent = list(map(_total, self.sends))
+
+
+def _ascend(intervals):
+    return all(end <= begin for (_, end), (begin, _) in zip(intervals, intervals[1:]))
 
 
 def _place(intervals, device):
