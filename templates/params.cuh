@@ -30,7 +30,7 @@ struct Scales {
   const float* first;
   long long batch, head, block; // strides; block 0: one for all rows
   long long row;                // stride, if by_row
-  int by_row;                   // bool: one for each row, or for each page, which takes the place of b
+  long long by_row;             // bool: one for each row, or for each page, which takes the place of b
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
   static constexpr int kRowsOfScale = 128;
   __device__ __forceinline__ float of(int b, int head_of_tensor, int row = 0) const {

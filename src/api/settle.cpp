@@ -186,7 +186,7 @@ plan::WalkFacts walkFacts(const ir::Module& module, const Captures* captures, co
   };
   const int64_t first = std::max<int64_t>(edge(*begin), 0);
   facts.columns = std::max<int64_t>(std::min(edge(*end), problem.kvLen) - first, 0);
-  facts.isWindow = first > 0;
+  facts.isWindow = first > 0 && module[*begin].op != ir::Op::Const;
   return facts;
 }
 

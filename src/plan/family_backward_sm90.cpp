@@ -47,6 +47,23 @@ std::string backwardTileText(const BackwardTile& shape) {
   return tileText(shape.tile) + (shape.takesTurns ? "-turns" : "");
 }
 
+/// Returns the config without shared memory.
+codegen::Config backwardConfig(const Request& request, const BackwardTile& shape) {
+  const KernelOptions& options = request.options;
+  const bool wide = isWide(options.headDim, options.headDimV);
+  const bool longSteps = shape.tile.blockM == 128;
+  codegen::Config config = configOf(options, shape.tile);
+  config.kvStages = 2;
+  config.qStages = wide ? 2 : 3; // 3: S of the next step begins before dK of the last one is known to be complete
+  const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
+  const bool deterministic = options.features.has(Feature::Deterministic);
+  config.deterministic = deterministic;
+  config.takesTurns = deterministic || shape.takesTurns || (longSteps && !options.blockSparse);
+  config.wgmmaShapes = {config.blockM, qk, v, 32, 64};
+  if (!wide) config.sumsDiagonals = false;
+  return config;
+}
+
 /// Steps have 128 rows up to head dim 64, unless score() is called for each score: that takes registers. Turns save
 /// memory time, but cost time in the storers, and in the producer if it must look turns up in lists: long steps always
 /// take them, short ones where walks are short. The default comes first.
@@ -54,7 +71,10 @@ std::vector<BackwardTile> backwardTiles(const Request& request) {
   const KernelOptions& options = request.options;
   if (isWide(options.headDim, options.headDimV)) return {{{64, 64, 8}}};
   std::vector<BackwardTile> tiles{{{64, 128, 8}}};
-  if (!options.blockSparse && !options.features.has(Feature::Deterministic)) tiles.push_back({{64, 128, 8}, true});
+  const BackwardTile turning{{64, 128, 8}, true};
+  if (!options.blockSparse && !options.features.has(Feature::Deterministic) &&
+      backwardSharedBytes(backwardConfig(request, turning), request.mod) <= request.arch.sharedBytesPerCta())
+    tiles.push_back(turning);
   if (options.headDim <= 64 && request.mod.facts.form != analysis::ScoreForm::General)
     tiles.insert(tiles.begin(), {{128, 128, 8}});
   return tiles;
@@ -73,24 +93,6 @@ std::vector<std::string> backwardSm90Candidates(const Request& request) {
   return spelledAll(backwardTiles(request), backwardTileText);
 }
 
-/// Returns the config without shared memory.
-codegen::Config backwardConfig(const Request& request) {
-  const KernelOptions& options = request.options;
-  const bool wide = isWide(options.headDim, options.headDimV);
-  const BackwardTile shape = chosenOf(backwardTiles(request), options, backwardTileText);
-  const bool longSteps = shape.tile.blockM == 128;
-  codegen::Config config = configOf(options, shape.tile);
-  config.kvStages = 2;
-  config.qStages = wide ? 2 : 3; // 3: S of the next step begins before dK of the last one is known to be complete
-  const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
-  const bool deterministic = options.features.has(Feature::Deterministic);
-  config.deterministic = deterministic;
-  config.takesTurns = deterministic || shape.takesTurns || (longSteps && !options.blockSparse);
-  config.wgmmaShapes = {config.blockM, qk, v, 32, 64};
-  if (!wide) config.sumsDiagonals = false;
-  return config;
-}
-
 /// Whether all requested gradients of captures can be computed from sums along diagonals, and may be added in any
 /// order. False if none are requested.
 bool diagonalsSuffice(const Request& request) {
@@ -103,6 +105,11 @@ bool diagonalsSuffice(const Request& request) {
          llvm::all_of(request.mod.captures, [&](const CaptureAccess& capture) {
            return capture.inColumns || llvm::all_of(capture.places, isOfDiagonals);
          });
+}
+
+/// The same, of the tile that is asked for, or the default.
+codegen::Config backwardConfig(const Request& request) {
+  return backwardConfig(request, chosenOf(backwardTiles(request), request.options, backwardTileText));
 }
 
 std::string unservedByBackwardSm90(const Request& request) {

@@ -147,7 +147,7 @@ struct WideCopies {
         shapeK{shapes.kBatch, shapes.kHeads, problem.kvLen, config.wideHeadDim};
     put(wide.q, Use::WideQ, shapeQ);
     put(wide.k, Use::WideK, shapeK);
-    if (isBackward) {
+    if (isBackward && (operands.wantsOperands || haveGradients())) {
       put(wide.dQ, Use::WideDq, shapeQ);
       put(wide.dK, Use::WideDk, shapeK);
       if (widensDv(operands))

@@ -2,7 +2,7 @@
 // the stores of dK and dV.
 //
 // A CTA owns kBlockN rows of K and V, which stay in shared memory. It walks Q in steps of kBlockM rows, for all query
-// heads of its KV head (and for all batches if K and V are broadcast).
+// heads of its KV head (and for all batches if K and V are broadcast), or for one of them (kDividesGroups).
 //
 // The message with Q: the step's start, StepFlags, b, h; b < 0: no more steps.
 #pragma once
@@ -249,7 +249,7 @@ template <class Memory> struct Producer {
     request_kv(tile);
     const int heads = (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
     if constexpr (kDividesGroups) {
-      request_steps(base, tile, tile.sharer, 0, kAllSteps);
+      if (tile.sharer < heads) request_steps(base, tile, tile.sharer, 0, kAllSteps); // there may be no query head
     } else if (heads == 1) {
 #pragma unroll 1
       for (int i = 0; i < heads; ++i) request_steps(base, tile, i, 0, kAllSteps);

@@ -54,7 +54,7 @@ template <int Columns> struct ColumnScales {
 
   /// Returns the unit of O for this step: the one before unless it is far from the largest factor.
   ATTNC_DEVICE float unit_behind(float unit) const {
-    float largest = kHeld > 1 ? fmaxf(x[0], x[kHeld - 1]) : x[0];
+    float largest = kHeld > 1 ? fmaxf(fabsf(x[0]), fabsf(x[kHeld - 1])) : fabsf(x[0]);
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2)
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));

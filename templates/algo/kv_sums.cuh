@@ -39,6 +39,7 @@ struct KvSums {
     if (threadIdx.x % 32 == 0)
       before = ptx::atom_add_acq_rel(p.kv_arrivals + 8 * tile + 4 * Part + threadIdx.x / 32 % 4, 1);
     if (__shfl_sync(0xffffffffu, before, 0) + 1 < p.sharers) return false;
+    __syncwarp(); // orders the reads behind lane 0's acquire
 #pragma unroll
     for (int n = 0; n < kGroups; ++n) ptx::ld_global_cg(x.x[0][n], sums + 512 * n);
     return true;

@@ -18,10 +18,11 @@ inline int64_t kvBatchOf(const LaunchOperands& operands) {
   return operands.cuSeqlensQ ? operands.problem.batch : operands.k.shape[0];
 }
 
-/// Returns how many query heads share a KV head, over all batches that share K and V.
+/// Returns how many query heads share a KV head, over all batches that share K and V; at least 1,
+/// since somebody must write the gradients of k and v.
 inline int64_t sharersOf(const LaunchOperands& operands) {
   const ProblemShape& problem = operands.problem;
-  if (problem.kvHeads == 0) return 1;
+  if (problem.kvHeads == 0 || problem.qHeads == 0 || problem.batch == 0) return 1;
   return (kvBatchOf(operands) == problem.batch ? 1 : problem.batch) * (problem.qHeads / problem.kvHeads);
 }
 

@@ -76,6 +76,7 @@ TEST_CASE("the configuration names every constant of the identity configuration"
                                           .tf32 = true,
                                           .sharedBytes = 4096,
                                           .kvStages = 3,
+                                          .fp8Kv = false,
                                           .fp8 = false});
   std::string identity = test::readFile(ATTNC_SOURCE_DIR "/templates/mod/identity/attnc_config.cuh");
   for (size_t at = 0; (at = identity.find("constexpr ", at)) != std::string::npos; ++at) {

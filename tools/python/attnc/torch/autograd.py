@@ -1,11 +1,9 @@
 """Attention as a function that torch can differentiate, called from Python. A mod is given as IR text."""
 
-import threading
-
 import torch
 
 from .fp8 import Fp8Call
-from .kernels import ALIGNED, ALIGNMENT, FP8, Call, found_call, kind_of, like, made_call
+from .kernels import ALIGNED, ALIGNMENT, FP8, Call, bind_context, found_call, kind_of, like, made_call
 
 
 _empty_like = torch.empty_like
@@ -27,6 +25,7 @@ def call_of(
     kind = kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, options)
     call = found_call(kind)
     if call is None:
+        bind_context(q.device)
         if check is not None:
             function, *others = check
             function(q, k, v, *others)
@@ -40,23 +39,12 @@ def call_of(
     return call
 
 
-_bound = threading.local()
-
-
-def bind_context(tensor):
-    """Makes the context of a tensor's GPU current in this thread. Threads of PyTorch's backward passes begin without one,
-    and only the CUDA runtime makes it current."""
-    if tensor.is_cuda and not hasattr(_bound, "context"):
-        _bound.context = torch.zeros(1, device=tensor.device)
-
-
 def run_backward(
     call, q, k, v, tensors, numbers, scale, mask, out, lse, dout, dlse, gradients, sequences=ALIGNED, lists=None,
     into=None,
 ):  # fmt: skip
     """Returns (dq, dk, dv), and the gradients of captures, by name. Tensors of `into` are written if they have the
     strides that kernels write."""
-    bind_context(q)
     results = _empty_like(q), _empty_like(k), _empty_like(v)
     if into is not None:
         results = [y if x.stride() != y.stride() else x for x, y in zip(into, results)]

@@ -265,7 +265,7 @@ class _HasLarge:
     LIMIT = 4096
 
     def __init__(self, lse):
-        self.known, self.event = torch.empty((), dtype=torch.bool, pin_memory=True), torch.cuda.Event()
+        self.known, self.event = torch.empty((), dtype=torch.bool, device="cpu", pin_memory=True), torch.cuda.Event()
         self.known.copy_(((lse.abs() > self.LIMIT) & lse.isfinite()).any(), non_blocking=True)
         self.event.record()
 

@@ -21,7 +21,7 @@ from ..quantise import ROWS_OF_SCALE, quantiser
 from .kernels import FP8, Call, current_stream, Views
 
 _SEED = 1  # of R's signs
-_SCALE_BITS = 4  # then values times scales are exact in 16 bits, and so are scores
+_SCALE_BITS = 4  # then values times scales are exact in bfloat16, and in float16 within its range
 
 
 def check_fp8(query, value):
@@ -49,17 +49,18 @@ def _round(x, values, scales, rotates):
     views = Views((x, values, scales))
     at, options = [byref(view) for view in views.array], c.QuantiseOptions(rotates=rotates, seed=_SEED, scale_bits=_SCALE_BITS)
     if x.is_cuda:
+        stream = current_stream(x.device.index)
         made = quantiser(views.array[0].dtype, x.shape[-1], x.device.index)
-        check(library().attnc_quantiser_launch(made.address, *at, byref(options), current_stream(x.device.index)))
+        check(library().attnc_quantiser_launch(made.address, *at, byref(options), stream))
     else:
         check(library().attnc_quantise_on_cpu(*at, byref(options)))
 
 
-@functools.lru_cache(maxsize=64)
+@functools.cache  # a graph may copy from it at any time
 def _signs(width, dtype, is_pinned):
     """Returns sqrt(n) R^T in host memory. Its elements are -1, 0 or 1; n is the size of the Hadamard matrix. Pinned, it
     may be copied to a GPU in a CUDA graph."""
-    rows = torch.eye(width).view(1, 1, width, width)
+    rows = torch.eye(width, dtype=torch.float32, device="cpu").view(1, 1, width, width)
     values, scales = _empty(rows)
     _round(rows, values, scales, True)
     signs = values.float()[0, 0].sign().T.contiguous().to(dtype)

@@ -26,8 +26,24 @@ _MOST_KEPT = 4096
 ALIGNMENT = 16  # of rows, in bytes, for the fastest kernels
 # PyTorch without CUDA lacks these.
 _is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
-current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _empty_like, _empty_strided = torch.empty_like, torch.empty_strided
+_bound = threading.local()
+
+
+def bind_context(device):
+    """Makes the context of a GPU current in this thread. Threads of PyTorch's backward passes begin without one, and only
+    the CUDA runtime makes it current. Keeps no tensor, since a CUDA graph's pool may have none."""
+    if device.type == "cuda" and not hasattr(_bound, "has_context"):
+        torch.zeros(1, device=device)
+        _bound.has_context = True
+
+
+def current_stream(index):
+    """Returns the address of a GPU's current stream, on which this thread can launch."""
+    if not hasattr(_bound, "has_context"):
+        bind_context(torch.device("cuda", index))
+    return _raw_stream(index)
 
 
 @functools.lru_cache(maxsize=1024)
