@@ -41,13 +41,13 @@ struct EqualItems {
 ///
 /// Null `part_out`: items are not divided.
 struct DecodeParams {
-  PackedParams forward; // its lists: by tile of packed rows, live steps; all partial. Only for masks without bounds
-  float* part_out;      // [CTAs, 2, part_rows, head_dim_v]: not normalised
-  float* part_state;    // [CTAs, 2, part_rows, 4]: RowState of algo/merge_rows.cuh
-  int* arrived;         // per item: parts that have arrived; 0 before and after a launch. Wide heads: SharedItem
-  int part_rows;
+  PackedParams forward;    // its lists: by tile of packed rows, live steps; all partial. Only for masks without bounds
+  float* part_out;         // [CTAs, 2, part_rows, head_dim_v]: not normalised
+  float* part_state;       // [CTAs, 2, part_rows, 4]: RowState of algo/merge_rows.cuh
+  int* arrived;            // per item: parts that have arrived; 0 before and after a launch. Wide heads: SharedItem
   Scales k_scale, v_scale; // for fp8 K and V
-  EqualItems equal;        // for `part_out`
+  int part_rows;
+  EqualItems equal; // for `part_out`
 };
 
 /// The same with maps of K and V, as in ForwardParamsSm90. Box rows: the rows that a team takes in a step, or those of
