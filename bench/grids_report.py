@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 
-from report import between_markers, plain, table
+from report import plain, put_between, table
 from results import ResultError
 
 NAMES = {
@@ -52,13 +52,10 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     try:
         body = "\n".join(line for path in options.files for line in tables_of(path))
-        if not options.table:
+        if options.table:
+            put_between(options.table, body, "grids")
+        else:
             print(body)
-            return 0
-        with open(options.table, encoding="utf-8") as file:
-            page = between_markers(file.read(), options.table, body, "grids")
-        with open(options.table, "w", encoding="utf-8") as file:
-            file.write(page)
     except (ResultError, OSError) as error:
         print(f"grids_report.py: {error}", file=sys.stderr)
         return 1

@@ -261,6 +261,13 @@ def between_markers(text, path, body, name=""):
     return "\n".join([*lines[: lines.index(begin) + 1], "", body, *lines[lines.index(end) :]])
 
 
+def put_between(path, body, name=""):
+    """Writes the body between the markers of a Markdown file."""
+    with open(path, encoding="utf-8") as file:
+        page = between_markers(file.read(), path, body, name)
+    write(path, page)
+
+
 def chart(results, date):
     """Returns the run's TFLOP/s as SVG: cases in which we and another were timed, or all if there are none."""
     timed = {case: {p for p, row in results.rows[case.id].items() if "tflops" in row} for case in ordered_cases(results)}
@@ -297,9 +304,7 @@ def main(arguments=None):
         text = report(results, args.date.isoformat(), args.command, args.first_call)
         svg = chart(results, args.date.isoformat()) if args.plot else ""
         if args.table:
-            with open(args.table, encoding="utf-8") as file:
-                page = between_markers(file.read(), args.table, text, args.name)
-            write(args.table, page)
+            put_between(args.table, text, args.name)
         else:
             print(text, end="")
         if args.plot:
