@@ -139,9 +139,13 @@ struct attnc_shard_plan {
   struct Tokens {
     std::vector<attnc_shard_interval> rows, keys;
   };
+  struct Work {
+    std::vector<attnc_shard_piece> pieces;
+    std::vector<attnc_shard_interval> stageRows;
+  };
   attnc::ShardPlan plan;
-  std::vector<Tokens> tokens;                                      ///< by rank
-  std::vector<std::vector<std::vector<attnc_shard_piece>>> pieces; ///< by mask and rank
+  std::vector<Tokens> tokens;           ///< by rank
+  std::vector<std::vector<Work>> works; ///< by mask and rank
   explicit attnc_shard_plan(attnc::ShardPlan plan);
 };
 

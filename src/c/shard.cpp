@@ -64,9 +64,11 @@ using namespace attnc::c;
 attnc_shard_plan::attnc_shard_plan(ShardPlan made) : plan(std::move(made)) {
   for (const ShardTokens& ofRank : plan.ranks) tokens.push_back({toC(ofRank.rows), toC(ofRank.keys)});
   for (const ShardMaskPlan& mask : plan.masks)
-    for (auto& ofMask = pieces.emplace_back(); const ShardWork& work : mask.ranks)
-      for (auto& ofRank = ofMask.emplace_back(); const ShardPiece& piece : work.pieces)
-        ofRank.push_back({piece.stage, piece.from, piece.keys.begin, piece.keys.end});
+    for (auto& ofMask = works.emplace_back(); const ShardWork& work : mask.ranks) {
+      Work& ofRank = ofMask.emplace_back(Work{{}, toC(work.stageRows)});
+      for (const ShardPiece& piece : work.pieces)
+        ofRank.pieces.push_back({piece.stage, piece.from, piece.keys.begin, piece.keys.end});
+    }
 }
 
 attnc_status attnc_shard_plan_create(const attnc_shard_mask* masks, size_t mask_count, const attnc_problem* problem,
@@ -125,13 +127,16 @@ attnc_status attnc_shard_plan_get_tokens(const attnc_shard_plan* plan, size_t ra
 
 attnc_status attnc_shard_plan_get_work(const attnc_shard_plan* plan, size_t mask, size_t rank, attnc_shard_work* work) {
   return call([&](Arguments& arguments) -> Status {
-    if (!arguments.given(plan, "plan") || !checkIndex(arguments, mask, plan->pieces.size()) ||
-        !checkIndex(arguments, rank, plan->pieces[mask].size()))
+    if (!arguments.given(plan, "plan") || !checkIndex(arguments, mask, plan->works.size()) ||
+        !checkIndex(arguments, rank, plan->works[mask].size()))
       return {};
     const ShardWork& from = plan->plan.masks[mask].ranks[rank];
     attnc_shard_work all = {};
-    all.pieces = plan->pieces[mask][rank].data();
-    all.piece_count = plan->pieces[mask][rank].size();
+    const attnc_shard_plan::Work& arrays = plan->works[mask][rank];
+    all.pieces = arrays.pieces.data();
+    all.piece_count = arrays.pieces.size();
+    all.stage_rows = arrays.stageRows.data();
+    all.stage_count = arrays.stageRows.size();
     all.pairs = from.pairs;
     all.seconds = from.seconds;
     all.keys_received = from.keysReceived;

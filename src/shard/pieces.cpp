@@ -93,6 +93,7 @@ std::vector<StageCost> stageCosts(const LiveMask& mask, const std::vector<ShardI
     if (need.piece.stage > 0) cost.keysReceived += need.piece.keys.end - need.piece.keys.begin;
   }
   const uint64_t everyStage = (uint64_t(2) << stages) - 1;
+  int64_t place = 0; // of the next row
   for (const ShardInterval& interval : rows)
     eachRowIn(mask, interval, [&](const LiveRow& row, int64_t count) {
       uint64_t met = 0; // bits of stages
@@ -104,7 +105,11 @@ std::vector<StageCost> stageCosts(const LiveMask& mask, const std::vector<ShardI
           met |= uint64_t(1) << need->piece.stage;
       }
       for (int stage = 0; stage <= stages; ++stage)
-        if (met >> stage & 1) costs[size_t(stage)].rows += count;
+        if (met >> stage & 1) {
+          ShardInterval& span = costs[size_t(stage)].rows;
+          span = {span.begin == span.end ? place : span.begin, place + count};
+        }
+      place += count;
     });
   return costs;
 }
@@ -140,8 +145,9 @@ double secondsOf(const std::vector<StageCost>& stages, const ProblemShape& probl
     if (const int64_t keys = std::max(cost.keysReceived, cost.keysSent))
       arrived = std::max(arrived, endedBefore) + options.latency + double(keys) * keyBytes / options.bandwidth;
     double seconds = secondsOfPairs(share * cost.pairs, options);
-    if (cost.rows > 0 && !isFirst) seconds += double(cost.rows) * rowBytes / options.memory;
-    isFirst = isFirst && cost.rows == 0;
+    const int64_t rows = cost.rows.end - cost.rows.begin;
+    if (!isFirst) seconds += double(rows) * rowBytes / options.memory;
+    isFirst = isFirst && rows == 0;
     endedBefore = ended;
     ended = std::max(ended, cost.keysReceived ? arrived : 0) + seconds;
   }

@@ -37,7 +37,7 @@ void setStages(std::vector<Need>& needs, int rank, int world, int stages);
 struct StageCost {
   double pairs = 0;
   int64_t keysReceived = 0, keysSent = 0;
-  int64_t rows = 0; ///< rows of q that have live keys in it
+  ShardInterval rows = {}; ///< as ShardWork::stageRows
 };
 
 /// Returns the costs of stages 0 to `stages`, without keysSent. `needs` are sorted by key.

@@ -82,6 +82,7 @@ ShardMaskPlan planMask(const LiveMask& live, const Deal& rows, const Deal& keys,
       work.pairs += cost.pairs;
       work.keysReceived += cost.keysReceived;
       work.keysSent += cost.keysSent;
+      work.stageRows.push_back(cost.rows);
     }
     work.seconds = shard::secondsOf(ofRank, problem, options) +
                    secondsOfHeads(tokensOf(rows[rank]), tokensOf(keys[rank]), problem, options);

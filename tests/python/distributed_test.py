@@ -98,6 +98,10 @@ def of_heads(q_len, kv_len):
     return None, lambda b, h, q, k: (h >= 2) & (q >= k) | (k == 3), []
 
 
+def ahead(q_len, kv_len):
+    return None, lambda b, h, q, k: (k >= q) & (k - q < 100) | (q % 192 >= 128) & (k > kv_len - 14), []
+
+
 def nothing(q_len, kv_len):
     return None, lambda b, h, q, k: q < k - 1000, []
 
@@ -175,6 +179,10 @@ def cases_of(groups):
             yield f"{make.__name__} on {world}", groups[world], functools.partial(check, make=make)
     for layout in ("contiguous", "zigzag", "greedy"):
         yield layout, groups[4], functools.partial(check, make=alibi, layout=layout, stages=3)
+    # Stages concern rows 64 to 191 of the first rank, and 128 to 191.
+    spans = {"make": ahead, "layout": "contiguous", "stages": 3, "overlap": True}
+    yield "spans of rows", groups[4], functools.partial(check, q_len=768, kv_len=768, **spans)
+    yield "spans of rows in bf16", groups[4], functools.partial(half, length=768, **spans)
     for make in MADE:
         yield f"{make.__name__} on 3, joined", groups[3], functools.partial(check, make=make, overlap=False)
     yield "joined, a window of one interval", groups[4], functools.partial(check_window)
@@ -307,17 +315,17 @@ def padded_rows(group):
     compare("out", ones, torch.ones_like(ones))
 
 
-def half(group):
-    rank, length = dist.get_rank(group), 130
-    mask_mod = causal(length, length)[1]
-    plan = ShardPlan(mask_mod, (BATCH, HEADS, KV_HEADS, length, length), 2, block=64)
+def half(group, make=causal, length=130, **options):
+    world, rank = dist.get_world_size(group), dist.get_rank(group)
+    mask_mod = make(length, length)[1]
+    plan = ShardPlan(mask_mod, (BATCH, HEADS, KV_HEADS, length, length), world, block=64, **options)
     q, k, v = (shard(x, plan, rank).detach().requires_grad_() for x in operands(length, length, torch.bfloat16))
     out = flex_attention(q, k, v, None, mask_mod, enable_gqa=True, plan=plan, group=group)
-    out.float().mul(shard(expected("causal", length, length)[3][0], plan, rank)).sum().backward()
+    out.float().mul(shard(expected(make.__name__, length, length)[3][0], plan, rank)).sum().backward()
     inputs = [x.float().detach().requires_grad_() for x in operands(length, length, torch.bfloat16)]
     mask = whole.create_block_mask(mask_mod, None, None, length, length, device="cpu")
     by_one = whole.flex_attention(*inputs, None, mask, enable_gqa=True)
-    by_one.mul(expected("causal", length, length)[3][0]).sum().backward()
+    by_one.mul(expected(make.__name__, length, length)[3][0]).sum().backward()
     assert out.dtype == q.grad.dtype == torch.bfloat16
     compare("out", out, shard(by_one, plan, rank), 5e-3)
     for mine, one in zip((q, k, v), inputs):

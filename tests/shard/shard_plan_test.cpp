@@ -59,6 +59,35 @@ std::vector<std::vector<int>> stagesOf(const ShardPlan& plan, const ShardMaskPla
   return stages;
 }
 
+using LiveBlocks = std::set<std::tuple<int64_t, int64_t, int64_t>>; // sequence, of rows, of keys
+
+/// Checks that the rows of each stage go from the first that sees one of its keys to the last. `stages`: by key.
+void checkStageRows(const ShardPlan& plan, const ShardWork& work, const std::vector<ShardInterval>& rows,
+                    const LiveBlocks& liveBlocks, const std::vector<int>& stages, int64_t block) {
+  std::vector<ShardInterval> wanted(work.stageRows.size());
+  for (const auto& [sequence, qBlock, kvBlock] : liveBlocks) {
+    const int64_t begin = plan.qStarts[size_t(sequence)] + qBlock * block;
+    const int64_t end = std::min(begin + block, plan.qStarts[size_t(sequence) + 1]);
+    const int64_t firstKey = plan.kvStarts[size_t(sequence)] + kvBlock * block;
+    const int64_t endKey = std::min(firstKey + block, plan.kvStarts[size_t(sequence) + 1]);
+    int64_t before = 0; // rows of the rank
+    for (const ShardInterval& interval : rows) {
+      const int64_t first = std::max(begin, interval.begin), last = std::min(end, interval.end);
+      const int64_t place = before + first - interval.begin;
+      before += interval.end - interval.begin;
+      if (first >= last) continue;
+      for (int64_t key = firstKey; key < endKey; ++key) {
+        REQUIRE(stages[size_t(key)] < int(wanted.size()));
+        if (stages[size_t(key)] < 0) continue;
+        ShardInterval& span = wanted[size_t(stages[size_t(key)])];
+        const int64_t spanEnd = std::max(span.end, place + last - first);
+        span = {span.end ? std::min(span.begin, place) : place, spanEnd};
+      }
+    }
+  }
+  CHECK(work.stageRows == wanted);
+}
+
 /// Holds a plan against the mask, element by element.
 void check(const ShardPlan& plan, const ShardMaskPlan& of, const ShardedMod& mod, const ProblemShape& problem,
            bool isRagged = false, int64_t block = 128) {
@@ -68,7 +97,7 @@ void check(const ShardPlan& plan, const ShardMaskPlan& of, const ShardedMod& mod
   REQUIRE(bindings);
   const ir::Interpreter interpreter(mod.mod.module(), *bindings);
   double live = 0;
-  std::set<std::tuple<int64_t, int64_t, int64_t>> liveBlocks; // sequence, of rows, of keys
+  LiveBlocks liveBlocks;
   for (int64_t b = 0; b < problem.batch; ++b) {
     const size_t sequence = isRagged ? size_t(b) : 0;
     const int64_t qStart = plan.qStarts[sequence], kvStart = plan.kvStarts[sequence];
@@ -100,6 +129,8 @@ void check(const ShardPlan& plan, const ShardMaskPlan& of, const ShardedMod& mod
         if (stages[size_t(rank)][size_t(key)] >= 0)
           allWanted = allWanted && wanted.contains({sequence, (key - plan.kvStarts[sequence]) / block});
     REQUIRE(allWanted);
+    checkStageRows(plan, of.ranks[size_t(rank)], plan.ranks[size_t(rank)].rows, liveBlocks, stages[size_t(rank)],
+                   block);
   }
 }
 

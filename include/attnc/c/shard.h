@@ -100,7 +100,7 @@ typedef struct attnc_shard_piece {
   int64_t begin, end;  ///< Keys [begin, end) of the packed batch. All lie in one interval of the owner, or of its team.
 } attnc_shard_piece;
 
-/// What one rank computes for one mask (ShardWork). The array lives as long as the plan.
+/// What one rank computes for one mask (ShardWork). Arrays live as long as the plan.
 typedef struct attnc_shard_work {
   size_t struct_size;              ///< sizeof(attnc_shard_work).
   const attnc_shard_piece* pieces; ///< Pieces by increasing stage, then by increasing key.
@@ -109,6 +109,9 @@ typedef struct attnc_shard_work {
   double seconds;                  ///< Predicted time of one layer.
   int64_t keys_received;           ///< Keys that travel to the rank, of one KV head.
   int64_t keys_sent;               ///< Keys that travel from the rank, of one KV head.
+  /// Rows of q that each stage concerns, among those of the rank, or of its team (ShardWork::stageRows).
+  const attnc_shard_interval* stage_rows;
+  size_t stage_count; ///< Number of stages, the first included.
 } attnc_shard_work;
 /// Fills what a rank computes for a mask. Errors: an index out of range.
 ATTNC_API attnc_status attnc_shard_plan_get_work(const attnc_shard_plan* plan, size_t mask, size_t rank,

@@ -516,6 +516,8 @@ class ShardWork(Sized):
         ("seconds", c_double),
         ("keys_received", c_int64),
         ("keys_sent", c_int64),
+        ("stage_rows", POINTER(ShardInterval)),
+        ("stage_count", c_size_t),
     ]
 
 

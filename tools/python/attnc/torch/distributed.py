@@ -11,7 +11,7 @@ attention of a stage hides the transfers of the next. Partial results are merged
 
     w_s = exp(lse_s - max(lse_s))    lse = max(lse_s) + log(sum(w_s))    out = sum(w_s * out_s) / sum(w_s)
 
-If few keys travel, ranks wait for all instead, and nothing is merged (ShardPlan.joins).
+A stage computes the rows that may see its keys (Stage.concerned). If few keys travel, ranks wait for all instead, and nothing is merged (ShardPlan.joins).
 
 In a backward pass keys and values travel again, and their gradients travel back. With groups of heads, ranks of a team
 exchange heads for rows before, and rows for heads afterwards (team.py).
@@ -84,7 +84,7 @@ def unshard(
 
 
 class _Launch(typing.NamedTuple):
-    """The attention of a stage. `places` tell where its captured tensors are among those of all stages; `learned` names
+    """The attention of a stage's rows. `places` tell where its captured tensors are among those of all stages; `learned` names
     those that want gradients. `owner` is that of lists of blocks, as for Call.forward()."""
 
     stage: Stage
@@ -122,12 +122,6 @@ class _How(typing.NamedTuple):
         return call, tensors
 
 
-# A kernel of NCCL that comes behind the attention of its stage waits for its end, since that takes all SMs. So large
-# transfers go ahead: the stream waits for some us, which what it hides outweighs.
-_LARGE = 16 << 20  # bytes of a transfer, about 50 us
-_HEAD_START = 16000  # cycles of the GPU, 8 to 10 us
-
-
 class _Transfer:
     """Rows of two tensors that travel in a stage, in one message: a second one would wait for SMs of the attention.
     `pairs` hold rows of both, [rows, B, HKV, D] each, in the order of ranks. wait() returns what came,
@@ -142,8 +136,6 @@ class _Transfer:
                 place.copy_(part)
         self.come = self.message.new_empty(sum(received), *self.message.shape[1:])
         self.work = dist.all_to_all_single(self.come, self.message, received, sent, group=group, async_op=True)
-        if self.come.is_cuda and max(self.come.nbytes, self.message.nbytes) >= _LARGE:
-            torch.cuda._sleep(_HEAD_START)
 
     def wait(self):
         self.work.wait()
@@ -199,18 +191,23 @@ class _Sum(typing.NamedTuple):
     for a logarithm."""
 
     largest: torch.Tensor
-    total: torch.Tensor  # 1 or more; where no score lives, 0
+    total: torch.Tensor | None  # 1 or more; where no score lives, 0. None: of one stage, whose lse is the largest
 
     @classmethod
     def of(cls, lse):
         return cls(lse, (lse != -torch.inf).float())
 
     def lse(self):
-        return self.largest + self.total.clamp(min=1).log()
+        return self.largest if self.total is None else self.largest + self.total.clamp(min=1).log()
 
     def share(self, part):
         """Returns the share of a stage with this lse, as a factor of its rows."""
-        return (_weight(part, self.largest) / self.total.clamp(min=1)).unsqueeze(-1)
+        weight = _weight(part, self.largest)
+        return (weight if self.total is None else weight / self.total.clamp(min=1)).unsqueeze(-1)
+
+    def of_rows(self, rows):
+        """Returns views of some rows."""
+        return _Sum(*(x if x is None else x[:, :, rows] for x in self))
 
 
 def _give_heads(how, keys, *tensors):
@@ -230,32 +227,67 @@ def _results(how, out, lse):
 
 def _forward(how, q, k, v, captured):
     """Returns out, and the _Sum of its rows."""
-    out = rows = None
-    last = next((launch for launch in reversed(how.launches) if launch), None)
+    out = rows = later = None
     for _, launch, keys, values in _each_stage(how, k, v):
         if launch is None:
             continue
-        call, tensors = how.call(launch, q, keys, values, captured)
-        part, of_part, _ = call.outcome(q, values, True, False)
+        of_stage = q[:, :, launch.stage.concerned]
+        call, tensors = how.call(launch, of_stage, keys, values, captured)
+        part, of_part, _ = call.outcome(of_stage, values, True, False)
         call.forward(
-            q, keys, values, tensors.values(), launch.scalars.values(), how.scale, launch.owner, part, of_part, None,
-            ALIGNED, None,
+            of_stage, keys, values, tensors.values(), launch.scalars.values(), how.scale, launch.owner, part, of_part,
+            None, ALIGNED, None,
         )  # fmt: skip
         if out is None:
-            out, rows = part, _Sum.of(of_part)
+            out, later = part, _Later(how, part)
+            rows = _Sum.of(of_part) if later.left else _Sum(of_part, None)
         else:
-            # In fp32, by the types of the weights. Only the last sum is rounded.
-            largest = torch.maximum(rows.largest, of_part)
-            before, now = _weight(rows.largest, largest), _weight(of_part, largest)
-            rows = _Sum(largest, torch.addcmul(now, rows.total, before))
-            if launch is last:
-                total = rows.total.clamp(min=1)
-                before, now = before / total, now / total
-            merged = torch.empty_like(part, dtype=part.dtype if launch is last else torch.float32)
-            out = torch.addcmul(out * before.unsqueeze(-1), part, now.unsqueeze(-1), out=merged)
+            later.merge(launch.stage.concerned, part, of_part, rows)
     if out is None:
-        out, rows = like(q, v.shape[-1]).zero_(), _Sum.of(q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32))
+        return like(q, v.shape[-1]).zero_(), _Sum(q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32), None)
+    later.finish()
     return out, rows
+
+
+class _Later:
+    """The rows of a result, [B, H, rows, D], to which stages behind the first add: in fp32, unless there is one such stage.
+    They are rounded once, behind the last."""
+
+    def __init__(self, how, result):
+        slices = [launch.stage.concerned for launch in how.launches if launch][1:]
+        self.rows = slice(min((x.start for x in slices), default=0), max((x.stop for x in slices), default=0))
+        self.result = result[:, :, self.rows]
+        self.sum, self.left = self.result, len(slices)
+
+    def add(self, here, part):
+        """Adds a part of rows `here`."""
+        self.left -= 1
+        self._sum_of(here).add_(part)
+
+    def merge(self, here, part, of_part, rows):
+        """Merges a part of out and lse, of rows `here`. `rows` is the _Sum of all."""
+        rows, self.left = rows.of_rows(here), self.left - 1
+        largest = torch.maximum(rows.largest, of_part)
+        before, now = rows.total * _weight(rows.largest, largest), _weight(of_part, largest)
+        rows.largest.copy_(largest)
+        torch.add(before, now, out=rows.total)
+        total = rows.total.clamp(min=1)
+        before, now = (before / total).unsqueeze(-1), (now / total).unsqueeze(-1)
+        if here == self.rows:
+            # In fp32, by the types of the weights.
+            to = torch.empty_like(part, dtype=torch.float32) if self.left else self.result
+            self.sum = torch.addcmul(self.sum * before, part, now, out=to)
+        else:
+            self._sum_of(here).mul_(before).addcmul_(part, now)
+
+    def _sum_of(self, here):
+        if self.left and self.sum.dtype != torch.float32:
+            self.sum = self.sum.float()
+        return self.sum[:, :, here.start - self.rows.start : here.stop - self.rows.start]
+
+    def finish(self):
+        if self.sum is not self.result:
+            self.result.copy_(self.sum)
 
 
 class _HasLarge:
@@ -265,20 +297,24 @@ class _HasLarge:
     LIMIT = 4096
 
     def __init__(self, lse):
-        self.known, self.event = torch.empty((), dtype=torch.bool, device="cpu", pin_memory=True), torch.cuda.Event()
-        self.known.copy_(((lse.abs() > self.LIMIT) & lse.isfinite()).any(), non_blocking=True)
+        self.largest, self.event = torch.zeros((), dtype=lse.dtype, device="cpu", pin_memory=True), torch.cuda.Event()
+        if lse.numel():
+            finite = lse.nan_to_num(nan=0, posinf=0, neginf=0)
+            self.largest.copy_(torch.linalg.vector_norm(finite, torch.inf), non_blocking=True)
         self.event.record()
 
     def __bool__(self):
         self.event.synchronize()
-        return self.known.item()
+        return self.largest.item() > self.LIMIT
 
 
 def _run_backward(how, launch, q, k, v, captured, out, rows, dout, dlse, has_large):
-    """Returns (dq, dk, dv) of a stage, and the gradients of captures by name. By out and lse of all stages, unless
-    `has_large`: then by those of the stage, which are computed again."""
+    """Returns (dq, dk, dv) of a stage's rows and keys, and the gradients of captures by name. By out and lse of all
+    stages, unless `has_large`: then by those of the stage, which are computed again."""
+    here, scalars = launch.stage.concerned, launch.scalars
+    q, out, dout = (x[:, :, here] for x in (q, out, dout))
+    rows, dlse = rows.of_rows(here), dlse if dlse is None else dlse[:, :, here]
     call, tensors = how.call(launch, q, k, v, captured)
-    scalars = launch.scalars
     lse = rows.lse()
     if has_large:
         # w: the stage's share    dout_s = w dout    dlse_s = w (dout (out_s - out) + dlse)
@@ -328,7 +364,7 @@ class _Attention(torch.autograd.Function):
         rows = _Sum(largest, total)
         dout, dlse = _gradients_of(how, q, out, largest, dout, dlse)
         dtype = torch.float32 if len(how.stages[0].sends) > 2 else q.dtype  # a sum of two is rounded once
-        dq = dk = dv = None
+        dq = dk = dv = later = None
         learned = {place: torch.zeros_like(captured[place], dtype=torch.float32) for place in how.learned}
         has_large, leaving = bool(ctx.has_large), None
         for stage, launch, keys, values in _each_stage(how, k, v):
@@ -336,7 +372,10 @@ class _Attention(torch.autograd.Function):
                 (of_q, *of_keys), of_captures = _run_backward(
                     how, launch, q, keys, values, captured, out, rows, dout, dlse, has_large
                 )  # fmt: skip
-                dq = of_q.to(dtype) if dq is None else dq.add_(of_q)
+                if dq is None:
+                    dq, later = of_q, _Later(how, of_q)
+                else:
+                    later.add(stage.concerned, of_q)
                 for name, gradient in of_captures.items():
                     learned[launch.places[name]] += gradient
             else:
@@ -358,6 +397,8 @@ class _Attention(torch.autograd.Function):
             parts = flat.split([gradient.numel() for gradient in learned.values()])
             learned = {place: part.view_as(learned[place]) for place, part in zip(learned, parts)}
         learned = {place: gradient.to(captured[place].dtype) for place, gradient in learned.items()}
+        if later:
+            later.finish()
         dq = torch.zeros_like(q) if dq is None else dq
         dq, dk, dv = _take_heads(how, _OF_KEYS, *(x.to(q.dtype) for x in (dq, dk, dv)))
         return None, dq, dk, dv, *(learned.get(place) for place in range(len(captured)))
@@ -463,9 +504,8 @@ def flex_attention(
     whole = translate(score_mod, mask_mod, device=device, problem=problem)
     team = Team(plan, rank, group) if plan.head_groups > 1 else None
     batch, head_dim, heads, kv_heads = query.shape[0], query.shape[3], query.shape[1], key.shape[1]
-    q_len = query.shape[2]
     if team:
-        heads, kv_heads, q_len = heads // team.size, kv_heads // team.size, team.rows
+        heads, kv_heads = heads // team.size, kv_heads // team.size
     captured, learned, place_of = [], [], {}
 
     def place(tensor):
@@ -487,7 +527,7 @@ def flex_attention(
             launches.append(None)
             continue
         mods = _placed(score_mod, mask_mod, stage, team.group * heads if team else 0)
-        problem = batch, heads, kv_heads, q_len, stage.key_count
+        problem = batch, heads, kv_heads, stage.concerned.stop - stage.concerned.start, stage.key_count
         text, tensors, scalars = translate(*mods, device=device, problem=problem).given()
         places = {name: place(tensor) for name, tensor in tensors.items()}
         names = tuple(name for name, at in places.items() if at in learned)

@@ -113,7 +113,8 @@ class ShardPlan:
         self.efficiency, self.bytes_received = info.efficiency, info.bytes_received
         ranks = range(world)
         self._rows, self._keys = zip(*[_tokens(handle, rank) for rank in ranks])  # intervals, by rank
-        self._pieces = [[_work(handle, mask, rank) for rank in ranks] for mask in range(len(self.masks))]
+        works = [[_work(handle, mask, rank) for rank in ranks] for mask in range(len(self.masks))]
+        self._pieces, self._stage_rows = ([[work[i] for work in of_mask] for of_mask in works] for i in range(2))
         self._stages, self._joins = {}, {}
         self._overlap, self._bandwidth, self._latency = overlap, bandwidth or 350e9, latency or 10e-6
 
@@ -149,14 +150,25 @@ class ShardPlan:
         key = mask, rank, device, joined
         if key not in self._stages:
             last = max((piece[0] for pieces in self._pieces[mask] for piece in pieces), default=0)
+            concerned = self._concerned(mask, rank)
             if joined and last:
                 pieces = [[(min(stage, 1), *rest) for stage, *rest in of_rank] for of_rank in self._pieces[mask]]
-                stages = [Stage(self, pieces, rank, number, device, number) for number in range(2)]
+                whole = slice(0, _total(self._of_team(rank, False)))
+                stages = [Stage(self, pieces, rank, number, whole, device, number) for number in range(2)]
                 stages[0].has_work = False
             else:
-                stages = [Stage(self, self._pieces[mask], rank, number, device) for number in range(last + 1)]
+                pieces = self._pieces[mask]
+                stages = [Stage(self, pieces, rank, number, concerned[number], device) for number in range(last + 1)]
             self._stages[key] = stages
         return self._stages[key]
+
+    def _concerned(self, mask, rank):
+        """Returns the slices of rows that the stages concern, by stage. The first that has work takes all rows, so that
+        out and lse are whole then."""
+        slices = [slice(begin, end) for begin, end in self._stage_rows[mask][rank]]
+        first = min((piece[0] for piece in self._pieces[mask][rank]), default=0)
+        slices[first] = slice(0, _total(self._of_team(rank, False)))
+        return slices
 
     def joins(self, mask: int, batch: int, heads: int, kv_heads: int, columns: int, columns_v: int, bytes: int) -> bool:
         """Returns whether ranks wait for all keys, by `overlap` or by prediction: the same on all ranks. Heads are those
@@ -176,9 +188,10 @@ class ShardPlan:
         key = batch * kv_heads * columns * bytes
         for rank, pieces in enumerate(self._pieces[mask]):
             came = _total([piece[2:] for piece in pieces if piece[0]])
-            launches = len({piece[0] for piece in pieces})
-            rows, keys = _total(self._of_team(rank, False)), _total(self._of_team(rank, True)) + came
-            merging = max(merging, max(0, launches - 1) * (40e-6 + batch * rows * heads * columns_v * 14 / _MEMORY))
+            numbers, concerned = sorted({piece[0] for piece in pieces}), self._concerned(mask, rank)
+            merged = [concerned[number].stop - concerned[number].start for number in numbers[1:]]
+            keys = _total(self._of_team(rank, True)) + came
+            merging = max(merging, sum(40e-6 + batch * rows * heads * columns_v * 14 / _MEMORY for rows in merged))
             waiting = max(waiting, max(came, moved[rank]) * key / self._bandwidth + keys * key * 2 / _MEMORY)
         return _DOUBT * (waiting + self._latency) < merging
 
@@ -190,14 +203,15 @@ _DOUBT = 1.5  # transfers may be slower than predicted, and merging is certain
 
 
 class Stage:
-    """A stage of one rank. `rows` and `keys` map an index of q or of the stage's keys, in a mod, to its position; with
-    cumulative lengths, `row_sequences` and `key_sequences` map it to its sequence. `key_count` is the number of these
-    keys, and `has_work` tells if any pair may live. `receives` are numbers of keys by the rank that owns them, in whose
+    """A stage of one rank. `concerned` is the slice of rows of q that it computes. `rows` and `keys` map an index of these
+    or of the stage's keys, in a mod, to its position; with cumulative lengths, `row_sequences` and `key_sequences` map it
+    to its sequence. `key_count` is the number of keys, and `has_work` tells if any pair may live. `receives` are numbers of keys by the rank that owns them, in whose
     order they arrive. `sends` are intervals of own keys by the rank that needs them, and `sent` their lengths. In a joined
     stage `own` is the slice of own keys, among those that travel; otherwise it is None."""
 
-    def __init__(self, plan, pieces, rank, number, device, joined=False):
-        rows, keys = plan._of_team(rank, False), plan._of_team(rank, True)
+    def __init__(self, plan, pieces, rank, number, concerned, device, joined=False):
+        rows, keys = _cut(plan._of_team(rank, False), concerned), plan._of_team(rank, True)
+        self.concerned = concerned
         own = sorted((owner, begin, end) for stage, owner, begin, end in pieces[rank] if stage == number)
         before = keys if joined or not number else []
         received = [piece[1:] for piece in own] if number else []
@@ -221,6 +235,17 @@ class Stage:
             found = sorted(piece[2:] for piece in needs if number and piece[:2] == (number, rank))
             self.sends.append(_joined(_local(keys, *interval) for interval in found))
         self.sent = list(map(_total, self.sends))
+
+
+def _cut(intervals, rows):
+    """Returns the intervals of a slice of their rows."""
+    cut, before = [], 0
+    for begin, end in intervals:
+        low, high = max(begin, begin + rows.start - before), min(end, begin + rows.stop - before)
+        if low < high:
+            cut.append((low, high))
+        before += end - begin
+    return cut
 
 
 def _ascend(intervals):
@@ -276,11 +301,12 @@ def _tokens(handle, rank):
 
 
 def _work(handle, mask, rank):
-    """Returns the pieces of a rank for a mask: (stage, owner, begin, end)."""
+    """Returns the pieces of a rank for a mask, (stage, owner, begin, end), and the rows that stages concern."""
     found = c.ShardWork()
     check(library().attnc_shard_plan_get_work(handle.address, mask, rank, byref(found)))
     pieces = (found.pieces[i] for i in range(found.piece_count))
-    return [(piece.stage, getattr(piece, "from"), piece.begin, piece.end) for piece in pieces]
+    rows = [(found.stage_rows[i].begin, found.stage_rows[i].end) for i in range(found.stage_count)]
+    return [(piece.stage, getattr(piece, "from"), piece.begin, piece.end) for piece in pieces], rows
 
 
 def _positions(intervals, device=None):
