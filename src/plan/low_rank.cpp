@@ -16,8 +16,9 @@ namespace {
 
 using analysis::LowRankTerm;
 
-/// Fewer rounds cost a kernel less than the columns for them. A model, not measured.
-constexpr int64_t kLeastRank = 8;
+/// Returns the least rank whose columns cost a kernel less than its rounds. In bench/NOTES.md: "The least rank".
+int64_t leastRank(KernelKind kind) { return kind == KernelKind::Forward ? 4 : 8; }
+
 constexpr int64_t kMostRank = 64;
 constexpr int kMostWideHeadDim = 256;
 constexpr int kRowsOfTile = 64;
@@ -48,7 +49,8 @@ std::string againstColumns(const LowRankTerm& term, const Request& request, cons
     return fmt::format("columns of q and k go with no {}", featureText(others.first()));
   if (options.dtype != DType::BF16)
     return fmt::format("the range of {} may not hold the factors", dtypeName(options.dtype));
-  if (term.rank < kLeastRank) return fmt::format("rank {}, and columns gain from {}", term.rank, kLeastRank);
+  if (const int64_t least = leastRank(options.kind); term.rank < least)
+    return fmt::format("rank {}, and columns gain from {}", term.rank, least);
   if (term.rank > kMostRank) return fmt::format("rank {}, and columns are for at most {}", term.rank, kMostRank);
   return {};
 }

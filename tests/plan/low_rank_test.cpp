@@ -88,7 +88,7 @@ TEST_CASE("kernels for a wider head dim take a low-rank term with the score", "[
            {32, 128, "f32", "f32", {128}, "not in columns: q and k would have head dim 320, and kernels take 256"},
            {16, 256, "bf16", "bf16", {256}, "not in columns: q and k would have head dim 288, and kernels take 256"},
            {65, 64, "bf16", "bf16", {64}, "not in columns: rank 65, and columns are for at most 64"},
-           {4, 64, "bf16", "bf16", {64}, "not in columns: rank 4, and columns gain from 8"}}) {
+           {3, 64, "bf16", "bf16", {64}, "not in columns: rank 3, and columns gain from 4"}}) {
     const plan::Plan plan = test::planOf(dot(row.rank, row.u, row.w), options(row.headDim));
     INFO(row.rank << " " << row.headDim << " " << row.u << " " << row.w);
     CHECK(headDimsOf(plan) == row.dims);
@@ -112,6 +112,8 @@ TEST_CASE("low-rank terms stay in mods of kernels that take no wider q and k", "
   CHECK(words({.family = Family::Naive}) == "not in columns: family naive computes it");
   CHECK(words({.kind = KernelKind::Decode}) == "not in columns: decode kernels compute it");
   CHECK(words({.kind = KernelKind::Backward, .family = Family::Naive}) == "not in columns: family naive computes it");
+  CHECK(test::planOf(dot(7), {.kind = KernelKind::Backward, .arch = "sm_90a", .headDim = 64}).lowRank ==
+        "not in columns: rank 7, and columns gain from 8");
   CHECK(words({.kind = KernelKind::Backward, .dtype = DType::F16}) ==
         "not in columns: the range of f16 may not hold the factors");
   CHECK(words({.dtype = DType::F16}) == "not in columns: the range of f16 may not hold the factors");
