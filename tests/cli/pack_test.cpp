@@ -88,6 +88,16 @@ TEST_CASE("a pack has the tiles of wide and of narrow windows") {
   CHECK_THAT(attnc::test::attnc(explained + "2048").out, Contains("192x128x12") && Contains("registers"));
 }
 
+TEST_CASE("a pack has kernels of latent attention, whose v lies in k") {
+  if (noNvrtc()) return;
+  const Folder folder;
+  const std::string pack = folder / "kernels.attnc", of = "--expr score --arch sm_90a --head-dim 576 --v-in-k 512 ";
+  REQUIRE(attnc::test::attnc("pack " + of + "--kernel decode --kv-lengths --page-size 64 -o " + pack).exitCode == 0);
+  const Bare bare(pack);
+  const Outcome explained = attnc::test::attnc("explain " + of + "--shape 4,64,1,1,4096 --kv-lengths --page-size 64");
+  CHECK_THAT(explained.out, Contains("decode_wide_sm90.cu") && Contains("registers"));
+}
+
 TEST_CASE("several packs serve together; one that is damaged or of another version is told") {
   if (noNvrtc()) return;
   const Folder folder;

@@ -27,7 +27,7 @@ struct PackOptions {
   ModOptions mod; // without the path
   std::vector<std::string> archs{"sm_90a"}, dtypes{"bf16"}, kinds{"auto"};
   std::vector<int> headDims{128};
-  int headDimV = 0;
+  int headDimV = 0, vInK = 0;
   bool fp8Kv = false, blockSparse = false, rowMax = false, noBlockMask = false, json = false;
   std::vector<std::string> shapes;
   SequenceOptions sequences;
@@ -159,6 +159,7 @@ std::vector<Configuration> configurationsOf(const PackOptions& options) {
             target.dtype = dtype;
             target.headDim = headDim;
             target.headDimV = options.headDimV;
+            target.vInK = options.vInK;
             target.fp8Kv = options.fp8Kv;
             all.push_back({std::move(target), kind, shape});
           }
@@ -270,6 +271,7 @@ void addPack(CLI::App& app, int& exitCode) {
       ->type_name("MOD");
   options->mod.addChoicesTo(*command);
   addLists(*command, *options);
+  addVInK(*command, options->vInK);
   command->add_flag("--fp8-kv", options->fp8Kv, "Decode: k and v are e4m3, with scales for each KV head");
   command->add_flag("--row-max", options->rowMax, "Launches may ask for the row maximum");
   command->add_flag("--block-sparse", options->blockSparse, "Launches are given a block mask (128 x 128)");
