@@ -116,7 +116,7 @@ struct LoadedVRing
 using RequestedVRing = typename Choose<kFp8, LoadedVRing, VRing>::Type;
 struct OutFull : BarrierParts<OutFull, kQStages, kWarps> {};
 /// Whether consumers take turns at the tensor cores. Products of wider heads take longer than the softmax between them,
-/// so the tensor cores have work in any order. With e4m3 they take half as long, and the exponentials bind.
+/// so the tensor cores have work in any order. Products of e4m3 take half as long, and the exponentials bind.
 constexpr bool kPingPong = !kFp8 && kHeadDimQk <= 128 && kHeadDimV <= 128;
 /// Of consumers: with turns, one arrives and the next one waits.
 using SchedulerBarriers = NamedBarriers<1, kPingPong ? 256 : 128>;

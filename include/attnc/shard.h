@@ -92,7 +92,7 @@ struct ShardWork {
   /// Pieces by increasing stage, then by increasing key. No two pieces overlap.
   std::vector<ShardPiece> pieces;
   /// Rows of q that see keys of a stage, by stage: [begin, end) among the rows of the rank, or of its team. Rows
-  /// between them count as well. Others need no merging.
+  /// between them count as well. Others need no merging in that stage.
   std::vector<ShardInterval> stageRows;
   double pairs = 0;         ///< Pairs of query and key in live blocks, over all batch entries and heads.
   int64_t keysReceived = 0; ///< Keys that travel to the rank, of one KV head.

@@ -16,7 +16,7 @@ namespace {
 
 using analysis::LowRankTerm;
 
-/// Returns the least rank whose columns cost a kernel less than its rounds. In bench/NOTES.md: "The least rank".
+/// Returns the least rank from which columns gain, as measured; backward kernels with gradients of the factors.
 int64_t leastRank(KernelKind kind) { return kind == KernelKind::Forward ? 4 : 8; }
 
 constexpr int64_t kMostRank = 64;

@@ -18,6 +18,7 @@ template <> constexpr size_t kFirst<attnc_block_mask_view> = 128;
 template <> constexpr size_t kFirst<attnc_compiler_options> = 48;
 template <> constexpr size_t kFirst<attnc_shard_options> = 88;
 template <> constexpr size_t kFirst<attnc_shard_plan_info> = 40;
+template <> constexpr size_t kFirst<attnc_shard_work> = 56;
 template <> constexpr size_t kFirst<attnc_kernel_options> = 128;
 template <> constexpr size_t kFirst<attnc_prepare_options> = 56;
 template <> constexpr size_t kFirst<attnc_preparation_info> = 144;
@@ -99,7 +100,8 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_shard_plan_info) == 48);
   CHECK(sizeof(attnc_shard_engine) == 32);
   CHECK(sizeof(attnc_shard_tokens) == 40);
-  CHECK(sizeof(attnc_shard_work) == 56);
+  CHECK(sizeof(attnc_shard_work) == 72);
+  CHECK(kFirst<attnc_shard_work> == 56);
   // These structs never change.
   CHECK(sizeof(attnc_shard_piece) == 24);
   CHECK(sizeof(attnc_shard_message) == 24);

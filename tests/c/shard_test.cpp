@@ -74,6 +74,7 @@ TEST_CASE("a plan of shards gives its intervals and pieces", "[c]") {
   CHECK(all.keys_received == tokensOf(plan, 3).rows[0].begin);
   CHECK(all.keys_sent == 0);
   REQUIRE(near.piece_count == 2);
+  REQUIRE(near.stage_count == 2);
   CHECK(near.pieces[1].from == 2);
   CHECK(near.pieces[1].end == tokensOf(plan, 2).keys[0].end);
   CHECK(near.keys_received == near.pieces[1].end - near.pieces[1].begin);

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 import traceback
+from unittest import mock
 
 import ranks  # first: it finds torch and attnc
 import torch
@@ -21,6 +22,7 @@ from attention import relative_error
 
 import attnc.torch as whole
 from attnc import ArgumentError, RunError
+from attnc.torch import distributed
 from attnc.torch.distributed import ShardPlan, flex_attention, shard, unshard
 
 PROCESSES = 4
@@ -182,6 +184,7 @@ def cases_of(groups):
     # Stages concern rows 64 to 191 of the first rank, and 128 to 191.
     spans = {"make": ahead, "layout": "contiguous", "stages": 3, "overlap": True}
     yield "spans of rows", groups[4], functools.partial(check, q_len=768, kv_len=768, **spans)
+    yield "rows of a stage are dense", groups[4], dense_rows
     yield "spans of rows in bf16", groups[4], functools.partial(half, length=768, **spans)
     for make in MADE:
         yield f"{make.__name__} on 3, joined", groups[3], functools.partial(check, make=make, overlap=False)
@@ -201,7 +204,7 @@ def cases_of(groups):
     yield "more ranks than rows", groups[4], functools.partial(check, make=alibi, q_len=3, kv_len=3)
     yield "other lengths of keys", groups[3], functools.partial(check, make=prefix, q_len=70)
     yield "mesh", groups[4], mesh
-    for test in (compiled, two_masks, half, padded_rows, without_gradients, of_shards, predicted, mistakes):
+    for test in (compiled, two_masks, half, padded_rows, changed_lse, without_gradients, of_shards, predicted, mistakes):
         yield test.__name__, groups[3 if test is two_masks else 2], test
 
 
@@ -330,6 +333,40 @@ def half(group, make=causal, length=130, **options):
     compare("out", out, shard(by_one, plan, rank), 5e-3)
     for mine, one in zip((q, k, v), inputs):
         compare("gradient", mine.grad, shard(one.grad, plan, rank), 1e-2)
+
+
+def dense_rows(group):
+    """Backward kernels, which are prepared for dense rows of out and dout, get them of each stage. On the CPU the values
+    are wrong then."""
+    seen, run = [], distributed.run_backward
+
+    def strides_of(x):
+        return [stride for size, stride in zip(x.shape, x.stride()) if size > 1]
+
+    def watched(call, q, k, v, tensors, numbers, scale, mask, out, lse, dout, *others):
+        view = call.backward_operands.out.contents
+        seen.append([stride for size, stride in zip(out.shape, view.stride) if size > 1] == strides_of(out))
+        return run(call, q, k, v, tensors, numbers, scale, mask, out, lse, dout, *others)
+
+    length, rank = 768, dist.get_rank(group)
+    mask_mod = ahead(length, length)[1]
+    plan = ShardPlan(
+        mask_mod, (BATCH, HEADS, KV_HEADS, length, length), 4, block=64, layout="contiguous", stages=3, overlap=True
+    )
+    mine = [shard(x, plan, rank).detach().requires_grad_() for x in operands(length, length)]
+    with mock.patch.multiple(distributed, run_backward=watched, _CPU_HAS_LARGE=False):
+        flex_attention(*mine, None, mask_mod, enable_gqa=True, plan=plan, group=group).sum().backward()
+    assert all(seen) and (rank or len(seen) == 3), seen
+
+
+def changed_lse(group):
+    """The caller may change lse on any rank, also on the first, which has one launch."""
+    rank, mask_mod = dist.get_rank(group), window(256, 256)[1]
+    plan = ShardPlan(mask_mod, (BATCH, HEADS, KV_HEADS, 256, 256), 2, block=64, layout="contiguous", overlap=True)
+    mine = [shard(x, plan, rank).detach().requires_grad_() for x in operands(256, 256)]
+    out, lse = flex_attention(*mine, None, mask_mod, enable_gqa=True, return_lse=True, plan=plan, group=group)
+    lse.mul_(1.4427)
+    out.sum().backward()
 
 
 def without_gradients(group):

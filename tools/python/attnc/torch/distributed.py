@@ -11,7 +11,8 @@ attention of a stage hides the transfers of the next. Partial results are merged
 
     w_s = exp(lse_s - max(lse_s))    lse = max(lse_s) + log(sum(w_s))    out = sum(w_s * out_s) / sum(w_s)
 
-A stage computes the rows that may see its keys (Stage.concerned). If few keys travel, ranks wait for all instead, and nothing is merged (ShardPlan.joins).
+A stage computes the rows that may see its keys (Stage.span); the first that has work computes all. If few keys travel,
+ranks wait for them and compute all in one stage, so that nothing is merged (ShardPlan.joins).
 
 In a backward pass keys and values travel again, and their gradients travel back. With groups of heads, ranks of a team
 exchange heads for rows before, and rows for heads afterwards (team.py).
@@ -84,7 +85,7 @@ def unshard(
 
 
 class _Launch(typing.NamedTuple):
-    """The attention of a stage's rows. `places` tell where its captured tensors are among those of all stages; `learned` names
+    """The attention of a stage. `places` tell where its captured tensors are among those of all stages; `learned` names
     those that want gradients. `owner` is that of lists of blocks, as for Call.forward()."""
 
     stage: Stage
@@ -191,7 +192,7 @@ class _Sum(typing.NamedTuple):
     for a logarithm."""
 
     largest: torch.Tensor
-    total: torch.Tensor | None  # 1 or more; where no score lives, 0. None: of one stage, whose lse is the largest
+    total: torch.Tensor | None  # 1 or more; where no score lives, 0. None: one stage, and `largest` is its lse
 
     @classmethod
     def of(cls, lse):
@@ -231,7 +232,7 @@ def _forward(how, q, k, v, captured):
     for _, launch, keys, values in _each_stage(how, k, v):
         if launch is None:
             continue
-        of_stage = q[:, :, launch.stage.concerned]
+        of_stage = q[:, :, launch.stage.span]
         call, tensors = how.call(launch, of_stage, keys, values, captured)
         part, of_part, _ = call.outcome(of_stage, values, True, False)
         call.forward(
@@ -239,55 +240,58 @@ def _forward(how, q, k, v, captured):
             None, ALIGNED, None,
         )  # fmt: skip
         if out is None:
-            out, later = part, _Later(how, part)
+            out, later = part, _LaterRows(how, part)
             rows = _Sum.of(of_part) if later.left else _Sum(of_part, None)
         else:
-            later.merge(launch.stage.concerned, part, of_part, rows)
+            later.merge(launch.stage.span, part, of_part, rows)
     if out is None:
         return like(q, v.shape[-1]).zero_(), _Sum(q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32), None)
     later.finish()
     return out, rows
 
 
-class _Later:
-    """The rows of a result, [B, H, rows, D], to which stages behind the first add: in fp32, unless there is one such stage.
-    They are rounded once, behind the last."""
+class _LaterRows:
+    """The rows of a result, [B, H, rows, D], to which stages behind the first add. They add up in fp32, and are rounded
+    once, behind the last; one stage adds in place."""
 
     def __init__(self, how, result):
-        slices = [launch.stage.concerned for launch in how.launches if launch][1:]
+        slices = [launch.stage.span for launch in how.launches if launch][1:]
         self.rows = slice(min((x.start for x in slices), default=0), max((x.stop for x in slices), default=0))
         self.result = result[:, :, self.rows]
         self.sum, self.left = self.result, len(slices)
 
-    def add(self, here, part):
-        """Adds a part of rows `here`."""
+    def add(self, span, part):
+        """Adds a part of rows `span`."""
         self.left -= 1
-        self._sum_of(here).add_(part)
+        self._sum_of(span).add_(part)
 
-    def merge(self, here, part, of_part, rows):
-        """Merges a part of out and lse, of rows `here`. `rows` is the _Sum of all."""
-        rows, self.left = rows.of_rows(here), self.left - 1
+    def merge(self, span, part, of_part, rows):
+        """Merges a part of out and lse, of rows `span`. `rows` is the _Sum of all."""
+        rows, self.left = rows.of_rows(span), self.left - 1
         largest = torch.maximum(rows.largest, of_part)
         before, now = rows.total * _weight(rows.largest, largest), _weight(of_part, largest)
         rows.largest.copy_(largest)
         torch.add(before, now, out=rows.total)
         total = rows.total.clamp(min=1)
         before, now = (before / total).unsqueeze(-1), (now / total).unsqueeze(-1)
-        if here == self.rows:
+        if span == self.rows:
             # In fp32, by the types of the weights.
             to = torch.empty_like(part, dtype=torch.float32) if self.left else self.result
             self.sum = torch.addcmul(self.sum * before, part, now, out=to)
         else:
-            self._sum_of(here).mul_(before).addcmul_(part, now)
+            self._sum_of(span).mul_(before).addcmul_(part, now)
 
-    def _sum_of(self, here):
+    def _sum_of(self, span):
         if self.left and self.sum.dtype != torch.float32:
             self.sum = self.sum.float()
-        return self.sum[:, :, here.start - self.rows.start : here.stop - self.rows.start]
+        return self.sum[:, :, span.start - self.rows.start : span.stop - self.rows.start]
 
     def finish(self):
         if self.sum is not self.result:
             self.result.copy_(self.sum)
+
+
+_CPU_HAS_LARGE = True  # the reference always normalises by the keys that it gets
 
 
 class _HasLarge:
@@ -311,11 +315,14 @@ class _HasLarge:
 def _run_backward(how, launch, q, k, v, captured, out, rows, dout, dlse, has_large):
     """Returns (dq, dk, dv) of a stage's rows and keys, and the gradients of captures by name. By out and lse of all
     stages, unless `has_large`: then by those of the stage, which are computed again."""
-    here, scalars = launch.stage.concerned, launch.scalars
-    q, out, dout = (x[:, :, here] for x in (q, out, dout))
-    rows, dlse = rows.of_rows(here), dlse if dlse is None else dlse[:, :, here]
+    span, scalars = launch.stage.span, launch.scalars
+    q, out, dout = (x[:, :, span] for x in (q, out, dout))
+    rows, dlse = rows.of_rows(span), dlse if dlse is None else dlse[:, :, span]
     call, tensors = how.call(launch, q, k, v, captured)
     lse = rows.lse()
+    dense = call.outcome(q, v, False, False)[0]
+    if not has_large and out.stride() != dense.stride():
+        out = dense.copy_(out)  # kernels are prepared for dense rows; dout follows out in run_backward()
     if has_large:
         # w: the stage's share    dout_s = w dout    dlse_s = w (dout (out_s - out) + dlse)
         part, of_part, _ = call.outcome(q, v, True, False)
@@ -351,11 +358,11 @@ class _Attention(torch.autograd.Function):
         q, k, v = map(rows_of, _give_heads(how, _OF_KEYS, q, k, v))
         out, rows = _forward(how, q, k, v, captured)
         lse = rows.lse()
-        # The CPU reference always normalises by the keys that it gets.
-        ctx.how, ctx.has_large = how, _HasLarge(lse) if q.is_cuda else True
+        ctx.how, ctx.has_large = how, _HasLarge(lse) if q.is_cuda else _CPU_HAS_LARGE
         ctx.save_for_backward(q, k, v, out, *rows, *captured)
         ctx.set_materialize_grads(False)
-        return _results(how, out, lse)
+        # A copy, since the caller may change it, and what is saved is the same on all ranks.
+        return _results(how, out, lse.clone() if how.wants_lse and lse is rows.largest else lse)
 
     @staticmethod
     @once_differentiable
@@ -373,9 +380,9 @@ class _Attention(torch.autograd.Function):
                     how, launch, q, keys, values, captured, out, rows, dout, dlse, has_large
                 )  # fmt: skip
                 if dq is None:
-                    dq, later = of_q, _Later(how, of_q)
+                    dq, later = of_q, _LaterRows(how, of_q)
                 else:
-                    later.add(stage.concerned, of_q)
+                    later.add(stage.span, of_q)
                 for name, gradient in of_captures.items():
                     learned[launch.places[name]] += gradient
             else:
@@ -527,7 +534,7 @@ def flex_attention(
             launches.append(None)
             continue
         mods = _placed(score_mod, mask_mod, stage, team.group * heads if team else 0)
-        problem = batch, heads, kv_heads, stage.concerned.stop - stage.concerned.start, stage.key_count
+        problem = batch, heads, kv_heads, stage.span.stop - stage.span.start, stage.key_count
         text, tensors, scalars = translate(*mods, device=device, problem=problem).given()
         places = {name: place(tensor) for name, tensor in tensors.items()}
         names = tuple(name for name, at in places.items() if at in learned)

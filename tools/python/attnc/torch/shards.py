@@ -150,7 +150,7 @@ class ShardPlan:
         key = mask, rank, device, joined
         if key not in self._stages:
             last = max((piece[0] for pieces in self._pieces[mask] for piece in pieces), default=0)
-            concerned = self._concerned(mask, rank)
+            spans = self._spans(mask, rank)
             if joined and last:
                 pieces = [[(min(stage, 1), *rest) for stage, *rest in of_rank] for of_rank in self._pieces[mask]]
                 whole = slice(0, _total(self._of_team(rank, False)))
@@ -158,12 +158,12 @@ class ShardPlan:
                 stages[0].has_work = False
             else:
                 pieces = self._pieces[mask]
-                stages = [Stage(self, pieces, rank, number, concerned[number], device) for number in range(last + 1)]
+                stages = [Stage(self, pieces, rank, number, spans[number], device) for number in range(last + 1)]
             self._stages[key] = stages
         return self._stages[key]
 
-    def _concerned(self, mask, rank):
-        """Returns the slices of rows that the stages concern, by stage. The first that has work takes all rows, so that
+    def _spans(self, mask, rank):
+        """Returns the slices of rows that stages compute, by stage. The first that has work takes all rows, so that
         out and lse are whole then."""
         slices = [slice(begin, end) for begin, end in self._stage_rows[mask][rank]]
         first = min((piece[0] for piece in self._pieces[mask][rank]), default=0)
@@ -188,30 +188,32 @@ class ShardPlan:
         key = batch * kv_heads * columns * bytes
         for rank, pieces in enumerate(self._pieces[mask]):
             came = _total([piece[2:] for piece in pieces if piece[0]])
-            numbers, concerned = sorted({piece[0] for piece in pieces}), self._concerned(mask, rank)
-            merged = [concerned[number].stop - concerned[number].start for number in numbers[1:]]
+            numbers, spans = sorted({piece[0] for piece in pieces}), self._spans(mask, rank)
+            merged = [spans[number].stop - spans[number].start for number in numbers[1:]]
             keys = _total(self._of_team(rank, True)) + came
             merging = max(merging, sum(40e-6 + batch * rows * heads * columns_v * 14 / _MEMORY for rows in merged))
             waiting = max(waiting, max(came, moved[rank]) * key / self._bandwidth + keys * key * 2 / _MEMORY)
         return _DOUBT * (waiting + self._latency) < merging
 
 
-# What merging a partial result costs: a dozen small kernels, 40 us; and 14 bytes of memory an element, for which plans count 8.
+# What merging a partial result costs: a dozen small kernels, 40 us; and 14 bytes of memory an element, where plans count
+# 8.
 _MEMORY = 3e12  # bytes/s
 _MERGED = _MEMORY * 8 / 14
 _DOUBT = 1.5  # transfers may be slower than predicted, and merging is certain
 
 
 class Stage:
-    """A stage of one rank. `concerned` is the slice of rows of q that it computes. `rows` and `keys` map an index of these
+    """A stage of one rank. `span` is the slice of rows of q that it computes. `rows` and `keys` map an index of these
     or of the stage's keys, in a mod, to its position; with cumulative lengths, `row_sequences` and `key_sequences` map it
-    to its sequence. `key_count` is the number of keys, and `has_work` tells if any pair may live. `receives` are numbers of keys by the rank that owns them, in whose
-    order they arrive. `sends` are intervals of own keys by the rank that needs them, and `sent` their lengths. In a joined
-    stage `own` is the slice of own keys, among those that travel; otherwise it is None."""
+    to its sequence. `key_count` is the number of keys, and `has_work` tells if any pair may live. `receives` are numbers
+    of keys by the rank that owns them, in whose order they arrive. `sends` are intervals of own keys by the rank that
+    needs them, and `sent` their lengths. In a joined stage `own` is the slice of own keys, among those that travel;
+    otherwise it is None."""
 
-    def __init__(self, plan, pieces, rank, number, concerned, device, joined=False):
-        rows, keys = _cut(plan._of_team(rank, False), concerned), plan._of_team(rank, True)
-        self.concerned = concerned
+    def __init__(self, plan, pieces, rank, number, span, device, joined=False):
+        rows, keys = _cut(plan._of_team(rank, False), span), plan._of_team(rank, True)
+        self.span = span
         own = sorted((owner, begin, end) for stage, owner, begin, end in pieces[rank] if stage == number)
         before = keys if joined or not number else []
         received = [piece[1:] for piece in own] if number else []
