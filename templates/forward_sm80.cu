@@ -60,6 +60,17 @@ using Out = Fragment<kRowGroups, VTile::kColumns>;
 using RowSoftmax = Softmax<Out::kRows, typename Choose<kFp8, WeightsOfE4M3, WeightsFromOne>::Type>;
 constexpr int kAccumulators = (sizeof(Scores) + sizeof(Out)) / sizeof(float); // registers per thread
 
+/// O += P V. `factor`: of V, if it is E4M3.
+template <class V> ATTNC_DEVICE void add_product(Out& o, const Scores& p, V v, float factor) {
+  if constexpr (Same<typename V::Element, E4M3>::value) {
+    PackedFragment<typename V::Element, kRowGroups, V::kRows> weights;
+    weights.pack(p);
+    mma::gemm(o, weights, v, factor);
+  } else {
+    mma::gemm<kTf32>(o, p, v);
+  }
+}
+
 /// Normalises a warp's rows of O, stages them in `rows` and stores them. Stores lse and row maximum directly. `factor`:
 /// of V.
 ATTNC_DEVICE void store(const Out& o, RowSoftmax& softmax, const ForwardParams& p, const ModArgs& args,
@@ -154,10 +165,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
 
     const StepScales scales = scales_of_step(launch, b, kv_head, start, p.kv_len);
     s.fill(0.f);
-    if constexpr (kFp8)
-      mma::multiply_scores(s, q_tile.rows<kWarpRows>(warp_row), k_tile);
-    else
-      mma::gemm<kTf32>(s, q_tile.rows<kWarpRows>(warp_row), transposed(k_tile)); // S = Q K^T
+    mma::gemm<kTf32>(s, q_tile.rows<kWarpRows>(warp_row), transposed(k_tile)); // S = Q K^T
 
     ptx::cp_async_wait_group<0>();
     __syncthreads();
@@ -177,13 +185,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
     WeightSums<Scores::kRows> sums(softmax);
     to_weights<0, Scores::kGroups>(s, sums);
     sums.store(softmax);
-    if constexpr (kFp8) {
-      PackedFragment<E4M3, kRowGroups, kBlockN> weights;
-      weights.pack(s);
-      mma::multiply_values(o, weights, v_tile, scales.v);
-    } else {
-      mma::gemm<kTf32>(o, s, v_tile); // O += P V
-    }
+    add_product(o, s, v_tile, scales.v);
     start = next;
   }
 

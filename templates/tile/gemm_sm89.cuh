@@ -1,7 +1,7 @@
 // Products of one warp with mma.sync of e4m3 (sm_89 and later): Q, K, V and weights of 8 bits.
 //
-//   multiply_scores(s, q, k)            s += q k^T
-//   multiply_values(o, p, v, factor)    o += factor p v     columns of o in the order of v_columns() of fragment.cuh
+//   gemm(s, q, transposed(k))    s += q k^T          the gemm() of gemm_mma.cuh for tiles of E4M3
+//   gemm(o, p, v, factor)        o += factor p v     p: a PackedFragment; columns of o in the order of v_columns()
 //
 // K lies as the instruction wants it: 32 columns of a row are one step. V does not, as it must be contiguous along its
 // rows, and ldmatrix moves 16 bits at a time. From 32 rows and 16 columns of V, transposed, lane l (g = l / 4, t = l %
@@ -23,14 +23,14 @@
 
 namespace attnc::mma {
 
-template <int RowGroups, int N, int QRows, int Columns>
-ATTNC_DEVICE void multiply_scores(Fragment<RowGroups, N>& s, PaddedTile<E4M3, QRows, Columns> q,
-                                  PaddedTile<E4M3, N, Columns> k) {
+template <bool, int RowGroups, int N, int QRows, int Columns>
+ATTNC_DEVICE void gemm(Fragment<RowGroups, N>& s, const PaddedTile<E4M3, QRows, Columns>& q,
+                       const Transposed<PaddedTile<E4M3, N, Columns>>& k) {
   using Q = PaddedTile<E4M3, QRows, Columns>;
   static_assert(QRows == 16 * RowGroups && N % 16 == 0, "the shapes do not fit");
   const unsigned q_lane = q.base + threadIdx.x % 16 * Q::kRowBytes + threadIdx.x % 32 / 16 * 16;
   const unsigned k_lane =
-      k.base + (threadIdx.x % 8 + threadIdx.x % 32 / 16 * 8) * Q::kRowBytes + threadIdx.x / 8 % 2 * 16;
+      k.tile.base + (threadIdx.x % 8 + threadIdx.x % 32 / 16 * 8) * Q::kRowBytes + threadIdx.x / 8 % 2 * 16;
 #pragma unroll
   for (int column = 0; column < Q::kColumns; column += 32) {
     const bool is_half = column + 16 == Q::kColumns;
@@ -57,8 +57,8 @@ ATTNC_DEVICE void multiply_scores(Fragment<RowGroups, N>& s, PaddedTile<E4M3, QR
 /// The product is summed from 0 and then added in fp32: the instruction keeps some 13 bits of its sum, which would be
 /// lost anew for all keys in each step.
 template <int RowGroups, int N, int Rows, int Columns>
-ATTNC_DEVICE void multiply_values(Fragment<RowGroups, N>& o, const PackedFragment<E4M3, RowGroups, Rows>& p,
-                                  PaddedTile<E4M3, Rows, Columns> v, float factor) {
+ATTNC_DEVICE void gemm(Fragment<RowGroups, N>& o, const PackedFragment<E4M3, RowGroups, Rows>& p,
+                       PaddedTile<E4M3, Rows, Columns> v, float factor) {
   using V = PaddedTile<E4M3, Rows, Columns>;
   static_assert(N == V::kColumns && Rows % 32 == 0, "the shapes do not fit");
   const unsigned v_lane = v.base + threadIdx.x % 32 * V::kRowBytes;
