@@ -7,7 +7,8 @@
 // softmax stays within a quad of lanes.
 //
 // From sm_89 on, Q, K and V may be E4M3 (kFp8), with factors for each head or block of rows. Weights are E4M3 as well,
-// and V is turned in registers: tile/gemm_sm89.cuh.
+// and V is turned in registers: tile/gemm_sm89.cuh. That takes registers, which rows of O with more than 128 columns
+// leave none of: there weights are F16, and V is converted to it (tile/gemm_e4m3.cuh).
 //
 //   shared memory   bytes                                        lifetime
 //   QPart           kBlockM rows, the wider of Q and O           Q: whole kernel; then staging of a warp's rows of O
@@ -31,6 +32,7 @@
 #include "algo/softmax.cuh"
 #include "ptx/shared_memory.cuh"
 #include "tile/copy_tile.cuh"
+#include "tile/gemm_e4m3.cuh"
 #include "tile/gemm_mma.cuh"
 #include "tile/gemm_sm89.cuh"
 #include "tile/shared_memory.cuh"
@@ -43,7 +45,8 @@ constexpr int kWarpRows = 16 * kRowGroups;
 static_assert(kWarpRows * kWarps == kBlockM, "a warp owns whole groups of 16 rows");
 static_assert(kBlockN % (kFp8 ? 32 : 16) == 0, "P V takes 32 bytes of columns at a time");
 
-using Input = typename Choose<kFp8, E4M3, Element>::Type; // of Q, K, V and weights
+using Input = typename Choose<kFp8, E4M3, Element>::Type; // of Q, K and V
+using Weight = typename Choose<kFp8&&(kHeadDimV > 128), F16, Input>::Type;
 using QTile = PaddedTile<Input, kBlockM, kHeadDimQk>;
 using KTile = PaddedTile<Input, kBlockN, kHeadDimQk>;
 using VTile = PaddedTile<Input, kBlockN, kHeadDimV>;
@@ -57,17 +60,24 @@ static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: s
 using Params = typename ParametersOf<ScaledIf<ForwardParams, kFp8>, kPageSize != 0>::Type;
 using Scores = Fragment<kRowGroups, kBlockN>;
 using Out = Fragment<kRowGroups, VTile::kColumns>;
-using RowSoftmax = Softmax<Out::kRows, typename Choose<kFp8, WeightsOfE4M3, WeightsFromOne>::Type>;
+using RowSoftmax = Softmax<Out::kRows, typename Choose<Same<Weight, E4M3>::value, WeightsOfE4M3, WeightsFromOne>::Type>;
 constexpr int kAccumulators = (sizeof(Scores) + sizeof(Out)) / sizeof(float); // registers per thread
 
-/// O += P V. `factor`: of V, if it is E4M3.
-template <class V> ATTNC_DEVICE void add_product(Out& o, const Scores& p, V v, float factor) {
-  if constexpr (Same<typename V::Element, E4M3>::value) {
-    PackedFragment<typename V::Element, kRowGroups, V::kRows> weights;
+/// O += P V. `factor`: of V, if it is E4M3; `unit`: of O.
+template <class V> ATTNC_DEVICE void add_product(Out& o, const Scores& p, V v, float factor, float& unit) {
+  if constexpr (!Same<typename V::Element, E4M3>::value) {
+    mma::gemm<kTf32>(o, p, v);
+  } else if constexpr (Same<Weight, typename V::Element>::value) {
+    PackedFragment<Weight, kRowGroups, V::kRows> weights;
     weights.pack(p);
     mma::gemm(o, weights, v, factor);
   } else {
-    mma::gemm<kTf32>(o, p, v);
+    if (factor != unit) {
+      const float by = __fdividef(unit, factor);
+      o.for_each([&](float& element, int) { element *= by; });
+      unit = factor;
+    }
+    e4m3::multiply_values(o, p, v);
   }
 }
 
@@ -119,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
 #else
   constexpr int kArch = 0; // the host's pass of nvcc
 #endif
-  constexpr bool kFormAnew = kAccumulators > (kBlockSparse ? 128 : kArch < 900 ? 160 : 180);
+  constexpr bool kFormAnew = kFp8 || kAccumulators > (kBlockSparse ? 128 : kArch < 900 ? 160 : 180);
   const int kv_head = h / p.group, live_rows = kv_length_of<Mod>(p, args, b, h);
   const auto kv_len = [&] { return kHasLengths<Mod> ? live_rows : p.kv_len; }; // NOTE: a variable costs registers
   const auto load_pages = [&](auto tile, const void* pool, const Strides& strides, int start) {
@@ -153,6 +163,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   Out o;
   o.fill(0.f);
   RowSoftmax softmax;
+  float unit = 1.f; // of O: a factor of V
 #pragma unroll 1
   for (int i = 0; i < walk.count; ++i) {
     // NOTE: ptxas would turn a known distance between steps into sixteen 64-bit pointers (strength reduction), and
@@ -179,13 +190,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
     const Step step = {start, walk.flags_of(i, start)};
     apply_mod(s, p, args, place, step, OwnColumns{}, bias);
     Rescaling<Scores::kRows> rescaling;
-    follow_maxima<Input>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew, rescaling);
+    follow_maxima<Weight>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew, rescaling);
     to_exponents(s, bias, place);
     if (rescaling.is_due) o.scale_rows(rescaling.factors);
     WeightSums<Scores::kRows> sums(softmax);
     to_weights<0, Scores::kGroups>(s, sums);
     sums.store(softmax);
-    add_product(o, s, v_tile, scales.v);
+    add_product(o, s, v_tile, scales.v, unit); // O += P V
     start = next;
   }
 
@@ -198,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   ptx::cp_async_wait_group<0>();
   __syncthreads();
   store(o, softmax, p, args, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes},
-        q_start + warp_row, scale_of_v(launch, place.b, place.h / p.group));
+        q_start + warp_row, unit * scale_of_v(launch, place.b, place.h / p.group));
 }
 
 } // namespace attnc::sm80

@@ -54,8 +54,8 @@ ATTNC_DEVICE void gemm(Fragment<RowGroups, N>& s, const PaddedTile<E4M3, QRows, 
   }
 }
 
-/// The product is summed from 0 and then added in fp32: the instruction keeps some 13 bits of its sum, which would be
-/// lost anew for all keys in each step.
+/// The product is summed from 0 and then added in fp32: sums within the instruction keep some 13 bits (SageAttention2,
+/// Zhang et al., arXiv:2411.10958), so that a sum over all keys would lose some of them in each step.
 template <int RowGroups, int N, int Rows, int Columns>
 ATTNC_DEVICE void gemm(Fragment<RowGroups, N>& o, const PackedFragment<E4M3, RowGroups, Rows>& p,
                        PaddedTile<E4M3, Rows, Columns> v, float factor) {
