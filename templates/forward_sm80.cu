@@ -46,7 +46,7 @@ static_assert(kWarpRows * kWarps == kBlockM, "a warp owns whole groups of 16 row
 static_assert(kBlockN % (kFp8 ? 32 : 16) == 0, "P V takes 32 bytes of columns at a time");
 
 using Input = typename Choose<kFp8, E4M3, Element>::Type; // of Q, K and V
-using Weight = typename Choose<kFp8&&(kHeadDimV > 128), F16, Input>::Type;
+using Weight = typename Choose<kFp8 && (kHeadDimV > 128), F16, Input>::Type;
 using QTile = PaddedTile<Input, kBlockM, kHeadDimQk>;
 using KTile = PaddedTile<Input, kBlockN, kHeadDimQk>;
 using VTile = PaddedTile<Input, kBlockN, kHeadDimV>;

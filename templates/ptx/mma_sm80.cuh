@@ -4,7 +4,8 @@
 //   D: d[0], d[1] = (row g, cols 2t, 2t+1); d[2], d[3] = (row g + 8, the same columns)
 //   16-bit A: a[0] = (g, 2t..), a[1] = (g + 8, 2t..), a[2] = (g, 2t+8..), a[3] = (g + 8, 2t+8..)
 //   16-bit B: b0 = (k 2t.., n g), b1 = (k 2t+8.., n g)
-//   e4m3:     as 16 bits, with two neighbours along K in place of one: a[0] = (g, 4t .. 4t+3), b0 = (k 4t .. 4t+3, n g),
+//   e4m3:     as 16 bits, with two neighbours along K in place of one: a[0] = (g, 4t .. 4t+3), b0 = (k 4t .. 4t+3, n
+//   g),
 //             and the other words 8 rows or 16 columns further
 //   TF32 A:   a[0] = (g, t), a[1] = (g + 8, t), a[2] = (g, t + 4), a[3] = (g + 8, t + 4); B: b0 = (t, g), b1 = (t + 4,
 //   g)

@@ -532,7 +532,10 @@ inline void mma_m16n8k32_e4m3(float (&d)[4], const unsigned (&a)[4], unsigned b0
   const auto spread = [](unsigned word, auto put) {
     const uint64_t* words = host::machine.exchange(word);
     for (int lane = 0; lane < 32; ++lane)
-      for (int i = 0; i < 4; ++i) put(lane / 4, lane % 4 * 4 + i, to_float(E4M3{(unsigned char)(words[lane] >> 8 * i)}));
+      for (int i = 0; i < 4; ++i) {
+        const unsigned half = cvt_f16x2_e4m3x2((unsigned short)(words[lane] >> 8 * i & 0xff));
+        put(lane / 4, lane % 4 * 4 + i, cvt_f32_f16((unsigned short)half));
+      }
   };
   for (int i = 0; i < 4; ++i) spread(a[i], [&](int g, int k, float x) { of_a[g + i % 2 * 8][k + i / 2 * 16] = x; });
   for (int i = 0; i < 2; ++i) spread(i ? b1 : b0, [&](int g, int k, float x) { of_b[k + i * 16][g] = x; });
