@@ -1,5 +1,5 @@
-// The forward kernel of e4m3 with mma.sync, run on the host: its generated text, with the parameters that a launch
-// would have, on a stand-in for the GPU (host_gpu.h), next to the fp64 reference on the same bytes.
+// The forward kernel of e4m3 with mma.sync: compiled; and run on the host, its generated text, with the parameters that
+// a launch would have, on a stand-in for the GPU (host_gpu.h), next to the fp64 reference on the same bytes.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
 #include "ir/bind.h"
@@ -276,4 +276,36 @@ TEST_CASE("forward kernels of e4m3 take all tiles of the family", "[on-host]") {
     for (const std::string& tile : *tiles)
       check({.shape = {1, 1, 1, 140, 140}, .headDim = dim, .headDimV = dim, .tile = tile});
   }
+}
+
+TEST_CASE("forward kernels of e4m3 compile with mma.sync without spills or advisories", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  using test::library;
+  std::vector<test::Job> jobs;
+  for (const auto& [name, mod] : library())
+    for (const char* arch : {"sm_89", "sm_90a", "sm_100", "sm_120"})
+      for (auto [qk, v] : {std::pair{16, 16}, {64, 64}, {128, 128}, {192, 128}, {256, 256}})
+        for (bool sparse : {false, true}) {
+          if ((sparse && !mod.hasMaskMod()) || (qk != v && name != "causal") || (qk == 16 && name != "alibi")) continue;
+          KernelOptions options{.family = Family::Sm80,
+                                .arch = arch,
+                                .headDim = qk,
+                                .headDimV = v,
+                                .features = {Feature::Fp8Q, Feature::Fp8Kv},
+                                .blockSparse = sparse};
+          const std::string text = fmt::format("{} sm80 {} d{}/{}{}", name, arch, qk, v, sparse ? " lists" : "");
+          jobs.push_back({text, mod, options});
+          options.features.set(Feature::Lengths);
+          options.features.set(Feature::RowMax);
+          options.offsets = QueryOffsets::FromLengths;
+          options.dtype = DType::F16;
+          jobs.push_back({text + " lengths", mod, options});
+          if (sparse) continue;
+          options.pageSize = 16;
+          jobs.push_back({text + " pages", mod, options});
+          options.features.set(Feature::Ragged);
+          jobs.push_back({text + " ragged, in pages", mod, options});
+        }
+  REQUIRE(jobs.size() > 500);
+  CHECK(findings(jobs) == "");
 }
