@@ -94,7 +94,7 @@ struct Case {
   std::vector<int32_t> qLengths = {}; ///< of a ragged batch, whose Q_LEN is the longest; needs pages
   bool blockMask = false;
   float qFactor = 1;
-  int qBlock = 128; ///< of the block mask
+  int qBlock = 128;                  ///< of the block mask
   std::optional<Family> family = {}; ///< the only fast one that runs
   std::string tile = {};
 };
