@@ -80,7 +80,7 @@ struct KernelOptions {
   ///   Deterministic  Backward: equal launches give equal bits, including gradients of captures. Captures' gradients
   ///                  are then summed exactly, in 80 bytes of workspace per element. An element must get fewer than
   ///                  2^31 contributions.
-  ///   Fp8Q           Forward, with Fp8Kv: q is E4M3, with scales (Operands::qScales). Needs sm_90a.
+  ///   Fp8Q           Forward, with Fp8Kv: q is E4M3, with scales (Operands::qScales). Needs sm_89 or later.
   ///   VInK           Forward, Decode: v is k's first columns (vIsInK), as in latent attention (MLA). With Appends,
   ///                  newV is also newK's first columns. Decode kernels of head dims above 256 then load no v.
   Features features = {};

@@ -11,10 +11,14 @@ namespace {
 /// Mirrors PaddedTile of templates/tile/shared_tile.cuh: rows are rounded up to 16 columns and padded by 16 bytes.
 int rowBytes(int headDim, DType dtype) { return int(llvm::alignTo(headDim, 16) * dtypeBytes(dtype)) + 16; }
 
+DType inputOf(const KernelOptions& options) {
+  return options.features.has(Feature::Fp8Q) ? DType::E4M3 : options.dtype;
+}
+
 /// Mirrors `Memory` of templates/forward_sm80.cu.
 int sm80SharedBytes(const Tile& tile, const KernelOptions& options) {
-  const int qk = rowBytes(options.headDim, options.dtype), v = rowBytes(options.headDimV, options.dtype);
-  return tile.blockM * std::max(qk, v) + tile.blockN * (qk + v);
+  const int qk = rowBytes(options.headDim, inputOf(options)), v = rowBytes(options.headDimV, inputOf(options));
+  return tile.blockM * std::max(qk, rowBytes(options.headDimV, options.dtype)) + tile.blockN * (qk + v);
 }
 
 /// Registers hold the tile's scores and a warp's rows of the output. At head dim 128, 255 registers per thread allow
@@ -41,12 +45,17 @@ Tile sm80Tile(const Request& request) {
   return {128, weight <= Weight::Light ? 64 : 32, 8};
 }
 
+/// The tile for q, k and v of e4m3. A warp has 16 rows, since sums that are not yet added to O take registers. It was
+/// chosen by these, and not measured.
+Tile sm80Fp8Tile(const Request& request) { return {64, request.mod.facts.weight == Weight::Heavy ? 32 : 64, 4}; }
+
 /// Returns the model's tile, then others that are faster for some mod or mask.
 std::vector<Tile> sm80Tiles(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
   const bool smallBlocks = options.blockSparse && options.maskQBlock < 128;
-  Tile own = sm80Tile(request);
+  const bool isFp8 = options.features.has(Feature::Fp8Q);
+  Tile own = isFp8 ? sm80Fp8Tile(request) : sm80Tile(request);
   if (options.blockSparse && options.maskQBlock < own.blockM) own = {64, own.blockN, 4};
   std::vector<Tile> tiles{own};
   const auto add = [&](const Tile& tile) {
@@ -57,22 +66,31 @@ std::vector<Tile> sm80Tiles(const Request& request) {
     for (int blockN : {32, 16}) add({64, blockN, 4});
     return tiles;
   }
-  const int warps = widest <= 128 ? 4 : 8; // for 128 rows
+  const int warps = widest <= 128 && !isFp8 ? 4 : 8; // for 128 rows
   for (const Tile& tile : {Tile{128, 64, warps}, Tile{128, 32, warps}, Tile{64, 64, 4}, Tile{64, 32, 4}}) add(tile);
   return tiles;
+}
+
+std::string unservedBySm80(const Request& request) {
+  const KernelOptions& options = request.options;
+  if (!options.features.has(Feature::Fp8Kv)) return {};
+  if (!options.features.has(Feature::Fp8Q)) return "takes k and v of e4m3 only with q of e4m3";
+  if (request.arch.capability < 89) return "takes q, k and v of e4m3 on GPUs from sm_89 on";
+  return options.headDim % 16 || options.headDimV % 16 ? "takes e4m3 of head dims that are multiples of 16" : "";
 }
 
 std::vector<std::string> sm80Candidates(const Request& request) { return spelledAll(sm80Tiles(request), tileText); }
 
 Expected<ParameterBlock> sm80Parameters(const Stage& stage, const LaunchOperands& operands, const Device&,
                                         const WorkspaceView&) {
-  return withCache(forwardParams(operands), stage, operands);
+  return withScales(forwardParams(operands), stage, operands);
 }
 
 Plan planSm80(const Request& request) {
   const KernelOptions& options = request.options;
   const Tile tile = chosenOf(sm80Tiles(request), options, tileText);
   codegen::Config config = configOf(options, tile);
+  config.fp8 = options.features.has(Feature::Fp8Q);
   config.sharedBytes = sm80SharedBytes(tile, options);
   Plan plan;
   plan.stages.push_back({.templateName = "forward_sm80.cu",
@@ -91,8 +109,9 @@ const FamilyRow kForwardSm80{.kind = KernelKind::Forward,
                              .family = Family::Sm80,
                              .walksBounds = true,
                              .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends,
-                                       Feature::Ragged, Feature::BlockMask, Feature::F32, Feature::RowMax},
-                             .unserved = servesAll,
+                                       Feature::Ragged, Feature::BlockMask, Feature::F32, Feature::RowMax,
+                                       Feature::Fp8Kv, Feature::Fp8Q},
+                             .unserved = unservedBySm80,
                              .plan = planSm80,
                              .candidates = sm80Candidates,
                              .layouts = "any strides, the last one 1",

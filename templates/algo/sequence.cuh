@@ -95,14 +95,15 @@ template <class M> struct SequenceStart<M, true> {
 };
 
 /// Returns the parameters of batch entry b only. For a ragged batch they describe its sequence, as if tensors and
-/// lengths were its own; strides over the batch are 0 there.
-template <class M, class Args> ATTNC_DEVICE decltype(auto) params_of(const ForwardParams& p, const Args& args, int b) {
+/// lengths were its own; strides over the batch are 0 there. Input: the type of q, k and v.
+template <class M, class Input = Element, class Args>
+ATTNC_DEVICE decltype(auto) params_of(const ForwardParams& p, const Args& args, int b) {
   if constexpr (kIsRagged<M>) {
     const long long q_start = q_start_of<M>(args, b), kv_start = kv_start_of<M>(args, b);
     ForwardParams own = p;
-    own.q = (const Element*)p.q + q_start * p.q_stride.row;
-    own.k = (const Element*)p.k + kv_start * p.k_stride.row;
-    own.v = (const Element*)p.v + kv_start * p.v_stride.row;
+    own.q = (const Input*)p.q + q_start * p.q_stride.row;
+    own.k = (const Input*)p.k + kv_start * p.k_stride.row;
+    own.v = (const Input*)p.v + kv_start * p.v_stride.row;
     own.out = (Element*)p.out + q_start * p.out_stride.row;
     own.lse = p.lse ? p.lse + q_start : nullptr;
     own.row_max = p.row_max ? p.row_max + q_start : nullptr;

@@ -10,6 +10,9 @@
 
 namespace attnc {
 
+/// Returns zero: tiles are filled with nothing else.
+template <> ATTNC_DEVICE E4M3 from_float<E4M3>(float) { return {0}; }
+
 /// Copies rows [row_start, row_start + tile's rows) of a [length, Columns] matrix to shared memory. Called by all
 /// `Threads` threads of the CTA, or of a part of it with `thread` numbered within that part. Asynchronous if `vectors`:
 /// the caller commits and waits. `base` points to row 0.

@@ -145,4 +145,12 @@ template <int RowGroups, int Columns> struct PackedFragment<E4M3, RowGroups, Col
   }
 };
 
+/// Returns columns 4 t .. 4 t + 3 of group n / 2 of 16 of this lane's row r, times `factor`, rounded: of sums over V of
+/// E4M3, whose group of 8 columns n has the even columns of those 16, and n + 1 the odd ones.
+template <class Element, int RowGroups, int N>
+ATTNC_DEVICE uint2 v_columns(const Fragment<RowGroups, N>& o, int r, int n, float factor) {
+  return {pack2<Element>(o.at(r, n, 0) * factor, o.at(r, n + 1, 0) * factor),
+          pack2<Element>(o.at(r, n, 1) * factor, o.at(r, n + 1, 1) * factor)};
+}
+
 } // namespace attnc

@@ -21,12 +21,7 @@
 #include "tile/fragment.cuh"
 #include "tile/shared_tile.cuh"
 
-namespace attnc {
-
-/// Returns zero: tiles are filled with nothing else.
-template <> ATTNC_DEVICE E4M3 from_float<E4M3>(float) { return {0}; }
-
-namespace e4m3 {
+namespace attnc::e4m3 {
 
 ATTNC_DEVICE unsigned low_pair(unsigned bytes) { return ptx::cvt_f16x2_e4m3x2((unsigned short)bytes); }
 ATTNC_DEVICE unsigned high_pair(unsigned bytes) { return ptx::cvt_f16x2_e4m3x2((unsigned short)(bytes >> 16)); }
@@ -97,5 +92,4 @@ template <int N> ATTNC_DEVICE void store_row(float* line, const Fragment<1, N>& 
                                                        o.at(r, 2 * n, 1) * factor, o.at(r, 2 * n + 1, 1) * factor};
 }
 
-} // namespace e4m3
-} // namespace attnc
+} // namespace attnc::e4m3

@@ -71,12 +71,6 @@ template <bool MayEnd, class To, class From> ATTNC_DEVICE void transpose_v(To to
   }
 }
 
-/// Returns columns 4 t .. 4 t + 3 of group n / 2 of 16 of this lane's row r, times `factor`, rounded.
-template <class Element, int N> ATTNC_DEVICE uint2 v_columns(const Fragment<1, N>& o, int r, int n, float factor) {
-  return {pack2<Element>(o.at(r, n, 0) * factor, o.at(r, n + 1, 0) * factor),
-          pack2<Element>(o.at(r, n, 1) * factor, o.at(r, n + 1, 1) * factor)};
-}
-
 /// Writes the 64 rows times their `factor`, rounded, to `tile` from its row 0 on. All threads of the warpgroup.
 template <class Tile, int N>
 ATTNC_DEVICE void write_v_columns(Tile tile, const Fragment<1, N>& o, const float (&factor)[2]) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 using namespace attnc;
+using Catch::Matchers::Contains;
 using namespace attnc::test;
 
 TEST_CASE("few queries over long KV go to a decode kernel", "[api]") {
@@ -116,7 +117,7 @@ TEST_CASE("k and v of e4m3 go to a decode kernel, whatever the lengths", "[api]"
   CHECK(errorOf(Mod::identity(), c) == "k_scales is given, expected none, for k and v are not e4m3");
 }
 
-TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, and to no other unasked", "[api]") {
+TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, or to that of mma.sync", "[api]") {
   const auto of = [](int64_t qLen, int64_t dim = 64) {
     Case c;
     c.operands = {.q = tensor(4, 8, qLen, dim), .k = tensor(4, 2, 300, dim), .v = tensor(4, 2, 300, dim)};
@@ -153,9 +154,24 @@ TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, and to no other unaske
   CHECK(byBlocks.tile != model);
   wide.options.tile = byBlocks.tile;
   CHECK(settled(Mod::identity(), wide).tileFrom == TileFrom::Asked);
+  for (const char* arch : {"sm_89", "compute_90", "sm_100", "sm_120"})
+    for (int64_t dim : {16, 48, 128, 256}) {
+      c = of(300, dim);
+      c.options.arch = arch;
+      c.operands.kScales = scales({4, 2, 3});
+      const Preparation p = settled(Mod::identity(), c);
+      CHECK(p.options.family == Family::Sm80);
+      CHECK(p.tileFrom == TileFrom::Model);
+    }
   c = of(300);
-  c.options.arch = "sm_80";
-  CHECK(errorOf(Mod::identity(), c).find("no forward kernel serves this request") == 0);
+  c.operands.q.stride[2] = 65; // rows that the copy engine does not take
+  CHECK(settled(Mod::identity(), c).options.family == Family::Sm80);
+  c = of(300, 24);
+  c.options.arch = "sm_89";
+  CHECK_THAT(errorOf(Mod::identity(), c), Contains("sm80 takes e4m3 of head dims that are multiples of 16"));
+  c = of(300);
+  c.options.arch = "sm_86";
+  CHECK_THAT(errorOf(Mod::identity(), c), Contains("sm80 takes q, k and v of e4m3 on GPUs from sm_89 on"));
   c.options.family = Family::Naive;
   CHECK(settled(Mod::identity(), c).options.family == Family::Naive);
   c = of(300);

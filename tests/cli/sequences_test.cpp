@@ -148,7 +148,7 @@ TEST_CASE("run takes q, k and v of fp8, with scales of heads or of blocks of row
   CHECK_THAT(
       test::attnc("run --device cpu --expr score --dtype e4m3 --random 1,2,1,8,256,16 --backward --out " + out).err,
       Contains("no backward pass"));
-  CHECK_THAT(run(" --kernel-family sm80").err, Contains("takes no"));
+  CHECK(run(" --kernel-family sm80").exitCode == 0);
 }
 
 TEST_CASE("a capture of that name is the mod's, and no lengths") {

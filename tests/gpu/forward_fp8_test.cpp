@@ -1,20 +1,29 @@
 // Forward kernels with q, k and v of e4m3 against the fp64 reference on the same bytes.
 #include "gpu.h"
 
+#include "plan/arch.h"
 #include "support/element.h"
 #include "tools/attnc/pages.h"
 #include "tools/attnc/random.h"
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 using namespace attnc;
 using namespace attnc::gputest;
 
 namespace {
 
+/// Returns the families of fast kernels that serve the GPU.
+std::vector<Family> fastFamilies() {
+  const std::string arch = gpu()->context.info().arch;
+  if (arch == "sm_90a") return {Family::Sm80, Family::Sm90};
+  return plan::parseArch(arch)->capability >= 89 ? std::vector{Family::Sm80} : std::vector<Family>();
+}
+
 bool servesFp8() {
-  if (gpu()->context.info().arch == "sm_90a") return true;
+  if (!fastFamilies().empty()) return true;
   WARN("SKIPPED: " << gpu()->context.info().arch << " has no forward kernels of e4m3");
   return false;
 }
@@ -85,6 +94,8 @@ struct Case {
   std::vector<int32_t> qLengths = {}; ///< of a ragged batch, whose Q_LEN is the longest; needs pages
   bool blockMask = false;
   float qFactor = 1;
+  int qBlock = 128;                  ///< of the block mask
+  std::optional<Family> family = {}; ///< the only fast one that runs
   std::string tile = {};
 };
 
@@ -131,10 +142,12 @@ void check(const Mod& mod, const Problem& problem, const Case& of = {}) {
   double scoreSize = 16;
   for (double score : expected.rowMax)
     if (std::isfinite(score)) scoreSize = std::max(scoreSize, std::fabs(score));
-  for (Family family : {Family::Naive, Family::Sm90}) {
+  std::vector<Family> families = of.family ? std::vector{*of.family} : fastFamilies();
+  families.insert(families.begin(), Family::Naive);
+  for (Family family : families) {
     INFO(familyName(family));
-    const bool isFast = family == Family::Sm90;
-    RunOptions options{.family = family, .blockMask = of.blockMask, .decode = false};
+    const bool isFast = family != Family::Naive;
+    RunOptions options{.family = family, .blockMask = of.blockMask, .qBlock = of.qBlock, .decode = false};
     if (isFast) options.tile = of.tile;
     checkFp8(runKernel(mod, given, operands, options), expected, !isFast, scoreSize);
     options.rowMax = false; // then references lag behind the maxima
@@ -203,12 +216,48 @@ TEST_CASE("forward kernels take e4m3 in all tiles", "[gpu]") {
   if (!servesFp8()) return;
   for (int headDim : {64, 128, 256}) {
     const Problem problem{{1, 2, 2, 333, 1001}, headDim, headDim, DType::BF16};
-    KernelOptions options = kernelOptions(libraryMod("causal"), problem, {.family = Family::Sm90});
-    options.features.set(Feature::Fp8Q);
-    options.features.set(Feature::Fp8Kv);
-    options.arch = gpu()->context.info().arch;
-    for (const std::string& tile : take(gpu()->compiler.tiles(libraryMod("causal"), options)))
-      for (const char* name : {"noop", "causal"}) check(libraryMod(name), problem, {.tile = tile});
+    for (Family family : fastFamilies()) {
+      KernelOptions options = kernelOptions(libraryMod("causal"), problem, {.family = family});
+      options.features.set(Feature::Fp8Q);
+      options.features.set(Feature::Fp8Kv);
+      options.arch = gpu()->context.info().arch;
+      for (const std::string& tile : take(gpu()->compiler.tiles(libraryMod("causal"), options)))
+        for (const char* name : {"noop", "causal"}) check(libraryMod(name), problem, {.family = family, .tile = tile});
+    }
+  }
+}
+
+TEST_CASE("the kernel of mma.sync takes rows, pages and blocks that Hopper's does not", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  for (int headDim : {64, 144}) {
+    Problem problem{{2, 4, 2, 130, 515}, headDim, headDim, DType::BF16};
+    for (int64_t padding : {1, 8}) {
+      problem.rowPadding = padding;
+      check(libraryMod("causal"), problem, {.scales = Scales::OfBlocks, .family = Family::Sm80});
+    }
+    for (int pageSize : {1, 8})
+      check(libraryMod("alibi"), {{3, 4, 2, 70, 256}, headDim, headDim, DType::BF16},
+            {.lengths = {0, 130, 256}, .pageSize = pageSize, .family = Family::Sm80});
+    check(libraryMod("document"), {{2, 4, 2, 515, 515}, headDim, headDim, DType::BF16},
+          {.blockMask = true, .qBlock = 64, .family = Family::Sm80});
+  }
+}
+
+TEST_CASE("the kernel of mma.sync loses no digits of sums over many keys of e4m3", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  for (int headDim : {64, 128, 256}) {
+    const Problem problem{{1, 1, 1, 64, 32768}, headDim, headDim, DType::F16};
+    HostOperands operands = drawFp8(libraryMod("noop"), problem, Scales::None);
+    for (char& byte : operands.v.bytes) byte &= 0x7f; // all sums grow
+    const Outcome expected = runReference(libraryMod("noop"), problem, operands),
+                  actual = runKernel(libraryMod("noop"), problem, operands, {.family = Family::Sm80, .decode = false});
+    const auto mean = [](const std::vector<double>& x) {
+      return std::accumulate(x.begin(), x.end(), 0.0) / double(x.size());
+    };
+    INFO("head dim " << headDim << ": mean " << mean(actual.out) << ", expected " << mean(expected.out));
+    CHECK(std::fabs(mean(actual.out) - mean(expected.out)) <= 0x1p-9 * mean(expected.out));
   }
 }
 

@@ -34,6 +34,9 @@ struct float2 {
 struct float4 {
   float x, y, z, w;
 };
+struct uint2 {
+  unsigned x, y;
+};
 struct int2 {
   int x, y;
 };
@@ -523,6 +526,22 @@ template <class Element> void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4]
   const int lane = int(threadIdx.x % 32);
   for (int i = 0; i < 4; ++i)
     for (int k = 0; k < 16; ++k) d[i] += of_a[lane / 4 + i / 2 * 8][k] * of_b[k][lane % 4 * 2 + i % 2];
+}
+inline void mma_m16n8k32_e4m3(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  float of_a[16][32], of_b[32][8]; // [row][k], [k][column]
+  const auto spread = [](unsigned word, auto put) {
+    const uint64_t* words = host::machine.exchange(word);
+    for (int lane = 0; lane < 32; ++lane)
+      for (int i = 0; i < 4; ++i) {
+        const unsigned half = cvt_f16x2_e4m3x2((unsigned short)(words[lane] >> 8 * i & 0xff));
+        put(lane / 4, lane % 4 * 4 + i, cvt_f32_f16((unsigned short)half));
+      }
+  };
+  for (int i = 0; i < 4; ++i) spread(a[i], [&](int g, int k, float x) { of_a[g + i % 2 * 8][k + i / 2 * 16] = x; });
+  for (int i = 0; i < 2; ++i) spread(i ? b1 : b0, [&](int g, int k, float x) { of_b[k + i * 16][g] = x; });
+  const int lane = int(threadIdx.x % 32);
+  for (int i = 0; i < 4; ++i)
+    for (int k = 0; k < 32; ++k) d[i] += of_a[lane / 4 + i / 2 * 8][k] * of_b[k][lane % 4 * 2 + i % 2];
 }
 inline void mma_m16n8k8_tf32(float (&)[4], const unsigned (&)[4], unsigned, unsigned) { std::abort(); }
 template <int N> void touch(float (&d)[N][4]) { asm volatile("" ::"r"(&d) : "memory"); }

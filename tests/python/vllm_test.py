@@ -474,7 +474,7 @@ class Interface(unittest.TestCase):
         for changes, reason in (
             (dict(head_size=512), "head_size"), (dict(dtype=torch.float32), "dtype"), (dict(block_size=8), "block_size"),
             (dict(kv_cache_dtype="fp8_e5m2"), "kv_cache_dtype"), (dict(use_mla=True), "MLA"),
-            (dict(kv_cache_dtype="fp8", device_capability=types.SimpleNamespace(major=8, minor=9)), "Hopper"),
+            (dict(kv_cache_dtype="fp8", device_capability=types.SimpleNamespace(major=8, minor=6)), "sm_89"),
             (dict(kv_cache_dtype="fp8", head_size=72), "multiples of 16"),
             (dict(attn_type="encoder"), "attention type"), (dict(use_dcp=True), "DCP"),
             (dict(device_capability=types.SimpleNamespace(major=7, minor=5)), "compute capability"),

@@ -114,6 +114,9 @@ template <class T> T atomicOr(T* to, T bits) {
 struct float2 {
   float x, y;
 };
+struct uint2 {
+  unsigned x, y;
+};
 struct uint4 {
   unsigned x, y, z, w;
 };

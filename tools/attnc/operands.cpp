@@ -312,8 +312,8 @@ Operands viewsOf(const HostOperands& operands) {
 std::string archThatTakes(const HostOperands& operands) {
   const DType ofQ = operands.q.dtype, ofK = operands.k.dtype;
   const bool isWide = std::max(operands.q.shape[3], operands.v.shape[3]) > 256;
-  if (isWide || ofQ == DType::E4M3) return "sm_90a";
-  return ofK == DType::E4M3 ? "sm_89" : "sm_80"; // the first GPUs that multiply e4m3, or convert it
+  if (isWide || ofQ == DType::E4M3) return "sm_90a"; // has all families of these
+  return ofK == DType::E4M3 ? "sm_89" : "sm_80";     // the first GPUs that convert e4m3
 }
 
 TensorView firstColumns(TensorView of, const TensorView& like) {

@@ -83,8 +83,8 @@ class AttncBackend(AttentionBackend):
         cls, head_size: int, dtype: torch.dtype, kv_cache_dtype: typing.Any, block_size: int | None, use_mla: bool,
         has_sink: bool, use_sparse: bool, use_mm_prefix: bool, device_capability: typing.Any,
     ) -> str | None:  # fmt: skip
-        if kv_cache_dtype in _FP8 and device_capability.major != 9:
-            return "attnc reads prompts from fp8 caches only on Hopper"
+        if kv_cache_dtype in _FP8 and (device_capability.major, device_capability.minor) < (8, 9):
+            return "attnc reads fp8 caches from sm_89 on"
         if kv_cache_dtype in _FP8 and head_size % 16:
             return "attnc needs head sizes that are multiples of 16 for fp8 caches"
         return None
