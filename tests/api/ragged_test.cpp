@@ -163,10 +163,17 @@ TEST_CASE("ragged batches that do not fit their tensors are refused by name", "[
     c.operands.kvLengths = TensorView::contiguous(kSomewhere, DType::I32, {1});
     message = "kv_lengths is i32 [1], expected i32 [4]";
   }
-  SECTION("a block mask") {
+  SECTION("a block mask of all rows, not of a sequence") {
     static const BlockMaskView mask{.shape = {1, 1, 1000, 1000, 128, 128}};
     c.operands.blockMask = &mask;
-    message = "a ragged batch takes no block mask";
+    c.operands.maxQLen = 300;
+    message = "block mask: its lengths are 1000 x 1000, those of the problem 300 x 1000";
+  }
+  SECTION("a block mask of boxes") {
+    static const BoxLattice lattice{.extents = {1, 25, 40}, .box = {1, 8, 16}};
+    static const BlockMaskView mask{.shape = {1, 1, 1000, 1000, 128, 128, BlockMaskShape::Boxes{lattice, lattice}}};
+    c.operands.blockMask = &mask;
+    message = "a ragged batch takes no lists of boxes";
   }
   SECTION("pages of another batch") {
     c = inPages();
