@@ -94,7 +94,7 @@ template <class M> struct SequenceStart<M, true> {
   ATTNC_DEVICE int kv() const { return of_kv; }
 };
 
-/// Returns the lists of the block mask. Those of a ragged batch are of a sequence's own rows and columns.
+/// Returns the lists of the block mask: for a ragged batch, of a sequence's own rows and columns.
 template <class M> ATTNC_DEVICE decltype(auto) lists_of(const ForwardParams& p) {
   if constexpr (kIsRagged<M>) {
     const RaggedRows& of = p.rows;

@@ -261,7 +261,7 @@ TEST_CASE("the reference walks the lists of each sequence of a ragged batch, by 
   const Tensor cuQ = integers({4}, starts), cuKv = integers({4}, kvStarts);
   const Tensor q = drawn({1, 2, 215, 8}, 1), k = drawn({1, 2, 280, 8}, 2), v = drawn({1, 2, 280, 8}, 3);
   Tensor out(DType::F32, {1, 2, 215, 8});
-  // Of each sequence and head, three blocks of 64 rows: one kind for each of their blocks.
+  // Each block of 64 rows of a sequence and head draws, for each of its blocks, a kind: partial, full, or none.
   const BlockMaskShape shape{3, 2, kLongestQ, kLongestKv, 64, 64};
   std::mt19937 random(5);
   std::vector<int32_t> counts[2], indices[2];
