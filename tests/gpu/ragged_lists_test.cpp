@@ -57,7 +57,7 @@ struct Launch {
     const size_t rows = batch.lists.counts[0].size(), indices = batch.lists.indices[0].size();
     for (int32_t** counts : {&lists.partialCount, &lists.fullCount}) uploaded.move(*counts, rows);
     for (int32_t** index : {&lists.partialIndex, &lists.fullIndex}) uploaded.move(*index, indices);
-    operands.blockMask = &lists;
+    if (operands.blockMask) operands.blockMask = &lists;
     for (TensorView* tensor : {&operands.q, &operands.k, &operands.v}) uploaded.move(*tensor);
     forEachOptional(operands, [&](const char*, std::optional<TensorView>& tensor, Feature) {
       if (tensor) uploaded.move(*tensor);
@@ -159,6 +159,16 @@ TEST_CASE("lists of a ragged batch are of positions in pages, to which new rows 
                    .dtype = dtype,
                    .pageSize = pageSize,
                    .appends = appends});
+}
+
+TEST_CASE("a block mask is built for a ragged batch whose mask has no bounds", "[gpu][ragged]") {
+  ATTNC_NEED_GPU();
+  for (DType dtype : {DType::BF16, DType::E4M3})
+    for (const char* mod :
+         {"(q_idx // 128 + 2 * kv_idx // 64 + b + h) % 3 != 0", "(q_idx + kv_idx) % 3 != 0", kHopeless})
+      for (int headDim : {64, 128})
+        check(
+            {.qLengths = {200, 130, 257, 129, 256}, .mod = mod, .headDim = headDim, .dtype = dtype, .hasLists = false});
 }
 
 TEST_CASE("ragged batches of e4m3 walk lists", "[gpu][ragged]") {

@@ -27,6 +27,7 @@ struct RaggedCase {
   bool appends = false;
   bool perSequence = true, perHead = true; ///< whether lists differ
   int qBlock = 128, kvBlock = 128;
+  bool hasLists = true;
 
   std::string text() const {
     return fmt::format("{} {}, q {}, kv {}, heads {}:{}, d{} {}, pages of {}, appends {}, blocks {} x {}, lists of "
@@ -86,7 +87,7 @@ public:
     Operands operands{.q = headsFirst(q), .k = k.view, .v = v.view};
     operands.cuSeqlensQ = vectorOf(starts);
     operands.maxQLen = longest(c.qLengths), operands.maxKvLen = longest(kvLengths);
-    operands.blockMask = &lists.view;
+    operands.blockMask = c.hasLists ? &lists.view : nullptr;
     if (c.dtype == DType::E4M3) {
       operands.qScales = TensorView::contiguous(scales.data(), DType::F32, {c.heads});
       operands.kScales = operands.vScales = TensorView::contiguous(scales.data(), DType::F32, {c.kvHeads});

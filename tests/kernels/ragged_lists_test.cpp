@@ -87,7 +87,8 @@ void launch(const Mod& mod, const KernelOptions& options, const Operands& operan
   }
 }
 
-void check(const test::RaggedCase& c) {
+void check(test::RaggedCase c) {
+  c.heads = 2, c.kvHeads = 1;
   INFO(c.text());
   auto mod = Mod::parse(c.mod);
   REQUIRE(mod);
