@@ -213,7 +213,7 @@ Expected<TiledPlan> planTiled(const plan::KernelMod& mod, plan::Selection& selec
                    found ? found->tunedBy : std::string()};
 }
 
-/// Whether lists may be built for sequences as they lie. Those of a ragged batch are of its longest sequences, which
+/// Whether lists may be built for sequences as they lie. Lists of a ragged batch are of its longest sequences, which
 /// the host must know, and which must not be much longer than the others. Only forward kernels walk them.
 bool mayBuildLists(const plan::LaunchOperands& layout, const ir::Module& module, BlockMask::Lists lists) {
   if (!layout.cuSeqlensQ) return true;
