@@ -95,7 +95,8 @@ TEST_CASE("a pack of ragged batches serves launches with lists, and without") {
   const auto programsOf = [&](const std::string& options) {
     REQUIRE(attnc::test::attnc("pack " + options + common + " -o " + pack).exitCode == 0);
     std::set<std::string> programs;
-    for (const json& row : json::parse(attnc::test::attnc("cache ls --json " + pack).out)["kernels"]) {
+    const json listed = json::parse(attnc::test::attnc("cache ls --json " + pack).out);
+    for (const json& row : listed["kernels"]) {
       std::string program = row["kind"].get<std::string>();
       for (const json& with : row["with"]) program += " " + with.get<std::string>();
       programs.insert(program);
