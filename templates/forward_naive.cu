@@ -57,11 +57,13 @@ ATTNC_DEVICE void load_chunk(float (*tile)[kColumnsAtOnce + 1], const Input* bas
 
 /// Returns the walk over all columns before kv_len, or those of the lists: the oracle does not trust a mod's bounds.
 ATTNC_DEVICE auto walk_of(const ForwardParams& p, int b, int h, int q_start, int kv_len) {
-  if constexpr (kBlockSparse)
+  if constexpr (kBlockSparse) {
+    const BlockLists& lists = lists_of<Mod>(p);
     return StepWalk<kChunk, StepSource::Lists, Mod::kHasMaskMod>(
-        kv_len, BlockRow(p.lists, b, h, q_start / p.lists.q_block, p.lists.kv_block));
-  else
+        kv_len, BlockRow(lists, b, h, q_start / lists.q_block, lists.kv_block));
+  } else {
     return StepWalk<kChunk, StepSource::All, Mod::kHasMaskMod>(kv_len);
+  }
 }
 
 extern "C" __global__ void __launch_bounds__(32 * kRows, 1)

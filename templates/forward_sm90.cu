@@ -83,8 +83,8 @@ constexpr int kConsumers = kWarps / 4; // warpgroups that compute
 static_assert(kBlockM == 64 * kConsumers, "a warpgroup owns 64 rows");
 static_assert(kBlockN % (kFp8 ? 64 : 16) == 0, "P V takes 32 bytes of columns at a time, and V is turned by 64");
 // Registers per thread, of the launch's 168 or 128. Page look-ups take some, which narrow heads can spare; so do
-// transposers.
-constexpr bool kLooksUp = kPageSize != 0 && kHeadDimQk <= 64 && kHeadDimV <= 64;
+// transposers, and look-ups of listed blocks for each sequence.
+constexpr bool kLooksUp = kPageSize != 0 && ((kHeadDimQk <= 64 && kHeadDimV <= 64) || (kBlockSparse && kIsRagged<Mod>));
 constexpr bool kGivesSome = kConsumers == 2 && (kLooksUp || kFp8);
 constexpr int kProducerRegisters = kGivesSome ? 56 : kConsumers == 2 ? 40 : 32;
 constexpr int kConsumerRegisters = kGivesSome ? 224 : kConsumers == 2 ? 232 : 160;

@@ -42,10 +42,20 @@ struct Scales {
 #endif
 };
 
-/// Total rows of the tensors of a ragged batch, over all sequences.
+/// What only a ragged batch has: total rows of its tensors, over all sequences, and lists of its block mask. These are
+/// BlockLists, by sequence, of blocks of the sequence's own rows and columns. They are packed because launches of other
+/// batches pass no byte more.
 struct RaggedRows {
   int q, kv;
+  const int* partial_count;
+  const int* partial_index;
+  const int* full_count;
+  const int* full_index;
+  long long batch_stride, index_stride;
+  int head_stride;
+  short q_block, kv_block;
 };
+static_assert(sizeof(RaggedRows) == sizeof(BlockLists), "kernels of other batches have parameters of the same size");
 
 /// Forward pass: out = softmax(mod(scale * q k^T)) v.
 ///
@@ -65,7 +75,7 @@ struct ForwardParams {
   int vectors; // 1: q, k, v and out have 16-byte aligned rows; 0: copy them element by element
   union {
     BlockLists lists;
-    RaggedRows rows; // of a ragged batch, which has no lists
+    RaggedRows rows; // of a ragged batch
   };
 };
 

@@ -94,6 +94,9 @@ struct Operands {
   /// Block mask with its lists in device memory, for kernels with KernelOptions::blockSparse. Its lengths are those of
   /// q and k; its batch and heads are B and H, or 1. Blocks are of rows of q, not of positions. Columns past kvLengths
   /// are masked even if they are listed. Backward kernels also need its lists by column.
+  ///
+  /// In a ragged batch, its batch is the sequences (or 1), and its lengths are maxQLen and maxKvLen, or what stands for
+  /// these. Blocks are of rows and positions of each sequence. Backward kernels then take none.
   const BlockMaskView* blockMask = nullptr;
 };
 

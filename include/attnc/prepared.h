@@ -39,6 +39,10 @@ struct PrepareOptions {
   /// Whether to build a block mask if the kernel gains from one. Without one, mask_mod is evaluated for every score. No
   /// mask is built if queries have offsets, since a launch may change these. Decode kernels need none (KvLoop::Listed).
   ///
+  /// The mask of a ragged batch is of its longest sequences, so it serves all cumulative lengths. It is built if
+  /// maxQLen and maxKvLen are told, except for training. If mask_mod depends on b, the sequences must also fill half of
+  /// their longest lengths.
+  ///
   /// Blocks are boxes (KvLoop::BoxMask) if the mod declares a grid and bounds what a query sees along no axis. See
   /// dsl/SPEC.md §3 for the conditions. Training does not use boxes here.
   bool buildBlockMask = true;

@@ -213,6 +213,16 @@ Expected<TiledPlan> planTiled(const plan::KernelMod& mod, plan::Selection& selec
                    found ? found->tunedBy : std::string()};
 }
 
+/// Whether lists may be built for sequences as they lie. Lists of a ragged batch are of its longest sequences, which
+/// the host must know, and which must not be much longer than the others. Only forward kernels walk them.
+bool mayBuildLists(const plan::LaunchOperands& layout, const ir::Module& module, BlockMask::Lists lists) {
+  if (!layout.cuSeqlensQ) return true;
+  if (!layout.maxQLen || !layout.maxKvLen || lists != BlockMask::Lists::ByRow) return false;
+  constexpr int64_t kMostPadding = 2; // rows of the lists for each row of q
+  return plan::smallestMask(module, layout.problem, 128, 128).batch <=
+         kMostPadding * layout.q.shape[2] / layout.maxQLen;
+}
+
 Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const Outputs& outputs, KernelOptions options,
                             bool buildBlockMask, bool mayDecode, BlockMask::Lists lists, const TileLookup& lookup) {
   const std::string askedTile = std::exchange(options.tile, {}); // of the kernel that is settled below
@@ -233,7 +243,8 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   }
   std::string passedOver = passedOverBy(*selection);
   const bool buildsMask = buildBlockMask && !options.blockSparse && options.offsets == QueryOffsets::None &&
-                          !options.features.has(Feature::Ragged) && plan::wantsBlockMask(**kernelMod, *selection);
+                          mayBuildLists(*layout, derived.module(), lists) &&
+                          plan::wantsBlockMask(**kernelMod, *selection);
   if (buildsMask) {
     selection = plan::selectListed(**kernelMod, options, &*layout, lists == BlockMask::Lists::ByRow);
     if (!selection) return selection.error();

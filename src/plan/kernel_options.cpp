@@ -43,9 +43,12 @@ KernelOptions completed(KernelOptions options) {
 
 Status checkRaggedOptions(const KernelOptions& options) {
   if (!options.features.has(Feature::Ragged)) return {};
-  if (options.blockSparse)
-    return Error::environment("a ragged batch takes no block mask",
-                              "its kernels evaluate mask_mod, or walk its bounds");
+  if (options.maskByBoxes)
+    return Error::environment("a ragged batch takes no lists of boxes",
+                              "give lists of blocks of tokens in a row, or none: its kernels then evaluate mask_mod");
+  if (options.blockSparse && options.kind == KernelKind::Backward)
+    return Error::environment("backward kernels take no block mask of a ragged batch",
+                              "give none: they evaluate mask_mod, or walk its bounds");
   if (options.features.has(Feature::Fp8Kv) && !options.features.has(Feature::Fp8Q))
     return Error::environment("a ragged batch takes no k and v of e4m3 with q of another dtype",
                               "sequences of equal Q_LEN with KV lengths do");

@@ -162,7 +162,12 @@ Status checkPages(const TensorView& table, const TensorView& pool, int64_t batch
 
 /// Checks lists that a kernel walks, but not their addresses.
 Status checkWalked(const BlockMaskView& mask, const ProblemShape& problem, const KernelOptions& options) {
-  ATTNC_TRY(checkServes(mask.shape, problem));
+  if (Status status = checkServes(mask.shape, problem); !status) {
+    if (options.features.has(Feature::Ragged) && status.error().remedy.empty())
+      return Error::environment(status.error().message,
+                                "one of a ragged batch is of max_q_len queries and max_kv_len keys");
+    return status;
+  }
   const bool byBoxes = mask.shape.boxes.has_value();
   if (byBoxes != options.maskByBoxes)
     return wrong("block mask", byBoxes ? "has blocks that are boxes" : "has blocks of tokens in a row",

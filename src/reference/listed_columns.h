@@ -15,11 +15,12 @@ struct ColumnRange {
   bool full; ///< whether all are live, so that mask_mod is skipped
 };
 
-/// Checks whether a mask fits the problem. Null is valid: no mask. Errors are Blame::Environment.
-Status checkBlockMask(const BlockMaskView* mask, const ProblemShape& problem);
+/// Checks whether a mask fits the problem, for a ragged batch that of its longest sequences. Null is valid: no mask.
+/// Errors are Blame::Environment.
+Status checkBlockMask(const BlockMaskView* mask, const ProblemShape& problem, bool isRagged);
 
-/// Writes the columns that the mask lists for row q of (b, h), in order; without a mask, all columns. Reads the mask's
-/// lists by row, which are in host memory. Precondition: checkBlockMask().
+/// Writes the columns that the mask lists for row q of (b, h), its sequence's own, in order; without a mask, all
+/// columns. Reads the mask's lists by row, which are in host memory. Precondition: checkBlockMask().
 void listColumns(const BlockMaskView* mask, const ProblemShape& problem, int64_t b, int64_t h, int64_t q,
                  std::vector<ColumnRange>& ranges);
 

@@ -24,7 +24,8 @@ ATTNC_DEVICE KvWalk<M, Size, Lists> walk_kv(const ForwardParams& p, const Args& 
                                             int q_end) {
   using Walk = KvWalk<M, Size, Lists>;
   if constexpr (Lists) {
-    return Walk(kv_length_of<M>(p, args, b, h), BlockRow(p.lists, b, h, q_start / p.lists.q_block, p.lists.kv_block));
+    const BlockLists& lists = lists_of<M>(p);
+    return Walk(kv_length_of<M>(p, args, b, h), BlockRow(lists, b, h, q_start / lists.q_block, lists.kv_block));
   } else if constexpr (M::kHasBounds) {
     const auto head = M::head(args, b, h); // SEAM(head)
     const int first = q_offset<M>(args, head) + q_start, end = q_offset<M>(args, head) + q_end;

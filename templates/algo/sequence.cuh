@@ -94,6 +94,17 @@ template <class M> struct SequenceStart<M, true> {
   ATTNC_DEVICE int kv() const { return of_kv; }
 };
 
+/// Returns the lists of the block mask: for a ragged batch, of a sequence's own rows and columns.
+template <class M> ATTNC_DEVICE decltype(auto) lists_of(const ForwardParams& p) {
+  if constexpr (kIsRagged<M>) {
+    const RaggedRows& of = p.rows;
+    return BlockLists{of.partial_count, of.partial_index, of.full_count,   of.full_index,   of.batch_stride,
+                      of.head_stride,   of.index_stride,  int(of.q_block), int(of.kv_block)};
+  } else {
+    return (p.lists);
+  }
+}
+
 /// Returns the parameters of batch entry b only. For a ragged batch they describe its sequence, as if tensors and
 /// lengths were its own; strides over the batch are 0 there. Input: the type of q, k and v.
 template <class M, class Input = Element, class Args>

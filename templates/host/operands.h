@@ -47,6 +47,26 @@ template <class Lists> static BlockLists blockLists(const BlockMaskShape& shape,
   return lists;
 }
 
+/// Returns what only a ragged batch has. Blocks are at most 256 rows.
+static RaggedRows raggedRows(const LaunchOperands& operands) {
+  RaggedRows rows{};
+  rows.q = int(rowsOfQ(operands));
+  rows.kv = int(rowsOfKv(operands));
+  if (!operands.lists) return rows;
+  const BlockMaskShape& shape = operands.lists->shape;
+  const BlockLists lists = blockLists(shape, *operands.lists, shape.qBlocks());
+  rows.partial_count = lists.partial_count;
+  rows.partial_index = lists.partial_index;
+  rows.full_count = lists.full_count;
+  rows.full_index = lists.full_index;
+  rows.batch_stride = lists.batch_stride;
+  rows.index_stride = lists.index_stride;
+  rows.head_stride = int(lists.head_stride);
+  rows.q_block = short(lists.q_block);
+  rows.kv_block = short(lists.kv_block);
+  return rows;
+}
+
 /// Returns the factors of a tensor's elements. Scales have rank 3; their last stride is 0 if they are of heads. With
 /// rank 4, and a last extent of 1, they are of rows.
 Scales scalesOf(const std::optional<TensorView>& scales) {
@@ -100,7 +120,7 @@ ForwardParams forwardParams(const LaunchOperands& operands) {
               rowsAreAligned(operands.out);
   if (operands.newK) p.vectors = p.vectors && rowsAreAligned(*operands.newK) && rowsAreAligned(*operands.newV);
   if (operands.cuSeqlensQ)
-    p.rows = {int(rowsOfQ(operands)), int(rowsOfKv(operands))};
+    p.rows = raggedRows(operands);
   else if (const std::optional<BlockMaskView>& lists = operands.lists)
     p.lists = blockLists(lists->shape, *lists, lists->shape.qBlocks());
   return p;

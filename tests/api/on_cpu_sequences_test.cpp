@@ -251,12 +251,78 @@ TEST_CASE("the reference computes each sequence of a ragged batch as by itself, 
   }
 
   Operands wrong = operands;
-  BlockMaskView lists{.shape = {.qLen = 12, .kvLen = 15}};
-  wrong.blockMask = &lists;
-  CHECK(refusal(wrong) == "a ragged batch takes no block mask");
-  wrong.blockMask = nullptr;
   wrong.cuSeqlensQ->data = nullptr;
   CHECK(refusal(wrong) == "cu_seqlens_q is null, expected device memory");
+}
+
+TEST_CASE("the reference walks the lists of each sequence of a ragged batch, by its own rows and columns", "[api]") {
+  constexpr int64_t kLongestQ = 140, kLongestKv = 200, kBlocks = 4; // of kLongestKv, 64 columns each
+  const std::vector<int32_t> starts = {2, 142, 142, 212}, kvStarts = {0, 70, 73, 273};
+  const Tensor cuQ = integers({4}, starts), cuKv = integers({4}, kvStarts);
+  const Tensor q = drawn({1, 2, 215, 8}, 1), k = drawn({1, 2, 280, 8}, 2), v = drawn({1, 2, 280, 8}, 3);
+  Tensor out(DType::F32, {1, 2, 215, 8});
+  // Each block of 64 rows of a sequence and head draws, for each of its blocks, a kind: partial, full, or none.
+  const BlockMaskShape shape{3, 2, kLongestQ, kLongestKv, 64, 64};
+  std::mt19937 random(5);
+  std::vector<int32_t> counts[2], indices[2];
+  for (auto& of : counts) of.assign(3 * 2 * 3, 0);
+  for (auto& of : indices) of.assign(3 * 2 * 3 * kBlocks, -1);
+  for (size_t row = 0; row < 3 * 2 * 3; ++row)
+    for (int32_t block = 0; block < kBlocks; ++block)
+      if (const size_t kind = random() % 3; kind < 2)
+        indices[kind][row * kBlocks + size_t(counts[kind][row]++)] = block;
+  const BlockMaskView lists{shape, counts[0].data(), indices[0].data(), counts[1].data(), indices[1].data(), kBlocks};
+  Operands operands{.q = q.view, .k = k.view, .v = v.view};
+  operands.cuSeqlensQ = cuQ.view, operands.cuSeqlensKv = cuKv.view;
+  operands.maxQLen = kLongestQ, operands.maxKvLen = kLongestKv, operands.blockMask = &lists;
+  REQUIRE(computeOnCpu(positional(), operands, {.out = out.view}));
+  for (int64_t b = 0; b < 3; ++b) {
+    INFO("sequence " << b);
+    const int64_t first = starts[size_t(b)], rows = starts[size_t(b) + 1] - first, firstKv = kvStarts[size_t(b)],
+                  keys = kvStarts[size_t(b) + 1] - firstKv;
+    const auto rowsOf = [](const Tensor& tensor, int64_t first, int64_t count) {
+      TensorView part = tensor.view;
+      part.data = static_cast<float*>(part.data) + first * part.stride[2];
+      part.shape[2] = count;
+      return part;
+    };
+    BlockMaskView own = lists; // the first blocks of the same arrays
+    own.shape = {1, 2, rows, keys, 64, 64};
+    const int64_t blocks = own.shape.qBlocks(), ownKv = own.shape.kvBlocks();
+    std::vector<int32_t> ownCounts[2], ownIndices[2];
+    for (size_t kind : {0, 1})
+      for (int64_t h = 0; h < 2; ++h)
+        for (int64_t row = 0; row < blocks; ++row) {
+          const size_t at = size_t((b * 2 + h) * 3 + row);
+          const auto begin = indices[kind].begin() + std::ptrdiff_t(at * kBlocks);
+          std::vector<int32_t> live(begin, begin + counts[kind][at]);
+          std::erase_if(live, [&](int32_t block) { return block >= ownKv; });
+          ownCounts[kind].push_back(int32_t(live.size()));
+          live.resize(kBlocks, -1);
+          ownIndices[kind].insert(ownIndices[kind].end(), live.begin(), live.end());
+        }
+    own.partialCount = ownCounts[0].data(), own.partialIndex = ownIndices[0].data();
+    own.fullCount = ownCounts[1].data(), own.fullIndex = ownIndices[1].data();
+    const Mod shifted =
+        mod(("def score_mod(s, b, h, q, k):\n    return s - 0.1 * (h + 1) * (q + " + std::to_string(keys - rows) +
+             " - k)\ndef mask_mod(b, h, q, k):\n    return q + " + std::to_string(keys - rows) + " >= k\n")
+                .c_str());
+    Operands alone{.q = rowsOf(q, first, rows), .k = rowsOf(k, firstKv, keys), .v = rowsOf(v, firstKv, keys)};
+    alone.blockMask = &own;
+    const std::vector<double> expected = computed(shifted, alone).out;
+    for (int64_t h = 0; h < 2; ++h)
+      for (int64_t i = 0; i < rows * 8; ++i)
+        CHECK(out.get((h * 215 + first) * 8 + i) == expected[size_t(h * rows * 8 + i)]);
+  }
+  operands.maxQLen = 0;
+  CHECK(refusal(operands) == "the block mask is for [3, 2, 140, 200], the problem is [3, 2, 215, 200]");
+  BackwardOperands backward;
+  static_cast<Operands&>(backward) = operands;
+  backward.dOut = q.view;
+  Tensor dQ = out, dK = k, dV = v;
+  const Status status = computeBackwardOnCpu(positional(), backward, {.dQ = dQ.view, .dK = dK.view, .dV = dV.view});
+  REQUIRE_FALSE(status);
+  CHECK(status.error().message == "backward kernels take no block mask of a ragged batch");
 }
 
 TEST_CASE("the reference computes a ragged batch in pages as its sequences one by one", "[api]") {

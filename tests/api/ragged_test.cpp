@@ -100,10 +100,52 @@ TEST_CASE("keys of a ragged batch may lie in pages, to which new rows are append
   CHECK(cache.new_k_stride.row == 2 * 64);
 }
 
-TEST_CASE("no block mask is built for a ragged batch", "[api][ragged]") {
-  auto mod = Mod::parse("def mask_mod(b, h, q_idx, kv_idx):\n    return (q_idx + kv_idx) % 3 == 0\n");
+TEST_CASE("a block mask is built for the longest sequences of a ragged batch, if it gains", "[api][ragged]") {
+  auto mod = Mod::parse("(q_idx + kv_idx) % 3 == 0"), bySequence = Mod::parse("(q_idx + kv_idx + b) % 3 == 0");
   REQUIRE(mod);
-  CHECK_FALSE(settled({}, *mod).blockMask);
+  REQUIRE(bySequence);
+  Case c;
+  CHECK_FALSE(settled(c, *mod).blockMask); // it would be of as many rows as all sequences have
+  c.operands.maxQLen = c.operands.maxKvLen = 300;
+  const Preparation prepared = settled(c, *mod);
+  REQUIRE(prepared.blockMask);
+  CHECK(prepared.blockMask->batch == 1);
+  CHECK(prepared.blockMask->qLen == 300);
+  CHECK(prepared.blockMask->kvLen == 300);
+  CHECK(prepared.options.listsOfWholeMod);
+  CHECK(prepared.kvLoop == KvLoop::BlockMask);
+  CHECK(prepared.kernels().size() == 2);
+  CHECK_FALSE(settled(c).blockMask); // causal
+  CHECK(settled(c, *bySequence).blockMask->batch == 4);
+  SECTION("short sequences next to a long one") {
+    c.operands.maxQLen = c.operands.maxKvLen = 501;
+    CHECK(settled(c, *mod).blockMask);
+    CHECK_FALSE(settled(c, *bySequence).blockMask);
+  }
+  SECTION("offsets, which a launch may change") {
+    c.operands.cuSeqlensKv = cumulative(5);
+    CHECK_FALSE(settled(c, *mod).blockMask);
+    c.options.offsets = QueryOffsets::None;
+    CHECK(settled(c, *mod).blockMask);
+  }
+  SECTION("not asked for") {
+    c.options.buildBlockMask = false;
+    CHECK_FALSE(settled(c, *mod).blockMask);
+  }
+  SECTION("training, whose backward kernels walk no lists of sequences") {
+    BackwardOperands operands;
+    static_cast<Operands&>(operands) = c.operands;
+    operands.out = operands.dOut = *c.outputs.out, operands.lse = *c.outputs.lse;
+    const BackwardOutputs gradients{.dQ = c.operands.q, .dK = c.operands.k, .dV = c.operands.v};
+    auto trained = Compiler().settleTraining(*mod, operands, c.outputs, gradients, c.options);
+    if (!trained) FAIL(trained.error().message);
+    CHECK_FALSE(trained->blockMask);
+    static const BlockMaskView lists{.shape = {1, 1, 300, 300, 128, 128}};
+    operands.blockMask = &lists;
+    trained = Compiler().settleTraining(*mod, operands, c.outputs, gradients, c.options);
+    REQUIRE_FALSE(trained);
+    CHECK(trained.error().message == "backward kernels take no block mask of a ragged batch");
+  }
 }
 
 TEST_CASE("kernels are told the rows of all sequences, and get slots for their tiles", "[api][ragged]") {
@@ -163,10 +205,17 @@ TEST_CASE("ragged batches that do not fit their tensors are refused by name", "[
     c.operands.kvLengths = TensorView::contiguous(kSomewhere, DType::I32, {1});
     message = "kv_lengths is i32 [1], expected i32 [4]";
   }
-  SECTION("a block mask") {
+  SECTION("a block mask of all rows and not of the longest sequences") {
     static const BlockMaskView mask{.shape = {1, 1, 1000, 1000, 128, 128}};
     c.operands.blockMask = &mask;
-    message = "a ragged batch takes no block mask";
+    c.operands.maxQLen = 300;
+    message = "block mask: its lengths are 1000 x 1000, those of the problem 300 x 1000";
+  }
+  SECTION("a block mask of boxes") {
+    static const BoxLattice lattice{.extents = {1, 25, 40}, .box = {1, 8, 16}};
+    static const BlockMaskView mask{.shape = {1, 1, 1000, 1000, 128, 128, BlockMaskShape::Boxes{lattice, lattice}}};
+    c.operands.blockMask = &mask;
+    message = "a ragged batch takes no lists of boxes";
   }
   SECTION("pages of another batch") {
     c = inPages();

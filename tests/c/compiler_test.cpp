@@ -210,6 +210,17 @@ TEST_CASE("a ragged batch reaches what is settled", "[c]") {
   auto options = sized<attnc_kernel_options>();
   TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
   CHECK(options.features == ATTNC_FEATURE_RAGGED);
+  CHECK(options.block_sparse == 0);
+  auto lists = sized<attnc_block_mask_view>();
+  lists.shape = {4, 8, 400, 900, 128, 64};
+  c.operands.block_mask = &lists;
+  TAKE(c.settle(parse("q_idx >= kv_idx").get(), &preparation));
+  TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
+  CHECK(options.features == ATTNC_FEATURE_RAGGED);
+  CHECK(options.block_sparse == 1);
+  CHECK(options.mask_kv_block == 64);
+  lists.shape.q_len = 1000;
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "block mask: its lengths are 1000 x 900", c.settle(parse("score").get()));
 }
 
 TEST_CASE("training settles both passes, and gradients of captures by name", "[c]") {

@@ -174,6 +174,17 @@ TEST_CASE("scales, pages, new rows and ragged batches are computed on the CPU", 
   Attention ragged;
   ragged.operands.cu_seqlens_q = &startsView;
   CHECK(ragged.computed("q_idx >= kv_idx") == whole);
+  // Two sequences of 32 rows, whose lists leave out all of the second one.
+  std::vector<int32_t> halves = {0, 32, 64}, counts = {1, 0}, none = {0, 0}, first = {0, 0};
+  const attnc_tensor halvesView = tensor(ATTNC_DTYPE_I32, {3}, halves.data());
+  ragged.operands.cu_seqlens_q = &halvesView;
+  ragged.operands.max_q_len = ragged.operands.max_kv_len = 32;
+  auto lists = sized<attnc_block_mask_view>();
+  lists.shape = {2, 1, 32, 32, 128, 128};
+  lists.rows = {counts.data(), first.data(), none.data(), first.data(), 1};
+  ragged.operands.block_mask = &lists;
+  const std::vector<float> listed = ragged.computed("q_idx >= kv_idx");
+  for (size_t i = 0; i < listed.size(); ++i) CHECK(listed[i] == (i / 4 % 64 < 32 ? whole[i] : 0));
 
   // 0x38 is 1 in e4m3, so weights are equal, and v is 1.
   Attention scaled;

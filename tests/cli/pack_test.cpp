@@ -98,6 +98,27 @@ TEST_CASE("a pack has kernels of latent attention, whose v lies in k") {
   CHECK_THAT(explained.out, Contains("decode_wide_sm90.cu") && Contains("registers"));
 }
 
+TEST_CASE("a pack of ragged batches serves launches with lists, and without") {
+  if (noNvrtc()) return;
+  const Folder folder;
+  const std::string pack = folder / "kernels.attnc", common = " --arch sm_90a --head-dim 64 --kernel forward --ragged";
+  const auto programsOf = [&](const std::string& options) {
+    REQUIRE(attnc::test::attnc("pack " + options + common + " -o " + pack).exitCode == 0);
+    std::set<std::string> programs;
+    const json listed = json::parse(attnc::test::attnc("cache ls --json " + pack).out);
+    for (const json& row : listed["kernels"]) {
+      std::string program = row["kind"].get<std::string>();
+      for (const json& with : row["with"]) program += " " + with.get<std::string>();
+      programs.insert(program);
+    }
+    return programs;
+  };
+  CHECK(programsOf("--expr '(q_idx + kv_idx) % 3 == 0'") ==
+        std::set<std::string>{"block-mask", "forward ragged", "forward blocks-128x128 blocks-of-whole-mod ragged"});
+  CHECK(programsOf("--expr 'q_idx >= kv_idx' --block-sparse") ==
+        std::set<std::string>{"forward blocks-128x128 ragged"});
+}
+
 TEST_CASE("several packs serve together; one that is damaged or of another version is told") {
   if (noNvrtc()) return;
   const Folder folder;

@@ -72,6 +72,7 @@ TEST_CASE("runs of large scores hold before --verify", "[gpu][backward]") {
       {"learned_bias", "--random 3,4,2,200,200,64 --backward --ragged", {"-1e9,all", "-1e9,first-half"}},
       {"causal", "--random 1,4,2,300,300,64", {"-1e9,first-half", "-1e9,all", "1e9,scattered"}},
       {"causal", "--random 3,4,2,200,200,128 --ragged", {"-1e9,all", "-1e9,tiles"}},
+      {"strided", "--random 3,4,2,300,300,128 --ragged", {"-1e9,all", "-1e9,tiles"}}, // walks lists that it builds
       {"alibi", "--random 2,4,2,300,700,64", {"-1e9,half", "1e4,tiles"}},
       {"softcap", "--random 2,8,2,1,4096,128 --kernel decode --page-size 64", {"-1e9,first-half", "1e9,all"}},
       {"noop",

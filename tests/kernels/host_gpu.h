@@ -43,6 +43,9 @@ struct int2 {
 struct int4 {
   int x, y, z, w;
 };
+struct uint2 {
+  unsigned x, y;
+};
 struct uint4 {
   unsigned x, y, z, w;
 };
@@ -261,20 +264,21 @@ struct Map {
   int64_t extent[4], strideBytes[3]; // innermost first; strides of the outer three
   int boxRows;
 };
-inline void copyBox(const Map& map, unsigned to, const int (&c)[4]) {
+/// Calls each(address in shared memory, element of the tensor; null: none) for the elements of a box.
+template <class Each> void eachOfBox(const Map& map, unsigned shared, const int (&c)[4], Each each) {
   for (int r = 0; r < map.boxRows; ++r)
     for (int i = 0; i < 64; ++i) {
       const int64_t at4[4] = {c[0] + i, c[1] + r, c[2], c[3]};
       bool isInside = true;
       for (int axis = 0; axis < 4; ++axis) isInside &= at4[axis] >= 0 && at4[axis] < map.extent[axis];
-      short element = 0;
-      if (isInside)
-        std::memcpy(&element,
-                    map.data + at4[0] * 2 + at4[1] * map.strideBytes[0] + at4[2] * map.strideBytes[1] +
-                        at4[3] * map.strideBytes[2],
-                    2);
-      std::memcpy(at(swizzled(to + unsigned(r * 128 + i * 2))), &element, 2);
+      const int64_t offset =
+          at4[0] * 2 + at4[1] * map.strideBytes[0] + at4[2] * map.strideBytes[1] + at4[3] * map.strideBytes[2];
+      each(at(swizzled(shared + unsigned(r * 128 + i * 2))), isInside ? map.data + offset : nullptr);
     }
+}
+inline void copyBox(const Map& map, unsigned to, const int (&c)[4]) {
+  eachOfBox(map, to, c,
+            [](void* element, const char* of) { of ? std::memcpy(element, of, 2) : std::memset(element, 0, 2); });
 }
 
 } // namespace host
@@ -361,6 +365,7 @@ inline float lg2(float x) { return std::log2(x); }
 inline float rcp(float x) { return 1 / x; }
 inline float min_nan(float x, float y) { return std::isnan(x) || std::isnan(y) ? NAN : std::fmin(x, y); }
 inline int opaque(int x) { return x; }
+inline unsigned prmt(unsigned x, unsigned y, unsigned which) { return __byte_perm(x, y, which); }
 inline unsigned cvt_rna_tf32(float x) { return __float_as_uint(x); }
 inline float cvt_f32_f16(unsigned short x) { return float(host::fromBits<_Float16>(x)); }
 inline unsigned cvt_rn_f16x2(float high, float low) {
@@ -423,6 +428,7 @@ inline float2 ld_shared_float2(unsigned from) {
 inline void st_shared(unsigned to, float x) { std::memcpy(host::at(to), &x, sizeof x); }
 inline void st_shared(unsigned to, int x) { std::memcpy(host::at(to), &x, sizeof x); }
 inline void st_shared(unsigned to, const float (&x)[2]) { std::memcpy(host::at(to), x, sizeof x); }
+inline void st_shared(unsigned to, const int (&x)[2]) { std::memcpy(host::at(to), x, sizeof x); }
 inline void st_shared(unsigned to, const int (&x)[4]) { std::memcpy(host::at(to), x, sizeof x); }
 inline void fence_proxy_async() {}
 
@@ -454,6 +460,7 @@ template <int Threads> void named_barrier_sync(int barrier) { host::sync(barrier
 template <int Threads> void named_barrier_arrive(int barrier) { host::arrive(barrier, Threads); }
 template <int> void setmaxnreg_inc() {}
 template <int> void setmaxnreg_dec() {}
+inline void exit_thread() { std::abort(); }
 
 inline void cp_async_16(unsigned to, const void* from, int bytes) {
   std::memset(host::at(to), 0xff, 16);
@@ -489,7 +496,12 @@ inline void mbarrier_wait(unsigned barrier, unsigned parity) {
   host::machine.wait([&of, parity] { return (of.phase & 1) != parity; });
 }
 
+inline bool mbarrier_test(unsigned barrier, unsigned parity) {
+  return (host::machine.mbarriers.at(barrier).phase & 1) != parity;
+}
+
 inline void prefetch_tensor_map(const TensorMap&) {}
+template <class... Maps> void prefetch_tensor_maps(const Maps&...) {}
 inline void tma_load_4d(unsigned to, const TensorMap& map, unsigned barrier, int c0, int c1, int c2, int c3) {
   const host::Map of = *(const host::Map*)&map;
   const unsigned bytes = unsigned(of.boxRows) * 128;
@@ -501,6 +513,14 @@ inline void tma_load_4d(unsigned to, const TensorMap& map, unsigned barrier, int
     done.check();
   });
 }
+
+inline void tma_store_4d(const TensorMap& map, unsigned from, int c0, int c1, int c2, int c3) {
+  host::eachOfBox(*(const host::Map*)&map, from, {c0, c1, c2, c3}, [](const void* element, const char* of) {
+    if (of) std::memcpy((char*)of, element, 2);
+  });
+}
+inline void bulk_commit_group() {}
+inline void bulk_wait_read() {}
 
 template <class Element> float elementAt(const unsigned char* at) {
   Element x;

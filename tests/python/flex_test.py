@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 import unittest.mock
 import warnings
@@ -924,6 +925,48 @@ class TextTest(unittest.TestCase):
             attnc.attention("score", q[:, :, :new], *pools, **{**given, "new_v": None})
         with self.assertRaisesRegex(attnc.RunError, "kv_lengths"):
             attnc.attention("score", q, k, v, kv_lengths=lengths.long())
+
+    def test_block_masks(self):
+        lengths, heads, longest = [70, 0, 200, 129], 2, 200
+        starts = torch.tensor([0, *lengths]).cumsum(0).int()
+        torch.manual_seed(3)
+        q, k, v = (torch.randn(1, heads, sum(lengths), 16) for _ in range(3))
+        live = lambda b, h, q, k: ((q // 64 + k // 64 + b + h) % 3 == 0) | (k < 3)  # noqa: E731
+        mask = create_block_mask(live, len(lengths), heads, longest, longest, device="cpu", BLOCK_SIZE=64)
+        self.assertEqual(mask.kv_num_blocks.shape, (4, heads, 4))
+
+        def of_sequences(live):
+            parts = []
+            for b, length in enumerate(lengths):
+                rows = slice(int(starts[b]), int(starts[b]) + length)
+                own = lambda _, h, q, k: live(b, h, q, k)  # noqa: E731, B023
+                parts.append(by_definition(None, own, *(x[:, :, rows] for x in (q, k, v)))[0] if length else q[:, :, :0])
+            return torch.cat(parts, dim=2)
+
+        text = "def mask_mod(b, h, q_idx, kv_idx):\n  return ((q_idx // 64 + kv_idx // 64 + b + h) % 3 == 0) | (kv_idx < 3)"
+        expected = of_sequences(live)
+        out = attnc.attention(text, q, k, v, cu_seqlens_q=starts, block_mask=mask)
+        self.assertLess(relative_error(out, expected), 1e-6)
+        # The lists count: without those of partial blocks, as those that the longest length cuts, the others are left.
+        fields = ("kv_indices", "full_kv_num_blocks", "full_kv_indices", "seq_lengths", "BLOCK_SIZE")
+        less = types.SimpleNamespace(
+            kv_num_blocks=torch.zeros_like(mask.kv_num_blocks), **{name: getattr(mask, name) for name in fields}
+        )
+        out = attnc.attention("score", q, k, v, cu_seqlens_q=starts, block_mask=less)
+        whole = lambda b, h, q, k: ((q // 64 + k // 64 + b + h) % 3 == 0) & (q < 192) & (k < 192)  # noqa: E731
+        expected = of_sequences(whole)
+        self.assertLess(relative_error(out, expected), 1e-6)
+        with self.assertRaisesRegex(attnc.RunError, "max_q_len queries"):
+            attnc.attention(text, q, k, v, cu_seqlens_q=starts, block_mask=mask, max_q_len=201)
+        less.kv_num_blocks = less.kv_num_blocks.long()
+        with self.assertRaisesRegex(attnc.ArgumentError, r"kv_num_blocks of block_mask is .*give int32 \[4, 2, 4\]"):
+            attnc.attention("score", q, k, v, cu_seqlens_q=starts, block_mask=less)
+        # Of a batch that is not ragged.
+        q, k, v = operands("cpu", requires_grad=False)
+        live = lambda b, h, q, k: q - k >= 3 * h  # noqa: E731
+        mask = create_block_mask(live, None, q.shape[1], q.shape[2], k.shape[2], device="cpu")
+        out = attnc.attention("q_idx - kv_idx >= 3 * h", q, k, v, block_mask=mask)
+        self.assertLess(relative_error(out, by_definition(None, live, q, k, v)[0]), 1e-6)
 
     def test_e4m3(self):
         q, k, v = (x.to(torch.float8_e4m3fn) for x in operands("cpu", requires_grad=False))

@@ -78,6 +78,11 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
     if (!settled) return std::move(settled).error();
   }
   std::vector<KernelOptions> kernels = settled->kernels();
+  if (options.sequences.ragged && settled->blockMask) { // lengths of a launch say whether it has one
+    prepare.buildBlockMask = false;
+    ATTNC_TRY_AS(without, settle(problem));
+    kernels.push_back(without->options);
+  }
   for (KernelOptions& kernel : kernels) {
     if (kernel.kind == KernelKind::Backward) {
       ATTNC_TRY_AS(wanted, options.gradients.wanted(mod));

@@ -18,16 +18,18 @@ typedef struct attnc_operands {
   /// [B or 1, HKV, KV_LEN, DV], last stride 1; with page_table [pages, HKV, page_size, DV]. Rows that a mask hides must
   /// be finite.
   const attnc_tensor* v;
-  const attnc_tensor* kv_lengths;          ///< i32 [B]: rows of k and v in each sequence, clamped to 0 .. KV_LEN.
-  const attnc_tensor* q_offsets;           ///< i32 [B]: position of the first query of each sequence.
-  const attnc_capture* captures;           ///< All captures of the mod; tensors in device memory.
-  size_t capture_count;                    ///< Number of captures.
-  const attnc_block_mask_view* block_mask; ///< Block mask with its lists in device memory.
-  float scale;                             ///< Factor of q k^T, if has_scale is 1. Default: 1 / sqrt(D).
-  int32_t has_scale;                       ///< 0 or 1: whether scale is given.
-  const attnc_tensor* k_scales;            ///< f32 [HKV], [1, HKV] or [B, HKV]: factors of k of E4M3. Default: 1.
-  const attnc_tensor* v_scales;            ///< f32 [HKV], [1, HKV] or [B, HKV]: factors of v of E4M3. Default: 1.
-  const attnc_tensor* page_table;          ///< i32 [B, pages of a sequence]. Needs kv_lengths.
+  const attnc_tensor* kv_lengths; ///< i32 [B]: rows of k and v in each sequence, clamped to 0 .. KV_LEN.
+  const attnc_tensor* q_offsets;  ///< i32 [B]: position of the first query of each sequence.
+  const attnc_capture* captures;  ///< All captures of the mod; tensors in device memory.
+  size_t capture_count;           ///< Number of captures.
+  /// Block mask with its lists in device memory. In a ragged batch its blocks are of each sequence's own rows and
+  /// positions. Its batch is then the sequences (or 1), and its lengths are the longest ones.
+  const attnc_block_mask_view* block_mask;
+  float scale;                    ///< Factor of q k^T, if has_scale is 1. Default: 1 / sqrt(D).
+  int32_t has_scale;              ///< 0 or 1: whether scale is given.
+  const attnc_tensor* k_scales;   ///< f32 [HKV], [1, HKV] or [B, HKV]: factors of k of E4M3. Default: 1.
+  const attnc_tensor* v_scales;   ///< f32 [HKV], [1, HKV] or [B, HKV]: factors of v of E4M3. Default: 1.
+  const attnc_tensor* page_table; ///< i32 [B, pages of a sequence]. Needs kv_lengths.
   /// [B, HKV, Q_LEN, D], dtype of q, last stride 1: rows that the launch writes into k. Give both new_k and new_v, or
   /// none.
   const attnc_tensor* new_k;

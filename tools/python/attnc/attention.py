@@ -7,8 +7,9 @@ from typing import Any
 
 from ._cpu_notice import tell_of_cpu
 from ._library import Handle, check, compiler, library
-from ._spec import DTYPE_E4M3, Operands, Outputs, PrepareOptions
+from ._spec import DTYPE_E4M3, DTYPE_I32, BlockLists, BlockMaskShape, BlockMaskView, Operands, Outputs, PrepareOptions
 from .dlpack import Memory, View, is_on_gpu, without_gradient
+from .errors import ArgumentError
 from .mod import Mod
 
 
@@ -17,7 +18,7 @@ def attention(
     out: Any = None, return_lse: bool = False, stream: int | None = None, tile: str | None = None,
     q_scales: Any = None, k_scales: Any = None, v_scales: Any = None, kv_lengths: Any = None, q_offsets: Any = None,
     page_table: Any = None, new_k: Any = None, new_v: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None,
-    max_q_len: int = 0, max_kv_len: int = 0,
+    max_q_len: int = 0, max_kv_len: int = 0, block_mask: Any = None,
 ) -> Any:  # fmt: skip
     """Computes softmax(mod(scale q k^T)) v.
 
@@ -40,6 +41,12 @@ def attention(
     by `cu_seqlens_kv` (default: `cu_seqlens_q`); new_k and new_v are packed as q is, and need pools. The longest lengths
     are `max_q_len` and `max_kv_len`, if they are known: few queries then take a decode kernel.
 
+    `block_mask` is a BlockMask of FlexAttention, or an object with its attributes: kv_num_blocks, kv_indices,
+    full_kv_num_blocks, full_kv_indices (int32, on the same device), seq_lengths and BLOCK_SIZE. Only listed blocks are
+    visited, and the mod's mask counts in those that are not full. Blocks are of rows of q, from 0 even if queries have
+    offsets, and of positions of keys. In a ragged batch they are of each sequence's own rows, and the lists of B (or 1)
+    sequences have the longest lengths, which max_q_len and max_kv_len then default to.
+
     Returns out [B, H, L, EV]. With `return_lse`, also returns lse [B, H, L] (float32, natural logarithm). The library
     that q belongs to allocates the results. If `out` is given, the result is written into it.
 
@@ -57,7 +64,10 @@ def attention(
         "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_kv": cu_seqlens_kv,
     }  # fmt: skip
     captures = {name: without_gradient(value, name) for name, value in (captures or {}).items()}
-    given = Given(mod, q, k, v, captures, scale, out, return_lse, stream, others, (max_q_len, max_kv_len))
+    longest = max_q_len, max_kv_len
+    if block_mask is not None and cu_seqlens_q is not None:
+        longest = tuple(told or int(length) for told, length in zip(longest, block_mask.seq_lengths))
+    given = Given(mod, q, k, v, captures, scale, out, return_lse, stream, others, longest, block_mask)
     if given.on_gpu:
         _launch(given, tile)
     else:
@@ -69,7 +79,9 @@ def attention(
 class Given:
     """The arguments of a call, as structs. The tensors must outlive it."""
 
-    def __init__(self, mod, q, k, v, captures, scale, out, return_lse, stream, others=None, longest=(0, 0)):
+    def __init__(
+        self, mod, q, k, v, captures, scale, out, return_lse, stream, others=None, longest=(0, 0), block_mask=None
+    ):
         self.mod = Mod.parse(mod) if isinstance(mod, str) else mod
         self.handle = self.mod._handle.address
         on_gpu = self.on_gpu = is_on_gpu(q, "q")
@@ -90,13 +102,46 @@ class Given:
         views["lse"] = View(self.lse, "lse", on_gpu, wait, writes=True) if return_lse else None
         at = {name: view and pointer(view.struct) for name, view in views.items()}
         array, of_captures = self.mod._given(captures or {}, on_gpu, wait)
+        lists, of_lists = (None, ()) if block_mask is None else _lists_of(block_mask, on_gpu, wait)
         self.operands = Operands(
             q=at["q"], k=at["k"], v=at["v"], captures=array, capture_count=len(array),
             scale=scale or 0.0, has_scale=scale is not None, max_q_len=longest[0], max_kv_len=longest[1],
-            **{name: at[name] for name in others},
+            block_mask=lists and pointer(lists), **{name: at[name] for name in others},
         )  # fmt: skip
         self.outputs = Outputs(out=at["out"], lse=at["lse"])
-        self._keep = views, of_captures
+        self._keep = views, of_captures, lists, of_lists
+
+
+def _lists_of(mask, on_gpu, wait):
+    """Returns the lists of a block mask as a struct, and what must outlive it."""
+    (q_len, kv_len), (q_block, kv_block) = mask.seq_lengths, mask.BLOCK_SIZE
+    views, count = {}, mask.kv_num_blocks
+    shape = [*count.shape[:2], -(-q_len // q_block)]
+    for name in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices"):
+        tensor = getattr(mask, name)
+        if tensor is None and name.startswith("full"):
+            continue
+        expected = [*shape, mask.kv_indices.shape[-1]] if "indices" in name else shape
+        view = views[name] = View(tensor, name, on_gpu, wait)
+        if view.struct.dtype != DTYPE_I32 or [*tensor.shape] != expected:
+            raise ArgumentError(
+                f"{name} of block_mask is {tensor.dtype} {[*tensor.shape]}, of {q_len} queries in blocks of {q_block}",
+                f"give int32 {expected}",
+            )
+        dense = 1
+        for axis in reversed(range(len(expected))):
+            if expected[axis] > 1 and view.struct.stride[axis] != dense:
+                raise ArgumentError(f"{name} of block_mask has gaps between its elements", f"give {name}.contiguous()")
+            dense *= expected[axis]
+    address = lambda name: views[name].struct.data if name in views else None  # noqa: E731
+    lists = BlockMaskView(
+        shape=BlockMaskShape(*shape[:2], q_len, kv_len, q_block, kv_block),
+        rows=BlockLists(
+            address("kv_num_blocks"), address("kv_indices"), address("full_kv_num_blocks"), address("full_kv_indices"),
+            mask.kv_indices.shape[-1],
+        ),
+    )  # fmt: skip
+    return lists, views
 
 
 def _launch(given, tile):

@@ -1,0 +1,165 @@
+// Forward kernels of ragged batches with a block mask: compiled, and run on the host. There, their generated text runs
+// with the parameters that a launch would have, on a stand-in for the GPU (host_gpu.h).
+#include "helpers/ragged_lists.h"
+
+#include "api/mod_impl.h"
+#include "attnc/attnc.h"
+#include "ir/bind.h"
+#include "kernels/findings.h"
+#include "kernels/host_stage.h"
+#include "plan/tensor_maps.h"
+#include "plan/workspace.h"
+#include "support/ceil_div.h"
+#include "templates/params_sm90.cuh"
+
+#include <cstring>
+
+#include "templates/host/forward_sm90.h"
+
+using namespace attnc;
+using test::kOtherLengths;
+using test::kRaggedLengths;
+
+namespace {
+
+/// As host::Map of host_gpu.h.
+struct HostMap {
+  const void* data;
+  int64_t extent[4], strideBytes[3];
+  int boxRows;
+};
+
+plan::ParameterBlock parametersOf(const plan::Stage& stage, const plan::LaunchOperands& operands,
+                                  const plan::Device& device, const plan::WorkspaceView& workspace) {
+  if (stage.templateName != "forward_sm90.cu") {
+    auto made = stage.parameters(stage, operands, device, workspace);
+    if (!made) FAIL(made.error().message);
+    return *made;
+  }
+  ForwardParamsSm90 params = plan::forwardParamsSm90(stage, operands, device, workspace);
+  for (const plan::MapPlace& place : plan::mapsOf(params, stage, operands)) {
+    const TensorView& of = *place.tensor;
+    const HostMap map{of.data,
+                      {of.shape[3], of.shape[2], of.shape[1], of.shape[0]},
+                      {of.stride[2] * 2, of.stride[1] * 2, of.stride[0] * 2},
+                      place.boxRows};
+    static_assert(sizeof map <= sizeof(TensorMap));
+    std::memcpy(place.map, &map, sizeof map);
+    *place.batchStep = plan::batchStepOf(of);
+  }
+  return plan::withCache(params, stage, operands);
+}
+
+/// Runs the kernels of a launch on the host.
+void launch(const Mod& mod, const KernelOptions& options, const Operands& operands, const Outputs& outputs) {
+  auto derived = derive(mod, options);
+  if (!derived) FAIL(derived.error().message);
+  auto plan = choosePlan(*derived, options);
+  if (!plan) FAIL(plan.error().message);
+  auto sources = test::compiler().source(mod, options);
+  if (!sources) FAIL(sources.error().message);
+  auto checked = plan::checkForward(operands, outputs, plan->options);
+  if (!checked) FAIL(checked.error().message);
+  const plan::WorkspaceLayout layout(plan->workspace, *checked);
+  std::vector<char> memory(layout.bytes() + 2 * kWorkspaceAlignment, char(0));
+  const plan::WorkspaceView view{
+      layout, memory.data() + (kWorkspaceAlignment - reinterpret_cast<uintptr_t>(memory.data()) % kWorkspaceAlignment)};
+  const plan::Device device{.multiprocessors = 3};
+  auto bindings = ir::bind(derived->module(), Captures(), checked->problem, &*checked);
+  if (!bindings) FAIL(bindings.error().message);
+  for (size_t i = 0; i < plan->stages.size(); ++i) {
+    const plan::Stage& stage = plan->stages[i];
+    const int64_t ctas = plan::ctasOf(stage, *checked, device);
+    if (ctas == 0) continue;
+    auto form = kernelModOf(*derived, plan::formOf(stage));
+    REQUIRE(form);
+    uint64_t words[256] = {}, zero = 0;
+    codegen::packArgs((*form)->source.slots, *bindings, &zero, words);
+    plan::ParameterBlock params = parametersOf(stage, *checked, device, view);
+    const std::string space = options.family == Family::Naive  ? "naive"
+                              : options.family == Family::Sm80 ? "sm80"
+                                                               : "sm90";
+    const bool appends = stage.templateName == "append.cu";
+    test::HostStage& compiled = test::hostStage(sources->at(i), appends ? "Cached<ForwardParams>" : space + "::Params");
+    INFO(stage.templateName << ", " << ctas << " CTAs");
+    const std::string error = compiled.run(params.data(), words, unsigned(ctas), unsigned(stage.threads), 3);
+    REQUIRE(error == "");
+  }
+}
+
+void check(test::RaggedCase c) {
+  c.heads = 2, c.kvHeads = 1;
+  INFO(c.text());
+  auto mod = Mod::parse(c.mod);
+  REQUIRE(mod);
+  test::RaggedBatch batch(c);
+  test::RaggedResults results(c, batch.rows(), DType::BF16);
+  const Operands operands = batch.operands();
+  KernelOptions options = optionsOf(operands, results.outputs(), {.arch = "sm_90a"});
+  options.family = c.family;
+  launch(*mod, options, operands, results.outputs());
+  test::checkRagged(c, batch, results);
+}
+
+} // namespace
+
+TEST_CASE("kernels of ragged batches walk the lists of each sequence", "[on-host]") {
+  for (Family family : {Family::Naive, Family::Sm80, Family::Sm90}) {
+    check({.family = family, .qLengths = kRaggedLengths});
+    check({.family = family, .qLengths = kRaggedLengths, .kvLengths = kOtherLengths, .perHead = false});
+    check({.family = family, .qLengths = kRaggedLengths, .perSequence = false});
+    check({.family = family, .qLengths = kRaggedLengths, .mod = "score", .kvBlock = 64});
+    check({.family = family, .qLengths = kOtherLengths, .mod = "q_idx >= kv_idx", .qBlock = 256});
+  }
+  check({.family = Family::Sm80, .qLengths = kRaggedLengths, .headDim = 40, .qBlock = 64, .kvBlock = 64});
+}
+
+TEST_CASE("kernels of ragged batches walk lists over pages, to which rows are appended", "[on-host]") {
+  for (Family family : {Family::Naive, Family::Sm80, Family::Sm90})
+    for (bool appends : {false, true})
+      check({.family = family,
+             .qLengths = {1, 0, 130, 1, 7},
+             .kvLengths = {200, 0, 130, 3, 129},
+             .mod = "(q_idx + kv_idx) % 5 != 0",
+             .pageSize = appends ? 16 : 64,
+             .appends = appends});
+  for (bool appends : {false, true})
+    check({.qLengths = {1, 0, 130, 1, 7},
+           .kvLengths = {200, 0, 130, 3, 129},
+           .dtype = DType::E4M3,
+           .pageSize = 16,
+           .appends = appends,
+           .perHead = false});
+}
+
+TEST_CASE("kernels of ragged batches with lists compile without spills or advisories", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<test::Job> jobs;
+  for (const auto& [name, mod] : test::library())
+    for (int pageSize : {0, 16}) {
+      const bool isWhole = name == "alibi" || name == "document";
+      if (!mod.hasMaskMod()) continue;
+      const auto add = [&, &name = name, &mod = mod](KernelOptions options) {
+        options.features.set(Feature::Ragged);
+        options.features.set(Feature::Lengths, pageSize != 0);
+        options.features.set(Feature::Appends, pageSize != 0);
+        options.offsets = QueryOffsets::FromLengths;
+        options.pageSize = pageSize;
+        options.blockSparse = true;
+        jobs.push_back({fmt::format("{} {} {} {} d{}, pages of {}", name, familyName(options.family), options.arch,
+                                    dtypeName(options.dtype), options.headDim, pageSize),
+                        mod, options});
+      };
+      for (int dim : {64, 128, 256}) {
+        if (!isWhole && dim != 128) continue;
+        for (Features features : {Features{}, Features{Feature::Fp8Q, Feature::Fp8Kv}})
+          add({.family = Family::Sm90, .arch = "sm_90a", .headDim = dim, .features = features});
+        for (const char* arch : {"sm_80", "sm_120"}) add({.family = Family::Sm80, .arch = arch, .headDim = dim});
+      }
+      if (!isWhole) continue;
+      add({.family = Family::Sm80, .arch = "sm_80", .dtype = DType::F32, .headDim = 96});
+      add({.family = Family::Naive, .arch = "sm_80", .headDim = 64});
+    }
+  REQUIRE(jobs.size() > 40);
+  CHECK(test::findings(jobs) == "");
+}
