@@ -24,8 +24,8 @@ struct BlockLists {
   int q_block, kv_block;               // rows and columns of a block: multiples of the kernel's tile by a power of two
 };
 
-/// Factors of elements, in device memory: one per head and batch entry, or one for each kRowsOfScale rows of it.
-/// Null: 1.
+/// Factors of elements, in device memory: one per head and batch entry, one for each kRowsOfScale rows of it, or one
+/// for each row. Null: 1.
 struct Scales {
   const float* first;
   long long batch, head, block; // strides; block 0: one for all rows
