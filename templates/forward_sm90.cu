@@ -12,9 +12,8 @@
 //   consumer 1    softmax(i+1)                        [...]         takes turns with consumer 0 at the tensor cores,
 //                                                                 if kPingPong
 //
-// Q, K and V may be E4M3 (kFp8), with factors for each head, block or (kRowScales) row. Products of 8 bits want V with
-// its rows contiguous, so two more warps turn each tile of V on its way: tile/transposed_v.cuh. Weights are E4M3 as
-// well.
+// Q, K and V may be E4M3 (kFp8), as weights are then, with factors: algo/scaled.cuh. Products of 8 bits want V with its
+// rows contiguous, so two more warps turn each tile of V on its way: tile/transposed_v.cuh.
 //
 // The tensor cores run S of the next step, possibly the first of the next tile, ahead of O += P V. So a warpgroup has
 // products in flight during its softmax, and during the stores at the end of a tile.
@@ -157,7 +156,7 @@ struct Work {
 // state in uniform registers.
 constexpr int kProducers = kFillsColumns ? 32 : 1;
 
-struct Producer {
+struct Producer : HeldRowScales<kRowScales, kBlockN> {
   const Params& p;
   const ModArgs& args;
   unsigned shared;
@@ -217,7 +216,7 @@ struct Producer {
   ATTNC_DEVICE void request_k(const At& at, int flags, StepScales scales) {
     k.acquire();
     if (leads) {
-      if (!kRowScales) tell(k, {at.kv_start, flags}, scales);
+      if constexpr (!kRowScales) tell(k, {at.kv_start, flags}, scales);
       ptx::mbarrier_arrive_expect_tx(k.full(), KTile::kBytes);
       request_kv(k.tile(), p.k, k.full(), at, p.k_batch_step);
     }
@@ -245,10 +244,8 @@ struct Producer {
     }
   }
 
-  using Held = HeldRowScales<kRowScales, kBlockN>;
-  /// Computes the columns that the mod loads, and writes factors, for the K requested last: the second arrival at its
-  /// barrier.
-  ATTNC_DEVICE void fill_columns(const At& at, int flags, Held& held) {
+  /// Computes columns that the mod loads, and writes factors, for the K requested last: its barrier's second arrival.
+  ATTNC_DEVICE void fill_columns(const At& at, int flags) {
     if constexpr (Mod::kColumnsLoad) {
       if (Mod::Exponents::kCallsScore || flags & kStepMasked) {
         const Mod::Head head = Mod::head(args, at.b, at.h); // SEAM(head)
@@ -261,16 +258,20 @@ struct Producer {
       }
     }
     if constexpr (kRowScales) {
-      const float unit = held.store(row_scales_of(shared, k.slot));
+      const float unit = this->store_scales(row_scales_of(shared, k.slot));
       if (leads) tell(k, {at.kv_start, flags}, {1.f, unit});
       __syncwarp();
     }
-    if (kFillsColumns && leads) ptx::mbarrier_arrive(k.full());
+    if constexpr (kFillsColumns)
+      if (leads) ptx::mbarrier_arrive(k.full());
+  }
+
+  ATTNC_DEVICE void load_row_scales(const At& at, Step step, int length) {
+    this->template load_scales<Mod>(p, args, pages_of(p, at.b), at.b, at.kv_head, step.start, length);
   }
 
   ATTNC_DEVICE void run() {
     TileScheduler scheduler{p.order};
-    Held held;
     At v_next = {{}, 0, 0, 0, 0, -1}; // the step whose V is requested next, if kv_start >= 0
     while (scheduler.valid()) {
       const TilePlace tile = tile_at(p.order, scheduler.index);
@@ -294,22 +295,21 @@ struct Producer {
       // it.
       Step step = walk.at(0);
       int i = 0;
-      const auto scales_of = [&](Step step) {
-        held.load<Mod>(p, args, pages_of(p, at.b), at.b, at.kv_head, step.start, walk.length);
-        return scales_of_step(p, at.b, at.kv_head, step.start, p.base.kv_len);
-      };
+      const auto scales_of = [&](Step step) { return scales_of_step(p, at.b, at.kv_head, step.start, p.base.kv_len); };
       StepScales scales = scales_of(step); // one step ahead, so that nothing waits for them
+      if constexpr (kRowScales) load_row_scales(at, step, walk.length);
       while (true) {
         at.kv_start = step.start;
         request_k(at, step.flags, scales);
         if (v_next.kv_start >= 0) request_v(v_next);
         if (step.flags & kStepFirst) request_q({at.b, at.h, q_start, 1});
-        fill_columns(at, step.flags, held);
+        fill_columns(at, step.flags);
         k.advance();
         v_next = at;
         if (step.flags & kStepLast) break;
         step = walk.at(++i);
         scales = scales_of(step);
+        if constexpr (kRowScales) load_row_scales(at, step, walk.length);
       }
     }
     if (!kIsRagged<Mod> || v_next.kv_start >= 0) request_v(v_next); // a CTA may have had unused slots only
@@ -477,7 +477,7 @@ struct Consumer {
     Work work = {};                          // the last step's tile, whose O += P V is not started yet
     Step step = {0, kStepFirst | kStepLast}; // the last step, then this one
     float unit = 1.f;                        // of O: the factor of the last step's V
-    RowScalesOfQ q_scales;                   // with kRowScales
+    RowScalesOfQ<kRowScales> q_scales;       // with kRowScales
     if (group + 1 == kConsumers) scheduler_barrier_arrive();
 #pragma unroll 1
     while (true) {
@@ -523,7 +523,7 @@ struct Consumer {
       if (!kFillsColumns) k.release();
       if (kQStages == 1) q.release(step.flags & kStepLast);
       if constexpr (kRowScales)
-        multiply_columns(s, row_scales_of(shared, k.slot), q_scales.x);
+        q_scales.multiply(s, row_scales_of(shared, k.slot));
       else if constexpr (kFp8)
         if (__any_sync(0xffffffffu, scales.k != 1.f)) [[unlikely]]
           s.for_each([&](float& element, int) { element *= scales.k; });
@@ -582,7 +582,7 @@ extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
   run_roles<kProducerRegisters, kConsumerRegisters>(
       [&](int warp) {
         if (warp == 0) {
-          if (threadIdx.x < kProducers) Producer{p, args, shared}.run();
+          if (threadIdx.x < kProducers) Producer{{}, p, args, shared}.run();
         } else if (kOutInQSlot && warp == 1) {
           if (kIsRagged<Mod> || threadIdx.x == 32) Storer{p, shared}.run(args);
         } else if constexpr (kFp8) {

@@ -15,9 +15,8 @@ template <int Columns> constexpr int kRowScalesBytes = 8 * Columns;
 /// The factors of a step in the producer: lane l holds columns l + 32 i. Empty unless IsOn. All functions are called by
 /// the whole warp.
 template <bool IsOn, int Columns> struct HeldRowScales {
-  template <class M, class Params, class Args>
-  ATTNC_DEVICE void load(const Params&, const Args&, const int*, int, int, int, int) {}
-  ATTNC_DEVICE float store(unsigned) { return 1.f; }
+  template <class M, class... Args> ATTNC_DEVICE void load_scales(const Args&...) {}
+  ATTNC_DEVICE float store_scales(unsigned) { return 1.f; }
 };
 template <int Columns> struct HeldRowScales<true, Columns> {
   static constexpr int kHeld = Columns / 32;
@@ -26,8 +25,8 @@ template <int Columns> struct HeldRowScales<true, Columns> {
 
   /// Loads the factors of columns from `first` on. What lies behind `length` may be NaN, or no page: it gets 0.
   template <class M, class Params, class Args>
-  ATTNC_DEVICE void load(const Params& p, const Args& args, const int* pages, int b, int kv_head, int first,
-                         int length) {
+  ATTNC_DEVICE void load_scales(const Params& p, const Args& args, const int* pages, int b, int kv_head, int first,
+                                int length) {
     const int start = kv_row_of<M>(args, b, 0);
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
@@ -39,7 +38,7 @@ template <int Columns> struct HeldRowScales<true, Columns> {
   }
 
   /// Writes them to shared memory, those of V divided by the unit of O. Returns that unit.
-  ATTNC_DEVICE float store(unsigned shared) {
+  ATTNC_DEVICE float store_scales(unsigned shared) {
     float largest = 0.f;
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) largest = fmaxf(largest, fabsf(v[i]));
@@ -58,8 +57,12 @@ template <int Columns> struct HeldRowScales<true, Columns> {
   }
 };
 
-/// The factors of a lane's two rows of Q in a consumer.
-struct RowScalesOfQ {
+/// The factors of a lane's two rows of Q in a consumer. Empty unless IsOn.
+template <bool IsOn> struct RowScalesOfQ {
+  template <class M, class... Args> ATTNC_DEVICE void load(const Args&...) {}
+  template <class Scores> ATTNC_DEVICE void multiply(Scores&, unsigned) const {}
+};
+template <> struct RowScalesOfQ<true> {
   float x[2];
   /// Loads those of rows from q_start on; the lane's first one is `first` rows behind it.
   template <class M, class Params, class Args>
@@ -72,18 +75,18 @@ struct RowScalesOfQ {
       x[r] = scale_of_q(p, b, h, row, q_row_of<M>(args, b, row));
     }
   }
+  /// Multiplies rows by their factors, and columns by those in shared memory.
+  template <int Columns> ATTNC_DEVICE void multiply(Fragment<1, Columns>& s, unsigned shared) const {
+#pragma unroll
+    for (int n = 0; n < Columns / 8; ++n) {
+      const float2 factor = ptx::ld_shared_float2(shared + 4 * Fragment<1, Columns>::column(n, 0));
+#pragma unroll
+      for (int r = 0; r < 2; ++r) s.at(r, n, 0) *= factor.x * x[r], s.at(r, n, 1) *= factor.y * x[r];
+    }
+  }
 };
 
-/// Multiplies columns by their factors in shared memory, and rows by `by`.
-template <int Columns>
-ATTNC_DEVICE void multiply_columns(Fragment<1, Columns>& x, unsigned shared, const float (&by)[2]) {
-#pragma unroll
-  for (int n = 0; n < Columns / 8; ++n) {
-    const float2 factor = ptx::ld_shared_float2(shared + 4 * Fragment<1, Columns>::column(n, 0));
-#pragma unroll
-    for (int r = 0; r < 2; ++r) x.at(r, n, 0) *= factor.x * by[r], x.at(r, n, 1) *= factor.y * by[r];
-  }
-}
+/// Multiplies columns by their factors in shared memory.
 template <int Columns> ATTNC_DEVICE void multiply_columns(Fragment<1, Columns>& x, unsigned shared) {
 #pragma unroll
   for (int n = 0; n < Columns / 8; ++n) {
