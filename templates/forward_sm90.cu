@@ -266,10 +266,6 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
       if (leads) ptx::mbarrier_arrive(k.full());
   }
 
-  ATTNC_DEVICE void load_row_scales(const At& at, Step step, int length) {
-    this->template load_scales<Mod>(p, args, pages_of(p, at.b), at.b, at.kv_head, step.start, length);
-  }
-
   ATTNC_DEVICE void run() {
     TileScheduler scheduler{p.order};
     At v_next = {{}, 0, 0, 0, 0, -1}; // the step whose V is requested next, if kv_start >= 0
@@ -297,7 +293,7 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
       int i = 0;
       const auto scales_of = [&](Step step) { return scales_of_step(p, at.b, at.kv_head, step.start, p.base.kv_len); };
       StepScales scales = scales_of(step); // one step ahead, so that nothing waits for them
-      if constexpr (kRowScales) load_row_scales(at, step, walk.length);
+      if constexpr (kRowScales) this->template load_scales<Mod>(p, args, at, step.start, walk.length);
       while (true) {
         at.kv_start = step.start;
         request_k(at, step.flags, scales);
@@ -309,7 +305,7 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
         if (step.flags & kStepLast) break;
         step = walk.at(++i);
         scales = scales_of(step);
-        if constexpr (kRowScales) load_row_scales(at, step, walk.length);
+        if constexpr (kRowScales) this->template load_scales<Mod>(p, args, at, step.start, walk.length);
       }
     }
     if (!kIsRagged<Mod> || v_next.kv_start >= 0) request_v(v_next); // a CTA may have had unused slots only
@@ -583,6 +579,7 @@ extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
       [&](int warp) {
         if (warp == 0) {
           if (threadIdx.x < kProducers) Producer{{}, p, args, shared}.run();
+          if constexpr (kRowScales) ptx::exit_thread(); // NOTE: as below
         } else if (kOutInQSlot && warp == 1) {
           if (kIsRagged<Mod> || threadIdx.x == 32) Storer{p, shared}.run(args);
         } else if constexpr (kFp8) {

@@ -2,6 +2,7 @@
 // one step ahead, and leaves them in shared memory for the consumers. scaled.cuh says what is multiplied.
 #pragma once
 
+#include "algo/pages.cuh"
 #include "algo/scaled.cuh"
 #include "algo/sequence.cuh"
 #include "ptx/shared_memory.cuh"
@@ -23,16 +24,17 @@ template <int Columns> struct HeldRowScales<true, Columns> {
   static_assert(Columns % 32 == 0, "lanes hold equally many columns");
   float k[kHeld], v[kHeld], unit = 1.f;
 
-  /// Loads the factors of columns from `first` on. What lies behind `length` may be NaN, or no page: it gets 0.
-  template <class M, class Params, class Args>
-  ATTNC_DEVICE void load_scales(const Params& p, const Args& args, const int* pages, int b, int kv_head, int first,
-                                int length) {
-    const int start = kv_row_of<M>(args, b, 0);
+  /// Loads the factors of columns from `first` on. What lies behind `length` may be NaN, or no page: it gets 0. At: has
+  /// b and kv_head.
+  template <class M, class Params, class Args, class At>
+  ATTNC_DEVICE void load_scales(const Params& p, const Args& args, const At& at, int first, int length) {
+    const int start = kv_row_of<M>(args, at.b, 0);
+    const int* pages = pages_of(p, at.b);
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
       const int column = first + 32 * i + int(threadIdx.x) % 32;
       StepScales scales = {0.f, 0.f};
-      if (column < length) scales = scales_of_column<kPageSize>(p, pages, b, kv_head, column, start + column);
+      if (column < length) scales = scales_of_column<kPageSize>(p, pages, at.b, at.kv_head, column, start + column);
       k[i] = scales.k, v[i] = scales.v;
     }
   }
