@@ -33,10 +33,12 @@ template <int Columns> struct HeldRowScales<true, Columns> {
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
       const int column = first + 32 * i + int(threadIdx.x) % 32;
-      StepScales scales = {0.f, 0.f};
-      if (column < length) scales = scales_of_column<kPageSize>(p, pages, at.b, at.kv_head, column, start + column);
+      k[i] = v[i] = 0.f;
+      if (column >= length) continue;
+      const StepScales scales = scales_of_column<kPageSize>(p, pages, at.b, at.kv_head, column, start + column);
       k[i] = scales.k, v[i] = scales.v;
     }
+    __syncwarp();
   }
 
   /// Writes them to shared memory, those of V divided by the unit of O. Returns that unit.

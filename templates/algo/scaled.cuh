@@ -77,10 +77,12 @@ template <class Params> ATTNC_DEVICE float scale_of_q(const Params& p, int b, in
 template <int PageSize, class Params>
 ATTNC_DEVICE StepScales scales_of_column(const Params& p, const int* pages, int b, int kv_head, int position,
                                          int row_of_tensor) {
+  int entry = b, row = row_of_tensor;
+  if constexpr (PageSize != 0) entry = pages[position / PageSize], row = position % PageSize;
   const auto of = [&](const Scales& scales) {
-    if constexpr (PageSize != 0)
-      if (scales.first && scales.by_row) return scales.of_row(pages[position / PageSize], kv_head, position % PageSize);
-    return scale_of_row(scales, b, kv_head, position, row_of_tensor);
+    const long long index = scales.by_row ? entry * scales.batch + row * scales.row
+                                          : b * scales.batch + position / Scales::kRowsOfScale * scales.block;
+    return scales.first ? scales.first[index + kv_head * scales.head] : 1.f;
   };
   if constexpr (requires { p.k_scale; })
     return {of(p.k_scale), of(p.v_scale)};
