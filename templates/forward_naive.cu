@@ -87,8 +87,9 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   const Input* v = head_of(launch.v, p.v_stride, kv_batch, h / p.group, kv_start);
   for (int d = lane; d < kHeadDimQk; d += 32) q_tile[warp][d] = to_float(q[d]);
 
-  const float scale = p.scale * scale_of_products(launch, b, h, h / p.group, q_idx);
-  const float v_scale = scale_of_v(launch, b, h / p.group);
+  const float scale = p.scale * (kRowScales ? scale_of_q(launch, b, h, q_idx, q_row_of<Mod>(args, b, q_idx))
+                                            : scale_of_products<false>(launch, b, h, h / p.group, q_idx));
+  const float v_scale = scale_of_v<kRowScales>(launch, b, h / p.group);
 
   const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
   const int position = q_offset<Mod>(args, head) + q_idx;
@@ -100,7 +101,11 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   for (int i = 0; i < walk.count; ++i) {
     const Step step = walk.at(i);
     const int kv_idx = min(step.start + lane, p.kv_len - 1);
-    const StepScales factors = scales_of_step(launch, b, h / p.group, step.start, p.kv_len);
+    StepScales factors = {0.f, 0.f}; // of this lane's column, with kRowScales
+    if (!kRowScales)
+      factors = scales_of_step(launch, b, h / p.group, step.start, p.kv_len);
+    else if (step.start + lane < kv_length<Mod>(p, args, head))
+      factors = scales_of_column<kPageSize>(launch, pages_of(launch, b), b, h / p.group, kv_idx, kv_start + kv_idx);
 
     // S = mod(scale q k^T)
     float score = 0.f;
@@ -130,9 +135,10 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
       load_chunk(kv_tile, v, p.v_stride, pages_of(launch, b), step.start, kv_length<Mod>(p, args, head), first,
                  columns);
       for (int j = 0; j < kChunk; ++j) {
-        const float w = __shfl_sync(0xffffffffu, weight, j);
+        const float w = __shfl_sync(0xffffffffu, kRowScales ? weight * factors.v : weight, j);
         for (int c = 0; c < (columns + 31) / 32; ++c)
-          if (lane + 32 * c < columns) out[first / 32 + c] += w * factors.v * kv_tile[j][lane + 32 * c];
+          if (lane + 32 * c < columns)
+            out[first / 32 + c] += w * (kRowScales ? 1.f : factors.v) * kv_tile[j][lane + 32 * c];
       }
     }
   }

@@ -12,15 +12,15 @@
 //   consumer 1    softmax(i+1)                        [...]         takes turns with consumer 0 at the tensor cores,
 //                                                                 if kPingPong
 //
-// Q, K and V may be E4M3 (kFp8), with factors for each head. Products of 8 bits want V with its rows contiguous, so two
-// more warps turn each tile of V on its way: tile/transposed_v.cuh. Weights are E4M3 as well.
+// Q, K and V may be E4M3 (kFp8), as weights are then, with factors: algo/scaled.cuh. Products of 8 bits want V with its
+// rows contiguous, so two more warps turn each tile of V on its way: tile/transposed_v.cuh.
 //
 // The tensor cores run S of the next step, possibly the first of the next tile, ahead of O += P V. So a warpgroup has
 // products in flight during its softmax, and during the stores at the end of a tile.
 //
 //   role          threads                      registers   what
 //   producer      one thread, or a warp      56, 40 or 32  tile scheduler; walks steps; issues TMA loads of Q, K, V;
-//                 if the mod loads columns                  computes those columns
+//                 if it fills columns                       computes those that the mod loads; loads factors of rows
 //   storer        one thread of another      56, 40 or 32  issues TMA stores of O; if a sequence of a ragged batch ends
 //                 warp; the warp if ragged                  within a tile, copies its rows instead
 //   transposers   two warps, with kFp8       the same    turn V
@@ -33,6 +33,7 @@
 //   VRing           kStages tiles of kBlockN x kHeadDimV         a slot: until P V of its step is complete
 //   LoadedVRing     with kFp8: kStages tiles of V as loaded      a slot: until it is turned
 //   Columns         kStages kBlockN sizeof(Mod::Col)             if the mod loads by column; as the slot of K
+//   RowScales       with kRowScales: 8 kStages kBlockN           as the slot of K, until the step's P is formed
 //   control words   messages and barriers of the rings, OutFull
 //
 //   barrier           completed by                                         waited for by
@@ -40,7 +41,7 @@
 //   q.empty           storer: O has been read; with one slot of Q the      producer
 //                     consumers, after S of the tile's last step
 //   k.full            producer: K requested, message written; its bytes;   consumers
-//                     with Columns also: columns written
+//                     with Columns or RowScales also: these written
 //   k.empty           consumers: S complete, columns read                  producer
 //   v.full, v.empty   producer: V requested, its bytes; consumers: O       consumers, producer
 //                     with kFp8 transposers: V turned                      consumers, transposers
@@ -64,6 +65,7 @@
 #include "algo/apply_mod.cuh"
 #include "algo/kv_walk.cuh"
 #include "algo/pages.cuh"
+#include "algo/row_scales.cuh"
 #include "algo/scaled.cuh"
 #include "algo/softmax.cuh"
 #include "algo/tile_order.cuh"
@@ -108,8 +110,10 @@ constexpr int kQSlotBytes = kOutInQSlot && OutTile::kBytes > QTile::kBytes ? Out
 constexpr int kTransposers = 2; // warps that turn V
 struct QRing
     : RingParts<QRing, QTile, kQStages, 4, Arrivals{.full = 1, .empty = kOutInQSlot ? 1 : kWarps}, kQSlotBytes> {};
+/// Whether the producer writes by column to shared memory: columns of the mod, or factors.
+constexpr bool kFillsColumns = Mod::kColumnsLoad || kRowScales;
 struct KRing
-    : RingParts<KRing, KTile, kStages, kFp8 ? 4 : 2, Arrivals{.full = Mod::kColumnsLoad ? 2 : 1, .empty = kWarps}> {};
+    : RingParts<KRing, KTile, kStages, kFp8 ? 4 : 2, Arrivals{.full = kFillsColumns ? 2 : 1, .empty = kWarps}> {};
 struct VRing : RingParts<VRing, VTile, kStages, 0, Arrivals{.full = kFp8 ? kTransposers : 1, .empty = kWarps}> {};
 struct LoadedVRing
     : RingParts<LoadedVRing, LoadedVTile, kFp8 ? kStages : 0, 2, Arrivals{.full = 1, .empty = kTransposers}> {};
@@ -122,14 +126,18 @@ constexpr bool kPingPong = !kFp8 && kHeadDimQk <= 128 && kHeadDimV <= 128;
 using SchedulerBarriers = NamedBarriers<1, kPingPong ? 256 : 128>;
 /// Mod::Col of each column of a step, if the producer computes them for all.
 struct Columns : SharedPart<Columns, Mod::kColumnsLoad ? int(sizeof(Mod::Col)) * kStages * kBlockN : 0> {};
+struct RowScales : SharedPart<RowScales, kRowScales ? kStages * kRowScalesBytes<kBlockN> : 0> {};
 
 using Memory = SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, LoadedVRing::Slots, QRing::Control,
-                            KRing::Control, VRing::Control, LoadedVRing::Control, OutFull, Columns>;
+                            KRing::Control, VRing::Control, LoadedVRing::Control, OutFull, Columns, RowScales>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 ATTNC_DEVICE Mod::Col* columns_of(unsigned shared, int slot) {
   const unsigned offset = Memory::offset_of<Columns>() + slot * kBlockN * unsigned(sizeof(Mod::Col));
   return (Mod::Col*)__cvta_shared_to_generic(shared + offset);
+}
+ATTNC_DEVICE unsigned row_scales_of(unsigned shared, int slot) {
+  return shared + Memory::offset_of<RowScales>() + slot * kRowScalesBytes<kBlockN>;
 }
 
 using TileParams = ScaledIf<ForwardParamsSm90, kFp8>;
@@ -142,24 +150,13 @@ struct Work {
 
 // ---------------------------------------------------------------------------------------------------------- producer
 
-/// Threads of the producer: one, or a warp if it computes columns. All of them walk; one issues TMA and arrives at
+/// Threads of the producer: one, or a warp if it fills columns. All of them walk; one issues TMA and arrives at
 /// barriers.
 // NOTE: a whole warp where one thread suffices costs 4 % at head dim 128: ptxas then keeps less of the consumers'
 // state in uniform registers.
-constexpr int kProducers = Mod::kColumnsLoad ? 32 : 1;
+constexpr int kProducers = kFillsColumns ? 32 : 1;
 
-/// Length of a sequence's K and V, if these are paged.
-template <bool IsPaged> struct PagedLength {
-  ATTNC_DEVICE void set_length(int) {}
-  ATTNC_DEVICE bool has_row(int) const { return true; }
-};
-template <> struct PagedLength<true> {
-  int length;
-  ATTNC_DEVICE void set_length(int rows) { length = rows; }
-  ATTNC_DEVICE bool has_row(int row) const { return row < length; }
-};
-
-struct Producer {
+struct Producer : HeldRowScales<kRowScales, kBlockN> {
   const Params& p;
   const ModArgs& args;
   unsigned shared;
@@ -219,7 +216,7 @@ struct Producer {
   ATTNC_DEVICE void request_k(const At& at, int flags, StepScales scales) {
     k.acquire();
     if (leads) {
-      tell(k, {at.kv_start, flags}, scales);
+      if constexpr (!kRowScales) tell(k, {at.kv_start, flags}, scales);
       ptx::mbarrier_arrive_expect_tx(k.full(), KTile::kBytes);
       request_kv(k.tile(), p.k, k.full(), at, p.k_batch_step);
     }
@@ -247,7 +244,7 @@ struct Producer {
     }
   }
 
-  /// Computes the columns that the mod loads, into the slot of the K requested last: the second arrival at its barrier.
+  /// Computes columns that the mod loads, and writes factors, for the K requested last: its barrier's second arrival.
   ATTNC_DEVICE void fill_columns(const At& at, int flags) {
     if constexpr (Mod::kColumnsLoad) {
       if (Mod::Exponents::kCallsScore || flags & kStepMasked) {
@@ -259,8 +256,14 @@ struct Producer {
         }
         __syncwarp();
       }
-      if (leads) ptx::mbarrier_arrive(k.full());
     }
+    if constexpr (kRowScales) {
+      const float unit = this->store_scales(row_scales_of(shared, k.slot));
+      if (leads) tell(k, {at.kv_start, flags}, {1.f, unit});
+      __syncwarp();
+    }
+    if constexpr (kFillsColumns)
+      if (leads) ptx::mbarrier_arrive(k.full());
   }
 
   ATTNC_DEVICE void run() {
@@ -290,6 +293,7 @@ struct Producer {
       int i = 0;
       const auto scales_of = [&](Step step) { return scales_of_step(p, at.b, at.kv_head, step.start, p.base.kv_len); };
       StepScales scales = scales_of(step); // one step ahead, so that nothing waits for them
+      if constexpr (kRowScales) this->template load_scales<Mod>(p, args, at, step.start, walk.length);
       while (true) {
         at.kv_start = step.start;
         request_k(at, step.flags, scales);
@@ -301,6 +305,7 @@ struct Producer {
         if (step.flags & kStepLast) break;
         step = walk.at(++i);
         scales = scales_of(step);
+        if constexpr (kRowScales) this->template load_scales<Mod>(p, args, at, step.start, walk.length);
       }
     }
     if (!kIsRagged<Mod> || v_next.kv_start >= 0) request_v(v_next); // a CTA may have had unused slots only
@@ -412,7 +417,7 @@ struct Consumer {
   /// guarantees that all warps have completed their products with that Q. `unit`: a factor of O.
   ATTNC_DEVICE void store(const Out& o, RowSoftmax& softmax, const Place<1>& place, float unit) {
     const ForwardParams& base = params_of<Mod>(p.base, args, place.b);
-    const float v_scale = unit * scale_of_v(p, place.b, place.h / base.group);
+    const float v_scale = unit * scale_of_v<kRowScales>(p, place.b, place.h / base.group);
     const float normalise[2] = {softmax.finish(0) * v_scale, softmax.finish(1) * v_scale};
     if constexpr (kOutInQSlot) {
       const int slot = q.slot ^ 1; // of two; `q` has advanced already
@@ -468,6 +473,7 @@ struct Consumer {
     Work work = {};                          // the last step's tile, whose O += P V is not started yet
     Step step = {0, kStepFirst | kStepLast}; // the last step, then this one
     float unit = 1.f;                        // of O: the factor of the last step's V
+    RowScalesOfQ<kRowScales> q_scales;       // with kRowScales
     if (group + 1 == kConsumers) scheduler_barrier_arrive();
 #pragma unroll 1
     while (true) {
@@ -502,20 +508,24 @@ struct Consumer {
         work = next;
         const int thread = ptx::opaque(threadIdx.x); // NOTE: opaque, else values derived from it take a register
         place = Place<1>(p.base, args, work.b, work.h, work.q_start, (thread - 128) / 32 * 16 + thread % 32 / 4,
-                         p.base.scale * scale_of_products(p, work.b, work.h, work.h / p.base.group, work.q_start));
+                         p.base.scale *
+                             scale_of_products<kRowScales>(p, work.b, work.h, work.h / p.base.group, work.q_start));
+        if constexpr (kRowScales) q_scales.load<Mod>(p, p.base, args, work.b, work.h, place.q_first);
         softmax = {};
       }
 
       ptx::wgmma_wait_group<1>(); // S is complete
       wgmma::touch(s);
-      if (!Mod::kColumnsLoad) k.release();
+      if (!kFillsColumns) k.release();
       if (kQStages == 1) q.release(step.flags & kStepLast);
-      if constexpr (kFp8)
+      if constexpr (kRowScales)
+        q_scales.multiply(s, row_scales_of(shared, k.slot));
+      else if constexpr (kFp8)
         if (__any_sync(0xffffffffu, scales.k != 1.f)) [[unlikely]]
           s.for_each([&](float& element, int) { element *= scales.k; });
       StepBias<Mod::Exponents, 2> bias(softmax, place);
       apply_mod(s, p.base, args, place, step, columns(), bias);
-      if (Mod::kColumnsLoad) k.release();
+      if (Mod::kColumnsLoad && !kRowScales) k.release();
       k.advance();
       Rescaling<2> rescaling;
       const bool exact = step.flags & kStepFew || p.base.row_max;
@@ -545,6 +555,10 @@ struct Consumer {
         o.scale_rows(rescaling.factors);
       const bool v_ready = v.try_wait();
       to_weights<kEarly, kGroups>(s, sums);
+      if constexpr (kRowScales) {
+        multiply_columns(s, row_scales_of(shared, k.slot_before()) + kRowScalesBytes<kBlockN> / 2);
+        k.release_before();
+      }
       weights.pack(s);
       sums.store(softmax);
       if (!v_ready) [[unlikely]]
@@ -564,7 +578,8 @@ extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
   run_roles<kProducerRegisters, kConsumerRegisters>(
       [&](int warp) {
         if (warp == 0) {
-          if (threadIdx.x < kProducers) Producer{p, args, shared}.run();
+          if (threadIdx.x < kProducers) Producer{{}, p, args, shared}.run();
+          if constexpr (kRowScales) ptx::exit_thread(); // NOTE: as below
         } else if (kOutInQSlot && warp == 1) {
           if (kIsRagged<Mod> || threadIdx.x == 32) Storer{p, shared}.run(args);
         } else if constexpr (kFp8) {

@@ -24,8 +24,8 @@ struct BlockLists {
   int q_block, kv_block;               // rows and columns of a block: multiples of the kernel's tile by a power of two
 };
 
-/// Factors of elements, in device memory: one per head and batch entry, or one for each kRowsOfScale rows of it.
-/// Null: 1.
+/// Factors of elements, in device memory: one per head and batch entry, one for each kRowsOfScale rows of it, or one
+/// for each row. Null: 1.
 struct Scales {
   const float* first;
   long long batch, head, block; // strides; block 0: one for all rows
@@ -173,14 +173,14 @@ struct BoxMaskParams {
   int q_box[3], kv_box[3]; // tokens along each axis; their product is at most 256
 };
 
-/// Rounding of rows to e4m3: quantise.cu. Scales are dense, [batch, heads, scale_blocks].
+/// Rounding of rows to e4m3: quantise.cu. Scales are dense, [batch, heads, scale_blocks]: of heads (1), blocks or rows.
 struct QuantiseParams {
   const void* x; // [batch, heads, rows, head_dim]
   void* out;     // the same; written
-  float* scales; // written; with scale_blocks 1 and not by_blocks, 0 before
+  float* scales; // written; if they are of heads, 0 before
   Strides x_stride, out_stride;
   int batch, heads, rows, scale_blocks;
-  int by_blocks;       // bool: factors are of blocks
+  int rows_of_scale;   // rows that share a factor: Scales::kRowsOfScale, 1, or 0 for all of a head
   int rotates;         // bool
   unsigned seed;       // of signs
   unsigned scale_mask; // bits of a factor that are 0; it is rounded up to that

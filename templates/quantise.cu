@@ -1,4 +1,4 @@
-// Rounds rows of 16 or 32 bits to e4m3, with one factor for each head or for each 128 rows of it.
+// Rounds rows of 16 or 32 bits to e4m3, with one factor for each head, for each 128 rows of it, or for each row.
 //
 //   y = x H / sqrt(n) D,   scale = max |y| / 448,   out = e4m3(y / scale)
 //
@@ -7,7 +7,7 @@
 // rotated alike, and an outlier is spread over n elements. After FlashAttention-3 (arXiv:2407.08608, section 3.3).
 // Otherwise y = x.
 //
-// attnc_quantise         with factors of blocks: all of it. With factors of heads: out, by the factors that
+// attnc_quantise         with factors of blocks or rows: all of it. With factors of heads: out, by the factors that
 // attnc_quantise_scales  has left. It takes their maxima over CTAs; they are 0 before.
 //
 // A warp takes one row after another. Lane l holds columns l + 32 i of it.
@@ -76,6 +76,23 @@ ATTNC_DEVICE void load_row(float (&y)[kPerLane], const QuantiseParams& p, const 
   for (int i = 0; i < kPerLane; ++i) y[i] *= factor;
 }
 
+/// Returns the largest magnitude of a row, of which each lane has a part. A warp; all lanes get it.
+ATTNC_DEVICE float largest_of_warp(const float (&y)[kPerLane]) {
+  float largest = 0.f;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) largest = fmaxf(largest, fabsf(y[i]));
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
+  return largest;
+}
+
+/// Returns the factor of rows whose largest magnitude is this.
+ATTNC_DEVICE float scale_for(const QuantiseParams& p, float largest) {
+  const unsigned scale = __float_as_uint(fmaxf(largest / kLargest, kSmallest));
+  return __uint_as_float((scale + p.scale_mask) & ~p.scale_mask);
+}
+
 /// Returns the factor that the CTA's rows want. All threads get it.
 ATTNC_DEVICE float scale_of_rows(const QuantiseParams& p, const Place& at) {
   __shared__ float largest_of[kWarps];
@@ -92,12 +109,12 @@ ATTNC_DEVICE float scale_of_rows(const QuantiseParams& p, const Place& at) {
   if (threadIdx.x % 32 == 0) largest_of[threadIdx.x / 32] = largest;
   __syncthreads();
   for (int warp = 0; warp < kWarps; ++warp) largest = fmaxf(largest, largest_of[warp]);
-  const unsigned scale = __float_as_uint(fmaxf(largest / kLargest, kSmallest));
-  return __uint_as_float((scale + p.scale_mask) & ~p.scale_mask);
+  return scale_for(p, largest);
 }
 
 ATTNC_DEVICE float* scale_at(const QuantiseParams& p, const Place& at) {
-  return p.scales + (long long)(at.b * p.heads + at.h) * p.scale_blocks + (p.scale_blocks > 1 ? at.block : 0);
+  return p.scales + (long long)(at.b * p.heads + at.h) * p.scale_blocks +
+         (p.rows_of_scale ? at.block * kRows / p.rows_of_scale : 0);
 }
 
 extern "C" __global__ void __launch_bounds__(32 * kWarps)
@@ -109,17 +126,22 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
 
 extern "C" __global__ void __launch_bounds__(32 * kWarps) attnc_quantise(const __grid_constant__ QuantiseParams p) {
   const Place at = place_of(p);
-  float scale;
-  if (p.by_blocks) {
+  const bool by_rows = p.rows_of_scale == 1;
+  float scale = 1.f;
+  if (p.rows_of_scale == kRows) {
     scale = scale_of_rows(p, at);
     if (threadIdx.x == 0) *scale_at(p, at) = scale;
-  } else {
+  } else if (!by_rows) {
     scale = *scale_at(p, at);
   }
-  const float inverse = 1.f / scale;
+  float inverse = 1.f / scale;
   for (int row = at.first + int(threadIdx.x) / 32; row < at.end; row += kWarps) {
     float y[kPerLane];
     load_row(y, p, at, row);
+    if (by_rows) {
+      scale = scale_for(p, largest_of_warp(y)), inverse = 1.f / scale;
+      if (threadIdx.x % 32 == 0) scale_at(p, at)[row - at.first] = scale;
+    }
     unsigned char* out =
         (unsigned char*)p.out + at.b * p.out_stride.batch + at.h * p.out_stride.head + row * p.out_stride.row;
 #pragma unroll

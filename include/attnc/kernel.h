@@ -81,6 +81,8 @@ struct KernelOptions {
   ///                  are then summed exactly, in 80 bytes of workspace per element. An element must get fewer than
   ///                  2^31 contributions.
   ///   Fp8Q           Forward, with Fp8Kv: q is E4M3, with scales (Operands::qScales). Needs sm_89 or later.
+  ///   RowScales      Forward, with Fp8Q: scales of q, k and v may be of rows (scalesAreOfRows). Decode kernels take
+  ///                  these of k and v without.
   ///   VInK           Forward, Decode: v is k's first columns (vIsInK), as in latent attention (MLA). With Appends,
   ///                  newV is also newK's first columns. Decode kernels of head dims above 256 then load no v.
   Features features = {};

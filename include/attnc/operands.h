@@ -8,6 +8,7 @@
 #include "attnc/tensor.h"
 
 #include <optional>
+#include <utility>
 
 namespace attnc {
 
@@ -31,15 +32,16 @@ struct Operands {
   /// they are multiplied by 0. It may be a view of k's first columns, with k's strides: see vIsInK().
   TensorView v = {};
   std::optional<float> scale = {}; ///< Factor of q k^T. Default: 1 / sqrt(D).
-  /// f32 [H], [1, H] or [B, H], or [1 or B, H, blocks] with a scale for each kRowsOfScale rows of Q_LEN. For q of E4M3:
-  /// each element is multiplied by the scale of its head or block, a finite number above 0. Default: 1. In a ragged
-  /// batch, B is the number of sequences, and each has its own blocks. Each launch reads them.
+  /// f32 [H], [1, H] or [B, H]; [1 or B, H, blocks] with a scale for each kRowsOfScale rows of Q_LEN; or a scale for
+  /// each row of q, [1 or B, H, Q_LEN]. For q of E4M3: each element is multiplied by the scale of its head, block or
+  /// row, a finite number above 0. Default: 1. In a ragged batch, B is the number of sequences, and each has its own
+  /// blocks; scales of rows are packed as q is, [1, H, rows of q]. Each launch reads them.
   std::optional<TensorView> qScales = {};
-  /// f32 [HKV], [1, HKV] or [B, HKV], with the batch of k or of the page table. For k and v of E4M3, as qScales. If q
-  /// is E4M3, they may also be [1 or B, HKV, blocks], with a scale for each kRowsOfScale positions of KV_LEN. If q is
-  /// not, there may be a scale for each row, [1 or B, HKV, KV_LEN]. With a page table these are [pages, HKV,
-  /// page_size], or [pages, HKV, 1] with a scale for each page; rows are then not appended. Scales of rows behind
-  /// kvLengths are not read.
+  /// f32 [HKV], [1, HKV] or [B, HKV], with the batch of k or of the page table. For k and v of E4M3, as qScales. There
+  /// may be a scale for each row, with the shape of k without its last axis. With a page table these are [pages, HKV,
+  /// page_size], or [pages, HKV, 1] with a scale for each page. If q is not E4M3, rows are then not appended. If q is,
+  /// they may also be [1 or B, HKV, blocks], with a scale for each kRowsOfScale positions of KV_LEN. This is preferred
+  /// if both fit; a fourth axis of 1 says that they are of rows or pages. Scales of rows behind kvLengths are not read.
   std::optional<TensorView> kScales = {}, vScales = {};
   /// i32 [B]: rows of k and v in each sequence, clamped to 0 .. KV_LEN. Rows past the length never reach a result, even
   /// if they are NaN; they must be valid memory all the same. A sequence without rows gives out 0 and lse -inf. A mod's
@@ -150,6 +152,12 @@ inline bool vIsInK(const TensorView& k, const TensorView& v) {
   return same;
 }
 
+/// Returns whether scales of q, k or v are of rows or pages if they may also be of blocks. `length`: rows of a
+/// sequence, Q_LEN or KV_LEN.
+inline bool scalesAreOfRows(const TensorView& scales, int64_t length) {
+  return scales.rank == 4 || (scales.rank == 3 && scales.shape[2] != (length + kRowsOfScale - 1) / kRowsOfScale);
+}
+
 /// Calls visit(name, tensor, feature) for each optional tensor of Operands, given or not.
 template <class OperandsLike, class Visit> void forEachOptional(OperandsLike& operands, Visit visit) {
 #define ATTNC_OPTIONAL(member, name, feature) visit(#name, operands.member, Feature::feature);
@@ -163,7 +171,17 @@ inline Features featuresOf(const Operands& operands) {
     if (tensor) features.set(feature);
   });
   if (operands.k.dtype == DType::E4M3) features.set(Feature::Fp8Kv);
-  if (operands.q.dtype == DType::E4M3) features.set(Feature::Fp8Q);
+  if (operands.q.dtype == DType::E4M3) {
+    features.set(Feature::Fp8Q);
+    const bool isRagged = operands.cuSeqlensQ.has_value();
+    const auto& table = operands.pageTable;
+    const int64_t qLen = isRagged && operands.maxQLen ? operands.maxQLen : operands.q.shape[2];
+    const int64_t kvLen =
+        isRagged && operands.maxKvLen ? operands.maxKvLen : (table ? table->shape[1] : 1) * operands.k.shape[2];
+    for (auto [scales, length] :
+         {std::pair(&operands.qScales, qLen), {&operands.kScales, kvLen}, {&operands.vScales, kvLen}})
+      if (*scales && scalesAreOfRows(**scales, length)) features.set(Feature::RowScales);
+  }
   if (operands.q.dtype == DType::F32) features.set(Feature::F32);
   if (operands.blockMask) features.set(operands.blockMask->shape.boxes ? Feature::BoxMask : Feature::BlockMask);
   return features;

@@ -32,16 +32,23 @@ Status checkRows(const char* name, const TensorView& tensor, DType dtype, const 
   return {};
 }
 
-/// Checks that scales are of heads or of blocks, and dense.
+/// Returns the rows that share a scale: kRowsOfScale, 1, or 0 for all of a head.
+int64_t rowsOfScale(const TensorView& scales, const TensorView& x) {
+  if (scales.rank != 3) return 0;
+  return scalesAreOfRows(scales, x.shape[2]) ? 1 : kRowsOfScale;
+}
+
+/// Checks that scales are of heads, blocks or rows, and dense.
 Status checkScales(const TensorView& scales, const TensorView& x) {
   const int64_t blocks = ceilDiv(x.shape[2], kRowsOfScale);
-  const bool isOfBlocks = scales.rank == 3;
-  if (scales.dtype != DType::F32 || (!isOfBlocks && scales.rank != 2) || scales.shape[0] != x.shape[0] ||
-      scales.shape[1] != x.shape[1] || (isOfBlocks && scales.shape[2] != blocks))
-    return wrong("scales", fmt::format("are not f32 [{}, {}] or [{}, {}, {}]", x.shape[0], x.shape[1], x.shape[0],
-                                       x.shape[1], blocks));
-  const TensorView dense = isOfBlocks ? TensorView::contiguous(nullptr, DType::F32, {x.shape[0], x.shape[1], blocks})
-                                      : TensorView::contiguous(nullptr, DType::F32, {x.shape[0], x.shape[1]});
+  const bool isOfParts = scales.rank == 3; // of a head
+  if (scales.dtype != DType::F32 || (!isOfParts && scales.rank != 2) || scales.shape[0] != x.shape[0] ||
+      scales.shape[1] != x.shape[1] || (isOfParts && scales.shape[2] != blocks && scales.shape[2] != x.shape[2]))
+    return wrong("scales", fmt::format("are not f32 [{0}, {1}], [{0}, {1}, {2}] or [{0}, {1}, {3}]", x.shape[0],
+                                       x.shape[1], blocks, x.shape[2]));
+  const TensorView dense = isOfParts
+                               ? TensorView::contiguous(nullptr, DType::F32, {x.shape[0], x.shape[1], scales.shape[2]})
+                               : TensorView::contiguous(nullptr, DType::F32, {x.shape[0], x.shape[1]});
   for (int axis = 0; axis < scales.rank && scales.elements(); ++axis)
     if (scales.shape[axis] > 1 && scales.stride[axis] != dense.stride[axis]) return wrong("scales", "are not dense");
   if (!scales.data && scales.elements()) return wrong("scales", "are null");
@@ -97,7 +104,7 @@ Status Quantiser::launch(const TensorView& x, const TensorView& out, const Tenso
   ATTNC_TRY(checkTensors(x, out, scales, options, impl->dtype, impl->headDim));
   const int64_t blocks = ceilDiv(x.shape[2], kRowsOfScale), ctas = x.shape[0] * x.shape[1] * blocks;
   if (ctas > INT32_MAX) return wrong("x", "has more rows than a launch takes");
-  const bool byBlocks = scales.rank == 3;
+  const int64_t ofScale = rowsOfScale(scales, x);
   QuantiseParams params{.x = x.data,
                         .out = out.data,
                         .scales = static_cast<float*>(scales.data),
@@ -106,16 +113,16 @@ Status Quantiser::launch(const TensorView& x, const TensorView& out, const Tenso
                         .batch = int(x.shape[0]),
                         .heads = int(x.shape[1]),
                         .rows = int(x.shape[2]),
-                        .scale_blocks = byBlocks ? int(blocks) : 1,
-                        .by_blocks = byBlocks,
+                        .scale_blocks = ofScale ? int(scales.shape[2]) : 1,
+                        .rows_of_scale = int(ofScale),
                         .rotates = options.rotates,
                         .seed = options.seed,
                         .scale_mask = options.scaleBits ? (1u << (24 - options.scaleBits)) - 1 : 0};
-  if (!byBlocks) ATTNC_TRY(jit::enqueueZeros(scales.data, size_t(scales.elements()) * 4, stream));
+  if (!ofScale) ATTNC_TRY(jit::enqueueZeros(scales.data, size_t(scales.elements()) * 4, stream));
   if (ctas == 0) return {};
   const jit::LaunchShape shape{.grid = {unsigned(ctas), 1, 1}, .block = {32 * kWarps, 1, 1}};
   void* arguments[] = {&params};
-  if (!byBlocks) ATTNC_TRY(impl->scales.launch(shape, stream, arguments));
+  if (!ofScale) ATTNC_TRY(impl->scales.launch(shape, stream, arguments));
   return impl->round.launch(shape, stream, arguments);
 }
 

@@ -163,6 +163,7 @@ Status fitScales(const plan::KernelMod& mod, plan::Selection& selection, const p
   const auto areOfBlocks = [](const std::optional<TensorView>& scales) {
     return scales && scales->rank == 3 && scales->stride[2] != 0;
   };
+  if (selection.options.features.has(Feature::RowScales)) return {}; // factors go by column
   if (!areOfBlocks(operands.kScales) && !areOfBlocks(operands.vScales)) return {};
   for (const std::string& tile : plan::candidatesOf(mod, selection)) {
     selection.options.tile = tile;

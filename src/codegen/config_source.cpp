@@ -39,6 +39,7 @@ std::string emitConfig(const Config& config) {
   if (config.qStages) add("int", "kQStages", config.qStages);
   if (config.fp8Kv) add("bool", "kFp8Kv", *config.fp8Kv);
   if (config.fp8) add("bool", "kFp8", *config.fp8);
+  if (config.rowScales) add("bool", "kRowScales", *config.rowScales);
   if (config.vInK) add("bool", "kVInK", *config.vInK);
   if (config.deterministic) add("bool", "kDeterministic", *config.deterministic);
   if (config.takesTurns) add("bool", "kTakesTurns", *config.takesTurns);

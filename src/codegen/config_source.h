@@ -28,6 +28,7 @@ struct Config {
   int qStages = 0;                   ///< slots of the Q ring; 0: the template has none
   std::optional<bool> fp8Kv;         ///< whether k and v are e4m3; unset: the template does not read it
   std::optional<bool> fp8;           ///< whether q, k and v are e4m3; unset: the template does not read it
+  std::optional<bool> rowScales;     ///< whether e4m3 has factors of rows; unset: the template does not read it
   std::optional<bool> vInK;          ///< whether v is k's first columns; unset: the template does not read it
   std::optional<bool> deterministic; ///< whether the order of CTAs must not show; unset: the template does not read it
   std::optional<bool> takesTurns;    ///< whether CTAs take turns (algo/turns.cuh); unset: the template does not read it

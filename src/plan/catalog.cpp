@@ -135,6 +135,8 @@ Status checkOptions(const KernelOptions& options) {
                               "16, 32 and 64 are");
   if (options.features.has(Feature::Fp8Q) && !options.features.has(Feature::Fp8Kv))
     return Error::environment("q is e4m3, k and v are not", "forward kernels take all three of one dtype");
+  if (options.features.has(Feature::RowScales) && !options.features.has(Feature::Fp8Q))
+    return Error::environment("scales are of rows, and q is not e4m3", "decode kernels take these of k and v");
   if (options.features.has(Feature::Fp8Q) && options.dtype == DType::F32)
     return Error::environment("q, k and v are e4m3, and out is f32", "out is bf16 or f16 then");
   if (options.tf32 && options.dtype != DType::F32)

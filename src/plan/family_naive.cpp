@@ -31,6 +31,7 @@ Plan planNaive(const Request& request) {
   const Tile tile{8, 32, 8}; // equals the tile of forward_naive.cu
   codegen::Config config = configOf(request.options, tile);
   config.fp8 = request.options.features.has(Feature::Fp8Q);
+  config.rowScales = request.options.features.has(Feature::RowScales);
   Plan plan;
   plan.stages.push_back({.templateName = "forward_naive.cu",
                          .entry = "attnc_forward",
@@ -130,7 +131,7 @@ const FamilyRow kForwardNaive{.kind = KernelKind::Forward,
                               .takesWideHeads = true,
                               .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends,
                                         Feature::Ragged, Feature::BlockMask, Feature::F32, Feature::RowMax,
-                                        Feature::Fp8Kv, Feature::Fp8Q, Feature::VInK},
+                                        Feature::Fp8Kv, Feature::Fp8Q, Feature::RowScales, Feature::VInK},
                               .unserved = unservedByNaive,
                               .plan = planNaive,
                               .layouts = "any strides, the last one 1",

@@ -35,7 +35,8 @@ Tile sm90Fp8Tile(const Request& request) {
   const int widest = std::max(options.headDim, options.headDimV);
   const Weight weight = request.mod.facts.weight;
   if (widest > 128 || weight == Weight::Heavy) return {128, 64, 8};
-  const bool isPlain = (weight == Weight::None || weight == Weight::Light) && !options.blockSparse && !options.pageSize;
+  const bool isPlain = (weight == Weight::None || weight == Weight::Light) && !options.blockSparse &&
+                       !options.pageSize && !options.features.has(Feature::RowScales);
   return {128, widest > 64 && isPlain ? 192 : 128, 8};
 }
 
@@ -61,7 +62,7 @@ Tile sm90Tile(const Request& request) {
 }
 
 /// Mirrors `Memory` of templates/forward_sm90.cu: rings of tiles in slabs of 128 bytes of columns, their control words,
-/// columns of the mod.
+/// columns of the mod, factors of rows.
 int sm90SharedBytes(const codegen::Config& config, int columnBytes) {
   const bool isFp8 = config.fp8.value_or(false);
   const auto tileBytes = [](int rows, int bytes) { return rows * 128 * ((bytes + 127) / 128); };
@@ -76,8 +77,9 @@ int sm90SharedBytes(const codegen::Config& config, int columnBytes) {
   // slot of Q. With fp8, slots of K have messages of 16 bytes, and those of loaded V have one of 8.
   const int ofK = isFp8 ? config.kvStages * 32 : int(llvm::alignTo(config.kvStages * 24, 16));
   const int ofV = config.kvStages * (isFp8 ? 16 + 24 : 16);
-  const int control = config.qStages * 32 + ofK + ofV;
-  return int(llvm::alignTo(rings + control + config.qStages * 8, 16)) + config.kvStages * config.blockN * columnBytes;
+  const int control = config.qStages * 32 + ofK + ofV, ofRows = config.rowScales.value_or(false) ? 8 : 0;
+  return int(llvm::alignTo(rings + control + config.qStages * 8, 16)) +
+         config.kvStages * config.blockN * (columnBytes + ofRows);
 }
 
 /// Checks that tensor maps can describe q, k and v; out is stored 16 bytes at a time.
@@ -95,7 +97,7 @@ Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands
                                         const WorkspaceView& workspace) {
   ATTNC_TRY(checkSm90Layout(operands));
   for (const std::optional<TensorView>& scales : {operands.kScales, operands.vScales})
-    if (scales && scales->stride[2] && kRowsOfScale % stage.config.blockN)
+    if (scales && scales->stride[2] && kRowsOfScale % stage.config.blockN && !*stage.config.rowScales)
       return Error::environment(fmt::format("tiles of {} columns take no scales of blocks", stage.config.blockN),
                                 "take another tile, or scales of heads");
   ForwardParamsSm90 params = forwardParamsSm90(stage, operands, device, workspace);
@@ -109,6 +111,7 @@ codegen::Config sm90Config(const Request& request, const Tile& tile) {
   const int widest = std::max(options.headDim, options.headDimV);
   codegen::Config config = configOf(options, tile);
   config.fp8 = options.features.has(Feature::Fp8Q);
+  config.rowScales = options.features.has(Feature::RowScales);
   config.qStages = widest <= 128 ? 2 : 1;
   config.wgmmaShapes = {tile.blockN, int(llvm::alignTo(options.headDimV, 16))};
   // With 16 bits, wider heads leave no room for a third stage, and a fourth gains nothing.
@@ -136,7 +139,7 @@ std::vector<Tile> sm90Tiles(const Request& request) {
   const bool isFp8 = options.features.has(Feature::Fp8Q);
   if (isFp8) {
     for (int blockN : {192, 128, 64})
-      if (blockN <= (widest <= 128 ? 192 : 64)) add({128, blockN, 8});
+      if (blockN <= (widest > 128 ? 64 : options.features.has(Feature::RowScales) ? 128 : 192)) add({128, blockN, 8});
     return tiles;
   }
   if (widest <= 64 && !options.blockSparse && !options.pageSize && request.mod.facts.weight != Weight::Heavy)
@@ -181,7 +184,7 @@ const FamilyRow kForwardSm90{.kind = KernelKind::Forward,
                              .walksBounds = true,
                              .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends,
                                        Feature::Ragged, Feature::BlockMask, Feature::RowMax, Feature::Fp8Kv,
-                                       Feature::Fp8Q},
+                                       Feature::Fp8Q, Feature::RowScales},
                              .unserved = unservedBySm90,
                              .plan = planSm90,
                              .candidates = sm90Candidates,

@@ -66,14 +66,15 @@ Status checkRowOutput(std::string_view name, const TensorView& tensor, const Ten
 /// What the scales of a tensor may be.
 struct ScalesOf {
   std::string_view name;
-  int64_t batch, heads, rows;
-  bool isFp8;              ///< whether the tensor is e4m3
-  bool mayBeBlocks;        ///< whether they may be of blocks of kRowsOfScale rows
-  int64_t pages, pageSize; ///< of a pool; 0: not paged
+  int64_t batch, length; ///< sequences, and the most rows of one
+  const TensorView& tensor;
+  bool isPool;
+  bool isFp8;                  ///< whether the tensor is e4m3
+  bool mayBeBlocks, mayBeRows; ///< whether they may be of blocks of kRowsOfScale rows; of rows or pages
 };
 
 /// Checks scales of q, k or v and returns them as [batch or 1, heads, blocks]; scales of heads have block stride 0.
-/// For rows or pages of a cache, they become [batch or 1, heads, rows, 1], or [pages, heads, page_size, 1].
+/// For rows or pages, they become [tensor's batch or 1, heads, rows, 1], or [pages, heads, page_size, 1].
 Expected<TensorView> checkScales(const ScalesOf& of, const TensorView& given) {
   if (!of.isFp8)
     return wrong(of.name, "is given",
@@ -84,29 +85,26 @@ Expected<TensorView> checkScales(const ScalesOf& of, const TensorView& given) {
     scales.shape[1] = scales.shape[0], scales.stride[1] = scales.stride[0];
     scales.shape[0] = 1, scales.stride[0] = 0;
   }
-  const int64_t blocks = ceilDiv(of.rows, kRowsOfScale);
-  const bool isOfBlocks = scales.rank == 3;
-  const bool fits = (scales.rank == 2 || (isOfBlocks && of.mayBeBlocks && scales.shape[2] == blocks)) &&
-                    scales.dtype == DType::F32 && scales.shape[1] == of.heads &&
-                    (scales.shape[0] == 1 || scales.shape[0] == of.batch);
-  if (fits) {
+  const auto &tensor = of.tensor.shape, &shape = scales.shape;
+  const bool isOfHeads = scales.dtype == DType::F32 && shape[1] == tensor[1];
+  const bool isOfBlocks = of.mayBeBlocks && scales.rank == 3 && !scalesAreOfRows(scales, of.length);
+  if (isOfHeads && (scales.rank == 2 || isOfBlocks) && (shape[0] == 1 || shape[0] == of.batch)) {
     if (!isOfBlocks) scales.rank = 3, scales.shape[2] = 1, scales.stride[2] = 0;
     scales.shape[3] = 0; // no scales of rows
     return scales;
   }
-  const int64_t rows = of.pageSize ? of.pageSize : of.rows, entries = of.pageSize ? of.pages : of.batch;
-  const bool isOfPages = of.pageSize && scales.shape[2] == 1;
-  if (isOfBlocks && !of.mayBeBlocks && scales.dtype == DType::F32 && scales.shape[1] == of.heads &&
-      (scales.shape[0] == entries || (scales.shape[0] == 1 && !of.pageSize)) &&
-      (scales.shape[2] == rows || isOfPages)) {
-    if (isOfPages) scales.shape[2] = rows, scales.stride[2] = 0;
+  const bool isOfPages = of.isPool && shape[2] == 1;
+  if (isOfHeads && of.mayBeRows && (scales.rank == 3 || (scales.rank == 4 && shape[3] == 1)) &&
+      (shape[0] == tensor[0] || (shape[0] == 1 && !of.isPool)) && (shape[2] == tensor[2] || isOfPages)) {
+    if (isOfPages) scales.shape[2] = tensor[2], scales.stride[2] = 0;
     scales.rank = 4, scales.shape[3] = scales.stride[3] = 1;
     return scales;
   }
-  std::string expected = fmt::format("f32 [{}] or [{}, {}]", of.heads, of.batch, of.heads);
-  if (!of.mayBeBlocks && of.pageSize) expected += fmt::format(" or [{}, {}, 1]", entries, of.heads);
-  if (!of.mayBeBlocks) expected += fmt::format(" or [{}, {}, {}]", entries, of.heads, rows);
-  if (of.mayBeBlocks) expected += fmt::format(" or [{}, {}, {}]", of.batch, of.heads, blocks);
+  std::string expected = fmt::format("f32 [{}] or [{}, {}]", tensor[1], of.batch, tensor[1]);
+  if (of.mayBeBlocks)
+    expected += fmt::format(" or [{}, {}, {}]", of.batch, tensor[1], ceilDiv(of.length, kRowsOfScale));
+  if (of.mayBeRows && of.isPool) expected += fmt::format(" or [{}, {}, 1]", tensor[0], tensor[1]);
+  if (of.mayBeRows) expected += fmt::format(" or [{}, {}, {}]", tensor[0], tensor[1], tensor[2]);
   return wrong(of.name, fmt::format("is {} {}", dtypeName(given.dtype), shapeText(given)), expected);
 }
 
@@ -205,15 +203,16 @@ Status checkSequences(const KernelOptions& options, LaunchOperands& all) {
   const int64_t kvBatch = isPaged || all.cuSeqlensQ ? sequences : k[0];
   const bool isFp8 = options.features.has(Feature::Fp8Q), isKvFp8 = options.features.has(Feature::Fp8Kv);
   const ProblemShape& problem = all.problem;
-  const int64_t pages = isPaged ? k[0] : 0, pageSize = isPaged ? k[2] : 0;
+  const bool mayBeRows = options.features.has(Feature::RowScales), mayBeRowsOfKv = mayBeRows || !isFp8;
   for (auto [scales, of] :
-       {std::pair(&all.qScales, ScalesOf{"q_scales", problem.batch, q[1], problem.qLen, isFp8, isFp8, 0, 0}),
-        {&all.kScales, {"k_scales", kvBatch, k[1], problem.kvLen, isKvFp8, isFp8, pages, pageSize}},
-        {&all.vScales, {"v_scales", kvBatch, k[1], problem.kvLen, isKvFp8, isFp8, pages, pageSize}}}) {
+       {std::pair(&all.qScales,
+                  ScalesOf{"q_scales", problem.batch, problem.qLen, all.q, false, isFp8, isFp8, mayBeRows}),
+        {&all.kScales, {"k_scales", kvBatch, problem.kvLen, all.k, isPaged, isKvFp8, isFp8, mayBeRowsOfKv}},
+        {&all.vScales, {"v_scales", kvBatch, problem.kvLen, all.v, isPaged, isKvFp8, isFp8, mayBeRowsOfKv}}}) {
     if (!*scales) continue;
     ATTNC_TRY_AS(checked, checkScales(of, **scales));
     *scales = *checked;
-    if (scales->value().rank == 4 && all.newK)
+    if (scales->value().rank == 4 && all.newK && !isFp8)
       return wrong(of.name, "has a scale for each row or page, and rows are appended", "scales of heads");
   }
   return {};

@@ -20,12 +20,14 @@ namespace {
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// Returns the factor of the elements of a row of q, k or v, of `rows`. Scales are of heads, of blocks or of rows.
-float scaleOf(const std::optional<TensorView>& scales, int64_t b, int64_t head, int64_t row, int64_t rows) {
+/// Returns the factor of the elements of a row of q, k or v, of sequences of `length` rows. Scales are of heads, of
+/// blocks or of rows. `rowOfTensor`: the row's index among those of the tensor, which a ragged batch shares.
+float scaleOf(const std::optional<TensorView>& scales, int64_t b, int64_t head, int64_t row, int64_t length,
+              int64_t rowOfTensor) {
   if (!scales) return 1;
   const auto& [shape, stride] = std::pair(scales->shape, scales->stride);
   int64_t offset = scales->rank == 1 ? head * stride[0] : (shape[0] > 1 ? b * stride[0] : 0) + head * stride[1];
-  if (scales->rank > 2) offset += (scales->rank == 4 || shape[2] == rows ? row : row / kRowsOfScale) * stride[2];
+  if (scales->rank > 2) offset += (scalesAreOfRows(*scales, length) ? rowOfTensor : row / kRowsOfScale) * stride[2];
   return elementAt<float>(scales->data, offset);
 }
 
@@ -63,7 +65,7 @@ public:
                           (sequences[b].qStart + q) * args.q.stride[2];
     for (size_t i = 0; i < query.size(); ++i)
       query[i] = readElement(args.q.data, args.q.dtype, first + int64_t(i) * args.q.stride[3]).real;
-    scale = scaleOfAll * scaleOf(args.qScales, b, h, q, result.problem.qLen);
+    scale = scaleOfAll * scaleOf(args.qScales, b, h, q, result.problem.qLen, sequences[b].qStart + q);
     collectScores(b, h, q, firstKv);
     reduce(row, firstKv, b, kvHead);
   }
@@ -86,7 +88,8 @@ private:
       const float* key = &k[size_t((firstKv + kv) * int64_t(query.size()))];
       double dot = 0;
       for (size_t i = 0; i < query.size(); ++i) dot += query[i] * double(key[i]);
-      dot *= scaleOf(args.kScales, b, h / (result.problem.qHeads / result.problem.kvHeads), kv, result.problem.kvLen);
+      dot *= scaleOf(args.kScales, b, h / (result.problem.qHeads / result.problem.kvHeads), kv, result.problem.kvLen,
+                     sequences[b].kvStart + kv);
       live.push_back(kv);
       const double score = interpreter.score(scale * dot, b, h, q, kv);
       const float single = float(score); // overflows to an infinity beyond f32's range
@@ -112,7 +115,7 @@ private:
       double weight = std::exp(scores[i] - max);
       const float* value = v.data() + (firstKv + live[i]) * columns;
       sum += weight;
-      weight *= scaleOf(args.vScales, b, kvHead, live[i], result.problem.kvLen);
+      weight *= scaleOf(args.vScales, b, kvHead, live[i], result.problem.kvLen, sequences[b].kvStart + live[i]);
       for (int64_t column = 0; column < columns; ++column) out[column] += weight * double(value[column]);
     }
     for (int64_t column = 0; column < columns; ++column) out[column] /= sum;

@@ -45,7 +45,7 @@ void rotate(float* row, int64_t columns, uint32_t seed) {
 
 void quantise(const TensorView& x, const TensorView& out, const TensorView& scales, const QuantiseOptions& options) {
   const int64_t rows = x.shape[2], columns = x.shape[3];
-  const int64_t span = scales.rank == 3 ? kRowsOfScale : std::max<int64_t>(rows, 1);
+  const int64_t span = scales.rank != 3 ? std::max<int64_t>(rows, 1) : scalesAreOfRows(scales, rows) ? 1 : kRowsOfScale;
   const int64_t spans = scales.rank == 3 ? scales.shape[2] : 1; // of a head
   parallelForEach(x.shape[0] * x.shape[1] * spans, [&](int64_t i) {
     const int64_t head = i / spans, first = i % spans * span, end = std::min(first + span, rows);

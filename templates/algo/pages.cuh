@@ -20,6 +20,17 @@ template <class Params> ATTNC_DEVICE const int* pages_of(const Cached<Params>& p
 }
 template <class Params> ATTNC_DEVICE const int* pages_of(const Params&, int) { return nullptr; }
 
+/// Length of a sequence's K and V, if these are paged.
+template <bool IsPaged> struct PagedLength {
+  ATTNC_DEVICE void set_length(int) {}
+  ATTNC_DEVICE bool has_row(int) const { return true; }
+};
+template <> struct PagedLength<true> {
+  int length;
+  ATTNC_DEVICE void set_length(int rows) { length = rows; }
+  ATTNC_DEVICE bool has_row(int row) const { return row < length; }
+};
+
 /// Returns the elements from the beginning of a pool to a position of a sequence, in KV head 0.
 template <int PageSize> ATTNC_DEVICE long long paged_offset(const int* table, const Strides& strides, int position) {
   return table[position / PageSize] * strides.batch + position % PageSize * strides.row;

@@ -2,16 +2,11 @@
 // [1, 2), so that bf16 values fit as well. The loss is below 2^-25 of that element.
 #pragma once
 
+#include "algo/scaled.cuh"
 #include "ptx/shared_memory.cuh"
 #include "tile/gemm_e4m3.cuh"
 
 namespace attnc {
-
-/// Returns the power of two; 1 for a row of zeros, or with infinities. `largest`: the greatest magnitude of the row.
-ATTNC_DEVICE float power_below(float largest) {
-  const unsigned exponent = __float_as_uint(largest) & 0x7f800000u;
-  return exponent == 0 || exponent == 0x7f800000u ? 1.f : __uint_as_float(exponent);
-}
 
 /// Converts a tile of Q in shared memory to f16 in place, with columns in the order of e4m3::q_offset(). `factors`, in
 /// shared memory, gets each row's divisor. Called by a whole CTA of `Threads`; the result is ready after its next

@@ -25,6 +25,7 @@ KernelOptions optionsWith(Feature feature, KernelKind kind, Family family, std::
   case Feature::Pages: options.features.set(Feature::Lengths), options.pageSize = 16; break;
   case Feature::Appends: options.features.set(Feature::Lengths); break;
   case Feature::Fp8Kv: options.arch = options.arch == "sm_80" ? "sm_89" : options.arch; break;
+  case Feature::RowScales: options.features.set(Feature::Fp8Q); [[fallthrough]];
   case Feature::Fp8Q: options.features.set(Feature::Fp8Kv); break;
   case Feature::BlockMask: options.blockSparse = true; break;
   case Feature::BoxMask: options.blockSparse = options.maskByBoxes = true; break;
@@ -64,7 +65,8 @@ TEST_CASE("each feature that a family does not take is refused, and each that it
       all().forEach([&, kind = kind](Feature feature) {
         if (kind != KernelKind::Backward && (feature == Feature::Gradients || feature == Feature::Deterministic))
           return;
-        if (kind == KernelKind::Backward && feature == Feature::RowMax) return; // not read
+        if (kind == KernelKind::Backward && feature == Feature::RowMax) return;  // not read
+        if (kind == KernelKind::Decode && feature == Feature::RowScales) return; // not read
         const KernelOptions options = optionsWith(feature, kind, info.family, info.arch);
         const auto source = compiler.source(*mod, options);
         INFO(int(kind) << " " << familyName(info.family) << " " << info.arch << ": " << featureText(feature));

@@ -145,7 +145,33 @@ TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, or to that of mma.sync
   CHECK(settled(Mod::identity(), c).tileFrom == TileFrom::Model);
   CHECK(settled(Mod::identity(), c).options.tile.empty());
   c.operands.kScales = scales({4, 2, 2});
-  CHECK(errorOf(Mod::identity(), c) == "k_scales is f32 [4, 2, 2], expected f32 [2] or [4, 2] or [4, 2, 3]");
+  CHECK(errorOf(Mod::identity(), c) ==
+        "k_scales is f32 [4, 2, 2], expected f32 [2] or [4, 2] or [4, 2, 3] or [4, 2, 300]");
+  // Scales of rows are part of the kernel, and any tile takes them.
+  CHECK_FALSE(settled(Mod::identity(), of(300)).options.features.has(Feature::RowScales));
+  for (auto [q, k] : {std::pair(scales({4, 8, 300}), scales({4, 2, 300})),
+                      {scales({8}), scales({1, 2, 300, 1})},
+                      {scales({4, 8, 3}), scales({4, 2, 300})}}) {
+    c.operands.qScales = q, c.operands.kScales = k;
+    CHECK(settled(Mod::identity(), c).options.features.has(Feature::RowScales));
+    CHECK(settled(Mod::identity(), c).tileFrom == TileFrom::Model);
+  }
+  c.operands.qScales = scales({4, 8, 299});
+  CHECK(errorOf(Mod::identity(), c) ==
+        "q_scales is f32 [4, 8, 299], expected f32 [8] or [4, 8] or [4, 8, 3] or [4, 8, 300]");
+  // In pages both kinds may fit. A fourth axis tells them apart.
+  c.operands = {.q = tensor(4, 8, 300, 64), .k = tensor(4, 2, 16, 64), .v = tensor(4, 2, 16, 64)};
+  c.operands.q.dtype = c.operands.k.dtype = c.operands.v.dtype = DType::E4M3;
+  c.operands.kvLengths = TensorView::contiguous(nullptr, DType::I32, {4});
+  c.operands.pageTable = TensorView::contiguous(nullptr, DType::I32, {4, 8});
+  c.operands.kScales = scales({4, 2, 1});
+  CHECK_FALSE(settled(Mod::identity(), c).options.features.has(Feature::RowScales));
+  for (const TensorView& given : {scales({4, 2, 1, 1}), scales({4, 2, 16}), scales({4, 2, 16, 1})}) {
+    c.operands.kScales = given;
+    CHECK(settled(Mod::identity(), c).options.features.has(Feature::RowScales));
+  }
+  c.operands.kScales = scales({1, 2, 16});
+  CHECK(errorOf(Mod::identity(), c).find("or [4, 2, 1] or [4, 2, 16]") != std::string::npos);
   Case wide = of(300, 128);
   const std::string model = settled(Mod::identity(), wide).tile;
   wide.operands.kScales = scales({4, 2, 3});

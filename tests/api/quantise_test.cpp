@@ -19,13 +19,13 @@ namespace {
 struct Rounding {
   int64_t rows, columns;
   DType dtype;
-  bool byBlocks;
+  int64_t span; // rows that share a scale; 0: all of a head
   std::vector<double> x;
   std::vector<char> in, out;
   std::vector<float> scales;
 
-  Rounding(int64_t rows, int64_t columns, DType dtype, bool byBlocks, double size = 1)
-      : rows(rows), columns(columns), dtype(dtype), byBlocks(byBlocks), in(size_t(6 * rows * columns * 4)),
+  Rounding(int64_t rows, int64_t columns, DType dtype, int64_t span, double size = 1)
+      : rows(rows), columns(columns), dtype(dtype), span(span), in(size_t(6 * rows * columns * 4)),
         out(size_t(6 * rows * columns), 0x7f), scales(size_t(6 * blocks()), NAN) {
     std::mt19937_64 random(3);
     std::normal_distribution<double> normal(0, size);
@@ -35,11 +35,9 @@ struct Rounding {
       x.push_back(readElement(in.data(), dtype, i).real);
     }
   }
-  int64_t blocks() const { return byBlocks ? (rows + kRowsOfScale - 1) / kRowsOfScale : 1; }
+  int64_t blocks() const { return span ? (rows + span - 1) / span : 1; }
   int64_t place(int64_t head, int64_t row) const { return ((head / 3 * rows + row) * 3 + head % 3) * columns; }
-  float scale(int64_t head, int64_t row) const {
-    return scales[size_t(head * blocks() + (byBlocks ? row / kRowsOfScale : 0))];
-  }
+  float scale(int64_t head, int64_t row) const { return scales[size_t(head * blocks() + (span ? row / span : 0))]; }
   TensorView view(void* data, DType of) const {
     TensorView tensor = TensorView::contiguous(data, of, {2, rows, 3, columns});
     std::swap(tensor.shape[1], tensor.shape[2]);
@@ -47,8 +45,8 @@ struct Rounding {
     return tensor;
   }
   TensorView scalesView() {
-    return byBlocks ? TensorView::contiguous(scales.data(), DType::F32, {2, 3, blocks()})
-                    : TensorView::contiguous(scales.data(), DType::F32, {2, 3});
+    return span ? TensorView::contiguous(scales.data(), DType::F32, {2, 3, blocks()})
+                : TensorView::contiguous(scales.data(), DType::F32, {2, 3});
   }
   Status run(const QuantiseOptions& options) {
     return quantiseOnCpu(view(in.data(), dtype), view(out.data(), DType::E4M3), scalesView(), options);
@@ -60,18 +58,17 @@ struct Rounding {
 
 } // namespace
 
-TEST_CASE("rows are rounded by the largest of their head or block", "[api]") {
+TEST_CASE("rows are rounded by the largest of their head or block, or each by its own", "[api]") {
   for (DType dtype : {DType::F32, DType::F16, DType::BF16})
     for (int64_t columns : {8, 72, 128})
       for (int64_t rows : {1, 128, 300})
-        for (bool byBlocks : {false, true}) {
-          INFO(dtypeName(dtype) << " " << rows << " x " << columns << (byBlocks ? " by block" : ""));
-          Rounding r(rows, columns, dtype, byBlocks);
+        for (int64_t span : {0, kRowsOfScale, 1}) {
+          INFO(dtypeName(dtype) << " " << rows << " x " << columns << " by " << span);
+          Rounding r(rows, columns, dtype, span);
           REQUIRE(r.run({}));
           for (int64_t head = 0; head < 6; ++head)
             for (int64_t row = 0; row < rows; ++row) {
-              const int64_t first = byBlocks ? row / kRowsOfScale * kRowsOfScale : 0,
-                            end = byBlocks ? std::min(first + kRowsOfScale, rows) : rows;
+              const int64_t first = span ? row / span * span : 0, end = span ? std::min(first + span, rows) : rows;
               double largest = 0;
               if (row == first)
                 for (int64_t i = first; i < end; ++i)
@@ -90,7 +87,7 @@ TEST_CASE("rows are rounded by the largest of their head or block", "[api]") {
 TEST_CASE("scales of few bits leave products exact in bf16", "[api]") {
   for (int bits : {1, 2, 4, 24})
     for (double size : {1e-30, 1.0, 3e5}) {
-      Rounding all(300, 72, DType::F32, true, size), r = all;
+      Rounding all(300, 72, DType::F32, kRowsOfScale, size), r = all;
       REQUIRE(all.run({.seed = 1}));
       REQUIRE(r.run({.scaleBits = bits}));
       for (int64_t head = 0; head < 6; ++head)
@@ -110,15 +107,14 @@ TEST_CASE("scales of few bits leave products exact in bf16", "[api]") {
           }
         }
     }
-  Rounding r(3, 8, DType::F32, false);
+  Rounding r(3, 8, DType::F32, 0);
   for (int bits : {-1, 25}) CHECK_FALSE(r.run({.scaleBits = bits}));
 }
 
 TEST_CASE("a rotation keeps lengths and products, and spreads outliers", "[api]") {
   for (int64_t columns : {64, 96, 128}) {
     INFO(columns);
-    Rounding a(40, columns, DType::F32, false), b(40, columns, DType::F32, false, 3),
-        other(40, columns, DType::F32, false, 3);
+    Rounding a(40, columns, DType::F32, 0), b(40, columns, DType::F32, 0, 3), other(40, columns, DType::F32, 0, 3);
     REQUIRE(a.run({true, 7}));
     REQUIRE(b.run({true, 7}));
     REQUIRE(other.run({true, 8}));
@@ -137,26 +133,26 @@ TEST_CASE("a rotation keeps lengths and products, and spreads outliers", "[api]"
       }
     CHECK(std::sqrt(error / squares) < 0.1);
     CHECK(std::sqrt(errorOfOther / squares) > 0.5);
-    Rounding plain(40, columns, DType::F32, false);
+    Rounding plain(40, columns, DType::F32, 0);
     REQUIRE(plain.run({}));
     CHECK(a.scale(0, 0) < plain.scale(0, 0)); // the largest element is smaller
   }
 }
 
 TEST_CASE("zeros, tiny and no rows are rounded", "[api]") {
-  Rounding zeros(5, 8, DType::F32, true, 0);
+  Rounding zeros(5, 8, DType::F32, kRowsOfScale, 0);
   REQUIRE(zeros.run({true, 1}));
   CHECK(zeros.scale(0, 0) == 0x1p-64f);
   CHECK(zeros.value(5, 4, 7) == 0);
-  Rounding tiny(5, 8, DType::F32, false, 1e-38);
+  Rounding tiny(5, 8, DType::F32, 0, 1e-38);
   REQUIRE(tiny.run({}));
   CHECK(tiny.scale(0, 0) == 0x1p-64f);
-  Rounding none(0, 8, DType::F32, true);
+  Rounding none(0, 8, DType::F32, kRowsOfScale);
   CHECK(none.run({}));
 }
 
 TEST_CASE("tensors that do not fit each other are not rounded", "[api]") {
-  Rounding r(10, 16, DType::F32, false);
+  Rounding r(10, 16, DType::F32, 0);
   const auto message = [](const Status& status) {
     REQUIRE_FALSE(status);
     return status.error().message;
@@ -164,7 +160,7 @@ TEST_CASE("tensors that do not fit each other are not rounded", "[api]") {
   const TensorView x = r.view(r.in.data(), DType::F32), out = r.view(r.out.data(), DType::E4M3);
   TensorView wrong = r.scalesView();
   wrong.shape[1] = 4;
-  CHECK_THAT(message(quantiseOnCpu(x, out, wrong, {})), Contains("scales are not f32 [2, 3] or [2, 3, 1]"));
+  CHECK_THAT(message(quantiseOnCpu(x, out, wrong, {})), Contains("scales are not f32 [2, 3], [2, 3, 1] or [2, 3, 10]"));
   CHECK_THAT(message(quantiseOnCpu(x, x, r.scalesView(), {})), Contains("out is f32"));
   CHECK_THAT(message(quantiseOnCpu(out, out, r.scalesView(), {})), Contains("tensors of e4m3 are not rounded"));
   wrong = x;

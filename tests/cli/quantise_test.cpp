@@ -42,17 +42,19 @@ TEST_CASE("a file is rounded, and attention over it is near") {
   const std::string mod = std::string("run " ATTNC_SOURCE_DIR "/dsl/mods/alibi.py --device cpu --in ");
   printed(mod + in + " -o " + (folder / "exact.safetensors"));
   const cli::HostTensor exact = readTensors(folder / "exact.safetensors").at("out");
-  for (const std::string options : {"", "--by-block", "--rotate 3", "--by-block --rotate 4"}) {
+  for (const std::string options :
+       {"", "--by-block", "--by-row", "--rotate 3", "--by-block --rotate 4", "--by-row --rotate 4"}) {
     INFO(options);
     const std::string said = printed("quantise --in " + in + " " + options + " -o " + fp8);
-    const bool byBlock = options.find("block") != std::string::npos;
+    const bool byBlock = options.find("block") != std::string::npos, byRow = options.find("row") != std::string::npos;
     CHECK_THAT(said, Contains(byBlock ? "q           bf16 [2, 4, 150, 32], scales [2, 4, 2]"
+                              : byRow ? "q           bf16 [2, 4, 150, 32], scales [2, 4, 150]"
                                       : "q           bf16 [2, 4, 150, 32], scales [2, 4]"));
     CHECK_THAT(said, Contains("error 2.") && Contains("wrote       " + fp8));
     CHECK((said.find("rotated") == std::string::npos) == (options.find("rotate") == std::string::npos));
     const cli::NamedTensors rounded = readTensors(fp8);
     CHECK(rounded.at("k").dtype == DType::E4M3);
-    CHECK(rounded.at("k_scales").shape.size() == (byBlock ? 3 : 2));
+    CHECK(rounded.at("k_scales").shape.size() == (byBlock || byRow ? 3 : 2));
     CHECK(rounded.at("slopes").shape == std::vector<int64_t>{4});
     printed(mod + fp8 + " -o " + (folder / "out.safetensors"));
     const cli::HostTensor out = readTensors(folder / "out.safetensors").at("out");
@@ -93,4 +95,5 @@ TEST_CASE("files that are not rounded") {
   CHECK_THAT(complaint("quantise --in " + (folder / "flat.safetensors") + out, 3), Contains("[B, H, L, D]"));
   CHECK_THAT(complaint("quantise --in " + in + " -o " + in, 2), Contains("in.safetensors"));
   CHECK_THAT(complaint("quantise --in " + in + " --rotate x" + out, 2), Contains("--rotate"));
+  CHECK_THAT(complaint("quantise --in " + in + " --by-row --by-block" + out, 2), Contains("--by-block"));
 }

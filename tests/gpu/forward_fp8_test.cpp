@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <random>
 
 using namespace attnc;
 using namespace attnc::gputest;
@@ -28,10 +29,15 @@ bool servesFp8() {
   return false;
 }
 
-enum class Scales { None, OfHeads, OfSequences, OfBlocks };
+/// OfPages: of pages of `pageSize` rows. Mixed: of rows for q and k, and of heads for v.
+enum class Scales { None, OfHeads, OfSequences, OfBlocks, OfRows, OfPages, Mixed };
+
+bool areOfRows(Scales scales) {
+  return scales == Scales::OfRows || scales == Scales::OfPages || scales == Scales::Mixed;
+}
 
 /// Draws operands of e4m3 for a problem whose dtype is that of out. `qFactor`: q's scales are that many times as large.
-HostOperands drawFp8(const Mod& mod, const Problem& problem, Scales scales, float qFactor = 1) {
+HostOperands drawFp8(const Mod& mod, const Problem& problem, Scales scales, float qFactor = 1, int pageSize = 0) {
   HostOperands operands = draw(mod, problem);
   for (cli::HostTensor* tensor : {&operands.q, &operands.k, &operands.v}) {
     cli::HostTensor bytes = cli::HostTensor::make(DType::E4M3, tensor->shape);
@@ -44,10 +50,21 @@ HostOperands drawFp8(const Mod& mod, const Problem& problem, Scales scales, floa
   for (auto [to, like] :
        {std::pair(&operands.qScales, &operands.q), {&operands.kScales, &operands.k}, {&operands.vScales, &operands.v}})
     *to = generator.scales(
-        scales == Scales::OfHeads ? std::vector{like->shape[1]}
+        scales == Scales::OfHeads || (scales == Scales::Mixed && like == &operands.v) ? std::vector{like->shape[1]}
+        : areOfRows(scales) ? std::vector(like->shape.begin(), like->shape.end() - 1)
         : scales == Scales::OfSequences
             ? std::vector{like->shape[0], like->shape[1]}
             : std::vector{like->shape[0], like->shape[1], (like->shape[2] + kRowsOfScale - 1) / kRowsOfScale});
+  std::mt19937_64 random(problem.seed);
+  if (areOfRows(scales)) // from 2^-6 to 2^6, and far apart in a step
+    for (cli::HostTensor* tensor : {&*operands.kScales, &*operands.vScales})
+      for (int64_t i = 0; i < tensor->elements(); ++i) {
+        const bool isRepeated = scales == Scales::OfPages && i % pageSize;
+        const double exponent =
+            std::uniform_real_distribution<double>(-6, tensor == &*operands.vScales ? 6 : 0)(random);
+        writeElement(tensor->bytes.data(), DType::F32, i,
+                     isRepeated ? readElement(tensor->bytes.data(), DType::F32, i - 1).real : std::exp2(exponent));
+      }
   cli::HostTensor& ofQ = *operands.qScales;
   for (int64_t i = 0; i < ofQ.elements(); ++i)
     writeElement(ofQ.bytes.data(), DType::F32, i, qFactor * readElement(ofQ.bytes.data(), DType::F32, i).real);
@@ -107,17 +124,24 @@ void packQ(HostOperands& operands, const Case& of) {
   const int64_t heads = q.shape[1], rows = q.shape[2], row = q.shape[3], total = operands.cuSeqlensQ.back();
   operands.maxQLen = rows;
   operands.q = cli::HostTensor::make(q.dtype, {1, heads, total, row});
-  for (size_t b = 0; b < of.qLengths.size(); ++b)
-    for (int64_t h = 0; h < heads; ++h)
-      std::copy_n(q.bytes.begin() + (int64_t(b) * heads + h) * rows * row, of.qLengths[b] * row,
-                  operands.q.bytes.begin() + (h * total + operands.cuSeqlensQ[b]) * row);
+  const auto pack = [&](const cli::HostTensor& from, cli::HostTensor& to, int64_t bytes) { // of a row
+    for (size_t b = 0; b < of.qLengths.size(); ++b)
+      for (int64_t h = 0; h < heads; ++h)
+        std::copy_n(from.bytes.begin() + (int64_t(b) * heads + h) * rows * bytes, of.qLengths[b] * bytes,
+                    to.bytes.begin() + (h * total + operands.cuSeqlensQ[b]) * bytes);
+  };
+  pack(q, operands.q, row);
+  if (!areOfRows(of.scales)) return;
+  const cli::HostTensor scales = *operands.qScales;
+  operands.qScales = cli::HostTensor::make(DType::F32, {1, heads, total});
+  pack(scales, *operands.qScales, 4);
 }
 
 void check(const Mod& mod, const Problem& problem, const Case& of = {}) {
   INFO(mod.name() << ", " << problem.text() << ", scales " << int(of.scales) << ", pages " << of.pageSize << ", lists "
                   << of.blockMask << ", q times " << of.qFactor << ", tile " << of.tile);
   const ProblemShape& s = problem.shape;
-  HostOperands operands = drawFp8(mod, problem, of.scales, of.qFactor);
+  HostOperands operands = drawFp8(mod, problem, of.scales, of.qFactor, of.pageSize);
   operands.kvLengths = of.lengths;
   Problem given = problem; // of the tensors
   if (!of.qLengths.empty()) {
@@ -137,6 +161,18 @@ void check(const Mod& mod, const Problem& problem, const Case& of = {}) {
     for (int64_t b = 0; b < s.batch; ++b) writeElement(lengths.bytes.data(), DType::I32, b, of.lengths[size_t(b)]);
     for (cli::HostTensor* tensor : {&operands.k, &operands.v})
       *tensor = cli::dealToPages(*tensor, table, lengths, s.batch * columns, of.pageSize);
+    for (cli::HostTensor* tensor : {&*operands.kScales, &*operands.vScales}) {
+      if (!areOfRows(of.scales) || tensor->shape.size() < 3) continue;
+      tensor->shape.push_back(1); // it stays, since pages may be as many as sequences
+      *tensor = cli::dealToPages(*tensor, table, lengths, s.batch * columns, of.pageSize); // NaN behind lengths
+      if (of.scales == Scales::OfPages) {
+        cli::HostTensor first = cli::HostTensor::make(DType::F32, {tensor->shape[0], tensor->shape[1], 1, 1});
+        for (int64_t i = 0; i < first.elements(); ++i)
+          writeElement(first.bytes.data(), DType::F32, i,
+                       readElement(tensor->bytes.data(), DType::F32, i * of.pageSize).real);
+        *tensor = std::move(first);
+      }
+    }
     operands.pageTable = std::move(table);
   }
   double scoreSize = 16;
@@ -145,6 +181,7 @@ void check(const Mod& mod, const Problem& problem, const Case& of = {}) {
   std::vector<Family> families = of.family ? std::vector{*of.family} : fastFamilies();
   families.insert(families.begin(), Family::Naive);
   for (Family family : families) {
+    if (family == Family::Sm80 && areOfRows(of.scales)) continue;
     INFO(familyName(family));
     const bool isFast = family != Family::Naive;
     RunOptions options{.family = family, .blockMask = of.blockMask, .qBlock = of.qBlock, .decode = false};
@@ -162,7 +199,7 @@ TEST_CASE("forward kernels take q, k and v of e4m3, with any mod", "[gpu]") {
   if (!servesFp8()) return;
   for (const char* name : {"noop", "causal", "alibi", "softcap", "sliding_window", "document"})
     for (int headDim : {64, 128, 256})
-      for (Scales scales : {Scales::OfSequences, Scales::OfBlocks})
+      for (Scales scales : {Scales::OfSequences, Scales::OfBlocks, Scales::OfRows, Scales::Mixed})
         check(libraryMod(name), {{2, 6, 2, 333, 1001}, headDim, headDim, DType::BF16}, {.scales = scales});
 }
 
@@ -171,7 +208,7 @@ TEST_CASE("forward kernels take e4m3 of any head dim, layout and scales", "[gpu]
   if (!servesFp8()) return;
   for (auto [qk, v] : {std::pair{16, 16}, {48, 80}, {96, 96}, {192, 128}, {112, 240}})
     for (DType dtype : {DType::BF16, DType::F16})
-      for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences}) {
+      for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences, Scales::OfRows}) {
         Problem problem{{2, 4, 2, 130, 515}, qk, v, dtype};
         check(libraryMod("causal"), problem, {.scales = scales});
         problem.headsLast = true;
@@ -187,14 +224,17 @@ TEST_CASE("forward kernels take e4m3 with lengths, pages and lists", "[gpu]") {
   for (const char* name : {"noop", "causal", "document"})
     for (int headDim : {64, 128}) {
       const Problem problem{{int64_t(lengths.size()), 4, 2, 70, 1024}, headDim, headDim, DType::BF16};
-      for (Scales scales : {Scales::OfSequences, Scales::OfBlocks})
+      for (Scales scales : {Scales::OfSequences, Scales::OfBlocks, Scales::OfRows})
         check(libraryMod(name), problem, {.scales = scales, .lengths = lengths});
       for (int pageSize : {16, 64, 128, 256})
-        check(libraryMod(name), problem, {.lengths = lengths, .pageSize = pageSize});
+        for (Scales scales : {Scales::OfSequences, Scales::OfRows, Scales::OfPages, Scales::Mixed})
+          check(libraryMod(name), problem, {.scales = scales, .lengths = lengths, .pageSize = pageSize});
     }
   for (const char* name : {"document", "prefix_lm"})
     for (int headDim : {64, 128, 256})
-      check(libraryMod(name), {{2, 4, 2, 515, 515}, headDim, headDim, DType::BF16}, {.blockMask = true});
+      for (Scales scales : {Scales::OfSequences, Scales::OfRows})
+        check(libraryMod(name), {{2, 4, 2, 515, 515}, headDim, headDim, DType::BF16},
+              {.scales = scales, .blockMask = true});
 }
 
 TEST_CASE("forward kernels take ragged batches of e4m3 in pages", "[gpu][ragged]") {
@@ -203,7 +243,7 @@ TEST_CASE("forward kernels take ragged batches of e4m3 in pages", "[gpu][ragged]
   for (const char* name : {"noop", "causal", "document"})
     for (int headDim : {64, 128})
       for (int pageSize : {16, 128})
-        for (Scales scales : {Scales::OfSequences, Scales::OfBlocks})
+        for (Scales scales : {Scales::OfSequences, Scales::OfBlocks, Scales::OfRows, Scales::OfPages})
           check(libraryMod(name), {{6, 4, 2, 300, 1024}, headDim, headDim, DType::BF16},
                 {.scales = scales,
                  .lengths = {0, 1, 129, 700, 1024, 300},
@@ -221,8 +261,13 @@ TEST_CASE("forward kernels take e4m3 in all tiles", "[gpu]") {
       options.features.set(Feature::Fp8Q);
       options.features.set(Feature::Fp8Kv);
       options.arch = gpu()->context.info().arch;
-      for (const std::string& tile : take(gpu()->compiler.tiles(libraryMod("causal"), options)))
-        for (const char* name : {"noop", "causal"}) check(libraryMod(name), problem, {.family = family, .tile = tile});
+      for (Scales scales : {Scales::OfSequences, Scales::OfRows}) {
+        if (family == Family::Sm80 && areOfRows(scales)) continue;
+        options.features.set(Feature::RowScales, scales == Scales::OfRows);
+        for (const std::string& tile : take(gpu()->compiler.tiles(libraryMod("causal"), options)))
+          for (const char* name : {"noop", "causal"})
+            check(libraryMod(name), problem, {.scales = scales, .family = family, .tile = tile});
+      }
     }
   }
 }
@@ -266,5 +311,6 @@ TEST_CASE("scores of e4m3 may be large", "[gpu]") {
   if (!servesFp8()) return;
   for (float factor : {1e-3f, 30.f, 3e3f, -100.f})
     for (const char* name : {"noop", "causal"})
-      check(libraryMod(name), {{1, 4, 2, 200, 700}, 128, 128, DType::BF16}, {.qFactor = factor});
+      for (Scales scales : {Scales::OfSequences, Scales::OfRows})
+        check(libraryMod(name), {{1, 4, 2, 200, 700}, 128, 128, DType::BF16}, {.scales = scales, .qFactor = factor});
 }

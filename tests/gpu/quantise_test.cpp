@@ -38,7 +38,7 @@ struct Quantised {
   cli::HostTensor values, scales;
 };
 
-enum class ScalesOf { Heads, Blocks };
+enum class ScalesOf { Heads, Blocks, Rows };
 
 Quantised quantise(const cli::HostTensor& x, ScalesOf of, const QuantiseOptions& options) {
   const auto upload = [](const cli::HostTensor& tensor) {
@@ -48,6 +48,7 @@ Quantised quantise(const cli::HostTensor& x, ScalesOf of, const QuantiseOptions&
   };
   std::vector<int64_t> shape = {x.shape[0], x.shape[1]};
   if (of == ScalesOf::Blocks) shape.push_back((x.shape[2] + kRowsOfScale - 1) / kRowsOfScale);
+  if (of == ScalesOf::Rows) shape.push_back(x.shape[2]);
   Quantised result{cli::HostTensor::make(DType::E4M3, x.shape), cli::HostTensor::make(DType::F32, shape)};
   const device::Buffer in = upload(x), out = upload(result.values), scales = upload(result.scales);
   TensorView views[] = {x.view(), result.values.view(), result.scales.view()};
@@ -104,7 +105,7 @@ double rmse(std::vector<double> a, const std::vector<double>& b) {
 
 } // namespace
 
-TEST_CASE("rows are rounded to e4m3 by the largest of their head or block", "[gpu]") {
+TEST_CASE("rows are rounded to e4m3 by the largest of their head or block, or each by its own", "[gpu]") {
   ATTNC_NEED_GPU();
   if (!convertsFp8()) return;
   for (DType dtype : {DType::BF16, DType::F16, DType::F32})
@@ -113,12 +114,12 @@ TEST_CASE("rows are rounded to e4m3 by the largest of their head or block", "[gp
         INFO(dtypeName(dtype) << ", " << rows << " x " << width);
         const cli::HostTensor x = drawOutliers(dtype, {2, 3, rows, width}, 7);
         const std::vector<double> values = toDoubles(x);
-        for (ScalesOf of : {ScalesOf::Heads, ScalesOf::Blocks}) {
+        for (ScalesOf of : {ScalesOf::Heads, ScalesOf::Blocks, ScalesOf::Rows}) {
           const Quantised q = quantise(x, of, {});
           checkByCpu(x, q, {});
           checkByCpu(x, quantise(x, of, {true, 9}), {true, 9});
           checkByCpu(x, quantise(x, of, {.scaleBits = 4}), {.scaleBits = 4});
-          const int64_t span = of == ScalesOf::Heads ? rows : kRowsOfScale;
+          const int64_t span = of == ScalesOf::Heads ? rows : of == ScalesOf::Blocks ? kRowsOfScale : 1;
           const int64_t blocks = (rows + span - 1) / span;
           for (int64_t head = 0; head < 6; ++head)
             for (int64_t block = 0; block < blocks; ++block) {
@@ -190,9 +191,11 @@ TEST_CASE("rotations lessen the error of attention over outliers", "[gpu]") {
     return rmse(runKernel(Mod::identity(), problem, rounded, {.family = Family::Sm90, .decode = false}).out, exact.out);
   };
   const double heads = error(ScalesOf::Heads, false), headsRotated = error(ScalesOf::Heads, true),
-               blocks = error(ScalesOf::Blocks, false), blocksRotated = error(ScalesOf::Blocks, true);
+               blocks = error(ScalesOf::Blocks, false), blocksRotated = error(ScalesOf::Blocks, true),
+               rows = error(ScalesOf::Rows, false);
   WARN("RMSE, scales of heads " << heads << ", rotated " << headsRotated << "; of blocks " << blocks << ", rotated "
-                                << blocksRotated << "; size of out " << rms(exact.out));
+                                << blocksRotated << "; of rows " << rows << "; size of out " << rms(exact.out));
   CHECK(headsRotated < heads);
   CHECK(blocksRotated < blocks);
+  CHECK(rows < blocks);
 }

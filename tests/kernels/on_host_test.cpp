@@ -38,6 +38,7 @@ struct Case {
   /// Of k and v, which are e4m3 then. In pages, Rows are those of pages.
   enum class Scales { None, Heads, Pages, Rows };
   std::optional<Scales> scales = {};
+  bool ofQ = false; ///< whether q is e4m3 as well, with a scale for each row
 };
 
 struct Tensor {
@@ -118,6 +119,7 @@ public:
           memory[size_t((entry * s.kvHeads + h) * rows + row)] = of(b, h, i);
         }
     if (isOfHeads) return TensorView::contiguous(memory.data(), DType::F32, {s.batch, s.kvHeads});
+    if (c.ofQ) return TensorView::contiguous(memory.data(), DType::F32, {entries, s.kvHeads, rows, 1});
     return TensorView::contiguous(memory.data(), DType::F32, {entries, s.kvHeads, rows});
   }
 
@@ -150,6 +152,8 @@ void check(const Case& c, unsigned seed = 1) {
                         .tile = c.tile};
   options.features.set(Feature::VInK, c.vInK);
   options.features.set(Feature::Fp8Kv, c.scales.has_value());
+  options.features.set(Feature::Fp8Q, c.ofQ);
+  options.features.set(Feature::RowScales, c.ofQ);
   options.features.set(Feature::Lengths, !c.lengths.empty());
   options.features.set(Feature::Appends, c.appends);
   options.features.set(Feature::RowMax, c.rowMax);
@@ -163,7 +167,9 @@ void check(const Case& c, unsigned seed = 1) {
                 kvBatch = isKvPacked ? 1 : s.batch;
   const auto qStartOf = [&](int64_t b) { return isRagged ? int64_t(c.cuSeqlens[size_t(b)]) : 0; };
   const auto qLengthOf = [&](int64_t b) { return isRagged ? qStartOf(b + 1) - qStartOf(b) : s.qLen; };
-  Tensor q = tensorOf(c.dtype, {batch, s.qHeads, rows, c.headDim}, random);
+  Tensor q = tensorOf(c.ofQ ? DType::E4M3 : c.dtype, {batch, s.qHeads, rows, c.headDim}, random);
+  std::vector<float> qScales(size_t(batch * s.qHeads * rows));
+  for (float& scale : qScales) scale = std::exp2(std::uniform_real_distribution<float>(-2, 1)(random));
   const DType kvDType = c.scales ? DType::E4M3 : c.dtype, wantDType = c.scales ? DType::F32 : c.dtype;
   Tensor k = tensorOf(kvDType, {kvBatch, s.kvHeads, kvRows, c.headDim}, random);
   Tensor ownV = tensorOf(kvDType, {kvBatch, s.kvHeads, kvRows, c.headDimV}, random);
@@ -186,7 +192,7 @@ void check(const Case& c, unsigned seed = 1) {
     for (int64_t h = 0; h < s.kvHeads; ++h)
       for (int64_t i = 0; i < kvRows; ++i)
         copyRow(k.view, {b, h, i}, wantK.view, {b, h, i}), copyRow(v, {b, h, i}, wantV.view, {b, h, i});
-  const ScalesOnHost kScales(c, 2, random), vScales(c, 20, random);
+  const ScalesOnHost kScales(c, c.ofQ ? 1 : 2, random), vScales(c, 20, random);
   if (c.scales) kScales.multiply(wantK.view), vScales.multiply(wantV.view);
   Tensor nanK = tensorOf(kvDType, {1, 1, 1, c.headDim}, random, true);
   for (int64_t b = 0; b < kvBatch && !isKvPacked; ++b)
@@ -231,6 +237,7 @@ void check(const Case& c, unsigned seed = 1) {
   std::vector<float> kScalesGiven, vScalesGiven;
   if (c.scales && *c.scales != Case::Scales::None)
     operands.kScales = kScales.given(kScalesGiven, table), operands.vScales = vScales.given(vScalesGiven, table);
+  if (c.ofQ) operands.qScales = TensorView::contiguous(qScales.data(), DType::F32, {batch, s.qHeads, rows, 1});
   if (c.appends) operands.newK = newK.view, operands.newV = c.vInK ? columnsOf(newK.view, c.headDimV) : newV.view;
   if (isRagged) {
     cuQ.assign(c.cuSeqlens.begin(), c.cuSeqlens.begin() + s.batch + 1);
@@ -320,6 +327,7 @@ void check(const Case& c, unsigned seed = 1) {
           for (int64_t d = 0; d < c.headDim; ++d)
             dot += at(q.view, of, h, qStart + i, d) * at(wantK.view, ofKv, kvHead, kvStart + j, d);
           dot /= std::sqrt(double(c.headDim));
+          if (c.ofQ) dot *= double(qScales[size_t((of * s.qHeads + h) * rows + qStart + i)]);
           if ((isCausal && position < j) || (isOdd && (position + j) % 3 == 0)) dot = -INFINITY;
           scores.push_back(dot);
           top = std::max(top, dot);
@@ -463,6 +471,34 @@ TEST_CASE("rows that are appended to k and v of e4m3 are divided by scales of he
                .pageSize = pageSize,
                .appends = true,
                .scales = scales});
+}
+
+TEST_CASE("the naive kernel takes q, k and v of e4m3 with scales of rows", "[on-host]") {
+  using Scales = Case::Scales;
+  for (Scales scales : {Scales::Heads, Scales::Rows})
+    check({.mod = kCausal,
+           .shape = {2, 6, 2, 9, 150},
+           .headDim = 64,
+           .headDimV = 48,
+           .vInK = false,
+           .lengths = {150, 33},
+           .rowMax = true,
+           .isNaive = true,
+           .scales = scales,
+           .ofQ = true});
+  for (Scales scales : {Scales::Heads, Scales::Pages, Scales::Rows})
+    for (bool isRagged : {false, true})
+      check({.mod = kCausal,
+             .shape = {3, 4, 2, 10, 192},
+             .headDim = 32,
+             .headDimV = 80,
+             .vInK = false,
+             .lengths = {192, 65, 1},
+             .pageSize = 16,
+             .isNaive = true,
+             .cuSeqlens = isRagged ? std::vector<int32_t>{0, 10, 11, 12} : std::vector<int32_t>{},
+             .scales = scales,
+             .ofQ = true});
 }
 
 TEST_CASE("the naive kernel takes ragged batches in pages, and rows are appended to them", "[on-host]") {

@@ -58,6 +58,7 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
   const DType ofQ = dtypeOf(options.target.dtype);
   features.set(Feature::Fp8Q, ofQ == DType::E4M3);
   features.set(Feature::Fp8Kv, options.target.fp8Kv || ofQ == DType::E4M3);
+  features.set(Feature::RowScales, options.target.rowScales);
   features.set(Feature::VInK, options.target.vInK != 0);
   features.set(Feature::Lengths, options.sequences.lengths());
   features.set(Feature::Ragged, options.sequences.ragged);

@@ -176,9 +176,10 @@ std::string kernelText(const ExplainedKernel& kernel, Family asked) {
   std::string text = fmt::format("kernel      family {} for {} ({}{}), {}{}, head dims {} and {}\n",
                                  familyName(options.family), options.arch, fmt::join(templates, ", "),
                                  passedOver.empty() ? "" : "; " + passedOver, dtypeName(options.dtype),
-                                 options.features.has(Feature::Fp8Q)    ? " with q, k and v of e4m3"
-                                 : options.features.has(Feature::Fp8Kv) ? " with k and v of e4m3"
-                                                                        : "",
+                                 options.features.has(Feature::RowScales) ? " with q, k and v of e4m3, scales of rows"
+                                 : options.features.has(Feature::Fp8Q)    ? " with q, k and v of e4m3"
+                                 : options.features.has(Feature::Fp8Kv)   ? " with k and v of e4m3"
+                                                                          : "",
                                  options.headDim, options.headDimV);
   for (size_t i = 0; i < sources.size(); ++i) {
     if (sources.size() > 1)

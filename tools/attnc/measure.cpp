@@ -12,7 +12,8 @@ namespace {
 
 /// Rejects sequences of different lengths: pairs and columns are counted for equal ones.
 Status checkAlike(const HostOperands& operands) {
-  constexpr Features kTakes = {Feature::Fp8Kv, Feature::Fp8Q, Feature::BlockMask, Feature::BoxMask, Feature::F32};
+  constexpr Features kTakes = {Feature::Fp8Kv,     Feature::Fp8Q,    Feature::RowScales,
+                               Feature::BlockMask, Feature::BoxMask, Feature::F32};
   const Features others = featuresOf(viewsOf(operands)).without(kTakes);
   if (others.empty()) return {};
   return Error::environment(fmt::format("bench counts the work of sequences that are all alike, and takes no {}",

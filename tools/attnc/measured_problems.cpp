@@ -22,6 +22,7 @@ void MeasuredProblems::addTo(CLI::App& command) {
       ->capture_default_str()
       ->check(checkHeadDim);
   addVInK(command, run.vInK);
+  addRowScales(command, run.rowScales);
   addDType(command, run.dtype, "Of q, k and v: bf16, fp16, fp32, e4m3");
   command.add_option("--in", run.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin")
       ->type_name("FILE")

@@ -126,7 +126,7 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
 /// Moves scales of rows or pages to the cache, and replaces them by those of positions, [B, HKV, KV_LEN].
 Status gatherScales(std::optional<HostTensor>& scales, std::optional<HostTensor>& stored, int64_t pageSize,
                     const HostTensor& table, const HostTensor& lengths) {
-  if (!scales || scales->shape.size() != 3) return {};
+  if (!scales || scales->shape.size() < 3) return {};
   HostTensor pool = HostTensor::make(DType::F32, {scales->shape[0], scales->shape[1], pageSize, 1});
   const int64_t each = pageSize / std::max<int64_t>(scales->shape[2], 1);
   for (int64_t i = 0; i < pool.elements() && !scales->bytes.empty(); ++i)
@@ -163,10 +163,11 @@ Status gatherCache(HostOperands& operands) {
     ATTNC_TRY_AS(rows, gatherPages(*to, *table, *operands.kvLengths));
     *to = *std::move(rows);
   }
-  if (!operands.pageTable || operands.q.dtype == DType::E4M3 || operands.cache->k.bytes.empty()) return {};
+  if (!operands.pageTable || operands.cache->k.bytes.empty()) return {};
   for (auto [scales, stored] :
        {std::pair(&operands.kScales, &operands.cache->kScales), {&operands.vScales, &operands.cache->vScales}})
-    ATTNC_TRY(gatherScales(*scales, *stored, operands.cache->k.shape[2], *operands.pageTable, *operands.kvLengths));
+    if (*scales && (operands.q.dtype != DType::E4M3 || scalesAreOfRows((*scales)->view(), settled->problem.kvLen)))
+      ATTNC_TRY(gatherScales(*scales, *stored, operands.cache->k.shape[2], *operands.pageTable, *operands.kvLengths));
   return {};
 }
 
@@ -178,6 +179,12 @@ void dealCache(const RunOptions& options, HostOperands& operands) {
   operands.pageTable = drawPageTable(shape[0], shape[2] / rows, options.seed);
   for (auto [from, to] : {std::pair(&operands.k, &cache.k), {&operands.v, &cache.v}})
     *to = dealToPages(*from, *operands.pageTable, *operands.kvLengths, operands.pageTable->elements(), rows);
+  for (auto [from, to] : {std::pair(&operands.kScales, &cache.kScales), {&operands.vScales, &cache.vScales}}) {
+    if (!options.rowScales || !*from) continue;
+    HostTensor scales = **from; // [B, HKV, KV_LEN]
+    scales.shape.push_back(1);
+    *to = dealToPages(scales, *operands.pageTable, *operands.kvLengths, operands.pageTable->elements(), rows);
+  }
   operands.cache = std::move(cache);
 }
 
@@ -207,10 +214,11 @@ Status drawOperands(const Mod& mod, const RunOptions& options, Generator& genera
   if (options.vInK) ATTNC_TRY(takeColumns(operands.k, options.vInK, operands.v));
   if (!options.vInK) operands.v = generator.normal(dtype, {kvBatch, shape.kvHeads, kvRows, headDim});
   if (dtype == DType::E4M3)
-    for (auto [scales, heads] : {std::pair(&operands.qScales, shape.qHeads),
-                                 {&operands.kScales, shape.kvHeads},
-                                 {&operands.vScales, shape.kvHeads}})
-      *scales = generator.scales({shape.batch, heads});
+    for (auto [scales, of] : {std::pair(&operands.qScales, &operands.q),
+                              {&operands.kScales, &operands.k},
+                              {&operands.vScales, &operands.v}})
+      *scales = generator.scales(options.rowScales ? std::vector(of->shape.begin(), of->shape.end() - 1)
+                                                   : std::vector{shape.batch, of->shape[1]});
   if (options.sequences.lengths()) operands.kvLengths = generator.positions(shape.kvLen);
   if (options.sequences.offsets() == QueryOffsets::Tensor) operands.qOffsets = generator.positions(shape.kvLen);
   if (isPaged) dealCache(options, operands);

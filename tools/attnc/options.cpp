@@ -211,6 +211,7 @@ void TargetOptions::addTo(CLI::App& command) {
   command.add_option("--head-dim-v", headDimV, "Of v and out, where it differs")->check(checkHeadDim);
   addVInK(command, vInK);
   command.add_flag("--fp8-kv", fp8Kv, "Decode: k and v are e4m3, with scales for each KV head");
+  addRowScales(command, rowScales);
 }
 
 Expected<std::string> TargetOptions::archAsked() const {
@@ -322,6 +323,10 @@ void addVInK(CLI::App& command, int& columns) {
       .add_option("--v-in-k", columns,
                   "v is a view of k's first N columns, as in latent attention (MLA): --head-dim 576 --v-in-k 512")
       ->check(checkHeadDim);
+}
+
+void addRowScales(CLI::App& command, bool& areOfRows) {
+  command.add_flag("--row-scales", areOfRows, "With e4m3: a scale for each row of q, k and v, not for each head");
 }
 
 void addSets(CLI::App& command, std::vector<std::string>& sets) {

@@ -41,8 +41,9 @@ struct TargetOptions {
   std::string arch; ///< empty: the command chooses; "native": that of the GPU
   std::string dtype = "bf16";
   int headDim = 128, headDimV = 0;
-  int vInK = 0;       ///< v is this many first columns of k; 0: a tensor of its own
-  bool fp8Kv = false; ///< whether k and v are e4m3
+  int vInK = 0;           ///< v is this many first columns of k; 0: a tensor of its own
+  bool fp8Kv = false;     ///< whether k and v are e4m3
+  bool rowScales = false; ///< whether scales are of rows
 
   void addTo(CLI::App& command);
   /// Returns the named arch; empty if none is named. Blame::Environment: "native" without a GPU.
@@ -77,6 +78,7 @@ DType outDTypeOf(DType ofQ);
 
 /// Adds --v-in-k: how many of k's first columns are v; 0: v is a tensor of its own.
 void addVInK(CLI::App& command, int& columns);
+void addRowScales(CLI::App& command, bool& areOfRows);
 
 /// Adds --set NAME=VALUE, which may be repeated.
 void addSets(CLI::App& command, std::vector<std::string>& sets);

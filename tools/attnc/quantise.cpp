@@ -15,6 +15,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -26,7 +27,7 @@ namespace {
 
 struct QuantiseCommand {
   std::string input, output;
-  bool byBlocks = false, json = false;
+  bool byBlocks = false, byRows = false, json = false;
   std::optional<uint32_t> seed; ///< of the rotation of q and k
 };
 
@@ -36,14 +37,13 @@ struct Rounded {
 };
 
 /// Returns the sums of squares of the tensor, and of its difference from what was rounded without a rotation.
-double errorOf(const HostTensor& x, const Rounded& rounded, bool byBlocks) {
+double errorOf(const HostTensor& x, const Rounded& rounded, int64_t rowsOfScale) {
   const int64_t rows = x.shape[2], columns = x.shape[3];
-  const int64_t blocks = byBlocks ? rounded.scales.shape[2] : 1;
+  const int64_t scales = rounded.scales.shape.size() > 2 ? rounded.scales.shape[2] : 1; // of a head
   double squares = 0, ofX = 0;
   for (int64_t i = 0; i < x.elements(); ++i) {
     const int64_t row = i / columns % rows, head = i / columns / rows;
-    const double scale =
-        readElement(rounded.scales.bytes.data(), DType::F32, head * blocks + (byBlocks ? row / kRowsOfScale : 0)).real;
+    const double scale = readElement(rounded.scales.bytes.data(), DType::F32, head * scales + row / rowsOfScale).real;
     const double value = readElement(x.bytes.data(), x.dtype, i).real;
     const double difference = readElement(rounded.values.bytes.data(), DType::E4M3, i).real * scale - value;
     squares += difference * difference;
@@ -57,14 +57,15 @@ Expected<Rounded> roundTensor(const std::string& name, const HostTensor& x, cons
     return Error::environment(fmt::format("{}: tensor '{}' has shape {}", command.input, name, shapeText(x.shape)),
                               "tensors that are rounded are [B, H, L, D]");
   std::vector<int64_t> shape = {x.shape[0], x.shape[1]};
-  if (command.byBlocks) shape.push_back(ceilDiv(x.shape[2], kRowsOfScale));
+  const int64_t rowsOfScale = command.byRows ? 1 : command.byBlocks ? kRowsOfScale : std::max<int64_t>(x.shape[2], 1);
+  if (command.byBlocks || command.byRows) shape.push_back(ceilDiv(x.shape[2], rowsOfScale));
   Rounded rounded{HostTensor::make(DType::E4M3, x.shape), HostTensor::make(DType::F32, shape), 0};
   const QuantiseOptions options{.rotates = command.seed && name != "v", .seed = command.seed.value_or(0)};
   if (auto done = quantiseOnCpu(x.view(), rounded.values.view(), rounded.scales.view(), options); !done)
     return Error::environment(fmt::format("{}: tensor '{}': {}", command.input, name, done.error().message),
                               done.error().remedy);
   // A rotation keeps lengths of rows, but a row is not near what it was before.
-  if (!options.rotates) rounded.error = errorOf(x, rounded, command.byBlocks);
+  if (!options.rotates) rounded.error = errorOf(x, rounded, rowsOfScale);
   return rounded;
 }
 
@@ -113,7 +114,9 @@ void addQuantise(CLI::App& app, int& exitCode) {
       ->add_option("--in", command->input, "safetensors file with q, k, v [B, H, L, D] of bf16, fp16 or fp32. -: stdin")
       ->type_name("FILE")
       ->required();
-  quantise->add_flag("--by-block", command->byBlocks, "A scale for each 128 rows, not for each head");
+  CLI::Option* byBlock =
+      quantise->add_flag("--by-block", command->byBlocks, "A scale for each 128 rows, not for each head");
+  quantise->add_flag("--by-row", command->byRows, "A scale for each row")->excludes(byBlock);
   quantise
       ->add_option("--rotate", command->seed,
                    "Multiply q and k by random signs of this seed and a Hadamard matrix first: products stay the same, "

@@ -282,6 +282,7 @@ void addOptions(CLI::App& command, RunOptions& options, RandomOptions& random) {
                   "Write the random operands to a safetensors file, from which --in computes the same")
       ->type_name("FILE");
   addVInK(command, options.vInK);
+  addRowScales(command, options.rowScales);
   addDType(command, options.dtype, "Of random q, k, v: bf16, fp16, fp32, e4m3")->needs("--random");
   command.add_option("--seed", options.seed, "Of the random operands")->capture_default_str()->check(checkSeed);
   addSets(command, options.sets);

@@ -43,7 +43,8 @@ struct RunOptions {
   std::string input, output;
   std::string savedOperands; ///< file for random operands; may be empty
   std::optional<RandomProblem> random;
-  int vInK = 0; ///< v is this many first columns of k; 0: a tensor of its own
+  int vInK = 0;           ///< v is this many first columns of k; 0: a tensor of its own
+  bool rowScales = false; ///< whether random scales are of rows
   std::optional<LargeScores> large;
   std::string dtype = "bf16"; ///< dtype of random operands
   uint64_t seed = 0;

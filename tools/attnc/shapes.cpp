@@ -51,6 +51,16 @@ Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const 
     shapes.operands.k.shape = {problem.batch * pages, problem.kvHeads, rows, target.headDim};
     shapes.operands.v.shape = {problem.batch * pages, problem.kvHeads, rows, headDimV};
   }
+  const auto ofRows = [&](const TensorView& tensor) {
+    return TensorView{.dtype = DType::F32,
+                      .rank = 4,
+                      .shape = {tensor.shape[0], tensor.shape[1], tensor.shape[2], 1},
+                      .stride = {1, 1, 1, 1}};
+  };
+  if (target.rowScales) {
+    shapes.operands.kScales = ofRows(shapes.operands.k), shapes.operands.vScales = ofRows(shapes.operands.v);
+    if (dtype == DType::E4M3) shapes.operands.qScales = ofRows(shapes.operands.q);
+  }
   if (sequences.offsets() == QueryOffsets::Tensor) shapes.operands.qOffsets = ofBatch;
   if (sequences.ragged) {
     const TensorView cumulative = TensorView::contiguous(nullptr, DType::I32, {problem.batch + 1});

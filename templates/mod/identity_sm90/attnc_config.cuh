@@ -9,7 +9,8 @@
 namespace attnc {
 
 using Element = Bf16;               // type of q, k, v and out: Bf16 or F16
-constexpr bool kFp8 = false;        // q, k and v are E4M3, with factors for each head
+constexpr bool kFp8 = false;        // q, k and v are E4M3, with factors for each head or block
+constexpr bool kRowScales = false;  // with factors for each row
 constexpr int kHeadDimQk = 128;     // of q and k, a multiple of 8
 constexpr int kHeadDimV = 128;      // of v and out, a multiple of 8
 constexpr int kWarps = 8;           // warps of a CTA that compute: 8 or 12

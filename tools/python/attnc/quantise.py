@@ -13,12 +13,13 @@ ROWS_OF_SCALE = 128
 
 
 def quantise(
-    x: Any, *, by_block: bool = False, rotate: int | None = None, scale_bits: int = 0, stream: int | None = None
+    x: Any, *, by_block: bool = False, by_row: bool = False, rotate: int | None = None, scale_bits: int = 0, stream: int | None = None
 ) -> tuple[Any, Any]:
     """Rounds q, k or v to float8_e4m3fn. Returns (values, scales), for attention(..., q_scales=).
 
     `x` [B, H, L, D] is a tensor of PyTorch, float32, float16 or bfloat16, with last stride 1. A scale, float32, is the
-    largest magnitude of a head, [B, H], divided by 448. With `by_block`, it is that of 128 rows, [B, H, blocks].
+    largest magnitude of a head, [B, H], divided by 448. With `by_block`, it is that of 128 rows, [B, H, blocks]; with
+    `by_row`, that of a row, [B, H, L].
 
     With `rotate`, a seed, rows are multiplied by random signs and a Hadamard matrix first (arXiv:2407.08608, section
     3.3), which spreads outliers over a row. Rotate q and k with the same seed: their products stay the same. Never
@@ -32,9 +33,11 @@ def quantise(
     if len(x.shape) != 4:
         raise ArgumentError(f"x has shape {tuple(x.shape)}", "give [B, H, L, D]")
     on_gpu, memory = is_on_gpu(x, "x"), Memory(x)
-    blocks = -(-x.shape[2] // ROWS_OF_SCALE)
+    if by_block and by_row:
+        raise ArgumentError("by_block and by_row are both given", "give one of them")
+    parts = (x.shape[2],) if by_row else (-(-x.shape[2] // ROWS_OF_SCALE),) if by_block else ()
     values = memory.empty(tuple(x.shape), "float8_e4m3fn")
-    scales = memory.empty((*x.shape[:2], blocks) if by_block else tuple(x.shape[:2]), "float32")
+    scales = memory.empty((*x.shape[:2], *parts), "float32")
     if on_gpu and stream is None:
         stream = memory.stream()
     wait = (stream or 1) if on_gpu else None
