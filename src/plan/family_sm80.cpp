@@ -48,7 +48,15 @@ Tile sm80Tile(const Request& request) {
 
 /// The tile for q, k and v of e4m3. A warp has 16 rows, since sums that are not yet added to O take registers. It was
 /// chosen by these, and not measured.
-Tile sm80Fp8Tile(const Request& request) { return {64, request.mod.facts.weight == Weight::Heavy ? 32 : 64, 4}; }
+Tile sm80Fp8Tile(const Request& request) {
+  const KernelOptions& options = request.options;
+  const Weight weight = request.mod.facts.weight;
+  const int widest = std::max(options.headDim, options.headDimV);
+  const bool isPlain = options.features.without({Feature::Fp8Q, Feature::Fp8Kv}).empty() && !options.blockSparse &&
+                       !options.pageSize && options.offsets == QueryOffsets::None && weight <= Weight::Light;
+  const bool hasRoom = widest <= 64 ? weight != Weight::Heavy : widest <= 128 && isPlain;
+  return {64, hasRoom ? 64 : 32, 4};
+}
 
 /// Returns the model's tile, then others that are faster for some mod or mask.
 std::vector<Tile> sm80Tiles(const Request& request) {
