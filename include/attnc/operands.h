@@ -32,10 +32,10 @@ struct Operands {
   /// they are multiplied by 0. It may be a view of k's first columns, with k's strides: see vIsInK().
   TensorView v = {};
   std::optional<float> scale = {}; ///< Factor of q k^T. Default: 1 / sqrt(D).
-  /// f32 [H], [1, H] or [B, H]; [1 or B, H, blocks] with a scale for each kRowsOfScale rows of Q_LEN; or a scale for
-  /// each row of q, [1 or B, H, Q_LEN]. For q of E4M3: each element is multiplied by the scale of its head, block or
-  /// row, a finite number above 0. Default: 1. In a ragged batch, B is the number of sequences, and each has its own
-  /// blocks; scales of rows are packed as q is, [1, H, rows of q]. Each launch reads them.
+  /// f32 [H], [1, H] or [B, H]; [1 or B, H, blocks] with a scale for each kRowsOfScale rows of Q_LEN. Or
+  /// [1 or B, H, Q_LEN], with a scale for each row of q. For q of E4M3: each element is multiplied by the scale of its
+  /// head, block or row, a finite number above 0. Default: 1. In a ragged batch, B is the number of sequences, and each
+  /// has its own blocks. Scales of rows are packed as q is, [1, H, rows of q]. Each launch reads them.
   std::optional<TensorView> qScales = {};
   /// f32 [HKV], [1, HKV] or [B, HKV], with the batch of k or of the page table. For k and v of E4M3, as qScales. There
   /// may be a scale for each row, with the shape of k without its last axis. With a page table these are [pages, HKV,
@@ -152,8 +152,7 @@ inline bool vIsInK(const TensorView& k, const TensorView& v) {
   return same;
 }
 
-/// Returns whether scales of q, k or v are of rows or pages if they may also be of blocks. `length`: rows of a
-/// sequence, Q_LEN or KV_LEN.
+/// Returns whether scales of q, k or v are of rows or pages, not of heads or blocks. `length`: Q_LEN or KV_LEN.
 inline bool scalesAreOfRows(const TensorView& scales, int64_t length) {
   return scales.rank == 4 || (scales.rank == 3 && scales.shape[2] != (length + kRowsOfScale - 1) / kRowsOfScale);
 }

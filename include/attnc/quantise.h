@@ -37,8 +37,8 @@ public:
   /// are in device memory.
   ///
   /// `x`: [B, H, L, D], last stride 1, finite. `out`: E4M3 of the same shape, last stride 1; written. `scales`: f32,
-  /// dense; written. It is [B, H] for a scale of each head, [B, H, blocks] for one of each kRowsOfScale rows, or
-  /// [B, H, L] for one of each row. A scale is the largest magnitude of its rows, divided by 448, at least 2^-64
+  /// dense; written. It is [B, H] for a scale of each head, or [B, H, blocks] for one of each kRowsOfScale rows. For
+  /// one of each row it is [B, H, L]. A scale is the largest magnitude of its rows, divided by 448, at least 2^-64
   /// (QuantiseOptions::scaleBits).
   ///
   /// Errors (environment), with nothing enqueued: tensors that do not fit each other; other scaleBits.

@@ -64,6 +64,8 @@ Status saveOperands(const Mod& mod, const HostOperands& operands, const RunOptio
 #define ATTNC_OPTIONAL(member, name, feature)                                                                          \
   if (operands.member) add(#name, *operands.member);
 #include "attnc/operands.def"
+  if (operands.cache && operands.cache->kScales) tensors["k_scales"] = *operands.cache->kScales;
+  if (operands.cache && operands.cache->vScales) tensors["v_scales"] = *operands.cache->vScales;
   for (const auto& [name, tensor] : operands.tensors) add(name, tensor);
   for (const CaptureInfo& capture : mod.captures())
     if (capture.kind != CaptureInfo::Kind::Tensor)
