@@ -157,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   if (walk.count) load_k(start);
   ptx::cp_async_commit_group();
 
-  const float scale = kFp8 ? p.scale * scale_of_products(launch, b, h, kv_head, q_start) : p.scale;
+  const float scale = kFp8 ? p.scale * scale_of_products<false>(launch, b, h, kv_head, q_start) : p.scale;
   Place<kRowGroups> place(p, args, b, h, q_start, warp_row + Scores::row(0), scale);
   Scores s;
   Out o;
@@ -209,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   ptx::cp_async_wait_group<0>();
   __syncthreads();
   store(o, softmax, p, args, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes},
-        q_start + warp_row, unit * scale_of_v(launch, place.b, place.h / p.group));
+        q_start + warp_row, unit * scale_of_v<false>(launch, place.b, place.h / p.group));
 }
 
 } // namespace attnc::sm80
