@@ -34,9 +34,6 @@ struct float2 {
 struct float4 {
   float x, y, z, w;
 };
-struct uint2 {
-  unsigned x, y;
-};
 struct int2 {
   int x, y;
 };
