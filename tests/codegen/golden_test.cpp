@@ -77,7 +77,8 @@ TEST_CASE("the configuration names every constant of the identity configuration"
                                           .sharedBytes = 4096,
                                           .kvStages = 3,
                                           .fp8Kv = false,
-                                          .fp8 = false});
+                                          .fp8 = false,
+                                          .rowScales = false});
   std::string identity = test::readFile(ATTNC_SOURCE_DIR "/templates/mod/identity/attnc_config.cuh");
   for (size_t at = 0; (at = identity.find("constexpr ", at)) != std::string::npos; ++at) {
     std::string declaration = identity.substr(at, identity.find(" = ", at) - at + 3);
