@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   const auto walk = walk_of(p, b, h, q_start, kv_length<Mod>(p, args, head));
   for (int i = 0; i < walk.count; ++i) {
     const Step step = walk.at(i);
-    const int kv_idx = min(step.start + lane, p.kv_len - 1);
+    const int kv_idx = min(step.start + lane, max(p.kv_len, 1) - 1);
     StepScales factors = {0.f, 0.f}; // of this lane's column, with kRowScales
     if (!kRowScales)
       factors = scales_of_step(launch, b, h / p.group, step.start, p.kv_len);

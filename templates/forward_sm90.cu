@@ -258,7 +258,7 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
       }
     }
     if constexpr (kRowScales) {
-      const float unit = this->store_scales(row_scales_of(shared, k.slot));
+      const float unit = this->store_scales(row_scales_of(shared, k.slot), flags & kStepFirst);
       if (leads) tell(k, {at.kv_start, flags}, {1.f, unit});
       __syncwarp();
     }

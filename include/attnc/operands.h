@@ -40,8 +40,9 @@ struct Operands {
   /// f32 [HKV], [1, HKV] or [B, HKV], with the batch of k or of the page table. For k and v of E4M3, as qScales. There
   /// may be a scale for each row, with the shape of k without its last axis. With a page table these are [pages, HKV,
   /// page_size], or [pages, HKV, 1] with a scale for each page. If q is not E4M3, rows are then not appended. If q is,
-  /// they may also be [1 or B, HKV, blocks], with a scale for each kRowsOfScale positions of KV_LEN. This is preferred
-  /// if both fit; a fourth axis of 1 says that they are of rows or pages. Scales of rows behind kvLengths are not read.
+  /// they may also be [1 or B, HKV, blocks], with a scale for each kRowsOfScale positions of KV_LEN. A fourth axis of 1
+  /// says that they are of rows or pages. It is needed with q of E4M3 in pages, and where both fit. Scales of rows
+  /// behind kvLengths are not read. In e4m3 forward kernels, those of V are from 2^-60 to 2^60.
   std::optional<TensorView> kScales = {}, vScales = {};
   /// i32 [B]: rows of k and v in each sequence, clamped to 0 .. KV_LEN. Rows past the length never reach a result, even
   /// if they are NaN; they must be valid memory all the same. A sequence without rows gives out 0 and lse -inf. A mod's
@@ -88,8 +89,9 @@ struct Operands {
   std::optional<TensorView> cuSeqlensQ = {};
   /// i32 [B + 1]: the same for rows of k and v, unless these lie in pages. Default: cuSeqlensQ.
   std::optional<TensorView> cuSeqlensKv = {};
-  /// Longest sequence of a ragged batch, in rows of q, and of k and v; longer ones are cut off. Only the mod uses them
-  /// (Q_LEN, KV_LEN). 0: unknown, the rows of the tensor are used, or those that the page table has room for.
+  /// Longest sequence of a ragged batch, in rows of q, and of k and v; longer ones are cut off. They are the mod's
+  /// Q_LEN and KV_LEN, and a block mask has these lengths. If they are unknown, 0, the rows of the tensor are used, or
+  /// those that the page table has room for.
   int64_t maxQLen = 0, maxKvLen = 0;
   /// All captures of the mod; tensors in device memory. Null if it has none.
   const Captures* captures = nullptr;
@@ -152,9 +154,11 @@ inline bool vIsInK(const TensorView& k, const TensorView& v) {
   return same;
 }
 
-/// Returns whether scales of q, k or v are of rows or pages, not of heads or blocks. `length`: Q_LEN or KV_LEN.
-inline bool scalesAreOfRows(const TensorView& scales, int64_t length) {
-  return scales.rank == 4 || (scales.rank == 3 && scales.shape[2] != (length + kRowsOfScale - 1) / kRowsOfScale);
+/// Returns whether scales of q, k or v of a forward kernel are of rows or pages, not of heads or blocks. `length`:
+/// Q_LEN or KV_LEN. `isPool`: whether the rows lie in pages.
+inline bool scalesAreOfRows(const TensorView& scales, int64_t length, bool isPool = false) {
+  const bool isOfBlocks = isPool || scales.shape[2] == (length + kRowsOfScale - 1) / kRowsOfScale;
+  return scales.rank == 4 || (scales.rank == 3 && !isOfBlocks);
 }
 
 /// Calls visit(name, tensor, feature) for each optional tensor of Operands, given or not.
@@ -177,9 +181,12 @@ inline Features featuresOf(const Operands& operands) {
     const int64_t qLen = isRagged && operands.maxQLen ? operands.maxQLen : operands.q.shape[2];
     const int64_t kvLen =
         isRagged && operands.maxKvLen ? operands.maxKvLen : (table ? table->shape[1] : 1) * operands.k.shape[2];
-    for (auto [scales, length] :
-         {std::pair(&operands.qScales, qLen), {&operands.kScales, kvLen}, {&operands.vScales, kvLen}})
-      if (*scales && scalesAreOfRows(**scales, length)) features.set(Feature::RowScales);
+    const auto have = [](const std::optional<TensorView>& scales, int64_t length, bool isPool) {
+      return scales && scalesAreOfRows(*scales, length, isPool);
+    };
+    if (have(operands.qScales, qLen, false) || have(operands.kScales, kvLen, table.has_value()) ||
+        have(operands.vScales, kvLen, table.has_value()))
+      features.set(Feature::RowScales);
   }
   if (operands.q.dtype == DType::F32) features.set(Feature::F32);
   if (operands.blockMask) features.set(operands.blockMask->shape.boxes ? Feature::BoxMask : Feature::BlockMask);

@@ -40,8 +40,8 @@ struct PrepareOptions {
   /// mask is built if queries have offsets, since a launch may change these. Decode kernels need none (KvLoop::Listed).
   ///
   /// The mask of a ragged batch is of its longest sequences, so it serves all cumulative lengths. It is built if
-  /// maxQLen and maxKvLen are told, except for training. If mask_mod depends on b, the sequences must also fill half of
-  /// their longest lengths.
+  /// maxQLen and maxKvLen are told, except for training. The pairs of these lengths, times the batch of the mask, must
+  /// not be more than four times those of the sequences.
   ///
   /// Blocks are boxes (KvLoop::BoxMask) if the mod declares a grid and bounds what a query sees along no axis. See
   /// dsl/SPEC.md §3 for the conditions. Training does not use boxes here.

@@ -5,6 +5,7 @@
 #include "plan/catalog.h"
 #include "plan/kernel_options.h"
 #include "plan/launch_operands.h"
+#include "plan/mask_shape.h"
 #include "reference/cache.h"
 #include "reference/gradients.h"
 #include "support/try.h"
@@ -49,6 +50,7 @@ Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCac
   ATTNC_TRY(plan::checkGiven(operands, options));
   ATTNC_TRY(plan::checkSequences(options, args));
   ATTNC_TRY(plan::checkNoneIsNull(operands));
+  if (operands.blockMask) ATTNC_TRY(plan::checkLists(*operands.blockMask));
   if (!operands.pageTable && !operands.newK && !operands.newV) return args;
   const TensorView* cuSeqlensQ = operands.cuSeqlensQ ? &*operands.cuSeqlensQ : nullptr;
   for (auto [name, fresh, target, memory, scales] :

@@ -215,13 +215,17 @@ Expected<TiledPlan> planTiled(const plan::KernelMod& mod, plan::Selection& selec
 }
 
 /// Whether lists may be built for sequences as they lie. Lists of a ragged batch are of its longest sequences, which
-/// the host must know, and which must not be much longer than the others. Only forward kernels walk them.
+/// the host must know. To find them must not take many more pairs than the sequences have. Only forward kernels walk
+/// them.
 bool mayBuildLists(const plan::LaunchOperands& layout, const ir::Module& module, BlockMask::Lists lists) {
   if (!layout.cuSeqlensQ) return true;
   if (!layout.maxQLen || !layout.maxKvLen || lists != BlockMask::Lists::ByRow) return false;
-  constexpr int64_t kMostPadding = 2; // rows of the lists for each row of q
-  return plan::smallestMask(module, layout.problem, 128, 128).batch <=
-         kMostPadding * layout.q.shape[2] / layout.maxQLen;
+  constexpr double kMostPadding = 4; // pairs of the lists for each pair of rows and keys of a sequence
+  const auto sequences = double(std::max<int64_t>(1, layout.problem.batch));
+  const double keys = layout.pageTable ? sequences * double(layout.maxKvLen) : double(layout.k.shape[2]);
+  const auto batch = double(plan::smallestMask(module, layout.problem, 128, 128).batch);
+  return batch * double(layout.maxQLen) * double(layout.maxKvLen) <=
+         kMostPadding * double(layout.q.shape[2]) * keys / sequences;
 }
 
 Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const Outputs& outputs, KernelOptions options,

@@ -93,7 +93,12 @@ std::string paramsType(const KernelSource& source, const plan::Stage& stage) {
   if (type.find("Params") == std::string::npos || type.size() > 6 || chosen.empty()) {
     if (type.find("::") == std::string::npos || chosen.empty()) return type;
   }
-  const std::string base = chosen.drop_front(13).take_until([](char c) { return c == ','; }).str();
+  std::string base = chosen.drop_front(13).take_until([](char c) { return c == ','; }).str();
+  llvm::StringRef scaled = source.text; // ScaledIf<ForwardParams, kFp8>, here or by an alias
+  scaled = scaled.drop_front(std::min(scaled.size(), scaled.find(" ScaledIf<"))).drop_front(10);
+  if (base == "TileParams") base = "ScaledIf<" + scaled.take_until([](char c) { return c == ','; }).str();
+  if (llvm::StringRef of = base; of.consume_front("ScaledIf<"))
+    base = stage.config.fp8 == true ? "Scaled<" + of.str() + ">" : of.str();
   return stage.config.pageSize || stage.config.appends ? "Cached<" + base + ">" : base;
 }
 

@@ -87,14 +87,14 @@ Expected<TensorView> checkScales(const ScalesOf& of, const TensorView& given) {
   }
   const auto &tensor = of.tensor.shape, &shape = scales.shape;
   const bool isOfHeads = scales.dtype == DType::F32 && shape[1] == tensor[1];
-  const bool isOfBlocks = of.mayBeBlocks && scales.rank == 3 && !scalesAreOfRows(scales, of.length);
+  const bool isOfBlocks = of.mayBeBlocks && scales.rank == 3 && !scalesAreOfRows(scales, of.length, of.isPool);
   if (isOfHeads && (scales.rank == 2 || isOfBlocks) && (shape[0] == 1 || shape[0] == of.batch)) {
     if (!isOfBlocks) scales.rank = 3, scales.shape[2] = 1, scales.stride[2] = 0;
     scales.shape[3] = 0; // no scales of rows
     return scales;
   }
-  const bool isOfPages = of.isPool && shape[2] == 1;
-  if (isOfHeads && of.mayBeRows && (scales.rank == 3 || (scales.rank == 4 && shape[3] == 1)) &&
+  const bool isOfPages = of.isPool && shape[2] == 1, needsAxis = of.isPool && of.mayBeBlocks;
+  if (isOfHeads && of.mayBeRows && ((scales.rank == 3 && !needsAxis) || (scales.rank == 4 && shape[3] == 1)) &&
       (shape[0] == tensor[0] || (shape[0] == 1 && !of.isPool)) && (shape[2] == tensor[2] || isOfPages)) {
     if (isOfPages) scales.shape[2] = tensor[2], scales.stride[2] = 0;
     scales.rank = 4, scales.shape[3] = scales.stride[3] = 1;
@@ -103,8 +103,11 @@ Expected<TensorView> checkScales(const ScalesOf& of, const TensorView& given) {
   std::string expected = fmt::format("f32 [{}] or [{}, {}]", tensor[1], of.batch, tensor[1]);
   if (of.mayBeBlocks)
     expected += fmt::format(" or [{}, {}, {}]", of.batch, tensor[1], ceilDiv(of.length, kRowsOfScale));
-  if (of.mayBeRows && of.isPool) expected += fmt::format(" or [{}, {}, 1]", tensor[0], tensor[1]);
-  if (of.mayBeRows) expected += fmt::format(" or [{}, {}, {}]", tensor[0], tensor[1], tensor[2]);
+  const char* const axis = needsAxis ? ", 1" : "";
+  // A kernel without scales of rows is settled for pools whose scales have three axes.
+  if ((of.mayBeRows || needsAxis) && of.isPool)
+    expected += fmt::format(" or [{}, {}, 1{}]", tensor[0], tensor[1], axis);
+  if (of.mayBeRows || needsAxis) expected += fmt::format(" or [{}, {}, {}{}]", tensor[0], tensor[1], tensor[2], axis);
   return wrong(of.name, fmt::format("is {} {}", dtypeName(given.dtype), shapeText(given)), expected);
 }
 

@@ -17,7 +17,7 @@ template <int Columns> constexpr int kRowScalesBytes = 8 * Columns;
 /// the whole warp.
 template <bool IsOn, int Columns> struct HeldRowScales {
   template <class M, class... Args> ATTNC_DEVICE void load_scales(const Args&...) {}
-  ATTNC_DEVICE float store_scales(unsigned) { return 1.f; }
+  ATTNC_DEVICE float store_scales(unsigned, bool) { return 1.f; }
 };
 template <int Columns> struct HeldRowScales<true, Columns> {
   static constexpr int kHeld = Columns / 32;
@@ -41,15 +41,16 @@ template <int Columns> struct HeldRowScales<true, Columns> {
     __syncwarp();
   }
 
-  /// Writes them to shared memory, those of V divided by the unit of O. Returns that unit.
-  ATTNC_DEVICE float store_scales(unsigned shared) {
+  /// Writes them to shared memory, those of V divided by the unit of O. Returns that unit. The first step of a tile
+  /// knows of none before it, so that results do not depend on which tiles a CTA had.
+  ATTNC_DEVICE float store_scales(unsigned shared, bool is_first) {
     float largest = 0.f;
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) largest = fmaxf(largest, fabsf(v[i]));
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2)
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
-    unit = unit_above(largest, unit);
+    unit = unit_above(largest, is_first ? 1.f : unit);
     const float inverse = 1.f / unit;
     const unsigned at = shared + threadIdx.x % 32 * 4;
 #pragma unroll

@@ -159,19 +159,28 @@ TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, or to that of mma.sync
   c.operands.qScales = scales({4, 8, 299});
   CHECK(errorOf(Mod::identity(), c) ==
         "q_scales is f32 [4, 8, 299], expected f32 [8] or [4, 8] or [4, 8, 3] or [4, 8, 300]");
-  // In pages both kinds may fit. A fourth axis tells them apart.
+  // In pages both kinds may fit. A fourth axis tells them apart, whatever the numbers are.
   c.operands = {.q = tensor(4, 8, 300, 64), .k = tensor(4, 2, 16, 64), .v = tensor(4, 2, 16, 64)};
   c.operands.q.dtype = c.operands.k.dtype = c.operands.v.dtype = DType::E4M3;
   c.operands.kvLengths = TensorView::contiguous(nullptr, DType::I32, {4});
   c.operands.pageTable = TensorView::contiguous(nullptr, DType::I32, {4, 8});
   c.operands.kScales = scales({4, 2, 1});
   CHECK_FALSE(settled(Mod::identity(), c).options.features.has(Feature::RowScales));
-  for (const TensorView& given : {scales({4, 2, 1, 1}), scales({4, 2, 16}), scales({4, 2, 16, 1})}) {
+  for (const TensorView& given : {scales({4, 2, 1, 1}), scales({4, 2, 16, 1})}) {
     c.operands.kScales = given;
     CHECK(settled(Mod::identity(), c).options.features.has(Feature::RowScales));
   }
-  c.operands.kScales = scales({1, 2, 16});
-  CHECK(errorOf(Mod::identity(), c).find("or [4, 2, 1] or [4, 2, 16]") != std::string::npos);
+  for (const TensorView& given : {scales({4, 2, 16}), scales({1, 2, 16, 1})}) {
+    c.operands.kScales = given;
+    CHECK_THAT(errorOf(Mod::identity(), c), Contains("or [4, 2, 1] or [4, 2, 1, 1] or [4, 2, 16, 1]"));
+  }
+  // 121 columns of 16 rows are 16 blocks: three axes are blocks all the same, and four are rows.
+  c.operands.pageTable = TensorView::contiguous(nullptr, DType::I32, {4, 121});
+  c.operands.k = c.operands.v = tensor(484, 2, 16, 64), c.operands.k.dtype = c.operands.v.dtype = DType::E4M3;
+  c.operands.kScales = scales({484, 2, 16, 1});
+  CHECK(settled(Mod::identity(), c).options.features.has(Feature::RowScales));
+  c.operands.kScales = scales({484, 2, 16});
+  CHECK_THAT(errorOf(Mod::identity(), c), Contains("or [4, 2, 16] or [484, 2, 1, 1] or [484, 2, 16, 1]"));
   Case wide = of(300, 128);
   const std::string model = settled(Mod::identity(), wide).tile;
   wide.operands.kScales = scales({4, 2, 3});

@@ -32,7 +32,7 @@ TEST_CASE("C rounds on the CPU", "[c]") {
   options.scale_bits = 25;
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "scale_bits is 25", attnc_quantise_on_cpu(&in, &out, &factors, &options));
   const attnc_tensor wrong = tensor(ATTNC_DTYPE_F32, {1, 3}, scales);
-  REFUSED(ATTNC_ERROR_ENVIRONMENT, "scales are not f32 [1, 2] or [1, 2, 1]",
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "scales are not f32 [1, 2], [1, 2, 1] or [1, 2, 2]",
           attnc_quantise_on_cpu(&in, &out, &wrong, nullptr));
   REFUSED(ATTNC_ERROR_ARGUMENT, "out", attnc_quantise_on_cpu(&in, nullptr, &factors, nullptr));
 }

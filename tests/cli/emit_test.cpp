@@ -30,6 +30,10 @@ TEST_CASE("an emitted file begins with what it is, how it is compiled, and how i
   } cases[] = {
       {"alibi.py --arch sm_80", "arch=compute_80,code=sm_80", "attnc_forward(const ForwardParams, const ModArgs)",
        "Workspace: none"},
+      {"alibi.py --arch sm_89 --dtype e4m3", "sm_89", "attnc_forward(const Scaled<ForwardParams>, const ModArgs)",
+       "Workspace: none"},
+      {"alibi.py --arch sm_90a --dtype e4m3 --kv-lengths --page-size 16", "sm_90a",
+       "attnc_forward(const Cached<Scaled<ForwardParamsSm90>>, const ModArgs)", "zero before the first launch"},
       {"alibi.py --arch sm_90a", "arch=compute_90a,code=sm_90a", "tensor maps, head dim x rows of a box: q 64 x 128",
        "zero before the first launch"},
       {"alibi.py --arch sm_90a --kernel decode --page-size 16", "sm_90a", "Cached<DecodeParamsSm90>", "row states"},

@@ -87,7 +87,6 @@ bool isHopper() { return gpu()->context.info().arch == "sm_90a"; }
 void check(RaggedCase c) {
   for (Family family : {Family::Naive, Family::Sm80, Family::Sm90}) {
     if (family == Family::Sm90 && (!isHopper() || c.qBlock < 128)) continue;
-    if (family == Family::Sm80 && c.dtype == DType::E4M3) continue;
     if (c.dtype == DType::E4M3 && !isHopper()) continue;
     c.family = family;
     INFO(c.text());

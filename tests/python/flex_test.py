@@ -928,6 +928,7 @@ class TextTest(unittest.TestCase):
 
     def test_block_masks(self):
         lengths, heads, longest = [70, 0, 200, 129], 2, 200
+        sizes = {"max_q_len": longest, "max_kv_len": longest}
         starts = torch.tensor([0, *lengths]).cumsum(0).int()
         torch.manual_seed(3)
         q, k, v = (torch.randn(1, heads, sum(lengths), 16) for _ in range(3))
@@ -945,22 +946,24 @@ class TextTest(unittest.TestCase):
 
         text = "def mask_mod(b, h, q_idx, kv_idx):\n  return ((q_idx // 64 + kv_idx // 64 + b + h) % 3 == 0) | (kv_idx < 3)"
         expected = of_sequences(live)
-        out = attnc.attention(text, q, k, v, cu_seqlens_q=starts, block_mask=mask)
+        out = attnc.attention(text, q, k, v, cu_seqlens_q=starts, block_mask=mask, **sizes)
         self.assertLess(relative_error(out, expected), 1e-6)
         # The lists count: without those of partial blocks, as those that the longest length cuts, the others are left.
         fields = ("kv_indices", "full_kv_num_blocks", "full_kv_indices", "seq_lengths", "BLOCK_SIZE")
         less = types.SimpleNamespace(
             kv_num_blocks=torch.zeros_like(mask.kv_num_blocks), **{name: getattr(mask, name) for name in fields}
         )
-        out = attnc.attention("score", q, k, v, cu_seqlens_q=starts, block_mask=less)
+        out = attnc.attention("score", q, k, v, cu_seqlens_q=starts, block_mask=less, **sizes)
         whole = lambda b, h, q, k: ((q // 64 + k // 64 + b + h) % 3 == 0) & (q < 192) & (k < 192)  # noqa: E731
         expected = of_sequences(whole)
         self.assertLess(relative_error(out, expected), 1e-6)
+        with self.assertRaisesRegex(attnc.ArgumentError, "without max_q_len or max_kv_len"):
+            attnc.attention(text, q, k, v, cu_seqlens_q=starts, block_mask=mask, max_q_len=longest)
         with self.assertRaisesRegex(attnc.RunError, "max_q_len queries"):
-            attnc.attention(text, q, k, v, cu_seqlens_q=starts, block_mask=mask, max_q_len=201)
+            attnc.attention(text, q, k, v, cu_seqlens_q=starts, block_mask=mask, max_q_len=201, max_kv_len=200)
         less.kv_num_blocks = less.kv_num_blocks.long()
         with self.assertRaisesRegex(attnc.ArgumentError, r"kv_num_blocks of block_mask is .*give int32 \[4, 2, 4\]"):
-            attnc.attention("score", q, k, v, cu_seqlens_q=starts, block_mask=less)
+            attnc.attention("score", q, k, v, cu_seqlens_q=starts, block_mask=less, **sizes)
         # Of a batch that is not ragged.
         q, k, v = operands("cpu", requires_grad=False)
         live = lambda b, h, q, k: q - k >= 3 * h  # noqa: E731

@@ -166,7 +166,8 @@ Status gatherCache(HostOperands& operands) {
   if (!operands.pageTable || operands.cache->k.bytes.empty()) return {};
   for (auto [scales, stored] :
        {std::pair(&operands.kScales, &operands.cache->kScales), {&operands.vScales, &operands.cache->vScales}})
-    if (*scales && (operands.q.dtype != DType::E4M3 || scalesAreOfRows((*scales)->view(), settled->problem.kvLen)))
+    if (*scales &&
+        (operands.q.dtype != DType::E4M3 || scalesAreOfRows((*scales)->view(), settled->problem.kvLen, true)))
       ATTNC_TRY(gatherScales(*scales, *stored, operands.cache->k.shape[2], *operands.pageTable, *operands.kvLengths));
   return {};
 }

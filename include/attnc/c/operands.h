@@ -40,8 +40,9 @@ typedef struct attnc_operands {
   const attnc_tensor* cu_seqlens_kv; ///< i32 [B + 1]: cumulative lengths of k and v. Default: cu_seqlens_q.
   int64_t max_q_len;                 ///< Longest sequence of a ragged batch, in rows of q. 0: unknown.
   int64_t max_kv_len;                ///< Longest sequence of a ragged batch, in rows of k and v. 0: unknown.
-  /// f32 [H], [1, H] or [B, H], or [1 or B, H, blocks of 128 rows]: factors of q of E4M3. Default: 1. k_scales and
-  /// v_scales may then be of blocks of 128 positions. Else they may be of rows or pages (Operands::kScales).
+  /// Factors of q of E4M3, f32: [H], [1, H] or [B, H]. Or [1 or B, H, blocks of 128 rows], or of rows: [1 or B, H,
+  /// Q_LEN], ragged [1, H, rows of q]. Default: 1. k_scales and v_scales may then be of blocks of 128 positions. They
+  /// may be of rows or pages with any q (Operands::kScales).
   const attnc_tensor* q_scales;
 } attnc_operands;
 

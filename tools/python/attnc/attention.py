@@ -27,7 +27,8 @@ def attention(
     device, or to numbers. `scale` defaults to 1 / sqrt(E).
 
     q, k and v may all be float8_e4m3fn. Their elements are then multiplied by `q_scales` [B, H], `k_scales` and
-    `v_scales` [B, HKV]: float32 tensors, or with a last axis of one scale for each 128 rows. Default: 1. The result is
+    `v_scales` [B, HKV]: float32 tensors, or with a last axis of one scale for each 128 rows, or for each row (in a ragged
+    batch [1, heads, rows of all]; in pools [pages, HKV, page_size, 1] or [pages, HKV, 1, 1]). Default: 1. The result is
     bfloat16, or has the dtype of `out`. For few queries, only k and v may be float8_e4m3fn; the last axis of k_scales and
     v_scales then has one scale for each row, and pools have scales [pages, HKV, page_size], or [pages, HKV, 1].
 
@@ -65,8 +66,11 @@ def attention(
     }  # fmt: skip
     captures = {name: without_gradient(value, name) for name, value in (captures or {}).items()}
     longest = max_q_len, max_kv_len
-    if block_mask is not None and cu_seqlens_q is not None:
-        longest = tuple(told or int(length) for told, length in zip(longest, block_mask.seq_lengths))
+    if block_mask is not None and cu_seqlens_q is not None and not all(longest):
+        raise ArgumentError(
+            "block_mask of a ragged batch is given without max_q_len or max_kv_len",
+            "give both, which block_mask was made for and which no sequence exceeds",
+        )
     given = Given(mod, q, k, v, captures, scale, out, return_lse, stream, others, longest, block_mask)
     if given.on_gpu:
         _launch(given, tile)
@@ -130,7 +134,7 @@ def _lists_of(mask, on_gpu, wait):
             )
         dense = 1
         for axis in reversed(range(len(expected))):
-            if expected[axis] > 1 and view.struct.stride[axis] != dense:
+            if 0 not in expected and expected[axis] > 1 and view.struct.stride[axis] != dense:
                 raise ArgumentError(f"{name} of block_mask has gaps between its elements", f"give {name}.contiguous()")
             dense *= expected[axis]
     address = lambda name: views[name].struct.data if name in views else None  # noqa: E731
