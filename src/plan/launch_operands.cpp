@@ -87,7 +87,7 @@ Expected<TensorView> checkScales(const ScalesOf& of, const TensorView& given) {
   }
   const auto &tensor = of.tensor.shape, &shape = scales.shape;
   const bool isOfHeads = scales.dtype == DType::F32 && shape[1] == tensor[1];
-  const bool isOfBlocks = of.mayBeBlocks && scales.rank == 3 && !scalesAreOfRows(scales, of.length, of.isPool);
+  const bool isOfBlocks = of.mayBeBlocks && scales.rank == 3 && shape[2] == ceilDiv(of.length, kRowsOfScale);
   if (isOfHeads && (scales.rank == 2 || isOfBlocks) && (shape[0] == 1 || shape[0] == of.batch)) {
     if (!isOfBlocks) scales.rank = 3, scales.shape[2] = 1, scales.stride[2] = 0;
     scales.shape[3] = 0; // no scales of rows
