@@ -2,6 +2,7 @@
 // one step ahead, and leaves them in shared memory for the consumers. scaled.cuh says what is multiplied.
 #pragma once
 
+#include "algo/merge_rows.cuh"
 #include "algo/pages.cuh"
 #include "algo/scaled.cuh"
 #include "algo/sequence.cuh"
@@ -47,10 +48,7 @@ template <int Columns> struct HeldRowScales<true, Columns> {
     float largest = 0.f;
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) largest = fmaxf(largest, fabsf(v[i]));
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
-    unit = unit_above(largest, is_first ? 1.f : unit);
+    unit = unit_above(warp_max(largest), is_first ? 1.f : unit);
     const float inverse = 1.f / unit;
     const unsigned at = shared + threadIdx.x % 32 * 4;
 #pragma unroll

@@ -961,6 +961,10 @@ class TextTest(unittest.TestCase):
             attnc.attention(text, q, k, v, cu_seqlens_q=starts, block_mask=mask, max_q_len=longest)
         with self.assertRaisesRegex(attnc.RunError, "max_q_len queries"):
             attnc.attention(text, q, k, v, cu_seqlens_q=starts, block_mask=mask, max_q_len=201, max_kv_len=200)
+        half = types.SimpleNamespace(kv_num_blocks=mask.kv_num_blocks, **{name: getattr(mask, name) for name in fields})
+        half.full_kv_indices = None
+        with self.assertRaisesRegex(attnc.RunError, "fullCount and fullIndex"):
+            attnc.attention(text, q, k, v, cu_seqlens_q=starts, block_mask=half, **sizes)
         less.kv_num_blocks = less.kv_num_blocks.long()
         with self.assertRaisesRegex(attnc.ArgumentError, r"kv_num_blocks of block_mask is .*give int32 \[4, 2, 4\]"):
             attnc.attention("score", q, k, v, cu_seqlens_q=starts, block_mask=less, **sizes)
