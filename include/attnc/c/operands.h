@@ -23,7 +23,7 @@ typedef struct attnc_operands {
   const attnc_capture* captures;  ///< All captures of the mod; tensors in device memory.
   size_t capture_count;           ///< Number of captures.
   /// Block mask with its lists in device memory. In a ragged batch its blocks are of each sequence's own rows and
-  /// positions. Its batch is then the sequences (or 1), and its lengths are the longest ones.
+  /// positions. Its batch is then the sequences (or 1), and its lengths are max_q_len and max_kv_len.
   const attnc_block_mask_view* block_mask;
   float scale;                    ///< Factor of q k^T, if has_scale is 1. Default: 1 / sqrt(D).
   int32_t has_scale;              ///< 0 or 1: whether scale is given.

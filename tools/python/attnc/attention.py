@@ -46,7 +46,7 @@ def attention(
     full_kv_num_blocks, full_kv_indices (int32, on the same device), seq_lengths and BLOCK_SIZE. Only listed blocks are
     visited, and the mod's mask counts in those that are not full. Blocks are of rows of q, from 0 even if queries have
     offsets, and of positions of keys. In a ragged batch they are of each sequence's own rows, and the lists of B (or 1)
-    sequences have the longest lengths, which max_q_len and max_kv_len then default to.
+    sequences have the lengths max_q_len and max_kv_len, which must then be given.
 
     Returns out [B, H, L, EV]. With `return_lse`, also returns lse [B, H, L] (float32, natural logarithm). The library
     that q belongs to allocates the results. If `out` is given, the result is written into it.
