@@ -57,12 +57,14 @@
 // The host provides: tensor maps, the tile order and its counters (params_sm90.cuh); grid min(tiles, SMs), 128 + 32
 // kWarps threads, kSharedBytes of dynamic shared memory. out has 16-byte aligned rows; q_len >= 1.
 //
-// Config: kBlockM = 16 kWarps, kWarps 8 or 12, kStages, kQStages 1 or 2; with lists, kBlockN divides the block.
+// Config: kBlockM = 16 kWarps, kWarps 8 or 12, kStages, kQStages 1 or 2; with lists, kBlockN divides the block. If
+// kNarrowHeadDim is below kHeadDimQk, Q and K have further columns: algo/further_columns.cuh.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
 
 #include "algo/apply_mod.cuh"
+#include "algo/further_columns.cuh"
 #include "algo/kv_walk.cuh"
 #include "algo/pages.cuh"
 #include "algo/row_scales.cuh"
@@ -140,7 +142,7 @@ ATTNC_DEVICE unsigned row_scales_of(unsigned shared, int slot) {
   return shared + Memory::offset_of<RowScales>() + slot * kRowScalesBytes<kBlockN>;
 }
 
-using TileParams = ScaledIf<ForwardParamsSm90, kFp8>;
+using TileParams = WithColumnsIfAny<ScaledIf<ForwardParamsSm90, kFp8>>;
 using Params = typename ParametersOf<TileParams, kPageSize != 0>::Type;
 
 /// The producer's message about a tile of Q rows.
@@ -150,8 +152,7 @@ struct Work {
 
 // ---------------------------------------------------------------------------------------------------------- producer
 
-/// Threads of the producer: one, or a warp if it fills columns. All of them walk; one issues TMA and arrives at
-/// barriers.
+/// Threads of the producer: one, or a warp if it fills columns. All walk; one issues TMA and arrives at barriers.
 // NOTE: a whole warp where one thread suffices costs 4 % at head dim 128: ptxas then keeps less of the consumers'
 // state in uniform registers.
 constexpr int kProducers = kFillsColumns ? 32 : 1;
@@ -178,8 +179,9 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
       q.write_message({work.b, work.h, work.q_start, work.valid});
       if (work.valid) {
         ptx::mbarrier_arrive_expect_tx(q.full(), QTile::kBytes);
-        request_tile(q.tile(), p.q, q.full(), q_row_of<Mod>(args, work.b, work.q_start), work.h,
+        request_tile(own_columns(q.tile()), p.q, q.full(), q_row_of<Mod>(args, work.b, work.q_start), work.h,
                      work.b * p.q_batch_step);
+        request_q_columns(p, q.tile(), q.full(), work.q_start, work.h, work.b);
       } else {
         ptx::mbarrier_arrive(q.full());
       }
@@ -218,7 +220,8 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
     if (leads) {
       if constexpr (!kRowScales) tell(k, {at.kv_start, flags}, scales);
       ptx::mbarrier_arrive_expect_tx(k.full(), KTile::kBytes);
-      request_kv(k.tile(), p.k, k.full(), at, p.k_batch_step);
+      request_kv(own_columns(k.tile()), p.k, k.full(), at, p.k_batch_step);
+      request_k_columns(p, k.tile(), k.full(), at.kv_start, at.h, at.b);
     }
   }
 
@@ -574,7 +577,7 @@ extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
     attnc_forward(const __grid_constant__ Params p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
   const unsigned shared = shared_base(dynamic_shared);
-  initialise<Memory>(shared, [&] { ptx::prefetch_tensor_maps(p.q, p.k, p.v, p.out); });
+  initialise<Memory>(shared, [&] { ptx::prefetch_tensor_maps(p.q, p.k, p.v, p.out), prefetch_columns(p); });
   run_roles<kProducerRegisters, kConsumerRegisters>(
       [&](int warp) {
         if (warp == 0) {

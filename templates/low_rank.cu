@@ -1,4 +1,4 @@
-// Writes wider copies of q and k, whose further columns hold a low-rank term of the score, for a kernel that follows:
+// Writes the further columns of wider q and k, which hold a low-rank term of the score, for a kernel that follows:
 //
 //   score = scale q k^T + sum over r of q_factor(r) kv_factor(r) = scale [q, q_factor / scale] [k, kv_factor]^T
 //
@@ -10,16 +10,19 @@
 //   q, u                u0     u0 u0   u0 u1   u0 u1 u0   u0 u1 u2   u0 u1 u2 u0 u1 u0
 //   k, w                w0     w0 w1   w0 w0   w0 w0 w1   w0 w0 w0   w0 w0 w0 w1 w1 w2
 //
-// Further columns are 0. A factor that is not finite stands only in the first column: in others it would make NaN of a
-// piece that is 0.
+// Columns behind these are 0. A factor that is not finite stands only in the first column: in others it would make NaN
+// of a piece that is 0.
+//
+// If kIsApart, these columns are tensors of their own, and q, k and v stay where they are: no heads share the columns
+// of q, and the kernel's k_heads are those of the columns. Else q and k are copied in front of them.
 //
 // All threads have one role. No shared memory, no barriers.
 //
 // Grid: tiles of kBlockM rows of q * q_heads * batch, then of k * k_heads * k_batch, then of v * k_heads * v_batch,
-// in one dimension. Threads: 32 kWarps.
+// in one dimension. A tensor that is null has none. Threads: 32 kWarps.
 //
 // Config: Element is 16 bits wide; kHeadDimQk and kHeadDimV are those of q, k and v; kBlockM, kWarps; kWideHeadDim,
-// kRank, kQPieces, kKvPieces.
+// kRank, kQPieces, kKvPieces, kIsApart.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -30,12 +33,11 @@
 
 namespace attnc::low_rank {
 
-/// Copies the columns of the rows, each times a factor. `from`: row 0 of the head, `to`: of the dense copy.
+/// Copies the columns of the rows. `from`: row 0 of the head, `to`: of the dense copy.
 template <int From, int To>
-ATTNC_DEVICE void copy_rows(Element* to, const Element* from, long long stride, const Place& at, bool vectors,
-                            float times = 1.f) {
+ATTNC_DEVICE void copy_rows(Element* to, const Element* from, long long stride, const Place& at, bool vectors) {
   constexpr int kPerRow = From / kChunk;
-  if (vectors && times == 1.f) {
+  if (vectors) {
     for (int i = threadIdx.x; i < (at.end - at.first) * kPerRow; i += kThreads) {
       const int row = at.first + i / kPerRow, column = i % kPerRow * kChunk;
       *(uint4*)(to + (long long)row * To + column) = *(const uint4*)(from + row * stride + column);
@@ -44,8 +46,7 @@ ATTNC_DEVICE void copy_rows(Element* to, const Element* from, long long stride, 
   }
   for (int i = threadIdx.x; i < (at.end - at.first) * From; i += kThreads) {
     const int row = at.first + i / From, column = i % From;
-    const Element x = from[row * stride + column];
-    to[(long long)row * To + column] = times == 1.f ? x : from_float<Element>(to_float(x) * times);
+    to[(long long)row * To + column] = from[row * stride + column];
   }
 }
 
@@ -71,26 +72,27 @@ struct Pieces {
   ATTNC_DEVICE Element in_column(int column, int i) const { return column == 0 ? first : piece[i]; }
 };
 
-/// Writes the columns behind the head dim. `row_of(row)` is called for rows, `factor(known, row, round)` gives the
-/// factor, `store(columns, pieces)` fills those of a round.
+/// Writes the columns with factors, and zeros behind them. `row_of(row)` is called for rows, `factor(known, row,
+/// round)` gives the factor, `store(columns, pieces)` fills those of a round.
 template <class RowOf, class Factor, class Store>
 ATTNC_DEVICE void write_factors(Element* to, const Place& at, RowOf row_of, Factor factor, Store store) {
   for (int i = threadIdx.x; i < (at.end - at.first) * kRank; i += kThreads) {
     const int row = at.first + i / kRank, round = i % kRank;
-    store(to + (long long)row * kWideHeadDim + kHeadDimQk + round, Pieces(factor(row_of(row), row, round)));
+    store(to + (long long)row * kRowColumns + kFirstColumn + round, Pieces(factor(row_of(row), row, round)));
   }
   constexpr int kZeros = kWideHeadDim - kHeadDimQk - kColumns;
   if constexpr (kZeros > 0)
     for (int i = threadIdx.x; i < (at.end - at.first) * kZeros; i += kThreads)
-      to[(long long)(at.first + i / kZeros) * kWideHeadDim + kHeadDimQk + kColumns + i % kZeros] = Element{0};
+      to[(long long)(at.first + i / kZeros) * kRowColumns + kFirstColumn + kColumns + i % kZeros] = Element{0};
 }
 
 ATTNC_DEVICE void widen_q(const LowRankParams& p, const ModArgs& args, const Place& at) {
   const ForwardParams& base = p.base;
-  Element* to = (Element*)p.q + ((long long)at.b * base.q_heads + at.h) * base.q_len * kWideHeadDim;
-  copy_rows<kHeadDimQk, kWideHeadDim>(to,
-                                      (const Element*)base.q + at.b * base.q_stride.batch + at.h * base.q_stride.head,
-                                      base.q_stride.row, at, base.vectors, p.q_times);
+  Element* to = (Element*)p.q + ((long long)at.b * base.q_heads + at.h) * base.q_len * kRowColumns;
+  if constexpr (!kIsApart)
+    copy_rows<kHeadDimQk, kWideHeadDim>(to,
+                                        (const Element*)base.q + at.b * base.q_stride.batch + at.h * base.q_stride.head,
+                                        base.q_stride.row, at, base.vectors);
   const Mod::Head head = Mod::head(args, at.b, at.h); // SEAM(head)
   const int origin = position_of<Mod>(args, head, 0);
   write_factors(
@@ -106,11 +108,13 @@ ATTNC_DEVICE void widen_q(const LowRankParams& p, const ModArgs& args, const Pla
 
 ATTNC_DEVICE void widen_k(const LowRankParams& p, const ModArgs& args, const Place& at) {
   const ForwardParams& base = p.base;
-  const int shared_by = p.k_heads / base.kv_heads, h = at.h * (base.q_heads / p.k_heads); // h: a query head
-  Element* to = (Element*)p.k + ((long long)at.b * p.k_heads + at.h) * base.kv_len * kWideHeadDim;
-  copy_rows<kHeadDimQk, kWideHeadDim>(
-      to, (const Element*)base.k + at.b * base.k_stride.batch + at.h / shared_by * base.k_stride.head,
-      base.k_stride.row, at, base.vectors);
+  const int h = at.h * (base.q_heads / p.k_heads); // a query head
+  Element* to = (Element*)p.k + ((long long)at.b * p.k_heads + at.h) * base.kv_len * kRowColumns;
+  if constexpr (!kIsApart)
+    copy_rows<kHeadDimQk, kWideHeadDim>(to,
+                                        (const Element*)base.k + at.b * base.k_stride.batch +
+                                            at.h / (p.k_heads / base.kv_heads) * base.k_stride.head,
+                                        base.k_stride.row, at, base.vectors);
   const Mod::Head head = Mod::head(args, at.b, h); // SEAM(head)
   write_factors(
       to, at, [&](int row) { return Mod::col(args, head, at.b, h, row, float(row), 0.f); }, // SEAM(col)
@@ -135,8 +139,8 @@ ATTNC_DEVICE void spread_v(const LowRankParams& p, const Place& at) {
 extern "C" __global__ void __launch_bounds__(32 * kWarps)
     attnc_low_rank(const __grid_constant__ LowRankParams p, const __grid_constant__ ModArgs args) {
   const ForwardParams& base = p.base;
-  const int of_q = tiles_of(base.q_len) * base.q_heads * base.batch;
-  const int of_k = tiles_of(base.kv_len) * p.k_heads * p.k_batch;
+  const int of_q = p.q ? tiles_of(base.q_len) * base.q_heads * base.batch : 0;
+  const int of_k = p.k ? tiles_of(base.kv_len) * p.k_heads * p.k_batch : 0;
   const int tile = int(blockIdx.x);
   if (tile < of_q)
     widen_q(p, args, place_of(tile, base.q_len, base.q_heads));

@@ -1,9 +1,9 @@
 // Divides the gradients of the wider q and k (low_rank.cu) among q, k and the captures in the factors of the low-rank
 // term, behind a backward kernel of the wider head dim:
 //
-//   S = W [q_times q, factor_times q_factor] [k, kv_factor]^T,  where W q_times is the scale and W factor_times 1
-//   dQ = q_times dQ'             of the first columns of dQ' = W dS [k, kv_factor]
-//   dK = dK'                     of those of dK' = W dS^T [q_times q, factor_times q_factor]
+//   S = W [q, factor_times q_factor] [k, kv_factor]^T,  where W own_times is the scale and W factor_times 1
+//   dQ = own_times dQ'           of the first columns of dQ' = W dS [k, kv_factor]
+//   dK = own_times dK'           of those of dK' = W dS^T [q, factor_times q_factor]
 //   d_q_factor = factor_times sum of dQ' over the columns of the pieces of kv_factor
 //   d_kv_factor = sum of dK' over those of the pieces of q_factor
 //   d_capture[offset] += value(d_factor)   for each place where a factor reads a capture
@@ -73,7 +73,7 @@ ATTNC_DEVICE void narrow_q(const LowRankGradientParams& p, const Place& at) {
   const Copies copies = {
       (const Element*)p.d_q + ((long long)at.b * b.forward.q_heads + at.h) * b.forward.q_len * kWideHeadDim, 1, 1};
   add_up_rows<kWideHeadDim, kHeadDimQk>((Element*)b.d_q + at.b * b.d_q_stride.batch + at.h * b.d_q_stride.head,
-                                        b.d_q_stride.row, copies, at, b.forward.vectors, p.q_times);
+                                        b.d_q_stride.row, copies, at, b.forward.vectors, p.own_times);
 }
 
 /// `at`: of k and v as they are given.
@@ -86,7 +86,7 @@ ATTNC_DEVICE void narrow_k(const LowRankGradientParams& p, const Place& at) {
   };
   add_up_rows<kWideHeadDim, kHeadDimQk>((Element*)b.d_k + at.b * b.d_k_stride.batch + at.h * b.d_k_stride.head,
                                         b.d_k_stride.row, copies(p.d_k, (long long)b.forward.kv_len * kWideHeadDim), at,
-                                        b.forward.vectors);
+                                        b.forward.vectors, p.own_times);
   if (p.d_v)
     add_up_rows<kHeadDimV, kHeadDimV>((Element*)b.d_v + at.b * b.d_v_stride.batch + at.h * b.d_v_stride.head,
                                       b.d_v_stride.row, copies(p.d_v, (long long)b.forward.kv_len * kHeadDimV), at,

@@ -186,27 +186,28 @@ struct QuantiseParams {
   unsigned scale_mask; // bits of a factor that are 0; it is rounded up to that
 };
 
-/// Wider q and k, whose further columns hold a low-rank term of the score: low_rank.cu.
+/// Wider q and k, whose further columns hold a low-rank term of the score, or, if kIsApart, only these columns:
+/// low_rank.cu.
 struct LowRankParams {
   ForwardParams base; // q, k, v and their strides; lse and lists are unused
-  void* q;            // [batch, q_heads, q_len, kWideHeadDim], dense; written
-  void* k;            // [k_batch, k_heads, kv_len, kWideHeadDim], dense; written
+  void* q;            // [batch, q_heads, q_len, columns], dense; written unless it is null
+  void* k;            // [k_batch, k_heads, kv_len, columns], dense; written unless it is null
   void* v;            // [v_batch, k_heads, kv_len, head_dim_v], dense; written. Null: v serves as it is
   int k_batch, v_batch;
-  int k_heads;        // kv_heads, or q_heads if heads that share k have factors of their own
-  float q_times;      // factor of q
+  int k_heads;        // kv_heads, or q_heads if heads that share k have factors of their own. If kIsApart, 1 or q_heads
   float factor_times; // factor of q_factor
 };
 
 /// Gradients of wider q and k, divided among q, k and the captures in the factors of a low-rank term:
 /// low_rank_gradients.cu.
 struct LowRankGradientParams {
-  BackwardParams backward; // of q and k; d_q, d_k and d_v are written, unless d_q and d_k are null
-  const void* d_q;         // [batch, q_heads, q_len, kWideHeadDim], dense
-  const void* d_k;         // [k_batch, k_heads, kv_len, kWideHeadDim], dense
-  const void* d_v;         // [k_batch, k_heads, kv_len, head_dim_v], dense. Null: backward.d_v is complete
-  int k_batch, k_heads;    // as in LowRankParams
-  float q_times, factor_times;
+  BackwardParams backward;          // of q and k; d_q, d_k and d_v are written, unless d_q and d_k are null
+  const void* d_q;                  // [batch, q_heads, q_len, kWideHeadDim], dense
+  const void* d_k;                  // [k_batch, k_heads, kv_len, kWideHeadDim], dense
+  const void* d_v;                  // [k_batch, k_heads, kv_len, head_dim_v], dense. Null: backward.d_v is complete
+  int k_batch, k_heads;             // as in LowRankParams
+  float own_times;                  // factor of d_q and d_k as given
+  float factor_times;               // factor of q_factor
   int q_batches, q_heads;           // of a tile of q: a thread adds up factors of that many batch entries, or heads
   int kv_batches, kv_heads;         // of a tile of k
   CaptureSum sums[kMaxCaptureSums]; // by Mod::Gradient*::kCapture

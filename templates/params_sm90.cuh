@@ -34,6 +34,14 @@ struct ForwardParamsSm90 {
   int q_batch_step, k_batch_step, v_batch_step, out_batch_step;
 };
 
+/// Parameters of a kernel whose q and k have further columns in tensors of their own (low_rank.cu). Maps as of q and k,
+/// with heads of q. Columns behind the tensors' are 0. A step is 0 if all batch entries, or heads, share the columns,
+/// else 1.
+template <class Params> struct WithColumns : Params {
+  TensorMap q_columns, k_columns;
+  int q_columns_batch_step, q_columns_head_step, k_columns_batch_step, k_columns_head_step;
+};
+
 /// Backward pass. Maps as in the forward pass: box rows are kBlockM for q and d_out, kBlockN for k and v.
 ///
 /// dq is summed in fp32 in `d_q_sums`, tile by tile of kBlockM rows of q: [batch, q_heads, q_tiles] [2

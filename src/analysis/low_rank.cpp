@@ -44,9 +44,13 @@ public:
       }
     }
     if (term.parts.empty()) return {std::nullopt, whyNone(score)};
+    // An unrolled sum is in the order of its indices: so were its numbers made.
+    const auto made = [](const LowRankTerm::Part& part) { return part.kv.empty() ? 0 : part.kv[0].value.id; };
+    llvm::stable_sort(term.parts, [&](const auto& a, const auto& b) { return made(a) < made(b); });
     ir::ParamSet on;
     term.qIsBf16 = term.kvIsBf16 = true;
     const std::vector<ir::LoopSet> open = ir::openLoops(module);
+    std::vector<LowRankTerm::Factors> ofRows, ofColumns; // by part
     for (const LowRankTerm::Part& part : term.parts) {
       term.rank += part.rank();
       for (const LowRankTerm::Factor& factor : part.kv) on |= ir::paramsOf(module, factor.value);
@@ -55,7 +59,10 @@ public:
       for (const LowRankTerm::Factor& factor : part.q)
         if (levels[factor.value.id] > Level::Head || open[factor.value.id]) ofRow.push_back(factor);
       term.qIsBf16 &= isBf16(ofRow);
+      ofRows.push_back(ofRow), ofColumns.push_back(part.kv);
     }
+    if (!module.offsetsQueries) term.qElements = elementsOf(ofRows, term.parts, ParamKind::QIdx);
+    term.kvElements = elementsOf(ofColumns, term.parts, ParamKind::KvIdx);
     if (term.qIsBf16) term.gains = gainsOf(term.parts);
     term.kvPerBatch = on.contains(ParamKind::B);
     term.kvPerHead = on.contains(ParamKind::H);
@@ -192,6 +199,68 @@ private:
       }
     }
     return all;
+  }
+
+  /// Returns what is added to the index of a loop. Unset if the value is something else.
+  std::optional<int64_t> behindIter(Value value, ir::Loop loop) const {
+    const auto isIter = [&](Value of) { return module[of].op == Op::Iter && module[of].attr == loop.attr(); };
+    if (isIter(value)) return 0;
+    if (module[value].op != Op::Add) return std::nullopt;
+    const Value a = module[value].operands[0], b = module[value].operands[1];
+    if (isIter(a) && module.isConst(b)) return module.integer(b);
+    if (isIter(b) && module.isConst(a)) return module.integer(a);
+    return std::nullopt;
+  }
+
+  /// Returns the elements that the only factor of a part is; with a loop, in its round 0. `row`: the parameter that
+  /// counts the rows.
+  std::optional<LowRankTerm::Elements> elementsOf(const LowRankTerm::Factors& factors, std::optional<ir::Loop> loop,
+                                                  ParamKind row) const {
+    if (factors.size() != 1 || factors[0].divides || module[factors[0].value].op != Op::Load) return std::nullopt;
+    const Node& load = module[factors[0].value];
+    const ir::TensorCapture& tensor = module.tensors[size_t(load.attr)];
+    if (tensor.dtype != DType::BF16) return std::nullopt;
+    LowRankTerm::Elements found{unsigned(load.attr), {}, {}, {}, {}, {}};
+    for (unsigned axis = 0; axis < load.operands.size(); ++axis) {
+      const Value index = load.operands[axis];
+      const auto counts = [&](std::optional<unsigned>& axisOf, ParamKind param, ir::BuiltinDim dim) {
+        const ir::Extent& extent = tensor.shape[axis];
+        if (axisOf || !module.isParam(index, param) || !extent.isNamed || extent.value != int64_t(dim)) return false;
+        axisOf = axis;
+        return true;
+      };
+      if (counts(found.batch, ParamKind::B, ir::BuiltinDim::B) || counts(found.head, ParamKind::H, ir::BuiltinDim::H) ||
+          counts(found.row, row, row == ParamKind::QIdx ? ir::BuiltinDim::QLen : ir::BuiltinDim::KvLen))
+        continue;
+      const std::optional<int64_t> first = module.isConst(index) ? module.integer(index)
+                                           : loop && !found.rank ? behindIter(index, *loop)
+                                                                 : std::nullopt;
+      if (!first || *first < 0) return std::nullopt;
+      if (!module.isConst(index)) found.rank = axis;
+      found.first.push_back({axis, *first});
+    }
+    if (!found.row || (loop && !found.rank)) return std::nullopt;
+    return found;
+  }
+
+  /// Returns LowRankTerm::qElements or kvElements, from the factors of each part. A sum that was unrolled has a part
+  /// for each index.
+  std::optional<LowRankTerm::Elements> elementsOf(llvm::ArrayRef<LowRankTerm::Factors> factors,
+                                                  llvm::ArrayRef<LowRankTerm::Part> parts, ParamKind row) const {
+    auto all = elementsOf(factors[0], parts[0].loop, row);
+    if (!all || all->rank || parts.size() == 1) return parts.size() == 1 && all && all->rank ? all : std::nullopt;
+    for (size_t i = 1; i < parts.size(); ++i) {
+      const auto one = parts[i].loop ? std::nullopt : elementsOf(factors[i], {}, row);
+      if (!one || one->tensor != all->tensor || one->row != all->row || one->batch != all->batch ||
+          one->head != all->head)
+        return std::nullopt;
+      for (size_t j = 0; j < one->first.size(); ++j) { // of the same axes
+        const auto [axis, index] = one->first[j];
+        if (i == 1 && !all->rank && index == all->first[j].second + 1) all->rank = axis;
+        if (index != all->first[j].second + (all->rank == axis ? int64_t(i) : 0)) return std::nullopt;
+      }
+    }
+    return all->rank ? all : std::nullopt;
   }
 
   bool isBf16(const LowRankTerm::Factors& factors) const {

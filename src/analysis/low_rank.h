@@ -49,6 +49,15 @@ struct LowRankTerm {
   };
   /// By part: the gains of its numbers of bf16 for the row. Unset if one of these has another factor.
   std::optional<std::vector<llvm::SmallVector<Gain, 2>>> gains;
+  /// A tensor of bf16, of which an axis is indexed by the query or the key itself, another by the round, and each other
+  /// axis by b, h or a constant.
+  struct Elements {
+    unsigned tensor;
+    std::optional<unsigned> batch, head, row, rank;           ///< the axes; `row` and `rank` exist
+    llvm::SmallVector<std::pair<unsigned, int64_t>, 2> first; ///< the index of round 0 on `rank`, and on other axes
+  };
+  /// Elements that are the numbers of bf16 for the row, or for the column. Unset if these are computed.
+  std::optional<Elements> qElements, kvElements;
   bool qIsBf16 = false;  ///< whether each factor of the row is a number of bf16, times factors known per head
   bool kvIsBf16 = false; ///< whether each factor of the column is a number of bf16
   bool kvPerBatch = false, kvPerHead = false; ///< whether factors of the column depend on b; on h

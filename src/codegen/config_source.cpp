@@ -37,6 +37,7 @@ std::string emitConfig(const Config& config) {
   add("int", "kSharedBytes", config.sharedBytes);
   if (config.kvStages) add("int", "kStages", config.kvStages);
   if (config.qStages) add("int", "kQStages", config.qStages);
+  if (config.narrowHeadDim) add("int", "kNarrowHeadDim", *config.narrowHeadDim);
   if (config.fp8Kv) add("bool", "kFp8Kv", *config.fp8Kv);
   if (config.fp8) add("bool", "kFp8", *config.fp8);
   if (config.rowScales) add("bool", "kRowScales", *config.rowScales);
@@ -49,6 +50,7 @@ std::string emitConfig(const Config& config) {
     add("int", "kRank", config.lowRank->rank);
     add("int", "kQPieces", config.lowRank->qPieces);
     add("int", "kKvPieces", config.lowRank->kvPieces);
+    add("bool", "kIsApart", config.lowRank->isApart);
     if (config.lowRank->sumsFactors) add("bool", "kSumsFactors", *config.lowRank->sumsFactors);
   }
   if (config.boxes) {

@@ -23,9 +23,11 @@ struct Config {
   bool appends = false; ///< whether a launch gives new rows, which are written into K and V
   bool rowMax = false;  ///< whether a launch may ask for the row maximum
   bool tf32 = false;
-  int sharedBytes = 0;               ///< dynamic shared memory of a CTA: templates check their own layout against it
-  int kvStages = 0;                  ///< slots of the K and V rings; 0: the template has none
-  int qStages = 0;                   ///< slots of the Q ring; 0: the template has none
+  int sharedBytes = 0; ///< dynamic shared memory of a CTA: templates check their own layout against it
+  int kvStages = 0;    ///< slots of the K and V rings; 0: the template has none
+  int qStages = 0;     ///< slots of the Q ring; 0: the template has none
+  /// Head dim of q and k, whose further columns come from tensors of their own; unset: the template does not read it.
+  std::optional<int> narrowHeadDim;
   std::optional<bool> fp8Kv;         ///< whether k and v are e4m3; unset: the template does not read it
   std::optional<bool> fp8;           ///< whether q, k and v are e4m3; unset: the template does not read it
   std::optional<bool> rowScales;     ///< whether e4m3 has factors of rows; unset: the template does not read it
@@ -37,6 +39,7 @@ struct Config {
   /// 16 bits that each factor is divided into.
   struct LowRank {
     int wideHeadDim = 0, rank = 0, qPieces = 1, kvPieces = 1;
+    bool isApart = false;                 ///< whether these columns are tensors of their own
     std::optional<bool> sumsFactors = {}; ///< whether factors have gradients; unset: the template does not read it
   };
   std::optional<LowRank> lowRank;

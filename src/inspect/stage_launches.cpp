@@ -116,8 +116,8 @@ std::string_view useWords(Use use) {
   case Use::DqVisits: return "visits of CTAs that add to dq";
   case Use::DiagonalSums: return "f32 sums along diagonals";
   case Use::CaptureSums: return "sums of gradients of captures";
-  case Use::WideQ: return "q with further columns";
-  case Use::WideK: return "k with further columns";
+  case Use::WideQ: return "further columns of q, or q with these";
+  case Use::WideK: return "further columns of k, or k with these";
   case Use::WideV: return "v for each head of the wider k";
   case Use::WideDq: return "gradient of the wider q";
   case Use::WideDk: return "gradient of the wider k";

@@ -102,7 +102,15 @@ Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands
                                 "take another tile, or scales of heads");
   ForwardParamsSm90 params = forwardParamsSm90(stage, operands, device, workspace);
   ATTNC_TRY(encodeMaps(mapsOf(params, stage, operands), operands));
-  return withScales(params, stage, operands);
+  if (!operands.columns) return withScales(params, stage, operands);
+  const auto& [q, k] = *operands.columns;
+  WithColumns<ForwardParamsSm90> wide{params};
+  ATTNC_TRY(encodeMaps({{"further columns of q", &q, stage.config.blockM, &wide.q_columns, &wide.q_columns_batch_step},
+                        {"further columns of k", &k, stage.config.blockN, &wide.k_columns, &wide.k_columns_batch_step}},
+                       operands));
+  wide.q_columns_head_step = q.shape[1] > 1;
+  wide.k_columns_head_step = k.shape[1] > 1;
+  return ParameterBlock(wide);
 }
 
 /// Returns everything that the shared memory of a launch depends on, for this tile.
@@ -112,6 +120,7 @@ codegen::Config sm90Config(const Request& request, const Tile& tile) {
   codegen::Config config = configOf(options, tile);
   config.fp8 = options.features.has(Feature::Fp8Q);
   config.rowScales = options.features.has(Feature::RowScales);
+  config.narrowHeadDim = options.headDim;
   config.qStages = widest <= 128 ? 2 : 1;
   config.wgmmaShapes = {tile.blockN, int(llvm::alignTo(options.headDimV, 16))};
   // With 16 bits, wider heads leave no room for a third stage, and a fourth gains nothing.

@@ -53,6 +53,12 @@ struct LaunchOperands : Operands {
     std::optional<Before> before = {};
   };
   std::optional<Grids> grids;
+  /// Further columns of q and k in tensors of their own, for kernels of a head dim that counts these. Both have query
+  /// heads. All batch entries, or heads, share an axis of extent 1.
+  struct Columns {
+    TensorView q, k;
+  };
+  std::optional<Columns> columns;
   const ir::Bindings* bindings = nullptr; ///< values of captures. Null if they are unknown, or no stage asks for them
   std::optional<BlockMaskView> lists;     ///< the lists that a kernel walks, or that a block-mask kernel fills
 };

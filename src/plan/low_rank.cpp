@@ -1,6 +1,7 @@
 #include "plan/low_rank.h"
 
 #include "plan/capture_gradients.h"
+#include "plan/tensor_maps.h"
 #include "support/ceil_div.h"
 
 #include <fmt/format.h>
@@ -8,7 +9,6 @@
 #include <llvm/Support/MathExtras.h>
 
 #include <cmath>
-#include <tuple>
 #include <utility>
 
 namespace attnc::plan {
@@ -31,9 +31,14 @@ int columnsOfRound(int qPieces, int kvPieces) {
   return all;
 }
 
-codegen::Config::LowRank columnsFor(const LowRankTerm& term, int headDim, int qPieces, int kvPieces) {
+codegen::Config::LowRank columnsFor(const LowRankTerm& term, int headDim, int qPieces, int kvPieces, bool isApart) {
   const int64_t columns = headDim + term.rank * columnsOfRound(qPieces, kvPieces);
-  return {int(llvm::alignTo(uint64_t(columns), 16)), int(term.rank), qPieces, kvPieces};
+  return {int(llvm::alignTo(uint64_t(columns), 16)), int(term.rank), qPieces, kvPieces, isApart};
+}
+
+/// Whether a family's kernels take further columns from tensors of their own. The copy engine loads 64 at a time.
+bool areApart(const Request& request, const FamilyRow& row) {
+  return request.options.kind == KernelKind::Forward && row.family == Family::Sm90 && request.options.headDim % 64 == 0;
 }
 
 /// Returns why a mod with a term is computed as it is. Empty if nothing speaks against columns of q and k.
@@ -55,24 +60,34 @@ std::string againstColumns(const LowRankTerm& term, const Request& request, cons
   return {};
 }
 
-/// Returns the scale of the wider product. Factors are divided by it, so a tiny scale goes to q instead.
-float wideScaleOf(float scale) { return std::fabs(scale) < 0x1p-64f ? 1.f : scale; }
+/// Returns the scale of the wider product. Factors are divided by it, so it is not tiny. Where the scale is, products
+/// of q and k below 2^24 err by less than 2^-24.
+float wideScaleOf(float scale) {
+  constexpr float kLeast = 0x1p-48f;
+  return std::fabs(scale) < kLeast ? std::copysign(kLeast, scale) : scale;
+}
+
+/// Returns what a number of bf16 for a row is multiplied by, in a part of the term: its gain divided by the scale.
+double quotientOf(llvm::ArrayRef<LowRankTerm::Gain> gains, const LaunchOperands& operands) {
+  double quotient = 1 / double(wideScaleOf(*operands.scale));
+  for (const LowRankTerm::Gain& gain : gains) {
+    const double value = gain.scalar ? operands.bindings->scalars[*gain.scalar].real : gain.constant;
+    quotient = gain.divides ? quotient / value : quotient * value;
+  }
+  return quotient;
+}
+
+constexpr double kRounding = 0x1p-40; // of quotients
 
 /// Whether each number of bf16 for a row, times its gain and divided by the scale, is a number of bf16: the quotient is
 /// a power of two.
 bool dividesExactly(const LowRankTerm& term, const LaunchOperands& operands) {
   if (!operands.bindings || !operands.scale) return false;
-  for (const auto& gains : *term.gains) {
-    double quotient = 1 / double(wideScaleOf(*operands.scale));
-    for (const LowRankTerm::Gain& gain : gains) {
-      const double value = gain.scalar ? operands.bindings->scalars[*gain.scalar].real : gain.constant;
-      quotient = gain.divides ? quotient / value : quotient * value;
-    }
+  return llvm::all_of(*term.gains, [&](const auto& gains) {
     int exponent = 0;
-    const double mantissa = std::fabs(std::frexp(quotient, &exponent));
-    if (!(std::fabs(mantissa - 0.5) < 0x1p-40) || std::abs(exponent) > 64) return false;
-  }
-  return true;
+    const double mantissa = std::fabs(std::frexp(quotientOf(gains, operands), &exponent));
+    return std::fabs(mantissa - 0.5) < kRounding && std::abs(exponent) <= 64;
+  });
 }
 
 /// A launch's wider tensors. Factors that depend on the batch entry or on the query head make copies of k for each.
@@ -81,21 +96,23 @@ struct WideShapes {
   bool spreadsV;  ///< whether v is also copied: heads of k and v are counted alike
   bool spreadsDv; ///< whether dV has heads or batch entries that v does not have
 
-  WideShapes(const LaunchOperands& operands, const LowRankTerm& term) {
+  WideShapes(const LaunchOperands& operands, const LowRankTerm& term, bool areApart) {
     const ProblemShape& problem = operands.problem;
-    kBatch = term.kvPerBatch ? problem.batch : operands.k.shape[0];
-    kHeads = term.kvPerHead ? problem.qHeads : problem.kvHeads;
+    kBatch = term.kvPerBatch ? problem.batch : areApart ? std::min<int64_t>(1, problem.batch) : operands.k.shape[0];
+    kHeads = term.kvPerHead ? problem.qHeads : areApart ? std::min<int64_t>(1, problem.qHeads) : problem.kvHeads;
     vBatch = operands.v.shape[0];
-    spreadsV = kHeads != problem.kvHeads;
+    spreadsV = !areApart && kHeads != problem.kvHeads;
     spreadsDv = spreadsV || kBatch != vBatch;
   }
 };
 
-/// The wider copies of q and k that the stages of a form take: what their functions need.
+/// The further columns of q and k that the stages of a form take, with q and k in front or apart: what their functions
+/// need.
 struct WideCopies {
   enum class When { Always, Exact, NotExact };
   LowRankTerm term;
   codegen::Config::LowRank config;
+  int headDim; ///< of q and k as given
   When when;
   bool isBackward;
   std::vector<CaptureAccess> captures; ///< of the plan with these columns
@@ -105,19 +122,51 @@ struct WideCopies {
     return llvm::any_of(captures, [](const CaptureAccess& capture) { return capture.inColumns; });
   }
 
+  WideShapes shapesOf(const LaunchOperands& operands) const { return {operands, term, config.isApart}; }
+
+  /// Returns the columns of a row that is written.
+  int64_t columns() const { return config.isApart ? config.wideHeadDim - headDim : config.wideHeadDim; }
+
+  /// Returns the elements of a capture that are the further columns of q, or of k. Unset if these have to be written.
+  std::optional<TensorView> capturedColumns(bool areOfQ, const LaunchOperands& operands) const {
+    const auto& elements = areOfQ ? term.qElements : term.kvElements;
+    if (!config.isApart || config.qPieces > 1 || config.kvPieces > 1 || !elements || !operands.bindings)
+      return std::nullopt;
+    for (size_t i = 0; areOfQ && i < term.parts.size(); ++i)
+      if (term.parts[i].isNegative || !(std::fabs(quotientOf((*term.gains)[i], operands) - 1) < kRounding))
+        return std::nullopt;
+    const TensorView& tensor = operands.bindings->tensors[elements->tensor];
+    TensorView view = TensorView::contiguous(tensor.data, tensor.dtype, {1, 1, 1, 1});
+    const auto put = [&](size_t to, std::optional<unsigned> axis) {
+      if (axis) view.shape[to] = tensor.shape[*axis], view.stride[to] = tensor.stride[*axis];
+    };
+    put(0, elements->batch), put(1, elements->head), put(2, elements->row);
+    for (size_t axis : {0, 1})
+      if (!view.stride[axis]) view.shape[axis] = std::min<int64_t>(1, view.shape[axis]); // shared by all
+    view.shape[3] = term.rank;
+    int64_t first = 0;
+    for (auto [axis, index] : elements->first) {
+      if (index + (axis == elements->rank ? term.rank : 1) > tensor.shape[axis]) return std::nullopt; // it is clamped
+      first += tensor.stride[axis] * index;
+    }
+    view.data = static_cast<char*>(tensor.data) + first * dtypeBytes(tensor.dtype);
+    if (tensor.stride[*elements->rank] != 1 || !checkMappable("", view)) return std::nullopt;
+    return view;
+  }
+
   /// Whether a launch runs this form.
   bool run(const LaunchOperands& operands) const {
     return when == When::Always || dividesExactly(term, operands) == (when == When::Exact);
   }
 
   size_t bytes(Use use, const LaunchOperands& operands) const {
-    const WideShapes shapes(operands, term);
+    const WideShapes shapes = shapesOf(operands);
     const ProblemShape& problem = operands.problem;
     const auto bytesOf = [](int64_t batch, int64_t heads, int64_t rows, int64_t columns) {
       return size_t(batch * heads * rows * columns) * 2;
     };
-    if (use == Use::WideQ) return bytesOf(problem.batch, problem.qHeads, problem.qLen, config.wideHeadDim);
-    const size_t ofK = bytesOf(shapes.kBatch, shapes.kHeads, problem.kvLen, config.wideHeadDim);
+    if (use == Use::WideQ) return bytesOf(problem.batch, problem.qHeads, problem.qLen, columns());
+    const size_t ofK = bytesOf(shapes.kBatch, shapes.kHeads, problem.kvLen, columns());
     if (use == Use::WideK) return ofK;
     if (use == Use::WideV)
       return shapes.spreadsV ? bytesOf(shapes.vBatch, shapes.kHeads, problem.kvLen, operands.v.shape[3]) : 0;
@@ -132,21 +181,29 @@ struct WideCopies {
 
   /// Whether dV goes to Use::WideDv.
   bool widensDv(const LaunchOperands& operands) const {
-    return !operands.wantsOperands || WideShapes(operands, term).spreadsDv;
+    return !operands.wantsOperands || shapesOf(operands).spreadsDv;
   }
 
   /// Returns the operands of the plan's other stages. `workspace`: null if only their shapes matter.
   LaunchOperands widened(const LaunchOperands& operands, const WorkspaceView* workspace) const {
     if (!config.wideHeadDim) return operands;
-    const WideShapes shapes(operands, term);
+    const WideShapes shapes = shapesOf(operands);
     LaunchOperands wide = operands;
+    if (operands.scale) wide.scale = wideScaleOf(*operands.scale);
     const auto put = [&](TensorView& tensor, Use use, std::array<int64_t, 4> shape) {
       tensor = TensorView::contiguous(workspace ? workspace->at(use) : nullptr, operands.q.dtype,
                                       {shape[0], shape[1], shape[2], shape[3]});
     };
     const ProblemShape& problem = operands.problem;
-    const std::array<int64_t, 4> shapeQ{problem.batch, problem.qHeads, problem.qLen, config.wideHeadDim},
-        shapeK{shapes.kBatch, shapes.kHeads, problem.kvLen, config.wideHeadDim};
+    const std::array<int64_t, 4> shapeQ{problem.batch, problem.qHeads, problem.qLen, columns()},
+        shapeK{shapes.kBatch, shapes.kHeads, problem.kvLen, columns()};
+    if (config.isApart) {
+      auto& [q, k] = wide.columns.emplace();
+      put(q, Use::WideQ, shapeQ), put(k, Use::WideK, shapeK);
+      if (auto captured = capturedColumns(true, operands)) q = *captured;
+      if (auto captured = capturedColumns(false, operands)) k = *captured;
+      return wide;
+    }
     put(wide.q, Use::WideQ, shapeQ);
     put(wide.k, Use::WideK, shapeK);
     if (isBackward && (operands.wantsOperands || haveGradients())) {
@@ -157,36 +214,32 @@ struct WideCopies {
     }
     if (shapes.spreadsV) put(wide.v, Use::WideV, {shapes.vBatch, shapes.kHeads, problem.kvLen, operands.v.shape[3]});
     wide.problem.kvHeads = shapes.kHeads;
-    if (operands.scale) wide.scale = wideScaleOf(*operands.scale);
     return wide;
   }
 };
 
-int64_t copiedTiles(const LaunchOperands& operands, const LowRankTerm& term) {
-  const WideShapes shapes(operands, term);
+int64_t copiedTiles(const LaunchOperands& operands, const WideCopies& copies) {
+  const WideShapes shapes = copies.shapesOf(operands);
   const ProblemShape& problem = operands.problem;
   const int64_t ofRows = ceilDiv(problem.kvLen, kRowsOfTile) * shapes.kHeads;
-  return ceilDiv(problem.qLen, kRowsOfTile) * problem.qHeads * problem.batch + ofRows * shapes.kBatch +
-         (shapes.spreadsV ? ofRows * shapes.vBatch : 0);
-}
-
-/// Returns the factors of q, and of the factors of q.
-std::pair<float, float> timesOf(float scale) {
-  const bool scalesQ = wideScaleOf(scale) != scale && !std::isnan(scale);
-  return {scalesQ ? scale : 1.f, scalesQ ? 1.f : 1.f / scale};
+  int64_t tiles = shapes.spreadsV ? ofRows * shapes.vBatch : 0;
+  if (!copies.capturedColumns(true, operands))
+    tiles += ceilDiv(problem.qLen, kRowsOfTile) * problem.qHeads * problem.batch;
+  if (!copies.capturedColumns(false, operands)) tiles += ofRows * shapes.kBatch;
+  return tiles;
 }
 
 LowRankParams parametersOf(const WideCopies& copies, const LaunchOperands& operands, const WorkspaceView& workspace) {
-  const WideShapes shapes(operands, copies.term);
+  const WideShapes shapes = copies.shapesOf(operands);
   LowRankParams params{};
   params.base = forwardParams(operands);
-  params.q = workspace.at(Use::WideQ);
-  params.k = workspace.at(Use::WideK);
+  if (!copies.capturedColumns(true, operands)) params.q = workspace.at(Use::WideQ);
+  if (!copies.capturedColumns(false, operands)) params.k = workspace.at(Use::WideK);
   params.v = workspace.at(Use::WideV);
   params.k_batch = int(shapes.kBatch);
   params.v_batch = int(shapes.vBatch);
   params.k_heads = int(shapes.kHeads);
-  std::tie(params.q_times, params.factor_times) = timesOf(*operands.scale);
+  params.factor_times = 1 / wideScaleOf(*operands.scale);
   return params;
 }
 
@@ -195,7 +248,7 @@ struct Together {
   int64_t qBatches = 1, qHeads = 1, kvBatches = 1, kvHeads = 1;
 
   Together(const WideCopies& copies, const LaunchOperands& operands) {
-    const WideShapes shapes(operands, copies.term);
+    const WideShapes shapes = copies.shapesOf(operands);
     const ProblemShape& problem = operands.problem;
     for (const CaptureAccess& capture : copies.captures)
       for (const analysis::GradientAccess& place : capture.places) {
@@ -209,7 +262,7 @@ struct Together {
 };
 
 int64_t dividedTiles(const LaunchOperands& operands, const WideCopies& copies) {
-  const WideShapes shapes(operands, copies.term);
+  const WideShapes shapes = copies.shapesOf(operands);
   const ProblemShape& problem = operands.problem;
   const int64_t ofQ = ceilDiv(problem.qLen, kRowsOfTile), ofK = ceilDiv(problem.kvLen, kRowsOfTile);
   int64_t tiles = 0;
@@ -225,7 +278,7 @@ int64_t dividedTiles(const LaunchOperands& operands, const WideCopies& copies) {
 
 LowRankGradientParams gradientParametersOf(const WideCopies& copies, const LaunchOperands& operands,
                                            const WorkspaceView& workspace) {
-  const WideShapes shapes(operands, copies.term);
+  const WideShapes shapes = copies.shapesOf(operands);
   const Together together(copies, operands);
   LowRankGradientParams params{};
   params.backward = backwardParams(operands);
@@ -235,7 +288,9 @@ LowRankGradientParams gradientParametersOf(const WideCopies& copies, const Launc
   if (copies.widensDv(operands)) params.d_v = workspace.at(Use::WideDv);
   params.k_batch = int(shapes.kBatch);
   params.k_heads = int(shapes.kHeads);
-  std::tie(params.q_times, params.factor_times) = timesOf(*operands.scale);
+  const float scale = *operands.scale, wide = wideScaleOf(scale);
+  params.own_times = std::fabs(scale) < std::fabs(wide) ? scale / wide : 1;
+  params.factor_times = 1 / wide;
   params.q_batches = int(together.qBatches), params.q_heads = int(together.qHeads);
   params.kv_batches = int(together.kvBatches), params.kv_heads = int(together.kvHeads);
   fillCaptureSums(params.sums, operands, workspace);
@@ -267,13 +322,15 @@ LowRankColumns::LowRankColumns(const Request& request, const FamilyRow& row, boo
     why = againstColumns(term, request, row);
     if (why.empty()) {
       const int headDim = request.options.headDim;
+      const bool isApart = areApart(request, row);
       // What is divided by the scale is no number of bf16 in general: q then has two pieces at least.
       const bool isBf16 = term.kvIsBf16;
       const Columns any = columnsFor(term, headDim, term.qIsBf16 ? 2 : 3,
                                      isBf16         ? 1
                                      : term.qIsBf16 ? 2
-                                                    : 3),
-                    exact = columnsFor(term, headDim, 1, isBf16 ? 1 : 2);
+                                                    : 3,
+                                     isApart),
+                    exact = columnsFor(term, headDim, 1, isBf16 ? 1 : 2, isApart);
       if (term.gains && againstForm(exact, row).empty()) addForm(exact);
       why = againstForm(any, row);
       if (why.empty())
@@ -305,6 +362,7 @@ LowRankColumns::LowRankColumns(const Request& request, const FamilyRow& row, boo
 static void widen(Plan& plan, const std::shared_ptr<const WideCopies>& copies) {
   for (Stage& stage : plan.stages) {
     if (copies->config.wideHeadDim) stage.algebra.lowRank = passes::Algebra::LowRank::Left;
+    if (copies->config.isApart && stage.config.narrowHeadDim) stage.config.narrowHeadDim = copies->headDim;
     stage.forCaptures = stage.forCaptures || copies->haveGradients();
     stage.ctas = [copies, inner = std::move(stage.ctas)](const Stage& of, const LaunchOperands& operands,
                                                          const Device& device) -> int64_t {
@@ -321,7 +379,7 @@ static void widen(Plan& plan, const std::shared_ptr<const WideCopies>& copies) {
   }
 }
 
-/// Returns the stage that writes the copies. `options`: of the narrow kernel.
+/// Returns the stage that writes the columns, or the copies. `options`: of the narrow kernel.
 static Stage copyingStage(const KernelOptions& options, const std::shared_ptr<const WideCopies>& copies) {
   constexpr int kWarps = 8;
   codegen::Config config = configOf(options, {kRowsOfTile, 0, kWarps});
@@ -333,10 +391,10 @@ static Stage copyingStage(const KernelOptions& options, const std::shared_ptr<co
           .forCaptures = !copies->captures.empty(),
           .threads = 32 * kWarps,
           .ctas = [copies](const Stage&, const LaunchOperands& operands, const Device&) -> int64_t {
-            return copies->run(operands) ? copiedTiles(operands, copies->term) : 0;
+            return copies->run(operands) ? copiedTiles(operands, *copies) : 0;
           },
           .tiles = [copies](const Stage&,
-                            const LaunchOperands& operands) { return uint64_t(copiedTiles(operands, copies->term)); },
+                            const LaunchOperands& operands) { return uint64_t(copiedTiles(operands, *copies)); },
           .parameters = [copies](const Stage&, const LaunchOperands& operands, const Device&,
                                  const WorkspaceView& workspace) -> Expected<ParameterBlock> {
             return ParameterBlock(parametersOf(*copies, operands, workspace));
@@ -412,7 +470,7 @@ void LowRankColumns::addTo(Plan& plan, const FamilyRow& row) const {
     }
     const When when = forms.size() == 1 ? When::Always : isFirst ? When::Exact : When::NotExact;
     const auto copies = std::make_shared<const WideCopies>(
-        WideCopies{*given.mod.lowRank.term, form->columns, when, isBackward, own.captures});
+        WideCopies{*given.mod.lowRank.term, form->columns, given.options.headDim, when, isBackward, own.captures});
     widen(own, copies);
     addWorkspace(all, own, copies);
     addAccesses(all.captures, own.captures);

@@ -1,6 +1,9 @@
-// Low-rank terms of a score as further columns of q and k: a stage of its own writes wider copies of both, and the
-// kernels of a plan for that head dim take them. In a backward plan, a stage behind these divides the wider gradients
-// among q, k and the captures in the term.
+// Low-rank terms of a score as further columns of q and k, for the kernels of a plan for that head dim.
+//
+// Forward kernels of Hopper take these columns from tensors of their own: from the captures themselves if the factors
+// are elements of these, else from the workspace, where a stage of its own writes them. Other kernels take wider copies
+// of q and k, which that stage writes. In a backward plan, a stage behind these divides the wider gradients among q, k
+// and the captures in the term.
 #pragma once
 
 #include "plan/family.h"

@@ -28,8 +28,8 @@ enum class Use {
   DqVisits,     ///< backward with lists: who adds to DqSums, a bit per block
   DiagonalSums, ///< backward: gradients of scores, by q_idx - kv_idx, in f32
   CaptureSums,  ///< backward: gradients of captures
-  WideQ,        ///< low-rank terms: q with further columns
-  WideK,        ///< low-rank terms: k with further columns
+  WideQ,        ///< low-rank terms: q with further columns, or only these
+  WideK,        ///< low-rank terms: k with further columns, or only these
   WideV,        ///< low-rank terms: v for each head of WideK
   WideDq,       ///< low-rank terms, backward: the gradient of WideQ
   WideDk,       ///< low-rank terms, backward: the gradient of WideK

@@ -1,4 +1,5 @@
-// Where the pieces of a low-rank term's factors stand in the wider q and k (low_rank.cu), and tiles of rows.
+// Where the pieces of a low-rank term's factors stand in the wider q and k, or in tensors of only these columns
+// (low_rank.cu), and tiles of rows.
 #pragma once
 
 #include "attnc_config.cuh"
@@ -29,6 +30,8 @@ ATTNC_DEVICE constexpr int columns_of_round() {
 }
 constexpr int kColumns = kRank * columns_of_round(); // with factors
 static_assert(kHeadDimQk + kColumns <= kWideHeadDim);
+/// The first column with factors of a row that is written, and the columns of that row.
+constexpr int kFirstColumn = kIsApart ? 0 : kHeadDimQk, kRowColumns = kWideHeadDim - kHeadDimQk + kFirstColumn;
 
 /// Rows [first, end) of a head of a tensor, and the head.
 struct Place {

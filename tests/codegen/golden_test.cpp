@@ -76,6 +76,7 @@ TEST_CASE("the configuration names every constant of the identity configuration"
                                           .tf32 = true,
                                           .sharedBytes = 4096,
                                           .kvStages = 3,
+                                          .narrowHeadDim = 96,
                                           .fp8Kv = false,
                                           .fp8 = false,
                                           .rowScales = false});

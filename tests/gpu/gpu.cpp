@@ -196,11 +196,14 @@ DeviceCaptures uploadCaptures(const Captures& host) {
   DeviceCaptures device;
   for (const auto& [name, value] : host.all()) {
     if (const TensorView* tensor = std::get_if<TensorView>(&value)) {
-      const size_t bytes = size_t(tensor->elements() * dtypeBytes(tensor->dtype));
+      int64_t span = tensor->elements() ? 1 : 0; // elements between the first one and the last one
+      for (int axis = 0; span && axis < tensor->rank; ++axis) span += (tensor->shape[axis] - 1) * tensor->stride[axis];
+      const size_t before = reinterpret_cast<uintptr_t>(tensor->data) % 16; // so that both addresses align alike
+      const size_t bytes = before + size_t(span * dtypeBytes(tensor->dtype));
       device.buffers.push_back(take(device::Buffer::allocate(bytes)));
-      take(device.buffers.back().upload(tensor->data, bytes));
+      take(device.buffers.back().upload(static_cast<const char*>(tensor->data) - before, bytes));
       TensorView view = *tensor;
-      view.data = device.buffers.back().data();
+      view.data = static_cast<char*>(device.buffers.back().data()) + before;
       device.captures.set(name, view);
     } else {
       std::visit([&, name = name](auto scalar) { device.captures.set(name, scalar); }, value);

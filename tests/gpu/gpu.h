@@ -78,7 +78,8 @@ struct Outcome {
   std::vector<double> k, v; ///< empty if nothing was appended
 };
 
-/// Captures with their tensors in device memory.
+/// Captures with their tensors in device memory, strides and alignment to 16 bytes as in host memory. Precondition: no
+/// stride is negative, and a tensor that does not begin at 16 bytes is part of one that does.
 struct DeviceCaptures {
   std::vector<device::Buffer> buffers;
   Captures captures;

@@ -255,7 +255,7 @@ private:
   void playKernel() {
     const int64_t columns = config.wideHeadDim, kHeads = copies.k_heads, kBatch = copies.k_batch,
                   group = c.qHeads / kHeads;
-    const double scale = copies.q_times == 1 ? c.scale : 1;
+    const double scale = std::fabs(c.scale) < 0x1p-48f ? std::copysign(0x1p-48, c.scale) : c.scale;
     const auto wide = [&](const void* data, int64_t row, int64_t d) {
       return readElement(static_cast<const char*>(data), DType::BF16, row * columns + d).real;
     };

@@ -1,5 +1,5 @@
-// Low-rank terms as columns of q and k: the kernel that writes these, run on the host. The products of the wider rows
-// are held against the score with the term in fp64.
+// Low-rank terms as columns of q and k, or apart from these: the kernel that writes them, run on the host. The products
+// of the wider rows are held against the score with the term in fp64.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
 #include "ir/bind.h"
@@ -94,34 +94,45 @@ template <class Change> void check(const Case& c, Change change) {
     for (size_t i = part.offset + part.bytes; i % kWorkspaceAlignment; ++i) REQUIRE(workspace[i] == char(0xff));
 
   const LowRankParams& launched = params->template as<LowRankParams>();
-  const int64_t columns = stage.config.lowRank->wideHeadDim, kHeads = launched.k_heads, kBatch = launched.k_batch;
-  const double wideScale = launched.q_times == 1 ? c.scale : 1;
+  const bool isApart = stage.config.lowRank->isApart;
+  CHECK(isApart == (c.headDim % 64 == 0));
+  const int64_t own = isApart ? 0 : c.headDim; // columns of q and k in a row that is written
+  const int64_t columns = stage.config.lowRank->wideHeadDim - c.headDim + own;
+  const int64_t kHeads = launched.k_heads, kBatch = launched.k_batch;
+  const double wideScale = std::fabs(c.scale) < 0x1p-48f ? std::copysign(0x1p-48, c.scale) : c.scale;
   const auto wide = [&](const void* data, int64_t head, int64_t length, int64_t row, int64_t column) {
     return readElement(static_cast<const char*>(data), DType::BF16, (head * length + row) * columns + column).real;
   };
+  REQUIRE((launched.q || c.qLen == 0));
+  CHECK((launched.k == nullptr) ==
+        (c.kvLen == 0 || (isApart && c.w == DType::BF16 && c.pieces == 1))); // then w has them
   int wrong = 0;
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t h = 0; h < c.qHeads; ++h)
       for (int64_t i = 0; i < c.qLen; i += 7)
         for (int64_t j = 0; j < c.kvLen; j += 4) {
-          double want = 0, size = 0, term = 0, is = 0;
+          double product = 0, size = 0, term = 0, is = 0;
           const int64_t kvHead = h / (c.qHeads / c.kvHeads);
           for (int64_t d = 0; d < c.headDim; ++d)
-            want += c.scale * q.at({b, h, i, d}) * k.at({c.broadcasts ? 0 : b, kvHead, j, d});
+            product += q.at({b, h, i, d}) * k.at({c.broadcasts ? 0 : b, kvHead, j, d});
           for (int64_t r = 0; r < kRank; ++r) {
             const double product = c.gain * u.at({b, h, i, r}) * w.at({b, c.perHead ? h : 0, j, r});
             term += product, size += std::fabs(product);
           }
           for (int64_t d = 0; d < columns; ++d)
-            is += wide(launched.q, b * c.qHeads + h, c.qLen, i, d) *
-                  wide(launched.k, (kBatch == 1 ? 0 : b) * kHeads + h / (c.qHeads / kHeads), c.kvLen, j, d);
-          is *= wideScale, want += term;
+            is +=
+                wide(launched.q, b * c.qHeads + h, c.qLen, i, d) *
+                (launched.k ? wide(launched.k, (kBatch == 1 ? 0 : b) * kHeads + h / (c.qHeads / kHeads), c.kvLen, j, d)
+                            : w.at({b, c.perHead ? h : 0, j, d}));
+          is = wideScale * (isApart ? is + product : is);
+          const double want = c.scale * product + term;
+          const double error = c.relative * size + 1e-9 * std::fabs(want) + std::fabs((wideScale - c.scale) * product);
           const bool isSame = std::isnan(want) ? std::isnan(is) : is == want;
-          if (!isSame && !(std::fabs(is - want) <= c.relative * size + 1e-9 * std::fabs(want)) && ++wrong < 5)
+          if (!isSame && !(std::fabs(is - want) <= error) && ++wrong < 5)
             WARN(fmt::format("b {} h {} row {} column {}: {} instead of {}", b, h, i, j, is, want));
         }
   CHECK(wrong == 0);
-  CHECK((launched.v != nullptr) == (kHeads != c.kvHeads));
+  CHECK((launched.v != nullptr) == (!isApart && kHeads != c.kvHeads));
   for (int64_t b = 0; launched.v && b < launched.v_batch; ++b)
     for (int64_t h = 0; h < kHeads; ++h)
       for (int64_t j = 0; j < c.kvLen; ++j)
@@ -152,8 +163,13 @@ TEST_CASE("wider q and k multiply to the score with its low-rank term", "[low_ra
   check({.batch = 1, .qHeads = 2, .kvHeads = 2, .qLen = 1, .kvLen = 130, .perHead = true});
   check({.broadcasts = true});
   check({.perHead = true, .broadcasts = true});
-  check({.padding = 8});
-  check({.perHead = true, .padding = 3}); // rows that no vector of 16 bytes divides
+  check({.broadcasts = true, .relative = 0, .gain = 2 * double(0.3f), .pieces = 1});
+  for (int headDim : {56, 64}) {
+    check({.headDim = headDim, .perHead = true});
+    check({.headDim = headDim, .perHead = true, .broadcasts = true});
+    check({.headDim = headDim, .padding = 8});
+  }
+  check({.headDim = 56, .perHead = true, .padding = 3}); // rows that no vector of 16 bytes divides
   check({.batch = 1, .qLen = 0});
   check({.batch = 1, .kvLen = 0});
 }

@@ -42,10 +42,12 @@ plan::LaunchOperands launchOf(const plan::Plan& plan, ProblemShape s, float scal
     return TensorView::contiguous(kSomewhere, DType::BF16, {batch, heads, length, dim});
   };
   const int64_t dim = plan.options.headDim;
-  const Operands operands{.q = tensor(s.batch, s.qHeads, s.qLen, dim),
-                          .k = tensor(s.batch, s.kvHeads, s.kvLen, dim),
-                          .v = tensor(s.batch, s.kvHeads, s.kvLen, dim),
-                          .scale = scale};
+  Operands operands{.q = tensor(s.batch, s.qHeads, s.qLen, dim),
+                    .k = tensor(s.batch, s.kvHeads, s.kvLen, dim),
+                    .v = tensor(s.batch, s.kvHeads, s.kvLen, dim),
+                    .scale = scale};
+  if (plan.options.offsets == QueryOffsets::Tensor)
+    operands.qOffsets = TensorView::contiguous(kSomewhere, DType::I32, {s.batch});
   auto launch = plan::checkForward(operands, {.out = tensor(s.batch, s.qHeads, s.qLen, dim)}, plan.options);
   if (!launch) FAIL(launch.error().message);
   return *std::move(launch);
@@ -141,35 +143,130 @@ TEST_CASE("a launch runs the form that its numbers allow", "[plan][low_rank]") {
     for (const plan::Stage& stage : plan.stages) run += plan::ctasOf(stage, launch, {132}) ? "1" : "0";
     return run;
   };
-  CHECK(stagesRun(dot(16), 0.3f, 0.3f) == "1100");
+  CHECK(stagesRun(dot(16), 0.3f, 0.3f) == "0100"); // the captures are the columns
   CHECK(stagesRun(dot(16), -0.6f, 0.3f) == "1100");
   CHECK(stagesRun(dot(16), 0.31f, 0.3f) == "0011");
   CHECK(stagesRun(dot(16), 3 * 0.3f, 0.3f) == "0011");
   CHECK(stagesRun(dot(16), 0, 0.3f) == "0011");
-  CHECK(stagesRun(dot(16), 0.5, 0) == "1100"); // factors are not divided
+  CHECK(stagesRun(dot(16), 0.5, 0) == "1100"); // factors are divided by 2^-48
+  CHECK(stagesRun(dot(16), 0x1p-48, 0) == "0100");
   CHECK(stagesRun(dot(16), 0.3f, 0) == "0011");
-  CHECK(stagesRun(dot(16), 0x1p-100, 0x1p-99f) == "0011");
+  CHECK(stagesRun(dot(16), 0x1p-120, 0x1p-119f) == "0011");
   CHECK(stagesRun(dot(16, "bf16", "bf16", "2.0 * "), 1, 0.125f) == "1100");
   CHECK(stagesRun(dot(16, "bf16", "bf16", "0.1 * "), 1, 0.125f) == "0011");
-  CHECK(stagesRun(dot(16, "bf16", "bf16", "(1 / gain) * "), 8, 0.125f) == "1100");
+  CHECK(stagesRun(dot(16, "bf16", "bf16", "(1 / gain) * "), 4, 0.125f) == "1100");
   CHECK(stagesRun(dot(16, "bf16", "bf16", "(gain + 1) * "), 1, 0.125f) == "11"); // not known to be a power of two
+}
+
+TEST_CASE("captures are the further columns where the copy engine can read them", "[plan][low_rank]") {
+  const ProblemShape shape{2, 4, 2, 130, 70};
+  struct Operand {
+    std::string text;                   // of the factor
+    std::vector<int64_t> shape, stride; // of the capture; no strides: dense
+    DType dtype = DType::BF16;
+    uintptr_t offset = 0;
+  };
+  const Operand u{"u[b, h, q_idx]", {2, 4, 130, 16}, {}}, w{"w[b, kv_idx]", {2, 70, 16}, {}};
+  /// "q k" if the stage in front writes columns of both.
+  const auto written = [&](const Operand& u, const Operand& w, int headDim = 64, const std::string& sign = "+",
+                           bool offsets = false) {
+    std::string text = "gain: float\n";
+    Captures captures;
+    captures.set("gain", 0.3f);
+    for (auto [name, operand] : {std::pair("u", &u), {"w", &w}}) {
+      text += fmt::format("{}: {}[", name, dtypeName(operand->dtype));
+      TensorView view;
+      view.data = static_cast<char*>(kSomewhere) + operand->offset;
+      view.dtype = operand->dtype, view.rank = int(operand->shape.size());
+      std::copy(operand->shape.begin(), operand->shape.end(), view.shape.begin());
+      std::copy(operand->stride.begin(), operand->stride.end(), view.stride.begin());
+      int64_t step = 1;
+      for (int axis = view.rank; axis-- > 0 && operand->stride.empty(); step *= view.shape[axis])
+        view.stride[axis] = step;
+      captures.set(name, view);
+      for (size_t axis = 0; axis < operand->shape.size(); ++axis) {
+        const int64_t extent = operand->shape[axis];
+        text += fmt::format("{}{}", axis ? ", " : "",
+                            extent == 2     ? "B"
+                            : extent == 4   ? "H"
+                            : extent == 130 ? "Q_LEN"
+                            : extent == 70  ? "KV_LEN"
+                                            : std::to_string(extent));
+      }
+      text += "]\n";
+    }
+    auto mod = Mod::parse(text + fmt::format("score {} gain * ({} @ {})", sign, u.text, w.text));
+    if (!mod) FAIL(mod.error().message);
+    KernelOptions asked = options(headDim);
+    if (offsets) asked.offsets = QueryOffsets::Tensor;
+    auto derived = derive(*mod, asked);
+    REQUIRE(derived);
+    const plan::Plan plan = test::planOf(*mod, asked);
+    INFO(text << u.text << " " << w.text << " " << plan.lowRank);
+    REQUIRE(plan.stages[0].templateName == "low_rank.cu");
+    const plan::Stage& stage = plan.stages[0];
+    plan::LaunchOperands launch = launchOf(plan, shape, 0.3f);
+    auto bindings = ir::bind(derived->module(), captures, shape, &launch);
+    if (!bindings) FAIL(bindings.error().message);
+    launch.bindings = &*bindings;
+    const plan::WorkspaceLayout layout(plan.workspace, launch);
+    const plan::WorkspaceView workspace{layout, kSomewhere};
+    auto params = stage.parameters(stage, launch, {}, workspace);
+    REQUIRE(params);
+    const auto& columns = params->as<LowRankParams>();
+    const int64_t ofQ = columns.q ? 2 * 4 * 3 : 0, ofK = columns.k ? int64_t(columns.k_batch) * columns.k_heads * 2 : 0;
+    CHECK(plan::ctasOf(stage, launch, {132}) == ofQ + ofK);
+    return std::string(columns.q ? "q " : "") + (columns.k ? "k" : "");
+  };
+  CHECK(written(u, w) == "");
+  CHECK(written(u, w, 128) == "");
+  CHECK(written(u, w, 72) == "q k"); // the copy engine loads columns by 64
+  CHECK(written(u, w, 64, "-") == "q ");
+  CHECK(written({"u[h, q_idx]", {4, 130, 16}, {}}, {"w[kv_idx]", {70, 16}, {}}) == "");
+  CHECK(written({"u[q_idx]", {130, 16}, {}}, {"w[b, h, kv_idx]", {2, 4, 70, 16}, {}}) == "");
+  CHECK(written({"u[b, h, q_idx]", {2, 4, 130, 16}, {4 * 130 * 16, 16, 64, 1}}, w) == "");   // [B, S, H, R]
+  CHECK(written({"u[b, h, q_idx]", {2, 4, 130, 16}, {0, 0, 16, 1}}, w) == "");               // expanded
+  CHECK(written({"u[b, h, q_idx]", {2, 4, 130, 16}, {8320, 2080, 1, 130}}, w) == "q ");      // [B, H, R, S]
+  CHECK(written({"u[b, h, q_idx]", {2, 4, 130, 16}, {8320 * 2, 2080 * 2, 24, 1}}, w) == ""); // of longer rows
+  CHECK(written({"u[b, h, q_idx]", {2, 4, 130, 16}, {8320 * 2, 2080 * 2, 20, 1}}, w) == "q ");
+  CHECK(written({"u[b, h, q_idx]", {2, 4, 130, 16}, {0, 0, 0, 1}}, w) == "q ");
+  CHECK(written({"u[b, h, q_idx]", {2, 4, 130, 16}, {}, DType::BF16, 16}, w) == "");
+  CHECK(written({"u[b, h, q_idx]", {2, 4, 130, 16}, {}, DType::BF16, 8}, w) == "q ");
+  CHECK(written(u, {"w[b, kv_idx]", {2, 70, 16}, {}, DType::BF16, 2}) == "k");
+  CHECK(written({"u[b, h, q_idx]", {2, 4, 130, 5}, {}}, {"w[b, kv_idx]", {2, 70, 5}, {560, 8, 1}}) == "q ");
+  CHECK(written({"u[b, 3, q_idx]", {2, 9, 130, 16}, {}}, w) == "");
+  CHECK(written({"u[b, q_idx, 5]", {2, 130, 9, 16}, {}}, w) == "");
+  CHECK(written({"(-u[b, h, q_idx])", {2, 4, 130, 16}, {}}, w) == "q ");
+  CHECK(written({"u[b, h, q_idx // 2]", {2, 4, 130, 16}, {}}, w) == "q ");
+  CHECK(written({"u[b, h // 2, q_idx]", {2, 4, 130, 16}, {}}, w) == "q ");
+  CHECK(written({"u[b, h, q_idx]", {2, 4, 130, 16}, {}}, {"w[b, kv_idx]", {2, 70, 16}, {}, DType::F16}) == "q k");
+  CHECK(written({"u[b, h, q_idx, 8:]", {2, 4, 130, 24}, {}}, w) == ""); // of longer rows
+  CHECK(written({"u[b, h, q_idx, 7:23]", {2, 4, 130, 24}, {}}, w) == "q ");
+  CHECK(written({"u[b, h, q_idx, 8:13]", {2, 4, 130, 24}, {}}, {"w[b, kv_idx, 3:]", {2, 70, 8}, {}}) == "k");
+  CHECK(written({"u[b, h, q_idx]", {2, 4, 130, 8}, {}}, {"w[b, kv_idx]", {2, 70, 8}, {}}) == ""); // unrolled
+  CHECK(written(u, w, 64, "+", /*offsets=*/true) == "q "); // the query's index is not its row
 }
 
 TEST_CASE("wider copies have room in the workspace, one head of k for each factor of its own", "[plan][low_rank]") {
   const ProblemShape shape{2, 4, 2, 130, 70};
-  const auto bytes = [&](const std::string& headOfW, plan::Use use) {
-    const plan::Plan plan = test::planOf(dot(16, "f32", "bf16", "gain * ", headOfW), options(64));
+  const auto bytes = [&](const std::string& headOfW, plan::Use use, int headDim = 72) {
+    const plan::Plan plan = test::planOf(dot(16, "f32", "bf16", "gain * ", headOfW), options(headDim));
     const plan::LaunchOperands launch = launchOf(plan, shape, 0.125f);
     const plan::WorkspaceLayout layout(plan.workspace, launch);
     CHECK_FALSE(plan::checkWorkspace({layout, nullptr}));
     const plan::WorkspacePart* part = layout.find(use);
     return part ? part->bytes : 0;
   };
-  CHECK(bytes("0", plan::Use::WideQ) == 2 * 4 * 130 * 112 * 2);
-  CHECK(bytes("0", plan::Use::WideK) == 2 * 2 * 70 * 112 * 2);
+  CHECK(bytes("0", plan::Use::WideQ) == 2 * 4 * 130 * 128 * 2);
+  CHECK(bytes("0", plan::Use::WideK) == 2 * 2 * 70 * 128 * 2);
   CHECK(bytes("0", plan::Use::WideV) == 0);
-  CHECK(bytes("h", plan::Use::WideK) == 2 * 4 * 70 * 112 * 2);
-  CHECK(bytes("h", plan::Use::WideV) == 2 * 4 * 70 * 64 * 2);
+  CHECK(bytes("h", plan::Use::WideK) == 2 * 4 * 70 * 128 * 2);
+  CHECK(bytes("h", plan::Use::WideV) == 2 * 4 * 70 * 72 * 2);
+  // Columns of their own: once for all heads that share them.
+  CHECK(bytes("0", plan::Use::WideQ, 64) == 2 * 4 * 130 * 48 * 2);
+  CHECK(bytes("0", plan::Use::WideK, 64) == 2 * 1 * 70 * 48 * 2);
+  CHECK(bytes("h", plan::Use::WideK, 64) == 2 * 4 * 70 * 48 * 2);
+  CHECK(bytes("h", plan::Use::WideV, 64) == 0);
 }
 
 TEST_CASE("kernels of a low-rank form are launched with the wider copies, and with a scale for them",
@@ -200,9 +297,8 @@ TEST_CASE("kernels of a low-rank form are launched with the wider copies, and wi
       CHECK(params.q_stride.row == 112);
       CHECK(params.k_stride.head == 70 * 112);
       CHECK(params.v_stride.row == 64);
-      CHECK(params.scale == (scale == 0 ? 1 : scale));
-      CHECK(copies.q_times == (scale == 0 ? 0 : 1));
-      CHECK(copies.factor_times == (scale == 0 ? 1 : 1 / scale));
+      CHECK(params.scale == (scale == 0 ? 0x1p-48f : scale));
+      CHECK(copies.factor_times == (scale == 0 ? 0x1p48f : 1 / scale));
     }
 }
 
@@ -347,6 +443,7 @@ TEST_CASE("backward stages of a low-rank form are launched with the wider gradie
       CHECK(divided.backward.forward.kv_heads == 2);
       CHECK(divided.k_heads == (perHead ? 4 : 2));
       CHECK(divided.factor_times == 4);
+      CHECK(divided.own_times == 1);
       CHECK(divided.q_heads == 1);
       CHECK(divided.sums[0].owned == 1);
     }

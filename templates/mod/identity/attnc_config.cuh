@@ -10,6 +10,7 @@ constexpr bool kFp8 = false;        // q, k and v are E4M3, with factors for eac
 constexpr bool kRowScales = false;  // with factors for each row
 constexpr bool kFp8Kv = false;      // only k and v are E4M3
 constexpr int kHeadDimQk = 128;     // of q and k, a multiple of 8
+constexpr int kNarrowHeadDim = 128; // of q and k, without further columns
 constexpr int kHeadDimV = 128;      // of v and out, a multiple of 8
 constexpr int kBlockM = 128;        // q rows of a CTA's tile
 constexpr int kBlockN = 64;         // kv columns of a step
