@@ -208,7 +208,7 @@ class Call:
         info = c.PreparationInfo()
         preparation = library().attnc_prepared_get_preparation(self.prepared_at)
         check(library().attnc_preparation_get_info(preparation, byref(info)))
-        self.keeps_lists = bool(info.builds_block_mask)
+        self.keeps_lists = bool(info.builds_block_mask) and info.kv_loop != c.KV_LOOP_LISTED
 
     def _workspace(self, stream, mask):
         """Returns (address, objects that must live until the launch is enqueued). Each stream has one workspace,
