@@ -348,6 +348,9 @@ class Interface(unittest.TestCase):
         ):  # fmt: skip
             with self.assertRaisesRegex(NotImplementedError, text):
                 Server([3]).run(ForwardMode.DECODE, [1], layer_of(**options))
+        wide = RadixAttention(H, 260, 1.0, HKV, 0)
+        with self.assertRaisesRegex(NotImplementedError, "head dims 260"):
+            AttncBackend(Server([3]).runner)._layer(wide, None)
         with self.assertRaisesRegex(NotImplementedError, "q_rope"):
             Server([3]).run(ForwardMode.DECODE, [1], q_rope=torch.ones(1))
         for mode, text in (

@@ -218,12 +218,12 @@ class AttncBackend(AttentionBackend):
         """Returns a layer's attention and mods."""
         made = self.layers.get(layer.layer_id)
         if made is None:
-            _check_layer(layer)
+            _check_layer(layer, 16 if self.is_fp8 else 8)
             window = layer.sliding_window_size
             attention = Attention(
                 layer.tp_q_head_num, layer.tp_k_head_num, layer.scaling,
                 None if window is None or window < 0 else window + 1,  # which SGLang counts without the query
-                layer.logit_cap or None, None, sinks,
+                layer.logit_cap or None,
             )  # fmt: skip
             mods = (None, None) if self.mods_of is None else self.mods_of(layer.layer_id)
             made = self.layers[layer.layer_id] = attention, mods
@@ -254,10 +254,12 @@ def _check(runner, pool):
         raise NotImplementedError(f"attnc does not serve {wrong}")
 
 
-def _check_layer(layer):
-    """Raises NotImplementedError for a layer that attnc does not serve."""
+def _check_layer(layer, multiple):
+    """Raises NotImplementedError for a layer that attnc does not serve. `multiple`: what head dims are multiples of."""
     wrong = None
-    if layer.is_cross_attention or layer.attn_type != AttentionType.DECODER:
+    if any(dim % multiple or not 8 <= dim <= 256 for dim in (layer.qk_head_dim, layer.v_head_dim)):
+        wrong = f"head dims {layer.qk_head_dim} and {layer.v_head_dim}, and needs multiples of {multiple} up to 256"
+    elif layer.is_cross_attention or layer.attn_type != AttentionType.DECODER:
         wrong = f"attn_type {layer.attn_type}, is_cross_attention {layer.is_cross_attention}"
     elif layer.use_irope:
         wrong = "use_irope"
