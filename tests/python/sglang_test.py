@@ -240,12 +240,15 @@ class Kernels(unittest.TestCase):
         """SGLang may prepare a batch before its tree is known."""
         server, layer = Server([30, 9]), layer_of()
         spec = verification(server, 4, [TREE, TREE])
-        late, spec.custom_mask = spec.custom_mask, torch.ones_like(spec.custom_mask)
-        batch, backend = server.batch(ForwardMode.TARGET_VERIFY, [4, 4], layer, spec), AttncBackend(server.runner)
-        backend.init_forward_metadata(batch)
-        spec.custom_mask = late
-        backend.update_verify_buffers_to_fill_after_draft(spec, None)
-        self.assert_close(server.attend(backend, layer, batch), server.defined([4, 4], seen_by(server, 4, [TREE, TREE])))
+        late = spec.custom_mask
+        for early in (torch.ones_like(late), None):
+            spec.custom_mask = early
+            batch, backend = server.batch(ForwardMode.TARGET_VERIFY, [4, 4], layer, spec), AttncBackend(server.runner)
+            backend.init_forward_metadata(batch)
+            spec.custom_mask = late
+            backend.update_verify_buffers_to_fill_after_draft(spec, None)
+            expected = server.defined([4, 4], seen_by(server, 4, [TREE, TREE]))
+            self.assert_close(server.attend(backend, layer, batch), expected)
 
     def test_graphs(self):
         """A graph reads what a later batch has: lengths, pages, trees. Padding has length 1."""

@@ -51,7 +51,11 @@ class AttncMetadata:
 
     def __init__(self, batch: _Batch, few: int, tree: torch.Tensor | None = None):
         self.groups: list[Group] = groups_of(batch, few)
-        self.lengths, self.tree = batch.seq_lens, tree
+        self.lengths = batch.seq_lens
+        self.set_tree(tree)
+
+    def set_tree(self, tree: torch.Tensor | None) -> None:
+        self.tree = tree
         self._masks = {}  # mask_mod of a layer -> the same for drafts; its id must stay
 
     def mask_mod(self, own: typing.Callable | None) -> typing.Callable | None:
@@ -128,9 +132,10 @@ class AttncBackend(AttentionBackend):
         metadata = self.forward_metadata
         lengths = self.graph_lengths[:cuda_graph_bs] if cuda_graph_bs else metadata and metadata.lengths
         tree = None if lengths is None else self._tree(spec_info, lengths)
-        if tree is not None:
-            into = self.graph_tree[: tree.numel()] if cuda_graph_bs else metadata.tree.view(-1)
-            into.copy_(tree.view(-1))
+        if tree is not None and cuda_graph_bs:
+            self.graph_tree[: tree.numel()].copy_(tree.view(-1))
+        elif tree is not None:
+            metadata.set_tree(tree)
 
     def _pages(self):
         """Returns how many pages a request has at most."""
