@@ -108,7 +108,7 @@ template <class M> ATTNC_DEVICE HeadOf head_of(const BlockMaskParams& p, const M
   return of;
 }
 
-/// Consecutive rows or columns [begin, end), not empty.
+/// Consecutive rows or columns [begin, end).
 struct Span {
   int begin, end;
   ATTNC_DEVICE Span(int begin, int count, int most) : begin(begin), end(min(begin + count, most)) {}
@@ -218,19 +218,24 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   __shared__ Shared shared;
   const int q_blocks = (p.q_len + p.q_block - 1) / p.q_block;
   const long long rows = (long long)p.batch * p.heads * q_blocks;
-  const long long first = rows * blockIdx.x / gridDim.x, last = rows * (blockIdx.x + 1) / gridDim.x;
-  for (long long row = first; row < last; ++row) {
+  // Rows of blocks behind the ends of sequences lie together, so those of a ragged batch are dealt one by one.
+  constexpr bool kDealt = kIsRagged<Mod>;
+  const long long first = kDealt ? blockIdx.x : rows * blockIdx.x / gridDim.x, step = kDealt ? gridDim.x : 1;
+  const long long last = kDealt ? rows : rows * (blockIdx.x + 1) / gridDim.x;
+  long long grouped = -1; // the number whose columns are in shared memory
+  for (long long row = first; row < last; row += step) {
     const long long number = row / q_blocks;
     const int b = int(number / p.heads), h = int(number % p.heads);
     const HeadOf of = head_of<Mod>(p, args, b, h);
     const Span q(of.first + int(row % q_blocks) * p.q_block, p.q_block, of.first + of.q_len);
     if (q.size() <= 0 || of.kv_len == 0) {
       if (threadIdx.x == 0) p.partial_count[row] = p.full_count[row] = 0;
-      continue; // all further rows of the head
+      continue;
     }
     const int kv_blocks = (of.kv_len + p.kv_block - 1) / p.kv_block;
     const int width = max(1, (kv_blocks + kMostGroups - 1) / kMostGroups);
-    if (row == first || row % q_blocks == 0) {
+    if (number != grouped) {
+      grouped = number;
       for (int i = warp(); i * width < kv_blocks; i += kWarps) {
         const Span kv(i * width * p.kv_block, width * p.kv_block, of.kv_len);
         const Mod::ColRange range = of.columns(kv.begin, kv.end);

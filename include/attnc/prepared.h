@@ -36,9 +36,11 @@ struct PrepareOptions {
   /// true, family must be Auto or Sm80. Not for block masks or training.
   std::optional<bool> decode = {};
   bool deterministic = false; ///< For a backward pass; as Feature::Deterministic.
-  /// Whether to build a block mask if the kernel gains from one. Without one, mask_mod is evaluated for every score. If
-  /// queries have offsets, which a launch may change, each launch builds it (KvLoop::Listed), unless its lists take
-  /// more than 256 MiB. Decode kernels have lists of their own.
+  /// Whether to build a block mask if the kernel gains from one. Without one, mask_mod is evaluated for every score.
+  ///
+  /// If queries have offsets, which a launch may change, each launch builds it (KvLoop::Listed). It then has lists of
+  /// at most 256 MiB and 512 keys or more. Fewer than 16 rows of blocks have at most 64 blocks each. Otherwise there is
+  /// no mask. Decode kernels have lists of their own.
   ///
   /// The mask of a ragged batch is of its longest sequences, so it serves all cumulative lengths. It is built if
   /// maxQLen and maxKvLen are told, except for training. The pairs of these lengths, times the batch of the mask, must
@@ -118,8 +120,9 @@ public:
   /// 0, the workspace may be null.
   ///
   /// The workspace holds a few bytes of counters, then the lists of a block mask (BlockMask::storageBytes). Lists take
-  /// 8 bytes per block of 128 x 128, for each batch entry and head that mask_mod tells apart. Training needs lists by
-  /// row and by column, 16 bytes per block, then BackwardKernel::workspaceBytes().
+  /// 8 bytes per block of 128 x 128, for each batch entry and head that mask_mod tells apart. With offsets they are of
+  /// each batch entry. Training needs lists by row and by column, 16 bytes per block, then
+  /// BackwardKernel::workspaceBytes().
   ///
   /// The caller owns the workspace, need not clear it, and keeps it for all launches. Launches that may overlap, of
   /// either pass, need a workspace each.

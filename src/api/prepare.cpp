@@ -125,8 +125,8 @@ Status Prepared::launch(const Operands& operands, const Outputs& outputs, void* 
   const LoadedPlan& builder = CompilerAccess::planOf(*impl->blockMaskKernel);
   ATTNC_TRY_AS(build, plan::checkBlockMask(builder.built->mod.module(), lists, impl->preparation.problem,
                                            builder.options(), &*checked));
-  ATTNC_TRY(builder.launch(*build, operands.captures, nullptr, stream));
-  return impl->plan->launch(*checked, operands.captures, workspace, stream);
+  return impl->plan->launch(*checked, operands.captures, workspace, stream,
+                            [&] { return builder.launch(*build, operands.captures, nullptr, stream); });
 }
 
 const BackwardKernel* Prepared::backwardKernel() const {

@@ -16,6 +16,7 @@
 #include "support/try.h"
 
 #include <fmt/format.h>
+#include <llvm/ADT/STLExtras.h>
 #include <llvm/Support/MathExtras.h>
 
 #include <functional>
@@ -226,16 +227,19 @@ BlockMaskShape shapeToBuild(const ir::Module& module, const ProblemShape& proble
 /// Whether lists may be built for sequences as they lie. Only forward kernels walk lists of a ragged batch, or of
 /// queries with offsets.
 ///
-/// Offsets differ from launch to launch. So each launch builds lists, of the rows and keys that it finds there; they
-/// must not take too much memory. Lists that are kept are of the longest sequences of a ragged batch, which the host
-/// must know. To find them must not take many more pairs than the sequences have.
+/// Offsets differ from launch to launch. So each launch builds lists, of the rows and keys that it finds there. They
+/// must not take too much memory, and there must be keys to skip. A CTA builds a row of blocks, so few rows of many
+/// blocks might take longer than what they save. Lists that are kept are of the longest sequences of a ragged batch,
+/// which the host must know. To find them must not take many more pairs than the sequences have.
 bool mayBuildLists(const plan::LaunchOperands& layout, const ir::Module& module, const KernelOptions& options,
                    BlockMask::Lists lists) {
   if (options.offsets != QueryOffsets::None) {
     constexpr size_t kMostBytes = size_t(256) << 20;
+    constexpr int64_t kLeastKeys = 512, kFewRows = 16, kManyBlocks = 64;
     const BlockMaskShape shape = shapeToBuild(module, layout.problem, options);
-    return lists == BlockMask::Lists::ByRow && plan::checkShape(shape) &&
-           BlockMask::storageBytes(shape, lists) <= kMostBytes;
+    if (lists != BlockMask::Lists::ByRow || shape.kvLen < kLeastKeys || !plan::checkShape(shape)) return false;
+    const bool isSlow = shape.batch * shape.heads * shape.qBlocks() < kFewRows && shape.kvBlocks() > kManyBlocks;
+    return !isSlow && BlockMask::storageBytes(shape, lists) <= kMostBytes;
   }
   if (!layout.cuSeqlensQ) return true;
   if (!layout.maxQLen || !layout.maxKvLen || lists != BlockMask::Lists::ByRow) return false;
@@ -267,12 +271,19 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   }
   std::string passedOver = passedOverBy(*selection);
   const bool hasOffsets = options.offsets != QueryOffsets::None;
-  const bool buildsMask = buildBlockMask && !options.blockSparse &&
-                          mayBuildLists(*layout, derived.module(), options, lists) &&
-                          plan::wantsBlockMask(**kernelMod, *selection);
+  bool buildsMask = buildBlockMask && !options.blockSparse &&
+                    mayBuildLists(*layout, derived.module(), options, lists) &&
+                    plan::wantsBlockMask(**kernelMod, *selection);
   if (buildsMask) {
     const bool mayListBoxes = lists == BlockMask::Lists::ByRow && !hasOffsets;
-    selection = plan::selectListed(**kernelMod, options, &*layout, mayListBoxes);
+    Expected<plan::Selection> listed = plan::selectListed(**kernelMod, options, &*layout, mayListBoxes);
+    const auto hasTile = [&] { return llvm::is_contained(plan::candidatesOf(**kernelMod, *listed), askedTile); };
+    if (hasOffsets && (!listed || !(askedTile.empty() || hasTile())))
+      buildsMask = false; // the caller may not know that there would be lists
+    else
+      selection = std::move(listed);
+  }
+  if (buildsMask) {
     if (!selection) return selection.error();
     // The first selection's reason, which leads to the mask, takes precedence. For mods that bound nothing it says only
     // that, so the new one's is better.

@@ -239,7 +239,10 @@ class AttncBackend(AttentionBackend):
 def _check(runner, pool):
     """Raises NotImplementedError for a model or a cache that attnc does not serve."""
     wrong = None
-    if runner.use_mla_backend:
+    architectures = getattr(getattr(runner.model_config, "hf_config", None), "architectures", None) or []
+    if "Gemma3ForConditionalGeneration" in architectures:
+        wrong = "images whose tokens see one another: set another --attention-backend"
+    elif runner.use_mla_backend:
         wrong = "latent attention: set another --attention-backend"
     elif runner.model_config.is_encoder_decoder:
         wrong = "encoder-decoder models: set another --attention-backend"
