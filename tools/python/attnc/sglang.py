@@ -117,7 +117,7 @@ class AttncBackend(AttentionBackend):
             raise NotImplementedError(f"attnc captures no graphs of {mode.name}: set --disable-prefill-cuda-graph")
         lengths, table = self.graph_lengths[:count], self.graph_table[:count]
         lengths.copy_(self._lengths(forward_batch))
-        table.copy_(self._table(forward_batch))
+        self._table(forward_batch, table)
         tree = self._tree(forward_batch.spec_info, lengths) if mode.is_target_verify() else None
         if tree is not None:
             tree = self.graph_tree[: tree.numel()].view(tree.shape).copy_(tree)
@@ -148,10 +148,10 @@ class AttncBackend(AttentionBackend):
             lengths = lengths + batch.spec_info.draft_token_num
         return lengths.to(torch.int32)
 
-    def _table(self, batch):
-        """Returns the pages of requests, i32 [requests, pages]."""
-        first = self.slots[:, :: self.page_size].index_select(0, batch.req_pool_indices)
-        return first if self.page_size == 1 else first // self.page_size
+    def _table(self, batch, out=None):
+        """Returns the pages of requests, i32 [requests, pages]; in `out`, if that is given."""
+        first = torch.index_select(self.slots[:, :: self.page_size], 0, batch.req_pool_indices, out=out)
+        return first if self.page_size == 1 else first.floor_divide_(self.page_size)
 
     def _metadata(self, batch, lengths, table, tree=None):
         mode, count = batch.forward_mode, len(lengths)
