@@ -40,10 +40,27 @@ CHECKED_ROWS = 512  # of a request, at most
 PARENTS = (-1, 0, 0, 1, 1, 2, 3, 5)
 
 
+PREFIX, SINKS, WINDOW, PASSAGE = 600, 4, 1024, 512
+
+
+def seen_by_passages(q_idx, kv_idx):
+    """Retrieved passages that see themselves and the first one, and a question at each fourth place, which sees all."""
+    q, kv = q_idx // PASSAGE, kv_idx // PASSAGE
+    return (q_idx >= kv_idx) & ((q == kv) | (kv == 0) | (q % 4 == 3))
+
+
+# Masks of users for prompts, by the definition.
+MASKS = {
+    "prefix": lambda q_idx, kv_idx: (q_idx >= kv_idx) | (kv_idx < PREFIX),
+    "sinks": lambda q_idx, kv_idx: (q_idx >= kv_idx) & ((kv_idx < SINKS) | (q_idx - kv_idx < WINDOW)),
+    "passages": seen_by_passages,
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     kind: str  # decode or prefill
-    variant: str  # causal, tree8 or images, and _fp8 if the cache is
+    variant: str  # causal, tree8, images, or one of MASKS; and _fp8 if the cache is
     requests: int
     q_len: int
     length: int
@@ -77,6 +94,10 @@ class Case:
     def flops(self):
         before = self.length - self.q_len
         pairs = self.q_len * before + self.q_len * (self.q_len + 1) // 2
+        if self.variant in MASKS:
+            at = torch.arange(self.length)
+            live = MASKS[self.variant]
+            pairs = sum(int(live(at[i : i + 512, None], at[None]).sum()) for i in range(before, self.length, 512))
         pairs += sum((end - start) * (end - start + 1) // 2 for start, end in self.images())
         return 4 * self.requests * self.heads * self.head_dim * pairs
 
@@ -97,6 +118,11 @@ def cases(is_tiny):
         Case("decode", "causal_fp8", 64, 1, 4096),
         Case("prefill", "images", 16, 1024, 1024),
         Case("prefill", "causal_fp8", 4, 4096, 4096),
+        *(
+            Case("prefill", mask, requests, q_len, length)
+            for mask in ("causal", *MASKS)
+            for requests, q_len, length in ((4, 4096, 4096), (1, 2048, 16384), (16, 512, 1024))
+        ),
     ]
     if not is_tiny:
         return full
@@ -160,7 +186,7 @@ class Batch:
 
     def live(self, q_idx, kv_idx):
         """Returns the mask of a request by the definition."""
-        mask = q_idx >= kv_idx
+        mask = MASKS.get(self.case.variant, lambda q_idx, kv_idx: q_idx >= kv_idx)(q_idx, kv_idx)
         if self.case.is_tree:
             first = self.case.length - len(PARENTS)
             inside = self.allowed[(q_idx - first).clamp(min=0), (kv_idx - first).clamp(min=0)]
@@ -206,13 +232,30 @@ def attnc_peer(batch):
         first = lengths[b] - len(PARENTS)
         return (q_idx >= kv_idx) & ((kv_idx < first) | allowed[q_idx - first, (kv_idx - first).clamp(min=0)])
 
-    mods = None, tree if case.is_tree else None
+    mods = None, tree if case.is_tree else mask_of_user(batch)
 
     def run(groups):
         for group in groups:
             layer.attend(group, batch.q, k, v, batch.out, mods, True, scales)
 
     return lambda: groups_of(batch, len(PARENTS)), run
+
+
+def mask_of_user(batch):
+    """Returns the mask_mod of a case of MASKS, with tensors that tell what the definition computes; None for others."""
+    at = torch.arange(batch.case.length, device=batch.q.device)
+    of_request, passage = torch.full((batch.case.requests,), PREFIX, device=at.device, dtype=torch.int32), (at // PASSAGE).int()
+
+    def passages(b, h, q_idx, kv_idx):
+        q, kv = passage[q_idx], passage[kv_idx]
+        return (q_idx >= kv_idx) & ((q == kv) | (kv == 0) | (q % 4 == 3))
+
+    masks = {
+        "prefix": lambda b, h, q_idx, kv_idx: (q_idx >= kv_idx) | (kv_idx < of_request[b]),
+        "sinks": lambda b, h, q_idx, kv_idx: MASKS["sinks"](q_idx, kv_idx),
+        "passages": passages,
+    }
+    return masks.get(batch.case.variant)
 
 
 def triton_peer(batch):
@@ -260,6 +303,8 @@ def flex_peer(batch, block=None):
     if device.type == "cpu":
         flex.flex_attention_compiled, flex.create_block_mask_compiled = flex.flex_attention, flex.create_block_mask
     layer = types.SimpleNamespace()
+    if case.variant in MASKS:
+        layer.logical_mask_mod = mask_of_user(batch)
     if case.is_tree:
         # It cannot tell the request: this mask is that of equal lengths only.
         first, allowed = case.length - len(PARENTS), batch.allowed
@@ -297,6 +342,8 @@ def flex_peer(batch, block=None):
 
 def peer_of(name, batch):
     """Returns (build, run), or None if the peer refuses the case."""
+    if name == "triton_vllm" and batch.case.variant in MASKS:
+        return None  # which it has not
     if name == "flex_vllm_128":
         return flex_peer(batch, 128) if batch.case.kind == "prefill" else None
     return {"attnc": attnc_peer, "triton_vllm": triton_peer, "flex_vllm": flex_peer}[name](batch)

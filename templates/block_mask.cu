@@ -6,6 +6,9 @@
 // memory for any length. Elements past q_len or kv_len do not count, but a block that reaches past either end is never
 // full, because its surplus columns must be masked.
 //
+// Sequences of a batch may have lengths, and offsets of queries. Then blocks are of a sequence's own rows, and judged
+// by their positions; rows of blocks behind its end are empty.
+//
 //   shared memory  bytes               lifetime
 //   groups         24 KiB at most      ranges of the groups of columns: while the head is the same
 //   of_group       2 KiB at most       what each group is: a row
@@ -26,6 +29,7 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/sequence.cuh"
 #include "mod/ranges.cuh"
 #include "params.cuh"
 
@@ -68,6 +72,8 @@ struct HeadOf {
   const ModArgs& args;
   Mod::Head head;
   int b, h;
+  int q_len, kv_len; // of the sequence
+  int first;         // position of its first query
 
   ATTNC_DEVICE Mod::Row row(int q_idx) const {
     return Mod::row(args, head, b, h, q_idx, float(q_idx)); // SEAM(row)
@@ -94,7 +100,15 @@ struct HeadOf {
   }
 };
 
-/// Consecutive rows or columns [begin, end), not empty.
+template <class M> ATTNC_DEVICE HeadOf head_of(const BlockMaskParams& p, const ModArgs& args, int b, int h) {
+  HeadOf of{p, args, M::head(args, b, h), b, h, p.q_len, p.kv_len, 0};                  // SEAM(head)
+  if constexpr (kIsRagged<M>) of.q_len = min(M::q_length(args, of.head), p.q_len);      // SEAM(q_length)
+  if constexpr (kHasLengths<M>) of.kv_len = min(M::kv_length(args, of.head), p.kv_len); // SEAM(kv_length)
+  of.first = q_offset<M>(args, of.head);
+  return of;
+}
+
+/// Consecutive rows or columns [begin, end).
 struct Span {
   int begin, end;
   ATTNC_DEVICE Span(int begin, int count, int most) : begin(begin), end(min(begin + count, most)) {}
@@ -153,10 +167,11 @@ ATTNC_DEVICE void append(Shared& shared, const BlockMaskParams& p, long long fir
 /// Builds the lists of one row.
 ATTNC_DEVICE void list_row(Shared& shared, const HeadOf& of, long long row, Span q, int kv_blocks, int width) {
   const BlockMaskParams& p = of.p;
+  const long long room = row * ((p.kv_len + p.kv_block - 1) / p.kv_block); // where its indices begin
   const Mod::RowRange rows = of.rows(q.begin, q.end);
   const int group = width * p.kv_block; // columns
   for (int i = threadIdx.x; i * width < kv_blocks; i += kThreads) {
-    const Kind kind = judge(of, rows, q, shared.groups[i], Span(i * group, group, p.kv_len));
+    const Kind kind = judge(of, rows, q, shared.groups[i], Span(i * group, group, of.kv_len));
     shared.of_group[i] = kind == kPartial && width > 1 ? kOpen : kind;
   }
   __syncthreads();
@@ -169,7 +184,7 @@ ATTNC_DEVICE void list_row(Shared& shared, const HeadOf& of, long long row, Span
     if (!__syncthreads_or(seen != kEmpty)) continue;
     if (seen == kOpen) shared.open[0][atomicAdd(&shared.open_count[0], 1)] = threadIdx.x;
     __syncthreads();
-    const auto columns_of = [&](int slot) { return Span((start + slot) * p.kv_block, p.kv_block, p.kv_len); };
+    const auto columns_of = [&](int slot) { return Span((start + slot) * p.kv_block, p.kv_block, of.kv_len); };
     if (width > 1) { // a warp judges a block of an open group
       for (int i = warp(); i < shared.open_count[0]; i += kWarps) {
         const int slot = shared.open[0][i];
@@ -187,9 +202,9 @@ ATTNC_DEVICE void list_row(Shared& shared, const HeadOf& of, long long row, Span
       if (threadIdx.x == 0) shared.kind[slot] = kind;
     }
     __syncthreads();
-    const bool is_whole = q.size() == p.q_block && (block + 1) * p.kv_block <= p.kv_len;
+    const bool is_whole = q.size() == p.q_block && (block + 1) * p.kv_block <= of.kv_len;
     const Kind kind = shared.kind[threadIdx.x];
-    append(shared, p, row * kv_blocks, block, kind == kFull && !is_whole ? kPartial : kind, partial, full);
+    append(shared, p, room, block, kind == kFull && !is_whole ? kPartial : kind, partial, full);
   }
   if (threadIdx.x == 0) {
     p.partial_count[row] = partial;
@@ -201,23 +216,34 @@ ATTNC_DEVICE void list_row(Shared& shared, const HeadOf& of, long long row, Span
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_block_mask(const __grid_constant__ BlockMaskParams p, const __grid_constant__ ModArgs args) {
   __shared__ Shared shared;
-  const int q_blocks = (p.q_len + p.q_block - 1) / p.q_block, kv_blocks = (p.kv_len + p.kv_block - 1) / p.kv_block;
-  const int width = max(1, (kv_blocks + kMostGroups - 1) / kMostGroups);
+  const int q_blocks = (p.q_len + p.q_block - 1) / p.q_block;
   const long long rows = (long long)p.batch * p.heads * q_blocks;
-  const long long first = rows * blockIdx.x / gridDim.x, last = rows * (blockIdx.x + 1) / gridDim.x;
-  for (long long row = first; row < last; ++row) {
+  // Rows of blocks behind the ends of sequences lie together, so those of a ragged batch are dealt one by one.
+  constexpr bool kDealt = kIsRagged<Mod>;
+  const long long first = kDealt ? blockIdx.x : rows * blockIdx.x / gridDim.x, step = kDealt ? gridDim.x : 1;
+  const long long last = kDealt ? rows : rows * (blockIdx.x + 1) / gridDim.x;
+  long long grouped = -1; // the number whose columns are in shared memory
+  for (long long row = first; row < last; row += step) {
     const long long number = row / q_blocks;
     const int b = int(number / p.heads), h = int(number % p.heads);
-    const HeadOf of{p, args, Mod::head(args, b, h), b, h}; // SEAM(head)
-    if (row == first || row % q_blocks == 0) {
+    const HeadOf of = head_of<Mod>(p, args, b, h);
+    const Span q(of.first + int(row % q_blocks) * p.q_block, p.q_block, of.first + of.q_len);
+    if (q.size() <= 0 || of.kv_len == 0) {
+      if (threadIdx.x == 0) p.partial_count[row] = p.full_count[row] = 0;
+      continue;
+    }
+    const int kv_blocks = (of.kv_len + p.kv_block - 1) / p.kv_block;
+    const int width = max(1, (kv_blocks + kMostGroups - 1) / kMostGroups);
+    if (number != grouped) {
+      grouped = number;
       for (int i = warp(); i * width < kv_blocks; i += kWarps) {
-        const Span kv(i * width * p.kv_block, width * p.kv_block, p.kv_len);
+        const Span kv(i * width * p.kv_block, width * p.kv_block, of.kv_len);
         const Mod::ColRange range = of.columns(kv.begin, kv.end);
         if (lane() == 0) shared.groups[i] = range;
       }
       __syncthreads();
     }
-    list_row(shared, of, row, Span(int(row % q_blocks) * p.q_block, p.q_block, p.q_len), kv_blocks, width);
+    list_row(shared, of, row, q, kv_blocks, width);
   }
 }
 

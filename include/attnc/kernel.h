@@ -274,7 +274,8 @@ public:
   /// Enqueues the filling of the lists of `mask` on `stream`; stream semantics as for ForwardKernel::launch(). `mask`
   /// is in device memory, laid out as by BlockMask::viewInto(). It overwrites everything but the entries past each
   /// count. Lists by column are filled if the kernel was compiled with KernelOptions::columnLists. All lists ascend.
-  /// Tensors of `captures` are in device memory.
+  /// Tensors of `captures` are in device memory. A kernel of queries with offsets is launched by Prepared::launch()
+  /// only.
   ///
   /// Errors (environment), with nothing enqueued: a shape that BlockMask::build() rejects; null or compacted lists;
   /// lists by column that the kernel does not write. Captures or pins that do not fit the mod.

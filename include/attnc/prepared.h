@@ -36,8 +36,11 @@ struct PrepareOptions {
   /// true, family must be Auto or Sm80. Not for block masks or training.
   std::optional<bool> decode = {};
   bool deterministic = false; ///< For a backward pass; as Feature::Deterministic.
-  /// Whether to build a block mask if the kernel gains from one. Without one, mask_mod is evaluated for every score. No
-  /// mask is built if queries have offsets, since a launch may change these. Decode kernels need none (KvLoop::Listed).
+  /// Whether to build a block mask if the kernel gains from one. Without one, mask_mod is evaluated for every score.
+  ///
+  /// If queries have offsets, which a launch may change, each launch builds it (KvLoop::Listed). It then has lists of
+  /// at most 256 MiB and 512 keys or more. Fewer than 16 rows of blocks have at most 64 blocks each. Otherwise there is
+  /// no mask. Decode kernels have lists of their own.
   ///
   /// The mask of a ragged batch is of its longest sequences, so it serves all cumulative lengths. It is built if
   /// maxQLen and maxKvLen are told, except for training. The pairs of these lengths, times the batch of the mask, must
@@ -65,7 +68,7 @@ enum class KvLoop {
   AllTiles,  ///< It visits all tiles: nothing is masked, or mask_mod is evaluated for every score.
   Bounds,    ///< The mod computes the first and last live column of the rows.
   BlockMask, ///< Block lists in device memory.
-  Listed,    ///< Decode kernels: each launch first lists the live blocks, then walks them.
+  Listed,    ///< Each launch first lists the live blocks, then walks them: decode kernels, and queries with offsets.
   Boxes,     ///< Family Grid: tiles are boxes, and the mod computes the box of keys that a query sees.
   BoxMask,   ///< Family Grid: as BlockMask, with boxes as blocks.
 };
@@ -89,10 +92,11 @@ struct Preparation {
   /// Why a decode kernel was taken or not. Empty if the caller decided it: by PrepareOptions::decode, a family, a block
   /// mask, or training.
   std::string whyKind;
-  KvLoop kvLoop = KvLoop::AllTiles;        ///< How the kernel finds its tiles of kv columns.
-  std::optional<BlockMaskShape> blockMask; ///< Shape of the mask that initialise() builds. Unset: it builds none.
-  ProblemShape problem;                    ///< Extents of the operands.
-  size_t workspaceBytes = 0;               ///< Bytes of workspace: Prepared::workspaceBytes().
+  KvLoop kvLoop = KvLoop::AllTiles; ///< How the kernel finds its tiles of kv columns.
+  /// Shape of the mask in the workspace, which initialise() builds, or each launch (KvLoop::Listed). Unset: none.
+  std::optional<BlockMaskShape> blockMask;
+  ProblemShape problem;      ///< Extents of the operands.
+  size_t workspaceBytes = 0; ///< Bytes of workspace: Prepared::workspaceBytes().
   /// The tile of the chosen kernel, spelled as in KernelOptions::tile. `options.tile` is empty if the model chose it.
   std::string tile;
   TileFrom tileFrom = TileFrom::Model;         ///< Who chose the tile.
@@ -116,15 +120,17 @@ public:
   /// 0, the workspace may be null.
   ///
   /// The workspace holds a few bytes of counters, then the lists of a block mask (BlockMask::storageBytes). Lists take
-  /// 8 bytes per block of 128 x 128, for each batch entry and head that mask_mod tells apart. Training needs lists by
-  /// row and by column, 16 bytes per block, then BackwardKernel::workspaceBytes().
+  /// 8 bytes per block of 128 x 128, for each batch entry and head that mask_mod tells apart. With offsets they are of
+  /// each batch entry. Training needs lists by row and by column, 16 bytes per block, then
+  /// BackwardKernel::workspaceBytes().
   ///
   /// The caller owns the workspace, need not clear it, and keeps it for all launches. Launches that may overlap, of
   /// either pass, need a workspace each.
   size_t workspaceBytes() const;
 
   /// Enqueues the initialisation of a workspace on `stream`: zeroes counters, and builds the block mask from mask_mod
-  /// and the captures of `operands`. Does nothing if workspaceBytes() is 0.
+  /// and the captures of `operands`. If each launch builds it, only zeroes counters. Does nothing if workspaceBytes()
+  /// is 0.
   ///
   /// Call it before the first launch with a workspace, in stream order. Call it again if captures that mask_mod reads
   /// change, or if something else wrote into the workspace.
@@ -164,8 +170,8 @@ public:
   const BackwardKernel* backwardKernel() const;
   /// Returns the kernel that builds the block mask in the workspace, owned by this object; null if none is built.
   const BlockMaskKernel* blockMaskKernel() const;
-  /// Returns the lists in `workspace` that initialise() fills, in device memory that the caller owns. Training also has
-  /// lists by column. Precondition: `preparation().blockMask` is set.
+  /// Returns the lists in `workspace` that initialise() or a launch fills, in device memory that the caller owns.
+  /// Training also has lists by column. Precondition: `preparation().blockMask` is set.
   BlockMaskView blockMaskIn(void* workspace) const;
 
 private:

@@ -129,11 +129,16 @@ Expected<KernelOptions> withArch(KernelOptions options) {
 }
 
 KernelOptions blockMaskOptions(const KernelOptions& options) {
-  return {.kind = KernelKind::BlockMask,
-          .arch = options.arch,
-          .maskByBoxes = options.maskByBoxes,
-          .columnLists = options.columnLists,
-          .pins = options.pins};
+  KernelOptions builder{.kind = KernelKind::BlockMask,
+                        .arch = options.arch,
+                        .maskByBoxes = options.maskByBoxes,
+                        .columnLists = options.columnLists,
+                        .pins = options.pins};
+  if (options.offsets == QueryOffsets::None) return builder; // lists are of all rows and columns
+  builder.features = options.features & Features{Feature::Lengths, Feature::Ragged};
+  builder.offsets = options.offsets;
+  builder.pageSize = builder.features.has(Feature::Ragged) ? options.pageSize : 0;
+  return builder;
 }
 
 Compiler::Impl::Impl(const CompilerOptions& options)

@@ -7,9 +7,12 @@
 namespace attnc {
 
 struct CompilerAccess {
-  /// Otherwise as Compiler::loadForward(). Reads only arch, pins, columnLists and maskByBoxes.
+  /// Otherwise as Compiler::loadForward(). Reads only arch, pins, columnLists, maskByBoxes, and
+  /// if queries have offsets, what the options say of sequences.
   static Expected<BlockMaskKernel> loadBlockMask(const Compiler& compiler, const Mod& mod,
                                                  const KernelOptions& options);
+  /// Returns what a kernel launches.
+  static const LoadedPlan& planOf(const BlockMaskKernel& kernel) { return *kernel.plan; }
   /// Compiles a program without a mod, or takes it from memory or disk.
   static Expected<jit::CachedKernel> compile(const Compiler& compiler, const jit::CompileJob& job);
 };

@@ -58,8 +58,8 @@ Status LoadedPlan::addCaptureOutputs(plan::LaunchOperands& checked, const Backwa
                                  launches);
 }
 
-Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* captures, void* workspace,
-                          Stream stream) const {
+Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* captures, void* workspace, Stream stream,
+                          llvm::function_ref<Status()> before) const {
   const plan::Plan& plan = built->plan;
   const plan::WorkspaceLayout layout = workspaceFor(given);
   const plan::WorkspaceView view{layout, workspace};
@@ -93,6 +93,7 @@ Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* cap
     if (ctas == 0) continue;
     ATTNC_TRY_AS(params, stage.parameters(stage, operands, device, view));
     ATTNC_TRY(bindOnce());
+    if (isFirst && before) ATTNC_TRY(before());
     if (isFirst) ATTNC_TRY(enqueueZeros(view, plan::WorkspaceUse::Zeroed::EveryLaunch, stream));
     isFirst = false;
     ATTNC_TRY(enqueue(stage, built->stages[i], stages[i], ctas, *params, *bindings, stream));
@@ -138,6 +139,10 @@ const KernelOptions& BlockMaskKernel::options() const { return plan->options(); 
 
 Status BlockMaskKernel::launch(const BlockMaskView& mask, const ProblemShape& problem, const Captures& captures,
                                Stream stream) const {
+  if (options().offsets != QueryOffsets::None)
+    return Error::environment(
+        "this kernel builds the lists of queries with offsets, which Prepared::launch() alone can",
+        "prepare with PrepareOptions::offsets None, or launch what was prepared");
   ATTNC_TRY_AS(checked, plan::checkBlockMask(plan->built->mod.module(), mask, problem, options()));
   return plan->launch(*checked, &captures, nullptr, stream);
 }

@@ -7,6 +7,8 @@
 #include "jit/loaded_kernel.h"
 #include "plan/plan.h"
 
+#include <llvm/ADT/STLFunctionalExtras.h>
+
 #include <memory>
 #include <vector>
 
@@ -45,8 +47,10 @@ struct LoadedPlan {
   Status addCaptureOutputs(plan::LaunchOperands& checked, const BackwardOperands& operands,
                            const BackwardOutputs& outputs, bool launches) const;
 
-  /// Enqueues all stages that have CTAs. `captures`: null for none.
-  Status launch(const plan::LaunchOperands& operands, const Captures* captures, void* workspace, Stream stream) const;
+  /// Enqueues all stages that have CTAs. `captures`: null for none. `before`: what to enqueue ahead of the first stage,
+  /// when it is checked.
+  Status launch(const plan::LaunchOperands& operands, const Captures* captures, void* workspace, Stream stream,
+                llvm::function_ref<Status()> before = nullptr) const;
 };
 
 } // namespace attnc

@@ -44,6 +44,7 @@ std::vector<KernelOptions> Preparation::kernels() const {
 struct Prepared::Impl {
   Preparation preparation;
   ForwardKernel kernel;
+  std::shared_ptr<const LoadedPlan> plan;         ///< the kernel's
   std::optional<BlockMaskKernel> blockMaskKernel; ///< set if a mask is built in the workspace
   std::optional<BackwardKernel> backwardKernel;   ///< set if prepared for training
   plan::WorkspaceLayout workspace;
@@ -53,6 +54,9 @@ struct Prepared::Impl {
   void* backwardMemory(void* memory) const {
     return memory ? static_cast<char*>(memory) + backwardOffset(workspace) : nullptr;
   }
+
+  /// Whether each launch builds the mask.
+  bool listsAnew() const { return blockMaskKernel && preparation.kvLoop == KvLoop::Listed; }
 
   /// Checks that a call fits what was prepared.
   Status check(const Operands& operands, void* memory) const;
@@ -104,7 +108,7 @@ Status Prepared::initialise(const Operands& operands, void* workspace, Stream st
     const plan::WorkspaceView backward{*impl->backwardWorkspace, impl->backwardMemory(workspace)};
     ATTNC_TRY(enqueueZeros(backward, plan::WorkspaceUse::Zeroed::Once, stream));
   }
-  if (!impl->blockMaskKernel) return {};
+  if (!impl->blockMaskKernel || impl->listsAnew()) return {};
   static const Captures kNone;
   const Captures& captures = operands.captures ? *operands.captures : kNone;
   return impl->blockMaskKernel->launch(blockMaskIn(workspace), impl->preparation.problem, captures, stream);
@@ -116,7 +120,13 @@ Status Prepared::launch(const Operands& operands, const Outputs& outputs, void* 
   const BlockMaskView lists = blockMaskIn(workspace);
   Operands all = operands;
   all.blockMask = &lists;
-  return impl->kernel.launch(all, outputs, workspace, stream);
+  if (!impl->listsAnew()) return impl->kernel.launch(all, outputs, workspace, stream);
+  ATTNC_TRY_AS(checked, plan::checkForward(all, outputs, impl->kernel.options()));
+  const LoadedPlan& builder = CompilerAccess::planOf(*impl->blockMaskKernel);
+  ATTNC_TRY_AS(build, plan::checkBlockMask(builder.built->mod.module(), lists, impl->preparation.problem,
+                                           builder.options(), &*checked));
+  return impl->plan->launch(*checked, operands.captures, workspace, stream,
+                            [&] { return builder.launch(*build, operands.captures, nullptr, stream); });
 }
 
 const BackwardKernel* Prepared::backwardKernel() const {
@@ -154,6 +164,7 @@ Status PreparedAccess::launchBackward(const Prepared& prepared, const BackwardOp
 Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod& mod, Settled settled) {
   Impl& impl = *compiler.impl;
   ATTNC_TRY_AS(kernel, impl.load(mod, settled.plan->options, settled.plan.get()));
+  const std::shared_ptr<const LoadedPlan> plan = *kernel;
   std::optional<BlockMaskKernel> builder;
   if (settled.preparation.blockMask) {
     ATTNC_TRY_AS(loaded, CompilerAccess::loadBlockMask(compiler, mod, builderOptions(settled.preparation)));
@@ -165,7 +176,7 @@ Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod&
     backward = BackwardKernel(*std::move(loaded));
   }
   return Prepared(std::make_shared<const Prepared::Impl>(Prepared::Impl{
-      std::move(settled.preparation), ForwardKernel(*std::move(kernel)), std::move(builder), std::move(backward),
+      std::move(settled.preparation), ForwardKernel(*std::move(kernel)), plan, std::move(builder), std::move(backward),
       std::move(settled.workspace), std::move(settled.backwardWorkspace), settled.qRows, settled.kvRows}));
 }
 

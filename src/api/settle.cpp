@@ -16,6 +16,7 @@
 #include "support/try.h"
 
 #include <fmt/format.h>
+#include <llvm/ADT/STLExtras.h>
 #include <llvm/Support/MathExtras.h>
 
 #include <functional>
@@ -123,9 +124,11 @@ std::string passedOverBy(const plan::Selection& selection) {
   return selection.misfit.empty() ? selection.unserved : selection.misfit;
 }
 
-KvLoop kvLoopOf(const plan::KernelMod& mod, const plan::Selection& selection) {
+/// `listsAnew`: whether each launch builds the block mask.
+KvLoop kvLoopOf(const plan::KernelMod& mod, const plan::Selection& selection, bool listsAnew = false) {
   const KernelOptions& options = selection.options;
-  if (options.blockSparse) return options.maskByBoxes ? KvLoop::BoxMask : KvLoop::BlockMask;
+  if (options.blockSparse)
+    return options.maskByBoxes ? KvLoop::BoxMask : listsAnew ? KvLoop::Listed : KvLoop::BlockMask;
   if (options.kind == KernelKind::Decode && plan::decodeListsSteps(mod.facts, options)) return KvLoop::Listed;
   if (selection.family->walksBoxes) return KvLoop::Boxes;
   return mod.facts.masks && !plan::wantsBlockMask(mod, selection) ? KvLoop::Bounds : KvLoop::AllTiles;
@@ -214,10 +217,30 @@ Expected<TiledPlan> planTiled(const plan::KernelMod& mod, plan::Selection& selec
                    found ? found->tunedBy : std::string()};
 }
 
-/// Whether lists may be built for sequences as they lie. Lists of a ragged batch are of its longest sequences, which
-/// the host must know. To find them must not take many more pairs than the sequences have. Only forward kernels walk
-/// them.
-bool mayBuildLists(const plan::LaunchOperands& layout, const ir::Module& module, BlockMask::Lists lists) {
+/// Returns the shape of the mask to build. If each launch builds it, it is of each sequence.
+BlockMaskShape shapeToBuild(const ir::Module& module, const ProblemShape& problem, const KernelOptions& options) {
+  BlockMaskShape shape = plan::smallestMask(module, problem, options.maskQBlock, options.maskKvBlock);
+  if (options.offsets != QueryOffsets::None) shape.batch = std::max<int64_t>(1, problem.batch);
+  return shape;
+}
+
+/// Whether lists may be built for sequences as they lie. Only forward kernels walk lists of a ragged batch, or of
+/// queries with offsets.
+///
+/// Offsets differ from launch to launch. So each launch builds lists, of the rows and keys that it finds there. They
+/// must not take too much memory, and there must be keys to skip. A CTA builds a row of blocks, so few rows of many
+/// blocks might take longer than what they save. Lists that are kept are of the longest sequences of a ragged batch,
+/// which the host must know. To find them must not take many more pairs than the sequences have.
+bool mayBuildLists(const plan::LaunchOperands& layout, const ir::Module& module, const KernelOptions& options,
+                   BlockMask::Lists lists) {
+  if (options.offsets != QueryOffsets::None) {
+    constexpr size_t kMostBytes = size_t(256) << 20;
+    constexpr int64_t kLeastKeys = 512, kFewRows = 16, kManyBlocks = 64;
+    const BlockMaskShape shape = shapeToBuild(module, layout.problem, options);
+    if (lists != BlockMask::Lists::ByRow || shape.kvLen < kLeastKeys || !plan::checkShape(shape)) return false;
+    const bool isSlow = shape.batch * shape.heads * shape.qBlocks() < kFewRows && shape.kvBlocks() > kManyBlocks;
+    return !isSlow && BlockMask::storageBytes(shape, lists) <= kMostBytes;
+  }
   if (!layout.cuSeqlensQ) return true;
   if (!layout.maxQLen || !layout.maxKvLen || lists != BlockMask::Lists::ByRow) return false;
   constexpr double kMostPadding = 4; // pairs of the lists for each pair of rows and keys of a sequence
@@ -247,11 +270,20 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
     if (divided) selection = std::move(divided);
   }
   std::string passedOver = passedOverBy(*selection);
-  const bool buildsMask = buildBlockMask && !options.blockSparse && options.offsets == QueryOffsets::None &&
-                          mayBuildLists(*layout, derived.module(), lists) &&
-                          plan::wantsBlockMask(**kernelMod, *selection);
+  const bool hasOffsets = options.offsets != QueryOffsets::None;
+  bool buildsMask = buildBlockMask && !options.blockSparse &&
+                    mayBuildLists(*layout, derived.module(), options, lists) &&
+                    plan::wantsBlockMask(**kernelMod, *selection);
   if (buildsMask) {
-    selection = plan::selectListed(**kernelMod, options, &*layout, lists == BlockMask::Lists::ByRow);
+    const bool mayListBoxes = lists == BlockMask::Lists::ByRow && !hasOffsets;
+    Expected<plan::Selection> listed = plan::selectListed(**kernelMod, options, &*layout, mayListBoxes);
+    const auto hasTile = [&] { return llvm::is_contained(plan::candidatesOf(**kernelMod, *listed), askedTile); };
+    if (hasOffsets && (!listed || !(askedTile.empty() || hasTile())))
+      buildsMask = false; // the caller may not know that there would be lists
+    else
+      selection = std::move(listed);
+  }
+  if (buildsMask) {
     if (!selection) return selection.error();
     // The first selection's reason, which leads to the mask, takes precedence. For mods that bound nothing it says only
     // that, so the new one's is better.
@@ -275,7 +307,7 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   Preparation preparation{.options = plan.options,
                           .passedOver = std::move(passedOver),
                           .whyKind = std::move(whyKind),
-                          .kvLoop = kvLoopOf(**kernelMod, *selection),
+                          .kvLoop = kvLoopOf(**kernelMod, *selection, buildsMask && hasOffsets),
                           .problem = layout->problem,
                           .tile = plan.tile,
                           .tileFrom = tiled->from,
@@ -283,8 +315,7 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   const bool byBoxes = plan.options.maskByBoxes;
   if (byBoxes) ATTNC_TRY(plan::checkListedBoxes(plan.stages.front().config, *layout));
   if (buildsMask) {
-    BlockMaskShape shape =
-        plan::smallestMask(derived.module(), layout->problem, options.maskQBlock, options.maskKvBlock);
+    BlockMaskShape shape = shapeToBuild(derived.module(), layout->problem, options);
     if (byBoxes) shape.boxes = plan::latticesOf(plan.stages.front().config, *layout->grids);
     ATTNC_TRY(plan::checkShape(shape));
     preparation.blockMask = shape;

@@ -99,7 +99,7 @@ Expected<Explanation> explain(const Compiler& compiler, const Mod& given, const 
     all.boxes = *std::move(boxes);
     all.flops = flopsOf(all.census, all.boxes, preparation);
     all.operations = operationsOf(derived->module());
-    all.perScore = scoreCostOf((*inKernel)->module, all.kernel.kvLoop);
+    all.perScore = scoreCostOf((*inKernel)->module, all.kernel.kvLoop, all.kernel.options.blockSparse);
     all.gradients = gradientSums(*plan);
     all.places = placesOf(derived->module());
     all.maps = mapBlocks(*counted, *bindings, blocks);

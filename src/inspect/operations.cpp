@@ -72,13 +72,14 @@ std::vector<ModOperation> placesOf(const ir::Module& module) {
   return places;
 }
 
-ScoreCost scoreCostOf(const ir::Module& module, KvLoop loop) {
+ScoreCost scoreCostOf(const ir::Module& module, KvLoop loop, bool hasFullBlocks) {
   const bool byBox = boxIsMask(module, loop);
   ScoreCost cost;
   std::vector<ir::Value> full, partial;
   if (auto score = module.output(ir::kScore)) full.push_back(*score);
   partial = full;
-  cost.masksAllBlocks = loop == KvLoop::AllTiles || loop == KvLoop::Listed || (loop == KvLoop::Boxes && !byBox);
+  cost.masksAllBlocks =
+      loop == KvLoop::AllTiles || (loop == KvLoop::Listed && !hasFullBlocks) || (loop == KvLoop::Boxes && !byBox);
   if (byBox)
     cost.select = MaskSelect::Box;
   else if (loop == KvLoop::Bounds)

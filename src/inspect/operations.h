@@ -13,6 +13,7 @@ ModOperations operationsOf(const ir::Module& module);
 std::vector<ModOperation> placesOf(const ir::Module& module);
 
 /// Counts the operations for each score. `module` is what the hooks of the kernel leave of the mod (plan::KernelMod).
-ScoreCost scoreCostOf(const ir::Module& module, KvLoop loop);
+/// `hasFullBlocks`: whether the lists that it walks tell full blocks.
+ScoreCost scoreCostOf(const ir::Module& module, KvLoop loop, bool hasFullBlocks = false);
 
 } // namespace attnc

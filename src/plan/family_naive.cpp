@@ -56,6 +56,7 @@ Expected<ParameterBlock> blockMaskParameters(const Stage&, const LaunchOperands&
 std::string unservedByBlockMask(const Request& request) {
   const KernelOptions& options = request.options;
   if (!options.maskByBoxes) return {};
+  if (options.offsets != QueryOffsets::None) return "builds no lists over boxes for queries with offsets";
   if (!request.mod.grid) return "builds lists over boxes of mods that have a kernel by boxes of a grid";
   if (request.mod.grid->beside) return "builds lists over boxes of mods all of whose tokens lie on grids";
   return options.columnLists ? "builds no lists over boxes by column" : "";
@@ -137,12 +138,13 @@ const FamilyRow kForwardNaive{.kind = KernelKind::Forward,
                               .layouts = "any strides, the last one 1",
                               .checkLayout = takesAnyLayout};
 
-const FamilyRow kBlockMask{.kind = KernelKind::BlockMask,
-                           .family = Family::Naive,
-                           .takes = {Feature::BoxMask},
-                           .unserved = unservedByBlockMask,
-                           .plan = planBlockMask,
-                           .layouts = "lists as BlockMask::viewInto lays them out",
-                           .checkLayout = takesAnyLayout};
+const FamilyRow kBlockMask{
+    .kind = KernelKind::BlockMask,
+    .family = Family::Naive,
+    .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Ragged, Feature::BoxMask},
+    .unserved = unservedByBlockMask,
+    .plan = planBlockMask,
+    .layouts = "lists as BlockMask::viewInto lays them out",
+    .checkLayout = takesAnyLayout};
 
 } // namespace attnc::plan

@@ -375,7 +375,8 @@ Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const B
 }
 
 Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMaskView& mask,
-                                        const ProblemShape& problem, const KernelOptions& options) {
+                                        const ProblemShape& problem, const KernelOptions& options,
+                                        const LaunchOperands* sequences) {
   const BlockMaskShape& shape = mask.shape;
   const BlockMaskColumns& columns = mask.columns;
   ATTNC_TRY(checkMaskProblem(module, problem, shape));
@@ -393,6 +394,7 @@ Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMas
   if ((mask.partialCount && !mask.fullCount) || (columns.partialCount && !columns.fullCount))
     return Error::environment("block mask: fullCount and fullIndex must not be null, for they are written");
   LaunchOperands all;
+  if (sequences) all = *sequences;
   all.problem = problem;
   all.lists = mask;
   return all;

@@ -92,9 +92,11 @@ Expected<LaunchOperands> checkBackwardLayout(const BackwardOperands& operands, c
 Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const BackwardOutputs& outputs,
                                        const KernelOptions& options);
 
-/// Checks a launch of a block-mask kernel of the module's mask_mod.
+/// Checks a launch of a block-mask kernel of the module's mask_mod. `sequences`: checked operands, whose lengths and
+/// offsets the lists are of. Null: there are none.
 Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMaskView& mask,
-                                        const ProblemShape& problem, const KernelOptions& options);
+                                        const ProblemShape& problem, const KernelOptions& options,
+                                        const LaunchOperands* sequences = nullptr);
 
 /// Returns the tiles of `rows` rows of q of one query head, over all batch entries. For a ragged batch, returns slots
 /// of tiles (templates/algo/sequence.cuh). kvTilesOf() returns the same for k and v, of one KV head and all of their

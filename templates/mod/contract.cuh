@@ -184,8 +184,10 @@
 //               algo/turns.cuh                             1
 //               algo/decode_work.cuh                       1
 //   kv_length   algo/sequence.cuh                          1
+//               block_mask.cu                              1
 //   q_offset    algo/sequence.cuh                          1
 //   q_length    algo/sequence.cuh                          1
+//               block_mask.cu                              1
 //   q_start     algo/sequence.cuh                          1
 //   kv_start    algo/sequence.cuh                          1
 //   box         algo/grid_box.cuh                          1

@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+
 using namespace attnc;
 using namespace attnc::test;
 
@@ -30,13 +32,56 @@ TEST_CASE("sequences with lengths and offsets are settled by what is given", "[a
     CHECK_FALSE(optionsOf(causal).features.has(Feature::Lengths));
     CHECK(optionsOf(causal).offsets == QueryOffsets::Tensor);
   }
-  SECTION("a block mask is built of rows that stand still alone") {
+  SECTION("a block mask of rows that move is built by each launch") {
     const Mod document = mod(kDocument);
     c.operands.kvLengths = ofBatch;
+    Preparation p = settled(document, c);
+    CHECK(p.kvLoop == KvLoop::Listed);
+    REQUIRE(p.blockMask);
+    CHECK(p.blockMask->batch == 2);
+    CHECK(p.options.blockSparse);
+    REQUIRE(p.kernels().size() == 2);
+    CHECK(p.kernels()[1].features == Features{Feature::Lengths});
+    CHECK(p.kernels()[1].offsets == QueryOffsets::FromLengths);
+    c.options.offsets = QueryOffsets::None;
+    p = settled(document, c);
+    CHECK(p.kvLoop == KvLoop::BlockMask);
+    CHECK(p.kernels()[1].features.empty());
+    c.options.offsets.reset();
+    c.options.tile = p.tile;
+    CHECK(settled(document, c).kvLoop == KvLoop::Listed);
+    c.options.tile.clear();
+    c.options.buildBlockMask = false;
+    const auto all = Compiler().tiles(document, settled(document, c).options),
+               listed = Compiler().tiles(document, p.options);
+    REQUIRE(all);
+    REQUIRE(listed);
+    c.options.buildBlockMask = true;
+    int others = 0; // tiles that kernels with lists have not
+    for (const std::string& tile : *all) {
+      c.options.tile = tile;
+      const bool isListed = std::find(listed->begin(), listed->end(), tile) != listed->end();
+      others += !isListed;
+      CHECK(settled(document, c).kvLoop == (isListed ? KvLoop::Listed : KvLoop::AllTiles));
+      CHECK(settled(document, c).tile == tile);
+    }
+    CHECK(others > 0);
+    c.options.tile.clear();
+    const auto resize = [&](int64_t queries, int64_t keys) {
+      c.operands.q = tensor(2, 8, queries, 64), c.outputs.out = tensor(2, 8, queries, 32);
+      c.operands.k = tensor(2, 2, keys, 64), c.operands.v = tensor(2, 2, keys, 32);
+    };
+    resize(1000, 511); // there is little to skip
+    CHECK(settled(document, c).kvLoop == KvLoop::AllTiles);
+    resize(1000, 8192 + 128); // 16 rows of blocks, of 65 blocks each
+    CHECK(settled(document, c).kvLoop == KvLoop::Listed);
+    resize(800, 8192 + 128); // 14
+    CHECK(settled(document, c).kvLoop == KvLoop::AllTiles);
+    resize(800, 8192); // of 64
+    CHECK(settled(document, c).kvLoop == KvLoop::Listed);
+    c.options.buildBlockMask = false;
     CHECK(settled(document, c).kvLoop == KvLoop::AllTiles);
     CHECK_FALSE(settled(document, c).blockMask);
-    c.options.offsets = QueryOffsets::None;
-    CHECK(settled(document, c).kvLoop == KvLoop::BlockMask);
   }
   SECTION("what does not fit") {
     c.operands.kvLengths = TensorView::contiguous(nullptr, DType::F32, {2});
@@ -54,13 +99,11 @@ TEST_CASE("sequences with lengths and offsets are settled by what is given", "[a
 
 TEST_CASE("kernels that are no forward ones take no lengths and offsets", "[api]") {
   const Mod causal = Mod::identity();
-  for (KernelKind kind : {KernelKind::Backward, KernelKind::BlockMask}) {
-    auto source = Compiler().source(causal, {.kind = kind, .arch = "sm_80", .features = {Feature::Lengths}});
-    REQUIRE_FALSE(source);
-    CHECK(source.error().blame == Blame::Environment);
-    CHECK(source.error().message == std::string(kind == KernelKind::Backward ? "backward" : "block-mask") +
-                                        " kernels take no KV lengths of sequences");
-  }
+  auto source =
+      Compiler().source(causal, {.kind = KernelKind::Backward, .arch = "sm_80", .features = {Feature::Lengths}});
+  REQUIRE_FALSE(source);
+  CHECK(source.error().blame == Blame::Environment);
+  CHECK(source.error().message == "backward kernels take no KV lengths of sequences");
   Case c;
   BackwardOperands operands{c.operands};
   operands.kvLengths = TensorView::contiguous(nullptr, DType::I32, {2});

@@ -124,9 +124,15 @@ TEST_CASE("a block mask is built for the longest sequences of a ragged batch, if
   }
   SECTION("offsets, which a launch may change") {
     c.operands.cuSeqlensKv = cumulative(5);
-    CHECK_FALSE(settled(c, *mod).blockMask);
+    const Preparation anew = settled(c, *mod);
+    CHECK(anew.kvLoop == KvLoop::Listed);
+    CHECK(anew.blockMask->batch == 4); // lists are of each sequence
+    CHECK(settled(c, *bySequence).kvLoop == KvLoop::Listed);
+    c.operands.maxQLen = c.operands.maxKvLen = 0;
+    CHECK(settled(c, *mod).kvLoop == KvLoop::Listed); // a launch reads no more than the sequences have
+    c.operands.maxQLen = c.operands.maxKvLen = 300;
     c.options.offsets = QueryOffsets::None;
-    CHECK(settled(c, *mod).blockMask);
+    CHECK(settled(c, *mod).kvLoop == KvLoop::BlockMask);
   }
   SECTION("not asked for") {
     c.options.buildBlockMask = false;

@@ -72,7 +72,8 @@ struct Launch {
     Outputs wanted = outputs;
     if (!wantsMax) wanted.rowMax.reset(); // then references lag behind the maxima
     const Prepared prepared = take(device.compiler.prepare(mod, operands, wanted, {.family = family}));
-    CHECK(prepared.preparation().kvLoop == KvLoop::BlockMask);
+    const bool listsAnew = !operands.blockMask && (operands.kvLengths || operands.cuSeqlensKv);
+    CHECK(prepared.preparation().kvLoop == (listsAnew ? KvLoop::Listed : KvLoop::BlockMask));
     const device::Buffer workspace = take(device::Buffer::allocate(prepared.workspaceBytes()));
     take(prepared.initialise(operands, workspace.data(), device.stream.get()));
     take(prepared.launch(operands, wanted, workspace.data(), device.stream.get()));
@@ -168,6 +169,26 @@ TEST_CASE("a block mask is built for a ragged batch whose mask has no bounds", "
       for (int headDim : {64, 128})
         check(
             {.qLengths = {200, 130, 257, 129, 256}, .mod = mod, .headDim = headDim, .dtype = dtype, .hasLists = false});
+}
+
+TEST_CASE("each launch lists the blocks of queries with offsets", "[gpu][ragged]") {
+  ATTNC_NEED_GPU();
+  int number = 0;
+  for (DType dtype : {DType::BF16, DType::E4M3})
+    for (const char* mod : {"(q_idx >= kv_idx) & ((kv_idx < 4) | (q_idx - kv_idx < 150))",
+                            "(q_idx // 128 + 2 * kv_idx // 64 + b + h) % 3 != 0", kHopeless}) {
+      DYNAMIC_SECTION("case " << number++) {
+        for (auto [pageSize, headDim] : {std::pair(0, 128), {16, 64}, {64, 128}})
+          check({.qLengths = {1, 0, 130, 1, 7, 300},
+                 .kvLengths = {200, 0, 130, 3, 129, 1000},
+                 .mod = mod,
+                 .headDim = headDim,
+                 .dtype = dtype,
+                 .pageSize = pageSize,
+                 .appends = pageSize == 64,
+                 .hasLists = false});
+      }
+    }
 }
 
 TEST_CASE("ragged batches of e4m3 walk lists", "[gpu][ragged]") {

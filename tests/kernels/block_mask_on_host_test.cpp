@@ -3,6 +3,7 @@
 #include "api/drawn_captures.h"
 #include "api/mod_impl.h"
 #include "ir/bind.h"
+#include "ir/interpreter.h"
 #include "kernels/findings.h"
 #include "kernels/host_stage.h"
 #include "plan/launch_operands.h"
@@ -24,8 +25,11 @@ namespace {
 class Builder {
 public:
   /// `groupBytes`: shared memory for ranges of groups of columns.
-  Builder(const Mod& mod, int warps, int groupBytes) : mod(mod), threads(32 * warps) {
-    auto sources = compiler().source(mod, kOptions);
+  Builder(const Mod& mod, int warps, int groupBytes, KernelOptions options = {})
+      : mod(mod), threads(32 * warps), options(std::move(options)) {
+    this->options.kind = KernelKind::BlockMask;
+    this->options.arch = "sm_90a";
+    auto sources = compiler().source(mod, this->options);
     REQUIRE(sources);
     KernelSource& source = sources->front();
     const auto replace = [](std::string& text, const std::string& from, const std::string& to) {
@@ -46,17 +50,36 @@ public:
     auto expected = BlockMask::build(mod, captures, problem, shape);
     REQUIRE(expected);
     std::vector<char> memory(BlockMask::storageBytes(shape), char(0x7f));
-    const BlockMaskView lists = BlockMask::viewInto(memory.data(), shape);
-    auto derived = derive(mod, kOptions);
+    const BlockMaskView lists = BlockMask::viewInto(memory.data(), shape), want = expected->view();
+    run(captures, problem, lists, ctas, seed, nullptr);
+    for (int64_t row = 0; row < shape.batch * shape.heads * shape.qBlocks(); ++row) {
+      INFO("row " << row);
+      REQUIRE(listed(lists, row, false) == listed(want, row, false));
+      REQUIRE(listed(lists, row, true) == listed(want, row, true));
+    }
+  }
+
+  /// Returns the partial or the full blocks of a row of blocks.
+  static std::vector<int32_t> listed(const BlockMaskView& lists, int64_t row, bool full) {
+    const int32_t count = (full ? lists.fullCount : lists.partialCount)[row];
+    REQUIRE((count >= 0 && count <= lists.shape.kvBlocks()));
+    const int32_t* index = (full ? lists.fullIndex : lists.partialIndex) + row * lists.indexStride;
+    return {index, index + count};
+  }
+
+  /// Fills the lists.
+  void run(const Captures& captures, const ProblemShape& problem, const BlockMaskView& lists, unsigned ctas,
+           unsigned seed, const plan::LaunchOperands* sequences) const {
+    auto derived = derive(mod, options);
     REQUIRE(derived);
-    auto plan = choosePlan(*derived, kOptions);
+    auto plan = choosePlan(*derived, options);
     REQUIRE(plan);
     const plan::Stage& builder = plan->stages.front();
-    auto operands = plan::checkBlockMask(derived->module(), lists, problem, plan->options);
+    auto operands = plan::checkBlockMask(derived->module(), lists, problem, plan->options, sequences);
     REQUIRE(operands);
     auto params = builder.parameters(builder, *operands, {}, {plan::WorkspaceLayout({}, *operands), nullptr});
     REQUIRE(params);
-    auto bindings = ir::bind(derived->module(), captures, problem);
+    auto bindings = ir::bind(derived->module(), captures, problem, &*operands);
     REQUIRE(bindings);
     auto form = kernelModOf(*derived, plan::formOf(builder));
     REQUIRE(form);
@@ -65,26 +88,12 @@ public:
     const int64_t rows = plan::ctasOf(builder, *operands, {.multiprocessors = int(ctas)});
     const std::string error = stage->run(params->data(), words, unsigned(rows), unsigned(threads), seed);
     REQUIRE(error == "");
-
-    const BlockMaskView want = expected->view();
-    for (int64_t row = 0; row < shape.batch * shape.heads * shape.qBlocks(); ++row) {
-      INFO("row " << row);
-      const auto listed = [&](const int32_t* counts, const int32_t* indices, int64_t stride) {
-        return std::vector<int32_t>(indices + row * stride, indices + row * stride + counts[row]);
-      };
-      REQUIRE((lists.partialCount[row] >= 0 && lists.partialCount[row] <= shape.kvBlocks()));
-      REQUIRE((lists.fullCount[row] >= 0 && lists.fullCount[row] <= shape.kvBlocks()));
-      REQUIRE(listed(lists.partialCount, lists.partialIndex, lists.indexStride) ==
-              listed(want.partialCount, want.partialIndex, want.indexStride));
-      REQUIRE(listed(lists.fullCount, lists.fullIndex, lists.indexStride) ==
-              listed(want.fullCount, want.fullIndex, want.indexStride));
-    }
   }
 
 private:
-  static inline const KernelOptions kOptions{.kind = KernelKind::BlockMask, .arch = "sm_90a"};
   const Mod& mod;
   const int threads;
+  KernelOptions options;
   std::optional<HostStage> stage;
 };
 
@@ -100,6 +109,59 @@ void check(const Mod& mod, int warps, int groupBytes, uint32_t seed, size_t coun
     const BlockMaskShape shape = plan::smallestMask(mod.module(), problem, qBlock, kvBlock);
     builder.check(drawn.captures, problem, shape, 1 + unsigned(qLen % 3), seed);
   }
+}
+
+/// Sequences of a batch, each with rows of q and of k, and the position of its first query.
+struct Lengths {
+  std::vector<int32_t> q, kv, first;
+};
+
+/// Holds lists of queries with offsets against the definition, block by block.
+void checkSequences(const Mod& mod, KernelOptions options, const Lengths& of, int qBlock, int kvBlock, uint32_t seed) {
+  const auto batch = int64_t(of.q.size());
+  const bool isRagged = options.features.has(Feature::Ragged);
+  const auto most = [](const std::vector<int32_t>& all) { return int64_t(*std::max_element(all.begin(), all.end())); };
+  ProblemShape problem{.batch = batch, .qHeads = 2, .kvHeads = 1, .qLen = most(of.q), .kvLen = most(of.kv) + 70};
+  const auto starts = [](const std::vector<int32_t>& lengths) {
+    std::vector<int32_t> all{3}; // rows before the first sequence
+    for (int32_t length : lengths) all.push_back(all.back() + length);
+    return all;
+  };
+  std::vector<int32_t> kv = of.kv, first = of.first, qStarts = starts(of.q), kvStarts = starts(of.kv);
+  const auto view = [](std::vector<int32_t>& of) {
+    return TensorView::contiguous(of.data(), DType::I32, {int64_t(of.size())});
+  };
+  plan::LaunchOperands sequences;
+  if (options.features.has(Feature::Lengths)) sequences.kvLengths = view(kv);
+  if (options.offsets == QueryOffsets::Tensor) sequences.qOffsets = view(first);
+  if (isRagged) sequences.cuSeqlensQ = view(qStarts);
+  if (isRagged && !options.pageSize) sequences.cuSeqlensKv = view(kvStarts);
+  DrawnCaptures drawn(mod, problem, 40, seed);
+  BlockMaskShape shape = plan::smallestMask(mod.module(), problem, qBlock, kvBlock);
+  shape.batch = batch;
+  std::vector<char> memory(BlockMask::storageBytes(shape), char(0x7f));
+  const BlockMaskView lists = BlockMask::viewInto(memory.data(), shape);
+  Builder(mod, 2, 100, std::move(options)).run(drawn.captures, problem, lists, 3, seed, &sequences);
+  auto bindings = ir::bind(mod.module(), drawn.captures, problem);
+  REQUIRE(bindings);
+  const ir::Evaluator mask(mod.module(), *bindings, *mod.module().output(ir::kMask));
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t h = 0; h < shape.heads; ++h)
+      for (int64_t block = 0; block < shape.qBlocks(); ++block) {
+        std::vector<int32_t> partial, full;
+        const int64_t begin = block * qBlock, end = std::min<int64_t>(of.q[b], begin + qBlock);
+        for (int32_t column = 0; column < shape.kvBlocks(); ++column) {
+          int64_t live = 0;
+          for (int64_t i = begin; i < end; ++i)
+            for (int64_t j = int64_t(column) * kvBlock; j < std::min<int64_t>(of.kv[b], (column + 1) * kvBlock); ++j)
+              live += mask.evaluate(0, b, h, of.first[b] + i, j).integer != 0;
+          if (live) (live == qBlock * kvBlock ? full : partial).push_back(column);
+        }
+        INFO(fmt::format("sequence {}, head {}, block {}", b, h, block));
+        const int64_t row = (b * shape.heads + h) * shape.qBlocks() + block;
+        REQUIRE(Builder::listed(lists, row, false) == partial);
+        REQUIRE(Builder::listed(lists, row, true) == full);
+      }
 }
 
 Mod parse(std::string_view text) {
@@ -166,6 +228,29 @@ TEST_CASE("the kernel's lists are the CPU's for data without order, and for NaN"
     Builder(mod, 2, 100)
         .check(captures, problem, {.qLen = kLength, .kvLen = kLength, .qBlock = 64, .kvBlock = 128}, 2, 3);
   }
+}
+
+TEST_CASE("lists of queries with offsets are of each sequence's own rows and keys", "[on-host]") {
+  const char* texts[] = {
+      "(q_idx >= kv_idx) & ((kv_idx < 3) | (q_idx - kv_idx < 130))", "(q_idx + kv_idx + b) % 97 != 0", "h == 1",
+      "doc: i32[B, KV_LEN]\ndef mask_mod(b, h, q, kv): return (doc[b, q] == doc[b, kv]) & (q >= kv)\n",
+      "on: bool[H, 20, 20]\ndef mask_mod(b, h, q, kv): return on[h, q // 64, kv // 64]\n"};
+  const Features lengths{Feature::Lengths}, ragged{Feature::Ragged};
+  constexpr QueryOffsets kAtEnd = QueryOffsets::FromLengths, kTold = QueryOffsets::Tensor;
+  const Lengths differ{{200, 0, 1, 129, 64}, {700, 90, 517, 129, 300}, {500, 90, 516, 0, 236}};
+  uint32_t seed = 1;
+  for (const char* text : texts)
+    for (auto [qBlock, kvBlock] : {std::pair(64, 64), {128, 128}, {64, 256}}) {
+      INFO(text);
+      const Mod mod = parse(text);
+      checkSequences(mod, {.features = ragged, .offsets = kAtEnd}, differ, qBlock, kvBlock, ++seed);
+      checkSequences(mod, {.features = ragged | lengths, .offsets = kAtEnd, .pageSize = 16}, differ, qBlock, kvBlock,
+                     ++seed);
+      checkSequences(mod, {.features = lengths, .offsets = kAtEnd}, {{130, 130, 130}, {700, 130, 390}, {570, 0, 260}},
+                     qBlock, kvBlock, ++seed);
+      checkSequences(mod, {.features = lengths, .offsets = kTold}, {{70, 70, 70}, {600, 0, 81}, {5, 400, 64}}, qBlock,
+                     kvBlock, ++seed);
+    }
 }
 
 TEST_CASE("the kernel's lists are the CPU's for mods of the library", "[on-host]") {

@@ -197,7 +197,7 @@ int runEmit(const EmitOptions& options) {
   checkStage(options);
   options.gradients.check(kindOf(options.kind) == KernelKind::Backward);
   const KernelKind kind = kindOf(options.kind);
-  options.sequences.check((kind == KernelKind::Forward || kind == KernelKind::Decode) && options.stage != "grad-ir");
+  options.sequences.check(kind != KernelKind::Backward && options.stage != "grad-ir");
   static const std::set<std::string> kOfLaunches{"mod", "cu", "ptx", "cubin", "sass"};
   if (options.launch && !kOfLaunches.count(options.stage))
     throw wrongUsage("--launch", options.stage + " is of the whole kernel",

@@ -52,7 +52,8 @@ private:
   Status initialise(const Prepared& prepared, void* workspace) {
     auto ms = timed(stream, [&] { return prepared.initialise(on.inputs, workspace, stream.get()); });
     if (!ms) return ms.error();
-    return prepared.blockMaskKernel() ? describeBlockMask(prepared, workspace, *ms) : Status();
+    const bool hasLists = prepared.blockMaskKernel() && prepared.preparation().kvLoop != KvLoop::Listed;
+    return hasLists ? describeBlockMask(prepared, workspace, *ms) : Status();
   }
 
   /// Precondition: the workspace was allocated last.

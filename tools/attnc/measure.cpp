@@ -48,7 +48,7 @@ Expected<Measured> measure(const Compiler& compiler, device::Timer& timer, const
   measured.isTuned = (options.backward ? preparation.backward->tileFrom : preparation.tileFrom) == TileFrom::Tuned;
   ATTNC_TRY_AS(ms, options.backward ? timer.medianMs(stream, backward) : timer.medianMs(stream, forward));
   measured.ms = *ms;
-  if (prepared->blockMaskKernel()) {
+  if (prepared->blockMaskKernel() && preparation.kvLoop != KvLoop::Listed) { // else each launch builds it
     ATTNC_TRY_AS(building, timer.medianMs(stream, initialise));
     measured.blockMaskMs = *building;
   }

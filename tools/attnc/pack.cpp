@@ -78,7 +78,8 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
     if (!settled) return std::move(settled).error();
   }
   std::vector<KernelOptions> kernels = settled->kernels();
-  if (options.sequences.ragged && settled->blockMask) { // lengths of a launch say whether it has one
+  const bool mayHaveNone = options.sequences.ragged || settled->options.offsets != QueryOffsets::None;
+  if (mayHaveNone && settled->blockMask) { // lengths of a launch say whether it has one
     prepare.buildBlockMask = false;
     ATTNC_TRY_AS(without, settle(problem));
     kernels.push_back(without->options);

@@ -115,7 +115,7 @@ enum {
   ATTNC_KV_LOOP_ALL_TILES = 0,  ///< It visits all tiles.
   ATTNC_KV_LOOP_BOUNDS = 1,     ///< The mod computes the first and last live column.
   ATTNC_KV_LOOP_BLOCK_MASK = 2, ///< Block lists in device memory.
-  ATTNC_KV_LOOP_LISTED = 3,     ///< Decode: each launch first lists the live blocks.
+  ATTNC_KV_LOOP_LISTED = 3,     ///< Each launch first lists the live blocks.
   ATTNC_KV_LOOP_BOXES = 4,      ///< Tiles are boxes; the mod computes the box of keys.
   ATTNC_KV_LOOP_BOX_MASK = 5,   ///< As BLOCK_MASK, with boxes as blocks.
 };

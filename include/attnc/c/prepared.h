@@ -128,8 +128,8 @@ ATTNC_API attnc_status attnc_prepared_launch_backward(const attnc_prepared* prep
                                                       const attnc_backward_operands* operands,
                                                       const attnc_backward_outputs* outputs, void* workspace,
                                                       attnc_stream stream);
-/// Fills a view of the lists in `workspace` that attnc_prepared_initialise() fills. Errors: no block mask is built
-/// there; its blocks are boxes (ATTNC_KV_LOOP_BOX_MASK), which a view cannot describe.
+/// Fills a view of the lists in `workspace` that attnc_prepared_initialise() fills, or a launch. Errors: no block mask
+/// is built there; its blocks are boxes (ATTNC_KV_LOOP_BOX_MASK), which a view cannot describe.
 ATTNC_API attnc_status attnc_prepared_block_mask_in(const attnc_prepared* prepared, void* workspace,
                                                     attnc_block_mask_view* view);
 

@@ -209,12 +209,14 @@ class Call:
         preparation = library().attnc_prepared_get_preparation(self.prepared_at)
         check(library().attnc_preparation_get_info(preparation, byref(info)))
         self.keeps_lists = bool(info.builds_block_mask)
+        self.lists_anew = self.keeps_lists and info.kv_loop == c.KV_LOOP_LISTED
 
     def _workspace(self, stream, mask):
         """Returns (address, objects that must live until the launch is enqueued). Each stream has one workspace,
         because its launches run in order. If it holds block lists, these are made for a mask and the numbers of a
-        launch, and kept while these stay the same. None: the lists are made anew."""
-        if _is_capturing():
+        launch, and kept while these stay the same. None: the lists are made anew. If each launch makes them, none keeps its
+        memory: a server has calls for all numbers of rows."""
+        if self.lists_anew or _is_capturing():
             mask = ANEW
         found = self.workspaces.get(stream)
         if found is not None and mask is not ANEW:
