@@ -49,7 +49,8 @@ template <int Columns> struct HeldRowScales<true, Columns> {
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) largest = fmaxf(largest, fabsf(v[i]));
     unit = unit_above(warp_max(largest), is_first ? 1.f : unit);
-    const float inverse = 1.f / unit;
+    // NOTE: of a power of two. A division has a call for rare operands, for which ptxas serialises wgmma (C7514).
+    const float inverse = __uint_as_float(0x7f000000u - __float_as_uint(unit));
     const unsigned at = shared + threadIdx.x % 32 * 4;
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {

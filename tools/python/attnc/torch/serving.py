@@ -103,7 +103,8 @@ class Scales(typing.NamedTuple):
 
 def to_fp8(rows: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """Returns rows [..., heads, D] / scales as float8_e4m3fn; values beyond its range become its largest."""
-    return (rows.float() / scales.view(-1, 1)).clamp(-_LARGEST, _LARGEST).to(FP8)
+    quotients = rows / scales.view(-1, 1)  # f32, without a copy of the rows in f32
+    return quotients.clamp_(-_LARGEST, _LARGEST).to(FP8)
 
 
 class Attention:
