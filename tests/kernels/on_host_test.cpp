@@ -39,6 +39,8 @@ struct Case {
   enum class Scales { None, Heads, Pages, Rows };
   std::optional<Scales> scales = {};
   bool ofQ = false; ///< whether q is e4m3 as well, with a scale for each row
+
+  bool isKvPacked() const { return !cuSeqlens.empty() && !pageSize; }
 };
 
 struct Tensor {
@@ -86,6 +88,20 @@ public:
   ScalesOnHost(const Case& c, int range, std::mt19937& random) : c(c) {
     const ProblemShape& s = c.shape;
     std::uniform_real_distribution<double> exponent(-range, range);
+    if (c.isKvPacked()) { // [1, HKV, rows of all], except scales of heads
+      const int64_t rows = c.cuSeqlens.back(), kvStart = s.batch + 1;
+      std::vector<float> ofHeads(size_t(s.batch * s.kvHeads));
+      for (float& scale : ofHeads) scale = float(std::exp2(exponent(random)));
+      values.assign(size_t(s.kvHeads * rows), 1.f);
+      for (int64_t b = 0; b < s.batch; ++b)
+        for (int64_t h = 0; h < s.kvHeads; ++h)
+          for (int64_t i = c.cuSeqlens[size_t(kvStart + b)]; i < c.cuSeqlens[size_t(kvStart + b + 1)]; ++i)
+            if (c.scales && *c.scales != Case::Scales::None)
+              values[size_t(h * rows + i)] = *c.scales == Case::Scales::Heads ? ofHeads[size_t(b * s.kvHeads + h)]
+                                                                              : float(std::exp2(exponent(random)));
+      heads = std::move(ofHeads);
+      return;
+    }
     const int64_t span = !c.scales || *c.scales == Case::Scales::Heads ? s.kvLen
                          : *c.scales == Case::Scales::Pages            ? c.pageSize
                                                                        : 1;
@@ -106,6 +122,12 @@ public:
   /// Returns the operand. Scales behind lengths are NaN.
   TensorView given(std::vector<float>& memory, const std::vector<int32_t>& table) const {
     const ProblemShape& s = c.shape;
+    if (c.isKvPacked()) {
+      const bool isOfHeads = *c.scales == Case::Scales::Heads;
+      memory = isOfHeads ? heads : values;
+      if (isOfHeads) return TensorView::contiguous(memory.data(), DType::F32, {s.batch, s.kvHeads});
+      return TensorView::contiguous(memory.data(), DType::F32, {1, s.kvHeads, c.cuSeqlens.back()});
+    }
     const auto lengthOf = [&](int64_t b) { return c.lengths.empty() ? s.kvLen : int64_t(c.lengths[size_t(b)]); };
     const bool isOfHeads = *c.scales == Case::Scales::Heads, inPages = c.pageSize && !isOfHeads;
     const int64_t rows = inPages ? *c.scales == Case::Scales::Pages ? 1 : c.pageSize : isOfHeads ? 1 : s.kvLen;
@@ -126,6 +148,7 @@ public:
 private:
   const Case& c;
   std::vector<float> values; // [B, HKV, KV_LEN]
+  std::vector<float> heads;  // [B, HKV], if k and v lie one behind the other
 };
 
 TensorView columnsOf(TensorView of, int64_t columns) {
@@ -161,7 +184,7 @@ void check(const Case& c, unsigned seed = 1) {
   if (!c.lengths.empty()) options.offsets = QueryOffsets::FromLengths;
 
   // Operands. Rows that no sequence has are NaN.
-  const bool isRagged = !c.cuSeqlens.empty(), isKvPacked = isRagged && !c.pageSize;
+  const bool isRagged = !c.cuSeqlens.empty(), isKvPacked = c.isKvPacked();
   const int64_t rows = isRagged ? c.cuSeqlens[size_t(s.batch)] : s.qLen,
                 kvRows = isKvPacked ? c.cuSeqlens.back() : s.kvLen, batch = isRagged ? 1 : s.batch,
                 kvBatch = isKvPacked ? 1 : s.batch;
@@ -471,6 +494,33 @@ TEST_CASE("rows that are appended to k and v of e4m3 are divided by scales of he
                .pageSize = pageSize,
                .appends = true,
                .scales = scales});
+}
+
+TEST_CASE("decode kernels take ragged batches of e4m3, in pages or one behind the other", "[on-host]") {
+  using Scales = Case::Scales;
+  for (Scales scales : {Scales::None, Scales::Heads, Scales::Rows})
+    check({.mod = kThirds, // rows see scales of many sizes: a key's weight may be lost next to a far larger one's
+           .shape = {4, 4, 2, 5, 192},
+           .headDim = 64,
+           .headDimV = 80,
+           .vInK = false,
+           .cuSeqlens = {0, 5, 5, 6, 9, 0, 192, 200, 201, 270},
+           .scales = scales});
+  for (int pageSize : {1, 16, 64})
+    for (Scales scales : {Scales::Heads, Scales::Pages, Scales::Rows})
+      for (bool appends : {false, true})
+        if (!appends || scales == Scales::Heads)
+          check({.mod = kCausal,
+                 .shape = {4, 4, 2, 9, 192},
+                 .headDim = 128,
+                 .headDimV = 48,
+                 .vInK = false,
+                 .lengths = {192, 65, 2, 70},
+                 .pageSize = pageSize,
+                 .appends = appends,
+                 .rowMax = true,
+                 .cuSeqlens = {0, 1, 1, 4, 13}, // the third sequence has more queries than keys
+                 .scales = scales});
 }
 
 TEST_CASE("the naive kernel takes q, k and v of e4m3 with scales of rows", "[on-host]") {
