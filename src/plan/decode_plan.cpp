@@ -45,7 +45,7 @@ std::optional<DecodeTile> decodeTileOf(int rows, int warps, int teamColumns, int
   if (tile.blockN < 32 || tile.blockN > 256) return std::nullopt; // limits of decode_lists.cu
   // With O of wide heads, registers do not suffice for more scores.
   const bool wide = copies.byWarpgroups(rows, options);
-  if (teamColumns > (options.headDimV > 192 ? 16 : options.headDimV > 64 && !wide ? 32 : 64)) return std::nullopt;
+  if (teamColumns > (options.headDimV > 192 ? 16 : options.headDimV > 64 && !wide ? 64 : 64)) return std::nullopt;
   for (int stages = 6; stages >= leastStages; --stages)
     if (const int shared = sharedBytes(tile, stages, options, copies); shared <= request.arch.sharedBytesPerCta())
       return DecodeTile{tile, stages, shared};
@@ -83,6 +83,15 @@ std::vector<DecodeTile> decodeTiles(const Request& request, const DecodeCopies& 
 
 std::vector<std::string> decodeCandidates(const Request& request, const DecodeCopies& copies) {
   return spelledAll(decodeTiles(request, copies), decodeTileText);
+}
+
+std::string whyNotE4m3(const Request& request) {
+  const KernelOptions& options = request.options;
+  if (!options.features.has(Feature::Fp8Kv)) return {};
+  if (request.arch.capability < 89) return "takes k and v of e4m3 on GPUs from sm_89 on";
+  if (options.headDim % 16 || options.headDimV % 16)
+    return "takes k and v of e4m3 of head dims that are multiples of 16";
+  return {};
 }
 
 int paddedRowBytes(int headDim, int elementBytes) { return int(llvm::alignTo(headDim, 16)) * elementBytes + 16; }

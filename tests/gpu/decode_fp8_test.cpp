@@ -217,9 +217,9 @@ TEST_CASE("decode kernels take ragged batches of e4m3 in pages", "[gpu][ragged]"
   ATTNC_NEED_GPU();
   if (!servesFp8()) return;
   const std::vector<int32_t> lengths = {0, 1, 5, 1000, 2944, 64, 65, 700}, queries = {0, 1, 9, 1, 3, 0, 7, 8};
-  for (const char* name : {"noop", "causal", "alibi", "document"})
-    for (auto [qk, v] : {std::pair{128, 128}, {64, 64}, {128, 64}, {256, 256}})
-      for (int pageSize : {1, 16, 64, 128})
+  for (const char* name : {"causal", "document"})
+    for (auto [qk, v] : {std::pair{128, 128}, {48, 80}, {256, 256}})
+      for (int pageSize : {1, 16, 128})
         for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences, Scales::OfPages, Scales::OfRows})
           checkFp8(libraryMod(name), {{8, 8, 2, 9, 2944}, qk, v, DType::BF16}, scales, lengths, 1, pageSize, false,
                    queries);
