@@ -151,6 +151,8 @@ void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::
   const Outcome again = runKernel(mod, given, operands, options);
   CHECK(again.out == outcome.out);
   CHECK(again.lse == outcome.lse);
+  options.launches = 1, options.family = Family::Sm80; // where Hopper's is the first choice
+  checkClose(runKernel(mod, given, operands, options), expected, problem, false, 2.5 * 2 * double(s.kvLen) * 0x1p-23);
 }
 
 } // namespace
@@ -217,12 +219,12 @@ TEST_CASE("decode kernels take ragged batches of e4m3 in pages", "[gpu][ragged]"
   ATTNC_NEED_GPU();
   if (!servesFp8()) return;
   const std::vector<int32_t> lengths = {0, 1, 5, 1000, 2944, 64, 65, 700}, queries = {0, 1, 9, 1, 3, 0, 7, 8};
-  for (const char* name : {"causal", "document"})
-    for (auto [qk, v] : {std::pair{128, 128}, {48, 80}, {256, 256}})
-      for (int pageSize : {1, 16, 128})
-        for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences, Scales::OfPages, Scales::OfRows})
-          checkFp8(libraryMod(name), {{8, 8, 2, 9, 2944}, qk, v, DType::BF16}, scales, lengths, 1, pageSize, false,
-                   queries);
+  for (auto [name, qk, v] :
+       {std::tuple("causal", 128, 128), {"causal", 48, 80}, {"causal", 256, 256}, {"document", 128, 64}})
+    for (int pageSize : {1, 16, 128})
+      for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences, Scales::OfPages, Scales::OfRows})
+        checkFp8(libraryMod(name), {{8, 8, 2, 9, 2944}, qk, v, DType::BF16}, scales, lengths, 1, pageSize, false,
+                 queries);
   for (int pageSize : {1, 64})
     for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences})
       checkFp8(libraryMod("causal"), {{8, 8, 2, 9, 2944}, 128, 64, DType::BF16}, scales, lengths, 1, pageSize, true,
