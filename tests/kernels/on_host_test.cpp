@@ -481,12 +481,12 @@ TEST_CASE("decode kernels load k and v of e4m3 by the copy engine", "[on-host]")
            .scales = Scales::Heads,
            .packedRows = rows,
            .byTma = true});
-  for (int pageSize : {8, 16, 128})
+  for (auto [pageSize, qk, v] : {std::tuple(8, 256, 144), {16, 128, 64}, {128, 128, 64}})
     for (bool appends : {false, true})
       check({.mod = kCausal,
              .shape = {3, 4, 2, 3, 384},
-             .headDim = 128,
-             .headDimV = 64,
+             .headDim = qk,
+             .headDimV = v,
              .vInK = false,
              .lengths = {384, 65, 2},
              .pageSize = pageSize,
