@@ -22,8 +22,6 @@
 
 namespace attnc::decode {
 
-static_assert(!kFp8Kv, "tiles of 16-bit elements");
-
 /// ProductsOfWarps (algo/decode.cuh) with wgmma: used when a team is a whole warpgroup of 64 rows.
 struct ProductsOfWarpgroups {
   using QTile = SwizzledTile<Element, kBlockM, kHeadDimQk>;
@@ -47,13 +45,13 @@ struct ProductsOfWarpgroups {
   }
 };
 
-/// Whether teams multiply with wgmma. Wider O leaves too few registers.
-constexpr bool kByWarpgroups = kTeamWarps == 4 && kHeadDimV <= 192;
+/// Whether teams multiply with wgmma. Wider O leaves too few registers, and K and V of e4m3 are converted by warps.
+constexpr bool kByWarpgroups = !kFp8Kv && kTeamWarps == 4 && kHeadDimV <= 192;
 
 struct CopiesOfEngine {
   using Products = typename Choose<kByWarpgroups, ProductsOfWarpgroups, ProductsOfWarps>::Type;
-  using KTile = SwizzledTile<Element, kTeamColumns, kHeadDimQk>;
-  using VTile = SwizzledTile<Element, kTeamColumns, kHeadDimV>;
+  using KTile = SwizzledTile<KvElement, kTeamColumns, kHeadDimQk>;
+  using VTile = SwizzledTile<KvElement, kTeamColumns, kHeadDimV>;
   using Params = typename ParametersOf<DecodeParamsSm90, kIsCached>::Type;
   struct Control : SharedPart<Control, 8 * kTeams * kStages, 8> {};
   static constexpr int kAlign = 1024;
@@ -126,7 +124,8 @@ struct CopiesOfEngine {
       const bool is_k = slab < KTile::kSlabs;
       const int of = is_k ? slab : slab - KTile::kSlabs;
       const unsigned to = (is_k ? k.slab(of) : v.slab(of)) + box * kBoxRows * KTile::kRowBytes;
-      ptx::tma_load_4d(to, is_k ? p.k : p.v, full, of * 64, row, tile.kv_head, is_k ? k_batch : v_batch);
+      ptx::tma_load_4d(to, is_k ? p.k : p.v, full, of * KTile::kSlabColumns, row, tile.kv_head,
+                       is_k ? k_batch : v_batch);
     }
   }
 

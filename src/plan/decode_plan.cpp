@@ -43,9 +43,11 @@ std::optional<DecodeTile> decodeTileOf(int rows, int warps, int teamColumns, int
   const KernelOptions& options = request.options;
   const Tile tile{rows, warps * 16 / rows * teamColumns, warps};
   if (tile.blockN < 32 || tile.blockN > 256) return std::nullopt; // limits of decode_lists.cu
-  // With O of wide heads, registers do not suffice for more scores.
-  const bool wide = copies.byWarpgroups(rows, options);
-  if (teamColumns > (options.headDimV > 192 ? 16 : options.headDimV > 64 && !wide ? 32 : 64)) return std::nullopt;
+  // With O of wide heads, registers do not suffice for more scores: nor with masks that are asked for each score. K and
+  // V of 16 bits gain nothing from more.
+  const bool wide = copies.byWarpgroups(rows, options), asks = request.mod.facts.masks && !request.mod.facts.kvEdges;
+  const int ofHeads = options.features.has(Feature::Fp8Kv) && !asks ? 128 : 64;
+  if (teamColumns > (options.headDimV > 192 ? 16 : options.headDimV > ofHeads && !wide ? 32 : 64)) return std::nullopt;
   for (int stages = 6; stages >= leastStages; --stages)
     if (const int shared = sharedBytes(tile, stages, options, copies); shared <= request.arch.sharedBytesPerCta())
       return DecodeTile{tile, stages, shared};
@@ -54,12 +56,13 @@ std::optional<DecodeTile> decodeTileOf(int rows, int warps, int teamColumns, int
 
 std::optional<DecodeTile> modelsDecodeTile(const Request& request, const DecodeCopies& copies) {
   const KernelOptions& options = request.options;
+  const int least = options.headDim + options.headDimV <= 128 ? 32 : 16,
+            times = options.features.has(Feature::Fp8Kv) + 1;
   for (int rows = options.packedRows; rows >= 16; rows /= 2)
     for (int leastStages : {3, 2})
       for (int warps = 8; warps * 16 >= rows; warps /= 2)
-        // Narrow heads take as many bytes per step as others, since the other costs of a step are the same.
-        for (int teamColumns = std::max(rows, options.headDim + options.headDimV <= 128 ? 32 : 16); teamColumns >= 16;
-             teamColumns /= 2)
+        // Narrow heads and e4m3 take as many bytes per step as others, since the other costs of a step are the same.
+        for (int teamColumns = std::max(rows, least) * times; teamColumns >= 16; teamColumns /= 2)
           if (auto tile = decodeTileOf(rows, warps, teamColumns, leastStages, request, copies)) return tile;
   return std::nullopt;
 }
@@ -83,6 +86,15 @@ std::vector<DecodeTile> decodeTiles(const Request& request, const DecodeCopies& 
 
 std::vector<std::string> decodeCandidates(const Request& request, const DecodeCopies& copies) {
   return spelledAll(decodeTiles(request, copies), decodeTileText);
+}
+
+std::string whyNotE4m3(const Request& request) {
+  const KernelOptions& options = request.options;
+  if (!options.features.has(Feature::Fp8Kv)) return {};
+  if (request.arch.capability < 89) return "takes k and v of e4m3 on GPUs from sm_89 on";
+  if (options.headDim % 16 || options.headDimV % 16)
+    return "takes k and v of e4m3 of head dims that are multiples of 16";
+  return {};
 }
 
 int paddedRowBytes(int headDim, int elementBytes) { return int(llvm::alignTo(headDim, 16)) * elementBytes + 16; }

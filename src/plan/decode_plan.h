@@ -33,6 +33,9 @@ std::vector<DecodeTile> decodeTiles(const Request& request, const DecodeCopies& 
 /// Implements FamilyRow::candidates.
 std::vector<std::string> decodeCandidates(const Request& request, const DecodeCopies& copies);
 
+/// Returns why families refuse k and v of e4m3; empty if they do not, or if k and v are of 16 bits.
+std::string whyNotE4m3(const Request& request);
+
 /// Precondition: decodeTiles() returns a tile.
 Plan planDecode(const Request& request, const DecodeCopies& copies);
 

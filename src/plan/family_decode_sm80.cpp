@@ -25,11 +25,7 @@ constexpr DecodeCopies kCopies{.templateName = "decode_sm80.cu",
                                .parameters = decodeParametersSm80};
 
 std::string unservedBySm80(const Request& request) {
-  const KernelOptions& options = request.options;
-  if (options.features.has(Feature::Fp8Kv) && request.arch.capability < 89)
-    return "takes k and v of e4m3 on GPUs from sm_89 on";
-  if (options.features.has(Feature::Fp8Kv) && (options.headDim % 16 || options.headDimV % 16))
-    return "takes k and v of e4m3 of head dims that are multiples of 16";
+  if (std::string why = whyNotE4m3(request); !why.empty()) return why;
   if (decodeTiles(request, kCopies).empty()) return "has no room for this tile in shared memory";
   return {};
 }

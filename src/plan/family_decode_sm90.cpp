@@ -3,6 +3,7 @@
 #include "plan/decode_wide.h"
 #include "plan/kernel_options.h"
 #include "plan/tensor_maps.h"
+#include "support/ceil_div.h"
 #include "support/try.h"
 
 #include "templates/host/decode_sm90.h"
@@ -12,13 +13,16 @@
 namespace attnc::plan {
 namespace {
 
-/// Tiles consist of slabs of 64 columns.
+/// Tiles consist of slabs of 128 bytes of columns.
 int kvBytesInSlabs(int rows, const KernelOptions& options) {
-  return rows * 128 * ((options.headDim + 63) / 64 + (options.headDimV + 63) / 64);
+  const int columns = options.features.has(Feature::Fp8Kv) ? 128 : 64;
+  return int(rows * 128 * (ceilDiv(options.headDim, columns) + ceilDiv(options.headDimV, columns)));
 }
 
 /// Mirrors kByWarpgroups of templates/decode_sm90.cu.
-bool byWarpgroups(int rows, const KernelOptions& options) { return rows == 64 && options.headDimV <= 192; }
+bool byWarpgroups(int rows, const KernelOptions& options) {
+  return rows == 64 && options.headDimV <= 192 && !options.features.has(Feature::Fp8Kv);
+}
 
 int qBytesOfEngine(int rows, const KernelOptions& options) {
   return byWarpgroups(rows, options) ? rows * 128 * ((options.headDim + 63) / 64)
@@ -51,7 +55,10 @@ std::string unservedByDecodeSm90(const Request& request) {
   const KernelOptions& options = request.options;
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   if (options.pageSize && options.pageSize < 8) return "takes pages of 8 rows and more";
-  if (hasWideHeads(options)) return unservedByDecodeWide(request);
+  if (std::string why = whyNotE4m3(request); !why.empty()) return why;
+  if (hasWideHeads(options))
+    return options.features.has(Feature::Fp8Kv) ? "takes k and v of e4m3 of head dims up to 256"
+                                                : unservedByDecodeWide(request);
   if (decodeTiles(request, kEngineCopies).empty()) return "has no room for this tile in shared memory";
   return {};
 }
@@ -73,7 +80,7 @@ const FamilyRow kDecodeSm90{.kind = KernelKind::Decode,
                             .walksBounds = true,
                             .takesWideHeads = true,
                             .takes = {Feature::Lengths, Feature::Offsets, Feature::Pages, Feature::Appends,
-                                      Feature::Ragged, Feature::RowMax, Feature::VInK},
+                                      Feature::Ragged, Feature::Fp8Kv, Feature::RowMax, Feature::VInK},
                             .unserved = unservedByDecodeSm90,
                             .plan = planDecodeSm90,
                             .candidates = candidatesDecodeSm90,

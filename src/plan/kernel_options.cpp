@@ -50,9 +50,6 @@ Status checkRaggedOptions(const KernelOptions& options) {
   if (options.blockSparse && options.kind == KernelKind::Backward)
     return Error::environment("backward kernels take no block mask of a ragged batch",
                               "give none: they evaluate mask_mod, or walk its bounds");
-  if (options.features.has(Feature::Fp8Kv) && !options.features.has(Feature::Fp8Q))
-    return Error::environment("a ragged batch takes no k and v of e4m3 with q of another dtype",
-                              "sequences of equal Q_LEN with KV lengths do");
   if (options.features.has(Feature::Appends) && !options.pageSize)
     return Error::environment("a ragged batch appends rows only to pages", "k and v one behind the other have no room");
   return {};

@@ -34,7 +34,7 @@ template <int Columns> struct ColumnScales {
     for (int i = 0; i < kHeld; ++i) {
       const int row = min(first + min(32 * i + int(threadIdx.x) % 32, Columns - 1), length - 1);
       x[i] = kPageSize ? scales.of_row(pages[row / kRows], tile.kv_head, row % kRows)
-                       : scales.of_row(tile.b, tile.kv_head, row);
+                       : scales.of_row(tile.b, tile.kv_head, tile.start.kv() + row);
     }
   }
 

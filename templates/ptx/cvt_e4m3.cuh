@@ -5,10 +5,14 @@
 
 namespace attnc::ptx {
 
-/// Returns two e4m3 as two f16, exactly; the lower byte becomes the lower half.
-ATTNC_DEVICE unsigned cvt_f16x2_e4m3x2(unsigned short pair) {
+/// Returns the two e4m3 in half `Half` of a word as two f16, exactly; the lower byte becomes the lower half.
+// NOTE: halves are named in PTX, so that the conversion selects one. A shift would be an instruction of its own.
+template <int Half> ATTNC_DEVICE unsigned cvt_f16x2_e4m3x2(unsigned bytes) {
   unsigned result;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(result) : "h"(pair));
+  if constexpr (Half == 0)
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low;}" : "=r"(result) : "r"(bytes));
+  else
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, high;}" : "=r"(result) : "r"(bytes));
   return result;
 }
 

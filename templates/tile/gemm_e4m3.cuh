@@ -4,6 +4,8 @@
 //   multiply_scores(s, q, k)    s += q k^T    q: 16 rows of f16, columns in the order of q_offset()
 //   multiply_values(o, p, v)    o += p v      columns of o in the order of store_row()
 //
+// k and v are PaddedTiles or SwizzledTiles of E4M3.
+//
 // ldmatrix moves 16 bits at a time, so a lane gets two neighbours where the product wants one. No shuffles are needed:
 //
 //   K  a lane gets columns 4 t .. 4 t + 3 of a row, the product wants 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 (t: lane % 4).
@@ -11,8 +13,7 @@
 //   V  a transposed load gives columns 2 g and 2 g + 1 (g: lane / 4) of two rows, the product wants column g of both.
 //      One product takes all 2 g, another all 2 g + 1: a lane's sums are of columns 4 t .. 4 t + 3.
 //
-// A warp calls together, converged. If columns are an odd multiple of 16, the padding behind a row is read, and
-// dropped.
+// A warp calls together, converged. If columns are an odd multiple of 16, the bytes behind a row are read, and dropped.
 #pragma once
 
 #include "ptx/cvt_e4m3.cuh"
@@ -23,8 +24,8 @@
 
 namespace attnc::e4m3 {
 
-ATTNC_DEVICE unsigned low_pair(unsigned bytes) { return ptx::cvt_f16x2_e4m3x2((unsigned short)bytes); }
-ATTNC_DEVICE unsigned high_pair(unsigned bytes) { return ptx::cvt_f16x2_e4m3x2((unsigned short)(bytes >> 16)); }
+ATTNC_DEVICE unsigned low_pair(unsigned bytes) { return ptx::cvt_f16x2_e4m3x2<0>(bytes); }
+ATTNC_DEVICE unsigned high_pair(unsigned bytes) { return ptx::cvt_f16x2_e4m3x2<1>(bytes); }
 
 /// Where columns 4 i .. 4 i + 3 of a row of Q go: byte offsets in the row of the first two and of the last two.
 ATTNC_DEVICE int2 q_offset(int i) {
@@ -32,13 +33,31 @@ ATTNC_DEVICE int2 q_offset(int i) {
   return {first, first + 16};
 }
 
-template <int N, class QRows, int Rows, int Columns>
-ATTNC_DEVICE void multiply_scores(Fragment<1, N>& s, QRows q, PaddedTile<E4M3, Rows, Columns> k) {
-  using K = PaddedTile<E4M3, Rows, Columns>;
-  static_assert(N == Rows && QRows::kColumns == K::kColumns && Rows % 16 == 0, "the shapes do not fit");
-  constexpr int kSteps = K::kColumns / 16;
+/// Where a lane's row of a 16 x 32 part of a tile of E4M3 lies, for ldmatrix_x4. `row`: a multiple of 16. `chunk`: 16
+/// columns, even.
+template <class Tile> struct Lane;
+template <int Rows, int Columns> struct Lane<PaddedTile<E4M3, Rows, Columns>> {
+  using Tile = PaddedTile<E4M3, Rows, Columns>;
+  unsigned first;
+  ATTNC_DEVICE explicit Lane(Tile tile)
+      : first(tile.base + threadIdx.x % 16 * Tile::kRowBytes + threadIdx.x % 32 / 16 * 16) {}
+  ATTNC_DEVICE unsigned at(int row, int chunk) const { return first + row * Tile::kRowBytes + chunk * 16; }
+};
+template <int Rows, int Columns> struct Lane<SwizzledTile<E4M3, Rows, Columns>> {
+  using Tile = SwizzledTile<E4M3, Rows, Columns>;
+  unsigned first;
+  ATTNC_DEVICE explicit Lane(Tile tile)
+      : first(tile.base + threadIdx.x % 16 * Tile::kRowBytes + (threadIdx.x % 32 / 16 ^ threadIdx.x % 8) * 16) {}
+  ATTNC_DEVICE unsigned at(int row, int chunk) const {
+    return (first ^ chunk % 8 * 16) + chunk / 8 * Tile::kSlabBytes + row * Tile::kRowBytes;
+  }
+};
+
+template <int N, class QRows, class K> ATTNC_DEVICE void multiply_scores(Fragment<1, N>& s, QRows q, K k) {
+  constexpr int kSteps = QRows::kColumns / 16, Rows = K::kRows;
+  static_assert(N == Rows && QRows::kColumns <= K::kColumns && Rows % 16 == 0, "the shapes do not fit");
   const unsigned q_lane = q.base + threadIdx.x % 16 * QRows::kRowBytes + threadIdx.x % 32 / 16 * 16;
-  const unsigned k_lane = k.base + threadIdx.x % 16 * K::kRowBytes + threadIdx.x % 32 / 16 * 16;
+  const Lane<K> k_lane(k);
 #pragma unroll
   for (int step = 0; step < kSteps; step += 2) {
     unsigned a[2][4];
@@ -47,7 +66,7 @@ ATTNC_DEVICE void multiply_scores(Fragment<1, N>& s, QRows q, PaddedTile<E4M3, R
 #pragma unroll
     for (int n = 0; n < Rows / 16; ++n) {
       unsigned b[4]; // rows 0 .. 7 and 8 .. 15 of a step, and of the next one
-      ptx::ldmatrix_x4(b, k_lane + n * 16 * K::kRowBytes + step * 16);
+      ptx::ldmatrix_x4(b, k_lane.at(n * 16, step));
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         if (step + i / 2 < kSteps)
@@ -56,11 +75,13 @@ ATTNC_DEVICE void multiply_scores(Fragment<1, N>& s, QRows q, PaddedTile<E4M3, R
   }
 }
 
-template <int N, int Rows, int Columns>
-ATTNC_DEVICE void multiply_values(Fragment<1, N>& o, const Fragment<1, Rows>& p, PaddedTile<E4M3, Rows, Columns> v) {
-  using V = PaddedTile<E4M3, Rows, Columns>;
-  static_assert(N == V::kColumns && Rows % 16 == 0, "the shapes do not fit");
-  const unsigned v_lane = v.base + threadIdx.x % 16 * V::kRowBytes + threadIdx.x % 32 / 16 * 16;
+/// Returns two rows of columns 2 g and 2 g + 1 as both rows of 2 g, then both of 2 g + 1.
+ATTNC_DEVICE unsigned columns_together(unsigned rows) { return __byte_perm(rows, 0, 0x3120); }
+
+template <int N, int Rows, class V>
+ATTNC_DEVICE void multiply_values(Fragment<1, N>& o, const Fragment<1, Rows>& p, V v) {
+  static_assert(V::kRows == Rows && N <= V::kColumns && Rows % 16 == 0, "the shapes do not fit");
+  const Lane<V> v_lane(v);
 #pragma unroll
   for (int step = 0; step < Rows / 16; ++step) {
     unsigned a[4];
@@ -68,17 +89,13 @@ ATTNC_DEVICE void multiply_values(Fragment<1, N>& o, const Fragment<1, Rows>& p,
 #pragma unroll
     for (int n = 0; n < N / 16; n += 2) {
       unsigned b[4]; // rows 0 .. 7 and 8 .. 15 of 16 columns, and of the next 16
-      ptx::ldmatrix_x4_trans(b, v_lane + step * 16 * V::kRowBytes + n * 16);
+      ptx::ldmatrix_x4_trans(b, v_lane.at(step * 16, n));
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         if (n + i >= N / 16) continue;
-        const unsigned first[2] = {low_pair(b[2 * i]), low_pair(b[2 * i + 1])};    // of rows 2 t, by matrix
-        const unsigned second[2] = {high_pair(b[2 * i]), high_pair(b[2 * i + 1])}; // 2 t + 1
-        float(&even)[4] = o.x[0][2 * (n + i)], (&odd)[4] = o.x[0][2 * (n + i) + 1];
-        ptx::mma_m16n8k16<F16>(even, a, __byte_perm(first[0], second[0], 0x5410),
-                               __byte_perm(first[1], second[1], 0x5410));
-        ptx::mma_m16n8k16<F16>(odd, a, __byte_perm(first[0], second[0], 0x7632),
-                               __byte_perm(first[1], second[1], 0x7632));
+        const unsigned first = columns_together(b[2 * i]), second = columns_together(b[2 * i + 1]);
+        ptx::mma_m16n8k16<F16>(o.x[0][2 * (n + i)], a, low_pair(first), low_pair(second));
+        ptx::mma_m16n8k16<F16>(o.x[0][2 * (n + i) + 1], a, high_pair(first), high_pair(second));
       }
     }
   }

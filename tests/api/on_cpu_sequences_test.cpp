@@ -325,6 +325,49 @@ TEST_CASE("the reference walks the lists of each sequence of a ragged batch, by 
   CHECK(status.error().message == "backward kernels take no block mask of a ragged batch");
 }
 
+TEST_CASE("the reference multiplies k and v of e4m3 of a ragged batch by scales of heads, rows or pages", "[api]") {
+  const Tensor starts = integers({3}, {0, 1, 4}), kvStarts = integers({3}, {0, 29, 40}), q = drawn({1, 4, 4, 8}, 1);
+  const auto scaled = [](const Tensor& of, const Tensor& scales, auto indexOf) {
+    Tensor all = drawn({of.view.shape[0], of.view.shape[1], of.view.shape[2], 8}, 0);
+    for (int64_t i = 0; i < of.view.elements(); ++i) all.set(i, of.get(i) * scales.get(indexOf(i / 8)));
+    return all;
+  };
+  const auto check = [](Operands operands, const Tensor& k, const Tensor& v, const Tensor& ofK, const Tensor& ofV) {
+    const Result plain = computed(positional(), operands);
+    operands.kScales = ofK.view, operands.vScales = ofV.view;
+    const Result is = computed(positional(), operands);
+    CHECK(is.lse != plain.lse);
+    operands.kScales.reset(), operands.vScales.reset();
+    operands.k = k.view, operands.v = v.view;
+    CHECK(is == computed(positional(), operands));
+  };
+  const auto scalesOf = [](std::initializer_list<int64_t> shape) {
+    Tensor scales(DType::F32, shape);
+    for (int64_t i = 0; i < scales.view.elements(); ++i) scales.set(i, 0.5 + double(i * 5 % 7));
+    return scales;
+  };
+
+  const Tensor k = drawn({1, 2, 40, 8}, 2, DType::E4M3), v = drawn({1, 2, 40, 8}, 3, DType::E4M3);
+  Operands packed{.q = q.view, .k = k.view, .v = v.view, .cuSeqlensQ = starts.view, .cuSeqlensKv = kvStarts.view};
+  const Tensor ofRows = scalesOf({1, 2, 40}), ofSequences = scalesOf({2, 2}), ofHeads = scalesOf({2});
+  const auto row = [](int64_t i) { return i; };
+  const auto sequence = [](int64_t i) { return (i % 40 < 29 ? 0 : 2) + i / 40; };
+  check(packed, scaled(k, ofRows, row), scaled(v, ofSequences, sequence), ofRows, ofSequences);
+  check(packed, scaled(k, ofHeads, [](int64_t i) { return i / 40; }), scaled(v, ofRows, row), ofHeads, ofRows);
+
+  const Paged p;
+  const Tensor poolK = drawn({5, 2, 16, 8}, 4, DType::E4M3), poolV = drawn({5, 2, 16, 8}, 5, DType::E4M3);
+  const Operands paged{.q = q.view,
+                       .k = poolK.view,
+                       .v = poolV.view,
+                       .kvLengths = p.lengths.view,
+                       .pageTable = p.table.view,
+                       .cuSeqlensQ = starts.view};
+  const Tensor ofPoolRows = scalesOf({5, 2, 16}), ofPages = scalesOf({5, 2, 1});
+  check(paged, scaled(poolK, ofPages, [](int64_t i) { return i / 16; }), scaled(poolV, ofPoolRows, row), ofPages,
+        ofPoolRows);
+}
+
 TEST_CASE("the reference computes a ragged batch in pages as its sequences one by one", "[api]") {
   constexpr int64_t kRows = 9; // of no sequence: the first and the last
   const std::vector<int32_t> starts = {1, 6, 8};

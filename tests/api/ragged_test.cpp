@@ -100,6 +100,42 @@ TEST_CASE("keys of a ragged batch may lie in pages, to which new rows are append
   CHECK(cache.new_k_stride.row == 2 * 64);
 }
 
+TEST_CASE("decode kernels take k and v of e4m3 of a ragged batch, and forward kernels need q of it", "[api][ragged]") {
+  for (bool isPaged : {true, false}) {
+    Case c = isPaged ? inPages() : Case();
+    c.operands.k.dtype = c.operands.v.dtype = DType::E4M3;
+    CHECK(settled(c).options.kind == KernelKind::Decode); // also for many queries, which no other kernel takes
+    c.operands.maxQLen = 3, c.operands.maxKvLen = 600;
+    const KernelOptions options = settled(c).options;
+    CHECK(options.kind == KernelKind::Decode);
+    CHECK(options.features.has(Feature::Ragged));
+    CHECK(options.features.has(Feature::Fp8Kv));
+    const auto ofScales = [&](std::vector<int64_t> shape) {
+      TensorView scales = TensorView::contiguous(kSomewhere, DType::F32, {1});
+      scales.rank = int(shape.size());
+      std::copy(shape.begin(), shape.end(), scales.shape.begin());
+      for (int64_t axis = scales.rank - 1, step = 1; axis >= 0; step *= shape[size_t(axis--)])
+        scales.stride[size_t(axis)] = step;
+      c.operands.kScales = scales;
+      return c;
+    };
+    settled(ofScales({2})), settled(ofScales({4, 2}));
+    if (isPaged) {
+      settled(ofScales({256, 2, 1})), settled(ofScales({256, 2, 16}));
+      CHECK(errorOf(ofScales({4, 2, 600})) ==
+            "k_scales is f32 [4, 2, 600], expected f32 [2] or [4, 2] or [256, 2, 1] or [256, 2, 16]");
+    } else {
+      settled(ofScales({1, 2, 1000}));
+      CHECK(errorOf(ofScales({4, 2, 600})) ==
+            "k_scales is f32 [4, 2, 600], expected f32 [2] or [4, 2] or [1, 2, 1000]");
+      CHECK(errorOf(ofScales({4, 2, 8})) == "k_scales is f32 [4, 2, 8], expected f32 [2] or [4, 2] or [1, 2, 1000]");
+    }
+    c.operands.kScales.reset();
+    c.options.decode = false;
+    CHECK(errorOf(c) == "k and v are e4m3, which decode kernels alone take");
+  }
+}
+
 TEST_CASE("a block mask is built for the longest sequences of a ragged batch, if it gains", "[api][ragged]") {
   auto mod = Mod::parse("(q_idx + kv_idx) % 3 == 0"), bySequence = Mod::parse("(q_idx + kv_idx + b) % 3 == 0");
   REQUIRE(mod);
@@ -252,10 +288,6 @@ TEST_CASE("ragged batches that do not fit their tensors are refused by name", "[
     c.operands.newK = c.operands.newV = packed(2, 1000, 64);
     c.operands.kvLengths = TensorView::contiguous(kSomewhere, DType::I32, {4});
     message = "a ragged batch appends rows only to pages";
-  }
-  SECTION("k and v of fp8") {
-    c.operands.k.dtype = c.operands.v.dtype = DType::E4M3;
-    message = "a ragged batch takes no k and v of e4m3 with q of another dtype";
   }
   CHECK(errorOf(c) == message);
 }

@@ -45,8 +45,9 @@ cli::HostTensor firstOfPages(const cli::HostTensor& of) {
 }
 
 /// Returns the last rows of each sequence times the scales of their heads, for newK and newV, and makes them NaN.
+/// `counts`: how many of them each sequence has; empty: Q_LEN.
 cli::HostTensor takeNewRows(cli::HostTensor& of, const std::optional<cli::HostTensor>& scales, const Problem& problem,
-                            const std::vector<int32_t>& lengths) {
+                            const std::vector<int32_t>& lengths, const std::vector<int32_t>& counts) {
   const ProblemShape& s = problem.shape;
   const int64_t columns = of.shape[3];
   cli::HostTensor rows = cli::HostTensor::make(problem.dtype, {s.batch, s.kvHeads, s.qLen, columns});
@@ -54,6 +55,7 @@ cli::HostTensor takeNewRows(cli::HostTensor& of, const std::optional<cli::HostTe
     const int64_t head = i / columns / s.qLen,
                   position = lengths[size_t(head / s.kvHeads)] - s.qLen + i / columns % s.qLen;
     if (position < 0) continue;
+    if (!counts.empty() && i / columns % s.qLen < s.qLen - counts[size_t(head / s.kvHeads)]) continue;
     const int64_t from = (head * s.kvLen + position) * columns + i % columns;
     const double scale = scales ? readElement(scales->bytes.data(), DType::F32, head % scales->elements()).real : 1;
     writeElement(rows.bytes.data(), problem.dtype, i, scale * readElement(of.bytes.data(), DType::E4M3, from).real);
@@ -62,10 +64,25 @@ cli::HostTensor takeNewRows(cli::HostTensor& of, const std::optional<cli::HostTe
   return rows;
 }
 
+/// Packs the last rows of each sequence's q or new rows, [B, H, Q_LEN, D], as [1, H, rows of all, D]. `starts`: of the
+/// sequences, cumulative.
+void packRows(cli::HostTensor& tensor, const std::vector<int32_t>& starts) {
+  const cli::HostTensor from = tensor;
+  const int64_t heads = from.shape[1], rows = from.shape[2], total = starts.back(),
+                bytes = from.shape[3] * dtypeBytes(from.dtype);
+  tensor = cli::HostTensor::make(from.dtype, {1, heads, total, from.shape[3]});
+  for (size_t b = 0; b + 1 < starts.size(); ++b)
+    for (int64_t h = 0; h < heads; ++h) {
+      const int64_t length = starts[b + 1] - starts[b];
+      std::copy_n(from.bytes.begin() + ((int64_t(b) * heads + h + 1) * rows - length) * bytes, length * bytes,
+                  tensor.bytes.begin() + (h * total + starts[b]) * bytes);
+    }
+}
+
 /// `qFactor`: q is drawn that many times as large, and scores scaled back. `pageSize`: with lengths, K and V in pages;
-/// 0: not.
+/// 0: not. `qLengths`: of a ragged batch in pages, at most Q_LEN.
 void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::vector<int32_t>& lengths = {},
-              float qFactor = 1, int pageSize = 0, bool appends = false) {
+              float qFactor = 1, int pageSize = 0, bool appends = false, const std::vector<int32_t>& qLengths = {}) {
   INFO(mod.name() << ", " << problem.text() << ", scales " << int(scales) << ", q times " << qFactor << ", pages "
                   << pageSize);
   const ProblemShape& s = problem.shape;
@@ -91,10 +108,20 @@ void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::
                          readElement(tensor->bytes.data(), DType::F32, i - 1).real);
   }
   const float scale = 1 / (qFactor * std::sqrt(float(problem.headDim)));
+  Problem given = problem; // of the tensors
+  if (!qLengths.empty()) {
+    operands.cuSeqlensQ = {0};
+    for (int32_t length : qLengths) operands.cuSeqlensQ.push_back(operands.cuSeqlensQ.back() + length);
+    operands.maxQLen = s.qLen;
+    packRows(operands.q, operands.cuSeqlensQ);
+    given.shape.batch = 1, given.shape.qLen = operands.q.shape[2];
+  }
   const Outcome expected = runReference(mod, problem, operands, scale);
   if (appends) {
-    operands.newK = takeNewRows(operands.k, operands.kScales, problem, lengths);
-    operands.newV = takeNewRows(operands.v, operands.vScales, problem, lengths);
+    operands.newK = takeNewRows(operands.k, operands.kScales, problem, lengths, qLengths);
+    operands.newV = takeNewRows(operands.v, operands.vScales, problem, lengths, qLengths);
+    if (!qLengths.empty())
+      for (cli::HostTensor* tensor : {&*operands.newK, &*operands.newV}) packRows(*tensor, operands.cuSeqlensQ);
   }
   for (cli::HostTensor* tensor : {&operands.k, &operands.v}) // NaN in rows that no sequence has
     for (int64_t i = 0; !lengths.empty() && i < tensor->elements(); ++i) {
@@ -118,12 +145,14 @@ void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::
     operands.pageTable = std::move(table);
   }
   RunOptions options{.family = Family::Auto, .scale = scale, .decode = true};
-  const Outcome outcome = runKernel(mod, problem, operands, options);
+  const Outcome outcome = runKernel(mod, given, operands, options);
   checkClose(outcome, expected, problem, false, 2.5 * 2 * double(s.kvLen) * 0x1p-23);
   options.launches = 3;
-  const Outcome again = runKernel(mod, problem, operands, options);
+  const Outcome again = runKernel(mod, given, operands, options);
   CHECK(again.out == outcome.out);
   CHECK(again.lse == outcome.lse);
+  options.launches = 1, options.family = Family::Sm80; // where Hopper's is the first choice
+  checkClose(runKernel(mod, given, operands, options), expected, problem, false, 2.5 * 2 * double(s.kvLen) * 0x1p-23);
 }
 
 } // namespace
@@ -184,6 +213,22 @@ TEST_CASE("rows that are appended to k and v of e4m3 are rounded", "[gpu]") {
       for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences})
         checkFp8(libraryMod("causal"), {{4, 8, 2, 3, 2944}, qk, v, DType::BF16}, scales, {3, 5, 1000, 2944}, 1,
                  pageSize, true);
+}
+
+TEST_CASE("decode kernels take ragged batches of e4m3 in pages", "[gpu][ragged]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  const std::vector<int32_t> lengths = {0, 1, 5, 1000, 2944, 64, 65, 700}, queries = {0, 1, 9, 1, 3, 0, 7, 8};
+  for (auto [name, qk, v] :
+       {std::tuple("causal", 128, 128), {"causal", 48, 80}, {"causal", 256, 256}, {"document", 128, 64}})
+    for (int pageSize : {1, 16, 128})
+      for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences, Scales::OfPages, Scales::OfRows})
+        checkFp8(libraryMod(name), {{8, 8, 2, 9, 2944}, qk, v, DType::BF16}, scales, lengths, 1, pageSize, false,
+                 queries);
+  for (int pageSize : {1, 64})
+    for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences})
+      checkFp8(libraryMod("causal"), {{8, 8, 2, 9, 2944}, 128, 64, DType::BF16}, scales, lengths, 1, pageSize, true,
+               queries); // the third sequence has more queries than keys
 }
 
 TEST_CASE("q of bf16 beyond what f16 holds meets k of e4m3", "[gpu]") {

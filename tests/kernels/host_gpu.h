@@ -259,23 +259,25 @@ inline void multiply(const Product& p, unsigned thread) {
 struct Map {
   const char* data;
   int64_t extent[4], strideBytes[3]; // innermost first; strides of the outer three
-  int boxRows;
+  int boxRows, elementBytes;
 };
 /// Calls each(address in shared memory, element of the tensor; null: none) for the elements of a box.
 template <class Each> void eachOfBox(const Map& map, unsigned shared, const int (&c)[4], Each each) {
   for (int r = 0; r < map.boxRows; ++r)
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < 128 / map.elementBytes; ++i) {
       const int64_t at4[4] = {c[0] + i, c[1] + r, c[2], c[3]};
       bool isInside = true;
       for (int axis = 0; axis < 4; ++axis) isInside &= at4[axis] >= 0 && at4[axis] < map.extent[axis];
-      const int64_t offset =
-          at4[0] * 2 + at4[1] * map.strideBytes[0] + at4[2] * map.strideBytes[1] + at4[3] * map.strideBytes[2];
-      each(at(swizzled(shared + unsigned(r * 128 + i * 2))), isInside ? map.data + offset : nullptr);
+      const int64_t offset = at4[0] * map.elementBytes + at4[1] * map.strideBytes[0] + at4[2] * map.strideBytes[1] +
+                             at4[3] * map.strideBytes[2];
+      each(at(swizzled(shared + unsigned(r * 128 + i * map.elementBytes))), isInside ? map.data + offset : nullptr);
     }
 }
 inline void copyBox(const Map& map, unsigned to, const int (&c)[4]) {
-  eachOfBox(map, to, c,
-            [](void* element, const char* of) { of ? std::memcpy(element, of, 2) : std::memset(element, 0, 2); });
+  const auto bytes = size_t(map.elementBytes);
+  eachOfBox(map, to, c, [=](void* element, const char* of) {
+    of ? std::memcpy(element, of, bytes) : std::memset(element, 0, bytes);
+  });
 }
 
 } // namespace host
@@ -386,7 +388,8 @@ inline unsigned e4m3(float x) {
 inline unsigned short cvt_rn_satfinite_e4m3x2(float high, float low) {
   return (unsigned short)(e4m3(high) << 8 | e4m3(low));
 }
-inline unsigned cvt_f16x2_e4m3x2(unsigned short pair) {
+template <int Half> unsigned cvt_f16x2_e4m3x2(unsigned bytes) {
+  const auto pair = static_cast<unsigned short>(bytes >> 16 * Half);
   const auto half = [](unsigned x) {
     const unsigned short tiny = (unsigned short)((x & 0x80) << 8 | (x & 0x7f) << 7); // by 2^8 too small
     const float value = (x & 0x7f) == 0x7f ? NAN : float(host::fromBits<_Float16>(tiny)) * 256;
@@ -512,8 +515,9 @@ inline void tma_load_4d(unsigned to, const TensorMap& map, unsigned barrier, int
 }
 
 inline void tma_store_4d(const TensorMap& map, unsigned from, int c0, int c1, int c2, int c3) {
-  host::eachOfBox(*(const host::Map*)&map, from, {c0, c1, c2, c3}, [](const void* element, const char* of) {
-    if (of) std::memcpy((char*)of, element, 2);
+  const host::Map& to = *(const host::Map*)&map;
+  host::eachOfBox(to, from, {c0, c1, c2, c3}, [&](const void* element, const char* of) {
+    if (of) std::memcpy((char*)of, element, size_t(to.elementBytes));
   });
 }
 inline void bulk_commit_group() {}
@@ -550,7 +554,7 @@ inline void mma_m16n8k32_e4m3(float (&d)[4], const unsigned (&a)[4], unsigned b0
     const uint64_t* words = host::machine.exchange(word);
     for (int lane = 0; lane < 32; ++lane)
       for (int i = 0; i < 4; ++i) {
-        const unsigned half = cvt_f16x2_e4m3x2((unsigned short)(words[lane] >> 8 * i & 0xff));
+        const unsigned half = cvt_f16x2_e4m3x2<0>(unsigned(words[lane] >> 8 * i & 0xff));
         put(lane / 4, lane % 4 * 4 + i, cvt_f32_f16((unsigned short)half));
       }
   };

@@ -38,7 +38,11 @@ struct Case {
   /// Of k and v, which are e4m3 then. In pages, Rows are those of pages.
   enum class Scales { None, Heads, Pages, Rows };
   std::optional<Scales> scales = {};
-  bool ofQ = false; ///< whether q is e4m3 as well, with a scale for each row
+  bool ofQ = false;    ///< whether q is e4m3 as well, with a scale for each row
+  int packedRows = 16; ///< of a tile, for k and v of e4m3
+  bool byTma = false;  ///< whether sm90 takes k and v of e4m3, else sm80
+
+  bool isKvPacked() const { return !cuSeqlens.empty() && !pageSize; }
 };
 
 struct Tensor {
@@ -67,13 +71,15 @@ double at(const TensorView& tensor, int64_t b, int64_t h, int64_t row, int64_t c
 struct HostMap {
   const void* data;
   int64_t extent[4], strideBytes[3];
-  int boxRows;
+  int boxRows, elementBytes;
 };
 TensorMap mapOf(const TensorView& tensor, int boxRows) {
+  const int bytes = int(dtypeBytes(tensor.dtype));
   HostMap map{tensor.data,
               {tensor.shape[3], tensor.shape[2], tensor.shape[1], tensor.shape[0]},
-              {tensor.stride[2] * 2, tensor.stride[1] * 2, tensor.stride[0] * 2},
-              boxRows};
+              {tensor.stride[2] * bytes, tensor.stride[1] * bytes, tensor.stride[0] * bytes},
+              boxRows,
+              bytes};
   TensorMap words{};
   static_assert(sizeof map <= sizeof words);
   std::memcpy(&words, &map, sizeof map);
@@ -83,20 +89,18 @@ TensorMap mapOf(const TensorView& tensor, int boxRows) {
 /// Scales of k or v of e4m3, by position, from 2^-range to 2^range.
 class ScalesOnHost {
 public:
-  ScalesOnHost(const Case& c, int range, std::mt19937& random) : c(c) {
-    const ProblemShape& s = c.shape;
+  ScalesOnHost(const Case& c, int range, std::mt19937& random)
+      : c(c), batch(c.isKvPacked() ? 1 : c.shape.batch), kvLen(c.isKvPacked() ? c.cuSeqlens.back() : c.shape.kvLen) {
     std::uniform_real_distribution<double> exponent(-range, range);
-    const int64_t span = !c.scales || *c.scales == Case::Scales::Heads ? s.kvLen
+    const int64_t span = !c.scales || *c.scales == Case::Scales::Heads ? kvLen
                          : *c.scales == Case::Scales::Pages            ? c.pageSize
                                                                        : 1;
-    for (int64_t head = 0; head < s.batch * s.kvHeads; ++head)
-      for (int64_t i = 0; i < s.kvLen; ++i)
+    for (int64_t head = 0; head < batch * c.shape.kvHeads; ++head)
+      for (int64_t i = 0; i < kvLen; ++i)
         values.push_back(i % span ? values.back() : float(std::exp2(exponent(random))));
     if (c.scales && *c.scales == Case::Scales::None) std::fill(values.begin(), values.end(), 1.f);
   }
-  float of(int64_t b, int64_t h, int64_t i) const {
-    return values[size_t((b * c.shape.kvHeads + h) * c.shape.kvLen + i)];
-  }
+  float of(int64_t b, int64_t h, int64_t i) const { return values[size_t((b * c.shape.kvHeads + h) * kvLen + i)]; }
   void multiply(const TensorView& rows) const {
     for (int64_t i = 0; i < rows.elements(); ++i)
       writeElement(rows.data, rows.dtype, i,
@@ -105,27 +109,28 @@ public:
   }
   /// Returns the operand. Scales behind lengths are NaN.
   TensorView given(std::vector<float>& memory, const std::vector<int32_t>& table) const {
-    const ProblemShape& s = c.shape;
-    const auto lengthOf = [&](int64_t b) { return c.lengths.empty() ? s.kvLen : int64_t(c.lengths[size_t(b)]); };
+    const int64_t heads = c.shape.kvHeads;
+    const auto lengthOf = [&](int64_t b) { return c.lengths.empty() ? kvLen : int64_t(c.lengths[size_t(b)]); };
     const bool isOfHeads = *c.scales == Case::Scales::Heads, inPages = c.pageSize && !isOfHeads;
-    const int64_t rows = inPages ? *c.scales == Case::Scales::Pages ? 1 : c.pageSize : isOfHeads ? 1 : s.kvLen;
-    const int64_t pages = c.pageSize ? s.kvLen / c.pageSize : 0, entries = inPages ? s.batch * pages : s.batch;
-    memory.assign(size_t(entries * s.kvHeads * rows), NAN);
-    for (int64_t b = 0; b < s.batch; ++b)
-      for (int64_t h = 0; h < s.kvHeads; ++h)
+    const int64_t rows = inPages ? *c.scales == Case::Scales::Pages ? 1 : c.pageSize : isOfHeads ? 1 : kvLen;
+    const int64_t pages = c.pageSize ? kvLen / c.pageSize : 0, entries = inPages ? batch * pages : batch;
+    memory.assign(size_t(entries * heads * rows), NAN);
+    for (int64_t b = 0; b < batch; ++b)
+      for (int64_t h = 0; h < heads; ++h)
         for (int64_t i = 0; i < (isOfHeads ? 1 : lengthOf(b)); ++i) {
           const int64_t entry = inPages ? table[size_t(b * pages + i / c.pageSize)] : b;
           const int64_t row = inPages ? i % c.pageSize % rows : i;
-          memory[size_t((entry * s.kvHeads + h) * rows + row)] = of(b, h, i);
+          memory[size_t((entry * heads + h) * rows + row)] = of(b, h, i);
         }
-    if (isOfHeads) return TensorView::contiguous(memory.data(), DType::F32, {s.batch, s.kvHeads});
-    if (c.ofQ) return TensorView::contiguous(memory.data(), DType::F32, {entries, s.kvHeads, rows, 1});
-    return TensorView::contiguous(memory.data(), DType::F32, {entries, s.kvHeads, rows});
+    if (isOfHeads) return TensorView::contiguous(memory.data(), DType::F32, {batch, heads});
+    if (c.ofQ) return TensorView::contiguous(memory.data(), DType::F32, {entries, heads, rows, 1});
+    return TensorView::contiguous(memory.data(), DType::F32, {entries, heads, rows});
   }
 
 private:
   const Case& c;
-  std::vector<float> values; // [B, HKV, KV_LEN]
+  int64_t batch, kvLen;      // of the tensors
+  std::vector<float> values; // [batch, HKV, kvLen]
 };
 
 TensorView columnsOf(TensorView of, int64_t columns) {
@@ -140,14 +145,14 @@ void check(const Case& c, unsigned seed = 1) {
   std::mt19937 random(seed);
   const ProblemShape& s = c.shape;
   KernelOptions options{.kind = c.isNaive ? KernelKind::Forward : KernelKind::Decode,
-                        .family = c.isNaive  ? Family::Naive
-                                  : c.scales ? Family::Sm80
-                                             : Family::Sm90,
+                        .family = c.isNaive              ? Family::Naive
+                                  : c.scales && !c.byTma ? Family::Sm80
+                                                         : Family::Sm90,
                         .arch = "sm_90a",
                         .dtype = c.dtype,
                         .headDim = c.headDim,
                         .headDimV = c.headDimV,
-                        .packedRows = c.scales ? 16 : 64,
+                        .packedRows = c.scales ? c.packedRows : 64,
                         .pageSize = c.pageSize,
                         .tile = c.tile};
   options.features.set(Feature::VInK, c.vInK);
@@ -161,7 +166,7 @@ void check(const Case& c, unsigned seed = 1) {
   if (!c.lengths.empty()) options.offsets = QueryOffsets::FromLengths;
 
   // Operands. Rows that no sequence has are NaN.
-  const bool isRagged = !c.cuSeqlens.empty(), isKvPacked = isRagged && !c.pageSize;
+  const bool isRagged = !c.cuSeqlens.empty(), isKvPacked = c.isKvPacked();
   const int64_t rows = isRagged ? c.cuSeqlens[size_t(s.batch)] : s.qLen,
                 kvRows = isKvPacked ? c.cuSeqlens.back() : s.kvLen, batch = isRagged ? 1 : s.batch,
                 kvBatch = isKvPacked ? 1 : s.batch;
@@ -283,6 +288,7 @@ void check(const Case& c, unsigned seed = 1) {
     std::string type = stage.templateName == "decode_lists.cu" ? "DecodeListsParams"
                        : stage.templateName == "append.cu"     ? "Cached<ForwardParams>"
                        : c.isNaive                             ? "naive::Params"
+                       : c.byTma                               ? "decode::CopiesOfEngine::Params"
                        : c.scales                              ? "decode::CopiesOfThreads::Params"
                                                                : "DecodeParams";
     if (stage.templateName == "decode_wide_sm90.cu") {
@@ -297,6 +303,13 @@ void check(const Case& c, unsigned seed = 1) {
       wide.arrived = static_cast<int*>(view.at(plan::Use::SharedItems));
       params = plan::withCache(wide, stage, *checked);
       type = "decode::Params";
+    } else if (stage.templateName == "decode_sm90.cu") {
+      DecodeParamsSm90 mapped{plan::decodeParams(stage, *checked, device, view), {}, {}, 0, 0, 1};
+      const int ofTeam = stage.config.blockN / (stage.config.warps / (stage.config.blockM / 16)),
+                boxRows = c.pageSize ? std::min(c.pageSize, ofTeam) : ofTeam;
+      mapped.k = mapOf(checked->k, boxRows), mapped.v = mapOf(checked->v, boxRows);
+      mapped.k_batch_step = plan::batchStepOf(checked->k), mapped.v_batch_step = plan::batchStepOf(checked->v);
+      params = plan::withCache(mapped, stage, *checked);
     } else {
       auto made = stage.parameters(stage, *checked, device, view);
       REQUIRE(made);
@@ -457,6 +470,39 @@ TEST_CASE("decode kernels multiply k and v of e4m3 by scales of heads, pages or 
          .scales = Scales::Rows});
 }
 
+TEST_CASE("decode kernels load k and v of e4m3 by the copy engine", "[on-host]") {
+  using Scales = Case::Scales;
+  for (auto [rows, qk, v] : {std::tuple(16, 64, 128), {32, 128, 48}, {64, 256, 160}, {16, 144, 16}})
+    check({.shape = {2, 6, 2, 5, 150},
+           .headDim = qk,
+           .headDimV = v,
+           .vInK = false,
+           .lengths = {150, 33},
+           .scales = Scales::Heads,
+           .packedRows = rows,
+           .byTma = true});
+  for (auto [pageSize, qk, v] : {std::tuple(8, 256, 144), {16, 128, 64}, {128, 128, 64}})
+    for (bool appends : {false, true})
+      check({.mod = kCausal,
+             .shape = {3, 4, 2, 3, 384},
+             .headDim = qk,
+             .headDimV = v,
+             .vInK = false,
+             .lengths = {384, 65, 2},
+             .pageSize = pageSize,
+             .appends = appends,
+             .scales = appends ? Scales::Heads : Scales::Pages,
+             .byTma = true});
+  check({.mod = kThirds,
+         .shape = {1, 4, 1, 2, 300},
+         .headDim = 64,
+         .headDimV = 64,
+         .vInK = false,
+         .dtype = DType::F16,
+         .scales = Scales::Rows,
+         .byTma = true});
+}
+
 TEST_CASE("rows that are appended to k and v of e4m3 are divided by scales of heads and rounded", "[on-host]") {
   using Scales = Case::Scales;
   for (Scales scales : {Scales::None, Scales::Heads})
@@ -471,6 +517,36 @@ TEST_CASE("rows that are appended to k and v of e4m3 are divided by scales of he
                .pageSize = pageSize,
                .appends = true,
                .scales = scales});
+}
+
+TEST_CASE("decode kernels take ragged batches of e4m3, in pages or one behind the other", "[on-host]") {
+  using Scales = Case::Scales;
+  for (bool byTma : {false, true})
+    for (Scales scales : {Scales::None, Scales::Heads, Scales::Rows})
+      check({.mod = kThirds, // rows see scales of many sizes: a key's weight may be lost next to a far larger one's
+             .shape = {4, 4, 2, 5, 192},
+             .headDim = 64,
+             .headDimV = 80,
+             .vInK = false,
+             .cuSeqlens = {0, 5, 5, 6, 9, 0, 192, 200, 201, 270},
+             .scales = scales,
+             .byTma = byTma});
+  for (int pageSize : {1, 16, 64})
+    for (Scales scales : {Scales::Heads, Scales::Pages, Scales::Rows})
+      for (bool appends : {false, true})
+        if (!appends || scales == Scales::Heads)
+          check({.mod = kCausal,
+                 .shape = {4, 4, 2, 9, 192},
+                 .headDim = 128,
+                 .headDimV = 48,
+                 .vInK = false,
+                 .lengths = {192, 65, 2, 70},
+                 .pageSize = pageSize,
+                 .appends = appends,
+                 .rowMax = true,
+                 .cuSeqlens = {0, 1, 1, 4, 13}, // the third sequence has more queries than keys
+                 .scales = scales,
+                 .byTma = pageSize > 1});
 }
 
 TEST_CASE("the naive kernel takes q, k and v of e4m3 with scales of rows", "[on-host]") {

@@ -26,7 +26,7 @@ namespace {
 struct HostMap {
   const void* data;
   int64_t extent[4], strideBytes[3];
-  int boxRows;
+  int boxRows, elementBytes;
 };
 
 plan::ParameterBlock parametersOf(const plan::Stage& stage, const plan::LaunchOperands& operands,
@@ -42,7 +42,8 @@ plan::ParameterBlock parametersOf(const plan::Stage& stage, const plan::LaunchOp
     const HostMap map{of.data,
                       {of.shape[3], of.shape[2], of.shape[1], of.shape[0]},
                       {of.stride[2] * 2, of.stride[1] * 2, of.stride[0] * 2},
-                      place.boxRows};
+                      place.boxRows,
+                      2};
     static_assert(sizeof map <= sizeof(TensorMap));
     std::memcpy(place.map, &map, sizeof map);
     *place.batchStep = plan::batchStepOf(of);

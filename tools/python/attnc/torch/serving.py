@@ -134,7 +134,7 @@ class Attention:
         self.move_to(q.device)
         if scales is not None:
             sequences = sequences._replace(**self._cache_scales(scales))
-            if not group.decodes or sequences.cu_q is not None:  # decode kernels take no ragged batch of fp8
+            if not group.decodes:  # forward kernels need q of the dtype of k and v
                 q_scales = scales.q.view(-1)
                 if len(q_scales) > 1:  # of KV heads
                     q_scales = q_scales.repeat_interleave(self.heads // len(q_scales))
