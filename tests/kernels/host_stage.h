@@ -3,11 +3,13 @@
 
 #include "attnc/kernel.h"
 #include "helpers/temp_directory.h"
+#include "templates/params_sm90.cuh"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <dlfcn.h>
 #include <fstream>
 #include <map>
@@ -74,6 +76,22 @@ public:
   using Run = const char* (*)(const void*, const void*, unsigned, unsigned, unsigned);
   Run run = nullptr;
 };
+
+/// Returns the tensor map of 16-bit rows, as host::Map of host_gpu.h reads it.
+inline TensorMap mapOf(const TensorView& tensor, int boxRows) {
+  const struct {
+    const void* data;
+    int64_t extent[4], strideBytes[3];
+    int boxRows;
+  } map{tensor.data,
+        {tensor.shape[3], tensor.shape[2], tensor.shape[1], tensor.shape[0]},
+        {tensor.stride[2] * 2, tensor.stride[1] * 2, tensor.stride[0] * 2},
+        boxRows};
+  TensorMap words{};
+  static_assert(sizeof map <= sizeof words);
+  std::memcpy(&words, &map, sizeof map);
+  return words;
+}
 
 /// Returns the stage of this text, compiled at the first call. It lives as long as the process: the libraries of all
 /// stages share one machine, so none can be unloaded.
