@@ -58,7 +58,7 @@ def main():
     leaves = [torch.randn(shape, device="cuda", dtype=torch.bfloat16).requires_grad_() for _ in range(3)]
     dout = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
     mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, LENGTH, LENGTH, device="cuda")
-    kinds = {"bf16": {}, "fp8": {"fp8": True}}
+    kinds = {"bf16": {}, **{f"fp8, {span}": {"fp8": span} for span in ("block", "head", "row")}}
 
     def forward(options):
         with torch.no_grad():
