@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times attention and its gradients in fp8 next to bf16, in turns on one GPU.
 
-  ATTNC_LIBRARY=libattnc.so python3 bench/fp8_times.py [--out FILE]
+  ATTNC_LIBRARY=libattnc.so python3 bench/fp8_times.py [--kinds block head row] [--out FILE]
 
 q, k and v are bf16, 2 x 16 x 8192 rows of 128, causal. With fp8, the forward pass rounds them to e4m3 and computes over
 these; the backward pass is in bf16 at the rounded values. All of that is in the times. --out: also gets JSON lines.
@@ -52,13 +52,14 @@ def kernels_of(function):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=argparse.FileType("a"))
-    out = parser.parse_args().out
+    parser.add_argument("--kinds", nargs="*", default=["block", "head", "row"], help="what shares a scale")
+    out, spans = vars(parser.parse_args()).values()
     torch.manual_seed(0)
     shape = BATCH, HEADS, LENGTH, WIDTH
     leaves = [torch.randn(shape, device="cuda", dtype=torch.bfloat16).requires_grad_() for _ in range(3)]
     dout = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
     mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, LENGTH, LENGTH, device="cuda")
-    kinds = {"bf16": {}, **{f"fp8, {span}": {"fp8": span} for span in ("block", "head", "row")}}
+    kinds = {"bf16": {}, **{f"fp8, {span}": {"fp8": span} for span in spans}}
 
     def forward(options):
         with torch.no_grad():
