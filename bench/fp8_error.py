@@ -19,7 +19,8 @@ sys.path.insert(0, str(ROOT / "tools" / "python"))
 import attnc  # noqa: E402
 
 WAYS = {"scales of heads": {}, "rotated": {"rotate": 1}, "scales of blocks": {"by_block": True},
-        "of blocks, rotated": {"by_block": True, "rotate": 1}}
+        "of blocks, rotated": {"by_block": True, "rotate": 1}, "of rows, rotated": {"by_row": True, "rotate": 1}}
+SPANS = {"head": {}, "block": {"by_block": True}, "row": {"by_row": True}}
 
 
 def draw(rows, columns):
@@ -49,9 +50,11 @@ def attention_of(q, k, v):
     return score.softmax(-1) @ v, score.logsumexp(-1)
 
 
-def rounded(x, **how):
-    values, scales = attnc.quantise(x.float(), by_block=True, scale_bits=4, **how)
-    return values.double() * scales.double().repeat_interleave(128, -1)[:, :, : x.shape[2], None]
+def rounded(x, span, **how):
+    values, scales = attnc.quantise(x.float(), scale_bits=4, **SPANS[span], **how)
+    rows = {"head": x.shape[2], "block": 128, "row": 1}[span]
+    scales = scales.double().view(*x.shape[:2], -1).repeat_interleave(rows, -1)[:, :, : x.shape[2], None]
+    return values.double() * scales
 
 
 def draws(rows, columns):
@@ -66,7 +69,8 @@ def draws(rows, columns):
 def gradients(rows, columns):
     """Prints relative errors of dq, dk and dv whose forward pass is over rounded operands."""
     print(f"relative errors of dq, dk, dv, [1, 8, {rows}, {columns}]\n")
-    print("| q, k, v | at the rounded operands | at the given ones |\n|---|---|---|")
+    print("| q, k, v |", " | ".join(f"scales of {span}s" for span in SPANS), "| of blocks, at the given q, k, v |")
+    print("|---" * (len(SPANS) + 2) + "|")
     values, _ = attnc.quantise(torch.eye(columns)[None, None], rotate=1)
     turn = values.double().sign() * (columns & -columns) ** -0.5
     torch.manual_seed(columns)
@@ -74,12 +78,12 @@ def gradients(rows, columns):
         dout = torch.randn_like(v)
         given = q @ turn, k @ turn, v
         exact = gradients_at(*given, *attention_of(*given), dout)
-        forward = rounded(q, rotate=1), rounded(k, rotate=1), rounded(v)
-        results, cells = attention_of(*forward), []
-        for operands in (tuple(x.bfloat16().double() for x in forward), given):
-            found = gradients_at(*operands, *results, dout)
+        forward = {span: (rounded(q, span, rotate=1), rounded(k, span, rotate=1), rounded(v, span)) for span in SPANS}
+        cells = []
+        for span, operands in (*((of, [x.bfloat16().double() for x in xs]) for of, xs in forward.items()), ("block", given)):
+            found = gradients_at(*operands, *attention_of(*forward[span]), dout)
             cells.append(", ".join(f"{float((x - y).norm() / y.norm()):.2g}" for x, y in zip(found, exact)))
-        print(f"| {name} | {cells[0]} | {cells[1]} |", flush=True)
+        print(f"| {name} |", " | ".join(cells), "|", flush=True)
 
 
 def main():

@@ -56,7 +56,8 @@ Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCac
   for (auto [name, fresh, target, memory, scales] :
        {std::tuple("new_k", &operands.newK, &args.k, &cache.k, &operands.kScales),
         {"new_v", &operands.newV, &args.v, &cache.v, &operands.vScales}}) {
-    const reference::Cache held{*target, operands.pageTable ? &*operands.pageTable : nullptr, *operands.kvLengths};
+    const reference::Cache held{*target, operands.pageTable ? &*operands.pageTable : nullptr, *operands.kvLengths,
+                                args.problem.kvLen};
     TensorView rows = TensorView::contiguous(nullptr, target->dtype,
                                              {args.problem.batch, target->shape[1], held.kvLength(), target->shape[3]});
     const bool rounds = *fresh && target->dtype == DType::E4M3 && (*fresh)->dtype == operands.q.dtype;
@@ -68,12 +69,13 @@ Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCac
     rows.data = memory->data();
     ATTNC_TRY(reference::gatherRows(held, rows));
     if (*fresh)
-      ATTNC_TRY(reference::appendRows({rows, nullptr, *operands.kvLengths}, **fresh, cuSeqlensQ, pointer(*scales)));
+      ATTNC_TRY(reference::appendRows({rows, nullptr, *operands.kvLengths, args.problem.kvLen}, **fresh,
+                                      args.problem.qLen, cuSeqlensQ, pointer(*scales)));
     *target = rows;
   }
   for (auto [scales, memory] : {std::pair(&args.kScales, &cache.kScales), {&args.vScales, &cache.vScales}}) {
     if (!*scales || (*scales)->rank != 4 || !operands.pageTable) continue;
-    const reference::Cache held{**scales, &*operands.pageTable, *operands.kvLengths};
+    const reference::Cache held{**scales, &*operands.pageTable, *operands.kvLengths, args.problem.kvLen};
     TensorView rows =
         TensorView::contiguous(nullptr, DType::F32, {args.problem.batch, (*scales)->shape[1], held.kvLength(), 1});
     memory->assign(size_t(rows.elements() * dtypeBytes(rows.dtype)), 0);
@@ -89,10 +91,12 @@ Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCac
 void appendRows(const Operands& operands) {
   const TensorView* table = operands.pageTable ? &*operands.pageTable : nullptr;
   const TensorView* cuSeqlensQ = operands.cuSeqlensQ ? &*operands.cuSeqlensQ : nullptr;
+  const ProblemShape problem = plan::problemOf(operands);
   for (auto [fresh, cache, scales] :
        {std::tuple(&operands.newK, &operands.k, &operands.kScales), {&operands.newV, &operands.v, &operands.vScales}})
     if (*fresh)
-      (void)bool(reference::appendRows({*cache, table, *operands.kvLengths}, **fresh, cuSeqlensQ, pointer(*scales)));
+      (void)bool(reference::appendRows({*cache, table, *operands.kvLengths, problem.kvLen}, **fresh, problem.qLen,
+                                       cuSeqlensQ, pointer(*scales)));
 }
 
 /// Returns the mod that the definition prescribes for these operands.

@@ -46,8 +46,8 @@ Status eachRow(const Cache& cache, llvm::function_ref<int64_t(int64_t b, int64_t
                llvm::function_ref<void(int64_t offset, int64_t b, int64_t h, int64_t position)> visit) {
   const int64_t rows = cache.rows.shape[2];
   for (int64_t b = 0; b < cache.lengths.shape[0]; ++b) {
-    const int64_t length =
-        std::clamp<int64_t>(integerAt(cache.lengths, b * cache.lengths.stride[0]), 0, cache.kvLength());
+    const int64_t length = std::clamp<int64_t>(integerAt(cache.lengths, b * cache.lengths.stride[0]), 0,
+                                               std::min(cache.longest, cache.kvLength()));
     for (int64_t i = std::max<int64_t>(begin(b, length), 0); i < length; ++i) {
       int64_t entry = b;
       if (cache.table) {
@@ -70,7 +70,8 @@ Status gatherRows(const Cache& cache, const TensorView& to) {
       });
 }
 
-Status appendRows(const Cache& cache, const TensorView& fresh, const TensorView* cuSeqlensQ, const TensorView* scales) {
+Status appendRows(const Cache& cache, const TensorView& fresh, int64_t qLen, const TensorView* cuSeqlensQ,
+                  const TensorView* scales) {
   const auto startOf = [&](int64_t b) -> int64_t {
     return cuSeqlensQ ? integerAt(*cuSeqlensQ, b * cuSeqlensQ->stride[0]) : 0;
   };
@@ -78,7 +79,7 @@ Status appendRows(const Cache& cache, const TensorView& fresh, const TensorView*
   return eachRow(
       cache,
       [&](int64_t b, int64_t length) {
-        return first = length - (cuSeqlensQ ? startOf(b + 1) - startOf(b) : fresh.shape[2]);
+        return first = length - (cuSeqlensQ ? std::clamp<int64_t>(startOf(b + 1) - startOf(b), 0, qLen) : qLen);
       },
       [&](int64_t offset, int64_t b, int64_t h, int64_t position) {
         const int64_t from = offsetOf(fresh, cuSeqlensQ ? 0 : b, h, startOf(b) + position - first);

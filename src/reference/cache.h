@@ -1,5 +1,6 @@
 // K or V in a cache, in host memory: a tensor [B, HKV, KV_LEN, D], or a pool of pages [pages, HKV, page_size, D] with a
-// page table i32 [B, N] (Operands::pageTable). `lengths`, i32 [B], is the number of rows of each sequence.
+// page table i32 [B, N] (Operands::pageTable). `lengths`, i32 [B], is the number of rows of each sequence. As on a GPU,
+// those beyond `longest` are cut off.
 #pragma once
 
 #include "attnc/error.h"
@@ -8,6 +9,7 @@
 #include <llvm/ADT/STLFunctionalExtras.h>
 
 #include <cstdint>
+#include <limits>
 
 namespace attnc::reference {
 
@@ -15,6 +17,7 @@ struct Cache {
   const TensorView& rows;  ///< the tensor, or the pool
   const TensorView* table; ///< null: not paged
   const TensorView& lengths;
+  int64_t longest = std::numeric_limits<int64_t>::max(); ///< KV_LEN, if it is known
 
   /// Returns the capacity of a sequence, in rows.
   int64_t kvLength() const { return (table ? table->shape[1] : 1) * rows.shape[2]; }
@@ -32,8 +35,9 @@ Status gatherRows(const Cache& cache, const TensorView& to);
 
 /// Writes `fresh`, [B, HKV, Q_LEN, D], to the end of each sequence, as Operands::newK does. It has the cache's dtype,
 /// or is divided by `scales`, f32 [HKV] or [1 or B, HKV], and rounded to e4m3. `cuSeqlensQ`: for a ragged batch, where
-/// `fresh` is [1, HKV, rows of q, D]; else null. Errors: those of eachRow().
-Status appendRows(const Cache& cache, const TensorView& fresh, const TensorView* cuSeqlensQ = nullptr,
-                  const TensorView* scales = nullptr);
+/// `fresh` is [1, HKV, rows of q, D], and rows of a sequence from `qLen` on are cut off; else null. Errors: those of
+/// eachRow().
+Status appendRows(const Cache& cache, const TensorView& fresh, int64_t qLen, const TensorView* cuSeqlensQ,
+                  const TensorView* scales);
 
 } // namespace attnc::reference

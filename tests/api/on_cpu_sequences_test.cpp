@@ -208,6 +208,63 @@ TEST_CASE("the reference appends new rows, and attends to them", "[api]") {
   }
 }
 
+TEST_CASE("the reference appends rows of e4m3 to a cache with scales of rows", "[api]") {
+  const auto rounded = [](const Tensor& of) {
+    const auto& shape = of.view.shape;
+    Tensor result(DType::E4M3, {shape[0], shape[1], shape[2], shape[3]});
+    for (int64_t i = 0; i < of.view.elements(); ++i) result.set(i, of.get(i));
+    return result;
+  };
+  const Paged p; // new rows have scales as well
+  Tensor kScales(DType::F32, {2, 2, 32}), vScales = kScales, poolKScales(DType::F32, {5, 2, 16, 1}),
+                                          poolVScales = poolKScales;
+  const auto rowsOf = [](const Tensor& scales) { // with an axis of columns
+    Tensor rows(DType::F32, {2, 2, 32, 1});
+    rows.bytes = scales.bytes, rows.view.data = rows.bytes.data();
+    return rows;
+  };
+  for (int64_t i = 0; i < 128; ++i) kScales.set(i, 0.25 * double(i % 7 + 1)), vScales.set(i, 0.5 * double(i % 5 + 1));
+  const Tensor newK = drawn({2, 2, 3, 8}, 6, DType::E4M3), newV = drawn({2, 2, 3, 8}, 7, DType::E4M3);
+  const Tensor q = rounded(p.q);
+  Tensor k = rounded(p.k), v = rounded(p.v), poolK = rounded(p.poolK), poolV = rounded(p.poolV);
+  const Tensor before[] = {k, v};
+  Tensor fullK = k, fullV = v;
+  for (int64_t b = 0; b < 2; ++b)
+    for (int64_t h = 0; h < 2; ++h) {
+      for (int64_t i = 0; i < 3; ++i)
+        for (auto [rows, fresh] : {std::pair(&fullK, &newK), {&fullV, &newV}})
+          rows->copyRow(b, h, (b ? 11 : 29) - 3 + i, *fresh, b, h, i);
+      for (int64_t i = 0; i < (b ? 11 : 29); ++i)
+        for (auto [pool, scales] : {std::pair(&poolKScales, &kScales), {&poolVScales, &vScales}})
+          pool->copyRow(Paged::pageOf(b, i), h, i % Paged::kPage, rowsOf(*scales), b, h, i);
+    }
+  Tensor scaledK(DType::F32, {2, 2, 32, 8}), scaledV = scaledK;
+  for (int64_t i = 0; i < scaledK.view.elements(); ++i) {
+    scaledK.set(i, fullK.get(i) * kScales.get(i / 8));
+    scaledV.set(i, fullV.get(i) * vScales.get(i / 8));
+  }
+  const Result expected =
+      computed(positional(), {.q = q.view, .k = scaledK.view, .v = scaledV.view, .kvLengths = p.lengths.view});
+  for (bool isPaged : {false, true}) {
+    INFO("paged " << isPaged);
+    Operands operands = isPaged ? p.paged() : p.whole();
+    operands.q = q.view, operands.k = isPaged ? poolK.view : k.view, operands.v = isPaged ? poolV.view : v.view;
+    operands.kScales = isPaged ? poolKScales.view : kScales.view;
+    operands.vScales = isPaged ? poolVScales.view : vScales.view;
+    operands.newK = newK.view, operands.newV = newV.view;
+    CHECK(computed(positional(), operands) == expected);
+    operands.newK.reset(), operands.newV.reset();
+    CHECK(computed(positional(), operands) == expected); // they were written as they are
+    operands.q = p.q.view, operands.newK = p.q.view, operands.newV = p.q.view;
+    operands.newK->shape[1] = operands.newV->shape[1] = 2;
+    CHECK(refusal(operands) ==
+          "k_scales has a scale for each row or page, and rows are appended, expected scales of heads");
+  }
+  CHECK(k.bytes == fullK.bytes);
+  CHECK(v.bytes == fullV.bytes);
+  CHECK(k.bytes != before[0].bytes);
+}
+
 TEST_CASE("the reference computes each sequence of a ragged batch as by itself, gradients too", "[api]") {
   const std::vector<int32_t> starts = {2, 5, 5, 11}, kvStarts = {0, 4, 6, 14};
   const Tensor cuQ = integers({4}, starts), cuKv = integers({4}, kvStarts);
@@ -371,21 +428,24 @@ TEST_CASE("the reference multiplies k and v of e4m3 of a ragged batch by scales 
 TEST_CASE("the reference computes a ragged batch in pages as its sequences one by one", "[api]") {
   constexpr int64_t kRows = 9; // of no sequence: the first and the last
   const std::vector<int32_t> starts = {1, 6, 8};
-  for (bool appends : {false, true}) {
-    Paged p;
+  for (auto [appends, qLen, kvLen] :
+       {std::tuple(false, 0, 0), {true, 0, 0}, {true, 4, 0}, {true, 0, 27}, {false, 3, 25}}) {
+    Paged p; // of 29 and 11 rows
     const Tensor q = drawn({1, 4, kRows, 8}, 8), newK = drawn({1, 2, kRows, 8}, 9), newV = drawn({1, 2, kRows, 8}, 10);
     const Tensor cuQ = integers({3}, starts);
     Tensor out(DType::F32, {1, 4, kRows, 8});
     Operands operands = p.paged();
     operands.q = q.view;
     operands.cuSeqlensQ = cuQ.view;
+    operands.maxQLen = qLen, operands.maxKvLen = kvLen; // if they are too small, sequences are cut off
     if (appends) operands.newK = newK.view, operands.newV = newV.view;
     Paged before = p;
     const auto status = computeOnCpu(positional(), operands, {.out = out.view});
     if (!status) FAIL(status.error().message);
     for (int64_t b = 0; b < Paged::kBatch; ++b) {
-      INFO("sequence " << b << ", appends " << appends);
-      const int64_t first = starts[size_t(b)], rows = starts[size_t(b) + 1] - first;
+      INFO("sequence " << b << ", appends " << appends << ", longest " << qLen << " and " << kvLen);
+      const int64_t first = starts[size_t(b)], all = starts[size_t(b) + 1] - first,
+                    rows = qLen ? std::min<int64_t>(qLen, all) : all;
       const auto rowsOf = [&](const Tensor& tensor) {
         TensorView part = tensor.view;
         part.data = static_cast<float*>(part.data) + first * part.stride[2];
@@ -394,7 +454,9 @@ TEST_CASE("the reference computes a ragged batch in pages as its sequences one b
       };
       Operands alone = before.paged();
       alone.q = rowsOf(q);
-      alone.kvLengths = TensorView::contiguous(static_cast<int32_t*>(p.lengths.view.data) + b, DType::I32, {1});
+      const int32_t length = static_cast<int32_t*>(p.lengths.view.data)[b];
+      const Tensor lengths = integers({1}, {kvLen ? std::min(kvLen, length) : length});
+      alone.kvLengths = lengths.view;
       alone.pageTable =
           TensorView::contiguous(static_cast<int32_t*>(p.table.view.data) + b * Paged::kColumns, DType::I32, {1, 2});
       if (appends) alone.newK = rowsOf(newK), alone.newV = rowsOf(newV);
@@ -405,6 +467,7 @@ TEST_CASE("the reference computes a ragged batch in pages as its sequences one b
     }
     for (int64_t h = 0; h < 4; ++h)
       for (int64_t row : {int64_t(0), kRows - 1}) CHECK(out.get((h * kRows + row) * 8) == 0);
+    if (qLen) CHECK(out.get((starts[0] + qLen) * 8) == 0);
     CHECK(p.poolK.values() == before.poolK.values()); // the sequences one by one wrote the same rows
     CHECK(p.poolV.values() == before.poolV.values());
     CHECK((p.poolK.values() != Paged().poolK.values()) == appends);

@@ -3,11 +3,13 @@
 
 #include "attnc/kernel.h"
 #include "helpers/temp_directory.h"
+#include "templates/params_sm90.cuh"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <dlfcn.h>
 #include <fstream>
 #include <map>
@@ -74,6 +76,24 @@ public:
   using Run = const char* (*)(const void*, const void*, unsigned, unsigned, unsigned);
   Run run = nullptr;
 };
+
+/// Returns the tensor map of rows of 8 or 16 bits, as host::Map of host_gpu.h reads it.
+inline TensorMap mapOf(const TensorView& tensor, int boxRows) {
+  const int bytes = int(dtypeBytes(tensor.dtype));
+  const struct {
+    const void* data;
+    int64_t extent[4], strideBytes[3];
+    int boxRows, elementBytes;
+  } map{tensor.data,
+        {tensor.shape[3], tensor.shape[2], tensor.shape[1], tensor.shape[0]},
+        {tensor.stride[2] * bytes, tensor.stride[1] * bytes, tensor.stride[0] * bytes},
+        boxRows,
+        bytes};
+  TensorMap words{};
+  static_assert(sizeof map <= sizeof words);
+  std::memcpy(&words, &map, sizeof map);
+  return words;
+}
 
 /// Returns the stage of this text, compiled at the first call. It lives as long as the process: the libraries of all
 /// stages share one machine, so none can be unloaded.

@@ -67,25 +67,6 @@ double at(const TensorView& tensor, int64_t b, int64_t h, int64_t row, int64_t c
   return readElement(static_cast<const char*>(tensor.data), tensor.dtype, i).real;
 }
 
-/// As host::Map of host_gpu.h.
-struct HostMap {
-  const void* data;
-  int64_t extent[4], strideBytes[3];
-  int boxRows, elementBytes;
-};
-TensorMap mapOf(const TensorView& tensor, int boxRows) {
-  const int bytes = int(dtypeBytes(tensor.dtype));
-  HostMap map{tensor.data,
-              {tensor.shape[3], tensor.shape[2], tensor.shape[1], tensor.shape[0]},
-              {tensor.stride[2] * bytes, tensor.stride[1] * bytes, tensor.stride[0] * bytes},
-              boxRows,
-              bytes};
-  TensorMap words{};
-  static_assert(sizeof map <= sizeof words);
-  std::memcpy(&words, &map, sizeof map);
-  return words;
-}
-
 /// Scales of k or v of e4m3, by position, from 2^-range to 2^range.
 class ScalesOnHost {
 public:
@@ -182,8 +163,10 @@ void check(const Case& c, unsigned seed = 1) {
   const auto lengthOf = [&](int64_t b) { return c.lengths.empty() ? s.kvLen : int64_t(c.lengths[size_t(b)]); };
   Tensor out = tensorOf(c.dtype, {batch, s.qHeads, rows, c.headDimV}, random, true);
   std::vector<float> lse(size_t(batch * s.qHeads * rows), NAN), rowMax = lse;
-  Tensor newK = tensorOf(c.dtype, {batch, s.kvHeads, rows, c.headDim}, random, true);
-  Tensor newV = tensorOf(c.dtype, {batch, s.kvHeads, rows, c.headDimV}, random, true);
+  const DType newDType = c.ofQ ? DType::E4M3 : c.dtype; // rows that are stored as they are, or rounded
+  const bool rounds = c.scales && !c.ofQ;
+  Tensor newK = tensorOf(newDType, {batch, s.kvHeads, rows, c.headDim}, random, true);
+  Tensor newV = tensorOf(newDType, {batch, s.kvHeads, rows, c.headDimV}, random, true);
   const auto copyRow = [](const TensorView& from, std::array<int64_t, 3> i, const TensorView& to,
                           std::array<int64_t, 3> j, float by = 1) {
     for (int64_t d = 0; d < to.shape[3]; ++d)
@@ -207,8 +190,8 @@ void check(const Case& c, unsigned seed = 1) {
         const bool isNew = c.appends && token >= 0 && token < qLengthOf(b);
         const std::array<int64_t, 3> to{isRagged ? 0 : b, h, qStartOf(b) + token};
         if (isNew)
-          copyRow(k.view, {b, h, i}, newK.view, to, c.scales ? kScales.of(b, h, i) : 1.f),
-              copyRow(v, {b, h, i}, newV.view, to, c.scales ? vScales.of(b, h, i) : 1.f);
+          copyRow(k.view, {b, h, i}, newK.view, to, rounds ? kScales.of(b, h, i) : 1.f),
+              copyRow(v, {b, h, i}, newV.view, to, rounds ? vScales.of(b, h, i) : 1.f);
         if (isNew || i >= lengthOf(b))
           copyRow(nanK.view, {0, 0, 0}, k.view, {b, h, i}),
               copyRow(nanK.view, {0, 0, 0}, columnsOf(v, c.headDimV), {b, h, i});
@@ -295,8 +278,8 @@ void check(const Case& c, unsigned seed = 1) {
       const int boxRows = c.pageSize ? std::min(c.pageSize, stage.config.blockN) : stage.config.blockN;
       const int64_t teams = plan::decodeTeams(stage, *checked, ctas);
       DecodeParamsSm90 wide{plan::decodeParams(stage, *checked, device, view, teams),
-                            mapOf(checked->k, boxRows),
-                            mapOf(checked->v, boxRows),
+                            test::mapOf(checked->k, boxRows),
+                            test::mapOf(checked->v, boxRows),
                             plan::batchStepOf(checked->k),
                             plan::batchStepOf(checked->v),
                             int(teams)};
@@ -307,7 +290,7 @@ void check(const Case& c, unsigned seed = 1) {
       DecodeParamsSm90 mapped{plan::decodeParams(stage, *checked, device, view), {}, {}, 0, 0, 1};
       const int ofTeam = stage.config.blockN / (stage.config.warps / (stage.config.blockM / 16)),
                 boxRows = c.pageSize ? std::min(c.pageSize, ofTeam) : ofTeam;
-      mapped.k = mapOf(checked->k, boxRows), mapped.v = mapOf(checked->v, boxRows);
+      mapped.k = test::mapOf(checked->k, boxRows), mapped.v = test::mapOf(checked->v, boxRows);
       mapped.k_batch_step = plan::batchStepOf(checked->k), mapped.v_batch_step = plan::batchStepOf(checked->v);
       params = plan::withCache(mapped, stage, *checked);
     } else {
@@ -551,19 +534,20 @@ TEST_CASE("decode kernels take ragged batches of e4m3, in pages or one behind th
 
 TEST_CASE("the naive kernel takes q, k and v of e4m3 with scales of rows", "[on-host]") {
   using Scales = Case::Scales;
-  for (Scales scales : {Scales::Heads, Scales::Rows})
+  for (auto [scales, appends] : {std::pair(Scales::Heads, false), {Scales::Rows, false}, {Scales::Rows, true}})
     check({.mod = kCausal,
            .shape = {2, 6, 2, 9, 150},
            .headDim = 64,
            .headDimV = 48,
            .vInK = false,
            .lengths = {150, 33},
+           .appends = appends,
            .rowMax = true,
            .isNaive = true,
            .scales = scales,
            .ofQ = true});
   for (Scales scales : {Scales::Heads, Scales::Pages, Scales::Rows})
-    for (bool isRagged : {false, true})
+    for (auto [isRagged, appends] : {std::pair(false, false), {true, false}, {true, true}})
       check({.mod = kCausal,
              .shape = {3, 4, 2, 10, 192},
              .headDim = 32,
@@ -571,6 +555,7 @@ TEST_CASE("the naive kernel takes q, k and v of e4m3 with scales of rows", "[on-
              .vInK = false,
              .lengths = {192, 65, 1},
              .pageSize = 16,
+             .appends = appends,
              .isNaive = true,
              .cuSeqlens = isRagged ? std::vector<int32_t>{0, 10, 11, 12} : std::vector<int32_t>{},
              .scales = scales,

@@ -12,8 +12,6 @@
 #include "support/ceil_div.h"
 #include "templates/params_sm90.cuh"
 
-#include <cstring>
-
 #include "templates/host/forward_sm90.h"
 
 using namespace attnc;
@@ -21,13 +19,6 @@ using test::kOtherLengths;
 using test::kRaggedLengths;
 
 namespace {
-
-/// As host::Map of host_gpu.h.
-struct HostMap {
-  const void* data;
-  int64_t extent[4], strideBytes[3];
-  int boxRows, elementBytes;
-};
 
 plan::ParameterBlock parametersOf(const plan::Stage& stage, const plan::LaunchOperands& operands,
                                   const plan::Device& device, const plan::WorkspaceView& workspace) {
@@ -38,15 +29,8 @@ plan::ParameterBlock parametersOf(const plan::Stage& stage, const plan::LaunchOp
   }
   ForwardParamsSm90 params = plan::forwardParamsSm90(stage, operands, device, workspace);
   for (const plan::MapPlace& place : plan::mapsOf(params, stage, operands)) {
-    const TensorView& of = *place.tensor;
-    const HostMap map{of.data,
-                      {of.shape[3], of.shape[2], of.shape[1], of.shape[0]},
-                      {of.stride[2] * 2, of.stride[1] * 2, of.stride[0] * 2},
-                      place.boxRows,
-                      2};
-    static_assert(sizeof map <= sizeof(TensorMap));
-    std::memcpy(place.map, &map, sizeof map);
-    *place.batchStep = plan::batchStepOf(of);
+    *place.map = test::mapOf(*place.tensor, place.boxRows);
+    *place.batchStep = plan::batchStepOf(*place.tensor);
   }
   return plan::withCache(params, stage, operands);
 }

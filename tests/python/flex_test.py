@@ -707,7 +707,7 @@ class FlexTest(unittest.TestCase):
         captured, wanted = [translation.tensors[name] for name in names], " ".join(names)
 
         def call(q, k, v):
-            return torch.ops.attnc.attention(translation.text, q, k, v, captured, [], D**-0.5, wanted, False, None, None, 0, False)
+            return torch.ops.attnc.attention(translation.text, q, k, v, captured, [], D**-0.5, wanted, False, None, None, 0, None)
 
         out, _, _ = torch.compile(call, backend="aot_eager", fullgraph=True)(q, k, v)
         expected, _ = by_definition(mod.score, None, q, k, v)

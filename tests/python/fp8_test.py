@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks flex_attention(kernel_options={"fp8": True}) and its gradients against eager attention over fake-quantised
+"""Checks flex_attention(kernel_options={"fp8": ...}) and its gradients against eager attention over fake-quantised
 operands, whose gradients pass straight through.
 
   ATTNC_LIBRARY=libattnc.so python3 fp8_test.py [-v ...]
@@ -59,22 +59,24 @@ def rotation(width):
     return torch.diag(torch.tensor(signs, dtype=torch.float64)) @ blocks
 
 
-def fake_quantised(x, turn=None):
-    """Returns x in fp64, rounded to e4m3 with scales of 128 rows. Gradients pass straight through."""
+def fake_quantised(x, turn=None, span="block"):
+    """Returns x in fp64, rounded to e4m3 with scales of each `span`. Gradients pass straight through."""
     x = x.double()
     turned = x if turn is None else x @ turn
     rounded = torch.empty_like(turned)
-    for first in range(0, x.shape[2], 128):
-        rows = turned.detach()[:, :, first : first + 128].float()
+    count = {"head": x.shape[2], "block": 128, "row": 1}[span]
+    for first in range(0, x.shape[2], count):
+        rows = turned.detach()[:, :, first : first + count].float()
         scale, exponent = torch.frexp((rows.abs().amax((2, 3), keepdim=True) / 448).clamp_min(2**-64))
         scale = torch.ldexp((16 * scale).ceil() / 16, exponent)  # as quantise() rounds it
-        rounded[:, :, first : first + 128] = (rows / scale).to(torch.float8_e4m3fn).double() * scale.double()
+        rounded[:, :, first : first + count] = (rows / scale).to(torch.float8_e4m3fn).double() * scale.double()
     return turned + (rounded - turned).detach()
 
 
-def expected_of(q, k, v, score_mod=None, mask_mod=None, scale=None):
+def expected_of(q, k, v, score_mod=None, mask_mod=None, scale=None, span="block"):
     turn = rotation(q.shape[-1])
-    return by_definition(score_mod, mask_mod, fake_quantised(q, turn), fake_quantised(k, turn), fake_quantised(v), scale)
+    rounded = [fake_quantised(x, of, span) for x, of in ((q, turn), (k, turn), (v, None))]
+    return by_definition(score_mod, mask_mod, *rounded, scale)
 
 
 class Fp8Test(unittest.TestCase):
@@ -88,12 +90,12 @@ class Fp8Test(unittest.TestCase):
                 yield device
 
     def compare(self, device, q, k, v, score_mod=None, mask_mod=None, attend=flex_attention, block_mask=None, learned=(),
-                **options):  # fmt: skip
+                fp8=True, **options):  # fmt: skip
         """Compares results and gradients. Weights of kernels are rounded, by some 3 % of what they weigh."""
         if mask_mod is not None and block_mask is None:
             block_mask = create_block_mask(mask_mod, None, None, q.shape[2], k.shape[2], device=device)
         out, lse = attend(
-            q, k, v, score_mod, block_mask, enable_gqa=True, return_lse=True, kernel_options=FP8, **options
+            q, k, v, score_mod, block_mask, enable_gqa=True, return_lse=True, kernel_options={"fp8": fp8}, **options
         )
         self.assertEqual(out.dtype, q.dtype)
         generator = torch.Generator().manual_seed(3)
@@ -105,7 +107,8 @@ class Fp8Test(unittest.TestCase):
         cpu = [x.detach().cpu().requires_grad_() for x in learned]
         for x, y in zip(learned, cpu):
             x.on_cpu = y
-        right = expected_of(*moved, score_mod=score_mod and by_cpu(score_mod), mask_mod=mask_mod, **options)
+        span = "block" if fp8 is True else fp8
+        right = expected_of(*moved, score_mod=score_mod and by_cpu(score_mod), mask_mod=mask_mod, span=span, **options)
         wanted = torch.autograd.grad(right, (*moved, *cpu), [dout.double().cpu(), dlse.double().cpu()])
         limit = 1.5e-2 if device == "cpu" else 6e-2
         for actual, expected in zip((out, lse, *grads), (*right, *wanted)):
@@ -119,6 +122,26 @@ class Fp8Test(unittest.TestCase):
                 self.compare(device, *operands(device, dtype=dtype), mask_mod=causal)
             table = torch.linspace(-1, 1, 4, device=device).requires_grad_()
             self.compare(device, *operands(device), Biased(table), causal, learned=[table], scale=0.3)
+
+    def test_what_shares_a_scale(self):
+        for device in self.each_device():
+            for shape in ((2, 4, 2, 150, 270, 32), (1, 2, 1, 1, 129, 48), (1, 2, 2, 100, 70, 16)):
+                for span in ("head", "block", "row"):
+                    with self.subTest(shape=shape, span=span):
+                        self.compare(device, *operands(device, shape), mask_mod=causal, fp8=span)
+
+    def test_rows_of_many_sizes(self):
+        """With a scale of its own, a small row keeps its bits. Kernels round weights times scales, and are not compared."""
+        q, k, v = (x.detach() for x in operands("cpu", (1, 2, 2, 256, 256, 32)))
+        sizes = torch.logspace(-10, 10, 256, 2)[:, None]
+        v = (v * sizes[torch.randperm(256, generator=torch.Generator().manual_seed(1))]).to(v)
+        mask = create_block_mask(lambda b, h, q, k: q == k, None, None, 256, 256, device="cpu")
+        off = []
+        for span in ("row", "block"):
+            out = flex_attention(q, k, v, block_mask=mask, kernel_options={"fp8": span})
+            off.append(float(((out - v).float().norm(dim=-1) / v.float().norm(dim=-1)).mean()))
+        self.assertLess(off[0], 0.03)
+        self.assertLess(2 * off[0], off[1])
 
     def test_shapes_and_layouts(self):
         for device in self.each_device():
@@ -185,21 +208,25 @@ class Fp8Test(unittest.TestCase):
             biased = lambda score, b, h, q, k: score + table[h] * 0.5  # noqa: E731
             q, k, v = operands(device)
             mask = create_block_mask(causal, None, None, q.shape[2], k.shape[2], device=device)
-            attend = lambda q, k, v: flex_attention(  # noqa: E731
-                q, k, v, biased, mask, enable_gqa=True, kernel_options=FP8
-            )
             leaves = q, k, v, table
-            out = attend(q, k, v)
-            right = out, *torch.autograd.grad(out, leaves, torch.ones_like(out))
-            for backend in ("aot_eager", "inductor") if device == "cuda" else ("aot_eager",):
-                torch._dynamo.reset()
-                out = torch.compile(attend, backend=backend, fullgraph=True)(q, k, v)
-                self.assertTrue(torch.equal(out, right[0]))
-                for actual, expected in zip(torch.autograd.grad(out, leaves, torch.ones_like(out)), right[1:]):
-                    self.near(actual.double(), expected.double(), 1e-2 if device == "cuda" else 1e-9)  # sums in any order
-            graph = make_fx(attend)(q.detach(), k.detach(), v.detach())
-            self.assertIn("attnc.attention", graph.code)
-            self.assertTrue(torch.equal(graph(q, k, v), right[0]))
+            for options in (FP8, {"fp8": "row"}, {"fp8": "head"}):
+                self.compare_graphs(device, leaves, lambda q, k, v: flex_attention(
+                    q, k, v, biased, mask, enable_gqa=True, kernel_options=options
+                ))  # fmt: skip
+
+    def compare_graphs(self, device, leaves, attend):
+        q, k, v, _ = leaves
+        out = attend(q, k, v)
+        right = out, *torch.autograd.grad(out, leaves, torch.ones_like(out))
+        for backend in ("aot_eager", "inductor") if device == "cuda" else ("aot_eager",):
+            torch._dynamo.reset()
+            out = torch.compile(attend, backend=backend, fullgraph=True)(q, k, v)
+            self.assertTrue(torch.equal(out, right[0]))
+            for actual, expected in zip(torch.autograd.grad(out, leaves, torch.ones_like(out)), right[1:]):
+                self.near(actual.double(), expected.double(), 1e-2 if device == "cuda" else 1e-9)  # sums in any order
+        graph = make_fx(attend)(q.detach(), k.detach(), v.detach())
+        self.assertIn("attnc.attention", graph.code)
+        self.assertTrue(torch.equal(graph(q, k, v), right[0]))
 
     @unittest.skipUnless(IS_SERVED, "needs an sm_90a")
     def test_cuda_graphs(self):
@@ -230,7 +257,8 @@ class Fp8Test(unittest.TestCase):
             (ValueError, "bfloat16 or float16", [x.float() for x in (q, k, v)], FP8),
             (NotImplementedError, "query has head dim 24", [x[..., :24] for x in (q, k, v)], FP8),
             (NotImplementedError, "value has head dim 8", [q, k, v[..., :8]], FP8),
-            (TypeError, "fp8 is 'e4m3'", [q, k, v], {"fp8": "e4m3"}),
+            (TypeError, "fp8 is 'e4m3'; it must be True, False, .*'head', 'block', 'row'", [q, k, v], {"fp8": "e4m3"}),
+            (TypeError, "fp8 is 1", [q, k, v], {"fp8": 1}),
         ):
             with self.assertRaisesRegex(error, why):
                 flex_attention(*arguments, enable_gqa=True, kernel_options=options)

@@ -4,7 +4,7 @@
   ATTNC_LIBRARY=libattnc.so python3 inductor_test.py [-v ...]
 
 Without a GPU, graphs are lowered for a device that is not there, and the code that Inductor writes runs on the CPU.
-Where PyTorch lacks the hooks, `Hooks` stands in for them. Prints SKIPPED if torch is not installed.
+Where PyTorch lacks the hooks, inductor_hooks.py adds them. Prints SKIPPED if torch is not installed.
 """
 
 import contextlib
@@ -28,6 +28,8 @@ try:
 except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
 try:
+    import inductor_hooks
+    from inductor_hooks import HAS_FORWARD
     from torch._inductor.kernel.flex import flex_attention as lowering
 except ImportError:
     sys.exit(print(f"SKIPPED: PyTorch {torch.__version__} has FlexAttention's lowering elsewhere"))
@@ -46,9 +48,6 @@ from torch.nn.attention import flex_attention as flex
 from torch.utils._pytree import tree_map
 
 CUDA = torch.device("cuda", 0)
-HAS_FORWARD, HAS_BACKWARD = (
-    hasattr(inductor.InductorChoices, name) for name in (inductor._FORWARD, inductor._BACKWARD)
-)
 B, H, HKV, L, D = 2, 4, 2, 320, 16
 
 
@@ -65,7 +64,7 @@ needs_lowering = unittest.skipUnless(_can_lower(), "this PyTorch lowers nothing 
 
 
 class Hooks(contextlib.ExitStack):
-    """Calls attnc's candidates as PyTorch's hooks do, if it lacks these. `offered` is a copy of the newest choices;
+    """Installs attnc's candidates, with the hooks that this PyTorch lacks. `offered` is a copy of the newest choices;
     `only` leaves out Triton's."""
 
     def __init__(self, only=True):
@@ -73,24 +72,10 @@ class Hooks(contextlib.ExitStack):
         self.only, self.offered = only, []
 
     def __enter__(self):
-        select = lowering.autotune_select_algorithm
-
-        def selecting(name, choices, inputs, layout, **options):
-            if name == "flex_attention" and not HAS_FORWARD:
-                choices = inductor._offer(choices, inductor.forward_candidate, inputs[:9], layout)
-            if name == "flex_attention_backward" and not HAS_BACKWARD:
-                (results,) = inductor._values(V.graph.current_node.args[8]).graph_module.graph.find_nodes(op="output")
-                count = sum(x is not None for x in results.args[0][5:])
-                mutated = [*inputs[6:8], *inputs[len(inputs) - count :]]
-                choices = inductor._offer(choices, inductor.backward_candidate, inputs[:16], layout, mutated)
-            self.offered = [*choices]
-            return select(name, choices, inputs, layout, **options)
-
         super().__enter__()
-        if HAS_FORWARD:
-            inductor.install()
-            self.callback(inductor.uninstall)
-        self.enter_context(unittest.mock.patch.object(lowering, "autotune_select_algorithm", selecting))
+        self.enter_context(inductor_hooks.hooks(lambda choices: setattr(self, "offered", choices)))
+        inductor.install()
+        self.callback(inductor.uninstall)
         if self.only:
             for template in (lowering.flex_attention_template, lowering.flex_attention_backward_template):
                 self.enter_context(unittest.mock.patch.object(template, "maybe_append_choice", lambda *_, **__: None))

@@ -244,6 +244,21 @@ def helper():
             (dk,) = torch.autograd.grad(self.warm(call).sum(), [self.k], create_graph=True)
             torch.autograd.grad(dk.sum(), [self.v])
 
+    def test_gradients_after_calls_without(self):
+        """A call that was repeated under no_grad() is not one whose tensors, of the same kind, now get gradients."""
+        bias = torch.rand(H, L, requires_grad=True)
+        for leaves, score_mod in (
+            ([bias], lambda s, b, h, q, k: s + bias[h, k]), ([x.requires_grad_() for x in (self.q, self.k, self.v)], None)
+        ):  # fmt: skip
+            call = lambda: flex_attention(self.q, self.k, self.v, score_mod)  # noqa: E731
+            with torch.no_grad():
+                self.assertFalse(self.warm(call).requires_grad)
+            for _ in range(3):
+                self.assertTrue(all(x.any() for x in torch.autograd.grad(call().square().sum(), leaves)))
+            self.assertTrue(self.warm(call, 1).requires_grad)
+            with torch.no_grad():
+                self.assertFalse(self.warm(call, 1).requires_grad)
+
     def test_modes(self):
         call = lambda q=self.q: flex_attention(q, self.k, self.v)  # noqa: E731
         right = self.warm(call)

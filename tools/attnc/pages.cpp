@@ -54,8 +54,8 @@ Status appendRows(HostTensor& target, const HostTensor& rows, const HostTensor* 
                   const std::optional<HostTensor>& cuSeqlensQ, const std::optional<HostTensor>& scales) {
   const TensorView starts = cuSeqlensQ ? cuSeqlensQ->view() : TensorView{};
   const TensorView ofHeads = scales ? scales->view() : TensorView{};
-  return reference::appendRows(CacheViews(target, table, lengths).cache(), rows.view(), cuSeqlensQ ? &starts : nullptr,
-                               scales ? &ofHeads : nullptr);
+  return reference::appendRows(CacheViews(target, table, lengths).cache(), rows.view(), rows.shape[2],
+                               cuSeqlensQ ? &starts : nullptr, scales ? &ofHeads : nullptr);
 }
 
 HostTensor drawPageTable(int64_t batch, int64_t pagesOfSequence, uint64_t seed) {

@@ -3,7 +3,7 @@
 import torch
 
 from .fp8 import Fp8Call
-from .kernels import ALIGNED, ALIGNMENT, FP8, Call, bind_context, found_call, kind_of, like, made_call
+from .kernels import ALIGNED, ALIGNMENT, Call, bind_context, found_call, kind_of, like, made_call, span_of
 
 
 _empty_like = torch.empty_like
@@ -31,7 +31,7 @@ def call_of(
             function(q, k, v, *others)
         rows = rows_of(q), rows_of(k), rows_of(v)
         out = like(rows[0], v.shape[-1]) if out is None else out
-        make = Fp8Call if FP8 in options else Call
+        make = Fp8Call if span_of(options) else Call
         call = made_call(
             kind, make, text, *rows, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, options
         )  # fmt: skip

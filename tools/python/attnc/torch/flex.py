@@ -10,7 +10,7 @@ from .block_mask import has_lists, mask_mod_of
 from .errors import OperandError
 from .graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .fp8 import check_fp8
-from .kernels import ALIGNED, FP8, options_of
+from .kernels import ALIGNED, FP8, SPANS, options_of, span_of
 from .repeats import look_of, remember, repeated
 from .translation import translate
 
@@ -43,7 +43,7 @@ class FlexKernelOptions(_Options, total=False):
 
     tile: str
     backward_tile: str
-    fp8: bool
+    fp8: bool | typing.Literal["head", "block", "row"]
 
 
 _is_any_autocast_enabled = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
@@ -68,8 +68,9 @@ def _check_options(options):
     for name in ("tile", "backward_tile"):
         if not isinstance(options.get(name) or "", str):
             raise TypeError(f"{name} is {options[name]!r}; it must be a text, in the spelling of `attnc tune`")
-    if not isinstance(options.get("fp8") or False, bool):
-        raise TypeError(f"fp8 is {options['fp8']!r}; it must be True or False")
+    fp8 = options.get(FP8)
+    if fp8 is not None and not isinstance(fp8, bool) and fp8 not in SPANS:
+        raise TypeError(f'fp8 is {fp8!r}; it must be True, False, or what shares a scale: {", ".join(map(repr, SPANS))}')
 
 
 def _check_classes(query, key, value):
@@ -156,8 +157,8 @@ def flex_attention(
     gradients receive them. On the CPU, attnc computes with its fp64 reference, slowly; CpuWarning says so once.
 
     In `kernel_options`, "tile" and "backward_tile" name the kernels' tiles, in the spelling of `attnc tune`; they break
-    a graph of torch.compile. With "fp8" True, the forward pass rounds query, key and value, bfloat16 or float16, to e4m3,
-    and gradients pass straight through the rounding. Options of Triton's kernels are ignored.
+    a graph of torch.compile. With "fp8", the forward pass rounds query, key and value, bfloat16 or float16, to e4m3, and
+    gradients pass straight through the rounding; "head", "block" (as True: 128 rows) or "row" shares a scale. Options of Triton's kernels are ignored.
 
     Raises UntranslatableError for a mod that attnc cannot translate, OperandError for a block mask of other lengths or
     of another device, and NotImplementedError for a NestedTensor, a DTensor, operands without four dims, and head dims
@@ -184,8 +185,8 @@ def flex_attention(
     if kernel_options:
         _check_options(kernel_options)
     options = options_of(kernel_options)
-    is_fp8 = FP8 in options
-    if is_traced_here and (not is_traced or len(options) > is_fp8):  # this breaks the graph
+    fp8 = span_of(options)
+    if is_traced_here and (not is_traced or len(options) > (fp8 is not None)):  # this breaks the graph
         return _outside_of_graphs(
             query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options,
             return_aux=return_aux,
@@ -197,7 +198,7 @@ def flex_attention(
     if not query.dim() == key.dim() == value.dim() == 4:
         _check(query, key, value, enable_gqa, block_mask)
     batch, heads, q_len, head_dim = query.shape
-    if is_fp8:
+    if fp8:
         check_fp8(query, value)
     mask_mod = lists = None
     if block_mask is not None:
@@ -215,7 +216,7 @@ def flex_attention(
     if is_traced_here or is_recorded_here:
         _check(query, key, value, enable_gqa, block_mask)
         attend_here = attend_in_graph if is_traced_here else attend_recorded
-        out, lse, row_max = attend_here(query, key, value, score_mod, mask_mod, scale, wants_max, is_fp8=is_fp8)
+        out, lse, row_max = attend_here(query, key, value, score_mod, mask_mod, scale, wants_max, fp8=fp8)
     else:
         problem = batch, heads, key.shape[1], q_len, key.shape[2]
         try:

@@ -1,6 +1,6 @@
-"""Attention over q, k and v that are rounded to e4m3, with gradients in 16 bits, for kernel_options={"fp8": True}.
+"""Attention over q, k and v that are rounded to e4m3, with gradients in 16 bits, for kernel_options={"fp8": ...}.
 
-    q8, k8 = e4m3(q R), e4m3(k R)   with scales of 128 rows; R: random signs times a Hadamard matrix
+    q8, k8 = e4m3(q R), e4m3(k R)   with scales of heads, blocks of 128 rows, or rows; R: random signs times a Hadamard matrix
     v8     = e4m3(v)
     out, lse of q8, k8, v8          by forward kernels of e4m3
     gradients at q8, k8, v8         in the dtype of q, by out and lse of that forward pass; R^T turns dq and dk back
@@ -18,7 +18,7 @@ import torch
 from .. import _spec as c
 from .._library import check, library
 from ..quantise import ROWS_OF_SCALE, quantiser
-from .kernels import FP8, Call, current_stream, Views
+from .kernels import FP8, Call, current_stream, span_of, Views
 
 _SEED = 1  # of R's signs
 _SCALE_BITS = 4  # then values times scales are exact in bfloat16, and in float16 within its range
@@ -32,10 +32,10 @@ def check_fp8(query, value):
             raise NotImplementedError(f"{name} has head dim {width}; fp8 kernels have multiples of 16, up to 256")
 
 
-def _empty(x):
-    """Returns memory for what _round() writes: values and scales of blocks of rows."""
-    blocks = -(-x.shape[2] // ROWS_OF_SCALE)
-    scales = torch.empty((*x.shape[:2], blocks), dtype=torch.float32, device=x.device)
+def _empty(x, span):
+    """Returns memory for what _round() writes: values, and scales of each `span`, one of SPANS."""
+    parts = {"head": (), "block": (-(-x.shape[2] // ROWS_OF_SCALE),), "row": (x.shape[2],)}[span]
+    scales = torch.empty((*x.shape[:2], *parts), dtype=torch.float32, device=x.device)
     return torch.empty_like(_rows(x), dtype=torch.float8_e4m3fn), scales
 
 
@@ -61,7 +61,7 @@ def _signs(width, dtype, is_pinned):
     """Returns sqrt(n) R^T in host memory. Its elements are -1, 0 or 1; n is the size of the Hadamard matrix. Pinned, it
     may be copied to a GPU in a CUDA graph."""
     rows = torch.eye(width, dtype=torch.float32, device="cpu").view(1, 1, width, width)
-    values, scales = _empty(rows)
+    values, scales = _empty(rows, "head")
     _round(rows, values, scales, True)
     signs = values.float()[0, 0].sign().T.contiguous().to(dtype)
     return signs.pin_memory() if is_pinned else signs
@@ -73,12 +73,16 @@ def _turn_back(x, signs, to):
     to.copy_(torch.addmm(x.new_empty(1), x.reshape(-1, width), signs, beta=0, alpha=(width & -width) ** -0.5).view(x.shape))
 
 
-def _rounded(x, rotates):
+def _rounded(x, span, rotates):
     """Returns the values of x after rounding, rotated if wanted, with x's dtype and layout."""
-    values, scales = _empty(x)
+    values, scales = _empty(x, span)
     _round(x, values, scales, rotates)
-    of_rows = scales.repeat_interleave(ROWS_OF_SCALE, 2, output_size=scales.shape[2] * ROWS_OF_SCALE)
-    return torch.empty_like(x).copy_(values).mul_(of_rows[:, :, : x.shape[2], None])  # values are exact in 16 bits
+    if span == "head":
+        scales = scales[..., None]
+    elif span == "block":
+        scales = scales.repeat_interleave(ROWS_OF_SCALE, 2, output_size=scales.shape[2] * ROWS_OF_SCALE)
+        scales = scales[:, :, : x.shape[2]]
+    return torch.empty_like(x).copy_(values).mul_(scales[..., None])  # values are exact in 16 bits
 
 
 class Fp8Call:
@@ -89,8 +93,9 @@ class Fp8Call:
     def __init__(
         self, mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, options
     ):
-        (q8, of_q), (k8, of_k), (v8, of_v) = map(_empty, (q, k, v))
-        self.is_on_gpu, others = q.is_cuda, [option for option in options if option != FP8]
+        self.span = span_of(options)
+        (q8, of_q), (k8, of_k), (v8, of_v) = (_empty(x, self.span) for x in (q, k, v))
+        self.is_on_gpu, others = q.is_cuda, [option for option in options if option[0] != FP8]
         of_forward = [option for option in others if option[0] == "tile"]
         of_backward = [option for option in others if option[0] != "tile"]
         sequences = sequences._replace(q_scales=of_q, k_scales=of_k, v_scales=of_v)
@@ -108,7 +113,7 @@ class Fp8Call:
 
     def forward(self, q, k, v, tensors, scalars, scale, mask, out, lse, row_max, sequences, lists):
         """As Call.forward(), of q, k and v in 16 bits."""
-        rounded = [_empty(x) for x in (q, k, v)]
+        rounded = [_empty(x, self.span) for x in (q, k, v)]
         for x, to, rotates in zip((q, k, v), rounded, (True, True, False)):
             _round(x, *to, rotates)
         (q8, of_q), (k8, of_k), (v8, of_v) = rounded
@@ -121,9 +126,9 @@ class Fp8Call:
         """As Call.backward(). Rounds q, k and v again, which takes less memory than to keep them."""
         dq, dk, dv = results
         rotated = torch.empty_like(dq), torch.empty_like(dk)
+        rounded = [_rounded(x, self.span, rotates) for x, rotates in ((q, True), (k, True), (v, False))]
         self.of_gradients.backward(
-            _rounded(q, True), _rounded(k, True), _rounded(v, False), tensors, scalars, scale, mask, out, lse, dout, dlse,
-            (*rotated, dv), gradients, sequences, lists,
+            *rounded, tensors, scalars, scale, mask, out, lse, dout, dlse, (*rotated, dv), gradients, sequences, lists
         )  # fmt: skip
         signs = self.signs.to(q.device, non_blocking=True)
         for x, to in zip(rotated, (dq, dk)):

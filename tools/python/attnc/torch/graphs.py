@@ -172,11 +172,11 @@ def _lowered(query, key, value, score_mod, mask, scale, options, score_captures=
     captures = [*score_captures, *mask_captures]
     return _operator(
         plan.text, _tensors(plan, captures, query, key), plan.numbers, query, key, value, scale, options["wants_max"],
-        kv_lengths, cu_seqlens, longest, options["is_fp8"],
+        kv_lengths, cu_seqlens, longest, options["fp8"],
     )  # fmt: skip
 
 
-def _operator(text, tensors, numbers, query, key, value, scale, wants_max, kv_lengths, cu_seqlens, longest, is_fp8):
+def _operator(text, tensors, numbers, query, key, value, scale, wants_max, kv_lengths, cu_seqlens, longest, fp8):
     """Returns attnc::attention of a program, its captured tensors and its numbers, by name."""
     names = [capture.name for capture in mod_of(text).captures]
     captured = {name: tensors[name] for name in names if name in tensors}
@@ -185,7 +185,7 @@ def _operator(text, tensors, numbers, query, key, value, scale, wants_max, kv_le
         wanted = " ".join(name for name, x in captured.items() if x.requires_grad and x.is_floating_point())
     return attention_op(
         line_of(text), query, key, value, [*captured.values()], scalars, scale, wanted, wants_max, kv_lengths,
-        cu_seqlens, longest, is_fp8,
+        cu_seqlens, longest, fp8,
     )  # fmt: skip
 
 
@@ -242,12 +242,12 @@ def _traced_class(known, base):
 is_traced = _is_traced()
 
 
-def attend_in_graph(query, key, value, score_mod, mask_mod, scale, wants_max, sequences=ALIGNED, is_fp8=False):
+def attend_in_graph(query, key, value, score_mod, mask_mod, scale, wants_max, sequences=ALIGNED, fp8=None):
     """Returns (out, lse, row_max), as attend() does."""
     return in_graph(
         query, key, value, _identity if score_mod is None else score_mod,
         (sequences.kv_lengths, sequences.cu_q, sequences.max_q, _everything if mask_mod is None else mask_mod), scale,
-        {"wants_max": wants_max, "is_fp8": is_fp8},
+        {"wants_max": wants_max, "fp8": fp8},
     )  # fmt: skip
 
 
@@ -280,7 +280,7 @@ def is_recorded(*tensors):
     return is_watched() or not all(type(x) in _WITH_MEMORY for x in tensors)
 
 
-def attend_recorded(query, key, value, score_mod, mask_mod, scale, wants_max, sequences=ALIGNED, is_fp8=False):
+def attend_recorded(query, key, value, score_mod, mask_mod, scale, wants_max, sequences=ALIGNED, fp8=None):
     """Returns (out, lse, row_max), as attend() does, through the operator. Raises UntranslatableError if a mod reads
     the number in a captured tensor that is recorded, and NotImplementedError under transforms of torch.func."""
     device = query.device
@@ -305,5 +305,5 @@ def attend_recorded(query, key, value, score_mod, mask_mod, scale, wants_max, se
     query, key, value = rows_of(query), rows_of(key), rows_of(value)
     return _operator(
         plan.text, _tensors(plan, captured, query, key), numbers, query, key, value, float(scale), wants_max,
-        sequences.kv_lengths, sequences.cu_q, sequences.max_q, is_fp8,
+        sequences.kv_lengths, sequences.cu_q, sequences.max_q, fp8,
     )  # fmt: skip

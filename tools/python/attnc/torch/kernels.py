@@ -114,7 +114,8 @@ ALIGNED = Sequences()  # query i stands at key i
 # In place of a mask: a workspace of its own for each launch. Graphs are replayed, and runs that warm them up may leave
 # nothing in their pool of memory.
 ANEW = object()
-FP8 = "fp8", True  # among options: forward passes are over e4m3
+FP8 = "fp8"  # the name of an option, whose value is one of SPANS: forward passes are over e4m3
+SPANS = "head", "block", "row"  # what shares a scale
 
 
 def like(tensor, width=None):
@@ -314,11 +315,18 @@ _of_caches = {}  # kind of a call over a cache, without its number of rows -> ke
 
 
 def options_of(kernel_options):
-    """Returns attnc's of the kernel_options, as pairs: member of c.PrepareOptions and tile; FP8."""
+    """Returns attnc's of the kernel_options, as pairs: member of c.PrepareOptions and tile; FP8 and what shares a
+    scale."""
     if not kernel_options:
         return ()
     tiles = tuple((name, kernel_options[name]) for name in ("tile", "backward_tile") if kernel_options.get(name))
-    return (*tiles, FP8) if kernel_options.get("fp8") else tiles
+    span = kernel_options.get(FP8)
+    return (*tiles, (FP8, "block" if span is True else span)) if span else tiles
+
+
+def span_of(options):
+    """Returns what shares a scale; None: operands are not rounded."""
+    return dict(options).get(FP8)
 
 
 def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, options):

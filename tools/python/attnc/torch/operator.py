@@ -31,7 +31,7 @@ def _captured(text, captured, scalars):
 
 
 def _options(fp8):
-    return (FP8,) if fp8 else ()
+    return ((FP8, fp8),) if fp8 else ()
 
 
 def _sequences(kv_lengths, cu_seqlens, longest):
@@ -42,11 +42,11 @@ def _sequences(kv_lengths, cu_seqlens, longest):
 _library = torch.library.Library("attnc", "FRAGMENT")
 _library.define(
     "attention(str text, Tensor q, Tensor k, Tensor v, Tensor[] captured, float[] scalars, float scale, str? wanted, "
-    "bool wants_max, Tensor? kv_lengths, Tensor? cu_seqlens, SymInt longest, bool fp8) -> (Tensor, Tensor, Tensor)"
+    "bool wants_max, Tensor? kv_lengths, Tensor? cu_seqlens, SymInt longest, str? fp8) -> (Tensor, Tensor, Tensor)"
 )
 _library.define(
     "attention_backward(str text, Tensor q, Tensor k, Tensor v, Tensor[] captured, float[] scalars, float scale, "
-    "str wanted, Tensor? cu_seqlens, SymInt longest, Tensor out, Tensor lse, Tensor dout, Tensor? dlse, bool fp8) -> Tensor[]"
+    "str wanted, Tensor? cu_seqlens, SymInt longest, Tensor out, Tensor lse, Tensor dout, Tensor? dlse, str? fp8) -> Tensor[]"
 )
 attention_op, attention_backward_op = torch.ops.attnc.attention.default, torch.ops.attnc.attention_backward.default
 
@@ -54,13 +54,14 @@ attention_op, attention_backward_op = torch.ops.attnc.attention.default, torch.o
 def _attention(
     text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
     scale: float, wanted: str | None, wants_max: bool, kv_lengths: torch.Tensor | None,
-    cu_seqlens: torch.Tensor | None, longest: int, fp8: bool,
+    cu_seqlens: torch.Tensor | None, longest: int, fp8: str | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """Returns (out, lse, row_max) of a mod in IR text, which may be in the form of line_of(). row_max is empty unless
     `wants_max`. Captured tensors and scalars come in the order of their declarations in the text. `wanted` holds the
     names of captured tensors that want gradients, separated by spaces; None: no tensor has one. `kv_lengths`: i32 [B],
     the lengths of a cache; queries stand at its last keys. `cu_seqlens`: i32, of a ragged batch, whose longest sequence
-    has `longest` rows (0: unknown). `fp8`: q, k and v are rounded to e4m3. Rows of q, k and v are dense."""
+    has `longest` rows (0: unknown). `fp8`: q, k and v are rounded to e4m3, with a scale for each "head", "block" of 128
+    rows or "row". Rows of q, k and v are dense."""
     text = _text_of(text)
     tensors, numbers = _captured(text, captured, scalars)
     gradients, sequences = None if wanted is None else tuple(wanted.split()), _sequences(kv_lengths, cu_seqlens, longest)
@@ -82,7 +83,7 @@ def _fake_attention(text, q, k, v, captured, scalars, scale, wanted, wants_max, 
 def _attention_backward(
     text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
     scale: float, wanted: str, cu_seqlens: torch.Tensor | None, longest: int, out: torch.Tensor,
-    lse: torch.Tensor, dout: torch.Tensor, dlse: torch.Tensor | None, fp8: bool,
+    lse: torch.Tensor, dout: torch.Tensor, dlse: torch.Tensor | None, fp8: str | None,
 ) -> list[torch.Tensor]:  # fmt: skip
     """Returns the gradients of q, k and v, and of the captured tensors in `wanted`."""
     text = _text_of(text)

@@ -148,7 +148,8 @@ _kept = {}  # key -> _Repeats
 
 def look_of(score_mod, block_mask, flags):
     """Returns what calls like an earlier one have in common with it on sight: (key, mods, form). None: none will be.
-    The key counts the code of mods, which are functions. Masks with lists of their own are not looked at."""
+    The key counts the code of mods, which are functions, and whether gradients are recorded, which PyTorch's comparison
+    of tensors does not. Masks with lists of their own are not looked at."""
     mask_mod = form = None
     if block_mask is not None:
         if type(block_mask) is not BlockMask or block_mask._of is None:
@@ -163,7 +164,7 @@ def look_of(score_mod, block_mask, flags):
         if type(mask_mod) is not types.FunctionType:
             return None
         of_mask = id(mask_mod.__code__)
-    return (of_score, of_mask, flags), (score_mod, mask_mod), form
+    return (of_score, of_mask, flags, torch.is_grad_enabled()), (score_mod, mask_mod), form
 
 
 def repeated(look, operands):
