@@ -160,6 +160,8 @@ TEST_CASE("a block mask is built for the longest sequences of a ragged batch, if
   }
   SECTION("offsets, which a launch may change") {
     c.operands.cuSeqlensKv = cumulative(5);
+    CHECK_FALSE(settled(c, *mod).blockMask); // there is little to skip
+    c.operands.maxKvLen = 600;
     const Preparation anew = settled(c, *mod);
     CHECK(anew.kvLoop == KvLoop::Listed);
     CHECK(anew.blockMask->batch == 4); // lists are of each sequence
