@@ -150,8 +150,7 @@ struct Work {
 
 // ---------------------------------------------------------------------------------------------------------- producer
 
-/// Threads of the producer: one, or a warp if it fills columns. All of them walk; one issues TMA and arrives at
-/// barriers.
+/// Threads of the producer: one, or a warp if it fills columns. All walk; one issues TMA and arrives at barriers.
 // NOTE: a whole warp where one thread suffices costs 4 % at head dim 128: ptxas then keeps less of the consumers'
 // state in uniform registers.
 constexpr int kProducers = kFillsColumns ? 32 : 1;
@@ -166,8 +165,7 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
   Ring<Memory, RequestedVRing> v = {shared};
 
   /// A step's position: its tile's coordinates and its first column.
-  // NOTE: the length is a base class that may be empty, because an unused member changes ptxas's order of
-  // instructions.
+  // NOTE: the length is a base that may be empty, because an unused member changes ptxas's order of instructions.
   struct At : PagedLength<kPageSize != 0> {
     int b, h, kv_head, origin, kv_start;
   };
@@ -206,8 +204,12 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
   ATTNC_DEVICE void request_kv(Tile tile, const TensorMap& map, unsigned barrier, const At& at, int batch_step) {
     if constexpr (kPageSize) {
       const int* table = pages_of(p, at.b);
-      request_pages<kPageSize>(tile, map, barrier, at.kv_start, at.kv_head,
-                               [&](int i) { return at.has_row(i * kPageSize) ? table[i] : -1; });
+      if constexpr (kFp8 && kPageSize < kBlockN)
+        request_pages<kPageSize>(tile, map, barrier, table + unsigned(at.kv_start) / kPageSize,
+                                 at.rows_from(at.kv_start), at.kv_head);
+      else
+        request_pages<kPageSize>(tile, map, barrier, at.kv_start, at.kv_head,
+                                 [&](int i) { return at.has_row(i * kPageSize) ? table[i] : -1; });
     } else {
       request_tile(tile, map, barrier, kv_row_of<Mod>(args, at.b, at.kv_start), at.kv_head, at.b * batch_step);
     }
