@@ -87,9 +87,9 @@ static_assert(kBlockN % (kFp8 ? 64 : 16) == 0, "P V takes 32 bytes of columns at
 // Registers per thread, of the launch's 168 or 128. Page look-ups take some, which narrow heads can spare; so do
 // transposers, and look-ups of listed blocks for each sequence.
 constexpr bool kLooksUp = kPageSize != 0 && ((kHeadDimQk <= 64 && kHeadDimV <= 64) || (kBlockSparse && kIsRagged<Mod>));
-constexpr bool kGivesSome = kConsumers == 2 && (kLooksUp || kFp8);
+constexpr bool kGivesSome = kFp8 || (kConsumers == 2 && kLooksUp);
 constexpr int kProducerRegisters = kGivesSome ? 56 : kConsumers == 2 ? 40 : 32;
-constexpr int kConsumerRegisters = kGivesSome ? 224 : kConsumers == 2 ? 232 : 160;
+constexpr int kConsumerRegisters = (kConsumers == 2 ? 232 : 160) - (kGivesSome ? 8 : 0);
 static_assert(kConsumers == 2 || kConsumers == 3, "other register splits have not been chosen");
 
 // ------------------------------------------------------------------------------------------------------ shared memory
@@ -416,7 +416,8 @@ struct Consumer {
   }
 
   /// Epilogue: hands a tile's O to the storer, in the slot of its Q, or stores it. The scheduler barrier passed since
-  /// guarantees that all warps have completed their products with that Q. `unit`: a factor of O.
+  /// guarantees that the warpgroup's products with that Q are complete. Others may still read theirs: in any slab, rows
+  /// of O lie where the warpgroup's own rows of Q lay. `unit`: a factor of O.
   ATTNC_DEVICE void store(const Out& o, RowSoftmax& softmax, const Place<1>& place, float unit) {
     const ForwardParams& base = params_of<Mod>(p.base, args, place.b);
     const float v_scale = unit * scale_of_v<kRowScales>(p, place.b, place.h / base.group);
