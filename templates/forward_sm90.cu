@@ -89,9 +89,9 @@ static_assert(kBlockN % (kFp8 ? 64 : 16) == 0, "P V takes 32 bytes of columns at
 // Registers per thread, of the launch's 168 or 128. Page look-ups take some, which narrow heads can spare; so do
 // transposers, and look-ups of listed blocks for each sequence.
 constexpr bool kLooksUp = kPageSize != 0 && ((kHeadDimQk <= 64 && kHeadDimV <= 64) || (kBlockSparse && kIsRagged<Mod>));
-constexpr bool kGivesSome = kConsumers == 2 && (kLooksUp || kFp8);
+constexpr bool kGivesSome = kFp8 || (kConsumers == 2 && kLooksUp);
 constexpr int kProducerRegisters = kGivesSome ? 56 : kConsumers == 2 ? 40 : 32;
-constexpr int kConsumerRegisters = kGivesSome ? 224 : kConsumers == 2 ? 232 : 160;
+constexpr int kConsumerRegisters = (kConsumers == 2 ? 232 : 160) - (kGivesSome ? 8 : 0);
 static_assert(kConsumers == 2 || kConsumers == 3, "other register splits have not been chosen");
 
 // ------------------------------------------------------------------------------------------------------ shared memory
@@ -167,8 +167,7 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
   Ring<Memory, RequestedVRing> v = {shared};
 
   /// A step's position: its tile's coordinates and its first column.
-  // NOTE: the length is a base class that may be empty, because an unused member changes ptxas's order of
-  // instructions.
+  // NOTE: the length is a base that may be empty, because an unused member changes ptxas's order of instructions.
   struct At : PagedLength<kPageSize != 0> {
     int b, h, kv_head, origin, kv_start;
   };
@@ -208,8 +207,12 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
   ATTNC_DEVICE void request_kv(Tile tile, const TensorMap& map, unsigned barrier, const At& at, int batch_step) {
     if constexpr (kPageSize) {
       const int* table = pages_of(p, at.b);
-      request_pages<kPageSize>(tile, map, barrier, at.kv_start, at.kv_head,
-                               [&](int i) { return at.has_row(i * kPageSize) ? table[i] : -1; });
+      if constexpr (kFp8 && kPageSize < kBlockN)
+        request_pages<kPageSize>(tile, map, barrier, table + unsigned(at.kv_start) / kPageSize,
+                                 at.rows_from(at.kv_start), at.kv_head);
+      else
+        request_pages<kPageSize>(tile, map, barrier, at.kv_start, at.kv_head,
+                                 [&](int i) { return at.has_row(i * kPageSize) ? table[i] : -1; });
     } else {
       request_tile(tile, map, barrier, kv_row_of<Mod>(args, at.b, at.kv_start), at.kv_head, at.b * batch_step);
     }
@@ -417,7 +420,8 @@ struct Consumer {
   }
 
   /// Epilogue: hands a tile's O to the storer, in the slot of its Q, or stores it. The scheduler barrier passed since
-  /// guarantees that all warps have completed their products with that Q. `unit`: a factor of O.
+  /// guarantees that the warpgroup's products with that Q are complete. Others may still read theirs: in any slab, rows
+  /// of O lie where the warpgroup's own rows of Q lay. `unit`: a factor of O.
   ATTNC_DEVICE void store(const Out& o, RowSoftmax& softmax, const Place<1>& place, float unit) {
     const ForwardParams& base = params_of<Mod>(p.base, args, place.b);
     const float v_scale = unit * scale_of_v<kRowScales>(p, place.b, place.h / base.group);

@@ -33,4 +33,25 @@ ATTNC_DEVICE void request_pages(Tile tile, const TensorMap& map, unsigned barrie
   }
 }
 
+/// The same for a tile of several pages, quicker: up to eight are looked up before the first is loaded. `pages`: those
+/// of the tile; rows from `live` on have none, and load zeros.
+template <int PageSize, class Tile>
+ATTNC_DEVICE void request_pages(Tile tile, const TensorMap& map, unsigned barrier, const int* pages, int live, int h) {
+  constexpr int kPages = Tile::kRows / PageSize, kAtOnce = kPages < 8 ? kPages : 8;
+  static_assert(Tile::kRows % PageSize == 0 && PageSize % 8 == 0 && kPages % kAtOnce == 0,
+                "pages are whole, and so is their swizzle");
+#pragma unroll 1
+  for (int first = 0; first < kPages; first += kAtOnce) {
+    int page[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) page[i] = (first + i) * PageSize < live ? pages[first + i] : -1;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+#pragma unroll
+      for (int slab = 0; slab < Tile::kSlabs; ++slab)
+        ptx::tma_load_4d(tile.slab(slab) + (first + i) * PageSize * Tile::kRowBytes, map, barrier,
+                         slab * Tile::kSlabColumns, 0, h, page[i]);
+  }
+}
+
 } // namespace attnc

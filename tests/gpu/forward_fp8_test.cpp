@@ -206,7 +206,7 @@ TEST_CASE("forward kernels take q, k and v of e4m3, with any mod", "[gpu]") {
 TEST_CASE("forward kernels take e4m3 of any head dim, layout and scales", "[gpu]") {
   ATTNC_NEED_GPU();
   if (!servesFp8()) return;
-  for (auto [qk, v] : {std::pair{16, 16}, {48, 80}, {96, 96}, {192, 128}, {112, 240}})
+  for (auto [qk, v] : {std::pair{16, 16}, {32, 64}, {64, 32}, {48, 80}, {96, 96}, {160, 144}, {192, 128}, {112, 240}})
     for (DType dtype : {DType::BF16, DType::F16})
       for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences, Scales::OfRows}) {
         Problem problem{{2, 4, 2, 130, 515}, qk, v, dtype};
@@ -270,6 +270,23 @@ TEST_CASE("forward kernels take e4m3 in all tiles", "[gpu]") {
       }
     }
   }
+}
+
+TEST_CASE("warpgroups of many tiles of e4m3 leave each other's rows of q alone", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  for (int headDim : {48, 64, 128}) // against the naive kernel: the reference would take minutes
+    for (const char* name : {"noop", "causal"}) {
+      const Problem problem{{1, 16, 16, 4096, 2048}, headDim, headDim, DType::BF16};
+      const HostOperands operands = drawFp8(libraryMod(name), problem, Scales::OfHeads);
+      const Outcome expected =
+          runKernel(libraryMod(name), problem, operands, {.family = Family::Naive, .decode = false});
+      for (Family family : fastFamilies()) {
+        INFO(problem.text() << ", " << name << ", " << familyName(family));
+        checkFp8(runKernel(libraryMod(name), problem, operands, {.family = family, .decode = false}), expected,
+                 /*isNaive=*/false, 16);
+      }
+    }
 }
 
 TEST_CASE("the kernel of mma.sync takes rows, pages and blocks that Hopper's does not", "[gpu]") {
