@@ -10,7 +10,8 @@
 // attnc_quantise         with factors of blocks or rows: all of it. With factors of heads: out, by the factors that
 // attnc_quantise_scales  has left. It takes their maxima over CTAs; they are 0 before.
 //
-// A warp takes one row after another. Lane l holds columns l + 32 i of it.
+// A warp takes batches of rows, so that many loads are under way at once. Lane l holds kPerLane neighbouring columns of
+// each, from l kPerLane on. Rows of a block stay in registers between its maximum and its rounding, if they fit.
 //
 // Grid: blocks of 128 rows * heads * batch, in one dimension. Threads: 32 kWarps.
 //
@@ -24,8 +25,16 @@
 namespace attnc::quantise {
 
 constexpr int kRows = Scales::kRowsOfScale; // of a CTA
-constexpr int kColumns = kHeadDimQk, kPerLane = (kColumns + 31) / 32;
+constexpr int kColumns = kHeadDimQk;
 constexpr int kPower = kColumns & -kColumns; // n
+constexpr int columns_of_lane() {
+  int columns = 1;
+  while (32 * columns < kColumns) columns *= 2;
+  return columns;
+}
+constexpr int kPerLane = columns_of_lane(), kRowsOfWarp = kRows / kWarps;
+constexpr int kBatch = 64 / kPerLane < kRowsOfWarp ? 64 / kPerLane : kRowsOfWarp; // 64 registers
+static_assert(kPerLane <= 16 && kColumns % kPerLane == 0 && kRowsOfWarp % kBatch == 0);
 constexpr float kLargest = 448.f;
 /// So that a factor is above 0.
 constexpr float kSmallest = 5.42101086e-20f; // 2^-64
@@ -47,33 +56,87 @@ ATTNC_DEVICE Place place_of(const QuantiseParams& p) {
   return {head / p.heads, head % p.heads, block, block * kRows, min((block + 1) * kRows, p.rows)};
 }
 
-/// Loads a row, and rotates it if wanted. A warp.
-ATTNC_DEVICE void load_row(float (&y)[kPerLane], const QuantiseParams& p, const Place& at, int row) {
+/// Neighbours that are loaded or stored at once.
+template <class T> constexpr int kAtOnce = kPerLane* int(sizeof(T)) < 16 ? kPerLane : 16 / int(sizeof(T));
+template <class T> struct alignas(kAtOnce<T> * sizeof(T)) Together { T of[kAtOnce<T>]; };
+
+/// A lane's columns of the rows of a head.
+template <class T> struct Columns {
+  T* rows;
+  long long stride;
+  bool are_inside, are_together; // at addresses for Together
+
+  ATTNC_DEVICE Columns(T* tensor, const Strides& strides, const Place& at) : stride(strides.row) {
+    const int column = int(threadIdx.x) % 32 * kPerLane;
+    are_inside = column < kColumns;
+    rows = tensor + at.b * strides.batch + at.h * strides.head + (are_inside ? column : 0);
+    are_together = ((unsigned long long)rows | stride * sizeof(T)) % sizeof(Together<T>) == 0;
+  }
+  ATTNC_DEVICE T* row(int i) const { return rows + i * stride; }
+};
+
+/// Rotates a row. A warp.
+ATTNC_DEVICE void rotate(float (&y)[kPerLane], const float (&signs)[kPerLane]) {
   const int lane = threadIdx.x % 32;
-  const Element* x = (const Element*)p.x + at.b * p.x_stride.batch + at.h * p.x_stride.head + row * p.x_stride.row;
 #pragma unroll
-  for (int i = 0; i < kPerLane; ++i) y[i] = lane + 32 * i < kColumns ? to_float(x[lane + 32 * i]) : 0.f;
-  if (!p.rotates) return;
+  for (int i = 0; i < kPerLane; ++i) y[i] *= signs[i];
 #pragma unroll
-  for (int i = 0; i < kPerLane; ++i) y[i] *= sign_of(p.seed, lane + 32 * i);
-#pragma unroll
-  for (int distance = 1; distance < (kPower < 32 ? kPower : 32); distance *= 2)
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      const float other = __shfl_xor_sync(0xffffffffu, y[i], distance);
-      y[i] = lane & distance ? other - y[i] : y[i] + other;
-    }
-#pragma unroll
-  for (int distance = 1; distance < kPower / 32; distance *= 2)
+  for (int distance = 1; distance < kPerLane && distance < kPower; distance *= 2)
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i)
       if (!(i & distance)) {
         const float a = y[i], b = y[i + distance];
         y[i] = a + b, y[i + distance] = a - b;
       }
+#pragma unroll
+  for (int lanes = 1; lanes < kPower / kPerLane; lanes *= 2)
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const float other = __shfl_xor_sync(0xffffffffu, y[i], lanes);
+      y[i] = lane & lanes ? other - y[i] : y[i] + other;
+    }
   const float factor = rsqrtf(float(kPower));
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) y[i] *= factor;
+}
+
+/// Returns the row of a batch.
+ATTNC_DEVICE int row_of(const Place& at, int batch, int i) {
+  return at.first + int(threadIdx.x) / 32 + (batch * kBatch + i) * kWarps;
+}
+
+/// Loads rows, and rotates them if wanted. Rows behind the last are copies of it. A warp.
+ATTNC_DEVICE void load_batch(float (&y)[kBatch][kPerLane], const QuantiseParams& p, const Place& at, int batch,
+                             const float (&signs)[kPerLane]) {
+  const Columns<const Element> x((const Element*)p.x, p.x_stride, at);
+  if (x.are_together) {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i)
+#pragma unroll
+      for (int j = 0; j < kPerLane; j += kAtOnce<Element>) {
+        const Together<Element> some = *(const Together<Element>*)(x.row(min(row_of(at, batch, i), at.end - 1)) + j);
+#pragma unroll
+        for (int k = 0; k < kAtOnce<Element>; ++k) y[i][j + k] = to_float(some.of[k]);
+      }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i)
+#pragma unroll
+      for (int j = 0; j < kPerLane; ++j) y[i][j] = to_float(x.row(min(row_of(at, batch, i), at.end - 1))[j]);
+  }
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) y[i][j] = x.are_inside ? y[i][j] : 0.f;
+  }
+  if (!p.rotates) return;
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) rotate(y[i], signs);
+}
+
+ATTNC_DEVICE void find_signs(float (&signs)[kPerLane], const QuantiseParams& p) {
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) signs[i] = sign_of(p.seed, int(threadIdx.x) % 32 * kPerLane + i);
 }
 
 /// Returns the largest magnitude of a row, of which each lane has a part. A warp; all lanes get it.
@@ -93,15 +156,17 @@ ATTNC_DEVICE float scale_for(const QuantiseParams& p, float largest) {
   return __uint_as_float((scale + p.scale_mask) & ~p.scale_mask);
 }
 
-/// Returns the factor that the CTA's rows want. All threads get it.
-ATTNC_DEVICE float scale_of_rows(const QuantiseParams& p, const Place& at) {
+/// Returns the factor that the CTA's rows want. All threads get it. `y` is left with the last batch of rows.
+ATTNC_DEVICE float scale_of_rows(float (&y)[kBatch][kPerLane], const QuantiseParams& p, const Place& at,
+                                 const float (&signs)[kPerLane]) {
   __shared__ float largest_of[kWarps];
   float largest = 0.f;
-  for (int row = at.first + int(threadIdx.x) / 32; row < at.end; row += kWarps) {
-    float y[kPerLane];
-    load_row(y, p, at, row);
+  for (int batch = 0; batch < kRowsOfWarp / kBatch; ++batch) {
+    load_batch(y, p, at, batch, signs);
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) largest = fmaxf(largest, fabsf(y[i]));
+    for (int i = 0; i < kBatch; ++i)
+#pragma unroll
+      for (int j = 0; j < kPerLane; ++j) largest = fmaxf(largest, fabsf(y[i][j]));
   }
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2)
@@ -112,42 +177,65 @@ ATTNC_DEVICE float scale_of_rows(const QuantiseParams& p, const Place& at) {
   return scale_for(p, largest);
 }
 
+/// Rounds a lane's columns of a row, and stores them.
+ATTNC_DEVICE void store_row(const float (&y)[kPerLane], float inverse, const Columns<unsigned char>& out, int row) {
+  using Byte = unsigned char;
+  Together<Byte> rounded;
+#pragma unroll
+  for (int i = 0; i < kPerLane; i += 2) {
+    constexpr bool kArePairs = kPerLane > 1;
+    const unsigned two = ptx::cvt_rn_satfinite_e4m3x2(kArePairs ? y[i + kArePairs] * inverse : 0.f, y[i] * inverse);
+    rounded.of[i] = Byte(two);
+    if (kArePairs) rounded.of[i + kArePairs] = Byte(two >> 8);
+  }
+  if (!out.are_inside) return;
+  if (out.are_together) {
+    *(Together<Byte>*)out.row(row) = rounded;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) out.row(row)[i] = rounded.of[i];
+  }
+}
+
 ATTNC_DEVICE float* scale_at(const QuantiseParams& p, const Place& at) {
   return p.scales + (long long)(at.b * p.heads + at.h) * p.scale_blocks +
          (p.rows_of_scale ? at.block * kRows / p.rows_of_scale : 0);
 }
 
-extern "C" __global__ void __launch_bounds__(32 * kWarps)
+extern "C" __global__ void __launch_bounds__(32 * kWarps, 2)
     attnc_quantise_scales(const __grid_constant__ QuantiseParams p) {
   const Place at = place_of(p);
-  const float scale = scale_of_rows(p, at);
+  float y[kBatch][kPerLane], signs[kPerLane];
+  find_signs(signs, p);
+  const float scale = scale_of_rows(y, p, at, signs);
   if (threadIdx.x == 0) atomicMax((int*)scale_at(p, at), __float_as_int(scale)); // positive floats compare as ints
 }
 
-extern "C" __global__ void __launch_bounds__(32 * kWarps) attnc_quantise(const __grid_constant__ QuantiseParams p) {
+extern "C" __global__ void __launch_bounds__(32 * kWarps, 2) attnc_quantise(const __grid_constant__ QuantiseParams p) {
   const Place at = place_of(p);
-  const bool by_rows = p.rows_of_scale == 1;
-  float scale = 1.f;
-  if (p.rows_of_scale == kRows) {
-    scale = scale_of_rows(p, at);
+  const bool by_rows = p.rows_of_scale == 1, by_blocks = p.rows_of_scale == kRows;
+  float y[kBatch][kPerLane], signs[kPerLane], scale = 1.f;
+  find_signs(signs, p);
+  if (by_blocks) {
+    scale = scale_of_rows(y, p, at, signs);
     if (threadIdx.x == 0) *scale_at(p, at) = scale;
   } else if (!by_rows) {
     scale = *scale_at(p, at);
   }
+  const Columns<unsigned char> out((unsigned char*)p.out, p.out_stride, at);
   float inverse = 1.f / scale;
-  for (int row = at.first + int(threadIdx.x) / 32; row < at.end; row += kWarps) {
-    float y[kPerLane];
-    load_row(y, p, at, row);
-    if (by_rows) {
-      scale = scale_for(p, largest_of_warp(y)), inverse = 1.f / scale;
-      if (threadIdx.x % 32 == 0) scale_at(p, at)[row - at.first] = scale;
-    }
-    unsigned char* out =
-        (unsigned char*)p.out + at.b * p.out_stride.batch + at.h * p.out_stride.head + row * p.out_stride.row;
+  for (int batch = 0; batch < kRowsOfWarp / kBatch; ++batch) {
+    if (kBatch < kRowsOfWarp || !by_blocks) load_batch(y, p, at, batch, signs);
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i)
-      if (const int column = int(threadIdx.x) % 32 + 32 * i; column < kColumns)
-        out[column] = (unsigned char)ptx::cvt_rn_satfinite_e4m3x2(0.f, y[i] * inverse);
+    for (int i = 0; i < kBatch; ++i) {
+      const int row = row_of(at, batch, i);
+      if (row >= at.end) continue;
+      if (by_rows) {
+        scale = scale_for(p, largest_of_warp(y[i])), inverse = 1.f / scale;
+        if (threadIdx.x % 32 == 0) scale_at(p, at)[row - at.first] = scale;
+      }
+      store_row(y[i], inverse, out, row);
+    }
   }
 }
 
