@@ -10,34 +10,15 @@ these; the backward pass is in bf16 at the rounded values. All of that is in the
 import argparse
 import json
 import pathlib
-import statistics
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools" / "python"))
 import torch
+from in_turns import in_turns
 
 from attnc.torch import create_block_mask, flex_attention
 
-BATCH, HEADS, LENGTH, WIDTH, CALLS, ROUNDS = 2, 16, 8192, 128, 10, 9
-
-
-def milliseconds(function):
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(CALLS):
-        function()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / CALLS
-
-
-def in_turns(functions):
-    """Returns the median milliseconds of each function. The first third of the rounds settles clocks."""
-    found = {name: [] for name in functions}
-    for _ in range(ROUNDS):
-        for name, function in functions.items():
-            found[name].append(milliseconds(function))
-    return {name: statistics.median(times[ROUNDS // 3 :]) for name, times in found.items()}
+BATCH, HEADS, LENGTH, WIDTH, CALLS = 2, 16, 8192, 128, 10
 
 
 def kernels_of(function):

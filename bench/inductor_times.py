@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import json
 import pathlib
-import statistics
 import sys
 import time
 import traceback
@@ -23,6 +22,7 @@ import unittest.mock
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
 import torch
+from in_turns import in_turns
 from inductor_hooks import HAS_BACKWARD, HAS_FORWARD, hooks, lowering
 from torch._inductor import config, select_algorithm
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -92,7 +92,7 @@ def document_mask(length):
 
 
 def cases():
-    """Returns (name, operands, score_mod of a captured tensor, the tensor, mask_mod, lengths, dtype)."""
+    """Returns (name, B, H, HKV, lengths and head dim, score_mod of a captured tensor, the tensor, mask_mod)."""
     wide, odd = (1024, 1024), (1000, 1000)
     slopes = lambda heads: (torch.rand(heads, device="cuda") / 8).requires_grad_()
     table = lambda heads, length: torch.randn(heads, length, device="cuda").requires_grad_()
@@ -130,8 +130,19 @@ def compare(name, shape, make, tensor, mask_mod, compiled):
     found = [out, *torch.autograd.grad(out, [*leaves, *extra], dout)]
     right = expected(score_mod, mask_mod, leaves, dout, extra)
     errors = [off(*pair) for pair in zip(found, right)]
-    worst = max(errors)
-    print(f"{'ok  ' if worst < 0.02 else 'FAIL'} {name:24} {' '.join(f'{x:.1e}' for x in errors)}  {chosen()}", flush=True)
+    is_right = all(x < 0.02 for x in errors)
+    print(f"{'ok  ' if is_right else 'FAIL'} {name:24} {' '.join(f'{x:.1e}' for x in errors)}  {chosen()}", flush=True)
+    return is_right
+
+
+def holds(name, *case, **options):
+    """Returns whether compare() succeeds."""
+    try:
+        return compare(name, *case, **options)
+    except Exception:
+        print(f"FAIL {name}")
+        traceback.print_exc(limit=-4)
+        return False
 
 
 def attend(q, k, v, score_mod, mask):
@@ -139,50 +150,24 @@ def attend(q, k, v, score_mod, mask):
 
 
 def check(only):
+    """Returns whether all cases are right."""
+    right = []
     print(f"attnc {'only' if only else 'next to Triton'}: errors of out, dq, dk, dv and of captures", flush=True)
     for name, *case in cases():
         torch._dynamo.reset()
-        try:
-            with installed(only):
-                compare(name, *case, compiled=torch.compile(again(attend), fullgraph=True, dynamic=False))
-        except Exception:
-            print(f"FAIL {name}")
-            traceback.print_exc(limit=-4)
+        with installed(only):
+            right.append(holds(name, *case, compiled=torch.compile(again(attend), fullgraph=True, dynamic=False)))
     torch._dynamo.reset()
     offered.clear()
     with installed(only):
         compiled = torch.compile(again(attend), fullgraph=True, dynamic=True)
         for lengths in ((512, 512), (700, 700), (1000, 1300), (333, 900)):
-            try:
-                compare(f"dynamic {lengths}", (2, 4, 2, *lengths, 64), None, None, causal, compiled=compiled)
-            except Exception:
-                print(f"FAIL dynamic {lengths}")
-                traceback.print_exc(limit=-4)
+            right.append(holds(f"dynamic {lengths}", (2, 4, 2, *lengths, 64), None, None, causal, compiled=compiled))
     print(f"choices of the dynamic function: {offered}")
+    return all(right)
 
 
 # ---- Times ------------------------------------------------------------------------------------------------------
-
-
-def milliseconds(function, calls=10):
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(calls):
-        function()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / calls
-
-
-def in_turns(functions, rounds=5):
-    """Returns the median milliseconds of each function, which take turns."""
-    for function in functions.values():
-        milliseconds(function)
-    found = {name: [] for name in functions}
-    for _ in range(rounds):
-        for name, function in functions.items():
-            found[name].append(milliseconds(function))
-    return {name: statistics.median(times) for name, times in found.items()}
 
 
 def report(out, what, times, **more):
@@ -280,8 +265,8 @@ def main():
     config.fx_graph_cache = torch._functorch.config.enable_autograd_cache = False  # a graph of before is not one of after
     select_algorithm.add_feedback_saver(select_saver)
     with hooks(lambda choices: offered.append([x.name for x in choices])):
-        for which in options.check:
-            check(which == "only")
+        if not all([check(which == "only") for which in options.check]):
+            sys.exit(1)
         times(options.out, options.times)
         if options.layer:
             layer(options.out)

@@ -158,7 +158,8 @@ def flex_attention(
 
     In `kernel_options`, "tile" and "backward_tile" name the kernels' tiles, in the spelling of `attnc tune`; they break
     a graph of torch.compile. With "fp8", the forward pass rounds query, key and value, bfloat16 or float16, to e4m3, and
-    gradients pass straight through the rounding; "head", "block" (as True: 128 rows) or "row" shares a scale. Options of Triton's kernels are ignored.
+    gradients pass straight through the rounding. Its value says what shares a scale: "head", "block" (128 rows; also
+    True) or "row". Options of Triton's kernels are ignored.
 
     Raises UntranslatableError for a mod that attnc cannot translate, OperandError for a block mask of other lengths or
     of another device, and NotImplementedError for a NestedTensor, a DTensor, operands without four dims, and head dims
@@ -199,7 +200,7 @@ def flex_attention(
         _check(query, key, value, enable_gqa, block_mask)
     batch, heads, q_len, head_dim = query.shape
     if fp8:
-        check_fp8(query, value)
+        check_fp8(query, value, fp8)
     mask_mod = lists = None
     if block_mask is not None:
         if callable(block_mask):

@@ -24,12 +24,14 @@ _SEED = 1  # of R's signs
 _SCALE_BITS = 4  # then values times scales are exact in bfloat16, and in float16 within its range
 
 
-def check_fp8(query, value):
+def check_fp8(query, value, span):
     if query.dtype not in (torch.bfloat16, torch.float16):
-        raise ValueError(f'the operands are {query.dtype}; with kernel_options={{"fp8": True}} they are bfloat16 or float16')
+        raise ValueError(f'the operands are {query.dtype}; with kernel_options["fp8"] they are bfloat16 or float16')
     for name, width in (("query", query.shape[-1]), ("value", value.shape[-1])):
         if width % 16 or not 16 <= width <= 256:
             raise NotImplementedError(f"{name} has head dim {width}; fp8 kernels have multiples of 16, up to 256")
+    if span == "row" and query.is_cuda and torch.cuda.get_device_capability(query.device) != (9, 0):
+        raise NotImplementedError('kernel_options={"fp8": "row"} needs a GPU of sm_90; "block" takes all from sm_89 on')
 
 
 def _empty(x, span):

@@ -93,8 +93,8 @@ class Sequences(typing.NamedTuple):
     """Where rows of q, k and v belong, as i32 tensors on the device. Either `kv_lengths` [B] of a cache, where queries
     stand at the last keys; or `cu_q` and `cu_kv` [B + 1], the cumulative lengths of a ragged batch, with the longest
     lengths. With `page_table` [B, N], which needs kv_lengths, k and v are pools [pages, HKV, page_size, D]; a ragged
-    batch then has no cu_kv. And the scales of q, k and v if these are float8_e4m3fn, f32: [H], [HKV], or [B, H, blocks] and
-    [B, HKV, blocks]."""
+    batch then has no cu_kv. And the scales of q, k and v if these are float8_e4m3fn, f32: [H] or [B, H], [B, H, blocks], or
+    [B, H, rows]; for k and v with HKV heads."""
 
     kv_lengths: torch.Tensor | None = None
     cu_q: torch.Tensor | None = None

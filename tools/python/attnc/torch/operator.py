@@ -10,7 +10,7 @@ import torch
 
 from .autograd import Refusing, call_of, run_backward
 from .block_mask import Lists
-from .kernels import ALIGNED, ANEW, FP8, Sequences, like, mod_of
+from .kernels import ALIGNED, ANEW, FP8, SPANS, Sequences, like, mod_of
 
 
 def line_of(text):
@@ -31,6 +31,8 @@ def _captured(text, captured, scalars):
 
 
 def _options(fp8):
+    if fp8 and fp8 not in SPANS:
+        raise ValueError(f"fp8 is {fp8!r}; it must be None or one of {', '.join(SPANS)}")
     return ((FP8, fp8),) if fp8 else ()
 
 
