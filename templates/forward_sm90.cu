@@ -207,7 +207,7 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
   ATTNC_DEVICE void request_kv(Tile tile, const TensorMap& map, unsigned barrier, const At& at, int batch_step) {
     if constexpr (kPageSize) {
       const int* table = pages_of(p, at.b);
-      if constexpr (kFp8 && kPageSize < kBlockN)
+      if constexpr (kFp8 && !kRowScales && kPageSize < kBlockN)
         request_pages<kPageSize>(tile, map, barrier, table + unsigned(at.kv_start) / kPageSize,
                                  at.rows_from(at.kv_start), at.kv_head);
       else
