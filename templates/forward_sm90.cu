@@ -24,7 +24,7 @@
 //   storer        one thread of another      56, 40 or 32  issues TMA stores of O; if a sequence of a ragged batch ends
 //                 warp; the warp if ragged                  within a tile, copies its rows instead
 //   transposers   two warps, with kFp8       the same    turn V
-//   consumer i    a warpgroup, 64 rows    224, 232 or 160  products, mod, softmax
+//   consumer i    a warpgroup, 64 rows    232 to 152       products, mod, softmax
 //
 //   shared memory   bytes                                        lifetime
 //   QRing           kQStages tiles of kBlockM x kHeadDimQk       a slot: a tile of Q rows; with two slots, then
@@ -86,9 +86,11 @@ namespace attnc::sm90 {
 constexpr int kConsumers = kWarps / 4; // warpgroups that compute
 static_assert(kBlockM == 64 * kConsumers, "a warpgroup owns 64 rows");
 static_assert(kBlockN % (kFp8 ? 64 : 16) == 0, "P V takes 32 bytes of columns at a time, and V is turned by 64");
-// Registers per thread, of the launch's 168 or 128. Page look-ups take some, which narrow heads can spare; so do
-// transposers, and look-ups of listed blocks for each sequence.
-constexpr bool kLooksUp = kPageSize != 0 && ((kHeadDimQk <= 64 && kHeadDimV <= 64) || (kBlockSparse && kIsRagged<Mod>));
+// Registers per thread, of the launch's 168 or 128. Look-ups of several pages take some, which heads up to 128 can
+// spare; so do transposers, and look-ups of listed blocks for each sequence.
+constexpr int kWidest = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
+constexpr bool kLooksUp =
+    kPageSize && (kWidest <= (kPageSize < kBlockN ? 128 : 64) || (kBlockSparse && kIsRagged<Mod>));
 constexpr bool kGivesSome = kFp8 || (kConsumers == 2 && kLooksUp);
 constexpr int kProducerRegisters = kGivesSome ? 56 : kConsumers == 2 ? 40 : 32;
 constexpr int kConsumerRegisters = (kConsumers == 2 ? 232 : 160) - (kGivesSome ? 8 : 0);
@@ -205,17 +207,11 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
 
   template <class Tile>
   ATTNC_DEVICE void request_kv(Tile tile, const TensorMap& map, unsigned barrier, const At& at, int batch_step) {
-    if constexpr (kPageSize) {
-      const int* table = pages_of(p, at.b);
-      if constexpr (kFp8 && !kRowScales && kPageSize < kBlockN)
-        request_pages<kPageSize>(tile, map, barrier, table + unsigned(at.kv_start) / kPageSize,
-                                 at.rows_from(at.kv_start), at.kv_head);
-      else
-        request_pages<kPageSize>(tile, map, barrier, at.kv_start, at.kv_head,
-                                 [&](int i) { return at.has_row(i * kPageSize) ? table[i] : -1; });
-    } else {
+    constexpr int kAtOnce = kRowScales ? 1 : (kGivesSome ? 8 : 4) / (kFillsColumns ? 2 : 1); // for want of registers
+    if constexpr (kPageSize)
+      request_pages<kPageSize, kAtOnce>(tile, map, barrier, at.kv_start, at.kv_head, pages_of(p, at.b), at.rows());
+    else
       request_tile(tile, map, barrier, kv_row_of<Mod>(args, at.b, at.kv_start), at.kv_head, at.b * batch_step);
-    }
   }
 
   ATTNC_DEVICE void request_k(const At& at, int flags, StepScales scales) {
@@ -514,9 +510,9 @@ struct Consumer {
         if (!next.valid) break;
         work = next;
         const int thread = ptx::opaque(threadIdx.x); // NOTE: opaque, else values derived from it take a register
+        const int row = row_of_scale<kBlockM>(work.q_start, 64 * group, p.base.q_len);
         place = Place<1>(p.base, args, work.b, work.h, work.q_start, (thread - 128) / 32 * 16 + thread % 32 / 4,
-                         p.base.scale *
-                             scale_of_products<kRowScales>(p, work.b, work.h, work.h / p.base.group, work.q_start));
+                         p.base.scale * scale_of_products<kRowScales>(p, work.b, work.h, work.h / p.base.group, row));
         if constexpr (kRowScales) q_scales.load<Mod>(p, p.base, args, work.b, work.h, place.q_first);
         softmax = {};
       }

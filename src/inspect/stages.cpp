@@ -82,6 +82,11 @@ std::string ctasWords(const plan::Stage& stage) {
   return words;
 }
 
+/// Returns whether further columns of q and k come from tensors of their own.
+bool hasColumnsApart(const codegen::Config& config) {
+  return config.narrowHeadDim && *config.narrowHeadDim < config.headDimQk;
+}
+
 /// Returns the type of a kernel's first parameter.
 std::string paramsType(const KernelSource& source, const plan::Stage& stage) {
   const std::string before = source.entry + "(const __grid_constant__ ";
@@ -95,10 +100,11 @@ std::string paramsType(const KernelSource& source, const plan::Stage& stage) {
   }
   std::string base = chosen.drop_front(13).take_until([](char c) { return c == ','; }).str();
   llvm::StringRef scaled = source.text; // ScaledIf<ForwardParams, kFp8>, here or by an alias
-  scaled = scaled.drop_front(std::min(scaled.size(), scaled.find(" ScaledIf<"))).drop_front(10);
+  scaled = scaled.substr(scaled.find("ScaledIf<Forward")).substr(9);
   if (base == "TileParams") base = "ScaledIf<" + scaled.take_until([](char c) { return c == ','; }).str();
   if (llvm::StringRef of = base; of.consume_front("ScaledIf<"))
     base = stage.config.fp8 == true ? "Scaled<" + of.str() + ">" : of.str();
+  if (hasColumnsApart(stage.config)) base = "WithColumns<" + base + ">";
   return stage.config.pageSize || stage.config.appends ? "Cached<" + base + ">" : base;
 }
 
@@ -115,6 +121,8 @@ std::string mapsWords(const plan::Stage& stage, llvm::StringRef tensors) {
     if ((name == "k" || name == "v") && config.pageSize) rows = std::min(rows, config.pageSize);
     words.push_back(fmt::format("{} 64 x {}", name.str(), rows));
   }
+  if (hasColumnsApart(config))
+    words.push_back(fmt::format("q_columns 64 x {}, k_columns 64 x {}", config.blockM, config.blockN));
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
@@ -247,7 +255,7 @@ Expected<std::string> modText(const Mod& mod, const KernelOptions& options, int 
 
 Expected<std::string> cudaFile(const Mod& mod, const KernelOptions& options, const CudaFileOptions& file) {
   return onOwnStack([&]() -> Expected<std::string> {
-    ATTNC_TRY_AS(all, written(mod, options, file.launch, file.launcher)); // launchers serve no wider copies
+    ATTNC_TRY_AS(all, written(mod, options, file.launch, file.launcher)); // launchers serve no further columns
     if (file.launcher && file.launch)
       return Error::environment("a launcher is of the whole kernel, and one launch is asked for");
     if (file.launcher) ATTNC_TRY(checkLauncher(all->plan));

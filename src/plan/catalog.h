@@ -30,7 +30,7 @@ struct Selection {
   /// Why the family made for this GPU does not serve the options. Empty if it does, or if no family was.
   std::string unserved;
   std::string misfit;        ///< why that family serves the options but not the operands' layout: names the tensor
-  bool keepsLowRank = false; ///< whether a low-rank term stays in the mod, so that q and k are taken as they are
+  bool keepsLowRank = false; ///< whether a low-rank term stays in the mod, so that q and k have no further columns
 };
 
 /// Selects a family. `mod`: made for algebraFor(options). With `layout` (from checkLayout()), families that reject that

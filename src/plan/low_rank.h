@@ -24,7 +24,7 @@ public:
   /// given one.
   const Request& request() const { return forms.empty() ? given : forms.front()->request; }
 
-  /// Gives the kernels of a plan for request() their wider copies of q and k. Adds the stages that run if a launch's
+  /// Gives the kernels of a plan for request() their further columns of q and k. Adds the stages that run if a launch's
   /// numbers need more columns than these. Does nothing if the term stays in the mod. `plan`: with addSharedStages().
   void addTo(Plan& plan, const FamilyRow& row) const;
 

@@ -4,6 +4,8 @@
 // kHeadDimQk, there are none.
 #pragma once
 
+#include "attnc_config.cuh"
+
 #include "params_sm90.cuh"
 #include "tile/request_tile.cuh"
 
@@ -37,8 +39,12 @@ ATTNC_DEVICE void request_k_columns(const WithColumns<Params>& p, Tile tile, uns
 template <class Params> ATTNC_DEVICE void prefetch_columns(const WithColumns<Params>& p) {
   ptx::prefetch_tensor_maps(p.q_columns, p.k_columns);
 }
-template <class Params, class Tile> ATTNC_DEVICE void request_q_columns(const Params&, Tile, unsigned, int, int, int) {}
-template <class Params, class Tile> ATTNC_DEVICE void request_k_columns(const Params&, Tile, unsigned, int, int, int) {}
+template <class Params, class Tile> ATTNC_DEVICE void request_q_columns(const Params&, Tile, unsigned, int, int, int) {
+  static_assert(!kHasColumns);
+}
+template <class Params, class Tile> ATTNC_DEVICE void request_k_columns(const Params&, Tile, unsigned, int, int, int) {
+  static_assert(!kHasColumns);
+}
 template <class Params> ATTNC_DEVICE void prefetch_columns(const Params&) {}
 
 } // namespace attnc

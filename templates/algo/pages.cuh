@@ -23,14 +23,12 @@ template <class Params> ATTNC_DEVICE const int* pages_of(const Params&, int) { r
 /// Length of a sequence's K and V, if these are paged.
 template <bool IsPaged> struct PagedLength {
   ATTNC_DEVICE void set_length(int) {}
-  ATTNC_DEVICE bool has_row(int) const { return true; }
-  ATTNC_DEVICE int rows_from(int) const { return 0; }
+  ATTNC_DEVICE int rows() const { return 0; }
 };
 template <> struct PagedLength<true> {
   int length;
   ATTNC_DEVICE void set_length(int rows) { length = rows; }
-  ATTNC_DEVICE bool has_row(int row) const { return row < length; }
-  ATTNC_DEVICE int rows_from(int row) const { return length - row; }
+  ATTNC_DEVICE int rows() const { return length; }
 };
 
 /// Returns the elements from the beginning of a pool to a position of a sequence, in KV head 0.

@@ -35,14 +35,18 @@ struct StepScales {
   float k, v;
 };
 
-/// Returns the factor of products of rows from q_start on, without StepScales; 1 if columns and rows have their own
-/// (OfRows).
+/// Returns the factor of products of rows from q_start on, all of one block of factors, without StepScales; 1 if
+/// columns and rows have their own (OfRows).
 template <bool OfRows, class Params>
 ATTNC_DEVICE float scale_of_products(const Params& p, int b, int h, int kv_head, int q_start) {
   if constexpr (!OfRows && requires { p.q_scale; })
     return p.q_scale.of(b, h, q_start) * (p.k_scale.block ? 1.f : p.k_scale.of(b, kv_head));
   else
     return 1.f;
+}
+/// Returns a row of the block of factors of the rows from q_start + first on, in a tile of TileRows from q_start on.
+template <int TileRows> ATTNC_DEVICE int row_of_scale(int q_start, int first, int q_len) {
+  return TileRows <= Scales::kRowsOfScale ? q_start : min(q_start + first, q_len - 1);
 }
 /// Returns the factor of V, without StepScales; 1 if columns have their own.
 template <bool OfRows, class Params> ATTNC_DEVICE float scale_of_v(const Params& p, int b, int kv_head) {

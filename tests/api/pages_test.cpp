@@ -164,7 +164,7 @@ TEST_CASE("kernels for pages are others, and only forward and decode ones", "[ap
   o = {.kind = KernelKind::Backward, .arch = "sm_90a", .pageSize = 16};
   CHECK(refusal(o) == "backward kernels take no pages");
   o.kind = KernelKind::BlockMask;
-  CHECK(refusal(o) == "block-mask kernels take no pages");
+  CHECK(refusal(o) == "pages need KV lengths of sequences, and none are given");
   const auto textOf = [&](int pageSize) {
     auto source = Compiler().source(identity, options(pageSize));
     REQUIRE(source);

@@ -36,6 +36,8 @@ TEST_CASE("an emitted file begins with what it is, how it is compiled, and how i
        "attnc_forward(const Cached<Scaled<ForwardParamsSm90>>, const ModArgs)", "zero before the first launch"},
       {"alibi.py --arch sm_90a", "arch=compute_90a,code=sm_90a", "tensor maps, head dim x rows of a box: q 64 x 128",
        "zero before the first launch"},
+      {"latent_rope.py --arch sm_90a --launch 2", "arch=compute_90a,code=sm_90a",
+       "attnc_forward(const WithColumns<ForwardParamsSm90>, const ModArgs)", "k_columns 64 x"},
       {"alibi.py --arch sm_90a --kernel decode --page-size 16", "sm_90a", "Cached<DecodeParamsSm90>", "row states"},
       {"alibi.py --arch sm_80 --kernel backward", "sm_80", "6. attnc_backward_captures_out",
        "zero before every launch"},
@@ -58,11 +60,11 @@ TEST_CASE("nvcc compiles emitted files without warnings") {
     return;
   }
   const Folder folder;
-  for (const char* options :
-       {"alibi.py --arch sm_80 --launcher", "softcap.py --arch sm_90a --launcher",
-        "document.py --arch sm_90a --kernel decode --page-size 64 --launcher",
-        "sliding_window.py --arch sm_90a --kernel backward --block-sparse --launcher",
-        "softcap.py --arch sm_80 --kernel backward --head-dim 256", "neighborhood2d.py --arch sm_90a"}) {
+  for (const char* options : {"alibi.py --arch sm_80 --launcher", "softcap.py --arch sm_90a --launcher",
+                              "document.py --arch sm_90a --kernel decode --page-size 64 --launcher",
+                              "sliding_window.py --arch sm_90a --kernel backward --block-sparse --launcher",
+                              "softcap.py --arch sm_80 --kernel backward --head-dim 256",
+                              "neighborhood2d.py --arch sm_90a", "latent_rope.py --arch sm_90a"}) {
     const std::string path = folder / "kernel.cu";
     emitted(std::string("--stage cu ") + kMods + options + " -o " + path);
     const std::string text = readFile(path), arch = text.find("sm_90a") < text.find('\n') ? "90a" : "80";

@@ -27,6 +27,13 @@ TEST_CASE("decode kernels of k and v of e4m3 compile without spills or advisorie
                          .features = {Feature::Fp8Kv, Feature::Lengths},
                          .packedRows = rows,
                          .offsets = QueryOffsets::FromLengths}});
+        if (isMain && (name == "noop" || name == "causal" || name == "document")) {
+          KernelOptions ragged = jobs.back().options;
+          ragged.features.set(Feature::Ragged);
+          jobs.push_back({fmt::format("{} d{} rows {} ragged", name, qk, rows), mod, ragged});
+          ragged.pageSize = 16;
+          jobs.push_back({fmt::format("{} d{} rows {} ragged, pages", name, qk, rows), mod, ragged});
+        }
         if (name == "noop") jobs.back().options.features.set(Feature::Appends);
       }
   CHECK(findings(jobs) == "");
@@ -47,6 +54,9 @@ TEST_CASE("forward kernels of q, k and v of e4m3 compile without spills or advis
                               .features = {Feature::Fp8Q, Feature::Fp8Kv},
                               .blockSparse = sparse};
         jobs.push_back({fmt::format("{} d{}{}", name, dim, sparse ? " lists" : ""), mod, options});
+        KernelOptions ragged = options;
+        ragged.features.set(Feature::Ragged);
+        if (dim == 64) jobs.push_back({fmt::format("{} d{}{} ragged", name, dim, sparse ? " lists" : ""), mod, ragged});
         options.features.set(Feature::Lengths);
         options.offsets = QueryOffsets::FromLengths;
         options.dtype = DType::F16;
