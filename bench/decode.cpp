@@ -11,6 +11,7 @@ double checkByNaive(Bench& bench, const Case& c, const Workload& work, const Pre
   const DeviceTensor expected = allocate(c.dtype, {p.batch, p.qHeads, p.qLen, c.headDim});
   PrepareOptions naiveOptions = options;
   naiveOptions.family = Family::Naive;
+  naiveOptions.buildBlockMask = false;
   Operands wide = work.operands;
   DeviceTensor k, v; // the fp8 values in the dtype of q, which represents them exactly
   if (c.fp8Kv) {

@@ -40,10 +40,10 @@ template <class Params> ATTNC_DEVICE void prefetch_columns(const WithColumns<Par
   ptx::prefetch_tensor_maps(p.q_columns, p.k_columns);
 }
 template <class Params, class Tile> ATTNC_DEVICE void request_q_columns(const Params&, Tile, unsigned, int, int, int) {
-  static_assert(!kHasColumns);
+  static_assert(!kHasColumns || sizeof(Params) == 0);
 }
 template <class Params, class Tile> ATTNC_DEVICE void request_k_columns(const Params&, Tile, unsigned, int, int, int) {
-  static_assert(!kHasColumns);
+  static_assert(!kHasColumns || sizeof(Params) == 0);
 }
 template <class Params> ATTNC_DEVICE void prefetch_columns(const Params&) {}
 
