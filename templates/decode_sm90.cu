@@ -3,8 +3,8 @@
 //   S = scale Q K^T,  P = softmax(mod(S)),  O = P V,  lse = log sum exp mod(S)
 //
 // algo/decode.cuh has roles, shared memory and barriers. Here TMA loads K and V: boxes of 2 KiB and more load 8 %
-// faster than with cp.async, and cost a warp next to nothing. A tile of 64 rows belongs to a warpgroup, which
-// multiplies with wgmma.
+// faster than with cp.async, and cost a warp next to nothing. With K and V of 16 bits, a tile of 64 rows belongs to a
+// warpgroup, which multiplies with wgmma; with E4M3, four warps convert them and multiply with mma.sync.
 //
 //   barrier       completed by                                        arrivals   waited for by
 //   full          the team's first thread: boxes of K and V are       1          the team
@@ -22,7 +22,7 @@
 
 namespace attnc::decode {
 
-/// ProductsOfWarps (algo/decode.cuh) with wgmma: used when a team is a whole warpgroup of 64 rows.
+/// ProductsOfWarps (algo/decode.cuh) with wgmma, for 16 bits: used when a team is a whole warpgroup of 64 rows.
 struct ProductsOfWarpgroups {
   using QTile = SwizzledTile<Element, kBlockM, kHeadDimQk>;
   template <class K> ATTNC_DEVICE static void multiply_k(Scores& s, QTile q, int, K k) {

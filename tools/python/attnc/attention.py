@@ -30,8 +30,8 @@ def attention(
     `v_scales` [B, HKV]: float32 tensors, or with a last axis of one scale for each 128 rows, or for each row (in a ragged
     batch [1, heads, rows of all]; in pools [pages, HKV, page_size, 1] or [pages, HKV, 1, 1]). Default: 1. The result is
     bfloat16, or has the dtype of `out`. For few queries, only k and v may be float8_e4m3fn; the last axis of k_scales and
-    v_scales then has one scale for each row, and pools have scales [pages, HKV, page_size], or [pages, HKV, 1]. Ragged
-    batches of both kinds work alike.
+    v_scales then has one scale for each row (in a ragged batch [1, HKV, rows of all]), and pools have scales
+    [pages, HKV, page_size], or [pages, HKV, 1].
 
     For serving, with int32 tensors on the same device: `kv_lengths` [B] are the rows of k and v in each sequence, and
     `q_offsets` [B] the position of its first query. With lengths the last query stands at the last key by default. If
