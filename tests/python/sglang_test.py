@@ -18,7 +18,7 @@ import warnings
 
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools" / "python")]
+sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
 logging.disable(logging.WARNING)  # SGLang says what it lacks here
 warnings.simplefilter("ignore")
 try:
@@ -34,15 +34,12 @@ except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
 import attnc.sglang
 from attnc.sglang import AttncBackend
+from requests_attention import attention_of_requests, causal
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 H, HKV, D, CONTEXT = 4, 2, 32, 300
 # Ancestors of four drafts: a tree with two branches.
 TREE = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]], dtype=torch.bool, device=DEVICE)
-
-
-def causal(b, h, q, kv):
-    return q >= kv
 
 
 def layer_of(layer_id=0, **options):
@@ -114,23 +111,7 @@ class Server:
 
     def defined(self, q_lens, mask=causal, score=None, sinks=None):
         """Returns out by the definition, in fp64. mask(request, h, q, kv) and score(score, request, h, q, kv)."""
-        parts = []
-        for request, (q_len, length) in enumerate(zip(q_lens, self.lengths)):
-            begin = sum(q_lens[:request])
-            q = self.q[begin : begin + q_len].double().transpose(0, 1)
-            k, v = (x.double().transpose(0, 1).repeat_interleave(H // HKV, dim=0) for x in self.all[request])
-            h = torch.arange(H, device=DEVICE)[:, None, None]
-            q_idx = torch.arange(length - q_len, length, device=DEVICE)[None, :, None]
-            kv_idx = torch.arange(length, device=DEVICE)[None, None]
-            scores = q @ k.transpose(1, 2) * D**-0.5
-            if score is not None:
-                scores = score(scores, request, h, q_idx, kv_idx)
-            live = mask(request, h, q_idx, kv_idx).expand_as(scores)
-            scores = scores.masked_fill(~live, -torch.inf)
-            if sinks is not None:
-                scores = torch.cat((scores, sinks.double().view(-1, 1, 1).expand(H, q_len, 1)), dim=-1)
-            parts.append((scores.softmax(-1)[..., :length].nan_to_num() @ v).transpose(0, 1))
-        return torch.cat(parts)
+        return attention_of_requests(self.q, self.all, q_lens, mask, score, sinks)
 
 
 def verification(server, drafts, trees):

@@ -37,6 +37,7 @@ import attnc.vllm
 from attnc.torch import serving
 from attnc.torch.translation import translate
 from attnc.vllm import AttncBackend, AttncImpl
+from requests_attention import attention_of_requests, causal
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 H, HKV, D, PAGE = 4, 2, 32, 16
@@ -100,24 +101,7 @@ class Batch:
 
     def defined(self, mask=None, score=None, sinks=None):
         """Returns out by the definition, in fp64. mask(request, h, q, kv) and score(score, request, h, q, kv)."""
-        parts = []
-        for request, (q_len, length) in enumerate(zip(self.q_lens, self.lengths)):
-            begin = sum(self.q_lens[:request])
-            q = self.q[begin : begin + q_len].double().transpose(0, 1)
-            k, v = (x.double().transpose(0, 1).repeat_interleave(H // HKV, dim=0) for x in self.all[request])
-            h = torch.arange(H, device=DEVICE)[:, None, None]
-            q_idx = torch.arange(length - q_len, length, device=DEVICE)[None, :, None]
-            kv_idx = torch.arange(length, device=DEVICE)[None, None]
-            scores = q @ k.transpose(1, 2) * D**-0.5
-            if score is not None:
-                scores = score(scores, request, h, q_idx, kv_idx)
-            live = (mask or causal)(request, h, q_idx, kv_idx)
-            scores = scores.masked_fill(~live.expand_as(scores), -torch.inf)
-            if sinks is not None:
-                scores = torch.cat((scores, sinks.double().view(-1, 1, 1).expand(H, q_len, 1)), dim=-1)
-            weights = scores.softmax(-1)[..., :length].nan_to_num()
-            parts.append((weights @ v).transpose(0, 1))
-        return torch.cat(parts)
+        return attention_of_requests(self.q, self.all, self.q_lens, mask, score, sinks)
 
 
 class Fp8Batch(Batch):
@@ -146,10 +130,6 @@ class Fp8Batch(Batch):
 def builder(page, **changes):
     spec = types.SimpleNamespace(block_size=page)
     return AttncBackend.get_builder_cls()(spec, ["layer"], CONFIG, torch.device(DEVICE))
-
-
-def causal(b, h, q, kv):
-    return q >= kv
 
 
 def everything(b, h, q, kv):
