@@ -237,7 +237,7 @@ TEST_CASE("lists of queries with offsets are of each sequence's own rows and key
       "on: bool[H, 20, 20]\ndef mask_mod(b, h, q, kv): return on[h, q // 64, kv // 64]\n"};
   const Features lengths{Feature::Lengths}, ragged{Feature::Ragged};
   constexpr QueryOffsets kAtEnd = QueryOffsets::FromLengths, kTold = QueryOffsets::Tensor;
-  const Lengths differ{{200, 0, 1, 129, 64}, {700, 90, 517, 129, 300}, {500, 90, 516, 0, 236}};
+  const Lengths differ{{200, 0, 1, 129, 64, 64}, {700, 90, 517, 129, 300, 40}, {500, 90, 516, 0, 236, -24}};
   const std::pair<int, int> blocks[] = {{64, 64}, {128, 128}, {64, 256}};
   uint32_t seed = 1;
   for (size_t i = 0; i < std::size(texts); ++i) {
