@@ -23,6 +23,8 @@
 //                 if it fills columns                       computes those that the mod loads; loads factors of rows
 //   storer        one thread of another      56, 40 or 32  issues TMA stores of O; if a sequence of a ragged batch ends
 //                 warp; the warp if ragged                  within a tile, copies its rows instead
+//   V requester   with kOrdersV one thread   the same    issues TMA loads of V, whose pages are smaller than its tile
+//                 of a third warp
 //   transposers   two warps, with kFp8       the same    turn V
 //   consumer i    a warpgroup, 64 rows    232 to 152       products, mod, softmax
 //
@@ -43,8 +45,11 @@
 //   k.full            producer: K requested, message written; its bytes;   consumers
 //                     with Columns or RowScales also: these written
 //   k.empty           consumers: S complete, columns read                  producer
-//   v.full, v.empty   producer: V requested, its bytes; consumers: O       consumers, producer
+//   v.full, v.empty   producer (or V requester): V requested, its bytes;   consumers, producer
+//                     consumers: O                                         (or V requester)
 //                     with kFp8 transposers: V turned                      consumers, transposers
+//   v_orders.full     producer: message written                            V requester
+//   v_orders.empty    V requester: message read                            producer
 //   loaded_v.full     producer: V requested, message written; its bytes    transposers
 //   loaded_v.empty    transposers: V turned                                producer
 //   out_full          consumers: rows of O written to the slot of Q        storer
@@ -52,7 +57,8 @@
 //                     without turns, its warps have written V or O
 //
 // Messages: with Q the tile's b, h, first row, or that there is no more work; with K the first column and StepFlags;
-// with loaded V how many of its rows live, or that there is no more work.
+// with loaded V how many of its rows live, or that there is no more work; with an order of V its first column, b, KV
+// head and length, or that there is no more work.
 //
 // The host provides: tensor maps, the tile order and its counters (params_sm90.cuh); grid min(tiles, SMs), 128 + 32
 // kWarps threads, kSharedBytes of dynamic shared memory. out has 16-byte aligned rows; q_len >= 1.
@@ -63,259 +69,13 @@
 
 #include "attnc_mod.cuh"
 
-#include "algo/apply_mod.cuh"
-#include "algo/further_columns.cuh"
-#include "algo/kv_walk.cuh"
-#include "algo/pages.cuh"
-#include "algo/row_scales.cuh"
-#include "algo/scaled.cuh"
+#include "algo/forward_parts_sm90.cuh"
 #include "algo/softmax.cuh"
-#include "algo/tile_order.cuh"
 #include "algo/transposer.cuh"
-#include "algo/warp_roles.cuh"
-#include "params_sm90.cuh"
-#include "ptx/tma.cuh"
 #include "tile/gemm_wgmma.cuh"
-#include "tile/request_tile.cuh"
-#include "tile/ring.cuh"
 #include "tile/store_wgmma.cuh"
-#include "tile/transposed_v.cuh"
 
 namespace attnc::sm90 {
-
-constexpr int kConsumers = kWarps / 4; // warpgroups that compute
-static_assert(kBlockM == 64 * kConsumers, "a warpgroup owns 64 rows");
-static_assert(kBlockN % (kFp8 ? 64 : 16) == 0, "P V takes 32 bytes of columns at a time, and V is turned by 64");
-// Registers per thread, of the launch's 168 or 128. Look-ups of several pages take some, which heads up to 128 can
-// spare; so do transposers, and look-ups of listed blocks for each sequence.
-constexpr int kWidest = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
-constexpr bool kLooksUp =
-    kPageSize && (kWidest <= (kPageSize < kBlockN ? 128 : 64) || (kBlockSparse && kIsRagged<Mod>));
-constexpr bool kGivesSome = kFp8 || (kConsumers == 2 && kLooksUp);
-constexpr int kProducerRegisters = kGivesSome ? 56 : kConsumers == 2 ? 40 : 32;
-constexpr int kConsumerRegisters = (kConsumers == 2 ? 232 : 160) - (kGivesSome ? 8 : 0);
-static_assert(kConsumers == 2 || kConsumers == 3, "other register splits have not been chosen");
-
-// ------------------------------------------------------------------------------------------------------ shared memory
-
-using Input = typename Choose<kFp8, E4M3, Element>::Type; // of Q, K, V and weights
-using QTile = SwizzledTile<Input, kBlockM, kHeadDimQk>;
-using KTile = SwizzledTile<Input, kBlockN, kHeadDimQk>;
-using LoadedVTile = SwizzledTile<Input, kBlockN, kHeadDimV>;
-using TurnedVTile = SwizzledTile<Input, computed_columns(kHeadDimV), kBlockN>;
-using VTile = typename Choose<kFp8, TurnedVTile, LoadedVTile>::Type;
-using OutTile = SwizzledTile<Element, kBlockM, kHeadDimV>;
-
-/// Whether O leaves through shared memory, in the slot of its Q. This needs two slots: the next Q uses the other one.
-constexpr bool kOutInQSlot = kQStages == 2;
-static_assert(kQStages <= 2, "a slot of Q is the last one or the other one");
-constexpr int kQSlotBytes = kOutInQSlot && OutTile::kBytes > QTile::kBytes ? OutTile::kBytes : QTile::kBytes;
-
-constexpr int kTransposers = 2; // warps that turn V
-struct QRing
-    : RingParts<QRing, QTile, kQStages, 4, Arrivals{.full = 1, .empty = kOutInQSlot ? 1 : kWarps}, kQSlotBytes> {};
-/// Whether the producer writes by column to shared memory: columns of the mod, or factors.
-constexpr bool kFillsColumns = Mod::kColumnsLoad || kRowScales;
-struct KRing
-    : RingParts<KRing, KTile, kStages, kFp8 ? 4 : 2, Arrivals{.full = kFillsColumns ? 2 : 1, .empty = kWarps}> {};
-struct VRing : RingParts<VRing, VTile, kStages, 0, Arrivals{.full = kFp8 ? kTransposers : 1, .empty = kWarps}> {};
-struct LoadedVRing
-    : RingParts<LoadedVRing, LoadedVTile, kFp8 ? kStages : 0, 2, Arrivals{.full = 1, .empty = kTransposers}> {};
-using RequestedVRing = typename Choose<kFp8, LoadedVRing, VRing>::Type;
-struct OutFull : BarrierParts<OutFull, kQStages, kWarps> {};
-/// Whether consumers take turns at the tensor cores. Products of wider heads take longer than the softmax between them,
-/// so the tensor cores have work in any order. Products of e4m3 take half as long, and the exponentials bind.
-constexpr bool kPingPong = !kFp8 && kHeadDimQk <= 128 && kHeadDimV <= 128;
-/// Of consumers: with turns, one arrives and the next one waits.
-using SchedulerBarriers = NamedBarriers<1, kPingPong ? 256 : 128>;
-/// Mod::Col of each column of a step, if the producer computes them for all.
-struct Columns : SharedPart<Columns, Mod::kColumnsLoad ? int(sizeof(Mod::Col)) * kStages * kBlockN : 0> {};
-struct RowScales : SharedPart<RowScales, kRowScales ? kStages * kRowScalesBytes<kBlockN> : 0> {};
-
-using Memory = SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, LoadedVRing::Slots, QRing::Control,
-                            KRing::Control, VRing::Control, LoadedVRing::Control, OutFull, Columns, RowScales>;
-static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
-
-ATTNC_DEVICE Mod::Col* columns_of(unsigned shared, int slot) {
-  const unsigned offset = Memory::offset_of<Columns>() + slot * kBlockN * unsigned(sizeof(Mod::Col));
-  return (Mod::Col*)__cvta_shared_to_generic(shared + offset);
-}
-ATTNC_DEVICE unsigned row_scales_of(unsigned shared, int slot) {
-  return shared + Memory::offset_of<RowScales>() + slot * kRowScalesBytes<kBlockN>;
-}
-
-using TileParams = WithColumnsIfAny<ScaledIf<ForwardParamsSm90, kFp8>>;
-using Params = typename ParametersOf<TileParams, kPageSize != 0>::Type;
-
-/// The producer's message about a tile of Q rows.
-struct Work {
-  int b, h, q_start, valid; // not valid: no more work
-};
-
-// ---------------------------------------------------------------------------------------------------------- producer
-
-/// Threads of the producer: one, or a warp if it fills columns. All walk; one issues TMA and arrives at barriers.
-// NOTE: a whole warp where one thread suffices costs 4 % at head dim 128: ptxas then keeps less of the consumers'
-// state in uniform registers.
-constexpr int kProducers = kFillsColumns ? 32 : 1;
-
-struct Producer : HeldRowScales<kRowScales, kBlockN> {
-  const Params& p;
-  const ModArgs& args;
-  unsigned shared;
-  const bool leads = threadIdx.x == 0;
-  Ring<Memory, QRing> q = {shared};
-  Ring<Memory, KRing> k = {shared};
-  Ring<Memory, RequestedVRing> v = {shared};
-
-  /// A step's position: its tile's coordinates and its first column.
-  // NOTE: the length is a base that may be empty, because an unused member changes ptxas's order of instructions.
-  struct At : PagedLength<kPageSize != 0> {
-    int b, h, kv_head, origin, kv_start;
-  };
-
-  ATTNC_DEVICE void request_q(Work work) {
-    q.acquire();
-    if (leads) {
-      q.write_message({work.b, work.h, work.q_start, work.valid});
-      if (work.valid) {
-        ptx::mbarrier_arrive_expect_tx(q.full(), QTile::kBytes);
-        request_tile(own_columns(q.tile()), p.q, q.full(), q_row_of<Mod>(args, work.b, work.q_start), work.h,
-                     work.b * p.q_batch_step);
-        request_q_columns(p, q.tile(), q.full(), work.q_start, work.h, work.b);
-      } else {
-        ptx::mbarrier_arrive(q.full());
-      }
-    }
-    q.advance();
-  }
-
-  template <class KRing> ATTNC_DEVICE static void tell(const KRing& k, Step step, StepScales scales) {
-    if constexpr (kFp8)
-      k.write_message({step.start, step.flags, __float_as_int(scales.k), __float_as_int(scales.v)});
-    else
-      k.write_message({step.start, step.flags});
-  }
-
-  /// A message to transposers: rows of V that live, and whether there is a V.
-  struct LoadedV {
-    int live, valid;
-  };
-  template <class VRing> ATTNC_DEVICE static void tell(const VRing& v, LoadedV message) {
-    v.write_message({message.live, message.valid});
-  }
-
-  template <class Tile>
-  ATTNC_DEVICE void request_kv(Tile tile, const TensorMap& map, unsigned barrier, const At& at, int batch_step) {
-    constexpr int kAtOnce = kRowScales ? 1 : (kGivesSome ? 8 : 4) / (kFillsColumns ? 2 : 1); // for want of registers
-    if constexpr (kPageSize)
-      request_pages<kPageSize, kAtOnce>(tile, map, barrier, at.kv_start, at.kv_head, pages_of(p, at.b), at.rows());
-    else
-      request_tile(tile, map, barrier, kv_row_of<Mod>(args, at.b, at.kv_start), at.kv_head, at.b * batch_step);
-  }
-
-  ATTNC_DEVICE void request_k(const At& at, int flags, StepScales scales) {
-    k.acquire();
-    if (leads) {
-      if constexpr (!kRowScales) tell(k, {at.kv_start, flags}, scales);
-      ptx::mbarrier_arrive_expect_tx(k.full(), KTile::kBytes);
-      request_kv(own_columns(k.tile()), p.k, k.full(), at, p.k_batch_step);
-      request_k_columns(p, k.tile(), k.full(), at.kv_start, at.h, at.b);
-    }
-  }
-
-  ATTNC_DEVICE void request_v(const At& at) {
-    v.acquire();
-    if (leads) {
-      if constexpr (kFp8)
-        tell(v, {kHasLengths<Mod> ? kv_length_of<Mod>(p.base, args, at.b, at.h) - at.kv_start : kBlockN, 1});
-      ptx::mbarrier_arrive_expect_tx(v.full(), LoadedVTile::kBytes);
-      request_kv(v.tile(), p.v, v.full(), at, p.v_batch_step);
-    }
-    v.advance();
-  }
-
-  /// Tells transposers that there is no more work.
-  ATTNC_DEVICE void end_v() {
-    if constexpr (kFp8) {
-      v.acquire();
-      if (leads) {
-        tell(v, {0, 0});
-        ptx::mbarrier_arrive(v.full());
-      }
-    }
-  }
-
-  /// Computes columns that the mod loads, and writes factors, for the K requested last: its barrier's second arrival.
-  ATTNC_DEVICE void fill_columns(const At& at, int flags) {
-    if constexpr (Mod::kColumnsLoad) {
-      if (Mod::Exponents::kCallsScore || flags & kStepMasked) {
-        const Mod::Head head = Mod::head(args, at.b, at.h); // SEAM(head)
-        Mod::Col* columns = columns_of(shared, k.slot);
-        for (int i = threadIdx.x; i < kBlockN; i += 32) {
-          const int kv_idx = min(at.kv_start + i, max(p.base.kv_len, 1) - 1);
-          columns[i] = Mod::col(args, head, at.b, at.h, kv_idx, float(kv_idx - at.origin), 0.f); // SEAM(col)
-        }
-        __syncwarp();
-      }
-    }
-    if constexpr (kRowScales) {
-      const float unit = this->store_scales(row_scales_of(shared, k.slot), flags & kStepFirst);
-      if (leads) tell(k, {at.kv_start, flags}, {1.f, unit});
-      __syncwarp();
-    }
-    if constexpr (kFillsColumns)
-      if (leads) ptx::mbarrier_arrive(k.full());
-  }
-
-  ATTNC_DEVICE void run() {
-    TileScheduler scheduler{p.order};
-    At v_next = {{}, 0, 0, 0, 0, -1}; // the step whose V is requested next, if kv_start >= 0
-    while (scheduler.valid()) {
-      const TilePlace tile = tile_at(p.order, scheduler.index);
-      scheduler.advance<kProducers>();
-      int q_start = tile.q_tile * kBlockM, q_length = p.base.q_len;
-      At at;
-      at.b = tile.head / p.base.q_heads;
-      at.h = tile.head % p.base.q_heads;
-      if constexpr (kIsRagged<Mod>) {
-        const RowTile rows = q_tile_in_slot<Mod, kBlockM>(args, tile.q_tile, p.base.batch);
-        q_start = rows.start, q_length = q_length_of<Mod>(p.base, args, rows.b);
-        if (!has_rows<Mod>(q_start, q_length)) continue;
-        at.b = rows.b, at.h = tile.head;
-      }
-      at.kv_head = at.h / p.base.group;
-      at.origin = Place<1>::origin_of(q_offset_of<Mod>(args, at.b, at.h) + q_start);
-      const auto walk =
-          walk_kv<Mod, kBlockN, kBlockSparse>(p.base, args, at.b, at.h, q_start, min(q_start + kBlockM, q_length));
-      at.set_length(walk.length);
-      // V is one step behind K. Q comes after both: its slot is released last, once the O of an earlier tile has left
-      // it.
-      Step step = walk.at(0);
-      int i = 0;
-      const auto scales_of = [&](Step step) { return scales_of_step(p, at.b, at.kv_head, step.start, p.base.kv_len); };
-      StepScales scales = scales_of(step); // one step ahead, so that nothing waits for them
-      if constexpr (kRowScales) this->template load_scales<Mod>(p, args, at, step.start, walk.length);
-      while (true) {
-        at.kv_start = step.start;
-        request_k(at, step.flags, scales);
-        if (v_next.kv_start >= 0) request_v(v_next);
-        if (step.flags & kStepFirst) request_q({at.b, at.h, q_start, 1});
-        fill_columns(at, step.flags);
-        k.advance();
-        v_next = at;
-        if (step.flags & kStepLast) break;
-        step = walk.at(++i);
-        scales = scales_of(step);
-        if constexpr (kRowScales) this->template load_scales<Mod>(p, args, at, step.start, walk.length);
-      }
-    }
-    if (!kIsRagged<Mod> || v_next.kv_start >= 0) request_v(v_next); // a CTA may have had unused slots only
-    end_v();
-    request_q({});
-    if (leads) scheduler.finish();
-  }
-};
 
 // ------------------------------------------------------------------------------------------------------------- storer
 
@@ -585,6 +345,9 @@ extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
           if constexpr (kRowScales) ptx::exit_thread(); // NOTE: as below
         } else if (kOutInQSlot && warp == 1) {
           if (kIsRagged<Mod> || threadIdx.x == 32) Storer{p, shared}.run(args);
+        } else if constexpr (kOrdersV) {
+          if (threadIdx.x == 64) VRequester{p, args, shared}.run();
+          ptx::exit_thread(); // NOTE: as below
         } else if constexpr (kFp8) {
           if (warp >= 2) {
             Transposer<Memory, LoadedVRing, VRing, kHasLengths<Mod>>{shared, warp - 2}.run();

@@ -62,8 +62,8 @@ Tile sm90Tile(const Request& request) {
   return {128, widest <= 192 ? 96 : 80, 8};
 }
 
-/// Mirrors `Memory` of templates/forward_sm90.cu: rings of tiles in slabs of 128 bytes of columns, their control words,
-/// columns of the mod, factors of rows.
+/// Mirrors `Memory` of templates/algo/forward_parts_sm90.cuh: rings of tiles in slabs of 128 bytes of columns, their
+/// control words, columns of the mod, factors of rows.
 int sm90SharedBytes(const codegen::Config& config, int columnBytes) {
   const bool isFp8 = config.fp8.value_or(false);
   const auto tileBytes = [](int rows, int bytes) { return rows * 128 * ((bytes + 127) / 128); };
@@ -75,10 +75,12 @@ int sm90SharedBytes(const codegen::Config& config, int columnBytes) {
   const int turnedBytes = isFp8 ? tileBytes(int(llvm::alignTo(config.headDimV, 16)), config.blockN) : 0;
   const int rings = config.qStages * qSlotBytes + config.kvStages * (loadedBytes + turnedBytes);
   // Each slot has a message of 16 or 8 bytes and two barriers. Slots of V have only barriers. O has one barrier per
-  // slot of Q. With fp8, slots of K have messages of 16 bytes, and those of loaded V have one of 8.
+  // slot of Q. With fp8, slots of K have messages of 16 bytes, and those of loaded V have one of 8. Orders of V have
+  // one of 16.
   const int ofK = isFp8 ? config.kvStages * 32 : int(llvm::alignTo(config.kvStages * 24, 16));
   const int ofV = config.kvStages * (isFp8 ? 16 + 24 : 16);
-  const int control = config.qStages * 32 + ofK + ofV, ofRows = config.rowScales.value_or(false) ? 8 : 0;
+  const int ofOrders = !isFp8 && config.pageSize && config.pageSize < config.blockN ? config.kvStages * 32 : 0;
+  const int control = config.qStages * 32 + ofK + ofV + ofOrders, ofRows = config.rowScales.value_or(false) ? 8 : 0;
   return int(llvm::alignTo(rings + control + config.qStages * 8, 16)) +
          config.kvStages * config.blockN * (columnBytes + ofRows);
 }
