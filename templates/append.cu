@@ -1,6 +1,6 @@
 // Appends the new rows of K and V to K and V, ahead of a kernel that attends to them. Decode kernels append by
-// themselves, but not in ragged batches, and not to K and V of e4m3. If new rows are of 16 bits, they are divided by
-// the factor of their head and rounded to e4m3 (kFp8Kv); if they are e4m3 as well, they are stored as they are (kFp8).
+// themselves, except in ragged batches and to K and V of e4m3. For K and V of e4m3, new rows of 16 bits are divided by
+// the factor of their head and rounded (kFp8Kv). New rows of e4m3 are stored as they are (kFp8).
 //
 // Grid: tiles of kBlockM new rows * kv_heads * batch, in one dimension; for a ragged batch slots * kv_heads. Threads:
 // 32 kWarps.

@@ -9,14 +9,14 @@
 //   a row of q         sets the row's sum, writes its dQ, adds its scores' gradients to sums along diagonals, if any
 //   a row of k and v   adds to its dK and dV, for all query heads of the KV head and, if k and v are broadcast, batches
 //
-// A tile of k and v waits until all tiles of q are done. No deadlock: these were taken earlier, by running CTAs that
-// wait for nothing.
+// A tile of k and v waits until all tiles of q are done. That is no deadlock: tiles of q were taken earlier, by running
+// CTAs that wait for nothing.
 //
 // Shared memory: the tile's number. Barriers:
 //
 //   __syncthreads_or   once                 votes whether any row is large
 //   __syncthreads      before a tile        all have read the number of the last tile
-//                      behind its number    the number is ready; for k and v: so are the sums of all rows of q
+//                      behind its number    the number is ready; for k and v also the sums of all rows of q
 //                      behind a tile of q   its sums are written
 //
 // Grid: min(q tiles, SMs). Threads: 32 kWarps. The mod is generated in plain form.

@@ -1,9 +1,9 @@
-// Lists the steps along KV that a decode kernel visits, for masks whose live columns are no interval. decode_sm80.cu
-// then deals these steps evenly, and reads no K and V of others. This kernel only reads captured tensors.
+// Lists the steps along KV that a decode kernel visits, for masks whose live columns are no interval. The decode kernel
+// deals these steps evenly, and reads K and V of no other steps. This kernel only reads captured tensors.
 //
-// Each launch runs it, because lengths and positions of sequences change from launch to launch and kept lists would be
-// stale. It must be a separate kernel: the decode kernel has to know how many steps of all sequences live before it
-// knows which are its own.
+// Each launch runs it, because lengths and positions of sequences change from launch to launch, so kept lists would be
+// stale. It must be a separate kernel: a CTA of the decode kernel cannot find its own steps before it knows how many
+// steps of all sequences live.
 //
 // A CTA takes 32 steps of an item (algo/decode_work.cuh), each warp some of them, one after the other: does any row
 // have a live column? Dead steps cost all rows; live ones mostly cost the first. The CTA's result is a word of bits.

@@ -7,8 +7,8 @@
 // softmax stays within a quad of lanes.
 //
 // From sm_89 on, Q, K and V may be E4M3 (kFp8), with factors for each head or block of rows. Weights are E4M3 as well,
-// and V is turned in registers: tile/gemm_sm89.cuh. That takes registers, which rows of O with more than 128 columns
-// leave none of: there weights are F16, and V is converted to it (tile/gemm_e4m3.cuh).
+// and V is transposed in registers: tile/gemm_sm89.cuh. If O has more than 128 columns, no registers are left for that.
+// Weights are then F16, and V is converted to F16 (tile/gemm_e4m3.cuh).
 //
 //   shared memory   bytes                                        lifetime
 //   QPart           kBlockM rows, the wider of Q and O           Q: whole kernel; then staging of a warp's rows of O

@@ -12,8 +12,8 @@
 //   consumer 1    softmax(i+1)                        [...]         takes turns with consumer 0 at the tensor cores,
 //                                                                 if kPingPong
 //
-// Q, K and V may be E4M3 (kFp8), as weights are then, with factors: algo/scaled.cuh. Products of 8 bits want V with its
-// rows contiguous, so two more warps turn each tile of V on its way: tile/transposed_v.cuh.
+// Q, K and V may be E4M3 with factors (kFp8, algo/scaled.cuh). Weights are then E4M3 as well. Products of 8 bits want V
+// with its rows contiguous, so two more warps transpose each tile of V on its way: tile/transposed_v.cuh.
 //
 // The tensor cores run S of the next step, possibly the first of the next tile, ahead of O += P V. So a warpgroup has
 // products in flight during its softmax, and during the stores at the end of a tile.
@@ -25,7 +25,7 @@
 //                 warp; the warp if ragged                  within a tile, copies its rows instead
 //   V requester   with kOrdersV one thread   the same    issues TMA loads of V, whose pages are smaller than its tile
 //                 of a third warp
-//   transposers   two warps, with kFp8       the same    turn V
+//   transposers   two warps, with kFp8       the same    transpose V
 //   consumer i    a warpgroup, 64 rows    232 to 152       products, mod, softmax
 //
 //   shared memory   bytes                                        lifetime
@@ -33,7 +33,7 @@
 //                   (or x kHeadDimV, if O takes more room)         its rows of O on their way out
 //   KRing           kStages tiles of kBlockN x kHeadDimQk        a slot: until S of its step is complete
 //   VRing           kStages tiles of kBlockN x kHeadDimV         a slot: until P V of its step is complete
-//   LoadedVRing     with kFp8: kStages tiles of V as loaded      a slot: until it is turned
+//   LoadedVRing     with kFp8: kStages tiles of V as loaded      a slot: until it is transposed
 //   Columns         kStages kBlockN sizeof(Mod::Col)             if the mod loads by column; as the slot of K
 //   RowScales       with kRowScales: 8 kStages kBlockN           as the slot of K, until the step's P is formed
 //   control words   messages and barriers of the rings, OutFull
@@ -47,11 +47,11 @@
 //   k.empty           consumers: S complete, columns read                  producer
 //   v.full, v.empty   producer (or V requester): V requested, its bytes;   consumers, producer
 //                     consumers: O                                         (or V requester)
-//                     with kFp8 transposers: V turned                      consumers, transposers
+//                     with kFp8 transposers: V transposed                  consumers, transposers
 //   v_orders.full     producer: message written                            V requester
 //   v_orders.empty    V requester: message read                            producer
 //   loaded_v.full     producer: V requested, message written; its bytes    transposers
-//   loaded_v.empty    transposers: V turned                                producer
+//   loaded_v.empty    transposers: V transposed                            producer
 //   out_full          consumers: rows of O written to the slot of Q        storer
 //   SchedulerBarriers consumer 0, 1.. gets its turn at the tensor cores;   consumer 0, 1..
 //                     without turns, its warps have written V or O

@@ -3,8 +3,8 @@
 //   score = scale q k^T + sum over r of q_factor(r) kv_factor(r) = scale [q, q_factor / scale] [k, kv_factor]^T
 //
 // A factor is divided into up to three numbers of q's type: x0 is x rounded, x1 what is missing, rounded, and so on.
-// Two keep 16 bits, three 24. Round r has a column for each product of a piece of either side, but for those below the
-// error of the others: piece i meets piece j if i + j < kPieces. So column c * kRank + r holds, by c,
+// Two keep 16 bits, three 24. Round r has a column for each product of a piece of q and a piece of k, without products
+// below the error of the others: piece i meets piece j if i + j < kPieces. So column c * kRank + r holds, by c,
 //
 //   pieces of q, of k   1, 1   1, 2    2, 1    2, 2       3, 1       3, 3
 //   q, u                u0     u0 u0   u0 u1   u0 u1 u0   u0 u1 u2   u0 u1 u2 u0 u1 u0

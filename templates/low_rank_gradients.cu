@@ -2,8 +2,8 @@
 // term, behind a backward kernel of the wider head dim:
 //
 //   S = W [q, factor_times q_factor] [k, kv_factor]^T,  where W own_times is the scale and W factor_times 1
-//   dQ = own_times dQ'           of the first columns of dQ' = W dS [k, kv_factor]
-//   dK = own_times dK'           of those of dK' = W dS^T [q, factor_times q_factor]
+//   dQ = own_times dQ'           for the first columns of dQ' = W dS [k, kv_factor]
+//   dK = own_times dK'           for those of dK' = W dS^T [q, factor_times q_factor]
 //   d_q_factor = factor_times sum of dQ' over the columns of the pieces of kv_factor
 //   d_kv_factor = sum of dK' over those of the pieces of q_factor
 //   d_capture[offset] += value(d_factor)   for each place where a factor reads a capture

@@ -2,13 +2,13 @@
 //
 //   y = x H / sqrt(n) D,   scale = max |y| / 448,   out = e4m3(y / scale)
 //
-// kRotates: D is a diagonal of random signs, H the Hadamard matrix of the largest power of two n that divides the head
-// dim, of which each row of D x has as many as fit. The product is orthogonal, so q k^T stays the same if q and k are
-// rotated alike, and an outlier is spread over n elements. After FlashAttention-3 (arXiv:2407.08608, section 3.3).
-// Otherwise y = x.
+// If kRotates, D is a diagonal of random signs. H is the Hadamard matrix of size n, the largest power of two that
+// divides the head dim, and multiplies each n columns of a row. The product is orthogonal, so q k^T stays the same if
+// q and k are rotated alike, and an outlier is spread over n elements. After FlashAttention-3 (arXiv:2407.08608,
+// section 3.3). Otherwise y = x.
 //
-// attnc_quantise         with factors of blocks or rows: all of it. With factors of heads: out, by the factors that
-// attnc_quantise_scales  has left. It takes their maxima over CTAs; they are 0 before.
+// attnc_quantise         with factors of blocks or rows: factors and out. With factors of heads: out, by given factors.
+// attnc_quantise_scales  factors of heads, as maxima over CTAs. Runs first; the host zeroes the factors.
 //
 // A warp takes batches of rows, so that many loads are under way at once. Lane l holds kPerLane neighbouring columns of
 // each, from l kPerLane on. Rows of a block stay in registers between its maximum and its rounding, if they fit.

@@ -1,5 +1,5 @@
-// Gradients of the stages of a plan of shards. Their kernels normalise by the lse of their own keys, so that rows count
-// whose lse is large. out is that of all stages.
+// Gradients of the stages of a plan of shards. Backward kernels of a stage normalise by the lse of the stage's own
+// keys, and so tell rows with a large lse by that one. out is that of all stages.
 //
 //   w = exp(lse of the stage) / (sum over stages of exp(lse))
 //

@@ -6,7 +6,7 @@
 //   std::string json = toJson(*explanation);
 // ```
 //
-// Structs own what they hold. Functions are thread-safe, but for those of MaskReader, and read captures only during the
+// Structs own what they hold. Functions are thread-safe, except those of MaskReader, and read captures only during the
 // call. They need no GPU. C has explain() of settled choices.
 #pragma once
 

@@ -33,7 +33,7 @@ struct PrepareOptions {
   /// cuSeqlensKv are given; else None.
   std::optional<QueryOffsets> offsets = {};
   /// Whether to take a decode kernel (KernelKind::Decode). Default: if it is faster, for few queries over long KV. If
-  /// true, family must be Auto or Sm80. Not for block masks or training.
+  /// true, family must be Auto, Sm90 or Sm80. Not for block masks or training.
   std::optional<bool> decode = {};
   bool deterministic = false; ///< For a backward pass; as Feature::Deterministic.
   /// Whether to build a block mask if the kernel gains from one. Without one, mask_mod is evaluated for every score.

@@ -23,7 +23,7 @@ namespace attnc::sm90 {
 
 constexpr int kConsumers = kWarps / 4; // warpgroups that compute
 static_assert(kBlockM == 64 * kConsumers, "a warpgroup owns 64 rows");
-static_assert(kBlockN % (kFp8 ? 64 : 16) == 0, "P V takes 32 bytes of columns at a time, and V is turned by 64");
+static_assert(kBlockN % (kFp8 ? 64 : 16) == 0, "P V takes 32 bytes of columns at a time, and V is transposed by 64");
 // Registers per thread, of the launch's 168 or 128. Look-ups of several pages take some, which heads up to 128 can
 // spare; so do transposers, and look-ups of listed blocks for each sequence.
 constexpr int kWidest = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
@@ -49,7 +49,7 @@ constexpr bool kOutInQSlot = kQStages == 2;
 static_assert(kQStages <= 2, "a slot of Q is the last one or the other one");
 constexpr int kQSlotBytes = kOutInQSlot && OutTile::kBytes > QTile::kBytes ? OutTile::kBytes : QTile::kBytes;
 
-constexpr int kTransposers = 2; // warps that turn V
+constexpr int kTransposers = 2; // warps that transpose V
 struct QRing
     : RingParts<QRing, QTile, kQStages, 4, Arrivals{.full = 1, .empty = kOutInQSlot ? 1 : kWarps}, kQSlotBytes> {};
 /// Whether the producer writes by column to shared memory: columns of the mod, or factors.
@@ -195,7 +195,7 @@ struct Producer : HeldRowScales<kRowScales, kBlockN> {
     v_orders.advance();
   }
 
-  /// Tells transposers, or who requests V, that there is no more work.
+  /// Tells transposers, or the V requester, that there is no more work.
   ATTNC_DEVICE void end_v() {
     if constexpr (kOrdersV) order_v({-1, 0, 0, 0});
     if constexpr (kFp8) {
