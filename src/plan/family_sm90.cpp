@@ -79,7 +79,8 @@ int sm90SharedBytes(const codegen::Config& config, int columnBytes) {
   // one of 16.
   const int ofK = isFp8 ? config.kvStages * 32 : int(llvm::alignTo(config.kvStages * 24, 16));
   const int ofV = config.kvStages * (isFp8 ? 16 + 24 : 16);
-  const int ofOrders = !isFp8 && config.pageSize && config.pageSize < config.blockN ? config.kvStages * 32 : 0;
+  const bool ordersV = config.pageSize && config.pageSize <= 16 && config.blockN >= 128 && !isFp8 && !columnBytes;
+  const int ofOrders = ordersV ? config.kvStages * 32 : 0;
   const int control = config.qStages * 32 + ofK + ofV + ofOrders, ofRows = config.rowScales.value_or(false) ? 8 : 0;
   return int(llvm::alignTo(rings + control + config.qStages * 8, 16)) +
          config.kvStages * config.blockN * (columnBytes + ofRows);

@@ -61,8 +61,9 @@ struct LoadedVRing
     : RingParts<LoadedVRing, LoadedVTile, kFp8 ? kStages : 0, 2, Arrivals{.full = 1, .empty = kTransposers}> {};
 using RequestedVRing = typename Choose<kFp8, LoadedVRing, VRing>::Type;
 /// Whether another warp requests V. A thread takes some 80 cycles to issue a box, so those of small pages take one
-/// thread as long as the products of a step.
-constexpr bool kOrdersV = kPageSize && kPageSize < kBlockN && !kFp8;
+/// thread as long as the products of a step. Steps of 64 columns belong to mods that take longer; with them, or if the
+/// producer is a warp, ptxas would report C7514.
+constexpr bool kOrdersV = kPageSize && kPageSize <= 16 && kBlockN >= 128 && !kFp8 && !kFillsColumns;
 /// The steps whose V is wanted: a ring of messages.
 struct VOrders : RingParts<VOrders, VTile, kOrdersV ? kStages : 0, 4, Arrivals{.full = 1, .empty = 1}, 0> {};
 struct OutFull : BarrierParts<OutFull, kQStages, kWarps> {};
@@ -77,7 +78,7 @@ struct RowScales : SharedPart<RowScales, kRowScales ? kStages * kRowScalesBytes<
 
 using Memory =
     SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, LoadedVRing::Slots, QRing::Control, KRing::Control,
-                 VRing::Control, LoadedVRing::Control, VOrders::Control, OutFull, Columns, RowScales>;
+                 VRing::Control, VOrders::Control, LoadedVRing::Control, OutFull, Columns, RowScales>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 ATTNC_DEVICE Mod::Col* columns_of(unsigned shared, int slot) {
@@ -283,7 +284,7 @@ struct VRequester {
   const Params& p;
   const ModArgs& args;
   unsigned shared;
-  Ring<Memory, VRing> v = {shared};
+  Ring<Memory, RequestedVRing> v = {shared};
   Ring<Memory, VOrders> orders = {shared};
 
   ATTNC_DEVICE void run() {
@@ -297,7 +298,7 @@ struct VRequester {
       At at = {{}, order[1], 0, order[2], 0, order[0]};
       at.set_length(order[3]);
       v.acquire();
-      ptx::mbarrier_arrive_expect_tx(v.full(), VTile::kBytes);
+      ptx::mbarrier_arrive_expect_tx(v.full(), LoadedVTile::kBytes);
       request_kv(p, args, v.tile(), p.v, v.full(), at, p.v_batch_step);
       v.advance();
     }
