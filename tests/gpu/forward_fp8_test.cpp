@@ -194,43 +194,50 @@ void check(const Mod& mod, const Problem& problem, const Case& of = {}) {
 
 } // namespace
 
-TEST_CASE("forward kernels take q, k and v of e4m3, with any mod", "[gpu]") {
+static void checkMods(int headDim) {
   ATTNC_NEED_GPU();
   if (!servesFp8()) return;
   for (const char* name : {"noop", "causal", "alibi", "softcap", "sliding_window", "document"})
-    for (int headDim : {64, 128, 256})
-      for (Scales scales : {Scales::OfSequences, Scales::OfBlocks, Scales::OfRows, Scales::Mixed})
-        check(libraryMod(name), {{2, 6, 2, 333, 1001}, headDim, headDim, DType::BF16}, {.scales = scales});
+    for (Scales scales : {Scales::OfSequences, Scales::OfBlocks, Scales::OfRows, Scales::Mixed})
+      check(libraryMod(name), {{2, 6, 2, 333, 1001}, headDim, headDim, DType::BF16}, {.scales = scales});
 }
+TEST_CASE("forward kernels take q, k and v of e4m3, with any mod, at head dim 64", "[gpu]") { checkMods(64); }
+TEST_CASE("forward kernels take q, k and v of e4m3, with any mod, at head dim 128", "[gpu]") { checkMods(128); }
+TEST_CASE("forward kernels take q, k and v of e4m3, with any mod, at head dim 256", "[gpu]") { checkMods(256); }
 
-TEST_CASE("forward kernels take e4m3 of any head dim, layout and scales", "[gpu]") {
+static void checkHeadDims(DType dtype) {
   ATTNC_NEED_GPU();
   if (!servesFp8()) return;
   for (auto [qk, v] : {std::pair{16, 16}, {32, 64}, {64, 32}, {48, 80}, {96, 96}, {160, 144}, {192, 128}, {112, 240}})
-    for (DType dtype : {DType::BF16, DType::F16})
-      for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences, Scales::OfRows}) {
-        Problem problem{{2, 4, 2, 130, 515}, qk, v, dtype};
-        check(libraryMod("causal"), problem, {.scales = scales});
-        problem.headsLast = true;
-        problem.rowPadding = 16;
-        check(libraryMod("noop"), problem, {.scales = scales});
-      }
+    for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences, Scales::OfRows}) {
+      Problem problem{{2, 4, 2, 130, 515}, qk, v, dtype};
+      check(libraryMod("causal"), problem, {.scales = scales});
+      problem.headsLast = true;
+      problem.rowPadding = 16;
+      check(libraryMod("noop"), problem, {.scales = scales});
+    }
+}
+TEST_CASE("forward kernels take e4m3 of any head dim, layout and scales, with out in bf16", "[gpu]") {
+  checkHeadDims(DType::BF16);
+}
+TEST_CASE("forward kernels take e4m3 of any head dim, layout and scales, with out in fp16", "[gpu]") {
+  checkHeadDims(DType::F16);
 }
 
 const std::vector<int32_t> kLengths = {0, 1, 15, 16, 17, 127, 128, 129, 700, 1024};
 
-TEST_CASE("forward kernels take e4m3 in pages", "[gpu]") {
+static void checkPages(int headDim) {
   ATTNC_NEED_GPU();
   if (!servesFp8()) return;
+  const Problem problem{{int64_t(kLengths.size()), 4, 2, 70, 1024}, headDim, headDim, DType::BF16};
   for (const char* name : {"noop", "causal", "document"})
-    for (int headDim : {64, 128}) {
-      const Problem problem{{int64_t(kLengths.size()), 4, 2, 70, 1024}, headDim, headDim, DType::BF16};
-      for (int pageSize : {8, 16, 32, 64, 128, 256})
-        for (Scales scales : {Scales::OfSequences, Scales::OfRows, Scales::OfPages, Scales::Mixed})
-          if (scales == Scales::OfSequences || (pageSize != 8 && pageSize != 32))
-            check(libraryMod(name), problem, {.scales = scales, .lengths = kLengths, .pageSize = pageSize});
-    }
+    for (int pageSize : {8, 16, 32, 64, 128, 256})
+      for (Scales scales : {Scales::OfSequences, Scales::OfRows, Scales::OfPages, Scales::Mixed})
+        if (scales == Scales::OfSequences || (pageSize != 8 && pageSize != 32))
+          check(libraryMod(name), problem, {.scales = scales, .lengths = kLengths, .pageSize = pageSize});
 }
+TEST_CASE("forward kernels take e4m3 in pages, at head dim 64", "[gpu]") { checkPages(64); }
+TEST_CASE("forward kernels take e4m3 in pages, at head dim 128", "[gpu]") { checkPages(128); }
 
 TEST_CASE("forward kernels take e4m3 with lengths and lists", "[gpu]") {
   ATTNC_NEED_GPU();
