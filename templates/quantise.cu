@@ -7,8 +7,9 @@
 // rotated alike, and an outlier is spread over n elements. After FlashAttention-3 (arXiv:2407.08608, section 3.3).
 // Otherwise y = x.
 //
-// attnc_quantise         with factors of blocks or rows: all of it. With factors of heads: out, by the factors that
-// attnc_quantise_scales  has left. It takes their maxima over CTAs; they are 0 before.
+// attnc_quantise         with factors of blocks or rows, all of it. With factors of heads, it writes only out: the
+//                        caller gives the factors, or the other kernel has left them.
+// attnc_quantise_scales  the factors of heads, which are maxima over CTAs. They are 0 before.
 //
 // A warp takes batches of rows, so that many loads are under way at once. Lane l holds kPerLane neighbouring columns of
 // each, from l kPerLane on. Rows of a block stay in registers between its maximum and its rounding, if they fit.
@@ -231,7 +232,7 @@ ATTNC_DEVICE void store_batch(const Together<Byte> (&rows)[kBatch], const Quanti
 }
 
 ATTNC_DEVICE float* scale_at(const QuantiseParams& p, const Place& at) {
-  return p.scales + (long long)(at.b * p.heads + at.h) * p.scale_blocks +
+  return p.scales + at.b * p.scale_batch + at.h * p.scale_head +
          (p.rows_of_scale ? at.block * kRows / p.rows_of_scale : 0);
 }
 
