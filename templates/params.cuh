@@ -173,13 +173,14 @@ struct BoxMaskParams {
   int q_box[3], kv_box[3]; // tokens along each axis; their product is at most 256
 };
 
-/// Rounding of rows to e4m3: quantise.cu. Scales are dense, [batch, heads, scale_blocks]: of heads (1), blocks or rows.
+/// Rounding of rows to e4m3: quantise.cu.
 struct QuantiseParams {
   const void* x; // [batch, heads, rows, head_dim]
   void* out;     // the same; written
-  float* scales; // written; if they are of heads, 0 before
+  float* scales; // of heads, or [batch, heads, blocks or rows] with last stride 1. attnc_quantise reads those of heads
   Strides x_stride, out_stride;
-  int batch, heads, rows, scale_blocks;
+  long long scale_batch, scale_head; // strides of scales
+  int batch, heads, rows;
   int rows_of_scale;   // rows that share a factor: Scales::kRowsOfScale, 1, or 0 for all of a head
   int rotates;         // bool
   unsigned seed;       // of signs

@@ -7,7 +7,8 @@
 // q and k are rotated alike, and an outlier is spread over n elements. After FlashAttention-3 (arXiv:2407.08608,
 // section 3.3). Otherwise y = x.
 //
-// attnc_quantise         with factors of blocks or rows: factors and out. With factors of heads: out, by given factors.
+// attnc_quantise         with factors of blocks or rows: factors and out. With factors of heads: out, by factors that the
+//                        caller gives or the other kernel has left.
 // attnc_quantise_scales  factors of heads, as maxima over CTAs. Runs first; the host zeroes the factors.
 //
 // A warp takes batches of rows, so that many loads are under way at once. Lane l holds kPerLane neighbouring columns of
@@ -139,15 +140,35 @@ ATTNC_DEVICE void find_signs(float (&signs)[kPerLane], const QuantiseParams& p) 
   for (int i = 0; i < kPerLane; ++i) signs[i] = sign_of(p.seed, int(threadIdx.x) % 32 * kPerLane + i);
 }
 
-/// Returns the largest magnitude of a row, of which each lane has a part. A warp; all lanes get it.
-ATTNC_DEVICE float largest_of_warp(const float (&y)[kPerLane]) {
-  float largest = 0.f;
+/// Lanes that share the largest magnitude of a row of a batch: row i is that of lanes from i kLanesOfRow on.
+constexpr int kLanesOfRow = 32 / kBatch;
+static_assert(kLanesOfRow * kBatch == 32);
+
+/// Returns the largest magnitude of the lane's row. A warp.
+ATTNC_DEVICE float largest_of_row(const float (&y)[kBatch][kPerLane]) {
+  float largest[kBatch];
 #pragma unroll
-  for (int i = 0; i < kPerLane; ++i) largest = fmaxf(largest, fabsf(y[i]));
+  for (int i = 0; i < kBatch; ++i) {
+    largest[i] = 0.f;
 #pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2)
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
-  return largest;
+    for (int j = 0; j < kPerLane; ++j) largest[i] = fmaxf(largest[i], fabsf(y[i][j]));
+  }
+  // Two lanes divide their rows between them until each has one. That takes kBatch shuffles, and those of a step are
+  // under way at once. Loops have constant bounds, else the compiler does not unroll them.
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    const bool has_upper = threadIdx.x & distance;
+    const int rows = kBatch * distance / 32; // left to a lane
+#pragma unroll
+    for (int i = 0; i < kBatch / 2; ++i)
+      if (i < rows) {
+        const float lower = largest[i], upper = largest[i + rows];
+        const float others = __shfl_xor_sync(0xffffffffu, has_upper ? lower : upper, distance);
+        largest[i] = fmaxf(has_upper ? upper : lower, others);
+      }
+    if (rows == 0) largest[0] = fmaxf(largest[0], __shfl_xor_sync(0xffffffffu, largest[0], distance));
+  }
+  return largest[0];
 }
 
 /// Returns the factor of rows whose largest magnitude is this.
@@ -177,28 +198,41 @@ ATTNC_DEVICE float scale_of_rows(float (&y)[kBatch][kPerLane], const QuantisePar
   return scale_for(p, largest);
 }
 
-/// Rounds a lane's columns of a row, and stores them.
-ATTNC_DEVICE void store_row(const float (&y)[kPerLane], float inverse, const Columns<unsigned char>& out, int row) {
-  using Byte = unsigned char;
-  Together<Byte> rounded;
+using Byte = unsigned char;
+
+/// Returns a lane's columns of a row times a factor, rounded.
+ATTNC_DEVICE Together<Byte> rounded(const float (&y)[kPerLane], float factor) {
+  Together<Byte> bytes;
 #pragma unroll
   for (int i = 0; i < kPerLane; i += 2) {
     constexpr bool kArePairs = kPerLane > 1;
-    const unsigned two = ptx::cvt_rn_satfinite_e4m3x2(kArePairs ? y[i + kArePairs] * inverse : 0.f, y[i] * inverse);
-    rounded.of[i] = Byte(two);
-    if (kArePairs) rounded.of[i + kArePairs] = Byte(two >> 8);
+    const unsigned two = ptx::cvt_rn_satfinite_e4m3x2(kArePairs ? y[i + kArePairs] * factor : 0.f, y[i] * factor);
+    bytes.of[i] = Byte(two);
+    if (kArePairs) bytes.of[i + kArePairs] = Byte(two >> 8);
   }
+  return bytes;
+}
+
+/// Stores the rows of a batch that are not copies. A warp.
+ATTNC_DEVICE void store_batch(const Together<Byte> (&rows)[kBatch], const QuantiseParams& p, const Place& at,
+                              int batch) {
+  const Columns<Byte> out((Byte*)p.out, p.out_stride, at);
   if (!out.are_inside) return;
   if (out.are_together) {
-    *(Together<Byte>*)out.row(row) = rounded;
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i)
+      if (row_of(at, batch, i) < at.end) *(Together<Byte>*)out.row(row_of(at, batch, i)) = rows[i];
   } else {
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) out.row(row)[i] = rounded.of[i];
+    for (int i = 0; i < kBatch; ++i)
+#pragma unroll
+      for (int j = 0; j < kPerLane; ++j)
+        if (row_of(at, batch, i) < at.end) out.row(row_of(at, batch, i))[j] = rows[i].of[j];
   }
 }
 
 ATTNC_DEVICE float* scale_at(const QuantiseParams& p, const Place& at) {
-  return p.scales + (long long)(at.b * p.heads + at.h) * p.scale_blocks +
+  return p.scales + at.b * p.scale_batch + at.h * p.scale_head +
          (p.rows_of_scale ? at.block * kRows / p.rows_of_scale : 0);
 }
 
@@ -222,20 +256,18 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 2) attnc_quantise(cons
   } else if (!by_rows) {
     scale = *scale_at(p, at);
   }
-  const Columns<unsigned char> out((unsigned char*)p.out, p.out_stride, at);
-  float inverse = 1.f / scale;
   for (int batch = 0; batch < kRowsOfWarp / kBatch; ++batch) {
     if (kBatch < kRowsOfWarp || !by_blocks) load_batch(y, p, at, batch, signs);
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const int row = row_of(at, batch, i);
-      if (row >= at.end) continue;
-      if (by_rows) {
-        scale = scale_for(p, largest_of_warp(y[i])), inverse = 1.f / scale;
-        if (threadIdx.x % 32 == 0) scale_at(p, at)[row - at.first] = scale;
-      }
-      store_row(y[i], inverse, out, row);
+    if (by_rows) {
+      scale = scale_for(p, largest_of_row(y));
+      const int lane = threadIdx.x % 32, row = row_of(at, batch, lane / kLanesOfRow);
+      if (lane % kLanesOfRow == 0 && row < at.end) scale_at(p, at)[row - at.first] = scale;
     }
+    const float inverse = 1.f / scale; // of the lane's row
+    Together<Byte> rows[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) rows[i] = rounded(y[i], __shfl_sync(0xffffffffu, inverse, i * kLanesOfRow));
+    store_batch(rows, p, at, batch);
   }
 }
 

@@ -396,7 +396,7 @@ public:
   static Expected<Quantiser> load(const Compiler& compiler, attnc_dtype dtype, int headDim) {
     return detail::create<Quantiser>(attnc_quantiser_create, compiler.get(), dtype, int32_t(headDim));
   }
-  /// Enqueues out = e4m3(x / scale), and fills `scales`. Tensors are in device memory.
+  /// Enqueues out = e4m3(x / scale), and fills `scales` unless they are given. Tensors are in device memory.
   Status launch(const TensorView& x, const TensorView& out, const TensorView& scales, const QuantiseOptions& options,
                 Stream stream) const {
     return detail::done(attnc_quantiser_launch(get(), &x, &out, &scales, &options, stream));

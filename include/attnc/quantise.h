@@ -21,6 +21,8 @@ struct QuantiseOptions {
   /// Significant bits of scales, 1 to 24, which are rounded up to that. Default: 0, all. With up to 4, an element of
   /// `out` times its scale is exact in BF16; with 1, scales are powers of two.
   int scaleBits = 0;
+  /// Whether scales of heads are given: launches read `scales`, and do not write them. Scales are 2^-64 or more.
+  bool readsScales = false;
 };
 
 /// Rounds tensors to E4M3 on the GPU, for operands of forward kernels (Operands::qScales). Loaded on one device. It is
@@ -41,7 +43,14 @@ public:
   /// one of each row it is [B, H, L]. A scale is the largest magnitude of its rows, divided by 448, at least 2^-64
   /// (QuantiseOptions::scaleBits).
   ///
-  /// Errors (environment), with nothing enqueued: tensors that do not fit each other; other scaleBits.
+  /// With QuantiseOptions::readsScales, `scales` is [B, H] with any strides, such as 0, and is read on the GPU.
+  /// Quotients beyond 448 become 448.
+  ///
+  /// A quotient is x times the f32 reciprocal of the scale. It is exact if the scale is a power of two. Else it may be
+  /// off in its last bit, and `out` by a step where the quotient lies between two.
+  ///
+  /// Errors (environment), with nothing enqueued: tensors that do not fit each other; other scaleBits, or
+  /// scaleBits of given scales.
   Status launch(const TensorView& x, const TensorView& out, const TensorView& scales, const QuantiseOptions& options,
                 Stream stream) const;
 

@@ -38,6 +38,14 @@ int64_t rowsOfScale(const TensorView& scales, const TensorView& x) {
   return scalesAreOfRows(scales, x.shape[2]) ? 1 : kRowsOfScale;
 }
 
+/// Checks that scales are of heads.
+Status checkGivenScales(const TensorView& scales, const TensorView& x) {
+  if (scales.dtype != DType::F32 || scales.rank != 2 || scales.shape[0] != x.shape[0] || scales.shape[1] != x.shape[1])
+    return wrong("scales", fmt::format("are given, and not f32 [{}, {}]", x.shape[0], x.shape[1]));
+  if (!scales.data && scales.elements()) return wrong("scales", "are null");
+  return {};
+}
+
 /// Checks that scales are of heads, blocks or rows, and dense.
 Status checkScales(const TensorView& scales, const TensorView& x) {
   const int64_t blocks = ceilDiv(x.shape[2], kRowsOfScale);
@@ -65,8 +73,11 @@ Status checkTensors(const TensorView& x, const TensorView& out, const TensorView
                     const QuantiseOptions& options, DType dtype, int headDim) {
   if (options.scaleBits < 0 || options.scaleBits > 24)
     return wrong("scale_bits", fmt::format("is {}, and not 0 to 24", options.scaleBits));
+  if (options.scaleBits && options.readsScales)
+    return wrong("scale_bits", fmt::format("is {}, and scales are given", options.scaleBits));
   ATTNC_TRY(checkRows("x", x, dtype, x, headDim));
   ATTNC_TRY(checkRows("out", out, DType::E4M3, x, headDim));
+  if (options.readsScales) return checkGivenScales(scales, x);
   return checkScales(scales, x);
 }
 
@@ -105,24 +116,26 @@ Status Quantiser::launch(const TensorView& x, const TensorView& out, const Tenso
   const int64_t blocks = ceilDiv(x.shape[2], kRowsOfScale), ctas = x.shape[0] * x.shape[1] * blocks;
   if (ctas > INT32_MAX) return wrong("x", "has more rows than a launch takes");
   const int64_t ofScale = rowsOfScale(scales, x);
+  const bool findsScales = !ofScale && !options.readsScales; // of heads, in a launch before
   QuantiseParams params{.x = x.data,
                         .out = out.data,
                         .scales = static_cast<float*>(scales.data),
                         .x_stride = plan::stridesOf(x),
                         .out_stride = plan::stridesOf(out),
+                        .scale_batch = scales.stride[0],
+                        .scale_head = scales.stride[1],
                         .batch = int(x.shape[0]),
                         .heads = int(x.shape[1]),
                         .rows = int(x.shape[2]),
-                        .scale_blocks = ofScale ? int(scales.shape[2]) : 1,
                         .rows_of_scale = int(ofScale),
                         .rotates = options.rotates,
                         .seed = options.seed,
                         .scale_mask = options.scaleBits ? (1u << (24 - options.scaleBits)) - 1 : 0};
-  if (!ofScale) ATTNC_TRY(jit::enqueueZeros(scales.data, size_t(scales.elements()) * 4, stream));
+  if (findsScales) ATTNC_TRY(jit::enqueueZeros(scales.data, size_t(scales.elements()) * 4, stream));
   if (ctas == 0) return {};
   const jit::LaunchShape shape{.grid = {unsigned(ctas), 1, 1}, .block = {32 * kWarps, 1, 1}};
   void* arguments[] = {&params};
-  if (!ofScale) ATTNC_TRY(impl->scales.launch(shape, stream, arguments));
+  if (findsScales) ATTNC_TRY(impl->scales.launch(shape, stream, arguments));
   return impl->round.launch(shape, stream, arguments);
 }
 

@@ -27,7 +27,8 @@ struct Given {
         scales(requiredTensor(arguments, scales, "scales")) {
     attnc_quantise_options all;
     if (readStruct(arguments, options, all, "options"))
-      this->options = {all.rotates != 0, all.seed, int(std::clamp<int64_t>(all.scale_bits, -1, 25))};
+      this->options = {all.rotates != 0, all.seed, int(std::clamp<int64_t>(all.scale_bits, -1, 25)),
+                       all.reads_scales != 0};
   }
 };
 

@@ -61,9 +61,15 @@ void quantise(const TensorView& x, const TensorView& out, const TensorView& scal
       if (options.rotates) rotate(y, columns, options.seed);
       for (int64_t column = 0; column < columns; ++column) largest = std::max(largest, std::fabs(y[column]));
     }
-    const float scale = rows ? upToBits(std::max(largest / kLargest, kSmallest), options.scaleBits) : 0.f,
-                inverse = 1.f / scale;
-    writeElement(scales.data, DType::F32, i, scale);
+    float scale = 0;
+    if (options.readsScales) {
+      const int64_t place = head / x.shape[1] * scales.stride[0] + head % x.shape[1] * scales.stride[1];
+      scale = float(readElement(scales.data, DType::F32, place).real);
+    } else {
+      if (rows) scale = upToBits(std::max(largest / kLargest, kSmallest), options.scaleBits);
+      writeElement(scales.data, DType::F32, i, scale);
+    }
+    const float inverse = 1.f / scale;
     for (int64_t row = first; row < end; ++row)
       for (int64_t column = 0; column < columns; ++column)
         writeElement(out.data, DType::E4M3, at(out, row) + column,

@@ -5,7 +5,8 @@
 
 namespace attnc::reference {
 
-/// Fills `out` and `scales`. Arguments fit each other, as Quantiser::launch() asks, in host memory.
+/// Fills `out`, and `scales` unless they are given. Arguments fit each other, as Quantiser::launch() asks, in host
+/// memory.
 void quantise(const TensorView& x, const TensorView& out, const TensorView& scales, const QuantiseOptions& options);
 
 } // namespace attnc::reference

@@ -139,6 +139,49 @@ TEST_CASE("a rotation keeps lengths and products, and spreads outliers", "[api]"
   }
 }
 
+TEST_CASE("rows are rounded by scales that are given", "[api]") {
+  for (DType dtype : {DType::F32, DType::BF16})
+    for (float unit : {1.f, 0.25f, 0.3f})
+      for (bool isOne : {true, false}) {
+        INFO(dtypeName(dtype) << " by " << unit << (isOne ? ", one" : ", of heads"));
+        Rounding r(130, 24, dtype, 0);
+        const bool isExact = unit != 0.3f;
+        std::vector<float> given = {unit, NAN, 2 * unit, NAN, 4 * unit, NAN};
+        TensorView scales = TensorView::contiguous(given.data(), DType::F32, {2, 3});
+        scales.stride[0] = 0, scales.stride[1] = isOne ? 0 : 2;
+        const auto view = [&](std::vector<char>& bytes, DType of) { return r.view(bytes.data(), of); };
+        const QuantiseOptions options{.readsScales = true};
+        const TensorView x = view(r.in, dtype), out = view(r.out, DType::E4M3);
+        writeElement(r.in.data(), dtype, 0, r.x[0] = 1e6);
+        REQUIRE(quantiseOnCpu(x, out, scales, options));
+        CHECK((given[0] == unit && given[2] == 2 * unit && given[4] == 4 * unit));
+        for (int64_t head = 0; head < 6; ++head) {
+          const float scale = isOne ? unit : given[size_t(head % 3 * 2)];
+          for (int64_t row = 0; row < 130; ++row)
+            for (int64_t column = 0; column < 24; ++column) {
+              const int64_t place = r.place(head, row) + column;
+              const float quotient = std::clamp(float(r.x[size_t(place)]) / scale, -448.f, 448.f);
+              const double found = double(e4m3ToFloat(uint8_t(r.out[size_t(place)])));
+              char nearest;
+              writeElement(&nearest, DType::E4M3, 0, double(quotient));
+              if (isExact) REQUIRE(nearest == r.out[size_t(place)]);
+              REQUIRE(std::fabs(found - double(quotient)) <=
+                      std::max(std::fabs(double(quotient)) * 0x1.001p-4, 0x1.001p-10));
+            }
+        }
+        Rounding rotated(130, 24, dtype, 0);
+        REQUIRE(rotated.run({.rotates = true, .seed = 1}));
+        const std::vector<char> wanted = rotated.out;
+        const QuantiseOptions again{.rotates = true, .seed = 1, .readsScales = true};
+        REQUIRE(rotated.run(again));
+        REQUIRE((rotated.out == wanted));
+      }
+  Rounding none(0, 8, DType::F32, 0);
+  none.scales[0] = 7;
+  REQUIRE(none.run({.readsScales = true}));
+  CHECK(none.scales[0] == 7);
+}
+
 TEST_CASE("zeros, tiny and no rows are rounded", "[api]") {
   Rounding zeros(5, 8, DType::F32, kRowsOfScale, 0);
   REQUIRE(zeros.run({true, 1}));
@@ -161,6 +204,15 @@ TEST_CASE("tensors that do not fit each other are not rounded", "[api]") {
   TensorView wrong = r.scalesView();
   wrong.shape[1] = 4;
   CHECK_THAT(message(quantiseOnCpu(x, out, wrong, {})), Contains("scales are not f32 [2, 3], [2, 3, 1] or [2, 3, 10]"));
+  CHECK_THAT(message(quantiseOnCpu(x, out, wrong, {.readsScales = true})),
+             Contains("scales are given, and not f32 [2, 3]"));
+  CHECK_THAT(message(quantiseOnCpu(x, out, r.scalesView(), {.scaleBits = 4, .readsScales = true})),
+             Contains("scale_bits is 4, and scales are given"));
+  Rounding rows(10, 16, DType::F32, 1);
+  CHECK_FALSE(rows.run({.readsScales = true}));
+  wrong = r.scalesView();
+  wrong.data = nullptr;
+  CHECK_THAT(message(quantiseOnCpu(x, out, wrong, {.readsScales = true})), Contains("scales are null"));
   CHECK_THAT(message(quantiseOnCpu(x, x, r.scalesView(), {})), Contains("out is f32"));
   CHECK_THAT(message(quantiseOnCpu(out, out, r.scalesView(), {})), Contains("tensors of e4m3 are not rounded"));
   wrong = x;

@@ -29,6 +29,18 @@ TEST_CASE("C rounds on the CPU", "[c]") {
   CHECK(scales[0] == 0x1.4p-6); // 8 / 448, rounded up
   CHECK(scales[1] == 0x1.ep0);
   CHECK(values[0] == 0xfd); // -416
+  options = sized<attnc_quantise_options>();
+  options.reads_scales = 1;
+  attnc_tensor one = factors;
+  one.stride[1] = 0;
+  scales[0] = 2, scales[1] = 8;
+  TAKE(attnc_quantise_on_cpu(&in, &out, &one, &options));
+  CHECK((scales[0] == 2 && scales[1] == 8));
+  CHECK(values[0] == 0xc8);  // -4
+  CHECK(values[16] == 0xfc); // -400, between -384 and -416
+  TAKE(attnc_quantise_on_cpu(&in, &out, &factors, &options));
+  CHECK(values[16] == 0xec); // -100, between -96 and -104
+  options = sized<attnc_quantise_options>();
   options.scale_bits = 25;
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "scale_bits is 25", attnc_quantise_on_cpu(&in, &out, &factors, &options));
   const attnc_tensor wrong = tensor(ATTNC_DTYPE_F32, {1, 3}, scales);

@@ -169,6 +169,11 @@ int quantise() {
   CHECK(ac::quantiseOnCpu(in, out, factors, {}));
   CHECK(scales[1] == 2.f / 448 && values.back() == 0x7e);
   CHECK(!ac::quantiseOnCpu(in, in, factors, {}));
+  ac::QuantiseOptions options;
+  options.reads_scales = 1;
+  scales[1] = 2;
+  CHECK(ac::quantiseOnCpu(in, out, factors, options));
+  CHECK(scales[1] == 2 && values.back() == 0x38); // 1
   return 0;
 }
 

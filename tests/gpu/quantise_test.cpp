@@ -40,7 +40,9 @@ struct Quantised {
 
 enum class ScalesOf { Heads, Blocks, Rows };
 
-Quantised quantise(const cli::HostTensor& x, ScalesOf of, const QuantiseOptions& options) {
+/// `given`: scales that are read.
+Quantised quantise(const cli::HostTensor& x, ScalesOf of, const QuantiseOptions& options,
+                   const cli::HostTensor* given = nullptr) {
   const auto upload = [](const cli::HostTensor& tensor) {
     device::Buffer buffer = take(device::Buffer::allocate(tensor.bytes.size()));
     take(buffer.upload(tensor.bytes.data(), tensor.bytes.size()));
@@ -50,6 +52,7 @@ Quantised quantise(const cli::HostTensor& x, ScalesOf of, const QuantiseOptions&
   if (of == ScalesOf::Blocks) shape.push_back((x.shape[2] + kRowsOfScale - 1) / kRowsOfScale);
   if (of == ScalesOf::Rows) shape.push_back(x.shape[2]);
   Quantised result{cli::HostTensor::make(DType::E4M3, x.shape), cli::HostTensor::make(DType::F32, shape)};
+  if (given) result.scales = *given;
   const device::Buffer in = upload(x), out = upload(result.values), scales = upload(result.scales);
   TensorView views[] = {x.view(), result.values.view(), result.scales.view()};
   views[0].data = in.data(), views[1].data = out.data(), views[2].data = scales.data();
@@ -62,21 +65,27 @@ Quantised quantise(const cli::HostTensor& x, ScalesOf of, const QuantiseOptions&
   return result;
 }
 
-/// Checks a result by the same on the CPU. A rotated value that lies between two steps may go to either.
+double at(const cli::HostTensor& tensor, int64_t i) {
+  return double(readElement(tensor.bytes.data(), tensor.dtype, i).real);
+}
+
+/// Checks values by those of the CPU. A rotated value that lies between two steps may go to either.
+void checkValues(const cli::HostTensor& found, const cli::HostTensor& values, const QuantiseOptions& options) {
+  int64_t differ = 0;
+  for (int64_t i = 0; i < values.elements(); ++i) {
+    differ += at(found, i) != at(values, i);
+    REQUIRE(std::fabs(at(found, i) - at(values, i)) <= std::max(std::fabs(at(values, i)) / 8, 0x1p-9));
+  }
+  REQUIRE(differ <= (options.rotates ? values.elements() / 1000 + 1 : 0));
+}
+
+/// Checks a result by the same on the CPU.
 void checkByCpu(const cli::HostTensor& x, const Quantised& found, const QuantiseOptions& options) {
   const cli::HostTensor values = cli::HostTensor::make(DType::E4M3, x.shape),
                         scales = cli::HostTensor::make(DType::F32, found.scales.shape);
   take(quantiseOnCpu(x.view(), values.view(), scales.view(), options));
-  int64_t differ = 0;
-  const auto at = [](const cli::HostTensor& tensor, int64_t i) {
-    return double(readElement(tensor.bytes.data(), tensor.dtype, i).real);
-  };
   for (int64_t i = 0; i < scales.elements(); ++i) REQUIRE(std::fabs(at(found.scales, i) / at(scales, i) - 1) < 1e-6);
-  for (int64_t i = 0; i < values.elements(); ++i) {
-    differ += at(found.values, i) != at(values, i);
-    REQUIRE(std::fabs(at(found.values, i) - at(values, i)) <= std::max(std::fabs(at(values, i)) / 8, 0x1p-9));
-  }
-  REQUIRE(differ <= (options.rotates ? values.elements() / 1000 + 1 : 0));
+  checkValues(found.values, values, options);
 }
 
 /// Returns the values times their scales.
@@ -135,6 +144,29 @@ TEST_CASE("rows are rounded to e4m3 by the largest of their head or block, or ea
                 REQUIRE(std::fabs(got - x) <= std::max(std::fabs(x) * 0x1.001p-4, 0x1.001p-10));
               }
             }
+        }
+      }
+}
+
+TEST_CASE("rows are rounded to e4m3 by scales that are given", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!convertsFp8()) return;
+  for (DType dtype : {DType::BF16, DType::F16, DType::F32})
+    for (int64_t width : {16, 128, 256})
+      for (int64_t rows : {1, 300}) {
+        INFO(dtypeName(dtype) << ", " << rows << " x " << width);
+        cli::HostTensor x = drawOutliers(dtype, {2, 3, rows, width}, 7);
+        writeElement(x.bytes.data(), dtype, 5, -6e4); // saturates
+        cli::HostTensor scales = cli::HostTensor::make(DType::F32, {2, 3});
+        for (int64_t i = 0; i < 6; ++i)
+          writeElement(scales.bytes.data(), DType::F32, i, i == 3 ? 1 : 0.1 * double(i + 1));
+        for (const QuantiseOptions& options :
+             {QuantiseOptions{.readsScales = true}, {.rotates = true, .seed = 9, .readsScales = true}}) {
+          const Quantised found = quantise(x, ScalesOf::Heads, options, &scales);
+          REQUIRE((found.scales.bytes == scales.bytes));
+          cli::HostTensor values = cli::HostTensor::make(DType::E4M3, x.shape);
+          take(quantiseOnCpu(x.view(), values.view(), scales.view(), options));
+          checkValues(found.values, values, options);
         }
       }
 }

@@ -20,6 +20,7 @@ try:
 except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
 from attnc.torch import AuxRequest, create_block_mask, flex_attention
+from attnc.torch.fp8 import Rounding
 from attnc.torch.graphs import is_traced
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import flex_attention as flex
@@ -265,6 +266,45 @@ class Fp8Test(unittest.TestCase):
         plain = flex_attention(q, k, v, enable_gqa=True)
         self.assertTrue(torch.equal(plain, flex_attention(q, k, v, enable_gqa=True, kernel_options={"fp8": False})))
         self.assertFalse(torch.equal(plain, flex_attention(q, k, v, enable_gqa=True, kernel_options=FP8)))
+
+
+class Fp8RoundingTest(unittest.TestCase):
+    """Rounding by scales that are given, as attnc.torch.serving calls it."""
+
+    def test_one_and_of_heads(self):
+        for device in DEVICES:
+            for dtype in (torch.bfloat16, torch.float16, torch.float32):
+                fused = torch.randn(70, 4 + 2, 32, device=device, dtype=dtype)
+                fused[3, 2, 1] = 6e4
+                for is_slice in (False, True):
+                    for numbers in ((1.0,), (0.25,), (0.5, 2.0, 1.0, 8.0), (0.3, 1.5, 7.0, 0.1)):
+                        rounding = None
+                        for factor in (1, 0.5):  # other tensors of the same kind
+                            tokens = (factor * fused)[:, :4] if is_slice else factor * fused[:, :4]
+                            q = tokens.view(2, 35, 4, 32).transpose(1, 2)
+                            scales = (factor**2 * torch.tensor(numbers, device=device)).expand(4)
+                            rounding = rounding or Rounding(q, scales)
+                            found, quotients = rounding(q, scales), (q.float() / scales.view(-1, 1, 1)).clamp(-448, 448)
+                            self.assertEqual(found.dtype, torch.float8_e4m3fn)
+                            self.assertTrue(found.transpose(1, 2).is_contiguous())
+                            if (scales.log2() == scales.log2().round()).all():
+                                self.assertTrue(torch.equal(found.float(), quotients.to(found.dtype).float()))
+                            self.assertTrue(((found.float() - quotients).abs() <= quotients.abs() * 0.0626 + 2**-10).all())
+
+    @unittest.skipUnless(IS_SERVED, "needs an sm_90a")
+    def test_cuda_graphs(self):
+        q, scale = torch.randn(1, 4, 300, 64, device="cuda", dtype=torch.bfloat16), torch.ones((), device="cuda")
+        scales = scale.view(-1).expand(4)
+        rounding = Rounding(q, scales)
+        rounding(q, scales)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = rounding(q, scales)
+        for number in (2.0, 0.5):
+            scale.fill_(number)
+            graph.replay()
+            self.assertTrue(torch.equal(found.float(), (q.float() / number).to(found.dtype).float()))
 
 
 class Biased:

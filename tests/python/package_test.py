@@ -71,6 +71,18 @@ class Package(unittest.TestCase):
         rotated = values.float() * scales.repeat_interleave(128, -1)[..., :300, None]
         torch.testing.assert_close(rotated.norm(dim=-1), x.norm(dim=-1), rtol=0.05, atol=0)
         self.assertFalse(torch.allclose(rotated, x, rtol=0.1, atol=0.1))
+        given = torch.tensor([0.5, 2.0, 0.25]).expand(2, 3)
+        x[0, 0, 0, 0] = 1e6
+        values, scales = attnc.quantise(x, scales=given)
+        self.assertIs(scales, given)
+        expected = (x / given[..., None, None]).clamp(-448, 448).to(torch.float8_e4m3fn)
+        self.assertTrue(torch.equal(values.float(), expected.float()))
+        for more, text in ((dict(by_row=True), "scales are given, and by_block or by_row"),
+                           (dict(scale_bits=4), "scale_bits is 4, and scales are given")):
+            with self.assertRaisesRegex(attnc.Error, text):
+                attnc.quantise(x, scales=given, **more)
+        with self.assertRaisesRegex(attnc.Error, r"scales are given, and not f32 \[2, 3\]"):
+            attnc.quantise(x, scales=given[0])
         for wrong, text in ((x[0], r"give \[B, H, L, D\]"), (x.int(), "i32"), (x.mT, "last stride")):
             with self.assertRaisesRegex(attnc.Error, text):
                 attnc.quantise(wrong)

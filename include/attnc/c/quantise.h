@@ -14,6 +14,8 @@ typedef struct attnc_quantise_options {
   int32_t rotates;    ///< 0 or 1: whether rows are multiplied by random signs and a Hadamard matrix first.
   uint32_t seed;      ///< Seed of the signs.
   int64_t scale_bits; ///< Significant bits of scales, 1 to 24, which are rounded up. Default: 0, all.
+  /// 0 or 1: whether scales [B, H] are given. Launches then read `scales`, whose strides may be 0.
+  int64_t reads_scales;
 } attnc_quantise_options;
 
 /// Kernels that round tensors on the GPU (Quantiser). It is immutable.
@@ -25,8 +27,8 @@ ATTNC_API attnc_status attnc_quantiser_create(const attnc_compiler* compiler, at
                                               attnc_quantiser** quantiser);
 /// Destroys a quantiser. Enqueued launches must have finished. NULL does nothing.
 ATTNC_API void attnc_quantiser_destroy(attnc_quantiser* quantiser);
-/// Enqueues out = e4m3(x / scale) on a stream, and fills `scales` (Quantiser::launch). Tensors are in device memory.
-/// `options` may be NULL.
+/// Enqueues out = e4m3(x / scale) on a stream, and fills `scales` unless they are given (Quantiser::launch). Tensors
+/// are in device memory. `options` may be NULL.
 ATTNC_API attnc_status attnc_quantiser_launch(const attnc_quantiser* quantiser, const attnc_tensor* x,
                                               const attnc_tensor* out, const attnc_tensor* scales,
                                               const attnc_quantise_options* options, attnc_stream stream);

@@ -426,6 +426,7 @@ class QuantiseOptions(Sized):
         ("rotates", c_int32),
         ("seed", c_uint32),
         ("scale_bits", c_int64),
+        ("reads_scales", c_int64),
     ]
 
 

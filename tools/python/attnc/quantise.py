@@ -13,7 +13,8 @@ ROWS_OF_SCALE = 128
 
 
 def quantise(
-    x: Any, *, by_block: bool = False, by_row: bool = False, rotate: int | None = None, scale_bits: int = 0, stream: int | None = None
+    x: Any, *, by_block: bool = False, by_row: bool = False, rotate: int | None = None, scale_bits: int = 0,
+    scales: Any = None, stream: int | None = None,
 ) -> tuple[Any, Any]:
     """Rounds q, k or v to float8_e4m3fn. Returns (values, scales), for attention(..., q_scales=).
 
@@ -26,6 +27,9 @@ def quantise(
     rotate v. Scales are rounded up to `scale_bits` significant bits, 1 to 24 (default: all); with up to 4, values times
     scales are exact in bfloat16.
 
+    Or give `scales`, float32 [B, H] with any strides, of 2^-64 or more. They are read where they are, without waiting for
+    the GPU, and returned. Values beyond 448 times a scale become that.
+
     On a GPU the work is enqueued on `stream`, given as an address (default: PyTorch's current one).
 
     Raises RunError and ArgumentError."""
@@ -35,15 +39,21 @@ def quantise(
     on_gpu, memory = is_on_gpu(x, "x"), Memory(x)
     if by_block and by_row:
         raise ArgumentError("by_block and by_row are both given", "give one of them")
+    if scales is not None and (by_block or by_row):
+        raise ArgumentError("scales are given, and by_block or by_row", "give scales [B, H]")
     parts = (x.shape[2],) if by_row else (-(-x.shape[2] // ROWS_OF_SCALE),) if by_block else ()
     values = memory.empty(tuple(x.shape), "float8_e4m3fn")
-    scales = memory.empty((*x.shape[:2], *parts), "float32")
+    reads_scales = scales is not None
+    if not reads_scales:
+        scales = memory.empty((*x.shape[:2], *parts), "float32")
     if on_gpu and stream is None:
         stream = memory.stream()
     wait = (stream or 1) if on_gpu else None
     views = [View(x, "x", on_gpu, wait), View(values, "values", on_gpu, wait and -1, writes=True),
-             View(scales, "scales", on_gpu, wait and -1, writes=True)]  # fmt: skip
-    options = QuantiseOptions(rotates=rotate is not None, seed=rotate or 0, scale_bits=scale_bits)
+             View(scales, "scales", on_gpu, wait if reads_scales else wait and -1, writes=not reads_scales)]  # fmt: skip
+    options = QuantiseOptions(
+        rotates=rotate is not None, seed=rotate or 0, scale_bits=scale_bits, reads_scales=reads_scales
+    )  # fmt: skip
     at = [byref(view.struct) for view in views]
     if on_gpu:
         made = quantiser(views[0].struct.dtype, x.shape[3], x.__dlpack_device__()[1])

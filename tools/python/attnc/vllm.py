@@ -30,7 +30,8 @@ from vllm.v1.attention.backend import (
     AttentionType,
 )
 
-from .torch.serving import FP8, Attention, Group, Scales, group_of_all, groups_of, to_fp8
+from .quantise import quantise
+from .torch.serving import FP8, Attention, Group, Scales, group_of_all, groups_of
 
 _PAGE_SIZES = [16, 32, 64, 128, 256]
 _FP8 = "fp8", "fp8_e4m3"  # names of one dtype
@@ -214,7 +215,9 @@ class AttncImpl(AttentionImpl[AttncMetadata]):
         for rows, pool, scales in zip((key, value), pages, (layer._k_scale, layer._v_scale)):
             new = rows[: len(slot_mapping)][used]
             if self.is_fp8:
-                pool, new = pool.view(torch.uint8), to_fp8(new, scales).view(torch.uint8)
+                of_heads = scales.view(1, -1).expand(1, self.num_kv_heads)
+                values, _ = quantise(new.transpose(0, 1)[None], scales=of_heads)
+                pool, new = pool.view(torch.uint8), values[0].transpose(0, 1).view(torch.uint8)
             pool[slots // pool.shape[1], slots % pool.shape[1]] = new
 
     def forward(

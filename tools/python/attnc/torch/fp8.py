@@ -1,4 +1,5 @@
-"""Attention over q, k and v that are rounded to e4m3, with gradients in 16 bits, for kernel_options={"fp8": ...}.
+"""Attention over q, k and v that are rounded to e4m3, with gradients in 16 bits, for kernel_options={"fp8": ...}; and
+rounding by scales that are given, for serving.
 
     q8, k8 = e4m3(q R), e4m3(k R)   with scales of heads, blocks of 128 rows, or rows; R: random signs times a Hadamard matrix
     v8     = e4m3(v)
@@ -11,14 +12,15 @@ to 1, and where one key has nearly all weight, what the softmax cancels would be
 """
 
 import functools
-from ctypes import byref
+import threading
+from ctypes import byref, pointer
 
 import torch
 
 from .. import _spec as c
 from .._library import check, library
 from ..quantise import ROWS_OF_SCALE, quantiser
-from .kernels import FP8, Call, current_stream, span_of, Views
+from .kernels import FP8, Call, bind_context, current_stream, span_of, Views
 
 _SEED = 1  # of R's signs
 _SCALE_BITS = 4  # then values times scales are exact in bfloat16, and in float16 within its range
@@ -56,6 +58,32 @@ def _round(x, values, scales, rotates):
         check(library().attnc_quantiser_launch(made.address, *at, byref(options), stream))
     else:
         check(library().attnc_quantise_on_cpu(*at, byref(options)))
+
+
+class Rounding:
+    """Rounds rows [B, H, L, D] of one kind to float8_e4m3fn, by scales f32 [H] of 2^-64 or more."""
+
+    def __init__(self, x, scales):
+        values = torch.empty_like(x, dtype=torch.float8_e4m3fn, device="meta")
+        self.views, self.options = Views((x, values, scales.expand(x.shape[:2]))), c.QuantiseOptions(reads_scales=1)
+        self.arguments, self.lock = (*self.views.pointers(), pointer(self.options)), threading.Lock()
+        self.kernels = None
+        if x.is_cuda:
+            bind_context(x.device)
+            self.kernels = quantiser(self.views.array[0].dtype, x.shape[-1], x.device.index)
+
+    def __call__(self, x, scales):
+        """Returns x / scales, laid out like x; values beyond 448 become 448. On a GPU, on the current stream."""
+        values, to = torch.empty_like(x, dtype=torch.float8_e4m3fn), self.views.addresses
+        with self.lock:
+            to[0], to[1], to[2] = x.data_ptr(), values.data_ptr(), scales.data_ptr()
+            if self.kernels is None:
+                status = library().attnc_quantise_on_cpu(*self.arguments)
+            else:
+                stream = current_stream(x.device.index)
+                status = library().attnc_quantiser_launch(self.kernels.address, *self.arguments, stream)
+        check(status)
+        return values
 
 
 @functools.cache  # a graph may copy from it at any time

@@ -14,11 +14,11 @@ import typing
 import torch
 
 from .autograd import call_of
+from .fp8 import Rounding
 from .kernels import ALIGNMENT, Sequences
 from .translation import translate
 
 FP8 = torch.float8_e4m3fn
-_LARGEST = torch.finfo(FP8).max
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +39,14 @@ class Group:
         """Returns their rows of q or out [tokens, H, D] as [B, H, q_len, D], or as the ragged batch [1, H, rows, D]."""
         batch = self.count if self.sequences.cu_q is None else 1
         return of_all[self.tokens].view(batch, -1, *of_all.shape[1:]).transpose(1, 2)
+
+    def rounded(self, q: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+        """Returns q / scales [H] as float8_e4m3fn; values beyond its range become its largest."""
+        kind = q.dtype, q.shape, q.stride(), scales.stride()
+        rounding = self._kept.get(kind)
+        if rounding is None:
+            rounding = self._kept[kind] = Rounding(q, scales)
+        return rounding(q, scales)
 
 
 def groups_of(batch: typing.Any, few: int) -> list[Group]:
@@ -101,12 +109,6 @@ class Scales(typing.NamedTuple):
     v: torch.Tensor
 
 
-def to_fp8(rows: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """Returns rows [..., heads, D] / scales as float8_e4m3fn; values beyond its range become its largest."""
-    quotients = rows / scales.view(-1, 1)  # f32, without a copy of the rows in f32
-    return quotients.clamp_(-_LARGEST, _LARGEST).to(FP8)
-
-
 class Attention:
     """The attention of a layer. `slopes` f32 [H] are those of ALiBi, and `sinks` [H] its sinks; None: it has none."""
 
@@ -116,7 +118,7 @@ class Attention:
     ):  # fmt: skip
         self.heads, self.kv_heads, self.scale = heads, kv_heads, float(scale)
         self.window, self.soft_cap, self.slopes, self.sinks = window, soft_cap, slopes, sinks
-        self._scales = None, {}
+        self._scales = None, {}, None
 
     def move_to(self, device: torch.device) -> None:
         """Moves the slopes."""
@@ -133,13 +135,11 @@ class Attention:
         q, out, sequences, form = group.rows(query), group.rows(output), group.sequences, None
         self.move_to(q.device)
         if scales is not None:
-            sequences = sequences._replace(**self._cache_scales(scales))
+            of_cache, of_q = self._views_of(scales)
+            sequences = sequences._replace(**of_cache)
             if not group.decodes:  # forward kernels need q of the dtype of k and v
-                q_scales = scales.q.view(-1)
-                if len(q_scales) > 1:  # of KV heads
-                    q_scales = q_scales.repeat_interleave(self.heads // len(q_scales))
-                q_scales = q_scales.expand(self.heads)
-                q = to_fp8(q.transpose(1, 2), q_scales).transpose(1, 2)
+                q_scales = of_q.reshape(self.heads)  # a copy only of those of KV heads
+                q = group.rounded(q, q_scales)
                 sequences = sequences._replace(q_scales=q_scales)
             form = out.stride()
         place = None
@@ -160,14 +160,15 @@ class Attention:
             # A sink is one more score of each row, with value 0: the weights of the keys add up to the rest.
             out.mul_(torch.sigmoid(lse - self.sinks.float().view(1, -1, 1)).unsqueeze(-1).to(out.dtype))
 
-    def _cache_scales(self, scales):
-        """Returns k_scales and v_scales of c.Operands: views, so that later values are read."""
-        of, views = self._scales
-        if of is None or of.k is not scales.k or of.v is not scales.v:
+    def _views_of(self, scales):
+        """Returns k_scales and v_scales of Sequences, and those of q [N, H / N]: views, so that later values are read."""
+        of, of_cache, of_q = self._scales
+        if of is None or any(x is not y for x, y in zip(of, scales)):
             of_head = lambda x: x.view(-1).expand(self.kv_heads)  # noqa: E731
-            views = {"k_scales": of_head(scales.k), "v_scales": of_head(scales.v)}
-            self._scales = scales, views
-        return views
+            of_cache = {"k_scales": of_head(scales.k), "v_scales": of_head(scales.v)}
+            of_q = scales.q.view(-1, 1).expand(-1, self.heads // scales.q.numel())
+            self._scales = scales, of_cache, of_q
+        return of_cache, of_q
 
     def _call(self, group, q, k, v, out, mods, causal, sequences, form):
         """Returns (call, captured tensors, numbers of the mods, objects whose ids must stay theirs)."""
