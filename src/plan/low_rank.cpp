@@ -493,6 +493,7 @@ void LowRankColumns::addTo(Plan& plan, const FamilyRow& row) const {
     if (isWide) all.stages.push_back(copyingStage(given.options, copies)), wide.push_back(copies);
     llvm::append_range(all.stages, own.stages);
     if (isWide && isBackward) all.stages.push_back(dividingStage(given.options, copies));
+    if (isFirst && forms.size() > 1) all.stagesOfFirstForm = all.stages.size();
   }
   all.readsBindings = forms.size() > 1;
   all.widensOperands = true;
