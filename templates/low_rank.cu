@@ -81,9 +81,9 @@ ATTNC_DEVICE void write_factors(Element* to, const Place& at, RowOf row_of, Fact
     store(to + (long long)row * kRowColumns + kFirstColumn + round, Pieces(factor(row_of(row), row, round)));
   }
   constexpr int kZeros = kWideHeadDim - kHeadDimQk - kColumns;
-  if constexpr (kZeros > 0)
-    for (int i = threadIdx.x; i < (at.end - at.first) * kZeros; i += kThreads)
-      to[(long long)(at.first + i / kZeros) * kRowColumns + kFirstColumn + kColumns + i % kZeros] = Element{0};
+  constexpr int kDivisor = kZeros > 0 ? kZeros : 1; // nvcc warns of a division by 0 in a loop without rounds
+  for (int i = threadIdx.x; i < (at.end - at.first) * kZeros; i += kThreads)
+    to[(long long)(at.first + i / kDivisor) * kRowColumns + kFirstColumn + kColumns + i % kDivisor] = Element{0};
 }
 
 ATTNC_DEVICE void widen_q(const LowRankParams& p, const ModArgs& args, const Place& at) {

@@ -31,5 +31,10 @@ struct CudaFileOptions {
 /// compile it, and how it is launched. The launcher is named as the mod and the kind of kernel: "alibi_forward".
 /// Errors: those of Compiler::source(). Also (environment) options that launchers do not serve.
 Expected<std::string> cudaFile(const Mod& mod, const KernelOptions& options, const CudaFileOptions& file = {});
+/// Returns the launches of which cudaFile() writes the kernels, in order. The entries are the names in that file: those
+/// that different kernels would share have the number of the launch behind them, "attnc_forward_launch2". Errors: those
+/// of cudaFile().
+Expected<std::vector<KernelSource>> cudaFileLaunches(const Mod& mod, const KernelOptions& options,
+                                                     const CudaFileOptions& file = {});
 
 } // namespace attnc

@@ -61,7 +61,10 @@ Status LoadedPlan::addCaptureOutputs(plan::LaunchOperands& checked, const Backwa
 Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* captures, void* workspace, Stream stream,
                           llvm::function_ref<Status()> before) const {
   const plan::Plan& plan = built->plan;
-  const plan::WorkspaceLayout layout = workspaceFor(given);
+  std::optional<plan::LaunchOperands> bound;
+  std::optional<plan::WideOperands> wide; // first with shapes only, for the layout
+  if (plan.widensOperands) bound.emplace(given).wide = &wide.emplace(nullptr);
+  const plan::WorkspaceLayout layout = workspaceFor(bound ? *bound : given);
   const plan::WorkspaceView view{layout, workspace};
   ATTNC_TRY(plan::checkWorkspace(view));
   for (const plan::CaptureOutput& capture : given.captureOutputs)
@@ -75,15 +78,15 @@ Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* cap
     bindings = *std::move(bound);
     return {};
   };
-  std::optional<plan::LaunchOperands> bound;
   const bool isBackward = plan.options.kind == KernelKind::Backward; // has tiles of keys even without queries
   const bool asksGrids = plan.grid && (given.problem.qLen > 0 || isBackward);
   if (asksGrids || plan.readsBindings) {
     ATTNC_TRY(bindOnce());
-    bound = given;
+    if (!bound) bound = given;
     bound->bindings = &*bindings;
     if (asksGrids) bound->grids = plan::gridsOf(*plan.grid, *bindings);
   }
+  if (plan.widensOperands) bound->wide = &wide.emplace(&view); // with the values of captures
   const plan::LaunchOperands& operands = bound ? *bound : given;
   ATTNC_TRY(plan::checkTileCounts(plan, operands));
   bool isFirst = true;

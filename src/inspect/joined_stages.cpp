@@ -12,6 +12,9 @@ namespace {
 
 constexpr llvm::StringLiteral kContract = "mod/contract.cuh", kMod = "attnc_mod.cuh", kConfig = "attnc_config.cuh";
 
+/// Lists of each stage: a configuration has one of them, or none.
+constexpr llvm::StringLiteral kNoLists = "#undef ATTNC_WGMMA_SHAPES\n#undef ATTNC_WGMMA_SHAPES_E4M3\n";
+
 bool isWord(char c) { return llvm::isAlnum(c) || c == '_'; }
 
 /// Returns the name in `#include "name"`, or an empty one.
@@ -61,17 +64,23 @@ std::string usings(llvm::StringRef shared, const std::string& space, const std::
   return text;
 }
 
-/// Returns a stage's text with a name of its own for dynamic shared memory: stages align it differently.
-std::string withOwnShared(llvm::StringRef text, size_t number) {
-  constexpr llvm::StringLiteral kName = "dynamic_shared";
+/// Returns a text in which a name has something behind it. Longer names stay.
+std::string withSuffix(llvm::StringRef text, llvm::StringRef name, const std::string& suffix) {
   std::string out;
-  for (size_t at; (at = text.find(kName)) != llvm::StringRef::npos; text = text.drop_front(at + kName.size())) {
-    const char behind = text.drop_front(at + kName.size())[0];
+  for (size_t at; (at = text.find(name)) != llvm::StringRef::npos; text = text.drop_front(at + name.size())) {
+    const char behind = text.drop_front(at + name.size())[0];
     const bool isWhole = !isWord(behind) && (at == 0 || !isWord(text[at - 1]));
-    out += text.take_front(at + kName.size()).str() + (isWhole ? fmt::format("{}", number) : "");
+    out += text.take_front(at + name.size()).str() + (isWhole ? suffix : "");
   }
   return out + text.str();
 }
+
+/// Returns a stage's text with a name of its own for dynamic shared memory: stages align it differently.
+std::string withOwnShared(llvm::StringRef text, size_t number) {
+  return withSuffix(text, "dynamic_shared", fmt::format("{}", number));
+}
+
+bool isSameKernel(const KernelSource& a, const KernelSource& b) { return a.text == b.text && a.headers == b.headers; }
 
 /// Returns the kernel's name with its namespaces. `text`: of the template.
 std::string qualified(llvm::StringRef text, const std::string& entry, const std::string& space) {
@@ -113,6 +122,20 @@ std::string withoutIncludes(llvm::StringRef text) {
   return out;
 }
 
+void nameApart(std::vector<KernelSource>& stages) {
+  const std::vector<KernelSource> given = stages;
+  for (size_t i = 0; i < given.size(); ++i) {
+    const KernelSource& own = given[i];
+    const bool isShared = llvm::any_of(
+        given, [&](const KernelSource& other) { return other.entry == own.entry && !isSameKernel(other, own); });
+    if (!isShared) continue;
+    const auto first = llvm::find_if(given, [&](const KernelSource& other) { return isSameKernel(other, own); });
+    const std::string suffix = fmt::format("_launch{}", first - given.begin() + 1);
+    stages[i].text = withSuffix(own.text, own.entry, suffix);
+    stages[i].entry += suffix;
+  }
+}
+
 JoinedStages joined(llvm::ArrayRef<KernelSource> stages, const std::string& space) {
   JoinedStages result;
   std::map<std::string, std::string> texts; // of stages -> their namespaces: equal stages are written once
@@ -123,7 +146,7 @@ JoinedStages joined(llvm::ArrayRef<KernelSource> stages, const std::string& spac
     std::string text;
     for (const auto& [name, body] : source.headers) {
       if (varying.count(name) && stages.size() > 1)
-        text += written(name, body);
+        text += (name == kConfig ? kNoLists.str() : "") + written(name, body);
       else if (shared.insert(name).second)
         common += written(name, body);
     }

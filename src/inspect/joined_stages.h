@@ -15,9 +15,13 @@ struct JoinedStages {
   std::vector<std::string> kernels; ///< by stage: the name by which host code behind the text finds the kernel
 };
 
+/// Puts the number of the launch behind names that different kernels share. Precondition: no name is in a header.
+void nameApart(std::vector<KernelSource>& stages);
+
 /// Joins the sources of a kernel's stages. What depends on neither mod nor configuration is written once. Each stage
 /// has a namespace of its own if there are several. `space`: the namespace of everything. Unless it is "attnc", kernels
-/// have no C names, so that files of several kernels can be linked together.
+/// have no C names, so that files of several kernels can be linked together. Else different kernels need different
+/// names: nameApart().
 JoinedStages joined(llvm::ArrayRef<KernelSource> stages, const std::string& space);
 
 /// Marks where a file says which of its own lines follows, behind lines of a mod.

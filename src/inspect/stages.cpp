@@ -47,6 +47,16 @@ Expected<Written> written(const Mod& mod, const KernelOptions& options, int laun
   return all;
 }
 
+/// Writes what a file has.
+Expected<Written> writtenFor(const Mod& mod, const KernelOptions& options, const CudaFileOptions& file) {
+  if (file.launcher && file.launch)
+    return Error::environment("a launcher is of the whole kernel, and one launch is asked for");
+  ATTNC_TRY_AS(all, written(mod, options, file.launch, file.launcher)); // launchers serve no further columns
+  if (!file.launcher) nameApart(all->sources);
+  if (file.launcher) ATTNC_TRY(checkLauncher(all->plan));
+  return all;
+}
+
 /// Returns a name for C++: "alibi_forward".
 std::string functionName(const Mod& mod, const KernelOptions& options) {
   std::string name;
@@ -220,6 +230,10 @@ std::string comment(const Written& all, const CudaFileOptions& file, const std::
   };
   for (size_t i = 0; i < all.sources.size() && i < 12; ++i) out += uses(i);
   if (all.sources.size() > 12) out += fmt::format("//   ... {} more\n", all.sources.size() - 12);
+  if (const size_t first = all.plan.stagesOfFirstForm; first && !file.launch)
+    out += fmt::format(
+        "// Either launches 1 to {} run, or {} to {}, by the numbers of a launch. Low-rank term:\n//   {}\n", first,
+        first + 1, all.sources.size(), all.plan.lowRank);
   out += "// More than 48 KiB of dynamic shared memory needs cudaFuncAttributeMaxDynamicSharedMemorySize. No CTAs: no "
          "launch.\n";
   if (maps)
@@ -255,10 +269,7 @@ Expected<std::string> modText(const Mod& mod, const KernelOptions& options, int 
 
 Expected<std::string> cudaFile(const Mod& mod, const KernelOptions& options, const CudaFileOptions& file) {
   return onOwnStack([&]() -> Expected<std::string> {
-    ATTNC_TRY_AS(all, written(mod, options, file.launch, file.launcher)); // launchers serve no further columns
-    if (file.launcher && file.launch)
-      return Error::environment("a launcher is of the whole kernel, and one launch is asked for");
-    if (file.launcher) ATTNC_TRY(checkLauncher(all->plan));
+    ATTNC_TRY_AS(all, writtenFor(mod, options, file));
     const std::string name = functionName(mod, all->plan.options);
     const std::string space = file.launcher ? name + "_impl" : "attnc";
     const JoinedStages stages = joined(all->sources, space);
@@ -275,6 +286,14 @@ Expected<std::string> cudaFile(const Mod& mod, const KernelOptions& options, con
       out += launcherText(source);
     }
     return withOwnLines(out, name + ".cu");
+  });
+}
+
+Expected<std::vector<KernelSource>> cudaFileLaunches(const Mod& mod, const KernelOptions& options,
+                                                     const CudaFileOptions& file) {
+  return onOwnStack([&]() -> Expected<std::vector<KernelSource>> {
+    ATTNC_TRY_AS(all, writtenFor(mod, options, file));
+    return std::move(all->sources);
   });
 }
 

@@ -27,6 +27,8 @@ struct CaptureOutput {
   size_t bytes() const;   ///< of the sums
 };
 
+class WideOperands;
+
 /// Operands as the caller gave them, with derived values. Scales have rank 3, or 4 if they are of rows or pages;
 /// `scale` and both cumulative lengths are filled in, and the pointers to captures and block mask are null.
 struct LaunchOperands : Operands {
@@ -61,6 +63,7 @@ struct LaunchOperands : Operands {
   std::optional<Columns> columns;
   const ir::Bindings* bindings = nullptr; ///< values of captures. Null if they are unknown, or no stage asks for them
   std::optional<BlockMaskView> lists;     ///< the lists that a kernel walks, or that a block-mask kernel fills
+  WideOperands* wide = nullptr;           ///< where stages share their wider operands. Null: each makes its own
 };
 
 /// Returns the problem's shape, with or without a page table. Precondition: the operands fit each other.

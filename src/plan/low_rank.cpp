@@ -186,9 +186,9 @@ struct WideCopies {
 
   /// Returns the operands of the plan's other stages. `workspace`: null if only their shapes matter.
   LaunchOperands widened(const LaunchOperands& operands, const WorkspaceView* workspace) const {
-    if (!config.wideHeadDim) return operands;
     const WideShapes shapes = shapesOf(operands);
     LaunchOperands wide = operands;
+    wide.wide = nullptr;
     if (operands.scale) wide.scale = wideScaleOf(*operands.scale);
     const auto put = [&](TensorView& tensor, Use use, std::array<int64_t, 4> shape) {
       tensor = TensorView::contiguous(workspace ? workspace->at(use) : nullptr, operands.q.dtype,
@@ -215,6 +215,14 @@ struct WideCopies {
     if (shapes.spreadsV) put(wide.v, Use::WideV, {shapes.vBatch, shapes.kHeads, problem.kvLen, operands.v.shape[3]});
     wide.problem.kvHeads = shapes.kHeads;
     return wide;
+  }
+
+  /// Calls a function of another stage with that stage's operands. `workspace`: null if only their shapes matter.
+  template <class Call>
+  auto withWidened(const LaunchOperands& operands, const WorkspaceView* workspace, Call call) const {
+    if (!config.wideHeadDim) return call(operands);
+    if (!operands.wide) return call(widened(operands, workspace));
+    return call(operands.wide->of(this, [&] { return widened(operands, operands.wide->workspace()); }));
   }
 };
 
@@ -366,15 +374,19 @@ static void widen(Plan& plan, const std::shared_ptr<const WideCopies>& copies) {
     stage.forCaptures = stage.forCaptures || copies->haveGradients();
     stage.ctas = [copies, inner = std::move(stage.ctas)](const Stage& of, const LaunchOperands& operands,
                                                          const Device& device) -> int64_t {
-      return copies->run(operands) ? inner(of, copies->widened(operands, nullptr), device) : 0;
+      if (!copies->run(operands)) return 0;
+      return copies->withWidened(operands, nullptr, [&](const auto& wide) { return inner(of, wide, device); });
     };
-    stage.tiles = [copies, inner = std::move(stage.tiles)](const Stage& of, const LaunchOperands& operands) {
-      return inner(of, copies->widened(operands, nullptr));
+    stage.tiles = [copies, inner = std::move(stage.tiles)](const Stage& of,
+                                                           const LaunchOperands& operands) -> uint64_t {
+      if (!copies->run(operands)) return 0;
+      return copies->withWidened(operands, nullptr, [&](const auto& wide) { return inner(of, wide); });
     };
     stage.parameters = [copies, inner = std::move(stage.parameters)](const Stage& of, const LaunchOperands& operands,
                                                                      const Device& device,
                                                                      const WorkspaceView& workspace) {
-      return inner(of, copies->widened(operands, &workspace), device, workspace);
+      return copies->withWidened(operands, &workspace,
+                                 [&](const auto& wide) { return inner(of, wide, device, workspace); });
     };
   }
 }
@@ -393,8 +405,9 @@ static Stage copyingStage(const KernelOptions& options, const std::shared_ptr<co
           .ctas = [copies](const Stage&, const LaunchOperands& operands, const Device&) -> int64_t {
             return copies->run(operands) ? copiedTiles(operands, *copies) : 0;
           },
-          .tiles = [copies](const Stage&,
-                            const LaunchOperands& operands) { return uint64_t(copiedTiles(operands, *copies)); },
+          .tiles = [copies](const Stage&, const LaunchOperands& operands) -> uint64_t {
+            return copies->run(operands) ? uint64_t(copiedTiles(operands, *copies)) : 0;
+          },
           .parameters = [copies](const Stage&, const LaunchOperands& operands, const Device&,
                                  const WorkspaceView& workspace) -> Expected<ParameterBlock> {
             return ParameterBlock(parametersOf(*copies, operands, workspace));
@@ -418,8 +431,9 @@ static Stage dividingStage(const KernelOptions& options, const std::shared_ptr<c
           .ctas = [copies](const Stage&, const LaunchOperands& operands, const Device&) -> int64_t {
             return copies->run(operands) ? dividedTiles(operands, *copies) : 0;
           },
-          .tiles = [copies](const Stage&,
-                            const LaunchOperands& operands) { return uint64_t(dividedTiles(operands, *copies)); },
+          .tiles = [copies](const Stage&, const LaunchOperands& operands) -> uint64_t {
+            return copies->run(operands) ? uint64_t(dividedTiles(operands, *copies)) : 0;
+          },
           .parameters = [copies](const Stage&, const LaunchOperands& operands, const Device&,
                                  const WorkspaceView& workspace) -> Expected<ParameterBlock> {
             return ParameterBlock(gradientParametersOf(*copies, operands, workspace));
@@ -429,9 +443,10 @@ static Stage dividingStage(const KernelOptions& options, const std::shared_ptr<c
 /// Adds memory of a form's plan: launches run one form.
 static void addWorkspace(Plan& plan, const Plan& own, const std::shared_ptr<const WideCopies>& copies) {
   for (WorkspaceUse use : own.workspace) {
-    use.bytes = [copies, inner = std::move(use.bytes)](const LaunchOperands& operands) {
-      return inner(copies->widened(operands, nullptr));
-    };
+    if (use.use != Use::Counters) // of tiles: two, whatever the operands are
+      use.bytes = [copies, inner = std::move(use.bytes)](const LaunchOperands& operands) {
+        return copies->withWidened(operands, nullptr, inner);
+      };
     const auto same = llvm::find_if(plan.workspace, [&](const WorkspaceUse& other) { return other.use == use.use; });
     if (same == plan.workspace.end()) {
       plan.workspace.push_back(std::move(use));
@@ -478,8 +493,10 @@ void LowRankColumns::addTo(Plan& plan, const FamilyRow& row) const {
     if (isWide) all.stages.push_back(copyingStage(given.options, copies)), wide.push_back(copies);
     llvm::append_range(all.stages, own.stages);
     if (isWide && isBackward) all.stages.push_back(dividingStage(given.options, copies));
+    if (isFirst && forms.size() > 1) all.stagesOfFirstForm = all.stages.size();
   }
   all.readsBindings = forms.size() > 1;
+  all.widensOperands = true;
   for (Use use : {Use::WideQ, Use::WideK, Use::WideV, Use::WideDq, Use::WideDk, Use::WideDv})
     if (isBackward || use < Use::WideDq)
       all.workspace.push_back({.use = use, .bytes = [wide, use](const LaunchOperands& operands) {

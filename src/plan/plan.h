@@ -22,6 +22,8 @@ struct Plan {
   std::vector<CaptureAccess> captures;            ///< the captures whose gradients it computes
   std::shared_ptr<const passes::GridKernel> grid; ///< for box kernels
   bool readsBindings = false;                     ///< whether stages ask for LaunchOperands::bindings
+  bool widensOperands = false;                    ///< whether stages ask for LaunchOperands::wide
+  size_t stagesOfFirstForm = 0; ///< stages in front that some launches run, the others run those behind; 0: all run all
   std::string lowRank; ///< where a low-rank term of the score is computed (LowRankColumns::words); empty without one
   std::string tile;    ///< spelled as in KernelOptions::tile. Empty if the kernel has none
 };

@@ -4,10 +4,14 @@
 #include "plan/launch_operands.h"
 
 #include <llvm/ADT/ArrayRef.h>
+#include <llvm/ADT/STLFunctionalExtras.h>
 #include <llvm/ADT/SmallVector.h>
 
+#include <array>
 #include <cstddef>
 #include <functional>
+#include <optional>
+#include <utility>
 
 namespace attnc::plan {
 
@@ -81,6 +85,28 @@ struct WorkspaceView {
   void* memory = nullptr;
   /// Returns the memory of a use, or null.
   void* at(Use use) const;
+};
+
+/// The operands of one launch with further columns of q and k, for each form of these: made once for all stages.
+class WideOperands {
+public:
+  /// `workspace`: of the launch; null if only shapes matter. Kept by address.
+  explicit WideOperands(const WorkspaceView* workspace) : space(workspace) {}
+
+  const WorkspaceView* workspace() const { return space; }
+
+  /// Returns what `make` returned for this form. At most kMostForms forms.
+  const LaunchOperands& of(const void* form, llvm::function_ref<LaunchOperands()> make) {
+    size_t i = 0;
+    while (made[i] && made[i]->first != form) ++i;
+    if (!made[i]) made[i].emplace(form, make());
+    return made[i]->second;
+  }
+
+private:
+  static constexpr size_t kMostForms = 2;
+  const WorkspaceView* space;
+  std::array<std::optional<std::pair<const void*, LaunchOperands>>, kMostForms> made;
 };
 
 /// Checks that a launch can use it: memory is aligned to kWorkspaceAlignment, or null if no use requires any.

@@ -16,7 +16,7 @@ constexpr int kPieces = max_of(kQPieces, kKvPieces);
 static_assert(kPieces <= 3);
 
 /// Calls visit(c, i, j) for each product c of piece i of q and piece j of k.
-template <class Visit> ATTNC_DEVICE constexpr void visit_products(Visit visit) {
+template <class Visit> ATTNC_DEVICE void visit_products(Visit visit) {
   int c = 0;
 #pragma unroll
   for (int j = 0; j < kKvPieces; ++j)

@@ -4,6 +4,9 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <filesystem>
+#include <regex>
+#include <set>
 #include <vector>
 
 using namespace attnc::test;
@@ -61,11 +64,13 @@ TEST_CASE("nvcc compiles emitted files without warnings") {
     return;
   }
   const Folder folder;
-  for (const char* options : {"alibi.py --arch sm_80 --launcher", "softcap.py --arch sm_90a --launcher",
-                              "document.py --arch sm_90a --kernel decode --page-size 64 --launcher",
-                              "sliding_window.py --arch sm_90a --kernel backward --block-sparse --launcher",
-                              "softcap.py --arch sm_80 --kernel backward --head-dim 256",
-                              "neighborhood2d.py --arch sm_90a", "latent_rope.py --arch sm_90a --launch 2"}) {
+  for (const char* options :
+       {"alibi.py --arch sm_80 --launcher", "softcap.py --arch sm_90a --launcher",
+        "document.py --arch sm_90a --kernel decode --page-size 64 --launcher",
+        "sliding_window.py --arch sm_90a --kernel backward --block-sparse --launcher",
+        "softcap.py --arch sm_80 --kernel backward --head-dim 256", "neighborhood2d.py --arch sm_90a",
+        "latent_rope.py --arch sm_90a", "latent_rope.py --arch sm_90a --head-dim 64 --kernel backward",
+        "latent_rope.py --arch sm_80 --kernel backward", "latent_rope.py --arch sm_90a --launcher"}) {
     const std::string path = folder / "kernel.cu";
     emitted(std::string("--stage cu ") + kMods + options + " -o " + path);
     const std::string text = readFile(path), arch = text.find("sm_90a") < text.find('\n') ? "90a" : "80";
@@ -76,6 +81,42 @@ TEST_CASE("nvcc compiles emitted files without warnings") {
     CHECK(built.out + built.err == "");
     CHECK(built.exitCode == 0);
   }
+}
+
+TEST_CASE("the kernels of an emitted file have different C names") {
+  const std::regex kernel("extern \"C\" __global__[^;{]* (attnc_\\w+)\\(const __grid_constant__");
+  for (const auto& entry : std::filesystem::directory_iterator(kMods)) {
+    if (entry.path().extension() != ".py") continue;
+    for (const char* options : {"", " --kernel backward", " --kernel decode"}) {
+      const std::string file = emitted("--stage cu --arch sm_90a --head-dim 64 " + entry.path().string() + options);
+      std::set<std::string> names;
+      size_t kernels = 0;
+      for (std::sregex_iterator found(file.begin(), file.end(), kernel), end; found != end; ++found, ++kernels)
+        names.insert(found->str(1));
+      INFO(entry.path() << options);
+      CHECK(kernels > 0);
+      CHECK(names.size() == kernels);
+    }
+  }
+}
+
+TEST_CASE("kernels that differ under one name have the number of their launch behind it in a file of all") {
+  const std::string all = "--stage cu --arch sm_90a " + kMods + "latent_rope.py";
+  const std::string file = emitted(all), comment = file.substr(0, file.find("\n\n"));
+  CHECK_THAT(comment, Contains("1. attnc_low_rank_launch1(const LowRankParams, const ModArgs)") &&
+                          Contains("4. attnc_forward_launch4(const WithColumns<ForwardParamsSm90>, const ModArgs)") &&
+                          Contains("Either launches 1 to 2 run, or 3 to 4") && Contains("is a power of two; else 128"));
+  CHECK_THAT(emitted(all + " --launch 2"), Contains(" attnc_forward(const __grid_constant__"));
+  CHECK_THAT(emitted(all + " --launch 2"), !Contains("Either launches"));
+  CHECK_THAT(emitted("--stage cu --arch sm_90a --kernel backward " + kMods + "softcap.py"), !Contains("_launch1("));
+
+  const auto told = [&](const std::string& options) {
+    const Folder folder;
+    return emitted(all + options + " --json -o " + folder / "kernel.cu");
+  };
+  CHECK_THAT(told(""), Contains("attnc_low_rank_launch3") && Contains("attnc_forward_launch4"));
+  CHECK_THAT(told(" --launch 4"), Contains("\"attnc_forward\"") && !Contains("_launch"));
+  CHECK_THAT(told(" --launcher"), Contains("\"attnc_forward\"") && !Contains("low_rank"));
 }
 
 TEST_CASE("emit prints the generated text, of the whole kernel or of a launch") {

@@ -302,6 +302,71 @@ TEST_CASE("kernels of a low-rank form are launched with the wider copies, and wi
     }
 }
 
+TEST_CASE("the stages of a launch share its wider operands, each form its own", "[plan][low_rank]") {
+  const ProblemShape shape{2, 4, 2, 130, 70};
+  for (double gain : {0.5, 0.3}) { // the scale is 0.25: exact, or to 2^-16
+    const Mod mod = dot(16);
+    const plan::Plan plan = test::planOf(mod, {.family = Family::Sm80, .arch = "sm_80", .headDim = 64});
+    CHECK(plan.widensOperands);
+    REQUIRE(plan.stages.size() == 4);
+    plan::LaunchOperands launch = launchOf(plan, shape, 0.25f);
+    Captures captures;
+    captures.set("gain", gain);
+    for (auto [name, rows] : {std::pair("u", shape.qLen), {"w", shape.kvLen}})
+      captures.set(name, TensorView::contiguous(kSomewhere, DType::BF16, {2, 4, rows, 16}));
+    auto bindings = ir::bind(mod.module(), captures, shape, &launch);
+    REQUIRE(bindings);
+
+    struct Seen {
+      std::vector<size_t> parts;
+      std::vector<int64_t> ctas;
+      std::vector<uint64_t> tiles;
+      std::vector<const void*> q;
+      std::vector<int64_t> strides;
+      bool operator==(const Seen&) const = default;
+    };
+    const auto seen = [&](bool shares) {
+      plan::WideOperands shapes(nullptr);
+      launch.bindings = nullptr;
+      launch.wide = shares ? &shapes : nullptr;
+      const plan::WorkspaceLayout layout(plan.workspace, launch);
+      const plan::WorkspaceView workspace{layout, kSomewhere};
+      plan::WideOperands wide(&workspace);
+      launch.bindings = &*bindings;
+      launch.wide = shares ? &wide : nullptr;
+      Seen all;
+      for (const plan::WorkspacePart& part : layout.parts()) all.parts.push_back(part.bytes);
+      for (const plan::Stage& stage : plan.stages) {
+        all.tiles.push_back(stage.tiles(stage, launch));
+        all.ctas.push_back(plan::ctasOf(stage, launch, {132}));
+        if (!all.ctas.back() || stage.config.lowRank) continue;
+        auto params = stage.parameters(stage, launch, {132}, workspace);
+        REQUIRE(params);
+        all.q.push_back(params->as<ForwardParams>().q);
+        all.strides.push_back(params->as<ForwardParams>().q_stride.row);
+      }
+      return all;
+    };
+    const Seen apart = seen(false), shared = seen(true);
+    CHECK(apart == shared);
+    REQUIRE(apart.q.size() == 1);
+    CHECK(apart.q[0] == kSomewhere); // WideQ, at the start of the workspace
+    CHECK(apart.strides[0] == (gain == 0.5 ? 80 : 96));
+  }
+
+  plan::WideOperands wide(nullptr);
+  int made = 0;
+  const auto make = [&] {
+    ++made;
+    return plan::LaunchOperands{};
+  };
+  const int forms[2] = {};
+  const plan::LaunchOperands& first = wide.of(&forms[0], make);
+  CHECK(&wide.of(&forms[1], make) != &first);
+  CHECK(&wide.of(&forms[0], make) == &first);
+  CHECK(made == 2);
+}
+
 namespace {
 
 KernelOptions backward(int headDim, std::set<std::string> gradients = {}, bool deterministic = false) {

@@ -149,15 +149,17 @@ Expected<std::string> emit(const EmitOptions& options, JsonReport& facts) {
   facts["kernel"] = kernelJson(kernel);
   if (kernel.family == Family::Auto && !sources->empty())
     facts["kernel"]["family"] = familyName(sources->front().family);
-  for (const KernelSource& source : chosen(*sources, options))
+  std::vector<KernelSource> told = chosen(*sources, options);
+  if (options.stage == "cu") {
+    auto inFile = cudaFileLaunches(*mod, kernel, {options.launch.value_or(0), options.launcher});
+    if (!inFile) throwUsage("--launcher", inFile.error()); // the kernel itself is served
+    told = *std::move(inFile);
+  }
+  for (const KernelSource& source : told)
     facts["launches"].push_back(
         {{"entry", source.entry}, {"template", source.templateName}, {"threads", source.threads}});
   if (options.stage == "mod") return modText(*mod, kernel, options.launch.value_or(0));
-  if (options.stage == "cu") {
-    auto file = cudaFile(*mod, kernel, {options.launch.value_or(0), options.launcher});
-    if (!file) throwUsage("--launcher", file.error()); // the kernel itself is served
-    return file;
-  }
+  if (options.stage == "cu") return cudaFile(*mod, kernel, {options.launch.value_or(0), options.launcher});
   const auto stages = [&] {
     const Progress progress("compiling");
     return compiler.compile(*mod, kernel);
