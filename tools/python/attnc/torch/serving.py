@@ -146,7 +146,7 @@ class Attention:
         if not (q.data_ptr() | k.data_ptr() | v.data_ptr()) % ALIGNMENT:
             place = (
                 self.heads, self.window, self.soft_cap, id(self.slopes), *map(id, mods), causal, form, q.dtype, q.stride(),
-                k.dtype, k.shape, k.stride(),
+                k.dtype, k.shape, k.stride(), scales and tuple(of.numel() for of in scales),
             )  # fmt: skip
         kept = group._kept.get(place)
         if kept is None:
