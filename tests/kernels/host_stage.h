@@ -25,18 +25,13 @@ inline std::string epilogue(const KernelSource& source, const std::string& param
   const std::string space = source.text.substr(last, source.text.find('\n', last) - last);
   return fmt::format(
       "namespace attnc::{0} {{ alignas(1024) unsigned char dynamic_shared[host::kSharedBytes]; }}\n"
-      "extern \"C\" const char* run(const void* params, const void* args, unsigned ctas, unsigned threads,\n"
-      "                           unsigned seed) {{\n"
+      "extern \"C\" __attribute__((visibility(\"default\")))\n"
+      "const char* run(const void* params, const void* args, unsigned ctas, unsigned threads, unsigned seed) {{\n"
       "  using namespace attnc;\n"
-      "  host::machine.error.clear();\n"
-      "  host::shared = attnc::{0}::dynamic_shared;\n"
-      "  host::machine.random.seed(seed);\n"
-      "  blockDim.x = threads, gridDim.x = ctas;\n"
-      "  for (blockIdx.x = 0; blockIdx.x < ctas; ++blockIdx.x)\n"
-      "    if (!host::machine.run(threads, [=] {{\n"
-      "          attnc::{0}::{1}(*({2}*)params, *(const ModArgs*)args);\n"
-      "        }})) break;\n"
-      "  return host::machine.error.c_str();\n"
+      "  const auto kernel = [](const void* params, const void* args) {{\n"
+      "    attnc::{0}::{1}(*({2}*)params, *(const ModArgs*)args);\n"
+      "  }};\n"
+      "  return host::run(ctas, threads, seed, attnc::{0}::dynamic_shared, kernel, params, args);\n"
       "}}\n",
       space, source.entry, params);
 }
@@ -61,8 +56,10 @@ public:
     std::ofstream(file) << "#include \"" ATTNC_SOURCE_DIR "/tests/kernels/host_gpu.h\"\n"
                         << source.flattened() << epilogue(source, params);
     const char* compiler = std::getenv("CXX");
-    const std::string command = fmt::format("{} -std=c++20 -O1 -fPIC -shared -w -o '{}' '{}' > '{}' 2>&1",
-                                            compiler ? compiler : "c++", object, file, log);
+    // Hidden: this program exports functions, and those of the kernel with the same names have other bodies.
+    const std::string command =
+        fmt::format("{} -std=c++20 -O1 -fPIC -fvisibility=hidden -shared -w -o '{}' '{}' > '{}' 2>&1",
+                    compiler ? compiler : "c++", object, file, log);
     if (std::system(command.c_str()) != 0) {
       std::stringstream said;
       said << std::ifstream(log).rdbuf();
@@ -77,7 +74,7 @@ public:
   Run run = nullptr;
 };
 
-/// Returns the tensor map of rows of 8 or 16 bits, as host::Map of host_gpu.h reads it.
+/// Returns the tensor map of rows of 8 or 16 bits, as host::Map of host_gpu.cpp reads it.
 inline TensorMap mapOf(const TensorView& tensor, int boxRows) {
   const int bytes = int(dtypeBytes(tensor.dtype));
   const struct {
@@ -95,8 +92,7 @@ inline TensorMap mapOf(const TensorView& tensor, int boxRows) {
   return words;
 }
 
-/// Returns the stage of this text, compiled at the first call. It lives as long as the process: the libraries of all
-/// stages share one machine, so none can be unloaded.
+/// Returns the stage of this text, compiled at the first call. It lives as long as the process.
 inline HostStage& hostStage(const KernelSource& source, const std::string& params) {
   static auto& stages = *new std::map<std::string, HostStage>; // by text
   const std::string text = source.flattened();
