@@ -6,8 +6,8 @@
 forward-e4m3: q, k and v of e4m3 with a scale for each head; FlashAttention-3 (fa3-fwd) is the only peer.
 forward-bf16, backward-bf16: q and k of 192 columns and v of 128, as latent attention has them in prompts and training; a
 peer that refuses them is told. Each peer that can be imported takes part. Results are compared with attnc's, whose own are
-compared with fp64 on some rows; then all take turns. --out: also gets the figures as JSON lines. --only: a regular
-expression on a case's id.
+compared with fp64 on some rows; then all take turns, forward passes as replayed CUDA graphs. --out: also gets the
+figures as JSON lines. --only: a regular expression on a case's id.
 """
 
 import argparse
@@ -53,6 +53,10 @@ def module(name):
 
 def off(actual, right):
     return float((actual.double() - right.double()).norm() / right.double().norm())
+
+
+def reason(error):
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:160]}"
 
 
 def by_definition(q, k, v, causal):
@@ -113,7 +117,7 @@ def gradient_calls(calls, leaves, dout):
             run()
             functions[name] = run
         except Exception as error:
-            refused[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:160]}"
+            refused[name] = reason(error)
     return functions, refused
 
 
@@ -124,7 +128,7 @@ def checked(calls, expected, dtype):
         try:
             out = call()
         except Exception as error:
-            refused[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:160]}"
+            refused[name] = reason(error)
             continue
         error = off(out[0, 0, -CHECKED_ROWS:], expected)
         reference = out if reference is None else reference
@@ -133,6 +137,20 @@ def checked(calls, expected, dtype):
         else:
             right[name] = call
     return right, refused
+
+
+def graphs_of(calls, refused):
+    """Returns functions that replay calls: what the host does for them is not timed."""
+    replays = {}
+    for name, call in calls.items():
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                call()
+            replays[name] = graph.replay
+        except Exception as error:
+            refused[name] = reason(error)
+    return replays
 
 
 def measure(which, dtype, batch, heads, length, width_qk, width_v, causal):
@@ -148,7 +166,7 @@ def measure(which, dtype, batch, heads, length, width_qk, width_v, causal):
         with torch.no_grad():
             calls = calls_e4m3(q, k, v, causal) if dtype == "e4m3" else calls_bf16(q, k, v, causal)[0]
             right, refused = checked(calls, expected, dtype)
-            times = in_turns(right)
+            times = in_turns(graphs_of(right, refused))
     else:
         leaves = [x.requires_grad_() for x in (q, k, v)]
         calls, of = calls_bf16(*leaves, causal)

@@ -7,7 +7,8 @@
 // q and k are rotated alike, and an outlier is spread over n elements. After FlashAttention-3 (arXiv:2407.08608,
 // section 3.3). Otherwise y = x.
 //
-// attnc_quantise         with factors of blocks or rows: factors and out. With factors of heads: out, by factors that the
+// attnc_quantise         with factors of blocks or rows: factors and out. With factors of heads: out, by factors that
+// the
 //                        caller gives or the other kernel has left.
 // attnc_quantise_scales  factors of heads, as maxima over CTAs. Runs first; the host zeroes the factors.
 //
