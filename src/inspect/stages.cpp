@@ -97,19 +97,30 @@ bool hasColumnsApart(const codegen::Config& config) {
   return config.narrowHeadDim && *config.narrowHeadDim < config.headDimQk;
 }
 
+/// Returns the text that chooses the type of parameters: the template or a header of its own. Empty if none does.
+llvm::StringRef choiceOfParams(const KernelSource& source) {
+  constexpr llvm::StringLiteral kChoice = "ParametersOf<", kUsing = "using Params = typename ParametersOf<";
+  llvm::StringRef text = source.text;
+  if (!text.contains(kChoice))
+    for (const auto& [name, body] : source.headers)
+      if (llvm::StringRef(body).contains(kUsing)) text = body;
+  return text.contains(kChoice) ? text : llvm::StringRef();
+}
+
 /// Returns the type of a kernel's first parameter.
 std::string paramsType(const KernelSource& source, const plan::Stage& stage) {
   const std::string before = source.entry + "(const __grid_constant__ ";
   llvm::StringRef text = source.text;
   text = text.drop_front(std::min(text.size(), text.find(before))).drop_front(before.size());
   const std::string type = text.take_until([](char c) { return c == ','; }).rsplit(' ').first.str();
-  llvm::StringRef chosen = source.text; // using Params = typename ParametersOf<ForwardParams, ...>::Type
-  chosen = chosen.drop_front(std::min(chosen.size(), chosen.find("ParametersOf<")));
+  const llvm::StringRef choice =
+      choiceOfParams(source); // using Params = typename ParametersOf<ForwardParams, ...>::Type
+  const llvm::StringRef chosen = choice.drop_front(std::min(choice.size(), choice.find("ParametersOf<")));
   if (type.find("Params") == std::string::npos || type.size() > 6 || chosen.empty()) {
     if (type.find("::") == std::string::npos || chosen.empty()) return type;
   }
   std::string base = chosen.drop_front(13).take_until([](char c) { return c == ','; }).str();
-  llvm::StringRef scaled = source.text; // ScaledIf<ForwardParams, kFp8>, here or by an alias
+  llvm::StringRef scaled = choice; // ScaledIf<ForwardParams, kFp8>, here or by an alias
   scaled = scaled.substr(scaled.find("ScaledIf<Forward")).substr(9);
   if (base == "TileParams") base = "ScaledIf<" + scaled.take_until([](char c) { return c == ','; }).str();
   if (llvm::StringRef of = base; of.consume_front("ScaledIf<"))

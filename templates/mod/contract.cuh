@@ -97,7 +97,7 @@
 //               algo/transposed_scores.cuh                 1
 //               algo/kv_walk.cuh                           1
 //               algo/sequence.cuh                          5
-//               forward_sm90.cu                            1
+//               algo/forward_parts_sm90.cuh                1
 //               algo/q_walk.cuh                            1
 //               backward_sm80.cu                           1
 //               algo/backward_parts_sm90.cuh               1
@@ -132,7 +132,7 @@
 //   col         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
-//               forward_sm90.cu                            1
+//               algo/forward_parts_sm90.cuh                1
 //               forward_naive.cu                           1
 //               algo/pairs.cuh                             2
 //               block_mask.cu                              1

@@ -74,6 +74,11 @@ struct Machine {
     current->ready = std::move(ready);
     swapcontext(&current->context, &main);
   }
+  [[noreturn]] void exit() {
+    current->done = true;
+    swapcontext(&current->context, &main);
+    std::abort(); // nobody resumes it
+  }
   void runEvent() {
     const size_t i = draw(unsigned(events.size()));
     auto event = std::move(events[i]);
@@ -222,6 +227,8 @@ void arrive(int barrier, int threads) {
   if (++of.arrived == threads) of.arrived = 0, ++of.generation;
   if (of.arrived > threads) machine.error = "too many threads arrive at a barrier";
 }
+void exitThread() { machine.exit(); }
+
 void sync(int barrier, int threads) {
   NamedBarrier& of = machine.barriers[barrier];
   const unsigned generation = of.generation;

@@ -65,6 +65,7 @@ const char* run(unsigned ctas, unsigned threads, unsigned seed, unsigned char* s
 /// Exchanges a word among the lanes of a warp. Returns the words of all.
 const uint64_t* exchange(uint64_t word);
 void sync(int barrier, int threads);
+[[noreturn]] void exitThread();
 void arrive(int barrier, int threads);
 extern bool vote; // of __syncthreads_or
 
@@ -277,7 +278,7 @@ template <int Threads> void named_barrier_sync(int barrier) { host::sync(barrier
 template <int Threads> void named_barrier_arrive(int barrier) { host::arrive(barrier, Threads); }
 template <int> void setmaxnreg_inc() {}
 template <int> void setmaxnreg_dec() {}
-inline void exit_thread() { std::abort(); }
+inline void exit_thread() { host::exitThread(); }
 
 void cp_async_16(unsigned to, const void* from, int bytes);
 void cp_async_commit_group();
