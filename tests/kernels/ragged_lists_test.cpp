@@ -35,8 +35,9 @@ plan::ParameterBlock parametersOf(const plan::Stage& stage, const plan::LaunchOp
   return plan::withCache(params, stage, operands);
 }
 
-/// Runs the kernels of a launch on the host.
-void launch(const Mod& mod, const KernelOptions& options, const Operands& operands, const Outputs& outputs) {
+/// Runs the kernels of a launch on the host. `seed`: of the order of threads and copies.
+void launch(const Mod& mod, const KernelOptions& options, const Operands& operands, const Outputs& outputs,
+            unsigned seed) {
   auto derived = derive(mod, options);
   if (!derived) FAIL(derived.error().message);
   auto plan = choosePlan(*derived, options);
@@ -67,12 +68,12 @@ void launch(const Mod& mod, const KernelOptions& options, const Operands& operan
     const bool appends = stage.templateName == "append.cu";
     test::HostStage& compiled = test::hostStage(sources->at(i), appends ? "Cached<ForwardParams>" : space + "::Params");
     INFO(stage.templateName << ", " << ctas << " CTAs");
-    const std::string error = compiled.run(params.data(), words, unsigned(ctas), unsigned(stage.threads), 3);
+    const std::string error = compiled.run(params.data(), words, unsigned(ctas), unsigned(stage.threads), seed);
     REQUIRE(error == "");
   }
 }
 
-void check(test::RaggedCase c) {
+void check(test::RaggedCase c, unsigned seed = 3) {
   c.heads = 2, c.kvHeads = 1;
   INFO(c.text());
   auto mod = Mod::parse(c.mod);
@@ -82,7 +83,7 @@ void check(test::RaggedCase c) {
   const Operands operands = batch.operands();
   KernelOptions options = optionsOf(operands, results.outputs(), {.arch = "sm_90a"});
   options.family = c.family;
-  launch(*mod, options, operands, results.outputs());
+  launch(*mod, options, operands, results.outputs(), seed);
   test::checkRagged(c, batch, results);
 }
 
@@ -115,6 +116,17 @@ TEST_CASE("kernels of ragged batches walk lists over pages, to which rows are ap
            .pageSize = 16,
            .appends = appends,
            .perHead = false});
+}
+
+TEST_CASE("V of small pages arrives before its products, and stays until they end, in any order of threads",
+          "[on-host]") {
+  for (unsigned seed = 0; seed < 6; ++seed)
+    check({.family = Family::Sm90,
+           .qLengths = {130, 1},
+           .kvLengths = {1000, 900},
+           .mod = "q_idx >= kv_idx",
+           .pageSize = seed % 2 ? 8 : 16},
+          seed);
 }
 
 TEST_CASE("kernels of ragged batches with lists compile without spills or advisories", "[kernels]") {
