@@ -47,8 +47,8 @@ CASES = [
 def module(name):
     try:
         return importlib.import_module(name)
-    except ImportError as error:
-        print(f"without {name}: {error}", file=sys.stderr)
+    except Exception as error:  # a package may also be there in part
+        print(f"without {name}: {reason(error)}", file=sys.stderr)
 
 
 def off(actual, right):
