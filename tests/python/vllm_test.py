@@ -257,6 +257,20 @@ class Kernels(unittest.TestCase):
         layer._v_scale = layer._v_scale * 2
         self.assert_close(attend(), 4 * before.double())
 
+    def test_layers_of_one_group_with_scales_of_layers_and_of_heads(self):
+        of = lambda *numbers: torch.tensor(numbers, device=DEVICE)
+        layers = [
+            types.SimpleNamespace(**vars(LAYER) | {"_q_scale": of(0.5), "_k_scale": k, "_v_scale": v})
+            for k, v in ((of(0.25), of(0.5)), (of(0.25, 0.5), of(0.5, 2.0)))
+        ]
+        batch, impl = Fp8Batch(layers[0], 1, [1, 1, 9], [33, 100, 40]), AttncImpl(H, D, D**-0.5, HKV, kv_cache_dtype="fp8")
+        shared = builder(PAGE).build(0, batch.common)
+        for layer in layers + layers:
+            attend = lambda metadata: impl.forward(  # noqa: E731
+                layer, batch.q, *batch.new, batch.cache, metadata, torch.empty_like(batch.q)  # noqa: B023
+            )
+            self.assertTrue(torch.equal(attend(shared), attend(builder(PAGE).build(0, batch.common))))
+
     def test_layers_share_what_a_launch_is_made_of(self):
         batch = Batch(**MIXED)
         metadata = builder(PAGE).build(0, batch.common)
