@@ -28,13 +28,13 @@ struct Job {
 /// Returns mods of the library: those that go everywhere, or the others.
 std::vector<std::pair<std::string, Mod>> library(bool everywhere = true);
 
-/// The share of jobs that is compiled: all, or one in 8, chosen by their names; at least one. All if
+/// The share of jobs that is compiled: all, or one in 16, chosen by their names; at least one. All if
 /// ATTNC_TEST_ALL_KERNELS is set.
-enum class Which { All = 1, Eighth = 8 };
+enum class Which { All = 1, Sixteenth = 16 };
 
 /// Compiles jobs on all cores. Returns one finding a line: spills, ptxas advisories, more shared memory than a CTA has,
 /// failures. All jobs of this program take two cores more than ten minutes.
-std::string findings(const std::vector<Job>& jobs, Which which = Which::Eighth);
+std::string findings(const std::vector<Job>& jobs, Which which = Which::Sixteenth);
 
 } // namespace attnc::test
 
