@@ -266,6 +266,8 @@ def compare(paths):
     prompt_rows = lambda line: [x for row in line["prompt_logprobs"] for x in row]
     print("case, backend, graphs: differences of prompts' logprobs from REFERENCE (RMS, largest), of new tokens', equal tokens")
     for line in checks:
+        if line["backend"] == "REFERENCE":
+            continue
         name = f"{line['case']}, {line['backend']}, {line['graphs']}"
         reference = right.get(line["case"].removesuffix("_fp8"))
         if "error" in line or reference is None:
@@ -288,9 +290,9 @@ def compare(paths):
         good &= change > 10 * LIMITS[case]
     for line in lines:
         if line["kind"] == "time":
-            figures = [f"{key} {line[key]}" for key in ("prefill_s", "prefill_tokens_s", "decode_tokens_s") if key in line]
             at = f"{line['case']}, {line.get('time', '')}, {line['backend']}, {line['graphs']}"
-            print(f"{at}: {', '.join(figures) or line.get('error')}")
+            figures = "prefill {prefill_s:.4f} s, {prefill_tokens_s:.0f} tokens/s; decode {decode_tokens_s:.0f} tokens/s"
+            print(f"{at}: {line.get('error') or figures.format(**line)}")
     print("checks hold" if good else "CHECKS FAIL")
     return good
 
