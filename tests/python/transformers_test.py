@@ -69,6 +69,15 @@ def long_from(rows):
     return unittest.mock.patch.object(attnc.transformers, "_LONG", rows)
 
 
+@functools.cache
+def why_untraced(name):
+    """Returns why Dynamo cannot trace the model with attention of transformers; None: it can. That of 2.6 cannot in 5.24."""
+    try:
+        torch.compile(model_of(name, "cpu", "eager"), backend="eager", fullgraph=True)(tokens("cpu"), use_cache=False)
+    except torch._dynamo.exc.Unsupported as error:
+        return str(error).strip().splitlines()[0]
+
+
 def of_models(*names):
     """Makes one test for each model and device of a function of the names of these."""
 
@@ -171,6 +180,8 @@ class TransformersTest(unittest.TestCase):
 
     @of_models("llama", "gemma2")
     def compiled_training(self, name, device):
+        if reason := why_untraced(name):
+            self.skipTest(reason)
         packed = torch.cat([torch.arange(length) for length in (9, 4, 8)]).view(1, -1).to(device)
         given = {"input_ids": tokens(device, 1), "position_ids": packed, "use_cache": False}
         results = []
@@ -186,6 +197,8 @@ class TransformersTest(unittest.TestCase):
     @of_models("llama", "gemma2")
     def compiled_generation(self, name, device):
         """A static cache, whose tokens transformers compiles in one graph."""
+        if reason := why_untraced(name):
+            self.skipTest(reason)
         torch._dynamo.reset()
         model, eager = model_of(name, device), model_of(name, device, "eager")
         prompt = tokens(device, 2, 9)
@@ -331,7 +344,8 @@ class TransformersTest(unittest.TestCase):
                 actual, expected = (torch.stack(model.generate(source, **options).logits) for model in models)
                 self.near(actual, expected)
 
-    def test_models_with_attention_of_their_own_are_refused(self):
+    def test_models_with_attention_of_their_own_are_right_or_refused(self):
+        """Of these, transformers gives more and more the attention that a user can choose."""
         sizes = {"vocab_size": 64, "hidden_size": 64, "n_layer": 1, "n_head": 4, "num_attention_heads": 4}
         for name, config in {
             "Bloom": transformers.BloomConfig(**sizes),
@@ -339,9 +353,22 @@ class TransformersTest(unittest.TestCase):
             "GPTJ": transformers.GPTJConfig(vocab_size=64, n_embd=64, n_layer=1, n_head=4, rotary_dim=8),
             "Mpt": transformers.MptConfig(d_model=64, n_heads=4, n_layers=1, vocab_size=64),
         }.items():
-            with self.subTest(name), self.assertRaisesRegex(ValueError, f"{name}\\w* computes attention in code of its own"):
-                transformers.AutoModelForCausalLM.from_config(config, attn_implementation="attnc")
-            transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+            with self.subTest(name):
+                models, refusal = [], None
+                for kind in ("eager", "attnc"):
+                    torch.manual_seed(1)
+                    try:
+                        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=kind)
+                        models.append(enlarged(model).eval())
+                    except ValueError as error:
+                        refusal = str(error)
+                if refusal is not None:
+                    self.assertRegex(refusal, f"{name}\\w* computes attention in code of its own")
+                    self.assertEqual(len(models), 1)
+                    continue
+                with torch.no_grad():
+                    expected, actual = (model(tokens("cpu")).logits for model in models)
+                self.near(actual, expected)
 
     def test_gpt2_with_a_static_cache(self):
         config = transformers.GPT2Config(

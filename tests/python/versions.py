@@ -45,7 +45,8 @@ def outcome_of(text, status):
     ran = re.findall(r"^Ran (\d+) tests?", text, re.M) or re.findall(r"^(\d+) run, \d+ failed", text, re.M)
     count = re.findall(r"^(?:OK|FAILED).*skipped=(\d+)", text, re.M)
     failed = sorted(set(re.findall(r"^(?:ERROR:|FAIL:|FAILED ) (\S+)", text, re.M)))
-    result = {"ran": int(ran[-1]) if ran else 0, "skipped": int(count[-1]) if count else 0, "failed": failed}
+    skips = int(count[-1]) if count else len(re.findall(r"^ok .* skipped: ", text, re.M))
+    result = {"ran": int(ran[-1]) if ran else 0, "skipped": skips, "failed": failed}
     if status and not failed or not ran:
         result["failed"] = [f"exit status {status}: {text.strip().splitlines()[-1] if text.strip() else ''}"]
     return result
