@@ -12,6 +12,7 @@ import enum
 import functools
 import gc
 import math
+import os
 import pathlib
 import sys
 import types
@@ -33,6 +34,7 @@ from attnc.torch.translation import translate
 LIMIT = 3
 CONFIG = types.ModuleType("config_of_a_user")
 CONFIG.limit = 3
+sys.modules[CONFIG.__name__] = CONFIG
 
 
 class Traces:
@@ -91,6 +93,7 @@ def changes():
     yield "closure of a closure", of_nested, set_cell
     yield "global", lambda b, h, q, k: q - k < LIMIT, lambda: globals().update(LIMIT=4)
     yield "attribute of a module", lambda b, h, q, k: q - k < CONFIG.limit, lambda: setattr(CONFIG, "limit", 4)
+    CONFIG.limit = 3
     holder = Holder(3)
     yield "attribute", holder.mask, lambda: setattr(holder, "limit", 4)
     owner = Holder(5)
@@ -99,6 +102,21 @@ def changes():
     yield "property", lambda b, h, q, k: q - k < keeper.doubled, lambda: setattr(keeper, "limit", 4)
     named = Holder(3)
     yield "getattr", lambda b, h, q, k: q - k < getattr(named, "limit"), lambda: setattr(named, "limit", 4)
+
+    def of_import(b, h, q, k):
+        import config_of_a_user
+
+        return q - k < config_of_a_user.limit
+
+    yield "module imported inside", of_import, lambda: setattr(CONFIG, "limit", 4)
+
+    def of_import_from(b, h, q, k):
+        from config_of_a_user import limit
+
+        return q - k < limit
+
+    CONFIG.limit = 3
+    yield "name imported inside", of_import_from, lambda: setattr(CONFIG, "limit", 4)
     items = [1, 3]
     yield "list", lambda b, h, q, k: q - k < items[1], lambda: items.__setitem__(1, 4)
     table = {"limit": 3}
@@ -333,12 +351,24 @@ class GuardsTest(unittest.TestCase):
         self.assertEqual(traces.count, 2)
 
     def test_what_hides_its_contents_is_traced_each_time(self):
-        ring = Ring([3])
-        mask_mod = lambda b, h, q, k: q - k < ring[0]  # noqa: E731
-        before = translate(None, mask_mod)
-        ring[0] = 4
-        after = translate(None, mask_mod)
-        self.assertNotEqual((before.text, before.scalars), (after.text, after.scalars))
+        ring, holder, pair, name = Ring([3]), Holder(3), Pair(), "limit"
+        environment = mock.patch.dict(os.environ, LIMIT="3")
+        for reads, mask_mod, change in (
+            ("a class of a library", lambda b, h, q, k: q - k < ring[0], lambda: ring.__setitem__(0, 4)),
+            ("a computed name", lambda b, h, q, k: q - k < getattr(holder, name), lambda: setattr(holder, name, 4)),
+            (
+                "all fields",
+                lambda b, h, q, k: q - k < getattr(pair, dataclasses.fields(pair)[0].name),
+                lambda: setattr(pair, "limit", 4),
+            ),
+            ("a tuple of fields", lambda b, h, q, k: q - k < dataclasses.astuple(pair)[1], lambda: setattr(pair, "unused", 4)),
+            ("the environment", lambda b, h, q, k: q - k < int(os.environ["LIMIT"]), lambda: os.environ.update(LIMIT="4")),
+        ):
+            with self.subTest(reads), environment:
+                before = translate(None, mask_mod)
+                change()
+                after = translate(None, mask_mod)
+                self.assertNotEqual((before.text, before.scalars), (after.text, after.scalars))
 
     def test_guards_are_there_while_a_profiler_or_a_debugger_works(self):
         for set_hook in (sys.setprofile, sys.settrace):

@@ -28,7 +28,10 @@ _MISSING = object()
 _STABLE = frozenset(sys.stdlib_module_names) | {
     "attnc", "builtins", "mpmath", "networkx", "numpy", "optree", "sympy", "torch", "triton", "typing_extensions",
 }  # fmt: skip
-_OPAQUE_NAMES = frozenset({"globals", "locals", "vars", "eval", "exec", "__dict__", "__import__", "open", "input"})
+_OPAQUE_NAMES = frozenset(
+    {"globals", "locals", "vars", "eval", "exec", "__dict__", "__import__", "import_module", "open", "input"}
+    | {"environ", "getenv", "fields", "astuple", "getmembers"}
+)
 _MOST_ITEMS = 4096
 VALUES = frozenset({bool, str, bytes, type(None), complex, torch.dtype, torch.device, torch.layout, type(...)})
 _IDENTITIES = (
@@ -93,8 +96,9 @@ class _Names:
     """The names that a code object, and those within it, read."""
 
     globals: tuple
+    modules: tuple  # that it imports
     attributes: tuple
-    is_opaque: bool
+    is_opaque: bool  # whether it reads more than these
     codes: tuple  # itself, and those within
 
 
@@ -112,22 +116,40 @@ def names_of(code):
 
 
 def _read_names(code):
-    found_globals, attributes, left, codes = {}, {}, [code], []
+    found_globals, modules, attributes, left, codes = {}, {}, {}, [code], []
+    is_opaque = False
     while left:
         current = left.pop()
         codes.append(current)
-        for instruction in dis.get_instructions(current):
+        instructions = [*dis.get_instructions(current)]
+        for i, instruction in enumerate(instructions):
             if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                 found_globals[instruction.argval] = None
-            elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
+                is_opaque |= instruction.argval == "getattr" and not _names_attribute(instructions[i + 1 :])
+            elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"):
                 attributes[instruction.argval] = None
+            elif instruction.opname == "IMPORT_NAME":
+                parts = instruction.argval.split(".")
+                modules.update((".".join(parts[: count + 1]), None) for count in range(len(parts)))
         for const in current.co_consts:
             if isinstance(const, types.CodeType):
                 left.append(const)
-            elif isinstance(const, str) and const.isidentifier():  # for getattr, asdict and the like
-                attributes[const] = None
-    is_opaque = not _OPAQUE_NAMES.isdisjoint({**found_globals, **attributes})
-    return _Names(tuple(found_globals), tuple(attributes), is_opaque, tuple(codes))
+            elif isinstance(const, str):  # for getattr, attrgetter and the like
+                attributes.update((part, None) for part in const.split(".") if part.isidentifier())
+    is_opaque |= not _OPAQUE_NAMES.isdisjoint({**found_globals, **attributes})
+    return _Names(tuple(found_globals), tuple(modules), tuple(attributes), is_opaque, tuple(codes))
+
+
+def _names_attribute(instructions):
+    """Whether the second of the arguments that these instructions push is a string in the code."""
+    depth = 0
+    for instruction in instructions:
+        if depth > 1 or instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs:
+            return False
+        depth += dis.stack_effect(instruction.opcode, instruction.arg)
+        if depth == 2 and instruction.opname == "LOAD_CONST":
+            return isinstance(instruction.argval, str)
+    return False
 
 
 class Description:
@@ -226,6 +248,14 @@ class Description:
             self.is_known = False
         if names.attributes:
             self.attributes.update(dict.fromkeys(names.attributes))
+        for name in names.modules:
+            if not is_stable(name):
+                module = sys.modules.get(name)  # none before its first import, or if the name is relative
+                if module is None:
+                    self.is_known = False
+                else:
+                    self.parts.append(name)
+                    self._add(module, name)
         for name in names.globals:
             item = scope.get(name, _MISSING)
             if item is not _MISSING:

@@ -43,7 +43,7 @@ class _Plain:
         self.code, self.scope, self.names = function.__code__, function.__globals__, ()
         if not is_stable(self.scope.get("__name__", "")):
             names = names_of(self.code)
-            if names.is_opaque:
+            if names.is_opaque or not all(map(is_stable, names.modules)):
                 raise _NotPlain
             self.names = names.globals
         self.held = [self._expected(item, tensors, depth) for item in self._items(function)]
