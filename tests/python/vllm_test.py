@@ -367,6 +367,25 @@ class Kernels(unittest.TestCase):
             batch = Batch(**MIXED)
             self.assert_close(batch.attend(layers[name]), batch.defined(mask))
 
+    def test_wrong_mods_are_refused_by_name(self):
+        module = types.ModuleType("my_module")
+        for mods, reason in (
+            (None, "return a pair"),
+            (causal, "return a pair"),
+            ((causal,), "return a pair"),
+            ((causal, None), "score_mod, which takes no score, b, h, q_idx, kv_idx"),
+            ((None, lambda q, kv: q >= kv), "mask_mod, which takes no b, h, q_idx, kv_idx"),
+            (("a", None), "score_mod"),
+        ):
+            module.mods_of = lambda name, mods=mods: mods
+            with unittest.mock.patch.dict(sys.modules, my_module=module), self.subTest(mods):
+                with self.assertRaisesRegex(ValueError, r"attnc_mods: my_module\.mods_of\('layers\.3'\) returns .*" + reason):
+                    serving.mods_of_layers("my_module.mods_of", "attnc_mods")("layers.3")
+        for name in ("my_module:mods_of", "mods_of", "my_module.other", "no_module_of_mine.mods_of"):
+            with unittest.mock.patch.dict(sys.modules, my_module=module), self.subTest(name):
+                with self.assertRaisesRegex(ValueError, 'attnc_mods is .*give "module.function"'):
+                    serving.mods_of_layers(name, "attnc_mods")
+
     def captured(self, batch, q_lens, longest, mode):
         """Returns the metadata with which vLLM captures a graph over the buffers of `batch`, for a dummy batch."""
         starts = torch.tensor([0, *q_lens]).cumsum(0).int()

@@ -13,7 +13,6 @@ mixed batches, windows, soft caps, sinks, and the verification of drafts, also o
 """
 
 import dataclasses
-import importlib
 import itertools
 import os
 import typing
@@ -22,7 +21,7 @@ import torch
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from sglang.srt.layers.radix_attention import AttentionType
 
-from .torch.serving import FP8, Attention, Group, Scales, groups_of
+from .torch.serving import FP8, Attention, Group, Scales, groups_of, mods_of_layers
 
 _NAME = "attnc"  # of --attention-backend
 _MODS = "ATTNC_SGLANG_MODS"
@@ -91,10 +90,7 @@ class AttncBackend(AttentionBackend):
         self.layers: dict[int, tuple[Attention, tuple]] = {}
         self.forward_metadata: AttncMetadata | None = None
         name = os.environ.get(_MODS)
-        self.mods_of = None
-        if name:
-            module, _, function = name.rpartition(".")
-            self.mods_of = getattr(importlib.import_module(module), function)
+        self.mods_of = mods_of_layers(name, _MODS) if name else None
 
     # ------------------------------------------------------------------------------------------------------- batches
 

@@ -21,7 +21,6 @@ import typing
 
 import torch
 from vllm.config import CUDAGraphMode
-from vllm.utils.import_utils import resolve_obj_by_qualname
 from vllm.v1.attention.backend import (
     AttentionBackend,
     AttentionCGSupport,
@@ -31,7 +30,7 @@ from vllm.v1.attention.backend import (
 )
 
 from .quantise import quantise
-from .torch.serving import FP8, Attention, Group, Scales, group_of_all, groups_of
+from .torch.serving import FP8, Attention, Group, Scales, group_of_all, groups_of, mods_of_layers
 
 _PAGE_SIZES = [16, 32, 64, 128, 256]
 _FP8 = "fp8", "fp8_e4m3"  # names of one dtype
@@ -140,7 +139,7 @@ class AttncMetadataBuilder(AttentionMetadataBuilder[AttncMetadata]):
         self._init_reorder_batch_threshold(1, supports_spec_as_decode=True)
         name = (vllm_config.additional_config or {}).get(_MODS)
         if name is not None:
-            mods_of = resolve_obj_by_qualname(name)
+            mods_of = mods_of_layers(name, _MODS)
             for layer_name in layer_names:
                 layer = vllm_config.compilation_config.static_forward_context[layer_name]
                 for attribute, mod in zip((_SCORE_MOD, _MASK_MOD), mods_of(layer_name)):

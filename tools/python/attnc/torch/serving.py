@@ -8,6 +8,8 @@ None.
 """
 
 import dataclasses
+import importlib
+import inspect
 import itertools
 import typing
 
@@ -99,6 +101,31 @@ def _group(batch, requests, starts, decodes, longest=None):
         images = images.to(batch.seq_lens.device, non_blocking=True)
     tokens = slice(starts[first], starts[end])
     return Group(requests, tokens, end - first, sequences.max_q or q_lens[0], sequences, images, decodes)
+
+
+def mods_of_layers(name: str, setting: str) -> typing.Callable[[typing.Any], tuple]:
+    """Returns the user's function `name`, "module.function", with its results checked: it maps a layer to a score_mod and a
+    mask_mod or None. Raises ValueError, which names the `setting`."""
+    try:
+        module, _, attribute = name.rpartition(".")
+        function = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f'{setting} is {name!r}: give "module.function", which Python can import ({error})') from error
+
+    def checked(layer):
+        mods = function(layer)
+        if not isinstance(mods, (tuple, list)) or len(mods) != 2:
+            raise ValueError(f"{setting}: {name}({layer!r}) returns {mods!r}: return a pair (score_mod, mask_mod), each or None")
+        for kind, mod, given in zip(("score_mod", "mask_mod"), mods, ("score, b, h, q_idx, kv_idx", "b, h, q_idx, kv_idx")):
+            if mod is None:
+                continue
+            try:
+                inspect.signature(mod).bind(*given.split(", "))
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"{setting}: {name}({layer!r}) returns {mod!r} as {kind}, which takes no {given}") from error
+        return mods
+
+    return checked
 
 
 class Scales(typing.NamedTuple):
