@@ -115,6 +115,18 @@ TEST_CASE("explain says why few queries get a decode kernel, what it divides, an
   }
 }
 
+TEST_CASE("explain counts k once if v is a view of it, of all its columns or of fewer") {
+  for (const char* columns : {"512", "504"}) {
+    const auto text =
+        explain("--arch sm_90a --expr score --head-dim 512 --shape 32,128,1,1,4096 --v-in-k " + std::string(columns));
+    if (!text) return;
+    CHECK_THAT(*text, Contains("K and V     134.22 MB") && Contains("the model: 64x32x8\n"));
+  }
+  const auto own = explain("--arch sm_90a --expr score --head-dim 512 --shape 32,128,1,1,4096");
+  REQUIRE(own);
+  CHECK_THAT(*own, Contains("K and V     268.44 MB"));
+}
+
 TEST_CASE("explain counts the boxes that a kernel on a grid visits") {
   const std::string neighborhood = "--arch sm_90a --head-dim 64 " + kMods + "neighborhood2d.py ";
   auto text = explain(neighborhood + "--shape 2,4,2,16384,16384");

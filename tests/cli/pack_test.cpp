@@ -98,6 +98,16 @@ TEST_CASE("a pack has kernels of latent attention, whose v lies in k") {
   CHECK_THAT(explained.out, Contains("decode_wide_sm90.cu") && Contains("registers"));
 }
 
+TEST_CASE("a pack has kernels whose v is all of k") {
+  if (noNvrtc()) return;
+  const Folder folder;
+  const std::string pack = folder / "kernels.attnc", of = "--expr score --arch sm_90a --head-dim 512 --v-in-k 512 ";
+  REQUIRE(attnc::test::attnc("pack " + of + "--kernel decode -o " + pack).exitCode == 0);
+  const json listed = json::parse(attnc::test::attnc("cache ls --json " + pack).out);
+  REQUIRE_FALSE(listed["kernels"].empty());
+  for (const json& row : listed["kernels"]) CHECK_THAT(row["with"].dump(), Contains("\"v-in-k\""));
+}
+
 TEST_CASE("a pack of ragged batches serves launches with lists, and without") {
   if (noNvrtc()) return;
   const Folder folder;
