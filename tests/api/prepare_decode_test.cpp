@@ -254,6 +254,10 @@ TEST_CASE("head dims above 256 go to decode kernels of sm_90a, which load v only
   CHECK(settled(Mod::identity(), c).options.family == Family::Naive);
   for (auto [headDim, headDimV] : {std::pair{584, 512}, {576, 520}, {300, 512}})
     CHECK(errorOf(Mod::identity(), of(headDim, headDimV, false)).find("is not supported") != std::string::npos);
+  c = of(576, 511, true);
+  const auto odd = Compiler().settle(Mod::identity(), c.operands, c.outputs, c.options);
+  REQUIRE_FALSE(odd);
+  CHECK(odd.error().remedy == "pad it with zeros to 512, and keep the scale 1 / sqrt(576)");
 
   c = of(576, 512, true);
   BackwardOperands training;

@@ -160,6 +160,7 @@ namespace {
 int runExplain(const ExplainOptions& options) {
   options.run.gradients.check(options.isBackward());
   options.run.sequences.check(!options.isBackward());
+  if (options.run.input.empty()) options.target.check();
   if (const int rows = options.run.sequences.pageSize; rows && options.shape && options.shape->kvLen % rows)
     throw wrongUsage("--page-size", fmt::format("KV_LEN {} is no multiple of {}", options.shape->kvLen, rows),
                      fmt::format("take KV_LEN {}", (options.shape->kvLen / rows + 1) * rows));

@@ -168,6 +168,7 @@ std::vector<Configuration> configurationsOf(const PackOptions& options) {
             target.vInK = options.vInK;
             target.fp8Kv = options.fp8Kv;
             target.rowScales = options.rowScales;
+            target.check();
             all.push_back({std::move(target), kind, shape});
           }
   return all;
@@ -247,7 +248,7 @@ void addLists(CLI::App& command, PackOptions& options) {
       ->delimiter(',')
       ->capture_default_str()
       ->check(checkHeadDim);
-  command.add_option("--head-dim-v", options.headDimV, "Of v and out, where it differs")->check(checkHeadDim);
+  command.add_option("--head-dim-v", options.headDimV, "Of v and out, where it differs")->check(checkHeadDimV);
   command
       .add_option(
           "--kernel", options.kinds,
@@ -278,7 +279,7 @@ void addPack(CLI::App& app, int& exitCode) {
       ->type_name("MOD");
   options->mod.addChoicesTo(*command);
   addLists(*command, *options);
-  addVInK(*command, options->vInK);
+  addVInK(*command, options->vInK)->excludes("--head-dim-v");
   command->add_flag("--fp8-kv", options->fp8Kv, "Decode: k and v are e4m3, with scales for each KV head");
   addRowScales(*command, options->rowScales);
   command->add_flag("--row-max", options->rowMax, "Launches may ask for the row maximum");
