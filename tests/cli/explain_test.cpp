@@ -127,6 +127,19 @@ TEST_CASE("explain counts k once if v is a view of it, of all its columns or of 
   CHECK_THAT(*own, Contains("K and V     268.44 MB"));
 }
 
+TEST_CASE("explain names the family that takes other layouts, if one does") {
+  for (auto [options, others] : {std::pair("--dtype e4m3", "others go to family sm80\n"),
+                                 {"--dtype e4m3 --row-scales", "others are an error\n"},
+                                 {"--kernel backward", "others go to family sm80\n"},
+                                 {"--kernel-family sm90", "others are an error\n"},
+                                 {"--head-dim 576 --v-in-k 512", "others are an error\n"}}) {
+    const auto text = explain("--arch sm_90a --expr score --shape 1,8,8,256,256 " + std::string(options));
+    if (!text) return;
+    INFO(options);
+    CHECK_THAT(*text, Contains(others));
+  }
+}
+
 TEST_CASE("explain counts the boxes that a kernel on a grid visits") {
   const std::string neighborhood = "--arch sm_90a --head-dim 64 " + kMods + "neighborhood2d.py ";
   auto text = explain(neighborhood + "--shape 2,4,2,16384,16384");
@@ -138,6 +151,7 @@ TEST_CASE("explain counts the boxes that a kernel on a grid visits") {
   CHECK(text->find("blocks      ") == std::string::npos);
   // Each query sees 13 x 13 keys.
   CHECK_THAT(*text, Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries", 8 * 16384 * 169 * 256e-9)));
+  CHECK_THAT(*text, Contains("others go to family sm90\n"));
   auto dilated = explain(neighborhood + "-D 'DILATION=(2, 2)' --shape 1,1,1,16384,16384");
   REQUIRE(dilated);
   CHECK_THAT(*dilated, Contains("family grid") && Contains("per score   all blocks: ") && Contains(" + a select\n"));
@@ -408,6 +422,7 @@ TEST_CASE("spills are an advisory") {
   CompiledKernel compiled;
   const auto text = [&] {
     return cli::kernelText(
+        Mod::identity(),
         {{.family = Family::Naive}, "", {KernelSource{}}, {std::make_shared<const CompiledKernel>(compiled)}},
         Family::Auto);
   };
@@ -434,7 +449,8 @@ TEST_CASE("a kernel of several launches is explained launch by launch") {
                             .tileColumns = 32,
                             .warps = 8};
   const std::string text = cli::kernelText(
-      {{.family = Family::Sm90, .arch = "sm_90a"}, "", {first, second}, {compiled(40), compiled(168)}}, Family::Auto);
+      Mod::identity(), {{.family = Family::Sm90, .arch = "sm_90a"}, "", {first, second}, {compiled(40), compiled(168)}},
+      Family::Auto);
   CHECK_THAT(text, Contains("family sm90 for sm_90a (first.cu, second.cu), bf16"));
   CHECK_THAT(text, Contains("launch      1 of 2: attnc_first of first.cu\ntile        none; 256 threads\n"
                             "resources   40 registers"));

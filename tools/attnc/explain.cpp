@@ -91,7 +91,7 @@ Error blamed(const ExplainOptions& options, Error error) {
 std::string explainText(const Mod& mod, const Explanation& all, const RunOptions& options) {
   const ExplainedKernel& kernel = all.kernel;
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
-         capturesText(mod) + kernelText(kernel, prepareOptions(options).family) + tileText(kernel) +
+         capturesText(mod) + kernelText(mod, kernel, prepareOptions(options).family) + tileText(kernel) +
          kindText(all.preparation, kernel.sources) + problemText(all.preparation.problem) +
          sequencesText(kernel.options) + valuesLine(all.scalars, options) +
          workText(all.census, all.boxes, all.preparation, mod.hasMaskMod()) + operationsText(all.operations) +
