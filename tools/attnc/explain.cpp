@@ -190,6 +190,7 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
       ->type_name("FILE")
       ->excludes("--shape")
       ->excludes("--dtype")
+      ->excludes("--row-scales")
       ->excludes("--head-dim")
       ->excludes("--head-dim-v");
   command.add_option("--seed", options.run.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);

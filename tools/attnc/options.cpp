@@ -218,6 +218,7 @@ void TargetOptions::check() const {
   if (vInK > headDim)
     throw wrongUsage("--v-in-k", fmt::format("k has {} columns, so v cannot be its first {}", headDim, vInK),
                      fmt::format("k has them with --head-dim {}", vInK));
+  checkRowScales(rowScales && !fp8Kv, dtype, "add --dtype e4m3, or --fp8-kv for decode kernels");
 }
 
 Expected<std::string> TargetOptions::archAsked() const {
@@ -333,6 +334,11 @@ CLI::Option* addVInK(CLI::App& command, int& columns) {
 
 void addRowScales(CLI::App& command, bool& areOfRows) {
   command.add_flag("--row-scales", areOfRows, "With e4m3: a scale for each row of q, k and v, not for each head");
+}
+
+void checkRowScales(bool areOfRows, const std::string& dtype, const char* repair) {
+  if (areOfRows && dtype != "e4m3")
+    throw wrongUsage("--row-scales", fmt::format("q, k and v are {}, and only e4m3 has scales", dtype), repair);
 }
 
 void addSets(CLI::App& command, std::vector<std::string>& sets) {

@@ -81,6 +81,8 @@ DType outDTypeOf(DType ofQ);
 /// Adds --v-in-k: how many of k's first columns are v; 0: v is a tensor of its own.
 CLI::Option* addVInK(CLI::App& command, int& columns);
 void addRowScales(CLI::App& command, bool& areOfRows);
+/// Throws CLI::ValidationError if scales are of rows, and `dtype` is not e4m3. `repair`: how to get scales.
+void checkRowScales(bool areOfRows, const std::string& dtype, const char* repair = "add --dtype e4m3");
 
 /// Adds --set NAME=VALUE, which may be repeated.
 void addSets(CLI::App& command, std::vector<std::string>& sets);
