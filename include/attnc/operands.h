@@ -145,7 +145,8 @@ struct BackwardOutputs {
 };
 
 /// Returns whether `v` is a view of the first columns of `k`: its address and strides are those of k. Decode kernels of
-/// head dims above 256 then load only k (Feature::VInK). Null addresses tell only if v has fewer columns.
+/// head dims above 256 then load only k (Feature::VInK). Null addresses tell only if v has fewer columns. To settle a
+/// kernel without memory, give both any one address.
 inline bool vIsInK(const TensorView& k, const TensorView& v) {
   bool same = k.data == v.data && k.dtype == v.dtype && k.rank == 4 && v.rank == 4 && v.shape[3] <= k.shape[3] &&
               (k.data || v.shape[3] < k.shape[3]);

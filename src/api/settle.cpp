@@ -406,16 +406,24 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
                                          const PrepareOptions& options, Lookup lookup, const Training* training) {
   ATTNC_TRY_AS(kernel, withArch(optionsOf(operands, outputs, options)));
   const bool isFp8 = kernel->features.has(Feature::Fp8Q), isCacheFp8 = kernel->features.has(Feature::Fp8Kv) && !isFp8;
-  if (isCacheFp8 && (training || !options.decode.value_or(true)))
-    return Error::environment("k and v are e4m3, which decode kernels alone take");
-  if (isFp8 && training) return Error::environment("q, k and v are e4m3, of which there is no backward pass");
+  if ((isFp8 || isCacheFp8) && training)
+    return Error::environment(
+        fmt::format("{} and v are e4m3, of which there is no backward pass", isFp8 ? "q, k" : "k"));
+  if (isCacheFp8 && !options.decode.value_or(true))
+    return Error::environment(
+        fmt::format("k and v are e4m3, and q is {}: only decode kernels take these", dtypeName(kernel->dtype)),
+        "forward kernels take k and v of e4m3 if q is e4m3");
   if (training && plan::hasWideHeads(*kernel))
     return Error::environment(
         fmt::format("there is no backward pass for head dims above 256, and q and v have {} and {}", kernel->headDim,
                     kernel->headDimV),
         "leave the gradients out; decode kernels of sm_90a then take up to 576 and 512");
-  const bool mustDecode = plan::hasWideHeads(*kernel) && !training && options.family != Family::Naive &&
-                          kernel->dtype != DType::F32; // which no kernel but the naive one takes
+  const bool mustDecode = plan::hasWideHeads(*kernel) && !training && options.family != Family::Naive;
+  if (mustDecode && !options.decode && kernel->dtype == DType::F32) {
+    ATTNC_TRY(plan::checkOptions(*kernel)); // names head dims of which there is no kernel
+    return Error::environment("head dims above 256 are not supported in f32",
+                              "decode kernels of sm_90a take them in bf16 and f16, the naive family in f32");
+  }
   if (options.decode.value_or(isCacheFp8 || mustDecode)) {
     if (training) return Error::environment("a decode kernel is asked for, which has no backward pass");
     kernel->kind = KernelKind::Decode;

@@ -124,8 +124,8 @@ Status checkOptions(const KernelOptions& options) {
     if (dim < 8 || dim > most || dim % 8)
       return Error::environment(
           fmt::format("head dim {} is not supported", dim),
-          dim >= 1 && dim <= most
-              ? fmt::format("pad it with zeros to {}, and keep the scale 1 / sqrt({})", (dim + 7) / 8 * 8, dim)
+          dim >= 1 && dim <= most ? fmt::format("pad it with zeros to {}, and keep the scale 1 / sqrt({})",
+                                                (dim + 7) / 8 * 8, options.headDim)
           : isBackward && dim > 256 && dim <= kMostHeadDim
               ? "there are no gradients above 256: compute without them, with a decode kernel of sm_90a"
               : kHeadDims);

@@ -106,7 +106,7 @@ TEST_CASE("k and v of e4m3 go to a decode kernel, whatever the lengths", "[api]"
   CHECK(errorOf(Mod::identity(), c) == "v is bf16, expected e4m3, which the kernel was compiled for");
   c = of(1);
   c.options.decode = false;
-  CHECK(errorOf(Mod::identity(), c) == "k and v are e4m3, which decode kernels alone take");
+  CHECK(errorOf(Mod::identity(), c) == "k and v are e4m3, and q is bf16: only decode kernels take these");
   c = of(1);
   c.options.arch = "sm_80";
   CHECK(errorOf(Mod::identity(), c) ==
@@ -231,8 +231,8 @@ TEST_CASE("head dims above 256 go to decode kernels of sm_90a, which load v only
   };
   CHECK(hasVInK(of(576, 512, true)));
   CHECK_FALSE(hasVInK(of(576, 512, false)));
-  CHECK_FALSE(hasVInK(of(512, 512, false))); // null addresses of equal shapes tell nothing
   Case c = of(512, 512, true);
+  CHECK_FALSE(hasVInK(c)); // null addresses of equal shapes tell nothing
   alignas(16) char memory[16];
   c.operands.k.data = c.operands.v.data = memory;
   CHECK(hasVInK(c));
@@ -248,12 +248,23 @@ TEST_CASE("head dims above 256 go to decode kernels of sm_90a, which load v only
   c.options.arch = "sm_90a";
   c.options.decode = false;
   CHECK(errorOf(Mod::identity(), c) == "no forward kernel serves this request: sm90 takes head dims up to 256");
+  c.options.decode = {};
+  for (auto* tensor : {&c.operands.q, &c.operands.k, &c.operands.v, &*c.outputs.out}) tensor->dtype = DType::F32;
+  CHECK(errorOf(Mod::identity(), c) == "head dims above 256 are not supported in f32");
   c.options.family = Family::Naive;
+  CHECK(settled(Mod::identity(), c).options.family == Family::Naive);
+  c = of(576, 512, true);
+  c.options.family = Family::Naive;
+  c.options.decode = false;
   CHECK(settled(Mod::identity(), c).options.family == Family::Naive);
   c.options.decode = {};
   CHECK(settled(Mod::identity(), c).options.family == Family::Naive);
   for (auto [headDim, headDimV] : {std::pair{584, 512}, {576, 520}, {300, 512}})
     CHECK(errorOf(Mod::identity(), of(headDim, headDimV, false)).find("is not supported") != std::string::npos);
+  c = of(576, 511, true);
+  const auto odd = Compiler().settle(Mod::identity(), c.operands, c.outputs, c.options);
+  REQUIRE_FALSE(odd);
+  CHECK(odd.error().remedy == "pad it with zeros to 512, and keep the scale 1 / sqrt(576)");
 
   c = of(576, 512, true);
   BackwardOperands training;

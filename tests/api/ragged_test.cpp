@@ -132,7 +132,7 @@ TEST_CASE("decode kernels take k and v of e4m3 of a ragged batch, and forward ke
     }
     c.operands.kScales.reset();
     c.options.decode = false;
-    CHECK(errorOf(c) == "k and v are e4m3, which decode kernels alone take");
+    CHECK(errorOf(c) == "k and v are e4m3, and q is bf16: only decode kernels take these");
   }
 }
 

@@ -115,6 +115,31 @@ TEST_CASE("explain says why few queries get a decode kernel, what it divides, an
   }
 }
 
+TEST_CASE("explain counts k once if v is a view of it, of all its columns or of fewer") {
+  for (const char* columns : {"512", "504"}) {
+    const auto text =
+        explain("--arch sm_90a --expr score --head-dim 512 --shape 32,128,1,1,4096 --v-in-k " + std::string(columns));
+    if (!text) return;
+    CHECK_THAT(*text, Contains("K and V     134.22 MB") && Contains("the model: 64x32x8\n"));
+  }
+  const auto own = explain("--arch sm_90a --expr score --head-dim 512 --shape 32,128,1,1,4096");
+  REQUIRE(own);
+  CHECK_THAT(*own, Contains("K and V     268.44 MB"));
+}
+
+TEST_CASE("explain names the family that takes other layouts, if one does") {
+  for (auto [options, others] : {std::pair("--dtype e4m3", "others go to family sm80\n"),
+                                 {"--dtype e4m3 --row-scales", "others are an error\n"},
+                                 {"--kernel backward", "others go to family sm80\n"},
+                                 {"--kernel-family sm90", "others are an error\n"},
+                                 {"--head-dim 576 --v-in-k 512", "others are an error\n"}}) {
+    const auto text = explain("--arch sm_90a --expr score --shape 1,8,8,256,256 " + std::string(options));
+    if (!text) return;
+    INFO(options);
+    CHECK_THAT(*text, Contains(others));
+  }
+}
+
 TEST_CASE("explain counts the boxes that a kernel on a grid visits") {
   const std::string neighborhood = "--arch sm_90a --head-dim 64 " + kMods + "neighborhood2d.py ";
   auto text = explain(neighborhood + "--shape 2,4,2,16384,16384");
@@ -126,6 +151,7 @@ TEST_CASE("explain counts the boxes that a kernel on a grid visits") {
   CHECK(text->find("blocks      ") == std::string::npos);
   // Each query sees 13 x 13 keys.
   CHECK_THAT(*text, Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries", 8 * 16384 * 169 * 256e-9)));
+  CHECK_THAT(*text, Contains("others go to family sm90\n"));
   auto dilated = explain(neighborhood + "-D 'DILATION=(2, 2)' --shape 1,1,1,16384,16384");
   REQUIRE(dilated);
   CHECK_THAT(*dilated, Contains("family grid") && Contains("per score   all blocks: ") && Contains(" + a select\n"));
@@ -314,9 +340,11 @@ TEST_CASE("wrong usage of explain is told by its exit code") {
         {2, causal + "--head-dim 12", "multiple of 8"},
         {2, causal + "--kernel block-mask", "'block-mask' is none of auto, forward, decode, backward"},
         {2, causal + "--kernel decode --kernel-family naive", "the naive family has no decode kernels"},
-        {2, causal + "--kernel forward --fp8-kv", "k and v are e4m3, which decode kernels alone take"},
+        {2, causal + "--kernel forward --fp8-kv", "k and v are e4m3, and q is bf16: only decode"},
         {2, causal + "--arch sm_80 --kernel backward --kernel-family sm90", "sm90"},
         {2, causal + "--kernel backward --tf32", "tf32"},
+        {2, causal + "--kernel backward --fp8-kv", "k and v are e4m3, of which there is no backward pass"},
+        {2, causal + "--head-dim 576 --v-in-k 512 --dtype fp32", "head dims above 256 are not supported in f32"},
         {2, causal + "--in a --shape 1,1,1,8,8", "--shape"},
         {2, causal + "--set window=3", "captures nothing"},
         {1, "--expr 'q_idx >='", "<expr>:1:"},
@@ -396,6 +424,7 @@ TEST_CASE("spills are an advisory") {
   CompiledKernel compiled;
   const auto text = [&] {
     return cli::kernelText(
+        Mod::identity(),
         {{.family = Family::Naive}, "", {KernelSource{}}, {std::make_shared<const CompiledKernel>(compiled)}},
         Family::Auto);
   };
@@ -422,7 +451,8 @@ TEST_CASE("a kernel of several launches is explained launch by launch") {
                             .tileColumns = 32,
                             .warps = 8};
   const std::string text = cli::kernelText(
-      {{.family = Family::Sm90, .arch = "sm_90a"}, "", {first, second}, {compiled(40), compiled(168)}}, Family::Auto);
+      Mod::identity(), {{.family = Family::Sm90, .arch = "sm_90a"}, "", {first, second}, {compiled(40), compiled(168)}},
+      Family::Auto);
   CHECK_THAT(text, Contains("family sm90 for sm_90a (first.cu, second.cu), bf16"));
   CHECK_THAT(text, Contains("launch      1 of 2: attnc_first of first.cu\ntile        none; 256 threads\n"
                             "resources   40 registers"));

@@ -72,6 +72,8 @@ TEST_CASE("the hint for a wrong kernel is its repair") {
   const std::string emit = "emit --stage cu " + kCausal;
   expectHints({{emit + "--head-dim 100", "pad q, k and v with zeros to 104, and keep the scale: --scale 0.1"},
                {emit + "--head-dim 600", "a number such as 64, 128 or 256"},
+               {emit + "--head-dim-v 100", "pad v with zeros to 104, and read 100 columns of out\n"},
+               {emit + "--head-dim 576 --v-in-k 511", "take 512 columns of k, and read 511 of out: --v-in-k 512\n"},
                {emit + "--head-dim many", "a number such as 64, 128 or 256"},
                {emit + "--dtype fp64", "the widest is --dtype fp32"},
                {emit + "--dtype e5m2", "--fp8-kv"},

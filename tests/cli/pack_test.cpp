@@ -92,10 +92,22 @@ TEST_CASE("a pack has kernels of latent attention, whose v lies in k") {
   if (noNvrtc()) return;
   const Folder folder;
   const std::string pack = folder / "kernels.attnc", of = "--expr score --arch sm_90a --head-dim 576 --v-in-k 512 ";
-  REQUIRE(attnc::test::attnc("pack " + of + "--kernel decode --kv-lengths --page-size 64 -o " + pack).exitCode == 0);
-  const Bare bare(pack);
-  const Outcome explained = attnc::test::attnc("explain " + of + "--shape 4,64,1,1,4096 --kv-lengths --page-size 64");
-  CHECK_THAT(explained.out, Contains("decode_wide_sm90.cu") && Contains("registers"));
+  for (const char* kernel : {"--kernel decode ", ""}) { // there are no others
+    REQUIRE(attnc::test::attnc("pack " + of + kernel + "--kv-lengths --page-size 64 -o " + pack).exitCode == 0);
+    const Bare bare(pack);
+    const Outcome explained = attnc::test::attnc("explain " + of + "--shape 4,64,1,1,4096 --kv-lengths --page-size 64");
+    CHECK_THAT(explained.out, Contains("decode_wide_sm90.cu") && Contains("registers"));
+  }
+}
+
+TEST_CASE("a pack has kernels whose v is all of k") {
+  if (noNvrtc()) return;
+  const Folder folder;
+  const std::string pack = folder / "kernels.attnc", of = "--expr score --arch sm_90a --head-dim 512 --v-in-k 512 ";
+  REQUIRE(attnc::test::attnc("pack " + of + "--kernel decode -o " + pack).exitCode == 0);
+  const json listed = json::parse(attnc::test::attnc("cache ls --json " + pack).out);
+  REQUIRE_FALSE(listed["kernels"].empty());
+  for (const json& row : listed["kernels"]) CHECK_THAT(row["with"].dump(), Contains("\"v-in-k\""));
 }
 
 TEST_CASE("a pack of ragged batches serves launches with lists, and without") {
@@ -174,6 +186,9 @@ TEST_CASE("a pack that cannot be made leaves what was there") {
   refused(mod + to + " --head-dim 64,12", 2, "head dim '12'");
   refused(mod + to + " --kernel deocde", 2, "did you mean decode");
   refused(mod + to + " --dtype fp32 --kernel decode", 2, "decode kernels take no f32");
+  for (const char* kernel : {"forward", "forward --page-size 16", "backward"})
+    refused(mod + to + " --fp8-kv --kernel " + kernel, 2, "k and v are e4m3");
+  refused(mod + to + " --fp8-kv --arch sm_80", 2, "sm80 takes k and v of e4m3 on GPUs from sm_89 on");
   refused(mod + to + " --shape 1,2,3", 2, "B,H,HKV,Q_LEN,KV_LEN");
   refused(mod + to + " --gradients slopes", 2, "--gradients");
   refused(mod + " -o " + mod, 2, "would be lost");

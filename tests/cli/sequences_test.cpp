@@ -93,7 +93,7 @@ TEST_CASE("run takes k and v of fp8, with their scales") {
   CHECK(at(result["out"], 0) == 0.75);
   CHECK(at(result["out"], 16) == 6);
   CHECK_THAT(test::attnc("run --device cpu --kernel forward --expr score --in " + in + " --out " + out).err,
-             Contains("k and v are e4m3, which decode kernels alone take"));
+             Contains("only decode kernels take these\nhint: forward kernels take k and v of e4m3 if q is e4m3"));
 
   // Scales of rows, and of rows and pages of a pool.
   const auto meanOf = [&](std::vector<int64_t> shape, const std::vector<double>& scales) {
@@ -145,6 +145,8 @@ TEST_CASE("run takes q, k and v of fp8, with scales of heads or of blocks of row
   CHECK_THAT(run("").err, Contains("k_scales is f32 [1, 1, 3], expected f32 [1] or [1, 1] or [1, 1, 2]"));
   tensors.erase("k_scales");
   CHECK_THAT(run(" --kernel decode").err, Contains("decode kernels take no q of e4m3"));
+  CHECK_THAT(run(" --backward").err, Contains("k is e4m3, of which there is no backward pass"));
+  CHECK_THAT(run(" --row-scales").err, Contains("--row-scales requires --random"));
   CHECK_THAT(
       test::attnc("run --device cpu --expr score --dtype e4m3 --random 1,2,1,8,256,16 --backward --out " + out).err,
       Contains("no backward pass"));

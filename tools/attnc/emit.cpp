@@ -197,6 +197,7 @@ void checkStage(const EmitOptions& options) {
 
 int runEmit(const EmitOptions& options) {
   checkStage(options);
+  options.target.check();
   options.gradients.check(kindOf(options.kind) == KernelKind::Backward);
   const KernelKind kind = kindOf(options.kind);
   options.sequences.check(kind != KernelKind::Backward && options.stage != "grad-ir");

@@ -91,7 +91,7 @@ Error blamed(const ExplainOptions& options, Error error) {
 std::string explainText(const Mod& mod, const Explanation& all, const RunOptions& options) {
   const ExplainedKernel& kernel = all.kernel;
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
-         capturesText(mod) + kernelText(kernel, prepareOptions(options).family) + tileText(kernel) +
+         capturesText(mod) + kernelText(mod, kernel, prepareOptions(options).family) + tileText(kernel) +
          kindText(all.preparation, kernel.sources) + problemText(all.preparation.problem) +
          sequencesText(kernel.options) + valuesLine(all.scalars, options) +
          workText(all.census, all.boxes, all.preparation, mod.hasMaskMod()) + operationsText(all.operations) +
@@ -160,6 +160,7 @@ namespace {
 int runExplain(const ExplainOptions& options) {
   options.run.gradients.check(options.isBackward());
   options.run.sequences.check(!options.isBackward());
+  if (options.run.input.empty()) options.target.check();
   if (const int rows = options.run.sequences.pageSize; rows && options.shape && options.shape->kvLen % rows)
     throw wrongUsage("--page-size", fmt::format("KV_LEN {} is no multiple of {}", options.shape->kvLen, rows),
                      fmt::format("take KV_LEN {}", (options.shape->kvLen / rows + 1) * rows));
@@ -189,6 +190,7 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
       ->type_name("FILE")
       ->excludes("--shape")
       ->excludes("--dtype")
+      ->excludes("--row-scales")
       ->excludes("--head-dim")
       ->excludes("--head-dim-v");
   command.add_option("--seed", options.run.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <vector>
 
 namespace attnc::cli {
@@ -156,6 +157,17 @@ std::string stageText(const KernelSource& source, const CompiledKernel& compiled
   return text + (advisories.empty() ? "advisories  none\n" : advisories);
 }
 
+/// Returns whether launches of a kernel go to another family, if that takes their layout. What only the naive family
+/// serves goes there only if the user names it.
+bool serves(const Mod& mod, KernelOptions options, Family family) {
+  if (family == Family::Naive) return false;
+  options.family = family;
+  options.tile.clear();
+  options.blockSparse = options.maskByBoxes = false; // families build block masks of their own
+  const CompilerOptions anyLength{.maxWork = std::numeric_limits<int64_t>::max()}; // the other kernel has the same mod
+  return bool(Compiler(anyLength).source(mod, options));
+}
+
 } // namespace
 
 std::string spillText(int bytes) {
@@ -166,7 +178,7 @@ std::string spillText(int bytes) {
       bytes);
 }
 
-std::string kernelText(const ExplainedKernel& kernel, Family asked) {
+std::string kernelText(const Mod& mod, const ExplainedKernel& kernel, Family asked) {
   const KernelOptions& options = kernel.options;
   const std::string& passedOver = kernel.passedOver;
   const std::vector<KernelSource>& sources = kernel.sources;
@@ -197,8 +209,9 @@ std::string kernelText(const ExplainedKernel& kernel, Family asked) {
   if (own == families.end()) own = std::find_if(families.begin(), families.end(), isOwn);
   text += fmt::format("layouts     {}", own->layouts);
   if (own->takesAnyLayout) return text + "\n";
-  if (asked != Family::Auto) return text + "; others are an error\n";
-  const auto other = std::next(own); // the last one takes any layout
+  const auto takesOthers = [&](const FamilyInfo& info) { return !isOwn(info) && serves(mod, options, info.family); };
+  const auto other = asked == Family::Auto ? std::find_if(own, families.end(), takesOthers) : families.end();
+  if (other == families.end()) return text + "; others are an error\n";
   return text + fmt::format("; others go to family {}\n", familyName(other->family));
 }
 

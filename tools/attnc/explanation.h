@@ -15,7 +15,7 @@ std::string spillText(int bytes);
 
 /// Returns lines "kernel" and "layouts"; between them "tile", "resources", "advisories" of each stage, under a line
 /// "launch" with its number if there are several. `asked` is the family that the user named.
-std::string kernelText(const ExplainedKernel& kernel, Family asked);
+std::string kernelText(const Mod& mod, const ExplainedKernel& kernel, Family asked);
 
 /// Returns line "tile from": the tile as --tile takes it, who chose it, and where that is kept.
 std::string tileText(const ExplainedKernel& kernel);

@@ -28,6 +28,7 @@ void MeasuredProblems::addTo(CLI::App& command) {
       ->type_name("FILE")
       ->excludes("--shape")
       ->excludes("--dtype")
+      ->excludes("--row-scales")
       ->excludes("--head-dim");
   command.add_option("--seed", run.seed, "Of what is drawn")->capture_default_str()->check(checkSeed);
   addSets(command, run.sets);
@@ -59,6 +60,7 @@ void MeasuredProblems::check(const char* command) const {
     throw wrongUsage(command, "no problem is given, or two",
                      "give either --in FILE or --shape, e.g. --shape 2,16,16,8192,8192");
   run.gradients.check(wants("backward"));
+  checkRowScales(run.rowScales, run.dtype);
   checkStdin(run);
 }
 

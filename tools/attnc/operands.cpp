@@ -90,6 +90,9 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
   if (!read) return std::move(read).error();
   ATTNC_TRY(checkNames(options, read->names, wants));
   file = std::move(read->tensors);
+  if (const auto k = file.find("k"); options.backward && k != file.end() && k->second.dtype == DType::E4M3)
+    return Error::environment(
+        fmt::format("{}: k is e4m3, of which there is no backward pass", inQuotes(options.input)));
   std::vector<std::pair<const char*, HostTensor*>> needs{{"q", &operands.q}, {"k", &operands.k}};
   if (!options.vInK) needs.emplace_back("v", &operands.v);
   if (options.backward) needs.emplace_back("dout", &operands.dOut);

@@ -208,10 +208,17 @@ void TargetOptions::addTo(CLI::App& command) {
   command.add_option("--head-dim", headDim, "Of q and k: a multiple of 8 from 8 to 256; decode on sm_90a: to 576")
       ->capture_default_str()
       ->check(checkHeadDim);
-  command.add_option("--head-dim-v", headDimV, "Of v and out, where it differs")->check(checkHeadDim);
-  addVInK(command, vInK);
+  command.add_option("--head-dim-v", headDimV, "Of v and out, where it differs")->check(checkHeadDimV);
+  addVInK(command, vInK)->excludes("--head-dim-v");
   command.add_flag("--fp8-kv", fp8Kv, "Decode: k and v are e4m3, with scales for each KV head");
   addRowScales(command, rowScales);
+}
+
+void TargetOptions::check() const {
+  if (vInK > headDim)
+    throw wrongUsage("--v-in-k", fmt::format("k has {} columns, so v cannot be its first {}", headDim, vInK),
+                     fmt::format("k has them with --head-dim {}", vInK));
+  checkRowScales(rowScales && !fp8Kv, dtype, "add --dtype e4m3, or --fp8-kv for decode kernels");
 }
 
 Expected<std::string> TargetOptions::archAsked() const {
@@ -318,15 +325,20 @@ DType dtypeOf(const std::string& name) {
 
 DType outDTypeOf(DType ofQ) { return ofQ == DType::E4M3 ? DType::BF16 : ofQ; }
 
-void addVInK(CLI::App& command, int& columns) {
-  command
+CLI::Option* addVInK(CLI::App& command, int& columns) {
+  return command
       .add_option("--v-in-k", columns,
                   "v is a view of k's first N columns, as in latent attention (MLA): --head-dim 576 --v-in-k 512")
-      ->check(checkHeadDim);
+      ->check(checkVInK);
 }
 
 void addRowScales(CLI::App& command, bool& areOfRows) {
   command.add_flag("--row-scales", areOfRows, "With e4m3: a scale for each row of q, k and v, not for each head");
+}
+
+void checkRowScales(bool areOfRows, const std::string& dtype, const char* repair) {
+  if (areOfRows && dtype != "e4m3")
+    throw wrongUsage("--row-scales", fmt::format("q, k and v are {}, and only e4m3 has scales", dtype), repair);
 }
 
 void addSets(CLI::App& command, std::vector<std::string>& sets) {

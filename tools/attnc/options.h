@@ -46,6 +46,8 @@ struct TargetOptions {
   bool rowScales = false; ///< whether scales are of rows
 
   void addTo(CLI::App& command);
+  /// Throws CLI::ValidationError for options that do not fit each other.
+  void check() const;
   /// Returns the named arch; empty if none is named. Blame::Environment: "native" without a GPU.
   Expected<std::string> archAsked() const;
 };
@@ -77,8 +79,10 @@ DType dtypeOf(const std::string& name);
 DType outDTypeOf(DType ofQ);
 
 /// Adds --v-in-k: how many of k's first columns are v; 0: v is a tensor of its own.
-void addVInK(CLI::App& command, int& columns);
+CLI::Option* addVInK(CLI::App& command, int& columns);
 void addRowScales(CLI::App& command, bool& areOfRows);
+/// Throws CLI::ValidationError if scales are of rows, and `dtype` is not e4m3. `repair`: how to get scales.
+void checkRowScales(bool areOfRows, const std::string& dtype, const char* repair = "add --dtype e4m3");
 
 /// Adds --set NAME=VALUE, which may be repeated.
 void addSets(CLI::App& command, std::vector<std::string>& sets);

@@ -116,7 +116,7 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
 }
 
 /// Returns the kernels of a configuration. `auto` without a shape gives forward kernels, and decode kernels if they
-/// exist.
+/// exist. If only decode kernels take the operands, it gives these.
 Expected<std::vector<KernelOptions>> kernelsOf(const Compiler& compiler, const Mod& mod, const PackOptions& options,
                                                const Configuration& configuration) {
   const std::string& kind = configuration.kind;
@@ -130,12 +130,12 @@ Expected<std::vector<KernelOptions>> kernelsOf(const Compiler& compiler, const M
   const auto decode = kind == "auto" ? std::optional<bool>() : kind == "decode";
   if (configuration.shape) return kernelsFor(compiler, mod, options, configuration, *configuration.shape, decode);
   std::vector<KernelOptions> kernels;
-  const auto add = [&](const ProblemShape& shape, bool isDecode) -> Status {
-    ATTNC_TRY_AS(more, kernelsFor(compiler, mod, options, configuration, shape, isDecode));
+  const auto add = [&](const ProblemShape& shape, std::optional<bool> asDecode) -> Status {
+    ATTNC_TRY_AS(more, kernelsFor(compiler, mod, options, configuration, shape, asDecode));
     kernels.insert(kernels.end(), more->begin(), more->end());
     return {};
   };
-  if (kind != "decode" && !configuration.target.fp8Kv) ATTNC_TRY(add(kAnyShape, false));
+  if (kind != "decode") ATTNC_TRY(add(kAnyShape, decode));
   if (kind == "decode" || kind == "auto")
     for (int rows : {16, 32, 64})
       if (Status status = add(decodeShape(rows), true); !status && kind == "decode") return std::move(status).error();
@@ -168,6 +168,7 @@ std::vector<Configuration> configurationsOf(const PackOptions& options) {
             target.vInK = options.vInK;
             target.fp8Kv = options.fp8Kv;
             target.rowScales = options.rowScales;
+            target.check();
             all.push_back({std::move(target), kind, shape});
           }
   return all;
@@ -247,7 +248,7 @@ void addLists(CLI::App& command, PackOptions& options) {
       ->delimiter(',')
       ->capture_default_str()
       ->check(checkHeadDim);
-  command.add_option("--head-dim-v", options.headDimV, "Of v and out, where it differs")->check(checkHeadDim);
+  command.add_option("--head-dim-v", options.headDimV, "Of v and out, where it differs")->check(checkHeadDimV);
   command
       .add_option(
           "--kernel", options.kinds,
@@ -278,7 +279,7 @@ void addPack(CLI::App& app, int& exitCode) {
       ->type_name("MOD");
   options->mod.addChoicesTo(*command);
   addLists(*command, *options);
-  addVInK(*command, options->vInK);
+  addVInK(*command, options->vInK)->excludes("--head-dim-v");
   command->add_flag("--fp8-kv", options->fp8Kv, "Decode: k and v are e4m3, with scales for each KV head");
   addRowScales(*command, options->rowScales);
   command->add_flag("--row-max", options->rowMax, "Launches may ask for the row maximum");

@@ -229,6 +229,7 @@ int runRun(RunOptions options) {
     options.scale = std::exp2(std::round(std::log2(double(options.random->headDim)) / -2));
   options.gradients.check(options.backward);
   options.sequences.check(!options.backward);
+  checkRowScales(options.rowScales, options.dtype);
   if (options.backward && options.kernelKind.decode().value_or(false))
     throw wrongUsage("--kernel", "decode kernels have no backward pass", "leave --kernel decode out, or --backward");
   if (const int rows = options.sequences.pageSize) {
@@ -283,6 +284,7 @@ void addOptions(CLI::App& command, RunOptions& options, RandomOptions& random) {
       ->type_name("FILE");
   addVInK(command, options.vInK);
   addRowScales(command, options.rowScales);
+  command.get_option("--row-scales")->needs("--random");
   addDType(command, options.dtype, "Of random q, k, v: bf16, fp16, fp32, e4m3")->needs("--random");
   command.add_option("--seed", options.seed, "Of the random operands")->capture_default_str()->check(checkSeed);
   addSets(command, options.sets);

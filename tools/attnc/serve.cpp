@@ -241,6 +241,7 @@ void addServe(CLI::App& app, int& exitCode) {
   command->callback([options, command, &exitCode] {
     TargetOptions& target = options->explain.target;
     target.headDim = headDimOf(options->explain.given, *command, target.headDim);
+    target.check();
     exitCode = runServe(*options);
   });
 }

@@ -3,6 +3,13 @@
 namespace attnc::cli {
 namespace {
 
+/// Makes v a view of k. Both get one address, since null ones do not tell if v has all columns of k.
+void putVInK(Operands& operands) {
+  alignas(16) static char anyAddress; // is never read
+  operands.v.stride = operands.k.stride;
+  operands.k.data = operands.v.data = &anyAddress;
+}
+
 /// Adds the operands and results of a backward pass, laid out like their counterparts.
 void addBackward(Shapes& shapes) {
   shapes.operands.out = shapes.operands.dOut = *shapes.outputs.out;
@@ -23,6 +30,7 @@ Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
   if (options.rowMax || options.verify)
     shapes.outputs.rowMax = TensorView::contiguous(nullptr, DType::F32, {rows[0], rows[1], rows[2]});
   for (TensorView* view : {&shapes.operands.q, &shapes.operands.k, &shapes.operands.v}) view->data = nullptr;
+  if (operands.vInK) putVInK(shapes.operands);
   addBackward(shapes);
   shapes.gradients.captures = &operands.gradients;
   return shapes;
@@ -41,7 +49,7 @@ Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const 
   shapes.operands.q = view(problem.qHeads, problem.qLen, target.headDim, dtype);
   shapes.operands.k = view(problem.kvHeads, problem.kvLen, target.headDim, kvDType);
   shapes.operands.v = view(problem.kvHeads, problem.kvLen, headDimV, kvDType);
-  if (target.vInK) shapes.operands.v.stride = shapes.operands.k.stride;
+  if (target.vInK) putVInK(shapes.operands);
   shapes.outputs.out = view(problem.qHeads, problem.qLen, headDimV, outDTypeOf(dtype));
   const TensorView ofBatch = TensorView::contiguous(nullptr, DType::I32, {problem.batch});
   if (sequences.lengths()) shapes.operands.kvLengths = ofBatch;

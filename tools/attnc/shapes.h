@@ -8,7 +8,8 @@
 
 namespace attnc::cli {
 
-/// The shapes and layouts of operands and their results, without addresses. A kernel is chosen for these.
+/// The shapes and layouts of operands and their results, without memory. A kernel is chosen for these. Addresses are
+/// null, but those of k and v are equal if v is a view of k.
 struct Shapes {
   BackwardOperands operands;
   Outputs outputs;

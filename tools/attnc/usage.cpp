@@ -296,15 +296,36 @@ CLI::Validator architecture() {
   return CLI::Validator(canonical, "", fmt::format("{}native,{}", kChoicesPrefix, fmt::join(knownArchs(), ",")));
 }
 
-std::string checkHeadDim(const std::string& text) {
+namespace {
+
+/// Checks a head dim of at most `most`. `repair(value, multiple)` returns how to reach the next multiple of 8.
+template <class Repair> std::string checkHeadDim(const std::string& text, int64_t most, Repair repair) {
   int64_t value = 0;
-  if (parseInteger(text, value) && value >= 8 && value <= kMostHeadDim && value % 8 == 0) return {};
-  const std::string wrong =
-      fmt::format("head dim {} must be a multiple of 8 from 8 to {}", inQuotes(text), kMostHeadDim);
-  if (value < 1 || value > kMostHeadDim) return wrong + kHint + "write a number such as 64, 128 or 256";
-  return wrong + kHint +
-         fmt::format("pad q, k and v with zeros to {}, and keep the scale: --scale {:.6g}", (value + 7) / 8 * 8,
-                     1 / std::sqrt(double(value)));
+  if (parseInteger(text, value) && value >= 8 && value <= most && value % 8 == 0) return {};
+  const std::string wrong = fmt::format("head dim {} must be a multiple of 8 from 8 to {}", inQuotes(text), most);
+  if (value < 1 || value > most) return wrong + kHint + "write a number such as 64, 128 or 256";
+  return wrong + kHint + repair(value, (value + 7) / 8 * 8);
+}
+
+} // namespace
+
+std::string checkHeadDim(const std::string& text) {
+  return checkHeadDim(text, kMostHeadDim, [](int64_t value, int64_t multiple) {
+    return fmt::format("pad q, k and v with zeros to {}, and keep the scale: --scale {:.6g}", multiple,
+                       1 / std::sqrt(double(value)));
+  });
+}
+
+std::string checkHeadDimV(const std::string& text) {
+  return checkHeadDim(text, kMostHeadDimV, [](int64_t value, int64_t multiple) {
+    return fmt::format("pad v with zeros to {}, and read {} columns of out", multiple, value);
+  });
+}
+
+std::string checkVInK(const std::string& text) {
+  return checkHeadDim(text, kMostHeadDimV, [](int64_t value, int64_t multiple) {
+    return fmt::format("take {} columns of k, and read {} of out: --v-in-k {}", multiple, value, multiple);
+  });
 }
 
 std::string checkSeed(const std::string& text) {

@@ -40,7 +40,9 @@ std::vector<std::string> choicesOf(CLI::Option& option);
 CLI::Validator architecture();
 
 // CLI11 checks. They return a message, or "".
-std::string checkHeadDim(const std::string& text);
+std::string checkHeadDim(const std::string& text);    ///< of q and k
+std::string checkHeadDimV(const std::string& text);   ///< of v and out
+std::string checkVInK(const std::string& text);       ///< of v, if it lies in k
 std::string checkSeed(const std::string& text);       ///< 0 .. 2^64 - 1
 std::string checkScale(const std::string& text);      ///< a finite f32
 std::string checkAssignment(const std::string& text); ///< NAME=VALUE
