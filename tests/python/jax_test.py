@@ -448,8 +448,12 @@ class Refusals(unittest.TestCase):
             lambda score, b, h, q, k: score + jnp.sort(jnp.arange(5.0))[q % 5],
         )  # fmt: skip
         self.refused_mod(
-            UntranslatableError, f"{here}mask_mod uses while, which", None,
+            UntranslatableError, f"{here}mask_mod uses lax.while_loop or lax.fori_loop, which", None,
             lambda b, h, q, k: lax.while_loop(lambda x: x < q, lambda x: x + 3, k) > 7,
+        )  # fmt: skip
+        self.refused_mod(
+            UntranslatableError, f"{here}score_mod uses lax.scan or lax.fori_loop, which",
+            lambda score, *_: lax.fori_loop(0, 3, lambda _, x: x + 1, score),
         )  # fmt: skip
         table = jnp.arange(50, dtype=jnp.uint32)
         self.refused_mod(
@@ -463,8 +467,26 @@ class Refusals(unittest.TestCase):
         self.refused_mod(
             IndexError, "reads `short` at q_idx, which reaches 36", lambda s, b, h, q, k: s + short[q]
         )  # fmt: skip
-        with self.assertRaises(jax.errors.TracerBoolConversionError):
+
+    def test_numbers_of_traced_values(self):
+        here, numbers = f"{pathlib.Path(__file__).name}:[0-9]+: ", np.arange(4.0)
+        for mod in (
+            lambda s, b, h, q, k: s if q > k else -s,
+            lambda s, b, h, q, k: s + float(q),
+            lambda s, b, h, q, k: np.where(q > k, s, -1e9),
+            lambda s, b, h, q, k: s + numbers[h],
+            lambda s, b, h, q, k: s + [1.0, 2.0, 3.0, 4.0][h],
+        ):
+            self.refused_mod(UntranslatableError, f"{here}score_mod, `lambda.*`, asks for the number.*jnp.where", mod)
+        self.refused_mod(
+            UntranslatableError, f"{here}mask_mod, .* asks for the number", None, lambda b, h, q, k: q >= k and k > 2
+        )
+        with self.assertRaises(UntranslatableError) as caught:
             flex_attention(*operands(), lambda s, b, h, q, k: s if q > k else -s)
+        self.assertIs(type(caught.exception), UntranslatableError)
+        self.assertIsInstance(caught.exception.__cause__, jax.errors.TracerBoolConversionError)
+        with self.assertRaisesRegex(TypeError, "scale is traced: give a Python number"):
+            jax.jit(lambda scale: flex_attention(*operands(), scale=scale))(0.5)
 
     def test_derivatives(self):
         q, k, v = operands()

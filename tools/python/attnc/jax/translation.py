@@ -8,9 +8,11 @@ import re
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.errors import ConcretizationTypeError, TracerArrayConversionError, TracerIntegerConversionError
 from jax.extend.core import Literal
 
 from .._arrays import Array, Axis, Lowering, ir_type
+from .._calls import place_of
 from .._ir_text import DIMS, EXTENT_OF_PARAM, Builder, Capture, Program
 from ..errors import UntranslatableError
 from .operations import at_most, check_operation, chosen
@@ -44,7 +46,16 @@ class Traced:
     def of(cls, what, function, captured):
         """Traces a function. Adds arrays that it meets first to `captured`, a Captured."""
         # Within a function of its own, because JAX keeps the traces of functions, and captured arrays may change.
-        closed = jax.make_jaxpr(lambda *args: function(*args))(*_PARAM_TYPES[what])
+        try:
+            closed = jax.make_jaxpr(lambda *args: function(*args))(*_PARAM_TYPES[what])
+        except (ConcretizationTypeError, TracerArrayConversionError, TracerIntegerConversionError) as error:
+            place, line = place_of(error, *jax.__path__)
+            where = f"{place}: {what}, `{line}`," if line else what
+            raise UntranslatableError(
+                f"{where} asks for the number in a traced value. A mod is computed for all scores at once: instead of "
+                "`if`, `and`, `or` and `not` use jnp.where, &, | and ~; instead of NumPy, float(), int() and lists use "
+                "jax.numpy"
+            ) from error
         places = tuple(captured.place(value) for value in closed.consts)
         return cls(what, closed.jaxpr, places, {id(x): captured.place(x) for x in _held_inside(closed.jaxpr)})
 
@@ -194,7 +205,10 @@ class _Translator:
         for name, variable in zip(_PARAMS if what == "score_mod" else _PARAMS[1:], traced.variables[held:]):
             param = self.builder.param(name)
             args.append(Array(variable.aval, (), lambda indices, param=param: param))
-        (result,) = self.run(traced.jaxpr, args, what)
+        try:
+            (result,) = self.run(traced.jaxpr, args, what)
+        except _Placed as error:
+            raise UntranslatableError(str(error)) from None
         if result.rank:
             raise UntranslatableError(f"{what} returns an array of shape {result.shape}: it must return a scalar")
         value = result.at(())
