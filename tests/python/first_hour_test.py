@@ -93,6 +93,21 @@ class Mistakes(unittest.TestCase):
             with self.assertRaisesRegex(attnc.ArgumentError, "q is on the CPU"):
                 attnc.tune(BIAS, q, K, V, captures={"bias": captured})
 
+    def test_doubles_by_default(self):
+        mods = (
+            lambda s, b, h, q_idx, kv_idx: torch.where(q_idx >= kv_idx, s, -1e4),
+            lambda s, b, h, q_idx, kv_idx: s + torch.where(q_idx >= kv_idx, 0.0, -1e4),
+        )
+        expected = flex_attention(Q, K, V, mods[0])
+        torch.set_default_dtype(torch.float64)
+        try:
+            self.assertTrue(torch.equal(flex_attention(Q, K, V, lambda *of: mods[0](*of)), expected))
+            with self.assertRaisesRegex(UntranslatableError, r"numbers after torch\.set_default_dtype\(torch\.float32\)"):
+                flex_attention(Q, K, V, mods[1])
+        finally:
+            torch.set_default_dtype(torch.float32)
+        self.assertTrue(flex_attention(Q, K, V, mods[1]).isfinite().all())
+
     def test_short_captures_are_refused(self):
         slopes = torch.zeros(1)
         with self.assertRaisesRegex(IndexError, "`slopes` is too short"):

@@ -231,6 +231,22 @@ class Definition(Compared):
         self.assert_close(flex_attention(q, k, v, mod)[:, :, 0], v.mean(2))
         self.compare(lambda: mod, [], None, q, k, v)
 
+    def test_numbers_under_x64(self):
+        """Python numbers, and what follows from integers, stay f32."""
+        mods = (
+            lambda score, b, h, q, k: score + jnp.exp2(-(h + 1) * 2.0) * (q - k),
+            lambda score, b, h, q, k: score + jnp.where(q >= k, 0.0, -1e4),
+            lambda score, b, h, q, k: score + (q - k) / 2,
+            lambda score, b, h, q, k: score * lax.cond(q > k, lambda: 1.0, lambda: 0.5),
+        )
+        q, k, v = operands()
+        expected = [flex_attention(q, k, v, mod) for mod in mods]
+        with jax.enable_x64(True):
+            for mod, out in zip(mods, expected):
+                np.testing.assert_array_equal(flex_attention(q, k, v, mod), out)
+                batched = jax.vmap(lambda q, mod=mod: flex_attention(q, k, v, mod))(jnp.stack([q, q]))
+                self.assert_close(batched, [jnp.stack([out, out])])
+
     def test_scale(self):
         self.compare(None, [], causal, *operands(), scale=0.7)
 
@@ -487,6 +503,19 @@ class Refusals(unittest.TestCase):
         self.assertIsInstance(caught.exception.__cause__, jax.errors.TracerBoolConversionError)
         with self.assertRaisesRegex(TypeError, "scale is traced: give a Python number"):
             jax.jit(lambda scale: flex_attention(*operands(), scale=scale))(0.5)
+
+    def test_doubles(self):
+        table = np.arange(4.0)
+        with jax.enable_x64(True):
+            for mod in (
+                lambda s, b, h, q, k: s + jnp.float64(1),
+                lambda s, b, h, q, k: s + jnp.arange(4.0)[h],
+            ):
+                self.refused_mod(UntranslatableError, "in float64: compute with arrays of float32", mod)
+            self.refused_mod(
+                UntranslatableError, "`captured`, an array of float64.*float32",
+                lambda s, b, h, q, k: s + jnp.asarray(table)[h],
+            )  # fmt: skip
 
     def test_derivatives(self):
         q, k, v = operands()

@@ -78,6 +78,13 @@ class Traced:
         return Traced(self.what, closed.jaxpr, self.places, self.inner)
 
 
+def _computed(aval):
+    """Returns the aval that a value is computed as. Under jax_enable_x64, Python numbers and what follows from integers
+    are float64 of a weak type: f32 here, as without it."""
+    is_weak = getattr(aval, "dtype", None) == "float64" and aval.weak_type
+    return aval.update(dtype=jnp.dtype("float32")) if is_weak else aval
+
+
 def _held_inside(jaxpr):
     """Returns the arrays that a jaxpr holds as literals, and those that jaxprs called by it hold."""
     found = []
@@ -194,6 +201,7 @@ class _Translator:
     def literal(self, value, aval):
         if id(value) in self.inner:
             return self.captured(self.inner[id(value)])
+        aval = _computed(aval)
         type, number = ir_type(aval.dtype), value.item() if hasattr(value, "item") else value
         return Array(aval, (), lambda indices: self.builder.const(number, type))
 
@@ -241,7 +249,7 @@ class _Translator:
             return self.branched(eqn, *args, what=what)
         if name == "optimization_barrier":
             return args
-        out = eqn.outvars[0].aval
+        out = _computed(eqn.outvars[0].aval)
         return [check_operation(name)(self.low, out, *args, **params)]
 
     def called(self, closed, args, what):
@@ -260,7 +268,7 @@ class _Translator:
                     result = chosen(ops, at_most(ops, place, number), arrays[number].at(indices), result)
                 return result
 
-            results.append(self.low.array(variable.aval, variable.aval.shape, element, *arrays))
+            results.append(self.low.array(_computed(variable.aval), variable.aval.shape, element, *arrays))
         return results
 
 
