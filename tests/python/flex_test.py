@@ -1032,6 +1032,11 @@ class TextTest(unittest.TestCase):
             attnc.attention("q_idx >= kv_idx", q, k[..., :8], v)
         with self.assertRaises(attnc.ArgumentError):
             attnc.attention("q_idx >= kv_idx", q.tolist(), k, v)
+        for name, wrong in (("q", (q[0], k, v)), ("k", (q, k[0], v)), ("v", (q, k, v[0]))):
+            with self.assertRaisesRegex(attnc.ArgumentError, rf"{name} has 3 axes: give \[B, H, L, E\]"):
+                attnc.attention("score", *wrong)
+        with self.assertRaisesRegex(attnc.ArgumentError, "mod is function: give a Mod or its text; attnc.torch"):
+            attnc.attention(lambda score, b, h, q, k: score, q, k, v)
         with self.assertRaisesRegex(attnc.ArgumentError, "there is no kernel to be tuned"):
             attnc.tune("q_idx >= kv_idx", q, k, v)
 
