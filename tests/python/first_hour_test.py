@@ -21,7 +21,9 @@ except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
 import attnc
 from attnc import _cpu_notice
-from attnc.torch import FlexKernelOptions, UntranslatableError, create_block_mask, explain, flex_attention
+from attnc.torch import (
+    AuxRequest, FlexKernelOptions, OperandError, UntranslatableError, create_block_mask, explain, flex_attention,
+)  # fmt: skip
 from torch.nn.attention import flex_attention as flex
 
 Q, K, V = (torch.randn(1, 2, 16, 8, generator=torch.Generator().manual_seed(seed)) for seed in range(3))
@@ -93,6 +95,21 @@ class Mistakes(unittest.TestCase):
             with self.assertRaisesRegex(attnc.ArgumentError, "q is on the CPU"):
                 attnc.tune(BIAS, q, K, V, captures={"bias": captured})
 
+    def test_doubles_by_default(self):
+        mods = (
+            lambda s, b, h, q_idx, kv_idx: torch.where(q_idx >= kv_idx, s, -1e4),
+            lambda s, b, h, q_idx, kv_idx: s + torch.where(q_idx >= kv_idx, 0.0, -1e4),
+        )
+        expected = flex_attention(Q, K, V, mods[0])
+        torch.set_default_dtype(torch.float64)
+        try:
+            self.assertTrue(torch.equal(flex_attention(Q, K, V, lambda *of: mods[0](*of)), expected))
+            with self.assertRaisesRegex(UntranslatableError, r"numbers after torch\.set_default_dtype\(torch\.float32\)"):
+                flex_attention(Q, K, V, mods[1])
+        finally:
+            torch.set_default_dtype(torch.float32)
+        self.assertTrue(flex_attention(Q, K, V, mods[1]).isfinite().all())
+
     def test_short_captures_are_refused(self):
         slopes = torch.zeros(1)
         with self.assertRaisesRegex(IndexError, "`slopes` is too short"):
@@ -162,6 +179,42 @@ class Explains(unittest.TestCase):
         self.assertEqual(found["functions"], ["score_mod", "mask_mod"])
         self.assertEqual((found["kernel"]["kind"], found["kernel"]["family"]), ("forward", "sm90"))
         self.assertEqual(trained["kernel"]["kind"], "backward")
+
+    def test_explain_takes_what_flex_attention_takes(self):
+        q, k, v = (torch.empty(1, heads, 1024, 64, dtype=torch.bfloat16) for heads in (4, 2, 2))
+        mask = create_block_mask(causal, None, None, 1024, 1024, device="cpu")
+        more = {"scale": 0.5, "enable_gqa": True, "return_aux": AuxRequest(lse=True, max_scores=True)}
+        try:
+            plain = explain(q, k, v, None, mask, 0.5, True, True, arch="sm_90a")
+            rounded = [
+                explain(q, k, v, None, mask, kernel_options={"fp8": fp8}, arch="sm_90a", **more)
+                for fp8 in (True, "head", "row")
+            ]
+            tiled = explain(q, k, v, None, mask, kernel_options={"tile": "128x64x8"}, arch="sm_90a", **more)
+        except attnc.RunError as error:
+            if "nvrtc" in str(error).lower():
+                self.skipTest(f"SKIPPED: {error}")
+            raise
+        self.assertEqual((plain["kernel"]["qDtype"], plain["kernel"]["dtype"]), ("bf16", "bf16"))
+        for found in rounded:
+            self.assertEqual((found["kernel"]["qDtype"], found["kernel"]["dtype"]), ("e4m3", "bf16"))
+        self.assertEqual(tiled["tile"]["tile"], "128x64x8")
+
+    def test_explain_refuses_what_flex_attention_refuses(self):
+        q, k = (torch.empty(1, heads, 512, 64, dtype=torch.bfloat16) for heads in (4, 2))
+        mask = create_block_mask(causal, None, None, 1024, 1024, device="cpu")
+        for error, why, given in (
+            (OperandError, "of 1024 queries and 1024 keys, the operands have 512 and 512", {"block_mask": mask}),
+            (ValueError, "query has 4 heads, key 2: set enable_gqa=True", {"key": k, "value": k}),
+            (TypeError, "block_mask is a function", {"block_mask": causal}),
+            (TypeError, "fp8 is 'e5m2'", {"kernel_options": {"fp8": "e5m2"}}),
+            (NotImplementedError, "needs a GPU of sm_90", {"kernel_options": {"fp8": "row"}, "arch": "sm_89"}),
+        ):
+            with self.assertRaisesRegex(error, why):
+                explain(**{"query": q, "key": q, "value": q, "arch": "sm_90a", **given})
+        with mock.patch.object(torch.cuda, "is_available", lambda: False):
+            with self.assertRaisesRegex(attnc.ArgumentError, "there is no GPU.*give arch="):
+                explain(q, q, q)
 
     def test_options_of_kernels_have_a_type(self):
         options: FlexKernelOptions = {"tile": "64x64x4"}

@@ -880,6 +880,26 @@ class TextTest(unittest.TestCase):
         self.assertIs(attnc.attention(mod, q, k, v, captures=captures, out=into), into)
         self.assertTrue(numpy.array_equal(into, result))
 
+    def test_read_only_arrays(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("NumPy is not installed")
+        q, k, v = (x.numpy() for x in operands("cpu", requires_grad=False))
+        k, v = (numpy.broadcast_to(x[:1], x.shape) for x in (k, v))
+        slopes = numpy.asarray([0.5, 0.25, 0.125, 0.0625], numpy.float32)
+        expected = attnc.attention(ALIBI, q, k.copy(), v.copy(), captures={"slopes": slopes, "window": 9})
+        for array in (q, slopes):
+            array.setflags(write=False)
+        out = attnc.attention(ALIBI, q, k, v, captures={"slopes": slopes, "window": 9})
+        self.assertTrue(numpy.array_equal(out, expected))
+        self.assertFalse(q.flags.writeable or slopes.flags.writeable)
+        out.setflags(write=False)
+        with self.assertRaisesRegex(attnc.ArgumentError, "out is read-only: give"):
+            attnc.attention("score", q, k, v, out=out)
+        with self.assertRaisesRegex(attnc.ArgumentError, "k is read-only"):
+            attnc.attention("score", q, k, v, new_k=k, new_v=v, kv_lengths=numpy.full(len(q), k.shape[2], numpy.int32))
+
     def test_caches(self):
         q, k, v = (x.detach() for x in operands("cpu", requires_grad=False))
         batch, heads, rows, dim = k.shape
@@ -1012,6 +1032,11 @@ class TextTest(unittest.TestCase):
             attnc.attention("q_idx >= kv_idx", q, k[..., :8], v)
         with self.assertRaises(attnc.ArgumentError):
             attnc.attention("q_idx >= kv_idx", q.tolist(), k, v)
+        for name, wrong in (("q", (q[0], k, v)), ("k", (q, k[0], v)), ("v", (q, k, v[0]))):
+            with self.assertRaisesRegex(attnc.ArgumentError, rf"{name} has 3 axes: give \[B, H, L, E\]"):
+                attnc.attention("score", *wrong)
+        with self.assertRaisesRegex(attnc.ArgumentError, "mod is function: give a Mod or its text; attnc.torch"):
+            attnc.attention(lambda score, b, h, q, k: score, q, k, v)
         with self.assertRaisesRegex(attnc.ArgumentError, "there is no kernel to be tuned"):
             attnc.tune("q_idx >= kv_idx", q, k, v)
 

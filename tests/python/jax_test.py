@@ -231,6 +231,22 @@ class Definition(Compared):
         self.assert_close(flex_attention(q, k, v, mod)[:, :, 0], v.mean(2))
         self.compare(lambda: mod, [], None, q, k, v)
 
+    def test_numbers_under_x64(self):
+        """Python numbers, and what follows from integers, stay f32."""
+        mods = (
+            lambda score, b, h, q, k: score + jnp.exp2(-(h + 1) * 2.0) * (q - k),
+            lambda score, b, h, q, k: score + jnp.where(q >= k, 0.0, -1e4),
+            lambda score, b, h, q, k: score + (q - k) / 2,
+            lambda score, b, h, q, k: score * lax.cond(q > k, lambda: 1.0, lambda: 0.5),
+        )
+        q, k, v = operands()
+        expected = [flex_attention(q, k, v, mod) for mod in mods]
+        with jax.enable_x64(True):
+            for mod, out in zip(mods, expected):
+                np.testing.assert_array_equal(flex_attention(q, k, v, mod), out)
+                batched = jax.vmap(lambda q, mod=mod: flex_attention(q, k, v, mod))(jnp.stack([q, q]))
+                self.assert_close(batched, [jnp.stack([out, out])])
+
     def test_scale(self):
         self.compare(None, [], causal, *operands(), scale=0.7)
 
@@ -448,8 +464,12 @@ class Refusals(unittest.TestCase):
             lambda score, b, h, q, k: score + jnp.sort(jnp.arange(5.0))[q % 5],
         )  # fmt: skip
         self.refused_mod(
-            UntranslatableError, f"{here}mask_mod uses while, which", None,
+            UntranslatableError, f"{here}mask_mod uses lax.while_loop or lax.fori_loop, which", None,
             lambda b, h, q, k: lax.while_loop(lambda x: x < q, lambda x: x + 3, k) > 7,
+        )  # fmt: skip
+        self.refused_mod(
+            UntranslatableError, f"{here}score_mod uses lax.scan or lax.fori_loop, which",
+            lambda score, *_: lax.fori_loop(0, 3, lambda _, x: x + 1, score),
         )  # fmt: skip
         table = jnp.arange(50, dtype=jnp.uint32)
         self.refused_mod(
@@ -463,8 +483,39 @@ class Refusals(unittest.TestCase):
         self.refused_mod(
             IndexError, "reads `short` at q_idx, which reaches 36", lambda s, b, h, q, k: s + short[q]
         )  # fmt: skip
-        with self.assertRaises(jax.errors.TracerBoolConversionError):
+
+    def test_numbers_of_traced_values(self):
+        here, numbers = f"{pathlib.Path(__file__).name}:[0-9]+: ", np.arange(4.0)
+        for mod in (
+            lambda s, b, h, q, k: s if q > k else -s,
+            lambda s, b, h, q, k: s + float(q),
+            lambda s, b, h, q, k: np.where(q > k, s, -1e9),
+            lambda s, b, h, q, k: s + numbers[h],
+            lambda s, b, h, q, k: s + [1.0, 2.0, 3.0, 4.0][h],
+        ):
+            self.refused_mod(UntranslatableError, f"{here}score_mod, `lambda.*`, asks for the number.*jnp.where", mod)
+        self.refused_mod(
+            UntranslatableError, f"{here}mask_mod, .* asks for the number", None, lambda b, h, q, k: q >= k and k > 2
+        )
+        with self.assertRaises(UntranslatableError) as caught:
             flex_attention(*operands(), lambda s, b, h, q, k: s if q > k else -s)
+        self.assertIs(type(caught.exception), UntranslatableError)
+        self.assertIsInstance(caught.exception.__cause__, jax.errors.TracerBoolConversionError)
+        with self.assertRaisesRegex(TypeError, "scale is traced: give a Python number"):
+            jax.jit(lambda scale: flex_attention(*operands(), scale=scale))(0.5)
+
+    def test_doubles(self):
+        table = np.arange(4.0)
+        with jax.enable_x64(True):
+            for mod in (
+                lambda s, b, h, q, k: s + jnp.float64(1),
+                lambda s, b, h, q, k: s + jnp.arange(4.0)[h],
+            ):
+                self.refused_mod(UntranslatableError, "in float64: compute with arrays of float32", mod)
+            self.refused_mod(
+                UntranslatableError, "`captured`, an array of float64.*float32",
+                lambda s, b, h, q, k: s + jnp.asarray(table)[h],
+            )  # fmt: skip
 
     def test_derivatives(self):
         q, k, v = operands()

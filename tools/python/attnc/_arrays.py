@@ -29,6 +29,11 @@ def ir_type(dtype):
     """Returns the type that values of a dtype of torch or JAX are computed in. Half precision is computed in f32, as in a compiled
     FlexAttention."""
     library, point, name = str(dtype).rpartition(".")
+    if name == "float64":
+        of_numbers = ", and with Python numbers after torch.set_default_dtype(torch.float32)" if library else ""
+        raise UntranslatableError(
+            f"attnc does not compute in {dtype}: compute with arrays of {library}{point}float32{of_numbers}"
+        )
     if name not in _IR_TYPES:
         raise UntranslatableError(
             f"attnc does not compute in {dtype}: convert the tensor to {library}{point}float32 outside of the mod"

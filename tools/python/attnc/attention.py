@@ -88,6 +88,11 @@ class Given:
         self, mod, q, k, v, captures, scale, out, return_lse, stream, others=None, longest=(0, 0), block_mask=None
     ):
         self.mod = Mod.parse(mod) if isinstance(mod, str) else mod
+        if not isinstance(self.mod, Mod):
+            raise ArgumentError(
+                f"mod is {type(mod).__name__}",
+                "give a Mod or its text; attnc.torch and attnc.jax have flex_attention, which takes functions",
+            )
         self.handle = self.mod._handle.address
         on_gpu = self.on_gpu = is_on_gpu(q, "q")
         self.memory = Memory(q) if out is None or return_lse or on_gpu else None
@@ -100,6 +105,9 @@ class Given:
             name: View(array, name, on_gpu, wait, writes=name in written)
             for name, array in {"q": q, "k": k, "v": v, **others}.items()
         }
+        for name in ("q", "k", "v"):
+            if (rank := views[name].struct.rank) != 4:
+                raise ArgumentError(f"{name} has {rank} axes", "give [B, H, L, E], e.g. by [None] for a batch of 1")
         out_dtype = "bfloat16" if views["q"].struct.dtype == DTYPE_E4M3 else None
         self.out = self.memory.empty((*q.shape[:3], v.shape[3]), out_dtype) if out is None else out
         self.lse = self.memory.empty(tuple(q.shape[:3]), "float32") if return_lse else None

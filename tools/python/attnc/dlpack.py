@@ -54,6 +54,23 @@ def without_gradient(array, name):
     return detached(array)
 
 
+def _host_capsule(array, name, writes):
+    """Exports a tensor on the CPU. NumPy exports no read-only array as it is, since DLPack before 1.0 cannot say so."""
+    if getattr(getattr(array, "flags", None), "writeable", True):
+        return array.__dlpack__()
+    if writes:
+        raise ArgumentError(f"{name} is read-only", "give an array that attnc may write into")
+    return importlib.import_module("numpy").asarray(_Writeable(array)).__dlpack__()
+
+
+class _Writeable:
+    """The memory of a read-only array of NumPy, as memory that may be written."""
+
+    def __init__(self, array):
+        interface = array.__array_interface__
+        self.array, self.__array_interface__ = array, {**interface, "data": (interface["data"][0], False)}
+
+
 class View:
     """A struct that borrows a tensor's memory. Keep this object as long as the struct is used."""
 
@@ -62,7 +79,7 @@ class View:
         array = detached(array)
         if is_on_gpu(array, name) != on_gpu:
             raise ArgumentError(f"{name} is on another device than q", "move it there")
-        self.capsule = array.__dlpack__(stream=wait) if on_gpu else array.__dlpack__()
+        self.capsule = array.__dlpack__(stream=wait) if on_gpu else _host_capsule(array, name, writes)
         self.struct, place = Tensor(), int(on_gpu)
         if _is_valid(self.capsule, b"dltensor_versioned"):
             managed = _pointer(self.capsule, b"dltensor_versioned")

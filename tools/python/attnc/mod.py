@@ -95,26 +95,42 @@ class Mod:
         preparation = self._settled(
             shape, dtype, (head_dim, head_dim_v or head_dim), array, arch, gradients if training else None
         )  # fmt: skip
+        return self._explained(preparation, array)
+
+    def _explained(self, preparation, array):
         text = ctypes.c_char_p()
         check(library().attnc_explain(
             compiler().address, self._handle.address, preparation.address, array, len(array), byref(text)
         ))  # fmt: skip
         return json.loads(text.value)
 
-    def _settled(self, shape, dtype, head_dims, captures, arch, gradients=None, has_lse=False, has_dlse=False):
+    def _settled(
+        self, shape, dtype, head_dims, captures, arch, gradients=None, has_lse=False, has_dlse=False, *, has_max=False,
+        tiles=(), scales=None,
+    ):  # fmt: skip
         """Returns the handle of the choices for operands without memory, of the head dims of q and k, and of v. Choices
         are for training unless `gradients`, the names of captures that get one, is None. `has_lse`: whether lse is
-        written; `has_dlse`: whether it has a gradient."""
+        written; `has_dlse`: whether it has a gradient; `has_max`: whether row_max is written. `tiles`: pairs of a member of
+        PrepareOptions and a tile. `scales`: the last axes of scales of q, and of k and v, which are then of e4m3; `dtype`
+        is the result's."""
         (batch, heads, kv_heads, q_len, kv_len), (head_dim, head_dim_v) = shape, head_dims
+        of_rows = dtype if scales is None else "e4m3"
         q, k, v, out = (
-            pointer(_dense(dtype, dims))
-            for dims in ((batch, heads, q_len, head_dim), (batch, kv_heads, kv_len, head_dim),
-                         (batch, kv_heads, kv_len, head_dim_v), (batch, heads, q_len, head_dim_v))
+            pointer(_dense(of_tensor, dims))
+            for of_tensor, dims in ((of_rows, (batch, heads, q_len, head_dim)),
+                                    (of_rows, (batch, kv_heads, kv_len, head_dim)),
+                                    (of_rows, (batch, kv_heads, kv_len, head_dim_v)),
+                                    (dtype, (batch, heads, q_len, head_dim_v)))
         )  # fmt: skip
         operands = Operands(q=q, k=k, v=v, captures=captures, capture_count=len(captures))
-        options = PrepareOptions(arch=arch and arch.encode())
+        if scales is not None:
+            operands.q_scales = pointer(_dense("f32", (batch, heads, *scales[0])))
+            operands.k_scales = operands.v_scales = pointer(_dense("f32", (batch, kv_heads, *scales[1])))
+        options = PrepareOptions(arch=arch and arch.encode(), **{name: tile.encode() for name, tile in tiles})
         lse, more = pointer(_dense("f32", (batch, heads, q_len))), ()
-        outputs = Outputs(out=out, lse=lse if has_lse or gradients is not None else None)
+        outputs = Outputs(
+            out=out, lse=lse if has_lse or gradients is not None else None, row_max=lse if has_max else None
+        )
         if gradients is not None:
             operands = BackwardOperands(
                 forward=pointer(operands), out=out, lse=lse, dout=out, dlse=lse if has_dlse else None

@@ -141,6 +141,8 @@ def flex_attention(
     Raises UntranslatableError for a mod that attnc cannot translate, IndexError for a captured array that is too short
     for its positions, ValueError and TypeError for operands that do not fit.
     """
+    if isinstance(scale, jax.core.Tracer):
+        raise TypeError("scale is traced: give a Python number, or multiply query by it and give scale=1.0")
     query, key, value = jnp.asarray(query), jnp.asarray(key), jnp.asarray(value)
     _check(query, key, value, enable_gqa, block_mask)
     mask_mod = block_mask.mask_mod if isinstance(block_mask, BlockMask) else block_mask

@@ -468,12 +468,15 @@ class _Aval:
         self.shape, self.dtype = shape, dtype
 
 
+_LOOPS = {"scan": "lax.scan or lax.fori_loop", "while": "lax.while_loop or lax.fori_loop"}
+
+
 def check_operation(name):
     """Returns the handler of a primitive. Raises UntranslatableError if there is none."""
     handler = HANDLERS.get(name)
     if handler is None:
         raise UntranslatableError(
-            f"uses {name}, which attnc cannot translate. Compute it outside of the mod and capture the result, or write "
+            f"uses {_LOOPS.get(name, name)}, which attnc cannot translate. Compute it outside of the mod and capture the result, or write "
             "it with arithmetic, comparisons, jnp.where and indexing"
         )
     return handler

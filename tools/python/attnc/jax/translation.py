@@ -8,9 +8,11 @@ import re
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.errors import ConcretizationTypeError, TracerArrayConversionError, TracerIntegerConversionError
 from jax.extend.core import Literal
 
 from .._arrays import Array, Axis, Lowering, ir_type
+from .._calls import place_of
 from .._ir_text import DIMS, EXTENT_OF_PARAM, Builder, Capture, Program
 from ..errors import UntranslatableError
 from .operations import at_most, check_operation, chosen
@@ -44,7 +46,16 @@ class Traced:
     def of(cls, what, function, captured):
         """Traces a function. Adds arrays that it meets first to `captured`, a Captured."""
         # Within a function of its own, because JAX keeps the traces of functions, and captured arrays may change.
-        closed = jax.make_jaxpr(lambda *args: function(*args))(*_PARAM_TYPES[what])
+        try:
+            closed = jax.make_jaxpr(lambda *args: function(*args))(*_PARAM_TYPES[what])
+        except (ConcretizationTypeError, TracerArrayConversionError, TracerIntegerConversionError) as error:
+            place, line = place_of(error, *jax.__path__)
+            where = f"{place}: {what}, `{line}`," if line else what
+            raise UntranslatableError(
+                f"{where} asks for the number in a traced value. A mod is computed for all scores at once: instead of "
+                "`if`, `and`, `or` and `not` use jnp.where, &, | and ~; instead of NumPy, float(), int() and lists use "
+                "jax.numpy"
+            ) from error
         places = tuple(captured.place(value) for value in closed.consts)
         return cls(what, closed.jaxpr, places, {id(x): captured.place(x) for x in _held_inside(closed.jaxpr)})
 
@@ -65,6 +76,13 @@ class Traced:
         held = [jax.ShapeDtypeStruct(avals[place].shape, avals[place].dtype) for place in self.places]
         closed = jax.make_jaxpr(mod)(held, *_PARAM_TYPES[self.what])
         return Traced(self.what, closed.jaxpr, self.places, self.inner)
+
+
+def _computed(aval):
+    """Returns the aval that a value is computed as. Under jax_enable_x64, Python numbers and what follows from integers
+    are float64 of a weak type: f32 here, as without it."""
+    is_weak = getattr(aval, "dtype", None) == "float64" and aval.weak_type
+    return aval.update(dtype=jnp.dtype("float32")) if is_weak else aval
 
 
 def _held_inside(jaxpr):
@@ -183,6 +201,7 @@ class _Translator:
     def literal(self, value, aval):
         if id(value) in self.inner:
             return self.captured(self.inner[id(value)])
+        aval = _computed(aval)
         type, number = ir_type(aval.dtype), value.item() if hasattr(value, "item") else value
         return Array(aval, (), lambda indices: self.builder.const(number, type))
 
@@ -194,7 +213,10 @@ class _Translator:
         for name, variable in zip(_PARAMS if what == "score_mod" else _PARAMS[1:], traced.variables[held:]):
             param = self.builder.param(name)
             args.append(Array(variable.aval, (), lambda indices, param=param: param))
-        (result,) = self.run(traced.jaxpr, args, what)
+        try:
+            (result,) = self.run(traced.jaxpr, args, what)
+        except _Placed as error:
+            raise UntranslatableError(str(error)) from None
         if result.rank:
             raise UntranslatableError(f"{what} returns an array of shape {result.shape}: it must return a scalar")
         value = result.at(())
@@ -227,7 +249,7 @@ class _Translator:
             return self.branched(eqn, *args, what=what)
         if name == "optimization_barrier":
             return args
-        out = eqn.outvars[0].aval
+        out = _computed(eqn.outvars[0].aval)
         return [check_operation(name)(self.low, out, *args, **params)]
 
     def called(self, closed, args, what):
@@ -246,7 +268,7 @@ class _Translator:
                     result = chosen(ops, at_most(ops, place, number), arrays[number].at(indices), result)
                 return result
 
-            results.append(self.low.array(variable.aval, variable.aval.shape, element, *arrays))
+            results.append(self.low.array(_computed(variable.aval), variable.aval.shape, element, *arrays))
         return results
 
 

@@ -87,7 +87,22 @@ def _check_classes(query, key, value):
             )
 
 
-def _check(query, key, value, enable_gqa, block_mask):
+def _check_results(return_lse, return_aux):
+    if return_lse and return_aux is not None:
+        raise ValueError("return_lse and return_aux are given: use return_aux=AuxRequest(lse=True) alone")
+
+
+def _check_mask(block_mask):
+    if callable(block_mask):
+        raise TypeError(
+            "block_mask is a function: give create_block_mask(function, B, H, Q_LEN, KV_LEN), with B and H None if "
+            "the function does not depend on them"
+        )
+    if block_mask.mask_mod is getattr(flex, "_sliced_mask_mod_error", flex):
+        raise RuntimeError("Cannot use mask_mod from a sliced BlockMask")
+
+
+def _check(query, key, value, enable_gqa, block_mask, devices=("cpu", "cuda")):
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dim() != 4:
             raise NotImplementedError(f"{name} has {tensor.dim()} dims; it must be [B, H, L, E]")
@@ -97,7 +112,7 @@ def _check(query, key, value, enable_gqa, block_mask):
             raise ValueError(
                 f"{name} is {tensor.dtype} on {tensor.device}, query {query.dtype} on {query.device}: make them alike"
             )
-    if query.device.type not in ("cpu", "cuda"):
+    if query.device.type not in devices:
         raise ValueError(f"query is on {query.device}; attnc computes on CUDA devices and on the CPU")
     if query.shape[3] != key.shape[3]:
         raise ValueError(f"query has {query.shape[3]} columns, key {key.shape[3]}: they must be equal")
@@ -135,6 +150,30 @@ def _check(query, key, value, enable_gqa, block_mask):
 def _covers_all(block_mask):
     large = getattr(flex, "_LARGE_SPARSE_BLOCK_SIZE", 1 << 30)
     return tuple(block_mask.BLOCK_SIZE) == (large, large)
+
+
+def _masks_nothing(block_mask):
+    return block_mask.mask_mod is flex.noop_mask and _covers_all(block_mask)
+
+
+def settled(query, key, value, block_mask, enable_gqa, return_lse, kernel_options, return_aux, arch):
+    """Returns (query, key, value, mask_mod, options) of a call that launches nothing, after the checks of
+    flex_attention(). The operands may be on the meta device. `arch`: see check_fp8()."""
+    _check_classes(query, key, value)
+    if kernel_options:
+        _check_options(kernel_options)
+    options = options_of(kernel_options)
+    query, key, value = autocast(query, key, value)
+    _check_results(return_lse, return_aux)
+    if block_mask is not None:
+        _check_mask(block_mask)
+    _check(query, key, value, enable_gqa, block_mask, ("cpu", "cuda", "meta"))
+    if span_of(options):
+        check_fp8(query, value, span_of(options), arch)
+    mask_mod = None
+    if block_mask is not None and not _masks_nothing(block_mask):
+        mask_mod, _ = mask_mod_of(block_mask, query.shape[2], key.shape[2], may_walk=False)
+    return query, key, value, mask_mod, options
 
 
 def flex_attention(
@@ -194,8 +233,7 @@ def flex_attention(
         )  # fmt: skip
     if _is_any_autocast_enabled():
         query, key, value = autocast(query, key, value)
-    if return_lse and return_aux is not None:
-        raise ValueError("return_lse and return_aux are given: use return_aux=AuxRequest(lse=True) alone")
+    _check_results(return_lse, return_aux)
     if not query.dim() == key.dim() == value.dim() == 4:
         _check(query, key, value, enable_gqa, block_mask)
     batch, heads, q_len, head_dim = query.shape
@@ -203,14 +241,8 @@ def flex_attention(
         check_fp8(query, value, fp8)
     mask_mod = lists = None
     if block_mask is not None:
-        if callable(block_mask):
-            raise TypeError(
-                "block_mask is a function: give create_block_mask(function, B, H, Q_LEN, KV_LEN), with B and H None if "
-                "the function does not depend on them"
-            )
-        if block_mask.mask_mod is getattr(flex, "_sliced_mask_mod_error", flex):
-            raise RuntimeError("Cannot use mask_mod from a sliced BlockMask")
-        if block_mask.mask_mod is not flex.noop_mask or not _covers_all(block_mask):
+        _check_mask(block_mask)
+        if not _masks_nothing(block_mask):
             mask_mod, lists = mask_mod_of(block_mask, q_len, key.shape[2], not (is_traced_here or is_recorded_here))
     default_scale = head_dim**-0.5
     scale = default_scale if scale is None else float(scale)

@@ -26,20 +26,29 @@ _SEED = 1  # of R's signs
 _SCALE_BITS = 4  # then values times scales are exact in bfloat16, and in float16 within its range
 
 
-def check_fp8(query, value, span):
+def check_fp8(query, value, span, arch=None):
+    """`arch`: that of the kernel, if it is not the GPU's."""
     if query.dtype not in (torch.bfloat16, torch.float16):
         raise ValueError(f'the operands are {query.dtype}; with kernel_options["fp8"] they are bfloat16 or float16')
     for name, width in (("query", query.shape[-1]), ("value", value.shape[-1])):
         if width % 16 or not 16 <= width <= 256:
             raise NotImplementedError(f"{name} has head dim {width}; fp8 kernels have multiples of 16, up to 256")
-    if span == "row" and query.is_cuda and torch.cuda.get_device_capability(query.device) != (9, 0):
+    if arch is not None:
+        has_rows = arch.startswith("sm_90")
+    else:
+        has_rows = not query.is_cuda or torch.cuda.get_device_capability(query.device) == (9, 0)
+    if span == "row" and not has_rows:
         raise NotImplementedError('kernel_options={"fp8": "row"} needs a GPU of sm_90; "block" takes all from sm_89 on')
 
 
+def parts_of(rows, span):
+    """Returns the axes of scales after those of batch and heads, for `span`, one of SPANS."""
+    return {"head": (), "block": (-(-rows // ROWS_OF_SCALE),), "row": (rows,)}[span]
+
+
 def _empty(x, span):
-    """Returns memory for what _round() writes: values, and scales of each `span`, one of SPANS."""
-    parts = {"head": (), "block": (-(-x.shape[2] // ROWS_OF_SCALE),), "row": (x.shape[2],)}[span]
-    scales = torch.empty((*x.shape[:2], *parts), dtype=torch.float32, device=x.device)
+    """Returns memory for what _round() writes: values, and scales of each `span`."""
+    scales = torch.empty((*x.shape[:2], *parts_of(x.shape[2], span)), dtype=torch.float32, device=x.device)
     return torch.empty_like(_rows(x), dtype=torch.float8_e4m3fn), scales
 
 

@@ -5,8 +5,14 @@ import typing
 import torch
 from torch.nn.attention import flex_attention as flex
 
+from ..errors import ArgumentError
 from ..mod import Mod
+from .kernels import FP8, span_of
 from .translation import DTYPE_NAMES, translate
+
+
+if typing.TYPE_CHECKING:
+    from .flex import FlexKernelOptions
 
 
 def _translated(score_mod, mask_mod, device, problem):
@@ -21,30 +27,45 @@ def _translated(score_mod, mask_mod, device, problem):
 
 def explain(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
-    score_mod: typing.Callable[..., torch.Tensor] | None = None, block_mask: flex.BlockMask | None = None, *,
+    score_mod: typing.Callable[..., torch.Tensor] | None = None, block_mask: flex.BlockMask | None = None,
+    scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False,
+    kernel_options: "FlexKernelOptions | dict[str, typing.Any] | None" = None, *, return_aux: typing.Any = None,
     training: bool | None = None, arch: str | None = None,
 ) -> dict[str, typing.Any]:  # fmt: skip
-    """Returns what the kernel of flex_attention() for these operands is, why it was chosen, and what it costs: the
+    """Returns what the kernel of flex_attention() for these arguments is, why it was chosen, and what it costs: the
     object that `attnc explain --json` prints.
 
     `training`: whether it is about the backward kernel; default: if an operand or a captured tensor requires a gradient.
     `arch` is a GPU architecture such as "sm_90a"; default: that of the GPU. Only the operands' sizes and dtypes matter,
-    so this needs no GPU. Lists of blocks of a BlockMask count as a part of its mask_mod.
+    so this needs no GPU if `arch` is given. Lists of blocks of a BlockMask count as a part of its mask_mod.
 
-    Raises UntranslatableError, RunError and ArgumentError."""
-    from .block_mask import mask_mod_of
+    Raises what flex_attention() raises, RunError and ArgumentError."""
+    from .flex import settled
+    from .fp8 import parts_of
 
+    query, key, value, mask_mod, options = settled(
+        query, key, value, block_mask, enable_gqa, return_lse, kernel_options, return_aux, arch
+    )  # fmt: skip
+    if arch is None and not torch.cuda.is_available():
+        raise ArgumentError("there is no GPU, whose kernel is explained by default", 'give arch=, such as arch="sm_90a"')
     batch, heads, q_len, head_dim = query.shape
     problem = batch, heads, key.shape[1], q_len, key.shape[2]
-    mask_mod = None if block_mask is None else mask_mod_of(block_mask, q_len, key.shape[2], may_walk=False)[0]
     mod, captures, tensors = _translated(score_mod, mask_mod, query.device, problem)
     gradients = [name for name, tensor in tensors.items() if tensor.requires_grad and tensor.is_floating_point()]
     if training is None:
         training = bool(gradients) or any(x.requires_grad for x in (query, key, value))
-    return mod.explain(
-        problem, captures=captures, dtype=DTYPE_NAMES[query.dtype], head_dim=head_dim, head_dim_v=value.shape[-1],
-        arch=arch, training=training, gradients=gradients if training else (),
+    span, scales = span_of(options), None
+    tiles = [option for option in options if option[0] != FP8]
+    if span and training:  # gradients are computed in 16 bits
+        tiles = [option for option in tiles if option[0] != "tile"]
+    elif span:
+        scales = parts_of(q_len, span), parts_of(key.shape[2], span)
+    array, _keep = mod._given(captures, on_gpu=False)
+    preparation = mod._settled(
+        problem, DTYPE_NAMES[query.dtype], (head_dim, value.shape[-1]), array, arch, gradients if training else None,
+        has_lse=True, has_max=return_aux is not None and return_aux.max_scores, tiles=tiles, scales=scales,
     )  # fmt: skip
+    return mod._explained(preparation, array)
 
 
 def mask_svg(mask, mask_mod, **options):

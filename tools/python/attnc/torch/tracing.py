@@ -142,7 +142,7 @@ def trace(function, is_score_mod, device, stand_ins=None):
     attributes of the graph. `stand_ins` maps the id of a captured tensor without values to the tensor used instead."""
     scalars = [torch.zeros((), dtype=torch.int32, device=device) for _ in range(4)]
     if is_score_mod:
-        scalars.insert(0, torch.zeros((), device=device))
+        scalars.insert(0, torch.zeros((), dtype=torch.float32, device=device))
     numbers, ran = _Numbers(_name(function), stand_ins is None), Ran()
 
     # Wrapped once more, because make_fx reads the names of the parameters, which not every callable has.
