@@ -17,6 +17,7 @@ using ir::ParamKind;
 using ir::Type;
 using ir::Value;
 
+constexpr int64_t kManySquares = 4;                // in whose place products would gain
 constexpr int kMostDepth = 64, kMostVisits = 1024; // of a sum: nodes may be reached on many ways
 
 class LowRankFinder {
@@ -146,7 +147,10 @@ private:
     case Op::Neg: inner.isNegative = !around.isNegative; return split(node.operands[0], inner, out, depth + 1);
     case Op::Mul: {
       const unsigned at = levels[node.operands[0].id] == Level::Element ? 1 : 0; // a factor, if any is
-      if (levels[node.operands[at].id] == Level::Element) return leave(value, around, out);
+      if (levels[node.operands[at].id] == Level::Element) {
+        if (isSquareOfDifference(node)) squares += around.loop ? around.loop->count : 1;
+        return leave(value, around, out);
+      }
       multiply(inner, node.operands[at]);
       return split(node.operands[1 - at], inner, out, depth + 1);
     }
@@ -165,6 +169,14 @@ private:
     }
   }
 
+  /// Whether a product is the square of a difference between a number of the row and one of the column.
+  bool isSquareOfDifference(const Node& product) const {
+    const Node& difference = module[product.operands[0]];
+    if (product.operands[0] != product.operands[1] || difference.op != Op::Sub) return false;
+    const Level a = levels[difference.operands[0].id], b = levels[difference.operands[1].id];
+    return (a == Level::Row && b == Level::Column) || (a == Level::Column && b == Level::Row);
+  }
+
   bool leave(Value value, const Around& around, LowRankTerm& out) {
     LowRankTerm::Factors factors = around.q;
     factors.append(around.kv);
@@ -172,8 +184,10 @@ private:
     return false;
   }
 
-  /// Says why the module has no term, if one of its loops is a sum of products.
+  /// Says why the module has no term, if one of its loops is a sum of products, or if squares of differences are added
+  /// to the score.
   std::string whyNone(std::optional<Value> score) {
+    if (squares >= kManySquares) return "squares of differences are not divided: write x @ x + y @ y - 2 * (x @ y)";
     for (uint32_t id = 0; id < module.size(); ++id) {
       LowRankTerm term;
       if (!needed[id] || module[{id}].op != Op::Sum || levels[id] != Level::Element || !split({id}, {}, term, 0))
@@ -295,6 +309,7 @@ private:
   std::vector<int> uses;    // by Value::id, including uses by outputs
   std::vector<Value> users; // by Value::id, the last one
   int visits = 0;
+  int64_t squares = 0; ///< of differences, which split() met
 };
 
 } // namespace

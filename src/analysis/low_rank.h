@@ -65,7 +65,7 @@ struct LowRankTerm {
 
 struct LowRank {
   std::optional<LowRankTerm> term;
-  std::string why; ///< why there is no term, although some sum has the form of one; else empty
+  std::string why; ///< why there is no term, although some sum has the form of one, or could have it; else empty
 };
 
 LowRank lowRank(const ir::Module& module);

@@ -18,12 +18,11 @@ namespace {
 
 constexpr int kWarps = 8;
 
-Error wrong(const char* name, const std::string& what) {
-  return Error::environment(fmt::format("{} {}", name, what), "Quantiser::launch() says what fits");
-}
+Error wrong(const char* name, const std::string& what) { return Error::environment(fmt::format("{} {}", name, what)); }
 
 Status checkRows(const char* name, const TensorView& tensor, DType dtype, const TensorView& like, int headDim) {
-  if (tensor.dtype != dtype) return wrong(name, fmt::format("is {}", dtypeName(tensor.dtype)));
+  if (tensor.dtype != dtype)
+    return wrong(name, fmt::format("is {}, and not {}", dtypeName(tensor.dtype), dtypeName(dtype)));
   if (tensor.rank != 4) return wrong(name, fmt::format("has rank {}, and is not [B, H, L, D]", tensor.rank));
   if (tensor.shape != like.shape || tensor.shape[3] != headDim)
     return wrong(name, fmt::format("is not [B, H, L, {}] like x", headDim));
@@ -72,9 +71,10 @@ Status checkDType(DType dtype) {
 Status checkTensors(const TensorView& x, const TensorView& out, const TensorView& scales,
                     const QuantiseOptions& options, DType dtype, int headDim) {
   if (options.scaleBits < 0 || options.scaleBits > 24)
-    return wrong("scale_bits", fmt::format("is {}, and not 0 to 24", options.scaleBits));
+    return Error::environment(fmt::format("scale_bits is {}", options.scaleBits), "give 1 to 24, or 0 for all bits");
   if (options.scaleBits && options.readsScales)
-    return wrong("scale_bits", fmt::format("is {}, and scales are given", options.scaleBits));
+    return Error::environment(fmt::format("scale_bits is {}, and scales are given", options.scaleBits),
+                              "leave one of them out");
   ATTNC_TRY(checkRows("x", x, dtype, x, headDim));
   ATTNC_TRY(checkRows("out", out, DType::E4M3, x, headDim));
   if (options.readsScales) return checkGivenScales(scales, x);

@@ -53,7 +53,8 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
                        .tf32 = options.tf32,
                        .pins = options.pins,
                        .tile = options.tile};
-  kernel.features.set(Feature::Fp8Kv, operands.k.dtype == DType::E4M3); // scales of other k and v are refused by name
+  kernel.features.set(Feature::Fp8Q, isFp8); // scales of others are refused by name
+  kernel.features.set(Feature::Fp8Kv, operands.k.dtype == DType::E4M3);
   kernel.features.set(Feature::RowMax, outputs.rowMax.has_value());
   const bool appendsInK = !operands.newK || !operands.newV || vIsInK(*operands.newK, *operands.newV);
   kernel.features.set(Feature::VInK, plan::hasWideHeads(kernel) && vIsInK(operands.k, operands.v) && appendsInK);

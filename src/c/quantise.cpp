@@ -8,6 +8,7 @@
 #include "c/structs.h"
 
 #include <algorithm>
+#include <climits>
 
 struct attnc_quantiser {
   attnc::Quantiser quantiser;
@@ -27,7 +28,7 @@ struct Given {
         scales(requiredTensor(arguments, scales, "scales")) {
     attnc_quantise_options all;
     if (readStruct(arguments, options, all, "options"))
-      this->options = {all.rotates != 0, all.seed, int(std::clamp<int64_t>(all.scale_bits, -1, 25)),
+      this->options = {all.rotates != 0, all.seed, int(std::clamp<int64_t>(all.scale_bits, INT_MIN, INT_MAX)),
                        all.reads_scales != 0};
   }
 };

@@ -75,7 +75,7 @@ Status readDlpack(Arguments& arguments, const dlpack::Tensor& from, attnc_device
   if (!dtype)
     return Error::environment(fmt::format("a tensor has DLPack's dtype code {}, {} bits, {} lanes", from.dtype.code,
                                           from.dtype.bits, from.dtype.lanes),
-                              "attnc has bool, u8, i8, i16, i32, i64, f16, bf16 and f32");
+                              "attnc has bool, u8, i8, i16, i32, i64, f16, bf16, f32 and e4m3");
   if (from.ndim < 0 || from.ndim > ATTNC_MAX_RANK)
     return Error::environment(fmt::format("a tensor has rank {}, expected 0 .. {}", from.ndim, int(ATTNC_MAX_RANK)));
   if (from.ndim > 0 && !arguments.given(from.shape, {"dl_tensor", "shape"})) return {};

@@ -115,7 +115,12 @@ Status checkOptions(const KernelOptions& options) {
                               "forward kernels with KernelOptions::blockSparse take them");
   ATTNC_TRY(checkSequenceOptions(options));
   if (options.kind == KernelKind::BlockMask) return {}; // any blocks will do, and q, k or v are not read
-  if (options.dtype != DType::BF16 && options.dtype != DType::F16 && options.dtype != DType::F32)
+  const bool isFp8 = options.features.has(Feature::Fp8Q),
+             is16Bits = options.dtype == DType::BF16 || options.dtype == DType::F16;
+  if (isFp8 && !is16Bits)
+    return Error::environment(fmt::format("q, k and v are e4m3, and out is {}", dtypeName(options.dtype)),
+                              "out is bf16 or f16 then");
+  if (!is16Bits && options.dtype != DType::F32)
     return Error::environment(fmt::format("q, k and v of {} are not supported", dtypeName(options.dtype)),
                               "bf16, f16 and f32 are");
   const bool isBackward = options.kind == KernelKind::Backward;
@@ -129,16 +134,20 @@ Status checkOptions(const KernelOptions& options) {
           : isBackward && dim > 256 && dim <= kMostHeadDim
               ? "there are no gradients above 256: compute without them, with a decode kernel of sm_90a"
               : kHeadDims);
+  for (int dim : {options.headDim, options.headDimV})
+    if (dim % 16 && options.features.has(Feature::Fp8Kv))
+      return Error::environment(
+          fmt::format("head dim {} of e4m3 is not supported", dim),
+          fmt::format("multiples of 16 are: pad it with zeros to {}, and keep the scale 1 / sqrt({})", dim + 8,
+                      options.headDim));
   if (options.kind == KernelKind::Decode && options.packedRows != 16 && options.packedRows != 32 &&
       options.packedRows != 64)
     return Error::environment(fmt::format("tiles of {} rows are not supported", options.packedRows),
                               "16, 32 and 64 are");
-  if (options.features.has(Feature::Fp8Q) && !options.features.has(Feature::Fp8Kv))
+  if (isFp8 && !options.features.has(Feature::Fp8Kv))
     return Error::environment("q is e4m3, k and v are not", "forward kernels take all three of one dtype");
-  if (options.features.has(Feature::RowScales) && !options.features.has(Feature::Fp8Q))
+  if (options.features.has(Feature::RowScales) && !isFp8)
     return Error::environment("scales are of rows, and q is not e4m3", "decode kernels take these of k and v");
-  if (options.features.has(Feature::Fp8Q) && options.dtype == DType::F32)
-    return Error::environment("q, k and v are e4m3, and out is f32", "out is bf16 or f16 then");
   if (options.tf32 && options.dtype != DType::F32)
     return Error::environment("tf32 is an option of f32 kernels alone", "take operands of f32, or leave tf32 out");
   return options.blockSparse && !options.maskByBoxes ? checkBlocks(options.maskQBlock, options.maskKvBlock) : Status();

@@ -89,12 +89,8 @@ std::vector<std::string> decodeCandidates(const Request& request, const DecodeCo
 }
 
 std::string whyNotE4m3(const Request& request) {
-  const KernelOptions& options = request.options;
-  if (!options.features.has(Feature::Fp8Kv)) return {};
-  if (request.arch.capability < 89) return "takes k and v of e4m3 on GPUs from sm_89 on";
-  if (options.headDim % 16 || options.headDimV % 16)
-    return "takes k and v of e4m3 of head dims that are multiples of 16";
-  return {};
+  const bool isFp8 = request.options.features.has(Feature::Fp8Kv);
+  return isFp8 && request.arch.capability < 89 ? "takes k and v of e4m3 on GPUs from sm_89 on" : "";
 }
 
 int paddedRowBytes(int headDim, int elementBytes) { return int(llvm::alignTo(headDim, 16)) * elementBytes + 16; }

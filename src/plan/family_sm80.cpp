@@ -84,8 +84,7 @@ std::string unservedBySm80(const Request& request) {
   const KernelOptions& options = request.options;
   if (!options.features.has(Feature::Fp8Kv)) return {};
   if (!options.features.has(Feature::Fp8Q)) return "takes k and v of e4m3 only with q of e4m3";
-  if (request.arch.capability < 89) return "takes q, k and v of e4m3 on GPUs from sm_89 on";
-  return options.headDim % 16 || options.headDimV % 16 ? "takes e4m3 of head dims that are multiples of 16" : "";
+  return request.arch.capability < 89 ? "takes q, k and v of e4m3 on GPUs from sm_89 on" : "";
 }
 
 std::vector<std::string> sm80Candidates(const Request& request) { return spelledAll(sm80Tiles(request), tileText); }

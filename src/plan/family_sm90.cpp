@@ -21,8 +21,6 @@ std::string unservedBySm90(const Request& request) {
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   const bool isFp8 = options.features.has(Feature::Fp8Q);
   if (options.features.has(Feature::Fp8Kv) && !isFp8) return "takes k and v of e4m3 only with q of e4m3";
-  if (isFp8 && (options.headDim % 16 || options.headDimV % 16))
-    return "takes e4m3 of head dims that are multiples of 16";
   if (options.pageSize && options.pageSize < 8) return "takes pages of 8 rows and more";
   if (options.blockSparse && options.maskQBlock < 128) return "takes block masks with q blocks of 128 or 256";
   return {};

@@ -345,6 +345,9 @@ LowRankColumns::LowRankColumns(const Request& request, const FamilyRow& row, boo
         addForm(any);
       else if (!forms.empty())
         addForm({}), why.clear();
+      else if (const Columns least = columnsFor(term, headDim, 1, 1, isApart);
+               !(term.qIsBf16 && isBf16) && againstForm(least, row).empty())
+        why += fmt::format("; with captures declared bf16 it can be {}", least.wideHeadDim);
     }
   }
   if (!why.empty()) text = "not in columns: " + why;

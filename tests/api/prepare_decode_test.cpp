@@ -115,6 +115,9 @@ TEST_CASE("k and v of e4m3 go to a decode kernel, whatever the lengths", "[api]"
   c.operands.k.dtype = c.operands.v.dtype = c.operands.q.dtype;
   c.operands.kScales = scales({2});
   CHECK(errorOf(Mod::identity(), c) == "k_scales is given, expected none, for k and v are not e4m3");
+  c = of(1);
+  c.operands.qScales = scales({8});
+  CHECK(errorOf(Mod::identity(), c) == "q_scales is given, expected none, for q is not e4m3");
 }
 
 TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, or to that of mma.sync", "[api]") {
@@ -203,7 +206,12 @@ TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, or to that of mma.sync
   CHECK(settled(Mod::identity(), c).options.family == Family::Sm80);
   c = of(300, 24);
   c.options.arch = "sm_89";
-  CHECK_THAT(errorOf(Mod::identity(), c), Contains("sm80 takes e4m3 of head dims that are multiples of 16"));
+  CHECK(errorOf(Mod::identity(), c) == "head dim 24 of e4m3 is not supported");
+  for (DType dtype : {DType::F32, DType::E4M3}) {
+    c = of(300);
+    c.outputs.out->dtype = dtype;
+    CHECK(errorOf(Mod::identity(), c) == fmt::format("q, k and v are e4m3, and out is {}", dtypeName(dtype)));
+  }
   c = of(300);
   c.options.arch = "sm_86";
   CHECK_THAT(errorOf(Mod::identity(), c), Contains("sm80 takes q, k and v of e4m3 on GPUs from sm_89 on"));

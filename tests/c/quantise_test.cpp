@@ -41,8 +41,12 @@ TEST_CASE("C rounds on the CPU", "[c]") {
   TAKE(attnc_quantise_on_cpu(&in, &out, &factors, &options));
   CHECK(values[16] == 0xec); // -100, between -96 and -104
   options = sized<attnc_quantise_options>();
-  options.scale_bits = 25;
-  REFUSED(ATTNC_ERROR_ENVIRONMENT, "scale_bits is 25", attnc_quantise_on_cpu(&in, &out, &factors, &options));
+  for (int64_t bits : {-1, 25, 30}) {
+    options.scale_bits = bits;
+    REFUSED(ATTNC_ERROR_ENVIRONMENT, "scale_bits is " + std::to_string(bits),
+            attnc_quantise_on_cpu(&in, &out, &factors, &options));
+    CHECK(std::string(attnc_last_remedy()) == "give 1 to 24, or 0 for all bits");
+  }
   const attnc_tensor wrong = tensor(ATTNC_DTYPE_F32, {1, 3}, scales);
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "scales are not f32 [1, 2], [1, 2, 1] or [1, 2, 2]",
           attnc_quantise_on_cpu(&in, &out, &wrong, nullptr));

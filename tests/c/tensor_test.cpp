@@ -89,6 +89,7 @@ TEST_CASE("a DLTensor that attnc cannot view is refused", "[c]") {
                                    {5 /* complex */, 64, 1}}) {
       given.tensor.dtype = dtype;
       refused(ATTNC_ERROR_ENVIRONMENT, "dtype code");
+      CHECK_THAT(attnc_last_remedy(), Catch::Contains("f32 and e4m3"));
     }
   }
   SECTION("shapes") {

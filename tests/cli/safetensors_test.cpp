@@ -252,7 +252,8 @@ TEST_CASE("only what is wanted is read, and may be of a kind that attnc does not
   auto wants = [](const char* wanted) {
     return [wanted](const std::string& name) { return name == wanted ? Want::Data : Want::Nothing; };
   };
-  CHECK_THAT(parse(file, wants("a")).error().message, Catch::Contains("tensor 'a': dtype 'F64' is not supported"));
+  CHECK_THAT(parse(file, wants("a")).error().message,
+             Catch::Contains("tensor 'a': dtype 'F64' is not supported (F32, F16, BF16, F8_E4M3, "));
   CHECK_THAT(parse(file, wants("c")).error().message, Catch::Contains("tensor 'c': 8 dimensions"));
   CHECK_THAT(parse(file, wants("d")).error().message, Catch::Contains("tensor 'd': a BOOL"));
 }

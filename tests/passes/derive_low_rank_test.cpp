@@ -213,6 +213,7 @@ TEST_CASE("gradients of factors add up to those of scores", "[low_rank]") {
 }
 
 TEST_CASE("scores that use the score elsewhere, or add no product of two sides, have no low-rank term", "[low_rank]") {
+  const std::string kSquares = "squares of differences are not divided: write x @ x + y @ y - 2 * (x @ y)";
   for (auto [expression, why] : std::initializer_list<std::pair<std::string, std::string>>{
            {"score * 2.0 + " + kDot, "the sum of products is not added to the score as it is given"},
            {"torch.tanh(score) + " + kDot, "the sum of products is not added to the score as it is given"},
@@ -225,7 +226,11 @@ TEST_CASE("scores that use the score elsewhere, or add no product of two sides, 
             "score_mod also uses the score without the sum of products"},
            {"torch.where(bias[q_idx, kv_idx] > 0, score + " + kDot + ", score)",
             "score_mod also uses the score without the sum of products"},
-           {"score + ((u[b, h, q_idx] - w[b, h, kv_idx]) ** 2).sum()", ""},
+           {"score + ((u[b, h, q_idx] - w[b, h, kv_idx]) ** 2).sum()", kSquares},
+           {"score - ((keys[kv_idx] - queries[q_idx]) ** 2).sum() / gain", kSquares},
+           {"score + bias[q_idx, kv_idx] - 0.5 * (u[b, h, q_idx, :4] - w[b, h, kv_idx, :4]).square().sum()", kSquares},
+           {"score - (u[b, h, q_idx, :3] - w[b, h, kv_idx, :3]).square().sum()", ""}, // rank 3 would gain nothing
+           {"score - torch.exp(-((u[b, h, q_idx] - w[b, h, kv_idx]) ** 2).sum())", ""},
            {"score + (u[b, h, q_idx] * w[b, h, kv_idx] * bias[q_idx, kv_idx]).sum() ** 2", ""},
            {"score + torch.sqrt(" + kDot + ")", "the sum of products is not added to the score as it is given"},
            {"score + bias[q_idx, kv_idx]", ""},

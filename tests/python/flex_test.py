@@ -1011,6 +1011,23 @@ class TextTest(unittest.TestCase):
         out = attnc.attention("score", q, k, v, q_scales=of_q, k_scales=of_k, v_scales=of_v)
         self.assertEqual(out.dtype, torch.bfloat16)
         self.assertLess(relative_error(out, expected), 2**-8)
+        # Of what kernels do not take, nothing is computed on the CPU either.
+        scales, wide = {"k_scales": of_k[..., 0], "v_scales": of_v[..., 0]}, torch.zeros(1, 2, 32, 72).to(q.dtype)
+        out_of = lambda dtype: torch.empty(q.shape, dtype=dtype)  # noqa: E731
+        for tensors, options, text in (
+            ((wide, wide, wide), {}, r"head dim 72 of e4m3 is not supported: .* pad it with zeros to 80"),
+            ((q, k, v), {"out": out_of(torch.float32)}, "out is f32: out is bf16 or f16 then"),
+            ((q, k, v), {"out": out_of(q.dtype)}, "out is e4m3: out is bf16 or f16 then"),
+            ((q.bfloat16(), k, v), {**scales, "q_scales": of_q}, "q_scales is given, expected none, for q is not e4m3"),
+            ((q.bfloat16(),) * 3, {"q_scales": of_q}, "q_scales is given, expected none, for q is not e4m3"),
+            ((q, k.bfloat16(), v.bfloat16()), {}, "q is e4m3, k and v are not"),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(attnc.RunError, text):
+                attnc.attention("score", *tensors, **options)
+        half = attnc.attention("score", q, k, v, out=out_of(torch.float16), **scales)
+        self.assertEqual(half.dtype, torch.float16)
+        few = attnc.attention("score", q.bfloat16(), k, v, **scales)
+        self.assertLess(relative_error(few, half), 2**-7)
 
     def test_mods(self):
         mod = attnc.Mod.parse(WINDOW, defines={"WINDOW": 12})

@@ -83,6 +83,11 @@ class Package(unittest.TestCase):
                 attnc.quantise(x, scales=given, **more)
         with self.assertRaisesRegex(attnc.Error, r"scales are given, and not f32 \[2, 3\]"):
             attnc.quantise(x, scales=given[0])
+        for bits in (-1, 30):
+            with self.assertRaisesRegex(attnc.Error, f"scale_bits is {bits}: give 1 to 24, or 0 for all bits"):
+                attnc.quantise(x, scale_bits=bits)
+        with self.assertRaisesRegex(attnc.RunError, "^scales: a tensor has DLPack's dtype code 2, .* and e4m3$"):
+            attnc.quantise(x, scales=given.double())
         for wrong, text in ((x[0], r"give \[B, H, L, D\]"), (x.int(), "i32"), (x.mT, "last stride")):
             with self.assertRaisesRegex(attnc.Error, text):
                 attnc.quantise(wrong)

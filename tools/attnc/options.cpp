@@ -210,7 +210,7 @@ void TargetOptions::addTo(CLI::App& command) {
       ->check(checkHeadDim);
   command.add_option("--head-dim-v", headDimV, "Of v and out, where it differs")->check(checkHeadDimV);
   addVInK(command, vInK)->excludes("--head-dim-v");
-  command.add_flag("--fp8-kv", fp8Kv, "Decode: k and v are e4m3, with scales for each KV head");
+  command.add_flag("--fp8-kv", fp8Kv, "Decode: k and v are e4m3, with scales of KV heads, rows or pages");
   addRowScales(command, rowScales);
 }
 

@@ -280,7 +280,7 @@ void addPack(CLI::App& app, int& exitCode) {
   options->mod.addChoicesTo(*command);
   addLists(*command, *options);
   addVInK(*command, options->vInK)->excludes("--head-dim-v");
-  command->add_flag("--fp8-kv", options->fp8Kv, "Decode: k and v are e4m3, with scales for each KV head");
+  command->add_flag("--fp8-kv", options->fp8Kv, "Decode: k and v are e4m3, with scales of KV heads, rows or pages");
   addRowScales(*command, options->rowScales);
   command->add_flag("--row-max", options->rowMax, "Launches may ask for the row maximum");
   command->add_flag("--block-sparse", options->blockSparse, "Launches are given a block mask (128 x 128)");

@@ -252,9 +252,10 @@ void addOptions(CLI::App& command, RunOptions& options, RandomOptions& random) {
   options.mod.addTo(command);
   command
       .add_option("--in", options.input,
-                  "safetensors file with q, k, v [B, H, S, D] and the captured tensors, and dout with --backward; for "
-                  "few\nqueries k and v may be F8_E4M3, with scales k_scales and v_scales f32 [HKV] or [B, HKV]. -: "
-                  "stdin. A\ntensor that the mod needs and does not declare is taken as it is")
+                  "safetensors file with q, k, v [B, H, S, D] and the captured tensors, and dout with --backward. q, k "
+                  "and v\nmay be F8_E4M3, with q_scales, k_scales and v_scales f32 of heads, blocks of 128 rows, rows "
+                  "or pages; for\nfew queries k and v alone, with scales of heads, rows or pages. -: stdin. A tensor "
+                  "that the mod needs and\ndoes not declare is taken as it is")
       ->type_name("FILE");
   command
       .add_option("-o,--output,--out", options.output,

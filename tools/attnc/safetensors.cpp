@@ -133,8 +133,9 @@ private:
     }
     if (wanted(entry.name) == Want::Nothing) return {};
     if (!dtype) {
-      Error error = failAt(entry.name, "dtype {} is not supported (F32, F16, BF16, I64, I32, I16, I8, U8, BOOL are)",
-                           inQuotes(entry.dtype));
+      Error error =
+          failAt(entry.name, "dtype {} is not supported (F32, F16, BF16, F8_E4M3, I64, I32, I16, I8, U8, BOOL are)",
+                 inQuotes(entry.dtype));
       const bool isFloat = entry.dtype.starts_with("F");
       error.remedy = fmt::format("save {}.{}", readable(entry.name), isFloat ? "float()" : "int()");
       return error;

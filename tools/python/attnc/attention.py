@@ -28,8 +28,8 @@ def attention(
 
     q, k and v may all be float8_e4m3fn. Their elements are then multiplied by `q_scales` [B, H], `k_scales` and
     `v_scales` [B, HKV]: float32 tensors, or with a last axis of one scale for each 128 rows, or for each row (in a ragged
-    batch [1, heads, rows of all]; in pools [pages, HKV, page_size, 1] or [pages, HKV, 1, 1]). Default: 1. The result is
-    bfloat16, or has the dtype of `out`. For few queries, only k and v may be float8_e4m3fn; the last axis of k_scales and
+    batch [1, heads, rows of all]; in pools [pages, HKV, page_size, 1] or [pages, HKV, 1, 1]). Default: 1. Head dims are
+    multiples of 16. The result is bfloat16, or float16 if `out` is. For few queries, only k and v may be float8_e4m3fn; the last axis of k_scales and
     v_scales then has one scale for each row (in a ragged batch [1, HKV, rows of all]), and pools have scales
     [pages, HKV, page_size], or [pages, HKV, 1].
 
@@ -77,6 +77,8 @@ def attention(
         _launch(given, tile)
     else:
         tell_of_cpu(q, v)
+        if given.is_fp8:
+            _settle(given)
         check(library().attnc_compute_on_cpu(given.handle, addressof(given.operands), addressof(given.outputs)))
     return (given.out, given.lse) if return_lse else given.out
 
@@ -108,6 +110,7 @@ class Given:
         for name in ("q", "k", "v"):
             if (rank := views[name].struct.rank) != 4:
                 raise ArgumentError(f"{name} has {rank} axes", "give [B, H, L, E], e.g. by [None] for a batch of 1")
+        self.is_fp8 = any(views[name].struct.dtype == DTYPE_E4M3 for name in "qkv")
         out_dtype = "bfloat16" if views["q"].struct.dtype == DTYPE_E4M3 else None
         self.out = self.memory.empty((*q.shape[:3], v.shape[3]), out_dtype) if out is None else out
         self.lse = self.memory.empty(tuple(q.shape[:3]), "float32") if return_lse else None
@@ -155,6 +158,15 @@ def _lists_of(mask, on_gpu, wait):
         ),
     )  # fmt: skip
     return lists, views
+
+
+def _settle(given):
+    """Refuses what no kernel takes. The reference has fewer limits."""
+    options = PrepareOptions(arch=b"sm_90a")  # which has all families of e4m3
+    Handle(
+        "attnc_settle", compiler().address, given.handle, byref(given.operands), byref(given.outputs), byref(options),
+        destroyer="attnc_preparation_destroy",
+    )  # fmt: skip
 
 
 def _launch(given, tile):

@@ -6,7 +6,7 @@ from ctypes import byref
 
 from ._library import check, library
 from ._spec import Tensor
-from .errors import ArgumentError
+from .errors import ArgumentError, Error
 
 _CPU_DEVICES, _CUDA_DEVICES = (1, 3), (2, 13)  # kDLCPU, kDLCUDAHost; kDLCUDA, kDLCUDAManaged
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -81,12 +81,16 @@ class View:
             raise ArgumentError(f"{name} is on another device than q", "move it there")
         self.capsule = array.__dlpack__(stream=wait) if on_gpu else _host_capsule(array, name, writes)
         self.struct, place = Tensor(), int(on_gpu)
-        if _is_valid(self.capsule, b"dltensor_versioned"):
-            managed = _pointer(self.capsule, b"dltensor_versioned")
-            check(library().attnc_tensor_from_dlpack_versioned(managed, place, int(writes), byref(self.struct)))
-        else:
-            managed = _pointer(self.capsule, b"dltensor")
-            check(library().attnc_tensor_from_dlpack(managed, place, byref(self.struct)))
+        try:
+            if _is_valid(self.capsule, b"dltensor_versioned"):
+                managed = _pointer(self.capsule, b"dltensor_versioned")
+                check(library().attnc_tensor_from_dlpack_versioned(managed, place, int(writes), byref(self.struct)))
+            else:
+                managed = _pointer(self.capsule, b"dltensor")
+                check(library().attnc_tensor_from_dlpack(managed, place, byref(self.struct)))
+        except Error as error:
+            error.args = (f"{name}: {error}",)
+            raise
 
 
 class Memory:
