@@ -446,6 +446,49 @@ class FlexTest(unittest.TestCase):
                     for x, y in zip(compiled(q, k, v, mask), expected):
                         self.near(x, y)
 
+    def test_mods_that_torch_compile_cannot_trace(self):
+        """They break the graph. Then they run, or are refused, as without torch.compile."""
+        q, k, v = operands("cpu")
+        seen = []
+
+        def appends(b, h, q, k):
+            seen.append(1)
+            return q >= k
+
+        def breaks(score, b, h, q, k):
+            torch._dynamo.graph_break()
+            return score * 2
+
+        def branches(b, h, q, k):
+            return q >= k and k > 3
+
+        def model(q, k, v, mod):
+            mask = None
+            if mod in (appends, branches):
+                mask, mod = create_block_mask(mod, None, None, Q_LEN, KV_LEN, device="cpu"), None
+            return flex_attention(q * 2, k, v, mod, mask, enable_gqa=True)
+
+        for mod in (appends, breaks, lambda *_: 1.0):
+            with self.subTest(mod):
+                torch._dynamo.reset()
+                expected, actual = model(q, k, v, mod), torch.compile(model, backend="aot_eager")(q, k, v, mod)
+                self.near(actual, expected)
+                grads = [torch.autograd.grad(out.square().sum(), v)[0] for out in (actual, expected)]
+                self.near(*grads)
+                torch._dynamo.reset()
+                with self.assertRaises(torch._dynamo.exc.Unsupported):
+                    torch.compile(model, backend="aot_eager", fullgraph=True)(q, k, v, mod)
+        for mod, kind, told in (
+            (branches, attnc.errors.UntranslatableError, "instead of `if` use torch.where"),
+            (lambda score, b, h, q: score, TypeError, "4 positional arguments but 5"),
+        ):
+            with self.subTest(told), self.assertRaisesRegex(kind, told):
+                torch._dynamo.reset()
+                torch.compile(model, backend="aot_eager")(q, k, v, mod)
+        torch._dynamo.reset()
+        with self.assertRaisesRegex(Exception, "branches"):
+            torch.compile(model, backend="aot_eager", fullgraph=True)(q, k, v, branches)
+
     def test_tables_of_mods_inside_of_compiled_models(self):
         q, k, v = operands("cpu", requires_grad=False, kv_heads=H)
         mod = lambda s, b, h, q, k: s * torch.tensor([1.0, 2.0, 0.5, 0.25])[h]  # noqa: E731
