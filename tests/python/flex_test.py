@@ -32,7 +32,7 @@ except ImportError as error:
 import attnc
 import attnc.torch
 from attnc.torch import AuxRequest, BlockMask, and_masks, create_block_mask, flex_attention, translate
-from attnc.torch import kernels
+from attnc.torch import flex as flex_of_attnc, kernels
 from attnc.torch.block_mask import mask_mod_of
 from functorch.compile import make_boxed_compiler
 from torch._dynamo.backends.common import aot_autograd
@@ -288,6 +288,25 @@ class FlexTest(unittest.TestCase):
         }.items():
             with self.subTest(fragment), self.assertRaisesRegex(ValueError, fragment):
                 call()
+
+    def test_the_advice_for_block_masks_of_other_lengths(self):
+        """Where it is to adjust the mask, the adjusted mask fits."""
+        for length, wanted, is_adjusted in (
+            (384, 256, True),
+            (300, 40, flex_of_attnc._ADJUSTS_TO_ANY),
+            (64, 128, False),
+        ):
+            with self.subTest(f"{length} to {wanted}"):
+                q = torch.randn(1, 2, wanted, D)
+                mask = create_block_mask(causal, None, None, length, length, device="cpu")
+                with self.assertRaises(attnc.torch.OperandError) as caught:
+                    flex_attention(q, q, q, block_mask=mask)
+                told = str(caught.exception)
+                self.assertIn("create one of these lengths", told)
+                self.assertEqual(f"_adjust({wanted}, {wanted})" in told, is_adjusted)
+                if is_adjusted:
+                    out = flex_attention(q, q, q, block_mask=mask._adjust(wanted, wanted))
+                    self.near(out, by_definition(None, causal, q, q, q)[0])
 
     def test_block_masks_are_what_pytorch_makes(self):
         ours = create_block_mask(and_masks(causal, lambda b, h, q, k: q - k < 200), 1, 2, 512, 500, device="cpu")

@@ -128,8 +128,26 @@ def _check(query, key, value, enable_gqa, block_mask):
     if tuple(lengths) != (query.shape[2], key.shape[2]) and not _covers_all(block_mask):
         raise OperandError(
             f"block_mask is of {lengths[0]} queries and {lengths[1]} keys, the operands have {query.shape[2]} and "
-            f"{key.shape[2]}: create one of these lengths, or use block_mask._adjust(q_len, kv_len)"
+            f"{key.shape[2]}: create one of these lengths{_adjusting(block_mask, query.shape[2], key.shape[2])}"
         )
+
+
+def _keeps_any_length():
+    """Whether _adjust() of this PyTorch keeps lengths that are no multiples of the block size."""
+    count, indices = (torch.zeros(shape, dtype=torch.int32, device="cpu") for shape in ((1, 1, 2), (1, 1, 2, 2)))
+    return tuple(flex.BlockMask.from_kv_blocks(count, indices)._adjust(200, 200).seq_lengths) == (200, 200)
+
+
+_ADJUSTS_TO_ANY = _keeps_any_length()
+
+
+def _adjusting(block_mask, *wanted):
+    """Returns the advice to adjust a block mask to other lengths, if this PyTorch can."""
+    lengths, sizes = block_mask.seq_lengths, block_mask.BLOCK_SIZE
+    is_longer = lengths[0] >= wanted[0] and lengths[1] >= wanted[1]
+    if is_longer and (_ADJUSTS_TO_ANY or wanted[0] % sizes[0] == wanted[1] % sizes[1] == 0):
+        return f", or use block_mask._adjust({wanted[0]}, {wanted[1]})"
+    return ""
 
 
 def _covers_all(block_mask):
