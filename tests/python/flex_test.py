@@ -856,6 +856,13 @@ class FlexTest(unittest.TestCase):
                 with self.assertRaises((ValueError, RuntimeError)) as caught:
                     call()
                 self.assertIn(fragment, str(caught.exception))
+        double, text = torch.randn(1, 2, 8, D, dtype=torch.float64), translate(None, causal).text
+        for call in (
+            lambda: attnc.torch.explain(double, double, double, arch="sm_90a"),
+            lambda: torch.ops.attnc.attention(text, *[double] * 3, [], [], 1.0, None, False, None, None, 0, None),
+        ):
+            with self.assertRaisesRegex(ValueError, "float64; attnc computes bfloat16, float16 and float32"):
+                call()
         for kind in (ValueError, RuntimeError):  # before PyTorch 2.14, and since
             with self.assertRaises(kind):
                 flex_attention(q, q, q, block_mask=create_block_mask(causal, 1, 1, 64, 64, device="cpu"))

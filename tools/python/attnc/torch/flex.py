@@ -10,7 +10,7 @@ from .block_mask import has_lists, mask_mod_of
 from .errors import OperandError
 from .graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .fp8 import check_fp8
-from .kernels import ALIGNED, FP8, SPANS, options_of, span_of
+from .kernels import ALIGNED, FP8, SPANS, check_dtype, options_of, span_of
 from .repeats import look_of, remember, repeated
 from .translation import translate
 
@@ -91,8 +91,7 @@ def _check(query, key, value, enable_gqa, block_mask):
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dim() != 4:
             raise NotImplementedError(f"{name} has {tensor.dim()} dims; it must be [B, H, L, E]")
-        if tensor.dtype not in (torch.bfloat16, torch.float16, torch.float32):
-            raise ValueError(f"{name} is {tensor.dtype}; attnc computes bfloat16, float16 and float32: convert it")
+        check_dtype(name, tensor)
         if tensor.dtype != query.dtype or tensor.device != query.device:
             raise ValueError(
                 f"{name} is {tensor.dtype} on {tensor.device}, query {query.dtype} on {query.device}: make them alike"

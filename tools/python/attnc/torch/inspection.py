@@ -6,6 +6,7 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from ..mod import Mod
+from .kernels import check_dtype
 from .translation import DTYPE_NAMES, translate
 
 
@@ -31,9 +32,11 @@ def explain(
     `arch` is a GPU architecture such as "sm_90a"; default: that of the GPU. Only the operands' sizes and dtypes matter,
     so this needs no GPU. Lists of blocks of a BlockMask count as a part of its mask_mod.
 
-    Raises UntranslatableError, RunError and ArgumentError."""
+    Raises UntranslatableError, RunError and ArgumentError, and ValueError for other dtypes than flex_attention() takes."""
     from .block_mask import mask_mod_of
 
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        check_dtype(name, tensor)
     batch, heads, q_len, head_dim = query.shape
     problem = batch, heads, key.shape[1], q_len, key.shape[2]
     mask_mod = None if block_mask is None else mask_mod_of(block_mask, q_len, key.shape[2], may_walk=False)[0]
