@@ -856,6 +856,15 @@ class FlexTest(unittest.TestCase):
                 with self.assertRaises((ValueError, RuntimeError)) as caught:
                     call()
                 self.assertIn(fragment, str(caught.exception))
+        mask = create_block_mask(causal, None, None, KV_LEN, KV_LEN, device="cpu")
+        for fragment, call in {
+            "block_mask is a Tensor: give create_block_mask": lambda: flex_attention(k, k, k, block_mask=torch.ones(8, 8)),
+            "score_mod is a BlockMask: give block_mask=": lambda: flex_attention(k, k, k, mask),
+        }.items():
+            with self.subTest(fragment), self.assertRaisesRegex(TypeError, fragment):
+                call()
+        with self.assertRaisesRegex(ValueError, "head dim 0"):
+            flex_attention(k[..., :0], k[..., :0], k)
         double, text = torch.randn(1, 2, 8, D, dtype=torch.float64), translate(None, causal).text
         for call in (
             lambda: attnc.torch.explain(double, double, double, arch="sm_90a"),

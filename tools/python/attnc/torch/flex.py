@@ -216,6 +216,10 @@ def flex_attention(
     if not query.dim() == key.dim() == value.dim() == 4:
         _check(query, key, value, enable_gqa, block_mask)
     batch, heads, q_len, head_dim = query.shape
+    if head_dim == 0:
+        raise ValueError("query has head dim 0: it must have columns")
+    if not is_traced_here and isinstance(score_mod, flex.BlockMask):
+        raise TypeError("score_mod is a BlockMask: give block_mask=...")
     if fp8:
         check_fp8(query, value, fp8)
     mask_mod = lists = None
@@ -224,6 +228,11 @@ def flex_attention(
             raise TypeError(
                 "block_mask is a function: give create_block_mask(function, B, H, Q_LEN, KV_LEN), with B and H None if "
                 "the function does not depend on them"
+            )
+        if not isinstance(block_mask, flex.BlockMask):
+            raise TypeError(
+                f"block_mask is a {type(block_mask).__name__}: give create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN), whose "
+                "mask_mod may read a tensor, as mask[b, h, q_idx, kv_idx]"
             )
         if block_mask.mask_mod is getattr(flex, "_sliced_mask_mod_error", flex):
             raise RuntimeError("Cannot use mask_mod from a sliced BlockMask")
