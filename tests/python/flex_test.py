@@ -32,7 +32,7 @@ except ImportError as error:
 import attnc
 import attnc.torch
 from attnc.torch import AuxRequest, BlockMask, and_masks, create_block_mask, flex_attention, translate
-from attnc.torch import kernels
+from attnc.torch import flex as flex_of_attnc, kernels
 from attnc.torch.block_mask import mask_mod_of
 from functorch.compile import make_boxed_compiler
 from torch._dynamo.backends.common import aot_autograd
@@ -289,6 +289,25 @@ class FlexTest(unittest.TestCase):
             with self.subTest(fragment), self.assertRaisesRegex(ValueError, fragment):
                 call()
 
+    def test_the_advice_for_block_masks_of_other_lengths(self):
+        """Where it is to adjust the mask, the adjusted mask fits."""
+        for length, wanted, is_adjusted in (
+            (384, 256, True),
+            (300, 40, flex_of_attnc._ADJUSTS_TO_ANY),
+            (64, 128, False),
+        ):
+            with self.subTest(f"{length} to {wanted}"):
+                q = torch.randn(1, 2, wanted, D)
+                mask = create_block_mask(causal, None, None, length, length, device="cpu")
+                with self.assertRaises(attnc.torch.OperandError) as caught:
+                    flex_attention(q, q, q, block_mask=mask)
+                told = str(caught.exception)
+                self.assertIn("create one of these lengths", told)
+                self.assertEqual(f"_adjust({wanted}, {wanted})" in told, is_adjusted)
+                if is_adjusted:
+                    out = flex_attention(q, q, q, block_mask=mask._adjust(wanted, wanted))
+                    self.near(out, by_definition(None, causal, q, q, q)[0])
+
     def test_block_masks_are_what_pytorch_makes(self):
         ours = create_block_mask(and_masks(causal, lambda b, h, q, k: q - k < 200), 1, 2, 512, 500, device="cpu")
         theirs = flex.create_block_mask(ours.mask_mod, 1, 2, 512, 500, device="cpu")
@@ -445,6 +464,49 @@ class FlexTest(unittest.TestCase):
                 with self.subTest(mode), mode():
                     for x, y in zip(compiled(q, k, v, mask), expected):
                         self.near(x, y)
+
+    def test_mods_that_torch_compile_cannot_trace(self):
+        """They break the graph. Then they run, or are refused, as without torch.compile."""
+        q, k, v = operands("cpu")
+        seen = []
+
+        def appends(b, h, q, k):
+            seen.append(1)
+            return q >= k
+
+        def breaks(score, b, h, q, k):
+            torch._dynamo.graph_break()
+            return score * 2
+
+        def branches(b, h, q, k):
+            return q >= k and k > 3
+
+        def model(q, k, v, mod):
+            mask = None
+            if mod in (appends, branches):
+                mask, mod = create_block_mask(mod, None, None, Q_LEN, KV_LEN, device="cpu"), None
+            return flex_attention(q * 2, k, v, mod, mask, enable_gqa=True)
+
+        for mod in (appends, breaks, lambda *_: 1.0):
+            with self.subTest(mod):
+                torch._dynamo.reset()
+                expected, actual = model(q, k, v, mod), torch.compile(model, backend="aot_eager")(q, k, v, mod)
+                self.near(actual, expected)
+                grads = [torch.autograd.grad(out.square().sum(), v)[0] for out in (actual, expected)]
+                self.near(*grads)
+                torch._dynamo.reset()
+                with self.assertRaises(torch._dynamo.exc.Unsupported):
+                    torch.compile(model, backend="aot_eager", fullgraph=True)(q, k, v, mod)
+        for mod, kind, told in (
+            (branches, attnc.errors.UntranslatableError, "instead of `if` use torch.where"),
+            (lambda score, b, h, q: score, TypeError, "4 positional arguments but 5"),
+        ):
+            with self.subTest(told), self.assertRaisesRegex(kind, told):
+                torch._dynamo.reset()
+                torch.compile(model, backend="aot_eager")(q, k, v, mod)
+        torch._dynamo.reset()
+        with self.assertRaisesRegex(Exception, "branches"):
+            torch.compile(model, backend="aot_eager", fullgraph=True)(q, k, v, branches)
 
     def test_tables_of_mods_inside_of_compiled_models(self):
         q, k, v = operands("cpu", requires_grad=False, kv_heads=H)
@@ -794,6 +856,22 @@ class FlexTest(unittest.TestCase):
                 with self.assertRaises((ValueError, RuntimeError)) as caught:
                     call()
                 self.assertIn(fragment, str(caught.exception))
+        mask = create_block_mask(causal, None, None, KV_LEN, KV_LEN, device="cpu")
+        for fragment, call in {
+            "block_mask is a Tensor: give create_block_mask": lambda: flex_attention(k, k, k, block_mask=torch.ones(8, 8)),
+            "score_mod is a BlockMask: give block_mask=": lambda: flex_attention(k, k, k, mask),
+        }.items():
+            with self.subTest(fragment), self.assertRaisesRegex(TypeError, fragment):
+                call()
+        with self.assertRaisesRegex(ValueError, "head dim 0"):
+            flex_attention(k[..., :0], k[..., :0], k)
+        double, text = torch.randn(1, 2, 8, D, dtype=torch.float64), translate(None, causal).text
+        for call in (
+            lambda: attnc.torch.explain(double, double, double, arch="sm_90a"),
+            lambda: torch.ops.attnc.attention(text, *[double] * 3, [], [], 1.0, None, False, None, None, 0, None),
+        ):
+            with self.assertRaisesRegex(ValueError, "float64; attnc computes bfloat16, float16 and float32"):
+                call()
         for kind in (ValueError, RuntimeError):  # before PyTorch 2.14, and since
             with self.assertRaises(kind):
                 flex_attention(q, q, q, block_mask=create_block_mask(causal, 1, 1, 64, 64, device="cpu"))

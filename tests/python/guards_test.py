@@ -596,6 +596,16 @@ class RefusalTest(unittest.TestCase):
         for mod in (branch, lambda s, b, h, q, k: s * q.item(), lambda s, b, h, q, k: s * int(q)):
             self.assertIn("torch.where", self.refused(mod))
 
+    def test_objects_whose_getattr_raises_any_exception(self):
+        class Table:
+            scale = 2.0
+
+            def __getattr__(self, name):
+                return {}[name]
+
+        table = Table()
+        self.assertIn("mul f32 %score", translate(lambda score, b, h, q, k: score * table.scale).text)
+
     def test_numbers_of_what_is_computed_of_tensors(self):
         table = torch.tensor([2.0, 3.0])
         for ask in (

@@ -391,6 +391,13 @@ class TransformersTest(unittest.TestCase):
             model(tokens("cpu"), output_attentions=True)
         self.assertIn("attn_implementation='eager'", told.output[0])
 
+    def test_float64_is_refused(self):
+        model = model_of("llama", "cpu").double()
+        for call in (model, torch.compile(model, backend="eager")):
+            torch._dynamo.reset()
+            with self.assertRaisesRegex(ValueError, r"float64; attnc computes bfloat16.*model\.float\(\)"):
+                call(tokens("cpu"))
+
     def test_dropout_is_refused(self):
         torch.manual_seed(1)
         config = LlamaConfig(**COMMON, attention_dropout=0.5)

@@ -18,7 +18,7 @@ from .torch.autograd import attend
 from .torch.block_mask import BlockMask
 from .torch.flex import autocast, flex_attention
 from .torch.graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
-from .torch.kernels import ALIGNED, Sequences
+from .torch.kernels import ALIGNED, Sequences, check_dtype
 from .torch.translation import translate
 
 NAME = "attnc"
@@ -268,8 +268,10 @@ def attention(
 
 
 def _attend(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling, wants_lse):
-    """Returns (out, lse); lse may be None unless it is wanted. `mask` is None, a Mask, or PyTorch's block mask."""
+    """Returns (out, lse); lse may be None unless it is wanted. `mask` is None, a Mask, or PyTorch's block mask. Raises
+    ValueError for float64."""
     query, key, value = autocast(query, key, value)
+    check_dtype("query", query)
     is_traced_here = torch.compiler.is_dynamo_compiling()
     if is_traced_here and not is_traced:  # this breaks the graph
         return _attend_outside(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling, wants_lse)

@@ -10,7 +10,7 @@ from .block_mask import has_lists, mask_mod_of
 from .errors import OperandError
 from .graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .fp8 import check_fp8
-from .kernels import ALIGNED, FP8, SPANS, options_of, span_of
+from .kernels import ALIGNED, FP8, SPANS, check_dtype, options_of, span_of
 from .repeats import look_of, remember, repeated
 from .translation import translate
 
@@ -98,6 +98,11 @@ def _check_mask(block_mask):
             "block_mask is a function: give create_block_mask(function, B, H, Q_LEN, KV_LEN), with B and H None if "
             "the function does not depend on them"
         )
+    if not isinstance(block_mask, flex.BlockMask):
+        raise TypeError(
+            f"block_mask is a {type(block_mask).__name__}: give create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN), whose "
+            "mask_mod may read a tensor, as mask[b, h, q_idx, kv_idx]"
+        )
     if block_mask.mask_mod is getattr(flex, "_sliced_mask_mod_error", flex):
         raise RuntimeError("Cannot use mask_mod from a sliced BlockMask")
 
@@ -106,8 +111,7 @@ def _check(query, key, value, enable_gqa, block_mask, devices=("cpu", "cuda")):
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dim() != 4:
             raise NotImplementedError(f"{name} has {tensor.dim()} dims; it must be [B, H, L, E]")
-        if tensor.dtype not in (torch.bfloat16, torch.float16, torch.float32):
-            raise ValueError(f"{name} is {tensor.dtype}; attnc computes bfloat16, float16 and float32: convert it")
+        check_dtype(name, tensor)
         if tensor.dtype != query.dtype or tensor.device != query.device:
             raise ValueError(
                 f"{name} is {tensor.dtype} on {tensor.device}, query {query.dtype} on {query.device}: make them alike"
@@ -143,8 +147,26 @@ def _check(query, key, value, enable_gqa, block_mask, devices=("cpu", "cuda")):
     if tuple(lengths) != (query.shape[2], key.shape[2]) and not _covers_all(block_mask):
         raise OperandError(
             f"block_mask is of {lengths[0]} queries and {lengths[1]} keys, the operands have {query.shape[2]} and "
-            f"{key.shape[2]}: create one of these lengths, or use block_mask._adjust(q_len, kv_len)"
+            f"{key.shape[2]}: create one of these lengths{_adjusting(block_mask, query.shape[2], key.shape[2])}"
         )
+
+
+def _keeps_any_length():
+    """Whether _adjust() of this PyTorch keeps lengths that are no multiples of the block size."""
+    count, indices = (torch.zeros(shape, dtype=torch.int32, device="cpu") for shape in ((1, 1, 2), (1, 1, 2, 2)))
+    return tuple(flex.BlockMask.from_kv_blocks(count, indices)._adjust(200, 200).seq_lengths) == (200, 200)
+
+
+_ADJUSTS_TO_ANY = _keeps_any_length()
+
+
+def _adjusting(block_mask, *wanted):
+    """Returns the advice to adjust a block mask to other lengths, if this PyTorch can."""
+    lengths, sizes = block_mask.seq_lengths, block_mask.BLOCK_SIZE
+    is_longer = lengths[0] >= wanted[0] and lengths[1] >= wanted[1]
+    if is_longer and (_ADJUSTS_TO_ANY or wanted[0] % sizes[0] == wanted[1] % sizes[1] == 0):
+        return f", or use block_mask._adjust({wanted[0]}, {wanted[1]})"
+    return ""
 
 
 def _covers_all(block_mask):
@@ -237,6 +259,10 @@ def flex_attention(
     if not query.dim() == key.dim() == value.dim() == 4:
         _check(query, key, value, enable_gqa, block_mask)
     batch, heads, q_len, head_dim = query.shape
+    if head_dim == 0:
+        raise ValueError("query has head dim 0: it must have columns")
+    if not is_traced_here and isinstance(score_mod, flex.BlockMask):
+        raise TypeError("score_mod is a BlockMask: give block_mask=...")
     if fp8:
         check_fp8(query, value, fp8)
     mask_mod = lists = None

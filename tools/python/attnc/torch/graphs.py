@@ -2,7 +2,8 @@
 
 Mods are functions, and their captures may be computed in the graph, so torch.compile must trace them. It does so for
 higher-order operators: PyTorch's `flex_attention`, and `in_graph`, which is traced in the same way. `in_graph` never
-reaches a compiler: when the graph is lowered, the traced mods become IR text, and the node becomes attnc::attention.
+reaches a compiler: when the graph is lowered, the traced mods become IR text, and the node becomes attnc::attention. If
+torch.compile cannot trace a mod, it breaks the graph, and calls `in_graph` with the functions.
 
 Other recorders (make_fx, torch.jit.trace, torch.export) and watchers (dispatch modes) only see operators, and
 FakeTensors have no memory. For these, attention is attnc::attention from the start.
@@ -24,7 +25,7 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, get_proxy
 from .._ir_text import DIMS
 from .autograd import rows_of
 from .guards import describe
-from .kernels import ALIGNED, mod_of
+from .kernels import ALIGNED, Sequences, mod_of
 from .operator import attention_op, line_of
 from .translation import translate, translate_traced
 
@@ -33,11 +34,19 @@ class _InGraph(HigherOrderOperator):
     def __init__(self):
         super().__init__("attnc_attention")
 
+    @torch._disable_dynamo
     def __call__(
         self, query, key, value, score_mod, mask, scale, options, score_captures=(), mask_captures=()
     ):  # fmt: skip
         """`mask` is (kv_lengths, cu_seqlens, longest) as of attnc::attention, and mask_mod. When traced, the mods are
         graph modules, followed by their captured tensors and by numbers that may change."""
+        kv_lengths, cu_seqlens, longest, mask_mod = mask
+        if not all(isinstance(mod, torch.fx.GraphModule) for mod in (score_mod, mask_mod)):
+            return attend_recorded(
+                query, key, value, None if score_mod is _identity else score_mod,
+                None if mask_mod is _everything else mask_mod, scale, options["wants_max"],
+                Sequences(kv_lengths=kv_lengths, cu_q=cu_seqlens, max_q=longest), options["fp8"],
+            )  # fmt: skip
         return super().__call__(query, key, value, score_mod, mask, scale, options, score_captures, mask_captures)
 
 

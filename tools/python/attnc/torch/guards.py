@@ -289,7 +289,7 @@ class Description:
                 self.objects.append((item, name))
         elif isinstance(item, (enum.Enum, *_IDENTITIES)) or item is _MISSING:
             self._add_id(item)
-        elif isinstance(item, (range, slice, int, float)) or getattr(item, "shape", None) == ():  # a number of NumPy
+        elif isinstance(item, (range, slice, int, float)) or _is_number_of_numpy(item):
             self._add_id(kind)
             parts.append(repr(item))
         elif isinstance(item, torch.nn.Module):
@@ -345,6 +345,13 @@ class Description:
             found = getattr(item, name, _MISSING)
         self.parts.append(name)
         self._add(found, name)
+
+
+def _is_number_of_numpy(item):
+    try:
+        return getattr(item, "shape", None) == ()
+    except Exception:  # of its __getattr__
+        return False
 
 
 def _attribute(item, name):

@@ -52,6 +52,15 @@ def mod_of(text):
     return Mod.parse_ir(text, name="<torch>")
 
 
+def check_dtype(name, tensor):
+    """Raises ValueError for an operand in whose dtype attnc does not compute."""
+    if tensor.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        raise ValueError(
+            f"{name} is {tensor.dtype}; attnc computes bfloat16, float16 and float32: convert it, as {name}.float() or "
+            "model.float() does, or use another implementation of attention"
+        )
+
+
 class Views:
     """Structs of tensors, side by side. Callers write to `addresses`."""
 
@@ -65,6 +74,8 @@ class Views:
     def _view(tensor):
         shape, stride = tuple(tensor.shape), tensor.stride()
         rank = len(shape)
+        if tensor.dtype not in _DTYPES:
+            check_dtype("a tensor", tensor)
         view = c.Tensor(data=tensor.data_ptr(), dtype=_DTYPES[tensor.dtype], rank=rank)
         view.shape[:rank], view.stride[:rank] = shape, stride
         return view
