@@ -877,6 +877,10 @@ class FlexTest(unittest.TestCase):
                 flex_attention(q, q, q, block_mask=create_block_mask(causal, 1, 1, 64, 64, device="cpu"))
         with self.assertRaisesRegex(TypeError, "tile is 64"):
             flex_attention(q, q, q, kernel_options={"tile": 64})
+        for name, nearest in (("fp_8", "fp8"), ("FP8", "fp8"), ("tiles", "tile"), ("backwardTile", "backward_tile")):
+            with self.assertRaisesRegex(TypeError, f"kernel_options has '{name}': write '{nearest}'"):
+                flex_attention(q, q, q, kernel_options={name: True})
+        flex_attention(q, q, q, kernel_options={"num_warps": 4, "fwd_num_stages": 2, "PRESCALE_QK": True})
         if hasattr(flex, "_sliced_mask_mod_error"):  # before 2.9, PyTorch forgets mask_mod instead
             sliced = flex.create_block_mask(causal, 1, 1, Q_LEN, KV_LEN, device="cpu")[0]
             with self.assertRaisesRegex(RuntimeError, "sliced"):

@@ -60,11 +60,18 @@ def autocast(query, key, value):
 _BACKENDS = typing.get_args(getattr(flex, "_Backend", None)) or ("AUTO", "TRITON", "FLASH", "TRITON_DECODE")
 
 
+_OPTIONS = {"tile": "tile", "backwardtile": "backward_tile", "fp8": FP8}  # attnc's, by their letters
+
+
 def _check_options(options):
     if "BACKEND" in options and options["BACKEND"] not in _BACKENDS:
         raise ValueError(f"BACKEND is {options['BACKEND']!r}; PyTorch has {', '.join(_BACKENDS)}, and attnc ignores it")
     if "BACKEND" in options and options.get("FORCE_USE_FLEX_ATTENTION"):
         raise RuntimeError("kernel_options has BACKEND and FORCE_USE_FLEX_ATTENTION: give only BACKEND")
+    for name in options:
+        nearest = _OPTIONS.get(name.lower().replace("_", "").removesuffix("s"), name)
+        if nearest != name:
+            raise TypeError(f"kernel_options has {name!r}: write {nearest!r}")
     for name in ("tile", "backward_tile"):
         if not isinstance(options.get(name) or "", str):
             raise TypeError(f"{name} is {options[name]!r}; it must be a text, in the spelling of `attnc tune`")
