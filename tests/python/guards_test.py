@@ -353,6 +353,11 @@ class GuardsTest(unittest.TestCase):
     def test_what_hides_its_contents_is_traced_each_time(self):
         ring, holder, pair, name = Ring([3]), Holder(3), Pair(), "limit"
         environment = mock.patch.dict(os.environ, LIMIT="3")
+        package, inner = types.ModuleType("package_of_a_user"), types.ModuleType("package_of_a_user.math")
+        package.__path__, inner.limit = [], 3
+        modules = mock.patch.dict(sys.modules, {module.__name__: module for module in (package, inner)})
+        text = "def relative(b, h, q, k):\n    from .math import limit\n    return q - k < limit"
+        exec(text, scope := {"__package__": package.__name__, "__name__": "package_of_a_user.mods"})
         for reads, mask_mod, change in (
             ("a class of a library", lambda b, h, q, k: q - k < ring[0], lambda: ring.__setitem__(0, 4)),
             ("a computed name", lambda b, h, q, k: q - k < getattr(holder, name), lambda: setattr(holder, name, 4)),
@@ -362,9 +367,10 @@ class GuardsTest(unittest.TestCase):
                 lambda: setattr(pair, "limit", 4),
             ),
             ("a tuple of fields", lambda b, h, q, k: q - k < dataclasses.astuple(pair)[1], lambda: setattr(pair, "unused", 4)),
+            ("a relative import", scope["relative"], lambda: setattr(inner, "limit", 4)),
             ("the environment", lambda b, h, q, k: q - k < int(os.environ["LIMIT"]), lambda: os.environ.update(LIMIT="4")),
         ):
-            with self.subTest(reads), environment:
+            with self.subTest(reads), environment, modules:
                 before = translate(None, mask_mod)
                 change()
                 after = translate(None, mask_mod)

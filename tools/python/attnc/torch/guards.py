@@ -129,6 +129,7 @@ def _read_names(code):
             elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"):
                 attributes[instruction.argval] = None
             elif instruction.opname == "IMPORT_NAME":
+                is_opaque |= instructions[i - 2].argval != 0  # the level: a relative name is looked up nowhere
                 parts = instruction.argval.split(".")
                 modules.update((".".join(parts[: count + 1]), None) for count in range(len(parts)))
         for const in current.co_consts:
@@ -250,7 +251,7 @@ class Description:
             self.attributes.update(dict.fromkeys(names.attributes))
         for name in names.modules:
             if not is_stable(name):
-                module = sys.modules.get(name)  # none before its first import, or if the name is relative
+                module = sys.modules.get(name)  # none before its first import
                 if module is None:
                     self.is_known = False
                 else:
