@@ -13,10 +13,11 @@
 //                                                                 if kPingPong
 //
 // Q, K and V may be E4M3 with factors (kFp8, algo/scaled.cuh). Weights are then E4M3 as well. Products of 8 bits want V
-// with its rows contiguous, so two more warps transpose each tile of V on its way: tile/transposed_v.cuh.
+// with its rows contiguous, so two more warps transpose each tile of V on its way: tile/transposed_v.cuh. Consumers of
+// E4M3 add to O in fp32, and have no product in flight during their softmax: algo/consumer_e4m3_sm90.cuh.
 //
-// The tensor cores run S of the next step, possibly the first of the next tile, ahead of O += P V. So a warpgroup has
-// products in flight during its softmax, and during the stores at the end of a tile.
+// With 16 bits, the tensor cores run S of the next step, possibly the first of the next tile, ahead of O += P V. So a
+// warpgroup has products in flight during its softmax, and during the stores at the end of a tile.
 //
 //   role          threads                      registers   what
 //   producer      one thread, or a warp      56, 40 or 32  tile scheduler; walks steps; issues TMA loads of Q, K, V;
@@ -69,11 +70,9 @@
 
 #include "attnc_mod.cuh"
 
-#include "algo/forward_parts_sm90.cuh"
-#include "algo/softmax.cuh"
+#include "algo/consumer_e4m3_sm90.cuh"
+#include "algo/consumer_parts_sm90.cuh"
 #include "algo/transposer.cuh"
-#include "tile/gemm_wgmma.cuh"
-#include "tile/store_wgmma.cuh"
 
 namespace attnc::sm90 {
 
@@ -128,83 +127,9 @@ struct Storer {
 
 // ---------------------------------------------------------------------------------------------------------- consumer
 
-struct Consumer {
-  const TileParams& p;
-  const ModArgs& args;
-  unsigned shared;
-  int group; // which consumer warpgroup, uniform over the warp
-
-  Ring<Memory, QRing> q = {shared};
-  Ring<Memory, KRing> k = {shared};
-  Ring<Memory, VRing> v = {shared};
-  Barriers<Memory, OutFull> out_full = {shared};
-
-  using Scores = Fragment<1, kBlockN>;
-  using Weights = PackedFragment<Input, 1, kBlockN>;
-  using Out = Fragment<1, computed_columns(kHeadDimV)>;
-  using RowSoftmax = Softmax<2, typename Choose<kFp8, WeightsOfE4M3, WeightsFromOne>::Type>;
-
-  ATTNC_DEVICE Work await_work() {
-    q.wait();
-    int x[4];
-    q.read_message(x);
-    return {x[0], x[1], x[2], x[3]};
-  }
-  template <class KRing> ATTNC_DEVICE static Step read_step(const KRing& k, StepScales& scales) {
-    int x[kFp8 ? 4 : 2];
-    k.read_message(x);
-    if constexpr (kFp8) scales = {__int_as_float(x[2]), __int_as_float(x[3])};
-    return {x[0], x[1]};
-  }
-
-  /// Returns the columns of the step whose K is current.
-  ATTNC_DEVICE auto columns() const {
-    if constexpr (Mod::kColumnsLoad)
-      return SharedColumns{columns_of(shared, k.slot)};
-    else
-      return OwnColumns{};
-  }
-
-  /// Ping-pong scheduling: consumers take turns at issuing products, so that the softmax of one overlaps the products
-  /// of another. Warpgroup 0 has the first turn. Without turns, a consumer waits for its own warps where they share
-  /// what they write.
-  ATTNC_DEVICE void scheduler_barrier_sync() {
-    if (kPingPong || kHasLengths<Mod> || kOutInQSlot) SchedulerBarriers::sync(group);
-  }
-  ATTNC_DEVICE void scheduler_barrier_arrive() {
-    if (kPingPong) SchedulerBarriers::arrive(group + 1 == kConsumers ? 0 : 1 + group);
-  }
-
-  /// Epilogue: hands a tile's O to the storer, in the slot of its Q, or stores it. The scheduler barrier passed since
-  /// guarantees that the warpgroup's products with that Q are complete. Others may still read theirs: in any slab, rows
-  /// of O lie where the warpgroup's own rows of Q lay. `unit`: a factor of O.
-  ATTNC_DEVICE void store(const Out& o, RowSoftmax& softmax, const Place<1>& place, float unit) {
-    const ForwardParams& base = params_of<Mod>(p.base, args, place.b);
-    const float v_scale = unit * scale_of_v<kRowScales>(p, place.b, place.h / base.group);
-    const float normalise[2] = {softmax.finish(0) * v_scale, softmax.finish(1) * v_scale};
-    if constexpr (kOutInQSlot) {
-      const int slot = q.slot ^ 1; // of two; `q` has advanced already
-      const OutTile tile = OutTile{q.tile_of(slot).base}.from_row(64 * group);
-      if constexpr (kFp8)
-        wgmma::write_v_columns(tile, o, normalise);
-      else
-        wgmma::write_tile(tile, o, normalise);
-      ptx::fence_proxy_async();
-      arrive_by_warp(out_full[slot]);
-    } else {
-      Element* out = (Element*)base.out + place.b * base.out_stride.batch + place.h * base.out_stride.head;
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int q_idx = place.q_first + 8 * r;
-        Element* row = out + q_idx * base.out_stride.row;
-        if constexpr (kFp8)
-          wgmma::store_v_columns<kHeadDimV>(row, o, r, normalise[r], q_idx < base.q_len);
-        else
-          wgmma::store_row<kHeadDimV>(row, o, r, normalise[r], q_idx < base.q_len);
-      }
-    }
-    store_row_outputs(base, args, place, softmax);
-  }
+/// A warpgroup that computes with elements E of 16 bits.
+template <class E> struct Consumer : ConsumerParts {
+  using Weights = PackedFragment<E, 1, kBlockN>;
 
   /// Zeroes the rows of V behind the sequence, where TMA has loaded whatever the tensor holds there: a weight of 0 does
   /// not undo NaN. Each warpgroup writes all of them, and so waits for no other. The scheduler barrier before the next
@@ -219,14 +144,6 @@ struct Consumer {
     ptx::fence_proxy_async();
   }
 
-  /// Starts O += P V with the V that is current.
-  ATTNC_DEVICE void start_out(Out& o, const Weights& weights, int accumulate) {
-    if constexpr (kFp8)
-      wgmma::start_gemm(o, weights, transposed(v.tile()), accumulate);
-    else
-      wgmma::start_gemm(o, weights, v.tile(), accumulate);
-  }
-
   ATTNC_DEVICE void run() {
     Scores s;
     Weights weights;
@@ -235,8 +152,6 @@ struct Consumer {
     Place<1> place;
     Work work = {};                          // the last step's tile, whose O += P V is not started yet
     Step step = {0, kStepFirst | kStepLast}; // the last step, then this one
-    float unit = 1.f;                        // of O: the factor of the last step's V
-    RowScalesOfQ<kRowScales> q_scales;       // with kRowScales
     if (group + 1 == kConsumers) scheduler_barrier_arrive();
 #pragma unroll 1
     while (true) {
@@ -256,24 +171,22 @@ struct Consumer {
       ptx::wgmma_fence();
       wgmma::start_gemm(s, q.tile().from_row(64 * group), transposed(k.tile()), 0); // S = Q K^T
       ptx::wgmma_commit_group();
-      start_out(o, weights, accumulate); // O += P V
+      wgmma::start_gemm(o, weights, v.tile(), accumulate); // O += P V
       ptx::wgmma_commit_group();
       scheduler_barrier_arrive();
-      StepScales scales = {1.f, 1.f};
-      step = read_step(k, scales);
+      StepScales none;
+      step = read_step(k, none);
 
       const bool has_v = work.valid;
       if (begins) [[unlikely]] {
         ptx::wgmma_wait_group<0>();
         wgmma::touch(o);
-        if (ends) store(o, softmax, place, unit);
+        if (ends) store(o, softmax, place, 1.f);
         if (!next.valid) break;
         work = next;
         const int thread = ptx::opaque(threadIdx.x); // NOTE: opaque, else values derived from it take a register
-        const int row = row_of_scale<kBlockM>(work.q_start, 64 * group, p.base.q_len);
         place = Place<1>(p.base, args, work.b, work.h, work.q_start, (thread - 128) / 32 * 16 + thread % 32 / 4,
-                         p.base.scale * scale_of_products<kRowScales>(p, work.b, work.h, work.h / p.base.group, row));
-        if constexpr (kRowScales) q_scales.load<Mod>(p, p.base, args, work.b, work.h, place.q_first);
+                         p.base.scale);
         softmax = {};
       }
 
@@ -281,14 +194,9 @@ struct Consumer {
       wgmma::touch(s);
       if (!kFillsColumns) k.release();
       if (kQStages == 1) q.release(step.flags & kStepLast);
-      if constexpr (kRowScales)
-        q_scales.multiply(s, row_scales_of(shared, k.slot));
-      else if constexpr (kFp8)
-        if (__any_sync(0xffffffffu, scales.k != 1.f)) [[unlikely]]
-          s.for_each([&](float& element, int) { element *= scales.k; });
       StepBias<Mod::Exponents, 2> bias(softmax, place);
       apply_mod(s, p.base, args, place, step, columns(), bias);
-      if (Mod::kColumnsLoad && !kRowScales) k.release();
+      if (Mod::kColumnsLoad) k.release();
       k.advance();
       Rescaling<2> rescaling;
       const bool exact = step.flags & kStepFew || p.base.row_max;
@@ -308,25 +216,15 @@ struct Consumer {
       wgmma::touch(o);
       v.release(has_v);
       v.advance(has_v);
-      if constexpr (kFp8)
-        if (__any_sync(0xffffffffu, scales.v != unit)) [[unlikely]] {
-          const float by = __fdividef(unit, scales.v);
-          o.for_each([&](float& element, int) { element *= by; });
-          unit = scales.v;
-        }
       if (rescaling.is_due) [[unlikely]]
         o.scale_rows(rescaling.factors);
       const bool v_ready = v.try_wait();
       to_weights<kEarly, kGroups>(s, sums);
-      if constexpr (kRowScales) {
-        multiply_columns(s, row_scales_of(shared, k.slot_before()) + kRowScalesBytes<kBlockN> / 2);
-        k.release_before();
-      }
       weights.pack(s);
       sums.store(softmax);
       if (!v_ready) [[unlikely]]
         v.wait();
-      if constexpr (kHasLengths<Mod> && !kFp8)
+      if constexpr (kHasLengths<Mod>)
         if (step.flags & kStepTail) [[unlikely]]
           clear_dead_rows(place, step);
     }
@@ -356,7 +254,8 @@ extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
         }
       },
       [&](int group) {
-        Consumer{p, args, shared, group}.run();
+        using Role = typename Choose<kFp8, ConsumerE4m3<Input>, Consumer<Input>>::Type;
+        Role{{p, args, shared, group}}.run();
       });
 }
 

@@ -21,6 +21,15 @@ struct TileOrder {
                           // launches; null: tiles are dealt round robin, slower if they differ in length
 };
 
+/// Returns how many columns of O are one product in forward kernels of e4m3, which have two of these in registers: a
+/// divisor of `columns`. Both are multiples of 16. Three warpgroups (12 warps) leave fewer registers.
+constexpr int out_part_columns(int columns, int warps) {
+  const int most = columns > 64 && warps > 8 ? 32 : 64;
+  for (int part = most; part >= 32; part -= 16)
+    if (columns % part == 0) return part;
+  return columns <= 176 ? columns : 16; // all of 208 would take too many registers
+}
+
 /// Forward pass: out = softmax(mod(scale * q k^T)) v. Kernels access all four through maps, but out through `base` if
 /// they have no shared memory to spare.
 ///

@@ -326,20 +326,25 @@ TEST_CASE("the kernel of mma.sync takes rows, pages and blocks that Hopper's doe
   }
 }
 
-TEST_CASE("the kernel of mma.sync loses no digits of sums over many keys of e4m3", "[gpu]") {
+TEST_CASE("sums over many keys of e4m3 do not fall short", "[gpu]") {
   ATTNC_NEED_GPU();
   if (!servesFp8()) return;
-  for (int headDim : {64, 128, 256}) {
+  for (int headDim : {64, 96, 128, 256}) {
     const Problem problem{{1, 1, 1, 64, 32768}, headDim, headDim, DType::F16};
     HostOperands operands = drawFp8(libraryMod("noop"), problem, Scales::None);
     for (char& byte : operands.v.bytes) byte &= 0x7f; // all sums grow
-    const Outcome expected = runReference(libraryMod("noop"), problem, operands),
-                  actual = runKernel(libraryMod("noop"), problem, operands, {.family = Family::Sm80, .decode = false});
+    const Outcome expected = runReference(libraryMod("noop"), problem, operands);
     const auto mean = [](const std::vector<double>& x) {
       return std::accumulate(x.begin(), x.end(), 0.0) / double(x.size());
     };
-    INFO("head dim " << headDim << ": mean " << mean(actual.out) << ", expected " << mean(expected.out));
-    CHECK(std::fabs(mean(actual.out) - mean(expected.out)) <= 0x1p-9 * mean(expected.out));
+    for (Family family : fastFamilies()) {
+      // The tensor cores of Hopper cut off products at some 14 bits of the sum of a step.
+      const double bound = family == Family::Sm90 ? 0x1p-8 : 0x1p-9;
+      const Outcome actual = runKernel(libraryMod("noop"), problem, operands, {.family = family, .decode = false});
+      INFO(familyName(family) << ", head dim " << headDim << ": mean " << mean(actual.out) << ", expected "
+                              << mean(expected.out));
+      CHECK(std::fabs(mean(actual.out) - mean(expected.out)) <= bound * mean(expected.out));
+    }
   }
 }
 

@@ -1,0 +1,94 @@
+// Shared by the consumers of forward_sm90.cu: their state, their turns, and how O leaves.
+#pragma once
+
+#include "attnc_config.cuh"
+
+#include "attnc_mod.cuh"
+
+#include "algo/forward_parts_sm90.cuh"
+#include "algo/softmax.cuh"
+#include "tile/gemm_wgmma.cuh"
+#include "tile/store_wgmma.cuh"
+
+namespace attnc::sm90 {
+
+/// A consumer: a warpgroup, which owns 64 rows.
+struct ConsumerParts {
+  const TileParams& p;
+  const ModArgs& args;
+  unsigned shared;
+  int group; // which consumer warpgroup, uniform over the warp
+
+  Ring<Memory, QRing> q = {shared};
+  Ring<Memory, KRing> k = {shared};
+  Ring<Memory, VRing> v = {shared};
+  Barriers<Memory, OutFull> out_full = {shared};
+
+  using Scores = Fragment<1, kBlockN>;
+  using Out = Fragment<1, computed_columns(kHeadDimV)>;
+  using RowSoftmax = Softmax<2, typename Choose<kFp8, WeightsOfE4M3, WeightsFromOne>::Type>;
+
+  ATTNC_DEVICE Work await_work() {
+    q.wait();
+    int x[4];
+    q.read_message(x);
+    return {x[0], x[1], x[2], x[3]};
+  }
+  template <class KRing> ATTNC_DEVICE static Step read_step(const KRing& k, StepScales& scales) {
+    int x[kFp8 ? 4 : 2];
+    k.read_message(x);
+    if constexpr (kFp8) scales = {__int_as_float(x[2]), __int_as_float(x[3])};
+    return {x[0], x[1]};
+  }
+
+  /// Returns the columns of the step whose K is current.
+  ATTNC_DEVICE auto columns() const {
+    if constexpr (Mod::kColumnsLoad)
+      return SharedColumns{columns_of(shared, k.slot)};
+    else
+      return OwnColumns{};
+  }
+
+  /// Ping-pong scheduling: consumers take turns at issuing products, so that the softmax of one overlaps the products
+  /// of another. Warpgroup 0 has the first turn. Without turns, a consumer waits for its own warps where they share
+  /// what they write.
+  ATTNC_DEVICE void scheduler_barrier_sync() {
+    if (kPingPong || kHasLengths<Mod> || kOutInQSlot) SchedulerBarriers::sync(group);
+  }
+  ATTNC_DEVICE void scheduler_barrier_arrive() {
+    if (kPingPong) SchedulerBarriers::arrive(group + 1 == kConsumers ? 0 : 1 + group);
+  }
+
+  /// Epilogue: hands a tile's O to the storer, in the slot of its Q, or stores it. The scheduler barrier passed since
+  /// guarantees that the warpgroup's products with that Q are complete. Others may still read theirs: in any slab, rows
+  /// of O lie where the warpgroup's own rows of Q lay. `unit`: a factor of O.
+  ATTNC_DEVICE void store(const Out& o, RowSoftmax& softmax, const Place<1>& place, float unit) {
+    const ForwardParams& base = params_of<Mod>(p.base, args, place.b);
+    const float v_scale = unit * scale_of_v<kRowScales>(p, place.b, place.h / base.group);
+    const float normalise[2] = {softmax.finish(0) * v_scale, softmax.finish(1) * v_scale};
+    if constexpr (kOutInQSlot) {
+      const int slot = q.slot ^ 1; // of two; `q` has advanced already
+      const OutTile tile = OutTile{q.tile_of(slot).base}.from_row(64 * group);
+      if constexpr (kFp8)
+        wgmma::write_v_columns(tile, o, normalise);
+      else
+        wgmma::write_tile(tile, o, normalise);
+      ptx::fence_proxy_async();
+      arrive_by_warp(out_full[slot]);
+    } else {
+      Element* out = (Element*)base.out + place.b * base.out_stride.batch + place.h * base.out_stride.head;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int q_idx = place.q_first + 8 * r;
+        Element* row = out + q_idx * base.out_stride.row;
+        if constexpr (kFp8)
+          wgmma::store_v_columns<kHeadDimV>(row, o, r, normalise[r], q_idx < base.q_len);
+        else
+          wgmma::store_row<kHeadDimV>(row, o, r, normalise[r], q_idx < base.q_len);
+      }
+    }
+    store_row_outputs(base, args, place, softmax);
+  }
+};
+
+} // namespace attnc::sm90
