@@ -71,6 +71,7 @@ class Package(unittest.TestCase):
         rotated = values.float() * scales.repeat_interleave(128, -1)[..., :300, None]
         torch.testing.assert_close(rotated.norm(dim=-1), x.norm(dim=-1), rtol=0.05, atol=0)
         self.assertFalse(torch.allclose(rotated, x, rtol=0.1, atol=0.1))
+        self.check_rotary(torch, x)
         given = torch.tensor([0.5, 2.0, 0.25]).expand(2, 3)
         x[0, 0, 0, 0] = 1e6
         values, scales = attnc.quantise(x, scales=given)
@@ -88,7 +89,6 @@ class Package(unittest.TestCase):
                 attnc.quantise(x, scale_bits=bits)
         with self.assertRaisesRegex(attnc.RunError, "^scales: a tensor has DLPack's dtype code 2, .* and e4m3$"):
             attnc.quantise(x, scales=given.double())
-        self.check_rotary(torch, x)
         for wrong, text in ((x[0], r"give \[B, H, L, D\]"), (x.int(), "i32"), (x.mT, "last stride")):
             with self.assertRaisesRegex(attnc.Error, text):
                 attnc.quantise(wrong)
