@@ -185,6 +185,15 @@ struct QuantiseParams {
   int rotates;         // bool
   unsigned seed;       // of signs
   unsigned scale_mask; // bits of a factor that are 0; it is rounded up to that
+  // Only if kEmbeds:
+  int rotary_columns;    // the first of a row
+  const void* cos_sin;   // [positions, rotary_columns]: cosines of pairs, then sines. Rows are aligned to 16 bytes
+  const int* positions;  // of rows, by batch and row. Null: a row's index
+  long long cos_sin_row; // stride
+  long long position_batch, position_row; // strides
+  int last_position;                      // of cos_sin; positions are clamped to 0 .. last_position
+  int cos_sin_is_f32;                     // bool; otherwise Element
+  int interleaved;                        // bool: pairs are neighbours, else halves of the rotary columns
 };
 
 /// Wider q and k, whose further columns hold a low-rank term of the score, or, if kIsApart, only these columns:

@@ -1,11 +1,14 @@
 // Rounds rows of 16 or 32 bits to e4m3, with one factor for each head, for each 128 rows of it, or for each row.
 //
-//   y = x H / sqrt(n) D,   scale = max |y| / 448,   out = e4m3(y / scale)
+//   y = R x H / sqrt(n) D,   scale = max |y| / 448,   out = e4m3(y / scale)
 //
-// If kRotates, D is a diagonal of random signs. H is the Hadamard matrix of size n, the largest power of two that
+// If kEmbeds, R is a rotary embedding (arXiv:2104.09864, section 3.4.2): it turns pairs of columns (a, b) of a row to
+// (a cos - b sin, b cos + a sin), by the cosines and sines of the row's position. It is in f32. Otherwise R x = x.
+//
+// If p.rotates, D is a diagonal of random signs. H is the Hadamard matrix of size n, the largest power of two that
 // divides the head dim, and multiplies each n columns of a row. The product is orthogonal, so q k^T stays the same if
 // q and k are rotated alike, and an outlier is spread over n elements. After FlashAttention-3 (arXiv:2407.08608,
-// section 3.3). Otherwise y = x.
+// section 3.3). Otherwise y = R x.
 //
 // attnc_quantise         with factors of blocks or rows: factors and out. With factors of heads: out, by factors that
 // the
@@ -13,11 +16,13 @@
 // attnc_quantise_scales  factors of heads, as maxima over CTAs. Runs first; the host zeroes the factors.
 //
 // A warp takes batches of rows, so that many loads are under way at once. Lane l holds kPerLane neighbouring columns of
-// each, from l kPerLane on. Rows of a block stay in registers between its maximum and its rounding, if they fit.
+// each, from l kPerLane on. Rows of a block stay in registers between its maximum and its rounding, if they fit;
+// else they come from the L1 cache. kEmbeds is static, since rotary embedding takes registers that other launches use
+// for loads under way.
 //
 // Grid: blocks of 128 rows * heads * batch, in one dimension. Threads: 32 kWarps.
 //
-// Config: Element is the type of x; kHeadDimQk its columns, kWarps.
+// Config: Element is the type of x; kHeadDimQk its columns; kEmbeds, kWarps.
 #include "attnc_config.cuh"
 
 #include "params.cuh"
@@ -35,7 +40,8 @@ constexpr int columns_of_lane() {
   return columns;
 }
 constexpr int kPerLane = columns_of_lane(), kRowsOfWarp = kRows / kWarps;
-constexpr int kBatch = 64 / kPerLane < kRowsOfWarp ? 64 / kPerLane : kRowsOfWarp; // 64 registers
+constexpr int kRegisters = kEmbeds ? 32 : 64; // of a batch; cosines and sines need the others
+constexpr int kBatch = kRegisters / kPerLane < kRowsOfWarp ? kRegisters / kPerLane : kRowsOfWarp;
 static_assert(kPerLane <= 16 && kColumns % kPerLane == 0 && kRowsOfWarp % kBatch == 0);
 constexpr float kLargest = 448.f;
 /// So that a factor is above 0.
@@ -107,7 +113,48 @@ ATTNC_DEVICE int row_of(const Place& at, int batch, int i) {
   return at.first + int(threadIdx.x) / 32 + (batch * kBatch + i) * kWarps;
 }
 
-/// Loads rows, and rotates them if wanted. Rows behind the last are copies of it. A warp.
+/// Turns pairs of columns of rows by the angles of their positions. A warp.
+template <class T, bool AreNeighbours>
+ATTNC_DEVICE void embed_rows(float (&y)[kBatch][kPerLane], const QuantiseParams& p, const Place& at, int batch) {
+  constexpr bool kIsInLane = AreNeighbours && kPerLane > 1; // a pair
+  constexpr int kPairs = kIsInLane ? kPerLane / 2 : kPerLane;
+  struct alignas(kPairs * sizeof(T) < 16 ? kPairs * sizeof(T) : 16) Factors {
+    T of[kPairs];
+  };
+  const int lane = threadIdx.x % 32, column = lane * kPerLane, pairs = p.rotary_columns / 2;
+  const bool is_turned = column < p.rotary_columns, is_second = AreNeighbours ? column % 2 : column >= pairs;
+  const int pair = !is_turned ? 0 : AreNeighbours ? column / 2 : column % pairs;
+  const int distance = !is_turned ? 0 : AreNeighbours ? 1 : pairs / kPerLane; // in lanes
+  const int partner = is_second ? lane - distance : lane + distance;
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    const int row = min(row_of(at, batch, i), at.end - 1);
+    const int given = p.positions ? p.positions[at.b * p.position_batch + row * p.position_row] : row;
+    const T* const cosines = (const T*)p.cos_sin + max(min(given, p.last_position), 0) * p.cos_sin_row + pair;
+    const Factors cos = *(const Factors*)cosines, sin = *(const Factors*)(cosines + pairs);
+    float turned[kPerLane];
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) {
+      const float other = kIsInLane ? y[i][j ^ 1] : __shfl_sync(0xffffffffu, y[i][j], partner);
+      const float of_other = to_float(sin.of[kIsInLane ? j / 2 : j]);
+      turned[j] = y[i][j] * to_float(cos.of[kIsInLane ? j / 2 : j]) +
+                  other * ((kIsInLane ? j % 2 : is_second) ? of_other : -of_other);
+    }
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) y[i][j] = is_turned ? turned[j] : y[i][j];
+  }
+}
+
+/// Turns rows by a table of elements T. A warp.
+template <class T>
+ATTNC_DEVICE void embed_by(float (&y)[kBatch][kPerLane], const QuantiseParams& p, const Place& at, int batch) {
+  if (p.interleaved)
+    embed_rows<T, true>(y, p, at, batch);
+  else
+    embed_rows<T, false>(y, p, at, batch);
+}
+
+/// Loads rows, and embeds and rotates them if wanted. Rows behind the last are copies of it. A warp.
 ATTNC_DEVICE void load_batch(float (&y)[kBatch][kPerLane], const QuantiseParams& p, const Place& at, int batch,
                              const float (&signs)[kPerLane]) {
   const Columns<const Element> x((const Element*)p.x, p.x_stride, at);
@@ -130,6 +177,12 @@ ATTNC_DEVICE void load_batch(float (&y)[kBatch][kPerLane], const QuantiseParams&
   for (int i = 0; i < kBatch; ++i) {
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) y[i][j] = x.are_inside ? y[i][j] : 0.f;
+  }
+  if constexpr (kEmbeds) {
+    if (Same<Element, float>::value || p.cos_sin_is_f32)
+      embed_by<float>(y, p, at, batch);
+    else
+      embed_by<Element>(y, p, at, batch);
   }
   if (!p.rotates) return;
 #pragma unroll

@@ -154,7 +154,7 @@ public:
   /// Returns a pack: the bytes of one file with all stages of these kernels, which compile() provides.
   /// CompilerOptions::packs and addPack() open it on machines without NVRTC or a cache. Preparation::kernels() lists
   /// the kernels that operands need. Where launches choose a tile by the width of their window, the pack has both
-  /// tiles.
+  /// tiles. With kernels of Feature::Fp8Kv, it has those of Quantiser for their head dims up to 256 and their dtype.
   ///
   /// Write the bytes unchanged to a file of any name, preferably by rename. Needs no GPU. Errors: those of compile()
   /// for the first kernel that fails.

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 namespace attnc {
 
@@ -23,14 +24,28 @@ struct QuantiseOptions {
   int scaleBits = 0;
   /// Whether scales of heads are given: launches read `scales`, and do not write them. Scales are 2^-64 or more.
   bool readsScales = false;
+  /// [positions, columns]: cosines of pairs of columns, then sines, for a rotary embedding (arXiv:2104.09864, section
+  /// 3.4.2) of the first columns of each row. It is the `cos_sin_cache` of vLLM, SGLang and FlashInfer. F32 or the
+  /// dtype of x, last stride 1. The number of columns is a multiple of 8, or of 16 if the head dim is above 128. On a
+  /// GPU, rows are aligned to 16 bytes. Default: none.
+  ///
+  /// The embedding comes before signs and Hadamard matrix. It is in f32, and only the result is rounded. v must not be
+  /// embedded.
+  std::optional<TensorView> cosSin = {};
+  /// I32 or I64 [B, L], any strides, such as 0: rows of cosSin, read on the GPU. They are clamped to the table, after
+  /// I64 was cut to 32 bits. Default: the index of a row in L.
+  std::optional<TensorView> positions = {};
+  /// Whether pairs are columns 2 i and 2 i + 1, as in GPT-J. Default: columns i and i + half of cosSin's columns, as in
+  /// GPT-NeoX and Llama.
+  bool interleaved = false;
 };
 
 /// Rounds tensors to E4M3 on the GPU, for operands of forward kernels (Operands::qScales). Loaded on one device. It is
 /// immutable, copies share it, and any number of threads may launch it.
 class Quantiser {
 public:
-  /// Compiles the kernels, or takes them from memory or disk. Loads them into the current CUDA context. Tensors that
-  /// are rounded have this dtype: F32, F16 or BF16. Their last extent is `headDim`, a multiple of 8 in 8 .. 256.
+  /// Compiles the kernels, or takes them from packs, memory or disk. Loads them into the current CUDA context. Tensors
+  /// that are rounded have this dtype: F32, F16 or BF16. Their last extent is `headDim`, a multiple of 8 in 8 .. 256.
   ///
   /// Errors (environment): another dtype or head dim; no GPU or one before sm_89; NVRTC missing if it is needed.
   static Expected<Quantiser> load(const Compiler& compiler, DType dtype, int headDim);
@@ -50,7 +65,7 @@ public:
   /// off in its last bit, and `out` by a step where the quotient lies between two.
   ///
   /// Errors (environment), with nothing enqueued: tensors that do not fit each other; other scaleBits, or
-  /// scaleBits of given scales.
+  /// scaleBits of given scales; positions or interleaved without cosSin.
   Status launch(const TensorView& x, const TensorView& out, const TensorView& scales, const QuantiseOptions& options,
                 Stream stream) const;
 

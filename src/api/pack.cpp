@@ -3,6 +3,7 @@
 #include "api/compiler_impl.h"
 #include "api/mod_impl.h"
 #include "api/pack_maker.h"
+#include "api/quantise_programs.h"
 #include "attnc/compiler.h"
 #include "attnc/version.h"
 #include "jit/kernel_bytes.h"
@@ -14,6 +15,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <set>
 
 namespace attnc {
 namespace {
@@ -26,6 +28,18 @@ std::string makerOfPacks() {
     hasher.field(std::string_view(plan::kEmbeddedFiles[i].text));
   }
   return fmt::format("attnc {} (templates {})", ATTNC_VERSION, hasher.finish().hex().substr(0, 12));
+}
+
+/// Adds the programs that round operands of a kernel to e4m3, if it takes that. Their tensors have the dtype of out.
+Status addQuantisers(const KernelOptions& options, std::vector<jit::CompileJob>& jobs) {
+  if (!options.features.has(Feature::Fp8Kv)) return {};
+  for (int headDim : std::set{options.headDim, options.headDimV})
+    for (bool embeds : {false, true})
+      if (headDim <= 256) {
+        ATTNC_TRY_AS(job, quantiseProgram(options.dtype, headDim, embeds, options.arch));
+        jobs.push_back(*std::move(job));
+      }
+  return {};
 }
 
 } // namespace
@@ -49,6 +63,7 @@ Expected<std::string> Compiler::Impl::pack(const std::vector<PackItem>& items) {
   for (const PackItem& item : items) {
     if (item.options.arch.empty())
       return Error::environment("a kernel to be packed has no arch", "name one in its options: sm_80, sm_90a, ...");
+    ATTNC_TRY(addQuantisers(item.options, jobs));
     ATTNC_TRY_AS(tiles, tilesOfLaunches(item));
     for (const std::string& tile : *tiles) {
       KernelOptions options = item.options;

@@ -1,6 +1,8 @@
 #include "attnc/quantise.h"
 
+#include "api/compiler_access.h"
 #include "api/modless_kernel.h"
+#include "api/quantise_programs.h"
 #include "attnc/operands.h"
 #include "jit/current_device.h"
 #include "jit/enqueue_zeros.h"
@@ -15,8 +17,6 @@
 
 namespace attnc {
 namespace {
-
-constexpr int kWarps = 8;
 
 Error wrong(const char* name, const std::string& what) { return Error::environment(fmt::format("{} {}", name, what)); }
 
@@ -68,6 +68,33 @@ Status checkDType(DType dtype) {
                             "f32, f16 and bf16 are");
 }
 
+/// Checks the table of a rotary embedding, and positions in it.
+Status checkRotary(const QuantiseOptions& options, const TensorView& x) {
+  if (!options.cosSin) {
+    if (!options.positions && !options.interleaved) return {};
+    return Error::environment("positions or interleaved pairs are given without cos_sin", "give cos_sin");
+  }
+  const TensorView& table = *options.cosSin;
+  if (table.dtype != DType::F32 && table.dtype != x.dtype)
+    return wrong("cos_sin", fmt::format("is {}, and neither f32 nor {}", dtypeName(table.dtype), dtypeName(x.dtype)));
+  if (table.rank != 2) return wrong("cos_sin", fmt::format("has rank {}, and is not [positions, columns]", table.rank));
+  const int64_t multiple = x.shape[3] > 128 ? 16 : 8, columns = table.shape[1];
+  if (columns <= 0 || columns > x.shape[3] || columns % multiple)
+    return wrong("cos_sin", fmt::format("has {} columns, and not a multiple of {} up to {}", columns, multiple,
+                                        x.shape[3] / multiple * multiple));
+  if (table.shape[0] < 1 || table.shape[0] > INT32_MAX)
+    return wrong("cos_sin", fmt::format("has {} positions, and not 1 to 2^31 - 1", table.shape[0]));
+  if (table.stride[1] != 1) return wrong("cos_sin", "has a last stride that is not 1");
+  if (!table.data) return wrong("cos_sin", "is null");
+  if (!options.positions) return {};
+  const TensorView& positions = *options.positions;
+  if ((positions.dtype != DType::I32 && positions.dtype != DType::I64) || positions.rank != 2 ||
+      positions.shape[0] != x.shape[0] || positions.shape[1] != x.shape[2])
+    return wrong("positions", fmt::format("are not i32 or i64 [{}, {}]", x.shape[0], x.shape[2]));
+  if (!positions.data && positions.elements()) return wrong("positions", "are null");
+  return {};
+}
+
 Status checkTensors(const TensorView& x, const TensorView& out, const TensorView& scales,
                     const QuantiseOptions& options, DType dtype, int headDim) {
   if (options.scaleBits < 0 || options.scaleBits > 24)
@@ -77,46 +104,46 @@ Status checkTensors(const TensorView& x, const TensorView& out, const TensorView
                               "leave one of them out");
   ATTNC_TRY(checkRows("x", x, dtype, x, headDim));
   ATTNC_TRY(checkRows("out", out, DType::E4M3, x, headDim));
+  ATTNC_TRY(checkRotary(options, x));
   if (options.readsScales) return checkGivenScales(scales, x);
   return checkScales(scales, x);
 }
 
-} // namespace
-
-struct Quantiser::Impl {
-  DType dtype;
-  int headDim;
-  jit::LoadedKernel scales, round;
-};
-
-Expected<Quantiser> Quantiser::load(const Compiler& compiler, DType dtype, int headDim) {
-  ATTNC_TRY(checkDType(dtype));
-  if (headDim < 8 || headDim > 256 || headDim % 8)
-    return Error::environment(fmt::format("head dim {} is not supported", headDim), "multiples of 8 from 8 to 256 are");
-  ATTNC_TRY_AS(device, jit::currentDevice());
-  ATTNC_TRY_AS(arch, plan::parseArch(device->arch));
-  if (arch->capability < 89)
-    return Error::environment(fmt::format("{} converts nothing to e4m3", device->arch), "GPUs from sm_89 on do");
-  const auto loaded = [&](const char* entry) {
-    const plan::Stage stage{.templateName = "quantise.cu",
-                            .entry = entry,
-                            .config = {.dtype = dtype, .headDimQk = headDim, .headDimV = headDim, .warps = kWarps},
-                            .threads = 32 * kWarps};
-    return loadModless(compiler, stage, device->arch,
-                       fmt::format("quantise {} head-dim-{} {}", dtypeName(dtype), headDim, device->arch));
-  };
-  ATTNC_TRY_AS(scales, loaded("attnc_quantise_scales"));
-  ATTNC_TRY_AS(round, loaded("attnc_quantise"));
-  return Quantiser(std::make_shared<const Impl>(Impl{dtype, headDim, *std::move(scales), *std::move(round)}));
+/// Adds a rotary embedding to the parameters.
+Status addRotary(const QuantiseOptions& options, QuantiseParams& params) {
+  const TensorView& table = *options.cosSin;
+  const int64_t rowBytes = table.shape[0] > 1 ? table.stride[0] * dtypeBytes(table.dtype) : 0;
+  if (reinterpret_cast<uintptr_t>(table.data) % 16 || rowBytes % 16)
+    return wrong("cos_sin", "has rows that are not aligned to 16 bytes");
+  params.rotary_columns = int(table.shape[1]);
+  params.cos_sin = table.data;
+  params.cos_sin_row = table.stride[0];
+  params.last_position = int(table.shape[0] - 1);
+  params.cos_sin_is_f32 = table.dtype == DType::F32;
+  params.interleaved = options.interleaved;
+  if (!options.positions) return {};
+  const int64_t words = dtypeBytes(options.positions->dtype) / 4; // the low one of i64 comes first
+  params.positions = static_cast<const int*>(options.positions->data);
+  params.position_batch = words * options.positions->stride[0];
+  params.position_row = words * options.positions->stride[1];
+  return {};
 }
 
-Status Quantiser::launch(const TensorView& x, const TensorView& out, const TensorView& scales,
-                         const QuantiseOptions& options, Stream stream) const {
-  ATTNC_TRY(checkTensors(x, out, scales, options, impl->dtype, impl->headDim));
-  const int64_t blocks = ceilDiv(x.shape[2], kRowsOfScale), ctas = x.shape[0] * x.shape[1] * blocks;
-  if (ctas > INT32_MAX) return wrong("x", "has more rows than a launch takes");
-  const int64_t ofScale = rowsOfScale(scales, x);
-  const bool findsScales = !ofScale && !options.readsScales; // of heads, in a launch before
+} // namespace
+
+Expected<jit::CompileJob> quantiseProgram(DType dtype, int headDim, bool embeds, const std::string& arch) {
+  plan::Stage stage{.templateName = "quantise.cu",
+                    .entry = "attnc_quantise",
+                    .config = {.dtype = dtype, .headDimQk = headDim, .headDimV = headDim, .warps = kQuantiseWarps},
+                    .threads = 32 * kQuantiseWarps};
+  stage.config.embeds = embeds;
+  return modlessJob(
+      stage, arch,
+      fmt::format("kind=quantise dtype={} head-dim={}{}", dtypeName(dtype), headDim, embeds ? " with=rotary" : ""));
+}
+
+Expected<QuantiseParams> quantiseParams(const TensorView& x, const TensorView& out, const TensorView& scales,
+                                        const QuantiseOptions& options) {
   QuantiseParams params{.x = x.data,
                         .out = out.data,
                         .scales = static_cast<float*>(scales.data),
@@ -127,16 +154,61 @@ Status Quantiser::launch(const TensorView& x, const TensorView& out, const Tenso
                         .batch = int(x.shape[0]),
                         .heads = int(x.shape[1]),
                         .rows = int(x.shape[2]),
-                        .rows_of_scale = int(ofScale),
+                        .rows_of_scale = int(rowsOfScale(scales, x)),
                         .rotates = options.rotates,
                         .seed = options.seed,
                         .scale_mask = options.scaleBits ? (1u << (24 - options.scaleBits)) - 1 : 0};
+  if (options.cosSin) ATTNC_TRY(addRotary(options, params));
+  return params;
+}
+
+struct Quantiser::Impl {
+  struct Kernels {
+    jit::LoadedKernel scales, round;
+  };
+  DType dtype;
+  int headDim;
+  Kernels plain, embedding;
+};
+
+Expected<Quantiser> Quantiser::load(const Compiler& compiler, DType dtype, int headDim) {
+  ATTNC_TRY(checkDType(dtype));
+  if (headDim < 8 || headDim > 256 || headDim % 8)
+    return Error::environment(fmt::format("head dim {} is not supported", headDim), "multiples of 8 from 8 to 256 are");
+  ATTNC_TRY_AS(device, jit::currentDevice());
+  ATTNC_TRY_AS(arch, plan::parseArch(device->arch));
+  if (arch->capability < 89)
+    return Error::environment(fmt::format("{} converts nothing to e4m3", device->arch), "GPUs from sm_89 on do");
+  const auto loaded = [&](bool embeds) -> Expected<Impl::Kernels> {
+    ATTNC_TRY_AS(job, quantiseProgram(dtype, headDim, embeds, device->arch));
+    ATTNC_TRY_AS(cached, CompilerAccess::compile(compiler, *job));
+    const std::vector<char>& cubin = cached->result.cubin;
+    const auto kernel = [&](const char* entry) {
+      return jit::LoadedKernel::load({.cubin = {cubin.data(), cubin.size()}, .entry = entry, .arch = job->arch});
+    };
+    ATTNC_TRY_AS(scales, kernel("attnc_quantise_scales"));
+    ATTNC_TRY_AS(round, kernel("attnc_quantise"));
+    return Impl::Kernels{*std::move(scales), *std::move(round)};
+  };
+  ATTNC_TRY_AS(plain, loaded(false));
+  ATTNC_TRY_AS(embedding, loaded(true));
+  return Quantiser(std::make_shared<const Impl>(Impl{dtype, headDim, *std::move(plain), *std::move(embedding)}));
+}
+
+Status Quantiser::launch(const TensorView& x, const TensorView& out, const TensorView& scales,
+                         const QuantiseOptions& options, Stream stream) const {
+  ATTNC_TRY(checkTensors(x, out, scales, options, impl->dtype, impl->headDim));
+  const int64_t blocks = ceilDiv(x.shape[2], kRowsOfScale), ctas = x.shape[0] * x.shape[1] * blocks;
+  if (ctas > INT32_MAX) return wrong("x", "has more rows than a launch takes");
+  const bool findsScales = !rowsOfScale(scales, x) && !options.readsScales; // of heads, in a launch before
+  ATTNC_TRY_AS(params, quantiseParams(x, out, scales, options));
   if (findsScales) ATTNC_TRY(jit::enqueueZeros(scales.data, size_t(scales.elements()) * 4, stream));
   if (ctas == 0) return {};
-  const jit::LaunchShape shape{.grid = {unsigned(ctas), 1, 1}, .block = {32 * kWarps, 1, 1}};
-  void* arguments[] = {&params};
-  if (findsScales) ATTNC_TRY(impl->scales.launch(shape, stream, arguments));
-  return impl->round.launch(shape, stream, arguments);
+  const jit::LaunchShape shape{.grid = {unsigned(ctas), 1, 1}, .block = {32 * kQuantiseWarps, 1, 1}};
+  void* arguments[] = {&*params};
+  const Impl::Kernels& kernels = options.cosSin ? impl->embedding : impl->plain;
+  if (findsScales) ATTNC_TRY(kernels.scales.launch(shape, stream, arguments));
+  return kernels.round.launch(shape, stream, arguments);
 }
 
 Status quantiseOnCpu(const TensorView& x, const TensorView& out, const TensorView& scales,

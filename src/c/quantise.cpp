@@ -27,9 +27,12 @@ struct Given {
       : x(requiredTensor(arguments, x, "x")), out(requiredTensor(arguments, out, "out")),
         scales(requiredTensor(arguments, scales, "scales")) {
     attnc_quantise_options all;
-    if (readStruct(arguments, options, all, "options"))
-      this->options = {all.rotates != 0, all.seed, int(std::clamp<int64_t>(all.scale_bits, INT_MIN, INT_MAX)),
-                       all.reads_scales != 0};
+    if (!readStruct(arguments, options, all, "options")) return;
+    this->options = {all.rotates != 0, all.seed, int(std::clamp<int64_t>(all.scale_bits, INT_MIN, INT_MAX)),
+                     all.reads_scales != 0};
+    this->options.cosSin = readTensor(arguments, all.cos_sin, {"options", "cos_sin"});
+    this->options.positions = readTensor(arguments, all.positions, {"options", "positions"});
+    this->options.interleaved = all.interleaved != 0;
   }
 };
 

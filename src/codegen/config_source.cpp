@@ -44,6 +44,7 @@ std::string emitConfig(const Config& config) {
   if (config.vInK) add("bool", "kVInK", *config.vInK);
   if (config.deterministic) add("bool", "kDeterministic", *config.deterministic);
   if (config.takesTurns) add("bool", "kTakesTurns", *config.takesTurns);
+  if (config.embeds) add("bool", "kEmbeds", *config.embeds);
   if (config.sumsDiagonals) add("bool", "kSumsDiagonals", *config.sumsDiagonals);
   if (config.lowRank) {
     add("int", "kWideHeadDim", config.lowRank->wideHeadDim);

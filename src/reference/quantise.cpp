@@ -28,6 +28,28 @@ float signOf(uint32_t seed, uint32_t column) {
   return (x ^ x >> 16) & 1u ? -1.f : 1.f;
 }
 
+/// Applies the rotary embedding to row `row` of batch entry `b`, as embed_rows() of the kernel.
+void embed(float* y, const QuantiseOptions& options, int64_t b, int64_t row) {
+  const TensorView& table = *options.cosSin;
+  int64_t position = row;
+  if (options.positions) {
+    const TensorView& given = *options.positions;
+    const int64_t place = b * given.stride[0] + row * given.stride[1];
+    position = given.dtype == DType::I64 ? int32_t(static_cast<const int64_t*>(given.data)[place])
+                                         : static_cast<const int32_t*>(given.data)[place];
+  }
+  const int64_t at = std::clamp<int64_t>(position, 0, table.shape[0] - 1) * table.stride[0];
+  const int64_t pairs = table.shape[1] / 2;
+  for (int64_t pair = 0; pair < pairs; ++pair) {
+    const auto cos = float(readElement(table.data, table.dtype, at + pair).real),
+               sin = float(readElement(table.data, table.dtype, at + pairs + pair).real);
+    float& first = y[options.interleaved ? 2 * pair : pair];
+    float& second = y[options.interleaved ? 2 * pair + 1 : pairs + pair];
+    const float a = first, other = second;
+    first = a * cos - other * sin, second = other * cos + a * sin;
+  }
+}
+
 void rotate(float* row, int64_t columns, uint32_t seed) {
   const int64_t power = columns & -columns;
   for (int64_t i = 0; i < columns; ++i) row[i] *= signOf(seed, uint32_t(i));
@@ -58,6 +80,7 @@ void quantise(const TensorView& x, const TensorView& out, const TensorView& scal
       float* const y = values.data() + (row - first) * columns;
       for (int64_t column = 0; column < columns; ++column)
         y[column] = float(readElement(x.data, x.dtype, at(x, row) + column).real);
+      if (options.cosSin) embed(y, options, head / x.shape[1], row);
       if (options.rotates) rotate(y, columns, options.seed);
       for (int64_t column = 0; column < columns; ++column) largest = std::max(largest, std::fabs(y[column]));
     }

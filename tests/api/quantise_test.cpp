@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -53,6 +55,42 @@ struct Rounding {
   }
   double value(int64_t head, int64_t row, int64_t column) const {
     return double(e4m3ToFloat(uint8_t(out[size_t(place(head, row) + column)]))) * double(scale(head, row));
+  }
+};
+
+/// A table of cosines and sines, in rows that lie apart.
+struct Table {
+  static constexpr int64_t kPositions = 70;
+  int64_t columns;
+  DType dtype;
+  std::vector<char> bytes;
+
+  Table(int64_t columns, DType dtype) : columns(columns), dtype(dtype), bytes(size_t(kPositions * 2 * columns * 4)) {
+    for (int64_t position = 0; position < kPositions; ++position)
+      for (int64_t pair = 0; pair < columns / 2; ++pair) {
+        const double angle = double(position) * std::pow(100, -2 * double(pair) / double(columns));
+        writeElement(bytes.data(), dtype, position * 2 * columns + pair, std::cos(angle));
+        writeElement(bytes.data(), dtype, position * 2 * columns + columns / 2 + pair, std::sin(angle));
+      }
+  }
+  TensorView view() {
+    TensorView table = TensorView::contiguous(bytes.data(), dtype, {kPositions, columns});
+    table.stride[0] = 2 * columns;
+    return table;
+  }
+  std::complex<double> factor(int64_t position, int64_t pair) const {
+    const int64_t at = position * 2 * columns + pair;
+    return {readElement(bytes.data(), dtype, at).real, readElement(bytes.data(), dtype, at + columns / 2).real};
+  }
+  /// Returns the rotary embedding of a row in fp64: pairs are complex numbers, and are multiplied by unit ones.
+  std::vector<double> embedded(const double* row, int64_t width, int64_t position, bool interleaved) const {
+    std::vector<double> y(row, row + width);
+    for (int64_t pair = 0; pair < columns / 2; ++pair) {
+      const int64_t first = interleaved ? 2 * pair : pair, second = interleaved ? first + 1 : first + columns / 2;
+      const std::complex<double> z = std::complex<double>(row[first], row[second]) * factor(position, pair);
+      y[size_t(first)] = z.real(), y[size_t(second)] = z.imag();
+    }
+    return y;
   }
 };
 
@@ -136,6 +174,79 @@ TEST_CASE("a rotation keeps lengths and products, and spreads outliers", "[api]"
     Rounding plain(40, columns, DType::F32, 0);
     REQUIRE(plain.run({}));
     CHECK(a.scale(0, 0) < plain.scale(0, 0)); // the largest element is smaller
+  }
+}
+
+TEST_CASE("a rotary embedding is that of fp64", "[api]") {
+  struct Shape {
+    int64_t width, columns;
+  };
+  for (DType dtype : {DType::F32, DType::BF16, DType::F16})
+    for (DType ofTable : {DType::F32, dtype})
+      for (const Shape shape : {Shape{8, 8}, {72, 40}, {128, 128}, {256, 64}})
+        for (bool interleaved : {false, true})
+          for (DType ofPositions : {DType::Bool, DType::I32, DType::I64}) { // Bool: none
+            INFO(dtypeName(dtype) << " " << shape.columns << " of " << shape.width << ", table " << dtypeName(ofTable)
+                                  << ", positions " << dtypeName(ofPositions) << (interleaved ? ", interleaved" : ""));
+            constexpr int64_t kRows = 50;
+            Rounding r(kRows, shape.width, dtype, 1);
+            Table table(shape.columns, ofTable);
+            QuantiseOptions options{.cosSin = table.view(), .interleaved = interleaved};
+            std::vector<int64_t> positions(2 * kRows);
+            std::vector<char> given(size_t(2 * 2 * kRows) * 8);
+            const bool isShared = ofPositions == DType::I64; // by both batch entries
+            for (int64_t i = 0; i < 2 * kRows; ++i) {
+              const int64_t of = isShared ? i % kRows : i, position = of == 3 ? -7 : of == 4 ? 1 << 30 : of * 37 % 70;
+              positions[size_t(i)] =
+                  ofPositions == DType::Bool ? i % kRows : std::clamp<int64_t>(position, 0, Table::kPositions - 1);
+              if (ofPositions == DType::I32) writeElement(given.data(), DType::I32, 2 * i, double(position));
+              if (isShared) reinterpret_cast<int64_t*>(given.data())[2 * i] = position;
+            }
+            if (ofPositions != DType::Bool) {
+              options.positions = TensorView::contiguous(given.data(), ofPositions, {2, kRows});
+              options.positions->stride = {isShared ? 0 : 2 * kRows, 2};
+            }
+            REQUIRE(r.run(options));
+            for (int64_t head = 0; head < 6; ++head)
+              for (int64_t row = 0; row < kRows; ++row) {
+                const std::vector<double> want = table.embedded(&r.x[size_t(r.place(head, row))], shape.width,
+                                                                positions[size_t(head / 3 * kRows + row)], interleaved);
+                double largest = 0;
+                for (double y : want) largest = std::max(largest, std::fabs(y));
+                const double unit = double(r.scale(head, row));
+                REQUIRE(std::fabs(unit * 448 / largest - 1) < 1e-6);
+                for (int64_t column = 0; column < shape.width; ++column)
+                  REQUIRE(std::fabs(r.value(head, row, column) - want[size_t(column)]) <=
+                          std::max(std::fabs(want[size_t(column)]) * 0x1.001p-4, unit * 0x1.01p-10));
+              }
+          }
+}
+
+TEST_CASE("signs and a Hadamard matrix keep products of embedded rows", "[api]") {
+  for (bool interleaved : {false, true}) {
+    Rounding q(40, 96, DType::F32, 1), k(40, 96, DType::F32, 1, 3);
+    Table table(48, DType::F32);
+    const QuantiseOptions options{.rotates = true, .seed = 5, .cosSin = table.view(), .interleaved = interleaved};
+    REQUIRE(q.run(options));
+    REQUIRE(k.run(options));
+    double squares = 0, error = 0, errorOfPlain = 0;
+    for (int64_t head = 0; head < 6; ++head)
+      for (int64_t row = 0; row < 40; ++row) {
+        const int64_t other = 39 - row;
+        const double *const ofQ = &q.x[size_t(q.place(head, row))], *const ofK = &k.x[size_t(k.place(head, other))];
+        const std::vector<double> a = table.embedded(ofQ, 96, row, interleaved),
+                                  b = table.embedded(ofK, 96, other, interleaved);
+        double want = 0, plain = 0, found = 0;
+        for (int64_t column = 0; column < 96; ++column) {
+          want += a[size_t(column)] * b[size_t(column)];
+          plain += ofQ[column] * ofK[column];
+          found += q.value(head, row, column) * k.value(head, other, column);
+        }
+        squares += want * want, error += (found - want) * (found - want);
+        errorOfPlain += (found - plain) * (found - plain);
+      }
+    CHECK(std::sqrt(error / squares) < 0.1);
+    CHECK(std::sqrt(errorOfPlain / squares) > 0.3); // the embedding changes products
   }
 }
 
@@ -224,4 +335,36 @@ TEST_CASE("tensors that do not fit each other are not rounded", "[api]") {
   wrong = x;
   wrong.data = nullptr;
   CHECK_THAT(message(quantiseOnCpu(wrong, out, r.scalesView(), {})), Contains("x is null"));
+}
+
+TEST_CASE("rotary embeddings that do not fit are refused", "[api]") {
+  Rounding r(10, 16, DType::F16, 0);
+  std::vector<float> memory(10 * 16);
+  std::vector<int32_t> numbers(20);
+  const TensorView table = TensorView::contiguous(memory.data(), DType::F32, {10, 16}),
+                   positions = TensorView::contiguous(numbers.data(), DType::I32, {2, 10});
+  const auto refused = [&](std::optional<TensorView> cosSin, std::optional<TensorView> of, const char* text) {
+    const Status status = r.run({.cosSin = cosSin, .positions = of});
+    REQUIRE_FALSE(status);
+    CHECK_THAT(status.error().message, Contains(text));
+  };
+  REQUIRE(r.run({.cosSin = table, .positions = positions}));
+  refused({}, positions, "without cos_sin");
+  CHECK_FALSE(r.run({.interleaved = true}));
+  const auto changed = [](TensorView tensor, const auto& change) {
+    change(tensor);
+    return tensor;
+  };
+  refused(changed(table, [](auto& t) { t.dtype = DType::BF16; }), {}, "cos_sin is bf16, and neither f32 nor f16");
+  refused(changed(table, [](auto& t) { t.rank = 1; }), {}, "cos_sin has rank 1");
+  for (int64_t columns : {-8, 0, 4, 24})
+    refused(changed(table, [=](auto& t) { t.shape[1] = columns; }), {}, "not a multiple of 8 up to 16");
+  refused(changed(table, [](auto& t) { t.shape[0] = 0; }), {}, "cos_sin has 0 positions");
+  refused(changed(table, [](auto& t) { t.stride[1] = 2; }), {}, "last stride");
+  refused(changed(table, [](auto& t) { t.data = nullptr; }), {}, "cos_sin is null");
+  refused(table, changed(positions, [](auto& t) { t.dtype = DType::F32; }), "positions are not i32 or i64 [2, 10]");
+  refused(table, changed(positions, [](auto& t) { t.shape[1] = 9; }), "positions are not i32 or i64 [2, 10]");
+  refused(table, changed(positions, [](auto& t) { t.data = nullptr; }), "positions are null");
+  Rounding wide(10, 136, DType::F16, 0);
+  CHECK_FALSE(wide.run({.cosSin = changed(table, [](auto& t) { t.shape[1] = 8; })}));
 }

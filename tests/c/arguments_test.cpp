@@ -94,7 +94,7 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_prepare_options) == 72);
   CHECK(sizeof(attnc_preparation_info) == 184);
   CHECK(sizeof(attnc_tuned_tile) == 40);
-  CHECK(sizeof(attnc_quantise_options) == 32);
+  CHECK(sizeof(attnc_quantise_options) == 56);
   CHECK(sizeof(attnc_shard_mask) == 40);
   CHECK(sizeof(attnc_shard_options) == 96);
   CHECK(sizeof(attnc_shard_plan_info) == 48);

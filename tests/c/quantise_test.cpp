@@ -53,6 +53,35 @@ TEST_CASE("C rounds on the CPU", "[c]") {
   REFUSED(ATTNC_ERROR_ARGUMENT, "out", attnc_quantise_on_cpu(&in, nullptr, &factors, nullptr));
 }
 
+TEST_CASE("C embeds rows before it rounds them", "[c]") {
+  float x[16], table[2 * 8] = {}, scale = 0;
+  unsigned char values[16] = {};
+  int32_t numbers[2] = {1, 0};
+  for (int i = 0; i < 16; ++i) x[i] = float(i % 8 + 1);
+  for (int i = 0; i < 4; ++i) table[i] = 1, table[8 + 4 + i] = 1; // by 0 and by a right angle
+  const attnc_tensor in = tensor(ATTNC_DTYPE_F32, {1, 1, 2, 8}, x),
+                     out = tensor(ATTNC_DTYPE_E4M3, {1, 1, 2, 8}, values),
+                     factors = tensor(ATTNC_DTYPE_F32, {1, 1}, &scale), cosSin = tensor(ATTNC_DTYPE_F32, {2, 8}, table),
+                     positions = tensor(ATTNC_DTYPE_I32, {1, 2}, numbers);
+  auto options = sized<attnc_quantise_options>();
+  options.cos_sin = &cosSin;
+  TAKE(attnc_quantise_on_cpu(&in, &out, &factors, &options));
+  CHECK(values[7] == 0x7e);          // 8 of row 0 stays
+  CHECK(values[8 + 3] == 0xfe);      // -8 of row 1
+  CHECK(values[8 + 7] == values[3]); // 4
+  options.positions = &positions;
+  options.interleaved = 1;
+  TAKE(attnc_quantise_on_cpu(&in, &out, &factors, &options));
+  CHECK(values[6] == 0xfe); // of row 0, at position 1
+  CHECK(values[15] == 0x7e);
+  options.cos_sin = nullptr;
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "without cos_sin", attnc_quantise_on_cpu(&in, &out, &factors, &options));
+  attnc_tensor wrong = cosSin;
+  wrong.rank = 99;
+  options.cos_sin = &wrong;
+  REFUSED(ATTNC_ERROR_ARGUMENT, "options.cos_sin", attnc_quantise_on_cpu(&in, &out, &factors, &options));
+}
+
 TEST_CASE("C refuses quantisers", "[c]") {
   const Owned<attnc_compiler> compiler = ctest::compiler();
   attnc_quantiser* quantiser = nullptr;

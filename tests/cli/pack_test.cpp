@@ -131,6 +131,20 @@ TEST_CASE("a pack of ragged batches serves launches with lists, and without") {
         std::set<std::string>{"forward blocks-128x128 ragged"});
 }
 
+TEST_CASE("a pack of kernels of e4m3 has those that round to it") {
+  if (noNvrtc()) return;
+  const Folder folder;
+  const std::string pack = folder / "kernels.attnc", of = "pack --expr score --arch sm_90a --head-dim 64 --dtype ";
+  for (const auto& [dtype, has] : {std::pair("e4m3", true), {"bf16", false}}) {
+    REQUIRE(attnc::test::attnc(of + dtype + " --kernel forward -o " + pack).exitCode == 0);
+    std::set<std::string> found;
+    const json listed = json::parse(attnc::test::attnc("cache ls --json " + pack).out);
+    for (const json& row : listed["kernels"])
+      if (row["kind"] == "quantise") found.insert(row["dtype"].get<std::string>() + row["with"].dump());
+    CHECK(found == (has ? std::set<std::string>{"bf16[]", "bf16[\"rotary\"]"} : std::set<std::string>{}));
+  }
+}
+
 TEST_CASE("several packs serve together; one that is damaged or of another version is told") {
   if (noNvrtc()) return;
   const Folder folder;

@@ -67,6 +67,40 @@ TEST_CASE("a file is rounded, and attention over it is near") {
   }
 }
 
+TEST_CASE("q and k of a file get a rotary embedding") {
+  Folder folder;
+  const std::string in = folder / "in.safetensors", fp8 = folder / "fp8.safetensors";
+  writeOperands(in);
+  const std::string command = "quantise --in " + in + " --by-row --rotary -o " + fp8;
+  CHECK_THAT(complaint(command, 3), Contains("there is no tensor 'cos_sin'"));
+  cli::NamedTensors tensors = readTensors(in);
+  tensors["cos_sin"] = tensor(DType::F32, {2, 16}, [](int64_t i) { return i < 8 || i >= 24; }); // 0 and a right angle
+  tensors["k_positions"] = tensor(DType::I32, {2, 150}, [](int64_t i) { return i % 2; });
+  REQUIRE(cli::writeSafetensors(in, tensors));
+  CHECK_THAT(printed(command), Contains("q           bf16 [2, 4, 150, 32], scales [2, 4, 150], rotary embedding\n") &&
+                                   Contains("v           bf16 [2, 2, 150, 32], scales [2, 2, 150], error 2."));
+  const auto isTurned = [&](const char* name, int64_t row, int64_t pair, int64_t distance) {
+    const cli::NamedTensors rounded = readTensors(fp8);
+    const auto value = [&](int64_t column) {
+      const int64_t i = row * 32 + column;
+      return at(rounded.at(name), i) * at(rounded.at(std::string(name) + "_scales"), row);
+    };
+    const double first = at(tensors.at(name), row * 32 + pair),
+                 second = at(tensors.at(name), row * 32 + pair + distance);
+    return std::fabs(value(pair) + second) < 0.07 && std::fabs(value(pair + distance) - first) < 0.07;
+  };
+  CHECK(isTurned("q", 1, 3, 8));
+  CHECK(isTurned("q", 2, 3, 8)); // clamped to position 1
+  CHECK(isTurned("k", 3, 3, 8));
+  CHECK_FALSE(isTurned("k", 2, 3, 8));
+  CHECK_FALSE(isTurned("v", 1, 3, 8));
+  printed(command + " --interleaved --rotate 2");
+  printed(command + " --interleaved");
+  CHECK(isTurned("q", 1, 4, 1));
+  printed("run --expr score --device cpu --in " + fp8 + " -o " + (folder / "out.safetensors"));
+  CHECK_THAT(complaint("quantise --in " + in + " --interleaved -o " + fp8, 2), Contains("--rotary"));
+}
+
 TEST_CASE("what is rounded may go through pipes") {
   Folder folder;
   const std::string in = folder / "in.safetensors", piped = folder / "piped.safetensors",

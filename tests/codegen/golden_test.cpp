@@ -79,7 +79,8 @@ TEST_CASE("the configuration names every constant of the identity configuration"
                                           .narrowHeadDim = 96,
                                           .fp8Kv = false,
                                           .fp8 = false,
-                                          .rowScales = false});
+                                          .rowScales = false,
+                                          .embeds = true});
   std::string identity = test::readFile(ATTNC_SOURCE_DIR "/templates/mod/identity/attnc_config.cuh");
   for (size_t at = 0; (at = identity.find("constexpr ", at)) != std::string::npos; ++at) {
     std::string declaration = identity.substr(at, identity.find(" = ", at) - at + 3);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <random>
 
 using namespace attnc;
@@ -56,9 +57,19 @@ Quantised quantise(const cli::HostTensor& x, ScalesOf of, const QuantiseOptions&
   const device::Buffer in = upload(x), out = upload(result.values), scales = upload(result.scales);
   TensorView views[] = {x.view(), result.values.view(), result.scales.view()};
   views[0].data = in.data(), views[1].data = out.data(), views[2].data = scales.data();
+  QuantiseOptions onGpu = options;
+  std::vector<device::Buffer> buffers;
+  for (std::optional<TensorView>* tensor : {&onGpu.cosSin, &onGpu.positions})
+    if (*tensor) {
+      TensorView& view = **tensor; // dense
+      const size_t bytes = size_t(view.elements() * dtypeBytes(view.dtype));
+      buffers.push_back(take(device::Buffer::allocate(bytes)));
+      take(buffers.back().upload(view.data, bytes));
+      view.data = buffers.back().data();
+    }
   const Quantiser quantiser = take(Quantiser::load(gpu()->compiler, x.dtype, int(x.shape[3])));
   for (int launch = 0; launch < 2; ++launch) // the second finds the first one's scales
-    take(quantiser.launch(views[0], views[1], views[2], options, gpu()->stream.get()));
+    take(quantiser.launch(views[0], views[1], views[2], onGpu, gpu()->stream.get()));
   take(gpu()->stream.synchronize());
   take(out.download(result.values.bytes.data(), result.values.bytes.size()));
   take(scales.download(result.scales.bytes.data(), result.scales.bytes.size()));
@@ -76,7 +87,7 @@ void checkValues(const cli::HostTensor& found, const cli::HostTensor& values, co
     differ += at(found, i) != at(values, i);
     REQUIRE(std::fabs(at(found, i) - at(values, i)) <= std::max(std::fabs(at(values, i)) / 8, 0x1p-9));
   }
-  REQUIRE(differ <= (options.rotates ? values.elements() / 1000 + 1 : 0));
+  REQUIRE(differ <= (options.rotates || options.cosSin ? values.elements() / 1000 + 1 : 0));
 }
 
 /// Checks a result by the same on the CPU.
@@ -169,6 +180,42 @@ TEST_CASE("rows are rounded to e4m3 by scales that are given", "[gpu]") {
           checkValues(found.values, values, options);
         }
       }
+}
+
+TEST_CASE("rows get a rotary embedding before they are rounded", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!convertsFp8()) return;
+  for (DType dtype : {DType::BF16, DType::F16, DType::F32})
+    for (DType ofTable : {DType::F32, dtype})
+      for (const auto& [width, columns] : {std::pair{8, 8}, {64, 64}, {80, 32}, {128, 128}, {192, 64}, {256, 256}})
+        for (bool interleaved : {false, true})
+          for (DType ofPositions : {DType::Bool, DType::I32, DType::I64}) { // Bool: none
+            INFO(dtypeName(dtype) << ", " << columns << " of " << width << " columns, table " << dtypeName(ofTable)
+                                  << ", positions " << dtypeName(ofPositions) << (interleaved ? ", interleaved" : ""));
+            const cli::HostTensor x = drawOutliers(dtype, {2, 3, 300, width}, 7);
+            cli::HostTensor table = cli::HostTensor::make(ofTable, {1000, columns});
+            for (int64_t i = 0; i < table.elements(); ++i) {
+              const int64_t pair = i % columns % (columns / 2);
+              const double angle = double(i / columns) * std::pow(10000, -2 * double(pair) / columns);
+              writeElement(table.bytes.data(), ofTable, i, pair == i % columns ? std::cos(angle) : std::sin(angle));
+            }
+            QuantiseOptions options{.seed = 9, .cosSin = table.view(), .interleaved = interleaved};
+            cli::HostTensor positions = cli::HostTensor::make(DType::I64, {2, 300});
+            for (int64_t i = 0; i < 600; ++i) {
+              const int64_t position = i * 37 % 1100 - 20; // some outside the table
+              if (ofPositions == DType::I64)
+                reinterpret_cast<int64_t*>(positions.bytes.data())[i] = position;
+              else
+                reinterpret_cast<int32_t*>(positions.bytes.data())[i] = int32_t(position);
+            }
+            if (ofPositions != DType::Bool)
+              options.positions = TensorView::contiguous(positions.bytes.data(), ofPositions, {2, 300});
+            for (ScalesOf of : {ScalesOf::Heads, ScalesOf::Blocks, ScalesOf::Rows})
+              for (bool rotates : {false, true}) {
+                options.rotates = rotates;
+                checkByCpu(x, quantise(x, of, options), options);
+              }
+          }
 }
 
 TEST_CASE("a rotation keeps products, and spreads outliers", "[gpu]") {

@@ -111,6 +111,7 @@ inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(unsigned x) { return __builtin_ffs(int(x)); }
 inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned(uint64_t(a) * b >> 32); }
 inline float __fdividef(float a, float b) { return a / b; }
+inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
@@ -164,6 +165,12 @@ template <class T> T __shfl_up_sync(unsigned mask, T x, int lanes) {
 template <class T> T atomicAdd(T* to, T amount) {
   const T old = *to;
   *to += amount;
+  return old;
+}
+
+inline int atomicMax(int* to, int x) {
+  const int old = *to;
+  *to = max(old, x);
   return old;
 }
 

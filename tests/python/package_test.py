@@ -71,6 +71,7 @@ class Package(unittest.TestCase):
         rotated = values.float() * scales.repeat_interleave(128, -1)[..., :300, None]
         torch.testing.assert_close(rotated.norm(dim=-1), x.norm(dim=-1), rtol=0.05, atol=0)
         self.assertFalse(torch.allclose(rotated, x, rtol=0.1, atol=0.1))
+        self.check_rotary(torch, x)
         given = torch.tensor([0.5, 2.0, 0.25]).expand(2, 3)
         x[0, 0, 0, 0] = 1e6
         values, scales = attnc.quantise(x, scales=given)
@@ -91,6 +92,26 @@ class Package(unittest.TestCase):
         for wrong, text in ((x[0], r"give \[B, H, L, D\]"), (x.int(), "i32"), (x.mT, "last stride")):
             with self.assertRaisesRegex(attnc.Error, text):
                 attnc.quantise(wrong)
+
+    def check_rotary(self, torch, x):
+        angles = torch.outer(torch.arange(400.0), 100 ** -torch.linspace(0, 1, 16))
+        table, positions = torch.cat([angles.cos(), angles.sin()], -1), torch.arange(99, 399)
+        for given, rows in ((None, slice(0, 300)), (positions.expand(2, 300), slice(99, 399))):
+            for interleaved in (False, True):
+                cos, sin = table[rows].chunk(2, -1)
+                pairs = (x[..., :32:2], x[..., 1:32:2]) if interleaved else (x[..., :16], x[..., 16:32])
+                turned = (pairs[0] * cos - pairs[1] * sin, pairs[1] * cos + pairs[0] * sin)
+                turned = torch.stack(turned, -1).flatten(-2) if interleaved else torch.cat(turned, -1)
+                expected = torch.cat([turned, x[..., 32:]], -1)
+                values, scales = attnc.quantise(
+                    x, by_row=True, cos_sin=table, positions=given, interleaved=interleaved
+                )  # fmt: skip
+                torch.testing.assert_close(scales, expected.abs().amax(-1) / 448)
+                torch.testing.assert_close(values.float() * scales[..., None], expected, rtol=0.07, atol=1e-3)
+        with self.assertRaisesRegex(attnc.Error, "positions or interleaved pairs are given without cos_sin"):
+            attnc.quantise(x, positions=positions.expand(2, 300))
+        with self.assertRaisesRegex(attnc.Error, r"positions are not i32 or i64 \[2, 300\]"):
+            attnc.quantise(x, cos_sin=table, positions=positions)
 
     def test_notebooks_show_pictures(self):
         mod = attnc.Mod.parse(WINDOW)

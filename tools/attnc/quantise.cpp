@@ -27,7 +27,7 @@ namespace {
 
 struct QuantiseCommand {
   std::string input, output;
-  bool byBlocks = false, byRows = false, json = false;
+  bool byBlocks = false, byRows = false, rotary = false, interleaved = false, json = false;
   std::optional<uint32_t> seed; ///< of the rotation of q and k
 };
 
@@ -52,7 +52,26 @@ double errorOf(const HostTensor& x, const Rounded& rounded, int64_t rowsOfScale)
   return ofX > 0 ? std::sqrt(squares / ofX) : 0;
 }
 
-Expected<Rounded> roundTensor(const std::string& name, const HostTensor& x, const QuantiseCommand& command) {
+/// Returns how a tensor is rounded. q and k are rotated and embedded, v is not.
+Expected<QuantiseOptions> optionsFor(const std::string& name, const NamedTensors& tensors,
+                                     const QuantiseCommand& command) {
+  QuantiseOptions options;
+  if (name == "v") return options;
+  options.rotates = command.seed.has_value();
+  options.seed = command.seed.value_or(0);
+  if (!command.rotary) return options;
+  const auto table = tensors.find("cos_sin"), positions = tensors.find(name + "_positions");
+  if (table == tensors.end())
+    return Error::environment(fmt::format("{}: --rotary, and there is no tensor 'cos_sin'", command.input),
+                              "add [positions, columns]: cosines, then sines");
+  options.cosSin = table->second.view();
+  if (positions != tensors.end()) options.positions = positions->second.view();
+  options.interleaved = command.interleaved;
+  return options;
+}
+
+Expected<Rounded> roundTensor(const std::string& name, const HostTensor& x, const QuantiseCommand& command,
+                              const QuantiseOptions& options) {
   if (x.shape.size() != 4)
     return Error::environment(fmt::format("{}: tensor '{}' has shape {}", command.input, name, shapeText(x.shape)),
                               "tensors that are rounded are [B, H, L, D]");
@@ -60,12 +79,11 @@ Expected<Rounded> roundTensor(const std::string& name, const HostTensor& x, cons
   const int64_t rowsOfScale = command.byRows ? 1 : command.byBlocks ? kRowsOfScale : std::max<int64_t>(x.shape[2], 1);
   if (command.byBlocks || command.byRows) shape.push_back(ceilDiv(x.shape[2], rowsOfScale));
   Rounded rounded{HostTensor::make(DType::E4M3, x.shape), HostTensor::make(DType::F32, shape), 0};
-  const QuantiseOptions options{.rotates = command.seed && name != "v", .seed = command.seed.value_or(0)};
   if (auto done = quantiseOnCpu(x.view(), rounded.values.view(), rounded.scales.view(), options); !done)
     return Error::environment(fmt::format("{}: tensor '{}': {}", command.input, name, done.error().message),
                               done.error().remedy);
-  // A rotation keeps lengths of rows, but a row is not near what it was before.
-  if (!options.rotates) rounded.error = errorOf(x, rounded, rowsOfScale);
+  // Rotations keep lengths of rows, but a row is not near what it was before.
+  if (!options.rotates && !options.cosSin) rounded.error = errorOf(x, rounded, rowsOfScale);
   return rounded;
 }
 
@@ -81,13 +99,21 @@ Status quantiseFile(const QuantiseCommand& command) {
           fmt::format("{}: there is no tensor '{}': {}", command.input, name, namesText(file->names)),
           "give a file with q, k and v");
     HostTensor& x = found->second;
-    ATTNC_TRY_AS(rounded, roundTensor(name, x, command));
+    ATTNC_TRY_AS(options, optionsFor(name, tensors, command));
+    ATTNC_TRY_AS(rounded, roundTensor(name, x, command, *options));
     summary += fmt::format("{:<11} {} {}, scales {}", name, dtypeName(x.dtype), shapeText(x.shape),
                            shapeText(rounded->scales.shape));
     facts[name] = {{"dtype", dtypeName(x.dtype)}, {"shape", x.shape}, {"scales", rounded->scales.shape}};
-    if (command.seed && std::string(name) != "v") {
-      summary += ", rotated\n";
+    if (options->cosSin) {
+      summary += ", rotary embedding";
+      facts[name]["embedded"] = true;
+    }
+    if (options->rotates) {
+      summary += ", rotated";
       facts[name]["rotated"] = true;
+    }
+    if (options->cosSin || options->rotates) {
+      summary += "\n";
     } else {
       summary += fmt::format(", error {:.2g} %\n", 100 * rounded->error);
       facts[name]["error"] = rounded->error;
@@ -122,6 +148,14 @@ void addQuantise(CLI::App& app, int& exitCode) {
                    "Multiply q and k by random signs of this seed and a Hadamard matrix first: products stay the same, "
                    "and\noutliers spread over a row")
       ->type_name("SEED");
+  CLI::Option* rotary = quantise->add_flag(
+      "--rotary", command->rotary,
+      "Apply a rotary embedding to q and k first: tensor cos_sin [positions, columns] of the file has cosines, then\n"
+      "sines, and q_positions, k_positions (i32, i64 [B, L]) its rows; default: the index of a row");
+  quantise
+      ->add_flag("--interleaved", command->interleaved,
+                 "Its pairs are columns 2 i and 2 i + 1, as in GPT-J, not halves")
+      ->needs(rotary);
   quantise
       ->add_option("-o,--output", command->output,
                    "safetensors file for q, k, v, q_scales, k_scales, v_scales and all other tensors. -: stdout")

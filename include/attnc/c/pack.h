@@ -16,7 +16,8 @@ typedef struct attnc_pack_item {
 
 /// The bytes of a pack.
 typedef struct attnc_pack attnc_pack;
-/// Creates a pack with all stages of these kernels, compiled or taken from the cache (Compiler::pack).
+/// Creates a pack with all stages of these kernels, compiled or taken from the cache (Compiler::pack). With kernels of
+/// e4m3, it has those that round to it.
 ATTNC_API attnc_status attnc_pack_create(const attnc_compiler* compiler, const attnc_pack_item* items, size_t count,
                                          attnc_pack** pack);
 /// Destroys a pack and its bytes.

@@ -16,6 +16,11 @@ typedef struct attnc_quantise_options {
   int64_t scale_bits; ///< Significant bits of scales, 1 to 24, which are rounded up. Default: 0, all.
   /// 0 or 1: whether scales [B, H] are given. Launches then read `scales`, whose strides may be 0.
   int64_t reads_scales;
+  /// [positions, columns]: cosines, then sines, of a rotary embedding, which comes before signs and Hadamard matrix
+  /// (QuantiseOptions::cosSin). NULL: none.
+  const attnc_tensor* cos_sin;
+  const attnc_tensor* positions; ///< i32 or i64 [B, L]: rows of cos_sin, clamped to it. NULL: the index of a row.
+  int64_t interleaved;           ///< 0 or 1: whether pairs are neighbouring columns. Default: halves.
 } attnc_quantise_options;
 
 /// Kernels that round tensors on the GPU (Quantiser). It is immutable.

@@ -18,6 +18,7 @@ constexpr int kWarps = 4;           // warps of a CTA that compute
 constexpr bool kBlockSparse = true; // walk BlockLists; otherwise all blocks live
 constexpr int kPageSize = 0;        // positions of a page of K and V, a power of two; 0: not paged
 constexpr bool kAppends = false;    // the launch has new rows, which are written into K and V
+constexpr bool kEmbeds = true;      // rows get a rotary embedding before they are rounded
 constexpr bool kRowMax = true;      // the row maximum may be wanted
 constexpr bool kTf32 = false;       // fp32 inputs: single TF32 products instead of the 3xTF32 split
 constexpr int kSharedBytes = 69632; // dynamic shared memory of a CTA

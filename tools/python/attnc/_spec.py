@@ -427,6 +427,9 @@ class QuantiseOptions(Sized):
         ("seed", c_uint32),
         ("scale_bits", c_int64),
         ("reads_scales", c_int64),
+        ("cos_sin", POINTER(Tensor)),
+        ("positions", POINTER(Tensor)),
+        ("interleaved", c_int64),
     ]
 
 
