@@ -367,6 +367,10 @@ ScoreFacts scoreFactsOf(const Mod& mod);
 /// Kernels round this penalty in two parts (dsl/SPEC.md, 6). Returns 0 if the score has none. `captures` are in host
 /// memory. Errors (environment): captures that do not fit.
 Expected<float> distanceSlope(const Mod& mod, const Captures& captures, const ProblemShape& problem);
+/// Returns a bound of the sizes of a low-rank term's products, added up, over all scores. Kernels of bf16 may round
+/// each product (dsl/SPEC.md, 6). Returns 0 if the score has none. `captures` are in host memory. Errors
+/// (environment): captures that do not fit.
+Expected<double> lowRankSize(const Mod& mod, const Captures& captures, const ProblemShape& problem);
 
 /// Returns the captures that mask_mod reads.
 std::set<std::string> capturesOfMask(const Mod& mod);

@@ -1,4 +1,5 @@
 // Questions about a mod that programs ask before they run it.
+#include "analysis/low_rank.h"
 #include "api/mod_impl.h"
 #include "api/own_stack.h"
 #include "attnc/explain.h"
@@ -7,6 +8,7 @@
 #include "ir/interpreter.h"
 #include "ir/printer.h"
 #include "ir/walk.h"
+#include "passes/derive.h"
 #include "support/try.h"
 
 #include <algorithm>
@@ -67,6 +69,35 @@ Expected<float> distanceSlope(const Mod& mod, const Captures& captures, const Pr
     for (int64_t b = 0; b < problem.batch; ++b)
       for (int64_t h = 0; h < problem.qHeads; ++h)
         largest = std::max(largest, std::fabs(slopes.evaluate(0, b, h, 0, 0).real));
+    return largest;
+  });
+}
+
+Expected<double> lowRankSize(const Mod& mod, const Captures& captures, const ProblemShape& problem) {
+  return onOwnStack([&]() -> Expected<double> {
+    const std::optional<analysis::LowRankTerm> term = analysis::lowRank(mod.module()).term;
+    if (!term) return 0;
+    ir::Module module = mod.module();
+    ATTNC_TRY(passes::deriveForKernels(module, {.lowRank = passes::Algebra::LowRank::Factors}));
+    ATTNC_TRY_AS(bindings, ir::bind(module, captures, problem));
+    const ir::Evaluator ofQ(module, *bindings, *module.output(ir::kQFactor)),
+        ofKv(module, *bindings, *module.output(ir::kKvFactor));
+    const auto finite = [](double x) { return std::isfinite(x) ? std::fabs(x) : 0; };
+    const int64_t rows = std::max(problem.qLen, problem.kvLen); // positions of queries may be those of keys
+    double largest = 0;
+    for (int64_t b = 0; b < problem.batch; ++b)
+      for (int64_t h = 0; h < problem.qHeads; ++h) {
+        std::vector<double> ofColumns(size_t(term->rank)); // the largest
+        for (int64_t i = 0; i < problem.kvLen; ++i)
+          for (int64_t r = 0; r < term->rank; ++r)
+            ofColumns[size_t(r)] = std::max(ofColumns[size_t(r)], finite(ofKv.evaluate(0, b, h, 0, i, 0, r).real));
+        for (int64_t i = 0; i < rows; ++i) {
+          double sum = 0;
+          for (int64_t r = 0; r < term->rank; ++r)
+            sum += finite(ofQ.evaluate(0, b, h, i, 0, 0, r).real) * ofColumns[size_t(r)];
+          largest = std::max(largest, sum);
+        }
+      }
     return largest;
   });
 }

@@ -1,5 +1,6 @@
 #include "verify.h"
 
+#include "attnc/explain.h"
 #include "support/element.h"
 
 #include <catch2/catch.hpp>
@@ -126,6 +127,20 @@ struct Fixture {
 };
 
 } // namespace
+
+TEST_CASE("products of a low-rank term may be rounded in bf16, and in no other dtype", "[verify]") {
+  // Its products are as large as 64.
+  const char* const text = "score + 64.0 * torch.sin(0.5 * q_idx) * torch.cos(0.25 * kv_idx)";
+  for (auto [dtype, error, holds] : {std::tuple(DType::BF16, 0.75 * 0x1p-10, true),
+                                     {DType::BF16, 1.5 * 0x1p-10, false},
+                                     {DType::F16, 0.75 * 0x1p-10, false}}) {
+    Fixture fixture(dtype, text);
+    CHECK(*lowRankSize(fixture.mod, {}, fixture.want.forward.problem) == Approx(64).epsilon(0.01));
+    writeElement(fixture.got.lse.bytes.data(), DType::F32, 5, fixture.want.forward.lse[5] + error);
+    CHECK(verify(fixture.mod, fixture.operands, fixture.options, fixture.got, fixture.want).holds() == holds);
+  }
+  CHECK(*lowRankSize(*Mod::parse("q_idx >= kv_idx"), {}, {1, 1, 1, 8, 8}) == 0);
+}
 
 TEST_CASE("a correctly rounded result holds, its masked row too") {
   DType dtype = GENERATE(DType::BF16, DType::F16, DType::F32);

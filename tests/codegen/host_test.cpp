@@ -120,9 +120,11 @@ int judge(const std::vector<Sample>& samples, const std::vector<Outcome>& outcom
 enum class Kind { Integers, Exact, Transcendental };
 
 std::unique_ptr<RandomModule> makeModule(Kind kind, uint64_t seed) {
-  return std::make_unique<RandomModule>(
-      seed, test::RandomModuleOptions{
-                .operations = 30, .floats = kind != Kind::Integers, .transcendental = kind == Kind::Transcendental});
+  return std::make_unique<RandomModule>(seed,
+                                        test::RandomModuleOptions{.operations = 30,
+                                                                  .floats = kind != Kind::Integers,
+                                                                  .transcendental = kind == Kind::Transcendental,
+                                                                  .lowRank = kind != Kind::Integers && seed % 4 < 2});
 }
 
 } // namespace

@@ -36,6 +36,24 @@ TEST_CASE("kernels of each kind are timed and counted", "[gpu]") {
     }
 }
 
+TEST_CASE("decode kernels of e4m3 count the bytes of their elements", "[gpu]") {
+  ATTNC_NEED_GPU();
+  const device::Stream stream = take(device::Stream::create());
+  device::Timer timer = take(device::Timer::create());
+  const Mod mod = libraryMod("noop");
+  cli::RunOptions options;
+  options.random = cli::RandomProblem{{2, 8, 2, 1, 2048}, 64};
+  options.kernelKind.kind = "decode";
+  options.fp8.kv = true;
+  const cli::HostOperands operands = take(cli::findOperands(mod, options));
+  const auto measured = cli::measure(Compiler(), timer, stream, mod, operands, options);
+  if (!measured) { // a GPU without fp8
+    CHECK_THAT(measured.error().message, Catch::Contains("e4m3"));
+    return;
+  }
+  CHECK(measured->work.bytes(measured->kernel) == 2 * 2 * 2048 * (64 + 64) + 2 * 8 * (64 + 64) * 2);
+}
+
 TEST_CASE("sequences that are not alike are not counted", "[gpu]") {
   ATTNC_NEED_GPU();
   const device::Stream stream = take(device::Stream::create());

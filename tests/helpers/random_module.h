@@ -27,6 +27,7 @@ struct RandomModuleOptions {
   bool floats = true;         ///< f32 arithmetic and casts between f32 and integers; else only integers and bools
   bool transcendental = true; ///< exp, sin, ...; without them f32 results are exact or correctly rounded
   bool longRows = false;      ///< lengths of 2^24, the largest; tensors along them repeat one element (stride 0)
+  bool lowRank = false;       ///< score_mod sees the score plus a low-rank term, which is exact in f32; needs floats
 };
 
 class RandomModule {
@@ -74,6 +75,7 @@ private:
   RandomModuleOptions options;
   std::deque<std::vector<char>> storage;
   std::vector<Value> values[4];
+  Value withTerm; ///< the score plus a low-rank term, if options ask for it
 
   // mt19937_64 is the same everywhere; the standard distributions are not.
   uint64_t below(uint64_t bound) { return random() % bound; }
@@ -167,6 +169,17 @@ private:
     if (!options.floats) return;
     module.scalars.push_back({"cap", Type::F32});
     captures.set("cap", double(float(below(64)) / 4 - 4));
+    if (!options.lowRank) return;
+    addFactors("of_queries", pick(kReals), {named(ir::BuiltinDim::QLen), problem.qLen});
+    addFactors("of_keys", pick(kReals), {named(ir::BuiltinDim::KvLen), problem.kvLen});
+  }
+
+  /// Declares factors of a low-rank term. They are small multiples of 1/4.
+  void addFactors(const char* name, DType dtype, std::pair<ir::Extent, int64_t> rows) {
+    addTensor(name, dtype, {rows, {constant(kFactors), kFactors}});
+    std::vector<char>& data = storage.back();
+    for (int64_t i = 0; i < int64_t(data.size()) / dtypeBytes(dtype); ++i)
+      writeElement(data.data(), dtype, i, (double(below(17)) - 8) / 4);
   }
 
   // ---- Values ----
@@ -188,7 +201,45 @@ private:
     for (float value : {0.f, -0.f, 1.f, -1.f, 2.f, 0.5f, 0.1f, 3e38f, 1e-40f, -1e9f}) remember(module.constF32(value));
     remember(module.constF32(std::numeric_limits<float>::infinity()));
     remember(module.constF32(std::numeric_limits<float>::quiet_NaN()));
-    remember(module.param(ParamKind::Score));
+    if (options.lowRank) withTerm = scoreWithTerm();
+    remember(options.lowRank ? withTerm : module.param(ParamKind::Score));
+    if (options.lowRank && below(8) == 0) remember(module.param(ParamKind::Score)); // without the term
+  }
+
+  // ---- Low-rank terms ----
+
+  static constexpr int64_t kFactors = 5; ///< of a row, and of a column
+
+  /// Returns a sum of products over a loop, or one product.
+  Value term() {
+    static const std::vector<float> kGains = {1, -1, 0.5f, 2, 4};
+    const int64_t tensors = int64_t(module.tensors.size());
+    const ir::Loop loop{0, int64_t(2 + below(kFactors - 1))};
+    const bool isSum = below(3);
+    const Value at = isSum ? module.iter(loop) : module.constInt(Type::I32, int64_t(below(kFactors)));
+    const auto factor = [&](ir::ParamKind row, int64_t tensor) {
+      return module.make(Op::Load, Type::F32, {module.param(row), at}, tensor, 2);
+    };
+    Value q = factor(ir::ParamKind::QIdx, tensors - 2), kv = factor(ir::ParamKind::KvIdx, tensors - 1);
+    if (below(3) == 0) q = module.make(Op::Mul, Type::F32, {q, module.scalar(2)});
+    if (below(3) == 0) std::swap(q, kv);
+    Value value = module.make(Op::Mul, Type::F32, {q, kv}, 0, 2);
+    if (isSum) value = module.make(Op::Sum, Type::F32, {value}, loop.attr(), 2);
+    const Value gain = module.constF32(pick(kGains));
+    return below(2) ? module.make(below(2) ? Op::Mul : Op::Div, Type::F32, {value, gain}, 0, 2) : value;
+  }
+
+  Value scoreWithTerm() {
+    const Value score = module.param(ir::ParamKind::Score);
+    const auto join = [&](Op op, Value x, Value y) { return module.make(op, Type::F32, {x, y}, 0, 3); };
+    Value sum = below(4) ? join(below(2) ? Op::Add : Op::Sub, score, term()) : join(Op::Add, term(), score);
+    if (below(3) == 0) sum = join(below(2) ? Op::Add : Op::Sub, sum, term());
+    if (!options.longRows && below(3) == 0) { // an addend that is no product
+      const Value distance =
+          module.make(Op::Sub, Type::I32, {module.param(ir::ParamKind::KvIdx), module.param(ir::ParamKind::QIdx)});
+      sum = join(Op::Add, sum, module.make(Op::Cast, Type::F32, {distance}));
+    }
+    return sum;
   }
 
   Value operandOf(Type type) {
@@ -318,7 +369,7 @@ private:
 
   Value scoreRoot() {
     if (!options.floats) return module.make(Op::Cast, Type::F32, {values[size_t(Type::I32)].back()});
-    Value result = module.param(ir::ParamKind::Score);
+    Value result = options.lowRank ? withTerm : module.param(ir::ParamKind::Score);
     const std::vector<Value>& reals = values[size_t(Type::F32)];
     for (size_t i = 0; i < 3; ++i) {
       Value last = reals[reals.size() - 1 - i];

@@ -1,4 +1,5 @@
 // Every pass keeps the meaning of random modules, which hold what hand-written ones rarely do.
+#include "analysis/low_rank.h"
 #include "helpers/random_module.h"
 #include "helpers/same_meaning.h"
 #include "ir/hash.h"
@@ -19,7 +20,8 @@ test::RandomModuleOptions optionsOf(uint64_t seed) {
   return {.operations = int(10 + seed % 60),
           .floats = seed % 3 != 0,
           .transcendental = seed % 2 == 0,
-          .longRows = seed % 4 == 3};
+          .longRows = seed % 4 == 3,
+          .lowRank = seed % 3 != 0 && seed % 5 == 1};
 }
 
 void checkPass(std::string_view name, const Pins& pins = {}) {
@@ -36,7 +38,66 @@ void checkPass(std::string_view name, const Pins& pins = {}) {
   }
 }
 
+/// Requires what kernels rely on: `after` says of the score plus the products of its factors what `before` says of the
+/// score. A factor depends only on its own side.
+void requireSameWithTerm(const ir::Module& before, const ir::Module& after, int64_t rank,
+                         const test::RandomModule& of) {
+  using ir::ParamKind;
+  const ir::Value q = *after.output(ir::kQFactor), kv = *after.output(ir::kKvFactor);
+  const std::vector<ir::ParamSet> params = ir::paramsOf(after);
+  REQUIRE(ir::ParamSet{ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::Round}.containsAll(params[q.id]));
+  REQUIRE(ir::ParamSet{ParamKind::B, ParamKind::H, ParamKind::KvIdx, ParamKind::Round}.containsAll(params[kv.id]));
+  auto bindingsBefore = ir::bind(before, of.captures, of.problem),
+       bindingsAfter = ir::bind(after, of.captures, of.problem);
+  REQUIRE(bindingsBefore);
+  REQUIRE(bindingsAfter);
+  const ir::Interpreter whole(before, *bindingsBefore), rest(after, *bindingsAfter);
+  const ir::Evaluator ofQ(after, *bindingsAfter, q), ofKv(after, *bindingsAfter, kv);
+  std::mt19937_64 random(7);
+  const auto below = [&](int64_t extent) { return int64_t(random() % uint64_t(extent)); };
+  for (uint64_t i = 0; i < 60; ++i) {
+    const int64_t b = below(of.problem.batch), h = below(of.problem.qHeads), row = below(of.problem.qLen),
+                  column = below(of.problem.kvLen);
+    const double score = test::RandomModule::sampleScore(i);
+    // Addends of a large score round in another order, and a sum that begins with 0 has no -0.
+    if ((std::isfinite(score) && std::fabs(score) > 1000) || (score == 0 && std::signbit(score))) continue;
+    double term = 0;
+    for (int64_t r = 0; r < rank; ++r)
+      term += ofQ.evaluate(0, b, h, row, 0, 0, r).real * ofKv.evaluate(0, b, h, 0, column, 0, r).real;
+    const double expected = test::effectiveScore(whole, score, b, h, row, column),
+                 actual = test::effectiveScore(rest, float(score + term), b, h, row, column);
+    INFO("b " << b << " h " << h << " q " << row << " kv " << column << " score " << score << " term " << term << ": "
+              << expected << " became " << actual);
+    const bool isMaskedNan = std::isnan(expected) && !rest.mask(b, h, row, column);
+    REQUIRE((isMaskedNan || expected == actual || test::sameNumber(expected, actual)));
+  }
+}
+
 } // namespace
+
+TEST_CASE("derive-low-rank keeps the meaning of random modules, before and after the pipeline") {
+  int found = 0, without = 0;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed)
+    for (bool isPiped : {false, true}) {
+      test::RandomModuleOptions options = optionsOf(seed);
+      options.lowRank = options.floats && seed % 8;
+      test::RandomModule random(seed + 60000, options);
+      ir::Module before = random.module;
+      if (isPiped) REQUIRE(runPipeline(before, {.verify = true}));
+      const analysis::LowRank low = analysis::lowRank(before);
+      ir::Module after = before;
+      REQUIRE(findPass("derive-low-rank")->run(after, {}));
+      INFO("seed " << seed << "\n--- before\n" << ir::print(before) << "--- after\n" << ir::print(after));
+      REQUIRE_FALSE(ir::verify(after));
+      low.term ? ++found : ++without;
+      if (low.term)
+        requireSameWithTerm(random.module, after, low.term->rank, random);
+      else
+        REQUIRE(ir::print(after) == ir::print(before));
+    }
+  CHECK(found > 200);
+  CHECK(without > 200);
+}
 
 TEST_CASE("fold-constants keeps the meaning of random modules") { checkPass("fold-constants"); }
 TEST_CASE("simplify keeps the meaning of random modules") { checkPass("simplify"); }

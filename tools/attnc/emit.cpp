@@ -57,8 +57,8 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
   Features features;
   const DType ofQ = dtypeOf(options.target.dtype);
   features.set(Feature::Fp8Q, ofQ == DType::E4M3);
-  features.set(Feature::Fp8Kv, options.target.fp8Kv || ofQ == DType::E4M3);
-  features.set(Feature::RowScales, options.target.rowScales);
+  features.set(Feature::Fp8Kv, options.target.fp8.kv || ofQ == DType::E4M3);
+  features.set(Feature::RowScales, options.target.fp8.areOfRows());
   features.set(Feature::VInK, options.target.vInK != 0);
   features.set(Feature::Lengths, options.sequences.lengths());
   features.set(Feature::Ragged, options.sequences.ragged);
@@ -66,7 +66,7 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
   return KernelOptions{.kind = kindOf(options.kind),
                        .family = flags.family,
                        .arch = *std::move(arch),
-                       .dtype = outDTypeOf(ofQ),
+                       .dtype = options.target.fp8.outOf(ofQ),
                        .headDim = options.target.headDim,
                        .headDimV = options.target.vInK ? options.target.vInK : options.target.headDimV,
                        .features = features,

@@ -190,6 +190,7 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
       ->type_name("FILE")
       ->excludes("--shape")
       ->excludes("--dtype")
+      ->excludes("--fp8-kv")
       ->excludes("--row-scales")
       ->excludes("--head-dim")
       ->excludes("--head-dim-v");
@@ -236,6 +237,7 @@ void addExplain(CLI::App& app, int& exitCode) {
   command->callback([command, options, &exitCode] {
     options->target.headDim = headDimOf(options->given, *command, options->target.headDim);
     options->run.vInK = options->target.vInK;
+    options->run.fp8 = options->target.fp8;
     exitCode = runExplain(*options);
   });
 }

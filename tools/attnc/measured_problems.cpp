@@ -22,13 +22,15 @@ void MeasuredProblems::addTo(CLI::App& command) {
       ->capture_default_str()
       ->check(checkHeadDim);
   addVInK(command, run.vInK);
-  addRowScales(command, run.rowScales);
+  run.fp8.addTo(command, /*draws=*/true);
   addDType(command, run.dtype, "Of q, k and v: bf16, fp16, fp32, e4m3");
   command.add_option("--in", run.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin")
       ->type_name("FILE")
       ->excludes("--shape")
       ->excludes("--dtype")
+      ->excludes("--fp8-kv")
       ->excludes("--row-scales")
+      ->excludes("--scales")
       ->excludes("--head-dim");
   command.add_option("--seed", run.seed, "Of what is drawn")->capture_default_str()->check(checkSeed);
   addSets(command, run.sets);
@@ -60,7 +62,7 @@ void MeasuredProblems::check(const char* command) const {
     throw wrongUsage(command, "no problem is given, or two",
                      "give either --in FILE or --shape, e.g. --shape 2,16,16,8192,8192");
   run.gradients.check(wants("backward"));
-  checkRowScales(run.rowScales, run.dtype);
+  if (run.input.empty()) checkFp8(run);
   checkStdin(run);
 }
 

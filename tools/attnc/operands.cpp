@@ -147,7 +147,8 @@ Status gatherCache(HostOperands& operands) {
   for (const HostTensor* tensor : {&operands.q, &operands.k, &operands.v})
     if (tensor->shape.size() != 4) return {}; // a later check reports it
   const auto &q = operands.q.shape, &v = operands.v.shape;
-  const Outputs outputs{.out = TensorView::contiguous(nullptr, outDTypeOf(operands.q.dtype), {q[0], q[1], q[2], v[3]})};
+  const Outputs outputs{
+      .out = TensorView::contiguous(nullptr, Fp8Options().outOf(operands.q.dtype), {q[0], q[1], q[2], v[3]})};
   ATTNC_TRY_AS(settled,
                Compiler().settle(Mod::identity(), viewsOf(operands), outputs, {.arch = archThatTakes(operands)}));
   operands.cache.emplace();
@@ -175,6 +176,22 @@ Status gatherCache(HostOperands& operands) {
   return {};
 }
 
+/// Returns the first row of each page.
+HostTensor firstRows(const HostTensor& pool) {
+  HostTensor first = HostTensor::make(DType::F32, {pool.shape[0], pool.shape[1], 1, 1});
+  for (int64_t i = 0; i < first.elements(); ++i)
+    writeElement(first.bytes.data(), DType::F32, i, readElement(pool.bytes.data(), DType::F32, i * pool.shape[2]).real);
+  return first;
+}
+
+/// Returns the shape of random scales. `length`: Q_LEN or KV_LEN.
+std::vector<int64_t> scalesShape(const RunOptions& options, const HostTensor& of, int64_t length) {
+  if (options.fp8.areOfRows()) return {of.shape.begin(), of.shape.end() - 1};
+  std::vector<int64_t> shape{options.random->shape.batch, of.shape[1]};
+  if (options.fp8.scales == "blocks") shape.push_back((length + kRowsOfScale - 1) / kRowsOfScale);
+  return shape;
+}
+
 /// Distributes drawn rows to pages.
 void dealCache(const RunOptions& options, HostOperands& operands) {
   const int rows = options.sequences.pageSize;
@@ -184,17 +201,23 @@ void dealCache(const RunOptions& options, HostOperands& operands) {
   for (auto [from, to] : {std::pair(&operands.k, &cache.k), {&operands.v, &cache.v}})
     *to = dealToPages(*from, *operands.pageTable, *operands.kvLengths, operands.pageTable->elements(), rows);
   for (auto [from, to] : {std::pair(&operands.kScales, &cache.kScales), {&operands.vScales, &cache.vScales}}) {
-    if (!options.rowScales || !*from) continue;
-    HostTensor scales = **from; // [B, HKV, KV_LEN]
-    scales.shape.push_back(1);
-    *to = dealToPages(scales, *operands.pageTable, *operands.kvLengths, operands.pageTable->elements(), rows);
+    if (!options.fp8.areOfRows() || !*from) continue;
+    const bool areOfPages = options.fp8.scales == "pages";
+    HostTensor& scales = **from; // [B, HKV, KV_LEN]
+    for (int64_t i = 0; areOfPages && i < scales.elements(); ++i)
+      writeElement(scales.bytes.data(), DType::F32, i,
+                   readElement(scales.bytes.data(), DType::F32, i / rows * rows).real);
+    HostTensor column = scales;
+    column.shape.push_back(1);
+    *to = dealToPages(column, *operands.pageTable, *operands.kvLengths, operands.pageTable->elements(), rows);
+    if (areOfPages) *to = firstRows(**to);
   }
   operands.cache = std::move(cache);
 }
 
 Status drawOperands(const Mod& mod, const RunOptions& options, Generator& generator, HostOperands& operands) {
   const auto& [shape, headDim] = *options.random;
-  DType dtype = dtypeOf(options.dtype);
+  const DType dtype = dtypeOf(options.dtype), kvDType = options.fp8.kv ? DType::E4M3 : dtype;
   const bool isPaged = options.sequences.pageSize != 0;
   int64_t batch = shape.batch, kvBatch = batch, rows = shape.qLen, kvRows = shape.kvLen;
   if (options.sequences.ragged) {
@@ -208,21 +231,19 @@ Status drawOperands(const Mod& mod, const RunOptions& options, Generator& genera
     rows = draw(operands.cuSeqlensQ, shape.qLen);
     if (!isPaged) kvBatch = 1, kvRows = shape.qLen == shape.kvLen ? rows : draw(operands.cuSeqlensKv, shape.kvLen);
   }
-  const auto draw = [&](std::vector<int64_t> shape) {
+  const auto draw = [&](DType dtype, std::vector<int64_t> shape) {
     return options.large ? generator.signs(dtype, std::move(shape)) : generator.normal(dtype, std::move(shape));
   };
-  operands.q = draw({batch, shape.qHeads, rows, headDim});
-  operands.k = draw({kvBatch, shape.kvHeads, kvRows, headDim});
+  operands.q = draw(dtype, {batch, shape.qHeads, rows, headDim});
+  operands.k = draw(kvDType, {kvBatch, shape.kvHeads, kvRows, headDim});
   if (options.large && std::none_of(mod.captures().begin(), mod.captures().end(), Generator::isLarge))
     generator.lengthenKeys(operands.q, operands.k, options.scale.value_or(1 / std::sqrt(double(headDim))));
   if (options.vInK) ATTNC_TRY(takeColumns(operands.k, options.vInK, operands.v));
-  if (!options.vInK) operands.v = generator.normal(dtype, {kvBatch, shape.kvHeads, kvRows, headDim});
-  if (dtype == DType::E4M3)
-    for (auto [scales, of] : {std::pair(&operands.qScales, &operands.q),
-                              {&operands.kScales, &operands.k},
-                              {&operands.vScales, &operands.v}})
-      *scales = generator.scales(options.rowScales ? std::vector(of->shape.begin(), of->shape.end() - 1)
-                                                   : std::vector{shape.batch, of->shape[1]});
+  if (!options.vInK) operands.v = generator.normal(kvDType, {kvBatch, shape.kvHeads, kvRows, headDim});
+  for (auto [scales, of, length] : {std::tuple(&operands.qScales, &operands.q, shape.qLen),
+                                    {&operands.kScales, &operands.k, shape.kvLen},
+                                    {&operands.vScales, &operands.v, shape.kvLen}})
+    if (of->dtype == DType::E4M3) *scales = generator.scales(scalesShape(options, *of, length));
   if (options.sequences.lengths()) operands.kvLengths = generator.positions(shape.kvLen);
   if (options.sequences.offsets() == QueryOffsets::Tensor) operands.qOffsets = generator.positions(shape.kvLen);
   if (isPaged) dealCache(options, operands);
@@ -397,6 +418,7 @@ Status fillOperands(const Mod& mod, const RunOptions& options, Elements elements
   ATTNC_TRY(collectCaptures(mod, options, file, generator ? &*generator : nullptr, needed, Drawn::All, operands));
   if (options.backward && generator) drawResultGradients(*generator, operands);
   ATTNC_TRY(checkOperands(mod, operands));
+  if (!generator) Fp8Options{.outDType = options.fp8.outDType}.check(operands.q.dtype);
   if (!options.backward) return {};
   ATTNC_TRY(checkResultGradients(operands));
   ATTNC_TRY_AS(gradients, gradientsAsked(mod, options.gradients, operands));

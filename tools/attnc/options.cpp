@@ -204,21 +204,20 @@ void TargetOptions::addTo(CLI::App& command) {
                             ->type_name("ARCH")
                             ->transform(architecture());
   if (!arch.empty()) option->capture_default_str();
-  addDType(command, dtype, "Of q, k, v and out: bf16, fp16, fp32; e4m3: of q, k and v, out is bf16");
+  addDType(command, dtype, "Of q, k, v and out: bf16, fp16, fp32; e4m3: of q, k and v");
   command.add_option("--head-dim", headDim, "Of q and k: a multiple of 8 from 8 to 256; decode on sm_90a: to 576")
       ->capture_default_str()
       ->check(checkHeadDim);
   command.add_option("--head-dim-v", headDimV, "Of v and out, where it differs")->check(checkHeadDimV);
   addVInK(command, vInK)->excludes("--head-dim-v");
-  command.add_flag("--fp8-kv", fp8Kv, "Decode: k and v are e4m3, with scales of KV heads, rows or pages");
-  addRowScales(command, rowScales);
+  fp8.addTo(command, /*draws=*/false);
 }
 
 void TargetOptions::check() const {
   if (vInK > headDim)
     throw wrongUsage("--v-in-k", fmt::format("k has {} columns, so v cannot be its first {}", headDim, vInK),
                      fmt::format("k has them with --head-dim {}", vInK));
-  checkRowScales(rowScales && !fp8Kv, dtype, "add --dtype e4m3, or --fp8-kv for decode kernels");
+  fp8.check(dtypeOf(dtype));
 }
 
 Expected<std::string> TargetOptions::archAsked() const {
@@ -323,22 +322,43 @@ DType dtypeOf(const std::string& name) {
   return name == "fp16" ? DType::F16 : DType::F32;
 }
 
-DType outDTypeOf(DType ofQ) { return ofQ == DType::E4M3 ? DType::BF16 : ofQ; }
+void Fp8Options::addTo(CLI::App& command, bool draws) {
+  command.add_flag("--fp8-kv", kv, "Decode: k and v are e4m3, with scales of KV heads, rows or pages");
+  CLI::Option* ofRows = command.add_flag_callback(
+      "--row-scales", [this] { scales = "rows"; }, "With e4m3: a scale for each row of q, k and v, not for each head");
+  if (draws)
+    command
+        .add_option("--scales", scales,
+                    "With e4m3: what has a scale of its own: heads, blocks (of 128 rows), rows, pages (of k and v)")
+        ->type_name("OF")
+        ->capture_default_str()
+        ->excludes(ofRows)
+        ->transform(oneOf({{"heads", {"head"}}, {"blocks", {"block"}}, {"rows", {"row"}}, {"pages", {"page"}}}));
+  command.add_option("--out-dtype", outDType, "Of out, if q is e4m3: bf16 (default), fp16")
+      ->type_name("DTYPE")
+      ->transform(oneOf({{"bf16", {"bfloat16"}}, {"fp16", {"f16", "float16", "half"}}}));
+}
+
+void Fp8Options::check(DType ofQ) const {
+  if (ofQ == DType::E4M3) return;
+  if (scales != "heads" && !kv)
+    throw wrongUsage(scales == "rows" ? "--row-scales" : "--scales",
+                     fmt::format("q, k and v are {}, and only e4m3 has scales", dtypeName(ofQ)),
+                     "add --dtype e4m3, or --fp8-kv for decode kernels");
+  if (!outDType.empty())
+    throw wrongUsage("--out-dtype", fmt::format("q is {}, and so is out", dtypeName(ofQ)),
+                     "leave it out, or take --dtype e4m3");
+}
+
+DType Fp8Options::outOf(DType ofQ) const {
+  return ofQ != DType::E4M3 ? ofQ : outDType == "fp16" ? DType::F16 : DType::BF16;
+}
 
 CLI::Option* addVInK(CLI::App& command, int& columns) {
   return command
       .add_option("--v-in-k", columns,
                   "v is a view of k's first N columns, as in latent attention (MLA): --head-dim 576 --v-in-k 512")
       ->check(checkVInK);
-}
-
-void addRowScales(CLI::App& command, bool& areOfRows) {
-  command.add_flag("--row-scales", areOfRows, "With e4m3: a scale for each row of q, k and v, not for each head");
-}
-
-void checkRowScales(bool areOfRows, const std::string& dtype, const char* repair) {
-  if (areOfRows && dtype != "e4m3")
-    throw wrongUsage("--row-scales", fmt::format("q, k and v are {}, and only e4m3 has scales", dtype), repair);
 }
 
 void addSets(CLI::App& command, std::vector<std::string>& sets) {

@@ -36,14 +36,28 @@ struct ModOptions {
   std::vector<Diagnostic> warnings(const Mod& mod) const;
 };
 
+/// What is e4m3, next to --dtype, and what goes with it.
+struct Fp8Options {
+  bool kv = false;              ///< whether k and v are e4m3, and q is not
+  std::string scales = "heads"; ///< what has a scale of its own: "heads", "blocks", "rows", "pages"
+  std::string outDType;         ///< dtype of out if q is e4m3; empty: bf16
+
+  /// Adds the options. `draws`: whether the command draws scales, and so can have those of blocks and pages.
+  void addTo(CLI::App& command, bool draws);
+  /// Throws CLI::ValidationError for options that do not fit this dtype of q.
+  void check(DType ofQ) const;
+  bool areOfRows() const { return scales == "rows" || scales == "pages"; }
+  /// Returns the dtype of out.
+  DType outOf(DType ofQ) const;
+};
+
 /// Kernel options that operands would decide, for commands without operands.
 struct TargetOptions {
   std::string arch; ///< empty: the command chooses; "native": that of the GPU
   std::string dtype = "bf16";
   int headDim = 128, headDimV = 0;
-  int vInK = 0;           ///< v is this many first columns of k; 0: a tensor of its own
-  bool fp8Kv = false;     ///< whether k and v are e4m3
-  bool rowScales = false; ///< whether scales are of rows
+  int vInK = 0; ///< v is this many first columns of k; 0: a tensor of its own
+  Fp8Options fp8;
 
   void addTo(CLI::App& command);
   /// Throws CLI::ValidationError for options that do not fit each other.
@@ -75,14 +89,9 @@ CLI::Validator dtypes();
 CLI::Option* addDType(CLI::App& command, std::string& dtype, const char* help);
 /// Precondition: "bf16", "fp16", "fp32" or "e4m3".
 DType dtypeOf(const std::string& name);
-/// Returns the dtype of out, by that of q.
-DType outDTypeOf(DType ofQ);
 
 /// Adds --v-in-k: how many of k's first columns are v; 0: v is a tensor of its own.
 CLI::Option* addVInK(CLI::App& command, int& columns);
-void addRowScales(CLI::App& command, bool& areOfRows);
-/// Throws CLI::ValidationError if scales are of rows, and `dtype` is not e4m3. `repair`: how to get scales.
-void checkRowScales(bool areOfRows, const std::string& dtype, const char* repair = "add --dtype e4m3");
 
 /// Adds --set NAME=VALUE, which may be repeated.
 void addSets(CLI::App& command, std::vector<std::string>& sets);

@@ -28,7 +28,8 @@ struct PackOptions {
   std::vector<std::string> archs{"sm_90a"}, dtypes{"bf16"}, kinds{"auto"};
   std::vector<int> headDims{128};
   int headDimV = 0, vInK = 0;
-  bool fp8Kv = false, rowScales = false, blockSparse = false, rowMax = false, noBlockMask = false, json = false;
+  Fp8Options fp8;
+  bool blockSparse = false, rowMax = false, noBlockMask = false, json = false;
   std::vector<std::string> shapes;
   SequenceOptions sequences;
   GradientOptions gradients;
@@ -166,8 +167,7 @@ std::vector<Configuration> configurationsOf(const PackOptions& options) {
             target.headDim = headDim;
             target.headDimV = options.headDimV;
             target.vInK = options.vInK;
-            target.fp8Kv = options.fp8Kv;
-            target.rowScales = options.rowScales;
+            target.fp8 = options.fp8;
             target.check();
             all.push_back({std::move(target), kind, shape});
           }
@@ -280,8 +280,7 @@ void addPack(CLI::App& app, int& exitCode) {
   options->mod.addChoicesTo(*command);
   addLists(*command, *options);
   addVInK(*command, options->vInK)->excludes("--head-dim-v");
-  command->add_flag("--fp8-kv", options->fp8Kv, "Decode: k and v are e4m3, with scales of KV heads, rows or pages");
-  addRowScales(*command, options->rowScales);
+  options->fp8.addTo(*command, /*draws=*/false);
   command->add_flag("--row-max", options->rowMax, "Launches may ask for the row maximum");
   command->add_flag("--block-sparse", options->blockSparse, "Launches are given a block mask (128 x 128)");
   command->add_flag("--no-block-mask", options->noBlockMask,

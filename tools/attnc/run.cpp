@@ -74,7 +74,7 @@ Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const
   result.lse = stored(forward.lse, HostTensor::make(DType::F32, rows));
   result.rowMax = stored(forward.rowMax, HostTensor::make(DType::F32, rows));
   rows.push_back(forward.headDimV);
-  result.out = stored(forward.out, HostTensor::make(outDTypeOf(operands.q.dtype), rows));
+  result.out = stored(forward.out, HostTensor::make(options.fp8.outOf(operands.q.dtype), rows));
   if (options.backward)
     for (auto [name, values, like] : {std::tuple("dq", &computed->dQ, &operands.q),
                                       {"dk", &computed->dK, &operands.k},
@@ -96,8 +96,10 @@ Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const
 }
 
 std::string describeOperands(const HostOperands& operands) {
-  return fmt::format("operands    q {} k {} v {}, {}\n", shapeText(operands.q.shape), shapeText(operands.k.shape),
-                     shapeText(operands.v.shape), dtypeName(operands.q.dtype));
+  const DType ofQ = operands.q.dtype, ofK = operands.k.dtype;
+  return fmt::format("operands    q {} k {} v {}, {}{}\n", shapeText(operands.q.shape), shapeText(operands.k.shape),
+                     shapeText(operands.v.shape), dtypeName(ofQ),
+                     ofK == ofQ ? "" : fmt::format(", k and v {}", dtypeName(ofK)));
 }
 
 Status writeResult(RunResult& result, const RunOptions& options, bool isRagged) {
@@ -229,7 +231,7 @@ int runRun(RunOptions options) {
     options.scale = std::exp2(std::round(std::log2(double(options.random->headDim)) / -2));
   options.gradients.check(options.backward);
   options.sequences.check(!options.backward);
-  checkRowScales(options.rowScales, options.dtype);
+  if (options.random) checkFp8(options);
   if (options.backward && options.kernelKind.decode().value_or(false))
     throw wrongUsage("--kernel", "decode kernels have no backward pass", "leave --kernel decode out, or --backward");
   if (const int rows = options.sequences.pageSize) {
@@ -284,8 +286,8 @@ void addOptions(CLI::App& command, RunOptions& options, RandomOptions& random) {
                   "Write the random operands to a safetensors file, from which --in computes the same")
       ->type_name("FILE");
   addVInK(command, options.vInK);
-  addRowScales(command, options.rowScales);
-  command.get_option("--row-scales")->needs("--random");
+  options.fp8.addTo(command, /*draws=*/true);
+  for (const char* option : {"--fp8-kv", "--row-scales", "--scales"}) command.get_option(option)->needs("--random");
   addDType(command, options.dtype, "Of random q, k, v: bf16, fp16, fp32, e4m3")->needs("--random");
   command.add_option("--seed", options.seed, "Of the random operands")->capture_default_str()->check(checkSeed);
   addSets(command, options.sets);

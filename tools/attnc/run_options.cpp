@@ -18,6 +18,12 @@ RandomProblem randomProblem(const char* option, const std::string& text, const P
   return {shape, headDim};
 }
 
+void checkFp8(const RunOptions& options) {
+  options.fp8.check(dtypeOf(options.dtype));
+  if (options.fp8.scales == "pages" && !options.sequences.pageSize)
+    throw wrongUsage("--scales", "k and v have no pages", "--scales rows; `attnc run` has --page-size");
+}
+
 void KindOptions::addTo(CLI::App& command, bool takesBackward) {
   std::vector<Choice> choices{{"auto", {}}, {"forward", {"fwd"}}, {"decode", {}}};
   if (takesBackward) choices.push_back({"backward", {"bwd"}});

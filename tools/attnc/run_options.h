@@ -43,8 +43,8 @@ struct RunOptions {
   std::string input, output;
   std::string savedOperands; ///< file for random operands; may be empty
   std::optional<RandomProblem> random;
-  int vInK = 0;           ///< v is this many first columns of k; 0: a tensor of its own
-  bool rowScales = false; ///< whether random scales are of rows
+  int vInK = 0;   ///< v is this many first columns of k; 0: a tensor of its own
+  Fp8Options fp8; ///< of random operands, but outDType
   std::optional<LargeScores> large;
   std::string dtype = "bf16"; ///< dtype of random operands
   uint64_t seed = 0;
@@ -57,6 +57,9 @@ struct RunOptions {
 
 /// Returns the kernel options of the command line.
 PrepareOptions prepareOptions(const RunOptions& options);
+
+/// Throws CLI::ValidationError if options of e4m3 do not fit the random operands.
+void checkFp8(const RunOptions& options);
 
 /// Throws CLI::ValidationError if both the mod and the operands come from stdin.
 void checkStdin(const RunOptions& options);

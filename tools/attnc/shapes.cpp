@@ -25,8 +25,8 @@ Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
   static_cast<Operands&>(shapes.operands) = viewsOf(operands);
   shapes.operands.captures = &operands.captures;
   const auto& rows = operands.q.shape;
-  shapes.outputs.out =
-      TensorView::contiguous(nullptr, outDTypeOf(operands.q.dtype), {rows[0], rows[1], rows[2], operands.v.shape[3]});
+  shapes.outputs.out = TensorView::contiguous(nullptr, options.fp8.outOf(operands.q.dtype),
+                                              {rows[0], rows[1], rows[2], operands.v.shape[3]});
   if (options.rowMax || options.verify)
     shapes.outputs.rowMax = TensorView::contiguous(nullptr, DType::F32, {rows[0], rows[1], rows[2]});
   for (TensorView* view : {&shapes.operands.q, &shapes.operands.k, &shapes.operands.v}) view->data = nullptr;
@@ -37,7 +37,7 @@ Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
 }
 
 Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const SequenceOptions& sequences) {
-  const DType dtype = dtypeOf(target.dtype), kvDType = target.fp8Kv ? DType::E4M3 : dtype;
+  const DType dtype = dtypeOf(target.dtype), kvDType = target.fp8.kv ? DType::E4M3 : dtype;
   const int headDimV = target.vInK ? target.vInK : target.headDimV ? target.headDimV : target.headDim;
   const auto view = [&](int64_t heads, int64_t length, int64_t dim, DType dtype) {
     TensorView tensor{.dtype = dtype, .rank = 4, .shape = {problem.batch, heads, length, dim}};
@@ -50,7 +50,7 @@ Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const 
   shapes.operands.k = view(problem.kvHeads, problem.kvLen, target.headDim, kvDType);
   shapes.operands.v = view(problem.kvHeads, problem.kvLen, headDimV, kvDType);
   if (target.vInK) putVInK(shapes.operands);
-  shapes.outputs.out = view(problem.qHeads, problem.qLen, headDimV, outDTypeOf(dtype));
+  shapes.outputs.out = view(problem.qHeads, problem.qLen, headDimV, target.fp8.outOf(dtype));
   const TensorView ofBatch = TensorView::contiguous(nullptr, DType::I32, {problem.batch});
   if (sequences.lengths()) shapes.operands.kvLengths = ofBatch;
   if (const int64_t rows = sequences.pageSize) {
@@ -65,7 +65,7 @@ Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const 
                       .shape = {tensor.shape[0], tensor.shape[1], tensor.shape[2], 1},
                       .stride = {1, 1, 1, 1}};
   };
-  if (target.rowScales) {
+  if (target.fp8.areOfRows()) {
     shapes.operands.kScales = ofRows(shapes.operands.k), shapes.operands.vScales = ofRows(shapes.operands.v);
     if (dtype == DType::E4M3) shapes.operands.qScales = ofRows(shapes.operands.q);
   }

@@ -237,9 +237,10 @@ Verification verify(const Mod& mod, const HostOperands& operands, const RunOptio
   const double ofSize = exactScores ? 0 : coarse ? 0x1p-10 : isFp8 ? 0x1p-12 : 0x1p-20;
   // Kernels count positions of a penalty by distance from a row of their tile, so near keys cost it up to 256 slopes.
   const auto slope = distanceSlope(mod, operands.captures, want.problem);
+  const auto lowRank = dtype == DType::BF16 ? lowRankSize(mod, operands.captures, want.problem) : 0.;
   const double common = (exactProducts ? 0x1p-16 : ofSize * scale * largestRow(operands.q) * largestRow(operands.k)) *
                             largestScale(operands.qScales) * largestScale(operands.kScales) +
-                        256 * 0x1p-22 * (slope ? *slope : 0);
+                        256 * 0x1p-22 * (slope ? *slope : 0) + 0x1p-16 * (lowRank ? *lowRank : 0);
   std::vector<double> s; // by row
   for (double score : want.rowMax) s.push_back(common + ofSize * (std::isfinite(score) ? std::fabs(score) : 0));
 
