@@ -27,6 +27,7 @@ struct PrepareOptions {
   Family family = Family::Auto; ///< Family of each pass. Auto: the fastest one that takes the operands' layout.
   std::string arch = {};        ///< GPU architecture. Empty: the device of the current CUDA context.
   bool tf32 = false;            ///< As KernelOptions::tf32.
+  float lowRankError = 0;       ///< As KernelOptions::lowRankError.
   /// As KernelOptions::pins.
   std::map<std::string, int64_t> pins = {};
   /// As KernelOptions::offsets. Default: Tensor if qOffsets are given; FromLengths if kvLengths or

@@ -48,6 +48,7 @@ std::vector<std::string> labelsOf(const KernelOptions& options) {
 #define ATTNC_OPTION(member, name, label) addFlag(options.member, label);
 #include "attnc/options.def"
   options.features.forEach([&](Feature feature) { all.push_back(labelOf(feature)); });
+  add(options.lowRankError > 0, fmt::format("low-rank-error-{}", options.lowRankError));
   add(options.offsets == QueryOffsets::FromLengths, "offsets-from-lengths");
   add(options.offsets == QueryOffsets::Tensor, "offsets");
   add(options.pageSize, fmt::format("pages-{}", options.pageSize));

@@ -38,6 +38,8 @@ std::string textOf(const std::set<std::string>& names) {
 
 std::string textOf(Features features) { return fmt::format("{}", uint32_t(features)); }
 
+std::string textOf(float value) { return fmt::format("{}", value); }
+
 template <class T> std::string textOf(T value) {
   static_assert(std::is_enum_v<T> || std::is_integral_v<T>, "say how this option is written");
   return fmt::format("{}", int64_t(value));

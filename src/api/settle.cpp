@@ -51,6 +51,7 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
                        .offsets = sequenceForm(operands, options).offsets,
                        .pageSize = operands.pageTable ? int(operands.k.shape[2]) : 0,
                        .tf32 = options.tf32,
+                       .lowRankError = options.lowRankError,
                        .pins = options.pins,
                        .tile = options.tile};
   kernel.features.set(Feature::Fp8Q, isFp8); // scales of others are refused by name

@@ -15,7 +15,7 @@ attnc_kernel_options OptionsHolder::view() const {
   attnc_kernel_options all = {};
   const auto write = [&](auto& to, const auto& option) {
     using Option = std::decay_t<decltype(option)>;
-    if constexpr (std::is_same_v<Option, bool> || std::is_same_v<Option, int>)
+    if constexpr (std::is_arithmetic_v<Option>)
       to = option;
     else if constexpr (std::is_same_v<Option, std::string>)
       to = option.c_str();

@@ -24,6 +24,7 @@ struct OptionReader {
   void read(int& option, int32_t given, const Place& place) const {
     option = readSize(arguments, given, option, place);
   }
+  void read(float& option, float given, const Place&) const { option = given; }
   void read(Features& option, uint32_t given, const Place& place) const {
     option = Features(given);
     if (const uint32_t others(option.without(kOptionFeatures)); others)
@@ -63,7 +64,6 @@ KernelOptions readKernelOptions(Arguments& arguments, const attnc_kernel_options
   const auto at = [&](const char* member) { return Place(place.name, member); };
 #define ATTNC_OPTION(member, name, label) reader.read(options.member, all.name, at(#name));
 #include "attnc/options.def"
-  readReserved(arguments, all.reserved, at("reserved"));
   return options;
 }
 
@@ -82,6 +82,8 @@ PrepareOptions readPrepareOptions(Arguments& arguments, const attnc_prepare_opti
   options.decode = readDecode(arguments, all.decode, at("decode"));
   if (all.tile) options.tile = all.tile;
   if (all.backward_tile) options.backwardTile = all.backward_tile;
+  options.lowRankError = all.low_rank_error;
+  readReserved(arguments, all.reserved, at("reserved"));
   return options;
 }
 

@@ -150,6 +150,9 @@ Status checkOptions(const KernelOptions& options) {
     return Error::environment("scales are of rows, and q is not e4m3", "decode kernels take these of k and v");
   if (options.tf32 && options.dtype != DType::F32)
     return Error::environment("tf32 is an option of f32 kernels alone", "take operands of f32, or leave tf32 out");
+  if (!(options.lowRankError >= 0 && options.lowRankError < 1))
+    return Error::environment(fmt::format("lowRankError is {}", options.lowRankError),
+                              "it is a part of the term, in [0, 1)");
   return options.blockSparse && !options.maskByBoxes ? checkBlocks(options.maskQBlock, options.maskKvBlock) : Status();
 }
 

@@ -31,9 +31,57 @@ int columnsOfRound(int qPieces, int kvPieces) {
   return all;
 }
 
-codegen::Config::LowRank columnsFor(const LowRankTerm& term, int headDim, int qPieces, int kvPieces, bool isApart) {
-  const int64_t columns = headDim + term.rank * columnsOfRound(qPieces, kvPieces);
-  return {int(llvm::alignTo(uint64_t(columns), 16)), int(term.rank), qPieces, kvPieces, isApart};
+/// The pieces of both factors, and what their products err by: KernelOptions::lowRankError.
+struct Pieces {
+  int q, kv;
+  double error;
+};
+
+constexpr double kF32Error = 0x1p-22; // of three roundings: of a factor, of 1 / scale, of their product
+
+/// Returns the error of pieces. For |x| in [2^e, 2^(e+1)), the first is off by at most 2^(e-8), where |x| is 257 times
+/// that; the second is this rest rounded, and off by half its unit, 2^(e-17). Three hold the 24 bits of f32. Products
+/// that have no column add the sizes of their pieces.
+double errorOf(int qPieces, bool qIsBf16, int kvPieces, bool kvIsBf16) {
+  constexpr double kMissing[] = {1. / 257, 0x1p-17, 0}, kSize[] = {1, 0x1p-8, 0x1p-17};
+  if (qIsBf16 && kvIsBf16) return 0;
+  const double q = qIsBf16 ? 0 : kMissing[qPieces - 1], kv = kvIsBf16 ? 0 : kMissing[kvPieces - 1];
+  double error = q + kv + q * kv + kF32Error;
+  for (int i = 1; i < qPieces; ++i)
+    for (int j = 1; j < kvPieces; ++j)
+      if (i + j >= std::max(qPieces, kvPieces)) error += kSize[i] * kSize[j];
+  return error;
+}
+
+/// Returns the pieces with the fewest columns whose error is at most `most`. Unset if none are so exact.
+std::optional<Pieces> fewestPieces(bool qIsBf16, bool kvIsBf16, double most) {
+  std::optional<Pieces> fewest;
+  for (int q = 1; q <= (qIsBf16 ? 1 : 3); ++q)
+    for (int kv = 1; kv <= (kvIsBf16 ? 1 : 3); ++kv) {
+      const double error = errorOf(q, qIsBf16, kv, kvIsBf16);
+      if (error <= most && (!fewest || columnsOfRound(q, kv) < columnsOfRound(fewest->q, fewest->kv)))
+        fewest = {q, kv, error};
+    }
+  return fewest;
+}
+
+constexpr double kErrors[] = {2 * kF32Error, 0x1p-16, 0x1p-14, 0x1p-8, 0x1p-7}; // that pieces keep
+
+/// Returns the most that a term may err by.
+double mostError(const LowRankTerm& term, const KernelOptions& options) {
+  if (options.lowRankError > 0) return double(options.lowRankError);
+  return term.qIsBf16 ? 0x1p-14 : 2 * kF32Error;
+}
+
+std::string errorText(double error) {
+  if (error == 0) return "exact";
+  if (error <= 2 * kF32Error) return "as exact as f32";
+  return fmt::format("to 2^{}", int(std::ceil(std::log2(error))));
+}
+
+codegen::Config::LowRank columnsFor(const LowRankTerm& term, int headDim, const Pieces& pieces, bool isApart) {
+  const int64_t columns = headDim + term.rank * columnsOfRound(pieces.q, pieces.kv);
+  return {int(llvm::alignTo(uint64_t(columns), 16)), int(term.rank), pieces.q, pieces.kv, isApart};
 }
 
 /// Whether a family's kernels take further columns from tensors of their own. The copy engine loads 64 at a time.
@@ -127,11 +175,13 @@ struct WideCopies {
   /// Returns the columns of a row that is written.
   int64_t columns() const { return config.isApart ? config.wideHeadDim - headDim : config.wideHeadDim; }
 
+  /// Whether elements of captures can be the columns.
+  bool mayBeCaptured() const { return config.isApart && config.qPieces == 1 && config.kvPieces == 1; }
+
   /// Returns the elements of a capture that are the further columns of q, or of k. Unset if these have to be written.
   std::optional<TensorView> capturedColumns(bool areOfQ, const LaunchOperands& operands) const {
     const auto& elements = areOfQ ? term.qElements : term.kvElements;
-    if (!config.isApart || config.qPieces > 1 || config.kvPieces > 1 || !elements || !operands.bindings)
-      return std::nullopt;
+    if (!mayBeCaptured() || !elements || !operands.bindings || (areOfQ && !term.gains)) return std::nullopt;
     for (size_t i = 0; areOfQ && i < term.parts.size(); ++i)
       if (term.parts[i].isNegative || !(std::fabs(quotientOf((*term.gains)[i], operands) - 1) < kRounding))
         return std::nullopt;
@@ -307,9 +357,10 @@ LowRankGradientParams gradientParametersOf(const WideCopies& copies, const Launc
 
 } // namespace
 
-LowRankColumns::Form::Form(const Request& given, const Columns& columns)
-    : columns(columns), options(given.options), request{columns.wideHeadDim ? *given.mod.withoutLowRank : given.mod,
-                                                        options, given.arch} {
+LowRankColumns::Form::Form(const Request& given, const Columns& columns, double error)
+    : columns(columns), error(error),
+      options(given.options), request{columns.wideHeadDim ? *given.mod.withoutLowRank : given.mod, options,
+                                      given.arch} {
   if (columns.wideHeadDim) options.headDim = columns.wideHeadDim;
 }
 
@@ -322,6 +373,25 @@ std::string LowRankColumns::againstForm(const Columns& columns, const FamilyRow&
                      unserved);
 }
 
+std::string LowRankColumns::coarserColumns(const FamilyRow& row, double most) const {
+  const LowRankTerm& term = *given.mod.lowRank.term;
+  const auto fitting = [&](const Pieces& pieces) {
+    const Columns columns = columnsFor(term, given.options.headDim, pieces, areApart(given, row));
+    return againstForm(columns, row).empty() ? columns.wideHeadDim : 0;
+  };
+  std::string text;
+  for (double error : kErrors) {
+    const int wide = error > most ? fitting(*fewestPieces(false, term.kvIsBf16, error)) : 0;
+    if (!wide) continue;
+    text = fmt::format("; with lowRankError {:.2g} it can be {}", error, wide);
+    break;
+  }
+  if (const int wide = term.qIsBf16 && term.kvIsBf16 ? 0 : fitting({1, 1, 0}))
+    text += fmt::format("{} captures declared bf16 {}{}", text.empty() ? "; with" : ", with",
+                        text.empty() ? "it can be " : "", wide);
+  return text;
+}
+
 LowRankColumns::LowRankColumns(const Request& request, const FamilyRow& row, bool keeps) : given(request) {
   const analysis::LowRank& found = request.mod.lowRank;
   std::string why = found.why;
@@ -330,24 +400,22 @@ LowRankColumns::LowRankColumns(const Request& request, const FamilyRow& row, boo
     why = againstColumns(term, request, row);
     if (why.empty()) {
       const int headDim = request.options.headDim;
-      const bool isApart = areApart(request, row);
-      // What is divided by the scale is no number of bf16 in general: q then has two pieces at least.
-      const bool isBf16 = term.kvIsBf16;
-      const Columns any = columnsFor(term, headDim, term.qIsBf16 ? 2 : 3,
-                                     isBf16         ? 1
-                                     : term.qIsBf16 ? 2
-                                                    : 3,
-                                     isApart),
-                    exact = columnsFor(term, headDim, 1, isBf16 ? 1 : 2, isApart);
-      if (term.gains && againstForm(exact, row).empty()) addForm(exact);
-      why = againstForm(any, row);
+      const bool isApart = areApart(request, row), isBf16 = term.kvIsBf16;
+      const double most = mostError(term, request.options);
+      const auto columnsOf = [&](const Pieces& pieces) { return columnsFor(term, headDim, pieces, isApart); };
+      // What is divided by the scale is no number of bf16 in general.
+      const std::optional<Pieces> any = fewestPieces(false, isBf16, most),
+                                  exact = term.gains ? fewestPieces(true, isBf16, most) : std::nullopt;
+      const bool areTwo = exact && !(any && any->q == exact->q && any->kv == exact->kv);
+      if (areTwo && againstForm(columnsOf(*exact), row).empty()) addForm(columnsOf(*exact), exact->error);
+      why = any ? againstForm(columnsOf(*any), row)
+                : fmt::format("no columns are within the lowRankError {}", request.options.lowRankError);
       if (why.empty())
-        addForm(any);
+        addForm(columnsOf(*any), any->error);
       else if (!forms.empty())
         addForm({}), why.clear();
-      else if (const Columns least = columnsFor(term, headDim, 1, 1, isApart);
-               !(term.qIsBf16 && isBf16) && againstForm(least, row).empty())
-        why += fmt::format("; with captures declared bf16 it can be {}", least.wideHeadDim);
+      else
+        why += coarserColumns(row, most);
     }
   }
   if (!why.empty()) text = "not in columns: " + why;
@@ -361,10 +429,7 @@ LowRankColumns::LowRankColumns(const Request& request, const FamilyRow& row, boo
     const int further = columns.rank * columnsOfRound(columns.qPieces, columns.kvPieces);
     text += isFirst ? fmt::format("rank {}: {} columns of q and k", columns.rank, further)
                     : fmt::format("; else {}", further);
-    text += fmt::format(" (head dim {}), {}", columns.wideHeadDim,
-                        columns.qPieces == 3                            ? "as exact as f32"
-                        : columns.qPieces == 1 && columns.kvPieces == 1 ? "exact"
-                                                                        : "to 2^-16");
+    text += fmt::format(" (head dim {}), {}", columns.wideHeadDim, errorText(form->error));
     if (isFirst && forms.size() > 1) text += ", if factor / scale is a power of two";
   }
 }
@@ -498,7 +563,7 @@ void LowRankColumns::addTo(Plan& plan, const FamilyRow& row) const {
     if (isWide && isBackward) all.stages.push_back(dividingStage(given.options, copies));
     if (isFirst && forms.size() > 1) all.stagesOfFirstForm = all.stages.size();
   }
-  all.readsBindings = forms.size() > 1;
+  all.readsBindings = forms.size() > 1 || wide.front()->mayBeCaptured();
   all.widensOperands = true;
   for (Use use : {Use::WideQ, Use::WideK, Use::WideV, Use::WideDq, Use::WideDk, Use::WideDv})
     if (isBackward || use < Use::WideDq)

@@ -35,14 +35,19 @@ private:
   using Columns = codegen::Config::LowRank;
   struct Form {
     Columns columns; ///< wideHeadDim 0: none, the term stays in the mod
+    double error;    ///< of the term, as KernelOptions::lowRankError
     KernelOptions options;
     Request request; ///< refers to `options`
-    Form(const Request& given, const Columns& columns);
+    Form(const Request& given, const Columns& columns, double error = 0);
     Form(const Form&) = delete;
   };
-  void addForm(const Columns& columns) { forms.push_back(std::make_unique<Form>(given, columns)); }
+  void addForm(const Columns& columns, double error = 0) {
+    forms.push_back(std::make_unique<Form>(given, columns, error));
+  }
   /// Returns why the family's kernels do not take q and k with these columns. Empty if they do.
   std::string againstForm(const Columns& columns, const FamilyRow& row) const;
+  /// Returns which coarser columns fit where those within `most` do not. Empty if none do.
+  std::string coarserColumns(const FamilyRow& row, double most) const;
 
   const Request& given;
   /// None if the term stays in the mod. Two if the first is for some launches: the second is for the others.

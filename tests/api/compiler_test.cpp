@@ -118,7 +118,7 @@ TEST_CASE("every member of the options is part of their key", "[api]") {
       field = Field(int(field) + 1);
     else if constexpr (std::is_same_v<Field, bool>)
       field = !field;
-    else if constexpr (std::is_integral_v<Field>)
+    else if constexpr (std::is_arithmetic_v<Field>)
       field += 8;
     else if constexpr (std::is_same_v<Field, std::string>)
       field += "a";

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 using namespace attnc;
@@ -201,6 +202,15 @@ TEST_CASE("operands that no kernel serves are refused by name when they are prep
   SECTION("tf32 of bf16") {
     c.options.tf32 = true;
     CHECK(errorOf(Mod::identity(), c) == "tf32 is an option of f32 kernels alone");
+  }
+  SECTION("an error that is no part") {
+    for (auto [error, text] :
+         {std::pair(-0.5f, "-0.5"), {1.f, "1"}, {std::numeric_limits<float>::quiet_NaN(), "nan"}}) {
+      c.options.lowRankError = error;
+      CHECK(errorOf(Mod::identity(), c) == std::string("lowRankError is ") + text);
+    }
+    c.options.lowRankError = 0.25f;
+    CHECK(settled(Mod::identity(), c).options.lowRankError == 0.25f);
   }
 }
 

@@ -91,7 +91,7 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_source_stage) == 128);
   CHECK(sizeof(attnc_compiled_stage) == 112);
   CHECK(sizeof(attnc_family_info) == 40);
-  CHECK(sizeof(attnc_prepare_options) == 72);
+  CHECK(sizeof(attnc_prepare_options) == 80);
   CHECK(sizeof(attnc_preparation_info) == 184);
   CHECK(sizeof(attnc_tuned_tile) == 40);
   CHECK(sizeof(attnc_quantise_options) == 56);

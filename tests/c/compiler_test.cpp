@@ -134,8 +134,26 @@ TEST_CASE("a tile is asked for, and boxes are not", "[c]") {
   REFUSED(ATTNC_ERROR_ARGUMENT, "features has bits 0x4",
           attnc_source_create(compiler().get(), image.get(), &asked, &refused));
   asked.features = 0;
-  asked.reserved = 1;
-  REFUSED(ATTNC_ERROR_ARGUMENT, "reserved", attnc_source_create(compiler().get(), image.get(), &asked, &refused));
+  asked.low_rank_error = 2;
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "lowRankError is 2",
+          attnc_source_create(compiler().get(), image.get(), &asked, &refused));
+}
+
+TEST_CASE("C programs say how far a low-rank term may be off", "[c]") {
+  const Owned<attnc_mod> term = parse("u: f32[Q_LEN, 64]\nw: f32[KV_LEN, 64]\nscore + u[q_idx] @ w[kv_idx]");
+  Case c;
+  const auto error = [&](float allowed) {
+    c.options.low_rank_error = allowed;
+    Owned<attnc_preparation> preparation;
+    TAKE(c.settle(term.get(), &preparation));
+    auto options = sized<attnc_kernel_options>();
+    TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
+    return options.low_rank_error;
+  };
+  CHECK(error(0) == 0);
+  CHECK(error(0.01f) == 0.01f);
+  c.options.reserved = 1;
+  REFUSED(ATTNC_ERROR_ARGUMENT, "options.reserved is 1", c.settle(term.get()));
 }
 
 TEST_CASE("a cache in pages, new rows and scales reach what is settled", "[c]") {

@@ -225,6 +225,7 @@ KernelOptions kernelOptions(const Mod& mod, const Problem& problem, const RunOpt
   result.maskKvBlock = options.kvBlock;
   result.features.set(Feature::RowMax, options.rowMax);
   result.tf32 = options.tf32;
+  result.lowRankError = options.lowRankError;
   return result;
 }
 
@@ -289,6 +290,7 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
                                                          {.family = options.family,
                                                           .arch = options.arch,
                                                           .tf32 = options.tf32,
+                                                          .lowRankError = options.lowRankError,
                                                           .offsets = options.offsets,
                                                           .decode = options.decode,
                                                           .buildBlockMask = options.preparesMask,
@@ -365,7 +367,8 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
                         .dtype = problem.dtype,
                         .headDim = problem.headDim,
                         .headDimV = problem.headDimV,
-                        .features = {Feature::Deterministic, run.deterministic}};
+                        .features = {Feature::Deterministic, run.deterministic},
+                        .lowRankError = run.lowRankError};
   DeviceLists lists;
   if (run.mask) {
     lists = upload(*run.mask);

@@ -93,6 +93,7 @@ struct RunOptions {
   const BlockMask* mask = nullptr; ///< lists to pass, unchanged
   bool rowMax = true;
   bool tf32 = false;
+  float lowRankError = 0;
   std::optional<float> scale;
   bool workspace = true;               ///< pass the workspace that the kernel needs
   std::optional<QueryOffsets> offsets; ///< as PrepareOptions::offsets
@@ -135,6 +136,7 @@ struct BackwardRun {
   std::optional<float> scale = {};
   const BlockMask* mask = nullptr; ///< for both launches
   bool deterministic = false;
+  float lowRankError = 0;
   bool forgetsRows = false; ///< empty the row lists before the backward launch; not with Family::Auto
   std::string arch = {};    ///< arch to compile for; empty: that of the GPU
   std::string tile = {};    ///< tile of the backward kernel, as KernelOptions::tile

@@ -32,8 +32,11 @@ void check(
   operands.kvLengths = lengths;
   change(operands);
   const std::optional<QueryOffsets> offsets = base.offsets;
-  // Products with a query's numbers of bf16 may err by 2^-16 of themselves; their sizes add up to 8.
-  const double termError = text.find("u: bf16") != std::string::npos ? 8 * 0x1p-16 : 0;
+  // Products with a query's numbers of bf16 may err by 2^-16 of themselves, others by what is allowed; their sizes add
+  // up to 8.
+  const double termError = base.lowRankError > 0                       ? 8 * double(base.lowRankError)
+                           : text.find("u: bf16") != std::string::npos ? 8 * 0x1p-16
+                                                                       : 0;
   const Outcome expected = runReference(mod, problem, operands, base.scale, offsets);
   for (Family family : familiesFor(mod, problem, base)) {
     RunOptions options = base;
@@ -55,6 +58,18 @@ TEST_CASE("low-rank terms in columns of q and k agree with the reference", "[gpu
   check(dotMod(20, "f16", "f32", "0"), {{1, 2, 1, 17, 400}, 72, 40});
   check(dotMod(16, "f32", "f32", "h", "torch.tanh(s / 3.0) * 3.0"), {{1, 2, 2, 256, 129}, 64, 64});
   check(dotMod(16, "bf16", "bf16", "h", "s + 0.125 * (kv_idx - q_idx)"), {{1, 2, 2, 256, 129}, 64, 64});
+}
+
+TEST_CASE("low-rank terms of f32 keep the error that is allowed", "[gpu]") {
+  ATTNC_NEED_GPU();
+  for (float error : {0.01f, 0.005f, 1e-4f, 2e-5f, 1e-6f}) {
+    check(dotMod(16, "f32", "f32"), {{2, 4, 2, 129, 257}, 128, 128}, {.lowRankError = error});
+    check(dotMod(16, "f32", "f32", "0"), {{1, 2, 1, 200, 63}, 72, 40}, {.lowRankError = error});
+  }
+  check(dotMod(64, "f32", "f32"), {{1, 4, 2, 130, 300}, 128, 128}, {.lowRankError = 0.005f});
+  check(dotMod(64, "f32", "bf16", "0"), {{1, 4, 2, 130, 300}, 128, 128}, {.lowRankError = 0.005f});
+  check(dotMod(64, "bf16", "bf16", "0"), {{1, 4, 2, 130, 300}, 128, 128}, {.lowRankError = 0.005f});
+  check(dotMod(42, "f32", "f32", "0"), {{2, 2, 2, 65, 129}, 128, 64}, {.lowRankError = 1e-4f});
 }
 
 TEST_CASE("low-rank terms go with strides, broadcast batches, lists and scales", "[gpu]") {
@@ -158,16 +173,17 @@ TEST_CASE("captures of any layout are factors of a low-rank term", "[gpu]") {
 TEST_CASE("gradients of q, k and v with a low-rank term in columns agree with the reference", "[gpu][backward]") {
   ATTNC_NEED_GPU();
   const auto checkBackward = [](const std::string& text, const Problem& problem, std::optional<float> scale = {},
-                                bool deterministic = false) {
+                                bool deterministic = false, float error = 0) {
     const Mod mod = modOf(text);
     const HostOperands operands = draw(mod, problem);
     const ResultGradients given = drawGradients(problem, /*withLse=*/true);
     const Gradients expected = runReferenceBackward(mod, operands, given, scale);
     for (Family family : familiesFor(mod, problem)) {
       INFO(text << problem.text() << ", family " << int(family) << (deterministic ? ", deterministic" : ""));
-      checkGradients(runBackward(mod, problem, operands, given,
-                                 {.family = family, .scale = scale, .deterministic = deterministic}),
-                     expected, problem);
+      checkGradients(
+          runBackward(mod, problem, operands, given,
+                      {.family = family, .scale = scale, .deterministic = deterministic, .lowRankError = error}),
+          expected, problem);
     }
   };
   checkBackward(dotMod(64, "bf16", "bf16"), {{2, 4, 4, 129, 257}, 128, 128});
@@ -182,4 +198,6 @@ TEST_CASE("gradients of q, k and v with a low-rank term in columns agree with th
   for (const ProblemShape& shape : {ProblemShape{1, 2, 2, 0, 5}, {1, 2, 2, 5, 0}, {1, 2, 2, 1, 1}})
     checkBackward(dotMod(16, "bf16", "bf16"), {shape, 64, 64});
   checkBackward(dotMod(16, "bf16", "bf16"), {{1, 2, 2, 130, 130}, 64, 64}, {}, /*deterministic=*/true);
+  checkBackward(dotMod(42, "f32", "f32"), {{1, 4, 2, 130, 190}, 128, 128}, {}, false, 1e-4f);
+  checkBackward(dotMod(16, "f32", "f32", "0"), {{2, 4, 2, 129, 257}, 64, 64}, {}, false, 0.005f);
 }

@@ -64,7 +64,8 @@ struct Case {
   bool isF32 = true;   ///< whether gradients of captures are f32, else in their dtype
   int64_t padding = 0; ///< elements behind a row
   double relative = 0x1p-8;
-  int pieces = 0; ///< of q, that are expected; 0: any
+  int pieces = 0;  ///< of q, that are expected; 0: any
+  float error = 0; ///< KernelOptions::lowRankError
 };
 
 class Launch {
@@ -181,6 +182,7 @@ private:
                .headDim = c.headDim,
                .headDimV = c.headDim,
                .features = {Feature::Deterministic, c.deterministic},
+               .lowRankError = c.error,
                .gradients = c.gradients};
     given = *parsed;
     auto derived = derive(*parsed, options);
@@ -370,6 +372,16 @@ TEST_CASE("gradients of the wider q and k are divided among q, k and the factors
   check({.padding = 3}); // rows that no vector of 16 bytes divides
   check({.batch = 1, .qLen = 0});
   check({.batch = 1, .kvLen = 0});
+}
+
+TEST_CASE("gradients of factors in fewer columns are those of their pieces", "[low_rank][on-host]") {
+  const Part f32{.u = {"u", true, "h", DType::F32}, .w = {"w", true, "", DType::F32}};
+  for (auto [error, pieces] : {std::pair(0.01f, 1), {0.005f, 1}, {1e-4f, 2}, {2e-5f, 2}}) {
+    const double relative = error > 1e-3f ? 0x1p-7 : 0x1p-8;
+    check({.parts = {f32}, .relative = relative, .pieces = pieces, .error = error});
+    check({.headDim = 128, .parts = {f32}, .isF32 = false, .relative = 0x1p-7, .pieces = pieces, .error = error});
+  }
+  check({.parts = {{}}, .relative = 0x1p-7, .pieces = 1, .error = 0.005f});
 }
 
 TEST_CASE("factors that heads or batch entries share sum their gradients", "[low_rank][on-host]") {

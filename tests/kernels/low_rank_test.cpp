@@ -32,13 +32,16 @@ struct Case {
   int64_t padding = 0; ///< elements behind a row of q, k and v
   double relative = 0x1p-16;
   double gain = 1.75;
-  int pieces = 0; ///< of q, that are expected; 0: any
+  int pieces = 0;  ///< of q, that are expected; 0: any
+  float error = 0; ///< KernelOptions::lowRankError
+  int columns = 0; ///< a rank, that are expected; 0: any
 };
 
 constexpr int64_t kRank = 16;
 
-/// Runs the kernel, and compares all scores. `change` may put other factors into u and w.
-template <class Change> void check(const Case& c, Change change) {
+/// Runs the kernel, and compares all scores. `change` may put other factors into u and w. Returns the largest error of
+/// a term, as a part of the sizes of its products.
+template <class Change> double check(const Case& c, Change change) {
   INFO(fmt::format("B {} H {} HKV {} q {} kv {} d {} u {} w {} per head {} broadcast {} scale {} padding {}", c.batch,
                    c.qHeads, c.kvHeads, c.qLen, c.kvLen, c.headDim, dtypeName(c.u), dtypeName(c.w), c.perHead,
                    c.broadcasts, c.scale, c.padding));
@@ -58,7 +61,8 @@ template <class Change> void check(const Case& c, Change change) {
                                        dtypeName(c.u), kRank, dtypeName(c.w), kRank, c.perHead ? "h" : "0");
   auto mod = Mod::parse(text);
   if (!mod) FAIL(mod.error().message);
-  const KernelOptions options{.family = Family::Sm90, .arch = "sm_90a", .headDim = c.headDim, .headDimV = c.headDim};
+  const KernelOptions options{
+      .family = Family::Sm90, .arch = "sm_90a", .headDim = c.headDim, .headDimV = c.headDim, .lowRankError = c.error};
   auto plan = choosePlan(*mod, options);
   if (!plan) FAIL(plan.error().message);
   const Operands operands{.q = q.view, .k = k.view, .v = v.view, .scale = c.scale, .captures = &captures};
@@ -74,11 +78,13 @@ template <class Change> void check(const Case& c, Change change) {
   checked->bindings = &*bindings;
   size_t first = 0; // of the form that the launch runs
   while (first < plan->stages.size() && !plan::ctasOf(plan->stages[first], *checked, {132})) ++first;
-  if (c.qLen + c.kvLen == 0) return;
+  if (c.qLen + c.kvLen == 0) return 0;
   REQUIRE(first < plan->stages.size());
   const plan::Stage& stage = plan->stages[first];
   REQUIRE(stage.templateName == "low_rank.cu");
   if (c.pieces) CHECK(stage.config.lowRank->qPieces == c.pieces);
+  if (c.columns)
+    CHECK(plan->lowRank.find(fmt::format("rank {}: {} columns", kRank, kRank * c.columns)) != std::string::npos);
   auto form = kernelModOf(*mod, plan::formOf(stage));
   REQUIRE(form);
   uint64_t words[256] = {}, zero = 0;
@@ -107,6 +113,7 @@ template <class Change> void check(const Case& c, Change change) {
   CHECK((launched.k == nullptr) ==
         (c.kvLen == 0 || (isApart && c.w == DType::BF16 && c.pieces == 1))); // then w has them
   int wrong = 0;
+  double largest = 0;
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t h = 0; h < c.qHeads; ++h)
       for (int64_t i = 0; i < c.qLen; i += 7)
@@ -128,6 +135,7 @@ template <class Change> void check(const Case& c, Change change) {
           const double want = c.scale * product + term;
           const double error = c.relative * size + 1e-9 * std::fabs(want) + std::fabs((wideScale - c.scale) * product);
           const bool isSame = std::isnan(want) ? std::isnan(is) : is == want;
+          if (size > 0) largest = std::max(largest, std::fabs(is - want) / size);
           if (!isSame && !(std::fabs(is - want) <= error) && ++wrong < 5)
             WARN(fmt::format("b {} h {} row {} column {}: {} instead of {}", b, h, i, j, is, want));
         }
@@ -142,6 +150,7 @@ template <class Change> void check(const Case& c, Change change) {
                   .real != v.at({b, h / (kHeads / c.kvHeads), j, d}))
             ++wrong;
   CHECK(wrong == 0);
+  return largest;
 }
 
 void check(const Case& c) {
@@ -172,6 +181,46 @@ TEST_CASE("wider q and k multiply to the score with its low-rank term", "[low_ra
   check({.headDim = 56, .perHead = true, .padding = 3}); // rows that no vector of 16 bytes divides
   check({.batch = 1, .qLen = 0});
   check({.batch = 1, .kvLen = 0});
+}
+
+TEST_CASE("columns of f32 factors keep the error that is allowed", "[low_rank][on-host]") {
+  // The parts that one piece, and two, leave out are the largest, of one sign in u, w and their products.
+  constexpr double kTie = 1 + 0x1p-8, kBehindTwo = 1 + 0x1p-8 - 0x1p-17 - 0x1p-23;
+  struct Row {
+    float error;
+    int columns;
+    double u, w;
+    double reaches; // what the error is at least for these numbers
+  };
+  for (const Row& row : std::initializer_list<Row>{{0.0078f, 1, kTie, kTie, 0.99 * 0x1p-7},
+                                                   {0.0039f, 2, kTie, kBehindTwo, 0.99 * 0x1p-8},
+                                                   {6.1e-5f, 3, kBehindTwo, kBehindTwo, 0.97 * 0x1p-15},
+                                                   {1.5e-5f, 5, kBehindTwo, kBehindTwo, 0.97 * 0x1p-17},
+                                                   {4.8e-7f, 6, kBehindTwo, kBehindTwo, 0.9 * 0x1p-24}}) {
+    Case c{.batch = 1, .qHeads = 1, .kvHeads = 1, .u = DType::F32, .w = DType::F32, .scale = 1};
+    c.relative = c.error = row.error, c.columns = row.columns, c.gain = 1;
+    INFO(row.columns << " columns");
+    const auto fill = [&](Tensor& tensor, double with, bool isMixed) {
+      std::mt19937 random(11);
+      std::uniform_int_distribution<int> exponent(-40, 40), kind(0, 3);
+      std::uniform_real_distribution<double> mantissa(1, 2);
+      for (int64_t i = 0; i < tensor.view.shape[2]; ++i)
+        for (int64_t r = 0; r < kRank; ++r) {
+          const double numbers[] = {with, -with, float(mantissa(random)), 1 + 0x1p-7 + 0x1p-8};
+          tensor.set({0, 0, i, r}, isMixed ? std::ldexp(numbers[kind(random)], exponent(random)) : with);
+        }
+    };
+    const double worst = check(c, [&](Tensor& u, Tensor& w) { fill(u, row.u, false), fill(w, row.w, false); });
+    CHECK(worst >= row.reaches);
+    CHECK(check(c, [&](Tensor& u, Tensor& w) { fill(u, row.u, true), fill(w, row.w, true); }) > 0);
+    c.scale = 0.3f, c.gain = 1.75, c.headDim = 56; // wider copies, and numbers that are rounded in f32 first
+    check(c);
+  }
+  check({.w = DType::F32, .relative = 0x1p-8, .gain = 2 * double(0.3f), .pieces = 1, .error = 0.005f, .columns = 1});
+  check({.w = DType::F32, .relative = 0x1p-8, .pieces = 1, .error = 0.005f});
+  check({.relative = 0x1p-22, .pieces = 3, .error = 1e-6f});
+  check({.u = DType::F32, .relative = 0x1p-8, .pieces = 1, .error = 0.005f, .columns = 1}); // w is the columns of k
+  check({.w = DType::F16, .relative = 0x1p-7, .pieces = 1, .error = 0.01f, .columns = 1});
 }
 
 TEST_CASE("any scale goes with a low-rank term", "[low_rank][on-host]") {

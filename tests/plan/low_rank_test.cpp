@@ -85,15 +85,15 @@ TEST_CASE("kernels for a wider head dim take a low-rank term with the score", "[
             {96, 96, 112, 112},
             "rank 16: 32 columns of q and k (head dim 96), to 2^-16, if factor / scale is a power of two; else 48 "
             "(head "
-            "dim 112), to 2^-16"},
+            "dim 112), to 2^-14"},
            {20, 128, "f32", "f16", {256, 256}, "rank 20: 120 columns of q and k (head dim 256), as exact as f32"},
            {32,
             128,
             "f32",
             "f32",
             {128},
-            "not in columns: q and k would have head dim 320, and kernels take 256; with captures declared bf16 it can "
-            "be 160"},
+            "not in columns: q and k would have head dim 320, and kernels take 256; with lowRankError 6.1e-05 it can "
+            "be 224, with captures declared bf16 160"},
            {16, 256, "bf16", "bf16", {256}, "not in columns: q and k would have head dim 288, and kernels take 256"},
            {65, 64, "bf16", "bf16", {64}, "not in columns: rank 65, and columns are for at most 64"},
            {3, 64, "bf16", "bf16", {64}, "not in columns: rank 3, and columns gain from 4"}}) {
@@ -107,6 +107,60 @@ TEST_CASE("kernels for a wider head dim take a low-rank term with the score", "[
   }
   CHECK(test::planOf(Mod::identity(), options(64)).lowRank == "");
   CHECK(test::planOf(dot(16, "bf16", "bf16", "u[b, h, q_idx, 0] * "), options(64)).readsBindings == false);
+}
+
+TEST_CASE("an error that is allowed says how many columns a low-rank term takes", "[plan][low_rank]") {
+  struct Row {
+    int rank, headDim;
+    const char *u, *w;
+    float error;
+    const char* words;
+  };
+  const auto planOf = [](const Row& row, float error) {
+    KernelOptions asked = options(row.headDim);
+    asked.lowRankError = error;
+    return test::planOf(dot(row.rank, row.u, row.w), asked);
+  };
+  const auto isInColumns = [](const plan::Plan& plan) { return plan.lowRank.starts_with("rank"); };
+  for (const Row& row : std::initializer_list<Row>{
+           {64, 128, "f32", "f32", 0.01f, "rank 64: 64 columns of q and k (head dim 192), to 2^-7"},
+           {64, 128, "f32", "f32", 0.005f, "rank 64: 128 columns of q and k (head dim 256), to 2^-8"},
+           {42, 128, "f32", "f32", 1e-4f, "rank 42: 126 columns of q and k (head dim 256), to 2^-14"},
+           {25, 128, "f32", "f32", 2e-5f, "rank 25: 125 columns of q and k (head dim 256), to 2^-16"},
+           {21, 128, "f32", "f32", 1e-6f, "rank 21: 126 columns of q and k (head dim 256), as exact as f32"},
+           {64, 128, "f32", "bf16", 0.005f, "rank 64: 64 columns of q and k (head dim 192), to 2^-8"},
+           {64, 128, "f32", "bf16", 2e-5f, "rank 64: 128 columns of q and k (head dim 256), to 2^-16"},
+           {64, 128, "bf16", "bf16", 0.005f, "rank 64: 64 columns of q and k (head dim 192), to 2^-8"},
+           {16, 64, "bf16", "f32", 0.005f,
+            "rank 16: 16 columns of q and k (head dim 80), to 2^-8, if factor / scale is a power of two; else 32 (head "
+            "dim 96), to 2^-8"},
+           {16, 64, "bf16", "bf16", 1e-6f,
+            "rank 16: 16 columns of q and k (head dim 80), exact, if factor / scale is a power of two; else 48 (head "
+            "dim 112), as exact as f32"},
+           {16, 64, "f32", "f32", 1e-9f,
+            "not in columns: no columns are within the lowRankError 1e-09; with lowRankError 4.8e-07 it can be 160, "
+            "with captures declared bf16 80"}}) {
+    const plan::Plan plan = planOf(row, row.error);
+    INFO(row.rank << " " << row.headDim << " " << row.u << " " << row.w << " " << row.error);
+    CHECK_THAT(row.words, Contains(fmt::format("dim {})", headDimsOf(plan).front())) || !Contains("(head dim"));
+    CHECK(plan.lowRank == row.words);
+    CHECK(plan.options.lowRankError == row.error);
+    if (std::string(row.u) == row.w)
+      CHECK(isInColumns(planOf(row, 0)) == (row.rank <= 21 || row.u == std::string("bf16")));
+  }
+  // The error that is named where none fit takes columns that fit.
+  for (int rank : {24, 30, 50, 64})
+    for (const char* w : {"f32", "bf16"}) {
+      const Row row{rank, 128, "f32", w, 0, ""};
+      const std::string words = planOf(row, 0).lowRank;
+      INFO(rank << " " << w << " " << words);
+      const size_t at = words.find("lowRankError ");
+      if (words.starts_with("rank")) continue;
+      REQUIRE(at != std::string::npos);
+      const plan::Plan named = planOf(row, std::stof(words.substr(at + 13)));
+      CHECK(isInColumns(named));
+      CHECK_THAT(words, Contains(fmt::format("it can be {}", headDimsOf(named).front())));
+    }
 }
 
 TEST_CASE("low-rank terms stay in mods of kernels that take no wider q and k", "[plan][low_rank]") {
@@ -134,8 +188,10 @@ TEST_CASE("low-rank terms stay in mods of kernels that take no wider q and k", "
 
 TEST_CASE("a launch runs the form that its numbers allow", "[plan][low_rank]") {
   const ProblemShape shape{2, 4, 2, 130, 70};
-  const auto stagesRun = [&](const Mod& mod, double gain, float scale) {
-    const plan::Plan plan = test::planOf(mod, options(64));
+  const auto stagesRun = [&](const Mod& mod, double gain, float scale, float error = 0) {
+    KernelOptions asked = options(64);
+    asked.lowRankError = error;
+    const plan::Plan plan = test::planOf(mod, asked);
     plan::LaunchOperands launch = launchOf(plan, shape, scale);
     std::vector<std::vector<char>> memory;
     Captures captures;
@@ -162,6 +218,9 @@ TEST_CASE("a launch runs the form that its numbers allow", "[plan][low_rank]") {
   CHECK(stagesRun(dot(16, "bf16", "bf16", "0.1 * "), 1, 0.125f) == "0011");
   CHECK(stagesRun(dot(16, "bf16", "bf16", "(1 / gain) * "), 4, 0.125f) == "1100");
   CHECK(stagesRun(dot(16, "bf16", "bf16", "(gain + 1) * "), 1, 0.125f) == "11"); // not known to be a power of two
+  CHECK(stagesRun(dot(16), 0.3f, 0.3f, 0.005f) == "01"); // one form, with the captures as columns
+  CHECK(stagesRun(dot(16), 0.31f, 0.3f, 0.005f) == "11");
+  CHECK(stagesRun(dot(16, "bf16", "bf16", "(gain + 1) * "), 1, 2, 0.005f) == "11");
 }
 
 TEST_CASE("captures are the further columns where the copy engine can read them", "[plan][low_rank]") {

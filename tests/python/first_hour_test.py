@@ -191,6 +191,14 @@ class Explains(unittest.TestCase):
                 for fp8 in (True, "head", "row")
             ]
             tiled = explain(q, k, v, None, mask, kernel_options={"tile": "128x64x8"}, arch="sm_90a", **more)
+            u, w = torch.rand(1024, 64), torch.rand(1024, 64)
+            words = [
+                explain(
+                    q, k, v, lambda score, b, h, q_idx, kv_idx: score + u[q_idx] @ w[kv_idx], mask, **more,
+                    kernel_options={"low_rank_error": error}, arch="sm_90a",
+                )["kernel"]["lowRank"]
+                for error in (0.0, 0.01)
+            ]  # fmt: skip
         except attnc.RunError as error:
             if "nvrtc" in str(error).lower():
                 self.skipTest(f"SKIPPED: {error}")
@@ -199,6 +207,8 @@ class Explains(unittest.TestCase):
         for found in rounded:
             self.assertEqual((found["kernel"]["qDtype"], found["kernel"]["dtype"]), ("e4m3", "bf16"))
         self.assertEqual(tiled["tile"]["tile"], "128x64x8")
+        self.assertIn("not in columns", words[0])
+        self.assertIn("rank 64: 64 columns of q and k (head dim 128), to 2^-7", words[1])
 
     def test_explain_refuses_what_flex_attention_refuses(self):
         q, k = (torch.empty(1, heads, 512, 64, dtype=torch.bfloat16) for heads in (4, 2))
@@ -208,6 +218,7 @@ class Explains(unittest.TestCase):
             (ValueError, "query has 4 heads, key 2: set enable_gqa=True", {"key": k, "value": k}),
             (TypeError, "block_mask is a function", {"block_mask": causal}),
             (TypeError, "fp8 is 'e5m2'", {"kernel_options": {"fp8": "e5m2"}}),
+            (TypeError, "low_rank_error is 1.5", {"kernel_options": {"low_rank_error": 1.5}}),
             (NotImplementedError, "needs a GPU of sm_90", {"kernel_options": {"fp8": "row"}, "arch": "sm_89"}),
         ):
             with self.assertRaisesRegex(error, why):

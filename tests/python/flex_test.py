@@ -877,7 +877,10 @@ class FlexTest(unittest.TestCase):
                 flex_attention(q, q, q, block_mask=create_block_mask(causal, 1, 1, 64, 64, device="cpu"))
         with self.assertRaisesRegex(TypeError, "tile is 64"):
             flex_attention(q, q, q, kernel_options={"tile": 64})
-        for name, nearest in (("fp_8", "fp8"), ("FP8", "fp8"), ("tiles", "tile"), ("backwardTile", "backward_tile")):
+        for name, nearest in (
+            ("fp_8", "fp8"), ("FP8", "fp8"), ("tiles", "tile"), ("backwardTile", "backward_tile"),
+            ("lowRankError", "low_rank_error"),
+        ):  # fmt: skip
             with self.assertRaisesRegex(TypeError, f"kernel_options has '{name}': write '{nearest}'"):
                 flex_attention(q, q, q, kernel_options={name: True})
         flex_attention(q, q, q, kernel_options={"num_warps": 4, "fwd_num_stages": 2, "PRESCALE_QK": True})

@@ -74,6 +74,7 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
                        .offsets = options.sequences.settledOffsets(),
                        .pageSize = options.sequences.pageSize,
                        .tf32 = flags.tf32,
+                       .lowRankError = flags.lowRankError,
                        .pins = flags.pins,
                        .gradients = std::move(gradients),
                        .tile = flags.tile};

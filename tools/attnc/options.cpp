@@ -244,6 +244,12 @@ void KernelFlags::addTo(CLI::App& command) {
                   "default: that of `attnc tune`, else the model's")
       ->type_name("TILE");
   command.add_flag("--tf32", tf32, "fp32 operands: one TF32 product instead of three (1e-3 instead of 1e-6)");
+  command
+      .add_option(
+          "--low-rank-error", lowRankError,
+          "How far a low-rank term of the score may be off, as a part of its products, e.g. 1e-4: a coarser one\n"
+          "takes fewer columns of q and k")
+      ->type_name("E");
   command.add_option("--pin", pins, "Fold a length or a number into the kernel, e.g. KV_LEN=8192")
       ->allow_extra_args(false)
       ->type_name("NAME=N")
@@ -264,6 +270,10 @@ PrepareOptions KernelFlags::toOptions() const {
     if (family == familyName(known)) options.family = known;
   options.tile = tile;
   options.tf32 = tf32;
+  if (!(lowRankError >= 0 && lowRankError < 1))
+    throw wrongUsage("--low-rank-error", fmt::format("{} is no part of a term", lowRankError),
+                     "write a number in [0, 1), e.g. --low-rank-error 1e-4");
+  options.lowRankError = lowRankError;
   for (const auto& [name, text] : assignments("--pin", pins)) {
     int64_t value = 0;
     if (!parseInteger(text, value))

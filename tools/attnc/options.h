@@ -70,12 +70,14 @@ struct TargetOptions {
 struct KernelFlags {
   std::string family = "auto", tile;
   bool tf32 = false;
+  float lowRankError = 0;
   bool noCache = false;
   int64_t maxWork = 0;           ///< as in CompilerOptions
   std::vector<std::string> pins; // NAME=N
 
   void addTo(CLI::App& command);
-  /// Fills family, tile, tf32 and pins. Throws CLI::Error for a pin that is not an integer.
+  /// Fills family, tile, tf32, lowRankError and pins. Throws CLI::Error for a pin that is not an integer,
+  /// and an error that is no part.
   PrepareOptions toOptions() const;
   CompilerOptions toCompilerOptions() const;
 };

@@ -90,7 +90,7 @@ typedef struct attnc_kernel_options {
   int32_t page_size;           ///< Rows of a page, if k and v are pools of pages. 0: not paged.
   int32_t no_boxes;            ///< Forward, backward, 0 or 1: whether ATTNC_FAMILY_AUTO avoids kernels that walk boxes.
   int32_t tf32;                ///< F32, 0 or 1: whether each product is one TF32 product instead of three.
-  int32_t reserved;            ///< 0.
+  float low_rank_error;        ///< How far a low-rank term may be off. 0: as KernelOptions::lowRankError says.
 } attnc_kernel_options;
 
 /// Sets `*wants` to 1 if launches of this kernel gain from a block mask, else to 0 (Compiler::wantsBlockMask).

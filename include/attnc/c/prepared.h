@@ -29,6 +29,8 @@ typedef struct attnc_prepare_options {
   attnc_decode decode;         ///< Whether to take a decode kernel.
   const char* tile;            ///< Tile of the forward or decode kernel. NULL or "": a stored choice, else the model's.
   const char* backward_tile;   ///< Tile of the backward kernel, for training. NULL or "": as for `tile`.
+  float low_rank_error;        ///< As attnc_kernel_options::low_rank_error.
+  int32_t reserved;            ///< 0.
 } attnc_prepare_options;
 
 /// The settled choices for given operands (Preparation).

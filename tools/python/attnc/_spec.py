@@ -311,7 +311,7 @@ class KernelOptions(Sized):
         ("page_size", c_int32),
         ("no_boxes", c_int32),
         ("tf32", c_int32),
-        ("reserved", c_int32),
+        ("low_rank_error", c_float),
     ]
 
 
@@ -386,6 +386,8 @@ class PrepareOptions(Sized):
         ("decode", c_int32),
         ("tile", c_char_p),
         ("backward_tile", c_char_p),
+        ("low_rank_error", c_float),
+        ("reserved", c_int32),
     ]
 
 

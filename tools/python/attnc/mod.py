@@ -106,12 +106,12 @@ class Mod:
 
     def _settled(
         self, shape, dtype, head_dims, captures, arch, gradients=None, has_lse=False, has_dlse=False, *, has_max=False,
-        tiles=(), scales=None,
+        members=(), scales=None,
     ):  # fmt: skip
         """Returns the handle of the choices for operands without memory, of the head dims of q and k, and of v. Choices
         are for training unless `gradients`, the names of captures that get one, is None. `has_lse`: whether lse is
-        written; `has_dlse`: whether it has a gradient; `has_max`: whether row_max is written. `tiles`: pairs of a member of
-        PrepareOptions and a tile. `scales`: the last axes of scales of q, and of k and v, which are then of e4m3; `dtype`
+        written; `has_dlse`: whether it has a gradient; `has_max`: whether row_max is written. `members`: pairs of a member
+        of PrepareOptions and its value. `scales`: the last axes of scales of q, and of k and v, which are then of e4m3; `dtype`
         is the result's."""
         (batch, heads, kv_heads, q_len, kv_len), (head_dim, head_dim_v) = shape, head_dims
         of_rows = dtype if scales is None else "e4m3"
@@ -126,7 +126,7 @@ class Mod:
         if scales is not None:
             operands.q_scales = pointer(_dense("f32", (batch, heads, *scales[0])))
             operands.k_scales = operands.v_scales = pointer(_dense("f32", (batch, kv_heads, *scales[1])))
-        options = PrepareOptions(arch=arch and arch.encode(), **{name: tile.encode() for name, tile in tiles})
+        options = PrepareOptions(arch=arch and arch.encode(), **dict(members))
         lse, more = pointer(_dense("f32", (batch, heads, q_len))), ()
         outputs = Outputs(
             out=out, lse=lse if has_lse or gradients is not None else None, row_max=lse if has_max else None

@@ -1,5 +1,6 @@
 """FlexAttention's interface: flex_attention with PyTorch's signature, over attnc."""
 
+import numbers
 import typing
 
 import torch
@@ -38,11 +39,12 @@ else:  # early ones lack it
 
 
 class FlexKernelOptions(_Options, total=False):
-    """Options of kernels. attnc's are tiles, in the spelling of `attnc tune`, and `fp8`. Those of PyTorch's kernels
-    are ignored."""
+    """Options of kernels. attnc's are tiles, in the spelling of `attnc tune`, `low_rank_error` and `fp8`. Those of
+    PyTorch's kernels are ignored."""
 
     tile: str
     backward_tile: str
+    low_rank_error: float
     fp8: bool | typing.Literal["head", "block", "row"]
 
 
@@ -60,7 +62,9 @@ def autocast(query, key, value):
 _BACKENDS = typing.get_args(getattr(flex, "_Backend", None)) or ("AUTO", "TRITON", "FLASH", "TRITON_DECODE")
 
 
-_OPTIONS = {"tile": "tile", "backwardtile": "backward_tile", "fp8": FP8}  # attnc's, by their letters
+_OPTIONS = {  # attnc's, by their letters
+    "tile": "tile", "backwardtile": "backward_tile", "lowrankerror": "low_rank_error", "fp8": FP8,
+}  # fmt: skip
 
 
 def _check_options(options):
@@ -75,6 +79,9 @@ def _check_options(options):
     for name in ("tile", "backward_tile"):
         if not isinstance(options.get(name) or "", str):
             raise TypeError(f"{name} is {options[name]!r}; it must be a text, in the spelling of `attnc tune`")
+    error = options.get("low_rank_error")
+    if error is not None and not (isinstance(error, numbers.Real) and 0 <= error < 1):
+        raise TypeError(f"low_rank_error is {error!r}; it must be a number in [0, 1), such as 1e-4")
     fp8 = options.get(FP8)
     if fp8 is not None and not isinstance(fp8, bool) and fp8 not in SPANS:
         raise TypeError(f'fp8 is {fp8!r}; it must be True, False, or what shares a scale: {", ".join(map(repr, SPANS))}')
@@ -224,8 +231,9 @@ def flex_attention(
     torch.compile is not needed. Mods are used unchanged, including closures over tensors. Captured tensors that require
     gradients receive them. On the CPU, attnc computes with its fp64 reference, slowly; CpuWarning says so once.
 
-    In `kernel_options`, "tile" and "backward_tile" name the kernels' tiles, in the spelling of `attnc tune`; they break
-    a graph of torch.compile. With "fp8", the forward pass rounds query, key and value, bfloat16 or float16, to e4m3, and
+    In `kernel_options`, "tile" and "backward_tile" name the kernels' tiles, in the spelling of `attnc tune`, and
+    "low_rank_error" says how far a low-rank term of score_mod may be off, as a part of its products; these break a graph
+    of torch.compile. With "fp8", the forward pass rounds query, key and value, bfloat16 or float16, to e4m3, and
     gradients pass straight through the rounding. Its value says what shares a scale: "head", "block" (128 rows; also
     True) or "row". Options of Triton's kernels are ignored.
 

@@ -55,15 +55,15 @@ def explain(
     if training is None:
         training = bool(gradients) or any(x.requires_grad for x in (query, key, value))
     span, scales = span_of(options), None
-    tiles = [option for option in options if option[0] != FP8]
+    members = [option for option in options if option[0] != FP8]
     if span and training:  # gradients are computed in 16 bits
-        tiles = [option for option in tiles if option[0] != "tile"]
+        members = [option for option in members if option[0] != "tile"]
     elif span:
         scales = parts_of(q_len, span), parts_of(key.shape[2], span)
     array, _keep = mod._given(captures, on_gpu=False)
     preparation = mod._settled(
         problem, DTYPE_NAMES[query.dtype], (head_dim, value.shape[-1]), array, arch, gradients if training else None,
-        has_lse=True, has_max=return_aux is not None and return_aux.max_scores, tiles=tiles, scales=scales,
+        has_lse=True, has_max=return_aux is not None and return_aux.max_scores, members=members, scales=scales,
     )  # fmt: skip
     return mod._explained(preparation, array)
 

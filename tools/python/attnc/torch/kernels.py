@@ -204,7 +204,7 @@ class Call:
             to.index_stride = group[1].shape[-1]
 
     def _prepare(self, device, deterministic, options):
-        options = c.PrepareOptions(deterministic=deterministic, **{name: tile.encode() for name, tile in options})
+        options = c.PrepareOptions(deterministic=deterministic, **dict(options))
         if self.gradients is None:
             arguments, create = (byref(self.operands), byref(self.outputs)), "attnc_prepare"
         else:
@@ -326,13 +326,16 @@ _of_caches = {}  # kind of a call over a cache, without its number of rows -> ke
 
 
 def options_of(kernel_options):
-    """Returns attnc's of the kernel_options, as pairs: member of c.PrepareOptions and tile; FP8 and what shares a
+    """Returns attnc's of the kernel_options, as pairs: member of c.PrepareOptions and its value; FP8 and what shares a
     scale."""
     if not kernel_options:
         return ()
-    tiles = tuple((name, kernel_options[name]) for name in ("tile", "backward_tile") if kernel_options.get(name))
-    span = kernel_options.get(FP8)
-    return (*tiles, (FP8, "block" if span is True else span)) if span else tiles
+    own = [(name, kernel_options[name].encode()) for name in ("tile", "backward_tile") if kernel_options.get(name)]
+    if error := kernel_options.get("low_rank_error"):
+        own.append(("low_rank_error", float(error)))
+    if span := kernel_options.get(FP8):
+        own.append((FP8, "block" if span is True else span))
+    return tuple(own)
 
 
 def span_of(options):
