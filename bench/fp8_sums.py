@@ -1,31 +1,61 @@
-"""How far out of e4m3 falls short of the fp64 reference if v has one sign, on a GPU.
+"""How far out of e4m3 falls short of fp64 if v has one sign, next to FlashAttention-3 (fa3-fwd) if that can be imported.
 
-python3 bench/fp8_sums.py: per head dim, length and kind of weights a line with the error of out's mean and the RMS error.
+  ATTNC_LIBRARY=libattnc.so python3 bench/fp8_sums.py
+
+Prints for each head dim, length and kind of weights the error of out's mean, and the RMS error.
 """
 
-import attnc
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools" / "python"))
 import torch
+
+import attnc
 
 E4M3 = torch.float8_e4m3fn
 
 
-def errors(head_dim: int, length: int, kind: str) -> tuple[float, float]:
+def by_attnc(q, k, v):
+    one = torch.ones(1, 1, device="cuda")
+    return attnc.attention("score", q, k, v, q_scales=one, k_scales=one, v_scales=one)
+
+
+def by_flash_attention(q, k, v):
+    from fa3_fwd_interface import flash_attn_func
+
+    one = torch.ones(1, 1, device="cuda")
+    out = flash_attn_func(*(x.transpose(1, 2).contiguous() for x in (q, k, v)), q_descale=one, k_descale=one, v_descale=one)
+    return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
+
+
+def errors(function, head_dim, length, kind):
     """Returns both errors, relative to the mean and the RMS of out."""
     torch.manual_seed(1)
     q = torch.randn(1, 1, 128, head_dim, device="cuda") * (kind == "drawn")  # 0: equal weights
     k, v = (torch.randn(1, 1, length, head_dim, device="cuda") for _ in range(2))
     q, k, v = (x.to(E4M3) for x in (q, k, v.abs()))
-    one = torch.ones(1, 1, device="cuda")
-    out = attnc.attention("score", q, k, v, q_scales=one, k_scales=one, v_scales=one).double()
-    scores = q.double() @ k.double().mT / head_dim**0.5
-    expected = scores.softmax(-1) @ v.double()
+    out = function(q, k, v).double()
+    expected = (q.double() @ k.double().mT / head_dim**0.5).softmax(-1) @ v.double()
     return (out.mean() / expected.mean() - 1).item(), ((out - expected).norm() / expected.norm()).item()
 
 
-if __name__ == "__main__":
-    print(torch.cuda.get_device_name())
+def main():
+    functions = {"attnc": by_attnc, "FlashAttention-3": by_flash_attention}
+    try:
+        import fa3_fwd_interface  # noqa: F401
+    except ImportError:
+        del functions["FlashAttention-3"]
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
     for head_dim in (64, 96, 128, 192, 256):
         for length in (1024, 8192, 65536):
             for kind in ("equal", "drawn"):
-                mean, rms = errors(head_dim, length, kind)
-                print(f"d{head_dim} {length} keys, {kind} weights: mean {mean:+.3%}, RMS {rms:.3%}")
+                row = f"d{head_dim} {length} keys, {kind} weights:"
+                for name, function in functions.items():
+                    mean, rms = errors(function, head_dim, length, kind)
+                    row += f"  {name} mean {mean:+.2%}, RMS {rms:.2%}"
+                print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()
