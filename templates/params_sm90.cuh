@@ -21,7 +21,7 @@ struct TileOrder {
                           // launches; null: tiles are dealt round robin, slower if they differ in length
 };
 
-/// Returns how many columns of O are one product in forward kernels of e4m3, which have two of these in registers: a
+/// Returns how many columns of O are one product in forward kernels of e4m3, which have up to two in registers: a
 /// divisor of `columns`. Both are multiples of 16. Three warpgroups (12 warps) leave fewer registers.
 constexpr int out_part_columns(int columns, int warps) {
   const int most = columns > 64 && warps > 8 ? 32 : 64;

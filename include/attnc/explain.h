@@ -368,8 +368,8 @@ ScoreFacts scoreFactsOf(const Mod& mod);
 /// memory. Errors (environment): captures that do not fit.
 Expected<float> distanceSlope(const Mod& mod, const Captures& captures, const ProblemShape& problem);
 /// Returns a bound of the sizes of a low-rank term's products, added up, over all scores. Kernels of bf16 may round
-/// each product (dsl/SPEC.md, 6). Returns 0 if the score has none. `captures` are in host memory. Errors
-/// (environment): captures that do not fit.
+/// each product (dsl/SPEC.md, 6), by what KernelOptions::lowRankError allows. Returns 0 if the score has none.
+/// `captures` are in host memory. Errors (environment): captures that do not fit.
 Expected<double> lowRankSize(const Mod& mod, const Captures& captures, const ProblemShape& problem);
 
 /// Returns the captures that mask_mod reads.

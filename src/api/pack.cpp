@@ -33,7 +33,7 @@ std::string makerOfPacks() {
 /// Adds the programs that round operands of a kernel to e4m3, if it takes that. Their tensors have the dtype of out.
 Status addQuantisers(const KernelOptions& options, std::vector<jit::CompileJob>& jobs) {
   if (!options.features.has(Feature::Fp8Kv)) return {};
-  for (int headDim : std::set{options.headDim, options.headDimV})
+  for (int headDim : std::set{options.headDim, options.headDimV ? options.headDimV : options.headDim})
     for (bool embeds : {false, true})
       if (headDim <= 256) {
         ATTNC_TRY_AS(job, quantiseProgram(options.dtype, headDim, embeds, options.arch));

@@ -27,13 +27,16 @@ std::string unservedBySm90(const Request& request) {
 }
 
 /// The tile for q, k and v of e4m3. No product runs during a warpgroup's softmax but those of others, so three
-/// warpgroups gain 4 to 15 %, even if arithmetic on scores spills some registers. Lists may have blocks of 128 rows.
+/// warpgroups gain 4 to 15 %, even if a soft cap spills some registers. Lists may have blocks of 128 rows.
 Tile sm90Fp8Tile(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
   const Weight weight = request.mod.facts.weight;
   if (weight == Weight::Heavy || (weight == Weight::Gather && widest > 128)) return {128, 64, 8};
-  if (widest > 128 || options.blockSparse || (weight == Weight::Gather && widest > 64)) return {128, 128, 8};
+  const analysis::ScoreForm form = request.mod.facts.form;
+  const bool fitsThree = widest <= 64 || weight == Weight::None || weight == Weight::Light ||
+                         form == analysis::ScoreForm::Linear || form == analysis::ScoreForm::Tanh;
+  if (widest > 128 || options.blockSparse || !fitsThree) return {128, 128, 8};
   return {192, 128, 12};
 }
 

@@ -25,6 +25,8 @@ template <class E> struct ConsumerE4m3 : ConsumerParts {
   using Turned = SwizzledTile<E, kPart, kBlockN>; // rows of a tile of V
   static_assert(kParts == 1 || kBlockN * sizeof(E) <= 128, "a part is rows of one slab");
 
+  static constexpr float kSmallestUnit = 1.17549435e-38f; // 2^-126: its reciprocal is finite
+
   ATTNC_DEVICE void start_part(Part& part, const Weights& weights, int i) const {
     wgmma::touch(part);
     ptx::wgmma_fence();
@@ -105,9 +107,11 @@ template <class E> struct ConsumerE4m3 : ConsumerParts {
       k.advance();
 
       if (__any_sync(0xffffffffu, scales.v != unit)) [[unlikely]] {
-        const float by = __fdividef(unit, scales.v);
+        const bool is_zero = fabsf(scales.v) < kSmallestUnit; // then the step adds nothing, in any unit
+        const float by = is_zero ? 1.f : __fdividef(unit, scales.v);
         o.for_each([&](float& element, int) { element *= by; });
-        unit = scales.v;
+        if (is_zero) weights = {};
+        if (!is_zero) unit = scales.v;
       }
       if (rescaling.is_due) [[unlikely]]
         o.scale_rows(rescaling.factors);

@@ -186,10 +186,10 @@ TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, or to that of mma.sync
   CHECK_THAT(errorOf(Mod::identity(), c), Contains("or [4, 2, 16] or [484, 2, 1, 1] or [484, 2, 16, 1]"));
   Case wide = of(300, 128);
   const std::string model = settled(Mod::identity(), wide).tile;
-  wide.operands.kScales = scales({4, 2, 3});
+  wide.operands.kScales = scales({4, 2, 3}); // its tile has steps within blocks
   const Preparation byBlocks = settled(Mod::identity(), wide);
-  CHECK(byBlocks.tileFrom == TileFrom::Scales);
-  CHECK(byBlocks.tile != model);
+  CHECK(byBlocks.tileFrom == TileFrom::Model);
+  CHECK(byBlocks.tile == model);
   wide.options.tile = byBlocks.tile;
   CHECK(settled(Mod::identity(), wide).tileFrom == TileFrom::Asked);
   for (const char* arch : {"sm_89", "compute_90", "sm_100", "sm_120"})

@@ -348,6 +348,22 @@ TEST_CASE("sums over many keys of e4m3 do not fall short", "[gpu]") {
   }
 }
 
+TEST_CASE("blocks of v of e4m3 may have a scale of 0", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  const Problem problem{{1, 2, 1, 130, 700}, 64, 64, DType::BF16};
+  for (int64_t zero = 0; zero < 6; ++zero) {
+    HostOperands operands = drawFp8(libraryMod("noop"), problem, Scales::OfBlocks);
+    writeElement(operands.vScales->bytes.data(), DType::F32, zero, 0);
+    const Outcome expected = runReference(libraryMod("noop"), problem, operands);
+    for (Family family : fastFamilies()) {
+      INFO("block " << zero << ", " << familyName(family));
+      checkFp8(runKernel(libraryMod("noop"), problem, operands, {.family = family, .decode = false}), expected,
+               /*isNaive=*/false);
+    }
+  }
+}
+
 TEST_CASE("scores of e4m3 may be large", "[gpu]") {
   ATTNC_NEED_GPU();
   if (!servesFp8()) return;

@@ -39,8 +39,9 @@ TEST_CASE("decode kernels of k and v of e4m3 compile without spills or advisorie
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("forward kernels of q, k and v of e4m3 compile without spills or advisories", "[kernels]") {
+TEST_CASE("forward kernels of q, k and v of e4m3 compile without advisories, and hardly spill", "[kernels]") {
   ATTNC_NEED_NVRTC();
+  constexpr int kSpillBytes = 320; // three warpgroups of a soft cap are faster than two that do not spill
   std::vector<Job> jobs;
   for (const auto& [name, mod] : library())
     for (int dim : {16, 48, 64, 128, 160, 256})
@@ -53,21 +54,22 @@ TEST_CASE("forward kernels of q, k and v of e4m3 compile without spills or advis
                               .headDim = dim,
                               .features = {Feature::Fp8Q, Feature::Fp8Kv},
                               .blockSparse = sparse};
-        jobs.push_back({fmt::format("{} d{}{}", name, dim, sparse ? " lists" : ""), mod, options});
+        jobs.push_back({fmt::format("{} d{}{}", name, dim, sparse ? " lists" : ""), mod, options, kSpillBytes});
         KernelOptions ragged = options;
         ragged.features.set(Feature::Ragged);
-        if (dim == 64) jobs.push_back({fmt::format("{} d{}{} ragged", name, dim, sparse ? " lists" : ""), mod, ragged});
+        if (dim == 64)
+          jobs.push_back({fmt::format("{} d{}{} ragged", name, dim, sparse ? " lists" : ""), mod, ragged, kSpillBytes});
         options.features.set(Feature::Lengths);
         options.offsets = QueryOffsets::FromLengths;
         options.dtype = DType::F16;
-        jobs.push_back({fmt::format("{} d{}{} lengths", name, dim, sparse ? " lists" : ""), mod, options});
+        jobs.push_back({fmt::format("{} d{}{} lengths", name, dim, sparse ? " lists" : ""), mod, options, kSpillBytes});
         options.features.set(Feature::RowScales);
-        jobs.push_back(
-            {fmt::format("{} d{}{} lengths, scales of rows", name, dim, sparse ? " lists" : ""), mod, options});
+        jobs.push_back({fmt::format("{} d{}{} lengths, scales of rows", name, dim, sparse ? " lists" : ""), mod,
+                        options, kSpillBytes});
         options.pageSize = 16;
         if (sparse) options.offsets = QueryOffsets::None;
-        jobs.push_back(
-            {fmt::format("{} d{}{} pages, scales of rows", name, dim, sparse ? " lists" : ""), mod, options});
+        jobs.push_back({fmt::format("{} d{}{} pages, scales of rows", name, dim, sparse ? " lists" : ""), mod, options,
+                        kSpillBytes});
       }
   for (const char* arch : {"sm_80", "sm_90a"})
     for (bool areOfRows : {false, true})

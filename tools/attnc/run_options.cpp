@@ -22,6 +22,8 @@ void checkFp8(const RunOptions& options) {
   options.fp8.check(dtypeOf(options.dtype));
   if (options.fp8.scales == "pages" && !options.sequences.pageSize)
     throw wrongUsage("--scales", "k and v have no pages", "--scales rows; `attnc run` has --page-size");
+  if (options.fp8.scales == "blocks" && dtypeOf(options.dtype) != DType::E4M3)
+    throw wrongUsage("--scales", "k and v of a cache have no scales of blocks", "--scales heads, rows or pages");
 }
 
 void KindOptions::addTo(CLI::App& command, bool takesBackward) {

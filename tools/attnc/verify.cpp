@@ -240,7 +240,8 @@ Verification verify(const Mod& mod, const HostOperands& operands, const RunOptio
   const auto lowRank = dtype == DType::BF16 ? lowRankSize(mod, operands.captures, want.problem) : 0.;
   const double common = (exactProducts ? 0x1p-16 : ofSize * scale * largestRow(operands.q) * largestRow(operands.k)) *
                             largestScale(operands.qScales) * largestScale(operands.kScales) +
-                        256 * 0x1p-22 * (slope ? *slope : 0) + 0x1p-16 * (lowRank ? *lowRank : 0);
+                        256 * 0x1p-22 * (slope ? *slope : 0) +
+                        std::max(0x1p-14, double(options.kernel.lowRankError)) * (lowRank ? *lowRank : 0);
   std::vector<double> s; // by row
   for (double score : want.rowMax) s.push_back(common + ofSize * (std::isfinite(score) ? std::fabs(score) : 0));
 

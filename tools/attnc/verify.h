@@ -28,7 +28,8 @@ struct CheckedOutput {
 ///   s    error of a row's scores: 2^-20 (2^-10 with TF32 or tanh_approx) of the largest scale * |q| |k| and of the
 ///        row's largest |score|. Not of the first where products are exact in f32, as those of small integers are, nor
 ///        then of the second where score_mod adds at most: scores of any size are the same there, and 2^-16 is left for
-///        their differences, of which those up to 16 count. In bf16 also 2^-16 of a low-rank term's products
+///        their differences, of which those up to 16 count. In bf16 also 2^-14 of a low-rank term's products,
+///        or what --low-rank-error allows
 ///   R    max(rms(out), rms(v) / sqrt(KV_LEN))
 ///
 ///   out           max error <= (2 u + 2 s) max|v|: p and out are rounded once each; p is off by s, and so is its sum
