@@ -118,7 +118,7 @@ TEST_CASE("options of e4m3 that do not fit are refused") {
            {run + "--random 8 --dtype e4m3 --scales pages", "--scales: k and v have no pages"},
            {run + "--random 8 --dtype e4m3 --scales rows --row-scales", "--row-scales excludes --scales"},
            {run + "--random 8 --dtype e4m3 --scales cells", "'cells'"},
-           {run + "--random 8 --fp8-kv --kernel decode --scales blocks", "k_scales is f32 [1, 16, 1], expected f32"},
+           {run + "--random 8 --fp8-kv --kernel decode --scales blocks", "--scales: k and v of a cache have no scales of blocks"},
            {run + "--random 8 --fp8-kv --kernel forward", "k and v are e4m3, and q is bf16: only decode"},
            {run + "--random 8 --fp8-kv --dtype fp32", "decode kernels take no f32"},
            {run + "--random 8 --fp8-kv --head-dim 40", "head dim 40 of e4m3"},
