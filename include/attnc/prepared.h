@@ -58,10 +58,9 @@ struct PrepareOptions {
 
 /// Who chose a tile.
 enum class TileFrom {
-  Model,  ///< The catalogue's model.
-  Tuned,  ///< A stored choice of Compiler::tune() or tuneTraining().
-  Asked,  ///< The caller, by PrepareOptions::tile.
-  Scales, ///< Scales of blocks: the first tile in the model's order whose steps lie within blocks.
+  Model, ///< The catalogue's model.
+  Tuned, ///< A stored choice of Compiler::tune() or tuneTraining().
+  Asked, ///< The caller, by PrepareOptions::tile.
 };
 
 /// How a kernel learns which tiles of kv columns a tile of q rows visits.

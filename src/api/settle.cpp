@@ -163,21 +163,6 @@ struct TiledPlan {
   std::string tunedBy;
 };
 
-/// Takes the first tile whose steps lie within blocks of scales, if the operands have these.
-Status fitScales(const plan::KernelMod& mod, plan::Selection& selection, const plan::LaunchOperands& operands) {
-  const auto areOfBlocks = [](const std::optional<TensorView>& scales) {
-    return scales && scales->rank == 3 && scales->stride[2] != 0;
-  };
-  if (selection.options.features.has(Feature::RowScales)) return {}; // factors go by column
-  if (!areOfBlocks(operands.kScales) && !areOfBlocks(operands.vScales)) return {};
-  for (const std::string& tile : plan::candidatesOf(mod, selection)) {
-    selection.options.tile = tile;
-    ATTNC_TRY_AS(plan, plan::planOf(mod, selection));
-    if (const int columns = plan->stages.front().config.blockN; kRowsOfScale % columns == 0) return {};
-  }
-  return {};
-}
-
 /// Returns what a launch tells of its walks. A row sees all columns if the host does not know: what captured tensors
 /// hold is in device memory.
 plan::WalkFacts walkFacts(const ir::Module& module, const Captures* captures, const ProblemShape& problem) {
@@ -293,18 +278,9 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
     if (passedOver.empty() || isUnbounded) passedOver = passedOverBy(*selection);
   }
   std::string shapeClass = shapeClassOf(*layout, selection->options.kind);
-  std::string wantedTile = askedTile;
-  if (wantedTile.empty()) {
-    ATTNC_TRY(fitScales(**kernelMod, *selection, *layout));
-    wantedTile = std::exchange(selection->options.tile, {});
-  }
-  const bool isForScales = wantedTile != askedTile;
-  if (isForScales && wantedTile == plan::candidatesOf(**kernelMod, *selection).front()) wantedTile.clear();
-  const TileLookup ofScales = [](auto&...) { return std::nullopt; }; // a tuned tile may not lie within blocks
-  ATTNC_TRY_AS(tiled, planTiled(**kernelMod, *selection, wantedTile,
-                                modelTile(**kernelMod, *selection, operands.captures, layout->problem), shapeClass,
-                                isForScales ? ofScales : lookup));
-  if (isForScales && !wantedTile.empty()) tiled->from = TileFrom::Scales;
+  ATTNC_TRY_AS(tiled,
+               planTiled(**kernelMod, *selection, askedTile,
+                         modelTile(**kernelMod, *selection, operands.captures, layout->problem), shapeClass, lookup));
   const plan::Plan& plan = *tiled->plan;
   Preparation preparation{.options = plan.options,
                           .passedOver = std::move(passedOver),

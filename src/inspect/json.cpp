@@ -122,7 +122,6 @@ JsonReport tileJson(const ExplainedKernel& kernel) {
   case TileFrom::Model: return {{"tile", kernel.tile}, {"from", "model"}};
   case TileFrom::Tuned: return {{"tile", kernel.tile}, {"from", "tuned"}, {"tunedBy", kernel.tunedBy}};
   case TileFrom::Asked: return {{"tile", kernel.tile}, {"from", "asked"}};
-  case TileFrom::Scales: return {{"tile", kernel.tile}, {"from", "scales"}};
   }
   return {};
 }

@@ -96,6 +96,8 @@ TEST_CASE("out of e4m3 is bf16, or fp16 if the user asks for it") {
   CHECK_THAT(printed(draws + "--out-dtype fp16"), Contains("out         [1, 2, 8, 16] f16"));
   CHECK_THAT(printed(again), Contains("[1, 2, 8, 16] bf16"));
   CHECK_THAT(printed(again + " --out-dtype fp16"), Contains("[1, 2, 8, 16] f16"));
+  CHECK_THAT(printed(draws + "--out-dtype fp16 --save-operands " + file),
+             Contains("--in " + file + " --out-dtype fp16"));
   for (auto [option, dtype] : {std::pair("", "bf16"), {" --out-dtype float16", "f16"}, {" --out-dtype bf16", "bf16"}}) {
     INFO(option);
     const std::string target = kCausal + "--dtype e4m3 --arch sm_90a --head-dim 64 " + option;

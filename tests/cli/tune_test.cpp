@@ -68,8 +68,6 @@ TEST_CASE("explain says which tile a kernel has, and who chose it") {
   CHECK(cli::tileText(kernel) == "tile from   the model: 128x96x8\n");
   kernel.tileFrom = TileFrom::Asked;
   CHECK(cli::tileText(kernel) == "tile from   who asks: 128x96x8\n");
-  kernel.tileFrom = TileFrom::Scales;
-  CHECK(cli::tileText(kernel) == "tile from   the blocks of scales: 128x96x8\n");
   kernel.tileFrom = TileFrom::Tuned;
   kernel.tunedBy = "/cache/v1/tuned/ab.json, 2026-02-03T04:05:06Z";
   CHECK(cli::tileText(kernel) == "tile from   tuning: 128x96x8 (/cache/v1/tuned/ab.json, 2026-02-03T04:05:06Z)\n");

@@ -138,6 +138,9 @@ TEST_CASE("products of a low-rank term may be rounded in bf16, and in no other d
     CHECK(*lowRankSize(fixture.mod, {}, fixture.want.forward.problem) == Approx(64).epsilon(0.01));
     writeElement(fixture.got.lse.bytes.data(), DType::F32, 5, fixture.want.forward.lse[5] + error);
     CHECK(verify(fixture.mod, fixture.operands, fixture.options, fixture.got, fixture.want).holds() == holds);
+    fixture.options.kernel.lowRankError = 0x1p-7f;
+    CHECK(verify(fixture.mod, fixture.operands, fixture.options, fixture.got, fixture.want).holds() ==
+          (dtype == DType::BF16));
   }
   CHECK(*lowRankSize(*Mod::parse("q_idx >= kv_idx"), {}, {1, 1, 1, 8, 8}) == 0);
 }

@@ -220,7 +220,6 @@ std::string tileText(const ExplainedKernel& kernel) {
   case TileFrom::Model: return fmt::format("tile from   the model: {}\n", kernel.tile);
   case TileFrom::Tuned: return fmt::format("tile from   tuning: {} ({})\n", kernel.tile, kernel.tunedBy);
   case TileFrom::Asked: return fmt::format("tile from   who asks: {}\n", kernel.tile);
-  case TileFrom::Scales: return fmt::format("tile from   the blocks of scales: {}\n", kernel.tile);
   }
   return {};
 }

@@ -81,6 +81,7 @@ Status saveOperands(const Mod& mod, const HostOperands& operands, const RunOptio
 std::string savedText(const RunOptions& options) {
   std::string again = "--in " + options.savedOperands;
   if (options.backward) again += " --backward";
+  if (!options.fp8.outDType.empty()) again += " --out-dtype " + options.fp8.outDType;
   if (options.scale) again += fmt::format(" --scale {}", *options.scale);
   if (!options.sequences.qOffset.empty()) again += " --q-offset " + options.sequences.qOffset;
   return fmt::format("saved       {}; the same run: {}\n", options.savedOperands, again);

@@ -22,7 +22,7 @@ function addHead(page) {
   add(percent(kernel.flops.live, kernel.flops.dense), 'of the FLOPs of dense attention are left: ' + flops(kernel.flops.live) + ' of ' + flops(kernel.flops.dense));
   const cost = kernel.perScore, all = kernel.operations.score_mod;
   add(String(cost.full), 'operations per score of a full block' + (all && all.element > cost.full ? '; score_mod has ' + all.element + ' in its text' : ''));
-  add(kernel.tile.tile || '-', 'tile: ' + (kernel.boxes ? 'boxes of queries and of keys' : 'rows of q × columns of kv × warps') + '; from ' + {model: 'the model', tuned: 'tuning', asked: 'the options', scales: 'the blocks of scales'}[kernel.tile.from]);
+  add(kernel.tile.tile || '-', 'tile: ' + (kernel.boxes ? 'boxes of queries and of keys' : 'rows of q × columns of kv × warps') + '; from ' + {model: 'the model', tuned: 'tuning', asked: 'the options'}[kernel.tile.from]);
   const launch = heaviest(it);
   add(String(launch.registers), 'registers a thread; ' + (launch.spillBytes ? number(launch.spillBytes) + ' bytes spilled' : 'nothing spilled'));
   if (kernel.work && kernel.work.mean)
@@ -69,7 +69,7 @@ function addReasons(main, page) {
     add('KV loop', kLoops[kernel.kvLoop]);
     add('per score', plural(kernel.perScore.full, 'operation') + ' in a full block, ' + kernel.perScore.partial + ' in a partial one'
       + (kernel.perScore.gradient !== undefined ? ', ' + kernel.perScore.gradient + ' more for the gradient' : '') + (kernel.perScore.masksAllBlocks ? '; the mask is asked in every block' : ''));
-    add('tile from', {model: 'the model of times', tuned: 'a stored measurement', asked: 'the options', scales: 'the blocks of scales'}[kernel.tile.from] + (kernel.tile.tunedBy ? ': ' + kernel.tile.tunedBy : ''));
+    add('tile from', {model: 'the model of times', tuned: 'a stored measurement', asked: 'the options'}[kernel.tile.from] + (kernel.tile.tunedBy ? ': ' + kernel.tile.tunedBy : ''));
     if (kernel.workspaceBytes) add('workspace', bytes(kernel.workspaceBytes));
     const captures = kernel.captures.map(captureText);
     add('captures', captures.length ? captures.join(', ') : 'none');
