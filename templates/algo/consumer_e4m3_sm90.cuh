@@ -23,7 +23,8 @@ template <class E> struct ConsumerE4m3 : ConsumerParts {
   static constexpr int kPart = out_part_columns(Out::kColumns, kWarps), kParts = Out::kColumns / kPart;
   using Part = Fragment<1, kPart>;
   using Turned = SwizzledTile<E, kPart, kBlockN>; // rows of a tile of V
-  static_assert(kRowScales || Scales::kRowsOfScale % kBlockN == 0, "a step lies within a block of factors");
+  // NOTE: with E, else they concern kernels of 16 bits, which do not instantiate this.
+  static_assert(kRowScales || Scales::kRowsOfScale % (kBlockN * sizeof(E)) == 0, "a step lies in a block of factors");
   static_assert(kParts == 1 || kBlockN * sizeof(E) <= 128, "a part is rows of one slab");
 
   static constexpr float kSmallestUnit = 1.17549435e-38f; // 2^-126: its reciprocal is finite
