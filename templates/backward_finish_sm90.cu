@@ -1,5 +1,5 @@
-// Converts dQ from its fp32 sums, times the softmax scale. Runs after backward_sm90.cu or backward_wide_sm90.cu.
-// sm_90a.
+// Converts dQ from its fp32 sums, times the softmax scale. Runs after backward_sm90.cu, backward_192_sm90.cu or
+// backward_wide_sm90.cu. sm_90a.
 //
 // A CTA of two warpgroups takes a tile of kBlockM rows of Q; each thread converts its fragment, as backward_sm90.cu
 // left it. Grid: q tiles * q_heads * batch, in one dimension. Threads: 256. d_q has 16-byte aligned rows.

@@ -71,10 +71,9 @@
 
 #include "algo/backward_parts_sm90.cuh"
 #include "algo/backward_sm90.cuh"
-#include "algo/d_q_sums.cuh"
+#include "algo/d_q_storer_sm90.cuh"
 #include "algo/diagonal_sums.cuh"
 #include "ptx/red.cuh"
-#include "ptx/turn.cuh"
 
 namespace attnc::sm90 {
 
@@ -113,16 +112,6 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
         const int i = first + 64 * part + d;
         if (unsigned(i) < limit) ptx::red_add(sums + i, sum);
       });
-  }
-
-  /// Epilogue: stores this consumer's dK or dV times `factor`, by way of its own rows of V, whose products are
-  /// complete.
-  template <int Columns, class Out>
-  ATTNC_DEVICE void store(const Out& x, float factor, void* to, const Strides& stride, const KvTilePlace& tile,
-                          int kv_len) const {
-    const int row = 64 * group + ptx::opaque(threadIdx.x) / 32 % 4 * 16; // the warp's first one
-    Element* base = (Element*)to + tile.b * stride.batch + tile.head * stride.head + (tile.start + row) * stride.row;
-    wgmma::store_rows<Columns>(base, stride.row, kv_len - tile.start - row, x, factor, v_tile().chunk(row, 0));
   }
 
   ATTNC_DEVICE KvTilePlace own_place() const {
@@ -251,44 +240,14 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
     if (kSumsDiagonals && !p.base.d_k) return;
     const KvTilePlace to = own_place();
     const BackwardParams& base = params_of<Mod>(p.base, args, to.b);
-    store<kHeadDimQk>(d_k, f.scale, base.d_k, base.d_k_stride, to, base.forward.kv_len);
-    store<kHeadDimV>(d_v, 1.f, base.d_v, base.d_v_stride, to, base.forward.kv_len);
+    store_by<kHeadDimQk>(v_tile(), group, d_k, f.scale, base.d_k, base.d_k_stride, to, base.forward.kv_len);
+    store_by<kHeadDimV>(v_tile(), group, d_v, 1.f, base.d_v, base.d_v_stride, to, base.forward.kv_len);
   }
 };
 
 // ------------------------------------------------------------------------------------------------------------- storer
 
-/// One thread per consumer: adds its dQ to the sums.
-struct Storer {
-  const BackwardParamsSm90& p;
-  unsigned shared;
-  int group;
-
-  ATTNC_DEVICE void add(int tile, int turn) const {
-    const unsigned from = shared + Memory::offset_of<DqPart<DqSums>>() + group * DqSums::kPartBytes;
-    int* const next = p.turns + 2 * (long long)tile + group; // whose turn it is
-    if (kTakesTurns && turn > 0) {
-      for (int now = 0; now < (kDeterministic ? turn : 1);) now = ptx::load_acquire(next);
-      ptx::fence_proxy_async_global();
-    }
-    float* const to = DqSums::part(p.d_q_sums, tile, group);
-    if (turn > 0)
-      ptx::bulk_add(to, from, DqSums::kPartBytes);
-    else
-      ptx::bulk_store(to, from, DqSums::kPartBytes);
-    ptx::bulk_commit_group();
-    ptx::bulk_wait_read();
-    ptx::mbarrier_arrive(Barriers<Memory, DqEmpty>{shared}[group]);
-    if (turn == 0 || kDeterministic) {
-      ptx::bulk_wait();
-      ptx::fence_proxy_async_global();
-      if constexpr (kBlockSparse) // a block listed twice must not take a turn back
-        ptx::max_release(next, turn + 1);
-      else
-        ptx::store_release(next, turn + 1);
-    }
-  }
-
+struct Storer : DqStorer<Memory> {
   ATTNC_DEVICE void run() {
     unsigned parity = 0;
     int step = 0;
@@ -319,7 +278,7 @@ extern "C" __global__ void __launch_bounds__(threads_of(kWarps), 1)
         if (warp == 0)
           Producer<Memory>{p, args, shared}.run();
         else if (warp < 3 && threadIdx.x % 32 == 0)
-          Storer{p, shared, warp - 1}.run();
+          Storer{{p, shared, warp - 1}}.run();
       },
       [&](int group) {
         Consumer{p, args, shared, group}.run();

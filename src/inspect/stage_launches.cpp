@@ -28,6 +28,8 @@ constexpr StageLaunch kLaunches[] = {
     {"backward_q_sm80.cu", "perQTile", "B * H * ceil(Q_LEN / {m})", "backwardParams(operands, view)"},
     {"backward_sm90.cu", "perKvTile", "B * HKV * ceil(KV_LEN / {n})",
      "backwardParamsSm90(stage, operands, device, view)", "q k v d_out"},
+    {"backward_192_sm90.cu", "perKvTile", "B * HKV * ceil(KV_LEN / {n})",
+     "backwardParamsSm90(stage, operands, device, view)", "q k v d_out"},
     {"backward_wide_sm90.cu", "perKvTileOfEachQHead", "B * H * ceil(KV_LEN / {n})",
      "backwardParamsSm90(stage, operands, device, view)", "q k v d_out"},
     {"backward_finish_sm90.cu", "perQTile", "B * H * ceil(Q_LEN / {m})",

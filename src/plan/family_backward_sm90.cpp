@@ -7,6 +7,8 @@
 
 #include "templates/host/backward_sm90.h"
 
+#include <fmt/format.h>
+
 #include <llvm/ADT/STLExtras.h>
 #include <llvm/Support/MathExtras.h>
 
@@ -15,24 +17,29 @@
 namespace attnc::plan {
 namespace {
 
-/// Whether dK and dV of 64 rows do not fit into one warpgroup: backward_wide_sm90.cu.
-bool isWide(int headDim, int headDimV) { return std::max(headDim, headDimV) > 128 || (headDim <= 64 && headDimV > 64); }
+/// Whether a tile is one of backward_wide_sm90.cu, where dK and dV have a warpgroup each. In the other two kernels, a
+/// warpgroup has both, of its 64 rows.
+bool isWide(int blockN) { return blockN == 64; }
+/// Whether the kernel for a tile that is not wide is backward_192_sm90.cu, not backward_sm90.cu.
+bool isLong(int headDim) { return headDim > 128; }
 
 /// Mirrors `Memory` of templates/backward_sm90.cu: K and V, rings of Q and dO, two tiles of dS, dQ on its way out,
-/// control words, tables of rows. templates/backward_wide_sm90.cu has a tile of rates instead of dQ.
+/// control words, tables of rows. backward_192_sm90.cu has a tile of dS, and targets of dQ. backward_wide_sm90.cu has a
+/// tile of rates instead of dQ.
 int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
-  const bool wide = isWide(config.headDimQk, config.headDimV);
+  const bool wide = isWide(config.blockN), isLongest = !wide && isLong(config.headDimQk);
+  const int slotsOfS = isLongest ? 1 : 2;
   const auto tileBytes = [](int rows, int dim) { return rows * 128 * slabs(dim); };
   const int q = tileBytes(1, config.headDimQk), v = tileBytes(1, config.headDimV);
   // as in DqSums
   const int columns = config.blockM == 128 ? int(llvm::alignTo(config.headDimQk, 16)) : 32 * slabs(config.headDimQk);
   const int tiles = config.blockN * (q + v) + config.blockM * (config.qStages * q + config.kvStages * v) +
-                    2 * tileBytes(config.blockN, config.blockM) +
+                    slotsOfS * tileBytes(config.blockN, config.blockM) +
                     (wide ? tileBytes(config.blockN, config.blockM) : 2 * 64 * columns * 4);
-  const int control = config.qStages * 32 + config.kvStages * 16 + (wide ? 4 * 8 : 2 * 16 + 8 + 3 * 16);
-  const int turns = *config.takesTurns ? 4 * 8 : 0;
+  const int control = config.qStages * 32 + config.kvStages * 16 + (wide ? 4 * 8 : slotsOfS * 16 + 8 + 3 * 16);
+  const int turns = *config.takesTurns ? 4 * 8 : 0, targets = isLongest ? 16 * 8 : 0;
   const int ownPlace = wide ? 0 : 16;
-  return int(llvm::alignTo(tiles + control, 16)) + ownPlace + turns +
+  return int(llvm::alignTo(tiles + control, 16)) + ownPlace + turns + targets +
          config.qStages * rowTableBytes(config.blockM, mod);
 }
 
@@ -50,11 +57,13 @@ std::string backwardTileText(const BackwardTile& shape) {
 /// Returns the config without shared memory.
 codegen::Config backwardConfig(const Request& request, const BackwardTile& shape) {
   const KernelOptions& options = request.options;
-  const bool wide = isWide(options.headDim, options.headDimV);
+  const bool wide = isWide(shape.tile.blockN);
   const bool longSteps = shape.tile.blockM == 128;
   codegen::Config config = configOf(options, shape.tile);
   config.kvStages = 2;
-  config.qStages = wide ? 2 : 3; // 3: S of the next step begins before dK of the last one is known to be complete
+  config.qStages = wide || isLong(options.headDim)
+                       ? 2
+                       : 3; // 3: S of the next step begins before dK of the last one is known to be complete
   const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
   const bool deterministic = options.features.has(Feature::Deterministic);
   config.deterministic = deterministic;
@@ -64,13 +73,28 @@ codegen::Config backwardConfig(const Request& request, const BackwardTile& shape
   return config;
 }
 
+/// Whether dK and dV of 64 rows fit into one warpgroup.
+bool fitsRegisters(const KernelOptions& options) {
+  return options.headDim <= 192 && options.headDimV <= (options.headDim <= 64 ? 64 : 128);
+}
+/// The same, next to what a step of the mod needs.
+bool fitsOneWarpgroup(const Request& request, const BackwardTile& shape) {
+  const KernelOptions& options = request.options;
+  if (!fitsRegisters(options) || !isLong(options.headDim)) return fitsRegisters(options);
+  return request.mod.facts.keepsGradient && (!options.blockSparse || options.maskKvBlock >= shape.tile.blockN) &&
+         backwardSharedBytes(backwardConfig(request, shape), request.mod) <= request.arch.sharedBytesPerCta();
+}
+
 /// Steps have 128 rows up to head dim 64, unless score() is called for each score: that takes registers. Turns save
 /// memory time, but cost time in the storers, and in the producer if it must look turns up in lists: long steps always
 /// take them, short ones where walks are short. The default comes first.
 std::vector<BackwardTile> backwardTiles(const Request& request) {
   const KernelOptions& options = request.options;
-  if (isWide(options.headDim, options.headDimV)) return {{{64, 64, 8}}};
-  std::vector<BackwardTile> tiles{{{64, 128, 8}}};
+  const BackwardTile wide{{64, 64, 8}}, both{{64, 128, 8}};
+  if (!fitsOneWarpgroup(request, both)) return {wide};
+  if (isLong(options.headDim))
+    return options.features.has(Feature::Deterministic) ? std::vector{both} : std::vector{both, wide};
+  std::vector<BackwardTile> tiles{both};
   const BackwardTile turning{{64, 128, 8}, true};
   if (!options.blockSparse && !options.features.has(Feature::Deterministic) &&
       backwardSharedBytes(backwardConfig(request, turning), request.mod) <= request.arch.sharedBytesPerCta())
@@ -89,6 +113,11 @@ std::string backwardTileOfLaunch(const Request& request, const WalkFacts& facts)
   return tiles.size() == 2 && tiles.back().takesTurns ? backwardTileText(tiles.back()) : "";
 }
 
+/// The tile that is asked for, or the default.
+BackwardTile chosenTile(const Request& request) {
+  return chosenOf(backwardTiles(request), request.options, backwardTileText);
+}
+
 std::vector<std::string> backwardSm90Candidates(const Request& request) {
   return spelledAll(backwardTiles(request), backwardTileText);
 }
@@ -99,7 +128,7 @@ bool diagonalsSuffice(const Request& request) {
   const KernelOptions& options = request.options;
   const auto isInColumns = [](const CaptureAccess& capture) { return capture.inColumns; };
   const auto isOfDiagonals = [](const analysis::GradientAccess& place) { return place.ofDiagonals; };
-  return !isWide(options.headDim, options.headDimV) &&
+  return !isWide(chosenTile(request).tile.blockN) && !isLong(options.headDim) &&
          (options.features & Features{Feature::Deterministic, Feature::Ragged}).empty() &&
          !llvm::all_of(request.mod.captures, isInColumns) &&
          llvm::all_of(request.mod.captures, [&](const CaptureAccess& capture) {
@@ -107,17 +136,15 @@ bool diagonalsSuffice(const Request& request) {
          });
 }
 
-/// The same, of the tile that is asked for, or the default.
-codegen::Config backwardConfig(const Request& request) {
-  return backwardConfig(request, chosenOf(backwardTiles(request), request.options, backwardTileText));
-}
+codegen::Config backwardConfig(const Request& request) { return backwardConfig(request, chosenTile(request)); }
 
 std::string unservedByBackwardSm90(const Request& request) {
   const KernelOptions& options = request.options;
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
-  const bool wide = isWide(options.headDim, options.headDimV);
+  const bool wide = isWide(chosenTile(request).tile.blockN);
   if (wide && options.features.has(Feature::Deterministic))
-    return "adds up the gradient of q in any order with head dims beyond 128, or up to 64 with a wider v";
+    return fmt::format("adds up the gradient of q in any order with these head dims{}",
+                       fitsRegisters(options) ? " and this mod" : "");
   if (!wide && options.blockSparse && options.maskKvBlock < 128)
     return "takes block masks with kv blocks of 128 or 256 at head dims up to 128";
   if (!wide && options.blockSparse && options.headDim <= 64 && options.maskQBlock < 128)
@@ -164,13 +191,13 @@ Plan planBackwardSm90(const Request& request) {
   const passes::Algebra algebra = algebraFor(options.dtype);
   const bool sums = diagonalsSuffice(request);
   Plan plan;
-  plan.tile = backwardTileText(chosenOf(backwardTiles(request), options, backwardTileText));
+  plan.tile = backwardTileText(chosenTile(request));
   addDelta(plan, request);
   codegen::Config finish = config;
   finish.sumsDiagonals.reset();
   if (sums) config.sumsDiagonals = true;
   config.sharedBytes = backwardSharedBytes(config, request.mod);
-  const bool wide = isWide(options.headDim, options.headDimV);
+  const bool wide = isWide(chosenTile(request).tile.blockN);
   const bool marksVisits = options.features.has(Feature::Deterministic) && options.blockSparse;
   if (marksVisits)
     plan.stages.push_back({.templateName = "backward_visits.cu",
@@ -180,7 +207,9 @@ Plan planBackwardSm90(const Request& request) {
                            .threads = 128,
                            .ctas = perMaskColumn,
                            .parameters = visitParameters});
-  plan.stages.push_back({.templateName = wide ? "backward_wide_sm90.cu" : "backward_sm90.cu",
+  plan.stages.push_back({.templateName = wide                      ? "backward_wide_sm90.cu"
+                                         : isLong(options.headDim) ? "backward_192_sm90.cu"
+                                                                   : "backward_sm90.cu",
                          .entry = "attnc_backward",
                          .config = config,
                          .algebra = algebra,

@@ -33,6 +33,17 @@ template <class Memory> ATTNC_DEVICE unsigned turn_at(unsigned shared, int step)
   return shared + Memory::template offset_of<Turns>() + step % 8 * 4;
 }
 
+/// Whether consumers have too few registers to keep the head, or the tile of Q, of a step: backward_192_sm90.cu. Then
+/// the flags in a message have kStepFirst with the first step of a query head, and kNoStep if no step follows; and the
+/// storer finds the tile in Targets.
+constexpr bool kSparesConsumers = kBlockN == 128 && kHeadDimQk > 128;
+constexpr int kNoStep = 64, kKvTail = 128;
+/// With kSparesConsumers: the message with Q of step j, in slot j % 8; as for Turns, no barriers.
+struct Targets : SharedPart<Targets, kSparesConsumers ? 16 * 8 : 0, 16> {};
+template <class Memory> ATTNC_DEVICE unsigned target_at(unsigned shared, int step) {
+  return shared + Memory::template offset_of<Targets>() + step % 8 * 16;
+}
+
 /// Which rows of K and V the CTA owns, for the consumers: finding out takes some 200 instructions. The producer writes
 /// it before it arrives at kv_full.
 struct OwnPlace : SharedPart<OwnPlace, 16, 16> {};
@@ -130,6 +141,15 @@ ATTNC_DEVICE void store_gradient(const Out& x, float factor, void* to, const Str
   }
 }
 
+/// The same by way of the warpgroup's own 64 rows of V, whose products are complete: so that lanes store whole rows.
+template <int Columns, class Out>
+ATTNC_DEVICE void store_by(VTile v, int group, const Out& x, float factor, void* to, const Strides& stride,
+                           const KvTilePlace& tile, int kv_len) {
+  const int row = 64 * group + ptx::opaque(threadIdx.x) / 32 % 4 * 16; // the warp's first one
+  Element* base = (Element*)to + tile.b * stride.batch + tile.head * stride.head + (tile.start + row) * stride.row;
+  wgmma::store_rows<Columns>(base, stride.row, kv_len - tile.start - row, x, factor, v.chunk(row, 0));
+}
+
 constexpr int kAllSteps = 0x7fffffff, kStepsOfHead = 1536 / kBlockM; // more than a window of 1024 takes
 
 /// The producer warp: issues TMA loads of K and V, then of Q and dO for each step, and fills the table of rows.
@@ -141,6 +161,7 @@ template <class Memory> struct Producer {
   Ring<Memory, QRing> q = {shared};
   Ring<Memory, ORing> o = {shared};
   int steps = 0;
+  bool is_first = true; ///< with kSparesConsumers: whether the next step is the first one of a query head
 
   ATTNC_DEVICE void request_kv(const KvTilePlace& tile) {
     if (!leads) return;
@@ -168,9 +189,15 @@ template <class Memory> struct Producer {
     if constexpr (kTakesTurns)
       turn = turn_of<Mod, kBlockM, kBlockSparse>(base, p.visits, args, head, b, h, step.start, kv_start);
     q.acquire();
+    if constexpr (kSparesConsumers) {
+      step.flags |= (is_first ? kStepFirst : 0) | (kv_start + kBlockN > f.kv_len ? kKvTail : 0);
+      is_first = false;
+    }
     if (kTakesTurns && leads) ptx::st_shared(turn_at<Memory>(shared, steps), turn);
     if (leads) {
-      q.write_message({step.start, kIsRagged<Mod> ? with_live_rows(step, f.q_len) : step.flags, b, h});
+      const int message[4] = {step.start, kIsRagged<Mod> ? with_live_rows(step, f.q_len) : step.flags, b, h};
+      q.write_message(message);
+      if constexpr (kSparesConsumers) ptx::st_shared(target_at<Memory>(shared, steps), message);
       ptx::mbarrier_expect_tx(q.full(), QTile::kBytes);
       request_tile(q.tile(), p.q, q.full(), q_row_of<Mod>(args, b, step.start), h, b * p.q_batch_step);
     }
@@ -219,6 +246,7 @@ template <class Memory> struct Producer {
     const ForwardParams& f = base.forward;
     const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
     const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
+    is_first = true;
     if constexpr (kDeterministic && kBlockSparse) {
       request_descending(base, tile, b, h, head);
       return false;
@@ -266,7 +294,7 @@ template <class Memory> struct Producer {
     }
     q.acquire();
     if (leads) {
-      q.write_message({0, 0, -1, 0});
+      q.write_message({0, kSparesConsumers ? kNoStep : 0, -1, 0});
       ptx::mbarrier_arrive(q.full());
     }
   }

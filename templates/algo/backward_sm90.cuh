@@ -16,7 +16,8 @@ static_assert(kWarps == 8 && kBlockN == 128, "two warpgroups own 64 rows of K an
 // dV.
 constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegisters = kHeadDimQk <= 64 ? 232 : 240;
 
-struct SRing : RingParts<SRing, STile, 2, 0, Arrivals{.full = kWarps, .empty = kWarps}> {}; // `empty` is unused
+/// With two slots, `empty` is unused.
+struct SRing : RingParts<SRing, STile, (kHeadDimQk > 128 ? 1 : 2), 0, Arrivals{.full = kWarps, .empty = kWarps}> {};
 /// dQ of a step on its way out, a slot for each consumer.
 template <class DqOut> struct DqPart : SharedPart<DqPart<DqOut>, 2 * DqOut::kPartBytes, DqOut::kAlign> {};
 struct DqMessage : SharedPart<DqMessage, 2 * 8, 8> {}; // of each consumer with its dQ: tile (< 0: none), is_last

@@ -23,10 +23,11 @@ struct DqSums {
   ATTNC_DEVICE static float* part(float* sums, long long tile, int group) {
     return sums + (2 * tile + group) * kPartFloats;
   }
-  /// Writes a warpgroup's part to shared memory, in this order.
-  ATTNC_DEVICE static void write(unsigned to, const Part& x) {
+  /// Writes a warpgroup's part, or columns of it from group `first` of 8 on, to shared memory, in this order.
+  template <int Columns> ATTNC_DEVICE static void write(unsigned to, const Fragment<1, Columns>& x, int first = 0) {
 #pragma unroll
-    for (int n = 0; n < kColumns / 8; ++n) ptx::st_shared(to + threadIdx.x % 128 * 16 + 2048 * n, x.x[0][n]);
+    for (int n = 0; n < Columns / 8; ++n)
+      ptx::st_shared(to + 2048 * first + threadIdx.x % 128 * 16 + 2048 * n, x.x[0][n]);
   }
 };
 

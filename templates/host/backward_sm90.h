@@ -1,4 +1,4 @@
-// Parameters of backward_sm90.cu and backward_wide_sm90.cu.
+// Parameters of backward_sm90.cu, backward_192_sm90.cu and backward_wide_sm90.cu.
 //
 // Host code, compiled twice: with the library (src/plan), and as text in the launcher of an emitted kernel. There,
 // host/types.h stands for the library's types. So it names only members that both have, and includes nothing.

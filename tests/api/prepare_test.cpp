@@ -271,11 +271,11 @@ TEST_CASE("CTAs of short backward walks take turns, unless they walk several hea
   CHECK(tileOf("(q_idx >= kv_idx) & (q_idx - kv_idx <= 1024)", 8192) == "64x128x8-turns");
   CHECK(tileOf("score", 512, 2) == "64x128x8");
   CHECK(tileOf("score", 512, 8, 64) == "128x128x8"); // takes turns whatever the walk
-  CHECK(tileOf("score", 512, 8, 192) == "64x64x8");
+  CHECK(tileOf("score", 512, 8, 192) == "64x64x8");  // v is as wide
   const std::string lowRank = "u: bf16[B, H, Q_LEN, 16]\nw: bf16[B, H, KV_LEN, 16]\n"
                               "def score_mod(score, b, h, q_idx, kv_idx):\n"
                               "    return score + u[b, h, q_idx] @ w[b, h, kv_idx]\n";
-  CHECK(tileOf(lowRank, 512) == "64x64x8"); // kernels of wider heads
+  CHECK(tileOf(lowRank, 512) == "64x128x8"); // the kernel of 144 columns takes no turns
   CHECK(tileOf(lowRank, 512, 8, 64) == "64x128x8-turns");
 }
 

@@ -31,9 +31,9 @@ std::vector<Family> servingFamilies(const Mod& mod, const Problem& problem, cons
   return families;
 }
 
-/// Whether the family can add up in one order.
+/// Whether the family can add up in one order, with mods that only mask and kv blocks of 128 rows.
 bool isDeterministic(Family family, const Problem& problem) {
-  return family != Family::Sm90 || std::max(problem.headDim, problem.headDimV) <= 128;
+  return family != Family::Sm90 || (problem.headDim <= 192 && problem.headDimV <= 128);
 }
 
 void compileAhead(const Mod& mod, const std::vector<Problem>& problems, const std::vector<BlockMaskShape>& shapes) {

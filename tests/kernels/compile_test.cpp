@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 using namespace attnc;
 using namespace attnc::test;
@@ -354,21 +355,34 @@ TEST_CASE("backward kernels of Hopper draw no advisory, and spill only where a s
 TEST_CASE("backward kernels of wide heads compile for Hopper without spills or advisories", "[kernels]") {
   ATTNC_NEED_NVRTC();
   std::vector<Job> jobs;
+  // What dK and dV of 192 and 128 columns leave is enough for these. Others are faster than in 64x64x8 all the same.
+  const std::set<std::string> fit = {"noop", "causal", "alibi", "sliding_window", "prefix_lm", "chunked"};
   const auto add = [&](const std::string& name, const Mod& mod, int qk, int v, bool lists = false) {
-    jobs.push_back({fmt::format("{} d{}/{}{}", name, qk, v, lists ? " lists" : ""),
-                    mod,
-                    {.kind = KernelKind::Backward,
-                     .family = Family::Sm90,
-                     .arch = "sm_90a",
-                     .headDim = qk,
-                     .headDimV = v,
-                     .blockSparse = lists}});
+    const bool tight = qk == 192 && v == 128 && !fit.count(name);
+    jobs.push_back({.name = fmt::format("{} d{}/{}{}", name, qk, v, lists ? " lists" : ""),
+                    .mod = mod,
+                    .options = {.kind = KernelKind::Backward,
+                                .family = Family::Sm90,
+                                .arch = "sm_90a",
+                                .headDim = qk,
+                                .headDimV = v,
+                                .blockSparse = lists},
+                    .spillBytes = tight ? 100 : 0,
+                    .mayBeSerialised = tight ? "backward_192_sm90.cu" : "none"});
   };
   for (const auto& [name, mod] : library()) {
     for (auto [qk, v] : {std::pair{192, 128}, {256, 256}}) add(name, mod, qk, v);
     if (mod.hasMaskMod()) add(name, mod, 256, 256, true);
     if (name == "causal")
-      for (auto [qk, v] : {std::pair{40, 72}, {64, 256}, {96, 256}, {136, 136}, {192, 192}, {248, 200}, {256, 64}})
+      for (auto [qk, v] : {std::pair{40, 72},
+                           {64, 256},
+                           {96, 256},
+                           {136, 64},
+                           {136, 136},
+                           {144, 128},
+                           {192, 192},
+                           {248, 200},
+                           {256, 64}})
         add(name, mod, qk, v);
   }
   REQUIRE(jobs.size() > 30);

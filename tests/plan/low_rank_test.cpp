@@ -458,7 +458,7 @@ std::string stagesOf(const plan::Plan& plan) {
 TEST_CASE("backward kernels for a wider head dim take a low-rank term, and divide its gradients", "[plan][low_rank]") {
   const Mod mod = dot(64, "bf16", "bf16", "");
   const plan::Plan plain = test::planOf(mod, backward(128));
-  CHECK(stagesOf(plain) == "low_rank delta wide_sm90 finish_sm90 large low_rank_gradients low_rank delta wide_sm90 "
+  CHECK(stagesOf(plain) == "low_rank delta 192_sm90 finish_sm90 large low_rank_gradients low_rank delta wide_sm90 "
                            "finish_sm90 large low_rank_gradients");
   CHECK(plain.lowRank == "rank 64: 64 columns of q and k (head dim 192), exact, if factor / scale is a power of two; "
                          "else 128 (head dim 256), to 2^-16");
@@ -467,13 +467,17 @@ TEST_CASE("backward kernels for a wider head dim take a low-rank term, and divid
   CHECK(stagesOf(both) == stagesOf(plain) + " captures_out captures_out");
   for (const plan::Stage& stage : both.stages) CHECK(stage.forCaptures);
   for (const plan::CaptureAccess& capture : both.captures) CHECK((capture.inColumns && capture.places.size() == 1));
-  // Hopper's kernels add up dQ in any order with these head dims, so that the term stays in the mod.
+  // Hopper's kernel of 256 columns adds up dQ in any order, so that the term stays in the mod where it takes so many.
   const plan::Plan deterministic = test::planOf(mod, backward(128, {"u", "w"}, true));
   CHECK(deterministic.options.family == Family::Sm90);
-  CHECK(stagesOf(deterministic) == "delta sm90 finish_sm90 large captures captures_out captures_out");
+  CHECK(stagesOf(deterministic) == "low_rank delta 192_sm90 finish_sm90 large low_rank_gradients "
+                                   "delta sm90 finish_sm90 large captures captures_out captures_out");
   CHECK(deterministic.lowRank ==
+        "rank 64: 64 columns of q and k (head dim 192), exact, if factor / scale is a power of "
+        "two; else in the mod");
+  CHECK(test::planOf(mod, backward(192, {"u", "w"}, true)).lowRank ==
         "not in columns: q and k would have head dim 256, and family sm90 adds up the gradient "
-        "of q in any order with head dims beyond 128, or up to 64 with a wider v");
+        "of q in any order with these head dims");
   CHECK(stagesOf(test::planOf(dot(16, "bf16", "bf16", "u[b, h, q_idx, 0] * "), backward(64, {}, true))) ==
         "low_rank delta sm90 finish_sm90 large low_rank_gradients");
   // One form in columns, the other in the mod: what suits the sums of one form does not suit the other's.

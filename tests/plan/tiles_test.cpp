@@ -135,6 +135,17 @@ TEST_CASE("backward and decode kernels have tiles to choose from", "[tiles]") {
   CHECK(backward(general, Family::Sm90, 64) == Tiles{"64x128x8", "64x128x8-turns"});
   CHECK(backward(plain, Family::Sm90, 128) == Tiles{"64x128x8", "64x128x8-turns"});
   CHECK(backward(plain, Family::Sm90, 128, /*deterministic=*/true) == Tiles{"64x128x8"}); // takes turns anyway
+  const auto latent = [&](const Mod& mod, KernelOptions options) {
+    options.kind = KernelKind::Backward, options.family = Family::Sm90, options.arch = "sm_90a";
+    options.headDim = 192, options.headDimV = 128;
+    return tilesOf(mod, options);
+  };
+  CHECK(latent(plain, {}) == Tiles{"64x128x8", "64x64x8"});
+  CHECK(latent(plain, {.features = {Feature::Deterministic}}) == Tiles{"64x128x8"});
+  CHECK(latent(parsed("q_idx >= kv_idx"), {.blockSparse = true}) == Tiles{"64x128x8", "64x64x8"});
+  CHECK(latent(parsed("q_idx >= kv_idx"), {.blockSparse = true, .maskKvBlock = 64}) == Tiles{"64x64x8"});
+  CHECK(latent(parsed("score * 2.0"), {}) == Tiles{"64x64x8"}); // rates take registers
+  CHECK(backward(plain, Family::Sm90, 192) == Tiles{"64x64x8"});
   CHECK(backward(plain, Family::Sm80, 64) == Tiles{"32x128x4", "32x64x4", "64x128x8", "64x64x4"});
   CHECK(backward(plain, Family::Sm80, 128) == Tiles{"64x128x8", "32x64x4", "64x64x4"});
   CHECK(backward(plain, Family::Sm80, 128, /*deterministic=*/true) == Tiles{"64x32x4", "64x16x4"});
