@@ -144,7 +144,9 @@ std::string unservedByBackwardSm90(const Request& request) {
   const bool wide = isWide(chosenTile(request).tile.blockN);
   if (wide && options.features.has(Feature::Deterministic))
     return fmt::format("adds up the gradient of q in any order with these head dims{}",
-                       fitsRegisters(options) ? " and this mod" : "");
+                       !fitsRegisters(options)                            ? ""
+                       : options.blockSparse && options.maskKvBlock < 128 ? " and kv blocks of 64"
+                                                                          : " and this mod");
   if (!wide && options.blockSparse && options.maskKvBlock < 128)
     return "takes block masks with kv blocks of 128 or 256 at head dims up to 128";
   if (!wide && options.blockSparse && options.headDim <= 64 && options.maskQBlock < 128)
