@@ -50,7 +50,7 @@
 //   dq_full[i]        consumer i: dQ and message written                 storer i
 //   dq_empty[i]       storer i: the bulk copy has read dQ                consumer i
 //
-// Messages with dQ: -1 if there is none; whether it is the last one. Its tile follows from the target of the step.
+// Messages with dQ: -1 without dQ; whether it is the last one. Its tile follows from the target of the step.
 //
 // The host provides: tensor maps; with kTakesTurns turns zeroed, otherwise d_q_sums zeroed; grid kv tiles * kv_heads *
 // kv_batch, 384 threads, kSharedBytes of dynamic shared memory. d_k and d_v have 16-byte aligned rows. Runs after

@@ -467,7 +467,7 @@ TEST_CASE("backward kernels for a wider head dim take a low-rank term, and divid
   CHECK(stagesOf(both) == stagesOf(plain) + " captures_out captures_out");
   for (const plan::Stage& stage : both.stages) CHECK(stage.forCaptures);
   for (const plan::CaptureAccess& capture : both.captures) CHECK((capture.inColumns && capture.places.size() == 1));
-  // Hopper's kernel of 256 columns adds up dQ in any order, so that the term stays in the mod where it takes so many.
+  // Hopper's kernel of 256 columns adds up dQ in any order. So a term that takes as many stays in the mod.
   const plan::Plan deterministic = test::planOf(mod, backward(128, {"u", "w"}, true));
   CHECK(deterministic.options.family == Family::Sm90);
   CHECK(stagesOf(deterministic) == "low_rank delta 192_sm90 finish_sm90 large low_rank_gradients "
