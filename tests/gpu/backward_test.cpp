@@ -105,6 +105,12 @@ TEST_CASE("gradients of every library mod agree with the reference at wide heads
   checkAll(mod, {{2, 4, 2, 100, 150}, 256, 256, DType::F16}, /*withLse=*/true);
   checkAll(mod, {{3, 4, 2, 100, 150}, 256, 256, DType::BF16, /*kvBatchOne=*/true});
   checkAll(mod, {{1, 2, 2, 0, 150}, 256, 256, DType::BF16});
+  const Mod adding = libraryMod("alibi"); // backward_192_sm90.cu
+  checkAll(adding, {{2, 4, 2, 200, 300}, 192, 128, DType::F16}, /*withLse=*/true);
+  checkAll(adding, {{3, 4, 2, 200, 300}, 192, 128, DType::BF16, /*kvBatchOne=*/true});
+  checkAll(adding, {{1, 2, 2, 0, 150}, 192, 128, DType::BF16});
+  for (auto [qk, v] : {std::pair{136, 64}, {144, 128}, {160, 96}, {176, 8}})
+    checkAll(libraryMod("causal"), {{1, 4, 1, 300, 333}, qk, v, DType::BF16});
 }
 
 TEST_CASE("gradients through lse, of broadcast keys and of any strides agree with the reference", "[gpu][backward]") {
@@ -119,24 +125,30 @@ TEST_CASE("gradients through lse, of broadcast keys and of any strides agree wit
 TEST_CASE("rows and columns without live elements have gradients 0, and equal launches equal bits", "[gpu][backward]") {
   ATTNC_NEED_GPU();
   const Mod mod = take(Mod::parse("(q_idx % 3 != 0) & (kv_idx % 5 != 0)"));
-  const Problem problem{{1, 2, 2, 70, 90}, 64, 64, DType::BF16};
-  checkAll(mod, problem);
-  const HostOperands operands = draw(mod, problem);
-  const ResultGradients given = drawGradients(problem, true);
-  for (Family family : servingFamilies(mod, problem)) {
-    const Gradients first = runBackward(mod, problem, operands, given, {.family = family});
-    for (int64_t head = 0; head < 2; ++head)
-      for (int64_t row = 0; row < 70; row += 3)
-        for (int d = 0; d < 64; ++d) CHECK(first.dQ[size_t((head * 70 + row) * 64 + d)] == 0);
-    const auto deterministic = [&] {
-      return runBackward(mod, problem, operands, given, {.family = family, .deterministic = true});
-    };
-    const Gradients exact = deterministic();
-    for (int i = 0; i < 5; ++i) {
-      const Gradients again = deterministic();
-      CHECK((again.dQ == exact.dQ));
-      CHECK((again.dK == exact.dK));
-      CHECK((again.dV == exact.dV));
+  for (const Problem& problem :
+       {Problem{{1, 2, 2, 70, 90}, 64, 64, DType::BF16}, Problem{{1, 4, 2, 700, 900}, 192, 128, DType::BF16}}) {
+    INFO(problem.text());
+    checkAll(mod, problem);
+    const HostOperands operands = draw(mod, problem);
+    const ResultGradients given = drawGradients(problem, true);
+    const Gradients expected = runReferenceBackward(mod, operands, given);
+    for (Family family : servingFamilies(mod, problem)) {
+      const Gradients first = runBackward(mod, problem, operands, given, {.family = family});
+      const int64_t rows = problem.shape.qLen, dim = problem.headDim;
+      for (int64_t head = 0; head < problem.shape.qHeads; ++head)
+        for (int64_t row = 0; row < rows; row += 3)
+          for (int64_t d = 0; d < dim; ++d) CHECK(first.dQ[size_t((head * rows + row) * dim + d)] == 0);
+      const auto deterministic = [&] {
+        return runBackward(mod, problem, operands, given, {.family = family, .deterministic = true});
+      };
+      const Gradients exact = deterministic();
+      checkGradients(exact, expected, problem);
+      for (int i = 0; i < 5; ++i) {
+        const Gradients again = deterministic();
+        CHECK((again.dQ == exact.dQ));
+        CHECK((again.dK == exact.dK));
+        CHECK((again.dV == exact.dV));
+      }
     }
   }
 }
