@@ -27,8 +27,8 @@ bool isLong(int headDim) { return headDim > 128; }
 /// control words, tables of rows. backward_192_sm90.cu has a tile of dS, and targets of dQ. backward_wide_sm90.cu has a
 /// tile of rates instead of dQ.
 int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
-  const bool wide = isWide(config.blockN), isLongest = !wide && isLong(config.headDimQk);
-  const int slotsOfS = isLongest ? 1 : 2;
+  const bool wide = isWide(config.blockN), is192 = !wide && isLong(config.headDimQk);
+  const int slotsOfS = is192 ? 1 : 2;
   const auto tileBytes = [](int rows, int dim) { return rows * 128 * slabs(dim); };
   const int q = tileBytes(1, config.headDimQk), v = tileBytes(1, config.headDimV);
   // as in DqSums
@@ -37,7 +37,7 @@ int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
                     slotsOfS * tileBytes(config.blockN, config.blockM) +
                     (wide ? tileBytes(config.blockN, config.blockM) : 2 * 64 * columns * 4);
   const int control = config.qStages * 32 + config.kvStages * 16 + (wide ? 4 * 8 : slotsOfS * 16 + 8 + 3 * 16);
-  const int turns = *config.takesTurns ? 4 * 8 : 0, targets = isLongest ? 16 * 8 : 0;
+  const int turns = *config.takesTurns ? 4 * 8 : 0, targets = is192 ? 16 * 8 : 0;
   const int ownPlace = wide ? 0 : 16;
   return int(llvm::alignTo(tiles + control, 16)) + ownPlace + turns + targets +
          config.qStages * rowTableBytes(config.blockM, mod);
@@ -61,9 +61,8 @@ codegen::Config backwardConfig(const Request& request, const BackwardTile& shape
   const bool longSteps = shape.tile.blockM == 128;
   codegen::Config config = configOf(options, shape.tile);
   config.kvStages = 2;
-  config.qStages = wide || isLong(options.headDim)
-                       ? 2
-                       : 3; // 3: S of the next step begins before dK of the last one is known to be complete
+  // 3: S of the next step begins before dK of the last one is known to be complete
+  config.qStages = wide || isLong(options.headDim) ? 2 : 3;
   const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
   const bool deterministic = options.features.has(Feature::Deterministic);
   config.deterministic = deterministic;
@@ -90,11 +89,11 @@ bool fitsOneWarpgroup(const Request& request, const BackwardTile& shape) {
 /// take them, short ones where walks are short. The default comes first.
 std::vector<BackwardTile> backwardTiles(const Request& request) {
   const KernelOptions& options = request.options;
-  const BackwardTile wide{{64, 64, 8}}, both{{64, 128, 8}};
-  if (!fitsOneWarpgroup(request, both)) return {wide};
+  const BackwardTile wide{{64, 64, 8}}, tall{{64, 128, 8}};
+  if (!fitsOneWarpgroup(request, tall)) return {wide};
   if (isLong(options.headDim))
-    return options.features.has(Feature::Deterministic) ? std::vector{both} : std::vector{both, wide};
-  std::vector<BackwardTile> tiles{both};
+    return options.features.has(Feature::Deterministic) ? std::vector{tall} : std::vector{tall, wide};
+  std::vector<BackwardTile> tiles{tall};
   const BackwardTile turning{{64, 128, 8}, true};
   if (!options.blockSparse && !options.features.has(Feature::Deterministic) &&
       backwardSharedBytes(backwardConfig(request, turning), request.mod) <= request.arch.sharedBytesPerCta())
@@ -113,7 +112,7 @@ std::string backwardTileOfLaunch(const Request& request, const WalkFacts& facts)
   return tiles.size() == 2 && tiles.back().takesTurns ? backwardTileText(tiles.back()) : "";
 }
 
-/// The tile that is asked for, or the default.
+/// Returns the tile that is asked for, or the default.
 BackwardTile chosenTile(const Request& request) {
   return chosenOf(backwardTiles(request), request.options, backwardTileText);
 }

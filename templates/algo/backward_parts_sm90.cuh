@@ -33,9 +33,9 @@ template <class Memory> ATTNC_DEVICE unsigned turn_at(unsigned shared, int step)
   return shared + Memory::template offset_of<Turns>() + step % 8 * 4;
 }
 
-/// Whether consumers have too few registers to keep the head, or the tile of Q, of a step: backward_192_sm90.cu. Then
-/// the flags in a message have kStepFirst with the first step of a query head, and kNoStep if no step follows; and the
-/// storer finds the tile in Targets.
+/// Whether consumers have too few registers to keep the head of a step, or its tile of Q: backward_192_sm90.cu. Then
+/// flags in a message say more: kStepFirst, the first step of a query head; kNoStep, no step follows; kKvTail, KV ends
+/// within the CTA's rows. The storer finds the tile in Targets.
 constexpr bool kSparesConsumers = kBlockN == 128 && kHeadDimQk > 128;
 constexpr int kNoStep = 64, kKvTail = 128;
 /// With kSparesConsumers: the message with Q of step j, in slot j % 8; as for Turns, no barriers.
