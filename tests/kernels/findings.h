@@ -21,10 +21,10 @@ struct Job {
   std::string name;
   Mod mod;
   KernelOptions options;
-  int spillBytes = 0; ///< spills that a kernel may have
-  /// Templates whose products ptxas may serialise for want of registers (C7511).
-  std::string mayBeSerialised = "none";
+  int spillBytes = 0;         ///< spills that a kernel may have
   std::string templates = {}; ///< part of the names of templates that are compiled; empty: all
+  /// Template whose products ptxas may serialise for want of registers (C7511).
+  std::string mayBeSerialised = {};
 };
 
 /// Returns mods of the library: those that go everywhere, or the others.
