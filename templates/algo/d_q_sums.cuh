@@ -23,11 +23,10 @@ struct DqSums {
   ATTNC_DEVICE static float* part(float* sums, long long tile, int group) {
     return sums + (2 * tile + group) * kPartFloats;
   }
-  /// Writes a warpgroup's part, or columns of it from group `first` of 8 on, to shared memory, in this order.
-  template <int Columns> ATTNC_DEVICE static void write(unsigned to, const Fragment<1, Columns>& x, int first = 0) {
+  /// Writes a warpgroup's part, or some of its columns, to shared memory, in this order.
+  template <int Columns> ATTNC_DEVICE static void write(unsigned to, const Fragment<1, Columns>& x) {
 #pragma unroll
-    for (int n = 0; n < Columns / 8; ++n)
-      ptx::st_shared(to + 2048 * first + threadIdx.x % 128 * 16 + 2048 * n, x.x[0][n]);
+    for (int n = 0; n < Columns / 8; ++n) ptx::st_shared(to + threadIdx.x % 128 * 16 + 2048 * n, x.x[0][n]);
   }
 };
 
