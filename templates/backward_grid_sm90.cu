@@ -333,7 +333,7 @@ struct Consumer : ConsumerParts<Consumer, Params, Memory, QRing, DqOut, kTight> 
     const int first[3] = {};
     if constexpr (Mod::Exponents::kCallsScore) place = Place(p, args, 0, 0, first, first_key());
     DeltaOf<Table, kLateDelta> delta; // of the last step
-    bool has_older = false;       // steps before the last one
+    bool has_older = false;           // steps before the last one
     bool has_last = false, masked = false;
     table_of(shared, 0).load_delta(delta); // meaningless yet, but its address must be one
     await_kv();
