@@ -141,7 +141,7 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
     table_of<Memory>(shared, 0).load_delta(delta); // meaningless yet, but its address must be one
     if (kIsRagged<Mod> && tail) clear_rows_behind(k_tile(), f.kv_len - tile.start, group);
     int first_slot = 0; // ragged batch: the sequence's first slot of tiles of Q
-    if constexpr (kIsRagged<Mod>) first_slot = q_slot_of<Mod, kBlockM>(args, tile.b, 0);
+    if constexpr (kIsRagged<Mod>) first_slot = q_slot_of<Mod, kBlockM>(p.base.forward, args, tile.b, 0);
 #pragma unroll 1
     while (true) {
       // In flight: dP and dV of the last step.
