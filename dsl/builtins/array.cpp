@@ -42,11 +42,8 @@ template <class Fold> Object reduceWith(Context& context, const Bound& bound, Fo
   return reduce(context, *array, axis, fold);
 }
 
-/// Converts bools to integers, so that products count them.
-Object counted(Context& context, Object x) {
-  bool isBool = x.is<bool>() || (x.isTraced() && context.type(x.as<ir::Value>()) == ir::Type::Bool);
-  return isBool ? cast(context, x, ir::Type::I32) : x;
-}
+/// Converts bools and ints to int64, in which torch sums and multiplies them.
+Object counted(Context& context, Object x) { return isFloat(context, x) ? x : cast(context, x, NumberType::I64); }
 
 Object product(Context& context, const Bound& bound) {
   return reduceWith(context, bound, [&](llvm::ArrayRef<Object> items) {
@@ -138,7 +135,7 @@ Object dot(Context& context, const Bound& bound) { return binary(context, Binary
 
 Object convertAll(Context& context, const Bound& bound, Object value, size_t dtype) {
   if (!bound.has(dtype)) return value;
-  ir::Type type = computedType(context, dtypeArgument(context, bound[dtype]));
+  const NumberType type = computedType(context, dtypeArgument(context, bound[dtype]));
   if (!value.isArrayLike()) return cast(context, scalar(context, value, "tensor"), type);
   return broadcast(context, {value}, [&](llvm::ArrayRef<Object> items) { return cast(context, items[0], type); });
 }
@@ -173,11 +170,19 @@ Object tensorFrom(Context& context, Object data, unsigned depth) {
   return stackRows(context, rows);
 }
 
+/// Returns numbers as a tensor, in which Python's ints are int64.
+Object asTensor(Context& context, Object data) {
+  if (data.isArrayLike())
+    return broadcast(context, {data}, [&](llvm::ArrayRef<Object> items) { return asTensor(context, items[0]); });
+  if (data.ints == Ints::Python) data.ints = Ints::I64;
+  return data;
+}
+
 /// torch.tensor(data, dtype=None): a number stays a number; a list becomes a table.
 Object tensor(Context& context, const Bound& bound) {
   Object data = tensorFrom(context, bound[0], 0);
   if (!data.isArrayLike()) data = scalar(context, data, "tensor");
-  return convertAll(context, bound, data, 1);
+  return asTensor(context, convertAll(context, bound, data, 1));
 }
 
 Object stack(Context& context, const Bound& bound) {
@@ -195,8 +200,7 @@ Object arange(Context& context, const Bound& bound) {
     if (!bound.has(i)) continue;
     Object part = decay(context, bound[i]);
     isKnown &= part.is<int64_t>();
-    const bool isInt = part.is<int64_t>() || (part.isTraced() && context.type(part.as<ir::Value>()) == ir::Type::I32);
-    if (!isInt || (i == 2 && !part.is<int64_t>()))
+    if (!isInt(context, part) || (i == 2 && !part.is<int64_t>()))
       context.fail(diag::badArgument, "arange", "ints, and a step that is known when the mod is compiled",
                    describeOrigin(context, part));
     parts[i] = part;
@@ -210,7 +214,8 @@ Object arange(Context& context, const Bound& bound) {
   if (isKnown && range.size() <= kMaxItems) {
     std::vector<Object> items;
     for (uint64_t i = 0; i < range.size(); ++i) items.emplace_back(range.start + int64_t(i) * range.step);
-    return convertAll(context, bound, makeArray(context, {int64_t(range.size())}, std::move(items)), 3);
+    return asTensor(context,
+                    convertAll(context, bound, makeArray(context, {int64_t(range.size())}, std::move(items)), 3));
   }
   if (isKnown && range.size() > uint64_t(ir::kMaxRounds))
     context.fail(diag::tooManyItems, Count(std::min<uint64_t>(range.size(), INT64_MAX)), Count(ir::kMaxRounds));
@@ -219,7 +224,7 @@ Object arange(Context& context, const Bound& bound) {
     // (stop - start) / step, rounded up
     Object length = binary(context, BinaryOp::Sub, stop, start);
     count = binary(context, BinaryOp::FloorDiv, length, -step);
-    count = unary(context, UnaryOp::Neg, count);
+    count = lift(context, unary(context, UnaryOp::Neg, count), ir::Type::I32);
   }
   const int64_t extent = extentCode(count);
   Object element = context.module.iter(axisLoop(0, extent));
@@ -236,7 +241,7 @@ Object passed(Context& context, Object x, Object boundaries, bool right) {
   };
   x = decay(context, x);
   boundaries = decay(context, boundaries);
-  if (boundaries.is<Sequence*>()) boundaries = tensorFrom(context, boundaries, 0);
+  if (boundaries.is<Sequence*>()) boundaries = asTensor(context, tensorFrom(context, boundaries, 0));
   if (!boundaries.isArrayLike() || shapeOf(context, boundaries).size() != 1)
     context.fail(diag::badArgument, "bucketize", "boundaries of one dim", context.describe(boundaries));
   if (!x.isArrayLike()) return count(scalar(context, x, "bucketize"));
@@ -257,8 +262,9 @@ Object searchSorted(Context& context, const Bound& bound) {
 /// Tests whether a number is one of the elements.
 Object isIn(Context& context, const Bound& bound) {
   Object elements = decay(context, bound[1]);
-  if (elements.is<Sequence*>()) elements = tensorFrom(context, elements, 0);
+  if (elements.is<Sequence*>()) elements = asTensor(context, tensorFrom(context, elements, 0));
   auto any = [&](Object x) {
+    if (elements.isArrayLike() && holdsInts(context, elements)) x.ints = Ints::Python; // as torch
     Object equal = compare(context, CompareOp::Eq, elements, x);
     if (!equal.isArrayLike()) return equal;
     return compare(context, CompareOp::Gt, total(context, equal, std::nullopt), int64_t(0));

@@ -93,6 +93,17 @@ std::optional<Object> broadcastLazy(Context& context, llvm::ArrayRef<Object> ope
 
 } // namespace
 
+namespace {
+
+/// Returns an element, whose type all have; nullopt if there is none.
+std::optional<Object> someItem(Context& context, Object arrayLike) {
+  if (const Array* lazy = lazyOf(context, arrayLike)) return lazy->element;
+  if (!arrayLike.is<const Array*>() || arrayLike.as<const Array*>()->items.empty()) return std::nullopt;
+  return arrayLike.as<const Array*>()->items[0];
+}
+
+} // namespace
+
 std::vector<Object> shapeOf(Context& context, Object arrayLike) {
   std::vector<Object> shape;
   if (arrayLike.is<const Array*>()) {
@@ -180,15 +191,25 @@ Object total(Context& context, Object value, std::optional<int64_t> axis) {
     if (axis) along = wrapKnownIndex(context, *axis, lazy->shape.size());
     if (std::optional<Object> sum = sumLazy(context, *lazy, along)) return *sum;
   }
-  auto counted = [&](Object x) {
-    bool isBool = x.is<bool>() || (x.isTraced() && context.type(x.as<ir::Value>()) == ir::Type::Bool);
-    return isBool ? cast(context, x, ir::Type::I32) : x;
-  };
+  auto counted = [&](Object x) { return isFloat(context, x) ? x : cast(context, x, NumberType::I64); };
   return reduce(context, value, axis, [&](llvm::ArrayRef<Object> items) {
     Object sum = counted(items[0]);
     for (Object item : items.drop_front()) sum = binaryScalars(context, BinaryOp::Add, sum, counted(item));
     return sum;
   });
+}
+
+bool holdsInts(Context& context, Object arrayLike) {
+  const std::optional<Object> one = someItem(context, arrayLike);
+  return one && isInt(context, *one);
+}
+
+Object totalAsItems(Context& context, Object value, std::optional<int64_t> axis) {
+  const Object sum = total(context, value, axis);
+  if (!holdsInts(context, value)) return sum;
+  const NumberType type = numberTypeOf({ir::Type::I64, someItem(context, value)->ints});
+  if (!sum.isArrayLike()) return cast(context, sum, type);
+  return broadcast(context, {sum}, [&](llvm::ArrayRef<Object> items) { return cast(context, items[0], type); });
 }
 
 } // namespace attnc::dsl
