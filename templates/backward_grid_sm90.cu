@@ -79,7 +79,8 @@ using OwnBox = BoxShape<kKeyBox[0], kKeyBox[1], kKeyBox[2]>; // of keys
 static_assert(OwnBox::kTokens == kBlockN, "two warpgroups own 64 keys each");
 static_assert(QueryBox::kTokens == kBlockM && (kBlockM == 64 || kBlockM == 128), "a step is a box");
 // See backward_sm90.cu.
-constexpr bool kTight = kHasRates || kReadsQueries, kLateDelta = kTight || kHeadDimQk > 96;
+constexpr bool kTight = kHasRates || kReadsQueries;
+constexpr bool kLateDelta = kTight || kHeadDimQk > 96, kLateBias = kReadsQueries && kHeadDimQk > 64;
 
 using Table = QueryTable<Mod, OwnBox, kBlockM>;
 using Place = KeyPlace<Mod, OwnBox>;

@@ -83,6 +83,8 @@ constexpr bool kTight = kHasRates || kReadsRows || Mod::Exponents::kIsLinear;
 // Whether delta is read at its use. With delta in registers, compilers from 13.3 on run out of them and serialise
 // wgmma.
 constexpr bool kLateDelta = kTight || (kBlockM == 64 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1303);
+// The same of biases, next to what score() takes.
+constexpr bool kLateBias = Mod::Exponents::kCallsScore && kHeadDimQk > 64;
 using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart<DqSums>, QRing::Control,
                             ORing::Control, SRing::Control, KvFull, DqMessage, DqFull, DqEmpty, OwnPlace, Turns, Rows>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
