@@ -144,6 +144,8 @@ std::vector<int64_t> shapeOf(const TensorView& tensor) {
 Status computeOnCpu(const Mod& mod, const Operands& operands, const Outputs& outputs) {
   GatheredCache cache;
   ATTNC_TRY_AS(args, argsOf(KernelKind::Forward, operands, cache));
+  if (outputs.lse) ATTNC_TRY(plan::checkRowOutput("lse", *outputs.lse, operands.q));
+  if (outputs.rowMax) ATTNC_TRY(plan::checkRowOutput("row_max", *outputs.rowMax, operands.q));
   ATTNC_TRY_AS(derived, modFor(mod, operands));
   if (asksForChecks(jit::Env::read())) ATTNC_TRY(checkGathers(derived->module(), operands));
   ATTNC_TRY_AS(result, reference::attention(derived->module(), capturesOf(operands), *args));

@@ -129,8 +129,7 @@ ATTNC_DEVICE decltype(auto) params_of(const ForwardParams& p, const Args& args, 
     own.lse = p.lse ? p.lse + q_start : nullptr;
     own.row_max = p.row_max ? p.row_max + q_start : nullptr;
     own.q_len = q_length_of<M>(p, args, b);
-    own.kv_len = kv_length_of<M>(p, args, b, 0);
-    if (kPageSize == 0) own.kv_len = min(own.kv_len, p.rows.kv - int(kv_start));
+    own.kv_len = min(kv_length_of<M>(p, args, b, 0), p.rows.kv - int(kv_start));
     return own;
   } else {
     return (p);

@@ -148,7 +148,7 @@ def by_torch(problem):
         q, k, v = (x[0].transpose(0, 1).contiguous() for x in (q, k, v))
         longest = q.shape[0]
         flash._forward(
-            None, q, k, v, tensors["cu_seqlens_q"], tensors["cu_seqlens_kv"], longest, longest, 0.0, True, False
+            None, q, k, v, tensors["cu_seqlens_q"], tensors["cu_seqlens_kv"], longest, longest, 0.0, False, False
         )
         return
     if problem.lists is not None:

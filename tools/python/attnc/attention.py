@@ -83,7 +83,7 @@ def attention(
         if given.is_fp8:
             settle(given.handle, structs, "sm_90a")
         refuse_tiles(given.handle, structs, [("tile", tile.encode())] if tile else ())
-        check(library().attnc_compute_on_cpu(given.handle, addressof(given.operands), addressof(given.outputs)))
+        _compute(given)
     return (given.out, given.lse) if return_lse else given.out
 
 
@@ -136,7 +136,9 @@ def _lists_of(mask, on_gpu, wait):
     """Returns the lists of a block mask as a struct, and what must outlive it."""
     (q_len, kv_len), (q_block, kv_block) = mask.seq_lengths, mask.BLOCK_SIZE
     views, count = {}, mask.kv_num_blocks
-    shape = [*count.shape[:2], -(-q_len // q_block) if q_block > 0 else count.shape[-1]]
+    if q_block <= 0 or kv_block <= 0:  # a struct's 0 is its default
+        raise RunError(f"block mask: blocks of {q_block} x {kv_block} are not supported", "use 64, 128 or 256 for each side")
+    shape = [*count.shape[:2], -(-q_len // q_block)]
     for name in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices"):
         tensor = getattr(mask, name)
         if tensor is None and name.startswith("full"):
@@ -183,6 +185,10 @@ def refuse_tiles(mod, structs, options):
     with contextlib.suppress(RunError):
         return settle(mod, structs, "sm_80", **tiles)
     settle(mod, structs, "sm_90a", **tiles)
+
+
+def _compute(given):
+    check(library().attnc_compute_on_cpu(given.handle, addressof(given.operands), addressof(given.outputs)))
 
 
 def _launch(given, tile, checks):

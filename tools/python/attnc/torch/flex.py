@@ -39,13 +39,14 @@ else:  # early ones lack it
 
 
 class FlexKernelOptions(_Options, total=False):
-    """Options of kernels. attnc's are tiles, in the spelling of `attnc tune`, `low_rank_error` and `fp8`. Those of
-    PyTorch's kernels are ignored."""
+    """Options of kernels. attnc's are tiles, in the spelling of `attnc tune`, `low_rank_error`, `fp8`, and `check`: each
+    launch checks the values of its operands first, and waits. Those of PyTorch's kernels are ignored."""
 
     tile: str
     backward_tile: str
     low_rank_error: float
     fp8: bool | typing.Literal["head", "block", "row"]
+    check: bool
 
 
 _is_any_autocast_enabled = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
