@@ -36,6 +36,7 @@ from attnc.torch import flex as flex_of_attnc, kernels
 from attnc.torch.block_mask import mask_mod_of
 from functorch.compile import make_boxed_compiler
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -674,6 +675,90 @@ class FlexTest(unittest.TestCase):
                 q, k, v = operands("cpu", requires_grad=False, q_len=length, kv_len=length)
                 expected, _ = by_definition(mod(length // 3), None, q, k, v)
                 self.near(model(q, k, v, length // 3), expected)
+
+    def test_extents_of_captured_tensors_that_change_in_a_graph(self):
+        """Two compilations at most: the first is of the extents at hand, the second of all."""
+
+        def documents(x, ids, slopes, lengths, table):
+            rows = x.shape[2]
+
+            def mask_mod(b, h, q, k):
+                return (ids[b, q] == ids[b, k]) & (k < lengths[b])
+
+            def score_mod(s, b, h, q, k):
+                return s + slopes[h] * (q - k) + table[table.shape[0] // 2 + q - k] + table[-1]
+
+            mask = create_block_mask(mask_mod, x.shape[0], None, rows, rows, device="cpu")
+            return score_mod, mask_mod, flex_attention(x, x, x, score_mod, mask)
+
+        def biased(x, bias):
+            score_mod = lambda s, b, h, q, k: s * 0.5 + bias[h, q, k]  # noqa: E731
+            return score_mod, None, flex_attention(x, x, x, score_mod)
+
+        def listed(x, ids):
+            rows = x.shape[2]
+            mask_mod = lambda b, h, q, k: ids[q] <= ids[k]  # noqa: E731
+            mask = flex.create_block_mask(mask_mod, None, None, rows, rows, device="cpu")
+            return None, mask_mod, flex_attention(x, x, x, block_mask=mask)
+
+        generator = torch.Generator().manual_seed(5)
+        random = lambda *shape: torch.randn(shape, generator=generator)  # noqa: E731
+        given = {
+            documents: lambda size: (
+                random(size - 60, 3, size, D), torch.arange((size - 60) * (size + size % 7)).view(size - 60, -1) // 9,
+                random(3), torch.arange(size - 60) * 9, random(2 * size + 1),
+            ),
+            biased: lambda size: (random(2, 3, size, D), random(3, size, size + 5).requires_grad_()),
+            listed: lambda size: (random(1, 2, 3 * size, D), torch.arange(3 * size + 20) // 50),
+        }  # fmt: skip
+        for function, operands_of in given.items():
+            if HAS_OLD_GRAPHS and function is not biased:
+                continue
+            for dynamic in (True, None):
+                torch._dynamo.reset()
+                counter = CompileCounterWithBackend("aot_eager")
+                model = torch.compile(lambda *x: function(*x)[2], backend=counter, fullgraph=True, dynamic=dynamic)  # noqa: B023
+                with self.subTest(f"{function.__name__} {dynamic}"):
+                    for size in (62, 63, 65, 90):
+                        x, *captured = operands_of(size)
+                        score_mod, mask_mod, _ = function(x, *captured)
+                        expected, _ = by_definition(score_mod, mask_mod, x, x, x)
+                        actual = model(x, *captured)
+                        self.near(actual, expected)
+                        if function is biased:
+                            of_bias = [torch.autograd.grad(out.sin().sum(), captured)[0] for out in (actual, expected)]
+                            self.near(*of_bias, 1e-4)
+                    self.assertLessEqual(counter.frame_count, 2)
+
+    def test_extents_that_a_graph_declares(self):
+        def model(x, ids):
+            rows = x.shape[2]
+            mask_mod = lambda b, h, q, k: (ids[b, q] == ids[b, k]) & (q >= k)  # noqa: E731
+            return flex_attention(
+                x, x, x, block_mask=create_block_mask(mask_mod, x.shape[0], None, rows, rows, device="cpu")
+            )
+
+        class Model(torch.nn.Module):
+            def forward(self, x, ids):
+                return model(x, ids)
+
+        given = lambda batch, rows: (torch.randn(batch, 3, rows, D), torch.arange(batch * rows).view(batch, -1) // 30)  # noqa: E731
+        batch, rows = torch.export.Dim("batch", max=64), torch.export.Dim("rows", min=8, max=4096)
+        shapes = {"x": {0: batch, 2: rows}, "ids": {0: batch, 1: rows}}
+        programs = [torch.export.export(Model(), given(2, 40), dynamic_shapes=shapes, strict=False).module()]
+        for marks in ([0], [1], [0, 1]):
+            torch._dynamo.reset()
+            counter = CompileCounterWithBackend("aot_eager")
+            programs.append(torch.compile(model, backend=counter, fullgraph=True))
+            for size in (40, 41, 70):
+                x = given(2, size)
+                for at in marks:
+                    torch._dynamo.mark_dynamic(x[at], 2 - at)
+                self.near(programs[-1](*x), model(*x))
+            self.assertLessEqual(counter.frame_count, 2)
+        for size in (33, 50):
+            x = given(size // 10, size)
+            self.near(programs[0](*x), model(*x))
 
     def test_fractions_that_change_in_a_graph(self):
         q, k, v = operands("cpu", requires_grad=False, kv_heads=H)
