@@ -29,6 +29,8 @@ bool isInt(Context& context, Object value);
 bool isFloat(Context& context, Object value);
 /// Returns the dtype of scalars that meet in this type.
 NumberType numberTypeOf(Meeting type);
+/// Returns the name of a dtype in torch; "int" for Python's numbers.
+const char* nameOf(Ints ints);
 /// Returns the number modulo 2^width, as an int of this dtype.
 int64_t wrapped(int64_t number, Ints ints);
 
