@@ -79,23 +79,6 @@ NumberType numberTypeOf(Meeting type) {
   return NumberType::I64;
 }
 
-const char* nameOf(Ints ints) {
-  constexpr const char* kNames[] = {"int", "uint8", "int8", "int16", "int32", "int64"};
-  return kNames[size_t(ints)];
-}
-
-int64_t wrapped(int64_t number, Ints ints) {
-  switch (ints) {
-  case Ints::U8: return uint8_t(number);
-  case Ints::I8: return int8_t(number);
-  case Ints::I16: return int16_t(number);
-  case Ints::I32: return int32_t(number);
-  case Ints::Python:
-  case Ints::I64: return number;
-  }
-  return number;
-}
-
 bool needs64(Context& context, Op op, Meeting type, llvm::ArrayRef<ir::Value> operands) {
   if (type.type != Type::I32 || !isWide(type.ints)) return false;
   llvm::SmallVector<analysis::Range, 2> ranges;
@@ -192,7 +175,7 @@ Object operate(Context& context, Op op, Meeting type, llvm::ArrayRef<ir::Value> 
     type.type = Type::I64;
     for (ir::Value& value : values) value = widened(context, value);
   }
-  warnOfWrap(context, op, type, values);
+  warnOfWrap(context, op, type.ints, values);
   ir::Value result = context.make(op, type.type, values);
   if (!ir::isInt(type.type)) return result;
   if (type.type == Type::I64 && context.range(result).within(INT32_MIN, INT32_MAX))
@@ -225,8 +208,8 @@ Object select(Context& context, Object condition, Object yes, Object no) {
     picked.ints = Ints::I64; // torch computes it
     return cast(context, picked, numberTypeOf(type));
   }
-  const ir::Value value = context.make(
-      Op::Select, type.type, {condition.as<ir::Value>(), lift(context, yes, type), lift(context, no, type)});
+  const ir::Value value = context.make(Op::Select, type.type,
+                                       {condition.as<ir::Value>(), lift(context, yes, type), lift(context, no, type)});
   return {value, type.ints};
 }
 

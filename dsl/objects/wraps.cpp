@@ -38,17 +38,34 @@ bool isSuspicious(Op op, Ints ints, unsigned bits, const Range& a, const Range& 
 
 } // namespace
 
-void warnOfWrap(Context& context, Op op, Meeting type, llvm::ArrayRef<ir::Value> operands) {
-  const Ints ints = type.ints == Ints::Python ? Ints::I64 : type.ints;
-  if (operands.size() != 2 || !ir::isInt(type.type) || (ints == Ints::I64 && type.type != ir::Type::I64)) return;
+const char* nameOf(Ints ints) {
+  constexpr const char* kNames[] = {"int", "uint8", "int8", "int16", "int32", "int64"};
+  return kNames[size_t(ints)];
+}
+
+int64_t wrapped(int64_t number, Ints ints) {
+  switch (ints) {
+  case Ints::U8: return uint8_t(number);
+  case Ints::I8: return int8_t(number);
+  case Ints::I16: return int16_t(number);
+  case Ints::I32: return int32_t(number);
+  case Ints::Python:
+  case Ints::I64: return number;
+  }
+  return number;
+}
+
+void warnOfWrap(Context& context, Op op, Ints dtype, llvm::ArrayRef<ir::Value> operands) {
+  const Ints ints = dtype == Ints::Python ? Ints::I64 : dtype;
+  const ir::Type type = context.type(operands[0]);
+  if (operands.size() != 2 || !ir::isInt(type) || (ints == Ints::I64 && type != ir::Type::I64)) return;
   const unsigned bits = ints == Ints::U8 || ints == Ints::I8 ? 8 : ints == Ints::I16 ? 16 : ints == Ints::I32 ? 32 : 64;
   const Wide half = Wide(1) << (bits - 1), lo = ints == Ints::U8 ? 0 : -half, hi = ints == Ints::U8 ? 255 : half - 1;
   const Range a = context.range(operands[0]), b = context.range(operands[1]);
   if (!isSuspicious(op, ints, bits, a, b)) return;
   if (const auto example = analysis::wrapExample(op, a, b, lo, hi))
-    context.diagnostics.warn(
-        context.at, diag::integerWrap, nameOf(ints),
-        fmt::format("{} is {}", example->operation, wrapped(int64_t(example->result), ints)));
+    context.diagnostics.warn(context.at, diag::integerWrap, nameOf(ints),
+                             fmt::format("{} is {}", example->operation, wrapped(int64_t(example->result), ints)));
 }
 
 void warnOfNumber(Context& context, int64_t number, Ints ints) {

@@ -19,9 +19,7 @@ llvm::SmallVector<int64_t, 32> samples(const Range& range) {
   return numbers;
 }
 
-const char* spelling(Op op) {
-  return op == Op::Add ? "+" : op == Op::Sub ? "-" : op == Op::Mul ? "*" : "<<";
-}
+const char* spelling(Op op) { return op == Op::Add ? "+" : op == Op::Sub ? "-" : op == Op::Mul ? "*" : "<<"; }
 
 } // namespace
 

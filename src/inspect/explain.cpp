@@ -88,8 +88,9 @@ Expected<ModExplanation> explain(const Mod& mod) {
     const ir::Module& module = forward->module();
     ATTNC_TRY_AS(grids, gridsOf(mod));
     ATTNC_TRY_AS(gradient, scoreGradientOf(mod));
-    ModExplanation all{mod,      mod.warnings(), operationsOf(module), placesOf(module), {}, {}, *std::move(grids),
-                       *gradient, wideOperations(module)};
+    ModExplanation all{
+        mod,       mod.warnings(),        operationsOf(module), placesOf(module), {}, {}, *std::move(grids),
+        *gradient, wideOperations(module)};
     for (const ir::Output& output : module.outputs())
       if (output.isCondition()) all.conditions.push_back({output.words, int(output.line)});
     for (const analysis::GatherProof& proof : analysis::proveGathers(module))

@@ -162,7 +162,8 @@ TEST_CASE("honest code is not warned of", "[dsl][warnings]") {
            "ids: i32[KV_LEN]\n" + mask("ids[q_idx] == ids[kv_idx]"),
            "ids: i32[KV_LEN]\n" + mask("(ids[q_idx] + 1 < kv_idx) & (kv_idx < ids[q_idx])"), // the sum wraps around
            "t: f32[N, M]\n" + score("score + t[h, q_idx]"),
-           "ids: i32[KV_LEN]\n" + mask("(ids[q_idx] - ids[kv_idx]) ** 2 + ids[q_idx] * 64 + 1000 > ids[kv_idx] * ids[q_idx]"),
+           "ids: i32[KV_LEN]\n" +
+               mask("(ids[q_idx] - ids[kv_idx]) ** 2 + ids[q_idx] * 64 + 1000 > ids[kv_idx] * ids[q_idx]"),
            "ids: i16[KV_LEN]\n" + mask("abs(ids[q_idx] - ids[kv_idx]) <= 3"),
            "ids: u8[KV_LEN]\n" + mask("(ids[q_idx].int() - ids[kv_idx] <= 3) & (ids[q_idx] + 1 > 2)"),
            "horizon: int\n" + mask("horizon * 1_000_000_000 + q_idx * KV_LEN + 2**31 > kv_idx"), // in 64 bits

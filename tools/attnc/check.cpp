@@ -75,7 +75,8 @@ std::string checkText(const ModExplanation& all) {
   const Mod& mod = all.mod;
   return fmt::format("{}: ok\nfunctions   {}\n", mod.name(), functionsText(mod)) + choicesText(mod) + masksText(mod) +
          capturesText(mod) + operationsText(all.operations) + conditions(all.conditions) + gathers(all.gathers) +
-         wide(all.wide) + gridsText(all.grids) + gradients(all.scoreGradient) + fmt::format("hash        {}\n", mod.hash());
+         wide(all.wide) + gridsText(all.grids) + gradients(all.scoreGradient) +
+         fmt::format("hash        {}\n", mod.hash());
 }
 
 int runCheck(const CheckOptions& options) {
