@@ -32,7 +32,7 @@ class Gathers(TorchFunctionMode):
 
 def everywhere(mod, extents, *score):
     """Evaluates a mod at all positions at once, as FlexAttention does without a compiler."""
-    positions = [torch.arange(extent, dtype=torch.int32) for extent in extents]
+    positions = [torch.arange(extent) for extent in extents]
     call = lambda *args: torch.as_tensor(mod(*args))
     with Gathers():
         return _vmap_for_bhqkv(call, prefix=(0,) * len(score))(*score, *positions)

@@ -124,7 +124,7 @@ scores(
         "shifts_by_any_count": lambda s, b, h, q, k: s + (5 << (q - k)) / 64 + (-5 >> (q - k)) + ((k - 9) >> (k - q)),
         "true_division": lambda s, b, h, q, k: s + (q - k) / 16 + q / (k + 1),
         "bitwise": lambda s, b, h, q, k: s + ((q & 3) | (k << 1)) / 16 - ((q ^ k) >> 2) + (~q & 7),
-        "shifts_by_tensors": lambda s, b, h, q, k: s + (1 << h) / 8 + ((k - 20) >> h) / 16 - (k << (q + 20)) * 1e-9,
+        "shifts_by_tensors": lambda s, b, h, q, k: s + (1 << h) / 8 + ((k - 20) >> h) / 16 - (k << (q + 20)) * 1e-18,
         "casts": lambda s, b, h, q, k: (
             s + s.int() + q.float() / 32 + (q > k).to(torch.float32) + s.to(torch.int64) / 2 + k.long() / 8
         ),

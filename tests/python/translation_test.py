@@ -18,10 +18,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
 try:
     import torch
-    from attention import by_definition, relative_error, run_attnc
+    from attention import by_definition, everywhere, relative_error, run_attnc
 except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
-from attnc.torch.translation import translate
+from attnc.mod import Mod
+from attnc.torch import create_block_mask, flex_attention
+from attnc.torch.translation import UntranslatableError, translate
+from integers import LENGTH, Expressions, captured, forms
 from mods import CASES, Env
 
 ATTNC = sys.argv.pop(1)
@@ -88,6 +91,78 @@ class TranslationTest(unittest.TestCase):
                 with self.subTest(job.name):
                     self.assertFalse(wrong, wrong)
         print(f"{len(jobs)} mods")
+
+
+def live(mask_mod, heads):
+    """Returns what lives of a mask, as attention on the CPU sees it: bools [1, heads, LENGTH, LENGTH]."""
+    q = torch.zeros(1, heads, LENGTH, 8)
+    mask = create_block_mask(mask_mod, 1, heads, LENGTH, LENGTH, device="cpu")
+    return flex_attention(q, q, torch.eye(LENGTH).expand(1, heads, -1, -1).contiguous(), block_mask=mask) > 0
+
+
+class IntegerTest(unittest.TestCase):
+    """Integers have the widths that they have in PyTorch without a compiler, where positions are int64."""
+
+    def compared(self, text):
+        """Compares the mask of an expression, against four numbers that divide its values. Returns False if PyTorch
+        refuses it."""
+        names = {"torch": torch, **captured()}
+        value = eval(f"lambda b, h, q, k: {text}", names)
+        try:
+            values = everywhere(value, (1, 1, LENGTH, LENGTH)).flatten().long().sort().values
+        except RuntimeError:  # a division by 0, a number that does not fit
+            return False
+        names["edge"] = values[[len(values) * part // 9 for part in (1, 3, 5, 8)]]
+        mask_mod = eval(f"lambda b, h, q, k: {text} <= edge[h]", names)
+        want = everywhere(mask_mod, (1, 4, LENGTH, LENGTH))
+        self.assertTrue(torch.equal(live(mask_mod, 4), want), text)
+        return True
+
+    def test_forms_that_leave_32_bits(self):
+        for text in forms():
+            with self.subTest(text):
+                self.assertTrue(self.compared(text))
+
+    def test_random_expressions(self):
+        seeds = range(60)
+        self.assertGreater(sum(self.compared(Expressions(seed).draw(3)) for seed in seeds), 45)
+
+    def test_numbers_beyond_32_bits_may_vary(self):
+        functions = [
+            lambda n: lambda b, h, q, k: k <= q + n,
+            lambda n: lambda b, h, q, k: q - k + n > 2**33,
+            lambda n: lambda b, h, q, k: (n >> k) & 1 != 0,
+        ]
+        numbers = [5, 2**33, 2**33 - 9, -(10**12), 3, 2**31 - 1, 2**62 + 99, 0x123456789ABCDEF0]
+        for function in functions:
+            texts = set()
+            for number in numbers:
+                mask_mod = function(number)
+                self.assertTrue(torch.equal(live(mask_mod, 1), everywhere(mask_mod, (1, 1, LENGTH, LENGTH))), number)
+                texts.add(translate(None, mask_mod).text)
+            self.assertLessEqual(len(texts), 2)  # it compiles twice, whatever follows
+        far = torch.tensor(10**12)  # on another device than the operands
+        self.assertEqual(translate(None, lambda b, h, q, k: k < far, device="meta").scalars["far_high"], 10**12 >> 32)
+
+    def test_numbers_that_do_not_fit_are_refused_where_pytorch_refuses_them(self):
+        i = captured()["i"]
+        for mask_mod in (
+            lambda b, h, q, k: i[q].clamp(max=10**12) < k,
+            lambda b, h, q, k: torch.where(q > k, i[q], 10**12) < k,
+        ):
+            with self.assertRaisesRegex(UntranslatableError, r"1000000000000 does not fit into torch\.int32: convert"):
+                translate(None, mask_mod)
+
+    def test_positions_take_32_bits_where_they_fit(self):
+        """What kernels compute has no i64, whatever PyTorch's types."""
+        i = captured()["i"]
+        for mask_mod in (
+            lambda b, h, q, k: (q - k).abs() <= 7,
+            lambda b, h, q, k: (q // 8 * 8 == k // 8 * 8) | (q - q % 16 == k),
+            lambda b, h, q, k: (q * 64 + k >> 3) & 5 != torch.where(q < k, q, -k).clamp(-9, 9),
+            lambda b, h, q, k: i[q - 3] + i[k - 3] < i[0],
+        ):
+            self.assertNotIn("i64", Mod.parse_ir(translate(None, mask_mod).text).ir)
 
 
 def neighborhood(width, height, columns, rows):

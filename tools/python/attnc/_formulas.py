@@ -63,14 +63,16 @@ def power_of(ops, base, count):
 
 
 def power_of_ints(ops, base, exponent):
-    """Computes one step for each bit of the exponent; 0 if it is negative."""
-    type = base.type
-    zero, result = ops.const(0, type), ops.const(1, type)
+    """Computes one step for each bit of the exponent; 0 if it is negative, except for bases 1 and -1."""
+    type, whole = base.type, base
+    zero, one = ops.const(0, type), ops.const(1, type)
+    result = one
     for bit in range(31 if type == "i32" else 63):
         is_set = ops.compare("ne", ops.op("and", exponent, ops.const(1 << bit, type)), zero)
         result = ops.select(is_set, ops.op("mul", result, base), result)
         base = ops.op("mul", base, base)
-    return ops.select(ops.compare("lt", exponent, zero), zero, result)
+    is_fraction = ops.op("and", ops.compare("lt", exponent, zero), ops.compare("ne", ops.op("abs", whole), one))
+    return ops.select(is_fraction, zero, result)
 
 
 def sinh_of(ops, x):

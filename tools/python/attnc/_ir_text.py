@@ -8,12 +8,18 @@ import dataclasses
 import math
 import operator
 import struct
+import typing
 
 PARAMS = {"score": "f32", "b": "i32", "h": "i32", "q_idx": "i32", "kv_idx": "i32"}
 # Extents by name that an axis has if this position indexes it.
 EXTENT_OF_PARAM = {"b": "B", "h": "H", "q_idx": "Q_LEN", "kv_idx": "KV_LEN"}
 DIMS = ("B", "H", "HKV", "Q_LEN", "KV_LEN")
 INT_BITS = {"i32": 32, "i64": 64}
+
+
+def halves(number):
+    """Returns the low and the high 32 bits of an i64, as i32: scalars of the launch have no i64."""
+    return wrap(number, "i32"), number >> 32
 
 
 class Value:
@@ -31,12 +37,13 @@ class Value:
 
 @dataclasses.dataclass
 class Capture:
-    """A tensor, or a scalar given by value if `is_scalar`."""
+    """A tensor, or a scalar given by value if `is_scalar`; `half`: which of halves() of an i64."""
 
     name: str
     dtype: str
     shape: tuple
     is_scalar: bool = False
+    half: typing.Optional[int] = None
     fixed: set = dataclasses.field(default_factory=set)  # axes whose extents the program was made for
     users: list = dataclasses.field(default_factory=list)  # by axis: the parameters that index it directly
 
@@ -51,6 +58,10 @@ def round_f32(number):
 def wrap(number, type):
     bits = INT_BITS[type]
     return (int(number) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
+
+
+def is_widened(value):
+    return value.op == "cast" and value.type == "i64" and value.operands[0].type == "i32"
 
 
 class Builder:
@@ -98,9 +109,16 @@ class Builder:
         )
         if declared.is_scalar:
             return self.make("scalar", type, (), capture)
+        indices = tuple(index.operands[0] if is_widened(index) else index for index in indices)
         for users, index in zip(declared.users, indices):
             users.add(index.attr if index.op == "param" else None)
         return self.make("load", type, indices, capture)
+
+    def joined(self, low, high):
+        """Returns the i64 of two scalars that are its halves()."""
+        low, high = (self.cast(self.load(half, ()), "i64") for half in (low, high))
+        low = self.op("and", low, self.const(0xFFFFFFFF, "i64"))
+        return self.op("or", self.op("shl", high, self.const(32, "i64")), low)
 
     def extent(self, capture, axis):
         return self.make("extent", "i32", (), (capture, axis))
@@ -316,17 +334,24 @@ class Program:
             parts += [self._operand(operand), ", "]
         return parts[:-1]
 
-    def text(self, varying=frozenset()):
+    def text(self, varying=frozenset(), wide=frozenset()):
         """Returns IR text. `varying` are places of numbers that become scalars of the launch, `n3`, or free extents,
-        `N3`. An i64 is given as an i32 (`is_scalar`)."""
+        `N3`. An i64 is given as an i32, those in `wide` as halves()."""
         free = {place for place in varying if self.number_types[place] == "extent"}
         scalars = {place: self.number_types[place] for place in varying if place not in free}
         head = [f"dim N{place}" for place in sorted(free)]
         tensors = [line for line in self.lines if line[0].startswith(("tensor", "scalar"))]
-        body, wide = [], {}
+        body = []
         for place, type in sorted(scalars.items()):
-            if type == "i64":
-                wide[place] = f"%wide{place}"
+            if place in wide:
+                body += [
+                    f"%low{place} = cast i64 @n{place}",
+                    f"%bits{place} = and i64 %low{place}, {0xFFFFFFFF}L",
+                    f"%high{place} = cast i64 @n{place}_high",
+                    f"%top{place} = shl i64 %high{place}, 32L",
+                    f"%wide{place} = or i64 %top{place}, %bits{place}",
+                ]
+            elif type == "i64":
                 body.append(f"%wide{place} = cast i64 @n{place}")
 
         def part_text(part):
@@ -340,18 +365,29 @@ class Program:
             if part in free:
                 return f"N{part}"
             if part in scalars:
-                return wide.get(part, f"@n{part}")
+                return f"%wide{part}" if scalars[part] == "i64" else f"@n{part}"
             kind = self.number_types[part]
             return str(self.numbers[part]) if kind == "extent" else spelled(self.numbers[part], kind)
 
         text = ["".join(map(part_text, line)) for line in tensors]
-        text += [f"scalar n{place}: {'f32' if type == 'f32' else 'i32'}" for place, type in sorted(scalars.items())]
+        for place, type in sorted(scalars.items()):
+            text.append(f"scalar n{place}: {'f32' if type == 'f32' else 'i32'}")
+            text += [f"scalar n{place}_high: i32"] if place in wide else []
         text += body
         text += ["".join(map(part_text, line)) for line in self.lines[len(tensors) :]]
         lines = head + text or ['source "<traced>"']  # of plain attention: an empty text is invalid
         return "\n".join(lines) + "\n"
 
-    def may_vary(self, place):
-        """Whether the number at a place can be given at launch. An i64 beyond 32 bits cannot."""
-        type, number = self.number_types[place], self.numbers[place]
-        return type != "i64" or number == wrap(number, "i32")
+    def scalars(self, varying, wide):
+        """Returns the numbers of the scalars of text(), in its order."""
+        found = {}
+        for place in sorted(varying):
+            if place in wide:
+                found[f"n{place}"], found[f"n{place}_high"] = halves(self.numbers[place])
+            elif self.number_types[place] != "extent":
+                found[f"n{place}"] = self.numbers[place]
+        return found
+
+    def is_wide(self, place):
+        """Whether the number at a place is beyond 32 bits."""
+        return self.number_types[place] == "i64" and halves(self.numbers[place])[0] != self.numbers[place]

@@ -140,7 +140,7 @@ def _tensor_of(captured, device):
     """Returns a tensor on the device. Numbers that a graph is not specialised on are read by the kernel."""
     if isinstance(captured, torch.Tensor):
         return captured.to(device, _dtype_of(captured))
-    dtype = torch.float32 if isinstance(captured, (float, torch.SymFloat)) else torch.int32
+    dtype = torch.float32 if isinstance(captured, (float, torch.SymFloat)) else torch.int64
     return torch.full((), captured, dtype=dtype, device=device)
 
 

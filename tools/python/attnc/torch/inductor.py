@@ -134,7 +134,7 @@ class _Capture:
                 value = to_dtype(value, torch.float32)  # a number of Python
         else:
             is_float = isinstance(value, (float, sympy.Float))
-            value = full([], value, dtype=torch.float32 if is_float else torch.int32, device=device)
+            value = full([], value, dtype=torch.float32 if is_float else torch.int64, device=device)
         self.node = realize_inputs(value)
         size, stride = (V.graph.sizevars.guard_int_seq(x) for x in (self.node.get_size(), self.node.get_stride()))
         self.kind = torch.empty_strided(size, stride, dtype=self.node.get_dtype(), device="meta")

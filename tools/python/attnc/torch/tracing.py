@@ -140,7 +140,7 @@ class _Captures(TorchFunctionMode):
 def trace(function, is_score_mod, device, stand_ins=None):
     """Returns (the graph of a mod, captured tensors whose numbers it read, user code that ran). Captured tensors are
     attributes of the graph. `stand_ins` maps the id of a captured tensor without values to the tensor used instead."""
-    scalars = [torch.zeros((), dtype=torch.int32, device=device) for _ in range(4)]
+    scalars = [torch.zeros((), dtype=torch.int64, device=device) for _ in range(4)]
     if is_score_mod:
         scalars.insert(0, torch.zeros((), dtype=torch.float32, device=device))
     numbers, ran = _Numbers(_name(function), stand_ins is None), Ran()

@@ -9,7 +9,7 @@ import typing
 import torch
 
 from .._arrays import Array, Axis, Lowering, ir_type
-from .._ir_text import DIMS, Builder, Capture, Program, wrap
+from .._ir_text import DIMS, Builder, Capture, Program, halves
 from .aten import HANDLERS
 from .errors import UntranslatableError
 from .guards import describe
@@ -49,7 +49,7 @@ class _Graphs:
 
     def _new_name(self, hint):
         name = re.sub(r"\W", "_", hint, flags=re.ASCII).strip("_")
-        if not name or name[0].isdigit() or keyword.iskeyword(name) or re.fullmatch(r"[nN]\d+", name):
+        if not name or name[0].isdigit() or keyword.iskeyword(name) or re.fullmatch(r"[nN]\d+(_high)?", name):
             name = f"t_{name}" if name else "t"
         unique, number = name, 2
         while unique in self.names:
@@ -82,11 +82,17 @@ class _Graphs:
             return self._constant(tensor)
         by_value = tensor.device != self.device
         dtype = ir_type(tensor.dtype) if by_value else DTYPE_NAMES[tensor.dtype]
-        if dtype == "i64" and by_value:
-            dtype = "i32"
-        capture = self.builder.capture(Capture(self._new_name(hint), dtype, tuple(tensor.shape), is_scalar=by_value))
-        self.sources.append(place if place is not None else tensor)
         self.is_complete = self.is_complete and (place is not None or is_table)
+
+        def declared(name, dtype, half=None):
+            self.sources.append(place if place is not None else tensor)
+            return self.builder.capture(Capture(self._new_name(name), dtype, tuple(tensor.shape), by_value, half))
+
+        if by_value and dtype == "i64":
+            value = self.builder.joined(declared(hint, "i32", 0), declared(f"{hint}_high", "i32", 1))
+            result = self.captures[id(tensor)] = Array(tensor, (), lambda indices: value)
+            return result
+        capture = declared(hint, dtype)
         extents = tuple(Axis(capture, axis, size) if size != 1 else 1 for axis, size in enumerate(tensor.shape))
         for axis, size in enumerate(tensor.shape):
             if size == 1:
@@ -128,6 +134,7 @@ class _Graphs:
         for node in graph.graph.nodes:
             if node.op == "placeholder":
                 param = self.builder.param(next(params))
+                param = self.builder.cast(param, ir_type(node.meta["val"].dtype))
                 values[node] = Array(node.meta["val"], (), lambda indices, param=param: param)
             elif node.op == "get_attr":
                 tensor = getattr(graph, node.target)
@@ -234,12 +241,8 @@ class _Plan:
         self.check = program.check
         self.skeleton = _skeletons.setdefault(program.skeleton, _Skeleton(program))
         self.skeleton.meet(program)
-        self.version, self.text = self.skeleton.version, program.text(self.skeleton.varying)
-        self.numbers = {
-            f"n{place}": program.numbers[place]
-            for place in sorted(self.skeleton.varying)
-            if program.number_types[place] != "extent"
-        }
+        given = self.skeleton.varying, self.skeleton.wide
+        self.version, self.text, self.numbers = self.skeleton.version, program.text(*given), program.scalars(*given)
         self.tensors, self.scalars = [], []  # (name, place among the captured tensors, or the tensor itself)
         for index, capture in zip(program.place, program.captures):
             (self.scalars if capture.is_scalar else self.tensors).append((capture.name, sources[index], capture))
@@ -284,12 +287,8 @@ class Translation:
                     f"the mod captures `{name}` on {tensor.device}, which requires a gradient: move it to the "
                     "device of the operands"
                 )
-            number = found[name] = tensor.item()
-            if capture.dtype == "i32" and number != wrap(number, "i32"):
-                raise UntranslatableError(
-                    f"`{name}` is {number}, which does not fit into 32 bits: move the tensor to the device of "
-                    "the operands"
-                )
+            number = tensor.item()
+            found[name] = number if capture.half is None else halves(number)[capture.half]
         return found
 
 
@@ -298,16 +297,15 @@ class _Skeleton:
     once more and then never again."""
 
     def __init__(self, program):
-        self.first, self.varying, self.version = program, frozenset(), 0
+        self.first, self.version = program, 0
+        self.varying = self.wide = frozenset()  # `wide`: places of those that were beyond 32 bits
 
     def meet(self, program):
-        differ = {
-            place
-            for place, (a, b) in enumerate(zip(self.first.numbers, program.numbers))
-            if a != b and program.may_vary(place) and self.first.may_vary(place)
-        }
-        if not differ <= self.varying:
-            self.varying |= differ
+        differ = {place for place, (a, b) in enumerate(zip(self.first.numbers, program.numbers)) if a != b}
+        varying = self.varying | differ
+        wide = self.wide | {place for place in varying if program.is_wide(place) or self.first.is_wide(place)}
+        if (varying, wide) != (self.varying, self.wide):
+            self.varying, self.wide = varying, wide
             self.version += 1
 
 

@@ -2,29 +2,24 @@
 
 import math
 
-from ..._arrays import Array, ir_type
-from .table import arithmetic, common_type, op
+import torch
+
+from ..._arrays import ir_type
+from .table import arithmetic, common_dtype, number_in, op
 
 
 # ---- Comparisons and choices ----
 
 
-def fits(number, type):
-    return type not in ("i32", "i64") or isinstance(number, Array) or not math.isfinite(number) or abs(number) < 2**31
-
-
 def comparison(name, is_swapped=False):
     def handler(low, out, a, b):
-        type = common_type(a, b)
-        if type == "i32" and not (fits(a, type) and fits(b, type)):
-            type = "i64"
-        if type == "bool" and name in ("lt", "le"):
-            type = "i32"
+        dtype = common_dtype(a, b)
+        type = "i32" if dtype == torch.bool and name in ("lt", "le") else ir_type(dtype)
 
         def function(x, y):
             return low.builder.compare(name, *((y, x) if is_swapped else (x, y)))
 
-        return low.elementwise(out, function, (a, type), (b, type))
+        return low.elementwise(out, function, (number_in(a, dtype), type), (number_in(b, dtype), type))
 
     return handler
 
@@ -43,7 +38,8 @@ for _name, _ir, _is_swapped in (
 @op("where")
 def where(low, out, condition, a, b):
     type = ir_type(out.dtype)
-    return low.elementwise(out, low.builder.select, (condition, "bool"), (a, type), (b, type))
+    branches = [(number_in(x, out.dtype, wraps=False), type) for x in (a, b)]
+    return low.elementwise(out, low.builder.select, (condition, "bool"), *branches)
 
 
 def lesser(low, out, name, a, b):
@@ -87,7 +83,7 @@ op("fmax")(ignoring_nan("max"))
 @op("clamp", "clip")
 def clamp(low, out, a, min=None, max=None):
     ops = low.builder
-    bounds = [bound for bound in (min, max) if bound is not None]
+    bounds = [number_in(bound, out.dtype, wraps=False) for bound in (min, max) if bound is not None]
 
     def function(x, *values):
         values = iter(values)

@@ -8,6 +8,7 @@ import torch
 
 from ..._arrays import Array, ir_type
 from ..._formulas import narrow, to_dtype
+from ...errors import UntranslatableError
 
 HANDLERS = {}  # name of an ATen packet -> handler
 
@@ -24,20 +25,28 @@ def meta_of(operand):
     return operand.meta if isinstance(operand, Array) else operand
 
 
-def common_type(*operands):
-    """Returns the type that operands are computed in together, by torch's promotion."""
-    dtype = meta_of(operands[0])
-    dtype = dtype.dtype if isinstance(dtype, torch.Tensor) else torch.result_type(dtype, dtype)
-    if len(operands) == 2:
-        dtype = torch.result_type(meta_of(operands[0]), meta_of(operands[1]))
-    return ir_type(dtype)
+def common_dtype(a, b):
+    """Returns the dtype that operands are computed in together, by torch's promotion."""
+    return torch.result_type(meta_of(a), meta_of(b))
+
+
+def number_in(number, dtype, wraps=True):
+    """Returns an operand as torch converts it, if it is an int of Python: to the dtype of the tensors that it meets."""
+    if type(number) is not int or dtype.is_floating_point or dtype == torch.bool:
+        return number
+    limits = torch.iinfo(dtype)
+    if not wraps and not min(limits.min, -limits.max) <= number <= limits.max:
+        raise UntranslatableError(f"{number} does not fit into {dtype}: convert the tensor to torch.int64")
+    return torch.tensor(number).to(dtype).item()
 
 
 def arithmetic(low, out, function, *operands):
     """Computes in the result's type, and wraps to its width."""
     type = ir_type(out.dtype)
     return low.elementwise(
-        out, lambda *values: narrow(low.builder, function(*values), out.dtype), *[(x, type) for x in operands]
+        out,
+        lambda *values: narrow(low.builder, function(*values), out.dtype),
+        *[(number_in(x, out.dtype), type) for x in operands],
     )
 
 

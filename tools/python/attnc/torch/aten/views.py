@@ -4,7 +4,7 @@ import torch
 
 from ..._arrays import Array, fold_index, ir_type
 from ...errors import UntranslatableError
-from .table import op
+from .table import number_in, op
 
 
 # ---- Made of nothing ----
@@ -14,6 +14,7 @@ def filled(low, out, number):
     type = ir_type(out.dtype)
     if isinstance(number, Array):
         return low.array(out, out.shape, lambda indices: low.value(number, indices, type), number)
+    number = number_in(number, out.dtype, wraps=False)
     return low.array(out, out.shape, lambda indices: low.builder.const(number, type))
 
 
