@@ -48,7 +48,8 @@ Object makeGrid(Context& context, const Bound& bound) {
 
 ir::Value position(Context& context, const Bound& bound) {
   const Object value = argument(context, bound, 1);
-  if (!isInt(context, value)) context.fail(diag::badArgument, bound.builtin->name, "the position of a token", context.describe(value));
+  if (!isInt(context, value))
+    context.fail(diag::badArgument, bound.builtin->name, "the position of a token", context.describe(value));
   return lift(context, value, Type::I32);
 }
 

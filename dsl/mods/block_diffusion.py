@@ -12,9 +12,10 @@ half: int  # length of the sequence: Q_LEN = KV_LEN = 2 * half
 
 
 def mask_mod(b, h, q_idx, kv_idx):
-    q_clean, kv_clean = q_idx >= half, kv_idx >= half
-    q_block = torch.where(q_clean, q_idx - half, q_idx) // BLOCK
-    kv_block = torch.where(kv_clean, kv_idx - half, kv_idx) // BLOCK
+    first = max(half, 0)  # of the clean tokens
+    q_clean, kv_clean = q_idx >= first, kv_idx >= first
+    q_block = torch.where(q_clean, q_idx - first, q_idx) // BLOCK
+    kv_block = torch.where(kv_clean, kv_idx - first, kv_idx) // BLOCK
     own = ~q_clean & ~kv_clean & (q_block == kv_block)
     before = ~q_clean & kv_clean & (q_block > kv_block)
     causal = q_clean & kv_clean & (q_block >= kv_block)

@@ -95,7 +95,7 @@ std::optional<Object> broadcastLazy(Context& context, llvm::ArrayRef<Object> ope
 
 namespace {
 
-/// Returns an element, whose type all have; nullopt if there is none.
+/// Returns an element, which has the type of all; nullopt if the array is empty.
 std::optional<Object> someItem(Context& context, Object arrayLike) {
   if (const Array* lazy = lazyOf(context, arrayLike)) return lazy->element;
   if (!arrayLike.is<const Array*>() || arrayLike.as<const Array*>()->items.empty()) return std::nullopt;

@@ -21,7 +21,8 @@ Object broadcast(Context& context, llvm::ArrayRef<Object> operands,
 Object reduce(Context& context, Object array, std::optional<int64_t> axis,
               llvm::function_ref<Object(llvm::ArrayRef<Object>)> fold);
 
-/// Sums an array along an axis (negative counts from the end), or over all elements. A sum of ints or bools is an int64.
+/// Sums an array along an axis (negative counts from the end), or over all elements. A sum of ints or bools is an
+/// int64.
 Object total(Context& context, Object array, std::optional<int64_t> axis);
 
 /// Whether the elements of an array or tensor are ints. A bool is none.

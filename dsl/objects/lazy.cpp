@@ -190,7 +190,8 @@ Object elementFor(Context& context, const Array& array, llvm::ArrayRef<int64_t> 
 
 const Array* filled(Context& context, llvm::ArrayRef<int64_t> shape, Object element) {
   const Meeting type = promote(context, {element}, /*arithmetic=*/false);
-  return makeLazy(context, shape, Object(lift(context, element, type), type.ints == Ints::Python ? Ints::I64 : type.ints));
+  return makeLazy(context, shape,
+                  Object(lift(context, element, type), type.ints == Ints::Python ? Ints::I64 : type.ints));
 }
 
 const Array* lazyTable(Context& context, const Array& table) {

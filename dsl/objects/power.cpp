@@ -3,7 +3,6 @@
 #include "dsl/objects/power.h"
 
 #include "dsl/objects/known_numbers.h"
-#include "dsl/objects/scalar_operators.h"
 #include "dsl/objects/scalars.h"
 
 #include <cmath>
@@ -42,39 +41,42 @@ Object wholePower(Context& context, Object base, int64_t exponent) {
 /// known.
 Object intLadder(Context& context, Object base, Object exponent) {
   const Meeting type = promote(context, {base, exponent}, /*arithmetic=*/true);
-  const auto number = [&](int64_t value) { return Object(context.module.constInt(type.type, value), type.ints); };
-  const Object e(lift(context, exponent, type), type.ints), zero = number(0), first(lift(context, base, type), type.ints);
+  const auto number = [&](int64_t value) {
+    return Object(context.module.constInt(type.type, wrapped(value, type.ints)), type.ints);
+  };
+  const auto is = [&](Op op, Object a, Object b) {
+    return Object(context.make(op, Type::Bool, {a.as<ir::Value>(), b.as<ir::Value>()}));
+  };
+  const Object e(lift(context, exponent, type), type.ints), zero = number(0),
+                                                            first(lift(context, base, type), type.ints);
+  const auto hasBit = [&](int bit) {
+    const ir::Value mask = number(int64_t(1) << bit).as<ir::Value>();
+    return is(Op::Ne, context.make(Op::And, type.type, {e.as<ir::Value>(), mask}), zero);
+  };
   Object result = number(1), square = first;
   bool isKnown = base.isKnownNumber();
-  int64_t known = isKnown ? wrapped(toInt(context, base), type.ints) : 0;
-  const int64_t most = std::max<int64_t>(context.range(e.as<ir::Value>()).hi, 1);
-  for (int64_t bit = 0; bit < 63 && most >> bit; ++bit) {
+  const int64_t start = isKnown ? wrapped(toInt(context, base), type.ints) : 0;
+  int64_t known = start;
+  const analysis::Range range = context.range(e.as<ir::Value>());
+  for (int bit = 0; bit < 63 && (bit == 0 || range.hi >> bit > 0); ++bit) {
     if (isKnown && known == 1) break;
-    const Object power = int64_t(1) << bit;
     if (isKnown && known == 0) { // this and all higher bits multiply by 0
-      result = select(context, compareScalars(context, CompareOp::Lt, e, power), result, zero);
+      result = select(context, is(Op::Lt, e, number(int64_t(1) << bit)), result, zero);
       break;
     }
-    const Object isSet = compareScalars(context, CompareOp::Ne, binaryScalars(context, BinaryOp::And, e, power), zero);
-    result = select(context, isSet, arith(context, Op::Mul, result, square), result);
-    if (isKnown) {
-      known = wrapped(int64_t(uint64_t(known) * uint64_t(known)), type.ints);
-      square = Object(known);
-    } else if (most >> (bit + 1)) {
+    result = select(context, hasBit(bit), arith(context, Op::Mul, result, square), result);
+    if (isKnown)
+      square = known = wrapped(int64_t(uint64_t(known) * uint64_t(known)), type.ints);
+    else if (range.hi >> (bit + 1) > 0)
       square = arith(context, Op::Mul, square, square);
-    }
   }
-  if (context.isNonNegative(e.as<ir::Value>()) && context.range(e.as<ir::Value>()).lo > INT32_MIN) return result;
-  const Object isNegative = compareScalars(context, CompareOp::Lt, e, zero);
-  // 1 and -1 have inverses, which are ints.
-  Object inverse = zero;
-  if (!isKnown || std::abs(wrapped(toInt(context, base), type.ints)) == 1) {
-    const Object isOdd = compareScalars(context, CompareOp::Ne, binaryScalars(context, BinaryOp::And, e, int64_t(1)), zero);
-    const auto is = [&](int64_t unit) { return compareScalars(context, CompareOp::Eq, first, unit); };
-    inverse = select(context, is(1), number(1), zero);
-    inverse = select(context, is(-1), select(context, isOdd, first, number(1)), inverse);
+  if (context.isNonNegative(e.as<ir::Value>()) && range.lo > INT32_MIN) return result;
+  Object inverse = zero; // those of 1 and -1 are ints
+  if (!isKnown || std::abs(start) == 1) {
+    inverse = select(context, is(Op::Eq, first, number(1)), number(1), zero);
+    inverse = select(context, is(Op::Eq, first, number(-1)), select(context, hasBit(0), first, number(1)), inverse);
   }
-  return select(context, isNegative, inverse, result);
+  return select(context, is(Op::Lt, e, zero), inverse, result);
 }
 
 } // namespace

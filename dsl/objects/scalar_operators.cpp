@@ -39,8 +39,7 @@ Object shift(Context& context, BinaryOp op, Object left, Object right) {
   if (!isPositive)
     inside = context.make(Op::And, Type::Bool, {context.make(Op::Le, Type::Bool, {zero, count}), inside});
   if (!isLeft)
-    return typed(
-        context.make(Op::Shr, type.type, {value, context.make(Op::Select, type.type, {inside, count, last})}));
+    return typed(context.make(Op::Shr, type.type, {value, context.make(Op::Select, type.type, {inside, count, last})}));
   const Object shifted = operate(context, Op::Shl, type, {value, count});
   return select(context, inside, shifted, Object(zero, type.ints));
 }

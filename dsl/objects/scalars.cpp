@@ -1,6 +1,7 @@
 #include "dsl/objects/scalars.h"
 
 #include "dsl/objects/known_numbers.h"
+#include "dsl/objects/wraps.h"
 
 namespace attnc::dsl {
 
@@ -16,11 +17,6 @@ bool isWide(Ints ints) { return ints == Ints::Python || ints == Ints::I64; }
 
 /// Returns the width of a small int in bits; 0 for others.
 unsigned smallWidth(Ints ints) { return ints == Ints::U8 || ints == Ints::I8 ? 8 : ints == Ints::I16 ? 16 : 0; }
-
-const char* nameOf(Ints ints) {
-  constexpr const char* kNames[] = {"int", "uint8", "int8", "int16", "int32", "int64"};
-  return kNames[size_t(ints)];
-}
 
 Ints widerOf(Ints a, Ints b) {
   if ((a == Ints::U8 && b == Ints::I8) || (a == Ints::I8 && b == Ints::U8)) return Ints::I16;
@@ -83,18 +79,6 @@ NumberType numberTypeOf(Meeting type) {
   return NumberType::I64;
 }
 
-int64_t wrapped(int64_t number, Ints ints) {
-  switch (ints) {
-  case Ints::U8: return uint8_t(number);
-  case Ints::I8: return int8_t(number);
-  case Ints::I16: return int16_t(number);
-  case Ints::I32: return int32_t(number);
-  case Ints::Python:
-  case Ints::I64: return number;
-  }
-  return number;
-}
-
 bool needs64(Context& context, Op op, Meeting type, llvm::ArrayRef<ir::Value> operands) {
   if (type.type != Type::I32 || !isWide(type.ints)) return false;
   llvm::SmallVector<analysis::Range, 2> ranges;
@@ -147,7 +131,11 @@ ir::Value lift(Context& context, Object scalar, Meeting to) {
   switch (to.type) {
   case Type::Bool: return context.module.constBool(toDouble(scalar) != 0);
   case Type::I32:
-  case Type::I64: return context.module.constInt(to.type, wrapped(toInt(context, scalar), to.ints));
+  case Type::I64: {
+    const int64_t number = toInt(context, scalar), held = wrapped(number, to.ints);
+    if (held != number) warnOfNumber(context, number, to.ints);
+    return context.module.constInt(to.type, held);
+  }
   case Type::F32: return context.module.constF32(float(toDouble(scalar)));
   }
   return {};
@@ -187,6 +175,7 @@ Object operate(Context& context, Op op, Meeting type, llvm::ArrayRef<ir::Value> 
     type.type = Type::I64;
     for (ir::Value& value : values) value = widened(context, value);
   }
+  warnOfWrap(context, op, type.ints, values);
   ir::Value result = context.make(op, type.type, values);
   if (!ir::isInt(type.type)) return result;
   if (type.type == Type::I64 && context.range(result).within(INT32_MIN, INT32_MAX))
@@ -219,8 +208,8 @@ Object select(Context& context, Object condition, Object yes, Object no) {
     picked.ints = Ints::I64; // torch computes it
     return cast(context, picked, numberTypeOf(type));
   }
-  const ir::Value value = context.make(
-      Op::Select, type.type, {condition.as<ir::Value>(), lift(context, yes, type), lift(context, no, type)});
+  const ir::Value value = context.make(Op::Select, type.type,
+                                       {condition.as<ir::Value>(), lift(context, yes, type), lift(context, no, type)});
   return {value, type.ints};
 }
 

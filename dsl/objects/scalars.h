@@ -9,13 +9,14 @@
 #pragma once
 
 #include "dsl/objects/context.h"
+#include "dsl/objects/wraps.h"
 
 namespace attnc::dsl {
 
 /// The type in which scalars meet.
 struct Meeting {
-  ir::Type type;              ///< that of the IR; for ints, the type that holds all operands
-  Ints ints = Ints::Python;   ///< of ints
+  ir::Type type;            ///< that of the IR; for ints, the type that holds all operands
+  Ints ints = Ints::Python; ///< of ints
   Meeting(ir::Type type) : type(type), ints(type == ir::Type::I32 ? Ints::I32 : Ints::I64) {}
   Meeting(ir::Type type, Ints ints) : type(type), ints(ints) {}
   bool isFloat() const { return type == ir::Type::F32; }
@@ -29,8 +30,6 @@ bool isInt(Context& context, Object value);
 bool isFloat(Context& context, Object value);
 /// Returns the dtype of scalars that meet in this type.
 NumberType numberTypeOf(Meeting type);
-/// Returns the number modulo 2^width, as an int of this dtype.
-int64_t wrapped(int64_t number, Ints ints);
 
 /// Returns the common type of scalars. With `arithmetic`, bools count as ints.
 Meeting promote(Context& context, llvm::ArrayRef<Object> scalars, bool arithmetic);

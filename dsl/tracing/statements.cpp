@@ -3,6 +3,7 @@
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/indexing.h"
 #include "dsl/objects/repairs.h"
+#include "dsl/objects/tensors.h"
 #include "dsl/tracing/depth.h"
 #include "dsl/tracing/tracer.h"
 

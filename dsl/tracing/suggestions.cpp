@@ -42,7 +42,7 @@ constexpr struct {
     {"from_numpy", "declare it as a captured tensor"},
     {"softmax", "attnc takes the softmax of what score_mod returns: return the score itself"},
     {"log_softmax", "attnc takes the softmax of what score_mod returns: return the score itself"},
-    {"dropout", "attnc has no dropout: leave it out, or draw it beforehand and declare it as a captured tensor"},
+    {"dropout", "attnc has no dropout of attention weights: a mod acts before the softmax, so leave it out"},
     {"tril", "write the condition of one score: `q_idx >= kv_idx`"},
     {"triu", "write the condition of one score: `q_idx <= kv_idx`"},
     {"backward", "attnc derives gradients itself, for `--backward`: leave the call out"},

@@ -69,6 +69,12 @@ struct LaunchCondition {
   int line = 0;      ///< Line in the mod's text. 0: unknown.
 };
 
+/// An integer operation that is computed in 64 bits, because 32 may not hold its result.
+struct WideOperation {
+  std::string words; ///< An example: "3 * 1000000000 is 3000000000".
+  int line = 0;      ///< Line in the mod's text. 0: unknown.
+};
+
 /// A grid on which tokens lie. Extents are text: "128", "HEIGHT", "KV_LEN / 64".
 struct GridInfo {
   std::vector<std::string> extents; ///< Extents of two or three axes, the slowest first.
@@ -121,6 +127,7 @@ struct ModExplanation {
   std::vector<GatherProof> gathers;                  ///< One entry for each index of each gather.
   ModGrids grids;                                    ///< Grids, and the box of keys that a query sees.
   ScoreGradient scoreGradient = ScoreGradient::Some; ///< Whether gradients flow through score_mod.
+  std::vector<WideOperation> wide;                   ///< Operations on positions and scalars that take 64 bits.
 };
 /// Explains a mod. Takes up to some tenths of a second to search for counter-examples of gathers. Errors: those of
 /// compiling a mod with derivatives.

@@ -2,6 +2,8 @@
 #include "attnc/explain.h"
 
 #include "analysis/gather_proofs.h"
+#include "analysis/intervals.h"
+#include "analysis/wrap_example.h"
 #include "api/mod_impl.h"
 #include "api/own_stack.h"
 #include "inspect/block_map.h"
@@ -10,8 +12,11 @@
 #include "inspect/tile_work.h"
 #include "inspect/work.h"
 #include "ir/bind.h"
+#include "ir/walk.h"
 #include "plan/mask_shape.h"
 #include "support/try.h"
+
+#include <fmt/format.h>
 
 namespace attnc {
 namespace {
@@ -47,6 +52,26 @@ std::vector<GradientSum> gradientSums(const plan::Plan& plan) {
   return sums;
 }
 
+/// Returns the first operation of each line whose operands fit into 32 bits, and whose result may not.
+std::vector<WideOperation> wideOperations(const ir::Module& module) {
+  std::vector<WideOperation> found;
+  const std::vector<bool> needed = ir::neededByOutputs(module);
+  analysis::Intervals intervals(module);
+  const auto isNarrow = [&](ir::Value value) { return intervals.range(value).within(INT32_MIN, INT32_MAX); };
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    const ir::Node& node = module[{id}];
+    if (!needed[id] || node.type != ir::Type::I64 || node.operands.size() != 2) continue;
+    if (!found.empty() && found.back().line == int(node.line)) continue;
+    const ir::Value a = node.operands[0], b = node.operands[1];
+    // A constant of 64 bits takes 64 by itself.
+    if (!(isNarrow(a) || module.isConst(a)) || !(isNarrow(b) || module.isConst(b))) continue;
+    if (const auto example =
+            analysis::wrapExample(node.op, intervals.range(a), intervals.range(b), INT32_MIN, INT32_MAX))
+      found.push_back({fmt::format("{} is {}", example->operation, int64_t(example->result)), int(node.line)});
+  }
+  return found;
+}
+
 /// Returns the choices for the kernel that is explained: of the backward pass if that was settled.
 ExplainedKernel chosenKernel(const Preparation& preparation) {
   const auto of = [](const auto& pass) {
@@ -63,8 +88,9 @@ Expected<ModExplanation> explain(const Mod& mod) {
     const ir::Module& module = forward->module();
     ATTNC_TRY_AS(grids, gridsOf(mod));
     ATTNC_TRY_AS(gradient, scoreGradientOf(mod));
-    ModExplanation all{mod,      mod.warnings(), operationsOf(module), placesOf(module), {}, {}, *std::move(grids),
-                       *gradient};
+    ModExplanation all{
+        mod,       mod.warnings(),        operationsOf(module), placesOf(module), {}, {}, *std::move(grids),
+        *gradient, wideOperations(module)};
     for (const ir::Output& output : module.outputs())
       if (output.isCondition()) all.conditions.push_back({output.words, int(output.line)});
     for (const analysis::GatherProof& proof : analysis::proveGathers(module))

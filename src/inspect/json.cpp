@@ -316,6 +316,8 @@ std::string toJson(const ModExplanation& all) {
                                {"line", proof.line},
                                {"proven", proof.proven},
                                {"why", proof.why}});
+  json["wide"] = JsonReport::array();
+  for (const WideOperation& wide : all.wide) json["wide"].push_back({{"words", wide.words}, {"line", wide.line}});
   addGrids(all.grids, json);
   json["scoreGradient"] = gradientName(all.scoreGradient);
   json["hash"] = all.mod.hash();

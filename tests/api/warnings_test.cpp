@@ -82,6 +82,16 @@ std::vector<Case> cases() {
       {"finite-mask at 2:3", score("score + torch.where(q_idx >= kv_idx, 0, -10000.0)")},
       {"finite-mask at 2:3", score("score - torch.where(q_idx >= kv_idx, 0, 1e9)")},
       {"finite-mask at 2:3", score("score + (1.0 - (q_idx >= kv_idx).float()) * -1e9")},
+      {"integer-wrap at 3:11", "p: i32\n" + mask("(p + 2147483647) > q_idx")},
+      {"integer-wrap at 3:11", "ids: i32[KV_LEN]\n" + mask("(ids[q_idx] * 1_000_000_000) > 4")},
+      {"integer-wrap at 3:11", "ids: i32[KV_LEN]\n" + mask("(ids[q_idx] << 24) > 4")},
+      {"integer-wrap at 3:11", "ids: i32[KV_LEN]\n" + mask("(ids[q_idx] & 0xffffffff) > 4")},
+      {"integer-wrap at 3:10", "ids: u8[KV_LEN]\n" + mask("ids[q_idx] < 300")},
+      {"integer-wrap at 3:11", "ids: u8[KV_LEN]\n" + mask("(ids[q_idx] - ids[kv_idx]) <= 3")},
+      {"integer-wrap at 3:11", "ids: i8[KV_LEN]\n" + mask("(ids[q_idx] * ids[kv_idx]) <= 3")},
+      {"integer-wrap at 3:11", "ids: i16[KV_LEN]\n" + mask("(ids[q_idx] + 30000) <= 3")},
+      {"integer-wrap at 3:11", "horizon: int\n" + mask("(horizon * horizon * 1_000_000_000) > q_idx")},
+      {"integer-wrap at 2:11", mask("(q_idx * 10**18) > kv_idx")},
       {"gather-outside at 3:3", "t: f32[4]\n" + score("score + t[q_idx + 4]")},
   };
 }
@@ -152,6 +162,12 @@ TEST_CASE("honest code is not warned of", "[dsl][warnings]") {
            "ids: i32[KV_LEN]\n" + mask("ids[q_idx] == ids[kv_idx]"),
            "ids: i32[KV_LEN]\n" + mask("(ids[q_idx] + 1 < kv_idx) & (kv_idx < ids[q_idx])"), // the sum wraps around
            "t: f32[N, M]\n" + score("score + t[h, q_idx]"),
+           "ids: i32[KV_LEN]\n" +
+               mask("(ids[q_idx] - ids[kv_idx]) ** 2 + ids[q_idx] * 64 + 1000 > ids[kv_idx] * ids[q_idx]"),
+           "ids: i16[KV_LEN]\n" + mask("abs(ids[q_idx] - ids[kv_idx]) <= 3"),
+           "ids: u8[KV_LEN]\n" + mask("(ids[q_idx].int() - ids[kv_idx] <= 3) & (ids[q_idx] + 1 > 2)"),
+           "horizon: int\n" + mask("horizon * 1_000_000_000 + q_idx * KV_LEN + 2**31 > kv_idx"), // in 64 bits
+           "ids: i64[KV_LEN]\n" + mask("ids[q_idx] * 7 + 3 > ids[kv_idx] - ids[q_idx]"),
        })
     CHECK(warnings(text) == std::vector<std::string>{});
 }

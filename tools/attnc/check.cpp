@@ -41,6 +41,15 @@ std::string conditions(const std::vector<LaunchCondition>& all) {
   return text;
 }
 
+/// Returns the operations that are computed in 64 bits, with an example of each.
+std::string wide(const std::vector<WideOperation>& all) {
+  std::string text;
+  for (const WideOperation& one : all)
+    text += fmt::format("{:12}{}{}\n", text.empty() ? "64 bits" : "", one.words,
+                        one.line ? fmt::format(" (line {})", one.line) : "");
+  return text;
+}
+
 /// Returns the line that says that gradients would not reach q and k; empty if they do.
 std::string gradients(ScoreGradient gradient) {
   if (gradient == ScoreGradient::Some) return "";
@@ -66,7 +75,8 @@ std::string checkText(const ModExplanation& all) {
   const Mod& mod = all.mod;
   return fmt::format("{}: ok\nfunctions   {}\n", mod.name(), functionsText(mod)) + choicesText(mod) + masksText(mod) +
          capturesText(mod) + operationsText(all.operations) + conditions(all.conditions) + gathers(all.gathers) +
-         gridsText(all.grids) + gradients(all.scoreGradient) + fmt::format("hash        {}\n", mod.hash());
+         wide(all.wide) + gridsText(all.grids) + gradients(all.scoreGradient) +
+         fmt::format("hash        {}\n", mod.hash());
 }
 
 int runCheck(const CheckOptions& options) {

@@ -73,8 +73,8 @@ class Refusing(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *_):
         raise NotImplementedError(
-            "attnc has no second derivatives of attention: leave it out of what is differentiated twice, or use "
-            "torch.nn.attention.flex_attention there"
+            "attnc has no second derivatives of attention: leave it out of what is differentiated twice, or compute it "
+            "there by torch.softmax and products of matrices"
         )
 
 
