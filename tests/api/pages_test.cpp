@@ -261,7 +261,7 @@ TEST_CASE("new rows must be given exactly where the kernel appends, and fit", "[
   }
   SECTION("one alone") {
     args.newV.reset();
-    CHECK(errorOf(args, o) == "the kernel was compiled for new_v, which is not given");
+    CHECK(errorOf(args, o) == "new_v is not given, expected both new_k and new_v, or neither");
   }
   SECTION("null") {
     args.newK->data = nullptr;

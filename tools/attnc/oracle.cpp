@@ -2,6 +2,7 @@
 
 #include "shapes.h"
 
+#include "api/check_values.h"
 #include "api/mod_impl.h"
 #include "support/try.h"
 
@@ -20,6 +21,8 @@ Expected<reference::GradientResult> runReference(const Mod& mod, const HostOpera
   args.pageTable = args.newK = args.newV = {};
   if (options.scale) args.scale = float(*options.scale);
   ATTNC_TRY_AS(sequences, form.isPlain() ? mod : sequencesMod(mod, form, {}));
+  args.captures = &operands.captures;
+  if (asksForChecks(jit::Env::read())) ATTNC_TRY(checkGathers(sequences->module(), args));
   if (options.backward) {
     std::set<std::string> wanted;
     for (const auto& [name, tensor] : operands.gradients.all()) wanted.insert(name);
