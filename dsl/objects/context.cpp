@@ -102,6 +102,11 @@ bool Context::computeNonNegative(const ir::Node& node) const {
   case Op::Abs:
   case Op::Exp:
   case Op::Exp2:
+  case Op::Acos:
+  case Op::Cosh:
+  case Op::Acosh:
+  case Op::Erfc:
+  case Op::Hypot:
   case Op::Sigmoid: return true;
   case Op::Add:
   case Op::Mul:
@@ -123,6 +128,11 @@ bool Context::computeNonNegative(const ir::Node& node) const {
   case Op::Round:
   case Op::Sqrt:
   case Op::Expm1:
+  case Op::Asin:
+  case Op::Atan:
+  case Op::Sinh:
+  case Op::Asinh:
+  case Op::Atanh:
   case Op::Sum:
   case Op::Fmod:
   case Op::StopGradient: return operand(0);
@@ -146,6 +156,7 @@ bool Context::computeNonNegative(const ir::Node& node) const {
   case Op::Tanh:
   case Op::TanhApprox:
   case Op::Erf:
+  case Op::Atan2:
   case Op::Pow: return false;
   }
   return false;

@@ -13,11 +13,15 @@ def fits(number, type):
     return type not in ("i32", "i64") or isinstance(number, Array) or not math.isfinite(number) or abs(number) < 2**31
 
 
+def compared_in(a, b):
+    """Returns the type in which two operands are compared."""
+    type = common_type(a, b)
+    return "i64" if type == "i32" and not (fits(a, type) and fits(b, type)) else type
+
+
 def comparison(name, is_swapped=False):
     def handler(low, out, a, b):
-        type = common_type(a, b)
-        if type == "i32" and not (fits(a, type) and fits(b, type)):
-            type = "i64"
+        type = compared_in(a, b)
         if type == "bool" and name in ("lt", "le"):
             type = "i32"
 
