@@ -293,9 +293,9 @@ class Definition(Compared):
             lambda q, k: jnp.take(jnp.arange(6.0), q + k, mode="clip"),
             lambda q, k: jnp.arange(12).reshape(3, 4)[jnp.stack([q % 3, k % 3]), 2].sum(),
             *(
-                lambda q, k, method=method, side=side, table=table: jnp.searchsorted(table, q - k, method=method, side=side)
-                for method in ("scan", "scan_unrolled", "sort", "compare_all") for side in ("left", "right")
-                for table in (jnp.array([-5, -2, -2, 0, 1]), jnp.arange(40) // 3 - 6)
+                lambda q, k, method=method: jnp.searchsorted(jnp.array([-5, -2, -2, 0, 1]), q - k, method=method)
+                + 8 * jnp.searchsorted(jnp.arange(40) // 3 - 6, q - k, method=method, side="right")
+                for method in ("scan", "scan_unrolled", "sort", "compare_all")
             ),
             lambda q, k: jnp.digitize(q - k, jnp.array([-3, 0, 0, 2])) - jnp.digitize(q, jnp.array([4, 3, 1]), right=True),
             lambda q, k: jnp.searchsorted(jnp.array([-1.5, 0.0, 2.0, jnp.nan]), jnp.where(q > 2, jnp.nan, k - 2.0)),
@@ -314,11 +314,9 @@ class Transformations(Compared):
     def test_integers(self):
         """Integers of each width near their limits are those of XLA: wrap-around, division by zero, shifts by any
         count, floats that do not fit."""
-        for x64 in (False, True):
-            with jax.enable_x64(x64):
-                for number, dtype in enumerate(["int8", "uint8", "int16", "uint16", "int32", "uint32", *["int64"] * x64]):
-                    with self.subTest(dtype=dtype, x64=x64):
-                        self.check_integers(dtype, np.random.default_rng(number))
+        for number, dtype in enumerate(("int8", "uint8", "int32", "uint32", "int64")):
+            with self.subTest(dtype=dtype), jax.enable_x64(dtype == "int64"):
+                self.check_integers(dtype, np.random.default_rng(number))
 
     def check_integers(self, dtype, random):
         least, most, size = np.iinfo(dtype).min, np.iinfo(dtype).max, 24

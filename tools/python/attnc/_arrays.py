@@ -25,6 +25,7 @@ _IR_TYPES = {
 # Sums over at least this many elements become loops of the kernel, as in the mod language (dsl/SPEC.md, section 5).
 LOOP_FROM = 16
 MOST_UNROLLED = 4096
+MOST_ROUNDS = 1 << 24
 
 
 @functools.cache
@@ -228,6 +229,8 @@ class Lowering:
         is_loop = sum_of is not None and total >= LOOP_FROM
         if not is_loop and total > MOST_UNROLLED:
             raise UntranslatableError(f"a reduction over {total} elements; at most {MOST_UNROLLED} can be unrolled")
+        if is_loop and max(counts) > MOST_ROUNDS:
+            raise UntranslatableError(f"a sum over {max(counts)} elements; a loop has at most {MOST_ROUNDS} rounds")
         kept = [extent for axis, extent in enumerate(array.extents) if axis not in dims]
         extents = [1 if axis in dims else extent for axis, extent in enumerate(array.extents)] if keepdim else kept
 
