@@ -64,7 +64,7 @@ bool isOpaque(llvm::StringRef path, llvm::StringRef name) {
   if (path == "__future__") return name == "annotations";
   if (path == "torch") return name == "Tensor" || name == "device" || name == "dtype" || name == "compile";
   if (path == "torch.nn.attention.flex_attention" || path == "attnc.torch")
-    return name == "create_mask" || name == "BlockMask" || name == "AuxRequest" || name.startswith("_");
+    return name == "create_mask" || name == "BlockMask" || name == "AuxRequest" || name.front() == '_';
   return false;
 }
 

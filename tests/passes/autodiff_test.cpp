@@ -209,7 +209,8 @@ TEST_CASE("derivatives at kinks are PyTorch's", "[autodiff]") {
 
 TEST_CASE("the derivative of sinc keeps its digits near 0", "[autodiff]") {
   for (double x : {1e-20, 1e-4, 0.01, 0.0795, 0.0796, 0.1}) {
-    const double y = M_PI * x, exact = x < 0.02 ? -M_PI * y / 3 * (1 - y * y / 10) : M_PI * (std::cos(y) - std::sin(y) / y) / y;
+    const double y = M_PI * x,
+                 exact = x < 0.02 ? -M_PI * y / 3 * (1 - y * y / 10) : M_PI * (std::cos(y) - std::sin(y) / y) / y;
     CHECK(derivative("d_score", "torch.sinc(score)", x) == Approx(exact).epsilon(1e-5));
   }
 }

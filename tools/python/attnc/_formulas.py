@@ -5,7 +5,8 @@ import math
 from ._arrays import ir_type
 
 _SMALL = {
-    "uint8": (0xFF, 0), "int8": (0xFF, 0x80), "uint16": (0xFFFF, 0), "int16": (0xFFFF, 0x8000), "uint32": (0xFFFFFFFF, 0),
+    "uint8": (0xFF, 0), "int8": (0xFF, 0x80), "uint16": (0xFFFF, 0), "int16": (0xFFFF, 0x8000),
+    "uint32": (0xFFFFFFFF, 0),
 }  # fmt: skip
 
 

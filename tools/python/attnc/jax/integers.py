@@ -167,6 +167,7 @@ def population_count(ops, x, width, is_signed):
         x = ops.op("and", x, ops.const((1 << width) - 1, type))
     while size < width:
         group = sum((1 << size) - 1 << at for at in range(0, width, 2 * size))
-        low, high = (ops.op("and", part, ops.const(group, type)) for part in (x, ops.op("shr", x, ops.const(size, type))))
+        high = ops.op("shr", x, ops.const(size, type))
+        low, high = (ops.op("and", part, ops.const(group, type)) for part in (x, high))
         x, size = ops.op("add", low, high), 2 * size
     return x

@@ -59,8 +59,8 @@ for _name, _ir, _of_bools in (
 ):  # fmt: skip
     of_elements(_name)(named(_ir, _of_bools))
 for _name in (
-    "exp", "exp2", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh",
-    "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "floor", "ceil",
+    "exp", "exp2", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "floor", "ceil",
 ):  # fmt: skip
     of_elements(_name)(named(_name))
 

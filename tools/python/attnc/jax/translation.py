@@ -41,8 +41,8 @@ def check_sizes(name, shape):
     symbols = [str(size) for size in shape if not isinstance(size, int)]
     if symbols:
         raise ValueError(
-            f"{name} has a size `{symbols[0]}` without a number: kernels are made for given sizes. Export one program for "
-            "each length that you need, and pad to the next of them with a mask_mod that hides the padding"
+            f"{name} has a size `{symbols[0]}` without a number: kernels are made for given sizes. Export one program "
+            "for each length that you need, and pad to the next of them with a mask_mod that hides the padding"
         )
 
 

@@ -138,8 +138,8 @@ def function_of_floats(name):
 
 
 for _name in (
-    "exp", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh",
-    "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "hypot",
+    "exp", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "hypot",
 ):  # fmt: skip
     op(_name)(function_of_floats(_name))
 

@@ -104,7 +104,8 @@ def passed(low, out, boundaries, values, is_right):
         return ops.cast(ops.op("not", is_beyond), "i32")
 
     terms = low.array(None, [*low.broadcast(out, [values]), boundaries.extents[-1]], element, boundaries, values)
-    return converted(low, low.count_of(torch.empty_like(out, dtype=torch.int32), terms, [len(out.shape)], False), out.dtype)
+    count = low.count_of(torch.empty_like(out, dtype=torch.int32), terms, [len(out.shape)], False)
+    return converted(low, count, out.dtype)
 
 
 @op("bucketize")
