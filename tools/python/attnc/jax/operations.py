@@ -8,7 +8,7 @@ import math
 
 from jax import lax
 
-from .._arrays import Array, Axis
+from .._arrays import Array, Axis, ir_type
 from .._formulas import power_of, sign_of
 from ..errors import UntranslatableError
 from .integers import (
@@ -474,7 +474,7 @@ def searched(low, out, jaxpr, table, queries):
         return ops.cast(is_before(ops, value, limit), "i32")
 
     terms = low.array(None, [*queries.extents, table.extents[0]], element, table, queries)
-    return elementwise(low, out, lambda ops, x: x, low.count_of(None, terms, [queries.rank], False))
+    return low.elementwise(out, lambda x: x, (low.count_of(None, terms, [queries.rank], False), ir_type(out.dtype)))
 
 
 @op("dot_general")
