@@ -346,6 +346,19 @@ class FlexTest(unittest.TestCase):
         """Parameters have the names, the order and the defaults of the installed PyTorch; newer ones may follow."""
         for name in flex.__all__:
             self.assertTrue(hasattr(attnc.torch, name) and name in attnc.torch.__all__, name)
+        from attnc.torch import (
+            _DEFAULT_SPARSE_BLOCK_SIZE, _convert_block_mask_to_mask, _convert_mask_to_block_mask,
+            _create_empty_block_mask, _create_sparse_block_from_block_mask, _get_mod_type, _identity, _mask_mod_signature,
+            _ModificationType, _round_up_to_multiple, _score_mod_signature, _vmap_for_bhqkv,
+        )  # fmt: skip
+
+        for name, x in list(locals().items()):
+            self.assertTrue(not name.startswith("_") or x is getattr(flex, name))
+        self.assertFalse(hasattr(attnc.torch, "_no_such_name") or hasattr(attnc.torch, "functools"))
+        q, k, v = operands("cpu", requires_grad=False, kv_heads=H)
+        blocks = _convert_mask_to_block_mask(torch.ones(1, 1, Q_LEN, KV_LEN, dtype=torch.bool).tril(), 16, 16)
+        mask = _create_sparse_block_from_block_mask(blocks, causal, (Q_LEN, KV_LEN), 16, 16)
+        self.near(flex_attention(q, k, v, _identity, mask), by_definition(None, causal, q, k, v)[0])
         for name in ("create_block_mask", "flex_attention", "create_mask"):
             ours, theirs = (inspect.signature(getattr(of, name)).parameters for of in (attnc.torch, flex))
             ours = [parameter for parameter in ours.values() if parameter.kind is not parameter.VAR_KEYWORD]
@@ -508,6 +521,16 @@ class FlexTest(unittest.TestCase):
         torch._dynamo.reset()
         with self.assertRaisesRegex(Exception, "branches"):
             torch.compile(model, backend="aot_eager", fullgraph=True)(q, k, v, branches)
+
+    def test_what_searches_refuse(self):
+        ends, order = torch.tensor([3, 9, 20]), torch.tensor([0, 1, 2])
+        many = torch.zeros(1, dtype=torch.int8).expand(1 << 25)
+        for mod, told in (
+            (lambda b, h, q, k: torch.searchsorted(ends, q, sorter=order) > 1, "searchsorted.*takes no `sorter`"),
+            (lambda b, h, q, k: torch.bucketize(q, many) == torch.bucketize(k, many), "a sum over 33554432 elements; a loop has at most"),
+        ):
+            with self.subTest(told), self.assertRaisesRegex(attnc.errors.UntranslatableError, told):
+                translate(None, mod)
 
     def test_tables_of_mods_inside_of_compiled_models(self):
         q, k, v = operands("cpu", requires_grad=False, kv_heads=H)

@@ -20,7 +20,7 @@ from .guards import Ran
 
 # torch's own formulas for functions of neural networks.
 _DECOMPOSED = (
-    "addcdiv addcmul celu elu frac gelu hardsigmoid hardswish hardtanh heaviside hypot leaky_relu lerp "
+    "addcdiv addcmul celu elu frac gelu hardsigmoid hardswish hardtanh heaviside leaky_relu lerp "
     "log_sigmoid_forward logaddexp logaddexp2 masked_fill mish nan_to_num sgn silu softplus square threshold xlogy"
 ).split()
 
