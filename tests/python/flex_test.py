@@ -686,7 +686,7 @@ class FlexTest(unittest.TestCase):
                 return (ids[b, q] == ids[b, k]) & (k < lengths[b])
 
             def score_mod(s, b, h, q, k):
-                return s + slopes[h] * (q - k) + table[table.shape[0] // 2 + q - k] + table[-1]
+                return s + slopes[h] * (q - k) + table[q - k] + table[-1]
 
             mask = create_block_mask(mask_mod, x.shape[0], None, rows, rows, device="cpu")
             return score_mod, mask_mod, flex_attention(x, x, x, score_mod, mask)
@@ -921,11 +921,16 @@ class FlexTest(unittest.TestCase):
 
     def test_what_wrong_operands_are_told(self):
         q, k, v = operands("cpu", requires_grad=False)
+        causal_of = lambda batch, heads: create_block_mask(causal, batch, heads, Q_LEN, KV_LEN, device="cpu")  # noqa: E731
+        for _ in range(3):  # a call like these is kept
+            flex_attention(q, k, v, block_mask=causal_of(None, None), enable_gqa=True)
         for fragment, call in {
             "enable_gqa=True": lambda: flex_attention(q, k, v),
             "no multiple": lambda: flex_attention(q[:, :3], k, v, enable_gqa=True),
             "float64": lambda: flex_attention(q.double(), k.double(), v.double(), enable_gqa=True),
-            "make them alike": lambda: flex_attention(q, k.bfloat16(), v, enable_gqa=True),
+            "move them to one device": lambda: flex_attention(q, k.to("meta"), v, enable_gqa=True),
+            "block_mask is of batch 3": lambda: flex_attention(q, k, v, block_mask=causal_of(3, None), enable_gqa=True),
+            "block_mask is of heads 8": lambda: flex_attention(q, k, v, block_mask=causal_of(None, 8), enable_gqa=True),
             "dims": lambda: flex_attention(q[0], k[0], v[0]),
             "batch": lambda: flex_attention(q, k[:1], v[:1], enable_gqa=True),
             "create one of these lengths": lambda: flex_attention(
