@@ -14,7 +14,7 @@ INSTEAD = (
 # Of a line that asked for the number in a tensor: what is in it, and what to write.
 _HINTS = (
     (r"\bmath\.(\w+)\(", "instead of math.{0} use torch.{0}"),
-    (r"[\w\])]\s*[<>]=?[^<>=]+(?<![<>=-])[<>]=?\s*[\w(-]", "instead of a < x < b write (a < x) & (x < b)"),
+    (r"[<>]=?((?!\b(?:and|or)\b)[^<>=])+[<>]", "instead of a < x < b write (a < x) & (x < b)"),
     (r"\b(and|or|not)\b", "instead of `and`, `or` and `not` write &, | and ~, with comparisons in parentheses"),
     (r"\b(int|float|bool|range)\(", "instead of {0}() use the tensor"),
 )  # fmt: skip
