@@ -47,7 +47,7 @@ def _ordered(listed):
     """Returns the number of listed blocks in each row, and their indices in increasing order, behind which are the
     others in increasing order."""
     ends, width = listed.cumsum(-1, dtype=torch.int32), listed.shape[-1]
-    count = ends[..., -1:].contiguous()
+    count = ends[..., -1:].clone(memory_format=torch.contiguous_format)
     places = torch.arange(width, dtype=torch.int32, device=listed.device)
     target = torch.where(listed, ends - 1, places - ends + count)
     return count[..., 0], torch.empty_like(target).scatter_(-1, target.long(), places.expand_as(target))

@@ -118,6 +118,12 @@ def has_lists(mask):
     return not isinstance(mask, BlockMask) or mask._of is None
 
 
+def form_of(mask):
+    """Returns what operands are checked against, of a BlockMask; None: there is no mask. Lists of its own are looked at
+    themselves."""
+    return None if mask is None else (mask.seq_lengths, mask.BLOCK_SIZE, None if has_lists(mask) else mask._of[:2])
+
+
 class Lists(typing.NamedTuple):
     """Block lists as kernels walk them: partial and full blocks, by row and by column. i32, dense; None if a kind is
     missing. `shape` holds batch, heads, lengths and block sizes."""

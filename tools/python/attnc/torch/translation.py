@@ -64,9 +64,10 @@ class _Graphs:
         place = self.place_of.get(id(tensor))
         hint = self.hints[place] if place is not None else "table" if is_table else "captured"
         if tensor.dtype not in DTYPE_NAMES:
+            instead = f"{hint}.real and {hint}.imag" if tensor.is_complex() else f"{hint}.float()"
             raise UntranslatableError(
                 f"the mod captures `{hint}`, a tensor of {tensor.dtype}, in which attnc does not compute: "
-                f"capture {hint}.float() instead"
+                f"capture {instead} instead"
             )
         if tensor.layout != torch.strided or tensor.dim() > 6:
             raise UntranslatableError(
