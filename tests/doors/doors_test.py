@@ -3,7 +3,7 @@
 PyTorch, or jax.numpy, gives without attnc.
 
   ATTNC_LIBRARY=libattnc.so python3 doors_test.py ATTNC [--jax PYTHON] [--seed S] [--seconds N | --count N]
-                            [--doors text,ir,...] [--device cuda] [--keep-going]
+                            [--doors text,ir,...] [--device cuda] [--numbers-only] [--keep-going]
 
 Prints what differs: the seed, the door, and the mod, shrunk. Exit code 1: something differs. PYTHON has JAX. Without
 PyTorch here it prints SKIPPED.
@@ -102,7 +102,7 @@ class Doors:
             answer = None if case is None and not is_sent else self.differs(mod, door, case or is_sent)
             self.spent[door] += time.monotonic() - start
             self.seen[door] += answer is not None
-            if answer:
+            if answer and not (self.args.numbers_only and answer.startswith("refused")):
                 yield door, answer, mod
 
     def told(self, seed, door, answer, mod):
@@ -132,6 +132,7 @@ def main():
     parser.add_argument("--doors", type=lambda text: text.split(","))
     parser.add_argument("--device", default="cpu", help="of attnc.torch")
     parser.add_argument("--shrink", type=int, default=150, help="mods tried to shrink one")
+    parser.add_argument("--numbers-only", action="store_true", help="do not tell mods that a door refuses")
     parser.add_argument("--keep-going", action="store_true", help="tell every mod that differs, not only five")
     args = parser.parse_args()
     args.doors = args.doors or [door for door in DOORS if args.jax or door != "jax"]
