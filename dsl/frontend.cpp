@@ -84,6 +84,7 @@ template <class Work> std::optional<Error> collect(Diagnostics& diagnostics, Wor
 Expected<ir::Module> trace(std::string_view text, const FrontendOptions& options, Notes* notes) {
   ir::Module module;
   module.sourceName = readable(options.name);
+  module.offsetsQueries = true; // what holds for positions also holds without offsets
   Diagnostics diagnostics;
   std::vector<std::unique_ptr<Ast>> trees;
   auto error = collect(diagnostics, [&] {
@@ -108,6 +109,7 @@ Expected<ir::Module> trace(std::string_view text, const FrontendOptions& options
     *notes = {diagnostics.warnings(), choices, {tracer.constants.begin(), tracer.constants.end()}};
   });
   if (error) return std::move(*error);
+  module.offsetsQueries = false;
   return withoutElements(module);
 }
 

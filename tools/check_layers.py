@@ -23,7 +23,7 @@ LAYERS = {
     "ir": set(),
     "dsl": {"ir", "dsl/syntax", "dsl/objects", "dsl/tracing"},
     "dsl/syntax": {"dsl"},
-    "dsl/objects": {"dsl", "dsl/syntax", "ir"},
+    "dsl/objects": {"dsl", "dsl/syntax", "ir", "analysis"},
     "dsl/builtins": {"dsl", "dsl/syntax", "dsl/objects", "ir"},
     "dsl/tracing": {"dsl", "dsl/syntax", "dsl/objects", "dsl/builtins", "ir"},
     "analysis": {"ir"},

@@ -42,11 +42,8 @@ template <class Fold> Object reduceWith(Context& context, const Bound& bound, Fo
   return reduce(context, *array, axis, fold);
 }
 
-/// Converts bools to integers, so that products count them.
-Object counted(Context& context, Object x) {
-  bool isBool = x.is<bool>() || (x.isTraced() && context.type(x.as<ir::Value>()) == ir::Type::Bool);
-  return isBool ? cast(context, x, ir::Type::I32) : x;
-}
+/// Converts bools and ints to int64, in which torch sums and multiplies them.
+Object counted(Context& context, Object x) { return isFloat(context, x) ? x : cast(context, x, NumberType::I64); }
 
 Object product(Context& context, const Bound& bound) {
   return reduceWith(context, bound, [&](llvm::ArrayRef<Object> items) {
@@ -138,7 +135,7 @@ Object dot(Context& context, const Bound& bound) { return binary(context, Binary
 
 Object convertAll(Context& context, const Bound& bound, Object value, size_t dtype) {
   if (!bound.has(dtype)) return value;
-  ir::Type type = computedType(context, dtypeArgument(context, bound[dtype]));
+  const NumberType type = computedType(context, dtypeArgument(context, bound[dtype]));
   if (!value.isArrayLike()) return cast(context, scalar(context, value, "tensor"), type);
   return broadcast(context, {value}, [&](llvm::ArrayRef<Object> items) { return cast(context, items[0], type); });
 }
@@ -195,8 +192,7 @@ Object arange(Context& context, const Bound& bound) {
     if (!bound.has(i)) continue;
     Object part = decay(context, bound[i]);
     isKnown &= part.is<int64_t>();
-    const bool isInt = part.is<int64_t>() || (part.isTraced() && context.type(part.as<ir::Value>()) == ir::Type::I32);
-    if (!isInt || (i == 2 && !part.is<int64_t>()))
+    if (!isInt(context, part) || (i == 2 && !part.is<int64_t>()))
       context.fail(diag::badArgument, "arange", "ints, and a step that is known when the mod is compiled",
                    describeOrigin(context, part));
     parts[i] = part;
@@ -219,7 +215,7 @@ Object arange(Context& context, const Bound& bound) {
     // (stop - start) / step, rounded up
     Object length = binary(context, BinaryOp::Sub, stop, start);
     count = binary(context, BinaryOp::FloorDiv, length, -step);
-    count = unary(context, UnaryOp::Neg, count);
+    count = lift(context, unary(context, UnaryOp::Neg, count), ir::Type::I32);
   }
   const int64_t extent = extentCode(count);
   Object element = context.module.iter(axisLoop(0, extent));

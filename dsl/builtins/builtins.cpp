@@ -1,5 +1,6 @@
 // In: names. Out: rows of the tables of builtins, and dtypes.
 #include "dsl/builtins/builtins.h"
+#include "dsl/objects/scalars.h"
 
 #include <llvm/ADT/StringExtras.h>
 
@@ -88,14 +89,14 @@ NumberType dtypeArgument(Context& context, Object value) {
   context.fail(diag::expectedDType, context.describe(value));
 }
 
-ir::Type computedType(Context& context, NumberType type) {
-  if (type > NumberType::F32) context.fail(diag::unsupportedDType, dtypeName(type));
-  return ir::Type(type);
+NumberType computedType(Context& context, NumberType type) {
+  if (type >= NumberType::F16) context.fail(diag::unsupportedDType, dtypeName(type));
+  return type;
 }
 
 NumberType dtypeOf(Context& context, Object value) {
   if (value.is<bool>()) return NumberType::Bool;
-  if (value.is<int64_t>()) return NumberType::I64;
+  if (value.isNumber() && isInt(context, value)) return numberTypeOf({ir::Type::I64, value.ints});
   if (value.is<double>()) return NumberType::F32;
   if (value.isTraced()) return NumberType(context.type(value.as<ir::Value>()));
   if (value.is<const Tensor*>()) return numberType(context.module.tensors[value.as<const Tensor*>()->number].dtype);

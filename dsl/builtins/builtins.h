@@ -64,8 +64,8 @@ llvm::ArrayRef<Builtin> gridBuiltins();
 Object argument(Context& context, const Bound& bound, size_t i);
 /// Returns the dtype that an argument names.
 NumberType dtypeArgument(Context& context, Object value);
-/// Returns the IR type of a dtype. Reports an error for dtypes that the IR does not compute in.
-ir::Type computedType(Context& context, NumberType type);
+/// Returns the dtype. Reports an error for dtypes that attnc does not compute in.
+NumberType computedType(Context& context, NumberType type);
 /// Returns the dtype of a value.
 NumberType dtypeOf(Context& context, Object value);
 const char* dtypeName(NumberType type);

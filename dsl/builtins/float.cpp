@@ -37,16 +37,15 @@ template <Op op> Object function(Context& context, const Bound& bound) {
 /// torch.floor and similar: a float stays a float, an int is returned as it is.
 template <Op op> Object rounding(Context& context, const Bound& bound) {
   Object x = scalar(context, bound[0], bound.builtin->name);
-  bool isFloat = x.is<double>() || (x.isTraced() && context.type(x.as<ir::Value>()) == Type::F32);
-  return isFloat ? apply(context, op, x, bound.builtin->name)
-                 : cast(context, x, promote(context, {x}, /*arithmetic=*/true));
+  if (isFloat(context, x)) return apply(context, op, x, bound.builtin->name);
+  return isInt(context, x) ? x : cast(context, x, NumberType::I64);
 }
 
 /// math.floor and similar: the result is an int.
 template <Op op> Object roundingToInt(Context& context, const Bound& bound) {
   Object x = rounding<op>(context, bound);
   if (x.isKnownNumber()) return toInt(context, x);
-  return context.type(x.as<ir::Value>()) == Type::F32 ? Object(lift(context, x, Type::I32)) : x;
+  return isFloat(context, x) ? Object(lift(context, x, Type::I32), Ints::Python) : x;
 }
 
 /// math.log(x[, base]).
@@ -102,7 +101,7 @@ Object gelu(Context& context, const Bound& bound) {
 /// 0 where x <= 0, else x. This is max(x, 0), but its gradient at 0 is 0.
 Object relu(Context& context, const Bound& bound) {
   Object x = scalar(context, bound[0], "relu");
-  Object zero = cast(context, int64_t(0), promote(context, {x}, /*arithmetic=*/true));
+  Object zero = cast(context, int64_t(0), numberTypeOf(promote(context, {x}, /*arithmetic=*/true)));
   return select(context, compare(context, CompareOp::Le, x, int64_t(0)), zero, x);
 }
 

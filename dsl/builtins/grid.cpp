@@ -48,8 +48,7 @@ Object makeGrid(Context& context, const Bound& bound) {
 
 ir::Value position(Context& context, const Bound& bound) {
   const Object value = argument(context, bound, 1);
-  const bool isInt = value.is<int64_t>() || (value.isTraced() && ir::isInt(context.type(value.as<ir::Value>())));
-  if (!isInt) context.fail(diag::badArgument, bound.builtin->name, "the position of a token", context.describe(value));
+  if (!isInt(context, value)) context.fail(diag::badArgument, bound.builtin->name, "the position of a token", context.describe(value));
   return lift(context, value, Type::I32);
 }
 

@@ -22,16 +22,13 @@ using ir::Type;
 
 namespace {
 
-bool isFloat(Context& context, Object x) {
-  return x.is<double>() || (x.isTraced() && context.type(x.as<ir::Value>()) == Type::F32);
-}
-
 Object absolute(Context& context, const Bound& bound) {
   Object x = argument(context, bound, 0);
   if (x.is<double>()) return std::abs(x.as<double>());
-  if (x.isKnownNumber()) return toInt(context, x) < 0 ? unary(context, UnaryOp::Neg, x) : Object(toInt(context, x));
-  Type type = promote(context, {x}, /*arithmetic=*/true);
-  return context.make(Op::Abs, type, {lift(context, x, type)});
+  if (x.is<bool>()) return int64_t(x.as<bool>());
+  if (x.isKnownNumber()) return x.as<int64_t>() < 0 ? unary(context, UnaryOp::Neg, x) : x;
+  const Meeting type = promote(context, {x}, /*arithmetic=*/true);
+  return operate(context, Op::Abs, type, {lift(context, x, type)});
 }
 
 /// min(max(input, low), high)
@@ -59,8 +56,7 @@ template <bool isMin> Object extremeOfTwo(Context& context, const Bound& bound) 
 
 Object choose(Context& context, Object condition, Object yes, Object no) {
   condition = scalar(context, condition, "where");
-  bool isBool = condition.is<bool>() || (condition.isTraced() && context.type(condition.as<ir::Value>()) == Type::Bool);
-  if (!isBool) context.fail(diag::whereCondition, context.describe(condition));
+  if (!isBool(context, condition)) context.fail(diag::whereCondition, context.describe(condition));
   return select(context, condition, scalar(context, yes, "where"), scalar(context, no, "where"));
 }
 
@@ -68,15 +64,22 @@ Object choose(Context& context, Object condition, Object yes, Object no) {
 Object where(Context& context, const Bound& bound) { return choose(context, bound[0], bound[1], bound[2]); }
 /// yes.where(condition, no)
 Object whereMethod(Context& context, const Bound& bound) { return choose(context, bound[1], bound[0], bound[2]); }
-/// input.masked_fill(mask, value)
-Object maskedFill(Context& context, const Bound& bound) { return choose(context, bound[1], bound[2], bound[0]); }
+/// input.masked_fill(mask, value): of the input's dtype
+Object maskedFill(Context& context, const Bound& bound) {
+  Object input = argument(context, bound, 0), value = argument(context, bound, 2);
+  if (isInt(context, input) && isInt(context, value)) {
+    checkFits(context, value, input);
+    if (value.isTraced()) value = cast(context, value, dtypeOf(context, input));
+  }
+  return choose(context, bound[1], value, input);
+}
 
 /// -1, 0 or 1; NaN gives 0.
 Object sign(Context& context, const Bound& bound) {
   Object x = argument(context, bound, 0);
-  Type type = promote(context, {x}, /*arithmetic=*/true);
+  const NumberType type = numberTypeOf(promote(context, {x}, /*arithmetic=*/true));
   Object zero = cast(context, int64_t(0), type), one = cast(context, int64_t(1), type),
-         minus = cast(context, int64_t(-1), type);
+         minus = cast(context, int64_t(type == NumberType::U8 ? 0 : -1), type);
   Object isAbove = compare(context, CompareOp::Gt, x, zero), isBelow = compare(context, CompareOp::Lt, x, zero);
   return select(context, isAbove, one, select(context, isBelow, minus, zero));
 }
@@ -126,16 +129,14 @@ Object itself(Context&, const Bound& bound) { return bound[0]; }
 /// The same number or array, without a gradient.
 Object detach(Context& context, const Bound& bound) {
   Object value = decay(context, bound[0]);
-  if (value.isTraced()) return stopGradient(context, value.as<ir::Value>());
+  if (value.isNumber()) return stopGradient(context, value);
   if (value.is<const Tensor*>()) {
     auto* tensor = context.heap.make<Tensor>(*value.as<const Tensor*>());
     tensor->isDetached = true;
     return static_cast<const Tensor*>(tensor);
   }
   if (!value.is<const Array*>()) return value;
-  return broadcast(context, {value}, [&](llvm::ArrayRef<Object> items) {
-    return items[0].isTraced() ? stopGradient(context, items[0].as<ir::Value>()) : items[0];
-  });
+  return broadcast(context, {value}, [&](llvm::ArrayRef<Object> items) { return stopGradient(context, items[0]); });
 }
 
 /// torch.full_like(input, value, dtype=None): a number of the input's type.

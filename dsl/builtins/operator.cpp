@@ -44,7 +44,7 @@ Object logicalNotOf(Context& context, const Bound& bound) { return logicalNot(co
 /// The remainder with the sign of the dividend. For ints: Python's remainder, minus the divisor if the signs differ.
 Object fmod(Context& context, const Bound& bound) {
   Object a = argument(context, bound, 0), b = argument(context, bound, 1), zero = int64_t(0);
-  if (promote(context, {a, b}, /*arithmetic=*/true) == Type::F32) {
+  if (promote(context, {a, b}, /*arithmetic=*/true).isFloat()) {
     if (!a.isKnownNumber() || !b.isKnownNumber()) return arith(context, Op::Fmod, a, b);
     if (toDouble(b) == 0) context.fail(diag::divisionByZero);
     if (std::isinf(toDouble(a))) context.fail(diag::mathDomain, "fmod");
@@ -60,7 +60,7 @@ Object fmod(Context& context, const Bound& bound) {
 
 /// Divides toward zero. Ints give an int, floats a float.
 Object truncatedDivision(Context& context, Object a, Object b) {
-  if (promote(context, {a, b}, /*arithmetic=*/true) == Type::F32) {
+  if (promote(context, {a, b}, /*arithmetic=*/true).isFloat()) {
     Object quotient = binary(context, BinaryOp::Div, a, b);
     if (quotient.isKnownNumber()) return std::trunc(toDouble(quotient));
     return context.make(Op::Trunc, Type::F32, {quotient.as<ir::Value>()});

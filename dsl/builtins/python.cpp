@@ -34,7 +34,7 @@ template <bool isMin> Object pickExtreme(Context& context, const Bound& bound) {
 Object sum(Context& context, const Bound& bound) {
   Object result = bound.has(1) ? bound[1] : Object(int64_t(0));
   if (bound[0].isArrayLike() && !shapeOf(context, bound[0]).empty())
-    return binary(context, BinaryOp::Add, result, total(context, bound[0], 0));
+    return binary(context, BinaryOp::Add, result, totalAsItems(context, bound[0], 0));
   for (Object item : context.items(bound[0])) result = binary(context, BinaryOp::Add, result, item);
   return result;
 }
@@ -172,8 +172,8 @@ Object intOf(Context& context, const Bound& bound) {
   if (!bound.has(0)) return int64_t(0);
   Object value = scalar(context, bound[0], "int");
   if (value.isKnownNumber()) return toInt(context, value);
-  bool isWide = context.type(value.as<ir::Value>()) == ir::Type::I64;
-  return lift(context, value, isWide ? ir::Type::I64 : ir::Type::I32);
+  const bool isWide = context.type(value.as<ir::Value>()) == ir::Type::I64;
+  return Object(lift(context, value, isWide ? ir::Type::I64 : ir::Type::I32), Ints::Python);
 }
 
 Object boolOf(Context& context, const Bound& bound) {

@@ -17,9 +17,9 @@ using Indices = llvm::SmallVector<Object, 4>;
 
 int64_t extentArgument(Context& context, const Bound& bound, Object value) {
   value = decay(context, value);
-  const bool isInt = value.is<int64_t>() || (value.isTraced() && context.type(value.as<ir::Value>()) == ir::Type::I32);
-  if (!isInt) context.fail(diag::badArgument, bound.builtin->name, "extents, which are ints", context.describe(value));
-  if (value.isTraced()) return extentCode(value);
+  if (!value.isNumber() || !isInt(context, value))
+    context.fail(diag::badArgument, bound.builtin->name, "extents, which are ints", context.describe(value));
+  if (value.isTraced()) return extentCode(lift(context, value, ir::Type::I32));
   const int64_t extent = value.as<int64_t>();
   if (extent < -1 || extent > ir::kMaxRounds) context.fail(diag::dimOutOfRange, extent);
   return extent;

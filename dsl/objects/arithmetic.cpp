@@ -12,7 +12,6 @@
 namespace attnc::dsl {
 
 using ir::Op;
-using ir::Type;
 
 // Binary operators --------------------------------------------------------------------------------------------------
 
@@ -44,7 +43,7 @@ Object sequenceBinary(Context& context, BinaryOp op, Object left, Object right) 
 Object dot(Context& context, Object left, Object right) {
   Object products = binary(context, BinaryOp::Mul, left, right);
   if (products.as<const Array*>()->shape.size() != 1) context.badOperands("@", left, right);
-  return total(context, products, std::nullopt);
+  return totalAsItems(context, products, std::nullopt);
 }
 
 } // namespace
@@ -108,19 +107,20 @@ Object unary(Context& context, UnaryOp op, Object operand) {
   if (op == UnaryOp::Not) return operand.isTraced() ? logicalNot(context, operand) : Object(!truth(context, operand));
   if (operand.isArrayLike())
     return broadcast(context, {operand}, [&](llvm::ArrayRef<Object> items) { return unary(context, op, items[0]); });
-  if (operand.isKnownNumber()) return knownUnary(context, op, operand);
+  if (operand.isKnownNumber()) {
+    Object result = knownUnary(context, op, operand);
+    if (result.is<int64_t>()) result = wrapped(result.as<int64_t>(), operand.ints);
+    result.ints = operand.ints;
+    return result;
+  }
   if (!operand.isTraced())
     context.fail(diag::badOperand, spelling(op), context.describe(operand), operandRepair(spelling(op), operand));
-  ir::Value value = operand.as<ir::Value>();
-  Type type = context.type(value);
-  if (op == UnaryOp::Invert) {
-    if (type == Type::F32)
-      context.fail(diag::badOperand, spelling(op), context.describe(operand), operandRepair(spelling(op), operand));
-    return context.make(Op::Not, type, {value});
-  }
-  if (type == Type::Bool) type = Type::I32;
-  value = lift(context, operand, type);
-  return op == UnaryOp::Neg ? context.make(Op::Neg, type, {value}) : value;
+  const Meeting type = promote(context, {operand}, /*arithmetic=*/op != UnaryOp::Invert);
+  if (op == UnaryOp::Invert && type.isFloat())
+    context.fail(diag::badOperand, spelling(op), context.describe(operand), operandRepair(spelling(op), operand));
+  const ir::Value value = lift(context, operand, type);
+  if (op == UnaryOp::Pos) return type.isFloat() ? Object(value) : Object(value, type.ints);
+  return operate(context, op == UnaryOp::Neg ? Op::Neg : Op::Not, type, {value});
 }
 
 } // namespace attnc::dsl

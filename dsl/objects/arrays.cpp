@@ -180,15 +180,23 @@ Object total(Context& context, Object value, std::optional<int64_t> axis) {
     if (axis) along = wrapKnownIndex(context, *axis, lazy->shape.size());
     if (std::optional<Object> sum = sumLazy(context, *lazy, along)) return *sum;
   }
-  auto counted = [&](Object x) {
-    bool isBool = x.is<bool>() || (x.isTraced() && context.type(x.as<ir::Value>()) == ir::Type::Bool);
-    return isBool ? cast(context, x, ir::Type::I32) : x;
-  };
+  auto counted = [&](Object x) { return isFloat(context, x) ? x : cast(context, x, NumberType::I64); };
   return reduce(context, value, axis, [&](llvm::ArrayRef<Object> items) {
     Object sum = counted(items[0]);
     for (Object item : items.drop_front()) sum = binaryScalars(context, BinaryOp::Add, sum, counted(item));
     return sum;
   });
+}
+
+Object totalAsItems(Context& context, Object value, std::optional<int64_t> axis) {
+  const Object sum = total(context, value, axis);
+  const Object item = value.is<const Tensor*>() ? Object(lazyOf(context, value)) : value;
+  const Array* array = item.as<const Array*>();
+  const Object one = array->element ? *array->element : array->items[0];
+  const NumberType type = numberTypeOf(promote(context, {one}, /*arithmetic=*/true));
+  if (isBool(context, one) || type == NumberType::F32) return sum;
+  if (!sum.isArrayLike()) return cast(context, sum, type);
+  return broadcast(context, {sum}, [&](llvm::ArrayRef<Object> items) { return cast(context, items[0], type); });
 }
 
 } // namespace attnc::dsl

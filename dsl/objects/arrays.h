@@ -21,8 +21,11 @@ Object broadcast(Context& context, llvm::ArrayRef<Object> operands,
 Object reduce(Context& context, Object array, std::optional<int64_t> axis,
               llvm::function_ref<Object(llvm::ArrayRef<Object>)> fold);
 
-/// Sums an array along an axis (negative counts from the end), or over all elements. Bools count as 0 and 1.
+/// Sums an array along an axis (negative counts from the end), or over all elements. A sum of ints or bools is an int64.
 Object total(Context& context, Object array, std::optional<int64_t> axis);
+
+/// Like total(), but ints keep their dtype, in which the sum wraps.
+Object totalAsItems(Context& context, Object array, std::optional<int64_t> axis);
 
 /// Returns the extents of a tensor's free axes, or of an array: ints, and traced ints for named extents.
 std::vector<Object> shapeOf(Context& context, Object arrayLike);

@@ -79,6 +79,13 @@ Object Context::makeStr(std::string text) {
   return static_cast<const Str*>(heap.make<Str>(std::move(text)));
 }
 
+const analysis::Range& Context::range(ir::Value value) {
+  const std::array<size_t, 3> now = {module.dims.size(), module.scalars.size(), module.grids.size()};
+  if (!intervals || now != declared) intervals.emplace(module);
+  declared = now;
+  return intervals->range(value);
+}
+
 bool Context::isNonNegative(ir::Value value) {
   while (nonNegative.size() <= value.id)
     nonNegative.push_back(computeNonNegative(module[{uint32_t(nonNegative.size())}]));

@@ -2,6 +2,7 @@
 // evaluation of calls and attributes, which the tracer implements.
 #pragma once
 
+#include "analysis/intervals.h"
 #include "dsl/arena.h"
 #include "dsl/diagnostics.h"
 #include "dsl/limits.h"
@@ -9,6 +10,8 @@
 #include "ir/loops.h"
 
 #include <llvm/ADT/STLFunctionalExtras.h>
+
+#include <array>
 
 namespace attnc::dsl {
 
@@ -75,6 +78,8 @@ public:
   ir::Value remake(ir::Value value, llvm::ArrayRef<ir::Value> operands);
   /// Returns the loops (of sums and of array axes) that a value depends on.
   ir::LoopSet openLoops(ir::Value value);
+  /// Returns the possible numbers of a value, in any launch and for any position.
+  const analysis::Range& range(ir::Value value);
   /// Whether an integer is known to be at least 0, if integer arithmetic does not overflow.
   bool isNonNegative(ir::Value value);
 
@@ -108,8 +113,10 @@ private:
   ir::Value makeAt(uint32_t line, ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands, int64_t attr);
   bool computeNonNegative(const ir::Node& node) const;
 
-  std::vector<bool> nonNegative; // by node; filled as far as requested
-  std::vector<ir::LoopSet> open; // by node; filled as far as requested
+  std::optional<analysis::Intervals> intervals;
+  std::array<size_t, 3> declared = {}; // dims, scalars and grids that `intervals` knows
+  std::vector<bool> nonNegative;       // by node; filled as far as requested
+  std::vector<ir::LoopSet> open;       // by node; filled as far as requested
 };
 
 } // namespace attnc::dsl

@@ -69,13 +69,13 @@ Object replaced(Context& context, Object element, llvm::ArrayRef<Replacement> re
     now[value.id] = context.remake(value, operands);
   }
   auto found = now.find(element.as<ir::Value>().id);
-  return found == now.end() ? element : Object(found->second);
+  return found == now.end() ? element : Object(found->second, element.ints);
 }
 
 /// Sums over an axis, which must have more than one element.
 std::optional<Object> sumOver(Context& context, Object element, Loop axis) {
   if (!element.isTraced()) return binaryScalars(context, BinaryOp::Mul, element, axis.count);
-  if (context.type(element.as<ir::Value>()) == Type::Bool) element = cast(context, element, Type::I32); // counted
+  if (!isFloat(context, element)) element = cast(context, element, Type::I64); // counted
   Loop loop{0, axis.count};
   llvm::DenseMap<uint32_t, int64_t> rounds; // rounds of the sums inside, by node
   int64_t most = 1;
@@ -90,6 +90,9 @@ std::optional<Object> sumOver(Context& context, Object element, Loop axis) {
   }
   if (loop.id >= ir::kMaxLoops || most * loop.count > kMaxNestedRounds) return std::nullopt;
   ir::Value term = replaced(context, element, Replacement{axis, context.module.iter(loop)}).as<ir::Value>();
+  const analysis::Range& range = context.range(term);
+  if (context.type(term) == Type::I32 && !range.within(INT32_MIN / loop.count, INT32_MAX / loop.count))
+    term = context.make(Op::Cast, Type::I64, {term});
   return context.make(Op::Sum, context.type(term), {term}, loop.attr());
 }
 
@@ -126,7 +129,7 @@ int64_t extentCode(Object extent) {
 
 Object launchExtent(int64_t code) {
   if (code >= 0) return code;
-  return ir::Value{uint32_t(-1 - code)};
+  return Object(ir::Value{uint32_t(-1 - code)}, Ints::Python);
 }
 
 /// All launch extents share one code for their count, so two axes that meet must have the same extent.
@@ -186,7 +189,8 @@ Object elementFor(Context& context, const Array& array, llvm::ArrayRef<int64_t> 
 }
 
 const Array* filled(Context& context, llvm::ArrayRef<int64_t> shape, Object element) {
-  return makeLazy(context, shape, lift(context, element, promote(context, {element}, /*arithmetic=*/false)));
+  const Meeting type = promote(context, {element}, /*arithmetic=*/false);
+  return makeLazy(context, shape, Object(lift(context, element, type), type.ints == Ints::Python ? Ints::I64 : type.ints));
 }
 
 const Array* lazyTable(Context& context, const Array& table) {

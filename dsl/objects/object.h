@@ -52,6 +52,8 @@ struct Namespace {
 
 /// Element types that a mod can name. The types that the IR computes in come first, in order of promotion.
 enum class NumberType : uint8_t { Bool, I32, I64, F32, U8, I8, I16, F16, BF16, F64 };
+/// What an int is to torch: a Python number, which takes the dtype of the tensor that it meets, or a tensor of a dtype.
+enum class Ints : uint8_t { Python, U8, I8, I16, I32, I64 };
 /// torch.float32 and similar.
 struct DTypeObject {
   NumberType type;
@@ -83,7 +85,10 @@ public:
 
   Object() = default;
   template <class T>
-  requires kIsAlternative<T, Storage> Object(T value) : storage(std::in_place_type<T>, value) {}
+  requires kIsAlternative<T, Storage> Object(T value) : storage(std::in_place_type<T>, value) {
+    if constexpr (std::is_same_v<T, ir::Value>) ints = Ints::I64; // as q_idx, and what is computed from it
+  }
+  Object(ir::Value value, Ints ints) : storage(value), ints(ints) {}
 
   template <class T> bool is() const { return std::holds_alternative<T>(storage); }
   /// Precondition: is<T>().
@@ -98,6 +103,7 @@ public:
   bool isCallable() const;
 
   Storage storage;
+  Ints ints = Ints::Python; ///< of an int, known or traced; otherwise without meaning
 };
 
 /// Describes a value for messages: "a list", "a traced int".

@@ -3,9 +3,11 @@
 #include "dsl/objects/power.h"
 
 #include "dsl/objects/known_numbers.h"
+#include "dsl/objects/scalar_operators.h"
 #include "dsl/objects/scalars.h"
 
 #include <cmath>
+#include <cstdlib>
 
 namespace attnc::dsl {
 
@@ -15,11 +17,10 @@ using ir::Type;
 namespace {
 
 /// base ** count by squaring, count >= 1.
-ir::Value repeated(Context& context, ir::Value base, uint64_t count) {
-  Type type = context.type(base);
-  std::optional<ir::Value> result;
-  for (ir::Value square = base;; square = context.make(Op::Mul, type, {square, square})) {
-    if (count & 1) result = result ? context.make(Op::Mul, type, {*result, square}) : square;
+Object repeated(Context& context, Object base, uint64_t count) {
+  std::optional<Object> result;
+  for (Object square = base;; square = arith(context, Op::Mul, square, square)) {
+    if (count & 1) result = result ? arith(context, Op::Mul, *result, square) : square;
     count >>= 1;
     if (!count) return *result;
   }
@@ -27,61 +28,69 @@ ir::Value repeated(Context& context, ir::Value base, uint64_t count) {
 
 /// Raises a traced base to a known integer power.
 Object wholePower(Context& context, Object base, int64_t exponent) {
-  Type type = promote(context, {base}, /*arithmetic=*/true);
+  Meeting type = promote(context, {base}, /*arithmetic=*/true);
   if (exponent < 0) type = Type::F32;
-  ir::Value one = lift(context, Object(int64_t(1)), type);
+  const Object one(lift(context, Object(int64_t(1)), type), type.ints);
   if (exponent == 0) return one;
   uint64_t count = exponent < 0 ? 0 - uint64_t(exponent) : uint64_t(exponent);
-  ir::Value result = repeated(context, lift(context, base, type), count);
-  return exponent < 0 ? context.make(Op::Div, type, {one, result}) : result;
+  const Object result = repeated(context, Object(lift(context, base, type), type.ints), count);
+  if (exponent > 0) return result;
+  return context.make(Op::Div, type.type, {one.as<ir::Value>(), result.as<ir::Value>()});
 }
 
 /// 2 ** e, 3 ** e, n ** e for a traced int e: one step for each bit of the exponent. The squares of a known base are
 /// known.
-Object intLadder(Context& context, Object base, ir::Value exponent) {
-  Type type = promote(context, {base, exponent}, /*arithmetic=*/true);
-  ir::Value e = lift(context, exponent, type);
-  ir::Value zero = context.module.constInt(type, 0), result = context.module.constInt(type, 1),
-            square = lift(context, base, type);
+Object intLadder(Context& context, Object base, Object exponent) {
+  const Meeting type = promote(context, {base, exponent}, /*arithmetic=*/true);
+  const auto number = [&](int64_t value) { return Object(context.module.constInt(type.type, value), type.ints); };
+  const Object e(lift(context, exponent, type), type.ints), zero = number(0), first(lift(context, base, type), type.ints);
+  Object result = number(1), square = first;
   bool isKnown = base.isKnownNumber();
-  int64_t known = isKnown ? toInt(context, base) : 0;
-  int64_t width = type == Type::I32 ? 31 : 63;
-  for (int64_t bit = 0; bit < width; ++bit) {
+  int64_t known = isKnown ? wrapped(toInt(context, base), type.ints) : 0;
+  const int64_t most = std::max<int64_t>(context.range(e.as<ir::Value>()).hi, 1);
+  for (int64_t bit = 0; bit < 63 && most >> bit; ++bit) {
     if (isKnown && known == 1) break;
-    ir::Value power = context.module.constInt(type, int64_t(1) << bit);
+    const Object power = int64_t(1) << bit;
     if (isKnown && known == 0) { // this and all higher bits multiply by 0
-      ir::Value below = context.make(Op::Lt, Type::Bool, {e, power});
-      result = context.make(Op::Select, type, {below, result, zero});
+      result = select(context, compareScalars(context, CompareOp::Lt, e, power), result, zero);
       break;
     }
-    ir::Value isSet = context.make(Op::Ne, Type::Bool, {context.make(Op::And, type, {e, power}), zero});
-    result = context.make(Op::Select, type, {isSet, context.make(Op::Mul, type, {result, square}), result});
+    const Object isSet = compareScalars(context, CompareOp::Ne, binaryScalars(context, BinaryOp::And, e, power), zero);
+    result = select(context, isSet, arith(context, Op::Mul, result, square), result);
     if (isKnown) {
-      known = int64_t(uint64_t(known) * uint64_t(known));
-      if (type == Type::I32) known = int32_t(known);
-      square = context.module.constInt(type, known);
-    } else if (bit + 1 < width) {
-      square = context.make(Op::Mul, type, {square, square});
+      known = wrapped(int64_t(uint64_t(known) * uint64_t(known)), type.ints);
+      square = Object(known);
+    } else if (most >> (bit + 1)) {
+      square = arith(context, Op::Mul, square, square);
     }
   }
-  if (context.isNonNegative(e)) return result;
-  return context.make(Op::Select, type, {context.make(Op::Lt, Type::Bool, {e, zero}), zero, result});
+  if (context.isNonNegative(e.as<ir::Value>())) return result;
+  const Object isNegative = compareScalars(context, CompareOp::Lt, e, zero);
+  // 1 and -1 have inverses, which are ints.
+  Object inverse = zero;
+  if (!isKnown || std::abs(wrapped(toInt(context, base), type.ints)) == 1) {
+    const Object isOdd = compareScalars(context, CompareOp::Ne, binaryScalars(context, BinaryOp::And, e, int64_t(1)), zero);
+    const auto is = [&](int64_t unit) { return compareScalars(context, CompareOp::Eq, first, unit); };
+    inverse = select(context, is(1), number(1), zero);
+    inverse = select(context, is(-1), select(context, isOdd, first, number(1)), inverse);
+  }
+  return select(context, isNegative, inverse, result);
 }
 
 } // namespace
 
 Object power(Context& context, Object left, Object right) {
   constexpr double kMostProducts = 64;
-  Type type = promote(context, {left, right}, /*arithmetic=*/true);
+  const Meeting type = promote(context, {left, right}, /*arithmetic=*/true);
   if (right.isKnownNumber()) {
     double exponent = toDouble(right);
     bool isWhole = exponent == std::trunc(exponent) && std::abs(exponent) <= kMostProducts;
     if (isWhole && right.is<double>()) left = cast(context, left, Type::F32);
-    if (isWhole || (!right.is<double>() && type != Type::F32)) return wholePower(context, left, toInt(context, right));
+    if (isWhole || (!right.is<double>() && !type.isFloat())) return wholePower(context, left, toInt(context, right));
     if (exponent == 0.5) return context.make(Op::Sqrt, Type::F32, {lift(context, left, Type::F32)});
     if (exponent == -0.5) return context.make(Op::Rsqrt, Type::F32, {lift(context, left, Type::F32)});
-  } else if (type != Type::F32) {
-    return intLadder(context, left, right.as<ir::Value>());
+  } else if (!type.isFloat()) {
+    return intLadder(context, left, right);
   }
   ir::Value exponent = lift(context, right, Type::F32);
   if (left.isKnownNumber() && toDouble(left) == 2) return context.make(Op::Exp2, Type::F32, {exponent});

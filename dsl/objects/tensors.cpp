@@ -11,6 +11,20 @@ namespace attnc::dsl {
 using ir::Op;
 using ir::Type;
 
+namespace {
+
+Ints intsOf(DType dtype) {
+  switch (dtype) {
+  case DType::U8: return Ints::U8;
+  case DType::I8: return Ints::I8;
+  case DType::I16: return Ints::I16;
+  case DType::I32: return Ints::I32;
+  default: return Ints::I64;
+  }
+}
+
+} // namespace
+
 size_t wrapKnownIndex(Context& context, int64_t index, size_t size) {
   int64_t wrapped = index < 0 ? index + int64_t(size) : index;
   if (wrapped < 0 || wrapped >= int64_t(size)) context.fail(diag::indexOutOfRange, index, Count(size), Count(size) - 1);
@@ -19,7 +33,7 @@ size_t wrapKnownIndex(Context& context, int64_t index, size_t size) {
 
 Object extentOf(Context& context, unsigned tensor, unsigned axis) {
   const ir::Extent& extent = context.module.tensors[tensor].shape[axis];
-  if (extent.isNamed) return context.module.dim(unsigned(extent.value));
+  if (extent.isNamed) return Object(context.module.dim(unsigned(extent.value)), Ints::Python);
   return extent.value;
 }
 
@@ -35,19 +49,25 @@ Object wholeTensor(Context& context, unsigned number) {
   return static_cast<const Tensor*>(context.heap.make<Tensor>(std::move(tensor)));
 }
 
-ir::Value readElement(Context& context, const Tensor& tensor) {
+Object readElement(Context& context, const Tensor& tensor) {
   llvm::SmallVector<ir::Value, 4> indices;
   for (const Tensor::Axis& axis : tensor.axes) indices.push_back(*axis.index);
-  ir::Value element =
-      context.make(Op::Load, ir::loadedType(context.module.tensors[tensor.number].dtype), indices, tensor.number);
+  const DType dtype = context.module.tensors[tensor.number].dtype;
+  const Object element(context.make(Op::Load, ir::loadedType(dtype), indices, tensor.number), intsOf(dtype));
   return tensor.isDetached ? stopGradient(context, element) : element;
 }
 
 namespace {
 
+/// Returns the IR type that holds two ints, known or traced.
+Type typeOfBoth(Context& context, Object a, Object b) {
+  a.ints = b.ints = Ints::Python;
+  return promote(context, {a, b}, /*arithmetic=*/true).type;
+}
+
 /// Returns the index, plus the size if it is negative.
 ir::Value wrapTraced(Context& context, Object index, Object size) {
-  Type type = promote(context, {index, size}, /*arithmetic=*/true);
+  const Type type = typeOfBoth(context, index, size);
   ir::Value value = lift(context, index, type);
   if (context.isNonNegative(value)) return value;
   ir::Value zero = context.module.constInt(type, 0);
@@ -67,8 +87,8 @@ ir::Value axisIndex(Context& context, Object index, Object size) {
   if (!index.is<int64_t>()) context.fail(diag::badIndex, context.describe(index));
   int64_t known = index.as<int64_t>();
   if (size.is<int64_t>()) known = int64_t(wrapKnownIndex(context, known, size_t(size.as<int64_t>())));
-  if (known >= 0) return lift(context, known, promote(context, {Object(known)}, true));
-  Type type = promote(context, {Object(known), size}, true);
+  const Type type = typeOfBoth(context, known, known >= 0 ? Object(known) : size);
+  if (known >= 0) return lift(context, known, type);
   return context.make(Op::Add, type, {lift(context, size, type), lift(context, known, type)});
 }
 

@@ -14,7 +14,7 @@ ir::Value axisIndex(Context& context, Object index, Object size);
 /// Returns the captured tensor with nothing indexed.
 Object wholeTensor(Context& context, unsigned number);
 /// Reads the element of a tensor whose axes are all indexed.
-ir::Value readElement(Context& context, const Tensor& tensor);
+Object readElement(Context& context, const Tensor& tensor);
 /// Returns the extent of axis `axis` of a captured tensor: an int, or a traced int.
 Object extentOf(Context& context, unsigned tensor, unsigned axis);
 /// Indexes free axis `position` of the tensor's view by a known or traced int.

@@ -112,7 +112,8 @@ void Tracer::failCaptureType(llvm::StringRef name, const Expr& annotation) {
 
 void Tracer::declareScalar(llvm::StringRef name, ir::Type type) {
   module.scalars.push_back({name.str(), type});
-  globals.names[name] = declared[name] = module.scalar(unsigned(module.scalars.size() - 1));
+  const ir::Value value = module.scalar(unsigned(module.scalars.size() - 1));
+  globals.names[name] = declared[name] = Object(value, Ints::Python);
 }
 
 /// Declares the tensor of this name among those given with the text, if there is one.
@@ -220,7 +221,8 @@ ir::Extent Tracer::namedExtent(llvm::StringRef name, Loc loc) {
     if (name == module.dims[i]) return {true, i};
   warnOfCase(name, loc);
   module.dims.push_back(name.str());
-  globals.names[name] = declared[name] = module.dim(unsigned(module.dims.size() - 1));
+  const ir::Value value = module.dim(unsigned(module.dims.size() - 1));
+  globals.names[name] = declared[name] = Object(value, Ints::Python);
   return {true, int64_t(module.dims.size() - 1)};
 }
 

@@ -105,7 +105,7 @@ Object Tracer::evalKind(const Expr& expr) {
 
 namespace {
 
-bool isBool(Context& context, Object value) {
+bool isOfBools(Context& context, Object value) {
   return (value.isNumber() || value.isArrayLike()) && dtypeOf(context, value) == NumberType::Bool;
 }
 
@@ -122,7 +122,7 @@ Object Tracer::evalBinary(const BinaryExpr& expr) {
     Object right = eval(*node->right);
     at = node->loc;
     const bool isBits = node->op == BinaryOp::And || node->op == BinaryOp::Or || node->op == BinaryOp::Xor;
-    if (isBits && isBool(*this, value) != isBool(*this, right)) mixedBits.insert(node);
+    if (isBits && isOfBools(*this, value) != isOfBools(*this, right)) mixedBits.insert(node);
     value = binary(*this, node->op, value, right);
   }
   return value;

@@ -85,6 +85,8 @@ Object typeInfoMember(Context& context, NumberType type, llvm::StringRef name) {
     if (name == "eps") return limits.eps;
     if (name == "tiny" || name == "smallest_normal") return limits.tiny;
   }
+  if (type == NumberType::U8 && name == "max") return int64_t(255);
+  if (type == NumberType::U8 && name == "min") return int64_t(0);
   unsigned bits = type == NumberType::I64   ? 64
                   : type == NumberType::I32 ? 32
                   : type == NumberType::I16 ? 16
@@ -122,7 +124,7 @@ std::optional<Object> Tracer::captureOf(llvm::StringRef name) {
 
 std::optional<Object> Tracer::lookupBuiltin(llvm::StringRef name) {
   for (unsigned i = 0; i < ir::kBuiltinDims; ++i)
-    if (name == module.dims[i]) return module.dim(i);
+    if (name == module.dims[i]) return Object(module.dim(i), Ints::Python);
   if (const Builtin* builtin = findBuiltin(name, kPython)) return builtin;
   if (const Builtin* builtin = findBuiltin(name, kTorch)) return builtin;
   if (const Builtin* builtin = findBuiltin(name, kFlex)) return builtin;
@@ -146,7 +148,7 @@ std::optional<Object> Tracer::member(Namespace space, llvm::StringRef name) {
   llvm::StringRef path = space.path;
   if (path == "attnc") {
     for (unsigned i = 0; i < ir::kBuiltinDims; ++i)
-      if (name == module.dims[i]) return module.dim(i);
+      if (name == module.dims[i]) return Object(module.dim(i), Ints::Python);
     // What `bool` means without an import is a function and, in an annotation, a dtype.
     if (findDType(name, /*isTorch=*/false)) return lookupBuiltin(name);
   }

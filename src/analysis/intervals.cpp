@@ -372,6 +372,32 @@ void Intervals::symbolic(const Node& node, llvm::ArrayRef<Bounds> x, Level level
   }
 }
 
+/// Narrows the range of a product to that of x // w * w = x - x % w, which is 0 for w = 0.
+Range Intervals::product(const Node& node, Range range) const {
+  const auto ofCast = [&](Value value) { // casts of integers that keep the number
+    while (module[value].op == Op::Cast && isInt(module[value].type) && isInt(module[module[value].operands[0]].type) &&
+           bounds[module[value].operands[0].id].range.within(INT32_MIN, INT32_MAX))
+      value = module[value].operands[0];
+    return value;
+  };
+  for (unsigned i : {0u, 1u}) {
+    const Node& quotient = module[ofCast(node.operands[i])];
+    const Value w = ofCast(node.operands[1 - i]);
+    if (quotient.op != Op::FloorDiv || ofCast(quotient.operands[1]) != w) continue;
+    const Range &x = bounds[quotient.operands[0].id].range, divisor = bounds[quotient.operands[1].id].range;
+    const Node rest{Op::Mod, quotient.type, 0, {}, 0}, difference{Op::Sub, node.type, 0, {}, 0};
+    const Range remainder = transfer(rest, {x, divisor});
+    if (!cannotWrap(difference, {x, remainder})) continue;
+    Range multiple = transfer(difference, {x, remainder});
+    if (x.lo >= 0 && divisor.lo >= 0) multiple.lo = std::max<int64_t>(multiple.lo, 0);
+    if (divisor.contains(0)) multiple = join(multiple, Range::integers(node.type, 0, 0));
+    range.lo = std::max(range.lo, multiple.lo);
+    range.hi = std::min(range.hi, multiple.hi);
+    range.lo = std::min(range.lo, range.hi); // never computed if they contradict each other
+  }
+  return range;
+}
+
 Bounds Intervals::operation(const Node& node, llvm::ArrayRef<Bounds> operands, Level level) const {
   llvm::SmallVector<Range, 3> ranges;
   for (const Bounds& operand : operands) ranges.push_back(operand.range);
@@ -379,6 +405,7 @@ Bounds Intervals::operation(const Node& node, llvm::ArrayRef<Bounds> operands, L
   ir::TypeRule rule = ir::info(node.op).rule;
   if (rule == ir::TypeRule::Compare) result.range = decideComparison(node, operands, level, result.range);
   if (!isInt(node.type) || rule == ir::TypeRule::Select) return result;
+  if (node.op == Op::Mul) result.range = product(node, result.range);
   bool mayWrap = node.op == Op::Add || node.op == Op::Sub || node.op == Op::Mul || node.op == Op::Neg;
   if (mayWrap && !cannotWrap(node, ranges)) return result;
   symbolic(node, operands, level, result);

@@ -66,6 +66,7 @@ private:
   Bounds coordinate(const ir::Node& node, const Bounds& position) const;
   Bounds leaf(const ir::Node& node) const;
   Bounds operation(const ir::Node& node, llvm::ArrayRef<Bounds> operands, ir::Level level) const;
+  Range product(const ir::Node& node, Range range) const;
   Bounds select(const ir::Node& node, ir::Level level);
   Bounds underFacts(ir::Value value, const Facts& facts, ir::Level level);
   Facts factsOf(ir::Value condition, bool holds, ir::Value about);

@@ -101,11 +101,15 @@ Range bits(Op op, Type type, const Range& a, const Range& b) {
   bool aPositive = a.lo >= 0, bPositive = b.lo >= 0;
   if (op == Op::And) {
     if (type == Type::Bool) return Range::integers(type, a.lo & b.lo, a.hi & b.hi);
-    if (aPositive && bPositive) return Range::integers(type, 0, std::min(a.hi, b.hi));
+    const auto most = [](const Range& x) { return x.isSingle() ? x.lo : allOnes(x.hi); }; // the bits that may be set
+    if (aPositive && bPositive) return Range::integers(type, 0, std::min({a.hi, b.hi, most(a) & most(b)}));
     if (aPositive || bPositive) return Range::integers(type, 0, aPositive ? a.hi : b.hi);
-    return Range::full(type);
   }
-  if (!aPositive || !bPositive) return Range::full(type);
+  if (!aPositive || !bPositive) { // as many bits as the longest operand, and the sign
+    int64_t longest = 0;
+    for (int64_t bound : {a.lo, a.hi, b.lo, b.hi}) longest |= bound < 0 ? ~bound : bound;
+    return Range::integers(type, ~allOnes(longest), allOnes(longest));
+  }
   return Range::integers(type, op == Op::Or ? std::max(a.lo, b.lo) : 0, allOnes(a.hi | b.hi));
 }
 

@@ -9,6 +9,8 @@
 //   is first clamped to one beyond the range of the other side, which does not change the comparison:
 //     q_idx - kv_idx <= window                  =>  q_idx - min(max(window, -2^24), 2^24) <= kv_idx
 //     |q_idx - kv_idx| <= 64                    =>  q_idx - 64 <= kv_idx and q_idx + 64 >= kv_idx
+// * A comparison of i64 sums becomes one of i32 if all terms but one are small. That one is clamped in the same way:
+//     i64(kv_idx) <= i64(q_idx) + i64(window)   =>  kv_idx <= q_idx + i32(min(max(window, -2^24), 2^24))
 // * A cast of an integer sum becomes a sum of casts. All numbers must be at most 2^24 in magnitude, thus exact in f32;
 //   only the last sum is rounded, once. Kernels run with indices below 2^24 (ir::kMaxExtent):
 //     f32(kv_idx - q_idx)                       =>  f32(kv_idx) - f32(q_idx)
@@ -23,6 +25,7 @@
 #include <llvm/ADT/DenseSet.h>
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 
 namespace attnc::passes {
@@ -170,7 +173,7 @@ private:
   // ---- Comparisons ----
 
   /// Returns an upper bound of |sum| for every order of summation.
-  __int128 reach(const Parts& parts) {
+  __int128 reach(llvm::ArrayRef<Signed> parts) {
     __int128 result = 0;
     for (const Signed& part : parts) {
       const Range& range = intervals.range(part.value);
@@ -201,12 +204,64 @@ private:
     return value;
   }
 
+  /// Returns the terms of an i64, also of sums within widening casts.
+  Parts wideTermsOf(Value value) {
+    auto expands = [&](Value v) {
+      const Node& node = out[v];
+      if (node.op == Op::Cast) return node.type == Type::I64 && out[node.operands[0]].type == Type::I32;
+      return familyOf(node) == Op::Add && intervals.isExact(v);
+    };
+    if (!expands(value)) return {{value, false}};
+    return partsOf(value, expands);
+  }
+
+  /// Returns a comparison of i64 as one of i32, whose sums do not wrap around; nullopt if that takes work per score.
+  std::optional<Node> inHalfTheWidth(const Node& node, Level level) {
+    std::array<Parts, 2> sides = {wideTermsOf(node.operands[0]), wideTermsOf(node.operands[1])};
+    const auto reachOf = [&](const Signed& part) { return reach({part}); };
+    Signed* far = &sides[0][0]; // the term of the largest numbers
+    for (Parts& side : sides)
+      for (Signed& part : side)
+        if (reachOf(part) > reachOf(*far)) far = &part;
+    // What the far term is compared with.
+    __int128 lo = 0, hi = 0;
+    bool isFarNegative = false;
+    for (size_t side : {0, 1})
+      for (const Signed& part : sides[side]) {
+        if (&part == far) isFarNegative = part.negative != (side == 1);
+        if (&part == far) continue;
+        const Range& range = intervals.range(part.value);
+        const bool isNegative = part.negative == (side == 1); // across the comparison
+        lo += isNegative ? -__int128(range.hi) : __int128(range.lo);
+        hi += isNegative ? -__int128(range.lo) : __int128(range.hi);
+      }
+    if (isFarNegative) std::tie(lo, hi) = std::make_pair(-hi, -lo);
+    const __int128 others = reach(sides[0]) + reach(sides[1]) - reachOf(*far);
+    if (2 * others + 1 > INT32_MAX) return std::nullopt;
+    if (reachOf(*far) + others > INT32_MAX) {
+      if (levelOf(far->value) >= level) return std::nullopt;
+      far->value = clampedBeyond(far->value, Range::integers(Type::I64, int64_t(lo), int64_t(hi)), node);
+    }
+    Node small{node.op, node.type, 0, {}, node.line};
+    for (Parts& side : sides) {
+      for (Signed& part : side)
+        if (out[part.value].type == Type::I64)
+          part.value = out.isConst(part.value) ? out.constInt(Type::I32, out.integer(part.value))
+                                               : out.make(Op::Cast, Type::I32, {part.value}, 0, node.line);
+      const Node sum{Op::Add, Type::I32, 0, {}, node.line};
+      small.operands.push_back(settle(sum, *fold(Op::Add, sum, side)));
+    }
+    return small;
+  }
+
   bool isSplit(Value comparison) {
     return llvm::none_of(out[comparison].operands, [&](Value side) { return levelOf(side) == Level::Element; });
   }
 
   Value comparison(const Node& node) {
     Value whole = keep(out, node), x = node.operands[0], y = node.operands[1];
+    if (out[x].type == Type::I64 && levelOf(whole) >= Level::Column)
+      if (const std::optional<Node> small = inHalfTheWidth(node, levelOf(whole))) return comparison(*small);
     if (levelOf(whole) != Level::Element || isSplit(whole)) return whole;
     if (out[x].op == Op::Abs || out[y].op == Op::Abs) return distance(node, whole);
     Parts left = termsOf(x), right = termsOf(y);

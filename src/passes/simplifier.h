@@ -4,7 +4,7 @@
 // for every operand, including NaN, infinities and signed zeros (NaN payloads aside). Integer rules hold with
 // wrap-around unless they consult the interval analysis. Termination: a rule makes the expression smaller; or keeps its
 // size and moves a constant to the right or outwards, turns lt into le, turns sub of a constant into add, or turns f32
-// div into mul. No rule reverses another.
+// div into mul; or has fewer operations of i64 other than casts. No rule reverses another.
 #pragma once
 
 #include "analysis/intervals.h"
@@ -45,8 +45,10 @@ private:
   Rewritten absolute(const Node& n, Value x);
   Rewritten roundReal(const Node& n, Value x);
   Rewritten minimum(const Node& n, Value x, Value y);
-  Rewritten narrow(const Node& n);
   Rewritten sum(const Node& n, Value x);
+  // simplify_width.cpp
+  Rewritten narrow(const Node& n);
+  Rewritten narrowShift(const Node& n);
   // simplify_logic.cpp
   Rewritten conjunction(const Node& n, Value x, Value y);
   Rewritten exclusive(const Node& n, Value x, Value y);
@@ -72,8 +74,9 @@ private:
   bool isReal(Value v, float number) const;
   bool isExact(Value v) { return intervals.isExact(v); }
   bool isNever(Value v, int64_t number) { return !intervals.range(v).contains(number); }
-  /// Returns the i32 value of an i64 value: the operand of a widening cast, or a small constant.
+  /// Returns the i32 value of an i64 value whose numbers fit into 32 bits.
   Rewritten narrowed(Value v);
+  bool isNarrow(Value v) { return intervals.range(v).within(INT32_MIN, INT32_MAX); }
 
   /// Builds a node of n's type, or of `type`, at n's line.
   Value make(Op op, const Node& n, llvm::ArrayRef<Value> operands) { return make(op, n.type, n, operands); }

@@ -1,6 +1,7 @@
 // In: any module. Out: the same values in fewer or cheaper operations: identities of integers, booleans, selects and
 // comparisons; exact identities of f32; and whatever the interval analysis decides, such as a comparison that always
-// holds, or the wrap of an index that is never negative. Constants fold on the way.
+// holds, the wrap of an index that is never negative, or an i64 whose numbers fit into 32 bits, which becomes an i32.
+// Constants fold on the way.
 //
 //   %0 = lt i32 %q_idx, 0
 //   %1 = add i32 %q_idx, #Q_LEN
@@ -19,13 +20,6 @@ namespace attnc::passes {
 
 bool Simplifier::isReal(Value v, float number) const {
   return isConst(v) && typeOf(v) == Type::F32 && out.integer(v) == int64_t(std::bit_cast<uint32_t>(number));
-}
-
-Simplifier::Rewritten Simplifier::narrowed(Value v) {
-  if (typeOf(v) != Type::I64) return std::nullopt;
-  if (is(v, Op::Cast) && typeOf(arg(v, 0)) == Type::I32) return arg(v, 0);
-  if (isConst(v) && out.integer(v) == int32_t(out.integer(v))) return number(Type::I32, out.integer(v));
-  return std::nullopt;
 }
 
 Simplifier::Rewritten Simplifier::apply(const Node& n) {

@@ -101,20 +101,6 @@ Simplifier::Rewritten Simplifier::minimum(const Node& n, Value x, Value y) {
   return std::nullopt;
 }
 
-/// Narrows i64 operations on widened i32 values, if i32 gives the same result.
-Simplifier::Rewritten Simplifier::narrow(const Node& n) {
-  if (n.operands.size() != 2) return std::nullopt;
-  Rewritten x = narrowed(n.operands[0]), y = narrowed(n.operands[1]);
-  if (!x || !y) return std::nullopt;
-  Node small{n.op, Type::I32, 0, {*x, *y}, n.line};
-  bool mayWrap = n.op == Op::Add || n.op == Op::Sub || n.op == Op::Mul;
-  bool fits = mayWrap && cannotWrap(small, {intervals.range(*x), intervals.range(*y)});
-  bool isClosed = n.op == Op::Min || n.op == Op::Max || n.op == Op::Mod || n.op == Op::And || n.op == Op::Or ||
-                  n.op == Op::Xor || (n.op == Op::FloorDiv && intervals.range(*y).lo >= 0);
-  if (!fits && !isClosed) return std::nullopt;
-  return make(Op::Cast, n, {build(small)});                                         // i64(x) + i64(y) = i64(x + y)
-}
-
 // ---- f32: exact identities only ----
 
 Simplifier::Rewritten Simplifier::addReals(const Node& n, Value x, Value y) {

@@ -160,6 +160,8 @@ Simplifier::Rewritten Simplifier::selectExtreme(const Node& n, Value x, Value y)
 // ---- Casts ----
 
 Simplifier::Rewritten Simplifier::cast(const Node& n, Value x) {
+  if (n.type == Type::F32 || n.type == Type::Bool)
+    if (Rewritten small = narrowed(x)) return make(Op::Cast, n, {*small});          // f32(i64(x)) = f32(x)
   if (is(x, Op::Cast))
     if (Rewritten result = castOfCast(n, x)) return result;
   bool keepsLowBits = is(x, Op::Add) || is(x, Op::Sub) || is(x, Op::Mul) || is(x, Op::And) || is(x, Op::Or) ||

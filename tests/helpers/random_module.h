@@ -289,12 +289,21 @@ private:
     }
   }
 
-  Value indexSum() {
-    Value sum = indexLike();
+  /// Returns indexLike() as an i64: as PyTorch's positions, or a number beyond 32 bits.
+  Value wideIndexLike() {
+    if (below(6) == 0) return module.constInt(Type::I64, int64_t(1) << (29 + below(34)));
+    return module.make(Op::Cast, Type::I64, {indexLike()});
+  }
+
+  Value indexSum(Type type) {
+    const auto leaf = [&] { return type == Type::I64 ? wideIndexLike() : indexLike(); };
+    Value sum = leaf();
     for (uint64_t terms = below(4); terms-- > 0;) {
       static const std::vector<Op> kOps = {Op::Add, Op::Add, Op::Sub, Op::Sub, Op::Mul, Op::Neg};
-      Op op = pick(kOps);
-      sum = op == Op::Neg ? module.make(op, Type::I32, {sum}) : module.make(op, Type::I32, {sum, indexLike()});
+      static const std::vector<Op> kWideOps = {Op::Add, Op::Sub,      Op::Sub, Op::Mul, Op::Neg,
+                                               Op::And, Op::FloorDiv, Op::Mod, Op::Shr};
+      Op op = pick(type == Type::I64 ? kWideOps : kOps);
+      sum = op == Op::Neg ? module.make(op, type, {sum}) : module.make(op, type, {sum, leaf()});
     }
     return sum;
   }
@@ -304,13 +313,14 @@ private:
   Value makeIdiom() {
     static const std::vector<Op> kCompare = {Op::Lt, Op::Le, Op::Eq, Op::Ne};
     uint64_t kind = below(options.floats ? 4 : 3);
-    if (kind == 3) return module.make(Op::Cast, Type::F32, {indexSum()});
-    Value x = indexSum(), y = indexSum();
-    if (below(3) == 0) x = module.make(Op::Abs, Type::I32, {x});
+    const Type type = below(3) ? Type::I32 : Type::I64;
+    if (kind == 3) return module.make(Op::Cast, Type::F32, {indexSum(type)});
+    Value x = indexSum(type), y = indexSum(type);
+    if (below(3) == 0) x = module.make(Op::Abs, type, {x});
     Value condition = module.make(pick(kCompare), Type::Bool, {x, y});
     if (kind == 0) return condition;
-    Value other = kind == 1 ? y : module.make(Op::Add, Type::I32, {x, indexLike()});
-    return module.make(Op::Select, Type::I32, {condition, below(2) ? other : x, below(2) ? x : other});
+    Value other = kind == 1 ? y : module.make(Op::Add, type, {x, type == Type::I64 ? wideIndexLike() : indexLike()});
+    return module.make(Op::Select, type, {condition, below(2) ? other : x, below(2) ? x : other});
   }
 
   /// Makes a value that depends on the index of a sum, plain or in the form in which indices are used; `depth` bounds
