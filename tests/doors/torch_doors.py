@@ -1,6 +1,5 @@
 """A mod at the doors of Python that need PyTorch, and as PyTorch itself computes it."""
 
-import contextlib
 import pathlib
 import subprocess
 import tempfile
@@ -12,7 +11,7 @@ import torch
 from attention import Gathers
 from attnc.torch.translation import translate
 from comparing import Expected, difference, gradients_of, operands, scores_of
-from trees import HALVES, NUMBERS, TORCH, extent_of, text_of
+from trees import HALVES, NUMBERS, TORCH, Eager, extent_of, functions_of, text_of
 from safetensors.torch import load_file, save_file
 from torch.nn.attention.flex_attention import _vmap_for_bhqkv
 
@@ -61,36 +60,28 @@ class Case:
         self.functions = functions_in(self.text, self.captures)
         self.leaves = {name: x for name, x in self.captures.items()
                        if torch.is_tensor(x) and x.is_floating_point()}  # fmt: skip
-        score_mod, mask_mod = self.functions
         shape = (*q.shape[:3], k.shape[2])
+        leaves = {name: x.clone().requires_grad_() for name, x in self.leaves.items()}
+        known = {name: x.reshape(1) if torch.is_tensor(x) and x.dim() == 0 else x
+                 for name, x in (self.captures | leaves).items()}  # fmt: skip
+        score_mod, mask_mod = functions_in(functions_of(mod, Eager), known)
         live = np.ones(shape, bool)
         if mask_mod:
-            live = np.broadcast_to(everywhere(mask_mod, mod.problem).numpy(), shape)
+            live = np.broadcast_to(everywhere(mask_mod, mod.problem).detach().numpy(), shape)
         score = torch.from_numpy(scores_of(q, k)).requires_grad_()
-        with self.wanting_gradients():
-            scores = everywhere(score_mod, mod.problem, score) if score_mod else score * 1
-            scores = scores.float()
+        scores = (everywhere(score_mod, mod.problem, score) if score_mod else score * 1).float()
         self.expected = Expected(scores.detach().numpy(), live, {})
         self.expected.coarse = {capture.name for capture in mod.captures if capture.dtype in HALVES}
         d_result = torch.from_numpy(self.expected.of_scores(dout[..., : k.shape[2]], dlse))
-        wanted = [score, *self.leaves.values()]
+        wanted = [score, *leaves.values()]
         found = [None] * len(wanted)
         if scores.requires_grad:
-            with self.wanting_gradients():
-                found = torch.autograd.grad(scores, wanted, d_result, allow_unused=True)
+            found = torch.autograd.grad(scores, wanted, d_result, allow_unused=True)
         d_score, *others = [np.zeros(x.shape, np.float32) if grad is None else grad.float().numpy()
                             for x, grad in zip(wanted, found)]  # fmt: skip
         gradients = gradients_of(self.expected, d_score, q, k, dout)
-        self.expected.gradients = gradients | dict(zip(self.leaves, others))
+        self.expected.gradients = gradients | dict(zip(leaves, others))
         self.tensors = [torch.from_numpy(np.array(x)) for x in self.arrays]
-
-    @contextlib.contextmanager
-    def wanting_gradients(self):
-        for x in self.leaves.values():
-            x.requires_grad_()
-        yield
-        for x in self.leaves.values():
-            x.requires_grad_(False)
 
     # ---- Doors. Each returns (weights, lse, gradients or None) ----
 

@@ -241,7 +241,9 @@ class Draw:
             return self.of_bool(depth)
         if op == "of_float":
             limit = 100 if r.random() < 0.7 else 32000
-            node = Node("clamp", "f32", (self.float_tensor(depth - 1), 0.0 if limit == 100 else -float(limit), float(limit)))
+            a = self.load("f32") if r.random() < 0.4 else Node("cast", "f32", (self.tensor(depth - 1),))
+            a = self.binary(r.choice(("add", "mul", "sub", "div")), a, self.real())  # no NaN, which PyTorch does not define
+            node = Node("clamp", "f32", (a, 0.0 if limit == 100 else -float(limit), float(limit)))
             return Node("cast", r.choice(("u8", "i8", "i16", "i32", "i64") if limit == 100 else ("i16", "i32", "i64")),
                         (node,))  # fmt: skip
         a = self.tensor(depth - 1)
@@ -490,6 +492,17 @@ class Torch:
             bounds = [f"{name}={self.of(x)}" for name, x in zip(("min", "max"), args[1:]) if x is not None]
             return f"torch.clamp({', '.join([self.of(args[0]), *bounds])})"
         return f"torch.{self.named.get(op, op)}({', '.join(map(self.of, args))})"
+
+
+class Eager(Torch):
+    """Prints what torch.vmap promotes as it promotes tensors without dims: each operand has dims outside of it. For a
+    captured tensor of one element, or one at a known place, torch.vmap would keep the other operand's dtype."""
+
+    def node(self, node):
+        if node.op == "load":
+            places = [self.of(x) if isinstance(x, Node) else f"b * 0 + {x}" for x in node.args] or ["b * 0"]
+            return f"{node.name}[{', '.join(places)}]"
+        return super().node(node)
 
 
 class Jax(Torch):
