@@ -170,11 +170,19 @@ Object tensorFrom(Context& context, Object data, unsigned depth) {
   return stackRows(context, rows);
 }
 
+/// Returns numbers as a tensor, in which Python's ints are int64.
+Object asTensor(Context& context, Object data) {
+  if (data.isArrayLike())
+    return broadcast(context, {data}, [&](llvm::ArrayRef<Object> items) { return asTensor(context, items[0]); });
+  if (data.ints == Ints::Python) data.ints = Ints::I64;
+  return data;
+}
+
 /// torch.tensor(data, dtype=None): a number stays a number; a list becomes a table.
 Object tensor(Context& context, const Bound& bound) {
   Object data = tensorFrom(context, bound[0], 0);
   if (!data.isArrayLike()) data = scalar(context, data, "tensor");
-  return convertAll(context, bound, data, 1);
+  return asTensor(context, convertAll(context, bound, data, 1));
 }
 
 Object stack(Context& context, const Bound& bound) {
@@ -206,7 +214,8 @@ Object arange(Context& context, const Bound& bound) {
   if (isKnown && range.size() <= kMaxItems) {
     std::vector<Object> items;
     for (uint64_t i = 0; i < range.size(); ++i) items.emplace_back(range.start + int64_t(i) * range.step);
-    return convertAll(context, bound, makeArray(context, {int64_t(range.size())}, std::move(items)), 3);
+    return asTensor(context,
+                    convertAll(context, bound, makeArray(context, {int64_t(range.size())}, std::move(items)), 3));
   }
   if (isKnown && range.size() > uint64_t(ir::kMaxRounds))
     context.fail(diag::tooManyItems, Count(std::min<uint64_t>(range.size(), INT64_MAX)), Count(ir::kMaxRounds));
@@ -232,7 +241,7 @@ Object passed(Context& context, Object x, Object boundaries, bool right) {
   };
   x = decay(context, x);
   boundaries = decay(context, boundaries);
-  if (boundaries.is<Sequence*>()) boundaries = tensorFrom(context, boundaries, 0);
+  if (boundaries.is<Sequence*>()) boundaries = asTensor(context, tensorFrom(context, boundaries, 0));
   if (!boundaries.isArrayLike() || shapeOf(context, boundaries).size() != 1)
     context.fail(diag::badArgument, "bucketize", "boundaries of one dim", context.describe(boundaries));
   if (!x.isArrayLike()) return count(scalar(context, x, "bucketize"));
@@ -253,8 +262,9 @@ Object searchSorted(Context& context, const Bound& bound) {
 /// Tests whether a number is one of the elements.
 Object isIn(Context& context, const Bound& bound) {
   Object elements = decay(context, bound[1]);
-  if (elements.is<Sequence*>()) elements = tensorFrom(context, elements, 0);
+  if (elements.is<Sequence*>()) elements = asTensor(context, tensorFrom(context, elements, 0));
   auto any = [&](Object x) {
+    if (elements.isArrayLike() && holdsInts(context, elements)) x.ints = Ints::Python; // as torch
     Object equal = compare(context, CompareOp::Eq, elements, x);
     if (!equal.isArrayLike()) return equal;
     return compare(context, CompareOp::Gt, total(context, equal, std::nullopt), int64_t(0));

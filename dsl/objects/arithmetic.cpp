@@ -59,6 +59,9 @@ Object binary(Context& context, BinaryOp op, Object left, Object right) {
     if (!left.isArrayLike() || !right.isArrayLike()) context.badOperands("@", left, right);
     return dot(context, left, right);
   }
+  // As in torch, an array of ints keeps its dtype if it meets one number.
+  if (right.isNumber() && holdsInts(context, left)) right.ints = Ints::Python;
+  if (left.isNumber() && holdsInts(context, right)) left.ints = Ints::Python;
   return broadcast(context, {left, right},
                    [&](llvm::ArrayRef<Object> items) { return binary(context, op, items[0], items[1]); });
 }

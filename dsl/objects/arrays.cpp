@@ -93,6 +93,17 @@ std::optional<Object> broadcastLazy(Context& context, llvm::ArrayRef<Object> ope
 
 } // namespace
 
+namespace {
+
+/// Returns an element, whose type all have; nullopt if there is none.
+std::optional<Object> someItem(Context& context, Object arrayLike) {
+  if (const Array* lazy = lazyOf(context, arrayLike)) return lazy->element;
+  if (!arrayLike.is<const Array*>() || arrayLike.as<const Array*>()->items.empty()) return std::nullopt;
+  return arrayLike.as<const Array*>()->items[0];
+}
+
+} // namespace
+
 std::vector<Object> shapeOf(Context& context, Object arrayLike) {
   std::vector<Object> shape;
   if (arrayLike.is<const Array*>()) {
@@ -188,13 +199,15 @@ Object total(Context& context, Object value, std::optional<int64_t> axis) {
   });
 }
 
+bool holdsInts(Context& context, Object arrayLike) {
+  const std::optional<Object> one = someItem(context, arrayLike);
+  return one && isInt(context, *one);
+}
+
 Object totalAsItems(Context& context, Object value, std::optional<int64_t> axis) {
   const Object sum = total(context, value, axis);
-  const Object item = value.is<const Tensor*>() ? Object(lazyOf(context, value)) : value;
-  const Array* array = item.as<const Array*>();
-  const Object one = array->element ? *array->element : array->items[0];
-  const NumberType type = numberTypeOf(promote(context, {one}, /*arithmetic=*/true));
-  if (isBool(context, one) || type == NumberType::F32) return sum;
+  if (!holdsInts(context, value)) return sum;
+  const NumberType type = numberTypeOf({ir::Type::I64, someItem(context, value)->ints});
   if (!sum.isArrayLike()) return cast(context, sum, type);
   return broadcast(context, {sum}, [&](llvm::ArrayRef<Object> items) { return cast(context, items[0], type); });
 }

@@ -24,6 +24,9 @@ Object reduce(Context& context, Object array, std::optional<int64_t> axis,
 /// Sums an array along an axis (negative counts from the end), or over all elements. A sum of ints or bools is an int64.
 Object total(Context& context, Object array, std::optional<int64_t> axis);
 
+/// Whether the elements of an array or tensor are ints. A bool is none.
+bool holdsInts(Context& context, Object arrayLike);
+
 /// Like total(), but ints keep their dtype, in which the sum wraps.
 Object totalAsItems(Context& context, Object array, std::optional<int64_t> axis);
 

@@ -64,7 +64,7 @@ Object intLadder(Context& context, Object base, Object exponent) {
       square = arith(context, Op::Mul, square, square);
     }
   }
-  if (context.isNonNegative(e.as<ir::Value>())) return result;
+  if (context.isNonNegative(e.as<ir::Value>()) && context.range(e.as<ir::Value>()).lo > INT32_MIN) return result;
   const Object isNegative = compareScalars(context, CompareOp::Lt, e, zero);
   // 1 and -1 have inverses, which are ints.
   Object inverse = zero;

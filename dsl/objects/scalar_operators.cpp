@@ -32,7 +32,7 @@ Object shift(Context& context, BinaryOp op, Object left, Object right) {
   }
   // The IR takes the count modulo the width. In torch, a large or negative count shifts all bits out.
   ir::Value count = lift(context, right, type);
-  const bool isPositive = context.isNonNegative(count);
+  const bool isPositive = context.isNonNegative(count) && context.range(count).lo > INT32_MIN; // |INT32_MIN| is below 0
   if (!isLeft && isPositive)
     return typed(context.make(Op::Shr, type.type, {value, context.make(Op::Min, type.type, {count, last})}));
   ir::Value inside = context.make(Op::Le, Type::Bool, {count, last});

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "attnc/block_mask.h"
-#include "attnc/error.h"
 #include "attnc/problem.h"
 
 #include <vector>
@@ -15,12 +14,9 @@ struct ColumnRange {
   bool full; ///< whether all are live, so that mask_mod is skipped
 };
 
-/// Checks whether a mask fits the problem, for a ragged batch that of its longest sequences. Null is valid: no mask.
-/// Errors are Blame::Environment.
-Status checkBlockMask(const BlockMaskView* mask, const ProblemShape& problem, bool isRagged);
-
 /// Writes the columns that the mask lists for row q of (b, h), its sequence's own, in order; without a mask, all
-/// columns. Reads the mask's lists by row, which are in host memory. Precondition: checkBlockMask().
+/// columns. Reads the mask's lists by row, which are in host memory. Preconditions: the mask is one of the problem, and
+/// BlockMask::fromLists() accepts it.
 void listColumns(const BlockMaskView* mask, const ProblemShape& problem, int64_t b, int64_t h, int64_t q,
                  std::vector<ColumnRange>& ranges);
 

@@ -16,6 +16,9 @@ static_assert(kWarps == 8 && kBlockN == 128, "two warpgroups own 64 rows of K an
 // dV.
 constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegisters = kHeadDimQk <= 64 ? 232 : 240;
 
+/// Whether biases are loaded when they are used: next to dK and dV, score() has no registers to spare.
+constexpr bool kLateBias = Mod::Exponents::kCallsScore && kHeadDimQk > 64;
+
 /// With two slots, `empty` is unused.
 struct SRing : RingParts<SRing, STile, (kHeadDimQk > 128 ? 1 : 2), 0, Arrivals{.full = kWarps, .empty = kWarps}> {};
 /// dQ of a step on its way out, a slot for each consumer.
