@@ -87,12 +87,14 @@ def scores_of(q, k):
     return (np.einsum("bhid,bhjd->bhij", q.astype(np.float64), k.astype(np.float64)) * 0.25).astype(np.float32)
 
 
-def gradients_of(expected, d_score, q, k, dout):
-    """Returns those of q, k and v, for d_score, the gradient of q.k times the scale."""
+def gradients_of(expected, d_score, leaves, q, k, dout):
+    """Returns those of q, k and v, and of captures, `leaves`. d_score is the gradient of q.k times the scale. Rows of
+    NaN have gradients of NaN, also where a mod makes a number of it."""
     batch, kv_heads, kv_len, dim = k.shape
     group = q.shape[1] // kv_heads
-    d_score = d_score.astype(np.float64) * 0.25
+    d_score = np.where(expected.is_number[..., None], d_score.astype(np.float64) * 0.25, np.nan)
+    leaves = {name: x if expected.is_number.all() else np.full(x.shape, np.nan) for name, x in leaves.items()}
     fold = lambda x: x.reshape(batch, kv_heads, group, kv_len, -1).sum(2)
     dv = fold(np.einsum("bhij,bhid->bhjd", expected.weights, dout.astype(np.float64)))
     dq = np.einsum("bhij,bhjd->bhid", d_score, np.repeat(k, group, 1).astype(np.float64))
-    return {"q": dq, "k": fold(np.einsum("bhij,bhid->bhjd", d_score, q.astype(np.float64))), "v": dv}
+    return {"q": dq, "k": fold(np.einsum("bhij,bhid->bhjd", d_score, q.astype(np.float64))), "v": dv, **leaves}

@@ -135,7 +135,8 @@ def main():
     parser.add_argument("--numbers-only", action="store_true", help="do not tell mods that a door refuses")
     parser.add_argument("--keep-going", action="store_true", help="tell every mod that differs, not only five")
     args = parser.parse_args()
-    args.doors = args.doors or [door for door in DOORS if args.jax or door != "jax"]
+    has_jax = args.jax and subprocess.run([args.jax, "-c", "import jax"], capture_output=True).returncode == 0
+    args.doors = args.doors or [door for door in DOORS if has_jax or door != "jax"]
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     doors, start, seed, differences = Doors(args), time.monotonic(), args.seed, collections.Counter()

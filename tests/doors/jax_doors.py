@@ -80,8 +80,8 @@ class Case:
         self.expected.coarse = {capture.name for capture in mod.captures if capture.dtype in HALVES}
         d_result = jnp.asarray(self.expected.of_scores(dout[..., : k.shape[2]], dlse))
         *_, (d_score, d_leaves) = with_gradients(*given, d_result)
-        gradients = gradients_of(self.expected, np.asarray(d_score), q, k, dout)
-        self.expected.gradients = gradients | {name: np.asarray(x, np.float32) for name, x in d_leaves.items()}
+        d_leaves = {name: np.asarray(x, np.float32) for name, x in d_leaves.items()}
+        self.expected.gradients = gradients_of(self.expected, np.asarray(d_score), d_leaves, q, k, dout)
 
     def in_jax(self):
         q, k, v, dout, dlse = self.arrays

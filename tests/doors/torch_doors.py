@@ -79,8 +79,7 @@ class Case:
             found = torch.autograd.grad(scores, wanted, d_result, allow_unused=True)
         d_score, *others = [np.zeros(x.shape, np.float32) if grad is None else grad.float().numpy()
                             for x, grad in zip(wanted, found)]  # fmt: skip
-        gradients = gradients_of(self.expected, d_score, q, k, dout)
-        self.expected.gradients = gradients | dict(zip(leaves, others))
+        self.expected.gradients = gradients_of(self.expected, d_score, dict(zip(leaves, others)), q, k, dout)
         self.tensors = [torch.from_numpy(np.array(x)) for x in self.arrays]
 
     # ---- Doors. Each returns (weights, lse, gradients or None) ----
