@@ -29,9 +29,9 @@ except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
 import trees
 
-DOORS = ("text", "ir", "ir_of_torch", "torch", "command", "jax")
+DOORS = ("text", "ir", "ir_of_torch", "torch", "blocks", "command", "jax")
 # Doors that cost much, and every which mod they see.
-RARE = {"ir": 3, "ir_of_torch": 8, "command": 4}
+RARE = {"ir": 3, "ir_of_torch": 8, "blocks": 3, "command": 4}
 
 
 class Server:
@@ -77,7 +77,7 @@ class Doors:
             return None
         return case.differs({
             "text": case.as_text, "ir": case.as_ir, "ir_of_torch": case.as_ir_of_torch,
-            "torch": lambda: case.in_torch(self.args.device), "command": lambda: case.by_command(self.args.attnc),
+            "blocks": case.differs_in_blocks, "torch": lambda: case.in_torch(self.args.device), "command": lambda: case.by_command(self.args.attnc),
         }[door])  # fmt: skip
 
     @staticmethod

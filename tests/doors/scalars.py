@@ -95,7 +95,7 @@ def _raised(a, n):
 
 _INTS = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
-    "and": operator.and_, "or": operator.or_, "xor": operator.xor, "pow": _raised, "min": min, "max": max,
+    "fmod": lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1), "and": operator.and_, "or": operator.or_, "xor": operator.xor, "pow": _raised, "min": min, "max": max,
 }  # fmt: skip
 
 

@@ -64,7 +64,8 @@ class Case:
         leaves = {name: x.clone().requires_grad_() for name, x in self.leaves.items()}
         known = {name: x.reshape(1) if torch.is_tensor(x) and x.dim() == 0 else x
                  for name, x in (self.captures | leaves).items()}  # fmt: skip
-        score_mod, mask_mod = functions_in(functions_of(mod, Eager), known)
+        self.eager, self.known = functions_of(mod, Eager), known
+        score_mod, mask_mod = functions_in(self.eager, known)
         live = np.ones(shape, bool)
         if mask_mod:
             live = np.broadcast_to(everywhere(mask_mod, mod.problem).detach().numpy(), shape)
@@ -125,6 +126,27 @@ class Case:
         gradients = {name: x.float().cpu() for name, x in zip(leaves, found) if x is not None}
         return out.detach().cpu(), lse.detach().cpu(), gradients
 
+    def differs_in_blocks(self):
+        """Describes a block of the mask's lists that is not as its elements are; empty if all are."""
+        batch, heads, _, q_len, kv_len = self.mod.problem
+        mask_mod = self.functions[1]
+        if mask_mod is None:
+            return ""
+        mask = attnc.torch.create_block_mask(mask_mod, batch, heads, q_len, kv_len, device="cpu")
+        live = np.broadcast_to(everywhere(functions_in(self.eager, self.known)[1], self.mod.problem).detach().numpy(),
+                               (batch, heads, q_len, kv_len))  # fmt: skip
+        kinds = {}
+        for kind, counts, indices in (("partial", mask.kv_num_blocks, mask.kv_indices),
+                                      ("full", mask.full_kv_num_blocks, mask.full_kv_indices)):  # fmt: skip
+            for row in np.ndindex(*(counts.shape if counts is not None else (0,))):
+                kinds |= {(*row, int(column)): kind for column in indices[row][: counts[row]]}
+        rows, columns = mask.BLOCK_SIZE
+        for b, h, i, j in np.ndindex(batch, heads, -(-q_len // rows), -(-kv_len // columns)):
+            block, kind = live[b, h, i * rows :, j * columns :][:rows, :columns], kinds.get((b, h, i, j), "empty")
+            if block.any() if kind == "empty" else kind == "full" and not block.all():
+                return f"block (b, h, row, column) = {b, h, i, j} is listed as {kind}; {block.sum()} of its scores live"
+        return ""
+
     def by_command(self, command):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
@@ -147,6 +169,8 @@ class Case:
     def differs(self, door):
         """Describes the difference at a door, a function that returns what it computes; empty if there is none."""
         try:
+            if door == self.differs_in_blocks:
+                return door()
             weights, lse, gradients = door()
         except Exception as error:
             return f"refused: {type(error).__name__}: {error}"

@@ -14,7 +14,7 @@ HALVES = ("f16", "bf16")
 NUMBERS = {"int": int, "float": float}  # run-time scalars, numbers of Python in CPython
 TORCH = {"bool": "bool", "u8": "uint8", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "f16": "float16",
          "bf16": "bfloat16", "f32": "float32"}  # fmt: skip
-POSITIONS = "bhij"  # names of the parameters: the sequence, the head, the query and the key
+SHORT = {"bool": "bool", "i32": "int", "i64": "long", "f32": "float"}  # methods that convert
 INFIX = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "div": "/", "and": "&", "or": "|",
          "xor": "^", "shl": "<<", "shr": ">>", "pow": "**", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
          "ne": "!="}  # fmt: skip
@@ -233,7 +233,7 @@ class Draw:
                 return Node("scalar", "int", (), self.capture("int").name)
             return self.load(r.choice(self.kinds))
         op = r.choice((
-            "add", "add", "sub", "sub", "mul", "mul", "floordiv", "floordiv", "mod", "mod", "and", "or", "xor", "shl",
+            "add", "add", "sub", "sub", "mul", "mul", "floordiv", "floordiv", "mod", "mod", "fmod", "and", "or", "xor", "shl",
             "shr", "min", "max", "clamp", "clamp", "select", "select", "cast", "cast", "neg", "abs", "invert", "sign",
             "pow", "of_bool", "of_float",
         ))  # fmt: skip
@@ -266,7 +266,7 @@ class Draw:
         if op in ("min", "max"):
             b = self.tensor(depth - 1)
             return Node(op, promoted(a.dtype, b.dtype), (a, b))
-        if op in ("floordiv", "mod"):
+        if op in ("floordiv", "mod", "fmod"):
             return self.binary(op, a, self.divisor(a, depth))
         if op in ("shl", "shr"):
             return self.shifted(op, a, depth)
@@ -487,7 +487,8 @@ class Torch:
     def call(self, node):
         args, op = node.args, node.op
         if op == "cast":
-            return f"{self.of(args[0])}.to(torch.{TORCH[node.dtype]})"
+            x = self.of(args[0])
+            return f"{x}.{SHORT[node.dtype]}()" if len(x) % 2 and node.dtype in SHORT else f"{x}.to(torch.{TORCH[node.dtype]})"
         if op == "clamp":
             bounds = [f"{name}={self.of(x)}" for name, x in zip(("min", "max"), args[1:]) if x is not None]
             return f"torch.clamp({', '.join([self.of(args[0]), *bounds])})"
