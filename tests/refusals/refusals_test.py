@@ -71,7 +71,8 @@ def by_c(problem):
 
     def struct(spec):
         array = array_of(spec)
-        view = c.Tensor(data=array.ctypes.data, dtype=DTYPES[next(n for n, t in NUMPY.items() if t == array.dtype)], rank=array.ndim)
+        dtype = DTYPES[next(name for name, of in NUMPY.items() if of == array.dtype)]
+        view = c.Tensor(data=array.ctypes.data, dtype=dtype, rank=array.ndim)
         view.shape[: array.ndim] = array.shape
         view.stride[: array.ndim] = [step // array.itemsize for step in array.strides]
         if isinstance(spec, dict) and spec.get("null"):
@@ -109,7 +110,8 @@ def by_c(problem):
     like = lambda name: tensors.get(name) or struct({"shape": q})  # noqa: E731
     if "dout" not in problem.operands:
         outputs = c.Outputs(out=like("out"), lse=tensors.get("lse"), row_max=tensors.get("row_max"))
-        check(library().attnc_compute_on_cpu(mod._handle.address, ctypes.addressof(operands), ctypes.addressof(outputs)))
+        compute = library().attnc_compute_on_cpu
+        check(compute(mod._handle.address, ctypes.addressof(operands), ctypes.addressof(outputs)))
         return
     backward = c.BackwardOperands(
         forward=ctypes.pointer(operands), out=like("out"), lse=struct({"shape": q[:3]}), dout=tensors["dout"],
@@ -230,7 +232,7 @@ def main():
             except Exception as error:
                 answer = str(error)
             if case["error"] not in answer:
-                wrong.append(f"{door}: {case['problem']} with {case['set']}\n  expected {case['error']}\n  is       {answer}")
+                wrong.append(f"{door}: {case['problem']}, {case['set']}\n  expected {case['error']}\n  is       {answer}")
         for name in problem.get("environment", ()):
             del os.environ[name]
     # As they are, the problems are computed: what is refused is the change.
@@ -238,7 +240,8 @@ def main():
         for door in problem["doors"]:
             if door in doors:
                 doors[door](Problem(problem, {}))
-    print("\n".join(wrong) or "every wrong operand is refused by one text: " + ", ".join(f"{n} at {d}" for d, n in given.items()))
+    counts = ", ".join(f"{count} at {door}" for door, count in given.items())
+    print("\n".join(wrong) or f"every wrong operand is refused by one text: {counts}")
     return bool(wrong)
 
 

@@ -137,7 +137,9 @@ def _lists_of(mask, on_gpu, wait):
     (q_len, kv_len), (q_block, kv_block) = mask.seq_lengths, mask.BLOCK_SIZE
     views, count = {}, mask.kv_num_blocks
     if q_block <= 0 or kv_block <= 0:  # a struct's 0 is its default
-        raise RunError(f"block mask: blocks of {q_block} x {kv_block} are not supported", "use 64, 128 or 256 for each side")
+        raise RunError(
+            f"block mask: blocks of {q_block} x {kv_block} are not supported", "use 64, 128 or 256 for each side"
+        )
     shape = [*count.shape[:2], -(-q_len // q_block)]
     for name in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices"):
         tensor = getattr(mask, name)
