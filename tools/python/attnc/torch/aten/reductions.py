@@ -115,7 +115,7 @@ def bucketize(low, out, values, boundaries, out_int32=False, right=False):
 @op("searchsorted")
 def searchsorted(low, out, boundaries, values, out_int32=False, right=False, side=None, sorter=None):
     if sorter is not None:
-        raise UntranslatableError("takes no `sorter`: capture boundaries[sorter], which are sorted, instead")
+        raise UntranslatableError("`searchsorted` needs sorted boundaries, and no `sorter`: capture boundaries[sorter]")
     return passed(low, out, boundaries, values, right or side == "right")
 
 
