@@ -144,7 +144,7 @@ TEST_CASE("a page table that does not fit is refused by name", "[api]") {
   SECTION("a page size that there is not") {
     args.k = tensor({50, 2, 24, 64});
     args.v = tensor({50, 2, 24, 32});
-    CHECK(settleError(args) == "k has pages of 24 rows, expected one of 1, 8, 16, 32, 64, 128, 256");
+    CHECK(settleError(args) == "k has pages of 24 rows, expected one of 1, 2, 4, 8, 16, 32, 64, 128, 256");
   }
 }
 

@@ -304,8 +304,8 @@ void addOptions(CLI::App& command, RunOptions& options, RandomOptions& random) {
       command,
       "Forward, decode: each sequence has a KV length, i32 tensor kv_lengths [B]; so it has where the "
       "file has\nthat tensor. --random draws it",
-      "Forward, decode: with --random, K and V lie in pages of N rows, in any order: 1, 8, 16, 32, 64, 128,\n"
-      "256. In a file they do where it has a page table, i32 page_table [B, N]");
+      "Forward, decode: with --random, K and V lie in pages of N rows, in any order: 1, 2, 4, 8, 16, 32, 64,\n"
+      "128, 256. In a file they do where it has a page table, i32 page_table [B, N]");
   options.sequences.addRagged(
       command, "Sequences are packed: q, k, v, and results, [total, H, D], lse [H, total], and i32 tensors\n"
                "cu_seqlens_q [B + 1] and, of keys of other lengths, cu_seqlens_kv; so it is where the file has\n"
