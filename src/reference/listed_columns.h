@@ -4,6 +4,8 @@
 #include "attnc/block_mask.h"
 #include "attnc/error.h"
 #include "attnc/problem.h"
+#include "ir/interpreter.h"
+#include "reference/sequences.h"
 
 #include <vector>
 
@@ -23,5 +25,10 @@ Status checkBlockMask(const BlockMaskView* mask, const ProblemShape& problem, bo
 /// columns. Reads the mask's lists by row, which are in host memory. Precondition: checkBlockMask().
 void listColumns(const BlockMaskView* mask, const ProblemShape& problem, int64_t b, int64_t h, int64_t q,
                  std::vector<ColumnRange>& ranges);
+
+/// Writes the columns of a row that live: listed, below the sequence's KV length, and not masked. `position`: of the
+/// query, as the mod sees it.
+void listLiveColumns(const BlockMaskView* mask, const ProblemShape& problem, const ir::Interpreter& interpreter,
+                     const QueryRow& row, int64_t position, int64_t kvLength, std::vector<int64_t>& live);
 
 } // namespace attnc::reference
