@@ -68,8 +68,7 @@ EXCEPTIONS = {
     "reference/problem.h": ["tools/attnc/operands.cpp"],
     "reference/cache.h": ["tools/attnc/pages.cpp"],
     "reference/compare.h": ["tools/attnc/verify.h", "bench/forward.cpp", "bench/measure.cpp"],
-    "reference/gradient_tolerance.h": ["tools/attnc/verify.cpp"],
-    "reference/gradients.h": ["tools/attnc/oracle.h"],
+    "reference/error_bounds.h": ["tools/attnc/oracle.h"],
     "reference/some_rows.h": ["bench/row_check.cpp"],
     "ir/walk.h": ["bench/row_check.cpp"],
     # The builder of block masks by itself.

@@ -30,4 +30,14 @@ void listColumns(const BlockMaskView* mask, const ProblemShape& problem, int64_t
   std::sort(ranges.begin(), ranges.end(), [](const ColumnRange& x, const ColumnRange& y) { return x.begin < y.begin; });
 }
 
+void listLiveColumns(const BlockMaskView* mask, const ProblemShape& problem, const ir::Interpreter& interpreter,
+                     const QueryRow& row, int64_t position, int64_t kvLength, std::vector<int64_t>& live) {
+  std::vector<ColumnRange> ranges;
+  listColumns(mask, problem, row.b, row.h, row.q, ranges);
+  live.clear();
+  for (const ColumnRange& range : ranges)
+    for (int64_t kv = range.begin; kv < std::min(range.end, kvLength); ++kv)
+      if (range.full || interpreter.mask(row.b, row.h, position, kv)) live.push_back(kv);
+}
+
 } // namespace attnc::reference

@@ -3,6 +3,8 @@
 
 #include "attnc/block_mask.h"
 #include "attnc/problem.h"
+#include "ir/interpreter.h"
+#include "reference/sequences.h"
 
 #include <vector>
 
@@ -19,5 +21,10 @@ struct ColumnRange {
 /// BlockMask::fromLists() accepts it.
 void listColumns(const BlockMaskView* mask, const ProblemShape& problem, int64_t b, int64_t h, int64_t q,
                  std::vector<ColumnRange>& ranges);
+
+/// Writes the columns of a row that live: listed, below the sequence's KV length, and not masked. `position`: of the
+/// query, as the mod sees it.
+void listLiveColumns(const BlockMaskView* mask, const ProblemShape& problem, const ir::Interpreter& interpreter,
+                     const QueryRow& row, int64_t position, int64_t kvLength, std::vector<int64_t>& live);
 
 } // namespace attnc::reference

@@ -201,10 +201,14 @@ Expected<int> runSteps(const RunOptions& options) {
       return runReference(*mod, *operands, options);
     }();
     if (!want) return std::move(want).error();
-    Verification verification = verify(*mod, *operands, options, *result, *want);
-    summary += verification.text();
-    facts["verification"] = verification.json();
-    if (!verification.holds()) {
+    auto verification = [&] {
+      const Progress progress("comparing with the reference");
+      return verify(*mod, *operands, options, *result, *want);
+    }();
+    if (!verification) return std::move(verification).error();
+    summary += verification->text();
+    facts["verification"] = verification->json();
+    if (!verification->holds()) {
       facts["ok"] = false;
       ATTNC_TRY(tell(options, summary, facts));
       return report(Error::internal("the GPU's result differs from the fp64 reference; nothing is written"));
