@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Random mods at every door: what a mod gives as text, as IR, traced by PyTorch and JAX, and by the command must be what
-PyTorch, or jax.numpy, gives without attnc.
+"""Random mods at every door: what a mod gives as text, as IR, traced by PyTorch and JAX, and by the command must be
+what PyTorch, or jax.numpy, gives without attnc.
 
   ATTNC_LIBRARY=libattnc.so python3 doors_test.py ATTNC [--jax PYTHON] [--seed S] [--seconds N | --count N]
                             [--doors text,ir,...] [--device cuda] [--numbers-only] [--keep-going]
@@ -28,6 +28,7 @@ try:
 except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
 import trees
+from shrinking import shrunk
 
 DOORS = ("text", "ir", "ir_of_torch", "torch", "blocks", "command", "jax")
 # Doors that cost much, and every which mod they see.
@@ -77,7 +78,8 @@ class Doors:
             return None
         return case.differs({
             "text": case.as_text, "ir": case.as_ir, "ir_of_torch": case.as_ir_of_torch,
-            "blocks": case.differs_in_blocks, "torch": lambda: case.in_torch(self.args.device), "command": lambda: case.by_command(self.args.attnc),
+            "blocks": case.differs_in_blocks, "torch": lambda: case.in_torch(self.args.device),
+            "command": lambda: case.by_command(self.args.attnc),
         }[door])  # fmt: skip
 
     @staticmethod
@@ -113,7 +115,7 @@ class Doors:
             found = self.differs(candidate, door)
             return bool(found) and found.startswith("refused") == refused
 
-        small = trees.shrunk(mod, still, self.args.shrink)
+        small = shrunk(mod, still, self.args.shrink)
         captures = [f"  {x.name} = {list(x.data) if x.dims or len(x.data) > 1 else x.data[0]}" for x in small.used()]
         text = trees.functions_of(small, trees.Jax) if door == "jax" else trees.text_of(small)
         wide = ", 64 bits" if small.is_wide and door == "jax" else ""

@@ -59,8 +59,8 @@ class Case:
         text, self.captures = functions_of(mod, Jax), captures_of(mod)
         self.text, self.problem = text, mod.problem
         self.arrays = q, k, v, dout, dlse = operands(mod)
-        floats = [name for name, x in self.captures.items() if hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating)]
-        self.leaves = {name: self.captures[name] for name in floats}
+        is_float = lambda x: hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating)
+        self.leaves = {name: x for name, x in self.captures.items() if is_float(x)}
         shape = (*q.shape[:3], k.shape[2])
 
         def defined(score, leaves, positions):
@@ -92,8 +92,8 @@ class Case:
 
         (out, lse), back = jax.vjp(attend, *map(jnp.asarray, (q, k, v)), self.leaves)
         *found, d_leaves = back((jnp.asarray(dout), jnp.asarray(dlse)))
-        gradients = dict(zip("qkv", map(np.asarray, found)))
-        return np.asarray(out), np.asarray(lse), gradients | {name: np.asarray(x, np.float32) for name, x in d_leaves.items()}
+        gradients = {name: np.asarray(x, np.float32) for name, x in (*zip("qkv", found), *d_leaves.items())}
+        return np.asarray(out), np.asarray(lse), gradients
 
 
 def checked(mod):

@@ -72,10 +72,11 @@ class Case:
 
     def write(self, path):
         one_hot = [float(column == row) for row in range(self.kv_len) for column in range(self.columns)]
+        one_hot *= self.batch * self.kv_heads
         tensors = {
             "q": ("f32", (self.batch, self.heads, self.q_len, HEAD_DIM), self.q),
             "k": ("f32", (self.batch, self.kv_heads, self.kv_len, HEAD_DIM), self.k),
-            "v": ("f32", (self.batch, self.kv_heads, self.kv_len, self.columns), one_hot * (self.batch * self.kv_heads)),
+            "v": ("f32", (self.batch, self.kv_heads, self.kv_len, self.columns), one_hot),
         }
         for capture in self.mod.used():
             if capture.dtype not in trees.NUMBERS:
@@ -97,8 +98,9 @@ class Case:
             for j, (score, weight) in enumerate(zip(scores, weights)):
                 if (score is None) != (weight == 0):
                     return f"(b, h, i, j) = {(*row, j)}: {'live' if weight else 'masked'}, and should not be"
-                if score is not None and not abs(math.log(weight) + lse - score) < 4e-5:
-                    return f"(b, h, i, j) = {(*row, j)}: score {math.log(weight) + lse:.8g}, and should be {score:.8g}"
+                found_score = None if score is None else math.log(weight) + lse
+                if score is not None and not abs(found_score - score) < 4e-5:
+                    return f"(b, h, i, j) = {(*row, j)}: score {found_score:.8g}, and should be {score:.8g}"
         return ""
 
 

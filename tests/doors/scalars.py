@@ -1,5 +1,5 @@
-"""What PyTorch computes for a tree of trees.py at one position, in Python's numbers: ints wrap at their width, floats are
-rounded to single precision after each operation. Needs only Python."""
+"""What PyTorch computes for a tree of trees.py at one position, in Python's numbers: ints wrap at their width, floats
+are rounded to single precision after each operation. Needs only Python."""
 
 import math
 import operator
@@ -95,7 +95,8 @@ def _raised(a, n):
 
 _INTS = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
-    "fmod": lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1), "and": operator.and_, "or": operator.or_, "xor": operator.xor, "pow": _raised, "min": min, "max": max,
+    "fmod": lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1), "and": operator.and_, "or": operator.or_,
+    "xor": operator.xor, "pow": _raised, "min": min, "max": max,
 }  # fmt: skip
 
 
@@ -176,10 +177,12 @@ class Evaluation:
     @staticmethod
     def _of_one(op, x, dtype):
         if op in _FUNCTIONS:
-            return _FUNCTIONS[op](x) if math.isfinite(x) else {"tanh": math.copysign(1, x), "erf": math.copysign(1, x),
-                "sigmoid": float(x > 0)}.get(op, math.nan) if x == x else x  # fmt: skip
+            if math.isfinite(x) or x != x:
+                return _FUNCTIONS[op](x)
+            return {"tanh": math.copysign(1, x), "erf": math.copysign(1, x), "sigmoid": float(x > 0)}.get(op, math.nan)
         if op in ("floor", "ceil", "trunc", "round"):
-            return math.copysign(float({"round": round}.get(op, getattr(math, op, None))(x)), x) if math.isfinite(x) else x
+            function = round if op == "round" else getattr(math, op)
+            return math.copysign(float(function(x)), x) if math.isfinite(x) else x
         if op == "sign":
             return 0.0 * x if x != x else (x > 0) - (x < 0)
         if op == "invert":

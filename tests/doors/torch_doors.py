@@ -144,7 +144,7 @@ class Case:
         for b, h, i, j in np.ndindex(batch, heads, -(-q_len // rows), -(-kv_len // columns)):
             block, kind = live[b, h, i * rows :, j * columns :][:rows, :columns], kinds.get((b, h, i, j), "empty")
             if block.any() if kind == "empty" else kind == "full" and not block.all():
-                return f"block (b, h, row, column) = {b, h, i, j} is listed as {kind}; {block.sum()} of its scores live"
+                return f"block {b, h, i, j} (b, h, row, column) is {kind} in the lists; {block.sum()} scores live"
         return ""
 
     def by_command(self, command):
@@ -156,8 +156,9 @@ class Case:
             save_file({name: x.contiguous() for name, x in given.items()}, folder / "in.safetensors")
             scalars = [f"--set={name}={x}" for name, x in self.captures.items() if not torch.is_tensor(x)]
             done = subprocess.run(
-                [command, "run", folder / "mod.py", "--in", folder / "in.safetensors", "--out", folder / "out.safetensors",
-                 "--device=cpu", "--lse", "--backward", *scalars], capture_output=True, text=True,
+                [command, "run", folder / "mod.py", "--in", folder / "in.safetensors",
+                 "--out", folder / "out.safetensors", "--device=cpu", "--lse", "--backward", *scalars],
+                capture_output=True, text=True,
             )  # fmt: skip
             if done.returncode:
                 raise RuntimeError(f"exit code {done.returncode}: {done.stderr}")

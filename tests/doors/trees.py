@@ -1,5 +1,5 @@
-"""Random mods: drawn from a seed as trees of typed nodes, printed as the text of a mod and as functions of jax.numpy,
-and shrunk. Needs only Python.
+"""Random mods: drawn from a seed as trees of typed nodes, printed as the text of a mod and as functions of jax.numpy.
+Needs only Python.
 
 A tree means what PyTorch means by it. Its nodes have the dtype that PyTorch promotes to; a Python number among the
 operands has none, and adopts that of the tensor that it meets.
@@ -110,7 +110,8 @@ class Draw:
         self.kinds = kinds
         length = r.choice((1, 3, 7, 8, 12, 16))
         heads, kv_heads = r.choice(((1, 1), (2, 1), (2, 2), (3, 1)))
-        self.problem = (r.choice((1, 2)), heads, kv_heads, length if r.random() < 0.5 else r.choice((1, 5, 16)), length)
+        q_len = length if r.random() < 0.5 else r.choice((1, 5, 16))
+        self.problem = (r.choice((1, 2)), heads, kv_heads, q_len, length)
         if r.random() < 0.05:
             self.problem = (1, 1, 1, 140, r.choice((132, 160)))
         self.captures = []
@@ -207,7 +208,8 @@ class Draw:
 
     def real(self):
         r = self.random
-        return r.choice((0.25, 0.5, 1.5, -2.0, 3.0, 0.1, 7.3, -0.75, 100.0, 1e-3, 2.5, 1e10 if r.random() < 0.2 else 0.3))
+        rare = 1e10 if r.random() < 0.2 else 0.3
+        return r.choice((0.25, 0.5, 1.5, -2.0, 3.0, 0.1, 7.3, -0.75, 100.0, 1e-3, 2.5, rare))
 
     # Integers
 
@@ -233,7 +235,8 @@ class Draw:
                 return Node("scalar", "int", (), self.capture("int").name)
             return self.load(r.choice(self.kinds))
         op = r.choice((
-            "add", "add", "sub", "sub", "mul", "mul", "floordiv", "floordiv", "mod", "mod", "fmod", "and", "or", "xor", "shl",
+            "add", "add", "sub", "sub", "mul", "mul", "floordiv", "floordiv", "mod", "mod", "fmod", "and", "or", "xor",
+            "shl",
             "shr", "min", "max", "clamp", "clamp", "select", "select", "cast", "cast", "neg", "abs", "invert", "sign",
             "pow", "of_bool", "of_float",
         ))  # fmt: skip
@@ -242,7 +245,7 @@ class Draw:
         if op == "of_float":
             limit = 100 if r.random() < 0.7 else 32000
             a = self.load("f32") if r.random() < 0.4 else Node("cast", "f32", (self.tensor(depth - 1),))
-            a = self.binary(r.choice(("add", "mul", "sub", "div")), a, self.real())  # no NaN, which PyTorch does not define
+            a = self.binary(r.choice(("add", "mul", "sub", "div")), a, self.real())  # no NaN
             node = Node("clamp", "f32", (a, 0.0 if limit == 100 else -float(limit), float(limit)))
             return Node("cast", r.choice(("u8", "i8", "i16", "i32", "i64") if limit == 100 else ("i16", "i32", "i64")),
                         (node,))  # fmt: skip
@@ -296,7 +299,8 @@ class Draw:
         most = r.randint(2, 60)
         rest = self.binary("mod", self.tensor(depth - 2), most)
         rest = self.binary("add", rest, 1)
-        return Node("neg", rest.dtype, (self.binary("add", rest, 1),)) if rest.dtype != "u8" and r.random() < 0.2 else rest
+        is_below = rest.dtype != "u8" and r.random() < 0.2
+        return Node("neg", rest.dtype, (self.binary("add", rest, 1),)) if is_below else rest
 
     def shifted(self, op, a, depth):
         r = self.random
@@ -331,7 +335,8 @@ class Draw:
             return self.binary(r.choice(COMPARISONS), *((a, b) if r.random() < 0.8 else (b, a)))
         if style < 0.55:
             a = self.float_tensor(depth - 1)
-            b = self.float_tensor(depth - 1) if r.random() < 0.4 else self.tensor(depth - 1) if r.random() < 0.4 else self.real()
+            other = r.choice((self.float_tensor, self.tensor, None))
+            b = other(depth - 1) if other else self.real()
             return self.binary(r.choice(COMPARISONS), a, b)
         if style < 0.8:
             return self.binary(r.choice(("and", "or", "xor")), self.boolean(depth - 1), self.boolean(depth - 1))
@@ -488,7 +493,8 @@ class Torch:
         args, op = node.args, node.op
         if op == "cast":
             x = self.of(args[0])
-            return f"{x}.{SHORT[node.dtype]}()" if len(x) % 2 and node.dtype in SHORT else f"{x}.to(torch.{TORCH[node.dtype]})"
+            is_short = len(x) % 2 and node.dtype in SHORT
+            return f"{x}.{SHORT[node.dtype]}()" if is_short else f"{x}.to(torch.{TORCH[node.dtype]})"
         if op == "clamp":
             bounds = [f"{name}={self.of(x)}" for name, x in zip(("min", "max"), args[1:]) if x is not None]
             return f"torch.clamp({', '.join([self.of(args[0]), *bounds])})"
@@ -529,7 +535,7 @@ class Jax(Torch):
         return "f32" if isinstance(x, float) else x.dtype if isinstance(x, Node) else None
 
     def as_float(self, x):
-        return Node("cast", "f32", (x,)) if isinstance(x, Node) and x.dtype not in ("f32", "bool", "int", "float") else x
+        return Node("cast", "f32", (x,)) if isinstance(x, Node) and x.dtype in BITS else x
 
     def call(self, node):
         args, op = node.args, node.op
@@ -557,74 +563,3 @@ def text_of(mod):
         dims = f"[{', '.join(map(str, capture.dims))}]" if capture.dims else ""
         lines.append(f"{capture.name}: {capture.dtype}{dims}\n")
     return "".join(lines) + "\n" + functions_of(mod, Torch)
-
-
-# ---- Shrinking ----
-
-
-def _replaced(node, path, new):
-    if not path:
-        return new
-    args = list(node.args)
-    args[path[0]] = _replaced(args[path[0]], path[1:], new)
-    return dataclasses.replace(node, args=tuple(args))
-
-
-def _paths(node, path=()):
-    yield path, node
-    for place, arg in enumerate(node.args):
-        if isinstance(arg, Node):
-            yield from _paths(arg, (*path, place))
-
-
-def _simpler(node):
-    """Yields nodes of the same dtype that may stand for a node."""
-    inner = [arg for arg in node.args if isinstance(arg, Node)]
-    yield from (arg for arg in inner if arg.dtype == node.dtype)
-    deeper = [x for arg in inner for x in arg.args if isinstance(x, Node)]
-    yield from (x for x in deeper if x.dtype == node.dtype)
-    position = Node("position", "i64", (), "j")
-    if node.dtype == "i64" and node.op != "position":
-        yield position
-        yield from (Node("cast", "i64", (arg,)) for arg in inner if arg.dtype in ("u8", "i8", "i16", "i32"))
-    elif node.dtype == "bool" and len(list(nodes_of(node))) > 3:
-        yield Node("ge", "bool", (Node("position", "i64", (), "i"), position))
-    elif node.dtype in BITS and node.op not in ("load", "position") and inner:
-        yield Node("cast", node.dtype, (position,))
-    elif node.dtype == "f32" and node.op not in ("load", "score") and (node.op != "cast" or node.args[0].op != "position"):
-        yield Node("cast", "f32", (position,))
-    for place, arg in enumerate(node.args):
-        if isinstance(arg, Node) and node.op in INFIX and arg.dtype in BITS and arg.op not in ("position", "scalar") and (
-                isinstance(node.args[1 - place], Node) and promoted(node.args[1 - place].dtype) == arg.dtype):  # fmt: skip
-            yield dataclasses.replace(node, args=tuple(1 if at == place else x for at, x in enumerate(node.args)))
-
-
-def smaller(mod):
-    """Yields mods that are smaller by one step, the smallest first."""
-    if mod.score is not None and mod.mask is not None:
-        yield dataclasses.replace(mod, score=None)
-        yield dataclasses.replace(mod, mask=None)
-    if mod.problem[0] > 1:
-        yield dataclasses.replace(mod, problem=(1, *mod.problem[1:]))
-    for field in ("score", "mask"):
-        tree = getattr(mod, field)
-        for path, node in _paths(tree) if tree is not None else ():
-            for new in _simpler(node):
-                made = _replaced(tree, path, new)
-                if field == "mask" or any(x.op == "clamp" and x.args[1:] == BOUNDS for x in nodes_of(made)):
-                    yield dataclasses.replace(mod, **{field: made})
-
-
-def shrunk(mod, differs, most=150):
-    """Returns the smallest mod found that still differs(mod)."""
-    left, changed = most, True
-    while changed and left > 0:
-        changed = False
-        for candidate in smaller(mod):
-            left -= 1
-            if left <= 0:
-                break
-            if differs(candidate):
-                mod, changed = candidate, True
-                break
-    return mod
