@@ -307,7 +307,7 @@ UNARY = {
     "log10": lambda x: -math.inf if x == 0 else ieee(math.log10)(x),
     "rsqrt": lambda x: math.inf if x == 0 else ieee(lambda v: 1 / math.sqrt(v))(x),
     "sin": math.sin, "cos": math.cos, "tan": math.tan, "tanh_approx": math.tanh,
-    "asin": ieee(math.asin), "acos": ieee(math.acos), "atan": math.atan, "arctan": math.atan, "sinh": ieee(math.sinh),
+    "asin": ieee(math.asin), "acos": ieee(math.acos), "atan": math.atan, "arctan": math.atan, "sinh": lambda x: math.copysign(ieee(math.sinh)(abs(x)), x),
     "cosh": ieee(math.cosh), "asinh": math.asinh, "arcsinh": math.asinh, "acosh": ieee(math.acosh),
     "arctanh": ieee(math.atanh), "erfc": math.erfc,
     "sinc": lambda x: 1.0 if x == 0 else math.sin(math.pi * x) / (math.pi * x),

@@ -35,8 +35,9 @@ inline std::optional<double> central(const std::function<double(double)>& functi
   const double coarse = slope(0x1p-12), fine = slope(0x1p-13), here = function(0);
   const double right = (function(0x1p-13) - here) * 0x1p13, left = (here - function(-0x1p-13)) * 0x1p13;
   const double scale = std::max({std::fabs(fine), std::fabs(here) * 1e-6, 1e-6});
-  const bool settles =
-      std::fabs(here) < 1e5 && std::fabs(coarse - fine) <= 1e-5 * scale && std::fabs(right - left) <= 2e-2 * scale;
+  const bool isStair = std::fabs(fine) > 1e9; // its steps are finer than those of the differences
+  const bool settles = !isStair && std::fabs(here) < 1e5 && std::fabs(coarse - fine) <= 1e-5 * scale &&
+                       std::fabs(right - left) <= 2e-2 * scale;
   return settles ? std::optional((4 * fine - coarse) / 3) : std::nullopt;
 }
 
