@@ -1032,7 +1032,7 @@ class FlexTest(unittest.TestCase):
             r"flex_test.py:\d+: .*writes into a tensor.*use torch.where": written,
             r"flex_test.py:\d+: .*\(a < x\) & \(x < b\)": chained,
             "number in a tensor: instead of `and`, `or` and `not` write &": joined,
-            "number in a tensor: A mod is computed for all scores at once: instead of `if`": branching,
+            "number in a tensor. A mod is computed for all scores at once: instead of `if`": branching,
             "layout torch.sparse_coo: capture its .to_dense": lambda s, b, h, q, k: s + sparse[q, k],
             "`complex`, .*capture complex.real and complex.imag": lambda s, b, h, q, k: s + complex[k].real,
             "must take score, b, h, q_idx and kv_idx.*block_mask=create_block_mask": causal,

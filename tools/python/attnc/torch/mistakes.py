@@ -27,8 +27,8 @@ def asked(name, error, within):
     part = _part(error, text) or text
     hints = [hint.format(*found.groups()) for pattern, hint in _HINTS if (found := re.search(pattern, part))]
     what = f"`{text}`" if text else name
-    advice = "; ".join(hints) if hints else INSTEAD
-    return UntranslatableError(f"{_where(place)}{what} asks for the number in a tensor: {advice}")
+    advice = f": {'; '.join(hints)}" if hints else ""
+    return UntranslatableError(f"{_where(place)}{what} asks for the number in a tensor{advice}. {INSTEAD}")
 
 
 def _part(error, text):
