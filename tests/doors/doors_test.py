@@ -30,9 +30,9 @@ except ImportError as error:
 import trees
 from shrinking import shrunk
 
-DOORS = ("text", "ir", "ir_of_torch", "torch", "blocks", "command", "jax")
+DOORS = ("text", "ir", "ir_of_torch", "torch", "blocks", "fractions", "command", "jax")
 # Doors that cost much, and every which mod they see.
-RARE = {"ir": 3, "ir_of_torch": 8, "blocks": 3, "command": 4}
+RARE = {"ir": 3, "ir_of_torch": 8, "blocks": 3, "fractions": 3, "command": 4}
 
 
 class Server:
@@ -79,7 +79,7 @@ class Doors:
         return case.differs({
             "text": case.as_text, "ir": case.as_ir, "ir_of_torch": case.as_ir_of_torch,
             "blocks": case.differs_in_blocks, "torch": lambda: case.in_torch(self.args.device),
-            "command": lambda: case.by_command(self.args.attnc),
+            "fractions": case.takes_fractions, "command": lambda: case.by_command(self.args.attnc),
         }[door])  # fmt: skip
 
     @staticmethod
