@@ -61,7 +61,8 @@ class Case:
         self.leaves = {name: x for name, x in self.captures.items()
                        if torch.is_tensor(x) and x.is_floating_point()}  # fmt: skip
         shape = (*q.shape[:3], k.shape[2])
-        leaves = {name: x.clone().requires_grad_() for name, x in self.leaves.items()}
+        # In f32, since PyTorch sums gradients of 16 bits in 16 bits.
+        leaves = {name: x.float().clone().requires_grad_() for name, x in self.leaves.items()}
         known = {name: x.reshape(1) if torch.is_tensor(x) and x.dim() == 0 else x
                  for name, x in (self.captures | leaves).items()}  # fmt: skip
         self.eager, self.known = functions_of(mod, Eager), known
