@@ -74,7 +74,8 @@ class Case:
             scores, back, live = jax.vjp(lambda *x: defined(*x, positions), score, leaves, has_aux=True)
             return scores, live, back(d_result)
 
-        given = jnp.asarray(scores_of(q, k)), self.leaves, positions_of(mod.problem)
+        leaves = {name: x.astype(jnp.float32) for name, x in self.leaves.items()}
+        given = jnp.asarray(scores_of(q, k)), leaves, positions_of(mod.problem)
         scores, live, _ = with_gradients(*given, jnp.zeros(shape, jnp.float32))
         self.expected = Expected(np.asarray(scores), np.asarray(live), {})
         self.expected.coarse = {capture.name for capture in mod.captures if capture.dtype in HALVES}

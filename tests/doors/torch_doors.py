@@ -61,7 +61,8 @@ class Case:
         self.leaves = {name: x for name, x in self.captures.items()
                        if torch.is_tensor(x) and x.is_floating_point()}  # fmt: skip
         shape = (*q.shape[:3], k.shape[2])
-        leaves = {name: x.clone().requires_grad_() for name, x in self.leaves.items()}
+        # In f32, since PyTorch sums gradients of 16 bits in 16 bits.
+        leaves = {name: x.float().clone().requires_grad_() for name, x in self.leaves.items()}
         known = {name: x.reshape(1) if torch.is_tensor(x) and x.dim() == 0 else x
                  for name, x in (self.captures | leaves).items()}  # fmt: skip
         self.eager, self.known = functions_of(mod, Eager), known
@@ -147,6 +148,18 @@ class Case:
                 return f"block {b, h, i, j} (b, h, row, column) is {kind} in the lists; {block.sum()} scores live"
         return ""
 
+    def takes_fractions(self):
+        """Describes a run-time int that is taken from a number with a fraction; empty if all are refused."""
+        q, k, v, *_ = self.tensors
+        for name in (x.name for x in self.mod.used() if x.dtype == "int"):
+            given = self.captures | {name: self.captures[name] + 0.5}
+            try:
+                attnc.attention(self.text, q, k, v, captures=given)
+            except (attnc.ArgumentError, attnc.RunError):
+                continue
+            return f"{name}: int takes {given[name]}"
+        return ""
+
     def by_command(self, command):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
@@ -170,7 +183,7 @@ class Case:
     def differs(self, door):
         """Describes the difference at a door, a function that returns what it computes; empty if there is none."""
         try:
-            if door == self.differs_in_blocks:
+            if door in (self.differs_in_blocks, self.takes_fractions):
                 return door()
             weights, lse, gradients = door()
         except Exception as error:
