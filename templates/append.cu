@@ -17,15 +17,15 @@ using NewElement = typename Choose<kFp8, E4M3, Element>::Type;
 using KvElement = typename Choose<kFp8 || kFp8Kv, E4M3, Element>::Type;
 
 /// Returns the cache of a launch with the new rows of batch entry b: as params_of().
-template <class M> ATTNC_DEVICE decltype(auto) new_rows_of(const CacheParams& cache, const ModArgs& args, int b) {
+template <class M> ATTNC_DEVICE decltype(auto) new_rows_of(const Cached<ForwardParams>& p, const ModArgs& args, int b) {
   if constexpr (kIsRagged<M>) {
-    const long long start = q_start_of<M>(args, b);
-    CacheParams own = cache;
-    own.new_k = (const NewElement*)cache.new_k + start * cache.new_k_stride.row;
-    own.new_v = (const NewElement*)cache.new_v + start * cache.new_v_stride.row;
+    const long long start = q_start_of<M>(p, args, b);
+    CacheParams own = p.cache;
+    own.new_k = (const NewElement*)own.new_k + start * own.new_k_stride.row;
+    own.new_v = (const NewElement*)own.new_v + start * own.new_v_stride.row;
     return own;
   } else {
-    return (cache);
+    return (p.cache);
   }
 }
 
@@ -47,9 +47,9 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
     inverse_k = 1.f / launch.cache.k_scale.of(b, kv_head);
     inverse_v = 1.f / launch.cache.v_scale.of(b, kv_head);
   }
-  append_rows<32 * kWarps, NewElement, KvElement>(p, new_rows_of<Mod>(launch.cache, args, b), pages_of(launch, b),
-                                                  length, b, kv_head, first, min(first + kBlockM, p.q_len), threadIdx.x,
-                                                  inverse_k, inverse_v);
+  append_rows<32 * kWarps, NewElement, KvElement>(p, new_rows_of<Mod>(launch, args, b), pages_of(launch, b), length, b,
+                                                  kv_head, first, min(first + kBlockM, p.q_len), threadIdx.x, inverse_k,
+                                                  inverse_v);
 }
 
 } // namespace attnc::append

@@ -80,6 +80,7 @@ static_assert(OwnBox::kTokens == kBlockN, "two warpgroups own 64 keys each");
 static_assert(QueryBox::kTokens == kBlockM && (kBlockM == 64 || kBlockM == 128), "a step is a box");
 // See backward_sm90.cu.
 constexpr bool kTight = kHasRates || kReadsQueries;
+constexpr bool kLateDelta = kTight || kHeadDimQk > 96, kLateBias = kReadsQueries && kHeadDimQk > 64;
 
 using Table = QueryTable<Mod, OwnBox, kBlockM>;
 using Place = KeyPlace<Mod, OwnBox>;
@@ -248,7 +249,21 @@ struct Planner {
     commit({all ? 0 : kStepMasked | (Mod::kHasBeside && asks ? kStepAsks : 0), b, h, box});
   }
 
+  /// Fills the tables of all slots with a row that score() may be asked about: consumers also call it after the last
+  /// step of a box, with rows of an earlier step. A branch around products in flight would serialise them.
+  ATTNC_DEVICE void fill_first_rows() const {
+    const Mod::Head head = Mod::head(args, 0, 0); // SEAM(head)
+    const int first[3] = {};
+    bool exists;
+    const Token token = find_token(QueryBox(), first, 0, p.q_extent, beside_of(p).q, exists);
+#pragma unroll 1
+    for (int i = threadIdx.x % 32; i < kQStages * kBlockM; i += 32)
+      table_of(shared, i / kBlockM).fill(args, head, 0, 0, token, i % kBlockM, false, 0.f, 0.f);
+    __syncwarp();
+  }
+
   ATTNC_DEVICE void run() {
+    if constexpr (Mod::Exponents::kCallsScore) fill_first_rows();
     TileScheduler scheduler{p.order};
 #pragma unroll 1
     while (scheduler.valid()) {
@@ -316,8 +331,10 @@ struct Consumer : ConsumerParts<Consumer, Params, Memory, QRing, DqOut, kTight> 
     Weights weights;
     PackedFragment<Element, 1, kBlockM> d_s;
     Place place;
-    DeltaOf<Table, kTight> delta; // of the last step
-    bool has_older = false;       // steps before the last one
+    const int first[3] = {};
+    if constexpr (Mod::Exponents::kCallsScore) place = Place(p, args, 0, 0, first, first_key());
+    DeltaOf<Table, kLateDelta> delta; // of the last step
+    bool has_older = false;           // steps before the last one
     bool has_last = false, masked = false;
     table_of(shared, 0).load_delta(delta); // meaningless yet, but its address must be one
     await_kv();
@@ -341,7 +358,7 @@ struct Consumer : ConsumerParts<Consumer, Params, Memory, QRing, DqOut, kTight> 
       int message[4];
       q.read_message(message);
       const Table table = table_of(shared, q.slot);
-      const auto bias = table.template bias<0, kEarly>();
+      const auto bias = table.template bias<0, kEarly, kLateBias>();
       if constexpr (kSplit == 1) {
         write_gradients(s_ring.tile(), 64 * group, d_s); // before products, for which it would have to wait
         ptx::fence_proxy_async();
@@ -377,15 +394,12 @@ struct Consumer : ConsumerParts<Consumer, Params, Memory, QRing, DqOut, kTight> 
       ptx::wgmma_wait_group<2>(); // S is complete
       wgmma::touch(s);
       const bool small = are_small(place, s);
-      if (Mod::Exponents::kCallsScore && ends)
-        [[unlikely]];
-      else
-        weigh<0, kEarly>(s, weights, place, table, bias, step, masked, small, p.base.forward);
+      weigh<0, kEarly>(s, weights, place, table, bias, step, masked, small, p.base.forward);
 
       ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are complete
       wgmma::touch(d_k);
       wgmma::touch(d_q);
-      const auto late_bias = table.template bias<kEarly, kGroups>();
+      const auto late_bias = table.template bias<kEarly, kGroups, kLateBias>();
       q.release_before(has_last);
       s_ring.advance();
       write_d_q(d_q, 0);
@@ -400,10 +414,7 @@ struct Consumer : ConsumerParts<Consumer, Params, Memory, QRing, DqOut, kTight> 
       ptx::wgmma_fence();
       wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
       ptx::wgmma_commit_group();
-      if (Mod::Exponents::kCallsScore && ends)
-        [[unlikely]];
-      else
-        weigh<kEarly, kGroups>(s, weights, place, table, late_bias, step, masked, small, p.base.forward);
+      weigh<kEarly, kGroups>(s, weights, place, table, late_bias, step, masked, small, p.base.forward);
       commit_d_q(has_last);
       table.load_delta(delta);
       ptx::wgmma_fence();

@@ -117,7 +117,8 @@ struct Kernel : KvGradients<BackwardParamsSm80, KvPlace<Mod, kGroups>, RowTable<
         slot ^= 1;
         fill_table(slot, step, lse, delta);
         if (j == 0) place = Place(f, args, walk().b, walk().h, kv_start, warp_row + Scores::row(0));
-        has_step = !kBlockSparse || step.start < f.q_len; // a listed block may reach past the end by whole steps
+        // A listed block may reach past the end by whole steps, or be none.
+        has_step = !kBlockSparse || unsigned(step.start) < unsigned(f.q_len);
       }
     }
     __syncthreads();

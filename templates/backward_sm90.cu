@@ -83,6 +83,8 @@ constexpr bool kTight = kHasRates || kReadsRows || Mod::Exponents::kIsLinear;
 // Whether delta is read at its use. With delta in registers, compilers from 13.3 on run out of them and serialise
 // wgmma.
 constexpr bool kLateDelta = kTight || (kBlockM == 64 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1303);
+// The same of biases, next to what score() takes.
+constexpr bool kLateBias = Mod::Exponents::kCallsScore && kHeadDimQk > 64;
 using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart<DqSums>, QRing::Control,
                             ORing::Control, SRing::Control, KvFull, DqMessage, DqFull, DqEmpty, OwnPlace, Turns, Rows>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
@@ -141,7 +143,7 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
     table_of<Memory>(shared, 0).load_delta(delta); // meaningless yet, but its address must be one
     if (kIsRagged<Mod> && tail) clear_rows_behind(k_tile(), f.kv_len - tile.start, group);
     int first_slot = 0; // ragged batch: the sequence's first slot of tiles of Q
-    if constexpr (kIsRagged<Mod>) first_slot = q_slot_of<Mod, kBlockM>(args, tile.b, 0);
+    if constexpr (kIsRagged<Mod>) first_slot = q_slot_of<Mod, kBlockM>(p.base.forward, args, tile.b, 0);
 #pragma unroll 1
     while (true) {
       // In flight: dP and dV of the last step.
@@ -164,7 +166,7 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
       q.read_message(message);
       clear_tail(q.tile(), message[1], group);
       const Table table = table_of<Memory>(shared, q.slot);
-      const auto bias = table.template bias<0, kEarly>();
+      const auto bias = table.template bias<0, kEarly, kLateBias>();
       if constexpr (kSplit == 1) {
         write_gradients(s_ring.tile(), 64 * group, d_s); // before products, for which it would have to wait
         ptx::fence_proxy_async();
@@ -208,7 +210,7 @@ struct Consumer : ConsumerParts<Consumer, BackwardParamsSm90, Memory, QRing, DqS
       ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are complete
       wgmma::touch(d_k);
       wgmma::touch(d_q);
-      const auto late_bias = table.template bias<kEarly, kGroups>();
+      const auto late_bias = table.template bias<kEarly, kGroups, kLateBias>();
       q.release_before(has_last);
       s_ring.advance();
       write_d_q(d_q, last_tile, ends);

@@ -115,7 +115,7 @@ struct Storer {
 
   template <class M> ATTNC_DEVICE void copy_or_send(const ModArgs& args, OutTile out, int b, int h, int q_start) const {
     const ForwardParams& base = p.base;
-    const int rows = q_length_of<M>(base, args, b) - q_start, row = q_row_of<M>(args, b, q_start);
+    const int rows = q_length_of<M>(base, args, b) - q_start, row = q_start_of<M>(base, args, b) + q_start;
     if (rows < kBlockM)
       wgmma::copy_rows<kHeadDimV>((Element*)base.out + h * base.out_stride.head + row * base.out_stride.row,
                                   base.out_stride.row, out, rows);

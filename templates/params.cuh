@@ -86,6 +86,7 @@ struct ForwardParams {
 struct CacheParams {
   const int* page_table;  // [batch, kv_len / kPageSize]: the page of positions i kPageSize .. (i + 1) kPageSize - 1
   long long table_stride; // elements from one sequence to the next
+  int pages;              // of the pool
   const void* new_k;      // [batch, kv_heads, q_len, head_dim_qk]
   const void* new_v;      // [batch, kv_heads, q_len, head_dim_v]
   Strides new_k_stride, new_v_stride;

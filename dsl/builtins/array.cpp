@@ -233,11 +233,13 @@ Object arange(Context& context, const Bound& bound) {
   return convertAll(context, bound, makeLazy(context, {extent}, element), 3);
 }
 
-/// Counts the boundaries (in ascending order) below a number; with `right`, also those equal to it.
+/// Counts the boundaries (in ascending order) below a number; with `right`, also those equal to it. NaN is above all.
 Object passed(Context& context, Object x, Object boundaries, bool right) {
   auto count = [&](Object value) {
-    Object isPassed = compare(context, right ? CompareOp::Le : CompareOp::Lt, boundaries, value);
-    return total(context, isPassed, std::nullopt);
+    const auto isPassed = [&](llvm::ArrayRef<Object> items) {
+      return logicalNot(context, compare(context, right ? CompareOp::Gt : CompareOp::Ge, items[0], value));
+    };
+    return total(context, broadcast(context, {boundaries}, isPassed), std::nullopt);
   };
   x = decay(context, x);
   boundaries = decay(context, boundaries);
@@ -248,26 +250,31 @@ Object passed(Context& context, Object x, Object boundaries, bool right) {
   return broadcast(context, {x}, [&](llvm::ArrayRef<Object> items) { return count(items[0]); });
 }
 
-bool isRight(Context& context, const Bound& bound, size_t i) { return bound.has(i) && truth(context, bound[i]); }
+/// Returns whether an optional argument is given and true.
+bool isSet(Context& context, const Bound& bound, size_t i) { return bound.has(i) && truth(context, bound[i]); }
 
 Object bucketize(Context& context, const Bound& bound) {
-  return passed(context, bound[0], bound[1], isRight(context, bound, 2));
+  return passed(context, bound[0], bound[1], isSet(context, bound, 2));
 }
 
 Object searchSorted(Context& context, const Bound& bound) {
+  if (bound.has(4))
+    context.fail(diag::badArgument, "searchsorted", "sorted boundaries, and no `sorter`", context.describe(bound[4]));
   const bool isSideRight = bound.has(3) && bound[3].is<const Str*>() && bound[3].as<const Str*>()->text == "right";
-  return passed(context, bound[1], bound[0], isRight(context, bound, 2) || isSideRight);
+  return passed(context, bound[1], bound[0], isSet(context, bound, 2) || isSideRight);
 }
 
-/// Tests whether a number is one of the elements.
+/// Tests whether a number is one of the elements; with `invert`, whether it is none.
 Object isIn(Context& context, const Bound& bound) {
+  const bool isInverted = isSet(context, bound, 3);
   Object elements = decay(context, bound[1]);
   if (elements.is<Sequence*>()) elements = asTensor(context, tensorFrom(context, elements, 0));
   auto any = [&](Object x) {
     if (elements.isArrayLike() && holdsInts(context, elements)) x.ints = Ints::Python; // as torch
     Object equal = compare(context, CompareOp::Eq, elements, x);
-    if (!equal.isArrayLike()) return equal;
-    return compare(context, CompareOp::Gt, total(context, equal, std::nullopt), int64_t(0));
+    if (!equal.isArrayLike()) return isInverted ? logicalNot(context, equal) : equal;
+    return compare(context, isInverted ? CompareOp::Eq : CompareOp::Gt, total(context, equal, std::nullopt),
+                   int64_t(0));
   };
   Object x = decay(context, bound[0]);
   if (!x.isArrayLike()) return any(scalar(context, x, "isin"));
@@ -335,9 +342,9 @@ llvm::ArrayRef<Builtin> arrayBuiltins() {
       {"scalar_tensor", kTorch, "data, dtype=, device=", tensor},
       {"stack", kTorch, "tensors, dim=", stack},
       {"arange", kTorch, "start, end=, step=, dtype=, device=", arange},
-      {"bucketize", kTorch, "input, boundaries, right=", bucketize},
-      {"searchsorted", kTorch, "sorted_sequence, input, right=, side=", searchSorted},
-      {"isin", kTorch, "elements, test_elements", isIn},
+      {"bucketize", kTorch, "input, boundaries, right=, out_int32=", bucketize},
+      {"searchsorted", kTorch, "sorted_sequence, input, right=, side=, sorter=, out_int32=", searchSorted},
+      {"isin", kTorch, "elements, test_elements, assume_unique=, invert=", isIn},
       {"size", kMethod, "input, dim=", size},
       {"numel", kTensor, "input", numel},
       {"dim", kMethod, "input", dim},

@@ -22,6 +22,7 @@ enum Where : unsigned {
   kAttnc = 8192,       ///< attnc.name
   kGridMethod = 16384, ///< x.name() of grids
   kGym = 2048,         ///< attn_gym.masks.name, attn_gym.utils.name
+  kSpecial = 32768,    ///< torch.special.name
 };
 
 /// The arguments of a call, matched with the parameters of a builtin.

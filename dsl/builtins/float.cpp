@@ -34,6 +34,27 @@ template <Op op> Object function(Context& context, const Bound& bound) {
   return apply(context, op, scalar(context, bound[0], bound.builtin->name), bound.builtin->name);
 }
 
+/// A function of two floats, such as atan2.
+Object ofTwo(Context& context, Op op, Object x, Object y) {
+  if (!x.isKnownNumber() || !y.isKnownNumber())
+    return context.make(op, Type::F32, {lift(context, x, Type::F32), lift(context, y, Type::F32)});
+  return ir::semantics::apply<double>(op, Type::F32, Type::F32, {.real = toDouble(x)}, {.real = toDouble(y)}).real;
+}
+
+template <Op op> Object functionOfTwo(Context& context, const Bound& bound) {
+  return ofTwo(context, op, argument(context, bound, 0), argument(context, bound, 1));
+}
+
+/// math.hypot(*coordinates)
+Object mathHypot(Context& context, const Bound& bound) {
+  std::vector<Object> coordinates = bound.rest;
+  coordinates.resize(std::max<size_t>(coordinates.size(), 2), 0.0);
+  Object length = scalar(context, coordinates[0], "hypot");
+  for (Object coordinate : llvm::ArrayRef<Object>(coordinates).drop_front())
+    length = ofTwo(context, Op::Hypot, length, scalar(context, coordinate, "hypot"));
+  return length;
+}
+
 /// torch.floor and similar: a float stays a float, an int is returned as it is.
 template <Op op> Object rounding(Context& context, const Bound& bound) {
   Object x = scalar(context, bound[0], bound.builtin->name);
@@ -133,6 +154,16 @@ Object leakyRelu(Context& context, const Bound& bound) {
   return select(context, f.gt(x, int64_t(0)), x, f.mul(x, slope));
 }
 
+/// sin(y) / y for y = pi x, and the series around 0, whose derivative keeps its digits
+Object sinc(Context& context, const Bound& bound) {
+  Object x = floatArgument(context, bound);
+  if (x.isKnownNumber()) return toDouble(x) == 0 ? 1.0 : std::sin(M_PI * toDouble(x)) / (M_PI * toDouble(x));
+  Formula f{context};
+  Object y = f.mul(x, M_PI), t = f.mul(y, y);
+  Object series = f.add(f.mul(t, f.add(f.mul(t, f.add(f.mul(t, -1.0 / 5040), 1.0 / 120)), -1.0 / 6)), 1.0);
+  return select(context, f.gt(1.0 / 16, t), series, f.div(f.call(Op::Sin, y), y));
+}
+
 /// log(x) / log(10)
 Object log10(Context& context, const Bound& bound) {
   Formula f{context};
@@ -151,27 +182,48 @@ llvm::ArrayRef<Builtin> floatBuiltins() {
   constexpr unsigned kBoth = kTensor | kMath;
   static const Builtin rows[] = {
       {"exp", kBoth, "input", function<Op::Exp>},
-      {"exp2", kBoth, "input", function<Op::Exp2>},
-      {"expm1", kBoth, "input", function<Op::Expm1>},
+      {"exp2", kBoth | kSpecial, "input", function<Op::Exp2>},
+      {"expm1", kBoth | kSpecial, "input", function<Op::Expm1>},
       {"log", kTensor, "input", function<Op::Log>},
       {"log", kMath | kElementwise, "input, base=", mathLog},
       {"log2", kBoth, "input", function<Op::Log2>},
       {"log10", kBoth, "input", log10},
-      {"log1p", kBoth, "input", function<Op::Log1p>},
+      {"log1p", kBoth | kSpecial, "input", function<Op::Log1p>},
       {"sqrt", kBoth, "input", function<Op::Sqrt>},
       {"rsqrt", kTensor, "input", function<Op::Rsqrt>},
       {"sin", kBoth, "input", function<Op::Sin>},
       {"cos", kBoth, "input", function<Op::Cos>},
       {"tan", kBoth, "input", function<Op::Tan>},
+      {"asin", kBoth, "input", function<Op::Asin>},
+      {"arcsin", kTensor, "input", function<Op::Asin>},
+      {"acos", kBoth, "input", function<Op::Acos>},
+      {"arccos", kTensor, "input", function<Op::Acos>},
+      {"atan", kBoth, "input", function<Op::Atan>},
+      {"arctan", kTensor, "input", function<Op::Atan>},
+      {"atan2", kBoth, "input, other", functionOfTwo<Op::Atan2>},
+      {"arctan2", kTensor, "input, other", functionOfTwo<Op::Atan2>},
+      {"hypot", kTensor, "input, other", functionOfTwo<Op::Hypot>},
+      {"hypot", kMath, "*coordinates", mathHypot},
+      {"sinh", kBoth, "input", function<Op::Sinh>},
+      {"cosh", kBoth, "input", function<Op::Cosh>},
+      {"asinh", kBoth, "input", function<Op::Asinh>},
+      {"arcsinh", kTensor, "input", function<Op::Asinh>},
+      {"acosh", kBoth, "input", function<Op::Acosh>},
+      {"arccosh", kTensor, "input", function<Op::Acosh>},
+      {"atanh", kBoth, "input", function<Op::Atanh>},
+      {"arctanh", kTensor, "input", function<Op::Atanh>},
+      {"sinc", kTensor | kSpecial, "input", sinc},
       {"tanh", kBoth | kFunctional, "input", function<Op::Tanh>},
       {"tanh_approx", kTorch | kMethod | kElementwise | kAttnc, "input", function<Op::TanhApprox>},
       {"sigmoid", kTensor | kFunctional, "input", function<Op::Sigmoid>},
-      {"erf", kBoth, "input", function<Op::Erf>},
+      {"expit", kSpecial | kElementwise, "input", function<Op::Sigmoid>},
+      {"erf", kBoth | kSpecial, "input", function<Op::Erf>},
+      {"erfc", kBoth | kSpecial, "input", function<Op::Erfc>},
       {"floor", kTensor, "input", rounding<Op::Floor>},
       {"ceil", kTensor, "input", rounding<Op::Ceil>},
       {"trunc", kTensor, "input", rounding<Op::Trunc>},
       {"fix", kTensor, "input", rounding<Op::Trunc>},
-      {"round", kTensor, "input", rounding<Op::Round>},
+      {"round", kTensor | kSpecial, "input", rounding<Op::Round>},
       {"floor", kMath | kElementwise, "input", roundingToInt<Op::Floor>},
       {"ceil", kMath | kElementwise, "input", roundingToInt<Op::Ceil>},
       {"trunc", kMath | kElementwise, "input", roundingToInt<Op::Trunc>},

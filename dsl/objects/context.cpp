@@ -109,6 +109,11 @@ bool Context::computeNonNegative(const ir::Node& node) const {
   case Op::Abs:
   case Op::Exp:
   case Op::Exp2:
+  case Op::Acos:
+  case Op::Cosh:
+  case Op::Acosh:
+  case Op::Erfc:
+  case Op::Hypot:
   case Op::Sigmoid: return true;
   case Op::Add:
   case Op::Mul:
@@ -130,6 +135,11 @@ bool Context::computeNonNegative(const ir::Node& node) const {
   case Op::Round:
   case Op::Sqrt:
   case Op::Expm1:
+  case Op::Asin:
+  case Op::Atan:
+  case Op::Sinh:
+  case Op::Asinh:
+  case Op::Atanh:
   case Op::Sum:
   case Op::Fmod:
   case Op::StopGradient: return operand(0);
@@ -153,6 +163,7 @@ bool Context::computeNonNegative(const ir::Node& node) const {
   case Op::Tanh:
   case Op::TanhApprox:
   case Op::Erf:
+  case Op::Atan2:
   case Op::Pow: return false;
   }
   return false;

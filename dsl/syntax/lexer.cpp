@@ -355,8 +355,10 @@ private:
       diagnostics.report(loc, diag::badNumber, text.substr(begin, at - begin));
     else if (isFloat)
       ok = !spelled.getAsDouble(tokens.back().real);
-    else if (spelled.getAsInteger(base, tokens.back().integer))
-      tokens.back().isBeyond = true;
+    else if (uint64_t value = 0; spelled.getAsInteger(base, value) || value > INT64_MAX)
+      tokens.back().isBeyond = true, tokens.back().isLeast = value == 1ull << 63;
+    else
+      tokens.back().integer = int64_t(value);
   }
 
   struct Width {

@@ -30,6 +30,7 @@ struct Token {
   int64_t integer = 0;   ///< of Int
   double real = 0;       ///< of Float
   bool isBeyond = false; ///< whether an Int does not fit, or a Float is imaginary
+  bool isLeast = false;  ///< whether an Int fits behind a minus: 2^63
 };
 
 /// Returns the tokens of a text, ending with Newline (if there is any other token) and End. Reports errors; after an

@@ -305,6 +305,13 @@ Expr* ExpressionParser::parseUnary() {
   if (!op) return parsePower();
   Nested nested(*this);
   Token sign = next();
+  if (op == UnaryOp::Neg && peek().isLeast && peek(1).kind != Tok::StarStar) {
+    auto* least = node<IntExpr>(sign.loc);
+    least->value = INT64_MIN;
+    next();
+    least->loc = from(sign.loc);
+    return least;
+  }
   auto* expr = node<UnaryExpr>(sign.loc);
   expr->op = *op;
   expr->operand = parseUnary();

@@ -21,6 +21,7 @@ constexpr PythonModule kPythonModules[] = {
     {"torch", kTorch},
     {"torch.nn", 0},
     {"torch.nn.functional", kFunctional},
+    {"torch.special", kSpecial},
     {"torch.nn.attention", 0},
     {"torch.nn.attention.flex_attention", kFlex},
     {"math", kMath},
@@ -63,8 +64,7 @@ bool isOpaque(llvm::StringRef path, llvm::StringRef name) {
   if (path == "__future__") return name == "annotations";
   if (path == "torch") return name == "Tensor" || name == "device" || name == "dtype" || name == "compile";
   if (path == "torch.nn.attention.flex_attention" || path == "attnc.torch")
-    return name == "create_mask" || name == "BlockMask" || name == "AuxRequest" || name == "_mask_mod_signature" ||
-           name == "_score_mod_signature";
+    return name == "create_mask" || name == "BlockMask" || name == "AuxRequest" || name.front() == '_';
   return false;
 }
 

@@ -47,7 +47,7 @@ constexpr std::string_view kindName(KernelKind kind) {
 }
 
 /// Values of KernelOptions::pageSize, in rows of k and v.
-inline constexpr std::array kPageSizes{1, 8, 16, 32, 64, 128, 256};
+inline constexpr std::array kPageSizes{1, 2, 4, 8, 16, 32, 64, 128, 256};
 
 /// Largest KernelOptions::headDim and headDimV.
 inline constexpr int kMostHeadDim = 576, kMostHeadDimV = 512;

@@ -83,9 +83,9 @@ struct Operands {
   /// A mod sees the sequence as b = 0 .. B - 1. Coordinates q_idx and kv_idx begin at 0 in each sequence, unless
   /// queries have offsets. Q_LEN and KV_LEN are the longest lengths.
   ///
-  /// The kernel reads cumulative lengths when it runs, and does not check them. They ascend from 0 or above, and end at
-  /// or before the end of the tensors. Rows outside all sequences are neither read nor written. For kernels with
-  /// Feature::Ragged.
+  /// The kernel reads cumulative lengths when it runs, and checks them only if it is asked to (PrepareOptions::check).
+  /// They ascend from 0 or above, and end at or before the end of the tensors. Rows outside all sequences are neither
+  /// read nor written, nor is anything behind the tensors. For kernels with Feature::Ragged.
   std::optional<TensorView> cuSeqlensQ = {};
   /// i32 [B + 1]: the same for rows of k and v, unless these lie in pages. Default: cuSeqlensQ.
   std::optional<TensorView> cuSeqlensKv = {};

@@ -20,11 +20,13 @@ namespace attnc {
 /// new rows it also takes memory for k and v. Returns when it is done.
 ///
 /// Errors (environment), with nothing written: shapes, dtypes and captures that do not fit; operands that no kernel
-/// takes together. Also a page table entry within a KV length that is not a page.
+/// takes together; outputs that share addresses. Also values that name what does not exist: cumulative lengths, KV
+/// lengths, positions, pages, and lists of a block mask. With ATTNC_CHECK=1 also captured indices of gathers.
 Status computeOnCpu(const Mod& mod, const Operands& operands, const Outputs& outputs);
 
 /// Computes what a backward launch writes, in host memory. It recomputes `out` and `lse`, and does not read those of
-/// `operands`. Block masks need no lists by column. Otherwise as computeOnCpu().
+/// `operands`. Block masks need no lists by column; given ones must agree with those by row. Otherwise as
+/// computeOnCpu().
 ///
 /// Errors (environment): those of computeOnCpu(); a gradient of a name that is no captured float. Also kvLengths,
 /// pages, new rows, k and v of E4M3, and qOffsets outside a ragged batch; no backward kernel takes these.

@@ -350,6 +350,7 @@ void Intervals::symbolic(const Node& node, llvm::ArrayRef<Bounds> x, Level level
 #include "ir/ops.def"
   case Op::Abs:
   case Op::Div:
+  case Op::Hypot:
   case Op::Or:
   case Op::Xor:
   case Op::Not:

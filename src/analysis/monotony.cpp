@@ -95,6 +95,7 @@ Direction Monotony::operation(Value value, const Node& node) const {
   case Op::Abs:
   case Op::Mod:
   case Op::Div:
+  case Op::Hypot:
   case Op::Xor:
   case Op::Shl:
   case Op::Shr:

@@ -153,6 +153,7 @@ Range ofIntegers(const ir::Node& node, llvm::ArrayRef<Range> x) {
 #define FUNCTION(Name, ...) case Op::Name:
 #include "ir/ops.def"
   case Op::Div:
+  case Op::Hypot:
   case Op::Eq:
   case Op::Ne:
   case Op::Lt:
@@ -212,6 +213,7 @@ Range ofReals(const ir::Node& node, llvm::ArrayRef<Range> x) {
   case Op::FloorDiv:
   case Op::Mod:
   case Op::Div:
+  case Op::Hypot:
 #define LEAF(Name, ...) case Op::Name:
 #define FUNCTION(Name, ...) case Op::Name:
 #include "ir/ops.def"

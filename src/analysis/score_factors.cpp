@@ -13,7 +13,21 @@ using ir::Node;
 using ir::Op;
 using ir::Value;
 
-bool isOdd(Op op) { return op == Op::Tanh || op == Op::TanhApprox || op == Op::Sin || op == Op::Tan || op == Op::Erf; }
+bool isOdd(Op op) {
+  switch (op) {
+  case Op::Sin:
+  case Op::Tan:
+  case Op::Asin:
+  case Op::Atan:
+  case Op::Sinh:
+  case Op::Tanh:
+  case Op::TanhApprox:
+  case Op::Asinh:
+  case Op::Atanh:
+  case Op::Erf: return true;
+  default: return false;
+  }
+}
 
 class FactorFinder {
 public:

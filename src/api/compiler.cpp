@@ -1,6 +1,7 @@
 // From mods and options to kernels, through the memory cache, the disk cache and NVRTC.
 #include "attnc/compiler.h"
 
+#include "api/check_values.h"
 #include "api/compiler_access.h"
 #include "api/compiler_impl.h"
 #include "api/kernel_label.h"
@@ -272,6 +273,7 @@ Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Mod& mod,
   }
   ATTNC_TRY_AS(device, jit::currentDevice());
   held.device = {device->multiprocessors, device->l2Bytes};
+  held.checks = asksForChecks(env);
   auto first = std::make_shared<const LoadedPlan>(held);
   for (size_t i = 0; i < plan.stages.size(); ++i) held.compiled[i] = plan.stages[i].compiled;
   std::lock_guard lock(mutex);

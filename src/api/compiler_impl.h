@@ -108,8 +108,8 @@ struct Compiler::Impl {
   Expected<Settled> settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
                            const PrepareOptions& options, Lookup lookup, const Training* training = nullptr);
 
-  /// The second half of `compiler`.prepare() and prepareTraining().
-  static Expected<Prepared> prepared(const Compiler& compiler, const Mod& mod, Settled settled);
+  /// The second half of `compiler`.prepare() and prepareTraining(). `checks`: PrepareOptions::check.
+  static Expected<Prepared> prepared(const Compiler& compiler, const Mod& mod, Settled settled, bool checks = false);
 
   /// Both halves of preparing. If the kernel of a tuned tile cannot be built or loaded, takes that of the model's tile.
   static Expected<Prepared> prepare(const Compiler& compiler, const Mod& mod, const Operands& operands,

@@ -1,6 +1,8 @@
-// Launches: arguments are checked, packed and enqueued. Nothing here allocates, compiles or waits.
+// Launches: arguments are checked, packed and enqueued. Nothing here allocates, compiles or waits, unless launches
+// check the values of operands.
 #include "attnc/kernel.h"
 
+#include "api/check_values.h"
 #include "api/kernel_impl.h"
 #include "api/mod_impl.h"
 #include "ir/bind.h"
@@ -115,6 +117,7 @@ Expected<size_t> ForwardKernel::workspaceBytes(const Operands& operands, const O
 
 Status ForwardKernel::launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const {
   ATTNC_TRY_AS(checked, plan::checkForward(operands, outputs, options()));
+  if (plan->checks) ATTNC_TRY(checkOnDevice(plan->built->mod.module(), operands, options().kind, stream));
   return plan->launch(*checked, operands.captures, workspace, stream);
 }
 
@@ -132,6 +135,7 @@ Expected<size_t> BackwardKernel::workspaceBytes(const BackwardOperands& operands
 Status BackwardKernel::launch(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace,
                               Stream stream) const {
   ATTNC_TRY_AS(checked, plan::checkBackward(operands, outputs, options()));
+  if (plan->checks) ATTNC_TRY(checkOnDevice(plan->built->mod.module(), operands, KernelKind::Backward, stream));
   ATTNC_TRY(plan->addCaptureOutputs(*checked, operands, outputs, /*launches=*/true));
   return plan->launch(*checked, operands.captures, workspace, stream);
 }

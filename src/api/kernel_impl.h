@@ -36,6 +36,7 @@ struct LoadedPlan {
   CompiledStages compiled; ///< as the call that made this obtained them
   std::vector<jit::LoadedKernel> stages;
   plan::Device device;
+  bool checks = false; ///< whether each launch checks the values of its operands first
 
   const KernelOptions& options() const { return built->plan.options; }
 

@@ -1,6 +1,7 @@
 // Prepared attention: launches of what was settled for operands.
 #include "attnc/prepared.h"
 
+#include "api/check_values.h"
 #include "api/compiler_access.h"
 #include "api/compiler_impl.h"
 #include "plan/catalog.h"
@@ -50,6 +51,7 @@ struct Prepared::Impl {
   plan::WorkspaceLayout workspace;
   std::optional<plan::WorkspaceLayout> backwardWorkspace; ///< set if prepared for training
   int64_t qRows, kvRows;                                  ///< Settled::qRows, Settled::kvRows
+  bool checks;                                            ///< PrepareOptions::check
 
   void* backwardMemory(void* memory) const {
     return memory ? static_cast<char*>(memory) + backwardOffset(workspace) : nullptr;
@@ -60,6 +62,12 @@ struct Prepared::Impl {
 
   /// Checks that a call fits what was prepared.
   Status check(const Operands& operands, void* memory) const;
+
+  /// check(), and checks values if launches do.
+  Status checkLaunch(const Operands& operands, void* memory, KernelKind kind, Stream stream) const {
+    ATTNC_TRY(check(operands, memory));
+    return checks || plan->checks ? checkOnDevice(plan->built->mod.module(), operands, kind, stream) : Status();
+  }
 
   BlockMask::Lists lists() const { return backwardKernel ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow; }
 };
@@ -115,7 +123,7 @@ Status Prepared::initialise(const Operands& operands, void* workspace, Stream st
 }
 
 Status Prepared::launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const {
-  ATTNC_TRY(impl->check(operands, workspace));
+  ATTNC_TRY(impl->checkLaunch(operands, workspace, KernelKind::Forward, stream));
   if (!impl->preparation.blockMask) return impl->kernel.launch(operands, outputs, workspace, stream);
   const BlockMaskView lists = blockMaskIn(workspace);
   Operands all = operands;
@@ -147,7 +155,7 @@ size_t PreparedAccess::scratchBytes(const Prepared& prepared) { return prepared.
 Status PreparedAccess::launchBackward(const Prepared& prepared, const BackwardOperands& operands,
                                       const BackwardOutputs& outputs, void* kept, void* scratch, Stream stream) {
   const auto& impl = prepared.impl;
-  ATTNC_TRY(impl->check(operands, kept));
+  ATTNC_TRY(impl->checkLaunch(operands, kept, KernelKind::Backward, stream));
   if (!impl->backwardKernel->options().gradients.empty()) {
     ATTNC_TRY_AS(bytes, impl->backwardKernel->workspaceBytes(operands, outputs));
     if (*bytes > impl->backwardWorkspace->bytes())
@@ -161,7 +169,7 @@ Status PreparedAccess::launchBackward(const Prepared& prepared, const BackwardOp
   return impl->backwardKernel->launch(all, outputs, scratch, stream);
 }
 
-Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod& mod, Settled settled) {
+Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod& mod, Settled settled, bool checks) {
   Impl& impl = *compiler.impl;
   ATTNC_TRY_AS(kernel, impl.load(mod, settled.plan->options, settled.plan.get()));
   const std::shared_ptr<const LoadedPlan> plan = *kernel;
@@ -177,7 +185,7 @@ Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod&
   }
   return Prepared(std::make_shared<const Prepared::Impl>(Prepared::Impl{
       std::move(settled.preparation), ForwardKernel(*std::move(kernel)), plan, std::move(builder), std::move(backward),
-      std::move(settled.workspace), std::move(settled.backwardWorkspace), settled.qRows, settled.kvRows}));
+      std::move(settled.workspace), std::move(settled.backwardWorkspace), settled.qRows, settled.kvRows, checks}));
 }
 
 Expected<Prepared> Compiler::Impl::prepare(const Compiler& compiler, const Mod& mod, const Operands& operands,
@@ -186,12 +194,12 @@ Expected<Prepared> Compiler::Impl::prepare(const Compiler& compiler, const Mod& 
   Impl& impl = *compiler.impl;
   ATTNC_TRY_AS(settled, impl.settle(mod, operands, outputs, options, Lookup::Device, training));
   const std::string tunedBy = tunedByOf(settled->preparation);
-  Expected<Prepared> result = prepared(compiler, mod, *std::move(settled));
+  Expected<Prepared> result = prepared(compiler, mod, *std::move(settled), options.check);
   if (result || tunedBy.empty()) return result;
   impl.log.line(fmt::format("tuned choice {} ignored: {}", tunedBy, result.error().message));
   settled = impl.settle(mod, operands, outputs, options, Lookup::None, training);
   if (!settled) return settled.error();
-  return prepared(compiler, mod, *std::move(settled));
+  return prepared(compiler, mod, *std::move(settled), options.check);
 }
 
 Expected<Prepared> Compiler::prepare(const Mod& mod, const Operands& operands, const Outputs& outputs,

@@ -1,11 +1,11 @@
 // In: operands and outputs in host memory. Out: the reference's doubles, rounded to the outputs' dtypes.
 #include "attnc/reference.h"
 
+#include "api/check_values.h"
 #include "api/mod_impl.h"
 #include "plan/catalog.h"
 #include "plan/kernel_options.h"
 #include "plan/launch_operands.h"
-#include "plan/mask_shape.h"
 #include "reference/cache.h"
 #include "reference/gradients.h"
 #include "support/try.h"
@@ -49,8 +49,8 @@ Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCac
   plan::LaunchOperands args{operands};
   ATTNC_TRY(plan::checkGiven(operands, options));
   ATTNC_TRY(plan::checkSequences(options, args));
-  ATTNC_TRY(plan::checkNoneIsNull(operands));
-  if (operands.blockMask) ATTNC_TRY(plan::checkLists(*operands.blockMask));
+  ATTNC_TRY(plan::checkAddresses(operands));
+  ATTNC_TRY(checkValues(operands, kind));
   if (!operands.pageTable && !operands.newK && !operands.newV) return args;
   const TensorView* cuSeqlensQ = operands.cuSeqlensQ ? &*operands.cuSeqlensQ : nullptr;
   for (auto [name, fresh, target, memory, scales] :
@@ -67,10 +67,10 @@ Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCac
           "new_k and new_v have the dtype of k and v");
     memory->assign(size_t(rows.elements() * dtypeBytes(rows.dtype)), 0);
     rows.data = memory->data();
-    ATTNC_TRY(reference::gatherRows(held, rows));
+    reference::gatherRows(held, rows);
     if (*fresh)
-      ATTNC_TRY(reference::appendRows({rows, nullptr, *operands.kvLengths, args.problem.kvLen}, **fresh,
-                                      args.problem.qLen, cuSeqlensQ, pointer(*scales)));
+      reference::appendRows({rows, nullptr, *operands.kvLengths, args.problem.kvLen}, **fresh, args.problem.qLen,
+                            cuSeqlensQ, pointer(*scales));
     *target = rows;
   }
   for (auto [scales, memory] : {std::pair(&args.kScales, &cache.kScales), {&args.vScales, &cache.vScales}}) {
@@ -80,7 +80,7 @@ Expected<Operands> argsOf(KernelKind kind, const Operands& operands, GatheredCac
         TensorView::contiguous(nullptr, DType::F32, {args.problem.batch, (*scales)->shape[1], held.kvLength(), 1});
     memory->assign(size_t(rows.elements() * dtypeBytes(rows.dtype)), 0);
     rows.data = memory->data();
-    ATTNC_TRY(reference::gatherRows(held, rows));
+    reference::gatherRows(held, rows);
     *scales = rows;
   }
   args.pageTable = args.newK = args.newV = {};
@@ -95,8 +95,8 @@ void appendRows(const Operands& operands) {
   for (auto [fresh, cache, scales] :
        {std::tuple(&operands.newK, &operands.k, &operands.kScales), {&operands.newV, &operands.v, &operands.vScales}})
     if (*fresh)
-      (void)bool(reference::appendRows({*cache, table, *operands.kvLengths, problem.kvLen}, **fresh, problem.qLen,
-                                       cuSeqlensQ, pointer(*scales)));
+      reference::appendRows({*cache, table, *operands.kvLengths, problem.kvLen}, **fresh, problem.qLen, cuSeqlensQ,
+                            pointer(*scales));
 }
 
 /// Returns the mod that the definition prescribes for these operands.
@@ -113,11 +113,16 @@ public:
            const std::vector<double>& values) {
     if (!target || !status) return;
     const std::vector<int64_t> given(target->shape.begin(), target->shape.begin() + target->rank);
+    const DType dtype = target->dtype;
     if (given != shape)
       status = Error::environment(fmt::format("{} is [{}]", name, fmt::join(given, ", ")),
                                   fmt::format("it must be [{}]", fmt::join(shape, ", ")));
+    else if (dtype != DType::F32 && dtype != DType::F16 && dtype != DType::BF16)
+      status = Error::environment(fmt::format("{} is {}, expected f32, f16 or bf16", name, dtypeName(dtype)));
     else
-      targets.emplace_back(*target, &values);
+      status = plan::checkDistinct(name, *target);
+    if (status) status = plan::checkAddress(name, *target);
+    if (status) targets.emplace_back(*target, &values);
   }
   Status write() {
     if (status)
@@ -139,7 +144,10 @@ std::vector<int64_t> shapeOf(const TensorView& tensor) {
 Status computeOnCpu(const Mod& mod, const Operands& operands, const Outputs& outputs) {
   GatheredCache cache;
   ATTNC_TRY_AS(args, argsOf(KernelKind::Forward, operands, cache));
+  if (outputs.lse) ATTNC_TRY(plan::checkRowOutput("lse", *outputs.lse, operands.q));
+  if (outputs.rowMax) ATTNC_TRY(plan::checkRowOutput("row_max", *outputs.rowMax, operands.q));
   ATTNC_TRY_AS(derived, modFor(mod, operands));
+  if (asksForChecks(jit::Env::read())) ATTNC_TRY(checkGathers(derived->module(), operands));
   ATTNC_TRY_AS(result, reference::attention(derived->module(), capturesOf(operands), *args));
   const auto& q = operands.q.shape;
   Results results;
@@ -154,12 +162,16 @@ Status computeOnCpu(const Mod& mod, const Operands& operands, const Outputs& out
 Status computeBackwardOnCpu(const Mod& mod, const BackwardOperands& operands, const BackwardOutputs& outputs) {
   GatheredCache none;
   ATTNC_TRY_AS(args, argsOf(KernelKind::Backward, operands, none));
+  ATTNC_TRY(plan::checkAddress("dout", operands.dOut));
+  if (operands.dLse) ATTNC_TRY(plan::checkRowOutput("dlse", *operands.dLse, operands.q));
+  if (operands.dLse) ATTNC_TRY(plan::checkAddress("dlse", *operands.dLse));
   std::set<std::string> wanted;
   static const Captures kNone;
   const Captures& gradients = outputs.captures ? *outputs.captures : kNone;
   for (const auto& [name, item] : gradients.all()) wanted.insert(name);
   ATTNC_TRY_AS(made, modFor(mod, operands));
   ATTNC_TRY_AS(derived, gradientMod(*made, wanted));
+  if (asksForChecks(jit::Env::read())) ATTNC_TRY(checkGathers(derived->module(), operands));
   BackwardOperands all = operands;
   static_cast<Operands&>(all) = *args;
   ATTNC_TRY_AS(result, reference::gradients(derived->module(), capturesOf(operands), all, captureGradients(*derived)));

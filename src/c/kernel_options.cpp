@@ -83,7 +83,7 @@ PrepareOptions readPrepareOptions(Arguments& arguments, const attnc_prepare_opti
   if (all.tile) options.tile = all.tile;
   if (all.backward_tile) options.backwardTile = all.backward_tile;
   options.lowRankError = all.low_rank_error;
-  readReserved(arguments, all.reserved, at("reserved"));
+  options.check = readFlag(arguments, all.check, at("check"));
   return options;
 }
 

@@ -68,6 +68,7 @@ private:
   X(cuMemcpyHtoDAsync)                                                                                                 \
   X(cuMemcpy2DAsync)                                                                                                   \
   X(cuStreamSynchronize)                                                                                               \
+  X(cuStreamIsCapturing)                                                                                               \
   X(cuStreamWaitEvent)                                                                                                 \
   X(cuEventCreate)                                                                                                     \
   X(cuEventDestroy)                                                                                                    \

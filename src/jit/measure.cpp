@@ -38,6 +38,13 @@ Status bringBack(void* host, const void* device, size_t bytes, CUstream_st* stre
   return cuda.check(cuda.cuMemcpyDtoH(host, reinterpret_cast<CUdeviceptr>(device), bytes), "cuMemcpyDtoH");
 }
 
+Expected<bool> isCaptured(CUstream_st* stream) {
+  ATTNC_TRY_AS(driver, Driver::get());
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  ATTNC_TRY((*driver)->check((*driver)->cuStreamIsCapturing(stream, &status), "cuStreamIsCapturing"));
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 Expected<Stopwatch> Stopwatch::create() {
   ATTNC_TRY_AS(driver, Driver::get());
   Stopwatch watch;

@@ -34,6 +34,9 @@ Status synchronize(CUstream_st* stream);
 /// Copies from device to host memory, after all work of the stream.
 Status bringBack(void* host, const void* device, size_t bytes, CUstream_st* stream);
 
+/// Returns whether the stream is being captured into a CUDA graph.
+Expected<bool> isCaptured(CUstream_st* stream);
+
 /// Times work on a stream with events.
 class Stopwatch {
 public:

@@ -53,6 +53,10 @@ Term exp(Term x) { return apply(Op::Exp, Type::F32, {x}); }
 Term log(Term x) { return apply(Op::Log, Type::F32, {x}); }
 Term sin(Term x) { return apply(Op::Sin, Type::F32, {x}); }
 Term cos(Term x) { return apply(Op::Cos, Type::F32, {x}); }
+Term sinh(Term x) { return apply(Op::Sinh, Type::F32, {x}); }
+Term cosh(Term x) { return apply(Op::Cosh, Type::F32, {x}); }
+Term rsqrt(Term x) { return apply(Op::Rsqrt, Type::F32, {x}); }
+Term hypot(Term x, Term y) { return apply(Op::Hypot, Type::F32, {x, y}); }
 /// Returns -1 if x < 0, else 1.
 Term sign(Term x) { return apply(Op::Select, Type::F32, {x < 0, -1, 1}); }
 

@@ -58,6 +58,7 @@ Simplifier::Rewritten Simplifier::apply(const Node& n) {
 #define LEAF(Name, ...) case Op::Name:
 #define FUNCTION(Name, ...) case Op::Name:
 #include "ir/ops.def"
+  case Op::Hypot:
   case Op::Load:
   case Op::Coord:
   case Op::InGrid:

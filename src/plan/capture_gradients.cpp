@@ -132,7 +132,8 @@ Expected<TensorView> outputOf(const std::string& name, const TensorView& like, c
                        std::equal(like.shape.begin(), like.shape.begin() + like.rank, tensor->shape.begin());
   if (!isAlike || (tensor->dtype != DType::F32 && tensor->dtype != like.dtype))
     return wrong("is " + describe(*tensor), describe(like) + (like.dtype == DType::F32 ? "" : ", or of f32"));
-  if (launches && !tensor->data && tensor->elements()) return wrong("is null", "device memory");
+  ATTNC_TRY(checkDistinct("the gradient of " + name, *tensor));
+  if (launches) ATTNC_TRY(checkAddress("the gradient of " + name, *tensor));
   return *tensor;
 }
 

@@ -43,7 +43,8 @@ Tile sm90Fp8Tile(const Request& request) {
 
 /// A consumer warpgroup has 64 rows. Three warpgroups (192 rows, 160 registers per thread) pay off at head dim 64 if
 /// rows need not match a mask's blocks and the mod needs few registers. Addresses of loads for every score take some,
-/// and so do addresses of pages. With lists, blockN divides the block.
+/// and so do addresses of pages, and more than four words that the mod keeps of each row. With lists, blockN divides
+/// the block.
 Tile sm90Tile(const Request& request) {
   const KernelOptions& options = request.options;
   if (options.features.has(Feature::Fp8Q)) return sm90Fp8Tile(request);
@@ -53,7 +54,7 @@ Tile sm90Tile(const Request& request) {
   if (widest <= 64) {
     if (lists) return {128, 128, 8};
     if (heavy) return {128, 64, 8};
-    return options.pageSize ? Tile{128, 128, 8} : Tile{192, 128, 12};
+    return options.pageSize || request.mod.source.rowBytes > 16 ? Tile{128, 128, 8} : Tile{192, 128, 12};
   }
   if (widest <= 128) return {128, heavy ? 64 : 128, 8};
   if (lists) return {128, 64, 8};

@@ -67,7 +67,7 @@ Status checkSequenceOptions(const KernelOptions& options) {
                                {"rows that are appended need", options.features.has(Feature::Appends)}})
     if (isAsked && !options.features.has(Feature::Lengths))
       return Error::environment(fmt::format("{} KV lengths of sequences, and none are given", what),
-                                "add Feature::Lengths to KernelOptions::features");
+                                "give kv_lengths, which count the new rows (Feature::Lengths)");
   return checkRaggedOptions(options);
 }
 

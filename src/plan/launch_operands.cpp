@@ -48,21 +48,6 @@ Status checkShape(std::string_view name, const TensorView& tensor, std::array<in
   return {};
 }
 
-/// Checks lse or row_max: [batch, q_heads, q_len], f32, dense.
-Status checkRowOutput(std::string_view name, const TensorView& tensor, const TensorView& q) {
-  const std::array<int64_t, 3> shape{q.shape[0], q.shape[1], q.shape[2]};
-  const bool fits = tensor.rank == 3 && tensor.shape[0] == shape[0] && tensor.shape[1] == shape[1] &&
-                    tensor.shape[2] == shape[2] && tensor.dtype == DType::F32;
-  if (!fits)
-    return wrong(name, fmt::format("is {} {}", dtypeName(tensor.dtype), shapeText(tensor)),
-                 fmt::format("f32 [{}, {}, {}]", shape[0], shape[1], shape[2]));
-  const TensorView dense = TensorView::contiguous(nullptr, DType::F32, {shape[0], shape[1], shape[2]});
-  for (int axis = 0; axis < 3 && tensor.elements(); ++axis)
-    if (tensor.shape[axis] > 1 && tensor.stride[axis] != dense.stride[axis])
-      return wrong(name, "has gaps between its elements", "a dense row-major tensor");
-  return {};
-}
-
 /// What the scales of a tensor may be.
 struct ScalesOf {
   std::string_view name;
@@ -163,12 +148,7 @@ Status checkPages(const TensorView& table, const TensorView& pool, int64_t batch
 
 /// Checks lists that a kernel walks, but not their addresses.
 Status checkWalked(const BlockMaskView& mask, const ProblemShape& problem, const KernelOptions& options) {
-  if (Status status = checkServes(mask.shape, problem); !status) {
-    if (options.features.has(Feature::Ragged) && status.error().remedy.empty())
-      return Error::environment(status.error().message,
-                                "one of a ragged batch is of max_q_len queries and max_kv_len keys");
-    return status;
-  }
+  ATTNC_TRY(checkServes(mask.shape, problem, options.features.has(Feature::Ragged)));
   const bool byBoxes = mask.shape.boxes.has_value();
   if (byBoxes != options.maskByBoxes)
     return wrong("block mask", byBoxes ? "has blocks that are boxes" : "has blocks of tokens in a row",
@@ -180,6 +160,46 @@ Status checkWalked(const BlockMaskView& mask, const ProblemShape& problem, const
 }
 
 } // namespace
+
+Status checkRowOutput(std::string_view name, const TensorView& tensor, const TensorView& q) {
+  const std::array<int64_t, 3> shape{q.shape[0], q.shape[1], q.shape[2]};
+  const bool fits = tensor.rank == 3 && tensor.shape[0] == shape[0] && tensor.shape[1] == shape[1] &&
+                    tensor.shape[2] == shape[2] && tensor.dtype == DType::F32;
+  if (!fits)
+    return wrong(name, fmt::format("is {} {}", dtypeName(tensor.dtype), shapeText(tensor)),
+                 fmt::format("f32 [{}, {}, {}]", shape[0], shape[1], shape[2]));
+  const TensorView dense = TensorView::contiguous(nullptr, DType::F32, {shape[0], shape[1], shape[2]});
+  for (int axis = 0; axis < 3 && tensor.elements(); ++axis)
+    if (tensor.shape[axis] > 1 && tensor.stride[axis] != dense.stride[axis])
+      return wrong(name, "has gaps between its elements", "a dense row-major tensor");
+  return {};
+}
+
+Status checkAddress(std::string_view name, const TensorView& tensor) {
+  if (!tensor.elements()) return {};
+  if (!tensor.data) return wrong(name, "is null", "device memory");
+  const int bytes = dtypeBytes(tensor.dtype);
+  if (reinterpret_cast<uintptr_t>(tensor.data) % uintptr_t(bytes) == 0) return {};
+  return wrong(name, "is not aligned to its elements", fmt::format("an address that is a multiple of {}", bytes));
+}
+
+Status checkDistinct(std::string_view name, const TensorView& tensor) {
+  llvm::SmallVector<std::pair<int64_t, int64_t>, TensorView::kMaxRank> axes; // stride, extent
+  for (int axis = 0; axis < tensor.rank; ++axis)
+    if (tensor.shape[axis] > 1) axes.push_back({std::abs(tensor.stride[axis]), tensor.shape[axis]});
+  llvm::sort(axes);
+  int64_t reach = 0; // of the axes with smaller strides
+  for (auto [stride, extent] : axes) {
+    if (stride <= reach && tensor.elements())
+      return wrong(
+          name,
+          fmt::format("has strides [{}]", fmt::join(tensor.stride.begin(), tensor.stride.begin() + tensor.rank, ", ")),
+          fmt::format("an address for each element of [{}]",
+                      fmt::join(tensor.shape.begin(), tensor.shape.begin() + tensor.rank, ", ")));
+    reach += stride * (extent - 1);
+  }
+  return {};
+}
 
 ProblemShape problemOf(const Operands& operands) {
   const auto &q = operands.q.shape, &k = operands.k.shape;
@@ -200,6 +220,7 @@ Status checkSequences(const KernelOptions& options, LaunchOperands& all) {
     ATTNC_TRY(checkShape(name, **tensor, {q[0], k[1], q[2], like->shape[3]}));
     if (!isPaged && k[0] != q[0])
       return wrong("k", fmt::format("has batch {}", k[0]), fmt::format("{} as q, for rows are appended to it", q[0]));
+    ATTNC_TRY(checkDistinct(like == &all.k ? "k" : "v", *like));
   }
   for (auto [name, tensor] : {std::pair("kv_lengths", &all.kvLengths), {"q_offsets", &all.qOffsets}})
     if (*tensor) ATTNC_TRY(checkPerSequence(name, **tensor, all.problem.batch));
@@ -253,6 +274,7 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   ATTNC_TRY(checkShape("k", all.k, {k[0], k[1], k[2], options.headDim}));
   ATTNC_TRY(checkShape("v", all.v, {k[0], k[1], k[2], options.headDimV}));
   ATTNC_TRY(checkShape("out", all.out, {q[0], q[1], q[2], options.headDimV}));
+  ATTNC_TRY(checkDistinct("out", all.out));
   ATTNC_TRY(checkSequences(options, all));
   if (options.features.has(Feature::VInK)) ATTNC_TRY(checkVInK(all));
   for (auto [name, length] : {std::pair{"q", q[2]}, std::pair{isPaged ? "page_table" : "k", all.problem.kvLen}})
@@ -279,6 +301,8 @@ constexpr size_t kBytesOfRows = 0
 static_assert(sizeof(Operands) == kBytesOfRows, "operands.def has a row for each tensor of Operands");
 
 Status checkGiven(const Operands& operands, const KernelOptions& options) {
+  if (operands.newK.has_value() != operands.newV.has_value())
+    return wrong(operands.newK ? "new_v" : "new_k", "is not given", "both new_k and new_v, or neither");
   Features meant = featuresOf(options);
   meant.set(Feature::Offsets, options.offsets == QueryOffsets::Tensor);
   Status status;
@@ -295,10 +319,12 @@ Status checkGiven(const Operands& operands, const KernelOptions& options) {
   return status;
 }
 
-Status checkNoneIsNull(const Operands& operands) {
+Status checkAddresses(const Operands& operands) {
+  for (auto [name, tensor] : {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}})
+    ATTNC_TRY(checkAddress(name, *tensor));
   Status status;
   forEachOptional(operands, [&](const char* name, const std::optional<TensorView>& tensor, Feature) {
-    if (status && tensor && !tensor->data && tensor->elements()) status = wrong(name, "is null", "device memory");
+    if (status && tensor) status = checkAddress(name, *tensor);
   });
   return status;
 }
@@ -317,9 +343,8 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
   ATTNC_TRY(checkGiven(operands, options));
   Expected<LaunchOperands> all = checkLayout(operands, outputs, options);
   if (!all) return all;
-  ATTNC_TRY(checkNoneIsNull(*all));
-  for (auto [name, tensor] : {std::pair("q", &all->q), {"k", &all->k}, {"v", &all->v}, {"out", &all->out}})
-    if (!tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
+  ATTNC_TRY(checkAddresses(*all));
+  ATTNC_TRY(checkAddress("out", all->out));
   const bool anyRow = all->q.shape[0] * all->problem.qHeads * rowsOfQ(*all) > 0;
   if (outputs.lse && !all->lse && anyRow) return wrong("lse", "is null", "device memory, or no lse");
   if (outputs.rowMax && !all->rowMax && anyRow) return wrong("row_max", "is null", "device memory, or no row_max");
@@ -344,6 +369,7 @@ Expected<LaunchOperands> checkBackwardLayout(const BackwardOperands& operands, c
         Given("dv", &all->dV, outputs.dV, &all->v)}) {
     if (!all->wantsOperands) continue;
     if (!given) return wrong(name, "is not given", "dq, dk and dv, or none of them");
+    ATTNC_TRY(checkDistinct(name, *given));
     *tensor = *given;
     checked.push_back({name, tensor, like});
   }
@@ -366,8 +392,7 @@ Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const B
   ATTNC_TRY(checkForward(operands, {.out = operands.out, .lse = operands.lse}, options));
   if (all->lists) ATTNC_TRY(checkColumns(*all->lists));
   for (auto [name, tensor] : {std::pair("dout", &all->dOut), {"dq", &all->dQ}, {"dk", &all->dK}, {"dv", &all->dV}}) {
-    const bool isWanted = all->wantsOperands || tensor == &all->dOut;
-    if (isWanted && !tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
+    if (all->wantsOperands || tensor == &all->dOut) ATTNC_TRY(checkAddress(name, *tensor));
   }
   const bool anyRow = all->q.shape[0] * all->problem.qHeads * rowsOfQ(*all) > 0;
   if (operands.dLse && !all->dLse && anyRow) return wrong("dlse", "is null", "device memory, or no dlse");

@@ -77,8 +77,18 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
 /// Preconditions: q, k and v have rank 4, and checkOptions() or checkSequenceOptions() accepted the options.
 Status checkSequences(const KernelOptions& options, LaunchOperands& all);
 
-/// Checks that no tensor that is given is null if it would be read.
-Status checkNoneIsNull(const Operands& operands);
+/// Checks the address of a tensor with elements: it is not null, and a multiple of the element's size.
+Status checkAddress(std::string_view name, const TensorView& tensor);
+
+/// Checks the addresses of all tensors that are given.
+Status checkAddresses(const Operands& operands);
+
+/// Checks that different elements of a tensor that is written have different addresses, by its strides: each passes
+/// over the elements of the smaller ones.
+Status checkDistinct(std::string_view name, const TensorView& tensor);
+
+/// Checks lse, row_max or dlse of `q`: f32 [B, H, Q_LEN], dense.
+Status checkRowOutput(std::string_view name, const TensorView& tensor, const TensorView& q);
 
 /// Checks that the optional tensors are given that the kernel was compiled for, and no others.
 Status checkGiven(const Operands& operands, const KernelOptions& options);

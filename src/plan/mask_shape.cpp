@@ -102,14 +102,15 @@ Status checkShape(const BlockMaskShape& shape) {
   return {};
 }
 
-Status checkServes(const BlockMaskShape& shape, const ProblemShape& problem) {
+Status checkServes(const BlockMaskShape& shape, const ProblemShape& problem, bool isRagged) {
   BlockMaskShape ofSome = shape; // batch or heads may be 0 if the problem's are 0
   if (shape.batch == 0 && problem.batch == 0) ofSome.batch = 1;
   if (shape.heads == 0 && problem.qHeads == 0) ofSome.heads = 1;
   ATTNC_TRY(checkShape(ofSome));
   if (shape.qLen != problem.qLen || shape.kvLen != problem.kvLen)
     return Error::environment(fmt::format("block mask: its lengths are {} x {}, those of the problem {} x {}",
-                                          shape.qLen, shape.kvLen, problem.qLen, problem.kvLen));
+                                          shape.qLen, shape.kvLen, problem.qLen, problem.kvLen),
+                              isRagged ? "one of a ragged batch is of max_q_len queries and max_kv_len keys" : "");
   ATTNC_TRY(checkExtent("batch", shape.batch, problem.batch));
   return checkExtent("heads", shape.heads, problem.qHeads);
 }

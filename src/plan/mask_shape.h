@@ -16,8 +16,8 @@ Status checkBlocks(int qBlock, int kvBlock);
 Status checkShape(const BlockMaskShape& shape);
 
 /// checkShape(), and checks that the mask serves the problem: equal lengths, and equal batch and heads or 1. If the
-/// problem's batch or heads are 0, the mask's may be 0.
-Status checkServes(const BlockMaskShape& shape, const ProblemShape& problem);
+/// problem's batch or heads are 0, the mask's may be 0. `isRagged`: whether the lengths are the longest of sequences.
+Status checkServes(const BlockMaskShape& shape, const ProblemShape& problem, bool isRagged = false);
 
 /// checkServes(). Also refuses a 1 if mask_mod distinguishes batches or heads: one mask would be wrong for all but the
 /// first.

@@ -2,6 +2,7 @@
 
 #include "ir/bind.h"
 #include "ir/interpreter.h"
+#include "reference/dense.h"
 #include "reference/listed_columns.h"
 #include "reference/sequences.h"
 #include "support/element.h"
@@ -19,17 +20,6 @@ namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-/// Returns the factor of the elements of a row of q, k or v, of sequences of `length` rows. Scales are of heads, of
-/// blocks or of rows. `rowOfTensor`: the row's index among those of the tensor, which a ragged batch shares.
-float scaleOf(const std::optional<TensorView>& scales, int64_t b, int64_t head, int64_t row, int64_t length,
-              int64_t rowOfTensor) {
-  if (!scales) return 1;
-  const auto& [shape, stride] = std::pair(scales->shape, scales->stride);
-  int64_t offset = scales->rank == 1 ? head * stride[0] : (shape[0] > 1 ? b * stride[0] : 0) + head * stride[1];
-  if (scales->rank > 2) offset += (scalesAreOfRows(*scales, length) ? rowOfTensor : row / kRowsOfScale) * stride[2];
-  return elementAt<float>(scales->data, offset);
-}
 
 /// Returns a dense copy in f32, which holds every element of the accepted dtypes exactly.
 std::vector<float> decode(const TensorView& tensor) {
@@ -142,7 +132,6 @@ Expected<AttentionResult> attention(const ir::Module& module, const Captures& ca
     return Error::internal(fmt::format("the reference takes no {}", featureText(other.first())));
   ATTNC_TRY_AS(problem, problemOf(args));
   ATTNC_TRY_AS(bindings, ir::bind(module, captures, *problem, &args));
-  ATTNC_TRY(checkBlockMask(args.blockMask, *problem, args.cuSeqlensQ.has_value()));
 
   int64_t rows = args.q.shape[0] * args.q.shape[1] * args.q.shape[2];
   AttentionResult result{*problem, args.v.shape[3], {}, {}, {}, {}};

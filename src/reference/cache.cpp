@@ -2,8 +2,6 @@
 
 #include "support/element.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -42,41 +40,35 @@ float scaleOfHead(const TensorView* scales, int64_t b, int64_t h) {
 
 } // namespace
 
-Status eachRow(const Cache& cache, llvm::function_ref<int64_t(int64_t b, int64_t length)> begin,
-               llvm::function_ref<void(int64_t offset, int64_t b, int64_t h, int64_t position)> visit) {
+void eachRow(const Cache& cache, llvm::function_ref<int64_t(int64_t b, int64_t length)> begin,
+             llvm::function_ref<void(int64_t offset, int64_t b, int64_t h, int64_t position)> visit) {
   const int64_t rows = cache.rows.shape[2];
   for (int64_t b = 0; b < cache.lengths.shape[0]; ++b) {
     const int64_t length = std::clamp<int64_t>(integerAt(cache.lengths, b * cache.lengths.stride[0]), 0,
                                                std::min(cache.longest, cache.kvLength()));
     for (int64_t i = std::max<int64_t>(begin(b, length), 0); i < length; ++i) {
-      int64_t entry = b;
-      if (cache.table) {
-        entry = integerAt(*cache.table, b * cache.table->stride[0] + i / rows * cache.table->stride[1]);
-        if (entry < 0 || entry >= cache.rows.shape[0])
-          return Error::environment(fmt::format("page_table: entry [{}, {}] is {}, of a pool of {} pages", b, i / rows,
-                                                entry, cache.rows.shape[0]));
-      }
+      const int64_t entry =
+          cache.table ? integerAt(*cache.table, b * cache.table->stride[0] + i / rows * cache.table->stride[1]) : b;
       for (int64_t h = 0; h < cache.rows.shape[1]; ++h) visit(offsetOf(cache.rows, entry, h, i % rows), b, h, i);
     }
   }
-  return {};
 }
 
-Status gatherRows(const Cache& cache, const TensorView& to) {
-  return eachRow(
+void gatherRows(const Cache& cache, const TensorView& to) {
+  eachRow(
       cache, [](int64_t, int64_t) { return 0; },
       [&](int64_t offset, int64_t b, int64_t h, int64_t position) {
         copyRow(to, offsetOf(to, b, h, position), cache.rows, offset);
       });
 }
 
-Status appendRows(const Cache& cache, const TensorView& fresh, int64_t qLen, const TensorView* cuSeqlensQ,
-                  const TensorView* scales) {
+void appendRows(const Cache& cache, const TensorView& fresh, int64_t qLen, const TensorView* cuSeqlensQ,
+                const TensorView* scales) {
   const auto startOf = [&](int64_t b) -> int64_t {
     return cuSeqlensQ ? integerAt(*cuSeqlensQ, b * cuSeqlensQ->stride[0]) : 0;
   };
   int64_t first = 0; // position of the current sequence's first new row
-  return eachRow(
+  eachRow(
       cache,
       [&](int64_t b, int64_t length) {
         return first = length - (cuSeqlensQ ? std::clamp<int64_t>(startOf(b + 1) - startOf(b), 0, qLen) : qLen);

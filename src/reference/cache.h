@@ -3,7 +3,6 @@
 // those beyond `longest` are cut off.
 #pragma once
 
-#include "attnc/error.h"
 #include "attnc/tensor.h"
 
 #include <llvm/ADT/STLFunctionalExtras.h>
@@ -24,20 +23,19 @@ struct Cache {
 };
 
 /// Calls visit(offset, b, h, position) for positions [begin(b, length), length) of every sequence and KV head. `offset`
-/// is that of the row in Cache::rows, in elements. Table entries behind a length are not read. Errors
-/// (Blame::Environment): an entry that is not a page of the pool.
-Status eachRow(const Cache& cache, llvm::function_ref<int64_t(int64_t b, int64_t length)> begin,
-               llvm::function_ref<void(int64_t offset, int64_t b, int64_t h, int64_t position)> visit);
+/// is that of the row in Cache::rows, in elements. Table entries behind a length are not read. Precondition, here and
+/// below: checkValues() of operand_values.h.
+void eachRow(const Cache& cache, llvm::function_ref<int64_t(int64_t b, int64_t length)> begin,
+             llvm::function_ref<void(int64_t offset, int64_t b, int64_t h, int64_t position)> visit);
 
 /// Copies the rows of sequences to `to`, [B, HKV, kvLength(), D] of the same dtype. Rows behind a length are not
-/// written. Errors: those of eachRow().
-Status gatherRows(const Cache& cache, const TensorView& to);
+/// written.
+void gatherRows(const Cache& cache, const TensorView& to);
 
 /// Writes `fresh`, [B, HKV, Q_LEN, D], to the end of each sequence, as Operands::newK does. It has the cache's dtype,
 /// or is divided by `scales`, f32 [HKV] or [1 or B, HKV], and rounded to e4m3. `cuSeqlensQ`: for a ragged batch, where
-/// `fresh` is [1, HKV, rows of q, D], and rows of a sequence from `qLen` on are cut off; else null. Errors: those of
-/// eachRow().
-Status appendRows(const Cache& cache, const TensorView& fresh, int64_t qLen, const TensorView* cuSeqlensQ,
-                  const TensorView* scales);
+/// `fresh` is [1, HKV, rows of q, D], and rows of a sequence from `qLen` on are cut off; else null.
+void appendRows(const Cache& cache, const TensorView& fresh, int64_t qLen, const TensorView* cuSeqlensQ,
+                const TensorView* scales);
 
 } // namespace attnc::reference

@@ -8,10 +8,8 @@
 #include <cmath>
 
 namespace attnc::reference {
-namespace {
 
-/// Returns the shape of a tensor; empty for a scalar.
-std::vector<int64_t> shapeOf(const ir::Module& module, const ir::Bindings& bindings, const std::string& name) {
+std::vector<int64_t> shapeOfCapture(const ir::Module& module, const ir::Bindings& bindings, const std::string& name) {
   std::vector<int64_t> shape;
   for (size_t i = 0; i < module.tensors.size(); ++i) {
     const TensorView& view = bindings.tensors[i];
@@ -21,13 +19,11 @@ std::vector<int64_t> shapeOf(const ir::Module& module, const ir::Bindings& bindi
   return shape;
 }
 
-} // namespace
-
 CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings, const ir::CaptureGradients& gradients)
     : leastSquare(ir::uses(module, ir::Op::TanhApprox) ? 1 : 0) {
   for (const std::string& name : gradients.captures) {
     int64_t elements = 1;
-    for (int64_t extent : shapeOf(module, bindings, name)) elements *= extent;
+    for (int64_t extent : shapeOfCapture(module, bindings, name)) elements *= extent;
     sums.emplace_back(size_t(elements), 0.0);
   }
   sumsOfSquares = sums;
@@ -38,7 +34,7 @@ CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings,
                       place.rounds,
                       {module, bindings, *module.output(place.output)},
                       {},
-                      shapeOf(module, bindings, place.capture)});
+                      shapeOfCapture(module, bindings, place.capture)});
     for (const std::string& index : place.indices)
       places.back().indices.emplace_back(module, bindings, *module.output(index));
   }

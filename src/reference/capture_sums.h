@@ -9,6 +9,9 @@
 
 namespace attnc::reference {
 
+/// Returns the shape of a captured tensor; empty for a scalar.
+std::vector<int64_t> shapeOfCapture(const ir::Module& module, const ir::Bindings& bindings, const std::string& name);
+
 /// Sums over a part of attention. Not thread-safe.
 class CaptureSums {
 public:

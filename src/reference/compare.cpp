@@ -7,12 +7,14 @@
 
 namespace attnc::reference {
 
-void Comparison::add(double actual, double expected, double more) {
+void Comparison::add(double actual, double expected, double more, bool counts) {
   bool isGood = true;
   if (std::isfinite(actual) && std::isfinite(expected)) {
     double error = std::fabs(actual - expected);
-    if (std::isfinite(more)) {
-      isGood = error <= tolerance.absolute + more + tolerance.relative * std::fabs(expected);
+    const double limit = tolerance.absolute + more + tolerance.relative * std::fabs(expected);
+    isGood = error <= limit;
+    if (error > 0) share = std::max(share, error / limit);
+    if (counts) {
       largest = std::max(largest, error);
       squares += error * error;
       ++finite;

@@ -28,9 +28,9 @@ public:
 
   explicit Comparison(Tolerance tolerance) : tolerance(tolerance) {}
 
-  /// Compares one element. `more`: additional tolerance for this element. If infinite, the element only needs to be
-  /// finite where `expected` is, and does not count in errors.
-  void add(double actual, double expected, double more = 0);
+  /// Compares one element. `more`: additional tolerance for this element; if infinite, it only needs to be finite where
+  /// `expected` is. `counts`: whether its error counts in maxError() and rmse().
+  void add(double actual, double expected, double more = 0, bool counts = true);
 
   bool holds() const { return !bad; }
   /// Returns the first element that is beyond the tolerance, or finite on only one side.
@@ -43,13 +43,15 @@ public:
   int64_t misplaced() const { return misplacedCount; }
   /// Return the largest error, and the root of the mean squared error, over the elements that are finite on both sides.
   double maxError() const { return largest; }
+  /// Returns the largest error as a share of what its element may be off by.
+  double largestShare() const { return share; }
   double rmse() const;
 
 private:
   Tolerance tolerance;
   std::optional<Element> bad;
   int64_t added = 0, finite = 0, misplacedCount = 0;
-  double largest = 0, squares = 0;
+  double largest = 0, share = 0, squares = 0;
 };
 
 } // namespace attnc::reference

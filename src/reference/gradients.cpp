@@ -3,6 +3,7 @@
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "reference/capture_sums.h"
+#include "reference/dense.h"
 #include "reference/listed_columns.h"
 #include "reference/sequences.h"
 #include "reference/vectors.h"
@@ -18,25 +19,6 @@
 
 namespace attnc::reference {
 namespace {
-
-/// Returns row `index` of [batch, heads, rows] of a tensor as a dense copy in double.
-struct Dense {
-  int64_t columns;
-  std::vector<double> values;
-
-  explicit Dense(const TensorView& tensor) : columns(tensor.shape[3]) {
-    values.reserve(size_t(tensor.elements()));
-    for (int64_t b = 0; b < tensor.shape[0]; ++b)
-      for (int64_t h = 0; h < tensor.shape[1]; ++h)
-        for (int64_t row = 0; row < tensor.shape[2]; ++row)
-          for (int64_t column = 0; column < columns; ++column)
-            values.push_back(readElement(tensor.data, tensor.dtype,
-                                         b * tensor.stride[0] + h * tensor.stride[1] + row * tensor.stride[2] +
-                                             column * tensor.stride[3])
-                                 .real);
-  }
-  const double* row(int64_t index) const { return &values[size_t(index * columns)]; }
-};
 
 Status checkGradients(const BackwardOperands& args) {
   const TensorView& d = args.dOut;
@@ -80,15 +62,6 @@ public:
   }
 
 private:
-  const std::vector<int64_t>& liveColumns(const QueryRow& row, int64_t position) {
-    listColumns(args.blockMask, problem, row.b, row.h, row.q, ranges);
-    live.clear();
-    for (const ColumnRange& range : ranges)
-      for (int64_t kv = range.begin; kv < std::min(range.end, sequences[row.b].kvLength); ++kv)
-        if (range.full || interpreter.mask(row.b, row.h, position, kv)) live.push_back(kv);
-    return live;
-  }
-
   void computeRow(const QueryRow& row, int64_t kvHead, CaptureSums& captures) {
     const int64_t index = sequences.indexOf(row), firstKv = sequences.firstKvOf(row.b, kvHead);
     const int64_t b = row.b, h = row.h, position = sequences[b].qOffset + row.q;
@@ -98,7 +71,8 @@ private:
     const double* d = dOut.row(index);
     const double dLse = args.dLse ? readElement(args.dLse->data, DType::F32, index).real : 0;
     const double delta = dot(d, &forward.out[size_t(index * v.columns)], v.columns) - dLse;
-    for (int64_t kv : liveColumns(row, position)) {
+    listLiveColumns(args.blockMask, problem, interpreter, row, position, sequences[b].kvLength, live);
+    for (int64_t kv : live) {
       const int64_t kvRow = firstKv + kv;
       const double s = scale * dot(q.row(index), k.row(kvRow), q.columns);
       const double p = std::exp(interpreter.score(s, b, h, position, kv) - max) / sum;
@@ -124,7 +98,6 @@ private:
   const ir::Evaluator derivative;
   double scale;
   SlopeSum slopes;
-  std::vector<ColumnRange> ranges;
   std::vector<int64_t> live;
 };
 

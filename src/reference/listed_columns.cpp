@@ -1,23 +1,8 @@
 #include "reference/listed_columns.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 namespace attnc::reference {
-
-Status checkBlockMask(const BlockMaskView* mask, const ProblemShape& problem, bool isRagged) {
-  if (!mask) return {};
-  const BlockMaskShape& shape = mask->shape;
-  const bool fits = (shape.batch == 1 || shape.batch == problem.batch) &&
-                    (shape.heads == 1 || shape.heads == problem.qHeads) && shape.qLen == problem.qLen &&
-                    shape.kvLen == problem.kvLen;
-  if (fits) return {};
-  return Error::environment(fmt::format("the block mask is for [{}, {}, {}, {}], the problem is [{}, {}, {}, {}]",
-                                        shape.batch, shape.heads, shape.qLen, shape.kvLen, problem.batch,
-                                        problem.qHeads, problem.qLen, problem.kvLen),
-                            isRagged ? "one of a ragged batch is of max_q_len queries and max_kv_len keys" : "");
-}
 
 void listColumns(const BlockMaskView* mask, const ProblemShape& problem, int64_t b, int64_t h, int64_t q,
                  std::vector<ColumnRange>& ranges) {
@@ -43,6 +28,16 @@ void listColumns(const BlockMaskView* mask, const ProblemShape& problem, int64_t
   add(mask->partialCount, mask->partialIndex, false);
   add(mask->fullCount, mask->fullIndex, true);
   std::sort(ranges.begin(), ranges.end(), [](const ColumnRange& x, const ColumnRange& y) { return x.begin < y.begin; });
+}
+
+void listLiveColumns(const BlockMaskView* mask, const ProblemShape& problem, const ir::Interpreter& interpreter,
+                     const QueryRow& row, int64_t position, int64_t kvLength, std::vector<int64_t>& live) {
+  std::vector<ColumnRange> ranges;
+  listColumns(mask, problem, row.b, row.h, row.q, ranges);
+  live.clear();
+  for (const ColumnRange& range : ranges)
+    for (int64_t kv = range.begin; kv < std::min(range.end, kvLength); ++kv)
+      if (range.full || interpreter.mask(row.b, row.h, position, kv)) live.push_back(kv);
 }
 
 } // namespace attnc::reference

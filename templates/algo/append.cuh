@@ -14,8 +14,8 @@ namespace attnc {
 ATTNC_DEVICE int first_new(const ForwardParams& p, int length) { return length - p.q_len; }
 
 /// Writes rows [first, end) of (b, kv_head). Called by `Threads` threads, numbered from 0. `pages`: the sequence's row
-/// of the page table, or null if K and V are not paged. If K and V are e4m3 (To) and the new rows are not, these are
-/// multiplied by the inverse factors and rounded.
+/// of the page table, or null if K and V are not paged. A row whose page is none of the pool is dropped. If K and V are
+/// e4m3 (To) and the new rows are not, these are multiplied by the inverse factors and rounded.
 template <int Threads, class From = Element, class To = Element>
 ATTNC_DEVICE void append_rows(const ForwardParams& p, const CacheParams& cache, const int* pages, int length, int b,
                               int kv_head, int first, int end, int thread, float inverse_k = 1.f,
@@ -24,6 +24,7 @@ ATTNC_DEVICE void append_rows(const ForwardParams& p, const CacheParams& cache, 
                          float inverse, int token, int column, int count) {
     const int position = first_new(p, length) + token;
     if (position < 0) return;
+    if (kPageSize && unsigned(pages[position / (kPageSize ? kPageSize : 1)]) >= unsigned(cache.pages)) return;
     const From* source =
         (const From*)from + b * new_strides.batch + kv_head * new_strides.head + token * new_strides.row + column;
     long long offset = kv_head * strides.head + column;

@@ -218,8 +218,11 @@ template <class Memory> struct Producer {
     ++steps;
   }
 
-  /// Whether a step has rows. A listed block may reach past the end by whole steps, for which no dQ sums exist.
-  ATTNC_DEVICE bool exists(Step step) const { return !kBlockSparse || step.start < p.base.forward.q_len; }
+  /// Whether a step has rows. A listed block may reach past the end by whole steps, or be none, and for these no dQ
+  /// sums exist.
+  ATTNC_DEVICE bool exists(Step step) const {
+    return !kBlockSparse || unsigned(step.start) < unsigned(p.base.forward.q_len);
+  }
 
   /// Requests all steps of query head h in descending order. A CTA then waits for one step of the CTA before it; with
   /// partial blocks first, it would wait for nearly all.

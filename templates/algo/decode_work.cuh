@@ -106,7 +106,7 @@ template <class M, int Rows, int Size> struct DecodeItems {
       const RowTile tile = tile_in_slot<Rows>(tile_of_head, p.batch, first_row);
       const int length = q_length_of<M>(p, args, tile.b) * p.group;
       return {tile.b, of_head, tile.start, has_rows<M>(tile.start, length) ? min(length - tile.start, Rows) : 0,
-              SequenceStart<M>(args, tile.b)};
+              SequenceStart<M>(p, args, tile.b)};
     }
     const int first = tile_of_head * Rows, b = p.by_kv_heads.quotient(of_head);
     return {b, of_head - b * p.kv_heads, first, min(p.q_len * p.group - first, Rows)};

@@ -57,15 +57,24 @@ template <class M, class Args> ATTNC_DEVICE int q_offset_of(const Args& args, in
     return 0;
 }
 
-/// For ragged batches: a sequence's first row in Q, its first row in K and V, and its number of rows of Q.
+/// For ragged batches: a sequence's first row in Q, and its first row in K and V, as the caller says.
 template <class M, class Args> ATTNC_DEVICE int q_start_of(const Args& args, int b) {
   return M::q_start(args, M::head(args, b, 0)); // SEAM(q_start) SEAM(head)
 }
 template <class M, class Args> ATTNC_DEVICE int kv_start_of(const Args& args, int b) {
   return M::kv_start(args, M::head(args, b, 0)); // SEAM(kv_start) SEAM(head)
 }
+/// The same within the tensors, which a caller's cumulative lengths may exceed: what is stored at these is inside.
+template <class M, class Args> ATTNC_DEVICE int q_start_of(const ForwardParams& p, const Args& args, int b) {
+  return min(max(q_start_of<M>(args, b), 0), p.rows.q);
+}
+template <class M, class Args> ATTNC_DEVICE int kv_start_of(const ForwardParams& p, const Args& args, int b) {
+  return min(max(kv_start_of<M>(args, b), 0), p.rows.kv);
+}
+/// Returns a sequence's rows of Q, from q_start_of(p, ...) on.
 template <class M, class Args> ATTNC_DEVICE int q_length_of(const ForwardParams& p, const Args& args, int b) {
-  return min(M::q_length(args, M::head(args, b, 0)), p.q_len); // SEAM(q_length) SEAM(head)
+  const int length = min(M::q_length(args, M::head(args, b, 0)), p.q_len); // SEAM(q_length) SEAM(head)
+  return min(length, p.rows.q - q_start_of<M>(p, args, b));
 }
 
 /// Returns the index of a batch entry's row among the tensor's rows.
@@ -81,7 +90,7 @@ template <class M, class Args> ATTNC_DEVICE int kv_row_of(const Args& args, int 
 /// The index of row 0, looked up once. Empty if batches are not ragged.
 template <class M, bool IsRagged = kIsRagged<M>> struct SequenceStart {
   SequenceStart() = default;
-  template <class Args> ATTNC_DEVICE SequenceStart(const Args&, int) {}
+  template <class Args> ATTNC_DEVICE SequenceStart(const ForwardParams&, const Args&, int) {}
   ATTNC_DEVICE static constexpr int q() { return 0; }
   ATTNC_DEVICE static constexpr int kv() { return 0; }
 };
@@ -89,7 +98,8 @@ template <class M> struct SequenceStart<M, true> {
   int of_q = 0, of_kv = 0;
   SequenceStart() = default;
   template <class Args>
-  ATTNC_DEVICE SequenceStart(const Args& args, int b) : of_q(q_start_of<M>(args, b)), of_kv(kv_start_of<M>(args, b)) {}
+  ATTNC_DEVICE SequenceStart(const ForwardParams& p, const Args& args, int b)
+      : of_q(q_start_of<M>(p, args, b)), of_kv(kv_start_of<M>(p, args, b)) {}
   ATTNC_DEVICE int q() const { return of_q; }
   ATTNC_DEVICE int kv() const { return of_kv; }
 };
@@ -110,7 +120,7 @@ template <class M> ATTNC_DEVICE decltype(auto) lists_of(const ForwardParams& p) 
 template <class M, class Input = Element, class Args>
 ATTNC_DEVICE decltype(auto) params_of(const ForwardParams& p, const Args& args, int b) {
   if constexpr (kIsRagged<M>) {
-    const long long q_start = q_start_of<M>(args, b), kv_start = kv_start_of<M>(args, b);
+    const long long q_start = q_start_of<M>(p, args, b), kv_start = kv_start_of<M>(p, args, b);
     ForwardParams own = p;
     own.q = (const Input*)p.q + q_start * p.q_stride.row;
     own.k = (const Input*)p.k + kv_start * p.k_stride.row;
@@ -119,7 +129,7 @@ ATTNC_DEVICE decltype(auto) params_of(const ForwardParams& p, const Args& args, 
     own.lse = p.lse ? p.lse + q_start : nullptr;
     own.row_max = p.row_max ? p.row_max + q_start : nullptr;
     own.q_len = q_length_of<M>(p, args, b);
-    own.kv_len = kv_length_of<M>(p, args, b, 0);
+    own.kv_len = min(kv_length_of<M>(p, args, b, 0), p.rows.kv - int(kv_start));
     return own;
   } else {
     return (p);
@@ -128,7 +138,7 @@ ATTNC_DEVICE decltype(auto) params_of(const ForwardParams& p, const Args& args, 
 
 template <class M, class Args> ATTNC_DEVICE decltype(auto) params_of(const BackwardParams& p, const Args& args, int b) {
   if constexpr (kIsRagged<M>) {
-    const long long q_start = q_start_of<M>(args, b), kv_start = kv_start_of<M>(args, b);
+    const long long q_start = q_start_of<M>(p.forward, args, b), kv_start = kv_start_of<M>(p.forward, args, b);
     BackwardParams own = p;
     own.forward = params_of<M>(p.forward, args, b);
     own.d_out = (const Element*)p.d_out + q_start * p.d_out_stride.row;
@@ -201,15 +211,16 @@ template <class M, int Size> ATTNC_DEVICE int kv_tiles_of(const ForwardParams& p
     return (p.kv_len + Size - 1) / Size;
 }
 /// Returns the slot of a sequence's rows from `start` on, a multiple of Size.
-template <class M, int Size, class Args> ATTNC_DEVICE int q_slot_of(const Args& args, int b, int start) {
-  return q_start_of<M>(args, b) / Size + b + start / Size;
+template <class M, int Size, class Args>
+ATTNC_DEVICE int q_slot_of(const ForwardParams& p, const Args& args, int b, int start) {
+  return q_start_of<M>(p, args, b) / Size + b + start / Size;
 }
 
 /// Returns the index of a tile of Q over all heads, for arrays of whole tiles.
 template <class M, int Size, class Args>
 ATTNC_DEVICE int head_tile_of(const ForwardParams& p, const Args& args, int b, int h, int start) {
   if constexpr (kIsRagged<M>)
-    return h * q_tiles_of<M, Size>(p) + q_slot_of<M, Size>(args, b, start);
+    return h * q_tiles_of<M, Size>(p) + q_slot_of<M, Size>(p, args, b, start);
   else
     return (b * p.q_heads + h) * q_tiles_of<M, Size>(p) + start / Size;
 }

@@ -42,9 +42,10 @@ struct BlockRow {
   ATTNC_DEVICE BlockRow(const BlockLists& lists, int b, int h, int tile_block, int walked_block) : block(walked_block) {
     const long long row = b * lists.batch_stride + h * lists.head_stride + tile_block;
     partial_index = lists.partial_index + row * lists.index_stride;
-    partial_count = lists.partial_count[row];
     full_index = lists.full_index + row * lists.index_stride;
-    full_count = lists.full_count ? lists.full_count[row] : 0;
+    // A caller's counts may exceed the lists, and his indices be negative (start_of()).
+    partial_count = min(unsigned(lists.partial_count[row]), unsigned(lists.index_stride));
+    full_count = lists.full_count ? min(unsigned(lists.full_count[row]), unsigned(lists.index_stride)) : 0;
   }
 };
 
@@ -126,7 +127,7 @@ template <int Size, StepSource Source, bool HasMask> struct StepWalk {
     if constexpr (Source == StepSource::Lists) {
       const bool masked = index < partial_steps;
       const int j = (masked ? partial_steps : all) - 1 - index;
-      const int block = (masked ? partial_index : full_index)[j >> log2_steps];
+      const int block = max((masked ? partial_index : full_index)[j >> log2_steps], 0);
       return ((block << log2_steps) + (j & ((1 << log2_steps) - 1))) * Size;
     } else {
       return (first + all - 1 - index) * Size;

@@ -45,10 +45,6 @@ template <int Rows> struct RowValues {
     float2 of[End - Begin];
     ATTNC_DEVICE float at(int n, int e) const { return e ? of[n - Begin].y : of[n - Begin].x; }
   };
-  template <int Begin = 0, int End = Rows / 8> ATTNC_DEVICE Values<Begin, End> bias() const {
-    return load<Begin, End>(base);
-  }
-  ATTNC_DEVICE void load_delta(Values<>& values) const { values = load<0, Rows / 8>(base + kDelta); }
   /// The same, but each value is loaded when it is used: for kernels without registers to spare.
   struct LateValues {
     unsigned array;
@@ -56,6 +52,13 @@ template <int Rows> struct RowValues {
       return ptx::ld_shared_float(array + 4 * Fragment<1, Rows>::column(n, e));
     }
   };
+  template <int Begin = 0, int End = Rows / 8, bool Late = false> ATTNC_DEVICE auto bias() const {
+    if constexpr (Late)
+      return LateValues{base};
+    else
+      return load<Begin, End>(base);
+  }
+  ATTNC_DEVICE void load_delta(Values<>& values) const { values = load<0, Rows / 8>(base + kDelta); }
   ATTNC_DEVICE void load_delta(LateValues& values) const { values = {base + kDelta}; }
   template <int Begin, int End> ATTNC_DEVICE static Values<Begin, End> load(unsigned array) {
     Values<Begin, End> values;

@@ -85,6 +85,7 @@ CacheParams cacheParams(const LaunchOperands& operands) {
   if (const auto& table = operands.pageTable) {
     p.page_table = static_cast<const int*>(table->data);
     p.table_stride = table->shape[0] > 1 ? table->stride[0] : 0;
+    p.pages = int(operands.k.shape[0]);
   }
   if (!operands.newK) return p;
   p.new_k = operands.newK->data;

@@ -196,7 +196,7 @@ TEST_CASE("the reference appends new rows, and attends to them", "[api]") {
     operands = isPaged ? given.paged() : given.whole();
     const std::vector<double> k = given.k.values(), poolK = given.poolK.values();
     operands.newK = newV.view;
-    CHECK(refusal(operands) == "the kernel was compiled for new_v, which is not given");
+    CHECK(refusal(operands) == "new_v is not given, expected both new_k and new_v, or neither");
     operands.newV = newK.view;
     Tensor narrow(DType::F32, {2, 4, 3, 7});
     CHECK_FALSE(computeOnCpu(positional(), operands, {.out = narrow.view}));
@@ -372,7 +372,7 @@ TEST_CASE("the reference walks the lists of each sequence of a ragged batch, by 
         CHECK(out.get((h * 215 + first) * 8 + i) == expected[size_t(h * rows * 8 + i)]);
   }
   operands.maxQLen = 0;
-  CHECK(refusal(operands) == "the block mask is for [3, 2, 140, 200], the problem is [3, 2, 215, 200]");
+  CHECK(refusal(operands) == "block mask: its lengths are 140 x 200, those of the problem 215 x 200");
   BackwardOperands backward;
   static_cast<Operands&>(backward) = operands;
   backward.dOut = q.view;

@@ -152,8 +152,8 @@ TEST_CASE("C programs say how far a low-rank term may be off", "[c]") {
   };
   CHECK(error(0) == 0);
   CHECK(error(0.01f) == 0.01f);
-  c.options.reserved = 1;
-  REFUSED(ATTNC_ERROR_ARGUMENT, "options.reserved is 1", c.settle(term.get()));
+  c.options.check = 2;
+  REFUSED(ATTNC_ERROR_ARGUMENT, "options.check is 2", c.settle(term.get()));
 }
 
 TEST_CASE("a cache in pages, new rows and scales reach what is settled", "[c]") {

@@ -1,13 +1,14 @@
 // The random problems of the GPU tests: what they cover, that plans take most of them, and that a wrong result of one
 // is found.
 #include "helpers/drawn_run.h"
-#include "tensors.h"
+#include "helpers/simulated_kernel.h"
 
 #include "attnc/compiler.h"
 #include "tools/attnc/verify.h"
 
 #include <catch2/catch.hpp>
 
+#include <cstdlib>
 #include <map>
 #include <set>
 
@@ -16,31 +17,7 @@ using attnc::test::DrawnRun;
 
 namespace {
 
-constexpr uint64_t kRuns = 48; // as in tests/gpu/fuzz_test.cpp
-
-cli::HostTensor stored(const std::vector<double>& values, DType dtype, const std::vector<int64_t>& shape) {
-  return test::tensor(dtype, shape, [&](int64_t i) { return values[size_t(i)]; });
-}
-
-/// Returns the results of a kernel without errors.
-cli::RunResult exactResult(const DrawnRun& drawn, const cli::HostOperands& operands,
-                           const reference::GradientResult& want) {
-  cli::RunResult result;
-  std::vector<int64_t> shape = cli::rowsOf(operands);
-  result.lse = stored(want.forward.lse, DType::F32, shape);
-  result.rowMax = stored(want.forward.rowMax, DType::F32, shape);
-  shape.push_back(operands.v.shape[3]);
-  result.out = stored(want.forward.out, drawn.options.fp8.outOf(operands.q.dtype), shape);
-  if (!drawn.options.backward) return result;
-  result.gradients["dq"] = stored(want.dQ, operands.q.dtype, operands.q.shape);
-  result.gradients["dk"] = stored(want.dK, operands.k.dtype, operands.k.shape);
-  result.gradients["dv"] = stored(want.dV, operands.v.dtype, operands.v.shape);
-  for (const auto& [name, values] : want.captures) {
-    const TensorView like = std::get<TensorView>(*operands.gradients.find(name));
-    result.gradients["d_" + name] = stored(values, like.dtype, {like.shape.begin(), like.shape.begin() + like.rank});
-  }
-  return result;
-}
+constexpr uint64_t kRuns = 72; // as in tests/gpu/fuzz_test.cpp
 
 } // namespace
 
@@ -54,18 +31,8 @@ TEST_CASE("random problems have all dtypes, scales and layouts, and plans take m
     const Mod mod = drawn.mod();
     auto operands = cli::findOperands(mod, drawn.options);
     if (!operands) FAIL(operands.error().message);
-    const cli::RunOptions& options = drawn.options;
-    const std::string fp8 = options.fp8.kv ? "decode " : options.dtype == "e4m3" ? "forward " : "";
-    seen.insert(fp8.empty() ? options.dtype : fp8 + options.fp8.scales);
-    if (options.vInK) seen.insert(fmt::format("{} / {}", options.random->headDim, options.vInK));
-    for (const auto& [has, what] : {std::pair(drawn.isLowRank, "low rank"),
-                                    {options.sequences.ragged, "ragged"},
-                                    {options.sequences.pageSize > 0, "pages"},
-                                    {options.sequences.kvLengths, "lengths"},
-                                    {options.gradients.deterministic, "deterministic"},
-                                    {options.noBlockMask, "no lists"},
-                                    {options.fp8.outDType == "fp16", "out of fp16"}})
-      if (has) seen.insert(what);
+    for (const std::string& feature : drawn.features())
+      seen.insert(drawn.kindName() + ": " + feature), seen.insert(feature);
     for (const char* arch : {"sm_80", "sm_89", "sm_90a"}) {
       auto settled = drawn.settledFor(arch, mod, *operands);
       if (!settled) {
@@ -76,16 +43,39 @@ TEST_CASE("random problems have all dtypes, scales and layouts, and plans take m
       for (const KernelOptions& kernel : settled->kernels()) {
         INFO(arch);
         auto sources = Compiler().source(mod, kernel);
-        if (!sources) FAIL(sources.error().message);
+        if (!sources) { // gradients of a term are long without tensor cores
+          if (sources.error().message.find("too long to compile") == std::string::npos) FAIL(sources.error().message);
+          continue;
+        }
         for (const KernelSource& source : *sources)
           if (arch == std::string("sm_90a") && source.templateName == "low_rank.cu") ++inColumns;
       }
     }
   }
-  for (const char* what : {"bf16",         "fp16",          "fp32",          "forward heads", "forward blocks",
-                           "forward rows", "forward pages", "decode heads",  "decode rows",   "decode pages",
-                           "576 / 512",    "512 / 512",     "192 / 128",     "low rank",      "ragged",
-                           "pages",        "lengths",       "deterministic", "no lists",      "out of fp16"}) {
+  for (const char* what : {"bf16",
+                           "fp16",
+                           "fp32",
+                           "tf32",
+                           "forward fp8: scales of heads",
+                           "forward fp8: scales of blocks",
+                           "forward fp8: scales of rows",
+                           "forward fp8: scales of pages",
+                           "decode fp8: scales of heads",
+                           "decode fp8: scales of rows",
+                           "decode fp8: scales of pages",
+                           "576 / 512",
+                           "512 / 512",
+                           "192 / 128",
+                           "low rank",
+                           "ragged",
+                           "pages",
+                           "lengths",
+                           "deterministic",
+                           "no lists",
+                           "out of fp16",
+                           "amplifying",
+                           "backward: amplifying",
+                           "gradients of captures"}) {
     INFO(what);
     CHECK(seen.count(what));
   }
@@ -100,9 +90,11 @@ TEST_CASE("random problems have all dtypes, scales and layouts, and plans take m
     CHECK(taken["sm_80"][kind] == 0);
 }
 
-TEST_CASE("the reference's results of random problems hold, and one wrong row does not") {
+TEST_CASE("a kernel's roundings of random problems hold, and one wrong row does not") {
+  const char* const given = std::getenv("ATTNC_TEST_RANDOM");
+  const uint64_t runs = given ? std::strtoull(given, nullptr, 10) : 2 * DrawnRun::kKinds;
   int rows = 0;
-  for (uint64_t seed = 0; seed < kRuns; ++seed) {
+  for (uint64_t seed = 0; seed < runs; ++seed) {
     const DrawnRun drawn(seed);
     INFO(drawn.text());
     const Mod mod = drawn.mod();
@@ -110,16 +102,17 @@ TEST_CASE("the reference's results of random problems hold, and one wrong row do
     REQUIRE(operands);
     auto want = cli::runReference(mod, *operands, drawn.options);
     if (!want) FAIL(want.error().message);
-    cli::RunResult result = exactResult(drawn, *operands, *want);
-    const cli::Verification verification = cli::verify(mod, *operands, drawn.options, result, *want);
-    INFO(verification.text());
-    CHECK(verification.holds());
+    cli::RunResult result = test::simulated(mod, *operands, drawn.options);
+    const auto verification = cli::verify(mod, *operands, drawn.options, result, *want);
+    if (!verification) FAIL(verification.error().message);
+    INFO(verification->text());
+    CHECK(verification->holds());
     const int64_t columns = result.out.shape[3];
-    if (result.out.elements() == 0) continue;
+    if (result.out.elements() == 0 || seed >= DrawnRun::kKinds) continue;
     for (int64_t i = 0; i < columns; ++i) // the first row, with its sign turned and larger than v
       writeElement(result.out.bytes.data(), result.out.dtype, i, -8 * (1 + std::fabs(want->forward.out[size_t(i)])));
-    CHECK_FALSE(cli::verify(mod, *operands, drawn.options, result, *want).out.holds());
+    CHECK_FALSE(cli::verify(mod, *operands, drawn.options, result, *want)->out.holds());
     ++rows;
   }
-  CHECK(rows > int(kRuns) / 2);
+  CHECK(rows > 3);
 }

@@ -277,7 +277,7 @@ TEST_CASE("captures that are missing or do not fit are refused by name") {
   const std::string window = kMods + "sliding_window.py";
   expectRefused(tensors, window, "'window: int' is missing");
   tensors["window"] = tensor(DType::F32, {}, zero);
-  expectRefused(tensors, window, "'window: int': the file has f32");
+  expectRefused(tensors, window, "capture 'window' is declared as an int, but a float is given");
   tensors["window"] = tensor(DType::I32, {2}, zero);
   expectRefused(tensors, window, "of shape [2]");
 }

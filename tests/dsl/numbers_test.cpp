@@ -31,6 +31,11 @@ bool isSame(double a, double b) { return std::isnan(a) ? std::isnan(b) : a == b 
 
 } // namespace
 
+TEST_CASE("the least i64 is a number", "[dsl][numbers]") {
+  CHECK(value("int", "(x + -9223372036854775808) // (1 << 62)", 5, 0) == -2);
+  CHECK(value("int", "torch.clamp(x, min=-0x8000000000000000)", -7, 0) == -7);
+}
+
 TEST_CASE("fmod of floats is C's, known and traced", "[dsl][numbers]") {
   const double values[] = {0.0,  -0.0, 0.3,   -0.3,  1,     -1,     5,    -7.5,  1e6, -1e6,
                            3e30, 1e38, -1e38, 1e-40, 1e-45, -1e-45, kInf, -kInf, kNan};

@@ -307,6 +307,10 @@ UNARY = {
     "log10": lambda x: -math.inf if x == 0 else ieee(math.log10)(x),
     "rsqrt": lambda x: math.inf if x == 0 else ieee(lambda v: 1 / math.sqrt(v))(x),
     "sin": math.sin, "cos": math.cos, "tan": math.tan, "tanh_approx": math.tanh,
+    "asin": ieee(math.asin), "acos": ieee(math.acos), "atan": math.atan, "arctan": math.atan, "sinh": ieee(math.sinh),
+    "cosh": ieee(math.cosh), "asinh": math.asinh, "arcsinh": math.asinh, "acosh": ieee(math.acosh),
+    "arctanh": ieee(math.atanh), "erfc": math.erfc,
+    "sinc": lambda x: 1.0 if x == 0 else math.sin(math.pi * x) / (math.pi * x),
     "sigmoid": lambda x: ieee(lambda v: 1 / (1 + math.exp(-v)))(x) if x > -700 else 0.0, "erf": math.erf,
     "floor": lambda x: float(math.floor(x)) if isinstance(x, float) else x,
     "ceil": lambda x: float(math.ceil(x)) if isinstance(x, float) else x,
@@ -318,6 +322,7 @@ UNARY = {
     "int": to_number(int), "long": to_number(int), "float": float, "bool": bool,
 }
 BINARY = {
+    "atan2": math.atan2, "hypot": math.hypot,
     "add": operator.add, "sub": operator.sub, "mul": bits(operator.mul), "floor_divide": operator.floordiv,
     "remainder": operator.mod, "pow": power, "true_divide": divide, "fmod": fmod,
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
@@ -354,10 +359,11 @@ for table, wrap in ((UNARY, elementwise), (BINARY, elementwise), (REDUCTIONS, re
             setattr(T, name, wrap(function))
 for name, kind in DTYPES.items():
     setattr(torch, name, DType(kind))
+torch.special = types.SimpleNamespace(erfc=torch.erfc, sinc=torch.sinc)
 torch.no_grad = contextlib.nullcontext
 torch.zeros, torch.full = lambda *shape: filled(shape, 0.0), lambda shape, value: filled((shape,), value)
-torch.bucketize = lambda x, edges, right=False: sum((edges[i] <= x if right else edges[i] < x) * 1 for i in range(len(edges)))
-torch.isin = lambda x, items: fold_or([x == item for item in items])
+torch.bucketize = lambda x, edges, right=False, out_int32=False: sum((edges[i] <= x if right else edges[i] < x) * 1 for i in range(len(edges)))
+torch.isin = lambda x, items, assume_unique=False, invert=False: fold_or([x == item for item in items]) != invert
 torch.norm = lambda x, p=2, dim=None: torch.sqrt((x * x).sum() if dim is None else (x * x).sum(dim))
 for name in ("clamp", "clip", "div", "max", "min", "dot", "norm"):
     setattr(T, name, getattr(torch, name))

@@ -200,7 +200,7 @@ TEST_CASE("decode kernels take pages of e4m3", "[gpu]") {
   ATTNC_NEED_GPU();
   if (!servesFp8()) return;
   for (const char* name : {"causal", "document"})
-    for (int pageSize : {1, 16, 64, 128})
+    for (int pageSize : {1, 4, 16, 64, 128})
       for (Scales scales : {Scales::OfHeads, Scales::OfSequences, Scales::OfPages, Scales::OfRows})
         checkFp8(libraryMod(name), {{4, 8, 2, 3, 2944}, 128, 64, DType::BF16}, scales, {0, 1, 1000, 2944}, 1, pageSize);
 }

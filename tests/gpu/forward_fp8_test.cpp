@@ -318,7 +318,7 @@ TEST_CASE("the kernel of mma.sync takes rows, pages and blocks that Hopper's doe
       problem.rowPadding = padding;
       check(libraryMod("causal"), problem, {.scales = Scales::OfBlocks, .family = Family::Sm80});
     }
-    for (int pageSize : {1, 8})
+    for (int pageSize : {1, 2, 8})
       check(libraryMod("alibi"), {{3, 4, 2, 70, 256}, headDim, headDim, DType::BF16},
             {.lengths = {0, 130, 256}, .pageSize = pageSize, .family = Family::Sm80});
     check(libraryMod("document"), {{2, 4, 2, 515, 515}, headDim, headDim, DType::BF16},

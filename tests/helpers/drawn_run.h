@@ -3,7 +3,9 @@
 //   attnc::test::DrawnRun drawn(seed);   // the same seed gives the same run everywhere
 //   auto operands = cli::findOperands(drawn.mod(), drawn.options);
 //
-// Six seeds in a row are of six kinds. Some runs are refused, since no family combines what they need.
+// Six seeds in a row are of six kinds. Some runs are refused, since no family combines what they need. Of 2000 seeds in
+// a row, those 480 apart have the same mod, dtypes and layouts, and so mostly the same kernel, with other lengths and
+// numbers.
 #pragma once
 
 #include "tools/attnc/operands.h"
@@ -28,8 +30,38 @@ public:
   cli::RunOptions options;
   std::string modText;
   bool isLowRank = false; ///< whether the score has a low-rank term
+  bool amplifies = false; ///< whether the mod amplifies errors of the score
 
-  explicit DrawnRun(uint64_t seed) : kind(Kind(seed % kKinds)), random(seed) {
+  explicit DrawnRun(uint64_t seed) : DrawnRun(seed, seed / 2000 * 480 + seed % 2000 % 480) {}
+
+  /// Returns a name of what the run is of, for counts.
+  std::string kindName() const {
+    static constexpr const char* kNames[] = {"forward", "forward fp8", "decode", "decode fp8", "latent", "backward"};
+    return kNames[size_t(kind)];
+  }
+  /// Returns the features that the run has: dtype, scales, layouts, terms.
+  std::vector<std::string> features() const {
+    std::vector<std::string> all = {options.dtype};
+    const auto add = [&](bool has, std::string what) {
+      if (has) all.push_back(std::move(what));
+    };
+    add(!options.fp8.scales.empty(), "scales of " + options.fp8.scales);
+    add(options.fp8.outDType == "fp16", "out of fp16");
+    add(options.kernel.tf32, "tf32");
+    add(options.vInK, fmt::format("{} / {}", options.random->headDim, options.vInK));
+    add(isLowRank, "low rank");
+    add(amplifies, "amplifying");
+    add(options.sequences.ragged, "ragged");
+    add(options.sequences.pageSize, "pages");
+    add(options.sequences.kvLengths, "lengths");
+    add(options.noBlockMask, "no lists");
+    add(options.gradients.deterministic, "deterministic");
+    add(options.backward && hasCaptures, "gradients of captures");
+    return all;
+  }
+
+private:
+  DrawnRun(uint64_t seed, uint64_t ofKernel) : kind(Kind(ofKernel % kKinds)), random(ofKernel), ofProblem(~seed) {
     options.seed = seed;
     options.verify = true;
     options.device = "cuda";
@@ -42,6 +74,7 @@ public:
     drawMod();
   }
 
+public:
   Mod mod() const {
     auto parsed = Mod::parse(modText);
     if (!parsed) FAIL(parsed.error().message << "\n" << modText);
@@ -71,20 +104,22 @@ public:
   }
 
 private:
-  bool isInColumns;       // whether families may compute the low-rank term as columns of q and k
-  std::mt19937_64 random; // the same everywhere, unlike the standard distributions
+  bool isInColumns; // whether families may compute the low-rank term as columns of q and k
+  bool hasCaptures = false;
+  std::mt19937_64 random, ofProblem; // the same everywhere, unlike the standard distributions
 
   uint64_t below(uint64_t bound) { return random() % bound; }
+  int64_t length(uint64_t bound) { return int64_t(1 + ofProblem() % bound); }
   template <class T> T pick(std::initializer_list<T> from) { return from.begin()[below(from.size())]; }
   bool isDecode() const { return kind == Kind::Decode || kind == Kind::DecodeFp8 || kind == Kind::Latent; }
 
   void drawProblem() {
     ProblemShape shape;
-    shape.batch = int64_t(1 + below(3));
+    shape.batch = length(3);
     shape.kvHeads = kind == Kind::Latent ? 1 : int64_t(1 + below(2));
     shape.qHeads = shape.kvHeads * (kind == Kind::Latent ? 16 : pick<int64_t>({1, 2, 3, 4}));
-    shape.qLen = isDecode() ? int64_t(1 + below(8)) : int64_t(1 + below(260));
-    shape.kvLen = isDecode() ? int64_t(shape.qLen + below(1500)) : int64_t(shape.qLen + below(300));
+    shape.qLen = isDecode() ? int64_t(1 + below(8)) : length(260);
+    shape.kvLen = shape.qLen - 1 + length(isDecode() ? 1500 : 300);
     const bool isSquare = !isDecode() && below(2);
     if (isSquare) shape.kvLen = shape.qLen;
     int64_t headDim = isInColumns ? pick<int64_t>({64, 96, 128}) : pick<int64_t>({64, 96, 128, 192, 256});
@@ -105,7 +140,7 @@ private:
     cli::SequenceOptions& sequences = options.sequences;
     sequences.ragged = below(3) == 0;
     if (options.backward) return;
-    if (below(3) == 0) sequences.pageSize = pick({8, 16, 64, 128});
+    if (below(2)) sequences.pageSize = pick({8, 16, 64, 128});
     sequences.kvLengths = !sequences.ragged && below(3) == 0;
     if (const int rows = sequences.pageSize) {
       int64_t& length = options.random->shape.kvLen;
@@ -120,11 +155,13 @@ private:
                     : isInColumns ? "bf16"
                     : isDecode()  ? pick({"bf16", "fp16"})
                                   : pick({"bf16", "bf16", "fp16", "fp32"});
+    options.kernel.tf32 = options.dtype == "fp32" && below(2);
     options.fp8.kv = kind == Kind::DecodeFp8;
     if (isFp8) options.fp8.outDType = pick({"", "fp16"});
     if (!isFp8 && !options.fp8.kv) return;
     const char* const ofPages = options.sequences.pageSize ? "pages" : "rows";
-    options.fp8.scales = isFp8 ? pick({"heads", "blocks", "rows", ofPages}) : pick({"heads", "rows", ofPages});
+    options.fp8.scales =
+        isFp8 ? pick({"heads", "blocks", "rows", ofPages, ofPages}) : pick({"heads", "rows", ofPages, ofPages});
   }
 
   void drawMod() {
@@ -138,18 +175,24 @@ private:
       add(fmt::format("score {} {} * (u[b, h, q_idx] @ w[b, {}, kv_idx])", pick({"+", "-"}),
                       pick({"0.5", "0.3", "1.0"}), head));
     }
-    switch (below(5)) {
-    case 0:
-      declarations += "slopes: f32[H]\n";
-      add("score + 0.125 * slopes[h] * (kv_idx - q_idx)");
-      break;
-    case 1: add("20.0 * torch.tanh(score / 20.0)"); break;
-    case 2:
-      declarations += "bias: f32[H, KV_LEN]\n";
-      add("score + bias[h, kv_idx]");
-      break;
-    default: break;
+    amplifies = below(3) == 0;
+    if (amplifies) {
+      drawAmplifier(declarations, add);
+    } else {
+      switch (below(5)) {
+      case 0:
+        declarations += "slopes: f32[H]\n";
+        add("score + 0.125 * slopes[h] * (kv_idx - q_idx)");
+        break;
+      case 1: add("20.0 * torch.tanh(score / 20.0)"); break;
+      case 2:
+        declarations += "bias: f32[H, KV_LEN]\n";
+        add("score + bias[h, kv_idx]");
+        break;
+      default: break;
+      }
     }
+    hasCaptures = declarations.find(": ") != std::string::npos;
     const char* const mask =
         pick({"", "", "q_idx >= kv_idx", "q_idx >= kv_idx", "(q_idx >= kv_idx) & (q_idx - kv_idx < 70)",
               "q_idx // 48 == kv_idx // 48", "(q_idx + 2 * kv_idx) % 5 != 1"});
@@ -157,6 +200,35 @@ private:
     if (!body.empty() || !*mask)
       modText += "def score_mod(score, b, h, q_idx, kv_idx):\n" + body + "    return score\n";
     if (*mask) modText += fmt::format("def mask_mod(b, h, q_idx, kv_idx):\n    return {}\n", mask);
+  }
+
+  /// Adds a line that multiplies errors of the score, or has a step where its last place decides.
+  template <class Add> void drawAmplifier(std::string& declarations, const Add& add) {
+    switch (below(14)) {
+    case 0: add("score * score"); break;
+    case 1: add("8.0 * score"); break;
+    case 2: add("torch.exp(0.75 * score)"); break;
+    case 3: add("torch.floor(4.0 * score) / 4.0 + 0.5 * score"); break;
+    case 4: add("torch.round(score * 2.0)"); break;
+    case 5: add("torch.where(score > 0.25, score, 3.0 * score - 1.0)"); break;
+    case 6: add("1.0 / (torch.abs(score) + 0.05)"); break;
+    case 7: add("torch.sign(score) * torch.abs(score) ** 1.5"); break;
+    case 8: add("(score + 3000.0) - 3000.0"); break;
+    case 9: add("torch.sin(6.0 * score) * 2.0"); break;
+    case 10: add("torch.tanh(4.0 * score) * 5.0 - torch.clamp(score, -1.0, 0.5)"); break;
+    case 11:
+      declarations += "temperature: f32[H]\n";
+      add("score * (4.0 + temperature[h])");
+      break;
+    case 12:
+      declarations += "gain: float\nbias: f32[H, KV_LEN]\n";
+      add("gain * score * score + 12.0 * bias[h, kv_idx] * score");
+      break;
+    default:
+      declarations += "centre: f32[KV_LEN]\n";
+      add("-4.0 * (score - centre[kv_idx]) ** 2");
+      break;
+    }
   }
 };
 

@@ -130,6 +130,19 @@ TEST_CASE("rounding is half to even, and special functions are those of libm") {
   CHECK(of(Op::Exp2, 3) == 8);
   CHECK(of(Op::Expm1, 1e-9f) == 1e-9f);
   CHECK(of(Op::Expm1, -200) == -1);
+  CHECK(of(Op::Erfc, 10) == float(std::erfc(10.0)));
+  CHECK(of(Op::Asinh, -1e30f) == float(std::asinh(-1e30f)));
+  CHECK(of(Op::Asinh, 1e-9f) == 1e-9f);
+  CHECK(of(Op::Sinh, -kInf) == -kInf);
+  CHECK(of(Op::Acosh, 1) == 0);
+  CHECK(of(Op::Atanh, 1) == kInf);
+  CHECK(std::isnan(of(Op::Asin, 1.5f)));
+  CHECK(f32(Op::Atan2, -0.f, -1) == -float(M_PI));
+  CHECK(f32(Op::Atan2, 0, -1) == float(M_PI));
+  CHECK(std::signbit(f32(Op::Atan2, -0.f, 1)));
+  CHECK(f32(Op::Hypot, 3e30f, 4e30f) == float(std::hypot(double(3e30f), double(4e30f))));
+  CHECK(f32(Op::Hypot, 3e-40f, 4e-40f) == float(std::hypot(double(3e-40f), double(4e-40f))));
+  CHECK(f32(Op::Hypot, kNan, -kInf) == kInf);
   CHECK(f32(Op::Pow, 2, 10) == 1024);
   CHECK(result<float>(Op::IsNan, Type::F32, Type::Bool, {kNan}) == 1);
 }

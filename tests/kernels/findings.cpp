@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -39,10 +40,38 @@ std::vector<std::pair<std::string, Mod>> library(bool everywhere) {
 
 namespace {
 
-/// Whether a job's turn is now.
-bool isDue(const Job& job, Which which) {
-  static const bool all = std::getenv("ATTNC_TEST_ALL_KERNELS") != nullptr;
-  return all || std::hash<std::string>()(job.name) % size_t(which) == 0;
+/// Returns the number of commits of the source tree; 0 without git.
+size_t commits() {
+  size_t count = 0;
+  if (std::FILE* git = popen("git -C '" ATTNC_SOURCE_DIR "' rev-list --count HEAD 2>/dev/null", "r")) {
+    if (std::fscanf(git, "%zu", &count) != 1) count = 0;
+    pclose(git);
+  }
+  return count;
+}
+
+/// Returns which sixteenth of the jobs this run compiles, and prints it once.
+size_t partOfRun() {
+  static const size_t part = [] {
+    const char* given = std::getenv("ATTNC_TEST_KERNELS_PART");
+    const size_t number = (given ? size_t(std::atoi(given)) : commits()) % size_t(Which::Sixteenth);
+    fmt::print(stderr, "compiles sixteenth {} of the jobs; ATTNC_TEST_KERNELS_PART={} repeats it\n", number, number);
+    return number;
+  }();
+  return part;
+}
+
+/// Returns the jobs whose turn is now.
+std::vector<const Job*> dueOf(const std::vector<Job>& jobs, Which which) {
+  const char* const named = std::getenv("ATTNC_TEST_KERNELS_JOBS");
+  const bool all = which == Which::All || std::getenv("ATTNC_TEST_ALL_KERNELS");
+  std::vector<const Job*> due;
+  for (const Job& job : jobs)
+    if (named ? job.name.find(named) != std::string::npos
+              : all || std::hash<std::string>()(job.name) % size_t(which) == partOfRun())
+      due.push_back(&job);
+  if (due.empty() && !named) due.push_back(&jobs.front());
+  return due;
 }
 
 /// Bytes that a kernel may spill: those of its job, which are of NVRTC 13.0, or as many as were seen with 13.5, which
@@ -89,14 +118,13 @@ Expected<std::vector<Launch>> compiled(const Job& job) {
 } // namespace
 
 std::string findings(const std::vector<Job>& jobs, Which which) {
-  const bool noneIsDue = std::none_of(jobs.begin(), jobs.end(), [&](const Job& job) { return isDue(job, which); });
+  const std::vector<const Job*> due = dueOf(jobs, which);
   std::string lines;
   std::mutex mutex;
   std::atomic<size_t> next = 0;
   const auto work = [&] {
-    for (size_t i; (i = next++) < jobs.size();) {
-      const Job& job = jobs[i];
-      if (!isDue(job, which) && !(noneIsDue && &job == &jobs.front())) continue;
+    for (size_t i; (i = next++) < due.size();) {
+      const Job& job = *due[i];
       auto kernel = compiled(job);
       std::lock_guard lock(mutex);
       if (!kernel) {

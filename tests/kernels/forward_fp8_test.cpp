@@ -246,10 +246,10 @@ TEST_CASE("forward kernels of e4m3 multiply by scales of heads, sequences or blo
 
 TEST_CASE("forward kernels of e4m3 take lengths, pages, ragged batches and lists", "[on-host]") {
   const std::vector<int32_t> lengths = {0, 1, 63, 64, 65, 192};
-  for (int pageSize : {0, 1, 16, 64})
+  for (int pageSize : {0, 2, 16, 64})
     check({.shape = {6, 1, 1, 20, 192}, .scales = Kind::OfBlocks, .lengths = lengths, .pageSize = pageSize});
   check({.shape = {4, 4, 2, 100, 100}, .cuSeqlensQ = {0, 100, 100, 101, 171}});
-  for (int pageSize : {1, 16, 128})
+  for (int pageSize : {1, 4, 128})
     check({.shape = {5, 2, 1, 100, 256},
            .scales = Kind::OfBlocks,
            .lengths = {256, 65, 2, 0, 170},

@@ -120,7 +120,8 @@ TEST_CASE("gradients by boxes of a grid compile without advisories, and hardly s
   for (bool everywhere : {false, true})
     for (const auto& [name, mod] : library(everywhere)) {
       if (!compiler().source(mod, {.kind = KernelKind::Backward, .family = Family::Grid, .arch = "sm_90a"})) continue;
-      add(name, mod, 80); // spills with dK and dV of 96 columns and more
+      // Spills with dK and dV of 96 columns and more; a score that reads memory takes more.
+      add(name, mod, name == "shifted_window" ? 136 : 80);
       ++onGrids;
     }
   CHECK(onGrids >= 3);

@@ -121,6 +121,15 @@ TEST_CASE("candidates keep to what lists and pages ask of a tile", "[tiles]") {
     CHECK_THAT(tile, Catch::StartsWith("64x"));
 }
 
+TEST_CASE("a mod that keeps many words of a row gets tiles of fewer rows on Hopper", "[tiles]") {
+  for (auto [name, tile] :
+       {std::pair("sliding_tile", "128x128x8"), {"top_k_blocks", "128x128x8"}, {"tree", "192x128x12"}}) {
+    const auto mod = Mod::load(fmt::format("{}/dsl/mods/{}.py", ATTNC_SOURCE_DIR, name));
+    REQUIRE(mod);
+    CHECK(tilesOf(*mod, {.family = Family::Sm90, .arch = "sm_90a", .headDim = 64}).front() == tile);
+  }
+}
+
 TEST_CASE("backward and decode kernels have tiles to choose from", "[tiles]") {
   using Tiles = std::vector<std::string>;
   const Mod plain = Mod::identity(), general = parsed("score * score");

@@ -10,8 +10,11 @@ import contextlib
 import gc
 import inspect
 import io
+import itertools
+import math
 import os
 import pathlib
+import random
 import re
 import subprocess
 import sys
@@ -25,17 +28,19 @@ sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
 try:
+    import numpy
     import torch
     from attention import by_definition, relative_error
 except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
 import attnc
 import attnc.torch
-from attnc.torch import AuxRequest, BlockMask, and_masks, create_block_mask, flex_attention, translate
+from attnc.torch import AuxRequest, BlockMask, and_masks, create_block_mask, flex_attention, or_masks, translate
 from attnc.torch import flex as flex_of_attnc, kernels
 from attnc.torch.block_mask import mask_mod_of
 from functorch.compile import make_boxed_compiler
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -135,7 +140,7 @@ class FlexTest(unittest.TestCase):
             results = {}
             for name in ("BLOCK_M", "tile", "backward_tile"):
                 options = {name: 64 if name == "BLOCK_M" else "1x2x3"}
-                if device == "cuda" and name != "BLOCK_M":
+                if name != "BLOCK_M":
                     with self.assertRaises(attnc.RunError) as caught:  # which names those that there are
                         flex_attention(q, k, v, enable_gqa=True, kernel_options=options)
                     options[name] = caught.exception.remedy.removeprefix("it has ").split(", ")[-1]
@@ -345,6 +350,19 @@ class FlexTest(unittest.TestCase):
         """Parameters have the names, the order and the defaults of the installed PyTorch; newer ones may follow."""
         for name in flex.__all__:
             self.assertTrue(hasattr(attnc.torch, name) and name in attnc.torch.__all__, name)
+        from attnc.torch import (
+            _DEFAULT_SPARSE_BLOCK_SIZE, _convert_block_mask_to_mask, _convert_mask_to_block_mask,
+            _create_empty_block_mask, _create_sparse_block_from_block_mask, _get_mod_type, _identity, _mask_mod_signature,
+            _ModificationType, _round_up_to_multiple, _score_mod_signature, _vmap_for_bhqkv,
+        )  # fmt: skip
+
+        for name, x in list(locals().items()):
+            self.assertTrue(not name.startswith("_") or x is getattr(flex, name))
+        self.assertFalse(hasattr(attnc.torch, "_no_such_name") or hasattr(attnc.torch, "functools"))
+        q, k, v = operands("cpu", requires_grad=False, kv_heads=H)
+        blocks = _convert_mask_to_block_mask(torch.ones(1, 1, Q_LEN, KV_LEN, dtype=torch.bool).tril(), 16, 16)
+        mask = _create_sparse_block_from_block_mask(blocks, causal, (Q_LEN, KV_LEN), 16, 16)
+        self.near(flex_attention(q, k, v, _identity, mask), by_definition(None, causal, q, k, v)[0])
         for name in ("create_block_mask", "flex_attention", "create_mask"):
             ours, theirs = (inspect.signature(getattr(of, name)).parameters for of in (attnc.torch, flex))
             ours = [parameter for parameter in ours.values() if parameter.kind is not parameter.VAR_KEYWORD]
@@ -507,6 +525,16 @@ class FlexTest(unittest.TestCase):
         torch._dynamo.reset()
         with self.assertRaisesRegex(Exception, "branches"):
             torch.compile(model, backend="aot_eager", fullgraph=True)(q, k, v, branches)
+
+    def test_what_searches_refuse(self):
+        ends, order = torch.tensor([3, 9, 20]), torch.tensor([0, 1, 2])
+        many = torch.zeros(1, dtype=torch.int8).expand(1 << 25)
+        for mod, told in (
+            (lambda b, h, q, k: torch.searchsorted(ends, q, sorter=order) > 1, "`searchsorted` needs sorted boundaries, and no `sorter`"),
+            (lambda b, h, q, k: torch.bucketize(q, many) == torch.bucketize(k, many), "a sum over 33554432 elements; a loop has at most"),
+        ):
+            with self.subTest(told), self.assertRaisesRegex(attnc.errors.UntranslatableError, told):
+                translate(None, mod)
 
     def test_tables_of_mods_inside_of_compiled_models(self):
         q, k, v = operands("cpu", requires_grad=False, kv_heads=H)
@@ -675,6 +703,88 @@ class FlexTest(unittest.TestCase):
                 expected, _ = by_definition(mod(length // 3), None, q, k, v)
                 self.near(model(q, k, v, length // 3), expected)
 
+    def test_extents_of_captured_tensors_that_change_in_a_graph(self):
+        """Two compilations at most: the first is of the extents at hand, the second of all."""
+
+        def documents(x, ids, slopes, lengths, table):
+            rows = x.shape[2]
+
+            def mask_mod(b, h, q, k):
+                return (ids[b, q] == ids[b, k]) & (k < lengths[b])
+
+            def score_mod(s, b, h, q, k):
+                return s + slopes[h] * (q - k) + table[q - k] + table[-1]
+
+            mask = create_block_mask(mask_mod, x.shape[0], None, rows, rows, device="cpu")
+            return score_mod, mask_mod, flex_attention(x, x, x, score_mod, mask)
+
+        def biased(x, bias):
+            score_mod = lambda s, b, h, q, k: s * 0.5 + bias[h, q, k]  # noqa: E731
+            return score_mod, None, flex_attention(x, x, x, score_mod)
+
+        def listed(x, ids):
+            rows = x.shape[2]
+            mask_mod = lambda b, h, q, k: ids[q] <= ids[k]  # noqa: E731
+            mask = flex.create_block_mask(mask_mod, None, None, rows, rows, device="cpu")
+            return None, mask_mod, flex_attention(x, x, x, block_mask=mask)
+
+        generator = torch.Generator().manual_seed(5)
+        random = lambda *shape: torch.randn(shape, generator=generator)  # noqa: E731
+        given = {
+            documents: lambda size: (
+                random(size - 60, 3, size, D), torch.arange((size - 60) * (size + size % 7)).view(size - 60, -1) // 9,
+                random(3), torch.arange(size - 60) * 9, random(2 * size + 1),
+            ),
+            biased: lambda size: (random(2, 3, size, D), random(3, size, size + 5).requires_grad_()),
+            listed: lambda size: (random(1, 2, 3 * size, D), torch.arange(3 * size + 20) // 50),
+        }  # fmt: skip
+        for function, operands_of in given.items():
+            for dynamic in (True, None) if function is documents else (None,):
+                torch._dynamo.reset()
+                counter = CompileCounterWithBackend("aot_eager")
+                model = torch.compile(lambda *x: function(*x)[2], backend=counter, fullgraph=True, dynamic=dynamic)  # noqa: B023
+                with self.subTest(f"{function.__name__} {dynamic}"):
+                    for size in (62, 63, 68):
+                        x, *captured = operands_of(size)
+                        score_mod, mask_mod, _ = function(x, *captured)
+                        expected, _ = by_definition(score_mod, mask_mod, x, x, x)
+                        actual = model(x, *captured)
+                        self.near(actual, expected)
+                        if function is biased:
+                            of_bias = [torch.autograd.grad(out.sin().sum(), captured)[0] for out in (actual, expected)]
+                            self.near(*of_bias, 1e-4)
+                    self.assertLessEqual(counter.frame_count, 2)
+
+    def test_extents_that_a_graph_declares(self):
+        def model(x, ids):
+            rows = x.shape[2]
+            mask_mod = lambda b, h, q, k: (ids[b, q] == ids[b, k]) & (q >= k)  # noqa: E731
+            return flex_attention(
+                x, x, x, block_mask=create_block_mask(mask_mod, x.shape[0], None, rows, rows, device="cpu")
+            )
+
+        class Model(torch.nn.Module):
+            def forward(self, x, ids):
+                return model(x, ids)
+
+        given = lambda batch, rows: (torch.randn(batch, 3, rows, D), torch.arange(batch * rows).view(batch, -1) // 30)  # noqa: E731
+        batch, rows = torch.export.Dim("batch", max=64), torch.export.Dim("rows", min=8, max=4096)
+        shapes = {"x": {0: batch, 2: rows}, "ids": {0: batch, 1: rows}}
+        programs = [torch.export.export(Model(), given(2, 40), dynamic_shapes=shapes, strict=False).module()]
+        for marks in ([0], [1], [0, 1]):
+            torch._dynamo.reset()
+            counter = CompileCounterWithBackend("aot_eager")
+            programs.append(torch.compile(model, backend=counter, fullgraph=True))
+            for size in (40, 41, 70):
+                x = given(2, size)
+                for at in marks:
+                    torch._dynamo.mark_dynamic(x[at], 2 - at)
+                self.near(programs[-1](*x), model(*x))
+            self.assertLessEqual(counter.frame_count, 2)
+        for size in (33, 50):
+            x = given(size // 10, size)
+            self.near(programs[0](*x), model(*x))
+
     def test_fractions_that_change_in_a_graph(self):
         q, k, v = operands("cpu", requires_grad=False, kv_heads=H)
         for dynamic in (True, None):
@@ -834,13 +944,123 @@ class FlexTest(unittest.TestCase):
         with self.assertRaisesRegex(Exception, "reaches 100"):
             model(torch.randn(1, 2, 101, D))
 
+    def test_lists_are_those_of_pytorch(self):
+        """The library judges their blocks. None is evaluated by PyTorch unless attnc cannot tell."""
+        generator, random_of = torch.Generator().manual_seed(6), random.Random(6)
+        whole, looked_up = flex.create_block_mask, []
+        for case in range(40):
+            batch, heads = random_of.choice([(None, None), (1, 1), (2, 3), (3, None), (None, 4)])
+            q_len, kv_len = random_of.choice([(130, 200), (1, 1), (256, 256), (300, 517), (64, 600), (513, 129)])
+            size = random_of.choice([128, 64, 256, (64, 128), (128, 64), 512, (192, 64), (1024, 320), (16, 32)])
+            documents = torch.randint(0, 4, (batch or 1, max(q_len, kv_len)), generator=generator).sort(-1).values
+            table = torch.rand(q_len, kv_len, generator=generator) < random_of.choice([0.5, 0.002, 0.9999])
+            shift = torch.randint(-200, 200, (heads or 1,), generator=generator)
+            window = random_of.choice([1, 17, 64, 128])
+            mask_mod = random_of.choice((and_masks, or_masks))(*random_of.sample((
+                causal, lambda b, h, q, k: (q - k).abs() <= window, lambda b, h, q, k: documents[b, q] == documents[b, k],
+                lambda b, h, q, k: k < documents[b, 0] * 99, lambda b, h, q, k: q + shift[h] >= k,
+                lambda b, h, q, k: table[q, k], lambda b, h, q, k: q // window % 2 == k // window % 2,
+                lambda b, h, q, k: q == q,
+            ), 2))  # fmt: skip
+            given = mask_mod, batch, heads, q_len, kv_len, "cpu", size
+            expected, made = whole(*given), create_block_mask(*given)
+            with unittest.mock.patch.object(flex, "create_block_mask") as evaluated:
+                evaluated.side_effect = whole
+                for name in flex.BlockMask.__annotations__:
+                    actual, right = getattr(made, name), getattr(expected, name)
+                    if isinstance(right, torch.Tensor):
+                        torch.testing.assert_close(actual, right, rtol=0, atol=0, check_stride=True)
+                    elif name != "mask_mod":
+                        self.assertEqual(actual, right)
+            looked_up.append(evaluated.called)
+            self.assertEqual(evaluated.called, size == (16, 32), (case, size))
+            self.assertEqual((str(made), made.sparsity()), (str(expected), expected.sparsity()))
+        self.assertIn(True, looked_up)
+        ids = torch.arange(1 << 17) // 512
+        with unittest.mock.patch.object(flex, "create_block_mask", side_effect=AssertionError):
+            long = create_block_mask(lambda b, h, q, k: (ids[q] == ids[k]) & (q >= k), 1, 1, 1 << 17, 1 << 17, device="cpu")
+            self.assertEqual(int(long.kv_num_blocks.sum() + long.full_kv_num_blocks.sum()), 256 * 10)
+        untranslatable = lambda b, h, q, k: torch.special.i0((q - k).float()) < 9  # noqa: E731
+        given = untranslatable, None, None, 300, 300, "cpu"
+        self.assertTrue(torch.equal(create_block_mask(*given).to_dense(), whole(*given).to_dense()))
+
+    def test_operands_of_different_dtypes(self):
+        """The result has the dtype of query, as FlexAttention's without torch.compile, and gradients those of their tensors."""
+        full = operands("cpu", requires_grad=False, kv_heads=H)
+        for dtypes in itertools.product((torch.float32, torch.float16, torch.bfloat16), repeat=3):
+            q, k, v = (x.to(dtype).requires_grad_() for x, dtype in zip(full, dtypes))
+            out, lse = flex_attention(q, k, v, lambda s, b, h, q, k: s * 0.5, return_lse=True)
+            expected, expected_lse = by_definition(lambda s, b, h, q, k: s * 0.5, None, q, k, v)
+            self.assertEqual((out.dtype, lse.dtype), (q.dtype, torch.float32))
+            self.near(out.float(), expected.float(), 1e-2)
+            self.near(lse, expected_lse.float(), 1e-3)
+            gradients = torch.autograd.grad(out.float().sin().sum(), (q, k, v))
+            self.assertEqual([x.dtype for x in gradients], [*dtypes])
+        torch._dynamo.reset()
+        compiled = torch.compile(lambda q, k, v: flex_attention(q, k, v), backend="aot_eager", fullgraph=True)
+        q, k, v = full[0].bfloat16(), *full[1:]
+        self.assertTrue(torch.equal(compiled(q, k, v), flex_attention(q, k, v)))
+        with self.assertRaisesRegex(ValueError, "key is torch.float64"):
+            flex_attention(q, k.double(), v)
+
+    def test_what_mods_that_cannot_be_traced_are_told(self):
+        q = operands("cpu", requires_grad=False, kv_len=Q_LEN, kv_heads=H)[0]
+        values, array, table = {0: 1.0, 1: 2.0}, numpy.ones(H), torch.ones(H)
+        sparse, complex = torch.eye(Q_LEN).to_sparse(), torch.ones(Q_LEN, dtype=torch.complex64)
+
+        def written(s, b, h, q, k):
+            table[h] = 3.0
+            return s + table[h]
+
+        def chained(s, b, h, q, k):
+            return torch.where(0 <= q - k <= 10, s, 0)
+
+        def joined(s, b, h, q, k):
+            return torch.where(q >= k and q < 5, s, 0)
+
+        def branching(s, b, h, q, k):
+            if q >= k:
+                return s
+            return s / 2
+
+        has_parts = sys.version_info >= (3, 11)
+        for told, score_mod in {
+            r"flex_test.py:\d+: .*dict: .*torch.tensor\(\[...\]\)\[h\]": lambda s, b, h, q, k: s + values[h],
+            r"flex_test.py:\d+: .*torch.from_numpy\(a\)": lambda s, b, h, q, k: s + array[h],
+            r"flex_test.py:\d+: .*torch.exp instead of np.exp": lambda s, b, h, q, k: numpy.exp(s),
+            r"flex_test.py:\d+: .*instead of math.exp use torch.exp": lambda s, b, h, q, k: s * math.exp(k),
+            r"flex_test.py:\d+: .*writes into a tensor.*use torch.where": written,
+            r"flex_test.py:\d+: .*\(a < x\) & \(x < b\)": chained,
+            "number in a tensor: instead of `and`, `or` and `not` write &": joined,
+            "number in a tensor: A mod is computed for all scores at once: instead of `if`": branching,
+            "layout torch.sparse_coo: capture its .to_dense": lambda s, b, h, q, k: s + sparse[q, k],
+            "`complex`, .*capture complex.real and complex.imag": lambda s, b, h, q, k: s + complex[k].real,
+            "must take score, b, h, q_idx and kv_idx.*block_mask=create_block_mask": causal,
+        }.items():
+            with self.subTest(told), self.assertRaisesRegex(attnc.errors.UntranslatableError, told if has_parts else ""):
+                flex_attention(q, q, q, score_mod)
+        given = torch.ones(1, 1, 2, dtype=torch.int32), torch.zeros(1, 1, 2, 2, dtype=torch.int32)
+        mask = flex.BlockMask.from_kv_blocks(*given, mask_mod=chained, seq_lengths=(Q_LEN, Q_LEN))
+        with self.assertRaisesRegex(attnc.errors.UntranslatableError, "chained must take b, h, q_idx and kv_idx"):
+            flex_attention(q, q, q, block_mask=mask)
+        with self.assertRaisesRegex(KeyError, "'own'"):
+            flex_attention(q, q, q, lambda s, b, h, q, k: values["own"])
+        bias = torch.randn(2, Q_LEN)
+        taken, _ = by_definition(lambda s, b, h, q, k: s + bias.view(-1)[k + 7], None, q, q, q)
+        self.near(flex_attention(q, q, q, lambda s, b, h, q, k: s + bias.take(k + 7)), taken)
+
     def test_what_wrong_operands_are_told(self):
         q, k, v = operands("cpu", requires_grad=False)
+        causal_of = lambda batch, heads: create_block_mask(causal, batch, heads, Q_LEN, KV_LEN, device="cpu")  # noqa: E731
+        for _ in range(3):  # a call like these is kept
+            flex_attention(q, k, v, block_mask=causal_of(None, None), enable_gqa=True)
         for fragment, call in {
             "enable_gqa=True": lambda: flex_attention(q, k, v),
             "no multiple": lambda: flex_attention(q[:, :3], k, v, enable_gqa=True),
             "float64": lambda: flex_attention(q.double(), k.double(), v.double(), enable_gqa=True),
-            "make them alike": lambda: flex_attention(q, k.bfloat16(), v, enable_gqa=True),
+            "move them to one device": lambda: flex_attention(q, k.to("meta"), v, enable_gqa=True),
+            "block_mask is of batch 3": lambda: flex_attention(q, k, v, block_mask=causal_of(3, None), enable_gqa=True),
+            "block_mask is of heads 8": lambda: flex_attention(q, k, v, block_mask=causal_of(None, 8), enable_gqa=True),
             "dims": lambda: flex_attention(q[0], k[0], v[0]),
             "batch": lambda: flex_attention(q, k[:1], v[:1], enable_gqa=True),
             "create one of these lengths": lambda: flex_attention(

@@ -287,7 +287,7 @@ class InductorTest(unittest.TestCase):
         )
         lowered(q, k, v, torch.rand(H), 3)  # not compared: the kernels before it are Triton's
         call = re.search(r"attention_into\.default\((.*)", lowered.codes[0])[1]
-        self.assertRegex(call, r"'tensor (\w+): f32\[4\]\\\\ntensor (\w+): i32\\\\n.*, \[buf\d+, buf\d+\], \[\], 0.25")
+        self.assertRegex(call, r"'tensor (\w+): f32\[4\]\\\\ntensor (\w+): i64\\\\n.*, \[buf\d+, buf\d+\], \[\], 0.25")
 
     @staticmethod
     def with_a_bias(q, k, v, bias, number):

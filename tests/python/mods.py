@@ -92,6 +92,16 @@ scores(
         ),
         "expm1_near_0": lambda s, b, h, q, k: torch.expm1(s * 1e-6) * 1e6,
         "expm1_sinh": lambda s, b, h, q, k: torch.expm1(s / 8) + torch.sinh(s / 4) - torch.cosh(s / 4),
+        "angles": lambda s, b, h, q, k: (
+            torch.atan(s) + torch.asin(s.tanh()) - torch.acos(s.tanh() / 2) + torch.atan2(s, q - k + 0.5) + s.arctan2(k)
+        ),
+        "inverse_hyperbolic": lambda s, b, h, q, k: (
+            torch.asinh(s * 30) + torch.acosh(s * s + 1.5) + s.tanh().mul(0.75).arctanh() - torch.asinh(-1e4 * s.abs()) / 8
+        ),
+        "erfc_of_large": lambda s, b, h, q, k: s + torch.log(torch.erfc(s.abs() + 2) + 1e-30) / 4 + torch.special.erfc(-s),
+        "sinc_and_hypot": lambda s, b, h, q, k: (
+            torch.sinc(s) + torch.sinc((q - k) / 8) * s + torch.hypot(s * 1e25, 3e24 + s * 0) * 1e-25 + s.hypot(h + 1.0)
+        ),
         "roots": lambda s, b, h, q, k: (
             torch.sqrt(s.abs() + 1) + torch.rsqrt(s * s + 0.5) + torch.reciprocal(s.abs() + 1)
         ),
@@ -184,6 +194,13 @@ masks(
         "xor_of_parities": lambda b, h, q, k: (q % 2 == 0) ^ (k % 2 == 0),
         "by_head": lambda b, h, q, k: torch.where(h % 2 == 0, q >= k, q - k < 5),
         "images": lambda b, h, q, k: ((q // 8 - k // 8).abs() <= 2) & ((q % 8 - k % 8).abs() <= 1),
+        "is_in_a_table": lambda b, h, q, k: (
+            torch.isin(q - k, torch.tensor([0, 3, 5, 8])) | torch.isin(k, 2) | ~torch.isin(q + k, torch.arange(20) * 3, invert=True)
+        ),
+        "buckets_of_tables": lambda b, h, q, k: (
+            (torch.bucketize(q, torch.tensor([3, 9, 9, 20])) >= torch.bucketize(k, torch.tensor([3, 9, 9, 20]), right=True))
+            & (torch.searchsorted(torch.arange(30) * 2, q * 1, side="right", out_int32=True) % 3 != 1)
+        ),
         "writes_its_own": lambda b, h, q, k: q.clone().add_(2) >= k,
     }
 )
@@ -318,6 +335,29 @@ def rows_of_captures(env):
         + rows[h].prod()
         + rows[h].max(dim=0).values
     )
+
+
+@case
+def searched_captures(env):
+    """Tables of other dtypes, with repeated elements, several rows, NaN among the values, and elements against scalars."""
+    ends, reals = torch.tensor([0, 8, 8, 21, 40], dtype=torch.int16), env.normal(20).sort().values
+    rows = torch.stack([torch.arange(6) * 7, torch.arange(6) * 5])
+
+    def score_mod(score, b, h, q, k):
+        missing = torch.where(q % 5 == 0, math.nan, score)
+        near = torch.searchsorted(rows, torch.stack([q, k]).long().unsqueeze(1))
+        return (
+            score + torch.searchsorted(ends.int(), k, right=True) / 4 - torch.bucketize(missing.detach(), reals) / 16
+            + near.sum() / 8 + torch.isin(ends, k).sum() + torch.isin(torch.stack([q, k]), ends.int()).sum() / 2
+        )  # fmt: skip
+
+    return score_mod
+
+
+@case
+def documents_by_ends(env):
+    ends = torch.tensor([5, 9, 20, 33])
+    return None, lambda b, h, q, k: torch.bucketize(q, ends, right=True) == torch.bucketize(k, ends, right=True)
 
 
 @case

@@ -1,9 +1,17 @@
 #!/usr/bin/env python3
 """PyTorch's own tests of FlexAttention, test_flex_attention.py and test_flex_decoding.py, against attnc.
 
-  ATTNC_LIBRARY=build/libattnc.so PYTHONPATH=tools/python python tests/python/pytorch_tests.py DIR [...]
+  git clone --depth 1 --branch v2.15.0 https://github.com/pytorch/pytorch     or any checkout that is there already
+  export ATTNC_LIBRARY=build/libattnc.so PYTHONPATH=tools/python
+  python tests/python/pytorch_tests.py pytorch/test/inductor --device cpu --time-limit 7200 --test-limit 600 --keep
+  python tests/python/pytorch_tests.py pytorch/test/inductor --keep           on a GPU
+  python tests/python/pytorch_tests.py --table                                prints what was kept, for documents
+  python tests/python/pytorch_tests.py --check FILE...                        fails unless one of the files holds this table
 
-DIR holds the two files, as the source package of PyTorch has them in test/inductor; those of 2.9.1 were tried, with PyTorch 2.11.
+DIR holds the two files. Their version is read from version.txt of the checkout, or given by --of. It need not be that of
+the PyTorch that is installed: tests of what the installed one lacks count as "harness". --keep writes the counts to
+RESULTS, a line for each version of the files, version of PyTorch, and device.
+
 torch.compile is replaced by the identity: what is "compiled" computes with attnc's flex_attention, the rest with PyTorch's eager
 one, the reference. A test that compiles nothing runs again with attnc for every call but those of float64. create_block_mask and
 BlockMask are attnc's, or PyTorch's with --block-masks torch. Needs no network and no compiler of C++, and no Triton on the CPU.
@@ -16,6 +24,7 @@ A JSON list of all tests goes to --out, default $OUT/pytorch-tests.json or /tmp/
 
 import argparse
 import collections
+import datetime
 import functools
 import inspect
 import json
@@ -31,6 +40,7 @@ import types
 
 FILES = {"attention": "test_flex_attention", "decoding": "test_flex_decoding"}
 LOUD = ("WRONG NUMBER", "CRASHED")
+RESULTS = pathlib.Path(__file__).resolve().parent / "pytorch_tests.jsonl"
 CLASSES = ("passed", "skipped", *LOUD, "refused", "harness", "timeout", "not run")
 
 # Source lines of the tests that are about PyTorch's compiler and not about numbers.
@@ -549,9 +559,48 @@ def _print(entries, about, seconds):
     print(f"{'all':28}" + "".join(f"{counts['all'][column] or '':>14}" for column in columns), flush=True)
 
 
+# ---- What is kept -------------------------------------------------------------------------------------------------
+
+
+def _version_of(folder):
+    """Returns the version of a checkout of PyTorch, of which `folder` is test/inductor. None: it has no version.txt."""
+    path = folder.resolve().parents[1] / "version.txt"
+    return path.read_text().strip() if path.exists() else None
+
+
+def _records():
+    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    return {(record["of"], record["torch"], record["device"]): record for record in map(json.loads, lines)}
+
+
+def _keep(entries, about, of):
+    """Writes the counts of a run to RESULTS, in place of those of an earlier one."""
+    counts = collections.Counter(entry["class"] for entry in entries)
+    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
+    record = {"of": of, "torch": about["torch"].partition("+")[0], "device": about["device"], "date": date, **counts}
+    records = {**_records(), (record["of"], record["torch"], record["device"]): record}
+    order = lambda key: [[int(part) for part in re.findall(r"\d+", version)] for version in key[:2]] + [key[2]]  # noqa: E731
+    RESULTS.write_text("".join(json.dumps(records[key]) + "\n" for key in sorted(records, key=order)))
+
+
+def table():
+    """Returns RESULTS as a table in Markdown."""
+    shown = [name for name in CLASSES if name not in ("timeout", "not run")]
+    lines = [f"| tests of | PyTorch | device | {' | '.join(map(str.lower, shown))} | not run in time | date |"]
+    lines.append("|---|---|---|" + "---:|" * (len(shown) + 1) + "---|")
+    for x in _records().values():
+        counts = [x.get(name, 0) for name in shown] + [x.get("timeout", 0) + x.get("not run", 0)]
+        lines.append(f"| {x['of']} | {x['torch']} | {x['device']} | {' | '.join(map(str, counts))} | {x['date']} |")
+    return "\n".join(lines)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=pathlib.Path, metavar="DIR", help="of PyTorch's tests")
+    parser.add_argument("folder", nargs="?", type=pathlib.Path, metavar="DIR", help="of PyTorch's tests")
+    parser.add_argument("--keep", action="store_true", help=f"write the counts to {RESULTS.name}")
+    parser.add_argument("--of", metavar="VERSION", help="of PyTorch's tests; default: version.txt of the checkout")
+    parser.add_argument("--table", action="store_true", help="print what was kept")
+    parser.add_argument("--check", nargs="+", type=pathlib.Path, metavar="FILE", help="documents, of which one has the table")
     parser.add_argument("files", nargs="*", metavar="attention|decoding", help="default: both")
     parser.add_argument("--time-limit", type=float, default=570, metavar="SECONDS")
     parser.add_argument("--test-limit", type=float, default=60, metavar="SECONDS")
@@ -569,6 +618,16 @@ def main():
     parser.add_argument("--log", metavar="PREFIX", help="what workers print goes to PREFIX.PID")
     parser.add_argument("-v", "--verbose", action="store_true", help="print each test")
     options = parser.parse_args()
+    if options.table:
+        return print(table())
+    if options.check:
+        has = any(table() in path.read_text() for path in options.check)
+        return None if has else f"no document has the table of {RESULTS.name}, which is:\n{table()}"
+    if options.folder is None:
+        parser.error("DIR is missing: the folder of test_flex_attention.py and test_flex_decoding.py")
+    of = options.of or _version_of(options.folder)
+    if options.keep and not of:
+        parser.error("DIR belongs to no checkout of PyTorch: --of says of which version the tests are")
     options.files = options.files or list(FILES)
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -577,6 +636,8 @@ def main():
     out.write_text(json.dumps(entries, indent=1))
     _print(entries, about, seconds)
     print(f"{len(entries)} tests: {out}")
+    if options.keep and "failed" not in about:
+        _keep(entries, about, of)
     return 1 if "failed" in about and not entries or any(entry["class"] in LOUD for entry in entries) else 0
 
 

@@ -391,6 +391,23 @@ class TransformersTest(unittest.TestCase):
             model(tokens("cpu"), output_attentions=True)
         self.assertIn("attn_implementation='eager'", told.output[0])
 
+    def test_positions_that_begin_anew_while_a_cache_is_in_use(self):
+        model, packed = model_of("llama", "cpu"), torch.cat([torch.arange(6), torch.arange(4)]).view(1, -1)
+        padded = torch.ones(2, 10, dtype=torch.int64)
+        padded[0, :4] = 0
+        for is_told, given in (
+            (True, {"position_ids": packed}),
+            (True, {"position_ids": packed, "attention_mask": torch.ones_like(packed), "use_cache": False}),
+            (False, {"position_ids": packed, "use_cache": False}),
+            (False, {}),
+            (False, {"attention_mask": padded, "position_ids": (padded.cumsum(1) - 1).masked_fill(padded == 0, 1)}),
+        ):
+            with unittest.mock.patch.object(attnc.transformers, "_warn") as warn:
+                model(tokens("cpu", 2 if "attention_mask" in given and len(given) == 2 else 1, 10), **given)
+                self.assertEqual(warn.called, is_told, given)
+            if is_told:
+                self.assertIn("use_cache=False", warn.call_args.args[0])
+
     def test_float64_is_refused(self):
         model = model_of("llama", "cpu").double()
         for call in (model, torch.compile(model, backend="eager")):

@@ -68,11 +68,12 @@ TEST_CASE("an element may be off by more, or by any number") {
   Comparison comparison({.absolute = 0.5});
   comparison.add(3, 2, 0.5);
   CHECK(comparison.holds());
-  comparison.add(1e9, 2, kInfinity);
+  comparison.add(1e9, 2, kInfinity, /*counts=*/false);
   CHECK(comparison.holds());
   CHECK(comparison.maxError() == 1);
   CHECK(comparison.rmse() == 1);
   CHECK(comparison.count() == 2);
+  CHECK(comparison.largestShare() == 1);
   SECTION("but is as finite") { comparison.add(kNan, 2, kInfinity); }
   SECTION("and the next one is not") { comparison.add(3, 2); }
   CHECK_FALSE(comparison.holds());

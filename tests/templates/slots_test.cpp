@@ -25,14 +25,14 @@ struct RaggedMod {
     int b;
   };
   static Head head(const Starts&, int b, int) { return {b}; }
+  /// As the pass `sequences` computes it: wrapped around, then not below 0.
+  static int lengthOf(const std::vector<int>& starts, Head head) {
+    return std::max(int(unsigned(starts[size_t(head.b) + 1]) - unsigned(starts[size_t(head.b)])), 0);
+  }
   static int q_start(const Starts& starts, Head head) { return starts.q[size_t(head.b)]; }
-  static int q_length(const Starts& starts, Head head) {
-    return starts.q[size_t(head.b) + 1] - starts.q[size_t(head.b)];
-  }
+  static int q_length(const Starts& starts, Head head) { return lengthOf(starts.q, head); }
   static int kv_start(const Starts& starts, Head head) { return starts.kv[size_t(head.b)]; }
-  static int kv_length(const Starts& starts, Head head) {
-    return starts.kv[size_t(head.b) + 1] - starts.kv[size_t(head.b)];
-  }
+  static int kv_length(const Starts& starts, Head head) { return lengthOf(starts.kv, head); }
 };
 
 constexpr int kSize = 16, kHeads = 3;
@@ -109,5 +109,38 @@ TEST_CASE("tiles of a batch are counted head by head; from the end, the last row
   for (int i = 0; i < p.batch * p.kv_heads; ++i) {
     const HeadTile tile = kv_tile_at<DenseMod, kSize>(p, 0, i);
     CHECK((tile.b == i / 2 && tile.h == i % 2 && tile.start == 0));
+  }
+}
+
+TEST_CASE("rows and tiles of cumulative lengths that lie are those of the tensors", "[slots]") {
+  std::mt19937 random(5);
+  const auto drawLies = [&](int count) {
+    std::vector<int> lies;
+    for (int b = 0; b <= count; ++b) lies.push_back(int(random() % 600) - 200);
+    lies[size_t(random() % lies.size())] = random() % 2 ? INT32_MAX : INT32_MIN;
+    return lies;
+  };
+  for (int round = 0; round < 2000; ++round) {
+    const int count = 1 + int(random() % 8);
+    const Starts lies{drawLies(count), drawLies(count)};
+    ForwardParams p{};
+    p.batch = count, p.q_heads = kHeads, p.kv_heads = 1;
+    p.rows = {int(random() % 200), int(random() % 200)};
+    p.q_len = p.rows.q, p.kv_len = p.rows.kv;
+    p.q_stride.row = p.k_stride.row = 1;
+    const char memory[200] = {};
+    p.q = p.k = memory;
+    const int tiles = kHeads * q_tiles_of<RaggedMod, kSize>(p);
+    for (int b = 0; b < count; ++b) {
+      const ForwardParams own = params_of<RaggedMod, char>(p, lies, b);
+      const auto first = int((const char*)own.q - (const char*)p.q),
+                 firstKv = int((const char*)own.k - (const char*)p.k);
+      REQUIRE((first >= 0 && firstKv >= 0));
+      REQUIRE((first + std::max(own.q_len, 0) <= p.rows.q && firstKv + std::max(own.kv_len, 0) <= p.rows.kv));
+      for (int start = 0; start < own.q_len; start += kSize) {
+        const int place = head_tile_of<RaggedMod, kSize>(p, lies, b, kHeads - 1, start);
+        REQUIRE((place >= 0 && place < tiles));
+      }
+    }
   }
 }

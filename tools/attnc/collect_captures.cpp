@@ -202,28 +202,24 @@ private:
       operands.tensors[capture.name] = std::move(tensor);
       return {};
     }
-    auto misfit = [&](const char* wanted) {
-      return Error::environment(fmt::format("capture {}: the file has {} of shape {}, needed is one {}",
-                                            inQuotes(declaration(capture)), dtypeName(tensor.dtype),
-                                            shapeText(tensor.shape), wanted));
+    const bool isFloatDeclared = capture.kind == CaptureInfo::Kind::Float;
+    const auto misfit = [&](const std::string& given) {
+      const char* const declared = isFloatDeclared                          ? "a float"
+                                   : capture.kind == CaptureInfo::Kind::Int ? "an int"
+                                                                            : "a bool";
+      return Error::environment(
+          fmt::format("capture '{}' is declared as {}, but {} is given", capture.name, declared, given),
+          fmt::format("the file has {} of shape {}", dtypeName(tensor.dtype), shapeText(tensor.shape)));
     };
-    bool single = tensor.elements() == 1;
-    auto element = single ? readElement(tensor.bytes.data(), tensor.dtype, 0) : Number{.integer = 0};
-    switch (capture.kind) {
-    case CaptureInfo::Kind::Int:
-      if (!single || !isInteger(tensor.dtype)) return misfit("integer");
-      operands.captures.set(capture.name, element.integer);
-      break;
-    case CaptureInfo::Kind::Float:
-      if (!single || !isFloat(tensor.dtype)) return misfit("float");
-      operands.captures.set(capture.name, element.real);
-      break;
-    case CaptureInfo::Kind::Bool:
-      if (!single || tensor.dtype != DType::Bool) return misfit("bool");
+    if (tensor.elements() != 1) return misfit("a tensor of shape " + shapeText(tensor.shape));
+    if (isFloatDeclared && isInteger(tensor.dtype)) return misfit("an int");
+    const Number element = readElement(tensor.bytes.data(), tensor.dtype, 0);
+    if (isFloat(tensor.dtype))
+      operands.captures.set(capture.name, double(element.real)); // checkCaptures() refuses other kinds
+    else if (tensor.dtype == DType::Bool)
       operands.captures.set(capture.name, element.integer != 0);
-      break;
-    case CaptureInfo::Kind::Tensor: break;
-    }
+    else
+      operands.captures.set(capture.name, element.integer);
     return {};
   }
 

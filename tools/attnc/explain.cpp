@@ -198,7 +198,7 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
   addSets(command, options.run.sets);
   options.run.sequences.addTo(
       command, "Forward, decode: the kernel takes a KV length for each sequence",
-      "Forward, decode: K and V lie in pages of N rows: 1, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
+      "Forward, decode: K and V lie in pages of N rows: 1, 2, 4, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
   options.run.sequences.addRagged(command, "The kernel takes sequences that lie one behind the other, [total, H, D]");
   options.run.gradients.addTo(command);
   options.run.kernel.addTo(command);

@@ -9,6 +9,7 @@
 #include "text.h"
 
 #include "attnc/compiler.h"
+#include "reference/operand_values.h"
 #include "reference/problem.h"
 #include "support/element.h"
 #include "support/try.h"
@@ -127,30 +128,39 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
 }
 
 /// Moves scales of rows or pages to the cache, and replaces them by those of positions, [B, HKV, KV_LEN].
-Status gatherScales(std::optional<HostTensor>& scales, std::optional<HostTensor>& stored, int64_t pageSize,
-                    const HostTensor& table, const HostTensor& lengths) {
-  if (!scales || scales->shape.size() < 3) return {};
+void gatherScales(std::optional<HostTensor>& scales, std::optional<HostTensor>& stored, int64_t pageSize,
+                  const HostTensor& table, const HostTensor& lengths) {
+  if (!scales || scales->shape.size() < 3) return;
   HostTensor pool = HostTensor::make(DType::F32, {scales->shape[0], scales->shape[1], pageSize, 1});
   const int64_t each = pageSize / std::max<int64_t>(scales->shape[2], 1);
   for (int64_t i = 0; i < pool.elements() && !scales->bytes.empty(); ++i)
     writeElement(pool.bytes.data(), DType::F32, i, readElement(scales->bytes.data(), DType::F32, i / each).real);
-  ATTNC_TRY_AS(rows, gatherPages(pool, table, lengths));
-  rows->shape.pop_back();
+  HostTensor rows = gatherPages(pool, table, lengths);
+  rows.shape.pop_back();
   stored = std::move(scales);
-  scales = *std::move(rows);
-  return {};
+  scales = std::move(rows);
 }
 
-/// Moves k and v to the cache, and replaces them by the rows that are attended to. Reports shapes that do not fit with
-/// the messages of a launch.
-Status gatherCache(HostOperands& operands) {
+/// Returns the problem of operands from a file that say where sequences lie, checked as for a launch; nullopt of
+/// others.
+Expected<std::optional<ProblemShape>> sequencesIn(const HostOperands& operands) {
   for (const HostTensor* tensor : {&operands.q, &operands.k, &operands.v})
-    if (tensor->shape.size() != 4) return {}; // a later check reports it
+    if (tensor->shape.size() != 4) return std::optional<ProblemShape>(); // a later check reports it
+  if (!operands.pageTable && !operands.newK && !operands.newV && !operands.cuSeqlensQ && !operands.kvLengths &&
+      !operands.qOffsets)
+    return std::optional<ProblemShape>();
   const auto &q = operands.q.shape, &v = operands.v.shape;
   const Outputs outputs{
       .out = TensorView::contiguous(nullptr, Fp8Options().outOf(operands.q.dtype), {q[0], q[1], q[2], v[3]})};
-  ATTNC_TRY_AS(settled,
-               Compiler().settle(Mod::identity(), viewsOf(operands), outputs, {.arch = archThatTakes(operands)}));
+  Operands views = viewsOf(operands);
+  views.maxQLen = views.maxKvLen = 0; // the longest lengths are not known yet
+  ATTNC_TRY_AS(settled, Compiler().settle(Mod::identity(), views, outputs, {.arch = archThatTakes(operands)}));
+  ATTNC_TRY(reference::checkValues(views));
+  return std::optional(settled->problem);
+}
+
+/// Moves k and v to the cache, and replaces them by the rows that are attended to.
+void gatherCache(const ProblemShape& problem, HostOperands& operands) {
   operands.cache.emplace();
   std::swap(operands.cache->k, operands.k);
   std::swap(operands.cache->v, operands.v);
@@ -159,21 +169,17 @@ Status gatherCache(HostOperands& operands) {
     const HostTensor* table = operands.pageTable ? &*operands.pageTable : nullptr;
     *to = *from;
     if (to->bytes.empty()) { // only shapes are needed
-      to->shape = {settled->problem.batch, to->shape[1], settled->problem.kvLen, to->shape[3]};
+      to->shape = {problem.batch, to->shape[1], problem.kvLen, to->shape[3]};
       continue;
     }
-    if (*fresh) ATTNC_TRY(appendRows(*to, **fresh, table, *operands.kvLengths, operands.cuSeqlensQ, *scales));
-    if (!table) continue;
-    ATTNC_TRY_AS(rows, gatherPages(*to, *table, *operands.kvLengths));
-    *to = *std::move(rows);
+    if (*fresh) appendRows(*to, **fresh, table, *operands.kvLengths, operands.cuSeqlensQ, *scales);
+    if (table) *to = gatherPages(*to, *table, *operands.kvLengths);
   }
-  if (!operands.pageTable || operands.cache->k.bytes.empty()) return {};
+  if (!operands.pageTable || operands.cache->k.bytes.empty()) return;
   for (auto [scales, stored] :
        {std::pair(&operands.kScales, &operands.cache->kScales), {&operands.vScales, &operands.cache->vScales}})
-    if (*scales &&
-        (operands.q.dtype != DType::E4M3 || scalesAreOfRows((*scales)->view(), settled->problem.kvLen, true)))
-      ATTNC_TRY(gatherScales(*scales, *stored, operands.cache->k.shape[2], *operands.pageTable, *operands.kvLengths));
-  return {};
+    if (*scales && (operands.q.dtype != DType::E4M3 || scalesAreOfRows((*scales)->view(), problem.kvLen, true)))
+      gatherScales(*scales, *stored, operands.cache->k.shape[2], *operands.pageTable, *operands.kvLengths);
 }
 
 /// Returns the first row of each page.
@@ -281,16 +287,9 @@ Status checkOperands(const Mod& mod, HostOperands& operands) {
   ATTNC_TRY_AS(problem, reference::problemOf(q, operands.k.view(), operands.v.view()));
   operands.problem = *problem;
   if (operands.cuSeqlensQ) {
-    ATTNC_TRY_AS(qLen, longestOf("cu_seqlens_q", *operands.cuSeqlensQ, operands.q.shape[2]));
     operands.problem.batch = operands.cuSeqlensQ->shape[0] - 1;
-    operands.problem.qLen = *qLen;
-    if (operands.q.shape[0] != 1 || (!isPaged && operands.k.shape[0] != 1))
-      return Error::environment("q and k have a batch beside cu_seqlens_q, which says what the sequences are");
-  }
-  if (operands.cuSeqlensQ && !isPaged) {
-    const HostTensor& ofKv = operands.cuSeqlensKv ? *operands.cuSeqlensKv : *operands.cuSeqlensQ;
-    ATTNC_TRY_AS(kvLen, longestOf(operands.cuSeqlensKv ? "cu_seqlens_kv" : "cu_seqlens_q", ofKv, operands.k.shape[2]));
-    operands.problem.kvLen = *kvLen;
+    operands.problem.qLen = longestOf(*operands.cuSeqlensQ);
+    if (!isPaged) operands.problem.kvLen = longestOf(operands.cuSeqlensKv.value_or(*operands.cuSeqlensQ));
   }
   for (const auto& [name, tensor] : {std::pair("k", &operands.k), std::pair("v", &operands.v)})
     if (tensor->dtype != operands.q.dtype && !(operands.k.dtype == DType::E4M3 && operands.v.dtype == DType::E4M3))
@@ -414,7 +413,10 @@ Status fillOperands(const Mod& mod, const RunOptions& options, Elements elements
   } else if (auto status = readOperands(mod, options, needed, elements, file, operands); !status) {
     return status;
   }
-  if (!generator && (operands.pageTable || operands.newK || operands.newV)) ATTNC_TRY(gatherCache(operands));
+  if (!generator) {
+    ATTNC_TRY_AS(problem, sequencesIn(operands));
+    if (*problem && (operands.pageTable || operands.newK || operands.newV)) gatherCache(**problem, operands);
+  }
   ATTNC_TRY(collectCaptures(mod, options, file, generator ? &*generator : nullptr, needed, Drawn::All, operands));
   if (options.backward && generator) drawResultGradients(*generator, operands);
   ATTNC_TRY(checkOperands(mod, operands));

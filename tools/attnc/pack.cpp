@@ -286,7 +286,7 @@ void addPack(CLI::App& app, int& exitCode) {
   command->add_flag("--no-block-mask", options->noBlockMask,
                     "Nothing builds a block mask, as PrepareOptions::buildBlockMask");
   options->sequences.addTo(*command, "The kernels take a KV length for each sequence",
-                           "K and V lie in pages of N rows: 1, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
+                           "K and V lie in pages of N rows: 1, 2, 4, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
   options->sequences.addRagged(*command, "The kernels take sequences that lie one behind the other, [total, H, D]");
   options->gradients.addTo(*command);
   options->kernel.addTo(*command);

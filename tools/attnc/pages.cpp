@@ -1,7 +1,6 @@
 #include "pages.h"
 
 #include "reference/cache.h"
-#include "support/try.h"
 
 #include <algorithm>
 #include <cstring>
@@ -30,10 +29,10 @@ struct CacheViews {
 
 } // namespace
 
-Expected<HostTensor> gatherPages(const HostTensor& pool, const HostTensor& table, const HostTensor& lengths) {
+HostTensor gatherPages(const HostTensor& pool, const HostTensor& table, const HostTensor& lengths) {
   const auto& shape = pool.shape;
   HostTensor rows = HostTensor::make(pool.dtype, {table.shape[0], shape[1], table.shape[1] * shape[2], shape[3]});
-  ATTNC_TRY(reference::gatherRows(CacheViews(pool, &table, lengths).cache(), rows.view()));
+  reference::gatherRows(CacheViews(pool, &table, lengths).cache(), rows.view());
   return rows;
 }
 
@@ -42,20 +41,20 @@ HostTensor dealToPages(const HostTensor& rows, const HostTensor& table, const Ho
   HostTensor pool = HostTensor::make(rows.dtype, {pages, rows.shape[1], pageSize, rows.shape[3]});
   std::fill(pool.bytes.begin(), pool.bytes.end(), char(0xff)); // NaN in every format
   const int64_t bytes = dtypeBytes(rows.dtype);
-  (void)bool(reference::eachRow(
+  reference::eachRow(
       CacheViews(pool, &table, lengths).cache(), [](int64_t, int64_t) { return 0; },
       [&](int64_t offset, int64_t b, int64_t h, int64_t i) {
         std::memcpy(pool.bytes.data() + offset * bytes, rowOf(rows, b, h, i), size_t(rows.shape[3] * bytes));
-      }));
+      });
   return pool;
 }
 
-Status appendRows(HostTensor& target, const HostTensor& rows, const HostTensor* table, const HostTensor& lengths,
-                  const std::optional<HostTensor>& cuSeqlensQ, const std::optional<HostTensor>& scales) {
+void appendRows(HostTensor& target, const HostTensor& rows, const HostTensor* table, const HostTensor& lengths,
+                const std::optional<HostTensor>& cuSeqlensQ, const std::optional<HostTensor>& scales) {
   const TensorView starts = cuSeqlensQ ? cuSeqlensQ->view() : TensorView{};
   const TensorView ofHeads = scales ? scales->view() : TensorView{};
-  return reference::appendRows(CacheViews(target, table, lengths).cache(), rows.view(), rows.shape[2],
-                               cuSeqlensQ ? &starts : nullptr, scales ? &ofHeads : nullptr);
+  reference::appendRows(CacheViews(target, table, lengths).cache(), rows.view(), rows.shape[2],
+                        cuSeqlensQ ? &starts : nullptr, scales ? &ofHeads : nullptr);
 }
 
 HostTensor drawPageTable(int64_t batch, int64_t pagesOfSequence, uint64_t seed) {

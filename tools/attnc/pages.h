@@ -4,16 +4,14 @@
 
 #include "host_tensor.h"
 
-#include "attnc/error.h"
-
 #include <optional>
 
 namespace attnc::cli {
 
 /// Gathers K or V of a pool [pages, HKV, page_size, D] into rows [B, HKV, N page_size, D] of sequences, by a table i32
-/// [B, N]. Rows past a sequence's length, i32 [B], are 0; table entries past it are not read. Errors (environment):
-/// other entries that are not pages. Preconditions: shapes as above.
-Expected<HostTensor> gatherPages(const HostTensor& pool, const HostTensor& table, const HostTensor& lengths);
+/// [B, N]. Rows past a sequence's length, i32 [B], are 0; table entries past it are not read. Preconditions:
+/// shapes as above, and values as reference::checkValues() wants them.
+HostTensor gatherPages(const HostTensor& pool, const HostTensor& table, const HostTensor& lengths);
 
 /// Does the inverse, into a pool of `pages` pages. Rows of no sequence are NaN, so that reading them is noticed.
 /// Precondition: the entries that count are pages.
@@ -22,9 +20,9 @@ HostTensor dealToPages(const HostTensor& rows, const HostTensor& table, const Ho
 
 /// Writes the new rows [B, HKV, Q_LEN, D] at the end of each sequence's length, into a pool or, without a table, into K
 /// or V [B, HKV, KV_LEN, D]. With cumulative lengths of a ragged batch the rows are [1, HKV, total, D]. Rows of another
-/// dtype are divided by `scales` of heads and rounded to e4m3. Errors and preconditions as for gatherPages().
-Status appendRows(HostTensor& target, const HostTensor& rows, const HostTensor* table, const HostTensor& lengths,
-                  const std::optional<HostTensor>& cuSeqlensQ, const std::optional<HostTensor>& scales = {});
+/// dtype are divided by `scales` of heads and rounded to e4m3. Preconditions as for gatherPages().
+void appendRows(HostTensor& target, const HostTensor& rows, const HostTensor* table, const HostTensor& lengths,
+                const std::optional<HostTensor>& cuSeqlensQ, const std::optional<HostTensor>& scales = {});
 
 /// Draws a table i32 [B, N] of pages in random order; each belongs to one sequence. The same seed gives the same table.
 HostTensor drawPageTable(int64_t batch, int64_t pagesOfSequence, uint64_t seed);

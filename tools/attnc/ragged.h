@@ -19,7 +19,7 @@ HostTensor toPacked(const HostTensor& tensor);
 /// Returns cumulative lengths, which begin at 0.
 HostTensor cumulative(const HostTensor& lengths);
 
-/// Checks that cumulative lengths ascend within `rows` rows. Returns the longest length.
-Expected<int64_t> longestOf(std::string_view name, const HostTensor& cumulative, int64_t rows);
+/// Returns the longest length.
+int64_t longestOf(const HostTensor& cumulative);
 
 } // namespace attnc::cli

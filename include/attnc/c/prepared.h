@@ -30,7 +30,7 @@ typedef struct attnc_prepare_options {
   const char* tile;            ///< Tile of the forward or decode kernel. NULL or "": a stored choice, else the model's.
   const char* backward_tile;   ///< Tile of the backward kernel, for training. NULL or "": as for `tile`.
   float low_rank_error;        ///< As attnc_kernel_options::low_rank_error.
-  int32_t reserved;            ///< 0.
+  int32_t check;               ///< 0 or 1: whether each launch first checks the values of its operands, and waits.
 } attnc_prepare_options;
 
 /// The settled choices for given operands (Preparation).

@@ -27,7 +27,7 @@ def prepare(keep, slopes, ids, device="cuda"):
 
     def mask_mod(b, h, q_idx, kv_idx):
         near = torch.bucketize(q_idx - kv_idx, torch.tensor([-4, 0, 3]), right=True)
-        return mask[b, 0, kv_idx] & (near != 2) | torch.isin(kv_idx, torch.tensor([3, 5, 7]))
+        return mask[b, 0, kv_idx] & (near != 2) | torch.isin(kv_idx, torch.tensor([3, 5, 7])) & torch.isin(q_idx, torch.tensor([4, 6]), invert=True)
 
     return score_mod, mask_mod
 

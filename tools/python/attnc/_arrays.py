@@ -3,6 +3,7 @@ needed. So `u = t * 2; u[h]` is one gather and one product, whatever the size of
 
 import dataclasses
 import functools
+import math
 import operator
 import typing
 
@@ -12,8 +13,10 @@ _IR_TYPES = {
     "bool": "bool",
     "uint8": "i32",
     "int8": "i32",
+    "uint16": "i32",
     "int16": "i32",
     "int32": "i32",
+    "uint32": "i64",
     "int64": "i64",
     "float16": "f32",
     "bfloat16": "f32",
@@ -22,6 +25,7 @@ _IR_TYPES = {
 # Sums over at least this many elements become loops of the kernel, as in the mod language (dsl/SPEC.md, section 5).
 LOOP_FROM = 16
 MOST_UNROLLED = 4096
+MOST_ROUNDS = 1 << 24
 
 
 @functools.cache
@@ -192,6 +196,28 @@ class Lowering:
 
         return self.array(meta, shape, element, array)
 
+    def any_of(self, meta, array, dims, keepdim, is_all=False):
+        """Returns whether any element of an array of bools is true, or all are. A loop counts, because its only fold is
+        a sum."""
+        b, name = self.builder, "and" if is_all else "or"
+        if math.prod(self.fixed(array.extents[dim]) for dim in dims) < LOOP_FROM:
+            fold = lambda x, y: b.op(name, x, y)  # noqa: E731
+            return self.reduce(meta, array, dims, keepdim, fold, None, b.const(is_all, "bool"))
+
+        def one(x):
+            return b.cast(b.op("not", x) if is_all else x, "i32")
+
+        counts = self.array(None, array.extents, lambda indices: one(array.at(indices)), array)
+        total = self.count_of(None, counts, dims, keepdim)
+        return self.elementwise(
+            meta, lambda x: b.compare("eq" if is_all else "ne", x, b.const(0, "i32")), (total, "i32")
+        )
+
+    def count_of(self, meta, array, dims, keepdim):
+        """Returns the sum of an array of i32."""
+        b = self.builder
+        return self.reduce(meta, array, dims, keepdim, lambda x, y: b.op("add", x, y), lambda x: x, b.const(0, "i32"))
+
     def reduce(self, meta, array, dims, keepdim, fold, sum_of=None, start=None):
         """Folds over axes in the order of the index. If the fold is a sum, `sum_of(value)` makes it a loop when that
         pays."""
@@ -203,6 +229,8 @@ class Lowering:
         is_loop = sum_of is not None and total >= LOOP_FROM
         if not is_loop and total > MOST_UNROLLED:
             raise UntranslatableError(f"a reduction over {total} elements; at most {MOST_UNROLLED} can be unrolled")
+        if is_loop and max(counts) > MOST_ROUNDS:
+            raise UntranslatableError(f"a sum over {max(counts)} elements; a loop has at most {MOST_ROUNDS} rounds")
         kept = [extent for axis, extent in enumerate(array.extents) if axis not in dims]
         extents = [1 if axis in dims else extent for axis, extent in enumerate(array.extents)] if keepdim else kept
 

@@ -1,19 +1,24 @@
 """Functions that the IR has no operation for, by its operations. `ops` is a Builder; operands are values."""
 
+import math
+
 from ._arrays import ir_type
 
-_SMALL = {"uint8": (0xFF, 0), "int8": (0xFF, 0x80), "int16": (0xFFFF, 0x8000)}
+_SMALL = {
+    "uint8": (0xFF, 0), "int8": (0xFF, 0x80), "uint16": (0xFFFF, 0), "int16": (0xFFFF, 0x8000),
+    "uint32": (0xFFFFFFFF, 0),
+}  # fmt: skip
 
 
 def narrow(ops, value, dtype):
-    """Wraps an i32 to the width of a dtype of torch or JAX."""
+    """Wraps an integer to the width of a dtype of torch or JAX."""
     mask, half = _SMALL.get(str(dtype).removeprefix("torch."), (0, 0))
     if not mask:
         return value
     if half:
-        value = ops.op("add", value, ops.const(half, "i32"))
-    value = ops.op("and", value, ops.const(mask, "i32"))
-    return ops.op("sub", value, ops.const(half, "i32")) if half else value
+        value = ops.op("add", value, ops.const(half, value.type))
+    value = ops.op("and", value, ops.const(mask, value.type))
+    return ops.op("sub", value, ops.const(half, value.type)) if half else value
 
 
 def to_dtype(ops, value, dtype):
@@ -75,10 +80,11 @@ def power_of_ints(ops, base, exponent):
     return ops.select(is_fraction, zero, result)
 
 
-def sinh_of(ops, x):
-    difference = ops.op("sub", ops.op("expm1", x), ops.op("expm1", ops.op("neg", x)))
-    return ops.op("mul", difference, ops.const(0.5, "f32"))
-
-
-def cosh_of(ops, x):
-    return ops.op("mul", ops.op("add", ops.op("exp", x), ops.op("exp", ops.op("neg", x))), ops.const(0.5, "f32"))
+def sinc_of(ops, x):
+    """Returns sin(y) / y for y = pi x, by its series around 0, whose derivative keeps its digits there."""
+    y = ops.op("mul", x, ops.const(math.pi, "f32"))
+    square, series = ops.op("mul", y, y), ops.const(-1 / 5040, "f32")
+    for term in (1 / 120, -1 / 6, 1):
+        series = ops.op("add", ops.op("mul", square, series), ops.const(term, "f32"))
+    is_near = ops.compare("lt", square, ops.const(1 / 16, "f32"))
+    return ops.select(is_near, series, ops.op("div", ops.op("sin", y), y))

@@ -387,7 +387,7 @@ class PrepareOptions(Sized):
         ("tile", c_char_p),
         ("backward_tile", c_char_p),
         ("low_rank_error", c_float),
-        ("reserved", c_int32),
+        ("check", c_int32),
     ]
 
 

@@ -1,5 +1,6 @@
 """Attention over the tensors of any library that supports DLPack."""
 
+import contextlib
 import ctypes
 from collections.abc import Mapping
 from ctypes import addressof, byref, c_size_t, pointer
@@ -9,7 +10,7 @@ from ._cpu_notice import tell_of_cpu
 from ._library import Handle, check, compiler, library
 from ._spec import DTYPE_E4M3, DTYPE_I32, BlockLists, BlockMaskShape, BlockMaskView, Operands, Outputs, PrepareOptions
 from .dlpack import Memory, View, is_on_gpu, without_gradient
-from .errors import ArgumentError
+from .errors import ArgumentError, RunError
 from .mod import Mod
 
 
@@ -18,7 +19,7 @@ def attention(
     out: Any = None, return_lse: bool = False, stream: int | None = None, tile: str | None = None,
     q_scales: Any = None, k_scales: Any = None, v_scales: Any = None, kv_lengths: Any = None, q_offsets: Any = None,
     page_table: Any = None, new_k: Any = None, new_v: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None,
-    max_q_len: int = 0, max_kv_len: int = 0, block_mask: Any = None,
+    max_q_len: int = 0, max_kv_len: int = 0, block_mask: Any = None, check: bool = False,
 ) -> Any:  # fmt: skip
     """Computes softmax(mod(scale q k^T)) v.
 
@@ -54,7 +55,8 @@ def attention(
 
     On a GPU the work is enqueued on `stream`, given as an address (default: the current stream of torch or CuPy). A
     kernel is compiled when operands of a new kind first arrive. `tile` names the kernel's tile, in the spelling of
-    tune(). On the CPU the fp64 reference computes, slowly; CpuWarning says so once. This function has no gradients, and
+    tune(). With `check`, a launch first checks the values of lists, lengths, pages and captured indices, and waits for
+    the GPU; the CPU checks all but the indices always. On the CPU the fp64 reference computes, slowly; CpuWarning says so once. This function has no gradients, and
     refuses tensors that require one unless torch's gradients are off; attnc.torch has them.
 
     Raises ModError, RunError and ArgumentError.
@@ -74,12 +76,14 @@ def attention(
         )
     given = Given(mod, q, k, v, captures, scale, out, return_lse, stream, others, longest, block_mask)
     if given.on_gpu:
-        _launch(given, tile)
+        _launch(given, tile, check)
     else:
         tell_of_cpu(q, v)
+        structs = byref(given.operands), byref(given.outputs)
         if given.is_fp8:
-            _settle(given)
-        check(library().attnc_compute_on_cpu(given.handle, addressof(given.operands), addressof(given.outputs)))
+            settle(given.handle, structs, "sm_90a")
+        refuse_tiles(given.handle, structs, [("tile", tile.encode())] if tile else ())
+        _compute(given)
     return (given.out, given.lse) if return_lse else given.out
 
 
@@ -132,6 +136,10 @@ def _lists_of(mask, on_gpu, wait):
     """Returns the lists of a block mask as a struct, and what must outlive it."""
     (q_len, kv_len), (q_block, kv_block) = mask.seq_lengths, mask.BLOCK_SIZE
     views, count = {}, mask.kv_num_blocks
+    if q_block <= 0 or kv_block <= 0:  # a struct's 0 is its default
+        raise RunError(
+            f"block mask: blocks of {q_block} x {kv_block} are not supported", "use 64, 128 or 256 for each side"
+        )
     shape = [*count.shape[:2], -(-q_len // q_block)]
     for name in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices"):
         tensor = getattr(mask, name)
@@ -160,17 +168,33 @@ def _lists_of(mask, on_gpu, wait):
     return lists, views
 
 
-def _settle(given):
-    """Refuses what no kernel takes. The reference has fewer limits."""
-    options = PrepareOptions(arch=b"sm_90a")  # which has all families of e4m3
+def settle(mod, structs, arch, **members):
+    """Refuses what no kernel of an architecture takes: the reference has fewer limits. sm_90a has all families of
+    e4m3. `structs`: operands and outputs, for training also gradients."""
+    options = PrepareOptions(arch=arch.encode(), **members)
     Handle(
-        "attnc_settle", compiler().address, given.handle, byref(given.operands), byref(given.outputs), byref(options),
-        destroyer="attnc_preparation_destroy",
+        "attnc_settle" if len(structs) == 2 else "attnc_settle_training", compiler().address, mod, *structs,
+        byref(options), destroyer="attnc_preparation_destroy",
     )  # fmt: skip
 
 
-def _launch(given, tile):
-    options = PrepareOptions(tile=tile and tile.encode())
+def refuse_tiles(mod, structs, options):
+    """Refuses tiles that no kernel has, which the reference does not read. `options`: pairs of a member of
+    PrepareOptions and its value."""
+    tiles = {name: value for name, value in options if name in ("tile", "backward_tile")}
+    if not tiles:
+        return
+    with contextlib.suppress(RunError):
+        return settle(mod, structs, "sm_80", **tiles)
+    settle(mod, structs, "sm_90a", **tiles)
+
+
+def _compute(given):
+    check(library().attnc_compute_on_cpu(given.handle, addressof(given.operands), addressof(given.outputs)))
+
+
+def _launch(given, tile, checks):
+    options = PrepareOptions(tile=tile and tile.encode(), check=checks)
     prepared = Handle(
         "attnc_prepare", compiler().address, given.handle, byref(given.operands), byref(given.outputs), byref(options),
         destroyer="attnc_prepared_destroy",

@@ -6,7 +6,7 @@ from ctypes import byref
 
 from ._library import check, library
 from ._spec import Tensor
-from .errors import ArgumentError, Error
+from .errors import ArgumentError, Error, RunError
 
 _CPU_DEVICES, _CUDA_DEVICES = (1, 3), (2, 13)  # kDLCPU, kDLCUDAHost; kDLCUDA, kDLCUDAManaged
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -26,6 +26,31 @@ def is_on_gpu(array, name):
     if kind in _CUDA_DEVICES:
         return True
     raise ArgumentError(f"{name} is on DLPack's device {kind}", "move it to a CUDA device or to the CPU")
+
+
+def number_of(value, name, kind):
+    """Returns a scalar capture as a bool, an int or a float, as it was given: the library refuses other kinds than the
+    mod declares. A tensor of one element is its number."""
+    an_int = "an int" if kind == "int" else f"a {kind}"
+    refused = f"capture '{name}' is declared as {an_int}, but"
+    is_array = hasattr(value, "__dlpack__")
+    if hasattr(value, "item"):
+        try:
+            value = value.item()
+        except (RuntimeError, ValueError):
+            raise RunError(f"{refused} a tensor of shape {[*value.shape]} is given", "give a number") from None
+    if isinstance(value, bool):
+        return value
+    if hasattr(value, "__index__"):
+        value = int(value)
+        if kind == "float" and is_array:
+            raise RunError(f"{refused} an int is given", "give a tensor of floats, or a number")
+        if kind == "int" and not -(2**63) <= value < 2**63:
+            raise RunError(f"capture '{name}' is {value}, which does not fit into 32 bits")
+        return value if abs(value) < 2**63 else float(value)
+    if hasattr(value, "__float__"):
+        return float(value)
+    raise RunError(f"{refused} {type(value).__name__} is given", "give a number")
 
 
 def on_cpu(array):

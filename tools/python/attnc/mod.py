@@ -14,7 +14,7 @@ from ._spec import (
     MAX_RANK, BackwardOperands, BackwardOutputs, Capture, CaptureInfo, Define, Diagnostic, ModInfo, Operands, Outputs,
     ParseOptions, PrepareOptions, Tensor,
 )  # fmt: skip
-from .dlpack import View
+from .dlpack import View, number_of
 from .errors import ArgumentError, ModWarning
 from .pictures import html_of, mask_svg, unasked
 
@@ -162,7 +162,9 @@ class Mod:
                 entry.tensor = pointer(view.struct)
                 keep.append(view)
             else:
-                entry.real, entry.integer = float(value), int(value)
+                number = number_of(value, wanted.name, wanted.kind)
+                entry.kind = KINDS.index(type(number).__name__)
+                entry.real, entry.integer = number, 0 if type(number) is float else number
             entries.append(entry)
         return (Capture * len(entries))(*entries), keep
 

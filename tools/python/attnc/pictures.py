@@ -10,7 +10,7 @@ import tempfile
 
 from ._command import output_of
 from ._library import DTYPE_NAMES
-from .dlpack import View, on_cpu
+from .dlpack import View, number_of, on_cpu
 
 _SAFETENSORS = {
     "bool": "BOOL", "u8": "U8", "i8": "I8", "i16": "I16", "i32": "I32", "i64": "I64", "f16": "F16", "bf16": "BF16",
@@ -37,8 +37,8 @@ def mask_svg(mod, shape=None, captures=None, block=128, batch=None, head=None, r
             options.append("--draw")
         else:
             mod.check_names(captures)
-            numbers = [capture.name for capture in mod.captures if capture.kind != "tensor"]
-            options += [f"--set={name}={_literal(captures[name])}" for name in numbers]
+            numbers = {capture.name: capture.kind for capture in mod.captures if capture.kind != "tensor"}
+            options += [f"--set={name}={number_of(captures[name], name, kind)}" for name, kind in numbers.items()]
             tensors = {name: value for name, value in captures.items() if name not in numbers}
             if tensors:
                 data = pathlib.Path(folder) / "captures.safetensors"
@@ -56,10 +56,6 @@ def unasked():
     """Notebooks ask every object for its pictures; one that cannot be drawn has none."""
     with contextlib.suppress(Exception):
         yield
-
-
-def _literal(value):
-    return int(value) if isinstance(value, (bool, int)) else value
 
 
 def _safetensors(tensors):

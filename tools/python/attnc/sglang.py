@@ -25,7 +25,7 @@ from .torch.serving import FP8, Attention, Group, Scales, groups_of, mods_of_lay
 
 _NAME = "attnc"  # of --attention-backend
 _MODS = "ATTNC_SGLANG_MODS"
-_PAGE_SIZES = 1, 8, 16, 32, 64, 128, 256
+_PAGE_SIZES = 1, 2, 4, 8, 16, 32, 64, 128, 256
 
 
 @dataclasses.dataclass(frozen=True)

@@ -81,6 +81,7 @@ class Mask(BlockMask):
     sequences packed one after another: the mask_mod within each, their cumulative lengths, and the longest."""
 
     at_end = packed = None
+    is_unpadded = False  # whether all positions are of tokens, so that those that begin anew are of packed sequences
     ndim = 4  # as of the masks that models make themselves
 
     def contiguous(self):
@@ -145,6 +146,13 @@ def _packed(mask_function):
     return and_masks(*within) if within else None, cumulative, longest
 
 
+def _is_one_sequence(mask_function):
+    from transformers import masking_utils
+
+    of_sequences = masking_utils.packed_sequence_mask_function(None).__code__
+    return not any(getattr(function, "__code__", None) is of_sequences for function in _conjuncts(mask_function))
+
+
 def _unpadded(padding):
     return lambda b, h, q_idx, kv_idx: padding[b, kv_idx]
 
@@ -158,18 +166,19 @@ def mask(
     if isinstance(q_offset, torch.Tensor):
         q_offset = q_offset.clone()  # the cache increments it before a kernel reads it
     device, is_traced_here = torch.device(device), torch.compiler.is_compiling()
+    is_unpadded = not is_traced_here and q_length > 1
     is_causal = not is_traced_here and _is_causal(mask_function)  # not tested in a graph
     if attention_mask is not None and (is_traced_here or not bool(attention_mask.all())):
         rows = kv_offset + kv_length
         room = -(-rows // _PADDING_STEP) * _PADDING_STEP
         padding = torch.nn.functional.pad(attention_mask.bool(), (0, max(room - attention_mask.shape[1], 0)))
-        mask_function = and_masks(mask_function, _unpadded(padding))
+        mask_function, is_unpadded = and_masks(mask_function, _unpadded(padding)), False
     is_packed = isinstance(q_offset, int) and q_offset == kv_offset and batch_size == 1 and q_length == kv_length
     packed = _packed(mask_function) if is_packed and not is_traced_here else None
     result = Mask._lazy(
         _shifted(mask_function, q_offset, kv_offset), batch_size, 1, q_length, kv_length, device, (128, 128)
     )
-    result.packed = packed
+    result.packed, result.is_unpadded = packed, is_unpadded and packed is None and _is_one_sequence(mask_function)
     length = q_offset - kv_offset + q_length  # keys up to the last query
     is_whole = isinstance(length, int) and length == kv_length
     if (is_causal or is_whole) and not (is_whole and q_length == kv_length):
@@ -221,6 +230,21 @@ def _warn(message):
     logging.get_logger(__name__).warning_once(message)
 
 
+def _may_read(tensor):
+    """Whether the host may wait for numbers of tensors."""
+    return not is_recorded(tensor) and not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _check_positions(mask, positions):
+    """Warns, once for a mask, if sequences are packed and the mask does not separate them."""
+    mask.is_unpadded = False
+    if isinstance(positions, torch.Tensor) and positions.dim() == 2 and bool((positions.diff(dim=-1) < 1).any()):
+        _warn(
+            "position_ids begin anew, but the sequences see each other: transformers separates packed sequences only if "
+            "there is no cache and no attention_mask. Give use_cache=False, or cu_seq_lens_q"
+        )
+
+
 def attention(
     module, query, key, value, attention_mask, scaling=None, dropout=0.0, softcap=None, s_aux=None,
     sliding_window=None, is_causal=None, position_bias=None, **kwargs,
@@ -232,6 +256,8 @@ def attention(
     if dropout:
         raise ValueError(f"attnc has no dropout: set the model's attention_dropout to 0 (it is {dropout}), or use eval()")
     starts, longest = kwargs.get("cu_seq_lens_q"), kwargs.get("max_length_q")
+    if starts is None and isinstance(attention_mask, Mask) and attention_mask.is_unpadded and _may_read(query):
+        _check_positions(attention_mask, kwargs.get("position_ids"))
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     bias, mask_mod, block_mask, sequences = position_bias, None, None, ALIGNED
     is_packed = starts is not None and query.shape[0] == 1 and key.shape[2] == query.shape[2]

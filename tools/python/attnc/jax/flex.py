@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .calls import attention_backward_p, attention_p, mod_of
-from .translation import translated
+from .translation import check_sizes, translated
 
 ModFunction = typing.Callable[..., jax.Array]
 
@@ -73,6 +73,7 @@ def _check(query, key, value, enable_gqa, block_mask):
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.ndim != 4:
             raise ValueError(f"{name} has {x.ndim} axes; it must be [B, H, L, E]")
+        check_sizes(name, x.shape)
         if x.dtype not in (jnp.bfloat16, jnp.float16, jnp.float32):
             raise ValueError(f"{name} is {x.dtype}; attnc computes bfloat16, float16 and float32: convert it")
         if x.dtype != query.dtype:

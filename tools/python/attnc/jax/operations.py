@@ -8,11 +8,13 @@ import math
 
 from jax import lax
 
-from .._arrays import Array, Axis
-from .._formulas import (
-    cosh_of, narrow, power_of, power_of_ints, remainder_of, sign_of, sinh_of, to_dtype, truncated,
-)  # fmt: skip
+from .._arrays import Array, Axis, ir_type
+from .._formulas import power_of, sign_of
 from ..errors import UntranslatableError
+from .integers import (
+    LIMITS, converted, population_count, quotient, remainder, shift_left, shift_right_arithmetic, shift_right_logical,
+    wrapped,
+)  # fmt: skip
 
 HANDLERS = {}  # name of a primitive -> handler
 
@@ -28,7 +30,7 @@ def op(*names):
 def elementwise(low, out, function, *operands):
     """Applies function(builder, values...) to operands of their own types, and wraps to the result's width."""
     return low.elementwise(
-        out, lambda *values: narrow(low.builder, function(low.builder, *values), out.dtype),
+        out, lambda *values: wrapped(low.builder, function(low.builder, *values), out.dtype),
         *[(x, x.type) for x in operands],
     )  # fmt: skip
 
@@ -52,45 +54,47 @@ def named(name, bool_name=None):
 
 for _name, _ir, _of_bools in (
     ("add", "add", "or"), ("add_any", "add", "or"), ("sub", "sub", None), ("mul", "mul", "and"), ("min", "min", "and"),
-    ("max", "max", "or"), ("neg", "neg", None), ("abs", "abs", None), ("pow", "pow", None), ("exp", "exp", None),
-    ("exp2", "exp2", None), ("expm1", "expm1", None), ("log", "log", None), ("log1p", "log1p", None),
-    ("sqrt", "sqrt", None), ("rsqrt", "rsqrt", None), ("sin", "sin", None), ("cos", "cos", None), ("tan", "tan", None),
-    ("tanh", "tanh", None), ("logistic", "sigmoid", None), ("erf", "erf", None), ("floor", "floor", None),
-    ("ceil", "ceil", None), ("and", "and", "and"), ("or", "or", "or"), ("xor", "xor", "xor"), ("not", "not", "not"),
-    ("shift_left", "shl", None), ("shift_right_arithmetic", "shr", None),
+    ("max", "max", "or"), ("neg", "neg", None), ("abs", "abs", None), ("logistic", "sigmoid", None),
+    ("and", "and", "and"), ("or", "or", "or"), ("xor", "xor", "xor"), ("not", "not", "not"),
 ):  # fmt: skip
     of_elements(_name)(named(_ir, _of_bools))
+for _name in (
+    "exp", "exp2", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "floor", "ceil",
+):  # fmt: skip
+    of_elements(_name)(named(_name))
 
 of_elements("sign")(sign_of)
-of_elements("sinh")(sinh_of)
-of_elements("cosh")(cosh_of)
-
-
-def are_natural(ops, *values):
-    """Whether these are integers of at least 0, for which all forms of division agree."""
-    return all(x.type != "f32" and ops.is_non_negative(x) for x in values)
 
 
 @of_elements("div")
 def div(ops, x, y):
-    if x.type == "f32":
-        return ops.op("div", x, y)
-    return ops.op("floor_div", x, y) if are_natural(ops, x, y) else truncated(ops, x, y)
+    return ops.op("div", x, y) if x.type == "f32" else quotient(ops, x, y)
 
 
 @of_elements("rem")
 def rem(ops, x, y):
-    return ops.op("mod", x, y) if are_natural(ops, x, y) else remainder_of(ops, x, y)
+    return ops.op("fmod", x, y) if x.type == "f32" else remainder(ops, x, y)
+
+
+def of_bits(function):
+    """Makes a handler of function(builder, values..., width, is_signed)."""
+
+    def handler(low, out, *operands, **_):
+        least, most = LIMITS[str(out.dtype)]
+        width, is_signed = (most - least).bit_length(), least < 0
+        return elementwise(low, out, lambda ops, *values: function(ops, *values, width, is_signed), *operands)
+
+    return handler
+
+
+for _function in (shift_left, shift_right_arithmetic, shift_right_logical, population_count):
+    op(_function.__name__)(of_bits(_function))
 
 
 @of_elements("square")
 def square(ops, x):
     return ops.op("mul", x, x)
-
-
-@of_elements("erfc")
-def erfc(ops, x):
-    return ops.op("sub", ops.const(1, "f32"), ops.op("erf", x))
 
 
 @of_elements("is_finite")
@@ -109,14 +113,9 @@ def integer_pow(low, out, a, y):
     return elementwise(low, out, function, a)
 
 
-@op("pow")
-def power(low, out, a, b):
-    """The exponent may be an integer while the base is not."""
-
-    def function(ops, x, y):
-        return power_of_ints(ops, x, y) if x.type != "f32" else ops.op("pow", x, ops.cast(y, "f32"))
-
-    return elementwise(low, out, function, a, b)
+@of_elements("pow")
+def power(ops, x, y):
+    return ops.op("pow", x, ops.cast(y, "f32"))
 
 
 @op("round")
@@ -177,6 +176,23 @@ def at_most(ops, index, number):
     return ops.compare("le", index, ops.const(number, index.type))
 
 
+@of_elements("lt_to")
+def less_of_all(ops, x, y):
+    """In the order of sorting, in which NaN comes last."""
+    less = compared("lt", False)(ops, x, y)
+    return ops.op("or", less, ops.op("and", is_nan(ops, y), ops.op("not", is_nan(ops, x)))) if x.type == "f32" else less
+
+
+@of_elements("le_to")
+def less_or_equal_of_all(ops, x, y):
+    less = compared("le", False)(ops, x, y)
+    return ops.op("or", less, is_nan(ops, y)) if x.type == "f32" else less
+
+
+def is_nan(ops, x):
+    return ops.make("isnan", "bool", (x,))
+
+
 @of_elements("select_n")
 def select_n(ops, which, *cases):
     if which.type == "bool":
@@ -189,7 +205,7 @@ def select_n(ops, which, *cases):
 
 @op("convert_element_type")
 def convert(low, out, a, **_):
-    return low.elementwise(out, lambda x: to_dtype(low.builder, x, out.dtype), (a, a.type))
+    return low.elementwise(out, lambda x: converted(low.builder, x, out.dtype), (a, a.type))
 
 
 @op("stop_gradient")
@@ -282,7 +298,7 @@ def rev(low, out, a, dimensions):
 @op("iota")
 def iota(low, out, *_, dimension, **__):
     def element(indices):
-        return to_dtype(low.builder, indices[dimension], out.dtype)
+        return converted(low.builder, indices[dimension], out.dtype)
 
     return low.array(out, out.shape, element)
 
@@ -397,7 +413,7 @@ def stays_inside(low, start, extent, size):
     ops, last = low.builder, extent - size
     if start.is_const and 0 <= ops.number(start) <= last:
         return None
-    if start.op == "param" and low.positions.get(start.attr, math.inf) <= last + 1:
+    if start.op == "param" and ops.positions.get(start.attr, math.inf) <= last + 1:
         return None
     below = ops.compare("le", start, ops.const(last, start.type))
     return below if ops.is_non_negative(start) else ops.op("and", below, ops.compare("le", ops.const(0, start.type), start))
@@ -405,8 +421,8 @@ def stays_inside(low, start, extent, size):
 
 def filling(ops, dtype, type, given):
     if given is None:
-        given = math.nan if type == "f32" else type == "bool" or -(1 << (8 * dtype.itemsize - 1))
-        given = 255 if dtype == "uint8" else given
+        least, most = LIMITS.get(str(dtype), (0, 1))
+        given = math.nan if type == "f32" else least or most
     return ops.const(given, type)
 
 
@@ -415,9 +431,10 @@ def filling(ops, dtype, type, given):
 
 def summed(low, out, array, axes):
     ops = low.builder
-    return low.reduce(
+    total = low.reduce(
         out, array, axes, False, lambda x, y: ops.op("add", x, y), lambda x: x, ops.const(0, array.type)
     )  # fmt: skip
+    return elementwise(low, out, lambda ops, x: x, total)
 
 
 @op("reduce_sum")
@@ -427,17 +444,37 @@ def reduce_sum(low, out, a, axes, **_):
 
 def folded(name, bool_name):
     def handler(low, out, a, axes, **_):
+        if a.type == "bool" and bool_name in ("and", "or"):
+            return low.any_of(out, a, axes, False, bool_name == "and")
         fold = named(name, bool_name)
-        return low.reduce(out, a, axes, False, lambda x, y: fold(low.builder, x, y))
+        result = low.reduce(out, a, axes, False, lambda x, y: fold(low.builder, x, y))
+        return elementwise(low, out, lambda ops, x: x, result)
 
     return handler
 
 
 for _name, _ir, _of_bools in (
     ("reduce_max", "max", "or"), ("reduce_min", "min", "and"), ("reduce_prod", "mul", "and"),
-    ("reduce_and", "and", "and"), ("reduce_or", "or", "or"),
+    ("reduce_and", "and", "and"), ("reduce_or", "or", "or"), ("reduce_xor", "xor", "xor"),
 ):  # fmt: skip
     op(_name)(folded(_ir, _of_bools))
+
+
+def searched(low, out, jaxpr, table, queries):
+    """Counts the elements of a sorted array that come before each query: what jnp.searchsorted(method="sort") means.
+    Returns None if its jaxpr has another form."""
+    joined = next((eqn.invars for eqn in jaxpr.eqns if eqn.primitive.name == "concatenate"), None)
+    if table.rank != 1 or joined is None or jaxpr.invars[0] not in joined:
+        return None
+    ops, is_left = low.builder, joined[-1] is jaxpr.invars[0]
+    is_before = less_of_all if is_left else less_or_equal_of_all
+
+    def element(indices):
+        value, limit = table.at(indices[-1:]), queries.at(indices[:-1])
+        return ops.cast(is_before(ops, value, limit), "i32")
+
+    terms = low.array(None, [*queries.extents, table.extents[0]], element, table, queries)
+    return low.elementwise(out, lambda x: x, (low.count_of(None, terms, [queries.rank], False), ir_type(out.dtype)))
 
 
 @op("dot_general")
@@ -468,7 +505,7 @@ class _Aval:
         self.shape, self.dtype = shape, dtype
 
 
-_LOOPS = {"scan": "lax.scan or lax.fori_loop", "while": "lax.while_loop or lax.fori_loop"}
+_LOOPS = {"while": "lax.while_loop or lax.fori_loop"}
 
 
 def check_operation(name):

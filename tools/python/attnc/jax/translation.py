@@ -13,9 +13,10 @@ from jax.extend.core import Literal
 
 from .._arrays import Array, Axis, Lowering, ir_type
 from .._calls import place_of
-from .._ir_text import DIMS, EXTENT_OF_PARAM, Builder, Capture, Program
+from .._ir_text import DIMS, EXTENT_OF_PARAM, Capture, Program
 from ..errors import UntranslatableError
-from .operations import at_most, check_operation, chosen
+from .integers import IntegerBuilder
+from .operations import HANDLERS, at_most, check_operation, chosen, searched
 
 DTYPE_NAMES = {
     "bool": "bool", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float16": "f16",
@@ -30,6 +31,19 @@ _CALLS = {
     "remat": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
 }  # fmt: skip
+
+
+_MOST_ROUNDS = 64  # of a loop
+
+
+def check_sizes(name, shape):
+    """Raises ValueError for symbolic sizes."""
+    symbols = [str(size) for size in shape if not isinstance(size, int)]
+    if symbols:
+        raise ValueError(
+            f"{name} has a size `{symbols[0]}` without a number: kernels are made for given sizes. Export one program "
+            "for each length that you need, and pad to the next of them with a mask_mod that hides the padding"
+        )
 
 
 class Traced:
@@ -154,10 +168,8 @@ class _Translator:
     """Translates the jaxprs of a score_mod and a mask_mod into one program."""
 
     def __init__(self, names, problem):
-        self.builder = Builder()
+        self.builder = IntegerBuilder({param: problem[name] for param, name in EXTENT_OF_PARAM.items()})
         self.low = Lowering(self.builder)
-        # The number of positions of each parameter.
-        self.low.positions = {param: problem[name] for param, name in EXTENT_OF_PARAM.items()}
         self.hints, self.names = names, set(DIMS)
         self.captures, self.places = {}, []  # by place: Array; by capture: place
         self.inner, self.avals = {}, ()  # of the mod that is translated
@@ -178,6 +190,7 @@ class _Translator:
             return found
         aval = self.avals[place]
         hint, name = self.hints[place], str(aval.dtype)
+        check_sizes(f"the mod's captured array `{hint}`", aval.shape)
         if name not in DTYPE_NAMES:
             other = "int32" if name.startswith(("u", "int")) else "float32"
             raise UntranslatableError(
@@ -243,6 +256,12 @@ class _Translator:
 
     def results_of(self, eqn, args, what):
         name, params = eqn.primitive.name, eqn.params
+        if params.get("name") == "_searchsorted_sort_impl":
+            found = searched(self.low, _computed(eqn.outvars[0].aval), params["jaxpr"].jaxpr, *args)
+            if found is not None:
+                return [found]
+        if name == "scan":
+            return self.repeated(eqn, args, what)
         if name in _CALLS:
             return self.called(params[_CALLS[name]], args, what)
         if name == "cond":
@@ -255,6 +274,34 @@ class _Translator:
     def called(self, closed, args, what):
         consts = [self.literal(value, jax.typeof(value)) for value in getattr(closed, "consts", ())]
         return self.run(getattr(closed, "jaxpr", closed), [*consts, *args], what)
+
+    def repeated(self, eqn, args, what):
+        """Computes each round of a loop whose number of rounds is known."""
+        params, rounds = eqn.params, eqn.params["length"]
+        if rounds > _MOST_ROUNDS:
+            raise UntranslatableError(
+                f"uses lax.scan or lax.fori_loop of {rounds} rounds. At most {_MOST_ROUNDS} are translated: write sums "
+                "as (...).sum() over an axis, or compute it outside of the mod and capture the result"
+            )
+        held, carried = params["num_consts"], params["num_carry"]
+        consts, carry, over = args[:held], args[held : held + carried], args[held + carried :]
+        given = [None] * rounds
+        for number in reversed(range(rounds)) if params["reverse"] else range(rounds):
+            at = self.low.index(number)
+            slices = [
+                self.low.array(x.meta, x.extents[1:], lambda indices, x=x, at=at: x.at((at, *indices)), x)
+                for x in over
+            ]
+            results = self.called(params["jaxpr"], [*consts, *carry, *slices], what)
+            carry, given[number] = results[:carried], results[carried:]
+            for result in results:
+                if not result.rank:
+                    result.at(())  # now, so that rounds are not nested in one another
+        stacked = [
+            HANDLERS["stack"](self.low, variable.aval, *arrays, axis=0)
+            for variable, *arrays in zip(eqn.outvars[carried:], *given)
+        ]
+        return [*carry, *stacked]
 
     def branched(self, eqn, which, *args, what):
         """Computes all branches and chooses."""

@@ -39,6 +39,8 @@ __all__ += [name for name in _flex.__all__ if name not in __all__]
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name in _flex.__all__:
+    # Programs also import names that PyTorch does not export: _score_mod_signature, _DEFAULT_SPARSE_BLOCK_SIZE, ...
+    is_private = name.startswith("_") and not name.startswith("__")
+    if name in _flex.__all__ or is_private and hasattr(_flex, name):
         return getattr(_flex, name)
     raise AttributeError(f"module {__name__} has no attribute {name}")

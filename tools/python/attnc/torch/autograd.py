@@ -73,8 +73,9 @@ class Refusing(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *_):
         raise NotImplementedError(
-            "attnc has no second derivatives of attention: leave it out of what is differentiated twice, or compute it "
-            "there by torch.softmax and products of matrices"
+            "attnc has no second derivatives of attention, nor has FlexAttention: use "
+            "torch.nn.functional.scaled_dot_product_attention there, under "
+            "torch.nn.attention.sdpa_kernel(SDPBackend.MATH), with what the mods do as attn_mask"
         )
 
 

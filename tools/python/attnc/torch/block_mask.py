@@ -1,7 +1,7 @@
 """Block masks with FlexAttention's interface.
 
 attnc needs no block lists: at launch, it builds from mask_mod whatever the kernel gains from. So `create_block_mask`
-evaluates nothing. PyTorch makes the lists when they are first read. Lists that somebody else made are respected.
+evaluates nothing. block_lists.py makes the lists when they are first read. Lists that somebody else made are respected.
 """
 
 import inspect
@@ -14,6 +14,7 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from ..pictures import MOST_UNASKED, html_of, unasked
+from .block_lists import lists_of
 
 _FIELDS = frozenset(flex.BlockMask.__annotations__)  # the lists, and whatever else this PyTorch keeps in a mask
 _OPTIONS = frozenset(inspect.signature(flex.create_block_mask).parameters)
@@ -44,11 +45,9 @@ class BlockMask(flex.BlockMask):
         if name not in _FIELDS or self._of is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name}")
         batch, heads, device, options = self._of
-        made = flex.create_block_mask(
-            self.mask_mod, batch, heads, *self.seq_lengths, device=device, BLOCK_SIZE=self.BLOCK_SIZE, **options
-        )
+        made = lists_of(self.mask_mod, batch, heads, self.seq_lengths, device, self.BLOCK_SIZE, options)
         for attribute in _FIELDS - self.__dict__.keys():
-            self.__dict__[attribute] = getattr(made, attribute)
+            self.__dict__[attribute] = made.get(attribute)
         return self.__dict__[name]
 
     @property
@@ -117,6 +116,12 @@ _listed = weakref.WeakKeyDictionary()  # a BlockMask -> what mask_mod_of() retur
 def has_lists(mask):
     """Whether a BlockMask has lists of its own, which may say more than its mask_mod."""
     return not isinstance(mask, BlockMask) or mask._of is None
+
+
+def form_of(mask):
+    """Returns what operands are checked against, of a BlockMask; None: there is no mask. Lists of its own are looked at
+    themselves."""
+    return None if mask is None else (mask.seq_lengths, mask.BLOCK_SIZE, None if has_lists(mask) else mask._of[:2])
 
 
 class Lists(typing.NamedTuple):

@@ -7,7 +7,7 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from .autograd import attend, attend_by, is_current
-from .block_mask import has_lists, mask_mod_of
+from .block_mask import form_of, has_lists, mask_mod_of
 from .errors import OperandError
 from .graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .fp8 import check_fp8
@@ -39,13 +39,14 @@ else:  # early ones lack it
 
 
 class FlexKernelOptions(_Options, total=False):
-    """Options of kernels. attnc's are tiles, in the spelling of `attnc tune`, `low_rank_error` and `fp8`. Those of
-    PyTorch's kernels are ignored."""
+    """Options of kernels. attnc's are tiles, in the spelling of `attnc tune`, `low_rank_error`, `fp8`, and `check`: each
+    launch checks the values of its operands first, and waits. Those of PyTorch's kernels are ignored."""
 
     tile: str
     backward_tile: str
     low_rank_error: float
     fp8: bool | typing.Literal["head", "block", "row"]
+    check: bool
 
 
 _is_any_autocast_enabled = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
@@ -56,6 +57,16 @@ def autocast(query, key, value):
     if not (_is_any_autocast_enabled() and torch.is_autocast_enabled(query.device.type)):
         return query, key, value
     dtype = torch.get_autocast_dtype(query.device.type)
+    return query.to(dtype), key.to(dtype), value.to(dtype)
+
+
+def alike(query, key, value):
+    """Converts the operands to the dtype that torch computes with all of them in."""
+    if query.dtype == key.dtype == value.dtype:
+        return query, key, value
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        check_dtype(name, tensor)
+    dtype = torch.promote_types(torch.promote_types(query.dtype, key.dtype), value.dtype)
     return query.to(dtype), key.to(dtype), value.to(dtype)
 
 
@@ -126,10 +137,8 @@ def _check(query, key, value, enable_gqa, block_mask, devices=("cpu", "cuda")):
         if tensor.dim() != 4:
             raise NotImplementedError(f"{name} has {tensor.dim()} dims; it must be [B, H, L, E]")
         check_dtype(name, tensor)
-        if tensor.dtype != query.dtype or tensor.device != query.device:
-            raise ValueError(
-                f"{name} is {tensor.dtype} on {tensor.device}, query {query.dtype} on {query.device}: make them alike"
-            )
+        if tensor.device != query.device:
+            raise ValueError(f"{name} is on {tensor.device}, query on {query.device}: move them to one device")
     if query.device.type not in devices:
         raise ValueError(f"query is on {query.device}; attnc computes on CUDA devices and on the CPU")
     if query.shape[3] != key.shape[3]:
@@ -151,12 +160,15 @@ def _check(query, key, value, enable_gqa, block_mask, devices=("cpu", "cuda")):
             raise OperandError(
                 f"block_mask is on {lists.device}, query on {query.device}: use block_mask.to('{query.device}')"
             )
-        for axis, what in ((-3, "batch"), (-2, "heads")):
-            if lists.dim() >= -axis and lists.shape[axis] not in (1, query.shape[axis - 1]):
-                raise ValueError(
-                    f"block_mask has lists for {what} {lists.shape[axis]}, query has {query.shape[axis - 1]}: "
-                    "they must be equal, or 1 of block_mask"
-                )
+        of_lists = lists.shape[:-1]  # which may have no axes for batch and heads
+    else:
+        of_lists = block_mask._of[:2]
+    for axis, what in ((-2, "batch"), (-1, "heads")):
+        if len(of_lists) >= -axis and of_lists[axis] not in (1, query.shape[axis + 2]):
+            raise ValueError(
+                f"block_mask is of {what} {of_lists[axis]}, query has {query.shape[axis + 2]}: create one for "
+                f"{query.shape[axis + 2]}, or for None if mask_mod does not depend on {what[0]}"
+            )
     lengths = block_mask.seq_lengths
     if tuple(lengths) != (query.shape[2], key.shape[2]) and not _covers_all(block_mask):
         raise OperandError(
@@ -199,7 +211,7 @@ def settled(query, key, value, block_mask, enable_gqa, return_lse, kernel_option
     if kernel_options:
         _check_options(kernel_options)
     options = options_of(kernel_options)
-    query, key, value = autocast(query, key, value)
+    query, key, value = alike(*autocast(query, key, value))
     _check_results(return_lse, return_aux)
     if block_mask is not None:
         _check_mask(block_mask)
@@ -237,10 +249,20 @@ def flex_attention(
     gradients pass straight through the rounding. Its value says what shares a scale: "head", "block" (128 rows; also
     True) or "row". Options of Triton's kernels are ignored.
 
+    Operands of different dtypes are converted to a common one, as copies, and the result to that of query. Kernels then
+    compute in float32 if one of them is float32, or if they are float16 and bfloat16.
+
     Raises UntranslatableError for a mod that attnc cannot translate, OperandError for a block mask of other lengths or
     of another device, and NotImplementedError for a NestedTensor, a DTensor, operands without four dims, and head dims
     that "fp8" does not take.
     """
+    if not query.dtype == key.dtype == value.dtype:
+        query, key, value = autocast(query, key, value)
+        found = flex_attention(
+            *alike(query, key, value), score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options,
+            return_aux=return_aux,
+        )  # fmt: skip
+        return (found[0].to(query.dtype), *found[1:]) if isinstance(found, tuple) else found.to(query.dtype)
     is_traced_here = torch.compiler.is_dynamo_compiling()
     wants_lse, wants_max = return_lse or return_aux is not None, return_aux is not None and return_aux.max_scores
     look = None
@@ -298,7 +320,7 @@ def flex_attention(
         except IndexError:
             _check(query, key, value, enable_gqa, block_mask)  # which may know why
             raise
-        form = enable_gqa, None if block_mask is None else (block_mask.seq_lengths, block_mask.BLOCK_SIZE)
+        form = enable_gqa, form_of(block_mask)
         text, tensors, scalars = translation.given()
         check, operands = (_check, enable_gqa, block_mask), (query, key, value)
         seen = None if look is None else lambda *of: remember(look, operands, translation, default_scale, *of)

@@ -9,6 +9,7 @@ Other recorders (make_fx, torch.jit.trace, torch.export) and watchers (dispatch 
 FakeTensors have no memory. For these, attention is attnc::attention from the start.
 """
 
+import itertools
 import re
 import threading
 import weakref
@@ -27,7 +28,7 @@ from .autograd import rows_of
 from .guards import describe
 from .kernels import ALIGNED, Sequences, mod_of
 from .operator import attention_op, line_of
-from .translation import translate, translate_traced
+from .translation import plan_of, translate, translate_traced
 
 
 class _InGraph(HigherOrderOperator):
@@ -66,12 +67,61 @@ def _is_identity(graph):
     return result is nodes[0]
 
 
-def _stand_in(tensor):
-    """Returns a real tensor of the same kind, to trace a mod with in place of the given one. The program is only valid
-    for these sizes, so int() is called, which makes torch.compile add a guard."""
-    return torch.empty_strided(
-        [int(size) for size in tensor.shape], [int(stride) for stride in tensor.stride()], dtype=_dtype_of(tensor)
-    )
+def _stand_in(tensor, size_of=int):
+    """Returns a real tensor of the same kind, to trace a mod with in place of the given one. By int() the program is
+    only valid for these sizes, and torch.compile adds a guard."""
+    shape, strides = (tuple(map(size_of, sizes)) for sizes in (tensor.shape, tensor.stride()))
+    return torch.empty_strided(shape, strides, dtype=_dtype_of(tensor))
+
+
+def _is_symbolic(size):
+    return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
+
+
+_UNKNOWN = 1021  # in place of a size that only a run knows
+_STEPS = 5, 160, 2560  # a number of blocks or pages also changes with one of these
+
+
+def _assignments(sizes):
+    """Returns two functions from sizes to ints, that differ for all symbolic ones; or none. Each replaces symbols by
+    other numbers, the first by those of the operands at hand. Two symbols have different numbers, also if the operands
+    happen to have equal extents."""
+    symbolic, hints = [size.node.expr for size in sizes if _is_symbolic(size)], {}
+    for size in filter(_is_symbolic, sizes):
+        env = size.node.shape_env
+        known = env.backed_var_to_val if hasattr(env, "backed_var_to_val") else env.var_to_val
+        hints.update((symbol, max(int(known.get(symbol, _UNKNOWN)), 2)) for symbol in size.node.expr.free_symbols)
+    fixed, assigned = {size for size in sizes if type(size) is int}, []
+    for step in (0, *_STEPS) if symbolic else ():
+        numbers, taken = {}, {*fixed, *(assigned[0].values() if assigned else ())}
+        for place, symbol in enumerate(sorted(hints, key=str), 1):
+            number = hints[symbol] + step * place * place
+            while number in taken:
+                number += 1
+            taken.add(number)
+            numbers[symbol] = number
+        if not assigned or all(expr.xreplace(numbers) != expr.xreplace(assigned[0]) for expr in symbolic):
+            assigned.append(numbers)
+        if len(assigned) == 2:
+            return [
+                lambda size, of=of: int(size.node.expr.xreplace(of)) if _is_symbolic(size) else int(size) for of in assigned
+            ]
+    return []
+
+
+def _plan_for(captures, problem, translated):
+    """Returns the plan of mods with these captures, for a problem. Symbolic sizes stay free if the program is the same
+    for others, and are guarded if it is not. `translated` returns the mods over stand-ins for the captures, translated.
+    """
+    sizes = [*problem, *(size for x in captures for size in (*x.shape, *x.stride()))]
+    assignments = _assignments(sizes)
+    if assignments:
+        entries = [translated([_stand_in(x, size_of) for x in captures]) for size_of in assignments]
+        plan = plan_of(entries, [tuple(map(size_of, problem)) for size_of in assignments])
+        if plan is not None:
+            return plan
+    problem = problem if all(type(extent) is int for extent in problem) else ()
+    return translated([_stand_in(x) for x in captures]).plan(problem if captures else ())
 
 
 def _dtype_of(tensor):
@@ -111,24 +161,25 @@ _translated = weakref.WeakKeyDictionary()  # traced mask_mod -> {its use: transl
 def _translation(score_mod, mask_mod, score_captures, mask_captures, problem):
     """Returns the plan of traced mods. Its captures are places among all captured tensors."""
     captures = *score_captures, *mask_captures
-    kinds = tuple((x.dtype, tuple(map(int, x.shape)), tuple(map(int, x.stride()))) for x in captures)
+    form_of = lambda sizes: tuple(size.node.expr if _is_symbolic(size) else int(size) for size in sizes)  # noqa: E731
+    kinds = tuple((x.dtype, form_of(x.shape), form_of(x.stride())) for x in captures)
     # A tensor that is captured twice occurs once.
     first = tuple(next(at for at, y in enumerate(captures) if y is x) for x in captures)
-    key = (id(score_mod), kinds, first, problem)
+    key = (id(score_mod), kinds, first, form_of(problem))
     of_mask = _translated.setdefault(mask_mod, {})
     found = of_mask.get(key)
     if found is None or found[0]() is not score_mod:
 
-        def translated():
-            stand_ins = [_stand_in(x) for x in captures]
+        def translated(stand_ins):
             stand_ins = [stand_ins[at] for at in first]
             of_score, of_mask = stand_ins[: len(score_captures)], stand_ins[len(score_captures) :]
             traced_score = None if _is_identity(score_mod) else lambda *args: _value(score_mod(*args, *of_score))
             names = _names(score_mod, len(score_captures)) + _names(mask_mod, len(mask_captures))
             traced_mask = lambda *args: _value(mask_mod(*args, *of_mask))  # noqa: E731
-            return translate_traced(traced_score, traced_mask, stand_ins, problem, names)
+            return translate_traced(traced_score, traced_mask, stand_ins, names)
 
-        found = of_mask[key] = weakref.ref(score_mod), _in_thread(translated)
+        plan = _in_thread(lambda: _plan_for(captures, problem, translated))
+        found = of_mask[key] = weakref.ref(score_mod), plan
     return found[1]
 
 
@@ -151,10 +202,11 @@ def _tensors(plan, captures, query, key):
     tensors = {
         name: _tensor_of(captures[at], query.device) if type(at) is int else made(at) for name, at, _ in plan.tensors
     }
-    extents = dict(zip(DIMS, _extents(query, key)))
-    if any(isinstance(extent, torch.SymInt) for extent in extents.values()):  # else plans are made for these extents
+    extents, shapes = dict(zip(DIMS, _extents(query, key))), {name: x.shape for name, x in tensors.items()}
+    if any(isinstance(extent, torch.SymInt) for extent in (*extents.values(), *itertools.chain(*shapes.values()))):
+        # else plans are made for these extents
         is_true = getattr(symbolic_shapes, "guard_or_false", bool)
-        plan.check(extents, {name: x.shape for name, x in tensors.items()}, is_true)
+        plan.check(extents, shapes, is_true)
     return tensors
 
 
@@ -163,17 +215,11 @@ def _extents(query, key):
     return *query.shape[:2], key.shape[1], query.shape[2], key.shape[2]
 
 
-def _problem(query, key):
-    """Returns the same; empty if they may differ between runs."""
-    problem = _extents(query, key)
-    return problem if all(type(extent) is int for extent in problem) else ()
-
-
 def _lowered(query, key, value, score_mod, mask, scale, options, score_captures=(), mask_captures=()):
     """Returns attnc::attention of traced mods."""
     kv_lengths, cu_seqlens, longest, mask_mod = mask
     query, key, value = rows_of(query), rows_of(key), rows_of(value)
-    problem = _problem(query, key)
+    problem = _extents(query, key)
     score_captures, mask_captures = (
         [_tensor_of(x, query.device) for x in captures] for captures in (score_captures, mask_captures)
     )
@@ -297,17 +343,19 @@ def attend_recorded(query, key, value, score_mod, mask_mod, scale, wants_max, se
 
     def translated():
         functions = [function for function in (score_mod, mask_mod) if function is not None]
-        problem = _problem(query, key)
+        problem = _extents(query, key)
         description = describe(*functions)
         captured = description.tensors
         _check_transforms(query, key, value, *captured)
         if not are_values_recorded and all(type(x) in _WITH_MEMORY for x in (query, *captured)):
             translation = translate(score_mod, mask_mod, device=device, problem=problem)
             return translation.plan, translation.captured, translation.given()[2]
-        stand_ins = [_stand_in(x) for x in captured]
-        plan = translate_traced(
-            score_mod, mask_mod, stand_ins, problem, description.names, {id(x): y for x, y in zip(captured, stand_ins)}
-        )
+        plan = _plan_for(
+            captured, problem,
+            lambda stand_ins: translate_traced(
+                score_mod, mask_mod, stand_ins, description.names, {id(x): y for x, y in zip(captured, stand_ins)}
+            ),
+        )  # fmt: skip
         return plan, captured, plan.numbers
 
     plan, captured, numbers = _in_thread(translated)

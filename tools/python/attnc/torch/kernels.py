@@ -16,6 +16,7 @@ import torch
 from .. import _spec as c
 from .._cpu_notice import tell_of_cpu
 from .._library import DTYPES, KINDS, Handle, check, compiler, library
+from ..attention import refuse_tiles
 from ..mod import Mod
 from .tracing import TORCH
 from .translation import DTYPE_NAMES
@@ -195,6 +196,7 @@ class Call:
         if self.is_on_gpu:
             self._prepare(q.device, deterministic, options)
         else:
+            refuse_tiles(self.handle, self._settled_by(), options)
             tell_of_cpu(q, v, TORCH)
 
     def _set_lists(self, lists):
@@ -203,16 +205,19 @@ class Call:
             to.partial_count, to.partial_index, to.full_count, to.full_index = addresses
             to.index_stride = group[1].shape[-1]
 
+    def _settled_by(self):
+        """Returns the structs that decide which kernels serve."""
+        if self.gradients is None:
+            return byref(self.operands), byref(self.outputs)
+        return byref(self.backward_operands), byref(self.outputs), byref(self.backward_outputs)
+
     def _prepare(self, device, deterministic, options):
         options = c.PrepareOptions(deterministic=deterministic, **dict(options))
-        if self.gradients is None:
-            arguments, create = (byref(self.operands), byref(self.outputs)), "attnc_prepare"
-        else:
-            arguments = byref(self.backward_operands), byref(self.outputs), byref(self.backward_outputs)
-            create = "attnc_prepare_training"
+        create = "attnc_prepare" if self.gradients is None else "attnc_prepare_training"
         self.prepared = Handle(
-            create, compiler().address, self.handle, *arguments, byref(options), destroyer="attnc_prepared_destroy"
-        )
+            create, compiler().address, self.handle, *self._settled_by(), byref(options),
+            destroyer="attnc_prepared_destroy",
+        )  # fmt: skip
         size, self.prepared_at, self.launch = c_size_t(), self.prepared.address, library().attnc_prepared_launch
         self.launch_backward = library().attnc_prepared_launch_backward
         check(library().attnc_prepared_workspace_bytes(self.prepared_at, byref(size)))
@@ -331,6 +336,8 @@ def options_of(kernel_options):
     if not kernel_options:
         return ()
     own = [(name, kernel_options[name].encode()) for name in ("tile", "backward_tile") if kernel_options.get(name)]
+    if kernel_options.get("check"):
+        own.append(("check", 1))
     if error := kernel_options.get("low_rank_error"):
         own.append(("low_rank_error", float(error)))
     if span := kernel_options.get(FP8):

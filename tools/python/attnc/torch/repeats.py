@@ -11,7 +11,7 @@ import types
 
 import torch
 
-from .block_mask import BlockMask
+from .block_mask import BlockMask, form_of
 from .graphs import is_watched
 from .guards import VALUES, is_stable, names_of
 from .kernels import ALIGNMENT
@@ -154,7 +154,7 @@ def look_of(score_mod, block_mask, flags):
     if block_mask is not None:
         if type(block_mask) is not BlockMask or block_mask._of is None:
             return None
-        mask_mod, form = block_mask.mask_mod, (block_mask.seq_lengths, block_mask.BLOCK_SIZE)
+        mask_mod, form = block_mask.mask_mod, form_of(block_mask)
     of_score = of_mask = None  # _Plain compares the code
     if score_mod is not None:
         if type(score_mod) is not types.FunctionType:

@@ -14,22 +14,18 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_iter, tree_map_only
 
-from .._calls import place_of
 from .errors import UntranslatableError
 from .guards import Ran
+from .mistakes import INSTEAD, asked, refusal
 
 # torch's own formulas for functions of neural networks.
 _DECOMPOSED = (
-    "addcdiv addcmul celu elu frac gelu hardsigmoid hardswish hardtanh heaviside hypot leaky_relu lerp "
+    "addcdiv addcmul celu elu frac gelu hardsigmoid hardswish hardtanh heaviside leaky_relu lerp "
     "log_sigmoid_forward logaddexp logaddexp2 masked_fill mish nan_to_num sgn silu softplus square threshold xlogy"
 ).split()
 
 
 TORCH = os.path.dirname(torch.__file__)
-_INSTEAD = (
-    "A mod is computed for all scores at once: instead of `if` use torch.where, &, | and ~; "
-    "instead of .item() use the tensor"
-)
 
 
 @functools.cache
@@ -64,7 +60,7 @@ class _Numbers(TorchDispatchMode):
             if len(captured) < len(tensors):
                 raise UntranslatableError(
                     f"{self.name} asks for the number in a tensor ({function}) that it computes of a captured one. "
-                    f"{_INSTEAD}"
+                    f"{INSTEAD}"
                 )
             self.note(captured)
             with _disable_current_modes():
@@ -80,7 +76,7 @@ class _Numbers(TorchDispatchMode):
                 where = f"on {tensor.device}" if self.have_values else "in a graph"
                 raise UntranslatableError(
                     f"{self.name} asks for the number in a captured tensor {where}, which is not known before launch. "
-                    f"{_INSTEAD}"
+                    f"{INSTEAD}"
                 )
             self.asked[id(tensor)] = tensor
 
@@ -105,6 +101,9 @@ class _Captures(TorchFunctionMode):
                 return args[0].reshape(())
         if function is torch.Tensor.__getitem__:
             return self._get(*args)
+        if function in (torch.take, torch.Tensor.take):
+            return self._get(args[0].reshape(-1), args[1])
+        self._check(function, args)
         if function in self.READING and not isinstance(args[0], FakeTensor):
             self.numbers.note(args[:1])
             with _disable_current_modes():
@@ -112,7 +111,20 @@ class _Captures(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
     @staticmethod
+    def _check(function, args):
+        if function is torch.Tensor.__setitem__ and any(isinstance(x, torch.Tensor) for x in tree_iter(args[1])):
+            raise UntranslatableError(
+                "the mod writes into a tensor, t[i] = x: a mod is a pure function; use torch.where(h == i, x, t[h])"
+            )
+        for x in args:
+            if isinstance(x, torch.Tensor) and x.layout != torch.strided:
+                raise UntranslatableError(
+                    f"the mod reads a tensor of layout {x.layout}: capture its .to_dense(), which attnc reads"
+                )
+
+    @staticmethod
     def _get(tensor, given):
+        _Captures._check(None, (tensor,))
         given = given if isinstance(given, tuple) else (given,)
         is_tensor = [isinstance(item, torch.Tensor) and item.dtype not in (torch.bool, torch.uint8) for item in given]
         if not any(is_tensor) or any(
@@ -156,11 +168,12 @@ def trace(function, is_score_mod, device, stand_ins=None):
                 call, decomposition_table=_decompositions(), tracing_mode="fake", _allow_non_fake_inputs=True
             )(*scalars)
     except (DataDependentOutputException, GuardOnDataDependentSymNode, DynamicOutputShapeException) as error:
-        place, text = place_of(error, TORCH)
-        what = f"`{text}`" if text else _name(function)
-        where = f"{place}: " if place else ""
-        # Without torch's own story, which is of its compiler.
-        raise UntranslatableError(f"{where}{what} asks for the number in a tensor. {_INSTEAD}") from None
+        raise asked(_name(function), error, TORCH) from None  # without torch's own story, which is of its compiler
+    except Exception as error:
+        found = refusal(_name(function), error, is_score_mod, TORCH)
+        if found is None:
+            raise
+        raise found from None
     return graph, list(numbers.asked.values()), ran.codes
 
 

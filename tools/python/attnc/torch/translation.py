@@ -64,9 +64,10 @@ class _Graphs:
         place = self.place_of.get(id(tensor))
         hint = self.hints[place] if place is not None else "table" if is_table else "captured"
         if tensor.dtype not in DTYPE_NAMES:
+            instead = f"{hint}.real and {hint}.imag" if tensor.is_complex() else f"{hint}.float()"
             raise UntranslatableError(
                 f"the mod captures `{hint}`, a tensor of {tensor.dtype}, in which attnc does not compute: "
-                f"capture {hint}.float() instead"
+                f"capture {instead} instead"
             )
         if tensor.layout != torch.strided or tensor.dim() > 6:
             raise UntranslatableError(
@@ -228,10 +229,13 @@ class _Entry:
     def plan(self, problem):
         plan = self.plans.get(problem)
         if plan is None or plan.skeleton.version != plan.version:
-            program = Program(self.builder, self.outputs, dict(zip(DIMS, problem)))
+            program = self.program(problem)
             program.check(dict(zip(DIMS, problem)), {capture.name: capture.shape for capture in program.captures})
             plan = self.plans[problem] = _Plan(program, self.sources)
         return plan
+
+    def program(self, problem):
+        return Program(self.builder, self.outputs, dict(zip(DIMS, problem)))
 
 
 class _Plan:
@@ -395,13 +399,26 @@ class _Given:
         self.tensors, self.names, self.alive = tensors, names or ["captured"] * len(tensors), []
 
 
-def translate_traced(score_mod, mask_mod, tensors, problem, names=None, stand_ins=None):
-    """Returns the plan of mods over tensors on the CPU. These replace others, by place, or by id as for trace(). The
-    plan is not kept."""
+def translate_traced(score_mod, mask_mod, tensors, names=None, stand_ins=None):
+    """Returns what plan_of() takes, of mods over tensors on the CPU. These replace others, by place, or by id as for
+    trace(). It is not kept."""
     with _lock:
-        entry = _traced(score_mod, mask_mod, _Given(tensors, names), torch.device("cpu"), stand_ins or {})
-        plan = entry.plan(problem if tensors else ())
-    return plan
+        return _traced(score_mod, mask_mod, _Given(tensors, names), torch.device("cpu"), stand_ins or {})
+
+
+def plan_of(entries, problems):
+    """Returns the plan of mods that were translated for each of some problems, with tensors of other extents. Extents
+    that differ are free. None: the mods depend on them in another way."""
+    with _lock:
+        programs = [entry.program(problem) for entry, problem in zip(entries, problems)]
+        first = programs[0]
+        for other in programs[1:]:
+            if other.skeleton != first.skeleton:
+                return None
+            found = zip(first.numbers, other.numbers, first.number_types)
+            if any(a != b and type != "extent" for a, b, type in found):
+                return None
+        return [_Plan(program, entries[0].sources) for program in reversed(programs)][-1]
 
 
 def _traced(score_mod, mask_mod, description, device, stand_ins=None):

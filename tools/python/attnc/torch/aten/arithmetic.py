@@ -5,7 +5,7 @@ import math
 import torch
 
 from ..._arrays import Array
-from ..._formulas import cosh_of, power_of, power_of_ints, remainder_of, sign_of, sinh_of, truncated
+from ..._formulas import power_of, power_of_ints, remainder_of, sign_of, sinc_of, truncated
 from .table import arithmetic, converted, op
 
 
@@ -134,27 +134,25 @@ def exp2(low, out, a):
 
 
 def function_of_floats(name):
-    return lambda low, out, a: arithmetic(low, out, lambda x: low.builder.op(name, x), a)
+    return lambda low, out, *operands: arithmetic(low, out, lambda *x: low.builder.op(name, *x), *operands)
 
 
-for _name in ("exp", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "erf"):
+for _name in (
+    "exp", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "hypot",
+):  # fmt: skip
     op(_name)(function_of_floats(_name))
+
+
+@op("sinc")
+def sinc(low, out, a):
+    return arithmetic(low, out, lambda x: sinc_of(low.builder, x), a)
 
 
 @op("log10")
 def log10(low, out, a):
     ops = low.builder
     return arithmetic(low, out, lambda x: ops.op("mul", ops.op("log", x), ops.const(1 / math.log(10), "f32")), a)
-
-
-@op("sinh")
-def sinh(low, out, a):
-    return arithmetic(low, out, lambda x: sinh_of(low.builder, x), a)
-
-
-@op("cosh")
-def cosh(low, out, a):
-    return arithmetic(low, out, lambda x: cosh_of(low.builder, x), a)
 
 
 def rounding(name):

@@ -4,9 +4,9 @@ import math
 
 import torch
 
-from ..._arrays import LOOP_FROM, ir_type
+from ..._arrays import Array, ir_type
 from ...errors import UntranslatableError
-from .table import converted, op
+from .table import common_dtype, converted, op
 
 
 def dims_of(array, dim):
@@ -64,32 +64,59 @@ op("min")(extreme(folded("min", "and")))
 
 
 def counted(is_all):
-    """any, all. A loop counts, because its only fold is a sum."""
-    name = "and" if is_all else "or"
-
     def handler(low, out, a, dim=None, keepdim=False):
-        ops, dims = low.builder, dims_of(a, dim)
-        if math.prod(low.fixed(a.extents[axis]) for axis in dims) < LOOP_FROM:
-            truth = converted(low, a, torch.bool)
-            return low.reduce(
-                out, truth, dims, keepdim, lambda x, y: ops.op(name, x, y), None, ops.const(is_all, "bool")
-            )
-
-        def one(x):
-            return ops.cast(ops.op("not", x) if is_all else x, "i32")
-
-        truth = converted(low, a, torch.bool)
-        counts = low.array(torch.empty_like(a.meta, dtype=torch.int32), a.extents, lambda i: one(truth.at(i)), truth)
-        total = summed(low, torch.empty_like(out, dtype=torch.int32), counts, dims, keepdim)
-        return low.elementwise(
-            out, lambda x: ops.compare("eq" if is_all else "ne", x, ops.const(0, "i32")), (total, "i32")
-        )
+        return low.any_of(out, converted(low, a, torch.bool), dims_of(a, dim), keepdim, is_all)
 
     return handler
 
 
 op("any")(counted(False))
 op("all")(counted(True))
+
+
+@op("isin")
+def isin(low, out, a, b, assume_unique=False, invert=False):
+    """Whether each element of a is an element of b."""
+    ops, type = low.builder, ir_type(common_dtype(a, b))
+    if not isinstance(b, Array) or not b.rank:
+        return low.elementwise(out, lambda x, y: ops.compare("ne" if invert else "eq", x, y), (a, type), (b, type))
+    b = low.reshaped(torch.empty(b.meta.numel(), dtype=b.dtype, device="meta"), b)
+
+    def element(indices):
+        x, y = low.value(a, indices[:-1], type), low.value(b, indices[-1:], type)
+        return ops.compare("ne" if invert else "eq", x, y)
+
+    pairs = low.array(None, [*low.broadcast(out, [a]), b.extents[0]], element, a, b)
+    return low.any_of(out, pairs, [len(out.shape)], False, is_all=invert)
+
+
+def passed(low, out, boundaries, values, is_right):
+    """Counts the boundaries, in ascending order, below each value; with `is_right` also those equal to it. NaN is
+    above all."""
+    ops, type = low.builder, ir_type(common_dtype(boundaries, values))
+    type = "i32" if type == "bool" else type
+
+    def element(indices):
+        place = indices[-1:] if boundaries.rank == 1 else (*indices[:-2], indices[-1])
+        boundary, value = low.value(boundaries, place, type), low.value(values, indices[:-1], type)
+        is_beyond = ops.compare("lt", value, boundary) if is_right else ops.compare("le", value, boundary)
+        return ops.cast(ops.op("not", is_beyond), "i32")
+
+    terms = low.array(None, [*low.broadcast(out, [values]), boundaries.extents[-1]], element, boundaries, values)
+    count = low.count_of(torch.empty_like(out, dtype=torch.int32), terms, [len(out.shape)], False)
+    return converted(low, count, out.dtype)
+
+
+@op("bucketize")
+def bucketize(low, out, values, boundaries, out_int32=False, right=False):
+    return passed(low, out, boundaries, values, right)
+
+
+@op("searchsorted")
+def searchsorted(low, out, boundaries, values, out_int32=False, right=False, side=None, sorter=None):
+    if sorter is not None:
+        raise UntranslatableError("`searchsorted` needs sorted boundaries, and no `sorter`: capture boundaries[sorter]")
+    return passed(low, out, boundaries, values, right or side == "right")
 
 
 @op("linalg_vector_norm")

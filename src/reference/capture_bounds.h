@@ -1,0 +1,63 @@
+// Bounds of the errors of gradients of captures, summed over elements of attention: a part of errorBounds().
+#pragma once
+
+#include "ir/bindings.h"
+#include "ir/capture_gradient.h"
+#include "ir/interpreter.h"
+#include "reference/ranges.h"
+
+#include <vector>
+
+namespace attnc::reference {
+
+/// Sums over rows, whose errors are independent, as are the roundings of their elements. Not thread-safe.
+class CaptureBounds {
+public:
+  /// `gradients` are outputs of the module. The arguments must outlive this object. `weights`: Arithmetic::weights.
+  CaptureBounds(const ir::Module& module, const ir::Bindings& bindings, const ir::CaptureGradients& gradients,
+                double weights);
+
+  /// A live element: its gradient of the score, behind score_mod, is weight * x.
+  struct Element {
+    double low, high, score;          ///< before score_mod
+    double weight, x;                 ///< p, and dot(dout, v) - delta
+    double weightError, productError; ///< of p, and of dot(dout, v)
+  };
+  void add(const Element& element, int64_t b, int64_t h, int64_t q, int64_t kv);
+  /// Ends a row. `deltaError`: of delta; `deltaRoot`: the root of the sum of squares of its roundings.
+  void endRow(double deltaError, double deltaRoot);
+  /// Makes all bounds NaN.
+  void giveUp() { isAny = true; }
+
+  /// Adds the sums of another part.
+  void operator+=(const CaptureBounds& other);
+  /// Returns the bounds of a capture, without the rounding of the gradient as it is stored.
+  std::vector<double> bounds(size_t capture) const;
+
+private:
+  struct Place {
+    size_t capture;
+    int64_t rounds;
+    ir::Evaluator value;
+    RangeEvaluator range;
+    std::vector<RangeEvaluator> indices;
+    std::vector<int64_t> shape;
+  };
+  struct Sum {
+    double sizes = 0, squares = 0; // of errors
+    int32_t ofRow = -1;            // index into `row`
+  };
+  struct RowSum {
+    Sum* of;
+    double weighted = 0, weightedSize = 0, errors = 0; // of p times derivative; of errors but delta's
+  };
+  void addTo(Sum& sum, const Element& element, double derivative, double off);
+
+  double weights;
+  bool isAny = false;
+  std::vector<Place> places;
+  std::vector<std::vector<Sum>> sums; // by capture and element
+  std::vector<RowSum> row;
+};
+
+} // namespace attnc::reference

@@ -1,0 +1,340 @@
+#include "reference/error_bounds.h"
+
+#include "ir/bind.h"
+#include "ir/interpreter.h"
+#include "reference/capture_bounds.h"
+#include "reference/dense.h"
+#include "reference/listed_columns.h"
+#include "reference/ranges.h"
+#include "reference/sequences.h"
+#include "reference/vectors.h"
+#include "support/parallel.h"
+#include "support/try.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace attnc::reference {
+namespace {
+
+constexpr double kAny = std::numeric_limits<double>::quiet_NaN(), kNone = -std::numeric_limits<double>::infinity();
+constexpr double kLeast = 0x1p-126; // numbers of f32 and bf16 below this may count as 0
+
+/// Returns the sum of |x[i] y[i]|.
+double sizeOfDot(const double* x, const double* y, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += std::fabs(x[i] * y[i]);
+  return sum;
+}
+
+/// Adds factor |x[i]| to to[i].
+void addSizes(double* to, double factor, const double* x, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] += factor * std::fabs(x[i]);
+}
+
+/// A live element of a row. Weights are relative to that of the row's maximum.
+struct Element {
+  int64_t kv, kvRow;
+  double before, spread;        ///< the score before score_mod, and its error
+  double score, low, high;      ///< behind score_mod
+  double weight, lowest, error; ///< exp(score - max), exp(low - max); how far the weight is off
+  double ofV;                   ///< the factor of the elements of v
+};
+
+/// Bounds of rows, in one thread.
+class BoundedRows {
+public:
+  BoundedRows(const ir::Module& module, const ir::Bindings& bindings, const BackwardOperands& args,
+              const Sequences& sequences, const GradientResult& of, const Arithmetic& arithmetic, const Dense& q,
+              const Dense& k, const Dense& v, const Dense* dOut, ErrorBounds& bounds, std::vector<double>& squares)
+      : args(args), sequences(sequences), forward(of.forward), problem(of.forward.problem), by(arithmetic), q(q), k(k),
+        v(v), dOut(dOut), bounds(bounds), squares(squares), interpreter(module, bindings),
+        scale(args.scale ? *args.scale : 1 / std::sqrt(double(q.columns))), farthest(size_t(v.columns)),
+        sizes(size_t(v.columns)), moved(size_t(v.columns)), squared(size_t(v.columns)) {
+    if (const auto score = module.output(ir::kScore)) scores.emplace(module, bindings, *score);
+    if (const auto slope = dOut ? module.output(ir::kDScore) : std::nullopt) {
+      slopes.emplace(module, bindings, *slope);
+      derivative.emplace(module, bindings, *slope);
+    }
+  }
+
+  /// `captures`: null for a forward pass.
+  void compute(const QueryRow& row, CaptureBounds* captures) {
+    at = row, index = sequences.indexOf(row), position = sequences[row.b].qOffset + row.q;
+    kvHead = row.h / (problem.qHeads / problem.kvHeads);
+    listLiveColumns(args.blockMask, problem, interpreter, row, position, sequences[row.b].kvLength, live);
+    const double max = forward.rowMax[size_t(index)];
+    if (std::isnan(max)) return; // as in kernels
+    collect(max);
+    if (elements.empty() || highest == kNone) return; // no live score, wherever kernels round
+    if (lowest == kNone || !(highest < std::numeric_limits<double>::infinity())) return giveUp(captures);
+    boundForward(max);
+    if (captures) boundBackward(*captures);
+  }
+
+private:
+  void collect(double max) {
+    elements.clear();
+    highest = lowest = kNone, lowSum = highSum = errorSum = 0;
+    bool isAny = false;
+    const int64_t firstKv = sequences.firstKvOf(at.b, kvHead), length = problem.kvLen;
+    const double ofQ = scale * scaleOf(args.qScales, at.b, at.h, at.q, problem.qLen, sequences[at.b].qStart + at.q);
+    largestOfV = 0;
+    for (int64_t kv : live) {
+      const int64_t rowOfTensor = sequences[at.b].kvStart + kv;
+      Element e{.kv = kv, .kvRow = firstKv + kv};
+      const double factor = ofQ * scaleOf(args.kScales, at.b, kvHead, kv, length, rowOfTensor);
+      e.before = factor * dot(q.row(index), k.row(e.kvRow), q.columns);
+      e.spread =
+          by.isExact ? 0 : std::fabs(factor) * by.scores * sizeOfDot(q.row(index), k.row(e.kvRow), q.columns) + by.term;
+      const float single = float(interpreter.score(e.before, at.b, at.h, position, kv));
+      e.score = single, e.low = single, e.high = single;
+      if (!by.isExact) {
+        e.low = e.before - e.spread, e.high = e.before + e.spread;
+        if (scores) {
+          const Range range = scores->evaluate(e.low, e.high, at.b, at.h, position, kv);
+          e.low = range.low.real, e.high = range.high.real;
+          isAny |= std::isnan(e.low);
+        }
+        e.low = std::min(e.low, e.score), e.high = std::max(e.high, e.score);
+      }
+      const double behind = std::isfinite(e.score)
+                                ? 0x1p-21 * (1 + (by.isExact ? 0 : std::fabs(e.score))) +
+                                      (max == kNone ? 0 : 0x1p-20 * std::fabs(e.score - max)) + by.penalty
+                                : 0;
+      e.low -= behind, e.high += behind;
+      highest = std::max(highest, e.high), lowest = std::max(lowest, e.low);
+      e.ofV = scaleOf(args.vScales, at.b, kvHead, kv, length, rowOfTensor);
+      largestOfV = std::max(largestOfV, std::fabs(e.ofV));
+      elements.push_back(e);
+    }
+    if (isAny) highest = std::numeric_limits<double>::infinity();
+    for (Element& e : elements) {
+      e.weight = std::exp(e.score - max), e.lowest = std::exp(e.low - max);
+      const double most = std::exp(std::min(700.0, e.high - max));
+      e.error = std::max(most - e.weight, e.weight - e.lowest);
+      lowSum += e.lowest, highSum += most, errorSum += e.error;
+    }
+    lowSum = std::max(lowSum, std::numeric_limits<double>::min());
+  }
+
+  /// The row may be NaN, or have no live score.
+  void giveUp(CaptureBounds* captures) {
+    bounds.loose[size_t(index)] = true;
+    bounds.lse[size_t(index)] = bounds.rowMax[size_t(index)] = kAny;
+    std::fill_n(&bounds.out[size_t(index * v.columns)], v.columns, kAny);
+    if (!captures) return;
+    std::fill_n(&bounds.dQ[size_t(index * q.columns)], q.columns, kAny);
+    for (const Element& e : elements) {
+      std::fill_n(&bounds.dK[size_t(e.kvRow * q.columns)], q.columns, kAny);
+      std::fill_n(&bounds.dV[size_t(e.kvRow * v.columns)], v.columns, kAny);
+    }
+    captures->giveUp(); // any element of a capture may be among those that the row reads
+  }
+
+  void boundForward(double max) {
+    const double sum = forward.rowSum[size_t(index)], lse = forward.lse[size_t(index)];
+    double ofLow = 0, ofHigh = 0; // sums of weights, relative to the largest
+    for (const Element& e : elements) ofLow += std::exp(e.low - lowest), ofHigh += std::exp(e.high - highest);
+    bounds.lse[size_t(index)] =
+        std::max(highest + std::log(ofHigh) - lse, lse - lowest - std::log(ofLow)) + 0x1p-21 * (1 + std::fabs(lse));
+    bounds.rowMax[size_t(index)] = std::max(highest - max, max - lowest) + 0x1p-21 * (1 + std::fabs(max));
+    const bool isLoose = errorSum >= 0.5 * lowSum;
+    bounds.loose[size_t(index)] = isLoose;
+    for (auto* of : {&farthest, &sizes, &moved, &squared}) std::fill(of->begin(), of->end(), 0);
+    const double* out = &forward.out[size_t(index * v.columns)];
+    for (const Element& e : elements) {
+      const double* value = v.row(e.kvRow);
+      const double p = e.weight / sum, move = std::min(1e6, e.error / lowSum), off = std::min(1.0, move),
+                   least = by.leastWeight * largestOfV / sum;
+      const double size = std::fabs(e.ofV) * ((by.weights + by.products) * std::min(1.0, p + off)) + least,
+                   independent = by.weights * p * std::fabs(e.ofV);
+      for (int64_t c = 0; c < v.columns; ++c) {
+        const double away = std::fabs(e.ofV * value[c] - out[c]), rounding = independent * value[c];
+        farthest[size_t(c)] = std::max(farthest[size_t(c)], away);
+        moved[size_t(c)] += move * away;
+        sizes[size_t(c)] += size * std::fabs(value[c]);
+        squared[size_t(c)] += rounding * rounding;
+      }
+    }
+    double rowSquares = 0;
+    const double rounding = roundoffOf(by.results);
+    for (int64_t c = 0; c < v.columns; ++c) {
+      const double move = std::min(moved[size_t(c)], farthest[size_t(c)]), of = rounding * std::fabs(out[c]);
+      bounds.out[size_t(index * v.columns + c)] = move + sizes[size_t(c)];
+      const double small = sizes[size_t(c)] * by.products / (by.weights + by.products) + move;
+      rowSquares += squared[size_t(c)] + of * of + small * small;
+    }
+    squares[size_t(index)] = isLoose ? 0 : rowSquares;
+  }
+
+  void boundBackward(CaptureBounds& captures) {
+    const int64_t b = at.b, h = at.h;
+    const double sum = forward.rowSum[size_t(index)], lse = forward.lse[size_t(index)];
+    const double *d = dOut->row(index), *out = &forward.out[size_t(index * v.columns)];
+    const double dLse = args.dLse ? readElement(args.dLse->data, DType::F32, index).real : 0;
+    const double delta = dot(d, out, v.columns) - dLse, sizeOfDelta = sizeOfDot(d, out, v.columns) + std::fabs(dLse);
+    // Kernels normalise by lse up to a size, and larger rows by their maximum and sum.
+    const double ofLse = 0x1p-22 * (std::fabs(lse) <= 16384 ? 1 + std::fabs(lse) : 1);
+    dP.clear();
+    double deltaError = (0x1p-22 + by.products) * sizeOfDelta, deltaSquares = 0;
+    for (int64_t c = 0; c < v.columns; ++c) {
+      const double rounding = roundoffOf(by.results) * std::fabs(d[c] * out[c]);
+      deltaError += rounding, deltaSquares += rounding * rounding;
+    }
+    for (const Element& e : elements) {
+      dP.push_back(dot(d, v.row(e.kvRow), v.columns));
+      const double rounding = (by.weights * e.weight + by.leastWeight) / sum * std::fabs(dP.back());
+      deltaError += rounding + std::min(1.0, e.error / lowSum) * std::fabs(dP.back() - delta - dLse);
+      deltaSquares += rounding * rounding;
+    }
+    for (const Element& e : elements) {
+      const double* value = v.row(e.kvRow);
+      const double p = e.weight / sum, product = dP[size_t(&e - elements.data())], x = product - delta;
+      const double pError =
+          std::min(1.0, std::max((e.weight + e.error) / lowSum - p, p - e.lowest / highSum) + ofLse * p + kLeast);
+      const double productError = by.products * sizeOfDot(d, value, v.columns) + 0x1p-23 * std::fabs(product);
+      const double slope = slopes ? derivative->evaluate(float(e.before), b, h, position, e.kv, /*grad=*/1).real : 1;
+      const double slopeError = slopes ? offOf(slope, e) : 0;
+      const double error = pError * std::fabs(x) + std::min(1.0, p + pError) * (productError + deltaError);
+      const double dS = scale * p * x * slope;
+      double dSError = std::fabs(scale) * (error * (std::fabs(slope) + slopeError) + p * std::fabs(x) * slopeError);
+      dSError += (by.weights + 0x1p-22) * (std::fabs(dS) + dSError) + by.leastWeight * std::fabs(scale);
+      if (e.weight == 0 && !std::isfinite(dSError)) dSError = kAny;
+      const double ofProducts = by.products * (p == 0 ? 0 : std::fabs(dS));
+      addSizes(&bounds.dQ[size_t(index * q.columns)], dSError + ofProducts, k.row(e.kvRow), q.columns);
+      addSizes(&bounds.dK[size_t(e.kvRow * q.columns)], dSError + ofProducts, q.row(index), q.columns);
+      addSizes(&bounds.dV[size_t(e.kvRow * v.columns)],
+               pError + (by.weights + by.products) * std::min(1.0, p + pError) + by.leastWeight, d, v.columns);
+      captures.add({.low = e.before - e.spread,
+                    .high = e.before + e.spread,
+                    .score = e.before,
+                    .weight = p,
+                    .x = x,
+                    .weightError = pError,
+                    .productError = productError},
+                   b, h, position, e.kv);
+    }
+    captures.endRow(deltaError, std::sqrt(deltaSquares));
+  }
+
+  /// Returns how far the slope of score_mod may be from that of the reference.
+  double offOf(double slope, const Element& e) const {
+    const Range range = slopes->evaluate(e.before - e.spread, e.before + e.spread, at.b, at.h, position, e.kv);
+    const double off = std::max(range.high.real - slope, slope - range.low.real);
+    return std::isnan(off) && e.weight == 0 ? 0 : off;
+  }
+
+  const BackwardOperands& args;
+  const Sequences& sequences;
+  const AttentionResult& forward;
+  const ProblemShape& problem;
+  const Arithmetic& by;
+  const Dense &q, &k, &v;
+  const Dense* dOut;
+  ErrorBounds& bounds;
+  std::vector<double>& squares; ///< of the row's elements of out, for the RMSE
+  ir::Interpreter interpreter;
+  std::optional<RangeEvaluator> scores, slopes;
+  std::optional<ir::Evaluator> derivative;
+  double scale;
+
+  QueryRow at = {};
+  int64_t index = 0, position = 0, kvHead = 0;
+  double highest = 0, lowest = 0, lowSum = 0, highSum = 0, errorSum = 0, largestOfV = 0;
+  std::vector<int64_t> live;
+  std::vector<Element> elements;
+  std::vector<double> farthest, sizes, moved, squared, dP;
+};
+
+} // namespace
+
+double roundoffOf(DType dtype) {
+  return dtype == DType::BF16 ? 0x1p-8 : dtype == DType::F16 ? 0x1p-11 : dtype == DType::E4M3 ? 0x1p-4 : 0x1p-24;
+}
+
+void addRounding(std::vector<double>& bounds, const std::vector<double>& of, DType stored) {
+  const double relative = roundoffOf(stored), least = stored == DType::F16 ? 0x1p-25 : kLeast;
+  for (size_t i = 0; i < bounds.size(); ++i)
+    if (std::isfinite(of[i])) bounds[i] += relative * (std::fabs(of[i]) + bounds[i]) + least;
+}
+
+Arithmetic arithmeticOf(DType q, DType results, bool tf32) {
+  Arithmetic by{.results = results};
+  if (q == DType::F32) {
+    if (tf32) by.scores = by.products = 0x1p-10;
+    return by;
+  }
+  by.weights = roundoffOf(q);
+  // The tensor cores' sums of products of e4m3 keep some 13 bits. The smallest weights are no normal numbers.
+  if (q == DType::E4M3) by.scores = by.products = 0x1p-12, by.leastWeight = 0x1p-14;
+  if (q == DType::F16) by.leastWeight = 0x1p-25;
+  return by;
+}
+
+Expected<ErrorBounds> errorBounds(const ir::Module& module, const Captures& captures, const BackwardOperands& args,
+                                  const GradientResult& of, const Arithmetic& arithmetic,
+                                  const ir::CaptureGradients& wanted) {
+  const AttentionResult& forward = of.forward;
+  const ProblemShape& problem = forward.problem;
+  ATTNC_TRY_AS(bindings, ir::bind(module, captures, problem, &args));
+  const bool isBackward = !of.dQ.empty();
+  ErrorBounds bounds{.out = std::vector<double>(forward.out.size()),
+                     .lse = std::vector<double>(forward.lse.size()),
+                     .rowMax = std::vector<double>(forward.lse.size()),
+                     .loose = std::vector<char>(forward.lse.size()),
+                     .dQ = std::vector<double>(of.dQ.size()),
+                     .dK = std::vector<double>(of.dK.size()),
+                     .dV = std::vector<double>(of.dV.size()),
+                     .captures = {}};
+  const Sequences sequences(module, *bindings, problem, args);
+  const Dense q(args.q), k(args.k), v(args.v);
+  const std::optional<Dense> dOut = isBackward ? std::optional<Dense>(args.dOut) : std::nullopt;
+  std::vector<double> squares(forward.lse.size());
+  const auto workerOf = [&] {
+    return BoundedRows(module, *bindings, args, sequences, of, arithmetic, q, k, v, dOut ? &*dOut : nullptr, bounds,
+                       squares);
+  };
+  if (!isBackward) {
+    parallelFor(int64_t(squares.size()), [&](int64_t begin, int64_t end) {
+      BoundedRows worker = workerOf();
+      for (int64_t i = begin; i < end; ++i)
+        if (const auto row = sequences.rowAt(i)) worker.compute(*row, nullptr);
+    });
+  } else {
+    // As in gradients(), a KV head is the unit of work.
+    const bool isShared = args.k.shape[0] == 1;
+    const int64_t batches = isShared ? 1 : problem.batch, group = problem.qHeads / problem.kvHeads;
+    std::vector<CaptureBounds> parts(size_t(batches * problem.kvHeads),
+                                     {module, *bindings, wanted, arithmetic.weights});
+    parallelFor(int64_t(parts.size()), [&](int64_t begin, int64_t end) {
+      BoundedRows worker = workerOf();
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t batch = i / problem.kvHeads, head = i % problem.kvHeads;
+        for (int64_t b = isShared ? 0 : batch; b < (isShared ? problem.batch : batch + 1); ++b)
+          for (int64_t h = head * group; h < (head + 1) * group; ++h)
+            for (int64_t row = 0; row < sequences[b].qLength; ++row) worker.compute({b, h, row}, &parts[size_t(i)]);
+      }
+    });
+    const DType results = args.q.dtype;
+    addRounding(bounds.dQ, of.dQ, results);
+    addRounding(bounds.dK, of.dK, results);
+    addRounding(bounds.dV, of.dV, results);
+    for (size_t i = 1; i < parts.size(); ++i) parts[0] += parts[i];
+    for (size_t i = 0; i < wanted.captures.size() && !parts.empty(); ++i)
+      bounds.captures[wanted.captures[i]] = parts[0].bounds(i);
+  }
+  addRounding(bounds.out, forward.out, arithmetic.results);
+  double sum = 0;
+  int64_t rows = 0;
+  for (size_t i = 0; i < squares.size(); ++i) {
+    sum += squares[i];
+    rows += !bounds.loose[i];
+  }
+  // The roundings of few rows may all be large.
+  if (rows) bounds.rmse = std::sqrt(sum / double(rows * v.columns)) * (1 + 1 / std::sqrt(double(rows)));
+  return bounds;
+}
+
+} // namespace attnc::reference

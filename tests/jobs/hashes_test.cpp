@@ -1,0 +1,237 @@
+// Hashes of every job: what NVRTC would compile, and what launches would enqueue, for the mods of the library in the
+// kernels of variants.h. Nothing is compiled, and libcuda is a fake that writes what a tensor map is made of. Equal
+// hashes mean equal machine code and equal parameters.
+//
+//   ATTNC_WRITE_JOBS=1 build/tests/attnc_test_jobs     writes hashes.txt anew
+//
+// A line of hashes.txt is a variant. It has a word for each mod, in the order of the first line: six digits of the hash
+// of the texts, without comments; a point; six digits of the hash of CTAs, parameters, arguments and workspace.
+#include "api/drawn_captures.h"
+#include "api/mod_impl.h"
+#include "cache/sha256.h"
+#include "codegen/pack_args.h"
+#include "ir/bind.h"
+#include "jobs/operands.h"
+#include "jobs/variants.h"
+#include "plan/assemble.h"
+#include "plan/capture_gradients.h"
+#include "plan/grid_plan.h"
+#include "plan/launch_operands.h"
+#include "plan/workspace.h"
+#include "support/try.h"
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+#include <llvm/ADT/SmallVector.h>
+#include <llvm/ADT/StringRef.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+using namespace attnc;
+using namespace attnc::test;
+
+namespace {
+
+const std::string kFile = ATTNC_SOURCE_DIR "/tests/jobs/hashes.txt";
+const plan::Device kDevice{.multiprocessors = 132, .l2Bytes = 50 << 20};
+/// Lengths of the grids of library mods, without text and with 64 tokens of it.
+constexpr int64_t kTokensOnGrids[] = {3136, 4096, 4160, 8256, 16384};
+
+/// Returns a text without comments, empty lines and spaces at the end of a line.
+std::string bare(llvm::StringRef text) {
+  std::string out;
+  while (!text.empty()) {
+    auto [line, rest] = text.split('\n');
+    text = rest;
+    bool isQuoted = false;
+    for (size_t i = 0; i + 1 < line.size(); ++i) {
+      if (line[i] == '"' && (i == 0 || line[i - 1] != '\\')) isQuoted = !isQuoted;
+      if (!isQuoted && line.substr(i, 2) == "//") line = line.take_front(i);
+    }
+    if (line = line.rtrim(); !line.empty()) out += line.str() + "\n";
+  }
+  return out;
+}
+
+/// What a variant of a mod is made of.
+struct Job {
+  cache::FieldHasher text, launch;
+  void refused(const Error& error) { launch.field(error.message); }
+};
+
+using KernelMods = std::vector<std::shared_ptr<const plan::KernelMod>>;
+
+/// Adds what NVRTC compiles.
+void addTexts(Job& job, const plan::Plan& plan, const KernelMods& mods) {
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    const KernelSource source = plan::assemble(*mods[i], plan.stages[i], plan.options);
+    for (const std::string& part : {source.templateName, source.entry, source.arch}) job.text.field(part);
+    job.text.field(bare(source.text));
+    for (const auto& [name, text] : source.headers) job.text.field(name), job.text.field(bare(text));
+    for (const std::string& option : source.options) job.text.field(option);
+  }
+}
+
+Expected<plan::LaunchOperands> checked(const Launch& launch, const Mod& derived, const plan::Plan& plan) {
+  switch (plan.options.kind) {
+  case KernelKind::BlockMask:
+    return plan::checkBlockMask(derived.module(), launch.mask, plan::problemOf(launch.operands), plan.options);
+  case KernelKind::Backward: {
+    auto operands = plan::checkBackward(launch.operands, launch.gradients, plan.options);
+    if (!operands) return operands;
+    const Status added = plan::addCaptureOutputs(*operands, plan, derived.module(), launch.operands.captures,
+                                                 launch.gradients.captures, true);
+    if (!added) return added.error();
+    return operands;
+  }
+  default: return plan::checkForward(launch.operands, launch.outputs, plan.options);
+  }
+}
+
+/// Adds what a launch enqueues. Mirrors LoadedPlan::launch().
+Status addLaunch(Job& job, const Launch& launch, const Mod& derived, const plan::Plan& plan, const KernelMods& mods) {
+  ATTNC_TRY_AS(given, checked(launch, derived, plan));
+  plan::LaunchOperands operands = *given;
+  plan::WideOperands shapes(nullptr);
+  if (plan.widensOperands) operands.wide = &shapes;
+  const plan::WorkspaceLayout layout(plan.workspace, operands);
+  const plan::WorkspaceView view{layout, layout.bytes() ? reinterpret_cast<void*>(uintptr_t(1) << 44) : nullptr};
+  for (const plan::WorkspacePart& part : layout.parts())
+    for (uint64_t number :
+         {uint64_t(part.use.use), uint64_t(part.use.zeroed), uint64_t(part.offset), uint64_t(part.bytes)})
+      job.launch.field(number);
+  ATTNC_TRY_AS(bindings, ir::bind(derived.module(), launch.captures, operands.problem, &*given));
+  operands.bindings = &*bindings;
+  if (plan.grid) operands.grids = plan::gridsOf(*plan.grid, *bindings);
+  plan::WideOperands wide(&view);
+  if (plan.widensOperands) operands.wide = &wide;
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    const plan::Stage& stage = plan.stages[i];
+    const int64_t ctas = plan::ctasOf(stage, operands, kDevice);
+    if (!ctas) continue;
+    ATTNC_TRY_AS(params, stage.parameters(stage, operands, kDevice, view));
+    for (int64_t number : {ctas, int64_t(stage.threads), int64_t(stage.config.sharedBytes)})
+      job.launch.field(uint64_t(number));
+    job.launch.field(std::string_view(static_cast<const char*>(params->data()), params->size()));
+    const auto& slots = mods[i]->source.slots;
+    std::vector<uint64_t> words(slots.size() + 1);
+    codegen::packArgs(slots, *bindings, reinterpret_cast<const void*>(uintptr_t(1) << 45), words.data());
+    job.launch.field(std::string_view(reinterpret_cast<const char*>(words.data()), 8 * slots.size()));
+  }
+  return {};
+}
+
+Status add(Job& job, const Mod& mod, const Variant& variant) {
+  KernelOptions options = variant.options;
+  if (variant.ofAllCaptures)
+    for (const CaptureInfo& capture : mod.captures())
+      if (capture.kind == CaptureInfo::Kind::Float ||
+          (capture.kind == CaptureInfo::Kind::Tensor &&
+           (capture.dtype == DType::F32 || capture.dtype == DType::F16 || capture.dtype == DType::BF16)))
+        options.gradients.insert(capture.name);
+  ATTNC_TRY_AS(derived, derive(mod, options));
+  ATTNC_TRY_AS(plan, choosePlan(*derived, options));
+  KernelMods mods;
+  for (const plan::Stage& stage : plan->stages) {
+    ATTNC_TRY_AS(made, kernelModOf(*derived, formOf(stage)));
+    mods.push_back(*made);
+  }
+  addTexts(job, *plan, mods);
+  if (options.family != Family::Grid) {
+    Launch launch;
+    fillLaunch(launch, mod, plan->options);
+    return addLaunch(job, launch, *derived, *plan, mods);
+  }
+  for (int64_t tokens : kTokensOnGrids) {
+    Launch launch;
+    fillLaunch(launch, mod, plan->options, tokens);
+    if (const Status added = addLaunch(job, launch, *derived, *plan, mods); !added) job.refused(added.error());
+  }
+  return {};
+}
+
+/// Returns a mod's word for a variant.
+std::string wordOf(const Mod& mod, const Variant& variant) {
+  Job job;
+  if (const Status added = add(job, mod, variant); !added) job.refused(added.error());
+  return job.text.finish().hex().substr(0, 6) + "." + job.launch.finish().hex().substr(0, 6);
+}
+
+/// Returns the lines of hashes.txt.
+std::vector<std::string> hashes() {
+  std::vector<Mod> mods;
+  std::string head;
+  for (const std::string& path : libraryMods()) {
+    auto mod = Mod::load(path);
+    if (!mod) FAIL(mod.error().message);
+    head += " " + std::filesystem::path(path).stem().string();
+    mods.push_back(*std::move(mod));
+  }
+  const std::vector<Variant> all = variants();
+  std::vector<std::string> words(all.size() * mods.size());
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i; (i = next++) < words.size();) words[i] = wordOf(mods[i / all.size()], all[i % all.size()]);
+  };
+  std::vector<std::thread> pool;
+  for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) pool.emplace_back(work);
+  for (std::thread& thread : pool) thread.join();
+  std::vector<std::string> lines = {"mods:" + head};
+  for (size_t i = 0; i < all.size(); ++i) {
+    lines.push_back(all[i].name + ":");
+    for (size_t mod = 0; mod < mods.size(); ++mod) lines.back() += " " + words[mod * all.size() + i];
+  }
+  return lines;
+}
+
+/// Returns a line for each variant whose hashes differ: of how many mods, and the first of them.
+std::string moved(const std::vector<std::string>& was, const std::vector<std::string>& is) {
+  const std::string others = "the mods or the variants are others\n";
+  if (was.size() != is.size() || was.front() != is.front()) return others;
+  const auto wordsIn = [](llvm::StringRef line) {
+    llvm::SmallVector<llvm::StringRef, 64> words;
+    line.split(words, ' ');
+    return words;
+  };
+  const auto mods = wordsIn(llvm::StringRef(is.front()).split(": ").second);
+  std::string out;
+  for (size_t line = 1; line < is.size(); ++line) {
+    const auto [name, nowLine] = llvm::StringRef(is[line]).split(": ");
+    const auto [oldName, thenLine] = llvm::StringRef(was[line]).split(": ");
+    const auto now = wordsIn(nowLine), then = wordsIn(thenLine);
+    if (name != oldName || then.size() != mods.size()) return others;
+    for (auto [what, begin] : {std::pair("texts", 0u), {"launches", 7u}}) {
+      std::vector<std::string> differ;
+      for (size_t i = 0; i < mods.size(); ++i)
+        if (now[i].substr(begin, 6) != then[i].substr(begin, 6)) differ.push_back(mods[i].str());
+      if (differ.empty()) continue;
+      const size_t shown = std::min<size_t>(differ.size(), 3);
+      out +=
+          fmt::format("{}: {} of {} mods: {}{}\n", name.str(), what, differ.size(),
+                      fmt::join(differ.begin(), differ.begin() + long(shown), ", "), differ.size() > 3 ? ", ..." : "");
+    }
+  }
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("texts and parameters of every job are those of hashes.txt") {
+  const std::vector<std::string> is = hashes();
+  if (std::getenv("ATTNC_WRITE_JOBS")) {
+    std::ofstream file(kFile);
+    for (const std::string& line : is) file << line << "\n";
+    return;
+  }
+  std::vector<std::string> was;
+  std::ifstream file(kFile);
+  for (std::string line; std::getline(file, line);) was.push_back(line);
+  INFO("A change that means to move jobs writes the file anew: ATTNC_WRITE_JOBS=1 " ATTNC_BINARY_DIR
+       "/tests/attnc_test_jobs");
+  CHECK(moved(was, is) == "");
+}
