@@ -70,6 +70,8 @@ Object arraySum(Context& context, const Bound& bound) {
 Object mean(Context& context, const Bound& bound) {
   int64_t count = 1;
   if (auto array = arrayOf(context, bound[0])) {
+    if (holdsInts(context, *array))
+      context.fail(diag::badArgument, "mean", "floats, as in torch: `x.float().mean()`", "ints");
     std::vector<Object> shape = shapeOf(context, *array);
     auto axis = axisOf(context, bound);
     size_t along = axis ? wrapKnownIndex(context, *axis, shape.size()) : 0;

@@ -161,6 +161,7 @@ std::vector<Case> values() {
       {"int-overflow at 1:9", "score * (2 ** 63)"},
       {"int-overflow at 1:9", "score * (1 << 63)"},
       {"division-by-zero at 1:1", "q_idx // 0 > 1"},
+      {"bad-argument at 2:1", "ids: i32[H, 4]\nids[h].mean() > 1"},
       {"int-out-of-dtype at 2:1", "u8s: u8[H]\ntorch.where(q_idx > 1, u8s[h], 300) > 1"},
       {"division-by-zero at 1:9", "score * (1 % 0)"},
       {"negative-shift at 1:1", "q_idx << -1 > 0"},
