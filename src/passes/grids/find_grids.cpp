@@ -18,6 +18,7 @@
 #include "ir/walk.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
+#include "support/try.h"
 
 #include <llvm/ADT/STLExtras.h>
 #include <llvm/ADT/Sequence.h>
@@ -226,15 +227,20 @@ private:
 
 } // namespace
 
-Status findGrids(ir::Module& module, const PassContext&) {
+Status findGrids(ir::Module& module, const PassContext& context) {
   const bool hasQuotients = ir::uses(module, Op::FloorDiv) || ir::uses(module, Op::Mod);
   if (!module.grids.empty() || !hasQuotients || !module.output(ir::kMask)) return {};
-  const PositionSlices slices(module);
-  const GridFinder finder(module, slices);
-  const auto [ofQueries, ofKeys] = finder.cuts();
-  if (!ofQueries && !ofKeys) return {};
   ir::Module declared = module;
   declared.hasNearScalars = true; // needed to bound height - 1 - 6, which rows are compared with
+  const bool isWide = llvm::any_of(llvm::seq(0u, uint32_t(module.size())), [&](uint32_t id) {
+    const Node& node = module[{id}];
+    return node.type == Type::I64 && (node.op == Op::FloorDiv || node.op == Op::Mod);
+  });
+  if (isWide) ATTNC_TRY(simplify(declared, context)); // (q_idx - text) // width fits into 32 bits if these are near
+  const PositionSlices slices(declared);
+  const GridFinder finder(declared, slices);
+  const auto [ofQueries, ofKeys] = finder.cuts();
+  if (!ofQueries && !ofKeys) return {};
   const auto declare = [&](const std::optional<Cut>& cut, ParamKind of) {
     if (!cut) return 0u;
     ir::Grid grid = finder.gridOf(*cut, of);
@@ -252,9 +258,9 @@ Status findGrids(ir::Module& module, const PassContext&) {
   };
   const bool haveBeside =
       (ofQueries && ofQueries->hasBefore()) || (ofKeys && ofKeys->hasBefore()) ||
-      llvm::any_of(llvm::seq(0u, uint32_t(module.size())), [&](uint32_t id) { return isEnd(slices.bound({id})); });
+      llvm::any_of(llvm::seq(0u, uint32_t(declared.size())), [&](uint32_t id) { return isEnd(slices.bound({id})); });
   uint32_t at = 0;
-  const std::vector<bool> needed = ir::neededByOutputs(module);
+  const std::vector<bool> needed = ir::neededByOutputs(declared);
   module = rebuild(declared, [&](ir::Module& out, const Node& node) {
     while (!needed[at]) ++at;
     const Value value{at++};
