@@ -89,11 +89,24 @@ const PositionBound* PositionSlices::bound(Value value) const {
   return found == bounds.end() ? nullptr : &found->second;
 }
 
+/// Whether the node is an integer that a cast from another width leaves as it is: positions and counts of tokens fit
+/// into either.
+static bool isWidth(const ir::Module& module, const Node& node) {
+  return node.op == Op::Cast && ir::isInt(node.type) && ir::isInt(module[node.operands[0]].type);
+}
+
+/// Returns the value without casts of its width.
+static Value bare(const ir::Module& module, Value value) {
+  while (isWidth(module, module[value])) value = module[value].operands[0];
+  return value;
+}
+
 constexpr size_t kMostTerms = 8; // factors of a count, or counts of a sum: more than any grid has
 
 std::optional<TokenCount> PositionSlices::countOf(Value value) const {
   const Node& node = module[value];
-  if (node.type != Type::I32) return std::nullopt;
+  if (!ir::isInt(node.type)) return std::nullopt;
+  if (isWidth(module, node)) return counts[node.operands[0].id];
   if (module.isConst(value)) {
     if (module.integer(value) < 1 || module.integer(value) > ir::kMaxExtent) return std::nullopt;
     return TokenCount{module.integer(value)};
@@ -108,7 +121,8 @@ std::optional<TokenCount> PositionSlices::countOf(Value value) const {
 /// Returns the place if the value is a sum of constants and counts.
 std::optional<TokenPlace> PositionSlices::placeOf(Value value) const {
   const Node& node = module[value];
-  if (node.type != Type::I32) return std::nullopt;
+  if (!ir::isInt(node.type)) return std::nullopt;
+  if (isWidth(module, node)) return places[node.operands[0].id];
   if (module.isConst(value)) return TokenPlace{module.integer(value)};
   if (counts[value.id]) return behind({}, *counts[value.id]);
   if (node.op != Op::Add) return std::nullopt;
@@ -122,7 +136,7 @@ std::optional<TokenPlace> PositionSlices::placeOf(Value value) const {
 
 /// Recognizes position - place (position + -13 for a constant). A grid must be able to begin at the place.
 std::optional<PositionSlice> PositionSlices::distanceOf(const Node& node, Value value) const {
-  if (node.type != Type::I32 || (node.op != Op::Sub && node.op != Op::Add)) return std::nullopt;
+  if (!ir::isInt(node.type) || (node.op != Op::Sub && node.op != Op::Add)) return std::nullopt;
   const std::optional<PositionSlice>& from = slices[node.operands[0].id];
   if (!from || !from->isWhole() || !(from->before == TokenPlace())) return std::nullopt;
   std::optional<TokenPlace> place = places[node.operands[1].id];
@@ -135,14 +149,17 @@ std::optional<PositionSlice> PositionSlices::distanceOf(const Node& node, Value 
 
 /// Returns the divisor of x - x // divisor * divisor. Marks the product, so that its quotient does not become an end.
 std::optional<TokenCount> PositionSlices::divisorOfRest(const Node& node) {
-  if (node.op != Op::Sub || module[node.operands[1]].op != Op::Mul) return std::nullopt;
-  const Node& multiple = module[node.operands[1]];
+  if (node.op != Op::Sub) return std::nullopt;
+  const Value product = bare(module, node.operands[1]);
+  const Node& multiple = module[product];
+  if (multiple.op != Op::Mul) return std::nullopt;
   for (unsigned i : {0u, 1u}) {
-    const Node& quotient = module[multiple.operands[i]];
-    if (quotient.op != Op::FloorDiv || quotient.operands[0] != node.operands[0]) continue;
+    const Node& quotient = module[bare(module, multiple.operands[i])];
+    if (quotient.op != Op::FloorDiv || bare(module, quotient.operands[0]) != bare(module, node.operands[0])) continue;
     const std::optional<TokenCount>&a = counts[quotient.operands[1].id], &b = counts[multiple.operands[1 - i].id];
     if (!a || !b || !(*a == *b)) continue;
-    isMultiple[node.operands[1].id] = true;
+    for (Value of = node.operands[1]; of != product; of = module[of].operands[0]) isMultiple[of.id] = true;
+    isMultiple[product.id] = true;
     return a;
   }
   return std::nullopt;
@@ -152,9 +169,10 @@ std::optional<PositionSlice> PositionSlices::sliceOf(Value value) {
   const Node& node = module[value];
   if (module.isParam(value, ParamKind::QIdx) || module.isParam(value, ParamKind::KvIdx))
     return PositionSlice{ParamKind(node.attr), {}, {}, {}, value, {}};
+  if (isWidth(module, node)) return slices[node.operands[0].id];
   if (std::optional<PositionSlice> distance = distanceOf(node, value)) return distance;
   const bool isSubtraction = node.op == Op::Sub, isQuotient = node.op == Op::FloorDiv;
-  if (node.type != Type::I32 || !(isSubtraction || isQuotient || node.op == Op::Mod) || !slices[node.operands[0].id])
+  if (!ir::isInt(node.type) || !(isSubtraction || isQuotient || node.op == Op::Mod) || !slices[node.operands[0].id])
     return std::nullopt;
   PositionSlice slice = *slices[node.operands[0].id];
   const std::optional<TokenCount> divisor = isSubtraction ? divisorOfRest(node) : counts[node.operands[1].id];
@@ -191,7 +209,8 @@ std::optional<PositionBound> PositionSlices::boundOf(Value value) const {
 bool PositionSlices::isRestAlone(Value product) const {
   if (!isMultiple[product.id]) return false;
   for (uint32_t id = product.id + 1; id < module.size(); ++id)
-    if (needed[id] && llvm::is_contained(module[{id}].operands, product) && !slices[id]) return false;
+    if (needed[id] && llvm::is_contained(module[{id}].operands, product) && !slices[id] && !isMultiple[id])
+      return false;
   return true;
 }
 

@@ -217,6 +217,7 @@ private:
 
   /// Returns a comparison of i64 as one of i32, whose sums do not wrap around; nullopt if that takes work per score.
   std::optional<Node> inHalfTheWidth(const Node& node, Level level) {
+    if (out.hasNearScalars) return std::nullopt; // passes of grids know a comparison with a grid's end as it is written
     std::array<Parts, 2> sides = {wideTermsOf(node.operands[0]), wideTermsOf(node.operands[1])};
     const auto reachOf = [&](const Signed& part) { return reach({part}); };
     Signed* far = &sides[0][0]; // the term of the largest numbers

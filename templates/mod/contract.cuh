@@ -113,6 +113,7 @@
 //               algo/grid_transposed_scores.cuh            1
 //               algo/grid_steps.cuh                        1
 //               backward_grid_sm80.cu                      1
+//               backward_grid_sm90.cu                      1
 //               low_rank.cu                                2
 //               low_rank_gradients.cu                      2
 //   row         decode_lists.cu                            1

@@ -160,10 +160,10 @@ TEST_CASE("a mask that is no interval, or that data decide, has no bounds", "[kv
     INFO(name);
     CHECK_FALSE(hasBounds(moduleOf(libraryText(name))));
   }
-  for (const char* expression : {"(kv_idx < n) | (kv_idx > q_idx)", "q_idx != kv_idx", "kv_idx % 2 == 0",
-                                 "(q_idx * n) >= kv_idx", "q_idx % 7 >= kv_idx", "(q_idx < n) | (q_idx >= kv_idx)",
-                                 "(q_idx >= kv_idx) ^ (kv_idx < n)", "(kv_idx < 3) | (abs(q_idx - kv_idx) <= n)",
-                                 "q_idx + kv_idx * n <= 64", "abs(q_idx - n) >= kv_idx", "kv_idx + n <= q_idx"}) {
+  for (const char* expression :
+       {"(kv_idx < n) | (kv_idx > q_idx)", "q_idx != kv_idx", "kv_idx % 2 == 0", "(q_idx * n) >= kv_idx",
+        "q_idx % 7 >= kv_idx", "(q_idx < n) | (q_idx >= kv_idx)", "(q_idx >= kv_idx) ^ (kv_idx < n)",
+        "(kv_idx < 3) | (abs(q_idx - kv_idx) <= n)", "q_idx + kv_idx * n <= 64", "abs(q_idx - n) >= kv_idx"}) {
     INFO(expression);
     CHECK_FALSE(hasBounds(maskOf(expression, kScalar)));
   }

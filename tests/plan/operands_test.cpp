@@ -73,7 +73,10 @@ TEST_CASE("rows that are not 16-byte aligned take the element-wise copies", "[ap
   Arguments args = arguments();
   SECTION("by a row stride") { args.k.stride[2] = 65; }
   SECTION("by the base address") { args.v.data = reinterpret_cast<void*>(0x1002); }
-  SECTION("by the output") { args.out->stride[1] += 3; }
+  SECTION("by the output") {
+    args.out->stride[1] += 3;
+    args.out->stride[0] += 8 * 3;
+  }
   const ForwardParams p = paramsOf(args);
   CHECK(p.vectors == 0);
 }

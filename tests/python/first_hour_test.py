@@ -228,7 +228,7 @@ class Explains(unittest.TestCase):
                 explain(q, q, q)
 
     def test_options_of_kernels_have_a_type(self):
-        options: FlexKernelOptions = {"tile": "64x64x4"}
+        options: FlexKernelOptions = {"tile": "64x32x4"}
         self.assertEqual(set(FlexKernelOptions.__annotations__) & {"tile", "backward_tile"}, {"tile", "backward_tile"})
         if hasattr(flex, "FlexKernelOptions"):
             self.assertLessEqual(set(flex.FlexKernelOptions.__annotations__), set(FlexKernelOptions.__annotations__))

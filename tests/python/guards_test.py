@@ -460,7 +460,7 @@ class GuardsTest(unittest.TestCase):
             module.window.fill_(window)
             found.append(translate(None, lambda b, h, q, k: q - k < int(module.window)))
         self.assertEqual(found[1].text, found[2].text)  # a scalar of the launch
-        self.assertEqual([list(x.scalars.values()) for x in found[1:]], [[6], [300]])
+        self.assertEqual([list(x.scalars.values()) for x in found[1:]], [[6, 0], [300, 0]])  # halves of an int64
 
     def test_what_code_of_others_does(self):
         """Functions that the walk cannot come to are run each time."""

@@ -18,7 +18,6 @@
 #include "ir/walk.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
-#include "support/try.h"
 
 #include <llvm/ADT/STLExtras.h>
 #include <llvm/ADT/Sequence.h>
@@ -227,16 +226,11 @@ private:
 
 } // namespace
 
-Status findGrids(ir::Module& module, const PassContext& context) {
+Status findGrids(ir::Module& module, const PassContext&) {
   const bool hasQuotients = ir::uses(module, Op::FloorDiv) || ir::uses(module, Op::Mod);
   if (!module.grids.empty() || !hasQuotients || !module.output(ir::kMask)) return {};
   ir::Module declared = module;
   declared.hasNearScalars = true; // needed to bound height - 1 - 6, which rows are compared with
-  const bool isWide = llvm::any_of(llvm::seq(0u, uint32_t(module.size())), [&](uint32_t id) {
-    const Node& node = module[{id}];
-    return node.type == Type::I64 && (node.op == Op::FloorDiv || node.op == Op::Mod);
-  });
-  if (isWide) ATTNC_TRY(simplify(declared, context)); // (q_idx - text) // width fits into 32 bits if these are near
   const PositionSlices slices(declared);
   const GridFinder finder(declared, slices);
   const auto [ofQueries, ofKeys] = finder.cuts();
@@ -284,10 +278,11 @@ Status findGrids(ir::Module& module, const PassContext& context) {
     Value result = ofToken(Op::Coord, Type::I32, slice->of, unsigned(place->axis));
     if (place->quotient > 1) result = with(Op::FloorDiv, result, place->quotient);
     if (place->remainder) result = with(Op::Mod, result, place->remainder);
+    if (node.type != Type::I32) result = out.make(Op::Cast, node.type, {result}, 0, node.line);
     if (!haveBeside || !cut.edges[0] || slice->hi != cut.edges[0]) return result;
     // For an off-grid token the first coordinate lies outside its extent, but the remainder lies inside. So keep both.
     const Value isIn = ofToken(Op::InGrid, Type::Bool, slice->of, 0);
-    return out.make(Op::Select, Type::I32, {isIn, result, keep(out, node)}, 0, node.line);
+    return out.make(Op::Select, node.type, {isIn, result, keep(out, node)}, 0, node.line);
   });
   return {};
 }
