@@ -28,6 +28,9 @@ public:
     static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= kMostBytes &&
                   alignof(Params) <= kAlignment);
     std::memcpy(bytes.data(), &params, sizeof(Params));
+#if defined(__has_builtin) && __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(reinterpret_cast<Params*>(bytes.data())); // equal parameters are equal bytes
+#endif
   }
   ParameterBlock(const ParameterBlock& other) : used(other.used) {
     std::memcpy(bytes.data(), other.bytes.data(), used);

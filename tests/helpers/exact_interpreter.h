@@ -97,13 +97,16 @@ private:
       const ir::Loop loop = ir::Loop::of(node);
       Number total = node.type == ir::Type::F32 ? Number{.real = 0} : Number{.integer = 0};
       const int64_t outer = round[loop.id]; // a sum that does not depend on it may stand in a loop of the same id
-      for (int64_t i = 0; i < loop.count; ++i) {
+      const auto enter = [&](int64_t i) {
         round[loop.id] = i;
         for (uint32_t id = 0; id < known.size(); ++id)
-          if (open[id] & ir::only(loop)) known[id].reset(); // from the round before
+          if (open[id] & ir::only(loop)) known[id].reset(); // from another round
+      };
+      for (int64_t i = 0; i < loop.count; ++i) {
+        enter(i);
         total = ir::semantics::apply(ir::Op::Add, node.type, node.type, total, valueOf(node.operands[0]));
       }
-      round[loop.id] = outer;
+      enter(outer);
       return total;
     }
 

@@ -6,7 +6,6 @@
   python tests/python/pytorch_tests.py pytorch/test/inductor --device cpu --time-limit 7200 --test-limit 600 --keep
   python tests/python/pytorch_tests.py pytorch/test/inductor --keep           on a GPU
   python tests/python/pytorch_tests.py --table                                prints what was kept, for documents
-  python tests/python/pytorch_tests.py --check FILE...                        fails unless one of the files holds this table
 
 DIR holds the two files. Their version is read from version.txt of the checkout, or given by --of. It need not be that of
 the PyTorch that is installed: tests of what the installed one lacks count as "harness". --keep writes the counts to
@@ -600,7 +599,6 @@ def main():
     parser.add_argument("--keep", action="store_true", help=f"write the counts to {RESULTS.name}")
     parser.add_argument("--of", metavar="VERSION", help="of PyTorch's tests; default: version.txt of the checkout")
     parser.add_argument("--table", action="store_true", help="print what was kept")
-    parser.add_argument("--check", nargs="+", type=pathlib.Path, metavar="FILE", help="documents, of which one has the table")
     parser.add_argument("files", nargs="*", metavar="attention|decoding", help="default: both")
     parser.add_argument("--time-limit", type=float, default=570, metavar="SECONDS")
     parser.add_argument("--test-limit", type=float, default=60, metavar="SECONDS")
@@ -620,9 +618,6 @@ def main():
     options = parser.parse_args()
     if options.table:
         return print(table())
-    if options.check:
-        has = any(table() in path.read_text() for path in options.check)
-        return None if has else f"no document has the table of {RESULTS.name}, which is:\n{table()}"
     if options.folder is None:
         parser.error("DIR is missing: the folder of test_flex_attention.py and test_flex_decoding.py")
     of = options.of or _version_of(options.folder)

@@ -503,6 +503,9 @@ def flex_attention(
     if _is_any_autocast_enabled():
         query, key, value = autocast(query, key, value)
     _check(query, key, value, enable_gqa, None)
+    for name, tensor in ("key", key), ("value", value):
+        if tensor.dtype != query.dtype:
+            raise ValueError(f"{name} is {tensor.dtype}, query is {query.dtype}: give all three one dtype")
     mask_mod = mask_mod_of(block_mask)
     _check_plan(query, key, value, mask_mod, plan, rank)
     device = query.device
