@@ -43,9 +43,9 @@ size_t launches; ///< of the launcher, so far
 /// Loads a shared library that is compiled from one file. Null if the machine has no compiler.
 void* compiled(const std::string& source, const std::string& output, const std::string& options = "") {
   if (std::system("c++ --version > /dev/null 2>&1") != 0) return nullptr;
-  const std::string line =
-      fmt::format("c++ -std=c++20 -O0 -Wl,-Bsymbolic -Wall -Wextra -Werror -fPIC -shared {} -I{} {} -o {}", options,
-                  kHere, source, output);
+  const std::string line = fmt::format("c++ -std=c++20 -O0 -ftrivial-auto-var-init=zero -Wl,-Bsymbolic -Wall -Wextra "
+                                       "-Werror -fPIC -shared {} -I{} {} -o {}",
+                                       options, kHere, source, output);
   INFO(line);
   REQUIRE(std::system(line.c_str()) == 0);
   void* library = dlopen(output.c_str(), RTLD_NOW | RTLD_LOCAL); // names are the same in several
