@@ -130,7 +130,11 @@ def main():
     parser.add_argument("--sanitize", action="store_true")
     parser.add_argument("--case", nargs=2)
     options = parser.parse_args()
-    import torch
+    try:
+        import torch
+    except ImportError as error:
+        print(f"SKIPPED: {error}")
+        return 0
 
     if not torch.cuda.is_available():
         print("SKIPPED: there is no GPU")

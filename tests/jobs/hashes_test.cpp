@@ -5,7 +5,7 @@
 //   ATTNC_WRITE_JOBS=1 build/tests/attnc_test_jobs     writes hashes.txt anew
 //
 // A line of hashes.txt is a variant. It has a word for each mod, in the order of the first line: six digits of the hash
-// of the texts, without comments; a point; six digits of the hash of CTAs, parameters, arguments and workspace.
+// of the texts, without comments and #line; a point; six digits of that of CTAs, parameters, arguments and workspace.
 #include "api/drawn_captures.h"
 #include "api/mod_impl.h"
 #include "cache/sha256.h"
@@ -42,7 +42,8 @@ const plan::Device kDevice{.multiprocessors = 132, .l2Bytes = 50 << 20};
 /// Lengths of the grids of library mods, without text and with 64 tokens of it.
 constexpr int64_t kTokensOnGrids[] = {3136, 4096, 4160, 8256, 16384};
 
-/// Returns a text without comments, empty lines and spaces at the end of a line.
+/// Returns a text without comments, lines that name a place in the mod's file, empty lines and spaces at the end of a
+/// line.
 std::string bare(llvm::StringRef text) {
   std::string out;
   while (!text.empty()) {
@@ -53,7 +54,7 @@ std::string bare(llvm::StringRef text) {
       if (line[i] == '"' && (i == 0 || line[i - 1] != '\\')) isQuoted = !isQuoted;
       if (!isQuoted && line.substr(i, 2) == "//") line = line.take_front(i);
     }
-    if (line = line.rtrim(); !line.empty()) out += line.str() + "\n";
+    if (line = line.rtrim(); !line.empty() && !line.startswith("#line ")) out += line.str() + "\n";
   }
   return out;
 }
