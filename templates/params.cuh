@@ -126,6 +126,7 @@ struct CaptureSum {
   void* slots;        // fp32; or words of algo/exact_sum.cuh, word k of element i at k * elements + i. Null: none
   long long elements; // of the capture
   int owned;          // fp32, and a single thread adds to a slot, without atomics. 1: in order; 2: once, so it stores
+  int unused;         // instead of padding
 };
 constexpr int kMaxCaptureSums = 128; // ir::kMaxCaptures
 constexpr int kExactWords = 10;      // per element
@@ -135,6 +136,7 @@ struct CaptureParams {
   BackwardParams backward;          // d_q, d_k and d_v are unused
   CaptureSum sums[kMaxCaptureSums]; // by Mod::Gradient*::kCapture
   int loops_batches; // 1: a CTA takes its tile for all batch entries in turn, and the grid has one entry's tiles
+  int unused;        // instead of padding
 };
 
 /// Converts the sums of one capture's gradient to the requested tensor.

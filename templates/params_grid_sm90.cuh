@@ -43,10 +43,12 @@ struct BackwardGridParamsSm90 {
 struct ForwardGridBesideParamsSm90 : ForwardGridParamsSm90 {
   TensorMap q_run[2], k_run[2], v_run[2], out_run[2];
   int q_beside[2], kv_beside[2]; // tokens of a run
+  int unused[12];                // instead of padding
 };
 struct BackwardGridBesideParamsSm90 : BackwardGridParamsSm90 {
   TensorMap q_run[2], k_run[2], v_run[2], d_out_run[2], sums_run[2];
   int q_beside[2], kv_beside[2]; // tokens of a run
+  int unused[12];                // instead of padding
 };
 
 } // namespace attnc

@@ -240,10 +240,10 @@ Expected<std::shared_ptr<const plan::KernelMod>> kernelModOf(const Mod& mod, pla
   return ModAccess::implOf(mod).kernelMod(form);
 }
 
-Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options, bool keepsLowRank) {
+Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options) {
   return onOwnStack([&]() -> Expected<plan::Plan> {
     auto kernelMod = kernelModOf(mod, plan::algebraFor(options));
-    return kernelMod ? plan::choosePlan(**kernelMod, options, keepsLowRank) : kernelMod.error();
+    return kernelMod ? plan::choosePlan(**kernelMod, options) : kernelMod.error();
   });
 }
 

@@ -56,8 +56,7 @@ private:
 Expected<std::shared_ptr<const plan::KernelMod>> kernelModOf(const Mod& mod, plan::ModForm form);
 
 /// Returns the plan of this mod, without deriving it further.
-/// `keepsLowRank`: as plan::Selection::keepsLowRank.
-Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options, bool keepsLowRank = false);
+Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options);
 
 /// Returns the mod that forward kernels and block masks are made from: without stop_gradient, which would hide facts
 /// about its scores. So `.detach()` costs forward kernels nothing and makes no separate kernel.

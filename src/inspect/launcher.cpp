@@ -1,440 +1,363 @@
 #include "inspect/launcher.h"
 
-#include "inspect/joined_stages.h"
-#include "inspect/stage_launches.h"
-#include "ir/ir.h"
-#include "plan/host_files.h"
+#include "codegen/pack_args.h"
+#include "plan/recorded_launch.h"
+#include "plan/tensor_maps.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <llvm/ADT/STLExtras.h>
 
-#include <cmath>
+#include <cstring>
+#include <iterator>
 
 namespace attnc {
 namespace {
 
-constexpr Features kServed{Feature::Lengths, Feature::Offsets,   Feature::Pages,
-                           Feature::Appends, Feature::BlockMask, Feature::RowMax};
+constexpr unsigned kAddressBits = 38;       // more than tensors have; the bits above them count tensors
+constexpr uint64_t kMap = 0xA77C'5EED'0000; // the first word of a tensor map, plus its number, until it is encoded
+constexpr size_t kMapWords = sizeof(TensorMap) / sizeof(uint64_t);
 
-/// What a launcher's problem has beyond q, k, v, out and lse.
-struct Has {
-  bool backward, lengths, offsets, pages, appends, lists, rowMax, maps;
+/// Returns "bf16 [2, 8, 512, 64]", with strides unless these are dense.
+std::string layoutWords(const TensorView& view) {
+  const auto list = [&](const auto& numbers) {
+    return fmt::format("{}", fmt::join(numbers.begin(), numbers.begin() + view.rank, ", "));
+  };
+  int64_t dense = 1;
+  bool isDense = true;
+  for (size_t axis = size_t(view.rank); axis-- > 0; dense *= view.shape[axis])
+    isDense &= view.shape[axis] <= 1 || view.stride[axis] == dense;
+  return fmt::format("{} [{}]{}", dtypeName(view.dtype), list(view.shape),
+                     isDense ? "" : ", strides " + list(view.stride));
+}
+
+/// A tensor that the launcher takes.
+struct Tensor {
+  std::string name, words;
+  int64_t alignment; ///< in bytes; 0: it has no elements, and may be null
+  bool isWritten = false;
 };
 
-Has hasOf(const plan::Plan& plan) {
-  const Features features = featuresOf(plan.options);
-  return {.backward = plan.options.kind == KernelKind::Backward,
-          .lengths = features.has(Feature::Lengths),
-          .offsets = plan.options.offsets == QueryOffsets::Tensor,
-          .pages = plan.options.pageSize > 0,
-          .appends = features.has(Feature::Appends),
-          .lists = plan.options.blockSparse,
-          .rowMax = features.has(Feature::RowMax),
-          .maps = llvm::any_of(plan.stages, [](const auto& stage) { return !launchOf(stage)->maps.empty(); })};
-}
-
-std::string embedded(llvm::StringRef name) {
-  for (unsigned i = 0; i < plan::kHostFileCount; ++i)
-    if (name == plan::kHostFiles[i].name) return withoutIncludes(plan::kHostFiles[i].text);
-  return {};
-}
-
-/// Returns the files of templates/host that a plan needs, in order.
-std::vector<std::string> hostFiles(const plan::Plan& plan, const Has& has) {
-  std::vector<std::string> files{"types", "rows", "operands", "stages"};
-  if (has.maps) files.insert(files.end(), {"map_types", "maps", "encode_maps"});
-  const auto uses = [&](llvm::StringRef part) {
-    return llvm::any_of(plan.stages,
-                        [&](const auto& stage) { return llvm::StringRef(stage.templateName).contains(part); });
-  };
-  if (uses("append")) files.push_back("append");
-  if (uses("forward_sm90")) files.push_back("forward_sm90");
-  if (uses("decode")) files.insert(files.end(), {"decode_parts", "decode"});
-  if (uses("decode_sm90")) files.push_back("decode_sm90");
-  if (has.backward) files.push_back("backward");
-  if (uses("backward_sm80")) files.push_back("backward_sm80");
-  if (uses("finish_sm90")) files.push_back("backward_sm90");
-  return files;
-}
-
-std::string_view scalarType(ir::Type type) {
-  return type == ir::Type::F32 ? "float" : type == ir::Type::Bool ? "bool" : "int";
-}
-
-std::string shapeWords(const ir::Module& module, const ir::TensorCapture& tensor) {
-  std::vector<std::string> extents;
-  for (const ir::Extent& extent : tensor.shape)
-    extents.push_back(extent.isNamed ? module.dims[size_t(extent.value)] : std::to_string(extent.value));
-  return fmt::format("{} [{}]", dtypeName(tensor.dtype), fmt::join(extents, ", "));
-}
-
-/// Returns the member of the problem with a capture, which may have any name.
-std::string memberOf(const std::string& capture) { return "capture_" + capture; }
-
-std::string problemText(const LauncherSource& source, const Has& has) {
-  const KernelOptions& options = source.plan.options;
-  const std::string_view dtype = dtypeName(options.dtype);
-  std::string out;
-  const auto add = [&](const std::string& member, const std::string& words) {
-    out += words.empty() ? fmt::format("  {}\n", member) : fmt::format("  {:<36} // {}\n", member, words);
-  };
-  out += fmt::format("/// The operands of a launch. Addresses are of device memory; strides are in elements.\n"
-                     "struct {}_Problem {{\n",
-                     source.name);
-  out += "  struct Tensor { // the last stride is 1\n"
-         "    const void* data = nullptr;\n"
-         "    long long batch = 0, head = 0, row = 0; // strides\n"
-         "  };\n";
-  if (has.lists)
-    out += "  struct Lists { // a block mask, i32: counts and indices of blocks, FlexAttention's BlockMask\n"
-           "    const int *partial_count = nullptr, *partial_index = nullptr; // kv_num_blocks, kv_indices\n"
-           "    const int *full_count = nullptr, *full_index = nullptr;       // null: no full blocks\n"
-           "    long long index_stride = 0;                                   // of indices, from block to block\n"
-           "  };\n";
-  add("long long batch = 0;", "B");
-  add("long long q_heads = 0, kv_heads = 0;", "H, HKV: H is a multiple of HKV");
-  add("long long q_len = 0, kv_len = 0;",
-      has.pages ? fmt::format("Q_LEN; {} times the pages of a row of page_table", options.pageSize) : "Q_LEN, KV_LEN");
-  if (!has.pages) add("long long kv_batch = 0;", "batch entries of k and v: 0: B; 1: all share one");
-  add("Tensor q;", fmt::format("{} [B, H, Q_LEN, {}]", dtype, options.headDim));
-  if (has.pages) {
-    add("Tensor k;", fmt::format("{} [pages, HKV, {}, {}]; Tensor::batch is from page to page", dtype, options.pageSize,
-                                 options.headDim));
-    add("Tensor v;", fmt::format("{} [pages, HKV, {}, {}]", dtype, options.pageSize, options.headDimV));
-    add("long long pages = 0;", "of the pools k and v");
-    add("const int* page_table = nullptr;", "i32 [B, pages of a sequence]");
-    add("long long page_table_stride = 0;", "from sequence to sequence");
-  } else {
-    add("Tensor k;", fmt::format("{} [B, HKV, KV_LEN, {}]", dtype, options.headDim));
-    add("Tensor v;", fmt::format("{} [B, HKV, KV_LEN, {}]", dtype, options.headDimV));
+/// The operands of a launch at made-up addresses. Address `i`, from 1, is i << kAddressBits, plus i * `step`: words
+/// that differ between launches with different steps are addresses.
+class PlacedLaunch : public LaunchShape {
+public:
+  PlacedLaunch(const LaunchShape& given, const KernelOptions& options, uint64_t step)
+      : LaunchShape(given), vIsInK(options.features.has(Feature::VInK)), step(step) {
+#define ATTNC_TENSOR(member, name) place(#name, operands.member, operands.newK&& #name[0] != 'q');
+#define ATTNC_OPTIONAL(member, name, feature)                                                                          \
+  if (operands.member) place(#name, *operands.member);
+#include "attnc/operands.def"
+    if (options.kind == KernelKind::Backward) {
+#define ATTNC_RESULT(member, name) place(#name, operands.member);
+#define ATTNC_OPTIONAL_RESULT(member, name)                                                                            \
+  if (operands.member) place(#name, *operands.member);
+#define ATTNC_GRADIENT(member, name, like)                                                                             \
+  if (gradients.member) place(#name, *gradients.member, true);
+#include "attnc/operands.def"
+    } else {
+#define ATTNC_OUTPUT(member, name)                                                                                     \
+  if (outputs.member) place(#name, *outputs.member, true);
+#include "attnc/operands.def"
+    }
+    if (operands.blockMask) {
+      mask = *operands.blockMask;
+      placeLists(mask, "kv_", mask.shape.qBlocks());
+      placeLists(mask.columns, "q_", mask.shape.kvBlocks());
+      operands.blockMask = &mask;
+    }
+    if (operands.captures) placeCaptures("capture_", *operands.captures, captures, false);
+    operands.captures = &captures;
+    if (gradients.captures) placeCaptures("d_capture_", *gradients.captures, captureGradients, true);
+    gradients.captures = &captureGradients;
   }
-  add("Tensor out;", fmt::format("{} [B, H, Q_LEN, {}]{}", dtype, options.headDimV,
-                                 has.backward ? ": of the forward pass" : ": written"));
-  add("float* lse = nullptr;", has.backward ? "f32 [B, H, Q_LEN], dense: of the forward pass"
-                                            : "f32 [B, H, Q_LEN], dense: written; null: not wanted");
-  if (has.rowMax) add("float* row_max = nullptr;", "f32 [B, H, Q_LEN], dense: written; null: not wanted");
-  if (has.backward) {
-    add("Tensor d_out;", "gradient of out");
-    add("const float* d_lse = nullptr;", "gradient of lse, dense; null: 0");
-    add("Tensor d_q, d_k, d_v;", "gradients of q, k, v: written, as these are shaped");
-  }
-  if (has.lengths) add("const int* kv_lengths = nullptr;", "i32 [B]: rows of k and v of each sequence");
-  if (has.offsets) add("const int* q_offsets = nullptr;", "i32 [B]: position of the first query of each sequence");
-  if (has.appends) add("Tensor new_k, new_v;", "[B, HKV, Q_LEN, ...]: written into k and v, up to kv_lengths");
-  if (has.lists) {
-    add("long long mask_batch = 1, mask_heads = 1;", "of the lists: 1, or B and H");
-    add("Lists lists;", fmt::format("by {} queries: blocks of {} keys", options.maskQBlock, options.maskKvBlock));
-    if (has.backward) add("Lists columns;", "by keys: blocks of queries (q_num_blocks, q_indices, ...)");
-  }
-  add(fmt::format("float scale = {}f;", float(1 / std::sqrt(double(options.headDim)))), "factor of q k^T");
-  for (const ir::TensorCapture& tensor : source.module.tensors) {
-    if (ir::isOfSequences(tensor)) continue;
-    const size_t rank = std::max<size_t>(1, tensor.shape.size());
-    out += fmt::format("  struct {{ // {}\n    const void* data = nullptr;\n    long long shape[{}] = {{}}, "
-                       "stride[{}] = {{}};\n  }} {};\n",
-                       shapeWords(source.module, tensor), rank, rank, memberOf(tensor.name));
-  }
-  for (const ir::ScalarCapture& scalar : source.module.scalars)
-    add(fmt::format("{} {} = {{}};", scalarType(scalar.type), memberOf(scalar.name)), "");
-  return out + "};\n";
-}
+  PlacedLaunch(const PlacedLaunch&) = delete; // has addresses of its members
+  PlacedLaunch& operator=(const PlacedLaunch&) = delete;
 
-std::string configText(const plan::Stage& stage) {
-  const codegen::Config& config = stage.config;
-  std::string text =
-      fmt::format("{{DType::{}, {}, {}, {}, {}, {}, {}, ", config.dtype == DType::F16 ? "F16" : "BF16",
-                  config.headDimQk, config.headDimV, config.blockM, config.blockN, config.warps, config.pageSize);
-  return text + (config.takesTurns ? (*config.takesTurns ? "true}" : "false}") : "{}}");
-}
+  uint64_t address(size_t number) const { return (uint64_t(number) << kAddressBits) + number * step; }
+  /// The numbers of what is no tensor.
+  size_t workspace() const { return tensors.size() + 1; }
+  size_t zero() const { return tensors.size() + 2; }
 
-/// Returns the function that turns the problem into operands.
-std::string operandsText(const LauncherSource& source, const Has& has) {
-  const KernelOptions& options = source.plan.options;
-  const std::string dtype = options.dtype == DType::F16 ? "DType::F16" : "DType::BF16";
-  std::string out = fmt::format("/// Fills the operands. Returns false for a problem that the kernel does not take.\n"
-                                "bool operandsOf(const {}_Problem& p, LaunchOperands& o) {{\n",
-                                source.name);
-  const auto line = [&](const std::string& text) { out += "  " + text + "\n"; };
-  line("for (long long extent : {p.batch, p.q_heads, p.kv_heads, p.q_len, p.kv_len})");
-  line("  if (extent < 0 || extent > kMostPositions) return false;");
-  line("if (p.kv_heads ? p.q_heads % p.kv_heads != 0 : p.q_heads != 0) return false;");
-  line("o.problem = {p.batch, p.q_heads, p.kv_heads, p.q_len, p.kv_len};");
-  line(fmt::format("const auto view = [](const {}_Problem::Tensor& t, int64_t batch, int64_t heads, int64_t rows, "
-                   "int64_t columns) {{",
-                   source.name));
-  line(fmt::format("  return TensorView{{const_cast<void*>(t.data), {}, {{batch, heads, rows, columns}}, "
-                   "{{t.batch, t.head, t.row, 1}}}};",
-                   dtype));
-  line("};");
-  const int dim = options.headDim, dimV = options.headDimV;
-  line(fmt::format("o.q = view(p.q, p.batch, p.q_heads, p.q_len, {});", dim));
-  if (has.pages) {
-    line(fmt::format("if (p.kv_len % {}) return false;", options.pageSize));
-    line(fmt::format("o.k = view(p.k, p.pages, p.kv_heads, {}, {});", options.pageSize, dim));
-    line(fmt::format("o.v = view(p.v, p.pages, p.kv_heads, {}, {});", options.pageSize, dimV));
-    line(fmt::format("o.pageTable = TensorView{{const_cast<int*>(p.page_table), DType::BF16, {{p.batch, p.kv_len / {}, "
-                     "1, 1}}, {{p.page_table_stride, 1, 1, 1}}}};",
-                     options.pageSize));
-  } else {
-    line("const int64_t kvBatch = p.kv_batch ? p.kv_batch : p.batch;");
-    line("if (kvBatch != p.batch && kvBatch != 1) return false;");
-    line(fmt::format("o.k = view(p.k, kvBatch, p.kv_heads, p.kv_len, {});", dim));
-    line(fmt::format("o.v = view(p.v, kvBatch, p.kv_heads, p.kv_len, {});", dimV));
-  }
-  line(fmt::format("o.out = view(p.out, p.batch, p.q_heads, p.q_len, {});", dimV));
-  line("o.lse = p.lse;");
-  if (has.rowMax) line("o.rowMax = p.row_max;");
-  line("o.scale = p.scale;");
-  if (has.appends) {
-    if (!has.pages) line("if (kvBatch != p.batch) return false;");
-    line(fmt::format("o.newK = view(p.new_k, p.batch, p.kv_heads, p.q_len, {});", dim));
-    line(fmt::format("o.newV = view(p.new_v, p.batch, p.kv_heads, p.q_len, {});", dimV));
-  }
-  if (has.backward) {
-    line(fmt::format("o.dOut = view(p.d_out, p.batch, p.q_heads, p.q_len, {});", dimV));
-    line("o.dLse = p.d_lse;");
-    line(fmt::format("o.dQ = view(p.d_q, p.batch, p.q_heads, p.q_len, {});", dim));
-    line(fmt::format("o.dK = view(p.d_k, kvBatch, p.kv_heads, p.kv_len, {});", dim));
-    line(fmt::format("o.dV = view(p.d_v, kvBatch, p.kv_heads, p.kv_len, {});", dimV));
-  }
-  if (has.lists) {
-    line("if ((p.mask_batch != 1 && p.mask_batch != p.batch) || (p.mask_heads != 1 && p.mask_heads != p.q_heads))");
-    line("  return false;");
-    line(fmt::format("const auto lists = [](const {}_Problem::Lists& l) {{", source.name));
-    line("  return BlockMaskColumns{l.partial_count, l.partial_index, l.full_count, l.full_index, l.index_stride};");
-    line("};");
-    line("o.lists.emplace();");
-    line("static_cast<BlockMaskColumns&>(*o.lists) = lists(p.lists);");
-    line(fmt::format("o.lists->shape = {{p.mask_batch, p.mask_heads, p.q_len, p.kv_len, {}, {}}};", options.maskQBlock,
-                     options.maskKvBlock));
-    if (has.backward) line("o.lists->columns = lists(p.columns);");
-  }
-  line("return true;");
-  return out + "}\n";
-}
+  std::vector<Tensor> tensors;
 
-/// Returns the function that fills `dims`, the extents in the module's order. It checks captures and pins.
-std::string dimsText(const LauncherSource& source) {
-  const ir::Module& module = source.module;
-  std::string out = fmt::format("/// Fills the extents of the mod. Returns false if captures do not fit.\n"
-                                "bool dimsOf(const {}_Problem& p, long long* dims) {{\n",
-                                source.name);
-  static constexpr const char* kBuiltin[] = {"batch", "q_heads", "kv_heads", "q_len", "kv_len"};
-  std::vector<bool> known;
-  for (size_t i = 0; i < module.dims.size(); ++i) {
-    known.push_back(i < ir::kBuiltinDims);
-    out += known.back() ? fmt::format("  dims[{}] = p.{};\n", i, kBuiltin[i]) : "";
+private:
+  void* add(const std::string& name, const std::string& words, int64_t alignment, bool isWritten = false) {
+    tensors.push_back({name, words, alignment, isWritten});
+    return reinterpret_cast<void*>(address(tensors.size()));
   }
-  for (const ir::TensorCapture& tensor : module.tensors) {
-    if (ir::isOfSequences(tensor)) continue;
-    for (size_t axis = 0; axis < tensor.shape.size(); ++axis) {
-      const ir::Extent& extent = tensor.shape[axis];
-      const std::string given = fmt::format("p.{}.shape[{}]", memberOf(tensor.name), axis);
-      if (!extent.isNamed || known[size_t(extent.value)]) {
-        out += fmt::format("  if ({} != {}) return false;\n", given,
-                           extent.isNamed ? fmt::format("dims[{}]", extent.value) : std::to_string(extent.value));
-        continue;
-      }
-      known[size_t(extent.value)] = true;
-      out += fmt::format("  dims[{0}] = {1}; // {2}\n  if (dims[{0}] < 0 || dims[{0}] > INT32_MAX) return false;\n",
-                         extent.value, given, module.dims[size_t(extent.value)]);
+  void place(const std::string& name, TensorView& view, bool isWritten = false) {
+    if (vIsInK && name == "v") return void(view.data = operands.k.data);
+    if (vIsInK && name == "new_v") return void(view.data = operands.newK->data);
+    const bool hasRows = view.rank == 4 && view.shape[3] > 1; // which kernels load 16 bytes at a time
+    view.data = add(name, layoutWords(view), !view.elements() ? 0 : hasRows ? 16 : dtypeBytes(view.dtype), isWritten);
+  }
+  template <class Lists> void placeLists(Lists& lists, const std::string& of, int64_t blocks) {
+    const std::string heads = fmt::format("i32 [{}, {}, {}", mask.shape.batch, mask.shape.heads, blocks);
+    const auto one = [&](int32_t*& list, const std::string& name, const std::string& words) {
+      if (list) list = static_cast<int32_t*>(add(name, words, 4));
+    };
+    const std::string indices = fmt::format("{}, {}]", heads, lists.indexStride);
+    one(lists.partialCount, of + "num_blocks", heads + "]");
+    one(lists.partialIndex, of + "indices", indices);
+    one(lists.fullCount, "full_" + of + "num_blocks", heads + "]");
+    one(lists.fullIndex, "full_" + of + "indices", indices);
+  }
+  void placeCaptures(const std::string& prefix, const Captures& given, Captures& placed, bool isWritten) {
+    for (const auto& [name, value] : given.all()) {
+      Captures::Item item = value;
+      if (auto* view = std::get_if<TensorView>(&item))
+        view->data = add(prefix + name, layoutWords(*view), view->elements() ? dtypeBytes(view->dtype) : 0, isWritten);
+      std::visit([&, &name = name](const auto& one) { placed.set(name, one); }, item);
     }
   }
-  for (const auto& [name, value] : source.plan.options.pins) {
-    for (size_t i = 0; i < module.dims.size(); ++i)
-      if (module.dims[i] == name) out += fmt::format("  if (dims[{}] != {}) return false; // pinned\n", i, value);
-    for (const ir::ScalarCapture& scalar : module.scalars)
-      if (scalar.name == name) out += fmt::format("  if (p.{} != {}) return false; // pinned\n", memberOf(name), value);
-  }
-  return out + "  return true;\n}\n";
-}
 
-/// Returns an expression for a word of ModArgs.
-std::string wordText(const ir::Module& module, const codegen::ArgWord& slot) {
-  using Kind = codegen::ArgWord::Kind;
-  if (slot.kind == Kind::Dim) {
-    // Kernels may evaluate column 0 even without columns.
-    const bool isColumns = slot.index == uint32_t(ir::BuiltinDim::KvLen);
-    return isColumns ? fmt::format("uint32_t(std::max(dims[{}], 1ll))", slot.index)
-                     : fmt::format("uint32_t(dims[{}])", slot.index);
-  }
-  if (slot.kind == Kind::Scalar) {
-    const ir::ScalarCapture& scalar = module.scalars[slot.index];
-    const std::string member = "p." + memberOf(scalar.name);
-    return slot.type == ir::Type::F32 ? fmt::format("std::bit_cast<uint32_t>({})", member)
-                                      : fmt::format("uint32_t({})", member);
-  }
-  const ir::TensorCapture& tensor = module.tensors[slot.index];
-  if (ir::isOfSequences(tensor)) {
-    const char* member = tensor.name == ir::kKvLengthsTensor ? "p.kv_lengths" : "p.q_offsets";
-    if (slot.kind == Kind::TensorSize) return "uint32_t(p.batch)";
-    if (slot.kind == Kind::TensorStride) return "uint64_t(p.batch ? 1 : 0)";
-    return fmt::format("p.batch ? reinterpret_cast<uintptr_t>({}) : zero", member);
-  }
-  const std::string member = "p." + memberOf(tensor.name);
-  std::string some = "true"; // whether it has elements
-  for (size_t axis = 0; axis < tensor.shape.size(); ++axis)
-    some = (axis ? some + " && " : "") + fmt::format("{}.shape[{}]", member, axis);
-  if (slot.kind == Kind::TensorSize) return fmt::format("uint32_t({}.shape[{}])", member, slot.axis);
-  if (slot.kind == Kind::TensorStride) return fmt::format("{} ? uint64_t({}.stride[{}]) : 0", some, member, slot.axis);
-  return fmt::format("{} ? reinterpret_cast<uintptr_t>({}.data) : zero", some, member);
-}
+  bool vIsInK;
+  uint64_t step;
+  Captures captures, captureGradients;
+  BlockMaskView mask;
+};
 
-std::string stageText(const LauncherSource& source, size_t index) {
-  const plan::Stage& stage = source.plan.stages[index];
-  const StageLaunch& row = *launchOf(stage);
-  std::string out;
-  const auto line = [&](const std::string& text) { out += "    " + text + "\n"; };
-  out += "  {\n";
-  line(fmt::format("const Stage stage{{{}, {}}};", configText(stage), ctasFunction(stage)));
-  line("const int64_t ctas = ctasOf(stage, operands, device);");
-  line("if (ctas) {");
-  const bool isCached = stage.config.pageSize || stage.config.appends;
-  const bool mayBeCached = row.templateName != "decode_lists.cu";
-  if (isCached && mayBeCached)
-    line(fmt::format("  Cached params{{{}, cacheParams(operands)}};", row.params));
-  else
-    line(fmt::format("  auto params = {};", row.params));
-  if (!row.maps.empty()) line("  if ((error = encodeMaps(mapsOf(params, stage, operands), operands))) return error;");
-  line("  if (!hasBegun && (error = view.zero(Zeroed::EveryLaunch, stream))) return error;");
-  line("  hasBegun = true;");
-  const size_t words = std::max<size_t>(1, source.slots[index].size());
-  std::vector<std::string> values;
-  for (const codegen::ArgWord& slot : source.slots[index]) values.push_back(wordText(source.module, slot));
-  line(fmt::format("  uint64_t args[{}] = {{{}}};", words,
-                   values.empty() ? "" : "\n          " + fmt::format("{}", fmt::join(values, ",\n          "))));
-  line(fmt::format("  if ((error = launch(reinterpret_cast<const void*>(&{}), ctas, {}, {}, &params, args, stream)))",
-                   source.kernels[index], stage.threads, stage.config.sharedBytes));
-  line("    return error;");
-  line("}");
-  return out + "  }\n";
-}
+/// What a launch at made-up addresses enqueues.
+struct Recording {
+  PlacedLaunch at;
+  std::vector<jit::TensorMapRequest> maps = {};
+  std::optional<plan::RecordedLaunch> launch = {};
 
-bool readsTensors(const LauncherSource& source) {
-  return llvm::any_of(source.slots, [](const auto& slots) { return codegen::readsTensors(slots); });
-}
+  Recording(const LauncherSource& source, const LaunchShape& shape, uint64_t step)
+      : at(shape, source.plan.options, step) {}
 
-bool isZeroedOnce(const plan::Plan& plan) {
-  return llvm::any_of(plan.workspace, [](const auto& use) { return use.zeroed == plan::WorkspaceUse::Zeroed::Once; });
-}
+  Status record(const LauncherSource& source) {
+    const plan::MapEncoder encoder([&](const jit::TensorMapRequest& request) {
+      maps.push_back(request);
+      return TensorMap{{kMap + maps.size() - 1}};
+    });
+    ATTNC_TRY_AS(recorded, plan::recordLaunch(source.plan, source.mods, source.module, at.operands, at.outputs,
+                                              at.gradients, {at.multiprocessors, at.l2Bytes},
+                                              reinterpret_cast<void*>(at.address(at.workspace())),
+                                              reinterpret_cast<const void*>(at.address(at.zero()))));
+    launch = *std::move(recorded);
+    return {};
+  }
+};
+
+constexpr uint64_t kStep = 4096; // keeps all alignments
+
+/// Writes a launch that was recorded at two sets of addresses.
+class Writer {
+public:
+  Writer(const LauncherSource& source, const LaunchShape& shape)
+      : source(source), one(source, shape, 0), other(source, shape, kStep) {}
+
+  Expected<std::string> write() {
+    ATTNC_TRY(one.record(source));
+    ATTNC_TRY(other.record(source));
+    if (one.at.zero() >> (47 - kAddressBits)) return Error::environment("the launch has too many tensors");
+    return "// ===== launcher\n\n" + helpers() + declarations() + initialise() + function();
+  }
+
+private:
+  /// Returns the value of a word, given what it is at both sets of addresses.
+  std::string word(uint64_t value, uint64_t elsewhere) const {
+    if (value == elsewhere) return value < 10 ? fmt::to_string(value) : fmt::format("{:#x}u", value);
+    const size_t number = size_t((elsewhere - value) / kStep);
+    const std::string name = number == one.at.workspace() ? "workspace"
+                             : number == one.at.zero()    ? "zero"
+                                                          : "t." + one.at.tensors[number - 1].name;
+    const int64_t offset = int64_t(value - one.at.address(number));
+    return fmt::format("at({}){}", name, offset ? fmt::format(" + {}", offset) : "");
+  }
+
+  std::string wordList(llvm::ArrayRef<uint64_t> words, llvm::ArrayRef<uint64_t> elsewhere) const {
+    std::string out, line = "     ";
+    for (size_t i = 0; i < words.size(); ++i) {
+      const std::string text = " " + word(words[i], elsewhere[i]) + (i + 1 < words.size() ? "," : "};\n");
+      if (line.size() + text.size() > 120) out += line + "\n", line = "     ";
+      line += text;
+    }
+    return "\n" + out + line;
+  }
+
+  static std::vector<uint64_t> wordsOf(plan::ParameterBlock block) {
+    std::vector<uint64_t> words((block.size() + 7) / 8);
+    std::memcpy(words.data(), block.data(), block.size());
+    return words;
+  }
+
+  std::string helpers() const {
+    return fmt::format(R"(namespace {}::launcher {{
+
+inline uint64_t at(const void* p) {{ return reinterpret_cast<uintptr_t>(p); }}
+
+[[maybe_unused]] inline int encode(uint64_t* map, CUtensorMapDataType type, uint64_t data,
+                                   std::initializer_list<cuuint64_t> extent, std::initializer_list<cuuint64_t> stride,
+                                   std::initializer_list<cuuint32_t> box, CUtensorMapL2promotion promotion) {{
+  const cuuint32_t step[] = {{1, 1, 1, 1, 1}};
+  return cuTensorMapEncodeTiled(reinterpret_cast<CUtensorMap*>(map), type, cuuint32_t(extent.size()),
+                                reinterpret_cast<void*>(data), extent.begin(), stride.begin(), box.begin(), step,
+                                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, promotion,
+                                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}}
+
+inline int launch(const void* kernel, unsigned ctas, unsigned threads, int sharedBytes, uint64_t* params,
+                  uint64_t* args, cudaStream_t stream) {{
+  if (int error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sharedBytes)) return error;
+  void* arguments[] = {{params, args}};
+  return cudaLaunchKernel(kernel, dim3(ctas), dim3(threads), arguments, size_t(sharedBytes), stream);
+}}
+
+}} // namespace {}::launcher
+
+)",
+                       source.space, source.space);
+  }
+
+  std::string declarations() const {
+    const ProblemShape& problem = one.launch->operands.problem;
+    std::string out = fmt::format(
+        "/// The tensors of a launch: addresses of device memory. B {}, H {}, HKV {}, Q_LEN {}, KV_LEN {}; "
+        "scale {}.\n",
+        problem.batch, problem.qHeads, problem.kvHeads, problem.qLen, problem.kvLen, *one.launch->operands.scale);
+    std::string numbers;
+    for (const auto& [name, value] : one.at.operands.captures->all())
+      std::visit(
+          [&, &name = name](const auto& number) {
+            if constexpr (!std::is_same_v<std::decay_t<decltype(number)>, TensorView>)
+              numbers += fmt::format("{}{} = {}", numbers.empty() ? "" : ", ", name, number);
+          },
+          value);
+    if (!numbers.empty()) out += "/// " + numbers + "\n";
+    out += fmt::format("struct {}_Tensors {{\n", source.name);
+    for (const Tensor& tensor : one.at.tensors)
+      out += fmt::format("  {:<36} // {}\n",
+                         fmt::format("{}void* {} = nullptr;", tensor.isWritten ? "" : "const ", tensor.name),
+                         tensor.words);
+    out += fmt::format("}};\n\n/// The bytes of device memory that a launch needs, aligned to 256.\n"
+                       "constexpr size_t {}_workspace_bytes = {};\n",
+                       source.name, one.launch->workspace.bytes());
+    if (isZeroedOnce())
+      out += fmt::format(
+          "/// Prepares a new workspace; once for any number of launches, one after another. Returns 0 or an error.\n"
+          "int {}_initialise(void* workspace, cudaStream_t stream);\n",
+          source.name);
+    return out +
+           fmt::format("/// Enqueues the kernel. Returns 0, or the error of CUDA: 1 (invalid value) for null, 716 "
+                       "(misaligned), 101\n/// (invalid device) for a GPU of fewer than {} multiprocessors.\n"
+                       "int {}(const {}_Tensors& tensors, void* workspace, cudaStream_t stream);\n\n",
+                       one.at.multiprocessors, source.name, source.name);
+  }
+
+  bool isZeroedOnce() const {
+    return llvm::any_of(one.launch->workspace.parts(),
+                        [](const auto& part) { return part.use.zeroed == plan::WorkspaceUse::Zeroed::Once; });
+  }
+
+  /// Returns the calls that zero parts of the workspace.
+  std::string zeros(plan::WorkspaceUse::Zeroed when) const {
+    std::string out;
+    for (const plan::WorkspacePart& part : one.launch->workspace.parts())
+      if (part.use.zeroed == when)
+        out += fmt::format("  if (int error = cudaMemsetAsync(static_cast<char*>(workspace) + {}, 0, {}, stream)) "
+                           "return error;\n",
+                           part.offset, part.bytes);
+    return out;
+  }
+
+  std::string initialise() const {
+    if (!isZeroedOnce()) return "";
+    return fmt::format("int {}_initialise(void* workspace, cudaStream_t stream) {{\n{}  return 0;\n}}\n\n", source.name,
+                       zeros(plan::WorkspaceUse::Zeroed::Once));
+  }
+
+  std::string checks() const {
+    std::vector<std::string> rows;
+    for (const Tensor& tensor : one.at.tensors)
+      if (tensor.alignment) rows.push_back(fmt::format("{{t.{}, {}}}", tensor.name, tensor.alignment));
+    if (one.launch->workspace.bytes()) rows.push_back("{workspace, 256}");
+    return fmt::format(R"(  const struct {{
+    const void* address;
+    unsigned alignment;
+  }} all[] = {{{}}};
+  for (const auto& one : all) {{
+    if (!one.address) return cudaErrorInvalidValue;
+    if (at(one.address) % one.alignment) return cudaErrorMisalignedAddress;
+  }}
+  int device = 0, multiprocessors = 0;
+  if (int error = cudaGetDevice(&device)) return error;
+  if (int error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device)) return error;
+  if (multiprocessors < {}) return cudaErrorInvalidDevice;
+)",
+                       fmt::join(rows, ", "), one.at.multiprocessors);
+  }
+
+  std::string map(size_t number, size_t firstWord) const {
+    const jit::TensorMapRequest& request = one.maps[number];
+    const auto list = [&](const auto& numbers, size_t count) {
+      return fmt::format("{}", fmt::join(numbers.begin(), numbers.begin() + count, ", "));
+    };
+    const auto address = [](const jit::TensorMapRequest& of) { return uint64_t(reinterpret_cast<uintptr_t>(of.data)); };
+    const char* type = request.dtype == DType::F32    ? "FLOAT32"
+                       : request.dtype == DType::F16  ? "FLOAT16"
+                       : request.dtype == DType::E4M3 ? "UINT8"
+                                                      : "BFLOAT16";
+    return fmt::format(
+        "    if (int error = encode(params + {}, CU_TENSOR_MAP_DATA_TYPE_{}, {}, {{{}}}, {{{}}}, {{{}}},\n"
+        "                           CU_TENSOR_MAP_L2_PROMOTION_L2_{}))\n      return error;\n",
+        firstWord, type, word(address(request), address(other.maps[number])), list(request.extent, request.rank),
+        list(request.strideBytes, request.rank - 1), list(request.box, request.rank),
+        request.promotion == jit::L2Promotion::Bytes128 ? "128B" : "256B");
+  }
+
+  std::string stage(size_t number) const {
+    const plan::RecordedStage &recorded = one.launch->stages[number], &elsewhere = other.launch->stages[number];
+    const plan::Stage& stage = source.plan.stages[recorded.index];
+    std::vector<uint64_t> words = wordsOf(recorded.params), otherWords = wordsOf(elsewhere.params);
+    std::string maps;
+    for (size_t i = 0; i + kMapWords <= words.size(); i += 8)
+      if (words[i] >= kMap && words[i] - kMap < one.maps.size()) {
+        maps += map(words[i] - kMap, i);
+        words[i] = otherWords[i] = 0;
+      }
+    return fmt::format(
+        "  {{\n    alignas(64) uint64_t params[] = {{{}{}    uint64_t args[] = {{{}"
+        "    if (int error = launch(reinterpret_cast<const void*>(&{}), {}, {}, {}, params, args, stream))\n"
+        "      return error;\n  }}\n",
+        wordList(words, otherWords), maps, wordList(recorded.args, elsewhere.args), source.kernels[recorded.index],
+        recorded.ctas, stage.threads, stage.config.sharedBytes);
+  }
+
+  std::string function() const {
+    std::string out = fmt::format("int {0}(const {0}_Tensors& t, [[maybe_unused]] void* workspace,"
+                                  " cudaStream_t stream) {{\n"
+                                  "  using namespace {1}::launcher;\n{2}",
+                                  source.name, source.space, checks());
+    if (llvm::any_of(source.mods, [](const auto& mod) { return codegen::readsTensors(mod->source.slots); }))
+      out += fmt::format("  void* zero = nullptr; // stands for tensors without elements\n"
+                         "  if (int error = cudaGetSymbolAddress(&zero, {}::mod::attnc_zero)) return error;\n",
+                         source.space);
+    for (size_t i = 0; i < one.launch->operands.captureOutputs.size(); ++i) {
+      const auto &capture = one.launch->operands.captureOutputs[i],
+                 &elsewhere = other.launch->operands.captureOutputs[i];
+      if (capture.isDirect)
+        out += fmt::format(
+            "  if (int error = cudaMemsetAsync(reinterpret_cast<void*>({}), 0, {}, stream)) return error;\n",
+            word(reinterpret_cast<uintptr_t>(capture.out.data), reinterpret_cast<uintptr_t>(elsewhere.out.data)),
+            capture.bytes());
+    }
+    if (!one.launch->stages.empty()) out += zeros(plan::WorkspaceUse::Zeroed::EveryLaunch);
+    for (size_t i = 0; i < one.launch->stages.size(); ++i) out += stage(i);
+    return out + "  return 0;\n}\n";
+  }
+
+  const LauncherSource& source;
+  Recording one, other;
+};
 
 } // namespace
 
-Status checkLauncher(const plan::Plan& plan) {
-  const auto refused = [](const std::string& what, const char* remedy = nullptr) {
-    return Error::environment(
-        fmt::format("a launcher does not serve {}", what),
-        remedy ? remedy : "emit the file without, and launch it as its first lines say; or use attnc's C interface");
-  };
-  const KernelOptions& options = plan.options;
-  if (options.kind == KernelKind::BlockMask) return refused("kernels that build block masks");
-  if (options.family == Family::Naive) return refused("the naive family");
-  if (options.family == Family::Grid) return refused("kernels by boxes of a grid");
-  if (!options.gradients.empty())
-    return refused("gradients of captures", "ask for those of q, k and v only: --gradients none");
-  if (const Features others = featuresOf(options).without(kServed); !others.empty())
-    return refused(std::string(featureText(others.first())));
-  for (const plan::Stage& stage : plan.stages)
-    if (!launchOf(stage)) return refused(fmt::format("the launch {}", stage.entry));
-  for (const plan::WorkspaceUse& use : plan.workspace)
-    if (bytesExpression(plan, use.use).empty())
-      return refused(fmt::format("workspace for {}", std::string(useWords(use.use))));
-  return {};
-}
-
-std::string launcherDeclarations(const LauncherSource& source) {
-  const std::string& name = source.name;
-  std::string out = problemText(source, hasOf(source.plan));
-  out += fmt::format(
-      "\n/// Returns the bytes of device memory that a launch needs, aligned to 256. 0 if the kernel does not take\n"
-      "/// the problem, or needs none.\n"
-      "size_t {0}_workspace_bytes(const {0}_Problem& problem);\n",
-      name);
-  if (isZeroedOnce(source.plan))
-    out += fmt::format(
-        "/// Prepares a new workspace; once for any number of launches, one after another. Returns 0 or an error.\n"
-        "int {0}_initialise(const {0}_Problem& problem, void* workspace, cudaStream_t stream);\n",
-        name);
-  out += fmt::format(
-      "/// Enqueues the kernel. Returns 0, or the error of CUDA: 1 (invalid value) for a problem that the kernel does\n"
-      "/// not take.\n"
-      "int {0}(const {0}_Problem& problem, void* workspace, cudaStream_t stream);\n",
-      name);
-  return out;
-}
-
-std::string launcherText(const LauncherSource& source) {
-  const plan::Plan& plan = source.plan;
-  const Has has = hasOf(plan);
-  std::string out;
-  for (const std::string& file : hostFiles(plan, has))
-    out += fmt::format("// ===== host/{}.h\n", file) + embedded("host/" + file + ".h");
-  // A launcher may need only some of a file's functions.
-  for (size_t at = 0; (at = out.find("\nstatic ", at)) != std::string::npos; at += 8)
-    out.insert(at + 1, "[[maybe_unused]] ");
-  out = inNamespace(out, source.space);
-  out += fmt::format("// ===== launcher\n\n{}\nnamespace {}::plan {{\n\n", launcherDeclarations(source), source.space);
-  const bool isDecode = plan.options.kind == KernelKind::Decode;
-  if (isDecode)
-    out += "template <int atOnce> int64_t parts(const Stage& stage, const LaunchOperands& operands, const Device& "
-           "device) {\n"
-           "  return ctasOfParts(atOnce, stage, operands, device);\n}\n\n";
-  out += operandsText(source, has) + "\n" + dimsText(source) + "\n";
-  out += "WorkspaceView workspaceOf([[maybe_unused]] const LaunchOperands& operands, void* memory) {\n  WorkspaceView "
-         "view;\n"
-         "  view.memory = memory;\n";
-  bool isNeeded = false;
-  for (const plan::WorkspaceUse& use : plan.workspace) {
-    out += fmt::format("  view.add(Use::{}, Zeroed::{}, {});\n", nameOf(use.use), nameOf(use.zeroed),
-                       bytesExpression(plan, use.use));
-    isNeeded |= !use.isOptional;
-  }
-  out += fmt::format("  return view;\n}}\n\n}} // namespace {}::plan\n\n", source.space);
-
-  const std::string usings = fmt::format("  using namespace {0};\n  using namespace {0}::plan;\n", source.space);
-  out += fmt::format("size_t {0}_workspace_bytes(const {0}_Problem& problem) {{\n{1}  LaunchOperands operands;\n"
-                     "  return operandsOf(problem, operands) ? workspaceOf(operands, nullptr).end : 0;\n}}\n\n",
-                     source.name, usings);
-  if (isZeroedOnce(plan))
-    out +=
-        fmt::format("int {0}_initialise(const {0}_Problem& problem, void* workspace, cudaStream_t stream) {{\n{1}"
-                    "  LaunchOperands operands;\n  if (!operandsOf(problem, operands)) return cudaErrorInvalidValue;\n"
-                    "  return workspaceOf(operands, workspace).zero(Zeroed::Once, stream);\n}}\n\n",
-                    source.name, usings);
-  out +=
-      fmt::format("int {0}(const {0}_Problem& problem, void* workspace, cudaStream_t stream) {{\n{1}"
-                  "  const auto& p = problem;\n  LaunchOperands operands;\n  Device device;\n  long long dims[{2}];\n"
-                  "  if (!operandsOf(p, operands) || !dimsOf(p, dims)) return cudaErrorInvalidValue;\n"
-                  "  const WorkspaceView view = workspaceOf(operands, workspace);\n"
-                  "  if ({3}reinterpret_cast<uintptr_t>(workspace) % 256) return cudaErrorInvalidValue;\n"
-                  "  int error = Device::current(device);\n  if (error) return error;\n",
-                  source.name, usings, source.module.dims.size(), isNeeded ? "(view.end && !workspace) || " : "");
-  if (readsTensors(source))
-    out += "  void* nothing = nullptr; // stands for tensors without elements\n"
-           "  if ((error = cudaGetSymbolAddress(&nothing, mod::attnc_zero))) return error;\n"
-           "  const uint64_t zero = reinterpret_cast<uintptr_t>(nothing);\n"
-           "  (void)zero;\n";
-  if (has.backward && plan.options.family == Family::Sm90)
-    out +=
-        "  if (!backwardParams(operands).forward.vectors) return cudaErrorMisalignedAddress; // 16 bytes at a time\n";
-  const bool isDecoding = isDecode;
-  for (const plan::Stage& stage : plan.stages) {
-    const codegen::Config& config = stage.config;
-    if (isDecoding && config.blockM)
-      out += fmt::format("  if (packedTiles(operands, {}) > kMostTiles) return cudaErrorInvalidConfiguration;\n",
-                         config.blockM);
-    else if (!isDecoding)
-      for (auto [tile, heads, tiles] :
-           {std::tuple(config.blockM, "qHeads", "qTilesOf"), {config.blockN, "kvHeads", "kvTilesOf"}})
-        if (tile)
-          out += fmt::format("  if (double(operands.problem.{}) * double({}(operands, {})) > double(kMostTiles))\n"
-                             "    return cudaErrorInvalidConfiguration;\n",
-                             heads, tiles, tile);
-  }
-  out += "  bool hasBegun = false;\n";
-  for (size_t i = 0; i < plan.stages.size(); ++i) out += stageText(source, i);
-  return out + "  return 0;\n}\n";
+Expected<std::string> launcherText(const LauncherSource& source, const LaunchShape& shape) {
+  return Writer(source, shape).write();
 }
 
 } // namespace attnc

@@ -1,35 +1,26 @@
-// Host code that launches a kernel without attnc.
+// Host code that launches a kernel without attnc: one launch, as numbers.
 #pragma once
 
-#include "attnc/kernel.h"
-#include "codegen/pack_args.h"
-#include "ir/ir.h"
+#include "attnc/stages.h"
 #include "plan/plan.h"
-
-#include <llvm/ADT/ArrayRef.h>
 
 #include <string>
 #include <vector>
 
 namespace attnc {
 
-/// Checks that a launcher can be written. Errors (environment) name what is not served.
-Status checkLauncher(const plan::Plan& plan);
-
-/// What launchers are written from.
+/// What a launcher is written from.
 struct LauncherSource {
   const plan::Plan& plan;
+  std::vector<std::shared_ptr<const plan::KernelMod>> mods; ///< by stage
+  std::vector<std::string> kernels;                         ///< by stage: names for C++
   const ir::Module& module;
-  std::vector<llvm::ArrayRef<codegen::ArgWord>> slots; ///< by stage
-  std::vector<std::string> kernels;                    ///< by stage: names for C++
-  std::string name;                                    ///< of the function: "alibi_forward"
-  std::string space;                                   ///< the namespace of the kernels
+  std::string name;  ///< of the function: "alibi_forward"
+  std::string space; ///< the namespace of the kernels
 };
 
-/// Returns the declarations of a launcher: the problem, and the functions.
-std::string launcherDeclarations(const LauncherSource& source);
-
-/// Returns the whole launcher, for the end of a file with the kernels. Precondition: checkLauncher().
-std::string launcherText(const LauncherSource& source);
+/// Returns the launcher of one launch, for the end of a file with the kernels. Errors (environment): those of a launch
+/// whose operands these are.
+Expected<std::string> launcherText(const LauncherSource& source, const LaunchShape& shape);
 
 } // namespace attnc

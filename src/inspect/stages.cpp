@@ -31,10 +31,10 @@ struct Written {
   std::vector<KernelSource> sources;                        ///< by stage
 };
 
-/// Writes the chosen launch, or all. `keepsLowRank`: as plan::Selection::keepsLowRank.
-Expected<Written> written(const Mod& mod, const KernelOptions& options, int launch, bool keepsLowRank = false) {
+/// Writes the chosen launch, or all.
+Expected<Written> written(const Mod& mod, const KernelOptions& options, int launch) {
   ATTNC_TRY_AS(derived, derive(mod, options));
-  ATTNC_TRY_AS(plan, choosePlan(*derived, options, keepsLowRank));
+  ATTNC_TRY_AS(plan, choosePlan(*derived, options));
   Written all{*derived, *std::move(plan), {}, {}};
   if (launch < 0 || launch > int(all.plan.stages.size()))
     return Error::environment(fmt::format("there is no launch {}; the kernel has {}", launch, all.plan.stages.size()));
@@ -51,9 +51,8 @@ Expected<Written> written(const Mod& mod, const KernelOptions& options, int laun
 Expected<Written> writtenFor(const Mod& mod, const KernelOptions& options, const CudaFileOptions& file) {
   if (file.launcher && file.launch)
     return Error::environment("a launcher is of the whole kernel, and one launch is asked for");
-  ATTNC_TRY_AS(all, written(mod, options, file.launch, file.launcher)); // launchers serve no further columns
+  ATTNC_TRY_AS(all, written(mod, options, file.launch));
   if (!file.launcher) nameApart(all->sources);
-  if (file.launcher) ATTNC_TRY(checkLauncher(all->plan));
   return all;
 }
 
@@ -70,26 +69,6 @@ std::string functionName(const Mod& mod, const KernelOptions& options) {
   std::string kind(kindName(options.kind));
   std::replace(kind.begin(), kind.end(), '-', '_');
   return name + "_" + kind;
-}
-
-/// Returns what every part of a line has behind a placeholder.
-std::string filled(std::string text, const plan::Stage& stage) {
-  const auto put = [&](const std::string& mark, int64_t value) {
-    for (size_t at; (at = text.find(mark)) != std::string::npos;) text.replace(at, mark.size(), std::to_string(value));
-  };
-  put("{m}", stage.config.blockM), put("{n}", stage.config.blockN);
-  return text;
-}
-
-std::string ctasWords(const plan::Stage& stage) {
-  const StageLaunch* row = launchOf(stage);
-  if (!row) return "see the template's first lines";
-  std::string words = filled(std::string(row->ctasWords), stage);
-  const std::string function = ctasFunction(stage);
-  if (function == "twice<perKvTile>") words = "2 * " + words;
-  if (const size_t at = words.find("{c}"); at != std::string::npos)
-    words.replace(at, 3, function.substr(6, function.size() - 7));
-  return words;
 }
 
 /// Returns whether further columns of q and k come from tensors of their own.
@@ -215,10 +194,7 @@ std::string comment(const Written& all, const CudaFileOptions& file, const std::
   const std::string& arch = all.sources.front().arch;
   const std::string number = arch.substr(arch.find('_') + 1);
   const bool isVirtual = std::string_view(arch).starts_with("compute");
-  const bool maps = llvm::any_of(all.plan.stages, [](const auto& stage) {
-    const StageLaunch* row = launchOf(stage);
-    return row && !row->maps.empty();
-  });
+  const bool maps = llvm::any_of(all.plan.stages, [](const auto& stage) { return !mappedTensors(stage).empty(); });
   out += fmt::format(
       "//\n// Compile: nvcc -std=c++20 --expt-relaxed-constexpr -gencode arch=compute_{0},code={1} -c FILE.cu\n",
       number, isVirtual ? "compute_" + number : "sm_" + number);
@@ -234,9 +210,8 @@ std::string comment(const Written& all, const CudaFileOptions& file, const std::
         fmt::format("//   {}. {}(const {}, const ModArgs)\n", index + 1, source.entry, paramsType(source, stage));
     text += fmt::format("//      grid {}; block {}; dynamic shared memory {} bytes\n", ctasWords(stage), stage.threads,
                         stage.config.sharedBytes);
-    const StageLaunch* row = launchOf(stage);
-    if (row && !row->maps.empty())
-      text += fmt::format("//      tensor maps, head dim x rows of a box: {}\n", mapsWords(stage, row->maps));
+    if (const std::string_view tensors = mappedTensors(stage); !tensors.empty())
+      text += fmt::format("//      tensor maps, head dim x rows of a box: {}\n", mapsWords(stage, tensors));
     return text;
   };
   for (size_t i = 0; i < all.sources.size() && i < 12; ++i) out += uses(i);
@@ -288,13 +263,12 @@ Expected<std::string> cudaFile(const Mod& mod, const KernelOptions& options, con
     out += "\n#ifdef __NVCC__\n#pragma nv_diag_suppress 177, 1805 // constants that other kernels use; const before a "
            "reference\n#endif\n";
     if (file.launcher)
-      out += "#include <cuda.h>\n#include <cuda_runtime.h>\n\n#include <algorithm>\n#include <array>\n#include <bit>\n"
-             "#include <cstdint>\n#include <cstring>\n#include <optional>\n\n";
+      out += "#include <cuda.h>\n#include <cuda_runtime.h>\n\n#include <cstdint>\n#include <initializer_list>\n\n";
     out += stages.text;
     if (file.launcher) {
-      LauncherSource source{all->plan, all->mods.front()->module, {}, stages.kernels, name, space};
-      for (const auto& made : all->mods) source.slots.push_back(made->source.slots);
-      out += launcherText(source);
+      ATTNC_TRY_AS(launcher, launcherText({all->plan, all->mods, stages.kernels, all->mod.module(), name, space},
+                                          *file.launcher));
+      out += *launcher;
     }
     return withOwnLines(out, name + ".cu");
   });

@@ -2,10 +2,12 @@
 
 #include "support/ceil_div.h"
 
-#include "templates/host/append.h"
-
 namespace attnc::plan {
 namespace {
+
+int64_t perTileOfNewRows(const Stage& stage, const LaunchOperands& operands, const Device&) {
+  return operands.problem.kvHeads * qTilesOf(operands, stage.config.blockM);
+}
 
 Expected<ParameterBlock> appendParameters(const Stage& stage, const LaunchOperands& operands, const Device&,
                                           const WorkspaceView&) {

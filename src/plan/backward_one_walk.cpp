@@ -8,13 +8,22 @@
 
 #include <algorithm>
 
-#include "templates/host/backward_sm80.h" // behind what it uses
-
 // NOTE: tiles are chosen for little shared-memory traffic apart from the products. The first of each list needs 0.45
 // ldmatrix per 16 x 8 x 16 product, as FlashAttention-2 does; with 16 rows per warp it is 0.6.
 
 namespace attnc::plan {
 namespace {
+
+/// Mirrors DqSums of templates/algo/d_q_sums_mma.cuh, for any tile here: a tile's columns are dealt to at most four
+/// warps in groups of 16, and its rows come in multiples of 128.
+size_t oneWalkSumBytes(const LaunchOperands& operands) {
+  const uint64_t columns = (uint64_t(operands.q.shape[3]) + 63) / 64 * 64;
+  return sizeof(float) * size_t(operands.problem.qHeads) * size_t(qTilesOf(operands, 128)) * 128 * columns;
+}
+
+BackwardParamsSm80 backwardParamsSm80(const LaunchOperands& operands, const WorkspaceView& workspace) {
+  return {backwardParams(operands, workspace), static_cast<float*>(workspace.at(Use::DqSums))};
+}
 
 /// In order of preference, for heads up to 64 and up to 128 columns. A warp owns 32 rows of K and V. With 4 warps for
 /// 128 columns, warps share no rows; with 8 warps for 128 or 4 for 64, two warps share the same rows.

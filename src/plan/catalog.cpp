@@ -232,7 +232,7 @@ Expected<Plan> planOf(const KernelMod& mod, const Selection& selection) {
           candidates.empty() ? "its kernels have no tiles" : fmt::format("it has {}", fmt::join(candidates, ", ")));
   }
   ++plansMade;
-  const LowRankColumns columns(request, row, selection.keepsLowRank);
+  const LowRankColumns columns(request, row);
   Plan plan = row.plan(columns.request());
   plan.lowRank = columns.words();
   if (plan.tile.empty()) plan.tile = tileOf(plan);
@@ -244,9 +244,8 @@ Expected<Plan> planOf(const KernelMod& mod, const Selection& selection) {
   return plan;
 }
 
-Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options, bool keepsLowRank) {
+Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options) {
   ATTNC_TRY_AS(selection, selectFamily(mod, options));
-  selection->keepsLowRank = keepsLowRank;
   return planOf(mod, *selection);
 }
 
@@ -254,7 +253,7 @@ std::string tileOfLaunch(const KernelMod& mod, const Selection& selection, llvm:
   const auto ofFamily = selection.family->tileOfLaunch;
   if (!ofFamily) return {};
   const Request request{mod, selection.options, selection.arch};
-  return ofFamily(LowRankColumns(request, *selection.family, selection.keepsLowRank).request(), facts());
+  return ofFamily(LowRankColumns(request, *selection.family).request(), facts());
 }
 
 std::vector<std::string> tilesOfLaunches(const KernelMod& mod, const Selection& selection) {
@@ -271,7 +270,7 @@ std::vector<std::string> tilesOfLaunches(const KernelMod& mod, const Selection& 
 
 std::vector<std::string> candidatesOf(const KernelMod& mod, const Selection& selection) {
   const Request request{mod, selection.options, selection.arch};
-  const LowRankColumns columns(request, *selection.family, selection.keepsLowRank);
+  const LowRankColumns columns(request, *selection.family);
   if (selection.family->candidates) return selection.family->candidates(columns.request());
   std::string own = tileOf(selection.family->plan(columns.request()));
   return own.empty() ? std::vector<std::string>() : std::vector{std::move(own)};

@@ -29,8 +29,7 @@ struct Selection {
   const FamilyRow* family = nullptr;
   /// Why the family made for this GPU does not serve the options. Empty if it does, or if no family was.
   std::string unserved;
-  std::string misfit;        ///< why that family serves the options but not the operands' layout: names the tensor
-  bool keepsLowRank = false; ///< whether a low-rank term stays in the mod, so that q and k have no further columns
+  std::string misfit; ///< why that family serves the options but not the operands' layout: names the tensor
 };
 
 /// Selects a family. `mod`: made for algebraFor(options). With `layout` (from checkLayout()), families that reject that
@@ -54,7 +53,7 @@ inline std::atomic<uint64_t> plansMade = 0;
 Expected<Plan> planOf(const KernelMod& mod, const Selection& selection);
 
 /// selectFamily(), then planOf().
-Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options, bool keepsLowRank = false);
+Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options);
 
 /// Returns the possible values of KernelOptions::tile, the model's own first. `mod`: the one that was selected for.
 std::vector<std::string> candidatesOf(const KernelMod& mod, const Selection& selection);

@@ -6,12 +6,19 @@
 #include "support/ceil_div.h"
 #include "support/try.h"
 
-#include "templates/host/decode_sm90.h"
-
 #include <algorithm>
 
 namespace attnc::plan {
 namespace {
+
+/// Returns the places of the maps in the parameters.
+std::array<MapPlace, 2> mapsOf(DecodeParamsSm90& params, const Stage& stage, const LaunchOperands& operands) {
+  const auto& config = stage.config;
+  const int teamRows = config.blockN / (config.warps / (config.blockM / 16));
+  const int boxRows = operands.pageTable ? std::min(teamRows, config.pageSize) : teamRows;
+  return {MapPlace{"k", &operands.k, boxRows, &params.k, &params.k_batch_step, jit::L2Promotion::Bytes128},
+          {"v", &operands.v, boxRows, &params.v, &params.v_batch_step, jit::L2Promotion::Bytes128}};
+}
 
 /// Tiles consist of slabs of 128 bytes of columns.
 int kvBytesInSlabs(int rows, const KernelOptions& options) {

@@ -392,10 +392,10 @@ std::string LowRankColumns::coarserColumns(const FamilyRow& row, double most) co
   return text;
 }
 
-LowRankColumns::LowRankColumns(const Request& request, const FamilyRow& row, bool keeps) : given(request) {
+LowRankColumns::LowRankColumns(const Request& request, const FamilyRow& row) : given(request) {
   const analysis::LowRank& found = request.mod.lowRank;
   std::string why = found.why;
-  if (found.term && !keeps) {
+  if (found.term) {
     const LowRankTerm& term = *found.term;
     why = againstColumns(term, request, row);
     if (why.empty()) {

@@ -17,8 +17,8 @@ namespace attnc::plan {
 /// How a plan computes a low-rank term of the mod.
 class LowRankColumns {
 public:
-  /// Decides for a request that `row` serves. `request` must outlive this. `keeps`: whether the term stays in the mod.
-  LowRankColumns(const Request& request, const FamilyRow& row, bool keeps);
+  /// Decides for a request that `row` serves. `request` must outlive this.
+  LowRankColumns(const Request& request, const FamilyRow& row);
 
   /// Returns the request that the family plans for: that of the wider head dim and the mod without the term, or the
   /// given one.

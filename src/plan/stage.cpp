@@ -27,6 +27,34 @@ CountCtas persistent(CountCtas count, int each) {
   };
 }
 
-} // namespace attnc::plan
+int64_t perQTile(const Stage& stage, const LaunchOperands& operands, const Device&) {
+  return operands.problem.qHeads * qTilesOf(operands, stage.config.blockM);
+}
 
-#include "templates/host/stages.h"
+int64_t perKvTile(const Stage& stage, const LaunchOperands& operands, const Device&) {
+  return operands.problem.kvHeads * kvTilesOf(operands, stage.config.blockN);
+}
+
+int64_t perKvTileOfEachQHead(const Stage& stage, const LaunchOperands& operands, const Device& device) {
+  return perKvTile(stage, operands, device) * sharersOf(operands);
+}
+
+int64_t perQRow(const Stage& stage, const LaunchOperands& operands, const Device&) {
+  return ceilDiv(operands.q.shape[0] * operands.problem.qHeads * rowsOfQ(operands), stage.config.warps);
+}
+
+int64_t perKvRow(const Stage& stage, const LaunchOperands& operands, const Device&) {
+  return ceilDiv(operands.k.shape[0] * operands.problem.kvHeads * rowsOfKv(operands), stage.config.warps);
+}
+
+int64_t perMaskRow(const Stage&, const LaunchOperands& operands, const Device&) {
+  const BlockMaskShape& shape = operands.lists->shape;
+  return shape.batch * shape.heads * shape.qBlocks();
+}
+
+int64_t perMaskColumn(const Stage& stage, const LaunchOperands& operands, const Device&) {
+  const BlockMaskShape& shape = operands.lists->shape;
+  return ceilDiv(shape.batch * shape.heads * shape.kvBlocks(), stage.config.warps);
+}
+
+} // namespace attnc::plan

@@ -24,26 +24,32 @@ class ParameterBlock {
 public:
   static constexpr size_t kMostBytes = 4096;
 
-  template <class Params> explicit ParameterBlock(const Params& params) : used(sizeof(Params)) {
+  template <class Params> explicit ParameterBlock(const Params& params) : used(sizeof(Params)), clear(clearOf<Params>) {
     static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= kMostBytes &&
                   alignof(Params) <= kAlignment);
     std::memcpy(bytes.data(), &params, sizeof(Params));
-#if defined(__has_builtin) && __has_builtin(__builtin_clear_padding)
-    __builtin_clear_padding(reinterpret_cast<Params*>(bytes.data())); // equal parameters are equal bytes
-#endif
   }
-  ParameterBlock(const ParameterBlock& other) : used(other.used) {
+  ParameterBlock(const ParameterBlock& other) : used(other.used), clear(other.clear) {
     std::memcpy(bytes.data(), other.bytes.data(), used);
   }
   void* data() { return bytes.data(); }
   size_t size() const { return used; }
+  /// Makes the padding zero, where the compiler can, so that equal parameters are equal bytes.
+  /// NOTE: padding in or behind an array makes GCC 12 clear members. So structs with arrays have none.
+  void clearPadding() { clear(bytes.data()); }
   /// Precondition: the block was made of these parameters.
   template <class Params> const Params& as() const { return *reinterpret_cast<const Params*>(bytes.data()); }
 
 private:
   static constexpr size_t kAlignment = 64; // of tensor maps
+  template <class Params> static void clearOf([[maybe_unused]] void* params) {
+#if defined(__has_builtin) && __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(static_cast<Params*>(params));
+#endif
+  }
   alignas(kAlignment) std::array<std::byte, kMostBytes> bytes;
   size_t used;
+  void (*clear)(void* params);
 };
 
 struct Stage;

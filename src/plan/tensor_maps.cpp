@@ -5,31 +5,62 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace attnc::plan {
+namespace {
 
-static constexpr const char* kRemedy =
+constexpr const char* kRemedy =
     "compile with KernelOptions::family = Sm80, which takes any layout; Compiler::prepare sees to that";
 
-static Expected<Mapped> mapped(std::string_view name, const jit::TensorMapRequest& request, int batchStep) {
-  auto encoded = jit::encodeTensorMap(request);
-  if (!encoded)
+thread_local const MapEncoder* encoder = nullptr; ///< the one that lives, if any
+
+Expected<TensorMap> encoded(std::string_view name, const jit::TensorMapRequest& request) {
+  if (encoder) return encoder->encode(request);
+  auto words = jit::encodeTensorMap(request);
+  if (!words)
     return Error::environment(
-        fmt::format("{} has a layout that the copy engine cannot describe: {}", name, encoded.error().message),
-        kRemedy);
-  Mapped mapped;
-  std::memcpy(mapped.map.words, encoded->data(), sizeof mapped.map.words);
-  mapped.batchStep = batchStep;
-  return mapped;
+        fmt::format("{} has a layout that the copy engine cannot describe: {}", name, words.error().message), kRemedy);
+  TensorMap map;
+  std::memcpy(map.words, words->data(), sizeof map.words);
+  return map;
 }
+
+/// Returns what a map of a tensor is encoded from: over (head_dim, rows, heads, batch). `somewhere`: any address that
+/// is aligned to 16 bytes, for empty tensors. A batch that is broadcast, with stride 0, has extent 1.
+jit::TensorMapRequest requestOf(const TensorView& tensor, int boxRows, void* somewhere, L2Promotion promotion) {
+  // An empty tensor is described as one row, which the kernel never reads.
+  const bool isEmpty = tensor.elements() == 0;
+  const Strides strides = isEmpty ? Strides{} : stridesOf(tensor);
+  const uint64_t bytes = uint64_t(dtypeBytes(tensor.dtype));
+  jit::TensorMapRequest request;
+  request.data = isEmpty ? somewhere : tensor.data;
+  request.dtype = tensor.dtype;
+  request.extent = {uint64_t(tensor.shape[3]), uint64_t(isEmpty ? 1 : tensor.shape[2]),
+                    uint64_t(isEmpty ? 1 : tensor.shape[1]), uint64_t(strides.batch ? tensor.shape[0] : 1)};
+  // A stride of 0 belongs to an axis that is never stepped along; the driver still wants a multiple of 16.
+  const auto step = [&](long long stride) { return stride ? uint64_t(stride) * bytes : 16; };
+  request.strideBytes = {step(strides.row), step(strides.head), step(strides.batch)};
+  request.promotion = promotion;
+  request.box = {uint32_t(128 / bytes), uint32_t(boxRows), 1, 1};
+  return request;
+}
+
+/// Returns the step of a map's batch coordinate: 0 if the batch is broadcast.
+int batchStepOf(const TensorView& tensor) { return tensor.elements() && stridesOf(tensor).batch ? 1 : 0; }
+
+} // namespace
+
+MapEncoder::MapEncoder(Encode encode) : encode(std::move(encode)) { encoder = this; }
+MapEncoder::~MapEncoder() { encoder = nullptr; }
 
 Status encodeMaps(llvm::ArrayRef<MapPlace> places, const LaunchOperands& operands) {
   for (const MapPlace& place : places) {
     *place.batchStep = batchStepOf(*place.tensor);
     const jit::TensorMapRequest request =
         requestOf(*place.tensor, place.boxRows, somewhereIn(operands), place.promotion);
-    ATTNC_TRY_AS(encoded, mapped(place.name, request, *place.batchStep));
-    *place.map = encoded->map;
+    ATTNC_TRY_AS(map, encoded(place.name, request));
+    *place.map = *map;
   }
   return {};
 }
@@ -87,7 +118,8 @@ Expected<Mapped> mapOnGrid(std::string_view name, const TensorView& tensor, cons
   request.strideBytes = {step(strides.row), step(strides.row * extents[2]), step(strides.row * extents[2] * extents[1]),
                          step(headStride)};
   request.box = {uint32_t(128 / bytes), uint32_t(box[2]), uint32_t(box[1]), uint32_t(box[0]), 1};
-  return mapped(name, request, int(batchStep));
+  ATTNC_TRY_AS(map, encoded(name, request));
+  return Mapped{*map, int(batchStep)};
 }
 
 Status mapRuns(std::string_view name, const TensorView& tensor, const std::array<int64_t, 3>& extents,
@@ -100,6 +132,19 @@ Status mapRuns(std::string_view name, const TensorView& tensor, const std::array
   return {};
 }
 
-} // namespace attnc::plan
+void* somewhereIn(const LaunchOperands& operands) {
+  for (const TensorView* tensor : {&operands.q, &operands.k, &operands.v})
+    if (tensor->elements()) return tensor->data;
+  return nullptr;
+}
 
-#include "templates/host/maps.h"
+int64_t sectionOf(int64_t heads, int64_t headBytes, int64_t l2Bytes) {
+  // An H200 has 60 MiB of L2, all of it near enough: sections of 32 MiB measure best there.
+  const int64_t budget = l2Bytes * 8 / 15;
+  const int64_t most = std::clamp<int64_t>(budget / std::max<int64_t>(1, headBytes), 1, 64);
+  heads = std::max<int64_t>(1, heads);
+  const int64_t sections = (heads + most - 1) / most;
+  return (heads + sections - 1) / sections;
+}
+
+} // namespace attnc::plan

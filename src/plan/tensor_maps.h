@@ -7,6 +7,7 @@
 
 #include <llvm/ADT/ArrayRef.h>
 
+#include <functional>
 #include <string_view>
 
 namespace attnc::plan {
@@ -23,10 +24,17 @@ using jit::L2Promotion;
 /// of some tensor that is not empty. Null if all are empty.
 void* somewhereIn(const LaunchOperands& operands);
 
-/// Returns what a map of a tensor is encoded from (templates/host/maps.h).
-jit::TensorMapRequest requestOf(const TensorView& tensor, int boxRows, void* somewhere, L2Promotion promotion);
-/// Returns the step of a map's batch coordinate: 0 if the batch is broadcast.
-int batchStepOf(const TensorView& tensor);
+/// Encodes the maps of its thread instead of the driver, while it lives: for launches that are written down, and for
+/// kernels that run on the host.
+class MapEncoder {
+public:
+  using Encode = std::function<TensorMap(const jit::TensorMapRequest& request)>;
+  explicit MapEncoder(Encode encode);
+  MapEncoder(const MapEncoder&) = delete;
+  MapEncoder& operator=(const MapEncoder&) = delete;
+  ~MapEncoder();
+  const Encode encode;
+};
 
 /// Where a map and its batch step go, and what they are of. Promotion to 256 bytes costs 10 % if all bytes come from
 /// memory and are read once (bench/NOTES.md).

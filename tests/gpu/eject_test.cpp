@@ -3,7 +3,8 @@
 
 #include "attnc/stages.h"
 #include "cli/command.h"
-#include "helpers/launcher_problem.h"
+#include "helpers/launcher_tensors.h"
+#include "tools/device/limits.h"
 
 #include <fmt/format.h>
 
@@ -103,18 +104,19 @@ struct Case {
 void launchEmitted(const Case& one) {
   const test::Folder folder;
   const Mod mod = gputest::libraryMod(one.mod);
-  const std::string file = take(cudaFile(mod, one.options, {.launcher = true}));
+  const LaunchShape shape{one.operands, one.outputs, one.gradients, take(device::tensorCores()).multiprocessors};
+  const std::string file = take(cudaFile(mod, one.options, {.launcher = &shape}));
   const std::string name = file.substr(3, file.find(':') - 3);
   const bool initialises = file.find(name + "_initialise(") != std::string::npos;
   test::writeFile(
       folder / "kernel.cu",
       file +
-          fmt::format("extern \"C\" size_t run(void* memory, void* stream, int* errors) {{\n{0}_Problem p;\n"
-                      "{1}if (memory || !{0}_workspace_bytes(p)) {{\n",
-                      name, test::problemText(one.options, one.operands, one.outputs, one.gradients)) +
-          (initialises ? fmt::format("errors[0] = {}_initialise(p, memory, (cudaStream_t)stream);\n", name) : "") +
-          fmt::format("errors[1] = {0}(p, memory, (cudaStream_t)stream);\n}}\n"
-                      "return {0}_workspace_bytes(p);\n}}\n",
+          fmt::format("extern \"C\" size_t run(void* memory, void* stream, int* errors) {{\n{0}_Tensors t;\n"
+                      "{1}if (memory || !{0}_workspace_bytes) {{\n",
+                      name, test::tensorsText(one.options, one.operands, one.outputs, one.gradients)) +
+          (initialises ? fmt::format("errors[0] = {}_initialise(memory, (cudaStream_t)stream);\n", name) : "") +
+          fmt::format("errors[1] = {0}(t, memory, (cudaStream_t)stream);\n}}\n"
+                      "return {0}_workspace_bytes;\n}}\n",
                       name));
   const std::string number = one.options.arch.substr(3);
   const test::Outcome built =

@@ -9,15 +9,10 @@
 #include "api/drawn_captures.h"
 #include "api/mod_impl.h"
 #include "cache/sha256.h"
-#include "codegen/pack_args.h"
-#include "ir/bind.h"
 #include "jobs/operands.h"
 #include "jobs/variants.h"
 #include "plan/assemble.h"
-#include "plan/capture_gradients.h"
-#include "plan/grid_plan.h"
-#include "plan/launch_operands.h"
-#include "plan/workspace.h"
+#include "plan/recorded_launch.h"
 #include "support/try.h"
 
 #include <catch2/catch.hpp>
@@ -39,8 +34,6 @@ namespace {
 
 const std::string kFile = ATTNC_SOURCE_DIR "/tests/jobs/hashes.txt";
 const plan::Device kDevice{.multiprocessors = 132, .l2Bytes = 50 << 20};
-/// Lengths of the grids of library mods, without text and with 64 tokens of it.
-constexpr int64_t kTokensOnGrids[] = {3136, 4096, 4160, 8256, 16384};
 
 /// Returns a text without comments, lines that name a place in the mod's file, empty lines and spaces at the end of a
 /// line.
@@ -54,7 +47,7 @@ std::string bare(llvm::StringRef text) {
       if (line[i] == '"' && (i == 0 || line[i - 1] != '\\')) isQuoted = !isQuoted;
       if (!isQuoted && line.substr(i, 2) == "//") line = line.take_front(i);
     }
-    if (line = line.rtrim(); !line.empty() && !line.startswith("#line ")) out += line.str() + "\n";
+    if (line = line.rtrim(); !line.empty() && !std::string_view(line).starts_with("#line ")) out += line.str() + "\n";
   }
   return out;
 }
@@ -78,63 +71,28 @@ void addTexts(Job& job, const plan::Plan& plan, const KernelMods& mods) {
   }
 }
 
-Expected<plan::LaunchOperands> checked(const Launch& launch, const Mod& derived, const plan::Plan& plan) {
-  switch (plan.options.kind) {
-  case KernelKind::BlockMask:
-    return plan::checkBlockMask(derived.module(), launch.mask, plan::problemOf(launch.operands), plan.options);
-  case KernelKind::Backward: {
-    auto operands = plan::checkBackward(launch.operands, launch.gradients, plan.options);
-    if (!operands) return operands;
-    const Status added = plan::addCaptureOutputs(*operands, plan, derived.module(), launch.operands.captures,
-                                                 launch.gradients.captures, true);
-    if (!added) return added.error();
-    return operands;
-  }
-  default: return plan::checkForward(launch.operands, launch.outputs, plan.options);
-  }
-}
-
-/// Adds what a launch enqueues. Mirrors LoadedPlan::launch().
+/// Adds what a launch enqueues.
 Status addLaunch(Job& job, const Launch& launch, const Mod& derived, const plan::Plan& plan, const KernelMods& mods) {
-  ATTNC_TRY_AS(given, checked(launch, derived, plan));
-  plan::LaunchOperands operands = *given;
-  plan::WideOperands shapes(nullptr);
-  if (plan.widensOperands) operands.wide = &shapes;
-  const plan::WorkspaceLayout layout(plan.workspace, operands);
-  const plan::WorkspaceView view{layout, layout.bytes() ? reinterpret_cast<void*>(uintptr_t(1) << 44) : nullptr};
-  for (const plan::WorkspacePart& part : layout.parts())
+  ATTNC_TRY_AS(recorded, plan::recordLaunch(plan, mods, derived.module(), launch.operands, launch.outputs,
+                                            launch.gradients, kDevice, reinterpret_cast<void*>(uintptr_t(1) << 44),
+                                            reinterpret_cast<const void*>(uintptr_t(1) << 45)));
+  for (const plan::WorkspacePart& part : recorded->workspace.parts())
     for (uint64_t number :
          {uint64_t(part.use.use), uint64_t(part.use.zeroed), uint64_t(part.offset), uint64_t(part.bytes)})
       job.launch.field(number);
-  ATTNC_TRY_AS(bindings, ir::bind(derived.module(), launch.captures, operands.problem, &*given));
-  operands.bindings = &*bindings;
-  if (plan.grid) operands.grids = plan::gridsOf(*plan.grid, *bindings);
-  plan::WideOperands wide(&view);
-  if (plan.widensOperands) operands.wide = &wide;
-  for (size_t i = 0; i < plan.stages.size(); ++i) {
-    const plan::Stage& stage = plan.stages[i];
-    const int64_t ctas = plan::ctasOf(stage, operands, kDevice);
-    if (!ctas) continue;
-    ATTNC_TRY_AS(params, stage.parameters(stage, operands, kDevice, view));
-    for (int64_t number : {ctas, int64_t(stage.threads), int64_t(stage.config.sharedBytes)})
+  for (plan::RecordedStage& one : recorded->stages) {
+    const plan::Stage& stage = plan.stages[one.index];
+    for (int64_t number : {one.ctas, int64_t(stage.threads), int64_t(stage.config.sharedBytes)})
       job.launch.field(uint64_t(number));
-    job.launch.field(std::string_view(static_cast<const char*>(params->data()), params->size()));
-    const auto& slots = mods[i]->source.slots;
-    std::vector<uint64_t> words(slots.size() + 1);
-    codegen::packArgs(slots, *bindings, reinterpret_cast<const void*>(uintptr_t(1) << 45), words.data());
-    job.launch.field(std::string_view(reinterpret_cast<const char*>(words.data()), 8 * slots.size()));
+    job.launch.field(std::string_view(static_cast<const char*>(one.params.data()), one.params.size()));
+    job.launch.field(
+        std::string_view(reinterpret_cast<const char*>(one.args.data()), 8 * mods[one.index]->source.slots.size()));
   }
   return {};
 }
 
 Status add(Job& job, const Mod& mod, const Variant& variant) {
-  KernelOptions options = variant.options;
-  if (variant.ofAllCaptures)
-    for (const CaptureInfo& capture : mod.captures())
-      if (capture.kind == CaptureInfo::Kind::Float ||
-          (capture.kind == CaptureInfo::Kind::Tensor &&
-           (capture.dtype == DType::F32 || capture.dtype == DType::F16 || capture.dtype == DType::BF16)))
-        options.gradients.insert(capture.name);
+  const KernelOptions options = optionsOf(variant, mod);
   ATTNC_TRY_AS(derived, derive(mod, options));
   ATTNC_TRY_AS(plan, choosePlan(*derived, options));
   KernelMods mods;
@@ -143,12 +101,7 @@ Status add(Job& job, const Mod& mod, const Variant& variant) {
     mods.push_back(*made);
   }
   addTexts(job, *plan, mods);
-  if (options.family != Family::Grid) {
-    Launch launch;
-    fillLaunch(launch, mod, plan->options);
-    return addLaunch(job, launch, *derived, *plan, mods);
-  }
-  for (int64_t tokens : kTokensOnGrids) {
+  for (int64_t tokens : tokensOf(options)) {
     Launch launch;
     fillLaunch(launch, mod, plan->options, tokens);
     if (const Status added = addLaunch(job, launch, *derived, *plan, mods); !added) job.refused(added.error());

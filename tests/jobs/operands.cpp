@@ -110,6 +110,11 @@ void addMask(Launch& launch, const KernelOptions& options, Addresses& at, int64_
 
 } // namespace
 
+std::vector<int64_t> tokensOf(const KernelOptions& options) {
+  if (options.family != Family::Grid) return {0};
+  return {3136, 4096, 4160, 8256, 16384};
+}
+
 void fillLaunch(Launch& launch, const Mod& mod, const KernelOptions& options, int64_t tokens) {
   const bool isDecode = options.kind == KernelKind::Decode, isRagged = options.features.has(Feature::Ragged);
   const int64_t qLen = tokens ? tokens : isDecode ? 3 : 500, kvLen = tokens ? tokens : isDecode ? 3008 : 704;

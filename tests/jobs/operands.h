@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace attnc::test {
 
@@ -18,6 +19,10 @@ struct Launch {
   Captures captures = {}, captureGradients = {};
   BlockMaskView mask = {};
 };
+
+/// Returns numbers of tokens for fillLaunch(): for kernels by boxes those of the grids of library mods, without text
+/// and with 64 tokens of it; else only 0.
+std::vector<int64_t> tokensOf(const KernelOptions& options);
 
 /// Fills a launch of a kernel of these options. `tokens`: Q_LEN and KV_LEN; 0 for lengths of the kind. It holds
 /// addresses of its own members, so it may not move.

@@ -104,6 +104,17 @@ void addDecode(std::vector<Variant>& all) {
 
 } // namespace
 
+KernelOptions optionsOf(const Variant& variant, const Mod& mod) {
+  KernelOptions options = variant.options;
+  if (variant.ofAllCaptures)
+    for (const CaptureInfo& capture : mod.captures())
+      if (capture.kind == CaptureInfo::Kind::Float ||
+          (capture.kind == CaptureInfo::Kind::Tensor &&
+           (capture.dtype == DType::F32 || capture.dtype == DType::F16 || capture.dtype == DType::BF16)))
+        options.gradients.insert(capture.name);
+  return options;
+}
+
 std::vector<Variant> variants() {
   std::vector<Variant> all;
   addForward(all);

@@ -3,6 +3,7 @@
 
 #include "attnc/kernel.h"
 #include "helpers/temp_directory.h"
+#include "jit/tensor_map.h"
 #include "templates/params_sm90.cuh"
 
 #include <catch2/catch.hpp>
@@ -75,17 +76,17 @@ public:
 };
 
 /// Returns the tensor map of rows of 8 or 16 bits, as host::Map of host_gpu.cpp reads it.
-inline TensorMap mapOf(const TensorView& tensor, int boxRows) {
-  const int bytes = int(dtypeBytes(tensor.dtype));
+inline TensorMap mapOf(const jit::TensorMapRequest& request) {
+  const auto& [data, dtype, rank, extent, stride, box, promotion] = request;
   const struct {
     const void* data;
     int64_t extent[4], strideBytes[3];
     int boxRows, elementBytes;
-  } map{tensor.data,
-        {tensor.shape[3], tensor.shape[2], tensor.shape[1], tensor.shape[0]},
-        {tensor.stride[2] * bytes, tensor.stride[1] * bytes, tensor.stride[0] * bytes},
-        boxRows,
-        bytes};
+  } map{data,
+        {int64_t(extent[0]), int64_t(extent[1]), int64_t(extent[2]), int64_t(extent[3])},
+        {int64_t(stride[0]), int64_t(stride[1]), int64_t(stride[2])},
+        int(box[1]),
+        int(dtypeBytes(dtype))};
   TensorMap words{};
   static_assert(sizeof map <= sizeof words);
   std::memcpy(&words, &map, sizeof map);

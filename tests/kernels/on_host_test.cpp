@@ -5,7 +5,6 @@
 #include "ir/bind.h"
 #include "kernels/findings.h"
 #include "kernels/host_stage.h"
-#include "plan/decode_plan.h"
 #include "plan/launch_operands.h"
 #include "plan/tensor_maps.h"
 #include "plan/workspace.h"
@@ -257,6 +256,7 @@ void check(const Case& c, unsigned seed = 1) {
   for (const plan::WorkspacePart& part : layout.parts())
     if (part.use.zeroed == plan::WorkspaceUse::Zeroed::Once) std::memset(workspace + part.offset, 0, part.bytes);
   const plan::Device device{.multiprocessors = c.multiprocessors};
+  const plan::MapEncoder encoder(test::mapOf);
   auto bindings = ir::bind(derived->module(), Captures(), checked->problem, &*checked);
   if (!bindings) FAIL(bindings.error().message);
   for (size_t i = 0; i < plan->stages.size(); ++i) {
@@ -267,37 +267,15 @@ void check(const Case& c, unsigned seed = 1) {
     REQUIRE(form);
     uint64_t words[256] = {}, zero = 0;
     codegen::packArgs((*form)->source.slots, *bindings, &zero, words);
-    std::optional<plan::ParameterBlock> params;
-    std::string type = stage.templateName == "decode_lists.cu" ? "DecodeListsParams"
-                       : stage.templateName == "append.cu"     ? "Cached<ForwardParams>"
-                       : c.isNaive                             ? "naive::Params"
-                       : c.byTma                               ? "decode::CopiesOfEngine::Params"
-                       : c.scales                              ? "decode::CopiesOfThreads::Params"
-                                                               : "DecodeParams";
-    if (stage.templateName == "decode_wide_sm90.cu") {
-      const int boxRows = c.pageSize ? std::min(c.pageSize, stage.config.blockN) : stage.config.blockN;
-      const int64_t teams = plan::decodeTeams(stage, *checked, ctas);
-      DecodeParamsSm90 wide{plan::decodeParams(stage, *checked, device, view, teams),
-                            test::mapOf(checked->k, boxRows),
-                            test::mapOf(checked->v, boxRows),
-                            plan::batchStepOf(checked->k),
-                            plan::batchStepOf(checked->v),
-                            int(teams)};
-      wide.arrived = static_cast<int*>(view.at(plan::Use::SharedItems));
-      params = plan::withCache(wide, stage, *checked);
-      type = "decode::Params";
-    } else if (stage.templateName == "decode_sm90.cu") {
-      DecodeParamsSm90 mapped{plan::decodeParams(stage, *checked, device, view), {}, {}, 0, 0, 1};
-      const int ofTeam = stage.config.blockN / (stage.config.warps / (stage.config.blockM / 16)),
-                boxRows = c.pageSize ? std::min(c.pageSize, ofTeam) : ofTeam;
-      mapped.k = test::mapOf(checked->k, boxRows), mapped.v = test::mapOf(checked->v, boxRows);
-      mapped.k_batch_step = plan::batchStepOf(checked->k), mapped.v_batch_step = plan::batchStepOf(checked->v);
-      params = plan::withCache(mapped, stage, *checked);
-    } else {
-      auto made = stage.parameters(stage, *checked, device, view);
-      REQUIRE(made);
-      params = *made;
-    }
+    auto params = stage.parameters(stage, *checked, device, view);
+    if (!params) FAIL(params.error().message);
+    const std::string type = stage.templateName == "decode_lists.cu"       ? "DecodeListsParams"
+                             : stage.templateName == "append.cu"           ? "Cached<ForwardParams>"
+                             : stage.templateName == "decode_wide_sm90.cu" ? "decode::Params"
+                             : c.isNaive                                   ? "naive::Params"
+                             : c.byTma                                     ? "decode::CopiesOfEngine::Params"
+                             : c.scales                                    ? "decode::CopiesOfThreads::Params"
+                                                                           : "DecodeParams";
     test::HostStage& compiled = test::hostStage(sources->at(i), type);
     INFO(stage.templateName << ", " << ctas << " CTAs");
     const std::string error = compiled.run(params->data(), words, unsigned(ctas), unsigned(stage.threads), seed);

@@ -12,28 +12,11 @@
 #include "support/ceil_div.h"
 #include "templates/params_sm90.cuh"
 
-#include "templates/host/forward_sm90.h"
-
 using namespace attnc;
 using test::kOtherLengths;
 using test::kRaggedLengths;
 
 namespace {
-
-plan::ParameterBlock parametersOf(const plan::Stage& stage, const plan::LaunchOperands& operands,
-                                  const plan::Device& device, const plan::WorkspaceView& workspace) {
-  if (stage.templateName != "forward_sm90.cu") {
-    auto made = stage.parameters(stage, operands, device, workspace);
-    if (!made) FAIL(made.error().message);
-    return *made;
-  }
-  ForwardParamsSm90 params = plan::forwardParamsSm90(stage, operands, device, workspace);
-  for (const plan::MapPlace& place : plan::mapsOf(params, stage, operands)) {
-    *place.map = test::mapOf(*place.tensor, place.boxRows);
-    *place.batchStep = plan::batchStepOf(*place.tensor);
-  }
-  return plan::withCache(params, stage, operands);
-}
 
 /// Runs the kernels of a launch on the host. `seed`: of the order of threads and copies.
 void launch(const Mod& mod, const KernelOptions& options, const Operands& operands, const Outputs& outputs,
@@ -51,6 +34,7 @@ void launch(const Mod& mod, const KernelOptions& options, const Operands& operan
   const plan::WorkspaceView view{
       layout, memory.data() + (kWorkspaceAlignment - reinterpret_cast<uintptr_t>(memory.data()) % kWorkspaceAlignment)};
   const plan::Device device{.multiprocessors = 3};
+  const plan::MapEncoder encoder(test::mapOf);
   auto bindings = ir::bind(derived->module(), Captures(), checked->problem, &*checked);
   if (!bindings) FAIL(bindings.error().message);
   for (size_t i = 0; i < plan->stages.size(); ++i) {
@@ -61,14 +45,15 @@ void launch(const Mod& mod, const KernelOptions& options, const Operands& operan
     REQUIRE(form);
     uint64_t words[256] = {}, zero = 0;
     codegen::packArgs((*form)->source.slots, *bindings, &zero, words);
-    plan::ParameterBlock params = parametersOf(stage, *checked, device, view);
+    auto params = stage.parameters(stage, *checked, device, view);
+    if (!params) FAIL(params.error().message);
     const std::string space = options.family == Family::Naive  ? "naive"
                               : options.family == Family::Sm80 ? "sm80"
                                                                : "sm90";
     const bool appends = stage.templateName == "append.cu";
     test::HostStage& compiled = test::hostStage(sources->at(i), appends ? "Cached<ForwardParams>" : space + "::Params");
     INFO(stage.templateName << ", " << ctas << " CTAs");
-    const std::string error = compiled.run(params.data(), words, unsigned(ctas), unsigned(stage.threads), seed);
+    const std::string error = compiled.run(params->data(), words, unsigned(ctas), unsigned(stage.threads), seed);
     REQUIRE(error == "");
   }
 }

@@ -3,6 +3,7 @@
 #include "disassemble.h"
 #include "gradient_options.h"
 #include "json_report.h"
+#include "launcher_options.h"
 #include "options.h"
 #include "output_file.h"
 #include "progress.h"
@@ -36,7 +37,8 @@ struct EmitOptions {
   SequenceOptions sequences;
   std::string stage, kind = "forward", output, printAfter;
   std::optional<int> launch; ///< counted from 1
-  bool blockSparse = false, launcher = false, json = false;
+  bool blockSparse = false, json = false;
+  LauncherOptions launcher;
 };
 
 KernelKind kindOf(std::string_view name) {
@@ -151,16 +153,25 @@ Expected<std::string> emit(const EmitOptions& options, JsonReport& facts) {
   if (kernel.family == Family::Auto && !sources->empty())
     facts["kernel"]["family"] = familyName(sources->front().family);
   std::vector<KernelSource> told = chosen(*sources, options);
+  Launcher launcher;
+  CudaFileOptions file{.launch = options.launch.value_or(0)};
+  if (options.launcher.isAsked) {
+    ATTNC_TRY(options.launcher.fill(launcher, *mod, options.kernel, options.target, options.sequences, kernel));
+    file.launcher = &launcher.shape;
+  }
   if (options.stage == "cu") {
-    auto inFile = cudaFileLaunches(*mod, kernel, {options.launch.value_or(0), options.launcher});
-    if (!inFile) throwUsage("--launcher", inFile.error()); // the kernel itself is served
+    ATTNC_TRY_AS(inFile, cudaFileLaunches(*mod, kernel, file));
     told = *std::move(inFile);
   }
   for (const KernelSource& source : told)
     facts["launches"].push_back(
         {{"entry", source.entry}, {"template", source.templateName}, {"threads", source.threads}});
   if (options.stage == "mod") return modText(*mod, kernel, options.launch.value_or(0));
-  if (options.stage == "cu") return cudaFile(*mod, kernel, {options.launch.value_or(0), options.launcher});
+  if (options.stage == "cu") {
+    auto text = cudaFile(*mod, kernel, file);
+    if (!text) throwUsage("--launcher", text.error()); // the kernel itself is served
+    return text;
+  }
   const auto stages = [&] {
     const Progress progress("compiling");
     return compiler.compile(*mod, kernel);
@@ -183,10 +194,7 @@ void checkStage(const EmitOptions& options) {
   if (options.stage.empty() && options.printAfter.empty()) throw CLI::RequiredError("--stage");
   if (!options.stage.empty() && !options.printAfter.empty())
     throw wrongUsage("--print-after", "it stands instead of --stage", "leave out one of them");
-  if (options.launcher && options.stage != "cu")
-    throw wrongUsage("--launcher", fmt::format("{} has no launcher", options.stage), "add it to --stage cu");
-  if (options.launcher && options.launch)
-    throw wrongUsage("--launcher", "it launches the whole kernel, and --launch names one launch", "leave out --launch");
+  options.launcher.check(options.stage, options.launch.has_value());
   const std::vector<std::string> passes = passNames();
   const std::string& pass = options.printAfter;
   if (pass.empty() || pass == "all" || llvm::is_contained(passes, pass)) return;
@@ -254,8 +262,7 @@ void addEmit(CLI::App& app, int& exitCode) {
                          {"ptx", {}},
                          {"cubin", {}},
                          {"sass", {}}}));
-  command->add_flag("--launcher", options->launcher,
-                    "cu: also write a host function that launches the kernel: needs only CUDA");
+  options->launcher.addTo(*command);
   command
       ->add_option("--print-after", options->printAfter,
                    "Instead of --stage: the IR after each run of this pass, or after every pass (all)")

@@ -28,9 +28,9 @@ using Names = std::vector<const char*>;
 const std::vector<std::pair<std::string, Names>>& headings() {
   static const std::vector<std::pair<std::string, Names>> all = {
       {"Mod", {"expr", "mod", "capture", "define", "werror", "no-warn", "language"}},
-      {"Problem", {"shape",  "random",    "in",         "set",       "draw",       "seed",   "large",  "scale",
-                   "at",     "score",     "dtype",      "head-dim",  "head-dim-v", "v-in-k", "fp8-kv", "row-scales",
-                   "scales", "out-dtype", "kv-lengths", "page-size", "q-offset",   "ragged", "kind"}},
+      {"Problem", {"shape",      "strides", "random",    "in",         "set",       "draw",       "seed",   "large",
+                   "scale",      "at",      "score",     "dtype",      "head-dim",  "head-dim-v", "v-in-k", "fp8-kv",
+                   "row-scales", "scales",  "out-dtype", "kv-lengths", "page-size", "q-offset",   "ragged", "kind"}},
       {"Kernel",
        {"kernel", "arch",           "backward",    "gradients",    "deterministic", "kernel-family", "tile",
         "tf32",   "low-rank-error", "pin",         "block-sparse", "no-block-mask", "by-block",      "by-row",

@@ -4,8 +4,8 @@
 #include <cstddef>
 
 using cudaStream_t = struct CUstream_st*;
-enum { cudaErrorInvalidValue = 1, cudaErrorInvalidConfiguration = 9, cudaErrorMisalignedAddress = 716 };
-enum { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrL2CacheSize = 38 };
+enum { cudaErrorInvalidValue = 1, cudaErrorInvalidDevice = 101, cudaErrorMisalignedAddress = 716 };
+enum { cudaDevAttrMultiProcessorCount = 16 };
 enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 struct dim3 {
   unsigned x;
@@ -13,15 +13,15 @@ struct dim3 {
 };
 
 extern "C" {
-int fakeMultiprocessors, fakeL2Bytes;
+int fakeMultiprocessors;
 unsigned long long* fakeZero;
 void (*fakeLaunch)(unsigned grid, unsigned block, size_t sharedBytes, void** arguments);
 void (*fakeZeros)(void* memory, size_t bytes);
 }
 
 inline int cudaGetDevice(int* device) { return *device = 0; }
-inline int cudaDeviceGetAttribute(int* value, int attribute, int) {
-  *value = attribute == cudaDevAttrL2CacheSize ? fakeL2Bytes : fakeMultiprocessors;
+inline int cudaDeviceGetAttribute(int* value, int, int) {
+  *value = fakeMultiprocessors;
   return 0;
 }
 inline int cudaFuncSetAttribute(const void*, int, int) { return 0; }
