@@ -29,7 +29,7 @@ jit::TensorMapRequest requestOf(const TensorView& tensor, int boxRows, void* som
 int batchStepOf(const TensorView& tensor);
 
 /// Where a map and its batch step go, and what they are of. Promotion to 256 bytes costs 10 % if all bytes come from
-/// memory and are read once (bench/NOTES.md).
+/// memory and are read once (bench/notes/decode.md).
 struct MapPlace {
   const char* name;
   const TensorView* tensor;
