@@ -130,7 +130,7 @@ def stage(build, attnc):
     holes = api.write(pages)
     if holes:
         sys.exit("public names without a comment:\n  " + "\n  ".join(holes))
-    return pages, {"gallery/*": [f"gallery/{name}.md" for name in gallery.write(pages)],
+    return pages, {"gallery/*": [f"gallery/{name}.md" for name in gallery.write(pages, attnc)],
                    "commands/*": [f"commands/{name}.md" for name in commands.write(pages, attnc)]}
 
 
