@@ -100,7 +100,7 @@ def files():
                 yield path
     for name in DOCUMENTS:
         yield ROOT / name
-    yield from sorted((ROOT / "docs").rglob("*.md"))
+    yield from sorted([*(ROOT / "bench/notes").glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
 def main():

@@ -23,7 +23,12 @@ import venv
 SITE = pathlib.Path(__file__).resolve().parent
 ROOT = SITE.parents[1]
 # Documents of other folders, and where they are on the site.
-DOCUMENTS = {"CONTRIBUTING.md": "contributing.md", "bench/README.md": "benchmarks.md", "bench/NOTES.md": "notes.md"}
+DOCUMENTS = {
+    "CONTRIBUTING.md": "contributing.md",
+    "bench/README.md": "benchmarks.md",
+    "bench/NOTES.md": "notes/index.md",
+    **{f"bench/notes/{path.name}": f"notes/{path.name}" for path in sorted((ROOT / "bench/notes").glob("*.md"))},
+}
 # Sources that became pages.
 PAGES = {
     "README.md": "index.md",
@@ -118,13 +123,14 @@ def stage(build, attnc):
         source = "dsl/SPEC.md" if page == "language/reference.md" else f"docs/{page}"
         path.write_text(relinked(path.read_text(), source, page, pages))
     for source, page in DOCUMENTS.items():
+        (pages / page).parent.mkdir(exist_ok=True)
         (pages / page).write_text(relinked((ROOT / source).read_text(), source, page, pages))
     shutil.copytree(SITE / "pages", pages, dirs_exist_ok=True)
     tables.write(pages)
     holes = api.write(pages)
     if holes:
         sys.exit("public names without a comment:\n  " + "\n  ".join(holes))
-    return pages, {"gallery/*": [f"gallery/{name}.md" for name in gallery.write(pages)],
+    return pages, {"gallery/*": [f"gallery/{name}.md" for name in gallery.write(pages, attnc)],
                    "commands/*": [f"commands/{name}.md" for name in commands.write(pages, attnc)]}
 
 

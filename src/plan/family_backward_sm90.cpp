@@ -1,4 +1,4 @@
-// Gradients with wgmma and TMA on Hopper. The tiles were measured: bench/NOTES.md has the figures.
+// Gradients with wgmma and TMA on Hopper. The tiles were measured: bench/notes/backward.md has the figures.
 #include "plan/backward_delta.h"
 
 #include "plan/row_table.h"

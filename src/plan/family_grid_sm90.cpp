@@ -28,7 +28,7 @@ std::string unservedByGrid(const Request& request) {
   return {};
 }
 
-/// A third consumer is slower: bench/NOTES.md.
+/// A third consumer is slower: bench/notes/grids.md.
 constexpr int kConsumers = 2;
 
 /// Mirrors `Memory` of templates/forward_grid_sm90.cu.

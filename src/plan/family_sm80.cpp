@@ -1,4 +1,4 @@
-// mma.sync and cp.async: serves everything. The tiles were measured: bench/NOTES.md has the figures.
+// mma.sync and cp.async: serves everything. The tiles were measured: bench/notes/forward.md has the figures.
 #include "plan/family.h"
 
 #include <llvm/Support/MathExtras.h>

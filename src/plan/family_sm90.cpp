@@ -1,4 +1,4 @@
-// wgmma and TMA on Hopper. The tiles were measured: bench/NOTES.md has the figures.
+// wgmma and TMA on Hopper. The tiles were measured: bench/notes/forward.md has the figures.
 #include "plan/family.h"
 
 #include "plan/tensor_maps.h"

@@ -11,7 +11,7 @@
 
 namespace attnc::plan {
 
-/// A kernel as seen by the model of its time. The defaults are Hopper's: bench/NOTES.md.
+/// A kernel as seen by the model of its time. The defaults are Hopper's: bench/notes/grids.md.
 struct BoxModel {
   int consumers = 1;                  ///< per CTA
   std::vector<int> queries = {64};    ///< per consumer: one of these powers of two

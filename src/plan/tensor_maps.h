@@ -37,7 +37,7 @@ public:
 };
 
 /// Where a map and its batch step go, and what they are of. Promotion to 256 bytes costs 10 % if all bytes come from
-/// memory and are read once (bench/NOTES.md).
+/// memory and are read once (bench/notes/decode.md).
 struct MapPlace {
   const char* name;
   const TensorView* tensor;

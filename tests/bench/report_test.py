@@ -296,7 +296,7 @@ class ReportTest(unittest.TestCase):
     def test_the_page_of_the_benchmarks_takes_the_tables(self):
         page = self.file("page.md", (BENCH / "README.md").read_text(encoding="utf-8"))
         path = self.results("all.jsonl", [row("noop", "attnc", 1.0, 123.4)])
-        for name in ("", "backward", "decode"):
+        for name in ("", "turns", "decode"):
             self.assertEqual(self.run_report(path, "--table", page, "--name", name), (0, "", ""))
         self.assertEqual(pathlib.Path(page).read_text(encoding="utf-8").count("| 123.4 |"), 3)
 

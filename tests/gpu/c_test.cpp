@@ -1,5 +1,5 @@
 // The C interface on a GPU: what it launches gives the bits that C++ gives.
-#include "gpu.h"
+#include "on_device.h"
 
 #include "api/compiler_access.h"
 #include "attnc/c.h"
@@ -88,52 +88,20 @@ struct InC {
   }
 };
 
-/// A training step's tensors in device memory.
-struct Step {
-  std::vector<device::Buffer> buffers;
-  DeviceCaptures captures;
-  BackwardOperands inputs;
-  Outputs outputs;
-  BackwardOutputs gradients;
+/// A training step, with gradients of captures.
+struct Step : OnDevice {
   Captures captureGradients;
-  std::vector<size_t> written; ///< of buffers: out, lse, gradients
 
-  Step(const Mod& mod, const Problem& p, const HostOperands& host, const ResultGradients& given)
-      : captures(uploadCaptures(host.captures)) {
-    inputs.q = place(host.q);
-    inputs.k = place(host.k);
-    inputs.v = place(host.v);
-    inputs.captures = &captures.captures;
-    inputs.dOut = place(given.dOut);
-    const ProblemShape& s = p.shape;
-    inputs.out = place(cli::HostTensor::make(p.dtype, {s.batch, s.qHeads, s.qLen, p.headDimV}), true);
-    inputs.lse = place(cli::HostTensor::make(DType::F32, {s.batch, s.qHeads, s.qLen}), true);
-    outputs.out = inputs.out;
-    outputs.lse = inputs.lse;
-    gradients.dQ = place(host.q, true);
-    gradients.dK = place(host.k, true);
-    gradients.dV = place(host.v, true);
+  Step(const Mod& mod, const Problem& of) : OnDevice(mod, of, drawGradients(of, false)) {
     for (const CaptureInfo& info : mod.captures())
       if (info.kind == CaptureInfo::Kind::Tensor && info.dtype == DType::F32)
-        captureGradients.set(info.name, place(host.tensors.at(info.name), true));
+        captureGradients.set(info.name, placeResult(host.tensors.at(info.name)));
     gradients.captures = &captureGradients;
   }
-  Step(const Step&) = delete;
 
-  TensorView place(const cli::HostTensor& tensor, bool isWritten = false) {
-    if (isWritten) written.push_back(buffers.size());
-    buffers.push_back(take(device::Buffer::allocate(tensor.bytes.size())));
-    take(buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()));
-    TensorView view = tensor.view();
-    view.data = buffers.back().data();
-    return view;
-  }
-  void poison() {
-    for (size_t i : written) take(buffers[i].fill(0xff));
-  }
-  std::vector<std::vector<char>> results() const {
+  std::vector<std::vector<char>> bits() const {
     std::vector<std::vector<char>> all;
-    for (size_t i : written) {
+    for (size_t i : results) {
       all.emplace_back(buffers[i].bytes());
       take(buffers[i].download(all.back().data(), all.back().size()));
     }
@@ -182,11 +150,7 @@ OwnedC<attnc_mod> modC(const Mod& mod) {
   return OwnedC<attnc_mod>(made);
 }
 
-device::Buffer dirtyWorkspace(size_t bytes) {
-  device::Buffer buffer = take(device::Buffer::allocate(bytes));
-  if (bytes) take(buffer.fill(0xa5));
-  return buffer;
-}
+device::Buffer dirtyWorkspace(size_t bytes) { return filled(bytes, 0xa5); }
 
 } // namespace
 
@@ -198,8 +162,7 @@ TEST_CASE("a training step through the C interface has the bits of C++", "[gpu][
     INFO(name);
     const Mod mod = libraryMod(name);
     const Problem problem{{2, 4, 2, 300, 300}, 64, 64, DType::BF16};
-    const HostOperands host = draw(mod, problem);
-    Step step(mod, problem, host, drawGradients(problem, false));
+    Step step(mod, problem);
     const StepC inC(step);
     CUstream_st* const stream = gpu.stream.get();
 
@@ -211,7 +174,7 @@ TEST_CASE("a training step through the C interface has the bits of C++", "[gpu][
     take(prepared.launch(step.inputs, step.outputs, workspace.data(), stream));
     take(prepared.launchBackward(step.inputs, step.gradients, workspace.data(), stream));
     take(gpu.stream.synchronize());
-    const auto expected = step.results();
+    const auto expected = step.bits();
 
     auto options = sizedC<attnc_prepare_options>();
     options.deterministic = 1;
@@ -229,7 +192,7 @@ TEST_CASE("a training step through the C interface has the bits of C++", "[gpu][
     takeC(attnc_prepared_launch(made, &inC.operands, &inC.outputs, workspaceC.data(), stream));
     takeC(attnc_prepared_launch_backward(made, &inC.backward, &inC.gradients, workspaceC.data(), stream));
     take(gpu.stream.synchronize());
-    CHECK((step.results() == expected));
+    CHECK((step.bits() == expected));
 
     auto info = sizedC<attnc_preparation_info>();
     takeC(attnc_preparation_get_info(attnc_prepared_get_preparation(made), &info));
@@ -260,7 +223,7 @@ TEST_CASE("a training step through the C interface has the bits of C++", "[gpu][
     refusedC("k is null", ATTNC_ERROR_ENVIRONMENT,
              attnc_prepared_launch(made, &missing, &inC.outputs, workspaceC.data(), stream));
     take(gpu.stream.synchronize());
-    CHECK((step.results() == expected));
+    CHECK((step.bits() == expected));
   }
 }
 
@@ -273,8 +236,7 @@ TEST_CASE("what is tuned through the C interface is what it prepares then", "[gp
   const OwnedC<attnc_compiler> compiler = compilerC(&how);
   const Mod mod = libraryMod("alibi");
   const Problem problem{{2, 4, 2, 300, 300}, 64, 64, DType::BF16};
-  const HostOperands host = draw(mod, problem);
-  const Step step(mod, problem, host, drawGradients(problem, false));
+  const Step step(mod, problem);
   const StepC inC(step);
   const OwnedC<attnc_mod> mod2 = modC(mod);
   attnc_tuning* made = nullptr;
@@ -320,8 +282,7 @@ TEST_CASE("kernels loaded through the C interface have the bits of C++", "[gpu][
   const Mod mod = libraryMod("document");
   const OwnedC<attnc_mod> mod2 = modC(mod);
   const Problem problem{{2, 4, 2, 300, 300}, 64, 64, DType::BF16};
-  const HostOperands host = draw(mod, problem);
-  Step step(mod, problem, host, drawGradients(problem, false));
+  Step step(mod, problem);
   StepC inC(step);
   CUstream_st* const stream = gpu.stream.get();
   const BlockMaskShape shape{2, 1, 300, 300, 128, 128};
@@ -345,7 +306,7 @@ TEST_CASE("kernels loaded through the C interface have the bits of C++", "[gpu][
   const device::Buffer workspace = dirtyWorkspace(take(backward.workspaceBytes(step.inputs, step.gradients)));
   take(backward.launch(step.inputs, step.gradients, workspace.data(), stream));
   take(gpu.stream.synchronize());
-  const auto expected = step.results();
+  const auto expected = step.bits();
 
   // C.
   const auto load = [&](attnc_kernel_kind kind) {
@@ -384,7 +345,7 @@ TEST_CASE("kernels loaded through the C interface have the bits of C++", "[gpu][
   takeC(attnc_kernel_backward_workspace_bytes(backwardC.get(), &inC.backward, nullptr, &needed));
   takeC(attnc_kernel_launch_backward(backwardC.get(), &inC.backward, &inC.gradients, workspace.data(), stream));
   take(gpu.stream.synchronize());
-  CHECK((step.results() == expected));
+  CHECK((step.bits() == expected));
 
   auto complete = sizedC<attnc_kernel_options>();
   takeC(attnc_kernel_get_options(forwardC.get(), &complete));

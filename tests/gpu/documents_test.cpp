@@ -1,5 +1,5 @@
 // Runs the C and C++ examples of the documents, which the build extracts.
-#include "gpu.h"
+#include "on_device.h"
 
 #include "attnc/c.hpp"
 #include "tools/examples/page_allocator.h"
@@ -44,49 +44,34 @@ namespace {
 const Problem kProblem{{2, 4, 2, 100, 150}, 128, 128, DType::BF16};
 
 /// Device memory of an example; a workspace is poisoned with NaN.
-struct Memory {
-  std::vector<device::Buffer> buffers;
+struct Memory : Placed {
   device::Buffer workspace;
 
-  TensorView place(const cli::HostTensor& tensor) {
-    buffers.push_back(take(device::Buffer::allocate(tensor.bytes.size())));
-    take(buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()));
-    TensorView view = tensor.view();
-    view.data = buffers.back().data();
-    return view;
-  }
   void* allocate(size_t bytes) {
-    workspace = take(device::Buffer::allocate(bytes));
-    if (bytes) take(workspace.fill(0xff));
+    workspace = filled(bytes, 0xff);
     return workspace.data();
-  }
-  /// What was placed at this index, counted from 0.
-  std::vector<double> read(size_t index, const cli::HostTensor& like) const {
-    cli::HostTensor host = cli::HostTensor::make(like.dtype, like.shape);
-    take(buffers[index].download(host.bytes.data(), host.bytes.size()));
-    return toDoubles(host);
   }
 };
 
-/// Operands of ALiBi in device memory. An example of the documents fills `out`.
+/// ALiBi in device memory. An example of the documents fills `out`.
 struct Alibi {
   Gpu& device = *gpu();
   const Mod mod = libraryMod("alibi");
-  const HostOperands operands = draw(mod, kProblem);
+  const OnDevice placed{mod, kProblem};
   Memory memory;
-  const TensorView q = memory.place(operands.q), k = memory.place(operands.k), v = memory.place(operands.v),
-                   slopes = memory.place(operands.tensors.at("slopes")),
-                   out = memory.place(cli::HostTensor::make(DType::BF16, {2, 4, 100, 128}));
+  const TensorView q = placed.inputs.q, k = placed.inputs.k, v = placed.inputs.v, out = placed.inputs.out;
 
-  float* slopesData() const { return static_cast<float*>(slopes.data); }
+  float* slopesData() const {
+    return static_cast<float*>(std::get<TensorView>(placed.captures.captures.all().at("slopes")).data);
+  }
   static attnc::c::TensorView inC(const TensorView& of) {
     return attnc::c::TensorView::contiguous(of.data, ATTNC_DTYPE_BF16,
                                             {of.shape[0], of.shape[1], of.shape[2], of.shape[3]});
   }
   void check() {
     take(device.stream.synchronize());
-    const Outcome actual{memory.read(4, operands.q), {}, {}, {}, {}};
-    Outcome expected = runReference(mod, kProblem, operands);
+    Outcome actual = placed.outcome(), expected = runReference(mod, kProblem, placed.host);
+    actual.lse.clear();
     expected.lse.clear();
     checkClose(actual, expected, kProblem);
   }
@@ -131,37 +116,20 @@ TEST_CASE("the documents' training step computes gradients", "[gpu][backward]") 
   ATTNC_NEED_GPU();
   Gpu& device = *gpu();
   const Mod mod = libraryMod("alibi");
-  const HostOperands operands = draw(mod, kProblem);
-  const ResultGradients given = drawGradients(kProblem, true);
-  const DeviceCaptures captures = uploadCaptures(operands.captures);
+  OnDevice step(mod, kProblem, drawGradients(kProblem, true));
   Memory memory;
-  BackwardOperands inputs;
-  inputs.q = memory.place(operands.q);
-  inputs.k = memory.place(operands.k);
-  inputs.v = memory.place(operands.v);
-  inputs.captures = &captures.captures;
-  inputs.dOut = memory.place(given.dOut);
-  inputs.dLse = memory.place(*given.dLse);
-  inputs.out = memory.place(cli::HostTensor::make(DType::BF16, given.dOut.shape));
-  inputs.lse = memory.place(cli::HostTensor::make(DType::F32, given.dLse->shape));
-  const size_t first = memory.buffers.size();
-  const BackwardOutputs gradients{
-      .dQ = memory.place(operands.q), .dK = memory.place(operands.k), .dV = memory.place(operands.v)};
   const auto allocate = [&](size_t bytes) { return memory.allocate(bytes); };
-  REQUIRE(train(device.compiler, mod, inputs, gradients, allocate, device.stream.get()));
+  REQUIRE(train(device.compiler, mod, step.inputs, step.gradients, allocate, device.stream.get()));
   take(device.stream.synchronize());
-  checkGradients(
-      {memory.read(first, operands.q), memory.read(first + 1, operands.k), memory.read(first + 2, operands.v)},
-      runReferenceBackward(mod, operands, given), kProblem);
+  step.checkTraining(mod);
 
   // A problem prepared for the forward pass has no backward pass, and one of another shape is refused.
-  const Outputs outputs{.out = inputs.out, .lse = inputs.lse};
-  const Prepared forward = take(device.compiler.prepare(mod, inputs, outputs));
+  const Prepared forward = take(device.compiler.prepare(mod, step.inputs, step.outputs));
   CHECK_FALSE(forward.backwardKernel());
-  CHECK_FALSE(forward.launchBackward(inputs, gradients, memory.workspace.data(), device.stream.get()));
-  const Prepared both = take(device.compiler.prepareTraining(mod, inputs, outputs, gradients));
-  inputs.q.shape[2] = 99;
-  CHECK_FALSE(both.launchBackward(inputs, gradients, memory.workspace.data(), device.stream.get()));
+  CHECK_FALSE(forward.launchBackward(step.inputs, step.gradients, memory.workspace.data(), device.stream.get()));
+  const Prepared both = take(device.compiler.prepareTraining(mod, step.inputs, step.outputs, step.gradients));
+  step.inputs.q.shape[2] = 99;
+  CHECK_FALSE(both.launchBackward(step.inputs, step.gradients, memory.workspace.data(), device.stream.get()));
 }
 
 namespace {

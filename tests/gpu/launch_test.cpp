@@ -1,5 +1,5 @@
 // Launching: graphs, threads, determinism, large tensors, odd layouts, and block masks built on the GPU.
-#include "gpu.h"
+#include "on_device.h"
 
 #include "api/compiler_access.h"
 #include "reference/attention.h"
@@ -14,33 +14,13 @@ using namespace attnc::gputest;
 
 namespace {
 
-/// q, k, v and out of one small problem in device memory, kept for many launches.
-struct Launchable {
-  Problem problem;
-  std::vector<device::Buffer> buffers;
-  Operands inputs;
-  Outputs outputs;
-  device::Buffer out;
+/// One small problem in device memory, kept for many launches.
+struct Launchable : OnDevice {
+  explicit Launchable(const Problem& of) : OnDevice(Mod::identity(), of) { outputs.lse.reset(); }
 
-  explicit Launchable(const Problem& p) : problem(p) {
-    const ProblemShape& s = p.shape;
-    const HostOperands operands = draw(Mod::identity(), p);
-    inputs.q = place(operands.q);
-    inputs.k = place(operands.k);
-    inputs.v = place(operands.v);
-    out = take(device::Buffer::allocate(size_t(s.batch * s.qHeads * s.qLen * p.headDimV * dtypeBytes(p.dtype))));
-    outputs.out = TensorView::contiguous(out.data(), p.dtype, {s.batch, s.qHeads, s.qLen, p.headDimV});
-  }
-  TensorView place(const cli::HostTensor& tensor) {
-    buffers.push_back(take(device::Buffer::allocate(tensor.bytes.size())));
-    take(buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()));
-    TensorView view = tensor.view();
-    view.data = buffers.back().data();
-    return view;
-  }
   std::vector<char> result() const {
-    std::vector<char> bytes(out.bytes());
-    take(out.download(bytes.data(), bytes.size()));
+    std::vector<char> bytes(buffers[results[0]].bytes());
+    take(buffers[results[0]].download(bytes.data(), bytes.size()));
     return bytes;
   }
   Status launch(const ForwardKernel& kernel, Stream stream) const {
@@ -71,7 +51,7 @@ TEST_CASE("a launch can be captured in a CUDA graph and replayed", "[gpu]") {
     take(device.stream.beginCapture());
     take(work.launch(kernel, device.stream.get()));
     const device::Graph graph = take(device.stream.endCapture());
-    take(work.out.fill(0xff));
+    work.poison();
     for (int i = 0; i < 100; ++i) take(graph.launch(device.stream.get()));
     take(device.stream.synchronize());
     CHECK(work.result() == expected);
@@ -110,7 +90,7 @@ TEST_CASE("several kernels run from several threads at once", "[gpu]") {
     take(work[i]->launch(take(kernelOf(i)), device.stream.get()));
     take(device.stream.synchronize());
     expected.push_back(work[i]->result());
-    take(work[i]->out.fill(0xff));
+    work[i]->poison();
   }
   std::vector<std::string> failures(names.size());
   std::vector<std::thread> threads;
@@ -154,7 +134,7 @@ TEST_CASE("offsets beyond 2^31 elements are reached", "[gpu]") {
     Operands inputs = work.inputs;
     inputs.k.data = far.data();
     inputs.k.stride[0] = apart;
-    take(work.out.fill(0xff));
+    work.poison();
     take(kernel.launch(inputs, work.outputs, nullptr, device.stream.get()));
     take(device.stream.synchronize());
     CHECK(work.result() == expected);
@@ -166,7 +146,6 @@ TEST_CASE("layouts that the copy engine cannot describe are served by another fa
   Gpu& device = *gpu();
   const Mod mod = libraryMod("causal");
   Launchable work({{2, 4, 2, 100, 150}, 64, 64, DType::BF16});
-  const HostOperands operands = draw(Mod::identity(), work.problem); // those in device memory
   const auto move = [](TensorView& view, int64_t elements) {
     view.data = static_cast<char*>(view.data) + elements * dtypeBytes(view.dtype);
   };
@@ -191,13 +170,13 @@ TEST_CASE("layouts that the copy engine cannot describe are served by another fa
   for (const auto& [what, change] : layouts) {
     INFO(what);
     Operands inputs = work.inputs;
-    Operands host{.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view()};
+    Operands host{.q = work.host.q.view(), .k = work.host.k.view(), .v = work.host.v.view()};
     for (TensorView* view : {&inputs.k, &inputs.v, &host.k, &host.v}) change(*view);
     const Preparation settled = take(device.compiler.settle(mod, inputs, work.outputs));
     CHECK(settled.passedOver.empty() == !isSm90);
     if (isSm90) CHECK_FALSE(aligned.launch(inputs, work.outputs, nullptr, device.stream.get()));
 
-    take(work.out.fill(0xff));
+    work.poison();
     asked.family = settled.options.family;
     const ForwardKernel kernel = take(device.compiler.loadForward(mod, asked));
     CHECK(kernel.options().family == Family::Sm80);

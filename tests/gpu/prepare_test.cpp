@@ -1,5 +1,5 @@
 // Prepared attention: parse, prepare, launch.
-#include "gpu.h"
+#include "on_device.h"
 
 #include "plan/catalog.h"
 
@@ -10,56 +10,8 @@ using namespace attnc::gputest;
 
 namespace {
 
-/// Operands and outputs of a problem in device memory, at addresses of their own.
-struct OnDevice {
-  Problem problem;
-  DeviceCaptures captures;
-  std::vector<device::Buffer> buffers; // q, k, v, out, lse
-  Operands inputs;
-  Outputs outputs;
-
-  OnDevice(const Problem& p, const HostOperands& host) : problem(p), captures(uploadCaptures(host.captures)) {
-    const ProblemShape& s = p.shape;
-    inputs.q = place(host.q);
-    inputs.k = place(host.k);
-    inputs.v = place(host.v);
-    inputs.captures = &captures.captures;
-    outputs.out = place(cli::HostTensor::make(p.dtype, {s.batch, s.qHeads, s.qLen, p.headDimV}));
-    outputs.lse = place(cli::HostTensor::make(DType::F32, {s.batch, s.qHeads, s.qLen}));
-    poison();
-  }
-  OnDevice(const OnDevice&) = delete; // inputs point to captures
-
-  TensorView place(const cli::HostTensor& tensor) {
-    buffers.push_back(take(device::Buffer::allocate(tensor.bytes.size())));
-    take(buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()));
-    TensorView view = tensor.view();
-    view.data = buffers.back().data();
-    return view;
-  }
-  void poison() {
-    for (size_t i : {3, 4}) take(buffers[i].fill(0xff));
-  }
-  Outcome outcome() const {
-    const ProblemShape& s = problem.shape;
-    cli::HostTensor out = cli::HostTensor::make(problem.dtype, {s.batch, s.qHeads, s.qLen, problem.headDimV});
-    cli::HostTensor lse = cli::HostTensor::make(DType::F32, {s.batch, s.qHeads, s.qLen});
-    take(buffers[3].download(out.bytes.data(), out.bytes.size()));
-    take(buffers[4].download(lse.bytes.data(), lse.bytes.size()));
-    return {toDoubles(out), toDoubles(lse), {}};
-  }
-};
-
 /// Memory that holds no zeros.
-device::Buffer dirty(size_t bytes) {
-  device::Buffer buffer = take(device::Buffer::allocate(bytes));
-  if (bytes) take(buffer.fill(0xa5));
-  return buffer;
-}
-
-void check(const OnDevice& device, const Mod& mod, const HostOperands& host) {
-  checkClose(device.outcome(), runReference(mod, device.problem, host), device.problem);
-}
+device::Buffer dirty(size_t bytes) { return filled(bytes, 0xa5); }
 
 } // namespace
 
@@ -71,8 +23,7 @@ TEST_CASE("prepared attention is right, whatever the workspace held before", "[g
       INFO(name << ", family " << int(family));
       const Mod mod = libraryMod(name);
       const Problem problem{{2, 4, 2, 300, 500}, 64, 64, DType::BF16};
-      const HostOperands host = draw(mod, problem);
-      OnDevice device(problem, host);
+      OnDevice device(mod, problem);
       const uint64_t before = plan::plansMade;
       const Prepared prepared = take(gpu.compiler.prepare(mod, device.inputs, device.outputs, {.family = family}));
       CHECK(plan::plansMade - before <= prepared.preparation().kernels().size()); // fewer if one is in memory
@@ -83,7 +34,7 @@ TEST_CASE("prepared attention is right, whatever the workspace held before", "[g
         device.poison();
         take(prepared.launch(device.inputs, device.outputs, workspace.data(), gpu.stream.get()));
         take(gpu.stream.synchronize());
-        check(device, mod, host);
+        device.check(mod);
       }
     }
 }
@@ -93,19 +44,18 @@ TEST_CASE("one preparation serves operands elsewhere, and other values of captur
   Gpu& gpu = *gputest::gpu();
   const Mod mod = libraryMod("document");
   Problem problem{{2, 4, 2, 384, 384}, 64, 64, DType::BF16};
-  const HostOperands first = draw(mod, problem);
+  OnDevice a(mod, problem);
   problem.seed = 7;
-  const HostOperands second = draw(mod, problem);
-  OnDevice a(problem, first), b(problem, second);
+  OnDevice b(mod, problem);
   const Prepared prepared = take(gpu.compiler.prepare(mod, a.inputs, a.outputs));
   REQUIRE(prepared.preparation().blockMask);
   const device::Buffer workspace = dirty(prepared.workspaceBytes());
-  for (auto [device, host] : {std::pair(&a, &first), std::pair(&b, &second), std::pair(&a, &first)}) {
+  for (OnDevice* device : {&a, &b, &a}) {
     device->poison();
     take(prepared.initialise(device->inputs, workspace.data(), gpu.stream.get()));
     take(prepared.launch(device->inputs, device->outputs, workspace.data(), gpu.stream.get()));
     take(gpu.stream.synchronize());
-    check(*device, mod, *host);
+    device->check(mod);
   }
 }
 
@@ -115,8 +65,7 @@ TEST_CASE("prepared attention can be captured whole, its block mask included", "
   for (const char* name : {"causal", "document"}) {
     const Mod mod = libraryMod(name);
     const Problem problem{{2, 4, 2, 200, 300}, 64, 64, DType::BF16};
-    const HostOperands host = draw(mod, problem);
-    OnDevice device(problem, host);
+    OnDevice device(mod, problem);
     const Prepared prepared = take(gpu.compiler.prepare(mod, device.inputs, device.outputs));
     const device::Buffer workspace = dirty(prepared.workspaceBytes());
     take(gpu.stream.beginCapture());
@@ -125,7 +74,7 @@ TEST_CASE("prepared attention can be captured whole, its block mask included", "
     const device::Graph graph = take(gpu.stream.endCapture());
     for (int i = 0; i < 20; ++i) take(graph.launch(gpu.stream.get()));
     take(gpu.stream.synchronize());
-    check(device, mod, host);
+    device.check(mod);
   }
 }
 
@@ -134,8 +83,7 @@ TEST_CASE("the block mask of a workspace is that of the CPU", "[gpu]") {
   Gpu& gpu = *gputest::gpu();
   const Mod mod = libraryMod("document");
   const Problem problem{{2, 2, 2, 1000, 1000}, 64, 64, DType::BF16};
-  const HostOperands host = draw(mod, problem);
-  OnDevice device(problem, host);
+  OnDevice device(mod, problem);
   const Prepared prepared = take(gpu.compiler.prepare(mod, device.inputs, device.outputs));
   REQUIRE(prepared.preparation().blockMask);
   const BlockMaskShape shape = *prepared.preparation().blockMask;
@@ -148,7 +96,7 @@ TEST_CASE("the block mask of a workspace is that of the CPU", "[gpu]") {
   const auto* begin = reinterpret_cast<char*>(prepared.blockMaskIn(workspace.data()).partialCount);
   std::memcpy(lists.data(), bytes.data() + (begin - static_cast<char*>(workspace.data())), lists.size());
   const BlockMask actual = take(BlockMask::fromLists(BlockMask::viewInto(lists.data(), shape)));
-  CHECK(actual.toString() == take(BlockMask::build(mod, host.captures, problem.shape, shape)).toString());
+  CHECK(actual.toString() == take(BlockMask::build(mod, device.host.captures, problem.shape, shape)).toString());
 }
 
 TEST_CASE("what was not prepared is not launched", "[gpu]") {
@@ -156,7 +104,7 @@ TEST_CASE("what was not prepared is not launched", "[gpu]") {
   Gpu& gpu = *gputest::gpu();
   const Mod mod = libraryMod("document");
   const Problem problem{{2, 4, 2, 200, 200}, 64, 64, DType::BF16};
-  OnDevice device(problem, draw(mod, problem));
+  OnDevice device(mod, problem);
   const Prepared prepared = take(gpu.compiler.prepare(mod, device.inputs, device.outputs));
   const device::Buffer workspace = dirty(prepared.workspaceBytes());
   const auto errorOf = [&](const Operands& inputs, const Outputs& outputs, void* memory) {
@@ -194,7 +142,7 @@ TEST_CASE("a launch that breaks a condition of the mod is refused before anythin
   const Mod mod = take(Mod::parse("window: int\nassert window <= KV_LEN, 'the window lies outside'\n"
                                   "def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx <= window\n"));
   const Problem problem{{2, 4, 2, 200, 200}, 64, 64, DType::BF16};
-  OnDevice device(problem, draw(mod, problem));
+  OnDevice device(mod, problem);
   Captures captures;
   device.inputs.captures = &captures.set("window", 200);
   const Prepared prepared = take(gpu.compiler.prepare(mod, device.inputs, device.outputs));

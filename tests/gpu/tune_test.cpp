@@ -1,6 +1,6 @@
 // Tuning on the GPU: what is measured is kept, another compiler takes it, and results are the same.
-#include "gpu.h"
 #include "helpers/temp_directory.h"
+#include "on_device.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -10,71 +10,24 @@ using namespace attnc::gputest;
 
 namespace {
 
-/// A case of tuning: operands, outputs and gradients in device memory.
-struct Tuned {
-  Problem problem;
-  HostOperands host;
-  ResultGradients given;
-  DeviceCaptures captures;
-  std::vector<device::Buffer> buffers; // q, k, v, out, lse, dout, dq, dk, dv
-  BackwardOperands inputs;
-  Outputs outputs;
-  BackwardOutputs gradients;
+OnDevice drawn(const Mod& mod, const Problem& problem) {
+  return OnDevice(mod, problem, drawGradients(problem, /*withLse=*/false));
+}
 
-  Tuned(const Mod& mod, const Problem& p, const std::map<std::string, int64_t>& scalars = {})
-      : problem(p), host(draw(mod, p, scalars)), given(drawGradients(p, /*withLse=*/false)),
-        captures(uploadCaptures(host.captures)) {
-    const ProblemShape& s = p.shape;
-    inputs.q = place(host.q), inputs.k = place(host.k), inputs.v = place(host.v);
-    inputs.captures = &captures.captures;
-    inputs.out = place(cli::HostTensor::make(p.dtype, {s.batch, s.qHeads, s.qLen, p.headDimV}));
-    inputs.lse = place(cli::HostTensor::make(DType::F32, {s.batch, s.qHeads, s.qLen}));
-    inputs.dOut = place(given.dOut);
-    outputs = {.out = inputs.out, .lse = inputs.lse};
-    gradients = {.dQ = place(host.q), .dK = place(host.k), .dV = place(host.v)};
-  }
-  Tuned(const Tuned&) = delete; // inputs point to captures
-
-  TensorView place(const cli::HostTensor& tensor) {
-    buffers.push_back(take(device::Buffer::allocate(tensor.bytes.size())));
-    take(buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()));
-    TensorView view = tensor.view();
-    view.data = buffers.back().data();
-    return view;
-  }
-
-  /// Launches into fresh outputs, and holds them against the reference.
-  void check(const Mod& mod, const Prepared& prepared, const device::Stream& stream) {
-    const ProblemShape& s = problem.shape;
-    for (size_t i : {3, 4}) take(buffers[i].fill(0xff));
-    const device::Buffer workspace = take(device::Buffer::allocate(prepared.workspaceBytes()));
-    take(prepared.initialise(inputs, workspace.data(), stream.get()));
-    take(prepared.launch(inputs, outputs, workspace.data(), stream.get()));
-    take(stream.synchronize());
-    cli::HostTensor out = cli::HostTensor::make(problem.dtype, {s.batch, s.qHeads, s.qLen, problem.headDimV});
-    cli::HostTensor lse = cli::HostTensor::make(DType::F32, {s.batch, s.qHeads, s.qLen});
-    take(buffers[3].download(out.bytes.data(), out.bytes.size()));
-    take(buffers[4].download(lse.bytes.data(), lse.bytes.size()));
-    checkClose({toDoubles(out), toDoubles(lse), {}}, runReference(mod, problem, host), problem);
-  }
-
-  /// The same of both passes, and of gradients.
-  void checkTraining(const Mod& mod, const Prepared& prepared, const device::Stream& stream) {
-    for (size_t i : {3, 4, 6, 7, 8}) take(buffers[i].fill(0xff));
-    const device::Buffer workspace = take(device::Buffer::allocate(prepared.workspaceBytes()));
-    take(prepared.initialise(inputs, workspace.data(), stream.get()));
-    take(prepared.launch(inputs, outputs, workspace.data(), stream.get()));
-    take(prepared.launchBackward(inputs, gradients, workspace.data(), stream.get()));
-    take(stream.synchronize());
-    const auto download = [&](size_t i, const cli::HostTensor& like) {
-      cli::HostTensor to = cli::HostTensor::make(like.dtype, like.shape);
-      take(buffers[i].download(to.bytes.data(), to.bytes.size()));
-      return toDoubles(to);
-    };
-    checkGradients({download(6, host.q), download(7, host.k), download(8, host.v)},
-                   runReferenceBackward(mod, host, given), problem);
-  }
-};
+/// Launches into fresh outputs, and holds them against the reference.
+void check(OnDevice& work, const Mod& mod, const Prepared& prepared, const device::Stream& stream) {
+  work.poison();
+  const device::Buffer workspace = take(device::Buffer::allocate(prepared.workspaceBytes()));
+  take(prepared.initialise(work.inputs, workspace.data(), stream.get()));
+  take(prepared.launch(work.inputs, work.outputs, workspace.data(), stream.get()));
+  if (prepared.backwardKernel())
+    take(prepared.launchBackward(work.inputs, work.gradients, workspace.data(), stream.get()));
+  take(stream.synchronize());
+  if (prepared.backwardKernel())
+    work.checkTraining(mod);
+  else
+    work.check(mod);
+}
 
 /// Whatever won, the file of the choice has this tile then.
 void sayWon(const TunedKernel& kernel, size_t tile) {
@@ -100,8 +53,9 @@ TEST_CASE("tuning measures every tile, and what it keeps is taken by another com
     INFO(name);
     const Mod mod = libraryMod(name);
     const bool isGrid = std::string(name) == "neighborhood2d";
-    Tuned tuned(mod, {isGrid ? ProblemShape{1, 2, 2, 128 * 128, 128 * 128} : ProblemShape{2, 4, 2, 1000, 1500}, 64, 64,
-                      DType::BF16});
+    OnDevice tuned =
+        drawn(mod, {isGrid ? ProblemShape{1, 2, 2, 128 * 128, 128 * 128} : ProblemShape{2, 4, 2, 1000, 1500}, 64, 64,
+                    DType::BF16});
     const Compiler compiler(options);
     const Tuning tuning = take(compiler.tune(mod, tuned.inputs, tuned.outputs, {}, gpu.stream.get()));
     REQUIRE_FALSE(tuning.forward.tiles.empty());
@@ -116,14 +70,14 @@ TEST_CASE("tuning measures every tile, and what it keeps is taken by another com
       const Prepared asked = take(compiler.prepare(mod, tuned.inputs, tuned.outputs, {.tile = tile.tile}));
       CHECK(asked.preparation().tile == tile.tile);
       CHECK(asked.preparation().tileFrom == TileFrom::Asked);
-      if (!isGrid) tuned.check(mod, asked, gpu.stream);
+      if (!isGrid) check(tuned, mod, asked, gpu.stream);
     }
     if (tuning.forward.tiles.size() > 1) CHECK(std::filesystem::exists(tuning.forward.file));
     for (const Compiler& later : {compiler, Compiler(options)}) {
       const Prepared prepared = take(later.prepare(mod, tuned.inputs, tuned.outputs));
       CHECK(prepared.preparation().tile == tuning.preparation.tile);
       CHECK(prepared.preparation().tileFrom == (tuning.forward.tiles.size() > 1 ? TileFrom::Tuned : TileFrom::Model));
-      if (!isGrid) tuned.check(mod, prepared, gpu.stream);
+      if (!isGrid) check(tuned, mod, prepared, gpu.stream);
     }
     CompilerOptions off = options;
     off.tuned = false;
@@ -136,7 +90,7 @@ TEST_CASE("where a tuned kernel is not to be had, the model's is taken", "[gpu]"
   Gpu& gpu = *gputest::gpu();
   const test::TempDirectory home;
   const Mod mod = libraryMod("noop");
-  Tuned tuned(mod, {{1, 2, 2, 1000, 1000}, 64, 64, DType::BF16});
+  OnDevice tuned = drawn(mod, {{1, 2, 2, 1000, 1000}, 64, 64, DType::BF16});
   CompilerOptions options{.cacheDirectory = home / "cache", .tuned = true};
   const Preparation model = take(Compiler(options).prepare(mod, tuned.inputs, tuned.outputs)).preparation();
   const std::string pack = take(Compiler(options).pack({{mod, model.options}}));
@@ -150,7 +104,7 @@ TEST_CASE("where a tuned kernel is not to be had, the model's is taken", "[gpu]"
   options.noCompile = true;
   const Prepared prepared = take(Compiler(options).prepare(mod, tuned.inputs, tuned.outputs));
   CHECK(prepared.preparation().tileFrom == TileFrom::Model);
-  tuned.check(mod, prepared, gpu.stream);
+  check(tuned, mod, prepared, gpu.stream);
 }
 
 TEST_CASE("tuning for training measures both passes, and training takes what it keeps", "[gpu]") {
@@ -162,8 +116,9 @@ TEST_CASE("tuning for training measures both passes, and training takes what it 
     INFO(name);
     const Mod mod = libraryMod(name);
     const bool isGrid = std::string(name) == "neighborhood2d";
-    Tuned tuned(mod, {isGrid ? ProblemShape{1, 2, 2, 128 * 128, 128 * 128} : ProblemShape{2, 4, 2, 1000, 1500}, 64, 64,
-                      DType::BF16});
+    OnDevice tuned =
+        drawn(mod, {isGrid ? ProblemShape{1, 2, 2, 128 * 128, 128 * 128} : ProblemShape{2, 4, 2, 1000, 1500}, 64, 64,
+                    DType::BF16});
     const Compiler compiler(options);
     const auto prepare = [&](const Compiler& with, const PrepareOptions& how = {}) {
       return take(with.prepareTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients, how));
@@ -186,7 +141,7 @@ TEST_CASE("tuning for training measures both passes, and training takes what it 
       CHECK(asked.preparation().backward->tile == tile.tile);
       CHECK(asked.preparation().backward->tileFrom == TileFrom::Asked);
       CHECK(asked.preparation().tile == tuning.preparation.tile);
-      if (!isGrid) tuned.checkTraining(mod, asked, gpu.stream);
+      if (!isGrid) check(tuned, mod, asked, gpu.stream);
     }
     const auto expected = tuning.backward->tiles.size() > 1 ? TileFrom::Tuned : TileFrom::Model;
     for (const Compiler& later : {compiler, Compiler(options)}) {
@@ -195,7 +150,7 @@ TEST_CASE("tuning for training measures both passes, and training takes what it 
       CHECK(backward.tile == tuning.preparation.backward->tile);
       CHECK(backward.tileFrom == expected);
       CHECK(backward.tunedBy == tuning.preparation.backward->tunedBy);
-      if (!isGrid) tuned.checkTraining(mod, prepared, gpu.stream);
+      if (!isGrid) check(tuned, mod, prepared, gpu.stream);
     }
     // Tunes only the backward kernel.
     const Tuning one = take(compiler.tuneTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients,
@@ -212,7 +167,7 @@ TEST_CASE("where a tuned backward kernel is not to be had, the model's is taken"
   Gpu& gpu = *gputest::gpu();
   const test::TempDirectory home;
   const Mod mod = libraryMod("noop");
-  Tuned tuned(mod, {{1, 2, 2, 1000, 1000}, 64, 64, DType::BF16});
+  OnDevice tuned = drawn(mod, {{1, 2, 2, 1000, 1000}, 64, 64, DType::BF16});
   CompilerOptions options{.cacheDirectory = home / "cache", .tuned = true};
   const auto prepare = [&] {
     return take(Compiler(options).prepareTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients));
@@ -232,5 +187,5 @@ TEST_CASE("where a tuned backward kernel is not to be had, the model's is taken"
   options.noCompile = true;
   const Prepared prepared = prepare();
   CHECK(prepared.preparation().backward->tileFrom == TileFrom::Model);
-  tuned.checkTraining(mod, prepared, gpu.stream);
+  check(tuned, mod, prepared, gpu.stream);
 }

@@ -2,16 +2,11 @@
 
 import json
 import os
-import pathlib
 import subprocess
-import sys
 import unittest
 
-sys.dont_write_bytecode = True
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "python"))
-
-import attnc  # noqa: E402
+import needs  # finds attnc
+import attnc
 
 TEXT = """
 window: int

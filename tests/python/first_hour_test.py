@@ -6,19 +6,14 @@
 Prints SKIPPED if torch is not installed.
 """
 
-import pathlib
-import sys
 import unittest
 import warnings
 from unittest import mock
 
-sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools" / "python"))
-try:
-    import torch
-except ImportError as error:
-    sys.exit(print(f"SKIPPED: {error}"))
+import needs
+
+needs.modules("torch")
+import torch
 import attnc
 from attnc import _cpu_notice
 from attnc.torch import (

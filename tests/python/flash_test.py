@@ -6,19 +6,14 @@
 Without a GPU, the functions are registered for the CPU. Prints SKIPPED if torch is not installed.
 """
 
-import pathlib
-import sys
 import unittest
 import unittest.mock
 
-sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
-try:
-    import torch
-    from attention import by_definition, relative_error
-except ImportError as error:
-    sys.exit(print(f"SKIPPED: {error}"))
+import needs
+
+needs.modules("attention")
+import torch
+from attention import by_definition, relative_error
 import torch.nn.attention
 from attnc.torch import flash
 

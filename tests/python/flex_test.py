@@ -13,7 +13,6 @@ import io
 import itertools
 import math
 import os
-import pathlib
 import random
 import re
 import subprocess
@@ -24,15 +23,12 @@ import unittest
 import unittest.mock
 import warnings
 
-sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
-try:
-    import numpy
-    import torch
-    from attention import by_definition, relative_error
-except ImportError as error:
-    sys.exit(print(f"SKIPPED: {error}"))
+import needs
+
+needs.modules("numpy", "attention")
+import numpy
+import torch
+from attention import by_definition, relative_error
 import attnc
 import attnc.torch
 from attnc.torch import AuxRequest, BlockMask, and_masks, create_block_mask, flex_attention, or_masks, translate
@@ -423,7 +419,7 @@ class FlexTest(unittest.TestCase):
         self.assertTrue(table.any())
 
     def test_the_example_of_the_documents(self):
-        text = (ROOT / "docs/pytorch.md").read_text(encoding="utf-8")
+        text = (needs.ROOT / "docs/pytorch.md").read_text(encoding="utf-8")
         example = text.partition("flex_test.py -->\n```python\n")[2].partition("```")[0]
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
@@ -1364,7 +1360,7 @@ class TextTest(unittest.TestCase):
 
     def test_needs_no_torch(self):
         code = "import sys, attnc; attnc.Mod.parse('q_idx >= kv_idx'); sys.exit('torch' in sys.modules)"
-        path = {"PYTHONPATH": str(ROOT / "tools" / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+        path = {"PYTHONPATH": str(needs.ROOT / "tools" / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
         self.assertEqual(subprocess.run([sys.executable, "-c", code], env={**os.environ, **path}).returncode, 0)
 
 

@@ -7,18 +7,13 @@ operands, whose gradients pass straight through.
 Prints SKIPPED if torch is not installed. Kernels of e4m3 need an sm_90a; the CPU computes by the reference.
 """
 
-import pathlib
-import sys
 import unittest
 
-sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
-try:
-    import torch
-    from attention import by_definition, relative_error
-except ImportError as error:
-    sys.exit(print(f"SKIPPED: {error}"))
+import needs
+
+needs.modules("attention")
+import torch
+from attention import by_definition, relative_error
 from attnc.torch import AuxRequest, create_block_mask, flex_attention
 from attnc.torch.fp8 import Rounding
 from attnc.torch.graphs import is_traced

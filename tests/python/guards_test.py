@@ -13,20 +13,16 @@ import functools
 import gc
 import math
 import os
-import pathlib
 import sys
 import types
 import unittest
 import weakref
 from unittest import mock
 
-sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools" / "python"))
-try:
-    import torch
-except ImportError as error:
-    sys.exit(print(f"SKIPPED: {error}"))
+import needs
+
+needs.modules("torch")
+import torch
 from attnc.torch import translation
 from attnc.torch.errors import UntranslatableError
 from attnc.torch.translation import translate

@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import logging
 import math
-import pathlib
 import re
 import sys
 import threading
@@ -19,14 +18,11 @@ import types
 import unittest
 import unittest.mock
 
-sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
-try:
-    import torch
-    from attention import by_definition, relative_error
-except ImportError as error:
-    sys.exit(print(f"SKIPPED: {error}"))
+import needs
+
+needs.modules("attention")
+import torch
+from attention import by_definition, relative_error
 try:
     import inductor_hooks
     from inductor_hooks import HAS_FORWARD

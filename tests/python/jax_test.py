@@ -10,19 +10,15 @@ import functools
 import itertools
 import os
 import pathlib
-import sys
 import unittest
 import unittest.mock
 import warnings
 
-sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools" / "python")]
+import needs
+
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
-try:
-    import jax
-except ImportError as error:
-    sys.exit(print(f"SKIPPED: {error}"))
+needs.modules("jax")
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax

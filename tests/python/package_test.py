@@ -5,23 +5,20 @@
 """
 
 import os
-import pathlib
 import re
 import subprocess
 import sys
 import unittest
 from unittest import mock
 
-sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools" / "python"))
-import attnc  # noqa: E402
+import needs
+import attnc
 
 WINDOW = "window: int\ndef mask_mod(b, h, q_idx, kv_idx): return (q_idx >= kv_idx) & (q_idx - kv_idx <= window)"
 
 
 def python(*arguments, **environment):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tools/python"), "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    environment = {**os.environ, "PYTHONPATH": str(needs.ROOT / "tools/python"), "PYTHONDONTWRITEBYTECODE": "1", **environment}
     return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
 
 

@@ -13,18 +13,14 @@ Prints SKIPPED if torch is not installed or there is no GPU.
 import dataclasses
 import functools
 import os
-import pathlib
 import sys
 import warnings
 
-sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
-try:
-    import torch
-    from attention import by_definition, relative_error
-except ImportError as error:
-    sys.exit(print(f"SKIPPED: {error}"))
+import needs
+
+needs.modules("attention")
+import torch
+from attention import by_definition, relative_error
 DEVICE = os.environ.get("ATTNC_TEST_DEVICE", "cuda")
 if DEVICE == "cuda" and not torch.cuda.is_available():
     sys.exit(print("SKIPPED: there is no GPU"))

@@ -1,19 +1,14 @@
 """Processes of a test on the CPU, which exchange by gloo. Importing it ends the process with SKIPPED if torch is not
 installed."""
 
-import pathlib
-import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools/python"))
-try:
-    import torch
-    import torch.distributed as dist
-    import torch.multiprocessing as processes
-except ImportError as error:
-    print(f"SKIPPED: {error}")
-    sys.exit(0)
+import needs
+
+needs.modules("torch.distributed")
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as processes
 
 
 def start(run, count, *arguments):

@@ -10,21 +10,16 @@ import contextlib
 import gc
 import itertools
 import math
-import pathlib
-import sys
 import types
 import unittest
 import weakref
 from unittest import mock
 
-sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
-try:
-    import torch
-    from attention import by_definition, relative_error
-except ImportError as error:
-    sys.exit(print(f"SKIPPED: {error}"))
+import needs
+
+needs.modules("attention")
+import torch
+from attention import by_definition, relative_error
 import guards_test
 from attnc.torch import AuxRequest, create_block_mask, flex, flex_attention, repeats
 from torch.autograd import forward_ad

@@ -16,9 +16,8 @@ import unittest
 import unittest.mock
 import warnings
 
-sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
+import needs
+
 logging.disable(logging.WARNING)  # SGLang says what it lacks here
 warnings.simplefilter("ignore")
 try:
@@ -295,7 +294,7 @@ class Kernels(unittest.TestCase):
 class Interface(unittest.TestCase):
     def test_registered(self):
         """SGLang finds the backend by the entry point of the package."""
-        text = (ROOT / "tools/python/pyproject.toml").read_text(encoding="utf-8")
+        text = (needs.ROOT / "tools/python/pyproject.toml").read_text(encoding="utf-8")
         group, entry = re.search(r'\[project.entry-points."(sglang\..*)"\]\nattnc = "(.*)"', text).groups()
         with tempfile.TemporaryDirectory() as folder:
             about = pathlib.Path(folder) / "attnc-0.0.0.dist-info"

@@ -6,18 +6,14 @@ TEXT_INTS_SEEDS: how many random texts of four expressions each (default: 24).
 """
 
 import os
-import pathlib
 import random
-import sys
 import unittest
 
-sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "python"))
-try:
-    import torch
-except ImportError as error:
-    sys.exit(print(f"SKIPPED: {error}"))
-import attnc  # noqa: E402
+import needs
+
+needs.modules("torch")
+import torch
+import attnc
 
 ROWS = 8
 DTYPES = {"u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64}

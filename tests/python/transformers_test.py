@@ -12,21 +12,16 @@ import copy
 import functools
 import io
 import os
-import pathlib
-import sys
 import unittest
 import unittest.mock
 
-sys.dont_write_bytecode = True
+import needs
+
 os.environ["HF_HUB_OFFLINE"] = "1"
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
-try:
-    import torch
-    import transformers
-    from attention import relative_error
-except ImportError as error:
-    sys.exit(print(f"SKIPPED: {error}"))
+needs.modules("transformers", "attention")
+import torch
+import transformers
+from attention import relative_error
 import attnc.transformers
 import side_by_side
 from transformers import Gemma2Config, GptOssConfig, LlamaConfig
@@ -265,7 +260,7 @@ class TransformersTest(unittest.TestCase):
                 self.near(actual, expected)
 
     def test_the_example_of_the_documents(self):
-        text = (ROOT / "docs/transformers.md").read_text(encoding="utf-8")
+        text = (needs.ROOT / "docs/transformers.md").read_text(encoding="utf-8")
         example = text.partition("transformers_test.py -->\n```python\n")[2].partition("```")[0]
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):

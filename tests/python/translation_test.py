@@ -13,14 +13,11 @@ import sys
 import tempfile
 import unittest
 
-sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
-try:
-    import torch
-    from attention import by_definition, everywhere, relative_error, run_attnc
-except ImportError as error:
-    sys.exit(print(f"SKIPPED: {error}"))
+import needs
+
+needs.modules("attention")
+import torch
+from attention import by_definition, everywhere, relative_error, run_attnc
 from attnc.mod import Mod
 from attnc.torch import create_block_mask, flex_attention
 from attnc.torch.translation import UntranslatableError, translate

@@ -20,9 +20,8 @@ import unittest
 import unittest.mock
 import warnings
 
-sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
+import needs
+
 logging.disable(logging.WARNING)  # vLLM says what it lacks here
 warnings.simplefilter("ignore")
 try:
@@ -442,7 +441,7 @@ class Benchmark(unittest.TestCase):
         """What the benchmark gives attnc, Triton's kernel and FlexAttention's backend are the same batches."""
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder) / "times.jsonl"
-            command = [sys.executable, ROOT / "bench/vllm_times.py", "--device", "cpu", "--out", out]
+            command = [sys.executable, needs.ROOT / "bench/vllm_times.py", "--device", "cpu", "--out", out]
             for peers, only in (("attnc,flex_vllm", "tree8-|images"), ("triton_vllm", "images|decode-causal_fp8")):
                 environment = {**os.environ, "TRITON_INTERPRET": "1"}
                 ran = subprocess.run(
@@ -469,7 +468,7 @@ class Interface(unittest.TestCase):
 
     def test_registered(self):
         """vLLM finds the backend by the entry point of the package."""
-        text = (ROOT / "tools/python/pyproject.toml").read_text(encoding="utf-8")
+        text = (needs.ROOT / "tools/python/pyproject.toml").read_text(encoding="utf-8")
         group, entry = re.search(r'\[project.entry-points."(vllm\..*)"\]\nattnc = "(.*)"', text).groups()
         with tempfile.TemporaryDirectory() as folder:
             about = pathlib.Path(folder) / "attnc-0.0.0.dist-info"

@@ -1,15 +1,10 @@
 """Tests that legal but suspicious mods issue Python warnings. Needs no torch."""
 
-import pathlib
-import sys
 import unittest
 import warnings
 
-sys.dont_write_bytecode = True
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "python"))
-
-import attnc  # noqa: E402
+import needs  # finds attnc
+import attnc
 
 TEXT = "slopes: f32[H]\ndef mask_mod(b, h, q_idx, kv_idx):\n    return q_idx < 4 & kv_idx < 4\n"
 

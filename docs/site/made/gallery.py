@@ -1,6 +1,6 @@
 """Writes the gallery: a page with all mods of dsl/mods as pictures, and a page for each.
 
-Inputs: the mods, dsl/mods/README.md for order, sections and the commands that draw them, dsl/mods/pictures, and the
+Inputs: the mods, dsl/mods/README.md for order, sections and the commands that draw them, the command attnc, and the
 speeds that bench/gallery_speed.py prints.
 """
 
@@ -9,14 +9,15 @@ import html
 import json
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
+import tempfile
 
 import text
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODS = ROOT / "dsl/mods"
-PICTURES = MODS / "pictures"
 
 
 def formula(source):
@@ -78,7 +79,7 @@ def described(docstring, names):
 class Mod:
     def __init__(self, name, section, drawings):
         self.name, self.section = name, section
-        self.drawings = drawings  # (command, file in pictures/, what it shows)
+        self.drawings = drawings  # (command, file of the picture, what it shows)
         self.source = (MODS / f"{name}.py").read_text()
         self.tree = ast.parse(self.source)
         self.docstring = ast.get_docstring(self.tree)
@@ -127,6 +128,41 @@ class Mod:
         return self.drawings[-1 if self.section.startswith("Scores") else 0][1]
 
 
+def drawing_of(name, command):
+    """A command, the file of the picture that it draws, and what that shows."""
+    if "--scores" in command:
+        return command, f"{name}_scores.svg", f"what {name}.py makes of scores"
+    return command, f"{name}.svg", f"{'what queries see in' if '--query' in command else 'the mask of'} {name}.py"
+
+
+def picture(attnc, command, folder):
+    """The SVG that a command draws. `folder` has the captures, which are written when a command is the first to read
+    them."""
+    arguments = shlex.split(command)[1:]
+    for index, name in enumerate(arguments):
+        if name.endswith(".safetensors"):
+            arguments[index] = path = folder / name
+            of = [] if name == "captures.safetensors" else [path.stem]
+            if not path.exists():
+                script = [sys.executable, MODS / "pictures/captures.py", *of]
+                path.write_bytes(subprocess.run(script, check=True, capture_output=True).stdout)
+    drawn = subprocess.run([attnc, *arguments, "-o", "-"], cwd=MODS, capture_output=True, text=True)
+    if drawn.returncode:
+        sys.exit(f"dsl/mods/README.md: {command}: {drawn.stderr}")
+    return drawn.stdout
+
+
+def draw(attnc, mods, folder):
+    """Draws the pictures and the thumbnails of all mods."""
+    for kind in ("pictures", "thumbnails"):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as captures:
+        for command, file, _ in (drawing for mod in mods for drawing in mod.drawings):
+            svg = picture(attnc, command, pathlib.Path(captures))
+            (folder / "pictures" / file).write_text(svg)
+            (folder / "thumbnails" / file).write_text(cropped(svg))
+
+
 def read_mods():
     """The mods in the order of README; others behind them."""
     readme = (MODS / "README.md").read_text()
@@ -137,8 +173,8 @@ def read_mods():
             section = head[3:]
         match = re.match(r"### \[(\w+)\]", head)
         if match:
-            drawings = re.findall(r'^    (attnc mask .*)\n\n<img src="pictures/([^"]*)".*? alt="([^"]*)"', part, re.M)
-            mods.append(Mod(match.group(1), section, drawings))
+            commands = re.findall(r"^    (attnc mask .*)$", part, re.M)
+            mods.append(Mod(match.group(1), section, [drawing_of(match.group(1), command) for command in commands]))
             seen.add(match.group(1))
     mods += [Mod(path.stem, "Others", []) for path in sorted(MODS.glob("*.py")) if path.stem not in seen]
     return mods
@@ -225,7 +261,7 @@ def table(second, rows):
     return "\n".join(out)
 
 
-def page(mod, speeds):
+def page(mod, speeds, pictures):
     tags = "".join(f'<span class="tag">{tag}</span>' for tag in mod.tags)
     out = [f"# {mod.name}", f'<p class="tags">{tags}</p>', *described(mod.docstring, mod.names)]
     out += [f'```python title="{mod.name}.py"\n{mod.body}```']
@@ -238,7 +274,7 @@ def page(mod, speeds):
             out.append("The keys that some queries see.")
         else:
             out.append("Full blocks need no mask. Partial blocks ask it for each score. Blocks without colour are skipped.")
-        width, height = re.search(r'width="(\d+)" height="(\d+)"', (PICTURES / file).read_text()).groups()
+        width, height = re.search(r'width="(\d+)" height="(\d+)"', (pictures / file).read_text()).groups()
         kind = "picture wide" if int(width) > 1.3 * int(height) else "picture"
         out.append(f'<p class="{kind}"><img src="pictures/{file}" alt="{alternative}" loading="lazy"></p>')
         out.append(f"```bash\n{text.command_lines(command)}\n```")
@@ -258,22 +294,17 @@ def page(mod, speeds):
     return "\n\n".join(out) + "\n"
 
 
-def write(pages):
+def write(pages, attnc):
     """Returns the names of the mods in order."""
     mods, speeds = read_mods(), read_speeds()
     folder = pages / "gallery"
-    (folder / "pictures").mkdir(parents=True, exist_ok=True)
-    for path in PICTURES.rglob("*.svg"):
-        for kind, text_of in (("pictures", str), ("thumbnails", cropped)):
-            target = folder / kind / path.relative_to(PICTURES)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text_of(path.read_text()))
+    draw(attnc, mods, folder)
     out = ["---\nhide:\n  - toc\n---", "# Gallery",
            f"These {len(mods)} mods are in `dsl/mods`, with their source. FlexAttention also takes each. Use one as it is, "
            "with its constants and captures, or start from it."]
     section = None
     for mod in mods:
-        (folder / f"{mod.name}.md").write_text(page(mod, speeds))
+        (folder / f"{mod.name}.md").write_text(page(mod, speeds, folder / "pictures"))
         if mod.section != section:
             section = mod.section
             cards = "\n".join(card(each, speeds) for each in mods if each.section == section)
