@@ -3,8 +3,8 @@
 
   python3 tests/consumer/over_c.py --build FOLDER --cxx COMPILER [--flags FLAGS]
 
-FOLDER is attnc's build folder. The program is compiled by COMPILER, and by g++ and clang++ where they are, as C++17 and
-C++20, with and without exceptions, and links only libattnc.so. It must call each function that include/attnc/c
+FOLDER is attnc's build folder. The program is compiled by COMPILER, and by g++ and clang++ where they are, as C++17
+without exceptions and as C++20 with them, and links only libattnc.so. It must call each function that include/attnc/c
 declares, except those of NOT_WRAPPED. So it fails if a function of C is new and attnc/c.hpp does not wrap it.
 """
 
@@ -71,8 +71,8 @@ def main():
     names = (options.cxx,) if "-fsanitize" in options.flags else ("g++", "clang++", options.cxx)
     compilers = {os.path.realpath(found): found for name in names if (found := shutil.which(name))}
     errors = []
-    for compiler, standard, exceptions in itertools.product(
-        compilers.values(), ("17", "20"), ((), ("-fno-exceptions", "-fno-rtti"))
+    for compiler, (standard, exceptions) in itertools.product(
+        compilers.values(), (("17", ("-fno-exceptions", "-fno-rtti")), ("20", ()))
     ):
         how = [compiler, f"-std=c++{standard}", *exceptions]
         subprocess.run([*how, *STRICT, *shlex.split(options.flags), f"-I{prefix}/include",

@@ -50,12 +50,12 @@ size_t commits() {
   return count;
 }
 
-/// Returns which sixteenth of the jobs this run compiles, and prints it once.
+/// Returns which part of the jobs this run compiles, and prints it once.
 size_t partOfRun() {
   static const size_t part = [] {
     const char* given = std::getenv("ATTNC_TEST_KERNELS_PART");
-    const size_t number = (given ? size_t(std::atoi(given)) : commits()) % size_t(Which::Sixteenth);
-    fmt::print(stderr, "compiles sixteenth {} of the jobs; ATTNC_TEST_KERNELS_PART={} repeats it\n", number, number);
+    const size_t number = (given ? size_t(std::atoi(given)) : commits()) % size_t(Which::Part);
+    fmt::print(stderr, "compiles part {} of the jobs; ATTNC_TEST_KERNELS_PART={} repeats it\n", number, number);
     return number;
   }();
   return part;

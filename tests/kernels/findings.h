@@ -30,14 +30,14 @@ struct Job {
 /// Returns mods of the library: those that go everywhere, or the others.
 std::vector<std::pair<std::string, Mod>> library(bool everywhere = true);
 
-/// The share of jobs that is compiled: all, or one in 16, chosen by their names; at least one. Each commit has the next
-/// sixteenth, or ATTNC_TEST_KERNELS_PART says which (0 .. 15). All if ATTNC_TEST_ALL_KERNELS is set, and only jobs with
+/// The share of jobs that is compiled: all, or one in 32, chosen by their names; at least one. Each commit has the next
+/// part, or ATTNC_TEST_KERNELS_PART says which (0 .. 31). All if ATTNC_TEST_ALL_KERNELS is set, and only jobs with
 /// ATTNC_TEST_KERNELS_JOBS in their names if that is set.
-enum class Which { All = 1, Sixteenth = 16 };
+enum class Which { All = 1, Part = 32 };
 
 /// Compiles jobs on all cores. Returns one finding a line: spills, ptxas advisories, more shared memory than a CTA has,
 /// failures. All jobs of this program take two cores more than ten minutes.
-std::string findings(const std::vector<Job>& jobs, Which which = Which::Sixteenth);
+std::string findings(const std::vector<Job>& jobs, Which which = Which::Part);
 
 } // namespace attnc::test
 
