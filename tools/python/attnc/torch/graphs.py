@@ -28,6 +28,7 @@ from .autograd import rows_of
 from .guards import describe
 from .kernels import ALIGNED, Sequences, mod_of
 from .operator import attention_op, line_of
+from .tracing import is_jit_tracing, is_watched, transform
 from .translation import plan_of, translate, translate_traced
 
 
@@ -316,18 +317,7 @@ def _check_transforms(*tensors):
             )
 
 
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_modes_before_dispatch = torch._ops._len_torch_dispatch_stack_pre_dispatch
-_transform, _tracing = _functorch.peek_interpreter_stack, torch._C._get_tracing_state
 _WITH_MEMORY = torch.Tensor, torch.nn.Parameter
-
-
-def is_watched():
-    """Whether operations are recorded, watched or transformed."""
-    return bool(
-        _dispatch_modes() or _tracing() is not None or _transform() is not None or _modes_before_dispatch()
-        or forward_ad._current_level >= 0
-    )  # fmt: skip
 
 
 def is_recorded(*tensors):
@@ -339,7 +329,7 @@ def attend_recorded(query, key, value, score_mod, mask_mod, scale, wants_max, se
     """Returns (out, lse, row_max), as attend() does, through the operator. Raises UntranslatableError if a mod reads
     the number in a captured tensor that is recorded, and NotImplementedError under transforms of torch.func."""
     device = query.device
-    are_values_recorded = get_proxy_mode() is not None or _tracing() is not None or _transform() is not None
+    are_values_recorded = get_proxy_mode() is not None or is_jit_tracing() or transform() is not None
 
     def translated():
         functions = [function for function in (score_mod, mask_mod) if function is not None]

@@ -12,9 +12,9 @@ import types
 import torch
 
 from .block_mask import BlockMask, form_of
-from .graphs import is_watched
 from .guards import VALUES, is_stable, names_of
 from .kernels import ALIGNMENT
+from .tracing import is_watched
 
 _MOST_KEPT, _MOST_OF_A_KEY, _MOST_MISSED, _DEEPEST = 1024, 8, 256, 4
 _TENSOR, _MISSING = object(), object()
