@@ -8,11 +8,13 @@ from typing import Any
 
 from ._cpu_notice import tell_of_cpu
 from ._library import Handle, check, compiler, library
-from ._spec import DTYPE_E4M3, DTYPE_I32, BlockLists, BlockMaskShape, BlockMaskView, Operands, Outputs, PrepareOptions
+from ._spec import DTYPE_E4M3, DTYPE_I32, BlockLists, BlockMaskShape, BlockMaskView, Operands, Outputs, PrepareOptions, Tensor
 from .dlpack import Memory, View, is_on_gpu, without_gradient
 from .errors import ArgumentError, RunError
 from .launch import Launch, Sequences
 from .mod import Mod
+
+_TensorPointer = ctypes.POINTER(Tensor)
 
 
 def attention(
@@ -120,7 +122,7 @@ class Given:
         self.lse = self.memory.empty(tuple(q.shape[:3]), "float32") if return_lse else None
         views["out"] = View(self.out, "out", on_gpu, wait, writes=True)
         views["lse"] = View(self.lse, "lse", on_gpu, wait, writes=True) if return_lse else None
-        at = {name: view and pointer(view.struct) for name, view in views.items()}
+        at = {name: view and _TensorPointer(view.struct) for name, view in views.items()}
         array, of_captures = self.mod._given(captures, on_gpu, wait)
         lists, of_lists = (None, ()) if launch.mask is None else _lists_of(launch.mask, on_gpu, wait)
         self.operands = Operands(

@@ -324,12 +324,13 @@ def kind_of(launch, q, k, v, tensors):
     """Returns the kind of a call. Kernels may depend on strides, on the alignment of addresses, and on whether v is a
     view of k."""
     sequences, out, lists = launch.sequences, launch.out, launch.lists
-    offsets = (q.data_ptr() | k.data_ptr() | v.data_ptr()) % ALIGNMENT
+    q_at, k_at, v_at = q.data_ptr(), k.data_ptr(), v.data_ptr()
+    offsets = (q_at | k_at | v_at) % ALIGNMENT
     if offsets:
-        offsets = q.data_ptr() % ALIGNMENT, k.data_ptr() % ALIGNMENT, v.data_ptr() % ALIGNMENT
+        offsets = q_at % ALIGNMENT, k_at % ALIGNMENT, v_at % ALIGNMENT
     return (
         launch.mod, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype, q.device,
-        k.device, v.device, offsets, k.data_ptr() == v.data_ptr(), launch.wants_max, launch.gradients,
+        k.device, v.device, offsets, k_at == v_at, launch.wants_max, launch.gradients,
         launch.deterministic, launch.form, launch.options, out is not None and out.stride(),
         tuple([(x.dtype, x.shape, x.stride(), x.data_ptr() % ALIGNMENT) for x in tensors.values()]) if tensors else (),
         lists and (lists.shape, lists.rows[2] is None, lists.rows[1].shape, lists.columns[1].shape, lists.rows[0].device),
