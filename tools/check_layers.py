@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Checks the includes and the names of the sources: dependencies between layers point one way, no files include each
-other in a cycle, programs use the public interface, third-party headers stay in their folders, and no name is used that
-only some of the supported LLVM releases have.
+other in a cycle, nor do modules of the Python package, also by imports within functions; programs use the public
+interface, third-party headers stay in their folders, and no name is used that only some of the supported LLVM releases
+have.
 
   python3 tools/check_layers.py [--root DIR]
 
 Prints each offence and exits with 1 if there is any.
 """
 import argparse
+import ast
 import pathlib
 import re
 import sys
@@ -150,14 +152,35 @@ def way_back(unit, edges):
     return None
 
 
-def cycles(files):
-    """Returns the errors of cycles of includes. `files`: the headers that each file includes, by file."""
+def units_of_includes(files):
+    """Returns the units that each unit includes. `files`: the headers that each file includes, by file."""
     edges = {}
     for file, headers in files.items():
         for header in headers:
             other = unit_of_include(file, header, files)
             if other not in (None, unit_of(file)):
                 edges.setdefault(unit_of(file), set()).add(other)
+    return edges
+
+
+def imports_of(package):
+    """Returns the modules that each module of a package imports, also within functions."""
+    paths = {path.relative_to(package.parent).with_suffix(""): path for path in package.rglob("*.py")}
+    paths = {(name.parent if name.name == "__init__" else name).as_posix(): path for name, path in paths.items()}
+    edges = {}
+    for name, path in paths.items():
+        home = path.relative_to(package.parent).parts[:-1]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                level, module = getattr(node, "level", 0), getattr(node, "module", None)
+                origin = "/".join([*home[: len(home) + 1 - level] * bool(level), *(module.split(".") if module else [])])
+                for other in (f"{origin}/{alias.name.replace('.', '/')}".strip("/") for alias in node.names):
+                    edges.setdefault(name, set()).add(other if other in paths else origin)
+    return {name: others & paths.keys() for name, others in edges.items()}
+
+
+def cycles(edges):
+    """Returns the errors of cycles. `edges`: the units that each unit includes."""
     errors, seen = [], set()
     for unit in sorted(edges):
         way = None if unit in seen else way_back(unit, edges)
@@ -190,7 +213,7 @@ def check(root):
                     why = allowed(str(path.relative_to(root)), header, exceptions)
                 if why:
                     errors.append(f"{path.relative_to(root)}: includes {header}: {why}")
-    errors += cycles(included)
+    errors += cycles(units_of_includes(included)) + cycles(imports_of(root / "tools/python/attnc"))
     for header, file in sorted(exceptions):
         errors.append(f"tools/check_layers.py: {file} does not include {header}: the exception is not needed")
     return errors

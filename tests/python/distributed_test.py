@@ -343,10 +343,10 @@ def dense_rows(group):
     def strides_of(x):
         return [stride for size, stride in zip(x.shape, x.stride()) if size > 1]
 
-    def watched(call, q, k, v, tensors, numbers, scale, mask, out, lse, dout, *others):
+    def watched(call, launch, q, k, v, captures, out, lse, dout, *others):
         view = call.backward_operands.out.contents
         seen.append([stride for size, stride in zip(out.shape, view.stride) if size > 1] == strides_of(out))
-        return run(call, q, k, v, tensors, numbers, scale, mask, out, lse, dout, *others)
+        return run(call, launch, q, k, v, captures, out, lse, dout, *others)
 
     length, rank = 768, dist.get_rank(group)
     mask_mod = ahead(length, length)[1]

@@ -31,6 +31,7 @@ import torch
 from attention import by_definition, relative_error
 import attnc
 import attnc.torch
+from attnc.launch import Launch
 from attnc.torch import AuxRequest, BlockMask, and_masks, create_block_mask, flex_attention, or_masks, translate
 from attnc.torch import flex as flex_of_attnc, kernels
 from attnc.torch.block_mask import mask_mod_of
@@ -98,7 +99,7 @@ class FlexTest(unittest.TestCase):
                 out = flex_attention(q, k, v, enable_gqa=True)
                 weights = torch.softmax(q.float() @ k.float().transpose(2, 3) * 576**-0.5, 3)
                 self.near(out.float(), weights @ v.float(), limit)
-                kinds.add(kernels.kind_of("", q, k, v, {}, False, None, False, kernels.ALIGNED, None, None, ()))
+                kinds.add(kernels.kind_of(Launch({}, 1.0), q, k, v, {}))
             self.assertEqual(len(kinds), 2)
             if device == "cuda":
                 with self.assertRaisesRegex(attnc.RunError, "no backward pass for head dims above 256"):

@@ -164,7 +164,7 @@ class Kernels(unittest.TestCase):
             made.reorder_batch_threshold = few
             groups = made.build(0, batch.common).groups
             self.assertEqual(sum(group.count for group in groups), len(q_lens))
-            of = lambda group: group.sequences.cu_q is not None and group.sequences.cu_q.tolist()
+            of = lambda group: group.sequences.cu_seqlens_q is not None and group.sequences.cu_seqlens_q.tolist()
             return [(group.count, group.q_len, of(group)) for group in groups]
 
         self.assertEqual(launches([1, 1, 1]), [(3, 1, False)])
@@ -416,14 +416,14 @@ class Kernels(unittest.TestCase):
             self.assert_close(out[:-5], batch.defined(sinks=impl.attention.sinks))
         # One token of each request, but a graph of any batch of six tokens.
         metadata, _ = self.captured(batch, [1] * 6, 6, CUDAGraphMode.FULL)
-        self.assertEqual([(group.q_len, group.sequences.cu_q is None) for group in metadata.groups], [(6, False)])
+        self.assertEqual([(group.q_len, group.sequences.cu_seqlens_q is None) for group in metadata.groups], [(6, False)])
         metadata, _ = self.captured(Batch([8], [20]), [8], 8, CUDAGraphMode.FULL)
-        self.assertEqual([(group.q_len, group.sequences.cu_q is None) for group in metadata.groups], [(8, False)])
+        self.assertEqual([(group.q_len, group.sequences.cu_seqlens_q is None) for group in metadata.groups], [(8, False)])
         # Decodes of up to three queries, and of equally many.
         metadata, _ = self.captured(batch, [1] * 6, 3, CUDAGraphMode.FULL_AND_PIECEWISE)
-        self.assertEqual([(group.q_len, group.sequences.cu_q is None) for group in metadata.groups], [(3, False)])
+        self.assertEqual([(group.q_len, group.sequences.cu_seqlens_q is None) for group in metadata.groups], [(3, False)])
         metadata, _ = self.captured(batch, [1] * 6, 1, CUDAGraphMode.FULL_AND_PIECEWISE)
-        self.assertEqual([(group.q_len, group.sequences.cu_q is None) for group in metadata.groups], [(1, True)])
+        self.assertEqual([(group.q_len, group.sequences.cu_seqlens_q is None) for group in metadata.groups], [(1, True)])
 
     def test_other_pages(self):
         """Layers of another group of caches share lengths, and have pages of their own."""

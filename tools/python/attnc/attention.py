@@ -8,10 +8,13 @@ from typing import Any
 
 from ._cpu_notice import tell_of_cpu
 from ._library import Handle, check, compiler, library
-from ._spec import DTYPE_E4M3, DTYPE_I32, BlockLists, BlockMaskShape, BlockMaskView, Operands, Outputs, PrepareOptions
+from ._spec import DTYPE_E4M3, DTYPE_I32, BlockLists, BlockMaskShape, BlockMaskView, Operands, Outputs, PrepareOptions, Tensor
 from .dlpack import Memory, View, is_on_gpu, without_gradient
 from .errors import ArgumentError, RunError
+from .launch import Launch, Sequences
 from .mod import Mod
+
+_TensorPointer = ctypes.POINTER(Tensor)
 
 
 def attention(
@@ -61,42 +64,40 @@ def attention(
 
     Raises ModError, RunError and ArgumentError.
     """
-    q, k, v = (without_gradient(array, name) for name, array in (("q", q), ("k", k), ("v", v)))
-    others = {
-        "q_scales": q_scales, "k_scales": k_scales, "v_scales": v_scales, "kv_lengths": kv_lengths,
-        "q_offsets": q_offsets, "page_table": page_table, "new_k": new_k, "new_v": new_v,
-        "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_kv": cu_seqlens_kv,
-    }  # fmt: skip
+    q, k, v = without_gradient(q, "q"), without_gradient(k, "k"), without_gradient(v, "v")
     captures = {name: without_gradient(value, name) for name, value in (captures or {}).items()}
-    longest = max_q_len, max_kv_len
-    if block_mask is not None and cu_seqlens_q is not None and not all(longest):
+    if block_mask is not None and cu_seqlens_q is not None and not (max_q_len and max_kv_len):
         raise ArgumentError(
             "block_mask of a ragged batch is given without max_q_len or max_kv_len",
             "give both, which block_mask was made for and which no sequence exceeds",
         )
-    given = Given(mod, q, k, v, captures, scale, out, return_lse, stream, others, longest, block_mask)
+    sequences = Sequences(
+        q_scales, k_scales, v_scales, kv_lengths, q_offsets, page_table, new_k, new_v, cu_seqlens_q, cu_seqlens_kv,
+        max_q_len, max_kv_len,
+    )  # fmt: skip
+    options = ("tile", tile and tile.encode()), ("check", check)
+    given = Given(Launch({}, scale, block_mask, sequences, None, mod, out), q, k, v, captures, return_lse, stream)
     if given.on_gpu:
-        _launch(given, tile, check)
+        _enqueue(given, options)
     else:
         tell_of_cpu(q, v)
         structs = byref(given.operands), byref(given.outputs)
         if given.is_fp8:
             settle(given.handle, structs, "sm_90a")
-        refuse_tiles(given.handle, structs, [("tile", tile.encode())] if tile else ())
+        refuse_tiles(given.handle, structs, options if tile else ())
         _compute(given)
     return (given.out, given.lse) if return_lse else given.out
 
 
 class Given:
-    """The arguments of a call, as structs. The tensors must outlive it."""
+    """The arguments of a launch, as structs. The tensors must outlive it. `captures` include numbers."""
 
-    def __init__(
-        self, mod, q, k, v, captures, scale, out, return_lse, stream, others=None, longest=(0, 0), block_mask=None
-    ):
-        self.mod = Mod.parse(mod) if isinstance(mod, str) else mod
+    def __init__(self, launch, q, k, v, captures, return_lse, stream):
+        out = launch.out
+        self.mod = Mod.parse(launch.mod) if isinstance(launch.mod, str) else launch.mod
         if not isinstance(self.mod, Mod):
             raise ArgumentError(
-                f"mod is {type(mod).__name__}",
+                f"mod is {type(launch.mod).__name__}",
                 "give a Mod or its text; attnc.torch and attnc.jax have flex_attention, which takes functions",
             )
         self.handle = self.mod._handle.address
@@ -105,7 +106,8 @@ class Given:
         # Tensors that this call makes are already ordered on its stream; others must wait for it.
         wait = None if not on_gpu else -1 if stream is None else stream or 1
         self.stream = self.memory.stream() if on_gpu and stream is None else stream
-        others = {name: array for name, array in (others or {}).items() if array is not None}
+        *arrays, max_q_len, max_kv_len = launch.sequences
+        others = {name: array for name, array in zip(Sequences._fields, arrays) if array is not None}
         written = ("k", "v") if "new_k" in others else ()
         views = {
             name: View(array, name, on_gpu, wait, writes=name in written)
@@ -114,19 +116,19 @@ class Given:
         for name in ("q", "k", "v"):
             if (rank := views[name].struct.rank) != 4:
                 raise ArgumentError(f"{name} has {rank} axes", "give [B, H, L, E], e.g. by [None] for a batch of 1")
-        self.is_fp8 = any(views[name].struct.dtype == DTYPE_E4M3 for name in "qkv")
+        self.is_fp8 = any([views[name].struct.dtype == DTYPE_E4M3 for name in "qkv"])
         out_dtype = "bfloat16" if views["q"].struct.dtype == DTYPE_E4M3 else None
         self.out = self.memory.empty((*q.shape[:3], v.shape[3]), out_dtype) if out is None else out
         self.lse = self.memory.empty(tuple(q.shape[:3]), "float32") if return_lse else None
         views["out"] = View(self.out, "out", on_gpu, wait, writes=True)
         views["lse"] = View(self.lse, "lse", on_gpu, wait, writes=True) if return_lse else None
-        at = {name: view and pointer(view.struct) for name, view in views.items()}
-        array, of_captures = self.mod._given(captures or {}, on_gpu, wait)
-        lists, of_lists = (None, ()) if block_mask is None else _lists_of(block_mask, on_gpu, wait)
+        at = {name: view and _TensorPointer(view.struct) for name, view in views.items()}
+        array, of_captures = self.mod._given(captures, on_gpu, wait)
+        lists, of_lists = (None, ()) if launch.mask is None else _lists_of(launch.mask, on_gpu, wait)
         self.operands = Operands(
-            q=at["q"], k=at["k"], v=at["v"], captures=array, capture_count=len(array),
-            scale=scale or 0.0, has_scale=scale is not None, max_q_len=longest[0], max_kv_len=longest[1],
-            block_mask=lists and pointer(lists), **{name: at[name] for name in others},
+            q=at["q"], k=at["k"], v=at["v"], captures=array, capture_count=len(array), scale=launch.scale or 0.0,
+            has_scale=launch.scale is not None, block_mask=lists and pointer(lists), max_q_len=max_q_len,
+            max_kv_len=max_kv_len, **{name: at[name] for name in others},
         )  # fmt: skip
         self.outputs = Outputs(out=at["out"], lse=at["lse"])
         self._keep = views, of_captures, lists, of_lists
@@ -193,8 +195,8 @@ def _compute(given):
     check(library().attnc_compute_on_cpu(given.handle, addressof(given.operands), addressof(given.outputs)))
 
 
-def _launch(given, tile, checks):
-    options = PrepareOptions(tile=tile and tile.encode(), check=checks)
+def _enqueue(given, options):
+    options = PrepareOptions(**dict(options))
     prepared = Handle(
         "attnc_prepare", compiler().address, given.handle, byref(given.operands), byref(given.outputs), byref(options),
         destroyer="attnc_prepared_destroy",

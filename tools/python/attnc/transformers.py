@@ -14,11 +14,12 @@ import sys
 import torch
 from torch.nn.attention.flex_attention import and_masks
 
-from .torch.autograd import attend
+from .launch import ALIGNED, Launch, Sequences
+from .torch.autograd import attend, wanted_by
 from .torch.block_mask import BlockMask
 from .torch.flex import autocast, flex_attention
 from .torch.graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
-from .torch.kernels import ALIGNED, Sequences, check_dtype
+from .torch.kernels import check_dtype
 from .torch.translation import translate
 
 NAME = "attnc"
@@ -269,7 +270,7 @@ def attention(
     if is_packed:
         if query.is_cuda:  # a ragged batch: sequences are separate without a mask
             longest = int(longest or 0)
-            sequences = Sequences(cu_q=starts.int(), max_q=longest, max_kv=longest)
+            sequences = Sequences(cu_seqlens_q=starts.int(), max_q_len=longest, max_kv_len=longest)
         else:
             mask_mod = _within_sequences(mask_mod, starts, query.shape[2])
     elif isinstance(attention_mask, Mask):
@@ -301,7 +302,7 @@ def _attend(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling
     is_traced_here = torch.compiler.is_dynamo_compiling()
     if is_traced_here and not is_traced:  # this breaks the graph
         return _attend_outside(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling, wants_lse)
-    if isinstance(mask, Mask) and sequences.cu_q is None:
+    if isinstance(mask, Mask) and sequences.cu_seqlens_q is None:
         mask_mod = mask.mask_mod
         wants_gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
         if mask.at_end is not None and not wants_gradients:  # backward kernels take no lengths
@@ -316,8 +317,8 @@ def _attend(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling
         score_mod = _score_mod(softcap, bias)
         attend_here = attend_in_graph if is_traced_here else attend_recorded
         return attend_here(query, key, value, score_mod, mask_mod, scale, False, sequences)[:2]
-    if sequences.cu_q is not None:
-        batch = sequences.cu_q.shape[0] - 1
+    if sequences.cu_seqlens_q is not None:
+        batch = sequences.cu_seqlens_q.shape[0] - 1
     problem = batch, heads, key.shape[1], q_len, key.shape[2]
     # All layers share a mask, and so the translation of the first layer.
     kept = mask.__dict__.setdefault("_translations", {}) if isinstance(mask, Mask) and bias is None else {}
@@ -326,11 +327,9 @@ def _attend(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling
     if translation is None:
         translation = translate(_score_mod(softcap, bias), mask_mod, device=query.device, problem=problem)
         kept[place] = translation
-    out, lse, _ = attend(
-        translation.text, query, key, value, translation.tensors, translation.scalars, scale, mask=mask,
-        wants_lse=wants_lse, sequences=sequences,
-    )  # fmt: skip
-    return out, lse
+    text, captures, numbers = translation.given()
+    launch = Launch(numbers, scale, mask, sequences, None, text, None, *wanted_by(query, key, value, captures))
+    return attend(launch, query, key, value, captures, wants_lse)[:2]
 
 
 _attend_outside = torch._disable_dynamo(_attend)

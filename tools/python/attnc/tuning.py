@@ -7,6 +7,7 @@ from ._library import Handle, check, compiler, library
 from ._spec import TunedTile
 from .attention import Given
 from .errors import ArgumentError
+from .launch import Launch
 from .mod import Mod
 
 _FORWARD = 0
@@ -32,7 +33,7 @@ def tune(
     Takes operands as attention() does, on a GPU. Returns a list of Tile; the first one is the choice of the cost model.
     Raises ModError, RunError and ArgumentError.
     """
-    given = Given(mod, q, k, v, captures, scale, None, False, stream)
+    given = Given(Launch({}, scale, mod=mod), q, k, v, captures or {}, False, stream)
     if not given.on_gpu:
         raise ArgumentError(
             "q is on the CPU, where there is no kernel to be tuned", "move the operands to a CUDA device"

@@ -1,9 +1,11 @@
 """Attention as a function that torch can differentiate, called from Python. A mod is given as IR text."""
 
+import dataclasses
+
 import torch
 
 from .fp8 import Fp8Call
-from .kernels import ALIGNED, ALIGNMENT, Call, bind_context, found_call, kind_of, like, made_call, span_of
+from .kernels import ALIGNMENT, Call, bind_context, found_call, kind_of, like, made_call, span_of
 
 
 _empty_like = torch.empty_like
@@ -14,51 +16,38 @@ def rows_of(tensor):
     return tensor.contiguous() if tensor.is_cuda and tensor.stride(-1) != 1 else tensor
 
 
-def call_of(
-    text, q, k, v, tensors, scalars, wants_max=False, gradients=None, deterministic=False, sequences=ALIGNED, lists=None,
-    form=None, check=None, options=(), out=None,
-):  # fmt: skip
-    """Returns the call of operands of this kind. If it is new, makes it, compiles its kernels, and calls `check`: a
-    function and its arguments after q, k and v, for the properties in `form`. `options`: as from options_of(). The
-    call takes q, k and v with dense rows, as from rows_of(). If `out` is given, results have its strides, which are in
-    `form`."""
-    kind = kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, options)
-    call = found_call(kind)
-    if call is None:
-        bind_context(q.device)
-        if check is not None:
-            function, *others = check
-            function(q, k, v, *others)
-        rows = rows_of(q), rows_of(k), rows_of(v)
-        out = like(rows[0], v.shape[-1]) if out is None else out
-        make = Fp8Call if span_of(options) else Call
-        call = made_call(
-            kind, make, text, *rows, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, options
-        )  # fmt: skip
-        call.needs_rows = any(x is not y for x, y in zip(rows, (q, k, v)))
+def call_of(launch, q, k, v, captures):
+    """Returns the call for launches of this kind over operands of this kind. If it is new, makes it and compiles its
+    kernels. The call takes q, k and v with dense rows, as from rows_of()."""
+    kind = kind_of(launch, q, k, v, captures)
+    return found_call(kind) or _new_call(kind, launch, q, k, v, captures)
+
+
+def _new_call(kind, launch, q, k, v, captures):
+    bind_context(q.device)
+    rows = rows_of(q), rows_of(k), rows_of(v)
+    if launch.out is None:
+        launch = dataclasses.replace(launch, out=like(rows[0], v.shape[-1]))
+    call = made_call(kind, Fp8Call if span_of(launch.options) else Call, launch, *rows, captures)
+    call.needs_rows = any(x is not y for x, y in zip(rows, (q, k, v)))
     return call
 
 
-def run_backward(
-    call, q, k, v, tensors, numbers, scale, mask, out, lse, dout, dlse, gradients, sequences=ALIGNED, lists=None,
-    into=None,
-):  # fmt: skip
+def run_backward(call, launch, q, k, v, captures, out, lse, dout, dlse, into=None):
     """Returns (dq, dk, dv), and the gradients of captures, by name. Tensors of `into` are written if they have the
     strides that kernels write."""
     results = _empty_like(q), _empty_like(k), _empty_like(v)
     if into is not None:
         results = [y if x.stride() != y.stride() else x for x, y in zip(into, results)]
-    of_captures = {name: _empty_like(tensors[name]) for name in gradients} if gradients else {}
+    of_captures = {name: _empty_like(captures[name]) for name in call.gradients} if call.gradients else {}
     if dout is None:
         dout = torch.zeros_like(out)
     elif dout.stride() != out.stride() or dout.data_ptr() % ALIGNMENT:
         dout = torch.empty_like(out).copy_(dout)
     if dlse is not None:
         dlse = dlse.contiguous()
-    call.backward(
-        q, k, v, tensors.values(), numbers, scale, mask, out, lse, dout, dlse, results, of_captures.values(), sequences,
-        lists,
-    )  # fmt: skip
+    results_of_all = *results, *of_captures.values()
+    call.backward(launch, q, k, v, captures.values(), out, lse, dout, dlse, results_of_all)
     return results, of_captures
 
 
@@ -81,11 +70,10 @@ class Refusing(torch.autograd.Function):
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, how, q, k, v, *captured):
-        call, _, numbers, scale, mask, wants_max, _, sequences, lists = how
-        out, lse, row_max = call.outcome(q, v, True, wants_max)
-        call.forward(q, k, v, captured, numbers, scale, mask, out, lse, row_max, sequences, lists)
-        ctx.how = how
+    def forward(ctx, call, launch, q, k, v, *captured):
+        out, lse, row_max = call.outcome(q, v)
+        call.forward(launch, q, k, v, captured, out, lse, row_max)
+        ctx.call, ctx.launch = call, launch
         ctx.save_for_backward(q, k, v, out, lse, *captured)
         ctx.set_materialize_grads(False)
         if row_max is not None:
@@ -103,14 +91,11 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def _gradients(ctx, dout, dlse):
         q, k, v, out, lse, *captured = ctx.saved_tensors
-        call, names, numbers, scale, mask, _, gradients, sequences, lists = ctx.how
         if dout is None and dlse is None:
-            return (None,) * (4 + len(captured))
-        results, found = run_backward(
-            call, q, k, v, dict(zip(names, captured)), numbers, scale, mask, out, lse, dout, dlse, gradients, sequences,
-            lists,
-        )  # fmt: skip
-        return None, *results, *[found.get(name) for name in names]
+            return (None,) * (5 + len(captured))
+        captures = dict(zip(ctx.call.names, captured))
+        results, found = run_backward(ctx.call, ctx.launch, q, k, v, captures, out, lse, dout, dlse)
+        return None, None, *results, *[found.get(name) for name in captures]
 
 
 # Without what torch.autograd.Function does for transforms of torch.func, which do not come here.
@@ -123,49 +108,41 @@ def is_current(tensor):
     return not tensor.is_cuda or tensor.get_device() == _current_device()
 
 
-def attend(
-    text, q, k, v, tensors, scalars, scale, mask=None, wants_lse=True, wants_max=False, sequences=ALIGNED, lists=None,
-    form=None, check=None, options=(), seen=None,
-):  # fmt: skip
-    """Returns (out, lse, row_max or None) of a mod in IR text, with gradients of q, k, v and of the captured `tensors`.
-    There are no gradients if `sequences` has lengths of a cache. lse may be None unless it is wanted. `lists` are those
-    of a block mask; its mask_mod counts in partial blocks. `form`, `check` and `options`: as for call_of(). `seen` is given
-    the call if it is not new, and for what it was made: (call, gradients, deterministic)."""
+def wanted_by(q, k, v, captures):
+    """Returns `gradients` and `deterministic` of a launch over these operands."""
+    if (
+        q.requires_grad or k.requires_grad or v.requires_grad or captures and any([x.requires_grad for x in captures.values()])
+    ) and torch.is_grad_enabled():
+        gradients = tuple(name for name, x in captures.items() if x.requires_grad and x.is_floating_point())
+        return gradients, torch.are_deterministic_algorithms_enabled()
+    return None, False
+
+
+def attend(launch, q, k, v, captures, wants_lse=True, check=None, seen=None):
+    """Returns (out, lse, row_max or None) of a mod in IR text, with gradients of q, k, v and of captures, if `gradients`
+    of the launch are those of wanted_by(). lse may be None unless it is wanted. If the call is new, `check` is called, a
+    function and its arguments, for the properties in `form`; otherwise `seen` is given the call."""
     if not is_current(q):
         with torch.cuda.device(q.device):
-            return attend(
-                text, q, k, v, tensors, scalars, scale, mask, wants_lse, wants_max, sequences, lists, form, check, options
-            )
-    gradients, deterministic = None, False
-    if (
-        q.requires_grad or k.requires_grad or v.requires_grad or tensors and any([x.requires_grad for x in tensors.values()])
-    ) and torch.is_grad_enabled():
-        gradients = tuple(name for name, x in tensors.items() if x.requires_grad and x.is_floating_point())
-        deterministic = torch.are_deterministic_algorithms_enabled()
-    kind = kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, options)
+            return attend(launch, q, k, v, captures, wants_lse, check)
+    kind = kind_of(launch, q, k, v, captures)
     call = found_call(kind)
     if call is None:
-        call = call_of(
-            text, q, k, v, tensors, scalars, wants_max, gradients, deterministic, sequences, lists, form, check, options
-        )  # fmt: skip
+        if check is not None:
+            function, *arguments = check
+            function(*arguments)
+        call = _new_call(kind, launch, q, k, v, captures)
     elif seen is not None:
-        seen(call, gradients, deterministic)
-    return attend_by(
-        call, gradients, q, k, v, tuple(tensors), tensors.values(), scalars.values(), scale, mask, wants_lse, wants_max,
-        sequences, lists,
-    )  # fmt: skip
+        seen(call)
+    return attend_by(call, launch, q, k, v, captures.values(), wants_lse)
 
 
-def attend_by(
-    call, gradients, q, k, v, names, captured, numbers, scale, mask, wants_lse, wants_max, sequences=ALIGNED, lists=None
-):  # fmt: skip
-    """Returns what attend() does, by a call for operands of this kind. `captured` are the tensors called `names`;
-    `gradients` has the names of those that want one, or is None; `numbers` are the mod's."""
+def attend_by(call, launch, q, k, v, captured, wants_lse):
+    """Returns what attend() does, by a call of this kind."""
     if call.needs_rows:
         q, k, v = rows_of(q), rows_of(k), rows_of(v)
-    if gradients is not None:
-        how = call, names, numbers, scale, mask, wants_max, gradients, sequences, lists
-        return _attention(how, q, k, v, *captured)
-    out, lse, row_max = call.outcome(q, v, wants_lse, wants_max)
-    call.forward(q, k, v, captured, numbers, scale, mask, out, lse, row_max, sequences, lists)
+    if call.gradients is not None:
+        return _attention(call, launch, q, k, v, *captured)
+    out, lse, row_max = call.outcome(q, v, wants_lse)
+    call.forward(launch, q, k, v, captured, out, lse, row_max)
     return out, lse, row_max

@@ -12,6 +12,8 @@ from torch.nn.attention import flex_attention as flex
 from .._library import Handle, check, library
 from .._spec import BlockMaskShape, BlockMaskView, Problem
 from .errors import UntranslatableError
+from .tracing import is_watched
+from .translation import parsed
 
 _SIZES = 256, 128, 64  # of the library's blocks
 
@@ -20,8 +22,6 @@ def lists_of(mask_mod, batch, heads, lengths, device, block_size, options):
     """Returns the lists of PyTorch's create_block_mask, by the names of a BlockMask's attributes. PyTorch evaluates the
     mask if attnc cannot translate mask_mod, if nothing may be computed yet, and for blocks of other sizes than multiples
     of 64."""
-    from .graphs import is_watched
-
     kinds = None
     if all(lengths) and not torch.compiler.is_dynamo_compiling() and not is_watched():
         kinds = _kinds(mask_mod, batch, heads, lengths, device, block_size)
@@ -56,13 +56,11 @@ def _ordered(listed):
 def _kinds(mask_mod, batch, heads, lengths, device, block_size):
     """Returns which blocks are empty (0), partial (1) or full (2), u8 [batch or 1, heads or 1, ROWS, COLUMNS]. None: the
     library cannot tell."""
-    from .inspection import _translated
-
     sizes = [next((size for size in _SIZES if wanted % size == 0), 0) for wanted in block_size]
     if not all(sizes):
         return None
     try:
-        mod, captures, _ = _translated(None, mask_mod, device, (batch, heads, heads, *lengths))
+        mod, captures, _ = parsed(None, mask_mod, device, (batch, heads, heads, *lengths))
     except UntranslatableError:
         return None
     batches, of_heads = (size if re.search(rf"%{name}\b", mod.ir) else 1 for name, size in (("b", batch), ("h", heads)))

@@ -15,6 +15,7 @@ from torch.nn.attention import flex_attention as flex
 
 from ..pictures import MOST_UNASKED, html_of, unasked
 from .block_lists import lists_of
+from .translation import parsed
 
 _FIELDS = frozenset(flex.BlockMask.__annotations__)  # the lists, and whatever else this PyTorch keeps in a mask
 _OPTIONS = frozenset(inspect.signature(flex.create_block_mask).parameters)
@@ -63,9 +64,12 @@ class BlockMask(flex.BlockMask):
     def mask_svg(self, **options: typing.Any) -> str:
         """Returns a picture of the mask, as SVG text. `options` are those of attnc.Mod.mask_svg(): head=0,
         rows=(0, 256). Notebooks show a mask by this picture unless it is very large."""
-        from .inspection import mask_svg
-
-        return mask_svg(self, mask_mod_of(self, *self.seq_lengths, may_walk=False)[0], **options)
+        batch, heads, q_len, kv_len = self.shape
+        problem = batch, heads, heads, q_len, kv_len
+        mod, captures, _ = parsed(None, mask_mod_of(self, *self.seq_lengths, may_walk=False)[0], self.device, problem)
+        if all(size in (64, 128, 256) for size in self.BLOCK_SIZE):
+            options.setdefault("block", tuple(self.BLOCK_SIZE))
+        return mod.mask_svg(problem, captures=captures, **options)
 
     def _repr_svg_(self) -> str | None:
         with unasked():

@@ -24,9 +24,10 @@ import torch
 import torch.distributed as dist
 from torch.autograd.function import once_differentiable
 
+from ..launch import Launch
 from .autograd import call_of, rows_of, run_backward
 from .flex import _check, _check_classes, _is_any_autocast_enabled, autocast
-from .kernels import ALIGNED, like
+from .kernels import like
 from .shards import ShardPlan, Stage, mask_mod_of
 from .team import Team
 from .translation import translate
@@ -84,24 +85,24 @@ def unshard(
     return whole.movedim(0, dim)
 
 
-class _Launch(typing.NamedTuple):
+class _Work(typing.NamedTuple):
     """The attention of a stage. `places` tell where its captured tensors are among those of all stages; `learned` names
-    those that want gradients. `owner` is that of lists of blocks, as for Call.forward()."""
+    those that want gradients. `owner` is the mask of its launches."""
 
     stage: Stage
     text: str
     places: dict[str, int]
-    scalars: dict[str, typing.Any]
+    numbers: dict[str, typing.Any]
     learned: tuple[str, ...]
     owner: typing.Any
 
 
 class _How(typing.NamedTuple):
-    """A call. `launches` has one entry for each stage, None for one without work. `learned` are the places of captured
+    """A call. `works` has one entry for each stage, None for one without work. `learned` are the places of captured
     tensors that want gradients. `team` exchanges heads for rows; None if there is one group of heads."""
 
     stages: list[Stage]
-    launches: list[_Launch | None]
+    works: list[_Work | None]
     learned: list[int]
     scale: float
     form: tuple[typing.Any, ...]
@@ -112,15 +113,14 @@ class _How(typing.NamedTuple):
     is_training: bool
     is_deterministic: bool
 
-    def call(self, launch, q, k, v, captured):
-        """Returns (Call, captured tensors by name) of a launch."""
-        tensors = {name: captured[place] for name, place in launch.places.items()}
-        gradients = launch.learned if self.is_training else None
-        form = *self.form, launch.stage.number  # each stage keeps its lists of blocks
-        call = call_of(
-            launch.text, q, k, v, tensors, launch.scalars, False, gradients, self.is_deterministic, ALIGNED, None, form
+    def call(self, work, q, k, v, captured):
+        """Returns (Call, Launch, captured tensors by name) of the work of a stage."""
+        captures = {name: captured[place] for name, place in work.places.items()}
+        launch = Launch(
+            work.numbers, self.scale, work.owner, mod=work.text, gradients=work.learned if self.is_training else None,
+            deterministic=self.is_deterministic, form=(*self.form, work.stage.number),  # each keeps its lists of blocks
         )  # fmt: skip
-        return call, tensors
+        return call_of(launch, q, k, v, captures), launch, captures
 
 
 class _Transfer:
@@ -157,9 +157,9 @@ def _bring(how, number, k, v):
 
 
 def _each_stage(how, k, v):
-    """Yields (stage, launch, its keys, its values). The transfers of the next stage have begun."""
+    """Yields (stage, its work, its keys, its values). The transfers of the next stage have begun."""
     coming = joint = None
-    for number, (stage, launch) in enumerate(zip(how.stages, how.launches)):
+    for number, (stage, work) in enumerate(zip(how.stages, how.works)):
         keys = coming.wait() if coming else (k, v)
         if joint:
             for whole, part in zip(joint, keys):
@@ -169,7 +169,7 @@ def _each_stage(how, k, v):
         coming = _bring(how, number + 1, k, v)
         if coming and how.stages[number + 1].own:
             joint = [_room_around(x, how.stages[number + 1]) for x in (k, v)]  # while the others travel
-        yield stage, launch, *keys
+        yield stage, work, *keys
 
 
 def _room_around(own, stage):
@@ -229,21 +229,18 @@ def _results(how, out, lse):
 def _forward(how, q, k, v, captured):
     """Returns out, and the _Sum of its rows."""
     out = rows = later = None
-    for _, launch, keys, values in _each_stage(how, k, v):
-        if launch is None:
+    for stage, work, keys, values in _each_stage(how, k, v):
+        if work is None:
             continue
-        of_stage = q[:, :, launch.stage.span]
-        call, tensors = how.call(launch, of_stage, keys, values, captured)
-        part, of_part, _ = call.outcome(of_stage, values, True, False)
-        call.forward(
-            of_stage, keys, values, tensors.values(), launch.scalars.values(), how.scale, launch.owner, part, of_part,
-            None, ALIGNED, None,
-        )  # fmt: skip
+        of_stage = q[:, :, stage.span]
+        call, launch, captures = how.call(work, of_stage, keys, values, captured)
+        part, of_part, _ = call.outcome(of_stage, values)
+        call.forward(launch, of_stage, keys, values, captures.values(), part, of_part, None)
         if out is None:
             out, later = part, _LaterRows(how, part)
             rows = _Sum.of(of_part) if later.left else _Sum(of_part, None)
         else:
-            later.merge(launch.stage.span, part, of_part, rows)
+            later.merge(stage.span, part, of_part, rows)
     if out is None:
         return like(q, v.shape[-1]).zero_(), _Sum(q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32), None)
     later.finish()
@@ -255,7 +252,7 @@ class _LaterRows:
     once, behind the last; one stage adds in place."""
 
     def __init__(self, how, result):
-        slices = [launch.stage.span for launch in how.launches if launch][1:]
+        slices = [work.stage.span for work in how.works if work][1:]
         self.rows = slice(min((x.start for x in slices), default=0), max((x.stop for x in slices), default=0))
         self.result = result[:, :, self.rows]
         self.sum, self.left = self.result, len(slices)
@@ -312,29 +309,25 @@ class _HasLarge:
         return self.largest.item() > self.LIMIT
 
 
-def _run_backward(how, launch, q, k, v, captured, out, rows, dout, dlse, has_large):
+def _run_backward(how, work, q, k, v, captured, out, rows, dout, dlse, has_large):
     """Returns (dq, dk, dv) of a stage's rows and keys, and the gradients of captures by name. By out and lse of all
     stages, unless `has_large`: then by those of the stage, which are computed again."""
-    span, scalars = launch.stage.span, launch.scalars
+    span = work.stage.span
     q, out, dout = (x[:, :, span] for x in (q, out, dout))
     rows, dlse = rows.of_rows(span), dlse if dlse is None else dlse[:, :, span]
-    call, tensors = how.call(launch, q, k, v, captured)
+    call, launch, captures = how.call(work, q, k, v, captured)
     lse = rows.lse()
-    dense = call.outcome(q, v, False, False)[0]
+    dense = call.outcome(q, v, False)[0]
     if not has_large and out.stride() != dense.stride():
         out = dense.copy_(out)  # kernels are prepared for dense rows; dout follows out in run_backward()
     if has_large:
         # w: the stage's share    dout_s = w dout    dlse_s = w (dout (out_s - out) + dlse)
-        part, of_part, _ = call.outcome(q, v, True, False)
-        call.forward(
-            q, k, v, tensors.values(), scalars.values(), how.scale, launch.owner, part, of_part, None, ALIGNED, None
-        )  # fmt: skip
+        part, of_part, _ = call.outcome(q, v)
+        call.forward(launch, q, k, v, captures.values(), part, of_part, None)
         weight = rows.share(of_part)
         change = (dout.float() * (part.float() - out)).sum(-1) + (0 if dlse is None else dlse)
         out, lse, dout, dlse = part, of_part, (weight * dout).to(dout.dtype), weight.squeeze(-1) * change
-    return run_backward(
-        call, q, k, v, tensors, scalars.values(), how.scale, launch.owner, out, lse, dout, dlse, launch.learned
-    )  # fmt: skip
+    return run_backward(call, launch, q, k, v, captures, out, lse, dout, dlse)
 
 
 _OF_KEYS = False, True, True  # which of q, k and v have rows of keys
@@ -374,17 +367,17 @@ class _Attention(torch.autograd.Function):
         dq = dk = dv = later = None
         learned = {place: torch.zeros_like(captured[place], dtype=torch.float32) for place in how.learned}
         has_large, leaving = bool(ctx.has_large), None
-        for stage, launch, keys, values in _each_stage(how, k, v):
-            if launch is not None:
+        for stage, work, keys, values in _each_stage(how, k, v):
+            if work is not None:
                 (of_q, *of_keys), of_captures = _run_backward(
-                    how, launch, q, keys, values, captured, out, rows, dout, dlse, has_large
+                    how, work, q, keys, values, captured, out, rows, dout, dlse, has_large
                 )  # fmt: skip
                 if dq is None:
                     dq, later = of_q, _LaterRows(how, of_q)
                 else:
                     later.add(stage.span, of_q)
                 for name, gradient in of_captures.items():
-                    learned[launch.places[name]] += gradient
+                    learned[work.places[name]] += gradient
             else:
                 of_keys = torch.zeros_like(keys), torch.zeros_like(values)
             if stage.number == 0:
@@ -531,20 +524,20 @@ def flex_attention(
     columns_v = value.shape[3]
     joins = plan.joins(mask, batch, heads, kv_heads, head_dim + columns_v, columns_v, query.element_size())
     stages = plan.stages_of(mask, rank, device, joins)
-    launches = []
+    works = []
     for stage in stages:
         if not stage.has_work or not batch or not heads:
-            launches.append(None)
+            works.append(None)
             continue
         mods = _placed(score_mod, mask_mod, stage, team.group * heads if team else 0)
         problem = batch, heads, kv_heads, stage.span.stop - stage.span.start, stage.key_count
-        text, tensors, scalars = translate(*mods, device=device, problem=problem).given()
+        text, tensors, numbers = translate(*mods, device=device, problem=problem).given()
         places = {name: place(tensor) for name, tensor in tensors.items()}
         names = tuple(name for name, at in places.items() if at in learned)
-        launches.append(_Launch(stage, text, places, scalars, names, stage if mods[1] else None))
+        works.append(_Work(stage, text, places, numbers, names, stage if mods[1] else None))
     is_training = torch.is_grad_enabled() and bool(learned or any(x.requires_grad for x in (query, key, value)))
     how = _How(
-        stages, launches, learned, head_dim**-0.5 if scale is None else float(scale), (enable_gqa, "shards"), group,
+        stages, works, learned, head_dim**-0.5 if scale is None else float(scale), (enable_gqa, "shards"), group,
         team, return_lse, reduce_captured, is_training, is_training and torch.are_deterministic_algorithms_enabled(),
     )  # fmt: skip
     run = _Attention.apply if is_training else _infer

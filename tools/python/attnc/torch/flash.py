@@ -7,10 +7,13 @@
 PyTorch chooses flash attention as before. Then it calls these functions, which have the signatures of its operators.
 """
 
+import functools
+
 import torch
 
+from ..launch import ALIGNED, Launch, Sequences
 from .autograd import call_of, rows_of, run_backward
-from .kernels import ALIGNED, ANEW, Sequences, like
+from .kernels import ANEW, like
 from .translation import translate
 
 __all__ = ["register"]
@@ -33,21 +36,27 @@ def _mask_mod(left, right, offset):
 class _Problem:
     """Operands of a flash attention, [B, L, H, D] or, as a ragged batch, [ROWS, H, D], as those of attnc."""
 
-    def __init__(self, q, k, v, cu_q, cu_k, max_q, max_k, is_causal, left, right, scale, dropout_p):
+    def __init__(
+        self, q, k, v, cu_q, cu_k, max_q, max_k, dropout_p, is_causal, *, scale=None, window_size_left=None,
+        window_size_right=None,
+    ):  # fmt: skip
         if dropout_p:
             raise RuntimeError("attnc has no dropout: set dropout_p=0, or torch.nn.attention.restore_flash_attention_impl()")
-        left, right = (-1 if x is None else int(x) for x in (left, right))
-        right, self.is_ragged, self.sequences = 0 if is_causal else right, cu_q is not None, ALIGNED
+        left = -1 if window_size_left is None else int(window_size_left)
+        right = 0 if is_causal else -1 if window_size_right is None else int(window_size_right)
+        self.is_ragged, sequences = cu_q is not None, ALIGNED
         if self.is_ragged:
             if max(left, right) >= 0 and cu_q.data_ptr() != cu_k.data_ptr():
                 raise RuntimeError("attnc takes a causal mask or a window of a ragged batch only if cu_seq_q is cu_seq_k")
-            self.sequences = Sequences(cu_q=cu_q.int(), cu_kv=cu_k.int(), max_q=int(max_q), max_kv=int(max_k))
-        self.q, self.k, self.v = q, k, v = [rows_of(self.ours(x)) for x in (q, k, v)]
+            cu_q, cu_k, max_q, max_k = cu_q.int(), cu_k.int(), int(max_q), int(max_k)
+            sequences = Sequences(cu_seqlens_q=cu_q, cu_seqlens_kv=cu_k, max_q_len=max_q, max_kv_len=max_k)
+        q, k, v = [rows_of(self.ours(x)) for x in (q, k, v)]
         offset = 0 if self.is_ragged else k.shape[2] - q.shape[2]  # the last query sees the last key
-        self.scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
+        scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
         problem = q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2]
         translation = translate(None, _mask_mod(left, right, offset), device=q.device, problem=problem)
-        self.text, _, self.numbers = translation.given()
+        text, _, numbers = translation.given()
+        self.operands, self.launch = (q, k, v, {}), functools.partial(Launch, numbers, scale, ANEW, sequences, None, text)
 
     def ours(self, tensor):
         return tensor.transpose(0, 1)[None] if self.is_ragged else tensor.transpose(1, 2)
@@ -55,36 +64,24 @@ class _Problem:
     def theirs(self, tensor):
         return tensor[0].transpose(0, 1) if self.is_ragged else tensor.transpose(1, 2)
 
-    def call(self, gradients, out):
-        return call_of(
-            self.text, self.q, self.k, self.v, {}, self.numbers, gradients=gradients, sequences=self.sequences,
-            deterministic=gradients is not None and torch.are_deterministic_algorithms_enabled(), form=out.stride(),
-            out=out,
-        )  # fmt: skip
-
     def forward(self, out=None):
         """Returns (out, lse) in the layout of PyTorch. `out` is written if it is given."""
-        mine = like(self.q, self.v.shape[-1]) if out is None else self.ours(out)
+        q, k, v, captures = self.operands
+        mine = like(q, v.shape[-1]) if out is None else self.ours(out)
         lse = torch.empty(mine.shape[:3], dtype=torch.float32, device=mine.device)
-        self.call(None, mine).forward(
-            self.q, self.k, self.v, (), self.numbers.values(), self.scale, ANEW, mine, lse, None, self.sequences, None
-        )
+        launch = self.launch(mine)
+        call_of(launch, q, k, v, captures).forward(launch, q, k, v, (), mine, lse, None)
         return self.theirs(mine), lse[0] if self.is_ragged else lse
 
     def backward(self, dout, out, lse):
         out, lse = rows_of(self.ours(out)), lse[None] if self.is_ragged else lse
-        (dq, dk, dv), _ = run_backward(
-            self.call((), out), self.q, self.k, self.v, {}, self.numbers.values(), self.scale, ANEW, out,
-            lse.contiguous(), self.ours(dout), None, (), self.sequences,
-        )  # fmt: skip
-        return tuple(map(self.theirs, (dq, dk, dv)))
+        launch = self.launch(out, (), torch.are_deterministic_algorithms_enabled())
+        call = call_of(launch, *self.operands)
+        found, _ = run_backward(call, launch, *self.operands, out, lse.contiguous(), self.ours(dout), None)
+        return tuple(map(self.theirs, found))
 
 
-def _check(return_debug_mask, seqused_k=None, alibi_slopes=None, block_table=None):
-    given = {
-        "return_debug_mask": return_debug_mask or None, "seqused_k": seqused_k, "alibi_slopes": alibi_slopes,
-        "block_table": block_table,
-    }  # fmt: skip
+def _check(**given):
     for name, value in given.items():
         if value is not None:
             raise RuntimeError(f"attnc does not take {name} here: use attnc.torch.flex_attention, or another implementation")
@@ -96,16 +93,10 @@ def _states(query):
     return *seeds, query.new_empty(0)
 
 
-def _forward(
-    out, query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *, scale=None,
-    window_size_left=None, window_size_right=None, seqused_k=None, alibi_slopes=None, block_table=None, num_splits=None,
-):  # fmt: skip
-    _check(return_debug_mask, seqused_k, alibi_slopes, block_table)
-    problem = _Problem(
-        query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, is_causal, window_size_left, window_size_right, scale,
-        dropout_p,
-    )  # fmt: skip
-    return problem.forward(out)
+def _forward(out, *arguments, seqused_k=None, alibi_slopes=None, block_table=None, num_splits=None, **options):
+    *operands, debug_mask = arguments
+    _check(return_debug_mask=debug_mask or None, seqused_k=seqused_k, alibi_slopes=alibi_slopes, block_table=block_table)
+    return _Problem(*operands, **options).forward(out)
 
 
 def _flash_attention_forward(query, *arguments, **options):
@@ -118,12 +109,9 @@ def _flash_attention_forward_no_dropout_inplace(out, *arguments, **options):
 
 def _flash_attention_backward(
     grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, rng_state,
-    unused, *, scale=None, window_size_left=None, window_size_right=None,
+    unused, **options,
 ):  # fmt: skip
-    problem = _Problem(
-        query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, is_causal, window_size_left, window_size_right, scale,
-        dropout_p,
-    )  # fmt: skip
+    problem = _Problem(query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, **options)
     return problem.backward(grad_out, out, logsumexp)
 
 

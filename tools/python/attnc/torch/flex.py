@@ -6,12 +6,13 @@ import typing
 import torch
 from torch.nn.attention import flex_attention as flex
 
-from .autograd import attend, attend_by, is_current
+from ..launch import ALIGNED, Launch
+from .autograd import attend, attend_by, is_current, wanted_by
 from .block_mask import form_of, has_lists, mask_mod_of
 from .errors import OperandError
 from .graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .fp8 import check_fp8
-from .kernels import ALIGNED, FP8, SPANS, check_dtype, options_of, span_of
+from .kernels import FP8, SPANS, check_dtype, options_of, span_of
 from .repeats import look_of, remember, repeated
 from .translation import translate
 
@@ -273,10 +274,10 @@ def flex_attention(
         found = None if look is None else repeated(look, (query, key, value))
         if found is not None and is_current(query):
             repeat, captured = found
-            out, lse, row_max = attend_by(
-                repeat.call, repeat.gradients, query, key, value, repeat.names, captured, repeat.numbers,
-                repeat.scale if scale is None else float(scale), block_mask, wants_lse, wants_max,
-            )  # fmt: skip
+            launch = repeat.launch
+            if block_mask is not None or scale is not None:
+                launch = Launch(launch.numbers, launch.scale if scale is None else float(scale), block_mask)
+            out, lse, row_max = attend_by(repeat.call, launch, query, key, value, captured, wants_lse)
             return _returned(out, lse, row_max, return_lse, return_aux)
     is_recorded_here = not is_traced_here and is_recorded(query, key, value)
     if is_traced_here or is_recorded_here or query.is_nested:
@@ -312,7 +313,7 @@ def flex_attention(
     if is_traced_here or is_recorded_here:
         _check(query, key, value, enable_gqa, block_mask)
         attend_here = attend_in_graph if is_traced_here else attend_recorded
-        out, lse, row_max = attend_here(query, key, value, score_mod, mask_mod, scale, wants_max, fp8=fp8)
+        results = attend_here(query, key, value, score_mod, mask_mod, scale, wants_max, fp8=fp8)
     else:
         problem = batch, heads, key.shape[1], q_len, key.shape[2]
         try:
@@ -320,15 +321,15 @@ def flex_attention(
         except IndexError:
             _check(query, key, value, enable_gqa, block_mask)  # which may know why
             raise
-        form = enable_gqa, form_of(block_mask)
-        text, tensors, scalars = translation.given()
-        check, operands = (_check, enable_gqa, block_mask), (query, key, value)
-        seen = None if look is None else lambda *of: remember(look, operands, translation, default_scale, *of)
-        out, lse, row_max = attend(
-            text, query, key, value, tensors, scalars, scale, block_mask, wants_lse, wants_max, ALIGNED, lists, form,
-            check, options, seen,
+        text, captures, numbers = translation.given()
+        launch = Launch(
+            numbers, scale, block_mask, ALIGNED, lists, text, None, *wanted_by(query, key, value, captures), wants_max,
+            options, (enable_gqa, form_of(block_mask)),
         )  # fmt: skip
-    return _returned(out, lse, row_max, return_lse, return_aux)
+        check, operands = (_check, query, key, value, enable_gqa, block_mask), (query, key, value)
+        seen = None if look is None else lambda call: remember(look, operands, translation, launch, default_scale, call)
+        results = attend(launch, query, key, value, captures, wants_lse, check, seen)
+    return _returned(*results, return_lse, return_aux)
 
 
 def _returned(out, lse, row_max, return_lse, return_aux):

@@ -11,6 +11,7 @@ ones: lse is of rounded scores, so that only exp(rounded score - lse) is a weigh
 to 1, and where one key has nearly all weight, what the softmax cancels would be left.
 """
 
+import dataclasses
 import functools
 import threading
 from ctypes import byref, pointer
@@ -19,6 +20,7 @@ import torch
 
 from .. import _spec as c
 from .._library import check, library
+from ..launch import Launch
 from ..quantise import ROWS_OF_SCALE, quantiser
 from .kernels import FP8, Call, bind_context, current_stream, span_of, Views
 
@@ -124,51 +126,47 @@ def _rounded(x, span, rotates):
     return torch.empty_like(x).copy_(values).mul_(scales[..., None])  # values are exact in 16 bits
 
 
+def _scaled(launch, of_q, of_k, of_v):
+    """Returns the launch with scales, for a call that is made."""
+    sequences = launch.sequences._replace(q_scales=of_q, k_scales=of_k, v_scales=of_v)
+    return Launch(launch.numbers, launch.scale, launch.mask, sequences, launch.lists)
+
+
 class Fp8Call:
     """As Call: forward passes over rounded operands, and backward passes at these."""
 
     needs_rows = False
 
-    def __init__(
-        self, mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, options
-    ):
-        self.span = span_of(options)
-        (q8, of_q), (k8, of_k), (v8, of_v) = (_empty(x, self.span) for x in (q, k, v))
-        self.is_on_gpu, others = q.is_cuda, [option for option in options if option[0] != FP8]
+    def __init__(self, launch, q, k, v, tensors):
+        self.span, self.gradients = span_of(launch.options), launch.gradients
+        self.is_on_gpu, others = q.is_cuda, [option for option in launch.options if option[0] != FP8]
         of_forward = [option for option in others if option[0] == "tile"]
         of_backward = [option for option in others if option[0] != "tile"]
-        sequences = sequences._replace(q_scales=of_q, k_scales=of_k, v_scales=of_v)
-        self.over_rounded = Call(
-            mod, q8, k8, v8, tensors, scalars, out, wants_max, None, False, sequences, lists, of_forward
-        )  # fmt: skip
-        self.outcome = self.over_rounded.outcome
+        rounded, scales = zip(*[_empty(x, self.span) for x in (q, k, v)])
+        sequences = _scaled(launch, *scales).sequences
+        of_e4m3 = dataclasses.replace(launch, sequences=sequences, gradients=None, deterministic=False, options=of_forward)
+        self.over_rounded = Call(of_e4m3, *rounded, tensors)
+        self.outcome, self.names = self.over_rounded.outcome, self.over_rounded.names
         self.of_gradients = self.signs = None
-        if gradients is not None:
-            self.of_gradients = Call(
-                mod, *map(torch.empty_like, (q, k, v)), tensors, scalars, out, False, gradients, deterministic,
-                sequences._replace(q_scales=None, k_scales=None, v_scales=None), lists, of_backward,
-            )  # fmt: skip
+        if self.gradients is not None:
+            of_gradients = dataclasses.replace(launch, wants_max=False, options=of_backward)
+            self.of_gradients = Call(of_gradients, *map(torch.empty_like, (q, k, v)), tensors)
             self.signs = _signs(q.shape[-1], q.dtype, q.is_cuda)
 
-    def forward(self, q, k, v, tensors, scalars, scale, mask, out, lse, row_max, sequences, lists):
+    def forward(self, launch, q, k, v, tensors, out, lse, row_max):
         """As Call.forward(), of q, k and v in 16 bits."""
         rounded = [_empty(x, self.span) for x in (q, k, v)]
         for x, to, rotates in zip((q, k, v), rounded, (True, True, False)):
             _round(x, *to, rotates)
-        (q8, of_q), (k8, of_k), (v8, of_v) = rounded
-        sequences = sequences._replace(q_scales=of_q, k_scales=of_k, v_scales=of_v)
-        self.over_rounded.forward(q8, k8, v8, tensors, scalars, scale, mask, out, lse, row_max, sequences, lists)
+        rounded, scales = zip(*rounded)
+        self.over_rounded.forward(_scaled(launch, *scales), *rounded, tensors, out, lse, row_max)
 
-    def backward(
-        self, q, k, v, tensors, scalars, scale, mask, out, lse, dout, dlse, results, gradients, sequences, lists
-    ):
+    def backward(self, launch, q, k, v, tensors, out, lse, dout, dlse, results):
         """As Call.backward(). Rounds q, k and v again, which takes less memory than to keep them."""
-        dq, dk, dv = results
+        dq, dk, *others = results
         rotated = torch.empty_like(dq), torch.empty_like(dk)
         rounded = [_rounded(x, self.span, rotates) for x, rotates in ((q, True), (k, True), (v, False))]
-        self.of_gradients.backward(
-            *rounded, tensors, scalars, scale, mask, out, lse, dout, dlse, (*rotated, dv), gradients, sequences, lists
-        )  # fmt: skip
+        self.of_gradients.backward(launch, *rounded, tensors, out, lse, dout, dlse, (*rotated, *others))
         signs = self.signs.to(q.device, non_blocking=True)
         for x, to in zip(rotated, (dq, dk)):
             _turn_back(x, signs, to)

@@ -24,10 +24,12 @@ from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, get_proxy_mode
 
 from .._ir_text import DIMS
+from ..launch import ALIGNED, Launch, Sequences
 from .autograd import rows_of
 from .guards import describe
-from .kernels import ALIGNED, Sequences, mod_of
-from .operator import attention_op, line_of
+from .kernels import ANEW, FP8
+from .operator import attention_of
+from .tracing import is_jit_tracing, is_watched, transform
 from .translation import plan_of, translate, translate_traced
 
 
@@ -46,7 +48,7 @@ class _InGraph(HigherOrderOperator):
             return attend_recorded(
                 query, key, value, None if score_mod is _identity else score_mod,
                 None if mask_mod is _everything else mask_mod, scale, options["wants_max"],
-                Sequences(kv_lengths=kv_lengths, cu_q=cu_seqlens, max_q=longest), options["fp8"],
+                Sequences(kv_lengths=kv_lengths, cu_seqlens_q=cu_seqlens, max_q_len=longest), options["fp8"],
             )  # fmt: skip
         return super().__call__(query, key, value, score_mod, mask, scale, options, score_captures, mask_captures)
 
@@ -225,23 +227,14 @@ def _lowered(query, key, value, score_mod, mask, scale, options, score_captures=
     )
     plan = _translation(score_mod, mask_mod, score_captures, mask_captures, problem)
     captures = [*score_captures, *mask_captures]
-    return _operator(
-        plan.text, _tensors(plan, captures, query, key), plan.numbers, query, key, value, scale, options["wants_max"],
-        kv_lengths, cu_seqlens, longest, options["fp8"],
-    )  # fmt: skip
+    sequences = Sequences(kv_lengths=kv_lengths, cu_seqlens_q=cu_seqlens, max_q_len=longest)
+    launch = _launch_of(plan, plan.numbers, scale, sequences, options["wants_max"], options["fp8"])
+    return attention_of(launch, query, key, value, _tensors(plan, captures, query, key))
 
 
-def _operator(text, tensors, numbers, query, key, value, scale, wants_max, kv_lengths, cu_seqlens, longest, fp8):
-    """Returns attnc::attention of a program, its captured tensors and its numbers, by name."""
-    names = [capture.name for capture in mod_of(text).captures]
-    captured = {name: tensors[name] for name in names if name in tensors}
-    scalars, wanted = [float(numbers[name]) for name in names if name not in captured], None
-    if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value, *captured.values())):
-        wanted = " ".join(name for name, x in captured.items() if x.requires_grad and x.is_floating_point())
-    return attention_op(
-        line_of(text), query, key, value, [*captured.values()], scalars, scale, wanted, wants_max, kv_lengths,
-        cu_seqlens, longest, fp8,
-    )  # fmt: skip
+def _launch_of(plan, numbers, scale, sequences, wants_max, fp8):
+    options = ((FP8, fp8),) if fp8 else ()
+    return Launch(numbers, scale, ANEW, sequences, mod=plan.text, wants_max=wants_max, options=options)
 
 
 in_graph = _InGraph()
@@ -301,8 +294,8 @@ def attend_in_graph(query, key, value, score_mod, mask_mod, scale, wants_max, se
     """Returns (out, lse, row_max), as attend() does."""
     return in_graph(
         query, key, value, _identity if score_mod is None else score_mod,
-        (sequences.kv_lengths, sequences.cu_q, sequences.max_q, _everything if mask_mod is None else mask_mod), scale,
-        {"wants_max": wants_max, "fp8": fp8},
+        (sequences.kv_lengths, sequences.cu_seqlens_q, sequences.max_q_len, _everything if mask_mod is None else mask_mod),
+        scale, {"wants_max": wants_max, "fp8": fp8},
     )  # fmt: skip
 
 
@@ -316,30 +309,19 @@ def _check_transforms(*tensors):
             )
 
 
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_modes_before_dispatch = torch._ops._len_torch_dispatch_stack_pre_dispatch
-_transform, _tracing = _functorch.peek_interpreter_stack, torch._C._get_tracing_state
-_WITH_MEMORY = torch.Tensor, torch.nn.Parameter
-
-
-def is_watched():
-    """Whether operations are recorded, watched or transformed."""
-    return bool(
-        _dispatch_modes() or _tracing() is not None or _transform() is not None or _modes_before_dispatch()
-        or forward_ad._current_level >= 0
-    )  # fmt: skip
+_WITH_MEMORY = {torch.Tensor, torch.nn.Parameter}
 
 
 def is_recorded(*tensors):
     """Whether operations are watched, or tensors are of classes that need operators."""
-    return is_watched() or not all(type(x) in _WITH_MEMORY for x in tensors)
+    return is_watched() or not _WITH_MEMORY.issuperset(map(type, tensors))
 
 
 def attend_recorded(query, key, value, score_mod, mask_mod, scale, wants_max, sequences=ALIGNED, fp8=None):
     """Returns (out, lse, row_max), as attend() does, through the operator. Raises UntranslatableError if a mod reads
     the number in a captured tensor that is recorded, and NotImplementedError under transforms of torch.func."""
     device = query.device
-    are_values_recorded = get_proxy_mode() is not None or _tracing() is not None or _transform() is not None
+    are_values_recorded = get_proxy_mode() is not None or is_jit_tracing() or transform() is not None
 
     def translated():
         functions = [function for function in (score_mod, mask_mod) if function is not None]
@@ -347,7 +329,7 @@ def attend_recorded(query, key, value, score_mod, mask_mod, scale, wants_max, se
         description = describe(*functions)
         captured = description.tensors
         _check_transforms(query, key, value, *captured)
-        if not are_values_recorded and all(type(x) in _WITH_MEMORY for x in (query, *captured)):
+        if not are_values_recorded and _WITH_MEMORY.issuperset(map(type, (query, *captured))):
             translation = translate(score_mod, mask_mod, device=device, problem=problem)
             return translation.plan, translation.captured, translation.given()[2]
         plan = _plan_for(
@@ -360,7 +342,5 @@ def attend_recorded(query, key, value, score_mod, mask_mod, scale, wants_max, se
 
     plan, captured, numbers = _in_thread(translated)
     query, key, value = rows_of(query), rows_of(key), rows_of(value)
-    return _operator(
-        plan.text, _tensors(plan, captured, query, key), numbers, query, key, value, float(scale), wants_max,
-        sequences.kv_lengths, sequences.cu_q, sequences.max_q, fp8,
-    )  # fmt: skip
+    launch = _launch_of(plan, numbers, float(scale), sequences, wants_max, fp8)
+    return attention_of(launch, query, key, value, _tensors(plan, captured, query, key))

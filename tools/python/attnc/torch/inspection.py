@@ -1,4 +1,4 @@
-"""Shows what attnc makes of FlexAttention's mods: the kernel of a call, and pictures of masks."""
+"""Shows what attnc makes of FlexAttention's mods: the kernel of a call."""
 
 import typing
 
@@ -6,23 +6,10 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from ..errors import ArgumentError
-from ..mod import Mod
+from .flex import FlexKernelOptions, settled
+from .fp8 import parts_of
 from .kernels import FP8, span_of
-from .translation import DTYPE_NAMES, translate
-
-
-if typing.TYPE_CHECKING:
-    from .flex import FlexKernelOptions
-
-
-def _translated(score_mod, mask_mod, device, problem):
-    """Returns (Mod, captures) of mods for operands of these sizes, with captured tensors on the CPU."""
-    text, tensors, scalars = translate(score_mod, mask_mod, device=device, problem=problem).given()
-    captures = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
-    name = getattr(score_mod or mask_mod, "__name__", "")
-    if name.isidentifier() and not text.startswith("source "):
-        text = f'source "{name}"\n{text}'
-    return Mod.parse_ir(text, name="<torch>"), {**captures, **scalars}, tensors
+from .translation import DTYPE_NAMES, parsed
 
 
 def explain(
@@ -40,9 +27,6 @@ def explain(
     so this needs no GPU if `arch` is given. Lists of blocks of a BlockMask count as a part of its mask_mod.
 
     Raises what flex_attention() raises, RunError and ArgumentError."""
-    from .flex import settled
-    from .fp8 import parts_of
-
     query, key, value, mask_mod, options = settled(
         query, key, value, block_mask, enable_gqa, return_lse, kernel_options, return_aux, arch
     )  # fmt: skip
@@ -50,7 +34,7 @@ def explain(
         raise ArgumentError("there is no GPU, whose kernel is explained by default", 'give arch=, such as arch="sm_90a"')
     batch, heads, q_len, head_dim = query.shape
     problem = batch, heads, key.shape[1], q_len, key.shape[2]
-    mod, captures, tensors = _translated(score_mod, mask_mod, query.device, problem)
+    mod, captures, tensors = parsed(score_mod, mask_mod, query.device, problem)
     gradients = [name for name, tensor in tensors.items() if tensor.requires_grad and tensor.is_floating_point()]
     if training is None:
         training = bool(gradients) or any(x.requires_grad for x in (query, key, value))
@@ -66,13 +50,3 @@ def explain(
         has_lse=True, has_max=return_aux is not None and return_aux.max_scores, members=members, scales=scales,
     )  # fmt: skip
     return mod._explained(preparation, array)
-
-
-def mask_svg(mask, mask_mod, **options):
-    """Returns the picture of a BlockMask whose live scores mask_mod decides, as for Mod.mask_svg()."""
-    batch, heads, q_len, kv_len = mask.shape
-    problem = batch, heads, heads, q_len, kv_len
-    mod, captures, _ = _translated(None, mask_mod, mask.device, problem)
-    if all(size in (64, 128, 256) for size in mask.BLOCK_SIZE):
-        options.setdefault("block", tuple(mask.BLOCK_SIZE))
-    return mod.mask_svg(problem, captures=captures, **options)

@@ -7,7 +7,6 @@ A launch fills pointers into structs that were made for operands of the same kin
 import ctypes
 import functools
 import threading
-import typing
 import weakref
 from ctypes import addressof, byref, c_size_t, pointer
 
@@ -17,6 +16,7 @@ from .. import _spec as c
 from .._cpu_notice import tell_of_cpu
 from .._library import DTYPES, KINDS, Handle, check, compiler, library
 from ..attention import refuse_tiles
+from ..launch import ALIGNED, Sequences
 from ..mod import Mod
 from .tracing import TORCH
 from .translation import DTYPE_NAMES
@@ -101,28 +101,6 @@ class _Captures:
             entry.real, entry.integer = number, int(number)
 
 
-class Sequences(typing.NamedTuple):
-    """Where rows of q, k and v belong, as i32 tensors on the device. Either `kv_lengths` [B] of a cache, where queries
-    stand at the last keys; or `cu_q` and `cu_kv` [B + 1], the cumulative lengths of a ragged batch, with the longest
-    lengths. With `page_table` [B, N], which needs kv_lengths, k and v are pools [pages, HKV, page_size, D]; a ragged
-    batch then has no cu_kv. And the scales of q, k and v if these are float8_e4m3fn, f32: [H] or [B, H], [B, H, blocks], or
-    [B, H, rows]; for k and v with HKV heads."""
-
-    kv_lengths: torch.Tensor | None = None
-    cu_q: torch.Tensor | None = None
-    cu_kv: torch.Tensor | None = None
-    max_q: int = 0
-    max_kv: int = 0
-    page_table: torch.Tensor | None = None
-    q_scales: torch.Tensor | None = None
-    k_scales: torch.Tensor | None = None
-    v_scales: torch.Tensor | None = None
-
-
-# Members of c.Operands, by place in Sequences.
-_MEMBERS = {0: "kv_lengths", 1: "cu_seqlens_q", 2: "cu_seqlens_kv", 5: "page_table", 6: "q_scales", 7: "k_scales",
-            8: "v_scales"}  # fmt: skip
-ALIGNED = Sequences()  # query i stands at key i
 # In place of a mask: a workspace of its own for each launch. Graphs are replayed, and runs that warm them up may leave
 # nothing in their pool of memory.
 ANEW = object()
@@ -144,59 +122,57 @@ def like(tensor, width=None):
 class Call:
     """The forward pass, and the backward pass if gradients are wanted, for operands of one kind."""
 
-    def __init__(
-        self, mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, options
-    ):
-        """`tensors` and `scalars` are the mod's captures, by name. `out` is a tensor like the result. `gradients` holds
-        the names of captures that want one, or is None. `lists` are those of a block mask, or None. `options`: tiles,
-        as from options_of()."""
-        self.mod, self.lock, self.gradients = mod, threading.Lock(), gradients
-        self.handle, self.is_on_gpu, self.needs_rows = mod._handle.address, q.is_cuda, False
+    def __init__(self, launch, q, k, v, tensors):
+        """`tensors` are the captured ones, by name. `launch` has an `out`."""
+        out, sequences = launch.out, launch.sequences
+        self.mod, self.lock = mod_of(launch.mod), threading.Lock()
+        self.handle, self.names, self.gradients = self.mod._handle.address, tuple(tensors), launch.gradients
+        self.is_on_gpu, self.needs_rows = q.is_cuda, False
         batch, heads, q_len, width = q.shape
-        self.scale, self.is_like_q, self.numbers = 1.0, v.shape[-1] == width, ()
+        self.scale, self.is_like_q, self.wants_max, self.numbers = 1.0, v.shape[-1] == width, launch.wants_max, ()
         self.rows = (batch, heads, q_len), (heads * q_len, q_len, 1)  # shape and strides
         rows = torch.empty(self.rows[0], dtype=torch.float32, device="meta")
-        self.of_sequences = [place for place, item in enumerate(sequences) if _is_tensor(item)]
+        self.of_sequences = [place for place, item in enumerate(sequences) if isinstance(item, torch.Tensor)]
         given = [sequences[place] for place in self.of_sequences]
         # In the order in which forward() and backward() set their addresses.
         self.views = Views([q, k, v, out, rows, rows, *given, *tensors.values()])
         self.addresses = self.views.addresses
         q_at, k_at, v_at, out_at, lse_at, max_at, *others = self.views.pointers()
-        kinds = {capture.name: capture.kind for capture in mod.captures}
-        self.captures = _Captures(zip(tensors, others[len(given) :]), scalars, kinds)
+        kinds = {capture.name: capture.kind for capture in self.mod.captures}
+        self.captures = _Captures(zip(tensors, others[len(given) :]), launch.numbers, kinds)
         self.operands = c.Operands(
             q=q_at, k=k_at, v=v_at, captures=self.captures.array, capture_count=len(self.captures.array), scale=1.0,
-            has_scale=1, max_q_len=sequences.max_q, max_kv_len=sequences.max_kv,
+            has_scale=1, max_q_len=sequences.max_q_len, max_kv_len=sequences.max_kv_len,
         )  # fmt: skip
         for place, at in zip(self.of_sequences, others):
-            setattr(self.operands, _MEMBERS[place], at)
-        self.block_mask = None if lists is None else c.BlockMaskView(shape=c.BlockMaskShape(*lists.shape))
-        if lists is not None:
-            self._set_lists(lists)
+            setattr(self.operands, Sequences._fields[place], at)
+        if launch.lists is not None:
+            self.block_mask = c.BlockMaskView(shape=c.BlockMaskShape(*launch.lists.shape))
+            self._set_lists(launch.lists)
             self.operands.block_mask = pointer(self.block_mask)
-        self.outputs = c.Outputs(out=out_at, lse=lse_at, row_max=max_at if wants_max else None)
-        self.without_lse = c.Outputs(out=out_at, row_max=max_at if wants_max else None)
+        self.outputs = c.Outputs(out=out_at, lse=lse_at, row_max=max_at if self.wants_max else None)
+        self.without_lse = c.Outputs(out=out_at, row_max=self.outputs.row_max)
         self.operands_at, self.outputs_at, self.without_lse_at = (
             addressof(x) for x in (self.operands, self.outputs, self.without_lse)
         )
-        if gradients is not None:
+        if self.gradients is not None:
             # Gradients are dense, and ordered like their tensors.
-            dense = [torch.empty_like(x, device="meta") for x in (out, q, k, v, *(tensors[name] for name in gradients))]
-            self.backward_views = Views([rows, *dense])
+            learned = [tensors[name] for name in self.gradients]
+            self.backward_views = Views([rows, *(torch.empty_like(x, device="meta") for x in (out, q, k, v, *learned))])
             self.dlse_at, dout, dq, dk, dv, *of_captures = self.backward_views.pointers()
-            self.of_captures = _Captures(zip(gradients, of_captures))
+            self.of_captures = _Captures(zip(self.gradients, of_captures))
             self.backward_operands = c.BackwardOperands(
                 forward=pointer(self.operands), out=out_at, lse=lse_at, dout=dout
             )
             self.has_dlse = False
             self.backward_outputs = c.BackwardOutputs(
-                dq=dq, dk=dk, dv=dv, captures=self.of_captures.array, capture_count=len(gradients)
+                dq=dq, dk=dk, dv=dv, captures=self.of_captures.array, capture_count=len(learned)
             )
             self.backward_at = addressof(self.backward_operands), addressof(self.backward_outputs)
         if self.is_on_gpu:
-            self._prepare(q.device, deterministic, options)
+            self._prepare(q.device, launch.deterministic, launch.options)
         else:
-            refuse_tiles(self.handle, self._settled_by(), options)
+            refuse_tiles(self.handle, self._settled_by(), launch.options)
             tell_of_cpu(q, v, TORCH)
 
     def _set_lists(self, lists):
@@ -250,7 +226,7 @@ class Call:
             self.workspaces[stream] = found
         return found[2], found
 
-    def _set(self, q, k, v, out, lse, row_max, sequences, lists, tensors, scalars, scale):
+    def _set(self, launch, q, k, v, tensors, out, lse, row_max):
         to = self.addresses
         to[0], to[1], to[2], to[3] = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
         if lse is not None:
@@ -259,47 +235,45 @@ class Call:
             to[5] = row_max.data_ptr()
         place = 6
         for of_sequence in self.of_sequences:
-            to[place] = sequences[of_sequence].data_ptr()
+            to[place] = launch.sequences[of_sequence].data_ptr()
             place += 1
         for tensor in tensors:
             to[place] = tensor.data_ptr()
             place += 1
-        if scalars:
-            self.numbers = tuple(scalars)
+        if launch.numbers:
+            self.numbers = tuple(launch.numbers.values())
             self.captures.set(self.numbers)
-        if lists is not None:
-            self._set_lists(lists)
-        if scale != self.scale:
-            self.operands.scale = self.scale = scale
+        if launch.lists is not None:
+            self._set_lists(launch.lists)
+        if launch.scale != self.scale:
+            self.operands.scale = self.scale = launch.scale
 
-    def outcome(self, q, v, wants_lse, wants_max):
+    def outcome(self, q, v, wants_lse=True):
         """Returns (out, lse, row_max), uninitialised; None for unwanted ones."""
         out = _empty_like(q) if self.is_like_q else like(q, v.shape[-1])
         lse = _empty_strided(*self.rows, dtype=torch.float32, device=q.device) if wants_lse else None
-        row_max = _empty_strided(*self.rows, dtype=torch.float32, device=q.device) if wants_max else None
+        row_max = _empty_strided(*self.rows, dtype=torch.float32, device=q.device) if self.wants_max else None
         return out, lse, row_max
 
-    def forward(self, q, k, v, tensors, scalars, scale, mask, out, lse, row_max, sequences, lists):
-        """Writes out, lse and row_max (None: not wanted). `mask` is the owner of mask_mod; see _workspace."""
+    def forward(self, launch, q, k, v, tensors, out, lse, row_max):
+        """Writes out, lse and row_max (None: not wanted). `tensors` are the captured ones, in order."""
         outputs = self.without_lse_at if lse is None else self.outputs_at
         with self.lock:
-            self._set(q, k, v, out, lse, row_max, sequences, lists, tensors, scalars, scale)
+            self._set(launch, q, k, v, tensors, out, lse, row_max)
             if self.is_on_gpu:
                 stream, space = current_stream(self.device_index), None
                 if self.workspace_bytes:
-                    space, _held = self._workspace(stream, mask)
+                    space, _held = self._workspace(stream, launch.mask)
                 status = self.launch(self.prepared_at, self.operands_at, outputs, space, stream)
             else:
                 status = library().attnc_compute_on_cpu(self.handle, self.operands_at, outputs)
         if status:
             check(status)
 
-    def backward(
-        self, q, k, v, tensors, scalars, scale, mask, out, lse, dout, dlse, results, gradients, sequences, lists
-    ):
+    def backward(self, launch, q, k, v, tensors, out, lse, dout, dlse, results):
         """Writes `results`: dq, dk, dv, and the gradients of captures."""
         with self.lock:
-            self._set(q, k, v, out, lse, None, sequences, lists, tensors, scalars, scale)
+            self._set(launch, q, k, v, tensors, out, lse, None)
             if self.has_dlse != (dlse is not None):
                 self.has_dlse = dlse is not None
                 self.backward_operands.dlse = self.dlse_at if self.has_dlse else None
@@ -307,22 +281,18 @@ class Call:
             place = 1
             if self.has_dlse:
                 to[0] = dlse.data_ptr()
-            for x in (dout, *results, *gradients):
+            for x in (dout, *results):
                 to[place] = x.data_ptr()
                 place += 1
             if self.is_on_gpu:
                 stream, space = current_stream(self.device_index), None
                 if self.workspace_bytes:
-                    space, _held = self._workspace(stream, mask)
+                    space, _held = self._workspace(stream, launch.mask)
                 status = self.launch_backward(self.prepared_at, *self.backward_at, space, stream)
             else:
                 status = library().attnc_compute_backward_on_cpu(self.handle, *self.backward_at)
         if status:
             check(status)
-
-
-def _is_tensor(item):
-    return isinstance(item, torch.Tensor)
 
 
 _calls = {}
@@ -350,35 +320,34 @@ def span_of(options):
     return dict(options).get(FP8)
 
 
-def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, options):
+def kind_of(launch, q, k, v, tensors):
     """Returns the kind of a call. Kernels may depend on strides, on the alignment of addresses, and on whether v is a
-    view of k. `form`: other checked properties of the call."""
-    offsets = (q.data_ptr() | k.data_ptr() | v.data_ptr()) % ALIGNMENT
+    view of k."""
+    sequences, out, lists = launch.sequences, launch.out, launch.lists
+    q_at, k_at, v_at = q.data_ptr(), k.data_ptr(), v.data_ptr()
+    offsets = (q_at | k_at | v_at) % ALIGNMENT
     if offsets:
-        offsets = q.data_ptr() % ALIGNMENT, k.data_ptr() % ALIGNMENT, v.data_ptr() % ALIGNMENT
+        offsets = q_at % ALIGNMENT, k_at % ALIGNMENT, v_at % ALIGNMENT
     return (
-        text, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype, q.device,
-        k.device, v.device, offsets, k.data_ptr() == v.data_ptr(), wants_max, gradients, deterministic, form, options,
+        launch.mod, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype, q.device,
+        k.device, v.device, offsets, k_at == v_at, launch.wants_max, launch.gradients,
+        launch.deterministic, launch.form, launch.options, out is not None and out.stride(),
         tuple([(x.dtype, x.shape, x.stride(), x.data_ptr() % ALIGNMENT) for x in tensors.values()]) if tensors else (),
         lists and (lists.shape, lists.rows[2] is None, lists.rows[1].shape, lists.columns[1].shape, lists.rows[0].device),
         sequences is not ALIGNED
-        and tuple([(item.shape, item.stride()) if _is_tensor(item) else item for item in sequences]),
+        and tuple([(item.shape, item.stride()) if isinstance(item, torch.Tensor) else item for item in sequences]),
     )  # fmt: skip
 
 
-def made_call(
-    kind, make, text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, options
-):  # fmt: skip
+def made_call(kind, make, launch, q, k, v, tensors):
     """Makes a call and compiles its kernels. `make`: Call, or a class like it."""
     if len(_calls) >= _MOST_KEPT:
         _calls.clear()
         _of_caches.clear()
-    mod = mod_of(text)
-    call = make(mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, options)
-    _calls[kind] = call
-    if sequences.kv_lengths is not None:
+    call = _calls[kind] = make(launch, q, k, v, tensors)
+    if launch.sequences.kv_lengths is not None:
         # A growing cache has a new kind at each token; the workspaces of older kinds would stay.
-        cache = text, q.shape, k.shape[:2], k.shape[3], v.shape[3], q.dtype, q.device
+        cache = launch.mod, q.shape, k.shape[:2], k.shape[3], v.shape[3], q.dtype, q.device
         _calls.pop(_of_caches.get(cache), None)
         _of_caches[cache] = kind
     return call

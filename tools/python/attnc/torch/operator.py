@@ -3,14 +3,16 @@
 attnc::attention_into and attnc::attention_backward_into write into buffers of the caller, as kernels of Inductor do.
 """
 
+import collections
 import functools
 import math
 
 import torch
 
-from .autograd import Refusing, call_of, run_backward
+from ..launch import ALIGNED, Launch, Sequences
+from .autograd import Refusing, call_of, run_backward, wanted_by
 from .block_mask import Lists
-from .kernels import ALIGNED, ANEW, FP8, SPANS, Sequences, like, mod_of
+from .kernels import ANEW, FP8, SPANS, like, mod_of, span_of
 
 
 def line_of(text):
@@ -24,20 +26,50 @@ def _text_of(line):
     return line.replace("\\n", "\n")
 
 
-def _captured(text, captured, scalars):
-    names = mod_of(text).captures
-    tensors = dict(zip((capture.name for capture in names if capture.kind == "tensor"), captured))
-    return tensors, dict(zip((capture.name for capture in names if capture.kind != "tensor"), scalars))
+@functools.lru_cache(maxsize=1024)
+def _names_of(text):
+    """Returns the names of a mod's tensors, and of its numbers, in the order of their declarations."""
+    declared = mod_of(text).captures
+    return tuple([x.name for x in declared if is_tensor == (x.kind == "tensor")] for is_tensor in (True, False))
 
 
-def _options(fp8):
+def _launch_of(
+    text, captured, scalars, scale, wanted=None, fp8=None, sequences=ALIGNED, lists=None, out=None, wants_max=False
+):  # fmt: skip
+    """Returns the launch of an operator's arguments, and its captured tensors by name."""
+    text = _text_of(text)
     if fp8 and fp8 not in SPANS:
         raise ValueError(f"fp8 is {fp8!r}; it must be None or one of {', '.join(SPANS)}")
-    return ((FP8, fp8),) if fp8 else ()
+    tensors, numbers = _names_of(text)
+    tensors, numbers = dict(zip(tensors, captured)), dict(zip(numbers, scalars))
+    gradients, deterministic = None, False
+    if wanted is not None:
+        gradients, deterministic = tuple(wanted.split()), torch.are_deterministic_algorithms_enabled()
+    options = ((FP8, fp8),) if fp8 else ()
+    return Launch(
+        numbers, scale, ANEW, sequences, lists, text, out, gradients, deterministic, wants_max, options
+    ), tensors  # fmt: skip
+
+
+def attention_of(launch, q, k, v, captures):
+    """Returns attnc::attention of a launch, with gradients of whatever requires one."""
+    (tensors, numbers), sequences = _names_of(launch.mod), launch.sequences
+    captures = {name: captures[name] for name in tensors}
+    gradients, _ = wanted_by(q, k, v, captures)
+    scalars, wanted = [float(launch.numbers[name]) for name in numbers], None if gradients is None else " ".join(gradients)
+    return attention_op(
+        line_of(launch.mod), q, k, v, [*captures.values()], scalars, launch.scale, wanted, launch.wants_max,
+        sequences.kv_lengths, sequences.cu_seqlens_q, sequences.max_q_len, span_of(launch.options),
+    )  # fmt: skip
+
+
+_NEITHER = Sequences()  # not ALIGNED itself, so that operators have calls of their own
 
 
 def _sequences(kv_lengths, cu_seqlens, longest):
-    return Sequences(kv_lengths, cu_seqlens, None, longest, longest)
+    if kv_lengths is None and cu_seqlens is None and not longest:
+        return _NEITHER
+    return Sequences(kv_lengths=kv_lengths, cu_seqlens_q=cu_seqlens, max_q_len=longest, max_kv_len=longest)
 
 
 # Not torch.library.custom_op, whose wrappers take the host half as long again as the operator.
@@ -53,62 +85,47 @@ _library.define(
 attention_op, attention_backward_op = torch.ops.attnc.attention.default, torch.ops.attnc.attention_backward.default
 
 
-def _attention(
-    text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
-    scale: float, wanted: str | None, wants_max: bool, kv_lengths: torch.Tensor | None,
-    cu_seqlens: torch.Tensor | None, longest: int, fp8: str | None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+def _attention(text, q, k, v, *arguments):
     """Returns (out, lse, row_max) of a mod in IR text, which may be in the form of line_of(). row_max is empty unless
     `wants_max`. Captured tensors and scalars come in the order of their declarations in the text. `wanted` holds the
     names of captured tensors that want gradients, separated by spaces; None: no tensor has one. `kv_lengths`: i32 [B],
     the lengths of a cache; queries stand at its last keys. `cu_seqlens`: i32, of a ragged batch, whose longest sequence
     has `longest` rows (0: unknown). `fp8`: q, k and v are rounded to e4m3, with a scale for each "head", "block" of 128
     rows or "row". Rows of q, k and v are dense."""
-    text = _text_of(text)
-    tensors, numbers = _captured(text, captured, scalars)
-    gradients, sequences = None if wanted is None else tuple(wanted.split()), _sequences(kv_lengths, cu_seqlens, longest)
-    call = call_of(
-        text, q, k, v, tensors, numbers, wants_max=wants_max, gradients=gradients, sequences=sequences,
-        options=_options(fp8),
-        deterministic=gradients is not None and torch.are_deterministic_algorithms_enabled(),
-    )  # fmt: skip
-    out, lse, row_max = call.outcome(q, v, True, wants_max)
-    call.forward(q, k, v, captured, numbers.values(), scale, ANEW, out, lse, row_max, sequences, None)
+    *mod, wants_max, kv_lengths, cu_seqlens, longest, fp8 = arguments
+    launch, captures = _launch_of(text, *mod, fp8, _sequences(kv_lengths, cu_seqlens, longest), wants_max=wants_max)
+    call = call_of(launch, q, k, v, captures)
+    out, lse, row_max = call.outcome(q, v)
+    call.forward(launch, q, k, v, captures.values(), out, lse, row_max)
     return out, lse, lse.new_empty(0) if row_max is None else row_max
 
 
-def _fake_attention(text, q, k, v, captured, scalars, scale, wanted, wants_max, kv_lengths, cu_seqlens, longest, fp8):
+def _fake_attention(text, q, k, v, captured, scalars, scale, wanted, wants_max, *_):
     lse = q.new_empty(q.shape[:3], dtype=torch.float32)
     return like(q, v.shape[-1]), lse, torch.empty_like(lse) if wants_max else lse.new_empty(0)
 
 
-def _attention_backward(
-    text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
-    scale: float, wanted: str, cu_seqlens: torch.Tensor | None, longest: int, out: torch.Tensor,
-    lse: torch.Tensor, dout: torch.Tensor, dlse: torch.Tensor | None, fp8: str | None,
-) -> list[torch.Tensor]:  # fmt: skip
+def _attention_backward(text, q, k, v, *arguments):
     """Returns the gradients of q, k and v, and of the captured tensors in `wanted`."""
-    text = _text_of(text)
-    tensors, numbers = _captured(text, captured, scalars)
-    gradients, sequences = tuple(wanted.split()), _sequences(None, cu_seqlens, longest)
-    call = call_of(
-        text, q, k, v, tensors, numbers, gradients=gradients, sequences=sequences, options=_options(fp8),
-        deterministic=torch.are_deterministic_algorithms_enabled(),
-    )  # fmt: skip
-    results, found = run_backward(
-        call, q, k, v, tensors, numbers.values(), scale, ANEW, out, lse, dout, dlse, gradients, sequences
-    )  # fmt: skip
+    *mod, cu_seqlens, longest, out, lse, dout, dlse, fp8 = arguments
+    launch, captures = _launch_of(text, *mod, fp8, _sequences(None, cu_seqlens, longest))
+    call = call_of(launch, q, k, v, captures)
+    results, found = run_backward(call, launch, q, k, v, captures, out, lse, dout, dlse)
     return [*results, *found.values()]
 
 
-def _fake_attention_backward(text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, dout, dlse, fp8):
-    tensors, _ = _captured(_text_of(text), captured, scalars)
-    return [torch.empty_like(x) for x in (q, k, v, *(tensors[name] for name in wanted.split()))]
+def _fake_attention_backward(text, q, k, v, captured, scalars, scale, wanted, *_):
+    captures = dict(zip(_names_of(_text_of(text))[0], captured))
+    return [torch.empty_like(x) for x in (q, k, v, *map(captures.get, wanted.split()))]
+
+
+# What a backward pass needs besides tensors.
+_Saved = collections.namedtuple("_Saved", "text scalars scale wanted has_lengths longest fp8")
 
 
 def _save(ctx, inputs, output):
     text, q, k, v, captured, scalars, scale, wanted, _, kv_lengths, cu_seqlens, longest, fp8 = inputs
-    ctx.how = text, scalars, scale, wanted, longest, kv_lengths is not None, fp8
+    ctx.saved = _Saved(text, scalars, scale, wanted, kv_lengths is not None, longest, fp8)
     ctx.save_for_backward(q, k, v, *output[:2], cu_seqlens, *captured)
     ctx.set_materialize_grads(False)
 
@@ -124,18 +141,19 @@ def _backward(ctx, dout, dlse, _):
 
 def _gradients(ctx, dout, dlse):
     q, k, v, out, lse, cu_seqlens, *captured = ctx.saved_tensors
-    text, scalars, scale, wanted, longest, has_lengths, fp8 = ctx.how
-    if wanted is None or has_lengths:
+    saved = ctx.saved
+    if saved.wanted is None or saved.has_lengths:
         raise RuntimeError("attnc::attention has gradients where `wanted` is given and `kv_lengths` are not")
     if dout is None:
         dout = torch.zeros_like(out)
-    found = attention_backward_op(
-        text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, dout, dlse, fp8
+    dq, dk, dv, *found = attention_backward_op(
+        saved.text, q, k, v, captured, saved.scalars, saved.scale, saved.wanted, cu_seqlens, saved.longest, out, lse,
+        dout, dlse, saved.fp8,
     )  # fmt: skip
-    of_captures = dict(zip(wanted.split(), found[3:]))
-    names, _ = _captured(_text_of(text), captured, scalars)
-    of_scalars = None if scalars else []  # torch.library requires this for lists of numbers
-    return None, *found[:3], [of_captures.get(name) for name in names], of_scalars, *[None] * 7
+    of_captures = dict(zip(saved.wanted.split(), found))
+    of_scalars = None if saved.scalars else []  # torch.library requires this for lists of numbers
+    names, _ = _names_of(_text_of(saved.text))
+    return None, dq, dk, dv, [*map(of_captures.get, names)], of_scalars, *[None] * 7
 
 
 for _name, _function, _fake in (
@@ -167,35 +185,24 @@ def _lists_of(rows, columns, blocks, q, k):
     return Lists((*rows[0].shape[:2], q.shape[2], k.shape[2], *blocks), rows, columns)
 
 
-def _attention_into(text, q, k, v, captured, scalars, scale, rows, columns, blocks, out, lse, row_max):
+def _attention_into(text, q, k, v, *arguments):
     """Writes out, and lse and row_max in base 2 if they are given. Lists of blocks by row and by column: counts and
     indices of partial blocks, then of full ones; empty lists: mask_mod covers all. Others: as for attnc::attention."""
-    text = _text_of(text)
-    (tensors, numbers), lists = _captured(text, captured, scalars), _lists_of(rows, columns, blocks, q, k)
-    wants_max = row_max is not None
-    call = call_of(text, q, k, v, tensors, numbers, wants_max=wants_max, lists=lists, form=out.stride(), out=out)
-    call.forward(q, k, v, captured, numbers.values(), scale, ANEW, out, lse, row_max, ALIGNED, lists)
+    *mod, rows, columns, blocks, out, lse, row_max = arguments
+    lists, wants_max = _lists_of(rows, columns, blocks, q, k), row_max is not None
+    launch, captures = _launch_of(text, *mod, lists=lists, out=out, wants_max=wants_max)
+    call_of(launch, q, k, v, captures).forward(launch, q, k, v, captures.values(), out, lse, row_max)
     for found in (lse, row_max):
         if found is not None:
             found.div_(_LN2)
 
 
-def _attention_backward_into(
-    text, q, k, v, captured, scalars, scale, rows, columns, blocks, wanted, out, lse, dout, dlse, dq, dk, dv, gradients
-):  # fmt: skip
+def _attention_backward_into(text, q, k, v, *arguments):
     """Writes dq, dk, dv, and the gradients of the captured tensors in `wanted`. lse and dlse are in base 2."""
-    text = _text_of(text)
-    (tensors, numbers), lists = _captured(text, captured, scalars), _lists_of(rows, columns, blocks, q, k)
-    names = tuple(wanted.split())
-    call = call_of(
-        text, q, k, v, tensors, numbers, gradients=names, lists=lists, form=out.stride(), out=out,
-        deterministic=torch.are_deterministic_algorithms_enabled(),
-    )  # fmt: skip
-    dlse = None if dlse is None else dlse / _LN2
-    results, found = run_backward(
-        call, q, k, v, tensors, numbers.values(), scale, ANEW, out, lse * _LN2, dout, dlse, names, ALIGNED, lists,
-        (dq, dk, dv),
-    )  # fmt: skip
+    *mod, rows, columns, blocks, wanted, out, lse, dout, dlse, dq, dk, dv, gradients = arguments
+    launch, captures = _launch_of(text, *mod, wanted, lists=_lists_of(rows, columns, blocks, q, k), out=out)
+    call, dlse = call_of(launch, q, k, v, captures), None if dlse is None else dlse / _LN2
+    results, found = run_backward(call, launch, q, k, v, captures, out, lse * _LN2, dout, dlse, (dq, dk, dv))
     for to, result in zip((dq, dk, dv, *gradients), (*results, *found.values())):
         if to is not result:
             to.copy_(result)

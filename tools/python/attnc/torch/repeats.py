@@ -6,15 +6,16 @@ function whose defaults, cells and globals hold numbers, tensors, plain function
 mods are looked up by guards.py at each call, and so are block masks with lists of their own.
 """
 
+import dataclasses
 import math
 import types
 
 import torch
 
-from .block_mask import BlockMask, form_of
-from .graphs import is_watched
+from .block_mask import BlockMask
 from .guards import VALUES, is_stable, names_of
 from .kernels import ALIGNMENT
+from .tracing import is_watched
 
 _MOST_KEPT, _MOST_OF_A_KEY, _MOST_MISSED, _DEEPEST = 1024, 8, 256, 4
 _TENSOR, _MISSING = object(), object()
@@ -114,12 +115,10 @@ def _guards_of(tensors):
 
 
 class _Repeat:
-    __slots__ = (
-        "mods", "guards", "form", "offsets", "deterministic", "names", "places", "numbers", "gradients", "call", "scale"
-    )  # fmt: skip
+    __slots__ = "mods", "guards", "form", "offsets", "places", "launch", "call"
 
     def tensors(self, operands, mods, form):
-        """Returns the captured tensors of a call like this one, in the order of the walk; None: the call differs."""
+        """Returns the captured tensors of a call like this one, in the order of the program; None: the call differs."""
         found = []
         for plain, mod in zip(self.mods, mods):
             if plain is not None and not plain.matches(mod, found):
@@ -133,7 +132,7 @@ class _Repeat:
             if [x.data_ptr() % ALIGNMENT for x in found] != self.offsets:
                 return None
             found = [found[at] for at in self.places]
-        if self.gradients is not None and torch.are_deterministic_algorithms_enabled() != self.deterministic:
+        if self.launch.gradients is not None and torch.are_deterministic_algorithms_enabled() != self.launch.deterministic:
             return None
         return found
 
@@ -154,7 +153,8 @@ def look_of(score_mod, block_mask, flags):
     if block_mask is not None:
         if type(block_mask) is not BlockMask or block_mask._of is None:
             return None
-        mask_mod, form = block_mask.mask_mod, form_of(block_mask)
+        mask_mod = block_mask.mask_mod
+        form = block_mask.seq_lengths, block_mask.BLOCK_SIZE, block_mask._of[:2]
     of_score = of_mask = None  # _Plain compares the code
     if score_mod is not None:
         if type(score_mod) is not types.FunctionType:
@@ -177,7 +177,7 @@ def repeated(look, operands):
     return None
 
 
-def remember(look, operands, translation, scale, call, gradients, deterministic):
+def remember(look, operands, translation, launch, scale, call):
     """Keeps a call for repeated(), if it can tell calls like it. `scale` is that of a call which gives none."""
     (key, mods, form), plan, tensors, repeat = look, translation.plan, [], _Repeat()
     kept = _kept.get(key)
@@ -206,7 +206,6 @@ def remember(look, operands, translation, scale, call, gradients, deterministic)
     if repeat.guards is None or any(x.data_ptr() % ALIGNMENT for x in operands):
         return
     repeat.form, repeat.offsets = form, [x.data_ptr() % ALIGNMENT for x in tensors]
-    repeat.names, repeat.places = tuple(name for name, _, _ in plan.tensors), [at for _, at, _ in plan.tensors]
-    repeat.numbers = plan.numbers.values()
-    repeat.call, repeat.gradients, repeat.deterministic, repeat.scale = call, gradients, deterministic, scale
+    repeat.places, repeat.call = [at for _, at, _ in plan.tensors], call
+    repeat.launch = dataclasses.replace(launch, scale=scale, mask=None)  # whoever owns it may go
     kept.append(repeat)

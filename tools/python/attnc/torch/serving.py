@@ -15,9 +15,10 @@ import typing
 
 import torch
 
+from ..launch import Launch, Sequences
 from .autograd import call_of
 from .fp8 import Rounding
-from .kernels import ALIGNMENT, Sequences
+from .kernels import ALIGNMENT
 from .translation import translate
 
 FP8 = torch.float8_e4m3fn
@@ -39,7 +40,7 @@ class Group:
 
     def rows(self, of_all: torch.Tensor) -> torch.Tensor:
         """Returns their rows of q or out [tokens, H, D] as [B, H, q_len, D], or as the ragged batch [1, H, rows, D]."""
-        batch = self.count if self.sequences.cu_q is None else 1
+        batch = self.count if self.sequences.cu_seqlens_q is None else 1
         return of_all[self.tokens].view(batch, -1, *of_all.shape[1:]).transpose(1, 2)
 
     def rounded(self, q: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
@@ -84,7 +85,8 @@ def _group(batch, requests, starts, decodes, longest=None):
         # Fewer values of Q_LEN are fewer kinds of launches.
         longest = longest or min(1 << (max(q_lens) - 1).bit_length(), starts[end] - starts[first])
         cu_q = batch.query_start_loc[first : end + 1]
-        sequences = sequences._replace(cu_q=cu_q - starts[first] if starts[first] else cu_q, max_q=longest)
+        cu_q = cu_q - starts[first] if starts[first] else cu_q
+        sequences = sequences._replace(cu_seqlens_q=cu_q, max_q_len=longest)
     ranges = batch.mm_req_doc_ranges or {}
     lengths = batch.seq_lens_cpu_upper_bound
     of_requests = []
@@ -100,7 +102,7 @@ def _group(batch, requests, starts, decodes, longest=None):
         images = torch.tensor(filled, dtype=torch.int32, pin_memory=batch.seq_lens.is_cuda)
         images = images.to(batch.seq_lens.device, non_blocking=True)
     tokens = slice(starts[first], starts[end])
-    return Group(requests, tokens, end - first, sequences.max_q or q_lens[0], sequences, images, decodes)
+    return Group(requests, tokens, end - first, sequences.max_q_len or q_lens[0], sequences, images, decodes)
 
 
 def mods_of_layers(name: str, setting: str) -> typing.Callable[[typing.Any], tuple]:
@@ -180,9 +182,9 @@ class Attention:
             kept = self._call(group, q, k, v, out, mods, causal, sequences, form)
             if place is not None:
                 group._kept[place] = kept
-        call, tensors, scalars, _ = kept
+        call, captures, numbers, _ = kept
         lse = None if self.sinks is None else torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-        call.forward(q, k, v, tensors, scalars, self.scale, self, out, lse, None, sequences, None)
+        call.forward(Launch(numbers, self.scale, self, sequences), q, k, v, captures, out, lse, None)
         if lse is not None:
             # A sink is one more score of each row, with value 0: the weights of the keys add up to the rest.
             out.mul_(torch.sigmoid(lse - self.sinks.float().view(1, -1, 1)).unsqueeze(-1).to(out.dtype))
@@ -202,11 +204,9 @@ class Attention:
         problem = group.count, self.heads, self.kv_heads, group.q_len, sequences.page_table.shape[1] * k.shape[2]
         score_mod = self._score_mod(mods[0], group.requests.start)
         mask_mod = self._mask_mod(mods[1], group, causal)
-        text, tensors, scalars = translate(score_mod, mask_mod, device=q.device, problem=problem).given()
-        call = call_of(
-            text, q, k, v, tensors, scalars, sequences=sequences, form=form, out=None if form is None else out
-        )  # fmt: skip
-        return call, [*tensors.values()], [*scalars.values()], (mods, self.slopes)
+        text, captures, numbers = translate(score_mod, mask_mod, device=q.device, problem=problem).given()
+        launch = Launch(numbers, self.scale, self, sequences, None, text, None if form is None else out)
+        return call_of(launch, q, k, v, captures), [*captures.values()], numbers, (mods, self.slopes)
 
     def _score_mod(self, own, first):
         slopes, cap = self.slopes, self.soft_cap

@@ -13,7 +13,7 @@ from .._library import Handle, check, library
 from ..errors import ArgumentError
 from .block_mask import has_lists
 from .guards import describe
-from .inspection import _translated
+from .translation import parsed
 
 MaskMod = typing.Callable[..., torch.Tensor]
 _LAYOUTS = ("auto", "contiguous", "zigzag", "greedy")
@@ -90,7 +90,7 @@ class ShardPlan:
             lengths = [c.ShardLengths(q=q, kv=kv) for q, kv in zip(*map(_differences, self._starts))]
         entries, keep = [], []
         for mask_mod, count in zip(self.masks, layers or itertools.repeat(1)):
-            mod, values, _ = _translated(None, mask_mod, _device_of(mask_mod), self.shape)
+            mod, values, _ = parsed(None, mask_mod, _device_of(mask_mod), self.shape)
             captures, views = mod._given(values, on_gpu=False)
             keep += mod, captures, views
             entries.append(c.ShardMask(

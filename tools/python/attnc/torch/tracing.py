@@ -6,8 +6,10 @@ import os
 
 import torch
 import torch._inductor  # noqa: F401  make_fx loads it; the first call should not wait for that
+from torch._C import _functorch
 from torch._decomp import get_decompositions
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
+from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.overrides import TorchFunctionMode
@@ -26,6 +28,17 @@ _DECOMPOSED = (
 
 
 TORCH = os.path.dirname(torch.__file__)
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_modes_before_dispatch = torch._ops._len_torch_dispatch_stack_pre_dispatch
+transform, is_jit_tracing = _functorch.peek_interpreter_stack, torch._C._is_tracing
+
+
+def is_watched():
+    """Whether operations are recorded, watched or transformed."""
+    return (
+        _dispatch_modes() > 0 or is_jit_tracing() or transform() is not None or forward_ad._current_level >= 0
+        or _modes_before_dispatch() > 0
+    )  # fmt: skip
 
 
 @functools.cache

@@ -10,6 +10,7 @@ import torch
 
 from .._arrays import Array, Axis, Lowering, ir_type
 from .._ir_text import DIMS, Builder, Capture, Program, halves
+from ..mod import Mod
 from .aten import HANDLERS
 from .errors import UntranslatableError
 from .guards import describe
@@ -428,3 +429,13 @@ def _traced(score_mod, mask_mod, description, device, stand_ins=None):
     if mask_mod is not None:
         outputs["mask"] = graphs.value_of(mask_mod, False)
     return _Entry(graphs, outputs, description.alive)
+
+
+def parsed(score_mod, mask_mod, device, problem):
+    """Returns (Mod, captures, captured tensors) of mods for operands of these sizes. `captures` are on the CPU."""
+    text, tensors, scalars = translate(score_mod, mask_mod, device=device, problem=problem).given()
+    captures = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+    name = getattr(score_mod or mask_mod, "__name__", "")
+    if name.isidentifier() and not text.startswith("source "):
+        text = f'source "{name}"\n{text}'
+    return Mod.parse_ir(text, name="<torch>"), {**captures, **scalars}, tensors

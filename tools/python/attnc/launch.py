@@ -1,0 +1,54 @@
+"""What every door of Python hands on: how an attention is launched."""
+
+import dataclasses
+import typing
+
+
+class Sequences(typing.NamedTuple):
+    """Where rows of q, k and v belong, by the names of c.Operands. Tensors are on the device of q, and i32.
+
+    Either `kv_lengths` [B] of a cache, where queries stand at the last keys unless `q_offsets` [B] say otherwise; or
+    `cu_seqlens_q` and `cu_seqlens_kv` [B + 1], the cumulative lengths of a ragged batch, with the longest lengths (0:
+    unknown). With `page_table` [B, N], which needs kv_lengths, k and v are pools [pages, HKV, page_size, D]; a ragged
+    batch then has no cu_seqlens_kv. `new_k` and `new_v` are written into k and v. The scales of q, k and v, if these are
+    float8_e4m3fn, are f32: [H] or [B, H], [B, H, blocks], or [B, H, rows]; for k and v with HKV heads."""
+
+    q_scales: typing.Any = None
+    k_scales: typing.Any = None
+    v_scales: typing.Any = None
+    kv_lengths: typing.Any = None
+    q_offsets: typing.Any = None
+    page_table: typing.Any = None
+    new_k: typing.Any = None
+    new_v: typing.Any = None
+    cu_seqlens_q: typing.Any = None
+    cu_seqlens_kv: typing.Any = None
+    max_q_len: int = 0
+    max_kv_len: int = 0
+
+
+ALIGNED = Sequences()  # query i stands at key i
+
+
+@dataclasses.dataclass(slots=True)  # frozen, it would take 2 us more to make; nothing writes to a member
+class Launch:
+    """How an attention is launched over q [B, H, L, E], k [B, HKV, S, E], v [B, HKV, S, EV] and captured tensors. These
+    are apart, so that backward passes keep a launch, and tensors only where hooks of saved tensors see them.
+
+    `numbers` are the mod's, by name. `mask` owns mask_mod, and `lists` are its block lists; None: there are none. Members
+    from `mod`, a Mod or its text, on say what kernels are made for. `out` is a tensor like the result; None: that is laid
+    out like q. `gradients` has the names of captures that want one; None: there is no backward pass. `options` are pairs
+    of a member of c.PrepareOptions and its value. `form` is whatever else of the operands was checked."""
+
+    numbers: typing.Mapping[str, typing.Any]
+    scale: float | None
+    mask: typing.Any = None
+    sequences: Sequences = ALIGNED
+    lists: typing.Any = None
+    mod: typing.Any = None
+    out: typing.Any = None
+    gradients: tuple[str, ...] | None = None
+    deterministic: bool = False
+    wants_max: bool = False
+    options: tuple[tuple[str, typing.Any], ...] = ()
+    form: tuple | None = None
