@@ -14,6 +14,14 @@ import pathlib
 import re
 import sys
 
+# The folders of the command, and which of them each may include. Files beside them are for all.
+COMMAND = {
+    "": set(),
+    "problem": set(),  # mods, options and operands: from files, texts and random numbers
+    "show": {"problem"},  # texts, pictures, pages, JSON
+    "commands": {"problem", "show"},
+}
+
 # The layers that every file may include: the public headers, and what no layer owns. Public headers include only public
 # headers.
 OPEN = {"attnc", "support"}
@@ -64,13 +72,13 @@ PROGRAMS = ("tools", "bench", "tests/cli", "tests/bench")
 # The internal headers that they include nevertheless: header -> files that may.
 EXCEPTIONS = {
     # The fp64 oracle.
-    "api/check_values.h": ["tools/attnc/oracle.cpp"],
-    "api/mod_impl.h": ["tools/attnc/oracle.cpp", "bench/row_check.cpp"],
-    "reference/operand_values.h": ["tools/attnc/operands.cpp"],
-    "reference/problem.h": ["tools/attnc/operands.cpp"],
-    "reference/cache.h": ["tools/attnc/pages.cpp"],
-    "reference/compare.h": ["tools/attnc/verify.h", "bench/forward.cpp", "bench/measure.cpp"],
-    "reference/error_bounds.h": ["tools/attnc/oracle.h"],
+    "api/check_values.h": ["tools/attnc/problem/oracle.cpp"],
+    "api/mod_impl.h": ["tools/attnc/problem/oracle.cpp", "bench/row_check.cpp"],
+    "reference/operand_values.h": ["tools/attnc/problem/operands.cpp"],
+    "reference/problem.h": ["tools/attnc/problem/operands.cpp"],
+    "reference/cache.h": ["tools/attnc/problem/pages.cpp"],
+    "reference/compare.h": ["tools/attnc/commands/verify.h", "bench/forward.cpp", "bench/measure.cpp"],
+    "reference/error_bounds.h": ["tools/attnc/problem/oracle.h"],
     "reference/some_rows.h": ["bench/row_check.cpp"],
     "ir/walk.h": ["bench/row_check.cpp"],
     # The builder of block masks by itself.
@@ -79,10 +87,10 @@ EXCEPTIONS = {
     "jit/current_device.h": ["tools/device/device.h", "tools/device/limits.cpp"],
     "jit/driver.h": ["tools/device/functions.h"],
     # `cache` shows the directory and the packs themselves.
-    "cache/inventory.h": ["tools/attnc/cache.cpp"],
-    "cache/pack.h": ["tools/attnc/cache.cpp", "tools/attnc/kernel_rows.cpp"],
-    "cache/prune.h": ["tools/attnc/cache.cpp"],
-    "jit/cache_options.h": ["tools/attnc/cache.cpp"],
+    "cache/inventory.h": ["tools/attnc/commands/cache.cpp"],
+    "cache/pack.h": ["tools/attnc/commands/cache.cpp", "tools/attnc/show/kernel_rows.cpp"],
+    "cache/prune.h": ["tools/attnc/commands/cache.cpp"],
+    "jit/cache_options.h": ["tools/attnc/commands/cache.cpp"],
 }
 # Names of LLVM 14 that a later release lacks: a build with only 14 would not notice.
 UNPORTABLE = {
@@ -105,9 +113,17 @@ def inside(folder, homes):
     return any(folder == home or folder.startswith(home + "/") for home in homes)
 
 
+def room_of_command(path):
+    """Returns the folder within tools/attnc, "" for the files beside these folders; None outside."""
+    return path.removeprefix("tools/attnc").strip("/").partition("/")[0] if path.startswith("tools/attnc") else None
+
+
 def allowed(file, header, exceptions):
     """Returns why `file` may not include `header`, or None. Removes a used exception from `exceptions`."""
     folder = file.rpartition("/")[0]
+    room, other = room_of_command(folder), header.partition("/")[0]
+    if room is not None and other in COMMAND and other not in COMMAND[room] | {room}:
+        return f"tools/attnc/{room} may not include {other}"
     for prefix, homes in FENCES.items():
         if header.startswith(prefix):
             if not inside(folder, homes):

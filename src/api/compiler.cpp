@@ -185,34 +185,28 @@ Status Compiler::Impl::checkWork(const Mod& mod, const plan::KernelMod& kernelMo
   return error;
 }
 
-Expected<Compiler::Impl::Chosen> Compiler::Impl::choose(Expected<Mod> derived, const KernelOptions& options,
-                                                        const plan::Plan* settled) const {
+Expected<PlannedKernel> Compiler::Impl::choose(Expected<Mod> derived, const KernelOptions& options,
+                                               const plan::Plan* settled) const {
   if (!derived) return derived.error();
   Expected<plan::Plan> plan = settled ? *settled : choosePlan(*derived, options);
   if (!plan) return plan.error();
-  Chosen chosen{*std::move(derived), *std::move(plan), {}};
-  for (const plan::Stage& stage : chosen.plan.stages) {
-    ATTNC_TRY_AS(kernelMod, kernelModOf(chosen.mod, formOf(stage)));
-    ATTNC_TRY(checkWork(chosen.mod, **kernelMod, stage));
-    chosen.stages.push_back(*std::move(kernelMod));
-  }
-  return chosen;
+  ATTNC_TRY_AS(kernel, planned(*std::move(derived), *std::move(plan)));
+  for (size_t i = 0; i < kernel->mods.size(); ++i)
+    ATTNC_TRY(checkWork(kernel->mod, *kernel->mods[i], kernel->plan.stages[i]));
+  return kernel;
 }
 
-Expected<Compiler::Impl::Written> Compiler::Impl::write(const Mod& mod, const KernelOptions& options,
-                                                        const plan::Plan* settled) {
-  return onOwnStack([&]() -> Expected<Written> {
-    ATTNC_TRY_AS(chosen, choose(derived(mod, options), options, settled));
-    Written written{std::move(chosen->mod), std::move(chosen->plan), {}, {}};
-    const std::string label = kernelLabel(mod, written.plan.options);
-    for (size_t i = 0; i < written.plan.stages.size(); ++i) {
-      const codegen::ModSource& source = chosen->stages[i]->source;
-      written.slots.push_back(source.slots);
-      written.jobs.push_back(compileJob(
-          plan::assemble(*chosen->stages[i], written.plan.stages[i], written.plan.options), source.key, label));
-    }
-    return written;
-  });
+Expected<PlannedKernel> Compiler::Impl::planFor(const Mod& mod, const KernelOptions& options,
+                                                const plan::Plan* settled) {
+  return onOwnStack([&] { return choose(derived(mod, options), options, settled); });
+}
+
+std::vector<jit::CompileJob> Compiler::Impl::jobsOf(const Mod& mod, const PlannedKernel& kernel) {
+  const std::string label = kernelLabel(mod, kernel.plan.options);
+  std::vector<jit::CompileJob> jobs;
+  for (size_t i = 0; i < kernel.mods.size(); ++i)
+    jobs.push_back(compileJob(kernel.source(i), kernel.mods[i]->source.key, label));
+  return jobs;
 }
 
 Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const KernelOptions& options,
@@ -226,24 +220,23 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const Kern
       return build;
     }
   }
-  ATTNC_TRY_AS(written, write(mod, options, settled));
-  plan::Plan& plan = written->plan;
+  ATTNC_TRY_AS(kernel, planFor(mod, options, settled));
   Build build;
   std::vector<BuiltStage> stages;
   // The first program compiles on this thread, each other one on its own: all at once, so that the longest waits for
   // none.
   std::vector<std::future<Expected<jit::CachedKernel>>> programs;
-  for (jit::CompileJob& job : written->jobs) {
+  for (jit::CompileJob& job : jobsOf(mod, *kernel)) {
     const auto launch = programs.empty() ? std::launch::deferred : std::launch::async;
     programs.push_back(std::async(
         launch, [this, job = std::move(job)] { return onOwnStack([&] { return cache.getOrCompile(job); }); }));
   }
   for (size_t i = 0; i < programs.size(); ++i) {
     ATTNC_TRY_AS(cached, programs[i].get());
-    build.compiled.push_back(std::make_shared<const CompiledKernel>(compiledKernel(*cached, plan.stages[i])));
-    stages.push_back({std::move(written->slots[i]), fromMemory(build.compiled.back())});
+    build.compiled.push_back(std::make_shared<const CompiledKernel>(compiledKernel(*cached, kernel->plan.stages[i])));
+    stages.push_back({kernel->mods[i]->source.slots, fromMemory(build.compiled.back())});
   }
-  auto made = std::make_shared<const BuiltPlan>(BuiltPlan{written->mod, std::move(plan), std::move(stages)});
+  auto made = std::make_shared<const BuiltPlan>(BuiltPlan{kernel->mod, std::move(kernel->plan), std::move(stages)});
   std::lock_guard lock(mutex);
   build.plan = built.emplace(key, std::move(made)).first->second;
   return build;
@@ -286,11 +279,8 @@ Compiler::Compiler(CompilerOptions options) : impl(std::make_shared<Impl>(option
 Expected<std::vector<KernelSource>> Compiler::source(const Mod& mod, const KernelOptions& options) const {
   ATTNC_TRY_AS(complete, withArch(options));
   return onOwnStack([&]() -> Expected<std::vector<KernelSource>> {
-    ATTNC_TRY_AS(chosen, impl->choose(derive(mod, *complete), *complete));
-    std::vector<KernelSource> sources;
-    for (size_t i = 0; i < chosen->stages.size(); ++i)
-      sources.push_back(plan::assemble(*chosen->stages[i], chosen->plan.stages[i], chosen->plan.options));
-    return sources;
+    ATTNC_TRY_AS(kernel, impl->choose(derive(mod, *complete), *complete));
+    return kernel->sources();
   });
 }
 
@@ -336,6 +326,12 @@ Expected<BlockMaskKernel> CompilerAccess::loadBlockMask(const Compiler& compiler
   ATTNC_TRY_AS(complete, withArch(blockMaskOptions(options)));
   ATTNC_TRY_AS(plan, compiler.impl->load(mod, *complete));
   return BlockMaskKernel(*std::move(plan));
+}
+
+Expected<CompiledStages> CompilerAccess::compile(const Compiler& compiler, const Mod& mod, const KernelOptions& options,
+                                                 const plan::Plan& plan) {
+  ATTNC_TRY_AS(build, compiler.impl->build(mod, options, &plan));
+  return std::move(build->compiled);
 }
 
 Expected<jit::CachedKernel> CompilerAccess::compile(const Compiler& compiler, const jit::CompileJob& job) {

@@ -3,6 +3,7 @@
 
 #include "attnc/compiler.h"
 #include "jit/kernel_cache.h"
+#include "plan/plan.h"
 
 namespace attnc {
 
@@ -13,6 +14,9 @@ struct CompilerAccess {
                                                  const KernelOptions& options);
   /// Returns what a kernel launches.
   static const LoadedPlan& planOf(const BlockMaskKernel& kernel) { return *kernel.plan; }
+  /// Compiles the stages of a plan for these options, or takes them from memory or disk.
+  static Expected<CompiledStages> compile(const Compiler& compiler, const Mod& mod, const KernelOptions& options,
+                                          const plan::Plan& plan);
   /// Compiles a program without a mod, or takes it from memory or disk.
   static Expected<jit::CachedKernel> compile(const Compiler& compiler, const jit::CompileJob& job);
 };

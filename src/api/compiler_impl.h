@@ -2,6 +2,7 @@
 #pragma once
 
 #include "api/kernel_impl.h"
+#include "api/planned_kernel.h"
 #include "api/tuned.h"
 #include "attnc/compiler.h"
 #include "jit/current_device.h"
@@ -67,28 +68,16 @@ struct Compiler::Impl {
     CompiledStages compiled;
   };
 
-  /// A plan, and what NVRTC compiles for each of its stages.
-  struct Written {
-    Mod mod; ///< the derived mod that the plan is for
-    plan::Plan plan;
-    std::vector<std::vector<codegen::ArgWord>> slots; ///< per stage
-    std::vector<jit::CompileJob> jobs;                ///< per stage
-  };
-
-  /// A plan, with its mod in the form that each stage needs.
-  struct Chosen {
-    Mod mod; ///< the derived mod that the plan is for
-    plan::Plan plan;
-    std::vector<std::shared_ptr<const plan::KernelMod>> stages;
-  };
-
   /// Chooses a plan. `derived`: the mod for these options, which have an arch. `settled`: the plan, if it is already
   /// made. Errors: those of planning; too much work for NVRTC.
-  Expected<Chosen> choose(Expected<Mod> derived, const KernelOptions& options,
-                          const plan::Plan* settled = nullptr) const;
+  Expected<PlannedKernel> choose(Expected<Mod> derived, const KernelOptions& options,
+                                 const plan::Plan* settled = nullptr) const;
 
-  /// Plans and writes the text of all stages. `options` have an arch. `settled`: as for choose().
-  Expected<Written> write(const Mod& mod, const KernelOptions& options, const plan::Plan* settled = nullptr);
+  /// choose(), for the derived mod.
+  Expected<PlannedKernel> planFor(const Mod& mod, const KernelOptions& options, const plan::Plan* settled = nullptr);
+
+  /// Returns what NVRTC compiles for each stage of a kernel of this mod.
+  static std::vector<jit::CompileJob> jobsOf(const Mod& mod, const PlannedKernel& kernel);
 
   /// Takes a build from memory, or plans, writes and compiles it. `options` have an arch. `settled`: as for choose().
   Expected<Build> build(const Mod& mod, const KernelOptions& options, const plan::Plan* settled = nullptr);

@@ -68,8 +68,8 @@ Expected<std::string> Compiler::Impl::pack(const std::vector<PackItem>& items) {
     for (const std::string& tile : *tiles) {
       KernelOptions options = item.options;
       options.tile = tile;
-      ATTNC_TRY_AS(written, write(item.mod, options));
-      for (jit::CompileJob& job : written->jobs) jobs.push_back(std::move(job));
+      ATTNC_TRY_AS(kernel, planFor(item.mod, options));
+      for (jit::CompileJob& job : jobsOf(item.mod, *kernel)) jobs.push_back(std::move(job));
     }
   }
   std::vector<Expected<cache::PackedValue>> compiled(jobs.size(), cache::PackedValue{});

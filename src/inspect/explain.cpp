@@ -4,8 +4,10 @@
 #include "analysis/gather_proofs.h"
 #include "analysis/intervals.h"
 #include "analysis/wrap_example.h"
+#include "api/compiler_access.h"
 #include "api/mod_impl.h"
 #include "api/own_stack.h"
+#include "api/planned_kernel.h"
 #include "inspect/block_map.h"
 #include "inspect/mask_census.h"
 #include "inspect/operations.h"
@@ -106,17 +108,16 @@ Expected<Explanation> explain(const Compiler& compiler, const Mod& given, const 
     ExplainedKernel chosen = chosenKernel(preparation);
     const KernelOptions& kernel = chosen.options;
     ATTNC_TRY_AS(mod, given.pinned(kernel.pins));
-    ATTNC_TRY_AS(derived, derive(*mod, kernel));
-    ATTNC_TRY_AS(sources, compiler.source(*mod, kernel));
-    ATTNC_TRY_AS(compiled, compiler.compile(*mod, kernel));
-    ATTNC_TRY_AS(plan, choosePlan(*derived, kernel));
-    ATTNC_TRY_AS(inKernel, kernelModOf(*derived, formOf(plan::walkingStage(*plan))));
+    ATTNC_TRY_AS(whole, planned(*mod, kernel));
+    const plan::Plan& plan = whole->plan;
+    ATTNC_TRY_AS(compiled, CompilerAccess::compile(compiler, *mod, kernel, plan));
+    ATTNC_TRY_AS(inKernel, kernelModOf(whole->mod, formOf(plan::walkingStage(plan))));
     ATTNC_TRY_AS(counted, countedModule(*mod, kernel));
     ATTNC_TRY_AS(bindings, ir::bind(*counted, captures, problem));
-    ATTNC_TRY_AS(boxes, countedOnGrid(*derived, *plan, captures, problem));
-    chosen.sources = *std::move(sources);
+    ATTNC_TRY_AS(boxes, countedOnGrid(whole->mod, plan, captures, problem));
+    chosen.sources = whole->sources();
     chosen.compiled = *std::move(compiled);
-    chosen.lowRank = plan->lowRank;
+    chosen.lowRank = plan.lowRank;
     const BlockMaskShape blocks = plan::smallestMask(*counted, problem, kernel.maskQBlock, kernel.maskKvBlock);
     Explanation all{*std::move(mod), preparation, std::move(chosen), {}, takeCensus(*counted, *bindings, blocks)};
     for (const auto& [name, value] : captures.all())
@@ -124,10 +125,10 @@ Expected<Explanation> explain(const Compiler& compiler, const Mod& given, const 
         std::visit([&](auto known) { all.scalars.set(name, known); }, value);
     all.boxes = *std::move(boxes);
     all.flops = flopsOf(all.census, all.boxes, preparation);
-    all.operations = operationsOf(derived->module());
+    all.operations = operationsOf(whole->mod.module());
     all.perScore = scoreCostOf((*inKernel)->module, all.kernel.kvLoop, all.kernel.options.blockSparse);
-    all.gradients = gradientSums(*plan);
-    all.places = placesOf(derived->module());
+    all.gradients = gradientSums(plan);
+    all.places = placesOf(whole->mod.module());
     all.maps = mapBlocks(*counted, *bindings, blocks);
     all.limits = limitsOf(all.kernel.options.arch);
     all.work = tileWorkOf(*counted, *bindings, all);

@@ -126,15 +126,15 @@ struct Recording {
   std::optional<plan::RecordedLaunch> launch = {};
 
   Recording(const LauncherSource& source, const LaunchShape& shape, uint64_t step)
-      : at(shape, source.plan.options, step) {}
+      : at(shape, source.kernel.plan.options, step) {}
 
   Status record(const LauncherSource& source) {
     const plan::MapEncoder encoder([&](const jit::TensorMapRequest& request) {
       maps.push_back(request);
       return TensorMap{{kMap + maps.size() - 1}};
     });
-    ATTNC_TRY_AS(recorded, plan::recordLaunch(source.plan, source.mods, source.module, at.operands, at.outputs,
-                                              at.gradients, {at.multiprocessors, at.l2Bytes},
+    ATTNC_TRY_AS(recorded, plan::recordLaunch(source.kernel.plan, source.kernel.mods, source.kernel.mod.module(),
+                                              at.operands, at.outputs, at.gradients, {at.multiprocessors, at.l2Bytes},
                                               reinterpret_cast<void*>(at.address(at.workspace())),
                                               reinterpret_cast<const void*>(at.address(at.zero()))));
     launch = *std::move(recorded);
@@ -154,14 +154,17 @@ public:
     ATTNC_TRY(one.record(source));
     ATTNC_TRY(other.record(source));
     if (one.at.zero() >> (47 - kAddressBits)) return Error::environment("the launch has too many tensors");
-    return "// ===== launcher\n\n" + helpers() + declarations() + initialise() + function();
+    std::string text = "// ===== launcher\n\n" + helpers() + declarations() + initialise() + function();
+    if (hasOtherWords) return Error::internal("a parameter of the launch is neither a number nor an address");
+    return text;
   }
 
 private:
   /// Returns the value of a word, given what it is at both sets of addresses.
-  std::string word(uint64_t value, uint64_t elsewhere) const {
+  std::string word(uint64_t value, uint64_t elsewhere) {
     if (value == elsewhere) return value < 10 ? fmt::to_string(value) : fmt::format("{:#x}u", value);
-    const size_t number = size_t((elsewhere - value) / kStep);
+    const uint64_t number = (elsewhere - value) / kStep;
+    if (number < 1 || number > one.at.zero()) return hasOtherWords = true, "";
     const std::string name = number == one.at.workspace() ? "workspace"
                              : number == one.at.zero()    ? "zero"
                                                           : "t." + one.at.tensors[number - 1].name;
@@ -169,7 +172,7 @@ private:
     return fmt::format("at({}){}", name, offset ? fmt::format(" + {}", offset) : "");
   }
 
-  std::string wordList(llvm::ArrayRef<uint64_t> words, llvm::ArrayRef<uint64_t> elsewhere) const {
+  std::string wordList(llvm::ArrayRef<uint64_t> words, llvm::ArrayRef<uint64_t> elsewhere) {
     std::string out, line = "     ";
     for (size_t i = 0; i < words.size(); ++i) {
       const std::string text = " " + word(words[i], elsewhere[i]) + (i + 1 < words.size() ? "," : "};\n");
@@ -291,7 +294,7 @@ inline int launch(const void* kernel, unsigned ctas, unsigned threads, int share
                        fmt::join(rows, ", "), one.at.multiprocessors);
   }
 
-  std::string map(size_t number, size_t firstWord) const {
+  std::string map(size_t number, size_t firstWord) {
     const jit::TensorMapRequest& request = one.maps[number];
     const auto list = [&](const auto& numbers, size_t count) {
       return fmt::format("{}", fmt::join(numbers.begin(), numbers.begin() + count, ", "));
@@ -309,9 +312,9 @@ inline int launch(const void* kernel, unsigned ctas, unsigned threads, int share
         request.promotion == jit::L2Promotion::Bytes128 ? "128B" : "256B");
   }
 
-  std::string stage(size_t number) const {
+  std::string stage(size_t number) {
     const plan::RecordedStage &recorded = one.launch->stages[number], &elsewhere = other.launch->stages[number];
-    const plan::Stage& stage = source.plan.stages[recorded.index];
+    const plan::Stage& stage = source.kernel.plan.stages[recorded.index];
     std::vector<uint64_t> words = wordsOf(recorded.params), otherWords = wordsOf(elsewhere.params);
     std::string maps;
     for (size_t i = 0; i + kMapWords <= words.size(); i += 8)
@@ -327,12 +330,12 @@ inline int launch(const void* kernel, unsigned ctas, unsigned threads, int share
         recorded.ctas, stage.threads, stage.config.sharedBytes);
   }
 
-  std::string function() const {
+  std::string function() {
     std::string out = fmt::format("int {0}(const {0}_Tensors& t, [[maybe_unused]] void* workspace,"
                                   " cudaStream_t stream) {{\n"
                                   "  using namespace {1}::launcher;\n{2}",
                                   source.name, source.space, checks());
-    if (llvm::any_of(source.mods, [](const auto& mod) { return codegen::readsTensors(mod->source.slots); }))
+    if (llvm::any_of(source.kernel.mods, [](const auto& mod) { return codegen::readsTensors(mod->source.slots); }))
       out += fmt::format("  void* zero = nullptr; // stands for tensors without elements\n"
                          "  if (int error = cudaGetSymbolAddress(&zero, {}::mod::attnc_zero)) return error;\n",
                          source.space);
@@ -352,6 +355,7 @@ inline int launch(const void* kernel, unsigned ctas, unsigned threads, int share
 
   const LauncherSource& source;
   Recording one, other;
+  bool hasOtherWords = false;
 };
 
 } // namespace

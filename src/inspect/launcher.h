@@ -1,8 +1,8 @@
 // Host code that launches a kernel without attnc: one launch, as numbers.
 #pragma once
 
+#include "api/planned_kernel.h"
 #include "attnc/stages.h"
-#include "plan/plan.h"
 
 #include <string>
 #include <vector>
@@ -11,12 +11,10 @@ namespace attnc {
 
 /// What a launcher is written from.
 struct LauncherSource {
-  const plan::Plan& plan;
-  std::vector<std::shared_ptr<const plan::KernelMod>> mods; ///< by stage
-  std::vector<std::string> kernels;                         ///< by stage: names for C++
-  const ir::Module& module;
-  std::string name;  ///< of the function: "alibi_forward"
-  std::string space; ///< the namespace of the kernels
+  const PlannedKernel& kernel;
+  std::vector<std::string> kernels; ///< by stage: names for C++
+  std::string name;                 ///< of the function: "alibi_forward"
+  std::string space;                ///< the namespace of the kernels
 };
 
 /// Returns the launcher of one launch, for the end of a file with the kernels. Errors (environment): those of a launch

@@ -4,7 +4,7 @@
 #include "helpers/simulated_kernel.h"
 
 #include "attnc/compiler.h"
-#include "tools/attnc/verify.h"
+#include "tools/attnc/commands/verify.h"
 
 #include <catch2/catch.hpp>
 

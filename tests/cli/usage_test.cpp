@@ -135,11 +135,8 @@ TEST_CASE("wrong usage is exit code 2") {
   const std::string run = "run " + kCausal;
   expectFailures(
       2,
-      {{"", "no command is given; there are check, mask, probe, emit, explain, shard, serve, run, quantise, bench, "
-            "tune, cache, "
-            "pack, new, "
-            "gallery, "
-            "doctor, version, help, completion"},
+      {{"cache", "no command is given; there are path, ls"},
+       {"emit " + kCausal, "--stage: say which stage to print"},
        {"check", "MOD: no mod is given\nhint: give a mod: either a file or --expr"},
        {"check " + kMods + "alibi.py --expr score", "MOD: a file and --expr are given"},
        {"check - extra --expr score", "unexpected argument 'extra'"},

@@ -1,7 +1,7 @@
 // What `attnc bench` measures on a GPU: that each kind of kernel has a time and a rate below what the device can do.
 #include "gpu.h"
 
-#include "tools/attnc/measure.h"
+#include "tools/attnc/commands/measure.h"
 #include "tools/device/limits.h"
 
 using namespace attnc;

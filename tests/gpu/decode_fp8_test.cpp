@@ -2,7 +2,7 @@
 #include "gpu.h"
 
 #include "support/element.h"
-#include "tools/attnc/pages.h"
+#include "tools/attnc/problem/pages.h"
 
 #include <random>
 

@@ -3,8 +3,8 @@
 
 #include "plan/arch.h"
 #include "support/element.h"
-#include "tools/attnc/pages.h"
-#include "tools/attnc/random.h"
+#include "tools/attnc/problem/pages.h"
+#include "tools/attnc/problem/random.h"
 
 #include <algorithm>
 #include <cmath>

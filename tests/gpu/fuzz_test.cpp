@@ -6,9 +6,9 @@
 
 #include "helpers/drawn_run.h"
 #include "support/parallel.h"
-#include "tools/attnc/gpu.h"
-#include "tools/attnc/oracle.h"
-#include "tools/attnc/verify.h"
+#include "tools/attnc/commands/gpu.h"
+#include "tools/attnc/commands/verify.h"
+#include "tools/attnc/problem/oracle.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attnc/attnc.h"
-#include "tools/attnc/safetensors.h"
+#include "tools/attnc/problem/safetensors.h"
 #include "tools/device/device.h"
 
 #include <catch2/catch.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "gpu.h"
-#include "tools/attnc/random.h"
+#include "tools/attnc/problem/random.h"
 
 namespace attnc::gputest {
 

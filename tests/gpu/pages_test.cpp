@@ -3,8 +3,8 @@
 // has hold NaN, and entries of the table behind a sequence's length are no pages at all.
 #include "gpu.h"
 
-#include "tools/attnc/pages.h"
-#include "tools/attnc/random.h"
+#include "tools/attnc/problem/pages.h"
+#include "tools/attnc/problem/random.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -8,7 +8,7 @@
 #include "reference/gradient_tolerance.h"
 #include "reference/gradients.h"
 #include "support/element.h"
-#include "tools/attnc/random.h"
+#include "tools/attnc/problem/random.h"
 
 #include <algorithm>
 #include <cmath>

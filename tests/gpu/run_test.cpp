@@ -4,8 +4,8 @@
 #include "api/mod_impl.h"
 #include "cli/command.h"
 #include "reference/gradients.h"
-#include "tools/attnc/gpu.h"
-#include "tools/attnc/verify.h"
+#include "tools/attnc/commands/gpu.h"
+#include "tools/attnc/commands/verify.h"
 
 using namespace attnc;
 using gputest::libraryMod;

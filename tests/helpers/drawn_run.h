@@ -8,9 +8,9 @@
 // numbers.
 #pragma once
 
-#include "tools/attnc/operands.h"
-#include "tools/attnc/run_options.h"
-#include "tools/attnc/shapes.h"
+#include "tools/attnc/problem/operands.h"
+#include "tools/attnc/problem/run_options.h"
+#include "tools/attnc/problem/shapes.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

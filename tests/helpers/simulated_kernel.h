@@ -5,8 +5,8 @@
 // rounded out. Kernels differ in order and in scaling, so this is one of many right results.
 #pragma once
 
-#include "tools/attnc/oracle.h"
-#include "tools/attnc/result.h"
+#include "tools/attnc/commands/result.h"
+#include "tools/attnc/problem/oracle.h"
 
 #include "ir/bind.h"
 #include "ir/interpreter.h"

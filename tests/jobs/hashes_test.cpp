@@ -7,11 +7,10 @@
 // A line of hashes.txt is a variant. It has a word for each mod, in the order of the first line: six digits of the hash
 // of the texts, without comments and #line; a point; six digits of that of CTAs, parameters, arguments and workspace.
 #include "api/drawn_captures.h"
-#include "api/mod_impl.h"
+#include "api/planned_kernel.h"
 #include "cache/sha256.h"
 #include "jobs/operands.h"
 #include "jobs/variants.h"
-#include "plan/assemble.h"
 #include "plan/recorded_launch.h"
 #include "support/try.h"
 
@@ -58,12 +57,9 @@ struct Job {
   void refused(const Error& error) { launch.field(error.message); }
 };
 
-using KernelMods = std::vector<std::shared_ptr<const plan::KernelMod>>;
-
 /// Adds what NVRTC compiles.
-void addTexts(Job& job, const plan::Plan& plan, const KernelMods& mods) {
-  for (size_t i = 0; i < plan.stages.size(); ++i) {
-    const KernelSource source = plan::assemble(*mods[i], plan.stages[i], plan.options);
+void addTexts(Job& job, const PlannedKernel& kernel) {
+  for (const KernelSource& source : kernel.sources()) {
     for (const std::string& part : {source.templateName, source.entry, source.arch}) job.text.field(part);
     job.text.field(bare(source.text));
     for (const auto& [name, text] : source.headers) job.text.field(name), job.text.field(bare(text));
@@ -72,39 +68,34 @@ void addTexts(Job& job, const plan::Plan& plan, const KernelMods& mods) {
 }
 
 /// Adds what a launch enqueues.
-Status addLaunch(Job& job, const Launch& launch, const Mod& derived, const plan::Plan& plan, const KernelMods& mods) {
-  ATTNC_TRY_AS(recorded, plan::recordLaunch(plan, mods, derived.module(), launch.operands, launch.outputs,
-                                            launch.gradients, kDevice, reinterpret_cast<void*>(uintptr_t(1) << 44),
-                                            reinterpret_cast<const void*>(uintptr_t(1) << 45)));
+Status addLaunch(Job& job, const Launch& launch, const PlannedKernel& kernel) {
+  ATTNC_TRY_AS(recorded,
+               plan::recordLaunch(kernel.plan, kernel.mods, kernel.mod.module(), launch.operands, launch.outputs,
+                                  launch.gradients, kDevice, reinterpret_cast<void*>(uintptr_t(1) << 44),
+                                  reinterpret_cast<const void*>(uintptr_t(1) << 45)));
   for (const plan::WorkspacePart& part : recorded->workspace.parts())
     for (uint64_t number :
          {uint64_t(part.use.use), uint64_t(part.use.zeroed), uint64_t(part.offset), uint64_t(part.bytes)})
       job.launch.field(number);
   for (plan::RecordedStage& one : recorded->stages) {
-    const plan::Stage& stage = plan.stages[one.index];
+    const plan::Stage& stage = kernel.plan.stages[one.index];
     for (int64_t number : {one.ctas, int64_t(stage.threads), int64_t(stage.config.sharedBytes)})
       job.launch.field(uint64_t(number));
     job.launch.field(std::string_view(static_cast<const char*>(one.params.data()), one.params.size()));
-    job.launch.field(
-        std::string_view(reinterpret_cast<const char*>(one.args.data()), 8 * mods[one.index]->source.slots.size()));
+    job.launch.field(std::string_view(reinterpret_cast<const char*>(one.args.data()),
+                                      8 * kernel.mods[one.index]->source.slots.size()));
   }
   return {};
 }
 
 Status add(Job& job, const Mod& mod, const Variant& variant) {
   const KernelOptions options = optionsOf(variant, mod);
-  ATTNC_TRY_AS(derived, derive(mod, options));
-  ATTNC_TRY_AS(plan, choosePlan(*derived, options));
-  KernelMods mods;
-  for (const plan::Stage& stage : plan->stages) {
-    ATTNC_TRY_AS(made, kernelModOf(*derived, formOf(stage)));
-    mods.push_back(*made);
-  }
-  addTexts(job, *plan, mods);
+  ATTNC_TRY_AS(kernel, planned(mod, options));
+  addTexts(job, *kernel);
   for (int64_t tokens : tokensOf(options)) {
     Launch launch;
-    fillLaunch(launch, mod, plan->options, tokens);
-    if (const Status added = addLaunch(job, launch, *derived, *plan, mods); !added) job.refused(added.error());
+    fillLaunch(launch, mod, kernel->plan.options, tokens);
+    if (const Status added = addLaunch(job, launch, *kernel); !added) job.refused(added.error());
   }
   return {};
 }

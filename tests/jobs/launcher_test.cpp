@@ -3,7 +3,7 @@
 #include "attnc/stages.h"
 
 #include "api/drawn_captures.h"
-#include "api/mod_impl.h"
+#include "api/planned_kernel.h"
 #include "helpers/launcher_tensors.h"
 #include "helpers/temp_directory.h"
 #include "jobs/operands.h"
@@ -53,17 +53,11 @@ const std::vector<Enqueued>* expected; ///< says how long the structs are
 
 /// Fills what the library enqueues. `tokens`: as in fillLaunch(). Errors: the plan does not take the launch.
 Status record(Case& one, const Mod& mod, const KernelOptions& options, int64_t tokens) {
-  ATTNC_TRY_AS(derived, derive(mod, options));
-  ATTNC_TRY_AS(plan, choosePlan(*derived, options));
-  fillLaunch(one.launch, mod, plan->options, tokens);
-  std::vector<std::shared_ptr<const plan::KernelMod>> mods;
-  for (const plan::Stage& stage : plan->stages) {
-    ATTNC_TRY_AS(made, kernelModOf(*derived, formOf(stage)));
-    mods.push_back(*made);
-  }
+  ATTNC_TRY_AS(kernel, planned(mod, options));
+  fillLaunch(one.launch, mod, kernel->plan.options, tokens);
   void* const memory = reinterpret_cast<void*>(uintptr_t(1) << 44);
-  ATTNC_TRY_AS(recorded, plan::recordLaunch(*plan, mods, derived->module(), one.launch.operands, one.launch.outputs,
-                                            one.launch.gradients, kDevice, memory, &zero));
+  ATTNC_TRY_AS(recorded, plan::recordLaunch(kernel->plan, kernel->mods, kernel->mod.module(), one.launch.operands,
+                                            one.launch.outputs, one.launch.gradients, kDevice, memory, &zero));
   one.workspaceBytes = recorded->workspace.bytes();
   const plan::WorkspaceView view{recorded->workspace, memory};
   const auto addZeros = [&](plan::WorkspaceUse::Zeroed when) {
@@ -75,7 +69,7 @@ Status record(Case& one, const Mod& mod, const KernelOptions& options, int64_t t
     if (capture.isDirect) one.expected.push_back({.zeros = capture.out.data, .zeroBytes = capture.bytes()});
   addZeros(plan::WorkspaceUse::Zeroed::EveryLaunch);
   for (plan::RecordedStage& recordedStage : recorded->stages) {
-    const plan::Stage& stage = plan->stages[recordedStage.index];
+    const plan::Stage& stage = kernel->plan.stages[recordedStage.index];
     Enqueued launch{unsigned(recordedStage.ctas), unsigned(stage.threads), size_t(stage.config.sharedBytes)};
     launch.params.resize((recordedStage.params.size() + 7) / 8);
     std::memcpy(launch.params.data(), recordedStage.params.data(), recordedStage.params.size());

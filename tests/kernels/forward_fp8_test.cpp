@@ -4,7 +4,7 @@
 #include "attnc/attnc.h"
 #include "ir/bind.h"
 #include "kernels/findings.h"
-#include "kernels/host_stage.h"
+#include "kernels/host_launch.h"
 #include "kernels/host_tensor.h"
 #include "plan/launch_operands.h"
 #include "plan/workspace.h"
@@ -75,28 +75,8 @@ struct Results {
 
 void runOnHost(const Mod& mod, const KernelOptions& options, const Operands& operands, const Outputs& outputs,
                unsigned seed) {
-  auto derived = derive(mod, options);
-  REQUIRE(derived);
-  auto plan = choosePlan(*derived, options);
-  if (!plan) FAIL(plan.error().message);
-  auto sources = test::compiler().source(mod, options);
-  REQUIRE(sources);
-  REQUIRE(sources->size() == 1);
-  auto checked = plan::checkForward(operands, outputs, plan->options);
-  if (!checked) FAIL(checked.error().message);
-  auto bindings = ir::bind(derived->module(), Captures(), checked->problem, &*checked);
-  REQUIRE(bindings);
-  const plan::Stage& stage = plan->stages.front();
-  auto form = kernelModOf(*derived, plan::formOf(stage));
-  REQUIRE(form);
-  uint64_t words[256] = {}, zero = 0;
-  codegen::packArgs((*form)->source.slots, *bindings, &zero, words);
-  auto params = stage.parameters(stage, *checked, {}, {plan::WorkspaceLayout({}, *checked), nullptr});
-  REQUIRE(params);
-  const int64_t ctas = plan::ctasOf(stage, *checked, {});
-  const std::string error = test::hostStage(sources->front(), "sm80::Params")
-                                .run(params->data(), words, unsigned(ctas), unsigned(stage.threads), seed);
-  REQUIRE(error == "");
+  test::launchOnHost(mod, options, operands, outputs, {.seed = seed},
+                     [](const plan::Stage&) { return "sm80::Params"; });
 }
 
 double rms(const std::vector<double>& x) {

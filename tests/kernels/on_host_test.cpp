@@ -4,9 +4,8 @@
 #include "attnc/attnc.h"
 #include "ir/bind.h"
 #include "kernels/findings.h"
-#include "kernels/host_stage.h"
+#include "kernels/host_launch.h"
 #include "plan/launch_operands.h"
-#include "plan/tensor_maps.h"
 #include "plan/workspace.h"
 #include "support/element.h"
 
@@ -236,51 +235,18 @@ void check(const Case& c, unsigned seed = 1) {
   Outputs outputs{.out = out.view, .lse = TensorView::contiguous(lse.data(), DType::F32, {batch, s.qHeads, rows})};
   if (c.rowMax) outputs.rowMax = TensorView::contiguous(rowMax.data(), DType::F32, {batch, s.qHeads, rows});
 
-  // The plan, its texts, its parameters.
   auto mod = Mod::parse(c.mod);
   REQUIRE(mod);
-  auto derived = derive(*mod, options);
-  REQUIRE(derived);
-  auto plan = choosePlan(*derived, options);
-  REQUIRE(plan);
-  auto sources = test::compiler().source(*mod, options);
-  REQUIRE(sources);
-  REQUIRE(sources->size() == plan->stages.size());
-  auto checked = plan::checkForward(operands, outputs, plan->options);
-  if (!checked) FAIL(checked.error().message);
-  const plan::WorkspaceLayout layout(plan->workspace, *checked);
-  std::vector<char> memory(layout.bytes() + 2 * kWorkspaceAlignment, char(0xff));
-  char* const workspace =
-      memory.data() + (kWorkspaceAlignment - reinterpret_cast<uintptr_t>(memory.data()) % kWorkspaceAlignment);
-  const plan::WorkspaceView view{layout, c.workspace ? workspace : nullptr};
-  for (const plan::WorkspacePart& part : layout.parts())
-    if (part.use.zeroed == plan::WorkspaceUse::Zeroed::Once) std::memset(workspace + part.offset, 0, part.bytes);
-  const plan::Device device{.multiprocessors = c.multiprocessors};
-  const plan::MapEncoder encoder(test::mapOf);
-  auto bindings = ir::bind(derived->module(), Captures(), checked->problem, &*checked);
-  if (!bindings) FAIL(bindings.error().message);
-  for (size_t i = 0; i < plan->stages.size(); ++i) {
-    const plan::Stage& stage = plan->stages[i];
-    const int64_t ctas = plan::ctasOf(stage, *checked, device);
-    if (ctas == 0) continue;
-    auto form = kernelModOf(*derived, plan::formOf(stage));
-    REQUIRE(form);
-    uint64_t words[256] = {}, zero = 0;
-    codegen::packArgs((*form)->source.slots, *bindings, &zero, words);
-    auto params = stage.parameters(stage, *checked, device, view);
-    if (!params) FAIL(params.error().message);
-    const std::string type = stage.templateName == "decode_lists.cu"       ? "DecodeListsParams"
-                             : stage.templateName == "append.cu"           ? "Cached<ForwardParams>"
-                             : stage.templateName == "decode_wide_sm90.cu" ? "decode::Params"
-                             : c.isNaive                                   ? "naive::Params"
-                             : c.byTma                                     ? "decode::CopiesOfEngine::Params"
-                             : c.scales                                    ? "decode::CopiesOfThreads::Params"
-                                                                           : "DecodeParams";
-    test::HostStage& compiled = test::hostStage(sources->at(i), type);
-    INFO(stage.templateName << ", " << ctas << " CTAs");
-    const std::string error = compiled.run(params->data(), words, unsigned(ctas), unsigned(stage.threads), seed);
-    REQUIRE(error == "");
-  }
+  const test::HostLaunch how{.seed = seed, .multiprocessors = c.multiprocessors, .hasWorkspace = c.workspace};
+  test::launchOnHost(*mod, options, operands, outputs, how, [&](const plan::Stage& stage) {
+    return stage.templateName == "decode_lists.cu"       ? "DecodeListsParams"
+           : stage.templateName == "append.cu"           ? "Cached<ForwardParams>"
+           : stage.templateName == "decode_wide_sm90.cu" ? "decode::Params"
+           : c.isNaive                                   ? "naive::Params"
+           : c.byTma                                     ? "decode::CopiesOfEngine::Params"
+           : c.scales                                    ? "decode::CopiesOfThreads::Params"
+                                                         : "DecodeParams";
+  });
 
   // Attention in fp64.
   const bool isCausal = c.mod.find("q_idx >= kv_idx") != std::string::npos,

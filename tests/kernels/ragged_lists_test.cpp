@@ -6,9 +6,7 @@
 #include "attnc/attnc.h"
 #include "ir/bind.h"
 #include "kernels/findings.h"
-#include "kernels/host_stage.h"
-#include "plan/tensor_maps.h"
-#include "plan/workspace.h"
+#include "kernels/host_launch.h"
 #include "support/ceil_div.h"
 #include "templates/params_sm90.cuh"
 
@@ -18,44 +16,14 @@ using test::kRaggedLengths;
 
 namespace {
 
-/// Runs the kernels of a launch on the host. `seed`: of the order of threads and copies.
 void launch(const Mod& mod, const KernelOptions& options, const Operands& operands, const Outputs& outputs,
             unsigned seed) {
-  auto derived = derive(mod, options);
-  if (!derived) FAIL(derived.error().message);
-  auto plan = choosePlan(*derived, options);
-  if (!plan) FAIL(plan.error().message);
-  auto sources = test::compiler().source(mod, options);
-  if (!sources) FAIL(sources.error().message);
-  auto checked = plan::checkForward(operands, outputs, plan->options);
-  if (!checked) FAIL(checked.error().message);
-  const plan::WorkspaceLayout layout(plan->workspace, *checked);
-  std::vector<char> memory(layout.bytes() + 2 * kWorkspaceAlignment, char(0));
-  const plan::WorkspaceView view{
-      layout, memory.data() + (kWorkspaceAlignment - reinterpret_cast<uintptr_t>(memory.data()) % kWorkspaceAlignment)};
-  const plan::Device device{.multiprocessors = 3};
-  const plan::MapEncoder encoder(test::mapOf);
-  auto bindings = ir::bind(derived->module(), Captures(), checked->problem, &*checked);
-  if (!bindings) FAIL(bindings.error().message);
-  for (size_t i = 0; i < plan->stages.size(); ++i) {
-    const plan::Stage& stage = plan->stages[i];
-    const int64_t ctas = plan::ctasOf(stage, *checked, device);
-    if (ctas == 0) continue;
-    auto form = kernelModOf(*derived, plan::formOf(stage));
-    REQUIRE(form);
-    uint64_t words[256] = {}, zero = 0;
-    codegen::packArgs((*form)->source.slots, *bindings, &zero, words);
-    auto params = stage.parameters(stage, *checked, device, view);
-    if (!params) FAIL(params.error().message);
-    const std::string space = options.family == Family::Naive  ? "naive"
-                              : options.family == Family::Sm80 ? "sm80"
-                                                               : "sm90";
-    const bool appends = stage.templateName == "append.cu";
-    test::HostStage& compiled = test::hostStage(sources->at(i), appends ? "Cached<ForwardParams>" : space + "::Params");
-    INFO(stage.templateName << ", " << ctas << " CTAs");
-    const std::string error = compiled.run(params->data(), words, unsigned(ctas), unsigned(stage.threads), seed);
-    REQUIRE(error == "");
-  }
+  const std::string space = options.family == Family::Naive  ? "naive"
+                            : options.family == Family::Sm80 ? "sm80"
+                                                             : "sm90";
+  test::launchOnHost(mod, options, operands, outputs, {.seed = seed}, [&](const plan::Stage& stage) {
+    return stage.templateName == "append.cu" ? "Cached<ForwardParams>" : space + "::Params";
+  });
 }
 
 void check(test::RaggedCase c, unsigned seed = 3) {

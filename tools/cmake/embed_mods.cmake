@@ -1,8 +1,8 @@
 # cmake -DROOT=dsl/mods -DOUT=file.cpp -P embed_mods.cmake: writes the library of mods into a C++ file, as the table that
-# tools/attnc/library_mods.h declares.
+# tools/attnc/show/library_mods.h declares.
 file(GLOB files RELATIVE ${ROOT} ${ROOT}/*.py)
 list(SORT files)
-set(text "#include \"library_mods.h\"\n\nnamespace attnc::cli {\n\nconst LibraryMod kLibraryMods[] = {\n")
+set(text "#include \"show/library_mods.h\"\n\nnamespace attnc::cli {\n\nconst LibraryMod kLibraryMods[] = {\n")
 foreach(file ${files})
   file(READ ${ROOT}/${file} content)
   string(REGEX REPLACE "\\.py$" "" name ${file})

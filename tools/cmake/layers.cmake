@@ -33,8 +33,8 @@ endfunction()
 # attnc_tool(name folder libs...): an executable of a folder's main.cpp, and a library <name>_parts of the other sources, for
 # the tests.
 function(attnc_tool name folder)
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/main.cpp$")
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/(main|http_server).cpp$")
   # A bundle with one source that includes CLI11 compiles all of its header, so these sources share bundles.
   set(parsers "")
   foreach(source ${sources})
@@ -76,7 +76,7 @@ function(attnc_embed_text target file header namespace name)
   target_sources(${target} PRIVATE ${out})
 endfunction()
 
-# Puts the library of mods into a target (tools/attnc/library_mods.h).
+# Puts the library of mods into a target (tools/attnc/show/library_mods.h).
 function(attnc_embed_mods target)
   file(GLOB mods CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/dsl/mods/*.py)
   set(out ${PROJECT_BINARY_DIR}/embedded_mods.cpp)

@@ -1,0 +1,53 @@
+// A whole launch of a forward or decode kernel on the host.
+#pragma once
+
+#include "api/planned_kernel.h"
+#include "kernels/host_stage.h"
+#include "plan/recorded_launch.h"
+#include "plan/tensor_maps.h"
+
+#include <llvm/ADT/STLFunctionalExtras.h>
+
+#include <vector>
+
+namespace attnc::test {
+
+struct HostLaunch {
+  unsigned seed = 3; ///< of the order of threads and copies
+  int multiprocessors = 3;
+  bool hasWorkspace = true;
+};
+
+/// Runs the kernels of a launch. The workspace holds NaN at first, where a launch may not rely on zeros.
+/// `paramsType`: of a stage's first parameter, in C++.
+inline void launchOnHost(const Mod& mod, const KernelOptions& options, const Operands& given, const Outputs& outputs,
+                         const HostLaunch& how, llvm::function_ref<std::string(const plan::Stage& stage)> paramsType) {
+  const auto kernel = planned(mod, options);
+  if (!kernel) FAIL(kernel.error().message);
+  BackwardOperands operands;
+  static_cast<Operands&>(operands) = given;
+  uint64_t zero = 0;
+  const plan::MapEncoder encoder(mapOf);
+  const auto record = [&](void* workspace) {
+    auto recorded = plan::recordLaunch(kernel->plan, kernel->mods, kernel->mod.module(), operands, outputs, {},
+                                       {.multiprocessors = how.multiprocessors}, workspace, &zero);
+    if (!recorded) FAIL(recorded.error().message);
+    return *std::move(recorded);
+  };
+  std::vector<char> memory(record(nullptr).workspace.bytes() + 2 * kWorkspaceAlignment, char(0xff));
+  char* const workspace =
+      memory.data() + (kWorkspaceAlignment - reinterpret_cast<uintptr_t>(memory.data()) % kWorkspaceAlignment);
+  plan::RecordedLaunch launch = record(how.hasWorkspace ? workspace : nullptr);
+  for (const plan::WorkspacePart& part : launch.workspace.parts())
+    if (part.use.zeroed != plan::WorkspaceUse::Zeroed::Never) std::memset(workspace + part.offset, 0, part.bytes);
+  for (plan::RecordedStage& recorded : launch.stages) {
+    const plan::Stage& stage = kernel->plan.stages[recorded.index];
+    INFO(stage.templateName << ", " << recorded.ctas << " CTAs");
+    const std::string error = hostStage(kernel->source(recorded.index), paramsType(stage))
+                                  .run(recorded.params.data(), recorded.args.data(), unsigned(recorded.ctas),
+                                       unsigned(stage.threads), how.seed);
+    REQUIRE(error == "");
+  }
+}
+
+} // namespace attnc::test

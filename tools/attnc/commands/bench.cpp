@@ -1,0 +1,254 @@
+// `attnc bench`: how fast a mod's kernels are, and how close they come to the GPU's limits.
+#include "commands.h"
+#include "commands/measure.h"
+#include "output_file.h"
+#include "problem/measured_problems.h"
+#include "problem/options.h"
+#include "progress.h"
+#include "show/explanation.h"
+#include "show/json_report.h"
+#include "show/roofline.h"
+#include "terminal.h"
+#include "text.h"
+#include "usage.h"
+
+#include "support/try.h"
+#include "tools/device/limits.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+namespace attnc::cli {
+namespace {
+
+struct BenchOptions : MeasuredProblems {
+  bool json = false;
+  std::string picture;
+};
+
+/// The GPU's limits for kernels of one dtype.
+struct Limits {
+  jit::DeviceInfo info;
+  device::TensorCores cores;
+  double bytes = 0; ///< per second, as measured by a copy
+
+  /// Returns the peak FLOP/s. Products of e4m3 run at twice the rate of those of 16 bits. An f32 product is three TF32
+  /// products, which run at half the rate, or one. `dtype`: of q.
+  double flops(DType dtype, bool tf32) const {
+    if (dtype == DType::E4M3) return 2 * cores.flops();
+    if (dtype != DType::F32) return cores.flops();
+    return cores.flops() / (tf32 ? 2 : 6);
+  }
+};
+
+/// A measured kernel, and its problem.
+struct Row {
+  Measured measured;
+  std::string shape;
+  double limit = 0; ///< FLOP/s that the device allows at this intensity
+  bool isMemoryBound = false;
+
+  double share() const { return measured.flops() / limit; }
+};
+
+/// "2 x 16 heads x 8192", "8 x 32/8 heads, q 1, kv 16384"
+std::string problemText(const ProblemShape& p) {
+  const std::string heads =
+      p.qHeads == p.kvHeads ? fmt::to_string(p.qHeads) : fmt::format("{}/{}", p.qHeads, p.kvHeads);
+  const std::string lengths =
+      p.qLen == p.kvLen ? fmt::format(" x {}", p.qLen) : fmt::format(", q {}, kv {}", p.qLen, p.kvLen);
+  return fmt::format("{} x {} heads{}", p.batch, heads, lengths);
+}
+
+Roofline rooflineOf(const Limits& limits, const BenchOptions& options, const std::vector<Row>& rows,
+                    std::string title) {
+  Roofline roofline{
+      std::move(title), limits.bytes, limits.flops(dtypeOf(options.run.dtype), options.run.kernel.tf32), {}};
+  for (const Row& row : rows) {
+    const std::string name = options.shapes.size() > 1
+                                 ? fmt::format("{}, {}", std::string(kindName(row.measured.kernel.kind)),
+                                               problemText(row.measured.work.problem))
+                                 : std::string(kindName(row.measured.kernel.kind));
+    roofline.points.push_back({name, row.measured.flopsPerByte(), row.measured.flops()});
+  }
+  return roofline;
+}
+
+std::string deviceText(const Limits& limits, const Roofline& roofline) {
+  std::string cores = "not known for tensor cores";
+  if (roofline.flops > 0)
+    cores = fmt::format("{:.0f} TFLOP/s of tensor cores ({} x {} a clock at {:.2f} GHz)", roofline.flops * 1e-12,
+                        limits.cores.multiprocessors, limits.cores.flopsPerClock, limits.cores.clockHz * 1e-9);
+  return fmt::format("device      {} ({})\nlimits      {}, {:.0f} GB/s (a copy of 512 MiB)\n", limits.info.name,
+                     limits.info.arch, cores, limits.bytes * 1e-9);
+}
+
+std::string rowText(const Row& row) {
+  const Measured& of = row.measured;
+  std::string text =
+      fmt::format("{:12}{:.4f} ms, {}{:.1f} TFLOP/s, {:.0f} GB/s", std::string(kindName(row.measured.kernel.kind)),
+                  of.ms, of.work.isEstimate ? "about " : "", of.flops() * 1e-12, of.bytes() * 1e-9);
+  text += fmt::format("; {:.1f} % of the limit, which is {}\n", 100 * row.share(),
+                      row.isMemoryBound ? "memory" : "the tensor cores");
+  text += fmt::format("            family {}{}, tile {}{}, {} registers, {} bytes spilled; {:.4g} FLOP/byte\n",
+                      familyName(of.kernel.family), of.passedOver.empty() ? "" : " (" + of.passedOver + ")", of.tile,
+                      of.isTuned ? " (tuned)" : "", of.registers, of.spillBytes, of.flopsPerByte());
+  if (of.blockMaskMs) text += fmt::format("            building the block mask: {:.4f} ms\n", *of.blockMaskMs);
+  return text;
+}
+
+JsonReport rowJson(const Row& row) {
+  const Measured& of = row.measured;
+  const ProblemShape& p = of.work.problem;
+  JsonReport json{{"kind", std::string(kindName(row.measured.kernel.kind))},
+                  {"shape", {p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen}},
+                  {"dtype", dtypeName(of.kernel.dtype)},
+                  {"headDim", of.kernel.headDim},
+                  {"headDimV", of.kernel.headDimV},
+                  {"family", familyName(of.kernel.family)},
+                  {"tile", of.tile},
+                  {"isTuned", of.isTuned},
+                  {"ms", of.ms},
+                  {"tflops", of.flops() * 1e-12},
+                  {"gbps", of.bytes() * 1e-9},
+                  {"flops", of.work.flops(of.kernel)},
+                  {"bytes", of.work.bytes(of.kernel)},
+                  {"isEstimate", of.work.isEstimate},
+                  {"limitTflops", row.limit * 1e-12},
+                  {"limitedBy", row.isMemoryBound ? "memory" : "tensorCores"},
+                  {"share", row.share()},
+                  {"registers", of.registers},
+                  {"spillBytes", of.spillBytes}};
+  if (!of.passedOver.empty()) json["passedOver"] = of.passedOver;
+  if (of.blockMaskMs) json["blockMaskMs"] = *of.blockMaskMs;
+  return json;
+}
+
+Expected<Limits> limitsOf(const device::Context& context, device::Timer& timer, const device::Stream& stream) {
+  ATTNC_TRY_AS(cores, device::tensorCores());
+  ATTNC_TRY_AS(bytes, timer.copyRate(stream));
+  return Limits{context.info(), *cores, *bytes};
+}
+
+/// Measures the requested kernels on one problem.
+Status measureAll(const Compiler& compiler, device::Timer& timer, const device::Stream& stream, const Mod& mod,
+                  const Mod& pinnedMod, const BenchOptions& options, const RunOptions& problem, const Limits& limits,
+                  std::vector<Row>& rows) {
+  RunOptions drawn = problem;
+  drawn.backward = options.wants("backward");
+  ATTNC_TRY_AS(operands, findOperands(mod, drawn));
+  for (const std::string& kind : options.kinds) {
+    ATTNC_TRY_AS(measured,
+                 measure(compiler, timer, stream, pinnedMod, *operands, MeasuredProblems::ofKind(problem, kind)));
+    const ProblemShape& p = measured->work.problem;
+    Row row{*std::move(measured), fmt::format("{},{},{},{},{}", p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen)};
+    const KernelOptions& kernel = row.measured.kernel;
+    const double flops = limits.flops(kernel.features.has(Feature::Fp8Q) ? DType::E4M3 : kernel.dtype, kernel.tf32);
+    row.limit = attainable({"", limits.bytes, flops, {}}, row.measured.flopsPerByte());
+    row.isMemoryBound = flops == 0 || row.limit < flops;
+    if (const std::string spills = spillText(row.measured.spillBytes); !spills.empty()) {
+      clearProgress();
+      printMessage("attnc: warning: " + spills + "\n");
+    }
+    rows.push_back(std::move(row));
+  }
+  return {};
+}
+
+Expected<std::string> benchText(const BenchOptions& options, const std::vector<RunOptions>& problems) {
+  ModOptions modOptions = options.run.mod;
+  modOptions.available = capturesInFile(options.run);
+  ATTNC_TRY_AS(mod, modOptions.loadTelling());
+  ATTNC_TRY_AS(pinnedMod, pinned(*mod, options.run.kernel));
+  ATTNC_TRY_AS(context, device::Context::create());
+  ATTNC_TRY_AS(stream, device::Stream::create());
+  ATTNC_TRY_AS(timer, device::Timer::create());
+  ATTNC_TRY_AS(limits, limitsOf(*context, *timer, *stream));
+  const Compiler compiler(options.run.kernel.toCompilerOptions());
+  std::vector<Row> rows;
+  auto progress = std::make_unique<Progress>("measuring");
+  for (const RunOptions& problem : problems)
+    ATTNC_TRY(measureAll(compiler, *timer, *stream, *mod, *pinnedMod, options, problem, *limits, rows));
+
+  progress.reset();
+  const std::string title = fmt::format("{} on {}", mod->name(), limits->info.name);
+  const Roofline roofline = rooflineOf(*limits, options, rows, title);
+  if (!options.picture.empty()) {
+    const std::string svg = svgOf(rooflinePicture(roofline), roofline.title);
+    ATTNC_TRY(writeWholeFile(options.picture, {svg}));
+  }
+  if (options.json) {
+    JsonReport device{{"name", limits->info.name}, {"arch", limits->info.arch}, {"copyGbps", limits->bytes * 1e-9}};
+    if (roofline.flops > 0) device["tensorCoreTflops"] = roofline.flops * 1e-12;
+    JsonReport json{
+        {"ok", true}, {"mod", mod->name()}, {"device", std::move(device)}, {"kernels", JsonReport::array()}};
+    for (const Row& row : rows) json["kernels"].push_back(rowJson(row));
+    return jsonText(json);
+  }
+  std::string text = fmt::format("mod         {}\n", mod->name()) + deviceText(*limits, roofline);
+  std::string shape;
+  for (const Row& row : rows) {
+    if (row.shape != shape)
+      text += fmt::format("problem     {}, head dims {} and {}, {}\n", shape = row.shape, row.measured.kernel.headDim,
+                          row.measured.kernel.headDimV, dtypeName(row.measured.kernel.dtype));
+    text += rowText(row);
+  }
+  if (!options.picture.empty() && options.picture != "-") text += "wrote       " + options.picture + "\n";
+  return text;
+}
+
+int runBench(const BenchOptions& options) {
+  options.check("bench");
+  refuseOntoInput("-o", options.picture, {options.run.input, options.run.mod.path});
+  const bool toStdout = options.picture == "-";
+  refuseUnlessSvg(options.picture);
+  const std::vector<RunOptions> problems = options.problems();
+  auto text = benchText(options, problems);
+  if (!text) return reportEither(text.error(), options.json && !toStdout);
+  if (toStdout) return std::fputs(text->c_str(), stderr), kDone; // stdout carries the picture
+  auto status = printResult(*text);
+  return status ? kDone : report(status.error());
+}
+
+void addOptions(CLI::App& command, BenchOptions& options) {
+  options.addTo(command);
+  command
+      .add_option("--arch", options.run.arch,
+                  "Compile kernels for an architecture that the GPU runs as well, e.g. compute_90 where it is sm_90a; "
+                  "default: its own")
+      ->type_name("ARCH")
+      ->transform(architecture());
+  command.add_flag("--json", options.json, "For programs");
+  command
+      .add_option(
+          "-o,--output", options.picture,
+          "Draw a roofline, as SVG: limits of the device, and where the kernels stand. -: stdout; all else then goes\n"
+          "to stderr")
+      ->type_name("FILE");
+}
+
+} // namespace
+
+void addBench(CLI::App& app, int& exitCode) {
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = app.add_subcommand("bench", "Time a mod's kernels on the GPU, and hold them against its limits");
+  addOptions(*command, *options);
+  command->footer(
+      "Times are medians by device events, with the L2 cache overwritten before each run. Needs a GPU.\n"
+      "TFLOP/s count the products of query-key pairs that the mask lets live, two forward and five backward.\n"
+      "GB/s count the least that must be read and written: each tensor once, and of K and V, for a decode kernel, the\n"
+      "columns that some query sees.\n"
+      "The limit is the lower of two. One is the tensor cores' rate at their highest clock, which no kernel holds "
+      "under\n"
+      "load. The other is what memory gives a kernel of that many FLOP/byte, as a copy measures it.\n\n"
+      "Examples:\n"
+      "  attnc bench alibi.py --shape 2,16,16,8192,8192 --kernel forward,backward -o roofline.svg\n"
+      "  attnc bench alibi.py --shape 8,32,8,1,16384 --q-offset lengths --json");
+  command->callback([options, &exitCode] { exitCode = runBench(*options); });
+}
+
+} // namespace attnc::cli

@@ -1,0 +1,304 @@
+// `attnc emit`: prints one stage of the way from a mod to machine code, to a file or stdout.
+#include "commands.h"
+#include "commands/disassemble.h"
+#include "output_file.h"
+#include "problem/gradient_options.h"
+#include "problem/launcher_options.h"
+#include "problem/options.h"
+#include "problem/sequence_options.h"
+#include "progress.h"
+#include "show/json_report.h"
+#include "text.h"
+
+#include "attnc/explain.h"
+#include "attnc/stages.h"
+#include "support/try.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <llvm/ADT/STLExtras.h>
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <unistd.h>
+#include <vector>
+
+namespace attnc::cli {
+namespace {
+
+struct EmitOptions {
+  ModOptions mod;
+  TargetOptions target{.arch = "sm_90a"};
+  KernelFlags kernel;
+  GradientOptions gradients;
+  SequenceOptions sequences;
+  std::string stage, kind = "forward", output, printAfter;
+  std::optional<int> launch; ///< counted from 1
+  bool blockSparse = false, json = false;
+  LauncherOptions launcher;
+};
+
+KernelKind kindOf(std::string_view name) {
+  if (name == "backward") return KernelKind::Backward;
+  if (name == "decode") return KernelKind::Decode;
+  return name == "block-mask" ? KernelKind::BlockMask : KernelKind::Forward;
+}
+
+/// Returns the options of the kernel. `mod` has its pins folded in.
+Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options) {
+  ATTNC_TRY_AS(arch, options.target.archAsked());
+  const PrepareOptions flags = options.kernel.toOptions();
+  std::set<std::string> gradients;
+  if (kindOf(options.kind) == KernelKind::Backward) {
+    ATTNC_TRY_AS(wanted, options.gradients.wanted(mod));
+    gradients = *std::move(wanted);
+  }
+  Features features;
+  const DType ofQ = dtypeOf(options.target.dtype);
+  features.set(Feature::Fp8Q, ofQ == DType::E4M3);
+  features.set(Feature::Fp8Kv, options.target.fp8.kv || ofQ == DType::E4M3);
+  features.set(Feature::RowScales, options.target.fp8.areOfRows());
+  features.set(Feature::VInK, options.target.vInK != 0);
+  features.set(Feature::Lengths, options.sequences.lengths());
+  features.set(Feature::Ragged, options.sequences.ragged);
+  features.set(Feature::Deterministic, options.gradients.deterministic);
+  return KernelOptions{.kind = kindOf(options.kind),
+                       .family = flags.family,
+                       .arch = *std::move(arch),
+                       .dtype = options.target.fp8.outOf(ofQ),
+                       .headDim = options.target.headDim,
+                       .headDimV = options.target.vInK ? options.target.vInK : options.target.headDimV,
+                       .features = features,
+                       .blockSparse = options.blockSparse,
+                       .offsets = options.sequences.settledOffsets(),
+                       .pageSize = options.sequences.pageSize,
+                       .tf32 = flags.tf32,
+                       .lowRankError = flags.lowRankError,
+                       .pins = flags.pins,
+                       .gradients = std::move(gradients),
+                       .tile = flags.tile};
+}
+
+/// Throws if --launch names no launch, or if a cubin needs one and none is named.
+void checkLaunch(const EmitOptions& options, const std::vector<KernelSource>& launches) {
+  const int count = int(launches.size());
+  std::string names;
+  for (int i = 0; i < count; ++i) names += fmt::format("{}{} {}", i ? ", " : "", i + 1, launches[size_t(i)].entry);
+  if (options.launch && (*options.launch < 1 || *options.launch > count))
+    throw wrongUsage("--launch", fmt::format("there is no launch {}; the kernel has {}", *options.launch, names),
+                     "count from 1: --launch 1");
+  if (!options.launch && (options.stage == "cubin" || options.stage == "sass") && count > 1)
+    throw wrongUsage("--launch",
+                     fmt::format("{} is of one launch, choose one of {}: {}",
+                                 options.stage == "sass" ? options.stage : "a cubin", count, names),
+                     fmt::format("e.g. --launch 1 -o 1.{}, and so on for each", options.stage));
+}
+
+/// Returns the requested launches, in order.
+template <class T> std::vector<T> chosen(std::vector<T> launches, const EmitOptions& options) {
+  if (!options.launch) return launches;
+  return {launches[size_t(*options.launch - 1)]};
+}
+
+/// Returns what a program needs to know of a kernel that is emitted.
+JsonReport kernelJson(const KernelOptions& kernel) {
+  return {{"kind", std::string(kindName(kernel.kind))},
+          {"family", familyName(kernel.family)},
+          {"arch", kernel.arch},
+          {"dtype", dtypeName(kernel.dtype)},
+          {"headDim", kernel.headDim},
+          {"headDimV", kernel.headDimV ? kernel.headDimV : kernel.headDim}};
+}
+
+/// Returns the bytes of the requested stage: for a kernel of several launches, of all in order, unless one is chosen.
+/// `facts` receives what --json tells of it.
+Expected<std::string> emit(const EmitOptions& options, JsonReport& facts) {
+  ATTNC_TRY_AS(mod, options.mod.loadTelling());
+  facts["mod"] = mod->name();
+  if (options.stage == "ast") {
+    if (!mod->astText().empty()) return mod->astText();
+    throw wrongUsage("--stage", "a mod given as IR has no ast", "give the text of the mod, or --stage ir");
+  }
+  mod = pinned(*mod, options.kernel);
+  if (!mod) return std::move(mod).error();
+  if (options.stage == "ir") {
+    KernelOptions sequences{.offsets = options.sequences.settledOffsets(), .pins = options.kernel.toOptions().pins};
+    sequences.features.set(Feature::Lengths, options.sequences.lengths());
+    sequences.features.set(Feature::Ragged, options.sequences.ragged);
+    return sequencesIrText(*mod, sequences);
+  }
+  if (options.stage == "grad-ir") return gradientIrText(*mod);
+
+  ATTNC_TRY_AS(complete, kernelOptions(*mod, options));
+  const KernelOptions& kernel = *complete;
+  if (!options.printAfter.empty()) {
+    auto text = irTextAfter(*mod, kernel, options.printAfter);
+    if (!text) throwUsage("--print-after", text.error()); // only the options decide which passes run
+    return text;
+  }
+  if (options.stage == "kernel-ir") {
+    auto text = kernelIrText(*mod, kernel);
+    if (!text) throwUsage("emit", text.error()); // as for the later stages
+    return text;
+  }
+  Compiler compiler(options.kernel.toCompilerOptions());
+  auto sources = compiler.source(*mod, kernel);
+  if (!sources) throwUsage("emit", sources.error()); // only the options decide whether there is a kernel
+  if (!sources) return std::move(sources).error();
+  checkLaunch(options, *sources);
+  facts["kernel"] = kernelJson(kernel);
+  if (kernel.family == Family::Auto && !sources->empty())
+    facts["kernel"]["family"] = familyName(sources->front().family);
+  std::vector<KernelSource> told = chosen(*sources, options);
+  Launcher launcher;
+  CudaFileOptions file{.launch = options.launch.value_or(0)};
+  if (options.launcher.isAsked) {
+    ATTNC_TRY(options.launcher.fill(launcher, *mod, options.kernel, options.target, options.sequences, kernel));
+    file.launcher = &launcher.shape;
+  }
+  if (options.stage == "cu") {
+    ATTNC_TRY_AS(inFile, cudaFileLaunches(*mod, kernel, file));
+    told = *std::move(inFile);
+  }
+  for (const KernelSource& source : told)
+    facts["launches"].push_back(
+        {{"entry", source.entry}, {"template", source.templateName}, {"threads", source.threads}});
+  if (options.stage == "mod") return modText(*mod, kernel, options.launch.value_or(0));
+  if (options.stage == "cu") {
+    auto text = cudaFile(*mod, kernel, file);
+    if (!text) throwUsage("--launcher", text.error()); // the kernel itself is served
+    return text;
+  }
+  const auto stages = [&] {
+    const Progress progress("compiling");
+    return compiler.compile(*mod, kernel);
+  }();
+  if (!stages) return stages.error();
+  size_t launch = 0;
+  for (const auto& stage : chosen(*stages, options))
+    facts["launches"][launch++].update({{"registers", stage->registers},
+                                        {"spillBytes", stage->spillBytes},
+                                        {"sharedBytes", stage->staticSharedBytes + stage->dynamicSharedBytes}});
+  std::vector<std::string> programs;
+  for (const auto& stage : chosen(*stages, options))
+    programs.push_back(options.stage == "ptx" ? stage->ptx : std::string(stage->cubin.begin(), stage->cubin.end()));
+  if (options.stage == "sass") return disassembled(programs.front());
+  return fmt::to_string(fmt::join(programs, ""));
+}
+
+/// Throws for options that do not fit each other.
+void checkStage(const EmitOptions& options) {
+  if (options.stage.empty() && options.printAfter.empty())
+    throw wrongUsage("--stage", "say which stage to print",
+                     "ast, ir, grad-ir, kernel-ir, mod, cu, ptx, cubin or sass: --stage cu is a CUDA file");
+  if (!options.stage.empty() && !options.printAfter.empty())
+    throw wrongUsage("--print-after", "it stands instead of --stage", "leave out one of them");
+  options.launcher.check(options.stage, options.launch.has_value());
+  const std::vector<std::string> passes = passNames();
+  const std::string& pass = options.printAfter;
+  if (pass.empty() || pass == "all" || llvm::is_contained(passes, pass)) return;
+  const std::string near = nearest(pass, passes);
+  throw wrongUsage("--print-after", fmt::format("there is no pass {}", inQuotes(pass)),
+                   fmt::format("{}there are all, {}", near.empty() ? "" : fmt::format("did you mean {}? ", near),
+                               fmt::join(passes, ", ")));
+}
+
+int runEmit(const EmitOptions& options) {
+  checkStage(options);
+  options.target.check();
+  options.gradients.check(kindOf(options.kind) == KernelKind::Backward);
+  const KernelKind kind = kindOf(options.kind);
+  options.sequences.check(kind != KernelKind::Backward && options.stage != "grad-ir");
+  static const std::set<std::string> kOfLaunches{"mod", "cu", "ptx", "cubin", "sass"};
+  if (options.launch && !kOfLaunches.count(options.stage))
+    throw wrongUsage("--launch", options.stage + " is of the whole kernel",
+                     "leave --launch out; --stage mod, cu, ptx, cubin and sass take one");
+  bool toStdout = options.output.empty() || options.output == "-";
+  if (toStdout && !options.json && options.stage == "cubin" && isatty(STDOUT_FILENO))
+    throw wrongUsage("--stage cubin", "a cubin is binary, and stdout is a terminal",
+                     "give a file, -o kernel.cubin, or redirect stdout");
+  refuseOntoInput("-o", toStdout ? "-" : options.output, {options.mod.path});
+  if (options.json && options.output == "-")
+    throw wrongUsage("--json", "stdout would carry the stage and its facts", "give the stage a file: -o FILE");
+  JsonReport facts{{"ok", true}, {"stage", options.stage}};
+  auto bytes = emit(options, facts);
+  if (!bytes) return reportEither(bytes.error(), options.json);
+  if (options.json) {
+    facts["bytes"] = bytes->size();
+    if (!options.output.empty()) {
+      facts["output"] = options.output;
+      if (auto written = writeWholeFile(options.output, {*bytes}); !written) return reportEither(written.error(), true);
+    }
+    auto told = printResult(jsonText(facts));
+    return told ? kDone : report(told.error());
+  }
+  auto status = toStdout ? printResult(*bytes) : writeWholeFile(options.output, {*bytes});
+  return status ? kDone : report(status.error());
+}
+
+} // namespace
+
+void addEmit(CLI::App& app, int& exitCode) {
+  auto options = std::make_shared<EmitOptions>();
+  CLI::App* command = app.add_subcommand(
+      "emit", "Print a stage of the compilation: ast, ir, grad-ir, kernel-ir, mod, cu, ptx, cubin, sass");
+  options->mod.addTo(*command);
+  command
+      ->add_option(
+          "--stage", options->stage,
+          "ast: as parsed; ir: the mod after all passes; grad-ir: with gradients of score and captures;\n"
+          "kernel-ir: with what is derived for the kernel; mod: the CUDA text that is generated from the mod;\n"
+          "cu: one CUDA file that needs nothing else, with how to compile and launch it; ptx; cubin;\n"
+          "sass: disassembled by nvdisasm or cuobjdump.\n"
+          "ptx of a kernel of several launches: one behind the other, in order")
+      ->type_name("STAGE")
+      ->transform(oneOf({{"ast", {}},
+                         {"ir", {}},
+                         {"grad-ir", {"grad"}},
+                         {"kernel-ir", {}},
+                         {"mod", {}},
+                         {"cu", {"cuda"}},
+                         {"ptx", {}},
+                         {"cubin", {}},
+                         {"sass", {}}}));
+  options->launcher.addTo(*command);
+  command
+      ->add_option("--print-after", options->printAfter,
+                   "Instead of --stage: the IR after each run of this pass, or after every pass (all)")
+      ->type_name("PASS");
+  command
+      ->add_option(
+          "--kernel", options->kind,
+          "Which kernel: forward, backward (gradients), decode (few queries over long KV), or block-mask (evaluates\n"
+          "mask_mod by tiles)")
+      ->type_name("KERNEL")
+      ->capture_default_str()
+      ->transform(oneOf({{"forward", {"fwd"}}, {"backward", {"bwd"}}, {"decode", {}}, {"block-mask", {"blockmask"}}}));
+  command
+      ->add_option(
+          "--launch", options->launch,
+          "mod, cu, ptx, cubin, sass: only this launch of a kernel of several, counted from 1; explain lists them")
+      ->type_name("N");
+  options->target.addTo(*command);
+  command->add_flag("--block-sparse", options->blockSparse, "The kernel walks the lists of a block mask (128 x 128)");
+  options->sequences.addTo(
+      *command, "Forward, decode: the kernel takes a KV length for each sequence; ir shows what of it",
+      "Forward, decode: K and V lie in pages of N rows: 1, 2, 4, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
+  options->sequences.addRagged(*command, "The kernel takes sequences that lie one behind the other, [total, H, D]");
+  options->gradients.addTo(*command);
+  options->kernel.addTo(*command);
+  command
+      ->add_option("-o,--output", options->output, "Where to: a file (appears whole or not at all); default stdout, -")
+      ->type_name("FILE");
+  command->add_flag("--json", options->json,
+                    "Tell what was emitted, for programs: kernel, launches, registers, bytes. The stage itself goes "
+                    "only to -o");
+  command->footer("Needs no GPU; ptx and cubin need libnvrtc.\n\nExamples:\n"
+                  "  attnc emit alibi.py --stage ptx --arch sm_90a --dtype bf16 --head-dim 128 -o alibi.ptx");
+  command->callback([options, &exitCode] { exitCode = runEmit(*options); });
+}
+
+} // namespace attnc::cli

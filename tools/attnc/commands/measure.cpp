@@ -1,0 +1,64 @@
+#include "commands/measure.h"
+
+#include "commands/device_operands.h"
+#include "support/try.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace attnc::cli {
+namespace {
+
+/// Rejects sequences of different lengths: pairs and columns are counted for equal ones.
+Status checkAlike(const HostOperands& operands) {
+  constexpr Features kTakes = {Feature::Fp8Kv,     Feature::Fp8Q,    Feature::RowScales,
+                               Feature::BlockMask, Feature::BoxMask, Feature::F32};
+  const Features others = featuresOf(viewsOf(operands)).without(kTakes);
+  if (others.empty()) return {};
+  return Error::environment(fmt::format("bench counts the work of sequences that are all alike, and takes no {}",
+                                        featureText(others.first())),
+                            "`attnc run` tells how long such a launch takes");
+}
+
+} // namespace
+
+Expected<Measured> measure(const Compiler& compiler, device::Timer& timer, const device::Stream& stream, const Mod& mod,
+                           const HostOperands& operands, const RunOptions& options) {
+  ATTNC_TRY(checkAlike(operands));
+  DeviceOperands on(operands, options);
+  ATTNC_TRY(on.place());
+  if (!options.backward && !options.lse) on.outputs.lse.reset();
+  ATTNC_TRY_AS(prepared, options.backward ? compiler.prepareTraining(mod, on.inputs, on.outputs, on.gradients,
+                                                                     prepareOptions(options))
+                                          : compiler.prepare(mod, on.inputs, on.outputs, prepareOptions(options)));
+  ATTNC_TRY_AS(workspace, on.memory.allocate(prepared->workspaceBytes()));
+  const auto initialise = [&] { return prepared->initialise(on.inputs, *workspace, stream.get()); };
+  const auto forward = [&] { return prepared->launch(on.inputs, on.outputs, *workspace, stream.get()); };
+  const auto backward = [&] { return prepared->launchBackward(on.inputs, on.gradients, *workspace, stream.get()); };
+  ATTNC_TRY(initialise());
+  ATTNC_TRY(forward());
+  ATTNC_TRY(stream.synchronize());
+
+  const Preparation& preparation = prepared->preparation();
+  Measured measured;
+  measured.kernel = options.backward ? preparation.backward->options : preparation.options;
+  measured.passedOver = options.backward ? preparation.backward->passedOver : preparation.passedOver;
+  measured.tile = options.backward ? preparation.backward->tile : preparation.tile;
+  measured.isTuned = (options.backward ? preparation.backward->tileFrom : preparation.tileFrom) == TileFrom::Tuned;
+  ATTNC_TRY_AS(ms, options.backward ? timer.medianMs(stream, backward) : timer.medianMs(stream, forward));
+  measured.ms = *ms;
+  if (prepared->blockMaskKernel() && preparation.kvLoop != KvLoop::Listed) { // else each launch builds it
+    ATTNC_TRY_AS(building, timer.medianMs(stream, initialise));
+    measured.blockMaskMs = *building;
+  }
+  for (const auto& stage : options.backward ? prepared->backwardKernel()->compiled() : prepared->kernel().compiled()) {
+    measured.registers = std::max(measured.registers, stage->registers);
+    measured.spillBytes += stage->spillBytes;
+  }
+  ATTNC_TRY_AS(work, countWork(mod, operands.captures, measured.kernel, preparation.problem));
+  measured.work = *work;
+  return measured;
+}
+
+} // namespace attnc::cli

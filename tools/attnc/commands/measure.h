@@ -1,0 +1,37 @@
+// One kernel timed on the GPU.
+#pragma once
+
+#include "attnc/explain.h"
+#include "problem/operands.h"
+#include "problem/run_options.h"
+
+#include "tools/device/device.h"
+#include "tools/device/timer.h"
+
+#include <optional>
+#include <string>
+
+namespace attnc::cli {
+
+struct Measured {
+  KernelOptions kernel;   ///< complete
+  std::string passedOver; ///< as Preparation::passedOver
+  std::string tile;       ///< as Preparation::tile
+  bool isTuned = false;   ///< whether `attnc tune` chose the tile
+  double ms = 0;
+  std::optional<double> blockMaskMs; ///< time to build the block mask that the launches walk
+  Work work;
+  int registers = 0; ///< maximum over the launches
+  int spillBytes = 0;
+
+  double flops() const { return work.flops(kernel) / (ms * 1e-3); } ///< per second
+  double bytes() const { return work.bytes(kernel) / (ms * 1e-3); } ///< per second, at least
+  double flopsPerByte() const { return work.flops(kernel) / work.bytes(kernel); }
+};
+
+/// Times the kernel that `options` describe; with a backward pass, only that pass. `operands` were found with the same
+/// options. `mod` has its pins folded in. Errors: of the compiler and the driver, and sequences of different lengths.
+Expected<Measured> measure(const Compiler& compiler, device::Timer& timer, const device::Stream& stream, const Mod& mod,
+                           const HostOperands& operands, const RunOptions& options);
+
+} // namespace attnc::cli

@@ -1,0 +1,349 @@
+// `attnc run`: computes attention, and its gradients, over tensors of a file or drawn at random, on the GPU or with the
+// fp64 reference.
+#include "commands.h"
+#include "commands/digest.h"
+#include "commands/gpu.h"
+#include "commands/result.h"
+#include "commands/verify.h"
+#include "problem/operands.h"
+#include "problem/oracle.h"
+#include "problem/pages.h"
+#include "problem/ragged.h"
+#include "problem/random.h"
+#include "problem/run_options.h"
+#include "problem/save_operands.h"
+#include "problem/shapes.h"
+#include "progress.h"
+#include "terminal.h"
+#include "text.h"
+
+#include "attnc/version.h"
+#include "support/try.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+namespace attnc::cli {
+namespace {
+
+/// What the command line says of a problem that is drawn.
+struct RandomOptions {
+  std::string shape;
+  int headDim = 128;
+
+  /// Throws CLI::ValidationError.
+  RandomProblem problem(const CLI::App& command) const {
+    constexpr const char* kOption = "--random";
+    const ShapeText given = parseShape(kOption, shape, kUsualShape);
+    return randomProblem(kOption, shape, given.shape, headDimOf(given, command, headDim));
+  }
+};
+
+HostTensor stored(const std::vector<double>& values, HostTensor tensor) {
+  reference::store(values, tensor.view());
+  return tensor;
+}
+
+/// `whyNoGpu`: what to say on stderr of a machine without a GPU; empty if the CPU was asked for.
+Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const RunOptions& options,
+                             const std::string& whyNoGpu) {
+  auto start = std::chrono::steady_clock::now();
+  ATTNC_TRY_AS(computed, runReference(mod, operands, options));
+  double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  if (!whyNoGpu.empty()) {
+    clearProgress();
+    std::fputs(
+        fmt::format("attnc: note: there is no GPU, so the fp64 reference on the CPU computed, in {:.1f} ms: {}\n", ms,
+                    whyNoGpu)
+            .c_str(),
+        stderr);
+  }
+
+  std::vector<int64_t> rows = rowsOf(operands);
+  RunResult result;
+  const reference::AttentionResult& forward = computed->forward;
+  result.lse = stored(forward.lse, HostTensor::make(DType::F32, rows));
+  result.rowMax = stored(forward.rowMax, HostTensor::make(DType::F32, rows));
+  rows.push_back(forward.headDimV);
+  result.out = stored(forward.out, HostTensor::make(options.fp8.outOf(operands.q.dtype), rows));
+  if (options.backward)
+    for (auto [name, values, like] : {std::tuple("dq", &computed->dQ, &operands.q),
+                                      {"dk", &computed->dK, &operands.k},
+                                      {"dv", &computed->dV, &operands.v}})
+      result.gradients[name] = stored(*values, HostTensor::make(like->dtype, like->shape));
+  if (const auto& cache = operands.cache; cache && operands.newK)
+    for (auto [name, before, rows, scales] : {std::tuple("k", &cache->k, &*operands.newK, &operands.kScales),
+                                              {"v", &cache->v, &*operands.newV, &operands.vScales}}) {
+      HostTensor& after = result.cache[name] = *before;
+      const HostTensor* table = operands.pageTable ? &*operands.pageTable : nullptr;
+      appendRows(after, *rows, table, *operands.kvLengths, operands.cuSeqlensQ, *scales);
+    }
+  for (const auto& [name, values] : computed->captures)
+    result.gradients["d_" + name] =
+        stored(values, HostTensor::like(std::get<TensorView>(*operands.gradients.find(name))));
+  result.facts = {{"device", {{"name", "CPU, fp64 reference"}}}, {"ms", ms}};
+  result.summary = fmt::format("device      CPU, fp64 reference; {:.1f} ms\n", ms);
+  return result;
+}
+
+std::string describeOperands(const HostOperands& operands) {
+  const DType ofQ = operands.q.dtype, ofK = operands.k.dtype;
+  return fmt::format("operands    q {} k {} v {}, {}{}\n", shapeText(operands.q.shape), shapeText(operands.k.shape),
+                     shapeText(operands.v.shape), dtypeName(ofQ),
+                     ofK == ofQ ? "" : fmt::format(", k and v {}", dtypeName(ofK)));
+}
+
+Status writeResult(RunResult& result, const RunOptions& options, bool isRagged) {
+  NamedTensors tensors;
+  tensors["out"] = std::move(result.out);
+  if (options.lse || options.backward) tensors["lse"] = std::move(result.lse);
+  if (options.rowMax) tensors["row_max"] = std::move(result.rowMax);
+  tensors.merge(result.gradients);
+  tensors.merge(result.cache);
+  if (isRagged)
+    for (const char* name : {"out", "lse", "row_max", "dq", "dk", "dv"})
+      if (auto found = tensors.find(name); found != tensors.end()) found->second = toPacked(found->second);
+  return writeSafetensors(options.output, tensors, {{"producer", "attnc " ATTNC_VERSION}});
+}
+
+/// Returns the GPU's context; null for the CPU. Sets `whyNoGpu` if a GPU was wanted and is missing.
+Expected<std::unique_ptr<device::Context>> chooseDevice(const RunOptions& options, std::string& whyNoGpu) {
+  if (options.device == "cpu") return std::unique_ptr<device::Context>();
+  auto context = device::Context::create();
+  if (context) return std::make_unique<device::Context>(std::move(*context));
+  if (options.verify)
+    return Error::environment("--verify compares a GPU with the CPU, and there is none: " + context.error().message,
+                              "without --verify, --device cpu computes the fp64 reference");
+  if (options.device == "cuda") return std::move(context).error();
+  whyNoGpu = context.error().message;
+  return std::unique_ptr<device::Context>();
+}
+
+/// Rejects on the CPU what a kernel would reject. `pinned` is the mod with its pins folded in.
+Status checkServed(const Mod& pinned, const HostOperands& operands, const RunOptions& options) {
+  PrepareOptions prepare = prepareOptions(options);
+  prepare.arch = archThatTakes(operands);
+  for (const FamilyInfo& info : forwardFamilies())
+    if (info.family == prepare.family && prepare.arch == "sm_80") prepare.arch = info.arch;
+  const Shapes shapes = shapesOf(operands, options);
+  auto settled = options.backward
+                     ? Compiler().settleTraining(pinned, shapes.operands, shapes.outputs, shapes.gradients, prepare)
+                     : Compiler().settle(pinned, shapes.operands, shapes.outputs, prepare);
+  return settled ? Status() : std::move(settled).error();
+}
+
+/// Prints human-readable lines: to stderr if the results themselves go to stdout.
+Status tell(const RunOptions& options, const std::string& summary, const JsonReport& facts) {
+  const std::string text = options.json ? jsonText(facts) : summary;
+  if (options.output != "-") return printResult(options.json ? text : reportText(text));
+  std::fputs(text.c_str(), stderr);
+  return {};
+}
+
+JsonReport operandsJson(const HostOperands& operands) {
+  JsonReport all = JsonReport::object();
+  for (const auto& [name, tensor] : {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}})
+    all[name] = {{"shape", tensor->shape}, {"dtype", dtypeName(tensor->dtype)}};
+  return all;
+}
+
+/// Does the work, once the command line is parsed. Returns the exit code, if it told what happened.
+Expected<int> runSteps(const RunOptions& options) {
+  ModOptions modOptions = options.mod;
+  modOptions.available = capturesInFile(options);
+  ATTNC_TRY_AS(mod, modOptions.loadTelling());
+  ATTNC_TRY_AS(pinnedMod, pinned(*mod, options.kernel));
+  std::string whyNoGpu;
+  ATTNC_TRY_AS(context, chooseDevice(options, whyNoGpu));
+  auto operands = [&] {
+    const Progress progress(options.random ? "drawing operands" : "reading operands");
+    return findOperands(*mod, options);
+  }();
+  if (!operands) return std::move(operands).error();
+  if (auto served = checkServed(*pinnedMod, *operands, options); !served) {
+    if (options.random && served.error().remedy.empty() && !options.kernel.pins.empty())
+      throw wrongUsage("run", served.error().message, "give --random the pinned value, or leave the pin out");
+    if (options.random) throwUsage("run", served.error()); // only the options decide this
+    return std::move(served).error();
+  }
+  if (!options.savedOperands.empty()) ATTNC_TRY(saveOperands(*mod, *operands, options));
+  auto result = [&] {
+    const Progress progress(*context           ? "compiling and computing"
+                            : whyNoGpu.empty() ? "computing on the CPU"
+                                               : "computing on the CPU, since there is no GPU");
+    return *context ? runOnGpu(**context, *pinnedMod, *operands, options)
+                    : runOnCpu(*mod, *operands, options, whyNoGpu);
+  }();
+  if (!result) return std::move(result).error();
+  if (!result->warning.empty()) printMessage("attnc: warning: " + result->warning + "\n");
+  std::string summary = describeOperands(*operands) + result->summary;
+  if (!options.savedOperands.empty()) summary += savedText(options);
+  JsonReport facts{{"ok", true},
+                   {"mod", mod->name()},
+                   {"problem", problemJson(operands->problem)},
+                   {"values", valuesJson(operands->captures)},
+                   {"operands", operandsJson(*operands)}};
+  facts.update(result->facts);
+  if (options.json) facts["results"] = digestJson(*result);
+  if (options.output.empty()) summary += digestText(*result);
+  if (options.verify) {
+    auto want = [&] {
+      const Progress progress("computing the reference");
+      return runReference(*mod, *operands, options);
+    }();
+    if (!want) return std::move(want).error();
+    auto verification = [&] {
+      const Progress progress("comparing with the reference");
+      return verify(*mod, *operands, options, *result, *want);
+    }();
+    if (!verification) return std::move(verification).error();
+    summary += verification->text();
+    facts["verification"] = verification->json();
+    if (!verification->holds()) {
+      facts["ok"] = false;
+      ATTNC_TRY(tell(options, summary, facts));
+      return report(Error::internal("the GPU's result differs from the fp64 reference; nothing is written"));
+    }
+  }
+  if (!options.output.empty()) {
+    ATTNC_TRY(writeResult(*result, options, operands->cuSeqlensQ.has_value()));
+    summary += "wrote       " + (options.output == "-" ? "<stdout>" : options.output) + "\n";
+    facts["output"] = options.output;
+  }
+  ATTNC_TRY(tell(options, summary, facts));
+  return kDone;
+}
+
+int runRun(RunOptions options) {
+  if (options.input.empty() == !options.random)
+    throw wrongUsage("run", options.random ? "--in FILE and --random are given" : "no operands are given",
+                     options.random ? "give either --in FILE or --random: leave one of them out"
+                                    : "give either --in FILE or --random, e.g. --random 1,4,4,512,512,64");
+  if (options.device == "cpu" && options.verify)
+    throw wrongUsage("--verify", "compares the GPU with the CPU, and --device cpu leaves the GPU out",
+                     "leave --device cpu out, or --verify");
+  if (options.large && !options.scale) // keeps scores as exact as products
+    options.scale = std::exp2(std::round(std::log2(double(options.random->headDim)) / -2));
+  options.gradients.check(options.backward);
+  options.sequences.check(!options.backward);
+  if (options.random) checkFp8(options);
+  if (options.backward && options.kernelKind.decode().value_or(false))
+    throw wrongUsage("--kernel", "decode kernels have no backward pass", "leave --kernel decode out, or --backward");
+  if (const int rows = options.sequences.pageSize) {
+    if (!options.random)
+      throw wrongUsage("--page-size", "is of --random",
+                       "leave it out: a file has pages where it has a tensor page_table, i32 [B, N]");
+    if (options.random->shape.kvLen % rows)
+      throw wrongUsage("--page-size", fmt::format("KV_LEN {} is no multiple of {}", options.random->shape.kvLen, rows),
+                       fmt::format("take KV_LEN {}", (options.random->shape.kvLen / rows + 1) * rows));
+  }
+  checkStdin(options);
+  refuseOntoTerminal("-o", options.output);
+  checkSaveOperands(options);
+  refuseOntoInput("-o", options.output, {options.input, options.mod.path});
+  auto exitCode = runSteps(options);
+  return exitCode ? *exitCode : reportEither(exitCode.error(), options.json && options.output != "-");
+}
+
+void addOptions(CLI::App& command, RunOptions& options, RandomOptions& random) {
+  options.mod.addTo(command);
+  command
+      .add_option("--in", options.input,
+                  "safetensors file with q, k, v [B, H, S, D] and the captured tensors, and dout with --backward. q, k "
+                  "and v\nmay be F8_E4M3, with q_scales, k_scales and v_scales f32 of heads, blocks of 128 rows, rows "
+                  "or pages; for\nfew queries k and v alone, with scales of heads, rows or pages. -: stdin. A tensor "
+                  "that the mod needs and\ndoes not declare is taken as it is")
+      ->type_name("FILE");
+  command
+      .add_option("-o,--output,--out", options.output,
+                  "safetensors file for out (and lse, row_max, and gradients); appears whole or not at all. -: stdout, "
+                  "and all other lines go to stderr. Without it a digest of the result is printed. --out is the same")
+      ->type_name("FILE");
+  command
+      .add_option("--random,--shape", random.shape,
+                  "Draw the operands of this problem instead, with or without a head dim; or only Q_LEN,KV_LEN, or one "
+                  "number for both, of 16 heads. --shape is the same")
+      ->type_name(kShapeName);
+  command
+      .add_option("--head-dim", random.headDim,
+                  "Of random operands: a multiple of 8 from 8 to 256; decode on sm_90a: to 576")
+      ->capture_default_str()
+      ->check(checkHeadDim)
+      ->needs("--random");
+  command
+      .add_option_function<std::string>(
+          "--large", [&options](const std::string& text) { options.large = LargeScores::parse(text); },
+          "Draw scores of this size: -1e9, as masks are often written, or 1e9,tiles")
+      ->type_name("SIZE[,PATTERN]")
+      ->needs("--random");
+  command
+      .add_option("--save-operands", options.savedOperands,
+                  "Write the random operands to a safetensors file, from which --in computes the same")
+      ->type_name("FILE");
+  addVInK(command, options.vInK);
+  options.fp8.addTo(command, /*draws=*/true);
+  for (const char* option : {"--fp8-kv", "--row-scales", "--scales"}) command.get_option(option)->needs("--random");
+  addDType(command, options.dtype, "Of random q, k, v: bf16, fp16, fp32, e4m3")->needs("--random");
+  command.add_option("--seed", options.seed, "Of the random operands")->capture_default_str()->check(checkSeed);
+  addSets(command, options.sets);
+  command.add_option("--scale", options.scale, "Factor of q k^T; default 1 / sqrt(D)")->check(checkScale);
+  command.add_option("--device", options.device, "auto: the GPU, or the fp64 reference where there is none; cuda; cpu")
+      ->type_name("DEVICE")
+      ->capture_default_str()
+      ->transform(oneOf({{"auto", {}}, {"cuda", {"gpu"}}, {"cpu", {}}}));
+  options.kernelKind.addTo(command, /*takesBackward=*/false);
+  command.add_flag("--backward", options.backward,
+                   "Also gradients, of a loss whose gradients by out and lse are dout [B, H, Q_LEN, DV] and dlse f32\n"
+                   "[B, H, Q_LEN], which may be missing. Writes dq, dk, dv, d_<capture>, and lse");
+  options.sequences.addTo(
+      command,
+      "Forward, decode: each sequence has a KV length, i32 tensor kv_lengths [B]; so it has where the "
+      "file has\nthat tensor. --random draws it",
+      "Forward, decode: with --random, K and V lie in pages of N rows, in any order: 1, 2, 4, 8, 16, 32, 64,\n"
+      "128, 256. In a file they do where it has a page table, i32 page_table [B, N]");
+  options.sequences.addRagged(
+      command, "Sequences are packed: q, k, v, and results, [total, H, D], lse [H, total], and i32 tensors\n"
+               "cu_seqlens_q [B + 1] and, of keys of other lengths, cu_seqlens_kv; so it is where the file has\n"
+               "these. Q_LEN and KV_LEN are the longest lengths. --random draws lengths up to them");
+  options.gradients.addTo(command);
+  command.add_flag("--verify", options.verify,
+                   "Compare the GPU's result with the fp64 reference; exit code 4 if it differs");
+  command.add_flag("--lse", options.lse, "Also write lse: f32 [B, H, Q_LEN], natural log");
+  command.add_flag("--row-max", options.rowMax, "Also write row_max: f32 [B, H, Q_LEN]");
+  command.add_flag("--no-block-mask", options.noBlockMask,
+                   "Evaluate mask_mod everywhere instead of building a block mask");
+  options.kernel.addTo(command);
+  command.add_flag("--json", options.json,
+                   "For programs: device, kernels, times, verification, a digest of the result");
+}
+
+} // namespace
+
+void addRun(CLI::App& app, int& exitCode) {
+  auto options = std::make_shared<RunOptions>();
+  auto random = std::make_shared<RandomOptions>();
+  CLI::App* command = app.add_subcommand("run", "Compute attention over tensors of a file, or random ones");
+  addOptions(*command, *options, *random);
+  command->footer(std::string(kRandomHelp) +
+                  "\n\nExamples:\n"
+                  "  attnc run window_alibi.py --in qkv.safetensors -o result.safetensors --set window=1024\n"
+                  "  attnc run --expr \"q_idx >= kv_idx\" --random 2,8,2,1024,1024,128 --verify\n"
+                  "  attnc run learned_bias.py --random 1,4,4,512,512,64 --large -1e9,tiles --verify\n"
+                  "  attnc run alibi.py --kernel decode --random 4,32,8,1,16384,128 --q-offset lengths --verify\n"
+                  "  attnc run alibi.py --backward --in step.safetensors -o gradients.safetensors");
+  command->callback([command, options, random, &exitCode] {
+    if (!random->shape.empty()) options->random = random->problem(*command);
+    exitCode = runRun(*options);
+  });
+}
+
+} // namespace attnc::cli

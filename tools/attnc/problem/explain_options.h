@@ -1,0 +1,39 @@
+// What `attnc explain` and `attnc serve` are asked, and what they find.
+#pragma once
+
+#include "attnc/explain.h"
+#include "problem/run_options.h"
+
+#include <optional>
+#include <string>
+
+namespace attnc::cli {
+
+struct ExplainOptions {
+  RunOptions run; // for mod, kernel, input, sets, seed
+  TargetOptions target;
+  std::optional<ProblemShape> shape;
+  ShapeText given; ///< as --shape says it
+  bool json = false;
+  std::string html; ///< a file for the page; empty: none
+
+  bool isBackward() const { return run.kernelKind.kind == "backward"; }
+};
+
+/// Adds --shape.
+void addShape(CLI::App& command, ExplainOptions& options);
+
+/// The target of a kernel.
+struct Target {
+  std::string arch;
+  std::string device; ///< device whose measured tiles count; empty if there is no GPU of the arch
+};
+
+/// Returns the requested arch, else that of the first GPU, else sm_90a.
+Target targetFor(const std::string& asked);
+
+/// Settles, compiles and explains the kernel of a mod that has its pins folded in. Throws CLI::Error for options that
+/// do not fit each other or the mod.
+Expected<Explanation> explanationOf(const Mod& mod, const ExplainOptions& options, const Target& target);
+
+} // namespace attnc::cli

@@ -1,0 +1,91 @@
+#include "problem/measured_problems.h"
+
+#include "problem/operands.h"
+#include "text.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+
+namespace attnc::cli {
+
+void MeasuredProblems::addTo(CLI::App& command) {
+  owner = &command;
+  run.mod.addTo(command);
+  command
+      .add_option("--shape", shapes,
+                  "The problem, whose operands are drawn, with or without a head dim; or only Q_LEN,KV_LEN, or one "
+                  "number for both, of 16 heads. May be given again")
+      ->allow_extra_args(false)
+      ->type_name(kShapeName);
+  command.add_option("--head-dim", headDim, "Of q, k and v: a multiple of 8 from 8 to 256; decode on sm_90a: to 576")
+      ->capture_default_str()
+      ->check(checkHeadDim);
+  addVInK(command, run.vInK);
+  run.fp8.addTo(command, /*draws=*/true);
+  addDType(command, run.dtype, "Of q, k and v: bf16, fp16, fp32, e4m3");
+  command.add_option("--in", run.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin")
+      ->type_name("FILE")
+      ->excludes("--shape")
+      ->excludes("--dtype")
+      ->excludes("--fp8-kv")
+      ->excludes("--row-scales")
+      ->excludes("--scales")
+      ->excludes("--head-dim");
+  command.add_option("--seed", run.seed, "Of what is drawn")->capture_default_str()->check(checkSeed);
+  addSets(command, run.sets);
+  command
+      .add_option(
+          "--kernel", kinds,
+          "Which kernels, separated by commas: auto (forward, or decode where that is faster), forward, decode,\n"
+          "backward (without the forward pass before it)")
+      ->delimiter(',')
+      ->type_name("KERNEL")
+      ->capture_default_str()
+      ->transform(oneOf({{"auto", {}}, {"forward", {"fwd"}}, {"decode", {}}, {"backward", {"bwd"}}}));
+  command
+      .add_option("--q-offset", run.sequences.qOffset,
+                  "Where queries stand. none (default): from 0 on; lengths: the last query at the last key")
+      ->type_name("FROM")
+      ->transform(oneOf({{"none", {}}, {"lengths", {}}}));
+  command.add_flag("--no-block-mask", run.noBlockMask, "Evaluate mask_mod everywhere instead of building a block mask");
+  run.gradients.addTo(command);
+  run.kernel.addTo(command);
+}
+
+bool MeasuredProblems::wants(const std::string& kind) const {
+  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+}
+
+void MeasuredProblems::check(const char* command) const {
+  if (run.input.empty() == shapes.empty())
+    throw wrongUsage(command, "no problem is given, or two",
+                     "give either --in FILE or --shape, e.g. --shape 2,16,16,8192,8192");
+  run.gradients.check(wants("backward"));
+  if (run.input.empty()) checkFp8(run);
+  checkStdin(run);
+}
+
+std::vector<RunOptions> MeasuredProblems::problems() const {
+  std::vector<RunOptions> all;
+  for (const std::string& text : shapes) {
+    const ShapeText given = parseShape("--shape", text, kUsualShape);
+    const ProblemShape& shape = given.shape;
+    if (shape.batch == 0 || shape.qHeads == 0 || shape.qLen == 0 || shape.kvLen == 0)
+      throw wrongUsage("--shape", inQuotes(text) + " leaves nothing to compute",
+                       "B, H, Q_LEN and KV_LEN are at least 1");
+    all.push_back(run);
+    all.back().random = randomProblem("--shape", text, shape, headDimOf(given, *owner, headDim));
+  }
+  if (all.empty()) all.push_back(run);
+  return all;
+}
+
+RunOptions MeasuredProblems::ofKind(const RunOptions& problem, const std::string& kind) {
+  RunOptions one = problem;
+  one.backward = kind == "backward";
+  one.kernelKind.kind = one.backward ? "auto" : kind;
+  return one;
+}
+
+} // namespace attnc::cli

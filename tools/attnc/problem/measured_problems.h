@@ -1,0 +1,30 @@
+// The problems that a command measures: those of --shape with drawn operands, or one from a file.
+#pragma once
+
+#include "cli_fwd.h"
+#include "problem/run_options.h"
+
+#include <string>
+#include <vector>
+
+namespace attnc::cli {
+
+struct MeasuredProblems {
+  RunOptions run;
+  std::vector<std::string> kinds{"auto"}, shapes;
+  int headDim = 128;
+  const CLI::App* owner = nullptr; ///< the command
+
+  /// Adds the options of the problems and of their kernels.
+  void addTo(CLI::App& command);
+  /// Whether --kernel names a kind.
+  bool wants(const std::string& kind) const;
+  /// Throws CLI::ValidationError if options exclude each other. `command` is for messages.
+  void check(const char* command) const;
+  /// Returns the options of each problem. Throws CLI::ValidationError for an invalid shape.
+  std::vector<RunOptions> problems() const;
+  /// Returns the problem with "--kernel KIND".
+  static RunOptions ofKind(const RunOptions& problem, const std::string& kind);
+};
+
+} // namespace attnc::cli

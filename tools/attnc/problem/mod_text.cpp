@@ -1,0 +1,65 @@
+#include "problem/mod_text.h"
+
+#include "problem/capture_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace attnc::cli {
+
+const char* functionsText(const Mod& mod) {
+  if (mod.hasScoreMod()) return mod.hasMaskMod() ? "score_mod, mask_mod" : "score_mod";
+  return mod.hasMaskMod() ? "mask_mod" : "none (the identity)";
+}
+
+namespace {
+
+std::string functionText(const ModFunction& function) {
+  return function.line ? fmt::format("`{}` (line {})", function.name, function.line) : "`" + function.name + "`";
+}
+
+} // namespace
+
+std::string choiceText(const ModChoice& choice) {
+  constexpr size_t kMost = 8;
+  std::string text =
+      fmt::format("{} is {}: {}", choice.isScore ? "score_mod" : "mask_mod", functionText(choice.function), choice.why);
+  for (size_t i = 0; i < std::min(choice.others.size(), kMost); ++i)
+    text += (i ? ", " : "; `--mod` takes another: ") + functionText(choice.others[i]);
+  return text + (choice.others.size() > kMost ? ", ..." : "");
+}
+
+const char* masksText(const Mod& mod) {
+  return mod.masksLifted() ? "masks       score_mod masks: lifted into mask_mod\n" : "";
+}
+
+std::string capturesText(const Mod& mod) {
+  std::string text;
+  for (const CaptureInfo& capture : mod.captures())
+    text += fmt::format("{:12}{}\n", text.empty() ? "captures" : "", declaration(capture));
+  return text.empty() ? "captures    none\n" : text;
+}
+
+std::string levelsText(const OperationCounts& count) {
+  std::string text;
+  for (auto [level, times] : {std::pair("launch", count.launch),
+                              {"head", count.head},
+                              {"row", count.row},
+                              {"column", count.column},
+                              {"element", count.element}})
+    if (times) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", times, level);
+  return text.empty() ? "none" : text;
+}
+
+std::string operationsText(const ModOperations& operations) {
+  std::string text;
+  if (operations.scoreMod) text += fmt::format("operations  score_mod: {}\n", levelsText(*operations.scoreMod));
+  if (operations.maskMod) text += fmt::format("operations  mask_mod: {}\n", levelsText(*operations.maskMod));
+  if (!operations.dScore) return text;
+  const std::string more = levelsText(*operations.dScore);
+  return text + fmt::format("operations  d_score: {}{}\n", more, more == "none" ? "" : ", beside those of score_mod");
+}
+
+} // namespace attnc::cli

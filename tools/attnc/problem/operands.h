@@ -1,0 +1,56 @@
+// The operands of `attnc run`: q, k, v, incoming gradients and the mod's captures, from a file, from --set, or drawn at
+// random.
+#pragma once
+
+#include "problem/host_operands.h"
+#include "problem/run_options.h"
+
+#include "attnc/mod.h"
+#include "attnc/prepared.h"
+
+#include <optional>
+#include <vector>
+
+namespace attnc::cli {
+
+/// Returns what the file of --in could provide to a mod that does not declare its captures: each tensor whose name is a
+/// valid name, with free extents. Empty if the file cannot be read, or comes from stdin: the actual read reports why.
+std::vector<CaptureInfo> capturesInFile(const RunOptions& options);
+
+/// Finds every operand. A capture comes from the first of: --set, the file, --pin, and with --random the generator.
+/// Errors: Blame::Environment naming the tensor or capture: missing, wrong dtype or shape. A --set that names nothing,
+/// or whose value does not fit, throws CLI::ValidationError.
+Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, Elements elements = Elements::All);
+
+/// Finds the captures without q, k and v, for Elements::OfMask, in a problem of this shape. Does not read the file.
+Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem);
+
+/// What findCaptures() should find.
+struct CapturesAsked {
+  std::optional<ProblemShape> shape; ///< shape of the problem. Default: that of the file's q and k, or of its captures
+  ProblemShape fallback;             ///< used if the file has none of these
+  Elements elements = Elements::All;
+  bool mayDraw = false;    ///< whether to draw missing captures; else a missing one is an error
+  bool withScores = false; ///< whether to read the elements of q and k, if the file has them
+};
+
+/// Finds captures for `mask` and `probe`, without v and incoming gradients: from --set, --in, --pin. q and k are empty
+/// if the file lacks them. Errors as findOperands().
+Expected<HostOperands> findCaptures(const Mod& mod, const RunOptions& options, const CapturesAsked& asked);
+
+/// Returns what a launch takes, as views of these operands, without captures. K and V of a cache are those stored.
+Operands viewsOf(const HostOperands& operands);
+
+/// Returns the view of the first columns of a tensor, as many as `like` has.
+TensorView firstColumns(TensorView of, const TensorView& like);
+
+/// Returns the first arch whose kernels take operands of these dtypes and head dims. Precondition: they have rank 4.
+std::string archThatTakes(const HostOperands& operands);
+
+/// Returns the shape of lse: [B, H, Q_LEN].
+std::vector<int64_t> rowsOf(const HostOperands& operands);
+
+/// Returns HostOperands::gradients. Throws CLI::ValidationError for a name that is not a captured float.
+Expected<Captures> gradientsAsked(const Mod& mod, const GradientOptions& asked, const HostOperands& operands);
+
+} // namespace attnc::cli

@@ -1,0 +1,56 @@
+#include "problem/sequence_options.h"
+
+#include "text.h"
+#include "usage.h"
+
+#include "attnc/kernel.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace attnc::cli {
+
+void SequenceOptions::addTo(CLI::App& command, const char* helpOfLengths, const char* helpOfPages) {
+  command.add_flag("--kv-lengths", kvLengths, helpOfLengths);
+  const auto isPageSize = [](const std::string& text) {
+    for (int size : kPageSizes)
+      if (text == std::to_string(size)) return std::string();
+    return fmt::format("{} is no size of a page: pages have {} rows\nhint: e.g. --page-size 64", inQuotes(text),
+                       fmt::join(kPageSizes, ", "));
+  };
+  command.add_option("--page-size", pageSize, helpOfPages)->check(isPageSize);
+  command
+      .add_option(
+          "--q-offset", qOffset,
+          "Forward, decode: where the queries of each sequence stand. none: from 0 on; lengths: the last query at the\n"
+          "last key (default where there are KV lengths); tensor: from where a tensor q_offsets [B] says")
+      ->type_name("FROM")
+      ->transform(oneOf({{"none", {}}, {"lengths", {}}, {"tensor", {}}}));
+}
+
+void SequenceOptions::addRagged(CLI::App& command, const char* help) { command.add_flag("--ragged", ragged, help); }
+
+std::optional<QueryOffsets> SequenceOptions::offsets() const {
+  if (qOffset.empty()) return std::nullopt;
+  if (qOffset == "tensor") return QueryOffsets::Tensor;
+  return qOffset == "lengths" ? QueryOffsets::FromLengths : QueryOffsets::None;
+}
+
+QueryOffsets SequenceOptions::settledOffsets() const {
+  return offsets().value_or(lengths() ? QueryOffsets::FromLengths : QueryOffsets::None);
+}
+
+void SequenceOptions::check(bool isForward) const {
+  if (isForward) return;
+  const auto refuse = [](const char* option) {
+    throw wrongUsage(
+        option, "is of forward and decode kernels, and this is a backward kernel",
+        fmt::format("leave {} out, or the backward pass; --ragged trains sequences of different lengths", option));
+  };
+  if (kvLengths) refuse("--kv-lengths");
+  if (pageSize) refuse("--page-size");
+  if (!qOffset.empty() && !ragged) refuse("--q-offset");
+}
+
+} // namespace attnc::cli

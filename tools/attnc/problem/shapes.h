@@ -1,0 +1,23 @@
+// The shapes and layouts that kernels are chosen for, without tensors.
+#pragma once
+
+#include "problem/operands.h"
+#include "problem/run_options.h"
+
+#include "attnc/operands.h"
+
+namespace attnc::cli {
+
+/// The shapes and layouts of operands and their results, without memory. A kernel is chosen for these. Addresses are
+/// null, but those of k and v are equal if v is a view of k.
+struct Shapes {
+  BackwardOperands operands;
+  Outputs outputs;
+  BackwardOutputs gradients;
+};
+/// Returns the shapes of operands, which must outlive the result.
+Shapes shapesOf(const HostOperands& operands, const RunOptions& options);
+/// Returns the shapes of a problem without tensors, laid out so that every family takes them.
+Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const SequenceOptions& sequences);
+
+} // namespace attnc::cli

@@ -1,0 +1,283 @@
+#include "show/explanation.h"
+
+#include "problem/mod_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <vector>
+
+namespace attnc::cli {
+namespace {
+
+/// "50.8 %"; "0 %" if the whole is 0.
+std::string percent(double part, double whole) { return fmt::format("{:.1f} %", whole > 0 ? 100 * part / whole : 0); }
+
+std::string flopsText(double flops) {
+  constexpr const char* kUnits[] = {"MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"};
+  size_t unit = 0;
+  double number = flops * 1e-6;
+  for (; number >= 1e3 && unit + 1 < std::size(kUnits); ++unit) number *= 1e-3;
+  if (number >= 1e6) return fmt::format("{:.2e} {}", number, kUnits[unit]);
+  return fmt::format("{:.{}f} {}", number, unit == 0 ? 3 : 2, kUnits[unit]);
+}
+
+/// Formats a number of blocks. An estimate has three digits.
+std::string countText(double count, bool isEstimated) {
+  if (!isEstimated) return fmt::format("{:.0f}", count);
+  double unit = count < 1000 ? 1 : std::pow(10, std::floor(std::log10(count)) - 2);
+  return fmt::format("about {:.0f}", std::round(count / unit) * unit);
+}
+
+std::string blocksText(const MaskCensus& census, const ProblemShape& problem, bool masks) {
+  const BlockMaskShape& shape = census.shape;
+  const bool isEstimated = census.estimated > 0;
+  auto line = [&](const char* label, double count, const char* why = "") {
+    return fmt::format("            {:8}{:>12}  {:>7}{}\n", label, countText(count, isEstimated),
+                       percent(count, census.blocks), why);
+  };
+  const char* whyPartial = !masks && census.live > census.full ? "  cut by the ends of the lengths" : "";
+  std::string scope = "every batch entry and head has its own";
+  if (shape.batch == 1 && problem.batch > 1)
+    scope = shape.heads == 1 && problem.qHeads > 1 ? "the same in all batch entries and heads"
+                                                   : "the same in all batch entries";
+  else if (shape.heads == 1 && problem.qHeads > 1)
+    scope = "the same in all heads";
+  std::string text =
+      fmt::format("blocks      {:.0f} of {} x {}; {}\n", census.blocks, shape.qBlock, shape.kvBlock, scope) +
+      line("live", census.live) + line("partial", census.live - census.full, whyPartial) + line("full", census.full) +
+      line("empty", census.blocks - census.live);
+  if (!isEstimated) return text;
+  return text + fmt::format("            {:.0f} of {:.0f} undecided blocks ({}) were sampled\n", census.sampled,
+                            census.estimated, percent(census.sampled, census.estimated));
+}
+
+/// Returns "2 x 8 x 8": extents of a box, without leading axes of one token.
+std::string extentsText(const std::array<int, 3>& box) {
+  const size_t first = box[0] > 1 ? 0 : box[1] > 1 ? 1 : 2;
+  return fmt::format("{}", fmt::join(box.begin() + first, box.end(), " x "));
+}
+
+std::string boxesText(const GridCensus& census, double dense, double computed) {
+  const double inBoxes = census.visited > 0 ? computed * census.live / census.visited : 0;
+  const auto count = [&](double number) { return countText(number, census.isEstimate); };
+  if (census.full)
+    return fmt::format("boxes       {:.0f} of {} queries; {} of {} keys are listed, {:.1f} for one of queries\n",
+                       census.tiles, extentsText(census.queryBox), count(census.steps), extentsText(census.keyBox),
+                       census.tiles > 0 ? census.steps / census.tiles : 0) +
+           fmt::format("            of these {} partial, {} full; {} of the pairs computed live\n",
+                       count(census.steps - *census.full), count(*census.full), percent(census.live, census.visited)) +
+           fmt::format("FLOPs       {} dense, {}{} computed ({}), {} of them of pairs that live\n", flopsText(dense),
+                       census.isEstimate ? "about " : "", flopsText(computed), percent(computed, dense),
+                       flopsText(inBoxes));
+  std::string own[] = {extentsText(census.queryBox), "queries"}, read[] = {extentsText(census.keyBox), "keys"};
+  if (census.ownsKeys) std::swap(own, read);
+  return fmt::format("boxes       {:.0f} of {} {}; {} of {} {} are read, {:.1f} for one of {}\n", census.tiles, own[0],
+                     own[1], count(census.steps), read[0], read[1], census.tiles > 0 ? census.steps / census.tiles : 0,
+                     own[1]) +
+         fmt::format("            {} of the pairs computed are of a query and a key that lies in its box{}\n",
+                     percent(census.live, census.visited),
+                     census.mayLieBeside ? ", or that it sees beside the grid" : "") +
+         fmt::format("FLOPs       {} dense, {}{} computed ({}), {} of them in boxes of queries{}\n", flopsText(dense),
+                     census.isEstimate ? "about " : "", flopsText(computed), percent(computed, dense),
+                     flopsText(inBoxes), census.mayLieBeside ? " or beside them" : "");
+}
+
+/// Returns what a decode kernel reads. If the mask is the same for all heads that share K and V, they are read once.
+std::string bytesText(const MaskCensus& census, const Preparation& preparation) {
+  const KernelOptions& kernel = preparation.options;
+  const ProblemShape& problem = preparation.problem;
+  if (kernel.kind != KernelKind::Decode || census.shape.heads > 1 || problem.qLen > census.shape.qBlock) return "";
+  const double bytes = double(problem.batch) * double(problem.kvHeads) * double(problem.kvLen) *
+                       (kernel.headDim + (kernel.features.has(Feature::VInK) ? 0 : kernel.headDimV)) *
+                       (kernel.features.has(Feature::Fp8Kv) ? 1 : 2);
+  return fmt::format("K and V     {:.2f} MB, {} of them in live blocks\n", bytes * 1e-6,
+                     percent(census.live, census.blocks));
+}
+
+const char* loopText(KvLoop loop, bool masks) {
+  switch (loop) {
+  case KvLoop::AllTiles:
+    return masks ? "all tiles: mask_mod is evaluated for every score" : "all tiles: the mod masks nothing";
+  case KvLoop::Bounds: return "bounds computed by the mod: no block mask is built or read";
+  case KvLoop::BlockMask: return "block mask: lists of the partial and the full blocks, given at launch";
+  case KvLoop::Boxes: return "boxes of keys that queries see, computed by the mod: no block mask is built or read";
+  case KvLoop::BoxMask: return "block mask of boxes: lists of the partial and the full boxes of keys, given at launch";
+  case KvLoop::Listed: return "lists of the blocks that live, which each launch makes first: no others are read";
+  }
+  return "?";
+}
+
+/// "3 (add, 2 mul)"
+std::string perElementText(const OperationCounts& count) {
+  std::string names;
+  for (const auto& [name, times] : count.perElement)
+    names += fmt::format("{}{}{}", names.empty() ? "" : ", ", times > 1 ? std::to_string(times) + " " : "", name);
+  return count.element ? fmt::format("{} ({})", count.element, names) : "0";
+}
+
+/// Describes what is added to memory for one place where score_mod reads a capture.
+const char* additionsText(const GradientSum& sum) {
+  using Per = GradientSum::Per;
+  if (!sum.per) return "0: no gradient arrives";
+  switch (*sum.per) {
+  case Per::Tile: return "one addition to memory a tile";
+  case Per::Row: return "one addition to memory a row of a tile";
+  case Per::Column: return "one addition to memory a column of a tile";
+  case Per::Diagonal: return "one addition to memory a diagonal of a tile";
+  case Per::Score: return "one addition to memory a score";
+  case Per::OwnElement: return "each score of a head has an element of its own";
+  case Per::Diagonals: return "from sums along diagonals, which the kernel of dk and dv makes";
+  case Per::Columns: return "from further columns of dq or dk: one addition to memory a row";
+  }
+  return "?";
+}
+
+/// Returns lines "tile", "resources", "advisories".
+std::string stageText(const KernelSource& source, const CompiledKernel& compiled) {
+  std::string text;
+  if (source.tileRows)
+    text += fmt::format("tile        {} x {} (q rows x kv columns); {} warps compute, {} threads", source.tileRows,
+                        source.tileColumns, source.warps, source.threads);
+  else
+    text += fmt::format("tile        none; {} threads", source.threads);
+  if (source.kvStages) text += fmt::format("; {} stages of K and V", source.kvStages);
+  if (source.qStages) text += fmt::format(", {} of Q", source.qStages);
+  text += fmt::format("\nresources   {} registers, {} bytes spilled, {} bytes of shared memory\n", compiled.registers,
+                      compiled.spillBytes, compiled.staticSharedBytes + compiled.dynamicSharedBytes);
+  std::vector<std::string> all = compiled.advisories;
+  if (std::string spills = spillText(compiled.spillBytes); !spills.empty()) all.insert(all.begin(), spills);
+  std::string advisories;
+  for (const std::string& advisory : all)
+    advisories += fmt::format("{:12}{}\n", advisories.empty() ? "advisories" : "", advisory);
+  return text + (advisories.empty() ? "advisories  none\n" : advisories);
+}
+
+/// Returns whether launches of a kernel go to another family, if that takes their layout. What only the naive family
+/// serves goes there only if the user names it.
+bool serves(const Mod& mod, KernelOptions options, Family family) {
+  if (family == Family::Naive) return false;
+  options.family = family;
+  options.tile.clear();
+  options.blockSparse = options.maskByBoxes = false; // families build block masks of their own
+  const CompilerOptions anyLength{.maxWork = std::numeric_limits<int64_t>::max()}; // the other kernel has the same mod
+  return bool(Compiler(anyLength).source(mod, options));
+}
+
+} // namespace
+
+std::string spillText(int bytes) {
+  if (bytes == 0) return "";
+  return fmt::format(
+      "{} bytes of registers are spilled to memory, which costs speed: the mod takes more registers than "
+      "the tile leaves",
+      bytes);
+}
+
+std::string kernelText(const Mod& mod, const ExplainedKernel& kernel, Family asked) {
+  const KernelOptions& options = kernel.options;
+  const std::string& passedOver = kernel.passedOver;
+  const std::vector<KernelSource>& sources = kernel.sources;
+  std::vector<std::string> templates; // without duplicates
+  for (const KernelSource& source : sources)
+    if (templates.empty() || templates.back() != source.templateName) templates.push_back(source.templateName);
+  std::string text = fmt::format("kernel      family {} for {} ({}{}), {}{}, head dims {} and {}\n",
+                                 familyName(options.family), options.arch, fmt::join(templates, ", "),
+                                 passedOver.empty() ? "" : "; " + passedOver, dtypeName(options.dtype),
+                                 options.features.has(Feature::RowScales) ? " with q, k and v of e4m3, scales of rows"
+                                 : options.features.has(Feature::Fp8Q)    ? " with q, k and v of e4m3"
+                                 : options.features.has(Feature::Fp8Kv)   ? " with k and v of e4m3"
+                                                                          : "",
+                                 options.headDim, options.headDimV);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (sources.size() > 1)
+      text += fmt::format("launch      {} of {}: {} of {}\n", i + 1, sources.size(), sources[i].entry,
+                          sources[i].templateName);
+    text += stageText(sources[i], *kernel.compiled[i]);
+  }
+  if (!kernel.lowRank.empty()) text += fmt::format("low rank    {}\n", kernel.lowRank);
+  const std::vector<FamilyInfo> families = options.kind == KernelKind::Backward ? backwardFamilies()
+                                           : options.kind == KernelKind::Decode ? decodeFamilies()
+                                                                                : forwardFamilies();
+  const auto isOwn = [&](const FamilyInfo& info) { return info.family == options.family; };
+  auto own = std::find_if(families.begin(), families.end(), // the one made for the arch, else the first
+                          [&](const FamilyInfo& info) { return isOwn(info) && info.arch == options.arch; });
+  if (own == families.end()) own = std::find_if(families.begin(), families.end(), isOwn);
+  text += fmt::format("layouts     {}", own->layouts);
+  if (own->takesAnyLayout) return text + "\n";
+  const auto takesOthers = [&](const FamilyInfo& info) { return !isOwn(info) && serves(mod, options, info.family); };
+  const auto other = asked == Family::Auto ? std::find_if(own, families.end(), takesOthers) : families.end();
+  if (other == families.end()) return text + "; others are an error\n";
+  return text + fmt::format("; others go to family {}\n", familyName(other->family));
+}
+
+std::string tileText(const ExplainedKernel& kernel) {
+  switch (kernel.tileFrom) {
+  case TileFrom::Model: return fmt::format("tile from   the model: {}\n", kernel.tile);
+  case TileFrom::Tuned: return fmt::format("tile from   tuning: {} ({})\n", kernel.tile, kernel.tunedBy);
+  case TileFrom::Asked: return fmt::format("tile from   who asks: {}\n", kernel.tile);
+  }
+  return {};
+}
+
+std::string kindText(const Preparation& preparation, const std::vector<KernelSource>& sources) {
+  const bool isDecode = preparation.options.kind == KernelKind::Decode;
+  std::string text;
+  if (!preparation.whyKind.empty())
+    text = fmt::format("choice      {}: {}\n", isDecode ? "decode" : "forward", preparation.whyKind);
+  if (!isDecode) return text;
+  const ProblemShape& problem = preparation.problem;
+  const KernelSource& tile = sources.back();
+  const int64_t group = problem.kvHeads ? problem.qHeads / problem.kvHeads : 0;
+  const auto tiles = [](int64_t extent, int size) { return (extent + size - 1) / size; };
+  return text +
+         fmt::format("division    {} tiles of rows (query x head of a KV head), of at most {} steps along KV, dealt "
+                     "evenly to CTAs; {} bytes of workspace\n",
+                     problem.batch * problem.kvHeads * tiles(problem.qLen * group, tile.tileRows),
+                     tiles(problem.kvLen, tile.tileColumns), preparation.workspaceBytes);
+}
+
+std::string workText(const MaskCensus& census, const std::optional<GridCensus>& grid, const Preparation& preparation,
+                     bool masks) {
+  const ProblemShape& problem = preparation.problem;
+  const KvLoop loop = preparation.backward ? preparation.backward->kvLoop : preparation.kvLoop;
+  const auto [dense, live] = flopsOf(census, grid, preparation);
+  if (grid) return fmt::format("KV loop     {}\n", loopText(loop, masks)) + boxesText(*grid, dense, live);
+  return fmt::format("KV loop     {}\n", loopText(loop, masks)) + blocksText(census, problem, masks) +
+         fmt::format("FLOPs       {} dense, {}{} in live blocks ({})\n", flopsText(dense),
+                     census.estimated > 0 ? "about " : "", flopsText(live), percent(live, dense)) +
+         bytesText(census, preparation);
+}
+
+std::string scoreText(const ScoreCost& cost, KvLoop loop) {
+  const auto selectText = [&] {
+    switch (cost.select) {
+    case MaskSelect::None: return "";
+    case MaskSelect::Mask: return " + a select";
+    case MaskSelect::Bounds: return " + a select by the bounds of its row, in place of mask_mod";
+    case MaskSelect::Box: return " + a select by the box of its row, in place of mask_mod";
+    }
+    return "?";
+  };
+  const std::string cut = fmt::format("{}{}\n", perElementText(cost.partial), selectText());
+  const std::string gradient =
+      cost.gradient ? fmt::format("            gradient: {} more\n", perElementText(*cost.gradient)) : "";
+  if (cost.masksAllBlocks && cost.select == MaskSelect::Mask) return "per score   all blocks: " + cut + gradient;
+  std::string text = fmt::format("per score   full blocks: {}\n", perElementText(cost.full));
+  if (loop != KvLoop::AllTiles) text += "            partial blocks: " + cut;
+  return text + gradient;
+}
+
+std::string gradientsText(const std::vector<GradientSum>& sums) {
+  std::string text;
+  for (const GradientSum& sum : sums)
+    text += fmt::format("{:12}d_{}: {}{}\n", text.empty() ? "gradients" : "", sum.capture, additionsText(sum),
+                        sum.ofEachTerm ? ", for each term of a sum" : "");
+  return text;
+}
+
+} // namespace attnc::cli
