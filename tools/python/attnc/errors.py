@@ -38,7 +38,12 @@ class ArgumentError(Error, ValueError):
 
 class UntranslatableError(TypeError):
     """A mod, as a function of PyTorch or JAX, uses something that attnc cannot translate. The message names the
-    operation and a remedy."""
+    operation and a remedy. `id` is the kind of a mistake that texts of mods can also have, as listed in
+    dsl/diagnostics.def and dsl/warnings.def: "traced-condition". It is empty for others."""
+
+    def __init__(self, message: str, id: str = ""):
+        super().__init__(message)
+        self.id = id
 
 
 class InternalError(Error, RuntimeError):

@@ -13,6 +13,7 @@ from jax.extend.core import Literal
 
 from .._arrays import Array, Axis, Lowering, ir_type
 from .._calls import place_of
+from .._diagnostics import Door, asked, of_call
 from .._ir_text import DIMS, EXTENT_OF_PARAM, Capture, Program
 from ..errors import UntranslatableError
 from .integers import IntegerBuilder
@@ -34,6 +35,9 @@ _CALLS = {
 
 
 _MOST_ROUNDS = 64  # of a loop
+_DOOR = Door(
+    "jnp", jnp, "array", {"int": "jnp.int32({})", "float": "jnp.float32({})", "bool": "{} != 0"}, tuple(jax.__path__)
+)  # fmt: skip
 
 
 def check_sizes(name, shape):
@@ -63,13 +67,22 @@ class Traced:
         try:
             closed = jax.make_jaxpr(lambda *args: function(*args))(*_PARAM_TYPES[what])
         except (ConcretizationTypeError, TracerArrayConversionError, TracerIntegerConversionError) as error:
-            place, line = place_of(error, *jax.__path__)
+            dtype = re.search(r"\b(bool|u?int|b?float)\d*\[", str(error))
+            found = asked(error, dtype and dtype[1], _DOOR)
+            if found is not None:
+                raise found from error
+            place, line = place_of(error, *_DOOR.folders)
             where = f"{place}: {what}, `{line}`," if line else what
             raise UntranslatableError(
                 f"{where} asks for the number in a traced value. A mod is computed for all scores at once: instead of "
                 "`if`, `and`, `or` and `not` use jnp.where, &, | and ~; instead of NumPy, float(), int() and lists use "
                 "jax.numpy"
             ) from error
+        except TypeError as error:
+            found = of_call(getattr(function, "__qualname__", None) or repr(function), error, what == "score_mod")
+            if found is None:
+                raise
+            raise found from None
         places = tuple(captured.place(value) for value in closed.consts)
         return cls(what, closed.jaxpr, places, {id(x): captured.place(x) for x in _held_inside(closed.jaxpr)})
 
