@@ -16,11 +16,13 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import warnings
 
 import needs
+import attnc
 import numpy as np
-from attnc.errors import UntranslatableError
 from attnc import _diagnostics
+from attnc.errors import UntranslatableError
 
 HEAD = "import math\nimport numpy as np\nTABLE = [0.5, 1.0]\n"
 SCORE, MASK = "def score_mod(score, b, h, q, k):\n", "def mask_mod(b, h, q, k):\n"
@@ -126,6 +128,63 @@ class Diagnostics(unittest.TestCase):
                     self.assertIn(message, place)
                     self.assertEqual(line[marks.index("^") : len(marks)], part)
                     self.assertIn(hint, note)
+
+    def loaded(self, text, library):
+        """Returns a mod, which calls `where`, and what the command says of the same text."""
+        self.count += 1
+        path, scope = self.folder / f"mod{self.count}.py", {}
+        path.write_text(f"import math\nfrom torch import where\nNEVER = -3.4028235e38\n{text}")
+        told = subprocess.run([os.environ["ATTNC_COMMAND"], "check", str(path)], capture_output=True, text=True).stderr
+        path.write_text(path.read_text().replace("torch", "jax.numpy" if library == "jnp" else "torch"))
+        exec(compile(path.read_text(), str(path), "exec"), scope)
+        return scope["score_mod"], told.strip()
+
+    def test_finite_masks_are_warned_of_once(self):
+        for library, call in doors().items():
+            for expression in (
+                "where(q >= k, score, -1e9)",
+                "score - where(q >= k, 0.0, 30000)  # far",
+                "-where(q > k, -score, 1.5e10)",
+                "score + where(k > 3, where(q >= k, 0.0, -65504.0), -65504.0)",
+            ):
+                with self.subTest(expression, library=library):
+                    mod, told = self.loaded(f"{SCORE}    score = score * 2\n    return {expression}\n", library)
+                    with warnings.catch_warnings(record=True) as caught:
+                        warnings.simplefilter("always")
+                        for _ in range(2):
+                            call(mod, None)
+                    (warning,) = caught
+                    self.assertEqual((warning.category, warning.message.id), (attnc.ModWarning, "finite-mask"))
+                    self.assertEqual((str(warning.message), warning.filename), (told, __file__))
+
+    def test_finite_masks_in_graphs(self):
+        if "torch" not in doors():
+            self.skipTest("torch is not installed")
+        import torch
+
+        mod, told = self.loaded(f"{SCORE}    return where(q >= k, score, -1e9)\n", "torch")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.compile(doors()["torch"], backend="aot_eager")(mod, None)
+        self.assertEqual([str(one.message) for one in caught if one.category is attnc.ModWarning], [told])
+
+    def test_numbers_that_are_elsewhere(self):
+        for library, call in doors().items():
+            with self.subTest(library), self.assertWarnsRegex(attnc.ModWarning, r"mod1\.py:4:1: warning: -3\.4028235e\+38 is"):
+                call(self.loaded(f"{SCORE}    return where(q >= k, score, NEVER)\n", library)[0], None)
+            self.count -= 1
+
+    def test_what_masks_or_is_small_is_not_warned_of(self):
+        for library, call in doors().items():
+            for expression in (
+                "where(q >= k, score, -math.inf)", "where(q >= k, score, -9999.0)", "where(q >= k, score, 1e9)",
+                "where(q >= k, score, -1e9) * 2.0", "(score - 1e9) + 1e9",
+            ):  # fmt: skip
+                with self.subTest(expression, library=library), warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    mod, told = self.loaded(f"{SCORE}    return {expression}\n", library)
+                    self.assertEqual(told, "")
+                    call(mod, None)
 
     def test_mods_of_the_other_kind(self):
         for library, call in doors().items():

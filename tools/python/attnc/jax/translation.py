@@ -15,6 +15,7 @@ from .._arrays import Array, Axis, Lowering, ir_type
 from .._calls import place_of
 from .._diagnostics import Door, asked, of_call
 from .._ir_text import DIMS, EXTENT_OF_PARAM, Capture, Program
+from .._suspicions import warn_of
 from ..errors import UntranslatableError
 from .integers import IntegerBuilder
 from .operations import HANDLERS, at_most, check_operation, chosen, searched
@@ -54,8 +55,8 @@ class Traced:
     """A mod as a jaxpr. Its first variables are captured arrays: `places` are theirs among all captured arrays.
     `inner` has the places of those that functions called by the mod hold, by id."""
 
-    def __init__(self, what, jaxpr, places, inner):
-        self.what, self.jaxpr, self.places, self.inner = what, jaxpr, places, inner
+    def __init__(self, what, jaxpr, places, inner, function):
+        self.what, self.jaxpr, self.places, self.inner, self.function = what, jaxpr, places, inner, function
         self.variables = [*jaxpr.constvars, *jaxpr.invars]
         if len(jaxpr.outvars) != 1:
             raise UntranslatableError(f"{what} returns {len(jaxpr.outvars)} arrays: it must return a scalar")
@@ -84,7 +85,7 @@ class Traced:
                 raise
             raise found from None
         places = tuple(captured.place(value) for value in closed.consts)
-        return cls(what, closed.jaxpr, places, {id(x): captured.place(x) for x in _held_inside(closed.jaxpr)})
+        return cls(what, closed.jaxpr, places, {id(x): captured.place(x) for x in _held_inside(closed.jaxpr)}, function)
 
     def batched(self, batch, is_batched, avals):
         """Returns the mod of a batch of `batch` entries each, one after another. Captured arrays at places where
@@ -102,7 +103,7 @@ class Traced:
 
         held = [jax.ShapeDtypeStruct(avals[place].shape, avals[place].dtype) for place in self.places]
         closed = jax.make_jaxpr(mod)(held, *_PARAM_TYPES[self.what])
-        return Traced(self.what, closed.jaxpr, self.places, self.inner)
+        return Traced(self.what, closed.jaxpr, self.places, self.inner, self.function)
 
 
 def _computed(aval):
@@ -371,6 +372,8 @@ class Mods:
         translator, outputs = _Translator(hints, sizes), {}
         for mod in traced:
             outputs[mod.what.removesuffix("_mod")] = translator.value_of(mod, avals)
+            if mod.what == "score_mod":
+                warn_of(mod.function, outputs["score"], *_DOOR.folders)
         program = Program(translator.builder, outputs, sizes)
         program.check(sizes, {capture.name: capture.shape for capture in program.captures})
         self.text = program.text()
