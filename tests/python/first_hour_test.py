@@ -41,9 +41,9 @@ class Mistakes(unittest.TestCase):
         with self.assertRaises(UntranslatableError) as caught:
             flex_attention(Q, K, V, branching)
         message = str(caught.exception)
-        self.assertTrue(message.startswith(f"{__file__}:{line}: `if q_idx > kv_idx:` asks for"), message)
+        self.assertTrue(message.startswith(f"{__file__}:{line}:8: error: Python decides a condition"), message)
         self.assertIn("torch.where", message)
-        self.assertLess(len(message), 300)
+        self.assertLess(len(message), 400)
         self.assertNotIn("TORCHDYNAMO", message)
         self.assertTrue(caught.exception.__suppress_context__)
 

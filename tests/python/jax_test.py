@@ -552,17 +552,17 @@ class Refusals(unittest.TestCase):
         )  # fmt: skip
 
     def test_numbers_of_traced_values(self):
-        here, numbers = f"{pathlib.Path(__file__).name}:[0-9]+: ", np.arange(4.0)
-        for mod in (
-            lambda s, b, h, q, k: s if q > k else -s,
-            lambda s, b, h, q, k: s + float(q),
-            lambda s, b, h, q, k: np.where(q > k, s, -1e9),
-            lambda s, b, h, q, k: s + numbers[h],
-            lambda s, b, h, q, k: s + [1.0, 2.0, 3.0, 4.0][h],
+        here, numbers = f"{pathlib.Path(__file__).name}:[0-9]+:", np.arange(4.0)
+        for told, mod in (
+            ("error: Python decides a condition", lambda s, b, h, q, k: s if q > k else -s),
+            ("error: `float` needs a number", lambda s, b, h, q, k: s + float(q)),
+            ("error: `numpy` has no `where`", lambda s, b, h, q, k: np.where(q > k, s, -1e9)),
+            ("error: a list is known only to the compiler", lambda s, b, h, q, k: s + [1.0, 2.0, 3.0, 4.0][h]),
+            ("score_mod, `.*`, asks for the number.*jnp.where", lambda s, b, h, q, k: s + numbers[h]),
         ):
-            self.refused_mod(UntranslatableError, f"{here}score_mod, `lambda.*`, asks for the number.*jnp.where", mod)
+            self.refused_mod(UntranslatableError, f"{here}.*{told}", mod)
         self.refused_mod(
-            UntranslatableError, f"{here}mask_mod, .* asks for the number", None, lambda b, h, q, k: q >= k and k > 2
+            UntranslatableError, f"{here}.*error: Python decides", None, lambda b, h, q, k: q >= k and k > 2
         )
         with self.assertRaises(UntranslatableError) as caught:
             flex_attention(*operands(), lambda s, b, h, q, k: s if q > k else -s)

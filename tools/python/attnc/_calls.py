@@ -3,6 +3,7 @@
 import linecache
 import pathlib
 import sys
+import types
 
 _HERE = str(pathlib.Path(__file__).parent)
 
@@ -20,14 +21,20 @@ def stack_level(*others: str) -> int:
     return level
 
 
-def place_of(error: BaseException, *others: str) -> tuple[str, str]:
-    """Returns ("file:line", text) of the innermost line that raised outside of attnc and of the folders `others`. Both
-    may be empty."""
+def traceback_of(error: BaseException, *others: str) -> types.TracebackType | None:
+    """Returns the innermost part of a traceback that is outside of attnc and of the folders `others`."""
     found, traceback = None, error.__traceback__
     while traceback is not None:
         if not _is_ours(traceback.tb_frame.f_code.co_filename, others):
             found = traceback
         traceback = traceback.tb_next
+    return found
+
+
+def place_of(error: BaseException, *others: str) -> tuple[str, str]:
+    """Returns ("file:line", text) of the innermost line that raised outside of attnc and of the folders `others`. Both
+    may be empty."""
+    found = traceback_of(error, *others)
     if found is None:
         return "", ""
     name, line = found.tb_frame.f_code.co_filename, found.tb_lineno

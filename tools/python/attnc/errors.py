@@ -2,8 +2,9 @@
 
 
 class ModWarning(UserWarning):
-    """A warning about the text of a mod. `id` is its kind, as listed in dsl/SPEC.md: "unused-capture". The message is
-    rendered as by a compiler. Its first line ends with the id in brackets, for filters of `warnings`."""
+    """A warning about the text of a mod, or, in PyTorch and JAX, about a function ("finite-mask"). `id` is its kind, as
+    listed in dsl/SPEC.md: "unused-capture". The message is rendered as by a compiler. Its first line ends with the id in
+    brackets, for filters of `warnings`."""
 
     def __init__(self, id: str, rendered: str):
         super().__init__(rendered)
@@ -38,7 +39,12 @@ class ArgumentError(Error, ValueError):
 
 class UntranslatableError(TypeError):
     """A mod, as a function of PyTorch or JAX, uses something that attnc cannot translate. The message names the
-    operation and a remedy."""
+    operation and a remedy. `id` is the kind of a mistake that texts of mods can also have, as listed in
+    dsl/diagnostics.def and dsl/warnings.def: "traced-condition". It is empty for others."""
+
+    def __init__(self, message: str, id: str = ""):
+        super().__init__(message)
+        self.id = id
 
 
 class InternalError(Error, RuntimeError):

@@ -13,7 +13,9 @@ from jax.extend.core import Literal
 
 from .._arrays import Array, Axis, Lowering, ir_type
 from .._calls import place_of
+from .._diagnostics import Door, asked, of_call
 from .._ir_text import DIMS, EXTENT_OF_PARAM, Capture, Program
+from .._suspicions import warn_of
 from ..errors import UntranslatableError
 from .integers import IntegerBuilder
 from .operations import HANDLERS, at_most, check_operation, chosen, searched
@@ -34,6 +36,9 @@ _CALLS = {
 
 
 _MOST_ROUNDS = 64  # of a loop
+_DOOR = Door(
+    "jnp", jnp, "array", {"int": "jnp.int32({})", "float": "jnp.float32({})", "bool": "{} != 0"}, tuple(jax.__path__)
+)  # fmt: skip
 
 
 def check_sizes(name, shape):
@@ -50,8 +55,8 @@ class Traced:
     """A mod as a jaxpr. Its first variables are captured arrays: `places` are theirs among all captured arrays.
     `inner` has the places of those that functions called by the mod hold, by id."""
 
-    def __init__(self, what, jaxpr, places, inner):
-        self.what, self.jaxpr, self.places, self.inner = what, jaxpr, places, inner
+    def __init__(self, what, jaxpr, places, inner, function):
+        self.what, self.jaxpr, self.places, self.inner, self.function = what, jaxpr, places, inner, function
         self.variables = [*jaxpr.constvars, *jaxpr.invars]
         if len(jaxpr.outvars) != 1:
             raise UntranslatableError(f"{what} returns {len(jaxpr.outvars)} arrays: it must return a scalar")
@@ -63,15 +68,24 @@ class Traced:
         try:
             closed = jax.make_jaxpr(lambda *args: function(*args))(*_PARAM_TYPES[what])
         except (ConcretizationTypeError, TracerArrayConversionError, TracerIntegerConversionError) as error:
-            place, line = place_of(error, *jax.__path__)
+            dtype = re.search(r"\b(bool|u?int|b?float)\d*\[", str(error))
+            found = asked(error, dtype and dtype[1], _DOOR)
+            if found is not None:
+                raise found from error
+            place, line = place_of(error, *_DOOR.folders)
             where = f"{place}: {what}, `{line}`," if line else what
             raise UntranslatableError(
                 f"{where} asks for the number in a traced value. A mod is computed for all scores at once: instead of "
                 "`if`, `and`, `or` and `not` use jnp.where, &, | and ~; instead of NumPy, float(), int() and lists use "
                 "jax.numpy"
             ) from error
+        except TypeError as error:
+            found = of_call(getattr(function, "__qualname__", None) or repr(function), error, what == "score_mod")
+            if found is None:
+                raise
+            raise found from None
         places = tuple(captured.place(value) for value in closed.consts)
-        return cls(what, closed.jaxpr, places, {id(x): captured.place(x) for x in _held_inside(closed.jaxpr)})
+        return cls(what, closed.jaxpr, places, {id(x): captured.place(x) for x in _held_inside(closed.jaxpr)}, function)
 
     def batched(self, batch, is_batched, avals):
         """Returns the mod of a batch of `batch` entries each, one after another. Captured arrays at places where
@@ -89,7 +103,7 @@ class Traced:
 
         held = [jax.ShapeDtypeStruct(avals[place].shape, avals[place].dtype) for place in self.places]
         closed = jax.make_jaxpr(mod)(held, *_PARAM_TYPES[self.what])
-        return Traced(self.what, closed.jaxpr, self.places, self.inner)
+        return Traced(self.what, closed.jaxpr, self.places, self.inner, self.function)
 
 
 def _computed(aval):
@@ -358,6 +372,8 @@ class Mods:
         translator, outputs = _Translator(hints, sizes), {}
         for mod in traced:
             outputs[mod.what.removesuffix("_mod")] = translator.value_of(mod, avals)
+            if mod.what == "score_mod":
+                warn_of(mod.function, outputs["score"], *_DOOR.folders)
         program = Program(translator.builder, outputs, sizes)
         program.check(sizes, {capture.name: capture.shape for capture in program.captures})
         self.text = program.text()

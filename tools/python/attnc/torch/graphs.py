@@ -175,7 +175,10 @@ def _translation(score_mod, mask_mod, score_captures, mask_captures, problem):
         def translated(stand_ins):
             stand_ins = [stand_ins[at] for at in first]
             of_score, of_mask = stand_ins[: len(score_captures)], stand_ins[len(score_captures) :]
-            traced_score = None if _is_identity(score_mod) else lambda *args: _value(score_mod(*args, *of_score))
+            traced_score = None
+            if not _is_identity(score_mod):
+                traced_score = lambda *args: _value(score_mod(*args, *of_score))  # noqa: E731
+                traced_score.__wrapped__ = score_mod  # whose code it is
             names = _names(score_mod, len(score_captures)) + _names(mask_mod, len(mask_captures))
             traced_mask = lambda *args: _value(mask_mod(*args, *of_mask))  # noqa: E731
             return translate_traced(traced_score, traced_mask, stand_ins, names)

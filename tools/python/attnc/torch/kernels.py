@@ -18,7 +18,7 @@ from .._library import DTYPES, KINDS, Handle, check, compiler, library
 from ..attention import refuse_tiles
 from ..launch import ALIGNED, Sequences
 from ..mod import Mod
-from .tracing import TORCH
+from .mistakes import TORCH
 from .translation import DTYPE_NAMES
 
 _DTYPES = {dtype: DTYPES[name] for dtype, name in DTYPE_NAMES.items()} | {torch.float8_e4m3fn: c.DTYPE_E4M3}

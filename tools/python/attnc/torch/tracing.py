@@ -2,7 +2,6 @@
 
 import functools
 import math
-import os
 
 import torch
 import torch._inductor  # noqa: F401  make_fx loads it; the first call should not wait for that
@@ -27,7 +26,6 @@ _DECOMPOSED = (
 ).split()
 
 
-TORCH = os.path.dirname(torch.__file__)
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _modes_before_dispatch = torch._ops._len_torch_dispatch_stack_pre_dispatch
 transform, is_jit_tracing = _functorch.peek_interpreter_stack, torch._C._is_tracing
@@ -54,14 +52,14 @@ def number_of(tensor):
 
 class _Numbers(TorchDispatchMode):
     """Watches which tensors a mod reads the number of. Captured ones are noted in `asked`, by id. A tensor that the mod
-    computes from them has no number before launch."""
+    computes from them has no number before launch. `dtype` is that of the last traced tensor that it asked."""
 
     ASKING = frozenset({"_local_scalar_dense", "allclose", "equal", "is_nonzero", "item"})
     OF_LITERALS = frozenset({"lift_fresh", "lift_fresh_copy"})  # torch.tensor([...]) within the mod
 
     def __init__(self, name, have_values):
         super().__init__()
-        self.name, self.have_values, self.asked, self.computed = name, have_values, {}, {}
+        self.name, self.have_values, self.asked, self.computed, self.dtype = name, have_values, {}, {}, None
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -78,6 +76,8 @@ class _Numbers(TorchDispatchMode):
             self.note(captured)
             with _disable_current_modes():
                 return function(*args, **kwargs)
+        if operation in self.ASKING and tensors:
+            self.dtype = tensors[0].dtype
         result = function(*args, **kwargs)
         if captured or is_computed:
             self.computed.update((id(x), x) for x in tree_iter(result) if isinstance(x, torch.Tensor))
@@ -181,9 +181,9 @@ def trace(function, is_score_mod, device, stand_ins=None):
                 call, decomposition_table=_decompositions(), tracing_mode="fake", _allow_non_fake_inputs=True
             )(*scalars)
     except (DataDependentOutputException, GuardOnDataDependentSymNode, DynamicOutputShapeException) as error:
-        raise asked(_name(function), error, TORCH) from None  # without torch's own story, which is of its compiler
+        raise asked(_name(function), error, numbers.dtype) from None  # without torch's own story, which is of its compiler
     except Exception as error:
-        found = refusal(_name(function), error, is_score_mod, TORCH)
+        found = refusal(_name(function), error, is_score_mod)
         if found is None:
             raise
         raise found from None

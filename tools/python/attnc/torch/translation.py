@@ -10,10 +10,12 @@ import torch
 
 from .._arrays import Array, Axis, Lowering, ir_type
 from .._ir_text import DIMS, Builder, Capture, Program, halves
+from .._suspicions import warn_of
 from ..mod import Mod
 from .aten import HANDLERS
 from .errors import UntranslatableError
 from .guards import describe
+from .mistakes import TORCH
 from .tracing import number_of, trace
 
 DTYPE_NAMES = {
@@ -426,6 +428,7 @@ def _traced(score_mod, mask_mod, description, device, stand_ins=None):
     graphs, outputs = _Graphs(description, device, stand_ins), {}
     if score_mod is not None:
         outputs["score"] = graphs.value_of(score_mod, True)
+        warn_of(score_mod, outputs["score"], TORCH)
     if mask_mod is not None:
         outputs["mask"] = graphs.value_of(mask_mod, False)
     return _Entry(graphs, outputs, description.alive)

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""Mistakes in mods of PyTorch and JAX are told in the words of the text front end, at the place in the source.
+
+  ATTNC_COMMAND=attnc ATTNC_LIBRARY=libattnc.so python3 diagnostics_test.py
+
+Tests each door whose library is installed. Prints SKIPPED if there is none.
+"""
+
+import ast
+import functools
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+
+import needs
+import attnc
+import numpy as np
+from attnc import _diagnostics
+from attnc.errors import UntranslatableError
+
+HEAD = "import math\nimport numpy as np\nTABLE = [0.5, 1.0]\n"
+SCORE, MASK = "def score_mod(score, b, h, q, k):\n", "def mask_mod(b, h, q, k):\n"
+# By id: mods that both the front end and a tracer refuse. The front end decides at once what it says of them.
+ALIKE = (
+    ("traced-condition", SCORE + "    if q >= k:\n        return score\n    return score * 2\n"),
+    ("traced-condition", SCORE + "    cond = q - k\n    if cond:\n        score = score * 2\n    return score\n"),
+    ("traced-condition", SCORE + "    return score if (q >= k) else -score\n"),
+    ("traced-condition", SCORE + "    return score + sum([1.0 for x in TABLE if score > x])\n"),
+    ("traced-assertion", SCORE + "    assert k > 3\n    return score\n"),
+    ("traced-loop", SCORE + "    for i in range(k):\n        score = score + i\n    return score\n"),
+    ("traced-list-index", SCORE + "    é = score; return é + TABLE[h]\n"),
+    ("comparison-precedence", MASK + "    return q >= k & q - k <= 10\n"),
+    ("comparison-precedence", MASK + "    return (q >= k\n            | (q ^ k) > 10)\n"),
+)  # fmt: skip
+# Mods that the front end takes: id, mod, the part that is marked, message, hint. {T} is the name of the door's library.
+ONLY_TRACED = (
+    ("traced-condition", MASK + "    return q >= k and q-k <= 10\n", "q >= k and q-k <= 10", "and this is a bool that",
+     "write `(q >= k) & (q-k <= 10)`; join"),
+    ("traced-condition", MASK + "    return 0 <= q-k <= 10\n", "0 <= q-k <= 10", "and this is a bool that",
+     "write `(0 <= q-k) & (q-k <= 10)`; join"),
+    ("traced-condition", MASK + "    return ((q - k) & 1) != 0 or not (0 <= q & 7 < 4 and h > 1)\n",
+     "((q - k) & 1) != 0 or not (0 <= q & 7 < 4 and h > 1)", "and this is a bool that",
+     "write `(((q - k) & 1) != 0) | ~(((0 <= q & 7) & (q & 7 < 4)) & (h > 1))`; join"),
+    ("traced-condition", SCORE + "    causal = False\n    if not causal and 0 < q < k: return score\n    return -score\n",
+     "not causal and 0 < q < k", "and this is a bool that", "write `{T}.where((not causal) & ((0 < q) & (q < k)), a, b)`"),
+    ("traced-condition", SCORE + "    return score + max(q, k)\n", "max(q, k)", "and this is a bool that",
+     "did you mean `{T}.maximum`?"),
+    ("expected-number", SCORE + "    return score + math.exp(k)\n", "math.exp(k)",
+     "`math.exp` needs a number, not an int that the GPU computes", "did you mean `{T}.exp`?"),
+    ("expected-number", SCORE + "    return float(score)\n", "float(score)",
+     "`float` needs a number, not a float that the GPU computes", {"torch": "`score.float()`", "jnp": "`jnp.float32(score)`"}),
+    ("unknown-member", SCORE + "    return score + np.log(k)\n", "np.log", "`numpy` has no `log` that attnc knows",
+     "did you mean `{T}.log`?"),
+)  # fmt: skip
+
+
+@functools.cache
+def doors():
+    """Returns a pair for each door: the name of its library in mods, and what calls it with a score_mod or a mask_mod."""
+    array = np.random.default_rng(0).standard_normal((1, 2, 16, 8)).astype(np.float32)
+    found = {}
+    if importlib.util.find_spec("torch"):
+        import torch
+        from attnc.torch import create_block_mask, flex_attention
+
+        x = torch.from_numpy(array)
+        found["torch"] = lambda score_mod, mask_mod: flex_attention(
+            x, x, x, score_mod, mask_mod and create_block_mask(mask_mod, None, None, 16, 16, device="cpu")
+        )
+    if importlib.util.find_spec("jax"):
+        from attnc import jax as door
+
+        found["jnp"] = lambda score_mod, mask_mod: door.flex_attention(array, array, array, score_mod, mask_mod)
+    return found or sys.exit(print("SKIPPED: neither torch nor jax is installed"))
+
+
+class Diagnostics(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder, self.count = pathlib.Path(folder.name), 0
+
+    def refused(self, text, library):
+        """Returns the file of a mod, and the error about it."""
+        self.count += 1
+        path = self.folder / f"mod{self.count}.py"
+        path.write_text(HEAD + text, encoding="utf-8")
+        scope = {}
+        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), scope)
+        with self.assertRaises(UntranslatableError) as caught:
+            doors()[library](scope.get("score_mod"), scope.get("mask_mod"))
+        return path, caught.exception
+
+    def test_the_words_are_those_of_the_tables(self):
+        rows = "".join((needs.ROOT / "dsl" / name).read_text() for name in ("diagnostics.def", "warnings.def"))
+        texts = re.findall(r'^(?:DIAG|WARN)\(\w+, ("[^"]*"), ("(?:[^"\\]|\\.)*"), ("(?:[^"\\]|\\.)*")', rows, re.M)
+        table = {ast.literal_eval(id): (ast.literal_eval(text), ast.literal_eval(hint)) for id, text, hint in texts}
+        self.assertEqual(_diagnostics.WORDS, {id: table[id] for id in _diagnostics.WORDS})
+
+    def test_mistakes_are_told_as_by_the_front_end(self):
+        for library in doors():
+            for id, text in ALIKE:
+                with self.subTest(text, library=library):
+                    path, error = self.refused(text, library)
+                    told = subprocess.run(
+                        [os.environ["ATTNC_COMMAND"], "check", str(path)], capture_output=True, text=True
+                    ).stderr.replace("warning: ", "error: ").replace(f" [{id}]", "")
+                    told = told.replace("torch.tensor", "jnp.array").replace("torch.", "jnp.") if library == "jnp" else told
+                    self.assertEqual(error.id, id)
+                    self.assertEqual(str(error), told.strip())
+
+    def test_what_only_the_front_end_takes(self):
+        for library in doors():
+            for id, text, part, message, hint in ONLY_TRACED:
+                with self.subTest(text, library=library):
+                    path, error = self.refused(text, library)
+                    hint = (hint[library] if isinstance(hint, dict) else hint).replace("{T}", library)
+                    place, line, marks, note = str(error).split("\n")
+                    number = next(at for at, x in enumerate(path.read_text().split("\n"), 1) if part in x)
+                    self.assertEqual(error.id, id)
+                    self.assertTrue(place.startswith(f"{path}:{number}:{line.index(part) + 1}: error: "), place)
+                    self.assertIn(message, place)
+                    self.assertEqual(line[marks.index("^") : len(marks)], part)
+                    self.assertIn(hint, note)
+
+    def loaded(self, text, library):
+        """Returns a mod, which calls `where`, and what the command says of the same text."""
+        self.count += 1
+        path, scope = self.folder / f"mod{self.count}.py", {}
+        path.write_text(f"import math\nfrom torch import where\nNEVER = -3.4028235e38\n{text}")
+        told = subprocess.run([os.environ["ATTNC_COMMAND"], "check", str(path)], capture_output=True, text=True).stderr
+        path.write_text(path.read_text().replace("torch", "jax.numpy" if library == "jnp" else "torch"))
+        exec(compile(path.read_text(), str(path), "exec"), scope)
+        return scope["score_mod"], told.strip()
+
+    def test_finite_masks_are_warned_of_once(self):
+        for library, call in doors().items():
+            for expression in (
+                "where(q >= k, score, -1e9)",
+                "score - where(q >= k, 0.0, 30000)  # far",
+                "-where(q > k, -score, 1.5e10)",
+                "score + where(k > 3, where(q >= k, 0.0, -65504.0), -65504.0)",
+            ):
+                with self.subTest(expression, library=library):
+                    mod, told = self.loaded(f"{SCORE}    score = score * 2\n    return {expression}\n", library)
+                    with warnings.catch_warnings(record=True) as caught:
+                        warnings.simplefilter("always")
+                        for _ in range(2):
+                            call(mod, None)
+                    (warning,) = caught
+                    self.assertEqual((warning.category, warning.message.id), (attnc.ModWarning, "finite-mask"))
+                    self.assertEqual((str(warning.message), warning.filename), (told, __file__))
+
+    def test_finite_masks_in_graphs(self):
+        if "torch" not in doors():
+            self.skipTest("torch is not installed")
+        import torch
+
+        mod, told = self.loaded(f"{SCORE}    return where(q >= k, score, -1e9)\n", "torch")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.compile(doors()["torch"], backend="aot_eager")(mod, None)
+        self.assertEqual([str(one.message) for one in caught if one.category is attnc.ModWarning], [told])
+
+    def test_numbers_that_are_elsewhere(self):
+        for library, call in doors().items():
+            with self.subTest(library), self.assertWarnsRegex(attnc.ModWarning, r"mod1\.py:4:1: warning: -3\.4028235e\+38 is"):
+                call(self.loaded(f"{SCORE}    return where(q >= k, score, NEVER)\n", library)[0], None)
+            self.count -= 1
+
+    def test_what_masks_or_is_small_is_not_warned_of(self):
+        for library, call in doors().items():
+            for expression in (
+                "where(q >= k, score, -math.inf)", "where(q >= k, score, -9999.0)", "where(q >= k, score, 1e9)",
+                "where(q >= k, score, -1e9) * 2.0", "(score - 1e9) + 1e9",
+            ):  # fmt: skip
+                with self.subTest(expression, library=library), warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    mod, told = self.loaded(f"{SCORE}    return {expression}\n", library)
+                    self.assertEqual(told, "")
+                    call(mod, None)
+
+    def test_mods_of_the_other_kind(self):
+        for library, call in doors().items():
+            with self.subTest(library):
+                for told, given in (
+                    ("score_mod .*causal.* must take score, b, .* give block_mask=", (lambda b, h, q, k: q >= k, None)),
+                    ("mask_mod .* must take b, .* give it as score_mod|has five parameters, as a score_mod: give it",
+                     (None, lambda score, b, h, q, k: score)),
+                ):  # fmt: skip
+                    (given[0] or given[1]).__qualname__ = "causal"
+                    with self.assertRaisesRegex(TypeError, told):
+                        call(*given)
+
+    def test_sources_that_are_not_known(self):
+        scope = {}
+        exec(SCORE + "    return score if q > k else -score\n", scope)
+        for library, call in doors().items():
+            with self.subTest(library), self.assertRaisesRegex(UntranslatableError, "asks for the number in a t"):
+                call(scope["score_mod"], None)
+
+
+if __name__ == "__main__":
+    doors()
+    unittest.main()

@@ -1,0 +1,287 @@
+"""What the text front end says of a mod, said of a mod that is a function of Python.
+
+In: the error of a mod that asked a traced value for its number. Out: an error with the front end's id, words and layout,
+at the place in the mod's source. Not: what only one of PyTorch and JAX has.
+"""
+
+import ast
+import bisect
+import itertools
+import linecache
+import re
+import types
+import typing
+
+from ._calls import traceback_of
+from .errors import UntranslatableError
+
+# Rows of dsl/diagnostics.def and dsl/warnings.def, by id: message and hint. A test compares them.
+WORDS = {
+    "traced-condition": (
+        "Python decides a condition when the mod is compiled, and this is {0}",
+        "write `torch.where({1}, {2})`; join conditions by `&`, `|` and `~`",
+    ),
+    "traced-assertion": (
+        "an assertion is checked when the kernel is launched, and this is {0} for each score",
+        "leave it out; assert of extents (`KV_LEN`) and captured numbers only",
+    ),
+    "traced-loop": (
+        "the loop is unrolled when the mod is compiled, and its end is {0}",
+        "loop to a constant, and choose in the body: `for i in range(8): x = torch.where(i < {1}, ..., x)`",
+    ),
+    "traced-list-index": (
+        "{0} is known only to the compiler, and is indexed by a value that the GPU computes",
+        "declare the table as a captured tensor (`table: f32[H]`), or wrap it in torch.tensor(...)",
+    ),
+    "expected-number": ("`{0}` needs a number, not {1}", ""),
+    "unknown-member": ("`{0}` has no `{1}` that attnc knows", "{2}"),
+    "comparison-precedence": ("`{0}` binds tighter than comparisons: this reads `{1}`", "write `{2}`"),
+    "finite-mask": (
+        "{0} is a score like others: no block of the mask is skipped",
+        'write `-float("inf")`, or move the condition into `mask_mod`: both skip blocks, and a row without live scores '
+        "gives 0, not an average",
+    ),
+}
+_MEANT = "did you mean `{}`?"  # as closest() of the front end
+_MOST_QUOTED = 60
+_SIGNS = {
+    ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==",
+    ast.NotEq: "!=", ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
+}  # fmt: skip
+_WITH_TEST = (ast.If, ast.While, ast.IfExp, ast.Assert)
+_WITH_ARGUMENTS = r"takes .*positional argument|missing \d+ required positional|required keyword-only"
+
+
+class Door(typing.NamedTuple):
+    """Whose functions a mod calls: `name` is that of `module` in mods. `array` makes a table; int() and float() of Python
+    are `conversions`. Files in `folders` are not the mod's."""
+
+    name: str
+    module: types.ModuleType
+    array: str
+    conversions: dict[str, str]
+    folders: tuple[str, ...]
+
+
+def rendered(where, severity, message, hint, line="", start=0, end=None):
+    """Returns a finding as a compiler prints it. `start` and `end` are bytes of the line."""
+    text = f"{where}: {severity}: {message}"
+    if line:
+        before, marked = line.encode()[:start].decode(), line.encode()[start:end].decode()
+        blank = re.sub(r"[^\t]", " ", before)
+        text += f"\n{line}\n{blank}^{'~' * (len(marked) - 1)}"
+    return f"{text}\nnote: {hint}" if hint else text
+
+
+def asked(error, dtype, door):
+    """Returns the error to raise if a mod asked for the number in a traced value of this dtype. None: the front end has no
+    words for it, or this Python does not know the place."""
+    traceback = traceback_of(error, *door.folders)
+    source = traceback and _Source.of(traceback)
+    for part in source.parts if source else ():
+        found = _finding(source, part, _kind(dtype), door)
+        if found:
+            id, holes, node, hint = found
+            message, usual = WORDS[id]
+            usual = usual.replace("torch.tensor", f"{door.name}.{door.array}").replace("torch.", f"{door.name}.")
+            hint = usual.format(*holes) if hint is None else hint
+            return UntranslatableError(source.rendered(node, message.format(*holes), hint), id)
+    return None
+
+
+def of_call(name, error, is_score_mod):
+    """Returns the error to raise if a mod does not take the arguments of its kind. None: it is another error."""
+    traceback = error.__traceback__
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    did_run = not traceback.tb_frame.f_globals.get("__name__", "").startswith("attnc.")
+    if did_run or not isinstance(error, TypeError) or not re.search(_WITH_ARGUMENTS, str(error)):
+        return None
+    what, takes = ("score_mod", "score, b, h, q_idx and kv_idx") if is_score_mod else ("mask_mod", "b, h, q_idx and kv_idx")
+    advice = (
+        "If it is a mask_mod, give block_mask=create_block_mask(mask_mod, ...)" if is_score_mod
+        else "If it is a score_mod, give it as score_mod"
+    )  # fmt: skip
+    return UntranslatableError(f"the {what} {name} must take {takes}, and no more ({error}). {advice}")
+
+
+def _kind(dtype):
+    """Returns the front end's words for a traced value."""
+    name = str(dtype).removeprefix("torch.")
+    kinds = {"bool": "a bool", "int": "an int", "uint": "an int", "float": "a float", "bfloat": "a float"}
+    return kinds.get(name.rstrip("0123456789"), "a value") + " that the GPU computes"
+
+
+class _Source:
+    """The source of a mod whose code raised in a frame. `parts` are the expressions and statements that may have raised,
+    the likeliest first."""
+
+    def __init__(self, lines, tree, frame):
+        self.name, self.frame = frame.f_code.co_filename, frame
+        self.parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        self.starts = [0, *itertools.accumulate(len(line.encode()) for line in lines)]
+        self.bytes, self.parts = "".join(lines).encode(), ()
+
+    @classmethod
+    def of(cls, traceback):
+        """Returns the source of the line that raised. None: it is not known."""
+        frame = traceback.tb_frame
+        lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)
+        try:
+            tree = ast.parse("".join(lines))
+        except (SyntaxError, ValueError):
+            return None
+        source, place = cls(lines, tree, frame), (None,) * 4
+        if hasattr(frame.f_code, "co_positions"):
+            place = next(itertools.islice(frame.f_code.co_positions(), traceback.tb_lasti // 2, None))
+        first, last, start, end = place
+        if None in place:  # as in Python 3.10
+            line = traceback.tb_lineno
+            source.parts = [x for x in ast.walk(tree) if isinstance(x, ast.expr) and x.lineno <= line <= x.end_lineno]
+        else:
+            around = [x for x in ast.walk(tree) if hasattr(x, "lineno") and _covers(x, (first, start), (last, end))]
+            source.parts = around[-1:]
+        return source
+
+    def place(self, node, has_parentheses=True):
+        """Returns the range of a node in bytes, with parentheses around it."""
+        begin = self.starts[node.lineno - 1] + node.col_offset
+        end = self.starts[node.end_lineno - 1] + node.end_col_offset
+        while has_parentheses:
+            before, behind = self.bytes[:begin].rstrip(), self.bytes[end:].lstrip()
+            if not before.endswith(b"(") or not behind.startswith(b")"):
+                break
+            begin, end = len(before) - 1, len(self.bytes) - len(behind) + 1
+        return begin, end
+
+    def text(self, node, has_parentheses=True):
+        begin, end = self.place(node, has_parentheses)
+        return " ".join(self.bytes[begin:end].decode().split())
+
+    def short(self, node, otherwise):
+        text = self.text(node)
+        return text if len(text) <= _MOST_QUOTED else otherwise
+
+    def is_bare(self, node):
+        return self.place(node) == self.place(node, False)
+
+    def value_of(self, node):
+        """Returns what a name, or a name of a module, means. None: it is unknown."""
+        if isinstance(node, ast.Name):
+            scopes = self.frame.f_locals, self.frame.f_globals, self.frame.f_builtins
+            return next((scope[node.id] for scope in scopes if node.id in scope), None)
+        owner = self.value_of(node.value) if isinstance(node, ast.Attribute) else None
+        return getattr(owner, node.attr, None) if isinstance(owner, types.ModuleType) else None
+
+    def rendered(self, node, message, hint):
+        begin, end = self.place(node)
+        number = bisect.bisect(self.starts, begin)
+        line, start = self.bytes[self.starts[number - 1] : self.starts[number]].rstrip(b"\r\n"), self.starts[number - 1]
+        end = begin + len("assert") if isinstance(node, ast.Assert) else end
+        where = f"{self.name}:{number}:{begin - start + 1}"
+        return rendered(where, "error", message, hint, line.decode(), begin - start, end - start)
+
+
+def _covers(node, begin, end):
+    return (node.lineno, node.col_offset) <= begin and end <= (node.end_lineno, node.end_col_offset)
+
+
+def _finding(source, node, kind, door):
+    """Returns (id, holes, place, hint) for the part that asked. A hint of None is the id's own."""
+    if isinstance(node, _WITH_TEST):
+        node = node.test
+    if _is_chain(node):
+        signs = {_SIGNS[type(x.op)] for x in _bare_bits(source, node)}
+        if signs:
+            read = _compared(node, lambda x: f"({source.text(x)})" if x in _bare_bits(source, node) else source.text(x))
+            return "comparison-precedence", (" and ".join(sorted(signs)), read, _meant(source, node)), node, None
+    if isinstance(node, ast.Call) and node.args:
+        return _of_function(source, node, kind, door)
+    if isinstance(node, ast.Subscript):
+        is_list = isinstance(node.value, ast.List) or type(source.value_of(node.value)) is list
+        is_tuple = isinstance(node.value, ast.Tuple) or type(source.value_of(node.value)) is tuple
+        if is_list or is_tuple:
+            return "traced-list-index", ("a list" if is_list else "a tuple",), node, None
+    while isinstance(source.parents.get(node), ast.BoolOp) or _is_not(source.parents.get(node)):
+        node = source.parents[node]
+    holder = source.parents.get(node)
+    if isinstance(holder, ast.Assert) and node is holder.test:
+        return "traced-assertion", (kind.removesuffix(" that the GPU computes"),), holder, None
+    meant = _meant(source, node)
+    if isinstance(holder, _WITH_TEST) and node is holder.test or node in getattr(holder, "ifs", ()):
+        meant, branches = meant if len(meant) <= _MOST_QUOTED else "condition", "a, b"
+        if isinstance(holder, ast.IfExp):
+            branches = f"{source.short(holder.body, 'a')}, {source.short(holder.orelse, 'b')}"
+        return "traced-condition", (kind, meant, branches), node, None
+    if isinstance(node, ast.BoolOp) or _is_not(node) or _is_chain(node):
+        hint = WORDS["traced-condition"][1].replace("torch.where({1}, {2})", meant)
+        return "traced-condition", (kind,), node, hint
+    return None
+
+
+def _of_function(source, call, kind, door):
+    """Returns the finding for a function of Python that was given a traced value."""
+    function = source.value_of(call.func)
+    owner = getattr(function, "__module__", None) or type(function).__module__
+    library, name, text = owner.split(".")[0], getattr(function, "__name__", ""), source.text(call.func)
+    instead = f"{door.name}.{name}" if hasattr(door.module, name) else ""
+    operand = source.text(call.args[0], False)
+    if library == "numpy" and instead:
+        return "unknown-member", (library, name), call.func, _MEANT.format(instead)
+    if function is range:
+        return "traced-loop", (kind, source.text(call.args[1 if len(call.args) > 1 else 0], False)), call, None
+    if function in (max, min):
+        return "traced-condition", (kind,), call, _MEANT.format(f"{door.name}.{name}imum")
+    if function in (int, float, bool):
+        if not isinstance(call.args[0], (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+            operand = f"({operand})"
+        instead = door.conversions[name].format(operand)
+    elif library != "math":
+        return None
+    return "expected-number", (text, kind), call, _MEANT.format(instead) if instead else None
+
+
+def _is_not(node):
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+
+
+def _is_chain(node):
+    return isinstance(node, ast.Compare) and len(node.ops) > 1
+
+
+def _bare_bits(source, chain):
+    """Returns the `x & y` (or `|`, `^`) without parentheses between comparisons of a chain. If one of the comparisons that
+    may be meant has two numerals, the author knows the precedence."""
+    operands, found = [chain.left, *chain.comparators], []
+    for before, bits, behind in zip(operands, operands[1:], operands[2:]):
+        if isinstance(bits, ast.BinOp) and isinstance(bits.op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
+            pairs = (before, bits.left), (bits.right, behind)
+            if source.is_bare(bits) and not any(all(isinstance(x, ast.Constant) for x in pair) for pair in pairs):
+                found.append(bits)
+    return found
+
+
+def _compared(chain, text):
+    signs = [_SIGNS[type(op)] for op in chain.ops]
+    return " ".join([text(chain.left), *(f"{sign} {text(x)}" for sign, x in zip(signs, chain.comparators))])
+
+
+def _meant(source, node, is_operand=False):
+    """Returns a condition with `&`, `|` and `~` in place of what Python decides."""
+    is_loose = source.is_bare(node) and (isinstance(node, (ast.Compare, ast.IfExp, ast.Lambda)) or _is_not(node))
+    if isinstance(node, ast.BoolOp):
+        found = (" & " if isinstance(node.op, ast.And) else " | ").join(_meant(source, x, True) for x in node.values)
+        is_loose = True
+    elif _is_not(node) and not isinstance(source.value_of(node.operand), bool):
+        found, is_loose = f"~{_meant(source, node.operand, True)}", False
+    elif _is_chain(node):
+        bits, found, left, is_loose = _bare_bits(source, node), "", source.text(node.left), True
+        for op, right in zip(node.ops, node.comparators):
+            ends = (right.left, right.right) if right in bits else (right, right)
+            found += f"({left} {_SIGNS[type(op)]} {source.text(ends[0])})"
+            left = source.text(ends[1])
+            if right is not node.comparators[-1]:
+                found += f" {_SIGNS[type(right.op)] if right in bits else '&'} "
+    else:
+        found = source.text(node)
+    return f"({found})" if is_operand and is_loose else found
