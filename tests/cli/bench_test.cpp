@@ -1,6 +1,6 @@
 // `attnc bench` as far as it goes without a GPU: what it counts, what it draws, and what it refuses.
 #include "command.h"
-#include "roofline.h"
+#include "show/roofline.h"
 
 #include "attnc/explain.h"
 

@@ -1,7 +1,7 @@
 // `attnc explain`: counts against closed formulas, which kernel is named, and wrong usage.
 #include "command.h"
-#include "explanation.h"
-#include "safetensors.h"
+#include "problem/safetensors.h"
+#include "show/explanation.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // `attnc explain --html`, and what `attnc serve` answers to whom.
 #include "command.h"
-#include "html_report.h"
-#include "served_page.h"
+#include "show/html_report.h"
+#include "show/served_page.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,7 +1,7 @@
 // `attnc mask`: maps against masks evaluated here, pictures against committed ones (ATTNC_UPDATE_GOLDEN=1 writes them
 // anew: look at them), and what is refused.
 #include "command.h"
-#include "safetensors.h"
+#include "problem/safetensors.h"
 
 #include <catch2/catch.hpp>
 

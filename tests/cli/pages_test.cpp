@@ -1,7 +1,7 @@
 // K and V in pages, and new rows, on the command line: run on the CPU gives what it gives of rows that lie together,
 // and says what does not fit.
 #include "command.h"
-#include "pages.h"
+#include "problem/pages.h"
 #include "tensors.h"
 
 #include <catch2/catch.hpp>

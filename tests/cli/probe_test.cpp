@@ -1,6 +1,6 @@
 // `attnc probe`: its values against those computed here, next to the lines of the mod, and its errors.
 #include "command.h"
-#include "safetensors.h"
+#include "problem/safetensors.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Operands that are drawn: the same for a seed, whoever draws them, and no two tensors alike.
-#include "random.h"
+#include "problem/random.h"
 #include "tools/device/draw.h"
 
 #include "support/element.h"

@@ -1,5 +1,5 @@
 #include "command.h"
-#include "safetensors.h"
+#include "problem/safetensors.h"
 
 #include "helpers/cpu_time.h"
 #include "output_file.h"

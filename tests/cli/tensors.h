@@ -1,7 +1,7 @@
 // Makes and reads tensors of safetensors files by element.
 #pragma once
 
-#include "safetensors.h"
+#include "problem/safetensors.h"
 
 #include "support/element.h"
 

@@ -1,7 +1,7 @@
 // `attnc tune` as far as it goes without a GPU: what it refuses, what else asks for a tile or tells of one, and what
 // the cache makes of the choices.
 #include "command.h"
-#include "explanation.h"
+#include "show/explanation.h"
 #include "variable.h"
 
 #include <catch2/catch.hpp>

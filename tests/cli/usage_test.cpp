@@ -335,7 +335,7 @@ TEST_CASE("check says which functions of a script it took") {
 }
 
 TEST_CASE("every error that has no place in a mod begins with attnc: error:") {
-  for (const char* arguments : {"", "chek", "check", "check --no", "emit --expr score", "emit --stage x --expr score",
+  for (const char* arguments : {"chek", "check", "check --no", "emit --expr score", "emit --stage x --expr score",
                                 "run --expr score", "run --expr score --random 1,1,1", "check /no/such/mod.py",
                                 "check --expr score -D A=1", "explain --expr score --head-dim", "run --in x --out"}) {
     Outcome outcome = attnc::test::attnc(arguments);

@@ -1,4 +1,4 @@
-#include "verify.h"
+#include "commands/verify.h"
 
 #include "attnc/explain.h"
 #include "helpers/simulated_kernel.h"

@@ -300,7 +300,7 @@ void check(const Case& c, unsigned seed = 1) {
       const int64_t page = c.pageSize ? table[size_t(b * pages + i / c.pageSize)] : b,
                     row = c.pageSize ? i % c.pageSize : i;
       for (int64_t d = 0; d < c.headDim; ++d)
-        if (float((c.scales ? kScales.of(b, 0, i) : 1.f) * at(checked->k, page, 0, row, d)) !=
+        if (float((c.scales ? kScales.of(b, 0, i) : 1.f) * at(operands.k, page, 0, row, d)) !=
             float(at(wantK.view, b, 0, i, d)))
           ++wrong;
     }

@@ -19,10 +19,12 @@ import unittest
 import warnings
 
 import needs
-import attnc
-import numpy as np
-from attnc import _diagnostics
-from attnc.errors import UntranslatableError
+
+needs.modules("numpy")
+import attnc  # noqa: E402
+import numpy as np  # noqa: E402
+from attnc import _diagnostics  # noqa: E402
+from attnc.errors import UntranslatableError  # noqa: E402
 
 HEAD = "import math\nimport numpy as np\nTABLE = [0.5, 1.0]\n"
 SCORE, MASK = "def score_mod(score, b, h, q, k):\n", "def mask_mod(b, h, q, k):\n"

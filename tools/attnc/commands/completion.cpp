@@ -49,7 +49,7 @@ ShellCommand describe(CLI::App& command) {
   for (CLI::Option* option : command.get_options()) {
     if (option->get_positional()) {
       result.takesMod = option->get_type_name() == "MOD";
-      result.choices = choicesOf(*option);
+      for (const std::string& choice : choicesOf(*option)) result.choices.push_back(choice);
       continue;
     }
     ShellOption one{.help = firstLine(option->get_description()), .choices = choicesOf(*option)};
