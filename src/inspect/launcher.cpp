@@ -1,6 +1,7 @@
 #include "inspect/launcher.h"
 
 #include "codegen/pack_args.h"
+#include "ir/bind.h"
 #include "plan/recorded_launch.h"
 #include "plan/tensor_maps.h"
 #include "support/try.h"
@@ -45,26 +46,12 @@ class PlacedLaunch : public LaunchShape {
 public:
   PlacedLaunch(const LaunchShape& given, const KernelOptions& options, uint64_t step)
       : LaunchShape(given), vIsInK(options.features.has(Feature::VInK)), step(step) {
-#define ATTNC_TENSOR(member, name) place(#name, operands.member, operands.newK&& #name[0] != 'q');
-#define ATTNC_OPTIONAL(member, name, feature)                                                                          \
-  if (operands.member) place(#name, *operands.member);
-#include "attnc/operands.def"
-    if (options.kind == KernelKind::Backward) {
-#define ATTNC_RESULT(member, name) place(#name, operands.member);
-#define ATTNC_OPTIONAL_RESULT(member, name)                                                                            \
-  if (operands.member) place(#name, *operands.member);
-#define ATTNC_GRADIENT(member, name, like)                                                                             \
-  if (gradients.member) place(#name, *gradients.member, true);
-#include "attnc/operands.def"
-    } else {
-#define ATTNC_OUTPUT(member, name)                                                                                     \
-  if (outputs.member) place(#name, *outputs.member, true);
-#include "attnc/operands.def"
-    }
+    if (options.kind != KernelKind::BlockMask) placeTensors(options.kind == KernelKind::Backward);
     if (operands.blockMask) {
       mask = *operands.blockMask;
-      placeLists(mask, "kv_", mask.shape.qBlocks());
-      placeLists(mask.columns, "q_", mask.shape.kvBlocks());
+      const bool isWritten = options.kind == KernelKind::BlockMask;
+      placeLists(mask, "kv_", mask.shape.qBlocks(), isWritten);
+      placeLists(mask.columns, "q_", mask.shape.kvBlocks(), isWritten);
       operands.blockMask = &mask;
     }
     if (operands.captures) placeCaptures("capture_", *operands.captures, captures, false);
@@ -83,6 +70,25 @@ public:
   std::vector<Tensor> tensors;
 
 private:
+  void placeTensors(bool isBackward) {
+    const auto appends = [&](std::string_view name) { return operands.newK && name != "q"; }; // into k and v
+#define ATTNC_TENSOR(member, name) place(#name, operands.member, appends(#name));
+#define ATTNC_OPTIONAL(member, name, feature)                                                                          \
+  if (operands.member) place(#name, *operands.member);
+#include "attnc/operands.def"
+    if (isBackward) {
+#define ATTNC_RESULT(member, name) place(#name, operands.member);
+#define ATTNC_OPTIONAL_RESULT(member, name)                                                                            \
+  if (operands.member) place(#name, *operands.member);
+#define ATTNC_GRADIENT(member, name, like)                                                                             \
+  if (gradients.member) place(#name, *gradients.member, true);
+#include "attnc/operands.def"
+    } else {
+#define ATTNC_OUTPUT(member, name)                                                                                     \
+  if (outputs.member) place(#name, *outputs.member, true);
+#include "attnc/operands.def"
+    }
+  }
   void* add(const std::string& name, const std::string& words, int64_t alignment, bool isWritten = false) {
     tensors.push_back({name, words, alignment, isWritten});
     return reinterpret_cast<void*>(address(tensors.size()));
@@ -93,10 +99,10 @@ private:
     const bool hasRows = view.rank == 4 && view.shape[3] > 1; // which kernels load 16 bytes at a time
     view.data = add(name, layoutWords(view), !view.elements() ? 0 : hasRows ? 16 : dtypeBytes(view.dtype), isWritten);
   }
-  template <class Lists> void placeLists(Lists& lists, const std::string& of, int64_t blocks) {
+  template <class Lists> void placeLists(Lists& lists, const std::string& of, int64_t blocks, bool isWritten) {
     const std::string heads = fmt::format("i32 [{}, {}, {}", mask.shape.batch, mask.shape.heads, blocks);
     const auto one = [&](int32_t*& list, const std::string& name, const std::string& words) {
-      if (list) list = static_cast<int32_t*>(add(name, words, 4));
+      if (list) list = static_cast<int32_t*>(add(name, words, 4, isWritten));
     };
     const std::string indices = fmt::format("{}, {}]", heads, lists.indexStride);
     one(lists.partialCount, of + "num_blocks", heads + "]");
@@ -138,7 +144,9 @@ struct Recording {
                                               reinterpret_cast<void*>(at.address(at.workspace())),
                                               reinterpret_cast<const void*>(at.address(at.zero()))));
     launch = *std::move(recorded);
-    return {};
+    const ir::Module& module = source.kernel.mod.module();
+    ATTNC_TRY_AS(bindings, ir::bind(module, *at.operands.captures, launch->operands.problem, &launch->operands));
+    return checkPins(module, *bindings, source.kernel.plan.options.pins);
   }
 };
 

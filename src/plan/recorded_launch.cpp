@@ -11,6 +11,8 @@ namespace {
 
 Expected<LaunchOperands> checked(const Plan& plan, const ir::Module& module, const BackwardOperands& operands,
                                  const Outputs& outputs, const BackwardOutputs& gradients) {
+  if (plan.options.kind == KernelKind::BlockMask && !operands.blockMask)
+    return Error::environment("the lists that a block-mask kernel fills are not given", "set Operands::blockMask");
   if (plan.options.kind == KernelKind::BlockMask)
     return checkBlockMask(module, *operands.blockMask, problemOf(operands), plan.options);
   if (plan.options.kind != KernelKind::Backward) return checkForward(operands, outputs, plan.options);

@@ -69,6 +69,7 @@ TEST_CASE("nvcc compiles emitted files without warnings") {
         "softcap.py --arch sm_90a --launcher --shape 512 --set cap=20",
         "document.py --arch sm_90a --kernel decode --page-size 64 --launcher --shape 2,8,2,1,1024",
         "sliding_window.py --arch sm_90a --kernel backward --block-sparse --launcher --shape 512 --set window=100",
+        "causal.py --arch sm_90a --kernel block-mask --launcher --shape 512",
         "causal.py --arch sm_90a --ragged --launcher --shape 3,8,8,512,512",
         "learned_bias.py --arch sm_90a --kernel backward --gradients bias --launcher --shape 1,2,2,256,256",
         "softcap.py --arch sm_80 --kernel backward --head-dim 256", "neighborhood2d.py --arch sm_90a",

@@ -152,6 +152,7 @@ TEST_CASE("wrong usage is exit code 2") {
        {"emit --stage cu --launcher --launch 1 " + kCausal, "--launcher: it launches the whole kernel"},
        {"emit --stage cu --launcher " + kCausal, "--launcher: it makes one launch"},
        {"emit --stage cu --launcher --shape 64 " + kMods + "sliding_window.py", "the launch needs a value of window"},
+       {"emit --stage cu --launcher --pin KV_LEN=4096 --shape 64 " + kCausal, "pinned to 4096"},
        {"emit --stage cu --launcher --shape 64 --strides x=1,2,3 " + kCausal, "'x' is no tensor of rows"},
        {"emit --stage cu --shape 64 " + kCausal, "are of the launch of --launcher"},
        {"emit --print-after level " + kCausal, "there is no pass 'level'"},

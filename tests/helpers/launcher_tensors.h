@@ -15,6 +15,9 @@ inline std::string tensorsText(const KernelOptions& options, const BackwardOpera
   std::string out;
   const bool vIsInK = options.features.has(Feature::VInK);
   const auto put = [&](const std::string& name, const void* data) {
+    const bool isOfMask =
+        name.find("_blocks") != name.npos || name.find("indices") != name.npos || name.starts_with("capture_");
+    if (options.kind == KernelKind::BlockMask && !isOfMask) return;
     if (data && !(vIsInK && (name == "v" || name == "new_v")))
       out += fmt::format("t.{} = reinterpret_cast<void*>({:#x});\n", name, reinterpret_cast<uintptr_t>(data));
   };

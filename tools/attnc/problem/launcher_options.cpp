@@ -102,7 +102,7 @@ Status LauncherOptions::fill(Launcher& launcher, const Mod& mod, const KernelFla
     launcher.gradients.set(name, gradient);
   }
   launcher.shape.gradients.captures = &launcher.gradients;
-  if (!kernel.blockSparse) return {};
+  if (!kernel.blockSparse && kernel.kind != KernelKind::BlockMask) return {};
   launcher.mask.shape = smallestMask(mod, *shape, kernel.maskQBlock, kernel.maskKvBlock);
   static int32_t given; // is not read: that it is not null says that there are these lists
   BlockMaskColumns& columns = launcher.mask.columns;
