@@ -31,12 +31,19 @@ Object absolute(Context& context, const Bound& bound) {
   return operate(context, Op::Abs, type, {lift(context, x, type)});
 }
 
+/// Returns min(x, bound) or max(x, bound). A bound that equals x takes no half of the gradient.
+Object limit(Context& context, bool isMin, Object x, Object bound) {
+  const Object limited = minMax(context, isMin, x, bound);
+  if (!isFloat(context, limited) || bound.isKnownNumber()) return limited;
+  return select(context, compareScalars(context, CompareOp::Eq, x, bound), x, limited);
+}
+
 /// min(max(input, low), high)
 Object clampTo(Context& context, Object x, std::optional<Object> low, std::optional<Object> high) {
   if (!low && !high)
     context.fail(diag::missingArgument, "clamp", "min", "write `clamp(min=0)`, `clamp(max=1)`, or both");
-  if (low) x = minMax(context, /*isMin=*/false, x, scalar(context, *low, "clamp"));
-  if (high) x = minMax(context, /*isMin=*/true, x, scalar(context, *high, "clamp"));
+  if (low) x = limit(context, /*isMin=*/false, x, scalar(context, *low, "clamp"));
+  if (high) x = limit(context, /*isMin=*/true, x, scalar(context, *high, "clamp"));
   return x;
 }
 

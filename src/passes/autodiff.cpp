@@ -123,18 +123,15 @@ public:
   Differentiation(const ir::Module& given, llvm::ArrayRef<std::string> captures,
                   const ir::OutputRole& root = ir::kScore)
       : module(given), size(uint32_t(given.size())), captures(captures), root(root), loops(loopsOf(given)), terms(size),
-        hasGradient(size, false), isWanted(size, false) {
-    const auto marks = [&](std::vector<bool>& marked, auto isTarget) {
-      for (uint32_t id = 0; id < size; ++id) {
-        const Node& node = module[{id}];
-        marked[id] = isScore(module, {id}) || (isFloatCapture(node) && isTarget(node));
-        if (!passes(node)) continue;
-        for (Value operand : node.operands)
-          if (marked[operand.id] && module[operand].type == Type::F32) marked[id] = true;
-      }
-    };
-    marks(hasGradient, [](const Node&) { return true; });
-    marks(isWanted, [&](const Node& node) { return llvm::is_contained(captures, captureName(module, node)); });
+        isWanted(size, false) {
+    for (uint32_t id = 0; id < size; ++id) {
+      const Node& node = module[{id}];
+      isWanted[id] = isScore(module, {id}) ||
+                     (isFloatCapture(node) && llvm::is_contained(captures, captureName(module, node)));
+      if (!passes(node)) continue;
+      for (Value operand : node.operands)
+        if (isWanted[operand.id] && module[operand].type == Type::F32) isWanted[id] = true;
+    }
   }
 
   Expected<Gradients> run(const PipelineOptions& options) {
@@ -202,18 +199,17 @@ private:
   /// Passes one term of the node's gradient on to the operands.
   void spread(Value value, const Pending& term) {
     const Node node = module[value];
-    const auto counted = [&](const std::vector<bool>& marked) {
-      return llvm::count_if(node.operands, [&](Value x) { return marked[x.id] && module[x].type == Type::F32; });
-    };
+    const auto wanted =
+        llvm::count_if(node.operands, [&](Value x) { return isWanted[x.id] && module[x].type == Type::F32; });
     Product gradient = term.product;
     products.line = node.line;
-    if (counted(isWanted) > 1 && gradient.above.size() + gradient.below.size() > kMaxSpread) {
+    if (wanted > 1 && gradient.above.size() + gradient.below.size() > kMaxSpread) {
       Product rest{1, {}, {}, gradient.when};
       gradient.when.clear();
       products.multiply(rest, products.valueOf(gradient));
       gradient = std::move(rest);
     }
-    auto parts = derivatives(products, value, gradient, counted(hasGradient) > 1);
+    auto parts = derivatives(products, value, gradient);
     Loops inside = loops[value.id];
     if (node.op == Op::Sum) insert(inside, ir::Loop::of(node));
     for (size_t i = 0; i < node.operands.size(); ++i) {
@@ -283,7 +279,7 @@ private:
   Products products{module};
   const std::vector<Loops> loops;
   std::vector<std::vector<Pending>> terms; // terms of gradients, by Value::id
-  std::vector<bool> hasGradient, isWanted; // gradient reaches score or any capture; score or a wanted one
+  std::vector<bool> isWanted; // gradient reaches the score or a wanted capture
   std::map<std::vector<int64_t>, RoundsAsParam> asParams; // by the attributes of the loops
   std::vector<CaptureGradient> places;
   std::vector<ir::Output> outputs; // outputs of the places

@@ -1,6 +1,8 @@
 // The vocabulary of the column `derivative` of ops.def: terms are values of the IR, a gradient is a product.
 #include "passes/derivatives.h"
 
+#include <llvm/ADT/STLExtras.h>
+
 #include <array>
 #include <numbers>
 #include <utility>
@@ -101,16 +103,16 @@ llvm::SmallVector<std::optional<Product>, 3> ofOperands(std::array<std::optional
 
 } // namespace
 
-llvm::SmallVector<std::optional<Product>, 3> derivatives(Products& products, Value node, const Product& gradient,
-                                                         bool isShared) {
+llvm::SmallVector<std::optional<Product>, 3> derivatives(Products& products, Value node, const Product& gradient) {
   const ir::Node of = products.module[node];
   products.line = of.line;
   const auto operand = [&](size_t i) { return Term(products, i < of.operands.size() ? of.operands[i] : node); };
   const Term a = operand(0), b = operand(1), y(products, node);
   const Gradient g{products, gradient};
-  /// Splits the gradient in half between two equal operands.
+  /// Splits the gradient in half between two equal operands. A constant takes none.
+  const bool isBound = llvm::any_of(of.operands, [&](Value x) { return products.module[x].op == Op::Const; });
   const auto share = [&](Term areEqual) {
-    return isShared ? apply(Op::Select, Type::F32, {areEqual, 0.5, 1}) : Term(products, products.module.constF32(1));
+    return isBound ? Term(products, products.module.constF32(1)) : apply(Op::Select, Type::F32, {areEqual, 0.5, 1});
   };
   switch (of.op) {
 #define None ()

@@ -43,7 +43,7 @@ def difference(expected, weights, lse, gradients=None):
     weights, lse = np.asarray(weights, np.float64)[..., : expected.live.shape[-1]], np.asarray(lse, np.float64)
     number = expected.is_number[..., None]
     if (found := _first((np.isnan(weights).any(-1) == expected.is_number) & expected.live.any(-1))) is not None:
-        return f"row {found}: NaN is {'not ' if not expected.is_number[found] else ''}expected"
+        return f"row {found}: NaN is {'not ' if expected.is_number[found] else ''}expected"
     if (found := _first(number & ((weights > 0) != (expected.weights > 0)))) is not None:
         return f"(b, h, i, j) = {found}: {'masked' if expected.live[found] else 'live'}, and should not be"
     with np.errstate(all="ignore"):

@@ -369,8 +369,9 @@ class Draw:
             b = self.real() if r.random() < 0.4 else r.randint(-9, 40) if r.random() < 0.2 else (
                 self.tensor(depth - 1) if r.random() < 0.4 else self.float_tensor(depth - 1))  # fmt: skip
             op = r.choice(("add", "sub", "mul", "mul", "add", "div"))
-            if op == "div" and not isinstance(b, Node):
-                b = b or 3
+            is_number = not isinstance(b, Node) or b.dtype in NUMBERS
+            if op == "div" and is_number:  # PyTorch multiplies a number with the reciprocal of a tensor
+                return self.binary(op, a, b or 3)
             return self.binary(op, *((a, b) if r.random() < 0.7 else (b, a)))
         if style < 0.7:
             b = self.operand(self.tensor(0), depth)

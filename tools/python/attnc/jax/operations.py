@@ -132,9 +132,10 @@ def round_(low, out, a, rounding_method):
 @op("clamp")
 def clamp(low, out, least, a, most):
     def function(ops, low_end, x, high_end):
-        # A bound takes no half of the gradient if x equals it.
-        x = ops.select(ops.compare("lt", x, low_end), low_end, x) if x.type == "f32" else ops.op("max", x, low_end)
-        return ops.select(ops.compare("lt", high_end, x), high_end, x) if x.type == "f32" else ops.op("min", x, high_end)
+        if x.type != "f32":
+            return ops.op("min", ops.op("max", x, low_end), high_end)
+        x = ops.select(ops.compare("le", x, low_end), low_end, x)  # no gradient passes at a bound
+        return ops.select(ops.compare("le", high_end, x), high_end, x)
 
     return elementwise(low, out, function, least, a, most)
 

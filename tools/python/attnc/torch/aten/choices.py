@@ -93,11 +93,10 @@ def clamp(low, out, a, min=None, max=None):
         return x
 
     def limit(x, bound, name):
-        # A known bound takes no half of the gradient if x equals it.
-        if x.type == "f32" and bound.is_const:
-            beyond = ops.compare("lt", *((x, bound) if name == "max" else (bound, x)))
-            return ops.select(beyond, bound, x)
-        return ops.op(name, x, bound)
+        limited = ops.op(name, x, bound)
+        if x.type != "f32" or bound.is_const:
+            return limited
+        return ops.select(ops.compare("eq", x, bound), x, limited)  # the bound takes no half of the gradient
 
     return arithmetic(low, out, function, a, *bounds)
 
