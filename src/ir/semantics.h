@@ -52,8 +52,13 @@ template <std::floating_point Real> Real floorDiv(Real a, Real b) {
 
 template <std::integral T> T minOf(T a, T b) { return a < b ? a : b; }
 template <std::integral T> T maxOf(T a, T b) { return a > b ? a : b; }
-template <std::floating_point Real> Real minOf(Real a, Real b) { return (a < b || std::isnan(a)) ? a : b; }
-template <std::floating_point Real> Real maxOf(Real a, Real b) { return (a > b || std::isnan(a)) ? a : b; }
+/// As in PTX: NaN if an operand is NaN, and -0 is below 0.
+template <std::floating_point Real> Real minOf(Real a, Real b) {
+  return (a < b || std::isnan(a) || (a == b && std::signbit(a))) ? a : b;
+}
+template <std::floating_point Real> Real maxOf(Real a, Real b) {
+  return (a > b || std::isnan(a) || (a == b && !std::signbit(a))) ? a : b;
+}
 
 template <std::integral T> T absolute(T a) { return a < 0 ? negative(a) : a; }
 template <std::integral T> T sum(T a, T b) { return T(Unsigned<T>(a) + Unsigned<T>(b)); }

@@ -370,6 +370,8 @@ class Draw:
                 self.tensor(depth - 1) if r.random() < 0.4 else self.float_tensor(depth - 1))  # fmt: skip
             op = r.choice(("add", "sub", "mul", "mul", "add", "div"))
             is_number = not isinstance(b, Node) or b.dtype in NUMBERS
+            if op == "div" and not is_number and any(x.op in ("min", "max") for x in (*nodes_of(a), *nodes_of(b))):
+                op = "mul"  # PyTorch and XLA may take either zero of two
             if op == "div" and is_number:  # PyTorch multiplies a number with the reciprocal of a tensor
                 return self.binary(op, a, b or 3)
             return self.binary(op, *((a, b) if r.random() < 0.7 else (b, a)))

@@ -10,6 +10,7 @@ address. Prints a line a lie; exit code 1 if a write or an answer is wrong. SKIP
 """
 
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -146,22 +147,23 @@ def main():
     environment = {name: value for name, value in os.environ.items() if name != "ATTNC_CHECK"}
     environment["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
     before = ["compute-sanitizer", "--tool", "memcheck", "--print-limit", "1000"] if options.sanitize else []
-    for number, (case, _) in enumerate(lies()):
-        for dtype in DTYPES:
-            done = subprocess.run(
-                [*before, sys.executable, __file__, "--case", str(number), dtype], env=environment, capture_output=True,
-                text=True,
-            )  # fmt: skip
-            text = done.stdout + done.stderr
-            writes, reads = (
-                len(re.findall(f"Invalid __[a-z]+__ (?:{what})", text)) for what in ("write|atomic", "read")
-            )
-            illegal = "illegal memory access" in text
-            is_wrong = writes or done.returncode == 3 or (done.returncode and not illegal and not reads)
-            outside = f"{writes} writes and {reads} reads outside" + (", an illegal address" if illegal else "")
-            print("WRONG" if is_wrong else "ok", dtype, case["problem"], f"{case['set']}: {outside}", flush=True)
-            if is_wrong:
-                wrong.append(text[-2000:])
+
+    def run(place):
+        return subprocess.run([*before, sys.executable, __file__, "--case", *place], env=environment,
+                              capture_output=True, text=True)  # fmt: skip
+
+    places = [(number, dtype) for number in range(len(lies())) for dtype in DTYPES]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        runs = list(pool.map(run, ((str(number), dtype) for number, dtype in places)))
+    for (number, dtype), done in zip(places, runs):
+        case, text = lies()[number][0], done.stdout + done.stderr
+        writes, reads = (len(re.findall(f"Invalid __[a-z]+__ (?:{what})", text)) for what in ("write|atomic", "read"))
+        illegal = "illegal memory access" in text
+        is_wrong = writes or done.returncode == 3 or (done.returncode and not illegal and not reads)
+        outside = f"{writes} writes and {reads} reads outside" + (", an illegal address" if illegal else "")
+        print("WRONG" if is_wrong else "ok", dtype, case["problem"], f"{case['set']}: {outside}")
+        if is_wrong:
+            wrong.append(text[-2000:])
     print("\n".join(wrong) or "no lie is written outside a tensor")
     return bool(wrong)
 

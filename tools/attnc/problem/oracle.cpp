@@ -54,6 +54,8 @@ reference::Arithmetic arithmeticOf(const Mod& mod, const HostOperands& operands,
                                    const ProblemShape& problem) {
   const DType dtype = operands.q.dtype;
   reference::Arithmetic by = reference::arithmeticOf(dtype, options.fp8.outOf(dtype), options.kernel.tf32);
+  // With k and v of e4m3 other weights are f16.
+  if (operands.v.dtype == DType::E4M3) by.leastWeight = std::max(by.leastWeight, 0x1p-25);
   // Units of rows' factors leave weights two binary digits less.
   if (operands.vScales && operands.vScales->shape.size() > 2) by.leastWeight *= 4;
   // Kernels count positions of a penalty by distance from a row of their tile, so near keys cost it up to 256 slopes.
