@@ -977,9 +977,28 @@ class FlexTest(unittest.TestCase):
         with unittest.mock.patch.object(flex, "create_block_mask", side_effect=AssertionError):
             long = create_block_mask(lambda b, h, q, k: (ids[q] == ids[k]) & (q >= k), 1, 1, 1 << 17, 1 << 17, device="cpu")
             self.assertEqual(int(long.kv_num_blocks.sum() + long.full_kv_num_blocks.sum()), 256 * 10)
+            self.assertEqual(int(long.to_dense().sum()), 256 * 10)
         untranslatable = lambda b, h, q, k: torch.special.i0((q - k).float()) < 9  # noqa: E731
         given = untranslatable, None, None, 300, 300, "cpu"
         self.assertTrue(torch.equal(create_block_mask(*given).to_dense(), whole(*given).to_dense()))
+
+    def test_lists_take_little_memory(self):
+        """64 MB for causal documents of 128k tokens, with the picture of blocks. 128k x 128k scores would be 16 GB."""
+        code = """
+import resource, torch
+from attnc.torch import create_block_mask
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def read(length):
+    ids = torch.arange(length) // 512
+    mask = create_block_mask(lambda b, h, q, k: (ids[q] == ids[k]) & (q >= k), 1, 1, length, length, device="cpu")
+    return str(mask), mask.sparsity(), mask.to_dense(), mask.kv_indices
+read(512)
+before = peak()
+read(1 << 17)
+print(peak() - before)
+"""
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        self.assertLess(float(run.stdout), 64)
 
     def test_operands_of_different_dtypes(self):
         """The result has the dtype of query, as FlexAttention's without torch.compile, and gradients those of their tensors."""

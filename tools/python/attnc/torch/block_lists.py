@@ -49,8 +49,9 @@ def _ordered(listed):
     ends, width = listed.cumsum(-1, dtype=torch.int32), listed.shape[-1]
     count = ends[..., -1:].clone(memory_format=torch.contiguous_format)
     places = torch.arange(width, dtype=torch.int32, device=listed.device)
-    target = torch.where(listed, ends - 1, places - ends + count)
-    return count[..., 0], torch.empty_like(target).scatter_(-1, target.long(), places.expand_as(target))
+    rest = torch.sub(places, ends).add_(count)
+    target = torch.where(listed, ends.sub_(1), rest, out=rest).long()
+    return count[..., 0], ends.scatter_(-1, target, places.expand_as(ends))
 
 
 def _kinds(mask_mod, batch, heads, lengths, device, block_size):

@@ -61,6 +61,14 @@ class BlockMask(flex.BlockMask):
     def device(self) -> torch.device:
         return self._of[2] if self._of is not None else self.kv_num_blocks.device
 
+    def to_dense(self) -> torch.Tensor:
+        """Returns which blocks are listed: 1 for the partial and the full ones, else 0, i32 [..., ROWS, COLUMNS]."""
+        columns = _blocks_of(self)[1]
+        dense = _is_listed(self.kv_num_blocks, self.kv_indices, columns)
+        if self.full_kv_num_blocks is not None:
+            dense |= _is_listed(self.full_kv_num_blocks, self.full_kv_indices, columns)
+        return dense.int()
+
     def mask_svg(self, **options: typing.Any) -> str:
         """Returns a picture of the mask, as SVG text. `options` are those of attnc.Mod.mask_svg(): head=0,
         rows=(0, 256). Notebooks show a mask by this picture unless it is very large."""
