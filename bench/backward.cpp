@@ -20,9 +20,12 @@ double checkByNaive(Bench& bench, const Case& c, const Workload& work, const Bac
                     const GradientTensors& gradients) {
   const GradientTensors expected(work);
   // The oracle evaluates mask_mod for every pair.
-  const BackwardKernel naive = take(bench.compiler.loadBackward(
-      work.mod.mod,
-      {.family = Family::Naive, .dtype = c.dtype, .headDim = c.headDim, .features = {Feature::Ragged, c.packed}}));
+  const Plan plan = take(bench.compiler.plan(work.mod.mod, {.kind = KernelKind::Backward,
+                                                            .family = Family::Naive,
+                                                            .dtype = c.dtype,
+                                                            .headDim = c.headDim,
+                                                            .features = {Feature::Ragged, c.packed}}));
+  const BackwardKernel naive = take(bench.compiler.loadBackward(plan));
   const device::Buffer naiveWorkspace = take(device::Buffer::allocate(take(naive.workspaceBytes(operands))));
   take(naive.launch(operands, expected.outputs, naiveWorkspace.data(), bench.stream.get()));
   take(bench.stream.synchronize());

@@ -50,10 +50,11 @@ double msSince(Clock::time_point start) {
 }
 
 void build(const Compiler& compiler, const Mod& mod, const Setting& setting) {
+  const Plan plan = take(compiler.plan(mod, setting.options));
   if (setting.loads)
-    take(compiler.loadForward(mod, setting.options));
+    take(compiler.loadForward(plan));
   else
-    take(compiler.compile(mod, setting.options));
+    take(compiler.compile(plan));
 }
 
 /// Returns the milliseconds from text to kernel.

@@ -145,7 +145,8 @@ nlohmann::json rowOf(const Mask& mask, int64_t length, int rounds, const std::st
   if (!gpu) return row;
   const device::Buffer storage = take(device::Buffer::allocate(BlockMask::storageBytes(shape)));
   const BlockMaskView lists = BlockMask::viewInto(storage.data(), shape);
-  const BlockMaskKernel builder = take(CompilerAccess::loadBlockMask(gpu->compiler, mod, {}));
+  const Plan plan = take(gpu->compiler.plan(mod, {.kind = KernelKind::BlockMask}));
+  const BlockMaskKernel builder = take(CompilerAccess::loadBlockMask(gpu->compiler, plan));
   const auto launch = [&] { take(builder.launch(lists, problem, onDevice, gpu->stream.get())); };
   launch();
   take(gpu->stream.synchronize());

@@ -16,7 +16,7 @@
 //   Tensors that a launch reads and writes: operands.h.
 //   Prepared attention, the usual way to launch: prepared.h.
 //   The compiler: compiler.h.
-//   Options, code and launches of single kernels: kernel.h.
+//   A kernel as it was chosen, and why: plan.h. Options, code and launches of single kernels: kernel.h.
 //   Block masks: block_mask.h; as runs, for masks of a million tokens: block_runs.h.
 //   Rounding of operands to E4M3: quantise.h.
 //   Plans for several GPUs: shard.h; attention by a plan: sharded.h.
@@ -38,6 +38,7 @@
 #include "attnc/log.h"
 #include "attnc/mod.h"
 #include "attnc/operands.h"
+#include "attnc/plan.h"
 #include "attnc/prepared.h"
 #include "attnc/problem.h"
 #include "attnc/quantise.h"

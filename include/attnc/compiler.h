@@ -55,12 +55,6 @@ struct CompilerOptions {
   LogSink log = {};
 };
 
-/// A kernel to pack. The options must name an arch.
-struct PackItem {
-  Mod mod;               ///< The mod of the kernel.
-  KernelOptions options; ///< Options of the kernel, which name an arch.
-};
-
 /// Turns mods into kernels. It is thread-safe. Make one per process and keep it, since it holds the in-memory cache,
 /// which only grows. Copies share the cache.
 ///
@@ -110,9 +104,9 @@ public:
   /// A class of problems shares q heads per KV head, head dims, and lengths of the same power of two. For decode
   /// kernels it also shares the KV heads of all batches; for grids, the extents.
   ///
-  /// Compiles the tiles of the family that prepare() takes (tiles()). Launches each many times on `stream`, for some
-  /// seconds, and times them with events. The model's tile stays unless another is more than 2 % faster and gives equal
-  /// results up to rounding. Tiles that do not compile are skipped.
+  /// Compiles the tiles of the family that prepare() takes (Plan::tiles()). Launches each many times on `stream`, for
+  /// some seconds, and times them with events. The model's tile stays unless another is more than 2 % faster and gives
+  /// equal results up to rounding. Tiles that do not compile are skipped.
   ///
   /// Operands and outputs are those of a launch, in device memory; outputs are overwritten. The options must not name a
   /// tile. Allocates device memory: a workspace for each tile, or one shared by the tiles of a backward kernel. Do not
@@ -134,49 +128,36 @@ public:
                                 const BackwardOutputs& gradients, const PrepareOptions& options = {},
                                 Stream stream = nullptr) const;
 
-  // Finer calls, for callers who choose kernels themselves.
+  /// Chooses the kernel for these options. Needs no NVRTC, no disk, and no GPU if `options.arch` is given. Errors
+  /// (environment): options that no kernel serves; an unknown arch; pins that the mod does not have. Errors (mod): more
+  /// work than CompilerOptions::maxWork.
+  Expected<Plan> plan(const Mod& mod, const KernelOptions& options) const;
 
-  /// Returns the source of each stage, as NVRTC would get it. Needs no NVRTC, no disk, and no GPU if `options.arch` is
-  /// given. Errors (environment): options that no kernel serves; an unknown arch; pins that the mod does not have.
-  /// Errors (mod): more work than CompilerOptions::maxWork.
-  Expected<std::vector<KernelSource>> source(const Mod& mod, const KernelOptions& options) const;
+  /// Compiles all launches, or takes them from memory or disk. Needs libnvrtc on a cache miss, and no GPU. Equal
+  /// requests of several threads and processes compile once; the others wait. Cache failures never fail the call.
+  /// Errors (environment): no NVRTC 13. Errors (mod): more work than CompilerOptions::maxWork. Errors (internal): code
+  /// that NVRTC refuses.
+  Expected<CompiledStages> compile(const Plan& plan) const;
 
-  /// Returns the legal values of KernelOptions::tile for these options, the model's choice first; `options.tile` is not
-  /// read. Empty if the kernel has no tiles. Needs no GPU if `options.arch` is given. Errors: those of source().
-  Expected<std::vector<std::string>> tiles(const Mod& mod, KernelOptions options) const;
-
-  /// Compiles all stages, or takes them from memory or disk. Needs libnvrtc on a cache miss, and no GPU if
-  /// `options.arch` is given. Equal requests of several threads and processes compile once; the others wait. Cache
-  /// failures never fail the call. Errors (environment): those of source(); no NVRTC 13. Errors (internal): code that
-  /// NVRTC refuses.
-  Expected<CompiledStages> compile(const Mod& mod, const KernelOptions& options) const;
-
-  /// Returns a pack: the bytes of one file with all stages of these kernels, which compile() provides.
+  /// Returns a pack: the bytes of one file with all launches of these kernels, which compile() provides.
   /// CompilerOptions::packs and addPack() open it on machines without NVRTC or a cache. Preparation::kernels() lists
   /// the kernels that operands need. Where launches choose a tile by the width of their window, the pack has both
   /// tiles. With kernels of Feature::Fp8Kv, it has those of Quantiser for their head dims up to 256 and their dtype.
   ///
   /// Write the bytes unchanged to a file of any name, preferably by rename. Needs no GPU. Errors: those of compile()
   /// for the first kernel that fails.
-  Expected<std::string> pack(const std::vector<PackItem>& items) const;
+  Expected<std::string> pack(const std::vector<Plan>& plans) const;
 
   /// Opens a pack, to be searched after the compiler's other packs. Whoever can write the file decides what code runs
   /// on the GPU. The file stays open, and may be replaced by rename. Errors (environment): it cannot be opened, is
   /// damaged, or was made by another version of attnc.
   Status addPack(const std::string& path);
 
-  /// Returns whether launches of this kernel gain from a block mask. They do if the mod masks something and the chosen
-  /// kernel cannot bound its loops by itself. Families Sm80 and Sm90 can for causal, window, prefix and similar masks.
-  /// Ignores blockSparse of the options, but reads their pins. Needs no GPU if `options.arch` is given. Errors: those
-  /// of source().
-  Expected<bool> wantsBlockMask(const Mod& mod, KernelOptions options) const;
-
   /// Compiles a forward or decode kernel as compile() does, and loads it into the current CUDA context. From memory
-  /// this takes microseconds. The kind is Decode if `options.kind` is; otherwise Forward. Errors: those of compile();
-  /// no GPU or no context.
-  Expected<ForwardKernel> loadForward(const Mod& mod, KernelOptions options) const;
+  /// this takes microseconds. Errors: those of compile(); a plan of another kind; no GPU or no context.
+  Expected<ForwardKernel> loadForward(const Plan& plan) const;
   /// Compiles and loads backward kernels, as loadForward().
-  Expected<BackwardKernel> loadBackward(const Mod& mod, KernelOptions options) const;
+  Expected<BackwardKernel> loadBackward(const Plan& plan) const;
 
 private:
   friend struct CompilerAccess; // src/api: loads kernels that build block masks

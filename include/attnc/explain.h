@@ -2,7 +2,7 @@
 //
 // ```
 //   auto preparation = compiler.settle(mod, operands, outputs, {.arch = "sm_90a"});
-//   auto explanation = explain(compiler, mod, *preparation, captures); // captures in host memory
+//   auto explanation = explain(compiler, *preparation, captures); // captures in host memory
 //   std::string json = toJson(*explanation);
 // ```
 //
@@ -232,9 +232,8 @@ struct Work {
   double bytes(const KernelOptions& kernel) const;
 };
 /// Counts in bounded time; beyond that it estimates. Sequences count as a whole, with all rows and columns of the
-/// problem. `captures` are in host memory. `mod` has its pins folded in. Errors: captures that do not fit.
-Expected<Work> countWork(const Mod& mod, const Captures& captures, const KernelOptions& kernel,
-                         const ProblemShape& problem);
+/// problem. `captures` are in host memory. Errors: captures that do not fit.
+Expected<Work> countWork(const Plan& plan, const Captures& captures, const ProblemShape& problem);
 
 /// FLOPs of matrix products: of all pairs, and of those in live blocks. An estimate if the census is one.
 struct WorkFlops {
@@ -277,21 +276,6 @@ struct GradientSum {
   bool ofEachTerm = false; ///< Whether this happens for each term of a sum.
 };
 
-/// A settled kernel: its stages as text and as machine code. For training, that of the backward pass.
-struct ExplainedKernel {
-  KernelOptions options;               ///< Complete options, with the chosen family and arch.
-  std::string passedOver;              ///< As Preparation::passedOver.
-  std::vector<KernelSource> sources;   ///< Source of each stage.
-  CompiledStages compiled;             ///< Machine code of each stage.
-  KvLoop kvLoop = KvLoop::AllTiles;    ///< How tiles are found.
-  std::string tile;                    ///< As Preparation::tile.
-  TileFrom tileFrom = TileFrom::Model; ///< Who chose the tile.
-  std::string tunedBy;                 ///< As Preparation::tunedBy.
-  /// Columns of q and k that a low-rank term of the score takes, or why it takes none. Empty if score_mod has no sum of
-  /// products of a query's and a key's numbers.
-  std::string lowRank = {};
-};
-
 /// Limits of the GPUs of an architecture, and the one that TileWork assumes.
 struct GpuLimits {
   int registersPerThread = 255;             ///< 32-bit registers of a thread.
@@ -325,7 +309,9 @@ struct TileWork {
 struct Explanation {
   Mod mod;                                 ///< The mod with its pins folded in.
   Preparation preparation;                 ///< The settled choices.
-  ExplainedKernel kernel;                  ///< The kernel. For training, that of the backward pass.
+  Plan kernel;                             ///< The kernel. For training, that of the backward pass.
+  std::vector<KernelSource> sources;       ///< Source of each launch.
+  CompiledStages compiled;                 ///< Machine code of each launch.
   Captures scalars;                        ///< Scalars that the mask was counted with.
   MaskCensus census;                       ///< Counts of the blocks of the mask, with offsets as the kernel sees them.
   std::optional<GridCensus> boxes = {};    ///< Work of a box kernel. Unset for others.
@@ -343,8 +329,7 @@ struct Explanation {
 /// Explains settled choices. Compiles the kernel, or takes it from memory or disk, and counts the mask's blocks.
 /// Captures are in host memory; only elements that mask_mod reads are read. KV lengths count as full, and query
 /// offsets of a tensor as 0. Errors: those of Compiler::compile(); captures that do not fit.
-Expected<Explanation> explain(const Compiler& compiler, const Mod& mod, const Preparation& preparation,
-                              const Captures& captures);
+Expected<Explanation> explain(const Compiler& compiler, const Preparation& preparation, const Captures& captures);
 
 /// Returns one JSON object as text with a line end. Names are camelCase; unknown values are left out. Bytes that are
 /// not UTF-8 are replaced.
@@ -353,12 +338,12 @@ std::string toJson(const ModExplanation& explanation);
 std::string toJson(const Error& error);
 
 /// Returns the IR with what `options` say of sequences: lengths, offsets, ragged, and pins. Errors: those of
-/// Compiler::source() about these.
+/// Compiler::plan() about these.
 Expected<std::string> sequencesIrText(const Mod& mod, const KernelOptions& options);
 /// Returns the IR with gradients of the score and of all captures that can have one. Errors (mod): no derivative.
 Expected<std::string> gradientIrText(const Mod& mod);
-/// Returns the IR that a kernel is written from, with what is derived for it. Errors: those of Compiler::source().
-Expected<std::string> kernelIrText(const Mod& mod, const KernelOptions& options);
+/// Returns the IR that a kernel is written from, with what is derived for it.
+Expected<std::string> kernelIrText(const Plan& plan);
 
 /// Facts about score_mod that decide how exactly kernels follow it.
 struct ScoreFacts {

@@ -126,7 +126,7 @@ struct KernelOptions {
   /// Backward: names of the captures whose gradients launches compute. They are float tensors, or float scalars given
   /// at launch.
   std::set<std::string> gradients = {};
-  /// Tile of a CTA, spelled as its family does (Compiler::tiles). "192x128x12" is rows of q, columns of K and V, warps.
+  /// Tile of a CTA, spelled as its family does (Plan::tiles). "192x128x12" is rows of q, columns of K and V, warps.
   /// Boxes of a grid are "q1x8x8 kv1x20x4 split1" (sm_90a) or "q1x8x16 kv1x8x8" (others). Empty: the catalogue's model
   /// chooses. Results of different tiles differ only by rounding.
   std::string tile = {};

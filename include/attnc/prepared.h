@@ -11,7 +11,7 @@
 // For training, Compiler::prepareTraining() settles both passes; launchBackward() follows launch().
 #pragma once
 
-#include "attnc/kernel.h"
+#include "attnc/plan.h"
 
 #include <cstdint>
 #include <map>
@@ -60,56 +60,24 @@ struct PrepareOptions {
   bool check = false;
 };
 
-/// Who chose a tile.
-enum class TileFrom {
-  Model, ///< The catalogue's model.
-  Tuned, ///< A stored choice of Compiler::tune() or tuneTraining().
-  Asked, ///< The caller, by PrepareOptions::tile.
-};
-
-/// How a kernel learns which tiles of kv columns a tile of q rows visits.
-enum class KvLoop {
-  AllTiles,  ///< It visits all tiles: nothing is masked, or mask_mod is evaluated for every score.
-  Bounds,    ///< The mod computes the first and last live column of the rows.
-  BlockMask, ///< Block lists in device memory.
-  Listed,    ///< Each launch first lists the live blocks, then walks them: decode kernels, and queries with offsets.
-  Boxes,     ///< Family Grid: tiles are boxes, and the mod computes the box of keys that a query sees.
-  BoxMask,   ///< Family Grid: as BlockMask, with boxes as blocks.
-};
-
-/// The settled choices for a backward pass.
-struct BackwardPreparation {
-  KernelOptions options;               ///< Options of the backward kernels, complete, with the chosen family and arch.
-  std::string passedOver;              ///< As Preparation::passedOver.
-  KvLoop kvLoop = KvLoop::AllTiles;    ///< How tiles are found, from q rows and from kv columns.
-  std::string tile;                    ///< As Preparation::tile.
-  TileFrom tileFrom = TileFrom::Model; ///< Who chose the tile.
-  std::string tunedBy;                 ///< As Preparation::tunedBy.
-};
-
 /// The settled choices for given operands.
 struct Preparation {
-  KernelOptions options; ///< Options of the forward or decode kernel, complete, with the chosen family and arch.
-  /// Why this GPU's preferred family was rejected: an option that it does not serve, or a tensor whose layout it does
-  /// not take. Empty if it was chosen, or if there is no other.
-  std::string passedOver;
+  Plan kernel;                         ///< The forward or decode kernel.
+  std::optional<Plan> blockMaskKernel; ///< The kernel that builds the block mask. Unset: none is built.
+  std::optional<Plan> backward;        ///< The backward kernel. Set if prepared for training.
   /// Why a decode kernel was taken or not. Empty if the caller decided it: by PrepareOptions::decode, a family, a block
   /// mask, or training.
   std::string whyKind;
-  KvLoop kvLoop = KvLoop::AllTiles; ///< How the kernel finds its tiles of kv columns.
   /// Shape of the mask in the workspace, which initialise() builds, or each launch (KvLoop::Listed). Unset: none.
   std::optional<BlockMaskShape> blockMask;
   ProblemShape problem;      ///< Extents of the operands.
   size_t workspaceBytes = 0; ///< Bytes of workspace: Prepared::workspaceBytes().
-  /// The tile of the chosen kernel, spelled as in KernelOptions::tile. `options.tile` is empty if the model chose it.
-  std::string tile;
-  TileFrom tileFrom = TileFrom::Model;         ///< Who chose the tile.
-  std::string tunedBy;                         ///< For TileFrom::Tuned: file and date of the stored choice.
-  std::optional<BackwardPreparation> backward; ///< The backward pass. Set if prepared for training.
 
-  /// Returns the options of all kernels that prepare() compiles, to compile or pack them ahead of time. The forward or
-  /// decode kernel comes first, then the block mask's and the backward pass's, if any.
-  std::vector<KernelOptions> kernels() const;
+  /// Returns the kernel of the pass that was settled last: backward for training, else forward or decode.
+  const Plan& last() const { return backward ? *backward : kernel; }
+  /// Returns all kernels that prepare() compiles, to compile or pack them ahead of time: `kernel`, then
+  /// `blockMaskKernel` and `backward`, if any.
+  std::vector<Plan> kernels() const;
 };
 
 /// Attention over operands of certain shapes, ready to launch. It is immutable, copies share it, and any number of

@@ -4,8 +4,7 @@
 // Functions are thread-safe and need no GPU.
 #pragma once
 
-#include "attnc/kernel.h"
-#include "attnc/mod.h"
+#include "attnc/plan.h"
 
 #include <string>
 #include <vector>
@@ -16,11 +15,11 @@ namespace attnc {
 std::vector<std::string> passNames();
 /// Returns the IR after each run of a pass on the way to a kernel. A line "; after NAME" is above each. `pass`: a name,
 /// or "all" for every pass in order. Errors (environment): an unknown name; a pass that does not run for this kernel.
-Expected<std::string> irTextAfter(const Mod& mod, const KernelOptions& options, const std::string& pass);
+Expected<std::string> irTextAfter(const Plan& plan, const std::string& pass);
 
 /// Returns the generated text of a kernel's launches: attnc_config.cuh and attnc_mod.cuh. Equal texts come once.
-/// `launch`: counted from 1; 0: all. Errors: those of Compiler::source().
-Expected<std::string> modText(const Mod& mod, const KernelOptions& options, int launch = 0);
+/// `launch`: counted from 1; 0: all. Errors: those of Plan::sources().
+Expected<std::string> modText(const Plan& plan, int launch = 0);
 
 /// The launch that a launcher is written for, as a kernel of its options takes it. Addresses only say which tensors are
 /// given (not null), and whether v has the address of k: see vIsInK().
@@ -40,12 +39,11 @@ struct CudaFileOptions {
 };
 /// Returns a CUDA file that needs only CUDA: the kernels of all launches. Its first lines say what it is, how to
 /// compile it, and how it is launched. The launcher is named as the mod and the kind of kernel: "alibi_forward".
-/// Errors: those of Compiler::source(). Also those of a launch with these operands, if there is a launcher.
-Expected<std::string> cudaFile(const Mod& mod, const KernelOptions& options, const CudaFileOptions& file = {});
+/// Errors: those of Plan::sources(). Also those of a launch with these operands, if there is a launcher.
+Expected<std::string> cudaFile(const Plan& plan, const CudaFileOptions& file = {});
 /// Returns the launches of which cudaFile() writes the kernels, in order. The entries are the names in that file: those
 /// that different kernels would share have the number of the launch behind them, "attnc_forward_launch2". Errors: those
 /// of cudaFile().
-Expected<std::vector<KernelSource>> cudaFileLaunches(const Mod& mod, const KernelOptions& options,
-                                                     const CudaFileOptions& file = {});
+Expected<std::vector<KernelSource>> cudaFileLaunches(const Plan& plan, const CudaFileOptions& file = {});
 
 } // namespace attnc

@@ -15,7 +15,6 @@
 #include "jit/nvrtc.h"
 #include "passes/gradient_stops.h"
 #include "plan/arch.h"
-#include "plan/assemble.h"
 #include "plan/kernel_options.h"
 #include "support/try.h"
 
@@ -105,19 +104,6 @@ std::string modKey(const Mod& mod) {
   return key;
 }
 
-/// A mod in the form that families are selected with, and the selection.
-struct Selected {
-  std::shared_ptr<const plan::KernelMod> mod;
-  plan::Selection selection;
-};
-
-Expected<Selected> selected(const Expected<Mod>& derived, const KernelOptions& options) {
-  if (!derived) return derived.error();
-  ATTNC_TRY_AS(kernelMod, kernelModOf(*derived, plan::algebraFor(options)));
-  ATTNC_TRY_AS(selection, plan::selectFamily(**kernelMod, options));
-  return Selected{*std::move(kernelMod), *std::move(selection)};
-}
-
 } // namespace
 
 Expected<KernelOptions> withArch(KernelOptions options) {
@@ -172,46 +158,26 @@ Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& optio
   return derivedMods.emplace(key, *made).first->second;
 }
 
-Status Compiler::Impl::checkWork(const Mod& mod, const plan::KernelMod& kernelMod, const plan::Stage& stage) const {
-  const int64_t work = kernelMod.source.work;
-  if (work <= std::min(maxWork, codegen::kMostWork)) return {};
-  Error error = Error::mod(fmt::format("{}: the mod is too long to compile: {} instructions in {}, and the limit is {}",
-                                       mod.name(), work, stage.templateName, std::min(maxWork, codegen::kMostWork)),
-                           {});
-  error.remedy =
-      fmt::format("write a sum instead of unrolled lines, and fewer places where a capture is read (a place with a "
-                  "gradient counts {}); or raise the limit: --max-work, CompilerOptions::maxWork, ATTNC_MAX_WORK",
-                  codegen::kPlaceWork);
-  return error;
+Expected<Plan> Compiler::Impl::planFor(const Mod& mod, const KernelOptions& options) {
+  return onOwnStack([&]() -> Expected<Plan> {
+    ATTNC_TRY_AS(made, derived(mod, options));
+    return planned(mod, *std::move(made), options, maxWork);
+  });
 }
 
-Expected<PlannedKernel> Compiler::Impl::choose(Expected<Mod> derived, const KernelOptions& options,
-                                               const plan::Plan* settled) const {
-  if (!derived) return derived.error();
-  Expected<plan::Plan> plan = settled ? *settled : choosePlan(*derived, options);
-  if (!plan) return plan.error();
-  ATTNC_TRY_AS(kernel, planned(*std::move(derived), *std::move(plan)));
-  for (size_t i = 0; i < kernel->mods.size(); ++i)
-    ATTNC_TRY(checkWork(kernel->mod, *kernel->mods[i], kernel->plan.stages[i]));
-  return kernel;
-}
-
-Expected<PlannedKernel> Compiler::Impl::planFor(const Mod& mod, const KernelOptions& options,
-                                                const plan::Plan* settled) {
-  return onOwnStack([&] { return choose(derived(mod, options), options, settled); });
-}
-
-std::vector<jit::CompileJob> Compiler::Impl::jobsOf(const Mod& mod, const PlannedKernel& kernel) {
-  const std::string label = kernelLabel(mod, kernel.plan.options);
+Expected<std::vector<jit::CompileJob>> Compiler::Impl::jobsOf(const Plan& plan) {
+  const Plan::Impl& of = PlanAccess::of(plan);
+  const std::string label = kernelLabel(of.given, of.plan.options);
   std::vector<jit::CompileJob> jobs;
-  for (size_t i = 0; i < kernel.mods.size(); ++i)
-    jobs.push_back(compileJob(kernel.source(i), kernel.mods[i]->source.key, label));
+  ATTNC_TRY_AS(mods, onOwnStack([&] { return of.stageMods(); }));
+  for (size_t i = 0; i < mods->size(); ++i)
+    jobs.push_back(compileJob(of.source(*mods, i), (*mods)[i]->source.key, label));
   return jobs;
 }
 
-Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const KernelOptions& options,
-                                                      const plan::Plan* settled) {
-  const std::string key = modKey(mod) + " " + optionsKey(options);
+Expected<Compiler::Impl::Build> Compiler::Impl::build(const Plan& plan) {
+  const Plan::Impl& of = PlanAccess::of(plan);
+  const std::string key = modKey(of.given) + " " + optionsKey(of.plan.options);
   {
     std::lock_guard lock(mutex);
     if (auto found = built.find(key); found != built.end()) {
@@ -220,31 +186,31 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const Kern
       return build;
     }
   }
-  ATTNC_TRY_AS(kernel, planFor(mod, options, settled));
+  ATTNC_TRY_AS(mods, onOwnStack([&] { return of.stageMods(); }));
+  ATTNC_TRY_AS(jobs, jobsOf(plan));
   Build build;
   std::vector<BuiltStage> stages;
   // The first program compiles on this thread, each other one on its own: all at once, so that the longest waits for
   // none.
   std::vector<std::future<Expected<jit::CachedKernel>>> programs;
-  for (jit::CompileJob& job : jobsOf(mod, *kernel)) {
+  for (jit::CompileJob& job : *jobs) {
     const auto launch = programs.empty() ? std::launch::deferred : std::launch::async;
     programs.push_back(std::async(
         launch, [this, job = std::move(job)] { return onOwnStack([&] { return cache.getOrCompile(job); }); }));
   }
   for (size_t i = 0; i < programs.size(); ++i) {
     ATTNC_TRY_AS(cached, programs[i].get());
-    build.compiled.push_back(std::make_shared<const CompiledKernel>(compiledKernel(*cached, kernel->plan.stages[i])));
-    stages.push_back({kernel->mods[i]->source.slots, fromMemory(build.compiled.back())});
+    build.compiled.push_back(std::make_shared<const CompiledKernel>(compiledKernel(*cached, of.plan.stages[i])));
+    stages.push_back({(*mods)[i]->source.slots, fromMemory(build.compiled.back())});
   }
-  auto made = std::make_shared<const BuiltPlan>(BuiltPlan{kernel->mod, std::move(kernel->plan), std::move(stages)});
+  auto made = std::make_shared<const BuiltPlan>(BuiltPlan{plan, std::move(stages)});
   std::lock_guard lock(mutex);
   build.plan = built.emplace(key, std::move(made)).first->second;
   return build;
 }
 
-Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Mod& mod, const KernelOptions& options,
-                                                                 const plan::Plan* settled) {
-  ATTNC_TRY_AS(build, this->build(mod, options, settled));
+Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Plan& handle) {
+  ATTNC_TRY_AS(build, this->build(handle));
   ATTNC_TRY_AS(context, jit::currentContext());
   const BuiltPlan& plan = *build->plan;
   const std::pair key{*context, &plan};
@@ -258,9 +224,9 @@ Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Mod& mod,
     const std::vector<char>& cubin = stage.compiled->cubin;
     ATTNC_TRY_AS(kernel, jit::LoadedKernel::load(
                              {.cubin = {cubin.data(), cubin.size()},
-                              .entry = plan.plan.stages[i].entry,
-                              .arch = plan::machineArch(plan.plan.options.arch),
-                              .maxDynamicSharedBytes = plan.plan.stages[i].config.sharedBytes,
+                              .entry = plan.plan().stages[i].entry,
+                              .arch = plan::machineArch(plan.plan().options.arch),
+                              .maxDynamicSharedBytes = plan.plan().stages[i].config.sharedBytes,
                               .variable = codegen::readsTensors(stage.slots) ? codegen::kZeroVariable : ""}));
     held.stages.push_back(*std::move(kernel));
   }
@@ -276,62 +242,39 @@ Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Mod& mod,
 
 Compiler::Compiler(CompilerOptions options) : impl(std::make_shared<Impl>(options)) {}
 
-Expected<std::vector<KernelSource>> Compiler::source(const Mod& mod, const KernelOptions& options) const {
+Expected<Plan> Compiler::plan(const Mod& mod, const KernelOptions& options) const {
   ATTNC_TRY_AS(complete, withArch(options));
-  return onOwnStack([&]() -> Expected<std::vector<KernelSource>> {
-    ATTNC_TRY_AS(kernel, impl->choose(derive(mod, *complete), *complete));
-    return kernel->sources();
-  });
+  return impl->planFor(mod, *complete);
 }
 
-Expected<std::vector<std::string>> Compiler::tiles(const Mod& mod, KernelOptions options) const {
-  options.tile.clear();
-  ATTNC_TRY_AS(complete, withArch(std::move(options)));
-  return onOwnStack([&]() -> Expected<std::vector<std::string>> {
-    ATTNC_TRY_AS(found, selected(impl->derived(mod, *complete), *complete));
-    return plan::candidatesOf(*found->mod, found->selection);
-  });
-}
-
-Expected<CompiledStages> Compiler::compile(const Mod& mod, const KernelOptions& options) const {
-  ATTNC_TRY_AS(complete, withArch(options));
-  ATTNC_TRY_AS(build, impl->build(mod, *complete));
+Expected<CompiledStages> Compiler::compile(const Plan& plan) const {
+  ATTNC_TRY_AS(build, impl->build(plan));
   return std::move(build->compiled);
 }
 
-Expected<bool> Compiler::wantsBlockMask(const Mod& mod, KernelOptions options) const {
-  options.blockSparse = false;
-  ATTNC_TRY_AS(complete, withArch(std::move(options)));
-  ATTNC_TRY_AS(found, selected(impl->derived(mod, *complete), *complete));
-  return plan::wantsBlockMask(*found->mod, found->selection);
+/// Checks that a plan is for a kernel of these kinds.
+static Status checkKind(const Plan& plan, std::initializer_list<KernelKind> kinds) {
+  const KernelKind kind = plan.options().kind;
+  if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) return {};
+  return Error::environment(fmt::format("the plan is for a {} kernel, and a {} kernel is asked for", kindName(kind),
+                                        kindName(*kinds.begin())));
 }
 
-Expected<ForwardKernel> Compiler::loadForward(const Mod& mod, KernelOptions options) const {
-  if (options.kind != KernelKind::Decode) options.kind = KernelKind::Forward;
-  options.gradients.clear();
-  ATTNC_TRY_AS(complete, withArch(std::move(options)));
-  ATTNC_TRY_AS(plan, impl->load(mod, *complete));
-  return ForwardKernel(*std::move(plan));
+Expected<ForwardKernel> Compiler::loadForward(const Plan& plan) const {
+  ATTNC_TRY(checkKind(plan, {KernelKind::Forward, KernelKind::Decode}));
+  ATTNC_TRY_AS(loaded, impl->load(plan));
+  return ForwardKernel(*std::move(loaded));
 }
 
-Expected<BackwardKernel> Compiler::loadBackward(const Mod& mod, KernelOptions options) const {
-  options.kind = KernelKind::Backward;
-  ATTNC_TRY_AS(complete, withArch(std::move(options)));
-  ATTNC_TRY_AS(plan, impl->load(mod, *complete));
-  return BackwardKernel(*std::move(plan));
+Expected<BackwardKernel> Compiler::loadBackward(const Plan& plan) const {
+  ATTNC_TRY(checkKind(plan, {KernelKind::Backward}));
+  ATTNC_TRY_AS(loaded, impl->load(plan));
+  return BackwardKernel(*std::move(loaded));
 }
 
-Expected<BlockMaskKernel> CompilerAccess::loadBlockMask(const Compiler& compiler, const Mod& mod,
-                                                        const KernelOptions& options) {
-  ATTNC_TRY_AS(complete, withArch(blockMaskOptions(options)));
-  ATTNC_TRY_AS(plan, compiler.impl->load(mod, *complete));
-  return BlockMaskKernel(*std::move(plan));
-}
-
-Expected<CompiledStages> CompilerAccess::compile(const Compiler& compiler, const Mod& mod, const KernelOptions& options,
-                                                 const plan::Plan& plan) {
-  ATTNC_TRY_AS(build, compiler.impl->build(mod, options, &plan));
-  return std::move(build->compiled);
+Expected<BlockMaskKernel> CompilerAccess::loadBlockMask(const Compiler& compiler, const Plan& plan) {
+  ATTNC_TRY_AS(loaded, compiler.impl->load(plan));
+  return BlockMaskKernel(*std::move(loaded));
 }
 
 Expected<jit::CachedKernel> CompilerAccess::compile(const Compiler& compiler, const jit::CompileJob& job) {

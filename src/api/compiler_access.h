@@ -3,20 +3,14 @@
 
 #include "attnc/compiler.h"
 #include "jit/kernel_cache.h"
-#include "plan/plan.h"
 
 namespace attnc {
 
 struct CompilerAccess {
-  /// Otherwise as Compiler::loadForward(). Reads only arch, pins, columnLists, maskByBoxes, and
-  /// if queries have offsets, what the options say of sequences.
-  static Expected<BlockMaskKernel> loadBlockMask(const Compiler& compiler, const Mod& mod,
-                                                 const KernelOptions& options);
+  /// Otherwise as Compiler::loadForward(). `plan`: of blockMaskOptions().
+  static Expected<BlockMaskKernel> loadBlockMask(const Compiler& compiler, const Plan& plan);
   /// Returns what a kernel launches.
   static const LoadedPlan& planOf(const BlockMaskKernel& kernel) { return *kernel.plan; }
-  /// Compiles the stages of a plan for these options, or takes them from memory or disk.
-  static Expected<CompiledStages> compile(const Compiler& compiler, const Mod& mod, const KernelOptions& options,
-                                          const plan::Plan& plan);
   /// Compiles a program without a mod, or takes it from memory or disk.
   static Expected<jit::CachedKernel> compile(const Compiler& compiler, const jit::CompileJob& job);
 };

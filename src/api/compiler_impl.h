@@ -2,7 +2,7 @@
 #pragma once
 
 #include "api/kernel_impl.h"
-#include "api/planned_kernel.h"
+#include "api/plan_impl.h"
 #include "api/tuned.h"
 #include "attnc/compiler.h"
 #include "jit/current_device.h"
@@ -36,7 +36,6 @@ Status bindCaptures(const Mod& mod, const Captures* captures, const passes::Grid
 /// What was settled for operands, and the layout of their workspace: the forward pass's uses, then the backward pass's.
 struct Settled {
   Preparation preparation;
-  std::shared_ptr<const plan::Plan> plan, backwardPlan; ///< null: only the forward pass
   plan::WorkspaceLayout workspace;
   std::optional<plan::WorkspaceLayout> backwardWorkspace = {};
   int64_t qRows, kvRows;  ///< of the tensors of q, and of k and v; for a ragged batch, more than the problem's lengths
@@ -68,23 +67,17 @@ struct Compiler::Impl {
     CompiledStages compiled;
   };
 
-  /// Chooses a plan. `derived`: the mod for these options, which have an arch. `settled`: the plan, if it is already
-  /// made. Errors: those of planning; too much work for NVRTC.
-  Expected<PlannedKernel> choose(Expected<Mod> derived, const KernelOptions& options,
-                                 const plan::Plan* settled = nullptr) const;
+  /// Compiler::plan() for options that have an arch.
+  Expected<Plan> planFor(const Mod& mod, const KernelOptions& options);
 
-  /// choose(), for the derived mod.
-  Expected<PlannedKernel> planFor(const Mod& mod, const KernelOptions& options, const plan::Plan* settled = nullptr);
+  /// Returns what NVRTC compiles for each stage of a plan.
+  static Expected<std::vector<jit::CompileJob>> jobsOf(const Plan& plan);
 
-  /// Returns what NVRTC compiles for each stage of a kernel of this mod.
-  static std::vector<jit::CompileJob> jobsOf(const Mod& mod, const PlannedKernel& kernel);
-
-  /// Takes a build from memory, or plans, writes and compiles it. `options` have an arch. `settled`: as for choose().
-  Expected<Build> build(const Mod& mod, const KernelOptions& options, const plan::Plan* settled = nullptr);
+  /// Takes a build from memory, or writes and compiles it.
+  Expected<Build> build(const Plan& plan);
 
   /// build(), then loads it into the current context.
-  Expected<std::shared_ptr<const LoadedPlan>> load(const Mod& mod, const KernelOptions& options,
-                                                   const plan::Plan* settled = nullptr);
+  Expected<std::shared_ptr<const LoadedPlan>> load(const Plan& plan);
 
   /// Whose tuned tiles settle() looks up.
   enum class Lookup {
@@ -98,7 +91,7 @@ struct Compiler::Impl {
                            const PrepareOptions& options, Lookup lookup, const Training* training = nullptr);
 
   /// The second half of `compiler`.prepare() and prepareTraining(). `checks`: PrepareOptions::check.
-  static Expected<Prepared> prepared(const Compiler& compiler, const Mod& mod, Settled settled, bool checks = false);
+  static Expected<Prepared> prepared(const Compiler& compiler, Settled settled, bool checks = false);
 
   /// Both halves of preparing. If the kernel of a tuned tile cannot be built or loaded, takes that of the model's tile.
   static Expected<Prepared> prepare(const Compiler& compiler, const Mod& mod, const Operands& operands,
@@ -113,9 +106,8 @@ struct Compiler::Impl {
   /// Compiles a program without a mod.
   Expected<jit::CachedKernel> compileProgram(const jit::CompileJob& job) { return cache.getOrCompile(job); }
 
-  Expected<std::vector<std::string>> tilesOfLaunches(const PackItem& item);
   /// Compiler::pack().
-  Expected<std::string> pack(const std::vector<PackItem>& items);
+  Expected<std::string> pack(const std::vector<Plan>& plans);
 
   jit::Packs& openPacks() { return *packs; }
 
@@ -123,9 +115,6 @@ private:
   /// Tunes one pass.
   static Expected<TunedPass> tunePass(const Compiler& compiler, const Mod& mod, const PassToTune& pass,
                                       const PrepareOptions& options);
-
-  /// Checks that a kernel is no more work for NVRTC than the options allow.
-  Status checkWork(const Mod& mod, const plan::KernelMod& kernelMod, const plan::Stage& stage) const;
 
   std::string deviceOf(Lookup lookup, const std::string& arch) const;
 

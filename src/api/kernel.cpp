@@ -56,13 +56,13 @@ Status enqueueZeros(const plan::WorkspaceView& workspace, plan::WorkspaceUse::Ze
 
 Status LoadedPlan::addCaptureOutputs(plan::LaunchOperands& checked, const BackwardOperands& operands,
                                      const BackwardOutputs& outputs, bool launches) const {
-  return plan::addCaptureOutputs(checked, built->plan, built->mod.module(), operands.captures, outputs.captures,
+  return plan::addCaptureOutputs(checked, built->plan(), built->module(), operands.captures, outputs.captures,
                                  launches);
 }
 
 Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* captures, void* workspace, Stream stream,
                           llvm::function_ref<Status()> before) const {
-  const plan::Plan& plan = built->plan;
+  const plan::Plan& plan = built->plan();
   std::optional<plan::LaunchOperands> bound;
   std::optional<plan::WideOperands> wide; // first with shapes only, for the layout
   if (plan.widensOperands) bound.emplace(given).wide = &wide.emplace(nullptr);
@@ -74,7 +74,7 @@ Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* cap
   std::optional<ir::Bindings> bindings; // the same for all stages
   const auto bindOnce = [&]() -> Status {
     if (bindings) return {};
-    const ir::Module& module = built->mod.module();
+    const ir::Module& module = built->module();
     ATTNC_TRY_AS(bound, ir::bind(module, captures ? *captures : kNoCaptures, given.problem, &given));
     ATTNC_TRY(checkPins(module, *bound, plan.options.pins));
     bindings = *std::move(bound);
@@ -117,7 +117,7 @@ Expected<size_t> ForwardKernel::workspaceBytes(const Operands& operands, const O
 
 Status ForwardKernel::launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const {
   ATTNC_TRY_AS(checked, plan::checkForward(operands, outputs, options()));
-  if (plan->checks) ATTNC_TRY(checkOnDevice(plan->built->mod.module(), operands, options().kind, stream));
+  if (plan->checks) ATTNC_TRY(checkOnDevice(plan->built->module(), operands, options().kind, stream));
   return plan->launch(*checked, operands.captures, workspace, stream);
 }
 
@@ -135,7 +135,7 @@ Expected<size_t> BackwardKernel::workspaceBytes(const BackwardOperands& operands
 Status BackwardKernel::launch(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace,
                               Stream stream) const {
   ATTNC_TRY_AS(checked, plan::checkBackward(operands, outputs, options()));
-  if (plan->checks) ATTNC_TRY(checkOnDevice(plan->built->mod.module(), operands, KernelKind::Backward, stream));
+  if (plan->checks) ATTNC_TRY(checkOnDevice(plan->built->module(), operands, KernelKind::Backward, stream));
   ATTNC_TRY(plan->addCaptureOutputs(*checked, operands, outputs, /*launches=*/true));
   return plan->launch(*checked, operands.captures, workspace, stream);
 }
@@ -150,7 +150,7 @@ Status BlockMaskKernel::launch(const BlockMaskView& mask, const ProblemShape& pr
     return Error::environment(
         "this kernel builds the lists of queries with offsets, which Prepared::launch() alone can",
         "prepare with PrepareOptions::offsets None, or launch what was prepared");
-  ATTNC_TRY_AS(checked, plan::checkBlockMask(plan->built->mod.module(), mask, problem, options()));
+  ATTNC_TRY_AS(checked, plan::checkBlockMask(plan->built->module(), mask, problem, options()));
   return plan->launch(*checked, &captures, nullptr, stream);
 }
 

@@ -1,11 +1,9 @@
 // What kernels hold: a plan, built and loaded stage by stage.
 #pragma once
 
-#include "attnc/kernel.h"
-#include "attnc/mod.h"
+#include "api/plan_impl.h"
 #include "codegen/pack_args.h"
 #include "jit/loaded_kernel.h"
-#include "plan/plan.h"
 
 #include <llvm/ADT/STLFunctionalExtras.h>
 
@@ -21,9 +19,11 @@ struct BuiltStage {
 };
 
 struct BuiltPlan {
-  Mod mod; ///< with pins applied
-  plan::Plan plan;
+  Plan handle;
   std::vector<BuiltStage> stages; ///< one per stage of the plan
+
+  const plan::Plan& plan() const { return PlanAccess::of(handle).plan; }
+  const ir::Module& module() const { return PlanAccess::of(handle).mod.module(); }
 };
 
 /// Enqueues zeros for those uses of a workspace that are zeroed at this time. `memory`: the workspace's; enqueues
@@ -38,10 +38,10 @@ struct LoadedPlan {
   plan::Device device;
   bool checks = false; ///< whether each launch checks the values of its operands first
 
-  const KernelOptions& options() const { return built->plan.options; }
+  const KernelOptions& options() const { return built->plan().options; }
 
   plan::WorkspaceLayout workspaceFor(const plan::LaunchOperands& operands) const {
-    return {built->plan.workspace, operands};
+    return {built->plan().workspace, operands};
   }
 
   /// Calls plan::addCaptureOutputs(). Precondition: a backward plan.

@@ -240,13 +240,6 @@ Expected<std::shared_ptr<const plan::KernelMod>> kernelModOf(const Mod& mod, pla
   return ModAccess::implOf(mod).kernelMod(form);
 }
 
-Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options) {
-  return onOwnStack([&]() -> Expected<plan::Plan> {
-    auto kernelMod = kernelModOf(mod, plan::algebraFor(options));
-    return kernelMod ? plan::choosePlan(**kernelMod, options) : kernelMod.error();
-  });
-}
-
 Expected<Mod> Mod::pinned(const std::map<std::string, int64_t>& pins) const {
   if (pins.empty()) return *this;
   return onOwnStack([&]() -> Expected<Mod> {

@@ -55,9 +55,6 @@ private:
 /// Costs nothing after the first time.
 Expected<std::shared_ptr<const plan::KernelMod>> kernelModOf(const Mod& mod, plan::ModForm form);
 
-/// Returns the plan of this mod, without deriving it further.
-Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options);
-
 /// Returns the mod that forward kernels and block masks are made from: without stop_gradient, which would hide facts
 /// about its scores. So `.detach()` costs forward kernels nothing and makes no separate kernel.
 Expected<Mod> forwardMod(const Mod& mod);

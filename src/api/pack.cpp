@@ -1,13 +1,12 @@
 // Compiles kernels ahead of time, into one file.
 #include "cache/pack.h"
 #include "api/compiler_impl.h"
-#include "api/mod_impl.h"
+#include "api/own_stack.h"
 #include "api/pack_maker.h"
 #include "api/quantise_programs.h"
 #include "attnc/compiler.h"
 #include "attnc/version.h"
 #include "jit/kernel_bytes.h"
-#include "plan/catalog.h"
 #include "plan/embedded.h"
 #include "support/parallel.h"
 #include "support/try.h"
@@ -49,27 +48,29 @@ std::string packMaker() {
   return maker;
 }
 
-/// Returns the tiles of which a pack has kernels.
-Expected<std::vector<std::string>> Compiler::Impl::tilesOfLaunches(const PackItem& item) {
-  if (!item.options.tile.empty()) return std::vector{item.options.tile};
-  ATTNC_TRY_AS(mod, derived(item.mod, item.options));
-  ATTNC_TRY_AS(kernelMod, kernelModOf(*mod, plan::algebraFor(item.options)));
-  ATTNC_TRY_AS(selection, plan::selectFamily(**kernelMod, item.options));
-  return plan::tilesOfLaunches(**kernelMod, *selection);
+/// Returns the plans that launches choose from by their operands, if the tile is not given.
+static Expected<std::vector<Plan>> plansOfLaunches(const Plan& plan) {
+  const Plan::Impl& of = PlanAccess::of(plan);
+  if (!of.selection.options.tile.empty()) return std::vector{plan};
+  std::vector<Plan> all;
+  for (const std::string& tile : plan::tilesOfLaunches(*of.kernelMod, of.selection)) {
+    Plan::Impl one = of;
+    one.selection.options.tile = tile;
+    ATTNC_TRY_AS(made, plan::planOf(*one.kernelMod, one.selection));
+    one.plan = *std::move(made);
+    all.push_back(PlanAccess::make(std::move(one)));
+  }
+  return all;
 }
 
-Expected<std::string> Compiler::Impl::pack(const std::vector<PackItem>& items) {
+Expected<std::string> Compiler::Impl::pack(const std::vector<Plan>& plans) {
   std::vector<jit::CompileJob> jobs;
-  for (const PackItem& item : items) {
-    if (item.options.arch.empty())
-      return Error::environment("a kernel to be packed has no arch", "name one in its options: sm_80, sm_90a, ...");
-    ATTNC_TRY(addQuantisers(item.options, jobs));
-    ATTNC_TRY_AS(tiles, tilesOfLaunches(item));
-    for (const std::string& tile : *tiles) {
-      KernelOptions options = item.options;
-      options.tile = tile;
-      ATTNC_TRY_AS(kernel, planFor(item.mod, options));
-      for (jit::CompileJob& job : jobsOf(item.mod, *kernel)) jobs.push_back(std::move(job));
+  for (const Plan& plan : plans) {
+    ATTNC_TRY(addQuantisers(plan.options(), jobs));
+    ATTNC_TRY_AS(all, onOwnStack([&] { return plansOfLaunches(plan); }));
+    for (const Plan& one : *all) {
+      ATTNC_TRY_AS(more, jobsOf(one));
+      for (jit::CompileJob& job : *more) jobs.push_back(std::move(job));
     }
   }
   std::vector<Expected<cache::PackedValue>> compiled(jobs.size(), cache::PackedValue{});
@@ -85,7 +86,7 @@ Expected<std::string> Compiler::Impl::pack(const std::vector<PackItem>& items) {
   return cache::encodePack(packMaker(), std::move(values));
 }
 
-Expected<std::string> Compiler::pack(const std::vector<PackItem>& items) const { return impl->pack(items); }
+Expected<std::string> Compiler::pack(const std::vector<Plan>& plans) const { return impl->pack(plans); }
 
 Status Compiler::addPack(const std::string& path) { return impl->openPacks().add(path); }
 

@@ -19,26 +19,19 @@ std::string problemText(const ProblemShape& problem) {
                      problem.qLen, problem.kvLen);
 }
 
-/// Returns the options of the kernel that builds the block mask. Precondition: there is one.
-KernelOptions builderOptions(const Preparation& preparation) {
-  KernelOptions options = preparation.options;
-  options.columnLists = preparation.backward.has_value();
-  return blockMaskOptions(options);
-}
-
 /// Returns the tuned choices that a preparation uses, as in Preparation::tunedBy. Empty if it uses none.
 std::string tunedByOf(const Preparation& preparation) {
-  const std::string backward = preparation.backward ? preparation.backward->tunedBy : std::string();
-  const char* const between = preparation.tunedBy.empty() || backward.empty() ? "" : " or ";
-  return preparation.tunedBy + between + backward;
+  const std::string& forward = preparation.kernel.tunedBy();
+  const std::string backward = preparation.backward ? preparation.backward->tunedBy() : std::string();
+  return forward + (forward.empty() || backward.empty() ? "" : " or ") + backward;
 }
 
 } // namespace
 
-std::vector<KernelOptions> Preparation::kernels() const {
-  std::vector<KernelOptions> all{options};
-  if (blockMask) all.push_back(builderOptions(*this));
-  if (backward) all.push_back(backward->options);
+std::vector<Plan> Preparation::kernels() const {
+  std::vector<Plan> all{kernel};
+  if (blockMaskKernel) all.push_back(*blockMaskKernel);
+  if (backward) all.push_back(*backward);
   return all;
 }
 
@@ -58,7 +51,7 @@ struct Prepared::Impl {
   }
 
   /// Whether each launch builds the mask.
-  bool listsAnew() const { return blockMaskKernel && preparation.kvLoop == KvLoop::Listed; }
+  bool listsAnew() const { return blockMaskKernel && preparation.kernel.kvLoop() == KvLoop::Listed; }
 
   /// Checks that a call fits what was prepared.
   Status check(const Operands& operands, void* memory) const;
@@ -66,7 +59,7 @@ struct Prepared::Impl {
   /// check(), and checks values if launches do.
   Status checkLaunch(const Operands& operands, void* memory, KernelKind kind, Stream stream) const {
     ATTNC_TRY(check(operands, memory));
-    return checks || plan->checks ? checkOnDevice(plan->built->mod.module(), operands, kind, stream) : Status();
+    return checks || plan->checks ? checkOnDevice(plan->built->module(), operands, kind, stream) : Status();
   }
 
   BlockMask::Lists lists() const { return backwardKernel ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow; }
@@ -131,8 +124,8 @@ Status Prepared::launch(const Operands& operands, const Outputs& outputs, void* 
   if (!impl->listsAnew()) return impl->kernel.launch(all, outputs, workspace, stream);
   ATTNC_TRY_AS(checked, plan::checkForward(all, outputs, impl->kernel.options()));
   const LoadedPlan& builder = CompilerAccess::planOf(*impl->blockMaskKernel);
-  ATTNC_TRY_AS(build, plan::checkBlockMask(builder.built->mod.module(), lists, impl->preparation.problem,
-                                           builder.options(), &*checked));
+  ATTNC_TRY_AS(build, plan::checkBlockMask(builder.built->module(), lists, impl->preparation.problem, builder.options(),
+                                           &*checked));
   return impl->plan->launch(*checked, operands.captures, workspace, stream,
                             [&] { return builder.launch(*build, operands.captures, nullptr, stream); });
 }
@@ -169,18 +162,19 @@ Status PreparedAccess::launchBackward(const Prepared& prepared, const BackwardOp
   return impl->backwardKernel->launch(all, outputs, scratch, stream);
 }
 
-Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod& mod, Settled settled, bool checks) {
+Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, Settled settled, bool checks) {
   Impl& impl = *compiler.impl;
-  ATTNC_TRY_AS(kernel, impl.load(mod, settled.plan->options, settled.plan.get()));
+  const Preparation& preparation = settled.preparation;
+  ATTNC_TRY_AS(kernel, impl.load(preparation.kernel));
   const std::shared_ptr<const LoadedPlan> plan = *kernel;
   std::optional<BlockMaskKernel> builder;
-  if (settled.preparation.blockMask) {
-    ATTNC_TRY_AS(loaded, CompilerAccess::loadBlockMask(compiler, mod, builderOptions(settled.preparation)));
+  if (preparation.blockMaskKernel) {
+    ATTNC_TRY_AS(loaded, CompilerAccess::loadBlockMask(compiler, *preparation.blockMaskKernel));
     builder = *std::move(loaded);
   }
   std::optional<BackwardKernel> backward;
-  if (settled.preparation.backward) {
-    ATTNC_TRY_AS(loaded, impl.load(mod, settled.backwardPlan->options, settled.backwardPlan.get()));
+  if (preparation.backward) {
+    ATTNC_TRY_AS(loaded, impl.load(*preparation.backward));
     backward = BackwardKernel(*std::move(loaded));
   }
   return Prepared(std::make_shared<const Prepared::Impl>(Prepared::Impl{
@@ -194,12 +188,12 @@ Expected<Prepared> Compiler::Impl::prepare(const Compiler& compiler, const Mod& 
   Impl& impl = *compiler.impl;
   ATTNC_TRY_AS(settled, impl.settle(mod, operands, outputs, options, Lookup::Device, training));
   const std::string tunedBy = tunedByOf(settled->preparation);
-  Expected<Prepared> result = prepared(compiler, mod, *std::move(settled), options.check);
+  Expected<Prepared> result = prepared(compiler, *std::move(settled), options.check);
   if (result || tunedBy.empty()) return result;
   impl.log.line(fmt::format("tuned choice {} ignored: {}", tunedBy, result.error().message));
   settled = impl.settle(mod, operands, outputs, options, Lookup::None, training);
   if (!settled) return settled.error();
-  return prepared(compiler, mod, *std::move(settled), options.check);
+  return prepared(compiler, *std::move(settled), options.check);
 }
 
 Expected<Prepared> Compiler::prepare(const Mod& mod, const Operands& operands, const Outputs& outputs,

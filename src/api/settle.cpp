@@ -2,7 +2,6 @@
 #include "attnc/prepared.h"
 
 #include "api/compiler_impl.h"
-#include "api/mod_impl.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/outputs.h"
@@ -121,21 +120,6 @@ int packedRowsFor(const ProblemShape& problem) {
   return rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
 
-/// Returns why a preferred family was passed over.
-std::string passedOverBy(const plan::Selection& selection) {
-  return selection.misfit.empty() ? selection.unserved : selection.misfit;
-}
-
-/// `listsAnew`: whether each launch builds the block mask.
-KvLoop kvLoopOf(const plan::KernelMod& mod, const plan::Selection& selection, bool listsAnew = false) {
-  const KernelOptions& options = selection.options;
-  if (options.blockSparse)
-    return options.maskByBoxes ? KvLoop::BoxMask : listsAnew ? KvLoop::Listed : KvLoop::BlockMask;
-  if (options.kind == KernelKind::Decode && plan::decodeListsSteps(mod.facts, options)) return KvLoop::Listed;
-  if (selection.family->walksBoxes) return KvLoop::Boxes;
-  return mod.facts.masks && !plan::wantsBlockMask(mod, selection) ? KvLoop::Bounds : KvLoop::AllTiles;
-}
-
 } // namespace
 
 Status bindCaptures(const Mod& mod, const Captures* captures, const passes::GridKernel* grid,
@@ -155,13 +139,6 @@ namespace {
 /// Finds a tuned tile for a selection.
 using TileLookup = std::function<std::optional<FoundChoice>(const plan::KernelMod&, const plan::Selection&,
                                                             const std::string& shapeClass)>;
-
-/// A plan, and where its tile comes from.
-struct TiledPlan {
-  std::shared_ptr<const plan::Plan> plan;
-  TileFrom from = TileFrom::Model;
-  std::string tunedBy;
-};
 
 /// Returns what a launch tells of its walks. A row sees all columns if the host does not know: what captured tensors
 /// hold is in device memory.
@@ -187,21 +164,39 @@ std::string modelTile(const plan::KernelMod& mod, const plan::Selection& selecti
   return plan::tileOfLaunch(mod, selection, [&] { return walkFacts(mod.module, captures, problem); });
 }
 
+/// What the kernels of a mod have in common.
+struct Context {
+  const Mod& mod;
+  TileLookup lookup;
+  int64_t maxWork; ///< CompilerOptions::maxWork
+};
+
 /// Makes the plan of a selection, with the tile that was asked for, else with the tuned one, else with the model's. A
 /// tuned tile that is the default shares its kernel.
-Expected<TiledPlan> planTiled(const plan::KernelMod& mod, plan::Selection& selection, const std::string& asked,
-                              const std::string& ofModel, const std::string& shapeClass, const TileLookup& lookup) {
-  const std::optional<FoundChoice> found = asked.empty() ? lookup(mod, selection, shapeClass) : std::nullopt;
+Expected<Plan> planTiled(const Context& context, const Mod& derived,
+                         const std::shared_ptr<const plan::KernelMod>& kernelMod, plan::Selection selection,
+                         const std::string& asked, const std::string& ofModel, const std::string& shapeClass,
+                         std::string passedOver, bool listsAnew = false) {
+  const plan::KernelMod& mod = *kernelMod;
+  std::optional<FoundChoice> found = asked.empty() ? context.lookup(mod, selection, shapeClass) : std::nullopt;
   if (!found)
     selection.options.tile = asked.empty() ? ofModel : asked;
   else if (found->tile != plan::candidatesOf(mod, selection).front())
     selection.options.tile = found->tile;
   ATTNC_TRY_AS(plan, plan::planOf(mod, selection));
-  return TiledPlan{std::make_shared<const plan::Plan>(*std::move(plan)),
-                   found           ? TileFrom::Tuned
-                   : asked.empty() ? TileFrom::Model
-                                   : TileFrom::Asked,
-                   found ? found->tunedBy : std::string()};
+  const KvLoop kvLoop = kvLoopOf(mod, selection, listsAnew);
+  return PlanAccess::make({.given = context.mod,
+                           .mod = derived,
+                           .kernelMod = kernelMod,
+                           .selection = std::move(selection),
+                           .plan = *std::move(plan),
+                           .maxWork = context.maxWork,
+                           .kvLoop = kvLoop,
+                           .tileFrom = found           ? TileFrom::Tuned
+                                       : asked.empty() ? TileFrom::Model
+                                                       : TileFrom::Asked,
+                           .passedOver = std::move(passedOver),
+                           .tunedBy = found ? std::move(found->tunedBy) : std::string()});
 }
 
 /// Returns the shape of the mask to build. If each launch builds it, it is of each sequence.
@@ -238,8 +233,9 @@ bool mayBuildLists(const plan::LaunchOperands& layout, const ir::Module& module,
          kMostPadding * double(layout.q.shape[2]) * keys / sequences;
 }
 
-Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const Outputs& outputs, KernelOptions options,
-                            bool buildBlockMask, bool mayDecode, BlockMask::Lists lists, const TileLookup& lookup) {
+Expected<Settled> settleFor(const Context& context, const Mod& derived, const Operands& operands,
+                            const Outputs& outputs, KernelOptions options, bool buildBlockMask, bool mayDecode,
+                            BlockMask::Lists lists) {
   const std::string askedTile = std::exchange(options.tile, {}); // of the kernel that is settled below
   ATTNC_TRY_AS(layout, plan::checkLayout(operands, outputs, options));
   ATTNC_TRY(plan::checkGiven(operands, options));
@@ -278,18 +274,16 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
     if (passedOver.empty() || isUnbounded) passedOver = passedOverBy(*selection);
   }
   std::string shapeClass = shapeClassOf(*layout, selection->options.kind);
-  ATTNC_TRY_AS(tiled,
-               planTiled(**kernelMod, *selection, askedTile,
-                         modelTile(**kernelMod, *selection, operands.captures, layout->problem), shapeClass, lookup));
-  const plan::Plan& plan = *tiled->plan;
-  Preparation preparation{.options = plan.options,
-                          .passedOver = std::move(passedOver),
+  const std::string ofModel = modelTile(**kernelMod, *selection, operands.captures, layout->problem);
+  ATTNC_TRY_AS(kernel, planTiled(context, derived, *kernelMod, *std::move(selection), askedTile, ofModel, shapeClass,
+                                 std::move(passedOver), buildsMask && hasOffsets));
+  const plan::Plan& plan = PlanAccess::of(*kernel).plan;
+  Preparation preparation{.kernel = *kernel,
+                          .blockMaskKernel = {},
+                          .backward = {},
                           .whyKind = std::move(whyKind),
-                          .kvLoop = kvLoopOf(**kernelMod, *selection, buildsMask && hasOffsets),
-                          .problem = layout->problem,
-                          .tile = plan.tile,
-                          .tileFrom = tiled->from,
-                          .tunedBy = tiled->tunedBy};
+                          .blockMask = {},
+                          .problem = layout->problem};
   const bool byBoxes = plan.options.maskByBoxes;
   if (byBoxes) ATTNC_TRY(plan::checkListedBoxes(plan.stages.front().config, *layout));
   if (buildsMask) {
@@ -301,7 +295,6 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   plan::WorkspaceLayout workspace = workspaceOf(plan, *layout, preparation.blockMask, lists);
   preparation.workspaceBytes = workspace.bytes();
   return Settled{.preparation = std::move(preparation),
-                 .plan = std::move(tiled->plan),
                  .workspace = std::move(workspace),
                  .qRows = operands.q.shape[2],
                  .kvRows = operands.k.shape[2],
@@ -337,8 +330,8 @@ GradientsByBoxes gradientsByBoxes(const Mod& derived, const Training& training, 
 
 /// Adds the backward pass to a settled forward pass. `derived`: with the gradient of the score. `passedOver`:
 /// GradientsByBoxes::passedOver, which takes precedence over what a block mask rules out.
-Status settleBackward(const Mod& derived, const Training& training, const KernelOptions& options,
-                      const std::string& askedTile, const TileLookup& lookup, const std::string& passedOver,
+Status settleBackward(const Context& context, const Mod& derived, const Training& training,
+                      const KernelOptions& options, const std::string& askedTile, const std::string& passedOver,
                       Settled& settled) {
   ATTNC_TRY_AS(layout, plan::checkBackwardLayout(training.operands, training.gradients, options));
   ATTNC_TRY_AS(kernelMod, kernelModOf(derived, plan::algebraFor(options)));
@@ -346,23 +339,18 @@ Status settleBackward(const Mod& derived, const Training& training, const Kernel
   ATTNC_TRY(bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins));
   ATTNC_TRY_AS(selection, plan::selectFamily(**kernelMod, options, &*layout));
   settled.backwardShapeClass = shapeClassOf(*layout, KernelKind::Backward);
-  ATTNC_TRY_AS(tiled, planTiled(**kernelMod, *selection, askedTile,
-                                modelTile(**kernelMod, *selection, operands.captures, layout->problem),
-                                settled.backwardShapeClass, lookup));
-  const plan::Plan& plan = *tiled->plan;
+  const std::string ofModel = modelTile(**kernelMod, *selection, operands.captures, layout->problem);
+  const std::string why = passedOver.empty() ? passedOverBy(*selection) : passedOver;
+  ATTNC_TRY_AS(kernel, planTiled(context, derived, *kernelMod, *std::move(selection), askedTile, ofModel,
+                                 settled.backwardShapeClass, why));
+  const plan::Plan& plan = PlanAccess::of(*kernel).plan;
   ATTNC_TRY(plan::addCaptureOutputs(*layout, plan, derived.module(), operands.captures, training.gradients.captures,
                                     /*launches=*/false));
-  settled.preparation.backward = {.options = plan.options,
-                                  .passedOver = passedOver.empty() ? passedOverBy(*selection) : passedOver,
-                                  .kvLoop = kvLoopOf(**kernelMod, *selection),
-                                  .tile = plan.tile,
-                                  .tileFrom = tiled->from,
-                                  .tunedBy = tiled->tunedBy};
   if (const auto& mask = settled.preparation.blockMask) layout->lists = BlockMaskView{.shape = *mask};
   settled.backwardWorkspace = plan::WorkspaceLayout(plan.workspace, *layout);
   if (const size_t bytes = settled.backwardWorkspace->bytes())
     settled.preparation.workspaceBytes = backwardOffset(settled.workspace) + bytes;
-  settled.backwardPlan = std::move(tiled->plan);
+  settled.preparation.backward = *std::move(kernel);
   return {};
 }
 
@@ -429,16 +417,26 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
     const auto candidates = [&] { return plan::candidatesOf(kernelMod, selection); };
     return tuned.find(tunedKey(device, mod, selection.options, shapeClass), candidates);
   };
+  const Context context{mod, findTile, maxWork};
   Expected<Settled> settled =
-      settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask, mayDecode, lists, findTile);
+      settleFor(context, *derivedMod, operands, outputs, *kernel, options.buildBlockMask, mayDecode, lists);
   if (settled && mustDecode && !options.decode)
     settled->preparation.whyKind = "only decode kernels take head dims above 256";
-  if (!settled || !training) return settled;
+  if (!settled) return settled;
+  Preparation& preparation = settled->preparation;
+  if (preparation.blockMask) {
+    KernelOptions builder = preparation.kernel.options();
+    builder.columnLists = training;
+    ATTNC_TRY_AS(complete, withArch(blockMaskOptions(builder)));
+    ATTNC_TRY_AS(ofMask, derived(mod, *complete));
+    ATTNC_TRY_AS(plan, planned(mod, *std::move(ofMask), *complete, maxWork));
+    preparation.blockMaskKernel = *std::move(plan);
+  }
+  if (!training) return settled;
   // Both passes use one mask.
-  if (settled->preparation.blockMask) backward->blockSparse = backward->listsOfWholeMod = true;
-  Status status =
-      settleBackward(*gradientMod, *training, *backward, options.backwardTile, findTile, byBoxes.passedOver, *settled);
-  if (!status) return status.error();
+  if (preparation.blockMask) backward->blockSparse = backward->listsOfWholeMod = true;
+  ATTNC_TRY(
+      settleBackward(context, *gradientMod, *training, *backward, options.backwardTile, byBoxes.passedOver, *settled));
   return settled;
 }
 

@@ -109,24 +109,27 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
     return impl.settle(mod, pass.operands, pass.outputs, one, Lookup::None, pass.training);
   };
   ATTNC_TRY_AS(model, settled({}));
-  const KernelOptions kernel = pass.isBackward ? model->preparation.backward->options : model->preparation.options;
+  const Plan& plan = pass.isBackward ? *model->preparation.backward : model->preparation.kernel;
+  const KernelOptions kernel = plan.options();
   const ProblemShape& problem = model->preparation.problem;
   if (problem.batch * problem.qHeads * problem.qLen == 0 || problem.kvLen == 0)
     return Error::environment("there is nothing to measure: the problem is empty");
   ATTNC_TRY_AS(device, jit::currentDevice());
-  ATTNC_TRY_AS(spellings, compiler.tiles(mod, kernel));
   TunedPass tuned;
   std::vector<TunedTile>& tiles = tuned.kernel.tiles;
-  for (const std::string& tile : *spellings) tiles.push_back({.tile = tile});
+  for (const std::string& tile : plan.tiles()) tiles.push_back({.tile = tile});
   if (tiles.empty()) tiles.emplace_back();
 
   // Compiles all tiles ahead, so that preparing finds them.
   std::vector<Status> compiled(tiles.size());
   const auto askedTile = [&](size_t i) { return i == 0 ? std::string() : tiles[i].tile; };
   parallelForEach(int64_t(tiles.size()), [&](int64_t i) {
-    KernelOptions one = kernel;
-    one.tile = askedTile(size_t(i));
-    if (auto build = impl.build(mod, one); !build) compiled[size_t(i)] = build.error();
+    const auto build = [&]() -> Status {
+      ATTNC_TRY_AS(one, settled(askedTile(size_t(i))));
+      ATTNC_TRY(impl.build(pass.isBackward ? *one->preparation.backward : one->preparation.kernel));
+      return {};
+    };
+    compiled[size_t(i)] = build();
   });
   std::vector<Trial> trials;
   std::shared_ptr<const jit::DeviceMemory> shared;
@@ -136,7 +139,7 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
       if (!compiled[i]) return compiled[i].error();
       ATTNC_TRY_AS(one, settled(askedTile(i)));
       ATTNC_TRY_AS(prepared,
-                   Impl::prepared(compiler, mod, pass.isBackward ? *std::move(one) : withoutBackward(*std::move(one))));
+                   Impl::prepared(compiler, pass.isBackward ? *std::move(one) : withoutBackward(*std::move(one))));
       const size_t bytes = prepared->workspaceBytes();
       // The forward kernel is the same in all trials, and each launch resets what a backward kernel needs.
       const bool shares = pass.isBackward && bytes <= sharedBytes;
@@ -191,7 +194,7 @@ Expected<Tuning> Compiler::Impl::tune(const Compiler& compiler, const Mod& mod, 
         "gradients of q, k and v are not all given, by which tiles of a backward kernel are compared");
   // The forward pass's tile is chosen first, since the backward pass is measured after it.
   PrepareOptions chosen = options;
-  Tuning tuning;
+  std::optional<TunedKernel> kernels[2];
   std::string tunedBy[2];
   for (bool isBackward : {false, true}) {
     std::string& tile = tileOf(chosen, isBackward);
@@ -199,19 +202,21 @@ Expected<Tuning> Compiler::Impl::tune(const Compiler& compiler, const Mod& mod, 
     ATTNC_TRY_AS(tuned, tunePass(compiler, mod, {operands, outputs, training, isBackward, stream}, chosen));
     tile = std::move(tuned->tile);
     tunedBy[isBackward] = std::move(tuned->tunedBy);
-    (isBackward ? tuning.backward.emplace() : tuning.forward) = std::move(tuned->kernel);
+    kernels[isBackward] = std::move(tuned->kernel);
   }
-  if (training && !tuning.backward) tuning.backward.emplace();
+  if (training && !kernels[true]) kernels[true].emplace();
   ATTNC_TRY_AS(settled, compiler.impl->settle(mod, operands, outputs, chosen, Lookup::None, training));
-  tuning.preparation = std::move(settled->preparation);
-  const auto tell = [](auto& pass, std::string& by) {
+  Preparation& preparation = settled->preparation;
+  const auto tell = [](Plan& plan, std::string& by) {
     if (by.empty()) return;
-    pass.tileFrom = TileFrom::Tuned;
-    pass.tunedBy = std::move(by);
+    Plan::Impl told = PlanAccess::of(plan);
+    told.tileFrom = TileFrom::Tuned;
+    told.tunedBy = std::move(by);
+    plan = PlanAccess::make(std::move(told));
   };
-  tell(tuning.preparation, tunedBy[0]);
-  if (training) tell(*tuning.preparation.backward, tunedBy[1]);
-  return tuning;
+  tell(preparation.kernel, tunedBy[0]);
+  if (training) tell(*preparation.backward, tunedBy[1]);
+  return Tuning{std::move(preparation), kernels[false].value_or(TunedKernel{}), std::move(kernels[true])};
 }
 
 Expected<Tuning> Compiler::tune(const Mod& mod, const Operands& operands, const Outputs& outputs,

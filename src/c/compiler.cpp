@@ -90,8 +90,9 @@ attnc_status attnc_wants_block_mask(const attnc_compiler* compiler, const attnc_
   return call([&](Arguments& arguments) -> Status {
     KernelRequest request(arguments, compiler, mod, options);
     if (!arguments.given(wants, "wants") || !arguments.ok()) return {};
-    ATTNC_TRY_AS(gains, compiler->compiler.wantsBlockMask(mod->mod, std::move(request.options)));
-    *wants = *gains;
+    request.options.blockSparse = false;
+    ATTNC_TRY_AS(plan, compiler->compiler.plan(mod->mod, request.options));
+    *wants = plan->gainsFromBlockMask();
     return {};
   });
 }
@@ -101,7 +102,8 @@ attnc_status attnc_source_create(const attnc_compiler* compiler, const attnc_mod
   return call([&](Arguments& arguments) -> Status {
     const KernelRequest request(arguments, compiler, mod, options);
     if (!arguments.given(source, "source") || !arguments.ok()) return {};
-    return give(compiler->compiler.source(mod->mod, request.options), source);
+    ATTNC_TRY_AS(plan, compiler->compiler.plan(mod->mod, request.options));
+    return give(plan->sources(), source);
   });
 }
 
@@ -143,7 +145,8 @@ attnc_status attnc_compile(const attnc_compiler* compiler, const attnc_mod* mod,
   return call([&](Arguments& arguments) -> Status {
     const KernelRequest request(arguments, compiler, mod, options);
     if (!arguments.given(compiled, "compiled") || !arguments.ok()) return {};
-    return give(compiler->compiler.compile(mod->mod, request.options), compiled);
+    ATTNC_TRY_AS(plan, compiler->compiler.plan(mod->mod, request.options));
+    return give(compiler->compiler.compile(*plan), compiled);
   });
 }
 

@@ -21,18 +21,17 @@ std::string loopText(KvLoop loop, const std::optional<BlockMaskShape>& built, co
   return {};
 }
 
-/// Describes a settled pass. Preparation and BackwardPreparation have the same member names.
-template <class Pass>
-std::string passText(const char* name, const Pass& pass, const std::optional<BlockMaskShape>& built) {
-  const KernelOptions& options = pass.options;
+/// Describes the kernel of a pass.
+std::string passText(const char* name, const Plan& pass, const std::optional<BlockMaskShape>& built) {
+  const KernelOptions& options = pass.options();
   std::string text = fmt::format("{}: family {}, {}, {}, head dim {}", name, familyName(options.family), options.arch,
                                  dtypeName(options.dtype), options.headDim);
   if (options.headDimV != options.headDim) text += fmt::format(", of v {}", options.headDimV);
-  text += fmt::format("; KV loop: {}\n", loopText(pass.kvLoop, built, options));
-  if (!pass.passedOver.empty()) text += fmt::format("  passed over: {}\n", pass.passedOver);
-  if (!pass.tile.empty())
-    text += fmt::format("  tile: {}{}\n", pass.tile,
-                        pass.tileFrom == TileFrom::Tuned ? " (tuned: " + pass.tunedBy + ")" : "");
+  text += fmt::format("; KV loop: {}\n", loopText(pass.kvLoop(), built, options));
+  if (!pass.passedOver().empty()) text += fmt::format("  passed over: {}\n", pass.passedOver());
+  if (!pass.tile().empty())
+    text += fmt::format("  tile: {}{}\n", pass.tile(),
+                        pass.tileFrom() == TileFrom::Tuned ? " (tuned: " + pass.tunedBy() + ")" : "");
   return text;
 }
 
@@ -40,8 +39,8 @@ std::string passText(const char* name, const Pass& pass, const std::optional<Blo
 
 std::string describe(const Preparation& preparation) {
   const auto& backward = preparation.backward;
-  const bool isDecode = preparation.options.kind == KernelKind::Decode;
-  std::string text = passText(isDecode ? "decode" : "forward", preparation, preparation.blockMask);
+  const bool isDecode = preparation.kernel.options().kind == KernelKind::Decode;
+  std::string text = passText(isDecode ? "decode" : "forward", preparation.kernel, preparation.blockMask);
   if (!preparation.whyKind.empty()) text += fmt::format("  decode or not: {}\n", preparation.whyKind);
   if (backward) text += passText("backward", *backward, preparation.blockMask);
   return text + fmt::format("workspace: {} bytes\n", preparation.workspaceBytes);

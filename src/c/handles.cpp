@@ -64,10 +64,10 @@ attnc_kernel::attnc_kernel(Any given)
       compiled(std::visit([](const auto& of) { return of.compiled(); }, kernel)) {}
 
 attnc_preparation::attnc_preparation(Preparation given)
-    : preparation(std::move(given)), forward(preparation.options), text(c::describe(preparation)) {
-  if (preparation.backward) backward.emplace(preparation.backward->options);
-  for (KernelOptions& options : preparation.kernels())
-    kernels.push_back(std::make_unique<const c::OptionsHolder>(std::move(options)));
+    : preparation(std::move(given)), forward(preparation.kernel.options()), text(c::describe(preparation)) {
+  if (preparation.backward) backward.emplace(preparation.backward->options());
+  for (const Plan& plan : preparation.kernels())
+    kernels.push_back(std::make_unique<const c::OptionsHolder>(plan.options()));
 }
 
 attnc_prepared::attnc_prepared(Prepared given)

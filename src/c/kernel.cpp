@@ -6,6 +6,7 @@
 #include "c/kernel_options.h"
 #include "c/operands.h"
 #include "c/structs.h"
+#include "support/try.h"
 
 namespace attnc::c {
 namespace {
@@ -15,16 +16,13 @@ template <class Kernel> Expected<attnc_kernel::Any> anyKernel(Expected<Kernel> k
   return attnc_kernel::Any(*std::move(kernel));
 }
 
-Expected<attnc_kernel::Any> loadKernel(const Compiler& compiler, const Mod& mod, KernelOptions options) {
-  switch (options.kind) {
-  case KernelKind::Forward:
-  case KernelKind::Decode: return anyKernel(compiler.loadForward(mod, std::move(options)));
-  case KernelKind::Backward: return anyKernel(compiler.loadBackward(mod, std::move(options)));
-  case KernelKind::BlockMask:
+Expected<attnc_kernel::Any> loadKernel(const Compiler& compiler, const Mod& mod, const KernelOptions& options) {
+  if (options.kind == KernelKind::BlockMask)
     return Error::environment("a block mask kernel is loaded only by attnc_prepare()",
                               "see attnc_prepared_get_kernel()");
-  }
-  return Error::internal("a kind of kernel that nothing loads");
+  ATTNC_TRY_AS(plan, compiler.plan(mod, options));
+  if (options.kind == KernelKind::Backward) return anyKernel(compiler.loadBackward(*plan));
+  return anyKernel(compiler.loadForward(*plan));
 }
 
 /// Returns the kernel if it is of this kind; else refuses it and returns null.
@@ -54,9 +52,9 @@ attnc_status attnc_kernel_load(const attnc_compiler* compiler, const attnc_mod* 
   return call([&](Arguments& arguments) -> Status {
     arguments.given(compiler, "compiler");
     arguments.given(mod, "mod");
-    KernelOptions how = readKernelOptions(arguments, options, "options");
+    const KernelOptions how = readKernelOptions(arguments, options, "options");
     if (!arguments.given(kernel, "kernel") || !arguments.ok()) return {};
-    return give(loadKernel(compiler->compiler, mod->mod, std::move(how)), kernel);
+    return give(loadKernel(compiler->compiler, mod->mod, how), kernel);
   });
 }
 

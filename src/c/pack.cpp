@@ -4,14 +4,21 @@
 #include "c/handles.h"
 #include "c/kernel_options.h"
 #include "c/structs.h"
+#include "support/try.h"
 
 #include <fmt/format.h>
 
 namespace attnc::c {
 namespace {
 
-std::vector<PackItem> readItems(Arguments& arguments, const attnc_pack_item* given, size_t count) {
-  std::vector<PackItem> items;
+/// A kernel to pack.
+struct Item {
+  Mod mod;
+  KernelOptions options;
+};
+
+std::vector<Item> readItems(Arguments& arguments, const attnc_pack_item* given, size_t count) {
+  std::vector<Item> items;
   if (count == 0 || !arguments.given(given, "items")) return items;
   for (size_t i = 0; i < count && arguments.ok(); ++i) {
     const attnc_pack_item* at = element(given, i);
@@ -36,10 +43,17 @@ using namespace attnc::c;
 attnc_status attnc_pack_create(const attnc_compiler* compiler, const attnc_pack_item* items, size_t count,
                                attnc_pack** pack) {
   return call([&](Arguments& arguments) -> Status {
-    const std::vector<PackItem> all = readItems(arguments, items, count);
+    const std::vector<Item> all = readItems(arguments, items, count);
     arguments.given(compiler, "compiler");
     if (!arguments.given(pack, "pack") || !arguments.ok()) return {};
-    return give(compiler->compiler.pack(all), pack);
+    std::vector<Plan> plans;
+    for (const Item& item : all) {
+      if (item.options.arch.empty())
+        return Error::environment("a kernel to be packed has no arch", "name one in its options: sm_80, sm_90a, ...");
+      ATTNC_TRY_AS(plan, compiler->compiler.plan(item.mod, item.options));
+      plans.push_back(*std::move(plan));
+    }
+    return give(compiler->compiler.pack(plans), pack);
   });
 }
 

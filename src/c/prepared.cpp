@@ -66,20 +66,20 @@ attnc_status attnc_preparation_get_info(const attnc_preparation* preparation, at
     all.problem = toC(from.problem);
     if (from.blockMask && !from.blockMask->boxes) all.block_mask = toC(*from.blockMask);
     all.builds_block_mask = from.blockMask.has_value();
-    all.passed_over = from.passedOver.c_str();
+    all.passed_over = from.kernel.passedOver().c_str();
     all.why_kind = from.whyKind.c_str();
-    all.family = toC(from.options.family);
-    all.kv_loop = toC(from.kvLoop);
-    all.tile = from.tile.c_str();
-    all.tuned_by = from.tunedBy.c_str();
+    all.family = toC(from.kernel.options().family);
+    all.kv_loop = toC(from.kernel.kvLoop());
+    all.tile = from.kernel.tile().c_str();
+    all.tuned_by = from.kernel.tunedBy().c_str();
     all.backward_passed_over = all.backward_tile = all.backward_tuned_by = "";
     all.is_training = from.backward.has_value();
     if (from.backward) {
-      all.backward_passed_over = from.backward->passedOver.c_str();
-      all.backward_family = toC(from.backward->options.family);
-      all.backward_kv_loop = toC(from.backward->kvLoop);
-      all.backward_tile = from.backward->tile.c_str();
-      all.backward_tuned_by = from.backward->tunedBy.c_str();
+      all.backward_passed_over = from.backward->passedOver().c_str();
+      all.backward_family = toC(from.backward->options().family);
+      all.backward_kv_loop = toC(from.backward->kvLoop());
+      all.backward_tile = from.backward->tile().c_str();
+      all.backward_tuned_by = from.backward->tunedBy().c_str();
     }
     writeStruct(arguments, all, info, "info");
     return {};
@@ -114,7 +114,7 @@ attnc_status attnc_explain(const attnc_compiler* compiler, const attnc_mod* mod,
     Captures given;
     readCaptures(arguments, captures, capture_count, "captures", given);
     if (!arguments.ok()) return {};
-    ATTNC_TRY_AS(explanation, explain(compiler->compiler, mod->mod, preparation->preparation, given));
+    ATTNC_TRY_AS(explanation, explain(compiler->compiler, preparation->preparation, given));
     *json = preparation->explanations.keep(toJson(*explanation));
     return {};
   });

@@ -4,10 +4,8 @@
 #include "analysis/gather_proofs.h"
 #include "analysis/intervals.h"
 #include "analysis/wrap_example.h"
-#include "api/compiler_access.h"
-#include "api/mod_impl.h"
 #include "api/own_stack.h"
-#include "api/planned_kernel.h"
+#include "api/plan_impl.h"
 #include "inspect/block_map.h"
 #include "inspect/mask_census.h"
 #include "inspect/operations.h"
@@ -74,14 +72,6 @@ std::vector<WideOperation> wideOperations(const ir::Module& module) {
   return found;
 }
 
-/// Returns the choices for the kernel that is explained: of the backward pass if that was settled.
-ExplainedKernel chosenKernel(const Preparation& preparation) {
-  const auto of = [](const auto& pass) {
-    return ExplainedKernel{pass.options, pass.passedOver, {}, {}, pass.kvLoop, pass.tile, pass.tileFrom, pass.tunedBy};
-  };
-  return preparation.backward ? of(*preparation.backward) : of(preparation);
-}
-
 } // namespace
 
 Expected<ModExplanation> explain(const Mod& mod) {
@@ -101,36 +91,39 @@ Expected<ModExplanation> explain(const Mod& mod) {
   });
 }
 
-Expected<Explanation> explain(const Compiler& compiler, const Mod& given, const Preparation& preparation,
-                              const Captures& captures) {
+Expected<Explanation> explain(const Compiler& compiler, const Preparation& preparation, const Captures& captures) {
   return onOwnStack([&]() -> Expected<Explanation> {
     const ProblemShape& problem = preparation.problem;
-    ExplainedKernel chosen = chosenKernel(preparation);
-    const KernelOptions& kernel = chosen.options;
-    ATTNC_TRY_AS(mod, given.pinned(kernel.pins));
-    ATTNC_TRY_AS(whole, planned(*mod, kernel));
-    const plan::Plan& plan = whole->plan;
-    ATTNC_TRY_AS(compiled, CompilerAccess::compile(compiler, *mod, kernel, plan));
-    ATTNC_TRY_AS(inKernel, kernelModOf(whole->mod, formOf(plan::walkingStage(plan))));
-    ATTNC_TRY_AS(counted, countedModule(*mod, kernel));
+    const Plan& kernel = preparation.last();
+    const KernelOptions& options = kernel.options();
+    const Plan::Impl& whole = PlanAccess::of(kernel);
+    const ir::Module& derived = whole.mod.module();
+    ATTNC_TRY_AS(mod, kernel.mod().pinned(options.pins));
+    ATTNC_TRY_AS(compiled, compiler.compile(kernel));
+    ATTNC_TRY_AS(sources, kernel.sources());
+    ATTNC_TRY_AS(inKernel, kernelModOf(whole.mod, formOf(plan::walkingStage(whole.plan))));
+    ATTNC_TRY_AS(counted, countedModule(*mod, options));
     ATTNC_TRY_AS(bindings, ir::bind(*counted, captures, problem));
-    ATTNC_TRY_AS(boxes, countedOnGrid(whole->mod, plan, captures, problem));
-    chosen.sources = whole->sources();
-    chosen.compiled = *std::move(compiled);
-    chosen.lowRank = plan.lowRank;
-    const BlockMaskShape blocks = plan::smallestMask(*counted, problem, kernel.maskQBlock, kernel.maskKvBlock);
-    Explanation all{*std::move(mod), preparation, std::move(chosen), {}, takeCensus(*counted, *bindings, blocks)};
+    ATTNC_TRY_AS(boxes, countedOnGrid(whole.mod, whole.plan, captures, problem));
+    const BlockMaskShape blocks = plan::smallestMask(*counted, problem, options.maskQBlock, options.maskKvBlock);
+    Explanation all{*std::move(mod),
+                    preparation,
+                    kernel,
+                    *std::move(sources),
+                    *std::move(compiled),
+                    {},
+                    takeCensus(*counted, *bindings, blocks)};
     for (const auto& [name, value] : captures.all())
       if (!std::holds_alternative<TensorView>(value))
         std::visit([&](auto known) { all.scalars.set(name, known); }, value);
     all.boxes = *std::move(boxes);
     all.flops = flopsOf(all.census, all.boxes, preparation);
-    all.operations = operationsOf(whole->mod.module());
-    all.perScore = scoreCostOf((*inKernel)->module, all.kernel.kvLoop, all.kernel.options.blockSparse);
-    all.gradients = gradientSums(plan);
-    all.places = placesOf(whole->mod.module());
+    all.operations = operationsOf(derived);
+    all.perScore = scoreCostOf((*inKernel)->module, kernel.kvLoop(), options.blockSparse);
+    all.gradients = gradientSums(whole.plan);
+    all.places = placesOf(derived);
     all.maps = mapBlocks(*counted, *bindings, blocks);
-    all.limits = limitsOf(all.kernel.options.arch);
+    all.limits = limitsOf(options.arch);
     all.work = tileWorkOf(*counted, *bindings, all);
     return all;
   });

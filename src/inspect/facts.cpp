@@ -2,6 +2,7 @@
 #include "analysis/low_rank.h"
 #include "api/mod_impl.h"
 #include "api/own_stack.h"
+#include "api/plan_impl.h"
 #include "attnc/explain.h"
 #include "ir/bind.h"
 #include "ir/conditions.h"
@@ -158,11 +159,10 @@ Expected<std::string> sequencesIrText(const Mod& mod, const KernelOptions& optio
   });
 }
 
-Expected<std::string> kernelIrText(const Mod& mod, const KernelOptions& options) {
+Expected<std::string> kernelIrText(const Plan& plan) {
   return onOwnStack([&]() -> Expected<std::string> {
-    ATTNC_TRY_AS(derived, derive(mod, options));
-    ATTNC_TRY_AS(plan, choosePlan(*derived, options));
-    ATTNC_TRY_AS(kernelMod, kernelModOf(*derived, plan::walkingStage(*plan).algebra));
+    const Plan::Impl& of = PlanAccess::of(plan);
+    ATTNC_TRY_AS(kernelMod, kernelModOf(of.mod, plan::walkingStage(of.plan).algebra));
     return ir::print((*kernelMod)->module);
   });
 }

@@ -117,11 +117,11 @@ const char* loopName(KvLoop loop) {
   return "?";
 }
 
-JsonReport tileJson(const ExplainedKernel& kernel) {
-  switch (kernel.tileFrom) {
-  case TileFrom::Model: return {{"tile", kernel.tile}, {"from", "model"}};
-  case TileFrom::Tuned: return {{"tile", kernel.tile}, {"from", "tuned"}, {"tunedBy", kernel.tunedBy}};
-  case TileFrom::Asked: return {{"tile", kernel.tile}, {"from", "asked"}};
+JsonReport tileJson(const Plan& kernel) {
+  switch (kernel.tileFrom()) {
+  case TileFrom::Model: return {{"tile", kernel.tile()}, {"from", "model"}};
+  case TileFrom::Tuned: return {{"tile", kernel.tile()}, {"from", "tuned"}, {"tunedBy", kernel.tunedBy()}};
+  case TileFrom::Asked: return {{"tile", kernel.tile()}, {"from", "asked"}};
   }
   return {};
 }
@@ -141,8 +141,9 @@ JsonReport launchJson(const KernelSource& source, const CompiledKernel& compiled
   return json;
 }
 
-JsonReport kernelJson(const ExplainedKernel& kernel) {
-  const KernelOptions& options = kernel.options;
+JsonReport kernelJson(const Explanation& all) {
+  const Plan& kernel = all.kernel;
+  const KernelOptions& options = kernel.options();
   JsonReport json{{"kind", std::string(kindName(options.kind))},
                   {"family", familyName(options.family)},
                   {"arch", options.arch},
@@ -151,11 +152,11 @@ JsonReport kernelJson(const ExplainedKernel& kernel) {
                   {"kvDtype", options.features.has(Feature::Fp8Kv) ? "e4m3" : dtypeName(options.dtype)},
                   {"headDim", options.headDim},
                   {"headDimV", options.headDimV}};
-  if (!kernel.passedOver.empty()) json["passedOver"] = kernel.passedOver;
-  if (!kernel.lowRank.empty()) json["lowRank"] = kernel.lowRank;
+  if (!kernel.passedOver().empty()) json["passedOver"] = kernel.passedOver();
+  if (!kernel.lowRank().empty()) json["lowRank"] = kernel.lowRank();
   json["launches"] = JsonReport::array();
-  for (size_t i = 0; i < kernel.sources.size(); ++i)
-    json["launches"].push_back(launchJson(kernel.sources[i], *kernel.compiled[i]));
+  for (size_t i = 0; i < all.sources.size(); ++i)
+    json["launches"].push_back(launchJson(all.sources[i], *all.compiled[i]));
   return json;
 }
 
@@ -327,7 +328,7 @@ std::string toJson(const ModExplanation& all) {
 std::string toJson(const Explanation& all) {
   const ProblemShape& problem = all.preparation.problem;
   JsonReport json = modJson(all.mod);
-  json["kernel"] = kernelJson(all.kernel);
+  json["kernel"] = kernelJson(all);
   json["tile"] = tileJson(all.kernel);
   if (!all.preparation.whyKind.empty()) json["choice"] = all.preparation.whyKind;
   json["workspaceBytes"] = all.preparation.workspaceBytes;
@@ -337,7 +338,7 @@ std::string toJson(const Explanation& all) {
                      {"Q_LEN", problem.qLen},
                      {"KV_LEN", problem.kvLen}};
   json["values"] = valuesJson(all.scalars);
-  json["kvLoop"] = loopName(all.kernel.kvLoop);
+  json["kvLoop"] = loopName(all.kernel.kvLoop());
   json["blocks"] = blocksJson(all.census);
   if (all.boxes) json["boxes"] = boxesJson(*all.boxes);
   json["flops"] = {{"dense", all.flops.dense}, {"live", all.flops.live}};

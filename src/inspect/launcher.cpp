@@ -132,21 +132,21 @@ struct Recording {
   std::optional<plan::RecordedLaunch> launch = {};
 
   Recording(const LauncherSource& source, const LaunchShape& shape, uint64_t step)
-      : at(shape, source.kernel.plan.options, step) {}
+      : at(shape, source.plan.options, step) {}
 
   Status record(const LauncherSource& source) {
     const plan::MapEncoder encoder([&](const jit::TensorMapRequest& request) {
       maps.push_back(request);
       return TensorMap{{kMap + maps.size() - 1}};
     });
-    ATTNC_TRY_AS(recorded, plan::recordLaunch(source.kernel.plan, source.kernel.mods, source.kernel.mod.module(),
-                                              at.operands, at.outputs, at.gradients, {at.multiprocessors, at.l2Bytes},
+    ATTNC_TRY_AS(recorded, plan::recordLaunch(source.plan, source.mods, source.mod.module(), at.operands, at.outputs,
+                                              at.gradients, {at.multiprocessors, at.l2Bytes},
                                               reinterpret_cast<void*>(at.address(at.workspace())),
                                               reinterpret_cast<const void*>(at.address(at.zero()))));
     launch = *std::move(recorded);
-    const ir::Module& module = source.kernel.mod.module();
+    const ir::Module& module = source.mod.module();
     ATTNC_TRY_AS(bindings, ir::bind(module, *at.operands.captures, launch->operands.problem, &launch->operands));
-    return checkPins(module, *bindings, source.kernel.plan.options.pins);
+    return checkPins(module, *bindings, source.plan.options.pins);
   }
 };
 
@@ -322,7 +322,7 @@ inline int launch(const void* kernel, unsigned ctas, unsigned threads, int share
 
   std::string stage(size_t number) {
     const plan::RecordedStage &recorded = one.launch->stages[number], &elsewhere = other.launch->stages[number];
-    const plan::Stage& stage = source.kernel.plan.stages[recorded.index];
+    const plan::Stage& stage = source.plan.stages[recorded.index];
     std::vector<uint64_t> words = wordsOf(recorded.params), otherWords = wordsOf(elsewhere.params);
     std::string maps;
     for (size_t i = 0; i + kMapWords <= words.size(); i += 8)
@@ -343,7 +343,7 @@ inline int launch(const void* kernel, unsigned ctas, unsigned threads, int share
                                   " cudaStream_t stream) {{\n"
                                   "  using namespace {1}::launcher;\n{2}",
                                   source.name, source.space, checks());
-    if (llvm::any_of(source.kernel.mods, [](const auto& mod) { return codegen::readsTensors(mod->source.slots); }))
+    if (llvm::any_of(source.mods, [](const auto& mod) { return codegen::readsTensors(mod->source.slots); }))
       out += fmt::format("  void* zero = nullptr; // stands for tensors without elements\n"
                          "  if (int error = cudaGetSymbolAddress(&zero, {}::mod::attnc_zero)) return error;\n",
                          source.space);

@@ -1,7 +1,7 @@
 // Host code that launches a kernel without attnc: one launch, as numbers.
 #pragma once
 
-#include "api/planned_kernel.h"
+#include "api/plan_impl.h"
 #include "attnc/stages.h"
 
 #include <string>
@@ -11,7 +11,9 @@ namespace attnc {
 
 /// What a launcher is written from.
 struct LauncherSource {
-  const PlannedKernel& kernel;
+  const Mod& mod; ///< derived for the plan
+  const plan::Plan& plan;
+  const StageMods& mods;
   std::vector<std::string> kernels; ///< by stage: names for C++
   std::string name;                 ///< of the function: "alibi_forward"
   std::string space;                ///< the namespace of the kernels

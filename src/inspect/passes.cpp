@@ -47,7 +47,9 @@ std::vector<std::string> passNames() {
   return names;
 }
 
-Expected<std::string> irTextAfter(const Mod& mod, const KernelOptions& options, const std::string& pass) {
+Expected<std::string> irTextAfter(const Plan& plan, const std::string& pass) {
+  const Mod& mod = plan.mod();
+  const KernelOptions& options = plan.options();
   if (pass != "all" && !passes::findPass(pass)) return Error::environment(fmt::format("there is no pass '{}'", pass));
   return onOwnStack([&]() -> Expected<std::string> {
     std::string text;

@@ -1,9 +1,8 @@
 // Kernels as CUDA files, and the comment that they begin with.
 #include "attnc/stages.h"
 
-#include "api/mod_impl.h"
 #include "api/own_stack.h"
-#include "api/planned_kernel.h"
+#include "api/plan_impl.h"
 #include "attnc/version.h"
 #include "inspect/joined_stages.h"
 #include "inspect/launcher.h"
@@ -25,28 +24,33 @@ namespace {
 
 /// The kernel that a file is written from: that of one launch, or of all.
 struct FileKernel {
-  PlannedKernel kernel;
+  Mod mod;
+  plan::Plan plan;
+  StageMods mods;
   std::vector<KernelSource> sources; ///< by stage
 };
 
-Expected<FileKernel> kernelFor(const Mod& mod, const KernelOptions& options, int launch) {
-  ATTNC_TRY_AS(kernel, planned(mod, options));
-  const size_t count = kernel->mods.size();
+Expected<FileKernel> kernelFor(const Plan& plan, int launch) {
+  const Plan::Impl& of = PlanAccess::of(plan);
+  ATTNC_TRY_AS(mods, of.stageMods());
+  const size_t count = mods->size();
   if (launch < 0 || launch > int(count))
     return Error::environment(fmt::format("there is no launch {}; the kernel has {}", launch, count));
+  FileKernel all{of.mod, of.plan, *std::move(mods), {}};
+  for (size_t stage = 0; stage < count; ++stage)
+    if (!launch || stage + 1 == size_t(launch)) all.sources.push_back(of.source(all.mods, stage));
   if (launch) {
-    kernel->plan.stages = {kernel->plan.stages[size_t(launch - 1)]};
-    kernel->mods = {kernel->mods[size_t(launch - 1)]};
+    all.plan.stages = {of.plan.stages[size_t(launch - 1)]};
+    all.mods = {all.mods[size_t(launch - 1)]};
   }
-  std::vector<KernelSource> sources = kernel->sources();
-  return FileKernel{*std::move(kernel), std::move(sources)};
+  return all;
 }
 
 /// Returns what a file has.
-Expected<FileKernel> kernelFor(const Mod& mod, const KernelOptions& options, const CudaFileOptions& file) {
+Expected<FileKernel> kernelFor(const Plan& plan, const CudaFileOptions& file) {
   if (file.launcher && file.launch)
     return Error::environment("a launcher is of the whole kernel, and one launch is asked for");
-  ATTNC_TRY_AS(all, kernelFor(mod, options, file.launch));
+  ATTNC_TRY_AS(all, kernelFor(plan, file.launch));
   if (!file.launcher) nameApart(all->sources);
   return all;
 }
@@ -179,18 +183,17 @@ std::string otherOptions(const KernelOptions& options) {
 }
 
 std::string comment(const FileKernel& all, const CudaFileOptions& file, const std::string& name) {
-  const KernelOptions& options = all.kernel.plan.options;
+  const KernelOptions& options = all.plan.options;
   std::string out = fmt::format("// {}: {} kernel of the mod {}, for {}, by attnc {}\n", name, kindName(options.kind),
-                                readable(all.kernel.mod.name()), all.sources.front().arch, ATTNC_VERSION);
+                                readable(all.mod.name()), all.sources.front().arch, ATTNC_VERSION);
   out += fmt::format("// q, k, v, out: {}; head dim {}, of v and out {}; family {}{}\n", dtypeName(options.dtype),
                      options.headDim, options.headDimV, familyName(options.family),
-                     all.kernel.plan.tile.empty() ? "" : ", tile " + all.kernel.plan.tile);
+                     all.plan.tile.empty() ? "" : ", tile " + all.plan.tile);
   if (const std::string others = otherOptions(options); !others.empty()) out += "// With " + others + "\n";
   const std::string& arch = all.sources.front().arch;
   const std::string number = arch.substr(arch.find('_') + 1);
   const bool isVirtual = std::string_view(arch).starts_with("compute");
-  const bool maps =
-      llvm::any_of(all.kernel.plan.stages, [](const auto& stage) { return !mappedTensors(stage).empty(); });
+  const bool maps = llvm::any_of(all.plan.stages, [](const auto& stage) { return !mappedTensors(stage).empty(); });
   out += fmt::format(
       "//\n// Compile: nvcc -std=c++20 --expt-relaxed-constexpr -gencode arch=compute_{0},code={1} -c FILE.cu\n",
       number, isVirtual ? "compute_" + number : "sm_" + number);
@@ -201,7 +204,7 @@ std::string comment(const FileKernel& all, const CudaFileOptions& file, const st
          "value.\n";
   const auto uses = [&](size_t index) {
     const KernelSource& source = all.sources[index];
-    const plan::Stage& stage = all.kernel.plan.stages[index];
+    const plan::Stage& stage = all.plan.stages[index];
     std::string text =
         fmt::format("//   {}. {}(const {}, const ModArgs)\n", index + 1, source.entry, paramsType(source, stage));
     text += fmt::format("//      grid {}; block {}; dynamic shared memory {} bytes\n", ctasWords(stage), stage.threads,
@@ -212,10 +215,10 @@ std::string comment(const FileKernel& all, const CudaFileOptions& file, const st
   };
   for (size_t i = 0; i < all.sources.size() && i < 12; ++i) out += uses(i);
   if (all.sources.size() > 12) out += fmt::format("//   ... {} more\n", all.sources.size() - 12);
-  if (const size_t first = all.kernel.plan.stagesOfFirstForm; first && !file.launch)
+  if (const size_t first = all.plan.stagesOfFirstForm; first && !file.launch)
     out += fmt::format(
         "// Either launches 1 to {} run, or {} to {}, by the numbers of a launch. Low-rank term:\n//   {}\n", first,
-        first + 1, all.sources.size(), all.kernel.plan.lowRank);
+        first + 1, all.sources.size(), all.plan.lowRank);
   out += "// More than 48 KiB of dynamic shared memory needs cudaFuncAttributeMaxDynamicSharedMemorySize. No CTAs: no "
          "launch.\n";
   if (maps)
@@ -224,21 +227,21 @@ std::string comment(const FileKernel& all, const CudaFileOptions& file, const st
            "// strides 1, L2 promotion 256 bytes (decode: 128). A batch that is broadcast has extent 1, and 0 as its "
            "batch step.\n";
   out += "// The structs say what each member means. Search for `struct` and the name.\n//\n";
-  const ir::Module& module = all.kernel.mods.front()->module;
+  const ir::Module& module = all.mods.front()->module;
   std::vector<std::string> words;
-  for (const codegen::ArgWord& slot : all.kernel.mods.front()->source.slots) words.push_back(wordWords(module, slot));
+  for (const codegen::ArgWord& slot : all.mods.front()->source.slots) words.push_back(wordWords(module, slot));
   if (words.size() > 24) words.resize(24), words.push_back("... as in struct ModArgs");
   out += words.empty() ? "// ModArgs: one word, not read.\n"
                        : fmt::format("// ModArgs{}, 8 bytes a word, values in the low bytes:\n//   {}\n",
                                      all.sources.size() > 1 ? " of launch 1" : "", fmt::join(words, "\n//   "));
-  return out + "//\n" + workspaceWords(all.kernel.plan);
+  return out + "//\n" + workspaceWords(all.plan);
 }
 
 } // namespace
 
-Expected<std::string> modText(const Mod& mod, const KernelOptions& options, int launch) {
+Expected<std::string> modText(const Plan& plan, int launch) {
   return onOwnStack([&]() -> Expected<std::string> {
-    ATTNC_TRY_AS(all, kernelFor(mod, options, launch));
+    ATTNC_TRY_AS(all, kernelFor(plan, launch));
     std::string text;
     std::set<std::string> seen;
     for (const KernelSource& source : all->sources)
@@ -249,10 +252,10 @@ Expected<std::string> modText(const Mod& mod, const KernelOptions& options, int 
   });
 }
 
-Expected<std::string> cudaFile(const Mod& mod, const KernelOptions& options, const CudaFileOptions& file) {
+Expected<std::string> cudaFile(const Plan& plan, const CudaFileOptions& file) {
   return onOwnStack([&]() -> Expected<std::string> {
-    ATTNC_TRY_AS(all, kernelFor(mod, options, file));
-    const std::string name = functionName(mod, all->kernel.plan.options);
+    ATTNC_TRY_AS(all, kernelFor(plan, file));
+    const std::string name = functionName(plan.mod(), plan.options());
     const std::string space = file.launcher ? name + "_impl" : "attnc";
     const JoinedStages stages = joined(all->sources, space);
     std::string out = comment(*all, file, name);
@@ -262,17 +265,17 @@ Expected<std::string> cudaFile(const Mod& mod, const KernelOptions& options, con
       out += "#include <cuda.h>\n#include <cuda_runtime.h>\n\n#include <cstdint>\n#include <initializer_list>\n\n";
     out += stages.text;
     if (file.launcher) {
-      ATTNC_TRY_AS(launcher, launcherText({all->kernel, stages.kernels, name, space}, *file.launcher));
+      ATTNC_TRY_AS(launcher,
+                   launcherText({all->mod, all->plan, all->mods, stages.kernels, name, space}, *file.launcher));
       out += *launcher;
     }
     return withOwnLines(out, name + ".cu");
   });
 }
 
-Expected<std::vector<KernelSource>> cudaFileLaunches(const Mod& mod, const KernelOptions& options,
-                                                     const CudaFileOptions& file) {
+Expected<std::vector<KernelSource>> cudaFileLaunches(const Plan& plan, const CudaFileOptions& file) {
   return onOwnStack([&]() -> Expected<std::vector<KernelSource>> {
-    ATTNC_TRY_AS(all, kernelFor(mod, options, file));
+    ATTNC_TRY_AS(all, kernelFor(plan, file));
     return std::move(all->sources);
   });
 }

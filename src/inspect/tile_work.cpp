@@ -19,18 +19,18 @@ constexpr int64_t kMostDifferent = int64_t(1) << 16; // tiles whose steps are to
 /// Fills the steps of tiles that walk blocks of tokens. Returns whether it could.
 bool fillSteps(const ir::Module& module, const ir::Bindings& bindings, const Explanation& all, TileWork& work) {
   const ProblemShape& problem = all.preparation.problem;
-  const KernelSource& source = all.kernel.sources.front();
-  const bool byLists = all.kernel.kvLoop == KvLoop::BlockMask;
+  const KernelSource& source = all.sources.front();
+  const bool byLists = all.kernel.kvLoop() == KvLoop::BlockMask;
   const int rows = source.tileRows, columns = source.tileColumns;
   work.tiles = ceilDiv(problem.qLen, rows);
   const int64_t allColumns = ceilDiv(problem.kvLen, columns);
-  if (all.kernel.kvLoop == KvLoop::AllTiles) {
+  if (all.kernel.kvLoop() == KvLoop::AllTiles) {
     if (work.tiles > kMostDifferent) return false;
     work.steps.assign(size_t(work.tiles), allColumns);
     return true;
   }
   const BlockMaskShape shape =
-      byLists ? plan::smallestMask(module, problem, all.kernel.options.maskQBlock, all.kernel.options.maskKvBlock)
+      byLists ? plan::smallestMask(module, problem, all.kernel.options().maskQBlock, all.kernel.options().maskKvBlock)
               : plan::smallestMask(module, problem, rows, columns);
   work.maskBatch = shape.batch;
   work.maskHeads = shape.heads;
@@ -103,17 +103,17 @@ GpuLimits limitsOf(const std::string& text) {
 }
 
 std::optional<TileWork> tileWorkOf(const ir::Module& module, const ir::Bindings& bindings, const Explanation& all) {
-  const KernelOptions& options = all.kernel.options;
+  const KernelOptions& options = all.kernel.options();
   const ProblemShape& problem = all.preparation.problem;
   const GpuLimits& limits = all.limits;
-  const KernelSource& source = all.kernel.sources.front();
-  const CompiledKernel& compiled = *all.kernel.compiled.front();
+  const KernelSource& source = all.sources.front();
+  const CompiledKernel& compiled = *all.compiled.front();
   const bool isKnown = options.kind == KernelKind::Forward && options.family != Family::Naive &&
                        !options.features.has(Feature::Ragged) && limits.multiprocessors && source.tileRows &&
                        source.tileColumns;
   if (!isKnown || problem.batch * problem.qHeads == 0 || problem.qLen == 0) return std::nullopt;
   TileWork work{.heads = problem.batch * problem.qHeads};
-  switch (all.kernel.kvLoop) {
+  switch (all.kernel.kvLoop()) {
   case KvLoop::AllTiles:
   case KvLoop::Bounds:
   case KvLoop::BlockMask:

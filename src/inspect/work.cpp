@@ -2,8 +2,8 @@
 #include "inspect/work.h"
 
 #include "analysis/grid_box.h"
-#include "api/mod_impl.h"
 #include "api/own_stack.h"
+#include "api/plan_impl.h"
 #include "inspect/grid_census.h"
 #include "inspect/mask_census.h"
 #include "ir/bind.h"
@@ -32,26 +32,25 @@ Expected<std::optional<GridCensus>> countedOnGrid(const Mod& mod, const plan::Pl
 }
 
 /// Counts the pairs that live from the boxes of a box kernel, which is far faster than asking the mask for each pair.
-static Expected<std::optional<GridCensus>> pairsInBoxes(const Mod& mod, const Captures& captures,
-                                                        const KernelOptions& kernel, const ProblemShape& problem) {
-  if (kernel.family != Family::Grid) return std::optional<GridCensus>();
-  auto derived = derive(mod, kernel); // kernels are written from the derived mod, which differs with gradients
-  if (!derived) return std::move(derived).error();
-  ATTNC_TRY_AS(plan, choosePlan(*derived, kernel));
-  const auto box = plan->grid ? analysis::gridBox(plan->grid->module) : std::nullopt;
+static Expected<std::optional<GridCensus>> pairsInBoxes(const Plan& kernel, const Captures& captures,
+                                                        const ProblemShape& problem) {
+  const Plan::Impl& of = PlanAccess::of(kernel);
+  const auto box = of.plan.grid ? analysis::gridBox(of.plan.grid->module) : std::nullopt;
   if (!box || !box->isMask()) return std::optional<GridCensus>();
   if (box->beside && box->beside->asks()) return std::optional<GridCensus>();
-  return countedOnGrid(*derived, *plan, captures, problem);
+  return countedOnGrid(of.mod, of.plan, captures, problem);
 }
 
-Expected<Work> countWork(const Mod& mod, const Captures& captures, const KernelOptions& kernel,
-                         const ProblemShape& problem) {
+Expected<Work> countWork(const Plan& plan, const Captures& captures, const ProblemShape& problem) {
   return onOwnStack([&]() -> Expected<Work> {
+    const KernelOptions& kernel = plan.options();
+    ATTNC_TRY_AS(pinned, plan.mod().pinned(kernel.pins));
+    const Mod& mod = *pinned;
     const double heads = double(problem.batch) * double(problem.qHeads);
     Work work{problem, heads * double(problem.qLen) * double(problem.kvLen),
               double(problem.batch) * double(problem.kvHeads) * double(problem.kvLen)};
     if (!mod.hasMaskMod() || work.pairs == 0) return work;
-    ATTNC_TRY_AS(inBoxes, pairsInBoxes(mod, captures, kernel, problem));
+    ATTNC_TRY_AS(inBoxes, pairsInBoxes(plan, captures, problem));
     if (*inBoxes) {
       work.pairs = (*inBoxes)->live;
       work.isEstimate = (*inBoxes)->isEstimate;
@@ -102,8 +101,9 @@ WorkFlops flopsOf(const MaskCensus& census, const std::optional<GridCensus>& box
   const BlockMaskShape& shape = census.shape;
   // Two products of a multiplication and an addition each: q k^T over the head_dim of q and k, p v over that of v. A
   // backward pass has five; they are counted at the usual factor of 2.5.
+  const KernelOptions& kernel = preparation.kernel.options();
   const double passes = preparation.backward ? 2.5 : 1;
-  const double flopsPerPair = passes * 2 * (preparation.options.headDim + preparation.options.headDimV);
+  const double flopsPerPair = passes * 2 * (kernel.headDim + kernel.headDimV);
   const double rows = double(problem.batch) * double(problem.qHeads) * double(problem.qLen);
   WorkFlops flops{.dense = flopsPerPair * rows * double(problem.kvLen)};
   if (boxes) {

@@ -2,6 +2,7 @@
 #include "tests/api/settled.h"
 
 #include "api/mod_impl.h"
+#include "helpers/plan_parts.h"
 #include "inspect/grid_census.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
@@ -75,11 +76,11 @@ TEST_CASE("a lattice of boxes names each token of its grid once", "[api][box-mas
 TEST_CASE("prepare() lists boxes where no axis bounds what a query sees", "[api][box-mask]") {
   Case c;
   const Preparation p = settled(crissCross(), c);
-  CHECK(p.options.family == Family::Grid);
-  CHECK(p.kvLoop == KvLoop::BoxMask);
-  CHECK(p.passedOver.empty());
-  CHECK(p.options.blockSparse);
-  CHECK(p.options.maskByBoxes);
+  CHECK(p.kernel.options().family == Family::Grid);
+  CHECK(p.kernel.kvLoop() == KvLoop::BoxMask);
+  CHECK(p.kernel.passedOver().empty());
+  CHECK(p.kernel.options().blockSparse);
+  CHECK(p.kernel.options().maskByBoxes);
   REQUIRE(p.blockMask);
   REQUIRE(p.blockMask->boxes);
   CHECK(p.blockMask->batch == 1);
@@ -90,69 +91,69 @@ TEST_CASE("prepare() lists boxes where no axis bounds what a query sees", "[api]
   CHECK(boxes.queries.tokensOfBox() == 128);
   CHECK(p.workspaceBytes >= BlockMask::storageBytes(*p.blockMask));
   REQUIRE(p.kernels().size() == 2);
-  CHECK(p.kernels()[1].kind == KernelKind::BlockMask);
-  CHECK(p.kernels()[1].maskByBoxes);
-  CHECK(Compiler().source(crissCross(), p.kernels()[1])->front().templateName == "box_mask.cu");
+  CHECK(p.kernels()[1].options().kind == KernelKind::BlockMask);
+  CHECK(p.kernels()[1].options().maskByBoxes);
+  CHECK(p.kernels()[1].sources()->front().templateName == "box_mask.cu");
 
   SECTION("heads that differ have lists of their own") {
     const Preparation own = settled(imageMod("(qy == ky // 3) | (qx == kx + h)"), c);
-    CHECK(own.kvLoop == KvLoop::BoxMask);
+    CHECK(own.kernel.kvLoop() == KvLoop::BoxMask);
     CHECK(own.blockMask->heads == 8);
   }
   SECTION("on other GPUs, too") {
     c.options.arch = "sm_80";
     const Preparation other = settled(crissCross(), c);
-    CHECK(other.options.family == Family::Grid);
-    CHECK(other.kvLoop == KvLoop::BoxMask);
+    CHECK(other.kernel.options().family == Family::Grid);
+    CHECK(other.kernel.kvLoop() == KvLoop::BoxMask);
     CHECK(other.blockMask->boxes);
   }
   SECTION("a tile that is asked for makes the boxes") {
-    const auto tiles = Compiler().tiles(crissCross(), p.options);
+    const auto tiles = test::tilesOf(Compiler(), crissCross(), p.kernel.options());
     REQUIRE(tiles);
     REQUIRE(tiles->size() > 3);
-    CHECK(tiles->front() == p.tile);
+    CHECK(tiles->front() == p.kernel.tile());
     c.options.tile = tiles->back();
     const Preparation asked = settled(crissCross(), c);
-    CHECK(asked.tile == tiles->back());
+    CHECK(asked.kernel.tile() == tiles->back());
     CHECK_FALSE(*asked.blockMask->boxes == boxes);
   }
   SECTION("tokens of other lengths, head dims and masks that are not wanted go by other kernels") {
     c.operands.k = tensor(2, 2, 3001, 64), c.operands.v = tensor(2, 2, 3001, 32);
     const Preparation beside = settled(crissCross(), c);
-    CHECK(beside.options.family == Family::Sm90);
-    CHECK(beside.kvLoop == KvLoop::BlockMask);
-    CHECK_FALSE(beside.options.maskByBoxes);
+    CHECK(beside.kernel.options().family == Family::Sm90);
+    CHECK(beside.kernel.kvLoop() == KvLoop::BlockMask);
+    CHECK_FALSE(beside.kernel.options().maskByBoxes);
     CHECK_FALSE(beside.blockMask->boxes);
-    CHECK(beside.passedOver == "a grid of 60 x 50 has 3000 tokens, KV_LEN is 3001");
+    CHECK(beside.kernel.passedOver() == "a grid of 60 x 50 has 3000 tokens, KV_LEN is 3001");
     c.options.buildBlockMask = false;
-    CHECK(settled(crissCross(), c).kvLoop == KvLoop::AllTiles);
+    CHECK(settled(crissCross(), c).kernel.kvLoop() == KvLoop::AllTiles);
     Case wide;
     wide.operands.q = tensor(2, 8, 1000, 192), wide.operands.k = tensor(2, 2, 3000, 192);
-    CHECK(settled(crissCross(), wide).passedOver == "grid takes head dims up to 128");
-    CHECK(settled(crissCross(), wide).kvLoop == KvLoop::BlockMask);
+    CHECK(settled(crissCross(), wide).kernel.passedOver() == "grid takes head dims up to 128");
+    CHECK(settled(crissCross(), wide).kernel.kvLoop() == KvLoop::BlockMask);
   }
   SECTION("training goes by blocks of tokens in both passes") {
     const Preparation both = trained(crissCross(), c);
-    CHECK(both.kvLoop == KvLoop::BlockMask);
-    CHECK(both.backward->kvLoop == KvLoop::BlockMask);
+    CHECK(both.kernel.kvLoop() == KvLoop::BlockMask);
+    CHECK(both.backward->kvLoop() == KvLoop::BlockMask);
     CHECK_FALSE(both.blockMask->boxes);
     const char* const why = "grid goes by lists of boxes where no axis is bounded, in forward passes on declared grids";
-    CHECK(both.passedOver == why);
-    CHECK(both.backward->passedOver == why);
+    CHECK(both.kernel.passedOver() == why);
+    CHECK(both.backward->passedOver() == why);
   }
 }
 
 TEST_CASE("masks that bound what a query sees, and grids that are found, list no boxes", "[api][box-mask]") {
   Case c;
-  CHECK(settled(mod(kNeighborhood), c).kvLoop == KvLoop::Boxes);
-  CHECK(settled(imageMod("(abs(ky - qy) <= 2) & ((kx == qx) | (ky == qy))"), c).kvLoop == KvLoop::Boxes);
+  CHECK(settled(mod(kNeighborhood), c).kernel.kvLoop() == KvLoop::Boxes);
+  CHECK(settled(imageMod("(abs(ky - qy) <= 2) & ((kx == qx) | (ky == qy))"), c).kernel.kvLoop() == KvLoop::Boxes);
   // Coordinates along only one axis: blocks of consecutive tokens are as good.
-  CHECK(settled(imageMod("(ky % 7 == qy % 3) | (ky == qy)"), c).kvLoop == KvLoop::BlockMask);
+  CHECK(settled(imageMod("(ky % 7 == qy % 3) | (ky == qy)"), c).kernel.kvLoop() == KvLoop::BlockMask);
   const Mod found = mod("def mask_mod(b, h, q, k):\n  return (q // 50 == k // 50) | (q % 50 == k % 50)\n");
-  CHECK(settled(found, c).kvLoop == KvLoop::BlockMask);
-  CHECK_FALSE(settled(found, c).options.maskByBoxes);
+  CHECK(settled(found, c).kernel.kvLoop() == KvLoop::BlockMask);
+  CHECK_FALSE(settled(found, c).kernel.options().maskByBoxes);
   c.options.family = Family::Grid;
-  CHECK(settled(found, c).kvLoop == KvLoop::BoxMask);
+  CHECK(settled(found, c).kernel.kvLoop() == KvLoop::BoxMask);
 }
 
 TEST_CASE("boxes of a mask that is given are those of the kernel's tile", "[api][box-mask]") {
@@ -161,7 +162,7 @@ TEST_CASE("boxes of a mask that is given are those of the kernel's tile", "[api]
   BlockMaskView mask{.shape = *own.blockMask};
   c.operands.blockMask = &mask;
   const Preparation given = settled(crissCross(), c);
-  CHECK(given.kvLoop == KvLoop::BoxMask);
+  CHECK(given.kernel.kvLoop() == KvLoop::BoxMask);
   CHECK_FALSE(given.blockMask);
   mask.shape.boxes->keys.box = {1, 2, 8};
   CHECK(errorOf(crissCross(), c).find("block mask: its boxes are ") == 0);
@@ -262,7 +263,7 @@ TEST_CASE("the census of lists of boxes counts what they hold", "[api][box-mask]
     Captures captures;
     captures.set("n", int64_t(1000)); // of which no key is beyond
     const ProblemShape problem{2, 3, 3, 1000, 3000};
-    auto plan = choosePlan(
+    auto plan = test::choosePlan(
         m, {.family = Family::Grid, .arch = "sm_90a", .headDim = 64, .blockSparse = true, .maskByBoxes = true});
     if (!plan) FAIL(plan.error().message);
     auto bindings = ir::bind(plan->grid->module, captures, problem), ofMod = ir::bind(m.module(), captures, problem);
@@ -306,7 +307,7 @@ TEST_CASE("lattices that are too large are refused, whatever their products", "[
 
 TEST_CASE("a mask of boxes for a mod that declares no grid is refused with a reason", "[api][box-mask]") {
   const KernelOptions options{.arch = "sm_90a", .headDim = 64, .blockSparse = true, .maskByBoxes = true};
-  const auto causal = Compiler().source(mod("q_idx >= kv_idx"), options);
+  const auto causal = test::sourcesOf(Compiler(), mod("q_idx >= kv_idx"), options);
   REQUIRE_FALSE(causal);
   CHECK(causal.error().message == "the mod declares no grid on which blocks of a mask could be boxes");
 }
@@ -326,5 +327,5 @@ TEST_CASE("lists of boxes that say nothing of a score_mod need a mask_mod on the
           "blocks of the mask are boxes for a mask in score_mod, of which its lists say nothing");
   }
   mask.ofWholeMod = true;
-  CHECK(settled(byScore, c).kvLoop == KvLoop::BoxMask);
+  CHECK(settled(byScore, c).kernel.kvLoop() == KvLoop::BoxMask);
 }

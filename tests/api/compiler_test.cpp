@@ -3,6 +3,7 @@
 #include "api/mod_impl.h"
 #include "api/options_key.h"
 #include "attnc/attnc.h"
+#include "helpers/plans.h"
 #include "helpers/visits.h"
 #include "jit/nvrtc.h"
 
@@ -54,10 +55,10 @@ const char* const kRenamed =
 TEST_CASE("a mod of equal IR is not compiled again, whatever its names, lines and file", "[api]") {
   if (noNvrtc()) return;
   const Directory directory;
-  auto first = Compiler(caching(directory)).compile(mod(kText), options());
+  auto first = test::compiledOf(Compiler(caching(directory)), mod(kText), options());
   REQUIRE(first);
   CHECK_FALSE(first->front()->fromDisk);
-  auto again = Compiler(caching(directory)).compile(mod(kRenamed, "/elsewhere/b.py"), options());
+  auto again = test::compiledOf(Compiler(caching(directory)), mod(kRenamed, "/elsewhere/b.py"), options());
   REQUIRE(again);
   CHECK(again->front()->fromDisk);
   CHECK(again->front()->cubin == first->front()->cubin);
@@ -83,11 +84,11 @@ TEST_CASE("a mod is derived, analysed and written once for all that ask", "[api]
       mod("n: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return (q_idx >= kv_idx) & (q_idx - kv_idx < n)\n");
   KernelOptions forward{.arch = "sm_90a", .headDim = 64, .pins = {{"n", 256}}};
   const Compiler compiler({.cacheMode = CompilerOptions::CacheMode::Off});
-  CHECK(test::visitsOf([&] { REQUIRE(compiler.wantsBlockMask(window, forward)); }) > 0);
+  CHECK(test::visitsOf([&] { REQUIRE(test::gainsFromBlockMask(compiler, window, forward)); }) > 0);
   forward.headDim = 128;
-  CHECK(test::visitsOf([&] { REQUIRE(compiler.wantsBlockMask(window, forward)); }) == 0);
+  CHECK(test::visitsOf([&] { REQUIRE(test::gainsFromBlockMask(compiler, window, forward)); }) == 0);
   if (noNvrtc()) return;
-  CHECK(test::visitsOf([&] { REQUIRE(compiler.compile(window, forward)); }) == 0);
+  CHECK(test::visitsOf([&] { REQUIRE(test::compiledOf(compiler, window, forward)); }) == 0);
 }
 
 TEST_CASE("what compiling took is told to the call that it took it, not to later ones", "[api]") {
@@ -95,7 +96,7 @@ TEST_CASE("what compiling took is told to the call that it took it, not to later
   const Directory directory;
   const Compiler compiler(caching(directory));
   const auto expect = [&](const Compiler& from, bool compiles, bool fromDisk) {
-    auto kernel = from.compile(mod(kText), options());
+    auto kernel = test::compiledOf(from, mod(kText), options());
     REQUIRE(kernel);
     CHECK((kernel->front()->compileMs > 0) == compiles);
     CHECK(kernel->front()->fromDisk == fromDisk);
@@ -153,7 +154,7 @@ TEST_CASE("what is static makes another kernel", "[api]") {
   const Directory directory;
   const Compiler compiler(caching(directory));
   const auto isNew = [&](const Mod& m, const KernelOptions& o) {
-    auto kernel = compiler.compile(m, o);
+    auto kernel = test::compiledOf(compiler, m, o);
     REQUIRE(kernel);
     return !kernel->front()->fromDisk && kernel->front()->compileMs > 0;
   };
@@ -171,7 +172,7 @@ TEST_CASE("what is static makes another kernel", "[api]") {
 }
 
 TEST_CASE("the flattened source of a kernel stands alone", "[api]") {
-  auto source = Compiler().source(mod(kText), options());
+  auto source = test::sourcesOf(Compiler(), mod(kText), options());
   REQUIRE(source);
   const std::string text = source->front().flattened();
   CHECK(text.find("#include \"") == std::string::npos);
@@ -182,7 +183,7 @@ TEST_CASE("the flattened source of a kernel stands alone", "[api]") {
 TEST_CASE("requests that no kernel serves are refused with what is served", "[api]") {
   const Compiler compiler;
   const auto messageOf = [&](KernelOptions o) {
-    auto source = compiler.source(Mod::identity(), o);
+    auto source = test::sourcesOf(compiler, Mod::identity(), o);
     REQUIRE_FALSE(source);
     CHECK(source.error().blame == Blame::Environment);
     return source.error().message;

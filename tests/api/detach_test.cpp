@@ -1,5 +1,6 @@
 // .detach() stops gradients and nothing else: forward kernels are those of the mod without it.
 #include "attnc/attnc.h"
+#include "helpers/plans.h"
 
 #include <catch2/catch.hpp>
 
@@ -47,11 +48,12 @@ TEST_CASE("a detached value keeps its mark, and a forward kernel does not see it
     CHECK(stopped.hash() != plain.hash());
     for (Family family : {Family::Naive, Family::Sm80, Family::Sm90}) {
       KernelOptions options{.family = family, .arch = "sm_90a", .headDim = 64};
-      auto a = compiler.source(stopped, options), b = compiler.source(plain, options);
+      auto a = test::sourcesOf(compiler, stopped, options), b = test::sourcesOf(compiler, plain, options);
       REQUIRE(a);
       REQUIRE(b);
       CHECK(a->front().flattened() == b->front().flattened());
-      auto wantsA = compiler.wantsBlockMask(stopped, options), wantsB = compiler.wantsBlockMask(plain, options);
+      auto wantsA = test::gainsFromBlockMask(compiler, stopped, options),
+           wantsB = test::gainsFromBlockMask(compiler, plain, options);
       REQUIRE(wantsA);
       CHECK(*wantsA == *wantsB);
     }

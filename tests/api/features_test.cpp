@@ -1,5 +1,6 @@
 // Features: what operands and options need, and what families refuse.
 #include "attnc/attnc.h"
+#include "helpers/plans.h"
 #include "plan/catalog.h"
 
 #include <catch2/catch.hpp>
@@ -68,7 +69,7 @@ TEST_CASE("each feature that a family does not take is refused, and each that it
         if (kind == KernelKind::Backward && feature == Feature::RowMax) return;  // not read
         if (kind == KernelKind::Decode && feature == Feature::RowScales) return; // not read
         const KernelOptions options = optionsWith(feature, kind, info.family, info.arch);
-        const auto source = compiler.source(*mod, options);
+        const auto source = test::sourcesOf(compiler, *mod, options);
         INFO(int(kind) << " " << familyName(info.family) << " " << info.arch << ": " << featureText(feature));
         // Pages and new rows come with lengths, which may be what is refused first.
         const std::string message = source ? "" : source.error().message;
@@ -100,7 +101,7 @@ TEST_CASE("each tensor of operands has a row, and needs the feature that the row
 
 TEST_CASE("a feature that another option implies is not asked for by the set of features", "[api][features]") {
   const Compiler compiler({.cacheMode = CompilerOptions::CacheMode::Off});
-  const auto refused = compiler.source(Mod::identity(), {.arch = "sm_90a", .features = {Feature::Pages}});
+  const auto refused = test::sourcesOf(compiler, Mod::identity(), {.arch = "sm_90a", .features = {Feature::Pages}});
   REQUIRE_FALSE(refused);
   CHECK(refused.error().message == "KernelOptions::features holds pages");
   CHECK(refused.error().remedy == "KernelOptions::pageSize asks for these");
@@ -146,7 +147,7 @@ void add(KernelOptions& options, const std::string& heading) {
 
 /// Returns the family whose kernel serves a request on Hopper, as the tables spell it.
 std::string servedBy(const Compiler& compiler, const Mod& mod, const KernelOptions& options) {
-  const auto stages = compiler.source(mod, options);
+  const auto stages = test::sourcesOf(compiler, mod, options);
   if (!stages) return "-";
   for (const KernelSource& stage : *stages)
     if (stage.templateName.find("_sm90") != std::string::npos) return "sm90";

@@ -2,6 +2,7 @@
 #include "settled.h"
 
 #include "api/mod_impl.h"
+#include "helpers/plans.h"
 #include "ir/outputs.h"
 
 #include <cmath>
@@ -127,7 +128,7 @@ TEST_CASE("kernels of a caller's lists keep the masks of a score_mod in the scor
         return derived->module().output(role).has_value();
       };
       const auto text = [&](const Mod& m) {
-        auto source = Compiler().source(m, options);
+        auto source = test::sourcesOf(Compiler(), m, options);
         REQUIRE(source);
         return source->front().flattened();
       };
@@ -147,12 +148,12 @@ TEST_CASE("preparing asks a block mask whose lists it has", "[api]") {
   Case c;
   const Preparation own = settled(m, c);
   REQUIRE(own.blockMask);
-  CHECK(own.options.listsOfWholeMod);
-  CHECK(trained(m, c).backward->options.listsOfWholeMod);
+  CHECK(own.kernel.options().listsOfWholeMod);
+  CHECK(trained(m, c).backward->options().listsOfWholeMod);
   BlockMaskView lists{.shape = {.qLen = 1000, .kvLen = 3000}};
   c.operands.blockMask = &lists;
-  CHECK_FALSE(settled(m, c).options.listsOfWholeMod);
-  CHECK_FALSE(trained(m, c).backward->options.listsOfWholeMod);
+  CHECK_FALSE(settled(m, c).kernel.options().listsOfWholeMod);
+  CHECK_FALSE(trained(m, c).backward->options().listsOfWholeMod);
   lists.ofWholeMod = true;
-  CHECK(settled(m, c).options.listsOfWholeMod);
+  CHECK(settled(m, c).kernel.options().listsOfWholeMod);
 }

@@ -2,6 +2,7 @@
 #include "tests/api/settled.h"
 
 #include "api/mod_impl.h"
+#include "helpers/plan_parts.h"
 #include "plan/grid_plan.h"
 
 #include <catch2/catch.hpp>
@@ -35,10 +36,10 @@ bool isColumnBox(const std::array<int, 3>& box) { // templates/algo/grid_box.cuh
 /// Of 1000 queries and 3000 keys, as kNeighborhood has them.
 std::string passedOver(const Case& c, Family family = Family::Sm90) {
   const Preparation p = settled(mod(kNeighborhood), c);
-  CHECK(p.options.family == family);
-  CHECK(p.kvLoop != KvLoop::Boxes);
+  CHECK(p.kernel.options().family == family);
+  CHECK(p.kernel.kvLoop() != KvLoop::Boxes);
   CHECK(p.blockMask);
-  return p.passedOver;
+  return p.kernel.passedOver();
 }
 
 } // namespace
@@ -138,14 +139,15 @@ TEST_CASE("prepare() takes a kernel by boxes for joint attention of text and an 
   c.operands.k = tensor(2, 2, 3001, 64), c.operands.v = tensor(2, 2, 3001, 32);
   captures.set("TEXT", int64_t(7));
   const Preparation p = settled(m, c);
-  CHECK(p.options.family == Family::Grid);
-  CHECK(p.kvLoop == KvLoop::Boxes);
-  CHECK(p.passedOver.empty());
+  CHECK(p.kernel.options().family == Family::Grid);
+  CHECK(p.kernel.kvLoop() == KvLoop::Boxes);
+  CHECK(p.kernel.passedOver().empty());
   captures.set("TEXT", int64_t(0)); // behind the image
-  CHECK(settled(m, c).options.family == Family::Grid);
+  CHECK(settled(m, c).kernel.options().family == Family::Grid);
   captures.set("TEXT", int64_t(8));
-  CHECK(settled(m, c).options.family == Family::Sm90);
-  CHECK(settled(m, c).passedOver == "a grid of 20 x 50 has 1000 tokens, the first behind 8 others, Q_LEN is 1007");
+  CHECK(settled(m, c).kernel.options().family == Family::Sm90);
+  CHECK(settled(m, c).kernel.passedOver() ==
+        "a grid of 20 x 50 has 1000 tokens, the first behind 8 others, Q_LEN is 1007");
   c.options.family = Family::Grid;
   const auto refused = [&] { return Compiler().settle(m, c.operands, c.outputs, c.options).error().message; };
   CHECK(refused() == "a grid of 20 x 50 has 1000 tokens, the first behind 8 others, Q_LEN is 1007");
@@ -174,17 +176,17 @@ TEST_CASE("training takes boxes for joint attention of text and an image in both
     INFO(tokens << " tokens, the image behind " << text);
     const Expected<Preparation> p = settledFor(tokens, text, Family::Grid);
     if (!p) FAIL(p.error().message);
-    CHECK(p->options.family == Family::Grid);
-    CHECK(p->backward->options.family == Family::Grid);
-    CHECK(p->kvLoop == KvLoop::Boxes);
-    CHECK(p->backward->kvLoop == KvLoop::Boxes);
+    CHECK(p->kernel.options().family == Family::Grid);
+    CHECK(p->backward->options().family == Family::Grid);
+    CHECK(p->kernel.kvLoop() == KvLoop::Boxes);
+    CHECK(p->backward->kvLoop() == KvLoop::Boxes);
     CHECK_FALSE(p->blockMask);
   }
   for (bool deterministic : {false, true}) {
     const Expected<Preparation> p = settledFor(1077, 77, Family::Auto, deterministic);
     if (!p) FAIL(p.error().message);
-    CHECK(p->options.family == p->backward->options.family);
-    CHECK(p->blockMask.has_value() == (p->options.family != Family::Grid));
+    CHECK(p->kernel.options().family == p->backward->options().family);
+    CHECK(p->blockMask.has_value() == (p->kernel.options().family != Family::Grid));
   }
   const Expected<Preparation> tooFew = settledFor(1000, 77, Family::Grid);
   REQUIRE_FALSE(tooFew);
@@ -194,11 +196,11 @@ TEST_CASE("training takes boxes for joint attention of text and an image in both
 TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why it does not", "[api][grid]") {
   Case c;
   const Preparation p = settled(mod(kNeighborhood), c);
-  CHECK(p.options.family == Family::Grid);
-  CHECK(p.kvLoop == KvLoop::Boxes);
-  CHECK(p.passedOver.empty());
+  CHECK(p.kernel.options().family == Family::Grid);
+  CHECK(p.kernel.kvLoop() == KvLoop::Boxes);
+  CHECK(p.kernel.passedOver().empty());
   CHECK_FALSE(p.blockMask);
-  CHECK_FALSE(p.options.blockSparse);
+  CHECK_FALSE(p.kernel.options().blockSparse);
   CHECK(p.kernels().size() == 1);
 
   SECTION("tokens beside the grid") {
@@ -215,7 +217,7 @@ TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why i
   }
   SECTION("rows of all heads side by side are a grid's as well") {
     c.operands.q.stride[1] = 64, c.operands.q.stride[2] = 8 * 64;
-    CHECK(settled(mod(kNeighborhood), c).options.family == Family::Grid);
+    CHECK(settled(mod(kNeighborhood), c).kernel.options().family == Family::Grid);
   }
   SECTION("head dims and dtypes") {
     c.operands.q = tensor(2, 8, 1000, 192);
@@ -229,12 +231,12 @@ TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why i
       c.operands.q = tensor(2, 8, 1000, 64);
       c.operands.q.stride[2] = 65, c.operands.q.stride[1] = 65000, c.operands.q.stride[0] = 8 * 65000;
       const Preparation other = settled(mod(kNeighborhood), c);
-      CHECK(other.options.family == Family::Grid);
-      CHECK(other.kvLoop == KvLoop::Boxes);
+      CHECK(other.kernel.options().family == Family::Grid);
+      CHECK(other.kernel.kvLoop() == KvLoop::Boxes);
       CHECK_FALSE(other.blockMask);
-      CHECK(other.passedOver.empty());
+      CHECK(other.kernel.passedOver().empty());
       c.options.family = Family::Grid;
-      CHECK(settled(mod(kNeighborhood), c).options.family == Family::Grid);
+      CHECK(settled(mod(kNeighborhood), c).kernel.options().family == Family::Grid);
       c.operands.q = tensor(2, 8, 1000, 192);
       c.operands.k = tensor(2, 2, 3000, 192);
       CHECK(errorOf(mod(kNeighborhood), c) ==
@@ -247,28 +249,28 @@ TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why i
     CHECK(passedOver(c, Family::Sm80) == "grid takes head dims up to 128");
   }
   SECTION("a mod without a grid is not meant") {
-    CHECK(settled(mod("abs(q_idx - kv_idx) <= 5"), c).passedOver.empty());
+    CHECK(settled(mod("abs(q_idx - kv_idx) <= 5"), c).kernel.passedOver().empty());
   }
   SECTION("a block mask that is given") {
     const BlockMaskView mask{.shape = {1, 1, 1000, 3000}};
     c.operands.blockMask = &mask;
     const Preparation given = settled(mod(kNeighborhood), c);
-    CHECK(given.options.family == Family::Sm90);
-    CHECK(given.passedOver == "grid takes no block masks");
+    CHECK(given.kernel.options().family == Family::Sm90);
+    CHECK(given.kernel.passedOver() == "grid takes no block masks");
   }
   SECTION("training") {
     const auto both = [&] { return trained(mod(kNeighborhood), c); };
     const Preparation byBoxes = both();
-    CHECK(byBoxes.options.family == Family::Grid);
-    CHECK(byBoxes.backward->options.family == Family::Grid);
-    CHECK(byBoxes.backward->tile == "q1x4x32 kv1x16x8");
+    CHECK(byBoxes.kernel.options().family == Family::Grid);
+    CHECK(byBoxes.backward->options().family == Family::Grid);
+    CHECK(byBoxes.backward->tile() == "q1x4x32 kv1x16x8");
     CHECK(!byBoxes.blockMask);
     c.options.deterministic = true;
     const Preparation byLists = both();
-    CHECK(byLists.options.family == Family::Sm90);
-    CHECK(byLists.passedOver == "grid goes by no lists, which the backward pass of this training walks");
-    CHECK(byLists.backward->options.family == Family::Sm90);
-    CHECK(byLists.backward->passedOver == "grid takes no deterministic sums");
+    CHECK(byLists.kernel.options().family == Family::Sm90);
+    CHECK(byLists.kernel.passedOver() == "grid goes by no lists, which the backward pass of this training walks");
+    CHECK(byLists.backward->options().family == Family::Sm90);
+    CHECK(byLists.backward->passedOver() == "grid takes no deterministic sums");
     CHECK(byLists.blockMask);
     for (const char* arch : {"sm_80", "sm_86", "compute_90", "sm_120"}) { // by addresses, whatever the strides
       INFO(arch);
@@ -276,15 +278,15 @@ TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why i
       c.options.deterministic = false;
       c.operands.k.stride[2] = 65;
       const Preparation byAddresses = both();
-      CHECK(byAddresses.options.family == Family::Grid);
-      CHECK(byAddresses.backward->options.family == Family::Grid);
-      CHECK(byAddresses.backward->kvLoop == KvLoop::Boxes);
-      CHECK(byAddresses.backward->tile == "q1x4x8 kv1x16x8");
+      CHECK(byAddresses.kernel.options().family == Family::Grid);
+      CHECK(byAddresses.backward->options().family == Family::Grid);
+      CHECK(byAddresses.backward->kvLoop() == KvLoop::Boxes);
+      CHECK(byAddresses.backward->tile() == "q1x4x8 kv1x16x8");
       c.options.deterministic = true;
       const Preparation other = both();
-      CHECK(other.options.family == Family::Sm80);
-      CHECK(other.backward->options.family == Family::Sm80);
-      CHECK(other.backward->passedOver == "grid takes no deterministic sums");
+      CHECK(other.kernel.options().family == Family::Sm80);
+      CHECK(other.backward->options().family == Family::Sm80);
+      CHECK(other.backward->passedOver() == "grid takes no deterministic sums");
     }
   }
 }
@@ -296,21 +298,21 @@ TEST_CASE("numbers of a launch say where its tokens lie", "[api][grid]") {
   Captures captures;
   c.operands.captures = &captures;
   captures.set("X", int64_t(50)).set("Y", int64_t(20)).set("Z", int64_t(1));
-  CHECK(settled(m, c).options.family == Family::Grid);
+  CHECK(settled(m, c).kernel.options().family == Family::Grid);
   captures.set("X", int64_t(49));
   const Preparation beside = settled(m, c);
-  CHECK(beside.options.family == Family::Sm90);
-  CHECK(beside.passedOver == "a grid of 20 x 49 has 980 tokens, Q_LEN is 1000");
+  CHECK(beside.kernel.options().family == Family::Sm90);
+  CHECK(beside.kernel.passedOver() == "a grid of 20 x 49 has 980 tokens, Q_LEN is 1000");
 
   c.operands.captures = nullptr;
   const Preparation unknown = settled(m, c);
-  CHECK(unknown.options.family == Family::Sm90);
-  CHECK(unknown.passedOver == "which tokens lie on the grid is not known without captures");
+  CHECK(unknown.kernel.options().family == Family::Sm90);
+  CHECK(unknown.kernel.passedOver() == "which tokens lie on the grid is not known without captures");
   // Of constant extents it is.
   const Mod constant = mod((std::string("bias: f32[H]\n") + kNeighborhood +
                             "\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return score + bias[h]\n")
                                .c_str());
-  CHECK(settled(constant, Case()).options.family == Family::Grid);
+  CHECK(settled(constant, Case()).kernel.options().family == Family::Grid);
 }
 
 TEST_CASE("a mod that declares no grid has one where its lengths say so, and no slower kernel elsewhere",
@@ -329,18 +331,18 @@ TEST_CASE("a mod that declares no grid has one where its lengths say so, and no 
   c.operands.captures = &captures;
   captures.set("w", int64_t(50));
   const Preparation p = settled(m, c);
-  CHECK(p.options.family == Family::Grid);
-  CHECK(p.kvLoop == KvLoop::Boxes);
-  CHECK(p.passedOver.empty());
+  CHECK(p.kernel.options().family == Family::Grid);
+  CHECK(p.kernel.kvLoop() == KvLoop::Boxes);
+  CHECK(p.kernel.passedOver().empty());
   CHECK_FALSE(p.blockMask);
-  CHECK_FALSE(*Compiler().wantsBlockMask(m, p.options));
+  CHECK_FALSE(*test::gainsFromBlockMask(Compiler(), m, p.kernel.options()));
 
   const auto passedOverAt = [&](int64_t w) {
     captures.set("w", w);
     const Preparation beside = settled(m, c);
-    CHECK(beside.options.family == Family::Sm90);
+    CHECK(beside.kernel.options().family == Family::Sm90);
     CHECK(beside.blockMask);
-    return beside.passedOver;
+    return beside.kernel.passedOver();
   };
   const std::string rule = ", by which the mod takes positions apart";
   CHECK(passedOverAt(49) == "Q_LEN is 1000, no multiple of 49" + rule);
@@ -352,36 +354,36 @@ TEST_CASE("a mod that declares no grid has one where its lengths say so, and no 
   captures.set("w", int64_t(50));
   Case empty = c;
   empty.operands.k = tensor(2, 2, 0, 64), empty.operands.v = tensor(2, 2, 0, 32);
-  CHECK(settled(m, empty).options.family == Family::Sm90);
-  CHECK(settled(m, empty).passedOver == "a grid of 0 x 50 has an extent below 1");
+  CHECK(settled(m, empty).kernel.options().family == Family::Sm90);
+  CHECK(settled(m, empty).kernel.passedOver() == "a grid of 0 x 50 has an extent below 1");
   // What boxes are computed of does not wrap around.
   const Mod clamped = neighborhood("height: int\n", " & (ky <= height - 1)");
   captures.set("w", int64_t(50)).set("height", int64_t(1) << 25);
-  CHECK(settled(clamped, c).passedOver ==
+  CHECK(settled(clamped, c).kernel.passedOver() ==
         "a capture is 33554432; with grids that the mod does not declare they lie in -16777216..16777216");
   captures.set("height", int64_t(20));
-  CHECK(settled(clamped, c).options.family == Family::Grid);
+  CHECK(settled(clamped, c).kernel.options().family == Family::Grid);
   captures = Captures();
   c.operands.k = tensor(2, 2, 1000, 64), c.operands.v = tensor(2, 2, 1000, 32);
   const Mod whole = mod("w: int\nv: int\ndef mask_mod(b, h, q, k):\n"
                         "  return (abs(q // w % v - k // w % v) <= 3) & (abs(q % w - k % w) <= 3)\n");
   captures.set("w", int64_t(50)).set("v", int64_t(20));
-  CHECK(settled(whole, c).options.family == Family::Grid);
+  CHECK(settled(whole, c).kernel.options().family == Family::Grid);
   captures.set("w", int64_t(-50)).set("v", int64_t(-20)); // 1000 as well
-  CHECK(settled(whole, c).passedOver == "a grid of -20 x -50 has an extent below 1");
+  CHECK(settled(whole, c).kernel.passedOver() == "a grid of -20 x -50 has an extent below 1");
   c.operands.captures = nullptr;
-  CHECK(settled(m, c).passedOver == "which tokens lie on the grid is not known without captures");
+  CHECK(settled(m, c).kernel.passedOver() == "which tokens lie on the grid is not known without captures");
   c.options.family = Family::Grid;
   CHECK(errorOf(m, c) == "which tokens lie on the grid is not known without captures");
 
   // Where no length is known, a kernel is for all of them; asked for, it is one by boxes.
   const KernelOptions any{.arch = "sm_90a", .headDim = 64, .headDimV = 32};
-  CHECK(choosePlan(m, any)->options.family == Family::Sm90);
+  CHECK(test::choosePlan(m, any)->options.family == Family::Sm90);
   KernelOptions asked = any;
   asked.family = Family::Grid;
-  CHECK(choosePlan(m, asked)->options.family == Family::Grid);
+  CHECK(test::choosePlan(m, asked)->options.family == Family::Grid);
   // A declared grid has these tokens and no others.
-  CHECK(choosePlan(mod(kNeighborhood), any)->options.family == Family::Grid);
+  CHECK(test::choosePlan(mod(kNeighborhood), any)->options.family == Family::Grid);
 }
 
 TEST_CASE("lengths that leave no rest of a found grid are known without captures", "[api][grid]") {
@@ -389,12 +391,12 @@ TEST_CASE("lengths that leave no rest of a found grid are known without captures
       "bias: f32[H]\ndef score_mod(s, b, h, q, k):\n  return s + bias[h]\n"
       "def mask_mod(b, h, q, k):\n  return (abs(q // 50 - k // 50) <= 3) & (abs(q % 50 - k % 50) <= 3)\n";
   Case c;
-  CHECK(settled(mod(text), c).options.family == Family::Grid);
+  CHECK(settled(mod(text), c).kernel.options().family == Family::Grid);
   c.operands.k = tensor(2, 2, 3020, 64), c.operands.v = tensor(2, 2, 3020, 32);
-  CHECK(settled(mod(text), c).passedOver ==
+  CHECK(settled(mod(text), c).kernel.passedOver() ==
         "KV_LEN is 3020, no multiple of 50, by which the mod takes positions apart");
   // Intervals of positions are walked by their bounds, as ever.
-  CHECK(settled(mod("q_idx // 50 == kv_idx // 50"), Case()).kvLoop == KvLoop::Bounds);
+  CHECK(settled(mod("q_idx // 50 == kv_idx // 50"), Case()).kernel.kvLoop() == KvLoop::Bounds);
 }
 
 TEST_CASE("a found grid behind text serves the lengths that its slices make up", "[api][grid]") {
@@ -408,9 +410,9 @@ TEST_CASE("a found grid behind text serves the lengths that its slices make up",
     captures.set("w", w).set("text", text);
     return c;
   };
-  CHECK(settled(m, at(50, 0)).options.family == Family::Grid);
-  CHECK(settled(m, at(50, 100)).kvLoop == KvLoop::Boxes);
-  CHECK(settled(m, at(8, 24)).kvLoop == KvLoop::Boxes);
+  CHECK(settled(m, at(50, 0)).kernel.options().family == Family::Grid);
+  CHECK(settled(m, at(50, 100)).kernel.kvLoop() == KvLoop::Boxes);
+  CHECK(settled(m, at(8, 24)).kernel.kvLoop() == KvLoop::Boxes);
   const std::string rule = ", by which the mod takes positions apart";
   CHECK(errorOf(m, at(50, 24)) == "Q_LEN is 1000, counted from 24, no multiple of 50" + rule);
   CHECK(errorOf(m, at(50, 1000)) == "a grid of 0 x 50 has an extent below 1"); // only text
@@ -420,14 +422,14 @@ TEST_CASE("a found grid behind text serves the lengths that its slices make up",
   CHECK(errorOf(m, at(50, int64_t(1) << 30))
             .rfind("a capture is 1073741824; with grids that the mod does not declare", 0) == 0);
   c.options.family = Family::Auto;
-  CHECK(settled(m, at(50, 24)).options.family == Family::Sm90);
+  CHECK(settled(m, at(50, 24)).kernel.options().family == Family::Sm90);
   const Preparation both = trained(m, at(50, 100));
-  CHECK(both.options.family == Family::Grid);
-  CHECK(both.backward->options.family == Family::Grid);
+  CHECK(both.kernel.options().family == Family::Grid);
+  CHECK(both.backward->options().family == Family::Grid);
   // The reason is what rules boxes out, not that a block mask is built for lack of them.
   const Preparation neither = trained(m, at(50, 24));
-  CHECK(neither.backward->kvLoop == KvLoop::BlockMask);
-  CHECK(neither.backward->passedOver == "Q_LEN is 1000, counted from 24, no multiple of 50" + rule);
+  CHECK(neither.backward->kvLoop() == KvLoop::BlockMask);
+  CHECK(neither.backward->passedOver() == "Q_LEN is 1000, counted from 24, no multiple of 50" + rule);
 
   // Rows that end: whatever stands behind them.
   const Mod ends = mod("text: int\ndef mask_mod(b, h, q, k):\n  i, j = q - text, k - text\n"
@@ -437,7 +439,7 @@ TEST_CASE("a found grid behind text serves the lengths that its slices make up",
   captures = Captures();
   for (int64_t text : {0, 77, 500}) {
     captures.set("text", text);
-    CHECK(settled(ends, c).kvLoop == KvLoop::Boxes);
+    CHECK(settled(ends, c).kernel.kvLoop() == KvLoop::Boxes);
   }
   captures.set("text", int64_t(501));
   CHECK(errorOf(ends, c) == "a grid of 10 x 50 has 500 tokens, the first behind 501 others, Q_LEN is 1000");
@@ -487,7 +489,7 @@ TEST_CASE("gradients by boxes are refused with the reason where there is no kern
     options.arch = arch;
     auto derived = derive(m, options);
     if (!derived) FAIL(derived.error().message);
-    auto plan = choosePlan(*derived, options);
+    auto plan = test::choosePlan(*derived, options);
     return plan ? std::string() : plan.error().message;
   };
   const std::string refuses = "the grid family does not serve this request: it ";

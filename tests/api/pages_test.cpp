@@ -2,6 +2,7 @@
 // Needs no GPU.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "helpers/plan_parts.h"
 #include "plan/catalog.h"
 #include "plan/family.h"
 #include "templates/params_decode.cuh"
@@ -151,7 +152,7 @@ TEST_CASE("a page table that does not fit is refused by name", "[api]") {
 TEST_CASE("kernels for pages are others, and only forward and decode ones", "[api]") {
   const Mod identity = Mod::identity();
   const auto refusal = [&](const KernelOptions& o) {
-    auto source = Compiler().source(identity, o);
+    auto source = test::sourcesOf(Compiler(), identity, o);
     REQUIRE_FALSE(source);
     CHECK(source.error().blame == Blame::Environment);
     return source.error().message;
@@ -166,7 +167,7 @@ TEST_CASE("kernels for pages are others, and only forward and decode ones", "[ap
   o.kind = KernelKind::BlockMask;
   CHECK(refusal(o) == "pages need KV lengths of sequences, and none are given");
   const auto textOf = [&](int pageSize) {
-    auto source = Compiler().source(identity, options(pageSize));
+    auto source = test::sourcesOf(Compiler(), identity, options(pageSize));
     REQUIRE(source);
     return source->front().flattened();
   };
@@ -178,10 +179,10 @@ TEST_CASE("prepare takes the page size from the pool", "[api]") {
   Arguments args;
   auto preparation = settled(args);
   REQUIRE(preparation);
-  CHECK(preparation->options.pageSize == 16);
-  CHECK(preparation->options.features.has(Feature::Lengths));
-  CHECK(preparation->options.offsets == QueryOffsets::FromLengths);
-  CHECK(preparation->options.kind == KernelKind::Decode);
+  CHECK(preparation->kernel.options().pageSize == 16);
+  CHECK(preparation->kernel.options().features.has(Feature::Lengths));
+  CHECK(preparation->kernel.options().offsets == QueryOffsets::FromLengths);
+  CHECK(preparation->kernel.options().kind == KernelKind::Decode);
   CHECK(preparation->problem.kvLen == 640);
   args.pageTable.reset();
   CHECK(settleError(args) == "k has batch 50, expected 3 as q, or 1");
@@ -190,16 +191,16 @@ TEST_CASE("prepare takes the page size from the pool", "[api]") {
 TEST_CASE("pages of one row go to sm80, and so does a pool whose pages lie in one place", "[api]") {
   Arguments args;
   PrepareOptions forward{.arch = "sm_90a", .decode = false};
-  CHECK(settled(args, forward)->options.family == Family::Sm90);
-  CHECK(settled(args, forward)->passedOver.empty());
+  CHECK(settled(args, forward)->kernel.options().family == Family::Sm90);
+  CHECK(settled(args, forward)->kernel.passedOver().empty());
   args.k.stride[0] = 0;
-  CHECK(settled(args, forward)->options.family == Family::Sm80);
-  CHECK(settled(args, forward)->passedOver ==
+  CHECK(settled(args, forward)->kernel.options().family == Family::Sm80);
+  CHECK(settled(args, forward)->kernel.passedOver() ==
         "k has a page stride of 0, sm90 takes multiples of 8 (16 bytes) above 0 and below 2^40 bytes");
   args.k = tensor({50, 2, 1, 64});
   args.v = tensor({50, 2, 1, 32});
-  CHECK(settled(args, forward)->options.family == Family::Sm80);
-  CHECK(settled(args, forward)->passedOver == "sm90 takes pages of 8 rows and more");
+  CHECK(settled(args, forward)->kernel.options().family == Family::Sm80);
+  CHECK(settled(args, forward)->kernel.passedOver() == "sm90 takes pages of 8 rows and more");
 }
 
 TEST_CASE("a step's columns are whole pages or a part of one, in every family", "[api]") {
@@ -207,12 +208,12 @@ TEST_CASE("a step's columns are whole pages or a part of one, in every family", 
     for (int headDim : {8, 64, 128, 160, 192, 256})
       for (int pageSize : kPageSizes) {
         if (row->kind != KernelKind::Forward && row->kind != KernelKind::Decode) continue;
-        auto plan = choosePlan(Mod::identity(), {.kind = row->kind,
-                                                 .family = row->family,
-                                                 .arch = std::string(row->arch),
-                                                 .headDim = headDim,
-                                                 .features = {Feature::Lengths},
-                                                 .pageSize = pageSize});
+        auto plan = test::choosePlan(Mod::identity(), {.kind = row->kind,
+                                                       .family = row->family,
+                                                       .arch = std::string(row->arch),
+                                                       .headDim = headDim,
+                                                       .features = {Feature::Lengths},
+                                                       .pageSize = pageSize});
         if (!plan) continue; // the family says that it does not serve these
         const int columns = plan->stages.front().config.blockN;
         INFO(familyName(row->family) << ", head dim " << headDim << ", pages of " << pageSize << ", steps of "
@@ -229,7 +230,7 @@ TEST_CASE("a launch tells its kernel of the table", "[api]") {
     KernelOptions o = options();
     o.kind = row->kind;
     o.family = row->family;
-    auto plan = choosePlan(Mod::identity(), o);
+    auto plan = test::choosePlan(Mod::identity(), o);
     REQUIRE(plan);
     const plan::Stage& stage = plan->stages.front();
     auto params = stage.parameters(stage, launch, {.multiprocessors = 132}, kNoWorkspace);
@@ -299,7 +300,7 @@ TEST_CASE("forward plans append by a launch of their own, decode kernels by them
          {&plan::kForwardNaive, &plan::kForwardSm80, &plan::kForwardSm90, &plan::kDecodeSm80, &plan::kDecodeSm90}) {
       o.kind = row->kind;
       o.family = row->family;
-      auto plan = choosePlan(Mod::identity(), o);
+      auto plan = test::choosePlan(Mod::identity(), o);
       REQUIRE(plan);
       const bool isForward = row->kind == KernelKind::Forward;
       REQUIRE(plan->stages.size() == (isForward ? 2 : 1));
@@ -318,7 +319,7 @@ TEST_CASE("forward plans append by a launch of their own, decode kernels by them
       args.k = tensor({3, 2, 640, 64});
       args.v = tensor({3, 2, 640, 32});
     }
-    auto plan = choosePlan(Mod::identity(), o);
+    auto plan = test::choosePlan(Mod::identity(), o);
     REQUIRE(plan);
     const plan::LaunchOperands launch = launchOf(args, o);
     CHECK(plan::ctasOf(plan->stages.front(), launch, {.multiprocessors = 132}) == 3 * 2);

@@ -19,9 +19,9 @@ TEST_CASE("few queries over long KV go to a decode kernel", "[api]") {
   for (auto [qLen, rows] : {std::pair{1, 16}, {4, 16}, {5, 32}, {9, 64}, {16, 64}}) {
     const Preparation p = settled(causal, of(qLen, 4096));
     INFO(qLen << " queries");
-    CHECK(p.options.kind == KernelKind::Decode);
-    CHECK(p.options.family == Family::Sm90);
-    CHECK(p.options.packedRows == rows);
+    CHECK(p.kernel.options().kind == KernelKind::Decode);
+    CHECK(p.kernel.options().family == Family::Sm90);
+    CHECK(p.kernel.options().packedRows == rows);
     // A counter for each of 128 items, and two parts for each of 512 CTAs: out and four numbers a row.
     const size_t parts = 2 * 512 * size_t(4 * qLen) * (64 + 4) * sizeof(float);
     CHECK(p.workspaceBytes == 128 * sizeof(int) + parts);
@@ -36,24 +36,24 @@ TEST_CASE("few queries over long KV go to a decode kernel", "[api]") {
         {of(128, 4096), "128 queries, decode kernels gain up to 127"},
         {of(0, 4096), "there are no queries"}}) {
     const Preparation p = settled(causal, c);
-    CHECK(p.options.kind == KernelKind::Forward);
+    CHECK(p.kernel.options().kind == KernelKind::Forward);
     CHECK(p.whyKind == why);
   }
   Case c = of(1, 4096);
   c.options.decode = false;
-  CHECK(settled(causal, c).options.kind == KernelKind::Forward);
+  CHECK(settled(causal, c).kernel.options().kind == KernelKind::Forward);
   CHECK(settled(causal, c).whyKind.empty());
   c = of(17, 4096);
   c.options.decode = true;
-  CHECK(settled(causal, c).options.kind == KernelKind::Decode);
+  CHECK(settled(causal, c).kernel.options().kind == KernelKind::Decode);
   c.options.family = Family::Naive;
   CHECK(errorOf(causal, c) == "the naive family has no decode kernels");
   // Where live columns are no interval, each launch lists the steps that live: by item a count, a word of 32 steps and
   // their 32 numbers; and a counter more.
   const Preparation listed = settled(mod("(kv_idx < 4) | (q_idx % 3 == 0)"), of(1, 4096)),
                     plain = settled(causal, of(1, 4096));
-  CHECK(listed.options.kind == KernelKind::Decode);
-  CHECK(listed.kvLoop == KvLoop::Listed);
+  CHECK(listed.kernel.options().kind == KernelKind::Decode);
+  CHECK(listed.kernel.kvLoop() == KvLoop::Listed);
   CHECK(!listed.blockMask);
   CHECK(listed.workspaceBytes == plain.workspaceBytes + 128 * sizeof(int) + 128 * (1 + 33) * sizeof(int));
 }
@@ -68,20 +68,20 @@ TEST_CASE("k and v of e4m3 go to a decode kernel, whatever the lengths", "[api]"
   };
   for (int64_t qLen : {1, 300}) {
     const Preparation p = settled(Mod::identity(), of(qLen));
-    CHECK(p.options.kind == KernelKind::Decode);
-    CHECK(p.options.features.has(Feature::Fp8Kv));
+    CHECK(p.kernel.options().kind == KernelKind::Decode);
+    CHECK(p.kernel.options().features.has(Feature::Fp8Kv));
   }
   Case c = of(1);
   const auto scales = [](std::initializer_list<int64_t> shape) {
     return TensorView::contiguous(nullptr, DType::F32, shape);
   };
-  const std::string tile = settled(Mod::identity(), c).tile;
+  const std::string tile = settled(Mod::identity(), c).kernel.tile();
   for (const TensorView& given :
        {scales({2}), scales({1, 2}), scales({4, 2}), scales({1, 2, 300}), scales({4, 2, 300})}) {
     c.operands.kScales = c.operands.vScales = given;
     const Preparation p = settled(Mod::identity(), c);
-    CHECK(p.tile == tile);
-    CHECK(p.tileFrom == TileFrom::Model);
+    CHECK(p.kernel.tile() == tile);
+    CHECK(p.kernel.tileFrom() == TileFrom::Model);
   }
   for (auto [given, text] : {std::pair(scales({4}), "[4]"), {scales({4, 2, 3}), "[4, 2, 3]"}}) {
     c.operands.vScales = given;
@@ -131,9 +131,9 @@ TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, or to that of mma.sync
   };
   for (int64_t qLen : {1, 300}) {
     const Preparation p = settled(Mod::identity(), of(qLen));
-    CHECK(p.options.kind == KernelKind::Forward);
-    CHECK(p.options.family == Family::Sm90);
-    CHECK(p.options.dtype == DType::BF16);
+    CHECK(p.kernel.options().kind == KernelKind::Forward);
+    CHECK(p.kernel.options().family == Family::Sm90);
+    CHECK(p.kernel.options().dtype == DType::BF16);
   }
   const auto scales = [](std::initializer_list<int64_t> shape) {
     return TensorView::contiguous(nullptr, DType::F32, shape);
@@ -145,19 +145,19 @@ TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, or to that of mma.sync
   }
   // The model's tile has steps within blocks here, and is the same kernel.
   c.operands.kScales = scales({4, 2, 3});
-  CHECK(settled(Mod::identity(), c).tileFrom == TileFrom::Model);
-  CHECK(settled(Mod::identity(), c).options.tile.empty());
+  CHECK(settled(Mod::identity(), c).kernel.tileFrom() == TileFrom::Model);
+  CHECK(settled(Mod::identity(), c).kernel.options().tile.empty());
   c.operands.kScales = scales({4, 2, 2});
   CHECK(errorOf(Mod::identity(), c) ==
         "k_scales is f32 [4, 2, 2], expected f32 [2] or [4, 2] or [4, 2, 3] or [4, 2, 300]");
   // Scales of rows are part of the kernel, and any tile takes them.
-  CHECK_FALSE(settled(Mod::identity(), of(300)).options.features.has(Feature::RowScales));
+  CHECK_FALSE(settled(Mod::identity(), of(300)).kernel.options().features.has(Feature::RowScales));
   for (auto [q, k] : {std::pair(scales({4, 8, 300}), scales({4, 2, 300})),
                       {scales({8}), scales({1, 2, 300, 1})},
                       {scales({4, 8, 3}), scales({4, 2, 300})}}) {
     c.operands.qScales = q, c.operands.kScales = k;
-    CHECK(settled(Mod::identity(), c).options.features.has(Feature::RowScales));
-    CHECK(settled(Mod::identity(), c).tileFrom == TileFrom::Model);
+    CHECK(settled(Mod::identity(), c).kernel.options().features.has(Feature::RowScales));
+    CHECK(settled(Mod::identity(), c).kernel.tileFrom() == TileFrom::Model);
   }
   c.operands.qScales = scales({4, 8, 299});
   CHECK(errorOf(Mod::identity(), c) ==
@@ -168,10 +168,10 @@ TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, or to that of mma.sync
   c.operands.kvLengths = TensorView::contiguous(nullptr, DType::I32, {4});
   c.operands.pageTable = TensorView::contiguous(nullptr, DType::I32, {4, 8});
   c.operands.kScales = scales({4, 2, 1});
-  CHECK_FALSE(settled(Mod::identity(), c).options.features.has(Feature::RowScales));
+  CHECK_FALSE(settled(Mod::identity(), c).kernel.options().features.has(Feature::RowScales));
   for (const TensorView& given : {scales({4, 2, 1, 1}), scales({4, 2, 16, 1})}) {
     c.operands.kScales = given;
-    CHECK(settled(Mod::identity(), c).options.features.has(Feature::RowScales));
+    CHECK(settled(Mod::identity(), c).kernel.options().features.has(Feature::RowScales));
   }
   for (const TensorView& given : {scales({4, 2, 16}), scales({1, 2, 16, 1})}) {
     c.operands.kScales = given;
@@ -181,29 +181,29 @@ TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, or to that of mma.sync
   c.operands.pageTable = TensorView::contiguous(nullptr, DType::I32, {4, 121});
   c.operands.k = c.operands.v = tensor(484, 2, 16, 64), c.operands.k.dtype = c.operands.v.dtype = DType::E4M3;
   c.operands.kScales = scales({484, 2, 16, 1});
-  CHECK(settled(Mod::identity(), c).options.features.has(Feature::RowScales));
+  CHECK(settled(Mod::identity(), c).kernel.options().features.has(Feature::RowScales));
   c.operands.kScales = scales({484, 2, 16});
   CHECK_THAT(errorOf(Mod::identity(), c), Contains("or [4, 2, 16] or [484, 2, 1, 1] or [484, 2, 16, 1]"));
   Case wide = of(300, 128);
-  const std::string model = settled(Mod::identity(), wide).tile;
+  const std::string model = settled(Mod::identity(), wide).kernel.tile();
   wide.operands.kScales = scales({4, 2, 3}); // its tile has steps within blocks
   const Preparation byBlocks = settled(Mod::identity(), wide);
-  CHECK(byBlocks.tileFrom == TileFrom::Model);
-  CHECK(byBlocks.tile == model);
-  wide.options.tile = byBlocks.tile;
-  CHECK(settled(Mod::identity(), wide).tileFrom == TileFrom::Asked);
+  CHECK(byBlocks.kernel.tileFrom() == TileFrom::Model);
+  CHECK(byBlocks.kernel.tile() == model);
+  wide.options.tile = byBlocks.kernel.tile();
+  CHECK(settled(Mod::identity(), wide).kernel.tileFrom() == TileFrom::Asked);
   for (const char* arch : {"sm_89", "compute_90", "sm_100", "sm_120"})
     for (int64_t dim : {16, 48, 128, 256}) {
       c = of(300, dim);
       c.options.arch = arch;
       c.operands.kScales = scales({4, 2, 3});
       const Preparation p = settled(Mod::identity(), c);
-      CHECK(p.options.family == Family::Sm80);
-      CHECK(p.tileFrom == TileFrom::Model);
+      CHECK(p.kernel.options().family == Family::Sm80);
+      CHECK(p.kernel.tileFrom() == TileFrom::Model);
     }
   c = of(300);
   c.operands.q.stride[2] = 65; // rows that the copy engine does not take
-  CHECK(settled(Mod::identity(), c).options.family == Family::Sm80);
+  CHECK(settled(Mod::identity(), c).kernel.options().family == Family::Sm80);
   c = of(300, 24);
   c.options.arch = "sm_89";
   CHECK(errorOf(Mod::identity(), c) == "head dim 24 of e4m3 is not supported");
@@ -216,7 +216,7 @@ TEST_CASE("q, k and v of e4m3 go to the kernel of Hopper, or to that of mma.sync
   c.options.arch = "sm_86";
   CHECK_THAT(errorOf(Mod::identity(), c), Contains("sm80 takes q, k and v of e4m3 on GPUs from sm_89 on"));
   c.options.family = Family::Naive;
-  CHECK(settled(Mod::identity(), c).options.family == Family::Naive);
+  CHECK(settled(Mod::identity(), c).kernel.options().family == Family::Naive);
   c = of(300);
   c.operands.k.dtype = c.operands.v.dtype = DType::BF16;
   CHECK(errorOf(Mod::identity(), c).find("q is e4m3, k and v are not") == 0);
@@ -232,10 +232,10 @@ TEST_CASE("head dims above 256 go to decode kernels of sm_90a, which load v only
   };
   const auto hasVInK = [](const Case& c) {
     const Preparation p = settled(mod("q_idx >= kv_idx"), c);
-    CHECK(p.options.kind == KernelKind::Decode);
-    CHECK(p.options.family == Family::Sm90);
+    CHECK(p.kernel.options().kind == KernelKind::Decode);
+    CHECK(p.kernel.options().family == Family::Sm90);
     CHECK(p.whyKind == "only decode kernels take head dims above 256");
-    return p.options.features.has(Feature::VInK);
+    return p.kernel.options().features.has(Feature::VInK);
   };
   CHECK(hasVInK(of(576, 512, true)));
   CHECK_FALSE(hasVInK(of(576, 512, false)));
@@ -248,7 +248,7 @@ TEST_CASE("head dims above 256 go to decode kernels of sm_90a, which load v only
   c.operands.kvLengths = TensorView::contiguous(nullptr, DType::I32, {4});
   CHECK_FALSE(hasVInK(c)); // the new rows of v are not those of k
   c = of(128, 64, true);
-  CHECK_FALSE(settled(Mod::identity(), c).options.features.has(Feature::VInK)); // gains nothing
+  CHECK_FALSE(settled(Mod::identity(), c).kernel.options().features.has(Feature::VInK)); // gains nothing
 
   c = of(576, 512, true);
   c.options.arch = "sm_80";
@@ -260,13 +260,13 @@ TEST_CASE("head dims above 256 go to decode kernels of sm_90a, which load v only
   for (auto* tensor : {&c.operands.q, &c.operands.k, &c.operands.v, &*c.outputs.out}) tensor->dtype = DType::F32;
   CHECK(errorOf(Mod::identity(), c) == "head dims above 256 are not supported in f32");
   c.options.family = Family::Naive;
-  CHECK(settled(Mod::identity(), c).options.family == Family::Naive);
+  CHECK(settled(Mod::identity(), c).kernel.options().family == Family::Naive);
   c = of(576, 512, true);
   c.options.family = Family::Naive;
   c.options.decode = false;
-  CHECK(settled(Mod::identity(), c).options.family == Family::Naive);
+  CHECK(settled(Mod::identity(), c).kernel.options().family == Family::Naive);
   c.options.decode = {};
-  CHECK(settled(Mod::identity(), c).options.family == Family::Naive);
+  CHECK(settled(Mod::identity(), c).kernel.options().family == Family::Naive);
   for (auto [headDim, headDimV] : {std::pair{584, 512}, {576, 520}, {300, 512}})
     CHECK(errorOf(Mod::identity(), of(headDim, headDimV, false)).find("is not supported") != std::string::npos);
   c = of(576, 511, true);

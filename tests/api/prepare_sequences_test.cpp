@@ -1,4 +1,5 @@
 // What prepare() settles where sequences have lengths and offsets. Needs no GPU.
+#include "helpers/plans.h"
 #include "tests/api/settled.h"
 
 #include <catch2/catch.hpp>
@@ -11,7 +12,7 @@ using namespace attnc::test;
 TEST_CASE("sequences with lengths and offsets are settled by what is given", "[api]") {
   const TensorView ofBatch = TensorView::contiguous(nullptr, DType::I32, {2});
   Case c;
-  const auto optionsOf = [&](const Mod& m) { return settled(m, c).options; };
+  const auto optionsOf = [&](const Mod& m) { return settled(m, c).kernel.options(); };
   const Mod causal = mod("q_idx >= kv_idx");
   SECTION("nothing") {
     CHECK_FALSE(optionsOf(causal).features.has(Feature::Lengths));
@@ -23,7 +24,7 @@ TEST_CASE("sequences with lengths and offsets are settled by what is given", "[a
     c.operands.kvLengths = ofBatch;
     CHECK(optionsOf(causal).features.has(Feature::Lengths));
     CHECK(optionsOf(causal).offsets == QueryOffsets::FromLengths);
-    CHECK(settled(causal, c).kvLoop == KvLoop::Bounds);
+    CHECK(settled(causal, c).kernel.kvLoop() == KvLoop::Bounds);
     c.options.offsets = QueryOffsets::None;
     CHECK(optionsOf(causal).offsets == QueryOffsets::None);
   }
@@ -36,34 +37,31 @@ TEST_CASE("sequences with lengths and offsets are settled by what is given", "[a
     const Mod document = mod(kDocument);
     c.operands.kvLengths = ofBatch;
     Preparation p = settled(document, c);
-    CHECK(p.kvLoop == KvLoop::Listed);
+    CHECK(p.kernel.kvLoop() == KvLoop::Listed);
     REQUIRE(p.blockMask);
     CHECK(p.blockMask->batch == 2);
-    CHECK(p.options.blockSparse);
+    CHECK(p.kernel.options().blockSparse);
     REQUIRE(p.kernels().size() == 2);
-    CHECK(p.kernels()[1].features == Features{Feature::Lengths});
-    CHECK(p.kernels()[1].offsets == QueryOffsets::FromLengths);
+    CHECK(p.kernels()[1].options().features == Features{Feature::Lengths});
+    CHECK(p.kernels()[1].options().offsets == QueryOffsets::FromLengths);
     c.options.offsets = QueryOffsets::None;
     p = settled(document, c);
-    CHECK(p.kvLoop == KvLoop::BlockMask);
-    CHECK(p.kernels()[1].features.empty());
+    CHECK(p.kernel.kvLoop() == KvLoop::BlockMask);
+    CHECK(p.kernels()[1].options().features.empty());
     c.options.offsets.reset();
-    c.options.tile = p.tile;
-    CHECK(settled(document, c).kvLoop == KvLoop::Listed);
+    c.options.tile = p.kernel.tile();
+    CHECK(settled(document, c).kernel.kvLoop() == KvLoop::Listed);
     c.options.tile.clear();
     c.options.buildBlockMask = false;
-    const auto all = Compiler().tiles(document, settled(document, c).options),
-               listed = Compiler().tiles(document, p.options);
-    REQUIRE(all);
-    REQUIRE(listed);
+    const std::vector<std::string> all = settled(document, c).kernel.tiles(), listed = p.kernel.tiles();
     c.options.buildBlockMask = true;
     int others = 0; // tiles that kernels with lists have not
-    for (const std::string& tile : *all) {
+    for (const std::string& tile : all) {
       c.options.tile = tile;
-      const bool isListed = std::find(listed->begin(), listed->end(), tile) != listed->end();
+      const bool isListed = std::find(listed.begin(), listed.end(), tile) != listed.end();
       others += !isListed;
-      CHECK(settled(document, c).kvLoop == (isListed ? KvLoop::Listed : KvLoop::AllTiles));
-      CHECK(settled(document, c).tile == tile);
+      CHECK(settled(document, c).kernel.kvLoop() == (isListed ? KvLoop::Listed : KvLoop::AllTiles));
+      CHECK(settled(document, c).kernel.tile() == tile);
     }
     CHECK(others > 0);
     c.options.tile.clear();
@@ -72,15 +70,15 @@ TEST_CASE("sequences with lengths and offsets are settled by what is given", "[a
       c.operands.k = tensor(2, 2, keys, 64), c.operands.v = tensor(2, 2, keys, 32);
     };
     resize(1000, 511); // there is little to skip
-    CHECK(settled(document, c).kvLoop == KvLoop::AllTiles);
+    CHECK(settled(document, c).kernel.kvLoop() == KvLoop::AllTiles);
     resize(1000, 8192 + 128); // 16 rows of blocks, of 65 blocks each
-    CHECK(settled(document, c).kvLoop == KvLoop::Listed);
+    CHECK(settled(document, c).kernel.kvLoop() == KvLoop::Listed);
     resize(800, 8192 + 128); // 14
-    CHECK(settled(document, c).kvLoop == KvLoop::AllTiles);
+    CHECK(settled(document, c).kernel.kvLoop() == KvLoop::AllTiles);
     resize(800, 8192); // of 64
-    CHECK(settled(document, c).kvLoop == KvLoop::Listed);
+    CHECK(settled(document, c).kernel.kvLoop() == KvLoop::Listed);
     c.options.buildBlockMask = false;
-    CHECK(settled(document, c).kvLoop == KvLoop::AllTiles);
+    CHECK(settled(document, c).kernel.kvLoop() == KvLoop::AllTiles);
     CHECK_FALSE(settled(document, c).blockMask);
   }
   SECTION("what does not fit") {
@@ -99,8 +97,8 @@ TEST_CASE("sequences with lengths and offsets are settled by what is given", "[a
 
 TEST_CASE("kernels that are no forward ones take no lengths and offsets", "[api]") {
   const Mod causal = Mod::identity();
-  auto source =
-      Compiler().source(causal, {.kind = KernelKind::Backward, .arch = "sm_80", .features = {Feature::Lengths}});
+  auto source = test::sourcesOf(Compiler(), causal,
+                                {.kind = KernelKind::Backward, .arch = "sm_80", .features = {Feature::Lengths}});
   REQUIRE_FALSE(source);
   CHECK(source.error().blame == Blame::Environment);
   CHECK(source.error().message == "backward kernels take no KV lengths of sequences");
@@ -119,7 +117,7 @@ TEST_CASE("a mod's rows and positions are told apart from its text on", "[api]")
   // Of rows it always holds, and is folded when the mod is parsed.
   const Mod inside = mod("(q_idx < Q_LEN) & (q_idx >= kv_idx)");
   const auto textOf = [&](QueryOffsets offsets) {
-    auto source = Compiler().source(inside, {.family = Family::Naive, .arch = "sm_80", .offsets = offsets});
+    auto source = test::sourcesOf(Compiler(), inside, {.family = Family::Naive, .arch = "sm_80", .offsets = offsets});
     REQUIRE(source);
     return source->front().flattened();
   };
@@ -133,7 +131,7 @@ TEST_CASE("pins of a mod stay where sequences have offsets", "[api]") {
   c.operands.kvLengths = TensorView::contiguous(nullptr, DType::I32, {2});
   c.options.pins = {{"KV_LEN", 3000}, {"window", 100}};
   const Mod window = mod("window: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx <= window\n");
-  auto source = Compiler().source(window, settled(window, c).options);
+  auto source = test::sourcesOf(Compiler(), window, settled(window, c).kernel.options());
   REQUIRE(source);
   const std::string text = source->front().flattened();
   CHECK(text.find("args.s_window") == std::string::npos);

@@ -1,4 +1,5 @@
 // What prepare() settles, and why. Needs no GPU: the arch is given, and nothing is loaded.
+#include "helpers/plans.h"
 #include "tests/api/settled.h"
 
 #include <catch2/catch.hpp>
@@ -29,14 +30,14 @@ TEST_CASE("operands say what is static in a kernel", "[api]") {
     c.options.pins = {{"KV_LEN", 9}};
   }
   const Preparation p = settled(Mod::identity(), c);
-  CHECK(p.options.arch == "sm_90a");
-  CHECK(p.options.family == Family::Sm90);
-  CHECK(p.passedOver.empty());
-  CHECK(p.options.dtype == c.operands.q.dtype);
-  CHECK(p.options.headDim == c.operands.q.shape[3]);
-  CHECK(p.options.headDimV == c.operands.v.shape[3]);
-  CHECK(p.options.features.has(Feature::RowMax) == c.outputs.rowMax.has_value());
-  CHECK(p.options.pins == c.options.pins);
+  CHECK(p.kernel.options().arch == "sm_90a");
+  CHECK(p.kernel.options().family == Family::Sm90);
+  CHECK(p.kernel.passedOver().empty());
+  CHECK(p.kernel.options().dtype == c.operands.q.dtype);
+  CHECK(p.kernel.options().headDim == c.operands.q.shape[3]);
+  CHECK(p.kernel.options().headDimV == c.operands.v.shape[3]);
+  CHECK(p.kernel.options().features.has(Feature::RowMax) == c.outputs.rowMax.has_value());
+  CHECK(p.kernel.options().pins == c.options.pins);
   CHECK(p.problem == ProblemShape{c.operands.q.shape[0], c.operands.q.shape[1], c.operands.k.shape[1],
                                   c.operands.q.shape[2], c.operands.k.shape[2]});
 }
@@ -46,41 +47,41 @@ TEST_CASE("a family that is passed over is told with the reason", "[api]") {
   SECTION("a layout") {
     c.operands.k.stride[2] = 65;
     const Preparation p = settled(Mod::identity(), c);
-    CHECK(p.options.family == Family::Sm80);
-    CHECK(p.passedOver ==
+    CHECK(p.kernel.options().family == Family::Sm80);
+    CHECK(p.kernel.passedOver() ==
           "k has a row stride of 65, sm90 takes multiples of 8 (16 bytes) above 0 and below 2^40 bytes");
     c.options.family = Family::Sm90;
-    CHECK(errorOf(Mod::identity(), c) == p.passedOver);
+    CHECK(errorOf(Mod::identity(), c) == p.kernel.passedOver());
   }
   SECTION("a dtype") {
     for (TensorView* view : {&c.operands.q, &c.operands.k, &c.operands.v, &*c.outputs.out}) view->dtype = DType::F32;
     const Preparation p = settled(Mod::identity(), c);
-    CHECK(p.options.family == Family::Sm80);
-    CHECK(p.passedOver == "sm90 takes no f32");
+    CHECK(p.kernel.options().family == Family::Sm80);
+    CHECK(p.kernel.passedOver() == "sm90 takes no f32");
     c.options.family = Family::Sm90;
     CHECK(errorOf(Mod::identity(), c) == "the sm90 family does not serve this request: it takes no f32");
   }
   SECTION("an arch of that GPU without its instructions") {
     c.options.arch = "compute_90";
-    CHECK(settled(Mod::identity(), c).passedOver == "sm90 needs arch sm_90a");
+    CHECK(settled(Mod::identity(), c).kernel.passedOver() == "sm90 needs arch sm_90a");
   }
   SECTION("that GPU by its number alone has them") {
     c.options.arch = "sm_90";
     const Preparation p = settled(Mod::identity(), c);
-    CHECK(p.options.family == Family::Sm90);
-    CHECK(p.options.arch == "sm_90a");
+    CHECK(p.kernel.options().family == Family::Sm90);
+    CHECK(p.kernel.options().arch == "sm_90a");
   }
   SECTION("another GPU has none to pass over") {
     c.options.arch = "sm_89";
     const Preparation p = settled(Mod::identity(), c);
-    CHECK(p.options.family == Family::Sm80);
-    CHECK(p.passedOver.empty());
+    CHECK(p.kernel.options().family == Family::Sm80);
+    CHECK(p.kernel.passedOver().empty());
   }
   SECTION("a family is asked for") {
     c.options.family = Family::Naive;
     const Preparation p = settled(Mod::identity(), c);
-    CHECK(p.options.family == Family::Naive);
-    CHECK(p.passedOver.empty());
+    CHECK(p.kernel.options().family == Family::Naive);
+    CHECK(p.kernel.passedOver().empty());
   }
 }
 
@@ -93,7 +94,7 @@ TEST_CASE("a block mask is prepared where the kernel gains from one", "[api]") {
   SECTION("not without a mask") {
     const Preparation p = settled(Mod::identity(), c);
     CHECK_FALSE(p.blockMask);
-    CHECK_FALSE(p.options.blockSparse);
+    CHECK_FALSE(p.kernel.options().blockSparse);
     CHECK(p.workspaceBytes == kCounters);
   }
   SECTION("not where the kernel bounds its loops") {
@@ -101,21 +102,21 @@ TEST_CASE("a block mask is prepared where the kernel gains from one", "[api]") {
       c.options.arch = arch;
       const Preparation p = settled(causal, c);
       CHECK_FALSE(p.blockMask);
-      CHECK(p.workspaceBytes == (p.options.family == Family::Sm90 ? kCounters : 0));
+      CHECK(p.workspaceBytes == (p.kernel.options().family == Family::Sm90 ? kCounters : 0));
     }
   }
   SECTION("where it does not, one for all batches and heads") {
     c.options.arch = "sm_80";
     const Preparation p = settled(gaps, c);
     REQUIRE(p.blockMask);
-    CHECK(p.options.blockSparse);
+    CHECK(p.kernel.options().blockSparse);
     CHECK(p.blockMask->batch == 1);
     CHECK(p.blockMask->heads == 1);
     CHECK(p.workspaceBytes == lists(1, 1));
   }
   SECTION("or for each batch that mask_mod tells apart") {
     const Preparation p = settled(mod(kDocument), c);
-    CHECK(p.options.family == Family::Sm90);
+    CHECK(p.kernel.options().family == Family::Sm90);
     REQUIRE(p.blockMask);
     CHECK(p.blockMask->batch == 2);
     CHECK(p.blockMask->heads == 1);
@@ -125,7 +126,7 @@ TEST_CASE("a block mask is prepared where the kernel gains from one", "[api]") {
     c.options.buildBlockMask = false;
     const Preparation p = settled(mod(kDocument), c);
     CHECK_FALSE(p.blockMask);
-    CHECK_FALSE(p.options.blockSparse);
+    CHECK_FALSE(p.kernel.options().blockSparse);
     CHECK(p.workspaceBytes == kCounters);
   }
   SECTION("the oracle walks lists alone") {
@@ -151,16 +152,16 @@ TEST_CASE("a block mask that is given is walked, and none is built", "[api]") {
   SECTION("blocks of its own size") {
     const Preparation p = settled(causal, c);
     CHECK_FALSE(p.blockMask);
-    CHECK(p.options.blockSparse);
-    CHECK(p.options.maskQBlock == 256);
-    CHECK(p.options.maskKvBlock == 64);
+    CHECK(p.kernel.options().blockSparse);
+    CHECK(p.kernel.options().maskQBlock == 256);
+    CHECK(p.kernel.options().maskKvBlock == 64);
     CHECK(p.workspaceBytes == kCounters);
   }
   SECTION("blocks that a family does not take") {
     mask.shape.qBlock = 64;
     const Preparation p = settled(causal, c);
-    CHECK(p.options.family == Family::Sm80);
-    CHECK(p.passedOver == "sm90 takes block masks with q blocks of 128 or 256");
+    CHECK(p.kernel.options().family == Family::Sm80);
+    CHECK(p.kernel.passedOver() == "sm90 takes block masks with q blocks of 128 or 256");
   }
   SECTION("lengths") {
     mask.shape.kvLen = 3001;
@@ -210,19 +211,19 @@ TEST_CASE("operands that no kernel serves are refused by name when they are prep
       CHECK(errorOf(Mod::identity(), c) == std::string("lowRankError is ") + text);
     }
     c.options.lowRankError = 0.25f;
-    CHECK(settled(Mod::identity(), c).options.lowRankError == 0.25f);
+    CHECK(settled(Mod::identity(), c).kernel.options().lowRankError == 0.25f);
   }
 }
 
 TEST_CASE("captures and pins are checked when they are prepared, if they are given", "[api]") {
   const Mod windowed = mod("window: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx <= window\n");
   Case c;
-  CHECK(settled(windowed, c).options.family == Family::Sm90);
+  CHECK(settled(windowed, c).kernel.options().family == Family::Sm90);
   Captures captures;
   c.operands.captures = &captures;
   CHECK(errorOf(windowed, c).find("'window'") != std::string::npos);
   captures.set("window", 5);
-  CHECK(settled(windowed, c).options.family == Family::Sm90);
+  CHECK(settled(windowed, c).kernel.options().family == Family::Sm90);
   c.options.pins = {{"window", 6}};
   CHECK(errorOf(windowed, c) == "window is 5, but the kernel was compiled with it pinned to 6");
 }
@@ -237,8 +238,8 @@ TEST_CASE("narrow windows get tiles of fewer rows, if the host knows how narrow 
     captures.set("window", window);
     if (window >= 0) c.operands.captures = &captures;
     const Preparation p = settled(mod(text.c_str()), c);
-    CHECK(p.tileFrom == TileFrom::Model);
-    return p.tile;
+    CHECK(p.kernel.tileFrom() == TileFrom::Model);
+    return p.kernel.tile();
   };
   const std::string window = "window: int\ndef mask_mod(b, h, q_idx, kv_idx):\n"
                              "    return (q_idx >= kv_idx) & (q_idx - kv_idx < window)\n";
@@ -262,7 +263,7 @@ TEST_CASE("CTAs of short backward walks take turns, unless they walk several hea
     const auto training = Compiler().settleTraining(mod(expression.c_str()), operands, {.out = q, .lse = lse},
                                                     {.dQ = q, .dK = k, .dV = k}, {.arch = "sm_90a"});
     if (!training) FAIL(training.error().message);
-    return training->backward->tile;
+    return training->backward->tile();
   };
   CHECK(tileOf("score", 2048) == "64x128x8-turns");
   CHECK(tileOf("score", 2049) == "64x128x8");
@@ -283,10 +284,10 @@ TEST_CASE("what the mod asserts of the launch is asked when it is prepared, with
   const Mod asserting = mod("window: int\nassert 0 < window <= KV_LEN, 'the window lies outside'\n"
                             "def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx <= window\n");
   Case c;
-  CHECK(settled(asserting, c).options.family == Family::Sm90);
+  CHECK(settled(asserting, c).kernel.options().family == Family::Sm90);
   Captures captures;
   c.operands.captures = &captures.set("window", 3000);
-  CHECK(settled(asserting, c).options.family == Family::Sm90);
+  CHECK(settled(asserting, c).kernel.options().family == Family::Sm90);
   captures.set("window", 3001);
   CHECK_THAT(errorOf(asserting, c), Catch::Contains("the window lies outside (") && Catch::Contains("window = 3001"));
 }
@@ -294,15 +295,15 @@ TEST_CASE("what the mod asserts of the launch is asked when it is prepared, with
 TEST_CASE("how the loop over columns is bounded is told", "[api]") {
   Case c;
   const Mod causal = mod("q_idx >= kv_idx");
-  CHECK(settled(Mod::identity(), c).kvLoop == KvLoop::AllTiles);
-  CHECK(settled(causal, c).kvLoop == KvLoop::Bounds);
-  CHECK(settled(mod(kDocument), c).kvLoop == KvLoop::BlockMask);
+  CHECK(settled(Mod::identity(), c).kernel.kvLoop() == KvLoop::AllTiles);
+  CHECK(settled(causal, c).kernel.kvLoop() == KvLoop::Bounds);
+  CHECK(settled(mod(kDocument), c).kernel.kvLoop() == KvLoop::BlockMask);
   c.options.buildBlockMask = false;
-  CHECK(settled(mod(kDocument), c).kvLoop == KvLoop::AllTiles);
+  CHECK(settled(mod(kDocument), c).kernel.kvLoop() == KvLoop::AllTiles);
   std::vector<int32_t> storage(1 << 12);
   const BlockMaskView mask = BlockMask::viewInto(storage.data(), {.qLen = 1000, .kvLen = 3000});
   c.operands.blockMask = &mask;
-  CHECK(settled(causal, c).kvLoop == KvLoop::BlockMask);
+  CHECK(settled(causal, c).kernel.kvLoop() == KvLoop::BlockMask);
 }
 
 TEST_CASE("extents that overflow somewhere are refused, not wrapped", "[api]") {
@@ -345,7 +346,7 @@ TEST_CASE("families say of themselves where they run and what they take", "[api]
     Case c;
     c.options = {.family = info.family, .arch = std::string(info.arch)};
     const Mod m = info.family == Family::Grid ? mod(kNeighborhood) : Mod::identity();
-    CHECK(settled(m, c).options.family == info.family);
+    CHECK(settled(m, c).kernel.options().family == info.family);
     c.operands.k.stride[2] = 65; // unaligned rows
     CHECK(bool(Compiler().settle(m, c.operands, c.outputs, c.options)) == info.takesAnyLayout);
     any = any || info.takesAnyLayout;
@@ -363,11 +364,11 @@ TEST_CASE("what prepare() settles is what the finer calls settle", "[api]") {
         c.options.arch = arch;
         c.operands.q.stride[2] = rowStride;
         const Preparation p = settled(m, c);
-        KernelOptions asked{.family = p.options.family, .arch = arch, .headDim = 64, .headDimV = 32};
-        auto wants = compiler.wantsBlockMask(m, asked);
+        KernelOptions asked{.family = p.kernel.options().family, .arch = arch, .headDim = 64, .headDimV = 32};
+        auto wants = test::gainsFromBlockMask(compiler, m, asked);
         REQUIRE(wants);
         asked.blockSparse = *wants;
-        auto byHand = compiler.source(m, asked), prepared = compiler.source(m, p.options);
+        auto byHand = test::sourcesOf(compiler, m, asked), prepared = test::sourcesOf(compiler, m, p.kernel.options());
         REQUIRE(byHand);
         REQUIRE(prepared);
         CHECK(prepared->front().flattened() == byHand->front().flattened());
@@ -408,21 +409,21 @@ TEST_CASE("training settles both passes, and one workspace for them", "[api]") {
     auto both = settle(causal);
     REQUIRE(both);
     const Preparation forward = settled(causal, c);
-    CHECK(both->options.family == forward.options.family);
-    CHECK(both->kvLoop == KvLoop::Bounds);
+    CHECK(both->kernel.options().family == forward.kernel.options().family);
+    CHECK(both->kernel.kvLoop() == KvLoop::Bounds);
     REQUIRE(both->backward);
     CHECK_FALSE(forward.backward);
-    CHECK(both->backward->options.kind == KernelKind::Backward);
-    CHECK(both->backward->options.headDimV == 32);
-    CHECK(both->backward->kvLoop == KvLoop::Bounds);
+    CHECK(both->backward->options().kind == KernelKind::Backward);
+    CHECK(both->backward->options().headDimV == 32);
+    CHECK(both->backward->kvLoop() == KvLoop::Bounds);
     CHECK(both->workspaceBytes >= kWorkspaceAlignment + kDelta); // behind the counters
   }
   SECTION("gradients that the copy engine cannot describe are left to another family") {
     for (TensorView* tensor : {&operands.dOut, &*gradients.dQ, &*gradients.dK, &*gradients.dV}) {
       const TensorView aligned = *tensor;
-      CHECK(settle(Mod::identity())->backward->options.family == Family::Sm90);
+      CHECK(settle(Mod::identity())->backward->options().family == Family::Sm90);
       tensor->stride[2] += 1;
-      CHECK(settle(Mod::identity())->backward->options.family == Family::Sm80);
+      CHECK(settle(Mod::identity())->backward->options().family == Family::Sm80);
       *tensor = aligned;
     }
   }
@@ -430,8 +431,8 @@ TEST_CASE("training settles both passes, and one workspace for them", "[api]") {
     c.outputs.rowMax = operands.lse;
     auto both = settle(Mod::identity());
     REQUIRE(both);
-    CHECK(both->options.features.has(Feature::RowMax));
-    CHECK_FALSE(both->backward->options.features.has(Feature::RowMax));
+    CHECK(both->kernel.options().features.has(Feature::RowMax));
+    CHECK_FALSE(both->backward->options().features.has(Feature::RowMax));
   }
   SECTION("the workspace of the backward pass lies behind the forward's lists") {
     const Mod document = mod(kDocument);
@@ -450,23 +451,23 @@ TEST_CASE("training settles both passes, and one workspace for them", "[api]") {
     const Mod document = mod(kDocument);
     auto both = settle(document);
     REQUIRE(both);
-    CHECK(both->backward->kvLoop == KvLoop::BlockMask);
-    CHECK(both->backward->options.blockSparse);
-    CHECK(both->backward->options.maskQBlock == both->blockMask->qBlock);
+    CHECK(both->backward->kvLoop() == KvLoop::BlockMask);
+    CHECK(both->backward->options().blockSparse);
+    CHECK(both->backward->options().maskQBlock == both->blockMask->qBlock);
     c.options.buildBlockMask = false;
     both = settle(document);
     REQUIRE(both);
     CHECK_FALSE(both->blockMask);
-    CHECK(both->backward->kvLoop == KvLoop::AllTiles);
-    CHECK_FALSE(both->backward->options.blockSparse);
+    CHECK(both->backward->kvLoop() == KvLoop::AllTiles);
+    CHECK_FALSE(both->backward->options().blockSparse);
     const BlockMaskView own{.shape = {.qLen = 1000, .kvLen = 3000, .qBlock = 256, .kvBlock = 64}};
     operands.blockMask = &own;
     both = settle(document);
     REQUIRE(both);
     CHECK_FALSE(both->blockMask);
-    CHECK(both->backward->kvLoop == KvLoop::BlockMask);
-    CHECK(both->backward->options.maskQBlock == 256);
-    CHECK(both->backward->options.maskKvBlock == 64);
+    CHECK(both->backward->kvLoop() == KvLoop::BlockMask);
+    CHECK(both->backward->options().maskQBlock == 256);
+    CHECK(both->backward->options().maskKvBlock == 64);
   }
   SECTION("what flows back and what it gives must fit") {
     operands.dOut = tensor(2, 8, 1000, 64);

@@ -1,5 +1,6 @@
 // Ragged batches: what prepare() settles for them, what a launch tells kernels, and what is refused.
 #include "attnc/attnc.h"
+#include "helpers/plans.h"
 #include "plan/launch_operands.h"
 
 #include <catch2/catch.hpp>
@@ -61,35 +62,35 @@ std::string errorOf(const Case& c) {
 TEST_CASE("a ragged batch is a problem of as many sequences, as long as the longest may be", "[api][ragged]") {
   Case c;
   CHECK(settled(c).problem == ProblemShape{4, 8, 2, 1000, 1000});
-  CHECK(settled(c).options.features.has(Feature::Ragged));
-  CHECK(settled(c).options.offsets == QueryOffsets::None);
+  CHECK(settled(c).kernel.options().features.has(Feature::Ragged));
+  CHECK(settled(c).kernel.options().offsets == QueryOffsets::None);
   c.operands.maxQLen = 300;
   c.operands.maxKvLen = 400;
   CHECK(settled(c).problem == ProblemShape{4, 8, 2, 300, 400});
   c.operands.cuSeqlensKv = cumulative(5);
-  CHECK(settled(c).options.offsets == QueryOffsets::FromLengths);
+  CHECK(settled(c).kernel.options().offsets == QueryOffsets::FromLengths);
   c.options.offsets = QueryOffsets::None;
-  CHECK(settled(c).options.offsets == QueryOffsets::None);
+  CHECK(settled(c).kernel.options().offsets == QueryOffsets::None);
 }
 
 TEST_CASE("keys of a ragged batch may lie in pages, to which new rows are appended", "[api][ragged]") {
   Case c = inPages();
   CHECK(settled(c).problem == ProblemShape{4, 8, 2, 1000, 1024});
-  CHECK(settled(c).options.offsets == QueryOffsets::FromLengths);
-  CHECK(settled(c).options.kind == KernelKind::Forward);
+  CHECK(settled(c).kernel.options().offsets == QueryOffsets::FromLengths);
+  CHECK(settled(c).kernel.options().kind == KernelKind::Forward);
   c.operands.newK = c.operands.newV = packed(2, 1000, 64);
   c.operands.maxQLen = 3, c.operands.maxKvLen = 600;
   CHECK(settled(c).problem == ProblemShape{4, 8, 2, 3, 600});
-  CHECK(settled(c).options.kind == KernelKind::Decode);
-  KernelOptions options = settled(c).options;
+  CHECK(settled(c).kernel.options().kind == KernelKind::Decode);
+  KernelOptions options = settled(c).kernel.options();
   for (KernelKind kind : {KernelKind::Forward, KernelKind::Decode}) {
     options.kind = kind, options.family = Family::Auto;
-    const auto stages = Compiler().source(causal(), options);
+    const auto stages = test::sourcesOf(Compiler(), causal(), options);
     if (!stages) FAIL(stages.error().message);
     CHECK(stages->front().templateName == "append.cu"); // a decode kernel's tile has not all new rows of a sequence
     CHECK(stages->size() == 2);
   }
-  auto checked = plan::checkForward(c.operands, c.outputs, settled(c).options);
+  auto checked = plan::checkForward(c.operands, c.outputs, settled(c).kernel.options());
   if (!checked) FAIL(checked.error().message);
   const ForwardParams p = plan::forwardParams(*checked);
   CHECK(p.k_stride.batch == 2 * 16 * 64);
@@ -104,9 +105,9 @@ TEST_CASE("decode kernels take k and v of e4m3 of a ragged batch, and forward ke
   for (bool isPaged : {true, false}) {
     Case c = isPaged ? inPages() : Case();
     c.operands.k.dtype = c.operands.v.dtype = DType::E4M3;
-    CHECK(settled(c).options.kind == KernelKind::Decode); // also for many queries, which no other kernel takes
+    CHECK(settled(c).kernel.options().kind == KernelKind::Decode); // also for many queries, which no other kernel takes
     c.operands.maxQLen = 3, c.operands.maxKvLen = 600;
-    const KernelOptions options = settled(c).options;
+    const KernelOptions options = settled(c).kernel.options();
     CHECK(options.kind == KernelKind::Decode);
     CHECK(options.features.has(Feature::Ragged));
     CHECK(options.features.has(Feature::Fp8Kv));
@@ -148,8 +149,8 @@ TEST_CASE("a block mask is built for the longest sequences of a ragged batch, if
   CHECK(prepared.blockMask->batch == 1);
   CHECK(prepared.blockMask->qLen == 300);
   CHECK(prepared.blockMask->kvLen == 300);
-  CHECK(prepared.options.listsOfWholeMod);
-  CHECK(prepared.kvLoop == KvLoop::BlockMask);
+  CHECK(prepared.kernel.options().listsOfWholeMod);
+  CHECK(prepared.kernel.kvLoop() == KvLoop::BlockMask);
   CHECK(prepared.kernels().size() == 2);
   CHECK_FALSE(settled(c).blockMask); // causal
   CHECK(settled(c, *bySequence).blockMask->batch == 4);
@@ -163,14 +164,14 @@ TEST_CASE("a block mask is built for the longest sequences of a ragged batch, if
     CHECK_FALSE(settled(c, *mod).blockMask); // there is little to skip
     c.operands.maxKvLen = 600;
     const Preparation anew = settled(c, *mod);
-    CHECK(anew.kvLoop == KvLoop::Listed);
+    CHECK(anew.kernel.kvLoop() == KvLoop::Listed);
     CHECK(anew.blockMask->batch == 4); // lists are of each sequence
-    CHECK(settled(c, *bySequence).kvLoop == KvLoop::Listed);
+    CHECK(settled(c, *bySequence).kernel.kvLoop() == KvLoop::Listed);
     c.operands.maxQLen = c.operands.maxKvLen = 0;
-    CHECK(settled(c, *mod).kvLoop == KvLoop::Listed); // a launch reads no more than the sequences have
+    CHECK(settled(c, *mod).kernel.kvLoop() == KvLoop::Listed); // a launch reads no more than the sequences have
     c.operands.maxQLen = c.operands.maxKvLen = 300;
     c.options.offsets = QueryOffsets::None;
-    CHECK(settled(c, *mod).kvLoop == KvLoop::BlockMask);
+    CHECK(settled(c, *mod).kernel.kvLoop() == KvLoop::BlockMask);
   }
   SECTION("not asked for") {
     c.options.buildBlockMask = false;

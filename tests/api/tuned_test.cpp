@@ -55,11 +55,11 @@ struct Tuned {
     return *std::move(result);
   }
 
-  cache::TunedChoice choice(std::string tile) { return choice(std::move(tile), settled(options("")).options); }
+  cache::TunedChoice choice(std::string tile) { return choice(std::move(tile), settled(options("")).kernel.options()); }
   cache::TunedChoice backwardChoice(std::string tile) {
     auto model = training(options(""));
     if (!model) FAIL(model.error().message);
-    return choice(std::move(tile), model->backward->options);
+    return choice(std::move(tile), model->backward->options());
   }
   cache::TunedChoice choice(std::string tile, const KernelOptions& of) {
     return {.key = tunedKey(kDevice, mod, of, "gqa 4, q 2^9, kv 2^11"),
@@ -84,29 +84,29 @@ struct Tuned {
 
 TEST_CASE("a choice is taken where its device, mod, options and class of problems are those", "[tuned]") {
   Tuned t;
-  CHECK(t.settled().tile == "192x128x12");
-  CHECK(t.settled().tileFrom == TileFrom::Model);
+  CHECK(t.settled().kernel.tile() == "192x128x12");
+  CHECK(t.settled().kernel.tileFrom() == TileFrom::Model);
   t.write(t.choice("128x96x8"));
   const Preparation p = t.settled();
-  CHECK(p.tile == "128x96x8");
-  CHECK(p.options.tile == "128x96x8");
-  CHECK(p.tileFrom == TileFrom::Tuned);
-  CHECK(p.tunedBy == t.pathOf(t.choice("")) + ", 2026-02-03T04:05:06Z");
-  CHECK(p.kernels()[0].tile == "128x96x8");
+  CHECK(p.kernel.tile() == "128x96x8");
+  CHECK(p.kernel.options().tile == "128x96x8");
+  CHECK(p.kernel.tileFrom() == TileFrom::Tuned);
+  CHECK(p.kernel.tunedBy() == t.pathOf(t.choice("")) + ", 2026-02-03T04:05:06Z");
+  CHECK(p.kernels()[0].options().tile == "128x96x8");
   CHECK(t.lines.empty());
   SECTION("lengths of the same power of two, the family by name, a row maximum") {
     t.c.operands.q = tensor(1, 16, 513, 64), t.c.operands.k = tensor(1, 4, 2048, 64),
     t.c.operands.v = tensor(1, 4, 2048, 32);
     t.c.outputs = {.out = tensor(1, 16, 513, 32), .rowMax = TensorView::contiguous(nullptr, DType::F32, {1, 16, 513})};
     t.c.options.family = Family::Sm90;
-    CHECK(t.settled().tile == "128x96x8");
+    CHECK(t.settled().kernel.tile() == "128x96x8");
   }
   SECTION("training") {
     const Preparation trained = t.trained();
-    CHECK(trained.tile == "128x96x8");
-    CHECK(trained.backward->options.tile.empty());
-    CHECK(trained.backward->tile == "128x128x8");
-    CHECK(trained.backward->tileFrom == TileFrom::Model);
+    CHECK(trained.kernel.tile() == "128x96x8");
+    CHECK(trained.backward->options().tile.empty());
+    CHECK(trained.backward->tile() == "128x128x8");
+    CHECK(trained.backward->tileFrom() == TileFrom::Model);
   }
   SECTION("another class, mod, option, device") {
     SECTION("queries") { t.c.operands.q = tensor(2, 8, 1024, 64), t.c.outputs.out = tensor(2, 8, 1024, 32); }
@@ -114,26 +114,26 @@ TEST_CASE("a choice is taken where its device, mod, options and class of problem
     SECTION("mod") { t.mod = test::mod("score * 2"); }
     SECTION("family") { t.c.options.family = Family::Sm80; }
     SECTION("pins") { t.c.options.pins = {{"KV_LEN", 3000}}; }
-    CHECK(t.settled().tileFrom == TileFrom::Model);
+    CHECK(t.settled().kernel.tileFrom() == TileFrom::Model);
   }
-  SECTION("another device") { CHECK(t.settled(t.options("NVIDIA GH200")).tileFrom == TileFrom::Model); }
+  SECTION("another device") { CHECK(t.settled(t.options("NVIDIA GH200")).kernel.tileFrom() == TileFrom::Model); }
   SECTION("none looked up") {
     CompilerOptions off = t.options();
     off.tuned = false;
-    CHECK(t.settled(off).tileFrom == TileFrom::Model);
+    CHECK(t.settled(off).kernel.tileFrom() == TileFrom::Model);
   }
   SECTION("the environment says no, and an option yes") {
     ::setenv("ATTNC_TUNED", "0", 1);
-    CHECK(t.settled().tileFrom == TileFrom::Model);
+    CHECK(t.settled().kernel.tileFrom() == TileFrom::Model);
     CompilerOptions on = t.options();
     on.tuned = true;
-    CHECK(t.settled(on).tileFrom == TileFrom::Tuned);
+    CHECK(t.settled(on).kernel.tileFrom() == TileFrom::Tuned);
     ::unsetenv("ATTNC_TUNED");
   }
   SECTION("a tile is asked for") {
     t.c.options.tile = "192x128x12";
-    CHECK(t.settled().tile == "192x128x12");
-    CHECK(t.settled().tileFrom == TileFrom::Asked);
+    CHECK(t.settled().kernel.tile() == "192x128x12");
+    CHECK(t.settled().kernel.tileFrom() == TileFrom::Asked);
     t.c.options.tile = "1x2x3";
     auto refused = Compiler(t.options()).settle(t.mod, t.c.operands, t.c.outputs, t.c.options);
     REQUIRE_FALSE(refused);
@@ -145,27 +145,27 @@ TEST_CASE("training takes the choice of its backward kernel", "[tuned]") {
   Tuned t;
   t.write(t.backwardChoice("64x128x8"));
   const Preparation p = t.trained();
-  CHECK(p.tileFrom == TileFrom::Model);
-  CHECK(p.backward->tile == "64x128x8");
-  CHECK(p.backward->options.tile == "64x128x8");
-  CHECK(p.backward->tileFrom == TileFrom::Tuned);
-  CHECK(p.backward->tunedBy == t.pathOf(t.backwardChoice("")) + ", 2026-02-03T04:05:06Z");
-  CHECK(p.kernels()[1].tile == "64x128x8");
+  CHECK(p.kernel.tileFrom() == TileFrom::Model);
+  CHECK(p.backward->tile() == "64x128x8");
+  CHECK(p.backward->options().tile == "64x128x8");
+  CHECK(p.backward->tileFrom() == TileFrom::Tuned);
+  CHECK(p.backward->tunedBy() == t.pathOf(t.backwardChoice("")) + ", 2026-02-03T04:05:06Z");
+  CHECK(p.kernels()[1].options().tile == "64x128x8");
   CHECK(t.lines.empty());
-  CHECK(t.settled().tileFrom == TileFrom::Model); // it is not the forward kernel's
+  CHECK(t.settled().kernel.tileFrom() == TileFrom::Model); // it is not the forward kernel's
   SECTION("with one of the forward kernel beside it") {
     t.write(t.choice("128x96x8"));
-    CHECK(t.trained().tile == "128x96x8");
-    CHECK(t.trained().backward->tile == "64x128x8");
+    CHECK(t.trained().kernel.tile() == "128x96x8");
+    CHECK(t.trained().backward->tile() == "64x128x8");
   }
   SECTION("not where it is another kernel") {
     t.c.options.deterministic = true;
-    CHECK(t.trained().backward->tileFrom == TileFrom::Model);
+    CHECK(t.trained().backward->tileFrom() == TileFrom::Model);
   }
   SECTION("not where a tile is asked for") {
     t.c.options.backwardTile = "128x128x8";
-    CHECK(t.trained().backward->tile == "128x128x8");
-    CHECK(t.trained().backward->tileFrom == TileFrom::Asked);
+    CHECK(t.trained().backward->tile() == "128x128x8");
+    CHECK(t.trained().backward->tileFrom() == TileFrom::Asked);
     t.c.options.backwardTile = "192x128x12";
     const auto refused = t.training(t.options());
     REQUIRE_FALSE(refused);
@@ -173,12 +173,12 @@ TEST_CASE("training takes the choice of its backward kernel", "[tuned]") {
   }
   SECTION("a tile of the forward kernel leaves it alone") {
     t.c.options.tile = "128x64x8";
-    CHECK(t.trained().tile == "128x64x8");
-    CHECK(t.trained().backward->tile == "64x128x8");
+    CHECK(t.trained().kernel.tile() == "128x64x8");
+    CHECK(t.trained().backward->tile() == "64x128x8");
   }
   SECTION("not what is none of its tiles") {
     t.write(t.backwardChoice("192x128x12"));
-    CHECK(t.trained().backward->tileFrom == TileFrom::Model);
+    CHECK(t.trained().backward->tileFrom() == TileFrom::Model);
     REQUIRE(t.lines.size() == 1);
     CHECK_THAT(t.lines[0], Contains("ignored: there is no tile `192x128x12`"));
   }
@@ -187,8 +187,8 @@ TEST_CASE("training takes the choice of its backward kernel", "[tuned]") {
 TEST_CASE("a choice of the model's own tile shares its kernel", "[tuned]") {
   Tuned t;
   t.write(t.choice("192x128x12"));
-  CHECK(t.settled().tileFrom == TileFrom::Tuned);
-  CHECK(t.settled().options.tile.empty());
+  CHECK(t.settled().kernel.tileFrom() == TileFrom::Tuned);
+  CHECK(t.settled().kernel.options().tile.empty());
 }
 
 TEST_CASE("a choice that cannot be used is ignored, and the log has one line of it", "[tuned]") {
@@ -219,8 +219,8 @@ TEST_CASE("a choice that cannot be used is ignored, and the log has one line of 
   for (int i = 0; i < 2; ++i) {
     auto p = compiler.settle(t.mod, t.c.operands, t.c.outputs, t.c.options);
     REQUIRE(p);
-    CHECK(p->tile == "192x128x12");
-    CHECK(p->tileFrom == TileFrom::Model);
+    CHECK(p->kernel.tile() == "192x128x12");
+    CHECK(p->kernel.tileFrom() == TileFrom::Model);
   }
   REQUIRE(t.lines.size() == 1);
   CHECK(t.lines[0] == "tuned choice " + t.pathOf(good) + " ignored: " + why);

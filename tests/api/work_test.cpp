@@ -3,6 +3,7 @@
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
 #include "codegen/mod_source.h"
+#include "helpers/plans.h"
 #include "jit/nvrtc.h"
 
 #include <catch2/catch.hpp>
@@ -48,7 +49,7 @@ bool calls(const std::vector<KernelSource>& sources) {
 TEST_CASE("a mod of more work than the limit is refused, and told by how much", "[api]") {
   const Mod mod = modOf(500);
   for (KernelKind kind : {KernelKind::Forward, KernelKind::Backward, KernelKind::Decode}) {
-    auto compiled = Compiler(limited()).compile(mod, options(kind)); // at once: NVRTC would take seconds
+    auto compiled = test::compiledOf(Compiler(limited()), mod, options(kind)); // at once: NVRTC would take seconds
     REQUIRE_FALSE(compiled);
     CHECK(compiled.error().blame == Blame::Mod);
     CHECK_THAT(compiled.error().message,
@@ -56,18 +57,18 @@ TEST_CASE("a mod of more work than the limit is refused, and told by how much", 
     CHECK_THAT(compiled.error().remedy,
                Contains("--max-work") && Contains("CompilerOptions::maxWork") && Contains("ATTNC_MAX_WORK"));
   }
-  CHECK_FALSE(Compiler(limited(23'000)).source(mod, options()));
-  CHECK(Compiler(limited(25'000)).source(mod, options()));
-  CHECK_FALSE(Compiler(limited(100)).source(modOf(3), options()));
+  CHECK_FALSE(test::sourcesOf(Compiler(limited(23'000)), mod, options()));
+  CHECK(test::sourcesOf(Compiler(limited(25'000)), mod, options()));
+  CHECK_FALSE(test::sourcesOf(Compiler(limited(100)), modOf(3), options()));
 }
 
 TEST_CASE("the environment sets the limit of work where no option does", "[api]") {
   const Mod mod = modOf(3);
   ::setenv("ATTNC_MAX_WORK", "100", 1);
-  auto refused = Compiler(limited()).source(mod, options());
+  auto refused = test::sourcesOf(Compiler(limited()), mod, options());
   REQUIRE_FALSE(refused);
   CHECK_THAT(refused.error().message, Contains("the limit is 100"));
-  CHECK(Compiler(limited(1'000)).source(mod, options()));
+  CHECK(test::sourcesOf(Compiler(limited(1'000)), mod, options()));
   for (const char* nonsense : {"-1", "0", "many", "100k", ""}) {
     ::setenv("ATTNC_MAX_WORK", nonsense, 1);
     std::string warning;
@@ -75,7 +76,7 @@ TEST_CASE("the environment sets the limit of work where no option does", "[api]"
     how.log = [&](LogLevel level, std::string_view line) {
       if (level == LogLevel::Warning) warning += line;
     };
-    CHECK(Compiler(how).source(mod, options()));
+    CHECK(test::sourcesOf(Compiler(how), mod, options()));
     CHECK(warning ==
           (*nonsense ? fmt::format("ATTNC_MAX_WORK is `{}`, no number above 0; 16000 is used", nonsense) : ""));
   }
@@ -86,7 +87,7 @@ TEST_CASE("places where captures get gradients count, and texts that would be en
   const auto refused = [](const Mod& mod, int64_t maxWork) {
     KernelOptions backward = options(KernelKind::Backward);
     backward.gradients = {"t"};
-    auto source = Compiler(limited(maxWork)).source(mod, backward);
+    auto source = test::sourcesOf(Compiler(limited(maxWork)), mod, backward);
     return source ? std::string() : source.error().message;
   };
   const char* declared = "t: f32[4096]\n";
@@ -116,7 +117,7 @@ TEST_CASE("what compiling a mod costs counts its rows, and what they keep for sc
 TEST_CASE("long functions are called, those of the library are not", "[api]") {
   const Compiler compiler(limited());
   const auto called = [&](const Mod& mod, KernelKind kind) {
-    auto sources = compiler.source(mod, options(kind, "sm_90a"));
+    auto sources = test::sourcesOf(compiler, mod, options(kind, "sm_90a"));
     if (!sources) FAIL(sources.error().message);
     return calls(*sources);
   };
@@ -131,7 +132,7 @@ TEST_CASE("long functions are called, those of the library are not", "[api]") {
     auto mod = Mod::load(file.path().string());
     REQUIRE(mod);
     for (KernelKind kind : {KernelKind::Forward, KernelKind::Backward, KernelKind::Decode, KernelKind::BlockMask})
-      if (auto sources = compiler.source(*mod, options(kind, "sm_90a"))) CHECK_FALSE(calls(*sources));
+      if (auto sources = test::sourcesOf(compiler, *mod, options(kind, "sm_90a"))) CHECK_FALSE(calls(*sources));
   }
 }
 
@@ -142,7 +143,7 @@ TEST_CASE("what NVRTC makes of a mod grows in step with the mod, up to the limit
   }
   const Compiler compiler(limited());
   const auto lines = [&](int tanhs, const char* arch) {
-    auto compiled = compiler.compile(modOf(tanhs), options(KernelKind::Forward, arch));
+    auto compiled = test::compiledOf(compiler, modOf(tanhs), options(KernelKind::Forward, arch));
     if (!compiled) FAIL(compiled.error().message);
     const std::string& ptx = compiled->front()->ptx;
     return std::count(ptx.begin(), ptx.end(), '\n');

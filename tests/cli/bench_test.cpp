@@ -19,7 +19,10 @@ namespace {
 Work work(const char* text, const ProblemShape& problem, KernelOptions kernel = {}, const Captures& captures = {}) {
   const auto mod = Mod::parse(text);
   REQUIRE(mod);
-  auto counted = countWork(*mod, captures, kernel, problem);
+  kernel.arch = "sm_90a";
+  auto plan = Compiler().plan(*mod, kernel);
+  REQUIRE(plan);
+  auto counted = countWork(*plan, captures, problem);
   REQUIRE(counted);
   CHECK_FALSE(counted->isEstimate);
   return *counted;
@@ -69,7 +72,9 @@ TEST_CASE("a problem beyond any budget is estimated") {
   const auto mod = Mod::parse("(q_idx * 7 + kv_idx * 3) % 5 < 2");
   REQUIRE(mod);
   const ProblemShape problem{1, 1, 1, 1 << 20, 1 << 20};
-  auto counted = countWork(*mod, {}, {}, problem);
+  const auto plan = Compiler().plan(*mod, {.arch = "sm_90a"});
+  REQUIRE(plan);
+  auto counted = countWork(*plan, {}, problem);
   REQUIRE(counted);
   CHECK(counted->isEstimate);
   CHECK(counted->pairs == Approx(0.4 * double(1 << 20) * double(1 << 20)).epsilon(0.05));

@@ -1,5 +1,6 @@
 // `attnc explain`: counts against closed formulas, which kernel is named, and wrong usage.
 #include "command.h"
+#include "helpers/plan_parts.h"
 #include "problem/safetensors.h"
 #include "show/explanation.h"
 
@@ -43,9 +44,15 @@ int64_t blocks(const std::string& text, const std::string& kind) {
 std::string work(const Mod& mod, const ProblemShape& problem, const BlockMaskShape& shape) {
   auto census = takeCensus(mod, {}, problem, shape);
   REQUIRE(census);
-  return cli::workText(*census, {},
-                       {.options = {.headDim = 64, .headDimV = 32}, .kvLoop = KvLoop::BlockMask, .problem = problem},
-                       mod.hasMaskMod());
+  return cli::workText(
+      *census, {},
+      {.kernel = test::planWith(mod, {.headDim = 64, .headDimV = 32}, KvLoop::BlockMask), .problem = problem},
+      mod.hasMaskMod());
+}
+
+Explanation madeUp(const KernelOptions& options, std::vector<KernelSource> sources, CompiledStages compiled) {
+  const Plan plan = test::planWith(Mod::identity(), options, KvLoop::AllTiles);
+  return {Mod::identity(), {.kernel = plan}, plan, std::move(sources), std::move(compiled), {}, {}};
 }
 
 } // namespace
@@ -405,8 +412,7 @@ TEST_CASE("the largest problems are explained within a bound of memory") {
 TEST_CASE("what is estimated is called so") {
   MaskCensus census{
       .shape = {.qLen = 8192, .kvLen = 8192}, .blocks = 4096, .live = 1234.4, .full = 100.2, .pairs = 1e7};
-  const Preparation settled{.options = {.headDim = 64, .headDimV = 64},
-                            .kvLoop = KvLoop::BlockMask,
+  const Preparation settled{.kernel = test::planWith(Mod::identity(), {.headDim = 64}, KvLoop::BlockMask),
                             .problem = {.qLen = 8192, .kvLen = 8192}};
   std::string exact = cli::workText(census, {}, settled, true);
   CHECK(exact.find("about") == std::string::npos);
@@ -429,8 +435,7 @@ TEST_CASE("spills are an advisory") {
   CompiledKernel compiled;
   const auto text = [&] {
     return cli::kernelText(
-        Mod::identity(),
-        {{.family = Family::Naive}, "", {KernelSource{}}, {std::make_shared<const CompiledKernel>(compiled)}},
+        madeUp({.family = Family::Naive}, {KernelSource{}}, {std::make_shared<const CompiledKernel>(compiled)}),
         Family::Auto);
   };
   CHECK(cli::spillText(0).empty());
@@ -456,8 +461,7 @@ TEST_CASE("a kernel of several launches is explained launch by launch") {
                             .tileColumns = 32,
                             .warps = 8};
   const std::string text = cli::kernelText(
-      Mod::identity(), {{.family = Family::Sm90, .arch = "sm_90a"}, "", {first, second}, {compiled(40), compiled(168)}},
-      Family::Auto);
+      madeUp({.family = Family::Sm90, .arch = "sm_90a"}, {first, second}, {compiled(40), compiled(168)}), Family::Auto);
   CHECK_THAT(text, Contains("family sm90 for sm_90a (first.cu, second.cu), bf16"));
   CHECK_THAT(text, Contains("launch      1 of 2: attnc_first of first.cu\ntile        none; 256 threads\n"
                             "resources   40 registers"));

@@ -1,6 +1,7 @@
 // `attnc tune` as far as it goes without a GPU: what it refuses, what else asks for a tile or tells of one, and what
 // the cache makes of the choices.
 #include "command.h"
+#include "helpers/plan_parts.h"
 #include "show/explanation.h"
 #include "variable.h"
 
@@ -64,13 +65,15 @@ TEST_CASE("a tile is asked for by name, and one that is none is an error with th
 }
 
 TEST_CASE("explain says which tile a kernel has, and who chose it") {
-  ExplainedKernel kernel{.tile = "128x96x8"};
-  CHECK(cli::tileText(kernel) == "tile from   the model: 128x96x8\n");
-  kernel.tileFrom = TileFrom::Asked;
-  CHECK(cli::tileText(kernel) == "tile from   who asks: 128x96x8\n");
-  kernel.tileFrom = TileFrom::Tuned;
-  kernel.tunedBy = "/cache/v1/tuned/ab.json, 2026-02-03T04:05:06Z";
-  CHECK(cli::tileText(kernel) == "tile from   tuning: 128x96x8 (/cache/v1/tuned/ab.json, 2026-02-03T04:05:06Z)\n");
+  const auto kernel = [](TileFrom from, const char* by = "") {
+    const Plan plan = *Compiler().plan(Mod::identity(), {.arch = "sm_90a", .headDim = 128, .tile = "128x96x8"});
+    return test::changed(plan, [&](Plan::Impl& impl) { impl.tileFrom = from, impl.tunedBy = by; });
+  };
+  CHECK(cli::tileText(kernel(TileFrom::Model)) == "tile from   the model: 128x96x8\n");
+  CHECK(cli::tileText(kernel(TileFrom::Asked)) == "tile from   who asks: 128x96x8\n");
+  const char* const by = "/cache/v1/tuned/ab.json, 2026-02-03T04:05:06Z";
+  CHECK(cli::tileText(kernel(TileFrom::Tuned, by)) ==
+        "tile from   tuning: 128x96x8 (/cache/v1/tuned/ab.json, 2026-02-03T04:05:06Z)\n");
   if (noNvrtc()) return;
   CHECK_THAT(printed("explain --expr score --arch sm_90a --head-dim 64"),
              Contains("\ntile from   the model: 192x128x12\n"));

@@ -28,7 +28,9 @@ int main() {
   const auto mask = attnc::BlockMask::build(*mod, {}, {1, 1, 1, 1024, 1024}, {.qLen = 1024, .kvLen = 1024});
   if (!mask) return std::fprintf(stderr, "%s\n", mask.error().message.c_str()), 1;
   const attnc::Compiler compiler({.cacheMode = attnc::CompilerOptions::CacheMode::Off});
-  const auto source = compiler.source(*mod, {.arch = "sm_90a", .headDim = 128});
+  const auto plan = compiler.plan(*mod, {.arch = "sm_90a", .headDim = 128});
+  if (!plan) return std::fprintf(stderr, "%s\n", plan.error().message.c_str()), 1;
+  const auto source = plan->sources();
   if (!source) return std::fprintf(stderr, "%s\n", source.error().message.c_str()), 1;
   const auto nothing = attnc::Mod::parse("score +");
   if (nothing) return 1;

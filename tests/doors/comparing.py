@@ -61,7 +61,7 @@ def difference(expected, weights, lse, gradients=None):
             continue
         got = np.asarray(gradients[name], np.float64).reshape(want.shape)
         finite = np.isfinite(want)
-        limit = OF_GRADIENTS * max(1e-2, np.abs(want[finite]).max())
+        limit = OF_GRADIENTS * max(5e-2, np.abs(want[finite]).max())
         limit *= 50 if name in expected.coarse else 1
         beyond = (np.abs(want) > OF_F16) & np.isinf(got) if name in expected.coarse else False
         if (found := _first(finite & ~beyond & ~(np.abs(got - want) <= limit))) is not None:

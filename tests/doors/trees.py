@@ -19,7 +19,8 @@ INFIX = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "div"
          "xor": "^", "shl": "<<", "shr": ">>", "pow": "**", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
          "ne": "!="}  # fmt: skip
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-BOUNDS = (-30.0, 30.0)  # of a score, so that each weight is above 0
+# Of a score, so that each weight is above 0. No score equals one: there JAX gives it half of the gradient, PyTorch all.
+BOUNDS = (-29.9, 29.9)
 FUNCTIONS = ("tanh", "sigmoid", "sin", "cos", "erf")  # bounded, so that an error of the last place stays one
 
 
@@ -370,11 +371,12 @@ class Draw:
                 self.tensor(depth - 1) if r.random() < 0.4 else self.float_tensor(depth - 1))  # fmt: skip
             op = r.choice(("add", "sub", "mul", "mul", "add", "div"))
             is_number = not isinstance(b, Node) or b.dtype in NUMBERS
-            if op == "div" and not is_number and any(x.op in ("min", "max") for x in (*nodes_of(a), *nodes_of(b))):
-                op = "mul"  # PyTorch and XLA may take either zero of two
             if op == "div" and is_number:  # PyTorch multiplies a number with the reciprocal of a tensor
                 return self.binary(op, a, b or 3)
-            return self.binary(op, *((a, b) if r.random() < 0.7 else (b, a)))
+            a, b = (a, b) if r.random() < 0.7 else (b, a)
+            # The sign of a zero that is computed differs between PyTorch and XLA.
+            is_clear = isinstance(b, Node) and (b.dtype in BITS or b.op in ("cast", "load", "abs"))
+            return self.binary(op if op != "div" or is_clear else "mul", a, b)
         if style < 0.7:
             b = self.operand(self.tensor(0), depth)
             b = 3 if isinstance(b, int) else b
@@ -386,7 +388,7 @@ class Draw:
         if style < 0.9:
             return Node(r.choice(("min", "max")), "f32", (a, self.float_tensor(depth - 1)))
         if style < 0.95:
-            low = self.real()
+            low = self.real() + 0.0137
             return Node("clamp", "f32", (a, low, low + 17.7))
         if style < 0.975:
             return Node("sqrt", "f32", (Node("abs", "f32", (a,)),))

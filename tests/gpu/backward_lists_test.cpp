@@ -1,5 +1,6 @@
 // Gradients by the lists of a block mask against the fp64 reference.
 #include "gpu.h"
+#include "helpers/plans.h"
 
 #include <algorithm>
 #include <random>
@@ -25,8 +26,8 @@ KernelOptions optionsFor(KernelKind kind, Family family, const Problem& problem,
 std::vector<Family> servingFamilies(const Mod& mod, const Problem& problem, const BlockMaskShape& shape) {
   std::vector<Family> families;
   for (Family family : {Family::Naive, Family::Sm80, Family::Sm90})
-    if (gpu()->compiler.source(mod, optionsFor(KernelKind::Forward, family, problem, shape)) &&
-        gpu()->compiler.source(mod, optionsFor(KernelKind::Backward, family, problem, shape)))
+    if (test::sourcesOf(gpu()->compiler, mod, optionsFor(KernelKind::Forward, family, problem, shape)) &&
+        test::sourcesOf(gpu()->compiler, mod, optionsFor(KernelKind::Backward, family, problem, shape)))
       families.push_back(family);
   return families;
 }
@@ -267,7 +268,8 @@ TEST_CASE("a deterministic backward pass on Hopper goes by lists by column, and 
     const Problem problem{{2, 4, 2, 700, 900}, headDim, headDim, DType::BF16};
     const ProblemShape& s = problem.shape;
     const BlockMask mask = randomMask({s.batch, s.qHeads, s.qLen, s.kvLen, 128, 128}, 7);
-    if (!gpu()->compiler.source(mod, optionsFor(KernelKind::Backward, Family::Sm90, problem, mask.shape()))) continue;
+    if (!test::sourcesOf(gpu()->compiler, mod, optionsFor(KernelKind::Backward, Family::Sm90, problem, mask.shape())))
+      continue;
     const HostOperands operands = draw(mod, problem);
     const ResultGradients given = drawGradients(problem, /*withLse=*/true);
     BackwardRun run{.family = Family::Sm90, .mask = &mask, .deterministic = true};

@@ -1,5 +1,6 @@
 // Gradients of q, k and v of every family against the fp64 reference.
 #include "gpu.h"
+#include "helpers/plans.h"
 
 #include <fmt/format.h>
 
@@ -21,7 +22,8 @@ std::vector<Family> servingFamilies(const Mod& mod, const Problem& problem) {
                                 .headDim = problem.headDim,
                                 .headDimV = problem.headDimV};
     const bool aligned = problem.rowPadding * dtypeBytes(problem.dtype) % 16 == 0;
-    if ((family != Family::Sm90 || aligned) && gpu()->compiler.source(mod, options)) families.push_back(family);
+    if ((family != Family::Sm90 || aligned) && test::sourcesOf(gpu()->compiler, mod, options))
+      families.push_back(family);
   }
   return families;
 }

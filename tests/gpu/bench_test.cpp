@@ -25,14 +25,14 @@ TEST_CASE("kernels of each kind are timed and counted", "[gpu]") {
       options.kernelKind.kind = options.backward ? "auto" : kind;
       const cli::HostOperands operands = take(cli::findOperands(mod, options));
       const cli::Measured measured = take(cli::measure(compiler, timer, stream, mod, operands, options));
-      CHECK((measured.kernel.kind == KernelKind::Decode) == (kind == std::string("decode")));
-      CHECK((measured.kernel.kind == KernelKind::Backward) == options.backward);
+      CHECK((measured.plan.options().kind == KernelKind::Decode) == (kind == std::string("decode")));
+      CHECK((measured.plan.options().kind == KernelKind::Backward) == options.backward);
       CHECK(measured.ms > 0);
       CHECK(measured.registers > 0);
       CHECK(measured.work.pairs > 0);
       CHECK(measured.bytes() < 2 * bytes); // a read is faster than a copy
       if (flops > 0) CHECK(measured.flops() < flops);
-      CHECK(measured.blockMaskMs.has_value() == measured.kernel.blockSparse);
+      CHECK(measured.blockMaskMs.has_value() == measured.plan.options().blockSparse);
     }
 }
 
@@ -51,7 +51,7 @@ TEST_CASE("decode kernels of e4m3 count the bytes of their elements", "[gpu]") {
     CHECK_THAT(measured.error().message, Catch::Contains("e4m3"));
     return;
   }
-  CHECK(measured->work.bytes(measured->kernel) == 2 * 2 * 2048 * (64 + 64) + 2 * 8 * (64 + 64) * 2);
+  CHECK(measured->work.bytes(measured->plan.options()) == 2 * 2 * 2048 * (64 + 64) + 2 * 8 * (64 + 64) * 2);
 }
 
 TEST_CASE("sequences that are not alike are not counted", "[gpu]") {

@@ -3,6 +3,7 @@
 
 #include "api/compiler_access.h"
 #include "attnc/c.h"
+#include "helpers/plan_parts.h"
 #include "helpers/temp_directory.h"
 #include "support/element.h"
 
@@ -296,13 +297,13 @@ TEST_CASE("kernels loaded through the C interface have the bits of C++", "[gpu][
                         .blockSparse = true,
                         .columnLists = true};
   const BlockMaskView lists = BlockMask::viewInto(storage.data(), shape, BlockMask::Lists::ByRowAndColumn);
-  take(take(CompilerAccess::loadBlockMask(gpu.compiler, mod, options))
+  take(take(test::loadBlockMask(gpu.compiler, mod, options))
            .launch(lists, problem.shape, step.captures.captures, stream));
   step.inputs.blockMask = &lists;
   step.poison();
-  const ForwardKernel forward = take(gpu.compiler.loadForward(mod, options));
+  const ForwardKernel forward = take(test::loadForward(gpu.compiler, mod, options));
   take(forward.launch(step.inputs, step.outputs, nullptr, stream));
-  const BackwardKernel backward = take(gpu.compiler.loadBackward(mod, options));
+  const BackwardKernel backward = take(test::loadBackward(gpu.compiler, mod, options));
   const device::Buffer workspace = dirtyWorkspace(take(backward.workspaceBytes(step.inputs, step.gradients)));
   take(backward.launch(step.inputs, step.gradients, workspace.data(), stream));
   take(gpu.stream.synchronize());

@@ -2,6 +2,7 @@
 #include "large_scores.h"
 
 #include "api/mod_impl.h"
+#include "helpers/plans.h"
 #include "reference/compare.h"
 #include "reference/gradients.h"
 #include "support/element.h"
@@ -90,8 +91,8 @@ CaptureValues run(const Mod& mod, const Problem& problem, const HostOperands& op
                               .headDimV = problem.headDimV,
                               .features = {Feature::Deterministic, asked.deterministic},
                               .gradients = asked.gradients};
-  const ForwardKernel forward = take(gpu.compiler.loadForward(mod, options));
-  const BackwardKernel backward = take(gpu.compiler.loadBackward(mod, options));
+  const ForwardKernel forward = take(test::loadForward(gpu.compiler, mod, options));
+  const BackwardKernel backward = take(test::loadBackward(gpu.compiler, mod, options));
   const Outputs results{.out = inputs.out, .lse = inputs.lse};
   device::Buffer ofForward = take(device::Buffer::allocate(take(forward.workspaceBytes(forwardOperands, results))));
   take(ofForward.fill(0));

@@ -4,6 +4,7 @@
 #include "attnc/stages.h"
 #include "cli/command.h"
 #include "helpers/launcher_tensors.h"
+#include "helpers/plans.h"
 #include "tools/device/limits.h"
 
 #include <fmt/format.h>
@@ -105,7 +106,7 @@ void launchEmitted(const Case& one) {
   const test::Folder folder;
   const Mod mod = gputest::libraryMod(one.mod);
   const LaunchShape shape{one.operands, one.outputs, one.gradients, take(device::tensorCores()).multiprocessors};
-  const std::string file = take(cudaFile(mod, one.options, {.launcher = &shape}));
+  const std::string file = take(cudaFile(take(gpu()->compiler.plan(mod, one.options)), {.launcher = &shape}));
   const std::string name = file.substr(3, file.find(':') - 3);
   const bool initialises = file.find(name + "_initialise(") != std::string::npos;
   test::writeFile(
@@ -143,7 +144,7 @@ void checkForward(const Case& one) {
   INFO(one.mod << " " << kindName(one.options.kind));
   Memory memory;
   const Mod mod = gputest::libraryMod(one.mod);
-  const ForwardKernel kernel = take(gpu()->compiler.loadForward(mod, one.options));
+  const ForwardKernel kernel = take(test::loadForward(gpu()->compiler, mod, one.options));
   Outputs outputs{.out = memory.empty(*one.outputs.out), .lse = memory.empty(*one.outputs.lse)};
   void* const workspace = memory.zeros(take(kernel.workspaceBytes(one.operands, outputs)));
   take(kernel.launch(one.operands, outputs, workspace, gpu()->stream.get()));
@@ -161,10 +162,10 @@ void checkBackward(Case one) {
   const BackwardOperands& in = one.operands;
   KernelOptions forward = one.options;
   forward.kind = KernelKind::Forward;
-  const ForwardKernel first = take(gpu()->compiler.loadForward(mod, forward));
+  const ForwardKernel first = take(test::loadForward(gpu()->compiler, mod, forward));
   const Outputs results{.out = in.out, .lse = in.lse};
   take(first.launch(in, results, memory.zeros(take(first.workspaceBytes(in, results))), gpu()->stream.get()));
-  const BackwardKernel kernel = take(gpu()->compiler.loadBackward(mod, one.options));
+  const BackwardKernel kernel = take(test::loadBackward(gpu()->compiler, mod, one.options));
   const BackwardOutputs expected{memory.empty(in.q), memory.empty(in.k), memory.empty(in.v)};
   one.gradients = {memory.empty(in.q), memory.empty(in.k), memory.empty(in.v)};
   void* const workspace = memory.zeros(take(kernel.workspaceBytes(in, expected)));

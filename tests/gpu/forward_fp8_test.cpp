@@ -1,6 +1,7 @@
 // Forward kernels with q, k and v of e4m3 against the fp64 reference on the same bytes.
 #include "gpu.h"
 
+#include "helpers/plans.h"
 #include "plan/arch.h"
 #include "support/element.h"
 #include "tools/attnc/problem/pages.h"
@@ -282,7 +283,7 @@ TEST_CASE("forward kernels take e4m3 in all tiles", "[gpu]") {
       for (Scales scales : {Scales::OfSequences, Scales::OfRows}) {
         if (family == Family::Sm80 && areOfRows(scales)) continue;
         options.features.set(Feature::RowScales, scales == Scales::OfRows);
-        for (const std::string& tile : take(gpu()->compiler.tiles(libraryMod("causal"), options)))
+        for (const std::string& tile : take(test::tilesOf(gpu()->compiler, libraryMod("causal"), options)))
           for (const char* name : {"noop", "causal"})
             check(libraryMod(name), problem, {.scales = scales, .family = family, .tile = tile});
       }

@@ -24,7 +24,7 @@ struct Run {
   test::DrawnRun drawn;
   std::optional<Mod> mod = {};
   std::optional<cli::HostOperands> operands = {};
-  std::vector<KernelOptions> kernels = {};
+  std::vector<Plan> kernels = {};
   std::optional<cli::RunResult> result = {};
   bool isRefused = false, holds = false;
   double share = 0;    ///< the largest error, as a share of its limit
@@ -74,7 +74,7 @@ TEST_CASE("random problems agree with the reference", "[gpu][backward]") {
     parallelForEach(int64_t(runs.size()), [&](int64_t i) { draw(runs[size_t(i)], arch); });
     std::vector<std::pair<Mod, KernelOptions>> kernels;
     for (const Run& run : runs)
-      for (const KernelOptions& kernel : run.kernels) kernels.emplace_back(*run.mod, kernel);
+      for (const Plan& kernel : run.kernels) kernels.emplace_back(*run.mod, kernel.options());
     gputest::compileAhead(kernels);
     for (Run& run : runs) {
       if (run.isRefused || !run.problem.empty()) continue;

@@ -3,6 +3,7 @@
 #include "api/compiler_access.h"
 #include "api/mod_impl.h"
 #include "helpers/library.h"
+#include "helpers/plan_parts.h"
 #include "reference/attention.h"
 #include "reference/compare.h"
 #include "reference/gradient_tolerance.h"
@@ -277,7 +278,7 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
     lists = take(device::Buffer::allocate(BlockMask::storageBytes(shape)));
     mask = BlockMask::viewInto(lists.data(), shape);
     mask.ofWholeMod = true;
-    const BlockMaskKernel builder = take(CompilerAccess::loadBlockMask(device.compiler, mod, {}));
+    const BlockMaskKernel builder = take(test::loadBlockMask(device.compiler, mod, {}));
     take(builder.launch(mask, s, captures.captures, device.stream.get()));
     inputs.blockMask = &mask;
   }
@@ -393,9 +394,9 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
     take(prepared.launchBackward(inputs, gradients, workspace.data(), device.stream.get()));
     return results();
   }
-  const ForwardKernel forward = take(device.compiler.loadForward(mod, options));
+  const ForwardKernel forward = take(test::loadForward(device.compiler, mod, options));
   options.tile = run.tile;
-  const BackwardKernel backward = take(device.compiler.loadBackward(mod, options));
+  const BackwardKernel backward = take(test::loadBackward(device.compiler, mod, options));
   constexpr size_t kBehind = 1 << 20; // bytes that are not the workspace's
   const size_t bytes = take(backward.workspaceBytes(inputs));
   const device::Buffer workspace = poisoned(bytes + kBehind);
@@ -490,7 +491,7 @@ std::vector<Family> familiesFor(const Mod& mod, const Problem& problem, RunOptio
   KernelOptions kernel = kernelOptions(mod, problem, options);
   kernel.arch = gpu()->context.info().arch;
   const bool aligned = problem.rowPadding * dtypeBytes(problem.dtype) % 16 == 0;
-  if (aligned && gpu()->compiler.source(mod, kernel)) families.push_back(Family::Sm90);
+  if (aligned && test::sourcesOf(gpu()->compiler, mod, kernel)) families.push_back(Family::Sm90);
   return families;
 }
 
@@ -527,7 +528,8 @@ void compileAhead(const std::vector<std::pair<Mod, KernelOptions>>& jobs) {
       for (size_t job; (job = next++) < jobs.size();) {
         KernelOptions options = jobs[job].second;
         if (options.arch.empty()) options.arch = arch;
-        (void)bool(device.compiler.compile(jobs[job].first, options)); // an error shows again where it is needed
+        (void)bool(
+            test::compiledOf(device.compiler, jobs[job].first, options)); // an error shows again where it is needed
       }
     });
   for (std::thread& thread : pool) thread.join();

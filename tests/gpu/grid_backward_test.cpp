@@ -1,5 +1,6 @@
 // Gradients by boxes of a grid against the fp64 reference.
 #include "grid_cases.h"
+#include "helpers/plans.h"
 
 #include <algorithm>
 #include <cmath>
@@ -55,7 +56,7 @@ void checkTiles(int headDim) {
   cases.push_back(besideCase(joint2d(), {17, 13}, {77, 2}, {17, 13}, {77, 2}, {{1, 2, 1, 0, 0}, headDim, headDim}));
   for (const Case& c : cases)
     for (const std::string& arch : gridArchs(c.mod, KernelKind::Backward)) {
-      const std::vector<std::string> tiles = take(gpu()->compiler.tiles(c.mod, backwardOptions(c, arch)));
+      const std::vector<std::string> tiles = take(test::tilesOf(gpu()->compiler, c.mod, backwardOptions(c, arch)));
       CHECK(tiles.size() > 1);
       for (const std::string& tile : tiles)
         checkAll({c}, /*withLse=*/false, {.family = Family::Grid, .arch = arch, .tile = tile});
@@ -360,11 +361,11 @@ TEST_CASE("gradients on grids: training takes boxes in both passes, or lists in 
   for (const std::string& arch : gridArchs(c.mod, KernelKind::Backward)) {
     INFO(arch);
     const Preparation byBoxes = settledFor(c, arch, false), byLists = settledFor(c, arch, true);
-    CHECK(byBoxes.options.family == Family::Grid);
-    CHECK(byBoxes.backward->options.family == Family::Grid);
+    CHECK(byBoxes.kernel.options().family == Family::Grid);
+    CHECK(byBoxes.backward->options().family == Family::Grid);
     CHECK(!byBoxes.blockMask);
-    CHECK(byLists.options.family == (arch == "sm_90a" ? Family::Sm90 : Family::Sm80));
-    CHECK(byLists.backward->options.family == byLists.options.family);
+    CHECK(byLists.kernel.options().family == (arch == "sm_90a" ? Family::Sm90 : Family::Sm80));
+    CHECK(byLists.backward->options().family == byLists.kernel.options().family);
     CHECK(byLists.blockMask);
   }
   checkAll({c}, false, {.family = Family::Auto, .arch = gpu()->context.info().arch});

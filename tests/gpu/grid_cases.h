@@ -3,6 +3,7 @@
 
 #include "gpu.h"
 
+#include "helpers/plans.h"
 #include "ir/printer.h"
 
 #include <fmt/format.h>
@@ -89,7 +90,8 @@ inline Case libraryCase(const std::string& name, const std::map<std::string, std
 
 inline bool hasGridKernels(KernelKind kind) {
   const Mod mod = gridMod(2, "(abs(ky - qy) <= 2) & (abs(kx - qx) <= 2)");
-  return bool(gpu()->compiler.source(mod, {.kind = kind, .family = Family::Grid, .arch = gpu()->context.info().arch}));
+  return bool(test::sourcesOf(gpu()->compiler, mod,
+                              {.kind = kind, .family = Family::Grid, .arch = gpu()->context.info().arch}));
 }
 
 /// Returns the GPU's arch without its specific features. Its kernels load by address and run on any GPU.
@@ -102,7 +104,8 @@ inline std::string plainArch() {
 /// differ and serve the mod. The latter take no tokens outside a grid.
 inline std::vector<std::string> gridArchs(const Mod& mod, KernelKind kind) {
   const std::string own = gpu()->context.info().arch;
-  if (own == "sm_90a" && gpu()->compiler.source(mod, {.kind = kind, .family = Family::Grid, .arch = plainArch()}))
+  if (own == "sm_90a" &&
+      test::sourcesOf(gpu()->compiler, mod, {.kind = kind, .family = Family::Grid, .arch = plainArch()}))
     return {own, plainArch()};
   return {own};
 }

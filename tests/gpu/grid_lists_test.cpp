@@ -3,6 +3,7 @@
 #include "grid_cases.h"
 
 #include "api/compiler_access.h"
+#include "helpers/plan_parts.h"
 
 #include <random>
 
@@ -52,8 +53,8 @@ TEST_CASE("lists of boxes: what a kernel is prepared for", "[gpu][grid]") {
       .q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view(), .captures = &operands.captures};
   const TensorView out = operands.q.view();
   const Preparation settled = take(gpu()->compiler.settle(c.mod, inputs, {.out = out}));
-  CHECK(settled.options.family == Family::Grid);
-  CHECK(settled.kvLoop == KvLoop::BoxMask);
+  CHECK(settled.kernel.options().family == Family::Grid);
+  CHECK(settled.kernel.kvLoop() == KvLoop::BoxMask);
 }
 
 TEST_CASE("lists of boxes: criss-cross attention", "[gpu][grid]") {
@@ -126,7 +127,7 @@ TEST_CASE("lists of boxes: scores by coordinates, layouts, several launches, and
     asked.arch = arch;
     KernelOptions options = kernelOptions(tiled.mod, tiled.problem, asked);
     options.blockSparse = options.maskByBoxes = true;
-    for (const std::string& tile : take(gpu()->compiler.tiles(tiled.mod, options))) {
+    for (const std::string& tile : take(test::tilesOf(gpu()->compiler, tiled.mod, options))) {
       asked.tile = tile;
       checkForward({tiled}, asked);
     }
@@ -167,7 +168,7 @@ TEST_CASE("lists of boxes: the GPU builds those that the CPU builds", "[gpu][gri
       const DeviceCaptures captures = uploadCaptures(operands.captures);
       device::Buffer memory = take(device::Buffer::allocate(BlockMask::storageBytes(shape)));
       take(memory.fill(0xff));
-      const BlockMaskKernel builder = take(CompilerAccess::loadBlockMask(device.compiler, mod, {.maskByBoxes = true}));
+      const BlockMaskKernel builder = take(test::loadBlockMask(device.compiler, mod, {.maskByBoxes = true}));
       take(builder.launch(BlockMask::viewInto(memory.data(), shape), s, captures.captures, device.stream.get()));
       take(device.stream.synchronize());
       std::vector<char> host(memory.bytes());

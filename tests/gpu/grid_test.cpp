@@ -1,5 +1,6 @@
 // Kernels that walk boxes of a grid against the fp64 reference.
 #include "grid_cases.h"
+#include "helpers/plans.h"
 
 #include <algorithm>
 #include <cmath>
@@ -147,7 +148,8 @@ TEST_CASE("grid kernels: by addresses, whatever the tile", "[gpu][grid]") {
   for (int headDim : {32, 64, 128})
     for (const Case& c : casesOfTiles(headDim)) {
       const RunOptions asked{.family = Family::Grid, .arch = plainArch()};
-      for (const std::string& tile : take(gpu()->compiler.tiles(c.mod, kernelOptions(c.mod, c.problem, asked))))
+      for (const std::string& tile :
+           take(test::tilesOf(gpu()->compiler, c.mod, kernelOptions(c.mod, c.problem, asked))))
         checkForward({c}, {.family = Family::Grid, .arch = plainArch(), .tile = tile});
     }
 }
@@ -282,7 +284,8 @@ TEST_CASE("grid kernels: mods that take positions apart by hand", "[gpu][grid]")
   add(mask("abs(q % 48 - k % 48) <= 3"), 480, 960); // all rows
   add(mask("(q % 4 == h % 4) & (k % 4 == h % 4) & (q // 256 == k // 256) & (q >= k)"), 1024, 1024);
   std::erase_if(cases, [](const Case& c) { // what is no grid for all that holds nothing here
-    const bool isOne = bool(gpu()->compiler.source(c.mod, kernelOptions(c.mod, c.problem, {.family = Family::Grid})));
+    const bool isOne =
+        bool(test::sourcesOf(gpu()->compiler, c.mod, kernelOptions(c.mod, c.problem, {.family = Family::Grid})));
     CHECK(isOne);
     return !isOne;
   });
@@ -340,7 +343,8 @@ TEST_CASE("grid kernels: text before an image or behind it, in mods that take po
   ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   std::vector<Case> cases = casesBehindText();
   std::erase_if(cases, [](const Case& c) { // what is no grid holds nothing here
-    const bool isOne = bool(gpu()->compiler.source(c.mod, kernelOptions(c.mod, c.problem, {.family = Family::Grid})));
+    const bool isOne =
+        bool(test::sourcesOf(gpu()->compiler, c.mod, kernelOptions(c.mod, c.problem, {.family = Family::Grid})));
     CHECK(isOne);
     return !isOne;
   });

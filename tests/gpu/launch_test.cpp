@@ -2,6 +2,7 @@
 #include "on_device.h"
 
 #include "api/compiler_access.h"
+#include "helpers/plan_parts.h"
 #include "reference/attention.h"
 
 #include <algorithm>
@@ -43,7 +44,7 @@ TEST_CASE("a launch can be captured in a CUDA graph and replayed", "[gpu]") {
   for (Family family : families()) {
     Launchable work({{2, 4, 2, 200, 300}, 64, 64, DType::BF16});
     const ForwardKernel kernel =
-        take(device.compiler.loadForward(libraryMod("causal"), optionsFor(work.problem, family)));
+        take(test::loadForward(device.compiler, libraryMod("causal"), optionsFor(work.problem, family)));
     take(work.launch(kernel, device.stream.get()));
     take(device.stream.synchronize());
     const std::vector<char> expected = work.result();
@@ -64,7 +65,7 @@ TEST_CASE("equal launches give equal bits", "[gpu]") {
   for (Family family : families()) {
     Launchable work({{2, 8, 2, 500, 700}, 128, 128, DType::BF16});
     const ForwardKernel kernel =
-        take(device.compiler.loadForward(libraryMod("causal"), optionsFor(work.problem, family)));
+        take(test::loadForward(device.compiler, libraryMod("causal"), optionsFor(work.problem, family)));
     std::vector<char> first;
     for (int i = 0; i < 20; ++i) {
       take(work.launch(kernel, device.stream.get()));
@@ -82,8 +83,8 @@ TEST_CASE("several kernels run from several threads at once", "[gpu]") {
   std::vector<std::unique_ptr<Launchable>> work;
   std::vector<std::vector<char>> expected;
   const auto kernelOf = [&](size_t i) {
-    return device.compiler.loadForward(take(Mod::parse(i % 2 ? "q_idx >= kv_idx" : "score * 0.5")),
-                                       optionsFor(work[i]->problem, i < 2 ? Family::Naive : Family::Sm80));
+    return test::loadForward(device.compiler, take(Mod::parse(i % 2 ? "q_idx >= kv_idx" : "score * 0.5")),
+                             optionsFor(work[i]->problem, i < 2 ? Family::Naive : Family::Sm80));
   };
   for (size_t i = 0; i < names.size(); ++i) {
     work.push_back(std::make_unique<Launchable>(Problem{{1, 4, 4, 256, 256 + int64_t(i)}, 64, 64, DType::F16}));
@@ -127,7 +128,8 @@ TEST_CASE("offsets beyond 2^31 elements are reached", "[gpu]") {
   take(writable.upload(k.data(), size_t(block)));
   take(writable.upload(k.data() + block, size_t(block), size_t(apart) * 2));
   for (Family family : families()) {
-    const ForwardKernel kernel = take(device.compiler.loadForward(Mod::identity(), optionsFor(work.problem, family)));
+    const ForwardKernel kernel =
+        take(test::loadForward(device.compiler, Mod::identity(), optionsFor(work.problem, family)));
     take(work.launch(kernel, device.stream.get()));
     take(device.stream.synchronize());
     const std::vector<char> expected = work.result();
@@ -165,7 +167,7 @@ TEST_CASE("layouts that the copy engine cannot describe are served by another fa
       {"an odd row stride", [](TensorView& view) { --view.stride[2]; }},
   };
   KernelOptions asked = optionsFor(work.problem, Family::Auto);
-  const ForwardKernel aligned = take(device.compiler.loadForward(mod, asked));
+  const ForwardKernel aligned = take(test::loadForward(device.compiler, mod, asked));
   const bool isSm90 = aligned.options().family == Family::Sm90;
   for (const auto& [what, change] : layouts) {
     INFO(what);
@@ -173,12 +175,12 @@ TEST_CASE("layouts that the copy engine cannot describe are served by another fa
     Operands host{.q = work.host.q.view(), .k = work.host.k.view(), .v = work.host.v.view()};
     for (TensorView* view : {&inputs.k, &inputs.v, &host.k, &host.v}) change(*view);
     const Preparation settled = take(device.compiler.settle(mod, inputs, work.outputs));
-    CHECK(settled.passedOver.empty() == !isSm90);
+    CHECK(settled.kernel.passedOver().empty() == !isSm90);
     if (isSm90) CHECK_FALSE(aligned.launch(inputs, work.outputs, nullptr, device.stream.get()));
 
     work.poison();
-    asked.family = settled.options.family;
-    const ForwardKernel kernel = take(device.compiler.loadForward(mod, asked));
+    asked.family = settled.kernel.options().family;
+    const ForwardKernel kernel = take(test::loadForward(device.compiler, mod, asked));
     CHECK(kernel.options().family == Family::Sm80);
     take(kernel.launch(inputs, work.outputs, nullptr, device.stream.get()));
     take(device.stream.synchronize());
@@ -195,7 +197,7 @@ TEST_CASE("block masks built on the GPU are those built on the CPU", "[gpu]") {
                            "tree", "permutation_lm"}) {
     const Mod mod = libraryMod(name);
     constexpr BlockMask::Lists kBoth = BlockMask::Lists::ByRowAndColumn;
-    const BlockMaskKernel builder = take(CompilerAccess::loadBlockMask(device.compiler, mod, {.columnLists = true}));
+    const BlockMaskKernel builder = take(test::loadBlockMask(device.compiler, mod, {.columnLists = true}));
     for (auto [q, kv] : {std::pair{64, 64}, {128, 128}, {256, 64}, {64, 256}})
       for (auto [qLen, kvLen] : {std::pair{1000, 1000}, {130, 513}, {1, 70}, {512, 512}, {70, 140'000}}) {
         const Problem problem{{2, 2, 2, qLen, kvLen}, 8, 8, DType::BF16};

@@ -73,7 +73,7 @@ struct Launch {
     if (!wantsMax) wanted.rowMax.reset(); // then references lag behind the maxima
     const Prepared prepared = take(device.compiler.prepare(mod, operands, wanted, {.family = family}));
     const bool listsAnew = !operands.blockMask && (operands.kvLengths || operands.cuSeqlensKv);
-    CHECK(prepared.preparation().kvLoop == (listsAnew ? KvLoop::Listed : KvLoop::BlockMask));
+    CHECK(prepared.preparation().kernel.kvLoop() == (listsAnew ? KvLoop::Listed : KvLoop::BlockMask));
     const device::Buffer workspace = take(device::Buffer::allocate(prepared.workspaceBytes()));
     take(prepared.initialise(operands, workspace.data(), device.stream.get()));
     take(prepared.launch(operands, wanted, workspace.data(), device.stream.get()));

@@ -1,5 +1,6 @@
 // Every tile that a backward or a decode kernel may be asked for, against the fp64 reference.
 #include "gpu.h"
+#include "helpers/plans.h"
 
 #include <algorithm>
 
@@ -12,7 +13,7 @@ namespace {
 std::vector<KernelOptions> withEachTile(const Mod& mod, KernelOptions options) {
   std::vector<KernelOptions> all;
   options.arch = gpu()->context.info().arch;
-  const auto tiles = gpu()->compiler.tiles(mod, options);
+  const auto tiles = test::tilesOf(gpu()->compiler, mod, options);
   if (!tiles) return all;
   for (const std::string& tile : *tiles) {
     all.push_back(options);

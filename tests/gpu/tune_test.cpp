@@ -65,23 +65,25 @@ TEST_CASE("tuning measures every tile, and what it keeps is taken by another com
       INFO(tile.tile << ": " << tile.ms << " ms " << tile.passedOver);
       CHECK(tile.ms > 0);
       CHECK(tile.passedOver.empty());
-      if (tile.isWinner) CHECK(tuning.preparation.tile == tile.tile);
+      if (tile.isWinner) CHECK(tuning.preparation.kernel.tile() == tile.tile);
       // Each of them is right, whichever wins.
       const Prepared asked = take(compiler.prepare(mod, tuned.inputs, tuned.outputs, {.tile = tile.tile}));
-      CHECK(asked.preparation().tile == tile.tile);
-      CHECK(asked.preparation().tileFrom == TileFrom::Asked);
+      CHECK(asked.preparation().kernel.tile() == tile.tile);
+      CHECK(asked.preparation().kernel.tileFrom() == TileFrom::Asked);
       if (!isGrid) check(tuned, mod, asked, gpu.stream);
     }
     if (tuning.forward.tiles.size() > 1) CHECK(std::filesystem::exists(tuning.forward.file));
     for (const Compiler& later : {compiler, Compiler(options)}) {
       const Prepared prepared = take(later.prepare(mod, tuned.inputs, tuned.outputs));
-      CHECK(prepared.preparation().tile == tuning.preparation.tile);
-      CHECK(prepared.preparation().tileFrom == (tuning.forward.tiles.size() > 1 ? TileFrom::Tuned : TileFrom::Model));
+      CHECK(prepared.preparation().kernel.tile() == tuning.preparation.kernel.tile());
+      CHECK(prepared.preparation().kernel.tileFrom() ==
+            (tuning.forward.tiles.size() > 1 ? TileFrom::Tuned : TileFrom::Model));
       if (!isGrid) check(tuned, mod, prepared, gpu.stream);
     }
     CompilerOptions off = options;
     off.tuned = false;
-    CHECK(take(Compiler(off).prepare(mod, tuned.inputs, tuned.outputs)).preparation().tileFrom == TileFrom::Model);
+    CHECK(take(Compiler(off).prepare(mod, tuned.inputs, tuned.outputs)).preparation().kernel.tileFrom() ==
+          TileFrom::Model);
   }
 }
 
@@ -93,7 +95,7 @@ TEST_CASE("where a tuned kernel is not to be had, the model's is taken", "[gpu]"
   OnDevice tuned = drawn(mod, {{1, 2, 2, 1000, 1000}, 64, 64, DType::BF16});
   CompilerOptions options{.cacheDirectory = home / "cache", .tuned = true};
   const Preparation model = take(Compiler(options).prepare(mod, tuned.inputs, tuned.outputs)).preparation();
-  const std::string pack = take(Compiler(options).pack({{mod, model.options}}));
+  const std::string pack = take(Compiler(options).pack({model.kernel}));
   const Tuning tuning = take(Compiler(options).tune(mod, tuned.inputs, tuned.outputs, {}, gpu.stream.get()));
   if (tuning.forward.tiles.size() < 2) return;
   sayWon(tuning.forward, 1);
@@ -103,7 +105,7 @@ TEST_CASE("where a tuned kernel is not to be had, the model's is taken", "[gpu]"
   options.packs = {home / "pack"};
   options.noCompile = true;
   const Prepared prepared = take(Compiler(options).prepare(mod, tuned.inputs, tuned.outputs));
-  CHECK(prepared.preparation().tileFrom == TileFrom::Model);
+  CHECK(prepared.preparation().kernel.tileFrom() == TileFrom::Model);
   check(tuned, mod, prepared, gpu.stream);
 }
 
@@ -136,28 +138,28 @@ TEST_CASE("tuning for training measures both passes, and training takes what it 
       INFO(tile.tile << ": " << tile.ms << " ms " << tile.passedOver);
       CHECK(tile.ms > 0);
       CHECK(tile.passedOver.empty());
-      if (tile.isWinner) CHECK(tuning.preparation.backward->tile == tile.tile);
+      if (tile.isWinner) CHECK(tuning.preparation.backward->tile() == tile.tile);
       const Prepared asked = prepare(compiler, {.backwardTile = tile.tile});
-      CHECK(asked.preparation().backward->tile == tile.tile);
-      CHECK(asked.preparation().backward->tileFrom == TileFrom::Asked);
-      CHECK(asked.preparation().tile == tuning.preparation.tile);
+      CHECK(asked.preparation().backward->tile() == tile.tile);
+      CHECK(asked.preparation().backward->tileFrom() == TileFrom::Asked);
+      CHECK(asked.preparation().kernel.tile() == tuning.preparation.kernel.tile());
       if (!isGrid) check(tuned, mod, asked, gpu.stream);
     }
     const auto expected = tuning.backward->tiles.size() > 1 ? TileFrom::Tuned : TileFrom::Model;
     for (const Compiler& later : {compiler, Compiler(options)}) {
       const Prepared prepared = prepare(later);
-      const BackwardPreparation& backward = *prepared.preparation().backward;
-      CHECK(backward.tile == tuning.preparation.backward->tile);
-      CHECK(backward.tileFrom == expected);
-      CHECK(backward.tunedBy == tuning.preparation.backward->tunedBy);
+      const Plan& backward = *prepared.preparation().backward;
+      CHECK(backward.tile() == tuning.preparation.backward->tile());
+      CHECK(backward.tileFrom() == expected);
+      CHECK(backward.tunedBy() == tuning.preparation.backward->tunedBy());
       if (!isGrid) check(tuned, mod, prepared, gpu.stream);
     }
     // Tunes only the backward kernel.
     const Tuning one = take(compiler.tuneTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients,
                                                   {.tile = tuning.forward.tiles[0].tile}, gpu.stream.get()));
     CHECK(one.forward.tiles.empty());
-    CHECK(one.preparation.tile == tuning.forward.tiles[0].tile);
-    CHECK(one.preparation.tileFrom == TileFrom::Asked);
+    CHECK(one.preparation.kernel.tile() == tuning.forward.tiles[0].tile);
+    CHECK(one.preparation.kernel.tileFrom() == TileFrom::Asked);
     CHECK(one.backward->tiles.size() == tuning.backward->tiles.size());
   }
 }
@@ -173,19 +175,17 @@ TEST_CASE("where a tuned backward kernel is not to be had, the model's is taken"
     return take(Compiler(options).prepareTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients));
   };
   const Preparation model = prepare().preparation();
-  std::vector<PackItem> items;
-  for (KernelOptions& kernel : model.kernels()) items.push_back({mod, std::move(kernel)});
-  test::writeText(home / "pack", take(Compiler(options).pack(items)));
+  test::writeText(home / "pack", take(Compiler(options).pack(model.kernels())));
   const Tuning tuning = take(Compiler(options).tuneTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients,
-                                                            {.tile = model.tile}, gpu.stream.get()));
+                                                            {.tile = model.kernel.tile()}, gpu.stream.get()));
   if (tuning.backward->tiles.size() < 2) return;
   sayWon(*tuning.backward, 1);
-  CHECK(prepare().preparation().backward->tileFrom == TileFrom::Tuned);
+  CHECK(prepare().preparation().backward->tileFrom() == TileFrom::Tuned);
   for (const auto& entry : std::filesystem::recursive_directory_iterator(home / "cache"))
     if (entry.path().extension() == ".attnc") std::filesystem::remove(entry.path());
   options.packs = {home / "pack"};
   options.noCompile = true;
   const Prepared prepared = prepare();
-  CHECK(prepared.preparation().backward->tileFrom == TileFrom::Model);
+  CHECK(prepared.preparation().backward->tileFrom() == TileFrom::Model);
   check(tuned, mod, prepared, gpu.stream);
 }

@@ -1,6 +1,7 @@
 // Maps of blocks against the lists of block masks, and the work of tiles against closed formulas.
 #include "api/drawn_captures.h"
 #include "attnc/explain.h"
+#include "helpers/plan_parts.h"
 #include "inspect/block_map.h"
 #include "inspect/operations.h"
 #include "inspect/tile_work.h"
@@ -112,14 +113,15 @@ TEST_CASE("tiles of a causal mask are dealt as the launch deals them", "[inspect
   auto compiled = std::make_shared<CompiledKernel>();
   compiled->registers = 128;
   compiled->dynamicSharedBytes = 64 * 1024;
-  Explanation all{mod, {.problem = problem}, {}, {}, {}};
-  all.kernel.options = {.family = Family::Sm80, .arch = "sm_80", .headDimV = 128};
-  all.kernel.sources = {{.templateName = "forward_sm80.cu", .threads = 128, .tileRows = 128, .tileColumns = 64}};
-  all.kernel.compiled = {compiled};
+  const auto plan = Compiler().plan(mod, {.family = Family::Sm80, .arch = "sm_80", .headDim = 128});
+  REQUIRE(plan);
+  Explanation all{mod, {.kernel = *plan, .problem = problem}, *plan, {}, {}, {}, {}};
+  all.sources = {{.templateName = "forward_sm80.cu", .threads = 128, .tileRows = 128, .tileColumns = 64}};
+  all.compiled = {compiled};
   all.limits = limitsOf("sm_80");
   CHECK((all.limits.multiprocessors == 108 && all.limits.sharedBytesPerCta == 163 * 1024));
   for (auto [loop, last, sum] : {std::tuple(KvLoop::Bounds, 16, 72), {KvLoop::AllTiles, 16, 128}}) {
-    all.kernel.kvLoop = loop;
+    all.kernel = test::changed(*plan, [&, loop = loop](Plan::Impl& one) { one.kvLoop = loop; });
     const auto work = tileWorkOf(mod.module(), *bindings, all);
     REQUIRE(work);
     CHECK((work->tiles == 8 && work->heads == 8 && work->section == 1 && work->maskHeads == 1));
@@ -131,7 +133,7 @@ TEST_CASE("tiles of a causal mask are dealt as the launch deals them", "[inspect
   }
   all.limits.multiprocessors = 1;
   CHECK(tileWorkOf(mod.module(), *bindings, all)->longest == 8 * 128 / 2);
-  all.kernel.options.kind = KernelKind::Decode;
+  all.kernel = test::changed(*plan, [](Plan::Impl& one) { one.plan.options.kind = KernelKind::Decode; });
   CHECK_FALSE(tileWorkOf(mod.module(), *bindings, all));
 }
 

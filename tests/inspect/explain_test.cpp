@@ -1,5 +1,6 @@
 // What is known of settled choices and of mods, as data and as JSON. The command prints it: tests/cli.
 #include "attnc/explain.h"
+#include "helpers/plan_parts.h"
 #include "tests/api/settled.h"
 
 #include <nlohmann/json.hpp>
@@ -10,8 +11,8 @@ using namespace attnc::test;
 namespace {
 
 /// Explains; nullopt if there is no NVRTC.
-std::optional<Explanation> explained(const Mod& mod, const Preparation& preparation, const Captures& captures = {}) {
-  auto result = explain(Compiler({.cacheMode = CompilerOptions::CacheMode::Off}), mod, preparation, captures);
+std::optional<Explanation> explained(const Preparation& preparation, const Captures& captures = {}) {
+  auto result = explain(Compiler({.cacheMode = CompilerOptions::CacheMode::Off}), preparation, captures);
   if (!result && result.error().message.find("nvrtc") != std::string::npos) {
     WARN("SKIPPED: " << result.error().message);
     return std::nullopt;
@@ -25,14 +26,16 @@ std::optional<Explanation> explained(const Mod& mod, const Preparation& preparat
 TEST_CASE("after settling for training, the backward kernel is explained", "[inspect]") {
   const Mod causal = mod("q_idx >= kv_idx");
   Preparation preparation = trained(causal, {});
-  preparation.backward->tileFrom = TileFrom::Tuned;
-  preparation.backward->tunedBy = "file and date";
-  const auto all = explained(causal, preparation);
+  preparation.backward = test::changed(*preparation.backward, [](Plan::Impl& plan) {
+    plan.tileFrom = TileFrom::Tuned;
+    plan.tunedBy = "file and date";
+  });
+  const auto all = explained(preparation);
   if (!all) return;
-  CHECK(all->kernel.options.kind == KernelKind::Backward);
-  CHECK(all->kernel.tile == preparation.backward->tile);
-  CHECK(all->kernel.tunedBy == "file and date");
-  CHECK(all->kernel.sources.size() == all->kernel.compiled.size());
+  CHECK(all->kernel.options().kind == KernelKind::Backward);
+  CHECK(all->kernel.tile() == preparation.backward->tile());
+  CHECK(all->kernel.tunedBy() == "file and date");
+  CHECK(all->sources.size() == all->compiled.size());
   CHECK(all->perScore.gradient);
   const auto json = nlohmann::json::parse(toJson(*all));
   CHECK(json["kernel"]["kind"] == "backward");
@@ -46,7 +49,7 @@ TEST_CASE("pins of the choices are folded in before the mask is counted", "[insp
   c.options.pins = {{"window", -2000}}; // queries end at 1000, so keys are seen from 2000 on
   Captures captures;
   captures.set("window", -2000);
-  const auto all = explained(window, settled(window, c), captures);
+  const auto all = explained(settled(window, c), captures);
   if (!all) return;
   CHECK(all->mod.hash() != window.hash());
   CHECK(all->census.estimated == 0);

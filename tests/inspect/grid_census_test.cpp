@@ -2,6 +2,7 @@
 #include "tests/api/settled.h"
 
 #include "api/mod_impl.h"
+#include "helpers/plan_parts.h"
 #include "inspect/grid_census.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
@@ -50,7 +51,7 @@ TEST_CASE("the census of a grid counts tokens beside it, of both passes", "[api]
       const KernelOptions options{.kind = kind, .family = Family::Grid, .arch = "sm_90a", .headDim = 128};
       const Expected<Mod> derived = derive(m, options);
       REQUIRE(derived);
-      auto plan = choosePlan(*derived, options);
+      auto plan = test::choosePlan(*derived, options);
       if (!plan) FAIL(plan.error().message);
       auto bindings = ir::bind(plan->grid->module, captures, problem), ofMod = ir::bind(m.module(), captures, problem);
       REQUIRE(bindings);
@@ -111,7 +112,7 @@ TEST_CASE("the census of a grid counts what kernels visit, and all pairs that li
     Captures captures;
     captures.set("Z", grids.keys[0]).set("Y", grids.keys[1]).set("X", grids.keys[2]);
     const bool byConsumers = round % 4 < 2; // which pass over boxes of one axis, and work on one at least
-    auto plan = choosePlan(m, {.family = Family::Grid, .arch = byConsumers ? "sm_90a" : "sm_80", .headDim = 64});
+    auto plan = test::choosePlan(m, {.family = Family::Grid, .arch = byConsumers ? "sm_90a" : "sm_80", .headDim = 64});
     if (!plan) FAIL(plan.error().message);
     auto bindings = ir::bind(plan->grid->module, captures, problem), ofMod = ir::bind(m.module(), captures, problem);
     REQUIRE(bindings);

@@ -1,5 +1,6 @@
 // Operations by level, and those that a kernel takes for each score.
 #include "api/mod_impl.h"
+#include "helpers/plan_parts.h"
 #include "inspect/operations.h"
 
 #include <catch2/catch.hpp>
@@ -55,7 +56,7 @@ TEST_CASE("what a kernel takes out of score_mod is not counted per score", "[ins
   const auto perScore = [](const std::string& name, Family family) {
     auto mod = Mod::load(kMods + name);
     REQUIRE(mod);
-    auto plan = choosePlan(*mod, {.family = family, .arch = "sm_90a"});
+    auto plan = test::choosePlan(*mod, {.family = family, .arch = "sm_90a"});
     REQUIRE(plan);
     auto kernelMod = kernelModOf(*mod, plan->stages.front().algebra);
     REQUIRE(kernelMod);

@@ -7,8 +7,8 @@
 // A line of hashes.txt is a variant. It has a word for each mod, in the order of the first line: six digits of the hash
 // of the texts, without comments and #line; a point; six digits of that of CTAs, parameters, arguments and workspace.
 #include "api/drawn_captures.h"
-#include "api/planned_kernel.h"
 #include "cache/sha256.h"
+#include "helpers/plan_parts.h"
 #include "jobs/operands.h"
 #include "jobs/variants.h"
 #include "plan/recorded_launch.h"
@@ -58,8 +58,8 @@ struct Job {
 };
 
 /// Adds what NVRTC compiles.
-void addTexts(Job& job, const PlannedKernel& kernel) {
-  for (const KernelSource& source : kernel.sources()) {
+void addTexts(Job& job, const std::vector<KernelSource>& sources) {
+  for (const KernelSource& source : sources) {
     for (const std::string& part : {source.templateName, source.entry, source.arch}) job.text.field(part);
     job.text.field(bare(source.text));
     for (const auto& [name, text] : source.headers) job.text.field(name), job.text.field(bare(text));
@@ -68,9 +68,9 @@ void addTexts(Job& job, const PlannedKernel& kernel) {
 }
 
 /// Adds what a launch enqueues.
-Status addLaunch(Job& job, const Launch& launch, const PlannedKernel& kernel) {
+Status addLaunch(Job& job, const Launch& launch, const test::WrittenPlan& kernel) {
   ATTNC_TRY_AS(recorded,
-               plan::recordLaunch(kernel.plan, kernel.mods, kernel.mod.module(), launch.operands, launch.outputs,
+               plan::recordLaunch(kernel.plan(), kernel.mods, kernel.mod().module(), launch.operands, launch.outputs,
                                   launch.gradients, kDevice, reinterpret_cast<void*>(uintptr_t(1) << 44),
                                   reinterpret_cast<const void*>(uintptr_t(1) << 45)));
   for (const plan::WorkspacePart& part : recorded->workspace.parts())
@@ -78,7 +78,7 @@ Status addLaunch(Job& job, const Launch& launch, const PlannedKernel& kernel) {
          {uint64_t(part.use.use), uint64_t(part.use.zeroed), uint64_t(part.offset), uint64_t(part.bytes)})
       job.launch.field(number);
   for (plan::RecordedStage& one : recorded->stages) {
-    const plan::Stage& stage = kernel.plan.stages[one.index];
+    const plan::Stage& stage = kernel.plan().stages[one.index];
     for (int64_t number : {one.ctas, int64_t(stage.threads), int64_t(stage.config.sharedBytes)})
       job.launch.field(uint64_t(number));
     job.launch.field(std::string_view(static_cast<const char*>(one.params.data()), one.params.size()));
@@ -90,11 +90,12 @@ Status addLaunch(Job& job, const Launch& launch, const PlannedKernel& kernel) {
 
 Status add(Job& job, const Mod& mod, const Variant& variant) {
   const KernelOptions options = optionsOf(variant, mod);
-  ATTNC_TRY_AS(kernel, planned(mod, options));
-  addTexts(job, *kernel);
+  ATTNC_TRY_AS(kernel, test::written(mod, options));
+  ATTNC_TRY_AS(sources, kernel->handle.sources());
+  addTexts(job, *sources);
   for (int64_t tokens : tokensOf(options)) {
     Launch launch;
-    fillLaunch(launch, mod, kernel->plan.options, tokens);
+    fillLaunch(launch, mod, kernel->plan().options, tokens);
     if (const Status added = addLaunch(job, launch, *kernel); !added) job.refused(added.error());
   }
   return {};

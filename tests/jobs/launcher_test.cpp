@@ -3,8 +3,8 @@
 #include "attnc/stages.h"
 
 #include "api/drawn_captures.h"
-#include "api/planned_kernel.h"
 #include "helpers/launcher_tensors.h"
+#include "helpers/plan_parts.h"
 #include "helpers/temp_directory.h"
 #include "jobs/operands.h"
 #include "jobs/variants.h"
@@ -53,10 +53,10 @@ const std::vector<Enqueued>* expected; ///< says how long the structs are
 
 /// Fills what the library enqueues. `tokens`: as in fillLaunch(). Errors: the plan does not take the launch.
 Status record(Case& one, const Mod& mod, const KernelOptions& options, int64_t tokens) {
-  ATTNC_TRY_AS(kernel, planned(mod, options));
-  fillLaunch(one.launch, mod, kernel->plan.options, tokens);
+  ATTNC_TRY_AS(kernel, test::written(mod, options));
+  fillLaunch(one.launch, mod, kernel->plan().options, tokens);
   void* const memory = reinterpret_cast<void*>(uintptr_t(1) << 44);
-  ATTNC_TRY_AS(recorded, plan::recordLaunch(kernel->plan, kernel->mods, kernel->mod.module(), one.launch.operands,
+  ATTNC_TRY_AS(recorded, plan::recordLaunch(kernel->plan(), kernel->mods, kernel->mod().module(), one.launch.operands,
                                             one.launch.outputs, one.launch.gradients, kDevice, memory, &zero));
   one.workspaceBytes = recorded->workspace.bytes();
   const plan::WorkspaceView view{recorded->workspace, memory};
@@ -69,7 +69,7 @@ Status record(Case& one, const Mod& mod, const KernelOptions& options, int64_t t
     if (capture.isDirect) one.expected.push_back({.zeros = capture.out.data, .zeroBytes = capture.bytes()});
   addZeros(plan::WorkspaceUse::Zeroed::EveryLaunch);
   for (plan::RecordedStage& recordedStage : recorded->stages) {
-    const plan::Stage& stage = kernel->plan.stages[recordedStage.index];
+    const plan::Stage& stage = kernel->plan().stages[recordedStage.index];
     Enqueued launch{unsigned(recordedStage.ctas), unsigned(stage.threads), size_t(stage.config.sharedBytes)};
     launch.params.resize((recordedStage.params.size() + 7) / 8);
     std::memcpy(launch.params.data(), recordedStage.params.data(), recordedStage.params.size());
@@ -84,7 +84,7 @@ void write(Case& one, size_t number, const Mod& mod, const KernelOptions& option
   // The launcher may know only layouts: other addresses than those of the launch.
   const LaunchShape shape{one.launch.operands, one.launch.outputs, one.launch.gradients, kDevice.multiprocessors,
                           kDevice.l2Bytes};
-  const auto file = cudaFile(mod, options, {.launcher = &shape});
+  const auto file = cudaFile(*Compiler().plan(mod, options), {.launcher = &shape});
   INFO(one.name << (file ? "" : file.error().message));
   REQUIRE(file);
   const std::string name = file->substr(3, file->find(':') - 3);

@@ -2,6 +2,7 @@
 // to the lists that the CPU builds.
 #include "api/drawn_captures.h"
 #include "api/mod_impl.h"
+#include "helpers/plan_parts.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "kernels/findings.h"
@@ -29,7 +30,7 @@ public:
       : mod(mod), threads(32 * warps), options(std::move(options)) {
     this->options.kind = KernelKind::BlockMask;
     this->options.arch = "sm_90a";
-    auto sources = compiler().source(mod, this->options);
+    auto sources = test::sourcesOf(compiler(), mod, this->options);
     REQUIRE(sources);
     KernelSource& source = sources->front();
     const auto replace = [](std::string& text, const std::string& from, const std::string& to) {
@@ -72,7 +73,7 @@ public:
            unsigned seed, const plan::LaunchOperands* sequences) const {
     auto derived = derive(mod, options);
     REQUIRE(derived);
-    auto plan = choosePlan(*derived, options);
+    auto plan = test::choosePlan(*derived, options);
     REQUIRE(plan);
     const plan::Stage& builder = plan->stages.front();
     auto operands = plan::checkBlockMask(derived->module(), lists, problem, plan->options, sequences);

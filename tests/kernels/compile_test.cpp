@@ -4,6 +4,7 @@
 #include "api/modless_kernel.h"
 #include "api/stage_kernels.h"
 #include "attnc/attnc.h"
+#include "helpers/plans.h"
 #include "jit/nvrtc.h"
 #include "kernels/findings.h"
 
@@ -397,7 +398,7 @@ TEST_CASE("the tiles that tuning tries beside the model's compile without spills
   std::vector<Job> jobs;
   const auto add = [&](const std::string& name, const Mod& mod, KernelOptions options) {
     if (options.blockSparse && !mod.hasMaskMod()) return;
-    auto tiles = compiler().tiles(mod, options);
+    auto tiles = test::tilesOf(compiler(), mod, options);
     if (!tiles) FAIL(tiles.error().message);
     for (size_t i = 1; i < tiles->size(); ++i) { // the model's is compiled above
       options.tile = (*tiles)[i];
@@ -501,7 +502,7 @@ TEST_CASE("every kernel with a captured tensor has the zero that a tensor withou
   REQUIRE(mod);
   for (const Variant& variant : templates()) {
     INFO(variant.name);
-    auto kernel = compiler().compile(*mod, variant.options);
+    auto kernel = test::compiledOf(compiler(), *mod, variant.options);
     REQUIRE(kernel);
     const std::string name = codegen::kZeroVariable + std::string(1, '\0');
     for (const auto& stage : *kernel) {
@@ -532,7 +533,7 @@ TEST_CASE("as many captures as a mod may have fit into the parameters of every k
   CHECK((*kernelMod)->source.slots.size() >= ir::kMaxCaptures * (1 + 3 * TensorView::kMaxRank));
   for (const Variant& variant : templates()) {
     INFO(variant.name);
-    auto kernel = compiler().compile(*mod, variant.options);
+    auto kernel = test::compiledOf(compiler(), *mod, variant.options);
     if (!kernel) FAIL(kernel.error().message);
   }
 }

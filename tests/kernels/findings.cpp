@@ -1,6 +1,7 @@
 #include "kernels/findings.h"
 
 #include "helpers/library.h"
+#include "helpers/plans.h"
 #include "jit/nvrtc.h"
 #include "plan/arch.h"
 
@@ -98,7 +99,7 @@ struct Launch {
 /// Compiles the launches of a job that are looked at.
 Expected<std::vector<Launch>> compiled(const Job& job) {
   static jit::Nvrtc nvrtc(jit::Env::read());
-  auto sources = compiler().source(job.mod, job.options);
+  auto sources = test::sourcesOf(compiler(), job.mod, job.options);
   if (!sources) return sources.error();
   std::vector<Launch> launches;
   for (KernelSource& source : *sources) {

@@ -2,6 +2,7 @@
 // a launch would have, on a stand-in for the GPU (host_gpu.h), next to the fp64 reference on the same bytes.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "helpers/plans.h"
 #include "ir/bind.h"
 #include "kernels/findings.h"
 #include "kernels/host_launch.h"
@@ -250,7 +251,7 @@ TEST_CASE("forward kernels of e4m3 take all tiles of the family", "[on-host]") {
                                 .arch = "sm_89",
                                 .headDim = dim,
                                 .features = {Feature::Fp8Q, Feature::Fp8Kv, Feature::RowMax}};
-    auto tiles = test::compiler().tiles(Mod::identity(), options);
+    auto tiles = test::tilesOf(test::compiler(), Mod::identity(), options);
     REQUIRE(tiles);
     CHECK(tiles->size() >= 3);
     for (const std::string& tile : *tiles)

@@ -1,6 +1,7 @@
 // Compiles kernels by boxes of a grid for every architecture, and looks at what ptxas says. No GPU needed.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "helpers/plan_parts.h"
 #include "kernels/findings.h"
 
 #include <catch2/catch.hpp>
@@ -22,7 +23,7 @@ TEST_CASE("the boxes that tuning tries beside the model's compile without adviso
     for (KernelKind kind : {KernelKind::Forward, KernelKind::Backward})
       for (const char* arch : {"sm_80", "sm_90a"}) {
         KernelOptions options{.kind = kind, .family = Family::Grid, .arch = arch, .headDim = 128};
-        const auto tiles = compiler().tiles(*mod, options);
+        const auto tiles = test::tilesOf(compiler(), *mod, options);
         if (!tiles) FAIL(tiles.error().message);
         REQUIRE(tiles->size() > 3);
         for (size_t i = 1; i < tiles->size(); i += 3) {
@@ -39,7 +40,7 @@ TEST_CASE("kernels by boxes of a grid compile without spills or advisories", "[k
   const std::vector<int> archs = supported();
   std::vector<Job> jobs;
   const auto add = [&](const std::string& name, const Mod& mod, const std::vector<int>& dims, int spillBytes = 0) {
-    const auto gains = compiler().wantsBlockMask(mod, {.family = Family::Grid, .arch = "sm_90a"});
+    const auto gains = test::gainsFromBlockMask(compiler(), mod, {.family = Family::Grid, .arch = "sm_90a"});
     REQUIRE(gains);
     const bool lists = *gains; // over boxes
     if (lists)
@@ -53,7 +54,8 @@ TEST_CASE("kernels by boxes of a grid compile without spills or advisories", "[k
     for (auto [capability, arch] :
          {std::pair{80, "sm_80"}, {89, "sm_89"}, {90, "compute_90"}, {100, "sm_100"}, {120, "sm_120"}}) {
       if (std::find(archs.begin(), archs.end(), capability) == archs.end()) continue;
-      if (!compiler().source(mod, {.family = Family::Grid, .arch = arch})) continue; // tokens outside the grid
+      if (!test::sourcesOf(compiler(), mod, {.family = Family::Grid, .arch = arch}))
+        continue; // tokens outside the grid
       for (int dim : dims) {
         KernelOptions options{.family = Family::Grid, .arch = arch, .headDim = dim};
         options.blockSparse = options.maskByBoxes = lists;
@@ -74,7 +76,7 @@ TEST_CASE("kernels by boxes of a grid compile without spills or advisories", "[k
   int onGrids = 0;
   for (bool everywhere : {false, true})
     for (const auto& [name, mod] : library(everywhere)) {
-      if (!compiler().source(mod, {.family = Family::Grid, .arch = "sm_90a"})) continue;
+      if (!test::sourcesOf(compiler(), mod, {.family = Family::Grid, .arch = "sm_90a"})) continue;
       add(name, mod, {32, 64, 96, 128});
       ++onGrids;
     }
@@ -119,7 +121,8 @@ TEST_CASE("gradients by boxes of a grid compile without advisories, and hardly s
   int onGrids = 0;
   for (bool everywhere : {false, true})
     for (const auto& [name, mod] : library(everywhere)) {
-      if (!compiler().source(mod, {.kind = KernelKind::Backward, .family = Family::Grid, .arch = "sm_90a"})) continue;
+      if (!test::sourcesOf(compiler(), mod, {.kind = KernelKind::Backward, .family = Family::Grid, .arch = "sm_90a"}))
+        continue;
       // Spills with dK and dV of 96 columns and more; a score that reads memory takes more.
       add(name, mod, name == "shifted_window" ? 136 : 80);
       ++onGrids;
@@ -156,7 +159,8 @@ TEST_CASE("gradients by boxes of a grid compile without advisories, and hardly s
     if (!mod) FAIL(mod.error().message);
     add(joint.name, *mod, 80, joint.dims);
   }
-  CHECK(choosePlan(*derive(*biased, {.kind = KernelKind::Backward}), {.kind = KernelKind::Backward, .arch = "sm_90a"})
+  CHECK(test::choosePlan(*derive(*biased, {.kind = KernelKind::Backward}),
+                         {.kind = KernelKind::Backward, .arch = "sm_90a"})
             ->options.family == Family::Sm90); // at head dim 128
   CHECK(findings(jobs) == "");
 }

@@ -2,6 +2,7 @@
 // dim, run on the host. The kernel between them is played in fp64, for drawn gradients of scores.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "helpers/plan_parts.h"
 #include "ir/bind.h"
 #include "kernels/findings.h"
 #include "kernels/host_stage.h"
@@ -191,7 +192,7 @@ private:
   }
 
   void plan() {
-    auto chosen = choosePlan(*mod, options);
+    auto chosen = test::choosePlan(*mod, options);
     if (!chosen) FAIL(chosen.error().message);
     made = *std::move(chosen);
     BackwardOperands operands;
@@ -224,7 +225,7 @@ private:
 
   /// Runs the stages of a template that the launch runs.
   void runStage(const std::string& name, const std::string& type) {
-    auto sources = test::compiler().source(*given, options);
+    auto sources = test::sourcesOf(test::compiler(), *given, options);
     REQUIRE(sources);
     REQUIRE(sources->size() == made->stages.size());
     const plan::WorkspaceView view{*layout, workspace()};

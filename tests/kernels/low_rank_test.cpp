@@ -2,6 +2,7 @@
 // of the wider rows are held against the score with the term in fp64.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "helpers/plan_parts.h"
 #include "ir/bind.h"
 #include "kernels/findings.h"
 #include "kernels/host_stage.h"
@@ -63,7 +64,7 @@ template <class Change> double check(const Case& c, Change change) {
   if (!mod) FAIL(mod.error().message);
   const KernelOptions options{
       .family = Family::Sm90, .arch = "sm_90a", .headDim = c.headDim, .headDimV = c.headDim, .lowRankError = c.error};
-  auto plan = choosePlan(*mod, options);
+  auto plan = test::choosePlan(*mod, options);
   if (!plan) FAIL(plan.error().message);
   const Operands operands{.q = q.view, .k = k.view, .v = v.view, .scale = c.scale, .captures = &captures};
   auto checked = plan::checkForward(operands, {.out = out.view}, plan->options);
@@ -91,7 +92,7 @@ template <class Change> double check(const Case& c, Change change) {
   codegen::packArgs((*form)->source.slots, *bindings, &zero, words);
   auto params = stage.parameters(stage, *checked, {}, view);
   REQUIRE(params);
-  auto sources = test::compiler().source(*mod, options);
+  auto sources = test::sourcesOf(test::compiler(), *mod, options);
   REQUIRE(sources);
   test::HostStage& compiled = test::hostStage(sources->at(first), "LowRankParams");
   const int64_t ctas = plan::ctasOf(stage, *checked, {});

@@ -142,7 +142,9 @@ TEST_CASE("packs of kernels of e4m3 have those that round to it", "[kernels]") {
   const TempDirectory folder;
   const std::string path = folder / "kernels.attnc";
   const auto packOf = [&](const KernelOptions& options) {
-    auto pack = compiler().pack({{Mod::identity(), options}});
+    auto plan = compiler().plan(Mod::identity(), options);
+    if (!plan) FAIL(plan.error().message);
+    auto pack = compiler().pack({*plan});
     if (!pack) FAIL(pack.error().message);
     writeText(path, *pack);
     CompilerOptions bare;

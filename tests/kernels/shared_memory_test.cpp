@@ -3,6 +3,7 @@
 
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "helpers/plan_parts.h"
 #include "plan/arch.h"
 #include "plan/catalog.h"
 
@@ -40,13 +41,13 @@ TEST_CASE("no Hopper kernel asks for more shared memory than a CTA has, whatever
                                       .headDim = headDim,
                                       .headDimV = headDimV,
                                       .blockSparse = blockSparse};
-          auto plan = choosePlan(*mod, options);
+          auto plan = test::choosePlan(*mod, options);
           REQUIRE(plan);
           CHECK(plan->stages.front().config.sharedBytes <= limit);
         }
     // Backward kernels keep what the mod knows of a step's rows; a mod that knows too much is left to another family.
     for (int headDim : {64, 128}) {
-      auto plan = choosePlan(*mod, {.kind = KernelKind::Backward, .arch = "sm_90a", .headDim = headDim});
+      auto plan = test::choosePlan(*mod, {.kind = KernelKind::Backward, .arch = "sm_90a", .headDim = headDim});
       REQUIRE(plan);
       INFO(captures << " captures, head dim " << headDim);
       if (captures == 1 || captures == 40) CHECK((plan->options.family == Family::Sm90) == (captures == 1));
@@ -66,7 +67,7 @@ TEST_CASE("decode kernels serve every head dim with tiles that fit, of 64 rows w
           INFO(arch << ", " << rows << " rows, head dims " << headDim << ", " << headDimV);
           const KernelOptions options{
               .kind = KernelKind::Decode, .arch = arch, .headDim = headDim, .headDimV = headDimV, .packedRows = rows};
-          auto plan = choosePlan(Mod::identity(), options);
+          auto plan = test::choosePlan(Mod::identity(), options);
           REQUIRE(plan);
           const plan::Stage& stage = plan->stages.front();
           const int64_t limit = plan::parseArch(arch)->sharedBytesPerCta();
@@ -94,7 +95,7 @@ TEST_CASE("decode kernels serve all wide heads with tiles that fit, and load v o
                                     .headDim = headDim,
                                     .headDimV = headDimV,
                                     .features = Features(Feature::VInK, vInK)};
-        auto plan = choosePlan(Mod::identity(), options);
+        auto plan = test::choosePlan(Mod::identity(), options);
         if (vInK && headDimV > headDim) continue; // no launch fits
         REQUIRE(plan);
         const codegen::Config& config = plan->stages.front().config;
@@ -136,11 +137,11 @@ TEST_CASE("backward on Hopper serves what its shared memory holds, at every head
     for (int headDim = 8; headDim <= 256; headDim += 8)
       for (int headDimV : {8, headDim, 256}) {
         INFO(captures << " captures, head dims " << headDim << ", " << headDimV);
-        auto plan = choosePlan(*mod, {.kind = KernelKind::Backward,
-                                      .family = Family::Sm90,
-                                      .arch = "sm_90a",
-                                      .headDim = headDim,
-                                      .headDimV = headDimV});
+        auto plan = test::choosePlan(*mod, {.kind = KernelKind::Backward,
+                                            .family = Family::Sm90,
+                                            .arch = "sm_90a",
+                                            .headDim = headDim,
+                                            .headDimV = headDimV});
         if (captures <= 4) REQUIRE(plan);
         refused += !plan;
         if (!plan) continue;
@@ -157,7 +158,7 @@ TEST_CASE("backward on Hopper serves what its shared memory holds, at every head
           .kind = KernelKind::Backward, .arch = "sm_90a", .headDim = headDim, .gradients = {"slopes"}};
       auto derived = derive(*mod, options);
       REQUIRE(derived);
-      auto plan = choosePlan(*derived, options);
+      auto plan = test::choosePlan(*derived, options);
       REQUIRE(plan);
       INFO(captures << " captures, head dim " << headDim);
       if (captures == 1) CHECK(plan::sumsDiagonals(*plan));
@@ -194,13 +195,13 @@ TEST_CASE("gradients by boxes of a grid keep to the shared memory of every GPU, 
                                 .headDimV = headDimV};
           auto derived = derive(*mod, options);
           REQUIRE(derived);
-          const auto tiles = Compiler().tiles(*mod, options);
+          const auto tiles = test::tilesOf(Compiler(), *mod, options);
           const bool isHopper = arch == std::string("sm_90a"); // takes no v wider than narrow heads
           if (captures == 0 && !isHopper) REQUIRE(tiles);
           refused += !tiles;
           for (const std::string& tile : tiles ? *tiles : std::vector<std::string>()) {
             options.tile = tile;
-            auto plan = choosePlan(*derived, options);
+            auto plan = test::choosePlan(*derived, options);
             REQUIRE(plan);
             for (const plan::Stage& stage : plan->stages) CHECK(stage.config.sharedBytes <= limit);
           }

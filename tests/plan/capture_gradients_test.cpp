@@ -3,6 +3,7 @@
 
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "helpers/plan_parts.h"
 #include "plan/capture_gradients.h"
 
 #include <catch2/catch.hpp>
@@ -55,7 +56,7 @@ struct Launch {
   Expected<plan::LaunchOperands> check(const Mod& mod, const KernelOptions& options) const {
     auto derived = derive(mod, options);
     if (!derived) return derived.error();
-    auto plan = choosePlan(*derived, options);
+    auto plan = test::choosePlan(*derived, options);
     if (!plan) return plan.error();
     auto checked = plan::checkBackward(operands, outputs, options);
     if (!checked) return checked;
@@ -85,9 +86,9 @@ struct Launch {
 TEST_CASE("gradients are of captured floats alone", "[api][captures]") {
   const Mod mod = modOf("bias: f32[H]\ngain: float\nidx: i32[Q_LEN]\nn: int", "score * gain + bias[idx[q_idx] + n]");
   const Compiler compiler;
-  CHECK(compiler.source(mod, optionsFor({"bias", "gain"})));
+  CHECK(test::sourcesOf(compiler, mod, optionsFor({"bias", "gain"})));
   for (const char* name : {"idx", "n", "nobody"}) {
-    auto source = compiler.source(mod, optionsFor({name}));
+    auto source = test::sourcesOf(compiler, mod, optionsFor({name}));
     REQUIRE_FALSE(source);
     CHECK(source.error().message ==
           std::string("a gradient of ") + name + " is asked for, which is no float that m.py captures");
@@ -105,8 +106,8 @@ TEST_CASE("kernels of dq, dk and dv are the same with and without gradients of c
         floats.insert(capture.name);
     for (Family family : {Family::Naive, Family::Sm80}) {
       INFO(name << " " << familyName(family));
-      const auto without = *compiler.source(mod, optionsFor({}, family)),
-                 with = *compiler.source(mod, optionsFor(floats, family));
+      const auto without = *test::sourcesOf(compiler, mod, optionsFor({}, family)),
+                 with = *test::sourcesOf(compiler, mod, optionsFor(floats, family));
       // The gradients of a low-rank term's factors are divided by the kernel that also divides dq and dk.
       const auto others = [](const std::vector<KernelSource>& sources) {
         std::vector<std::string> texts;
@@ -180,14 +181,14 @@ TEST_CASE("training is prepared for gradients of captures", "[api][captures]") {
     return *std::move(preparation);
   };
   const Preparation without = settled();
-  CHECK(without.backward->options.gradients.empty());
+  CHECK(without.backward->options().gradients.empty());
   launch.gradients.set("bias", TensorView::contiguous(nullptr, DType::BF16, {4, 60}));
   const Preparation with = settled();
-  CHECK(with.backward->options.gradients == std::set<std::string>{"bias"});
-  CHECK(with.options.gradients.empty());
+  CHECK(with.backward->options().gradients == std::set<std::string>{"bias"});
+  CHECK(with.kernel.options().gradients.empty());
   CHECK(with.workspaceBytes >= without.workspaceBytes + 4 * 60 * 4);
   const Preparation deterministic = settled({.deterministic = true});
-  CHECK(deterministic.backward->options.features == Features{Feature::Deterministic});
+  CHECK(deterministic.backward->options().features == Features{Feature::Deterministic});
   CHECK(deterministic.workspaceBytes >= 4 * 60 * 80); // and, for equal bits, no sums of dQ
   launch.outputs.dQ.reset();
   launch.outputs.dK.reset();

@@ -1,6 +1,7 @@
 // Which kernel serves which layout, asked before anything is loaded. Needs no GPU: the arch is given.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "helpers/plan_parts.h"
 #include "plan/catalog.h"
 #include "plan/family.h"
 
@@ -50,7 +51,7 @@ std::string errorFor(const Arguments& args, Family family = Family::Auto) {
 }
 
 bool wantsMask(const Mod& m, const KernelOptions& asked) {
-  auto wants = Compiler().wantsBlockMask(m, asked);
+  auto wants = test::gainsFromBlockMask(Compiler(), m, asked);
   REQUIRE(wants);
   return *wants;
 }
@@ -90,8 +91,8 @@ TEST_CASE("a layout that tensor maps describe goes to the sm90 family", "[api]")
     args.out->data = address(0x2000);
   }
   const Preparation settled = settledFor(args);
-  CHECK(settled.options.family == Family::Sm90);
-  CHECK(settled.passedOver.empty());
+  CHECK(settled.kernel.options().family == Family::Sm90);
+  CHECK(settled.kernel.passedOver().empty());
 }
 
 TEST_CASE("a layout that tensor maps cannot describe goes to the sm80 family", "[api]") {
@@ -126,16 +127,16 @@ TEST_CASE("a layout that tensor maps cannot describe goes to the sm80 family", "
     why = "v does not begin at a multiple of 16 bytes";
   }
   const Preparation settled = settledFor(args);
-  CHECK(settled.options.family == Family::Sm80);
-  CHECK(settled.options.arch == "sm_90a");
-  CHECK(settled.passedOver == why);
+  CHECK(settled.kernel.options().family == Family::Sm80);
+  CHECK(settled.kernel.options().arch == "sm_90a");
+  CHECK(settled.kernel.passedOver() == why);
 
   CHECK(errorFor(args, Family::Sm90) == why);
   for (Family family : {Family::Naive, Family::Sm80}) {
-    CHECK(settledFor(args, family).options.family == family);
-    CHECK(settledFor(args, family).passedOver.empty());
+    CHECK(settledFor(args, family).kernel.options().family == family);
+    CHECK(settledFor(args, family).kernel.passedOver().empty());
   }
-  CHECK(settledFor(args, Family::Auto, "sm_80").passedOver.empty());
+  CHECK(settledFor(args, Family::Auto, "sm_80").kernel.passedOver().empty());
 
   // A launch says the same, before it asks the driver. Rows of an output that overlap are refused before that.
   if (args.out->stride[2] != 64) return;
@@ -155,8 +156,8 @@ TEST_CASE("any layout of fp32 stays with the family that serves fp32", "[api]") 
   Arguments args = arguments(DType::F32);
   args.q.stride[2] = 65;
   const Preparation dense = settledFor(arguments(DType::F32)), settled = settledFor(args);
-  CHECK(settled.options.family == dense.options.family);
-  CHECK(settled.passedOver == dense.passedOver);
+  CHECK(settled.kernel.options().family == dense.kernel.options().family);
+  CHECK(settled.kernel.passedOver() == dense.kernel.passedOver());
 }
 
 TEST_CASE("operands that do not fit are refused before a kernel is chosen", "[api]") {
@@ -190,7 +191,7 @@ TEST_CASE("a mask in a score_mod is planned like one in a mask_mod", "[api]") {
     for (Family family : {Family::Sm80, Family::Sm90}) {
       const KernelOptions asked = options(family);
       CHECK(wantsMask(score, asked) == wantsMask(mask, asked));
-      auto a = choosePlan(score, asked), b = choosePlan(mask, asked);
+      auto a = test::choosePlan(score, asked), b = test::choosePlan(mask, asked);
       REQUIRE(a);
       REQUIRE(b);
       const codegen::Config &x = a->stages.front().config, &y = b->stages.front().config;

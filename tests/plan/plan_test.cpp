@@ -4,6 +4,7 @@
 
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "helpers/plan_parts.h"
 #include "plan/assemble.h"
 #include "plan/catalog.h"
 #include "plan/family.h"
@@ -79,14 +80,14 @@ TEST_CASE("tiles of kernels that walk lists lie in one block, which is a power o
         for (int qBlock : {64, 128, 256})
           for (int kvBlock : {64, 128, 256}) {
             if (row->kind == KernelKind::BlockMask) continue;
-            auto plan = choosePlan(causal, {.kind = row->kind,
-                                            .family = row->family,
-                                            .arch = std::string(row->arch),
-                                            .dtype = dtype,
-                                            .headDim = headDim,
-                                            .blockSparse = true,
-                                            .maskQBlock = qBlock,
-                                            .maskKvBlock = kvBlock});
+            auto plan = test::choosePlan(causal, {.kind = row->kind,
+                                                  .family = row->family,
+                                                  .arch = std::string(row->arch),
+                                                  .dtype = dtype,
+                                                  .headDim = headDim,
+                                                  .blockSparse = true,
+                                                  .maskQBlock = qBlock,
+                                                  .maskKvBlock = kvBlock});
             if (!plan) continue; // the family says that it does not serve these
             INFO(familyName(row->family) << ", head dim " << headDim << ", blocks " << qBlock << " x " << kvBlock);
             for (const plan::Stage& stage : plan->stages) {

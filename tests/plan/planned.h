@@ -2,6 +2,7 @@
 #pragma once
 
 #include "api/mod_impl.h"
+#include "helpers/plan_parts.h"
 
 #include <catch2/catch.hpp>
 
@@ -10,7 +11,7 @@ namespace attnc::test {
 inline plan::Plan planOf(const Mod& mod, const KernelOptions& options) {
   auto derived = derive(mod, options);
   if (!derived) FAIL(derived.error().message);
-  auto plan = choosePlan(*derived, options);
+  auto plan = test::choosePlan(*derived, options);
   if (!plan) FAIL(plan.error().message);
   return *std::move(plan);
 }

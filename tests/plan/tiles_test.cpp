@@ -3,6 +3,7 @@
 
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "helpers/plans.h"
 #include "plan/catalog.h"
 #include "plan/family.h"
 #include "plan/grid_plan.h"
@@ -36,7 +37,7 @@ Mod parsed(const char* text) {
 }
 
 std::vector<std::string> tilesOf(const Mod& mod, const KernelOptions& options) {
-  auto tiles = Compiler().tiles(mod, options);
+  auto tiles = test::tilesOf(Compiler(), mod, options);
   if (!tiles) FAIL(tiles.error().message);
   return *tiles;
 }
@@ -93,9 +94,9 @@ TEST_CASE("without a tile a plan is the one of the first", "[tiles]") {
     for (const char* arch : {"sm_80", "sm_90a"}) {
       const Mod mod = parsed(text);
       KernelOptions options{.arch = arch, .headDim = 64};
-      auto model = Compiler().source(mod, options);
+      auto model = test::sourcesOf(Compiler(), mod, options);
       options.tile = tilesOf(mod, options).front();
-      auto asked = Compiler().source(mod, options);
+      auto asked = test::sourcesOf(Compiler(), mod, options);
       REQUIRE((model && asked));
       REQUIRE(model->size() == asked->size());
       for (size_t i = 0; i < model->size(); ++i) CHECK((*model)[i].flattened() == (*asked)[i].flattened());
@@ -105,7 +106,7 @@ TEST_CASE("without a tile a plan is the one of the first", "[tiles]") {
 TEST_CASE("a spelling that is no tile is an error that names those there are", "[tiles]") {
   const Mod mod = Mod::identity();
   for (const char* tile : {"192x128", "1x2x3", "192X128X12", " 192x128x12", "q1x8x8 kv1x8x8 split2"}) {
-    const auto refused = Compiler().source(mod, {.arch = "sm_90a", .headDim = 64, .tile = tile});
+    const auto refused = test::sourcesOf(Compiler(), mod, {.arch = "sm_90a", .headDim = 64, .tile = tile});
     REQUIRE_FALSE(refused);
     CHECK(refused.error().blame == Blame::Environment);
     CHECK(refused.error().message == fmt::format("the sm90 family has no tile `{}` for this request", tile));

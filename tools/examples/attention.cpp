@@ -38,8 +38,8 @@ int main(int argc, char** argv) {
     const std::string arch = argc > 1 ? argv[1] : "sm_90a";
     const attnc::Preparation settled = take(compiler.settle(mod, operands, outputs, {.arch = arch}));
     std::printf("no GPU here, compiling for %s\nfamily %s\n", arch.c_str(),
-                std::string(attnc::familyName(settled.options.family)).c_str());
-    printStages(take(compiler.compile(mod, settled.options)));
+                std::string(attnc::familyName(settled.kernel.options().family)).c_str());
+    printStages(take(compiler.compile(settled.kernel)));
     return 0;
   }
 
@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
   outputs.out = view(out.data());
 
   const attnc::Prepared attention = take(compiler.prepare(mod, operands, outputs));
-  std::printf("family %s\n", std::string(attnc::familyName(attention.preparation().options.family)).c_str());
+  std::printf("family %s\n", std::string(attnc::familyName(attention.preparation().kernel.options().family)).c_str());
   printStages(attention.kernel().compiled());
   Buffer workspace(gpu, attention.workspaceBytes());
   check(attention.initialise(operands, workspace.data(), nullptr));

@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
                                  .pageTable = TensorView::contiguous(nullptr, attnc::DType::I32, {2, kColumns})};
   const attnc::Preparation settled = take(attnc::Compiler().settle(
       attnc::Mod::identity(), operands, {.out = view(2, 8, 1)}, {.arch = argc > 1 ? argv[1] : "sm_90a"}));
-  std::printf("family %s, pages of %d rows\n", std::string(attnc::familyName(settled.options.family)).c_str(),
-              settled.options.pageSize);
+  std::printf("family %s, pages of %d rows\n", std::string(attnc::familyName(settled.kernel.options().family)).c_str(),
+              settled.kernel.options().pageSize);
   return 0;
 }

@@ -93,13 +93,13 @@ typedef struct attnc_kernel_options {
   float low_rank_error;        ///< How far a low-rank term may be off. 0: as KernelOptions::lowRankError says.
 } attnc_kernel_options;
 
-/// Sets `*wants` to 1 if launches of this kernel gain from a block mask, else to 0 (Compiler::wantsBlockMask).
+/// Sets `*wants` to 1 if launches of this kernel gain from a block mask, else to 0 (Plan::gainsFromBlockMask).
 ATTNC_API attnc_status attnc_wants_block_mask(const attnc_compiler* compiler, const attnc_mod* mod,
                                               const attnc_kernel_options* options, int32_t* wants);
 
 /// The source of a kernel, stage by stage.
 typedef struct attnc_source attnc_source;
-/// Generates the source of all stages (Compiler::source).
+/// Generates the source of all stages (Plan::sources).
 ATTNC_API attnc_status attnc_source_create(const attnc_compiler* compiler, const attnc_mod* mod,
                                            const attnc_kernel_options* options, attnc_source** source);
 /// Destroys a source, and with it the strings and arrays of its stages.

@@ -1,4 +1,4 @@
-/// Packs: kernels compiled ahead of time, in one file (compiler.h: PackItem, Compiler::pack, Compiler::addPack).
+/// Packs: kernels compiled ahead of time, in one file (Compiler::pack, Compiler::addPack).
 #pragma once
 
 #include "attnc/c/prepared.h"
@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/// A kernel to pack (PackItem).
+/// A kernel to pack.
 typedef struct attnc_pack_item {
   size_t struct_size;                  ///< sizeof(attnc_pack_item).
   const attnc_mod* mod;                ///< The mod of the kernel.

@@ -70,9 +70,9 @@ Roofline rooflineOf(const Limits& limits, const BenchOptions& options, const std
       std::move(title), limits.bytes, limits.flops(dtypeOf(options.run.dtype), options.run.kernel.tf32), {}};
   for (const Row& row : rows) {
     const std::string name = options.shapes.size() > 1
-                                 ? fmt::format("{}, {}", std::string(kindName(row.measured.kernel.kind)),
+                                 ? fmt::format("{}, {}", std::string(kindName(row.measured.plan.options().kind)),
                                                problemText(row.measured.work.problem))
-                                 : std::string(kindName(row.measured.kernel.kind));
+                                 : std::string(kindName(row.measured.plan.options().kind));
     roofline.points.push_back({name, row.measured.flopsPerByte(), row.measured.flops()});
   }
   return roofline;
@@ -89,14 +89,16 @@ std::string deviceText(const Limits& limits, const Roofline& roofline) {
 
 std::string rowText(const Row& row) {
   const Measured& of = row.measured;
-  std::string text =
-      fmt::format("{:12}{:.4f} ms, {}{:.1f} TFLOP/s, {:.0f} GB/s", std::string(kindName(row.measured.kernel.kind)),
-                  of.ms, of.work.isEstimate ? "about " : "", of.flops() * 1e-12, of.bytes() * 1e-9);
+  std::string text = fmt::format("{:12}{:.4f} ms, {}{:.1f} TFLOP/s, {:.0f} GB/s",
+                                 std::string(kindName(row.measured.plan.options().kind)), of.ms,
+                                 of.work.isEstimate ? "about " : "", of.flops() * 1e-12, of.bytes() * 1e-9);
   text += fmt::format("; {:.1f} % of the limit, which is {}\n", 100 * row.share(),
                       row.isMemoryBound ? "memory" : "the tensor cores");
   text += fmt::format("            family {}{}, tile {}{}, {} registers, {} bytes spilled; {:.4g} FLOP/byte\n",
-                      familyName(of.kernel.family), of.passedOver.empty() ? "" : " (" + of.passedOver + ")", of.tile,
-                      of.isTuned ? " (tuned)" : "", of.registers, of.spillBytes, of.flopsPerByte());
+                      familyName(of.plan.options().family),
+                      of.plan.passedOver().empty() ? "" : " (" + of.plan.passedOver() + ")", of.plan.tile(),
+                      of.plan.tileFrom() == TileFrom::Tuned ? " (tuned)" : "", of.registers, of.spillBytes,
+                      of.flopsPerByte());
   if (of.blockMaskMs) text += fmt::format("            building the block mask: {:.4f} ms\n", *of.blockMaskMs);
   return text;
 }
@@ -104,26 +106,26 @@ std::string rowText(const Row& row) {
 JsonReport rowJson(const Row& row) {
   const Measured& of = row.measured;
   const ProblemShape& p = of.work.problem;
-  JsonReport json{{"kind", std::string(kindName(row.measured.kernel.kind))},
+  JsonReport json{{"kind", std::string(kindName(row.measured.plan.options().kind))},
                   {"shape", {p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen}},
-                  {"dtype", dtypeName(of.kernel.dtype)},
-                  {"headDim", of.kernel.headDim},
-                  {"headDimV", of.kernel.headDimV},
-                  {"family", familyName(of.kernel.family)},
-                  {"tile", of.tile},
-                  {"isTuned", of.isTuned},
+                  {"dtype", dtypeName(of.plan.options().dtype)},
+                  {"headDim", of.plan.options().headDim},
+                  {"headDimV", of.plan.options().headDimV},
+                  {"family", familyName(of.plan.options().family)},
+                  {"tile", of.plan.tile()},
+                  {"isTuned", of.plan.tileFrom() == TileFrom::Tuned},
                   {"ms", of.ms},
                   {"tflops", of.flops() * 1e-12},
                   {"gbps", of.bytes() * 1e-9},
-                  {"flops", of.work.flops(of.kernel)},
-                  {"bytes", of.work.bytes(of.kernel)},
+                  {"flops", of.work.flops(of.plan.options())},
+                  {"bytes", of.work.bytes(of.plan.options())},
                   {"isEstimate", of.work.isEstimate},
                   {"limitTflops", row.limit * 1e-12},
                   {"limitedBy", row.isMemoryBound ? "memory" : "tensorCores"},
                   {"share", row.share()},
                   {"registers", of.registers},
                   {"spillBytes", of.spillBytes}};
-  if (!of.passedOver.empty()) json["passedOver"] = of.passedOver;
+  if (!of.plan.passedOver().empty()) json["passedOver"] = of.plan.passedOver();
   if (of.blockMaskMs) json["blockMaskMs"] = *of.blockMaskMs;
   return json;
 }
@@ -146,7 +148,7 @@ Status measureAll(const Compiler& compiler, device::Timer& timer, const device::
                  measure(compiler, timer, stream, pinnedMod, *operands, MeasuredProblems::ofKind(problem, kind)));
     const ProblemShape& p = measured->work.problem;
     Row row{*std::move(measured), fmt::format("{},{},{},{},{}", p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen)};
-    const KernelOptions& kernel = row.measured.kernel;
+    const KernelOptions& kernel = row.measured.plan.options();
     const double flops = limits.flops(kernel.features.has(Feature::Fp8Q) ? DType::E4M3 : kernel.dtype, kernel.tf32);
     row.limit = attainable({"", limits.bytes, flops, {}}, row.measured.flopsPerByte());
     row.isMemoryBound = flops == 0 || row.limit < flops;
@@ -193,8 +195,9 @@ Expected<std::string> benchText(const BenchOptions& options, const std::vector<R
   std::string shape;
   for (const Row& row : rows) {
     if (row.shape != shape)
-      text += fmt::format("problem     {}, head dims {} and {}, {}\n", shape = row.shape, row.measured.kernel.headDim,
-                          row.measured.kernel.headDimV, dtypeName(row.measured.kernel.dtype));
+      text += fmt::format("problem     {}, head dims {} and {}, {}\n", shape = row.shape,
+                          row.measured.plan.options().headDim, row.measured.plan.options().headDimV,
+                          dtypeName(row.measured.plan.options().dtype));
     text += rowText(row);
   }
   if (!options.picture.empty() && options.picture != "-") text += "wrote       " + options.picture + "\n";

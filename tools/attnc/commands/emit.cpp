@@ -110,7 +110,7 @@ JsonReport kernelJson(const KernelOptions& kernel) {
           {"arch", kernel.arch},
           {"dtype", dtypeName(kernel.dtype)},
           {"headDim", kernel.headDim},
-          {"headDimV", kernel.headDimV ? kernel.headDimV : kernel.headDim}};
+          {"headDimV", kernel.headDimV}};
 }
 
 /// Returns the bytes of the requested stage: for a kernel of several launches, of all in order, unless one is chosen.
@@ -132,49 +132,44 @@ Expected<std::string> emit(const EmitOptions& options, JsonReport& facts) {
   }
   if (options.stage == "grad-ir") return gradientIrText(*mod);
 
-  ATTNC_TRY_AS(complete, kernelOptions(*mod, options));
-  const KernelOptions& kernel = *complete;
+  ATTNC_TRY_AS(asked, kernelOptions(*mod, options));
+  const Compiler compiler(options.kernel.toCompilerOptions());
+  const auto plan = compiler.plan(*mod, *asked);
+  if (!plan) throwUsage("emit", plan.error()); // only the options decide whether there is a kernel
+  if (!plan) return plan.error();
   if (!options.printAfter.empty()) {
-    auto text = irTextAfter(*mod, kernel, options.printAfter);
+    auto text = irTextAfter(*plan, options.printAfter);
     if (!text) throwUsage("--print-after", text.error()); // only the options decide which passes run
     return text;
   }
-  if (options.stage == "kernel-ir") {
-    auto text = kernelIrText(*mod, kernel);
-    if (!text) throwUsage("emit", text.error()); // as for the later stages
-    return text;
-  }
-  Compiler compiler(options.kernel.toCompilerOptions());
-  auto sources = compiler.source(*mod, kernel);
-  if (!sources) throwUsage("emit", sources.error()); // only the options decide whether there is a kernel
-  if (!sources) return std::move(sources).error();
+  if (options.stage == "kernel-ir") return kernelIrText(*plan);
+  ATTNC_TRY_AS(sources, plan->sources());
   checkLaunch(options, *sources);
-  facts["kernel"] = kernelJson(kernel);
-  if (kernel.family == Family::Auto && !sources->empty())
-    facts["kernel"]["family"] = familyName(sources->front().family);
+  facts["kernel"] = kernelJson(plan->options());
   std::vector<KernelSource> told = chosen(*sources, options);
   Launcher launcher;
   CudaFileOptions file{.launch = options.launch.value_or(0)};
   if (options.launcher.isAsked) {
-    ATTNC_TRY(options.launcher.fill(launcher, *mod, options.kernel, options.target, options.sequences, kernel));
+    ATTNC_TRY(
+        options.launcher.fill(launcher, *mod, options.kernel, options.target, options.sequences, plan->options()));
     file.launcher = &launcher.shape;
   }
   if (options.stage == "cu") {
-    ATTNC_TRY_AS(inFile, cudaFileLaunches(*mod, kernel, file));
+    ATTNC_TRY_AS(inFile, cudaFileLaunches(*plan, file));
     told = *std::move(inFile);
   }
   for (const KernelSource& source : told)
     facts["launches"].push_back(
         {{"entry", source.entry}, {"template", source.templateName}, {"threads", source.threads}});
-  if (options.stage == "mod") return modText(*mod, kernel, options.launch.value_or(0));
+  if (options.stage == "mod") return modText(*plan, options.launch.value_or(0));
   if (options.stage == "cu") {
-    auto text = cudaFile(*mod, kernel, file);
+    auto text = cudaFile(*plan, file);
     if (!text) throwUsage("--launcher", text.error()); // the kernel itself is served
     return text;
   }
   const auto stages = [&] {
     const Progress progress("compiling");
-    return compiler.compile(*mod, kernel);
+    return compiler.compile(*plan);
   }();
   if (!stages) return stages.error();
   size_t launch = 0;

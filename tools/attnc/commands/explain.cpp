@@ -89,13 +89,13 @@ Error blamed(const ExplainOptions& options, Error error) {
 
 /// Returns the output. The command line is already checked.
 std::string explainText(const Mod& mod, const Explanation& all, const RunOptions& options) {
-  const ExplainedKernel& kernel = all.kernel;
+  const Plan& kernel = all.kernel;
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
-         capturesText(mod) + kernelText(mod, kernel, prepareOptions(options).family) + tileText(kernel) +
-         kindText(all.preparation, kernel.sources) + problemLine(all.preparation.problem) +
-         sequencesText(kernel.options) + valuesLine(all.scalars, options) +
+         capturesText(mod) + kernelText(all, prepareOptions(options).family) + tileText(kernel) +
+         kindText(all.preparation, all.sources) + problemLine(all.preparation.problem) +
+         sequencesText(kernel.options()) + valuesLine(all.scalars, options) +
          workText(all.census, all.boxes, all.preparation, mod.hasMaskMod()) + operationsText(all.operations) +
-         scoreText(all.perScore, kernel.kvLoop) + gradientsText(all.gradients);
+         scoreText(all.perScore, kernel.kvLoop()) + gradientsText(all.gradients);
 }
 
 /// Writes the page.
@@ -135,11 +135,11 @@ Expected<Explanation> explanationOf(const Mod& mod, const ExplainOptions& option
   if (!settled) return blamed(options, settled.error());
   const auto compiled = [&] { // so that explain() finds it in memory
     const Progress progress("compiling");
-    return compiler.compile(mod, settled->backward ? settled->backward->options : settled->options);
+    return compiler.compile(settled->last());
   }();
   if (!compiled) return compiled.error();
   const Progress progress("counting blocks");
-  return attnc::explain(compiler, mod, *settled, operands->captures);
+  return attnc::explain(compiler, *settled, operands->captures);
 }
 
 void addShape(CLI::App& command, ExplainOptions& options) {

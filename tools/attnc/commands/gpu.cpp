@@ -52,7 +52,7 @@ private:
   Status initialise(const Prepared& prepared, void* workspace) {
     auto ms = timed(stream, [&] { return prepared.initialise(on.inputs, workspace, stream.get()); });
     if (!ms) return ms.error();
-    const bool hasLists = prepared.blockMaskKernel() && prepared.preparation().kvLoop != KvLoop::Listed;
+    const bool hasLists = prepared.blockMaskKernel() && prepared.preparation().kernel.kvLoop() != KvLoop::Listed;
     return hasLists ? describeBlockMask(prepared, workspace, *ms) : Status();
   }
 
@@ -87,20 +87,19 @@ private:
     auto ms = timed(stream, [&] { return prepared.launch(on.inputs, on.outputs, workspace, stream.get()); });
     if (!ms) return ms.error();
     const Preparation& preparation = prepared.preparation();
-    const bool isDecode = preparation.options.kind == KernelKind::Decode;
-    describe(isDecode ? "decode" : "forward", preparation.options.family, preparation.passedOver,
-             prepared.kernel().compiled(), *ms);
+    const bool isDecode = preparation.kernel.options().kind == KernelKind::Decode;
+    describe(isDecode ? "decode" : "forward", preparation.kernel, prepared.kernel().compiled(), *ms);
     if (!options.backward) return {};
     ms = timed(stream, [&] { return prepared.launchBackward(on.inputs, on.gradients, workspace, stream.get()); });
     if (!ms) return ms.error();
-    const BackwardPreparation& backward = *preparation.backward;
-    describe("backward", backward.options.family, backward.passedOver, prepared.backwardKernel()->compiled(), *ms);
+    describe("backward", *preparation.backward, prepared.backwardKernel()->compiled(), *ms);
     return {};
   }
 
   /// Adds the line of a pass.
-  void describe(const char* pass, Family family, const std::string& passedOver, const CompiledStages& stages,
-                float ms) {
+  void describe(const char* pass, const Plan& plan, const CompiledStages& stages, float ms) {
+    const Family family = plan.options().family;
+    const std::string& passedOver = plan.passedOver();
     std::string registers;
     int spilled = 0;
     for (const auto& stage : stages) {

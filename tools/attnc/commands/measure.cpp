@@ -41,14 +41,10 @@ Expected<Measured> measure(const Compiler& compiler, device::Timer& timer, const
   ATTNC_TRY(stream.synchronize());
 
   const Preparation& preparation = prepared->preparation();
-  Measured measured;
-  measured.kernel = options.backward ? preparation.backward->options : preparation.options;
-  measured.passedOver = options.backward ? preparation.backward->passedOver : preparation.passedOver;
-  measured.tile = options.backward ? preparation.backward->tile : preparation.tile;
-  measured.isTuned = (options.backward ? preparation.backward->tileFrom : preparation.tileFrom) == TileFrom::Tuned;
+  Measured measured{.plan = preparation.last()};
   ATTNC_TRY_AS(ms, options.backward ? timer.medianMs(stream, backward) : timer.medianMs(stream, forward));
   measured.ms = *ms;
-  if (prepared->blockMaskKernel() && preparation.kvLoop != KvLoop::Listed) { // else each launch builds it
+  if (prepared->blockMaskKernel() && preparation.kernel.kvLoop() != KvLoop::Listed) { // else each launch builds it
     ATTNC_TRY_AS(building, timer.medianMs(stream, initialise));
     measured.blockMaskMs = *building;
   }
@@ -56,7 +52,7 @@ Expected<Measured> measure(const Compiler& compiler, device::Timer& timer, const
     measured.registers = std::max(measured.registers, stage->registers);
     measured.spillBytes += stage->spillBytes;
   }
-  ATTNC_TRY_AS(work, countWork(mod, operands.captures, measured.kernel, preparation.problem));
+  ATTNC_TRY_AS(work, countWork(measured.plan, operands.captures, preparation.problem));
   measured.work = *work;
   return measured;
 }

@@ -14,19 +14,16 @@
 namespace attnc::cli {
 
 struct Measured {
-  KernelOptions kernel;   ///< complete
-  std::string passedOver; ///< as Preparation::passedOver
-  std::string tile;       ///< as Preparation::tile
-  bool isTuned = false;   ///< whether `attnc tune` chose the tile
+  Plan plan;
   double ms = 0;
   std::optional<double> blockMaskMs; ///< time to build the block mask that the launches walk
   Work work;
   int registers = 0; ///< maximum over the launches
   int spillBytes = 0;
 
-  double flops() const { return work.flops(kernel) / (ms * 1e-3); } ///< per second
-  double bytes() const { return work.bytes(kernel) / (ms * 1e-3); } ///< per second, at least
-  double flopsPerByte() const { return work.flops(kernel) / work.bytes(kernel); }
+  double flops() const { return work.flops(plan.options()) / (ms * 1e-3); } ///< per second
+  double bytes() const { return work.bytes(plan.options()) / (ms * 1e-3); } ///< per second, at least
+  double flopsPerByte() const { return work.flops(plan.options()) / work.bytes(plan.options()); }
 };
 
 /// Times the kernel that `options` describe; with a backward pass, only that pass. `operands` were found with the same

@@ -72,18 +72,20 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
                       : compiler.settle(mod, shapes.operands, shapes.outputs, prepare);
   };
   ATTNC_TRY_AS(settled, settle(problem));
-  if (settled->options.family == Family::Grid && prepare.family == Family::Auto) { // below, with other launches
+  if (settled->kernel.options().family == Family::Grid &&
+      prepare.family == Family::Auto) { // below, with other launches
     ProblemShape other = problem;
     ++other.kvLen; // adds a key that is not on the grid
     settled = settle(other);
     if (!settled) return std::move(settled).error();
   }
-  std::vector<KernelOptions> kernels = settled->kernels();
-  const bool mayHaveNone = options.sequences.ragged || settled->options.offsets != QueryOffsets::None;
+  std::vector<KernelOptions> kernels;
+  for (const Plan& plan : settled->kernels()) kernels.push_back(plan.options());
+  const bool mayHaveNone = options.sequences.ragged || settled->kernel.options().offsets != QueryOffsets::None;
   if (mayHaveNone && settled->blockMask) { // lengths of a launch say whether it has one
     prepare.buildBlockMask = false;
     ATTNC_TRY_AS(without, settle(problem));
-    kernels.push_back(without->options);
+    kernels.push_back(without->kernel.options());
   }
   for (KernelOptions& kernel : kernels) {
     if (kernel.kind == KernelKind::Backward) {
@@ -103,9 +105,9 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
     kernel.family = Family::Grid;
     kernel.blockSparse = kernel.listsOfWholeMod = false;
     kernel.noBoxes = false;
-    if (!compiler.source(mod, kernel)) return kernels; // training uses boxes in both passes or in neither
-    ATTNC_TRY_AS(gainsFromMask, compiler.wantsBlockMask(mod, kernel));
-    if (*gainsFromMask) { // box lists, which training does not use
+    const auto plan = compiler.plan(mod, kernel);
+    if (!plan) return kernels;        // training uses boxes in both passes or in neither
+    if (plan->gainsFromBlockMask()) { // box lists, which training does not use
       if (isBackward || !settled->blockMask || !mod.declaresGrids()) return kernels;
       kernel.blockSparse = kernel.maskByBoxes = kernel.listsOfWholeMod = true;
       onGrid.push_back({.kind = KernelKind::BlockMask, .arch = kernel.arch, .maskByBoxes = true, .pins = kernel.pins});
@@ -188,7 +190,7 @@ Expected<std::string> packBytes(const PackOptions& options) {
     mods.back().path = path;
   }
   if (mods.empty()) mods.push_back(options.mod);
-  std::vector<PackItem> items;
+  std::vector<Plan> plans;
   for (const ModOptions& of : mods) {
     auto mod = of.loadTelling();
     if (mod) mod = pinned(*mod, options.kernel);
@@ -197,10 +199,13 @@ Expected<std::string> packBytes(const PackOptions& options) {
       auto kernels = kernelsOf(compiler, *mod, options, configuration);
       if (!kernels) throwUsage("pack", kernels.error()); // only the options decide whether there is a kernel
       if (!kernels) return std::move(kernels).error();
-      for (KernelOptions& kernel : *kernels) items.push_back({*mod, std::move(kernel)});
+      for (const KernelOptions& kernel : *kernels) {
+        ATTNC_TRY_AS(plan, compiler.plan(*mod, kernel));
+        plans.push_back(*std::move(plan));
+      }
     }
   }
-  return compiler.pack(items);
+  return compiler.pack(plans);
 }
 
 int runPack(const PackOptions& options) {

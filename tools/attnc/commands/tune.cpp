@@ -86,9 +86,9 @@ Expected<Tuned> tuneBackward(const Compiler& compiler, const device::Stream& str
                              const DeviceOperands& on, const RunOptions& options) {
   PrepareOptions prepare = prepareOptions(options);
   ATTNC_TRY_AS(settled, compiler.settleTraining(mod, on.inputs, on.outputs, on.gradients, prepare));
-  prepare.tile = settled->tile;
+  prepare.tile = settled->kernel.tile();
   ATTNC_TRY_AS(tuning, compiler.tuneTraining(mod, on.inputs, on.outputs, on.gradients, prepare, stream.get()));
-  const KernelOptions& kernel = tuning->preparation.backward->options;
+  const KernelOptions& kernel = tuning->preparation.backward->options();
   return Tuned{"backward", kernel, tuning->preparation.problem, *std::move(tuning->backward)};
 }
 
@@ -99,7 +99,7 @@ Expected<Tuned> tuneOne(const Compiler& compiler, const device::Stream& stream, 
   if (options.backward) return tuneBackward(compiler, stream, mod, on, options);
   if (!options.lse) on.outputs.lse.reset();
   ATTNC_TRY_AS(tuning, compiler.tune(mod, on.inputs, on.outputs, prepareOptions(options), stream.get()));
-  const KernelOptions& kernel = tuning->preparation.options;
+  const KernelOptions& kernel = tuning->preparation.kernel.options();
   return Tuned{kernel.kind == KernelKind::Decode ? "decode" : "forward", kernel, tuning->preparation.problem,
                std::move(tuning->forward)};
 }

@@ -89,7 +89,7 @@ std::string boxesText(const GridCensus& census, double dense, double computed) {
 
 /// Returns what a decode kernel reads. If the mask is the same for all heads that share K and V, they are read once.
 std::string bytesText(const MaskCensus& census, const Preparation& preparation) {
-  const KernelOptions& kernel = preparation.options;
+  const KernelOptions& kernel = preparation.kernel.options();
   const ProblemShape& problem = preparation.problem;
   if (kernel.kind != KernelKind::Decode || census.shape.heads > 1 || problem.qLen > census.shape.qBlock) return "";
   const double bytes = double(problem.batch) * double(problem.kvHeads) * double(problem.kvLen) *
@@ -164,8 +164,7 @@ bool serves(const Mod& mod, KernelOptions options, Family family) {
   options.family = family;
   options.tile.clear();
   options.blockSparse = options.maskByBoxes = false; // families build block masks of their own
-  const CompilerOptions anyLength{.maxWork = std::numeric_limits<int64_t>::max()}; // the other kernel has the same mod
-  return bool(Compiler(anyLength).source(mod, options));
+  return whyNotServed(mod, options).empty();
 }
 
 } // namespace
@@ -178,10 +177,11 @@ std::string spillText(int bytes) {
       bytes);
 }
 
-std::string kernelText(const Mod& mod, const ExplainedKernel& kernel, Family asked) {
-  const KernelOptions& options = kernel.options;
-  const std::string& passedOver = kernel.passedOver;
-  const std::vector<KernelSource>& sources = kernel.sources;
+std::string kernelText(const Explanation& all, Family asked) {
+  const Plan& kernel = all.kernel;
+  const KernelOptions& options = kernel.options();
+  const std::string& passedOver = kernel.passedOver();
+  const std::vector<KernelSource>& sources = all.sources;
   std::vector<std::string> templates; // without duplicates
   for (const KernelSource& source : sources)
     if (templates.empty() || templates.back() != source.templateName) templates.push_back(source.templateName);
@@ -197,9 +197,9 @@ std::string kernelText(const Mod& mod, const ExplainedKernel& kernel, Family ask
     if (sources.size() > 1)
       text += fmt::format("launch      {} of {}: {} of {}\n", i + 1, sources.size(), sources[i].entry,
                           sources[i].templateName);
-    text += stageText(sources[i], *kernel.compiled[i]);
+    text += stageText(sources[i], *all.compiled[i]);
   }
-  if (!kernel.lowRank.empty()) text += fmt::format("low rank    {}\n", kernel.lowRank);
+  if (!kernel.lowRank().empty()) text += fmt::format("low rank    {}\n", kernel.lowRank());
   const std::vector<FamilyInfo> families = options.kind == KernelKind::Backward ? backwardFamilies()
                                            : options.kind == KernelKind::Decode ? decodeFamilies()
                                                                                 : forwardFamilies();
@@ -209,23 +209,25 @@ std::string kernelText(const Mod& mod, const ExplainedKernel& kernel, Family ask
   if (own == families.end()) own = std::find_if(families.begin(), families.end(), isOwn);
   text += fmt::format("layouts     {}", own->layouts);
   if (own->takesAnyLayout) return text + "\n";
-  const auto takesOthers = [&](const FamilyInfo& info) { return !isOwn(info) && serves(mod, options, info.family); };
+  const auto takesOthers = [&](const FamilyInfo& info) {
+    return !isOwn(info) && serves(kernel.mod(), options, info.family);
+  };
   const auto other = asked == Family::Auto ? std::find_if(own, families.end(), takesOthers) : families.end();
   if (other == families.end()) return text + "; others are an error\n";
   return text + fmt::format("; others go to family {}\n", familyName(other->family));
 }
 
-std::string tileText(const ExplainedKernel& kernel) {
-  switch (kernel.tileFrom) {
-  case TileFrom::Model: return fmt::format("tile from   the model: {}\n", kernel.tile);
-  case TileFrom::Tuned: return fmt::format("tile from   tuning: {} ({})\n", kernel.tile, kernel.tunedBy);
-  case TileFrom::Asked: return fmt::format("tile from   who asks: {}\n", kernel.tile);
+std::string tileText(const Plan& kernel) {
+  switch (kernel.tileFrom()) {
+  case TileFrom::Model: return fmt::format("tile from   the model: {}\n", kernel.tile());
+  case TileFrom::Tuned: return fmt::format("tile from   tuning: {} ({})\n", kernel.tile(), kernel.tunedBy());
+  case TileFrom::Asked: return fmt::format("tile from   who asks: {}\n", kernel.tile());
   }
   return {};
 }
 
 std::string kindText(const Preparation& preparation, const std::vector<KernelSource>& sources) {
-  const bool isDecode = preparation.options.kind == KernelKind::Decode;
+  const bool isDecode = preparation.kernel.options().kind == KernelKind::Decode;
   std::string text;
   if (!preparation.whyKind.empty())
     text = fmt::format("choice      {}: {}\n", isDecode ? "decode" : "forward", preparation.whyKind);
@@ -244,7 +246,7 @@ std::string kindText(const Preparation& preparation, const std::vector<KernelSou
 std::string workText(const MaskCensus& census, const std::optional<GridCensus>& grid, const Preparation& preparation,
                      bool masks) {
   const ProblemShape& problem = preparation.problem;
-  const KvLoop loop = preparation.backward ? preparation.backward->kvLoop : preparation.kvLoop;
+  const KvLoop loop = preparation.last().kvLoop();
   const auto [dense, live] = flopsOf(census, grid, preparation);
   if (grid) return fmt::format("KV loop     {}\n", loopText(loop, masks)) + boxesText(*grid, dense, live);
   return fmt::format("KV loop     {}\n", loopText(loop, masks)) + blocksText(census, problem, masks) +

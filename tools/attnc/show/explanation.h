@@ -15,10 +15,10 @@ std::string spillText(int bytes);
 
 /// Returns lines "kernel" and "layouts"; between them "tile", "resources", "advisories" of each stage, under a line
 /// "launch" with its number if there are several. `asked` is the family that the user named.
-std::string kernelText(const Mod& mod, const ExplainedKernel& kernel, Family asked);
+std::string kernelText(const Explanation& all, Family asked);
 
 /// Returns line "tile from": the tile as --tile takes it, who chose it, and where that is kept.
-std::string tileText(const ExplainedKernel& kernel);
+std::string tileText(const Plan& kernel);
 
 /// Returns lines "choice" and "division": why a decode kernel is taken or not, unless the user chose; and what work it
 /// divides.

@@ -41,7 +41,7 @@ std::string scriptJson(const JsonReport& data) {
 std::pair<std::string, std::string> modCode(const Explanation& all) {
   std::pair<size_t, bool> most;
   std::pair<std::string, std::string> found;
-  for (const KernelSource& source : all.kernel.sources)
+  for (const KernelSource& source : all.sources)
     for (const auto& [name, text] : source.headers) {
       const std::pair says(text.size(), source.tileColumns > 0);
       if (name != "attnc_mod.cuh" || says <= most) continue;
@@ -64,7 +64,7 @@ Expected<JsonReport> pageData(const Mod& mod, const Explanation& kernel) {
   JsonReport data{{"version", ATTNC_VERSION},
                   {"title", std::filesystem::path(mod.name()).filename().string()},
                   {"text", mod.text().empty() ? mod.irText() : mod.text()}};
-  auto ir = kernelIrText(mod, kernel.kernel.options);
+  auto ir = kernelIrText(kernel.kernel);
   data["ir"] = ir ? *ir : mod.irText();
   std::tie(data["template"], data["code"]) = modCode(kernel);
   data["mod"] = JsonReport::parse(toJson(*all));
