@@ -188,6 +188,16 @@ public:
   }
 };
 
+/// A kernel of a mod as it was chosen, before it is compiled. Compiler::plan() makes it.
+class Plan : public detail::Handle<attnc_plan, attnc_plan_destroy> {
+public:
+  using Handle::Handle;
+  /// Returns the options of the kernel, complete, with the chosen family and arch.
+  KernelFacts options() const { return fill<KernelFacts>(attnc_plan_get_options).value(); }
+  /// Returns why it was chosen, its tile, and how it finds its tiles.
+  PlanInfo info() const { return fill<PlanInfo>(attnc_plan_get_info).value(); }
+};
+
 /// The source of a kernel.
 class Source : public detail::Handle<attnc_source, attnc_source_destroy> {
 public:
@@ -246,13 +256,13 @@ public:
   using Handle::Handle;
   /// Returns the choices.
   PreparationInfo info() const { return fill<PreparationInfo>(attnc_preparation_get_info).value(); }
-  /// Returns the options of a pass's kernels, complete. Errors: a backward pass that was not settled.
-  Expected<KernelFacts> options(attnc_pass pass = ATTNC_PASS_FORWARD) const {
-    return fill<KernelFacts>(attnc_preparation_get_options, pass);
-  }
-  /// Returns the options of all kernels that Compiler::prepare() compiles.
-  std::vector<KernelFacts> kernels() const {
-    return all<KernelFacts>(attnc_preparation_kernel_count(get()), attnc_preparation_get_kernel_options);
+  /// Returns the plans of all kernels that Compiler::prepare() compiles. That of the forward or decode kernel comes
+  /// first. If a block mask is built, that of its kernel is next; for training, that of the backward kernel is last.
+  std::vector<Plan> kernels() const {
+    std::vector<Plan> plans;
+    for (size_t i = 0; i < attnc_preparation_plan_count(get()); ++i)
+      plans.emplace_back(part(attnc_preparation_get_plan(get(), i)));
+    return plans;
   }
   /// Returns the choices as text for people.
   std::string text() const { return detail::text(attnc_preparation_text(get())); }
@@ -344,32 +354,29 @@ public:
     return detail::create<Tuning>(attnc_tune_training, get(), mod.get(), &operands, &outputs, &gradients, &options,
                                   stream);
   }
-  /// Returns whether launches of this kernel gain from a block mask.
-  Expected<bool> wantsBlockMask(const Mod& mod, const KernelOptions& options) const {
-    const auto wants = detail::call<int32_t>(attnc_wants_block_mask, get(), mod.get(), &options);
-    return wants ? Expected<bool>(*wants != 0) : wants.error();
+  /// Chooses the kernel for these options. Needs no GPU if an arch is given.
+  Expected<Plan> plan(const Mod& mod, const KernelOptions& options) const {
+    return detail::create<Plan>(attnc_plan_create, get(), mod.get(), &options);
   }
-  /// Generates the source of all stages of a kernel.
-  Expected<Source> source(const Mod& mod, const KernelOptions& options) const {
-    return detail::create<Source>(attnc_source_create, get(), mod.get(), &options);
+  /// Generates the source of all stages of a kernel. It takes the place of Plan::sources() of C++.
+  Expected<Source> source(const Plan& plan) const { return detail::create<Source>(attnc_source_create, plan.get()); }
+  /// Compiles all stages of a kernel, or takes them from a cache. Needs no GPU.
+  Expected<Compiled> compile(const Plan& plan) const {
+    return detail::create<Compiled>(attnc_compile, get(), plan.get());
   }
-  /// Compiles all stages of a kernel, or takes them from a cache. Needs no GPU if an arch is given.
-  Expected<Compiled> compile(const Mod& mod, const KernelOptions& options) const {
-    return detail::create<Compiled>(attnc_compile, get(), mod.get(), &options);
-  }
-  /// Compiles a kernel of kind `options.kind`, and loads it into the current CUDA context.
-  Expected<Kernel> load(const Mod& mod, const KernelOptions& options) const {
-    return detail::create<Kernel>(attnc_kernel_load, get(), mod.get(), &options);
-  }
+  /// Compiles a kernel, and loads it into the current CUDA context.
+  Expected<Kernel> load(const Plan& plan) const { return detail::create<Kernel>(attnc_kernel_load, get(), plan.get()); }
   /// Returns one JSON object about the kernel of these choices, and what it costs. Captures are in host memory.
-  Expected<std::string> explain(const Mod& mod, const Preparation& preparation, const Captures& captures = {}) const {
+  Expected<std::string> explain(const Preparation& preparation, const Captures& captures = {}) const {
     const auto json =
-        detail::call<const char*>(attnc_explain, get(), mod.get(), preparation.get(), captures.data(), captures.size());
+        detail::call<const char*>(attnc_explain, get(), preparation.get(), captures.data(), captures.size());
     return json ? Expected<std::string>(*json) : json.error();
   }
   /// Returns a pack: the bytes of one file with all stages of these kernels.
-  Expected<std::string> pack(const std::vector<PackItem>& items) const {
-    const auto pack = detail::create<detail::Pack>(attnc_pack_create, get(), items.data(), items.size());
+  Expected<std::string> pack(const std::vector<Plan>& plans) const {
+    std::vector<const attnc_plan*> all;
+    for (const Plan& plan : plans) all.push_back(plan.get());
+    const auto pack = detail::create<detail::Pack>(attnc_pack_create, get(), all.data(), all.size());
     if (!pack) return pack.error();
     size_t bytes = 0;
     const void* data = attnc_pack_data(pack->get(), &bytes);

@@ -6,7 +6,6 @@
 #include "c/kernel_options.h"
 #include "c/operands.h"
 #include "c/structs.h"
-#include "support/try.h"
 
 #include <fmt/format.h>
 
@@ -30,17 +29,6 @@ CompilerOptions readCompilerOptions(Arguments& arguments, const attnc_compiler_o
     };
   return options;
 }
-
-/// The arguments of a function that asks for a kernel.
-struct KernelRequest {
-  KernelOptions options;
-  KernelRequest(Arguments& arguments, const attnc_compiler* compiler, const attnc_mod* mod,
-                const attnc_kernel_options* given) {
-    arguments.given(compiler, "compiler");
-    arguments.given(mod, "mod");
-    options = readKernelOptions(arguments, given, "options");
-  }
-};
 
 /// FamilyInfo with texts that end with 0.
 struct FamilyRow {
@@ -85,25 +73,47 @@ attnc_status attnc_compiler_create(const attnc_compiler_options* options, attnc_
 
 void attnc_compiler_destroy(attnc_compiler* compiler) { delete compiler; }
 
-attnc_status attnc_wants_block_mask(const attnc_compiler* compiler, const attnc_mod* mod,
-                                    const attnc_kernel_options* options, int32_t* wants) {
+attnc_status attnc_plan_create(const attnc_compiler* compiler, const attnc_mod* mod,
+                               const attnc_kernel_options* options, attnc_plan** plan) {
   return call([&](Arguments& arguments) -> Status {
-    KernelRequest request(arguments, compiler, mod, options);
-    if (!arguments.given(wants, "wants") || !arguments.ok()) return {};
-    request.options.blockSparse = false;
-    ATTNC_TRY_AS(plan, compiler->compiler.plan(mod->mod, request.options));
-    *wants = plan->gainsFromBlockMask();
+    arguments.given(compiler, "compiler");
+    arguments.given(mod, "mod");
+    const KernelOptions how = readKernelOptions(arguments, options, "options");
+    if (!arguments.given(plan, "plan") || !arguments.ok()) return {};
+    return give(compiler->compiler.plan(mod->mod, how), plan);
+  });
+}
+
+void attnc_plan_destroy(attnc_plan* plan) { delete plan; }
+
+attnc_status attnc_plan_get_options(const attnc_plan* plan, attnc_kernel_options* options) {
+  return call([&](Arguments& arguments) -> Status {
+    if (arguments.given(plan, "plan")) writeStruct(arguments, plan->options.view(), options, "options");
     return {};
   });
 }
 
-attnc_status attnc_source_create(const attnc_compiler* compiler, const attnc_mod* mod,
-                                 const attnc_kernel_options* options, attnc_source** source) {
+attnc_status attnc_plan_get_info(const attnc_plan* plan, attnc_plan_info* info) {
   return call([&](Arguments& arguments) -> Status {
-    const KernelRequest request(arguments, compiler, mod, options);
+    if (!arguments.given(plan, "plan")) return {};
+    const Plan& from = plan->plan;
+    attnc_plan_info all = {};
+    all.passed_over = from.passedOver().c_str();
+    all.tile = from.tile().c_str();
+    all.tuned_by = from.tunedBy().c_str();
+    all.low_rank = from.lowRank().c_str();
+    all.kv_loop = toC(from.kvLoop());
+    all.gains_from_block_mask = from.gainsFromBlockMask();
+    writeStruct(arguments, all, info, "info");
+    return {};
+  });
+}
+
+attnc_status attnc_source_create(const attnc_plan* plan, attnc_source** source) {
+  return call([&](Arguments& arguments) -> Status {
+    arguments.given(plan, "plan");
     if (!arguments.given(source, "source") || !arguments.ok()) return {};
-    ATTNC_TRY_AS(plan, compiler->compiler.plan(mod->mod, request.options));
-    return give(plan->sources(), source);
+    return give(plan->plan.sources(), source);
   });
 }
 
@@ -140,13 +150,12 @@ attnc_status attnc_source_get_stage(const attnc_source* source, size_t index, at
   });
 }
 
-attnc_status attnc_compile(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_kernel_options* options,
-                           attnc_compiled** compiled) {
+attnc_status attnc_compile(const attnc_compiler* compiler, const attnc_plan* plan, attnc_compiled** compiled) {
   return call([&](Arguments& arguments) -> Status {
-    const KernelRequest request(arguments, compiler, mod, options);
+    arguments.given(compiler, "compiler");
+    arguments.given(plan, "plan");
     if (!arguments.given(compiled, "compiled") || !arguments.ok()) return {};
-    ATTNC_TRY_AS(plan, compiler->compiler.plan(mod->mod, request.options));
-    return give(compiler->compiler.compile(*plan), compiled);
+    return give(compiler->compiler.compile(plan->plan), compiled);
   });
 }
 

@@ -64,10 +64,8 @@ attnc_kernel::attnc_kernel(Any given)
       compiled(std::visit([](const auto& of) { return of.compiled(); }, kernel)) {}
 
 attnc_preparation::attnc_preparation(Preparation given)
-    : preparation(std::move(given)), forward(preparation.kernel.options()), text(c::describe(preparation)) {
-  if (preparation.backward) backward.emplace(preparation.backward->options());
-  for (const Plan& plan : preparation.kernels())
-    kernels.push_back(std::make_unique<const c::OptionsHolder>(plan.options()));
+    : preparation(std::move(given)), text(c::describe(preparation)) {
+  for (const Plan& plan : preparation.kernels()) plans.push_back(std::make_unique<const attnc_plan>(plan));
 }
 
 attnc_prepared::attnc_prepared(Prepared given)

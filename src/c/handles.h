@@ -80,6 +80,12 @@ struct attnc_compiler {
   attnc::Compiler compiler;
 };
 
+struct attnc_plan {
+  attnc::Plan plan;
+  attnc::c::OptionsHolder options;
+  explicit attnc_plan(attnc::Plan given) : plan(std::move(given)), options(plan.options()) {}
+};
+
 struct attnc_source {
   struct Stage {
     attnc::KernelSource source;
@@ -112,9 +118,7 @@ struct attnc_kernel {
 
 struct attnc_preparation {
   attnc::Preparation preparation;
-  attnc::c::OptionsHolder forward;
-  std::optional<attnc::c::OptionsHolder> backward;
-  std::vector<std::unique_ptr<const attnc::c::OptionsHolder>> kernels;
+  std::vector<std::unique_ptr<const attnc_plan>> plans;
   std::string text;
   mutable attnc::c::Texts explanations;
   explicit attnc_preparation(attnc::Preparation preparation);

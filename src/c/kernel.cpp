@@ -3,10 +3,8 @@
 #include "c/call.h"
 #include "c/enumerators.h"
 #include "c/handles.h"
-#include "c/kernel_options.h"
 #include "c/operands.h"
 #include "c/structs.h"
-#include "support/try.h"
 
 namespace attnc::c {
 namespace {
@@ -16,13 +14,16 @@ template <class Kernel> Expected<attnc_kernel::Any> anyKernel(Expected<Kernel> k
   return attnc_kernel::Any(*std::move(kernel));
 }
 
-Expected<attnc_kernel::Any> loadKernel(const Compiler& compiler, const Mod& mod, const KernelOptions& options) {
-  if (options.kind == KernelKind::BlockMask)
+Expected<attnc_kernel::Any> loadKernel(const Compiler& compiler, const Plan& plan) {
+  switch (plan.options().kind) {
+  case KernelKind::Forward:
+  case KernelKind::Decode: return anyKernel(compiler.loadForward(plan));
+  case KernelKind::Backward: return anyKernel(compiler.loadBackward(plan));
+  case KernelKind::BlockMask:
     return Error::environment("a block mask kernel is loaded only by attnc_prepare()",
                               "see attnc_prepared_get_kernel()");
-  ATTNC_TRY_AS(plan, compiler.plan(mod, options));
-  if (options.kind == KernelKind::Backward) return anyKernel(compiler.loadBackward(*plan));
-  return anyKernel(compiler.loadForward(*plan));
+  }
+  return Error::internal("a kind of kernel that nothing loads");
 }
 
 /// Returns the kernel if it is of this kind; else refuses it and returns null.
@@ -47,14 +48,12 @@ Status giveBytes(Expected<size_t> counted, size_t* bytes) {
 using namespace attnc;
 using namespace attnc::c;
 
-attnc_status attnc_kernel_load(const attnc_compiler* compiler, const attnc_mod* mod,
-                               const attnc_kernel_options* options, attnc_kernel** kernel) {
+attnc_status attnc_kernel_load(const attnc_compiler* compiler, const attnc_plan* plan, attnc_kernel** kernel) {
   return call([&](Arguments& arguments) -> Status {
     arguments.given(compiler, "compiler");
-    arguments.given(mod, "mod");
-    const KernelOptions how = readKernelOptions(arguments, options, "options");
+    arguments.given(plan, "plan");
     if (!arguments.given(kernel, "kernel") || !arguments.ok()) return {};
-    return give(loadKernel(compiler->compiler, mod->mod, how), kernel);
+    return give(loadKernel(compiler->compiler, plan->plan), kernel);
   });
 }
 

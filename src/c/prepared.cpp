@@ -8,25 +8,6 @@
 #include "c/structs.h"
 #include "support/try.h"
 
-namespace attnc::c {
-namespace {
-
-/// Returns the options of a settled pass; refuses a pass that was not settled and returns null.
-const OptionsHolder* passOptions(Arguments& arguments, const attnc_preparation& preparation, attnc_pass pass) {
-  switch (pass) {
-  case ATTNC_PASS_FORWARD: return &preparation.forward;
-  case ATTNC_PASS_BACKWARD:
-    if (preparation.backward) return &*preparation.backward;
-    arguments.refuse("preparation", "is not of training, so it has no backward pass");
-    return nullptr;
-  }
-  arguments.refuse("pass", std::to_string(pass) + " is none");
-  return nullptr;
-}
-
-} // namespace
-} // namespace attnc::c
-
 using namespace attnc;
 using namespace attnc::c;
 
@@ -61,7 +42,7 @@ attnc_status attnc_preparation_get_info(const attnc_preparation* preparation, at
     if (!arguments.given(preparation, "preparation")) return {};
     const Preparation& from = preparation->preparation;
     attnc_preparation_info all = {};
-    all.arch = preparation->forward.options().arch.c_str();
+    all.arch = from.kernel.options().arch.c_str();
     all.workspace_bytes = from.workspaceBytes;
     all.problem = toC(from.problem);
     if (from.blockMask && !from.blockMask->boxes) all.block_mask = toC(*from.blockMask);
@@ -86,14 +67,12 @@ attnc_status attnc_preparation_get_info(const attnc_preparation* preparation, at
   });
 }
 
-attnc_status attnc_preparation_get_options(const attnc_preparation* preparation, attnc_pass pass,
-                                           attnc_kernel_options* options) {
-  return call([&](Arguments& arguments) -> Status {
-    if (!arguments.given(preparation, "preparation")) return {};
-    if (const OptionsHolder* of = passOptions(arguments, *preparation, pass))
-      writeStruct(arguments, of->view(), options, "options");
-    return {};
-  });
+size_t attnc_preparation_plan_count(const attnc_preparation* preparation) {
+  return preparation ? preparation->plans.size() : 0;
+}
+
+const attnc_plan* attnc_preparation_get_plan(const attnc_preparation* preparation, size_t index) {
+  return index < attnc_preparation_plan_count(preparation) ? preparation->plans[index].get() : nullptr;
 }
 
 const char* attnc_preparation_text(const attnc_preparation* preparation) {
@@ -104,11 +83,10 @@ const char* attnc_preparation_text(const attnc_preparation* preparation) {
   return preparation ? preparation->text.c_str() : nullptr;
 }
 
-attnc_status attnc_explain(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_preparation* preparation,
+attnc_status attnc_explain(const attnc_compiler* compiler, const attnc_preparation* preparation,
                            const attnc_capture* captures, size_t capture_count, const char** json) {
   return call([&](Arguments& arguments) -> Status {
     arguments.given(compiler, "compiler");
-    arguments.given(mod, "mod");
     arguments.given(preparation, "preparation");
     arguments.given(json, "json");
     Captures given;

@@ -48,7 +48,7 @@ constexpr bool admits(TypeRule rule, Type type) {
   return false;
 }
 
-enum class Commutes : uint8_t { No, Yes, Integers };
+enum class Commutes : bool { No, Yes };
 
 /// Costs in instructions; see ops.def.
 struct Cost {
@@ -70,10 +70,7 @@ struct OpInfo {
 };
 const OpInfo& info(Op op);
 
-/// Whether an operation on this type gives the same if its two operands are swapped.
-inline bool isCommutative(Op op, Type type) {
-  const Commutes commutes = info(op).commutes;
-  return commutes == Commutes::Yes || (commutes == Commutes::Integers && isInt(type));
-}
+/// Whether an operation gives the same if its two operands are swapped.
+inline bool isCommutative(Op op) { return info(op).commutes == Commutes::Yes; }
 
 } // namespace attnc::ir

@@ -126,8 +126,8 @@ public:
         isWanted(size, false) {
     for (uint32_t id = 0; id < size; ++id) {
       const Node& node = module[{id}];
-      isWanted[id] = isScore(module, {id}) ||
-                     (isFloatCapture(node) && llvm::is_contained(captures, captureName(module, node)));
+      isWanted[id] =
+          isScore(module, {id}) || (isFloatCapture(node) && llvm::is_contained(captures, captureName(module, node)));
       if (!passes(node)) continue;
       for (Value operand : node.operands)
         if (isWanted[operand.id] && module[operand].type == Type::F32) isWanted[id] = true;
@@ -278,8 +278,8 @@ private:
   const ir::OutputRole& root; // what is differentiated
   Products products{module};
   const std::vector<Loops> loops;
-  std::vector<std::vector<Pending>> terms; // terms of gradients, by Value::id
-  std::vector<bool> isWanted; // gradient reaches the score or a wanted capture
+  std::vector<std::vector<Pending>> terms;                // terms of gradients, by Value::id
+  std::vector<bool> isWanted;                             // gradient reaches the score or a wanted capture
   std::map<std::vector<int64_t>, RoundsAsParam> asParams; // by the attributes of the loops
   std::vector<CaptureGradient> places;
   std::vector<ir::Output> outputs; // outputs of the places

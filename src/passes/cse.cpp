@@ -22,7 +22,7 @@ Status cse(ir::Module& module, const PassContext&) {
       return std::make_tuple(out.isConst(value), !leaf, leaf ? int64_t(operand.op) : 0, leaf ? operand.attr : 0,
                              value.id);
     };
-    if (isCommutative(node.op, node.type) && rank(node.operands[1]) < rank(node.operands[0]))
+    if (isCommutative(node.op) && rank(node.operands[1]) < rank(node.operands[0]))
       std::swap(ordered.operands[0], ordered.operands[1]);
     return keep(out, ordered);
   });

@@ -71,7 +71,7 @@ Simplifier::Rewritten Simplifier::apply(const Node& n) {
 ir::Value Simplifier::build(const Node& node) {
   if (std::optional<Value> folded = foldNode(out, node)) return *folded;
   Node n = node;
-  if (isCommutative(n.op, n.type) && isConst(n.operands[0])) std::swap(n.operands[0], n.operands[1]);
+  if (isCommutative(n.op) && isConst(n.operands[0])) std::swap(n.operands[0], n.operands[1]);
   if (n.op == Op::Load)
     for (Value& index : n.operands) index = narrowed(index).value_or(index);
   if (Rewritten result = apply(n)) return *result;

@@ -268,8 +268,8 @@ Arithmetic arithmeticOf(DType q, DType results, bool tf32) {
     return by;
   }
   by.weights = roundoffOf(q);
-  // The tensor cores' sums of products of e4m3 keep some 13 bits: scores of normal operands were off by up to 2^-11.6 of
-  // the sum of the products' sizes. The smallest weights are no normal numbers.
+  // The tensor cores' sums of products of e4m3 keep some 13 bits: scores of normal operands were off by up to 2^-11.6
+  // of the sum of the products' sizes. The smallest weights are no normal numbers.
   if (q == DType::E4M3) by.scores = 0x1p-11, by.products = 0x1p-12, by.leastWeight = 0x1p-14;
   if (q == DType::F16) by.leastWeight = 0x1p-25;
   return by;

@@ -87,7 +87,7 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_compiler_options) == 72);
   CHECK(kFirst<attnc_compiler_options> == 48);
   CHECK(sizeof(attnc_kernel_options) == 128);
-  CHECK(sizeof(attnc_pack_item) == 24);
+  CHECK(sizeof(attnc_plan_info) == 48);
   CHECK(sizeof(attnc_source_stage) == 128);
   CHECK(sizeof(attnc_compiled_stage) == 112);
   CHECK(sizeof(attnc_family_info) == 40);
@@ -131,7 +131,7 @@ TEST_CASE("structs that go in may be of another version", "[c]") {
   kernel.arch = "sm_80";
   checkInput(kernel, [&](const attnc_kernel_options* options) {
     int32_t wants = 7;
-    return attnc_wants_block_mask(compiler.get(), mod.get(), options, &wants);
+    return gainsFromBlockMask(compiler.get(), mod.get(), options, &wants);
   });
 
   Case c;
@@ -219,12 +219,10 @@ TEST_CASE("structs that come out may be of another version", "[c]") {
   checkOutput<attnc_preparation_info>(
       [&](attnc_preparation_info* info) { return attnc_preparation_get_info(preparation.get(), info); });
   auto options = sized<attnc_kernel_options>();
-  checkOutput<attnc_kernel_options>([&](attnc_kernel_options* all) {
-    return attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, all);
-  });
-  TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
+  checkOutput<attnc_kernel_options>([&](attnc_kernel_options* all) { return optionsOf(preparation.get(), 0, all); });
+  TAKE(optionsOf(preparation.get(), 0, &options));
   attnc_source* text = nullptr;
-  TAKE(attnc_source_create(compiler.get(), mod.get(), &options, &text));
+  TAKE(sourceOf(compiler.get(), mod.get(), &options, &text));
   const Owned<attnc_source> source(text);
   checkOutput<attnc_source_stage>([&](attnc_source_stage* stage) { return attnc_source_get_stage(text, 0, stage); });
   auto shards = sized<attnc_shard_mask>();
@@ -312,21 +310,30 @@ TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
   REFUSED(kArgument, "storage is NULL", attnc_block_mask_write(mask, 0, nullptr, 8));
 
   REFUSED(kArgument, "compiler is NULL", attnc_compiler_create(nullptr, nullptr));
-  REFUSED(kArgument, "compiler is NULL", attnc_wants_block_mask(nullptr, mod, &options, &flag));
-  REFUSED(kArgument, "options is NULL", attnc_wants_block_mask(compiler, mod, nullptr, &flag));
-  REFUSED(kArgument, "wants is NULL", attnc_wants_block_mask(compiler, mod, &options, nullptr));
-  REFUSED(kArgument, "mod is NULL", attnc_source_create(compiler, nullptr, &options, &source));
-  REFUSED(kArgument, "source is NULL", attnc_source_create(compiler, mod, &options, nullptr));
+  attnc_plan* plan = nullptr;
+  REFUSED(kArgument, "compiler is NULL", attnc_plan_create(nullptr, mod, &options, &plan));
+  REFUSED(kArgument, "mod is NULL", attnc_plan_create(compiler, nullptr, &options, &plan));
+  REFUSED(kArgument, "options is NULL", attnc_plan_create(compiler, mod, nullptr, &plan));
+  REFUSED(kArgument, "plan is NULL", attnc_plan_create(compiler, mod, &options, nullptr));
+  REFUSED(kArgument, "plan is NULL", attnc_plan_get_options(nullptr, &options));
+  REFUSED(kArgument, "plan is NULL", attnc_plan_get_info(nullptr, nullptr));
+  TAKE(attnc_plan_create(compiler, mod, &options, &plan));
+  const Owned<attnc_plan> heldPlan(plan);
+  REFUSED(kArgument, "options is NULL", attnc_plan_get_options(plan, nullptr));
+  REFUSED(kArgument, "info is NULL", attnc_plan_get_info(plan, nullptr));
+  REFUSED(kArgument, "plan is NULL", attnc_source_create(nullptr, &source));
+  REFUSED(kArgument, "source is NULL", attnc_source_create(plan, nullptr));
   REFUSED(kArgument, "source is NULL", attnc_source_get_stage(nullptr, 0, nullptr));
   CHECK(attnc_source_stage_count(nullptr) == 0);
-  REFUSED(kArgument, "options is NULL", attnc_compile(compiler, mod, nullptr, &compiled));
-  REFUSED(kArgument, "compiled is NULL", attnc_compile(compiler, mod, &options, nullptr));
+  REFUSED(kArgument, "plan is NULL", attnc_compile(compiler, nullptr, &compiled));
+  REFUSED(kArgument, "compiled is NULL", attnc_compile(compiler, plan, nullptr));
   REFUSED(kArgument, "compiled is NULL", attnc_compiled_get_stage(nullptr, 0, nullptr));
   CHECK(attnc_compiled_stage_count(nullptr) == 0);
   REFUSED(kArgument, "info is NULL", attnc_get_family(ATTNC_PASS_FORWARD, 0, nullptr));
 
-  REFUSED(kArgument, "compiler is NULL", attnc_kernel_load(nullptr, mod, &options, &kernel));
-  REFUSED(kArgument, "kernel is NULL", attnc_kernel_load(compiler, mod, &options, nullptr));
+  REFUSED(kArgument, "compiler is NULL", attnc_kernel_load(nullptr, plan, &kernel));
+  REFUSED(kArgument, "plan is NULL", attnc_kernel_load(compiler, nullptr, &kernel));
+  REFUSED(kArgument, "kernel is NULL", attnc_kernel_load(compiler, plan, nullptr));
   REFUSED(kArgument, "kernel is NULL", attnc_kernel_get_options(nullptr, &options));
   CHECK(attnc_kernel_get_compiled(nullptr) == nullptr);
   REFUSED(kArgument, "kernel is NULL", attnc_kernel_workspace_bytes(nullptr, &c.operands, &c.outputs, &bytes));
@@ -345,9 +352,10 @@ TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
   REFUSED(kArgument, "outputs is NULL",
           attnc_settle_training(compiler, mod, &c.backwardOperands, &c.outputs, nullptr, nullptr, &preparation));
   REFUSED(kArgument, "preparation is NULL", attnc_preparation_get_info(nullptr, nullptr));
-  REFUSED(kArgument, "preparation is NULL", attnc_preparation_get_options(nullptr, ATTNC_PASS_FORWARD, &options));
+  CHECK(attnc_preparation_plan_count(nullptr) == 0);
+  CHECK(attnc_preparation_get_plan(nullptr, 0) == nullptr);
   CHECK(attnc_preparation_text(nullptr) == nullptr);
-  REFUSED(kArgument, "preparation is NULL", attnc_explain(compiler, mod, nullptr, nullptr, 0, nullptr));
+  REFUSED(kArgument, "preparation is NULL", attnc_explain(compiler, nullptr, nullptr, 0, nullptr));
   REFUSED(kArgument, "mod is NULL", attnc_prepare(compiler, nullptr, &c.operands, &c.outputs, nullptr, &prepared));
   REFUSED(kArgument, "prepared is NULL", attnc_prepare(compiler, mod, &c.operands, &c.outputs, nullptr, nullptr));
   REFUSED(kArgument, "compiler is NULL",
@@ -366,6 +374,7 @@ TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
   attnc_compiler_destroy(nullptr);
   attnc_compiled_destroy(nullptr);
   attnc_source_destroy(nullptr);
+  attnc_plan_destroy(nullptr);
   attnc_kernel_destroy(nullptr);
   attnc_preparation_destroy(nullptr);
   attnc_prepared_destroy(nullptr);

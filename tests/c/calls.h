@@ -31,6 +31,7 @@ struct Destroy {
   void operator()(attnc_compiler* handle) const { attnc_compiler_destroy(handle); }
   void operator()(attnc_compiled* handle) const { attnc_compiled_destroy(handle); }
   void operator()(attnc_pack* handle) const { attnc_pack_destroy(handle); }
+  void operator()(attnc_plan* handle) const { attnc_plan_destroy(handle); }
   void operator()(attnc_source* handle) const { attnc_source_destroy(handle); }
   void operator()(attnc_block_mask* handle) const { attnc_block_mask_destroy(handle); }
   void operator()(attnc_preparation* handle) const { attnc_preparation_destroy(handle); }
@@ -70,6 +71,46 @@ inline attnc_capture scalar(const char* name, attnc_capture_kind kind, int64_t i
   all.integer = integer;
   all.real = real;
   return all;
+}
+
+/// Chooses a kernel, and passes its plan on.
+template <class Next>
+attnc_status planned(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_kernel_options* options,
+                     Next next) {
+  attnc_plan* plan = nullptr;
+  const attnc_status status = attnc_plan_create(compiler, mod, options, &plan);
+  const Owned<attnc_plan> owned(plan);
+  return status == ATTNC_OK ? next(plan) : status;
+}
+inline attnc_status sourceOf(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_kernel_options* options,
+                             attnc_source** source) {
+  return planned(compiler, mod, options, [&](const attnc_plan* plan) { return attnc_source_create(plan, source); });
+}
+inline attnc_status compile(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_kernel_options* options,
+                            attnc_compiled** compiled) {
+  return planned(compiler, mod, options,
+                 [&](const attnc_plan* plan) { return attnc_compile(compiler, plan, compiled); });
+}
+inline attnc_status load(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_kernel_options* options,
+                         attnc_kernel** kernel) {
+  return planned(compiler, mod, options,
+                 [&](const attnc_plan* plan) { return attnc_kernel_load(compiler, plan, kernel); });
+}
+inline attnc_status gainsFromBlockMask(const attnc_compiler* compiler, const attnc_mod* mod,
+                                       const attnc_kernel_options* options, int32_t* gains) {
+  return planned(compiler, mod, options, [&](const attnc_plan* plan) {
+    auto info = sized<attnc_plan_info>();
+    const attnc_status status = attnc_plan_get_info(plan, &info);
+    *gains = info.gains_from_block_mask;
+    return status;
+  });
+}
+/// Fills the options of a kernel of a preparation; the last one is the backward kernel's.
+inline attnc_status optionsOf(const attnc_preparation* preparation, size_t index, attnc_kernel_options* options) {
+  return attnc_plan_get_options(attnc_preparation_get_plan(preparation, index), options);
+}
+inline attnc_status lastOptionsOf(const attnc_preparation* preparation, attnc_kernel_options* options) {
+  return optionsOf(preparation, attnc_preparation_plan_count(preparation) - 1, options);
 }
 
 inline Owned<attnc_mod> parse(const char* text) {

@@ -34,14 +34,12 @@ TEST_CASE("what would be chosen is told without a GPU", "[c]") {
              Catch::Contains("forward: family sm90, sm_90a, bf16, head dim 64, of v 32; KV loop: lists of 128 x 128 "
                              "blocks, built in the workspace\n  tile: 128x128x8\n"));
   auto options = sized<attnc_kernel_options>();
-  TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
+  TAKE(optionsOf(preparation.get(), 0, &options));
   CHECK(options.kind == ATTNC_KERNEL_FORWARD);
   CHECK(options.family == ATTNC_FAMILY_SM90);
   CHECK(options.head_dim_v == 32);
   CHECK(options.block_sparse == 1);
-  REFUSED(ATTNC_ERROR_ARGUMENT, "not of training",
-          attnc_preparation_get_options(preparation.get(), ATTNC_PASS_BACKWARD, &options));
-  REFUSED(ATTNC_ERROR_ARGUMENT, "pass 3", attnc_preparation_get_options(preparation.get(), 3, &options));
+  CHECK(attnc_preparation_plan_count(preparation.get()) == 2); // and the kernel that builds the block mask
 }
 
 TEST_CASE("options reach what is settled", "[c]") {
@@ -62,7 +60,7 @@ TEST_CASE("options reach what is settled", "[c]") {
   CHECK(info.family == ATTNC_FAMILY_SM80);
   CHECK(info.builds_block_mask == 0);
   auto options = sized<attnc_kernel_options>();
-  TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
+  TAKE(optionsOf(preparation.get(), 0, &options));
   REQUIRE(options.pin_count == 1);
   CHECK(std::string(options.pins[0].name) == "KV_LEN");
   CHECK(options.pins[0].value == 3000);
@@ -87,7 +85,7 @@ TEST_CASE("a tile of the backward kernel is asked for", "[c]") {
   CHECK(std::string(info.backward_tuned_by).empty());
   CHECK_THAT(attnc_preparation_text(preparation.get()), Catch::Contains("tile: 64x128x8\n"));
   auto options = sized<attnc_kernel_options>();
-  TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_BACKWARD, &options));
+  TAKE(lastOptionsOf(preparation.get(), &options));
   CHECK(std::string(options.tile) == "64x128x8");
 }
 
@@ -97,7 +95,7 @@ TEST_CASE("a tile is asked for, and boxes are not", "[c]") {
   Owned<attnc_preparation> preparation;
   TAKE(c.settle(parse("q_idx >= kv_idx").get(), &preparation));
   auto options = sized<attnc_kernel_options>();
-  TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
+  TAKE(optionsOf(preparation.get(), 0, &options));
   CHECK(std::string(options.tile) == "192x96x12");
   CHECK(options.no_boxes == 0);
   CHECK_THAT(attnc_preparation_text(preparation.get()), Catch::Contains("tile: 192x96x12\n"));
@@ -117,7 +115,7 @@ TEST_CASE("a tile is asked for, and boxes are not", "[c]") {
   asked.head_dim = 64;
   const auto templateOf = [&] {
     attnc_source* text = nullptr;
-    TAKE(attnc_source_create(compiler().get(), image.get(), &asked, &text));
+    TAKE(sourceOf(compiler().get(), image.get(), &asked, &text));
     const Owned<attnc_source> source(text);
     auto stage = sized<attnc_source_stage>();
     TAKE(attnc_source_get_stage(source.get(), 0, &stage));
@@ -128,15 +126,13 @@ TEST_CASE("a tile is asked for, and boxes are not", "[c]") {
   CHECK(templateOf() == "forward_sm90.cu");
   asked.no_boxes = 2;
   attnc_source* refused = nullptr;
-  REFUSED(ATTNC_ERROR_ARGUMENT, "no_boxes", attnc_source_create(compiler().get(), image.get(), &asked, &refused));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "no_boxes", sourceOf(compiler().get(), image.get(), &asked, &refused));
   asked.no_boxes = 0;
   asked.features = 1 << 2 | ATTNC_FEATURE_LENGTHS; // pages, which page_size asks for
-  REFUSED(ATTNC_ERROR_ARGUMENT, "features has bits 0x4",
-          attnc_source_create(compiler().get(), image.get(), &asked, &refused));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "features has bits 0x4", sourceOf(compiler().get(), image.get(), &asked, &refused));
   asked.features = 0;
   asked.low_rank_error = 2;
-  REFUSED(ATTNC_ERROR_ENVIRONMENT, "lowRankError is 2",
-          attnc_source_create(compiler().get(), image.get(), &asked, &refused));
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "lowRankError is 2", sourceOf(compiler().get(), image.get(), &asked, &refused));
 }
 
 TEST_CASE("C programs say how far a low-rank term may be off", "[c]") {
@@ -147,7 +143,7 @@ TEST_CASE("C programs say how far a low-rank term may be off", "[c]") {
     Owned<attnc_preparation> preparation;
     TAKE(c.settle(term.get(), &preparation));
     auto options = sized<attnc_kernel_options>();
-    TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
+    TAKE(optionsOf(preparation.get(), 0, &options));
     return options.low_rank_error;
   };
   CHECK(error(0) == 0);
@@ -174,7 +170,7 @@ TEST_CASE("a cache in pages, new rows and scales reach what is settled", "[c]") 
   };
   const auto optionsOf = [&](const Owned<attnc_preparation>& preparation) {
     auto options = sized<attnc_kernel_options>();
-    TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
+    TAKE(ctest::optionsOf(preparation.get(), 0, &options));
     return options;
   };
   SECTION("pages and new rows") {
@@ -226,14 +222,14 @@ TEST_CASE("a ragged batch reaches what is settled", "[c]") {
   CHECK(info.problem.q_len == 400);
   CHECK(info.problem.kv_len == 900);
   auto options = sized<attnc_kernel_options>();
-  TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
+  TAKE(optionsOf(preparation.get(), 0, &options));
   CHECK(options.features == ATTNC_FEATURE_RAGGED);
   CHECK(options.block_sparse == 0);
   auto lists = sized<attnc_block_mask_view>();
   lists.shape = {4, 8, 400, 900, 128, 64};
   c.operands.block_mask = &lists;
   TAKE(c.settle(parse("q_idx >= kv_idx").get(), &preparation));
-  TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
+  TAKE(optionsOf(preparation.get(), 0, &options));
   CHECK(options.features == ATTNC_FEATURE_RAGGED);
   CHECK(options.block_sparse == 1);
   CHECK(options.mask_kv_block == 64);
@@ -262,14 +258,14 @@ TEST_CASE("training settles both passes, and gradients of captures by name", "[c
   CHECK(info.backward_family != ATTNC_FAMILY_AUTO);
   CHECK_THAT(attnc_preparation_text(made), Catch::Contains("\nbackward: family "));
   auto options = sized<attnc_kernel_options>();
-  TAKE(attnc_preparation_get_options(made, ATTNC_PASS_BACKWARD, &options));
+  TAKE(lastOptionsOf(made, &options));
   CHECK(options.kind == ATTNC_KERNEL_BACKWARD);
   CHECK(options.features == ATTNC_FEATURE_DETERMINISTIC);
   REQUIRE(options.gradient_count == 1);
   CHECK(std::string(options.gradients[0]) == "slopes");
   // They are options as any function takes them.
   attnc_source* text = nullptr;
-  TAKE(attnc_source_create(compiler.get(), mod.get(), &options, &text));
+  TAKE(sourceOf(compiler.get(), mod.get(), &options, &text));
   const Owned<attnc_source> source(text);
   CHECK(attnc_source_stage_count(text) > 1);
 
@@ -333,17 +329,15 @@ TEST_CASE("a mask decides whether a block mask pays", "[c]") {
   options.head_dim = 64;
   options.head_dim_v = 32;
   int32_t wants = 7;
-  TAKE(attnc_wants_block_mask(compiler.get(), mod.get(), &options, &wants));
+  TAKE(gainsFromBlockMask(compiler.get(), mod.get(), &options, &wants));
   CHECK(wants == 1);
-  TAKE(attnc_wants_block_mask(compiler.get(), parse("q_idx >= kv_idx").get(), &options, &wants));
+  TAKE(gainsFromBlockMask(compiler.get(), parse("q_idx >= kv_idx").get(), &options, &wants));
   CHECK(wants == 0);
   options.dtype = 77;
-  REFUSED(ATTNC_ERROR_ARGUMENT, "options.dtype is 77",
-          attnc_wants_block_mask(compiler.get(), mod.get(), &options, &wants));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "options.dtype is 77", gainsFromBlockMask(compiler.get(), mod.get(), &options, &wants));
   options.dtype = 0;
   options.kind = 77;
-  REFUSED(ATTNC_ERROR_ARGUMENT, "options.kind is 77",
-          attnc_wants_block_mask(compiler.get(), mod.get(), &options, &wants));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "options.kind is 77", gainsFromBlockMask(compiler.get(), mod.get(), &options, &wants));
 }
 
 TEST_CASE("text and machine code of a kernel", "[c]") {
@@ -355,7 +349,7 @@ TEST_CASE("text and machine code of a kernel", "[c]") {
   options.head_dim = 64;
 
   attnc_source* text = nullptr;
-  TAKE(attnc_source_create(compiler.get(), mod.get(), &options, &text));
+  TAKE(sourceOf(compiler.get(), mod.get(), &options, &text));
   const Owned<attnc_source> source(text);
   REQUIRE(attnc_source_stage_count(text) == 1);
   auto written = sized<attnc_source_stage>();
@@ -372,7 +366,7 @@ TEST_CASE("text and machine code of a kernel", "[c]") {
   REFUSED(ATTNC_ERROR_ARGUMENT, "index is 1, there are 1", attnc_source_get_stage(text, 1, &written));
 
   attnc_compiled* code = nullptr;
-  TAKE(attnc_compile(compiler.get(), mod.get(), &options, &code));
+  TAKE(compile(compiler.get(), mod.get(), &options, &code));
   const Owned<attnc_compiled> compiled(code);
   REQUIRE(attnc_compiled_stage_count(code) == 1);
   auto stage = sized<attnc_compiled_stage>();
@@ -387,13 +381,12 @@ TEST_CASE("text and machine code of a kernel", "[c]") {
   REFUSED(ATTNC_ERROR_ARGUMENT, "index is 1, there are 1", attnc_compiled_get_stage(code, 1, &stage));
 
   options.head_dim = 7;
-  REFUSED(ATTNC_ERROR_ENVIRONMENT, "head", attnc_compile(compiler.get(), mod.get(), &options, &code));
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "head", compile(compiler.get(), mod.get(), &options, &code));
   options.head_dim = 64;
   const char* const names[] = {nullptr};
   options.gradients = names;
   options.gradient_count = 1;
-  REFUSED(ATTNC_ERROR_ARGUMENT, "options.gradients[0] is NULL",
-          attnc_compile(compiler.get(), mod.get(), &options, &code));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "options.gradients[0] is NULL", compile(compiler.get(), mod.get(), &options, &code));
 }
 
 TEST_CASE("settled choices are explained as JSON", "[c]") {
@@ -411,15 +404,14 @@ TEST_CASE("settled choices are explained as JSON", "[c]") {
   capture.tensor = &tensor;
   capture.kind = ATTNC_CAPTURE_TENSOR;
   const char *json = nullptr, *again = nullptr;
-  TAKE(attnc_explain(compiler.get(), mod.get(), preparation.get(), &capture, 1, &json));
-  TAKE(attnc_explain(compiler.get(), mod.get(), preparation.get(), &capture, 1, &again));
+  TAKE(attnc_explain(compiler.get(), preparation.get(), &capture, 1, &json));
+  TAKE(attnc_explain(compiler.get(), preparation.get(), &capture, 1, &again));
   CHECK(json == again);
   // 8 x 24 blocks; all queries are of the document of the first 1000 keys.
   for (const char* part : {"\"family\": \"sm90\"", "\"kvLoop\": \"blockMask\"", "\"all\": 384", "\"isEstimate\": false",
                            "\"empty\": 256", "\"registers\": ", "\"captures\": [\n"})
     CHECK_THAT(json, Catch::Contains(part));
-  REFUSED(ATTNC_ERROR_ENVIRONMENT, "ids",
-          attnc_explain(compiler.get(), mod.get(), preparation.get(), nullptr, 0, &json));
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "ids", attnc_explain(compiler.get(), preparation.get(), nullptr, 0, &json));
 }
 
 TEST_CASE("a log callback is told what the compiler does", "[c]") {
@@ -442,7 +434,7 @@ TEST_CASE("a log callback is told what the compiler does", "[c]") {
   kernel.arch = "sm_80";
   kernel.kind = ATTNC_KERNEL_BLOCK_MASK;
   attnc_compiled* code = nullptr;
-  TAKE(attnc_compile(made, parse("q_idx >= kv_idx").get(), &kernel, &code));
+  TAKE(compile(made, parse("q_idx >= kv_idx").get(), &kernel, &code));
   attnc_compiled_destroy(code);
   CHECK(told.lines > 0);
   CHECK(told.unreadable == 0);
@@ -455,7 +447,7 @@ TEST_CASE("a log callback is told what the compiler does", "[c]") {
   TAKE(attnc_compiler_create(&options, &strict));
   const Owned<attnc_compiler> owned(strict);
   REFUSED(ATTNC_ERROR_MOD, "the limit is 5",
-          attnc_compile(strict, parse("(q_idx * kv_idx % 7 + kv_idx * h % 11) % 3 == 0").get(), &kernel, &code));
+          compile(strict, parse("(q_idx * kv_idx % 7 + kv_idx * h % 11) % 3 == 0").get(), &kernel, &code));
   options.max_work = 0;
   options.cache_mode = 9;
   REFUSED(ATTNC_ERROR_ARGUMENT, "options.cache_mode is 9", attnc_compiler_create(&options, &made));
@@ -464,7 +456,7 @@ TEST_CASE("a log callback is told what the compiler does", "[c]") {
   TAKE(attnc_compiler_create(&options, &made));
   const Owned<attnc_compiler> without(made);
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "/no/such/libnvrtc.so",
-          attnc_compile(made, parse("q_idx >= kv_idx").get(), &kernel, &code));
+          compile(made, parse("q_idx >= kv_idx").get(), &kernel, &code));
 }
 
 TEST_CASE("to prepare takes a GPU, or says that there is none", "[c]") {
@@ -479,7 +471,7 @@ TEST_CASE("to prepare takes a GPU, or says that there is none", "[c]") {
         ATTNC_ERROR_ENVIRONMENT);
   CHECK(attnc_prepare_training(compiler.get(), parse("score").get(), &c.backwardOperands, &c.outputs, &c.gradients,
                                nullptr, &prepared) == ATTNC_ERROR_ENVIRONMENT);
-  CHECK(attnc_kernel_load(compiler.get(), parse("score").get(), &options, &kernel) == ATTNC_ERROR_ENVIRONMENT);
+  CHECK(load(compiler.get(), parse("score").get(), &options, &kernel) == ATTNC_ERROR_ENVIRONMENT);
   CHECK(prepared == nullptr);
   CHECK(kernel == nullptr);
   CHECK(std::string(attnc_last_error()) != "");
@@ -513,7 +505,7 @@ TEST_CASE("handles serve several threads, and each has a last error of its own",
         wrong += std::string(attnc_preparation_text(preparation.get())).empty();
         attnc_kernel_options kernel = {};
         kernel.struct_size = sizeof kernel;
-        wrong += attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &kernel) != ATTNC_OK;
+        wrong += optionsOf(preparation.get(), 0, &kernel) != ATTNC_OK;
       }
     });
   for (std::thread& thread : threads) thread.join();

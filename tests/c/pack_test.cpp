@@ -32,23 +32,20 @@ TEST_CASE("all kernels of a preparation go into a pack, which serves without NVR
   c.options.arch = "sm_80";
   Owned<attnc_preparation> preparation;
   TAKE(c.settle(mod.get(), &preparation));
-  REQUIRE(attnc_preparation_kernel_count(preparation.get()) == 2); // and the one that builds the block mask
-  CHECK(attnc_preparation_kernel_count(nullptr) == 0);
+  REQUIRE(attnc_preparation_plan_count(preparation.get()) == 2); // and the one that builds the block mask
+  CHECK(attnc_preparation_plan_count(nullptr) == 0);
   auto forward = sized<attnc_kernel_options>(), lists = sized<attnc_kernel_options>();
-  TAKE(attnc_preparation_get_kernel_options(preparation.get(), 0, &forward));
-  TAKE(attnc_preparation_get_kernel_options(preparation.get(), 1, &lists));
+  TAKE(optionsOf(preparation.get(), 0, &forward));
+  TAKE(optionsOf(preparation.get(), 1, &lists));
   CHECK(forward.kind == ATTNC_KERNEL_FORWARD);
   CHECK(forward.block_sparse == 1);
   CHECK(lists.kind == ATTNC_KERNEL_BLOCK_MASK);
-  REFUSED(ATTNC_ERROR_ARGUMENT, "index is 2, there are 2",
-          attnc_preparation_get_kernel_options(preparation.get(), 2, &lists));
+  CHECK(attnc_preparation_get_plan(preparation.get(), 2) == nullptr);
 
-  attnc_pack_item items[2] = {sized<attnc_pack_item>(), sized<attnc_pack_item>()};
-  items[0].mod = items[1].mod = mod.get();
-  items[0].options = &forward;
-  items[1].options = &lists;
+  const attnc_plan* plans[2] = {attnc_preparation_get_plan(preparation.get(), 0),
+                                attnc_preparation_get_plan(preparation.get(), 1)};
   attnc_pack* made = nullptr;
-  TAKE(attnc_pack_create(compiler().get(), items, 2, &made));
+  TAKE(attnc_pack_create(compiler().get(), plans, 2, &made));
   const Owned<attnc_pack> pack(made);
   size_t bytes = 0;
   const auto* data = static_cast<const char*>(attnc_pack_data(pack.get(), &bytes));
@@ -60,7 +57,7 @@ TEST_CASE("all kernels of a preparation go into a pack, which serves without NVR
   const auto serves = [&](const Owned<attnc_compiler>& from) {
     for (const attnc_kernel_options* options : {&forward, &lists}) {
       attnc_compiled* code = nullptr;
-      TAKE(attnc_compile(from.get(), mod.get(), options, &code));
+      TAKE(compile(from.get(), mod.get(), options, &code));
       const Owned<attnc_compiled> compiled(code);
       auto stage = sized<attnc_compiled_stage>();
       TAKE(attnc_compiled_get_stage(code, 0, &stage));
@@ -73,17 +70,15 @@ TEST_CASE("all kernels of a preparation go into a pack, which serves without NVR
   const Owned<attnc_compiler> later = compilesNothing({});
   attnc_compiled* code = nullptr;
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "kind=forward family=sm80 dtype=bf16 head-dim=64 head-dim-v=32",
-          attnc_compile(later.get(), mod.get(), &forward, &code));
+          compile(later.get(), mod.get(), &forward, &code));
   TAKE(attnc_compiler_add_pack(later.get(), path.c_str()));
   serves(later);
 
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "cannot open the pack", attnc_compiler_add_pack(later.get(), "/no/such/pack"));
   REFUSED(ATTNC_ERROR_ARGUMENT, "path is NULL", attnc_compiler_add_pack(later.get(), nullptr));
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "cannot open the pack",
-          attnc_compile(compilesNothing({"/no/such/pack"}).get(), mod.get(), &forward, &code));
-  items[1].mod = nullptr;
-  REFUSED(ATTNC_ERROR_ARGUMENT, "items[1].mod is NULL", attnc_pack_create(compiler().get(), items, 2, &made));
-  items[1].mod = mod.get();
-  lists.arch = nullptr;
-  REFUSED(ATTNC_ERROR_ENVIRONMENT, "has no arch", attnc_pack_create(compiler().get(), items, 2, &made));
+          compile(compilesNothing({"/no/such/pack"}).get(), mod.get(), &forward, &code));
+  plans[1] = nullptr;
+  REFUSED(ATTNC_ERROR_ARGUMENT, "plans[1] is NULL", attnc_pack_create(compiler().get(), plans, 2, &made));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "plans is NULL", attnc_pack_create(compiler().get(), nullptr, 2, &made));
 }

@@ -123,10 +123,10 @@ TEST_CASE("lists of a caller's are of mask_mod unless he says more", "[c]") {
     Owned<attnc_preparation> preparation;
     TAKE(c.settle(parse(kCausal).get(), &preparation));
     auto options = sized<attnc_kernel_options>();
-    TAKE(attnc_preparation_get_kernel_options(preparation.get(), 0, &options));
+    TAKE(optionsOf(preparation.get(), 0, &options));
     CHECK(options.lists_of_whole_mod == isWhole);
     attnc_source* made = nullptr;
-    TAKE(attnc_source_create(compiler().get(), parse(kCausal).get(), &options, &made));
+    TAKE(sourceOf(compiler().get(), parse(kCausal).get(), &options, &made));
     const Owned<attnc_source> source(made);
     auto stage = sized<attnc_source_stage>();
     TAKE(attnc_source_get_stage(made, 0, &stage));

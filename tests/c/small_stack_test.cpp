@@ -84,7 +84,7 @@ TEST_CASE("threads with small stacks read mods and write kernels", "[c]") {
           options.kind = kind;
           options.head_dim = 64;
           attnc_source* source = nullptr;
-          if (attnc_source_create(compiler.get(), read, &options, &source) != ATTNC_OK) gradients = attnc_last_error();
+          if (sourceOf(compiler.get(), read, &options, &source) != ATTNC_OK) gradients = attnc_last_error();
           attnc_source_destroy(source);
         }
       attnc_mod_destroy(read);
@@ -111,7 +111,7 @@ TEST_CASE("threads with small stacks prepare, compile and build block masks", "[
     attnc_preparation* preparation = nullptr;
     settled = attnc_settle(compiler.get(), mod.get(), &c.operands, &c.outputs, &c.options, &preparation);
     const char* json = nullptr;
-    explained = attnc_explain(compiler.get(), mod.get(), preparation, nullptr, 0, &json);
+    explained = attnc_explain(compiler.get(), preparation, nullptr, 0, &json);
     attnc_preparation_destroy(preparation);
     attnc_prepared* made = nullptr;
     prepared = attnc_prepare(compiler.get(), mod.get(), &c.operands, &c.outputs, &c.options, &made);
@@ -120,7 +120,7 @@ TEST_CASE("threads with small stacks prepare, compile and build block masks", "[
     auto options = sized<attnc_kernel_options>();
     options.arch = "sm_80";
     attnc_compiled* code = nullptr;
-    compiled = attnc_compile(compiler.get(), mod.get(), &options, &code);
+    compiled = compile(compiler.get(), mod.get(), &options, &code);
     attnc_compiled_destroy(code);
   });
   INFO(error);

@@ -54,7 +54,7 @@ TEST_CASE("errors are UTF-8 without control characters, whatever the caller gave
   auto kernel = sized<attnc_kernel_options>();
   kernel.arch = kernel.tile = kHostile.c_str();
   attnc_source* source = nullptr;
-  CHECK(attnc_source_create(compiler.get(), parsed.get(), &kernel, &source) != ATTNC_OK);
+  CHECK(sourceOf(compiler.get(), parsed.get(), &kernel, &source) != ATTNC_OK);
   checkLastError();
 }
 
@@ -71,6 +71,6 @@ TEST_CASE("an IR text without anything is refused, and sizes below 0 are", "[c]"
     auto options = sized<attnc_kernel_options>();
     options.arch = "sm_80";
     options.*member = -8;
-    REFUSED(ATTNC_ERROR_ARGUMENT, " is -8", attnc_source_create(compiler.get(), parsed.get(), &options, &source));
+    REFUSED(ATTNC_ERROR_ARGUMENT, " is -8", sourceOf(compiler.get(), parsed.get(), &options, &source));
   }
 }

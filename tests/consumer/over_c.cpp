@@ -178,14 +178,14 @@ int quantise() {
 }
 
 /// Calls what needs a GPU. No context is current, so all of it is refused, and what follows a success is only linked.
-int launches(const ac::Compiler& compiler, const ac::Mod& mod, Small& small, const ac::KernelOptions& options) {
+int launches(const ac::Compiler& compiler, const ac::Mod& mod, Small& small, const ac::Plan& plan) {
   const auto refused = [](const auto& result) { return !result; };
   CHECK(refused(compiler.tune(mod, small.operands, small.outputs)));
   if (const auto quantiser = ac::Quantiser::load(compiler, ATTNC_DTYPE_F32, 64))
     CHECK(refused(quantiser->launch(small.qView, small.qView, small.qView, {}, nullptr)));
   CHECK(refused(compiler.tuneTraining(mod, small.backward, small.outputs, small.gradients)));
-  if (const auto kernel = compiler.load(mod, options)) {
-    CHECK(kernel->options().head_dim == options.head_dim && !kernel->compiled().stages().empty());
+  if (const auto kernel = compiler.load(plan)) {
+    CHECK(kernel->options().head_dim == plan.options().head_dim && !kernel->compiled().stages().empty());
     CHECK(refused(kernel->launch(small.operands, small.outputs, nullptr, nullptr)));
     CHECK(refused(kernel->launch(small.backward, small.gradients, nullptr, nullptr)));
     CHECK(refused(kernel->launch(ac::BlockMaskView(), {}, {}, nullptr)));
@@ -221,23 +221,21 @@ int compilers() {
   const auto settled = compiler.settle(mod, small.operands, small.outputs, choices).value();
   CHECK(settled.info().family == ATTNC_FAMILY_SM80 && settled.info().problem.kv_len == 2);
   CHECK(settled.text().find("sm80") != std::string::npos && settled.kernels().size() == 1);
-  CHECK(!settled.options(ATTNC_PASS_BACKWARD));
-  const auto kernel = settled.options().value();
-  CHECK(compiler.wantsBlockMask(mod, kernel).value() == false);
-  CHECK(std::strcmp(compiler.source(mod, kernel)->stages().at(0).template_name, "forward_sm80.cu") == 0);
+  const ac::Plan plan = settled.kernels().front();
+  const auto kernel = plan.options();
+  CHECK(plan.info().gains_from_block_mask == 0 && compiler.plan(mod, kernel)->options().family == kernel.family);
+  CHECK(std::strcmp(compiler.source(plan)->stages().at(0).template_name, "forward_sm80.cu") == 0);
   const auto training = compiler.settleTraining(mod, small.backward, small.outputs, small.gradients, choices);
-  CHECK(!training || training->options(ATTNC_PASS_BACKWARD));
+  CHECK(!training || training->kernels().back().options().kind == ATTNC_KERNEL_BACKWARD);
 
   // There is no NVRTC where it was told to look.
   const auto failed = [](const auto& result) { return !result && result.error().status == ATTNC_ERROR_ENVIRONMENT; };
-  const auto compiled = compiler.compile(mod, kernel);
+  const auto compiled = compiler.compile(plan);
   CHECK(failed(compiled));
   if (compiled) CHECK(compiled->stages().empty());
-  ac::PackItem item;
-  item.mod = mod.get(), item.options = &kernel;
-  CHECK(failed(compiler.pack({item})) && failed(compiler.addPack("/nowhere/kernels.attnc")));
-  CHECK(failed(compiler.explain(mod, settled)));
-  return launches(compiler, mod, small, kernel);
+  CHECK(failed(compiler.pack({plan})) && failed(compiler.addPack("/nowhere/kernels.attnc")));
+  CHECK(failed(compiler.explain(settled)));
+  return launches(compiler, mod, small, plan);
 }
 
 } // namespace

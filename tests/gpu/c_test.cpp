@@ -318,7 +318,10 @@ TEST_CASE("kernels loaded through the C interface have the bits of C++", "[gpu][
     asked.block_sparse = asked.column_lists = 1;
     asked.features = ATTNC_FEATURE_DETERMINISTIC;
     attnc_kernel* kernel = nullptr;
-    takeC(attnc_kernel_load(compiler.get(), mod2.get(), &asked, &kernel));
+    attnc_plan* plan = nullptr;
+    takeC(attnc_plan_create(compiler.get(), mod2.get(), &asked, &plan));
+    takeC(attnc_kernel_load(compiler.get(), plan, &kernel));
+    attnc_plan_destroy(plan);
     return OwnedC<attnc_kernel>(kernel);
   };
   const auto forwardC = load(ATTNC_KERNEL_FORWARD), backwardC = load(ATTNC_KERNEL_BACKWARD);

@@ -277,7 +277,7 @@ TEST_CASE("forward kernels of e4m3 compile with mma.sync without advisories, and
           // Rows of 256 columns leave few registers. On sm_90a this kernel serves what that of Hopper does not.
           const int spillBytes = qk < 256                        ? 0
                                  : arch == std::string("sm_90a") ? 256
-                                 : arch == std::string("sm_100") ? 32
+                                 : arch == std::string("sm_100") ? 40
                                                                  : 0;
           const std::string text = fmt::format("{} sm80 {} d{}/{}{}", name, arch, qk, v, sparse ? " lists" : "");
           jobs.push_back({text, mod, options, spillBytes});

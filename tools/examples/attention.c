@@ -18,10 +18,8 @@ static void compile_ahead(const attnc_compiler* compiler, const attnc_mod* mod, 
   check(attnc_settle(compiler, mod, operands, outputs, &options, &preparation));
   printf("no GPU here, compiling for %s\n%s", arch, attnc_preparation_text(preparation));
 
-  attnc_kernel_options kernel = {.struct_size = sizeof kernel};
-  check(attnc_preparation_get_options(preparation, ATTNC_PASS_FORWARD, &kernel));
   attnc_compiled* compiled;
-  check(attnc_compile(compiler, mod, &kernel, &compiled));
+  check(attnc_compile(compiler, attnc_preparation_get_plan(preparation, 0), &compiled));
   for (size_t i = 0; i < attnc_compiled_stage_count(compiled); ++i) {
     attnc_compiled_stage stage = {.struct_size = sizeof stage};
     check(attnc_compiled_get_stage(compiled, i, &stage));

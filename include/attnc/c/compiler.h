@@ -93,15 +93,32 @@ typedef struct attnc_kernel_options {
   float low_rank_error;        ///< How far a low-rank term may be off. 0: as KernelOptions::lowRankError says.
 } attnc_kernel_options;
 
-/// Sets `*wants` to 1 if launches of this kernel gain from a block mask, else to 0 (Plan::gainsFromBlockMask).
-ATTNC_API attnc_status attnc_wants_block_mask(const attnc_compiler* compiler, const attnc_mod* mod,
-                                              const attnc_kernel_options* options, int32_t* wants);
+/// A kernel of a mod as it was chosen, before it is compiled (Plan). It is immutable, and any thread may use it.
+typedef struct attnc_plan attnc_plan;
+/// Chooses the kernel for these options (Compiler::plan). Needs no GPU if an arch is given.
+ATTNC_API attnc_status attnc_plan_create(const attnc_compiler* compiler, const attnc_mod* mod,
+                                         const attnc_kernel_options* options, attnc_plan** plan);
+/// Destroys a plan, and with it the strings and arrays of what it filled. Plans of a preparation live as long as it.
+ATTNC_API void attnc_plan_destroy(attnc_plan* plan);
+/// Fills the options of the kernel, complete, with the chosen family and arch.
+ATTNC_API attnc_status attnc_plan_get_options(const attnc_plan* plan, attnc_kernel_options* options);
+/// Facts about a plan. Strings are empty where there is nothing to say.
+typedef struct attnc_plan_info {
+  size_t struct_size;            ///< sizeof(attnc_plan_info).
+  const char* passed_over;       ///< Why this GPU's preferred family was rejected (Plan::passedOver).
+  const char* tile;              ///< The tile, spelled as in attnc_kernel_options::tile.
+  const char* tuned_by;          ///< File and date of the stored choice of the tile.
+  const char* low_rank;          ///< How a low-rank term of the score is computed (Plan::lowRank).
+  attnc_kv_loop kv_loop;         ///< How the kernel finds its tiles.
+  int32_t gains_from_block_mask; ///< 1 if launches gain from a block mask, else 0 (Plan::gainsFromBlockMask).
+} attnc_plan_info;
+/// Fills facts about a plan.
+ATTNC_API attnc_status attnc_plan_get_info(const attnc_plan* plan, attnc_plan_info* info);
 
 /// The source of a kernel, stage by stage.
 typedef struct attnc_source attnc_source;
 /// Generates the source of all stages (Plan::sources).
-ATTNC_API attnc_status attnc_source_create(const attnc_compiler* compiler, const attnc_mod* mod,
-                                           const attnc_kernel_options* options, attnc_source** source);
+ATTNC_API attnc_status attnc_source_create(const attnc_plan* plan, attnc_source** source);
 /// Destroys a source, and with it the strings and arrays of its stages.
 ATTNC_API void attnc_source_destroy(attnc_source* source);
 /// Returns the number of stages; 0 for NULL.
@@ -133,9 +150,8 @@ ATTNC_API attnc_status attnc_source_get_stage(const attnc_source* source, size_t
 
 /// The machine code of a kernel, stage by stage, not yet loaded on a device.
 typedef struct attnc_compiled attnc_compiled;
-/// Compiles all stages, or takes them from a cache. Needs no GPU if an arch is given (Compiler::compile).
-ATTNC_API attnc_status attnc_compile(const attnc_compiler* compiler, const attnc_mod* mod,
-                                     const attnc_kernel_options* options, attnc_compiled** compiled);
+/// Compiles all stages, or takes them from a cache. Needs no GPU (Compiler::compile).
+ATTNC_API attnc_status attnc_compile(const attnc_compiler* compiler, const attnc_plan* plan, attnc_compiled** compiled);
 /// Destroys machine code, and with it the strings and arrays of its stages.
 ATTNC_API void attnc_compiled_destroy(attnc_compiled* compiled);
 /// Returns the number of stages; 0 for NULL.

@@ -12,10 +12,9 @@ extern "C" {
 /// work.
 typedef struct attnc_kernel attnc_kernel;
 
-/// Compiles a kernel of kind `options->kind`, and loads it into the current CUDA context. Block mask kernels are loaded
-/// by attnc_prepare() and attnc_prepare_training().
-ATTNC_API attnc_status attnc_kernel_load(const attnc_compiler* compiler, const attnc_mod* mod,
-                                         const attnc_kernel_options* options, attnc_kernel** kernel);
+/// Compiles a kernel, and loads it into the current CUDA context. Block mask kernels are loaded by attnc_prepare() and
+/// attnc_prepare_training().
+ATTNC_API attnc_status attnc_kernel_load(const attnc_compiler* compiler, const attnc_plan* plan, attnc_kernel** kernel);
 /// Destroys a kernel. Its code must outlive the launched work.
 ATTNC_API void attnc_kernel_destroy(attnc_kernel* kernel);
 

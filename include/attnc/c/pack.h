@@ -1,24 +1,17 @@
 /// Packs: kernels compiled ahead of time, in one file (Compiler::pack, Compiler::addPack).
 #pragma once
 
-#include "attnc/c/prepared.h"
+#include "attnc/c/compiler.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/// A kernel to pack.
-typedef struct attnc_pack_item {
-  size_t struct_size;                  ///< sizeof(attnc_pack_item).
-  const attnc_mod* mod;                ///< The mod of the kernel.
-  const attnc_kernel_options* options; ///< Options of the kernel. They must name an arch.
-} attnc_pack_item;
-
 /// The bytes of a pack.
 typedef struct attnc_pack attnc_pack;
 /// Creates a pack with all stages of these kernels, compiled or taken from the cache (Compiler::pack). With kernels of
 /// e4m3, it has those that round to it.
-ATTNC_API attnc_status attnc_pack_create(const attnc_compiler* compiler, const attnc_pack_item* items, size_t count,
+ATTNC_API attnc_status attnc_pack_create(const attnc_compiler* compiler, const attnc_plan* const* plans, size_t count,
                                          attnc_pack** pack);
 /// Destroys a pack and its bytes.
 ATTNC_API void attnc_pack_destroy(attnc_pack* pack);
@@ -28,12 +21,6 @@ ATTNC_API const void* attnc_pack_data(const attnc_pack* pack, size_t* bytes);
 
 /// Opens a pack, to be searched after the compiler's other packs (Compiler::addPack).
 ATTNC_API attnc_status attnc_compiler_add_pack(attnc_compiler* compiler, const char* path);
-
-/// Returns the number of kernels that attnc_prepare() compiles (Preparation::kernels); 0 for NULL.
-ATTNC_API size_t attnc_preparation_kernel_count(const attnc_preparation* preparation);
-/// Fills the options of one kernel. Strings and arrays live as long as the preparation. Errors: an index out of range.
-ATTNC_API attnc_status attnc_preparation_get_kernel_options(const attnc_preparation* preparation, size_t index,
-                                                            attnc_kernel_options* options);
 
 #ifdef __cplusplus
 }

@@ -73,10 +73,11 @@ typedef struct attnc_preparation_info {
 /// Fills the settled choices.
 ATTNC_API attnc_status attnc_preparation_get_info(const attnc_preparation* preparation, attnc_preparation_info* info);
 
-/// Fills the options of a pass's kernels, complete, for attnc_compile() and attnc_kernel_load(). Strings and arrays
-/// live as long as the preparation. Errors: a backward pass that was not settled.
-ATTNC_API attnc_status attnc_preparation_get_options(const attnc_preparation* preparation, attnc_pass pass,
-                                                     attnc_kernel_options* options);
+/// Returns the number of kernels that attnc_prepare() compiles (Preparation::kernels); 0 for NULL.
+ATTNC_API size_t attnc_preparation_plan_count(const attnc_preparation* preparation);
+/// Returns the plan of one kernel, owned by the preparation. The forward or decode kernel comes first. If a block mask
+/// is built, its kernel is next; for training, the backward kernel is last. NULL for an index out of range.
+ATTNC_API const attnc_plan* attnc_preparation_get_plan(const attnc_preparation* preparation, size_t index);
 
 /// Returns the choices as text for people, owned by the preparation: family, arch, loop over KV, block mask and
 /// workspace. For a prepared attention it adds registers, spills and shared memory of each stage. NULL on a failure.
@@ -84,11 +85,10 @@ ATTNC_API const char* attnc_preparation_text(const attnc_preparation* preparatio
 
 /// Sets `*json` to one JSON object: what the kernel of these choices is, why it was chosen, and what it costs
 /// (explain.h). Compiles the kernel, or takes it from memory or disk, and counts the mask's blocks. The text lives as
-/// long as the preparation, which keeps each one that differs. `mod` is the one that was settled. Its captures are in
-/// host memory; NULL: it has none.
-ATTNC_API attnc_status attnc_explain(const attnc_compiler* compiler, const attnc_mod* mod,
-                                     const attnc_preparation* preparation, const attnc_capture* captures,
-                                     size_t capture_count, const char** json);
+/// long as the preparation, which keeps each one that differs. Captures of the mod are in host memory; NULL: it has
+/// none.
+ATTNC_API attnc_status attnc_explain(const attnc_compiler* compiler, const attnc_preparation* preparation,
+                                     const attnc_capture* captures, size_t capture_count, const char** json);
 
 /// Attention over operands of certain shapes, ready to launch (Prepared). It is immutable. Its code stays loaded while
 /// it or the compiler that made it lives. One of them must outlive the launched work.

@@ -315,6 +315,18 @@ class KernelOptions(Sized):
     ]
 
 
+class PlanInfo(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("passed_over", c_char_p),
+        ("tile", c_char_p),
+        ("tuned_by", c_char_p),
+        ("low_rank", c_char_p),
+        ("kv_loop", c_int32),
+        ("gains_from_block_mask", c_int32),
+    ]
+
+
 class SourceStage(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -411,14 +423,6 @@ class PreparationInfo(Sized):
         ("tuned_by", c_char_p),
         ("backward_tile", c_char_p),
         ("backward_tuned_by", c_char_p),
-    ]
-
-
-class PackItem(Sized):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("mod", c_void_p),
-        ("options", POINTER(KernelOptions)),
     ]
 
 
@@ -595,18 +599,21 @@ FUNCTIONS = {
     "attnc_block_mask_write": (c_int32, (c_void_p, c_int32, c_void_p, c_size_t)),
     "attnc_compiler_create": (c_int32, (POINTER(CompilerOptions), POINTER(c_void_p))),
     "attnc_compiler_destroy": (None, (c_void_p,)),
-    "attnc_wants_block_mask": (c_int32, (c_void_p, c_void_p, POINTER(KernelOptions), c_void_p)),
-    "attnc_source_create": (c_int32, (c_void_p, c_void_p, POINTER(KernelOptions), POINTER(c_void_p))),
+    "attnc_plan_create": (c_int32, (c_void_p, c_void_p, POINTER(KernelOptions), POINTER(c_void_p))),
+    "attnc_plan_destroy": (None, (c_void_p,)),
+    "attnc_plan_get_options": (c_int32, (c_void_p, POINTER(KernelOptions))),
+    "attnc_plan_get_info": (c_int32, (c_void_p, POINTER(PlanInfo))),
+    "attnc_source_create": (c_int32, (c_void_p, POINTER(c_void_p))),
     "attnc_source_destroy": (None, (c_void_p,)),
     "attnc_source_stage_count": (c_size_t, (c_void_p,)),
     "attnc_source_get_stage": (c_int32, (c_void_p, c_size_t, POINTER(SourceStage))),
-    "attnc_compile": (c_int32, (c_void_p, c_void_p, POINTER(KernelOptions), POINTER(c_void_p))),
+    "attnc_compile": (c_int32, (c_void_p, c_void_p, POINTER(c_void_p))),
     "attnc_compiled_destroy": (None, (c_void_p,)),
     "attnc_compiled_stage_count": (c_size_t, (c_void_p,)),
     "attnc_compiled_get_stage": (c_int32, (c_void_p, c_size_t, POINTER(CompiledStage))),
     "attnc_family_count": (c_size_t, (c_int32,)),
     "attnc_get_family": (c_int32, (c_int32, c_size_t, POINTER(FamilyInfo))),
-    "attnc_kernel_load": (c_int32, (c_void_p, c_void_p, POINTER(KernelOptions), POINTER(c_void_p))),
+    "attnc_kernel_load": (c_int32, (c_void_p, c_void_p, POINTER(c_void_p))),
     "attnc_kernel_destroy": (None, (c_void_p,)),
     "attnc_kernel_get_options": (c_int32, (c_void_p, POINTER(KernelOptions))),
     "attnc_kernel_get_compiled": (c_void_p, (c_void_p,)),
@@ -615,13 +622,18 @@ FUNCTIONS = {
     "attnc_kernel_launch": (c_int32, (c_void_p, POINTER(Operands), POINTER(Outputs), c_void_p, c_void_p)),
     "attnc_kernel_launch_backward": (c_int32, (c_void_p, POINTER(BackwardOperands), POINTER(BackwardOutputs), c_void_p, c_void_p)),
     "attnc_kernel_launch_block_mask": (c_int32, (c_void_p, POINTER(BlockMaskView), POINTER(Problem), POINTER(Capture), c_size_t, c_void_p)),
+    "attnc_pack_create": (c_int32, (c_void_p, POINTER(c_void_p), c_size_t, POINTER(c_void_p))),
+    "attnc_pack_destroy": (None, (c_void_p,)),
+    "attnc_pack_data": (c_void_p, (c_void_p, c_void_p)),
+    "attnc_compiler_add_pack": (c_int32, (c_void_p, c_char_p)),
     "attnc_settle": (c_int32, (c_void_p, c_void_p, POINTER(Operands), POINTER(Outputs), POINTER(PrepareOptions), POINTER(c_void_p))),
     "attnc_settle_training": (c_int32, (c_void_p, c_void_p, POINTER(BackwardOperands), POINTER(Outputs), POINTER(BackwardOutputs), POINTER(PrepareOptions), POINTER(c_void_p))),
     "attnc_preparation_destroy": (None, (c_void_p,)),
     "attnc_preparation_get_info": (c_int32, (c_void_p, POINTER(PreparationInfo))),
-    "attnc_preparation_get_options": (c_int32, (c_void_p, c_int32, POINTER(KernelOptions))),
+    "attnc_preparation_plan_count": (c_size_t, (c_void_p,)),
+    "attnc_preparation_get_plan": (c_void_p, (c_void_p, c_size_t)),
     "attnc_preparation_text": (c_char_p, (c_void_p,)),
-    "attnc_explain": (c_int32, (c_void_p, c_void_p, c_void_p, POINTER(Capture), c_size_t, POINTER(c_char_p))),
+    "attnc_explain": (c_int32, (c_void_p, c_void_p, POINTER(Capture), c_size_t, POINTER(c_char_p))),
     "attnc_prepare": (c_int32, (c_void_p, c_void_p, POINTER(Operands), POINTER(Outputs), POINTER(PrepareOptions), POINTER(c_void_p))),
     "attnc_prepare_training": (c_int32, (c_void_p, c_void_p, POINTER(BackwardOperands), POINTER(Outputs), POINTER(BackwardOutputs), POINTER(PrepareOptions), POINTER(c_void_p))),
     "attnc_prepared_destroy": (None, (c_void_p,)),
@@ -632,12 +644,6 @@ FUNCTIONS = {
     "attnc_prepared_launch": (c_int32, (c_void_p, POINTER(Operands), POINTER(Outputs), c_void_p, c_void_p)),
     "attnc_prepared_launch_backward": (c_int32, (c_void_p, POINTER(BackwardOperands), POINTER(BackwardOutputs), c_void_p, c_void_p)),
     "attnc_prepared_block_mask_in": (c_int32, (c_void_p, c_void_p, POINTER(BlockMaskView))),
-    "attnc_pack_create": (c_int32, (c_void_p, POINTER(PackItem), c_size_t, POINTER(c_void_p))),
-    "attnc_pack_destroy": (None, (c_void_p,)),
-    "attnc_pack_data": (c_void_p, (c_void_p, c_void_p)),
-    "attnc_compiler_add_pack": (c_int32, (c_void_p, c_char_p)),
-    "attnc_preparation_kernel_count": (c_size_t, (c_void_p,)),
-    "attnc_preparation_get_kernel_options": (c_int32, (c_void_p, c_size_t, POINTER(KernelOptions))),
     "attnc_quantiser_create": (c_int32, (c_void_p, c_int32, c_int32, POINTER(c_void_p))),
     "attnc_quantiser_destroy": (None, (c_void_p,)),
     "attnc_quantiser_launch": (c_int32, (c_void_p, POINTER(Tensor), POINTER(Tensor), POINTER(Tensor), POINTER(QuantiseOptions), c_void_p)),

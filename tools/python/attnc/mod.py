@@ -100,7 +100,7 @@ class Mod:
     def _explained(self, preparation, array):
         text = ctypes.c_char_p()
         check(library().attnc_explain(
-            compiler().address, self._handle.address, preparation.address, array, len(array), byref(text)
+            compiler().address, preparation.address, array, len(array), byref(text)
         ))  # fmt: skip
         return json.loads(text.value)
 
