@@ -161,17 +161,17 @@ Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& optio
 Expected<Plan> Compiler::Impl::planFor(const Mod& mod, const KernelOptions& options) {
   return onOwnStack([&]() -> Expected<Plan> {
     ATTNC_TRY_AS(made, derived(mod, options));
-    return planned(mod, *std::move(made), options, maxWork);
+    ATTNC_TRY_AS(plan, planned(mod, *std::move(made), options, maxWork));
+    ATTNC_TRY(PlanAccess::of(*plan).stageMods()); // as sources() and compile() write them
+    return plan;
   });
 }
 
-Expected<std::vector<jit::CompileJob>> Compiler::Impl::jobsOf(const Plan& plan) {
+std::vector<jit::CompileJob> Compiler::Impl::jobsOf(const Plan& plan, const StageMods& mods) {
   const Plan::Impl& of = PlanAccess::of(plan);
   const std::string label = kernelLabel(of.given, of.plan.options);
   std::vector<jit::CompileJob> jobs;
-  ATTNC_TRY_AS(mods, onOwnStack([&] { return of.stageMods(); }));
-  for (size_t i = 0; i < mods->size(); ++i)
-    jobs.push_back(compileJob(of.source(*mods, i), (*mods)[i]->source.key, label));
+  for (size_t i = 0; i < mods.size(); ++i) jobs.push_back(compileJob(of.source(mods, i), mods[i]->source.key, label));
   return jobs;
 }
 
@@ -187,13 +187,12 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Plan& plan) {
     }
   }
   ATTNC_TRY_AS(mods, onOwnStack([&] { return of.stageMods(); }));
-  ATTNC_TRY_AS(jobs, jobsOf(plan));
   Build build;
   std::vector<BuiltStage> stages;
   // The first program compiles on this thread, each other one on its own: all at once, so that the longest waits for
   // none.
   std::vector<std::future<Expected<jit::CachedKernel>>> programs;
-  for (jit::CompileJob& job : *jobs) {
+  for (jit::CompileJob& job : jobsOf(plan, *mods)) {
     const auto launch = programs.empty() ? std::launch::deferred : std::launch::async;
     programs.push_back(std::async(
         launch, [this, job = std::move(job)] { return onOwnStack([&] { return cache.getOrCompile(job); }); }));

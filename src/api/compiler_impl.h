@@ -70,8 +70,8 @@ struct Compiler::Impl {
   /// Compiler::plan() for options that have an arch.
   Expected<Plan> planFor(const Mod& mod, const KernelOptions& options);
 
-  /// Returns what NVRTC compiles for each stage of a plan.
-  static Expected<std::vector<jit::CompileJob>> jobsOf(const Plan& plan);
+  /// Returns what NVRTC compiles for each stage of a plan. `mods`: its stageMods().
+  static std::vector<jit::CompileJob> jobsOf(const Plan& plan, const StageMods& mods);
 
   /// Takes a build from memory, or writes and compiles it.
   Expected<Build> build(const Plan& plan);

@@ -69,8 +69,8 @@ Expected<std::string> Compiler::Impl::pack(const std::vector<Plan>& plans) {
     ATTNC_TRY(addQuantisers(plan.options(), jobs));
     ATTNC_TRY_AS(all, onOwnStack([&] { return plansOfLaunches(plan); }));
     for (const Plan& one : *all) {
-      ATTNC_TRY_AS(more, jobsOf(one));
-      for (jit::CompileJob& job : *more) jobs.push_back(std::move(job));
+      ATTNC_TRY_AS(mods, onOwnStack([&] { return PlanAccess::of(one).stageMods(); }));
+      for (jit::CompileJob& job : jobsOf(one, *mods)) jobs.push_back(std::move(job));
     }
   }
   std::vector<Expected<cache::PackedValue>> compiled(jobs.size(), cache::PackedValue{});

@@ -95,7 +95,6 @@ Expected<Plan> planned(const Mod& given, Mod derived, const KernelOptions& optio
                   .passedOver = {}};
   impl.kvLoop = kvLoopOf(*impl.kernelMod, impl.selection);
   impl.passedOver = passedOverBy(impl.selection);
-  ATTNC_TRY(impl.stageMods());
   return PlanAccess::make(std::move(impl));
 }
 

@@ -40,7 +40,7 @@ struct PlanAccess {
 };
 
 /// Chooses the kernel of a mod for these options, which have an arch. `derived`: derive() for them. Errors: those of
-/// Compiler::plan().
+/// Compiler::plan(), but for the work.
 Expected<Plan> planned(const Mod& given, Mod derived, const KernelOptions& options, int64_t maxWork);
 
 /// Returns how a kernel finds its tiles. `listsAnew`: whether each launch builds the block mask.
