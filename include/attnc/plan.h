@@ -60,10 +60,9 @@ public:
   /// Returns the source of each launch, as NVRTC gets it. Errors (mod): more work than CompilerOptions::maxWork.
   Expected<std::vector<KernelSource>> sources() const;
 
-  struct Impl; // src/api
-
 private:
   friend struct PlanAccess; // src/api
+  struct Impl;
   explicit Plan(std::shared_ptr<const Impl> impl) : impl(std::move(impl)) {}
   std::shared_ptr<const Impl> impl;
 };

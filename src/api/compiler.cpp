@@ -168,7 +168,7 @@ Expected<Plan> Compiler::Impl::planFor(const Mod& mod, const KernelOptions& opti
 }
 
 std::vector<jit::CompileJob> Compiler::Impl::jobsOf(const Plan& plan, const StageMods& mods) {
-  const Plan::Impl& of = PlanAccess::of(plan);
+  const PlanAccess::Impl& of = PlanAccess::of(plan);
   const std::string label = kernelLabel(of.given, of.plan.options);
   std::vector<jit::CompileJob> jobs;
   for (size_t i = 0; i < mods.size(); ++i) jobs.push_back(compileJob(of.source(mods, i), mods[i]->source.key, label));
@@ -176,7 +176,7 @@ std::vector<jit::CompileJob> Compiler::Impl::jobsOf(const Plan& plan, const Stag
 }
 
 Expected<Compiler::Impl::Build> Compiler::Impl::build(const Plan& plan) {
-  const Plan::Impl& of = PlanAccess::of(plan);
+  const PlanAccess::Impl& of = PlanAccess::of(plan);
   const std::string key = modKey(of.given) + " " + optionsKey(of.plan.options);
   {
     std::lock_guard lock(mutex);

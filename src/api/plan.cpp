@@ -84,15 +84,15 @@ Expected<Plan> planned(const Mod& given, Mod derived, const KernelOptions& optio
   ATTNC_TRY_AS(kernelMod, kernelModOf(derived, plan::algebraFor(options)));
   ATTNC_TRY_AS(selection, plan::selectFamily(**kernelMod, options));
   ATTNC_TRY_AS(plan, plan::planOf(**kernelMod, *selection));
-  Plan::Impl impl{.given = given,
-                  .mod = std::move(derived),
-                  .kernelMod = *std::move(kernelMod),
-                  .selection = *std::move(selection),
-                  .plan = *std::move(plan),
-                  .maxWork = maxWork,
-                  .kvLoop = {},
-                  .tileFrom = options.tile.empty() ? TileFrom::Model : TileFrom::Asked,
-                  .passedOver = {}};
+  PlanAccess::Impl impl{.given = given,
+                        .mod = std::move(derived),
+                        .kernelMod = *std::move(kernelMod),
+                        .selection = *std::move(selection),
+                        .plan = *std::move(plan),
+                        .maxWork = maxWork,
+                        .kvLoop = {},
+                        .tileFrom = options.tile.empty() ? TileFrom::Model : TileFrom::Asked,
+                        .passedOver = {}};
   impl.kvLoop = kvLoopOf(*impl.kernelMod, impl.selection);
   impl.passedOver = passedOverBy(impl.selection);
   return PlanAccess::make(std::move(impl));

@@ -35,8 +35,10 @@ struct Plan::Impl {
 };
 
 struct PlanAccess {
-  static const Plan::Impl& of(const Plan& plan) { return *plan.impl; }
-  static Plan make(Plan::Impl impl) { return Plan(std::make_shared<const Plan::Impl>(std::move(impl))); }
+  using Impl = Plan::Impl;
+
+  static const Impl& of(const Plan& plan) { return *plan.impl; }
+  static Plan make(Impl impl) { return Plan(std::make_shared<const Impl>(std::move(impl))); }
 };
 
 /// Chooses the kernel of a mod for these options, which have an arch. `derived`: derive() for them. Errors: those of

@@ -209,7 +209,7 @@ Expected<Tuning> Compiler::Impl::tune(const Compiler& compiler, const Mod& mod, 
   Preparation& preparation = settled->preparation;
   const auto tell = [](Plan& plan, std::string& by) {
     if (by.empty()) return;
-    Plan::Impl told = PlanAccess::of(plan);
+    PlanAccess::Impl told = PlanAccess::of(plan);
     told.tileFrom = TileFrom::Tuned;
     told.tunedBy = std::move(by);
     plan = PlanAccess::make(std::move(told));

@@ -96,7 +96,7 @@ Expected<Explanation> explain(const Compiler& compiler, const Preparation& prepa
     const ProblemShape& problem = preparation.problem;
     const Plan& kernel = preparation.last();
     const KernelOptions& options = kernel.options();
-    const Plan::Impl& whole = PlanAccess::of(kernel);
+    const PlanAccess::Impl& whole = PlanAccess::of(kernel);
     const ir::Module& derived = whole.mod.module();
     ATTNC_TRY_AS(mod, kernel.mod().pinned(options.pins));
     ATTNC_TRY_AS(compiled, compiler.compile(kernel));

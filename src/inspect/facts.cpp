@@ -161,7 +161,7 @@ Expected<std::string> sequencesIrText(const Mod& mod, const KernelOptions& optio
 
 Expected<std::string> kernelIrText(const Plan& plan) {
   return onOwnStack([&]() -> Expected<std::string> {
-    const Plan::Impl& of = PlanAccess::of(plan);
+    const PlanAccess::Impl& of = PlanAccess::of(plan);
     ATTNC_TRY_AS(kernelMod, kernelModOf(of.mod, plan::walkingStage(of.plan).algebra));
     return ir::print((*kernelMod)->module);
   });

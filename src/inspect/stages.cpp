@@ -31,7 +31,7 @@ struct FileKernel {
 };
 
 Expected<FileKernel> kernelFor(const Plan& plan, int launch) {
-  const Plan::Impl& of = PlanAccess::of(plan);
+  const PlanAccess::Impl& of = PlanAccess::of(plan);
   ATTNC_TRY_AS(mods, of.stageMods());
   const size_t count = mods->size();
   if (launch < 0 || launch > int(count))

@@ -34,7 +34,7 @@ Expected<std::optional<GridCensus>> countedOnGrid(const Mod& mod, const plan::Pl
 /// Counts the pairs that live from the boxes of a box kernel, which is far faster than asking the mask for each pair.
 static Expected<std::optional<GridCensus>> pairsInBoxes(const Plan& kernel, const Captures& captures,
                                                         const ProblemShape& problem) {
-  const Plan::Impl& of = PlanAccess::of(kernel);
+  const PlanAccess::Impl& of = PlanAccess::of(kernel);
   const auto box = of.plan.grid ? analysis::gridBox(of.plan.grid->module) : std::nullopt;
   if (!box || !box->isMask()) return std::optional<GridCensus>();
   if (box->beside && box->beside->asks()) return std::optional<GridCensus>();

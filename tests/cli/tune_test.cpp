@@ -67,7 +67,7 @@ TEST_CASE("a tile is asked for by name, and one that is none is an error with th
 TEST_CASE("explain says which tile a kernel has, and who chose it") {
   const auto kernel = [](TileFrom from, const char* by = "") {
     const Plan plan = *Compiler().plan(Mod::identity(), {.arch = "sm_90a", .headDim = 128, .tile = "128x96x8"});
-    return test::changed(plan, [&](Plan::Impl& impl) { impl.tileFrom = from, impl.tunedBy = by; });
+    return test::changed(plan, [&](PlanAccess::Impl& impl) { impl.tileFrom = from, impl.tunedBy = by; });
   };
   CHECK(cli::tileText(kernel(TileFrom::Model)) == "tile from   the model: 128x96x8\n");
   CHECK(cli::tileText(kernel(TileFrom::Asked)) == "tile from   who asks: 128x96x8\n");

@@ -24,7 +24,7 @@ inline Expected<plan::Plan> choosePlan(const Mod& derived, const KernelOptions& 
 /// Returns a plan with this loop, for facts about kernels that are made up.
 inline Plan planWith(const Mod& mod, KernelOptions options, KvLoop loop) {
   if (options.arch.empty()) options.arch = "sm_80";
-  Plan::Impl impl = PlanAccess::of(*Compiler().plan(mod, options));
+  PlanAccess::Impl impl = PlanAccess::of(*Compiler().plan(mod, options));
   impl.kvLoop = loop;
   return PlanAccess::make(std::move(impl));
 }
@@ -47,7 +47,7 @@ inline Expected<WrittenPlan> written(const Mod& mod, const KernelOptions& option
 
 /// Returns a plan with other members.
 template <class Change> Plan changed(const Plan& plan, Change change) {
-  Plan::Impl impl = PlanAccess::of(plan);
+  PlanAccess::Impl impl = PlanAccess::of(plan);
   change(impl);
   return PlanAccess::make(std::move(impl));
 }

@@ -121,7 +121,7 @@ TEST_CASE("tiles of a causal mask are dealt as the launch deals them", "[inspect
   all.limits = limitsOf("sm_80");
   CHECK((all.limits.multiprocessors == 108 && all.limits.sharedBytesPerCta == 163 * 1024));
   for (auto [loop, last, sum] : {std::tuple(KvLoop::Bounds, 16, 72), {KvLoop::AllTiles, 16, 128}}) {
-    all.kernel = test::changed(*plan, [&, loop = loop](Plan::Impl& one) { one.kvLoop = loop; });
+    all.kernel = test::changed(*plan, [&, loop = loop](PlanAccess::Impl& one) { one.kvLoop = loop; });
     const auto work = tileWorkOf(mod.module(), *bindings, all);
     REQUIRE(work);
     CHECK((work->tiles == 8 && work->heads == 8 && work->section == 1 && work->maskHeads == 1));
@@ -133,7 +133,7 @@ TEST_CASE("tiles of a causal mask are dealt as the launch deals them", "[inspect
   }
   all.limits.multiprocessors = 1;
   CHECK(tileWorkOf(mod.module(), *bindings, all)->longest == 8 * 128 / 2);
-  all.kernel = test::changed(*plan, [](Plan::Impl& one) { one.plan.options.kind = KernelKind::Decode; });
+  all.kernel = test::changed(*plan, [](PlanAccess::Impl& one) { one.plan.options.kind = KernelKind::Decode; });
   CHECK_FALSE(tileWorkOf(mod.module(), *bindings, all));
 }
 

@@ -26,7 +26,7 @@ std::optional<Explanation> explained(const Preparation& preparation, const Captu
 TEST_CASE("after settling for training, the backward kernel is explained", "[inspect]") {
   const Mod causal = mod("q_idx >= kv_idx");
   Preparation preparation = trained(causal, {});
-  preparation.backward = test::changed(*preparation.backward, [](Plan::Impl& plan) {
+  preparation.backward = test::changed(*preparation.backward, [](PlanAccess::Impl& plan) {
     plan.tileFrom = TileFrom::Tuned;
     plan.tunedBy = "file and date";
   });
