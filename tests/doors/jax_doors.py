@@ -10,6 +10,7 @@ import pathlib
 import pickle
 import struct
 import sys
+import types
 import warnings
 
 sys.dont_write_bytecode = True
@@ -42,8 +43,24 @@ def captures_of(mod):
     return found
 
 
-def functions_in(text, captures):
-    names = {"jnp": jnp, "jax": jax, **captures}
+@jax.custom_jvp
+def abs_of_float(x):
+    return jnp.abs(x)
+
+
+abs_of_float.defjvps(lambda d_x, _, x: d_x * jnp.sign(x))
+
+
+def abs_as_defined(x):
+    """jnp.abs with gradient 0 at 0, which docs/jax.md promises. In JAX it is 1."""
+    return abs_of_float(x) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else jnp.abs(x)
+
+
+DEFINED = types.SimpleNamespace(**{**vars(jnp), "abs": abs_as_defined})
+
+
+def functions_in(text, captures, numpy=jnp):
+    names = {"jnp": numpy, "jax": jax, **captures}
     exec(text, names)
     return names.get("score_mod"), names.get("mask_mod")
 
@@ -64,7 +81,7 @@ class Case:
         shape = (*q.shape[:3], k.shape[2])
 
         def defined(score, leaves, positions):
-            score_mod, mask_mod = functions_in(text, {**self.captures, **leaves})
+            score_mod, mask_mod = functions_in(text, {**self.captures, **leaves}, DEFINED)
             live = jnp.broadcast_to(mask_mod(*positions) if mask_mod else True, shape)
             scores = score_mod(score, *positions) if score_mod else score
             return jnp.broadcast_to(jnp.asarray(scores, jnp.float32), shape), live
