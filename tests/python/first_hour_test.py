@@ -186,6 +186,7 @@ class Explains(unittest.TestCase):
                 for fp8 in (True, "head", "row")
             ]
             tiled = explain(q, k, v, None, mask, kernel_options={"tile": "128x64x8"}, arch="sm_90a", **more)
+            older = explain(q, k, v, None, mask, kernel_options={"family": "sm80"}, arch="sm_90a", **more)
             u, w = torch.rand(1024, 64), torch.rand(1024, 64)
             words = [
                 explain(
@@ -202,6 +203,7 @@ class Explains(unittest.TestCase):
         for found in rounded:
             self.assertEqual((found["kernel"]["qDtype"], found["kernel"]["dtype"]), ("e4m3", "bf16"))
         self.assertEqual(tiled["tile"]["tile"], "128x64x8")
+        self.assertEqual((plain["kernel"]["family"], older["kernel"]["family"]), ("sm90", "sm80"))
         self.assertIn("not in columns", words[0])
         self.assertIn("rank 64: 64 columns of q and k (head dim 128), to 2^-7", words[1])
 

@@ -31,7 +31,8 @@ import torch
 from attention import by_definition, relative_error
 import attnc
 import attnc.torch
-from attnc.launch import Launch
+from attnc._spec import PrepareOptions
+from attnc.launch import OPTIONS, Launch, members_of
 from attnc.torch import AuxRequest, BlockMask, and_masks, create_block_mask, flex_attention, or_masks, translate
 from attnc.torch import flex as flex_of_attnc, kernels
 from attnc.torch.block_mask import mask_mod_of
@@ -1113,11 +1114,13 @@ print(peak() - before)
         for kind in (ValueError, RuntimeError):  # before PyTorch 2.14, and since
             with self.assertRaises(kind):
                 flex_attention(q, q, q, block_mask=create_block_mask(causal, 1, 1, 64, 64, device="cpu"))
-        with self.assertRaisesRegex(TypeError, "tile is 64"):
-            flex_attention(q, q, q, kernel_options={"tile": 64})
+        for call in (flex_attention, attnc.torch.explain):
+            for name, value in ("tile", 64), ("backward_tile", 64), ("low_rank_error", "1"), ("family", "sm70"):
+                with self.assertRaisesRegex(TypeError, f"{name} is {value!r}; it must be "):
+                    call(q, q, q, kernel_options={name: value})
         for name, nearest in (
             ("fp_8", "fp8"), ("FP8", "fp8"), ("tiles", "tile"), ("backwardTile", "backward_tile"),
-            ("lowRankError", "low_rank_error"),
+            ("lowRankError", "low_rank_error"), *((name.upper(), name) for name in OPTIONS),
         ):  # fmt: skip
             with self.assertRaisesRegex(TypeError, f"kernel_options has '{name}': write '{nearest}'"):
                 flex_attention(q, q, q, kernel_options={name: True})
@@ -1377,8 +1380,21 @@ class TextTest(unittest.TestCase):
                 attnc.attention("score", *wrong)
         with self.assertRaisesRegex(attnc.ArgumentError, "mod is function: give a Mod or its text; attnc.torch"):
             attnc.attention(lambda score, b, h, q, k: score, q, k, v)
+        with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'tiles'"):
+            attnc.attention("q_idx >= kv_idx", q, k, v, tiles="64x32x4")
+        with self.assertRaisesRegex(TypeError, "tile is 64; it must be a text"):
+            attnc.attention("q_idx >= kv_idx", q, k, v, tile=64)
         with self.assertRaisesRegex(attnc.ArgumentError, "there is no kernel to be tuned"):
             attnc.tune("q_idx >= kv_idx", q, k, v)
+
+    def test_options_are_those_of_the_library(self):
+        values = {str: "64x32x4", float: 0.5, bool: True}
+        given = {name: kind[-1] if type(kind) is tuple else values[kind] for name, kind in OPTIONS.items()}
+        members = PrepareOptions(**dict(members_of(given)))
+        for name, _ in PrepareOptions._fields_:
+            self.assertEqual(bool(getattr(members, name)), name not in ("arch", "pins", "pin_count"), name)
+        self.assertEqual((members.tile, members.low_rank_error, members.tf32), (b"64x32x4", 0.5, 1))
+        self.assertEqual(members_of({"family": "sm80", "decode": "default", "tile": ""}), (("family", 2),))
 
     def test_needs_no_torch(self):
         code = "import sys, attnc; attnc.Mod.parse('q_idx >= kv_idx'); sys.exit('torch' in sys.modules)"

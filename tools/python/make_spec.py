@@ -15,9 +15,11 @@ SCALARS = {
     "size_t": "c_size_t", "int32_t": "c_int32", "uint32_t": "c_uint32", "int64_t": "c_int64", "float": "c_float",
     "double": "c_double",
 }  # fmt: skip
+GIVEN = {"c_char_p": "str", "c_float": "float", "c_int32": "bool"}  # what callers in Python give for a member
 INTRO = '''"""The structs, enumerators and functions of libattnc.so. Made by tools/python/make_spec.py from include/attnc/c/*.h."""
 
 import ctypes
+import typing
 from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_uint32, c_void_p
 
 
@@ -84,6 +86,14 @@ class Spec:
                 kind = self.type_of(base)
                 yield name, f"{kind} * {self.numbers[count]}" if count else kind
 
+    def options_of(self, fields):
+        """Returns the members of the class of options in Python. The device says its architecture, and no option has
+        pointers. An enumerator is given by the end of its name."""
+        for field, kind in fields:
+            names = [name.split("_", 2)[2].lower() for name in self.numbers if name.startswith(f"ATTNC_{field.upper()}_")]
+            if field != "arch" and kind in GIVEN:
+                yield field, "typing.Literal[" + ", ".join(f'"{name}"' for name in names) + "]" if names else GIVEN[kind]
+
     def write(self):
         lines = [INTRO]
         for name, number in self.numbers.items():
@@ -94,6 +104,10 @@ class Spec:
             parent = "Sized" if fields[0][0] == "struct_size" else "Structure"
             lines += ["", "", f"class {made}({parent}):", "    _fields_ = ["]
             lines += [f'        ("{field}", {kind}),' for field, kind in fields] + ["    ]"]
+            if made == "PrepareOptions":
+                lines += ["", "", "class Options(typing.TypedDict, total=False):"]
+                lines += ['    """What callers in Python may ask of kernels, by the names of PrepareOptions."""', ""]
+                lines += [f"    {field}: {kind}" for field, kind in self.options_of(fields)]
         lines += ["", "", "# name: (result, arguments)", "FUNCTIONS = {"]
         for result, name, arguments in re.findall(r"ATTNC_API ([\w *]+?)(\w+)\(([^)]*)\);", self.text):
             listed = [] if arguments.strip() == "void" else arguments.split(",")

@@ -1,6 +1,7 @@
 """The structs, enumerators and functions of libattnc.so. Made by tools/python/make_spec.py from include/attnc/c/*.h."""
 
 import ctypes
+import typing
 from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_uint32, c_void_p
 
 
@@ -401,6 +402,21 @@ class PrepareOptions(Sized):
         ("low_rank_error", c_float),
         ("check", c_int32),
     ]
+
+
+class Options(typing.TypedDict, total=False):
+    """What callers in Python may ask of kernels, by the names of PrepareOptions."""
+
+    family: typing.Literal["auto", "naive", "sm80", "sm90", "grid"]
+    offsets: typing.Literal["default", "none", "from_lengths", "tensor"]
+    tf32: bool
+    deterministic: bool
+    no_block_mask: bool
+    decode: typing.Literal["default", "always", "never"]
+    tile: str
+    backward_tile: str
+    low_rank_error: float
+    check: bool
 
 
 class PreparationInfo(Sized):

@@ -2,16 +2,19 @@
 
 import contextlib
 import ctypes
+import typing
 from collections.abc import Mapping
 from ctypes import addressof, byref, c_size_t, pointer
 from typing import Any
 
 from ._cpu_notice import tell_of_cpu
 from ._library import Handle, check, compiler, library
-from ._spec import DTYPE_E4M3, DTYPE_I32, BlockLists, BlockMaskShape, BlockMaskView, Operands, Outputs, PrepareOptions, Tensor
+from ._spec import (
+    DTYPE_E4M3, DTYPE_I32, BlockLists, BlockMaskShape, BlockMaskView, Operands, Options, Outputs, PrepareOptions, Tensor,
+)  # fmt: skip
 from .dlpack import Memory, View, is_on_gpu, without_gradient
 from .errors import ArgumentError, RunError
-from .launch import Launch, Sequences
+from .launch import OPTIONS, Launch, Sequences, members_of
 from .mod import Mod
 
 _TensorPointer = ctypes.POINTER(Tensor)
@@ -19,10 +22,10 @@ _TensorPointer = ctypes.POINTER(Tensor)
 
 def attention(
     mod: Mod | str, q: Any, k: Any, v: Any, *, captures: Mapping[str, Any] | None = None, scale: float | None = None,
-    out: Any = None, return_lse: bool = False, stream: int | None = None, tile: str | None = None,
-    q_scales: Any = None, k_scales: Any = None, v_scales: Any = None, kv_lengths: Any = None, q_offsets: Any = None,
-    page_table: Any = None, new_k: Any = None, new_v: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None,
-    max_q_len: int = 0, max_kv_len: int = 0, block_mask: Any = None, check: bool = False,
+    out: Any = None, return_lse: bool = False, stream: int | None = None, q_scales: Any = None,
+    k_scales: Any = None, v_scales: Any = None, kv_lengths: Any = None, q_offsets: Any = None, page_table: Any = None,
+    new_k: Any = None, new_v: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, max_q_len: int = 0,
+    max_kv_len: int = 0, block_mask: Any = None, **options: "typing.Unpack[Options]",
 ) -> Any:  # fmt: skip
     """Computes softmax(mod(scale q k^T)) v.
 
@@ -57,13 +60,16 @@ def attention(
     that q belongs to allocates the results. If `out` is given, the result is written into it.
 
     On a GPU the work is enqueued on `stream`, given as an address (default: the current stream of torch or CuPy). A
-    kernel is compiled when operands of a new kind first arrive. `tile` names the kernel's tile, in the spelling of
-    tune(). With `check`, a launch first checks the values of lists, lengths, pages and captured indices, and waits for
-    the GPU; the CPU checks all but the indices always. On the CPU the fp64 reference computes, slowly; CpuWarning says so once. This function has no gradients, and
-    refuses tensors that require one unless torch's gradients are off; attnc.torch has them.
+    kernel is compiled when operands of a new kind first arrive. `options` have the names of attnc_prepare_options in C:
+    `tile` is a text, in the spelling of tune(). With `check=True`, a launch first checks the values of lists, lengths,
+    pages and captured indices, and waits for the GPU; the CPU checks all but the indices always. On the CPU the fp64
+    reference computes, slowly; CpuWarning says so once. This function has no gradients, and refuses tensors that require
+    one unless torch's gradients are off; attnc.torch has them.
 
     Raises ModError, RunError and ArgumentError.
     """
+    if unknown := options.keys() - OPTIONS.keys():
+        raise TypeError(f"attention() got an unexpected keyword argument {min(unknown)!r}")
     q, k, v = without_gradient(q, "q"), without_gradient(k, "k"), without_gradient(v, "v")
     captures = {name: without_gradient(value, name) for name, value in (captures or {}).items()}
     if block_mask is not None and cu_seqlens_q is not None and not (max_q_len and max_kv_len):
@@ -75,16 +81,16 @@ def attention(
         q_scales, k_scales, v_scales, kv_lengths, q_offsets, page_table, new_k, new_v, cu_seqlens_q, cu_seqlens_kv,
         max_q_len, max_kv_len,
     )  # fmt: skip
-    options = ("tile", tile and tile.encode()), ("check", check)
+    members = members_of(options)
     given = Given(Launch({}, scale, block_mask, sequences, None, mod, out), q, k, v, captures, return_lse, stream)
     if given.on_gpu:
-        _enqueue(given, options)
+        _enqueue(given, members)
     else:
         tell_of_cpu(q, v)
         structs = byref(given.operands), byref(given.outputs)
         if given.is_fp8:
             settle(given.handle, structs, "sm_90a")
-        refuse_tiles(given.handle, structs, options if tile else ())
+        refuse_tiles(given.handle, structs, members)
         _compute(given)
     return (given.out, given.lse) if return_lse else given.out
 
@@ -180,10 +186,9 @@ def settle(mod, structs, arch, **members):
     )  # fmt: skip
 
 
-def refuse_tiles(mod, structs, options):
-    """Refuses tiles that no kernel has, which the reference does not read. `options`: pairs of a member of
-    PrepareOptions and its value."""
-    tiles = {name: value for name, value in options if name in ("tile", "backward_tile")}
+def refuse_tiles(mod, structs, members):
+    """Refuses tiles that no kernel has, which the reference does not read. `members`: as from members_of()."""
+    tiles = {name: value for name, value in members if name in ("tile", "backward_tile")}
     if not tiles:
         return
     with contextlib.suppress(RunError):
@@ -195,8 +200,8 @@ def _compute(given):
     check(library().attnc_compute_on_cpu(given.handle, addressof(given.operands), addressof(given.outputs)))
 
 
-def _enqueue(given, options):
-    options = PrepareOptions(**dict(options))
+def _enqueue(given, members):
+    options = PrepareOptions(**dict(members))
     prepared = Handle(
         "attnc_prepare", compiler().address, given.handle, byref(given.operands), byref(given.outputs), byref(options),
         destroyer="attnc_prepared_destroy",

@@ -1,7 +1,10 @@
 """What every door of Python hands on: how an attention is launched."""
 
 import dataclasses
+import numbers
 import typing
+
+from . import _spec as c
 
 
 class Sequences(typing.NamedTuple):
@@ -28,6 +31,29 @@ class Sequences(typing.NamedTuple):
 
 
 ALIGNED = Sequences()  # query i stands at key i
+# What callers may ask of kernels, by name: the type of the value, or all values.
+OPTIONS = {name: typing.get_args(kind) or kind for name, kind in typing.get_type_hints(c.Options).items()}
+
+
+def members_of(options):
+    """Returns those of the options that are asked of kernels, as pairs: member of c.PrepareOptions and its value. Raises
+    TypeError."""
+    members = []
+    for name, kind in OPTIONS.items():
+        value = options.get(name)
+        if value is None:
+            continue
+        if kind is str and not isinstance(value or "", str):
+            raise TypeError(f"{name} is {value!r}; it must be a text, in the spelling of `attnc tune`")
+        if kind is float and not (isinstance(value, numbers.Real) and 0 <= value < 1):
+            raise TypeError(f"{name} is {value!r}; it must be a number in [0, 1), such as 1e-4")
+        if value and type(kind) is tuple:
+            if value not in kind:
+                raise TypeError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, kind))}")
+            value = getattr(c, f"{name}_{value}".upper())
+        if value:
+            members.append((name, value.encode() if kind is str else float(value) if kind is float else int(value)))
+    return tuple(members)
 
 
 @dataclasses.dataclass(slots=True)  # frozen, it would take 2 us more to make; nothing writes to a member
@@ -37,8 +63,8 @@ class Launch:
 
     `numbers` are the mod's, by name. `mask` owns mask_mod, and `lists` are its block lists; None: there are none. Members
     from `mod`, a Mod or its text, on say what kernels are made for. `out` is a tensor like the result; None: that is laid
-    out like q. `gradients` has the names of captures that want one; None: there is no backward pass. `options` are pairs
-    of a member of c.PrepareOptions and its value. `form` is whatever else of the operands was checked."""
+    out like q. `gradients` has the names of captures that want one; None: there is no backward pass. `options` are those
+    of members_of(). `fp8` says what shares a scale if q, k and v are rounded to e4m3; None: they are not. `form` is whatever else of the operands was checked."""
 
     numbers: typing.Mapping[str, typing.Any]
     scale: float | None
@@ -51,4 +77,5 @@ class Launch:
     deterministic: bool = False
     wants_max: bool = False
     options: tuple[tuple[str, typing.Any], ...] = ()
+    fp8: str | None = None
     form: tuple | None = None

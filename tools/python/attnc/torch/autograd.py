@@ -5,7 +5,7 @@ import dataclasses
 import torch
 
 from .fp8 import Fp8Call
-from .kernels import ALIGNMENT, Call, bind_context, found_call, kind_of, like, made_call, span_of
+from .kernels import ALIGNMENT, Call, bind_context, found_call, kind_of, like, made_call
 
 
 _empty_like = torch.empty_like
@@ -28,7 +28,7 @@ def _new_call(kind, launch, q, k, v, captures):
     rows = rows_of(q), rows_of(k), rows_of(v)
     if launch.out is None:
         launch = dataclasses.replace(launch, out=like(rows[0], v.shape[-1]))
-    call = made_call(kind, Fp8Call if span_of(launch.options) else Call, launch, *rows, captures)
+    call = made_call(kind, Fp8Call if launch.fp8 else Call, launch, *rows, captures)
     call.needs_rows = any(x is not y for x, y in zip(rows, (q, k, v)))
     return call
 

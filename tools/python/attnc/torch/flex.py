@@ -1,18 +1,18 @@
 """FlexAttention's interface: flex_attention with PyTorch's signature, over attnc."""
 
-import numbers
 import typing
 
 import torch
 from torch.nn.attention import flex_attention as flex
 
-from ..launch import ALIGNED, Launch
+from .. import _spec as c
+from ..launch import ALIGNED, OPTIONS, Launch, members_of
 from .autograd import attend, attend_by, is_current, wanted_by
 from .block_mask import form_of, has_lists, mask_mod_of
 from .errors import OperandError
 from .graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
-from .fp8 import check_fp8
-from .kernels import FP8, SPANS, check_dtype, options_of, span_of
+from .fp8 import SPANS, check_fp8
+from .kernels import check_dtype
 from .repeats import look_of, remember, repeated
 from .translation import translate
 
@@ -35,19 +35,15 @@ else:  # PyTorch before 2.9
 
 if typing.TYPE_CHECKING:
     from torch.nn.attention.flex_attention import FlexKernelOptions as _Options
-else:  # early ones lack it
-    _Options = getattr(flex, "FlexKernelOptions", typing.TypedDict)
+else:  # early ones lack it, others have a TypedDict of typing_extensions
+    _Options = typing.TypedDict("_Options", getattr(flex, "FlexKernelOptions", c.Options).__annotations__, total=False)
 
 
-class FlexKernelOptions(_Options, total=False):
-    """Options of kernels. attnc's are tiles, in the spelling of `attnc tune`, `low_rank_error`, `fp8`, and `check`: each
-    launch checks the values of its operands first, and waits. Those of PyTorch's kernels are ignored."""
+class FlexKernelOptions(c.Options, _Options, total=False):
+    """Options of kernels. attnc's are `fp8` and those of attnc_prepare_options in C, such as `check`: each launch checks
+    the values of its operands first, and waits. Those of PyTorch's kernels are ignored."""
 
-    tile: str
-    backward_tile: str
-    low_rank_error: float
     fp8: bool | typing.Literal["head", "block", "row"]
-    check: bool
 
 
 _is_any_autocast_enabled = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
@@ -74,29 +70,29 @@ def alike(query, key, value):
 _BACKENDS = typing.get_args(getattr(flex, "_Backend", None)) or ("AUTO", "TRITON", "FLASH", "TRITON_DECODE")
 
 
-_OPTIONS = {  # attnc's, by their letters
-    "tile": "tile", "backwardtile": "backward_tile", "lowrankerror": "low_rank_error", "fp8": FP8,
-}  # fmt: skip
+def _letters_of(name):
+    return name.lower().replace("_", "").removesuffix("s")
 
 
-def _check_options(options):
+_BY_LETTERS = {_letters_of(name): name for name in (*OPTIONS, "fp8")}
+
+
+def _options_of(options):
+    """Returns `options` and `fp8` of a launch with these kernel_options. Raises TypeError."""
+    if not options:
+        return (), None
     if "BACKEND" in options and options["BACKEND"] not in _BACKENDS:
         raise ValueError(f"BACKEND is {options['BACKEND']!r}; PyTorch has {', '.join(_BACKENDS)}, and attnc ignores it")
     if "BACKEND" in options and options.get("FORCE_USE_FLEX_ATTENTION"):
         raise RuntimeError("kernel_options has BACKEND and FORCE_USE_FLEX_ATTENTION: give only BACKEND")
     for name in options:
-        nearest = _OPTIONS.get(name.lower().replace("_", "").removesuffix("s"), name)
+        nearest = _BY_LETTERS.get(_letters_of(name), name)
         if nearest != name:
             raise TypeError(f"kernel_options has {name!r}: write {nearest!r}")
-    for name in ("tile", "backward_tile"):
-        if not isinstance(options.get(name) or "", str):
-            raise TypeError(f"{name} is {options[name]!r}; it must be a text, in the spelling of `attnc tune`")
-    error = options.get("low_rank_error")
-    if error is not None and not (isinstance(error, numbers.Real) and 0 <= error < 1):
-        raise TypeError(f"low_rank_error is {error!r}; it must be a number in [0, 1), such as 1e-4")
-    fp8 = options.get(FP8)
+    members, fp8 = members_of(options), options.get("fp8")
     if fp8 is not None and not isinstance(fp8, bool) and fp8 not in SPANS:
         raise TypeError(f'fp8 is {fp8!r}; it must be True, False, or what shares a scale: {", ".join(map(repr, SPANS))}')
+    return members, "block" if fp8 is True else fp8 or None
 
 
 def _check_classes(query, key, value):
@@ -206,23 +202,21 @@ def _masks_nothing(block_mask):
 
 
 def settled(query, key, value, block_mask, enable_gqa, return_lse, kernel_options, return_aux, arch):
-    """Returns (query, key, value, mask_mod, options) of a call that launches nothing, after the checks of
+    """Returns (query, key, value, mask_mod, options, fp8) of a call that launches nothing, after the checks of
     flex_attention(). The operands may be on the meta device. `arch`: see check_fp8()."""
     _check_classes(query, key, value)
-    if kernel_options:
-        _check_options(kernel_options)
-    options = options_of(kernel_options)
+    options, fp8 = _options_of(kernel_options)
     query, key, value = alike(*autocast(query, key, value))
     _check_results(return_lse, return_aux)
     if block_mask is not None:
         _check_mask(block_mask)
     _check(query, key, value, enable_gqa, block_mask, ("cpu", "cuda", "meta"))
-    if span_of(options):
-        check_fp8(query, value, span_of(options), arch)
+    if fp8:
+        check_fp8(query, value, fp8, arch)
     mask_mod = None
     if block_mask is not None and not _masks_nothing(block_mask):
         mask_mod, _ = mask_mod_of(block_mask, query.shape[2], key.shape[2], may_walk=False)
-    return query, key, value, mask_mod, options
+    return query, key, value, mask_mod, options, fp8
 
 
 def flex_attention(
@@ -282,11 +276,8 @@ def flex_attention(
     is_recorded_here = not is_traced_here and is_recorded(query, key, value)
     if is_traced_here or is_recorded_here or query.is_nested:
         _check_classes(query, key, value)
-    if kernel_options:
-        _check_options(kernel_options)
-    options = options_of(kernel_options)
-    fp8 = span_of(options)
-    if is_traced_here and (not is_traced or len(options) > (fp8 is not None)):  # this breaks the graph
+    options, fp8 = _options_of(kernel_options)
+    if is_traced_here and (not is_traced or options):  # this breaks the graph
         return _outside_of_graphs(
             query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options,
             return_aux=return_aux,
@@ -324,7 +315,7 @@ def flex_attention(
         text, captures, numbers = translation.given()
         launch = Launch(
             numbers, scale, block_mask, ALIGNED, lists, text, None, *wanted_by(query, key, value, captures), wants_max,
-            options, (enable_gqa, form_of(block_mask)),
+            options, fp8, (enable_gqa, form_of(block_mask)),
         )  # fmt: skip
         check, operands = (_check, query, key, value, enable_gqa, block_mask), (query, key, value)
         seen = None if look is None else lambda call: remember(look, operands, translation, launch, default_scale, call)

@@ -22,8 +22,9 @@ from .. import _spec as c
 from .._library import check, library
 from ..launch import Launch
 from ..quantise import ROWS_OF_SCALE, quantiser
-from .kernels import FP8, Call, bind_context, current_stream, span_of, Views
+from .kernels import Call, Views, bind_context, current_stream
 
+SPANS = "head", "block", "row"  # what shares a scale
 _SEED = 1  # of R's signs
 _SCALE_BITS = 4  # then values times scales are exact in bfloat16, and in float16 within its range
 
@@ -138,10 +139,9 @@ class Fp8Call:
     needs_rows = False
 
     def __init__(self, launch, q, k, v, tensors):
-        self.span, self.gradients = span_of(launch.options), launch.gradients
-        self.is_on_gpu, others = q.is_cuda, [option for option in launch.options if option[0] != FP8]
-        of_forward = [option for option in others if option[0] == "tile"]
-        of_backward = [option for option in others if option[0] != "tile"]
+        self.span, self.gradients, self.is_on_gpu = launch.fp8, launch.gradients, q.is_cuda
+        of_forward = [option for option in launch.options if option[0] == "tile"]
+        of_backward = [option for option in launch.options if option[0] != "tile"]
         rounded, scales = zip(*[_empty(x, self.span) for x in (q, k, v)])
         sequences = _scaled(launch, *scales).sequences
         of_e4m3 = dataclasses.replace(launch, sequences=sequences, gradients=None, deterministic=False, options=of_forward)

@@ -27,7 +27,7 @@ from .._ir_text import DIMS
 from ..launch import ALIGNED, Launch, Sequences
 from .autograd import rows_of
 from .guards import describe
-from .kernels import ANEW, FP8
+from .kernels import ANEW
 from .operator import attention_of
 from .tracing import is_jit_tracing, is_watched, transform
 from .translation import plan_of, translate, translate_traced
@@ -236,8 +236,7 @@ def _lowered(query, key, value, score_mod, mask, scale, options, score_captures=
 
 
 def _launch_of(plan, numbers, scale, sequences, wants_max, fp8):
-    options = ((FP8, fp8),) if fp8 else ()
-    return Launch(numbers, scale, ANEW, sequences, mod=plan.text, wants_max=wants_max, options=options)
+    return Launch(numbers, scale, ANEW, sequences, mod=plan.text, wants_max=wants_max, fp8=fp8)
 
 
 in_graph = _InGraph()

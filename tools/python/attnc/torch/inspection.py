@@ -8,7 +8,6 @@ from torch.nn.attention import flex_attention as flex
 from ..errors import ArgumentError
 from .flex import FlexKernelOptions, settled
 from .fp8 import parts_of
-from .kernels import FP8, span_of
 from .translation import DTYPE_NAMES, parsed
 
 
@@ -27,7 +26,7 @@ def explain(
     so this needs no GPU if `arch` is given. Lists of blocks of a BlockMask count as a part of its mask_mod.
 
     Raises what flex_attention() raises, RunError and ArgumentError."""
-    query, key, value, mask_mod, options = settled(
+    query, key, value, mask_mod, members, span = settled(
         query, key, value, block_mask, enable_gqa, return_lse, kernel_options, return_aux, arch
     )  # fmt: skip
     if arch is None and not torch.cuda.is_available():
@@ -38,8 +37,7 @@ def explain(
     gradients = [name for name, tensor in tensors.items() if tensor.requires_grad and tensor.is_floating_point()]
     if training is None:
         training = bool(gradients) or any(x.requires_grad for x in (query, key, value))
-    span, scales = span_of(options), None
-    members = [option for option in options if option[0] != FP8]
+    scales = None
     if span and training:  # gradients are computed in 16 bits
         members = [option for option in members if option[0] != "tile"]
     elif span:

@@ -104,8 +104,6 @@ class _Captures:
 # In place of a mask: a workspace of its own for each launch. Graphs are replayed, and runs that warm them up may leave
 # nothing in their pool of memory.
 ANEW = object()
-FP8 = "fp8"  # the name of an option, whose value is one of SPANS: forward passes are over e4m3
-SPANS = "head", "block", "row"  # what shares a scale
 
 
 def like(tensor, width=None):
@@ -170,7 +168,7 @@ class Call:
             )
             self.backward_at = addressof(self.backward_operands), addressof(self.backward_outputs)
         if self.is_on_gpu:
-            self._prepare(q.device, launch.deterministic, launch.options)
+            self._prepare(q.device, {"deterministic": launch.deterministic, **dict(launch.options)})
         else:
             refuse_tiles(self.handle, self._settled_by(), launch.options)
             tell_of_cpu(q, v, TORCH)
@@ -187,8 +185,8 @@ class Call:
             return byref(self.operands), byref(self.outputs)
         return byref(self.backward_operands), byref(self.outputs), byref(self.backward_outputs)
 
-    def _prepare(self, device, deterministic, options):
-        options = c.PrepareOptions(deterministic=deterministic, **dict(options))
+    def _prepare(self, device, options):
+        options = c.PrepareOptions(**options)
         create = "attnc_prepare" if self.gradients is None else "attnc_prepare_training"
         self.prepared = Handle(
             create, compiler().address, self.handle, *self._settled_by(), byref(options),
@@ -300,26 +298,6 @@ found_call = _calls.get  # by kind; None: not made yet
 _of_caches = {}  # kind of a call over a cache, without its number of rows -> key of the newest call
 
 
-def options_of(kernel_options):
-    """Returns attnc's of the kernel_options, as pairs: member of c.PrepareOptions and its value; FP8 and what shares a
-    scale."""
-    if not kernel_options:
-        return ()
-    own = [(name, kernel_options[name].encode()) for name in ("tile", "backward_tile") if kernel_options.get(name)]
-    if kernel_options.get("check"):
-        own.append(("check", 1))
-    if error := kernel_options.get("low_rank_error"):
-        own.append(("low_rank_error", float(error)))
-    if span := kernel_options.get(FP8):
-        own.append((FP8, "block" if span is True else span))
-    return tuple(own)
-
-
-def span_of(options):
-    """Returns what shares a scale; None: operands are not rounded."""
-    return dict(options).get(FP8)
-
-
 def kind_of(launch, q, k, v, tensors):
     """Returns the kind of a call. Kernels may depend on strides, on the alignment of addresses, and on whether v is a
     view of k."""
@@ -331,7 +309,7 @@ def kind_of(launch, q, k, v, tensors):
     return (
         launch.mod, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype, q.device,
         k.device, v.device, offsets, k_at == v_at, launch.wants_max, launch.gradients,
-        launch.deterministic, launch.form, launch.options, out is not None and out.stride(),
+        launch.deterministic, launch.form, launch.options, launch.fp8, out is not None and out.stride(),
         tuple([(x.dtype, x.shape, x.stride(), x.data_ptr() % ALIGNMENT) for x in tensors.values()]) if tensors else (),
         lists and (lists.shape, lists.rows[2] is None, lists.rows[1].shape, lists.columns[1].shape, lists.rows[0].device),
         sequences is not ALIGNED

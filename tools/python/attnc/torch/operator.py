@@ -12,7 +12,8 @@ import torch
 from ..launch import ALIGNED, Launch, Sequences
 from .autograd import Refusing, call_of, run_backward, wanted_by
 from .block_mask import Lists
-from .kernels import ANEW, FP8, SPANS, like, mod_of, span_of
+from .fp8 import SPANS
+from .kernels import ANEW, like, mod_of
 
 
 def line_of(text):
@@ -45,9 +46,8 @@ def _launch_of(
     gradients, deterministic = None, False
     if wanted is not None:
         gradients, deterministic = tuple(wanted.split()), torch.are_deterministic_algorithms_enabled()
-    options = ((FP8, fp8),) if fp8 else ()
     return Launch(
-        numbers, scale, ANEW, sequences, lists, text, out, gradients, deterministic, wants_max, options
+        numbers, scale, ANEW, sequences, lists, text, out, gradients, deterministic, wants_max, fp8=fp8
     ), tensors  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def attention_of(launch, q, k, v, captures):
     scalars, wanted = [float(launch.numbers[name]) for name in numbers], None if gradients is None else " ".join(gradients)
     return attention_op(
         line_of(launch.mod), q, k, v, [*captures.values()], scalars, launch.scale, wanted, launch.wants_max,
-        sequences.kv_lengths, sequences.cu_seqlens_q, sequences.max_q_len, span_of(launch.options),
+        sequences.kv_lengths, sequences.cu_seqlens_q, sequences.max_q_len, launch.fp8,
     )  # fmt: skip
 
 
