@@ -16,6 +16,7 @@ from ._spec import (
 )  # fmt: skip
 from .dlpack import View, number_of
 from .errors import ArgumentError, ModWarning
+from .launch import Launch
 from .pictures import html_of, mask_svg, unasked
 
 
@@ -92,9 +93,8 @@ class Mod:
         "sm_90a"; the default is that of the current CUDA context. Compiles the kernel, or takes it from the cache, and
         needs no GPU. Raises RunError and ArgumentError."""
         array, keep = self._given(captures or {}, on_gpu=False)
-        preparation = self._settled(
-            shape, dtype, (head_dim, head_dim_v or head_dim), array, arch, gradients if training else None
-        )  # fmt: skip
+        launch = Launch({}, None, gradients=gradients if training else None)
+        preparation = self._settled(launch, shape, dtype, (head_dim, head_dim_v or head_dim), array, arch)
         return self._explained(preparation, array)
 
     def _explained(self, preparation, array):
@@ -105,14 +105,12 @@ class Mod:
         return json.loads(text.value)
 
     def _settled(
-        self, shape, dtype, head_dims, captures, arch, gradients=None, has_lse=False, has_dlse=False, *, has_max=False,
-        members=(), scales=None,
+        self, launch, shape, dtype, head_dims, captures, arch, has_lse=False, has_dlse=False, scales=None
     ):  # fmt: skip
-        """Returns the handle of the choices for operands without memory, of the head dims of q and k, and of v. Choices
-        are for training unless `gradients`, the names of captures that get one, is None. `has_lse`: whether lse is
-        written; `has_dlse`: whether it has a gradient; `has_max`: whether row_max is written. `members`: pairs of a member
-        of PrepareOptions and its value. `scales`: the last axes of scales of q, and of k and v, which are then of e4m3; `dtype`
-        is the result's."""
+        """Returns the handle of the choices for operands without memory, of the head dims of q and k, and of v. Of a
+        launch, `gradients`, `wants_max` and `options` count. `has_lse`: whether lse is written; `has_dlse`: whether it has a
+        gradient. `scales`: the last axes of scales of q, and of k and v, which are then of e4m3; `dtype` is the result's."""
+        gradients = launch.gradients
         (batch, heads, kv_heads, q_len, kv_len), (head_dim, head_dim_v) = shape, head_dims
         of_rows = dtype if scales is None else "e4m3"
         q, k, v, out = (
@@ -126,10 +124,10 @@ class Mod:
         if scales is not None:
             operands.q_scales = pointer(_dense("f32", (batch, heads, *scales[0])))
             operands.k_scales = operands.v_scales = pointer(_dense("f32", (batch, kv_heads, *scales[1])))
-        options = PrepareOptions(arch=arch and arch.encode(), **dict(members))
+        options = PrepareOptions(arch=arch and arch.encode(), **dict(launch.options))
         lse, more = pointer(_dense("f32", (batch, heads, q_len))), ()
         outputs = Outputs(
-            out=out, lse=lse if has_lse or gradients is not None else None, row_max=lse if has_max else None
+            out=out, lse=lse if has_lse or gradients is not None else None, row_max=lse if launch.wants_max else None
         )
         if gradients is not None:
             operands = BackwardOperands(

@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from .. import _spec as c
 from .._cpu_notice import tell_of_cpu
 from .._library import check, compiler, library
+from ..launch import Launch
 from ..mod import Mod, _dense
 from .translation import DTYPE_NAMES
 
@@ -163,8 +164,9 @@ def _workspace_bytes(mods, avals, gradients, has_dlse, arch):
         tensor.data = _SOME_ADDRESS
         entry.struct_size, entry.name, entry.tensor = ctypes.sizeof(entry), name.encode(), ctypes.pointer(tensor)
     preparation = mod_of(mods.text)._settled(
-        mods.problem, DTYPE_NAMES[str(q.dtype)], (q.shape[3], v.shape[3]), captures, arch, gradients, True, has_dlse
-    )
+        Launch({}, None, gradients=gradients), mods.problem, DTYPE_NAMES[str(q.dtype)], (q.shape[3], v.shape[3]), captures,
+        arch, True, has_dlse,
+    )  # fmt: skip
     info = c.PreparationInfo()
     check(library().attnc_preparation_get_info(preparation.address, ctypes.byref(info)))
     return info.workspace_bytes

@@ -86,15 +86,16 @@ def unshard(
 
 
 class _Work(typing.NamedTuple):
-    """The attention of a stage. `places` tell where its captured tensors are among those of all stages; `learned` names
-    those that want gradients. `owner` is the mask of its launches."""
+    """The launch of a stage, and the `places` of its captured tensors among those of all stages."""
 
     stage: Stage
-    text: str
+    launch: Launch
     places: dict[str, int]
-    numbers: dict[str, typing.Any]
-    learned: tuple[str, ...]
-    owner: typing.Any
+
+    def call(self, q, k, v, captured):
+        """Returns (Call, Launch, captured tensors by name)."""
+        captures = {name: captured[place] for name, place in self.places.items()}
+        return call_of(self.launch, q, k, v, captures), self.launch, captures
 
 
 class _How(typing.NamedTuple):
@@ -104,23 +105,10 @@ class _How(typing.NamedTuple):
     stages: list[Stage]
     works: list[_Work | None]
     learned: list[int]
-    scale: float
-    form: tuple[typing.Any, ...]
     group: typing.Any
     team: Team | None
     wants_lse: bool
     reduces_captured: bool
-    is_training: bool
-    is_deterministic: bool
-
-    def call(self, work, q, k, v, captured):
-        """Returns (Call, Launch, captured tensors by name) of the work of a stage."""
-        captures = {name: captured[place] for name, place in work.places.items()}
-        launch = Launch(
-            work.numbers, self.scale, work.owner, mod=work.text, gradients=work.learned if self.is_training else None,
-            deterministic=self.is_deterministic, form=(*self.form, work.stage.number),  # each keeps its lists of blocks
-        )  # fmt: skip
-        return call_of(launch, q, k, v, captures), launch, captures
 
 
 class _Transfer:
@@ -233,7 +221,7 @@ def _forward(how, q, k, v, captured):
         if work is None:
             continue
         of_stage = q[:, :, stage.span]
-        call, launch, captures = how.call(work, of_stage, keys, values, captured)
+        call, launch, captures = work.call(of_stage, keys, values, captured)
         part, of_part, _ = call.outcome(of_stage, values)
         call.forward(launch, of_stage, keys, values, captures.values(), part, of_part, None)
         if out is None:
@@ -309,13 +297,13 @@ class _HasLarge:
         return self.largest.item() > self.LIMIT
 
 
-def _run_backward(how, work, q, k, v, captured, out, rows, dout, dlse, has_large):
+def _run_backward(work, q, k, v, captured, out, rows, dout, dlse, has_large):
     """Returns (dq, dk, dv) of a stage's rows and keys, and the gradients of captures by name. By out and lse of all
     stages, unless `has_large`: then by those of the stage, which are computed again."""
     span = work.stage.span
     q, out, dout = (x[:, :, span] for x in (q, out, dout))
     rows, dlse = rows.of_rows(span), dlse if dlse is None else dlse[:, :, span]
-    call, launch, captures = how.call(work, q, k, v, captured)
+    call, launch, captures = work.call(q, k, v, captured)
     lse = rows.lse()
     dense = call.outcome(q, v, False)[0]
     if not has_large and out.stride() != dense.stride():
@@ -370,7 +358,7 @@ class _Attention(torch.autograd.Function):
         for stage, work, keys, values in _each_stage(how, k, v):
             if work is not None:
                 (of_q, *of_keys), of_captures = _run_backward(
-                    how, work, q, keys, values, captured, out, rows, dout, dlse, has_large
+                    work, q, keys, values, captured, out, rows, dout, dlse, has_large
                 )  # fmt: skip
                 if dq is None:
                     dq, later = of_q, _LaterRows(how, of_q)
@@ -520,7 +508,9 @@ def flex_attention(
     # In the order of the whole mod, so that all ranks agree.
     if torch.is_grad_enabled():
         learned = [place(x) for x in whole.tensors.values() if x.requires_grad and x.is_floating_point()]
-    mask = plan.masks.index(mask_mod)
+    is_training = torch.is_grad_enabled() and bool(learned or any(x.requires_grad for x in (query, key, value)))
+    is_deterministic = is_training and torch.are_deterministic_algorithms_enabled()
+    mask, scale = plan.masks.index(mask_mod), head_dim**-0.5 if scale is None else float(scale)
     columns_v = value.shape[3]
     joins = plan.joins(mask, batch, heads, kv_heads, head_dim + columns_v, columns_v, query.element_size())
     stages = plan.stages_of(mask, rank, device, joins)
@@ -533,13 +523,13 @@ def flex_attention(
         problem = batch, heads, kv_heads, stage.span.stop - stage.span.start, stage.key_count
         text, tensors, numbers = translate(*mods, device=device, problem=problem).given()
         places = {name: place(tensor) for name, tensor in tensors.items()}
-        names = tuple(name for name, at in places.items() if at in learned)
-        works.append(_Work(stage, text, places, numbers, names, stage if mods[1] else None))
-    is_training = torch.is_grad_enabled() and bool(learned or any(x.requires_grad for x in (query, key, value)))
-    how = _How(
-        stages, works, learned, head_dim**-0.5 if scale is None else float(scale), (enable_gqa, "shards"), group,
-        team, return_lse, reduce_captured, is_training, is_training and torch.are_deterministic_algorithms_enabled(),
-    )  # fmt: skip
+        launch = Launch(
+            numbers, scale, stage if mods[1] else None, mod=text, deterministic=is_deterministic,
+            gradients=tuple(name for name, at in places.items() if at in learned) if is_training else None,
+            form=(enable_gqa, "shards", stage.number),  # each stage keeps its lists of blocks
+        )  # fmt: skip
+        works.append(_Work(stage, launch, places))
+    how = _How(stages, works, learned, group, team, return_lse, reduce_captured)
     run = _Attention.apply if is_training else _infer
     if query.is_cuda:
         with torch.cuda.device(device):  # kernels are launched in the current context

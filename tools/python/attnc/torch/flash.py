@@ -107,12 +107,9 @@ def _flash_attention_forward_no_dropout_inplace(out, *arguments, **options):
     return _forward(out, *arguments, **options)[1]
 
 
-def _flash_attention_backward(
-    grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, rng_state,
-    unused, **options,
-):  # fmt: skip
-    problem = _Problem(query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, **options)
-    return problem.backward(grad_out, out, logsumexp)
+def _flash_attention_backward(grad_out, query, key, value, out, logsumexp, *arguments, **options):
+    *operands, _rng_state, _unused = arguments
+    return _Problem(query, key, value, *operands, **options).backward(grad_out, out, logsumexp)
 
 
 def _scaled_dot_product_flash_attention(
@@ -125,14 +122,10 @@ def _scaled_dot_product_flash_attention(
     return out.transpose(1, 2), lse, None, None, query.shape[2], key.shape[2], *states
 
 
-def _scaled_dot_product_flash_attention_backward(
-    grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, philox_seed,
-    philox_offset, *, scale=None,
-):  # fmt: skip
-    theirs = [x.transpose(1, 2) for x in (grad_out, query, key, value, out)]
-    found = _flash_attention_backward(
-        *theirs, logsumexp, None, None, max_q, max_k, dropout_p, is_causal, philox_seed, philox_offset, scale=scale
-    )  # fmt: skip
+def _scaled_dot_product_flash_attention_backward(*arguments, scale=None):
+    *tensors, logsumexp, _cum_seq_q, _cum_seq_k = arguments[:8]  # grad_out, query, key, value and out
+    theirs = [x.transpose(1, 2) for x in tensors]
+    found = _flash_attention_backward(*theirs, logsumexp, None, None, *arguments[8:], scale=scale)
     return tuple(x.transpose(1, 2) for x in found)
 
 

@@ -6,6 +6,7 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from ..errors import ArgumentError
+from ..launch import Launch
 from .flex import FlexKernelOptions, settled
 from .fp8 import parts_of
 from .translation import DTYPE_NAMES, parsed
@@ -43,8 +44,9 @@ def explain(
     elif span:
         scales = parts_of(q_len, span), parts_of(key.shape[2], span)
     array, _keep = mod._given(captures, on_gpu=False)
+    wants_max = return_aux is not None and return_aux.max_scores
+    launch = Launch({}, None, gradients=gradients if training else None, wants_max=wants_max, options=members)
     preparation = mod._settled(
-        problem, DTYPE_NAMES[query.dtype], (head_dim, value.shape[-1]), array, arch, gradients if training else None,
-        has_lse=True, has_max=return_aux is not None and return_aux.max_scores, members=members, scales=scales,
+        launch, problem, DTYPE_NAMES[query.dtype], (head_dim, value.shape[-1]), array, arch, has_lse=True, scales=scales
     )  # fmt: skip
     return mod._explained(preparation, array)
