@@ -4,17 +4,15 @@ import contextlib
 import ctypes
 import typing
 from collections.abc import Mapping
-from ctypes import addressof, byref, c_size_t, pointer
+from ctypes import addressof, byref, pointer
 from typing import Any
 
 from ._cpu_notice import tell_of_cpu
-from ._library import Handle, check, compiler, library
-from ._spec import (
-    DTYPE_E4M3, DTYPE_I32, BlockLists, BlockMaskShape, BlockMaskView, Operands, Options, Outputs, PrepareOptions, Tensor,
-)  # fmt: skip
+from ._library import check, library
+from ._spec import DTYPE_E4M3, DTYPE_I32, BlockLists, BlockMaskShape, BlockMaskView, Operands, Options, Outputs, Tensor
 from .dlpack import Memory, View, is_on_gpu, without_gradient
 from .errors import ArgumentError, RunError
-from .launch import OPTIONS, Launch, Sequences, members_of
+from .launch import OPTIONS, Launch, Sequences, members_of, prepared, settled
 from .mod import Mod
 
 _TensorPointer = ctypes.POINTER(Tensor)
@@ -83,13 +81,13 @@ def attention(
     )  # fmt: skip
     members = members_of(options)
     given = Given(Launch({}, scale, block_mask, sequences, None, mod, out), q, k, v, captures, return_lse, stream)
+    structs = byref(given.operands), byref(given.outputs)
     if given.on_gpu:
-        _enqueue(given, members)
+        _enqueue(given, *prepared(given.handle, structs, **dict(members)))
     else:
         tell_of_cpu(q, v)
-        structs = byref(given.operands), byref(given.outputs)
-        if given.is_fp8:
-            settle(given.handle, structs, "sm_90a")
+        if given.is_fp8:  # the reference has fewer limits; sm_90a has all families of e4m3
+            settled(given.handle, structs, arch=b"sm_90a")
         refuse_tiles(given.handle, structs, members)
         _compute(given)
     return (given.out, given.lse) if return_lse else given.out
@@ -176,41 +174,24 @@ def _lists_of(mask, on_gpu, wait):
     return lists, views
 
 
-def settle(mod, structs, arch, **members):
-    """Refuses what no kernel of an architecture takes: the reference has fewer limits. sm_90a has all families of
-    e4m3. `structs`: operands and outputs, for training also gradients."""
-    options = PrepareOptions(arch=arch.encode(), **members)
-    Handle(
-        "attnc_settle" if len(structs) == 2 else "attnc_settle_training", compiler().address, mod, *structs,
-        byref(options), destroyer="attnc_preparation_destroy",
-    )  # fmt: skip
-
-
 def refuse_tiles(mod, structs, members):
     """Refuses tiles that no kernel has, which the reference does not read. `members`: as from members_of()."""
     tiles = {name: value for name, value in members if name in ("tile", "backward_tile")}
     if not tiles:
         return
     with contextlib.suppress(RunError):
-        return settle(mod, structs, "sm_80", **tiles)
-    settle(mod, structs, "sm_90a", **tiles)
+        return settled(mod, structs, arch=b"sm_80", **tiles)
+    settled(mod, structs, arch=b"sm_90a", **tiles)
 
 
 def _compute(given):
     check(library().attnc_compute_on_cpu(given.handle, addressof(given.operands), addressof(given.outputs)))
 
 
-def _enqueue(given, members):
-    options = PrepareOptions(**dict(members))
-    prepared = Handle(
-        "attnc_prepare", compiler().address, given.handle, byref(given.operands), byref(given.outputs), byref(options),
-        destroyer="attnc_prepared_destroy",
-    )  # fmt: skip
-    size = c_size_t()
-    check(library().attnc_prepared_workspace_bytes(prepared.address, byref(size)))
-    workspace = given.memory.empty((size.value,), "uint8")
+def _enqueue(given, kernels, size):
+    workspace = given.memory.empty((size,), "uint8")
     view = View(workspace, "workspace", True, -1, writes=True)
     space = ctypes.c_void_p(view.struct.data)
-    check(library().attnc_prepared_initialise(prepared.address, byref(given.operands), space, given.stream))
+    check(library().attnc_prepared_initialise(kernels.address, byref(given.operands), space, given.stream))
     launch = library().attnc_prepared_launch
-    check(launch(prepared.address, addressof(given.operands), addressof(given.outputs), space, given.stream))
+    check(launch(kernels.address, addressof(given.operands), addressof(given.outputs), space, given.stream))

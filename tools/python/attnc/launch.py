@@ -3,8 +3,10 @@
 import dataclasses
 import numbers
 import typing
+from ctypes import byref, c_size_t
 
 from . import _spec as c
+from ._library import Handle, check, compiler, library
 
 
 class Sequences(typing.NamedTuple):
@@ -79,3 +81,21 @@ class Launch:
     options: tuple[tuple[str, typing.Any], ...] = ()
     fp8: str | None = None
     form: tuple | None = None
+
+
+def settled(mod, structs, **members):
+    """Returns the handle of the choices for operands and outputs, for training also for gradients. `members` are those of
+    c.PrepareOptions."""
+    return _made("attnc_settle", mod, structs, members, "attnc_preparation_destroy")
+
+
+def prepared(mod, structs, **members):
+    """Returns the handle of the kernels of these choices, and the bytes of their workspace."""
+    handle, size = _made("attnc_prepare", mod, structs, members, "attnc_prepared_destroy"), c_size_t()
+    check(library().attnc_prepared_workspace_bytes(handle.address, byref(size)))
+    return handle, size.value
+
+
+def _made(create, mod, structs, members, destroyer):
+    create, options = create if len(structs) == 2 else f"{create}_training", c.PrepareOptions(**members)
+    return Handle(create, compiler().address, mod, *structs, byref(options), destroyer=destroyer)

@@ -12,11 +12,11 @@ from ctypes import byref, pointer
 from ._library import DTYPE_NAMES, DTYPES, KINDS, Handle, check, compiler, library
 from ._spec import (
     MAX_RANK, BackwardOperands, BackwardOutputs, Capture, CaptureInfo, Define, Diagnostic, ModInfo, Operands, Outputs,
-    ParseOptions, PrepareOptions, Tensor,
+    ParseOptions, Tensor,
 )  # fmt: skip
 from .dlpack import View, number_of
 from .errors import ArgumentError, ModWarning
-from .launch import Launch
+from .launch import Launch, settled
 from .pictures import html_of, mask_svg, unasked
 
 
@@ -124,7 +124,6 @@ class Mod:
         if scales is not None:
             operands.q_scales = pointer(_dense("f32", (batch, heads, *scales[0])))
             operands.k_scales = operands.v_scales = pointer(_dense("f32", (batch, kv_heads, *scales[1])))
-        options = PrepareOptions(arch=arch and arch.encode(), **dict(launch.options))
         lse, more = pointer(_dense("f32", (batch, heads, q_len))), ()
         outputs = Outputs(
             out=out, lse=lse if has_lse or gradients is not None else None, row_max=lse if launch.wants_max else None
@@ -143,10 +142,8 @@ class Mod:
             more = (byref(BackwardOutputs(
                 dq=q, dk=k, dv=v, captures=(Capture * len(wanted))(*wanted), capture_count=len(wanted)
             )),)  # fmt: skip
-        return Handle(
-            "attnc_settle" if gradients is None else "attnc_settle_training", compiler().address, self._handle.address,
-            byref(operands), byref(outputs), *more, byref(options), destroyer="attnc_preparation_destroy",
-        )  # fmt: skip
+        structs = byref(operands), byref(outputs), *more
+        return settled(self._handle.address, structs, arch=arch and arch.encode(), **dict(launch.options))
 
     def _given(self, captures, on_gpu, wait=None):
         """Returns an array of captures, and the objects that must outlive it."""

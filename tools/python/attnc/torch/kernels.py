@@ -8,15 +8,15 @@ import ctypes
 import functools
 import threading
 import weakref
-from ctypes import addressof, byref, c_size_t, pointer
+from ctypes import addressof, byref, pointer
 
 import torch
 
 from .. import _spec as c
 from .._cpu_notice import tell_of_cpu
-from .._library import DTYPES, KINDS, Handle, check, compiler, library
+from .._library import DTYPES, KINDS, check, library
 from ..attention import refuse_tiles
-from ..launch import ALIGNED, Sequences
+from ..launch import ALIGNED, Sequences, prepared
 from ..mod import Mod
 from .mistakes import TORCH
 from .translation import DTYPE_NAMES
@@ -186,16 +186,10 @@ class Call:
         return byref(self.backward_operands), byref(self.outputs), byref(self.backward_outputs)
 
     def _prepare(self, device, options):
-        options = c.PrepareOptions(**options)
-        create = "attnc_prepare" if self.gradients is None else "attnc_prepare_training"
-        self.prepared = Handle(
-            create, compiler().address, self.handle, *self._settled_by(), byref(options),
-            destroyer="attnc_prepared_destroy",
-        )  # fmt: skip
-        size, self.prepared_at, self.launch = c_size_t(), self.prepared.address, library().attnc_prepared_launch
+        self.prepared, self.workspace_bytes = prepared(self.handle, self._settled_by(), **options)
+        self.prepared_at, self.launch = self.prepared.address, library().attnc_prepared_launch
         self.launch_backward = library().attnc_prepared_launch_backward
-        check(library().attnc_prepared_workspace_bytes(self.prepared_at, byref(size)))
-        self.device, self.device_index, self.workspace_bytes, self.workspaces = device, device.index, size.value, {}
+        self.device, self.device_index, self.workspaces = device, device.index, {}
         info = c.PreparationInfo()
         preparation = library().attnc_prepared_get_preparation(self.prepared_at)
         check(library().attnc_preparation_get_info(preparation, byref(info)))
