@@ -316,7 +316,7 @@ def _attend(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling
     if is_traced_here or is_recorded(query, key, value):
         score_mod = _score_mod(softcap, bias)
         attend_here = attend_in_graph if is_traced_here else attend_recorded
-        return attend_here(query, key, value, score_mod, mask_mod, scale, False, sequences)[:2]
+        return attend_here(query, key, value, score_mod, mask_mod, scale, sequences)[:2]
     if sequences.cu_seqlens_q is not None:
         batch = sequences.cu_seqlens_q.shape[0] - 1
     problem = batch, heads, key.shape[1], q_len, key.shape[2]

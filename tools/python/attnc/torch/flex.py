@@ -304,7 +304,7 @@ def flex_attention(
     if is_traced_here or is_recorded_here:
         _check(query, key, value, enable_gqa, block_mask)
         attend_here = attend_in_graph if is_traced_here else attend_recorded
-        results = attend_here(query, key, value, score_mod, mask_mod, scale, wants_max, fp8=fp8)
+        results = attend_here(query, key, value, score_mod, mask_mod, scale, wants_max=wants_max, fp8=fp8)
     else:
         problem = batch, heads, key.shape[1], q_len, key.shape[2]
         try:

@@ -41,14 +41,15 @@ class _InGraph(HigherOrderOperator):
     def __call__(
         self, query, key, value, score_mod, mask, scale, options, score_captures=(), mask_captures=()
     ):  # fmt: skip
-        """`mask` is (kv_lengths, cu_seqlens, longest) as of attnc::attention, and mask_mod. When traced, the mods are
-        graph modules, followed by their captured tensors and by numbers that may change."""
+        """`mask` is (kv_lengths, cu_seqlens, longest) as of attnc::attention, and mask_mod. `options` are members of a
+        Launch. When traced, the mods are graph modules, followed by their captured tensors and by numbers that may
+        change."""
         kv_lengths, cu_seqlens, longest, mask_mod = mask
         if not all(isinstance(mod, torch.fx.GraphModule) for mod in (score_mod, mask_mod)):
             return attend_recorded(
                 query, key, value, None if score_mod is _identity else score_mod,
-                None if mask_mod is _everything else mask_mod, scale, options["wants_max"],
-                Sequences(kv_lengths=kv_lengths, cu_seqlens_q=cu_seqlens, max_q_len=longest), options["fp8"],
+                None if mask_mod is _everything else mask_mod, scale,
+                Sequences(kv_lengths=kv_lengths, cu_seqlens_q=cu_seqlens, max_q_len=longest), **options,
             )  # fmt: skip
         return super().__call__(query, key, value, score_mod, mask, scale, options, score_captures, mask_captures)
 
@@ -231,12 +232,8 @@ def _lowered(query, key, value, score_mod, mask, scale, options, score_captures=
     plan = _translation(score_mod, mask_mod, score_captures, mask_captures, problem)
     captures = [*score_captures, *mask_captures]
     sequences = Sequences(kv_lengths=kv_lengths, cu_seqlens_q=cu_seqlens, max_q_len=longest)
-    launch = _launch_of(plan, plan.numbers, scale, sequences, options["wants_max"], options["fp8"])
+    launch = Launch(plan.numbers, scale, ANEW, sequences, mod=plan.text, **options)
     return attention_of(launch, query, key, value, _tensors(plan, captures, query, key))
-
-
-def _launch_of(plan, numbers, scale, sequences, wants_max, fp8):
-    return Launch(numbers, scale, ANEW, sequences, mod=plan.text, wants_max=wants_max, fp8=fp8)
 
 
 in_graph = _InGraph()
@@ -292,12 +289,12 @@ def _traced_class(known, base):
 is_traced = _is_traced()
 
 
-def attend_in_graph(query, key, value, score_mod, mask_mod, scale, wants_max, sequences=ALIGNED, fp8=None):
-    """Returns (out, lse, row_max), as attend() does."""
+def attend_in_graph(query, key, value, score_mod, mask_mod, scale, sequences=ALIGNED, **options):
+    """Returns (out, lse, row_max), as attend() does. `options` are other members of a Launch."""
     return in_graph(
         query, key, value, _identity if score_mod is None else score_mod,
         (sequences.kv_lengths, sequences.cu_seqlens_q, sequences.max_q_len, _everything if mask_mod is None else mask_mod),
-        scale, {"wants_max": wants_max, "fp8": fp8},
+        scale, options,
     )  # fmt: skip
 
 
@@ -319,8 +316,8 @@ def is_recorded(*tensors):
     return is_watched() or not _WITH_MEMORY.issuperset(map(type, tensors))
 
 
-def attend_recorded(query, key, value, score_mod, mask_mod, scale, wants_max, sequences=ALIGNED, fp8=None):
-    """Returns (out, lse, row_max), as attend() does, through the operator. Raises UntranslatableError if a mod reads
+def attend_recorded(query, key, value, score_mod, mask_mod, scale, sequences=ALIGNED, **options):
+    """Returns what attend_in_graph() does, through the operator. Raises UntranslatableError if a mod reads
     the number in a captured tensor that is recorded, and NotImplementedError under transforms of torch.func."""
     device = query.device
     are_values_recorded = get_proxy_mode() is not None or is_jit_tracing() or transform() is not None
@@ -344,5 +341,5 @@ def attend_recorded(query, key, value, score_mod, mask_mod, scale, wants_max, se
 
     plan, captured, numbers = _in_thread(translated)
     query, key, value = rows_of(query), rows_of(key), rows_of(value)
-    launch = _launch_of(plan, numbers, float(scale), sequences, wants_max, fp8)
+    launch = Launch(numbers, float(scale), ANEW, sequences, mod=plan.text, **options)
     return attention_of(launch, query, key, value, _tensors(plan, captured, query, key))
