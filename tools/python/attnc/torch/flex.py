@@ -238,9 +238,9 @@ def flex_attention(
     torch.compile is not needed. Mods are used unchanged, including closures over tensors. Captured tensors that require
     gradients receive them. On the CPU, attnc computes with its fp64 reference, slowly; CpuWarning says so once.
 
-    In `kernel_options`, "tile" and "backward_tile" name the kernels' tiles, in the spelling of `attnc tune`, and
-    "low_rank_error" says how far a low-rank term of score_mod may be off, as a part of its products; these break a graph
-    of torch.compile. With "fp8", the forward pass rounds query, key and value, bfloat16 or float16, to e4m3, and
+    `kernel_options` take the names of attnc_prepare_options in C. "tile" and "backward_tile" are the kernels' tiles, in the
+    spelling of `attnc tune`, and "low_rank_error" says how far a low-rank term of score_mod may be off, as a part of its
+    products; these break a graph of torch.compile. With "fp8", the forward pass rounds query, key and value, bfloat16 or float16, to e4m3, and
     gradients pass straight through the rounding. Its value says what shares a scale: "head", "block" (128 rows; also
     True) or "row". Options of Triton's kernels are ignored.
 
