@@ -15,7 +15,8 @@ SCALARS = {
     "size_t": "c_size_t", "int32_t": "c_int32", "uint32_t": "c_uint32", "int64_t": "c_int64", "float": "c_float",
     "double": "c_double",
 }  # fmt: skip
-GIVEN = {"c_char_p": "str", "c_float": "float", "c_int32": "bool"}  # what callers in Python give for a member
+# What callers in Python give for a member.
+GIVEN = {"c_char_p": "str", "c_float": "float", "c_double": "float", "c_int32": "bool", "c_int64": "bool"}
 INTRO = '''"""The structs, enumerators and functions of libattnc.so. Made by tools/python/make_spec.py from include/attnc/c/*.h."""
 
 import ctypes
