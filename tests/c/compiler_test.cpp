@@ -16,15 +16,14 @@ TEST_CASE("what would be chosen is told without a GPU", "[c]") {
   TAKE(c.settle(parse(kDocument).get(), &preparation));
   auto info = sized<attnc_preparation_info>();
   TAKE(attnc_preparation_get_info(preparation.get(), &info));
-  CHECK(std::string(info.arch) == "sm_90a");
-  CHECK(info.family == ATTNC_FAMILY_SM90);
-  CHECK(std::string(info.passed_over).empty());
-  CHECK(info.kv_loop == ATTNC_KV_LOOP_BLOCK_MASK);
+  auto plan = sized<attnc_plan_info>();
+  TAKE(attnc_plan_get_info(attnc_preparation_get_plan(preparation.get(), 0), &plan));
+  CHECK(std::string(plan.passed_over).empty());
+  CHECK(plan.kv_loop == ATTNC_KV_LOOP_BLOCK_MASK);
   CHECK(info.builds_block_mask == 1);
   CHECK(info.block_mask.batch == 2);
   CHECK(info.block_mask.heads == 1);
   CHECK(info.is_training == 0);
-  CHECK(info.backward_family == ATTNC_FAMILY_AUTO);
   CHECK(info.problem.kv_heads == 2);
   CHECK(info.problem.kv_len == 3000);
   size_t lists = 0;
@@ -36,6 +35,7 @@ TEST_CASE("what would be chosen is told without a GPU", "[c]") {
   auto options = sized<attnc_kernel_options>();
   TAKE(optionsOf(preparation.get(), 0, &options));
   CHECK(options.kind == ATTNC_KERNEL_FORWARD);
+  CHECK(std::string(options.arch) == "sm_90a");
   CHECK(options.family == ATTNC_FAMILY_SM90);
   CHECK(options.head_dim_v == 32);
   CHECK(options.block_sparse == 1);
@@ -57,10 +57,10 @@ TEST_CASE("options reach what is settled", "[c]") {
   TAKE(c.settle(parse(kDocument).get(), &preparation));
   auto info = sized<attnc_preparation_info>();
   TAKE(attnc_preparation_get_info(preparation.get(), &info));
-  CHECK(info.family == ATTNC_FAMILY_SM80);
   CHECK(info.builds_block_mask == 0);
   auto options = sized<attnc_kernel_options>();
   TAKE(optionsOf(preparation.get(), 0, &options));
+  CHECK(options.family == ATTNC_FAMILY_SM80);
   REQUIRE(options.pin_count == 1);
   CHECK(std::string(options.pins[0].name) == "KV_LEN");
   CHECK(options.pins[0].value == 3000);
@@ -79,10 +79,11 @@ TEST_CASE("a tile of the backward kernel is asked for", "[c]") {
     return Owned<attnc_preparation>(made);
   };
   const Owned<attnc_preparation> preparation = settled();
-  auto info = sized<attnc_preparation_info>();
-  TAKE(attnc_preparation_get_info(preparation.get(), &info));
-  CHECK(std::string(info.backward_tile) == "64x128x8");
-  CHECK(std::string(info.backward_tuned_by).empty());
+  auto info = sized<attnc_plan_info>();
+  TAKE(attnc_plan_get_info(
+      attnc_preparation_get_plan(preparation.get(), attnc_preparation_plan_count(preparation.get()) - 1), &info));
+  CHECK(std::string(info.tile) == "64x128x8");
+  CHECK(std::string(info.tuned_by).empty());
   CHECK_THAT(attnc_preparation_text(preparation.get()), Catch::Contains("tile: 64x128x8\n"));
   auto options = sized<attnc_kernel_options>();
   TAKE(lastOptionsOf(preparation.get(), &options));
@@ -99,10 +100,10 @@ TEST_CASE("a tile is asked for, and boxes are not", "[c]") {
   CHECK(std::string(options.tile) == "192x96x12");
   CHECK(options.no_boxes == 0);
   CHECK_THAT(attnc_preparation_text(preparation.get()), Catch::Contains("tile: 192x96x12\n"));
-  auto info = sized<attnc_preparation_info>();
-  TAKE(attnc_preparation_get_info(preparation.get(), &info));
+  auto info = sized<attnc_plan_info>();
+  TAKE(attnc_plan_get_info(attnc_preparation_get_plan(preparation.get(), 0), &info));
   CHECK(std::string(info.tile) == "192x96x12");
-  for (const char* none : {info.tuned_by, info.backward_tile, info.backward_tuned_by}) CHECK(std::string(none).empty());
+  CHECK(std::string(info.tuned_by).empty());
   c.options.tile = "7x7";
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "has no tile `7x7`", c.settle(parse("q_idx >= kv_idx").get()));
 
@@ -255,7 +256,6 @@ TEST_CASE("training settles both passes, and gradients of captures by name", "[c
   auto info = sized<attnc_preparation_info>();
   TAKE(attnc_preparation_get_info(made, &info));
   CHECK(info.is_training == 1);
-  CHECK(info.backward_family != ATTNC_FAMILY_AUTO);
   CHECK_THAT(attnc_preparation_text(made), Catch::Contains("\nbackward: family "));
   auto options = sized<attnc_kernel_options>();
   TAKE(lastOptionsOf(made, &options));

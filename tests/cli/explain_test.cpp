@@ -52,7 +52,7 @@ std::string work(const Mod& mod, const ProblemShape& problem, const BlockMaskSha
 
 Explanation madeUp(const KernelOptions& options, std::vector<KernelSource> sources, CompiledStages compiled) {
   const Plan plan = test::planWith(Mod::identity(), options, KvLoop::AllTiles);
-  return {Mod::identity(), {.kernel = plan}, plan, std::move(sources), std::move(compiled), {}, {}};
+  return {Mod::identity(), {.kernel = plan}, std::move(sources), std::move(compiled), {}, {}};
 }
 
 } // namespace

@@ -23,7 +23,7 @@ constexpr const char* kBias = "bias: f32[Q_LEN, KV_LEN]\ndef score_mod(score, b,
 /// A problem as `attnc run --random --backward` draws it.
 struct Drawn {
   Mod mod;
-  RunOptions options;
+  ProblemOptions options;
   HostOperands operands;
   reference::GradientResult want;
 
@@ -31,7 +31,7 @@ struct Drawn {
         const char* gradients = "none")
       : mod(*Mod::parse(text)) {
     options.random = RandomProblem{shape, 64};
-    options.dtype = dtype == DType::BF16 ? "bf16" : dtype == DType::F16 ? "fp16" : "fp32";
+    options.target.dtype = dtype == DType::BF16 ? "bf16" : dtype == DType::F16 ? "fp16" : "fp32";
     options.large = large;
     options.backward = true;
     options.gradients.captures = {gradients};
@@ -76,7 +76,7 @@ struct Drawn {
 /// A causal problem whose first row is masked, computed by the reference and rounded as a kernel would.
 struct Fixture {
   Mod mod;
-  RunOptions options;
+  ProblemOptions options;
   HostOperands operands;
   reference::GradientResult want;
   RunResult got;
@@ -461,11 +461,11 @@ TEST_CASE("roundings of mods that amplify hold, and faults do not", "[verify]") 
       return *std::move(mod);
     };
     const Mod mod = modOf("kv_idx <= q_idx + 8");
-    RunOptions options;
+    ProblemOptions options;
     options.random = RandomProblem{{1, 2, 1, 32, 48}, 64};
-    options.dtype = given.dtype;
+    options.target.dtype = given.dtype;
     options.kernel.tf32 = given.tf32;
-    if (given.dtype == std::string("e4m3")) options.fp8.scales = "heads";
+    if (given.dtype == std::string("e4m3")) options.target.fp8.scales = "heads";
     options.backward = given.dtype != std::string("e4m3");
     auto operands = findOperands(mod, options);
     if (!operands) FAIL(operands.error().message);
@@ -485,7 +485,7 @@ TEST_CASE("roundings of mods that amplify hold, and faults do not", "[verify]") 
     INFO(given.dtype << (given.tf32 ? ", tf32: " : ": ") << body);
     CHECK_FALSE(holds(test::simulated(modOf("(kv_idx <= q_idx + 8) & (kv_idx != 5)"), *operands, options)));
     CHECK_FALSE(holds(test::simulated(modOf("kv_idx <= q_idx + 9"), *operands, options)));
-    RunOptions scaled = options;
+    ProblemOptions scaled = options;
     scaled.scale = (given.tf32 ? 1.05 : 1.01) / 8;
     CHECK_FALSE(holds(test::simulated(mod, *operands, scaled)));
     RunResult swapped = right;

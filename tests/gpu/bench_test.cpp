@@ -19,7 +19,7 @@ TEST_CASE("kernels of each kind are timed and counted", "[gpu]") {
     for (const char* kind : {"forward", "decode", "backward"}) {
       INFO(name << " " << kind);
       const Mod mod = libraryMod(name);
-      cli::RunOptions options;
+      cli::ProblemOptions options;
       options.random = cli::RandomProblem{{2, 8, 2, kind == std::string("decode") ? 1 : 2048, 2048}, 64};
       options.backward = kind == std::string("backward");
       options.kernelKind.kind = options.backward ? "auto" : kind;
@@ -41,10 +41,10 @@ TEST_CASE("decode kernels of e4m3 count the bytes of their elements", "[gpu]") {
   const device::Stream stream = take(device::Stream::create());
   device::Timer timer = take(device::Timer::create());
   const Mod mod = libraryMod("noop");
-  cli::RunOptions options;
+  cli::ProblemOptions options;
   options.random = cli::RandomProblem{{2, 8, 2, 1, 2048}, 64};
   options.kernelKind.kind = "decode";
-  options.fp8.kv = true;
+  options.target.fp8.kv = true;
   const cli::HostOperands operands = take(cli::findOperands(mod, options));
   const auto measured = cli::measure(Compiler(), timer, stream, mod, operands, options);
   if (!measured) { // a GPU without fp8
@@ -58,7 +58,7 @@ TEST_CASE("sequences that are not alike are not counted", "[gpu]") {
   ATTNC_NEED_GPU();
   const device::Stream stream = take(device::Stream::create());
   device::Timer timer = take(device::Timer::create());
-  cli::RunOptions options;
+  cli::ProblemOptions options;
   options.random = cli::RandomProblem{{2, 2, 2, 64, 64}, 64};
   options.sequences.kvLengths = true;
   const Mod mod = libraryMod("causal");

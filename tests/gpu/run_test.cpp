@@ -18,9 +18,9 @@ TEST_CASE("a run with --backward holds before --verify", "[gpu][backward]") {
   for (const char* name : {"alibi", "document", "softcap", "softcap_approx", "learned_bias", "relative_bias"})
     for (auto [dtype, deterministic] : {std::pair("bf16", false), {"fp16", true}, {"fp32", false}}) {
       const Mod mod = libraryMod(name);
-      cli::RunOptions options;
+      cli::ProblemOptions options;
       options.random = cli::RandomProblem{{2, 4, 2, 150, 190}, 64};
-      options.dtype = dtype;
+      options.target.dtype = dtype;
       options.backward = options.verify = true;
       options.gradients.deterministic = deterministic;
       const cli::HostOperands operands = take(cli::findOperands(mod, options));

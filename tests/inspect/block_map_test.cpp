@@ -115,13 +115,13 @@ TEST_CASE("tiles of a causal mask are dealt as the launch deals them", "[inspect
   compiled->dynamicSharedBytes = 64 * 1024;
   const auto plan = Compiler().plan(mod, {.family = Family::Sm80, .arch = "sm_80", .headDim = 128});
   REQUIRE(plan);
-  Explanation all{mod, {.kernel = *plan, .problem = problem}, *plan, {}, {}, {}, {}};
+  Explanation all{mod, {.kernel = *plan, .problem = problem}, {}, {}, {}, {}};
   all.sources = {{.templateName = "forward_sm80.cu", .threads = 128, .tileRows = 128, .tileColumns = 64}};
   all.compiled = {compiled};
   all.limits = limitsOf("sm_80");
   CHECK((all.limits.multiprocessors == 108 && all.limits.sharedBytesPerCta == 163 * 1024));
   for (auto [loop, last, sum] : {std::tuple(KvLoop::Bounds, 16, 72), {KvLoop::AllTiles, 16, 128}}) {
-    all.kernel = test::changed(*plan, [&, loop = loop](PlanAccess::Impl& one) { one.kvLoop = loop; });
+    all.preparation.kernel = test::changed(*plan, [&, loop = loop](PlanAccess::Impl& one) { one.kvLoop = loop; });
     const auto work = tileWorkOf(mod.module(), *bindings, all);
     REQUIRE(work);
     CHECK((work->tiles == 8 && work->heads == 8 && work->section == 1 && work->maskHeads == 1));
@@ -133,7 +133,8 @@ TEST_CASE("tiles of a causal mask are dealt as the launch deals them", "[inspect
   }
   all.limits.multiprocessors = 1;
   CHECK(tileWorkOf(mod.module(), *bindings, all)->longest == 8 * 128 / 2);
-  all.kernel = test::changed(*plan, [](PlanAccess::Impl& one) { one.plan.options.kind = KernelKind::Decode; });
+  all.preparation.kernel =
+      test::changed(*plan, [](PlanAccess::Impl& one) { one.plan.options.kind = KernelKind::Decode; });
   CHECK_FALSE(tileWorkOf(mod.module(), *bindings, all));
 }
 

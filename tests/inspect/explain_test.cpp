@@ -32,9 +32,9 @@ TEST_CASE("after settling for training, the backward kernel is explained", "[ins
   });
   const auto all = explained(preparation);
   if (!all) return;
-  CHECK(all->kernel.options().kind == KernelKind::Backward);
-  CHECK(all->kernel.tile() == preparation.backward->tile());
-  CHECK(all->kernel.tunedBy() == "file and date");
+  CHECK(all->kernel().options().kind == KernelKind::Backward);
+  CHECK(all->kernel().tile() == preparation.backward->tile());
+  CHECK(all->kernel().tunedBy() == "file and date");
   CHECK(all->sources.size() == all->compiled.size());
   CHECK(all->perScore.gradient);
   const auto json = nlohmann::json::parse(toJson(*all));

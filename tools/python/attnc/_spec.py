@@ -310,8 +310,8 @@ class KernelOptions(Sized):
         ("packed_rows", c_int32),
         ("page_size", c_int32),
         ("no_boxes", c_int32),
-        ("tf32", c_int32),
-        ("low_rank_error", c_float),
+        ("tf32", c_int64),
+        ("low_rank_error", c_double),
     ]
 
 
@@ -392,37 +392,26 @@ class PrepareOptions(Sized):
         ("pin_count", c_size_t),
         ("family", c_int32),
         ("offsets", c_int32),
-        ("tf32", c_int32),
         ("deterministic", c_int32),
         ("no_block_mask", c_int32),
         ("decode", c_int32),
+        ("check", c_int32),
         ("tile", c_char_p),
         ("backward_tile", c_char_p),
-        ("low_rank_error", c_float),
-        ("check", c_int32),
+        ("tf32", c_int64),
+        ("low_rank_error", c_double),
     ]
 
 
 class PreparationInfo(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
-        ("arch", c_char_p),
         ("workspace_bytes", c_size_t),
         ("problem", Problem),
         ("block_mask", BlockMaskShape),
-        ("passed_over", c_char_p),
-        ("backward_passed_over", c_char_p),
-        ("family", c_int32),
-        ("backward_family", c_int32),
-        ("kv_loop", c_int32),
-        ("backward_kv_loop", c_int32),
+        ("why_kind", c_char_p),
         ("is_training", c_int32),
         ("builds_block_mask", c_int32),
-        ("why_kind", c_char_p),
-        ("tile", c_char_p),
-        ("tuned_by", c_char_p),
-        ("backward_tile", c_char_p),
-        ("backward_tuned_by", c_char_p),
     ]
 
 
