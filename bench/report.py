@@ -6,7 +6,7 @@
 
 The tables replace the text between the lines `<!-- results -->` and `<!-- /results -->` of the Markdown file, or, with
 --name NAME, between `<!-- results NAME -->` and `<!-- /results NAME -->`. Without --table they are printed. The lowest
-ms of each case and peer counts. All files must be of one run on one GPU.
+ms of each case and peer counts. All files must be of one run on one GPU. --plot needs matplotlib.
 Exit codes: 0 done; 1 a file is malformed or cannot be read or written (nothing is written then); 2 wrong usage.
 """
 import argparse
