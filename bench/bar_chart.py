@@ -13,7 +13,8 @@ INK, FAINT, GRID = "#222222", "#666666", "#dddddd"
 # Colours that the colour-blind can also tell apart (Okabe and Ito's set); the first series is ours.
 COLOURS = ["#d55e00", "#0072b2", "#56b4e9", "#009e73", "#999999", "#cc79a7", "#e69f00", "#f0e442"]
 # DejaVu comes with matplotlib, so all machines lay out the same text.
-STYLE = {"svg.hashsalt": "attnc", "svg.fonttype": "none", "text.parse_math": False, "text.color": INK, "font.size": 8, "axes.axisbelow": True,
+STYLE = {"svg.hashsalt": "attnc", "svg.fonttype": "none", "text.parse_math": False, "text.color": INK,
+         "font.size": 8, "axes.axisbelow": True,
          "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Arial", "sans-serif"]}
 WIDTH, PANEL, HEAD = 11.4, 2.6, 0.5  # inches: of the picture; heights of a panel, and of the title
 ROW, LEAST, GAP = 62, 12, 2  # in bars: widths of a row, of the narrowest panel, and between panels

@@ -5,7 +5,6 @@
 #include "helpers/plans.h"
 #include "ir/outputs.h"
 
-#include <cmath>
 #include <limits>
 #include <random>
 #include <string>

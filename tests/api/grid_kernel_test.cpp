@@ -8,8 +8,6 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include <algorithm>
-
 using namespace attnc;
 using namespace attnc::test;
 

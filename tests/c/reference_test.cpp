@@ -1,7 +1,6 @@
 // Attention on the CPU through the C interface.
 #include "calls.h"
 
-#include <cmath>
 #include <vector>
 
 using namespace ctest;

@@ -5,7 +5,6 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include <cmath>
 #include <tuple>
 
 using namespace attnc;

@@ -3,9 +3,7 @@
 #include "problem/safetensors.h"
 
 #include <catch2/catch.hpp>
-#include <fmt/format.h>
 
-#include <cmath>
 #include <cstring>
 
 using namespace attnc;

@@ -2,8 +2,6 @@
 #include "gpu.h"
 #include "helpers/plans.h"
 
-#include <fmt/format.h>
-
 using namespace attnc;
 using namespace attnc::gputest;
 

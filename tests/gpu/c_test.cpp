@@ -8,7 +8,6 @@
 #include "support/element.h"
 
 #include <cmath>
-#include <cstring>
 #include <deque>
 #include <memory>
 #include <variant>

@@ -6,7 +6,6 @@
 #include "reference/attention.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <thread>
 

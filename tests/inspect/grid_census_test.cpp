@@ -9,7 +9,6 @@
 #include "plan/grid_plan.h"
 
 #include <catch2/catch.hpp>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <random>

@@ -12,7 +12,6 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include <cstring>
 #include <limits>
 #include <random>
 
