@@ -268,6 +268,25 @@ def put_between(path, body, name=""):
     write(path, page)
 
 
+def write_tables(program, about, tables_of, name, arguments=None):
+    """The main part of programs whose result files have tables: tables_of(path) returns those of a file."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--table", metavar="FILE.md", help="Markdown file with the markers; without it: print")
+    parser.add_argument("--name", default=name, help="of the markers; default: %(default)s")
+    options = parser.parse_args(arguments)
+    try:
+        body = "\n".join(line for path in options.files for line in tables_of(path))
+        if options.table:
+            put_between(options.table, body, options.name)
+        else:
+            print(body)
+    except (ResultError, OSError) as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
 def chart(results, date):
     """Returns the run's TFLOP/s as SVG: cases in which we and another were timed, or all if there are none."""
     timed = {case: {p for p, row in results.rows[case.id].items() if "tflops" in row} for case in ordered_cases(results)}
