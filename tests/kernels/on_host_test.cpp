@@ -234,10 +234,9 @@ void check(const Case& c, unsigned seed = 1) {
   Outputs outputs{.out = out.view, .lse = TensorView::contiguous(lse.data(), DType::F32, {batch, s.qHeads, rows})};
   if (c.rowMax) outputs.rowMax = TensorView::contiguous(rowMax.data(), DType::F32, {batch, s.qHeads, rows});
 
-  auto mod = Mod::parse(c.mod);
-  REQUIRE(mod);
+  auto mod = take(Mod::parse(c.mod));
   const test::HostLaunch how{.seed = seed, .multiprocessors = c.multiprocessors, .hasWorkspace = c.workspace};
-  test::launchOnHost(*mod, options, operands, outputs, how, [&](const plan::Stage& stage) {
+  test::launchOnHost(mod, options, operands, outputs, how, [&](const plan::Stage& stage) {
     return stage.templateName == "decode_lists.cu"       ? "DecodeListsParams"
            : stage.templateName == "append.cu"           ? "Cached<ForwardParams>"
            : stage.templateName == "decode_wide_sm90.cu" ? "decode::Params"
