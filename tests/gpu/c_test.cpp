@@ -9,7 +9,6 @@
 
 #include <cmath>
 #include <deque>
-#include <memory>
 #include <variant>
 
 using namespace attnc;

@@ -2,7 +2,6 @@
 #include "grid_cases.h"
 #include "helpers/plans.h"
 
-#include <algorithm>
 #include <cmath>
 #include <random>
 

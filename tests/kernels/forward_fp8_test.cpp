@@ -3,7 +3,6 @@
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
 #include "helpers/plans.h"
-#include "ir/bind.h"
 #include "kernels/findings.h"
 #include "kernels/host_launch.h"
 #include "kernels/host_tensor.h"

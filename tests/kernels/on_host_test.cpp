@@ -2,7 +2,6 @@
 // parameters that a launch would have, on a stand-in for the GPU (host_gpu.h), against attention in fp64.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
-#include "ir/bind.h"
 #include "kernels/findings.h"
 #include "kernels/host_launch.h"
 #include "plan/launch_operands.h"

@@ -4,7 +4,6 @@
 
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
-#include "ir/bind.h"
 #include "kernels/findings.h"
 #include "kernels/host_launch.h"
 #include "support/ceil_div.h"

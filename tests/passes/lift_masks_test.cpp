@@ -5,7 +5,6 @@
 #include "ir/hash.h"
 #include "ir/loops.h"
 #include "ir/printer.h"
-#include "ir/reader.h"
 #include "ir/verifier.h"
 #include "passes/pipeline.h"
 #include "passes/rebuild.h"

@@ -1,6 +1,5 @@
 // The runner: it names the pass that broke something, times, prints, and refuses what it cannot do.
 #include "helpers/take.h"
-#include "ir/printer.h"
 #include "ir/reader.h"
 #include "passes/pipeline.h"
 
