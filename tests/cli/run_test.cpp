@@ -41,10 +41,7 @@ void expectRefused(const NamedTensors& tensors, const std::string& arguments, co
   Folder folder;
   std::string in = write(folder, tensors), out = folder / "out.safetensors";
   writeFile(out, "as it was");
-  Outcome outcome = test::attnc("run --device cpu --in " + in + " --out " + out + " " + arguments);
-  CHECK(outcome.exitCode == 3);
-  CHECK(outcome.out.empty());
-  CHECK_THAT(outcome.err, Contains(message));
+  attnc::test::checkRefused("run --device cpu --in " + in + " --out " + out + " " + arguments, 3, message);
   CHECK(readFile(out) == "as it was");
   CHECK(folder.files() == 2);
 }
