@@ -6,10 +6,8 @@
 
 using namespace attnc;
 using gputest::libraryMod;
-using gputest::take;
 
-TEST_CASE("kernels of each kind are timed and counted", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("kernels of each kind are timed and counted", "[gpu]") {
   const device::Stream stream = take(device::Stream::create());
   device::Timer timer = take(device::Timer::create());
   const double bytes = take(timer.copyRate(stream)), flops = take(device::tensorCores()).flops();
@@ -36,8 +34,7 @@ TEST_CASE("kernels of each kind are timed and counted", "[gpu]") {
     }
 }
 
-TEST_CASE("decode kernels of e4m3 count the bytes of their elements", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("decode kernels of e4m3 count the bytes of their elements", "[gpu]") {
   const device::Stream stream = take(device::Stream::create());
   device::Timer timer = take(device::Timer::create());
   const Mod mod = libraryMod("noop");
@@ -54,8 +51,7 @@ TEST_CASE("decode kernels of e4m3 count the bytes of their elements", "[gpu]") {
   CHECK(measured->work.bytes(measured->plan.options()) == 2 * 2 * 2048 * (64 + 64) + 2 * 8 * (64 + 64) * 2);
 }
 
-TEST_CASE("sequences that are not alike are not counted", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("sequences that are not alike are not counted", "[gpu]") {
   const device::Stream stream = take(device::Stream::create());
   device::Timer timer = take(device::Timer::create());
   cli::ProblemOptions options;
@@ -63,7 +59,6 @@ TEST_CASE("sequences that are not alike are not counted", "[gpu]") {
   options.sequences.kvLengths = true;
   const Mod mod = libraryMod("causal");
   const cli::HostOperands operands = take(cli::findOperands(mod, options));
-  const auto refused = cli::measure(Compiler(), timer, stream, mod, operands, options);
-  REQUIRE_FALSE(refused);
-  CHECK_THAT(refused.error().message, Catch::Contains("takes no KV lengths"));
+  CHECK_THAT(refusalOf(cli::measure(Compiler(), timer, stream, mod, operands, options)).message,
+             Catch::Contains("takes no KV lengths"));
 }

@@ -8,6 +8,7 @@
 // numbers.
 #pragma once
 
+#include "helpers/take.h"
 #include "tools/attnc/problem/operands.h"
 #include "tools/attnc/problem/problem_options.h"
 #include "tools/attnc/problem/shapes.h"
@@ -75,11 +76,7 @@ private:
   }
 
 public:
-  Mod mod() const {
-    auto parsed = Mod::parse(modText);
-    if (!parsed) FAIL(parsed.error().message << "\n" << modText);
-    return *std::move(parsed);
-  }
+  Mod mod() const { return take(Mod::parse(modText)); }
 
   /// Returns what the planner says of the run.
   Expected<Preparation> settledFor(const std::string& arch, const Mod& mod, const cli::HostOperands& operands) const {

@@ -32,9 +32,8 @@ std::vector<std::pair<std::string, Mod>> library(bool everywhere) {
   std::vector<std::pair<std::string, Mod>> mods;
   for (const auto& entry : std::filesystem::directory_iterator(ATTNC_SOURCE_DIR "/dsl/mods")) {
     if (entry.path().extension() != ".py" || test::goesEverywhere(entry.path().stem().string()) != everywhere) continue;
-    auto mod = Mod::load(entry.path().string());
-    if (!mod) FAIL(mod.error().message);
-    mods.emplace_back(entry.path().stem().string(), *std::move(mod));
+    auto mod = take(Mod::load(entry.path().string()));
+    mods.emplace_back(entry.path().stem().string(), std::move(mod));
   }
   return mods;
 }

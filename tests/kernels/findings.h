@@ -2,6 +2,8 @@
 #pragma once
 
 #include "attnc/attnc.h"
+#include "helpers/take.h"
+#include "helpers/test_case.h"
 
 #include <catch2/catch.hpp>
 
@@ -43,3 +45,4 @@ std::string findings(const std::vector<Job>& jobs);
     WARN("SKIPPED: NVRTC was not found");                                                                              \
     return;                                                                                                            \
   }
+#define NVRTC_TEST_CASE(...) ATTNC_TEST_CASE(ATTNC_NEED_NVRTC(), __VA_ARGS__)
