@@ -1,194 +1,145 @@
-"""Draws grouped bars: takes figures per case and series, returns the text of an SVG. Uses no files and no libraries.
+"""Draws grouped bars with matplotlib: takes figures per case and series, returns the text of an SVG. Uses no files.
 
-Cases of one kind, head dim and length share a panel. Panels of a kind stand side by side if they fit. All share one
-scale.
+Cases of one kind and head dim share a panel. All panels share one scale.
+Needs matplotlib: pip install matplotlib==3.11.2. Another version draws the same chart in other bytes.
 """
-import math
-from xml.sax.saxutils import escape
+import io
+import re
 
-WIDTH, MARGIN = 1140, 16
-LEFT, GAP = 44, 24  # before a row's first panel, for the scale; between panels
-TOP, PANEL_TOP, PLOT, PANEL_BOTTOM = 84, 30, 230, 46
-LEGEND_LINE = 20
-BAR, GROUP_GAP, MIN_PANEL = 20, 18, 160
+from results import ResultError
+
+MATPLOTLIB = "3.11.2"  # drew the committed charts
 INK, FAINT, GRID = "#222222", "#666666", "#dddddd"
 # Colours that the colour-blind can also tell apart (Okabe and Ito's set); the first series is ours.
 COLOURS = ["#d55e00", "#0072b2", "#56b4e9", "#009e73", "#999999", "#cc79a7", "#e69f00", "#f0e442"]
-PAPER = "#ffffff"
-# What these become in dark surroundings.
-DARK = {INK: "#e6edf3", FAINT: "#9da7b3", GRID: "#30363d", PAPER: "#0d1117", "#d55e00": "#ff8b3d", "#0072b2": "#4f9fe0",
-        "#56b4e9": "#a5dbff", "#009e73": "#2fc79a", "#999999": "#7d8590", "#cc79a7": "#e29ac4"}
+# DejaVu comes with matplotlib, so all machines lay out the same text.
+STYLE = {"svg.hashsalt": "attnc", "svg.fonttype": "none", "text.parse_math": False, "text.color": INK,
+         "font.size": 8, "axes.axisbelow": True,
+         "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Arial", "sans-serif"]}
+WIDTH, PANEL, HEAD = 11.4, 2.6, 0.5  # inches: of the picture; heights of a panel, and of the title
+ROW, LEAST, GAP = 62, 12, 2  # in bars: widths of a row, of the narrowest panel, and between panels
 NAMES = {"noop": "no mod", "alibi": "ALiBi", "prefix_lm": "prefix LM", "softcap": "soft cap",
          "softcap_approx": "soft cap, approx.", "sliding_window": "window", "document": "documents",
          "neighborhood2d": "neighborhood"}
 RESTS = {"q_std64": "scores of std 64"}
 
 
-def text(x, y, what, size=12, anchor="middle", fill=INK, bold=False):
-    weight = ' font-weight="bold"' if bold else ""
-    return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{fill}"{weight}>'
-            f"{escape(str(what))}</text>")
+def new_figure(width, height):
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ResultError(f"{error}: charts need it, pip install matplotlib=={MATPLOTLIB}") from None
+    matplotlib.rcParams.update(matplotlib.rcParamsDefault)
+    matplotlib.rcParams.update(STYLE)
+    return Figure((width, height))
 
 
-def line(x0, y0, x1, y1, stroke, dashed=False):
-    dash = ' stroke-dasharray="5 4"' if dashed else ""
-    return f'<line x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}" stroke="{stroke}"{dash}/>'
+def svg_of(figure):
+    """Returns the figure's SVG, a line for each panel. It holds no date."""
+    file = io.StringIO()
+    figure.savefig(file, format="svg", metadata={"Date": None})
+    return re.sub(r"\s*\n\s*", " ", file.getvalue()).replace(' <g id="axes_', '\n<g id="axes_').strip() + "\n"
 
 
-def picture(title, width, height, parts):
-    """Returns an SVG of `parts` whose colours follow the surroundings."""
-    body = "\n".join([f"<title>{escape(title)}</title>", f'<rect width="{width}" height="{height}" fill="{PAPER}"/>',
-                      *parts])
-    rules = "".join(f'[{key}="{colour}"]{{{key}:{other}}}' for colour, other in DARK.items()
-                    for key in ("fill", "stroke") if f'{key}="{colour}"' in body)
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-            f'font-family="Helvetica, Arial, sans-serif">\n'
-            f"<style>@media(prefers-color-scheme:dark){{{rules}}}</style>\n{body}\n</svg>\n")
+def width_of(label, group):
+    """Returns the width of a group and the gap behind it, in bars: a group is no narrower than its label."""
+    return 1 + max(len(group), 0.36 * max(map(len, label.split("\n"))))
 
 
-def scale_step(top):
-    """Returns a round distance of grid lines, with four to eight of them below `top`."""
-    power = 10 ** math.floor(math.log10(top / 4))
-    return max(power * factor for factor in (1, 2, 5) if power * factor <= top / 4)
+def draw_panel(axes, title, groups, colours, top, width=None):
+    """Draws groups [(label, {series: figure})] into a panel of this width in bars, by default of their own."""
+    left, ticks = 0, []
+    for label, group in groups:
+        own = width_of(label, group)
+        ticks.append(left + own / 2)
+        for i, (name, value) in enumerate(group.items()):
+            x = ticks[-1] + i - (len(group) - 1) / 2
+            axes.bar(x, value, 0.9, color=colours[name], label=name, clip_on=False)
+            axes.text(x, value + top / 150, f"{value:.0f}", ha="center", fontsize=6.5,
+                      weight="bold" if colours[name] == COLOURS[0] else "normal")
+        left += own
+    axes.set(xlim=(0, width or left), ylim=(0, top))
+    axes.set_title(title, loc="left", fontsize=9, weight="bold")
+    axes.set_xticks(ticks, [label for label, _ in groups])
+    axes.tick_params(length=0, labelcolor=INK)
+    axes.tick_params("y", labelcolor=FAINT, labelsize=7)
+    axes.grid(axis="y", color=GRID, linewidth=0.7)
+    axes.spines[["top", "left", "right"]].set_visible(False)
 
 
-def panel_title(case):
-    if not case.shape:
-        return ("other", "")
-    return (f"{case.kind}, head dim {case.shape[5]}", f"length {case.length()}")
-
-
-def group_width(count):
-    return count * BAR + GROUP_GAP
-
-
-def panels_of(bars):
-    """Returns title -> cases, in order of appearance. Cases without a bar are left out."""
-    panels = {}
-    for case, group in bars.items():
-        if group:
-            panels.setdefault(panel_title(case), []).append(case)
-    return panels
-
-
-def panel_width(cases, bars):
-    # A group is no narrower than its label.
-    return max(MIN_PANEL, sum(max(label_width(case), group_width(len(bars[case]))) for case in cases))
-
-
-def label_width(case):
-    return 7 * max(len(part) for part in label(case)) + 8
+def draw_legend(figure, series, handles, place, columns):
+    names = [name for name in series if name in handles] + [name for name in handles if name not in series]
+    if names:
+        figure.legend([handles[name] for name in names], names, loc="upper left", bbox_to_anchor=place, ncols=columns,
+                      frameon=False, columnspacing=1.4)
 
 
 def label(case):
     """Returns the lines under a group. A long variant's name breaks at its first space."""
     if not case.shape:
-        return [case.id]
+        return case.id
     name = NAMES.get(case.variant, case.variant.replace("_", " "))
-    words = name.split(" ", 1) if len(name) > 10 else [name]
     rest = RESTS.get(case.rest, case.rest)
-    return [*words, f"{case.shape[0]} x {case.heads()}" + (f", {rest}" if rest else "")]
+    shape = f"{case.shape[0]} x {case.heads()}" + (f", {rest}" if rest else "")
+    return "\n".join([*(name.split(" ", 1) if len(name) > 10 else [name]), shape, f"length {case.length()}"])
 
 
-def rows_of(panels, bars):
-    """Arranges panels in rows, [[(title, cases, x, width)]], each in the first row of its kind with room. One wider
-    than a row is cut."""
-    pieces = []
-    for title, cases in panels.items():
-        piece = []
-        for case in cases:
-            if piece and panel_width([*piece, case], bars) > WIDTH - LEFT - MARGIN:
-                pieces.append((title, piece))
-                piece = []
-            piece.append(case)
-        pieces.append((title, piece))
-    rows, ends = [], []
-    for title, cases in pieces:
-        width = panel_width(cases, bars)
-        fitting = next((i for i, end in enumerate(ends) if rows[i][0][1][0].kind == cases[0].kind and
-                        end + GAP + width <= WIDTH - MARGIN), len(rows))
-        if fitting == len(rows):
-            rows.append([])
-            ends.append(LEFT - GAP)
-        rows[fitting].append((title, cases, ends[fitting] + GAP, width))
-        ends[fitting] += GAP + width
-    return rows
+def panel_width(groups):
+    return max(LEAST, sum(width_of(*group) for group in groups))
 
 
-def draw_group(case, group, colours, x, width, base, height):
-    """Draws a case's bars with their figures, and its description below them."""
-    parts = []
-    left = x + (width - BAR * len(group)) / 2
-    for i, (name, value) in enumerate(group.items()):
-        tall = height(value)
-        parts.append(f'<rect x="{left + i * BAR + 1:.1f}" y="{base - tall:.1f}" width="{BAR - 2}" height="{tall:.1f}" '
-                     f'fill="{colours[name]}"><title>{escape(f"{case.id}, {name}: {value:g}")}</title></rect>')
-        ours = colours[name] == COLOURS[0]
-        parts.append(text(left + (i + 0.5) * BAR, base - tall - 3, f"{value:.0f}", 9.5, bold=ours))
-    for i, words in enumerate(label(case)):
-        last = i == len(label(case)) - 1
-        parts.append(text(x + width / 2, base + 15 + 13 * i, words, 11, fill=FAINT if last else INK))
-    return parts
+def rows_of(bars):
+    """Returns rows of panels, each (title, groups), in order of appearance. Cases without a bar are left out. A row is
+    of one kind. A panel that is wider than a row is cut."""
+    panels, rows, ends = {}, {}, {}
+    for case, group in bars.items():
+        if group:
+            panels.setdefault((case.kind, case.shape and case.shape[5]), [[]])[-1].append((label(case), group))
+            cut = panels[case.kind, case.shape and case.shape[5]]
+            if panel_width(cut[-1]) > ROW and len(cut[-1]) > 1:
+                cut.append([cut[-1].pop()])
+    for (kind, head_dim), pieces in panels.items():
+        for groups in pieces:
+            end = ends.get(kind, ROW) + GAP + panel_width(groups)
+            if end > ROW:
+                rows.setdefault(kind, []).append([])
+                end = panel_width(groups)
+            rows[kind][-1].append((f"{kind}, head dim {head_dim}" if head_dim else "other", groups))
+            ends[kind] = end
+    return [row for by_kind in rows.values() for row in by_kind]
 
 
-def draw_panel(panel, y, bars, colours, top, ceiling):
-    """Draws a panel whose upper edge is at y."""
-    (title, length), cases, x, width = panel
-    base = y + PANEL_TOP + PLOT
-    height = lambda value: PLOT * value / top
-    parts = [text(x, y + 12, title, 12.5, "start", bold=True), text(x, y + 26, length, 11.5, "start", FAINT)]
-    step = scale_step(top)
-    for i in range(int(top / step) + 1):
-        parts.append(line(x, base - height(i * step), x + width, base - height(i * step), INK if i == 0 else GRID))
-        if x == LEFT:
-            parts.append(text(x - 6, base - height(i * step) + 4, f"{i * step:g}", 10.5, "end", FAINT))
-    if ceiling:
-        parts.append(line(x, base - height(ceiling), x + width, base - height(ceiling), FAINT, dashed=True))
-    widths = [max(label_width(case), group_width(len(bars[case]))) for case in cases]
-    spare = (width - sum(widths)) / len(cases)
-    for case, own in zip(cases, widths):
-        parts += draw_group(case, bars[case], colours, x, own + spare, base, height)
-        x += own + spare
-    return parts
-
-
-def draw_legend(series, colours, ceiling):
-    """Returns the legend's parts, and its number of lines."""
-    entries = [(name, 46 + 7.2 * len(name)) for name in series]
-    product = f"a large matrix product: {ceiling:.0f}" if ceiling else ""
-    entries += [(product, 30 + 7.2 * len(product))] if ceiling else []
-    parts, x, lines = [], LEFT, 1
-    for i, (name, wide) in enumerate(entries):
-        if x + wide > WIDTH - MARGIN and x > LEFT:
-            x, lines = LEFT, lines + 1
-        y = 42 + LEGEND_LINE * (lines - 1)
-        if i < len(series):
-            parts.append(f'<rect x="{x:.1f}" y="{y}" width="13" height="13" fill="{colours[name]}"/>')
-            parts.append(text(x + 19, y + 11, name, 12.5, "start", bold=colours[name] == COLOURS[0]))
-        else:
-            parts.append(line(x, y + 6.5, x + 24, y + 6.5, FAINT, dashed=True))
-            parts.append(text(x + 30, y + 11, name, 12.5, "start", FAINT))
-        x += wide
-    return parts, lines
-
-
-def bar_chart(title, series, bars, ceiling=None):
-    """Returns the SVG of `bars`: case -> {series: figure}. `series` is the order of the legend; `ceiling` is a line
+def bar_figure(title, series, bars, ceiling=None):
+    """Returns the chart of `bars`: case -> {series: figure}. `series` is the order of the legend; `ceiling` is a line
     across all panels."""
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(series)}
     values = [value for group in bars.values() for value in group.values()]
     top = 1.06 * max([*values, ceiling or 0, 1])
-    rows = rows_of(panels_of(bars), bars) if values else []
-    row_height = PANEL_TOP + PLOT + PANEL_BOTTOM + 26
-    legend, legend_lines = draw_legend(series, colours, ceiling)
-    panels_top = TOP + LEGEND_LINE * (legend_lines - 1)
-    total = panels_top + row_height * len(rows)
-    parts = [
-        text(LEFT, 26, title, 16, "start", bold=True),
-        text(WIDTH - MARGIN, 26, "below each group: batch x heads(/kv heads)", 12, "end", FAINT),
-        *legend,
-    ]
+    rows = rows_of(bars)
+    head = HEAD + 0.2 * -(-(len(series) + bool(ceiling)) // 5)
+    height = head + PANEL * len(rows)
+    figure = new_figure(WIDTH, height)
+    unit = 0.95 / ROW  # of the figure's width
+    handles = {}
     for i, row in enumerate(rows):
-        for panel in row:
-            parts += draw_panel(panel, panels_top + i * row_height, bars, colours, top, ceiling)
-    return picture(title, WIDTH, total, parts)
+        left = 0.035
+        for panel, groups in row:
+            width = panel_width(groups)
+            axes = figure.add_axes((left, 1 - (head + PANEL * i + 1.95) / height, width * unit, 1.65 / height))
+            left += (width + GAP) * unit
+            draw_panel(axes, panel, groups, colours, top, width)
+            axes.tick_params(labelleft=axes.get_position().x0 < 0.04)
+            if ceiling:
+                axes.axhline(ceiling, color=FAINT, linestyle="--", linewidth=0.8,
+                             label=f"a large matrix product: {ceiling:.0f}")
+            handles.update(zip(*reversed(axes.get_legend_handles_labels())))
+    figure.text(0.015, 1 - 0.25 / height, title, fontsize=12, weight="bold")
+    figure.text(0.985, 1 - 0.25 / height, "below each group: batch x heads(/kv heads)", ha="right", color=FAINT)
+    draw_legend(figure, series, handles, (0.005, 1 - 0.3 / height), 5)
+    return figure
+
+
+def bar_chart(*arguments, **more):
+    """Returns the SVG of bar_figure()."""
+    return svg_of(bar_figure(*arguments, **more))

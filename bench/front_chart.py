@@ -5,6 +5,7 @@
   python3 bench/front_chart.py --check    # whether that file is what would be written
 
 Each panel is one run on one GPU. A bar is the best time of that run. Nobody is given a bar that was not measured there.
+Needs matplotlib: pip install matplotlib==3.11.2, whose bytes --check compares.
 Exit codes: 0 done; 1 the file differs (--check), or cannot be read or written.
 """
 import argparse
@@ -12,7 +13,7 @@ import dataclasses
 import pathlib
 import sys
 
-from bar_chart import COLOURS, FAINT, GRID, INK, NAMES, line, picture, scale_step, text
+from bar_chart import COLOURS, FAINT, NAMES, draw_legend, draw_panel, new_figure, svg_of
 from results import ResultError, read_results
 
 BENCH = pathlib.Path(__file__).resolve().parent
@@ -27,9 +28,10 @@ SERIES = {
     "cuDNN": ("sdpa_cudnn",),
     "cuDNN's flex_attention": ("cudnn_flex", "cudnn_flex_varlen"),
 }
-WIDTH, LEFT, GAP, MARGIN = 800, 34, 34, 12
-BAR, BETWEEN, LEAST = 17, 14, 62  # widths: of a bar, between groups, of a group with its name
-TOP, PLOT, BELOW = 66, 150, 44
+NOTES = """A panel is one run on one GPU. Compare only within it.
+A missing bar was not measured in that run.
+Documents: the best of a mask and packed sequences.
+The figures are in bench/results."""
 
 
 @dataclasses.dataclass
@@ -59,62 +61,26 @@ def bars_of(run):
     return bars
 
 
-def group_width(group):
-    return max(len(group) * BAR + BETWEEN, LEAST)
-
-
-def draw_panel(run, bars, x, y, top):
-    """Returns the panel's parts, and where it ends on the right."""
-    parts, left, base = [], x, y + PLOT
-    width = sum(map(group_width, bars.values()))
-    height = lambda value: PLOT * value / top
-    for i in range(int(top / scale_step(top)) + 1):
-        at = base - height(i * scale_step(top))
-        parts.append(line(x, at, x + width, at, INK if i == 0 else GRID))
-        parts.append(text(x - 5, at + 3.5, f"{i * scale_step(top):g}", 10, "end", FAINT))
-    parts.append(text(x, y - 8, f"{run.kind.capitalize()}, run of {run.day}", 12, "start", bold=True))
-    for mod, group in bars.items():
-        middle = left + group_width(group) / 2
-        for i, (name, value) in enumerate(group.items()):
-            at = middle + (i - len(group) / 2) * BAR
-            colour = COLOURS[list(SERIES).index(name)]
-            parts.append(f'<rect x="{at + 1:.1f}" y="{base - height(value):.1f}" width="{BAR - 2}" '
-                         f'height="{height(value):.1f}" fill="{colour}"><title>{run.kind} {mod}, {name}: {value:g} TFLOP/s'
-                         "</title></rect>")
-            parts.append(text(at + BAR / 2, base - height(value) - 3, f"{value:.0f}", 8.5, bold=name == "attnc"))
-        parts.append(text(middle, base + 15, NAMES.get(mod, mod), 11))
-        left += group_width(group)
-    return parts, left
-
-
-def chart():
-    """Returns the SVG."""
+def chart_figure():
+    """Returns the chart."""
     panels = [(run, bars_of(run)) for run in RUNS]
     top = 1.12 * max(value for _, bars in panels for group in bars.values() for value in group.values())
-    parts = [text(MARGIN, 22, "TFLOP/s on an NVIDIA H200", 15, "start", bold=True),
-             text(WIDTH - MARGIN, 22, "bf16, 2 x 16 heads x 8192 tokens, head dim 128; masked pairs do not count", 10.5, "end",
-                  FAINT)]
-    x = MARGIN
-    present = {name for _, bars in panels for group in bars.values() for name in group}
-    for i, name in enumerate(SERIES):
-        if name in present:
-            parts.append(f'<rect x="{x:.1f}" y="34" width="11" height="11" fill="{COLOURS[i]}"/>')
-            parts.append(text(x + 16, 43.5, name, 12, "start", bold=name == "attnc"))
-            x += 32 + 6.6 * len(name)
-    x, y = LEFT, TOP + 12
-    for run, bars in panels:
-        wide = sum(map(group_width, bars.values()))
-        if x > LEFT and x + wide > WIDTH - MARGIN:
-            x, y = LEFT, y + PLOT + BELOW
-        drawn, right = draw_panel(run, bars, x, y, top)
-        parts += drawn
-        x = right + GAP
-    if x + 200 < WIDTH:
-        notes = ("A panel is one run on one GPU. Compare only within it.", "A missing bar was not measured in that run.",
-                 "Documents: the best of a mask and packed sequences.", "The figures are in bench/results.")
-        parts += [text(x, y + 12 + 15 * i, words, 11, "start", FAINT) for i, words in enumerate(notes)]
-    return picture("TFLOP/s of attnc, FlexAttention, FlashAttention-4 and cuDNN on an NVIDIA H200", WIDTH,
-                   y + PLOT + BELOW - 12, parts)
+    colours = dict(zip(SERIES, COLOURS))
+    figure = new_figure(8, 4.4)
+    places = figure.subplots(2, 2, gridspec_kw={"left": 0.05, "right": 0.99, "top": 0.81, "bottom": 0.06, "hspace": 0.36,
+                                                "wspace": 0.1}).flat
+    handles = {}
+    for (run, bars), axes in zip(panels, places):
+        groups = [(NAMES.get(mod, mod), group) for mod, group in bars.items()]
+        draw_panel(axes, f"{run.kind.capitalize()}, run of {run.day}", groups, colours, top)
+        handles.update(zip(*reversed(axes.get_legend_handles_labels())))
+    places[3].axis("off")
+    places[3].text(0, 0.9, NOTES, va="top", color=FAINT, linespacing=1.6)
+    figure.text(0.015, 0.95, "TFLOP/s on an NVIDIA H200", fontsize=11, weight="bold")
+    figure.text(0.99, 0.95, "bf16, 2 x 16 heads x 8192 tokens, head dim 128; masked pairs do not count", ha="right",
+                color=FAINT, fontsize=7)
+    draw_legend(figure, SERIES, handles, (0, 0.945), len(SERIES))
+    return figure
 
 
 def main(arguments=None):
@@ -123,7 +89,7 @@ def main(arguments=None):
     args.add_argument("--output", type=pathlib.Path, default=CHART, metavar="FILE.svg", help="default: %(default)s")
     args = args.parse_args(arguments)
     try:
-        svg = chart()
+        svg = svg_of(chart_figure())
         if args.check:
             if args.output.read_text(encoding="utf-8") == svg:
                 return 0

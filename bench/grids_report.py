@@ -3,14 +3,14 @@
 
   python3 bench/grids_report.py bench/results/h200-2026-11-2?-grids*.jsonl --table bench/README.md
 
-Each file has a table, under its GPU, day and command; each case has a row: TFLOP/s of live pairs. Without --table they
-are printed. Exit codes: 0 done; 1 a file is malformed, or cannot be read or written.
+Each file has a table, under its GPU, day and command; each case has a row: TFLOP/s of live pairs. With --name NAME the
+markers are `<!-- results NAME -->`. Without --table they are printed. Exit codes: 0 done; 1 a file is malformed, or
+cannot be read or written.
 """
-import argparse
 import json
 import sys
 
-from report import plain, put_between, table
+from report import plain, table, write_tables
 from results import ResultError
 
 NAMES = {
@@ -46,20 +46,7 @@ def tables_of(path):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+")
-    parser.add_argument("--table", metavar="FILE.md", help="Markdown file with the markers; without it: print")
-    options = parser.parse_args(arguments)
-    try:
-        body = "\n".join(line for path in options.files for line in tables_of(path))
-        if options.table:
-            put_between(options.table, body, "grids")
-        else:
-            print(body)
-    except (ResultError, OSError) as error:
-        print(f"grids_report.py: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return write_tables("grids_report.py", __doc__, tables_of, "grids", arguments)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 
 The tables replace the text between the lines `<!-- results -->` and `<!-- /results -->` of the Markdown file, or, with
 --name NAME, between `<!-- results NAME -->` and `<!-- /results NAME -->`. Without --table they are printed. The lowest
-ms of each case and peer counts. All files must be of one run on one GPU.
+ms of each case and peer counts. All files must be of one run on one GPU. --plot needs matplotlib.
 Exit codes: 0 done; 1 a file is malformed or cannot be read or written (nothing is written then); 2 wrong usage.
 """
 import argparse
@@ -266,6 +266,25 @@ def put_between(path, body, name=""):
     with open(path, encoding="utf-8") as file:
         page = between_markers(file.read(), path, body, name)
     write(path, page)
+
+
+def write_tables(program, about, tables_of, name, arguments=None):
+    """The main part of programs whose result files have tables: tables_of(path) returns those of a file."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--table", metavar="FILE.md", help="Markdown file with the markers; without it: print")
+    parser.add_argument("--name", default=name, help="of the markers; default: %(default)s")
+    options = parser.parse_args(arguments)
+    try:
+        body = "\n".join(line for path in options.files for line in tables_of(path))
+        if options.table:
+            put_between(options.table, body, options.name)
+        else:
+            print(body)
+    except (ResultError, OSError) as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def chart(results, date):

@@ -7,11 +7,10 @@ and its end.
 Each file has its tables, under its GPU, day and command. With --name NAME the markers are `<!-- results NAME -->`. Without
 --table they are printed. Exit codes: 0 done; 1 a file is malformed, or cannot be read or written.
 """
-import argparse
 import json
 import sys
 
-from report import plain, put_between, table
+from report import plain, table, write_tables
 from results import ResultError
 
 PASSES = {"forward": "forward", "both": "both", "training": "both"}
@@ -86,21 +85,7 @@ def tables_of(path):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+")
-    parser.add_argument("--table", metavar="FILE.md", help="Markdown file with the markers; without it: print")
-    parser.add_argument("--name", default="shards", help="of the markers; default: shards")
-    options = parser.parse_args(arguments)
-    try:
-        body = "\n".join(line for path in options.files for line in tables_of(path))
-        if options.table:
-            put_between(options.table, body, options.name)
-        else:
-            print(body)
-    except (ResultError, OSError) as error:
-        print(f"shards_report.py: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return write_tables("shards_report.py", __doc__, tables_of, "shards", arguments)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,8 @@ if ! command -v clang-format-14 >/dev/null && command -v apt-get >/dev/null; the
 fi
 python3 docs/site/build.py --install >build/docs.log 2>&1 || echo "no environment for the site: $(tail -n 1 build/docs.log)"
 if [ "${1:-}" = --torch ]; then
-  make_environment "$environment" torch==2.11.0 transformers==5.17.0 safetensors numpy >build/torch.log 2>&1 & # while the compiler runs
+  make_environment "$environment" torch==2.11.0 transformers==5.17.0 safetensors numpy matplotlib==3.11.2 \
+    >build/torch.log 2>&1 & # while the compiler runs
   making=$!
   cmake --build build
   wait "$making" || echo "no environment with PyTorch: $(tail -n 1 build/torch.log)"

@@ -309,7 +309,6 @@ struct TileWork {
 struct Explanation {
   Mod mod;                                 ///< The mod with its pins folded in.
   Preparation preparation;                 ///< The settled choices.
-  Plan kernel;                             ///< The kernel. For training, that of the backward pass.
   std::vector<KernelSource> sources;       ///< Source of each launch.
   CompiledStages compiled;                 ///< Machine code of each launch.
   Captures scalars;                        ///< Scalars that the mask was counted with.
@@ -325,6 +324,9 @@ struct Explanation {
   /// Work of a forward kernel of another family than Naive. Unset for lists of boxes, boxes that differ by head, ragged
   /// batches, tokens outside grids, and more than 2^16 different tiles.
   std::optional<TileWork> work = {};
+
+  /// Returns the kernel. For training, that of the backward pass.
+  const Plan& kernel() const { return preparation.last(); }
 };
 /// Explains settled choices. Compiles the kernel, or takes it from memory or disk, and counts the mask's blocks.
 /// Captures are in host memory; only elements that mask_mod reads are read. KV lengths count as full, and query

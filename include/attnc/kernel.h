@@ -112,14 +112,8 @@ struct KernelOptions {
   /// the mask is a box. If the mod declares no grid, only Compiler::prepare() takes one: it sees the lengths, which say
   /// whether a grid exists.
   bool noBoxes = false;
-  /// F32: whether each product is one TF32 product instead of three. The relative error is then about 1e-3 instead of
-  /// 1e-6.
-  bool tf32 = false;
-  /// Forward, Backward: how far a low-rank term of score_mod may be off. It is a part of the sum of |u| |w| over the
-  /// products, in [0, 1). Kernels of bf16 take the fewest columns of q and k that keep it. If u and w are f32, 0.01
-  /// takes one for each rank, 0.005 two, 1e-4 three, 2e-5 five, and 1e-6 six. Numbers of bf16 take fewer. 0: 2^-14 if
-  /// u is bf16 times a factor, else as exact as f32.
-  float lowRankError = 0;
+#define ATTNC_CHOICE(type, member, c_type, name, limit, flag, text) type member = 0;
+#include "attnc/choices.def"
   /// Extents and integer or bool scalars of the mod to fold as constants, by name: "KV_LEN" -> 8192. They become part
   /// of the kernel's cache key. A launch that gives another value is an error.
   std::map<std::string, int64_t> pins = {};
@@ -131,6 +125,15 @@ struct KernelOptions {
   /// chooses. Results of different tiles differ only by rounding.
   std::string tile = {};
 };
+
+/// Copies the choices of choices.def, between KernelOptions, PrepareOptions and structs like these.
+template <class From, class To> void copyChoices(const From& from, To& to) {
+#define ATTNC_CHOICE(type, member, c_type, name, limit, flag, text) to.member = from.member;
+#include "attnc/choices.def"
+}
+
+/// Returns the choices of choices.def that are not the default: {"tf32", "low-rank-error 0.005"}.
+std::vector<std::string> choiceWords(const KernelOptions& options);
 
 /// Returns the features that launches of a kernel have: options.features that its kind knows, and those that other
 /// options imply.

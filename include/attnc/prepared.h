@@ -26,8 +26,8 @@ namespace attnc {
 struct PrepareOptions {
   Family family = Family::Auto; ///< Family of each pass. Auto: the fastest one that takes the operands' layout.
   std::string arch = {};        ///< GPU architecture. Empty: the device of the current CUDA context.
-  bool tf32 = false;            ///< As KernelOptions::tf32.
-  float lowRankError = 0;       ///< As KernelOptions::lowRankError.
+#define ATTNC_CHOICE(type, member, c_type, name, limit, flag, text) type member = 0;
+#include "attnc/choices.def"
   /// As KernelOptions::pins.
   std::map<std::string, int64_t> pins = {};
   /// As KernelOptions::offsets. Default: Tensor if qOffsets are given; FromLengths if kvLengths or

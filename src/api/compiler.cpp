@@ -104,6 +104,12 @@ std::string modKey(const Mod& mod) {
   return key;
 }
 
+/// Returns the key of a plan's machine code and of how a launch fills its parameters.
+std::string codeKey(const Plan& plan) {
+  const PlanAccess::Impl& of = PlanAccess::of(plan);
+  return modKey(of.given) + " " + optionsKey(of.plan.options);
+}
+
 } // namespace
 
 Expected<KernelOptions> withArch(KernelOptions options) {
@@ -175,20 +181,15 @@ std::vector<jit::CompileJob> Compiler::Impl::jobsOf(const Plan& plan, const Stag
   return jobs;
 }
 
-Expected<Compiler::Impl::Build> Compiler::Impl::build(const Plan& plan) {
-  const PlanAccess::Impl& of = PlanAccess::of(plan);
-  const std::string key = modKey(of.given) + " " + optionsKey(of.plan.options);
+Expected<CompiledStages> Compiler::Impl::build(const Plan& plan) {
+  const std::string key = codeKey(plan);
   {
     std::lock_guard lock(mutex);
-    if (auto found = built.find(key); found != built.end()) {
-      Build build{found->second, {}};
-      for (const BuiltStage& stage : build.plan->stages) build.compiled.push_back(stage.compiled);
-      return build;
-    }
+    if (auto found = built.find(key); found != built.end()) return found->second;
   }
+  const PlanAccess::Impl& of = PlanAccess::of(plan);
   ATTNC_TRY_AS(mods, onOwnStack([&] { return of.stageMods(); }));
-  Build build;
-  std::vector<BuiltStage> stages;
+  CompiledStages compiled, later;
   // The first program compiles on this thread, each other one on its own: all at once, so that the longest waits for
   // none.
   std::vector<std::future<Expected<jit::CachedKernel>>> programs;
@@ -199,41 +200,41 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Plan& plan) {
   }
   for (size_t i = 0; i < programs.size(); ++i) {
     ATTNC_TRY_AS(cached, programs[i].get());
-    build.compiled.push_back(std::make_shared<const CompiledKernel>(compiledKernel(*cached, of.plan.stages[i])));
-    stages.push_back({(*mods)[i]->source.slots, fromMemory(build.compiled.back())});
+    compiled.push_back(std::make_shared<const CompiledKernel>(compiledKernel(*cached, of.plan.stages[i])));
+    later.push_back(fromMemory(compiled.back()));
   }
-  auto made = std::make_shared<const BuiltPlan>(BuiltPlan{plan, std::move(stages)});
   std::lock_guard lock(mutex);
-  build.plan = built.emplace(key, std::move(made)).first->second;
-  return build;
+  built.emplace(key, std::move(later));
+  return compiled;
 }
 
-Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Plan& handle) {
-  ATTNC_TRY_AS(build, this->build(handle));
+Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Plan& plan) {
   ATTNC_TRY_AS(context, jit::currentContext());
-  const BuiltPlan& plan = *build->plan;
-  const std::pair key{*context, &plan};
+  const std::pair key{*context, codeKey(plan)};
   {
     std::lock_guard lock(mutex);
     if (auto found = loaded.find(key); found != loaded.end()) return found->second;
   }
-  LoadedPlan held{build->plan, std::move(build->compiled), {}, {}};
-  for (size_t i = 0; i < plan.stages.size(); ++i) {
-    const BuiltStage& stage = plan.stages[i];
-    const std::vector<char>& cubin = stage.compiled->cubin;
-    ATTNC_TRY_AS(kernel, jit::LoadedKernel::load(
-                             {.cubin = {cubin.data(), cubin.size()},
-                              .entry = plan.plan().stages[i].entry,
-                              .arch = plan::machineArch(plan.plan().options.arch),
-                              .maxDynamicSharedBytes = plan.plan().stages[i].config.sharedBytes,
-                              .variable = codegen::readsTensors(stage.slots) ? codegen::kZeroVariable : ""}));
+  const PlanAccess::Impl& of = PlanAccess::of(plan);
+  ATTNC_TRY_AS(compiled, build(plan));
+  ATTNC_TRY_AS(mods, onOwnStack([&] { return of.stageMods(); }));
+  LoadedPlan held{plan, *std::move(mods), *std::move(compiled), {}, {}};
+  for (size_t i = 0; i < of.plan.stages.size(); ++i) {
+    const std::vector<char>& cubin = held.compiled[i]->cubin;
+    ATTNC_TRY_AS(kernel,
+                 jit::LoadedKernel::load(
+                     {.cubin = {cubin.data(), cubin.size()},
+                      .entry = of.plan.stages[i].entry,
+                      .arch = plan::machineArch(of.plan.options.arch),
+                      .maxDynamicSharedBytes = of.plan.stages[i].config.sharedBytes,
+                      .variable = codegen::readsTensors(held.mods[i]->source.slots) ? codegen::kZeroVariable : ""}));
     held.stages.push_back(*std::move(kernel));
   }
   ATTNC_TRY_AS(device, jit::currentDevice());
   held.device = {device->multiprocessors, device->l2Bytes};
   held.checks = asksForChecks(env);
   auto first = std::make_shared<const LoadedPlan>(held);
-  for (size_t i = 0; i < plan.stages.size(); ++i) held.compiled[i] = plan.stages[i].compiled;
+  for (auto& stage : held.compiled) stage = fromMemory(stage);
   std::lock_guard lock(mutex);
   loaded.emplace(key, std::make_shared<const LoadedPlan>(std::move(held)));
   return first;
@@ -246,10 +247,7 @@ Expected<Plan> Compiler::plan(const Mod& mod, const KernelOptions& options) cons
   return impl->planFor(mod, *complete);
 }
 
-Expected<CompiledStages> Compiler::compile(const Plan& plan) const {
-  ATTNC_TRY_AS(build, impl->build(plan));
-  return std::move(build->compiled);
-}
+Expected<CompiledStages> Compiler::compile(const Plan& plan) const { return impl->build(plan); }
 
 /// Checks that a plan is for a kernel of these kinds.
 static Status checkKind(const Plan& plan, std::initializer_list<KernelKind> kinds) {

@@ -61,22 +61,16 @@ struct Compiler::Impl {
   /// derive(), with a memory of the mods that take time to derive.
   Expected<Mod> derived(const Mod& mod, const KernelOptions& options);
 
-  /// A plan's machine code, and how this call obtained it.
-  struct Build {
-    std::shared_ptr<const BuiltPlan> plan;
-    CompiledStages compiled;
-  };
-
   /// Compiler::plan() for options that have an arch.
   Expected<Plan> planFor(const Mod& mod, const KernelOptions& options);
 
   /// Returns what NVRTC compiles for each stage of a plan. `mods`: its stageMods().
   static std::vector<jit::CompileJob> jobsOf(const Plan& plan, const StageMods& mods);
 
-  /// Takes a build from memory, or writes and compiles it.
-  Expected<Build> build(const Plan& plan);
+  /// Returns a plan's machine code: from memory, or written and compiled.
+  Expected<CompiledStages> build(const Plan& plan);
 
-  /// build(), then loads it into the current context.
+  /// Loads a plan into the current context, after build().
   Expected<std::shared_ptr<const LoadedPlan>> load(const Plan& plan);
 
   /// Whose tuned tiles settle() looks up.
@@ -127,9 +121,9 @@ private:
   std::string tunedDevice;
   TunedChoices tuned;
   std::mutex mutex;
-  std::map<std::string, Mod> derivedMods;                                                     // by mod, pins and kind
-  std::map<std::string, std::shared_ptr<const BuiltPlan>> built;                              // by mod and options
-  std::map<std::pair<CUctx_st*, const BuiltPlan*>, std::shared_ptr<const LoadedPlan>> loaded; // by context and plan
+  std::map<std::string, Mod> derivedMods;      // by mod, pins and kind
+  std::map<std::string, CompiledStages> built; // by codeKey() of plans; marked as if they came from memory
+  std::map<std::pair<CUctx_st*, std::string>, std::shared_ptr<const LoadedPlan>> loaded; // by context and codeKey()
 };
 
 } // namespace attnc

@@ -5,6 +5,7 @@
 #include "api/check_values.h"
 #include "api/kernel_impl.h"
 #include "api/mod_impl.h"
+#include "codegen/pack_args.h"
 #include "ir/bind.h"
 #include "jit/enqueue_zeros.h"
 #include "plan/capture_gradients.h"
@@ -29,13 +30,13 @@ static_assert(8 * kMaxArgWords + sizeof(plan::ParameterBlock) <= kMaxParameterBy
 const Captures kNoCaptures;
 
 /// Enqueues a stage with the parameters (params, ModArgs).
-Status enqueue(const plan::Stage& stage, const BuiltStage& built, const jit::LoadedKernel& loaded, int64_t ctas,
-               plan::ParameterBlock& params, const ir::Bindings& bindings, Stream stream) {
+Status enqueue(const plan::Stage& stage, llvm::ArrayRef<codegen::ArgWord> slots, const jit::LoadedKernel& loaded,
+               int64_t ctas, plan::ParameterBlock& params, const ir::Bindings& bindings, Stream stream) {
   if (ctas > std::numeric_limits<int32_t>::max())
     return Error::environment(fmt::format("{} CTAs are more than a grid holds", ctas), "split the batch");
   uint64_t words[kMaxArgWords];
   words[0] = 0; // not read if the mod captures nothing
-  codegen::packArgs(built.slots, bindings, loaded.variable(), words);
+  codegen::packArgs(slots, bindings, loaded.variable(), words);
   void* arguments[] = {params.data(), words};
   jit::LaunchShape shape;
   shape.grid[0] = unsigned(ctas);
@@ -56,13 +57,12 @@ Status enqueueZeros(const plan::WorkspaceView& workspace, plan::WorkspaceUse::Ze
 
 Status LoadedPlan::addCaptureOutputs(plan::LaunchOperands& checked, const BackwardOperands& operands,
                                      const BackwardOutputs& outputs, bool launches) const {
-  return plan::addCaptureOutputs(checked, built->plan(), built->module(), operands.captures, outputs.captures,
-                                 launches);
+  return plan::addCaptureOutputs(checked, plan(), module(), operands.captures, outputs.captures, launches);
 }
 
 Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* captures, void* workspace, Stream stream,
                           llvm::function_ref<Status()> before) const {
-  const plan::Plan& plan = built->plan();
+  const plan::Plan& plan = this->plan();
   std::optional<plan::LaunchOperands> bound;
   std::optional<plan::WideOperands> wide; // first with shapes only, for the layout
   if (plan.widensOperands) bound.emplace(given).wide = &wide.emplace(nullptr);
@@ -74,9 +74,8 @@ Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* cap
   std::optional<ir::Bindings> bindings; // the same for all stages
   const auto bindOnce = [&]() -> Status {
     if (bindings) return {};
-    const ir::Module& module = built->module();
-    ATTNC_TRY_AS(bound, ir::bind(module, captures ? *captures : kNoCaptures, given.problem, &given));
-    ATTNC_TRY(checkPins(module, *bound, plan.options.pins));
+    ATTNC_TRY_AS(bound, ir::bind(module(), captures ? *captures : kNoCaptures, given.problem, &given));
+    ATTNC_TRY(checkPins(module(), *bound, plan.options.pins));
     bindings = *std::move(bound);
     return {};
   };
@@ -101,7 +100,7 @@ Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* cap
     if (isFirst && before) ATTNC_TRY(before());
     if (isFirst) ATTNC_TRY(enqueueZeros(view, plan::WorkspaceUse::Zeroed::EveryLaunch, stream));
     isFirst = false;
-    ATTNC_TRY(enqueue(stage, built->stages[i], stages[i], ctas, *params, *bindings, stream));
+    ATTNC_TRY(enqueue(stage, mods[i]->source.slots, stages[i], ctas, *params, *bindings, stream));
   }
   return {};
 }
@@ -117,7 +116,7 @@ Expected<size_t> ForwardKernel::workspaceBytes(const Operands& operands, const O
 
 Status ForwardKernel::launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const {
   ATTNC_TRY_AS(checked, plan::checkForward(operands, outputs, options()));
-  if (plan->checks) ATTNC_TRY(checkOnDevice(plan->built->module(), operands, options().kind, stream));
+  if (plan->checks) ATTNC_TRY(checkOnDevice(plan->module(), operands, options().kind, stream));
   return plan->launch(*checked, operands.captures, workspace, stream);
 }
 
@@ -135,7 +134,7 @@ Expected<size_t> BackwardKernel::workspaceBytes(const BackwardOperands& operands
 Status BackwardKernel::launch(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace,
                               Stream stream) const {
   ATTNC_TRY_AS(checked, plan::checkBackward(operands, outputs, options()));
-  if (plan->checks) ATTNC_TRY(checkOnDevice(plan->built->module(), operands, KernelKind::Backward, stream));
+  if (plan->checks) ATTNC_TRY(checkOnDevice(plan->module(), operands, KernelKind::Backward, stream));
   ATTNC_TRY(plan->addCaptureOutputs(*checked, operands, outputs, /*launches=*/true));
   return plan->launch(*checked, operands.captures, workspace, stream);
 }
@@ -150,7 +149,7 @@ Status BlockMaskKernel::launch(const BlockMaskView& mask, const ProblemShape& pr
     return Error::environment(
         "this kernel builds the lists of queries with offsets, which Prepared::launch() alone can",
         "prepare with PrepareOptions::offsets None, or launch what was prepared");
-  ATTNC_TRY_AS(checked, plan::checkBlockMask(plan->built->module(), mask, problem, options()));
+  ATTNC_TRY_AS(checked, plan::checkBlockMask(plan->module(), mask, problem, options()));
   return plan->launch(*checked, &captures, nullptr, stream);
 }
 

@@ -1,8 +1,7 @@
-// What kernels hold: a plan, built and loaded stage by stage.
+// What kernels hold: a plan, loaded stage by stage.
 #pragma once
 
 #include "api/plan_impl.h"
-#include "codegen/pack_args.h"
 #include "jit/loaded_kernel.h"
 
 #include <llvm/ADT/STLFunctionalExtras.h>
@@ -12,36 +11,25 @@
 
 namespace attnc {
 
-/// A stage before loading: its machine code, and how a launch fills its ModArgs.
-struct BuiltStage {
-  std::vector<codegen::ArgWord> slots;
-  std::shared_ptr<const CompiledKernel> compiled; ///< marked as if it came from memory
-};
-
-struct BuiltPlan {
-  Plan handle;
-  std::vector<BuiltStage> stages; ///< one per stage of the plan
-
-  const plan::Plan& plan() const { return PlanAccess::of(handle).plan; }
-  const ir::Module& module() const { return PlanAccess::of(handle).mod.module(); }
-};
-
 /// Enqueues zeros for those uses of a workspace that are zeroed at this time. `memory`: the workspace's; enqueues
 /// nothing if null.
 Status enqueueZeros(const plan::WorkspaceView& workspace, plan::WorkspaceUse::Zeroed when, Stream stream);
 
 /// What ForwardKernel, BackwardKernel and BlockMaskKernel hold.
 struct LoadedPlan {
-  std::shared_ptr<const BuiltPlan> built;
+  Plan handle;
+  StageMods mods;          ///< of its stages: they say how a launch fills ModArgs
   CompiledStages compiled; ///< as the call that made this obtained them
   std::vector<jit::LoadedKernel> stages;
   plan::Device device;
   bool checks = false; ///< whether each launch checks the values of its operands first
 
-  const KernelOptions& options() const { return built->plan().options; }
+  const plan::Plan& plan() const { return PlanAccess::of(handle).plan; }
+  const ir::Module& module() const { return PlanAccess::of(handle).mod.module(); }
+  const KernelOptions& options() const { return plan().options; }
 
   plan::WorkspaceLayout workspaceFor(const plan::LaunchOperands& operands) const {
-    return {built->plan().workspace, operands};
+    return {plan().workspace, operands};
   }
 
   /// Calls plan::addCaptureOutputs(). Precondition: a backward plan.

@@ -11,10 +11,10 @@
 namespace attnc {
 namespace {
 
-/// Returns a tile as one word; tiles of grids have several.
-std::string labelOf(std::string tile) {
-  std::replace(tile.begin(), tile.end(), ' ', '+');
-  return tile;
+/// Returns words as one.
+std::string labelOf(std::string words, char between) {
+  std::replace(words.begin(), words.end(), ' ', between);
+  return words;
 }
 
 /// Returns the label of a feature: "row-max" for RowMax.
@@ -48,11 +48,11 @@ std::vector<std::string> labelsOf(const KernelOptions& options) {
 #define ATTNC_OPTION(member, name, label) addFlag(options.member, label);
 #include "attnc/options.def"
   options.features.forEach([&](Feature feature) { all.push_back(labelOf(feature)); });
-  add(options.lowRankError > 0, fmt::format("low-rank-error-{}", options.lowRankError));
+  for (const std::string& choice : choiceWords(options)) all.push_back(labelOf(choice, '-'));
   add(options.offsets == QueryOffsets::FromLengths, "offsets-from-lengths");
   add(options.offsets == QueryOffsets::Tensor, "offsets");
   add(options.pageSize, fmt::format("pages-{}", options.pageSize));
-  add(!options.tile.empty(), "tile-" + labelOf(options.tile));
+  add(!options.tile.empty(), "tile-" + labelOf(options.tile, '+')); // those of grids have several words
   for (const std::string& name : options.gradients) all.push_back("d_" + name);
   for (const auto& [name, value] : options.pins) all.push_back(fmt::format("{}:{}", name, value));
   return all;

@@ -49,10 +49,9 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
                        .features = featuresOf(operands) & kOptionFeatures,
                        .offsets = sequenceForm(operands, options).offsets,
                        .pageSize = operands.pageTable ? int(operands.k.shape[2]) : 0,
-                       .tf32 = options.tf32,
-                       .lowRankError = options.lowRankError,
                        .pins = options.pins,
                        .tile = options.tile};
+  copyChoices(options, kernel);
   kernel.features.set(Feature::Fp8Q, isFp8); // scales of others are refused by name
   kernel.features.set(Feature::Fp8Kv, operands.k.dtype == DType::E4M3);
   kernel.features.set(Feature::RowMax, outputs.rowMax.has_value());

@@ -167,7 +167,7 @@ std::optional<bool> readDecode(Arguments& arguments, attnc_decode decode, const 
   return {};
 }
 
-bool readFlag(Arguments& arguments, int32_t flag, const Place& place) {
+bool readFlag(Arguments& arguments, int64_t flag, const Place& place) {
   if (flag != 0 && flag != 1) arguments.refuse(place, fmt::format("is {}, expected 0 or 1", flag));
   return flag == 1;
 }

@@ -35,7 +35,7 @@ std::optional<QueryOffsets> readOffsets(Arguments& arguments, attnc_query_offset
 std::optional<CompilerOptions::CacheMode> readCacheMode(Arguments& arguments, attnc_cache_mode mode,
                                                         const Place& place);
 /// Accepts 0 or 1.
-bool readFlag(Arguments& arguments, int32_t flag, const Place& place);
+bool readFlag(Arguments& arguments, int64_t flag, const Place& place);
 /// Unset for ATTNC_DECODE_DEFAULT.
 std::optional<bool> readDecode(Arguments& arguments, attnc_decode decode, const Place& place);
 /// Checks a member that must be 0.

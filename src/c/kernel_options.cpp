@@ -18,13 +18,13 @@ int readSize(Arguments& arguments, int32_t given, int byDefault, const Place& pl
 /// Reads members of KernelOptions, by their types.
 struct OptionReader {
   Arguments& arguments;
-  const attnc_kernel_options& all;
+  size_t pins = 0, gradients = 0; ///< how many there are
 
-  void read(bool& option, int32_t given, const Place& place) const { option = readFlag(arguments, given, place); }
   void read(int& option, int32_t given, const Place& place) const {
     option = readSize(arguments, given, option, place);
   }
-  void read(float& option, float given, const Place&) const { option = given; }
+  void read(bool& option, int64_t given, const Place& place) const { option = readFlag(arguments, given, place); }
+  void read(float& option, double given, const Place&) const { option = float(given); }
   void read(Features& option, uint32_t given, const Place& place) const {
     option = Features(given);
     if (const uint32_t others(option.without(kOptionFeatures)); others)
@@ -46,10 +46,10 @@ struct OptionReader {
     option = readOffsets(arguments, given, place).value_or(option);
   }
   void read(std::map<std::string, int64_t>& option, const attnc_pin* given, const Place& place) const {
-    option = readPins(arguments, given, all.pin_count, place);
+    option = readPins(arguments, given, pins, place);
   }
   void read(std::set<std::string>& option, const char* const* given, const Place& place) const {
-    option = readNames(arguments, given, all.gradient_count, place);
+    option = readNames(arguments, given, gradients, place);
   }
 };
 
@@ -60,7 +60,7 @@ KernelOptions readKernelOptions(Arguments& arguments, const attnc_kernel_options
   KernelOptions options;
   arguments.given(given, place);
   if (!readStruct(arguments, given, all, place)) return options;
-  const OptionReader reader{arguments, all};
+  const OptionReader reader{arguments, all.pin_count, all.gradient_count};
   const auto at = [&](const char* member) { return Place(place.name, member); };
 #define ATTNC_OPTION(member, name, label) reader.read(options.member, all.name, at(#name));
 #include "attnc/options.def"
@@ -76,13 +76,14 @@ PrepareOptions readPrepareOptions(Arguments& arguments, const attnc_prepare_opti
   options.pins = readPins(arguments, all.pins, all.pin_count, at("pins"));
   options.family = readFamily(arguments, all.family, at("family"));
   options.offsets = readOffsets(arguments, all.offsets, at("offsets"));
-  options.tf32 = readFlag(arguments, all.tf32, at("tf32"));
   options.deterministic = readFlag(arguments, all.deterministic, at("deterministic"));
   options.buildBlockMask = !readFlag(arguments, all.no_block_mask, at("no_block_mask"));
   options.decode = readDecode(arguments, all.decode, at("decode"));
   if (all.tile) options.tile = all.tile;
   if (all.backward_tile) options.backwardTile = all.backward_tile;
-  options.lowRankError = all.low_rank_error;
+  const OptionReader reader{arguments};
+#define ATTNC_CHOICE(type, member, c_type, name, limit, flag, text) reader.read(options.member, all.name, at(#name));
+#include "attnc/choices.def"
   options.check = readFlag(arguments, all.check, at("check"));
   return options;
 }

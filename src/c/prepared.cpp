@@ -42,26 +42,12 @@ attnc_status attnc_preparation_get_info(const attnc_preparation* preparation, at
     if (!arguments.given(preparation, "preparation")) return {};
     const Preparation& from = preparation->preparation;
     attnc_preparation_info all = {};
-    all.arch = from.kernel.options().arch.c_str();
     all.workspace_bytes = from.workspaceBytes;
     all.problem = toC(from.problem);
     if (from.blockMask && !from.blockMask->boxes) all.block_mask = toC(*from.blockMask);
-    all.builds_block_mask = from.blockMask.has_value();
-    all.passed_over = from.kernel.passedOver().c_str();
     all.why_kind = from.whyKind.c_str();
-    all.family = toC(from.kernel.options().family);
-    all.kv_loop = toC(from.kernel.kvLoop());
-    all.tile = from.kernel.tile().c_str();
-    all.tuned_by = from.kernel.tunedBy().c_str();
-    all.backward_passed_over = all.backward_tile = all.backward_tuned_by = "";
     all.is_training = from.backward.has_value();
-    if (from.backward) {
-      all.backward_passed_over = from.backward->passedOver().c_str();
-      all.backward_family = toC(from.backward->options().family);
-      all.backward_kv_loop = toC(from.backward->kvLoop());
-      all.backward_tile = from.backward->tile().c_str();
-      all.backward_tuned_by = from.backward->tunedBy().c_str();
-    }
+    all.builds_block_mask = from.blockMask.has_value();
     writeStruct(arguments, all, info, "info");
     return {};
   });

@@ -106,13 +106,8 @@ Expected<Explanation> explain(const Compiler& compiler, const Preparation& prepa
     ATTNC_TRY_AS(bindings, ir::bind(*counted, captures, problem));
     ATTNC_TRY_AS(boxes, countedOnGrid(whole.mod, whole.plan, captures, problem));
     const BlockMaskShape blocks = plan::smallestMask(*counted, problem, options.maskQBlock, options.maskKvBlock);
-    Explanation all{*std::move(mod),
-                    preparation,
-                    kernel,
-                    *std::move(sources),
-                    *std::move(compiled),
-                    {},
-                    takeCensus(*counted, *bindings, blocks)};
+    Explanation all{*std::move(mod),      preparation, *std::move(sources),
+                    *std::move(compiled), {},          takeCensus(*counted, *bindings, blocks)};
     for (const auto& [name, value] : captures.all())
       if (!std::holds_alternative<TensorView>(value))
         std::visit([&](auto known) { all.scalars.set(name, known); }, value);

@@ -142,7 +142,7 @@ JsonReport launchJson(const KernelSource& source, const CompiledKernel& compiled
 }
 
 JsonReport kernelJson(const Explanation& all) {
-  const Plan& kernel = all.kernel;
+  const Plan& kernel = all.kernel();
   const KernelOptions& options = kernel.options();
   JsonReport json{{"kind", std::string(kindName(options.kind))},
                   {"family", familyName(options.family)},
@@ -152,6 +152,9 @@ JsonReport kernelJson(const Explanation& all) {
                   {"kvDtype", options.features.has(Feature::Fp8Kv) ? "e4m3" : dtypeName(options.dtype)},
                   {"headDim", options.headDim},
                   {"headDimV", options.headDimV}};
+#define ATTNC_CHOICE(type, member, c_type, name, limit, flag, text)                                                    \
+  if (options.member) json["choices"][#name] = options.member;
+#include "attnc/choices.def"
   if (!kernel.passedOver().empty()) json["passedOver"] = kernel.passedOver();
   if (!kernel.lowRank().empty()) json["lowRank"] = kernel.lowRank();
   json["launches"] = JsonReport::array();
@@ -329,7 +332,7 @@ std::string toJson(const Explanation& all) {
   const ProblemShape& problem = all.preparation.problem;
   JsonReport json = modJson(all.mod);
   json["kernel"] = kernelJson(all);
-  json["tile"] = tileJson(all.kernel);
+  json["tile"] = tileJson(all.kernel());
   if (!all.preparation.whyKind.empty()) json["choice"] = all.preparation.whyKind;
   json["workspaceBytes"] = all.preparation.workspaceBytes;
   json["problem"] = {{"B", problem.batch},
@@ -338,7 +341,7 @@ std::string toJson(const Explanation& all) {
                      {"Q_LEN", problem.qLen},
                      {"KV_LEN", problem.kvLen}};
   json["values"] = valuesJson(all.scalars);
-  json["kvLoop"] = loopName(all.kernel.kvLoop());
+  json["kvLoop"] = loopName(all.kernel().kvLoop());
   json["blocks"] = blocksJson(all.census);
   if (all.boxes) json["boxes"] = boxesJson(*all.boxes);
   json["flops"] = {{"dense", all.flops.dense}, {"live", all.flops.live}};

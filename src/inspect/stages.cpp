@@ -176,6 +176,7 @@ std::string otherOptions(const KernelOptions& options) {
   if (options.offsets == QueryOffsets::FromLengths) words.push_back("queries at the ends of the lengths");
   if (features.has(Feature::BlockMask))
     words.push_back(fmt::format("block masks of {} x {}", options.maskQBlock, options.maskKvBlock));
+  llvm::append_range(words, choiceWords(options));
   for (const auto& [name, value] : options.pins) words.push_back(fmt::format("{} pinned to {}", readable(name), value));
   if (!options.gradients.empty())
     words.push_back(fmt::format("gradients of {}", readable(fmt::format("{}", fmt::join(options.gradients, ", ")))));

@@ -20,18 +20,18 @@ constexpr int64_t kMostDifferent = int64_t(1) << 16; // tiles whose steps are to
 bool fillSteps(const ir::Module& module, const ir::Bindings& bindings, const Explanation& all, TileWork& work) {
   const ProblemShape& problem = all.preparation.problem;
   const KernelSource& source = all.sources.front();
-  const bool byLists = all.kernel.kvLoop() == KvLoop::BlockMask;
+  const bool byLists = all.kernel().kvLoop() == KvLoop::BlockMask;
   const int rows = source.tileRows, columns = source.tileColumns;
   work.tiles = ceilDiv(problem.qLen, rows);
   const int64_t allColumns = ceilDiv(problem.kvLen, columns);
-  if (all.kernel.kvLoop() == KvLoop::AllTiles) {
+  if (all.kernel().kvLoop() == KvLoop::AllTiles) {
     if (work.tiles > kMostDifferent) return false;
     work.steps.assign(size_t(work.tiles), allColumns);
     return true;
   }
-  const BlockMaskShape shape =
-      byLists ? plan::smallestMask(module, problem, all.kernel.options().maskQBlock, all.kernel.options().maskKvBlock)
-              : plan::smallestMask(module, problem, rows, columns);
+  const BlockMaskShape shape = byLists ? plan::smallestMask(module, problem, all.kernel().options().maskQBlock,
+                                                            all.kernel().options().maskKvBlock)
+                                       : plan::smallestMask(module, problem, rows, columns);
   work.maskBatch = shape.batch;
   work.maskHeads = shape.heads;
   const int64_t heads = shape.batch * shape.heads;
@@ -103,7 +103,7 @@ GpuLimits limitsOf(const std::string& text) {
 }
 
 std::optional<TileWork> tileWorkOf(const ir::Module& module, const ir::Bindings& bindings, const Explanation& all) {
-  const KernelOptions& options = all.kernel.options();
+  const KernelOptions& options = all.kernel().options();
   const ProblemShape& problem = all.preparation.problem;
   const GpuLimits& limits = all.limits;
   const KernelSource& source = all.sources.front();
@@ -113,7 +113,7 @@ std::optional<TileWork> tileWorkOf(const ir::Module& module, const ir::Bindings&
                        source.tileColumns;
   if (!isKnown || problem.batch * problem.qHeads == 0 || problem.qLen == 0) return std::nullopt;
   TileWork work{.heads = problem.batch * problem.qHeads};
-  switch (all.kernel.kvLoop()) {
+  switch (all.kernel().kvLoop()) {
   case KvLoop::AllTiles:
   case KvLoop::Bounds:
   case KvLoop::BlockMask:

@@ -150,9 +150,10 @@ Status checkOptions(const KernelOptions& options) {
     return Error::environment("scales are of rows, and q is not e4m3", "decode kernels take these of k and v");
   if (options.tf32 && options.dtype != DType::F32)
     return Error::environment("tf32 is an option of f32 kernels alone", "take operands of f32, or leave tf32 out");
-  if (!(options.lowRankError >= 0 && options.lowRankError < 1))
-    return Error::environment(fmt::format("lowRankError is {}", options.lowRankError),
-                              "it is a part of the term, in [0, 1)");
+#define ATTNC_CHOICE(type, member, c_type, name, limit, flag, text)                                                    \
+  if (!(double(options.member) >= 0 && double(options.member) < limit))                                                \
+    return Error::environment(fmt::format(#member " is {}", options.member), "it is at least 0, and below " #limit);
+#include "attnc/choices.def"
   return options.blockSparse && !options.maskByBoxes ? checkBlocks(options.maskQBlock, options.maskKvBlock) : Status();
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <type_traits>
 
 namespace attnc {
 
@@ -31,6 +32,16 @@ Features featuresOf(const KernelOptions& options) {
   features.set(Feature::F32, options.dtype == DType::F32 && !isMask);
   features.set(Feature::Gradients, !options.gradients.empty() && options.kind == KernelKind::Backward);
   return features.without(unreadBy(options.kind));
+}
+
+std::vector<std::string> choiceWords(const KernelOptions& options) {
+  std::vector<std::string> words;
+  const auto add = [&](auto value, const char* flag) {
+    if (value) words.push_back(std::is_same_v<decltype(value), bool> ? flag : fmt::format("{} {}", flag, value));
+  };
+#define ATTNC_CHOICE(type, member, c_type, name, limit, flag, text) add(options.member, flag);
+#include "attnc/choices.def"
+  return words;
 }
 
 namespace plan {

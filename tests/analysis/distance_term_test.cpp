@@ -1,6 +1,6 @@
 // Penalties that are linear in the distance of q_idx and kv_idx.
 #include "analysis/distance_term.h"
-#include "analysis/traced.h"
+#include "helpers/traced.h"
 
 using namespace attnc;
 using test::scoreMod;
@@ -24,15 +24,14 @@ TEST_CASE("a slope times the distance is a term of the score, whichever way it i
   for (const auto& row : rows) {
     INFO(row.score);
     const ir::Module module = scoreMod(kSlopes, row.score);
-    const auto term = analysis::distanceTerm(module);
-    REQUIRE(term);
-    CHECK(term->slope.has_value() == row.hasSlope);
-    CHECK((term->isReversed == term->isSubtracted) == row.growsWithKv);
-    CHECK(module.isParam(module[term->q].operands[0], ir::ParamKind::QIdx));
-    CHECK(module.isParam(module[term->kv].operands[0], ir::ParamKind::KvIdx));
-    CHECK(term->line == 5);
-    REQUIRE_FALSE(term->path.empty());
-    CHECK(term->path.front().first == *module.output(ir::kScore));
+    const auto term = take(analysis::distanceTerm(module));
+    CHECK(term.slope.has_value() == row.hasSlope);
+    CHECK((term.isReversed == term.isSubtracted) == row.growsWithKv);
+    CHECK(module.isParam(module[term.q].operands[0], ir::ParamKind::QIdx));
+    CHECK(module.isParam(module[term.kv].operands[0], ir::ParamKind::KvIdx));
+    CHECK(term.line == 5);
+    REQUIRE_FALSE(term.path.empty());
+    CHECK(term.path.front().first == *module.output(ir::kScore));
   }
 }
 

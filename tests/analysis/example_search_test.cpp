@@ -1,6 +1,6 @@
 // Launches for which an index leaves its tensor.
 #include "analysis/example_search.h"
-#include "analysis/traced.h"
+#include "helpers/traced.h"
 
 using namespace attnc;
 using namespace attnc::analysis;

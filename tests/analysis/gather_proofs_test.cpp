@@ -1,8 +1,6 @@
 // What `attnc check` says about gathers, and what it costs: work is counted, for time says little on a loaded machine.
 #include "analysis/gather_proofs.h"
-
-#include "dsl/frontend.h"
-#include "passes/pipeline.h"
+#include "helpers/traced.h"
 
 #include <catch2/catch.hpp>
 
@@ -11,16 +9,10 @@ using namespace attnc::analysis;
 
 namespace {
 
-ir::Module moduleOf(const std::string& text) {
-  auto module = dsl::trace(text, {.name = "mod.py"});
-  if (!module) FAIL(module.error().message);
-  if (Status ok = passes::runPipeline(*module); !ok) FAIL(ok.error().message);
-  return std::move(*module);
-}
-
 /// `x` after the statements, in a score_mod below the declaration of `t: f32[7]`.
 ir::Module bodyOf(const std::string& statements) {
-  return moduleOf("t: f32[7]\ndef score_mod(score, b, h, q_idx, kv_idx):\n x = score\n" + statements + "\n return x\n");
+  return test::piped("t: f32[7]\ndef score_mod(score, b, h, q_idx, kv_idx):\n x = score\n" + statements +
+                     "\n return x\n");
 }
 
 } // namespace
@@ -66,7 +58,7 @@ TEST_CASE("one index read from many tensors is searched once") {
       sum += " + t" + std::to_string(i) + "[q_idx + kv_idx - (q_idx + kv_idx) // 7 * 7]";
     }
     uint64_t work = 0;
-    CHECK(proveGathers(moduleOf(text + sum), {}, &work).size() == size_t(tensors));
+    CHECK(proveGathers(test::piped(text + sum), {}, &work).size() == size_t(tensors));
     return work;
   };
   CHECK(workOf(1) > 0);
@@ -100,8 +92,8 @@ TEST_CASE("selects under a wide condition are analysed in linear time") {
 
 TEST_CASE("conditions of the launch prove gathers, and examples meet them") {
   const auto proofs = [](const std::string& head, const std::string& index) {
-    return proveGathers(moduleOf("t: f32[N]\nn: int\ndef score_mod(score, b, h, q_idx, kv_idx):\n    " + head +
-                                 "\n    return score + t[" + index + "]\n"));
+    return proveGathers(test::piped("t: f32[N]\nn: int\ndef score_mod(score, b, h, q_idx, kv_idx):\n    " + head +
+                                    "\n    return score + t[" + index + "]\n"));
   };
   struct Case {
     const char *condition, *index;
@@ -140,7 +132,7 @@ TEST_CASE("conditions of the launch prove gathers, and examples meet them") {
 }
 
 TEST_CASE("a condition does not decide itself, so that launches are asked") {
-  const ir::Module module = moduleOf("t: f32[N]\nassert t.shape[0] == KV_LEN\nscore + t[kv_idx]");
+  const ir::Module module = test::piped("t: f32[N]\nassert t.shape[0] == KV_LEN\nscore + t[kv_idx]");
   REQUIRE(module.outputs().size() == 2);
   CHECK(module.outputs()[1].isCondition());
   CHECK(module[module.outputs()[1].value].op == ir::Op::Eq);

@@ -1,8 +1,7 @@
 // Which elements of attention share an element of a capture's gradient.
 #include "analysis/gradient_access.h"
-#include "dsl/frontend.h"
+#include "helpers/traced.h"
 #include "passes/autodiff.h"
-#include "passes/pipeline.h"
 
 #include <catch2/catch.hpp>
 
@@ -13,16 +12,9 @@ namespace {
 
 /// Returns the access of the first place where a score reads `bias`.
 analysis::GradientAccess accessIn(const std::string& declaration, const std::string& score) {
-  const std::string text =
-      "import torch\n" + declaration + "\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return " + score + "\n";
-  INFO(text);
-  auto module = dsl::trace(text, {});
-  if (!module) FAIL(module.error().message);
-  if (Status ok = passes::runPipeline(*module); !ok) FAIL(ok.error().message);
-  auto gradients = passes::differentiate(*module, {"bias"});
-  if (!gradients) FAIL(gradients.error().message);
-  REQUIRE(gradients->captures.size() == 1);
-  return analysis::gradientAccesses(gradients->module, gradients->captures)[0];
+  auto gradients = take(passes::differentiate(test::scoreMod(declaration, score), {"bias"}));
+  REQUIRE(gradients.captures.size() == 1);
+  return analysis::gradientAccesses(gradients.module, gradients.captures)[0];
 }
 
 analysis::GradientAccess accessOf(const std::string& declaration, const std::string& index) {

@@ -1,6 +1,6 @@
 // The box of keys of a module, and what lies next to the grid.
 #include "analysis/grid_box.h"
-#include "analysis/traced.h"
+#include "helpers/traced.h"
 
 using namespace attnc;
 using namespace attnc::analysis;

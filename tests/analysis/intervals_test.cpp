@@ -3,6 +3,7 @@
 #include "analysis/intervals.h"
 #include "analysis/tile_verdict.h"
 #include "helpers/random_module.h"
+#include "helpers/take.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/loops.h"
@@ -17,11 +18,7 @@ using namespace attnc::analysis;
 
 namespace {
 
-ir::Module moduleOf(std::string_view text) {
-  auto module = ir::read(text);
-  if (!module) FAIL(module.error().message);
-  return std::move(*module);
-}
+ir::Module moduleOf(std::string_view text) { return take(ir::read(text)); }
 
 bool holds(const Range& range, Number value) {
   if (range.isInteger()) return range.contains(value.integer);
@@ -59,22 +56,21 @@ TEST_CASE("ranges and symbolic bounds hold for every value of random modules") {
   for (uint64_t seed = 0; seed < 400; ++seed) {
     test::RandomModule random(seed, {.operations = 50, .floats = seed % 2 == 0, .longRows = seed % 4 == 3});
     const int64_t qLen = random.problem.qLen, kvLen = random.problem.kvLen;
-    auto bindings = ir::bind(random.module, random.captures, random.problem);
-    REQUIRE(bindings);
+    auto bindings = take(ir::bind(random.module, random.captures, random.problem));
     Intervals intervals(random.module);
     const std::vector<ir::LoopSet> open = ir::openLoops(random.module);
     INFO("seed " << seed << "\n" << ir::print(random.module));
     for (uint32_t id = 0; id < random.module.size(); ++id) {
       if (open[id]) continue; // has a value only in a round of its sum
       const Bounds& bounds = intervals.of({id});
-      ir::Evaluator evaluator(random.module, *bindings, {id});
+      ir::Evaluator evaluator(random.module, bindings, {id});
       for (uint64_t i = 0; i < 24; ++i) {
         Number value =
             evaluator.evaluate(float(test::RandomModule::sampleScore(i)), int64_t(i % 2), int64_t(i % 4),
                                i % 7 ? int64_t(i * 5) % qLen : qLen - 1, i % 5 ? int64_t(i * 7) % kvLen : kvLen - 1);
         bool sound = holds(bounds.range, value);
-        for (const LinearForm& form : bounds.upper) sound = sound && value.integer <= valueOf(form, *bindings);
-        for (const LinearForm& form : bounds.lower) sound = sound && valueOf(form, *bindings) <= value.integer;
+        for (const LinearForm& form : bounds.upper) sound = sound && value.integer <= valueOf(form, bindings);
+        for (const LinearForm& form : bounds.lower) sound = sound && valueOf(form, bindings) <= value.integer;
         if (sound) continue;
         FAIL("node " << id << " is " << value.integer << " as an integer, " << value.real << " as a real");
       }
@@ -86,15 +82,14 @@ TEST_CASE("gathers that are proved are inside in random modules, and counter-exa
   int proven = 0;
   for (uint64_t seed = 0; seed < 1500; ++seed) {
     test::RandomModule random(seed, {.operations = 60, .floats = false});
-    auto bindings = ir::bind(random.module, random.captures, random.problem);
-    REQUIRE(bindings);
+    auto bindings = take(ir::bind(random.module, random.captures, random.problem));
     const std::vector<ir::LoopSet> open = ir::openLoops(random.module);
     for (const GatherProof& proof : proveGathers(random.module)) {
       if (!proof.proven || open[random.module[proof.load].operands[proof.axis].id]) continue;
       ++proven;
       const ir::Node& load = random.module[proof.load];
-      ir::Evaluator evaluator(random.module, *bindings, load.operands[proof.axis]);
-      int64_t size = bindings->tensors[load.attr].shape[proof.axis];
+      ir::Evaluator evaluator(random.module, bindings, load.operands[proof.axis]);
+      int64_t size = bindings.tensors[load.attr].shape[proof.axis];
       for (uint64_t i = 0; i < 60; ++i) {
         int64_t at =
             evaluator.evaluate(0, int64_t(i % 2), int64_t(i % 4), int64_t(i * 5 % 13), int64_t(i * 7 % 17)).integer;
@@ -188,9 +183,8 @@ namespace {
 Verdict judge(std::string_view text, const Captures& captures, ScoreRect tile, bool optimise) {
   ir::Module module = moduleOf(text);
   if (optimise) REQUIRE(passes::runPipeline(module, {.verify = true}));
-  auto bindings = ir::bind(module, captures, {.qLen = 1024, .kvLen = 1024});
-  REQUIRE(bindings);
-  return TileJudge(module, *bindings).judge(tile);
+  auto bindings = take(ir::bind(module, captures, {.qLen = 1024, .kvLen = 1024}));
+  return TileJudge(module, bindings).judge(tile);
 }
 
 } // namespace
@@ -228,10 +222,9 @@ TEST_CASE("verdicts of random tiles of random modules agree with all their eleme
   std::mt19937_64 draw(5);
   for (uint64_t seed = 0; seed < 600; ++seed) {
     test::RandomModule random(seed, {.operations = int(4 + seed % 40), .floats = seed % 3 == 0});
-    auto bindings = ir::bind(random.module, random.captures, random.problem);
-    REQUIRE(bindings);
-    TileJudge tiles(random.module, *bindings);
-    ir::Interpreter interpreter(random.module, *bindings);
+    auto bindings = take(ir::bind(random.module, random.captures, random.problem));
+    TileJudge tiles(random.module, bindings);
+    ir::Interpreter interpreter(random.module, bindings);
     for (int round = 0; round < 12; ++round) {
       ScoreRect tile{int64_t(draw() % 2), int64_t(draw() % 4), int64_t(draw() % 13), 0, int64_t(draw() % 17), 0};
       tile.qEnd = tile.qBegin + 1 + int64_t(draw() % uint64_t(13 - tile.qBegin));
@@ -251,16 +244,16 @@ TEST_CASE("verdicts of random tiles of random modules agree with all their eleme
 }
 
 TEST_CASE("the index of a sum and the sum itself have ranges, and gathers by the index are proved") {
-  auto module = ir::read("tensor t: i8[Q_LEN, 20]\ntensor w: f32[19]\n"
-                         "%0 = load i32 t[%q_idx, %i0:20]\n%1 = sum i32 %i0:20, %0\n"
-                         "%2 = load f32 w[%i0:20]\n%3 = sum f32 %i0:20, %2\n%4 = cast f32 %1\n%5 = add f32 %3, %4\n"
-                         "output score(score, b, h, q_idx, kv_idx) -> %5\n");
-  REQUIRE(module);
-  Intervals intervals(*module);
-  const ir::Value sum = (*module)[(*module)[*module->output(ir::kScore)].operands[1]].operands[0];
+  auto module =
+      take(ir::read("tensor t: i8[Q_LEN, 20]\ntensor w: f32[19]\n"
+                    "%0 = load i32 t[%q_idx, %i0:20]\n%1 = sum i32 %i0:20, %0\n"
+                    "%2 = load f32 w[%i0:20]\n%3 = sum f32 %i0:20, %2\n%4 = cast f32 %1\n%5 = add f32 %3, %4\n"
+                    "output score(score, b, h, q_idx, kv_idx) -> %5\n"));
+  Intervals intervals(module);
+  const ir::Value sum = module[module[*module.output(ir::kScore)].operands[1]].operands[0];
   CHECK(intervals.range(sum).lo == -128 * 20);
   CHECK(intervals.range(sum).hi == 127 * 20);
-  std::vector<GatherProof> proofs = proveGathers(*module);
+  std::vector<GatherProof> proofs = proveGathers(module);
   REQUIRE(proofs.size() == 3);
   CHECK(proofs[1].why == "0 <= i0 <= 19");
   CHECK_FALSE(proofs[2].proven);

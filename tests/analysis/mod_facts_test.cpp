@@ -1,8 +1,7 @@
 // What a backward kernel may leave out for a mod.
 #include "analysis/mod_facts.h"
-#include "dsl/frontend.h"
+#include "helpers/traced.h"
 #include "passes/autodiff.h"
-#include "passes/pipeline.h"
 
 #include <catch2/catch.hpp>
 
@@ -12,17 +11,8 @@ namespace {
 
 /// Returns the facts of the mod and its gradient, as kernels take them.
 analysis::ModFacts factsOf(const std::string& score) {
-  const std::string text =
-      "import torch\nbias: f32[H]\ncap: float\nw: f32[H]\ndef score_mod(score, b, h, q_idx, kv_idx):\n"
-      "    return " +
-      score + "\n";
-  INFO(text);
-  auto module = dsl::trace(text, {});
-  if (!module) FAIL(module.error().message);
-  if (Status ok = passes::runPipeline(*module); !ok) FAIL(ok.error().message);
-  auto gradients = passes::differentiate(*module, {});
-  if (!gradients) FAIL(gradients.error().message);
-  return analysis::modFacts(gradients->module);
+  auto gradients = take(passes::differentiate(test::scoreMod("bias: f32[H]\ncap: float\nw: f32[H]\n", score), {}));
+  return analysis::modFacts(gradients.module);
 }
 
 } // namespace

@@ -1,6 +1,6 @@
 // Positions that are split into quotients and remainders.
 #include "analysis/position_slices.h"
-#include "analysis/traced.h"
+#include "helpers/traced.h"
 
 using namespace attnc;
 using namespace attnc::analysis;
@@ -11,9 +11,7 @@ TokenCount count(int64_t constant, std::initializer_list<uint32_t> factors = {})
 
 /// Returns the traced module, before any pass.
 ir::Module traced(const std::string& mask) {
-  auto module = dsl::trace("w: int\ntext: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return " + mask + "\n", {});
-  if (!module) FAIL(module.error().message);
-  return *std::move(module);
+  return take(dsl::trace("w: int\ntext: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return " + mask + "\n", {}));
 }
 
 } // namespace

@@ -1,7 +1,7 @@
 // Verdicts of tiles, against mask_mod at each of their scores.
 #include "analysis/tile_verdict.h"
-#include "analysis/traced.h"
 #include "helpers/random_mask.h"
+#include "helpers/traced.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
@@ -96,10 +96,9 @@ TEST_CASE("verdicts of random masks agree with all their elements", "[tile-verdi
   std::mt19937_64 draw(5);
   for (uint64_t seed = 0; seed < 1000; ++seed) {
     const test::RandomMask random(seed);
-    const auto bindings = ir::bind(random.module, random.captures, random.problem);
-    REQUIRE(bindings);
-    const TileJudge judge(random.module, *bindings);
-    const ir::Interpreter interpreter(random.module, *bindings);
+    const auto bindings = take(ir::bind(random.module, random.captures, random.problem));
+    const TileJudge judge(random.module, bindings);
+    const ir::Interpreter interpreter(random.module, bindings);
     const auto part = [&](int64_t length) {
       const int64_t begin = int64_t(draw() % uint64_t(length));
       return std::pair(begin, begin + 1 + int64_t(draw() % uint64_t(length - begin)));

@@ -6,7 +6,6 @@
 
 #include <catch2/catch.hpp>
 
-#include <numeric>
 #include <set>
 
 using namespace attnc;
@@ -65,9 +64,8 @@ std::string mapOfColumns(const BlockMask& mask) {
 /// The same, by evaluating mask_mod at every coordinate.
 std::string denseMap(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                      const BlockMaskShape& shape) {
-  auto bindings = ir::bind(mod.module(), captures, problem);
-  REQUIRE(bindings);
-  ir::Interpreter interpreter(mod.module(), *bindings);
+  auto bindings = take(ir::bind(mod.module(), captures, problem));
+  ir::Interpreter interpreter(mod.module(), bindings);
   std::string map;
   for (int64_t b = 0; b < shape.batch; ++b)
     for (int64_t h = 0; h < shape.heads; ++h)
@@ -82,16 +80,10 @@ std::string denseMap(const Mod& mod, const Captures& captures, const ProblemShap
   return map;
 }
 
-Mod parse(std::string_view text) {
-  auto mod = Mod::parse(text);
-  REQUIRE(mod);
-  return *mod;
-}
+Mod parse(std::string_view text) { return take(Mod::parse(text)); }
 
 BlockMask build(const Mod& mod, const Captures& captures, const ProblemShape& problem, const BlockMaskShape& shape) {
-  auto mask = BlockMask::build(mod, captures, problem, shape);
-  if (!mask) FAIL(mask.error().message);
-  return *mask;
+  return take(BlockMask::build(mod, captures, problem, shape));
 }
 
 /// Two rows of two blocks of a 128 x 128 mask; tests break one thing each.
@@ -111,16 +103,15 @@ TEST_CASE("the lists say what mask_mod says at every coordinate, for every libra
   const std::pair<int64_t, int64_t> lengths[] = {{1, 1}, {63, 65}, {128, 256}, {300, 517}, {513, 129}, {256, 0}};
   const std::pair<int, int> blocks[] = {{64, 64}, {128, 128}, {64, 256}, {256, 64}};
   for (const std::string& path : libraryMods()) {
-    auto mod = Mod::load(path);
-    if (!mod) FAIL(mod.error().message);
+    auto mod = take(Mod::load(path));
     for (auto [qLen, kvLen] : lengths) {
       ProblemShape problem{.batch = 2, .qHeads = 2, .kvHeads = 1, .qLen = qLen, .kvLen = kvLen};
-      DrawnCaptures drawn(*mod, problem, 200, uint32_t(qLen));
+      DrawnCaptures drawn(mod, problem, 200, uint32_t(qLen));
       for (auto [qBlock, kvBlock] : blocks) {
         INFO(path << " " << qLen << " x " << kvLen << " in " << qBlock << " x " << kvBlock);
-        BlockMaskShape shape = plan::smallestMask(mod->module(), problem, qBlock, kvBlock);
-        BlockMask mask = build(*mod, drawn.captures, problem, shape);
-        REQUIRE(mapOf(mask) == denseMap(*mod, drawn.captures, problem, shape));
+        BlockMaskShape shape = plan::smallestMask(mod.module(), problem, qBlock, kvBlock);
+        BlockMask mask = build(mod, drawn.captures, problem, shape);
+        REQUIRE(mapOf(mask) == denseMap(mod, drawn.captures, problem, shape));
       }
     }
   }
@@ -140,9 +131,8 @@ TEST_CASE("masks that tell batches and heads apart have lists for each") {
   for (bool oneBatch : {true, false}) {
     BlockMaskShape tooSmall = shape;
     (oneBatch ? tooSmall.batch : tooSmall.heads) = 1;
-    auto refused = BlockMask::build(mod, captures, problem, tooSmall);
-    REQUIRE_FALSE(refused);
-    CHECK_THAT(refused.error().message, Catch::Contains(oneBatch ? "depends on b" : "depends on h"));
+    CHECK_THAT(refusalOf(BlockMask::build(mod, captures, problem, tooSmall)).message,
+               Catch::Contains(oneBatch ? "depends on b" : "depends on h"));
   }
   shape.batch = 3;
   CHECK_FALSE(BlockMask::build(mod, captures, problem, shape));
@@ -170,9 +160,8 @@ TEST_CASE("a build with what does not fit is refused") {
   Mod mod = parse("window: int\ndef mask_mod(b, h, q, kv): return q - kv < window\n");
   ProblemShape problem{.qLen = 128, .kvLen = 128};
   Captures captures;
-  auto missing = BlockMask::build(mod, captures, problem, {.qLen = 128, .kvLen = 128});
-  REQUIRE_FALSE(missing);
-  CHECK_THAT(missing.error().message, Catch::Contains("window"));
+  CHECK_THAT(refusalOf(BlockMask::build(mod, captures, problem, {.qLen = 128, .kvLen = 128})).message,
+             Catch::Contains("window"));
   captures.set("window", 3);
   CHECK(BlockMask::build(mod, captures, problem, {.qLen = 128, .kvLen = 128}));
   CHECK_FALSE(BlockMask::build(mod, captures, problem, {.qLen = 129, .kvLen = 128}));
@@ -202,17 +191,11 @@ TEST_CASE("lists by column of the user's own are copied, and must name the block
   Lists lists;
   std::vector<int32_t> partialCount{1, 1}, partialIndex{1, 9, 0, 9}, fullCount{1, 0}, fullIndex{0, 9, 9, 9};
   lists.view.columns = {partialCount.data(), partialIndex.data(), fullCount.data(), fullIndex.data(), 2};
-  auto mask = BlockMask::fromLists(lists.view);
-  if (!mask) FAIL(mask.error().message);
-  CHECK(mapOfColumns(*mask) == "Fpp.");
-  CHECK(mapOfColumns(*mask) == mapOf(*mask));
+  auto mask = take(BlockMask::fromLists(lists.view));
+  CHECK(mapOfColumns(mask) == "Fpp.");
+  CHECK(mapOfColumns(mask) == mapOf(mask));
 
-  const auto errorOf = [&] {
-    auto refused = BlockMask::fromLists(lists.view);
-    REQUIRE_FALSE(refused);
-    CHECK(refused.error().blame == Blame::Environment);
-    return refused.error().message;
-  };
+  const auto errorOf = [&] { return environmentErrorOf(BlockMask::fromLists(lists.view)); };
   SECTION("another block") {
     partialIndex[2] = 1;
     CHECK(errorOf() ==
@@ -245,31 +228,27 @@ TEST_CASE("lists by column of the user's own are copied, and must name the block
     lists.view.columns.fullCount = lists.view.columns.fullIndex = nullptr;
     lists.partialCount = {1, 2}, lists.partialIndex = {0, 9, 1, 0};
     partialCount = {2, 1}, partialIndex = {1, 0, 1, 9};
-    auto unordered = BlockMask::fromLists(lists.view);
-    if (!unordered) FAIL(unordered.error().message);
-    CHECK(mapOfColumns(*unordered) == "p.pp");
+    auto unordered = take(BlockMask::fromLists(lists.view));
+    CHECK(mapOfColumns(unordered) == "p.pp");
   }
 }
 
 TEST_CASE("lists of the user's own are copied") {
   Lists lists;
-  auto mask = BlockMask::fromLists(lists.view);
-  REQUIRE(mask);
+  auto mask = take(BlockMask::fromLists(lists.view));
   lists.partialIndex[0] = 0;
-  CHECK(mapOf(*mask) == "Fpp.");
-  CHECK(mask->sparsity() == 25);
+  CHECK(mapOf(mask) == "Fpp.");
+  CHECK(mask.sparsity() == 25);
 
   Lists partialOnly;
   partialOnly.view.fullCount = partialOnly.view.fullIndex = nullptr;
-  auto second = BlockMask::fromLists(partialOnly.view);
-  REQUIRE(second);
-  CHECK(mapOf(*second) == ".pp.");
+  auto second = take(BlockMask::fromLists(partialOnly.view));
+  CHECK(mapOf(second) == ".pp.");
 
   Lists compact;
   compact.view.indexStride = 1;
-  auto third = BlockMask::fromLists(compact.view);
-  REQUIRE(third);
-  CHECK(mapOf(*third) == "Fpp.");
+  auto third = take(BlockMask::fromLists(compact.view));
+  CHECK(mapOf(third) == "Fpp.");
 }
 
 TEST_CASE("lists that are none are refused with the place") {
@@ -301,10 +280,7 @@ TEST_CASE("lists that are none are refused with the place") {
     INFO(row.message);
     Lists lists;
     row.spoil(lists);
-    auto mask = BlockMask::fromLists(lists.view);
-    REQUIRE_FALSE(mask);
-    CHECK(mask.error().blame == Blame::Environment);
-    CHECK_THAT(mask.error().message, Catch::Contains(row.message));
+    CHECK_THAT(environmentErrorOf(BlockMask::fromLists(lists.view)), Catch::Contains(row.message));
   }
 }
 

@@ -1,4 +1,5 @@
 #include "attnc/block_runs.h"
+#include "helpers/take.h"
 
 #include <catch2/catch.hpp>
 
@@ -9,11 +10,8 @@ namespace {
 constexpr int64_t kLength = 1 << 20, kBlocks = kLength / 128;
 
 BlockRuns runsOf(const char* mask, ProblemShape problem, BlockMaskShape shape) {
-  auto mod = Mod::parse(mask);
-  REQUIRE(mod);
-  auto runs = BlockRuns::build(*mod, {}, problem, shape);
-  REQUIRE(runs);
-  return *std::move(runs);
+  auto mod = take(Mod::parse(mask));
+  return take(BlockRuns::build(mod, {}, problem, shape));
 }
 
 } // namespace

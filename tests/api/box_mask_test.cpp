@@ -108,13 +108,12 @@ TEST_CASE("prepare() lists boxes where no axis bounds what a query sees", "[api]
     CHECK(other.blockMask->boxes);
   }
   SECTION("a tile that is asked for makes the boxes") {
-    const auto tiles = test::tilesOf(Compiler(), crissCross(), p.kernel.options());
-    REQUIRE(tiles);
-    REQUIRE(tiles->size() > 3);
-    CHECK(tiles->front() == p.kernel.tile());
-    c.options.tile = tiles->back();
+    const auto tiles = take(test::tilesOf(Compiler(), crissCross(), p.kernel.options()));
+    REQUIRE(tiles.size() > 3);
+    CHECK(tiles.front() == p.kernel.tile());
+    c.options.tile = tiles.back();
     const Preparation asked = settled(crissCross(), c);
-    CHECK(asked.kernel.tile() == tiles->back());
+    CHECK(asked.kernel.tile() == tiles.back());
     CHECK_FALSE(*asked.blockMask->boxes == boxes);
   }
   SECTION("tokens of other lengths, head dims and masks that are not wanted go by other kernels") {
@@ -202,14 +201,12 @@ TEST_CASE("lists of boxes are what asking for each pair gives", "[api][box-mask]
     Captures captures;
     captures.set("live", TensorView::contiguous(table.data(), DType::I32, {2, 27, 27}));
     BlockMaskShape shape{.batch = 2, .heads = 2, .qLen = problem.qLen, .kvLen = problem.kvLen, .boxes = boxes};
-    auto mask = BlockMask::build(m, captures, problem, shape);
-    if (!mask) FAIL(mask.error().message);
-    CHECK(BlockMask::fromLists(mask->view()));
-    CHECK(BlockMask::fromLists(mask->withColumns().view()));
-    auto bindings = ir::bind(m.module(), captures, problem);
-    REQUIRE(bindings);
-    const ir::Interpreter interpreter(m.module(), *bindings);
-    const BlockMaskView lists = mask->view();
+    auto mask = take(BlockMask::build(m, captures, problem, shape));
+    CHECK(BlockMask::fromLists(mask.view()));
+    CHECK(BlockMask::fromLists(mask.withColumns().view()));
+    auto bindings = take(ir::bind(m.module(), captures, problem));
+    const ir::Interpreter interpreter(m.module(), bindings);
+    const BlockMaskView lists = mask.view();
     for (int64_t row = 0; row < 4 * shape.qBlocks(); ++row) {
       const std::vector<int64_t> own = boxes.queries.tokensIn(row % shape.qBlocks());
       std::vector<int32_t> expected[2]; // partial, full
@@ -237,15 +234,14 @@ TEST_CASE("the reference goes by lists of boxes", "[api][box-mask]") {
                     "  (qy, qx), (ky, kx) = image.coords(q), image.coords(k)\n  return (qy == ky) | (qx == kx)\n");
   const ProblemShape problem{1, 1, 1, 35, 35};
   const BlockMaskShape shape{.qLen = 35, .kvLen = 35, .boxes = {{{{1, 5, 7}, {1, 2, 4}}, {{1, 5, 7}, {1, 4, 2}}}}};
-  auto mask = BlockMask::build(m, noCaptures, problem, shape);
-  REQUIRE(mask);
+  auto mask = take(BlockMask::build(m, noCaptures, problem, shape));
   std::vector<float> values(35 * 8), out(35 * 8), listed(35 * 8);
   std::mt19937 random{3};
   for (float& value : values) value = float(random() % 100) / 50 - 1;
   const auto view = [](std::vector<float>& of) { return TensorView::contiguous(of.data(), DType::F32, {1, 1, 35, 8}); };
   Operands operands{.q = view(values), .k = view(values), .v = view(values)};
   REQUIRE(computeOnCpu(m, operands, {.out = view(out)}));
-  BlockMaskView lists = mask->view();
+  BlockMaskView lists = mask.view();
   operands.blockMask = &lists;
   REQUIRE(computeOnCpu(m, operands, {.out = view(listed)}));
   CHECK(listed == out);
@@ -263,26 +259,24 @@ TEST_CASE("the census of lists of boxes counts what they hold", "[api][box-mask]
     Captures captures;
     captures.set("n", int64_t(1000)); // of which no key is beyond
     const ProblemShape problem{2, 3, 3, 1000, 3000};
-    auto plan = test::choosePlan(
-        m, {.family = Family::Grid, .arch = "sm_90a", .headDim = 64, .blockSparse = true, .maskByBoxes = true});
-    if (!plan) FAIL(plan.error().message);
-    auto bindings = ir::bind(plan->grid->module, captures, problem), ofMod = ir::bind(m.module(), captures, problem);
-    REQUIRE(bindings);
-    const codegen::Config& config = plan->stages.front().config;
-    const plan::LaunchOperands::Grids grids = plan::gridsOf(*plan->grid, *ofMod);
-    const GridCensus census = takeBoxMaskCensus(plan->grid->module, *bindings, config, grids, problem);
+    auto plan = take(test::choosePlan(
+        m, {.family = Family::Grid, .arch = "sm_90a", .headDim = 64, .blockSparse = true, .maskByBoxes = true}));
+    auto bindings = take(ir::bind(plan.grid->module, captures, problem)),
+         ofMod = take(ir::bind(m.module(), captures, problem));
+    const codegen::Config& config = plan.stages.front().config;
+    const plan::LaunchOperands::Grids grids = plan::gridsOf(*plan.grid, ofMod);
+    const GridCensus census = takeBoxMaskCensus(plan.grid->module, bindings, config, grids, problem);
     BlockMaskShape shape{.qLen = 1000, .kvLen = 3000, .boxes = plan::latticesOf(config, grids)};
-    auto mask = BlockMask::build(m, captures, problem, shape);
-    REQUIRE(mask);
-    const ir::Interpreter interpreter(m.module(), *ofMod);
+    auto mask = take(BlockMask::build(m, captures, problem, shape));
+    const ir::Interpreter interpreter(m.module(), ofMod);
     std::vector<int64_t> queries(1000), keys(3000);
     std::iota(queries.begin(), queries.end(), 0), std::iota(keys.begin(), keys.end(), 0);
     INFO(text);
     CHECK_FALSE(census.isEstimate);
     CHECK(census.live == 6 * double(pairsOf(interpreter, 0, 0, queries, keys).live));
-    CHECK(census.full == 6 * double(mask->fullBlocks()));
-    const bool isEmpty = mask->liveBlocks() == 0; // each tile takes a step all the same
-    CHECK(census.steps == 6 * double(isEmpty ? shape.qBlocks() : mask->liveBlocks()));
+    CHECK(census.full == 6 * double(mask.fullBlocks()));
+    const bool isEmpty = mask.liveBlocks() == 0; // each tile takes a step all the same
+    CHECK(census.steps == 6 * double(isEmpty ? shape.qBlocks() : mask.liveBlocks()));
     CHECK(census.tiles == 6 * double(shape.qBlocks()));
     CHECK(census.visited == census.steps * config.blockM * config.blockN);
   }
@@ -307,9 +301,8 @@ TEST_CASE("lattices that are too large are refused, whatever their products", "[
 
 TEST_CASE("a mask of boxes for a mod that declares no grid is refused with a reason", "[api][box-mask]") {
   const KernelOptions options{.arch = "sm_90a", .headDim = 64, .blockSparse = true, .maskByBoxes = true};
-  const auto causal = test::sourcesOf(Compiler(), mod("q_idx >= kv_idx"), options);
-  REQUIRE_FALSE(causal);
-  CHECK(causal.error().message == "the mod declares no grid on which blocks of a mask could be boxes");
+  CHECK(refusalOf(test::sourcesOf(Compiler(), mod("q_idx >= kv_idx"), options)).message ==
+        "the mod declares no grid on which blocks of a mask could be boxes");
 }
 
 TEST_CASE("lists of boxes that say nothing of a score_mod need a mask_mod on the grid", "[api][box-mask]") {

@@ -4,12 +4,12 @@
 #include "api/options_key.h"
 #include "attnc/attnc.h"
 #include "helpers/plans.h"
+#include "helpers/temp_directory.h"
 #include "helpers/visits.h"
 #include "jit/nvrtc.h"
 
 #include <catch2/catch.hpp>
 
-#include <filesystem>
 #include <set>
 #include <tuple>
 #include <type_traits>
@@ -24,26 +24,12 @@ bool noNvrtc() {
   return true;
 }
 
-/// A private directory that goes with the object.
-struct Directory {
-  std::filesystem::path path;
-  Directory() {
-    std::string name = (std::filesystem::temp_directory_path() / "attnc-test-XXXXXX").string();
-    path = mkdtemp(name.data());
-  }
-  ~Directory() { std::filesystem::remove_all(path); }
-};
-
-Mod mod(const char* text, const char* name = "a.py") {
-  auto result = Mod::parse(text, {.name = name});
-  REQUIRE(result);
-  return *result;
-}
+Mod mod(const char* text, const char* name = "a.py") { return take(Mod::parse(text, {.name = name})); }
 
 KernelOptions options() { return {.family = Family::Naive, .arch = "sm_80", .headDim = 16}; }
 
-CompilerOptions caching(const Directory& directory) {
-  return {.cacheDirectory = directory.path.string(), .cacheMode = CompilerOptions::CacheMode::ReadWrite};
+CompilerOptions caching(const test::TempDirectory& directory) {
+  return {.cacheDirectory = directory.path(), .cacheMode = CompilerOptions::CacheMode::ReadWrite};
 }
 
 const char* const kText = "window: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx <= window\n";
@@ -54,14 +40,12 @@ const char* const kRenamed =
 
 TEST_CASE("a mod of equal IR is not compiled again, whatever its names, lines and file", "[api]") {
   if (noNvrtc()) return;
-  const Directory directory;
-  auto first = test::compiledOf(Compiler(caching(directory)), mod(kText), options());
-  REQUIRE(first);
-  CHECK_FALSE(first->front()->fromDisk);
-  auto again = test::compiledOf(Compiler(caching(directory)), mod(kRenamed, "/elsewhere/b.py"), options());
-  REQUIRE(again);
-  CHECK(again->front()->fromDisk);
-  CHECK(again->front()->cubin == first->front()->cubin);
+  const test::TempDirectory directory;
+  auto first = take(test::compiledOf(Compiler(caching(directory)), mod(kText), options()));
+  CHECK_FALSE(first.front()->fromDisk);
+  auto again = take(test::compiledOf(Compiler(caching(directory)), mod(kRenamed, "/elsewhere/b.py"), options()));
+  CHECK(again.front()->fromDisk);
+  CHECK(again.front()->cubin == first.front()->cubin);
 }
 
 TEST_CASE("the key of a mod's text knows no names, however long", "[api]") {
@@ -93,14 +77,13 @@ TEST_CASE("a mod is derived, analysed and written once for all that ask", "[api]
 
 TEST_CASE("what compiling took is told to the call that it took it, not to later ones", "[api]") {
   if (noNvrtc()) return;
-  const Directory directory;
+  const test::TempDirectory directory;
   const Compiler compiler(caching(directory));
   const auto expect = [&](const Compiler& from, bool compiles, bool fromDisk) {
-    auto kernel = test::compiledOf(from, mod(kText), options());
-    REQUIRE(kernel);
-    CHECK((kernel->front()->compileMs > 0) == compiles);
-    CHECK(kernel->front()->fromDisk == fromDisk);
-    CHECK(kernel->front()->cubin.size() > 0);
+    auto kernel = take(test::compiledOf(from, mod(kText), options()));
+    CHECK((kernel.front()->compileMs > 0) == compiles);
+    CHECK(kernel.front()->fromDisk == fromDisk);
+    CHECK(kernel.front()->cubin.size() > 0);
   };
   expect(compiler, true, false);
   expect(compiler, false, false);
@@ -151,12 +134,11 @@ TEST_CASE("loads that differ in what their kind does not read share a key", "[ap
 
 TEST_CASE("what is static makes another kernel", "[api]") {
   if (noNvrtc()) return;
-  const Directory directory;
+  const test::TempDirectory directory;
   const Compiler compiler(caching(directory));
   const auto isNew = [&](const Mod& m, const KernelOptions& o) {
-    auto kernel = test::compiledOf(compiler, m, o);
-    REQUIRE(kernel);
-    return !kernel->front()->fromDisk && kernel->front()->compileMs > 0;
+    auto kernel = take(test::compiledOf(compiler, m, o));
+    return !kernel.front()->fromDisk && kernel.front()->compileMs > 0;
   };
   REQUIRE(isNew(mod(kText), options()));
   KernelOptions other = options();
@@ -172,9 +154,8 @@ TEST_CASE("what is static makes another kernel", "[api]") {
 }
 
 TEST_CASE("the flattened source of a kernel stands alone", "[api]") {
-  auto source = test::sourcesOf(Compiler(), mod(kText), options());
-  REQUIRE(source);
-  const std::string text = source->front().flattened();
+  auto source = take(test::sourcesOf(Compiler(), mod(kText), options()));
+  const std::string text = source.front().flattened();
   CHECK(text.find("#include \"") == std::string::npos);
   CHECK(text.find("attnc_forward") != std::string::npos);
   CHECK(text.find("window") != std::string::npos);
@@ -183,10 +164,7 @@ TEST_CASE("the flattened source of a kernel stands alone", "[api]") {
 TEST_CASE("requests that no kernel serves are refused with what is served", "[api]") {
   const Compiler compiler;
   const auto messageOf = [&](KernelOptions o) {
-    auto source = test::sourcesOf(compiler, Mod::identity(), o);
-    REQUIRE_FALSE(source);
-    CHECK(source.error().blame == Blame::Environment);
-    return source.error().message;
+    return environmentErrorOf(test::sourcesOf(compiler, Mod::identity(), o));
   };
   KernelOptions o = options();
   o.headDim = 12;

@@ -11,11 +11,9 @@ using namespace attnc;
 namespace {
 
 Mod parsed(const std::string& score, const std::string& mask = "q_idx >= kv_idx") {
-  auto mod = Mod::parse("import torch\ncap: float\nslopes: f32[H]\nbias: f32[H, KV_LEN]\nsmall: f32[4]\n"
-                        "def score_mod(score, b, h, q_idx, kv_idx):\n  return " +
-                        score + "\ndef mask_mod(b, h, q_idx, kv_idx):\n  return " + mask + "\n");
-  if (!mod) FAIL(mod.error().message);
-  return *mod;
+  return take(Mod::parse("import torch\ncap: float\nslopes: f32[H]\nbias: f32[H, KV_LEN]\nsmall: f32[4]\n"
+                         "def score_mod(score, b, h, q_idx, kv_idx):\n  return " +
+                         score + "\ndef mask_mod(b, h, q_idx, kv_idx):\n  return " + mask + "\n"));
 }
 
 std::string without(std::string text, const std::string& part) {
@@ -48,14 +46,11 @@ TEST_CASE("a detached value keeps its mark, and a forward kernel does not see it
     CHECK(stopped.hash() != plain.hash());
     for (Family family : {Family::Naive, Family::Sm80, Family::Sm90}) {
       KernelOptions options{.family = family, .arch = "sm_90a", .headDim = 64};
-      auto a = test::sourcesOf(compiler, stopped, options), b = test::sourcesOf(compiler, plain, options);
-      REQUIRE(a);
-      REQUIRE(b);
-      CHECK(a->front().flattened() == b->front().flattened());
-      auto wantsA = test::gainsFromBlockMask(compiler, stopped, options),
-           wantsB = test::gainsFromBlockMask(compiler, plain, options);
-      REQUIRE(wantsA);
-      CHECK(*wantsA == *wantsB);
+      auto a = take(test::sourcesOf(compiler, stopped, options)), b = take(test::sourcesOf(compiler, plain, options));
+      CHECK(a.front().flattened() == b.front().flattened());
+      auto wantsA = take(test::gainsFromBlockMask(compiler, stopped, options)),
+           wantsB = take(test::gainsFromBlockMask(compiler, plain, options));
+      CHECK(wantsA == wantsB);
     }
   }
 }
@@ -74,8 +69,7 @@ TEST_CASE("IR with the mark reads back as it was printed") {
   CHECK(stopsIn(mod) == 1);
   const std::string path = std::string(ATTNC_BINARY_DIR) + "/detach_test.ir";
   std::ofstream(path) << mod.irText();
-  auto again = Mod::load(path);
-  REQUIRE(again);
-  CHECK(again->irText() == mod.irText());
-  CHECK(again->hash() == mod.hash());
+  auto again = take(Mod::load(path));
+  CHECK(again.irText() == mod.irText());
+  CHECK(again.hash() == mod.hash());
 }

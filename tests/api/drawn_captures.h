@@ -4,6 +4,7 @@
 #include "attnc/captures.h"
 #include "attnc/mod.h"
 #include "attnc/problem.h"
+#include "helpers/take.h"
 
 #include <list>
 #include <random>

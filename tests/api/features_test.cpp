@@ -56,8 +56,7 @@ TEST_CASE("each feature that a family does not take is refused, and each that it
                                    "def mask_mod(b, h, q, k):\n"
                                    "  (qy, qx), (ky, kx) = image.coords(q), image.coords(k)\n"
                                    "  return (abs(qy - ky) <= 4) & (abs(qx - kx) <= 4)\n";
-  const auto mod = Mod::parse(neighborhood);
-  if (!mod) FAIL(mod.error().message);
+  const auto mod = take(Mod::parse(neighborhood));
   int refused = 0;
   for (auto [kind, families] : {std::pair(KernelKind::Forward, forwardFamilies()),
                                 {KernelKind::Backward, backwardFamilies()},
@@ -69,7 +68,7 @@ TEST_CASE("each feature that a family does not take is refused, and each that it
         if (kind == KernelKind::Backward && feature == Feature::RowMax) return;  // not read
         if (kind == KernelKind::Decode && feature == Feature::RowScales) return; // not read
         const KernelOptions options = optionsWith(feature, kind, info.family, info.arch);
-        const auto source = test::sourcesOf(compiler, *mod, options);
+        const auto source = test::sourcesOf(compiler, mod, options);
         INFO(int(kind) << " " << familyName(info.family) << " " << info.arch << ": " << featureText(feature));
         // Pages and new rows come with lengths, which may be what is refused first.
         const std::string message = source ? "" : source.error().message;
@@ -101,10 +100,10 @@ TEST_CASE("each tensor of operands has a row, and needs the feature that the row
 
 TEST_CASE("a feature that another option implies is not asked for by the set of features", "[api][features]") {
   const Compiler compiler({.cacheMode = CompilerOptions::CacheMode::Off});
-  const auto refused = test::sourcesOf(compiler, Mod::identity(), {.arch = "sm_90a", .features = {Feature::Pages}});
-  REQUIRE_FALSE(refused);
-  CHECK(refused.error().message == "KernelOptions::features holds pages");
-  CHECK(refused.error().remedy == "KernelOptions::pageSize asks for these");
+  const Error refused =
+      refusalOf(test::sourcesOf(compiler, Mod::identity(), {.arch = "sm_90a", .features = {Feature::Pages}}));
+  CHECK(refused.message == "KernelOptions::features holds pages");
+  CHECK(refused.remedy == "KernelOptions::pageSize asks for these");
 }
 
 namespace {
@@ -158,9 +157,8 @@ std::string servedBy(const Compiler& compiler, const Mod& mod, const KernelOptio
 
 TEST_CASE("the tables of docs/serving.md say which features combine", "[api][features]") {
   const Compiler compiler({.cacheMode = CompilerOptions::CacheMode::Off});
-  const auto mod = Mod::parse("slopes: f32[H]\ndef score_mod(score, b, h, q, k): return score + slopes[h]\n"
-                              "def mask_mod(b, h, q, k): return q >= k\n");
-  if (!mod) FAIL(mod.error().message);
+  const auto mod = take(Mod::parse("slopes: f32[H]\ndef score_mod(score, b, h, q, k): return score + slopes[h]\n"
+                                   "def mask_mod(b, h, q, k): return q >= k\n"));
   const std::map<std::string, KernelKind> kinds = {
       {"forward", KernelKind::Forward}, {"decode", KernelKind::Decode}, {"backward", KernelKind::Backward}};
   std::ifstream page(ATTNC_SOURCE_DIR "/docs/serving.md");
@@ -179,7 +177,7 @@ TEST_CASE("the tables of docs/serving.md say which features combine", "[api][fea
       add(options, cells[0]);
       add(options, headings[i]);
       INFO(headings[0] << ": " << cells[0] << " with " << headings[i]);
-      CHECK(servedBy(compiler, *mod, options) == cells[i]);
+      CHECK(servedBy(compiler, mod, options) == cells[i]);
       ++compared;
     }
   }

@@ -5,7 +5,6 @@
 #include "helpers/plans.h"
 #include "ir/outputs.h"
 
-#include <cmath>
 #include <limits>
 #include <random>
 #include <string>
@@ -74,11 +73,9 @@ BlockMask listsOfMask(const char* text, int block) {
   const size_t at = whole.find("def mask_mod");
   const Mod mask = at == std::string::npos ? Mod::identity() : mod(whole.substr(at).c_str());
   const BlockMaskShape shape{.qLen = Attention::kLength, .kvLen = Attention::kLength, .qBlock = block, .kvBlock = 64};
-  auto made = BlockMask::build(mask, {}, {1, Attention::kHeads, Attention::kHeads, shape.qLen, shape.kvLen}, shape);
-  REQUIRE(made);
-  auto foreign = BlockMask::fromLists(made->view());
-  REQUIRE(foreign);
-  return *std::move(foreign);
+  auto made =
+      take(BlockMask::build(mask, {}, {1, Attention::kHeads, Attention::kHeads, shape.qLen, shape.kvLen}, shape));
+  return take(BlockMask::fromLists(made.view()));
 }
 
 } // namespace
@@ -108,12 +105,11 @@ TEST_CASE("masks of a score_mod hold in full blocks of a caller's lists", "[api]
 TEST_CASE("lists that attnc builds are of the whole mod", "[api]") {
   const ProblemShape problem{1, 2, 2, 256, 256};
   const BlockMaskShape shape{.qLen = 256, .kvLen = 256};
-  const auto built = BlockMask::build(mod(kMasking[0]), {}, problem, shape);
-  REQUIRE(built);
-  CHECK(built->view().ofWholeMod);
-  CHECK(built->liveBlocks() == 3); // what score_mod masks counts
-  CHECK(built->withColumns().view().ofWholeMod);
-  CHECK(BlockMask::fromLists(built->view())->view().ofWholeMod);
+  const auto built = take(BlockMask::build(mod(kMasking[0]), {}, problem, shape));
+  CHECK(built.view().ofWholeMod);
+  CHECK(built.liveBlocks() == 3); // what score_mod masks counts
+  CHECK(built.withColumns().view().ofWholeMod);
+  CHECK(BlockMask::fromLists(built.view())->view().ofWholeMod);
   CHECK_FALSE(BlockMask::build(mod("q_idx >= kv_idx"), {}, problem, shape)->view().ofWholeMod);
 }
 
@@ -123,14 +119,12 @@ TEST_CASE("kernels of a caller's lists keep the masks of a score_mod in the scor
     for (const char* arch : {"sm_80", "sm_90a"}) {
       KernelOptions options{.kind = kind, .arch = arch, .blockSparse = true};
       const auto has = [&](const Mod& m, const ir::OutputRole& role) {
-        auto derived = derive(m, options);
-        REQUIRE(derived);
-        return derived->module().output(role).has_value();
+        auto derived = take(derive(m, options));
+        return derived.module().output(role).has_value();
       };
       const auto text = [&](const Mod& m) {
-        auto source = test::sourcesOf(Compiler(), m, options);
-        REQUIRE(source);
-        return source->front().flattened();
+        auto source = take(test::sourcesOf(Compiler(), m, options));
+        return source.front().flattened();
       };
       CHECK_FALSE(has(masking, ir::kMask));
       const std::string foreign = text(masking), foreignPlain = text(plain);

@@ -8,18 +8,15 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include <algorithm>
-
 using namespace attnc;
 using namespace attnc::test;
 
 namespace {
 
 std::shared_ptr<const passes::GridKernel> gridOf(const Mod& m) {
-  auto kernelMod = kernelModOf(m, {});
-  REQUIRE(kernelMod);
-  REQUIRE((*kernelMod)->grid);
-  return (*kernelMod)->grid;
+  auto kernelMod = take(kernelModOf(m, {}));
+  REQUIRE(kernelMod->grid);
+  return kernelMod->grid;
 }
 
 bool isColumnBox(const std::array<int, 3>& box) { // templates/algo/grid_box.cuh, ColumnAxis
@@ -95,10 +92,9 @@ TEST_CASE("tokens of a launch lie on its grids, or others take them", "[api][gri
   operands.grids = {{1, 20, 50}, {5, 20, 30}};
   CHECK(plan::checkGrids(operands));
   operands.problem.kvLen = 3001;
-  Status status = plan::checkGrids(operands);
-  REQUIRE_FALSE(status);
-  CHECK(status.error().blame == Blame::Environment);
-  CHECK(status.error().message == "a grid of 5 x 20 x 30 has 3000 tokens, KV_LEN is 3001");
+  const Error status = refusalOf(plan::checkGrids(operands));
+  CHECK(status.blame == Blame::Environment);
+  CHECK(status.message == "a grid of 5 x 20 x 30 has 3000 tokens, KV_LEN is 3001");
   operands.problem = {.qLen = 999, .kvLen = 3000};
   CHECK(plan::checkGrids(operands).error().message == "a grid of 20 x 50 has 1000 tokens, Q_LEN is 999");
   operands.grids = {{1, 1, 1}, {5, 20, 30}};
@@ -174,23 +170,20 @@ TEST_CASE("training takes boxes for joint attention of text and an image in both
   };
   for (auto [tokens, text] : {std::pair<int64_t, int64_t>(1077, 77), {1077, 0}, {1200, 77}, {1000, 0}}) {
     INFO(tokens << " tokens, the image behind " << text);
-    const Expected<Preparation> p = settledFor(tokens, text, Family::Grid);
-    if (!p) FAIL(p.error().message);
-    CHECK(p->kernel.options().family == Family::Grid);
-    CHECK(p->backward->options().family == Family::Grid);
-    CHECK(p->kernel.kvLoop() == KvLoop::Boxes);
-    CHECK(p->backward->kvLoop() == KvLoop::Boxes);
-    CHECK_FALSE(p->blockMask);
+    const Preparation p = take(settledFor(tokens, text, Family::Grid));
+    CHECK(p.kernel.options().family == Family::Grid);
+    CHECK(p.backward->options().family == Family::Grid);
+    CHECK(p.kernel.kvLoop() == KvLoop::Boxes);
+    CHECK(p.backward->kvLoop() == KvLoop::Boxes);
+    CHECK_FALSE(p.blockMask);
   }
   for (bool deterministic : {false, true}) {
-    const Expected<Preparation> p = settledFor(1077, 77, Family::Auto, deterministic);
-    if (!p) FAIL(p.error().message);
-    CHECK(p->kernel.options().family == p->backward->options().family);
-    CHECK(p->blockMask.has_value() == (p->kernel.options().family != Family::Grid));
+    const Preparation p = take(settledFor(1077, 77, Family::Auto, deterministic));
+    CHECK(p.kernel.options().family == p.backward->options().family);
+    CHECK(p.blockMask.has_value() == (p.kernel.options().family != Family::Grid));
   }
-  const Expected<Preparation> tooFew = settledFor(1000, 77, Family::Grid);
-  REQUIRE_FALSE(tooFew);
-  CHECK(tooFew.error().message == "a grid of 20 x 50 has 1000 tokens, the first behind 77 others, Q_LEN is 1000");
+  CHECK(refusalOf(settledFor(1000, 77, Family::Grid)).message ==
+        "a grid of 20 x 50 has 1000 tokens, the first behind 77 others, Q_LEN is 1000");
 }
 
 TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why it does not", "[api][grid]") {
@@ -452,9 +445,8 @@ TEST_CASE("a kernel by boxes reads the captures of its launch", "[api][grid]") {
   const Mod m = gridMod(2, "(abs(ky - qy) <= radius[h]) & (abs(kx - qx) <= r1) & (kx >= low[b, qy])",
                         "r1: int\nlow: i32[B, N]\nradius: i32[H]\n");
   const passes::Algebra algebra{.scale = true, .kvBounds = false};
-  auto onGrid = kernelModOf(m, {algebra, false, true});
-  if (!onGrid) FAIL(onGrid.error().message);
-  const ir::Module &own = (*onGrid)->module, &bound = m.module();
+  auto onGrid = take(kernelModOf(m, {algebra, false, true}));
+  const ir::Module &own = onGrid->module, &bound = m.module();
   const auto namesOf = [](const auto& declared) {
     std::vector<std::string> names;
     for (const auto& one : declared) names.push_back(one.name);
@@ -463,7 +455,7 @@ TEST_CASE("a kernel by boxes reads the captures of its launch", "[api][grid]") {
   CHECK(namesOf(own.scalars) == namesOf(bound.scalars));
   CHECK(namesOf(own.tensors) == namesOf(bound.tensors));
   CHECK(own.dims == bound.dims);
-  const ir::Grid& grid = (*onGrid)->grid->ofKeys;
+  const ir::Grid& grid = onGrid->grid->ofKeys;
   REQUIRE(grid.extents.size() == 2);
   CHECK(bound.scalars[size_t(grid.extents[0].value)].name == "Y");
   CHECK(bound.scalars[size_t(grid.extents[1].value)].name == "X");
@@ -471,10 +463,9 @@ TEST_CASE("a kernel by boxes reads the captures of its launch", "[api][grid]") {
 
 TEST_CASE("a kernel by boxes asks mask_mod where the box does not say all", "[api][grid]") {
   const auto boxIsMask = [](const std::string& mask) {
-    auto kernelMod = kernelModOf(gridMod(1, mask), {{.scale = true, .kvBounds = false}, false, true});
-    if (!kernelMod) FAIL(kernelMod.error().message);
-    const bool is = (*kernelMod)->source.text.find("kBoxIsMask = true") != std::string::npos;
-    CHECK(is == ((*kernelMod)->source.text.find("kBoxIsMask = false") == std::string::npos));
+    auto kernelMod = take(kernelModOf(gridMod(1, mask), {{.scale = true, .kvBounds = false}, false, true}));
+    const bool is = kernelMod->source.text.find("kBoxIsMask = true") != std::string::npos;
+    CHECK(is == (kernelMod->source.text.find("kBoxIsMask = false") == std::string::npos));
     return is;
   };
   CHECK(boxIsMask("abs(kx - qx) <= 5"));
@@ -487,9 +478,8 @@ TEST_CASE("gradients by boxes are refused with the reason where there is no kern
     options.kind = KernelKind::Backward;
     options.family = Family::Grid;
     options.arch = arch;
-    auto derived = derive(m, options);
-    if (!derived) FAIL(derived.error().message);
-    auto plan = test::choosePlan(*derived, options);
+    auto derived = take(derive(m, options));
+    auto plan = test::choosePlan(derived, options);
     return plan ? std::string() : plan.error().message;
   };
   const std::string refuses = "the grid family does not serve this request: it ";

@@ -1,5 +1,6 @@
 // What a compiler does before NVRTC grows in step with a mod.
 #include "api/mod_impl.h"
+#include "helpers/take.h"
 #include "helpers/visits.h"
 
 #include <catch2/catch.hpp>
@@ -14,14 +15,11 @@ namespace {
 Mod modOf(const std::string& declarations, const char* line, int lines) {
   std::string text = declarations + "def score_mod(score, b, h, q_idx, kv_idx):\n  x = score\n  i = kv_idx\n";
   for (int k = 1; k <= lines; ++k) text += "  " + fmt::format(fmt::runtime(line), k) + "\n";
-  auto mod = Mod::parse(text + "  return x + i\n", {.name = "mod.py"});
-  if (!mod) FAIL(mod.error().message);
-  return *mod;
+  return take(Mod::parse(text + "  return x + i\n", {.name = "mod.py"}));
 }
 
 void write(const Mod& mod, bool gradients) {
-  auto made = kernelModOf(mod, {passes::Algebra{.scale = true, .rowShift = true}, gradients});
-  if (!made) FAIL(made.error().message);
+  auto made = take(kernelModOf(mod, {passes::Algebra{.scale = true, .rowShift = true}, gradients}));
 }
 
 } // namespace
@@ -43,9 +41,8 @@ TEST_CASE("gradients of twice as many reads take twice the work", "[api]") {
       const auto steps = [&, declarations = declarations, line = line](int reads) {
         const Mod mod = modOf(declarations, line, reads);
         return visitsOf([&] {
-          auto gradient = gradientMod(mod, {"t"});
-          if (!gradient) FAIL(gradient.error().message);
-          write(*gradient, gradients);
+          auto gradient = take(gradientMod(mod, {"t"}));
+          write(gradient, gradients);
         });
       };
       CHECK(steps(1'000) < 2.5 * steps(500));

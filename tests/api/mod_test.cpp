@@ -25,11 +25,7 @@ struct TextFile {
   ~TextFile() { std::filesystem::remove(path); }
 };
 
-Mod parse(std::string_view text) {
-  auto mod = Mod::parse(text);
-  if (!mod) FAIL(mod.error().message);
-  return *mod;
-}
+Mod parse(std::string_view text) { return take(Mod::parse(text)); }
 
 const char* const kAlibi = "slopes: f32[H]\nwindow: int\ncap: float\nflag: bool\noffsets: i64[N, 3]\n"
                            "def score_mod(score, b, h, q_idx, kv_idx):\n"
@@ -80,80 +76,64 @@ TEST_CASE("the hash tells meanings apart, not spellings") {
 TEST_CASE("every library mod survives being written as IR and loaded again") {
   for (const std::string& path : libraryMods()) {
     INFO(path);
-    auto mod = Mod::load(path);
-    REQUIRE(mod);
-    CHECK(mod->name() == path);
-    TextFile file("mod.ir", mod->irText());
-    auto again = Mod::load(file.path);
-    if (!again) FAIL(again.error().message);
-    CHECK(again->hash() == mod->hash());
-    CHECK(again->irText() == mod->irText());
-    CHECK(again->astText().empty());
-    CHECK(again->captures().size() == mod->captures().size());
+    auto mod = take(Mod::load(path));
+    CHECK(mod.name() == path);
+    TextFile file("mod.ir", mod.irText());
+    auto again = take(Mod::load(file.path));
+    CHECK(again.hash() == mod.hash());
+    CHECK(again.irText() == mod.irText());
+    CHECK(again.astText().empty());
+    CHECK(again.captures().size() == mod.captures().size());
   }
 }
 
 TEST_CASE("defines override constants, and IR has none") {
   const char* text = "WINDOW = 4\ndef mask_mod(b, h, q, kv): return q - kv < WINDOW\n";
-  auto overridden = Mod::parse(text, {.name = "w.py", .defines = {{"WINDOW", "7"}}});
-  REQUIRE(overridden);
-  CHECK(overridden->hash() == parse("q_idx - kv_idx < 7").hash());
-  TextFile file("define.ir", overridden->irText());
-  auto refused = Mod::load(file.path, {.defines = {{"WINDOW", "7"}}});
-  REQUIRE_FALSE(refused);
-  CHECK(refused.error().blame == Blame::Environment);
+  auto overridden = take(Mod::parse(text, {.name = "w.py", .defines = {{"WINDOW", "7"}}}));
+  CHECK(overridden.hash() == parse("q_idx - kv_idx < 7").hash());
+  TextFile file("define.ir", overridden.irText());
+  CHECK(refusalOf(Mod::load(file.path, {.defines = {{"WINDOW", "7"}}})).blame == Blame::Environment);
 }
 
 TEST_CASE("what cannot be read blames the environment, what cannot be understood the mod") {
-  auto missing = Mod::load("/no/such/mod.py");
-  REQUIRE_FALSE(missing);
-  CHECK(missing.error().blame == Blame::Environment);
-  CHECK_THAT(missing.error().message, Catch::Contains("/no/such/mod.py"));
+  const Error missing = refusalOf(Mod::load("/no/such/mod.py"));
+  CHECK(missing.blame == Blame::Environment);
+  CHECK_THAT(missing.message, Catch::Contains("/no/such/mod.py"));
   CHECK_FALSE(Mod::load(std::filesystem::temp_directory_path().string()));
-  auto endless = Mod::load("/dev/zero");
-  REQUIRE_FALSE(endless);
-  CHECK(endless.error().blame == Blame::Environment);
+  CHECK(refusalOf(Mod::load("/dev/zero")).blame == Blame::Environment);
 
-  auto wrong = Mod::parse("q_idx >= kv_idy", {.name = "wrong.py"});
-  REQUIRE_FALSE(wrong);
-  CHECK(wrong.error().blame == Blame::Mod);
-  REQUIRE_FALSE(wrong.error().diagnostics.empty());
-  CHECK(wrong.error().diagnostics[0].file == "wrong.py");
-  CHECK(wrong.error().diagnostics[0].line == 1);
+  const Error wrong = refusalOf(Mod::parse("q_idx >= kv_idy", {.name = "wrong.py"}));
+  CHECK(wrong.blame == Blame::Mod);
+  REQUIRE_FALSE(wrong.diagnostics.empty());
+  CHECK(wrong.diagnostics[0].file == "wrong.py");
+  CHECK(wrong.diagnostics[0].line == 1);
   TextFile file("wrong.ir", "output mask(b, h, q_idx, kv_idx) -> %3\n");
-  auto wrongIr = Mod::load(file.path);
-  REQUIRE_FALSE(wrongIr);
-  CHECK(wrongIr.error().blame == Blame::Mod);
+  CHECK(refusalOf(Mod::load(file.path)).blame == Blame::Mod);
 }
 
 TEST_CASE("a mod given as IR has no outputs that attnc derives") {
-  auto refused = Mod::parseIr("output kv_begin(b, h, q_idx) -> %q_idx\n", "mod.ir");
-  REQUIRE_FALSE(refused);
-  CHECK(refused.error().blame == Blame::Mod);
-  CHECK(refused.error().message.find("`kv_begin` is derived by attnc") != std::string::npos);
+  const Error refused = refusalOf(Mod::parseIr("output kv_begin(b, h, q_idx) -> %q_idx\n", "mod.ir"));
+  CHECK(refused.blame == Blame::Mod);
+  CHECK(refused.message.find("`kv_begin` is derived by attnc") != std::string::npos);
 }
 
 TEST_CASE("pins become constants and are checked at launch") {
   Mod mod = parse("window: int\ndef mask_mod(b, h, q, kv): return (q - kv < window) & (kv < KV_LEN - 1)\n");
-  auto pinned = mod.pinned({{"window", 64}, {"KV_LEN", 1000}});
-  REQUIRE(pinned);
-  CHECK(pinned->captures().size() == 1);
-  CHECK_THAT(pinned->irText(), Catch::Contains("998"));
-  CHECK(pinned->hash() != mod.hash());
+  auto pinned = take(mod.pinned({{"window", 64}, {"KV_LEN", 1000}}));
+  CHECK(pinned.captures().size() == 1);
+  CHECK_THAT(pinned.irText(), Catch::Contains("998"));
+  CHECK(pinned.hash() != mod.hash());
   CHECK_FALSE(mod.pinned({{"LENGTH", 3}}));
   CHECK_FALSE(mod.pinned({{"KV_LEN", -1}}));
 
   auto launch = [&](int window, int64_t kvLen) {
     Captures captures;
     captures.set("window", window);
-    auto bindings = ir::bind(pinned->module(), captures, {.qLen = 10, .kvLen = kvLen});
-    REQUIRE(bindings);
-    return checkPins(pinned->module(), *bindings, {{"window", 64}, {"KV_LEN", 1000}});
+    auto bindings = take(ir::bind(pinned.module(), captures, {.qLen = 10, .kvLen = kvLen}));
+    return checkPins(pinned.module(), bindings, {{"window", 64}, {"KV_LEN", 1000}});
   };
   CHECK(launch(64, 1000));
-  auto wrongWindow = launch(65, 1000);
-  REQUIRE_FALSE(wrongWindow);
-  CHECK_THAT(wrongWindow.error().message, Catch::Contains("window is 65"));
+  CHECK_THAT(refusalOf(launch(65, 1000)).message, Catch::Contains("window is 65"));
   CHECK_FALSE(launch(64, 999));
 }
 
@@ -169,12 +149,11 @@ TEST_CASE("errors of mods are UTF-8 without control characters, whatever names a
   check(Mod::load(file.path, {.mods = {"m"}}).error(), "says itself what the mod is");
   check(Mod::parseIr("", hostile).error(), "the text is empty");
   check(Mod::parseIr("output kv_begin(b, h, q_idx) -> 0", hostile).error(), "is derived by attnc");
-  const auto read = Mod::parseIr("source \"a\\x1b\"\nscalar n: i32\n%0 = lt i32 0, @n\n"
-                                 "output mask(b, h, q_idx, kv_idx) -> true\n"
-                                 "output condition_00() -> %0 else \"n\\x1b is 0\"\n");
-  REQUIRE(read);
-  CHECK(read->name() == "a\\x1b");
+  const auto read = take(Mod::parseIr("source \"a\\x1b\"\nscalar n: i32\n%0 = lt i32 0, @n\n"
+                                      "output mask(b, h, q_idx, kv_idx) -> true\n"
+                                      "output condition_00() -> %0 else \"n\\x1b is 0\"\n"));
+  CHECK(read.name() == "a\\x1b");
   Captures captures;
   captures.set("n", 0);
-  check(BlockMask::build(*read, captures, {1, 1, 1, 64, 64}, {.qLen = 64, .kvLen = 64}).error(), "n\\x1b is 0");
+  check(BlockMask::build(read, captures, {1, 1, 1, 64, 64}, {.qLen = 64, .kvLen = 64}).error(), "n\\x1b is 0");
 }

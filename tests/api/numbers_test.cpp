@@ -1,12 +1,12 @@
 // A mod means f32, operation by operation, in the reference and in block masks built on the CPU.
 #include "attnc/attnc.h"
+#include "helpers/take.h"
 #include "reference/attention.h"
 
 #include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 using namespace attnc;
 
@@ -15,11 +15,9 @@ namespace {
 constexpr int64_t kRows = 200;
 
 Mod parsed(const std::string& score, const std::string& mask = "kv_idx == 0") {
-  auto mod = Mod::parse("import torch\nstride: float\nwide: i64[1]\n"
-                        "def score_mod(score, b, h, q_idx, kv_idx):\n  return " +
-                        score + "\ndef mask_mod(b, h, q_idx, kv_idx):\n  return " + mask + "\n");
-  if (!mod) FAIL(mod.error().message);
-  return *mod;
+  return take(Mod::parse("import torch\nstride: float\nwide: i64[1]\n"
+                         "def score_mod(score, b, h, q_idx, kv_idx):\n  return " +
+                         score + "\ndef mask_mod(b, h, q_idx, kv_idx):\n  return " + mask + "\n"));
 }
 
 Captures captures() {
@@ -37,14 +35,12 @@ reference::AttentionResult attend(const Mod& mod, float element = 0, double scal
   std::vector<float> qk(kRows, element), v(kRows);
   for (int64_t i = 0; i < kRows; ++i) v[size_t(i)] = float(i);
   const TensorView view = TensorView::contiguous(qk.data(), DType::F32, {1, 1, kRows, 1});
-  auto result = reference::attention(mod.module(), captures(),
-                                     {.q = view,
-                                      .k = view,
-                                      .v = TensorView::contiguous(v.data(), DType::F32, {1, 1, kRows, 1}),
-                                      .scale = scale,
-                                      .blockMask = blockMask});
-  if (!result) FAIL(result.error().message);
-  return *result;
+  return take(reference::attention(mod.module(), captures(),
+                                   {.q = view,
+                                    .k = view,
+                                    .v = TensorView::contiguous(v.data(), DType::F32, {1, 1, kRows, 1}),
+                                    .scale = scale,
+                                    .blockMask = blockMask}));
 }
 
 /// Returns the score of a row's first column, the only live one: its row maximum.
@@ -92,9 +88,8 @@ TEST_CASE("a block mask built on the CPU is that of the reference") {
     INFO(mask);
     const Mod mod = parsed("score", mask);
     const BlockMaskShape shape{.qLen = kRows, .kvLen = kRows};
-    auto built = BlockMask::build(mod, captures(), {1, 1, 1, kRows, kRows}, shape);
-    REQUIRE(built);
-    const BlockMaskView view = built->view();
+    auto built = take(BlockMask::build(mod, captures(), {1, 1, 1, kRows, kRows}, shape));
+    const BlockMaskView view = built.view();
     const reference::AttentionResult whole = attend(mod), listed = attend(mod, 0, 1, &view);
     CHECK(listed.rowMax == whole.rowMax);
     CHECK(listed.out == whole.out);

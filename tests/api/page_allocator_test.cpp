@@ -1,5 +1,6 @@
 // Pages dealt to sequences: each has its own rows, whatever others do to those that they share. A pool of row numbers
 // stands for K and V.
+#include "helpers/take.h"
 #include "tools/examples/page_allocator.h"
 
 #include <catch2/catch.hpp>
@@ -18,11 +19,6 @@ template <class T> std::string messageOf(const Expected<T>& result) {
   REQUIRE_FALSE(result);
   CHECK(result.error().blame == Blame::Environment);
   return result.error().message;
-}
-
-std::optional<PageCopy> take(Expected<std::optional<PageCopy>> result) {
-  if (!result) FAIL(result.error().message);
-  return *result;
 }
 
 /// Allocator, pool, and what each sequence ought to hold.
@@ -116,27 +112,23 @@ TEST_CASE("a shared page is copied by who writes to it first", "[api]") {
   const auto a = pages.add();
   take(pages.append(a, 20));
   const std::vector<int32_t> before = pages.pagesOf(a);
-  auto b = pages.share(a, 12);
-  REQUIRE(b);
-  CHECK(pages.length(*b) == 12);
+  auto b = take(pages.share(a, 12));
+  CHECK(pages.length(b) == 12);
   CHECK(pages.freePages() == 3);
-  CHECK(pages.pagesOf(*b) == std::vector<int32_t>(before.begin(), before.begin() + 2));
-  const auto copy = take(pages.append(*b, 1));
-  REQUIRE(copy);
-  CHECK(*copy == PageCopy{before[1], pages.pagesOf(*b)[1], 4});
-  CHECK(pages.pagesOf(*b)[0] == before[0]);
+  CHECK(pages.pagesOf(b) == std::vector<int32_t>(before.begin(), before.begin() + 2));
+  const auto copy = take(pages.append(b, 1));
+  CHECK(copy == PageCopy{before[1], pages.pagesOf(b)[1], 4});
+  CHECK(pages.pagesOf(b)[0] == before[0]);
   CHECK(pages.pagesOf(a) == before);
-  CHECK_FALSE(take(pages.append(*b, 1)));
+  CHECK_FALSE(take(pages.append(b, 1)));
   // A full page is never written again, so it stays shared.
-  auto c = pages.share(a, 16);
-  REQUIRE(c);
-  CHECK_FALSE(take(pages.append(*c, 1)));
+  auto c = take(pages.share(a, 16));
+  CHECK_FALSE(take(pages.append(c, 1)));
   // The last page: the one who shares it, or the one whom it is shared with.
-  auto d = pages.share(a, 20);
-  REQUIRE(d);
+  auto d = take(pages.share(a, 20));
   const auto own = take(pages.append(a, 1));
   CHECK(own == PageCopy{before[2], pages.pagesOf(a)[2], 4});
-  CHECK_FALSE(take(pages.append(*d, 1)));
+  CHECK_FALSE(take(pages.append(d, 1)));
   CHECK(messageOf(pages.share(a, 22)) == "sequence 0 has 21 rows, 22 are asked for");
 }
 
@@ -144,13 +136,12 @@ TEST_CASE("a copy needs a page, and none is taken where there is none", "[api]")
   PageAllocator pages(2, 8);
   const auto a = pages.add();
   take(pages.append(a, 12));
-  auto b = pages.share(a, 12);
-  REQUIRE(b);
-  CHECK(messageOf(pages.append(*b, 1)) == "sequence 1 needs 1 more pages, 0 are free");
-  CHECK(pages.length(*b) == 12);
-  CHECK(pages.pagesOf(*b) == pages.pagesOf(a));
+  auto b = take(pages.share(a, 12));
+  CHECK(messageOf(pages.append(b, 1)) == "sequence 1 needs 1 more pages, 0 are free");
+  CHECK(pages.length(b) == 12);
+  CHECK(pages.pagesOf(b) == pages.pagesOf(a));
   REQUIRE(pages.free(a));
-  CHECK_FALSE(take(pages.append(*b, 1)));
+  CHECK_FALSE(take(pages.append(b, 1)));
 }
 
 TEST_CASE("a table has the pages of its sequences, and -1 behind them", "[api]") {
@@ -195,9 +186,8 @@ TEST_CASE("whatever is appended, shared, cut and freed, every sequence keeps its
       } else if (what == 6) {
         const auto of = any();
         const int64_t rows = draw(0, model.pages.length(of));
-        auto shared = model.pages.share(of, rows);
-        REQUIRE(shared);
-        model.rows[*shared] = {model.rows[of].begin(), model.rows[of].begin() + rows};
+        auto shared = take(model.pages.share(of, rows));
+        model.rows[shared] = {model.rows[of].begin(), model.rows[of].begin() + rows};
       } else if (what == 7) {
         const auto of = any();
         const int64_t rows = draw(0, model.pages.length(of));

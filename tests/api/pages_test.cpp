@@ -40,16 +40,11 @@ KernelOptions options(int pageSize = 16) {
 }
 
 plan::LaunchOperands launchOf(const Arguments& args, const KernelOptions& o = options()) {
-  auto checked = plan::checkForward(args, args, o);
-  if (!checked) FAIL(checked.error().message);
-  return *std::move(checked);
+  return take(plan::checkForward(args, args, o));
 }
 
 std::string errorOf(const Arguments& args, const KernelOptions& o = options()) {
-  auto checked = plan::checkForward(args, args, o);
-  REQUIRE_FALSE(checked);
-  CHECK(checked.error().blame == Blame::Environment);
-  return checked.error().message;
+  return environmentErrorOf(plan::checkForward(args, args, o));
 }
 
 Expected<Preparation> settled(const Arguments& args, const PrepareOptions& asked = {.arch = "sm_90a"}) {
@@ -57,10 +52,7 @@ Expected<Preparation> settled(const Arguments& args, const PrepareOptions& asked
 }
 
 std::string settleError(const Arguments& args, const PrepareOptions& asked = {.arch = "sm_90a"}) {
-  auto preparation = settled(args, asked);
-  REQUIRE_FALSE(preparation);
-  CHECK(preparation.error().blame == Blame::Environment);
-  return preparation.error().message;
+  return environmentErrorOf(settled(args, asked));
 }
 
 const plan::WorkspaceLayout kNothing({}, {});
@@ -152,10 +144,7 @@ TEST_CASE("a page table that does not fit is refused by name", "[api]") {
 TEST_CASE("kernels for pages are others, and only forward and decode ones", "[api]") {
   const Mod identity = Mod::identity();
   const auto refusal = [&](const KernelOptions& o) {
-    auto source = test::sourcesOf(Compiler(), identity, o);
-    REQUIRE_FALSE(source);
-    CHECK(source.error().blame == Blame::Environment);
-    return source.error().message;
+    return environmentErrorOf(test::sourcesOf(Compiler(), identity, o));
   };
   KernelOptions o = options(24);
   CHECK(refusal(o) == "pages of 24 rows are not supported");
@@ -167,9 +156,8 @@ TEST_CASE("kernels for pages are others, and only forward and decode ones", "[ap
   o.kind = KernelKind::BlockMask;
   CHECK(refusal(o) == "pages need KV lengths of sequences, and none are given");
   const auto textOf = [&](int pageSize) {
-    auto source = test::sourcesOf(Compiler(), identity, options(pageSize));
-    REQUIRE(source);
-    return source->front().flattened();
+    auto source = take(test::sourcesOf(Compiler(), identity, options(pageSize)));
+    return source.front().flattened();
   };
   CHECK(textOf(16).find("constexpr int kPageSize = 16;") != std::string::npos);
   CHECK(textOf(0).find("constexpr int kPageSize = 0;") != std::string::npos);
@@ -177,13 +165,12 @@ TEST_CASE("kernels for pages are others, and only forward and decode ones", "[ap
 
 TEST_CASE("prepare takes the page size from the pool", "[api]") {
   Arguments args;
-  auto preparation = settled(args);
-  REQUIRE(preparation);
-  CHECK(preparation->kernel.options().pageSize == 16);
-  CHECK(preparation->kernel.options().features.has(Feature::Lengths));
-  CHECK(preparation->kernel.options().offsets == QueryOffsets::FromLengths);
-  CHECK(preparation->kernel.options().kind == KernelKind::Decode);
-  CHECK(preparation->problem.kvLen == 640);
+  auto preparation = take(settled(args));
+  CHECK(preparation.kernel.options().pageSize == 16);
+  CHECK(preparation.kernel.options().features.has(Feature::Lengths));
+  CHECK(preparation.kernel.options().offsets == QueryOffsets::FromLengths);
+  CHECK(preparation.kernel.options().kind == KernelKind::Decode);
+  CHECK(preparation.problem.kvLen == 640);
   args.pageTable.reset();
   CHECK(settleError(args) == "k has batch 50, expected 3 as q, or 1");
 }
@@ -230,14 +217,12 @@ TEST_CASE("a launch tells its kernel of the table", "[api]") {
     KernelOptions o = options();
     o.kind = row->kind;
     o.family = row->family;
-    auto plan = test::choosePlan(Mod::identity(), o);
-    REQUIRE(plan);
-    const plan::Stage& stage = plan->stages.front();
-    auto params = stage.parameters(stage, launch, {.multiprocessors = 132}, kNoWorkspace);
-    REQUIRE(params);
+    auto plan = take(test::choosePlan(Mod::identity(), o));
+    const plan::Stage& stage = plan.stages.front();
+    auto params = take(stage.parameters(stage, launch, {.multiprocessors = 132}, kNoWorkspace));
     const bool isDecode = row->kind == KernelKind::Decode;
-    const auto& forward = params->as<Cached<ForwardParams>>();
-    const auto& decode = params->as<Cached<DecodeParams>>();
+    const auto& forward = params.as<Cached<ForwardParams>>();
+    const auto& decode = params.as<Cached<DecodeParams>>();
     const CacheParams& cache = isDecode ? decode.cache : forward.cache;
     CHECK(cache.page_table == args.pageTable->data);
     CHECK(cache.table_stride == 40);
@@ -300,14 +285,13 @@ TEST_CASE("forward plans append by a launch of their own, decode kernels by them
          {&plan::kForwardNaive, &plan::kForwardSm80, &plan::kForwardSm90, &plan::kDecodeSm80, &plan::kDecodeSm90}) {
       o.kind = row->kind;
       o.family = row->family;
-      auto plan = test::choosePlan(Mod::identity(), o);
-      REQUIRE(plan);
+      auto plan = take(test::choosePlan(Mod::identity(), o));
       const bool isForward = row->kind == KernelKind::Forward;
-      REQUIRE(plan->stages.size() == (isForward ? 2 : 1));
-      CHECK(plan->stages.front().config.appends);
+      REQUIRE(plan.stages.size() == (isForward ? 2 : 1));
+      CHECK(plan.stages.front().config.appends);
       if (!isForward) continue;
-      CHECK_FALSE(plan->stages.back().config.appends);
-      CHECK(plan->stages.front().entry == "attnc_append");
+      CHECK_FALSE(plan.stages.back().config.appends);
+      CHECK(plan.stages.front().entry == "attnc_append");
     }
     o.kind = KernelKind::Forward;
     o.family = Family::Sm80;
@@ -319,15 +303,12 @@ TEST_CASE("forward plans append by a launch of their own, decode kernels by them
       args.k = tensor({3, 2, 640, 64});
       args.v = tensor({3, 2, 640, 32});
     }
-    auto plan = test::choosePlan(Mod::identity(), o);
-    REQUIRE(plan);
+    auto plan = take(test::choosePlan(Mod::identity(), o));
     const plan::LaunchOperands launch = launchOf(args, o);
-    CHECK(plan::ctasOf(plan->stages.front(), launch, {.multiprocessors = 132}) == 3 * 2);
-    auto append = plan->stages.front().parameters(plan->stages.front(), launch, {}, kNoWorkspace);
-    REQUIRE(append);
-    CHECK(append->as<Cached<ForwardParams>>().cache.new_v == kSomewhere);
-    auto forward = plan->stages.back().parameters(plan->stages.back(), launch, {}, kNoWorkspace);
-    REQUIRE(forward);
-    CHECK(forward->size() == (paged ? sizeof(Cached<ForwardParams>) : sizeof(ForwardParams)));
+    CHECK(plan::ctasOf(plan.stages.front(), launch, {.multiprocessors = 132}) == 3 * 2);
+    auto append = take(plan.stages.front().parameters(plan.stages.front(), launch, {}, kNoWorkspace));
+    CHECK(append.as<Cached<ForwardParams>>().cache.new_v == kSomewhere);
+    auto forward = take(plan.stages.back().parameters(plan.stages.back(), launch, {}, kNoWorkspace));
+    CHECK(forward.size() == (paged ? sizeof(Cached<ForwardParams>) : sizeof(ForwardParams)));
   }
 }

@@ -97,29 +97,27 @@ TEST_CASE("sequences with lengths and offsets are settled by what is given", "[a
 
 TEST_CASE("kernels that are no forward ones take no lengths and offsets", "[api]") {
   const Mod causal = Mod::identity();
-  auto source = test::sourcesOf(Compiler(), causal,
-                                {.kind = KernelKind::Backward, .arch = "sm_80", .features = {Feature::Lengths}});
-  REQUIRE_FALSE(source);
-  CHECK(source.error().blame == Blame::Environment);
-  CHECK(source.error().message == "backward kernels take no KV lengths of sequences");
+  const Error source = refusalOf(test::sourcesOf(
+      Compiler(), causal, {.kind = KernelKind::Backward, .arch = "sm_80", .features = {Feature::Lengths}}));
+  CHECK(source.blame == Blame::Environment);
+  CHECK(source.message == "backward kernels take no KV lengths of sequences");
   Case c;
   BackwardOperands operands{c.operands};
   operands.kvLengths = TensorView::contiguous(nullptr, DType::I32, {2});
   operands.out = operands.dOut = *c.outputs.out;
   operands.lse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 1000});
   const BackwardOutputs gradients{.dQ = operands.q, .dK = operands.k, .dV = operands.v};
-  auto training = Compiler().settleTraining(causal, operands, c.outputs, gradients, c.options);
-  REQUIRE_FALSE(training);
-  CHECK(training.error().message == "backward kernels take no KV lengths of sequences");
+  CHECK(refusalOf(Compiler().settleTraining(causal, operands, c.outputs, gradients, c.options)).message ==
+        "backward kernels take no KV lengths of sequences");
 }
 
 TEST_CASE("a mod's rows and positions are told apart from its text on", "[api]") {
   // Of rows it always holds, and is folded when the mod is parsed.
   const Mod inside = mod("(q_idx < Q_LEN) & (q_idx >= kv_idx)");
   const auto textOf = [&](QueryOffsets offsets) {
-    auto source = test::sourcesOf(Compiler(), inside, {.family = Family::Naive, .arch = "sm_80", .offsets = offsets});
-    REQUIRE(source);
-    return source->front().flattened();
+    auto source =
+        take(test::sourcesOf(Compiler(), inside, {.family = Family::Naive, .arch = "sm_80", .offsets = offsets}));
+    return source.front().flattened();
   };
   CHECK(textOf(QueryOffsets::None).find("args.d_Q_LEN") == std::string::npos);
   const std::string text = textOf(QueryOffsets::Tensor), mask = text.substr(text.rfind("static bool mask("));
@@ -131,9 +129,8 @@ TEST_CASE("pins of a mod stay where sequences have offsets", "[api]") {
   c.operands.kvLengths = TensorView::contiguous(nullptr, DType::I32, {2});
   c.options.pins = {{"KV_LEN", 3000}, {"window", 100}};
   const Mod window = mod("window: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx <= window\n");
-  auto source = test::sourcesOf(Compiler(), window, settled(window, c).kernel.options());
-  REQUIRE(source);
-  const std::string text = source->front().flattened();
+  auto source = take(test::sourcesOf(Compiler(), window, settled(window, c).kernel.options()));
+  const std::string text = source.front().flattened();
   CHECK(text.find("args.s_window") == std::string::npos);
   CHECK(text.find("args.d_KV_LEN") == std::string::npos);
   CHECK(text.find("kHasOffsets = true") != std::string::npos);

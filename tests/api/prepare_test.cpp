@@ -260,10 +260,9 @@ TEST_CASE("CTAs of short backward walks take turns, unless they walk several hea
     const TensorView lse = TensorView::contiguous(nullptr, DType::F32, {1, 8, length});
     const Operands tensors{.q = q, .k = k, .v = k};
     const BackwardOperands operands{{tensors}, q, lse, q, {}};
-    const auto training = Compiler().settleTraining(mod(expression.c_str()), operands, {.out = q, .lse = lse},
-                                                    {.dQ = q, .dK = k, .dV = k}, {.arch = "sm_90a"});
-    if (!training) FAIL(training.error().message);
-    return training->backward->tile();
+    const auto training = take(Compiler().settleTraining(mod(expression.c_str()), operands, {.out = q, .lse = lse},
+                                                         {.dQ = q, .dK = k, .dV = k}, {.arch = "sm_90a"}));
+    return training.backward->tile();
   };
   CHECK(tileOf("score", 2048) == "64x128x8-turns");
   CHECK(tileOf("score", 2049) == "64x128x8");
@@ -365,14 +364,12 @@ TEST_CASE("what prepare() settles is what the finer calls settle", "[api]") {
         c.operands.q.stride[2] = rowStride;
         const Preparation p = settled(m, c);
         KernelOptions asked{.family = p.kernel.options().family, .arch = arch, .headDim = 64, .headDimV = 32};
-        auto wants = test::gainsFromBlockMask(compiler, m, asked);
-        REQUIRE(wants);
-        asked.blockSparse = *wants;
-        auto byHand = test::sourcesOf(compiler, m, asked), prepared = test::sourcesOf(compiler, m, p.kernel.options());
-        REQUIRE(byHand);
-        REQUIRE(prepared);
-        CHECK(prepared->front().flattened() == byHand->front().flattened());
-        CHECK(p.blockMask.has_value() == *wants);
+        auto wants = take(test::gainsFromBlockMask(compiler, m, asked));
+        asked.blockSparse = wants;
+        auto byHand = take(test::sourcesOf(compiler, m, asked)),
+             prepared = take(test::sourcesOf(compiler, m, p.kernel.options()));
+        CHECK(prepared.front().flattened() == byHand.front().flattened());
+        CHECK(p.blockMask.has_value() == wants);
       }
 }
 
@@ -397,26 +394,20 @@ TEST_CASE("training settles both passes, and one workspace for them", "[api]") {
   const auto settle = [&](const Mod& m) {
     return Compiler().settleTraining(m, operands, c.outputs, gradients, c.options);
   };
-  const auto errorOf = [&] {
-    auto result = settle(Mod::identity());
-    REQUIRE_FALSE(result);
-    CHECK(result.error().blame == Blame::Environment);
-    return result.error().message;
-  };
+  const auto errorOf = [&] { return environmentErrorOf(settle(Mod::identity())); };
   constexpr size_t kDelta = 2 * 8 * 1000 * sizeof(float);
   SECTION("a pass has its own family") {
     const Mod causal = mod("q_idx >= kv_idx");
-    auto both = settle(causal);
-    REQUIRE(both);
+    auto both = take(settle(causal));
     const Preparation forward = settled(causal, c);
-    CHECK(both->kernel.options().family == forward.kernel.options().family);
-    CHECK(both->kernel.kvLoop() == KvLoop::Bounds);
-    REQUIRE(both->backward);
+    CHECK(both.kernel.options().family == forward.kernel.options().family);
+    CHECK(both.kernel.kvLoop() == KvLoop::Bounds);
+    REQUIRE(both.backward);
     CHECK_FALSE(forward.backward);
-    CHECK(both->backward->options().kind == KernelKind::Backward);
-    CHECK(both->backward->options().headDimV == 32);
-    CHECK(both->backward->kvLoop() == KvLoop::Bounds);
-    CHECK(both->workspaceBytes >= kWorkspaceAlignment + kDelta); // behind the counters
+    CHECK(both.backward->options().kind == KernelKind::Backward);
+    CHECK(both.backward->options().headDimV == 32);
+    CHECK(both.backward->kvLoop() == KvLoop::Bounds);
+    CHECK(both.workspaceBytes >= kWorkspaceAlignment + kDelta); // behind the counters
   }
   SECTION("gradients that the copy engine cannot describe are left to another family") {
     for (TensorView* tensor : {&operands.dOut, &*gradients.dQ, &*gradients.dK, &*gradients.dV}) {
@@ -429,10 +420,9 @@ TEST_CASE("training settles both passes, and one workspace for them", "[api]") {
   }
   SECTION("row maxima are the forward's alone") {
     c.outputs.rowMax = operands.lse;
-    auto both = settle(Mod::identity());
-    REQUIRE(both);
-    CHECK(both->kernel.options().features.has(Feature::RowMax));
-    CHECK_FALSE(both->backward->options().features.has(Feature::RowMax));
+    auto both = take(settle(Mod::identity()));
+    CHECK(both.kernel.options().features.has(Feature::RowMax));
+    CHECK_FALSE(both.backward->options().features.has(Feature::RowMax));
   }
   SECTION("the workspace of the backward pass lies behind the forward's lists") {
     const Mod document = mod(kDocument);

@@ -29,11 +29,7 @@ struct Case {
   PrepareOptions options{.arch = "sm_90a"};
 };
 
-Mod causal() {
-  auto mod = Mod::parse("def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx >= kv_idx\n");
-  if (!mod) FAIL(mod.error().message);
-  return *mod;
-}
+Mod causal() { return take(Mod::parse("def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx >= kv_idx\n")); }
 
 /// k and v in 256 pages of 16 rows, 64 of each sequence.
 Case inPages() {
@@ -45,16 +41,11 @@ Case inPages() {
 }
 
 Preparation settled(const Case& c, const Mod& mod = causal()) {
-  auto result = Compiler().settle(mod, c.operands, c.outputs, c.options);
-  if (!result) FAIL(result.error().message);
-  return *std::move(result);
+  return take(Compiler().settle(mod, c.operands, c.outputs, c.options));
 }
 
 std::string errorOf(const Case& c) {
-  auto result = Compiler().settle(causal(), c.operands, c.outputs, c.options);
-  REQUIRE_FALSE(result);
-  CHECK(result.error().blame == Blame::Environment);
-  return result.error().message;
+  return environmentErrorOf(Compiler().settle(causal(), c.operands, c.outputs, c.options));
 }
 
 } // namespace
@@ -85,17 +76,15 @@ TEST_CASE("keys of a ragged batch may lie in pages, to which new rows are append
   KernelOptions options = settled(c).kernel.options();
   for (KernelKind kind : {KernelKind::Forward, KernelKind::Decode}) {
     options.kind = kind, options.family = Family::Auto;
-    const auto stages = test::sourcesOf(Compiler(), causal(), options);
-    if (!stages) FAIL(stages.error().message);
-    CHECK(stages->front().templateName == "append.cu"); // a decode kernel's tile has not all new rows of a sequence
-    CHECK(stages->size() == 2);
+    const auto stages = take(test::sourcesOf(Compiler(), causal(), options));
+    CHECK(stages.front().templateName == "append.cu"); // a decode kernel's tile has not all new rows of a sequence
+    CHECK(stages.size() == 2);
   }
-  auto checked = plan::checkForward(c.operands, c.outputs, settled(c).kernel.options());
-  if (!checked) FAIL(checked.error().message);
-  const ForwardParams p = plan::forwardParams(*checked);
+  auto checked = take(plan::checkForward(c.operands, c.outputs, settled(c).kernel.options()));
+  const ForwardParams p = plan::forwardParams(checked);
   CHECK(p.k_stride.batch == 2 * 16 * 64);
   CHECK(p.kv_len == 600);
-  const CacheParams cache = plan::cacheParams(*checked);
+  const CacheParams cache = plan::cacheParams(checked);
   CHECK(cache.table_stride == 64);
   CHECK(cache.new_k_stride.batch == 0);
   CHECK(cache.new_k_stride.row == 2 * 64);
@@ -138,13 +127,12 @@ TEST_CASE("decode kernels take k and v of e4m3 of a ragged batch, and forward ke
 }
 
 TEST_CASE("a block mask is built for the longest sequences of a ragged batch, if it gains", "[api][ragged]") {
-  auto mod = Mod::parse("(q_idx + kv_idx) % 3 == 0"), bySequence = Mod::parse("(q_idx + kv_idx + b) % 3 == 0");
-  REQUIRE(mod);
-  REQUIRE(bySequence);
+  auto mod = take(Mod::parse("(q_idx + kv_idx) % 3 == 0")),
+       bySequence = take(Mod::parse("(q_idx + kv_idx + b) % 3 == 0"));
   Case c;
-  CHECK_FALSE(settled(c, *mod).blockMask); // it would be of as many rows as all sequences have
+  CHECK_FALSE(settled(c, mod).blockMask); // it would be of as many rows as all sequences have
   c.operands.maxQLen = c.operands.maxKvLen = 300;
-  const Preparation prepared = settled(c, *mod);
+  const Preparation prepared = settled(c, mod);
   REQUIRE(prepared.blockMask);
   CHECK(prepared.blockMask->batch == 1);
   CHECK(prepared.blockMask->qLen == 300);
@@ -153,41 +141,41 @@ TEST_CASE("a block mask is built for the longest sequences of a ragged batch, if
   CHECK(prepared.kernel.kvLoop() == KvLoop::BlockMask);
   CHECK(prepared.kernels().size() == 2);
   CHECK_FALSE(settled(c).blockMask); // causal
-  CHECK(settled(c, *bySequence).blockMask->batch == 4);
+  CHECK(settled(c, bySequence).blockMask->batch == 4);
   SECTION("short sequences next to a long one") {
     c.operands.maxQLen = c.operands.maxKvLen = 501;
-    CHECK(settled(c, *mod).blockMask);
-    CHECK_FALSE(settled(c, *bySequence).blockMask);
+    CHECK(settled(c, mod).blockMask);
+    CHECK_FALSE(settled(c, bySequence).blockMask);
   }
   SECTION("offsets, which a launch may change") {
     c.operands.cuSeqlensKv = cumulative(5);
-    CHECK_FALSE(settled(c, *mod).blockMask); // there is little to skip
+    CHECK_FALSE(settled(c, mod).blockMask); // there is little to skip
     c.operands.maxKvLen = 600;
-    const Preparation anew = settled(c, *mod);
+    const Preparation anew = settled(c, mod);
     CHECK(anew.kernel.kvLoop() == KvLoop::Listed);
     CHECK(anew.blockMask->batch == 4); // lists are of each sequence
-    CHECK(settled(c, *bySequence).kernel.kvLoop() == KvLoop::Listed);
+    CHECK(settled(c, bySequence).kernel.kvLoop() == KvLoop::Listed);
     c.operands.maxQLen = c.operands.maxKvLen = 0;
-    CHECK(settled(c, *mod).kernel.kvLoop() == KvLoop::Listed); // a launch reads no more than the sequences have
+    CHECK(settled(c, mod).kernel.kvLoop() == KvLoop::Listed); // a launch reads no more than the sequences have
     c.operands.maxQLen = c.operands.maxKvLen = 300;
     c.options.offsets = QueryOffsets::None;
-    CHECK(settled(c, *mod).kernel.kvLoop() == KvLoop::BlockMask);
+    CHECK(settled(c, mod).kernel.kvLoop() == KvLoop::BlockMask);
   }
   SECTION("not asked for") {
     c.options.buildBlockMask = false;
-    CHECK_FALSE(settled(c, *mod).blockMask);
+    CHECK_FALSE(settled(c, mod).blockMask);
   }
   SECTION("training, whose backward kernels walk no lists of sequences") {
     BackwardOperands operands;
     static_cast<Operands&>(operands) = c.operands;
     operands.out = operands.dOut = *c.outputs.out, operands.lse = *c.outputs.lse;
     const BackwardOutputs gradients{.dQ = c.operands.q, .dK = c.operands.k, .dV = c.operands.v};
-    auto trained = Compiler().settleTraining(*mod, operands, c.outputs, gradients, c.options);
+    auto trained = Compiler().settleTraining(mod, operands, c.outputs, gradients, c.options);
     if (!trained) FAIL(trained.error().message);
     CHECK_FALSE(trained->blockMask);
     static const BlockMaskView lists{.shape = {1, 1, 300, 300, 128, 128}};
     operands.blockMask = &lists;
-    trained = Compiler().settleTraining(*mod, operands, c.outputs, gradients, c.options);
+    trained = Compiler().settleTraining(mod, operands, c.outputs, gradients, c.options);
     REQUIRE_FALSE(trained);
     CHECK(trained.error().message == "backward kernels take no block mask of a ragged batch");
   }
@@ -196,17 +184,16 @@ TEST_CASE("a block mask is built for the longest sequences of a ragged batch, if
 TEST_CASE("kernels are told the rows of all sequences, and get slots for their tiles", "[api][ragged]") {
   const Case c;
   KernelOptions options{.headDim = 64, .headDimV = 64, .features = {Feature::Ragged}};
-  auto checked = plan::checkForward(c.operands, c.outputs, options);
-  if (!checked) FAIL(checked.error().message);
-  const ForwardParams p = plan::forwardParams(*checked);
+  auto checked = take(plan::checkForward(c.operands, c.outputs, options));
+  const ForwardParams p = plan::forwardParams(checked);
   CHECK(p.batch == 4);
   CHECK(p.q_len == 1000);
   CHECK(p.rows.q == 1000);
   CHECK(p.rows.kv == 1000);
   CHECK(p.q_stride.batch == 0);
   CHECK(p.q_stride.row == 8 * 64);
-  CHECK(plan::qTilesOf(*checked, 128) == 1000 / 128 + 4);
-  CHECK(plan::kvTilesOf(*checked, 64) == 1000 / 64 + 4);
+  CHECK(plan::qTilesOf(checked, 128) == 1000 / 128 + 4);
+  CHECK(plan::kvTilesOf(checked, 64) == 1000 / 64 + 4);
 }
 
 TEST_CASE("ragged batches that do not fit their tensors are refused by name", "[api][ragged]") {

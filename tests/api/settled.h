@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attnc/attnc.h"
+#include "helpers/take.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -20,16 +21,10 @@ struct Case {
   PrepareOptions options{.arch = "sm_90a"};
 };
 
-inline Mod mod(const char* text) {
-  auto result = Mod::parse(text);
-  if (!result) FAIL(result.error().message);
-  return *result;
-}
+inline Mod mod(const char* text) { return take(Mod::parse(text)); }
 
 inline Preparation settled(const Mod& m, const Case& c) {
-  auto result = Compiler().settle(m, c.operands, c.outputs, c.options);
-  if (!result) FAIL(result.error().message);
-  return *std::move(result);
+  return take(Compiler().settle(m, c.operands, c.outputs, c.options));
 }
 
 /// Prepares for training, with gradients of q, k and v.
@@ -42,16 +37,11 @@ inline Preparation trained(const Mod& m, const Case& c) {
   Outputs outputs = c.outputs;
   outputs.lse = operands.lse;
   const BackwardOutputs gradients{.dQ = c.operands.q, .dK = c.operands.k, .dV = c.operands.v};
-  auto result = Compiler().settleTraining(m, operands, outputs, gradients, c.options);
-  if (!result) FAIL(result.error().message);
-  return *std::move(result);
+  return take(Compiler().settleTraining(m, operands, outputs, gradients, c.options));
 }
 
 inline std::string errorOf(const Mod& m, const Case& c) {
-  auto result = Compiler().settle(m, c.operands, c.outputs, c.options);
-  REQUIRE_FALSE(result);
-  CHECK(result.error().blame == Blame::Environment);
-  return result.error().message;
+  return environmentErrorOf(Compiler().settle(m, c.operands, c.outputs, c.options));
 }
 
 inline const char* const kDocument =

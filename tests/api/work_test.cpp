@@ -22,9 +22,7 @@ Mod modOf(int lines, const char* line = "x = torch.tanh(x)", const char* declara
   std::string text =
       fmt::format("import torch\n{}def score_mod(score, b, h, q_idx, kv_idx):\n  x = score\n", declarations);
   for (int k = 1; k <= lines; ++k) text += "  " + fmt::format(fmt::runtime(line), k) + "\n";
-  auto mod = Mod::parse(text + "  return x\n", {.name = "mod.py"});
-  if (!mod) FAIL(mod.error().message);
-  return *mod;
+  return take(Mod::parse(text + "  return x\n", {.name = "mod.py"}));
 }
 
 KernelOptions options(KernelKind kind = KernelKind::Forward, const char* arch = "sm_80") {
@@ -65,9 +63,7 @@ TEST_CASE("a mod of more work than the limit is refused, and told by how much", 
 TEST_CASE("the environment sets the limit of work where no option does", "[api]") {
   const Mod mod = modOf(3);
   ::setenv("ATTNC_MAX_WORK", "100", 1);
-  auto refused = test::sourcesOf(Compiler(limited()), mod, options());
-  REQUIRE_FALSE(refused);
-  CHECK_THAT(refused.error().message, Contains("the limit is 100"));
+  CHECK_THAT(refusalOf(test::sourcesOf(Compiler(limited()), mod, options())).message, Contains("the limit is 100"));
   CHECK(test::sourcesOf(Compiler(limited(1'000)), mod, options()));
   for (const char* nonsense : {"-1", "0", "many", "100k", ""}) {
     ::setenv("ATTNC_MAX_WORK", nonsense, 1);
@@ -101,25 +97,21 @@ TEST_CASE("places where captures get gradients count, and texts that would be en
 
 TEST_CASE("what compiling a mod costs counts its rows, and what they keep for scores", "[api]") {
   const auto made = [](const Mod& mod, bool gradients = false) {
-    auto kernelMod = kernelModOf(mod, {plan::algebraFor(DType::BF16), gradients});
-    if (!kernelMod) FAIL(kernelMod.error().message);
-    return *kernelMod;
+    return take(kernelModOf(mod, {plan::algebraFor(DType::BF16), gradients}));
   };
   const char* sines = "x = x * torch.sin(q_idx * 0.{})";
   CHECK(made(modOf(60, sines))->source.work > made(modOf(30, sines))->source.work + 30 * 10);
   const auto fields = made(modOf(20, "x = x * torch.sin(q_idx * {0}.5) + torch.cos(q_idx * {0}.5)"));
   CHECK(fields->source.work > 40 * (48 + codegen::kFieldWork));
-  const auto gradient = gradientMod(modOf(3'000, "x = x * t[q_idx * {} + kv_idx]", "t: f32[4096]\n"), {"t"});
-  REQUIRE(gradient);
-  CHECK(made(*gradient, true)->source.text.empty());
+  const auto gradient = take(gradientMod(modOf(3'000, "x = x * t[q_idx * {} + kv_idx]", "t: f32[4096]\n"), {"t"}));
+  CHECK(made(gradient, true)->source.text.empty());
 }
 
 TEST_CASE("long functions are called, those of the library are not", "[api]") {
   const Compiler compiler(limited());
   const auto called = [&](const Mod& mod, KernelKind kind) {
-    auto sources = test::sourcesOf(compiler, mod, options(kind, "sm_90a"));
-    if (!sources) FAIL(sources.error().message);
-    return calls(*sources);
+    auto sources = take(test::sourcesOf(compiler, mod, options(kind, "sm_90a")));
+    return calls(sources);
   };
   CHECK_FALSE(called(modOf(5), KernelKind::Forward));
   CHECK(called(modOf(20), KernelKind::Forward));
@@ -129,10 +121,9 @@ TEST_CASE("long functions are called, those of the library are not", "[api]") {
   for (const auto& file : std::filesystem::directory_iterator(ATTNC_SOURCE_DIR "/dsl/mods")) {
     if (file.path().extension() != ".py") continue;
     INFO(file.path());
-    auto mod = Mod::load(file.path().string());
-    REQUIRE(mod);
+    auto mod = take(Mod::load(file.path().string()));
     for (KernelKind kind : {KernelKind::Forward, KernelKind::Backward, KernelKind::Decode, KernelKind::BlockMask})
-      if (auto sources = test::sourcesOf(compiler, *mod, options(kind, "sm_90a"))) CHECK_FALSE(calls(*sources));
+      if (auto sources = test::sourcesOf(compiler, mod, options(kind, "sm_90a"))) CHECK_FALSE(calls(*sources));
   }
 }
 
@@ -143,9 +134,8 @@ TEST_CASE("what NVRTC makes of a mod grows in step with the mod, up to the limit
   }
   const Compiler compiler(limited());
   const auto lines = [&](int tanhs, const char* arch) {
-    auto compiled = test::compiledOf(compiler, modOf(tanhs), options(KernelKind::Forward, arch));
-    if (!compiled) FAIL(compiled.error().message);
-    const std::string& ptx = compiled->front()->ptx;
+    auto compiled = take(test::compiledOf(compiler, modOf(tanhs), options(KernelKind::Forward, arch)));
+    const std::string& ptx = compiled.front()->ptx;
     return std::count(ptx.begin(), ptx.end(), '\n');
   };
   for (const char* arch : {"sm_80", "sm_90a"}) {

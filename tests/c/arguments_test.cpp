@@ -19,9 +19,9 @@ template <> constexpr size_t kFirst<attnc_compiler_options> = 48;
 template <> constexpr size_t kFirst<attnc_shard_options> = 88;
 template <> constexpr size_t kFirst<attnc_shard_plan_info> = 40;
 template <> constexpr size_t kFirst<attnc_shard_work> = 56;
-template <> constexpr size_t kFirst<attnc_kernel_options> = 128;
-template <> constexpr size_t kFirst<attnc_prepare_options> = 56;
-template <> constexpr size_t kFirst<attnc_preparation_info> = 144;
+template <> constexpr size_t kFirst<attnc_kernel_options> = 136;
+template <> constexpr size_t kFirst<attnc_prepare_options> = 88;
+template <> constexpr size_t kFirst<attnc_preparation_info> = 112;
 template <> constexpr size_t kFirst<attnc_family_info> = 32;
 template <> constexpr size_t kFirst<attnc_quantise_options> = 16;
 
@@ -86,13 +86,13 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_block_mask_info) == 32);
   CHECK(sizeof(attnc_compiler_options) == 72);
   CHECK(kFirst<attnc_compiler_options> == 48);
-  CHECK(sizeof(attnc_kernel_options) == 128);
+  CHECK(sizeof(attnc_kernel_options) == 136);
   CHECK(sizeof(attnc_plan_info) == 48);
   CHECK(sizeof(attnc_source_stage) == 128);
   CHECK(sizeof(attnc_compiled_stage) == 112);
   CHECK(sizeof(attnc_family_info) == 40);
-  CHECK(sizeof(attnc_prepare_options) == 80);
-  CHECK(sizeof(attnc_preparation_info) == 184);
+  CHECK(sizeof(attnc_prepare_options) == 88);
+  CHECK(sizeof(attnc_preparation_info) == 112);
   CHECK(sizeof(attnc_tuned_tile) == 40);
   CHECK(sizeof(attnc_quantise_options) == 56);
   CHECK(sizeof(attnc_shard_mask) == 40);
@@ -206,9 +206,8 @@ TEST_CASE("structs that come out may be of another version", "[c]") {
   const attnc_problem problem = {1, 1, 1, 256, 256};
   attnc_block_mask_shape shape = {};
   shape.q_len = shape.kv_len = 256;
-  attnc_block_mask* made = nullptr;
-  TAKE(attnc_block_mask_build(parse("q_idx >= kv_idx").get(), nullptr, 0, &problem, &shape, &made));
-  const Owned<attnc_block_mask> mask(made);
+  const auto mask =
+      made<attnc_block_mask>(attnc_block_mask_build, parse("q_idx >= kv_idx").get(), nullptr, 0, &problem, &shape);
   checkOutput<attnc_block_mask_info>(
       [&](attnc_block_mask_info* info) { return attnc_block_mask_get_info(mask.get(), info); });
   checkOutput<attnc_block_mask_view>(
@@ -221,21 +220,19 @@ TEST_CASE("structs that come out may be of another version", "[c]") {
   auto options = sized<attnc_kernel_options>();
   checkOutput<attnc_kernel_options>([&](attnc_kernel_options* all) { return optionsOf(preparation.get(), 0, all); });
   TAKE(optionsOf(preparation.get(), 0, &options));
-  attnc_source* text = nullptr;
-  TAKE(sourceOf(compiler.get(), mod.get(), &options, &text));
-  const Owned<attnc_source> source(text);
-  checkOutput<attnc_source_stage>([&](attnc_source_stage* stage) { return attnc_source_get_stage(text, 0, stage); });
+  const auto source = made<attnc_source>(sourceOf, compiler.get(), mod.get(), &options);
+  checkOutput<attnc_source_stage>(
+      [&](attnc_source_stage* stage) { return attnc_source_get_stage(source.get(), 0, stage); });
   auto shards = sized<attnc_shard_mask>();
   const Owned<attnc_mod> causal = parse("q_idx >= kv_idx");
   shards.mod = causal.get();
-  attnc_shard_plan* planned = nullptr;
-  TAKE(attnc_shard_plan_create(&shards, 1, &problem, 2, nullptr, &planned));
-  const Owned<attnc_shard_plan> plan(planned);
+  const auto plan = made<attnc_shard_plan>(attnc_shard_plan_create, &shards, 1, &problem, 2, nullptr);
   checkOutput<attnc_shard_plan_info>(
-      [&](attnc_shard_plan_info* info) { return attnc_shard_plan_get_info(planned, info); });
+      [&](attnc_shard_plan_info* info) { return attnc_shard_plan_get_info(plan.get(), info); });
   checkOutput<attnc_shard_tokens>(
-      [&](attnc_shard_tokens* all) { return attnc_shard_plan_get_tokens(planned, 0, all); });
-  checkOutput<attnc_shard_work>([&](attnc_shard_work* work) { return attnc_shard_plan_get_work(planned, 0, 0, work); });
+      [&](attnc_shard_tokens* all) { return attnc_shard_plan_get_tokens(plan.get(), 0, all); });
+  checkOutput<attnc_shard_work>(
+      [&](attnc_shard_work* work) { return attnc_shard_plan_get_work(plan.get(), 0, 0, work); });
 }
 
 TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
@@ -259,7 +256,6 @@ TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
   attnc_block_mask_shape shape = {};
   shape.q_len = shape.kv_len = 128;
   size_t bytes = 0;
-  int32_t flag = 0;
   char text[8];
   auto t = sized<attnc_tensor>();
 

@@ -18,14 +18,11 @@ attnc_block_mask_shape square(int64_t length, int32_t block = 0) {
 Owned<attnc_block_mask> build(const char* text, int64_t length) {
   const attnc_problem problem = {1, 1, 1, length, length};
   const attnc_block_mask_shape shape = square(length);
-  attnc_block_mask* mask = nullptr;
-  TAKE(attnc_block_mask_build(parse(text).get(), nullptr, 0, &problem, &shape, &mask));
-  return Owned<attnc_block_mask>(mask);
+  return made<attnc_block_mask>(attnc_block_mask_build, parse(text).get(), nullptr, 0, &problem, &shape);
 }
 
 attnc_block_mask_view viewOf(const attnc_block_mask* mask) {
-  auto view = sized<attnc_block_mask_view>();
-  TAKE(attnc_block_mask_get_view(mask, &view));
+  auto view = told<attnc_block_mask_view>(attnc_block_mask_get_view, mask);
   return view;
 }
 
@@ -33,8 +30,7 @@ attnc_block_mask_view viewOf(const attnc_block_mask* mask) {
 
 TEST_CASE("a block mask is built from mask_mod", "[c]") {
   const Owned<attnc_block_mask> mask = build("q_idx >= kv_idx", 512);
-  auto info = sized<attnc_block_mask_info>();
-  TAKE(attnc_block_mask_get_info(mask.get(), &info));
+  auto info = told<attnc_block_mask_info>(attnc_block_mask_get_info, mask.get());
   CHECK(info.live_blocks == 10);
   CHECK(info.full_blocks == 6);
   CHECK(info.sparsity == 37.5);
@@ -73,8 +69,7 @@ TEST_CASE("captures of a block mask, and what does not fit", "[c]") {
   attnc_block_mask* made = nullptr;
   TAKE(attnc_block_mask_build(mod.get(), captures, 1, &problem, &shape, &made));
   const Owned<attnc_block_mask> mask(made);
-  auto info = sized<attnc_block_mask_info>();
-  TAKE(attnc_block_mask_get_info(mask.get(), &info));
+  auto info = told<attnc_block_mask_info>(attnc_block_mask_get_info, mask.get());
   CHECK(info.live_blocks == 6);
 
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "ids", attnc_block_mask_build(mod.get(), nullptr, 0, &problem, &shape, &made));
@@ -118,8 +113,7 @@ TEST_CASE("lists are written into memory of the caller's", "[c]") {
     std::vector<int32_t> storage(bytes / 4 + 1, 77);
     TAKE(attnc_block_mask_write(both.get(), withColumns, storage.data(), bytes));
     CHECK(storage.back() == 77); // nothing behind it
-    auto view = sized<attnc_block_mask_view>();
-    TAKE(attnc_block_mask_view_into(storage.data(), &shape, withColumns, &view));
+    auto view = told<attnc_block_mask_view>(attnc_block_mask_view_into, storage.data(), &shape, withColumns);
     CHECK(view.rows.partial_count == storage.data());
     CHECK((view.columns.partial_count != nullptr) == (withColumns == 1));
     TAKE(attnc_block_mask_from_lists(&view, &made)); // as it was, columns checked against rows

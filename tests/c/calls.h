@@ -37,6 +37,9 @@ struct Destroy {
   void operator()(attnc_preparation* handle) const { attnc_preparation_destroy(handle); }
   void operator()(attnc_prepared* handle) const { attnc_prepared_destroy(handle); }
   void operator()(attnc_shard_plan* handle) const { attnc_shard_plan_destroy(handle); }
+  void operator()(attnc_kernel* handle) const { attnc_kernel_destroy(handle); }
+  void operator()(attnc_tuning* handle) const { attnc_tuning_destroy(handle); }
+  void operator()(attnc_quantiser* handle) const { attnc_quantiser_destroy(handle); }
   void operator()(attnc_sharded* handle) const { attnc_sharded_destroy(handle); }
 };
 template <class Handle> using Owned = std::unique_ptr<Handle, Destroy>;
@@ -45,6 +48,20 @@ template <class Handle> using Owned = std::unique_ptr<Handle, Destroy>;
 template <class T> T sized() {
   T all = {};
   all.struct_size = sizeof(T);
+  return all;
+}
+
+/// Returns the handle that a call makes, which must succeed.
+template <class Handle, class Create, class... Arguments> Owned<Handle> made(Create create, Arguments... arguments) {
+  Handle* handle = nullptr;
+  TAKE(create(arguments..., &handle));
+  return Owned<Handle>(handle);
+}
+
+/// Returns the struct that a call fills, which must succeed.
+template <class T, class Get, class... Arguments> T told(Get get, Arguments... arguments) {
+  T all = sized<T>();
+  TAKE(get(arguments..., &all));
   return all;
 }
 
@@ -113,19 +130,13 @@ inline attnc_status lastOptionsOf(const attnc_preparation* preparation, attnc_ke
   return optionsOf(preparation, attnc_preparation_plan_count(preparation) - 1, options);
 }
 
-inline Owned<attnc_mod> parse(const char* text) {
-  attnc_mod* mod = nullptr;
-  TAKE(attnc_mod_parse(text, ATTNC_WHOLE, nullptr, &mod));
-  return Owned<attnc_mod>(mod);
-}
+inline Owned<attnc_mod> parse(const char* text) { return made<attnc_mod>(attnc_mod_parse, text, ATTNC_WHOLE, nullptr); }
 
 /// Returns a compiler that does not touch the disk.
 inline Owned<attnc_compiler> compiler() {
   attnc_compiler_options options = sized<attnc_compiler_options>();
   options.cache_mode = ATTNC_CACHE_OFF;
-  attnc_compiler* made = nullptr;
-  TAKE(attnc_compiler_create(&options, &made));
-  return Owned<attnc_compiler>(made);
+  return made<attnc_compiler>(attnc_compiler_create, &options);
 }
 
 /// Operands of a forward and a backward pass, without memory.

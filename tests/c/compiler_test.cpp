@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <thread>
 #include <vector>
 
@@ -14,17 +13,14 @@ TEST_CASE("what would be chosen is told without a GPU", "[c]") {
   Case c;
   Owned<attnc_preparation> preparation;
   TAKE(c.settle(parse(kDocument).get(), &preparation));
-  auto info = sized<attnc_preparation_info>();
-  TAKE(attnc_preparation_get_info(preparation.get(), &info));
-  CHECK(std::string(info.arch) == "sm_90a");
-  CHECK(info.family == ATTNC_FAMILY_SM90);
-  CHECK(std::string(info.passed_over).empty());
-  CHECK(info.kv_loop == ATTNC_KV_LOOP_BLOCK_MASK);
+  auto info = told<attnc_preparation_info>(attnc_preparation_get_info, preparation.get());
+  auto plan = told<attnc_plan_info>(attnc_plan_get_info, attnc_preparation_get_plan(preparation.get(), 0));
+  CHECK(std::string(plan.passed_over).empty());
+  CHECK(plan.kv_loop == ATTNC_KV_LOOP_BLOCK_MASK);
   CHECK(info.builds_block_mask == 1);
   CHECK(info.block_mask.batch == 2);
   CHECK(info.block_mask.heads == 1);
   CHECK(info.is_training == 0);
-  CHECK(info.backward_family == ATTNC_FAMILY_AUTO);
   CHECK(info.problem.kv_heads == 2);
   CHECK(info.problem.kv_len == 3000);
   size_t lists = 0;
@@ -33,9 +29,9 @@ TEST_CASE("what would be chosen is told without a GPU", "[c]") {
   CHECK_THAT(attnc_preparation_text(preparation.get()),
              Catch::Contains("forward: family sm90, sm_90a, bf16, head dim 64, of v 32; KV loop: lists of 128 x 128 "
                              "blocks, built in the workspace\n  tile: 128x128x8\n"));
-  auto options = sized<attnc_kernel_options>();
-  TAKE(optionsOf(preparation.get(), 0, &options));
+  auto options = told<attnc_kernel_options>(optionsOf, preparation.get(), 0);
   CHECK(options.kind == ATTNC_KERNEL_FORWARD);
+  CHECK(std::string(options.arch) == "sm_90a");
   CHECK(options.family == ATTNC_FAMILY_SM90);
   CHECK(options.head_dim_v == 32);
   CHECK(options.block_sparse == 1);
@@ -55,12 +51,10 @@ TEST_CASE("options reach what is settled", "[c]") {
   c.operands.kv_lengths = &lengths;
   Owned<attnc_preparation> preparation;
   TAKE(c.settle(parse(kDocument).get(), &preparation));
-  auto info = sized<attnc_preparation_info>();
-  TAKE(attnc_preparation_get_info(preparation.get(), &info));
-  CHECK(info.family == ATTNC_FAMILY_SM80);
+  auto info = told<attnc_preparation_info>(attnc_preparation_get_info, preparation.get());
   CHECK(info.builds_block_mask == 0);
-  auto options = sized<attnc_kernel_options>();
-  TAKE(optionsOf(preparation.get(), 0, &options));
+  auto options = told<attnc_kernel_options>(optionsOf, preparation.get(), 0);
+  CHECK(options.family == ATTNC_FAMILY_SM80);
   REQUIRE(options.pin_count == 1);
   CHECK(std::string(options.pins[0].name) == "KV_LEN");
   CHECK(options.pins[0].value == 3000);
@@ -73,19 +67,17 @@ TEST_CASE("a tile of the backward kernel is asked for", "[c]") {
   c.options.backward_tile = "64x128x8";
   c.outputs.lse = &c.lse;
   const auto settled = [&] {
-    attnc_preparation* made = nullptr;
-    TAKE(attnc_settle_training(compiler().get(), parse("q_idx >= kv_idx").get(), &c.backwardOperands, &c.outputs,
-                               &c.gradients, &c.options, &made));
-    return Owned<attnc_preparation>(made);
+    return made<attnc_preparation>(attnc_settle_training, compiler().get(), parse("q_idx >= kv_idx").get(),
+                                   &c.backwardOperands, &c.outputs, &c.gradients, &c.options);
   };
   const Owned<attnc_preparation> preparation = settled();
-  auto info = sized<attnc_preparation_info>();
-  TAKE(attnc_preparation_get_info(preparation.get(), &info));
-  CHECK(std::string(info.backward_tile) == "64x128x8");
-  CHECK(std::string(info.backward_tuned_by).empty());
+  auto info = told<attnc_plan_info>(
+      attnc_plan_get_info,
+      attnc_preparation_get_plan(preparation.get(), attnc_preparation_plan_count(preparation.get()) - 1));
+  CHECK(std::string(info.tile) == "64x128x8");
+  CHECK(std::string(info.tuned_by).empty());
   CHECK_THAT(attnc_preparation_text(preparation.get()), Catch::Contains("tile: 64x128x8\n"));
-  auto options = sized<attnc_kernel_options>();
-  TAKE(lastOptionsOf(preparation.get(), &options));
+  auto options = told<attnc_kernel_options>(lastOptionsOf, preparation.get());
   CHECK(std::string(options.tile) == "64x128x8");
 }
 
@@ -94,15 +86,13 @@ TEST_CASE("a tile is asked for, and boxes are not", "[c]") {
   c.options.tile = "192x96x12";
   Owned<attnc_preparation> preparation;
   TAKE(c.settle(parse("q_idx >= kv_idx").get(), &preparation));
-  auto options = sized<attnc_kernel_options>();
-  TAKE(optionsOf(preparation.get(), 0, &options));
+  auto options = told<attnc_kernel_options>(optionsOf, preparation.get(), 0);
   CHECK(std::string(options.tile) == "192x96x12");
   CHECK(options.no_boxes == 0);
   CHECK_THAT(attnc_preparation_text(preparation.get()), Catch::Contains("tile: 192x96x12\n"));
-  auto info = sized<attnc_preparation_info>();
-  TAKE(attnc_preparation_get_info(preparation.get(), &info));
+  auto info = told<attnc_plan_info>(attnc_plan_get_info, attnc_preparation_get_plan(preparation.get(), 0));
   CHECK(std::string(info.tile) == "192x96x12");
-  for (const char* none : {info.tuned_by, info.backward_tile, info.backward_tuned_by}) CHECK(std::string(none).empty());
+  CHECK(std::string(info.tuned_by).empty());
   c.options.tile = "7x7";
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "has no tile `7x7`", c.settle(parse("q_idx >= kv_idx").get()));
 
@@ -114,11 +104,8 @@ TEST_CASE("a tile is asked for, and boxes are not", "[c]") {
   asked.arch = "sm_90a";
   asked.head_dim = 64;
   const auto templateOf = [&] {
-    attnc_source* text = nullptr;
-    TAKE(sourceOf(compiler().get(), image.get(), &asked, &text));
-    const Owned<attnc_source> source(text);
-    auto stage = sized<attnc_source_stage>();
-    TAKE(attnc_source_get_stage(source.get(), 0, &stage));
+    const auto source = made<attnc_source>(sourceOf, compiler().get(), image.get(), &asked);
+    auto stage = told<attnc_source_stage>(attnc_source_get_stage, source.get(), 0);
     return std::string(stage.template_name);
   };
   CHECK(templateOf() == "forward_grid_sm90.cu");
@@ -142,8 +129,7 @@ TEST_CASE("C programs say how far a low-rank term may be off", "[c]") {
     c.options.low_rank_error = allowed;
     Owned<attnc_preparation> preparation;
     TAKE(c.settle(term.get(), &preparation));
-    auto options = sized<attnc_kernel_options>();
-    TAKE(optionsOf(preparation.get(), 0, &options));
+    auto options = told<attnc_kernel_options>(optionsOf, preparation.get(), 0);
     return options.low_rank_error;
   };
   CHECK(error(0) == 0);
@@ -169,8 +155,7 @@ TEST_CASE("a cache in pages, new rows and scales reach what is settled", "[c]") 
     return preparation;
   };
   const auto optionsOf = [&](const Owned<attnc_preparation>& preparation) {
-    auto options = sized<attnc_kernel_options>();
-    TAKE(ctest::optionsOf(preparation.get(), 0, &options));
+    auto options = told<attnc_kernel_options>(ctest::optionsOf, preparation.get(), 0);
     return options;
   };
   SECTION("pages and new rows") {
@@ -182,8 +167,7 @@ TEST_CASE("a cache in pages, new rows and scales reach what is settled", "[c]") 
     CHECK(options.packed_rows == 16);
     CHECK(options.page_size == 16);
     CHECK((options.features & ATTNC_FEATURE_APPENDS) != 0);
-    auto info = sized<attnc_preparation_info>();
-    TAKE(attnc_preparation_get_info(preparation.get(), &info));
+    auto info = told<attnc_preparation_info>(attnc_preparation_get_info, preparation.get());
     CHECK(info.problem.kv_len == 640);
     CHECK_THAT(info.why_kind, Catch::Contains("K and V are read once"));
     CHECK_THAT(attnc_preparation_text(preparation.get()), Catch::Contains("decode: family sm90"));
@@ -216,13 +200,11 @@ TEST_CASE("a ragged batch reaches what is settled", "[c]") {
   c.operands.max_kv_len = 900;
   Owned<attnc_preparation> preparation;
   TAKE(c.settle(parse("q_idx >= kv_idx").get(), &preparation));
-  auto info = sized<attnc_preparation_info>();
-  TAKE(attnc_preparation_get_info(preparation.get(), &info));
+  auto info = told<attnc_preparation_info>(attnc_preparation_get_info, preparation.get());
   CHECK(info.problem.batch == 4);
   CHECK(info.problem.q_len == 400);
   CHECK(info.problem.kv_len == 900);
-  auto options = sized<attnc_kernel_options>();
-  TAKE(optionsOf(preparation.get(), 0, &options));
+  auto options = told<attnc_kernel_options>(optionsOf, preparation.get(), 0);
   CHECK(options.features == ATTNC_FEATURE_RAGGED);
   CHECK(options.block_sparse == 0);
   auto lists = sized<attnc_block_mask_view>();
@@ -252,22 +234,17 @@ TEST_CASE("training settles both passes, and gradients of captures by name", "[c
   TAKE(attnc_settle_training(compiler.get(), mod.get(), &c.backwardOperands, &c.outputs, &c.gradients, &c.options,
                              &made));
   const Owned<attnc_preparation> preparation(made);
-  auto info = sized<attnc_preparation_info>();
-  TAKE(attnc_preparation_get_info(made, &info));
+  auto info = told<attnc_preparation_info>(attnc_preparation_get_info, made);
   CHECK(info.is_training == 1);
-  CHECK(info.backward_family != ATTNC_FAMILY_AUTO);
   CHECK_THAT(attnc_preparation_text(made), Catch::Contains("\nbackward: family "));
-  auto options = sized<attnc_kernel_options>();
-  TAKE(lastOptionsOf(made, &options));
+  auto options = told<attnc_kernel_options>(lastOptionsOf, made);
   CHECK(options.kind == ATTNC_KERNEL_BACKWARD);
   CHECK(options.features == ATTNC_FEATURE_DETERMINISTIC);
   REQUIRE(options.gradient_count == 1);
   CHECK(std::string(options.gradients[0]) == "slopes");
   // They are options as any function takes them.
-  attnc_source* text = nullptr;
-  TAKE(sourceOf(compiler.get(), mod.get(), &options, &text));
-  const Owned<attnc_source> source(text);
-  CHECK(attnc_source_stage_count(text) > 1);
+  const auto source = ctest::made<attnc_source>(sourceOf, compiler.get(), mod.get(), &options);
+  CHECK(attnc_source_stage_count(source.get()) > 1);
 
   c.gradients.dk = nullptr;
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "dk is not given",
@@ -348,12 +325,9 @@ TEST_CASE("text and machine code of a kernel", "[c]") {
   options.family = ATTNC_FAMILY_NAIVE;
   options.head_dim = 64;
 
-  attnc_source* text = nullptr;
-  TAKE(sourceOf(compiler.get(), mod.get(), &options, &text));
-  const Owned<attnc_source> source(text);
-  REQUIRE(attnc_source_stage_count(text) == 1);
-  auto written = sized<attnc_source_stage>();
-  TAKE(attnc_source_get_stage(text, 0, &written));
+  const auto source = made<attnc_source>(sourceOf, compiler.get(), mod.get(), &options);
+  REQUIRE(attnc_source_stage_count(source.get()) == 1);
+  auto written = told<attnc_source_stage>(attnc_source_get_stage, source.get(), 0);
   CHECK(written.family == ATTNC_FAMILY_NAIVE);
   CHECK(std::string(written.arch) == "sm_80");
   CHECK_THAT(written.text, Catch::Contains("#include"));
@@ -363,14 +337,13 @@ TEST_CASE("text and machine code of a kernel", "[c]") {
   for (size_t i = 0; i < written.header_count; ++i) hasMod |= std::string(written.header_names[i]) == "attnc_mod.cuh";
   CHECK(hasMod);
   CHECK((written.nvrtc_options == nullptr) == (written.nvrtc_option_count == 0));
-  REFUSED(ATTNC_ERROR_ARGUMENT, "index is 1, there are 1", attnc_source_get_stage(text, 1, &written));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "index is 1, there are 1", attnc_source_get_stage(source.get(), 1, &written));
 
   attnc_compiled* code = nullptr;
   TAKE(compile(compiler.get(), mod.get(), &options, &code));
   const Owned<attnc_compiled> compiled(code);
   REQUIRE(attnc_compiled_stage_count(code) == 1);
-  auto stage = sized<attnc_compiled_stage>();
-  TAKE(attnc_compiled_get_stage(code, 0, &stage));
+  auto stage = told<attnc_compiled_stage>(attnc_compiled_get_stage, code, 0);
   CHECK(std::string(stage.entry) == written.entry);
   CHECK(std::string(static_cast<const char*>(stage.cubin), 4) == "\x7f"
                                                                  "ELF");
@@ -443,11 +416,9 @@ TEST_CASE("a log callback is told what the compiler does", "[c]") {
   options.max_work = -1;
   REFUSED(ATTNC_ERROR_ARGUMENT, "options.max_work is -1", attnc_compiler_create(&options, &made));
   options.max_work = 5;
-  attnc_compiler* strict = nullptr;
-  TAKE(attnc_compiler_create(&options, &strict));
-  const Owned<attnc_compiler> owned(strict);
+  const auto owned = ctest::made<attnc_compiler>(attnc_compiler_create, &options);
   REFUSED(ATTNC_ERROR_MOD, "the limit is 5",
-          compile(strict, parse("(q_idx * kv_idx % 7 + kv_idx * h % 11) % 3 == 0").get(), &kernel, &code));
+          compile(owned.get(), parse("(q_idx * kv_idx % 7 + kv_idx * h % 11) % 3 == 0").get(), &kernel, &code));
   options.max_work = 0;
   options.cache_mode = 9;
   REFUSED(ATTNC_ERROR_ARGUMENT, "options.cache_mode is 9", attnc_compiler_create(&options, &made));

@@ -20,16 +20,14 @@ TEST_CASE("a mod says what it has and captures", "[c]") {
   const Owned<attnc_mod> mod = parse("slopes: f32[H, 3]\nwindow: int\ncap: float\nis_on: bool\n"
                                      "def score_mod(score, b, h, q_idx, kv_idx):\n"
                                      "    return torch.where(is_on, score + slopes[h, 0] * window, cap)\n");
-  auto info = sized<attnc_mod_info>();
-  TAKE(attnc_mod_get_info(mod.get(), &info));
+  auto info = told<attnc_mod_info>(attnc_mod_get_info, mod.get());
   CHECK(info.has_score_mod == 1);
   CHECK(info.has_mask_mod == 0);
   CHECK(std::string(info.name) == "<mod>");
   CHECK(std::strlen(info.hash) == 64);
   REQUIRE(info.capture_count == 4);
 
-  auto captured = sized<attnc_capture_info>();
-  TAKE(attnc_mod_get_capture(mod.get(), 0, &captured));
+  auto captured = told<attnc_capture_info>(attnc_mod_get_capture, mod.get(), 0);
   CHECK(std::string(captured.name) == "slopes");
   CHECK(captured.kind == ATTNC_CAPTURE_TENSOR);
   CHECK(captured.dtype == ATTNC_DTYPE_F32);
@@ -85,11 +83,9 @@ TEST_CASE("what is wrong with a mod's text has a line and a column", "[c]") {
 TEST_CASE("a mod has its warnings", "[c]") {
   const Owned<attnc_mod> mod =
       parse("slopes: f32[H]\ndef mask_mod(b, h, q_idx, kv_idx):\n    return q_idx < 4 & kv_idx < 4\n");
-  auto info = sized<attnc_mod_info>();
-  TAKE(attnc_mod_get_info(mod.get(), &info));
+  auto info = told<attnc_mod_info>(attnc_mod_get_info, mod.get());
   REQUIRE(info.warning_count == 2);
-  auto found = sized<attnc_diagnostic>();
-  TAKE(attnc_mod_get_warning(mod.get(), 0, &found));
+  auto found = told<attnc_diagnostic>(attnc_mod_get_warning, mod.get(), 0);
   CHECK(std::string(found.id) == "unused-capture");
   CHECK(found.line == 1);
   TAKE(attnc_mod_get_warning(mod.get(), 1, &found));
@@ -138,8 +134,7 @@ TEST_CASE("files, the identity and pinned mods", "[c]") {
   TAKE(attnc_mod_load(path.c_str(), nullptr, &mod));
   std::filesystem::remove(path);
   const Owned<attnc_mod> held(mod);
-  auto info = sized<attnc_mod_info>();
-  TAKE(attnc_mod_get_info(mod, &info));
+  auto info = told<attnc_mod_info>(attnc_mod_get_info, mod);
   CHECK(info.name == path.string());
   attnc_mod* other = nullptr;
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "/no/such.py", attnc_mod_load("/no/such.py", nullptr, &other));

@@ -17,9 +17,7 @@ Owned<attnc_compiler> compilesNothing(const std::vector<const char*>& packs) {
   options.no_compile = 1;
   options.packs = packs.data();
   options.pack_count = packs.size();
-  attnc_compiler* made = nullptr;
-  TAKE(attnc_compiler_create(&options, &made));
-  return Owned<attnc_compiler>(made);
+  return made<attnc_compiler>(attnc_compiler_create, &options);
 }
 
 } // namespace
@@ -56,11 +54,8 @@ TEST_CASE("all kernels of a preparation go into a pack, which serves without NVR
 
   const auto serves = [&](const Owned<attnc_compiler>& from) {
     for (const attnc_kernel_options* options : {&forward, &lists}) {
-      attnc_compiled* code = nullptr;
-      TAKE(compile(from.get(), mod.get(), options, &code));
-      const Owned<attnc_compiled> compiled(code);
-      auto stage = sized<attnc_compiled_stage>();
-      TAKE(attnc_compiled_get_stage(code, 0, &stage));
+      const auto compiled = ctest::made<attnc_compiled>(compile, from.get(), mod.get(), options);
+      auto stage = told<attnc_compiled_stage>(attnc_compiled_get_stage, compiled.get(), 0);
       CHECK(stage.cubin_bytes > 1000);
       CHECK(stage.from_disk == 1);
       CHECK(stage.compile_ms == 0);

@@ -1,7 +1,6 @@
 // Attention on the CPU through the C interface.
 #include "calls.h"
 
-#include <cmath>
 #include <vector>
 
 using namespace ctest;
@@ -100,8 +99,7 @@ TEST_CASE("lists of a caller's are of mask_mod unless he says more", "[c]") {
   attnc_block_mask* mask = nullptr;
   TAKE(attnc_block_mask_from_lists(&lists, &mask));
   Owned<attnc_block_mask> owned(mask);
-  auto view = sized<attnc_block_mask_view>();
-  TAKE(attnc_block_mask_get_view(mask, &view));
+  auto view = told<attnc_block_mask_view>(attnc_block_mask_get_view, mask);
   CHECK(view.of_whole_mod == 0);
   lists.of_whole_mod = 1;
   TAKE(attnc_block_mask_from_lists(&lists, &mask));
@@ -122,14 +120,10 @@ TEST_CASE("lists of a caller's are of mask_mod unless he says more", "[c]") {
     lists.of_whole_mod = isWhole;
     Owned<attnc_preparation> preparation;
     TAKE(c.settle(parse(kCausal).get(), &preparation));
-    auto options = sized<attnc_kernel_options>();
-    TAKE(optionsOf(preparation.get(), 0, &options));
+    auto options = told<attnc_kernel_options>(optionsOf, preparation.get(), 0);
     CHECK(options.lists_of_whole_mod == isWhole);
-    attnc_source* made = nullptr;
-    TAKE(sourceOf(compiler().get(), parse(kCausal).get(), &options, &made));
-    const Owned<attnc_source> source(made);
-    auto stage = sized<attnc_source_stage>();
-    TAKE(attnc_source_get_stage(made, 0, &stage));
+    const auto source = made<attnc_source>(sourceOf, compiler().get(), parse(kCausal).get(), &options);
+    auto stage = told<attnc_source_stage>(attnc_source_get_stage, source.get(), 0);
     texts[isWhole] = stage.flattened;
   }
   CHECK(texts[0] != texts[1]);

@@ -25,14 +25,12 @@ attnc_status make(const std::vector<attnc_shard_mask>& masks, int32_t world, con
 }
 
 attnc_shard_tokens tokensOf(const Owned<attnc_shard_plan>& plan, size_t rank) {
-  auto tokens = sized<attnc_shard_tokens>();
-  TAKE(attnc_shard_plan_get_tokens(plan.get(), rank, &tokens));
+  auto tokens = told<attnc_shard_tokens>(attnc_shard_plan_get_tokens, plan.get(), rank);
   return tokens;
 }
 
 attnc_shard_work workOf(const Owned<attnc_shard_plan>& plan, size_t mask, size_t rank) {
-  auto work = sized<attnc_shard_work>();
-  TAKE(attnc_shard_plan_get_work(plan.get(), mask, rank, &work));
+  auto work = told<attnc_shard_work>(attnc_shard_plan_get_work, plan.get(), mask, rank);
   return work;
 }
 
@@ -46,8 +44,7 @@ TEST_CASE("a plan of shards gives its intervals and pieces", "[c]") {
   options.block = 64;
   Owned<attnc_shard_plan> plan;
   TAKE(make({maskOf(causal.get(), 3), maskOf(window.get())}, 4, &options, plan));
-  auto info = sized<attnc_shard_plan_info>();
-  TAKE(attnc_shard_plan_get_info(plan.get(), &info));
+  auto info = told<attnc_shard_plan_info>(attnc_shard_plan_get_info, plan.get());
   CHECK(info.world == 4);
   CHECK(info.stages == 1);
   CHECK(info.layout == ATTNC_SHARD_CONTIGUOUS);
@@ -116,8 +113,7 @@ TEST_CASE("a plan of shards has groups of heads", "[c]") {
   attnc_shard_plan* made = nullptr;
   TAKE(attnc_shard_plan_create(&mask, 1, &kHeads, 4, &options, &made));
   const Owned<attnc_shard_plan> plan(made);
-  auto info = sized<attnc_shard_plan_info>();
-  TAKE(attnc_shard_plan_get_info(plan.get(), &info));
+  auto info = told<attnc_shard_plan_info>(attnc_shard_plan_get_info, plan.get());
   CHECK(info.head_groups == 2);
   for (size_t rank = 0; rank < 4; ++rank) {
     const attnc_shard_work work = workOf(plan, 0, rank);

@@ -102,8 +102,7 @@ struct Problem : Tensors {
   }
 
   attnc_shard_tokens tokens(int rank) const {
-    auto tokens = sized<attnc_shard_tokens>();
-    TAKE(attnc_shard_plan_get_tokens(plan.get(), size_t(rank), &tokens));
+    auto tokens = told<attnc_shard_tokens>(attnc_shard_plan_get_tokens, plan.get(), size_t(rank));
     return tokens;
   }
 };

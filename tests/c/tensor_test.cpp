@@ -38,8 +38,7 @@ TEST_CASE("strides of a dense tensor", "[c]") {
 
 TEST_CASE("a DLTensor is viewed where it lies", "[c]") {
   Given given;
-  auto t = sized<attnc_tensor>();
-  TAKE(attnc_tensor_from_dlpack(&given.tensor, ATTNC_DEVICE_HOST, &t));
+  auto t = told<attnc_tensor>(attnc_tensor_from_dlpack, &given.tensor, ATTNC_DEVICE_HOST);
   CHECK(t.data == given.memory + 2); // the offset is in bytes
   CHECK(t.dtype == ATTNC_DTYPE_F32);
   REQUIRE(t.rank == 3);

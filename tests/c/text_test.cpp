@@ -15,8 +15,7 @@ void checkLastError() {
   CHECK(attnc::readableLines(message) == message);
   CHECK(attnc::readableLines(remedy) == remedy);
   for (size_t i = 0; i < attnc_last_diagnostic_count(); ++i) {
-    auto found = sized<attnc_diagnostic>();
-    TAKE(attnc_last_diagnostic(i, &found));
+    auto found = told<attnc_diagnostic>(attnc_last_diagnostic, i);
     for (const std::string text : {found.file, found.message, found.hint}) CHECK(attnc::readable(text) == text);
     CHECK(attnc::readableLines(found.rendered) == found.rendered);
   }
@@ -46,8 +45,7 @@ TEST_CASE("errors are UTF-8 without control characters, whatever the caller gave
   TAKE(attnc_mod_parse_ir("source \"a\\x1b[2J\\x0a\"\noutput mask(b, h, q_idx, kv_idx) -> true", ATTNC_WHOLE, nullptr,
                           &mod));
   const Owned<attnc_mod> read(mod);
-  auto info = sized<attnc_mod_info>();
-  TAKE(attnc_mod_get_info(mod, &info));
+  auto info = told<attnc_mod_info>(attnc_mod_get_info, mod);
   CHECK(std::string(info.name) == "a\\x1b[2J\\x0a");
   const Owned<attnc_compiler> compiler = ctest::compiler();
   const Owned<attnc_mod> parsed = parse("n: int\nassert n > 0, 'x\\x1b[2J\\n'\nq_idx >= kv_idx + n");

@@ -3,7 +3,6 @@
 
 #include "xla/ffi.h"
 
-#include <cmath>
 #include <deque>
 #include <string>
 #include <vector>

@@ -23,10 +23,9 @@ namespace {
 Origin originIn(const Options& options, int number = 0,
                 std::shared_ptr<FakeCompiler> compiler = std::make_shared<FakeCompiler>()) {
   NumberCache cache(options, std::move(compiler));
-  auto kernel = cache.get(number);
-  REQUIRE(kernel);
-  REQUIRE(*kernel->bytes == bytesOf(number));
-  return kernel->origin;
+  auto kernel = take(cache.get(number));
+  REQUIRE(*kernel.bytes == bytesOf(number));
+  return kernel.origin;
 }
 
 // For tests that change owners; CTest looks for the word SKIPPED.
@@ -41,19 +40,16 @@ TEST_CASE("a kernel is compiled, then found in memory, then on disk", "[cache]")
   TempDirectory directory;
   auto compiler = std::make_shared<FakeCompiler>();
   NumberCache cache(optionsFor(directory / "cache"), compiler);
-  auto first = cache.get();
-  REQUIRE(first);
-  CHECK(first->origin == Origin::Compiled);
-  auto second = cache.get();
-  REQUIRE(second);
-  CHECK(second->origin == Origin::Memory);
-  CHECK(second->bytes == first->bytes);
+  auto first = take(cache.get());
+  CHECK(first.origin == Origin::Compiled);
+  auto second = take(cache.get());
+  CHECK(second.origin == Origin::Memory);
+  CHECK(second.bytes == first.bytes);
 
   NumberCache other(optionsFor(directory / "cache"), compiler);
-  auto third = other.get();
-  REQUIRE(third);
-  CHECK(third->origin == Origin::Disk);
-  CHECK(*third->bytes == bytesOf());
+  auto third = take(other.get());
+  CHECK(third.origin == Origin::Disk);
+  CHECK(*third.bytes == bytesOf());
   CHECK(compiler->compiles == 1);
   CHECK(fs::exists(directory / "cache/CACHEDIR.TAG"));
 }
@@ -85,15 +81,11 @@ TEST_CASE("a directory serves a machine without a compiler, also as a read-only 
     Options options = optionsFor(home / "cache");
     options.readOnlyDirectories = {directory.path()};
     NumberCache cache(options, std::make_shared<NoCompiler>());
-    auto kernel = cache.get();
-    REQUIRE(kernel);
-    CHECK(kernel->origin == Origin::Disk);
-    auto again = cache.get();
-    REQUIRE(again);
-    CHECK(again->origin == Origin::Memory);
-    auto missing = cache.get(1);
-    REQUIRE_FALSE(missing);
-    CHECK(missing.error().blame == Blame::Environment);
+    auto kernel = take(cache.get());
+    CHECK(kernel.origin == Origin::Disk);
+    auto again = take(cache.get());
+    CHECK(again.origin == Origin::Memory);
+    CHECK(refusalOf(cache.get(1)).blame == Blame::Environment);
   }
 }
 
@@ -160,9 +152,7 @@ TEST_CASE("a failed compile is not remembered", "[cache]") {
   auto compiler = std::make_shared<FakeCompiler>();
   NumberCache cache(optionsFor(directory.path()), compiler);
   for (int i = 1; i <= 2; ++i) {
-    auto kernel = cache.get(kBad);
-    REQUIRE_FALSE(kernel);
-    CHECK(kernel.error().message == "bad source");
+    CHECK(refusalOf(cache.get(kBad)).message == "bad source");
     CHECK(compiler->compiles == i);
   }
   CHECK(entryFiles(directory.path()).empty());
@@ -200,9 +190,8 @@ TEST_CASE("a damaged, renamed or foreign entry is compiled anew and replaced", "
   }
   SECTION("a huge file") { REQUIRE(::truncate(file.c_str(), off_t(1) << 40) == 0); }
   NumberCache cache(options, std::make_shared<FakeCompiler>());
-  auto kernel = cache.get();
-  REQUIRE(kernel);
-  CHECK(kernel->origin == Origin::Compiled);
+  auto kernel = take(cache.get());
+  CHECK(kernel.origin == Origin::Compiled);
   CHECK(cache.counters().rejectedEntries >= 1);
   CHECK(originIn(options) == Origin::Disk);
   CHECK(readText(file) == good);

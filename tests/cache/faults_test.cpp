@@ -18,9 +18,8 @@ int runBothPaths(const std::string& directory, const ScriptedOps::Script& script
   for (int pass = 0; pass < 2; ++pass) {
     if (pass == 1) ops->clockOffset = 3 * 3600;
     NumberCache cache(options, std::make_shared<FakeCompiler>(), ops);
-    auto kernel = cache.get();
-    REQUIRE(kernel);
-    REQUIRE(*kernel->bytes == bytesOf());
+    auto kernel = take(cache.get());
+    REQUIRE(*kernel.bytes == bytesOf());
   }
   return ops->calls;
 }
@@ -28,10 +27,9 @@ int runBothPaths(const std::string& directory, const ScriptedOps::Script& script
 void checkUsable(const std::string& directory) {
   for (int pass = 0; pass < 2; ++pass) {
     NumberCache cache(optionsFor(directory), std::make_shared<FakeCompiler>());
-    auto kernel = cache.get();
-    REQUIRE(kernel);
-    REQUIRE(*kernel->bytes == bytesOf());
-    if (pass == 1) CHECK(kernel->origin == Origin::Disk);
+    auto kernel = take(cache.get());
+    REQUIRE(*kernel.bytes == bytesOf());
+    if (pass == 1) CHECK(kernel.origin == Origin::Disk);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "cache/cache.h"
 #include "helpers/child_process.h"
+#include "helpers/take.h"
 #include "helpers/temp_directory.h"
 
 #include <atomic>

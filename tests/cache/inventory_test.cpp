@@ -36,31 +36,25 @@ struct Listed {
     REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
     return path;
   }
-  Verification verify() {
-    auto found = Inventory(directory).verify();
-    REQUIRE(found);
-    return *found;
-  }
+  Verification verify() { return take(Inventory(directory).verify()); }
 };
 
 } // namespace
 
 TEST_CASE("a listing has every entry, the least recently used first", "[cache]") {
   Listed listed;
-  auto none = Inventory(listed.directory).list();
-  REQUIRE(none);
-  CHECK(none->empty());
+  auto none = take(Inventory(listed.directory).list());
+  CHECK(none.empty());
   CHECK_FALSE(fs::exists(listed.root)); // looking makes nothing
   listed.fill(3);
   listed.age(1, 5000);
   listed.age(2, 100);
   listed.age(0, 10);
-  auto entries = Inventory(listed.directory).list();
-  REQUIRE(entries);
-  REQUIRE(entries->size() == 3);
+  auto entries = take(Inventory(listed.directory).list());
+  REQUIRE(entries.size() == 3);
   const int order[] = {1, 2, 0};
   for (int i = 0; i < 3; ++i) {
-    const ListedEntry& entry = (*entries)[size_t(i)];
+    const ListedEntry& entry = entries[size_t(i)];
     REQUIRE(entry.head);
     CHECK(entry.head->key == keyOf(contentOf(order[i]), "fake 1"));
     CHECK(entry.head->compiler == "fake 1");

@@ -27,16 +27,14 @@ Expected<std::shared_ptr<const Pack>> openBytes(const TempDirectory& directory, 
 
 TEST_CASE("a pack gives back what was packed", "[cache]") {
   TempDirectory directory;
-  auto pack = openBytes(directory, encodePack("maker", sampleValues()));
-  REQUIRE(pack);
-  CHECK((*pack)->maker() == "maker");
-  REQUIRE((*pack)->rows().size() == 3);
+  auto pack = take(openBytes(directory, encodePack("maker", sampleValues())));
+  CHECK(pack->maker() == "maker");
+  REQUIRE(pack->rows().size() == 3);
   for (const PackedValue& value : sampleValues()) {
-    const Pack::Row& row = (*pack)->rows().at(value.content);
+    const Pack::Row& row = pack->rows().at(value.content);
     CHECK(row.name == value.name);
-    auto bytes = (*pack)->read(row);
-    REQUIRE(bytes);
-    CHECK(*bytes == value.bytes);
+    auto bytes = take(pack->read(row));
+    CHECK(bytes == value.bytes);
   }
 }
 
@@ -51,11 +49,10 @@ TEST_CASE("a pack depends on neither order nor repetition", "[cache]") {
 
 TEST_CASE("an open pack outlives its replacement by rename", "[cache]") {
   TempDirectory directory;
-  auto pack = openBytes(directory, encodePack("maker", sampleValues()));
-  REQUIRE(pack);
+  auto pack = take(openBytes(directory, encodePack("maker", sampleValues())));
   writeText(directory / "new", "no pack");
   std::filesystem::rename(directory / "new", directory / "pack");
-  CHECK((*pack)->read((*pack)->rows().at(contentOf(2))) == bytesOf(2));
+  CHECK(pack->read(pack->rows().at(contentOf(2))) == bytesOf(2));
 }
 
 TEST_CASE("no changed, cut or longer pack gives a wrong value", "[cache]") {
@@ -85,11 +82,7 @@ TEST_CASE("no changed, cut or longer pack gives a wrong value", "[cache]") {
 TEST_CASE("what is no pack says why", "[cache]") {
   TempDirectory directory;
   const std::string bytes = encodePack("maker", sampleValues());
-  const auto why = [&](const std::string& changed) {
-    auto pack = openBytes(directory, changed);
-    REQUIRE_FALSE(pack);
-    return pack.error().message;
-  };
+  const auto why = [&](const std::string& changed) { return refusalOf(openBytes(directory, changed)).message; };
   CHECK_THAT(why(""), Contains("is no pack"));
   CHECK_THAT(why("ELF"), Contains("is no pack"));
   std::string other = bytes;

@@ -13,6 +13,13 @@ using namespace attnc::cache::test;
 
 namespace {
 
+/// A folder of a test, a cache in it that its processes share, and how often they compile.
+struct Shared {
+  TempDirectory directory;
+  SharedCounter counter{directory / "compiles"};
+  Options options = optionsFor(directory / "cache");
+};
+
 // One call in a process of its own; exit status 0: the right kernel.
 int getOnce(const Options& options, const SharedCounter& counter, int compileMs, int number) {
   NumberCache cache(options, std::make_shared<FakeCompiler>(&counter, compileMs));
@@ -28,20 +35,14 @@ void waitUntil(const std::function<bool()>& condition) {
 
 } // namespace
 
-TEST_CASE("sixteen processes compile each of four kernels once", "[cache]") {
-  TempDirectory directory;
-  SharedCounter counter(directory / "compiles");
-  Options options = optionsFor(directory / "cache");
+TEST_CASE_METHOD(Shared, "sixteen processes compile each of four kernels once", "[cache]") {
   std::vector<pid_t> children;
   for (int i = 0; i < 16; ++i) children.push_back(startChild([&, i] { return getOnce(options, counter, 200, i % 4); }));
   for (pid_t child : children) CHECK(waitFor(child) == 0);
   CHECK(counter.value() == 4);
 }
 
-TEST_CASE("processes compile different kernels in parallel", "[cache]") {
-  TempDirectory directory;
-  SharedCounter counter(directory / "compiles");
-  Options options = optionsFor(directory / "cache");
+TEST_CASE_METHOD(Shared, "processes compile different kernels in parallel", "[cache]") {
   options.lockTimeoutMs = 600'000;
   std::vector<pid_t> children;
   for (int i = 0; i < 4; ++i) children.push_back(startChild([&, i] { return getOnce(options, counter, 600'000, i); }));
@@ -52,10 +53,7 @@ TEST_CASE("processes compile different kernels in parallel", "[cache]") {
   }
 }
 
-TEST_CASE("a killed process that compiles does not block the next one", "[cache]") {
-  TempDirectory directory;
-  SharedCounter counter(directory / "compiles");
-  Options options = optionsFor(directory / "cache");
+TEST_CASE_METHOD(Shared, "a killed process that compiles does not block the next one", "[cache]") {
   pid_t holder = startChild([&] { return getOnce(options, counter, 600'000, 0); });
   waitUntil([&] { return counter.value() == 1; });
   options.lockTimeoutMs = 600'000; // waiting for that to pass would be too long for the test
@@ -68,10 +66,7 @@ TEST_CASE("a killed process that compiles does not block the next one", "[cache]
   CHECK(counter.value() == 2);
 }
 
-TEST_CASE("a stopped process that compiles holds the others up for the time limit only", "[cache]") {
-  TempDirectory directory;
-  SharedCounter counter(directory / "compiles");
-  Options options = optionsFor(directory / "cache");
+TEST_CASE_METHOD(Shared, "a stopped process that compiles holds the others up for the time limit only", "[cache]") {
   pid_t holder = startChild([&] { return getOnce(options, counter, 600'000, 0); });
   waitUntil([&] { return counter.value() == 1; });
   ::kill(holder, SIGSTOP);
@@ -84,10 +79,7 @@ TEST_CASE("a stopped process that compiles holds the others up for the time limi
   waitFor(holder);
 }
 
-TEST_CASE("processes killed at random moments leave a usable cache", "[cache]") {
-  TempDirectory directory;
-  SharedCounter counter(directory / "compiles");
-  Options options = optionsFor(directory / "cache");
+TEST_CASE_METHOD(Shared, "processes killed at random moments leave a usable cache", "[cache]") {
   options.maxBytes = 2000; // prunes all the time
   std::mt19937 random(7);
   for (int round = 0; round < 300 || counter.value() <= 100; ++round) {
@@ -111,10 +103,7 @@ TEST_CASE("processes killed at random moments leave a usable cache", "[cache]") 
   CHECK(getOnce(user, counter, 0, 100'000) == 0);
 }
 
-TEST_CASE("a child forked while its parent waits for a kernel can get that kernel itself", "[cache]") {
-  TempDirectory directory;
-  SharedCounter counter(directory / "compiles");
-  Options options = optionsFor(directory / "cache");
+TEST_CASE_METHOD(Shared, "a child forked while its parent waits for a kernel can get that kernel itself", "[cache]") {
   options.lockTimeoutMs = 200;
   NumberCache cache(options, std::make_shared<FakeCompiler>(&counter, 1000));
   std::thread leader([&] { (void)cache.get(); });

@@ -44,14 +44,13 @@ struct Home {
 } // namespace
 
 TEST_CASE("a choice is read as it was written", "[tuned]") {
-  const std::optional<TunedChoice> back = decodeTuned(encodeTuned(choice()));
-  REQUIRE(back);
-  CHECK(back->key == choice().key);
-  CHECK(back->kernel == choice().kernel);
-  CHECK(back->tile == choice().tile);
-  CHECK(back->times == choice().times);
-  CHECK(back->date == choice().date);
-  CHECK(back->maker == choice().maker);
+  const TunedChoice back = take(decodeTuned(encodeTuned(choice())));
+  CHECK(back.key == choice().key);
+  CHECK(back.kernel == choice().kernel);
+  CHECK(back.tile == choice().tile);
+  CHECK(back.times == choice().times);
+  CHECK(back.date == choice().date);
+  CHECK(back.maker == choice().maker);
 }
 
 TEST_CASE("a text that is no choice is none, cut off anywhere or with a member of another kind", "[tuned]") {
@@ -86,17 +85,15 @@ TEST_CASE("a choice lies beside the kernels, listed, verified and removed with t
   CHECK_FALSE(home.directory.findTuned(digestOf(choice().key)));
   const std::string path = home.store(choice());
   CHECK(path == home.root + "/v1/tuned/" + digestOf(choice().key).hex() + ".json");
-  const auto found = home.directory.findTuned(digestOf(choice().key));
-  REQUIRE(found);
-  CHECK(found->path == path);
-  CHECK(found->text == encodeTuned(choice()));
+  const auto found = take(home.directory.findTuned(digestOf(choice().key)));
+  CHECK(found.path == path);
+  CHECK(found.text == encodeTuned(choice()));
   Inventory inventory(home.directory);
-  auto listed = inventory.tuned();
-  REQUIRE(listed);
-  REQUIRE(listed->size() == 1);
-  CHECK("v1/tuned/" + digestOf(choice().key).hex() + ".json" == (*listed)[0].file);
-  REQUIRE((*listed)[0].choice);
-  CHECK((*listed)[0].choice->tile == "192x128x12");
+  auto listed = take(inventory.tuned());
+  REQUIRE(listed.size() == 1);
+  CHECK("v1/tuned/" + digestOf(choice().key).hex() + ".json" == listed[0].file);
+  REQUIRE(listed[0].choice);
+  CHECK(listed[0].choice->tile == "192x128x12");
   CHECK(inventory.list()->empty()); // no kernel
   CHECK(inventory.verify()->files == 1);
   CHECK(inventory.verify()->damaged.empty());
@@ -156,9 +153,8 @@ TEST_CASE("of writers at once one stays, whole", "[tuned]") {
   for (std::thread& writer : writers) writer.join();
   CHECK(isWriting.exchange(false)); // the reader saw no torn file
   reader.join();
-  const auto last = decodeTuned(home.directory.findTuned(digestOf(choice().key))->text);
-  REQUIRE(last);
-  CHECK((last->tile == "a" || last->tile == "bb"));
+  const auto last = take(decodeTuned(home.directory.findTuned(digestOf(choice().key))->text));
+  CHECK((last.tile == "a" || last.tile == "bb"));
 }
 
 TEST_CASE("layers are searched in order, and only the user's is written", "[tuned]") {

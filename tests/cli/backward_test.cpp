@@ -8,11 +8,7 @@
 
 using namespace attnc;
 using namespace attnc::cli;
-using attnc::test::at;
-using attnc::test::Folder;
-using attnc::test::Outcome;
-using attnc::test::readTensors;
-using attnc::test::tensor;
+using namespace attnc::test;
 using Catch::Contains;
 
 namespace {
@@ -157,10 +153,7 @@ TEST_CASE("wrong names of gradients are told, and gradients without a backward p
         {"run --device cpu " + random + "--deterministic", "--deterministic: is of the backward pass"},
         {"emit --stage cu " + kMods + "alibi.py --gradients slopes", "--gradients: is of the backward pass"},
         {"explain " + kMods + "alibi.py --deterministic", "--deterministic: is of the backward pass"}}) {
-    const Outcome outcome = test::attnc(arguments);
-    INFO(arguments);
-    CHECK(outcome.exitCode == 2);
-    CHECK_THAT(outcome.err, Contains(message));
+    attnc::test::checkRefused(arguments, 2, message);
   }
 }
 

@@ -3,6 +3,7 @@
 #include "show/roofline.h"
 
 #include "attnc/explain.h"
+#include "helpers/take.h"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -17,15 +18,12 @@ using Catch::Contains;
 namespace {
 
 Work work(const char* text, const ProblemShape& problem, KernelOptions kernel = {}, const Captures& captures = {}) {
-  const auto mod = Mod::parse(text);
-  REQUIRE(mod);
+  const auto mod = take(Mod::parse(text));
   kernel.arch = "sm_90a";
-  auto plan = Compiler().plan(*mod, kernel);
-  REQUIRE(plan);
-  auto counted = countWork(*plan, captures, problem);
-  REQUIRE(counted);
-  CHECK_FALSE(counted->isEstimate);
-  return *counted;
+  auto plan = take(Compiler().plan(mod, kernel));
+  auto counted = take(countWork(plan, captures, problem));
+  CHECK_FALSE(counted.isEstimate);
+  return counted;
 }
 
 } // namespace
@@ -69,15 +67,12 @@ TEST_CASE("of a kernel by boxes of a grid, pairs are those in boxes") {
 }
 
 TEST_CASE("a problem beyond any budget is estimated") {
-  const auto mod = Mod::parse("(q_idx * 7 + kv_idx * 3) % 5 < 2");
-  REQUIRE(mod);
+  const auto mod = take(Mod::parse("(q_idx * 7 + kv_idx * 3) % 5 < 2"));
   const ProblemShape problem{1, 1, 1, 1 << 20, 1 << 20};
-  const auto plan = Compiler().plan(*mod, {.arch = "sm_90a"});
-  REQUIRE(plan);
-  auto counted = countWork(*plan, {}, problem);
-  REQUIRE(counted);
-  CHECK(counted->isEstimate);
-  CHECK(counted->pairs == Approx(0.4 * double(1 << 20) * double(1 << 20)).epsilon(0.05));
+  const auto plan = take(Compiler().plan(mod, {.arch = "sm_90a"}));
+  auto counted = take(countWork(plan, {}, problem));
+  CHECK(counted.isEstimate);
+  CHECK(counted.pairs == Approx(0.4 * double(1 << 20) * double(1 << 20)).epsilon(0.05));
 }
 
 TEST_CASE("a decode kernel reads the columns that some query sees, others read all") {
@@ -132,11 +127,7 @@ TEST_CASE("a roofline has a roof, and names what stands below it") {
 TEST_CASE("bench refuses what cannot be measured") {
   const Folder folder;
   const auto refused = [](const std::string& options, int exitCode, const std::string& part) {
-    const Outcome outcome = attnc::test::attnc("bench " + options);
-    INFO(options);
-    CHECK(outcome.exitCode == exitCode);
-    CHECK(outcome.out.empty());
-    CHECK_THAT(outcome.err, Contains(part));
+    attnc::test::checkRefused("bench " + options, exitCode, part);
   };
   refused("--expr score", 2, "give either --in FILE or --shape");
   refused("--expr score --shape 1,2,3", 2, "B,H,HKV,Q_LEN,KV_LEN");

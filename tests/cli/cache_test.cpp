@@ -53,8 +53,7 @@ TEST_CASE("NV_NVVM_VERSION keeps kernels apart, and a value that NVRTC refuses i
   }
 }
 
-TEST_CASE("a cache that cannot be used is told once on stderr, and the command goes on") {
-  if (noNvrtc()) return;
+NVRTC_TEST_CASE("a cache that cannot be used is told once on stderr, and the command goes on") {
   const Folder folder;
   std::filesystem::create_directory(folder / "cache");
   const Variable cache("ATTNC_CACHE_DIR", (folder / "cache").c_str());
@@ -79,8 +78,7 @@ TEST_CASE("a cache that cannot be used is told once on stderr, and the command g
   CHECK_THAT(readFile(folder / "log"), Contains("warning: the kernel cache"));
 }
 
-TEST_CASE("what is cached is listed, verified, pruned and cleared") {
-  if (noNvrtc()) return;
+NVRTC_TEST_CASE("what is cached is listed, verified, pruned and cleared") {
   const Folder folder;
   const Variable cache("ATTNC_CACHE_DIR", (folder / "cache").c_str());
   const auto run = [](const std::string& arguments, int exitCode = 0) {
@@ -144,10 +142,7 @@ TEST_CASE("a cache that cannot be looked at, and wrong words, are told") {
   std::filesystem::create_directory(folder / "cache");
   std::filesystem::permissions(folder / "cache", std::filesystem::perms::all);
   const auto refused = [](const std::string& arguments, int exitCode, const std::string& part) {
-    const Outcome outcome = attnc::test::attnc("cache" + arguments);
-    CHECK(outcome.exitCode == exitCode);
-    CHECK(outcome.out.empty());
-    CHECK_THAT(outcome.err, Contains(part));
+    attnc::test::checkRefused("cache" + arguments, exitCode, part);
   };
   {
     const Variable cache("ATTNC_CACHE_DIR", (folder / "cache").c_str());

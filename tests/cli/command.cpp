@@ -19,6 +19,18 @@ std::string printed(const std::string& arguments) {
   return outcome.out;
 }
 
+void checkRefused(const std::string& arguments, int exitCode, const std::string& message) {
+  INFO("attnc " << arguments);
+  const Outcome outcome = attnc(arguments);
+  CHECK(outcome.exitCode == exitCode);
+  CHECK(outcome.out.empty());
+  CHECK_THAT(outcome.err, Catch::Contains(message));
+}
+
+void checkRefused(const std::vector<Refusal>& rows) {
+  for (const Refusal& row : rows) checkRefused(row.arguments, row.exitCode, row.message);
+}
+
 Outcome shell(const std::string& line) {
   Folder folder;
   std::string whole =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace attnc::test {
 
@@ -15,6 +16,15 @@ Outcome attnc(const std::string& arguments);
 
 /// Returns what the command prints. The test fails if it fails or prints to stderr.
 std::string printed(const std::string& arguments);
+
+/// Checks that `attnc ARGUMENTS` ends with this exit code, says the message on stderr, and prints nothing.
+void checkRefused(const std::string& arguments, int exitCode, const std::string& message);
+
+struct Refusal {
+  int exitCode;
+  std::string arguments, message;
+};
+void checkRefused(const std::vector<Refusal>& rows);
 
 /// Runs a line in a shell without a terminal. $ATTNC is the command.
 Outcome shell(const std::string& line);

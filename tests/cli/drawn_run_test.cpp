@@ -30,12 +30,11 @@ TEST_CASE("random problems have all dtypes, scales and layouts, and plans take m
     const DrawnRun drawn(seed);
     INFO(drawn.text());
     const Mod mod = drawn.mod();
-    auto operands = cli::findOperands(mod, drawn.options);
-    if (!operands) FAIL(operands.error().message);
+    auto operands = take(cli::findOperands(mod, drawn.options));
     for (const std::string& feature : drawn.features())
       seen.insert(drawn.kindName() + ": " + feature), seen.insert(feature);
     for (const char* arch : {"sm_80", "sm_89", "sm_90a"}) {
-      auto settled = drawn.settledFor(arch, mod, *operands);
+      auto settled = drawn.settledFor(arch, mod, operands);
       if (!settled) {
         CHECK(settled.error().blame == Blame::Environment);
         continue;
@@ -99,20 +98,17 @@ TEST_CASE("a kernel's roundings of random problems hold, and one wrong row does 
     const DrawnRun drawn(seed);
     INFO(drawn.text());
     const Mod mod = drawn.mod();
-    auto operands = cli::findOperands(mod, drawn.options);
-    REQUIRE(operands);
-    auto want = cli::runReference(mod, *operands, drawn.options);
-    if (!want) FAIL(want.error().message);
-    cli::RunResult result = test::simulated(mod, *operands, drawn.options);
-    const auto verification = cli::verify(mod, *operands, drawn.options, result, *want);
-    if (!verification) FAIL(verification.error().message);
-    INFO(verification->text());
-    CHECK(verification->holds());
+    auto operands = take(cli::findOperands(mod, drawn.options));
+    auto want = take(cli::runReference(mod, operands, drawn.options));
+    cli::RunResult result = test::simulated(mod, operands, drawn.options);
+    const auto verification = take(cli::verify(mod, operands, drawn.options, result, want));
+    INFO(verification.text());
+    CHECK(verification.holds());
     const int64_t columns = result.out.shape[3];
     if (result.out.elements() == 0 || seed >= DrawnRun::kKinds) continue;
     for (int64_t i = 0; i < columns; ++i) // the first row, with its sign turned and larger than v
-      writeElement(result.out.bytes.data(), result.out.dtype, i, -8 * (1 + std::fabs(want->forward.out[size_t(i)])));
-    CHECK_FALSE(cli::verify(mod, *operands, drawn.options, result, *want)->out.holds());
+      writeElement(result.out.bytes.data(), result.out.dtype, i, -8 * (1 + std::fabs(want.forward.out[size_t(i)])));
+    CHECK_FALSE(cli::verify(mod, operands, drawn.options, result, want)->out.holds());
     ++rows;
   }
   CHECK(rows > 3);

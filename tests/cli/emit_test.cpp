@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <regex>
 #include <set>
-#include <vector>
 
 using namespace attnc::test;
 using Catch::Contains;

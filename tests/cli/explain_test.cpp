@@ -12,8 +12,7 @@
 #include <sys/resource.h>
 
 using namespace attnc;
-using attnc::test::Folder;
-using attnc::test::Outcome;
+using namespace attnc::test;
 using Catch::Contains;
 
 namespace {
@@ -42,17 +41,16 @@ int64_t blocks(const std::string& text, const std::string& kind) {
 }
 
 std::string work(const Mod& mod, const ProblemShape& problem, const BlockMaskShape& shape) {
-  auto census = takeCensus(mod, {}, problem, shape);
-  REQUIRE(census);
+  auto census = take(takeCensus(mod, {}, problem, shape));
   return cli::workText(
-      *census, {},
+      census, {},
       {.kernel = test::planWith(mod, {.headDim = 64, .headDimV = 32}, KvLoop::BlockMask), .problem = problem},
       mod.hasMaskMod());
 }
 
 Explanation madeUp(const KernelOptions& options, std::vector<KernelSource> sources, CompiledStages compiled) {
   const Plan plan = test::planWith(Mod::identity(), options, KvLoop::AllTiles);
-  return {Mod::identity(), {.kernel = plan}, plan, std::move(sources), std::move(compiled), {}, {}};
+  return {Mod::identity(), {.kernel = plan}, std::move(sources), std::move(compiled), {}, {}};
 }
 
 } // namespace
@@ -134,9 +132,8 @@ TEST_CASE("explain counts k once if v is a view of it, of all its columns or of 
     if (!text) return;
     CHECK_THAT(*text, Contains("K and V     134.22 MB") && Contains("the model: 64x32x8\n"));
   }
-  const auto own = explain("--arch sm_90a --expr score --head-dim 512 --shape 32,128,1,1,4096");
-  REQUIRE(own);
-  CHECK_THAT(*own, Contains("K and V     268.44 MB"));
+  const auto own = take(explain("--arch sm_90a --expr score --head-dim 512 --shape 32,128,1,1,4096"));
+  CHECK_THAT(own, Contains("K and V     268.44 MB"));
 }
 
 TEST_CASE("explain names the family that takes other layouts, if one does") {
@@ -164,40 +161,33 @@ TEST_CASE("explain counts the boxes that a kernel on a grid visits") {
   // Each query sees 13 x 13 keys.
   CHECK_THAT(*text, Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries", 8 * 16384 * 169 * 256e-9)));
   CHECK_THAT(*text, Contains("others go to family sm90\n"));
-  auto dilated = explain(neighborhood + "-D 'DILATION=(2, 2)' --shape 1,1,1,16384,16384");
-  REQUIRE(dilated);
-  CHECK_THAT(*dilated, Contains("family grid") && Contains("per score   all blocks: ") && Contains(" + a select\n"));
-  auto beside = explain(neighborhood + "--shape 1,1,1,16384,16400");
-  REQUIRE(beside);
-  CHECK_THAT(*beside, Contains("forward_sm90.cu; a grid of 128 x 128 has 16384 tokens, KV_LEN is 16400") &&
-                          Contains("block mask: lists"));
+  auto dilated = take(explain(neighborhood + "-D 'DILATION=(2, 2)' --shape 1,1,1,16384,16384"));
+  CHECK_THAT(dilated, Contains("family grid") && Contains("per score   all blocks: ") && Contains(" + a select\n"));
+  auto beside = take(explain(neighborhood + "--shape 1,1,1,16384,16400"));
+  CHECK_THAT(beside, Contains("forward_sm90.cu; a grid of 128 x 128 has 16384 tokens, KV_LEN is 16400") &&
+                         Contains("block mask: lists"));
   // Text and an image: text sees all and is seen by all, the rest 17 x 17 keys.
-  auto joint = explain("--arch sm_90a --head-dim 64 " + kMods + "joint_image.py --shape 1,4,4,4608,4608");
-  REQUIRE(joint);
-  CHECK_THAT(*joint, Contains("family grid") &&
-                         Contains("a key that lies in its box, or that it sees beside the grid") &&
-                         Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries or beside them",
-                                              4 * (512 * 4608 + 4096 * (512 + 289)) * 256e-9)));
-  auto training = explain("--arch sm_90a --head-dim 64 " + kMods +
-                          "joint_image.py --kernel backward --kernel-family grid --shape 1,4,4,4608,4608");
-  REQUIRE(training);
-  CHECK_THAT(*training, Contains("backward_grid_sm90.cu") &&
-                            Contains("boxes       144 of 8 x 16 keys; ") && // 4 (32 + 4)
-                            Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries or beside them",
-                                                 4 * (512 * 4608 + 4096 * (512 + 289)) * 640e-9)));
-  auto elsewhere = explain("--arch sm_89 --head-dim 64 " + kMods + "neighborhood2d.py --shape 2,4,2,16384,16384");
-  REQUIRE(elsewhere);
-  CHECK_THAT(*elsewhere,
+  auto joint = take(explain("--arch sm_90a --head-dim 64 " + kMods + "joint_image.py --shape 1,4,4,4608,4608"));
+  CHECK_THAT(joint, Contains("family grid") &&
+                        Contains("a key that lies in its box, or that it sees beside the grid") &&
+                        Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries or beside them",
+                                             4 * (512 * 4608 + 4096 * (512 + 289)) * 256e-9)));
+  auto training = take(explain("--arch sm_90a --head-dim 64 " + kMods +
+                               "joint_image.py --kernel backward --kernel-family grid --shape 1,4,4,4608,4608"));
+  CHECK_THAT(training, Contains("backward_grid_sm90.cu") &&
+                           Contains("boxes       144 of 8 x 16 keys; ") && // 4 (32 + 4)
+                           Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries or beside them",
+                                                4 * (512 * 4608 + 4096 * (512 + 289)) * 640e-9)));
+  auto elsewhere = take(explain("--arch sm_89 --head-dim 64 " + kMods + "neighborhood2d.py --shape 2,4,2,16384,16384"));
+  CHECK_THAT(elsewhere,
              Contains("family grid for sm_89 (forward_grid_sm80.cu), bf16") &&
                  Contains("layouts     any strides, the last one 1\n") &&
                  Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries", 8 * 16384 * 169 * 256e-9)));
-  auto backward = explain(neighborhood + "--kernel backward --shape 1,1,1,16384,16384");
-  REQUIRE(backward);
-  CHECK_THAT(*backward,
+  auto backward = take(explain(neighborhood + "--kernel backward --shape 1,1,1,16384,16384"));
+  CHECK_THAT(backward,
              Contains("backward_grid_sm90.cu") && Contains("partial blocks: 0 + a select by the box of its row"));
-  CHECK_THAT(*backward,
-             Contains("boxes       128 of 8 x 16 keys; 640 of 4 x 32 queries are read, 5.0 for one of keys"));
-  CHECK_THAT(*backward, Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries", 16384 * 169 * 640e-9)));
+  CHECK_THAT(backward, Contains("boxes       128 of 8 x 16 keys; 640 of 4 x 32 queries are read, 5.0 for one of keys"));
+  CHECK_THAT(backward, Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries", 16384 * 169 * 640e-9)));
   auto backwardElsewhere =
       explain("--arch sm_89 --head-dim 64 " + kMods + "neighborhood2d.py --kernel backward --shape 1,1,1,16384,16384");
   REQUIRE(backwardElsewhere);
@@ -210,9 +200,8 @@ TEST_CASE("explain counts the boxes that a kernel on a grid visits") {
   REQUIRE(shared);
   CHECK_THAT(*shared,
              Contains("boxes       256 of 8 x 16 keys; 5120 of 4 x 32 queries are read, 20.0 for one of keys"));
-  auto byLists = explain(neighborhood + "--kernel backward --deterministic --shape 1,1,1,16384,16384");
-  REQUIRE(byLists);
-  CHECK_THAT(*byLists, Contains("block mask: lists") && Contains("blocks      16384 of 128 x 128"));
+  auto byLists = take(explain(neighborhood + "--kernel backward --deterministic --shape 1,1,1,16384,16384"));
+  CHECK_THAT(byLists, Contains("block mask: lists") && Contains("blocks      16384 of 128 x 128"));
 }
 
 TEST_CASE("explain says which steps a decode kernel of documents reads") {
@@ -244,19 +233,16 @@ TEST_CASE("explain of an older GPU or of fp32 names sm80, with bounds or a block
   CHECK(blocks(*text, "live") == 9);
   CHECK(blocks(*text, "full") == 3);
   // What no option gives is drawn, and said to be.
-  auto drawn = explain(kMods + "sliding_window.py --arch sm_80 --head-dim 64 --shape 1,1,1,512,512");
-  REQUIRE(drawn);
-  CHECK(std::regex_search(*drawn, std::regex("values      window = [0-9]+; drawn without --set: window\n")));
-  auto fp32 = explain("--arch sm_90a --dtype fp32 --head-dim 64 --expr score --shape 1,1,1,128,128");
-  REQUIRE(fp32);
-  CHECK(fp32->find("values") == std::string::npos);
-  CHECK_THAT(*fp32, Contains("sm90 takes no f32") && Contains("all tiles: the mod masks nothing"));
-  CHECK(blocks(*fp32, "full") == 1);
-  CHECK(fp32->find("cut by") == std::string::npos);
-  auto ragged = explain("--arch sm_90a --dtype fp32 --head-dim 64 --expr score --shape 1,1,1,200,128");
-  REQUIRE(ragged);
-  CHECK(blocks(*ragged, "partial") == 1);
-  CHECK_THAT(*ragged, Contains("cut by the ends of the lengths"));
+  auto drawn = take(explain(kMods + "sliding_window.py --arch sm_80 --head-dim 64 --shape 1,1,1,512,512"));
+  CHECK(std::regex_search(drawn, std::regex("values      window = [0-9]+; drawn without --set: window\n")));
+  auto fp32 = take(explain("--arch sm_90a --dtype fp32 --head-dim 64 --expr score --shape 1,1,1,128,128"));
+  CHECK(fp32.find("values") == std::string::npos);
+  CHECK_THAT(fp32, Contains("sm90 takes no f32") && Contains("all tiles: the mod masks nothing"));
+  CHECK(blocks(fp32, "full") == 1);
+  CHECK(fp32.find("cut by") == std::string::npos);
+  auto ragged = take(explain("--arch sm_90a --dtype fp32 --head-dim 64 --expr score --shape 1,1,1,200,128"));
+  CHECK(blocks(ragged, "partial") == 1);
+  CHECK_THAT(ragged, Contains("cut by the ends of the lengths"));
 }
 
 TEST_CASE("explain of a backward kernel names its launches, and what a gradient costs a score") {
@@ -275,23 +261,22 @@ TEST_CASE("explain of a backward kernel names its launches, and what a gradient 
   CHECK_THAT(*text, Contains(fmt::format("{:.3f} MFLOP dense, {:.3f} MFLOP in live blocks",
                                          2.5 * 256 * 2 * 65536 * 1e-6, 2.5 * 256 * 2 * 3 * 16384 * 1e-6)));
   CHECK_THAT(*text, !Contains("\ngradients   "));
-  auto captures = explain(softcap);
-  REQUIRE(captures);
-  CHECK_THAT(*captures,
+  auto captures = take(explain(softcap));
+  CHECK_THAT(captures,
              Contains("launch      5 of 6: attnc_backward_captures of backward_captures.cu\ntile        64 x ") &&
                  Contains("\ngradients   d_cap: one addition to memory a tile\n"));
-  auto stopped = explain("--kernel bwd --arch sm_80 --kernel-family naive --head-dim 64 --shape 1,1,1,200,128 --expr "
-                         "'score.detach() * score'");
-  REQUIRE(stopped);
-  CHECK_THAT(*stopped, Contains("family naive for sm_80 (backward_naive.cu), ") &&
-                           Contains("operations  d_score: 1 element, beside those of score_mod\n") &&
-                           Contains("all tiles: the mod masks nothing") && Contains("gradient: 1 (mul) more"));
-  auto document = explain("--kernel backward --arch sm_80 --kernel-family naive --head-dim 64 --shape 1,1,1,256,256 " +
-                          kMods + "document.py");
-  REQUIRE(document);
-  CHECK_THAT(*document, Contains("block mask: lists of the partial and the full blocks") &&
-                            Contains("partial blocks: 3 (and, eq, le) + a select\n") &&
-                            Contains("operations  d_score: none\n") && Contains("gradient: 0 more"));
+  auto stopped =
+      take(explain("--kernel bwd --arch sm_80 --kernel-family naive --head-dim 64 --shape 1,1,1,200,128 --expr "
+                   "'score.detach() * score'"));
+  CHECK_THAT(stopped, Contains("family naive for sm_80 (backward_naive.cu), ") &&
+                          Contains("operations  d_score: 1 element, beside those of score_mod\n") &&
+                          Contains("all tiles: the mod masks nothing") && Contains("gradient: 1 (mul) more"));
+  auto document =
+      take(explain("--kernel backward --arch sm_80 --kernel-family naive --head-dim 64 --shape 1,1,1,256,256 " + kMods +
+                   "document.py"));
+  CHECK_THAT(document, Contains("block mask: lists of the partial and the full blocks") &&
+                           Contains("partial blocks: 3 (and, eq, le) + a select\n") &&
+                           Contains("operations  d_score: none\n") && Contains("gradient: 0 more"));
 }
 
 TEST_CASE("explain says how gradients of captures are added up") {
@@ -316,9 +301,9 @@ TEST_CASE("explain says how gradients of captures are added up") {
                              "            d_f: one addition to memory a score\n"
                              "            d_g: one addition to memory a row of a tile, for each term of a sum\n"));
   CHECK_THAT(*text, Contains("            d_unread: 0: no gradient arrives\n"));
-  auto hopper = explain("--kernel backward --arch sm_90a --head-dim 64 --shape 1,2,2,256,256 " + kMods + "alibi.py");
-  REQUIRE(hopper);
-  CHECK_THAT(*hopper,
+  auto hopper =
+      take(explain("--kernel backward --arch sm_90a --head-dim 64 --shape 1,2,2,256,256 " + kMods + "alibi.py"));
+  CHECK_THAT(hopper,
              Contains("of backward_diagonals.cu") && !Contains("backward_captures.cu") &&
                  Contains("\ngradients   d_slopes: from sums along diagonals, which the kernel of dk and dv makes\n"));
 }
@@ -340,13 +325,9 @@ TEST_CASE("explain takes the problem from a file") {
 }
 
 TEST_CASE("wrong usage of explain is told by its exit code") {
-  struct Row {
-    int exitCode;
-    std::string arguments, message;
-  };
   const std::string causal = "--expr 'q_idx >= kv_idx' ", window = kMods + "sliding_window.py ";
-  for (const Row& row :
-       {Row{2, "", "MOD"},
+  for (const auto& [exitCode, arguments, message] :
+       {test::Refusal{2, "", "MOD"},
         {2, causal + "--shape 1,2,3", "B,H,HKV,Q_LEN,KV_LEN"},
         {2, causal + "--shape 1,3,2,8,8", "multiple of HKV"},
         {2, causal + "--head-dim 12", "multiple of 8"},
@@ -367,27 +348,21 @@ TEST_CASE("wrong usage of explain is told by its exit code") {
         {2, causal + "--seed -1", "--seed"},
         {2, window + "--shape 1,1,1,8,8 --pin window=4 --set window=5", "window"},
         {3, "--expr 'kv_idx < q_idx' --in /no/such/file", "/no/such/file"},
-        {3, "/no/such/mod.py", "/no/such/mod.py"}}) {
-    INFO("attnc explain " << row.arguments);
-    Outcome outcome = test::attnc("explain " + row.arguments);
-    CHECK(outcome.exitCode == row.exitCode);
-    CHECK(outcome.out.empty());
-    CHECK_THAT(outcome.err, Contains(row.message));
-  }
+        {3, "/no/such/mod.py", "/no/such/mod.py"}})
+    test::checkRefused("explain " + arguments, exitCode, message);
 }
 
 TEST_CASE("FLOPs in live blocks leave out what lies past the lengths, and count every head") {
-  auto mod = Mod::parse("q_idx >= kv_idx");
-  REQUIRE(mod);
+  auto mod = take(Mod::parse("q_idx >= kv_idx"));
   ProblemShape problem{.batch = 3, .qHeads = 4, .kvHeads = 2, .qLen = 130, .kvLen = 200};
   // Rows below 128 see the first block; rows 128 and 129 see both, the second of 72 columns.
   const double pairs = 128 * 128 + 2 * 128 + 2 * 72, flops = 2.0 * (64 + 32) * 12;
   const std::string expected = fmt::format("FLOPs       {:.3f} MFLOP dense, {:.3f} MFLOP in live blocks",
                                            flops * 130 * 200 * 1e-6, flops * pairs * 1e-6);
-  std::string shared = work(*mod, problem, {.qLen = 130, .kvLen = 200});
+  std::string shared = work(mod, problem, {.qLen = 130, .kvLen = 200});
   CHECK_THAT(shared,
              Contains(expected) && Contains("blocks      4 of 128 x 128; the same in all batch entries and heads"));
-  std::string own = work(*mod, problem, {.batch = 3, .heads = 4, .qLen = 130, .kvLen = 200});
+  std::string own = work(mod, problem, {.batch = 3, .heads = 4, .qLen = 130, .kvLen = 200});
   CHECK_THAT(own,
              Contains(expected) && Contains("blocks      48 of 128 x 128; every batch entry and head has its own"));
 }

@@ -5,15 +5,11 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include <cmath>
 #include <tuple>
 
 using namespace attnc;
 using namespace attnc::cli;
-using attnc::test::at;
-using attnc::test::Folder;
-using attnc::test::Outcome;
-using attnc::test::printed;
+using namespace attnc::test;
 using Catch::Contains;
 
 namespace {
@@ -137,8 +133,6 @@ TEST_CASE("options of e4m3 that do not fit are refused") {
            {"emit --stage cu --dtype fp16 --out-dtype bf16 " + kCausal, "--out-dtype: q is f16, and so is out"},
            {"pack -o /dev/null --dtype bf16 --out-dtype fp16 " + kCausal, "--out-dtype: q is bf16"}}) {
     INFO(arguments);
-    const Outcome outcome = test::attnc(arguments);
-    CHECK(outcome.exitCode == 2);
-    CHECK_THAT(outcome.err, Contains(message));
+    attnc::test::checkRefused(arguments, 2, message);
   }
 }

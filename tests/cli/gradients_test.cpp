@@ -5,8 +5,7 @@
 
 #include <filesystem>
 
-using attnc::test::Folder;
-using attnc::test::Outcome;
+using namespace attnc::test;
 using Catch::Matchers::Contains;
 
 namespace {

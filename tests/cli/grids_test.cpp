@@ -7,8 +7,7 @@
 #include <cstdlib>
 
 using namespace attnc;
-using attnc::test::Folder;
-using attnc::test::Outcome;
+using namespace attnc::test;
 using Catch::Contains;
 
 namespace {
@@ -151,28 +150,19 @@ TEST_CASE("mask lays the keys of a query out in space") {
                             "neighborhood3d.py --capture 'FRAMES: int' --set FRAMES=2 -D HEIGHT=1 -D WIDTH=3 "
                             "-D 'WINDOW=(1, 1, 2)' --shape 6 --query 1,0,1";
   CHECK_THAT(test::attnc(video).out, Contains("sees 2 of 6 keys\n0:\n······\n1:\n██▓▓··\n"));
-  struct {
-    int exitCode;
-    std::string arguments, message;
-  } const rows[]{{3, image + "--shape 16 --query 1,1", "the grid of keys ends at token 30, but KV_LEN is 16"},
-                 {3, image + "--shape 30 --query 5,0", "it lies in 0..29 by its position, or on its grid of 5 x 6"},
-                 {3, image + "--shape 30 --query 30", "there is no query 30"},
-                 {3, image + "--shape 30 --query 1,1,1", "there is no query 1,1,1"},
-                 {2, image + "--query 1,", "neither a position nor coordinates"},
-                 {2, image + "--query 1,2,3,4", "neither a position nor coordinates"},
-                 {2, image + "--query 1 --rows 0:4", "--rows"},
-                 {3, "mask " + mods + "causal.py --query 4", "image = grid(HEIGHT, WIDTH)"},
-                 {3, "mask " + mods + "neighborhood2d.py --shape 16384 --query 4", "-o FILE.svg draws it"},
-                 {3, image + "--shape 0,1,1,30,30 --query 4", "no queries"},
-                 {3, "mask " + mods + "sparse_video.py --draw --shape 1,0,1,16000,16000 --query 5", "no queries"},
-                 {3, image + "--shape 1,1,1,0,30 --query 4", "no queries"}};
-  for (const auto& row : rows) {
-    INFO("attnc " << row.arguments);
-    const Outcome outcome = test::attnc(row.arguments);
-    CHECK(outcome.exitCode == row.exitCode);
-    CHECK(outcome.out.empty());
-    CHECK_THAT(outcome.err, Contains(row.message));
-  }
+  test::checkRefused(
+      {{3, image + "--shape 16 --query 1,1", "the grid of keys ends at token 30, but KV_LEN is 16"},
+       {3, image + "--shape 30 --query 5,0", "it lies in 0..29 by its position, or on its grid of 5 x 6"},
+       {3, image + "--shape 30 --query 30", "there is no query 30"},
+       {3, image + "--shape 30 --query 1,1,1", "there is no query 1,1,1"},
+       {2, image + "--query 1,", "neither a position nor coordinates"},
+       {2, image + "--query 1,2,3,4", "neither a position nor coordinates"},
+       {2, image + "--query 1 --rows 0:4", "--rows"},
+       {3, "mask " + mods + "causal.py --query 4", "image = grid(HEIGHT, WIDTH)"},
+       {3, "mask " + mods + "neighborhood2d.py --shape 16384 --query 4", "-o FILE.svg draws it"},
+       {3, image + "--shape 0,1,1,30,30 --query 4", "no queries"},
+       {3, "mask " + mods + "sparse_video.py --draw --shape 1,0,1,16000,16000 --query 5", "no queries"},
+       {3, image + "--shape 1,1,1,0,30 --query 4", "no queries"}});
 }
 
 TEST_CASE("mask draws the box of queries around a query, and the keys that these see") {

@@ -8,9 +8,8 @@
 #include <set>
 
 using namespace attnc;
+using namespace attnc::test;
 using attnc::cli::JsonReport;
-using attnc::test::Folder;
-using attnc::test::Outcome;
 using Catch::Contains;
 
 namespace {

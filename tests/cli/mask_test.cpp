@@ -10,8 +10,7 @@
 #include <filesystem>
 
 using namespace attnc;
-using attnc::test::Folder;
-using attnc::test::Outcome;
+using namespace attnc::test;
 using Catch::Contains;
 
 namespace {
@@ -269,18 +268,13 @@ TEST_CASE("a picture is written whole or not at all, and onto no input") {
   CHECK(test::readFile(folder / "map.svg") == test::attnc(causal + "-o -").out);
   CHECK(test::attnc(causal + "-o " + folder / "none/map.svg").exitCode == 3);
   test::writeFile(folder / "mod.svg", "def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx >= kv_idx\n");
-  Outcome onto = test::attnc("mask " + folder / "mod.svg" + " -o " + folder / "mod.svg");
-  CHECK(onto.exitCode == 2);
-  CHECK_THAT(onto.err, Contains("is the input"));
+  attnc::test::checkRefused("mask " + folder / "mod.svg" + " -o " + folder / "mod.svg", 2, "is the input");
   CHECK(folder.files() == 2);
 }
 
 TEST_CASE("mask refuses what it cannot draw, and says what to do") {
   const std::string causal = "mask --expr 'q_idx >= kv_idx' ";
-  struct {
-    int exitCode;
-    std::string arguments, message;
-  } const rows[]{
+  test::checkRefused({
       {3, "mask " + kMods + "document.py", "'document_id: i32[KV_LEN]' is missing"},
       {3, "mask " + kMods + "document.py", "--in FILE.safetensors"},
       {3, "mask " + kMods + "sliding_window.py", "--set window=VALUE"},
@@ -302,14 +296,7 @@ TEST_CASE("mask refuses what it cannot draw, and says what to do") {
       {2, "mask " + kMods + "sliding_window.py --set winow=4", "captures window: int"},
       {2, "mask", "give a mod"},
       {1, "mask --expr 'q_idx >='", "error"},
-  };
-  for (const auto& row : rows) {
-    INFO("attnc " << row.arguments);
-    Outcome outcome = test::attnc(row.arguments);
-    CHECK(outcome.exitCode == row.exitCode);
-    CHECK(outcome.out.empty());
-    CHECK_THAT(outcome.err, Contains(row.message));
-  }
+  });
   for (const char* shape : {"0", "0,5", "5,0", "0,1,1,5,5"})
     CHECK(test::attnc(causal + "--shape " + shape).exitCode == 0);
 }

@@ -34,8 +34,7 @@ Outcome emit(const std::string& path, const std::string& options) {
 
 } // namespace
 
-TEST_CASE("what is packed is served with neither NVRTC nor a cache, and nothing else is") {
-  if (noNvrtc()) return;
+NVRTC_TEST_CASE("what is packed is served with neither NVRTC nor a cache, and nothing else is") {
   const Folder folder;
   const std::string mod = folder / "alibi.py", pack = folder / "kernels.attnc";
   writeFile(mod, kMod);
@@ -75,8 +74,7 @@ TEST_CASE("what is packed is served with neither NVRTC nor a cache, and nothing 
   CHECK(attnc::test::attnc("cache verify " + pack).exitCode == 0);
 }
 
-TEST_CASE("a pack has the tiles of wide and of narrow windows") {
-  if (noNvrtc()) return;
+NVRTC_TEST_CASE("a pack has the tiles of wide and of narrow windows") {
   const Folder folder;
   const std::string mod = folder / "window.py", pack = folder / "kernels.attnc";
   writeFile(mod, "window: int\ndef mask_mod(b, h, q_idx, kv_idx):\n"
@@ -88,8 +86,7 @@ TEST_CASE("a pack has the tiles of wide and of narrow windows") {
   CHECK_THAT(attnc::test::attnc(explained + "2048").out, Contains("192x128x12") && Contains("registers"));
 }
 
-TEST_CASE("a pack has kernels of latent attention, whose v lies in k") {
-  if (noNvrtc()) return;
+NVRTC_TEST_CASE("a pack has kernels of latent attention, whose v lies in k") {
   const Folder folder;
   const std::string pack = folder / "kernels.attnc", of = "--expr score --arch sm_90a --head-dim 576 --v-in-k 512 ";
   for (const char* kernel : {"--kernel decode ", ""}) { // there are no others
@@ -100,8 +97,7 @@ TEST_CASE("a pack has kernels of latent attention, whose v lies in k") {
   }
 }
 
-TEST_CASE("a pack has kernels whose v is all of k") {
-  if (noNvrtc()) return;
+NVRTC_TEST_CASE("a pack has kernels whose v is all of k") {
   const Folder folder;
   const std::string pack = folder / "kernels.attnc", of = "--expr score --arch sm_90a --head-dim 512 --v-in-k 512 ";
   REQUIRE(attnc::test::attnc("pack " + of + "--kernel decode -o " + pack).exitCode == 0);
@@ -110,8 +106,7 @@ TEST_CASE("a pack has kernels whose v is all of k") {
   for (const json& row : listed["kernels"]) CHECK_THAT(row["with"].dump(), Contains("\"v-in-k\""));
 }
 
-TEST_CASE("a pack of ragged batches serves launches with lists, and without") {
-  if (noNvrtc()) return;
+NVRTC_TEST_CASE("a pack of ragged batches serves launches with lists, and without") {
   const Folder folder;
   const std::string pack = folder / "kernels.attnc", common = " --arch sm_90a --head-dim 64 --kernel forward --ragged";
   const auto programsOf = [&](const std::string& options) {
@@ -131,8 +126,7 @@ TEST_CASE("a pack of ragged batches serves launches with lists, and without") {
         std::set<std::string>{"forward blocks-128x128 ragged"});
 }
 
-TEST_CASE("a pack of kernels of e4m3 has those that round to it") {
-  if (noNvrtc()) return;
+NVRTC_TEST_CASE("a pack of kernels of e4m3 has those that round to it") {
   const Folder folder;
   const std::string pack = folder / "kernels.attnc", of = "pack --expr score --arch sm_90a --head-dim 64 --dtype ";
   for (const auto& [dtype, has] : {std::pair("e4m3", true), {"bf16", false}}) {
@@ -145,8 +139,7 @@ TEST_CASE("a pack of kernels of e4m3 has those that round to it") {
   }
 }
 
-TEST_CASE("several packs serve together; one that is damaged or of another version is told") {
-  if (noNvrtc()) return;
+NVRTC_TEST_CASE("several packs serve together; one that is damaged or of another version is told") {
   const Folder folder;
   writeFile(folder / "mod.py", kMod);
   const std::string mod = folder / "mod.py", a = folder / "a", b = folder / "b";
@@ -210,8 +203,7 @@ TEST_CASE("a pack that cannot be made leaves what was there") {
   refused(mod + to, 3, "ATTNC_NO_COMPILE");
 }
 
-TEST_CASE("a pack of a mod on a grid serves launches on the grid, and launches with tokens beside it") {
-  if (noNvrtc()) return;
+NVRTC_TEST_CASE("a pack of a mod on a grid serves launches on the grid, and launches with tokens beside it") {
   const Folder folder;
   const std::string pack = folder / "kernels.attnc", mods = ATTNC_SOURCE_DIR "/dsl/mods/";
   for (const std::string& mod :

@@ -3,14 +3,11 @@
 #include "problem/safetensors.h"
 
 #include <catch2/catch.hpp>
-#include <fmt/format.h>
 
-#include <cmath>
 #include <cstring>
 
 using namespace attnc;
-using attnc::test::Folder;
-using attnc::test::Outcome;
+using namespace attnc::test;
 using Catch::Contains;
 
 namespace {
@@ -109,10 +106,7 @@ TEST_CASE("probe tells sums, expressions, masks of score_mod and mods without te
 
 TEST_CASE("probe refuses places and scores that are not there") {
   const std::string alibi = "probe " + kMods + "alibi.py --draw ";
-  struct {
-    int exitCode;
-    std::string arguments, message;
-  } const rows[]{
+  test::checkRefused({
       {2, alibi, "--at is required"},
       {2, alibi + "--at 0,0,1", "needed are the numbers b,h,q_idx,kv_idx"},
       {2, alibi + "--at 0,0,1,-1", "'-1' is no number"},
@@ -122,12 +116,5 @@ TEST_CASE("probe refuses places and scores that are not there") {
       {2, alibi + "--at 0,0,1,1 --score x", "--score"},
       {3, "probe " + kMods + "alibi.py --at 0,0,1,1 --score 1", "'slopes: f32[H]' is missing"},
       {3, alibi + "--at 0,0,1,1 --in /no/such/file", "/no/such/file"},
-  };
-  for (const auto& row : rows) {
-    INFO("attnc " << row.arguments);
-    Outcome outcome = test::attnc(row.arguments);
-    CHECK(outcome.exitCode == row.exitCode);
-    CHECK(outcome.out.empty());
-    CHECK_THAT(outcome.err, Contains(row.message));
-  }
+  });
 }

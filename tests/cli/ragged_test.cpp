@@ -9,10 +9,7 @@
 
 using namespace attnc;
 using namespace attnc::cli;
-using attnc::test::at;
-using attnc::test::Folder;
-using attnc::test::Outcome;
-using attnc::test::tensor;
+using namespace attnc::test;
 using Catch::Contains;
 
 namespace {

@@ -6,9 +6,7 @@
 #include <catch2/catch.hpp>
 
 using attnc::readableLines;
-using attnc::test::Folder;
-using attnc::test::Outcome;
-using attnc::test::writeFile;
+using namespace attnc::test;
 
 namespace {
 

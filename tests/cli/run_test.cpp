@@ -12,12 +12,7 @@
 
 using namespace attnc;
 using namespace attnc::cli;
-using attnc::test::at;
-using attnc::test::Folder;
-using attnc::test::Outcome;
-using attnc::test::readFile;
-using attnc::test::tensor;
-using attnc::test::writeFile;
+using namespace attnc::test;
 using Catch::Contains;
 
 namespace {
@@ -46,10 +41,7 @@ void expectRefused(const NamedTensors& tensors, const std::string& arguments, co
   Folder folder;
   std::string in = write(folder, tensors), out = folder / "out.safetensors";
   writeFile(out, "as it was");
-  Outcome outcome = test::attnc("run --device cpu --in " + in + " --out " + out + " " + arguments);
-  CHECK(outcome.exitCode == 3);
-  CHECK(outcome.out.empty());
-  CHECK_THAT(outcome.err, Contains(message));
+  attnc::test::checkRefused("run --device cpu --in " + in + " --out " + out + " " + arguments, 3, message);
   CHECK(readFile(out) == "as it was");
   CHECK(folder.files() == 2);
 }
@@ -324,12 +316,8 @@ TEST_CASE("a truncated file is refused by the tensor that is cut") {
 TEST_CASE("an output that cannot be written is exit code 3") {
   Folder folder;
   std::string in = write(folder, flatOperands());
-  for (const std::string& out : {std::string("/no/such/folder/o"), std::string("/dev/full"), folder / "."}) {
-    Outcome outcome = test::attnc("run --device cpu --expr score --in " + in + " --out " + out);
-    CHECK(outcome.exitCode == 3);
-    CHECK(outcome.out.empty());
-    CHECK_THAT(outcome.err, Contains(out));
-  }
+  for (const std::string& out : {std::string("/no/such/folder/o"), std::string("/dev/full"), folder / "."})
+    test::checkRefused("run --device cpu --expr score --in " + in + " --out " + out, 3, out);
 }
 
 TEST_CASE("without a GPU auto says that it uses the CPU, and cuda and --verify fail at once") {

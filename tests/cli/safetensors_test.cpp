@@ -2,6 +2,7 @@
 #include "problem/safetensors.h"
 
 #include "helpers/cpu_time.h"
+#include "helpers/take.h"
 #include "output_file.h"
 
 #include <catch2/catch.hpp>
@@ -13,8 +14,7 @@
 
 using namespace attnc;
 using namespace attnc::cli;
-using attnc::test::Folder;
-using attnc::test::readFile;
+using namespace attnc::test;
 
 namespace {
 
@@ -61,12 +61,11 @@ TEST_CASE("what is written is read back") {
   std::string path = folder / "a.safetensors";
   NamedTensors tensors = sample();
   REQUIRE(writeSafetensors(path, tensors, {{"made by", "a test"}}));
-  auto read = readSafetensors(path);
-  REQUIRE(read);
-  REQUIRE(read->tensors.size() == tensors.size());
+  auto read = take(readSafetensors(path));
+  REQUIRE(read.tensors.size() == tensors.size());
   for (const auto& [name, tensor] : tensors) {
     INFO(name);
-    const HostTensor& back = read->tensors.at(name);
+    const HostTensor& back = read.tensors.at(name);
     CHECK(back.dtype == tensor.dtype);
     CHECK(back.shape == tensor.shape);
     CHECK(back.bytes == tensor.bytes);
@@ -95,10 +94,9 @@ TEST_CASE("a file cut at any byte is refused, and inside the data the tensor is 
   size_t data = whole.size() - 24 - 8;
   for (size_t size = 0; size < whole.size(); ++size) {
     INFO("cut at " << size);
-    auto result = parse(whole.substr(0, size));
-    REQUIRE_FALSE(result);
-    CHECK(result.error().blame == Blame::Environment);
-    const std::string& message = result.error().message;
+    const Error result = refusalOf(parse(whole.substr(0, size)));
+    CHECK(result.blame == Blame::Environment);
+    const std::string& message = result.message;
     CHECK(message.find("input.safetensors") != std::string::npos);
     if (size < data) continue;
     CHECK(message.find("truncated") != std::string::npos);
@@ -161,10 +159,7 @@ TEST_CASE("malformed files are refused with a message that says why") {
   };
   for (const Row& row : rows) {
     INFO(row.header);
-    auto result = parse(fileOf(row.header, row.data));
-    REQUIRE_FALSE(result);
-    CHECK(result.error().blame == Blame::Environment);
-    CHECK_THAT(result.error().message, Catch::Contains(row.message));
+    CHECK_THAT(environmentErrorOf(parse(fileOf(row.header, row.data))), Catch::Contains(row.message));
   }
 }
 
@@ -180,18 +175,15 @@ TEST_CASE("deeply nested headers end in a message") {
   for (const char* open : {"[", "{\"shape\":", "{\"__metadata__\":"}) {
     std::string header = "{\"q\":{\"shape\":";
     for (int i = 0; i < 1'000'000; ++i) header += open;
-    auto result = parse(fileOf(header, 0));
-    REQUIRE_FALSE(result);
-    CHECK_THAT(result.error().message, Catch::Contains("nested too deeply"));
+    CHECK_THAT(refusalOf(parse(fileOf(header, 0))).message, Catch::Contains("nested too deeply"));
   }
 }
 
 TEST_CASE("the time for a header grows with its length, not with the square of it") {
   auto read = [](int tensors) {
     return [file = fileOf(largeHeader(tensors), 0), tensors] {
-      auto result = parse(file);
-      REQUIRE(result);
-      REQUIRE(result->size() == size_t(tensors));
+      auto result = take(parse(file));
+      REQUIRE(result.size() == size_t(tensors));
     };
   };
   CHECK(test::cpuSeconds(read(32'000)) < 24 * test::cpuSeconds(read(4'000)));
@@ -241,13 +233,12 @@ TEST_CASE("only what is wanted is read, and may be of a kind that attnc does not
   std::istringstream seekable(file), pipe(file);
   for (auto [stream, size] :
        {std::pair(&seekable, std::optional<uint64_t>(file.size())), std::pair(&pipe, std::optional<uint64_t>())}) {
-    auto result = readSafetensors(*stream, size, "input.safetensors", some);
-    REQUIRE(result);
-    CHECK(result->names == std::vector<std::string>{"a", "b", "c", "d"});
-    REQUIRE(result->tensors.size() == 2);
-    CHECK(result->tensors["b"].bytes == std::vector<char>{1, 1});
-    CHECK(result->tensors["d"].shape == std::vector<int64_t>{1});
-    CHECK(result->tensors["d"].bytes.empty());
+    auto result = take(readSafetensors(*stream, size, "input.safetensors", some));
+    CHECK(result.names == std::vector<std::string>{"a", "b", "c", "d"});
+    REQUIRE(result.tensors.size() == 2);
+    CHECK(result.tensors["b"].bytes == std::vector<char>{1, 1});
+    CHECK(result.tensors["d"].shape == std::vector<int64_t>{1});
+    CHECK(result.tensors["d"].bytes.empty());
   }
   auto wants = [](const char* wanted) {
     return [wanted](const std::string& name) { return name == wanted ? Want::Data : Want::Nothing; };
@@ -271,15 +262,12 @@ TEST_CASE("a stream whose length is not known is read to its end, and cut ones a
     CHECK(read(whole, wanted));
     for (size_t size = 0; size < whole.size(); ++size) {
       INFO("cut at " << size);
-      auto result = read(whole.substr(0, size), wanted);
-      REQUIRE_FALSE(result);
+      const Error result = refusalOf(read(whole.substr(0, size), wanted));
       if (size < whole.size() - 5) continue;
-      CHECK_THAT(result.error().message,
+      CHECK_THAT(result.message,
                  Catch::Contains("truncated") && Catch::Contains(size < whole.size() - 2 ? "'q'" : "'r'"));
     }
-    auto longer = read(whole + "x", wanted);
-    REQUIRE_FALSE(longer);
-    CHECK_THAT(longer.error().message, Catch::Contains("bytes after the last tensor"));
+    CHECK_THAT(refusalOf(read(whole + "x", wanted)).message, Catch::Contains("bytes after the last tensor"));
   }
 }
 
@@ -296,18 +284,14 @@ TEST_CASE("a boolean is 0 or 1") {
   std::string file = fileOf(R"({"q":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})", 2);
   CHECK(parse(file));
   file.back() = '\2';
-  auto result = parse(file);
-  REQUIRE_FALSE(result);
-  CHECK_THAT(result.error().message, Catch::Contains("tensor 'q'"));
+  CHECK_THAT(refusalOf(parse(file)).message, Catch::Contains("tensor 'q'"));
 }
 
 TEST_CASE("a folder, a device and a file that is missing are refused") {
   Folder folder;
   CHECK_FALSE(readSafetensors(folder / "."));
   CHECK_FALSE(readSafetensors("/dev/zero"));
-  auto missing = readSafetensors(folder / "none");
-  REQUIRE_FALSE(missing);
-  CHECK_THAT(missing.error().message, Catch::Contains("No such file"));
+  CHECK_THAT(refusalOf(readSafetensors(folder / "none")).message, Catch::Contains("No such file"));
 }
 
 TEST_CASE("a file is replaced whole, keeping links, permissions and neighbours") {
@@ -327,7 +311,5 @@ TEST_CASE("a file is replaced whole, keeping links, permissions and neighbours")
   CHECK_FALSE(writeWholeFile(folder / ".", {"x"}));
   CHECK_FALSE(writeWholeFile(folder / "no/such/folder", {"x"}));
   CHECK_FALSE(writeWholeFile(folder / std::string(300, 'x'), {"x"}));
-  auto full = writeWholeFile("/dev/full", {"x"});
-  REQUIRE_FALSE(full);
-  CHECK_THAT(full.error().message, Catch::Contains("/dev/full"));
+  CHECK_THAT(refusalOf(writeWholeFile("/dev/full", {"x"})).message, Catch::Contains("/dev/full"));
 }

@@ -25,11 +25,7 @@ const char* const kChoice =
 
 TEST_CASE("tune refuses what cannot be measured") {
   const auto refused = [](const std::string& options, int exitCode, const std::string& part) {
-    const Outcome outcome = attnc::test::attnc("tune " + options);
-    INFO(options);
-    CHECK(outcome.exitCode == exitCode);
-    CHECK(outcome.out.empty());
-    CHECK_THAT(outcome.err, Contains(part));
+    attnc::test::checkRefused("tune " + options, exitCode, part);
   };
   refused("--expr score", 2, "tune: no problem is given, or two\nhint: give either --in FILE or --shape");
   refused("--expr score --shape 1,1,1,8,8 --tile 128x64x8", 2, "tune chooses it");

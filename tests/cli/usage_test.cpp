@@ -186,7 +186,7 @@ TEST_CASE("wrong usage is exit code 2") {
        {"emit --stage cu --arch hopper " + kCausal, "hopper"},
        {"emit --stage cu --arch sm_80 --kernel-family sm90 " + kCausal, "sm90"},
        {"emit --stage cu --tf32 " + kCausal, "tf32"},
-       {"emit --stage cu --low-rank-error 1.5 " + kCausal, "1.5 is no part of a term"},
+       {"emit --stage cu --low-rank-error 1.5 " + kCausal, "1.5 is not a number in [0, 1)"},
        {"emit --stage cu --kernel backward --tf32 " + kCausal, "tf32"},
        {"emit --stage kernel-ir --launch 1 --kernel bwd " + kCausal, "--launch: kernel-ir is of the whole kernel"},
        {"emit --stage cubin --arch sm_80 --kernel backward " + kCausal,

@@ -1,6 +1,8 @@
 // Environment variables of the command, set by a test.
 #pragma once
 
+#include "helpers/test_case.h"
+
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -27,3 +29,5 @@ private:
 bool noNvrtc();
 
 } // namespace attnc::test
+
+#define NVRTC_TEST_CASE(...) ATTNC_TEST_CASE(if (attnc::test::noNvrtc()) return, __VA_ARGS__)

@@ -2,6 +2,7 @@
 
 #include "attnc/explain.h"
 #include "helpers/simulated_kernel.h"
+#include "helpers/take.h"
 #include "support/element.h"
 
 #include <catch2/catch.hpp>
@@ -23,7 +24,7 @@ constexpr const char* kBias = "bias: f32[Q_LEN, KV_LEN]\ndef score_mod(score, b,
 /// A problem as `attnc run --random --backward` draws it.
 struct Drawn {
   Mod mod;
-  RunOptions options;
+  ProblemOptions options;
   HostOperands operands;
   reference::GradientResult want;
 
@@ -31,21 +32,16 @@ struct Drawn {
         const char* gradients = "none")
       : mod(*Mod::parse(text)) {
     options.random = RandomProblem{shape, 64};
-    options.dtype = dtype == DType::BF16 ? "bf16" : dtype == DType::F16 ? "fp16" : "fp32";
+    options.target.dtype = dtype == DType::BF16 ? "bf16" : dtype == DType::F16 ? "fp16" : "fp32";
     options.large = large;
     options.backward = true;
     options.gradients.captures = {gradients};
-    auto found = findOperands(mod, options);
-    REQUIRE(found);
-    operands = *std::move(found);
+    auto found = take(findOperands(mod, options));
+    operands = std::move(found);
     want = computed(mod);
   }
 
-  reference::GradientResult computed(const Mod& of) const {
-    auto result = runReference(of, operands, options);
-    REQUIRE(result);
-    return *std::move(result);
-  }
+  reference::GradientResult computed(const Mod& of) const { return take(runReference(of, operands, options)); }
 
   /// What a kernel would give that computes this.
   RunResult rounded(const reference::GradientResult& of) const {
@@ -76,7 +72,7 @@ struct Drawn {
 /// A causal problem whose first row is masked, computed by the reference and rounded as a kernel would.
 struct Fixture {
   Mod mod;
-  RunOptions options;
+  ProblemOptions options;
   HostOperands operands;
   reference::GradientResult want;
   RunResult got;
@@ -88,10 +84,9 @@ struct Fixture {
       *tensor = HostTensor::make(dtype, {1, 2, 40, 16});
       for (int64_t i = 0; i < tensor->elements(); ++i) writeElement(tensor->bytes.data(), dtype, i, draw(random));
     }
-    auto computed = reference::attention(mod.module(), {},
-                                         {.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view()});
-    REQUIRE(computed);
-    want.forward = *computed;
+    auto computed = take(reference::attention(
+        mod.module(), {}, {.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view()}));
+    want.forward = computed;
     got.out = HostTensor::make(dtype, {1, 2, 40, 16});
     got.lse = got.rowMax = HostTensor::make(DType::F32, {1, 2, 40});
     reference::store(want.forward.out, got.out.view());
@@ -103,9 +98,8 @@ struct Fixture {
   void addGradients() {
     options.backward = true;
     operands.dOut = operands.q;
-    auto computed = runReference(mod, operands, options);
-    REQUIRE(computed);
-    want = *std::move(computed);
+    auto computed = take(runReference(mod, operands, options));
+    want = std::move(computed);
     for (auto [name, values] : {std::pair("dq", &want.dQ), {"dk", &want.dK}, {"dv", &want.dV}}) {
       HostTensor& tensor = got.gradients[name] = HostTensor::make(operands.q.dtype, operands.q.shape);
       reference::store(*values, tensor.view());
@@ -453,41 +447,36 @@ TEST_CASE("roundings of mods that amplify hold, and faults do not", "[verify]") 
         "torch.where(score > 0.25, score, 3.0 * score - 1.0)", "1.0 / (torch.abs(score) + 0.05)",
         "torch.abs(score) ** 2.5", "(score + 3000.0) - 3000.0", "-4.0 * (score - bias[kv_idx]) ** 2"}) {
     const auto modOf = [&](const char* mask) {
-      auto mod = Mod::parse(fmt::format("import torch\nbias: f32[KV_LEN]\n"
-                                        "def score_mod(score, b, h, q_idx, kv_idx):\n  return {}\n"
-                                        "def mask_mod(b, h, q_idx, kv_idx):\n  return {}\n",
-                                        body, mask));
-      REQUIRE(mod);
-      return *std::move(mod);
+      return take(Mod::parse(fmt::format("import torch\nbias: f32[KV_LEN]\n"
+                                         "def score_mod(score, b, h, q_idx, kv_idx):\n  return {}\n"
+                                         "def mask_mod(b, h, q_idx, kv_idx):\n  return {}\n",
+                                         body, mask)));
     };
     const Mod mod = modOf("kv_idx <= q_idx + 8");
-    RunOptions options;
+    ProblemOptions options;
     options.random = RandomProblem{{1, 2, 1, 32, 48}, 64};
-    options.dtype = given.dtype;
+    options.target.dtype = given.dtype;
     options.kernel.tf32 = given.tf32;
-    if (given.dtype == std::string("e4m3")) options.fp8.scales = "heads";
+    if (given.dtype == std::string("e4m3")) options.target.fp8.scales = "heads";
     options.backward = given.dtype != std::string("e4m3");
-    auto operands = findOperands(mod, options);
-    if (!operands) FAIL(operands.error().message);
-    const auto want = runReference(mod, *operands, options);
-    REQUIRE(want);
+    auto operands = take(findOperands(mod, options));
+    const auto want = take(runReference(mod, operands, options));
     const auto holds = [&](const RunResult& got) {
-      const auto verification = verify(mod, *operands, options, got, *want);
-      REQUIRE(verification);
-      UNSCOPED_INFO(verification->text());
-      return verification->holds();
+      const auto verification = take(verify(mod, operands, options, got, want));
+      UNSCOPED_INFO(verification.text());
+      return verification.holds();
     };
-    const RunResult right = test::simulated(mod, *operands, options);
+    const RunResult right = test::simulated(mod, operands, options);
     {
       INFO(given.dtype << (given.tf32 ? ", tf32: " : ": ") << body);
       CHECK(holds(right));
     }
     INFO(given.dtype << (given.tf32 ? ", tf32: " : ": ") << body);
-    CHECK_FALSE(holds(test::simulated(modOf("(kv_idx <= q_idx + 8) & (kv_idx != 5)"), *operands, options)));
-    CHECK_FALSE(holds(test::simulated(modOf("kv_idx <= q_idx + 9"), *operands, options)));
-    RunOptions scaled = options;
+    CHECK_FALSE(holds(test::simulated(modOf("(kv_idx <= q_idx + 8) & (kv_idx != 5)"), operands, options)));
+    CHECK_FALSE(holds(test::simulated(modOf("kv_idx <= q_idx + 9"), operands, options)));
+    ProblemOptions scaled = options;
     scaled.scale = (given.tf32 ? 1.05 : 1.01) / 8;
-    CHECK_FALSE(holds(test::simulated(mod, *operands, scaled)));
+    CHECK_FALSE(holds(test::simulated(mod, operands, scaled)));
     RunResult swapped = right;
     const size_t row = swapped.out.bytes.size() / 64; // two heads of 32 rows
     std::swap_ranges(swapped.out.bytes.begin() + ptrdiff_t(10 * row), swapped.out.bytes.begin() + ptrdiff_t(11 * row),

@@ -91,17 +91,14 @@ TEST_CASE("gradients of captures of generated code are those of the IR, at the o
       extra += captureEntry(host.add(entry.source));
       entries.push_back(std::move(entry));
     }
-  const bool built = host.build(extra);
-  INFO(host.log);
-  REQUIRE(built);
+  host.build(extra);
   int compared = 0;
   for (size_t i = 0; i < entries.size(); ++i) {
     const Entry& entry = entries[i];
     INFO(entry.mod->name << "\n" << entry.source.text);
     const ir::Module& module = entry.gradients.module;
     const ProblemShape& problem = entry.mod->problem;
-    std::vector<uint64_t> words(entry.source.slots.size() + 1);
-    codegen::packArgs(entry.source.slots, entry.mod->bindings, &test::kZero, words.data());
+    const std::vector<uint64_t> words = test::wordsOf(entry.source, entry.mod->bindings);
     auto run = reinterpret_cast<RunCaptures>(host.symbol(fmt::format("captures_{}", i).c_str()));
     for (size_t number = 0; number < entry.gradients.captures.size(); ++number) {
       const ir::CaptureGradient& place = entry.gradients.captures[number];

@@ -70,16 +70,13 @@ TEST_CASE("d_score of generated code is that of the IR", "[autodiff]") {
       CHECK(test::emitMod(mod.module).text.find("d_score") == std::string::npos);
       entries.push_back({&mod, std::move(module), std::move(source)});
     }
-  bool built = host.build(extra);
-  INFO(host.log);
-  REQUIRE(built);
+  host.build(extra);
   for (size_t i = 0; i < entries.size(); ++i) {
     const Entry& entry = entries[i];
     INFO(entry.mod->name << "\n" << entry.source.text);
     // The module with gradients declares its captures in the order of the mod's: both have score and mask first.
     REQUIRE(entry.module.tensors.size() == entry.mod->module.tensors.size());
-    std::vector<uint64_t> words(entry.source.slots.size() + 1);
-    codegen::packArgs(entry.source.slots, entry.mod->bindings, &test::kZero, words.data());
+    const std::vector<uint64_t> words = test::wordsOf(entry.source, entry.mod->bindings);
     auto run = reinterpret_cast<RunGradient>(host.symbol(fmt::format("gradient_{}", i).c_str()));
     const ir::Evaluator evaluator(entry.module, entry.mod->bindings, *entry.module.output(ir::kDScore));
     for (int sample = 0; sample < 200; ++sample) {

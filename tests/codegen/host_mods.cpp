@@ -1,5 +1,6 @@
 #include "codegen/host_mods.h"
 
+#include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -57,6 +58,12 @@ std::string inShell(const std::string& path) { return "'" + path + "'"; }
 
 } // namespace
 
+std::vector<uint64_t> wordsOf(const codegen::ModSource& source, const ir::Bindings& bindings) {
+  std::vector<uint64_t> words(source.slots.size() + 1);
+  codegen::packArgs(source.slots, bindings, &kZero, words.data());
+  return words;
+}
+
 std::string readFile(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::stringstream text;
@@ -86,7 +93,7 @@ size_t HostMods::add(const codegen::ModSource& source) {
   return count++;
 }
 
-bool HostMods::build(const std::string& extra) {
+void HostMods::build(const std::string& extra) {
   ScratchDirectory scratch;
   std::string source = scratch.path + "/mods.cpp", object = scratch.path + "/mods.so", said = scratch.path + "/log";
   std::string body = kPrologue + text + extra;
@@ -97,10 +104,9 @@ bool HostMods::build(const std::string& extra) {
       fmt::format("{} {} -I {} -o {} {} > {} 2>&1", compiler ? compiler : "c++", kFlags,
                   inShell(ATTNC_SOURCE_DIR "/templates"), inShell(object), inShell(source), inShell(said));
   bool compiled = std::system(command.c_str()) == 0;
-  log = readFile(said);
-  if (compiled) handle = dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (compiled && !handle) log += dlerror();
-  return handle != nullptr;
+  if (!compiled) FAIL(readFile(said));
+  handle = dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle) FAIL(dlerror());
 }
 
 void* HostMods::symbol(const char* name) const { return dlsym(handle, name); }

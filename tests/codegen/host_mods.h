@@ -29,6 +29,9 @@ std::string readFile(const std::string& path);
 /// The argument of packArgs() for tensors without elements.
 inline constexpr uint64_t kZero = 0;
 
+/// Returns the words that a launch passes for the mod's captures.
+std::vector<uint64_t> wordsOf(const codegen::ModSource& source, const ir::Bindings& bindings);
+
 class HostMods {
 public:
   using Run = void (*)(const uint64_t* args, const Sample* samples, int count, Outcome* outcomes);
@@ -39,12 +42,10 @@ public:
 
   /// Adds a mod. Returns its number.
   size_t add(const codegen::ModSource& source);
-  /// Compiles all mods, followed by `extra`. If it returns false, `log` has the compiler's output.
-  bool build(const std::string& extra = {});
+  /// Compiles all mods, followed by `extra`. The test fails with what the compiler says.
+  void build(const std::string& extra = {});
   Run function(size_t mod) const;
   void* symbol(const char* name) const;
-
-  std::string log;
 
 private:
   std::string text;

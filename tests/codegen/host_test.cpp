@@ -13,6 +13,7 @@
 #include "dsl/frontend.h"
 #include "helpers/exact_interpreter.h"
 #include "helpers/random_module.h"
+#include "helpers/take.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/reader.h"
@@ -48,8 +49,7 @@ std::vector<Sample> samplesOf(const ProblemShape& problem, uint64_t seed) {
 
 std::vector<Outcome> run(const HostMods& host, size_t mod, const codegen::ModSource& source,
                          const ir::Bindings& bindings, const std::vector<Sample>& samples) {
-  std::vector<uint64_t> words(source.slots.size() + 1);
-  codegen::packArgs(source.slots, bindings, &test::kZero, words.data());
+  const std::vector<uint64_t> words = test::wordsOf(source, bindings);
   std::vector<Outcome> outcomes(samples.size());
   host.function(mod)(words.data(), samples.data(), int(samples.size()), outcomes.data());
   return outcomes;
@@ -146,19 +146,16 @@ TEST_CASE("code of random modules computes on the host what the interpreter comp
       host.add(source);
       entries.push_back({kind, seed, std::move(random), std::move(source)});
     }
-  bool built = host.build();
-  INFO(host.log);
-  REQUIRE(built);
+  host.build();
 
   int judged = 0;
   for (size_t i = 0; i < entries.size(); ++i) {
     const Entry& entry = entries[i];
     INFO("kind " << int(entry.kind) << ", seed " << entry.seed << "\n" << entry.source.text);
-    auto bindings = ir::bind(entry.random->module, entry.random->captures, entry.random->problem);
-    REQUIRE(bindings);
+    auto bindings = take(ir::bind(entry.random->module, entry.random->captures, entry.random->problem));
     std::vector<Sample> samples = samplesOf(entry.random->problem, entry.seed);
-    std::vector<Outcome> outcomes = run(host, i, entry.source, *bindings, samples);
-    judged += judge(samples, outcomes, References(entry.random->module, *bindings), entry.kind == Kind::Integers);
+    std::vector<Outcome> outcomes = run(host, i, entry.source, bindings, samples);
+    judged += judge(samples, outcomes, References(entry.random->module, bindings), entry.kind == Kind::Integers);
   }
   CHECK(judged > int(entries.size()) * kSamples * 3 / 4);
 }
@@ -172,9 +169,7 @@ TEST_CASE("code of every library mod computes on the host what the interpreter c
     sources.push_back(test::emitMod(mod.module));
     host.add(sources.back());
   }
-  bool built = host.build();
-  INFO(host.log);
-  REQUIRE(built);
+  host.build();
   for (size_t i = 0; i < mods.size(); ++i) {
     INFO(mods[i].name << "\n" << sources[i].text);
     std::vector<Sample> samples = samplesOf(mods[i].problem, i);
@@ -212,47 +207,42 @@ TEST_CASE("long mods, whose functions are called, compute on the host what the i
   Captures captures;
   captures.set("t", TensorView::contiguous(data.data(), DType::F32, {64}));
   for (const Case& one : cases) {
-    auto module = dsl::trace(one.text, {});
-    REQUIRE(module);
-    REQUIRE(passes::runPipeline(*module));
-    codegen::ModSource source = test::emitMod(*module);
+    auto module = take(dsl::trace(one.text, {}));
+    REQUIRE(passes::runPipeline(module));
+    codegen::ModSource source = test::emitMod(module);
     INFO(source.text);
     CHECK(source.text.find("ATTNC_CALLED static float score(") != std::string::npos);
     CHECK(source.text.find(one.row) != std::string::npos);
-    auto bindings = ir::bind(*module, module->tensors.empty() ? Captures() : captures, problem);
-    REQUIRE(bindings);
+    auto bindings = take(ir::bind(module, module.tensors.empty() ? Captures() : captures, problem));
     HostMods host;
     host.add(source);
-    REQUIRE(host.build());
+    host.build();
     const std::vector<Sample> samples = samplesOf(problem, 7);
-    CHECK(judge(samples, run(host, 0, source, *bindings, samples), References(*module, *bindings), false) >
-          kSamples / 2);
+    CHECK(judge(samples, run(host, 0, source, bindings, samples), References(module, bindings), false) > kSamples / 2);
   }
 }
 
 TEST_CASE("gathers from empty and from strided tensors agree with the interpreter", "[codegen]") {
-  auto module = ir::read("dim N\ndim M\ntensor none: f32[N, Q_LEN]\ntensor table: i64[M, 3]\n"
-                         "%0 = load f32 none[%kv_idx, %q_idx]\n%1 = load f32 none[%h, %kv_idx]\n"
-                         "%2 = sub i32 %q_idx, %kv_idx\n%3 = load i64 table[%2, %kv_idx]\n%4 = cast f32 %3\n"
-                         "%5 = add f32 %0, %1\n%6 = add f32 %4, %5\n%7 = add f32 %score, %6\noutput score(score, b, h, "
-                         "q_idx, kv_idx) -> %7\n");
-  REQUIRE(module);
+  auto module =
+      take(ir::read("dim N\ndim M\ntensor none: f32[N, Q_LEN]\ntensor table: i64[M, 3]\n"
+                    "%0 = load f32 none[%kv_idx, %q_idx]\n%1 = load f32 none[%h, %kv_idx]\n"
+                    "%2 = sub i32 %q_idx, %kv_idx\n%3 = load i64 table[%2, %kv_idx]\n%4 = cast f32 %3\n"
+                    "%5 = add f32 %0, %1\n%6 = add f32 %4, %5\n%7 = add f32 %score, %6\noutput score(score, b, h, "
+                    "q_idx, kv_idx) -> %7\n"));
   std::vector<int64_t> data = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   TensorView table = TensorView::contiguous(data.data() + 9, DType::I64, {4, 3}); // rows from last to first
   table.stride[0] = -3;
   Captures captures;
   captures.set("none", TensorView::contiguous(nullptr, DType::F32, {0, 6})).set("table", table);
   ProblemShape problem{.batch = 1, .qHeads = 2, .kvHeads = 1, .qLen = 6, .kvLen = 9};
-  auto bindings = ir::bind(*module, captures, problem);
-  REQUIRE(bindings);
-  codegen::ModSource source = test::emitMod(*module);
+  auto bindings = take(ir::bind(module, captures, problem));
+  codegen::ModSource source = test::emitMod(module);
   HostMods host;
   host.add(source);
-  bool built = host.build();
-  INFO(host.log << source.text);
-  REQUIRE(built);
+  INFO(source.text);
+  host.build();
   std::vector<Sample> samples = samplesOf(problem, 5);
-  CHECK(judge(samples, run(host, 0, source, *bindings, samples), References(*module, *bindings), true) == kSamples);
+  CHECK(judge(samples, run(host, 0, source, bindings, samples), References(module, bindings), true) == kSamples);
 }
 
 TEST_CASE("without columns every library mod may be evaluated at column 0, and reads zeros there", "[codegen]") {
@@ -264,9 +254,7 @@ TEST_CASE("without columns every library mod may be evaluated at column 0, and r
     sources.push_back(test::emitMod(mod.module));
     host.add(sources.back());
   }
-  bool built = host.build();
-  INFO(host.log);
-  REQUIRE(built);
+  host.build();
   bool sawLearnedBias = false;
   for (size_t i = 0; i < mods.size(); ++i) {
     INFO(mods[i].name << "\n" << sources[i].text);
@@ -279,25 +267,22 @@ TEST_CASE("without columns every library mod may be evaluated at column 0, and r
 }
 
 TEST_CASE("what is proved of a gather holds for column 0 where there are no columns", "[codegen]") {
-  auto module = dsl::trace("table: f32[8]\n"
-                           "def score_mod(score, b, h, q_idx, kv_idx):\n"
-                           "    return score + table[min(KV_LEN - 1 - kv_idx, 7)]\n",
-                           {});
-  REQUIRE(module);
-  REQUIRE(passes::runPipeline(*module));
-  codegen::ModSource source = test::emitMod(*module);
+  auto module = take(dsl::trace("table: f32[8]\n"
+                                "def score_mod(score, b, h, q_idx, kv_idx):\n"
+                                "    return score + table[min(KV_LEN - 1 - kv_idx, 7)]\n",
+                                {}));
+  REQUIRE(passes::runPipeline(module));
+  codegen::ModSource source = test::emitMod(module);
   CHECK(source.text.find("clamp_index") == std::string::npos);
   const float data[] = {1000, 1, 2, 3, 4, 5, 6, 7, 8}; // the table begins behind the first
   Captures captures;
   captures.set("table", TensorView::contiguous(const_cast<float*>(data + 1), DType::F32, {8}));
-  auto bindings = ir::bind(*module, captures, {.batch = 1, .qHeads = 1, .kvHeads = 1, .qLen = 1, .kvLen = 0});
-  REQUIRE(bindings);
+  auto bindings = take(ir::bind(module, captures, {.batch = 1, .qHeads = 1, .kvHeads = 1, .qLen = 1, .kvLen = 0}));
   HostMods host;
   host.add(source);
-  bool built = host.build();
-  INFO(host.log << source.text);
-  REQUIRE(built);
-  CHECK(run(host, 0, source, *bindings, {{0, 0, 0, 0, 0.5f}})[0].score == 1.5f);
+  INFO(source.text);
+  host.build();
+  CHECK(run(host, 0, source, bindings, {{0, 0, 0, 0, 0.5f}})[0].score == 1.5f);
 }
 
 } // namespace attnc

@@ -3,9 +3,8 @@
 #include "codegen/emit.h"
 #include "codegen/host_mods.h"
 #include "codegen/mod_source.h"
-#include "dsl/frontend.h"
+#include "helpers/traced.h"
 #include "ir/bind.h"
-#include "passes/pipeline.h"
 
 #include <catch2/catch.hpp>
 
@@ -39,14 +38,7 @@ extern "C" float scaled_{0}(const unsigned long long* words, int h, int q, int k
 }
 using RunScaled = float (*)(const uint64_t* words, int h, int q, int kv, float score);
 
-ir::Module scoreOf(const std::string& expression) {
-  auto module = dsl::trace("import torch\n\ncap: float\n\n\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return " +
-                               expression + "\n",
-                           {.name = "score.py"});
-  if (!module) FAIL(module.error().message);
-  if (Status ok = passes::runPipeline(*module); !ok) FAIL(ok.error().message);
-  return std::move(*module);
-}
+ir::Module scoreOf(const std::string& expression) { return test::scoreMod("cap: float\n", expression); }
 
 bool isClose(float got, float want) {
   if (std::isnan(want) || std::isinf(want)) return std::isnan(want) ? std::isnan(got) : got == want;
@@ -76,9 +68,7 @@ TEST_CASE("a mod with factors apart computes what it computes without, for every
     extra += scaledEntry(host.add(plain.back()));
     extra += scaledEntry(host.add(scaled.back()));
   }
-  bool built = host.build(extra);
-  INFO(host.log);
-  REQUIRE(built);
+  host.build(extra);
   auto entry = [&](size_t i) { return reinterpret_cast<RunScaled>(host.symbol(fmt::format("scaled_{}", i).c_str())); };
   const ProblemShape problem{.batch = 1, .qHeads = 2, .kvHeads = 1, .qLen = 9, .kvLen = 9};
   for (size_t i = 0; i < modules.size(); ++i)
@@ -86,11 +76,10 @@ TEST_CASE("a mod with factors apart computes what it computes without, for every
       for (float score : {0.0f, 1.0f, -1.0f, 7.5f, -300.0f, 1e-20f, kInfinity, -kInfinity, NAN}) {
         Captures captures;
         captures.set("cap", double(cap));
-        auto bindings = ir::bind(modules[i], captures, problem);
-        if (!bindings) FAIL(bindings.error().message);
+        auto bindings = take(ir::bind(modules[i], captures, problem));
         uint64_t words[2][8] = {};
-        codegen::packArgs(plain[i].slots, *bindings, &test::kZero, words[0]);
-        codegen::packArgs(scaled[i].slots, *bindings, &test::kZero, words[1]);
+        codegen::packArgs(plain[i].slots, bindings, &test::kZero, words[0]);
+        codegen::packArgs(scaled[i].slots, bindings, &test::kZero, words[1]);
         float want = entry(2 * i)(words[0], 1, 5, 2, score), got = entry(2 * i + 1)(words[1], 1, 5, 2, score);
         INFO(expressions[i] << " cap " << cap << " score " << score << ": " << got << " for " << want << "\n"
                             << scaled[i].text);
@@ -120,7 +109,8 @@ TEST_CASE("a mod with the row's term apart gives the same sums from every origin
   CHECK(test::emitMod(module).text.find("kAnyOrigin = false") != std::string::npos);
   HostMods host;
   host.add(source);
-  bool built = host.build(R"(
+  INFO(source.text);
+  host.build(R"(
 extern "C" float shifted(const unsigned long long* words, int q, int kv, int origin, bool byOffset) {
   using namespace attnc::mod::mod0;
   static_assert(Mod::kAnyOrigin, "");
@@ -133,15 +123,12 @@ extern "C" float shifted(const unsigned long long* words, int q, int kv, int ori
   return Mod::score(args, head, row, col, attnc::Coord{0, 1, q, kv}, 1.5f) + Mod::row_shift(args, head, row);
 }
 )");
-  INFO(host.log << source.text);
-  REQUIRE(built);
   auto shifted = reinterpret_cast<float (*)(const uint64_t*, int, int, int, bool)>(host.symbol("shifted"));
   Captures captures;
   captures.set("cap", 0.75);
-  auto bindings = ir::bind(module, captures, {.batch = 1, .qHeads = 2, .kvHeads = 1, .qLen = 99, .kvLen = 99});
-  REQUIRE(bindings);
+  auto bindings = take(ir::bind(module, captures, {.batch = 1, .qHeads = 2, .kvHeads = 1, .qLen = 99, .kvLen = 99}));
   uint64_t words[8] = {};
-  codegen::packArgs(source.slots, *bindings, &test::kZero, words);
+  codegen::packArgs(source.slots, bindings, &test::kZero, words);
   for (int q : {0, 7, 98})
     for (int kv : {0, 6, 64, 98})
       for (int origin : {0, 64, -3})

@@ -1,7 +1,6 @@
 // Calls every function of attnc/c.hpp, with libattnc.so and nothing else of attnc. Needs neither a GPU nor NVRTC.
 #include <attnc/c.hpp>
 
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 

@@ -2,6 +2,7 @@
 #include "dsl/diagnostics.h"
 #include "dsl/limits.h"
 #include "dsl/tracing.h"
+#include "helpers/take.h"
 
 #include <catch2/catch.hpp>
 
@@ -280,28 +281,23 @@ TEST_CASE("every row of diagnostics.def is provoked by a case", "[dsl]") {
 }
 
 TEST_CASE("a diagnostic shows the line, a caret and the hint", "[dsl]") {
-  auto module = dsl::trace("q_idx >= kv_id", {"alibi.py", {}});
-  REQUIRE_FALSE(module);
-  CHECK(module.error().message == "alibi.py:1:10: error: `kv_id` is not defined\n"
-                                  "q_idx >= kv_id\n"
-                                  "         ^~~~~\n"
-                                  "note: did you mean `kv_idx`?\n");
-  REQUIRE(module.error().diagnostics.size() == 1);
-  const Diagnostic& found = module.error().diagnostics[0];
+  const Error module = refusalOf(dsl::trace("q_idx >= kv_id", {"alibi.py", {}}));
+  CHECK(module.message == "alibi.py:1:10: error: `kv_id` is not defined\n"
+                          "q_idx >= kv_id\n"
+                          "         ^~~~~\n"
+                          "note: did you mean `kv_idx`?\n");
+  REQUIRE(module.diagnostics.size() == 1);
+  const Diagnostic& found = module.diagnostics[0];
   CHECK(found.id == "undefined-name");
   CHECK(found.file == "alibi.py");
   CHECK(found.hint == "did you mean `kv_idx`?");
-  CHECK(found.rendered == module.error().message);
+  CHECK(found.rendered == module.message);
 }
 
 namespace {
 
 /// The hint of the first diagnostic.
-std::string hintOf(const std::string& text) {
-  auto module = dsl::trace(text);
-  REQUIRE_FALSE(module);
-  return module.error().diagnostics.at(0).hint;
-}
+std::string hintOf(const std::string& text) { return refusalOf(dsl::trace(text)).diagnostics.at(0).hint; }
 
 /// What the hint proposes to declare, in a mod whose function has these parameters and statements.
 std::string declared(const std::string& body, const std::string& parameters = "b, h, q, kv") {
@@ -424,9 +420,7 @@ TEST_CASE("of two functions that could be the mod, the hint names each for what 
 }
 
 TEST_CASE("a caret stands right in a line that is not ASCII", "[dsl]") {
-  auto module = dsl::trace("x = \"h\xc3\xa9h\xc3\xa9\" + y\nq_idx > x");
-  REQUIRE_FALSE(module);
-  CHECK(module.error().message ==
+  CHECK(refusalOf(dsl::trace("x = \"h\xc3\xa9h\xc3\xa9\" + y\nq_idx > x")).message ==
         "<mod>:1:16: error: `y` is not defined\n"
         "x = \"h\xc3\xa9h\xc3\xa9\" + y\n"
         "             ^\n"
@@ -434,10 +428,9 @@ TEST_CASE("a caret stands right in a line that is not ASCII", "[dsl]") {
 }
 
 TEST_CASE("a long line is shown around the caret only", "[dsl]") {
-  auto module = dsl::trace("x = 1 " + repeat("+ 1 ", 20000) + "+ y\nq_idx > x");
-  REQUIRE_FALSE(module);
-  CHECK(module.error().diagnostics[0].column == 80009);
-  CHECK(module.error().message.size() < 1000);
+  const Error module = refusalOf(dsl::trace("x = 1 " + repeat("+ 1 ", 20000) + "+ y\nq_idx > x"));
+  CHECK(module.diagnostics[0].column == 80009);
+  CHECK(module.message.size() < 1000);
 }
 
 TEST_CASE("several errors of one text are reported in order", "[dsl]") {

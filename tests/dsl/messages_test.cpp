@@ -1,5 +1,6 @@
 // Whatever bytes a text and its name have: what is said of it is UTF-8 without control characters.
 #include "dsl/tracing.h"
+#include "helpers/take.h"
 #include "ir/reader.h"
 #include "support/readable.h"
 
@@ -40,29 +41,22 @@ TEST_CASE("diagnostics have no control characters, whatever the text has", "[dsl
   for (const std::string& text : texts) {
     auto module = dsl::trace(text, {.name = kHostile});
     if (!module) checkReadable(module.error());
-    auto define = dsl::trace("W = 1\nscore + W", {.name = kHostile, .defines = {{kHostile, kHostile}}});
-    REQUIRE_FALSE(define);
-    checkReadable(define.error());
+    checkReadable(refusalOf(dsl::trace("W = 1\nscore + W", {.name = kHostile, .defines = {{kHostile, kHostile}}})));
   }
   for (const std::string text : {"x = \"\xc0\x80\"", "x = \"\xed\xa0\x80\"", "x = \"\xff\""}) {
-    auto module = dsl::trace(text);
-    REQUIRE_FALSE(module);
-    checkReadable(module.error());
+    checkReadable(refusalOf(dsl::trace(text)));
   }
 }
 
 TEST_CASE("names and conditions of a module are readable", "[dsl][diagnostics]") {
-  auto module = dsl::trace("n: int\nassert n > 0, 'x\\x1b[2J\\n" + std::string("\xe2\x80\xa8") + "'\nscore + n",
-                           {.name = kHostile});
-  REQUIRE(module);
-  CHECK(readable(module->sourceName) == module->sourceName);
-  for (const ir::Output& output : module->outputs()) {
+  auto module = take(dsl::trace("n: int\nassert n > 0, 'x\\x1b[2J\\n" + std::string("\xe2\x80\xa8") + "'\nscore + n",
+                                {.name = kHostile}));
+  CHECK(readable(module.sourceName) == module.sourceName);
+  for (const ir::Output& output : module.outputs()) {
     if (!output.isCondition()) continue;
     CHECK(output.words == "x\\x1b[2J\\x0a\\u2028");
   }
   for (const char* text : {"source \"a\x1b", "what\x1b[2J \xff", "%0 = \xc2\x9b i32", "%0 = neg i32 %a\x1b"}) {
-    auto wrong = ir::read(text, kHostile);
-    REQUIRE_FALSE(wrong);
-    checkReadable(wrong.error());
+    checkReadable(refusalOf(ir::read(text, kHostile)));
   }
 }

@@ -25,8 +25,7 @@ const Bar kBars[] = {{"causal", DType::BF16, 64, 1.875e-4},  {"causal", DType::B
 
 } // namespace
 
-TEST_CASE("the output's RMSE against fp64 is at most 1.02 times FlexAttention's", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("the output's RMSE against fp64 is at most 1.02 times FlexAttention's", "[gpu]") {
   for (const Bar& bar : kBars) {
     const Mod mod = libraryMod(bar.mod);
     const Problem problem{{4, 8, 8, 2048, 2048}, bar.headDim, bar.headDim, bar.dtype};

@@ -110,8 +110,7 @@ constexpr std::pair<int, int> kBlocks[] = {{128, 128}, {64, 64}, {256, 64}, {64,
 
 } // namespace
 
-TEST_CASE("gradients of library masks by lists agree with the reference", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients of library masks by lists agree with the reference", "[gpu][backward]") {
   const std::vector<Problem> problems = {{{2, 4, 2, 300, 300}, 64, 64, DType::BF16},
                                          {{1, 2, 1, 130, 513}, 64, 64, DType::BF16},
                                          {{1, 2, 2, 513, 130}, 128, 128, DType::F16},
@@ -133,8 +132,8 @@ TEST_CASE("gradients of library masks by lists agree with the reference", "[gpu]
   }
 }
 
-TEST_CASE("gradients by random lists agree with the reference, empty rows and columns included", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients by random lists agree with the reference, empty rows and columns included",
+              "[gpu][backward]") {
   // A mask that is an interval of each row, one that is not, and none: full blocks are taken as they are listed.
   const Mod mods[] = {take(Mod::parse("q_idx >= kv_idx - 100")),
                       take(Mod::parse("(q_idx * 7 + kv_idx * 3 + h) % 5 != 0")), libraryMod("alibi")};
@@ -159,9 +158,8 @@ TEST_CASE("gradients by random lists agree with the reference, empty rows and co
   }
 }
 
-TEST_CASE("gradients by lists whose last blocks reach past the end by whole tiles agree with the reference",
-          "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients by lists whose last blocks reach past the end by whole tiles agree with the reference",
+              "[gpu][backward]") {
   const Mod mod = libraryMod("alibi");
   for (int headDim : {64, 128, 192})
     for (const ProblemShape& s :
@@ -173,8 +171,7 @@ TEST_CASE("gradients by lists whose last blocks reach past the end by whole tile
     }
 }
 
-TEST_CASE("rows and columns of blocks that are not listed have gradients 0", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("rows and columns of blocks that are not listed have gradients 0", "[gpu][backward]") {
   // Blocks of 64: rows 0 and columns 1 are empty, and the rest is full.
   const Problem problem{{1, 1, 1, 150, 200}, 64, 64, DType::BF16};
   std::vector<int32_t> partialCount(3, 0), partialIndex(3 * 4, 0), fullCount{0, 3, 3};
@@ -204,9 +201,8 @@ TEST_CASE("rows and columns of blocks that are not listed have gradients 0", "[g
   }
 }
 
-TEST_CASE("training prepared for masks that want lists, and for one that does not, agrees with the reference",
-          "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("training prepared for masks that want lists, and for one that does not, agrees with the reference",
+              "[gpu][backward]") {
   for (const char* name : {"document", "neighborhood2d", "causal"}) {
     const Mod mod = libraryMod(name);
     for (const Problem& problem :
@@ -228,8 +224,7 @@ TEST_CASE("training prepared for masks that want lists, and for one that does no
                  runReferenceBackward(mod, operands, given, {}, &mask), problem);
 }
 
-TEST_CASE("masks of a score_mod hold in full blocks of a caller's lists", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("masks of a score_mod hold in full blocks of a caller's lists", "[gpu][backward]") {
   const char* const masking[] = {
       "where(q_idx >= kv_idx, score, -inf)",
       "def score_mod(s, b, h, q, k):\n    return s * 0.5 + where(q - k < 90, 0, -inf) - 0.01 * (q - k)\n"
@@ -260,9 +255,8 @@ TEST_CASE("masks of a score_mod hold in full blocks of a caller's lists", "[gpu]
   }
 }
 
-TEST_CASE("a deterministic backward pass on Hopper goes by lists by column, and ends whatever those by row say",
-          "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("a deterministic backward pass on Hopper goes by lists by column, and ends whatever those by row say",
+              "[gpu][backward]") {
   const Mod mod = libraryMod("alibi");
   for (int headDim : {64, 128}) {
     const Problem problem{{2, 4, 2, 700, 900}, headDim, headDim, DType::BF16};

@@ -2,8 +2,6 @@
 #include "gpu.h"
 #include "helpers/plans.h"
 
-#include <fmt/format.h>
-
 using namespace attnc;
 using namespace attnc::gputest;
 
@@ -55,8 +53,7 @@ const ProblemShape kShapes[] = {{1, 1, 1, 1, 1},     {1, 2, 1, 63, 65},  {2, 4, 
 
 } // namespace
 
-TEST_CASE("gradients of every library mod agree with the reference", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients of every library mod agree with the reference", "[gpu][backward]") {
   constexpr DType kTypes[] = {DType::BF16, DType::F16, DType::F32};
   std::vector<std::pair<Mod, KernelOptions>> jobs;
   for (const std::string& name : libraryNames())
@@ -69,8 +66,7 @@ TEST_CASE("gradients of every library mod agree with the reference", "[gpu][back
   }
 }
 
-TEST_CASE("gradients of each mod of the library agree with the reference", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients of each mod of the library agree with the reference", "[gpu][backward]") {
   std::vector<std::pair<Mod, KernelOptions>> jobs;
   const std::vector<std::string> names = libraryNames(/*everywhere=*/false);
   for (const std::string& name : names) addJobs(jobs, libraryMod(name), DType::BF16, 64, 64);
@@ -78,8 +74,7 @@ TEST_CASE("gradients of each mod of the library agree with the reference", "[gpu
   for (const std::string& name : names) checkAll(libraryMod(name), {{2, 4, 2, 200, 200}, 64, 64, DType::BF16});
 }
 
-TEST_CASE("gradients at every kind of head dim agree with the reference", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients at every kind of head dim agree with the reference", "[gpu][backward]") {
   const Mod mod = take(Mod::parse("q_idx >= kv_idx"));
   constexpr std::pair<int, int> kHeadDims[] = {{8, 8},     {40, 64},  {72, 16},  {128, 128},
                                                {192, 128}, {96, 256}, {256, 256}};
@@ -91,8 +86,7 @@ TEST_CASE("gradients at every kind of head dim agree with the reference", "[gpu]
     for (auto [qk, v] : kHeadDims) checkAll(mod, {{1, 4, 2, 130, 150}, qk, v, dtype});
 }
 
-TEST_CASE("gradients of every library mod agree with the reference at wide heads", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients of every library mod agree with the reference at wide heads", "[gpu][backward]") {
   constexpr std::pair<int, int> kHeadDims[] = {{192, 128}, {256, 256}};
   std::vector<std::pair<Mod, KernelOptions>> jobs;
   for (const std::string& name : libraryNames())
@@ -115,8 +109,8 @@ TEST_CASE("gradients of every library mod agree with the reference at wide heads
     checkAll(libraryMod("causal"), {{1, 4, 1, 300, 333}, qk, v, DType::BF16});
 }
 
-TEST_CASE("gradients through lse, of broadcast keys and of any strides agree with the reference", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients through lse, of broadcast keys and of any strides agree with the reference",
+              "[gpu][backward]") {
   const Mod mod = libraryMod("alibi");
   checkAll(mod, {{2, 4, 2, 100, 150}, 64, 64, DType::BF16}, /*withLse=*/true);
   checkAll(mod, {{3, 4, 2, 100, 150}, 64, 64, DType::BF16, /*kvBatchOne=*/true});
@@ -124,8 +118,8 @@ TEST_CASE("gradients through lse, of broadcast keys and of any strides agree wit
   checkAll(mod, {{2, 4, 2, 100, 150}, 64, 64, DType::BF16, false, false, /*rowPadding=*/1});
 }
 
-TEST_CASE("rows and columns without live elements have gradients 0, and equal launches equal bits", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("rows and columns without live elements have gradients 0, and equal launches equal bits",
+              "[gpu][backward]") {
   const Mod mod = take(Mod::parse("(q_idx % 3 != 0) & (kv_idx % 5 != 0)"));
   for (const Problem& problem :
        {Problem{{1, 2, 2, 70, 90}, 64, 64, DType::BF16}, Problem{{1, 4, 2, 700, 900}, 192, 128, DType::BF16}}) {
@@ -155,8 +149,7 @@ TEST_CASE("rows and columns without live elements have gradients 0, and equal la
   }
 }
 
-TEST_CASE("a mod that is infinite at 0, as rows past the end are, leaves gradients finite", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("a mod that is infinite at 0, as rows past the end are, leaves gradients finite", "[gpu][backward]") {
   for (const char* text : {"torch.where(score == 0.0, 1.0 / score, score)",
                            "import torch\n\n\ndef score_mod(score, b, h, q_idx, kv_idx):\n"
                            "    return torch.where(score == 0.0, 1.0 / score, score)\n\n\n"
@@ -166,8 +159,7 @@ TEST_CASE("a mod that is infinite at 0, as rows past the end are, leaves gradien
       checkAll(take(Mod::parse(text)), {{1, 2, 1, 150, 140}, headDim, headDim, DType::BF16});
 }
 
-TEST_CASE("backward kernels without asynchronous barriers, for the race checker", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("backward kernels without asynchronous barriers, for the race checker", "[gpu][backward]") {
   for (const char* name : {"causal", "softcap"})
     for (int headDim : {64, 128}) {
       const Mod mod = libraryMod(name);

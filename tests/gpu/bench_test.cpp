@@ -6,10 +6,8 @@
 
 using namespace attnc;
 using gputest::libraryMod;
-using gputest::take;
 
-TEST_CASE("kernels of each kind are timed and counted", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("kernels of each kind are timed and counted", "[gpu]") {
   const device::Stream stream = take(device::Stream::create());
   device::Timer timer = take(device::Timer::create());
   const double bytes = take(timer.copyRate(stream)), flops = take(device::tensorCores()).flops();
@@ -19,7 +17,7 @@ TEST_CASE("kernels of each kind are timed and counted", "[gpu]") {
     for (const char* kind : {"forward", "decode", "backward"}) {
       INFO(name << " " << kind);
       const Mod mod = libraryMod(name);
-      cli::RunOptions options;
+      cli::ProblemOptions options;
       options.random = cli::RandomProblem{{2, 8, 2, kind == std::string("decode") ? 1 : 2048, 2048}, 64};
       options.backward = kind == std::string("backward");
       options.kernelKind.kind = options.backward ? "auto" : kind;
@@ -36,15 +34,14 @@ TEST_CASE("kernels of each kind are timed and counted", "[gpu]") {
     }
 }
 
-TEST_CASE("decode kernels of e4m3 count the bytes of their elements", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("decode kernels of e4m3 count the bytes of their elements", "[gpu]") {
   const device::Stream stream = take(device::Stream::create());
   device::Timer timer = take(device::Timer::create());
   const Mod mod = libraryMod("noop");
-  cli::RunOptions options;
+  cli::ProblemOptions options;
   options.random = cli::RandomProblem{{2, 8, 2, 1, 2048}, 64};
   options.kernelKind.kind = "decode";
-  options.fp8.kv = true;
+  options.target.fp8.kv = true;
   const cli::HostOperands operands = take(cli::findOperands(mod, options));
   const auto measured = cli::measure(Compiler(), timer, stream, mod, operands, options);
   if (!measured) { // a GPU without fp8
@@ -54,16 +51,14 @@ TEST_CASE("decode kernels of e4m3 count the bytes of their elements", "[gpu]") {
   CHECK(measured->work.bytes(measured->plan.options()) == 2 * 2 * 2048 * (64 + 64) + 2 * 8 * (64 + 64) * 2);
 }
 
-TEST_CASE("sequences that are not alike are not counted", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("sequences that are not alike are not counted", "[gpu]") {
   const device::Stream stream = take(device::Stream::create());
   device::Timer timer = take(device::Timer::create());
-  cli::RunOptions options;
+  cli::ProblemOptions options;
   options.random = cli::RandomProblem{{2, 2, 2, 64, 64}, 64};
   options.sequences.kvLengths = true;
   const Mod mod = libraryMod("causal");
   const cli::HostOperands operands = take(cli::findOperands(mod, options));
-  const auto refused = cli::measure(Compiler(), timer, stream, mod, operands, options);
-  REQUIRE_FALSE(refused);
-  CHECK_THAT(refused.error().message, Catch::Contains("takes no KV lengths"));
+  CHECK_THAT(refusalOf(cli::measure(Compiler(), timer, stream, mod, operands, options)).message,
+             Catch::Contains("takes no KV lengths"));
 }

@@ -288,8 +288,7 @@ TEST_CASE("out and gradients of more than 2^31 elements on Hopper", "[gpu][huge]
   for (int headDim : {128, 256}) checkTraining(causal, {.family = Family::Sm90, .headDim = headDim});
 }
 
-TEST_CASE("out and gradients of more than 2^31 elements by boxes of a grid", "[gpu][huge]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+GRID_TEST_CASE(Backward, "out and gradients of more than 2^31 elements by boxes of a grid", "[gpu][huge]") {
   ATTNC_NEED_MEMORY();
   const Mod image = libraryMod("neighborhood2d", {{"HEIGHT", "16"}, {"WIDTH", "16"}, {"WINDOW", "(5, 7)"}});
   for (const std::string& arch : gridArchs(image, KernelKind::Backward))

@@ -2,46 +2,22 @@
 #include "on_device.h"
 
 #include "api/compiler_access.h"
-#include "attnc/c.h"
+#include "c/calls.h"
 #include "helpers/plan_parts.h"
 #include "helpers/temp_directory.h"
 #include "support/element.h"
 
 #include <cmath>
-#include <cstring>
 #include <deque>
-#include <memory>
 #include <variant>
 
 using namespace attnc;
 using namespace attnc::gputest;
+using ctest::made;
+using ctest::Owned;
+using ctest::sized;
 
 namespace {
-
-void takeC(attnc_status status) {
-  if (status != ATTNC_OK) FAIL(attnc_last_error());
-}
-
-void refusedC(const char* part, attnc_status expected, attnc_status status) {
-  CHECK(status == expected);
-  CHECK_THAT(attnc_last_error(), Catch::Contains(part));
-}
-
-template <class T> T sizedC() {
-  T all = {};
-  all.struct_size = sizeof(T);
-  return all;
-}
-
-struct DestroyC {
-  void operator()(attnc_mod* handle) const { attnc_mod_destroy(handle); }
-  void operator()(attnc_compiler* handle) const { attnc_compiler_destroy(handle); }
-  void operator()(attnc_prepared* handle) const { attnc_prepared_destroy(handle); }
-  void operator()(attnc_kernel* handle) const { attnc_kernel_destroy(handle); }
-  void operator()(attnc_tuning* handle) const { attnc_tuning_destroy(handle); }
-  void operator()(attnc_quantiser* handle) const { attnc_quantiser_destroy(handle); }
-};
-template <class Handle> using OwnedC = std::unique_ptr<Handle, DestroyC>;
 
 attnc_dtype dtypeC(DType dtype) {
   for (attnc_dtype candidate = ATTNC_DTYPE_BOOL; attnc_dtype_name(candidate); ++candidate)
@@ -56,7 +32,7 @@ struct InC {
   std::deque<std::vector<attnc_capture>> lists;
 
   const attnc_tensor* operator()(const TensorView& view) {
-    auto tensor = sizedC<attnc_tensor>();
+    auto tensor = sized<attnc_tensor>();
     tensor.data = view.data;
     tensor.dtype = dtypeC(view.dtype);
     tensor.rank = view.rank;
@@ -68,7 +44,7 @@ struct InC {
   const std::vector<attnc_capture>& operator()(const Captures& captures) {
     std::vector<attnc_capture> all;
     for (const auto& [name, item] : captures.all()) {
-      auto capture = sizedC<attnc_capture>();
+      auto capture = sized<attnc_capture>();
       capture.name = name.c_str();
       if (const auto* view = std::get_if<TensorView>(&item)) capture.tensor = (*this)(*view);
       if (const auto* value = std::get_if<int64_t>(&item)) {
@@ -113,10 +89,10 @@ struct Step : OnDevice {
 /// The same as C takes it.
 struct StepC {
   InC in;
-  attnc_operands operands = sizedC<attnc_operands>();
-  attnc_outputs outputs = sizedC<attnc_outputs>();
-  attnc_backward_operands backward = sizedC<attnc_backward_operands>();
-  attnc_backward_outputs gradients = sizedC<attnc_backward_outputs>();
+  attnc_operands operands = sized<attnc_operands>();
+  attnc_outputs outputs = sized<attnc_outputs>();
+  attnc_backward_operands backward = sized<attnc_backward_operands>();
+  attnc_backward_outputs gradients = sized<attnc_backward_outputs>();
 
   explicit StepC(const Step& step) {
     operands.q = in(step.inputs.q);
@@ -139,26 +115,21 @@ struct StepC {
   StepC(const StepC&) = delete;
 };
 
-OwnedC<attnc_compiler> compilerC(const attnc_compiler_options* options = nullptr) {
-  attnc_compiler* compiler = nullptr;
-  takeC(attnc_compiler_create(options, &compiler));
-  return OwnedC<attnc_compiler>(compiler);
+Owned<attnc_compiler> compilerC(const attnc_compiler_options* options = nullptr) {
+  return made<attnc_compiler>(attnc_compiler_create, options);
 }
 
-OwnedC<attnc_mod> modC(const Mod& mod) {
-  attnc_mod* made = nullptr;
-  takeC(attnc_mod_parse_ir(mod.irText().c_str(), ATTNC_WHOLE, nullptr, &made));
-  return OwnedC<attnc_mod>(made);
+Owned<attnc_mod> modC(const Mod& mod) {
+  return made<attnc_mod>(attnc_mod_parse_ir, mod.irText().c_str(), ATTNC_WHOLE, nullptr);
 }
 
 device::Buffer dirtyWorkspace(size_t bytes) { return filled(bytes, 0xa5); }
 
 } // namespace
 
-TEST_CASE("a training step through the C interface has the bits of C++", "[gpu][c]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("a training step through the C interface has the bits of C++", "[gpu][c]") {
   Gpu& gpu = *gputest::gpu();
-  const OwnedC<attnc_compiler> compiler = compilerC();
+  const Owned<attnc_compiler> compiler = compilerC();
   for (const char* name : {"noop", "causal", "alibi", "document"}) {
     INFO(name);
     const Mod mod = libraryMod(name);
@@ -177,37 +148,37 @@ TEST_CASE("a training step through the C interface has the bits of C++", "[gpu][
     take(gpu.stream.synchronize());
     const auto expected = step.bits();
 
-    auto options = sizedC<attnc_prepare_options>();
+    auto options = sized<attnc_prepare_options>();
     options.deterministic = 1;
     attnc_prepared* made = nullptr;
-    const OwnedC<attnc_mod> mod2 = modC(mod);
-    takeC(attnc_prepare_training(compiler.get(), mod2.get(), &inC.backward, &inC.outputs, &inC.gradients, &options,
-                                 &made));
-    const OwnedC<attnc_prepared> attention(made);
+    const Owned<attnc_mod> mod2 = modC(mod);
+    TAKE(attnc_prepare_training(compiler.get(), mod2.get(), &inC.backward, &inC.outputs, &inC.gradients, &options,
+                                &made));
+    const Owned<attnc_prepared> attention(made);
     size_t bytes = 0;
-    takeC(attnc_prepared_workspace_bytes(made, &bytes));
+    TAKE(attnc_prepared_workspace_bytes(made, &bytes));
     CHECK(bytes == prepared.workspaceBytes());
     const device::Buffer workspaceC = dirtyWorkspace(bytes);
     step.poison();
-    takeC(attnc_prepared_initialise(made, &inC.operands, workspaceC.data(), stream));
-    takeC(attnc_prepared_launch(made, &inC.operands, &inC.outputs, workspaceC.data(), stream));
-    takeC(attnc_prepared_launch_backward(made, &inC.backward, &inC.gradients, workspaceC.data(), stream));
+    TAKE(attnc_prepared_initialise(made, &inC.operands, workspaceC.data(), stream));
+    TAKE(attnc_prepared_launch(made, &inC.operands, &inC.outputs, workspaceC.data(), stream));
+    TAKE(attnc_prepared_launch_backward(made, &inC.backward, &inC.gradients, workspaceC.data(), stream));
     take(gpu.stream.synchronize());
     CHECK((step.bits() == expected));
 
-    auto info = sizedC<attnc_preparation_info>();
-    takeC(attnc_preparation_get_info(attnc_prepared_get_preparation(made), &info));
+    auto info = sized<attnc_preparation_info>();
+    TAKE(attnc_preparation_get_info(attnc_prepared_get_preparation(made), &info));
     CHECK(info.is_training == 1);
     CHECK(info.builds_block_mask == (prepared.blockMaskKernel() != nullptr));
     CHECK_THAT(attnc_preparation_text(attnc_prepared_get_preparation(made)), Catch::Contains(" registers, "));
     const attnc_kernel* kernel = nullptr;
-    takeC(attnc_prepared_get_kernel(made, ATTNC_KERNEL_BLOCK_MASK, &kernel));
+    TAKE(attnc_prepared_get_kernel(made, ATTNC_KERNEL_BLOCK_MASK, &kernel));
     CHECK((kernel != nullptr) == (info.builds_block_mask == 1));
-    takeC(attnc_prepared_get_kernel(made, ATTNC_KERNEL_BACKWARD, &kernel));
+    TAKE(attnc_prepared_get_kernel(made, ATTNC_KERNEL_BACKWARD, &kernel));
     REQUIRE(kernel);
     CHECK(attnc_compiled_stage_count(attnc_kernel_get_compiled(kernel)) ==
           prepared.backwardKernel()->compiled().size());
-    auto view = sizedC<attnc_block_mask_view>();
+    auto view = sized<attnc_block_mask_view>();
     if (bytes) {
       const attnc_status status = attnc_prepared_block_mask_in(made, workspaceC.data(), &view);
       CHECK(status == (info.builds_block_mask ? ATTNC_OK : ATTNC_ERROR_ENVIRONMENT));
@@ -221,67 +192,68 @@ TEST_CASE("a training step through the C interface has the bits of C++", "[gpu][
       return tensor;
     }();
     missing.k = &empty;
-    refusedC("k is null", ATTNC_ERROR_ENVIRONMENT,
-             attnc_prepared_launch(made, &missing, &inC.outputs, workspaceC.data(), stream));
+    REFUSED(ATTNC_ERROR_ENVIRONMENT, "k is null",
+            attnc_prepared_launch(made, &missing, &inC.outputs, workspaceC.data(), stream));
     take(gpu.stream.synchronize());
     CHECK((step.bits() == expected));
   }
 }
 
-TEST_CASE("what is tuned through the C interface is what it prepares then", "[gpu][c]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("what is tuned through the C interface is what it prepares then", "[gpu][c]") {
   const test::TempDirectory home;
   const std::string directory = home / "cache";
-  auto how = sizedC<attnc_compiler_options>();
+  auto how = sized<attnc_compiler_options>();
   how.cache_directory = directory.c_str();
-  const OwnedC<attnc_compiler> compiler = compilerC(&how);
+  const Owned<attnc_compiler> compiler = compilerC(&how);
   const Mod mod = libraryMod("alibi");
   const Problem problem{{2, 4, 2, 300, 300}, 64, 64, DType::BF16};
   const Step step(mod, problem);
   const StepC inC(step);
-  const OwnedC<attnc_mod> mod2 = modC(mod);
+  const Owned<attnc_mod> mod2 = modC(mod);
   attnc_tuning* made = nullptr;
-  takeC(attnc_tune(compiler.get(), mod2.get(), &inC.operands, &inC.outputs, nullptr, gputest::gpu()->stream.get(),
-                   &made));
-  const OwnedC<attnc_tuning> forward(made);
+  TAKE(attnc_tune(compiler.get(), mod2.get(), &inC.operands, &inC.outputs, nullptr, gputest::gpu()->stream.get(),
+                  &made));
+  const Owned<attnc_tuning> forward(made);
   CHECK(attnc_tuning_tile_count(made, ATTNC_PASS_FORWARD) > 1);
   CHECK(attnc_tuning_tile_count(made, ATTNC_PASS_BACKWARD) == 0);
-  takeC(attnc_tune_training(compiler.get(), mod2.get(), &inC.backward, &inC.outputs, &inC.gradients, nullptr,
-                            gputest::gpu()->stream.get(), &made));
-  const OwnedC<attnc_tuning> tuning(made);
-  auto tuned = sizedC<attnc_preparation_info>(), taken = sizedC<attnc_preparation_info>();
-  takeC(attnc_preparation_get_info(attnc_tuning_get_preparation(made), &tuned));
+  TAKE(attnc_tune_training(compiler.get(), mod2.get(), &inC.backward, &inC.outputs, &inC.gradients, nullptr,
+                           gputest::gpu()->stream.get(), &made));
+  const Owned<attnc_tuning> tuning(made);
+  const auto planInfo = [](const attnc_preparation* preparation, attnc_pass pass) {
+    const size_t index = pass == ATTNC_PASS_FORWARD ? 0 : attnc_preparation_plan_count(preparation) - 1;
+    return told<attnc_plan_info>(attnc_plan_get_info, attnc_preparation_get_plan(preparation, index));
+  };
   for (attnc_pass pass : {ATTNC_PASS_FORWARD, ATTNC_PASS_BACKWARD}) {
     size_t winners = 0;
     for (size_t i = 0; i < attnc_tuning_tile_count(made, pass); ++i) {
-      auto tile = sizedC<attnc_tuned_tile>();
-      takeC(attnc_tuning_get_tile(made, pass, i, &tile));
+      auto tile = sized<attnc_tuned_tile>();
+      TAKE(attnc_tuning_get_tile(made, pass, i, &tile));
       INFO(tile.tile);
       CHECK(tile.ms > 0);
       CHECK(std::string(tile.passed_over).empty());
       if (!tile.is_winner) continue;
-      CHECK(std::string(tile.tile) == (pass == ATTNC_PASS_FORWARD ? tuned.tile : tuned.backward_tile));
+      CHECK(std::string(tile.tile) == planInfo(attnc_tuning_get_preparation(made), pass).tile);
       ++winners;
     }
     CHECK(winners == 1);
   }
   attnc_preparation* settled = nullptr;
-  takeC(attnc_settle_training(compiler.get(), mod2.get(), &inC.backward, &inC.outputs, &inC.gradients, nullptr,
-                              &settled));
-  takeC(attnc_preparation_get_info(settled, &taken));
-  for (auto member : {&attnc_preparation_info::tile, &attnc_preparation_info::tuned_by,
-                      &attnc_preparation_info::backward_tile, &attnc_preparation_info::backward_tuned_by})
-    CHECK(std::string(taken.*member) == tuned.*member);
-  CHECK_FALSE(std::string(taken.tuned_by).empty());
+  TAKE(attnc_settle_training(compiler.get(), mod2.get(), &inC.backward, &inC.outputs, &inC.gradients, nullptr,
+                             &settled));
+  for (attnc_pass pass : {ATTNC_PASS_FORWARD, ATTNC_PASS_BACKWARD}) {
+    const attnc_plan_info tuned = planInfo(attnc_tuning_get_preparation(made), pass), taken = planInfo(settled, pass);
+    CHECK(std::string(taken.tile) == tuned.tile);
+    CHECK(std::string(taken.tuned_by) == tuned.tuned_by);
+    if (pass == ATTNC_PASS_FORWARD) CHECK_FALSE(std::string(taken.tuned_by).empty());
+  }
   attnc_preparation_destroy(settled);
 }
 
-TEST_CASE("kernels loaded through the C interface have the bits of C++", "[gpu][c]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("kernels loaded through the C interface have the bits of C++", "[gpu][c]") {
   Gpu& gpu = *gputest::gpu();
-  const OwnedC<attnc_compiler> compiler = compilerC();
+  const Owned<attnc_compiler> compiler = compilerC();
   const Mod mod = libraryMod("document");
-  const OwnedC<attnc_mod> mod2 = modC(mod);
+  const Owned<attnc_mod> mod2 = modC(mod);
   const Problem problem{{2, 4, 2, 300, 300}, 64, 64, DType::BF16};
   Step step(mod, problem);
   StepC inC(step);
@@ -311,7 +283,7 @@ TEST_CASE("kernels loaded through the C interface have the bits of C++", "[gpu][
 
   // C.
   const auto load = [&](attnc_kernel_kind kind) {
-    auto asked = sizedC<attnc_kernel_options>();
+    auto asked = sized<attnc_kernel_options>();
     asked.kind = kind;
     asked.family = ATTNC_FAMILY_SM80;
     asked.head_dim = 64;
@@ -319,78 +291,76 @@ TEST_CASE("kernels loaded through the C interface have the bits of C++", "[gpu][
     asked.features = ATTNC_FEATURE_DETERMINISTIC;
     attnc_kernel* kernel = nullptr;
     attnc_plan* plan = nullptr;
-    takeC(attnc_plan_create(compiler.get(), mod2.get(), &asked, &plan));
-    takeC(attnc_kernel_load(compiler.get(), plan, &kernel));
+    TAKE(attnc_plan_create(compiler.get(), mod2.get(), &asked, &plan));
+    TAKE(attnc_kernel_load(compiler.get(), plan, &kernel));
     attnc_plan_destroy(plan);
-    return OwnedC<attnc_kernel>(kernel);
+    return Owned<attnc_kernel>(kernel);
   };
   const auto forwardC = load(ATTNC_KERNEL_FORWARD), backwardC = load(ATTNC_KERNEL_BACKWARD);
   attnc_prepared* prepared = nullptr;
-  takeC(attnc_prepare_training(compiler.get(), mod2.get(), &inC.backward, &inC.outputs, &inC.gradients, nullptr,
-                               &prepared));
-  const OwnedC<attnc_prepared> owned(prepared);
+  TAKE(attnc_prepare_training(compiler.get(), mod2.get(), &inC.backward, &inC.outputs, &inC.gradients, nullptr,
+                              &prepared));
+  const Owned<attnc_prepared> owned(prepared);
   const attnc_kernel* builder = nullptr;
-  takeC(attnc_prepared_get_kernel(prepared, ATTNC_KERNEL_BLOCK_MASK, &builder));
-  auto view = sizedC<attnc_block_mask_view>();
+  TAKE(attnc_prepared_get_kernel(prepared, ATTNC_KERNEL_BLOCK_MASK, &builder));
+  auto view = sized<attnc_block_mask_view>();
   const attnc_block_mask_shape shapeC = {2, 1, 300, 300, 128, 128};
   const attnc_problem problemC = {2, 4, 2, 300, 300};
   const device::Buffer storageC = take(device::Buffer::allocate(bytes));
-  takeC(attnc_block_mask_view_into(storageC.data(), &shapeC, 1, &view));
-  takeC(attnc_kernel_launch_block_mask(builder, &view, &problemC, inC.operands.captures, inC.operands.capture_count,
-                                       stream));
+  TAKE(attnc_block_mask_view_into(storageC.data(), &shapeC, 1, &view));
+  TAKE(attnc_kernel_launch_block_mask(builder, &view, &problemC, inC.operands.captures, inC.operands.capture_count,
+                                      stream));
   inC.operands.block_mask = &view;
   step.poison();
   size_t needed = 0;
-  takeC(attnc_kernel_workspace_bytes(forwardC.get(), &inC.operands, &inC.outputs, &needed));
+  TAKE(attnc_kernel_workspace_bytes(forwardC.get(), &inC.operands, &inC.outputs, &needed));
   CHECK(needed == take(forward.workspaceBytes(step.inputs, step.outputs)));
-  takeC(attnc_kernel_launch(forwardC.get(), &inC.operands, &inC.outputs, nullptr, stream));
-  takeC(attnc_kernel_backward_workspace_bytes(backwardC.get(), &inC.backward, &inC.gradients, &needed));
+  TAKE(attnc_kernel_launch(forwardC.get(), &inC.operands, &inC.outputs, nullptr, stream));
+  TAKE(attnc_kernel_backward_workspace_bytes(backwardC.get(), &inC.backward, &inC.gradients, &needed));
   CHECK(needed == workspace.bytes());
-  takeC(attnc_kernel_backward_workspace_bytes(backwardC.get(), &inC.backward, nullptr, &needed));
-  takeC(attnc_kernel_launch_backward(backwardC.get(), &inC.backward, &inC.gradients, workspace.data(), stream));
+  TAKE(attnc_kernel_backward_workspace_bytes(backwardC.get(), &inC.backward, nullptr, &needed));
+  TAKE(attnc_kernel_launch_backward(backwardC.get(), &inC.backward, &inC.gradients, workspace.data(), stream));
   take(gpu.stream.synchronize());
   CHECK((step.bits() == expected));
 
-  auto complete = sizedC<attnc_kernel_options>();
-  takeC(attnc_kernel_get_options(forwardC.get(), &complete));
+  auto complete = sized<attnc_kernel_options>();
+  TAKE(attnc_kernel_get_options(forwardC.get(), &complete));
   CHECK(std::string(complete.arch) == forward.options().arch);
-  refusedC("kernel is no forward kernel", ATTNC_ERROR_ARGUMENT,
-           attnc_kernel_launch(backwardC.get(), &inC.operands, &inC.outputs, nullptr, stream));
-  refusedC("kernel is no backward kernel", ATTNC_ERROR_ARGUMENT,
-           attnc_kernel_launch_backward(forwardC.get(), &inC.backward, &inC.gradients, nullptr, stream));
-  refusedC("kernel is no block mask kernel", ATTNC_ERROR_ARGUMENT,
-           attnc_kernel_launch_block_mask(forwardC.get(), &view, &problemC, nullptr, 0, stream));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "kernel is no forward kernel",
+          attnc_kernel_launch(backwardC.get(), &inC.operands, &inC.outputs, nullptr, stream));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "kernel is no backward kernel",
+          attnc_kernel_launch_backward(forwardC.get(), &inC.backward, &inC.gradients, nullptr, stream));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "kernel is no block mask kernel",
+          attnc_kernel_launch_block_mask(forwardC.get(), &view, &problemC, nullptr, 0, stream));
 }
 
-TEST_CASE("C rounds to e4m3 on the GPU as on the CPU", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("C rounds to e4m3 on the GPU as on the CPU", "[gpu]") {
   Gpu& gpu = *gputest::gpu();
   if (gpu.context.info().arch == "sm_80" || gpu.context.info().arch == "sm_86") return;
   attnc_compiler* made = nullptr;
-  takeC(attnc_compiler_create(nullptr, &made));
-  const OwnedC<attnc_compiler> compiler(made);
+  TAKE(attnc_compiler_create(nullptr, &made));
+  const Owned<attnc_compiler> compiler(made);
   attnc_quantiser* loaded = nullptr;
-  takeC(attnc_quantiser_create(compiler.get(), ATTNC_DTYPE_F32, 64, &loaded));
-  const OwnedC<attnc_quantiser> quantiser(loaded);
+  TAKE(attnc_quantiser_create(compiler.get(), ATTNC_DTYPE_F32, 64, &loaded));
+  const Owned<attnc_quantiser> quantiser(loaded);
   cli::HostTensor x = cli::HostTensor::make(DType::F32, {2, 3, 200, 64});
   for (int64_t i = 0; i < x.elements(); ++i) writeElement(x.bytes.data(), DType::F32, i, std::sin(0.7 * double(i)));
   cli::HostTensor values = cli::HostTensor::make(DType::E4M3, x.shape),
                   scales = cli::HostTensor::make(DType::F32, {2, 3, 2}), found = values, foundScales = scales;
   InC inC;
-  takeC(attnc_quantise_on_cpu(inC(x.view()), inC(values.view()), inC(scales.view()), nullptr));
+  TAKE(attnc_quantise_on_cpu(inC(x.view()), inC(values.view()), inC(scales.view()), nullptr));
   device::Buffer buffers[] = {take(device::Buffer::allocate(x.bytes.size())),
                               take(device::Buffer::allocate(values.bytes.size())),
                               take(device::Buffer::allocate(scales.bytes.size()))};
   take(buffers[0].upload(x.bytes.data(), x.bytes.size()));
   TensorView views[] = {x.view(), values.view(), scales.view()};
   for (int i = 0; i < 3; ++i) views[i].data = buffers[i].data();
-  takeC(
-      attnc_quantiser_launch(quantiser.get(), inC(views[0]), inC(views[1]), inC(views[2]), nullptr, gpu.stream.get()));
+  TAKE(attnc_quantiser_launch(quantiser.get(), inC(views[0]), inC(views[1]), inC(views[2]), nullptr, gpu.stream.get()));
   take(gpu.stream.synchronize());
   take(buffers[1].download(found.bytes.data(), found.bytes.size()));
   take(buffers[2].download(foundScales.bytes.data(), foundScales.bytes.size()));
   CHECK((found.bytes == values.bytes));
   CHECK((foundScales.bytes == scales.bytes));
-  refusedC("x is e4m3", ATTNC_ERROR_ENVIRONMENT,
-           attnc_quantiser_launch(quantiser.get(), inC(views[1]), inC(views[1]), inC(views[2]), nullptr, nullptr));
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "x is e4m3",
+          attnc_quantiser_launch(quantiser.get(), inC(views[1]), inC(views[1]), inC(views[2]), nullptr, nullptr));
 }

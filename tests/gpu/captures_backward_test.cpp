@@ -244,8 +244,7 @@ const Access kAccesses[] = {
 
 } // namespace
 
-TEST_CASE("gradients of captures agree with the reference, however they are read", "[gpu][backward][captures]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients of captures agree with the reference, however they are read", "[gpu][backward][captures]") {
   std::vector<std::pair<Mod, KernelOptions>> jobs;
   for (const Access& access : kAccesses)
     for (Family family : kFamilies)
@@ -258,8 +257,7 @@ TEST_CASE("gradients of captures agree with the reference, however they are read
         checkAll(access.text, access.gradients, {shape, 64, 64, dtype});
 }
 
-TEST_CASE("gradients of captures at every kind of head dim agree with the reference", "[gpu][backward][captures]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients of captures at every kind of head dim agree with the reference", "[gpu][backward][captures]") {
   const Access& access = kAccesses[4];
   for (DType dtype : {DType::F16, DType::F32})
     for (auto [qk, v] : {std::pair(40, 64), {128, 128}, {192, 128}, {256, 256}})
@@ -278,9 +276,8 @@ std::string lowRank(int rank, const std::string& others = "", const std::string&
 
 } // namespace
 
-TEST_CASE("gradients of low-rank terms from columns of dq and dk agree with the reference",
-          "[gpu][backward][captures]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients of low-rank terms from columns of dq and dk agree with the reference",
+              "[gpu][backward][captures]") {
   const std::vector<Family> families = {Family::Sm80, Family::Sm90};
   const std::set<std::string> both = {"u", "w"};
   checkAll(lowRank(64), both, {{2, 4, 4, 130, 190}, 128, 128, DType::BF16}, families);
@@ -312,8 +309,7 @@ TEST_CASE("gradients of low-rank terms from columns of dq and dk agree with the 
   }
 }
 
-TEST_CASE("gradients of captures from sums along diagonals agree with the reference", "[gpu][backward][captures]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients of captures from sums along diagonals agree with the reference", "[gpu][backward][captures]") {
   const std::string captures = "import torch\nbias: f32[H, 1500]\nslopes: f32[H]\ngain: float",
                     causal = "q_idx >= kv_idx";
   const Access accesses[] = {
@@ -359,9 +355,8 @@ TEST_CASE("gradients of captures from sums along diagonals agree with the refere
           expectedOf(mod, operands, given, {"bias"}), problem, DType::F32);
 }
 
-TEST_CASE("gradients from sums along diagonals by the lists of a block mask agree with the reference",
-          "[gpu][backward][captures]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients from sums along diagonals by the lists of a block mask agree with the reference",
+              "[gpu][backward][captures]") {
   const Mod mod = take(Mod::parse(scoreOf("bias: f32[H, 1024]", "score + bias[h, q_idx - kv_idx + 512]",
                                           "(q_idx // 200 == kv_idx // 200) & ((q_idx + kv_idx) % 7 != 0)")));
   for (int headDim : {64, 128}) {
@@ -376,8 +371,7 @@ TEST_CASE("gradients from sums along diagonals by the lists of a block mask agre
   }
 }
 
-TEST_CASE("only the bias wants a gradient, in its own dtype and strides", "[gpu][backward][captures]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("only the bias wants a gradient, in its own dtype and strides", "[gpu][backward][captures]") {
   const Mod mod = take(Mod::parse(scoreOf("bias: bf16[H, KV_LEN]", "score + bias[h, kv_idx]")));
   const Problem problem{{2, 4, 2, 130, 190}, 64, 64, DType::F16};
   const HostOperands operands = draw(mod, problem);
@@ -391,8 +385,8 @@ TEST_CASE("only the bias wants a gradient, in its own dtype and strides", "[gpu]
               expected, problem, DType::BF16);
 }
 
-TEST_CASE("gradients of captures by the lists of a block mask agree with the reference", "[gpu][backward][captures]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients of captures by the lists of a block mask agree with the reference",
+              "[gpu][backward][captures]") {
   const Mod mod = take(Mod::parse(scoreOf("bias: f32[H, 512]", "score + bias[h, q_idx - kv_idx + 256]",
                                           "(q_idx // 100 == kv_idx // 100) & ((q_idx + kv_idx) % 7 != 0)")));
   const Problem problem{{2, 4, 2, 300, 400}, 64, 64, DType::F16};
@@ -407,9 +401,8 @@ TEST_CASE("gradients of captures by the lists of a block mask agree with the ref
     }
 }
 
-TEST_CASE("masked elements and masked rows add 0 to gradients of captures, whatever the derivative is there",
-          "[gpu][backward][captures]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("masked elements and masked rows add 0 to gradients of captures, whatever the derivative is there",
+              "[gpu][backward][captures]") {
   // log has an infinite derivative at 0 and none below; rows 0, 3, 6, ... see nothing.
   const std::string text =
       scoreOf("import torch\nbias: f32[KV_LEN]", "score + torch.log(bias[kv_idx])", "(kv_idx < 40) & (q_idx % 3 != 0)");
@@ -421,8 +414,7 @@ TEST_CASE("masked elements and masked rows add 0 to gradients of captures, whate
   checkAll(text, {"bias"}, problem, kFamilies, &operands);
 }
 
-TEST_CASE("gradients of captures are exact for scores of any size", "[gpu][backward][captures]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients of captures are exact for scores of any size", "[gpu][backward][captures]") {
   const Problem problem{{1, 2, 1, 200, 300}, 64, 64, DType::BF16};
   for (const LargeCase& large : largeCases()) {
     if (large.way == LargeCase::Way::Product) continue;
@@ -435,8 +427,7 @@ TEST_CASE("gradients of captures are exact for scores of any size", "[gpu][backw
   }
 }
 
-TEST_CASE("gradients of captures of empty problems are 0", "[gpu][backward][captures]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients of captures of empty problems are 0", "[gpu][backward][captures]") {
   const Mod mod = take(
       Mod::parse("bias: f32[H, 40]\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return score + bias[h, kv_idx]\n"));
   const Mod byDiagonals = take(Mod::parse(scoreOf("bias: f32[H, 40]", "score + bias[h, q_idx - kv_idx]")));

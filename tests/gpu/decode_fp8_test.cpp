@@ -157,9 +157,9 @@ void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::
 
 } // namespace
 
-TEST_CASE("decode kernels take k and v of e4m3, with any mod and lengths", "[gpu]") {
-  ATTNC_NEED_GPU();
-  if (!servesFp8()) return;
+#define FP8_TEST_CASE(...) ATTNC_TEST_CASE(ATTNC_NEED_GPU(); if (!servesFp8()) return, __VA_ARGS__)
+
+FP8_TEST_CASE("decode kernels take k and v of e4m3, with any mod and lengths", "[gpu]") {
   const std::vector<int32_t> lengths = {0, 1, 15, 16, 17, 63, 64, 65, 1000, 3001};
   for (const char* name : {"noop", "causal", "alibi", "softcap", "sliding_window", "document"})
     for (int headDim : {64, 128})
@@ -168,9 +168,7 @@ TEST_CASE("decode kernels take k and v of e4m3, with any mod and lengths", "[gpu
                  Scales::OfSequences, lengths);
 }
 
-TEST_CASE("decode kernels take k and v of e4m3 with scales of rows", "[gpu]") {
-  ATTNC_NEED_GPU();
-  if (!servesFp8()) return;
+FP8_TEST_CASE("decode kernels take k and v of e4m3 with scales of rows", "[gpu]") {
   const std::vector<int32_t> lengths = {0, 1, 15, 64, 65, 3001};
   for (const char* name : {"noop", "causal", "softcap", "document"})
     for (auto [qk, v] : {std::pair{64, 64}, {128, 128}, {256, 256}, {48, 80}})
@@ -179,9 +177,7 @@ TEST_CASE("decode kernels take k and v of e4m3 with scales of rows", "[gpu]") {
                  lengths);
 }
 
-TEST_CASE("decode kernels take k and v of e4m3, of any head dim, layout and scales", "[gpu]") {
-  ATTNC_NEED_GPU();
-  if (!servesFp8()) return;
+FP8_TEST_CASE("decode kernels take k and v of e4m3, of any head dim, layout and scales", "[gpu]") {
   for (auto [qk, v] : {std::pair{16, 16}, {48, 80}, {16, 256}, {192, 128}, {256, 256}})
     for (DType dtype : {DType::BF16, DType::F16})
       for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences}) {
@@ -196,18 +192,14 @@ TEST_CASE("decode kernels take k and v of e4m3, of any head dim, layout and scal
       }
 }
 
-TEST_CASE("decode kernels take pages of e4m3", "[gpu]") {
-  ATTNC_NEED_GPU();
-  if (!servesFp8()) return;
+FP8_TEST_CASE("decode kernels take pages of e4m3", "[gpu]") {
   for (const char* name : {"causal", "document"})
     for (int pageSize : {1, 4, 16, 64, 128})
       for (Scales scales : {Scales::OfHeads, Scales::OfSequences, Scales::OfPages, Scales::OfRows})
         checkFp8(libraryMod(name), {{4, 8, 2, 3, 2944}, 128, 64, DType::BF16}, scales, {0, 1, 1000, 2944}, 1, pageSize);
 }
 
-TEST_CASE("rows that are appended to k and v of e4m3 are rounded", "[gpu]") {
-  ATTNC_NEED_GPU();
-  if (!servesFp8()) return;
+FP8_TEST_CASE("rows that are appended to k and v of e4m3 are rounded", "[gpu]") {
   for (int pageSize : {0, 1, 64})
     for (auto [qk, v] : {std::pair{128, 64}, {48, 80}})
       for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences})
@@ -215,9 +207,7 @@ TEST_CASE("rows that are appended to k and v of e4m3 are rounded", "[gpu]") {
                  pageSize, true);
 }
 
-TEST_CASE("decode kernels take ragged batches of e4m3 in pages", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
-  if (!servesFp8()) return;
+FP8_TEST_CASE("decode kernels take ragged batches of e4m3 in pages", "[gpu][ragged]") {
   const std::vector<int32_t> lengths = {0, 1, 5, 1000, 2944, 64, 65, 700}, queries = {0, 1, 9, 1, 3, 0, 7, 8};
   for (auto [name, qk, v] :
        {std::tuple("causal", 128, 128), {"causal", 48, 80}, {"causal", 256, 256}, {"document", 128, 64}})
@@ -231,9 +221,7 @@ TEST_CASE("decode kernels take ragged batches of e4m3 in pages", "[gpu][ragged]"
                queries); // the third sequence has more queries than keys
 }
 
-TEST_CASE("q of bf16 beyond what f16 holds meets k of e4m3", "[gpu]") {
-  ATTNC_NEED_GPU();
-  if (!servesFp8()) return;
+FP8_TEST_CASE("q of bf16 beyond what f16 holds meets k of e4m3", "[gpu]") {
   for (float factor : {0x1p-60f, 0x1p40f})
     checkFp8(Mod::identity(), {{2, 8, 2, 2, 3000}, 128, 128, DType::BF16}, Scales::OfHeads, {}, factor);
 }

@@ -39,8 +39,7 @@ void poisonStripes(HostOperands& operands) {
 
 } // namespace
 
-TEST_CASE("decode kernels read no step without a live column", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("decode kernels read no step without a live column", "[gpu]") {
   for (bool isCausal : {false, true})
     for (int64_t qLen : {1, 3, 16, 40}) // tiles of 16 and 64 rows; several of them
       for (int headDim : {64, 128}) {
@@ -60,8 +59,7 @@ TEST_CASE("decode kernels read no step without a live column", "[gpu]") {
       }
 }
 
-TEST_CASE("decode kernels list the steps of one long sequence, and of wide heads", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("decode kernels list the steps of one long sequence, and of wide heads", "[gpu]") {
   const Mod mod = stripedMod(true);
   for (const Problem& problem :
        {Problem{{1, 8, 2, 1, 1 << 20}, 64, 64, DType::F16},  // many words, which the last CTA joins

@@ -53,18 +53,15 @@ static void checkLibrary(Family family) {
                   {.family = family});
 }
 
-TEST_CASE("decode kernels serve every library mod, and lengths around every edge", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("decode kernels serve every library mod, and lengths around every edge", "[gpu]") {
   checkLibrary(Family::Auto);
 }
 
-TEST_CASE("sm80's decode kernels serve every library mod, and lengths around every edge", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("sm80's decode kernels serve every library mod, and lengths around every edge", "[gpu]") {
   checkLibrary(Family::Sm80);
 }
 
-TEST_CASE("decode kernels serve any GQA ratio and number of queries", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("decode kernels serve any GQA ratio and number of queries", "[gpu]") {
   for (Family family : kBoth)
     for (const char* name : {"noop", "causal", "alibi", "sliding_window"})
       for (int64_t group : {1, 3, 5, 8})
@@ -72,8 +69,7 @@ TEST_CASE("decode kernels serve any GQA ratio and number of queries", "[gpu]") {
           checkDecode(name, {{2, 2 * group, 2, qLen, 3001}, 128, 128, DType::F16}, {3001, 700}, {.family = family});
 }
 
-TEST_CASE("decode kernels serve any head dim and layout, with a workspace and without", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("decode kernels serve any head dim and layout, with a workspace and without", "[gpu]") {
   for (auto [qk, v] : {std::pair{8, 8}, {40, 72}, {8, 256}, {192, 128}, {256, 256}})
     for (bool workspace : {true, false}) {
       Problem problem{{2, 8, 2, 3, 2000}, qk, v, DType::BF16};
@@ -87,8 +83,7 @@ TEST_CASE("decode kernels serve any head dim and layout, with a workspace and wi
     }
 }
 
-TEST_CASE("one long sequence is divided among all CTAs, many short ones are not", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("one long sequence is divided among all CTAs, many short ones are not", "[gpu]") {
   for (Family family : kBoth)
     for (const char* name : {"noop", "causal", "softcap"}) {
       checkDecode(name, {{1, 8, 2, 1, 65536}, 128, 128, DType::BF16}, {}, {.family = family});
@@ -96,8 +91,7 @@ TEST_CASE("one long sequence is divided among all CTAs, many short ones are not"
     }
 }
 
-TEST_CASE("decode kernels of wide heads serve every library mod, and lengths around every edge", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("decode kernels of wide heads serve every library mod, and lengths around every edge", "[gpu]") {
   const std::vector<int32_t> lengths = {0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 128, 500, 699, 700};
   for (const std::string& name : libraryNames())
     for (int64_t qLen : {1, 7}) {
@@ -107,8 +101,8 @@ TEST_CASE("decode kernels of wide heads serve every library mod, and lengths aro
     }
 }
 
-TEST_CASE("decode kernels of wide heads serve any head dims, heads and layout, with a workspace and without", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("decode kernels of wide heads serve any head dims, heads and layout, with a workspace and without",
+              "[gpu]") {
   struct Dims {
     int qk, v;
     bool vInK;
@@ -139,16 +133,14 @@ TEST_CASE("decode kernels of wide heads serve any head dims, heads and layout, w
       }
 }
 
-TEST_CASE("every tile of wide heads gives the reference's results", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("every tile of wide heads gives the reference's results", "[gpu]") {
   for (const char* tile : {"64x32x8", "64x16x8"})
     for (bool vInK : {true, false})
       checkDecode("softcap", {.shape = {3, 64, 1, 1, 3000}, .headDim = 576, .headDimV = 512, .vInK = vInK},
                   {3000, 1, 77}, {.family = Family::Sm90, .tile = tile});
 }
 
-TEST_CASE("parts of wide heads are merged, however sequences are divided", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("parts of wide heads are merged, however sequences are divided", "[gpu]") {
   for (const char* name : {"noop", "causal", "document"}) {
     const auto check = [&](ProblemShape shape, std::vector<int32_t> lengths = {}) {
       checkDecode(name, {.shape = shape, .headDim = 576, .headDimV = 512, .vInK = true}, lengths,

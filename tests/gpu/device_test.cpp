@@ -1,4 +1,5 @@
 // Runs on a GPU where there is one; elsewhere it holds the errors to what they should say.
+#include "helpers/take.h"
 #include "jit/loaded_kernel.h"
 #include "jit/nvrtc.h"
 #include "tools/device/device.h"
@@ -33,10 +34,7 @@ bool noGpu() {
 CompileResult compiled(const std::string& arch) {
   Nvrtc nvrtc(Env::read());
   CompileJob job{.name = "add_sum.cu", .source = kSource, .arch = arch, .entry = "addSum"};
-  auto result = nvrtc.compile(job);
-  INFO((result ? "" : result.error().message));
-  REQUIRE(result);
-  return *result;
+  return take(nvrtc.compile(job));
 }
 
 LoadRequest request(const CompileResult& result, const std::string& arch, int64_t shared) {
@@ -76,63 +74,49 @@ TEST_CASE("without a driver the errors say so", "[jit]") {
 
 TEST_CASE("without a current context there is no current device", "[jit]") {
   if (noGpu()) return;
-  std::thread([] {
-    auto device = currentDevice();
-    REQUIRE_FALSE(device);
-    CHECK_THAT(device.error().message, Contains("no current CUDA context"));
-  }).join();
+  std::thread([] { CHECK_THAT(refusalOf(currentDevice()).message, Contains("no current CUDA context")); }).join();
 }
 
 TEST_CASE("a kernel is loaded and launched, with more than 48 KiB of shared memory", "[jit]") {
   if (noGpu()) return;
-  auto context = device::Context::create();
-  REQUIRE(context);
-  const std::string arch = context->info().arch;
+  auto context = take(device::Context::create());
+  const std::string arch = context.info().arch;
   CompileResult result = compiled(arch);
-  auto kernel = LoadedKernel::load(request(result, arch, 64 << 10));
-  INFO((kernel ? "" : kernel.error().message));
-  REQUIRE(kernel);
-  CHECK(kernel->attributes().registers == result.registers);
+  auto kernel = take(LoadedKernel::load(request(result, arch, 64 << 10)));
+  CHECK(kernel.attributes().registers == result.registers);
   auto out = device::Buffer::allocate(256 * sizeof(float));
   auto stream = device::Stream::create();
   REQUIRE(out);
   REQUIRE(stream);
   REQUIRE(out->fill(0));
-  REQUIRE(launchOnce(*kernel, *out, stream->get(), 2.0f, 64 << 10));
+  REQUIRE(launchOnce(kernel, *out, stream->get(), 2.0f, 64 << 10));
   REQUIRE(stream->synchronize());
   CHECK(allEqual(*out, 256.0f));
-  CHECK_FALSE(launchOnce(*kernel, *out, stream->get(), 2.0f, 100 << 10));
+  CHECK_FALSE(launchOnce(kernel, *out, stream->get(), 2.0f, 100 << 10));
   CHECK_FALSE(out->upload(nullptr, 1, out->bytes()));
 }
 
 TEST_CASE("a variable of a cubin has an address in device memory", "[jit]") {
   if (noGpu()) return;
-  auto context = device::Context::create();
-  REQUIRE(context);
-  const std::string arch = context->info().arch;
+  auto context = take(device::Context::create());
+  const std::string arch = context.info().arch;
   CompileResult result = compiled(arch);
   LoadRequest wanted = request(result, arch, 512);
   wanted.variable = "fortyTwo";
-  auto kernel = LoadedKernel::load(wanted);
-  INFO((kernel ? "" : kernel.error().message));
-  REQUIRE(kernel);
-  REQUIRE(kernel->variable());
-  CHECK(reinterpret_cast<uintptr_t>(kernel->variable()) % 8 == 0);
-  auto plain = LoadedKernel::load(request(result, arch, 512));
-  REQUIRE(plain);
-  CHECK_FALSE(plain->variable());
+  auto kernel = take(LoadedKernel::load(wanted));
+  REQUIRE(kernel.variable());
+  CHECK(reinterpret_cast<uintptr_t>(kernel.variable()) % 8 == 0);
+  auto plain = take(LoadedKernel::load(request(result, arch, 512)));
+  CHECK_FALSE(plain.variable());
   wanted.variable = "missing";
-  auto missing = LoadedKernel::load(wanted);
-  REQUIRE_FALSE(missing);
-  CHECK(missing.error().blame == Blame::Internal);
+  CHECK(refusalOf(LoadedKernel::load(wanted)).blame == Blame::Internal);
 }
 
 TEST_CASE("the first launch of a kernel may be captured, and the graph replayed", "[jit]") {
   if (noGpu()) return;
-  auto context = device::Context::create();
-  REQUIRE(context);
-  CompileResult result = compiled(context->info().arch);
-  auto kernel = LoadedKernel::load(request(result, context->info().arch, 512));
+  auto context = take(device::Context::create());
+  CompileResult result = compiled(context.info().arch);
+  auto kernel = LoadedKernel::load(request(result, context.info().arch, 512));
   auto out = device::Buffer::allocate(256 * sizeof(float));
   auto stream = device::Stream::create();
   auto begin = device::Event::create(), end = device::Event::create();
@@ -149,28 +133,25 @@ TEST_CASE("the first launch of a kernel may be captured, and the graph replayed"
   REQUIRE(end->record(stream->get()));
   REQUIRE(stream->synchronize());
   CHECK(allEqual(*out, 128'000.0f));
-  auto ms = end->msSince(*begin);
-  REQUIRE(ms);
-  CHECK(*ms > 0);
+  auto ms = take(end->msSince(*begin));
+  CHECK(ms > 0);
 }
 
 TEST_CASE("threads launch one kernel on their own streams", "[jit]") {
   if (noGpu()) return;
-  auto context = device::Context::create();
-  REQUIRE(context);
-  CompileResult result = compiled(context->info().arch);
-  auto kernel = LoadedKernel::load(request(result, context->info().arch, 512));
-  REQUIRE(kernel);
+  auto context = take(device::Context::create());
+  CompileResult result = compiled(context.info().arch);
+  auto kernel = take(LoadedKernel::load(request(result, context.info().arch, 512)));
   std::atomic<int> right{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
-      if (!context->makeCurrent()) return;
+      if (!context.makeCurrent()) return;
       auto out = device::Buffer::allocate(256 * sizeof(float));
       auto stream = device::Stream::create();
       if (!out || !stream || !out->fill(0)) return;
       for (int i = 0; i < 100; ++i)
-        if (!launchOnce(*kernel, *out, stream->get(), 1.0f, 512)) return;
+        if (!launchOnce(kernel, *out, stream->get(), 1.0f, 512)) return;
       std::vector<float> host(256);
       if (!stream->synchronize() || !out->download(host.data(), out->bytes())) return;
       right += std::all_of(host.begin(), host.end(), [](float value) { return value == 12'800.0f; });
@@ -181,21 +162,15 @@ TEST_CASE("threads launch one kernel on their own streams", "[jit]") {
 
 TEST_CASE("a kernel that does not fit the device is refused with a reason", "[jit]") {
   if (noGpu()) return;
-  auto context = device::Context::create();
-  REQUIRE(context);
-  const DeviceInfo& device = context->info();
+  auto context = take(device::Context::create());
+  const DeviceInfo& device = context.info();
   CompileResult result = compiled(device.arch);
-  auto tooMuch = LoadedKernel::load(request(result, device.arch, device.sharedBytesPerBlock + 1));
-  REQUIRE_FALSE(tooMuch);
-  CHECK_THAT(tooMuch.error().message, Contains("bytes of shared memory"));
-  auto otherArch = LoadedKernel::load(request(result, "sm_75", 0));
-  REQUIRE_FALSE(otherArch);
-  CHECK_THAT(otherArch.error().message, Contains("compiled for sm_75"));
+  CHECK_THAT(refusalOf(LoadedKernel::load(request(result, device.arch, device.sharedBytesPerBlock + 1))).message,
+             Contains("bytes of shared memory"));
+  CHECK_THAT(refusalOf(LoadedKernel::load(request(result, "sm_75", 0))).message, Contains("compiled for sm_75"));
   LoadRequest noEntry = request(result, device.arch, 0);
   noEntry.entry = "missing";
-  auto missing = LoadedKernel::load(noEntry);
-  REQUIRE_FALSE(missing);
-  CHECK(missing.error().blame == Blame::Internal);
+  CHECK(refusalOf(LoadedKernel::load(noEntry)).blame == Blame::Internal);
   LoadRequest garbage = request(result, device.arch, 0);
   garbage.cubin = "this is not a cubin, and the driver says so";
   CHECK_FALSE(LoadedKernel::load(garbage));

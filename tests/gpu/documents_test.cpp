@@ -79,8 +79,7 @@ struct Alibi {
 
 } // namespace
 
-TEST_CASE("the documents' C++ example computes ALiBi", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("the documents' C++ example computes ALiBi", "[gpu]") {
   Alibi given;
   REQUIRE(alibi(
       given.device.compiler, given.q, given.k, given.v, given.out, given.slopesData(),
@@ -88,8 +87,7 @@ TEST_CASE("the documents' C++ example computes ALiBi", "[gpu]") {
   given.check();
 }
 
-TEST_CASE("the documents' example of C++ over C computes ALiBi", "[gpu][c]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("the documents' example of C++ over C computes ALiBi", "[gpu][c]") {
   Alibi given;
   const auto compiler = attnc::c::Compiler::create().value(); // outlives the launched work
   REQUIRE(alibiOverC(
@@ -98,8 +96,7 @@ TEST_CASE("the documents' example of C++ over C computes ALiBi", "[gpu][c]") {
   given.check();
 }
 
-TEST_CASE("the documents' C example computes ALiBi", "[gpu][c]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("the documents' C example computes ALiBi", "[gpu][c]") {
   Alibi given;
   static Memory* memory; // C has no closures
   memory = &given.memory;
@@ -112,8 +109,7 @@ TEST_CASE("the documents' C example computes ALiBi", "[gpu][c]") {
   given.check();
 }
 
-TEST_CASE("the documents' training step computes gradients", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("the documents' training step computes gradients", "[gpu][backward]") {
   Gpu& device = *gpu();
   const Mod mod = libraryMod("alibi");
   OnDevice step(mod, kProblem, drawGradients(kProblem, true));
@@ -147,8 +143,7 @@ cli::HostTensor rowsOf(const cli::HostTensor& tensor, int64_t first, int64_t cou
 
 } // namespace
 
-TEST_CASE("the documents' decoding loop attends to all tokens so far", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("the documents' decoding loop attends to all tokens so far", "[gpu]") {
   Gpu& device = *gpu();
   const Mod mod = libraryMod("causal");
   constexpr int64_t kBatch = 3, kPrompt = 200, kRows = 768, kPageSize = 64, kPages = 20;

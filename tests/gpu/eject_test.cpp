@@ -18,7 +18,6 @@
 
 using namespace attnc;
 using gputest::gpu;
-using gputest::take;
 
 namespace {
 

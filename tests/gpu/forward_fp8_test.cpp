@@ -240,9 +240,9 @@ static void checkPages(int headDim) {
 TEST_CASE("forward kernels take e4m3 in pages, at head dim 64", "[gpu]") { checkPages(64); }
 TEST_CASE("forward kernels take e4m3 in pages, at head dim 128", "[gpu]") { checkPages(128); }
 
-TEST_CASE("forward kernels take e4m3 with lengths and lists", "[gpu]") {
-  ATTNC_NEED_GPU();
-  if (!servesFp8()) return;
+#define FP8_TEST_CASE(...) ATTNC_TEST_CASE(ATTNC_NEED_GPU(); if (!servesFp8()) return, __VA_ARGS__)
+
+FP8_TEST_CASE("forward kernels take e4m3 with lengths and lists", "[gpu]") {
   for (const char* name : {"noop", "causal", "document"})
     for (int headDim : {64, 128}) {
       const Problem problem{{int64_t(kLengths.size()), 4, 2, 70, 1024}, headDim, headDim, DType::BF16};
@@ -256,9 +256,7 @@ TEST_CASE("forward kernels take e4m3 with lengths and lists", "[gpu]") {
               {.scales = scales, .blockMask = true});
 }
 
-TEST_CASE("forward kernels take ragged batches of e4m3 in pages", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
-  if (!servesFp8()) return;
+FP8_TEST_CASE("forward kernels take ragged batches of e4m3 in pages", "[gpu][ragged]") {
   for (const char* name : {"noop", "causal", "document"})
     for (int headDim : {64, 128})
       for (int pageSize : {16, 128})
@@ -270,9 +268,7 @@ TEST_CASE("forward kernels take ragged batches of e4m3 in pages", "[gpu][ragged]
                  .qLengths = {1, 0, 129, 1, 300, 128}});
 }
 
-TEST_CASE("forward kernels take e4m3 in all tiles", "[gpu]") {
-  ATTNC_NEED_GPU();
-  if (!servesFp8()) return;
+FP8_TEST_CASE("forward kernels take e4m3 in all tiles", "[gpu]") {
   for (int headDim : {64, 128, 256}) {
     const Problem problem{{1, 2, 2, 333, 1001}, headDim, headDim, DType::BF16};
     for (Family family : fastFamilies()) {
@@ -291,9 +287,7 @@ TEST_CASE("forward kernels take e4m3 in all tiles", "[gpu]") {
   }
 }
 
-TEST_CASE("warpgroups of many tiles of e4m3 leave each other's rows of q alone", "[gpu]") {
-  ATTNC_NEED_GPU();
-  if (!servesFp8()) return;
+FP8_TEST_CASE("warpgroups of many tiles of e4m3 leave each other's rows of q alone", "[gpu]") {
   for (int headDim : {48, 64, 128}) // against the naive kernel: the reference would take minutes
     for (const char* name : {"noop", "causal"}) {
       const Problem problem{{1, 16, 16, 4096, 2048}, headDim, headDim, DType::BF16};
@@ -310,9 +304,7 @@ TEST_CASE("warpgroups of many tiles of e4m3 leave each other's rows of q alone",
     }
 }
 
-TEST_CASE("the kernel of mma.sync takes rows, pages and blocks that Hopper's does not", "[gpu]") {
-  ATTNC_NEED_GPU();
-  if (!servesFp8()) return;
+FP8_TEST_CASE("the kernel of mma.sync takes rows, pages and blocks that Hopper's does not", "[gpu]") {
   for (int headDim : {64, 144}) {
     Problem problem{{2, 4, 2, 130, 515}, headDim, headDim, DType::BF16};
     for (int64_t padding : {1, 8}) {
@@ -327,9 +319,7 @@ TEST_CASE("the kernel of mma.sync takes rows, pages and blocks that Hopper's doe
   }
 }
 
-TEST_CASE("sums over many keys of e4m3 do not fall short", "[gpu]") {
-  ATTNC_NEED_GPU();
-  if (!servesFp8()) return;
+FP8_TEST_CASE("sums over many keys of e4m3 do not fall short", "[gpu]") {
   for (int headDim : {64, 96, 128, 256}) {
     const Problem problem{{1, 1, 1, 64, 32768}, headDim, headDim, DType::F16};
     HostOperands operands = drawFp8(libraryMod("noop"), problem, Scales::None);
@@ -349,9 +339,7 @@ TEST_CASE("sums over many keys of e4m3 do not fall short", "[gpu]") {
   }
 }
 
-TEST_CASE("blocks of v of e4m3 may have a scale of 0", "[gpu]") {
-  ATTNC_NEED_GPU();
-  if (!servesFp8()) return;
+FP8_TEST_CASE("blocks of v of e4m3 may have a scale of 0", "[gpu]") {
   const Problem problem{{1, 2, 1, 130, 700}, 64, 64, DType::BF16};
   for (int64_t zero = 0; zero < 6; ++zero) {
     HostOperands operands = drawFp8(libraryMod("noop"), problem, Scales::OfBlocks);
@@ -365,9 +353,7 @@ TEST_CASE("blocks of v of e4m3 may have a scale of 0", "[gpu]") {
   }
 }
 
-TEST_CASE("scores of e4m3 may be large", "[gpu]") {
-  ATTNC_NEED_GPU();
-  if (!servesFp8()) return;
+FP8_TEST_CASE("scores of e4m3 may be large", "[gpu]") {
   for (float factor : {1e-3f, 30.f, 3e3f, -100.f})
     for (const char* name : {"noop", "causal"})
       for (Scales scales : {Scales::OfSequences, Scales::OfRows})

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 
 using namespace attnc;
@@ -51,33 +50,28 @@ void checkLibraryMod(const std::string& name, DType dtype, std::vector<ProblemSh
 
 } // namespace
 
-TEST_CASE("all families agree with the reference on every library mod in bf16", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("all families agree with the reference on every library mod in bf16", "[gpu]") {
   for (const std::string& name : libraryNames())
     for (int headDim : {64, 128})
       checkLibraryMod(name, DType::BF16, {std::begin(kShapes), std::end(kShapes)}, headDim, headDim);
 }
 
-TEST_CASE("all families agree with the reference on every library mod in fp16", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("all families agree with the reference on every library mod in fp16", "[gpu]") {
   for (const std::string& name : libraryNames())
     checkLibraryMod(name, DType::F16, {std::begin(kShapes), std::end(kShapes)}, 128, 128);
 }
 
-TEST_CASE("all families agree with the reference on every library mod in fp32", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("all families agree with the reference on every library mod in fp32", "[gpu]") {
   for (const std::string& name : libraryNames())
     checkLibraryMod(name, DType::F32, {std::begin(kShapes), std::end(kShapes)}, 64, 64);
 }
 
-TEST_CASE("each mod of the library agrees with the reference in all families", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("each mod of the library agrees with the reference in all families", "[gpu]") {
   for (const std::string& name : libraryNames(/*everywhere=*/false))
     checkLibraryMod(name, DType::BF16, {{2, 4, 2, 200, 200}, {1, 2, 1, 130, 257}}, 64, 64);
 }
 
-TEST_CASE("every head dim that is a multiple of 8 works, also with another one for v", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("every head dim that is a multiple of 8 works, also with another one for v", "[gpu]") {
   for (DType dtype : {DType::BF16, DType::F32})
     for (auto [qk, v] : {std::pair{8, 8},
                          {16, 16},
@@ -96,8 +90,7 @@ TEST_CASE("every head dim that is a multiple of 8 works, also with another one f
       checkLibraryMod("causal", dtype, {{1, 2, 1, 130, 190}}, qk, v);
 }
 
-TEST_CASE("more tiles than the GPU has room for at once", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("more tiles than the GPU has room for at once", "[gpu]") {
   for (const char* name : {"causal", "alibi", "document", "prefix_lm", "sliding_window"})
     for (bool workspace : {false, true}) {
       INFO(name << (workspace ? ", workspace" : ""));
@@ -106,8 +99,7 @@ TEST_CASE("more tiles than the GPU has room for at once", "[gpu]") {
     }
 }
 
-TEST_CASE("tf32 is used only when asked for, and then within its error", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("tf32 is used only when asked for, and then within its error", "[gpu]") {
   const Mod mod = libraryMod("causal");
   const Problem problem{{1, 2, 2, 200, 200}, 64, 64, DType::F32};
   const HostOperands operands = draw(mod, problem);
@@ -121,8 +113,7 @@ TEST_CASE("tf32 is used only when asked for, and then within its error", "[gpu]"
   CHECK(worst > 1e-5); // else the option does nothing
 }
 
-TEST_CASE("strides, unaligned rows and a broadcast KV batch give the same results", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("strides, unaligned rows and a broadcast KV batch give the same results", "[gpu]") {
   for (const char* name : {"noop", "alibi"})
     for (DType dtype : {DType::BF16, DType::F32})
       for (int64_t padding : {0, 1, 8})
@@ -132,8 +123,7 @@ TEST_CASE("strides, unaligned rows and a broadcast KV batch give the same result
                           scoreErrorOf(name, {3, 4, 2, 70, 150}));
 }
 
-TEST_CASE("unaligned rows are served where the family is left to the catalogue", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("unaligned rows are served where the family is left to the catalogue", "[gpu]") {
   for (const char* name : {"causal", "document"})
     for (bool headsLast : {false, true})
       for (bool blockMask : {false, true}) {
@@ -146,8 +136,7 @@ TEST_CASE("unaligned rows are served where the family is left to the catalogue",
       }
 }
 
-TEST_CASE("fully masked rows give output 0, lse -inf and row max -inf", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("fully masked rows give output 0, lse -inf and row max -inf", "[gpu]") {
   const Problem problem{{1, 2, 1, 150, 300}, 64, 64, DType::BF16};
   const Mod none = take(Mod::parse("q_idx % 3 == kv_idx % 2 + 5")); // no row has a column
   CHECK(runReference(none, problem, draw(none, problem)).lse[0] == -std::numeric_limits<double>::infinity());
@@ -157,8 +146,7 @@ TEST_CASE("fully masked rows give output 0, lse -inf and row max -inf", "[gpu]")
   checkFamilies(take(Mod::parse("kv_idx + 100 <= q_idx")), problem); // the first rows none
 }
 
-TEST_CASE("block masks of every block size give the same as no block mask", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("block masks of every block size give the same as no block mask", "[gpu]") {
   for (const char* name : {"causal", "document", "neighborhood2d"})
     for (int qBlock : {64, 128, 256})
       for (int kvBlock : {64, 128, 256}) {
@@ -168,8 +156,7 @@ TEST_CASE("block masks of every block size give the same as no block mask", "[gp
       }
 }
 
-TEST_CASE("any scale is honoured, zero and negative ones too", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("any scale is honoured, zero and negative ones too", "[gpu]") {
   for (const char* name : {"causal", "alibi", "softcap"})
     for (float scale : {0.f, -0.25f, 1e-3f, 1.f}) {
       INFO(name << ", scale " << scale);
@@ -178,8 +165,7 @@ TEST_CASE("any scale is honoured, zero and negative ones too", "[gpu]") {
     }
 }
 
-TEST_CASE("soft caps hold for scores near zero, far beyond the cap, and both in one tile", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("soft caps hold for scores near zero, far beyond the cap, and both in one tile", "[gpu]") {
   const ProblemShape shape{1, 2, 2, 300, 400};
   for (const char* name : {"softcap", "softcap_approx"})
     for (int headDim : {64, 128})
@@ -190,8 +176,7 @@ TEST_CASE("soft caps hold for scores near zero, far beyond the cap, and both in 
       }
 }
 
-TEST_CASE("empty problems are legal for every library mod", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("empty problems are legal for every library mod", "[gpu]") {
   const double minusInfinity = -std::numeric_limits<double>::infinity();
   for (const std::string& name : libraryNames()) {
     const Mod mod = libraryMod(name);
@@ -217,8 +202,7 @@ TEST_CASE("empty problems are legal for every library mod", "[gpu]") {
   }
 }
 
-TEST_CASE("tensors without elements read as 0, whatever the index", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("tensors without elements read as 0, whatever the index", "[gpu]") {
   const Mod mod = take(Mod::parse("none: f32[N, KV_LEN]\ntable: i64[M]\n"
                                   "def score_mod(score, b, h, q_idx, kv_idx):\n"
                                   "    return score + none[q_idx, kv_idx] + table[kv_idx - q_idx]\n"));
@@ -233,15 +217,13 @@ TEST_CASE("tensors without elements read as 0, whatever the index", "[gpu]") {
   }
 }
 
-TEST_CASE("every coordinate reaches the mod", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("every coordinate reaches the mod", "[gpu]") {
   // Each score names its own place; the row maximum and lse show what the mod was given.
   const Mod mod = take(Mod::parse("score * 0 + (b * 1000 + h * 100 + q_idx) * 0.01 + kv_idx * 0.1"));
   for (DType dtype : {DType::F32, DType::BF16}) checkFamilies(mod, {{3, 4, 2, 140, 135}, 64, 64, dtype});
 }
 
-TEST_CASE("kernels without asynchronous barriers, for the race checker", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("kernels without asynchronous barriers, for the race checker", "[gpu]") {
   // racecheck does not follow an mbarrier by which one lane answers for its warp, as those of sm90 do.
   for (const char* name : {"causal", "document"})
     for (Family family : {Family::Naive, Family::Sm80})

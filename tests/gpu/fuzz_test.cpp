@@ -16,7 +16,6 @@
 #include <map>
 
 using namespace attnc;
-using gputest::take;
 
 namespace {
 
@@ -54,8 +53,7 @@ void judge(Run& run) {
 
 } // namespace
 
-TEST_CASE("random problems agree with the reference", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("random problems agree with the reference", "[gpu][backward]") {
   uint64_t count = 72, first = 0;
   if (const char* given = std::getenv("ATTNC_TEST_RANDOM")) {
     char* end;

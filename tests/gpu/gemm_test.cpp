@@ -170,8 +170,7 @@ double worstError(const Shape& shape, DType dtype, const char* formA, const char
 
 } // namespace
 
-TEST_CASE("products by mma.sync take either operand as it lies, transposed, or from registers", "[gemm]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("products by mma.sync take either operand as it lies, transposed, or from registers", "[gemm]") {
   for (DType dtype : {DType::BF16, DType::F16, DType::F32})
     for (const char* a : {"Rows", "Columns", "Registers"})
       for (const char* b : {"Rows", "Columns"}) {
@@ -180,8 +179,7 @@ TEST_CASE("products by mma.sync take either operand as it lies, transposed, or f
       }
 }
 
-TEST_CASE("products by wgmma take either operand as it lies, transposed, or from registers", "[gemm]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("products by wgmma take either operand as it lies, transposed, or from registers", "[gemm]") {
   if (gpu()->context.info().arch != "sm_90a") {
     WARN("SKIPPED: needs a Hopper GPU");
     return;

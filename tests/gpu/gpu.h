@@ -2,6 +2,8 @@
 #pragma once
 
 #include "attnc/attnc.h"
+#include "helpers/take.h"
+#include "helpers/test_case.h"
 #include "tools/attnc/problem/safetensors.h"
 #include "tools/device/device.h"
 
@@ -33,14 +35,7 @@ Gpu* gpu(std::string* reason = nullptr);
     }                                                                                                                  \
   } while (false)
 
-/// Takes the value or fails the test with the error's message.
-template <class T> T take(Expected<T> value) {
-  if (!value) FAIL(value.error().message);
-  return *std::move(value);
-}
-inline void take(Status status) {
-  if (!status) FAIL(status.error().message);
-}
+#define GPU_TEST_CASE(...) ATTNC_TEST_CASE(ATTNC_NEED_GPU(), __VA_ARGS__)
 
 /// One attention problem.
 struct Problem {

@@ -65,8 +65,8 @@ void checkTiles(int headDim) {
 
 } // namespace
 
-TEST_CASE("gradients on grids: images and volumes, and grids smaller than a box", "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+GRID_TEST_CASE(Backward, "gradients on grids: images and volumes, and grids smaller than a box",
+               "[gpu][grid][backward]") {
   std::vector<Case> cases;
   const Mod even = gridMod(2, "(ky >= qy - 2) & (ky < qy + 2) & (kx >= qx - 8) & (kx < qx + 8)");
   const Mod causal = gridMod(2, "(ky <= qy) & (ky > qy - 9) & (abs(kx - qx) <= 9)");
@@ -82,21 +82,11 @@ TEST_CASE("gradients on grids: images and volumes, and grids smaller than a box"
   checkAll(cases);
 }
 
-TEST_CASE("gradients on grids: neighborhoods of the library, with dilation, stride and causal axes",
-          "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+GRID_TEST_CASE(Backward, "gradients on grids: neighborhoods of the library, with dilation, stride and causal axes",
+               "[gpu][grid][backward]") {
   std::vector<Case> cases;
-  const auto image = [&](int height, int width, const char* window, const char* dilation, const char* stride,
-                         const char* causal) {
-    for (int headDim : {64, 128})
-      cases.push_back(libraryCase("neighborhood2d",
-                                  {{"HEIGHT", std::to_string(height)},
-                                   {"WIDTH", std::to_string(width)},
-                                   {"WINDOW", window},
-                                   {"DILATION", dilation},
-                                   {"STRIDE", stride},
-                                   {"CAUSAL", causal}},
-                                  height * width, {{}, headDim, headDim}));
+  const auto image = [&](auto... of) {
+    for (int headDim : {64, 128}) cases.push_back(neighborhoodCase(0, of..., Problem{{}, headDim, headDim}));
   };
   image(31, 29, "(13, 13)", "(1, 1)", "(1, 1)", "(False, False)");
   image(24, 40, "(4, 6)", "(1, 1)", "(1, 1)", "(False, False)");
@@ -104,14 +94,7 @@ TEST_CASE("gradients on grids: neighborhoods of the library, with dilation, stri
   image(32, 32, "(8, 12)", "(1, 1)", "(4, 8)", "(False, False)");
   image(24, 40, "(5, 7)", "(1, 1)", "(1, 1)", "(True, False)");
   const auto video = [&](const char* window, const char* stride, const char* causal) {
-    cases.push_back(libraryCase("neighborhood3d",
-                                {{"FRAMES", "6"},
-                                 {"HEIGHT", "10"},
-                                 {"WIDTH", "14"},
-                                 {"WINDOW", window},
-                                 {"STRIDE", stride},
-                                 {"CAUSAL", causal}},
-                                6 * 10 * 14, {{}, 128, 128}));
+    cases.push_back(neighborhoodCase(6, 10, 14, window, "(1, 1, 1)", stride, causal, {{}, 128, 128}));
   };
   video("(3, 5, 7)", "(1, 1, 1)", "(False, False, False)");
   video("(3, 6, 6)", "(2, 2, 3)", "(False, False, False)");
@@ -121,20 +104,11 @@ TEST_CASE("gradients on grids: neighborhoods of the library, with dilation, stri
   checkAll(cases);
 }
 
-TEST_CASE("gradients on grids: keys whose scores are hopeless", "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
-  std::vector<Case> cases;
-  const char* mask = "(abs(ky - qy) <= 4) & (abs(kx - qx) <= 6)";
-  for (const char* score :
-       {"score + torch.where(kx > qx, -1e9, 0.0)", "score + torch.where(ky < qy, -3.4028234663852886e38, 0.0)",
-        "torch.where((kx + ky + qx + qy) % 2 == 0, score, score - 1e6)"})
-    for (int headDim : {64, 128})
-      cases.push_back(caseOf(gridMod(2, mask, score), {21, 35}, {21, 35}, {{1, 2, 2, 0, 0}, headDim, headDim}));
-  checkAll(cases);
+GRID_TEST_CASE(Backward, "gradients on grids: keys whose scores are hopeless", "[gpu][grid][backward]") {
+  checkAll(hopelessCases());
 }
 
-TEST_CASE("gradients on grids: head dims, dtypes, GQA and layouts", "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+GRID_TEST_CASE(Backward, "gradients on grids: head dims, dtypes, GQA and layouts", "[gpu][grid][backward]") {
   std::vector<Case> cases;
   for (DType dtype : {DType::BF16, DType::F16})
     for (auto [qk, v] : {std::pair(8, 8), {24, 24}, {40, 64}, {72, 16}, {96, 96}, {128, 128}, {104, 72}})
@@ -149,9 +123,8 @@ TEST_CASE("gradients on grids: head dims, dtypes, GQA and layouts", "[gpu][grid]
   checkAll({cases.front(), cases.back()}, /*withLse=*/true);
 }
 
-TEST_CASE("gradients on grids: by addresses, any strides will do, and any head dims up to 128",
-          "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+GRID_TEST_CASE(Backward, "gradients on grids: by addresses, any strides will do, and any head dims up to 128",
+               "[gpu][grid][backward]") {
   std::vector<Case> cases;
   for (DType dtype : {DType::BF16, DType::F16})
     for (auto [qk, v] : {std::pair(8, 8), {24, 16}, {40, 128}, {64, 64}, {120, 56}, {128, 128}})
@@ -165,15 +138,14 @@ TEST_CASE("gradients on grids: whatever the tile, at head dim 32", "[gpu][grid][
 TEST_CASE("gradients on grids: whatever the tile, at head dim 64", "[gpu][grid][backward]") { checkTiles(64); }
 TEST_CASE("gradients on grids: whatever the tile, at head dim 128", "[gpu][grid][backward]") { checkTiles(128); }
 
-TEST_CASE("gradients on grids: text before an image or behind it, in mods that take positions apart by hand",
-          "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+GRID_TEST_CASE(Backward,
+               "gradients on grids: text before an image or behind it, in mods that take positions apart by hand",
+               "[gpu][grid][backward]") {
   checkAll(casesBehindText());
 }
 
-TEST_CASE("gradients on grids: grids of queries and keys that differ, windows that differ by head",
-          "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+GRID_TEST_CASE(Backward, "gradients on grids: grids of queries and keys that differ, windows that differ by head",
+               "[gpu][grid][backward]") {
   std::vector<Case> cases;
   const Mod half = gridMod(2, "(abs(ky - qy // 2) <= 2) & (abs(kx - qx // 2) <= 3)");
   cases.push_back(caseOf(half, {32, 40}, {16, 20}));
@@ -193,8 +165,7 @@ TEST_CASE("gradients on grids: grids of queries and keys that differ, windows th
   checkAll(cases);
 }
 
-TEST_CASE("gradients on grids: any bounds of an axis, empty ones too", "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+GRID_TEST_CASE(Backward, "gradients on grids: any bounds of an axis, empty ones too", "[gpu][grid][backward]") {
   for (uint32_t seed = 0; seed < 4; ++seed) {
     std::mt19937 random{seed};
     const Mod mod = gridMod(3,
@@ -218,8 +189,8 @@ TEST_CASE("gradients on grids: any bounds of an axis, empty ones too", "[gpu][gr
   }
 }
 
-TEST_CASE("gradients on grids: scores by coordinates, and masks that are more than a box", "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+GRID_TEST_CASE(Backward, "gradients on grids: scores by coordinates, and masks that are more than a box",
+               "[gpu][grid][backward]") {
   const std::string window = "(abs(ky - qy) <= 5) & (abs(kx - qx) <= 4)";
   std::vector<Case> cases;
   const auto add = [&](const Mod& mod) {
@@ -241,9 +212,8 @@ TEST_CASE("gradients on grids: scores by coordinates, and masks that are more th
   checkAll(cases);
 }
 
-TEST_CASE("gradients on grids: joint attention of an image with text before it, behind it, or both",
-          "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+GRID_TEST_CASE(Backward, "gradients on grids: joint attention of an image with text before it, behind it, or both",
+               "[gpu][grid][backward]") {
   std::vector<Case> cases;
   const Mod volume = gridMod(3, "((kz <= qz) & (abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)) | ~qin | ~kin", "", "", true);
   for (int headDim : {32, 64, 128}) {
@@ -266,9 +236,8 @@ TEST_CASE("gradients on grids: joint attention of an image with text before it, 
   checkAll({cases[8], cases[9]}, false, {.family = Family::Auto});
 }
 
-TEST_CASE("gradients on grids: different tokens beside grids of queries and keys, heads and layouts",
-          "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+GRID_TEST_CASE(Backward, "gradients on grids: different tokens beside grids of queries and keys, heads and layouts",
+               "[gpu][grid][backward]") {
   std::vector<Case> cases;
   const Mod half = gridMod(2, "((abs(ky - qy // 2) <= 2) & (abs(kx - qx // 2) <= 3)) | ~qin | ~kin", "", "", true);
   for (int headDim : {64, 128}) {
@@ -288,9 +257,9 @@ TEST_CASE("gradients on grids: different tokens beside grids of queries and keys
   checkAll(cases);
 }
 
-TEST_CASE("gradients on grids: what masks say of tokens beside the grid, and scores by coordinates and distances",
-          "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+GRID_TEST_CASE(Backward,
+               "gradients on grids: what masks say of tokens beside the grid, and scores by coordinates and distances",
+               "[gpu][grid][backward]") {
   std::vector<Case> cases;
   const auto add = [&](const std::string& mask, const std::string& score = "", const std::string& captures = "") {
     const Mod mod = gridMod(2, mask, score, captures, true);
@@ -326,8 +295,8 @@ TEST_CASE("gradients on grids: what masks say of tokens beside the grid, and sco
   checkAll(cases);
 }
 
-TEST_CASE("gradients on grids: what lies behind the end of a run reaches nothing", "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+GRID_TEST_CASE(Backward, "gradients on grids: what lies behind the end of a run reaches nothing",
+               "[gpu][grid][backward]") {
   // All scores are about -160, so that a weight of a key of zeros, as there are behind the end, would be infinite.
   for (int headDim : {64, 128}) {
     const Case c = besideCase(joint2d(), {17, 13}, {77, 2}, {17, 13}, {77, 2}, {{1, 2, 2, 0, 0}, headDim, headDim});
@@ -343,8 +312,8 @@ TEST_CASE("gradients on grids: what lies behind the end of a run reaches nothing
   }
 }
 
-TEST_CASE("gradients on grids: training takes boxes in both passes, or lists in both", "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+GRID_TEST_CASE(Backward, "gradients on grids: training takes boxes in both passes, or lists in both",
+               "[gpu][grid][backward]") {
   const auto settledFor = [&](const Case& c, const std::string& arch, bool deterministic) {
     const HostOperands operands = draw(c.mod, c.problem, c.scalars);
     BackwardOperands inputs{

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 
@@ -88,6 +89,42 @@ inline Case libraryCase(const std::string& name, const std::map<std::string, std
   return {libraryMod(name, defines), problem, {}, {}};
 }
 
+/// Returns a case of neighborhood2d, if `frames` is 0, else of neighborhood3d.
+inline Case neighborhoodCase(int frames, int height, int width, const char* window, const char* dilation,
+                             const char* stride, const char* causal, const Problem& problem = {}) {
+  std::map<std::string, std::string> defines{{"HEIGHT", std::to_string(height)},
+                                             {"WIDTH", std::to_string(width)},
+                                             {"WINDOW", window},
+                                             {"DILATION", dilation},
+                                             {"STRIDE", stride},
+                                             {"CAUSAL", causal}};
+  if (frames) defines["FRAMES"] = std::to_string(frames);
+  return libraryCase(frames ? "neighborhood3d" : "neighborhood2d", defines, std::max(frames, 1) * height * width,
+                     problem);
+}
+
+/// Returns cases with keys whose scores are hopeless.
+inline std::vector<Case> hopelessCases() {
+  std::vector<Case> cases;
+  const char* mask = "(abs(ky - qy) <= 4) & (abs(kx - qx) <= 6)";
+  for (const char* score :
+       {"score + torch.where(kx > qx, -1e9, 0.0)", "score + torch.where(ky < qy, -3.4028234663852886e38, 0.0)",
+        "torch.where((kx + ky + qx + qy) % 2 == 0, score, score - 1e6)"})
+    for (int headDim : {64, 128})
+      cases.push_back(caseOf(gridMod(2, mask, score), {21, 35}, {21, 35}, {{1, 2, 2, 0, 0}, headDim, headDim}));
+  return cases;
+}
+
+/// Checks that cases lie on grids, and drops those that do not: what is no grid holds nothing here.
+inline void keepGrids(std::vector<Case>& cases) {
+  std::erase_if(cases, [](const Case& c) {
+    const bool isOne =
+        bool(test::sourcesOf(gpu()->compiler, c.mod, kernelOptions(c.mod, c.problem, {.family = Family::Grid})));
+    CHECK(isOne);
+    return !isOne;
+  });
+}
+
 inline bool hasGridKernels(KernelKind kind) {
   const Mod mod = gridMod(2, "(abs(ky - qy) <= 2) & (abs(kx - qx) <= 2)");
   return bool(test::sourcesOf(gpu()->compiler, mod,
@@ -116,6 +153,8 @@ inline std::vector<std::string> gridArchs(const Mod& mod, KernelKind kind) {
     WARN("SKIPPED: there are no kernels by boxes of a grid for this GPU");                                             \
     return;                                                                                                            \
   }
+
+#define GRID_TEST_CASE(kind, ...) ATTNC_TEST_CASE(ATTNC_NEED_GRID_KERNELS(KernelKind::kind), __VA_ARGS__)
 
 constexpr const char* kNearby = "(abs(ky - qy) <= 3) & (abs(kx - qx) <= 4)";
 

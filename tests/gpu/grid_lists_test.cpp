@@ -45,8 +45,7 @@ const Mod& global2d() {
 
 } // namespace
 
-TEST_CASE("lists of boxes: what a kernel is prepared for", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
+GRID_TEST_CASE(Forward, "lists of boxes: what a kernel is prepared for", "[gpu][grid]") {
   const Case c = caseOf(gridMod(2, kCrissCross), {20, 30}, {20, 30});
   const HostOperands operands = draw(c.mod, c.problem, c.scalars);
   Operands inputs{
@@ -57,8 +56,7 @@ TEST_CASE("lists of boxes: what a kernel is prepared for", "[gpu][grid]") {
   CHECK(settled.kernel.kvLoop() == KvLoop::BoxMask);
 }
 
-TEST_CASE("lists of boxes: criss-cross attention", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
+GRID_TEST_CASE(Forward, "lists of boxes: criss-cross attention", "[gpu][grid]") {
   std::vector<Case> cases;
   const Mod mod = gridMod(2, kCrissCross);
   for (const Extents& extents : {Extents{1, 1}, {3, 5}, {31, 37}, {40, 24}, {16, 64}, {1, 300}, {300, 1}})
@@ -75,8 +73,8 @@ TEST_CASE("lists of boxes: criss-cross attention", "[gpu][grid]") {
   checkForward(cases, kListed);
 }
 
-TEST_CASE("lists of boxes: tiles that a captured table names, by head, and queries that see none", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
+GRID_TEST_CASE(Forward, "lists of boxes: tiles that a captured table names, by head, and queries that see none",
+               "[gpu][grid]") {
   std::vector<Case> cases;
   for (int oneIn : {2, 8, 60})
     for (const Extents& extents : {Extents{64, 64}, {33, 47}, {8, 100}})
@@ -91,9 +89,8 @@ TEST_CASE("lists of boxes: tiles that a captured table names, by head, and queri
   checkForward(cases, kListed);
 }
 
-TEST_CASE("lists of boxes: neighbors and pixels that all see, and heads that see by rules of their own",
-          "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
+GRID_TEST_CASE(Forward, "lists of boxes: neighbors and pixels that all see, and heads that see by rules of their own",
+               "[gpu][grid]") {
   std::vector<Case> cases;
   for (const Extents& extents : {Extents{40, 40}, {31, 37}, {5, 3}}) {
     Case c = caseOf(global2d(), extents, extents);
@@ -108,8 +105,8 @@ TEST_CASE("lists of boxes: neighbors and pixels that all see, and heads that see
   checkForward(cases, kListed);
 }
 
-TEST_CASE("lists of boxes: scores by coordinates, layouts, several launches, and whatever the tile", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
+GRID_TEST_CASE(Forward, "lists of boxes: scores by coordinates, layouts, several launches, and whatever the tile",
+               "[gpu][grid]") {
   const Mod biased = gridMod(2, kCrissCross, "score + bias[h, ky - qy + 50, kx - qx + 50]", "bias: f32[H, 101, 101]\n");
   const Mod scaled = gridMod(2, kCrissCross, "20 * torch.tanh(score / 20) + (ky - qy) * 0.1");
   std::vector<Case> cases;
@@ -134,14 +131,12 @@ TEST_CASE("lists of boxes: scores by coordinates, layouts, several launches, and
   }
 }
 
-TEST_CASE("lists of boxes: a kernel by boxes without lists asks each pair", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
+GRID_TEST_CASE(Forward, "lists of boxes: a kernel by boxes without lists asks each pair", "[gpu][grid]") {
   checkForward(
       {caseOf(gridMod(2, kCrissCross), {21, 30}, {21, 30}), withTiles(caseOf(tiles2d(), {33, 47}, {33, 47}), 8)});
 }
 
-TEST_CASE("lists of boxes: the GPU builds those that the CPU builds", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
+GRID_TEST_CASE(Forward, "lists of boxes: the GPU builds those that the CPU builds", "[gpu][grid]") {
   Gpu& device = *gpu();
   std::mt19937 random{11};
   const auto draw = [&](int most) { return 1 + int(random() % unsigned(most)); };

@@ -40,8 +40,7 @@ void checkCase(const LargeCase& large, const Problem& problem, RunOptions option
 
 } // namespace
 
-TEST_CASE("forward kernels are exact for scores of any size", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("forward kernels are exact for scores of any size", "[gpu]") {
   for (const Problem& problem :
        {Problem{{1, 2, 1, 300, 700}, 64, 64, DType::BF16}, Problem{{2, 2, 2, 130, 520}, 128, 128, DType::F16}})
     for (const LargeCase& large : largeCases())
@@ -50,8 +49,7 @@ TEST_CASE("forward kernels are exact for scores of any size", "[gpu]") {
           checkCase(large, problem, {.rowMax = rowMax}, familiesFor(large.mod(), problem));
 }
 
-TEST_CASE("forward kernels are exact for scores of any size with fp32 operands and wide heads", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("forward kernels are exact for scores of any size with fp32 operands and wide heads", "[gpu]") {
   for (const Problem& problem :
        {Problem{{1, 1, 1, 70, 300}, 64, 64, DType::F32}, Problem{{1, 1, 1, 140, 400}, 256, 256, DType::BF16}})
     for (const LargeCase& large : largeCases())
@@ -59,8 +57,7 @@ TEST_CASE("forward kernels are exact for scores of any size with fp32 operands a
         checkCase(large, problem, {.rowMax = false}, familiesFor(large.mod(), problem));
 }
 
-TEST_CASE("gradients are exact for scores of any size", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients are exact for scores of any size", "[gpu][backward]") {
   for (const Problem& problem :
        {Problem{{1, 4, 2, 300, 420}, 64, 64, DType::BF16}, Problem{{2, 2, 2, 130, 300}, 128, 128, DType::F16},
         Problem{{1, 1, 1, 140, 200}, 256, 256, DType::BF16}, Problem{{1, 2, 1, 70, 130}, 64, 64, DType::F32}})
@@ -85,8 +82,7 @@ TEST_CASE("gradients are exact for scores of any size", "[gpu][backward]") {
     }
 }
 
-TEST_CASE("decode kernels are exact for scores of any size", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("decode kernels are exact for scores of any size", "[gpu]") {
   for (const LargeCase& large : largeCases())
     for (bool rowMax : {false, true})
       checkCase(large, {{2, 8, 2, 3, 5000}, 128, 128, DType::BF16}, {.rowMax = rowMax, .decode = true},

@@ -6,7 +6,6 @@
 #include "reference/attention.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <thread>
 
@@ -38,8 +37,7 @@ std::vector<Family> families() { return familiesFor(Mod::identity(), {{1, 1, 1, 
 
 } // namespace
 
-TEST_CASE("a launch can be captured in a CUDA graph and replayed", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("a launch can be captured in a CUDA graph and replayed", "[gpu]") {
   Gpu& device = *gpu();
   for (Family family : families()) {
     Launchable work({{2, 4, 2, 200, 300}, 64, 64, DType::BF16});
@@ -59,8 +57,7 @@ TEST_CASE("a launch can be captured in a CUDA graph and replayed", "[gpu]") {
   }
 }
 
-TEST_CASE("equal launches give equal bits", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("equal launches give equal bits", "[gpu]") {
   Gpu& device = *gpu();
   for (Family family : families()) {
     Launchable work({{2, 8, 2, 500, 700}, 128, 128, DType::BF16});
@@ -76,8 +73,7 @@ TEST_CASE("equal launches give equal bits", "[gpu]") {
   }
 }
 
-TEST_CASE("several kernels run from several threads at once", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("several kernels run from several threads at once", "[gpu]") {
   Gpu& device = *gpu();
   const std::vector<std::string> names = {"noop", "causal", "softcap_approx", "noop"};
   std::vector<std::unique_ptr<Launchable>> work;
@@ -115,8 +111,7 @@ TEST_CASE("several kernels run from several threads at once", "[gpu]") {
   }
 }
 
-TEST_CASE("offsets beyond 2^31 elements are reached", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("offsets beyond 2^31 elements are reached", "[gpu]") {
   Gpu& device = *gpu();
   // Two batches of k lie 2^31 + 64 elements apart; everything between stays untouched.
   Launchable work({{2, 1, 1, 64, 64}, 64, 64, DType::BF16});
@@ -143,8 +138,7 @@ TEST_CASE("offsets beyond 2^31 elements are reached", "[gpu]") {
   }
 }
 
-TEST_CASE("layouts that the copy engine cannot describe are served by another family", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("layouts that the copy engine cannot describe are served by another family", "[gpu]") {
   Gpu& device = *gpu();
   const Mod mod = libraryMod("causal");
   Launchable work({{2, 4, 2, 100, 150}, 64, 64, DType::BF16});
@@ -190,8 +184,7 @@ TEST_CASE("layouts that the copy engine cannot describe are served by another fa
   }
 }
 
-TEST_CASE("block masks built on the GPU are those built on the CPU", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("block masks built on the GPU are those built on the CPU", "[gpu]") {
   Gpu& device = *gpu();
   for (const char* name : {"causal", "sliding_window", "prefix_lm", "document", "global_local", "neighborhood2d",
                            "tree", "permutation_lm"}) {

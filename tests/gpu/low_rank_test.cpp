@@ -48,8 +48,7 @@ void check(
 
 } // namespace
 
-TEST_CASE("low-rank terms in columns of q and k agree with the reference", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("low-rank terms in columns of q and k agree with the reference", "[gpu]") {
   check(dotMod(64, "bf16", "bf16"), {{2, 4, 4, 129, 257}, 64, 64});
   check(dotMod(64, "bf16", "bf16", "0"), {{1, 3, 1, 300, 200}, 128, 128});
   check(dotMod(16, "f32", "bf16", "0"), {{1, 6, 2, 127, 63}, 128, 128});
@@ -60,8 +59,7 @@ TEST_CASE("low-rank terms in columns of q and k agree with the reference", "[gpu
   check(dotMod(16, "bf16", "bf16", "h", "s + 0.125 * (kv_idx - q_idx)"), {{1, 2, 2, 256, 129}, 64, 64});
 }
 
-TEST_CASE("low-rank terms of f32 keep the error that is allowed", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("low-rank terms of f32 keep the error that is allowed", "[gpu]") {
   for (float error : {0.01f, 0.005f, 1e-4f, 2e-5f, 1e-6f}) {
     check(dotMod(16, "f32", "f32"), {{2, 4, 2, 129, 257}, 128, 128}, {.lowRankError = error});
     check(dotMod(16, "f32", "f32", "0"), {{1, 2, 1, 200, 63}, 72, 40}, {.lowRankError = error});
@@ -72,8 +70,7 @@ TEST_CASE("low-rank terms of f32 keep the error that is allowed", "[gpu]") {
   check(dotMod(42, "f32", "f32", "0"), {{2, 2, 2, 65, 129}, 128, 64}, {.lowRankError = 1e-4f});
 }
 
-TEST_CASE("low-rank terms go with strides, broadcast batches, lists and scales", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("low-rank terms go with strides, broadcast batches, lists and scales", "[gpu]") {
   check(dotMod(16, "bf16", "bf16"), {{2, 4, 2, 129, 257}, 64, 64, DType::BF16, true});
   check(dotMod(16, "bf16", "bf16"), {{2, 4, 2, 129, 257}, 64, 64, DType::BF16, false, true, 8});
   check(dotMod(16, "bf16", "f32", "0"), {{2, 4, 2, 129, 257}, 64, 64}, {.blockMask = true});
@@ -120,8 +117,7 @@ void put(HostOperands& operands, const std::string& name, const Layout& layout) 
 
 } // namespace
 
-TEST_CASE("captures of any layout are factors of a low-rank term", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("captures of any layout are factors of a low-rank term", "[gpu]") {
   const Layout dense, headsLast{{0, 2, 1, 3}}, ranksFirst{{0, 1, 3, 2}}, sliced{{0, 1, 2, 3}, 8, 16},
       unaligned{{0, 1, 2, 3}, 3, 5}, oneBatch{{1, 2, 3}}, oneHead{{0, 2, 3}}, oneRow{{0, 1, 3}}, one{{2, 3}},
       padded{{2, 0, 1, 3}, 0, 11};
@@ -170,8 +166,7 @@ TEST_CASE("captures of any layout are factors of a low-rank term", "[gpu]") {
           [](HostOperands& operands) { operands.captures.set("gain", 0x1p-48); });
 }
 
-TEST_CASE("gradients of q, k and v with a low-rank term in columns agree with the reference", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients of q, k and v with a low-rank term in columns agree with the reference", "[gpu][backward]") {
   const auto checkBackward = [](const std::string& text, const Problem& problem, std::optional<float> scale = {},
                                 bool deterministic = false, float error = 0) {
     const Mod mod = modOf(text);

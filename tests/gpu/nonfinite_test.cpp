@@ -115,8 +115,7 @@ void checkVariant(const Variant& variant, const Problem& problem) {
 
 } // namespace
 
-TEST_CASE("rows with a live score of +inf or NaN are NaN in every family, and masked ones do not matter", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("rows with a live score of +inf or NaN are NaN in every family, and masked ones do not matter", "[gpu]") {
   const ProblemShape shapes[] = {{1, 2, 1, 150, 300}, {1, 2, 2, 129, 257}, {2, 1, 1, 70, 33}, {1, 1, 1, 64, 640}};
   for (auto [dtype, headDim] : {std::pair{DType::BF16, 64}, {DType::BF16, 128}, {DType::F16, 128}, {DType::F32, 64}}) {
     std::vector<std::pair<Mod, KernelOptions>> jobs;
@@ -137,15 +136,13 @@ TEST_CASE("rows with a live score of +inf or NaN are NaN in every family, and ma
   }
 }
 
-TEST_CASE("a row of one column alone is NaN, or empty, by its score", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("a row of one column alone is NaN, or empty, by its score", "[gpu]") {
   const Variant alone{"torch.where(kv_idx == column[q_idx], special[q_idx], -torch.inf)", ""};
   for (DType dtype : {DType::BF16, DType::F32})
     for (int64_t kvLen : {int64_t(1), int64_t(130)}) checkVariant(alone, {{1, 2, 2, 140, kvLen}, 64, 64, dtype});
 }
 
-TEST_CASE("scores that a mod takes beyond the range of f32 are infinite", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("scores that a mod takes beyond the range of f32 are infinite", "[gpu]") {
   const Mod mod = take(Mod::parse("import torch\ndef score_mod(score, b, h, q_idx, kv_idx):\n"
                                   "  return torch.where(q_idx % 3 == 0, score, score * 1e30 * 1e30)\n"
                                   "def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n"));

@@ -4,8 +4,7 @@
 using namespace attnc;
 using namespace attnc::gputest;
 
-TEST_CASE("buckets, strides and equalities of floats are those of the reference", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("buckets, strides and equalities of floats are those of the reference", "[gpu]") {
   const char* mods[] = {
       // T5's buckets, both directions: at distances of 16, 32 and 64 the logarithm meets a whole number.
       "import torch\ntable: f32[H, 32]\n"

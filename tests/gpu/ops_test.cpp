@@ -240,8 +240,7 @@ void drawSpecials(std::vector<float>& x, std::vector<float>& y) {
 
 } // namespace
 
-TEST_CASE("every f32 operation keeps the error that ops.cuh states, over all exponents", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("every f32 operation keeps the error that ops.cuh states, over all exponents", "[gpu]") {
   Evaluator evaluator;
   std::vector<Worst> worst(std::size(kClaims) + 1);
   std::mt19937 random(1);

@@ -207,8 +207,7 @@ PagedCase caseOf(const std::string& mod, int pageSize, int64_t qLen, int64_t hea
 
 } // namespace
 
-TEST_CASE("forward kernels of every family take pages of every size", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("forward kernels of every family take pages of every size", "[gpu]") {
   for (const char* mod : {"noop", "causal", "alibi", "sliding_window", "document"})
     for (int pageSize : kPageSizes)
       for (int64_t qLen : {1, 7, 127, 300}) checkPaged(caseOf(mod, pageSize, qLen, 6, 2, 64), Kernels::Forward);
@@ -222,18 +221,15 @@ static void checkEveryPageSize(Kernels kernels) {
   }
 }
 
-TEST_CASE("decode kernels take pages of every size, and any number of queries and heads", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("decode kernels take pages of every size, and any number of queries and heads", "[gpu]") {
   checkEveryPageSize(Kernels::Decode);
 }
 
-TEST_CASE("sm80's decode kernels take pages of every size, and any number of queries and heads", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("sm80's decode kernels take pages of every size, and any number of queries and heads", "[gpu]") {
   checkEveryPageSize(Kernels::DecodeSm80);
 }
 
-TEST_CASE("every library mod reads positions, whatever pages they lie in", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("every library mod reads positions, whatever pages they lie in", "[gpu]") {
   for (const std::string& mod : libraryNames())
     for (int pageSize : {1, 16, 128}) {
       checkPaged(caseOf(mod, pageSize, 130, 4, 2, 128), Kernels::Forward);
@@ -241,8 +237,7 @@ TEST_CASE("every library mod reads positions, whatever pages they lie in", "[gpu
     }
 }
 
-TEST_CASE("decode kernels and forward kernels agree on long sequences in pages", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("decode kernels and forward kernels agree on long sequences in pages", "[gpu]") {
   for (int pageSize : {1, 16, 64, 256}) {
     PagedCase c{"causal", {{4, 8, 1, 4, 5120}, 128, 128, DType::F16}, pageSize, {5000, 4097, 0, 513}};
     checkPaged(c, Kernels::Decode);
@@ -251,8 +246,7 @@ TEST_CASE("decode kernels and forward kernels agree on long sequences in pages",
   }
 }
 
-TEST_CASE("sequences share the pages of a prefix", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("sequences share the pages of a prefix", "[gpu]") {
   for (int pageSize : {1, 16, 64}) {
     PagedCase c{"alibi", {{5, 8, 2, 5, 640}, 64, 64, DType::BF16}, pageSize, {600, 257, 256, 640, 300}, 256};
     checkPaged(c, Kernels::Decode);
@@ -260,8 +254,7 @@ TEST_CASE("sequences share the pages of a prefix", "[gpu]") {
   }
 }
 
-TEST_CASE("a pool lies heads last, unaligned, and with any head dims", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("a pool lies heads last, unaligned, and with any head dims", "[gpu]") {
   for (auto [qk, v] : {std::pair{64, 64}, {40, 72}, {8, 256}, {192, 128}, {256, 256}})
     for (int pageSize : {1, 8, 32, 256})
       for (int64_t padding : {0, 8, 3}) {
@@ -274,8 +267,7 @@ TEST_CASE("a pool lies heads last, unaligned, and with any head dims", "[gpu]") 
       }
 }
 
-TEST_CASE("pages hold for fp32, for wide heads, with lists and with offsets", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("pages hold for fp32, for wide heads, with lists and with offsets", "[gpu]") {
   for (int pageSize : {1, 8, 64, 256}) {
     PagedCase c = caseOf("causal", pageSize, 70, 4, 2, 64);
     c.problem.dtype = DType::F32;
@@ -295,8 +287,7 @@ TEST_CASE("pages hold for fp32, for wide heads, with lists and with offsets", "[
   }
 }
 
-TEST_CASE("random layouts of pages, lengths and heads", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("random layouts of pages, lengths and heads", "[gpu]") {
   const std::vector<std::string> mods = {"noop", "causal", "alibi", "sliding_window", "softcap"};
   for (uint64_t seed = 0; seed < 60; ++seed) {
     std::mt19937_64 random(seed);
@@ -317,8 +308,7 @@ TEST_CASE("random layouts of pages, lengths and heads", "[gpu]") {
   }
 }
 
-TEST_CASE("new rows are attended to, and written where they belong", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("new rows are attended to, and written where they belong", "[gpu]") {
   for (const char* mod : {"noop", "causal", "sliding_window"})
     for (int pageSize : {0, 1, 16, 64, 256})
       for (int64_t qLen : {1, 5, 70, 127}) {
@@ -330,8 +320,7 @@ TEST_CASE("new rows are attended to, and written where they belong", "[gpu]") {
       }
 }
 
-TEST_CASE("new rows are written although no query may see them, and in any layout", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("new rows are written although no query may see them, and in any layout", "[gpu]") {
   for (int pageSize : {0, 8, 128})
     for (int64_t padding : {0, 8, 3}) {
       PagedCase c = caseOf("causal", pageSize, 3, 8, 2, 40);
@@ -344,8 +333,7 @@ TEST_CASE("new rows are written although no query may see them, and in any layou
     }
 }
 
-TEST_CASE("decode kernels of wide heads take pages, and append rows", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("decode kernels of wide heads take pages, and append rows", "[gpu]") {
   for (bool vInK : {true, false})
     for (int pageSize : {0, 8, 16, 32, 64, 256})
       for (const char* mod : {"noop", "causal", "document"})
@@ -386,8 +374,7 @@ static void checkRaggedPages(bool appends) {
 TEST_CASE("every family takes ragged batches in pages of every size", "[gpu][ragged]") { checkRaggedPages(false); }
 TEST_CASE("every family appends to ragged batches in pages of every size", "[gpu][ragged]") { checkRaggedPages(true); }
 
-TEST_CASE("every library mod sees positions of ragged batches in pages", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("every library mod sees positions of ragged batches in pages", "[gpu][ragged]") {
   for (const std::string& mod : libraryNames()) {
     checkPaged(raggedCase(mod, 16, 128), Kernels::Forward);
     checkPaged(raggedCase(mod, 128, 64, true), Kernels::Forward);
@@ -395,8 +382,7 @@ TEST_CASE("every library mod sees positions of ragged batches in pages", "[gpu][
   }
 }
 
-TEST_CASE("ragged batches in pages take any heads and dtypes and offsets", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("ragged batches in pages take any heads and dtypes and offsets", "[gpu][ragged]") {
   for (int pageSize : {1, 8, 64, 256}) {
     for (auto [qk, v] : {std::pair{40, 72}, {192, 128}, {256, 256}}) {
       PagedCase c = raggedCase("causal", pageSize, qk, true);
@@ -425,8 +411,7 @@ TEST_CASE("ragged batches in pages take any heads and dtypes and offsets", "[gpu
   }
 }
 
-TEST_CASE("decodes and prompts share a launch", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("decodes and prompts share a launch", "[gpu][ragged]") {
   for (const char* mod : {"causal", "sliding_window", "alibi"})
     for (int pageSize : {16, 64}) {
       PagedCase c{mod, {{8, 8, 2, 700, 3072}, 128, 128, DType::BF16}, pageSize, {3000, 64, 1, 700, 2049, 0, 1500, 300}};
@@ -436,8 +421,7 @@ TEST_CASE("decodes and prompts share a launch", "[gpu][ragged]") {
     }
 }
 
-TEST_CASE("random ragged batches in pages", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("random ragged batches in pages", "[gpu][ragged]") {
   const std::vector<std::string> mods = {"noop", "causal", "alibi", "sliding_window", "softcap"};
   for (uint64_t seed = 0; seed < 60; ++seed) {
     std::mt19937_64 random(seed);
@@ -464,8 +448,7 @@ TEST_CASE("random ragged batches in pages", "[gpu][ragged]") {
   }
 }
 
-TEST_CASE("decode kernels of wide heads take ragged batches in pages", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("decode kernels of wide heads take ragged batches in pages", "[gpu][ragged]") {
   for (bool vInK : {true, false})
     for (int pageSize : {16, 64})
       for (bool appends : {false, true}) {

@@ -15,8 +15,7 @@ device::Buffer dirty(size_t bytes) { return filled(bytes, 0xa5); }
 
 } // namespace
 
-TEST_CASE("prepared attention is right, whatever the workspace held before", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("prepared attention is right, whatever the workspace held before", "[gpu]") {
   Gpu& gpu = *gputest::gpu();
   for (const char* name : {"noop", "causal", "alibi", "document", "global_local", "sliding_window"})
     for (Family family : {Family::Auto, Family::Sm80, Family::Naive}) {
@@ -39,8 +38,7 @@ TEST_CASE("prepared attention is right, whatever the workspace held before", "[g
     }
 }
 
-TEST_CASE("one preparation serves operands elsewhere, and other values of captures", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("one preparation serves operands elsewhere, and other values of captures", "[gpu]") {
   Gpu& gpu = *gputest::gpu();
   const Mod mod = libraryMod("document");
   Problem problem{{2, 4, 2, 384, 384}, 64, 64, DType::BF16};
@@ -59,8 +57,7 @@ TEST_CASE("one preparation serves operands elsewhere, and other values of captur
   }
 }
 
-TEST_CASE("prepared attention can be captured whole, its block mask included", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("prepared attention can be captured whole, its block mask included", "[gpu]") {
   Gpu& gpu = *gputest::gpu();
   for (const char* name : {"causal", "document"}) {
     const Mod mod = libraryMod(name);
@@ -78,8 +75,7 @@ TEST_CASE("prepared attention can be captured whole, its block mask included", "
   }
 }
 
-TEST_CASE("the block mask of a workspace is that of the CPU", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("the block mask of a workspace is that of the CPU", "[gpu]") {
   Gpu& gpu = *gputest::gpu();
   const Mod mod = libraryMod("document");
   const Problem problem{{2, 2, 2, 1000, 1000}, 64, 64, DType::BF16};
@@ -99,8 +95,7 @@ TEST_CASE("the block mask of a workspace is that of the CPU", "[gpu]") {
   CHECK(actual.toString() == take(BlockMask::build(mod, device.host.captures, problem.shape, shape)).toString());
 }
 
-TEST_CASE("what was not prepared is not launched", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("what was not prepared is not launched", "[gpu]") {
   Gpu& gpu = *gputest::gpu();
   const Mod mod = libraryMod("document");
   const Problem problem{{2, 4, 2, 200, 200}, 64, 64, DType::BF16};
@@ -108,10 +103,7 @@ TEST_CASE("what was not prepared is not launched", "[gpu]") {
   const Prepared prepared = take(gpu.compiler.prepare(mod, device.inputs, device.outputs));
   const device::Buffer workspace = dirty(prepared.workspaceBytes());
   const auto errorOf = [&](const Operands& inputs, const Outputs& outputs, void* memory) {
-    const Status status = prepared.launch(inputs, outputs, memory, gpu.stream.get());
-    REQUIRE_FALSE(status);
-    CHECK(status.error().blame == Blame::Environment);
-    return status.error().message;
+    return environmentErrorOf(prepared.launch(inputs, outputs, memory, gpu.stream.get()));
   };
   Operands inputs = device.inputs;
   Outputs outputs = device.outputs;
@@ -136,8 +128,7 @@ TEST_CASE("what was not prepared is not launched", "[gpu]") {
   for (double value : device.outcome().lse) REQUIRE(value != value); // nothing was written
 }
 
-TEST_CASE("a launch that breaks a condition of the mod is refused before anything is written", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("a launch that breaks a condition of the mod is refused before anything is written", "[gpu]") {
   Gpu& gpu = *gputest::gpu();
   const Mod mod = take(Mod::parse("window: int\nassert window <= KV_LEN, 'the window lies outside'\n"
                                   "def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx <= window\n"));
@@ -149,9 +140,8 @@ TEST_CASE("a launch that breaks a condition of the mod is refused before anythin
   const device::Buffer workspace = dirty(prepared.workspaceBytes());
   take(prepared.initialise(device.inputs, workspace.data(), gpu.stream.get()));
   captures.set("window", 201);
-  const Status status = prepared.launch(device.inputs, device.outputs, workspace.data(), gpu.stream.get());
-  REQUIRE_FALSE(status);
-  CHECK(status.error().message.find("the window lies outside (") != std::string::npos);
+  CHECK(refusalOf(prepared.launch(device.inputs, device.outputs, workspace.data(), gpu.stream.get()))
+            .message.find("the window lies outside (") != std::string::npos);
   take(gpu.stream.synchronize());
   for (double value : device.outcome().lse) REQUIRE(value != value); // nothing was written
   captures.set("window", 200);

@@ -125,8 +125,7 @@ double rmse(std::vector<double> a, const std::vector<double>& b) {
 
 } // namespace
 
-TEST_CASE("rows are rounded to e4m3 by the largest of their head or block, or each by its own", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("rows are rounded to e4m3 by the largest of their head or block, or each by its own", "[gpu]") {
   if (!convertsFp8()) return;
   for (DType dtype : {DType::BF16, DType::F16, DType::F32})
     for (int64_t width : {8, 64, 80, 128, 256})
@@ -159,8 +158,7 @@ TEST_CASE("rows are rounded to e4m3 by the largest of their head or block, or ea
       }
 }
 
-TEST_CASE("rows are rounded to e4m3 by scales that are given", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("rows are rounded to e4m3 by scales that are given", "[gpu]") {
   if (!convertsFp8()) return;
   for (DType dtype : {DType::BF16, DType::F16, DType::F32})
     for (int64_t width : {16, 128, 256})
@@ -182,8 +180,7 @@ TEST_CASE("rows are rounded to e4m3 by scales that are given", "[gpu]") {
       }
 }
 
-TEST_CASE("rows get a rotary embedding before they are rounded", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("rows get a rotary embedding before they are rounded", "[gpu]") {
   if (!convertsFp8()) return;
   for (DType dtype : {DType::BF16, DType::F16, DType::F32})
     for (DType ofTable : {DType::F32, dtype})
@@ -218,8 +215,7 @@ TEST_CASE("rows get a rotary embedding before they are rounded", "[gpu]") {
           }
 }
 
-TEST_CASE("a rotation keeps products, and spreads outliers", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("a rotation keeps products, and spreads outliers", "[gpu]") {
   if (!convertsFp8()) return;
   for (int64_t width : {64, 96, 128, 256}) {
     INFO(width);
@@ -249,8 +245,7 @@ TEST_CASE("a rotation keeps products, and spreads outliers", "[gpu]") {
   }
 }
 
-TEST_CASE("rotations lessen the error of attention over outliers", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("rotations lessen the error of attention over outliers", "[gpu]") {
   if (gpu()->context.info().arch != "sm_90a") return;
   const Problem problem{{1, 8, 8, 1024, 1024}, 128, 128, DType::BF16};
   HostOperands operands;

@@ -114,8 +114,7 @@ const char* const kSoftcap = "def score_mod(score, b, h, q_idx, kv_idx):\n"
 
 } // namespace
 
-TEST_CASE("ragged batches walk the lists of a block mask, those of each sequence", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("ragged batches walk the lists of a block mask, those of each sequence", "[gpu][ragged]") {
   for (const char* mod :
        {"score", "q_idx >= kv_idx", "(q_idx + 2 * kv_idx + b + h) % 3 != 0", kAlibi, kHopeless, kSoftcap})
     for (int headDim : {64, 128, 256})
@@ -126,8 +125,8 @@ TEST_CASE("ragged batches walk the lists of a block mask, those of each sequence
                .headDim = headDim});
 }
 
-TEST_CASE("lists of a ragged batch have blocks of any size, for all sequences or heads, or for one", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("lists of a ragged batch have blocks of any size, for all sequences or heads, or for one",
+              "[gpu][ragged]") {
   for (int qBlock : {64, 128, 256})
     for (int kvBlock : {64, 128, 256})
       for (bool perSequence : {false, true})
@@ -167,8 +166,7 @@ TEST_CASE("lists of a ragged batch of e4m3 are of positions in pages, to which n
   checkPages(DType::E4M3);
 }
 
-TEST_CASE("a block mask is built for a ragged batch whose mask has no bounds", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("a block mask is built for a ragged batch whose mask has no bounds", "[gpu][ragged]") {
   for (DType dtype : {DType::BF16, DType::E4M3})
     for (const char* mod :
          {"(q_idx // 128 + 2 * kv_idx // 64 + b + h) % 3 != 0", "(q_idx + kv_idx) % 3 != 0", kHopeless})
@@ -177,8 +175,7 @@ TEST_CASE("a block mask is built for a ragged batch whose mask has no bounds", "
             {.qLengths = {200, 130, 257, 129, 256}, .mod = mod, .headDim = headDim, .dtype = dtype, .hasLists = false});
 }
 
-TEST_CASE("each launch lists the blocks of queries with offsets", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("each launch lists the blocks of queries with offsets", "[gpu][ragged]") {
   int number = 0;
   for (DType dtype : {DType::BF16, DType::E4M3})
     for (const char* mod : {"(q_idx >= kv_idx) & ((kv_idx < 4) | (q_idx - kv_idx < 150))",
@@ -197,8 +194,7 @@ TEST_CASE("each launch lists the blocks of queries with offsets", "[gpu][ragged]
     }
 }
 
-TEST_CASE("ragged batches of e4m3 walk lists", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("ragged batches of e4m3 walk lists", "[gpu][ragged]") {
   for (const char* mod : {"score", "q_idx >= kv_idx", "(q_idx + 2 * kv_idx + b + h) % 3 != 0", kSoftcap})
     for (int headDim : {64, 128, 256})
       check({.qLengths = kRaggedLengths,

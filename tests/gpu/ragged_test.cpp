@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 using namespace attnc;
 using namespace attnc::gputest;
@@ -312,14 +311,12 @@ const std::vector<int32_t> kOtherLengths = {7, 3, 0, 64, 200, 0, 65, 1, 129, 128
 
 } // namespace
 
-TEST_CASE("every library mod serves ragged batches", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("every library mod serves ragged batches", "[gpu][ragged]") {
   for (const std::string& name : libraryNames())
     for (int headDim : {64, 128}) checkFamilies(name, {.qLengths = kLengths, .headDim = headDim}, false);
 }
 
-TEST_CASE("lengths of q and of keys differ in a ragged batch", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("lengths of q and of keys differ in a ragged batch", "[gpu][ragged]") {
   for (const char* name : {"noop", "causal", "alibi", "sliding_window", "document"})
     for (QueryOffsets offsets : {QueryOffsets::FromLengths, QueryOffsets::None}) {
       checkFamilies(name, {.qLengths = kLengths, .kvLengths = kOtherLengths, .headDim = 128}, false, offsets);
@@ -327,8 +324,7 @@ TEST_CASE("lengths of q and of keys differ in a ragged batch", "[gpu][ragged]") 
     }
 }
 
-TEST_CASE("ragged batches with any ratio of heads, wide heads and fp32", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("ragged batches with any ratio of heads, wide heads and fp32", "[gpu][ragged]") {
   for (const char* name : {"noop", "causal", "softcap"}) {
     checkFamilies(name, {.qLengths = kLengths, .heads = 6, .kvHeads = 2, .headDim = 128}, false);
     checkFamilies(name, {.qLengths = kLengths, .heads = 8, .kvHeads = 1, .headDim = 64, .tellsLongest = false}, false);
@@ -339,8 +335,7 @@ TEST_CASE("ragged batches with any ratio of heads, wide heads and fp32", "[gpu][
   }
 }
 
-TEST_CASE("decode kernels serve ragged batches", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("decode kernels serve ragged batches", "[gpu][ragged]") {
   const std::vector<int32_t> tokens = {1, 1, 0, 2, 7, 1, 0, 16, 1, 3};
   const std::vector<int32_t> keys = {700, 0, 33, 64, 1000, 1, 0, 129, 3000, 65};
   for (const std::string& name : libraryNames())
@@ -357,14 +352,12 @@ TEST_CASE("decode kernels serve ragged batches", "[gpu][ragged]") {
   checkFamilies("causal", {.qLengths = {0, 0}, .kvLengths = {5, 0}}, false, {}, true);
 }
 
-TEST_CASE("every library mod has gradients for ragged batches", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("every library mod has gradients for ragged batches", "[gpu][ragged]") {
   for (const std::string& name : libraryNames())
     for (int headDim : {64, 128}) checkFamilies(name, {.qLengths = kLengths, .headDim = headDim}, true);
 }
 
-TEST_CASE("gradients of ragged batches whose queries and keys differ in number", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients of ragged batches whose queries and keys differ in number", "[gpu][ragged]") {
   for (const char* name : {"noop", "causal", "alibi", "sliding_window", "document", "softcap"})
     for (QueryOffsets offsets : {QueryOffsets::FromLengths, QueryOffsets::None}) {
       checkFamilies(name, {.qLengths = kLengths, .kvLengths = kOtherLengths, .headDim = 128}, true, offsets);
@@ -372,8 +365,7 @@ TEST_CASE("gradients of ragged batches whose queries and keys differ in number",
     }
 }
 
-TEST_CASE("gradients of ragged batches with any ratio of heads, wide heads and fp32", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients of ragged batches with any ratio of heads, wide heads and fp32", "[gpu][ragged]") {
   for (const char* name : {"noop", "causal", "softcap"}) {
     checkFamilies(name, {.qLengths = kLengths, .heads = 6, .kvHeads = 2, .headDim = 128}, true);
     checkFamilies(name, {.qLengths = kLengths, .heads = 8, .kvHeads = 1, .headDim = 64, .tellsLongest = false}, true);
@@ -384,8 +376,7 @@ TEST_CASE("gradients of ragged batches with any ratio of heads, wide heads and f
   }
 }
 
-TEST_CASE("gradients of captures add up over the sequences of a ragged batch", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("gradients of captures add up over the sequences of a ragged batch", "[gpu][ragged]") {
   const std::pair<const char*, const char*> kCaptures[] = {
       {"alibi", "slopes"}, {"learned_bias", "bias"}, {"relative_bias", "bias"}, {"softcap", "cap"}};
   for (auto [name, capture] : kCaptures)
@@ -422,8 +413,7 @@ TEST_CASE("gradients of captures add up over the sequences of a ragged batch", "
     }
 }
 
-TEST_CASE("deterministic gradients of a ragged batch are equal bits, launch after launch", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("deterministic gradients of a ragged batch are equal bits, launch after launch", "[gpu][ragged]") {
   const Mod mod = libraryMod("causal");
   for (int headDim : {64, 128}) {
     RaggedWork work(mod, {.qLengths = kLengths, .headDim = headDim});
@@ -441,8 +431,7 @@ TEST_CASE("deterministic gradients of a ragged batch are equal bits, launch afte
   }
 }
 
-TEST_CASE("a graph captured once serves other cumulative lengths, with equal bits", "[gpu][ragged]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("a graph captured once serves other cumulative lengths, with equal bits", "[gpu][ragged]") {
   Gpu& device = *gpu();
   const Mod mod = libraryMod("causal");
   RaggedWork work(mod, {.qLengths = kLengths, .headDim = 128, .tellsLongest = false});

@@ -9,18 +9,16 @@
 
 using namespace attnc;
 using gputest::libraryMod;
-using gputest::take;
 
-TEST_CASE("a run with --backward holds before --verify", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("a run with --backward holds before --verify", "[gpu][backward]") {
   // By bounds, by a block mask, with a derivative of its own, and a coarse one.
   // Their captures want gradients by head, by score, by diagonal, and as scalars.
   for (const char* name : {"alibi", "document", "softcap", "softcap_approx", "learned_bias", "relative_bias"})
     for (auto [dtype, deterministic] : {std::pair("bf16", false), {"fp16", true}, {"fp32", false}}) {
       const Mod mod = libraryMod(name);
-      cli::RunOptions options;
+      cli::ProblemOptions options;
       options.random = cli::RandomProblem{{2, 4, 2, 150, 190}, 64};
-      options.dtype = dtype;
+      options.target.dtype = dtype;
       options.backward = options.verify = true;
       options.gradients.deterministic = deterministic;
       const cli::HostOperands operands = take(cli::findOperands(mod, options));
@@ -43,8 +41,7 @@ TEST_CASE("a run with --backward holds before --verify", "[gpu][backward]") {
     }
 }
 
-TEST_CASE("runs of large scores hold before --verify", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("runs of large scores hold before --verify", "[gpu][backward]") {
   struct Run {
     const char *mod, *options;
     std::vector<const char*> large;

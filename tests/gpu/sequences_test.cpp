@@ -81,8 +81,7 @@ void compileMods(int headDim, DType dtype, QueryOffsets offsets, bool blockMask 
 
 } // namespace
 
-TEST_CASE("every library mod serves sequences of every length, the last query at the last key", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("every library mod serves sequences of every length, the last query at the last key", "[gpu]") {
   for (int headDim : {64, 128}) {
     compileMods(headDim, DType::BF16, QueryOffsets::FromLengths);
     for (const std::string& name : libraryNames())
@@ -90,16 +89,14 @@ TEST_CASE("every library mod serves sequences of every length, the last query at
   }
 }
 
-TEST_CASE("every library mod serves sequences whose queries stand anywhere", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("every library mod serves sequences whose queries stand anywhere", "[gpu]") {
   compileMods(64, DType::F16, QueryOffsets::Tensor);
   for (const std::string& name : libraryNames())
     for (int64_t qLen : {1, 17, 130})
       checkFamilies(name, problemOf(qLen, 64, DType::F16), std::nullopt, {0, 70, -5, 63, 190, 1000});
 }
 
-TEST_CASE("lengths alone leave queries at their rows, with lists and without", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("lengths alone leave queries at their rows, with lists and without", "[gpu]") {
   for (bool blockMask : {false, true}) {
     compileMods(64, DType::BF16, QueryOffsets::None, blockMask);
     for (const std::string& name : libraryNames())
@@ -107,8 +104,7 @@ TEST_CASE("lengths alone leave queries at their rows, with lists and without", "
   }
 }
 
-TEST_CASE("lengths and offsets hold for fp32, for wide heads, and for three consumers' tiles", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("lengths and offsets hold for fp32, for wide heads, and for three consumers' tiles", "[gpu]") {
   for (const char* name : {"noop", "causal", "alibi", "document", "learned_bias"}) {
     checkFamilies(name, problemOf(130, 64, DType::F32), std::nullopt);
     checkFamilies(name, problemOf(130, 256, DType::BF16), std::nullopt);
@@ -116,8 +112,7 @@ TEST_CASE("lengths and offsets hold for fp32, for wide heads, and for three cons
   }
 }
 
-TEST_CASE("lengths are kept within the cache, and lie anywhere in memory", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("lengths are kept within the cache, and lie anywhere in memory", "[gpu]") {
   const Mod mod = libraryMod("causal");
   Problem problem = problemOf(17, 64, DType::BF16);
   problem.shape.batch = 2;
@@ -130,8 +125,7 @@ TEST_CASE("lengths are kept within the cache, and lie anywhere in memory", "[gpu
   }
 }
 
-TEST_CASE("far positions cost a penalty by distance no accuracy", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("far positions cost a penalty by distance no accuracy", "[gpu]") {
   const Mod mod = libraryMod("alibi");
   Problem problem = problemOf(17, 64, DType::BF16);
   HostOperands operands = draw(mod, problem);
@@ -146,8 +140,7 @@ TEST_CASE("far positions cost a penalty by distance no accuracy", "[gpu]") {
   }
 }
 
-TEST_CASE("a graph captured once serves other lengths and offsets", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("a graph captured once serves other lengths and offsets", "[gpu]") {
   Gpu& device = *gpu();
   const Mod causal = libraryMod("causal");
   // Decode kernels list what lives of the other in each launch.

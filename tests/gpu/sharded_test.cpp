@@ -169,8 +169,7 @@ void check(const std::string& text, const ProblemShape& shape, int world, ShardL
 
 } // namespace
 
-TEST_CASE("ranks on a GPU compute what one process does", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("ranks on a GPU compute what one process does", "[gpu]") {
   const std::string kAlibi = "bias: f32[H, KV_LEN]\ndef score_mod(score, b, h, q_idx, kv_idx):\n"
                              "    return score + (kv_idx - q_idx) / 64 + bias[h, kv_idx]\n"
                              "def mask_mod(b, h, q_idx, kv_idx):\n    return ";

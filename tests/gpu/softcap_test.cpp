@@ -32,8 +32,7 @@ struct Capped {
 
 } // namespace
 
-TEST_CASE("a soft cap's scores are within 6e-7 of the cap, small ones within a few ulp", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("a soft cap's scores are within 6e-7 of the cap, small ones within a few ulp", "[gpu]") {
   Capped c;
   const ProblemShape& shape = c.problem.shape;
   // k = (1, 0, ...) everywhere and scale 1: the score of a row is its q[0], exactly, and lse is y + log(KV_LEN).
@@ -64,8 +63,7 @@ TEST_CASE("a soft cap's scores are within 6e-7 of the cap, small ones within a f
     }
 }
 
-TEST_CASE("a NaN of one row or of a masked column stays where it is, also under a soft cap", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("a NaN of one row or of a masked column stays where it is, also under a soft cap", "[gpu]") {
   for (double cap : {0.2, 50.0}) // scores far beyond the cap, and near zero
     for (bool softcap : {true, false}) {
       Capped c;

@@ -49,8 +49,7 @@ void checkBackward(const Mod& mod, const Problem& problem, const std::vector<Ker
 
 } // namespace
 
-TEST_CASE("every tile of a backward kernel gives the gradients", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("every tile of a backward kernel gives the gradients", "[gpu][backward]") {
   size_t most = 0;
   for (const char* name : {"causal", "alibi", "softcap", "learned_bias"})
     for (auto [qk, v, dtype] : {std::tuple(64, 64, DType::BF16),
@@ -81,8 +80,7 @@ TEST_CASE("every tile of a backward kernel gives the gradients", "[gpu][backward
   CHECK(most >= 3);
 }
 
-TEST_CASE("every tile of a backward kernel walks lists of blocks", "[gpu][backward]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("every tile of a backward kernel walks lists of blocks", "[gpu][backward]") {
   const Mod mod = libraryMod("causal");
   for (int headDim : {64, 128}) {
     const Problem problem{{1, 4, 2, 515, 643}, headDim, headDim, DType::BF16};
@@ -103,8 +101,7 @@ TEST_CASE("every tile of a backward kernel walks lists of blocks", "[gpu][backwa
   }
 }
 
-TEST_CASE("every tile of a decode kernel gives the results, of sequences of any length", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("every tile of a decode kernel gives the results, of sequences of any length", "[gpu]") {
   const std::vector<int32_t> lengths = {0, 1, 17, 64, 129, 1000, 4999};
   for (const char* name : {"causal", "alibi", "document"})
     for (auto [qk, v, qLen] : {std::tuple(64, 64, 1), {128, 128, 1}, {128, 128, 20}, {40, 72, 7}, {192, 256, 1}}) {

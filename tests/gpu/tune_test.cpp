@@ -42,10 +42,44 @@ void sayWon(const TunedKernel& kernel, size_t tile) {
   test::writeText(kernel.file, text);
 }
 
+/// Checks that the model's kernel is taken where the tuned one cannot be had, in training the backward kernel.
+void checkWithoutTuned(bool trains) {
+  Gpu& gpu = *gputest::gpu();
+  const test::TempDirectory home;
+  const Mod mod = libraryMod("noop");
+  OnDevice tuned = drawn(mod, {{1, 2, 2, 1000, 1000}, 64, 64, DType::BF16});
+  CompilerOptions options{.cacheDirectory = home / "cache", .tuned = true};
+  const auto prepare = [&] {
+    const Compiler compiler(options);
+    return take(trains ? compiler.prepareTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients)
+                       : compiler.prepare(mod, tuned.inputs, tuned.outputs));
+  };
+  const auto tileFrom = [&](const Prepared& prepared) {
+    const Preparation& p = prepared.preparation();
+    return trains ? p.backward->tileFrom() : p.kernel.tileFrom();
+  };
+  const Preparation model = prepare().preparation();
+  test::writeText(home / "pack", take(Compiler(options).pack(model.kernels())));
+  const Compiler compiler(options);
+  const Tuning tuning = take(trains ? compiler.tuneTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients,
+                                                            {.tile = model.kernel.tile()}, gpu.stream.get())
+                                    : compiler.tune(mod, tuned.inputs, tuned.outputs, {}, gpu.stream.get()));
+  const TunedKernel& kernel = trains ? *tuning.backward : tuning.forward;
+  if (kernel.tiles.size() < 2) return;
+  sayWon(kernel, 1);
+  if (trains) CHECK(tileFrom(prepare()) == TileFrom::Tuned);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(home / "cache"))
+    if (entry.path().extension() == ".attnc") std::filesystem::remove(entry.path());
+  options.packs = {home / "pack"};
+  options.noCompile = true;
+  const Prepared prepared = prepare();
+  CHECK(tileFrom(prepared) == TileFrom::Model);
+  check(tuned, mod, prepared, gpu.stream);
+}
+
 } // namespace
 
-TEST_CASE("tuning measures every tile, and what it keeps is taken by another compiler", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("tuning measures every tile, and what it keeps is taken by another compiler", "[gpu]") {
   Gpu& gpu = *gputest::gpu();
   const test::TempDirectory home;
   const CompilerOptions options{.cacheDirectory = home / "cache", .tuned = true};
@@ -87,30 +121,7 @@ TEST_CASE("tuning measures every tile, and what it keeps is taken by another com
   }
 }
 
-TEST_CASE("where a tuned kernel is not to be had, the model's is taken", "[gpu]") {
-  ATTNC_NEED_GPU();
-  Gpu& gpu = *gputest::gpu();
-  const test::TempDirectory home;
-  const Mod mod = libraryMod("noop");
-  OnDevice tuned = drawn(mod, {{1, 2, 2, 1000, 1000}, 64, 64, DType::BF16});
-  CompilerOptions options{.cacheDirectory = home / "cache", .tuned = true};
-  const Preparation model = take(Compiler(options).prepare(mod, tuned.inputs, tuned.outputs)).preparation();
-  const std::string pack = take(Compiler(options).pack({model.kernel}));
-  const Tuning tuning = take(Compiler(options).tune(mod, tuned.inputs, tuned.outputs, {}, gpu.stream.get()));
-  if (tuning.forward.tiles.size() < 2) return;
-  sayWon(tuning.forward, 1);
-  test::writeText(home / "pack", pack);
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(home / "cache"))
-    if (entry.path().extension() == ".attnc") std::filesystem::remove(entry.path());
-  options.packs = {home / "pack"};
-  options.noCompile = true;
-  const Prepared prepared = take(Compiler(options).prepare(mod, tuned.inputs, tuned.outputs));
-  CHECK(prepared.preparation().kernel.tileFrom() == TileFrom::Model);
-  check(tuned, mod, prepared, gpu.stream);
-}
-
-TEST_CASE("tuning for training measures both passes, and training takes what it keeps", "[gpu]") {
-  ATTNC_NEED_GPU();
+GPU_TEST_CASE("tuning for training measures both passes, and training takes what it keeps", "[gpu]") {
   Gpu& gpu = *gputest::gpu();
   const test::TempDirectory home;
   const CompilerOptions options{.cacheDirectory = home / "cache", .tuned = true};
@@ -164,28 +175,7 @@ TEST_CASE("tuning for training measures both passes, and training takes what it 
   }
 }
 
-TEST_CASE("where a tuned backward kernel is not to be had, the model's is taken", "[gpu]") {
-  ATTNC_NEED_GPU();
-  Gpu& gpu = *gputest::gpu();
-  const test::TempDirectory home;
-  const Mod mod = libraryMod("noop");
-  OnDevice tuned = drawn(mod, {{1, 2, 2, 1000, 1000}, 64, 64, DType::BF16});
-  CompilerOptions options{.cacheDirectory = home / "cache", .tuned = true};
-  const auto prepare = [&] {
-    return take(Compiler(options).prepareTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients));
-  };
-  const Preparation model = prepare().preparation();
-  test::writeText(home / "pack", take(Compiler(options).pack(model.kernels())));
-  const Tuning tuning = take(Compiler(options).tuneTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients,
-                                                            {.tile = model.kernel.tile()}, gpu.stream.get()));
-  if (tuning.backward->tiles.size() < 2) return;
-  sayWon(*tuning.backward, 1);
-  CHECK(prepare().preparation().backward->tileFrom() == TileFrom::Tuned);
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(home / "cache"))
-    if (entry.path().extension() == ".attnc") std::filesystem::remove(entry.path());
-  options.packs = {home / "pack"};
-  options.noCompile = true;
-  const Prepared prepared = prepare();
-  CHECK(prepared.preparation().backward->tileFrom() == TileFrom::Model);
-  check(tuned, mod, prepared, gpu.stream);
+GPU_TEST_CASE("where a tuned kernel is not to be had, the model's is taken", "[gpu]") { checkWithoutTuned(false); }
+GPU_TEST_CASE("where a tuned backward kernel is not to be had, the model's is taken", "[gpu]") {
+  checkWithoutTuned(true);
 }

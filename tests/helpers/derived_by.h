@@ -1,6 +1,7 @@
 // A module with the outputs that one pass derives.
 #pragma once
 
+#include "helpers/take.h"
 #include "passes/pass.h"
 
 #include <catch2/catch.hpp>
@@ -8,7 +9,7 @@
 namespace attnc::test {
 
 inline ir::Module derivedBy(std::string_view pass, ir::Module module) {
-  if (Status ok = passes::findPass(pass)->run(module, {}); !ok) FAIL(ok.error().message);
+  take(passes::findPass(pass)->run(module, {}));
   return module;
 }
 

@@ -8,8 +8,9 @@
 // numbers.
 #pragma once
 
+#include "helpers/take.h"
 #include "tools/attnc/problem/operands.h"
-#include "tools/attnc/problem/run_options.h"
+#include "tools/attnc/problem/problem_options.h"
 #include "tools/attnc/problem/shapes.h"
 
 #include <catch2/catch.hpp>
@@ -27,7 +28,7 @@ public:
   static constexpr int kKinds = 6;
 
   const Kind kind;
-  cli::RunOptions options;
+  cli::ProblemOptions options;
   std::string modText;
   bool isLowRank = false; ///< whether the score has a low-rank term
   bool amplifies = false; ///< whether the mod amplifies errors of the score
@@ -41,14 +42,14 @@ public:
   }
   /// Returns the features that the run has: dtype, scales, layouts, terms.
   std::vector<std::string> features() const {
-    std::vector<std::string> all = {options.dtype};
+    std::vector<std::string> all = {options.target.dtype};
     const auto add = [&](bool has, std::string what) {
       if (has) all.push_back(std::move(what));
     };
-    add(!options.fp8.scales.empty(), "scales of " + options.fp8.scales);
-    add(options.fp8.outDType == "fp16", "out of fp16");
+    add(!options.target.fp8.scales.empty(), "scales of " + options.target.fp8.scales);
+    add(options.target.fp8.outDType == "fp16", "out of fp16");
     add(options.kernel.tf32, "tf32");
-    add(options.vInK, fmt::format("{} / {}", options.random->headDim, options.vInK));
+    add(options.target.vInK, fmt::format("{} / {}", options.random->headDim, options.target.vInK));
     add(isLowRank, "low rank");
     add(amplifies, "amplifying");
     add(options.sequences.ragged, "ragged");
@@ -75,11 +76,7 @@ private:
   }
 
 public:
-  Mod mod() const {
-    auto parsed = Mod::parse(modText);
-    if (!parsed) FAIL(parsed.error().message << "\n" << modText);
-    return *std::move(parsed);
-  }
+  Mod mod() const { return take(Mod::parse(modText)); }
 
   /// Returns what the planner says of the run.
   Expected<Preparation> settledFor(const std::string& arch, const Mod& mod, const cli::HostOperands& operands) const {
@@ -96,11 +93,11 @@ public:
     return fmt::format(
         "seed {}: B{} H{} HKV{} Q{} KV{} D{} v in k {} {}{}, scales of {}, out {}; {}{}{}{} pages of {}, "
         "offsets {}\n{}",
-        options.seed, s.batch, s.qHeads, s.kvHeads, s.qLen, s.kvLen, options.random->headDim, options.vInK,
-        options.dtype, options.fp8.kv ? " with k and v of e4m3" : "", options.fp8.scales, options.fp8.outDType,
-        options.backward ? "backward" : options.kernelKind.kind, options.noBlockMask ? ", no lists" : "",
-        sequences.ragged ? ", ragged" : "", sequences.kvLengths ? ", lengths" : "", sequences.pageSize,
-        sequences.qOffset, modText);
+        options.seed, s.batch, s.qHeads, s.kvHeads, s.qLen, s.kvLen, options.random->headDim, options.target.vInK,
+        options.target.dtype, options.target.fp8.kv ? " with k and v of e4m3" : "", options.target.fp8.scales,
+        options.target.fp8.outDType, options.backward ? "backward" : options.kernelKind.kind,
+        options.noBlockMask ? ", no lists" : "", sequences.ragged ? ", ragged" : "",
+        sequences.kvLengths ? ", lengths" : "", sequences.pageSize, sequences.qOffset, modText);
   }
 
 private:
@@ -125,9 +122,9 @@ private:
     int64_t headDim = isInColumns ? pick<int64_t>({64, 96, 128}) : pick<int64_t>({64, 96, 128, 192, 256});
     if (kind == Kind::Latent) {
       headDim = pick<int64_t>({576, 512});
-      options.vInK = 512;
+      options.target.vInK = 512;
     } else if (headDim == 192 && kind != Kind::Backward && below(2)) {
-      options.vInK = 128;
+      options.target.vInK = 128;
     }
     options.random = {shape, headDim};
     options.backward = kind == Kind::Backward;
@@ -151,16 +148,16 @@ private:
 
   void drawDTypes() {
     const bool isFp8 = kind == Kind::ForwardFp8;
-    options.dtype = isFp8         ? "e4m3"
-                    : isInColumns ? "bf16"
-                    : isDecode()  ? pick({"bf16", "fp16"})
-                                  : pick({"bf16", "bf16", "fp16", "fp32"});
-    options.kernel.tf32 = options.dtype == "fp32" && below(2);
-    options.fp8.kv = kind == Kind::DecodeFp8;
-    if (isFp8) options.fp8.outDType = pick({"", "fp16"});
-    if (!isFp8 && !options.fp8.kv) return;
+    options.target.dtype = isFp8         ? "e4m3"
+                           : isInColumns ? "bf16"
+                           : isDecode()  ? pick({"bf16", "fp16"})
+                                         : pick({"bf16", "bf16", "fp16", "fp32"});
+    options.kernel.tf32 = options.target.dtype == "fp32" && below(2);
+    options.target.fp8.kv = kind == Kind::DecodeFp8;
+    if (isFp8) options.target.fp8.outDType = pick({"", "fp16"});
+    if (!isFp8 && !options.target.fp8.kv) return;
     const char* const ofPages = options.sequences.pageSize ? "pages" : "rows";
-    options.fp8.scales =
+    options.target.fp8.scales =
         isFp8 ? pick({"heads", "blocks", "rows", ofPages, ofPages}) : pick({"heads", "rows", ofPages, ofPages});
   }
 

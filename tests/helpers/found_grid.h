@@ -3,6 +3,7 @@
 
 #include "analysis/grid_box.h"
 #include "dsl/frontend.h"
+#include "helpers/take.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
@@ -19,16 +20,10 @@ namespace attnc::test {
 
 using Scalars = std::map<std::string, int64_t>;
 
-inline ir::Module traced(const std::string& text) {
-  auto module = dsl::trace(text, {.name = "found.py"});
-  if (!module) FAIL(module.error().message);
-  return std::move(*module);
-}
+inline ir::Module traced(const std::string& text) { return take(dsl::trace(text, {.name = "found.py"})); }
 
 inline std::optional<passes::GridKernel> kernelOf(const ir::Module& module) {
-  auto kernel = passes::gridKernel(module, module);
-  if (!kernel) FAIL(kernel.error().message);
-  return *std::move(kernel);
+  return take(passes::gridKernel(module, module));
 }
 
 /// Binds captured tensors to zeros [2, ...].
@@ -39,9 +34,7 @@ inline ir::Bindings boundTo(const ir::Module& module, const Scalars& scalars, co
   for (const ir::TensorCapture& tensor : module.tensors)
     captures.set(tensor.name, TensorView::contiguous(const_cast<float*>(kZeros.data()), DType::F32,
                                                      {2, tensor.shape[1].value, tensor.shape[2].value}));
-  auto bindings = ir::bind(module, captures, problem);
-  if (!bindings) FAIL(bindings.error().message);
-  return *std::move(bindings);
+  return take(ir::bind(module, captures, problem));
 }
 
 /// Returns "[32, @w] before 77".
@@ -63,18 +56,17 @@ inline int64_t tokensOf(const ir::Grid& grid, const ir::Bindings& bindings) {
 class BoxOfKeys {
 public:
   BoxOfKeys(const passes::GridKernel& kernel, const ir::Bindings& bindings) : module(kernel.module) {
-    const std::optional<analysis::GridBox> box = analysis::gridBox(kernel.module);
-    REQUIRE(box);
+    const analysis::GridBox box = take(analysis::gridBox(kernel.module));
     const auto evaluator = [&](std::optional<ir::Value> value) {
       return value ? std::optional(ir::Evaluator(module, bindings, *value)) : std::nullopt;
     };
-    for (unsigned axis = 0; axis < box->axes.size(); ++axis) {
+    for (unsigned axis = 0; axis < box.axes.size(); ++axis) {
       const ir::Value key = module.make(ir::Op::Coord, ir::Type::I32, {module.param(ir::ParamKind::KvIdx)},
-                                        ir::GridAxis{box->keys, axis}.attr());
-      const analysis::GridBox::Axis& of = box->axes[axis];
+                                        ir::GridAxis{box.keys, axis}.attr());
+      const analysis::GridBox::Axis& of = box.axes[axis];
       axes.push_back({evaluator(of.begin), evaluator(of.end), evaluator(of.step), evaluator(of.phase), evaluator(key)});
     }
-    rest = evaluator(box->rest);
+    rest = evaluator(box.rest);
   }
 
   bool holds(int64_t h, int64_t q, int64_t kv) const {

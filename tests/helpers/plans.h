@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attnc/compiler.h"
+#include "helpers/take.h"
 #include "support/try.h"
 
 #include <string>

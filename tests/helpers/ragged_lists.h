@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attnc/attnc.h"
+#include "helpers/take.h"
 #include "kernels/host_tensor.h"
 
 #include <catch2/catch.hpp>
@@ -184,9 +185,7 @@ struct RaggedResults {
 inline void checkRagged(const RaggedCase& c, const RaggedBatch& batch, const RaggedResults& results) {
   RaggedBatch own(c);
   RaggedResults want(c, own.rows(), DType::F32);
-  auto mod = Mod::parse(c.mod);
-  if (!mod) FAIL(mod.error().message);
-  if (Status status = computeOnCpu(*mod, own.operands(), want.outputs()); !status) FAIL(status.error().message);
+  take(computeOnCpu(take(Mod::parse(c.mod)), own.operands(), want.outputs()));
   const bool isFp8 = c.dtype == DType::E4M3, roundsWeights = isFp8 && c.family != Family::Naive;
   int wrong = 0;
   double errors = 0, squares = 0;

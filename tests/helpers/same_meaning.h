@@ -2,6 +2,7 @@
 #pragma once
 
 #include "helpers/random_module.h"
+#include "helpers/take.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 
@@ -31,16 +32,15 @@ enum class Sameness {
 /// corners of the problem.
 inline void requireSameMeaning(const ir::Module& before, const ir::Module& after, const Captures& captures,
                                const ProblemShape& problem, int samples = 60, Sameness sameness = Sameness::Exact) {
-  auto bindingsBefore = ir::bind(before, captures, problem), bindingsAfter = ir::bind(after, captures, problem);
-  if (!bindingsBefore) FAIL(bindingsBefore.error().message);
-  if (!bindingsAfter) FAIL(bindingsAfter.error().message);
-  ir::Interpreter x(before, *bindingsBefore), y(after, *bindingsAfter);
+  auto bindingsBefore = take(ir::bind(before, captures, problem)),
+       bindingsAfter = take(ir::bind(after, captures, problem));
+  ir::Interpreter x(before, bindingsBefore), y(after, bindingsAfter);
   std::vector<std::pair<ir::Evaluator, ir::Evaluator>> others;
   for (const ir::Output& output : before.outputs()) {
     if (output.name == ir::kScore.name || output.name == ir::kMask.name) continue;
     REQUIRE(after.output(output.name));
-    others.emplace_back(ir::Evaluator(before, *bindingsBefore, output.value),
-                        ir::Evaluator(after, *bindingsAfter, *after.output(output.name)));
+    others.emplace_back(ir::Evaluator(before, bindingsBefore, output.value),
+                        ir::Evaluator(after, bindingsAfter, *after.output(output.name)));
   }
   std::mt19937_64 random(99);
   auto position = [&](int64_t extent) {

@@ -28,7 +28,7 @@ namespace attnc::test {
 
 class SimulatedKernel {
 public:
-  SimulatedKernel(const Mod& mod, const cli::HostOperands& operands, const cli::RunOptions& options)
+  SimulatedKernel(const Mod& mod, const cli::HostOperands& operands, const cli::ProblemOptions& options)
       : operands(operands), options(options), problem(taken(cli::referenceProblem(mod, operands, options))),
         shape(taken(reference::problemOf(problem.args))), module(problem.mod.module()),
         bindings(taken(ir::bind(module, operands.captures, shape, &problem.args))), interpreter(module, bindings),
@@ -46,7 +46,7 @@ public:
     std::vector<int64_t> ofOut = rows;
     ofOut.push_back(v.columns);
     cli::RunResult result;
-    const DType outDType = options.fp8.outOf(dtype);
+    const DType outDType = options.target.fp8.outOf(dtype);
     out.assign(size_t(rows[0] * rows[1] * rows[2] * v.columns), 0);
     lse.assign(size_t(rows[0] * rows[1] * rows[2]), -INFINITY);
     rowMax = lse;
@@ -179,7 +179,7 @@ private:
   }
 
   const cli::HostOperands& operands;
-  const cli::RunOptions& options;
+  const cli::ProblemOptions& options;
   const cli::ReferenceProblem problem;
   const ProblemShape shape;
   const ir::Module& module;
@@ -197,7 +197,7 @@ private:
 };
 
 /// Returns the results of a right kernel for a run.
-inline cli::RunResult simulated(const Mod& mod, const cli::HostOperands& operands, const cli::RunOptions& options) {
+inline cli::RunResult simulated(const Mod& mod, const cli::HostOperands& operands, const cli::ProblemOptions& options) {
   return SimulatedKernel(mod, operands, options).result();
 }
 

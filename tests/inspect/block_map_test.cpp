@@ -15,11 +15,7 @@ using namespace attnc;
 
 namespace {
 
-Mod parse(std::string_view text) {
-  auto mod = Mod::parse(text);
-  if (!mod) FAIL(mod.error().message);
-  return *mod;
-}
+Mod parse(std::string_view text) { return take(Mod::parse(text)); }
 
 /// Returns the state of each block by the lists: [batch * heads][qBlocks * kvBlocks].
 std::vector<std::vector<BlockState>> statesOf(const BlockMaskView& lists) {
@@ -79,22 +75,20 @@ TEST_CASE("cells of several blocks say what their blocks have in common", "[insp
 TEST_CASE("maps are made in bounded time, and say what they do not know", "[inspect]") {
   const ProblemShape problem{1, 1, 1, 1 << 20, 1 << 20};
   const Mod mod = parse("(q_idx * kv_idx) % 1009 == 1");
-  auto bindings = ir::bind(mod.module(), {}, problem);
-  REQUIRE(bindings);
+  auto bindings = take(ir::bind(mod.module(), {}, problem));
   const BlockMaskShape shape{.qLen = problem.qLen, .kvLen = problem.kvLen};
-  const auto maps = mapBlocks(mod.module(), *bindings, shape, 1 << 16);
+  const auto maps = mapBlocks(mod.module(), bindings, shape, 1 << 16);
   REQUIRE(maps.size() == 1);
   CHECK(std::count(maps[0].cells.begin(), maps[0].cells.end(), BlockState::Unknown) > 0);
-  CHECK(rowsOfBlocks(mod.module(), *bindings, shape, 1 << 16).isEstimate);
+  CHECK(rowsOfBlocks(mod.module(), bindings, shape, 1 << 16).isEstimate);
 }
 
 TEST_CASE("rows of blocks are those of the mask", "[inspect]") {
   const ProblemShape problem{1, 2, 2, 1024, 2048};
   const Mod mod = parse("(kv_idx <= q_idx) & (q_idx - kv_idx < 256 * (h + 1)) | (kv_idx >= 1920)");
-  auto bindings = ir::bind(mod.module(), {}, problem);
-  REQUIRE(bindings);
+  auto bindings = take(ir::bind(mod.module(), {}, problem));
   const BlockMaskShape shape = smallestMask(mod, problem);
-  const BlockRows rows = rowsOfBlocks(mod.module(), *bindings, shape);
+  const BlockRows rows = rowsOfBlocks(mod.module(), bindings, shape);
   CHECK_FALSE(rows.isEstimate);
   REQUIRE(rows.rows.size() == 16);
   for (int64_t h = 0; h < 2; ++h)
@@ -108,52 +102,48 @@ TEST_CASE("rows of blocks are those of the mask", "[inspect]") {
 TEST_CASE("tiles of a causal mask are dealt as the launch deals them", "[inspect]") {
   const ProblemShape problem{2, 4, 4, 1024, 1024};
   const Mod mod = parse("q_idx >= kv_idx");
-  auto bindings = ir::bind(mod.module(), {}, problem);
-  REQUIRE(bindings);
+  auto bindings = take(ir::bind(mod.module(), {}, problem));
   auto compiled = std::make_shared<CompiledKernel>();
   compiled->registers = 128;
   compiled->dynamicSharedBytes = 64 * 1024;
-  const auto plan = Compiler().plan(mod, {.family = Family::Sm80, .arch = "sm_80", .headDim = 128});
-  REQUIRE(plan);
-  Explanation all{mod, {.kernel = *plan, .problem = problem}, *plan, {}, {}, {}, {}};
+  const auto plan = take(Compiler().plan(mod, {.family = Family::Sm80, .arch = "sm_80", .headDim = 128}));
+  Explanation all{mod, {.kernel = plan, .problem = problem}, {}, {}, {}, {}};
   all.sources = {{.templateName = "forward_sm80.cu", .threads = 128, .tileRows = 128, .tileColumns = 64}};
   all.compiled = {compiled};
   all.limits = limitsOf("sm_80");
   CHECK((all.limits.multiprocessors == 108 && all.limits.sharedBytesPerCta == 163 * 1024));
   for (auto [loop, last, sum] : {std::tuple(KvLoop::Bounds, 16, 72), {KvLoop::AllTiles, 16, 128}}) {
-    all.kernel = test::changed(*plan, [&, loop = loop](PlanAccess::Impl& one) { one.kvLoop = loop; });
-    const auto work = tileWorkOf(mod.module(), *bindings, all);
-    REQUIRE(work);
-    CHECK((work->tiles == 8 && work->heads == 8 && work->section == 1 && work->maskHeads == 1));
-    CHECK(work->steps.back() == last);
-    CHECK(work->steps.front() == (loop == KvLoop::Bounds ? 2 : 16));
-    CHECK(work->ctasPerMultiprocessor == 2); // by shared memory
-    CHECK(work->longest == 16);              // 64 tiles on 216 slots
-    CHECK(work->mean == Approx(8 * sum / 216.0));
+    all.preparation.kernel = test::changed(plan, [&, loop = loop](PlanAccess::Impl& one) { one.kvLoop = loop; });
+    const auto work = take(tileWorkOf(mod.module(), bindings, all));
+    CHECK((work.tiles == 8 && work.heads == 8 && work.section == 1 && work.maskHeads == 1));
+    CHECK(work.steps.back() == last);
+    CHECK(work.steps.front() == (loop == KvLoop::Bounds ? 2 : 16));
+    CHECK(work.ctasPerMultiprocessor == 2); // by shared memory
+    CHECK(work.longest == 16);              // 64 tiles on 216 slots
+    CHECK(work.mean == Approx(8 * sum / 216.0));
   }
   all.limits.multiprocessors = 1;
-  CHECK(tileWorkOf(mod.module(), *bindings, all)->longest == 8 * 128 / 2);
-  all.kernel = test::changed(*plan, [](PlanAccess::Impl& one) { one.plan.options.kind = KernelKind::Decode; });
-  CHECK_FALSE(tileWorkOf(mod.module(), *bindings, all));
+  CHECK(tileWorkOf(mod.module(), bindings, all)->longest == 8 * 128 / 2);
+  all.preparation.kernel =
+      test::changed(plan, [](PlanAccess::Impl& one) { one.plan.options.kind = KernelKind::Decode; });
+  CHECK_FALSE(tileWorkOf(mod.module(), bindings, all));
 }
 
 TEST_CASE("operations stand at their lines, and add up to the counts", "[inspect]") {
-  auto mod = Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/alibi.py");
-  REQUIRE(mod);
-  auto all = explain(*mod);
-  REQUIRE(all);
+  auto mod = take(Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/alibi.py"));
+  auto all = take(explain(mod));
   std::map<std::string, std::map<std::string, uint64_t>> levels;
-  for (const ModOperation& place : all->places) {
+  for (const ModOperation& place : all.places) {
     levels[place.function][place.level] += place.times;
     CHECK(place.line == (place.function == "score_mod" ? 10 : 14));
   }
-  const OperationCounts& score = *all->operations.scoreMod;
+  const OperationCounts& score = *all.operations.scoreMod;
   CHECK(levels["score_mod"] ==
         std::map<std::string, uint64_t>{
             {"head", score.head}, {"row", score.row}, {"column", score.column}, {"element", score.element}});
-  CHECK(levels["mask_mod"]["element"] == all->operations.maskMod->element);
+  CHECK(levels["mask_mod"]["element"] == all.operations.maskMod->element);
   const auto told = [&](const char* expression, const char* level) {
-    return std::any_of(all->places.begin(), all->places.end(), [&](const ModOperation& place) {
+    return std::any_of(all.places.begin(), all.places.end(), [&](const ModOperation& place) {
       return place.expression == expression && place.level == level;
     });
   };

@@ -32,9 +32,9 @@ TEST_CASE("after settling for training, the backward kernel is explained", "[ins
   });
   const auto all = explained(preparation);
   if (!all) return;
-  CHECK(all->kernel.options().kind == KernelKind::Backward);
-  CHECK(all->kernel.tile() == preparation.backward->tile());
-  CHECK(all->kernel.tunedBy() == "file and date");
+  CHECK(all->kernel().options().kind == KernelKind::Backward);
+  CHECK(all->kernel().tile() == preparation.backward->tile());
+  CHECK(all->kernel().tunedBy() == "file and date");
   CHECK(all->sources.size() == all->compiled.size());
   CHECK(all->perScore.gradient);
   const auto json = nlohmann::json::parse(toJson(*all));
@@ -58,38 +58,35 @@ TEST_CASE("pins of the choices are folded in before the mask is counted", "[insp
 }
 
 TEST_CASE("what a mod reads, requires and proves is told", "[inspect]") {
-  auto all = explain(mod("table: f32[3, N]\ndef score_mod(score, b, h, q_idx, kv_idx):\n"
-                         "  return score.detach() + table[q_idx % 3, kv_idx]\n"));
-  REQUIRE(all);
-  REQUIRE(all->gathers.size() == 2);
-  CHECK(all->gathers[0].capture == "table");
-  CHECK(all->gathers[0].rank == 2);
-  CHECK(all->gathers[0].line == 3);
-  CHECK(all->gathers[0].proven);
-  CHECK_FALSE(all->gathers[1].proven);
-  CHECK(all->scoreGradient == ScoreGradient::Stopped);
-  CHECK_FALSE(all->operations.maskMod);
-  const auto json = nlohmann::json::parse(toJson(*all));
+  auto all = take(explain(mod("table: f32[3, N]\ndef score_mod(score, b, h, q_idx, kv_idx):\n"
+                              "  return score.detach() + table[q_idx % 3, kv_idx]\n")));
+  REQUIRE(all.gathers.size() == 2);
+  CHECK(all.gathers[0].capture == "table");
+  CHECK(all.gathers[0].rank == 2);
+  CHECK(all.gathers[0].line == 3);
+  CHECK(all.gathers[0].proven);
+  CHECK_FALSE(all.gathers[1].proven);
+  CHECK(all.scoreGradient == ScoreGradient::Stopped);
+  CHECK_FALSE(all.operations.maskMod);
+  const auto json = nlohmann::json::parse(toJson(all));
   CHECK(json["scoreGradient"] == "stopped");
   CHECK(json["gathers"][1]["proven"] == false);
 }
 
 TEST_CASE("grids are told by their extents, and have numbers in a launch", "[inspect]") {
   const Mod neighborhood = mod(kNeighborhood);
-  auto grids = gridsOf(neighborhood);
-  REQUIRE(grids);
-  CHECK(grids->isDeclared);
-  REQUIRE(grids->grids.size() == 2);
-  CHECK(grids->grids[0].ofKeys); // of which coordinates are taken first
-  CHECK(grids->grids[0].extents == std::vector<std::string>{"60", "50"});
-  CHECK(grids->grids[1].ofQueries);
-  REQUIRE(grids->box);
-  CHECK(grids->box->isMask);
-  CHECK(grids->box->axes[1].axis == "x");
-  auto launch = gridsOf(neighborhood, {}, {.qLen = 1000, .kvLen = 3000});
-  REQUIRE(launch);
-  CHECK(launch->keys->extents == std::vector<int64_t>{60, 50});
-  CHECK(launch->queries->before == 0);
+  auto grids = take(gridsOf(neighborhood));
+  CHECK(grids.isDeclared);
+  REQUIRE(grids.grids.size() == 2);
+  CHECK(grids.grids[0].ofKeys); // of which coordinates are taken first
+  CHECK(grids.grids[0].extents == std::vector<std::string>{"60", "50"});
+  CHECK(grids.grids[1].ofQueries);
+  REQUIRE(grids.box);
+  CHECK(grids.box->isMask);
+  CHECK(grids.box->axes[1].axis == "x");
+  auto launch = take(gridsOf(neighborhood, {}, {.qLen = 1000, .kvLen = 3000}));
+  CHECK(launch.keys->extents == std::vector<int64_t>{60, 50});
+  CHECK(launch.queries->before == 0);
 }
 
 TEST_CASE("what programs ask of a mod before they run it", "[inspect]") {
@@ -130,14 +127,12 @@ TEST_CASE("a census is of blocks of tokens of the problem's lengths", "[inspect]
 }
 
 TEST_CASE("copies of a mask reader read by themselves", "[inspect]") {
-  auto reader = MaskReader::create(mod("q_idx >= kv_idx"), {}, {.qLen = 4, .kvLen = 4});
-  REQUIRE(reader);
-  const MaskReader copy = *reader;
-  CHECK(reader->isLive(0, 0, 2, 2));
+  auto reader = take(MaskReader::create(mod("q_idx >= kv_idx"), {}, {.qLen = 4, .kvLen = 4}));
+  const MaskReader copy = reader;
+  CHECK(reader.isLive(0, 0, 2, 2));
   CHECK_FALSE(copy.isLive(0, 0, 1, 2));
-  CHECK(reader->isLive(0, 0, 2, 1));
+  CHECK(reader.isLive(0, 0, 2, 1));
   CHECK(copy.scoreOf(0.5f, 0, 0, 2, 1) == 0.5f);
-  auto scores = MaskReader::create(mod("score * 2 + kv_idx"), {}, {.qLen = 4, .kvLen = 4});
-  REQUIRE(scores);
-  CHECK(scores->scoreOf(0.5f, 0, 0, 2, 3) == 4);
+  auto scores = take(MaskReader::create(mod("score * 2 + kv_idx"), {}, {.qLen = 4, .kvLen = 4}));
+  CHECK(scores.scoreOf(0.5f, 0, 0, 2, 3) == 4);
 }

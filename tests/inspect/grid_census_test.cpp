@@ -9,7 +9,6 @@
 #include "plan/grid_plan.h"
 
 #include <catch2/catch.hpp>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <random>
@@ -49,21 +48,18 @@ TEST_CASE("the census of a grid counts tokens beside it, of both passes", "[api]
       captures.set("TEXT", text);
       // Of head dim 128, where a step has another number of tokens than a tile.
       const KernelOptions options{.kind = kind, .family = Family::Grid, .arch = "sm_90a", .headDim = 128};
-      const Expected<Mod> derived = derive(m, options);
-      REQUIRE(derived);
-      auto plan = test::choosePlan(*derived, options);
-      if (!plan) FAIL(plan.error().message);
-      auto bindings = ir::bind(plan->grid->module, captures, problem), ofMod = ir::bind(m.module(), captures, problem);
-      REQUIRE(bindings);
-      REQUIRE(ofMod);
+      const Mod derived = take(derive(m, options));
+      auto plan = take(test::choosePlan(derived, options));
+      auto bindings = take(ir::bind(plan.grid->module, captures, problem)),
+           ofMod = take(ir::bind(m.module(), captures, problem));
       plan::LaunchOperands operands;
       operands.problem = problem;
-      operands.grids = plan::gridsOf(*plan->grid, *ofMod);
+      operands.grids = plan::gridsOf(*plan.grid, ofMod);
       REQUIRE(plan::checkGrids(operands, true));
-      const plan::Stage& stage = plan::walkingStage(*plan);
+      const plan::Stage& stage = plan::walkingStage(plan);
       const codegen::Config& config = stage.config;
-      const GridCensus census = takeGridCensus(plan->grid->module, *bindings, config, *operands.grids, problem);
-      const ir::Interpreter interpreter(m.module(), *ofMod);
+      const GridCensus census = takeGridCensus(plan.grid->module, bindings, config, *operands.grids, problem);
+      const ir::Interpreter interpreter(m.module(), ofMod);
       double live = 0;
       for (int64_t q = 0; q < tokens; ++q)
         for (int64_t kv = 0; kv < tokens; ++kv) live += interpreter.mask(0, 0, q, kv);
@@ -77,11 +73,10 @@ TEST_CASE("the census of a grid counts tokens beside it, of both passes", "[api]
       const auto ceilDiv = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
       const ProblemShape image{.batch = 2, .qHeads = 3, .kvHeads = 3, .qLen = 13 * 17, .kvLen = 13 * 17};
       captures.set("TEXT", int64_t(0));
-      auto ofImage = ir::bind(plan->grid->module, captures, image);
-      REQUIRE(ofImage);
+      auto ofImage = take(ir::bind(plan.grid->module, captures, image));
       plan::LaunchOperands::Grids alone = *operands.grids;
       alone.before->queries = alone.before->keys = 0;
-      const GridCensus base = takeGridCensus(plan->grid->module, *ofImage, config, alone, image);
+      const GridCensus base = takeGridCensus(plan.grid->module, ofImage, config, alone, image);
       const int64_t step = ownsKeys ? config.blockM : config.blockN,
                     ofOneText = ceilDiv(text, step) + ceilDiv(behind, step);
       const int64_t toText = (ownsKeys ? textSees : seesText) ? ofOneText : 0;
@@ -112,15 +107,14 @@ TEST_CASE("the census of a grid counts what kernels visit, and all pairs that li
     Captures captures;
     captures.set("Z", grids.keys[0]).set("Y", grids.keys[1]).set("X", grids.keys[2]);
     const bool byConsumers = round % 4 < 2; // which pass over boxes of one axis, and work on one at least
-    auto plan = test::choosePlan(m, {.family = Family::Grid, .arch = byConsumers ? "sm_90a" : "sm_80", .headDim = 64});
-    if (!plan) FAIL(plan.error().message);
-    auto bindings = ir::bind(plan->grid->module, captures, problem), ofMod = ir::bind(m.module(), captures, problem);
-    REQUIRE(bindings);
-    REQUIRE(ofMod);
-    const codegen::Config& config = plan->stages.front().config;
-    const GridCensus census = takeGridCensus(plan->grid->module, *bindings, config, grids, problem);
+    auto plan =
+        take(test::choosePlan(m, {.family = Family::Grid, .arch = byConsumers ? "sm_90a" : "sm_80", .headDim = 64}));
+    auto bindings = take(ir::bind(plan.grid->module, captures, problem)),
+         ofMod = take(ir::bind(m.module(), captures, problem));
+    const codegen::Config& config = plan.stages.front().config;
+    const GridCensus census = takeGridCensus(plan.grid->module, bindings, config, grids, problem);
     double live = 0;
-    const ir::Interpreter interpreter(m.module(), *ofMod);
+    const ir::Interpreter interpreter(m.module(), ofMod);
     for (int64_t h = 0; h < problem.qHeads; ++h)
       for (int64_t q = 0; q < tokens; ++q)
         for (int64_t kv = 0; kv < tokens; ++kv) live += interpreter.mask(0, h, q, kv);

@@ -16,17 +16,12 @@ using namespace attnc::test;
 
 namespace {
 
-Mod parse(std::string_view text) {
-  auto mod = Mod::parse(text);
-  if (!mod) FAIL(mod.error().message);
-  return *mod;
-}
+Mod parse(std::string_view text) { return take(Mod::parse(text)); }
 
 MaskCensus census(const Mod& mod, const Captures& captures, const ProblemShape& problem, const BlockMaskShape& shape,
                   const CensusBudget& budget = {}) {
-  auto bindings = ir::bind(mod.module(), captures, problem);
-  if (!bindings) FAIL(bindings.error().message);
-  return takeCensus(mod.module(), *bindings, shape, budget);
+  auto bindings = take(ir::bind(mod.module(), captures, problem));
+  return takeCensus(mod.module(), bindings, shape, budget);
 }
 
 /// Elements in the live blocks of a mask, without what lies past the lengths.
@@ -74,17 +69,15 @@ const char kNoise[] = "def mask_mod(b, h, q, kv):\n    return ((q * 7919 + kv * 
 TEST_CASE("the census counts what the lists of a block mask hold, for every library mod") {
   const std::pair<int64_t, int64_t> lengths[] = {{1, 1}, {63, 65}, {128, 256}, {300, 517}, {1025, 129}, {256, 0}};
   for (const std::string& path : libraryMods()) {
-    auto mod = Mod::load(path);
-    if (!mod) FAIL(mod.error().message);
+    auto mod = take(Mod::load(path));
     for (auto [qLen, kvLen] : lengths)
       for (auto [qBlock, kvBlock] : {std::pair(128, 128), std::pair(64, 256)}) {
         ProblemShape problem{.batch = 3, .qHeads = 4, .kvHeads = 2, .qLen = qLen, .kvLen = kvLen};
-        DrawnCaptures drawn(*mod, problem, 40, 7);
-        BlockMaskShape shape = plan::smallestMask(mod->module(), problem, qBlock, kvBlock);
+        DrawnCaptures drawn(mod, problem, 40, 7);
+        BlockMaskShape shape = plan::smallestMask(mod.module(), problem, qBlock, kvBlock);
         INFO(path << ", " << qLen << " x " << kvLen << " in " << qBlock << " x " << kvBlock);
-        auto lists = BlockMask::build(*mod, drawn.captures, problem, shape);
-        REQUIRE(lists);
-        checkEqual(census(*mod, drawn.captures, problem, shape), *lists);
+        auto lists = take(BlockMask::build(mod, drawn.captures, problem, shape));
+        checkEqual(census(mod, drawn.captures, problem, shape), lists);
       }
   }
 }
@@ -105,19 +98,17 @@ TEST_CASE("masks that know captured data by batch entry, head, row and column ar
     ProblemShape problem{.batch = 2, .qHeads = 3, .kvHeads = 1, .qLen = 700, .kvLen = 650};
     DrawnCaptures drawn(mod, problem, 60, 11);
     BlockMaskShape shape = plan::smallestMask(mod.module(), problem, 64, 64);
-    auto lists = BlockMask::build(mod, drawn.captures, problem, shape);
-    REQUIRE(lists);
-    checkEqual(census(mod, drawn.captures, problem, shape), *lists);
+    auto lists = take(BlockMask::build(mod, drawn.captures, problem, shape));
+    checkEqual(census(mod, drawn.captures, problem, shape), lists);
   }
 }
 
 TEST_CASE("random masks are counted") {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     RandomMask random(seed);
-    auto bindings = ir::bind(random.module, random.captures, random.problem);
-    REQUIRE(bindings);
+    auto bindings = take(ir::bind(random.module, random.captures, random.problem));
     BlockMaskShape shape = plan::smallestMask(random.module, random.problem, 64, 64);
-    ir::Interpreter interpreter(random.module, *bindings);
+    ir::Interpreter interpreter(random.module, bindings);
     double live = 0;
     for (int64_t b = 0; b < shape.batch; ++b)
       for (int64_t h = 0; h < shape.heads; ++h)
@@ -129,7 +120,7 @@ TEST_CASE("random masks are counted") {
             live += any;
           }
     INFO("seed " << seed);
-    CHECK(takeCensus(random.module, *bindings, shape).live == live);
+    CHECK(takeCensus(random.module, bindings, shape).live == live);
   }
 }
 

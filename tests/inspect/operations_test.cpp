@@ -54,13 +54,10 @@ TEST_CASE("stop_gradient is no operation of a kernel", "[inspect]") {
 
 TEST_CASE("what a kernel takes out of score_mod is not counted per score", "[inspect]") {
   const auto perScore = [](const std::string& name, Family family) {
-    auto mod = Mod::load(kMods + name);
-    REQUIRE(mod);
-    auto plan = test::choosePlan(*mod, {.family = family, .arch = "sm_90a"});
-    REQUIRE(plan);
-    auto kernelMod = kernelModOf(*mod, plan->stages.front().algebra);
-    REQUIRE(kernelMod);
-    return scoreCostOf((*kernelMod)->module, KvLoop::BlockMask).full.perElement;
+    auto mod = take(Mod::load(kMods + name));
+    auto plan = take(test::choosePlan(mod, {.family = family, .arch = "sm_90a"}));
+    auto kernelMod = take(kernelModOf(mod, plan.stages.front().algebra));
+    return scoreCostOf(kernelMod->module, KvLoop::BlockMask).full.perElement;
   };
   CHECK(perScore("softcap.py", Family::Naive) == Operations{{"div", 1}, {"mul", 1}, {"tanh", 1}});
   CHECK(perScore("softcap.py", Family::Sm80) == Operations{{"tanh", 1}});

@@ -1,6 +1,7 @@
 // Conditions of the launch: what asking them needs, and extents that meet them.
 #include "ir/conditions.h"
 
+#include "helpers/take.h"
 #include "ir/printer.h"
 #include "ir/reader.h"
 
@@ -10,12 +11,7 @@ using namespace attnc::ir;
 
 namespace {
 
-Module moduleOf(const std::string& text) {
-  auto module = read(text);
-  INFO((module ? std::string() : module.error().message));
-  REQUIRE(module);
-  return *std::move(module);
-}
+Module moduleOf(const std::string& text) { return take(read(text)); }
 
 const std::string kDims = "dim N\ndim M\ntensor t: f32[N, M]\nscalar p: i32\n";
 

@@ -1,5 +1,6 @@
 // The interpreter against values worked out by hand, and its speed.
 #include "helpers/random_module.h"
+#include "helpers/take.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/reader.h"
@@ -15,16 +16,10 @@ using namespace attnc::ir;
 
 namespace {
 
-Module moduleOf(std::string_view text) {
-  auto module = read(text);
-  REQUIRE(module);
-  return std::move(*module);
-}
+Module moduleOf(std::string_view text) { return take(read(text)); }
 
 Bindings bound(const Module& module, const Captures& captures, const ProblemShape& problem = {}) {
-  auto bindings = bind(module, captures, problem);
-  if (!bindings) FAIL(bindings.error().message);
-  return std::move(*bindings);
+  return take(bind(module, captures, problem));
 }
 
 /// One operation on constants; operands as integers, or floats for f32.

@@ -1,6 +1,7 @@
 // A kernel compiler for tests that need no kernel, and a job for it.
 #pragma once
 
+#include "helpers/take.h"
 #include "jit/kernel_bytes.h"
 
 #include <atomic>

@@ -10,17 +10,16 @@ using namespace attnc::jit::test;
 
 TEST_CASE("a result is read back as it was written", "[jit]") {
   const CompileResult result = sampleResult();
-  auto back = decodeResult(encodeResult(result));
-  REQUIRE(back);
-  CHECK(back->cubin == result.cubin);
-  CHECK(back->ptx == result.ptx);
-  CHECK(back->log == result.log);
-  CHECK(back->registers == result.registers);
-  CHECK(back->spillBytes == result.spillBytes);
-  CHECK(back->staticSharedBytes == result.staticSharedBytes);
-  CHECK(back->stackBytes == result.stackBytes);
-  CHECK(back->advisories == result.advisories);
-  CHECK(back->ms == result.ms);
+  auto back = take(decodeResult(encodeResult(result)));
+  CHECK(back.cubin == result.cubin);
+  CHECK(back.ptx == result.ptx);
+  CHECK(back.log == result.log);
+  CHECK(back.registers == result.registers);
+  CHECK(back.spillBytes == result.spillBytes);
+  CHECK(back.staticSharedBytes == result.staticSharedBytes);
+  CHECK(back.stackBytes == result.stackBytes);
+  CHECK(back.advisories == result.advisories);
+  CHECK(back.ms == result.ms);
 }
 
 TEST_CASE("bytes that are too short, too long or lie about a length are no result", "[jit]") {

@@ -21,10 +21,9 @@ TEST_CASE("a kernel is the same from the compiler, from memory and from disk", "
                                                           {&other, cache::Origin::Disk},
                                                           {&other, cache::Origin::Memory}};
   for (auto [from, origin] : calls) {
-    auto kernel = from->getOrCompile(sampleJob());
-    REQUIRE(kernel);
-    CHECK(kernel->origin == origin);
-    CHECK(encodeResult(kernel->result) == encodeResult(sampleResult()));
+    auto kernel = take(from->getOrCompile(sampleJob()));
+    CHECK(kernel.origin == origin);
+    CHECK(encodeResult(kernel.result) == encodeResult(sampleResult()));
   }
   CHECK(compiler->compiles == 1);
 }
@@ -35,13 +34,12 @@ TEST_CASE("a kernel that is nowhere is named where compiling is forbidden", "[ji
   auto compiler = std::make_shared<FakeKernelCompiler>();
   CompileJob job = sampleJob();
   job.label = "kind=forward";
-  auto missing = KernelCache(options, compiler).getOrCompile(job);
-  REQUIRE_FALSE(missing);
-  CHECK(missing.error().blame == Blame::Environment);
+  const Error missing = refusalOf(KernelCache(options, compiler).getOrCompile(job));
+  CHECK(missing.blame == Blame::Environment);
   for (const std::string& part :
        {std::string("sample.cu sample sm_90a kind=forward"), contentOf(job).hex(), std::string("ATTNC_NO_COMPILE")})
-    CHECK_THAT(missing.error().message, Catch::Contains(part));
-  CHECK_THAT(missing.error().remedy, Catch::Contains("attnc pack"));
+    CHECK_THAT(missing.message, Catch::Contains(part));
+  CHECK_THAT(missing.remedy, Catch::Contains("attnc pack"));
 
   cache::Options filling = options;
   filling.mayCompile = true;
@@ -62,10 +60,9 @@ TEST_CASE("a sound entry whose bytes are no kernel is compiled anew", "[jit]") {
   REQUIRE(cache::Cache(options, compiler).getOrCompile(contentOf(sampleJob()), "foreign", [] {
     return std::string("no kernel");
   }));
-  auto kernel = KernelCache(options, compiler).getOrCompile(sampleJob());
-  REQUIRE(kernel);
-  CHECK(kernel->origin == cache::Origin::Compiled);
-  CHECK(kernel->result.cubin == sampleResult().cubin);
+  auto kernel = take(KernelCache(options, compiler).getOrCompile(sampleJob()));
+  CHECK(kernel.origin == cache::Origin::Compiled);
+  CHECK(kernel.result.cubin == sampleResult().cubin);
 }
 
 TEST_CASE("a failed compile is dumped with its error", "[jit]") {
@@ -73,9 +70,7 @@ TEST_CASE("a failed compile is dumped with its error", "[jit]") {
   CompileJob bad = sampleJob();
   bad.source = "bad";
   KernelCache cache(cache::Options{}, std::make_shared<FakeKernelCompiler>(), directory.path());
-  auto kernel = cache.getOrCompile(bad);
-  REQUIRE_FALSE(kernel);
-  CHECK(kernel.error().message == "bad source");
+  CHECK(refusalOf(cache.getOrCompile(bad)).message == "bad source");
   for (const auto& folder : fs::directory_iterator(directory.path()))
     CHECK(readText(folder.path() / "log.txt") == "bad source");
   CHECK_FALSE(fs::is_empty(directory.path()));

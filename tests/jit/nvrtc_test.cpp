@@ -2,6 +2,7 @@
 #include "jit/nvrtc.h"
 
 #include "helpers/child_process.h"
+#include "helpers/take.h"
 #include "helpers/temp_directory.h"
 #include "jit/kernel_cache.h"
 #include "jit/nvrtc_library.h"
@@ -80,21 +81,19 @@ TEST_CASE("NVRTC reports spills", "[jit][nvrtc]") {
   job.entry = "spill";
   job.options = {"--maxrregcount=32"};
   Nvrtc nvrtc(Env::read());
-  auto result = nvrtc.compile(job);
-  REQUIRE(result);
-  CHECK(result->registers == 32);
-  CHECK(result->spillBytes > 0);
-  CHECK(result->stackBytes > 0);
+  auto result = take(nvrtc.compile(job));
+  CHECK(result.registers == 32);
+  CHECK(result.spillBytes > 0);
+  CHECK(result.stackBytes > 0);
 }
 
 TEST_CASE("a source that does not compile is a bug of attnc, told with the log", "[jit][nvrtc]") {
   Nvrtc nvrtc(Env::read());
   CompileJob job = scaleJob();
   job.source += "int broken = ;\n";
-  auto result = nvrtc.compile(job);
-  REQUIRE_FALSE(result);
-  CHECK(result.error().blame == Blame::Internal);
-  CHECK_THAT(result.error().message, Contains("scale.cu(9): error: expected an expression"));
+  const Error result = refusalOf(nvrtc.compile(job));
+  CHECK(result.blame == Blame::Internal);
+  CHECK_THAT(result.message, Contains("scale.cu(9): error: expected an expression"));
 }
 
 TEST_CASE("headers that the job does not bring are not looked for on disk", "[jit][nvrtc]") {
@@ -115,9 +114,7 @@ TEST_CASE("a missing entry and an unknown arch are errors with a reason", "[jit]
   Nvrtc nvrtc(Env::read());
   CompileJob job = scaleJob();
   job.entry = "scal";
-  auto noEntry = nvrtc.compile(job);
-  REQUIRE_FALSE(noEntry);
-  CHECK_THAT(noEntry.error().message, Contains("no kernel `scal`"));
+  CHECK_THAT(refusalOf(nvrtc.compile(job)).message, Contains("no kernel `scal`"));
   for (const char* arch : {"sm_12", "sm_90ab", "sm_", "90", "compute_90", "", "sm_9999999999999"}) {
     auto unknown = nvrtc.compile(scaleJob(arch));
     INFO(arch);
@@ -130,35 +127,28 @@ TEST_CASE("a missing entry and an unknown arch are errors with a reason", "[jit]
 TEST_CASE("a missing NVRTC is told with the places that were searched", "[jit][nvrtc]") {
   Nvrtc nvrtc(Env{}, "/nowhere/libnvrtc.so.13");
   CHECK_FALSE(nvrtc.stamp());
-  auto result = nvrtc.compile(scaleJob());
-  REQUIRE_FALSE(result);
-  CHECK(result.error().blame == Blame::Environment);
-  CHECK_THAT(result.error().message, Contains("/nowhere/libnvrtc.so.13"));
-  CHECK_THAT(result.error().remedy, Contains("ATTNC_NVRTC"));
+  const Error result = refusalOf(nvrtc.compile(scaleJob()));
+  CHECK(result.blame == Blame::Environment);
+  CHECK_THAT(result.message, Contains("/nowhere/libnvrtc.so.13"));
+  CHECK_THAT(result.remedy, Contains("ATTNC_NVRTC"));
   Env env;
   env.nvrtc = "/elsewhere";
-  auto named = Nvrtc(env).identity();
-  REQUIRE_FALSE(named);
-  CHECK_THAT(named.error().message, Contains("/elsewhere"));
+  CHECK_THAT(refusalOf(Nvrtc(env).identity()).message, Contains("/elsewhere"));
 }
 
 TEST_CASE("a library that is not NVRTC is refused", "[jit][nvrtc]") {
   for (const char* path : {"/proc/self/exe", "libm.so.6"}) {
-    auto result = Nvrtc(Env{}, path).identity();
-    REQUIRE_FALSE(result);
-    CHECK(result.error().blame == Blame::Environment);
+    CHECK(refusalOf(Nvrtc(Env{}, path).identity()).blame == Blame::Environment);
   }
 }
 
 TEST_CASE("the identity names the exact build", "[jit][nvrtc]") {
   Nvrtc nvrtc(Env::read());
-  auto identity = nvrtc.identity();
-  REQUIRE(identity);
-  CHECK_THAT(*identity, Contains("Cuda compilation tools"));
-  CHECK_THAT(*identity, Contains("V13."));
-  auto again = Nvrtc(Env::read()).identity();
-  REQUIRE(again);
-  CHECK(*again == *identity);
+  auto identity = take(nvrtc.identity());
+  CHECK_THAT(identity, Contains("Cuda compilation tools"));
+  CHECK_THAT(identity, Contains("V13."));
+  auto again = take(Nvrtc(Env::read()).identity());
+  CHECK(again == identity);
 }
 
 TEST_CASE("the stamp is the same before and after opening", "[jit][nvrtc]") {
@@ -258,23 +248,20 @@ TEST_CASE("a kernel of NVRTC comes back from the disk as it was", "[jit][nvrtc]"
   TempDirectory directory;
   auto nvrtc = std::make_shared<Nvrtc>(Env::read());
   const cache::Options options{.directory = directory / "cache"};
-  auto first = KernelCache(options, nvrtc).getOrCompile(scaleJob());
-  REQUIRE(first);
-  CHECK(first->origin == cache::Origin::Compiled);
-  auto second = KernelCache(options, std::make_shared<Nvrtc>(Env::read())).getOrCompile(scaleJob());
-  REQUIRE(second);
-  CHECK(second->origin == cache::Origin::Disk);
-  CHECK(second->result.cubin == first->result.cubin);
-  CHECK(second->result.ptx == first->result.ptx);
-  CHECK(second->result.log == first->result.log);
-  CHECK(second->result.registers == first->result.registers);
+  auto first = take(KernelCache(options, nvrtc).getOrCompile(scaleJob()));
+  CHECK(first.origin == cache::Origin::Compiled);
+  auto second = take(KernelCache(options, std::make_shared<Nvrtc>(Env::read())).getOrCompile(scaleJob()));
+  CHECK(second.origin == cache::Origin::Disk);
+  CHECK(second.result.cubin == first.result.cubin);
+  CHECK(second.result.ptx == first.result.ptx);
+  CHECK(second.result.log == first.result.log);
+  CHECK(second.result.registers == first.result.registers);
 }
 
 TEST_CASE("in a process that has not loaded NVRTC: what NVRTC read of its environment counts", "[.]") {
   ::unsetenv("NV_NVVM_VERSION");
   Nvrtc early(Env::read());
-  auto before = early.stamp();
-  REQUIRE(before);
+  auto before = take(early.stamp());
   ::setenv("NV_NVVM_VERSION", "nvvm-latest", 1);
   auto refused = early.identity(); // since its stamp is told
   REQUIRE_FALSE(refused);
@@ -282,16 +269,14 @@ TEST_CASE("in a process that has not loaded NVRTC: what NVRTC read of its enviro
   CHECK_THAT(refused.error().message, Contains("NV_NVVM_VERSION"));
 
   Nvrtc loading(Env::read());
-  auto loaded = loading.identity();
-  REQUIRE(loaded);
-  CHECK_THAT(*loaded, Contains("NV_NVVM_VERSION=nvvm-latest"));
+  auto loaded = take(loading.identity());
+  CHECK_THAT(loaded, Contains("NV_NVVM_VERSION=nvvm-latest"));
   ::unsetenv("NV_NVVM_VERSION");
   Nvrtc late(Env::read());
   CHECK(late.stamp() != before);
   CHECK(late.stamp() == loading.stamp());
-  auto same = late.identity();
-  REQUIRE(same);
-  CHECK(*same == *loaded);
+  auto same = take(late.identity());
+  CHECK(same == loaded);
 }
 
 TEST_CASE("what NVRTC read of its environment counts, not what stands there later", "[jit][nvrtc]") {

@@ -20,9 +20,8 @@ std::string ourMaker() { return "attnc 1"; }
 
 /// A pack of the sample.
 std::string writePack(const std::string& path, const std::string& maker = ourMaker()) {
-  auto value = KernelCache(cache::Options{}, std::make_shared<FakeKernelCompiler>()).packed(sampleJob());
-  REQUIRE(value);
-  writeText(path, cache::encodePack(maker, {*value}));
+  auto value = take(KernelCache(cache::Options{}, std::make_shared<FakeKernelCompiler>()).packed(sampleJob()));
+  writeText(path, cache::encodePack(maker, {value}));
   return path;
 }
 
@@ -47,10 +46,9 @@ struct Packed {
 TEST_CASE("a packed kernel is served without compiler and cache", "[jit]") {
   TempDirectory directory;
   Packed packed({writePack(directory / "a")});
-  auto kernel = packed.cache.getOrCompile(sampleJob());
-  REQUIRE(kernel);
-  CHECK(kernel->origin == cache::Origin::Disk);
-  CHECK(encodeResult(kernel->result) == encodeResult(sampleResult()));
+  auto kernel = take(packed.cache.getOrCompile(sampleJob()));
+  CHECK(kernel.origin == cache::Origin::Disk);
+  CHECK(encodeResult(kernel.result) == encodeResult(sampleResult()));
   CHECK(packed.compiler->compiles == 0);
   CompileJob other = sampleJob();
   other.source += " ";
@@ -63,20 +61,18 @@ TEST_CASE("a pack is preferred to compiling, and one may be added later", "[jit]
   REQUIRE(packed.packs->add(writePack(directory / "a")));
   REQUIRE(packed.cache.getOrCompile(sampleJob()));
   CHECK(packed.compiler->compiles == 0);
-  const Status missing = packed.packs->add(directory / "b");
-  REQUIRE_FALSE(missing);
-  CHECK_THAT(missing.error().message, Contains("cannot open the pack " + (directory / "b")));
+  CHECK_THAT(refusalOf(packed.packs->add(directory / "b")).message,
+             Contains("cannot open the pack " + (directory / "b")));
 }
 
 TEST_CASE("a pack of another version fails each call, with both versions", "[jit]") {
   TempDirectory directory;
   Packed packed({writePack(directory / "a", "attnc 2")}, true);
   for (int i = 0; i < 2; ++i) {
-    auto refused = packed.cache.getOrCompile(sampleJob());
-    REQUIRE_FALSE(refused);
-    CHECK(refused.error().blame == Blame::Environment);
-    CHECK_THAT(refused.error().message, Contains("was made by attnc 2, and this is attnc 1"));
-    CHECK_THAT(refused.error().remedy, Contains("attnc pack"));
+    const Error refused = refusalOf(packed.cache.getOrCompile(sampleJob()));
+    CHECK(refused.blame == Blame::Environment);
+    CHECK_THAT(refused.message, Contains("was made by attnc 2, and this is attnc 1"));
+    CHECK_THAT(refused.remedy, Contains("attnc pack"));
   }
   CHECK(packed.compiler->compiles == 0);
 }
@@ -87,9 +83,8 @@ TEST_CASE("a damaged kernel in a pack is compiled instead, with a warning", "[ji
   bytes.back() = char(bytes.back() ^ 1);
   writeText(directory / "a", bytes);
   Packed packed({directory / "a"}, true);
-  auto kernel = packed.cache.getOrCompile(sampleJob());
-  REQUIRE(kernel);
-  CHECK(kernel->origin == cache::Origin::Compiled);
+  auto kernel = take(packed.cache.getOrCompile(sampleJob()));
+  CHECK(kernel.origin == cache::Origin::Compiled);
   REQUIRE(packed.warnings.size() == 1);
   CHECK_THAT(packed.warnings[0], Contains("is damaged: sample.cu sample sm_90a"));
 }
@@ -116,9 +111,8 @@ TEST_CASE("the default pack is searched after the cache and before the compiler"
   const cache::Options options{.directory = directory / "cache"};
   const std::string path = writePack(directory / "a");
   WithDefault fresh({path, false}, options);
-  auto kernel = fresh.cache.getOrCompile(sampleJob());
-  REQUIRE(kernel);
-  CHECK(kernel->origin == cache::Origin::Disk);
+  auto kernel = take(fresh.cache.getOrCompile(sampleJob()));
+  CHECK(kernel.origin == cache::Origin::Disk);
   CHECK(fresh.compiler->compiles == 0);
   CHECK(fresh.compiler->identities == 0);
   CHECK_FALSE(std::filesystem::exists(directory / "cache"));
@@ -141,9 +135,8 @@ TEST_CASE("a default pack that cannot be used is passed over", "[jit]") {
     for (const char* source : {"one", "two"}) {
       CompileJob job = sampleJob();
       job.source = source;
-      auto kernel = process.cache.getOrCompile(job);
-      REQUIRE(kernel);
-      CHECK(kernel->origin == cache::Origin::Compiled);
+      auto kernel = take(process.cache.getOrCompile(job));
+      CHECK(kernel.origin == cache::Origin::Compiled);
     }
     REQUIRE(process.lines.size() == 1);
     CHECK_THAT(process.lines[0], Contains(why) && Contains("passed over"));
@@ -160,9 +153,8 @@ TEST_CASE("a default pack that cannot be used is passed over", "[jit]") {
   std::filesystem::permissions(path, std::filesystem::perms(0664));
   passesOver({path, true}, "others may write it");
   WithDefault named({path, false}); // whoever names a pack trusts it
-  auto kernel = named.cache.getOrCompile(sampleJob());
-  REQUIRE(kernel);
-  CHECK(kernel->origin == cache::Origin::Disk);
+  auto kernel = take(named.cache.getOrCompile(sampleJob()));
+  CHECK(kernel.origin == cache::Origin::Disk);
 }
 
 TEST_CASE("a damaged kernel of the default pack is compiled instead", "[jit]") {
@@ -171,9 +163,8 @@ TEST_CASE("a damaged kernel of the default pack is compiled instead", "[jit]") {
   bytes.back() = char(bytes.back() ^ 1);
   writeText(directory / "a", bytes);
   WithDefault process({directory / "a", false});
-  auto kernel = process.cache.getOrCompile(sampleJob());
-  REQUIRE(kernel);
-  CHECK(kernel->origin == cache::Origin::Compiled);
+  auto kernel = take(process.cache.getOrCompile(sampleJob()));
+  CHECK(kernel.origin == cache::Origin::Compiled);
 }
 
 TEST_CASE("the default pack is that of the variable, none, or one near this code", "[jit]") {

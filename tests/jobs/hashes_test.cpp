@@ -113,10 +113,9 @@ std::vector<std::string> hashes() {
   std::vector<Mod> mods;
   std::string head;
   for (const std::string& path : libraryMods()) {
-    auto mod = Mod::load(path);
-    if (!mod) FAIL(mod.error().message);
+    auto mod = take(Mod::load(path));
     head += " " + std::filesystem::path(path).stem().string();
-    mods.push_back(*std::move(mod));
+    mods.push_back(std::move(mod));
   }
   const std::vector<Variant> all = variants();
   std::vector<std::string> words(all.size() * mods.size());

@@ -134,17 +134,16 @@ TEST_CASE("launchers enqueue what the library does") {
     size_t taken = 0;
     for (size_t tried = 0; tried < paths.size() && taken < kModsOfVariant; ++tried) {
       const std::string& path = paths[next++ % paths.size()];
-      const auto mod = Mod::load(path);
-      REQUIRE(mod);
-      const KernelOptions options = optionsOf(variant, *mod);
+      const auto mod = take(Mod::load(path));
+      const KernelOptions options = optionsOf(variant, mod);
       std::unique_ptr<Case> one;
       for (const int64_t tokens : tokensOf(options)) {
         auto tried = std::make_unique<Case>();
         tried->name = variant.name + ", " + std::filesystem::path(path).stem().string();
-        if (!one && record(*tried, *mod, options, tokens) && !tried->expected.empty()) one = std::move(tried);
+        if (!one && record(*tried, mod, options, tokens) && !tried->expected.empty()) one = std::move(tried);
       }
       if (!one) continue;
-      write(*one, cases.size(), *mod, options);
+      write(*one, cases.size(), mod, options);
       text += one->code;
       cases.push_back(std::move(one));
       ++taken;

@@ -30,9 +30,8 @@ public:
       : mod(mod), threads(32 * warps), options(std::move(options)) {
     this->options.kind = KernelKind::BlockMask;
     this->options.arch = "sm_90a";
-    auto sources = test::sourcesOf(compiler(), mod, this->options);
-    REQUIRE(sources);
-    KernelSource& source = sources->front();
+    auto sources = take(test::sourcesOf(compiler(), mod, this->options));
+    KernelSource& source = sources.front();
     const auto replace = [](std::string& text, const std::string& from, const std::string& to) {
       const size_t at = text.find(from);
       REQUIRE(at != std::string::npos);
@@ -48,10 +47,9 @@ public:
              unsigned seed) const {
     INFO(fmt::format("{} x {} in {} x {}, {} CTAs, seed {}", shape.qLen, shape.kvLen, shape.qBlock, shape.kvBlock, ctas,
                      seed));
-    auto expected = BlockMask::build(mod, captures, problem, shape);
-    REQUIRE(expected);
+    auto expected = take(BlockMask::build(mod, captures, problem, shape));
     std::vector<char> memory(BlockMask::storageBytes(shape), char(0x7f));
-    const BlockMaskView lists = BlockMask::viewInto(memory.data(), shape), want = expected->view();
+    const BlockMaskView lists = BlockMask::viewInto(memory.data(), shape), want = expected.view();
     run(captures, problem, lists, ctas, seed, nullptr);
     for (int64_t row = 0; row < shape.batch * shape.heads * shape.qBlocks(); ++row) {
       INFO("row " << row);
@@ -71,23 +69,17 @@ public:
   /// Fills the lists.
   void run(const Captures& captures, const ProblemShape& problem, const BlockMaskView& lists, unsigned ctas,
            unsigned seed, const plan::LaunchOperands* sequences) const {
-    auto derived = derive(mod, options);
-    REQUIRE(derived);
-    auto plan = test::choosePlan(*derived, options);
-    REQUIRE(plan);
-    const plan::Stage& builder = plan->stages.front();
-    auto operands = plan::checkBlockMask(derived->module(), lists, problem, plan->options, sequences);
-    REQUIRE(operands);
-    auto params = builder.parameters(builder, *operands, {}, {plan::WorkspaceLayout({}, *operands), nullptr});
-    REQUIRE(params);
-    auto bindings = ir::bind(derived->module(), captures, problem, &*operands);
-    REQUIRE(bindings);
-    auto form = kernelModOf(*derived, plan::formOf(builder));
-    REQUIRE(form);
+    auto derived = take(derive(mod, options));
+    auto plan = take(test::choosePlan(derived, options));
+    const plan::Stage& builder = plan.stages.front();
+    auto operands = take(plan::checkBlockMask(derived.module(), lists, problem, plan.options, sequences));
+    auto params = take(builder.parameters(builder, operands, {}, {plan::WorkspaceLayout({}, operands), nullptr}));
+    auto bindings = take(ir::bind(derived.module(), captures, problem, &operands));
+    auto form = take(kernelModOf(derived, plan::formOf(builder)));
     uint64_t words[256] = {}, zero = 0;
-    codegen::packArgs((*form)->source.slots, *bindings, &zero, words);
-    const int64_t rows = plan::ctasOf(builder, *operands, {.multiprocessors = int(ctas)});
-    const std::string error = stage->run(params->data(), words, unsigned(rows), unsigned(threads), seed);
+    codegen::packArgs(form->source.slots, bindings, &zero, words);
+    const int64_t rows = plan::ctasOf(builder, operands, {.multiprocessors = int(ctas)});
+    const std::string error = stage->run(params.data(), words, unsigned(rows), unsigned(threads), seed);
     REQUIRE(error == "");
   }
 
@@ -143,9 +135,8 @@ void checkSequences(const Mod& mod, KernelOptions options, const Lengths& of, in
   std::vector<char> memory(BlockMask::storageBytes(shape), char(0x7f));
   const BlockMaskView lists = BlockMask::viewInto(memory.data(), shape);
   Builder(mod, 2, 100, std::move(options)).run(drawn.captures, problem, lists, 3, seed, &sequences);
-  auto bindings = ir::bind(mod.module(), drawn.captures, problem);
-  REQUIRE(bindings);
-  const ir::Evaluator mask(mod.module(), *bindings, *mod.module().output(ir::kMask));
+  auto bindings = take(ir::bind(mod.module(), drawn.captures, problem));
+  const ir::Evaluator mask(mod.module(), bindings, *mod.module().output(ir::kMask));
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t h = 0; h < shape.heads; ++h)
       for (int64_t block = 0; block < shape.qBlocks(); ++block) {
@@ -165,11 +156,7 @@ void checkSequences(const Mod& mod, KernelOptions options, const Lengths& of, in
       }
 }
 
-Mod parse(std::string_view text) {
-  auto mod = Mod::parse(text);
-  if (!mod) FAIL(mod.error().message);
-  return *mod;
-}
+Mod parse(std::string_view text) { return take(Mod::parse(text)); }
 
 } // namespace
 
@@ -258,10 +245,9 @@ TEST_CASE("lists of queries with offsets are of each sequence's own rows and key
 TEST_CASE("the kernel's lists are the CPU's for mods of the library", "[on-host]") {
   int masks = 0;
   for (const std::string& path : libraryMods()) {
-    auto mod = Mod::load(path);
-    REQUIRE(mod);
-    if (!mod->hasMaskMod() || ++masks % 2) continue; // the CPU takes a second for each
+    auto mod = take(Mod::load(path));
+    if (!mod.hasMaskMod() || ++masks % 2) continue; // the CPU takes a second for each
     INFO(path);
-    check(*mod, 2, 100, 5, 3);
+    check(mod, 2, 100, 5, 3);
   }
 }

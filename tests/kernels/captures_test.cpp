@@ -13,11 +13,7 @@ using namespace attnc::test;
 
 namespace {
 
-Mod parsed(const std::string& text) {
-  auto mod = Mod::parse(text);
-  if (!mod) FAIL(mod.error().message);
-  return *std::move(mod);
-}
+Mod parsed(const std::string& text) { return take(Mod::parse(text)); }
 
 /// A score_mod of the captures, causal.
 std::string scoreOf(const std::string& captures, const std::string& score) {
@@ -49,8 +45,7 @@ std::vector<Access> accesses() {
 
 } // namespace
 
-TEST_CASE("gradients of captures compile without spills", "[kernels][captures]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("gradients of captures compile without spills", "[kernels][captures]") {
   std::vector<Job> jobs;
   const auto add = [&](const Access& access, KernelOptions options) {
     options.kind = KernelKind::Backward;
@@ -70,11 +65,11 @@ TEST_CASE("gradients of captures compile without spills", "[kernels][captures]")
   for (DType dtype : {DType::F16, DType::F32})
     for (int headDim : {64, 128, 256}) add(diagonal, {.family = Family::Sm80, .dtype = dtype, .headDim = headDim});
 
-  CHECK(findings(jobs, Which::All) == "");
+  CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("columns of low-rank terms and their gradients compile without spills", "[kernels][captures][low_rank]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("columns of low-rank terms and their gradients compile without spills",
+                "[kernels][captures][low_rank]") {
   std::vector<Job> jobs;
   for (auto [u, w] : {std::pair("bf16", "bf16"), {"f32", "bf16"}, {"f32", "f32"}})
     for (const char* head : {"b, h, ", ""})
@@ -94,11 +89,10 @@ TEST_CASE("columns of low-rank terms and their gradients compile without spills"
                           0,
                           "low_rank"});
         }
-  CHECK(findings(jobs, Which::All) == "");
+  CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("sums along diagonals take no registers of the backward kernel of Hopper", "[kernels][captures]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("sums along diagonals take no registers of the backward kernel of Hopper", "[kernels][captures]") {
   std::vector<Job> jobs;
   const auto add = [&](const std::string& text, std::set<std::string> gradients, int headDim, DType dtype, bool lists) {
     KernelOptions options{.kind = KernelKind::Backward,
@@ -118,5 +112,5 @@ TEST_CASE("sums along diagonals take no registers of the backward kernel of Hopp
     add(bias, {"bias"}, 64, dtype, false); // at 128 it spills even without them
   }
   add(alibi, {"slopes"}, 128, DType::BF16, true);
-  CHECK(findings(jobs, Which::All) == "");
+  CHECK(findings(jobs) == "");
 }

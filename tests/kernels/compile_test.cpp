@@ -47,8 +47,8 @@ std::vector<Variant> templates() {
 
 } // namespace
 
-TEST_CASE("no library mod spills or draws an advisory of ptxas, in any template, for any architecture", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("no library mod spills or draws an advisory of ptxas, in any template, for any architecture",
+                "[kernels]") {
   const std::vector<int> archs = supported();
   std::vector<Job> jobs;
   for (auto [capability, arch] :
@@ -69,8 +69,7 @@ TEST_CASE("no library mod spills or draws an advisory of ptxas, in any template,
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("kernels with lengths and offsets compile without spills or advisories", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("kernels with lengths and offsets compile without spills or advisories", "[kernels]") {
   std::vector<Job> jobs;
   for (const auto& [name, mod] : library())
     for (auto [arch, family] : {std::pair("sm_80", Family::Sm80), {"sm_90a", Family::Sm90}, {"sm_80", Family::Naive}})
@@ -91,8 +90,7 @@ TEST_CASE("kernels with lengths and offsets compile without spills or advisories
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("decode kernels compile without spills or advisories", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("decode kernels compile without spills or advisories", "[kernels]") {
   std::vector<Job> jobs;
   const auto add = [&](const std::string& name, const Mod& mod, KernelOptions options) {
     options.kind = KernelKind::Decode;
@@ -116,8 +114,7 @@ TEST_CASE("decode kernels compile without spills or advisories", "[kernels]") {
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("decode kernels of wide heads compile without spills or advisories", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("decode kernels of wide heads compile without spills or advisories", "[kernels]") {
   std::vector<Job> jobs;
   const auto add = [&](const std::string& name, const Mod& mod, KernelOptions options) {
     options.kind = KernelKind::Decode;
@@ -151,8 +148,7 @@ TEST_CASE("decode kernels of wide heads compile without spills or advisories", "
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("kernels for pages compile without spills or advisories", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("kernels for pages compile without spills or advisories", "[kernels]") {
   std::vector<Job> jobs;
   for (const auto& [name, mod] : library())
     for (int pageSize : kPageSizes) {
@@ -188,8 +184,7 @@ TEST_CASE("kernels for pages compile without spills or advisories", "[kernels]")
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("kernels of ragged batches compile without advisories, and hardly spill", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("kernels of ragged batches compile without advisories, and hardly spill", "[kernels]") {
   std::vector<Job> jobs;
   for (const auto& [name, mod] : library()) {
     const auto add = [&, &name = name, &mod = mod](KernelKind kind, Family family, const char* arch, int dim,
@@ -225,8 +220,7 @@ TEST_CASE("kernels of ragged batches compile without advisories, and hardly spil
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("kernels of ragged batches in pages compile without advisories, and hardly spill", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("kernels of ragged batches in pages compile without advisories, and hardly spill", "[kernels]") {
   std::vector<Job> jobs;
   for (const auto& [name, mod] : library())
     for (int pageSize : {1, 16, 256}) {
@@ -261,8 +255,7 @@ TEST_CASE("kernels of ragged batches in pages compile without advisories, and ha
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("kernels that append compile without spills or advisories", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("kernels that append compile without spills or advisories", "[kernels]") {
   std::vector<Job> jobs;
   for (const auto& [name, mod] : library())
     for (int pageSize : {0, 1, 16, 128}) {
@@ -282,10 +275,8 @@ TEST_CASE("kernels that append compile without spills or advisories", "[kernels]
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("every head dim and dtype compiles without spills", "[kernels]") {
-  ATTNC_NEED_NVRTC();
-  auto causal = Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/causal.py");
-  REQUIRE(causal);
+NVRTC_TEST_CASE("every head dim and dtype compiles without spills", "[kernels]") {
+  auto causal = take(Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/causal.py"));
   std::vector<Job> jobs;
   for (const char* arch : {"sm_80", "sm_89", "sm_90a"})
     for (DType dtype : {DType::BF16, DType::F16, DType::F32})
@@ -293,18 +284,17 @@ TEST_CASE("every head dim and dtype compiles without spills", "[kernels]") {
         KernelOptions options{.family = Family::Sm80, .arch = arch, .dtype = dtype, .headDim = qk, .headDimV = v};
         options.blockSparse = true;
         options.features = {Feature::RowMax};
-        jobs.push_back({fmt::format("causal {} d{}/{} {}", dtypeName(dtype), qk, v, arch), *causal, options});
+        jobs.push_back({fmt::format("causal {} d{}/{} {}", dtypeName(dtype), qk, v, arch), causal, options});
       }
   for (auto [qk, v] : {std::pair{8, 8}, {40, 72}, {96, 96}, {192, 128}, {192, 192}})
     for (DType dtype : {DType::BF16, DType::F16}) {
       KernelOptions options{.family = Family::Sm90, .arch = "sm_90a", .dtype = dtype, .headDim = qk, .headDimV = v};
-      jobs.push_back({fmt::format("causal sm90 {} d{}/{}", dtypeName(dtype), qk, v), *causal, options});
+      jobs.push_back({fmt::format("causal sm90 {} d{}/{}", dtypeName(dtype), qk, v), causal, options});
     }
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("backward kernels compile without spills or advisories, with lists and without", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("backward kernels compile without spills or advisories, with lists and without", "[kernels]") {
   std::vector<Job> jobs;
   for (const auto& [name, mod] : library())
     for (bool sparse : {false, true})
@@ -325,8 +315,7 @@ TEST_CASE("backward kernels compile without spills or advisories, with lists and
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("backward kernels of Hopper draw no advisory, and spill only where a score needs much", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("backward kernels of Hopper draw no advisory, and spill only where a score needs much", "[kernels]") {
   std::vector<Job> jobs;
   for (const auto& [name, mod] : library())
     for (int headDim : {64, 128}) {
@@ -356,8 +345,7 @@ TEST_CASE("backward kernels of Hopper draw no advisory, and spill only where a s
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("backward kernels of wide heads compile for Hopper without spills or advisories", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("backward kernels of wide heads compile for Hopper without spills or advisories", "[kernels]") {
   std::vector<Job> jobs;
   // What dK and dV of 192 and 128 columns leave is enough for these. Others are faster than in 64x64x8 all the same.
   const std::set<std::string> fit = {"noop", "causal", "alibi", "sliding_window", "prefix_lm", "chunked"};
@@ -393,15 +381,13 @@ TEST_CASE("backward kernels of wide heads compile for Hopper without spills or a
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("the tiles that tuning tries beside the model's compile without spills or advisories", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("the tiles that tuning tries beside the model's compile without spills or advisories", "[kernels]") {
   std::vector<Job> jobs;
   const auto add = [&](const std::string& name, const Mod& mod, KernelOptions options) {
     if (options.blockSparse && !mod.hasMaskMod()) return;
-    auto tiles = test::tilesOf(compiler(), mod, options);
-    if (!tiles) FAIL(tiles.error().message);
-    for (size_t i = 1; i < tiles->size(); ++i) { // the model's is compiled above
-      options.tile = (*tiles)[i];
+    auto tiles = take(test::tilesOf(compiler(), mod, options));
+    for (size_t i = 1; i < tiles.size(); ++i) { // the model's is compiled above
+      options.tile = tiles[i];
       jobs.push_back(
           {fmt::format("{} kind {} {} d{} rows {}{}{} {}", name, int(options.kind), options.arch, options.headDim,
                        options.packedRows, options.features.has(Feature::Deterministic) ? " deterministic" : "",
@@ -438,8 +424,8 @@ TEST_CASE("the tiles that tuning tries beside the model's compile without spills
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("each mod of the library compiles for each kind of kernel, and spills no more than known", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("each mod of the library compiles for each kind of kernel, and spills no more than known",
+                "[kernels]") {
   // Next to dK and dV: scores that read memory, and a mask that compares eight words of each row.
   const std::map<std::string, int> besideGradients = {
       {"forgetting", 8}, {"t5_bias", 8}, {"graph_bias", 96}, {"shifted_window", 104}, {"top_k_blocks", 300}};
@@ -467,8 +453,7 @@ TEST_CASE("each mod of the library compiles for each kind of kernel, and spills 
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("long sums and angles of scores compile without spills or advisories in every family", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("long sums and angles of scores compile without spills or advisories in every family", "[kernels]") {
   const auto row = [](int dims) { return fmt::format("q: bf16[B, H, Q_LEN, {0}]\nk: bf16[B, KV_LEN, {0}]\n", dims); };
   std::vector<std::pair<std::string, std::string>> texts;
   for (int dims : {64, 128, 256}) {
@@ -482,38 +467,33 @@ TEST_CASE("long sums and angles of scores compile without spills or advisories i
   for (const char* angle : {"sin", "cos", "tan"}) texts.emplace_back(angle, fmt::format("torch.{}(score)", angle));
   std::vector<Job> jobs;
   for (auto& [name, text] : texts) {
-    auto mod = Mod::parse("import torch\n" + text);
-    INFO((mod ? "" : mod.error().message));
-    REQUIRE(mod);
+    auto mod = take(Mod::parse("import torch\n" + text));
     for (const Variant& variant : variants()) {
       KernelOptions options = variant.options;
       options.arch = options.family == Family::Sm90 ? "sm_90a" : "sm_80";
       const bool isMask = options.kind == KernelKind::BlockMask;
-      if (options.headDim > 128 || (isMask || options.blockSparse) != mod->hasMaskMod()) continue;
-      jobs.push_back({fmt::format("{} {} d{}", name, variant.name, options.headDim), *mod, options});
+      if (options.headDim > 128 || (isMask || options.blockSparse) != mod.hasMaskMod()) continue;
+      jobs.push_back({fmt::format("{} {} d{}", name, variant.name, options.headDim), mod, options});
     }
   }
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("every kernel with a captured tensor has the zero that a tensor without elements is read from", "[kernels]") {
-  ATTNC_NEED_NVRTC();
-  auto mod = Mod::parse("limits: i32[N]\ndef mask_mod(b, h, q_idx, kv_idx):\n    return kv_idx < limits[h]\n");
-  REQUIRE(mod);
+NVRTC_TEST_CASE("every kernel with a captured tensor has the zero that a tensor without elements is read from",
+                "[kernels]") {
+  auto mod = take(Mod::parse("limits: i32[N]\ndef mask_mod(b, h, q_idx, kv_idx):\n    return kv_idx < limits[h]\n"));
   for (const Variant& variant : templates()) {
     INFO(variant.name);
-    auto kernel = test::compiledOf(compiler(), *mod, variant.options);
-    REQUIRE(kernel);
+    auto kernel = take(test::compiledOf(compiler(), mod, variant.options));
     const std::string name = codegen::kZeroVariable + std::string(1, '\0');
-    for (const auto& stage : *kernel) {
+    for (const auto& stage : kernel) {
       const std::vector<char>& cubin = stage->cubin;
       CHECK(std::search(cubin.begin(), cubin.end(), name.begin(), name.end()) != cubin.end());
     }
   }
 }
 
-TEST_CASE("as many captures as a mod may have fit into the parameters of every kernel", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("as many captures as a mod may have fit into the parameters of every kernel", "[kernels]") {
   // For each tensor, a kernel takes the address, six strides, six sizes, and six extents with names of their own.
   std::string text, sum;
   for (size_t i = 0; i < ir::kMaxCaptures; ++i) {
@@ -526,20 +506,17 @@ TEST_CASE("as many captures as a mod may have fit into the parameters of every k
     text += fmt::format("t{}: i32[{}]\n", i, dims);
     sum += fmt::format("    x = x + t{}[{}]{}\n", i, index, extents);
   }
-  auto mod = Mod::parse(text + "def mask_mod(b, h, q_idx, kv_idx):\n    x = q_idx\n" + sum + "    return x > kv_idx\n");
-  if (!mod) FAIL(mod.error().message);
-  auto kernelMod = kernelModOf(*mod, passes::Algebra{});
-  REQUIRE(kernelMod);
-  CHECK((*kernelMod)->source.slots.size() >= ir::kMaxCaptures * (1 + 3 * TensorView::kMaxRank));
+  auto mod =
+      take(Mod::parse(text + "def mask_mod(b, h, q_idx, kv_idx):\n    x = q_idx\n" + sum + "    return x > kv_idx\n"));
+  auto kernelMod = take(kernelModOf(mod, passes::Algebra{}));
+  CHECK(kernelMod->source.slots.size() >= ir::kMaxCaptures * (1 + 3 * TensorView::kMaxRank));
   for (const Variant& variant : templates()) {
     INFO(variant.name);
-    auto kernel = test::compiledOf(compiler(), *mod, variant.options);
-    if (!kernel) FAIL(kernel.error().message);
+    auto kernel = take(test::compiledOf(compiler(), mod, variant.options));
   }
 }
 
-TEST_CASE("the parameters of a kernel may take 32764 bytes on every arch", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("the parameters of a kernel may take 32764 bytes on every arch", "[kernels]") {
   jit::Nvrtc nvrtc(jit::Env::read());
   const auto compiles = [&](const char* arch, size_t bytes) {
     jit::CompileJob job{.name = "parameters.cu", .arch = arch, .entry = "touch"};
@@ -556,19 +533,16 @@ TEST_CASE("the parameters of a kernel may take 32764 bytes on every arch", "[ker
   }
 }
 
-TEST_CASE("what joins stages compiles for every dtype and arch, without spills", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("what joins stages compiles for every dtype and arch, without spills", "[kernels]") {
   jit::Nvrtc nvrtc(jit::Env::read());
   for (const char* arch : {"sm_80", "sm_90a", "sm_100"})
     for (const DType dtype : {DType::BF16, DType::F16, DType::F32})
       for (const int headDim : {8, 128, 256}) {
         CAPTURE(arch, dtypeName(dtype), headDim);
         for (const auto stageOf : {StageKernels::mergeStage, StageKernels::weighStage, StageKernels::addStage}) {
-          auto job = modlessJob(stageOf(dtype, headDim), arch, "stages");
-          REQUIRE(job);
-          auto compiled = nvrtc.compile(*job);
-          if (!compiled) FAIL(compiled.error().message);
-          CHECK(compiled->spillBytes == 0);
+          auto job = take(modlessJob(stageOf(dtype, headDim), arch, "stages"));
+          auto compiled = take(nvrtc.compile(job));
+          CHECK(compiled.spillBytes == 0);
         }
       }
 }

@@ -32,14 +32,15 @@ std::vector<std::pair<std::string, Mod>> library(bool everywhere) {
   std::vector<std::pair<std::string, Mod>> mods;
   for (const auto& entry : std::filesystem::directory_iterator(ATTNC_SOURCE_DIR "/dsl/mods")) {
     if (entry.path().extension() != ".py" || test::goesEverywhere(entry.path().stem().string()) != everywhere) continue;
-    auto mod = Mod::load(entry.path().string());
-    if (!mod) FAIL(mod.error().message);
-    mods.emplace_back(entry.path().stem().string(), *std::move(mod));
+    auto mod = take(Mod::load(entry.path().string()));
+    mods.emplace_back(entry.path().stem().string(), std::move(mod));
   }
   return mods;
 }
 
 namespace {
+
+constexpr size_t kParts = 32;
 
 /// Returns the number of commits of the source tree; 0 without git.
 size_t commits() {
@@ -55,7 +56,7 @@ size_t commits() {
 size_t partOfRun() {
   static const size_t part = [] {
     const char* given = std::getenv("ATTNC_TEST_KERNELS_PART");
-    const size_t number = (given ? size_t(std::atoi(given)) : commits()) % size_t(Which::Part);
+    const size_t number = (given ? size_t(std::atoi(given)) : commits()) % kParts;
     fmt::print(stderr, "compiles part {} of the jobs; ATTNC_TEST_KERNELS_PART={} repeats it\n", number, number);
     return number;
   }();
@@ -63,13 +64,13 @@ size_t partOfRun() {
 }
 
 /// Returns the jobs whose turn is now.
-std::vector<const Job*> dueOf(const std::vector<Job>& jobs, Which which) {
+std::vector<const Job*> dueOf(const std::vector<Job>& jobs) {
   const char* const named = std::getenv("ATTNC_TEST_KERNELS_JOBS");
-  const bool all = which == Which::All || std::getenv("ATTNC_TEST_ALL_KERNELS");
+  const bool all = std::getenv("ATTNC_TEST_ALL_KERNELS");
   std::vector<const Job*> due;
   for (const Job& job : jobs)
     if (named ? job.name.find(named) != std::string::npos
-              : all || std::hash<std::string>()(job.name) % size_t(which) == partOfRun())
+              : all || std::hash<std::string>()(job.name) % kParts == partOfRun())
       due.push_back(&job);
   if (due.empty() && !named) due.push_back(&jobs.front());
   return due;
@@ -118,8 +119,8 @@ Expected<std::vector<Launch>> compiled(const Job& job) {
 
 } // namespace
 
-std::string findings(const std::vector<Job>& jobs, Which which) {
-  const std::vector<const Job*> due = dueOf(jobs, which);
+std::string findings(const std::vector<Job>& jobs) {
+  const std::vector<const Job*> due = dueOf(jobs);
   std::string lines;
   std::mutex mutex;
   std::atomic<size_t> next = 0;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "attnc/attnc.h"
+#include "helpers/take.h"
+#include "helpers/test_case.h"
 
 #include <catch2/catch.hpp>
 
@@ -30,14 +32,11 @@ struct Job {
 /// Returns mods of the library: those that go everywhere, or the others.
 std::vector<std::pair<std::string, Mod>> library(bool everywhere = true);
 
-/// The share of jobs that is compiled: all, or one in 32, chosen by their names; at least one. Each commit has the next
-/// part, or ATTNC_TEST_KERNELS_PART says which (0 .. 31). All if ATTNC_TEST_ALL_KERNELS is set, and only jobs with
-/// ATTNC_TEST_KERNELS_JOBS in their names if that is set.
-enum class Which { All = 1, Part = 32 };
-
-/// Compiles jobs on all cores. Returns one finding a line: spills, ptxas advisories, more shared memory than a CTA has,
-/// failures. All jobs of this program take two cores more than ten minutes.
-std::string findings(const std::vector<Job>& jobs, Which which = Which::Part);
+/// Compiles one in 32 of the jobs, chosen by their names, at least one, on all cores. Each commit has the next part, or
+/// ATTNC_TEST_KERNELS_PART says which (0 .. 31). Compiles all if ATTNC_TEST_ALL_KERNELS is set, and only jobs with
+/// ATTNC_TEST_KERNELS_JOBS in their names if that is set. Returns one finding a line: spills, ptxas advisories, more
+/// shared memory than a CTA has, failures.
+std::string findings(const std::vector<Job>& jobs);
 
 } // namespace attnc::test
 
@@ -46,3 +45,4 @@ std::string findings(const std::vector<Job>& jobs, Which which = Which::Part);
     WARN("SKIPPED: NVRTC was not found");                                                                              \
     return;                                                                                                            \
   }
+#define NVRTC_TEST_CASE(...) ATTNC_TEST_CASE(ATTNC_NEED_NVRTC(), __VA_ARGS__)

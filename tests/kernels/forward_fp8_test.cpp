@@ -3,7 +3,6 @@
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
 #include "helpers/plans.h"
-#include "ir/bind.h"
 #include "kernels/findings.h"
 #include "kernels/host_launch.h"
 #include "kernels/host_tensor.h"
@@ -169,14 +168,12 @@ void check(const Case& c, unsigned seed = 1) {
   if (!c.lengths.empty()) options.offsets = c.qBlock ? QueryOffsets::Tensor : QueryOffsets::FromLengths;
   if (options.offsets == QueryOffsets::Tensor) // blocks are of rows
     operands.qOffsets = TensorView::contiguous(offsets.data(), DType::I32, {s.batch});
-  auto mod = Mod::parse(c.mod);
-  REQUIRE(mod);
+  auto mod = take(Mod::parse(c.mod));
   std::optional<BlockMask> mask;
   BlockMaskView lists;
   if (c.qBlock) {
-    auto built = BlockMask::build(*mod, {}, s, {1, 1, s.qLen, s.kvLen, c.qBlock, 128});
-    REQUIRE(built);
-    mask = *std::move(built), lists = mask->view();
+    auto built = take(BlockMask::build(mod, {}, s, {1, 1, s.qLen, s.kvLen, c.qBlock, 128}));
+    mask = std::move(built), lists = mask->view();
     operands.blockMask = &lists;
     options.blockSparse = true, options.maskQBlock = c.qBlock;
   }
@@ -189,9 +186,9 @@ void check(const Case& c, unsigned seed = 1) {
     return r;
   };
   Results got = results(), want = results();
-  Status status = computeOnCpu(*mod, operands, want.outputs());
+  Status status = computeOnCpu(mod, operands, want.outputs());
   if (!status) FAIL(status.error().message);
-  runOnHost(*mod, options, operands, got.outputs(), seed);
+  runOnHost(mod, options, operands, got.outputs(), seed);
   compare(got, want, c);
 }
 
@@ -251,16 +248,14 @@ TEST_CASE("forward kernels of e4m3 take all tiles of the family", "[on-host]") {
                                 .arch = "sm_89",
                                 .headDim = dim,
                                 .features = {Feature::Fp8Q, Feature::Fp8Kv, Feature::RowMax}};
-    auto tiles = test::tilesOf(test::compiler(), Mod::identity(), options);
-    REQUIRE(tiles);
-    CHECK(tiles->size() >= 3);
-    for (const std::string& tile : *tiles)
+    auto tiles = take(test::tilesOf(test::compiler(), Mod::identity(), options));
+    CHECK(tiles.size() >= 3);
+    for (const std::string& tile : tiles)
       check({.shape = {1, 1, 1, 140, 140}, .headDim = dim, .headDimV = dim, .tile = tile});
   }
 }
 
-TEST_CASE("forward kernels of e4m3 compile with mma.sync without advisories, and hardly spill", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("forward kernels of e4m3 compile with mma.sync without advisories, and hardly spill", "[kernels]") {
   using test::library;
   std::vector<test::Job> jobs;
   for (const auto& [name, mod] : library())

@@ -8,8 +8,7 @@
 using namespace attnc;
 using namespace attnc::test;
 
-TEST_CASE("decode kernels of k and v of e4m3 compile without spills or advisories", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("decode kernels of k and v of e4m3 compile without spills or advisories", "[kernels]") {
   std::vector<Job> jobs;
   for (const auto& [name, mod] : library())
     for (const char* arch : {"sm_89", "sm_90a"})
@@ -39,8 +38,7 @@ TEST_CASE("decode kernels of k and v of e4m3 compile without spills or advisorie
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("forward kernels of q, k and v of e4m3 compile without advisories, and hardly spill", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("forward kernels of q, k and v of e4m3 compile without advisories, and hardly spill", "[kernels]") {
   std::vector<Job> jobs;
   for (const auto& [name, mod] : library())
     for (int dim : {16, 48, 64, 128, 160, 256})

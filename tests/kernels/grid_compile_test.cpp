@@ -13,36 +13,31 @@
 using namespace attnc;
 using namespace attnc::test;
 
-TEST_CASE("the boxes that tuning tries beside the model's compile without advisories, and hardly spill",
-          "[kernels][grid]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("the boxes that tuning tries beside the model's compile without advisories, and hardly spill",
+                "[kernels][grid]") {
   std::vector<Job> jobs;
   for (const char* name : {"neighborhood2d", "neighborhood3d"}) {
-    const auto mod = Mod::load(fmt::format("{}/dsl/mods/{}.py", ATTNC_SOURCE_DIR, name));
-    if (!mod) FAIL(mod.error().message);
+    const auto mod = take(Mod::load(fmt::format("{}/dsl/mods/{}.py", ATTNC_SOURCE_DIR, name)));
     for (KernelKind kind : {KernelKind::Forward, KernelKind::Backward})
       for (const char* arch : {"sm_80", "sm_90a"}) {
         KernelOptions options{.kind = kind, .family = Family::Grid, .arch = arch, .headDim = 128};
-        const auto tiles = test::tilesOf(compiler(), *mod, options);
-        if (!tiles) FAIL(tiles.error().message);
-        REQUIRE(tiles->size() > 3);
-        for (size_t i = 1; i < tiles->size(); i += 3) {
-          options.tile = (*tiles)[i];
-          jobs.push_back({fmt::format("{} kind {} {} {}", name, int(kind), arch, options.tile), *mod, options, 104});
+        const auto tiles = take(test::tilesOf(compiler(), mod, options));
+        REQUIRE(tiles.size() > 3);
+        for (size_t i = 1; i < tiles.size(); i += 3) {
+          options.tile = tiles[i];
+          jobs.push_back({fmt::format("{} kind {} {} {}", name, int(kind), arch, options.tile), mod, options, 104});
         }
       }
   }
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("kernels by boxes of a grid compile without spills or advisories", "[kernels][grid]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("kernels by boxes of a grid compile without spills or advisories", "[kernels][grid]") {
   const std::vector<int> archs = supported();
   std::vector<Job> jobs;
   const auto add = [&](const std::string& name, const Mod& mod, const std::vector<int>& dims, int spillBytes = 0) {
-    const auto gains = test::gainsFromBlockMask(compiler(), mod, {.family = Family::Grid, .arch = "sm_90a"});
-    REQUIRE(gains);
-    const bool lists = *gains; // over boxes
+    const auto gains = take(test::gainsFromBlockMask(compiler(), mod, {.family = Family::Grid, .arch = "sm_90a"}));
+    const bool lists = gains; // over boxes
     if (lists)
       jobs.push_back({name + " box-mask", mod, {.kind = KernelKind::BlockMask, .arch = "sm_80", .maskByBoxes = true}});
     for (DType dtype : {DType::BF16, DType::F16})
@@ -63,16 +58,15 @@ TEST_CASE("kernels by boxes of a grid compile without spills or advisories", "[k
       }
     }
   };
-  const auto tiles = Mod::parse("from attnc import grid\nimage = grid(64, 64)\n"
-                                "live: bool[H, N, M, N, M]\nbias: f32[H, N, M]\n"
-                                "def mask_mod(b, h, q, k):\n"
-                                "  (qy, qx), (ky, kx) = image.coords(q), image.coords(k)\n"
-                                "  return live[h, qy // 8, qx // 8, ky // 8, kx // 8]\n"
-                                "def score_mod(score, b, h, q, k):\n"
-                                "  (qy, qx), (ky, kx) = image.coords(q), image.coords(k)\n"
-                                "  return score + bias[h, qy - ky + 63, qx - kx + 63]\n");
-  REQUIRE(tiles);
-  add("tiles", *tiles, {64, 96});
+  const auto tiles = take(Mod::parse("from attnc import grid\nimage = grid(64, 64)\n"
+                                     "live: bool[H, N, M, N, M]\nbias: f32[H, N, M]\n"
+                                     "def mask_mod(b, h, q, k):\n"
+                                     "  (qy, qx), (ky, kx) = image.coords(q), image.coords(k)\n"
+                                     "  return live[h, qy // 8, qx // 8, ky // 8, kx // 8]\n"
+                                     "def score_mod(score, b, h, q, k):\n"
+                                     "  (qy, qx), (ky, kx) = image.coords(q), image.coords(k)\n"
+                                     "  return score + bias[h, qy - ky + 63, qx - kx + 63]\n"));
+  add("tiles", tiles, {64, 96});
   int onGrids = 0;
   for (bool everywhere : {false, true})
     for (const auto& [name, mod] : library(everywhere)) {
@@ -84,16 +78,14 @@ TEST_CASE("kernels by boxes of a grid compile without spills or advisories", "[k
   const std::map<std::string, std::string> forms[] = {
       {{"DILATION", "(2, 3)"}}, {{"STRIDE", "(4, 8)"}, {"WINDOW", "(16, 16)"}}, {{"CAUSAL", "(True, True)"}}};
   for (const auto& defines : forms) {
-    auto mod = Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/neighborhood2d.py", {.defines = defines});
-    if (!mod) FAIL(mod.error().message);
-    add(fmt::format("neighborhood2d {}", defines.begin()->first), *mod, {64, 128},
+    auto mod = take(Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/neighborhood2d.py", {.defines = defines}));
+    add(fmt::format("neighborhood2d {}", defines.begin()->first), mod, {64, 128},
         defines.count("DILATION") ? 32 : 0); // asks mask_mod
   }
   CHECK(findings(jobs) == "");
 }
 
-TEST_CASE("gradients by boxes of a grid compile without advisories, and hardly spill", "[kernels][grid]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("gradients by boxes of a grid compile without advisories, and hardly spill", "[kernels][grid]") {
   const std::vector<int> archs = supported();
   std::vector<Job> jobs;
   const auto add = [&](const std::string& name, const Mod& mod, int spillBytes,
@@ -128,16 +120,15 @@ TEST_CASE("gradients by boxes of a grid compile without advisories, and hardly s
       ++onGrids;
     }
   CHECK(onGrids >= 3);
-  auto mod = Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/neighborhood2d.py", {.defines = {{"DILATION", "(2, 3)"}}});
-  if (!mod) FAIL(mod.error().message);
-  add("neighborhood2d DILATION", *mod, 80);
-  auto biased = Mod::parse("from attnc import grid\nslope: f32[H]\nimage = grid(64, 64)\n"
-                           "def score_mod(score, b, h, q_idx, kv_idx):\n  return score + slope[h] * (kv_idx - q_idx)\n"
-                           "def mask_mod(b, h, q_idx, kv_idx):\n"
-                           "  (qy, qx), (ky, kx) = image.coords(q_idx), image.coords(kv_idx)\n"
-                           "  return (abs(qy - ky) <= 4) & (abs(qx - kx) <= 4)\n");
-  if (!biased) FAIL(biased.error().message);
-  add("distances", *biased, 80, {32, 64}); // linear in kernels by rows, and not in these
+  auto mod = take(Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/neighborhood2d.py", {.defines = {{"DILATION", "(2, 3)"}}}));
+  add("neighborhood2d DILATION", mod, 80);
+  auto biased =
+      take(Mod::parse("from attnc import grid\nslope: f32[H]\nimage = grid(64, 64)\n"
+                      "def score_mod(score, b, h, q_idx, kv_idx):\n  return score + slope[h] * (kv_idx - q_idx)\n"
+                      "def mask_mod(b, h, q_idx, kv_idx):\n"
+                      "  (qy, qx), (ky, kx) = image.coords(q_idx), image.coords(kv_idx)\n"
+                      "  return (abs(qy - ky) <= 4) & (abs(qx - kx) <= 4)\n"));
+  add("distances", biased, 80, {32, 64}); // linear in kernels by rows, and not in these
   const std::string coordinates = "  (qy, qx), (ky, kx) = image.coords(q_idx), image.coords(kv_idx)\n"
                                   "  both = image.contains(q_idx) & image.contains(kv_idx)\n"
                                   "  near = (abs(qy - ky) <= 4) & (abs(qx - kx) <= 4)\n";
@@ -152,14 +143,14 @@ TEST_CASE("gradients by boxes of a grid compile without advisories, and hardly s
                              {"text and scores", "near | ~both", slanted, all},
                              {"causal text", causalText, "score", all},
                              {"causal text and scores", causalText, slanted, {32, 64}}}) { // calls both for each score
-    auto mod = Mod::parse("from attnc import grid\nimport torch\nimage = grid(64, 64, before=77)\n"
-                          "def mask_mod(b, h, q_idx, kv_idx):\n" +
-                          coordinates + "  return " + joint.mask + "\ndef score_mod(score, b, h, q_idx, kv_idx):\n" +
-                          coordinates + "  return " + joint.score + "\n");
-    if (!mod) FAIL(mod.error().message);
-    add(joint.name, *mod, 80, joint.dims);
+    auto mod =
+        take(Mod::parse("from attnc import grid\nimport torch\nimage = grid(64, 64, before=77)\n"
+                        "def mask_mod(b, h, q_idx, kv_idx):\n" +
+                        coordinates + "  return " + joint.mask + "\ndef score_mod(score, b, h, q_idx, kv_idx):\n" +
+                        coordinates + "  return " + joint.score + "\n"));
+    add(joint.name, mod, 80, joint.dims);
   }
-  CHECK(test::choosePlan(*derive(*biased, {.kind = KernelKind::Backward}),
+  CHECK(test::choosePlan(*derive(biased, {.kind = KernelKind::Backward}),
                          {.kind = KernelKind::Backward, .arch = "sm_90a"})
             ->options.family == Family::Sm90); // at head dim 128
   CHECK(findings(jobs) == "");

@@ -310,37 +310,30 @@ template <class Element> float elementAt(const unsigned char* at) {
   std::memcpy(&x, at, sizeof x);
   return to_float(x);
 }
-template <class Element> void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  float of_a[16][16], of_b[16][8]; // [row][k], [k][column]
-  const auto spread = [](unsigned word, auto put) {
+/// d += a b. A word of a or b has `Each` elements, of which at(word, i) is the value.
+template <int Each, class At> void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, At at) {
+  constexpr int kK = 8 * Each;
+  float of_a[16][kK], of_b[kK][8]; // [row][k], [k][column]
+  const auto spread = [&](unsigned word, auto put) {
     const uint64_t* words = host::exchange(word);
     for (int lane = 0; lane < 32; ++lane)
-      for (int half = 0; half < 2; ++half) {
-        const unsigned short bits = (unsigned short)(words[lane] >> 16 * half);
-        put(lane / 4, lane % 4 * 2 + half, elementAt<Element>((const unsigned char*)&bits));
-      }
+      for (int i = 0; i < Each; ++i) put(lane / 4, lane % 4 * Each + i, at(unsigned(words[lane]), i));
   };
-  for (int i = 0; i < 4; ++i) spread(a[i], [&](int g, int k, float x) { of_a[g + i % 2 * 8][k + i / 2 * 8] = x; });
-  for (int i = 0; i < 2; ++i) spread(i ? b1 : b0, [&](int g, int k, float x) { of_b[k + i * 8][g] = x; });
+  for (int i = 0; i < 4; ++i) spread(a[i], [&](int g, int k, float x) { of_a[g + i % 2 * 8][k + i / 2 * kK / 2] = x; });
+  for (int i = 0; i < 2; ++i) spread(i ? b1 : b0, [&](int g, int k, float x) { of_b[k + i * kK / 2][g] = x; });
   const int lane = int(threadIdx.x % 32);
   for (int i = 0; i < 4; ++i)
-    for (int k = 0; k < 16; ++k) d[i] += of_a[lane / 4 + i / 2 * 8][k] * of_b[k][lane % 4 * 2 + i % 2];
+    for (int k = 0; k < kK; ++k) d[i] += of_a[lane / 4 + i / 2 * 8][k] * of_b[k][lane % 4 * 2 + i % 2];
+}
+template <class Element> void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  mma<2>(d, a, b0, b1, [](unsigned word, int i) {
+    const unsigned short bits = (unsigned short)(word >> 16 * i);
+    return elementAt<Element>((const unsigned char*)&bits);
+  });
 }
 inline void mma_m16n8k32_e4m3(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  float of_a[16][32], of_b[32][8]; // [row][k], [k][column]
-  const auto spread = [](unsigned word, auto put) {
-    const uint64_t* words = host::exchange(word);
-    for (int lane = 0; lane < 32; ++lane)
-      for (int i = 0; i < 4; ++i) {
-        const unsigned half = cvt_f16x2_e4m3x2<0>(unsigned(words[lane] >> 8 * i & 0xff));
-        put(lane / 4, lane % 4 * 4 + i, cvt_f32_f16((unsigned short)half));
-      }
-  };
-  for (int i = 0; i < 4; ++i) spread(a[i], [&](int g, int k, float x) { of_a[g + i % 2 * 8][k + i / 2 * 16] = x; });
-  for (int i = 0; i < 2; ++i) spread(i ? b1 : b0, [&](int g, int k, float x) { of_b[k + i * 16][g] = x; });
-  const int lane = int(threadIdx.x % 32);
-  for (int i = 0; i < 4; ++i)
-    for (int k = 0; k < 32; ++k) d[i] += of_a[lane / 4 + i / 2 * 8][k] * of_b[k][lane % 4 * 2 + i % 2];
+  mma<4>(d, a, b0, b1,
+         [](unsigned word, int i) { return cvt_f32_f16((unsigned short)cvt_f16x2_e4m3x2<0>(word >> 8 * i & 0xff)); });
 }
 inline void mma_m16n8k8_tf32(float (&)[4], const unsigned (&)[4], unsigned, unsigned) { std::abort(); }
 template <int N> void touch(float (&d)[N][4]) { asm volatile("" ::"r"(&d) : "memory"); }

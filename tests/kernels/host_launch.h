@@ -22,17 +22,14 @@ struct HostLaunch {
 /// `paramsType`: of a stage's first parameter, in C++.
 inline void launchOnHost(const Mod& mod, const KernelOptions& options, const Operands& given, const Outputs& outputs,
                          const HostLaunch& how, llvm::function_ref<std::string(const plan::Stage& stage)> paramsType) {
-  const auto kernel = written(mod, options);
-  if (!kernel) FAIL(kernel.error().message);
+  const auto kernel = take(written(mod, options));
   BackwardOperands operands;
   static_cast<Operands&>(operands) = given;
   uint64_t zero = 0;
   const plan::MapEncoder encoder(mapOf);
   const auto record = [&](void* workspace) {
-    auto recorded = plan::recordLaunch(kernel->plan(), kernel->mods, kernel->mod().module(), operands, outputs, {},
-                                       {.multiprocessors = how.multiprocessors}, workspace, &zero);
-    if (!recorded) FAIL(recorded.error().message);
-    return *std::move(recorded);
+    return take(plan::recordLaunch(kernel.plan(), kernel.mods, kernel.mod().module(), operands, outputs, {},
+                                   {.multiprocessors = how.multiprocessors}, workspace, &zero));
   };
   std::vector<char> memory(record(nullptr).workspace.bytes() + 2 * kWorkspaceAlignment, char(0xff));
   char* const workspace =
@@ -41,9 +38,9 @@ inline void launchOnHost(const Mod& mod, const KernelOptions& options, const Ope
   for (const plan::WorkspacePart& part : launch.workspace.parts())
     if (part.use.zeroed != plan::WorkspaceUse::Zeroed::Never) std::memset(workspace + part.offset, 0, part.bytes);
   for (plan::RecordedStage& recorded : launch.stages) {
-    const plan::Stage& stage = kernel->plan().stages[recorded.index];
+    const plan::Stage& stage = kernel.plan().stages[recorded.index];
     INFO(stage.templateName << ", " << recorded.ctas << " CTAs");
-    const std::string error = hostStage(kernel->source(recorded.index), paramsType(stage))
+    const std::string error = hostStage(kernel.source(recorded.index), paramsType(stage))
                                   .run(recorded.params.data(), recorded.args.data(), unsigned(recorded.ctas),
                                        unsigned(stage.threads), how.seed);
     REQUIRE(error == "");

@@ -18,7 +18,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <set>
 
@@ -175,8 +174,7 @@ private:
     }
     text = declared + sum + c.after;
     INFO(text);
-    auto parsed = Mod::parse(text);
-    if (!parsed) FAIL(parsed.error().message);
+    auto parsed = take(Mod::parse(text));
     options = {.kind = KernelKind::Backward,
                .family = Family::Sm90,
                .arch = "sm_90a",
@@ -185,31 +183,27 @@ private:
                .features = {Feature::Deterministic, c.deterministic},
                .lowRankError = c.error,
                .gradients = c.gradients};
-    given = *parsed;
-    auto derived = derive(*parsed, options);
-    if (!derived) FAIL(derived.error().message);
-    mod = *derived;
+    given = parsed;
+    auto derived = take(derive(parsed, options));
+    mod = derived;
   }
 
   void plan() {
-    auto chosen = test::choosePlan(*mod, options);
-    if (!chosen) FAIL(chosen.error().message);
-    made = *std::move(chosen);
+    auto chosen = take(test::choosePlan(*mod, options));
+    made = std::move(chosen);
     BackwardOperands operands;
     operands.q = q->view, operands.k = k->view, operands.v = v->view, operands.scale = c.scale;
     operands.out = out->view, operands.dOut = dOut->view, operands.lse = lse->view;
     BackwardOutputs results;
     if (c.wantsOperands) results.dQ = dq->view, results.dK = dk->view, results.dV = dv->view;
     results.captures = &gradients;
-    auto found = plan::checkBackward(operands, results, made->options);
-    if (!found) FAIL(found.error().message);
-    checked = *std::move(found);
+    auto found = take(plan::checkBackward(operands, results, made->options));
+    checked = std::move(found);
     const Status added =
         plan::addCaptureOutputs(*checked, *made, mod->module(), &captures, &gradients, /*launches=*/true);
     if (!added) FAIL(added.error().message);
-    auto bound = ir::bind(mod->module(), captures, checked->problem, &*checked);
-    if (!bound) FAIL(bound.error().message);
-    bindings = *std::move(bound);
+    auto bound = take(ir::bind(mod->module(), captures, checked->problem, &*checked));
+    bindings = std::move(bound);
     checked->bindings = &*bindings;
     layout.emplace(made->workspace, *checked);
     memory.assign(layout->bytes() + 2 * kWorkspaceAlignment, char(0xff)); // NaN
@@ -225,24 +219,21 @@ private:
 
   /// Runs the stages of a template that the launch runs.
   void runStage(const std::string& name, const std::string& type) {
-    auto sources = test::sourcesOf(test::compiler(), *given, options);
-    REQUIRE(sources);
-    REQUIRE(sources->size() == made->stages.size());
+    auto sources = take(test::sourcesOf(test::compiler(), *given, options));
+    REQUIRE(sources.size() == made->stages.size());
     const plan::WorkspaceView view{*layout, workspace()};
     for (size_t i = 0; i < made->stages.size(); ++i) {
       const plan::Stage& stage = made->stages[i];
       const int64_t ctas = plan::ctasOf(stage, *checked, {132});
       if (stage.templateName != name || ctas == 0) continue;
       if (name == "low_rank.cu" && c.pieces) CHECK(stage.config.lowRank->qPieces == c.pieces);
-      auto params = stage.parameters(stage, *checked, {}, view);
-      REQUIRE(params);
-      if (name == "low_rank.cu") copies = params->as<LowRankParams>(), config = *stage.config.lowRank;
-      auto form = kernelModOf(*mod, plan::formOf(stage));
-      REQUIRE(form);
+      auto params = take(stage.parameters(stage, *checked, {}, view));
+      if (name == "low_rank.cu") copies = params.as<LowRankParams>(), config = *stage.config.lowRank;
+      auto form = take(kernelModOf(*mod, plan::formOf(stage)));
       uint64_t words[256] = {}, zero = 0;
-      codegen::packArgs((*form)->source.slots, *bindings, &zero, words);
-      test::HostStage& compiled = test::hostStage(sources->at(i), type);
-      REQUIRE(compiled.run(params->data(), words, unsigned(ctas), unsigned(stage.threads), 1) == std::string());
+      codegen::packArgs(form->source.slots, *bindings, &zero, words);
+      test::HostStage& compiled = test::hostStage(sources.at(i), type);
+      REQUIRE(compiled.run(params.data(), words, unsigned(ctas), unsigned(stage.threads), 1) == std::string());
     }
   }
 

@@ -14,7 +14,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <random>
 
@@ -60,47 +59,41 @@ template <class Change> double check(const Case& c, Change change) {
   const std::string text = fmt::format("u: {}[B, H, Q_LEN, {}]\nw: {}[B, H, KV_LEN, {}]\ngain: float\n"
                                        "score + gain * (u[b, h, q_idx] @ w[b, {}, kv_idx])",
                                        dtypeName(c.u), kRank, dtypeName(c.w), kRank, c.perHead ? "h" : "0");
-  auto mod = Mod::parse(text);
-  if (!mod) FAIL(mod.error().message);
+  auto mod = take(Mod::parse(text));
   const KernelOptions options{
       .family = Family::Sm90, .arch = "sm_90a", .headDim = c.headDim, .headDimV = c.headDim, .lowRankError = c.error};
-  auto plan = test::choosePlan(*mod, options);
-  if (!plan) FAIL(plan.error().message);
+  auto plan = take(test::choosePlan(mod, options));
   const Operands operands{.q = q.view, .k = k.view, .v = v.view, .scale = c.scale, .captures = &captures};
-  auto checked = plan::checkForward(operands, {.out = out.view}, plan->options);
-  if (!checked) FAIL(checked.error().message);
-  const plan::WorkspaceLayout layout(plan->workspace, *checked);
+  auto checked = take(plan::checkForward(operands, {.out = out.view}, plan.options));
+  const plan::WorkspaceLayout layout(plan.workspace, checked);
   std::vector<char> memory(layout.bytes() + 2 * kWorkspaceAlignment, char(0xff)); // NaN
   char* const workspace =
       memory.data() + (kWorkspaceAlignment - reinterpret_cast<uintptr_t>(memory.data()) % kWorkspaceAlignment);
   const plan::WorkspaceView view{layout, workspace};
-  auto bindings = ir::bind(mod->module(), captures, checked->problem, &*checked);
+  auto bindings = ir::bind(mod.module(), captures, checked.problem, &checked);
   if (!bindings) FAIL(bindings.error().message);
-  checked->bindings = &*bindings;
+  checked.bindings = &*bindings;
   size_t first = 0; // of the form that the launch runs
-  while (first < plan->stages.size() && !plan::ctasOf(plan->stages[first], *checked, {132})) ++first;
+  while (first < plan.stages.size() && !plan::ctasOf(plan.stages[first], checked, {132})) ++first;
   if (c.qLen + c.kvLen == 0) return 0;
-  REQUIRE(first < plan->stages.size());
-  const plan::Stage& stage = plan->stages[first];
+  REQUIRE(first < plan.stages.size());
+  const plan::Stage& stage = plan.stages[first];
   REQUIRE(stage.templateName == "low_rank.cu");
   if (c.pieces) CHECK(stage.config.lowRank->qPieces == c.pieces);
   if (c.columns)
-    CHECK(plan->lowRank.find(fmt::format("rank {}: {} columns", kRank, kRank * c.columns)) != std::string::npos);
-  auto form = kernelModOf(*mod, plan::formOf(stage));
-  REQUIRE(form);
+    CHECK(plan.lowRank.find(fmt::format("rank {}: {} columns", kRank, kRank * c.columns)) != std::string::npos);
+  auto form = take(kernelModOf(mod, plan::formOf(stage)));
   uint64_t words[256] = {}, zero = 0;
-  codegen::packArgs((*form)->source.slots, *bindings, &zero, words);
-  auto params = stage.parameters(stage, *checked, {}, view);
-  REQUIRE(params);
-  auto sources = test::sourcesOf(test::compiler(), *mod, options);
-  REQUIRE(sources);
-  test::HostStage& compiled = test::hostStage(sources->at(first), "LowRankParams");
-  const int64_t ctas = plan::ctasOf(stage, *checked, {});
-  REQUIRE(compiled.run(params->data(), words, unsigned(ctas), unsigned(stage.threads), 1) == std::string());
+  codegen::packArgs(form->source.slots, *bindings, &zero, words);
+  auto params = take(stage.parameters(stage, checked, {}, view));
+  auto sources = take(test::sourcesOf(test::compiler(), mod, options));
+  test::HostStage& compiled = test::hostStage(sources.at(first), "LowRankParams");
+  const int64_t ctas = plan::ctasOf(stage, checked, {});
+  REQUIRE(compiled.run(params.data(), words, unsigned(ctas), unsigned(stage.threads), 1) == std::string());
   for (const plan::WorkspacePart& part : layout.parts()) // nothing is written behind a part
     for (size_t i = part.offset + part.bytes; i % kWorkspaceAlignment; ++i) REQUIRE(workspace[i] == char(0xff));
 
-  const LowRankParams& launched = params->template as<LowRankParams>();
+  const LowRankParams& launched = params.template as<LowRankParams>();
   const bool isApart = stage.config.lowRank->isApart;
   CHECK(isApart == (c.headDim % 64 == 0));
   const int64_t own = isApart ? 0 : c.headDim; // columns of q and k in a row that is written

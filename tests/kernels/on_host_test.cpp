@@ -2,7 +2,6 @@
 // parameters that a launch would have, on a stand-in for the GPU (host_gpu.h), against attention in fp64.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
-#include "ir/bind.h"
 #include "kernels/findings.h"
 #include "kernels/host_launch.h"
 #include "plan/launch_operands.h"
@@ -12,7 +11,6 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include <cstring>
 #include <limits>
 #include <random>
 
@@ -235,10 +233,9 @@ void check(const Case& c, unsigned seed = 1) {
   Outputs outputs{.out = out.view, .lse = TensorView::contiguous(lse.data(), DType::F32, {batch, s.qHeads, rows})};
   if (c.rowMax) outputs.rowMax = TensorView::contiguous(rowMax.data(), DType::F32, {batch, s.qHeads, rows});
 
-  auto mod = Mod::parse(c.mod);
-  REQUIRE(mod);
+  auto mod = take(Mod::parse(c.mod));
   const test::HostLaunch how{.seed = seed, .multiprocessors = c.multiprocessors, .hasWorkspace = c.workspace};
-  test::launchOnHost(*mod, options, operands, outputs, how, [&](const plan::Stage& stage) {
+  test::launchOnHost(mod, options, operands, outputs, how, [&](const plan::Stage& stage) {
     return stage.templateName == "decode_lists.cu"       ? "DecodeListsParams"
            : stage.templateName == "append.cu"           ? "Cached<ForwardParams>"
            : stage.templateName == "decode_wide_sm90.cu" ? "decode::Params"

@@ -19,10 +19,9 @@ using namespace attnc::test;
 namespace {
 
 void runOnHost(const QuantiseParams& params, DType dtype, int headDim, bool embeds, const char* entry, int64_t ctas) {
-  auto job = quantiseProgram(dtype, headDim, embeds, "sm_90a");
-  REQUIRE(job);
+  auto job = take(quantiseProgram(dtype, headDim, embeds, "sm_90a"));
   KernelSource source;
-  source.entry = entry, source.text = "// " + source.entry + "\n" + job->source, source.headers = job->headers;
+  source.entry = entry, source.text = "// " + source.entry + "\n" + job.source, source.headers = job.headers;
   const std::string parameter = "QuantiseParams p) {";
   for (size_t at = 0; (at = source.text.find(parameter, at)) != std::string::npos;)
     if (source.text.rfind("__grid_constant__", at) + 18 == at) // an entry
@@ -70,11 +69,10 @@ void check(const Case& c, int64_t rowsOfScale, bool rotates) {
     options.positions->stride = {2 * kRows, 2};
   }
   REQUIRE(quantiseOnCpu(x.view, expected.view, expectedScales.view, options));
-  auto params = quantiseParams(x.view, out.view, scales.view, options);
-  REQUIRE(params);
+  auto params = take(quantiseParams(x.view, out.view, scales.view, options));
   const int64_t ctas = 4 * ceilDiv(kRows, int64_t(kRowsOfScale));
-  if (!rowsOfScale) runOnHost(*params, c.dtype, c.headDim, c.columns, "attnc_quantise_scales", ctas);
-  runOnHost(*params, c.dtype, c.headDim, c.columns, "attnc_quantise", ctas);
+  if (!rowsOfScale) runOnHost(params, c.dtype, c.headDim, c.columns, "attnc_quantise_scales", ctas);
+  runOnHost(params, c.dtype, c.headDim, c.columns, "attnc_quantise", ctas);
   const auto element = [](const TensorView& tensor, int64_t i) {
     return double(readElement(tensor.data, tensor.dtype, i).real);
   };
@@ -118,8 +116,7 @@ TEST_CASE("kernels read tables whose rows are aligned to 16 bytes", "[kernels]")
   CHECK_FALSE(quantiseParams(x.view, out.view, scales.view, options));
 }
 
-TEST_CASE("kernels that round compile without spills, and two CTAs fit into an SM", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("kernels that round compile without spills, and two CTAs fit into an SM", "[kernels]") {
   jit::Nvrtc nvrtc(jit::Env::read());
   for (const char* arch : {"sm_89", "sm_90a", "sm_100"})
     for (const DType dtype : {DType::BF16, DType::F16, DType::F32})
@@ -128,25 +125,20 @@ TEST_CASE("kernels that round compile without spills, and two CTAs fit into an S
           const int others = (headDim != 128) + (dtype != DType::BF16) + (arch != std::string_view("sm_90a"));
           if (others > 1) continue;
           CAPTURE(arch, dtypeName(dtype), headDim, embeds);
-          auto job = quantiseProgram(dtype, headDim, embeds, arch);
-          REQUIRE(job);
-          auto compiled = nvrtc.compile(*job);
-          if (!compiled) FAIL(compiled.error().message);
-          CHECK(compiled->spillBytes == 0);
-          CHECK(compiled->registers <= (headDim == 64 && !embeds ? 80 : 128));
+          auto job = take(quantiseProgram(dtype, headDim, embeds, arch));
+          auto compiled = take(nvrtc.compile(job));
+          CHECK(compiled.spillBytes == 0);
+          CHECK(compiled.registers <= (headDim == 64 && !embeds ? 80 : 128));
         }
 }
 
-TEST_CASE("packs of kernels of e4m3 have those that round to it", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("packs of kernels of e4m3 have those that round to it", "[kernels]") {
   const TempDirectory folder;
   const std::string path = folder / "kernels.attnc";
   const auto packOf = [&](const KernelOptions& options) {
-    auto plan = compiler().plan(Mod::identity(), options);
-    if (!plan) FAIL(plan.error().message);
-    auto pack = compiler().pack({*plan});
-    if (!pack) FAIL(pack.error().message);
-    writeText(path, *pack);
+    auto plan = take(compiler().plan(Mod::identity(), options));
+    auto pack = take(compiler().pack({plan}));
+    writeText(path, pack);
     CompilerOptions bare;
     bare.cacheMode = CompilerOptions::CacheMode::Off;
     bare.nvrtcPath = "/no/such/libnvrtc.so";
@@ -154,9 +146,8 @@ TEST_CASE("packs of kernels of e4m3 have those that round to it", "[kernels]") {
     return Compiler(bare);
   };
   const auto has = [](const Compiler& bare, DType dtype, int headDim, bool embeds) {
-    auto job = quantiseProgram(dtype, headDim, embeds, "sm_90a");
-    REQUIRE(job);
-    return bool(CompilerAccess::compile(bare, *job));
+    auto job = take(quantiseProgram(dtype, headDim, embeds, "sm_90a"));
+    return bool(CompilerAccess::compile(bare, job));
   };
   const KernelOptions forward{.family = Family::Sm90, .arch = "sm_90a", .headDim = 64, .headDimV = 128};
   KernelOptions rounded = forward;

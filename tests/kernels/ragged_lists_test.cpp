@@ -4,7 +4,6 @@
 
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
-#include "ir/bind.h"
 #include "kernels/findings.h"
 #include "kernels/host_launch.h"
 #include "support/ceil_div.h"
@@ -29,14 +28,13 @@ void launch(const Mod& mod, const KernelOptions& options, const Operands& operan
 void check(test::RaggedCase c, unsigned seed = 3) {
   c.heads = 2, c.kvHeads = 1;
   INFO(c.text());
-  auto mod = Mod::parse(c.mod);
-  REQUIRE(mod);
+  auto mod = take(Mod::parse(c.mod));
   test::RaggedBatch batch(c);
   test::RaggedResults results(c, batch.rows(), DType::BF16);
   const Operands operands = batch.operands();
   KernelOptions options = optionsOf(operands, results.outputs(), {.arch = "sm_90a"});
   options.family = c.family;
-  launch(*mod, options, operands, results.outputs(), seed);
+  launch(mod, options, operands, results.outputs(), seed);
   test::checkRagged(c, batch, results);
 }
 
@@ -82,8 +80,7 @@ TEST_CASE("V of small pages arrives before its products, and stays until they en
           seed);
 }
 
-TEST_CASE("kernels of ragged batches with lists compile without spills or advisories", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("kernels of ragged batches with lists compile without spills or advisories", "[kernels]") {
   std::vector<test::Job> jobs;
   for (const auto& [name, mod] : test::library())
     for (int pageSize : {0, 16}) {

@@ -30,8 +30,7 @@ TEST_CASE("no Hopper kernel asks for more shared memory than a CTA has, whatever
           "[kernels]") {
   const int64_t limit = plan::parseArch("sm_90a")->sharedBytesPerCta();
   for (int captures : {1, 4, 8, 9, 40}) {
-    auto mod = Mod::parse(manyColumns(captures));
-    REQUIRE(mod);
+    auto mod = take(Mod::parse(manyColumns(captures)));
     for (int headDim = 8; headDim <= 256; headDim += 8)
       for (int headDimV : {8, headDim, 256})
         for (bool blockSparse : {false, true}) {
@@ -41,17 +40,15 @@ TEST_CASE("no Hopper kernel asks for more shared memory than a CTA has, whatever
                                       .headDim = headDim,
                                       .headDimV = headDimV,
                                       .blockSparse = blockSparse};
-          auto plan = test::choosePlan(*mod, options);
-          REQUIRE(plan);
-          CHECK(plan->stages.front().config.sharedBytes <= limit);
+          auto plan = take(test::choosePlan(mod, options));
+          CHECK(plan.stages.front().config.sharedBytes <= limit);
         }
     // Backward kernels keep what the mod knows of a step's rows; a mod that knows too much is left to another family.
     for (int headDim : {64, 128}) {
-      auto plan = test::choosePlan(*mod, {.kind = KernelKind::Backward, .arch = "sm_90a", .headDim = headDim});
-      REQUIRE(plan);
+      auto plan = take(test::choosePlan(mod, {.kind = KernelKind::Backward, .arch = "sm_90a", .headDim = headDim}));
       INFO(captures << " captures, head dim " << headDim);
-      if (captures == 1 || captures == 40) CHECK((plan->options.family == Family::Sm90) == (captures == 1));
-      for (const plan::Stage& stage : plan->stages) CHECK(stage.config.sharedBytes <= limit);
+      if (captures == 1 || captures == 40) CHECK((plan.options.family == Family::Sm90) == (captures == 1));
+      for (const plan::Stage& stage : plan.stages) CHECK(stage.config.sharedBytes <= limit);
     }
   }
 }
@@ -67,9 +64,8 @@ TEST_CASE("decode kernels serve every head dim with tiles that fit, of 64 rows w
           INFO(arch << ", " << rows << " rows, head dims " << headDim << ", " << headDimV);
           const KernelOptions options{
               .kind = KernelKind::Decode, .arch = arch, .headDim = headDim, .headDimV = headDimV, .packedRows = rows};
-          auto plan = test::choosePlan(Mod::identity(), options);
-          REQUIRE(plan);
-          const plan::Stage& stage = plan->stages.front();
+          auto plan = take(test::choosePlan(Mod::identity(), options));
+          const plan::Stage& stage = plan.stages.front();
           const int64_t limit = plan::parseArch(arch)->sharedBytesPerCta();
           CHECK(stage.config.sharedBytes <= limit);
           const int64_t atOnce = stage.ctas(stage, busy, {.multiprocessors = 1});
@@ -106,8 +102,7 @@ TEST_CASE("decode kernels serve all wide heads with tiles that fit, and load v o
     }
 }
 
-TEST_CASE("compiled decode kernels fit a CTA, static shared memory and all", "[kernels]") {
-  ATTNC_NEED_NVRTC();
+NVRTC_TEST_CASE("compiled decode kernels fit a CTA, static shared memory and all", "[kernels]") {
   const auto add = [](std::vector<test::Job>& jobs, KernelOptions options) {
     options.kind = KernelKind::Decode;
     jobs.push_back(
@@ -125,23 +120,22 @@ TEST_CASE("compiled decode kernels fit a CTA, static shared memory and all", "[k
   add(jobs, {.arch = "sm_89", .headDim = 256, .headDimV = 256, .packedRows = 64});
   add(jobs, {.arch = "sm_89", .headDim = 256, .headDimV = 256, .features = {Feature::Fp8Kv}, .packedRows = 64});
   add(jobs, {.arch = "sm_90", .headDim = 128, .headDimV = 128, .features = {Feature::Fp8Kv}, .packedRows = 64});
-  CHECK(test::findings(jobs, test::Which::All) == "");
+  CHECK(test::findings(jobs) == "");
 }
 
 TEST_CASE("backward on Hopper serves what its shared memory holds, at every head dim", "[kernels]") {
   const int64_t limit = plan::parseArch("sm_90a")->sharedBytesPerCta();
   int refused = 0;
   for (int captures : {1, 4, 8, 40}) {
-    auto mod = Mod::parse(manyColumns(captures));
-    REQUIRE(mod);
+    auto mod = take(Mod::parse(manyColumns(captures)));
     for (int headDim = 8; headDim <= 256; headDim += 8)
       for (int headDimV : {8, headDim, 256}) {
         INFO(captures << " captures, head dims " << headDim << ", " << headDimV);
-        auto plan = test::choosePlan(*mod, {.kind = KernelKind::Backward,
-                                            .family = Family::Sm90,
-                                            .arch = "sm_90a",
-                                            .headDim = headDim,
-                                            .headDimV = headDimV});
+        auto plan = test::choosePlan(mod, {.kind = KernelKind::Backward,
+                                           .family = Family::Sm90,
+                                           .arch = "sm_90a",
+                                           .headDim = headDim,
+                                           .headDimV = headDimV});
         if (captures <= 4) REQUIRE(plan);
         refused += !plan;
         if (!plan) continue;
@@ -150,19 +144,17 @@ TEST_CASE("backward on Hopper serves what its shared memory holds, at every head
   }
   // With sums along diagonals, unless there is no room for these.
   for (int captures : {1, 4, 8}) {
-    auto mod = Mod::parse("slopes: f32[H]\n" + manyColumns(captures) +
-                          "def score_mod(s, b, h, q_idx, kv_idx):\n    return s + slopes[h] * (kv_idx - q_idx)\n");
-    REQUIRE(mod);
+    auto mod =
+        take(Mod::parse("slopes: f32[H]\n" + manyColumns(captures) +
+                        "def score_mod(s, b, h, q_idx, kv_idx):\n    return s + slopes[h] * (kv_idx - q_idx)\n"));
     for (int headDim = 8; headDim <= 128; headDim += 8) {
       const KernelOptions options{
           .kind = KernelKind::Backward, .arch = "sm_90a", .headDim = headDim, .gradients = {"slopes"}};
-      auto derived = derive(*mod, options);
-      REQUIRE(derived);
-      auto plan = test::choosePlan(*derived, options);
-      REQUIRE(plan);
+      auto derived = take(derive(mod, options));
+      auto plan = take(test::choosePlan(derived, options));
       INFO(captures << " captures, head dim " << headDim);
-      if (captures == 1) CHECK(plan::sumsDiagonals(*plan));
-      for (const plan::Stage& stage : plan->stages) CHECK(stage.config.sharedBytes <= limit);
+      if (captures == 1) CHECK(plan::sumsDiagonals(plan));
+      for (const plan::Stage& stage : plan.stages) CHECK(stage.config.sharedBytes <= limit);
     }
   }
   CHECK(refused > 0); // what is known of a row takes more than there is
@@ -177,12 +169,11 @@ TEST_CASE("gradients by boxes of a grid keep to the shared memory of every GPU, 
       text += fmt::format("t{}: i64[Q_LEN]\n", i);
       terms += fmt::format(" & (t{}[q_idx] != kv_idx)", i);
     }
-    auto mod = Mod::parse("from attnc import grid\n" + text +
-                          "image = grid(64, 64)\ndef mask_mod(b, h, q_idx, kv_idx):\n"
-                          "  (qy, qx), (ky, kx) = image.coords(q_idx), image.coords(kv_idx)\n"
-                          "  return (abs(qy - ky) <= 4) & (abs(qx - kx) <= 4)" +
-                          terms + "\n");
-    if (!mod) FAIL(mod.error().message);
+    auto mod = take(Mod::parse("from attnc import grid\n" + text +
+                               "image = grid(64, 64)\ndef mask_mod(b, h, q_idx, kv_idx):\n"
+                               "  (qy, qx), (ky, kx) = image.coords(q_idx), image.coords(kv_idx)\n"
+                               "  return (abs(qy - ky) <= 4) & (abs(qx - kx) <= 4)" +
+                               terms + "\n"));
     for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90a", "compute_90", "sm_100", "sm_120"}) {
       const int64_t limit = plan::parseArch(arch)->sharedBytesPerCta();
       for (int headDim = 8; headDim <= 128; headDim += 8)
@@ -193,17 +184,15 @@ TEST_CASE("gradients by boxes of a grid keep to the shared memory of every GPU, 
                                 .arch = arch,
                                 .headDim = headDim,
                                 .headDimV = headDimV};
-          auto derived = derive(*mod, options);
-          REQUIRE(derived);
-          const auto tiles = test::tilesOf(Compiler(), *mod, options);
+          auto derived = take(derive(mod, options));
+          const auto tiles = test::tilesOf(Compiler(), mod, options);
           const bool isHopper = arch == std::string("sm_90a"); // takes no v wider than narrow heads
           if (captures == 0 && !isHopper) REQUIRE(tiles);
           refused += !tiles;
           for (const std::string& tile : tiles ? *tiles : std::vector<std::string>()) {
             options.tile = tile;
-            auto plan = test::choosePlan(*derived, options);
-            REQUIRE(plan);
-            for (const plan::Stage& stage : plan->stages) CHECK(stage.config.sharedBytes <= limit);
+            auto plan = take(test::choosePlan(derived, options));
+            for (const plan::Stage& stage : plan.stages) CHECK(stage.config.sharedBytes <= limit);
           }
         }
     }

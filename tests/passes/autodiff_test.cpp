@@ -1,8 +1,8 @@
 // Gradients against central differences in fp64, at kinks against what PyTorch takes, and as text.
-#include "dsl/frontend.h"
 #include "helpers/differences.h"
 #include "helpers/random_module.h"
 #include "helpers/same_meaning.h"
+#include "helpers/traced.h"
 #include "ir/bind.h"
 #include "ir/hash.h"
 #include "ir/interpreter.h"
@@ -33,12 +33,7 @@ using test::Widened;
 
 namespace {
 
-ir::Module traced(const std::string& text) {
-  auto module = dsl::trace(text, {.name = "gradients.py"});
-  if (!module) FAIL(module.error().message);
-  if (Status ok = runPipeline(*module, {.verify = true}); !ok) FAIL(ok.error().message);
-  return std::move(*module);
-}
+ir::Module traced(const std::string& text) { return test::piped(text, {.verify = true}); }
 
 ir::Module scoreMod(const std::string& expression, const std::string& captures = "") {
   return traced("import torch\nimport torch.nn.functional as F\n" + captures +
@@ -51,12 +46,11 @@ double derivative(const std::string& output, const std::string& expression, doub
   const Gradients gradients = gradientsOf(module);
   Captures captures;
   captures.set("x", x).set("z", z);
-  auto bindings = ir::bind(gradients.module, captures, kProblem);
-  REQUIRE(bindings);
+  auto bindings = take(ir::bind(gradients.module, captures, kProblem));
   INFO(ir::print(gradients.module));
   const auto value = gradients.module.output(output);
   if (!value) return 0;
-  return ir::Evaluator(gradients.module, *bindings, *value).evaluate(float(score), 0, 0, 0, 0, 1).real;
+  return ir::Evaluator(gradients.module, bindings, *value).evaluate(float(score), 0, 0, 0, 0, 1).real;
 }
 
 } // namespace
@@ -90,9 +84,8 @@ TEST_CASE("each derivative of the table is what central differences say", "[auto
     for (int i = 0; i < 400; ++i) {
       Captures captures;
       captures.set("x", sampleScore(3 * i + 1)).set("z", sampleScore(7 * i + 2));
-      auto bindings = ir::bind(module, captures, kProblem);
-      REQUIRE(bindings);
-      Tried tried(module, *bindings);
+      auto bindings = take(ir::bind(module, captures, kProblem));
+      Tried tried(module, bindings);
       INFO("x " << sampleScore(3 * i + 1) << ", z " << sampleScore(7 * i + 2));
       tried.compareCaptures(pointOf(i, kProblem), judged);
       tried.compareScore(pointOf(i, kProblem), judged);
@@ -109,9 +102,8 @@ TEST_CASE("gradients of random modules are what central differences say", "[auto
     test::RandomModule random(seed + 70000, {.operations = int(10 + seed % 40), .transcendental = seed % 2 == 0});
     if (seed % 3) REQUIRE(removeGradientStops(random.module)); // as they come from the pipeline, and raw
     if (hasGradientStops(random.module)) continue;
-    auto bindings = ir::bind(random.module, random.captures, random.problem);
-    REQUIRE(bindings);
-    Widened wide(random.module, *bindings);
+    auto bindings = take(ir::bind(random.module, random.captures, random.problem));
+    Widened wide(random.module, bindings);
     Tried tried(wide.module, wide.bindings);
     INFO("seed " << seed << "\n" << ir::print(wide.module) << "---\n" << ir::print(tried.gradients.module));
     reached += hasScoreGradient(tried.gradients.module);
@@ -238,9 +230,8 @@ TEST_CASE("the branch that is not taken has no gradient, whatever its derivative
   const std::vector<float> zeros(80, 0.f);
   Captures captures;
   captures.set("w", TensorView::contiguous(const_cast<float*>(zeros.data()), DType::F32, {4, 20}));
-  auto bindings = ir::bind(gradients.module, captures, kProblem);
-  REQUIRE(bindings);
-  const ir::Evaluator gradient(gradients.module, *bindings, *gradients.module.output(ir::kDScore));
+  auto bindings = take(ir::bind(gradients.module, captures, kProblem));
+  const ir::Evaluator gradient(gradients.module, bindings, *gradients.module.output(ir::kDScore));
   CHECK(gradient.evaluate(0, 0, 0, 0, 0, 1).real == 0);
 }
 
@@ -306,13 +297,11 @@ TEST_CASE("each place where score_mod reads a capture has a gradient, and says w
   const Value index = *gradients.module.output("d_v_0_index1");
   CHECK(gradients.module.isParam(index, ir::ParamKind::Round));
   // Only what is asked for; a mod without score_mod hands its gradient on.
-  auto one = differentiate(module, std::vector<std::string>{"w"});
-  REQUIRE(one);
-  CHECK(one->captures.size() == 1);
-  CHECK(one->module.outputs().size() == 1 + 1 + 1 + 2);
-  auto none = differentiate(traced("def mask_mod(b, h, q, k):\n  return q >= k\n"));
-  REQUIRE(none);
-  CHECK(none->module.isParam(*none->module.output(ir::kDScore), ir::ParamKind::Grad));
+  auto one = take(differentiate(module, std::vector<std::string>{"w"}));
+  CHECK(one.captures.size() == 1);
+  CHECK(one.module.outputs().size() == 1 + 1 + 1 + 2);
+  auto none = take(differentiate(traced("def mask_mod(b, h, q, k):\n  return q >= k\n")));
+  CHECK(none.module.isParam(*none.module.output(ir::kDScore), ir::ParamKind::Grad));
 }
 
 TEST_CASE("gradients are outputs like others: passes settle, text reads back, hashes tell them apart", "[autodiff]") {

@@ -1,14 +1,13 @@
 // Boxes of keys against mask_mod itself: each query with each key of small grids, for every mod of the library that has
 // a grid, for many forms of masks, and for random ones.
 #include "analysis/grid_box.h"
-#include "dsl/frontend.h"
 #include "helpers/derived_by.h"
+#include "helpers/traced.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
 #include "ir/semantics.h"
 #include "passes/grids/beside_grid.h"
-#include "passes/pipeline.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -26,10 +25,7 @@ namespace {
 
 ir::Module gridModule(const std::string& text, const std::map<std::string, std::string>& defines = {},
                       const std::vector<std::string>& captures = {}) {
-  auto module = dsl::trace(text, {.name = "grid.py", .defines = defines, .captures = captures});
-  if (!module) FAIL(module.error().message);
-  if (Status ok = passes::runPipeline(*module, {.verify = true, .keepsGrids = true}); !ok) FAIL(ok.error().message);
-  return std::move(*module);
+  return test::piped(text, {.verify = true, .keepsGrids = true}, {.defines = defines, .captures = captures});
 }
 
 std::string libraryText(const std::string& name) {
@@ -75,11 +71,10 @@ int checkBox(const ir::Module& derived, const GridBox& box, const Shape& shape) 
                    TensorView::contiguous(floats.data(), DType::F32,
                                           {shape.problem.qHeads, tensor.shape[1].value, tensor.shape[2].value}));
   }
-  auto bindings = ir::bind(derived, captures, shape.problem);
-  if (!bindings) FAIL(bindings.error().message);
+  auto bindings = take(ir::bind(derived, captures, shape.problem));
   ir::Module module = derived;
   const auto evaluator = [&](std::optional<ir::Value> value) {
-    return value ? std::optional(ir::Evaluator(module, *bindings, *value)) : std::nullopt;
+    return value ? std::optional(ir::Evaluator(module, bindings, *value)) : std::nullopt;
   };
   const auto of = [&](ir::Op op, ir::ParamKind param, unsigned grid, unsigned axis) {
     const ir::Type type = op == ir::Op::Coord ? ir::Type::I32 : ir::Type::Bool;
@@ -93,14 +88,14 @@ int checkBox(const ir::Module& derived, const GridBox& box, const Shape& shape) 
   for (unsigned axis = 0; axis < box.axes.size(); ++axis) {
     const GridBox::Axis& from = box.axes[axis];
     const ir::Value coordinate = of(ir::Op::Coord, ir::ParamKind::KvIdx, box.keys, axis);
-    axes.push_back({ir::Evaluator(module, *bindings, coordinate), evaluator(from.begin), evaluator(from.end),
+    axes.push_back({ir::Evaluator(module, bindings, coordinate), evaluator(from.begin), evaluator(from.end),
                     evaluator(from.step), evaluator(from.phase)});
   }
-  const ir::Evaluator keyIn(module, *bindings, of(ir::Op::InGrid, ir::ParamKind::KvIdx, box.keys, 0));
+  const ir::Evaluator keyIn(module, bindings, of(ir::Op::InGrid, ir::ParamKind::KvIdx, box.keys, 0));
   const std::optional<ir::Evaluator> queryIn =
       box.queries ? evaluator(of(ir::Op::InGrid, ir::ParamKind::QIdx, *box.queries, 0)) : std::nullopt;
   const std::optional<ir::Evaluator> rest = evaluator(box.rest);
-  const ir::Interpreter interpreter(module, *bindings);
+  const ir::Interpreter interpreter(module, bindings);
   int pairs = 0;
   for (int64_t h = 0; h < shape.problem.qHeads; ++h)
     for (int64_t q = 0; q < shape.problem.qLen; ++q)
@@ -128,18 +123,17 @@ int checkBox(const ir::Module& derived, const GridBox& box, const Shape& shape) 
 GridBox checkMask(const std::string& expression, bool isExact = true) {
   const ir::Module derived = derivedBy("derive-grid-box", gridModule(maskText(expression)));
   INFO(ir::print(derived));
-  const std::optional<GridBox> box = analysis::gridBox(derived);
-  REQUIRE(box);
-  CHECK(box->rest.has_value() == !isExact);
+  const GridBox box = take(analysis::gridBox(derived));
+  CHECK(box.rest.has_value() == !isExact);
   for (auto [height, width] : {std::pair(5, 7), std::pair(1, 9), std::pair(6, 1), std::pair(4, 4)})
     for (int64_t n : {0, 1, 2, 3, 50, -1, INT32_MAX, INT32_MIN})
       for (int64_t m : {1, 2, 3}) {
         INFO(height << " x " << width << ", n " << n << ", m " << m);
-        CHECK(checkBox(derived, *box,
+        CHECK(checkBox(derived, box,
                        {{.qHeads = 2, .kvHeads = 1, .qLen = 3 + 36 + 2, .kvLen = 3 + 36 + 2},
                         {{"HEIGHT", height}, {"WIDTH", width}, {"n", n}, {"m", m}, {"flag", m}}}) > 0);
       }
-  return *box;
+  return box;
 }
 
 void checkLibrary(const std::string& name, const std::map<std::string, std::string>& defines,
@@ -147,11 +141,10 @@ void checkLibrary(const std::string& name, const std::map<std::string, std::stri
   INFO(name);
   const ir::Module derived = derivedBy("derive-grid-box", gridModule(libraryText(name), defines));
   INFO(ir::print(derived));
-  const std::optional<GridBox> box = analysis::gridBox(derived);
-  REQUIRE(box);
-  CHECK(box->rest.has_value() == !isExact);
-  for (const GridBox::Axis& axis : box->axes) CHECK(axis.begin);
-  CHECK(checkBox(derived, *box, {problem, {}}) > 0);
+  const GridBox box = take(analysis::gridBox(derived));
+  CHECK(box.rest.has_value() == !isExact);
+  for (const GridBox::Axis& axis : box.axes) CHECK(axis.begin);
+  CHECK(checkBox(derived, box, {problem, {}}) > 0);
 }
 
 } // namespace
@@ -198,11 +191,10 @@ TEST_CASE("grids of queries and of keys may differ", "[grid_box]") {
                                               "def mask_mod(b, h, q_idx, kv_idx):\n"
                                               "  q, k = fine.coords(q_idx), coarse.coords(kv_idx)\n"
                                               "  return (abs(q[0] // 2 - k[0]) <= 1) & (q[1] // 2 == k[1])\n"));
-  const std::optional<GridBox> box = analysis::gridBox(derived);
-  REQUIRE(box);
-  CHECK(box->queries != box->keys);
-  CHECK_FALSE(box->rest);
-  CHECK(checkBox(derived, *box, {{.qLen = 48, .kvLen = 12}, {}}) == 48 * 12);
+  const GridBox box = take(analysis::gridBox(derived));
+  CHECK(box.queries != box.keys);
+  CHECK_FALSE(box.rest);
+  CHECK(checkBox(derived, box, {{.qLen = 48, .kvLen = 12}, {}}) == 48 * 12);
 }
 
 TEST_CASE("the mods of the library on grids have exact boxes", "[grid_box]") {
@@ -245,10 +237,9 @@ TEST_CASE("extents of the launch have the boxes that constants have", "[grid_box
     const ir::Module derived =
         derivedBy("derive-grid-box", gridModule(libraryText(given.name), given.defines, captures));
     INFO(ir::print(derived));
-    const std::optional<GridBox> box = analysis::gridBox(derived);
-    REQUIRE(box);
-    CHECK_FALSE(box->rest);
-    for (const GridBox::Axis& axis : box->axes) CHECK(axis.begin);
+    const GridBox box = take(analysis::gridBox(derived));
+    CHECK_FALSE(box.rest);
+    for (const GridBox::Axis& axis : box.axes) CHECK(axis.begin);
     for (const std::vector<int64_t>& extents : given.extents) {
       Shape shape{{.qHeads = 2, .kvHeads = 2, .qLen = 1, .kvLen = 1}, {}};
       for (size_t i = 0; i < names.size(); ++i) {
@@ -256,7 +247,7 @@ TEST_CASE("extents of the launch have the boxes that constants have", "[grid_box
         shape.problem.qLen *= extents[i];
       }
       shape.problem.kvLen = shape.problem.qLen += 6; // and text
-      CHECK(checkBox(derived, *box, shape) > 0);
+      CHECK(checkBox(derived, box, shape) > 0);
     }
   }
 }
@@ -283,10 +274,9 @@ TEST_CASE("windows of videos and of large images are boxes", "[grid_box]") {
       }
       const ir::Module derived = derivedBy("derive-grid-box", gridModule(libraryText(name), given, captures));
       INFO(ir::print(derived));
-      const std::optional<GridBox> box = analysis::gridBox(derived);
-      REQUIRE(box);
-      CHECK_FALSE(box->rest);
-      for (const GridBox::Axis& axis : box->axes) CHECK(axis.begin);
+      const GridBox box = take(analysis::gridBox(derived));
+      CHECK_FALSE(box.rest);
+      for (const GridBox::Axis& axis : box.axes) CHECK(axis.begin);
     }
 }
 

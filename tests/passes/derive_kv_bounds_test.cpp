@@ -1,9 +1,9 @@
 // Bounds of live columns against mask_mod itself, row by row and column by column: for every library mod and for random
 // masks, with captures of every size.
 #include "analysis/mod_facts.h"
-#include "dsl/frontend.h"
 #include "helpers/derived_by.h"
 #include "helpers/random_mask.h"
+#include "helpers/traced.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
@@ -20,13 +20,6 @@ using test::hasBounds;
 
 namespace {
 
-ir::Module moduleOf(const std::string& text) {
-  auto module = dsl::trace(text, {.name = "mask.py"});
-  if (!module) FAIL(module.error().message);
-  if (Status ok = passes::runPipeline(*module); !ok) FAIL(ok.error().message);
-  return std::move(*module);
-}
-
 std::string libraryText(const char* name) {
   std::ifstream in(std::string(ATTNC_SOURCE_DIR "/dsl/mods/") + name + ".py");
   std::stringstream text;
@@ -36,7 +29,7 @@ std::string libraryText(const char* name) {
 
 /// `def mask_mod(...): return <expression>` below declarations.
 ir::Module maskOf(const std::string& expression, const std::string& declarations = "") {
-  return moduleOf(declarations + "\n\ndef mask_mod(b, h, q_idx, kv_idx):\n    return " + expression + "\n");
+  return test::piped(declarations + "\n\ndef mask_mod(b, h, q_idx, kv_idx):\n    return " + expression + "\n");
 }
 
 /// Fails where a row's live columns are not exactly those of the bounds, or where an edge turns back; so bounds of a
@@ -105,22 +98,21 @@ void checkMod(const ir::Module& module) {
       for (const ir::TensorCapture& tensor : module.tensors)
         captures.set(tensor.name, tensor.dtype == DType::F32 ? TensorView::contiguous(slopes.data(), DType::F32, {4})
                                                              : TensorView::contiguous(lengths.data(), DType::I32, {3}));
-      auto bindings = ir::bind(module, captures, problem);
-      if (!bindings) FAIL(bindings.error().message);
+      auto bindings = take(ir::bind(module, captures, problem));
       INFO("scalar " << scalar);
-      CHECK(checkBounds(derived, module, *bindings, problem) > 0);
+      CHECK(checkBounds(derived, module, bindings, problem) > 0);
     }
 }
 
 } // namespace
 
 TEST_CASE("causal masks, windows, prefixes and what is made of them have bounds, and these are exact", "[kv_bounds]") {
-  checkMod(moduleOf(libraryText("causal")));
-  checkMod(moduleOf(libraryText("alibi")));
-  checkMod(moduleOf(libraryText("softcap")));
-  checkMod(moduleOf(libraryText("softcap_approx")));
-  checkMod(moduleOf(libraryText("sliding_window")));
-  checkMod(moduleOf(libraryText("prefix_lm")));
+  checkMod(test::piped(libraryText("causal")));
+  checkMod(test::piped(libraryText("alibi")));
+  checkMod(test::piped(libraryText("softcap")));
+  checkMod(test::piped(libraryText("softcap_approx")));
+  checkMod(test::piped(libraryText("sliding_window")));
+  checkMod(test::piped(libraryText("prefix_lm")));
 }
 
 TEST_CASE("bounds are exact for many forms of masks", "[kv_bounds]") {
@@ -158,7 +150,7 @@ TEST_CASE("a mask that is no interval, or that data decide, has no bounds", "[kv
   const char kScalar[] = "n: int";
   for (const char* name : {"noop", "document", "global_local", "learned_bias", "neighborhood2d", "relative_bias"}) {
     INFO(name);
-    CHECK_FALSE(hasBounds(moduleOf(libraryText(name))));
+    CHECK_FALSE(hasBounds(test::piped(libraryText(name))));
   }
   for (const char* expression :
        {"(kv_idx < n) | (kv_idx > q_idx)", "q_idx != kv_idx", "kv_idx % 2 == 0", "(q_idx * n) >= kv_idx",
@@ -202,10 +194,9 @@ TEST_CASE("bounds of random masks are exact", "[kv_bounds]") {
     const ir::Module derived = derivedBy("derive-kv-bounds", random.module);
     if (!derived.output(ir::kKvBegin)) continue;
     ++withBounds;
-    auto bindings = ir::bind(random.module, random.captures, random.problem);
-    REQUIRE(bindings);
+    auto bindings = take(ir::bind(random.module, random.captures, random.problem));
     INFO("seed " << seed << "\n" << ir::print(random.module));
-    checkBounds(derived, random.module, *bindings, random.problem);
+    checkBounds(derived, random.module, bindings, random.problem);
   }
   CHECK(withBounds > int(kMasks) / 8);
 }

@@ -1,8 +1,8 @@
 // Low-rank terms: which scores have one, and that score plus products of the factors is what score_mod is.
 #include "analysis/gradient_access.h"
 #include "analysis/low_rank.h"
-#include "analysis/traced.h"
 #include "helpers/derived_by.h"
+#include "helpers/traced.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
@@ -62,11 +62,10 @@ void checkMeaning(const std::string& expression, int64_t rank) {
   const ir::Module split = test::derivedBy("derive-low-rank", module);
   Values values;
   auto& [problem, random, normal, u, w, queries, bias, keys, signs, captures] = values;
-  auto bindings = ir::bind(module, captures, problem);
-  if (!bindings) FAIL(bindings.error().message);
+  auto bindings = take(ir::bind(module, captures, problem));
   const auto of = [&](const ir::Module& from, llvm::StringRef name) {
     REQUIRE(from.output(name));
-    return ir::Evaluator(from, *bindings, *from.output(name));
+    return ir::Evaluator(from, bindings, *from.output(name));
   };
   const ir::Evaluator whole = of(module, ir::kScore), rest = of(split, ir::kScore), q = of(split, ir::kQFactor),
                       kv = of(split, ir::kKvFactor);
@@ -88,25 +87,22 @@ void checkMeaning(const std::string& expression, int64_t rank) {
 void checkGradients(const std::string& expression, const std::set<std::string>& inColumns) {
   const ir::Module module = scoreOf(expression);
   const std::vector<std::string> names = passes::floatCaptures(module);
-  auto whole = passes::differentiate(module, names);
-  REQUIRE(whole);
-  const ir::CaptureGradients gradients{names, whole->captures};
-  auto made = passes::factorGradients(whole->module, gradients);
-  if (!made) FAIL(made.error().message);
-  INFO(ir::print(made->module));
+  auto whole = take(passes::differentiate(module, names));
+  const ir::CaptureGradients gradients{names, whole.captures};
+  auto made = take(passes::factorGradients(whole.module, gradients));
+  INFO(ir::print(made.module));
   std::set<std::string> found;
-  for (const ir::CaptureGradient& place : made->gradients.places) found.insert(place.capture);
+  for (const ir::CaptureGradient& place : made.gradients.places) found.insert(place.capture);
   CHECK(found == inColumns);
-  const ir::Module split = test::derivedBy("derive-low-rank", whole->module);
+  const ir::Module split = test::derivedBy("derive-low-rank", whole.module);
   Values values;
-  auto bindings = ir::bind(whole->module, values.captures, values.problem);
-  if (!bindings) FAIL(bindings.error().message);
+  auto bindings = take(ir::bind(whole.module, values.captures, values.problem));
   const auto of = [&](const ir::Module& from, llvm::StringRef name) {
-    return ir::Evaluator(from, *bindings, *from.output(name));
+    return ir::Evaluator(from, bindings, *from.output(name));
   };
-  const int64_t rank = analysis::lowRank(whole->module).term->rank;
-  const ir::Evaluator q = of(made->module, ir::kQFactor), kv = of(made->module, ir::kKvFactor),
-                      dWhole = of(whole->module, ir::kDScore), dSplit = of(split, ir::kDScore);
+  const int64_t rank = analysis::lowRank(whole.module).term->rank;
+  const ir::Evaluator q = of(made.module, ir::kQFactor), kv = of(made.module, ir::kKvFactor),
+                      dWhole = of(whole.module, ir::kDScore), dSplit = of(split, ir::kDScore);
   struct Element {
     int64_t b, h, row, column;
     float score, grad;
@@ -130,7 +126,7 @@ void checkGradients(const std::string& expression, const std::set<std::string>& 
                        const Element& at, int64_t round) {
     std::vector<int64_t> index;
     const auto tensor = llvm::find_if(from.tensors, [&](const auto& t) { return t.name == place.capture; });
-    const TensorView& shape = bindings->tensors[size_t(tensor - from.tensors.begin())];
+    const TensorView& shape = bindings.tensors[size_t(tensor - from.tensors.begin())];
     for (const std::string& output : place.indices) {
       const int64_t i = of(from, output).evaluate(at.score, at.b, at.h, at.row, at.column, float(grad), round).integer;
       index.push_back(std::clamp<int64_t>(i, 0, shape.shape[index.size()] - 1));
@@ -142,11 +138,11 @@ void checkGradients(const std::string& expression, const std::set<std::string>& 
     for (const ir::CaptureGradient& place : gradients.places)
       for (const Element& at : elements)
         for (int64_t round = 0; place.capture == name && round < place.rounds; ++round)
-          add(ofScores, whole->module, place, at.grad, at, round);
-    for (const ir::CaptureGradient& place : made->gradients.places) {
+          add(ofScores, whole.module, place, at.grad, at, round);
+    for (const ir::CaptureGradient& place : made.gradients.places) {
       if (place.capture != name) continue;
       CHECK(place.ofFactor);
-      const bool isOfQ = analysis::gradientAccesses(made->module, {place})[0].reach == analysis::Reach::Row;
+      const bool isOfQ = analysis::gradientAccesses(made.module, {place})[0].reach == analysis::Reach::Row;
       std::map<std::array<int64_t, 4>, double> gradientOf; // of a factor: b, h, row or column, round
       for (const Element& at : elements)
         for (int64_t round = 0; round < rank; ++round)
@@ -154,7 +150,7 @@ void checkGradients(const std::string& expression, const std::set<std::string>& 
               at.dScore * (isOfQ ? kv.evaluate(0, at.b, at.h, 0, at.column, 0, round).real
                                  : q.evaluate(0, at.b, at.h, at.row, 0, 0, round).real);
       for (const auto& [at, grad] : gradientOf)
-        add(ofFactors, made->module, place, grad,
+        add(ofFactors, made.module, place, grad,
             {at[0], at[1], isOfQ ? at[2] : 0, isOfQ ? 0 : at[2], 0.f, float(grad), 0}, at[3]);
     }
     for (const auto& [index, sum] : ofScores) CHECK(ofFactors[index] == Approx(sum).margin(2e-4));

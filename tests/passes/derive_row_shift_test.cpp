@@ -1,10 +1,9 @@
 // Terms of the row taken out of score_mod: f + shift is what score_mod is.
-#include "dsl/frontend.h"
 #include "helpers/derived_by.h"
+#include "helpers/traced.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
-#include "passes/pipeline.h"
 
 #include <catch2/catch.hpp>
 
@@ -16,14 +15,8 @@ using test::derivedBy;
 namespace {
 
 ir::Module scoreOf(const std::string& expression, const std::string& mask = "q_idx >= kv_idx") {
-  auto module =
-      dsl::trace("import torch\n\nslopes: f32[H]\ncap: float\n\n\ndef score_mod(score, b, h, q_idx, kv_idx):\n"
-                 "    return " +
-                     expression + "\n\n\ndef mask_mod(b, h, q_idx, kv_idx):\n    return " + mask + "\n",
-                 {.name = "score.py"});
-  if (!module) FAIL(module.error().message);
-  if (Status ok = passes::runPipeline(*module); !ok) FAIL(ok.error().message);
-  return std::move(*module);
+  return test::scoreMod("slopes: f32[H]\ncap: float\n",
+                        expression + "\n\ndef mask_mod(b, h, q_idx, kv_idx):\n    return " + mask);
 }
 
 bool isSplit(const ir::Module& module) {
@@ -46,13 +39,12 @@ TEST_CASE("a penalty linear in the distance is split into a column's and a row's
     std::vector<float> slopes = {0.25f, -2.0f, 0.3f};
     Captures captures;
     captures.set("cap", 3.0).set("slopes", TensorView::contiguous(slopes.data(), DType::F32, {3}));
-    auto bindings = ir::bind(module, captures, problem);
-    REQUIRE(bindings);
-    ir::Evaluator whole(module, *bindings, *module.output(ir::kScore));
-    ir::Evaluator rest(split, *bindings, *split.output(ir::kScore));
-    ir::Evaluator shift(split, *bindings, *split.output(ir::kRowShift));
-    ir::Evaluator column(split, *bindings, *split.output(ir::kKvTerm)),
-        slope(split, *bindings, *split.output(ir::kKvSlope));
+    auto bindings = take(ir::bind(module, captures, problem));
+    ir::Evaluator whole(module, bindings, *module.output(ir::kScore));
+    ir::Evaluator rest(split, bindings, *split.output(ir::kScore));
+    ir::Evaluator shift(split, bindings, *split.output(ir::kRowShift));
+    ir::Evaluator column(split, bindings, *split.output(ir::kKvTerm)),
+        slope(split, bindings, *split.output(ir::kKvSlope));
     for (int64_t h = 0; h < 3; ++h)
       for (int64_t q = 0; q < 50; q += 7)
         for (int64_t kv = 0; kv < 70; kv += 3) {

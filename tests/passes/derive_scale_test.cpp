@@ -1,10 +1,9 @@
 // Factors taken out of score_mod: out * f(in * score) is what score_mod is.
-#include "dsl/frontend.h"
 #include "helpers/derived_by.h"
+#include "helpers/traced.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
-#include "passes/pipeline.h"
 
 #include <catch2/catch.hpp>
 
@@ -16,16 +15,7 @@ using test::derivedBy;
 
 namespace {
 
-ir::Module scoreOf(const std::string& expression) {
-  auto module =
-      dsl::trace("import torch\n\ncap: float\nslopes: f32[H]\n\n\ndef score_mod(score, b, h, q_idx, kv_idx):\n"
-                 "    return " +
-                     expression + "\n",
-                 {.name = "score.py"});
-  if (!module) FAIL(module.error().message);
-  if (Status ok = passes::runPipeline(*module); !ok) FAIL(ok.error().message);
-  return std::move(*module);
-}
+ir::Module scoreOf(const std::string& expression) { return test::scoreMod("cap: float\nslopes: f32[H]\n", expression); }
 
 /// Which factors are there: "in out", "in", "out" or "".
 std::string factorsOf(const std::string& expression) {
@@ -44,12 +34,11 @@ void checkMeaning(const std::string& expression) {
   for (double cap : {30.0, 1.5, -1.5, -30.0, 1e-3}) {
     Captures captures;
     captures.set("cap", cap).set("slopes", TensorView::contiguous(slopes.data(), DType::F32, {3}));
-    auto bindings = ir::bind(module, captures, problem);
-    REQUIRE(bindings);
-    ir::Evaluator whole(module, *bindings, *module.output(ir::kScore));
-    ir::Evaluator inside(scaled, *bindings, *scaled.output(ir::kScore));
+    auto bindings = take(ir::bind(module, captures, problem));
+    ir::Evaluator whole(module, bindings, *module.output(ir::kScore));
+    ir::Evaluator inside(scaled, bindings, *scaled.output(ir::kScore));
     auto factor = [&](std::optional<ir::Value> value, int64_t h) {
-      return value ? ir::Evaluator(scaled, *bindings, *value).evaluate(0, 0, h, 0, 0).real : 1.0;
+      return value ? ir::Evaluator(scaled, bindings, *value).evaluate(0, 0, h, 0, 0).real : 1.0;
     };
     for (int64_t h = 0; h < 3; ++h)
       for (double score : {0.0, 0.75, -3.0, 12.5, -60.0}) {

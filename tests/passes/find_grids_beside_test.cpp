@@ -103,16 +103,15 @@ TEST_CASE("a grid behind text is found, and what text sees", "[find_grids]") {
   for (const Case& c : kCases) {
     INFO(c.body);
     const ir::Module mod = traced(maskText(c.body));
-    const std::optional<GridKernel> kernel = kernelOf(mod);
-    REQUIRE(kernel);
-    CHECK(kernel->isFound);
-    CHECK(textOf(kernel->ofQueries, kernel->module) == c.gridOfQueries);
-    CHECK(textOf(kernel->ofKeys, kernel->module) == c.gridOfKeys);
-    REQUIRE(kernel->beside);
-    CHECK(kernel->beside->key == c.key);
-    CHECK(kernel->beside->query == c.query);
-    CHECK(kernel->beside->both == c.both);
-    CHECK(checkMeaning(mod, *kernel, c.qLen, c.kvLen, kScalars) > 0);
+    const GridKernel kernel = take(kernelOf(mod));
+    CHECK(kernel.isFound);
+    CHECK(textOf(kernel.ofQueries, kernel.module) == c.gridOfQueries);
+    CHECK(textOf(kernel.ofKeys, kernel.module) == c.gridOfKeys);
+    REQUIRE(kernel.beside);
+    CHECK(kernel.beside->key == c.key);
+    CHECK(kernel.beside->query == c.query);
+    CHECK(kernel.beside->both == c.both);
+    CHECK(checkMeaning(mod, kernel, c.qLen, c.kvLen, kScalars) > 0);
   }
 }
 
@@ -124,21 +123,19 @@ TEST_CASE("a found grid behind text is as one that is declared", "[find_grids]")
   const ir::Module declared = traced("from attnc import grid\nimage = grid(5, 7, before=9)\ndef mask_mod(b, h, q, k):\n"
                                      "  (qy, qx), (ky, kx) = image.coords(q), image.coords(k)\n" +
                                      near + "~image.contains(q) | ~image.contains(k)\n");
-  const std::optional<GridKernel> a = kernelOf(found), b = kernelOf(declared);
-  REQUIRE(a);
-  REQUIRE(b);
-  CHECK(a->ofQueries == b->ofQueries);
-  CHECK(a->ofKeys == b->ofKeys);
-  CHECK(a->boxIsMask);
-  CHECK(a->isSeparable);
-  REQUIRE(a->axes.size() == 2);
+  const GridKernel a = take(kernelOf(found)), b = take(kernelOf(declared));
+  CHECK(a.ofQueries == b.ofQueries);
+  CHECK(a.ofKeys == b.ofKeys);
+  CHECK(a.boxIsMask);
+  CHECK(a.isSeparable);
+  REQUIRE(a.axes.size() == 2);
   for (size_t axis = 0; axis < 2; ++axis) {
-    CHECK(a->axes[axis].span == b->axes[axis].span);
-    CHECK(a->axes[axis].stride == b->axes[axis].stride);
+    CHECK(a.axes[axis].span == b.axes[axis].span);
+    CHECK(a.axes[axis].stride == b.axes[axis].stride);
   }
-  CHECK(a->beside->key == b->beside->key);
-  CHECK(a->beside->query == b->beside->query);
-  CHECK(a->beside->both == b->beside->both);
+  CHECK(a.beside->key == b.beside->key);
+  CHECK(a.beside->query == b.beside->query);
+  CHECK(a.beside->both == b.beside->both);
 }
 
 TEST_CASE("a score_mod takes coordinates of text, too", "[find_grids]") {
@@ -146,9 +143,8 @@ TEST_CASE("a score_mod takes coordinates of text, too", "[find_grids]") {
       traced(maskText(kBehindT + "return near | (q < t) | (k < t)") +
              "def score_mod(s, b, h, q, k):\n"
              "  return s + (q - t) // w * 8 + (q - t) % w - (k - t) // w * 5 + torch.where(k < t, 1, (k - t) % w)\n");
-  const std::optional<GridKernel> kernel = kernelOf(mod);
-  REQUIRE(kernel);
-  CHECK(checkMeaning(mod, *kernel, 24, 19, kScalars) > 0);
+  const GridKernel kernel = take(kernelOf(mod));
+  CHECK(checkMeaning(mod, kernel, 24, 19, kScalars) > 0);
 }
 
 TEST_CASE("random masks beside found grids mean what the mod says", "[find_grids]") {
@@ -217,19 +213,17 @@ TEST_CASE("random masks beside found grids mean what the mod says", "[find_grids
 }
 
 TEST_CASE("a grid behind text with a rest binds to lengths that its slices divide", "[find_grids]") {
-  const std::optional<GridKernel> kernel = kernelOf(traced(maskText(kBehindT + "return near | (q < t) | (k < t)")));
-  REQUIRE(kernel);
+  const GridKernel kernel = take(kernelOf(traced(maskText(kBehindT + "return near | (q < t) | (k < t)"))));
   const auto bind = [&](int64_t t, int64_t w, int64_t qLen, int64_t kvLen) {
     Captures captures;
     captures.set("t", t).set("w", w);
-    if (llvm::any_of(kernel->module.scalars, [](const ir::ScalarCapture& scalar) { return scalar.name == "v"; }))
+    if (llvm::any_of(kernel.module.scalars, [](const ir::ScalarCapture& scalar) { return scalar.name == "v"; }))
       captures.set("v", 1);
-    return ir::bind(kernel->module, captures, {.qLen = qLen, .kvLen = kvLen});
+    return ir::bind(kernel.module, captures, {.qLen = qLen, .kvLen = kvLen});
   };
-  const auto bound = bind(4, 5, 34, 19);
-  REQUIRE(bound);
-  CHECK(bound->extentsOf(kernel->ofQueries) == llvm::SmallVector<int64_t, 3>{6, 5});
-  CHECK(bound->extentsOf(kernel->ofKeys) == llvm::SmallVector<int64_t, 3>{3, 5});
+  const auto bound = take(bind(4, 5, 34, 19));
+  CHECK(bound.extentsOf(kernel.ofQueries) == llvm::SmallVector<int64_t, 3>{6, 5});
+  CHECK(bound.extentsOf(kernel.ofKeys) == llvm::SmallVector<int64_t, 3>{3, 5});
   const auto errorOf = [&](int64_t t, int64_t w, int64_t qLen, int64_t kvLen) {
     const auto bindings = bind(t, w, qLen, kvLen);
     return bindings ? std::string() : bindings.error().message;

@@ -101,32 +101,29 @@ TEST_CASE("a grid is found however its coordinates are spelled", "[find_grids]")
   for (const Case& c : cases) {
     INFO(c.queries << "; " << c.keys << ": " << c.expression);
     const ir::Module mod = traced(maskText(c.queries, c.keys, c.expression));
-    const std::optional<GridKernel> kernel = kernelOf(mod);
-    REQUIRE(kernel);
-    CHECK(kernel->isFound);
-    CHECK(textOf(kernel->ofQueries, kernel->module) == c.gridOfQueries);
-    CHECK(textOf(kernel->ofKeys, kernel->module) == c.gridOfKeys);
-    CHECK(checkMeaning(mod, *kernel, c.qLen, c.kvLen, {{"w", 7}, {"v", 3}}) > 0);
+    const GridKernel kernel = take(kernelOf(mod));
+    CHECK(kernel.isFound);
+    CHECK(textOf(kernel.ofQueries, kernel.module) == c.gridOfQueries);
+    CHECK(textOf(kernel.ofKeys, kernel.module) == c.gridOfKeys);
+    CHECK(checkMeaning(mod, kernel, c.qLen, c.kvLen, {{"w", 7}, {"v", 3}}) > 0);
   }
 }
 
 TEST_CASE("grids of published mods are found", "[find_grids]") {
   const ir::Module neighborhood = traced(kNeighborhood);
-  const std::optional<GridKernel> kernel = kernelOf(neighborhood);
-  REQUIRE(kernel);
-  const std::optional<analysis::GridBox> box = analysis::gridBox(kernel->module);
+  const GridKernel kernel = take(kernelOf(neighborhood));
+  const std::optional<analysis::GridBox> box = analysis::gridBox(kernel.module);
   CHECK(box->isMask());
   for (const analysis::GridBox::Axis& axis : box->axes) CHECK(axis.begin);
   for (auto [width, height] : {std::pair(6, 6), {5, 9}, {9, 5}, {1, 4}, {4, 1}}) {
     INFO(width << " x " << height);
-    checkMeaning(neighborhood, *kernel, width * height, width * height, {{"width", width}, {"height", height}});
+    checkMeaning(neighborhood, kernel, width * height, width * height, {{"width", width}, {"height", height}});
   }
   const ir::Module sliding = traced(kTiles);
-  const std::optional<GridKernel> tiles = kernelOf(sliding);
-  REQUIRE(tiles);
-  CHECK(textOf(tiles->ofKeys, tiles->module) == "[3, 16]");
-  CHECK(analysis::gridBox(tiles->module)->isMask());
-  CHECK(checkMeaning(sliding, *tiles, 48, 48) > 0);
+  const GridKernel tiles = take(kernelOf(sliding));
+  CHECK(textOf(tiles.ofKeys, tiles.module) == "[3, 16]");
+  CHECK(analysis::gridBox(tiles.module)->isMask());
+  CHECK(checkMeaning(sliding, tiles, 48, 48) > 0);
 }
 
 TEST_CASE("a score_mod takes coordinates and positions beside a grid that is found", "[find_grids]") {
@@ -136,11 +133,10 @@ TEST_CASE("a score_mod takes coordinates and positions beside a grid that is fou
       "def mask_mod(b, h, q, k):\n"
       "  return (q // (W * 4) == k // (W * 4)) & (q % W // 4 == k % W // 4)\n";
   const ir::Module mod = traced(swin);
-  const std::optional<GridKernel> kernel = kernelOf(mod);
-  REQUIRE(kernel);
-  CHECK(textOf(kernel->ofQueries, kernel->module) == "[rest #Q_LEN, 8]");
-  CHECK(analysis::gridBox(kernel->module)->isMask());
-  CHECK(checkMeaning(mod, *kernel, 64, 64) > 0);
+  const GridKernel kernel = take(kernelOf(mod));
+  CHECK(textOf(kernel.ofQueries, kernel.module) == "[rest #Q_LEN, 8]");
+  CHECK(analysis::gridBox(kernel.module)->isMask());
+  CHECK(checkMeaning(mod, kernel, 64, 64) > 0);
 }
 
 TEST_CASE("random windows over random spellings of coordinates mean what the mod says", "[find_grids]") {
@@ -246,10 +242,9 @@ TEST_CASE("a grid with a rest binds to lengths that its slices divide", "[find_g
     captures.set("w", w);
     return ir::bind(kernel->module, captures, {.qLen = qLen, .kvLen = kvLen});
   };
-  const auto bound = bind(5, 30, 45);
-  REQUIRE(bound);
-  CHECK(bound->extentsOf(kernel->ofQueries) == llvm::SmallVector<int64_t, 3>{6, 5});
-  CHECK(bound->extentsOf(kernel->ofKeys) == llvm::SmallVector<int64_t, 3>{9, 5});
+  const auto bound = take(bind(5, 30, 45));
+  CHECK(bound.extentsOf(kernel->ofQueries) == llvm::SmallVector<int64_t, 3>{6, 5});
+  CHECK(bound.extentsOf(kernel->ofKeys) == llvm::SmallVector<int64_t, 3>{9, 5});
   const auto errorOf = [&](int64_t w, int64_t qLen, int64_t kvLen) {
     const auto bindings = bind(w, qLen, kvLen);
     return bindings ? std::string() : bindings.error().message;

@@ -2,6 +2,7 @@
 // to all, and what is known of windows, held against all queries of small grids.
 #include "analysis/grid_box.h"
 #include "dsl/frontend.h"
+#include "helpers/take.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
@@ -20,16 +21,10 @@ using passes::GridKernel;
 namespace {
 
 ir::Module traced(const std::string& text, const std::map<std::string, std::string>& defines = {}) {
-  auto module = dsl::trace(text, {.name = "grid.py", .defines = defines});
-  if (!module) FAIL(module.error().message);
-  return std::move(*module);
+  return take(dsl::trace(text, {.name = "grid.py", .defines = defines}));
 }
 
-std::optional<GridKernel> kernelOf(const ir::Module& module) {
-  auto kernel = passes::gridKernel(module, module);
-  if (!kernel) FAIL(kernel.error().message);
-  return *std::move(kernel);
-}
+std::optional<GridKernel> kernelOf(const ir::Module& module) { return take(passes::gridKernel(module, module)); }
 
 std::string libraryText(const std::string& name) {
   std::ifstream in(ATTNC_SOURCE_DIR "/dsl/mods/" + name + ".py");
@@ -104,25 +99,24 @@ void checkKernel(const ir::Module& mod, const GridKernel& kernel, const std::map
       }
   CHECK(wrong == 0);
 
-  const std::optional<analysis::GridBox> box = analysis::gridBox(kernel.module);
-  REQUIRE(box);
-  REQUIRE(box->beside.has_value() == kernel.beside.has_value());
+  const analysis::GridBox box = take(analysis::gridBox(kernel.module));
+  REQUIRE(box.beside.has_value() == kernel.beside.has_value());
   if (kernel.beside) {
-    CHECK(box->beside->key == kernel.beside->key);
-    CHECK(box->beside->query == kernel.beside->query);
-    CHECK(box->beside->both == kernel.beside->both);
+    CHECK(box.beside->key == kernel.beside->key);
+    CHECK(box.beside->query == kernel.beside->query);
+    CHECK(box.beside->both == kernel.beside->both);
     checkBeside(kernel.beside->key, want, queries[1], keys[0]);
     checkBeside(kernel.beside->query, want, queries[0], keys[1]);
     checkBeside(kernel.beside->both, want, queries[0], keys[0]);
   }
-  REQUIRE(kernel.axes.size() == box->axes.size());
+  REQUIRE(kernel.axes.size() == box.axes.size());
   ir::Module module = kernel.module;
-  for (unsigned axis = 0; axis < box->axes.size(); ++axis) {
-    if (!box->axes[axis].begin) continue;
+  for (unsigned axis = 0; axis < box.axes.size(); ++axis) {
+    if (!box.axes[axis].begin) continue;
     const passes::BoxAxis& told = kernel.axes[axis];
-    const ir::Evaluator begin(module, *bindings, *box->axes[axis].begin), end(module, *bindings, *box->axes[axis].end);
+    const ir::Evaluator begin(module, *bindings, *box.axes[axis].begin), end(module, *bindings, *box.axes[axis].end);
     const ir::Value coordinate = module.make(ir::Op::Coord, ir::Type::I32, {module.param(ir::ParamKind::QIdx)},
-                                             ir::GridAxis{*box->queries, axis}.attr());
+                                             ir::GridAxis{*box.queries, axis}.attr());
     const ir::Evaluator at(module, *bindings, coordinate);
     for (int64_t h = 0; h < problem.qHeads; ++h) {
       std::map<int64_t, std::pair<int64_t, int64_t>> ofQuotient;
@@ -176,15 +170,14 @@ TEST_CASE("kernels by boxes: what the module means, how long windows are, and wh
   for (const Case& c : cases) {
     INFO(c.queries << " / " << c.keys << ": " << c.expression);
     const ir::Module mod = traced(maskText(c.queries, c.keys, c.axes, c.expression));
-    const std::optional<GridKernel> kernel = kernelOf(mod);
-    REQUIRE(kernel);
-    CHECK(int(kernel->ofQueries.extents.size()) == c.axes);
-    checkKernel(mod, *kernel, {{"w", 3}, {"m", 4}});
-    REQUIRE(kernel->axes.size() == c.windows.size());
+    const GridKernel kernel = take(kernelOf(mod));
+    CHECK(int(kernel.ofQueries.extents.size()) == c.axes);
+    checkKernel(mod, kernel, {{"w", 3}, {"m", 4}});
+    REQUIRE(kernel.axes.size() == c.windows.size());
     for (size_t i = 0; i < c.windows.size(); ++i) {
       INFO("axis " << i);
-      if (c.windows[i].first) CHECK(kernel->axes[i].span == c.windows[i].first); // 0: a longer one may be told
-      CHECK(kernel->axes[i].stride == c.windows[i].second);
+      if (c.windows[i].first) CHECK(kernel.axes[i].span == c.windows[i].first); // 0: a longer one may be told
+      CHECK(kernel.axes[i].stride == c.windows[i].second);
     }
   }
 }
@@ -195,14 +188,13 @@ TEST_CASE("kernels by boxes: mods of the library", "[grid_kernel]") {
                         const std::vector<std::pair<int64_t, int64_t>>& windows) {
     INFO(name);
     const ir::Module mod = traced(libraryText(name), defines);
-    const std::optional<GridKernel> kernel = kernelOf(mod);
-    REQUIRE(kernel);
-    checkKernel(mod, *kernel);
-    REQUIRE(kernel->axes.size() == windows.size());
+    const GridKernel kernel = take(kernelOf(mod));
+    checkKernel(mod, kernel);
+    REQUIRE(kernel.axes.size() == windows.size());
     for (size_t i = 0; i < windows.size(); ++i) {
       INFO("axis " << i);
-      if (windows[i].first) CHECK(kernel->axes[i].span == windows[i].first);
-      CHECK(kernel->axes[i].stride == windows[i].second);
+      if (windows[i].first) CHECK(kernel.axes[i].span == windows[i].first);
+      CHECK(kernel.axes[i].stride == windows[i].second);
     }
   };
   check("neighborhood2d", small, {{5, 1}, {3, 1}});
@@ -236,25 +228,23 @@ TEST_CASE("kernels by boxes have nothing to gain, or more to ask", "[grid_kernel
 TEST_CASE("kernels by boxes: what bounds no axis is a box of all keys, for kernels that go by lists", "[grid_kernel]") {
   const char* const crissCross = "(ky == qy) | (kx == qx)";
   const ir::Module mod = traced(maskText("5, 7", "5, 7", 2, crissCross));
-  const std::optional<GridKernel> kernel = kernelOf(mod);
-  REQUIRE(kernel);
-  CHECK_FALSE(kernel->isBounded);
-  CHECK_FALSE(kernel->boxIsMask);
-  CHECK_FALSE(kernel->beside);
-  REQUIRE(kernel->axes.size() == 2);
-  CHECK_FALSE(kernel->axes[0].span);
-  CHECK(kernel->axes[0].stride == 1);
-  CHECK(analysis::gridBox(kernel->module)->rest == kernel->module.output(ir::kMask));
-  checkKernel(mod, *kernel, {{"w", 1}, {"m", 1}});
+  const GridKernel kernel = take(kernelOf(mod));
+  CHECK_FALSE(kernel.isBounded);
+  CHECK_FALSE(kernel.boxIsMask);
+  CHECK_FALSE(kernel.beside);
+  REQUIRE(kernel.axes.size() == 2);
+  CHECK_FALSE(kernel.axes[0].span);
+  CHECK(kernel.axes[0].stride == 1);
+  CHECK(analysis::gridBox(kernel.module)->rest == kernel.module.output(ir::kMask));
+  checkKernel(mod, kernel, {{"w", 1}, {"m", 1}});
   const auto of = [](int axes, const std::string& expression) {
     const std::string extents = axes == 2 ? "16, 24" : "4, 16, 24";
     return kernelOf(traced(maskText(extents, extents, axes, expression)));
   };
-  const auto tiles = of(3, "(qz // 2 + qy // 8 + qx // 4) * (kz // 2 + ky // 8 + kx // 12) % 5 == 0");
-  REQUIRE(tiles);
-  CHECK(tiles->axes[0].stride == 2);
-  CHECK(tiles->axes[1].stride == 8);
-  CHECK(tiles->axes[2].stride == 4);
+  const auto tiles = take(of(3, "(qz // 2 + qy // 8 + qx // 4) * (kz // 2 + ky // 8 + kx // 12) % 5 == 0"));
+  CHECK(tiles.axes[0].stride == 2);
+  CHECK(tiles.axes[1].stride == 8);
+  CHECK(tiles.axes[2].stride == 4);
   CHECK(of(2, "(abs(ky - qy) <= 1) & ((kx == qx) | (ky == qy))")->isBounded);
   CHECK_FALSE(of(2, "(ky == qy) | (ky % 3 == qx)"));                        // one coordinate of keys
   CHECK_FALSE(of(2, "(ky == qy) | (kx == qx) | ~queries.contains(q_idx)")); // tokens outside the grid
@@ -293,13 +283,12 @@ TEST_CASE("kernels by boxes: tokens beside the grids", "[grid_kernel]") {
                "def score_mod(score, b, h, q_idx, kv_idx):\n"
                "  (qy, qx), (ky, kx) = queries.coords(q_idx), keys.coords(kv_idx)\n"
                "  return score + qy * 8 + qx - ky * 5 + kx + torch.where(keys.contains(kv_idx), 1, 3)\n");
-    const std::optional<GridKernel> kernel = kernelOf(mod);
-    REQUIRE(kernel);
-    REQUIRE(kernel->beside);
-    CHECK(kernel->beside->key == c.key);
-    CHECK(kernel->beside->query == c.query);
-    CHECK(kernel->beside->both == c.both);
-    checkKernel(mod, *kernel, {{"w", 3}, {"m", 4}});
+    const GridKernel kernel = take(kernelOf(mod));
+    REQUIRE(kernel.beside);
+    CHECK(kernel.beside->key == c.key);
+    CHECK(kernel.beside->query == c.query);
+    CHECK(kernel.beside->both == c.both);
+    checkKernel(mod, kernel, {{"w", 3}, {"m", 4}});
   }
   const auto means = [](const std::string& queries, const std::string& keys, const std::string& expression) {
     const std::optional<GridKernel> kernel = kernelOf(traced(maskText(queries, keys, 1, expression)));
@@ -316,17 +305,15 @@ TEST_CASE("kernels by boxes: what is no box is asked of each key", "[grid_kernel
        {"(abs(kx - qx) <= 5) & ((kx + qx) % 3 != 0)", "(abs(kx - qx) <= 5) & (kv_idx != q_idx)"}) {
     INFO(expression);
     const ir::Module mod = traced(maskText("32", "32", 1, expression));
-    const std::optional<GridKernel> kernel = kernelOf(mod);
-    REQUIRE(kernel);
-    CHECK(analysis::gridBox(kernel->module)->rest);
-    checkKernel(mod, *kernel, {{"w", 1}, {"m", 1}});
-    CHECK(kernel->axes[0].span == 11);
+    const GridKernel kernel = take(kernelOf(mod));
+    CHECK(analysis::gridBox(kernel.module)->rest);
+    checkKernel(mod, kernel, {{"w", 1}, {"m", 1}});
+    CHECK(kernel.axes[0].span == 11);
   }
   const ir::Module dilated = traced(maskText("32", "32", 1, "(abs(kx - qx) <= 6) & (kx % 2 == qx % 2)"));
-  const std::optional<GridKernel> kernel = kernelOf(dilated);
-  REQUIRE(kernel);
-  CHECK(analysis::gridBox(kernel->module)->axes[0].step);
-  checkKernel(dilated, *kernel, {{"w", 1}, {"m", 1}});
+  const GridKernel kernel = take(kernelOf(dilated));
+  CHECK(analysis::gridBox(kernel.module)->axes[0].step);
+  checkKernel(dilated, kernel, {{"w", 1}, {"m", 1}});
 }
 
 TEST_CASE("box kernels number captures and extents as the mod's other kernels do", "[passes]") {
@@ -347,11 +334,8 @@ TEST_CASE("box kernels number captures and extents as the mod's other kernels do
   std::swap(like.scalars[0], like.scalars[1]); // an order that neither walk gives
   std::swap(like.tensors[0], like.tensors[1]);
   std::swap(like.dims[ir::kBuiltinDims], like.dims[ir::kBuiltinDims + 1]);
-  const auto kernel = passes::gridKernel(before, like);
-  REQUIRE(kernel);
-  REQUIRE(*kernel);
-  CHECK(namesOf((*kernel)->module) == namesOf(like));
-  const auto gradient = passes::withGradient(**kernel);
-  REQUIRE(gradient);
-  CHECK(namesOf(*gradient) == namesOf(like));
+  const auto kernel = take(take(passes::gridKernel(before, like)));
+  CHECK(namesOf(kernel.module) == namesOf(like));
+  const auto gradient = take(passes::withGradient(kernel));
+  CHECK(namesOf(gradient) == namesOf(like));
 }

@@ -15,11 +15,7 @@ using namespace attnc;
 
 namespace {
 
-ir::Module moduleOf(const std::string& text) {
-  auto module = ir::read(text);
-  if (!module) FAIL(module.error().message);
-  return std::move(*module);
-}
+ir::Module moduleOf(const std::string& text) { return take(ir::read(text)); }
 
 /// All coordinates of a grid, of q_idx, kv_idx and a position that may be negative.
 std::string allCoordinates(const std::string& grid, int axes) {
@@ -65,13 +61,12 @@ TEST_CASE("ranges and directions of coordinates hold", "[grids]") {
       const ir::Module module = moduleOf(allCoordinates(grid, axes));
       Captures captures;
       captures.set("w", w).set("t", t);
-      const auto bindings = ir::bind(module, captures, {.qLen = 20, .kvLen = 20});
-      REQUIRE(bindings);
+      const auto bindings = take(ir::bind(module, captures, {.qLen = 20, .kvLen = 20}));
       analysis::Intervals intervals(module);
       analysis::Monotony monotony(module, intervals);
       INFO(ir::print(module));
       for (const ir::Output& output : module.outputs()) {
-        const ir::Evaluator evaluator(module, *bindings, output.value);
+        const ir::Evaluator evaluator(module, bindings, output.value);
         const analysis::Bounds bounds = intervals.of(output.value);
         const bool isRow = ir::paramsOf(module, output.value) == ir::ParamSet{ir::ParamKind::QIdx};
         int64_t last = INT64_MIN;
@@ -81,7 +76,7 @@ TEST_CASE("ranges and directions of coordinates hold", "[grids]") {
             if (!bounds.range.contains(value)) FAIL(output.name << " is " << value);
             for (const analysis::LinearForm& form : bounds.upper) {
               int64_t upper = form.constant;
-              for (const auto& term : form.terms) upper += term.coefficient * bindings->dims[term.dim];
+              for (const auto& term : form.terms) upper += term.coefficient * bindings.dims[term.dim];
               if (value > upper) FAIL(output.name << " is " << value << ", above " << analysis::toString(form, module));
             }
             if (isRow && monotony.of(output.value) == analysis::Direction::Up && value < last)

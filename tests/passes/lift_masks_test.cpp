@@ -1,15 +1,13 @@
 // Masks in score_mod: which become a part of mask_mod, that attention means the same, and that loops are bounded then.
 #include "helpers/derived_by.h"
 #include "helpers/same_meaning.h"
+#include "helpers/traced.h"
 #include "ir/hash.h"
 #include "ir/loops.h"
 #include "ir/printer.h"
-#include "ir/reader.h"
 #include "ir/verifier.h"
 #include "passes/pipeline.h"
 #include "passes/rebuild.h"
-
-#include "dsl/frontend.h"
 
 #include <catch2/catch.hpp>
 
@@ -18,12 +16,7 @@ using namespace attnc::passes;
 
 namespace {
 
-ir::Module moduleOf(const std::string& text) {
-  auto module = dsl::trace(text, {.name = "mod.py"});
-  if (!module) FAIL(module.error().message);
-  if (Status ok = runPipeline(*module, {.verify = true}); !ok) FAIL(ok.error().message);
-  return std::move(*module);
-}
+ir::Module moduleOf(const std::string& text) { return test::piped(text, {.verify = true}); }
 
 /// Scores with masks in them, around values of a random module.
 class MaskedScores {

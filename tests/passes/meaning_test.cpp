@@ -47,12 +47,10 @@ void requireSameWithTerm(const ir::Module& before, const ir::Module& after, int6
   const std::vector<ir::ParamSet> params = ir::paramsOf(after);
   REQUIRE(ir::ParamSet{ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::Round}.containsAll(params[q.id]));
   REQUIRE(ir::ParamSet{ParamKind::B, ParamKind::H, ParamKind::KvIdx, ParamKind::Round}.containsAll(params[kv.id]));
-  auto bindingsBefore = ir::bind(before, of.captures, of.problem),
-       bindingsAfter = ir::bind(after, of.captures, of.problem);
-  REQUIRE(bindingsBefore);
-  REQUIRE(bindingsAfter);
-  const ir::Interpreter whole(before, *bindingsBefore), rest(after, *bindingsAfter);
-  const ir::Evaluator ofQ(after, *bindingsAfter, q), ofKv(after, *bindingsAfter, kv);
+  auto bindingsBefore = take(ir::bind(before, of.captures, of.problem)),
+       bindingsAfter = take(ir::bind(after, of.captures, of.problem));
+  const ir::Interpreter whole(before, bindingsBefore), rest(after, bindingsAfter);
+  const ir::Evaluator ofQ(after, bindingsAfter, q), ofKv(after, bindingsAfter, kv);
   std::mt19937_64 random(7);
   const auto below = [&](int64_t extent) { return int64_t(random() % uint64_t(extent)); };
   for (uint64_t i = 0; i < 60; ++i) {

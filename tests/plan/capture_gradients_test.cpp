@@ -18,10 +18,8 @@ void* const kSomewhere = reinterpret_cast<void*>(0x1000); // never read
 constexpr const char* kArch = "sm_80";
 
 Mod modOf(const std::string& captures, const std::string& score) {
-  auto mod = Mod::parse(captures + "\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return " + score + "\n",
-                        {.name = "m.py"});
-  if (!mod) FAIL(mod.error().message);
-  return *std::move(mod);
+  return take(Mod::parse(captures + "\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return " + score + "\n",
+                         {.name = "m.py"}));
 }
 
 KernelOptions optionsFor(std::set<std::string> gradients, Family family = Family::Sm80) {
@@ -67,13 +65,12 @@ struct Launch {
     return checked;
   }
   size_t workspaceBytes(const Mod& mod, const KernelOptions& options) const {
-    auto checked = check(mod, options);
-    if (!checked) FAIL(checked.error().message);
+    auto checked = take(check(mod, options));
     plan::WorkspaceUse sums;
     const plan::Plan plan = test::planOf(mod, options);
     for (const plan::WorkspaceUse& use : plan.workspace)
       if (use.use == plan::Use::CaptureSums) sums = use;
-    return sums.bytes(*checked);
+    return sums.bytes(checked);
   }
   std::string error(const Mod& mod, const KernelOptions& options) const {
     auto checked = check(mod, options);
@@ -88,11 +85,10 @@ TEST_CASE("gradients are of captured floats alone", "[api][captures]") {
   const Compiler compiler;
   CHECK(test::sourcesOf(compiler, mod, optionsFor({"bias", "gain"})));
   for (const char* name : {"idx", "n", "nobody"}) {
-    auto source = test::sourcesOf(compiler, mod, optionsFor({name}));
-    REQUIRE_FALSE(source);
-    CHECK(source.error().message ==
+    const Error source = refusalOf(test::sourcesOf(compiler, mod, optionsFor({name})));
+    CHECK(source.message ==
           std::string("a gradient of ") + name + " is asked for, which is no float that m.py captures");
-    CHECK(source.error().remedy == "it captures bias, gain");
+    CHECK(source.remedy == "it captures bias, gain");
   }
 }
 
@@ -155,15 +151,14 @@ TEST_CASE("dq, dk and dv are asked for together, or not at all", "[api][captures
   CHECK(launch.error(mod, optionsFor({})) == "no gradient is asked for");
   for (Family family : {Family::Naive, Family::Sm80}) {
     const KernelOptions ofFamily = optionsFor({"bias"}, family);
-    auto checked = launch.check(mod, ofFamily);
-    REQUIRE(checked);
+    auto checked = take(launch.check(mod, ofFamily));
     const plan::Plan plan = test::planOf(mod, ofFamily);
     for (const plan::Stage& stage : plan.stages) {
       INFO(stage.templateName);
       const bool runs = stage.templateName == "backward_delta.cu" || stage.templateName == "backward_captures.cu" ||
                         stage.templateName == "backward_large.cu" || stage.entry == "attnc_backward_sums" ||
                         stage.templateName == "backward_captures_naive.cu";
-      CHECK((plan::ctasOf(stage, *checked, {.multiprocessors = 1}) > 0) == runs);
+      CHECK((plan::ctasOf(stage, checked, {.multiprocessors = 1}) > 0) == runs);
     }
   }
 }
@@ -176,9 +171,7 @@ TEST_CASE("training is prepared for gradients of captures", "[api][captures]") {
   const Compiler compiler;
   const auto settled = [&](PrepareOptions options = {}) {
     options.arch = kArch;
-    auto preparation = compiler.settleTraining(mod, launch.operands, outputs, launch.outputs, options);
-    if (!preparation) FAIL(preparation.error().message);
-    return *std::move(preparation);
+    return take(compiler.settleTraining(mod, launch.operands, outputs, launch.outputs, options));
   };
   const Preparation without = settled();
   CHECK(without.backward->options().gradients.empty());
@@ -272,23 +265,22 @@ TEST_CASE("sums along diagonals take workspace, and run for captures alone", "[a
   launch.outputs.dQ.reset();
   launch.outputs.dK.reset();
   launch.outputs.dV.reset();
-  auto checked = launch.check(mod, options);
-  REQUIRE(checked);
+  auto checked = take(launch.check(mod, options));
   for (const plan::Stage& stage : plan.stages) {
     INFO(stage.templateName);
     const bool runs = stage.templateName == "backward_delta.cu" || stage.templateName == "backward_sm90.cu" ||
                       stage.templateName == "backward_large.cu" || stage.templateName == "backward_diagonals.cu";
-    CHECK((plan::ctasOf(stage, *checked, {.multiprocessors = 1}) > 0) == runs);
-    if (stage.templateName == "backward_diagonals.cu") CHECK(plan::ctasOf(stage, *checked, {}) == 2 * 4 * 2);
+    CHECK((plan::ctasOf(stage, checked, {.multiprocessors = 1}) > 0) == runs);
+    if (stage.templateName == "backward_diagonals.cu") CHECK(plan::ctasOf(stage, checked, {}) == 2 * 4 * 2);
   }
   size_t bytes = 0;
   for (const plan::WorkspaceUse& use : plan.workspace)
     if (use.use == plan::Use::DiagonalSums) {
-      bytes = use.bytes(*checked);
+      bytes = use.bytes(checked);
       CHECK(use.zeroed == plan::WorkspaceUse::Zeroed::EveryLaunch);
     }
   CHECK(bytes == 4 * 2 * 4 * (100 + 60));
-  checked->problem.kvLen = 0; // nothing to add up
+  checked.problem.kvLen = 0; // nothing to add up
   for (const plan::Stage& stage : plan.stages)
-    if (stage.templateName == "backward_diagonals.cu") CHECK(plan::ctasOf(stage, *checked, {}) == 0);
+    if (stage.templateName == "backward_diagonals.cu") CHECK(plan::ctasOf(stage, checked, {}) == 0);
 }

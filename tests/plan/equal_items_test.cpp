@@ -41,16 +41,14 @@ TEST_CASE("CTAs of a decode kernel take each step of equal items once, and as ma
           INFO(batch << " x " << heads << " x " << length << " on " << processors);
           const Operands operands{
               .q = tensor(batch, heads * 2, 3), .k = tensor(batch, heads, length), .v = tensor(batch, heads, length)};
-          auto launch = plan::checkForward(operands, {.out = operands.q}, options);
-          REQUIRE(launch);
+          auto launch = take(plan::checkForward(operands, {.out = operands.q}, options));
           const plan::Device device{.multiprocessors = processors};
-          const plan::WorkspaceLayout layout(plan.workspace, *launch);
-          auto params = stage.parameters(stage, *launch, device, {layout, kSomewhere});
-          REQUIRE(params);
-          const EqualItems& equal = params->as<DecodeParams>().equal;
+          const plan::WorkspaceLayout layout(plan.workspace, launch);
+          auto params = take(stage.parameters(stage, launch, device, {layout, kSomewhere}));
+          const EqualItems& equal = params.as<DecodeParams>().equal;
           REQUIRE((isOwn(equal.by_units) && isOwn(equal.by_each) && isOwn(equal.by_more)));
           REQUIRE(equal.by_more.divisor == equal.by_each.divisor + 1);
-          const int items = int(batch * heads), ctas = int(ctasOf(stage, *launch, device));
+          const int items = int(batch * heads), ctas = int(ctasOf(stage, launch, device));
           const int steps = std::max(int((length + stage.config.blockN - 1) / stage.config.blockN), 1);
           const int units = equal.by_units.divisor, each = equal.by_each.divisor, rest = equal.rest;
           const int large = rest * equal.by_more.divisor; // steps of the larger shares

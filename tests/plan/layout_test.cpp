@@ -31,29 +31,18 @@ KernelOptions options(Family family = Family::Auto) {
   return {.family = family, .arch = "sm_90a", .headDim = 64, .headDimV = 32};
 }
 
-Mod mod(const char* text) {
-  auto result = Mod::parse(text);
-  REQUIRE(result);
-  return *result;
-}
+Mod mod(const char* text) { return take(Mod::parse(text)); }
 
 Preparation settledFor(const Arguments& args, Family family = Family::Auto, const char* arch = "sm_90a") {
-  auto settled = Compiler().settle(Mod::identity(), args, args, {.family = family, .arch = arch});
-  if (!settled) FAIL(settled.error().message);
-  return *std::move(settled);
+  return take(Compiler().settle(Mod::identity(), args, args, {.family = family, .arch = arch}));
 }
 
 std::string errorFor(const Arguments& args, Family family = Family::Auto) {
-  auto settled = Compiler().settle(Mod::identity(), args, args, {.family = family, .arch = "sm_90a"});
-  REQUIRE_FALSE(settled);
-  CHECK(settled.error().blame == Blame::Environment);
-  return settled.error().message;
+  return environmentErrorOf(Compiler().settle(Mod::identity(), args, args, {.family = family, .arch = "sm_90a"}));
 }
 
 bool wantsMask(const Mod& m, const KernelOptions& asked) {
-  auto wants = test::gainsFromBlockMask(Compiler(), m, asked);
-  REQUIRE(wants);
-  return *wants;
+  return take(test::gainsFromBlockMask(Compiler(), m, asked));
 }
 
 void* address(uintptr_t value) { return reinterpret_cast<void*>(value); }
@@ -142,14 +131,10 @@ TEST_CASE("a layout that tensor maps cannot describe goes to the sm80 family", "
   if (args.out->stride[2] != 64) return;
   for (TensorView* view : args.views())
     if (!view->data) view->data = address(0x10000);
-  auto checked = plan::checkForward(args, args, options(Family::Sm90));
-  REQUIRE(checked);
-  auto plan = plan::choosePlan({}, options(Family::Sm90));
-  REQUIRE(plan);
-  const plan::Stage& stage = plan->stages.front();
-  auto launch = stage.parameters(stage, *checked, {}, {plan::WorkspaceLayout({}, {}), nullptr});
-  REQUIRE_FALSE(launch);
-  CHECK(launch.error().message == why);
+  auto checked = take(plan::checkForward(args, args, options(Family::Sm90)));
+  auto plan = take(plan::choosePlan({}, options(Family::Sm90)));
+  const plan::Stage& stage = plan.stages.front();
+  CHECK(refusalOf(stage.parameters(stage, checked, {}, {plan::WorkspaceLayout({}, {}), nullptr})).message == why);
 }
 
 TEST_CASE("any layout of fp32 stays with the family that serves fp32", "[api]") {
@@ -191,10 +176,8 @@ TEST_CASE("a mask in a score_mod is planned like one in a mask_mod", "[api]") {
     for (Family family : {Family::Sm80, Family::Sm90}) {
       const KernelOptions asked = options(family);
       CHECK(wantsMask(score, asked) == wantsMask(mask, asked));
-      auto a = test::choosePlan(score, asked), b = test::choosePlan(mask, asked);
-      REQUIRE(a);
-      REQUIRE(b);
-      const codegen::Config &x = a->stages.front().config, &y = b->stages.front().config;
+      auto a = take(test::choosePlan(score, asked)), b = take(test::choosePlan(mask, asked));
+      const codegen::Config &x = a.stages.front().config, &y = b.stages.front().config;
       CHECK(x.blockM == y.blockM);
       CHECK(x.blockN == y.blockN);
       CHECK(x.kvStages == y.kvStages);

@@ -21,11 +21,9 @@ void* const kSomewhere = reinterpret_cast<void*>(0x1000);
 
 Mod dot(int rank, const std::string& u = "bf16", const std::string& w = "bf16", const std::string& gain = "gain * ",
         const std::string& headOfW = "0") {
-  auto mod = Mod::parse(fmt::format("u: {1}[B, H, Q_LEN, {0}]\nw: {2}[B, H, KV_LEN, {0}]\ngain: float\n"
-                                    "score + {3}(u[b, h, q_idx] @ w[b, {4}, kv_idx])",
-                                    rank, u, w, gain, headOfW));
-  if (!mod) FAIL(mod.error().message);
-  return *mod;
+  return take(Mod::parse(fmt::format("u: {1}[B, H, Q_LEN, {0}]\nw: {2}[B, H, KV_LEN, {0}]\ngain: float\n"
+                                     "score + {3}(u[b, h, q_idx] @ w[b, {4}, kv_idx])",
+                                     rank, u, w, gain, headOfW)));
 }
 
 KernelOptions options(int headDim) { return {.arch = "sm_90a", .headDim = headDim}; }
@@ -48,9 +46,7 @@ plan::LaunchOperands launchOf(const plan::Plan& plan, ProblemShape s, float scal
                     .scale = scale};
   if (plan.options.offsets == QueryOffsets::Tensor)
     operands.qOffsets = TensorView::contiguous(kSomewhere, DType::I32, {s.batch});
-  auto launch = plan::checkForward(operands, {.out = tensor(s.batch, s.qHeads, s.qLen, dim)}, plan.options);
-  if (!launch) FAIL(launch.error().message);
-  return *std::move(launch);
+  return take(plan::checkForward(operands, {.out = tensor(s.batch, s.qHeads, s.qLen, dim)}, plan.options));
 }
 
 } // namespace
@@ -260,25 +256,22 @@ TEST_CASE("captures are the further columns where the copy engine can read them"
       }
       text += "]\n";
     }
-    auto mod = Mod::parse(text + fmt::format("score {} gain * ({} @ {})", sign, u.text, w.text));
-    if (!mod) FAIL(mod.error().message);
+    auto mod = take(Mod::parse(text + fmt::format("score {} gain * ({} @ {})", sign, u.text, w.text)));
     KernelOptions asked = options(headDim);
     if (offsets) asked.offsets = QueryOffsets::Tensor;
-    auto derived = derive(*mod, asked);
-    REQUIRE(derived);
-    const plan::Plan plan = test::planOf(*mod, asked);
+    auto derived = take(derive(mod, asked));
+    const plan::Plan plan = test::planOf(mod, asked);
     INFO(text << u.text << " " << w.text << " " << plan.lowRank);
     REQUIRE(plan.stages[0].templateName == "low_rank.cu");
     const plan::Stage& stage = plan.stages[0];
     plan::LaunchOperands launch = launchOf(plan, shape, 0.3f);
-    auto bindings = ir::bind(derived->module(), captures, shape, &launch);
+    auto bindings = ir::bind(derived.module(), captures, shape, &launch);
     if (!bindings) FAIL(bindings.error().message);
     launch.bindings = &*bindings;
     const plan::WorkspaceLayout layout(plan.workspace, launch);
     const plan::WorkspaceView workspace{layout, kSomewhere};
-    auto params = stage.parameters(stage, launch, {}, workspace);
-    REQUIRE(params);
-    const auto& columns = params->as<LowRankParams>();
+    auto params = take(stage.parameters(stage, launch, {}, workspace));
+    const auto& columns = params.as<LowRankParams>();
     const int64_t ofQ = columns.q ? 2 * 4 * 3 : 0, ofK = columns.k ? int64_t(columns.k_batch) * columns.k_heads * 2 : 0;
     CHECK(plan::ctasOf(stage, launch, {132}) == ofQ + ofK);
     return std::string(columns.q ? "q " : "") + (columns.k ? "k" : "");
@@ -405,10 +398,9 @@ TEST_CASE("the stages of a launch share its wider operands, each form its own", 
         all.tiles.push_back(stage.tiles(stage, launch));
         all.ctas.push_back(plan::ctasOf(stage, launch, {132}));
         if (!all.ctas.back() || stage.config.lowRank) continue;
-        auto params = stage.parameters(stage, launch, {132}, workspace);
-        REQUIRE(params);
-        all.q.push_back(params->as<ForwardParams>().q);
-        all.strides.push_back(params->as<ForwardParams>().q_stride.row);
+        auto params = take(stage.parameters(stage, launch, {132}, workspace));
+        all.q.push_back(params.as<ForwardParams>().q);
+        all.strides.push_back(params.as<ForwardParams>().q_stride.row);
       }
       return all;
     };
@@ -487,9 +479,8 @@ TEST_CASE("backward kernels for a wider head dim take a low-rank term, and divid
 
 TEST_CASE("captures that columns do not suffice for get their gradients from scores", "[plan][low_rank]") {
   const auto inColumns = [](const std::string& text, std::set<std::string> gradients) {
-    auto mod = Mod::parse(text);
-    if (!mod) FAIL(mod.error().message);
-    const plan::Plan plan = test::planOf(*mod, backward(64, gradients));
+    auto mod = take(Mod::parse(text));
+    const plan::Plan plan = test::planOf(mod, backward(64, gradients));
     CHECK(plan.lowRank.rfind("rank", 0) == 0);
     std::string names;
     for (const plan::CaptureAccess& capture : plan.captures)
@@ -536,14 +527,12 @@ TEST_CASE("backward stages of a low-rank form are launched with the wider gradie
       captures.set("gain", 1.0);
       gradients.set("u", TensorView::contiguous(kSomewhere, DType::F32, {2, 4, 130, 16}));
       outputs.captures = &gradients;
-      auto launch = plan::checkBackward(operands, outputs, plan.options);
-      REQUIRE(launch);
-      auto derived = derive(mod, asked);
-      REQUIRE(derived);
-      REQUIRE(plan::addCaptureOutputs(*launch, plan, derived->module(), &captures, &gradients, true));
-      CHECK(launch->captureOutputs[0].isOwned);
-      CHECK_FALSE(launch->loopsBatches);
-      const plan::WorkspaceLayout layout(plan.workspace, *launch);
+      auto launch = take(plan::checkBackward(operands, outputs, plan.options));
+      auto derived = take(derive(mod, asked));
+      REQUIRE(plan::addCaptureOutputs(launch, plan, derived.module(), &captures, &gradients, true));
+      CHECK(launch.captureOutputs[0].isOwned);
+      CHECK_FALSE(launch.loopsBatches);
+      const plan::WorkspaceLayout layout(plan.workspace, launch);
       const plan::WorkspaceView workspace{layout, kSomewhere};
       const bool perHead = *headOfW == 'h';
       const auto bytes = [&](plan::Use use) { return layout.find(use) ? layout.find(use)->bytes : 0; };
@@ -553,11 +542,9 @@ TEST_CASE("backward stages of a low-rank form are launched with the wider gradie
       CHECK(bytes(plan::Use::DqSums) >= 2 * 4 * 130 * 112 * 4);
       for (const plan::Stage& stage : plan.stages)
         if (stage.templateName != "backward_captures_out.cu")
-          CHECK(plan::ctasOf(stage, *launch, {.multiprocessors = 1}) > 0);
+          CHECK(plan::ctasOf(stage, launch, {.multiprocessors = 1}) > 0);
       const auto parametersOf = [&](size_t stage) {
-        auto params = plan.stages[stage].parameters(plan.stages[stage], *launch, {.multiprocessors = 1}, workspace);
-        if (!params) FAIL(params.error().message);
-        return *params;
+        return take(plan.stages[stage].parameters(plan.stages[stage], launch, {.multiprocessors = 1}, workspace));
       };
       const plan::ParameterBlock walk = parametersOf(3), divide = parametersOf(5);
       const auto& params = walk.as<BackwardParams>();

@@ -1,3 +1,4 @@
+#include "helpers/take.h"
 #include "ir/ir.h"
 #include "plan/launch_operands.h"
 
@@ -34,16 +35,12 @@ Arguments arguments() {
 
 /// Returns the parameters of a valid launch.
 ForwardParams paramsOf(const Arguments& args, const KernelOptions& o = options()) {
-  auto checked = plan::checkForward(args, args, o);
-  if (!checked) FAIL(checked.error().message);
-  return plan::forwardParams(*checked);
+  auto checked = take(plan::checkForward(args, args, o));
+  return plan::forwardParams(checked);
 }
 
 std::string errorOf(const Arguments& args, const KernelOptions& o = options()) {
-  auto params = plan::checkForward(args, args, o);
-  REQUIRE_FALSE(params);
-  CHECK(params.error().blame == Blame::Environment);
-  return params.error().message;
+  return environmentErrorOf(plan::checkForward(args, args, o));
 }
 
 } // namespace
@@ -202,18 +199,14 @@ TEST_CASE("a backward launch takes a block mask with lists by row and by column"
   args.lse = TensorView::contiguous(kSomewhere, DType::F32, {2, 8, 100});
   const BackwardOutputs outputs{.dQ = forward.q, .dK = forward.k, .dV = forward.v};
   const auto errorOf = [&](const KernelOptions& o) {
-    auto refused = plan::checkBackward(args, outputs, o);
-    REQUIRE_FALSE(refused);
-    CHECK(refused.error().blame == Blame::Environment);
-    return refused.error().message;
+    return environmentErrorOf(plan::checkBackward(args, outputs, o));
   };
   CHECK(plan::checkBackward(args, outputs, options()));
   CHECK(errorOf(sparse) == "the kernel was compiled for a block mask, and none is given");
   args.blockMask = &mask;
   CHECK(errorOf(options()) == "a block mask is given to a kernel that was compiled without");
-  auto checked = plan::checkBackward(args, outputs, sparse);
-  if (!checked) FAIL(checked.error().message);
-  const BackwardParams p = plan::backwardParams(*checked);
+  auto checked = take(plan::checkBackward(args, outputs, sparse));
+  const BackwardParams p = plan::backwardParams(checked);
   CHECK(p.forward.lists.partial_index == mask.partialIndex);
   CHECK(p.forward.lists.index_stride == 5);
   CHECK(p.columns.partial_count == mask.columns.partialCount);
@@ -265,10 +258,9 @@ TEST_CASE("lengths and offsets of sequences are held against the kernel and the 
   o.features = {Feature::Lengths};
   o.offsets = QueryOffsets::Tensor;
   SECTION("as it should be") {
-    auto checked = plan::checkForward(args, args, o);
-    REQUIRE(checked);
-    CHECK(checked->kvLengths->data == kSomewhere);
-    CHECK(checked->qOffsets->shape[0] == 2);
+    auto checked = take(plan::checkForward(args, args, o));
+    CHECK(checked.kvLengths->data == kSomewhere);
+    CHECK(checked.qOffsets->shape[0] == 2);
   }
   SECTION("a stride of 0") {
     args.kvLengths->stride[0] = 0;

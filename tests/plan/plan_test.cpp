@@ -29,19 +29,13 @@ TensorView tensor(int64_t batch, int64_t heads, int64_t length, int64_t dim) {
 plan::LaunchOperands launchOf(int64_t qLen) {
   const Operands operands{.q = tensor(2, 8, qLen, 128), .k = tensor(2, 2, 300, 128), .v = tensor(2, 2, 300, 128)};
   const Outputs outputs{.out = tensor(2, 8, qLen, 128)};
-  auto launch = plan::checkForward(operands, outputs, {.headDim = 128, .headDimV = 128});
-  if (!launch) FAIL(launch.error().message);
-  return *std::move(launch);
+  return take(plan::checkForward(operands, outputs, {.headDim = 128, .headDimV = 128}));
 }
 
 const plan::WorkspaceLayout kNothing({}, {});
 const plan::WorkspaceView kNoWorkspace{kNothing};
 
-Mod mod(const char* text) {
-  auto result = Mod::parse(text);
-  REQUIRE(result);
-  return *result;
-}
+Mod mod(const char* text) { return take(Mod::parse(text)); }
 
 } // namespace
 
@@ -62,9 +56,8 @@ TEST_CASE("every plan is complete: its kernels say of themselves what a launch g
         for (const plan::Stage& stage : plan.stages) {
           CHECK(stage.threads >= 32 * stage.config.warps);
           CHECK(stage.parameters);
-          auto kernelMod = kernelModOf(m, plan::formOf(stage));
-          REQUIRE(kernelMod);
-          const KernelSource source = plan::assemble(**kernelMod, stage, plan.options);
+          auto kernelMod = take(kernelModOf(m, plan::formOf(stage)));
+          const KernelSource source = plan::assemble(*kernelMod, stage, plan.options);
           CHECK(source.text.find(stage.entry) != std::string::npos);
           const std::string shared = fmt::format("constexpr int kSharedBytes = {};\n", stage.config.sharedBytes);
           CHECK(source.flattened().find(shared) != std::string::npos);
@@ -120,30 +113,26 @@ TEST_CASE("a stage has a CTA for each tile, or as many as run at once", "[plan]"
 
   const BlockMaskShape shape{.batch = 2, .heads = 3, .qLen = 300, .kvLen = 500};
   std::vector<int32_t> storage(BlockMask::storageBytes(shape) / 4);
-  auto mask = plan::checkBlockMask(Mod::identity().module(), BlockMask::viewInto(storage.data(), shape),
-                                   {2, 3, 3, 300, 500}, {});
-  REQUIRE(mask);
+  auto mask = take(plan::checkBlockMask(Mod::identity().module(), BlockMask::viewInto(storage.data(), shape),
+                                        {2, 3, 3, 300, 500}, {}));
   const plan::Stage builder =
       test::planOf(Mod::identity(), {.kind = KernelKind::BlockMask, .arch = "sm_80"}).stages.front();
-  CHECK(plan::ctasOf(builder, *mask, device) == 2 * 3 * 3);
+  CHECK(plan::ctasOf(builder, mask, device) == 2 * 3 * 3);
 }
 
 TEST_CASE("a family's stage fills the parameters of its template", "[plan]") {
   const plan::Stage stage = test::planOf(Mod::identity(), {.arch = "sm_80", .headDim = 128}).stages.front();
-  auto block = stage.parameters(stage, launchOf(100), {}, kNoWorkspace);
-  REQUIRE(block);
-  CHECK(block->as<ForwardParams>().q_len == 100);
+  auto block = take(stage.parameters(stage, launchOf(100), {}, kNoWorkspace));
+  CHECK(block.as<ForwardParams>().q_len == 100);
 
   const BlockMaskShape shape{.batch = 1, .heads = 1, .qLen = 300, .kvLen = 500, .qBlock = 64, .kvBlock = 256};
   std::vector<int32_t> storage(BlockMask::storageBytes(shape) / 4);
   const BlockMaskView lists = BlockMask::viewInto(storage.data(), shape);
-  auto mask = plan::checkBlockMask(Mod::identity().module(), lists, {2, 3, 3, 300, 500}, {});
-  REQUIRE(mask);
+  auto mask = take(plan::checkBlockMask(Mod::identity().module(), lists, {2, 3, 3, 300, 500}, {}));
   const plan::Stage builder =
       test::planOf(Mod::identity(), {.kind = KernelKind::BlockMask, .arch = "sm_80"}).stages.front();
-  auto filled = builder.parameters(builder, *mask, {}, kNoWorkspace);
-  REQUIRE(filled);
-  const auto& params = filled->as<BlockMaskParams>();
+  auto filled = take(builder.parameters(builder, mask, {}, kNoWorkspace));
+  const auto& params = filled.as<BlockMaskParams>();
   CHECK(params.partial_index == lists.partialIndex);
   CHECK(params.full_count == lists.fullCount);
   CHECK(params.kv_block == 256);
@@ -164,13 +153,11 @@ TEST_CASE("a block-mask kernel lists blocks by column in a launch of its own, if
   constexpr BlockMask::Lists kBoth = BlockMask::Lists::ByRowAndColumn;
   std::vector<int32_t> storage(BlockMask::storageBytes(shape, kBoth) / 4);
   const BlockMaskView lists = BlockMask::viewInto(storage.data(), shape, kBoth);
-  auto mask = plan::checkBlockMask(causal.module(), lists, {2, 3, 3, 300, 500}, options);
-  REQUIRE(mask);
-  CHECK(plan::ctasOf(byColumn, *mask, {}) == 2 * 3 * 4 / byColumn.config.warps);
+  auto mask = take(plan::checkBlockMask(causal.module(), lists, {2, 3, 3, 300, 500}, options));
+  CHECK(plan::ctasOf(byColumn, mask, {}) == 2 * 3 * 4 / byColumn.config.warps);
   CHECK(byColumn.threads == 32 * byColumn.config.warps);
-  auto filled = byColumn.parameters(byColumn, *mask, {}, kNoWorkspace);
-  REQUIRE(filled);
-  const auto& params = filled->as<BlockMaskParams>();
+  auto filled = take(byColumn.parameters(byColumn, mask, {}, kNoWorkspace));
+  const auto& params = filled.as<BlockMaskParams>();
   CHECK(params.partial_count == lists.partialCount);
   CHECK(params.column_partial_count == lists.columns.partialCount);
   CHECK(params.column_partial_index == lists.columns.partialIndex);
@@ -187,10 +174,7 @@ TEST_CASE("lists that a block-mask kernel cannot fill are refused", "[plan]") {
   ProblemShape problem{2, 3, 3, 300, 500};
   Mod causal = mod("q_idx >= kv_idx");
   const auto errorOf = [&] {
-    auto checked = plan::checkBlockMask(causal.module(), lists, problem, options);
-    REQUIRE_FALSE(checked);
-    CHECK(checked.error().blame == Blame::Environment);
-    return checked.error().message;
+    return environmentErrorOf(plan::checkBlockMask(causal.module(), lists, problem, options));
   };
   REQUIRE(plan::checkBlockMask(causal.module(), lists, problem, options));
   SECTION("lengths") {
@@ -268,11 +252,7 @@ TEST_CASE("a workspace is divided among its uses, by the operands of a launch", 
   CHECK(plan::checkWorkspace({empty, nullptr}));
   CHECK(plan::WorkspaceView{empty, nullptr}.at(plan::Use::Counters) == nullptr);
 
-  const auto errorOf = [&](void* given) {
-    const Status status = plan::checkWorkspace({both, given});
-    REQUIRE_FALSE(status);
-    return status.error().message;
-  };
+  const auto errorOf = [&](void* given) { return refusalOf(plan::checkWorkspace({both, given})).message; };
   CHECK(errorOf(nullptr) == "the workspace is null, expected 1456 bytes");
   CHECK(errorOf(memory + 16) == "the workspace does not begin at a multiple of 256 bytes");
 }
@@ -287,12 +267,11 @@ TEST_CASE("a launch of more tiles than kernels count is refused", "[plan]") {
     operands.out = operands.dOut = given.q;
     const auto& q = given.q.shape;
     operands.lse = TensorView::contiguous(kSomewhere, DType::F32, {q[0], q[1], q[2]});
-    auto launch = options.kind == KernelKind::Backward
-                      ? plan::checkBackward(operands, {.dQ = given.q, .dK = given.k, .dV = given.v}, options)
-                      : plan::checkForward(given, {.out = given.q}, options);
-    if (!launch) FAIL(launch.error().message);
-    if (plan.grid) launch->grids = plan::gridsOf(*plan.grid, launch->problem);
-    const Status status = plan::checkTileCounts(plan, *launch);
+    auto launch = take(options.kind == KernelKind::Backward
+                           ? plan::checkBackward(operands, {.dQ = given.q, .dK = given.k, .dV = given.v}, options)
+                           : plan::checkForward(given, {.out = given.q}, options));
+    if (plan.grid) launch.grids = plan::gridsOf(*plan.grid, launch.problem);
+    const Status status = plan::checkTileCounts(plan, launch);
     return status ? "" : status.error().message;
   };
   const auto operandsOf = [](int64_t batch, int64_t heads, int64_t kvHeads, int64_t qLen, int64_t kvLen) {
@@ -334,13 +313,11 @@ TEST_CASE("a decode kernel's steps are divided as long as they can be counted", 
     Operands operands{.q = tensor(batch, 1, 1, 8), .k = tensor(1, 1, 1 << 24, 8), .v = tensor(1, 1, 1 << 24, 8)};
     const KernelOptions options{.kind = KernelKind::Decode, .arch = "sm_80", .headDim = 8, .headDimV = 8};
     const plan::Plan plan = test::planOf(Mod::identity(), options);
-    auto launch = plan::checkForward(operands, {.out = operands.q}, options);
-    REQUIRE(launch);
+    auto launch = take(plan::checkForward(operands, {.out = operands.q}, options));
     const plan::Stage& stage = plan.stages.front();
-    const plan::WorkspaceLayout layout(plan.workspace, *launch);
-    auto params = stage.parameters(stage, *launch, {.multiprocessors = 132}, {layout, kSomewhere});
-    REQUIRE(params);
-    CHECK((params->as<DecodeParams>().part_out != nullptr) == (batch == 1 << 8));
+    const plan::WorkspaceLayout layout(plan.workspace, launch);
+    auto params = take(stage.parameters(stage, launch, {.multiprocessors = 132}, {layout, kSomewhere}));
+    CHECK((params.as<DecodeParams>().part_out != nullptr) == (batch == 1 << 8));
   }
 }
 
@@ -361,8 +338,7 @@ TEST_CASE("strides and addresses of empty tensors mean nothing", "[plan]") {
     operands.lse = noQueries ? empty(lse) : lse;
     operands.dLse = operands.lse;
     const KernelOptions options{.kind = KernelKind::Backward, .headDim = 64, .headDimV = 64};
-    const auto checked = plan::checkBackward(operands, {.dQ = q, .dK = kv, .dV = kv}, options);
-    if (!checked) FAIL(checked.error().message);
-    CHECK(plan::somewhereIn(*checked) == kSomewhere);
+    const auto checked = take(plan::checkBackward(operands, {.dQ = q, .dK = kv, .dV = kv}, options));
+    CHECK(plan::somewhereIn(checked) == kSomewhere);
   }
 }

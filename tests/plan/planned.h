@@ -9,11 +9,8 @@
 namespace attnc::test {
 
 inline plan::Plan planOf(const Mod& mod, const KernelOptions& options) {
-  auto derived = derive(mod, options);
-  if (!derived) FAIL(derived.error().message);
-  auto plan = test::choosePlan(*derived, options);
-  if (!plan) FAIL(plan.error().message);
-  return *std::move(plan);
+  auto derived = take(derive(mod, options));
+  return take(test::choosePlan(derived, options));
 }
 
 } // namespace attnc::test

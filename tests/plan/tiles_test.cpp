@@ -30,16 +30,10 @@ def mask_mod(b, h, q_idx, kv_idx):
     return (abs(qy - ky) <= 6) & (abs(qx - kx) <= 6)
 )";
 
-Mod parsed(const char* text) {
-  auto mod = Mod::parse(text);
-  if (!mod) FAIL(mod.error().message);
-  return *mod;
-}
+Mod parsed(const char* text) { return take(Mod::parse(text)); }
 
 std::vector<std::string> tilesOf(const Mod& mod, const KernelOptions& options) {
-  auto tiles = test::tilesOf(Compiler(), mod, options);
-  if (!tiles) FAIL(tiles.error().message);
-  return *tiles;
+  return take(test::tilesOf(Compiler(), mod, options));
 }
 
 } // namespace
@@ -106,11 +100,10 @@ TEST_CASE("without a tile a plan is the one of the first", "[tiles]") {
 TEST_CASE("a spelling that is no tile is an error that names those there are", "[tiles]") {
   const Mod mod = Mod::identity();
   for (const char* tile : {"192x128", "1x2x3", "192X128X12", " 192x128x12", "q1x8x8 kv1x8x8 split2"}) {
-    const auto refused = test::sourcesOf(Compiler(), mod, {.arch = "sm_90a", .headDim = 64, .tile = tile});
-    REQUIRE_FALSE(refused);
-    CHECK(refused.error().blame == Blame::Environment);
-    CHECK(refused.error().message == fmt::format("the sm90 family has no tile `{}` for this request", tile));
-    CHECK_THAT(refused.error().remedy, Contains("it has 192x128x12, "));
+    const Error refused = refusalOf(test::sourcesOf(Compiler(), mod, {.arch = "sm_90a", .headDim = 64, .tile = tile}));
+    CHECK(refused.blame == Blame::Environment);
+    CHECK(refused.message == fmt::format("the sm90 family has no tile `{}` for this request", tile));
+    CHECK_THAT(refused.remedy, Contains("it has 192x128x12, "));
   }
 }
 
@@ -125,9 +118,8 @@ TEST_CASE("candidates keep to what lists and pages ask of a tile", "[tiles]") {
 TEST_CASE("a mod that keeps many words of a row gets tiles of fewer rows on Hopper", "[tiles]") {
   for (auto [name, tile] :
        {std::pair("sliding_tile", "128x128x8"), {"top_k_blocks", "128x128x8"}, {"tree", "192x128x12"}}) {
-    const auto mod = Mod::load(fmt::format("{}/dsl/mods/{}.py", ATTNC_SOURCE_DIR, name));
-    REQUIRE(mod);
-    CHECK(tilesOf(*mod, {.family = Family::Sm90, .arch = "sm_90a", .headDim = 64}).front() == tile);
+    const auto mod = take(Mod::load(fmt::format("{}/dsl/mods/{}.py", ATTNC_SOURCE_DIR, name)));
+    CHECK(tilesOf(mod, {.family = Family::Sm90, .arch = "sm_90a", .headDim = 64}).front() == tile);
   }
 }
 
@@ -175,11 +167,10 @@ TEST_CASE("blocks of a mask leave a backward kernel the tiles that lie in one of
 }
 
 TEST_CASE("boxes are ranked by the model, and no two of them are alike", "[tiles]") {
-  auto kernelMod = kernelModOf(parsed(kNeighborhood), plan::algebraFor(KernelOptions{}));
-  REQUIRE(kernelMod);
-  REQUIRE((*kernelMod)->grid);
-  const auto all = plan::rankBoxes(*(*kernelMod)->grid, 128, 128, {.consumers = 2}, 100),
-             one = plan::rankBoxes(*(*kernelMod)->grid, 128, 128, {.consumers = 2}, 1);
+  auto kernelMod = take(kernelModOf(parsed(kNeighborhood), plan::algebraFor(KernelOptions{})));
+  REQUIRE(kernelMod->grid);
+  const auto all = plan::rankBoxes(*kernelMod->grid, 128, 128, {.consumers = 2}, 100),
+             one = plan::rankBoxes(*kernelMod->grid, 128, 128, {.consumers = 2}, 1);
   REQUIRE(all.size() == 100);
   REQUIRE(one.size() == 1);
   CHECK(plan::boxesText(one[0]) == plan::boxesText(all[0]));

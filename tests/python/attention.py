@@ -64,19 +64,8 @@ def run_attnc(attnc, translation, tensors, *options):
         given = {**tensors, **translation.tensors}
         save_file({name: x.detach().contiguous().clone() for name, x in given.items()}, folder / "in.safetensors")
         values = [f"--set={name}={value}" for name, value in translation.scalars.items()]
-        command = [
-            attnc,
-            "run",
-            folder / "mod.ir",
-            "--in",
-            folder / "in.safetensors",
-            "--out",
-            folder / "out.safetensors",
-            "--device=cpu",
-            "--lse",
-            *values,
-            *options,
-        ]
+        command = [attnc, "run", folder / "mod.ir", "--in", folder / "in.safetensors", "--out", folder / "out.safetensors"]
+        command += ["--device=cpu", "--lse", *values, *options]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"exit code {done.returncode}\n{done.stderr}\n{translation.text}")

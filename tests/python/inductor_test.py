@@ -8,7 +8,6 @@ Where PyTorch lacks the hooks, inductor_hooks.py adds them. Prints SKIPPED if to
 """
 
 import contextlib
-import itertools
 import logging
 import math
 import re

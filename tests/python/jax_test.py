@@ -257,7 +257,8 @@ class Definition(Compared):
         """Functions of the score, and of positions."""
         nn, one = jax.nn, jnp.float32(1)
         of_scores = (
-            jnp.abs, jnp.sign, jnp.square, lambda x: x**3, lambda x: (jnp.abs(x) + one) ** -2, lambda x: jnp.abs(x) ** 1.5, jnp.exp, jnp.exp2,
+            jnp.abs, jnp.sign, lambda x: jnp.where(jnp.isnan(jnp.sign(x * jnp.inf * 0)), x, 0), lambda x: jnp.float32(1) / jnp.sign(x * 0) > 0,
+            jnp.square, lambda x: x**3, lambda x: (jnp.abs(x) + one) ** -2, lambda x: jnp.abs(x) ** 1.5, jnp.exp, jnp.exp2,
             lambda x: jnp.log(jnp.abs(x) + one), lambda x: jnp.log1p(jnp.abs(x)), jnp.expm1, lambda x: jnp.sqrt(jnp.abs(x)), jnp.sin, jnp.cos,
             jnp.tan, jnp.tanh, jnp.sinh, jnp.cosh, jnp.arctan, jnp.arcsinh, lambda x: jnp.arcsin(jnp.tanh(x)), lambda x: jnp.arccos(jnp.tanh(x)),
             lambda x: jnp.arctanh(jnp.tanh(x) / 2), lambda x: jnp.arccosh(x * x + 1.5), lambda x: jnp.arctan2(x, x - 0.5), jnp.sinc,

@@ -2,14 +2,13 @@
 """Mod files are legal Python: CPython imports each mod of the library, with what it says it needs, and attnc's names mean
 there what they say."""
 import importlib.util
-import pathlib
 import re
 import sys
 import unittest
 
-ROOT = pathlib.Path(__file__).parents[2]
-sys.dont_write_bytecode = True
-sys.path[:0] = [str(ROOT / "tools/python"), str(ROOT / "tests/dsl")]
+import needs
+
+sys.path.insert(0, str(needs.ROOT / "tests/dsl"))
 import torch_stub
 
 try:
@@ -28,7 +27,7 @@ def run(path):
 
 class Names(unittest.TestCase):
     def test_cpython_imports_each_mod_of_the_library(self):
-        paths = sorted((ROOT / "dsl/mods").glob("*.py"))
+        paths = sorted((needs.ROOT / "dsl/mods").glob("*.py"))
         self.assertGreaterEqual(len(paths), 40)
         for path in paths:
             with self.subTest(path.stem):
@@ -37,17 +36,17 @@ class Names(unittest.TestCase):
                 self.assertTrue(functions)
 
     def test_captures_are_annotations_that_python_can_look_at(self):
-        annotations = run(ROOT / "dsl/mods/alibi.py").__annotations__
+        annotations = run(needs.ROOT / "dsl/mods/alibi.py").__annotations__
         self.assertEqual(annotations["slopes"].__origin__, attnc.f32)
         self.assertEqual(annotations["slopes"].__args__, (attnc.H,))
         self.assertEqual(repr(attnc.i32[attnc.B, attnc.KV_LEN, 4]), "attnc.i32[attnc.B, attnc.KV_LEN, 4]")
 
     def test_functions_of_a_mod_run_once_its_names_are_bound(self):
-        alibi = run(ROOT / "dsl/mods/alibi.py")
+        alibi = run(needs.ROOT / "dsl/mods/alibi.py")
         alibi.slopes = [0.5, 0.25]
         self.assertEqual(alibi.score_mod(1.0, 0, 1, 8, 4), 0.0)
         self.assertEqual([alibi.mask_mod(0, 0, 3, key) for key in (3, 4)], [True, False])
-        capped = run(ROOT / "dsl/mods/softcap_approx.py")
+        capped = run(needs.ROOT / "dsl/mods/softcap_approx.py")
         capped.cap = 2.0
         self.assertAlmostEqual(capped.score_mod(2.0, 0, 0, 0, 0), 1.5231883)
 
@@ -59,7 +58,7 @@ class Names(unittest.TestCase):
         self.assertIs(attnc.bool(3), True)
 
     def test_the_package_has_the_names_that_the_language_says(self):
-        text = re.sub(r"\s+", " ", (ROOT / "dsl/SPEC.md").read_text())
+        text = re.sub(r"\s+", " ", (needs.ROOT / "dsl/SPEC.md").read_text())
         functions = re.search(r"`attnc`: `([a-z_ ]+)`, the dtypes", text)[1]
         dtypes, extents = re.search(r"dtypes: `([a-z0-9 ]+)`", text)[1], re.search(r"of the extents `([A-Z_ ]+)`", text)[1]
         for name in f"{functions} {dtypes} {extents}".split():

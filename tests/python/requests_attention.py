@@ -1,6 +1,28 @@
-"""Attention of a server's requests by its definition, which tests of serving engines compare with."""
+"""What tests of serving engines share: attention of a server's requests by its definition, and attnc as a plugin."""
 
+import contextlib
+import pathlib
+import re
+import sys
+import tempfile
+from unittest import mock
+
+import needs
 import torch
+
+
+@contextlib.contextmanager
+def entry_point_of(engine):
+    """Lets the engine find the package's entry point, as if the package were installed."""
+    text = (needs.ROOT / "tools/python/pyproject.toml").read_text(encoding="utf-8")
+    group, entry = re.search(rf'\[project.entry-points."({engine}\..*)"\]\nattnc = "(.*)"', text).groups()
+    with tempfile.TemporaryDirectory() as folder:
+        about = pathlib.Path(folder) / "attnc-0.0.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: attnc\nVersion: 0.0.0\n")
+        (about / "entry_points.txt").write_text(f"[{group}]\nattnc = {entry}\n")
+        with mock.patch.object(sys, "path", [folder, *sys.path]):
+            yield
 
 
 def causal(b, h, q, kv):

@@ -7,16 +7,13 @@ Without a GPU, the reference computes. Prints SKIPPED if torch or sglang is not 
 """
 
 import logging
-import pathlib
-import re
 import sys
-import tempfile
 import types
 import unittest
 import unittest.mock
 import warnings
 
-import needs
+import needs  # finds attnc
 
 logging.disable(logging.WARNING)  # SGLang says what it lacks here
 warnings.simplefilter("ignore")
@@ -33,7 +30,7 @@ except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
 import attnc.sglang
 from attnc.sglang import AttncBackend
-from requests_attention import attention_of_requests, causal
+from requests_attention import attention_of_requests, causal, entry_point_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 H, HKV, D, CONTEXT = 4, 2, 32, 300
@@ -294,15 +291,8 @@ class Kernels(unittest.TestCase):
 class Interface(unittest.TestCase):
     def test_registered(self):
         """SGLang finds the backend by the entry point of the package."""
-        text = (needs.ROOT / "tools/python/pyproject.toml").read_text(encoding="utf-8")
-        group, entry = re.search(r'\[project.entry-points."(sglang\..*)"\]\nattnc = "(.*)"', text).groups()
-        with tempfile.TemporaryDirectory() as folder:
-            about = pathlib.Path(folder) / "attnc-0.0.0.dist-info"
-            about.mkdir()
-            (about / "METADATA").write_text("Metadata-Version: 2.1\nName: attnc\nVersion: 0.0.0\n")
-            (about / "entry_points.txt").write_text(f"[{group}]\nattnc = {entry}\n")
-            with unittest.mock.patch.object(sys, "path", [folder, *sys.path]):
-                sglang.srt.plugins.load_plugins()
+        with entry_point_of("sglang"):
+            sglang.srt.plugins.load_plugins()
         self.assertEqual(ATTENTION_BACKEND_CHOICES.count("attnc"), 1)
         attnc.sglang.register()
         self.assertEqual(ATTENTION_BACKEND_CHOICES.count("attnc"), 1)

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -36,7 +35,7 @@ import attnc.vllm
 from attnc.torch import serving
 from attnc.torch.translation import translate
 from attnc.vllm import AttncBackend, AttncImpl
-from requests_attention import attention_of_requests, causal
+from requests_attention import attention_of_requests, causal, entry_point_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 H, HKV, D, PAGE = 4, 2, 32, 16
@@ -468,15 +467,8 @@ class Interface(unittest.TestCase):
 
     def test_registered(self):
         """vLLM finds the backend by the entry point of the package."""
-        text = (needs.ROOT / "tools/python/pyproject.toml").read_text(encoding="utf-8")
-        group, entry = re.search(r'\[project.entry-points."(vllm\..*)"\]\nattnc = "(.*)"', text).groups()
-        with tempfile.TemporaryDirectory() as folder:
-            about = pathlib.Path(folder) / "attnc-0.0.0.dist-info"
-            about.mkdir()
-            (about / "METADATA").write_text("Metadata-Version: 2.1\nName: attnc\nVersion: 0.0.0\n")
-            (about / "entry_points.txt").write_text(f"[{group}]\nattnc = {entry}\n")
-            with unittest.mock.patch.object(sys, "path", [folder, *sys.path]):
-                vllm.plugins.load_general_plugins()
+        with entry_point_of("vllm"):
+            vllm.plugins.load_general_plugins()
         self.assertIs(AttentionBackendEnum.CUSTOM.get_class(), AttncBackend)
         self.assertEqual(AttncBackend.get_name(), "CUSTOM")  # by which a layer finds the enumerator again
 

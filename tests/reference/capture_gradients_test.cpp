@@ -1,7 +1,6 @@
 // Gradients of captures of the reference against central differences of its forward pass.
-#include "dsl/frontend.h"
+#include "helpers/traced.h"
 #include "passes/autodiff.h"
-#include "passes/pipeline.h"
 #include "reference/gradients.h"
 #include "support/element.h"
 
@@ -14,13 +13,6 @@
 using namespace attnc;
 
 namespace {
-
-ir::Module moduleOf(const std::string& text) {
-  auto module = dsl::trace(text, {});
-  if (!module) FAIL(module.error().message);
-  if (Status ok = passes::runPipeline(*module); !ok) FAIL(ok.error().message);
-  return *std::move(module);
-}
 
 /// A tensor whose elements are multiples of 1/64 about 0, which bf16 holds as well.
 struct Tensor {
@@ -64,12 +56,11 @@ struct Case {
   BackwardOperands args() const { return {{q.of(), k.of(), v.of()}, {}, {}, dOut.of(), dLse.of()}; }
 
   double loss(const ir::Module& module) const {
-    auto result = reference::attention(module, captures(), args());
-    if (!result) FAIL(result.error().message);
+    auto result = take(reference::attention(module, captures(), args()));
     double sum = 0;
-    for (size_t i = 0; i < result->out.size(); ++i) sum += result->out[i] * dOut.at(int64_t(i));
-    for (size_t i = 0; i < result->lse.size(); ++i)
-      if (std::isfinite(result->lse[i])) sum += result->lse[i] * dLse.at(int64_t(i));
+    for (size_t i = 0; i < result.out.size(); ++i) sum += result.out[i] * dOut.at(int64_t(i));
+    for (size_t i = 0; i < result.lse.size(); ++i)
+      if (std::isfinite(result.lse[i])) sum += result.lse[i] * dLse.at(int64_t(i));
     return sum;
   }
 
@@ -77,11 +68,9 @@ struct Case {
     std::vector<std::string> names;
     for (const auto& [name, tensor] : tensors) names.push_back(name);
     for (const auto& [name, value] : scalars) names.push_back(name);
-    auto derived = passes::differentiate(module, names);
-    if (!derived) FAIL(derived.error().message);
-    auto result = reference::gradients(derived->module, captures(), args(), {names, derived->captures});
-    if (!result) FAIL(result.error().message);
-    return std::move(result->captures);
+    auto derived = take(passes::differentiate(module, names));
+    auto result = take(reference::gradients(derived.module, captures(), args(), {names, derived.captures}));
+    return std::move(result.captures);
   }
 };
 
@@ -92,7 +81,7 @@ void check(double got, double above, double below, double step) {
 /// All elements of all captures.
 void checkDifferences(const std::string& text, Case c) {
   INFO(text);
-  const ir::Module module = moduleOf(text);
+  const ir::Module module = test::piped(text);
   const auto gradients = c.gradients(module);
   const double step = 1. / 64;
   double largest = 0;
@@ -132,11 +121,8 @@ std::string scoreOf(const std::string& captures, const std::string& score,
 }
 
 reference::GradientResult resultOf(const std::string& text, const Case& c, const std::vector<std::string>& names) {
-  auto derived = passes::differentiate(moduleOf(text), names);
-  if (!derived) FAIL(derived.error().message);
-  auto result = reference::gradients(derived->module, c.captures(), c.args(), {names, derived->captures});
-  if (!result) FAIL(result.error().message);
-  return *std::move(result);
+  auto derived = take(passes::differentiate(test::piped(text), names));
+  return take(reference::gradients(derived.module, c.captures(), c.args(), {names, derived.captures}));
 }
 
 Case with(DType dtype, std::vector<int64_t> shape) {
@@ -176,7 +162,7 @@ TEST_CASE("gradients of captures of the reference are the differences of its for
 TEST_CASE("masked elements add exactly 0 to gradients of captures, whatever the derivative is there", "[reference]") {
   // log(bias) has an infinite derivative where it is 0, and NaN below.
   const ir::Module module =
-      moduleOf(scoreOf("import torch\nbias: f32[KV_LEN]", "score + torch.log(bias[kv_idx])", "kv_idx < 4"));
+      test::piped(scoreOf("import torch\nbias: f32[KV_LEN]", "score + torch.log(bias[kv_idx])", "kv_idx < 4"));
   Case c = with(DType::F32, {7});
   for (int i = 0; i < 7; ++i) c.tensors["bias"].set(i, i < 4 ? 1 + i : 4 - i);
   const auto gradients = c.gradients(module);
@@ -190,7 +176,7 @@ TEST_CASE("masked elements add exactly 0 to gradients of captures, whatever the 
 }
 
 TEST_CASE("a capture that no gradient reaches has gradient 0", "[reference]") {
-  const ir::Module module = moduleOf(scoreOf("bias: f32[KV_LEN]", "score + bias[kv_idx].detach()"));
+  const ir::Module module = test::piped(scoreOf("bias: f32[KV_LEN]", "score + bias[kv_idx].detach()"));
   const auto gradients = with(DType::F32, {7}).gradients(module);
   CHECK(gradients.at("bias") == std::vector<double>(7, 0.0));
 }

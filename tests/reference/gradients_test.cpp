@@ -1,4 +1,5 @@
 // Gradients of the reference against central differences of its forward pass.
+#include "helpers/take.h"
 #include "ir/reader.h"
 #include "passes/autodiff.h"
 #include "reference/gradients.h"
@@ -16,11 +17,9 @@ using namespace attnc;
 namespace {
 
 ir::Module moduleOf(const std::string& text) {
-  auto module = ir::read(text, "test.ir");
-  if (!module) FAIL(module.error().message);
-  auto gradients = passes::differentiate(*module);
-  if (!gradients) FAIL(gradients.error().message);
-  return std::move(gradients->module);
+  auto module = take(ir::read(text, "test.ir"));
+  auto gradients = take(passes::differentiate(module));
+  return gradients.module;
 }
 
 struct Tensor {
@@ -52,12 +51,11 @@ struct Case {
 
   /// The scalar whose gradients are asked for.
   double loss(const ir::Module& module) const {
-    auto result = reference::attention(module, {}, forward());
-    if (!result) FAIL(result.error().message);
+    auto result = take(reference::attention(module, {}, forward()));
     double sum = 0;
-    for (size_t i = 0; i < result->out.size(); ++i) sum += result->out[i] * dOut.values[i];
-    for (size_t i = 0; i < result->lse.size(); ++i)
-      if (std::isfinite(result->lse[i])) sum += result->lse[i] * dLse.values[i];
+    for (size_t i = 0; i < result.out.size(); ++i) sum += result.out[i] * dOut.values[i];
+    for (size_t i = 0; i < result.lse.size(); ++i)
+      if (std::isfinite(result.lse[i])) sum += result.lse[i] * dLse.values[i];
     return sum;
   }
 };
@@ -67,10 +65,9 @@ void checkDifferences(const char* text, int64_t kvBatch = 2, const BlockMaskView
   const ir::Module module = moduleOf(text);
   Case c(kvBatch, blockMask ? 70 : 5, blockMask ? 200 : 7);
   c.blockMask = blockMask;
-  auto result = reference::gradients(module, {}, c.args());
-  if (!result) FAIL(result.error().message);
+  auto result = take(reference::gradients(module, {}, c.args()));
   for (auto [name, tensor, gradient] :
-       {std::tuple("q", &c.q, &result->dQ), {"k", &c.k, &result->dK}, {"v", &c.v, &result->dV}}) {
+       {std::tuple("q", &c.q, &result.dQ), {"k", &c.k, &result.dK}, {"v", &c.v, &result.dV}}) {
     REQUIRE(gradient->size() == tensor->values.size());
     // Of long tensors a few elements, in all rows, heads and batches by turns.
     for (size_t i = 0; i < tensor->values.size(); i += blockMask ? 97 : 1) {
@@ -130,25 +127,23 @@ TEST_CASE("with a block mask, gradients are the differences of a forward pass wi
 
   Case c(2, 70, 200);
   c.blockMask = &mask;
-  auto result = reference::gradients(moduleOf(kCausal), {}, c.args());
-  REQUIRE(result);
+  auto result = take(reference::gradients(moduleOf(kCausal), {}, c.args()));
   const auto isZero = [&](const std::vector<double>& d, int64_t begin, int64_t end) {
     return std::all_of(d.begin() + begin, d.begin() + end, [](double x) { return x == 0; });
   };
-  CHECK(isZero(result->dQ, 2 * 70 * 6, (2 * 70 + 64) * 6)); // head 2, its first block of rows
-  CHECK_FALSE(isZero(result->dQ, (2 * 70 + 64) * 6, 3 * 70 * 6));
+  CHECK(isZero(result.dQ, 2 * 70 * 6, (2 * 70 + 64) * 6)); // head 2, its first block of rows
+  CHECK_FALSE(isZero(result.dQ, (2 * 70 + 64) * 6, 3 * 70 * 6));
 }
 
 TEST_CASE("a row without live columns has gradient 0", "[reference]") {
   const ir::Module module = moduleOf("%0 = lt i32 %q_idx, 3\noutput mask(b, h, q_idx, kv_idx) -> %0\n");
   const Case c;
-  auto result = reference::gradients(module, {}, c.args());
-  REQUIRE(result);
-  for (size_t i = 0; i < result->dQ.size(); ++i)
+  auto result = take(reference::gradients(module, {}, c.args()));
+  for (size_t i = 0; i < result.dQ.size(); ++i)
     if (i / 6 % 5 >= 3)
-      CHECK(result->dQ[i] == 0);
+      CHECK(result.dQ[i] == 0);
     else
-      CHECK(std::isfinite(result->dQ[i]));
+      CHECK(std::isfinite(result.dQ[i]));
 }
 
 TEST_CASE("a row of scores of any one size gives their average, and its gradients", "[reference]") {
@@ -156,15 +151,14 @@ TEST_CASE("a row of scores of any one size gives their average, and its gradient
   for (const char* size : {"-1e+09", "1e+09", "-1e+38", "3e+38"}) {
     INFO(size);
     const Case c;
-    auto result = reference::gradients(
+    auto result = take(reference::gradients(
         moduleOf("%0 = add f32 %score, " + std::string(size) + "\noutput score(score, b, h, q_idx, kv_idx) -> %0\n"),
-        {}, c.args());
-    REQUIRE(result);
+        {}, c.args()));
     for (int64_t kv = 0; kv < 7; ++kv)
       for (int64_t column = 0; column < 3; ++column) {
         double sum = 0; // of the rows of two heads, in batch entry 0
         for (int64_t row = 0; row < 10; ++row) sum += c.dOut.values[size_t(row * 3 + column)];
-        CHECK(result->dV[size_t(kv * 3 + column)] == Approx(sum / 7));
+        CHECK(result.dV[size_t(kv * 3 + column)] == Approx(sum / 7));
       }
   }
 }

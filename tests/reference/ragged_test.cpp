@@ -1,4 +1,5 @@
 // Ragged batches of the reference against its sequences one by one.
+#include "helpers/take.h"
 #include "ir/reader.h"
 #include "passes/autodiff.h"
 #include "passes/pipeline.h"
@@ -25,12 +26,10 @@ output mask(b, h, q_idx, kv_idx) -> %5
 )";
 
 ir::Module moduleFor(passes::SequenceForm form) {
-  auto module = ir::read(kMod, "test.ir");
-  if (!module) FAIL(module.error().message);
-  if (Status status = passes::runPipeline(*module, {.sequences = form}); !status) FAIL(status.error().message);
-  auto gradients = passes::differentiate(*module);
-  if (!gradients) FAIL(gradients.error().message);
-  return std::move(gradients->module);
+  auto module = take(ir::read(kMod, "test.ir"));
+  take(passes::runPipeline(module, {.sequences = form}));
+  auto gradients = take(passes::differentiate(module));
+  return gradients.module;
 }
 
 std::vector<float> normal(int64_t count, int seed) {
@@ -73,9 +72,8 @@ TEST_CASE("a ragged batch is its sequences, one by one", "[reference]") {
   args.cuSeqlensKv = cumulative(kvStarts);
   Captures captures;
   captures.set("bias", TensorView::contiguous(bias.data(), DType::F32, {4}));
-  auto all = reference::gradients(moduleFor({.offsets = offsets, .ragged = true}), captures, args);
-  if (!all) FAIL(all.error().message);
-  REQUIRE(all->forward.out.size() == size_t(rows * kHeads * kDim));
+  auto all = take(reference::gradients(moduleFor({.offsets = offsets, .ragged = true}), captures, args));
+  REQUIRE(all.forward.out.size() == size_t(rows * kHeads * kDim));
 
   const ir::Module plain = moduleFor({.offsets = offsets});
   std::vector<bool> isOfSequence(size_t(rows), false);
@@ -92,18 +90,17 @@ TEST_CASE("a ragged batch is its sequences, one by one", "[reference]") {
                          TensorView::contiguous(ofLse.data(), DType::F32, {1, kHeads, end - begin})};
     Captures own;
     own.set("bias", TensorView::contiguous(&bias[b], DType::F32, {1}));
-    auto want = reference::gradients(plain, own, one);
-    if (!want) FAIL(want.error().message);
+    auto want = take(reference::gradients(plain, own, one));
     INFO("sequence " << b);
     for (int64_t h = 0; h < kHeads; ++h)
       for (int64_t row = begin; row < end; ++row) {
         isOfSequence[size_t(row)] = true;
         const size_t at = size_t(h * rows + row), wanted = size_t(h * (end - begin) + row - begin);
-        CHECK(all->forward.lse[at] == want->forward.lse[wanted]);
-        CHECK(all->forward.rowMax[at] == want->forward.rowMax[wanted]);
+        CHECK(all.forward.lse[at] == want.forward.lse[wanted]);
+        CHECK(all.forward.rowMax[at] == want.forward.rowMax[wanted]);
         for (size_t i = 0; i < size_t(kDim); ++i) {
-          CHECK(all->forward.out[at * kDim + i] == want->forward.out[wanted * kDim + i]);
-          CHECK(all->dQ[at * kDim + i] == want->dQ[wanted * kDim + i]);
+          CHECK(all.forward.out[at * kDim + i] == want.forward.out[wanted * kDim + i]);
+          CHECK(all.dQ[at * kDim + i] == want.dQ[wanted * kDim + i]);
         }
       }
     for (int64_t h = 0; h < kKvHeads; ++h)
@@ -111,10 +108,10 @@ TEST_CASE("a ragged batch is its sequences, one by one", "[reference]") {
         for (int64_t i = 0; i < kDim; ++i) {
           const size_t at = size_t((h * kvRows + row) * kDim + i);
           const size_t wanted = size_t((h * (kvEnd - kvBegin) + row - kvBegin) * kDim + i);
-          CHECK(all->dK[at] == want->dK[wanted]);
-          CHECK(all->dV[at] == want->dV[wanted]);
+          CHECK(all.dK[at] == want.dK[wanted]);
+          CHECK(all.dV[at] == want.dV[wanted]);
         }
   }
   for (int64_t row = 0; row < rows; ++row)
-    if (!isOfSequence[size_t(row)]) CHECK(all->dQ[size_t(row * kDim)] == 0);
+    if (!isOfSequence[size_t(row)]) CHECK(all.dQ[size_t(row * kDim)] == 0);
 }

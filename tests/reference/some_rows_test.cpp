@@ -1,4 +1,5 @@
 // Some rows of the reference against its whole results, and what they catch.
+#include "helpers/take.h"
 #include "ir/reader.h"
 #include "passes/autodiff.h"
 #include "passes/pipeline.h"
@@ -31,12 +32,10 @@ output mask(b, h, q_idx, kv_idx) -> %7
 )";
 
 ir::Module gradientModule(passes::SequenceForm form) {
-  auto module = ir::read(kCapped, "test.ir");
-  if (!module) FAIL(module.error().message);
-  if (Status status = passes::runPipeline(*module, {.sequences = form}); !status) FAIL(status.error().message);
-  auto gradients = passes::differentiate(*module);
-  if (!gradients) FAIL(gradients.error().message);
-  return std::move(gradients->module);
+  auto module = take(ir::read(kCapped, "test.ir"));
+  take(passes::runPipeline(module, {.sequences = form}));
+  auto gradients = take(passes::differentiate(module));
+  return gradients.module;
 }
 
 struct Drawn {
@@ -74,24 +73,22 @@ std::vector<int64_t> allRows(int64_t count) {
 /// Checks all rows, and a few, of a problem.
 void checkProblem(BackwardOperands args, passes::SequenceForm form) {
   const ir::Module module = gradientModule(form);
-  auto whole = reference::gradients(module, {}, args);
-  if (!whole) FAIL(whole.error().message);
+  auto whole = take(reference::gradients(module, {}, args));
   const auto& [q, k, v] = std::tie(args.q.shape, args.k.shape, args.v.shape);
-  std::vector<float> out(whole->forward.out.begin(), whole->forward.out.end()),
-      lse(whole->forward.lse.begin(), whole->forward.lse.end());
+  std::vector<float> out(whole.forward.out.begin(), whole.forward.out.end()),
+      lse(whole.forward.lse.begin(), whole.forward.lse.end());
   args.out = TensorView::contiguous(out.data(), DType::F32, {q[0], q[1], q[2], v[3]});
   args.lse = TensorView::contiguous(lse.data(), DType::F32, {q[0], q[1], q[2]});
-  auto some = SomeRows::make(module, {}, args);
-  if (!some) FAIL(some.error().message);
+  auto some = take(SomeRows::make(module, {}, args));
   const int64_t ofQ = q[0] * q[1] * q[2], ofKv = k[0] * k[1] * k[2];
   for (const auto& rows : {allRows(ofQ), reference::drawRows(ofQ, 5, 1), {}}) {
-    checkRows(some->out(rows), rows, whole->forward.out, v[3]);
-    checkRows(some->dQ(rows), rows, whole->dQ, q[3]);
+    checkRows(some.out(rows), rows, whole.forward.out, v[3]);
+    checkRows(some.dQ(rows), rows, whole.dQ, q[3]);
   }
   for (const auto& rows : {allRows(ofKv), reference::drawRows(ofKv, 5, 2), {}}) {
-    const SomeRows::KvGradients gradients = some->dKv(rows);
-    checkRows(gradients.dK, rows, whole->dK, q[3]);
-    checkRows(gradients.dV, rows, whole->dV, v[3]);
+    const SomeRows::KvGradients gradients = some.dKv(rows);
+    checkRows(gradients.dK, rows, whole.dK, q[3]);
+    checkRows(gradients.dV, rows, whole.dV, v[3]);
   }
 }
 

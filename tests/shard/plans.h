@@ -4,6 +4,7 @@
 #include "attnc/captures.h"
 #include "attnc/mod.h"
 #include "attnc/shard.h"
+#include "helpers/take.h"
 
 #include <catch2/catch.hpp>
 
@@ -40,9 +41,8 @@ struct ShardedMod {
   Captures captures;
 
   ShardedMod(const std::string& text, int64_t kvLen, uint64_t seed) : documents(size_t(kvLen)) {
-    auto parsed = Mod::parse(text);
-    if (!parsed) FAIL(parsed.error().message);
-    mod = *parsed;
+    auto parsed = take(Mod::parse(text));
+    mod = parsed;
     std::mt19937_64 random(seed);
     for (size_t i = 1; i < documents.size(); ++i) documents[i] = documents[i - 1] + (random() % 60 == 0);
     if (!mod.captures().empty()) captures.set("doc", TensorView::contiguous(documents.data(), DType::I32, {kvLen}));

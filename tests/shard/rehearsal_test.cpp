@@ -64,9 +64,7 @@ struct Rehearsal {
     operands.q = q.view;
     operands.k = TensorView::contiguous(keys.data(), DType::F32, {1, 1, length, kColumns});
     operands.v = TensorView::contiguous(values.data(), DType::F32, {1, 1, length, kColumns});
-    auto result = reference::attention(mod.module(), captures(), operands);
-    if (!result) FAIL(result.error().message);
-    return *std::move(result);
+    return take(reference::attention(mod.module(), captures(), operands));
   }
 };
 
@@ -102,11 +100,10 @@ TEST_CASE("results of all ranks and stages, merged by lse, are those of the whol
                                  "(doc[q_idx] == doc[kv_idx])", "(kv_idx > q_idx + 40)"}) {
     std::string text = kMod;
     text.replace(text.find("MASK"), 4, mask);
-    auto mod = Mod::parse(text);
-    if (!mod) FAIL(mod.error().message);
+    auto mod = take(Mod::parse(text));
     mark(rehearsal.hasRow, {{0, length}});
     mark(rehearsal.hasKey, {{0, length}});
-    const reference::AttentionResult whole = rehearsal.attend(*mod);
+    const reference::AttentionResult whole = rehearsal.attend(mod);
     const Captures captures = rehearsal.captures();
     for (const int world : {1, 3, 8}) {
       CAPTURE(mask, world);
@@ -114,18 +111,17 @@ TEST_CASE("results of all ranks and stages, merged by lse, are those of the whol
       options.block = 64;
       mark(rehearsal.hasRow, {{0, length}}); // the plan is of the whole problem
       mark(rehearsal.hasKey, {{0, length}});
-      auto plan = ShardPlan::make({{&*mod, &captures}}, {1, kHeads, 1, length, length}, world, options);
-      if (!plan) FAIL(plan.error().message);
+      auto plan = take(ShardPlan::make({{&mod, &captures}}, {1, kHeads, 1, length, length}, world, options));
       Merged merged(length);
       for (int rank = 0; rank < world; ++rank)
-        for (int stage = 0; stage <= plan->stages; ++stage) {
+        for (int stage = 0; stage <= plan.stages; ++stage) {
           std::vector<ShardInterval> keys;
-          for (const ShardPiece& piece : plan->masks[0].ranks[size_t(rank)].pieces)
+          for (const ShardPiece& piece : plan.masks[0].ranks[size_t(rank)].pieces)
             if (piece.stage == stage) keys.push_back(piece.keys);
           if (keys.empty()) continue;
-          mark(rehearsal.hasRow, plan->ranks[size_t(rank)].rows);
+          mark(rehearsal.hasRow, plan.ranks[size_t(rank)].rows);
           mark(rehearsal.hasKey, keys);
-          merged.add(rehearsal.attend(*mod));
+          merged.add(rehearsal.attend(mod));
         }
       double most = 0;
       for (size_t row = 0; row < whole.lse.size(); ++row) {

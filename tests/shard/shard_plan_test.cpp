@@ -14,9 +14,7 @@ using namespace attnc::test;
 namespace {
 
 ShardPlan planOf(const ShardedMod& mod, const ProblemShape& problem, int world, const ShardOptions& options = {}) {
-  auto plan = ShardPlan::make({{&mod.mod, &mod.captures}}, problem, world, options);
-  if (!plan) FAIL(plan.error().message);
-  return *std::move(plan);
+  return take(ShardPlan::make({{&mod.mod, &mod.captures}}, problem, world, options));
 }
 
 /// Checks that pieces are whole and in order, and returns the stage of each key at a rank; -1: the key is not there.
@@ -93,9 +91,8 @@ void check(const ShardPlan& plan, const ShardMaskPlan& of, const ShardedMod& mod
            bool isRagged = false, int64_t block = 128) {
   const std::vector<int> rowOwners = ownersOf(plan, &ShardTokens::rows, plan.qStarts.back());
   const std::vector<std::vector<int>> stages = stagesOf(plan, of);
-  auto bindings = ir::bind(mod.mod.module(), mod.captures, problem);
-  REQUIRE(bindings);
-  const ir::Interpreter interpreter(mod.mod.module(), *bindings);
+  auto bindings = take(ir::bind(mod.mod.module(), mod.captures, problem));
+  const ir::Interpreter interpreter(mod.mod.module(), bindings);
   double live = 0;
   LiveBlocks liveBlocks;
   for (int64_t b = 0; b < problem.batch; ++b) {
@@ -187,13 +184,12 @@ TEST_CASE("a ragged batch is sharded by its own lengths") {
 TEST_CASE("several masks share one layout") {
   const ProblemShape problem{1, 2, 1, 500, 500};
   const ShardedMod causal(shardedMasks()[0], 500, 1), window(shardedMasks()[1], 500, 1);
-  auto plan = ShardPlan::make({{&causal.mod, nullptr, 2}, {&window.mod, nullptr, 30}}, problem, 4);
-  REQUIRE(plan);
-  REQUIRE(plan->masks.size() == 2);
-  check(*plan, plan->masks[0], causal, problem);
-  check(*plan, plan->masks[1], window, problem);
-  CHECK(plan->masks[1].layers == 30);
-  CHECK(plan->masks[1].ranks[3].keysReceived < plan->masks[0].ranks[3].keysReceived);
+  auto plan = take(ShardPlan::make({{&causal.mod, nullptr, 2}, {&window.mod, nullptr, 30}}, problem, 4));
+  REQUIRE(plan.masks.size() == 2);
+  check(plan, plan.masks[0], causal, problem);
+  check(plan, plan.masks[1], window, problem);
+  CHECK(plan.masks[1].layers == 30);
+  CHECK(plan.masks[1].ranks[3].keysReceived < plan.masks[0].ranks[3].keysReceived);
 }
 
 TEST_CASE("worlds of up to 1024 ranks, most of them without rows") {

@@ -13,29 +13,21 @@ ShardPlan planOf(const Mod& mod, const Captures& captures, const ProblemShape& s
                  ShardLayout layout = ShardLayout::Auto, int headGroups = 1) {
   ShardOptions options{.layout = layout, .stages = 3, .headGroups = headGroups};
   options.block = 64;
-  auto plan = ShardPlan::make({{&mod, &captures}}, shape, world, options);
-  if (!plan) FAIL(plan.error().message);
-  return *std::move(plan);
+  return take(ShardPlan::make({{&mod, &captures}}, shape, world, options));
 }
 
-Mod parsed(const std::string& text) {
-  auto mod = Mod::parse(text);
-  if (!mod) FAIL(mod.error().message);
-  return *std::move(mod);
-}
+Mod parsed(const std::string& text) { return take(Mod::parse(text)); }
 
 void checkTraining(const Whole& whole, const ShardPlan& plan, int mask = 0) {
-  auto found = difference(whole, plan, mask);
-  if (!found) FAIL(found.error().message);
-  CHECK(found->results < 5e-6);
-  CHECK(found->gradients < 1e-5);
+  auto found = take(difference(whole, plan, mask));
+  CHECK(found.results < 5e-6);
+  CHECK(found.gradients < 1e-5);
 }
 
 /// Checks both passes, and launches that are prepared for inference.
 void check(const Whole& whole, const ShardPlan& plan, int mask = 0) {
-  auto inferred = inferredDifference(whole, plan, mask);
-  if (!inferred) FAIL(inferred.error().message);
-  CHECK(inferred->results < 5e-6);
+  auto inferred = take(inferredDifference(whole, plan, mask));
+  CHECK(inferred.results < 5e-6);
   checkTraining(whole, plan, mask);
 }
 
@@ -45,7 +37,7 @@ void check(const std::string& text, const ProblemShape& shape, int world, ShardL
   const Mod mod = parsed(text);
   const DrawnCaptures drawn(mod, shape, 9, 1);
   Whole whole(shape, mod, drawn.captures);
-  if (Status done = whole.compute(); !done) FAIL(done.error().message);
+  take(whole.compute());
   check(whole, planOf(mod, drawn.captures, shape, world, layout, headGroups));
 }
 
@@ -62,14 +54,13 @@ TEST_CASE("ranks compute what one process does, for each mod of the library") {
   size_t next = 0, ran = 0;
   for (const std::string& path : libraryMods()) {
     CAPTURE(path);
-    auto mod = Mod::load(path);
-    REQUIRE(mod);
-    const DrawnCaptures drawn(*mod, shape, 9, 1);
-    Whole whole(shape, *mod, drawn.captures);
+    auto mod = take(Mod::load(path));
+    const DrawnCaptures drawn(mod, shape, 9, 1);
+    Whole whole(shape, mod, drawn.captures);
     if (!whole.compute()) continue; // the mod wants other lengths
     ++ran;
     const auto [world, groups] = worlds[next++ % std::size(worlds)];
-    checkTraining(whole, planOf(*mod, drawn.captures, shape, world, ShardLayout::Auto, groups));
+    checkTraining(whole, planOf(mod, drawn.captures, shape, world, ShardLayout::Auto, groups));
   }
   CHECK(ran > 30);
 }
@@ -110,7 +101,7 @@ TEST_CASE("gradients of rows whose scores are all -1e9 are those of two equal st
   const Mod mod = parsed("def score_mod(score, b, h, q_idx, kv_idx):\n    return score * 0 - 1e9\n");
   const Captures none;
   Whole whole(shape, mod, none);
-  if (Status done = whole.compute(); !done) FAIL(done.error().message);
+  take(whole.compute());
   check(whole, planOf(mod, none, shape, 2, ShardLayout::Contiguous)); // of equal numbers of keys
 }
 
@@ -120,12 +111,11 @@ TEST_CASE("layers with different masks run by one plan") {
   const Captures none;
   ShardOptions options;
   options.block = 64;
-  auto plan = ShardPlan::make({{&far, &none, 1}, {&near, &none, 5}}, shape, 4, options);
-  REQUIRE(plan);
+  auto plan = take(ShardPlan::make({{&far, &none, 1}, {&near, &none, 5}}, shape, 4, options));
   for (int mask = 0; mask < 2; ++mask) {
     Whole whole(shape, mask ? near : far, none);
     REQUIRE(whole.compute());
-    check(whole, *plan, mask);
+    check(whole, plan, mask);
   }
 }
 
@@ -159,9 +149,8 @@ TEST_CASE("ranks compute a packed batch, whose sequences may be empty") {
       ShardOptions options{.layout = layout, .stages = 2, .headGroups = groups};
       options.block = 64;
       options.lengths = lengths;
-      auto plan = ShardPlan::make({{&mod, &drawn.captures}}, problem, world, options);
-      if (!plan) FAIL(plan.error().message);
-      check(whole, *plan);
+      auto plan = take(ShardPlan::make({{&mod, &drawn.captures}}, problem, world, options));
+      check(whole, plan);
     }
 }
 
@@ -176,11 +165,10 @@ TEST_CASE("results of 16 bits are rounded by each stage, and once in the end") {
       CAPTURE(dtypeName(dtype), groups);
       Whole whole(shape, mod, drawn.captures, dtype);
       REQUIRE(whole.compute());
-      auto found = difference(whole, planOf(mod, drawn.captures, shape, 4, ShardLayout::ZigZag, groups));
-      if (!found) FAIL(found.error().message);
+      auto found = take(difference(whole, planOf(mod, drawn.captures, shape, 4, ShardLayout::ZigZag, groups)));
       const double ulp = dtype == DType::BF16 ? 1.0 / 128 : 1.0 / 1024;
-      CHECK(found->results < ulp);
-      CHECK(found->gradients < ulp);
+      CHECK(found.results < ulp);
+      CHECK(found.gradients < ulp);
     }
 }
 
@@ -229,15 +217,13 @@ TEST_CASE("a rank refuses what does not fit its plan") {
   const ShardPlan packed = *ShardPlan::make({{&mod}}, {2, 2, 2, 64, 64}, 2, {.lengths = {{64, 64}, {64, 64}}});
   other = operands;
   other.q = TensorView::contiguous(q.memory.data(), DType::F32, {2, 2, 32, kD});
-  auto ofPacked = ShardedAttention::prepare(nullptr, mod, packed, 0, 0, other, outputs);
-  REQUIRE_FALSE(ofPacked);
-  CHECK_THAT(ofPacked.error().message, Catch::Contains("q has batch 2, and the plan is of a packed batch"));
+  CHECK_THAT(refusalOf(ShardedAttention::prepare(nullptr, mod, packed, 0, 0, other, outputs)).message,
+             Catch::Contains("q has batch 2, and the plan is of a packed batch"));
 
-  auto sharded = ShardedAttention::prepare(nullptr, mod, plan, 0, 0, operands, outputs);
-  REQUIRE(sharded);
-  Workspace workspace(sharded->workspaceBytes());
+  auto sharded = take(ShardedAttention::prepare(nullptr, mod, plan, 0, 0, operands, outputs));
+  Workspace workspace(sharded.workspaceBytes());
   const auto launched = [&](const Operands& given, const ShardEngine& engine, void* memory) {
-    const Status done = sharded->launch(given, outputs, engine, memory, nullptr, nullptr);
+    const Status done = sharded.launch(given, outputs, engine, memory, nullptr, nullptr);
     return done ? std::string() : done.error().message;
   };
   const ShardEngine broken{
@@ -295,13 +281,12 @@ TEST_CASE("training refuses what does not fit") {
   captures.set("nobody", TensorView::contiguous(memory, DType::F32, {2}));
   CHECK_THAT(refusal(operands, mine.outputs(), other), Catch::Contains("a gradient of nobody"));
 
-  auto sharded = prepared(operands, mine.outputs(), gradients);
-  REQUIRE(sharded);
-  Workspace workspace(sharded->workspaceBytes()), kept(sharded->keptBytes());
+  auto sharded = take(prepared(operands, mine.outputs(), gradients));
+  Workspace workspace(sharded.workspaceBytes()), kept(sharded.keptBytes());
   const ShardEngine broken{
       .exchange = [](auto&, auto&, Stream) -> Status { return Error::environment("a peer died"); }};
   const auto launched = [&](const BackwardOutputs& to, void* memory) {
-    const Status done = sharded->launchBackward(operands, to, broken, workspace.data, nullptr, nullptr, memory);
+    const Status done = sharded.launchBackward(operands, to, broken, workspace.data, nullptr, nullptr, memory);
     return done ? std::string() : done.error().message;
   };
   CHECK(launched(gradients, kept.data) == "a peer died");
@@ -309,10 +294,9 @@ TEST_CASE("training refuses what does not fit") {
   other = gradients;
   other.captures = nullptr;
   CHECK_THAT(launched(other, kept.data), Catch::Contains("gradients of other captures"));
-  auto inferring = ShardedAttention::prepare(nullptr, mod, plan, 0, 0, operands, mine.outputs());
-  REQUIRE(inferring);
-  CHECK(inferring->keptBytes() == 0);
-  const Status done = inferring->launchBackward(operands, gradients, broken, workspace.data, nullptr, nullptr, nullptr);
+  auto inferring = take(ShardedAttention::prepare(nullptr, mod, plan, 0, 0, operands, mine.outputs()));
+  CHECK(inferring.keptBytes() == 0);
+  const Status done = inferring.launchBackward(operands, gradients, broken, workspace.data, nullptr, nullptr, nullptr);
   CHECK_THAT(done.error().message, Catch::Contains("only the forward pass is prepared"));
 }
 

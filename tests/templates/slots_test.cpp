@@ -6,7 +6,6 @@
 
 #include <catch2/catch.hpp>
 
-#include <numeric>
 #include <random>
 #include <set>
 #include <vector>

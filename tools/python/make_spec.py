@@ -32,6 +32,12 @@ class Sized(Structure):
 '''
 
 
+def members_of_choices():
+    """Returns the members of the structs that include choices.def."""
+    text = (HEADERS.parent / "choices.def").read_text()
+    return "".join(f"{kind} {name};\n" for kind, name in re.findall(r"^ATTNC_CHOICE\(\w+, \w+, (\w+), (\w+),", text, re.M))
+
+
 def read_headers():
     """Returns the declarations of all headers, each after those that it includes, without comments and directives."""
     texts, done = [], set()
@@ -44,6 +50,7 @@ def read_headers():
         for name in re.findall(r'#include "attnc/c/(\w+\.h)"', text):
             add(HEADERS / name)
         text = re.sub(r"//[^\n]*", "", text)
+        text = text.replace('#include "attnc/choices.def"\n', members_of_choices())
         texts.append(re.sub(r"^#.*(?:\\\n.*)*$", "", text, flags=re.M))
 
     for path in sorted(HEADERS.glob("*.h")):

@@ -47,12 +47,13 @@ class Header:
 def rows_of(table):
     """The argument lists of the rows of a *.def file."""
     text = re.sub(r"//.*|^#.*", "", (INCLUDE / table).read_text(), flags=re.M)
-    return [(name, [part.strip() for part in arguments.split(",", arguments.count(","))])
-            for name, arguments in re.findall(r"^(\w+)\((.*)\)$", text, re.M)]
+    text = re.sub(r'"\n *"', "", text)
+    return [(name, [part.strip() for part in re.findall(r'"[^"]*"|[^,"]+', arguments) if part.strip()])
+            for name, arguments in re.findall(r"^(\w+)\((.*?)\)$", text, re.M | re.S)]
 
 
 def expanded(text):
-    """The text with its tables in place. Enumerators get the last column as comment."""
+    """The text with its tables in place. Enumerators and members get the last column as comment."""
 
     def put(match):
         macro, parameters, body, table = match.groups()
@@ -64,7 +65,7 @@ def expanded(text):
             for parameter, argument in zip(map(str.strip, parameters.split(",")), arguments):
                 line = re.sub(rf"#{parameter}\b", lambda _: f'"{argument}"', line)
                 line = re.sub(rf"\b{parameter}\b", lambda _: argument, line)
-            if body == "name,":
+            if re.fullmatch(r"name,|\w+ \w+( = \w+)?;", body):
                 text = arguments[-1].strip('"')
                 line += f" ///< {text[0].upper()}{text[1:]}."
             lines.append(line)

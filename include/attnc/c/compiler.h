@@ -89,8 +89,8 @@ typedef struct attnc_kernel_options {
   int32_t packed_rows;         ///< Decode: rows of a tile. Default: 16.
   int32_t page_size;           ///< Rows of a page, if k and v are pools of pages. 0: not paged.
   int32_t no_boxes;            ///< Forward, backward, 0 or 1: whether ATTNC_FAMILY_AUTO avoids kernels that walk boxes.
-  int32_t tf32;                ///< F32, 0 or 1: whether each product is one TF32 product instead of three.
-  float low_rank_error;        ///< How far a low-rank term may be off. 0: as KernelOptions::lowRankError says.
+#define ATTNC_CHOICE(type, member, c_type, name, limit, flag, text) c_type name;
+#include "attnc/choices.def"
 } attnc_kernel_options;
 
 /// A kernel of a mod as it was chosen, before it is compiled (Plan). It is immutable, and any thread may use it.

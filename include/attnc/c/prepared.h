@@ -23,14 +23,14 @@ typedef struct attnc_prepare_options {
   size_t pin_count;            ///< Number of pins.
   attnc_family family;         ///< Family of each pass. AUTO: the fastest one that takes the operands' layout.
   attnc_query_offsets offsets; ///< Where queries stand. DEFAULT: chosen by the given tensors.
-  int32_t tf32;                ///< 0 or 1: as attnc_kernel_options::tf32.
   int32_t deterministic;       ///< 0 or 1: for a backward pass; as ATTNC_FEATURE_DETERMINISTIC.
   int32_t no_block_mask;       ///< 0 or 1: whether to build no block mask even if the kernel gains from one.
   attnc_decode decode;         ///< Whether to take a decode kernel.
+  int32_t check;               ///< 0 or 1: whether each launch first checks the values of its operands, and waits.
   const char* tile;            ///< Tile of the forward or decode kernel. NULL or "": a stored choice, else the model's.
   const char* backward_tile;   ///< Tile of the backward kernel, for training. NULL or "": as for `tile`.
-  float low_rank_error;        ///< As attnc_kernel_options::low_rank_error.
-  int32_t check;               ///< 0 or 1: whether each launch first checks the values of its operands, and waits.
+#define ATTNC_CHOICE(type, member, c_type, name, limit, flag, text) c_type name;
+#include "attnc/choices.def"
 } attnc_prepare_options;
 
 /// The settled choices for given operands (Preparation).
@@ -49,26 +49,15 @@ ATTNC_API attnc_status attnc_settle_training(const attnc_compiler* compiler, con
 /// Destroys choices made by attnc_settle() or attnc_settle_training().
 ATTNC_API void attnc_preparation_destroy(attnc_preparation* preparation);
 
-/// The settled choices (Preparation). Strings live as long as the preparation.
+/// The settled choices (Preparation), next to the plans of its kernels. Strings live as long as the preparation.
 typedef struct attnc_preparation_info {
   size_t struct_size;                ///< sizeof(attnc_preparation_info).
-  const char* arch;                  ///< GPU architecture, such as "sm_90a".
   size_t workspace_bytes;            ///< Bytes of workspace: attnc_prepared_workspace_bytes().
   attnc_problem problem;             ///< Extents of the operands.
   attnc_block_mask_shape block_mask; ///< Shape of the mask built in the workspace. All 0 if blocks are boxes.
-  const char* passed_over;           ///< Why this GPU's preferred family was rejected. "" if it was chosen.
-  const char* backward_passed_over;  ///< As passed_over, for the backward pass.
-  attnc_family family;               ///< Family of the forward or decode kernel.
-  attnc_family backward_family;      ///< Family of the backward kernel. AUTO if not settled for training.
-  attnc_kv_loop kv_loop;             ///< How the forward kernel finds its tiles.
-  attnc_kv_loop backward_kv_loop;    ///< How the backward kernel finds its tiles.
+  const char* why_kind;              ///< Why a decode kernel was taken or not. "" if the caller decided it.
   int32_t is_training;               ///< 0 or 1: whether it is settled for training.
   int32_t builds_block_mask;         ///< 0 or 1: whether a block mask is built in the workspace.
-  const char* why_kind;              ///< Why a decode kernel was taken or not. "" if the caller decided it.
-  const char* tile;                  ///< Tile of the forward or decode kernel, spelled as in attnc_prepare_options.
-  const char* tuned_by;              ///< File and date of the stored choice of the tile. "" if it was not a stored one.
-  const char* backward_tile;         ///< As tile, for the backward kernel. "" if not settled for training.
-  const char* backward_tuned_by;     ///< As tuned_by, for the backward kernel.
 } attnc_preparation_info;
 /// Fills the settled choices.
 ATTNC_API attnc_status attnc_preparation_get_info(const attnc_preparation* preparation, attnc_preparation_info* info);

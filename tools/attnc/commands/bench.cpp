@@ -67,7 +67,7 @@ std::string problemText(const ProblemShape& p) {
 Roofline rooflineOf(const Limits& limits, const BenchOptions& options, const std::vector<Row>& rows,
                     std::string title) {
   Roofline roofline{
-      std::move(title), limits.bytes, limits.flops(dtypeOf(options.run.dtype), options.run.kernel.tf32), {}};
+      std::move(title), limits.bytes, limits.flops(dtypeOf(options.run.target.dtype), options.run.kernel.tf32), {}};
   for (const Row& row : rows) {
     const std::string name = options.shapes.size() > 1
                                  ? fmt::format("{}, {}", std::string(kindName(row.measured.plan.options().kind)),
@@ -138,9 +138,9 @@ Expected<Limits> limitsOf(const device::Context& context, device::Timer& timer, 
 
 /// Measures the requested kernels on one problem.
 Status measureAll(const Compiler& compiler, device::Timer& timer, const device::Stream& stream, const Mod& mod,
-                  const Mod& pinnedMod, const BenchOptions& options, const RunOptions& problem, const Limits& limits,
-                  std::vector<Row>& rows) {
-  RunOptions drawn = problem;
+                  const Mod& pinnedMod, const BenchOptions& options, const ProblemOptions& problem,
+                  const Limits& limits, std::vector<Row>& rows) {
+  ProblemOptions drawn = problem;
   drawn.backward = options.wants("backward");
   ATTNC_TRY_AS(operands, findOperands(mod, drawn));
   for (const std::string& kind : options.kinds) {
@@ -161,7 +161,7 @@ Status measureAll(const Compiler& compiler, device::Timer& timer, const device::
   return {};
 }
 
-Expected<std::string> benchText(const BenchOptions& options, const std::vector<RunOptions>& problems) {
+Expected<std::string> benchText(const BenchOptions& options, const std::vector<ProblemOptions>& problems) {
   ModOptions modOptions = options.run.mod;
   modOptions.available = capturesInFile(options.run);
   ATTNC_TRY_AS(mod, modOptions.loadTelling());
@@ -173,7 +173,7 @@ Expected<std::string> benchText(const BenchOptions& options, const std::vector<R
   const Compiler compiler(options.run.kernel.toCompilerOptions());
   std::vector<Row> rows;
   auto progress = std::make_unique<Progress>("measuring");
-  for (const RunOptions& problem : problems)
+  for (const ProblemOptions& problem : problems)
     ATTNC_TRY(measureAll(compiler, *timer, *stream, *mod, *pinnedMod, options, problem, *limits, rows));
 
   progress.reset();
@@ -209,7 +209,7 @@ int runBench(const BenchOptions& options) {
   refuseOntoInput("-o", options.picture, {options.run.input, options.run.mod.path});
   const bool toStdout = options.picture == "-";
   refuseUnlessSvg(options.picture);
-  const std::vector<RunOptions> problems = options.problems();
+  const std::vector<ProblemOptions> problems = options.problems();
   auto text = benchText(options, problems);
   if (!text) return reportEither(text.error(), options.json && !toStdout);
   if (toStdout) return std::fputs(text->c_str(), stderr), kDone; // stdout carries the picture
@@ -220,7 +220,7 @@ int runBench(const BenchOptions& options) {
 void addOptions(CLI::App& command, BenchOptions& options) {
   options.addTo(command);
   command
-      .add_option("--arch", options.run.arch,
+      .add_option("--arch", options.run.target.arch,
                   "Compile kernels for an architecture that the GPU runs as well, e.g. compute_90 where it is sm_90a; "
                   "default: its own")
       ->type_name("ARCH")

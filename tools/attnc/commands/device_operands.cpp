@@ -71,7 +71,7 @@ Status DeviceOperands::placeOperands() {
   std::vector<int64_t> rows = rowsOf(operands);
   result.lse = result.rowMax = {DType::F32, rows, {}};
   rows.push_back(operands.v.shape[3]);
-  result.out = {options.fp8.outOf(operands.q.dtype), rows, {}};
+  result.out = {options.target.fp8.outOf(operands.q.dtype), rows, {}};
   const auto& cache = operands.cache;
   for (auto [name, host, view] : {std::tuple("", &operands.q, &inputs.q),
                                   {"k", cache ? &cache->k : &operands.k, &inputs.k},

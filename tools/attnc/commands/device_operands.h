@@ -3,7 +3,7 @@
 
 #include "commands/result.h"
 #include "problem/operands.h"
-#include "problem/run_options.h"
+#include "problem/problem_options.h"
 
 #include "support/try.h"
 #include "tools/device/device.h"
@@ -46,7 +46,7 @@ private:
 class DeviceOperands {
 public:
   /// Both arguments must outlive this object.
-  DeviceOperands(const HostOperands& operands, const RunOptions& options) : operands(operands), options(options) {}
+  DeviceOperands(const HostOperands& operands, const ProblemOptions& options) : operands(operands), options(options) {}
   DeviceOperands(const DeviceOperands&) = delete;
 
   /// Uploads all operands, allocates the results, and fills the views.
@@ -67,7 +67,7 @@ private:
   Status placeOperands();
 
   const HostOperands& operands;
-  const RunOptions& options;
+  const ProblemOptions& options;
   Captures captures;
   Captures captureGradients;
   std::vector<std::pair<size_t, HostTensor*>> results; // buffers, and their targets in `result`

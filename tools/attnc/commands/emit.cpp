@@ -2,10 +2,7 @@
 #include "commands.h"
 #include "commands/disassemble.h"
 #include "output_file.h"
-#include "problem/gradient_options.h"
 #include "problem/launcher_options.h"
-#include "problem/options.h"
-#include "problem/sequence_options.h"
 #include "progress.h"
 #include "show/json_report.h"
 #include "text.h"
@@ -29,16 +26,13 @@
 namespace attnc::cli {
 namespace {
 
-struct EmitOptions {
-  ModOptions mod;
-  TargetOptions target{.arch = "sm_90a"};
-  KernelFlags kernel;
-  GradientOptions gradients;
-  SequenceOptions sequences;
-  std::string stage, kind = "forward", output, printAfter;
+struct EmitOptions : ProblemOptions {
+  std::string stage, kind = "forward", printAfter;
   std::optional<int> launch; ///< counted from 1
-  bool blockSparse = false, json = false;
+  bool blockSparse = false;
   LauncherOptions launcher;
+
+  EmitOptions() { target.arch = "sm_90a"; }
 };
 
 KernelKind kindOf(std::string_view name) {
@@ -65,7 +59,7 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
   features.set(Feature::Lengths, options.sequences.lengths());
   features.set(Feature::Ragged, options.sequences.ragged);
   features.set(Feature::Deterministic, options.gradients.deterministic);
-  return KernelOptions{.kind = kindOf(options.kind),
+  KernelOptions kernel{.kind = kindOf(options.kind),
                        .family = flags.family,
                        .arch = *std::move(arch),
                        .dtype = options.target.fp8.outOf(ofQ),
@@ -75,11 +69,11 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
                        .blockSparse = options.blockSparse,
                        .offsets = options.sequences.settledOffsets(),
                        .pageSize = options.sequences.pageSize,
-                       .tf32 = flags.tf32,
-                       .lowRankError = flags.lowRankError,
                        .pins = flags.pins,
                        .gradients = std::move(gradients),
                        .tile = flags.tile};
+  copyChoices(flags, kernel);
+  return kernel;
 }
 
 /// Throws if --launch names no launch, or if a cubin needs one and none is named.
@@ -150,8 +144,7 @@ Expected<std::string> emit(const EmitOptions& options, JsonReport& facts) {
   Launcher launcher;
   CudaFileOptions file{.launch = options.launch.value_or(0)};
   if (options.launcher.isAsked) {
-    ATTNC_TRY(
-        options.launcher.fill(launcher, *mod, options.kernel, options.target, options.sequences, plan->options()));
+    ATTNC_TRY(options.launcher.fill(launcher, *mod, options, plan->options()));
     file.launcher = &launcher.shape;
   }
   if (options.stage == "cu") {
@@ -191,7 +184,7 @@ void checkStage(const EmitOptions& options) {
                      "ast, ir, grad-ir, kernel-ir, mod, cu, ptx, cubin or sass: --stage cu is a CUDA file");
   if (!options.stage.empty() && !options.printAfter.empty())
     throw wrongUsage("--print-after", "it stands instead of --stage", "leave out one of them");
-  options.launcher.check(options.stage, options.launch.has_value());
+  options.launcher.check(options, options.stage, options.launch.has_value());
   const std::vector<std::string> passes = passNames();
   const std::string& pass = options.printAfter;
   if (pass.empty() || pass == "all" || llvm::is_contained(passes, pass)) return;
@@ -259,7 +252,7 @@ void addEmit(CLI::App& app, int& exitCode) {
                          {"ptx", {}},
                          {"cubin", {}},
                          {"sass", {}}}));
-  options->launcher.addTo(*command);
+  options->launcher.addTo(*command, *options);
   command
       ->add_option("--print-after", options->printAfter,
                    "Instead of --stage: the IR after each run of this pass, or after every pass (all)")

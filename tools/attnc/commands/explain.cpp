@@ -3,9 +3,9 @@
 #include "output_file.h"
 #include "problem/explain_options.h"
 #include "problem/grid_text.h"
+#include "problem/mask_problem.h"
 #include "problem/mod_text.h"
 #include "problem/operands.h"
-#include "problem/problem_options.h"
 #include "problem/shapes.h"
 #include "progress.h"
 #include "show/explanation.h"
@@ -29,9 +29,9 @@ namespace {
 /// Returns the shape of the problem. Lengths of a declared grid and pinned lengths need not be given again.
 Expected<ProblemShape> shapeFor(const Mod& mod, const ExplainOptions& options) {
   if (options.shape) return *options.shape;
-  auto shape = onDeclaredGrids(mod, options.run, kUsualShape);
+  auto shape = onDeclaredGrids(mod, options, kUsualShape);
   if (!shape) return shape;
-  const std::map<std::string, int64_t> pins = options.run.kernel.toOptions().pins;
+  const std::map<std::string, int64_t> pins = options.kernel.toOptions().pins;
   for (auto [name, extent] :
        {std::pair("B", &shape->batch), std::pair("H", &shape->qHeads), std::pair("HKV", &shape->kvHeads),
         std::pair("Q_LEN", &shape->qLen), std::pair("KV_LEN", &shape->kvLen)})
@@ -41,12 +41,11 @@ Expected<ProblemShape> shapeFor(const Mod& mod, const ExplainOptions& options) {
 
 /// Reads or draws the problem. `shapes` receives the shapes that a kernel is chosen for.
 Expected<HostOperands> findProblem(const Mod& mod, const ExplainOptions& options, Shapes& shapes) {
-  const bool fromFile = !options.run.input.empty();
+  const bool fromFile = !options.input.empty();
   ATTNC_TRY_AS(shape, shapeFor(mod, options));
-  auto operands = fromFile ? findOperands(mod, options.run, Elements::OfMask) : drawCaptures(mod, options.run, *shape);
+  auto operands = fromFile ? findOperands(mod, options, Elements::OfMask) : drawCaptures(mod, options, *shape);
   if (!operands) return operands;
-  shapes =
-      fromFile ? shapesOf(*operands, options.run) : shapesOf(operands->problem, options.target, options.run.sequences);
+  shapes = fromFile ? shapesOf(*operands, options) : shapesOf(operands->problem, options.target, options.sequences);
   return operands;
 }
 
@@ -56,7 +55,7 @@ std::string problemLine(const ProblemShape& problem) {
 }
 
 /// Returns the line of run-time scalars, because the mask's blocks depend on them, and which of them were drawn.
-std::string valuesLine(const Captures& captures, const RunOptions& options) {
+std::string valuesLine(const Captures& captures, const ProblemOptions& options) {
   const std::string values = valuesText(captures);
   if (values.empty()) return "";
   std::string drawn;
@@ -83,13 +82,13 @@ std::string sequencesText(const KernelOptions& kernel) {
 
 /// Treats options that do not fit each other as wrong usage, unless a file is involved.
 Error blamed(const ExplainOptions& options, Error error) {
-  if (options.run.input.empty()) throwUsage("explain", error);
+  if (options.input.empty()) throwUsage("explain", error);
   return error;
 }
 
 /// Returns the output. The command line is already checked.
-std::string explainText(const Mod& mod, const Explanation& all, const RunOptions& options) {
-  const Plan& kernel = all.kernel;
+std::string explainText(const Mod& mod, const Explanation& all, const ProblemOptions& options) {
+  const Plan& kernel = all.kernel();
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText(all, prepareOptions(options).family) + tileText(kernel) +
          kindText(all.preparation, all.sources) + problemLine(all.preparation.problem) +
@@ -118,16 +117,16 @@ Expected<Explanation> explanationOf(const Mod& mod, const ExplainOptions& option
   Shapes shapes;
   ATTNC_TRY_AS(operands, findProblem(mod, options, shapes));
   if (options.isBackward()) {
-    ATTNC_TRY_AS(gradients, gradientsAsked(mod, options.run.gradients, *operands));
+    ATTNC_TRY_AS(gradients, gradientsAsked(mod, options.gradients, *operands));
     operands->gradients = *std::move(gradients);
   }
   shapes.operands.captures = &operands->captures;
   shapes.gradients.captures = &operands->gradients;
 
-  CompilerOptions compilerOptions = options.run.kernel.toCompilerOptions();
+  CompilerOptions compilerOptions = options.kernel.toCompilerOptions();
   compilerOptions.tunedDevice = target.device;
   Compiler compiler(std::move(compilerOptions));
-  PrepareOptions prepare = prepareOptions(options.run);
+  PrepareOptions prepare = prepareOptions(options);
   prepare.arch = target.arch;
   auto settled = options.isBackward()
                      ? compiler.settleTraining(mod, shapes.operands, shapes.outputs, shapes.gradients, prepare)
@@ -158,35 +157,34 @@ void addShape(CLI::App& command, ExplainOptions& options) {
 namespace {
 
 int runExplain(const ExplainOptions& options) {
-  options.run.gradients.check(options.isBackward());
-  options.run.sequences.check(!options.isBackward());
-  if (options.run.input.empty()) options.target.check();
-  if (const int rows = options.run.sequences.pageSize; rows && options.shape && options.shape->kvLen % rows)
+  options.gradients.check(options.isBackward());
+  options.sequences.check(!options.isBackward());
+  if (options.input.empty()) options.target.check();
+  if (const int rows = options.sequences.pageSize; rows && options.shape && options.shape->kvLen % rows)
     throw wrongUsage("--page-size", fmt::format("KV_LEN {} is no multiple of {}", options.shape->kvLen, rows),
                      fmt::format("take KV_LEN {}", (options.shape->kvLen / rows + 1) * rows));
-  checkStdin(options.run);
-  refuseOntoInput("--html", options.html, {options.run.mod.path, options.run.input});
+  checkStdin(options);
+  refuseOntoInput("--html", options.html, {options.mod.path, options.input});
   auto arch = options.target.archAsked();
   if (!arch) return reportEither(arch.error(), options.json);
-  auto mod = options.run.mod.loadTelling();
+  auto mod = options.mod.loadTelling();
   if (!mod) return reportEither(mod.error(), options.json);
-  mod = pinned(*mod, options.run.kernel);
+  mod = pinned(*mod, options.kernel);
   if (!mod) return reportEither(mod.error(), options.json);
   const auto all = explanationOf(*mod, options, targetFor(*arch));
   if (!all) return reportEither(all.error(), options.json);
   auto status = !options.html.empty() ? writePage(options.html, *mod, *all)
                 : options.json        ? printResult(toJson(*all))
-                                      : printResult(reportText(explainText(*mod, *all, options.run)));
+                                      : printResult(reportText(explainText(*mod, *all, options)));
   return status ? kDone : report(status.error());
 }
 
 void addOptions(CLI::App& command, ExplainOptions& options) {
-  options.run.mod.addTo(command);
-  options.run.kernelKind.addTo(command, /*takesBackward=*/true);
+  options.mod.addTo(command);
+  options.kernelKind.addTo(command, /*takesBackward=*/true);
   options.target.addTo(command);
   addShape(command, options);
-  command
-      .add_option("--in", options.run.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin")
+  command.add_option("--in", options.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin")
       ->type_name("FILE")
       ->excludes("--shape")
       ->excludes("--dtype")
@@ -194,14 +192,14 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
       ->excludes("--row-scales")
       ->excludes("--head-dim")
       ->excludes("--head-dim-v");
-  command.add_option("--seed", options.run.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
-  addSets(command, options.run.sets);
-  options.run.sequences.addTo(
+  command.add_option("--seed", options.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
+  addSets(command, options.sets);
+  options.sequences.addTo(
       command, "Forward, decode: the kernel takes a KV length for each sequence",
       "Forward, decode: K and V lie in pages of N rows: 1, 2, 4, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
-  options.run.sequences.addRagged(command, "The kernel takes sequences that lie one behind the other, [total, H, D]");
-  options.run.gradients.addTo(command);
-  options.run.kernel.addTo(command);
+  options.sequences.addRagged(command, "The kernel takes sequences that lie one behind the other, [total, H, D]");
+  options.gradients.addTo(command);
+  options.kernel.addTo(command);
   command.add_flag("--json", options.json, "One JSON object instead, for programs");
   command
       .add_option("--html", options.html,
@@ -236,8 +234,6 @@ void addExplain(CLI::App& app, int& exitCode) {
       "  attnc explain alibi.py --kernel backward --arch sm_80");
   command->callback([command, options, &exitCode] {
     options->target.headDim = headDimOf(options->given, *command, options->target.headDim);
-    options->run.vInK = options->target.vInK;
-    options->run.fp8 = options->target.fp8;
     exitCode = runExplain(*options);
   });
 }

@@ -28,7 +28,7 @@ template <class Work> Expected<float> timed(const device::Stream& stream, Work w
 /// One run: its steps and their shared state.
 class GpuRun {
 public:
-  GpuRun(const device::Context& context, const Mod& mod, const HostOperands& operands, const RunOptions& options)
+  GpuRun(const device::Context& context, const Mod& mod, const HostOperands& operands, const ProblemOptions& options)
       : context(context), mod(mod), options(options), compiler(options.kernel.toCompilerOptions()),
         on(operands, options) {}
 
@@ -124,7 +124,7 @@ private:
 
   const device::Context& context;
   const Mod& mod;
-  const RunOptions& options;
+  const ProblemOptions& options;
   Compiler compiler;
   device::Stream stream;
   DeviceOperands on;
@@ -135,7 +135,7 @@ private:
 } // namespace
 
 Expected<RunResult> runOnGpu(const device::Context& context, const Mod& mod, const HostOperands& operands,
-                             const RunOptions& options) {
+                             const ProblemOptions& options) {
   return GpuRun(context, mod, operands, options).run();
 }
 

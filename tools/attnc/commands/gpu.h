@@ -3,7 +3,7 @@
 
 #include "commands/result.h"
 #include "problem/operands.h"
-#include "problem/run_options.h"
+#include "problem/problem_options.h"
 
 #include "tools/device/device.h"
 
@@ -13,6 +13,6 @@ namespace attnc::cli {
 /// one, runs it and copies the results back. `mod` has its pins folded in, because then a mask may need no lists, or
 /// those of one head only. `context` is current. Errors: of the compiler, the driver, or the device's memory.
 Expected<RunResult> runOnGpu(const device::Context& context, const Mod& mod, const HostOperands& operands,
-                             const RunOptions& options);
+                             const ProblemOptions& options);
 
 } // namespace attnc::cli

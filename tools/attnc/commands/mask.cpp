@@ -2,7 +2,7 @@
 #include "commands.h"
 #include "output_file.h"
 #include "problem/collect_captures.h"
-#include "problem/problem_options.h"
+#include "problem/mask_problem.h"
 #include "progress.h"
 #include "show/json_report.h"
 #include "show/mask_map.h"
@@ -139,7 +139,7 @@ Status checkSize(const BlockMaskShape& shape) {
 
 /// Draws the keys that single queries see, in space.
 Status drawQueries(const Mod& mod, const MaskOptions& options) {
-  ATTNC_TRY_AS(operands, options.problem.find(mod, Elements::OfMask, /*withScores=*/false));
+  ATTNC_TRY_AS(operands, findMaskProblem(mod, options.problem, Elements::OfMask, /*withScores=*/false));
   const ProblemShape& problem = operands->problem;
   if (problem.batch == 0 || problem.qHeads == 0 || problem.qLen == 0)
     return Error::environment("the problem has no queries", "give it some: --shape");
@@ -187,7 +187,7 @@ std::string maskJson(const Mod& mod, const HostOperands& operands, const BlockRu
 }
 
 Status draw(const Mod& mod, const MaskOptions& options) {
-  ATTNC_TRY_AS(operands, options.problem.find(mod, Elements::OfMask, /*withScores=*/false));
+  ATTNC_TRY_AS(operands, findMaskProblem(mod, options.problem, Elements::OfMask, /*withScores=*/false));
   const ProblemShape& problem = operands->problem;
   const BlockMaskShape shape = smallestMask(mod, problem, options.qBlock, options.kvBlock);
   const Heads heads = headsShown(options, shape.batch, shape.heads, problem);
@@ -226,7 +226,7 @@ Status drawScores(const Mod& mod, const MaskOptions& options) {
   if (!mod.hasScoreMod())
     return Error::environment("the mod has no score_mod: scores stay as they are",
                               "without --scores its mask is drawn");
-  ATTNC_TRY_AS(operands, options.problem.find(mod, Elements::All, /*withScores=*/false));
+  ATTNC_TRY_AS(operands, findMaskProblem(mod, options.problem, Elements::All, /*withScores=*/false));
   const ProblemShape& problem = operands->problem;
   const std::string title = titleOf(mod, operands->captures, /*ofScores=*/true);
   ATTNC_TRY_AS(reader, MaskReader::create(mod, operands->captures, problem));
@@ -261,8 +261,8 @@ int runMask(MaskOptions& options) {
   refuseUnlessSvg(options.output);
   if (options.json && options.output == "-")
     throw wrongUsage("--json", "stdout would carry a picture and its facts", "give the picture a file: -o mask.svg");
-  refuseOntoInput("-o", options.output, {options.problem.run.mod.path, options.problem.run.input});
-  auto mod = options.problem.loadMod();
+  refuseOntoInput("-o", options.output, {options.problem.mod.path, options.problem.input});
+  auto mod = loadMod(options.problem);
   if (!mod) return reportEither(mod.error(), options.json);
   if (!options.box.empty() && options.queries.empty())
     throw wrongUsage("--box", "it is for --query", "add the query that the box holds: --query 2,3");
@@ -316,7 +316,7 @@ void parseBlock(MaskOptions& options, const std::string& text) {
 }
 
 void addOptions(CLI::App& command, MaskOptions& options) {
-  options.problem.addTo(command);
+  addMaskProblem(command, options.problem);
   command
       .add_option("-o,--output", options.output, "A picture instead, an SVG; appears whole or not at all. -: stdout")
       ->type_name("FILE");

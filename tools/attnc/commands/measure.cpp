@@ -24,7 +24,7 @@ Status checkAlike(const HostOperands& operands) {
 } // namespace
 
 Expected<Measured> measure(const Compiler& compiler, device::Timer& timer, const device::Stream& stream, const Mod& mod,
-                           const HostOperands& operands, const RunOptions& options) {
+                           const HostOperands& operands, const ProblemOptions& options) {
   ATTNC_TRY(checkAlike(operands));
   DeviceOperands on(operands, options);
   ATTNC_TRY(on.place());

@@ -3,7 +3,7 @@
 
 #include "attnc/explain.h"
 #include "problem/operands.h"
-#include "problem/run_options.h"
+#include "problem/problem_options.h"
 
 #include "tools/device/device.h"
 #include "tools/device/timer.h"
@@ -29,6 +29,6 @@ struct Measured {
 /// Times the kernel that `options` describe; with a backward pass, only that pass. `operands` were found with the same
 /// options. `mod` has its pins folded in. Errors: of the compiler and the driver, and sequences of different lengths.
 Expected<Measured> measure(const Compiler& compiler, device::Timer& timer, const device::Stream& stream, const Mod& mod,
-                           const HostOperands& operands, const RunOptions& options);
+                           const HostOperands& operands, const ProblemOptions& options);
 
 } // namespace attnc::cli

@@ -1,9 +1,6 @@
 // `attnc pack`: compiles kernels ahead of time, into one file.
 #include "commands.h"
 #include "output_file.h"
-#include "problem/gradient_options.h"
-#include "problem/options.h"
-#include "problem/sequence_options.h"
 #include "problem/shapes.h"
 #include "progress.h"
 #include "show/kernel_rows.h"
@@ -22,19 +19,11 @@
 namespace attnc::cli {
 namespace {
 
-struct PackOptions {
-  std::vector<std::string> paths;
-  ModOptions mod; // without the path
-  std::vector<std::string> archs{"sm_90a"}, dtypes{"bf16"}, kinds{"auto"};
+/// Lists of values, of which each combination is packed. The base has the rest, and a mod without its path.
+struct PackOptions : ProblemOptions {
+  std::vector<std::string> paths, archs{"sm_90a"}, dtypes{"bf16"}, kinds{"auto"}, shapes;
   std::vector<int> headDims{128};
-  int headDimV = 0, vInK = 0;
-  Fp8Options fp8;
-  bool blockSparse = false, rowMax = false, noBlockMask = false, json = false;
-  std::vector<std::string> shapes;
-  SequenceOptions sequences;
-  GradientOptions gradients;
-  KernelFlags kernel;
-  std::string output;
+  bool blockSparse = false;
 };
 
 /// A kind of kernel for a kind of operands.
@@ -163,13 +152,10 @@ std::vector<Configuration> configurationsOf(const PackOptions& options) {
       for (int headDim : options.headDims)
         for (const std::string& kind : options.kinds)
           for (const auto& shape : shapes) {
-            TargetOptions target;
+            TargetOptions target = options.target;
             target.arch = arch;
             target.dtype = dtype;
             target.headDim = headDim;
-            target.headDimV = options.headDimV;
-            target.vInK = options.vInK;
-            target.fp8 = options.fp8;
             target.check();
             all.push_back({std::move(target), kind, shape});
           }
@@ -253,7 +239,7 @@ void addLists(CLI::App& command, PackOptions& options) {
       ->delimiter(',')
       ->capture_default_str()
       ->check(checkHeadDim);
-  command.add_option("--head-dim-v", options.headDimV, "Of v and out, where it differs")->check(checkHeadDimV);
+  command.add_option("--head-dim-v", options.target.headDimV, "Of v and out, where it differs")->check(checkHeadDimV);
   command
       .add_option(
           "--kernel", options.kinds,
@@ -284,8 +270,8 @@ void addPack(CLI::App& app, int& exitCode) {
       ->type_name("MOD");
   options->mod.addChoicesTo(*command);
   addLists(*command, *options);
-  addVInK(*command, options->vInK)->excludes("--head-dim-v");
-  options->fp8.addTo(*command, /*draws=*/false);
+  addVInK(*command, options->target.vInK)->excludes("--head-dim-v");
+  options->target.fp8.addTo(*command, /*draws=*/false);
   command->add_flag("--row-max", options->rowMax, "Launches may ask for the row maximum");
   command->add_flag("--block-sparse", options->blockSparse, "Launches are given a block mask (128 x 128)");
   command->add_flag("--no-block-mask", options->noBlockMask,

@@ -1,6 +1,6 @@
 // `attnc probe`: follows one score through a mod.
 #include "commands.h"
-#include "problem/problem_options.h"
+#include "problem/mask_problem.h"
 #include "show/json_report.h"
 #include "text.h"
 
@@ -129,7 +129,7 @@ std::string probeJson(const Mod& mod, const HostOperands& operands, const ScoreP
 }
 
 Expected<std::string> probeText(const Mod& mod, const ProbeOptions& options) {
-  ATTNC_TRY_AS(operands, options.problem.find(mod, Elements::All, /*withScores=*/!options.score));
+  ATTNC_TRY_AS(operands, findMaskProblem(mod, options.problem, Elements::All, /*withScores=*/!options.score));
   checkPlace(options, operands->problem);
   ATTNC_TRY_AS(given, givenScore(mod, *operands, options));
   const ScorePlace place{options.at[0], options.at[1], options.at[2], options.at[3], given->value};
@@ -146,7 +146,7 @@ Expected<std::string> probeText(const Mod& mod, const ProbeOptions& options) {
 }
 
 int runProbe(ProbeOptions& options) {
-  auto mod = options.problem.loadMod();
+  auto mod = loadMod(options.problem);
   if (!mod) return reportEither(mod.error(), options.json);
   auto text = probeText(*mod, options);
   if (!text) return reportEither(text.error(), options.json);
@@ -159,7 +159,7 @@ int runProbe(ProbeOptions& options) {
 void addProbe(CLI::App& app, int& exitCode) {
   auto options = std::make_shared<ProbeOptions>();
   CLI::App* command = app.add_subcommand("probe", "Follow one score through a mod, value by value");
-  options->problem.addTo(*command);
+  addMaskProblem(*command, options->problem);
   command
       ->add_option_function<std::string>(
           "--at", [options](const std::string& text) { options->at = parseExtents("--at", text, "b,h,q_idx,kv_idx"); },

@@ -8,9 +8,9 @@
 #include "problem/operands.h"
 #include "problem/oracle.h"
 #include "problem/pages.h"
+#include "problem/problem_options.h"
 #include "problem/ragged.h"
 #include "problem/random.h"
-#include "problem/run_options.h"
 #include "problem/save_operands.h"
 #include "problem/shapes.h"
 #include "progress.h"
@@ -54,7 +54,7 @@ HostTensor stored(const std::vector<double>& values, HostTensor tensor) {
 }
 
 /// `whyNoGpu`: what to say on stderr of a machine without a GPU; empty if the CPU was asked for.
-Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const RunOptions& options,
+Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const ProblemOptions& options,
                              const std::string& whyNoGpu) {
   auto start = std::chrono::steady_clock::now();
   ATTNC_TRY_AS(computed, runReference(mod, operands, options));
@@ -74,7 +74,7 @@ Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const
   result.lse = stored(forward.lse, HostTensor::make(DType::F32, rows));
   result.rowMax = stored(forward.rowMax, HostTensor::make(DType::F32, rows));
   rows.push_back(forward.headDimV);
-  result.out = stored(forward.out, HostTensor::make(options.fp8.outOf(operands.q.dtype), rows));
+  result.out = stored(forward.out, HostTensor::make(options.target.fp8.outOf(operands.q.dtype), rows));
   if (options.backward)
     for (auto [name, values, like] : {std::tuple("dq", &computed->dQ, &operands.q),
                                       {"dk", &computed->dK, &operands.k},
@@ -102,7 +102,7 @@ std::string describeOperands(const HostOperands& operands) {
                      ofK == ofQ ? "" : fmt::format(", k and v {}", dtypeName(ofK)));
 }
 
-Status writeResult(RunResult& result, const RunOptions& options, bool isRagged) {
+Status writeResult(RunResult& result, const ProblemOptions& options, bool isRagged) {
   NamedTensors tensors;
   tensors["out"] = std::move(result.out);
   if (options.lse || options.backward) tensors["lse"] = std::move(result.lse);
@@ -116,7 +116,7 @@ Status writeResult(RunResult& result, const RunOptions& options, bool isRagged) 
 }
 
 /// Returns the GPU's context; null for the CPU. Sets `whyNoGpu` if a GPU was wanted and is missing.
-Expected<std::unique_ptr<device::Context>> chooseDevice(const RunOptions& options, std::string& whyNoGpu) {
+Expected<std::unique_ptr<device::Context>> chooseDevice(const ProblemOptions& options, std::string& whyNoGpu) {
   if (options.device == "cpu") return std::unique_ptr<device::Context>();
   auto context = device::Context::create();
   if (context) return std::make_unique<device::Context>(std::move(*context));
@@ -129,7 +129,7 @@ Expected<std::unique_ptr<device::Context>> chooseDevice(const RunOptions& option
 }
 
 /// Rejects on the CPU what a kernel would reject. `pinned` is the mod with its pins folded in.
-Status checkServed(const Mod& pinned, const HostOperands& operands, const RunOptions& options) {
+Status checkServed(const Mod& pinned, const HostOperands& operands, const ProblemOptions& options) {
   PrepareOptions prepare = prepareOptions(options);
   prepare.arch = archThatTakes(operands);
   for (const FamilyInfo& info : forwardFamilies())
@@ -142,7 +142,7 @@ Status checkServed(const Mod& pinned, const HostOperands& operands, const RunOpt
 }
 
 /// Prints human-readable lines: to stderr if the results themselves go to stdout.
-Status tell(const RunOptions& options, const std::string& summary, const JsonReport& facts) {
+Status tell(const ProblemOptions& options, const std::string& summary, const JsonReport& facts) {
   const std::string text = options.json ? jsonText(facts) : summary;
   if (options.output != "-") return printResult(options.json ? text : reportText(text));
   std::fputs(text.c_str(), stderr);
@@ -157,7 +157,7 @@ JsonReport operandsJson(const HostOperands& operands) {
 }
 
 /// Does the work, once the command line is parsed. Returns the exit code, if it told what happened.
-Expected<int> runSteps(const RunOptions& options) {
+Expected<int> runSteps(const ProblemOptions& options) {
   ModOptions modOptions = options.mod;
   modOptions.available = capturesInFile(options);
   ATTNC_TRY_AS(mod, modOptions.loadTelling());
@@ -223,7 +223,7 @@ Expected<int> runSteps(const RunOptions& options) {
   return kDone;
 }
 
-int runRun(RunOptions options) {
+int runRun(ProblemOptions options) {
   if (options.input.empty() == !options.random)
     throw wrongUsage("run", options.random ? "--in FILE and --random are given" : "no operands are given",
                      options.random ? "give either --in FILE or --random: leave one of them out"
@@ -254,7 +254,7 @@ int runRun(RunOptions options) {
   return exitCode ? *exitCode : reportEither(exitCode.error(), options.json && options.output != "-");
 }
 
-void addOptions(CLI::App& command, RunOptions& options, RandomOptions& random) {
+void addOptions(CLI::App& command, ProblemOptions& options, RandomOptions& random) {
   options.mod.addTo(command);
   command
       .add_option("--in", options.input,
@@ -289,10 +289,10 @@ void addOptions(CLI::App& command, RunOptions& options, RandomOptions& random) {
       .add_option("--save-operands", options.savedOperands,
                   "Write the random operands to a safetensors file, from which --in computes the same")
       ->type_name("FILE");
-  addVInK(command, options.vInK);
-  options.fp8.addTo(command, /*draws=*/true);
+  addVInK(command, options.target.vInK);
+  options.target.fp8.addTo(command, /*draws=*/true);
   for (const char* option : {"--fp8-kv", "--row-scales", "--scales"}) command.get_option(option)->needs("--random");
-  addDType(command, options.dtype, "Of random q, k, v: bf16, fp16, fp32, e4m3")->needs("--random");
+  addDType(command, options.target.dtype, "Of random q, k, v: bf16, fp16, fp32, e4m3")->needs("--random");
   command.add_option("--seed", options.seed, "Of the random operands")->capture_default_str()->check(checkSeed);
   addSets(command, options.sets);
   command.add_option("--scale", options.scale, "Factor of q k^T; default 1 / sqrt(D)")->check(checkScale);
@@ -329,7 +329,7 @@ void addOptions(CLI::App& command, RunOptions& options, RandomOptions& random) {
 } // namespace
 
 void addRun(CLI::App& app, int& exitCode) {
-  auto options = std::make_shared<RunOptions>();
+  auto options = std::make_shared<ProblemOptions>();
   auto random = std::make_shared<RandomOptions>();
   CLI::App* command = app.add_subcommand("run", "Compute attention over tensors of a file, or random ones");
   addOptions(*command, *options, *random);

@@ -38,7 +38,7 @@ struct ServeOptions {
   ExplainOptions explain;
   int port = 0;
 
-  const std::string& path() const { return explain.run.mod.path; }
+  const std::string& path() const { return explain.mod.path; }
 };
 
 #ifdef ATTNC_HTTP_FOLDER
@@ -94,8 +94,8 @@ Expected<std::string> textOf(const std::string& path) {
 }
 
 Expected<JsonReport> evaluate(const ServeOptions& options, const Target& target) {
-  ATTNC_TRY_AS(loaded, options.explain.run.mod.load());
-  ATTNC_TRY_AS(mod, pinned(*loaded, options.explain.run.kernel));
+  ATTNC_TRY_AS(loaded, options.explain.mod.load());
+  ATTNC_TRY_AS(mod, pinned(*loaded, options.explain.kernel));
   ATTNC_TRY_AS(all, explanationOf(*mod, options.explain, target));
   return pageData(*mod, *all);
 }
@@ -205,7 +205,7 @@ Status serve(const ServeOptions& options, const Target& target) {
 }
 
 int runServe(const ServeOptions& options) {
-  const ModOptions& mod = options.explain.run.mod;
+  const ModOptions& mod = options.explain.mod;
   if (!mod.expression.empty() || mod.path.empty() || mod.path == "-")
     throw wrongUsage("MOD", "serve follows a file", "give one: attnc serve alibi.py");
   auto arch = options.explain.target.archAsked();
@@ -220,19 +220,17 @@ void addServe(CLI::App& app, int& exitCode) {
   auto options = std::make_shared<ServeOptions>();
   CLI::App* command = app.add_subcommand("serve", "Show a mod, its code, IR and mask in a browser while you edit it");
   ExplainOptions& explain = options->explain;
-  explain.run.mod.addTo(*command);
+  explain.mod.addTo(*command);
   command->add_option("--port", options->port, "Port on 127.0.0.1; 0 takes a free one")
       ->capture_default_str()
       ->check(CLI::Range(0, 65535))
       ->type_name("N");
-  explain.run.kernelKind.addTo(*command, /*takesBackward=*/true);
+  explain.kernelKind.addTo(*command, /*takesBackward=*/true);
   explain.target.addTo(*command);
   addShape(*command, explain);
-  command->add_option("--seed", explain.run.seed, "Of captures that are drawn")
-      ->capture_default_str()
-      ->check(checkSeed);
-  addSets(*command, explain.run.sets);
-  explain.run.kernel.addTo(*command);
+  command->add_option("--seed", explain.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
+  addSets(*command, explain.sets);
+  explain.kernel.addTo(*command);
   command->footer(
       "Prints the address of the page, which changes when the file does. Only this machine reaches it, and only "
       "who knows the address. Ctrl-C ends. `attnc explain --html FILE` writes the page once.\n\n"

@@ -2,7 +2,7 @@
 #include "commands.h"
 #include "output_file.h"
 #include "problem/collect_captures.h"
-#include "problem/problem_options.h"
+#include "problem/mask_problem.h"
 #include "progress.h"
 #include "show/json_report.h"
 #include "show/picture.h"
@@ -132,7 +132,7 @@ Status drawPlan(const ShardPlan& plan, const Mod& mod, const HostOperands& opera
 }
 
 Status tell(const Mod& mod, const ShardCommand& command) {
-  ATTNC_TRY_AS(operands, command.problem.find(mod, Elements::OfMask, /*withScores=*/false));
+  ATTNC_TRY_AS(operands, findMaskProblem(mod, command.problem, Elements::OfMask, /*withScores=*/false));
   std::optional<Progress> progress(std::in_place, "looking at the mask");
   ATTNC_TRY_AS(plan, ShardPlan::make({{&mod, &operands->captures}}, operands->problem, command.world, command.options));
   progress.reset();
@@ -147,10 +147,10 @@ int runShard(ShardCommand& command) {
   refuseUnlessSvg(command.output);
   if (command.json && command.output == "-")
     throw wrongUsage("--json", "stdout would carry a picture and its facts", "give the picture a file: -o shards.svg");
-  refuseOntoInput("-o", command.output, {command.problem.run.mod.path, command.problem.run.input});
+  refuseOntoInput("-o", command.output, {command.problem.mod.path, command.problem.input});
   if (command.teraflops > 0) command.options.flops = command.teraflops * 1e12;
   if (command.gigabytes > 0) command.options.bandwidth = command.gigabytes * 1e9;
-  auto mod = command.problem.loadMod();
+  auto mod = loadMod(command.problem);
   if (!mod) return reportEither(mod.error(), command.json);
   auto status = tell(*mod, command);
   return status ? kDone : reportEither(status.error(), command.json);
@@ -165,7 +165,7 @@ ShardLayout parseLayout(const std::string& text) {
 }
 
 void addOptions(CLI::App& app, ShardCommand& command) {
-  command.problem.addTo(app);
+  addMaskProblem(app, command.problem);
   app.add_option("--world", command.world, "Number of ranks, one GPU each: 1 to 65536")
       ->type_name("N")
       ->capture_default_str()

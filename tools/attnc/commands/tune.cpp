@@ -83,7 +83,7 @@ JsonReport jsonOf(const Tuned& tuned) {
 
 /// Tunes only the backward kernel. The forward one keeps its tile; another --kernel tunes it.
 Expected<Tuned> tuneBackward(const Compiler& compiler, const device::Stream& stream, const Mod& mod,
-                             const DeviceOperands& on, const RunOptions& options) {
+                             const DeviceOperands& on, const ProblemOptions& options) {
   PrepareOptions prepare = prepareOptions(options);
   ATTNC_TRY_AS(settled, compiler.settleTraining(mod, on.inputs, on.outputs, on.gradients, prepare));
   prepare.tile = settled->kernel.tile();
@@ -93,7 +93,7 @@ Expected<Tuned> tuneBackward(const Compiler& compiler, const device::Stream& str
 }
 
 Expected<Tuned> tuneOne(const Compiler& compiler, const device::Stream& stream, const Mod& mod,
-                        const HostOperands& operands, const RunOptions& options) {
+                        const HostOperands& operands, const ProblemOptions& options) {
   DeviceOperands on(operands, options);
   ATTNC_TRY(on.place());
   if (options.backward) return tuneBackward(compiler, stream, mod, on, options);
@@ -104,7 +104,7 @@ Expected<Tuned> tuneOne(const Compiler& compiler, const device::Stream& stream, 
                std::move(tuning->forward)};
 }
 
-Expected<std::string> tuneText(const TuneCommand& command, const std::vector<RunOptions>& problems) {
+Expected<std::string> tuneText(const TuneCommand& command, const std::vector<ProblemOptions>& problems) {
   ModOptions modOptions = command.run.mod;
   modOptions.available = capturesInFile(command.run);
   ATTNC_TRY_AS(mod, modOptions.loadTelling());
@@ -119,8 +119,8 @@ Expected<std::string> tuneText(const TuneCommand& command, const std::vector<Run
                   {"device", {{"name", context->info().name}, {"arch", context->info().arch}}},
                   {"kernels", JsonReport::array()}};
   auto progress = std::make_unique<Progress>("tuning");
-  for (const RunOptions& problem : problems) {
-    RunOptions drawn = problem;
+  for (const ProblemOptions& problem : problems) {
+    ProblemOptions drawn = problem;
     drawn.backward = command.wants("backward");
     ATTNC_TRY_AS(operands, findOperands(*mod, drawn));
     std::string lines;
@@ -142,7 +142,7 @@ int runTune(const TuneCommand& command) {
   command.check("tune");
   if (!command.run.kernel.tile.empty())
     throw wrongUsage("--tile", "tune chooses it", "leave it out; `attnc bench --tile` times one tile");
-  const std::vector<RunOptions> problems = command.problems();
+  const std::vector<ProblemOptions> problems = command.problems();
   auto text = tuneText(command, problems);
   if (!text) return reportEither(text.error(), command.json);
   auto status = printResult(*text);

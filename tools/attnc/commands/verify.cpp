@@ -118,7 +118,7 @@ bool Verification::holds() const {
          std::all_of(gradients.begin(), gradients.end(), [](const auto& named) { return named.second.holds(); });
 }
 
-Expected<Verification> verify(const Mod& mod, const HostOperands& operands, const RunOptions& options,
+Expected<Verification> verify(const Mod& mod, const HostOperands& operands, const ProblemOptions& options,
                               const RunResult& got, const reference::GradientResult& wanted) {
   const reference::AttentionResult& want = wanted.forward;
   ATTNC_TRY_AS(bounds, boundsOf(mod, operands, options, wanted));

@@ -43,7 +43,7 @@ struct Verification {
 };
 
 /// Compares `got` with `want`. Gradients of `want` count if options.backward. Errors: those of boundsOf().
-Expected<Verification> verify(const Mod& mod, const HostOperands& operands, const RunOptions& options,
+Expected<Verification> verify(const Mod& mod, const HostOperands& operands, const ProblemOptions& options,
                               const RunResult& got, const reference::GradientResult& want);
 
 } // namespace attnc::cli

@@ -22,8 +22,8 @@ namespace {
 /// Collects the captures of one run.
 class Collector {
 public:
-  Collector(const Mod& mod, const RunOptions& options, NamedTensors& file, Generator* generator, const Needed& needed,
-            Drawn drawn)
+  Collector(const Mod& mod, const ProblemOptions& options, NamedTensors& file, Generator* generator,
+            const Needed& needed, Drawn drawn)
       : mod(mod), options(options), file(file), generator(generator), needed(needed), drawn(drawn) {}
 
   Status collect(HostOperands& operands) {
@@ -224,7 +224,7 @@ private:
   }
 
   const Mod& mod;
-  const RunOptions& options;
+  const ProblemOptions& options;
   NamedTensors& file;
   Generator* generator;
   const Needed& needed;
@@ -236,7 +236,7 @@ private:
 
 } // namespace
 
-Status collectCaptures(const Mod& mod, const RunOptions& options, NamedTensors& file, Generator* generator,
+Status collectCaptures(const Mod& mod, const ProblemOptions& options, NamedTensors& file, Generator* generator,
                        const Needed& needed, Drawn drawn, HostOperands& operands) {
   return Collector(mod, options, file, generator, needed, drawn).collect(operands);
 }

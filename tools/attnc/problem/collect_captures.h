@@ -2,8 +2,8 @@
 #pragma once
 
 #include "problem/host_operands.h"
+#include "problem/problem_options.h"
 #include "problem/random.h"
-#include "problem/run_options.h"
 
 #include "attnc/explain.h"
 
@@ -28,7 +28,7 @@ enum class Drawn { All, Unneeded };
 
 /// Fills operands.captures, and operands.tensors, to which they point. Takes tensors of captures out of `file`.
 /// `generator`: null if nothing may be drawn. Errors: a capture that nothing gives, or one that does not fit.
-Status collectCaptures(const Mod& mod, const RunOptions& options, NamedTensors& file, Generator* generator,
+Status collectCaptures(const Mod& mod, const ProblemOptions& options, NamedTensors& file, Generator* generator,
                        const Needed& needed, Drawn drawn, HostOperands& operands);
 
 } // namespace attnc::cli

@@ -2,22 +2,18 @@
 #pragma once
 
 #include "attnc/explain.h"
-#include "problem/run_options.h"
+#include "problem/problem_options.h"
 
 #include <optional>
 #include <string>
 
 namespace attnc::cli {
 
-struct ExplainOptions {
-  RunOptions run; // for mod, kernel, input, sets, seed
-  TargetOptions target;
-  std::optional<ProblemShape> shape;
-  ShapeText given; ///< as --shape says it
-  bool json = false;
+struct ExplainOptions : ProblemOptions {
+  ShapeText given;  ///< as --shape says it
   std::string html; ///< a file for the page; empty: none
 
-  bool isBackward() const { return run.kernelKind.kind == "backward"; }
+  bool isBackward() const { return kernelKind.kind == "backward"; }
 };
 
 /// Adds --shape.

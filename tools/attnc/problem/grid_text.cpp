@@ -37,7 +37,7 @@ std::string boxText(const ModGrids& grids) {
 
 } // namespace
 
-Expected<ProblemShape> onDeclaredGrids(const Mod& mod, const RunOptions& options, ProblemShape shape) {
+Expected<ProblemShape> onDeclaredGrids(const Mod& mod, const ProblemOptions& options, ProblemShape shape) {
   if (!mod.declaresGrids()) return shape;
   ATTNC_TRY_AS(grids, gridsOf(mod));
   std::map<std::string, std::string> given = assignments("--set", options.sets);

@@ -1,7 +1,7 @@
 // A mod's grids, and the box of keys that a query sees on them, as text.
 #pragma once
 
-#include "problem/run_options.h"
+#include "problem/problem_options.h"
 
 #include "attnc/explain.h"
 
@@ -16,6 +16,6 @@ std::string gridsText(const ModGrids& grids);
 
 /// Sets the lengths of the shape to those of the declared grids of queries and keys, if --set, --pin and the text give
 /// their extents.
-Expected<ProblemShape> onDeclaredGrids(const Mod& mod, const RunOptions& options, ProblemShape shape);
+Expected<ProblemShape> onDeclaredGrids(const Mod& mod, const ProblemOptions& options, ProblemShape shape);
 
 } // namespace attnc::cli

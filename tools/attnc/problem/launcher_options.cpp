@@ -44,49 +44,47 @@ void layOut(LaunchShape& shape, const std::vector<std::string>& strides) {
 
 } // namespace
 
-void LauncherOptions::addTo(CLI::App& command) {
+void LauncherOptions::addTo(CLI::App& command, ProblemOptions& problem) {
   command.add_flag("--launcher", isAsked,
                    "cu: also write a host function that makes one launch, of --shape, from numbers: needs only CUDA");
   command
       .add_option_function<std::string>(
           "--shape",
-          [this](const std::string& text) {
-            shape = parseShape("--shape", text, {1, 16, 16, 0, 0}).shape;
+          [&problem](const std::string& text) {
+            problem.shape = parseShape("--shape", text, {1, 16, 16, 0, 0}).shape;
           },
           "--launcher: the problem. Tensors are dense; a free extent is as in run --random")
       ->type_name(kShapeName);
-  addSets(command, sets);
+  addSets(command, problem.sets);
   command
       .add_option("--strides", strides,
                   "--launcher: strides of a tensor over batch, heads and rows, in elements; may be repeated")
       ->type_name("NAME=B,H,ROW");
 }
 
-void LauncherOptions::check(const std::string& stage, bool isOneLaunch) const {
+void LauncherOptions::check(const ProblemOptions& problem, const std::string& stage, bool isOneLaunch) const {
   if (isAsked && stage != "cu")
     throw wrongUsage("--launcher", fmt::format("{} has no launcher", stage), "add it to --stage cu");
   if (isAsked && isOneLaunch)
     throw wrongUsage("--launcher", "it launches the whole kernel, and --launch names one launch", "leave out --launch");
-  if (!isAsked && (shape || !sets.empty() || !strides.empty()))
+  if (!isAsked && (problem.shape || !problem.sets.empty() || !strides.empty()))
     throw wrongUsage("emit", "--shape, --set and --strides are of the launch of --launcher",
                      "add --launcher, or leave them out");
 }
 
-Status LauncherOptions::fill(Launcher& launcher, const Mod& mod, const KernelFlags& flags, const TargetOptions& target,
-                             const SequenceOptions& sequences, const KernelOptions& kernel) const {
-  if (!shape) throw wrongUsage("--launcher", "it makes one launch", "give its shape: --shape 2,32,8,4096,4096");
-  RunOptions run;
-  run.sets = sets;
-  run.kernel.pins = flags.pins;
+Status LauncherOptions::fill(Launcher& launcher, const Mod& mod, const ProblemOptions& problem,
+                             const KernelOptions& kernel) const {
+  if (!problem.shape) throw wrongUsage("--launcher", "it makes one launch", "give its shape: --shape 2,32,8,4096,4096");
   for (const CaptureInfo& capture : mod.captures()) {
-    const bool isSet = llvm::any_of(sets, [&](const auto& set) { return set.rfind(capture.name + "=", 0) == 0; });
+    const bool isSet =
+        llvm::any_of(problem.sets, [&](const auto& set) { return set.rfind(capture.name + "=", 0) == 0; });
     if (capture.kind != CaptureInfo::Kind::Tensor && !isSet && !kernel.pins.count(capture.name))
       throw wrongUsage("--launcher", fmt::format("the launch needs a value of {}", capture.name),
                        fmt::format("--set {}=VALUE", capture.name));
   }
-  ATTNC_TRY_AS(captures, drawCaptures(mod, run, *shape)); // of tensors, only the shapes count
+  ATTNC_TRY_AS(captures, drawCaptures(mod, problem, *problem.shape)); // of tensors, only the shapes count
   launcher.captures = *std::move(captures);
-  Shapes shapes = shapesOf(*shape, target, sequences);
+  Shapes shapes = shapesOf(*problem.shape, problem.target, problem.sequences);
   launcher.shape = {shapes.operands, shapes.outputs, shapes.gradients};
   const auto& rows = shapes.operands.q.shape;
   const TensorView ofRows = TensorView::contiguous(nullptr, DType::F32, {rows[0], rows[1], rows[2]});
@@ -103,7 +101,7 @@ Status LauncherOptions::fill(Launcher& launcher, const Mod& mod, const KernelFla
   }
   launcher.shape.gradients.captures = &launcher.gradients;
   if (!kernel.blockSparse && kernel.kind != KernelKind::BlockMask) return {};
-  launcher.mask.shape = smallestMask(mod, *shape, kernel.maskQBlock, kernel.maskKvBlock);
+  launcher.mask.shape = smallestMask(mod, *problem.shape, kernel.maskQBlock, kernel.maskKvBlock);
   static int32_t given; // is not read: that it is not null says that there are these lists
   BlockMaskColumns& columns = launcher.mask.columns;
   columns = {&given, &given, &given, &given, launcher.mask.shape.qBlocks()};

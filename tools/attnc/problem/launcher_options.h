@@ -3,12 +3,10 @@
 
 #include "cli_fwd.h"
 #include "problem/operands.h"
-#include "problem/options.h"
-#include "problem/sequence_options.h"
+#include "problem/problem_options.h"
 
 #include "attnc/stages.h"
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,16 +21,15 @@ struct Launcher {
 };
 
 struct LauncherOptions {
-  bool isAsked = false; ///< --launcher
-  std::optional<ProblemShape> shape;
-  std::vector<std::string> sets, strides; ///< NAME=VALUE, NAME=B,H,ROW
+  bool isAsked = false;             ///< --launcher
+  std::vector<std::string> strides; ///< NAME=B,H,ROW
 
-  void addTo(CLI::App& command);
+  /// Adds the options, of which --shape and --set are those of `problem`.
+  void addTo(CLI::App& command, ProblemOptions& problem);
   /// Throws CLI::Error for options that do not fit --stage and --launch.
-  void check(const std::string& stage, bool isOneLaunch) const;
+  void check(const ProblemOptions& problem, const std::string& stage, bool isOneLaunch) const;
   /// Fills the launch of a kernel of these options. Throws CLI::Error for a shape or values that are missing.
-  Status fill(Launcher& launcher, const Mod& mod, const KernelFlags& flags, const TargetOptions& target,
-              const SequenceOptions& sequences, const KernelOptions& kernel) const;
+  Status fill(Launcher& launcher, const Mod& mod, const ProblemOptions& problem, const KernelOptions& kernel) const;
 };
 
 } // namespace attnc::cli

@@ -18,12 +18,14 @@ void MeasuredProblems::addTo(CLI::App& command) {
                   "number for both, of 16 heads. May be given again")
       ->allow_extra_args(false)
       ->type_name(kShapeName);
-  command.add_option("--head-dim", headDim, "Of q, k and v: a multiple of 8 from 8 to 256; decode on sm_90a: to 576")
+  command
+      .add_option("--head-dim", run.target.headDim,
+                  "Of q, k and v: a multiple of 8 from 8 to 256; decode on sm_90a: to 576")
       ->capture_default_str()
       ->check(checkHeadDim);
-  addVInK(command, run.vInK);
-  run.fp8.addTo(command, /*draws=*/true);
-  addDType(command, run.dtype, "Of q, k and v: bf16, fp16, fp32, e4m3");
+  addVInK(command, run.target.vInK);
+  run.target.fp8.addTo(command, /*draws=*/true);
+  addDType(command, run.target.dtype, "Of q, k and v: bf16, fp16, fp32, e4m3");
   command.add_option("--in", run.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin")
       ->type_name("FILE")
       ->excludes("--shape")
@@ -66,8 +68,8 @@ void MeasuredProblems::check(const char* command) const {
   checkStdin(run);
 }
 
-std::vector<RunOptions> MeasuredProblems::problems() const {
-  std::vector<RunOptions> all;
+std::vector<ProblemOptions> MeasuredProblems::problems() const {
+  std::vector<ProblemOptions> all;
   for (const std::string& text : shapes) {
     const ShapeText given = parseShape("--shape", text, kUsualShape);
     const ProblemShape& shape = given.shape;
@@ -75,14 +77,14 @@ std::vector<RunOptions> MeasuredProblems::problems() const {
       throw wrongUsage("--shape", inQuotes(text) + " leaves nothing to compute",
                        "B, H, Q_LEN and KV_LEN are at least 1");
     all.push_back(run);
-    all.back().random = randomProblem("--shape", text, shape, headDimOf(given, *owner, headDim));
+    all.back().random = randomProblem("--shape", text, shape, headDimOf(given, *owner, run.target.headDim));
   }
   if (all.empty()) all.push_back(run);
   return all;
 }
 
-RunOptions MeasuredProblems::ofKind(const RunOptions& problem, const std::string& kind) {
-  RunOptions one = problem;
+ProblemOptions MeasuredProblems::ofKind(const ProblemOptions& problem, const std::string& kind) {
+  ProblemOptions one = problem;
   one.backward = kind == "backward";
   one.kernelKind.kind = one.backward ? "auto" : kind;
   return one;

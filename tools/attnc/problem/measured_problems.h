@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli_fwd.h"
-#include "problem/run_options.h"
+#include "problem/problem_options.h"
 
 #include <string>
 #include <vector>
@@ -10,9 +10,8 @@
 namespace attnc::cli {
 
 struct MeasuredProblems {
-  RunOptions run;
+  ProblemOptions run;
   std::vector<std::string> kinds{"auto"}, shapes;
-  int headDim = 128;
   const CLI::App* owner = nullptr; ///< the command
 
   /// Adds the options of the problems and of their kernels.
@@ -22,9 +21,9 @@ struct MeasuredProblems {
   /// Throws CLI::ValidationError if options exclude each other. `command` is for messages.
   void check(const char* command) const;
   /// Returns the options of each problem. Throws CLI::ValidationError for an invalid shape.
-  std::vector<RunOptions> problems() const;
+  std::vector<ProblemOptions> problems() const;
   /// Returns the problem with "--kernel KIND".
-  static RunOptions ofKind(const RunOptions& problem, const std::string& kind);
+  static ProblemOptions ofKind(const ProblemOptions& problem, const std::string& kind);
 };
 
 } // namespace attnc::cli

@@ -44,7 +44,7 @@ template <class Visit> void forEachOptionalHost(const Mod& mod, HostOperands& op
 
 /// Refuses a tensor that nothing takes, if its name is nearly that of an optional tensor: a launch without it would be
 /// another one.
-Status checkNames(const RunOptions& options, const std::vector<std::string>& names,
+Status checkNames(const ProblemOptions& options, const std::vector<std::string>& names,
                   const std::map<std::string, Want>& wants) {
   std::vector<std::string> known;
 #define ATTNC_OPTIONAL(member, name, feature) known.push_back(#name);
@@ -72,7 +72,7 @@ Status takeColumns(const HostTensor& from, int64_t columns, HostTensor& to) {
   return {};
 }
 
-Status readOperands(const Mod& mod, const RunOptions& options, const Needed& needed, Elements elements,
+Status readOperands(const Mod& mod, const ProblemOptions& options, const Needed& needed, Elements elements,
                     NamedTensors& file, HostOperands& operands) {
   const std::map<std::string, std::string> given = assignments("--set", options.sets);
   std::map<std::string, Want> wants;
@@ -81,7 +81,7 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
       wants[capture.name] =
           capture.kind != CaptureInfo::Kind::Tensor || needed(capture.name) ? Want::Data : Want::Shape;
   for (const char* name : {"q", "k", "v"})
-    if (name[0] != 'v' || !options.vInK) wants[name] = elements == Elements::All ? Want::Data : Want::Shape;
+    if (name[0] != 'v' || !options.target.vInK) wants[name] = elements == Elements::All ? Want::Data : Want::Shape;
   forEachOptionalHost(mod, operands, [&](const char* name, auto&) { wants[name] = Want::Data; });
   if (options.backward) wants["dout"] = wants["dlse"] = Want::Data;
   auto read = readSafetensors(options.input, [&](const std::string& name) {
@@ -95,7 +95,7 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
     return Error::environment(
         fmt::format("{}: k is e4m3, of which there is no backward pass", inQuotes(options.input)));
   std::vector<std::pair<const char*, HostTensor*>> needs{{"q", &operands.q}, {"k", &operands.k}};
-  if (!options.vInK) needs.emplace_back("v", &operands.v);
+  if (!options.target.vInK) needs.emplace_back("v", &operands.v);
   if (options.backward) needs.emplace_back("dout", &operands.dOut);
   for (auto [name, target] : needs) {
     auto node = file.extract(name);
@@ -114,12 +114,12 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
     return Error::environment(fmt::format("{}: no tensor 'cu_seqlens_q'", inQuotes(options.input)),
                               namesText(read->names));
   if (auto node = file.extract("dlse"); options.backward && !node.empty()) operands.dLse = std::move(node.mapped());
-  if (options.vInK) {
-    ATTNC_TRY(takeColumns(operands.k, options.vInK, operands.v));
-    if (operands.newK) ATTNC_TRY(takeColumns(*operands.newK, options.vInK, operands.newV.emplace()));
+  if (options.target.vInK) {
+    ATTNC_TRY(takeColumns(operands.k, options.target.vInK, operands.v));
+    if (operands.newK) ATTNC_TRY(takeColumns(*operands.newK, options.target.vInK, operands.newV.emplace()));
   }
   if (!operands.cuSeqlensQ) return {};
-  if (options.vInK) needs.emplace_back("v", &operands.v);
+  if (options.target.vInK) needs.emplace_back("v", &operands.v);
   for (auto [name, target] : needs)
     if (!operands.pageTable || target == &operands.q) ATTNC_TRY(fromPacked(name, *target));
   for (auto [name, rows] : {std::pair("new_k", &operands.newK), {"new_v", &operands.newV}})
@@ -191,15 +191,15 @@ HostTensor firstRows(const HostTensor& pool) {
 }
 
 /// Returns the shape of random scales. `length`: Q_LEN or KV_LEN.
-std::vector<int64_t> scalesShape(const RunOptions& options, const HostTensor& of, int64_t length) {
-  if (options.fp8.areOfRows()) return {of.shape.begin(), of.shape.end() - 1};
+std::vector<int64_t> scalesShape(const ProblemOptions& options, const HostTensor& of, int64_t length) {
+  if (options.target.fp8.areOfRows()) return {of.shape.begin(), of.shape.end() - 1};
   std::vector<int64_t> shape{options.random->shape.batch, of.shape[1]};
-  if (options.fp8.scales == "blocks") shape.push_back((length + kRowsOfScale - 1) / kRowsOfScale);
+  if (options.target.fp8.scales == "blocks") shape.push_back((length + kRowsOfScale - 1) / kRowsOfScale);
   return shape;
 }
 
 /// Distributes drawn rows to pages.
-void dealCache(const RunOptions& options, HostOperands& operands) {
+void dealCache(const ProblemOptions& options, HostOperands& operands) {
   const int rows = options.sequences.pageSize;
   const auto& shape = operands.k.shape;
   HostCache cache;
@@ -207,8 +207,8 @@ void dealCache(const RunOptions& options, HostOperands& operands) {
   for (auto [from, to] : {std::pair(&operands.k, &cache.k), {&operands.v, &cache.v}})
     *to = dealToPages(*from, *operands.pageTable, *operands.kvLengths, operands.pageTable->elements(), rows);
   for (auto [from, to] : {std::pair(&operands.kScales, &cache.kScales), {&operands.vScales, &cache.vScales}}) {
-    if (!options.fp8.areOfRows() || !*from) continue;
-    const bool areOfPages = options.fp8.scales == "pages";
+    if (!options.target.fp8.areOfRows() || !*from) continue;
+    const bool areOfPages = options.target.fp8.scales == "pages";
     HostTensor& scales = **from; // [B, HKV, KV_LEN]
     for (int64_t i = 0; areOfPages && i < scales.elements(); ++i)
       writeElement(scales.bytes.data(), DType::F32, i,
@@ -221,9 +221,9 @@ void dealCache(const RunOptions& options, HostOperands& operands) {
   operands.cache = std::move(cache);
 }
 
-Status drawOperands(const Mod& mod, const RunOptions& options, Generator& generator, HostOperands& operands) {
+Status drawOperands(const Mod& mod, const ProblemOptions& options, Generator& generator, HostOperands& operands) {
   const auto& [shape, headDim] = *options.random;
-  const DType dtype = dtypeOf(options.dtype), kvDType = options.fp8.kv ? DType::E4M3 : dtype;
+  const DType dtype = dtypeOf(options.target.dtype), kvDType = options.target.fp8.kv ? DType::E4M3 : dtype;
   const bool isPaged = options.sequences.pageSize != 0;
   int64_t batch = shape.batch, kvBatch = batch, rows = shape.qLen, kvRows = shape.kvLen;
   if (options.sequences.ragged) {
@@ -244,8 +244,8 @@ Status drawOperands(const Mod& mod, const RunOptions& options, Generator& genera
   operands.k = draw(kvDType, {kvBatch, shape.kvHeads, kvRows, headDim});
   if (options.large && std::none_of(mod.captures().begin(), mod.captures().end(), Generator::isLarge))
     generator.lengthenKeys(operands.q, operands.k, options.scale.value_or(1 / std::sqrt(double(headDim))));
-  if (options.vInK) ATTNC_TRY(takeColumns(operands.k, options.vInK, operands.v));
-  if (!options.vInK) operands.v = generator.normal(kvDType, {kvBatch, shape.kvHeads, kvRows, headDim});
+  if (options.target.vInK) ATTNC_TRY(takeColumns(operands.k, options.target.vInK, operands.v));
+  if (!options.target.vInK) operands.v = generator.normal(kvDType, {kvBatch, shape.kvHeads, kvRows, headDim});
   for (auto [scales, of, length] : {std::tuple(&operands.qScales, &operands.q, shape.qLen),
                                     {&operands.kScales, &operands.k, shape.kvLen},
                                     {&operands.vScales, &operands.v, shape.kvLen}})
@@ -357,13 +357,13 @@ std::vector<int64_t> rowsOf(const HostOperands& operands) {
   return {operands.q.shape[0], operands.q.shape[1], operands.q.shape[2]};
 }
 
-void checkStdin(const RunOptions& options) {
+void checkStdin(const ProblemOptions& options) {
   if (options.input == "-" && options.mod.path == "-")
     throw wrongUsage("--in", "stdin can be read once, and the mod comes from there",
                      "give the mod as a file, or as --expr");
 }
 
-std::vector<CaptureInfo> capturesInFile(const RunOptions& options) {
+std::vector<CaptureInfo> capturesInFile(const ProblemOptions& options) {
   if (options.input.empty() || options.input == "-") return {};
   const auto isName = [](const std::string& name) {
     const auto isNameChar = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
@@ -389,9 +389,9 @@ std::vector<CaptureInfo> capturesInFile(const RunOptions& options) {
   return captures;
 }
 
-PrepareOptions prepareOptions(const RunOptions& options) {
+PrepareOptions prepareOptions(const ProblemOptions& options) {
   PrepareOptions prepare = options.kernel.toOptions();
-  if (options.arch != "native") prepare.arch = options.arch;
+  if (options.target.arch != "native") prepare.arch = options.target.arch;
   prepare.buildBlockMask = !options.noBlockMask;
   prepare.deterministic = options.gradients.deterministic;
   prepare.offsets = options.sequences.offsets();
@@ -402,9 +402,9 @@ PrepareOptions prepareOptions(const RunOptions& options) {
 
 namespace {
 
-Status fillOperands(const Mod& mod, const RunOptions& options, Elements elements, HostOperands& operands) {
+Status fillOperands(const Mod& mod, const ProblemOptions& options, Elements elements, HostOperands& operands) {
   NamedTensors file;
-  operands.vInK = options.vInK != 0;
+  operands.vInK = options.target.vInK != 0;
   std::optional<Generator> generator;
   const Needed needed(mod, elements);
   if (options.random) {
@@ -420,7 +420,7 @@ Status fillOperands(const Mod& mod, const RunOptions& options, Elements elements
   ATTNC_TRY(collectCaptures(mod, options, file, generator ? &*generator : nullptr, needed, Drawn::All, operands));
   if (options.backward && generator) drawResultGradients(*generator, operands);
   ATTNC_TRY(checkOperands(mod, operands));
-  if (!generator) Fp8Options{.outDType = options.fp8.outDType}.check(operands.q.dtype);
+  if (!generator) Fp8Options{.outDType = options.target.fp8.outDType}.check(operands.q.dtype);
   if (!options.backward) return {};
   ATTNC_TRY(checkResultGradients(operands));
   ATTNC_TRY_AS(gradients, gradientsAsked(mod, options.gradients, operands));
@@ -430,7 +430,7 @@ Status fillOperands(const Mod& mod, const RunOptions& options, Elements elements
 
 } // namespace
 
-Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, Elements elements) {
+Expected<HostOperands> findOperands(const Mod& mod, const ProblemOptions& options, Elements elements) {
   HostOperands operands;
   auto status = fillOperands(mod, options, elements, operands);
   const bool mayBeTurned = !options.random && !operands.cuSeqlensQ && !operands.pageTable;
@@ -456,7 +456,7 @@ Expected<Captures> gradientsAsked(const Mod& mod, const GradientOptions& asked, 
   return gradients;
 }
 
-Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem) {
+Expected<HostOperands> drawCaptures(const Mod& mod, const ProblemOptions& options, const ProblemShape& problem) {
   HostOperands operands;
   operands.problem = problem;
   NamedTensors file;
@@ -467,7 +467,7 @@ Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, c
   return operands;
 }
 
-Expected<HostOperands> findCaptures(const Mod& mod, const RunOptions& options, const CapturesAsked& asked) {
+Expected<HostOperands> findCaptures(const Mod& mod, const ProblemOptions& options, const CapturesAsked& asked) {
   HostOperands operands;
   NamedTensors file;
   const Needed needed(mod, asked.elements);

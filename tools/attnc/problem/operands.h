@@ -3,7 +3,7 @@
 #pragma once
 
 #include "problem/host_operands.h"
-#include "problem/run_options.h"
+#include "problem/problem_options.h"
 
 #include "attnc/mod.h"
 #include "attnc/prepared.h"
@@ -15,15 +15,15 @@ namespace attnc::cli {
 
 /// Returns what the file of --in could provide to a mod that does not declare its captures: each tensor whose name is a
 /// valid name, with free extents. Empty if the file cannot be read, or comes from stdin: the actual read reports why.
-std::vector<CaptureInfo> capturesInFile(const RunOptions& options);
+std::vector<CaptureInfo> capturesInFile(const ProblemOptions& options);
 
 /// Finds every operand. A capture comes from the first of: --set, the file, --pin, and with --random the generator.
 /// Errors: Blame::Environment naming the tensor or capture: missing, wrong dtype or shape. A --set that names nothing,
 /// or whose value does not fit, throws CLI::ValidationError.
-Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, Elements elements = Elements::All);
+Expected<HostOperands> findOperands(const Mod& mod, const ProblemOptions& options, Elements elements = Elements::All);
 
 /// Finds the captures without q, k and v, for Elements::OfMask, in a problem of this shape. Does not read the file.
-Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem);
+Expected<HostOperands> drawCaptures(const Mod& mod, const ProblemOptions& options, const ProblemShape& problem);
 
 /// What findCaptures() should find.
 struct CapturesAsked {
@@ -36,7 +36,7 @@ struct CapturesAsked {
 
 /// Finds captures for `mask` and `probe`, without v and incoming gradients: from --set, --in, --pin. q and k are empty
 /// if the file lacks them. Errors as findOperands().
-Expected<HostOperands> findCaptures(const Mod& mod, const RunOptions& options, const CapturesAsked& asked);
+Expected<HostOperands> findCaptures(const Mod& mod, const ProblemOptions& options, const CapturesAsked& asked);
 
 /// Returns what a launch takes, as views of these operands, without captures. K and V of a cache are those stored.
 Operands viewsOf(const HostOperands& operands);

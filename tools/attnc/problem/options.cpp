@@ -108,6 +108,18 @@ void throwDefineErrors(const Error& error) {
       throw wrongUsage(diagnostic.file.substr(1, diagnostic.file.size() - 2), diagnostic.message, diagnostic.hint);
 }
 
+void addChoice(CLI::App& command, bool& value, const char* flag, int, const char* text) {
+  command.add_flag(flag, value, text);
+}
+
+void addChoice(CLI::App& command, float& value, const char* flag, int limit, const char* text) {
+  command.add_option(flag, value, text)->type_name("NUMBER")->check([limit](const std::string& given) {
+    float number = 0;
+    const bool isServed = CLI::detail::lexical_cast(given, number) && number >= 0 && float(limit) > number;
+    return isServed ? std::string() : fmt::format("{} is not a number in [0, {})", given, limit);
+  });
+}
+
 } // namespace
 
 void ModOptions::addTo(CLI::App& command) {
@@ -243,13 +255,8 @@ void KernelFlags::addTo(CLI::App& command) {
                   "Which tile of the family, e.g. 192x128x12, of the backward kernel where gradients are asked for;\n"
                   "default: that of `attnc tune`, else the model's")
       ->type_name("TILE");
-  command.add_flag("--tf32", tf32, "fp32 operands: one TF32 product instead of three (1e-3 instead of 1e-6)");
-  command
-      .add_option(
-          "--low-rank-error", lowRankError,
-          "How far a low-rank term of the score may be off, as a part of its products, e.g. 1e-4: a coarser one\n"
-          "takes fewer columns of q and k")
-      ->type_name("E");
+#define ATTNC_CHOICE(type, member, c_type, name, limit, flag, text) addChoice(command, member, "--" flag, limit, text);
+#include "attnc/choices.def"
   command.add_option("--pin", pins, "Fold a length or a number into the kernel, e.g. KV_LEN=8192")
       ->allow_extra_args(false)
       ->type_name("NAME=N")
@@ -269,11 +276,7 @@ PrepareOptions KernelFlags::toOptions() const {
   for (Family known : kAllFamilies)
     if (family == familyName(known)) options.family = known;
   options.tile = tile;
-  options.tf32 = tf32;
-  if (!(lowRankError >= 0 && lowRankError < 1))
-    throw wrongUsage("--low-rank-error", fmt::format("{} is no part of a term", lowRankError),
-                     "write a number in [0, 1), e.g. --low-rank-error 1e-4");
-  options.lowRankError = lowRankError;
+  copyChoices(*this, options);
   for (const auto& [name, text] : assignments("--pin", pins)) {
     int64_t value = 0;
     if (!parseInteger(text, value))

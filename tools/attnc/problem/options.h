@@ -69,15 +69,14 @@ struct TargetOptions {
 /// Static options of a forward kernel that do not follow from the operands.
 struct KernelFlags {
   std::string family = "auto", tile;
-  bool tf32 = false;
-  float lowRankError = 0;
+#define ATTNC_CHOICE(type, member, c_type, name, limit, flag, text) type member = 0;
+#include "attnc/choices.def"
   bool noCache = false;
   int64_t maxWork = 0;           ///< as in CompilerOptions
   std::vector<std::string> pins; // NAME=N
 
   void addTo(CLI::App& command);
-  /// Fills family, tile, tf32, lowRankError and pins. Throws CLI::Error for a pin that is not an integer,
-  /// and an error that is no part.
+  /// Fills family, tile, pins and what choices.def lists. Throws CLI::Error for a pin that is not an integer.
   PrepareOptions toOptions() const;
   CompilerOptions toCompilerOptions() const;
 };

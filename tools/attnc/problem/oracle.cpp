@@ -50,10 +50,10 @@ bool areProductsExact(const HostOperands& operands, double scale) {
          operands.q.dtype != DType::E4M3;
 }
 
-reference::Arithmetic arithmeticOf(const Mod& mod, const HostOperands& operands, const RunOptions& options,
+reference::Arithmetic arithmeticOf(const Mod& mod, const HostOperands& operands, const ProblemOptions& options,
                                    const ProblemShape& problem) {
   const DType dtype = operands.q.dtype;
-  reference::Arithmetic by = reference::arithmeticOf(dtype, options.fp8.outOf(dtype), options.kernel.tf32);
+  reference::Arithmetic by = reference::arithmeticOf(dtype, options.target.fp8.outOf(dtype), options.kernel.tf32);
   // With k and v of e4m3 other weights are f16.
   if (operands.v.dtype == DType::E4M3) by.leastWeight = std::max(by.leastWeight, 0x1p-25);
   // Units of rows' factors leave weights two binary digits less.
@@ -71,7 +71,8 @@ reference::Arithmetic arithmeticOf(const Mod& mod, const HostOperands& operands,
 
 } // namespace
 
-Expected<ReferenceProblem> referenceProblem(const Mod& mod, const HostOperands& operands, const RunOptions& options) {
+Expected<ReferenceProblem> referenceProblem(const Mod& mod, const HostOperands& operands,
+                                            const ProblemOptions& options) {
   BackwardOperands args;
   static_cast<Operands&>(args) = viewsOf(operands);
   const passes::SequenceForm form = sequenceForm(args, prepareOptions(options));
@@ -94,7 +95,7 @@ Expected<ReferenceProblem> referenceProblem(const Mod& mod, const HostOperands& 
 }
 
 Expected<reference::GradientResult> runReference(const Mod& mod, const HostOperands& operands,
-                                                 const RunOptions& options) {
+                                                 const ProblemOptions& options) {
   ATTNC_TRY_AS(problem, referenceProblem(mod, operands, options));
   if (options.backward)
     return reference::gradients(problem->mod.module(), operands.captures, problem->args, problem->wanted);
@@ -104,7 +105,7 @@ Expected<reference::GradientResult> runReference(const Mod& mod, const HostOpera
   return result;
 }
 
-Expected<reference::ErrorBounds> boundsOf(const Mod& mod, const HostOperands& operands, const RunOptions& options,
+Expected<reference::ErrorBounds> boundsOf(const Mod& mod, const HostOperands& operands, const ProblemOptions& options,
                                           const reference::GradientResult& want) {
   ATTNC_TRY_AS(problem, referenceProblem(mod, operands, options));
   return reference::errorBounds(problem->mod.module(), operands.captures, problem->args, want,

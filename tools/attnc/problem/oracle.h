@@ -2,7 +2,7 @@
 #pragma once
 
 #include "problem/operands.h"
-#include "problem/run_options.h"
+#include "problem/problem_options.h"
 
 #include "reference/error_bounds.h"
 
@@ -14,14 +14,15 @@ struct ReferenceProblem {
   BackwardOperands args;       ///< views of the operands; without --backward, those of the forward pass
   ir::CaptureGradients wanted; ///< gradients of captures
 };
-Expected<ReferenceProblem> referenceProblem(const Mod& mod, const HostOperands& operands, const RunOptions& options);
+Expected<ReferenceProblem> referenceProblem(const Mod& mod, const HostOperands& operands,
+                                            const ProblemOptions& options);
 
 /// Runs the reference; without --backward, only the forward pass.
 Expected<reference::GradientResult> runReference(const Mod& mod, const HostOperands& operands,
-                                                 const RunOptions& options);
+                                                 const ProblemOptions& options);
 
 /// Returns how far the results of a GPU may be off from these, of runReference().
-Expected<reference::ErrorBounds> boundsOf(const Mod& mod, const HostOperands& operands, const RunOptions& options,
+Expected<reference::ErrorBounds> boundsOf(const Mod& mod, const HostOperands& operands, const ProblemOptions& options,
                                           const reference::GradientResult& want);
 
 } // namespace attnc::cli

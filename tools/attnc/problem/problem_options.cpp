@@ -1,63 +1,47 @@
 #include "problem/problem_options.h"
 
-#include "problem/grid_text.h"
-#include "support/try.h"
+#include "text.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include <variant>
-
 namespace attnc::cli {
-namespace {
 
-constexpr ProblemShape kDefaultShape{1, 16, 16, 4096, 4096};
+RandomProblem randomProblem(const char* option, const std::string& text, const ProblemShape& shape, int64_t headDim) {
+  if (std::string wrong = checkHeadDim(fmt::to_string(headDim)); !wrong.empty())
+    throw wrongUsage(option, inQuotes(text) + ": " + wrong, /*hint=*/""); // it has one
+  constexpr double kMaxElements = 1ll << 34;
+  for (double length : {double(shape.qHeads) * double(shape.qLen), double(shape.kvHeads) * double(shape.kvLen)})
+    if (double(shape.batch) * length * double(headDim) > kMaxElements)
+      throw wrongUsage(option, inQuotes(text) + ": a tensor would have more than 2^34 elements",
+                       "take a smaller batch, fewer heads or a shorter length");
+  return {shape, headDim};
+}
 
-constexpr ProblemShape kOneHead{1, 1, 1, 0, 0}; // where --shape gives only lengths
+void checkFp8(const ProblemOptions& options) {
+  options.target.fp8.check(dtypeOf(options.target.dtype));
+  if (options.target.fp8.scales == "pages" && !options.sequences.pageSize)
+    throw wrongUsage("--scales", "k and v have no pages", "--scales rows; `attnc run` has --page-size");
+  if (options.target.fp8.scales == "blocks" && dtypeOf(options.target.dtype) != DType::E4M3)
+    throw wrongUsage("--scales", "k and v of a cache have no scales of blocks", "--scales heads, rows or pages");
+}
 
-} // namespace
-
-void ProblemOptions::addTo(CLI::App& command) {
-  run.mod.addTo(command);
+void KindOptions::addTo(CLI::App& command, bool takesBackward) {
+  std::vector<Choice> choices{{"auto", {}}, {"forward", {"fwd"}}, {"decode", {}}};
+  if (takesBackward) choices.push_back({"backward", {"bwd"}});
   command
-      .add_option_function<std::string>(
-          "--shape", [this](const std::string& text) { shape = parseShape("--shape", text, kOneHead).shape; },
-          "The problem; or only its lengths, of one head: Q_LEN,KV_LEN, or one number for both. Default: that of the "
-          "file's q and k, or of its captures, or of the grid that the mod declares; else 1,16,16,4096,4096")
-      ->type_name(kShapeName);
-  command
-      .add_option("--in", run.input,
-                  "safetensors file with the captured tensors, and q and k; -: stdin. A tensor that the mod needs and "
-                  "does not\ndeclare is taken as it is")
-      ->type_name("FILE");
-  addSets(command, run.sets);
-  command.add_flag("--draw", draw, "Draw captures that nothing gives, as run --random does");
-  command.add_option("--seed", run.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
+      .add_option("--kernel", kind,
+                  std::string("Which kernel: auto (a decode kernel where that is faster), forward, decode (few queries "
+                              "over\nlong KV, which it divides)") +
+                      (takesBackward ? ", backward (gradients)" : ""))
+      ->type_name("KERNEL")
+      ->capture_default_str()
+      ->transform(oneOf(std::move(choices)));
 }
 
-Expected<Mod> ProblemOptions::loadMod() {
-  checkStdin(run);
-  run.mod.available = capturesInFile(run);
-  return run.mod.loadTelling();
-}
-
-Expected<HostOperands> ProblemOptions::find(const Mod& mod, Elements elements, bool withScores) const {
-  ATTNC_TRY_AS(fallback, onDeclaredGrids(mod, run, kDefaultShape));
-  return findCaptures(
-      mod, run,
-      {.shape = shape, .fallback = *fallback, .elements = elements, .mayDraw = draw, .withScores = withScores});
-}
-
-std::string valuesText(const Captures& captures) {
-  std::string text;
-  for (const auto& [name, value] : captures.all()) {
-    if (std::holds_alternative<TensorView>(value)) continue;
-    text += fmt::format("{}{} = ", text.empty() ? "" : ", ", name);
-    if (auto integer = std::get_if<int64_t>(&value)) text += fmt::to_string(*integer);
-    if (auto real = std::get_if<double>(&value)) text += fmt::format("{:g}", *real);
-    if (auto flag = std::get_if<bool>(&value)) text += *flag ? "True" : "False";
-  }
-  return text;
+std::optional<bool> KindOptions::decode() const {
+  if (kind == "auto" || kind == "backward") return std::nullopt;
+  return kind == "decode";
 }
 
 } // namespace attnc::cli

@@ -30,7 +30,7 @@ HostTensor numberTensor(CaptureInfo::Kind kind, const Captures::Item& item) {
 
 } // namespace
 
-void checkSaveOperands(const RunOptions& options) {
+void checkSaveOperands(const ProblemOptions& options) {
   if (options.savedOperands.empty()) return;
   constexpr const char* kOption = "--save-operands";
   if (!options.random)
@@ -43,7 +43,7 @@ void checkSaveOperands(const RunOptions& options) {
   refuseOntoInput(kOption, options.savedOperands, {options.mod.path});
 }
 
-Status saveOperands(const Mod& mod, const HostOperands& operands, const RunOptions& options) {
+Status saveOperands(const Mod& mod, const HostOperands& operands, const ProblemOptions& options) {
   const bool isRagged = operands.cuSeqlensQ.has_value();
   NamedTensors tensors;
   std::string twice;
@@ -78,10 +78,10 @@ Status saveOperands(const Mod& mod, const HostOperands& operands, const RunOptio
   return writeSafetensors(options.savedOperands, tensors, {{"producer", "attnc " ATTNC_VERSION}});
 }
 
-std::string savedText(const RunOptions& options) {
+std::string savedText(const ProblemOptions& options) {
   std::string again = "--in " + options.savedOperands;
   if (options.backward) again += " --backward";
-  if (!options.fp8.outDType.empty()) again += " --out-dtype " + options.fp8.outDType;
+  if (!options.target.fp8.outDType.empty()) again += " --out-dtype " + options.target.fp8.outDType;
   if (options.scale) again += fmt::format(" --scale {}", *options.scale);
   if (!options.sequences.qOffset.empty()) again += " --q-offset " + options.sequences.qOffset;
   return fmt::format("saved       {}; the same run: {}\n", options.savedOperands, again);

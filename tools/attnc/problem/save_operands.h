@@ -5,7 +5,7 @@
 #pragma once
 
 #include "problem/host_operands.h"
-#include "problem/run_options.h"
+#include "problem/problem_options.h"
 
 #include "attnc/mod.h"
 
@@ -14,12 +14,12 @@
 namespace attnc::cli {
 
 /// Throws CLI::ValidationError if --save-operands is given together with options that do not fit.
-void checkSaveOperands(const RunOptions& options);
+void checkSaveOperands(const ProblemOptions& options);
 
 /// Writes the file. Blame::Environment if it cannot be written, or if a capture has the name of another operand.
-Status saveOperands(const Mod& mod, const HostOperands& operands, const RunOptions& options);
+Status saveOperands(const Mod& mod, const HostOperands& operands, const ProblemOptions& options);
 
 /// Returns the line that says what was written, and how to compute it again.
-std::string savedText(const RunOptions& options);
+std::string savedText(const ProblemOptions& options);
 
 } // namespace attnc::cli

@@ -20,12 +20,12 @@ void addBackward(Shapes& shapes) {
 
 } // namespace
 
-Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
+Shapes shapesOf(const HostOperands& operands, const ProblemOptions& options) {
   Shapes shapes;
   static_cast<Operands&>(shapes.operands) = viewsOf(operands);
   shapes.operands.captures = &operands.captures;
   const auto& rows = operands.q.shape;
-  shapes.outputs.out = TensorView::contiguous(nullptr, options.fp8.outOf(operands.q.dtype),
+  shapes.outputs.out = TensorView::contiguous(nullptr, options.target.fp8.outOf(operands.q.dtype),
                                               {rows[0], rows[1], rows[2], operands.v.shape[3]});
   if (options.rowMax || options.verify)
     shapes.outputs.rowMax = TensorView::contiguous(nullptr, DType::F32, {rows[0], rows[1], rows[2]});

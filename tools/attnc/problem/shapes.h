@@ -2,7 +2,7 @@
 #pragma once
 
 #include "problem/operands.h"
-#include "problem/run_options.h"
+#include "problem/problem_options.h"
 
 #include "attnc/operands.h"
 
@@ -16,7 +16,7 @@ struct Shapes {
   BackwardOutputs gradients;
 };
 /// Returns the shapes of operands, which must outlive the result.
-Shapes shapesOf(const HostOperands& operands, const RunOptions& options);
+Shapes shapesOf(const HostOperands& operands, const ProblemOptions& options);
 /// Returns the shapes of a problem without tensors, laid out so that every family takes them.
 Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const SequenceOptions& sequences);
 

@@ -178,7 +178,7 @@ std::string spillText(int bytes) {
 }
 
 std::string kernelText(const Explanation& all, Family asked) {
-  const Plan& kernel = all.kernel;
+  const Plan& kernel = all.kernel();
   const KernelOptions& options = kernel.options();
   const std::string& passedOver = kernel.passedOver();
   const std::vector<KernelSource>& sources = all.sources;
@@ -193,6 +193,8 @@ std::string kernelText(const Explanation& all, Family asked) {
                                  : options.features.has(Feature::Fp8Kv)   ? " with k and v of e4m3"
                                                                           : "",
                                  options.headDim, options.headDimV);
+  if (const auto choices = choiceWords(options); !choices.empty())
+    text += fmt::format("choices     {}\n", fmt::join(choices, ", "));
   for (size_t i = 0; i < sources.size(); ++i) {
     if (sources.size() > 1)
       text += fmt::format("launch      {} of {}: {} of {}\n", i + 1, sources.size(), sources[i].entry,

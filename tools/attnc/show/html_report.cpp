@@ -64,7 +64,7 @@ Expected<JsonReport> pageData(const Mod& mod, const Explanation& kernel) {
   JsonReport data{{"version", ATTNC_VERSION},
                   {"title", std::filesystem::path(mod.name()).filename().string()},
                   {"text", mod.text().empty() ? mod.irText() : mod.text()}};
-  auto ir = kernelIrText(kernel.kernel);
+  auto ir = kernelIrText(kernel.kernel());
   data["ir"] = ir ? *ir : mod.irText();
   std::tie(data["template"], data["code"]) = modCode(kernel);
   data["mod"] = JsonReport::parse(toJson(*all));

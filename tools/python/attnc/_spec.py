@@ -311,8 +311,8 @@ class KernelOptions(Sized):
         ("packed_rows", c_int32),
         ("page_size", c_int32),
         ("no_boxes", c_int32),
-        ("tf32", c_int32),
-        ("low_rank_error", c_float),
+        ("tf32", c_int64),
+        ("low_rank_error", c_double),
     ]
 
 
@@ -393,14 +393,14 @@ class PrepareOptions(Sized):
         ("pin_count", c_size_t),
         ("family", c_int32),
         ("offsets", c_int32),
-        ("tf32", c_int32),
         ("deterministic", c_int32),
         ("no_block_mask", c_int32),
         ("decode", c_int32),
+        ("check", c_int32),
         ("tile", c_char_p),
         ("backward_tile", c_char_p),
-        ("low_rank_error", c_float),
-        ("check", c_int32),
+        ("tf32", c_int64),
+        ("low_rank_error", c_double),
     ]
 
 
@@ -409,36 +409,25 @@ class Options(typing.TypedDict, total=False):
 
     family: typing.Literal["auto", "naive", "sm80", "sm90", "grid"]
     offsets: typing.Literal["default", "none", "from_lengths", "tensor"]
-    tf32: bool
     deterministic: bool
     no_block_mask: bool
     decode: typing.Literal["default", "always", "never"]
+    check: bool
     tile: str
     backward_tile: str
+    tf32: bool
     low_rank_error: float
-    check: bool
 
 
 class PreparationInfo(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
-        ("arch", c_char_p),
         ("workspace_bytes", c_size_t),
         ("problem", Problem),
         ("block_mask", BlockMaskShape),
-        ("passed_over", c_char_p),
-        ("backward_passed_over", c_char_p),
-        ("family", c_int32),
-        ("backward_family", c_int32),
-        ("kv_loop", c_int32),
-        ("backward_kv_loop", c_int32),
+        ("why_kind", c_char_p),
         ("is_training", c_int32),
         ("builds_block_mask", c_int32),
-        ("why_kind", c_char_p),
-        ("tile", c_char_p),
-        ("tuned_by", c_char_p),
-        ("backward_tile", c_char_p),
-        ("backward_tuned_by", c_char_p),
     ]
 
 

@@ -64,7 +64,15 @@ for _name in (
 ):  # fmt: skip
     of_elements(_name)(named(_name))
 
-of_elements("sign")(sign_of)
+
+@of_elements("sign")
+def sign(ops, x):
+    """Is x itself if that is 0, -0 or NaN."""
+    if x.type != "f32":
+        return sign_of(ops, x)
+    zero, rest = ops.const(0.0, "f32"), ops.op("stop_gradient", x)
+    below = ops.select(ops.compare("lt", x, zero), ops.const(-1.0, "f32"), rest)
+    return ops.select(ops.compare("lt", zero, x), ops.const(1.0, "f32"), below)
 
 
 @of_elements("div")

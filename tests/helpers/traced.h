@@ -2,6 +2,7 @@
 #pragma once
 
 #include "dsl/frontend.h"
+#include "helpers/take.h"
 #include "passes/pipeline.h"
 
 #include <catch2/catch.hpp>
@@ -11,12 +12,12 @@
 namespace attnc::test {
 
 /// Returns the module of a text after the passes.
-inline ir::Module piped(const std::string& text, const passes::PipelineOptions& options = {}) {
+inline ir::Module piped(const std::string& text, const passes::PipelineOptions& options = {},
+                        const dsl::FrontendOptions& given = {}) {
   INFO(text);
-  auto module = dsl::trace(text, {});
-  if (!module) FAIL(module.error().message);
-  if (Status ok = passes::runPipeline(*module, options); !ok) FAIL(ok.error().message);
-  return *std::move(module);
+  auto module = take(dsl::trace(text, given));
+  take(passes::runPipeline(module, options));
+  return module;
 }
 
 /// Returns the module of a score_mod that returns `score`. `declarations`: the captures before it.

@@ -1,0 +1,68 @@
+#include "problem/mask_problem.h"
+
+#include "problem/grid_text.h"
+#include "support/try.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <variant>
+
+namespace attnc::cli {
+namespace {
+
+constexpr ProblemShape kDefaultShape{1, 16, 16, 4096, 4096};
+
+constexpr ProblemShape kOneHead{1, 1, 1, 0, 0}; // where --shape gives only lengths
+
+} // namespace
+
+void addMaskProblem(CLI::App& command, ProblemOptions& options) {
+  options.mod.addTo(command);
+  command
+      .add_option_function<std::string>(
+          "--shape",
+          [&options](const std::string& text) { options.shape = parseShape("--shape", text, kOneHead).shape; },
+          "The problem; or only its lengths, of one head: Q_LEN,KV_LEN, or one number for both. Default: that of the "
+          "file's q and k, or of its captures, or of the grid that the mod declares; else 1,16,16,4096,4096")
+      ->type_name(kShapeName);
+  command
+      .add_option("--in", options.input,
+                  "safetensors file with the captured tensors, and q and k; -: stdin. A tensor that the mod needs and "
+                  "does not\ndeclare is taken as it is")
+      ->type_name("FILE");
+  addSets(command, options.sets);
+  command.add_flag("--draw", options.draw, "Draw captures that nothing gives, as run --random does");
+  command.add_option("--seed", options.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
+}
+
+Expected<Mod> loadMod(ProblemOptions& options) {
+  checkStdin(options);
+  options.mod.available = capturesInFile(options);
+  return options.mod.loadTelling();
+}
+
+Expected<HostOperands> findMaskProblem(const Mod& mod, const ProblemOptions& options, Elements elements,
+                                       bool withScores) {
+  ATTNC_TRY_AS(fallback, onDeclaredGrids(mod, options, kDefaultShape));
+  return findCaptures(mod, options,
+                      {.shape = options.shape,
+                       .fallback = *fallback,
+                       .elements = elements,
+                       .mayDraw = options.draw,
+                       .withScores = withScores});
+}
+
+std::string valuesText(const Captures& captures) {
+  std::string text;
+  for (const auto& [name, value] : captures.all()) {
+    if (std::holds_alternative<TensorView>(value)) continue;
+    text += fmt::format("{}{} = ", text.empty() ? "" : ", ", name);
+    if (auto integer = std::get_if<int64_t>(&value)) text += fmt::to_string(*integer);
+    if (auto real = std::get_if<double>(&value)) text += fmt::format("{:g}", *real);
+    if (auto flag = std::get_if<bool>(&value)) text += *flag ? "True" : "False";
+  }
+  return text;
+}
+
+} // namespace attnc::cli

@@ -1,0 +1,26 @@
+// The mod and problem options of `mask` and `probe`.
+#pragma once
+
+#include "cli_fwd.h"
+#include "problem/operands.h"
+#include "problem/problem_options.h"
+
+#include <string>
+
+namespace attnc::cli {
+
+/// Adds the options of the mod, and of a problem of which only captures are drawn.
+void addMaskProblem(CLI::App& command, ProblemOptions& options);
+
+/// Reads the mod. Captures that it does not declare may come from the file of --in. Throws CLI::Error as
+/// ModOptions::load().
+Expected<Mod> loadMod(ProblemOptions& options);
+
+/// Reads or draws the captures. `withScores`: also q and k.
+Expected<HostOperands> findMaskProblem(const Mod& mod, const ProblemOptions& options, Elements elements,
+                                       bool withScores);
+
+/// Returns "window = 9, causal = True": the scalar captures that have a value; "" if none has.
+std::string valuesText(const Captures& captures);
+
+} // namespace attnc::cli
