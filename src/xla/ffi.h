@@ -24,6 +24,9 @@ struct Text {
   size_t length;
 };
 
+/// Types of elements that attnc has, as numbers of XLA's PrimitiveType.
+inline constexpr int kPred = 1, kS8 = 2, kS16 = 3, kS32 = 4, kS64 = 5, kU8 = 6, kF16 = 10, kF32 = 11, kBf16 = 16;
+
 struct Buffer {
   size_t size;
   Extension* extension;
