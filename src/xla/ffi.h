@@ -1,6 +1,6 @@
 // The binary interface between XLA and handlers of custom calls, as far as attnc uses it: major version 0 of XLA's FFI,
 // which OpenXLA documents in xla/ffi/api/c_api.h. Structs grow at their ends, and begin with their sizes. Members that
-// attnc does not use are left out at the ends.
+// attnc does not use are left out at the ends. tests/c/foreign compares all with that header.
 #pragma once
 
 #include <cstddef>
