@@ -1,5 +1,6 @@
 // The structs of DLPack, which other libraries pass by pointer. Members and numbers are part of its stable ABI:
-// https://dmlc.github.io/dlpack/latest/c_api.html. Debian's header predates DLManagedTensorVersioned.
+// https://dmlc.github.io/dlpack/latest/c_api.html. Debian's header predates DLManagedTensorVersioned. tests/c/foreign
+// compares all with the header that PyTorch installs.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The binary interface between XLA and handlers of custom calls, as far as attnc uses it: major version 0 of XLA's FFI,
 // which OpenXLA documents in xla/ffi/api/c_api.h. Structs grow at their ends, and begin with their sizes. Members that
-// attnc does not use are left out at the ends.
+// attnc does not use are left out at the ends. tests/c/foreign compares all with that header.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,9 @@ struct Text {
   const char* data;
   size_t length;
 };
+
+/// Types of elements that attnc has, as numbers of XLA's PrimitiveType.
+inline constexpr int kPred = 1, kS8 = 2, kS16 = 3, kS32 = 4, kS64 = 5, kU8 = 6, kF16 = 10, kF32 = 11, kBf16 = 16;
 
 struct Buffer {
   size_t size;

@@ -39,19 +39,18 @@ std::vector<std::string> namesIn(std::string_view text) {
 /// Converts a number of XLA's PrimitiveType; ATTNC_DTYPE_DEFAULT for types that attnc does not have.
 attnc_dtype dtypeOf(int type) {
   switch (type) {
-  case 1: return ATTNC_DTYPE_BOOL;
-  case 2: return ATTNC_DTYPE_I8;
-  case 3: return ATTNC_DTYPE_I16;
-  case 4: return ATTNC_DTYPE_I32;
-  case 5: return ATTNC_DTYPE_I64;
-  case 6: return ATTNC_DTYPE_U8;
-  case 10: return ATTNC_DTYPE_F16;
-  case 11: return ATTNC_DTYPE_F32;
-  case 16: return ATTNC_DTYPE_BF16;
+  case ffi::kPred: return ATTNC_DTYPE_BOOL;
+  case ffi::kS8: return ATTNC_DTYPE_I8;
+  case ffi::kS16: return ATTNC_DTYPE_I16;
+  case ffi::kS32: return ATTNC_DTYPE_I32;
+  case ffi::kS64: return ATTNC_DTYPE_I64;
+  case ffi::kU8: return ATTNC_DTYPE_U8;
+  case ffi::kF16: return ATTNC_DTYPE_F16;
+  case ffi::kF32: return ATTNC_DTYPE_F32;
+  case ffi::kBf16: return ATTNC_DTYPE_BF16;
   }
   return ATTNC_DTYPE_DEFAULT;
 }
-constexpr int kF32 = 11;
 
 Expected<std::vector<attnc_tensor>> tensorsOf(const ffi::Buffers& buffers, std::string_view what) {
   std::vector<attnc_tensor> tensors;
@@ -80,7 +79,7 @@ Expected<Frame> Frame::read(const ffi::CallFrame& frame) {
                                    captures = textOf(frame.attributes, "captures"),
                                    gradients = textOf(frame.attributes, "gradients");
   const auto* scale = static_cast<const ffi::Scalar*>(find(frame.attributes, "scale", ffi::kScalar));
-  if (!mod || !captures || !scale || scale->dtype != kF32)
+  if (!mod || !captures || !scale || scale->dtype != ffi::kF32)
     return wrong("lacks one of the attributes `mod`, `captures` (strings) and `scale` (f32)");
   made.mod = *mod;
   made.captures = namesIn(*captures);

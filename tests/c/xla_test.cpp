@@ -19,7 +19,8 @@ void* makeError(ffi::ErrorArguments* arguments) {
   return &raised;
 }
 
-constexpr int kU8 = 6, kF32 = 11, kF64 = 12; // of XLA's PrimitiveType
+using ffi::kF32, ffi::kU8;
+constexpr int kF64 = 12; // of XLA's PrimitiveType
 
 /// A custom call on the CPU over arrays of f32.
 struct CustomCall {

@@ -34,6 +34,7 @@ if(ATTNC_SHARED)
   attnc_tell_missing(attnc_shared "libattnc.so, for C and Python")
   # One file: wheels hold no links.
   install(FILES $<TARGET_FILE:attnc_shared> DESTINATION . RENAME libattnc.so COMPONENT attnc_python EXCLUDE_FROM_ALL)
+  install(FILES $<TARGET_FILE_DIR:attnc_shared>/_spec.py DESTINATION . COMPONENT attnc_python EXCLUDE_FROM_ALL)
   if(ATTNC_COMMAND)
     install(PROGRAMS $<TARGET_FILE:attnc> DESTINATION bin COMPONENT attnc_python EXCLUDE_FROM_ALL)
   endif()

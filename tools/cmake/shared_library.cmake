@@ -14,7 +14,22 @@ function(attnc_shared_library)
   attnc_runtime_inside(attnc_shared -Wl,-z,defs)
   attnc_inside()
   attnc_contains(attnc_shared)
+  attnc_python_spec()
   add_library(attnc::c ALIAS attnc_shared)
+endfunction()
+
+# Puts _spec.py next to libattnc.so: what is in it, for ctypes. The Python package takes it from there, so sources are
+# left as they are. Programs of other languages do without, and so does their build on a machine without Python.
+function(attnc_python_spec)
+  find_package(Python3 3.9 QUIET COMPONENTS Interpreter)
+  if(NOT Python3_FOUND)
+    message(STATUS "There is no Python 3.9, so libattnc.so is built without _spec.py, which the Python package needs")
+    return()
+  endif()
+  set(script ${PROJECT_SOURCE_DIR}/tools/python/make_spec.py)
+  set_property(TARGET attnc_shared APPEND PROPERTY LINK_DEPENDS ${script})
+  add_custom_command(TARGET attnc_shared POST_BUILD VERBATIM
+                     COMMAND ${Python3_EXECUTABLE} ${script} $<TARGET_FILE_DIR:attnc_shared>/_spec.py)
 endfunction()
 
 # The command as wheels hold it: it needs libc only, as libattnc.so does. Neither has a table of symbols.

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes attnc/_spec.py: the structs, enumerators and functions of include/attnc/c/*.h for ctypes.
+"""Writes the module attnc._spec: the structs, enumerators and functions of include/attnc/c/*.h for ctypes.
 
-  python3 tools/python/make_spec.py            writes the file
-  python3 tools/python/make_spec.py --check    exits with 1 if the file differs from the headers
+  python3 tools/python/make_spec.py FILE
+
+The build writes _spec.py next to libattnc.so.
 """
 import pathlib
 import re
@@ -10,7 +11,6 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADERS = ROOT / "include/attnc/c"
-SPEC = pathlib.Path(__file__).with_name("attnc") / "_spec.py"
 SCALARS = {
     "size_t": "c_size_t", "int32_t": "c_int32", "uint32_t": "c_uint32", "int64_t": "c_int64", "float": "c_float",
     "double": "c_double",
@@ -125,13 +125,5 @@ class Spec:
         return "\n".join([*lines, "}", ""])
 
 
-def main():
-    text = Spec(read_headers()).write()
-    if sys.argv[1:] != ["--check"]:
-        SPEC.write_text(text)
-    elif SPEC.read_text() != text:
-        sys.exit(f"{SPEC} differs from the headers: run tools/python/make_spec.py")
-
-
 if __name__ == "__main__":
-    main()
+    pathlib.Path(sys.argv[1]).write_text(Spec(read_headers()).write())

@@ -1,16 +1,39 @@
-"""libattnc.so: opens it, and turns its errors into exceptions."""
+"""libattnc.so: opens it, finds the module that was made with it, and turns its errors into exceptions."""
 
 import ctypes
 import functools
 import importlib.util
 import os
 import pathlib
+import sys
 from ctypes import byref, c_void_p
 
-from . import _spec
-from ._spec import FUNCTIONS, CompilerOptions
 from .errors import ArgumentError, RunError, InternalError, ModError
 
+
+def _path():
+    """Returns ATTNC_LIBRARY, else the library of the wheel."""
+    given = os.environ.get("ATTNC_LIBRARY")
+    if given:
+        return given
+    return str(pathlib.Path(__file__).with_name("libattnc.so"))
+
+
+def _import_spec():
+    """Returns the module attnc._spec: the structs, enumerators and functions of the library. The build makes it from the
+    C headers, and puts it next to the library."""
+    folder = os.path.dirname(os.path.abspath(_path()))
+    sys.modules[__package__].__path__.append(folder)
+    try:
+        return importlib.import_module("._spec", __package__)
+    except ModuleNotFoundError:
+        raise ImportError(
+            f"{folder} has no _spec.py, which belongs to libattnc.so: install the package with pip, or name a built "
+            "library in ATTNC_LIBRARY"
+        ) from None
+
+
+_spec = _import_spec()
 DTYPES = {
     name.removeprefix("DTYPE_").lower(): number
     for name, number in vars(_spec).items() if name.startswith("DTYPE_") and number != _spec.DTYPE_DEFAULT
@@ -24,14 +47,6 @@ _LAUNCHES = (
 _ERRORS = {1: ModError, 2: ArgumentError, 3: RunError, 4: InternalError, 5: MemoryError}
 
 
-def _path():
-    """Returns ATTNC_LIBRARY, else the library of the wheel."""
-    given = os.environ.get("ATTNC_LIBRARY")
-    if given:
-        return given
-    return str(pathlib.Path(__file__).with_name("libattnc.so"))
-
-
 @functools.cache
 def library():
     """Returns the library. The first call opens it."""
@@ -43,7 +58,7 @@ def library():
             f"libattnc.so cannot be opened ({error})",
             "install the package with pip, or name the library in ATTNC_LIBRARY",
         ) from None
-    for name, (result, arguments) in FUNCTIONS.items():
+    for name, (result, arguments) in _spec.FUNCTIONS.items():
         function = getattr(found, name)
         function.restype = result
         function.argtypes = [c_void_p] * len(arguments) if name in _LAUNCHES else arguments
@@ -88,4 +103,4 @@ def nvrtc_path():
 def compiler():
     """Returns the compiler of this process."""
     path = nvrtc_path()
-    return Handle("attnc_compiler_create", byref(CompilerOptions(nvrtc_path=path and path.encode())))
+    return Handle("attnc_compiler_create", byref(_spec.CompilerOptions(nvrtc_path=path and path.encode())))

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""The structs and enumerators of ctypes are those that a C compiler reads in the headers, and no function is missing.
+
+  ATTNC_LIBRARY=libattnc.so python3 spec_test.py CC
+"""
+
+import ctypes
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import needs
+import attnc._spec as spec
+
+INCLUDE = needs.ROOT / "include"
+COMPILER = sys.argv.pop(1)
+HEADERS = "".join(path.read_text() for path in sorted((INCLUDE / "attnc/c").glob("*.h")))
+
+
+def structs():
+    """Returns the classes by the names of their structs in C."""
+    found = (made for made in vars(spec).values() if isinstance(made, type) and issubclass(made, ctypes.Structure))
+    return {"attnc_" + re.sub(r"(?<!^)(?=[A-Z])", "_", made.__name__).lower(): made for made in found if hasattr(made, "_fields_")}
+
+
+def layout(made):
+    """Returns the expressions of C whose values ctypes knows, with these values."""
+    yield "sizeof(T)", ctypes.sizeof(made)
+    for name, _ in made._fields_:
+        field = getattr(made, name)
+        yield f"offsetof(T, {name})", field.offset
+        yield f"sizeof(((T*)0)->{name})", field.size
+
+
+class Spec(unittest.TestCase):
+    def test_structs_and_enumerators_are_those_of_c(self):
+        claims = [(f"ATTNC_{name}", value) for name, value in vars(spec).items() if isinstance(value, int)]
+        for name, made in structs().items():
+            claims += [(re.sub(r"\bT\b", name, expression), value) for expression, value in layout(made)]
+        self.assertGreater(len(claims), 300)
+        lines = [f'_Static_assert({expression} == {value}, "{expression} is not {value}");' for expression, value in claims]
+        with tempfile.TemporaryDirectory() as folder:
+            source = pathlib.Path(folder) / "claims.c"
+            source.write_text("\n".join(['#include "attnc/c.h"', *lines, ""]))
+            done = subprocess.run(
+                [COMPILER, "-std=c11", "-fsyntax-only", "-I", INCLUDE, source], capture_output=True, text=True
+            )
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_no_struct_enumerator_or_function_is_missing(self):
+        self.assertEqual(set(structs()), set(re.findall(r"^\} (attnc_\w+);", HEADERS, re.M)))
+        self.assertEqual(set(spec.FUNCTIONS), set(re.findall(r"^ATTNC_API .*?(attnc_\w+)\(", HEADERS, re.M)))
+        enumerators = set(re.findall(r"\bATTNC_(\w+) = -?\d", HEADERS))
+        self.assertEqual({name for name, value in vars(spec).items() if isinstance(value, int)}, enumerators)
+
+
+if __name__ == "__main__":
+    unittest.main()
