@@ -16,6 +16,7 @@ using namespace attnc::gputest;
 using ctest::made;
 using ctest::Owned;
 using ctest::sized;
+using ctest::told;
 
 namespace {
 
