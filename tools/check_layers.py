@@ -183,7 +183,7 @@ def imports_of(package):
     """Returns the modules that each module of a package imports, also within functions."""
     paths = {path.relative_to(package.parent).with_suffix(""): path for path in package.rglob("*.py")}
     paths = {(name.parent if name.name == "__init__" else name).as_posix(): path for name, path in paths.items()}
-    edges = {}
+    edges, made = {}, {"attnc/_spec"}  # by the build
     for name, path in paths.items():
         home = path.relative_to(package.parent).parts[:-1]
         for node in ast.walk(ast.parse(path.read_text())):
@@ -191,7 +191,7 @@ def imports_of(package):
                 level, module = getattr(node, "level", 0), getattr(node, "module", None)
                 origin = "/".join([*home[: len(home) + 1 - level] * bool(level), *(module.split(".") if module else [])])
                 for other in (f"{origin}/{alias.name.replace('.', '/')}".strip("/") for alias in node.names):
-                    edges.setdefault(name, set()).add(other if other in paths else origin)
+                    edges.setdefault(name, set()).add(other if other in paths or other in made else origin)
     return {name: others & paths.keys() for name, others in edges.items()}
 
 

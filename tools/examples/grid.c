@@ -76,10 +76,10 @@ int main(int argc, char** argv) {
                                                  : argc > 1 ? argv[1]
                                                             : "sm_90a"};
   attnc_preparation* preparation;
-  attnc_preparation_info info = {.struct_size = sizeof info};
+  attnc_kernel_options kernel = {.struct_size = sizeof kernel};
   check(attnc_settle(compiler, mod, &operands, &outputs, &options, &preparation));
-  check(attnc_preparation_get_info(preparation, &info));
-  printf("family %s for %s\n", attnc_family_name(info.family), info.arch);
+  check(attnc_plan_get_options(attnc_preparation_get_plan(preparation, 0), &kernel));
+  printf("family %s for %s\n", attnc_family_name(kernel.family), kernel.arch);
   if (on_gpu) {
     attnc_prepared* attention;
     check(attnc_prepare(compiler, mod, &operands, &outputs, NULL, &attention));

@@ -72,8 +72,9 @@ int main(int argc, char** argv) {
   // Which kernel: that of boxes, if the operands show that all tokens lie on the grid.
   ac::PrepareOptions options;
   if (!onGpu) options.arch = argc > 1 ? argv[1] : "sm_90a";
-  const auto settled = take(compiler.settle(mod, operands, outputs, options)).info();
-  std::printf("family %s for %s\n", attnc_family_name(settled.family), settled.arch);
+  const ac::Plan plan = take(compiler.settle(mod, operands, outputs, options)).kernels().front();
+  const auto kernel = plan.options();
+  std::printf("family %s for %s\n", attnc_family_name(kernel.family), kernel.arch);
   if (onGpu) {
     const ac::Prepared attention = take(compiler.prepare(mod, operands, outputs));
     const Buffer workspace(gpu, attention.workspaceBytes());
