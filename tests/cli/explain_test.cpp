@@ -77,9 +77,14 @@ TEST_CASE("explain says how a low-rank term is computed, or why it stays in the 
   if (auto text = explain("--arch sm_90a --expr score")) CHECK_THAT(*text, !Contains("low rank"));
   const std::string f32 = "--arch sm_90a --shape 1,2,2,256,256 --capture \"u: f32[Q_LEN, 64]\" --capture "
                           "\"w: f32[KV_LEN, 64]\" --expr \"score + u[q_idx] @ w[kv_idx]\"";
-  if (auto text = explain(f32)) CHECK_THAT(*text, Contains("; with lowRankError 0.0039 it can be 256, with captures"));
-  if (auto text = explain("--low-rank-error 0.0039 " + f32))
+  if (auto text = explain(f32)) {
+    CHECK_THAT(*text, Contains("; with lowRankError 0.0039 it can be 256, with captures"));
+    CHECK_THAT(*text, !Contains("\nchoices "));
+  }
+  if (auto text = explain("--low-rank-error 0.0039 " + f32)) {
     CHECK_THAT(*text, Contains("\nlow rank    rank 64: 128 columns of q and k (head dim 256), to 2^-8\n"));
+    CHECK_THAT(*text, Contains("\nchoices     low-rank-error 0.0039\n"));
+  }
 }
 
 TEST_CASE("explain names kernel, tile and resources of a causal mod on Hopper") {
