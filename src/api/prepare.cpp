@@ -61,7 +61,11 @@ struct Prepared::Impl {
     return checks || plan->checks ? checkOnDevice(plan->module(), operands, kind, stream) : Status();
   }
 
-  BlockMask::Lists lists() const { return backwardKernel ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow; }
+  /// Which lists the block mask kernel builds. A backward pass walks those by column.
+  BlockMask::Lists lists() const {
+    const bool byColumn = blockMaskKernel && blockMaskKernel->options().columnLists;
+    return byColumn ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
+  }
 };
 
 Status Prepared::Impl::check(const Operands& operands, void* memory) const {

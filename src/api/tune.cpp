@@ -120,12 +120,15 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
   for (const std::string& tile : plan.tiles()) tiles.push_back({.tile = tile});
   if (tiles.empty()) tiles.emplace_back();
 
-  // Compiles all tiles ahead, so that preparing finds them.
-  std::vector<Status> compiled(tiles.size());
+  // Compiles all tiles ahead, so that preparing finds them. The threads that compile have no CUDA context.
   const auto askedTile = [&](size_t i) { return i == 0 ? std::string() : tiles[i].tile; };
+  std::vector<Expected<Settled>> candidates;
+  for (size_t i = 0; i < tiles.size(); ++i) candidates.push_back(settled(askedTile(i)));
+  std::vector<Status> compiled(tiles.size());
   parallelForEach(int64_t(tiles.size()), [&](int64_t i) {
     const auto build = [&]() -> Status {
-      ATTNC_TRY_AS(one, settled(askedTile(size_t(i))));
+      const Expected<Settled>& one = candidates[size_t(i)];
+      if (!one) return one.error();
       ATTNC_TRY(impl.build(pass.isBackward ? *one->preparation.backward : one->preparation.kernel));
       return {};
     };
@@ -137,9 +140,9 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
   for (size_t i = 0; i < tiles.size(); ++i) {
     const auto ready = [&]() -> Expected<Trial> {
       if (!compiled[i]) return compiled[i].error();
-      ATTNC_TRY_AS(one, settled(askedTile(i)));
+      Settled one = *std::move(candidates[i]);
       ATTNC_TRY_AS(prepared,
-                   Impl::prepared(compiler, pass.isBackward ? *std::move(one) : withoutBackward(*std::move(one))));
+                   Impl::prepared(compiler, pass.isBackward ? std::move(one) : withoutBackward(std::move(one))));
       const size_t bytes = prepared->workspaceBytes();
       // The forward kernel is the same in all trials, and each launch resets what a backward kernel needs.
       const bool shares = pass.isBackward && bytes <= sharedBytes;

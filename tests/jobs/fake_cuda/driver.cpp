@@ -1,5 +1,18 @@
-// Stands for libcuda.so.1 where there is no GPU: tensor maps are encoded as launchers' are, and all else does nothing.
+// Stands for libcuda.so.1 where there is no GPU: one device of compute capability 8.0, whose context is current in the
+// thread that loads this library, as cudaSetDevice() makes it in its caller's thread. Tensor maps are encoded as
+// launchers' are. Memory has addresses and no contents, kernels do nothing, and each takes a millisecond.
 #include "encode.h"
+
+#include <cstddef>
+#include <cstring>
+#include <thread>
+
+namespace {
+
+const std::thread::id kCaller = std::this_thread::get_id();
+char something; // what handles point to
+
+} // namespace
 
 extern "C" {
 int cuTensorMapEncodeTiled(void* map, int type, unsigned rank, void* data, const unsigned long long* extent,
@@ -7,29 +20,63 @@ int cuTensorMapEncodeTiled(void* map, int type, unsigned rank, void* data, const
                            int swizzle, int promotion, int fill) {
   return fakeEncode(map, type, rank, data, extent, stride, box, step, interleave, swizzle, promotion, fill);
 }
+
+int cuCtxGetCurrent(void** context) {
+  *context = std::this_thread::get_id() == kCaller ? &something : nullptr;
+  return 0;
+}
+
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+  switch (attribute) {
+  case 75: *value = 8; break;        // the compute capability's first number
+  case 76: *value = 0; break;        // and its second
+  case 16: *value = 108; break;      // multiprocessors
+  case 97: *value = 166912; break;   // bytes of shared memory of a block
+  case 38: *value = 40 << 20; break; // bytes of L2
+  default: *value = 0;
+  }
+  return 0;
+}
+
+int cuMemAlloc_v2(unsigned long long* address, size_t bytes) {
+  static unsigned long long next = 1ull << 56;
+  *address = next, next += (bytes + 255) / 256 * 256;
+  return 0;
+}
+
+int cuMemcpyDtoH_v2(void* to, unsigned long long, size_t bytes) {
+  std::memset(to, 0, bytes);
+  return 0;
+}
+
+int cuEventElapsedTime(float* ms, void*, void*) {
+  *ms = 1;
+  return 0;
+}
+
+int cuFuncGetAttribute(int* value, int, void*) {
+  *value = 0;
+  return 0;
+}
+
 #define NOTHING(function)                                                                                              \
   int function() { return 0; }
 NOTHING(cuInit)
 NOTHING(cuGetErrorName)
 NOTHING(cuGetErrorString)
 NOTHING(cuDeviceGetName)
-NOTHING(cuDeviceGetAttribute)
 NOTHING(cuDeviceTotalMem_v2)
-NOTHING(cuCtxGetCurrent)
 NOTHING(cuCtxGetDevice)
 NOTHING(cuLibraryLoadData)
 NOTHING(cuLibraryUnload)
 NOTHING(cuLibraryGetKernel)
 NOTHING(cuLibraryGetGlobal)
 NOTHING(cuKernelGetFunction)
-NOTHING(cuFuncGetAttribute)
 NOTHING(cuFuncSetAttribute)
 NOTHING(cuFuncLoad)
 NOTHING(cuLaunchKernelEx)
 NOTHING(cuMemsetD8Async)
-NOTHING(cuMemAlloc_v2)
 NOTHING(cuMemFree_v2)
-NOTHING(cuMemcpyDtoH_v2)
 NOTHING(cuMemcpyHtoDAsync_v2)
 NOTHING(cuMemcpy2DAsync_v2)
 NOTHING(cuStreamIsCapturing)
@@ -39,5 +86,4 @@ NOTHING(cuEventCreate)
 NOTHING(cuEventDestroy_v2)
 NOTHING(cuEventRecord)
 NOTHING(cuEventSynchronize)
-NOTHING(cuEventElapsedTime)
 }
