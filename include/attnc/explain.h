@@ -361,10 +361,17 @@ ScoreFacts scoreFactsOf(const Mod& mod);
 /// Kernels round this penalty in two parts (dsl/SPEC.md, 6). Returns 0 if the score has none. `captures` are in host
 /// memory. Errors (environment): captures that do not fit.
 Expected<float> distanceSlope(const Mod& mod, const Captures& captures, const ProblemShape& problem);
-/// Returns a bound of the sizes of a low-rank term's products, added up, over all scores. Kernels of bf16 may round
-/// each product (dsl/SPEC.md, 6), by what KernelOptions::lowRankError allows. Returns 0 if the score has none.
-/// `captures` are in host memory. Errors (environment): captures that do not fit.
-Expected<double> lowRankSize(const Mod& mod, const Captures& captures, const ProblemShape& problem);
+/// What a low-rank term of score_mod does to the errors of kernels of bf16.
+struct LowRankFacts {
+  /// Bound of the sizes of its products, added up, over all scores. Kernels may round each product (dsl/SPEC.md, 6), by
+  /// what KernelOptions::lowRankError allows. 0: the score has no low-rank term.
+  double size = 0;
+  /// Whether its factors of keys depend on the head or the batch entry. Gradients of k and v are then stored for each
+  /// query head and batch entry, and added up.
+  bool copiesKeys = false;
+};
+/// Returns these facts about a mod. `captures` are in host memory. Errors (environment): captures that do not fit.
+Expected<LowRankFacts> lowRankFactsOf(const Mod& mod, const Captures& captures, const ProblemShape& problem);
 
 /// Returns the captures that mask_mod reads.
 std::set<std::string> capturesOfMask(const Mod& mod);

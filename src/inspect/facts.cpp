@@ -74,10 +74,10 @@ Expected<float> distanceSlope(const Mod& mod, const Captures& captures, const Pr
   });
 }
 
-Expected<double> lowRankSize(const Mod& mod, const Captures& captures, const ProblemShape& problem) {
-  return onOwnStack([&]() -> Expected<double> {
+Expected<LowRankFacts> lowRankFactsOf(const Mod& mod, const Captures& captures, const ProblemShape& problem) {
+  return onOwnStack([&]() -> Expected<LowRankFacts> {
     const std::optional<analysis::LowRankTerm> term = analysis::lowRank(mod.module()).term;
-    if (!term) return 0;
+    if (!term) return LowRankFacts{};
     ir::Module module = mod.module();
     ATTNC_TRY(passes::deriveForKernels(module, {.lowRank = passes::Algebra::LowRank::Factors}));
     ATTNC_TRY_AS(bindings, ir::bind(module, captures, problem));
@@ -99,7 +99,7 @@ Expected<double> lowRankSize(const Mod& mod, const Captures& captures, const Pro
           largest = std::max(largest, sum);
         }
       }
-    return largest;
+    return LowRankFacts{largest, term->kvPerHead || term->kvPerBatch};
   });
 }
 

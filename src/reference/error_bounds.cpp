@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 namespace attnc::reference {
 namespace {
@@ -52,6 +53,8 @@ public:
         v(v), dOut(dOut), bounds(bounds), squares(squares), interpreter(module, bindings),
         scale(args.scale ? *args.scale : 1 / std::sqrt(double(q.columns))), farthest(size_t(v.columns)),
         sizes(size_t(v.columns)), moved(size_t(v.columns)), squared(size_t(v.columns)) {
+    if (by.storesParts)
+      partsOfK.resize(size_t(problem.kvLen * q.columns)), partsOfV.resize(size_t(problem.kvLen * v.columns));
     if (const auto score = module.output(ir::kScore)) scores.emplace(module, bindings, *score);
     if (const auto slope = dOut ? module.output(ir::kDScore) : std::nullopt) {
       slopes.emplace(module, bindings, *slope);
@@ -71,6 +74,17 @@ public:
     if (lowest == kNone || !(highest < std::numeric_limits<double>::infinity())) return giveUp(captures);
     boundForward(max);
     if (captures) boundBackward(*captures);
+  }
+
+  /// Widens the bounds of dK and dV by the rounding of the parts of a query head, whose rows are computed.
+  void endHead(int64_t b, int64_t h) {
+    const int64_t first = sequences.firstKvOf(b, h / (problem.qHeads / problem.kvHeads));
+    for (auto [parts, to, columns] :
+         {std::tuple(&partsOfK, &bounds.dK, q.columns), {&partsOfV, &bounds.dV, v.columns}}) {
+      addSizes(&(*to)[size_t(first * columns)], roundoffOf(args.q.dtype), parts->data(),
+               sequences[b].kvLength * columns);
+      std::fill(parts->begin(), parts->end(), 0);
+    }
   }
 
 private:
@@ -208,6 +222,10 @@ private:
       addSizes(&bounds.dK[size_t(e.kvRow * q.columns)], dSError + ofProducts, q.row(index), q.columns);
       addSizes(&bounds.dV[size_t(e.kvRow * v.columns)],
                pError + (by.weights + by.products) * std::min(1.0, p + pError) + by.leastWeight, d, v.columns);
+      if (by.storesParts) {
+        addTimes(&partsOfK[size_t(e.kv * q.columns)], dS, q.row(index), q.columns);
+        addTimes(&partsOfV[size_t(e.kv * v.columns)], p, d, v.columns);
+      }
       captures.add({.low = e.before - e.spread,
                     .high = e.before + e.spread,
                     .score = e.before,
@@ -247,6 +265,7 @@ private:
   std::vector<int64_t> live;
   std::vector<Element> elements;
   std::vector<double> farthest, sizes, moved, squared, dP;
+  std::vector<double> partsOfK, partsOfV; ///< of a query head, if the arithmetic stores them: [KV_LEN, columns]
 };
 
 } // namespace
@@ -315,8 +334,10 @@ Expected<ErrorBounds> errorBounds(const ir::Module& module, const Captures& capt
       for (int64_t i = begin; i < end; ++i) {
         const int64_t batch = i / problem.kvHeads, head = i % problem.kvHeads;
         for (int64_t b = isShared ? 0 : batch; b < (isShared ? problem.batch : batch + 1); ++b)
-          for (int64_t h = head * group; h < (head + 1) * group; ++h)
+          for (int64_t h = head * group; h < (head + 1) * group; ++h) {
             for (int64_t row = 0; row < sequences[b].qLength; ++row) worker.compute({b, h, row}, &parts[size_t(i)]);
+            if (arithmetic.storesParts) worker.endHead(b, h);
+          }
       }
     });
     const DType results = args.q.dtype;

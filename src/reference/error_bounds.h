@@ -40,7 +40,9 @@ struct Arithmetic {
   double term = 0;            ///< absolute, of a term that kernels add to the score before score_mod
   double penalty = 0;         ///< absolute, of a term behind score_mod
   DType results = DType::F32; ///< of out
-  bool isExact = false;       ///< whether scores are those of the reference before and behind score_mod
+  /// Whether dK and dV are sums of parts, one of each query head and batch entry, that are stored in q's dtype.
+  bool storesParts = false;
+  bool isExact = false; ///< whether scores are those of the reference before and behind score_mod
 };
 
 /// Returns the arithmetic of kernels for q of this dtype and results of another. `tf32`: one TF32 product for f32.

@@ -65,6 +65,7 @@ struct Drawn {
     return result;
   }
 
+  const HostTensor& captured(const char* name) const { return operands.tensors.at(name); }
   Verification verified(const RunResult& got) const { return *verify(mod, operands, options, got, want); }
   RunResult simulated(const Mod& of) const { return test::simulated(of, operands, options); }
 };
@@ -125,13 +126,55 @@ TEST_CASE("products of a low-rank term may be rounded in bf16, and in no other d
                                      {DType::BF16, 1.5 * 0x1p-8, false},
                                      {DType::F16, 0.75 * 0x1p-10, false}}) {
     Fixture fixture(dtype, text);
-    CHECK(*lowRankSize(fixture.mod, {}, fixture.want.forward.problem) == Approx(64).epsilon(0.01));
+    CHECK(lowRankFactsOf(fixture.mod, {}, fixture.want.forward.problem)->size == Approx(64).epsilon(0.01));
     writeElement(fixture.got.lse.bytes.data(), DType::F32, 5, fixture.want.forward.lse[5] + error);
     CHECK(fixture.run().holds() == holds);
     fixture.options.kernel.lowRankError = 0x1p-7f;
     CHECK(fixture.run().holds() == (dtype == DType::BF16));
   }
-  CHECK(*lowRankSize(*Mod::parse("q_idx >= kv_idx"), {}, {1, 1, 1, 8, 8}) == 0);
+  CHECK(lowRankFactsOf(*Mod::parse("q_idx >= kv_idx"), {}, {1, 1, 1, 8, 8})->size == 0);
+}
+
+TEST_CASE("gradients of k and v may be sums of stored parts where a low-rank term makes copies of keys", "[verify]") {
+  const bool perHead = GENERATE(true, false);
+  const std::string text = fmt::format("u: bf16[H, Q_LEN, 8]\nw: bf16[H, KV_LEN, 8]\n"
+                                       "def score_mod(score, b, h, q_idx, kv_idx):\n"
+                                       "  return score + 0.5 * (u[h, q_idx] @ w[{}, kv_idx])\n"
+                                       "def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n",
+                                       perHead ? "h" : "0");
+  const Drawn drawn(text, DType::BF16, std::nullopt, {2, 4, 1, 150, 150}, "all");
+  const RunResult right = drawn.simulated(drawn.mod);
+  CHECK(drawn.verified(right).holds());
+  // The last key's row of dV has one part of each of the four query heads. Each is off by up to a roundoff as its
+  // weight is rounded, and by one more if it is stored.
+  const double roundoff = 0x1p-8;
+  int found = 0;
+  for (int64_t batch = 0; batch < 2; ++batch)
+    for (int64_t column = 0; column < 64; ++column) {
+      double size = 0, sum = 0;
+      for (int64_t h = 0; h < 4; ++h) {
+        const int64_t row = (batch * 4 + h) * 150 + 149;
+        double score = 0, dO = Fixture::get(drawn.operands.dOut, row * 64 + column);
+        for (int64_t i = 0; i < 64; ++i)
+          score += Fixture::get(drawn.operands.q, row * 64 + i) *
+                   Fixture::get(drawn.operands.k, (batch * 150 + 149) * 64 + i) / 8;
+        for (int64_t r = 0; r < 8; ++r)
+          score += 0.5 * Fixture::get(drawn.captured("u"), (h * 150 + 149) * 8 + r) *
+                   Fixture::get(drawn.captured("w"), ((perHead ? h : 0) * 150 + 149) * 8 + r);
+        const double part = std::exp(score - drawn.want.forward.lse[size_t(row)]) * dO;
+        size += std::fabs(part), sum += part;
+      }
+      const int64_t index = (batch * 150 + 149) * 64 + column;
+      REQUIRE(sum == Approx(drawn.want.dV[size_t(index)]).margin(1e-6));
+      if (size < 8 * std::fabs(sum)) continue;
+      ++found;
+      for (double error : {1.7 * roundoff * size, 3.5 * roundoff * size}) {
+        RunResult off = right;
+        Fixture::put(off.gradients["dv"], index, sum + error);
+        CHECK(drawn.verified(off).holds() == (perHead && error < 2 * roundoff * size));
+      }
+    }
+  CHECK(found > 0);
 }
 
 TEST_CASE("a correctly rounded result holds, its masked row too") {

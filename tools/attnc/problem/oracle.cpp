@@ -60,8 +60,11 @@ reference::Arithmetic arithmeticOf(const Mod& mod, const HostOperands& operands,
   if (operands.vScales && operands.vScales->shape.size() > 2) by.leastWeight *= 4;
   // Kernels count positions of a penalty by distance from a row of their tile, so near keys cost it up to 256 slopes.
   if (const auto slope = distanceSlope(mod, operands.captures, problem)) by.penalty = 256 * 0x1p-22 * *slope;
-  if (const auto size = dtype == DType::BF16 ? lowRankSize(mod, operands.captures, problem) : 0.)
-    by.term = std::max(0x1p-14, double(options.kernel.lowRankError)) * *size;
+  if (dtype == DType::BF16)
+    if (const auto lowRank = lowRankFactsOf(mod, operands.captures, problem)) {
+      by.term = std::max(0x1p-14, double(options.kernel.lowRankError)) * lowRank->size;
+      by.storesParts = lowRank->copiesKeys;
+    }
   const double scale = options.scale ? *options.scale : 1 / std::sqrt(double(operands.q.shape[3]));
   if (!areProductsExact(operands, std::fabs(scale))) return by;
   by.scores = 0;
