@@ -39,15 +39,17 @@ LAYERS = {
     "analysis": {"ir"},
     "passes": {"ir", "analysis"},
     "codegen": {"ir", "analysis"},
-    "plan": {"ir", "analysis", "passes", "codegen", "jit"},
+    "launch": {"ir", "jit"},
+    "plan": {"ir", "analysis", "passes", "codegen", "jit", "launch"},
+    "families": {"ir", "analysis", "passes", "codegen", "jit", "launch", "plan"},
     "cache": set(),
     "jit": {"cache"},
     "reference": {"ir"},
-    "api": {"ir", "dsl", "analysis", "passes", "codegen", "plan", "cache", "jit", "reference"},
-    "inspect": {"ir", "analysis", "passes", "codegen", "plan", "jit", "api"},
+    "api": {"ir", "dsl", "analysis", "passes", "codegen", "launch", "plan", "families", "cache", "jit", "reference"},
+    "inspect": {"ir", "analysis", "passes", "codegen", "launch", "plan", "families", "jit", "api"},
     "shard": {"passes", "jit", "api"},
     # Uses the public interface; only the possible block masks come from inside.
-    "c": {"plan"},
+    "c": {"launch"},
     # Uses the C interface.
     "xla": set(),
 }
@@ -63,7 +65,7 @@ FENCES = {
     "llvm/": ["src", "dsl", "tests", "tools", "bench"],
     "fmt/": ["src", "dsl", "tests", "tools", "bench"],
     "catch2/": ["tests"],
-    "templates/": ["src/plan", "tests"],
+    "templates/": ["src/launch", "src/plan", "src/families", "tests"],
     "tools/device/": ["tools", "bench", "tests"],
     "tools/": ["tests"],
 }

@@ -3,7 +3,7 @@
 #include "attnc/block_mask.h"
 
 #include "api/block_mask_columns.h"
-#include "plan/mask_shape.h"
+#include "launch/mask_shape.h"
 #include "support/try.h"
 
 #include <fmt/format.h>

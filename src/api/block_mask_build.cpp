@@ -7,7 +7,7 @@
 #include "api/tile_elements.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
-#include "plan/mask_shape.h"
+#include "launch/mask_shape.h"
 #include "support/parallel.h"
 #include "support/try.h"
 

@@ -7,7 +7,7 @@
 namespace attnc {
 
 /// Checks that `lists.columns` name the same blocks as `expected`, which ascend and lie in host memory. Errors
-/// (environment) say where they differ. Precondition: checkColumns() of plan/mask_shape.h.
+/// (environment) say where they differ. Precondition: checkColumns() of launch/mask_shape.h.
 Status checkSameBlocks(const BlockMaskView& lists, const BlockMaskColumns& expected);
 
 } // namespace attnc

@@ -4,7 +4,7 @@
 #include "api/mask_regions.h"
 #include "api/tile_elements.h"
 #include "ir/bind.h"
-#include "plan/mask_shape.h"
+#include "launch/mask_shape.h"
 #include "support/parallel.h"
 #include "support/try.h"
 

@@ -13,9 +13,9 @@
 #include "jit/current_device.h"
 #include "jit/kernel_cache.h"
 #include "jit/nvrtc.h"
+#include "launch/kernel_options.h"
 #include "passes/gradient_stops.h"
 #include "plan/arch.h"
-#include "plan/kernel_options.h"
 #include "support/try.h"
 
 #include <fmt/format.h>

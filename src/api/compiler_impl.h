@@ -5,11 +5,11 @@
 #include "api/plan_impl.h"
 #include "api/tuned.h"
 #include "attnc/compiler.h"
+#include "families/catalog.h"
 #include "jit/current_device.h"
 #include "jit/env.h"
 #include "jit/kernel_cache.h"
 #include "jit/packs.h"
-#include "plan/catalog.h"
 
 #include <map>
 #include <memory>

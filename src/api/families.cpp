@@ -1,7 +1,7 @@
 #include "attnc/family.h"
 
-#include "plan/family.h"
-#include "plan/grid_plan.h"
+#include "families/family.h"
+#include "families/grids/grid_plan.h"
 
 namespace attnc {
 

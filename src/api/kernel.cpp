@@ -6,11 +6,11 @@
 #include "api/kernel_impl.h"
 #include "api/mod_impl.h"
 #include "codegen/pack_args.h"
+#include "families/capture_gradients.h"
+#include "families/grids/grid_plan.h"
 #include "ir/bind.h"
 #include "jit/enqueue_zeros.h"
-#include "plan/capture_gradients.h"
-#include "plan/grid_plan.h"
-#include "plan/launch_operands.h"
+#include "launch/launch_operands.h"
 #include "support/try.h"
 
 #include <fmt/format.h>

@@ -4,12 +4,12 @@
 #include "attnc/explain.h"
 #include "attnc/mod.h"
 #include "attnc/prepared.h"
+#include "families/catalog.h"
 #include "ir/bindings.h"
 #include "ir/capture_gradient.h"
 #include "ir/ir.h"
 #include "passes/pass.h"
 #include "passes/place_rows.h"
-#include "plan/catalog.h"
 
 #include <map>
 #include <memory>

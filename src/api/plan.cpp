@@ -4,9 +4,9 @@
 #include "api/compiler_impl.h"
 #include "api/own_stack.h"
 #include "api/plan_impl.h"
-#include "plan/decode_parts.h"
-#include "plan/family.h"
-#include "plan/kernel_options.h"
+#include "families/decode_parts.h"
+#include "families/family.h"
+#include "launch/kernel_options.h"
 #include "support/try.h"
 
 #include <fmt/format.h>

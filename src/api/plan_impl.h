@@ -3,8 +3,8 @@
 
 #include "api/mod_impl.h"
 #include "attnc/plan.h"
+#include "families/catalog.h"
 #include "plan/assemble.h"
-#include "plan/catalog.h"
 
 #include <memory>
 #include <utility>

@@ -4,7 +4,7 @@
 #include "api/check_values.h"
 #include "api/compiler_access.h"
 #include "api/compiler_impl.h"
-#include "plan/catalog.h"
+#include "families/catalog.h"
 #include "support/try.h"
 
 #include <fmt/format.h>

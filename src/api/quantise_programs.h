@@ -3,7 +3,7 @@
 
 #include "attnc/quantise.h"
 #include "jit/compile_job.h"
-#include "plan/launch_operands.h"
+#include "launch/launch_operands.h"
 
 #include <string>
 

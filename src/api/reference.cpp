@@ -3,9 +3,9 @@
 
 #include "api/check_values.h"
 #include "api/mod_impl.h"
-#include "plan/catalog.h"
-#include "plan/kernel_options.h"
-#include "plan/launch_operands.h"
+#include "families/catalog.h"
+#include "launch/kernel_options.h"
+#include "launch/launch_operands.h"
 #include "reference/cache.h"
 #include "reference/gradients.h"
 #include "support/try.h"

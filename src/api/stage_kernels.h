@@ -3,7 +3,7 @@
 
 #include "attnc/compiler.h"
 #include "jit/loaded_kernel.h"
-#include "plan/launch_operands.h"
+#include "launch/launch_operands.h"
 #include "plan/stage.h"
 
 #include <optional>

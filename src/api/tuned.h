@@ -9,7 +9,7 @@
 #include "cache/log.h"
 #include "cache/tuned.h"
 #include "jit/kernel_cache.h"
-#include "plan/launch_operands.h"
+#include "launch/launch_operands.h"
 
 #include <functional>
 #include <map>

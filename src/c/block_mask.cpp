@@ -5,7 +5,7 @@
 #include "c/handles.h"
 #include "c/operands.h"
 #include "c/structs.h"
-#include "plan/mask_shape.h"
+#include "launch/mask_shape.h"
 #include "support/try.h"
 
 #include <fmt/format.h>

@@ -3,9 +3,9 @@
 #include "inspect/grid_census.h"
 
 #include "analysis/tile_verdict.h"
+#include "families/grids/grid_plan.h"
 #include "ir/interpreter.h"
 #include "ir/walk.h"
-#include "plan/grid_plan.h"
 
 #include <llvm/ADT/SmallVector.h>
 

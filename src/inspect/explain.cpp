@@ -13,7 +13,7 @@
 #include "inspect/work.h"
 #include "ir/bind.h"
 #include "ir/walk.h"
-#include "plan/mask_shape.h"
+#include "launch/mask_shape.h"
 #include "support/try.h"
 
 #include <fmt/format.h>

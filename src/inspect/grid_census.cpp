@@ -1,9 +1,9 @@
 #include "inspect/grid_census.h"
 
 #include "analysis/grid_box.h"
+#include "families/grids/grid_plan.h"
 #include "ir/interpreter.h"
 #include "ir/walk.h"
-#include "plan/grid_plan.h"
 
 #include <algorithm>
 #include <vector>

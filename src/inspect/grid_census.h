@@ -5,7 +5,7 @@
 #include "codegen/config_source.h"
 #include "ir/bindings.h"
 #include "ir/ir.h"
-#include "plan/launch_operands.h"
+#include "launch/launch_operands.h"
 
 namespace attnc {
 

@@ -1,9 +1,9 @@
 #include "inspect/launcher.h"
 
+#include "api/recorded_launch.h"
 #include "codegen/pack_args.h"
 #include "ir/bind.h"
-#include "plan/recorded_launch.h"
-#include "plan/tensor_maps.h"
+#include "launch/tensor_maps.h"
 #include "support/try.h"
 
 #include <fmt/format.h>

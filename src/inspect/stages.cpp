@@ -4,10 +4,10 @@
 #include "api/own_stack.h"
 #include "api/plan_impl.h"
 #include "attnc/version.h"
+#include "families/catalog.h"
 #include "inspect/joined_stages.h"
 #include "inspect/launcher.h"
 #include "inspect/stage_launches.h"
-#include "plan/catalog.h"
 #include "support/readable.h"
 #include "support/try.h"
 

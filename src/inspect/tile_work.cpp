@@ -1,9 +1,9 @@
 #include "inspect/tile_work.h"
 
 #include "inspect/block_map.h"
+#include "launch/mask_shape.h"
+#include "launch/tensor_maps.h"
 #include "plan/arch.h"
-#include "plan/mask_shape.h"
-#include "plan/tensor_maps.h"
 #include "support/ceil_div.h"
 
 #include <algorithm>

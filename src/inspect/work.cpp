@@ -4,13 +4,13 @@
 #include "analysis/grid_box.h"
 #include "api/own_stack.h"
 #include "api/plan_impl.h"
+#include "families/grids/grid_plan.h"
 #include "inspect/grid_census.h"
 #include "inspect/mask_census.h"
 #include "ir/bind.h"
+#include "launch/kernel_options.h"
+#include "launch/mask_shape.h"
 #include "passes/sequences.h"
-#include "plan/grid_plan.h"
-#include "plan/kernel_options.h"
-#include "plan/mask_shape.h"
 #include "support/try.h"
 
 namespace attnc {

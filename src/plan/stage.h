@@ -2,8 +2,8 @@
 #pragma once
 
 #include "codegen/config_source.h"
+#include "launch/workspace.h"
 #include "plan/kernel_mod.h"
-#include "plan/workspace.h"
 
 #include <array>
 #include <cstring>

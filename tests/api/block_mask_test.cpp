@@ -2,7 +2,7 @@
 
 #include "ir/bind.h"
 #include "ir/interpreter.h"
-#include "plan/mask_shape.h"
+#include "launch/mask_shape.h"
 
 #include <catch2/catch.hpp>
 

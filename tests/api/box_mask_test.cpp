@@ -2,11 +2,11 @@
 #include "tests/api/settled.h"
 
 #include "api/mod_impl.h"
+#include "families/grids/grid_plan.h"
 #include "helpers/plan_parts.h"
 #include "inspect/grid_census.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
-#include "plan/grid_plan.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

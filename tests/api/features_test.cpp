@@ -1,7 +1,7 @@
 // Features: what operands and options need, and what families refuse.
 #include "attnc/attnc.h"
+#include "families/catalog.h"
 #include "helpers/plans.h"
-#include "plan/catalog.h"
 
 #include <catch2/catch.hpp>
 

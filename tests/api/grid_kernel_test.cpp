@@ -2,8 +2,8 @@
 #include "tests/api/settled.h"
 
 #include "api/mod_impl.h"
+#include "families/grids/grid_plan.h"
 #include "helpers/plan_parts.h"
-#include "plan/grid_plan.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

@@ -2,9 +2,9 @@
 // Needs no GPU.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "families/catalog.h"
+#include "families/family.h"
 #include "helpers/plan_parts.h"
-#include "plan/catalog.h"
-#include "plan/family.h"
 #include "templates/params_decode.cuh"
 
 #include <catch2/catch.hpp>

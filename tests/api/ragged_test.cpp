@@ -1,7 +1,7 @@
 // Ragged batches: what prepare() settles for them, what a launch tells kernels, and what is refused.
 #include "attnc/attnc.h"
 #include "helpers/plans.h"
-#include "plan/launch_operands.h"
+#include "launch/launch_operands.h"
 
 #include <catch2/catch.hpp>
 

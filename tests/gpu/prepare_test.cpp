@@ -1,7 +1,7 @@
 // Prepared attention: parse, prepare, launch.
 #include "on_device.h"
 
-#include "plan/catalog.h"
+#include "families/catalog.h"
 
 #include <cstring>
 

@@ -5,7 +5,7 @@
 #include "inspect/mask_census.h"
 #include "ir/bind.h"
 #include "ir/interpreter.h"
-#include "plan/mask_shape.h"
+#include "launch/mask_shape.h"
 
 #include <catch2/catch.hpp>
 

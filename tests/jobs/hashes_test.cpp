@@ -7,11 +7,11 @@
 // A line of hashes.txt is a variant. It has a word for each mod, in the order of the first line: six digits of the hash
 // of the texts, without comments and #line; a point; six digits of that of CTAs, parameters, arguments and workspace.
 #include "api/drawn_captures.h"
+#include "api/recorded_launch.h"
 #include "cache/sha256.h"
 #include "helpers/plan_parts.h"
 #include "jobs/operands.h"
 #include "jobs/variants.h"
-#include "plan/recorded_launch.h"
 #include "support/try.h"
 
 #include <catch2/catch.hpp>

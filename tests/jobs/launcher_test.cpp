@@ -3,12 +3,12 @@
 #include "attnc/stages.h"
 
 #include "api/drawn_captures.h"
+#include "api/recorded_launch.h"
 #include "helpers/launcher_tensors.h"
 #include "helpers/plan_parts.h"
 #include "helpers/temp_directory.h"
 #include "jobs/operands.h"
 #include "jobs/variants.h"
-#include "plan/recorded_launch.h"
 #include "support/try.h"
 
 #include <catch2/catch.hpp>

@@ -7,8 +7,8 @@
 #include "ir/interpreter.h"
 #include "kernels/findings.h"
 #include "kernels/host_stage.h"
-#include "plan/launch_operands.h"
-#include "plan/mask_shape.h"
+#include "launch/launch_operands.h"
+#include "launch/mask_shape.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

@@ -6,8 +6,8 @@
 #include "kernels/findings.h"
 #include "kernels/host_launch.h"
 #include "kernels/host_tensor.h"
-#include "plan/launch_operands.h"
-#include "plan/workspace.h"
+#include "launch/launch_operands.h"
+#include "launch/workspace.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

@@ -1,10 +1,10 @@
 // A whole launch of a forward or decode kernel on the host.
 #pragma once
 
+#include "api/recorded_launch.h"
 #include "helpers/plan_parts.h"
 #include "kernels/host_stage.h"
-#include "plan/recorded_launch.h"
-#include "plan/tensor_maps.h"
+#include "launch/tensor_maps.h"
 
 #include <llvm/ADT/STLFunctionalExtras.h>
 

@@ -2,14 +2,14 @@
 // dim, run on the host. The kernel between them is played in fp64, for drawn gradients of scores.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "families/capture_gradients.h"
 #include "helpers/plan_parts.h"
 #include "ir/bind.h"
 #include "kernels/findings.h"
 #include "kernels/host_stage.h"
 #include "kernels/host_tensor.h"
-#include "plan/capture_gradients.h"
-#include "plan/launch_operands.h"
-#include "plan/workspace.h"
+#include "launch/launch_operands.h"
+#include "launch/workspace.h"
 #include "support/try.h"
 
 #include <catch2/catch.hpp>

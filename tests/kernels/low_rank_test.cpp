@@ -7,8 +7,8 @@
 #include "kernels/findings.h"
 #include "kernels/host_stage.h"
 #include "kernels/host_tensor.h"
-#include "plan/launch_operands.h"
-#include "plan/workspace.h"
+#include "launch/launch_operands.h"
+#include "launch/workspace.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

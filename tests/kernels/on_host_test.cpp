@@ -4,8 +4,8 @@
 #include "attnc/attnc.h"
 #include "kernels/findings.h"
 #include "kernels/host_launch.h"
-#include "plan/launch_operands.h"
-#include "plan/workspace.h"
+#include "launch/launch_operands.h"
+#include "launch/workspace.h"
 #include "support/element.h"
 
 #include <catch2/catch.hpp>

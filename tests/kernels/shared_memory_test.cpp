@@ -3,9 +3,9 @@
 
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "families/catalog.h"
 #include "helpers/plan_parts.h"
 #include "plan/arch.h"
-#include "plan/catalog.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

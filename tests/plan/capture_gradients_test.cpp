@@ -3,8 +3,8 @@
 
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "families/capture_gradients.h"
 #include "helpers/plan_parts.h"
-#include "plan/capture_gradients.h"
 
 #include <catch2/catch.hpp>
 

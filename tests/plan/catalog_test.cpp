@@ -1,5 +1,5 @@
 // How often a preparation plans. Needs no GPU.
-#include "plan/catalog.h"
+#include "families/catalog.h"
 #include "tests/api/settled.h"
 
 #include <catch2/catch.hpp>

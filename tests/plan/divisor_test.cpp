@@ -1,5 +1,5 @@
 // Division by multiplication, as decode kernels do it, against division.
-#include "plan/decode_plan.h"
+#include "families/decode_plan.h"
 
 #include <catch2/catch.hpp>
 

@@ -4,8 +4,8 @@
 
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "families/decode_plan.h"
 #include "plan/assemble.h"
-#include "plan/decode_plan.h"
 
 #include <catch2/catch.hpp>
 

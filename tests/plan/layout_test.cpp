@@ -1,9 +1,9 @@
 // Which kernel serves which layout, asked before anything is loaded. Needs no GPU: the arch is given.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "families/catalog.h"
+#include "families/family.h"
 #include "helpers/plan_parts.h"
-#include "plan/catalog.h"
-#include "plan/family.h"
 
 #include <catch2/catch.hpp>
 

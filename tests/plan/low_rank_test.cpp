@@ -3,10 +3,10 @@
 
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "families/capture_gradients.h"
+#include "families/catalog.h"
 #include "ir/bind.h"
-#include "plan/capture_gradients.h"
-#include "plan/catalog.h"
-#include "plan/launch_operands.h"
+#include "launch/launch_operands.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

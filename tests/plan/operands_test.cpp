@@ -1,6 +1,6 @@
 #include "helpers/take.h"
 #include "ir/ir.h"
-#include "plan/launch_operands.h"
+#include "launch/launch_operands.h"
 
 #include <catch2/catch.hpp>
 

@@ -4,12 +4,12 @@
 
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "families/catalog.h"
+#include "families/family.h"
+#include "families/grids/grid_plan.h"
 #include "helpers/plan_parts.h"
+#include "launch/tensor_maps.h"
 #include "plan/assemble.h"
-#include "plan/catalog.h"
-#include "plan/family.h"
-#include "plan/grid_plan.h"
-#include "plan/tensor_maps.h"
 #include "templates/params_decode.cuh"
 
 #include <catch2/catch.hpp>

@@ -3,10 +3,10 @@
 
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
+#include "families/catalog.h"
+#include "families/family.h"
+#include "families/grids/grid_plan.h"
 #include "helpers/plans.h"
-#include "plan/catalog.h"
-#include "plan/family.h"
-#include "plan/grid_plan.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kMostTokens = 128;
 
-/// Boxes that ColumnAxis takes, as isColumnBox() of src/plan/grid_plan.cpp says.
+/// Boxes that ColumnAxis takes, as isColumnBox() of src/families/grids/grid_plan.cpp says.
 constexpr bool isColumnBox(int a, int b, int c) {
   int pitch = 1;
   for (int extent : {c, b, a}) {

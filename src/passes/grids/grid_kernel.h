@@ -40,7 +40,7 @@ struct GridKernel {
 /// * the mask reads no query coordinate; or
 /// * no box bounds the keys, and the mask reads fewer than two key coordinates or allows off-grid tokens.
 /// Off-grid tokens are allowed if the mod provides for them: a grid has tokens before it, or the mod tests which tokens
-/// are on the grid. plan/grid_plan.h checks whether the tokens of a launch lie where they may.
+/// are on the grid. families/grids/grid_plan.h checks whether the tokens of a launch lie where they may.
 Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced, const ir::Module& like);
 
 /// Returns the kernel's module with d_score (passes/autodiff.h), for backward kernels.

@@ -1,0 +1,245 @@
+// What operands decide: kernels, block mask, workspace.
+#include "attnc/prepared.h"
+
+#include "api/compiler_impl.h"
+#include "api/settle/kind.h"
+#include "api/settle/lists.h"
+#include "api/settle/tiles.h"
+#include "families/capture_gradients.h"
+#include "families/family.h"
+#include "families/grids/grid_plan.h"
+#include "ir/bind.h"
+#include "launch/mask_shape.h"
+#include "support/try.h"
+
+#include <llvm/ADT/STLExtras.h>
+#include <llvm/Support/MathExtras.h>
+
+#include <utility>
+
+namespace attnc {
+
+Status bindCaptures(const Mod& mod, const Captures* captures, const passes::GridKernel* grid,
+                    plan::LaunchOperands& operands, const std::map<std::string, int64_t>& pins) {
+  static const Captures kNone;
+  if (!captures && !(grid && mod.captures().empty())) {
+    if (grid) operands.grids = plan::gridsOf(*grid, operands.problem);
+    return {};
+  }
+  ATTNC_TRY_AS(bindings, ir::bind(mod.module(), captures ? *captures : kNone, operands.problem, &operands));
+  if (grid) operands.grids = plan::gridsOf(*grid, *bindings);
+  return checkPins(mod.module(), *bindings, pins);
+}
+
+namespace {
+
+plan::WorkspaceLayout workspaceOf(const plan::Plan& plan, const plan::LaunchOperands& operands,
+                                  const std::optional<BlockMaskShape>& blockMask, BlockMask::Lists lists) {
+  std::vector<plan::WorkspaceUse> uses = plan.workspace;
+  if (blockMask) {
+    uses.push_back({.use = plan::Use::Lists, .bytes = [shape = *blockMask, lists](const plan::LaunchOperands&) {
+                      return BlockMask::storageBytes(shape, lists);
+                    }});
+  }
+  return {uses, operands};
+}
+
+Expected<Settled> settleFor(const Context& context, const Mod& derived, const Operands& operands,
+                            const Outputs& outputs, KernelOptions options, bool buildBlockMask, bool mayDecode,
+                            BlockMask::Lists lists) {
+  const std::string askedTile = std::exchange(options.tile, {}); // of the kernel that is settled below
+  ATTNC_TRY_AS(layout, plan::checkLayout(operands, outputs, options));
+  ATTNC_TRY(plan::checkGiven(operands, options));
+  ATTNC_TRY_AS(kernelMod, kernelModOf(derived, plan::algebraFor(options)));
+  ATTNC_TRY(bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins));
+  ATTNC_TRY_AS(selection, plan::selectFamily(**kernelMod, options, &*layout));
+  std::string whyKind;
+  if (mayDecode) whyKind = againstDecode(layout->problem, options.dtype);
+  if (mayDecode && whyKind.empty()) {
+    KernelOptions few = options;
+    few.kind = KernelKind::Decode;
+    few.packedRows = packedRowsFor(layout->problem);
+    Expected<plan::Selection> divided = plan::selectFamily(**kernelMod, few, &*layout);
+    whyKind = divided ? forDecode(layout->problem, few.packedRows) : divided.error().message;
+    if (divided) selection = std::move(divided);
+  }
+  std::string passedOver = passedOverBy(*selection);
+  const bool hasOffsets = options.offsets != QueryOffsets::None;
+  bool buildsMask = buildBlockMask && !options.blockSparse &&
+                    mayBuildLists(*layout, derived.module(), options, lists) &&
+                    plan::wantsBlockMask(**kernelMod, *selection);
+  if (buildsMask) {
+    const bool mayListBoxes = lists == BlockMask::Lists::ByRow && !hasOffsets;
+    Expected<plan::Selection> listed = plan::selectListed(**kernelMod, options, &*layout, mayListBoxes);
+    const auto hasTile = [&] { return llvm::is_contained(plan::candidatesOf(**kernelMod, *listed), askedTile); };
+    if (hasOffsets && (!listed || !(askedTile.empty() || hasTile())))
+      buildsMask = false; // the caller may not know that there would be lists
+    else
+      selection = std::move(listed);
+  }
+  if (buildsMask) {
+    if (!selection) return selection.error();
+    // The first selection's reason, which leads to the mask, takes precedence. For mods that bound nothing it says only
+    // that, so the new one's is better.
+    const bool isUnbounded = (*kernelMod)->grid && !(*kernelMod)->grid->isBounded;
+    if (passedOver.empty() || isUnbounded) passedOver = passedOverBy(*selection);
+  }
+  std::string shapeClass = shapeClassOf(*layout, selection->options.kind);
+  const std::string ofModel = modelTile(**kernelMod, *selection, operands.captures, layout->problem);
+  ATTNC_TRY_AS(kernel, planTiled(context, derived, *kernelMod, *std::move(selection), askedTile, ofModel, shapeClass,
+                                 std::move(passedOver), buildsMask && hasOffsets));
+  const plan::Plan& plan = PlanAccess::of(*kernel).plan;
+  Preparation preparation{.kernel = *kernel,
+                          .blockMaskKernel = {},
+                          .backward = {},
+                          .whyKind = std::move(whyKind),
+                          .blockMask = {},
+                          .problem = layout->problem};
+  const bool byBoxes = plan.options.maskByBoxes;
+  if (byBoxes) ATTNC_TRY(plan::checkListedBoxes(plan.stages.front().config, *layout));
+  if (buildsMask) {
+    BlockMaskShape shape = shapeToBuild(derived.module(), layout->problem, options);
+    if (byBoxes) shape.boxes = plan::latticesOf(plan.stages.front().config, *layout->grids);
+    ATTNC_TRY(plan::checkShape(shape));
+    preparation.blockMask = shape;
+  }
+  plan::WorkspaceLayout workspace = workspaceOf(plan, *layout, preparation.blockMask, lists);
+  preparation.workspaceBytes = workspace.bytes();
+  return Settled{.preparation = std::move(preparation),
+                 .workspace = std::move(workspace),
+                 .qRows = operands.q.shape[2],
+                 .kvRows = operands.k.shape[2],
+                 .shapeClass = std::move(shapeClass)};
+}
+
+/// Returns the options of the backward pass for a forward pass, without a block mask in the workspace.
+KernelOptions backwardOptions(KernelOptions options, const Training& training, bool deterministic) {
+  options.tile.clear();
+  options.kind = KernelKind::Backward;
+  options.features.set(Feature::Deterministic, deterministic);
+  if (const Captures* captures = training.gradients.captures)
+    for (const auto& [name, tensor] : captures->all()) options.gradients.insert(name);
+  return options;
+}
+
+/// Whether the backward pass would walk boxes of a grid, and for mods on a grid, why it would not.
+struct GradientsByBoxes {
+  bool areTaken = false;
+  std::string passedOver;
+};
+
+/// Ignores errors in the operands, which others report.
+GradientsByBoxes gradientsByBoxes(const Mod& derived, const Training& training, const KernelOptions& options) {
+  Expected<plan::LaunchOperands> layout = plan::checkBackwardLayout(training.operands, training.gradients, options);
+  auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
+  if (!layout || !kernelMod || !(*kernelMod)->grid) return {};
+  if (!bindCaptures(derived, training.operands.captures, (*kernelMod)->grid.get(), *layout, options.pins)) return {};
+  const Expected<plan::Selection> selection = plan::selectFamily(**kernelMod, options, &*layout);
+  if (!selection) return {};
+  return {selection->family->walksBoxes, passedOverBy(*selection)};
+}
+
+/// Adds the backward pass to a settled forward pass. `derived`: with the gradient of the score. `passedOver`:
+/// GradientsByBoxes::passedOver, which takes precedence over what a block mask rules out.
+Status settleBackward(const Context& context, const Mod& derived, const Training& training,
+                      const KernelOptions& options, const std::string& askedTile, const std::string& passedOver,
+                      Settled& settled) {
+  ATTNC_TRY_AS(layout, plan::checkBackwardLayout(training.operands, training.gradients, options));
+  ATTNC_TRY_AS(kernelMod, kernelModOf(derived, plan::algebraFor(options)));
+  const BackwardOperands& operands = training.operands;
+  ATTNC_TRY(bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins));
+  ATTNC_TRY_AS(selection, plan::selectFamily(**kernelMod, options, &*layout));
+  settled.backwardShapeClass = shapeClassOf(*layout, KernelKind::Backward);
+  const std::string ofModel = modelTile(**kernelMod, *selection, operands.captures, layout->problem);
+  const std::string why = passedOver.empty() ? passedOverBy(*selection) : passedOver;
+  ATTNC_TRY_AS(kernel, planTiled(context, derived, *kernelMod, *std::move(selection), askedTile, ofModel,
+                                 settled.backwardShapeClass, why));
+  const plan::Plan& plan = PlanAccess::of(*kernel).plan;
+  ATTNC_TRY(plan::addCaptureOutputs(*layout, plan, derived.module(), operands.captures, training.gradients.captures,
+                                    /*launches=*/false));
+  if (const auto& mask = settled.preparation.blockMask) layout->lists = BlockMaskView{.shape = *mask};
+  settled.backwardWorkspace = plan::WorkspaceLayout(plan.workspace, *layout);
+  if (const size_t bytes = settled.backwardWorkspace->bytes())
+    settled.preparation.workspaceBytes = backwardOffset(settled.workspace) + bytes;
+  settled.preparation.backward = *std::move(kernel);
+  return {};
+}
+
+} // namespace
+
+size_t backwardOffset(const plan::WorkspaceLayout& forward) {
+  return size_t(llvm::alignTo(forward.bytes(), kWorkspaceAlignment));
+}
+
+/// Returns the name of the device whose choices are looked up. Empty if nothing is looked up.
+std::string Compiler::Impl::deviceOf(Lookup lookup, const std::string& arch) const {
+  if (lookup == Lookup::None || !looksUpTuned) return {};
+  if (lookup == Lookup::Named || !tunedDevice.empty()) return tunedDevice;
+  const Expected<jit::DeviceInfo> device = jit::currentDevice();
+  return device && device->arch == arch ? device->name : std::string();
+}
+
+Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
+                                         const PrepareOptions& options, Lookup lookup, const Training* training) {
+  ATTNC_TRY_AS(kernel, withArch(optionsOf(operands, outputs, options)));
+  ATTNC_TRY_AS(kind, decideKind(*kernel, operands, options, training != nullptr));
+  std::optional<KernelOptions> backward;
+  std::optional<Mod> gradientMod;
+  GradientsByBoxes byBoxes;
+  if (training) {
+    backward = backwardOptions(*kernel, *training, options.deterministic);
+    ATTNC_TRY_AS(made, derived(mod, *backward));
+    gradientMod = *std::move(made);
+    byBoxes = gradientsByBoxes(*gradientMod, *training, *backward);
+    kernel->noBoxes = !byBoxes.areTaken; // both passes use boxes, or both use lists
+  }
+  ATTNC_TRY_AS(derivedMod, derived(mod, *kernel));
+  const BlockMask::Lists lists = training ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
+  const bool looksUp = options.tile.empty() || (training && options.backwardTile.empty());
+  const std::string device = looksUp ? deviceOf(lookup, kernel->arch) : std::string();
+  const TileLookup findTile = [&](const plan::KernelMod& kernelMod, const plan::Selection& selection,
+                                  const std::string& shapeClass) -> std::optional<FoundChoice> {
+    if (device.empty()) return std::nullopt;
+    const auto candidates = [&] { return plan::candidatesOf(kernelMod, selection); };
+    return tuned.find(tunedKey(device, mod, selection.options, shapeClass), candidates);
+  };
+  const Context context{mod, findTile, maxWork};
+  Expected<Settled> settled =
+      settleFor(context, *derivedMod, operands, outputs, *kernel, options.buildBlockMask, kind->mayDecode, lists);
+  if (!settled) return settled;
+  Preparation& preparation = settled->preparation;
+  if (!kind->why.empty()) preparation.whyKind = kind->why;
+  if (preparation.blockMask) {
+    KernelOptions builder = preparation.kernel.options();
+    builder.columnLists = training;
+    ATTNC_TRY_AS(complete, withArch(blockMaskOptions(builder)));
+    ATTNC_TRY_AS(ofMask, derived(mod, *complete));
+    ATTNC_TRY_AS(plan, planned(mod, *std::move(ofMask), *complete, maxWork));
+    preparation.blockMaskKernel = *std::move(plan);
+  }
+  if (!training) return settled;
+  // Both passes use one mask.
+  if (preparation.blockMask) backward->blockSparse = backward->listsOfWholeMod = true;
+  ATTNC_TRY(
+      settleBackward(context, *gradientMod, *training, *backward, options.backwardTile, byBoxes.passedOver, *settled));
+  return settled;
+}
+
+Expected<Preparation> Compiler::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
+                                       const PrepareOptions& options) const {
+  // With an arch, no driver is opened.
+  const auto lookup = options.arch.empty() ? Impl::Lookup::Device : Impl::Lookup::Named;
+  ATTNC_TRY_AS(settled, impl->settle(mod, operands, outputs, options, lookup));
+  return std::move(settled->preparation);
+}
+
+Expected<Preparation> Compiler::settleTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
+                                               const BackwardOutputs& gradients, const PrepareOptions& options) const {
+  const Training training{operands, gradients};
+  const auto lookup =
+      options.arch.empty() ? Impl::Lookup::Device : Impl::Lookup::Named; // with an arch, no driver is opened
+  ATTNC_TRY_AS(settled, impl->settle(mod, operands, outputs, options, lookup, &training));
+  return std::move(settled->preparation);
+}
+
+} // namespace attnc

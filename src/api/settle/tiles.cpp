@@ -1,0 +1,62 @@
+#include "api/settle/tiles.h"
+
+#include "ir/bind.h"
+#include "ir/interpreter.h"
+#include "ir/outputs.h"
+#include "support/try.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace attnc {
+
+/// Returns what a launch tells of its walks. A row sees all columns if the host does not know: what captured tensors
+/// hold is in device memory.
+static plan::WalkFacts walkFacts(const ir::Module& module, const Captures* captures, const ProblemShape& problem) {
+  static const Captures kNone;
+  plan::WalkFacts facts{.columns = problem.kvLen, .sharesKv = problem.qHeads != problem.kvHeads};
+  const std::optional<ir::Value> begin = module.output(ir::kKvBegin), end = module.output(ir::kKvEnd);
+  if (!begin || !end || !module.tensors.empty()) return facts;
+  const auto bindings = ir::bind(module, captures ? *captures : kNone, problem);
+  if (!bindings) return facts; // the values are not known yet
+  const auto edge = [&](ir::Value value) {
+    return ir::Evaluator(module, *bindings, value).evaluate(0, 0, 0, problem.qLen / 2, 0).integer;
+  };
+  const int64_t first = std::max<int64_t>(edge(*begin), 0);
+  facts.columns = std::max<int64_t>(std::min(edge(*end), problem.kvLen) - first, 0);
+  facts.isWindow = first > 0 && module[*begin].op != ir::Op::Const;
+  return facts;
+}
+
+std::string modelTile(const plan::KernelMod& mod, const plan::Selection& selection, const Captures* captures,
+                      const ProblemShape& problem) {
+  return plan::tileOfLaunch(mod, selection, [&] { return walkFacts(mod.module, captures, problem); });
+}
+
+Expected<Plan> planTiled(const Context& context, const Mod& derived,
+                         const std::shared_ptr<const plan::KernelMod>& kernelMod, plan::Selection selection,
+                         const std::string& asked, const std::string& ofModel, const std::string& shapeClass,
+                         std::string passedOver, bool listsAnew) {
+  const plan::KernelMod& mod = *kernelMod;
+  std::optional<FoundChoice> found = asked.empty() ? context.lookup(mod, selection, shapeClass) : std::nullopt;
+  if (!found)
+    selection.options.tile = asked.empty() ? ofModel : asked;
+  else if (found->tile != plan::candidatesOf(mod, selection).front())
+    selection.options.tile = found->tile;
+  ATTNC_TRY_AS(plan, plan::planOf(mod, selection));
+  const KvLoop kvLoop = kvLoopOf(mod, selection, listsAnew);
+  return PlanAccess::make({.given = context.mod,
+                           .mod = derived,
+                           .kernelMod = kernelMod,
+                           .selection = std::move(selection),
+                           .plan = *std::move(plan),
+                           .maxWork = context.maxWork,
+                           .kvLoop = kvLoop,
+                           .tileFrom = found           ? TileFrom::Tuned
+                                       : asked.empty() ? TileFrom::Model
+                                                       : TileFrom::Asked,
+                           .passedOver = std::move(passedOver),
+                           .tunedBy = found ? std::move(found->tunedBy) : std::string()});
+}
+
+} // namespace attnc
