@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Runs the code blocks of a document, in the order of the page, in a folder of its own.
 
-  snippets.py DOCUMENT --attnc FILE --scratch DIR [--library FILE] [--python FILE] [--jax FILE] [--gpu]
+  snippets.py DOCUMENT --attnc FILE --scratch DIR [--library FILE] [--python FILE] [--jax FILE] [--cuda DIR] [--gpu]
 
 docs/site/README.md has the conventions. --library is libattnc.so, for the Python package. --python is a Python with
-torch, --jax one with jax, for blocks that need them. With --gpu, blocks that need a GPU run as well; without it, each `attnc` line of theirs
-is started without one, and must not be wrong usage. Prints each block that fails, with what it printed. Blocks that are
-left out are printed as well; if no block could run, the last line is SKIPPED.
+torch, --jax one with jax, and --cuda the headers of a CUDA toolkit, for blocks that need them. With --gpu, blocks that
+need a GPU run as well; without it, each `attnc` line of theirs is started without one, and must not be wrong usage.
+Prints each block that fails, with what it printed. Blocks that are left out are printed as well; if no block could run,
+the last line is SKIPPED.
 """
 
 import argparse
@@ -25,7 +26,7 @@ import blocks
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TIMEOUT = 120  # seconds of a command
 WRONG_USAGE = 2
-COMPILERS = {"cpp": "c++ -std=c++20", "c": "cc -std=c11"}  # blocks without a title are compiled by the build
+COMPILERS = {"cpp": "c++ -std=c++20", "c": "cc -std=c11 -Wall -Werror"}  # blocks without a title are compiled by the build
 # Folders of the tree that commands of pages may name.
 SHOWN = ("dsl", "templates", "bench", "tools", "include")
 
@@ -173,7 +174,13 @@ class Page:
         if block.language == "json":
             json.loads(block.text)
         if block.language in COMPILERS and block.title:
-            result = self.shell(f"{COMPILERS[block.language]} -fsyntax-only -I include {shlex.quote(block.title)}")
+            cuda = self.arguments.cuda
+            if "<cuda_runtime" in block.text and not (cuda and (cuda / "crt").is_dir()):  # NVRTC's wheels have half
+                self.left_out.append((block, "needs the headers of a CUDA toolkit"))
+                return
+            also = f"-isystem {shlex.quote(str(cuda))} " if cuda else ""
+            result = self.shell(
+                f"{COMPILERS[block.language]} -fsyntax-only -I include {also}{shlex.quote(block.title)}")
             if result.returncode:
                 raise Failure(result.stdout)
             self.ran += 1
@@ -220,6 +227,7 @@ def main():
     parser.add_argument("--library", type=pathlib.Path)
     parser.add_argument("--python", default="")
     parser.add_argument("--jax", default="")
+    parser.add_argument("--cuda", type=pathlib.Path)
     parser.add_argument("--gpu", action="store_true")
     arguments = parser.parse_args()
     arguments.document = arguments.document.resolve()
