@@ -151,6 +151,14 @@ def navigation(nav, pages, lists, partial):
     return out
 
 
+def version():
+    """What the pages were made from: the version and, in a clone, the commit."""
+    numbers = re.findall(r"define ATTNC_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", (ROOT / "include/attnc/version.h").read_text())
+    command = ["git", "-C", ROOT, "log", "-1", "--format=, commit %h of %ad", "--date=format:%-d %B %Y"]
+    said = subprocess.run(command, capture_output=True, text=True).stdout if shutil.which("git") else ""
+    return f"attnc {'.'.join(numbers)}{said.strip()}"
+
+
 def configure(build, pages, lists, partial):
     import yaml
 
@@ -160,6 +168,12 @@ def configure(build, pages, lists, partial):
         "docs_dir": str(pages),
         "hooks": [str(SITE / "made/hook.py")],
         "site_dir": str(build / "site"),
+        "copyright": version(),
+        "extra": {"sources": {
+            **{page.relative_to(ROOT / "docs").as_posix(): page.relative_to(ROOT).as_posix()
+               for page in (ROOT / "docs").rglob("*.md") if SITE not in page.parents},
+            **{page: source for source, page in [*DOCUMENTS.items(), ("dsl/SPEC.md", "language/reference.md")]},
+        }},
         "nav": navigation(given["nav"], pages, lists, partial),
         "plugins": {"mkdocstrings": {"handlers": {"python": {
             "paths": [str(ROOT / "tools/python")],

@@ -1,5 +1,5 @@
 """Checks the links of the built site, those in plain HTML as well: files and anchors exist, and nothing that a page
-loads is on another host. Each page has one heading of level 1.
+loads is on another host. Each page has one heading of level 1. Blocks with prompts say what their button copies.
 
   links.py SITE      prints each broken link; exit code 1 if there are some
 """
@@ -17,11 +17,15 @@ class Page(html.parser.HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.links, self.loaded, self.anchors, self.titles = [], [], set(), 0
+        self.copies, self.prompts = "", 0  # what the last block copies; prompts that a button copies
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         values = dict(attributes)
         self.titles += tag == "h1"
+        if tag == "div":
+            self.copies = values.get("data-copy", "")
+        self.prompts += tag == "span" and values.get("class") == "gp" and (not self.copies or self.copies[0] == "$")
         if values.get("id"):
             self.anchors.add(values["id"])
         if tag == "a" and values.get("name"):
@@ -41,6 +45,8 @@ def findings(site):
             continue
         if page.titles != 1:  # a second one ends the table of contents: a comment of code that is not in a block
             yield f"{name}: {page.titles} headings of level 1"
+        if page.prompts:
+            yield f"{name}: {page.prompts} prompts are copied with their commands"
         for address in page.loaded:
             if urllib.parse.urlsplit(address).netloc:
                 yield f"{name}: loads {address}"
