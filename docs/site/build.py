@@ -40,10 +40,10 @@ PAGES = {
     "src/ir/ops.def": "operations.md",
     "src/passes/passes.def": "operations.md",
     "src/jit/env.def": "environment.md",
-    "include/attnc": "api/cpp/index.md",
-    "include/attnc/attnc.h": "api/cpp/index.md",
-    "include/attnc/c": "api/c/index.md",
-    "include/attnc/c.h": "api/c/index.md",
+    "include/attnc": "api/cpp/attnc.md",
+    "include/attnc/attnc.h": "api/cpp/attnc.md",
+    "include/attnc/c": "api/c/c.md",
+    "include/attnc/c.h": "api/c/c.md",
     **DOCUMENTS,
 }
 TEXT = {".py", ".h", ".hpp", ".cpp", ".cu", ".cuh", ".c", ".def", ".sh", ".cmake", ".txt", ".md", ".json", ".jsonl"}

@@ -34,9 +34,9 @@ def place_all(every):
                 place(entity.members)
 
         place(header.entities)
-    # What attnc.h and c.h say is on the index pages.
-    names.headers["attnc/attnc.h"] = "api/cpp/index.md"
-    names.headers["attnc/c.h"] = "api/c/index.md"
+    # What attnc.h and c.h say begins the reference of all headers.
+    names.headers["attnc/attnc.h"] = "api/cpp/attnc.md"
+    names.headers["attnc/c.h"] = "api/c/c.md"
     names.headers["dsl/SPEC.md"] = "language/reference.md"
     names.headers["dsl/diagnostics.def"] = names.headers["dsl/warnings.def"] = "diagnostics.md"
     return names
@@ -148,6 +148,6 @@ def write(pages):
             continue
         (pages / page_of(header)).write_text(Writer(names, part).page(header))
         parts[part].append(header)
-    (pages / "api/cpp/index.md").write_text(index("The C++ interface", tops["cpp"], parts["cpp"], names))
-    (pages / "api/c/index.md").write_text(index("The C interface", tops["c"], parts["c"], names))
+    (pages / "api/cpp/attnc.md").write_text(index("The C++ interface", tops["cpp"], parts["cpp"], names))
+    (pages / "api/c/c.md").write_text(index("The C interface", tops["c"], parts["c"], names))
     return holes

@@ -146,5 +146,5 @@ def write(pages, attnc):
         out += [f"## {group}"] if len(groups) > 1 else []
         out.append("\n".join(["| command | what it does |\n|---|---|", *rows]))
     out += footer_of(app["footer"], 2) + options(app, 2)
-    (folder / "index.md").write_text("\n\n".join(out) + "\n")
+    (folder / "attnc.md").write_text("\n\n".join(out) + "\n")
     return [command["name"] for command in app["commands"]]
