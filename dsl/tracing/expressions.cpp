@@ -21,7 +21,10 @@ Object Tracer::eval(const Expr& expr) {
   Deeper deeper(*this);
   charge(1);
   Object value = evalKind(expr);
-  if (const Deferred* why = whyNot(value)) force(*why);
+  if (const Deferred* why = whyNot(value)) {
+    failComputed(*why);
+    force(*why);
+  }
   return value;
 }
 

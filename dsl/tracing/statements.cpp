@@ -376,6 +376,7 @@ void Tracer::bind(llvm::StringRef name, Loc loc, Object value) {
     into.names[name] = value;
     return;
   }
+  if (value.is<const Deferred*>() && loc.text == 0) computed.try_emplace(value.as<const Deferred*>(), name, loc);
   auto found = declared.find(name);
   // A declaration given with the text wins over any value.
   if (found != declared.end() && !isSame(value, found->second) && !given.contains(name))

@@ -172,11 +172,35 @@ std::string Tracer::declarationAt(Loc loc, llvm::StringRef hint) {
   const AssignStmt* assign = assignmentAt(*text, loc);
   const llvm::StringRef name = assign ? boundName(*assign) : "";
   if (name.empty()) return "";
-  std::string declaration = declarationOf(name, usageOf(*text, name));
-  if (declaration.empty()) declaration = declarationOf(name, usageOf(*text, name, /*asParameter=*/true));
+  const std::string declaration = declarationInText(name);
   if (declaration.empty()) return "";
   const bool isModules = llvm::is_contained(*text, assign);
   return ", `" + declaration + (isModules ? "`" : "`, at the top of the file or by `--capture`");
+}
+
+/// Returns the declaration that the uses of a name show, or an empty text.
+std::string Tracer::declarationInText(llvm::StringRef name) {
+  const std::string declaration = declarationOf(name, usageOf(*text, name));
+  return declaration.empty() ? declarationOf(name, usageOf(*text, name, /*asParameter=*/true)) : declaration;
+}
+
+/// Fails with the declaration of a name of the module whose value needs something of another line that attnc does not
+/// evaluate. What its own line has is told as it is.
+void Tracer::failComputed(const Deferred& why) {
+  const auto found = computed.find(&why);
+  if (found == computed.end() || !text || why.findings.empty()) return;
+  const auto [name, loc] = found->second;
+  const Loc reason = why.findings.front().loc;
+  const auto binds = [loc = loc](const Stmt* stmt) {
+    const auto* assign = llvm::dyn_cast<AssignStmt>(stmt);
+    return assign && llvm::any_of(assign->targets, [&](const Expr* target) { return target->loc.begin == loc.begin; });
+  };
+  const auto line = llvm::find_if(*text, binds);
+  if (line == text->end()) return;
+  const Loc value = llvm::cast<AssignStmt>(*line)->value->loc;
+  if (reason.text != 0 || (loc.begin <= reason.begin && reason.begin < value.end)) return;
+  const std::string declaration = declarationInText(name);
+  if (!declaration.empty()) diagnostics.fail(loc, diag::computedName, std::string_view(name), declaration);
 }
 
 void Tracer::failSyntax(std::string_view what) { fail(diag::unsupportedSyntax, what, syntaxRepair(what)); }

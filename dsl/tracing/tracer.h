@@ -162,6 +162,8 @@ private:
   // suggestions.cpp
   [[noreturn]] void failSyntax(std::string_view what);
   std::string declarationAt(Loc loc, llvm::StringRef hint);
+  std::string declarationInText(llvm::StringRef name);
+  void failComputed(const Deferred& why);
   [[noreturn]] void undefined(llvm::StringRef name, Scope* from);
   [[noreturn]] void noMember(Loc loc, llvm::StringRef path, llvm::StringRef name,
                              llvm::ArrayRef<llvm::StringRef> known);
@@ -186,6 +188,8 @@ private:
   Object returned;
   llvm::DenseMap<const void*, const Deferred*> spoiled; // objects that were changed in an unknown way
   llvm::DenseMap<unsigned, const Deferred*> written;    // captured tensors that were changed in an unknown way
+  // Names of the module, and where they are assigned, whose values could not be evaluated.
+  llvm::DenseMap<const Deferred*, std::pair<llvm::StringRef, Loc>> computed;
   // Names, with the scope or object that holds them, that mean a capture because their values could not be evaluated.
   std::set<std::pair<const void*, std::string>> standIns;
   llvm::DenseSet<const BinaryExpr*> mixedBits; // `flag & x` of a bool and something else

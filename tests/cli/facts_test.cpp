@@ -41,9 +41,9 @@ TEST_CASE("mask tells its blocks as JSON, and writes the picture as well") {
   const Outcome both = attnc::test::attnc(mask + "-o -");
   CHECK(both.exitCode == 2);
   CHECK(both.out.empty());
-  const Outcome missing = attnc::test::attnc("mask --json " + kMods + "sliding_window.py");
-  CHECK(missing.exitCode == 3);
-  CHECK(Json::parse(missing.out)["ok"] == false);
+  const Outcome large = attnc::test::attnc("mask --json --shape 4000000 --expr 'q_idx >= kv_idx'");
+  CHECK(large.exitCode == 3);
+  CHECK(Json::parse(large.out)["ok"] == false);
 }
 
 TEST_CASE("probe tells a score as JSON") {

@@ -66,7 +66,7 @@ TEST_CASE("the problem without a shape is the grid that the mod declares") {
   CHECK(lengths("fine, coarse = grid(64, 32, before=77), grid(32, 32)", "--set HEIGHT=3 --set WIDTH=3") ==
         "Q_LEN 2125 x KV_LEN 1024");
   CHECK(lengths("fine = coarse = grid(HEIGHT, WIDTH)", "--set HEIGHT=30 --set WIDTH=20") == "Q_LEN 600 x KV_LEN 600");
-  CHECK_THAT(lengths("fine = coarse = grid(HEIGHT, WIDTH)", "--draw"), Contains("4096"));
+  CHECK_THAT(lengths("fine = coarse = grid(HEIGHT, WIDTH)", ""), Contains("4096"));
 }
 
 TEST_CASE("check says what is no box, and where conditions are left") {
@@ -161,7 +161,7 @@ TEST_CASE("mask lays the keys of a query out in space") {
        {3, "mask " + mods + "causal.py --query 4", "image = grid(HEIGHT, WIDTH)"},
        {3, "mask " + mods + "neighborhood2d.py --shape 16384 --query 4", "-o FILE.svg draws it"},
        {3, image + "--shape 0,1,1,30,30 --query 4", "no queries"},
-       {3, "mask " + mods + "sparse_video.py --draw --shape 1,0,1,16000,16000 --query 5", "no queries"},
+       {3, "mask " + mods + "sparse_video.py --shape 1,0,1,16000,16000 --query 5", "no queries"},
        {3, image + "--shape 1,1,1,0,30 --query 4", "no queries"}});
 }
 

@@ -119,6 +119,7 @@ std::vector<Case> namesAndCaptures() {
       {"unknown-import at 1:8", "import scipy as sp\nq_idx > sp.x"},
       {"unknown-import at 1:6", "from os.path import join\nq_idx > join(1, 2)"},
       {"unknown-member at 2:1", "import torch\ntorch.bincount(q_idx) > 1"},
+      {"computed-name at 3:1", "import torch\nx = torch.bincount(1)\ndoc = x * 2\ndoc[q_idx] == doc[kv_idx]"},
       {"unknown-member at 1:18", "from math import sqqrt\nq_idx > sqqrt(1)"},
       {"unknown-attribute at 1:1", "q_idx.numpy() > 1"},
       {"redeclared at 2:1", "n: int\nn = 3\nq_idx > n"},

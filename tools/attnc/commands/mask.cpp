@@ -389,7 +389,7 @@ void addMask(CLI::App& app, int& exitCode) {
       "  attnc mask sliding_window.py --set window=5 --shape 24\n"
       "  attnc mask document.py --in batch.safetensors -o documents.svg\n"
       "  attnc mask sliding_window.py --set window=1000 --rows 896:1152 --columns 0:256 -o corner.svg\n"
-      "  attnc mask alibi.py --draw --shape 1,8,8,512,512 --scores -o alibi.svg\n"
+      "  attnc mask alibi.py --shape 1,8,8,512,512 --scores -o alibi.svg\n"
       "  attnc mask neighborhood2d.py -D HEIGHT=24 -D WIDTH=32 --shape 768 --query 12,15 --query 0,31 -o corner.svg");
   command->callback([options, &exitCode] { exitCode = runMask(*options); });
 }

@@ -180,11 +180,12 @@ struct NewOptions {
   bool json = false;
 };
 
-/// Returns q, k and v, and what the mod captures.
+/// Returns q, k and v, the gradient of out, and what the mod captures.
 NamedTensors tensorsFor(const Start& start) {
   Generator generator(0, kProblem, int64_t(1) << 20);
   NamedTensors tensors = start.captures();
-  tensors["q"] = generator.normal(DType::BF16, {kProblem.batch, kProblem.qHeads, kProblem.qLen, kColumns});
+  for (const char* name : {"q", "dout"})
+    tensors[name] = generator.normal(DType::BF16, {kProblem.batch, kProblem.qHeads, kProblem.qLen, kColumns});
   for (const char* name : {"k", "v"})
     tensors[name] = generator.normal(DType::BF16, {kProblem.batch, kProblem.kvHeads, kProblem.kvLen, kColumns});
   return tensors;
@@ -217,8 +218,8 @@ Status create(const NewOptions& options) {
         jsonText({{"ok", true}, {"kind", options.kind}, {"mod", mod}, {"tensors", file}, {"next", next}}));
   const ProblemShape& p = kProblem;
   std::string text =
-      fmt::format("wrote       {}\nwrote       {}: q, k, v and what the mod captures, of {},{},{},{},{},{}\n", mod,
-                  file, p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen, kColumns);
+      fmt::format("wrote       {}\nwrote       {}: q, k, v, dout and what the mod captures, of {},{},{},{},{},{}\n",
+                  mod, file, p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen, kColumns);
   for (const std::string& command : next)
     text += fmt::format("{:12}{}\n", &command == &next.front() ? "next" : "", command);
   return printResult(reportText(text));

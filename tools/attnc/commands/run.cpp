@@ -53,21 +53,10 @@ HostTensor stored(const std::vector<double>& values, HostTensor tensor) {
   return tensor;
 }
 
-/// `whyNoGpu`: what to say on stderr of a machine without a GPU; empty if the CPU was asked for.
-Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const ProblemOptions& options,
-                             const std::string& whyNoGpu) {
+Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const ProblemOptions& options) {
   auto start = std::chrono::steady_clock::now();
   ATTNC_TRY_AS(computed, runReference(mod, operands, options));
   double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  if (!whyNoGpu.empty()) {
-    clearProgress();
-    std::fputs(
-        fmt::format("attnc: note: there is no GPU, so the fp64 reference on the CPU computed, in {:.1f} ms: {}\n", ms,
-                    whyNoGpu)
-            .c_str(),
-        stderr);
-  }
-
   std::vector<int64_t> rows = rowsOf(operands);
   RunResult result;
   const reference::AttentionResult& forward = computed->forward;
@@ -176,12 +165,11 @@ Expected<int> runSteps(const ProblemOptions& options) {
     return std::move(served).error();
   }
   if (!options.savedOperands.empty()) ATTNC_TRY(saveOperands(*mod, *operands, options));
+  if (!whyNoGpu.empty())
+    printMessage("attnc: note: there is no GPU, so the fp64 reference computes on the CPU: " + whyNoGpu + "\n");
   auto result = [&] {
-    const Progress progress(*context           ? "compiling and computing"
-                            : whyNoGpu.empty() ? "computing on the CPU"
-                                               : "computing on the CPU, since there is no GPU");
-    return *context ? runOnGpu(**context, *pinnedMod, *operands, options)
-                    : runOnCpu(*mod, *operands, options, whyNoGpu);
+    const Progress progress(*context ? "compiling and computing" : "computing on the CPU");
+    return *context ? runOnGpu(**context, *pinnedMod, *operands, options) : runOnCpu(*mod, *operands, options);
   }();
   if (!result) return std::move(result).error();
   if (!result->warning.empty()) printMessage("attnc: warning: " + result->warning + "\n");

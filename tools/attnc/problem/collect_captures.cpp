@@ -130,9 +130,8 @@ private:
           missingRepair(capture));
     if (capture.kind == CaptureInfo::Kind::Tensor && !capture.extent.empty())
       return Error::environment(start + "no file is given that has it",
-                                "--in FILE.safetensors gives tensors by their names; --draw draws what is missing");
-    return Error::environment(start + "it has no value",
-                              fmt::format("--set {}=VALUE gives it one; --draw draws what is missing", capture.name));
+                                "--in FILE.safetensors gives tensors by their names");
+    return Error::environment(start + "it has no value", fmt::format("--set {}=VALUE gives it one", capture.name));
   }
 
   Status draw(const CaptureInfo& capture, HostOperands& operands) {

@@ -1,11 +1,14 @@
 #include "problem/mask_problem.h"
 
+#include "problem/collect_captures.h"
 #include "problem/grid_text.h"
 #include "support/try.h"
+#include "terminal.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <variant>
 
 namespace attnc::cli {
@@ -14,6 +17,19 @@ namespace {
 constexpr ProblemShape kDefaultShape{1, 16, 16, 4096, 4096};
 
 constexpr ProblemShape kOneHead{1, 1, 1, 0, 0}; // where --shape gives only lengths
+
+/// Returns the captures that nothing gives, and whose values are needed.
+std::string drawnNames(const Mod& mod, const ProblemOptions& options, Elements elements) {
+  if (!options.input.empty()) return {};
+  const Needed needed(mod, elements);
+  std::string names;
+  for (const CaptureInfo& capture : mod.captures()) {
+    const auto gives = [&](const std::string& set) { return set.rfind(capture.name + "=", 0) == 0; };
+    if (needed(capture.name) && std::none_of(options.sets.begin(), options.sets.end(), gives))
+      names += (names.empty() ? "" : ", ") + capture.name;
+  }
+  return names;
+}
 
 } // namespace
 
@@ -32,7 +48,6 @@ void addMaskProblem(CLI::App& command, ProblemOptions& options) {
                   "does not\ndeclare is taken as it is")
       ->type_name("FILE");
   addSets(command, options.sets);
-  command.add_flag("--draw", options.draw, "Draw captures that nothing gives, as run --random does");
   command.add_option("--seed", options.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
 }
 
@@ -45,12 +60,13 @@ Expected<Mod> loadMod(ProblemOptions& options) {
 Expected<HostOperands> findMaskProblem(const Mod& mod, const ProblemOptions& options, Elements elements,
                                        bool withScores) {
   ATTNC_TRY_AS(fallback, onDeclaredGrids(mod, options, kDefaultShape));
-  return findCaptures(mod, options,
-                      {.shape = options.shape,
-                       .fallback = *fallback,
-                       .elements = elements,
-                       .mayDraw = options.draw,
-                       .withScores = withScores});
+  ATTNC_TRY_AS(
+      operands,
+      findCaptures(mod, options,
+                   {.shape = options.shape, .fallback = *fallback, .elements = elements, .withScores = withScores}));
+  if (const std::string drawn = drawnNames(mod, options, elements); !drawn.empty())
+    printMessage("attnc: note: drawn at random: " + drawn + "; --set or --in gives values\n");
+  return operands;
 }
 
 std::string valuesText(const Captures& captures) {

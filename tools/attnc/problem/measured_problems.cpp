@@ -2,8 +2,10 @@
 
 #include "problem/operands.h"
 #include "text.h"
+#include "tools/device/device.h"
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -60,9 +62,11 @@ bool MeasuredProblems::wants(const std::string& kind) const {
 }
 
 void MeasuredProblems::check(const char* command) const {
-  if (run.input.empty() == shapes.empty())
-    throw wrongUsage(command, "no problem is given, or two",
-                     "give either --in FILE or --shape, e.g. --shape 2,16,16,8192,8192");
+  if (run.input.empty() == shapes.empty()) {
+    std::string repair = "give either --in FILE or --shape, e.g. --shape 2,16,16,8192,8192";
+    if (!device::Context::create()) repair += fmt::format("; {} needs a GPU, and there is none here", command);
+    throw wrongUsage(command, "no problem is given, or two", repair);
+  }
   run.gradients.check(wants("backward"));
   if (run.input.empty()) checkFp8(run);
   checkStdin(run);

@@ -492,8 +492,8 @@ Expected<HostOperands> findCaptures(const Mod& mod, const ProblemOptions& option
     operands.problem = *problem;
   }
   Generator generator(options.seed, operands.problem, kMaxDrawnToExplain);
-  ATTNC_TRY(
-      collectCaptures(mod, options, file, &generator, needed, asked.mayDraw ? Drawn::All : Drawn::Unneeded, operands));
+  const Drawn drawn = options.input.empty() ? Drawn::All : Drawn::Unneeded;
+  ATTNC_TRY(collectCaptures(mod, options, file, &generator, needed, drawn, operands));
   ATTNC_TRY(checkCaptures(mod, operands.captures, operands.problem));
   return operands;
 }

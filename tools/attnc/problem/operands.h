@@ -30,12 +30,11 @@ struct CapturesAsked {
   std::optional<ProblemShape> shape; ///< shape of the problem. Default: that of the file's q and k, or of its captures
   ProblemShape fallback;             ///< used if the file has none of these
   Elements elements = Elements::All;
-  bool mayDraw = false;    ///< whether to draw missing captures; else a missing one is an error
   bool withScores = false; ///< whether to read the elements of q and k, if the file has them
 };
 
-/// Finds captures for `mask` and `probe`, without v and incoming gradients: from --set, --in, --pin. q and k are empty
-/// if the file lacks them. Errors as findOperands().
+/// Finds captures for `mask` and `probe`, without v and incoming gradients: from --set, --in, --pin, else drawn. A file
+/// must have all that are needed. q and k are empty if it lacks them. Errors as findOperands().
 Expected<HostOperands> findCaptures(const Mod& mod, const ProblemOptions& options, const CapturesAsked& asked);
 
 /// Returns what a launch takes, as views of these operands, without captures. K and V of a cache are those stored.

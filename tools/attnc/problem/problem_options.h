@@ -51,7 +51,6 @@ struct ProblemOptions {
   std::string device = "auto";
   std::vector<std::string> sets; ///< NAME=VALUE
   std::optional<double> scale;
-  bool draw = false; ///< whether captures that nothing gives are drawn
   bool backward = false, verify = false, lse = false, rowMax = false, noBlockMask = false, json = false;
 };
 

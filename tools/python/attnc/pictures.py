@@ -33,9 +33,7 @@ def mask_svg(mod, shape=None, captures=None, block=128, batch=None, head=None, r
     with tempfile.TemporaryDirectory(prefix="attnc-") as folder:
         text = pathlib.Path(folder) / "mod.ir"
         text.write_text(mod.ir)
-        if captures is None:
-            options.append("--draw")
-        else:
+        if captures is not None:
             mod.check_names(captures)
             numbers = {capture.name: capture.kind for capture in mod.captures if capture.kind != "tensor"}
             options += [f"--set={name}={number_of(captures[name], name, kind)}" for name, kind in numbers.items()]
