@@ -26,7 +26,7 @@ import numpy as np  # noqa: E402
 from attnc import _diagnostics  # noqa: E402
 from attnc.errors import UntranslatableError  # noqa: E402
 
-HEAD = "import math\nimport numpy as np\nTABLE = [0.5, 1.0]\n"
+HEAD = "import math\nimport numpy as np\nTABLE = [0.5, 1.0]\nBY_HEAD = {0: 0.5, 1: 1.0}\n"
 SCORE, MASK = "def score_mod(score, b, h, q, k):\n", "def mask_mod(b, h, q, k):\n"
 # By id: mods that both the front end and a tracer refuse. The front end decides at once what it says of them.
 ALIKE = (
@@ -37,10 +37,17 @@ ALIKE = (
     ("traced-assertion", SCORE + "    assert k > 3\n    return score\n"),
     ("traced-loop", SCORE + "    for i in range(k):\n        score = score + i\n    return score\n"),
     ("traced-list-index", SCORE + "    é = score; return é + TABLE[h]\n"),
+    ("returns-none", MASK + "    q >= k\n"),
+    ("returns-none", "score_mod = lambda score, b, h, q, k: None\n"),
+    ("score-result", SCORE + "    def inner():\n        return 1\n    return (score, score)\n"),
+    ("mask-result", MASK + "    return (q - k)\n"),
+    ("mask-result", "mask_mod, other = (lambda b, h, q, k: q + k), (lambda b, h, q, k: q < k)\n"),
+    ("mask-result", "def made():\n    def mask_mod(b, h, q, k):\n        return k * 0.5\n    return mask_mod\nmask_mod = made()\n"),
+    ("mask-result", MASK + "    return 1\n"),
     ("comparison-precedence", MASK + "    return q >= k & q - k <= 10\n"),
     ("comparison-precedence", MASK + "    return (q >= k\n            | (q ^ k) > 10)\n"),
 )  # fmt: skip
-# Mods that the front end takes: id, mod, the part that is marked, message, hint. {T} is the name of the door's library.
+# Mods that the front end takes, or that it would repair by a declaration: id, mod, the part that is marked, message, hint. {T} is the name of the door's library.
 ONLY_TRACED = (
     ("traced-condition", MASK + "    return q >= k and q-k <= 10\n", "q >= k and q-k <= 10", "and this is a bool that",
      "write `(q >= k) & (q-k <= 10)`; join"),
@@ -57,6 +64,8 @@ ONLY_TRACED = (
      "`math.exp` needs a number, not an int that the GPU computes", "did you mean `{T}.exp`?"),
     ("expected-number", SCORE + "    return float(score)\n", "float(score)",
      "`float` needs a number, not a float that the GPU computes", {"torch": "`score.float()`", "jnp": "`jnp.float32(score)`"}),
+    ("bad-key", SCORE + "    return score + BY_HEAD[h]\n", "BY_HEAD[h]", "and this is an int that the GPU computes",
+     {"torch": "`torch.tensor([...])[h]`", "jnp": "`jnp.array([...])[h]`"}),
     ("unknown-member", SCORE + "    return score + np.log(k)\n", "np.log", "`numpy` has no `log` that attnc knows",
      "did you mean `{T}.log`?"),
 )  # fmt: skip
@@ -130,6 +139,23 @@ class Diagnostics(unittest.TestCase):
                     self.assertIn(message, place)
                     self.assertEqual(line[marks.index("^") : len(marks)], part)
                     self.assertIn(hint, note)
+
+    def test_results_that_are_arrays(self):
+        text = "from {} import zeros\nROWS = zeros((2, 16))\n" + SCORE + "    return score + ROWS[h]\n"
+        for library, module, what in (("torch", "torch", "a tensor"), ("jnp", "jax.numpy", "an array")):
+            if library in doors():
+                with self.subTest(library):
+                    _, error = self.refused(text.format(module), library)
+                    place, line, marks, note = str(error).split("\n")
+                    self.assertEqual(error.id, "array-result")
+                    self.assertRegex(place, rf":8:12: error: a mod computes one number .* {what} of shape \(16,\)$")
+                    self.assertEqual(line[marks.index("^") : len(marks)], "score + ROWS[h]")
+                    self.assertIn("index it", note)
+
+    def test_a_mask_that_is_a_tensor(self):  # no operation uses it
+        if "torch" in doors():
+            _, error = self.refused("import torch\nFLAGS = torch.ones(16)\n" + MASK + "    return FLAGS\n", "torch")
+            self.assertEqual(error.id, "array-result")
 
     def loaded(self, text, library):
         """Returns a mod, which calls `where`, and what the command says of the same text."""

@@ -1044,7 +1044,7 @@ print(peak() - before)
             return s / 2
 
         for told, score_mod in {
-            r"flex_test.py:\d+: .*dict: .*torch.tensor\(\[...\]\)\[h\]": lambda s, b, h, q, k: s + values[h],
+            r"(?s)flex_test.py:\d+:.* a dict .*torch.tensor\(\[...\]\)\[h\]": lambda s, b, h, q, k: s + values[h],
             r"flex_test.py:\d+: .*torch.from_numpy\(a\)": lambda s, b, h, q, k: s + array[h],
             r"(?s)flex_test.py:\d+:\d+: error: `numpy` has no `exp`.*`torch.exp`": lambda s, b, h, q, k: numpy.exp(s),
             r"(?s)flex_test.py:\d+:\d+: error: `math.exp` needs.*`torch.exp`": lambda s, b, h, q, k: s * math.exp(k),

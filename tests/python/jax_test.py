@@ -544,9 +544,9 @@ class Refusals(unittest.TestCase):
             UntranslatableError, r"captures `table`, an array of uint32.*table\.astype\(jnp\.int32\)",
             lambda score, b, h, q, k: score + table[q].astype(jnp.float32),
         )  # fmt: skip
-        self.refused_mod(UntranslatableError, r"shape \(3,\): it must return a scalar", lambda s, *_: s + jnp.arange(3.0))
+        self.refused_mod(UntranslatableError, r"this is an array of shape \(3,\)", lambda s, *_: s + jnp.arange(3.0))
         self.refused_mod(UntranslatableError, "returns 2 arrays", lambda s, *_: (s, s))
-        self.refused_mod(UntranslatableError, "mask_mod must return a bool", None, lambda b, h, q, k: q - k)
+        self.refused_mod(UntranslatableError, "`mask_mod` returns an int, expected a bool", None, lambda b, h, q, k: q - k)
         short = jnp.arange(36)
         self.refused_mod(
             IndexError, "reads `short` at q_idx, which reaches 36", lambda s, b, h, q, k: s + short[q]

@@ -8,7 +8,8 @@ import types
 _HERE = str(pathlib.Path(__file__).parent)
 
 
-def _is_ours(name, others):
+def is_ours(name: str, others: tuple[str, ...] = ()) -> bool:
+    """Whether a file is of attnc, of what torch generates, or in one of the folders `others`."""
     return name.startswith((_HERE, "<frozen", "<eval_with_key>", *others))
 
 
@@ -16,7 +17,7 @@ def stack_level(*others: str) -> int:
     """Returns the `stacklevel` for warnings.warn() in the caller that names the first line outside of attnc and of the
     folders `others`."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and _is_ours(frame.f_code.co_filename, others):
+    while frame.f_back is not None and is_ours(frame.f_code.co_filename, others):
         frame, level = frame.f_back, level + 1
     return level
 
@@ -25,7 +26,7 @@ def traceback_of(error: BaseException, *others: str) -> types.TracebackType | No
     """Returns the innermost part of a traceback that is outside of attnc and of the folders `others`."""
     found, traceback = None, error.__traceback__
     while traceback is not None:
-        if not _is_ours(traceback.tb_frame.f_code.co_filename, others):
+        if not is_ours(traceback.tb_frame.f_code.co_filename, others):
             found = traceback
         traceback = traceback.tb_next
     return found

@@ -1,18 +1,20 @@
 """What the text front end says of a mod, said of a mod that is a function of Python.
 
-In: the error of a mod that asked a traced value for its number. Out: an error with the front end's id, words and layout,
-at the place in the mod's source. Not: what only one of PyTorch and JAX has.
+In: the error of a mod that asked a traced value for its number, or what a mod returned. Out: an error with the front
+end's id, words and layout, at the place in the mod's source. Not: what only one of PyTorch and JAX has.
 """
 
 import ast
 import bisect
+import functools
+import inspect
 import itertools
 import linecache
 import re
 import types
 import typing
 
-from ._calls import traceback_of
+from ._calls import is_ours, traceback_of
 from .errors import UntranslatableError
 
 # Rows of dsl/diagnostics.def and dsl/warnings.def, by id: message and hint. A test compares them.
@@ -32,6 +34,17 @@ WORDS = {
     "traced-list-index": (
         "{0} is known only to the compiler, and is indexed by a value that the GPU computes",
         "declare the table as a captured tensor (`table: f32[H]`), or wrap it in torch.tensor(...)",
+    ),
+    "bad-key": (
+        "a key of a dict is known when the mod is compiled, and this is {0}",
+        "declare the table as a captured tensor, `table: f32[H]`, and index it",
+    ),
+    "returns-none": ("`{0}` returns nothing", "a `return` may be missing"),
+    "score-result": ("`{0}` returns {1}, expected a number", "{2}"),
+    "mask-result": ("`{0}` returns {1}, expected a bool", "{2}"),
+    "array-result": (
+        "a mod computes one number for each score, and this is {0}",
+        "index it, `x[0]`, or sum it, `x.sum()`; `t[None, h]` is `t[h]` here",
     ),
     "expected-number": ("`{0}` needs a number, not {1}", ""),
     "unknown-member": ("`{0}` has no `{1}` that attnc knows", "{2}"),
@@ -105,43 +118,120 @@ def of_call(name, error, is_score_mod):
     return UntranslatableError(f"the {what} {name} must take {takes}, and no more ({error}). {advice}")
 
 
+def of_result(function, is_score_mod, id, found=""):
+    """Returns the error to raise if a mod returns what is neither a number nor, as a mask_mod, a bool. `id` is the kind of
+    mistake, and `found` has the words for what it returns."""
+    what, source = "score_mod" if is_score_mod else "mask_mod", _Source.of_function(function)
+    node = source.returned() if source else None
+    text = source.short(node, "...") if isinstance(node, ast.expr) else "..."
+    if id == "mask-result" and found in _KINDS.values():
+        repair = f"compare it: `{text} != 0`, or `>= 0`"
+    elif is_score_mod:
+        repair = "return one number"
+    else:
+        repair = "return one bool: join conditions by `&` and `|`"
+    name = getattr(code_of(function), "co_name", what)
+    name = name if name.isidentifier() else what
+    message, hint = WORDS[id]
+    message, hint = message.format(found if id == "array-result" else name, found), hint.replace("{2}", repair)
+    return UntranslatableError(source.rendered(node, message, hint) if source else f"{message}: {hint}", id)
+
+
+def unwrapped(function):
+    """Returns the function that a wrapper or a partial calls."""
+    function = inspect.unwrap(function)
+    while isinstance(function, functools.partial):
+        function = inspect.unwrap(function.func)
+    return function
+
+
+def code_of(function):
+    """Returns the code that runs if a function, or a method or object like one, is called. None: it is not Python's."""
+    function = unwrapped(function)
+    function = getattr(function, "forward", function)  # of a torch.nn.Module
+    return getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+
+
+_KINDS = {"bool": "a bool", "f": "a float", "bfloat": "a float", "float": "a float"}
+_KINDS |= dict.fromkeys(("i", "int", "uint"), "an int")
+
+
+def kind_of(dtype):
+    """Returns the front end's words for a number of this dtype, of a library or of the IR."""
+    return _KINDS.get(str(dtype).removeprefix("torch.").rstrip("0123456789"), "a value")
+
+
 def _kind(dtype):
     """Returns the front end's words for a traced value."""
-    name = str(dtype).removeprefix("torch.")
-    kinds = {"bool": "a bool", "int": "an int", "uint": "an int", "float": "a float", "bfloat": "a float"}
-    return kinds.get(name.rstrip("0123456789"), "a value") + " that the GPU computes"
+    return f"{kind_of(dtype)} that the GPU computes"
 
 
 class _Source:
-    """The source of a mod whose code raised in a frame. `parts` are the expressions and statements that may have raised,
-    the likeliest first."""
+    """The source of a mod. `parts` are the expressions and statements that raised in a frame, or else the definition of
+    a function; the likeliest first."""
 
-    def __init__(self, lines, tree, frame):
-        self.name, self.frame = frame.f_code.co_filename, frame
+    def __init__(self, name, lines, tree, scopes):
+        self.name, self.tree, self.scopes = name, tree, scopes
         self.parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         self.starts = [0, *itertools.accumulate(len(line.encode()) for line in lines)]
         self.bytes, self.parts = "".join(lines).encode(), ()
 
     @classmethod
-    def of(cls, traceback):
-        """Returns the source of the line that raised. None: it is not known."""
-        frame = traceback.tb_frame
-        lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)
+    def _of_file(cls, name, scopes):
+        lines = linecache.getlines(name, scopes[1])
         try:
             tree = ast.parse("".join(lines))
         except (SyntaxError, ValueError):
             return None
-        source, place = cls(lines, tree, frame), (None,) * 4
+        return cls(name, lines, tree, scopes)
+
+    @classmethod
+    def of(cls, traceback):
+        """Returns the source of the line that raised. None: it is not known."""
+        frame, place = traceback.tb_frame, (None,) * 4
+        source = cls._of_file(frame.f_code.co_filename, (frame.f_locals, frame.f_globals, frame.f_builtins))
+        if source is None:
+            return None
         if hasattr(frame.f_code, "co_positions"):
             place = next(itertools.islice(frame.f_code.co_positions(), traceback.tb_lasti // 2, None))
         first, last, start, end = place
         if None in place:  # as in Python 3.10
             line = traceback.tb_lineno
-            source.parts = [x for x in ast.walk(tree) if isinstance(x, ast.expr) and x.lineno <= line <= x.end_lineno]
+            source.parts = [x for x in ast.walk(source.tree) if isinstance(x, ast.expr) and x.lineno <= line <= x.end_lineno]
         else:
-            around = [x for x in ast.walk(tree) if hasattr(x, "lineno") and _covers(x, (first, start), (last, end))]
+            around = [x for x in ast.walk(source.tree) if hasattr(x, "lineno") and _covers(x, (first, start), (last, end))]
             source.parts = around[-1:]
         return source
+
+    @classmethod
+    def of_function(cls, function):
+        """Returns the source of a function. None: it is not known."""
+        code = code_of(function)
+        if code is None or is_ours(code.co_filename):
+            return None
+        source = cls._of_file(code.co_filename, ({}, {}))
+        if source is None:
+            return None
+        found = [x for x in ast.walk(source.tree) if isinstance(x, (ast.FunctionDef, ast.Lambda)) and _is_of(x, code)]
+        if len(found) > 1 and hasattr(code, "co_positions"):  # lambdas of one line
+            places = {(first, start, last, end) for first, last, start, end in code.co_positions()}
+            found = [x for x in found if isinstance(x, ast.Lambda) and _place(x.body) in places]
+        source.parts = found
+        return source if len(found) == 1 else None
+
+    def returned(self):
+        """Returns the expression that the function returns; the function itself if it has none, or several."""
+        (function,) = self.parts
+        if isinstance(function, ast.Lambda):
+            return function.body
+        found, left = [], list(function.body)
+        while left:
+            node = left.pop()
+            if isinstance(node, ast.Return):
+                found.append(node.value)
+            elif not isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ClassDef)):
+                left += ast.iter_child_nodes(node)
+        return found[0] if len(found) == 1 and found[0] is not None else function
 
     def place(self, node, has_parentheses=True):
         """Returns the range of a node in bytes, with parentheses around it."""
@@ -168,18 +258,33 @@ class _Source:
     def value_of(self, node):
         """Returns what a name, or a name of a module, means. None: it is unknown."""
         if isinstance(node, ast.Name):
-            scopes = self.frame.f_locals, self.frame.f_globals, self.frame.f_builtins
-            return next((scope[node.id] for scope in scopes if node.id in scope), None)
+            return next((scope[node.id] for scope in self.scopes if node.id in scope), None)
         owner = self.value_of(node.value) if isinstance(node, ast.Attribute) else None
         return getattr(owner, node.attr, None) if isinstance(owner, types.ModuleType) else None
 
     def rendered(self, node, message, hint):
         begin, end = self.place(node)
+        if isinstance(node, ast.FunctionDef):
+            begin += len("def ")
+            end = begin + len(node.name.encode())
         number = bisect.bisect(self.starts, begin)
         line, start = self.bytes[self.starts[number - 1] : self.starts[number]].rstrip(b"\r\n"), self.starts[number - 1]
         end = begin + len("assert") if isinstance(node, ast.Assert) else end
         where = f"{self.name}:{number}:{begin - start + 1}"
         return rendered(where, "error", message, hint, line.decode(), begin - start, end - start)
+
+
+def _place(node):
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
+
+
+def _is_of(node, code):
+    """Whether a definition has the code's name, line and parameters."""
+    first = min([node.lineno, *(x.lineno for x in getattr(node, "decorator_list", ()))])
+    parameters = [x.arg for x in (*node.args.posonlyargs, *node.args.args)]
+    return (getattr(node, "name", "<lambda>"), first, parameters) == (
+        code.co_name, code.co_firstlineno, list(code.co_varnames[: code.co_argcount])
+    )  # fmt: skip
 
 
 def _covers(node, begin, end):
@@ -202,6 +307,10 @@ def _finding(source, node, kind, door):
         is_tuple = isinstance(node.value, ast.Tuple) or type(source.value_of(node.value)) is tuple
         if is_list or is_tuple:
             return "traced-list-index", ("a list" if is_list else "a tuple",), node, None
+        if isinstance(node.value, ast.Dict) or isinstance(source.value_of(node.value), dict):
+            key = source.value_of(node.slice)
+            hint = f"capture the values, and index them: `{door.name}.{door.array}([...])[{source.text(node.slice)}]`"
+            return "bad-key", (_kind(key.dtype) if hasattr(key, "dtype") else kind,), node, hint
     while isinstance(source.parents.get(node), ast.BoolOp) or _is_not(source.parents.get(node)):
         node = source.parents[node]
     holder = source.parents.get(node)

@@ -5,8 +5,6 @@ text. The rules are those of FiniteMasks in src/analysis/suspicions.cpp.
 """
 
 import dis
-import functools
-import inspect
 import linecache
 import math
 import re
@@ -14,7 +12,7 @@ import types
 import warnings
 
 from ._calls import stack_level
-from ._diagnostics import WORDS, rendered
+from ._diagnostics import WORDS, code_of, rendered, unwrapped
 from ._ir_text import round_f32
 from .errors import ModWarning
 
@@ -82,10 +80,7 @@ def _spelled(number):
 
 def _place_of(function, number):
     """Returns ("file:line", the line) of a number in a function, or else of the function."""
-    function = inspect.unwrap(function)
-    while isinstance(function, functools.partial):
-        function = function.func
-    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    function, code = unwrapped(function), code_of(function)
     place, left = (code.co_filename, code.co_firstlineno) if code else ("", 0), [code] if code else []
     if hasattr(function, "graph"):  # of torch.compile; its nodes know the code that they come from
         found = [x.stack_trace for x in function.graph.nodes if x.stack_trace and any(_is(y, number) for y in x.args)]

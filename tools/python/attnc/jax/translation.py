@@ -13,7 +13,7 @@ from jax.extend.core import Literal
 
 from .._arrays import Array, Axis, Lowering, ir_type
 from .._calls import place_of
-from .._diagnostics import Door, asked, of_call
+from .._diagnostics import Door, asked, kind_of, of_call, of_result
 from .._ir_text import DIMS, EXTENT_OF_PARAM, Capture, Program
 from .._suspicions import warn_of
 from ..errors import UntranslatableError
@@ -59,7 +59,8 @@ class Traced:
         self.what, self.jaxpr, self.places, self.inner, self.function = what, jaxpr, places, inner, function
         self.variables = [*jaxpr.constvars, *jaxpr.invars]
         if len(jaxpr.outvars) != 1:
-            raise UntranslatableError(f"{what} returns {len(jaxpr.outvars)} arrays: it must return a scalar")
+            found = (f"{what.removesuffix('_mod')}-result", "a tuple") if jaxpr.outvars else ("returns-none",)
+            raise of_result(function, what == "score_mod", *found)
 
     @classmethod
     def of(cls, what, function, captured):
@@ -81,6 +82,8 @@ class Traced:
             ) from error
         except TypeError as error:
             found = of_call(getattr(function, "__qualname__", None) or repr(function), error, what == "score_mod")
+            if "unhashable type" in str(error) and "Tracer" in str(error):
+                found = asked(error, None, _DOOR)
             if found is None:
                 raise
             raise found from None
@@ -245,12 +248,12 @@ class _Translator:
         except _Placed as error:
             raise UntranslatableError(str(error)) from None
         if result.rank:
-            raise UntranslatableError(f"{what} returns an array of shape {result.shape}: it must return a scalar")
+            raise of_result(traced.function, what == "score_mod", "array-result", f"an array of shape {result.shape}")
         value = result.at(())
         if what == "score_mod":
             return self.builder.cast(value, "f32")
         if value.type != "bool":
-            raise UntranslatableError("mask_mod must return a bool: compare, e.g. `!= 0`")
+            raise of_result(traced.function, False, "mask-result", kind_of(value.type))
         return value
 
     def run(self, jaxpr, args, what):

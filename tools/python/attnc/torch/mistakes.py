@@ -32,11 +32,13 @@ def refusal(name, error, is_score_mod):
     told, what = str(error), f"`{text}`" if text else name
     if isinstance(error, UntranslatableError):
         return UntranslatableError(f"{_where(place)}{told}") if place and place not in told else error
-    if isinstance(error, KeyError) and "Tensor" in told:
-        told = "looks up a tensor in a dict: capture the values in a tensor, torch.tensor([...])[h]"
-    elif "is not supported for tensor subclasses" in told:
+    is_key, is_numpy = isinstance(error, KeyError) and "Tensor" in told, "is not supported for tensor subclasses" in told
+    if is_key or is_numpy:
         if (found := _diagnostics.asked(error, None, _DOOR)) is not None:
             return found
+    if is_key:
+        told = "looks up a tensor in a dict: capture the values in a tensor, torch.tensor([...])[h]"
+    elif is_numpy:
         told = (
             "gives a tensor to NumPy: use torch's functions, such as torch.exp instead of np.exp, and capture "
             "torch.from_numpy(a) instead of the array a"

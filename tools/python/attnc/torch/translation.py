@@ -9,6 +9,7 @@ import typing
 import torch
 
 from .._arrays import Array, Axis, Lowering, ir_type
+from .._diagnostics import kind_of, of_result
 from .._ir_text import DIMS, Builder, Capture, Program, halves
 from .._suspicions import warn_of
 from ..mod import Mod
@@ -142,31 +143,33 @@ class _Graphs:
                 values[node] = Array(node.meta["val"], (), lambda indices, param=param: param)
             elif node.op == "get_attr":
                 tensor = getattr(graph, node.target)
-                is_table = all(_name_of(user.target) in ("lift_fresh_copy", "lift_fresh") for user in node.users)
+                of_table = torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.default
+                is_table = all(user.target in of_table for user in node.users)
                 values[node] = self.captured(tensor, is_table and id(tensor) not in self.place_of)
             elif node.op == "call_function":
                 self._check_writes(node, views)
                 values[node] = self._call(node, values, what)
             elif node.op == "output":
-                return self._result(torch.fx.map_arg(node.args[0], values.get), is_score_mod)
+                return self._result(torch.fx.map_arg(node.args[0], values.get), function, is_score_mod)
         raise AssertionError("a graph without an output")
 
-    def _result(self, result, is_score_mod):
+    def _result(self, result, function, is_score_mod):
+        wrong = "score-result" if is_score_mod else "mask-result"
+        if result is None:
+            raise of_result(function, is_score_mod, "returns-none")
         if isinstance(result, Array):
             if result.rank:
-                raise UntranslatableError(
-                    f"{'score_mod' if is_score_mod else 'mask_mod'} returns a tensor of shape "
-                    f"{result.shape}: it must return a scalar"
-                )
+                raise of_result(function, is_score_mod, "array-result", f"a tensor of shape {result.shape}")
             value = result.at(())
-        elif isinstance(result, (bool, int, float)):
+        elif isinstance(result, bool) or isinstance(result, (int, float)) and is_score_mod:
             value = self.builder.const(result, "bool" if isinstance(result, bool) else "f32")
         else:
-            raise UntranslatableError(f"the mod returns {type(result).__name__}: it must return a scalar tensor")
+            name = type(result).__name__
+            raise of_result(function, is_score_mod, wrong, kind_of(name) if name in ("int", "float") else f"a {name}")
         if is_score_mod:
             return self.builder.cast(value, "f32")
         if value.type != "bool":
-            raise UntranslatableError("mask_mod must return a bool: compare, e.g. `!= 0`")
+            raise of_result(function, is_score_mod, wrong, kind_of(value.type))
         return value
 
     def _call(self, node, values, what):
