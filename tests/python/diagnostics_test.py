@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import warnings
 
 import needs
@@ -166,6 +167,55 @@ class Diagnostics(unittest.TestCase):
         path.write_text(path.read_text().replace("torch", "jax.numpy" if library == "jnp" else "torch"))
         exec(compile(path.read_text(), str(path), "exec"), scope)
         return scope["score_mod"], told.strip()
+
+    def warned(self, text, library):
+        """Returns what two calls with a mod warn of, and what the command says of the same text."""
+        self.count += 1
+        path, module = self.folder / f"mod{self.count}.py", {"torch": "torch", "jnp": "jax.numpy"}[library]
+        path.write_text(f"FLAGS: bool[KV_LEN]\n{text}")
+        told = subprocess.run([os.environ["ATTNC_COMMAND"], "check", str(path)], capture_output=True, text=True).stderr
+        path.write_text(f"from {module} import ones; FLAGS = ones(16) > 0\n{text}")
+        scope = {}
+        exec(compile(path.read_text(), str(path), "exec"), scope)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                doors()[library](scope.get("score_mod"), scope.get("mask_mod"))
+        self.assertEqual({one.filename for one in caught} | {__file__}, {__file__})
+        return [str(one.message) for one in caught], re.sub(r".* warning: nothing reads the capture `FLAGS`(.*\n){4}", "", told).strip()
+
+    def test_suspicions_of_the_front_end(self):
+        for library in doors():
+            for id, text in (
+                ("mask-always-true", MASK + "    return (q >= k) | (k > q)\n"),
+                ("mask-always-false", MASK + "    later = k > q\n    return (q >= k) & later  # none\n"),
+                ("comparison-precedence", MASK + "    return (FLAGS[q] & q >= k)\n"),
+                ("comparison-precedence", MASK + "    return q >= k ^ FLAGS[q]\n"),
+                ("parameter-order", "def mask_mod(q_idx, kv_idx, b, h):\n    return q_idx >= kv_idx\n"),
+                ("parameter-order", "def score_mod(b, h, q_idx, kv_idx, score):\n    return score + b\n"),
+            ):
+                with self.subTest(text, library=library):
+                    found, told = self.warned(text, library)
+                    self.assertEqual(found, [told])
+                    self.assertIn(f"[{id}]\n", told)
+
+    def test_what_is_not_suspicious(self):
+        for library in doors():
+            for text in (
+                MASK + "    return True\n",
+                MASK + "    return (q & 3 >= k & 1) & FLAGS[k]\n",
+                MASK + "    return (FLAGS[k] & q) == 0\n",
+                "def mask_mod(b, h, i, j):\n    return i >= j\n",
+            ):
+                with self.subTest(text, library=library):
+                    self.assertEqual(self.warned(text, library), ([], ""))
+
+    def test_masks_of_installed_packages_are_not_the_callers(self):
+        for library in doors():
+            with self.subTest(library), unittest.mock.patch("sysconfig.get_path", lambda name: str(self.folder)):
+                found, told = self.warned(MASK + "    return q >= 0\n", library)
+                self.assertEqual(found, [])
+                self.assertIn("[mask-always-true]", told)
 
     def test_finite_masks_are_warned_of_once(self):
         for library, call in doors().items():

@@ -20,6 +20,12 @@ class Warnings(unittest.TestCase):
         self.assertEqual({one.filename for one in caught}, {__file__})
         self.assertEqual([one.id for one in mod.warnings], ["unused-capture", "comparison-precedence"])
 
+    def test_the_caller_of_attention_is_named(self):
+        with warnings.catch_warnings(record=True) as caught, self.assertRaises(attnc.ArgumentError):
+            warnings.simplefilter("always")
+            attnc.attention(TEXT, 1, 2, 3)
+        self.assertEqual({one.filename for one in caught}, {__file__})
+
     def test_filters_of_python_decide(self):
         with warnings.catch_warnings():
             warnings.simplefilter("error")

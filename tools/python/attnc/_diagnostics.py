@@ -49,6 +49,18 @@ WORDS = {
     "expected-number": ("`{0}` needs a number, not {1}", ""),
     "unknown-member": ("`{0}` has no `{1}` that attnc knows", "{2}"),
     "comparison-precedence": ("`{0}` binds tighter than comparisons: this reads `{1}`", "write `{2}`"),
+    "parameter-order": (
+        "`{2}` is given {1} as its parameter `{0}`: arguments come by position",
+        "order the parameters like this: `({3})`",
+    ),
+    "mask-always-true": (
+        "the mask is true for every score",
+        "leave it out, or look for a comparison that is the wrong way round",
+    ),
+    "mask-always-false": (
+        "the mask is false for every score: the output is 0",
+        "look for a comparison that is the wrong way round",
+    ),
     "finite-mask": (
         "{0} is a score like others: no block of the mask is skipped",
         'write `-float("inf")`, or move the condition into `mask_mod`: both skip blocks, and a row without live scores '
@@ -90,7 +102,7 @@ def asked(error, dtype, door):
     """Returns the error to raise if a mod asked for the number in a traced value of this dtype. None: the front end has no
     words for it, or this Python does not know the place."""
     traceback = traceback_of(error, *door.folders)
-    source = traceback and _Source.of(traceback)
+    source = traceback and Source.of(traceback)
     for part in source.parts if source else ():
         found = _finding(source, part, _kind(dtype), door)
         if found:
@@ -121,7 +133,7 @@ def of_call(name, error, is_score_mod):
 def of_result(function, is_score_mod, id, found=""):
     """Returns the error to raise if a mod returns what is neither a number nor, as a mask_mod, a bool. `id` is the kind of
     mistake, and `found` has the words for what it returns."""
-    what, source = "score_mod" if is_score_mod else "mask_mod", _Source.of_function(function)
+    what, source = "score_mod" if is_score_mod else "mask_mod", Source.of_function(function)
     node = source.returned() if source else None
     text = source.short(node, "...") if isinstance(node, ast.expr) else "..."
     if id == "mask-result" and found in _KINDS.values():
@@ -166,7 +178,7 @@ def _kind(dtype):
     return f"{kind_of(dtype)} that the GPU computes"
 
 
-class _Source:
+class Source:
     """The source of a mod. `parts` are the expressions and statements that raised in a frame, or else the definition of
     a function; the likeliest first."""
 
@@ -204,10 +216,10 @@ class _Source:
         return source
 
     @classmethod
-    def of_function(cls, function):
-        """Returns the source of a function. None: it is not known."""
+    def of_function(cls, function, *others):
+        """Returns the source of a function. None: it is not known, or in one of the folders `others`."""
         code = code_of(function)
-        if code is None or is_ours(code.co_filename):
+        if code is None or is_ours(code.co_filename, others):
             return None
         source = cls._of_file(code.co_filename, ({}, {}))
         if source is None:
@@ -262,7 +274,7 @@ class _Source:
         owner = self.value_of(node.value) if isinstance(node, ast.Attribute) else None
         return getattr(owner, node.attr, None) if isinstance(owner, types.ModuleType) else None
 
-    def rendered(self, node, message, hint):
+    def rendered(self, node, message, hint, severity="error"):
         begin, end = self.place(node)
         if isinstance(node, ast.FunctionDef):
             begin += len("def ")
@@ -271,7 +283,7 @@ class _Source:
         line, start = self.bytes[self.starts[number - 1] : self.starts[number]].rstrip(b"\r\n"), self.starts[number - 1]
         end = begin + len("assert") if isinstance(node, ast.Assert) else end
         where = f"{self.name}:{number}:{begin - start + 1}"
-        return rendered(where, "error", message, hint, line.decode(), begin - start, end - start)
+        return rendered(where, severity, message, hint, line.decode(), begin - start, end - start)
 
 
 def _place(node):
@@ -363,11 +375,36 @@ def _bare_bits(source, chain):
     may be meant has two numerals, the author knows the precedence."""
     operands, found = [chain.left, *chain.comparators], []
     for before, bits, behind in zip(operands, operands[1:], operands[2:]):
-        if isinstance(bits, ast.BinOp) and isinstance(bits.op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
+        if _is_bits(source, bits):
             pairs = (before, bits.left), (bits.right, behind)
-            if source.is_bare(bits) and not any(all(isinstance(x, ast.Constant) for x in pair) for pair in pairs):
+            if not any(all(isinstance(x, ast.Constant) for x in pair) for pair in pairs):
                 found.append(bits)
     return found
+
+
+def _is_bits(source, node):
+    """Whether this is `x & y`, `x | y` or `x ^ y` without parentheses."""
+    is_bits = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor))
+    return is_bits and source.is_bare(node)
+
+
+def mixed_bits(source):
+    """Yields (comparison, sign, what it reads, what may be meant) for each `flag & a >= b` in a function, which reads
+    `(flag & a) >= b`. Bits of a numeral are meant so."""
+    for node in ast.walk(source.parts[0]):
+        if not isinstance(node, ast.Compare) or len(node.ops) > 1:
+            continue
+        first, last, op = node.left, node.comparators[0], _SIGNS[type(node.ops[0])]
+        for bits in (first, last):
+            if not _is_bits(source, bits) or isinstance(bits.left, ast.Constant) or isinstance(bits.right, ast.Constant):
+                continue
+            sign, left, right = _SIGNS[type(bits.op)], source.text(bits.left), source.text(bits.right)
+            read = _compared(node, lambda x: f"({source.text(x)})" if x is bits else source.text(x))
+            if bits is first:
+                meant = f"{left} {sign} ({right} {op} {source.text(last)})"
+            else:
+                meant = f"({source.text(first)} {op} {left}) {sign} {right}"
+            yield node, sign, read, meant
 
 
 def _compared(chain, text):

@@ -1,36 +1,102 @@
-"""Warnings about mods that are functions: a finite number where -inf would mask a score.
+"""Warnings about mods that are functions.
 
-In: the program of a score_mod. Out: ModWarning, as the library gives it for texts; it gives none for IR, which has no
-text. The rules are those of FiniteMasks in src/analysis/suspicions.cpp.
+In: a mod and its program. Out: ModWarning, as the library gives it for texts; it gives none for IR, which has no text.
+The rules are those of FiniteMasks in src/analysis/suspicions.cpp, and of warnOfOrder and warnOfMixedBits in dsl/tracing.
+Whether a mask is the same for every score is what the library's passes find.
 """
 
 import dis
+import functools
+import inspect
 import linecache
 import math
 import re
+import sysconfig
 import types
 import warnings
 
 from ._calls import stack_level
-from ._diagnostics import WORDS, code_of, rendered, unwrapped
-from ._ir_text import round_f32
+from ._diagnostics import WORDS, Source, code_of, mixed_bits, rendered, unwrapped
+from ._ir_text import PARAMS, round_f32
 from .errors import ModWarning
+from .mod import Mod
 
 _LARGE = 1e4  # larger finite numbers stand for an infinity
 _told = set()
 
 
-def warn_of(function, score, *others):
-    """Warns once of each finite mask in the score that a score_mod returns. `others`: folders that are not the caller's."""
-    for number in _finite_masks(score):
-        message, hint = WORDS["finite-mask"]
-        where, line = _place_of(function, number)
-        start = len(line.encode()) - len(line.lstrip().encode())
-        where = f"{where}:{start + 1}" if line else where
-        text = rendered(where, "warning", f"{message.format(_spelled(number))} [finite-mask]", hint, line, start)
-        if text not in _told:
-            _told.add(text)
-            warnings.warn(ModWarning("finite-mask", text), stacklevel=stack_level(*others))
+def warn_of(function, is_score_mod, value, nodes, *others):
+    """Warns once of each suspicion about a mod that returns `value`. `nodes` are those of its program, and `others` folders
+    that are not the caller's."""
+    _warn_of_order(function, is_score_mod, others)
+    if any(map(_mixes, nodes)) and (source := _source_of(function, "comparison-precedence")):
+        for node, *holes in mixed_bits(source):
+            _warn_at(source, node, "comparison-precedence", holes, others)
+    for number in _finite_masks(value) if is_score_mod else ():
+        _warn_of_line(*_place_of(function, number), "finite-mask", [_spelled(number)], others)
+
+
+def warn_of_mask(function, text, *others):
+    """Warns once of a mask_mod that is the same for every score. `text` is its program, as IR."""
+    id = _always(text)
+    if id and (source := _source_of(function, id)):
+        number = source.returned().lineno
+        line = linecache.getline(source.name, number).rstrip()
+        _warn_of_line(f"{source.name}:{number}", line, id, [], others)
+
+
+@functools.lru_cache(maxsize=1024)
+def _always(text):
+    """Returns the id of the warning about a mask. None: it differs between scores, or its author wrote a literal."""
+    written, found = (
+        re.search(r"^output mask\(.*\) -> (true|false)$", program, re.M) for program in (text, Mod.parse_ir(text).ir)
+    )
+    return None if written or not found else f"mask-always-{found[1]}"
+
+
+def _warn_of_order(function, is_score_mod, others):
+    """Warns of usual names of parameters in another order."""
+    if not inspect.isfunction(function):
+        return
+    usual, names = tuple(PARAMS)[not is_score_mod :], function.__code__.co_varnames[: function.__code__.co_argcount]
+    moved = [place for place, (name, other) in enumerate(zip(names, usual)) if name != other and name in usual]
+    if moved and (source := _source_of(function, "parameter-order")):
+        holes = names[moved[0]], usual[moved[0]], function.__name__, ", ".join(usual)
+        _warn_at(source, source.parts[0].args.args[moved[0]], "parameter-order", holes, others)
+
+
+def _source_of(function, id):
+    """Returns the source of a function, once for a kind of warning: JAX traces a mod at each call. Functions of installed
+    packages are not the caller's to mend: Transformers has the mask `q_idx >= 0`."""
+    code = code_of(function)
+    if (code, id) in _told:
+        return None
+    _told.add((code, id))
+    return Source.of_function(function, sysconfig.get_path("purelib"))
+
+
+def _mixes(value):
+    """Whether an operation on bits has a bool and an int."""
+    is_cast = any(x.op == "cast" and x.operands[0].type == "bool" for x in value.operands)
+    return value.op in ("and", "or", "xor") and value.type != "bool" and is_cast
+
+
+def _warn_at(source, node, id, holes, others):
+    message, hint = (words.format(*holes) for words in WORDS[id])
+    _warn(id, source.rendered(node, f"{message} [{id}]", hint, "warning"), others)
+
+
+def _warn_of_line(where, line, id, holes, others):
+    message, hint = WORDS[id]
+    start = len(line.encode()) - len(line.lstrip().encode())
+    where = f"{where}:{start + 1}" if line else where
+    _warn(id, rendered(where, "warning", f"{message.format(*holes)} [{id}]", hint, line, start), others)
+
+
+def _warn(id, text, others):
+    if text not in _told:
+        _told.add(text)
+        warnings.warn(ModWarning(id, text), stacklevel=stack_level(*others))
 
 
 def _finite_masks(score):

@@ -2,8 +2,8 @@
 
 
 class ModWarning(UserWarning):
-    """A warning about the text of a mod, or, in PyTorch and JAX, about a function ("finite-mask"). `id` is its kind, as
-    listed in dsl/SPEC.md: "unused-capture". The message is rendered as by a compiler. Its first line ends with the id in
+    """A warning about a mod, a text or a function of PyTorch or JAX. `id` is its kind, as listed in dsl/SPEC.md:
+    "finite-mask". The message is rendered as by a compiler. Its first line ends with the id in
     brackets, for filters of `warnings`."""
 
     def __init__(self, id: str, rendered: str):

@@ -9,6 +9,7 @@ import typing
 import warnings
 from ctypes import byref, pointer
 
+from ._calls import stack_level
 from ._library import DTYPE_NAMES, DTYPES, KINDS, Handle, check, compiler, library
 from ._spec import (
     MAX_RANK, BackwardOperands, BackwardOutputs, Capture, CaptureInfo, Define, Diagnostic, ModInfo, Operands, Outputs,
@@ -214,7 +215,7 @@ class Mod:
 
     def _warned(self):
         for warning in self.warnings:
-            warnings.warn(warning, stacklevel=3)
+            warnings.warn(warning, stacklevel=stack_level())
         return self
 
     def __repr__(self) -> str:

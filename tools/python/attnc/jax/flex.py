@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from .._suspicions import warn_of_mask
 from .calls import attention_backward_p, attention_p, mod_of
 from .translation import check_sizes, translated
 
@@ -150,6 +151,8 @@ def flex_attention(
     problem = *query.shape[:2], key.shape[1], query.shape[2], key.shape[2]
     mods, captured = translated(score_mod, mask_mod, problem)
     mod_of(mods.text)  # raises what is wrong with it here, and not while XLA compiles
+    if mask_mod is not None:
+        warn_of_mask(mask_mod, mods.text, *jax.__path__)
     scale = query.shape[3] ** -0.5 if scale is None else float(scale)
     out, lse = _attend(mods, scale, *_along_all([query, key, value, *captured]))
     return (out, lse) if return_lse else out

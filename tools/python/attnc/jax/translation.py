@@ -375,8 +375,8 @@ class Mods:
         translator, outputs = _Translator(hints, sizes), {}
         for mod in traced:
             outputs[mod.what.removesuffix("_mod")] = translator.value_of(mod, avals)
-            if mod.what == "score_mod":
-                warn_of(mod.function, outputs["score"], *_DOOR.folders)
+            value = outputs[mod.what.removesuffix("_mod")]
+            warn_of(mod.function, mod.what == "score_mod", value, translator.builder.nodes, *_DOOR.folders)
         program = Program(translator.builder, outputs, sizes)
         program.check(sizes, {capture.name: capture.shape for capture in program.captures})
         self.text = program.text()

@@ -6,6 +6,7 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from .. import _spec as c
+from .._suspicions import warn_of_mask
 from ..launch import ALIGNED, OPTIONS, Launch, members_of
 from .autograd import attend, attend_by, is_current, wanted_by
 from .block_mask import form_of, has_lists, mask_mod_of
@@ -13,6 +14,7 @@ from .errors import OperandError
 from .graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .fp8 import SPANS, check_fp8
 from .kernels import check_dtype
+from .mistakes import TORCH
 from .repeats import look_of, remember, repeated
 from .translation import translate
 
@@ -313,6 +315,8 @@ def flex_attention(
             _check(query, key, value, enable_gqa, block_mask)  # which may know why
             raise
         text, captures, numbers = translation.given()
+        if mask_mod is not None:
+            warn_of_mask(mask_mod, text, TORCH)
         launch = Launch(
             numbers, scale, block_mask, ALIGNED, lists, text, None, *wanted_by(query, key, value, captures), wants_max,
             options, fp8, (enable_gqa, form_of(block_mask)),

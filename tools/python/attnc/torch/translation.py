@@ -431,9 +431,11 @@ def _traced(score_mod, mask_mod, description, device, stand_ins=None):
     graphs, outputs = _Graphs(description, device, stand_ins), {}
     if score_mod is not None:
         outputs["score"] = graphs.value_of(score_mod, True)
-        warn_of(score_mod, outputs["score"], TORCH)
     if mask_mod is not None:
         outputs["mask"] = graphs.value_of(mask_mod, False)
+    for mod, is_score_mod, value in zip((score_mod, mask_mod), (True, False), map(outputs.get, ("score", "mask"))):
+        if value is not None:
+            warn_of(mod, is_score_mod, value, graphs.builder.nodes, TORCH)
     return _Entry(graphs, outputs, description.alive)
 
 
