@@ -96,6 +96,7 @@ class Page:
             "PATH": f"{tools}:{os.environ['PATH']}",
             "HOME": str(self.folder),
             "ATTNC_CACHE_DIR": str(arguments.scratch / "kernels"),
+            "ATTNC_COMMAND": str(pathlib.Path(arguments.attnc).resolve()),
             "PYTHONPATH": str(ROOT / "tools/python"),
             "NO_COLOR": "1",
             "COLUMNS": "80",

@@ -1,4 +1,4 @@
-"""Tests that a mod explains its kernel, in the same words as the command. Needs NVRTC, but no torch and no GPU."""
+"""Tests that a mod tells what it is, and explains its kernel in the same words as the command. Needs NVRTC, but no torch and no GPU."""
 
 import json
 import os
@@ -41,6 +41,37 @@ class Explain(unittest.TestCase):
                 self.assertEqual(mine[name], theirs[name], name)
             self.assertEqual(mine["kernel"]["kind"], kind)
             self.assertEqual([one["capture"] for one in mine["gradients"]], ["cap"] if options else [])
+
+    def test_text_is_what_the_command_prints(self):
+        command = [os.environ["ATTNC_COMMAND"], "explain", "--expr", TEXT, "--dtype", "fp16", "--head-dim", "64"]
+        command += ["--arch", "sm_90a", "--set", "window=256", "--set", "cap=0.5", "--kernel", "backward"]
+        told = subprocess.run([*command, "--gradients", "cap", "--shape", "1024,1024"], capture_output=True, text=True)
+        if "nvrtc" in told.stderr:
+            self.skipTest(f"SKIPPED: {told.stderr}")
+        options = {"dtype": "f16", "head_dim": 64, "arch": "sm_90a", "training": True, "gradients": ["cap"]}
+        text = attnc.explain(TEXT, (1024, 1024), captures={"window": 256, "cap": 0.5}, **options)
+        without_names = [
+            [line for line in found.splitlines() if not line.startswith(("mod ", " "))] for found in (text, told.stdout)
+        ]
+        self.assertEqual(*without_names)
+        self.assertIn("kernel ", repr(text))  # as prompts and notebooks show it
+        self.assertIn("\n", repr(text))
+
+    def test_text_refuses_what_is_no_mod(self):
+        with self.assertRaisesRegex(attnc.ArgumentError, r"mod is function: .*attnc.torch.translate\(.*\).mod"):
+            attnc.explain(lambda b, h, q_idx, kv_idx: q_idx >= kv_idx)
+        with self.assertRaisesRegex(attnc.ArgumentError, "dtype is 'half': one of"):
+            attnc.explain(TEXT, dtype="half")
+        with self.assertRaisesRegex(attnc.ArgumentError, "and no shape: give"):
+            attnc.explain("t: f32[4]\ndef score_mod(s, b, h, q, k): return s + t[h]", captures={"t": None})
+
+    def test_mods_print_what_they_are(self):
+        bias = "bias: f32[H, KV_LEN]\nwindow: int\ndef score_mod(s, b, h, q_idx, k):\n    return s + bias[h, k] * window"
+        for text, told in (
+            (TEXT, "<attnc.Mod <mod>: score_mod, mask_mod, cap: float, window: int>"),
+            (bias, "<attnc.Mod <mod>: score_mod, bias: f32[H, KV_LEN], window: int>"),
+        ):
+            self.assertEqual(repr(attnc.Mod.parse(text)), told)
 
     def test_counts(self):
         blocks = self.explained()["blocks"]

@@ -17,7 +17,7 @@ import torch
 import attnc
 from attnc import _cpu_notice
 from attnc.torch import (
-    AuxRequest, FlexKernelOptions, OperandError, UntranslatableError, create_block_mask, explain, flex_attention,
+    AuxRequest, FlexKernelOptions, OperandError, UntranslatableError, create_block_mask, explain, flex_attention, translate,
 )  # fmt: skip
 from torch.nn.attention import flex_attention as flex
 
@@ -206,6 +206,20 @@ class Explains(unittest.TestCase):
         self.assertEqual((plain["kernel"]["family"], older["kernel"]["family"]), ("sm90", "sm80"))
         self.assertIn("not in columns", words[0])
         self.assertIn("rank 64: 64 columns of q and k (head dim 128), to 2^-7", words[1])
+
+    def test_mods_of_functions_are_explained(self):
+        lengths = torch.tensor([256, 512])
+        found = translate(None, lambda b, h, q_idx, kv_idx: kv_idx < lengths[b])
+        self.assertEqual(repr(found.mod), "<attnc.Mod <torch>: mask_mod, lengths: i64[2]>")
+        self.assertIn("<svg ", found.mod.mask_svg(512))
+        try:
+            told = attnc.explain(found.mod, (2, 4, 2, 1024, 1024), captures=found.tensors, dtype="e4m3", arch="sm_90a")
+        except attnc.RunError as error:
+            if "nvrtc" in str(error).lower():
+                self.skipTest(f"SKIPPED: {error}")
+            raise
+        self.assertIn("problem     B 2, H 4, HKV 2, Q_LEN 1024, KV_LEN 1024", told)
+        self.assertRegex(told, r"\n +live +48   37\.5 %\n")
 
     def test_explain_refuses_what_flex_attention_refuses(self):
         q, k = (torch.empty(1, heads, 512, 64, dtype=torch.bfloat16) for heads in (4, 2))

@@ -10,6 +10,7 @@ needs these or a GPU.
 from .attention import attention
 from .errors import ArgumentError, CpuWarning, Error, InternalError, ModError, ModWarning, RunError
 from .grid import grid
+from .inspection import explain
 from .mod import CapturedValue, Mod
 from .names import (
     B, H, HKV, KV_LEN, Q_LEN, and_masks, bf16, f16, f32, i8, i16, i32, i64, noop_mask, or_masks, tanh_approx, u8,
@@ -37,6 +38,7 @@ __all__ = [
     "and_masks",
     "attention",
     "bf16",
+    "explain",
     "f16",
     "f32",
     "grid",

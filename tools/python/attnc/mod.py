@@ -31,6 +31,10 @@ class CapturedValue:
     dtype: str | None = None
     extents: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """Returns the declaration: "bias: f32[H, KV_LEN]"."""
+        return f"{self.name}: {self.kind if self.dtype is None else self.dtype + '[' + ', '.join(self.extents) + ']'}"
+
 
 class Mod:
     """A parsed and checked mod: the score_mod and mask_mod of an attention. Immutable and thread-safe. `warnings` holds
@@ -219,7 +223,8 @@ class Mod:
         return self
 
     def __repr__(self) -> str:
-        return f"<attnc.Mod {self.name} {self.hash[:12]}>"
+        functions = [what for what in ("score_mod", "mask_mod") if getattr(self, f"has_{what}")]
+        return f"<attnc.Mod {self.name}: {', '.join([*functions, *map(str, self.captures)])}>"
 
 
 def _dense(dtype, shape):

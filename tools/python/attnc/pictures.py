@@ -1,10 +1,11 @@
-"""Pictures of masks as SVG, drawn by the command that the wheel contains."""
+"""What the command that the wheel contains shows of a mod: pictures of masks, as SVG, and other texts."""
 
 import contextlib
 import ctypes
 import html
 import itertools
 import json
+import math
 import pathlib
 import tempfile
 
@@ -14,9 +15,9 @@ from .dlpack import View, number_of, on_cpu
 
 _SAFETENSORS = {
     "bool": "BOOL", "u8": "U8", "i8": "I8", "i16": "I16", "i32": "I32", "i64": "I64", "f16": "F16", "bf16": "BF16",
-    "f32": "F32", "f64": "F64",
+    "f32": "F32", "f64": "F64", "e4m3": "F8_E4M3",
 }  # fmt: skip
-_BYTES = {"bool": 1, "u8": 1, "i8": 1, "i16": 2, "f16": 2, "bf16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8}
+_BYTES = {"bool": 1, "e4m3": 1, "u8": 1, "i8": 1, "i16": 2, "f16": 2, "bf16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8}
 # Notebooks draw masks of up to this many scores unasked, in about a second.
 MOST_UNASKED = 1 << 26
 
@@ -30,19 +31,27 @@ def mask_svg(mod, shape=None, captures=None, block=128, batch=None, head=None, r
         options += [] if index is None else [f"--{name}={index}"]
     for name, part in (("rows", rows), ("columns", columns)):
         options += [] if part is None else [f"--{name}={part[0]}:{part[1]}"]
+    if captures is None:
+        options.append("--draw")
+    return shown("mask", mod, captures, "--output=-", *options)
+
+
+def shown(command, mod, captures, *options, operands=None):
+    """Returns what the command prints of a mod. None for captures: it draws them. `operands` maps names of further tensors,
+    whose elements do not count, to their dtypes and shapes."""
     with tempfile.TemporaryDirectory(prefix="attnc-") as folder:
-        text = pathlib.Path(folder) / "mod.ir"
+        text, options = pathlib.Path(folder) / "mod.ir", list(options)
         text.write_text(mod.ir)
         if captures is not None:
             mod.check_names(captures)
             numbers = {capture.name: capture.kind for capture in mod.captures if capture.kind != "tensor"}
             options += [f"--set={name}={number_of(captures[name], name, kind)}" for name, kind in numbers.items()]
             tensors = {name: value for name, value in captures.items() if name not in numbers}
-            if tensors:
-                data = pathlib.Path(folder) / "captures.safetensors"
-                data.write_bytes(_safetensors(tensors))
+            if tensors or operands:
+                data = pathlib.Path(folder) / "tensors.safetensors"
+                _write(data, tensors, operands or {})
                 options.append(f"--in={data}")
-        return output_of("mask", str(text), "--output=-", *options)
+        return output_of(command, str(text), *options)
 
 
 def html_of(svg: str, caption: str) -> str:
@@ -56,7 +65,8 @@ def unasked():
         yield
 
 
-def _safetensors(tensors):
+def _write(path, tensors, operands):
+    """Writes a safetensors file. Operands are holes at its end, which take no room on the disk."""
     header, parts, end = {}, [], 0
     for name, tensor in tensors.items():
         view = View(on_cpu(tensor), name, False)
@@ -66,8 +76,14 @@ def _safetensors(tensors):
         header[name] = {"dtype": _SAFETENSORS[dtype], "shape": shape, "data_offsets": [end, end + len(part)]}
         parts.append(part)
         end += len(part)
+    for name, (dtype, shape) in operands.items():
+        size = math.prod(shape) * _BYTES[dtype]
+        header[name] = {"dtype": _SAFETENSORS[dtype], "shape": shape, "data_offsets": [end, end + size]}
+        end += size
     text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + b"".join(parts)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + b"".join(parts))
+        file.truncate(8 + len(text) + end)
 
 
 def _dense(tensor, size):

@@ -272,6 +272,11 @@ class Translation:
     def text(self) -> str:
         return self.plan.text
 
+    @property
+    def mod(self) -> Mod:
+        """The mod of this text. Notebooks show the picture of its mask, and attnc.explain() its kernel."""
+        return Mod.parse_ir(f'source "<torch>"\n{self.text}')
+
     def given(self):
         """Returns (text, tensors, scalars)."""
         plan, captured = self.plan, self.captured
