@@ -153,6 +153,18 @@ class Diagnostics(unittest.TestCase):
                     self.assertEqual(line[marks.index("^") : len(marks)], "score + ROWS[h]")
                     self.assertIn("index it", note)
 
+    def test_operations_that_are_not_translated(self):
+        if "torch" in doors():
+            for expression, why in (
+                ("torch.sort(torch.stack([score, score * 2]))[0][0]", "score_mod uses aten.sort.default, which"),
+                ("q.item()", "score_mod uses aten._local_scalar_dense.default, which"),
+                ("score.double() * 2", "score_mod, aten.mul.Tensor: attnc does not compute in torch.float64"),
+            ):
+                with self.subTest(expression):
+                    text = f"import torch\n{SCORE}    score = score * 2\n    return {expression}\n"
+                    path, error = self.refused(text, "torch")
+                    self.assertTrue(str(error).startswith(f"{path}:8: {why}"), error)
+
     def test_a_mask_that_is_a_tensor(self):  # no operation uses it
         if "torch" in doors():
             _, error = self.refused("import torch\nFLAGS = torch.ones(16)\n" + MASK + "    return FLAGS\n", "torch")

@@ -22,6 +22,17 @@ def stack_level(*others: str) -> int:
     return level
 
 
+def line_below(code: types.CodeType, *others: str) -> str:
+    """Returns "file:line" of the innermost line that runs outside of attnc and of the folders `others`, called by this
+    code. Empty if there is none."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code is not code:
+        if not is_ours(frame.f_code.co_filename, others):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
 def traceback_of(error: BaseException, *others: str) -> types.TracebackType | None:
     """Returns the innermost part of a traceback that is outside of attnc and of the folders `others`."""
     found, traceback = None, error.__traceback__

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from contextlib import nullcontext
 
 import torch
 import torch._inductor  # noqa: F401  make_fx loads it; the first call should not wait for that
@@ -11,13 +12,15 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.traceback import preserve_node_meta, set_stack_trace
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_iter, tree_map_only
 
+from .._calls import line_below
 from .errors import UntranslatableError
 from .guards import Ran
-from .mistakes import INSTEAD, asked, refusal
+from .mistakes import INSTEAD, TORCH, asked, refusal
 
 # torch's own formulas for functions of neural networks.
 _DECOMPOSED = (
@@ -60,6 +63,7 @@ class _Numbers(TorchDispatchMode):
     def __init__(self, name, have_values):
         super().__init__()
         self.name, self.have_values, self.asked, self.computed, self.dtype = name, have_values, {}, {}, None
+        self.code = None  # that calls the mod, if nodes shall know their lines
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -78,6 +82,8 @@ class _Numbers(TorchDispatchMode):
                 return function(*args, **kwargs)
         if operation in self.ASKING and tensors:
             self.dtype = tensors[0].dtype
+        if self.code is not None:
+            set_stack_trace([line_below(self.code, TORCH)])  # of the nodes that this makes
         result = function(*args, **kwargs)
         if captured or is_computed:
             self.computed.update((id(x), x) for x in tree_iter(result) if isinstance(x, torch.Tensor))
@@ -162,9 +168,10 @@ class _Captures(TorchFunctionMode):
         return torch.ops.aten.index(tensor, indices)
 
 
-def trace(function, is_score_mod, device, stand_ins=None):
+def trace(function, is_score_mod, device, stand_ins=None, with_lines=False):
     """Returns (the graph of a mod, captured tensors whose numbers it read, user code that ran). Captured tensors are
-    attributes of the graph. `stand_ins` maps the id of a captured tensor without values to the tensor used instead."""
+    attributes of the graph. `stand_ins` maps the id of a captured tensor without values to the tensor used instead.
+    `with_lines`: whether the stack trace of a node is "file:line", which takes as long again."""
     scalars = [torch.zeros((), dtype=torch.int64, device=device) for _ in range(4)]
     if is_score_mod:
         scalars.insert(0, torch.zeros((), dtype=torch.float32, device=device))
@@ -175,8 +182,9 @@ def trace(function, is_score_mod, device, stand_ins=None):
         with numbers, ran:
             return function(*args)
 
+    numbers.code = call.__code__ if with_lines else None
     try:
-        with torch.no_grad(), _Captures(numbers, stand_ins):
+        with torch.no_grad(), preserve_node_meta() if with_lines else nullcontext(), _Captures(numbers, stand_ins):
             graph = make_fx(
                 call, decomposition_table=_decompositions(), tracing_mode="fake", _allow_non_fake_inputs=True
             )(*scalars)

@@ -147,11 +147,20 @@ class _Graphs:
                 is_table = all(user.target in of_table for user in node.users)
                 values[node] = self.captured(tensor, is_table and id(tensor) not in self.place_of)
             elif node.op == "call_function":
-                self._check_writes(node, views)
-                values[node] = self._call(node, values, what)
+                try:
+                    self._check_writes(node, views)
+                    values[node] = self._call(node, values, what)
+                except UntranslatableError as error:
+                    place = self._line_of(node, function, is_score_mod)
+                    raise UntranslatableError(f"{place}: {error}" if place else str(error)) from None
             elif node.op == "output":
                 return self._result(torch.fx.map_arg(node.args[0], values.get), function, is_score_mod)
         raise AssertionError("a graph without an output")
+
+    def _line_of(self, node, function, is_score_mod):
+        """Returns "file:line" of a node, from a second trace. Empty or None if it is unknown."""
+        graph, _, _ = trace(function, is_score_mod, self.device, self.stand_ins, with_lines=True)
+        return next((x.stack_trace for x in graph.graph.nodes if (x.name, x.target) == (node.name, node.target)), "")
 
     def _result(self, result, function, is_score_mod):
         wrong = "score-result" if is_score_mod else "mask-result"
