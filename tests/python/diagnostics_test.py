@@ -280,8 +280,9 @@ class Diagnostics(unittest.TestCase):
         for library, call in doors().items():
             with self.subTest(library):
                 for told, given in (
-                    ("score_mod .*causal.* must take score, b, .* give block_mask=", (lambda b, h, q, k: q >= k, None)),
-                    ("mask_mod .* must take b, .* give it as score_mod|has five parameters, as a score_mod: give it",
+                    (r"(?s)test.py:\d+:\d+: error: the score_mod .*causal.* must take score, b, .* \^~{24}\n.* give block_mask=",
+                     (lambda b, h, q, k: q >= k, None)),
+                    ("(?s)mask_mod .* must take b, .* give it as score_mod|has five parameters, as a score_mod: give it",
                      (None, lambda score, b, h, q, k: score)),
                 ):  # fmt: skip
                     (given[0] or given[1]).__qualname__ = "causal"

@@ -1054,7 +1054,7 @@ print(peak() - before)
             r"write `torch.where\(q >= k, a, b\)`": branching,
             "layout torch.sparse_coo: capture its .to_dense": lambda s, b, h, q, k: s + sparse[q, k],
             "`complex`, .*capture complex.real and complex.imag": lambda s, b, h, q, k: s + complex[k].real,
-            "must take score, b, h, q_idx and kv_idx.*block_mask=create_block_mask": causal,
+            "(?s)must take score, b, h, q_idx and kv_idx.*block_mask=create_block_mask": causal,
         }.items():
             with self.subTest(told), self.assertRaisesRegex(attnc.errors.UntranslatableError, told):
                 flex_attention(q, q, q, score_mod)

@@ -114,7 +114,7 @@ def asked(error, dtype, door):
     return None
 
 
-def of_call(name, error, is_score_mod):
+def of_call(function, error, is_score_mod):
     """Returns the error to raise if a mod does not take the arguments of its kind. None: it is another error."""
     traceback = error.__traceback__
     while traceback.tb_next is not None:
@@ -124,10 +124,11 @@ def of_call(name, error, is_score_mod):
         return None
     what, takes = ("score_mod", "score, b, h, q_idx and kv_idx") if is_score_mod else ("mask_mod", "b, h, q_idx and kv_idx")
     advice = (
-        "If it is a mask_mod, give block_mask=create_block_mask(mask_mod, ...)" if is_score_mod
-        else "If it is a score_mod, give it as score_mod"
+        "if it is a mask_mod, give block_mask=create_block_mask(mask_mod, ...)" if is_score_mod
+        else "if it is a score_mod, give it as score_mod"
     )  # fmt: skip
-    return UntranslatableError(f"the {what} {name} must take {takes}, and no more ({error}). {advice}")
+    message, source = f"the {what} {name_of(function)} must take {takes}, and no more ({error})", Source.of_function(function)
+    return UntranslatableError(source.rendered(source.parts[0], message, advice) if source else f"{message}: {advice}")
 
 
 def of_result(function, is_score_mod, id, found=""):
@@ -147,6 +148,10 @@ def of_result(function, is_score_mod, id, found=""):
     message, hint = WORDS[id]
     message, hint = message.format(found if id == "array-result" else name, found), hint.replace("{2}", repair)
     return UntranslatableError(source.rendered(node, message, hint) if source else f"{message}: {hint}", id)
+
+
+def name_of(function):
+    return getattr(function, "__qualname__", None) or repr(function)
 
 
 def unwrapped(function):
@@ -275,7 +280,7 @@ class Source:
         return getattr(owner, node.attr, None) if isinstance(owner, types.ModuleType) else None
 
     def rendered(self, node, message, hint, severity="error"):
-        begin, end = self.place(node)
+        begin, end = self.place(node, not isinstance(node, ast.Lambda))  # whose parentheses may be those of a call
         if isinstance(node, ast.FunctionDef):
             begin += len("def ")
             end = begin + len(node.name.encode())

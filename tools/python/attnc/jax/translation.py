@@ -81,7 +81,7 @@ class Traced:
                 "jax.numpy"
             ) from error
         except TypeError as error:
-            found = of_call(getattr(function, "__qualname__", None) or repr(function), error, what == "score_mod")
+            found = of_call(function, error, what == "score_mod")
             if "unhashable type" in str(error) and "Tracer" in str(error):
                 found = asked(error, None, _DOOR)
             if found is None:

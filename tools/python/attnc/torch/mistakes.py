@@ -6,7 +6,7 @@ import torch
 
 from .. import _diagnostics
 from .._calls import place_of
-from .._diagnostics import Door, of_call
+from .._diagnostics import Door, name_of, of_call
 from .errors import UntranslatableError
 
 INSTEAD = (
@@ -26,10 +26,10 @@ def asked(name, error, dtype):
     return UntranslatableError(f"{_where(place)}{f'`{text}`' if text else name} asks for the number in a tensor. {INSTEAD}")
 
 
-def refusal(name, error, is_score_mod):
+def refusal(function, error, is_score_mod):
     """Returns the error to raise in place of one that code of a mod raised. None: it is the mod's own."""
     place, text = place_of(error, *_DOOR.folders)
-    told, what = str(error), f"`{text}`" if text else name
+    told, what = str(error), f"`{text}`" if text else name_of(function)
     if isinstance(error, UntranslatableError):
         return UntranslatableError(f"{_where(place)}{told}") if place and place not in told else error
     is_key, is_numpy = isinstance(error, KeyError) and "Tensor" in told, "is not supported for tensor subclasses" in told
@@ -44,7 +44,7 @@ def refusal(name, error, is_score_mod):
             "torch.from_numpy(a) instead of the array a"
         )
     else:
-        return of_call(name, error, is_score_mod)
+        return of_call(function, error, is_score_mod)
     return UntranslatableError(f"{_where(place)}{what} {told}")
 
 

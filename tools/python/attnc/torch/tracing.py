@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_iter, tree_map_only
 
 from .._calls import line_below
+from .._diagnostics import name_of
 from .errors import UntranslatableError
 from .guards import Ran
 from .mistakes import INSTEAD, TORCH, asked, refusal
@@ -175,7 +176,7 @@ def trace(function, is_score_mod, device, stand_ins=None, with_lines=False):
     scalars = [torch.zeros((), dtype=torch.int64, device=device) for _ in range(4)]
     if is_score_mod:
         scalars.insert(0, torch.zeros((), dtype=torch.float32, device=device))
-    numbers, ran = _Numbers(_name(function), stand_ins is None), Ran()
+    numbers, ran = _Numbers(name_of(function), stand_ins is None), Ran()
 
     # Wrapped once more, because make_fx reads the names of the parameters, which not every callable has.
     def call(*args):
@@ -189,14 +190,10 @@ def trace(function, is_score_mod, device, stand_ins=None, with_lines=False):
                 call, decomposition_table=_decompositions(), tracing_mode="fake", _allow_non_fake_inputs=True
             )(*scalars)
     except (DataDependentOutputException, GuardOnDataDependentSymNode, DynamicOutputShapeException) as error:
-        raise asked(_name(function), error, numbers.dtype) from None  # without torch's own story, which is of its compiler
+        raise asked(name_of(function), error, numbers.dtype) from None  # without torch's own story, which is of its compiler
     except Exception as error:
-        found = refusal(_name(function), error, is_score_mod)
+        found = refusal(function, error, is_score_mod)
         if found is None:
             raise
         raise found from None
     return graph, list(numbers.asked.values()), ran.codes
-
-
-def _name(function):
-    return getattr(function, "__qualname__", None) or repr(function)
