@@ -520,7 +520,8 @@ class Refusals(unittest.TestCase):
         self.refused(ValueError, "must be equal up to the last axis", q, k, v[:, :, :8])
         mask = create_block_mask(causal, None, None, 37, 40)
         self.refused(ValueError, "block_mask is of 37 queries and 40 keys", q, k, v, None, mask)
-        self.refused(ValueError, "block_mask is of heads 3", q, k, v, None, create_block_mask(causal, 1, 3, 37, 41))
+        told = "block_mask is of heads 3, query has .: create one for .* if mask_mod does not depend on h"
+        self.refused(ValueError, told, q, k, v, None, create_block_mask(causal, 1, 3, 37, 41))
         self.refused(TypeError, "block_mask is ArrayImpl: give a mask_mod", q, k, v, None, jnp.ones((37, 41), bool))
         fits = create_block_mask(causal, None, None, 37, 41)
         np.testing.assert_array_equal(flex_attention(q, k, v, None, fits), flex_attention(q, k, v, None, causal))
@@ -544,9 +545,9 @@ class Refusals(unittest.TestCase):
             UntranslatableError, r"captures `table`, an array of uint32.*table\.astype\(jnp\.int32\)",
             lambda score, b, h, q, k: score + table[q].astype(jnp.float32),
         )  # fmt: skip
-        self.refused_mod(UntranslatableError, r"this is an array of shape \(3,\)", lambda s, *_: s + jnp.arange(3.0))
-        self.refused_mod(UntranslatableError, "returns 2 arrays", lambda s, *_: (s, s))
-        self.refused_mod(UntranslatableError, "`mask_mod` returns an int, expected a bool", None, lambda b, h, q, k: q - k)
+        self.refused_mod(UntranslatableError, r"\d: error: .* this is an array of shape \(3,\)", lambda s, *_: s + jnp.arange(3.0))
+        self.refused_mod(UntranslatableError, r"\d: error: `score_mod` returns a tuple", lambda s, *_: (s, s))
+        self.refused_mod(UntranslatableError, r"\d: error: `mask_mod` returns an int", None, lambda b, h, q, k: q - k)
         short = jnp.arange(36)
         self.refused_mod(
             IndexError, "reads `short` at q_idx, which reaches 36", lambda s, b, h, q, k: s + short[q]

@@ -97,9 +97,12 @@ def _check(query, key, value, enable_gqa, block_mask):
                 f"block_mask is of {lengths[0]} queries and {lengths[1]} keys, the operands have {query.shape[2]} and "
                 f"{key.shape[2]}: create one of these lengths"
             )
-        for what, size, of_query in (("batch", batch, query.shape[0]), ("heads", mask_heads, heads)):
+        for what, name, size, of_query in (("batch", "b", batch, query.shape[0]), ("heads", "h", mask_heads, heads)):
             if size not in (1, of_query):
-                raise ValueError(f"block_mask is of {what} {size}, query has {of_query}: they must be equal, or None")
+                raise ValueError(
+                    f"block_mask is of {what} {size}, query has {of_query}: create one for {of_query}, or for None if "
+                    f"mask_mod does not depend on {name}"
+                )
     elif block_mask is not None and not callable(block_mask):
         raise TypeError(
             f"block_mask is {type(block_mask).__name__}: give a mask_mod(b, h, q_idx, kv_idx), or create_block_mask(...)"
