@@ -211,6 +211,12 @@ class Diagnostics(unittest.TestCase):
                     self.assertEqual(found, [told])
                     self.assertIn(f"[{id}]\n", told)
 
+    def test_parameters_that_are_only_positional(self):  # which texts do not have
+        for library in doors():
+            with self.subTest(library):
+                found, _ = self.warned("def mask_mod(q_idx, kv_idx, b, /, h):\n    return q_idx >= kv_idx\n", library)
+                self.assertRegex("".join(found), r":2:14: .* given b as its parameter `q_idx`: .*\n.*\n {13}\^~{4}\n")
+
     def test_what_is_not_suspicious(self):
         for library in doors():
             for text in (

@@ -62,7 +62,9 @@ def _warn_of_order(function, is_score_mod, others):
     moved = [place for place, (name, other) in enumerate(zip(names, usual)) if name != other and name in usual]
     if moved and (source := _source_of(function, "parameter-order")):
         holes = names[moved[0]], usual[moved[0]], function.__name__, ", ".join(usual)
-        _warn_at(source, source.parts[0].args.args[moved[0]], "parameter-order", holes, others)
+        parameters = source.parts[0].args
+        place = [*parameters.posonlyargs, *parameters.args][moved[0]]
+        _warn_at(source, place, "parameter-order", holes, others)
 
 
 def _source_of(function, id):
