@@ -31,8 +31,6 @@ def mask_svg(mod, shape=None, captures=None, block=128, batch=None, head=None, r
         options += [] if index is None else [f"--{name}={index}"]
     for name, part in (("rows", rows), ("columns", columns)):
         options += [] if part is None else [f"--{name}={part[0]}:{part[1]}"]
-    if captures is None:
-        options.append("--draw")
     return shown("mask", mod, captures, "--output=-", *options)
 
 
