@@ -28,7 +28,7 @@ std::string gathers(const std::vector<GatherProof>& proofs) {
   std::string text;
   for (const GatherProof& proof : proofs)
     text += fmt::format("{:12}{}: {}: {}\n", text.empty() ? "gathers" : "", place(proof),
-                        proof.proven ? "proven inside" : "clamped", proof.why);
+                        proof.proven ? "proven inside" : "clamped where outside", proof.why);
   return text.empty() ? "gathers     none\n" : text;
 }
 

@@ -216,19 +216,13 @@ void addExplain(CLI::App& app, int& exitCode) {
       app.add_subcommand("explain", "Show the kernel a mod gets, what it costs, and what its mask saves");
   addOptions(*command, *options);
   command->footer(
-      "Without --arch: that of the GPU, or sm_90a where there is none. Compiling needs libnvrtc, and no GPU.\n"
-      "Captures that neither --set, --pin nor a file gives are drawn, as run --random does (attnc run --help).\n"
-      "Counts of blocks are exact unless \"about\" stands in front of them. Then they come from a sample of the size\n"
-      "that is printed.\n"
-      "Operations are those of the IR, at the outermost level where they are known: once a launch, (batch, head), q\n"
-      "row, kv column, or for each score. The compiler may fuse some, and some take several instructions.\n"
-      "Operations per score are fewer where the kernel moves factors and terms of the mod out of its inner loop, as\n"
-      "sm90 does. Each launch with a tile takes what stands per score.\n"
-      "A backward pass counts 2.5 times the FLOPs of the forward one: five products instead of two. d_score is the\n"
-      "gradient of the score (`attnc emit --stage grad-ir`).\n"
-      "Gradients of captures have launches of their own behind those of dq, dk and dv: one computes the scores once\n"
-      "more and adds up, then one writes each gradient.\n"
-      "The lines under gradients say what is added to memory. Registers and shared memory add up what comes before.\n\n"
+      "Needs libnvrtc, and no GPU. Captures that nothing gives are drawn, as run --random does.\n\n"
+      "blocks: exact, or of a sample if \"about\" stands in front.\n\n"
+      "operations: those of the IR, at the outermost level where they are known: once a launch, (batch, head), q row,\n"
+      "kv column, or for each score. per score: without what the kernel moves out of its inner loop.\n\n"
+      "FLOPs: a backward pass counts 2.5 times the forward one, five products instead of two.\n\n"
+      "gradients: what each capture's gradient adds to memory. Two launches behind that of dq, dk and dv compute "
+      "them.\n\n"
       "Examples:\n"
       "  attnc explain alibi.py --head-dim 64 --shape 2,32,8,4096,4096\n"
       "  attnc explain alibi.py --kernel backward --arch sm_80");

@@ -184,10 +184,13 @@ struct NewOptions {
 NamedTensors tensorsFor(const Start& start) {
   Generator generator(0, kProblem, int64_t(1) << 20);
   NamedTensors tensors = start.captures();
-  for (const char* name : {"q", "dout"})
-    tensors[name] = generator.normal(DType::BF16, {kProblem.batch, kProblem.qHeads, kProblem.qLen, kColumns});
-  for (const char* name : {"k", "v"})
-    tensors[name] = generator.normal(DType::BF16, {kProblem.batch, kProblem.kvHeads, kProblem.kvLen, kColumns});
+  const auto draw = [&](const char* name, int64_t heads, int64_t rows) {
+    tensors[name] = generator.normal(DType::BF16, {kProblem.batch, heads, rows, kColumns});
+  };
+  draw("q", kProblem.qHeads, kProblem.qLen);
+  draw("k", kProblem.kvHeads, kProblem.kvLen);
+  draw("v", kProblem.kvHeads, kProblem.kvLen);
+  draw("dout", kProblem.qHeads, kProblem.qLen);
   return tensors;
 }
 

@@ -294,14 +294,15 @@ void addOptions(CLI::App& command, ProblemOptions& options, RandomOptions& rando
                    "[B, H, Q_LEN], which may be missing. Writes dq, dk, dv, d_<capture>, and lse");
   options.sequences.addTo(
       command,
-      "Forward, decode: each sequence has a KV length, i32 tensor kv_lengths [B]; so it has where the "
-      "file has\nthat tensor. --random draws it",
-      "Forward, decode: with --random, K and V lie in pages of N rows, in any order: 1, 2, 4, 8, 16, 32, 64,\n"
-      "128, 256. In a file they do where it has a page table, i32 page_table [B, N]");
+      "Forward, decode: each sequence has a KV length. --random draws them; a file with the i32 tensor\n"
+      "kv_lengths [B] has them without the flag",
+      "Forward, decode: K and V of --random lie in pages of N rows, in any order: 1, 2, 4, 8, 16, 32, 64,\n"
+      "128, 256. A file with the i32 tensor page_table [B, N] has pages without the flag");
   options.sequences.addRagged(
-      command, "Sequences are packed: q, k, v, and results, [total, H, D], lse [H, total], and i32 tensors\n"
-               "cu_seqlens_q [B + 1] and, of keys of other lengths, cu_seqlens_kv; so it is where the file has\n"
-               "these. Q_LEN and KV_LEN are the longest lengths. --random draws lengths up to them");
+      command,
+      "Sequences are packed: q, k, v and results are [total, H, D], lse [H, total]. --random draws lengths up\n"
+      "to Q_LEN and KV_LEN; a file with the i32 tensor cu_seqlens_q [B + 1], and cu_seqlens_kv if keys have\n"
+      "other lengths, is ragged without the flag");
   options.gradients.addTo(command);
   command.add_flag("--verify", options.verify,
                    "Compare the GPU's result with the fp64 reference; exit code 4 if it differs");
