@@ -3,8 +3,11 @@
 
   python3 bench/front_chart.py            # writes docs/assets/chart.svg
   python3 bench/front_chart.py --check    # whether that file is what would be written
+  python3 bench/front_chart.py --speed FILE.jsonl [--output FILE.svg]
 
 Each panel is one run on one GPU. A bar is the best time of that run. Nobody is given a bar that was not measured there.
+--speed: draws result lines of speed.py instead, in two panels: under load next to FlexAttention, and next to the fastest
+other library of each case.
 Needs matplotlib: pip install matplotlib==3.11.2, whose bytes --check compares.
 Exit codes: 0 done; 1 the file differs (--check), or cannot be read or written.
 """
@@ -14,7 +17,9 @@ import pathlib
 import sys
 
 from bar_chart import COLOURS, FAINT, NAMES, draw_legend, draw_panel, new_figure, svg_of
+from report import OURS, peer_name
 from results import ResultError, read_results
+from speed_report import FLEX, best_other, read_speed
 
 BENCH = pathlib.Path(__file__).resolve().parent
 CHART = BENCH.parent / "docs" / "assets" / "chart.svg"
@@ -61,6 +66,11 @@ def bars_of(run):
     return bars
 
 
+def draw_about(figure):
+    figure.text(0.99, 0.95, "bf16, 2 x 16 heads x 8192 tokens, head dim 128; masked pairs do not count", ha="right",
+                color=FAINT, fontsize=7)
+
+
 def chart_figure():
     """Returns the chart."""
     panels = [(run, bars_of(run)) for run in RUNS]
@@ -77,19 +87,58 @@ def chart_figure():
     places[3].axis("off")
     places[3].text(0, 0.9, NOTES, va="top", color=FAINT, linespacing=1.6)
     figure.text(0.015, 0.95, "TFLOP/s on an NVIDIA H200", fontsize=11, weight="bold")
-    figure.text(0.99, 0.95, "bf16, 2 x 16 heads x 8192 tokens, head dim 128; masked pairs do not count", ha="right",
-                color=FAINT, fontsize=7)
+    draw_about(figure)
     draw_legend(figure, SERIES, handles, (0, 0.945), len(SERIES))
+    return figure
+
+
+def speed_groups(results, without):
+    """Returns groups [(label, {name: TFLOP/s})]: attnc and the best peer that is not in `without`, by pass and mod.
+    Documents: the best of a mask and packed sequences, for each."""
+    groups = []
+    for kind in ("forward", "backward"):
+        for mod in MODS:
+            rows, case = {}, f"{kind}-{mod}-{SHAPE}"
+            for peer in results.peers:
+                timed = [row for row in (results.best(case, peer), results.best(f"{case}-packed", peer)) if row]
+                rows |= {peer: min(timed, key=lambda row: row["ms"])} if timed else {}
+            other = best_other(rows, "under load", without)
+            if OURS in rows and other:
+                bars = {peer_name(peer): rows[peer]["tflops"] for peer in (OURS, other)}
+                groups.append((f"{NAMES.get(mod, mod)}\n{kind}", bars))
+    return groups
+
+
+def speed_figure(path):
+    """Returns the chart of a result file of speed.py."""
+    results = read_speed([path])
+    libraries = [peer for peer in results.peers if peer not in (OURS, FLEX)]
+    panels = [("Next to FlexAttention", speed_groups(results, libraries)),
+              ("Next to the fastest other library", speed_groups(results, [FLEX]))]
+    values = [value for _, groups in panels for _, bars in groups for value in bars.values()]
+    if not values:
+        raise ResultError(f"{path}: no case of {SHAPE} has both {OURS} and another")
+    names = [OURS, *map(peer_name, (FLEX, *libraries))]
+    colours, handles, figure = dict(zip(names, COLOURS)), {}, new_figure(10, 4.6)
+    places = figure.subplots(2, 1, gridspec_kw={"left": 0.05, "right": 0.99, "top": 0.81, "bottom": 0.08, "hspace": 0.5})
+    for (title, groups), axes in zip(panels, places):
+        draw_panel(axes, title, groups, colours, 1.12 * max(values))
+        handles.update(zip(*reversed(axes.get_legend_handles_labels())))
+    gpu = next(row["gpu"] for rows in results.rows.values() for row in rows.values())
+    figure.text(0.015, 0.95, f"TFLOP/s under load, {gpu}", fontsize=11, weight="bold")
+    draw_about(figure)
+    draw_legend(figure, names, handles, (0, 0.945), len(names))
     return figure
 
 
 def main(arguments=None):
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("--check", action="store_true", help="write nothing; say whether the file is up to date")
+    args.add_argument("--speed", metavar="FILE.jsonl", help="result lines of speed.py")
     args.add_argument("--output", type=pathlib.Path, default=CHART, metavar="FILE.svg", help="default: %(default)s")
     args = args.parse_args(arguments)
     try:
-        svg = svg_of(chart_figure())
+        svg = svg_of(speed_figure(args.speed) if args.speed else chart_figure())
         if args.check:
             if args.output.read_text(encoding="utf-8") == svg:
                 return 0

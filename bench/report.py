@@ -22,6 +22,7 @@ PEER_NAMES = {
     "cudnn_bsa": "cuDNN, block sparse",
     "cudnn_flex": "cuDNN, flex",
     "cudnn_flex_varlen": "cuDNN, flex, packed",
+    "fa2": "FlashAttention-2",
     "fa3": "FlashAttention-3",
     "fa3_varlen": "FlashAttention-3, packed",
     "fa4": "FlashAttention-4",

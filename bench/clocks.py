@@ -1,0 +1,170 @@
+"""Two clocks for functions on one GPU: under load, with joules of a call and SM clocks, and rested, with L2 flushed.
+
+Functions enqueue work. A GPU that computes for seconds is bound by its limit of power, a rested one is not.
+"""
+
+import collections
+import contextlib
+import ctypes
+import dataclasses
+import statistics
+import threading
+import time
+
+STRIDE, QUEUED = 32, 96  # calls between two events; calls in the queue at most: a full one lets the GPU idle
+SAMPLE_S = 0.01
+REST_S, GAP_S, SHORT_MS, SHORTS = 0.4, 0.05, 5, 9  # of the rested clock: pauses, the length of a burst, their number
+
+
+@dataclasses.dataclass
+class Sample:
+    seconds: float
+    joules: float
+    mhz: float
+
+
+@dataclasses.dataclass
+class Burst:
+    ms: float
+    joules: float  # of a call
+    mhz: float
+
+
+class Nvml:
+    """NVML's energy counter and SM clock of one GPU."""
+
+    def __init__(self, uuid):
+        self.library = ctypes.CDLL("libnvidia-ml.so.1")
+        self.device = ctypes.c_void_p()
+        self._call("nvmlInit_v2")
+        self._call("nvmlDeviceGetHandleByUUID", f"GPU-{uuid}".encode(), ctypes.byref(self.device))
+
+    def _call(self, name, *arguments):
+        if code := getattr(self.library, name)(*arguments):
+            raise RuntimeError(f"{name} returned {code}")
+
+    def joules(self):
+        """Returns the energy since the driver was loaded. The counter moves about every 0.1 s."""
+        millijoules = ctypes.c_ulonglong()
+        self._call("nvmlDeviceGetTotalEnergyConsumption", self.device, ctypes.byref(millijoules))
+        return millijoules.value / 1000
+
+    def mhz(self):
+        clock = ctypes.c_uint()
+        self._call("nvmlDeviceGetClockInfo", self.device, 1, ctypes.byref(clock))  # 1: NVML_CLOCK_SM
+        return clock.value
+
+    def driver(self):
+        text = ctypes.create_string_buffer(80)
+        self._call("nvmlSystemGetDriverVersion", text, len(text))
+        return text.value.decode()
+
+
+class Gpu:
+    """Events, L2 and counters of the current CUDA device."""
+
+    def __init__(self):
+        import torch
+
+        self.torch = torch
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        self.name, self.nvml = properties.name, Nvml(properties.uuid)
+        self.driver = self.nvml.driver()
+        self.marks = collections.deque()  # in the queue, the oldest first
+        self.lines = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+
+    now = staticmethod(time.monotonic)
+    pause = staticmethod(time.sleep)
+
+    def mark(self):
+        event = self.torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def wait(self, mark):
+        mark.synchronize()
+
+    def between(self, start, end):
+        return start.elapsed_time(end)
+
+    def flush(self):
+        self.lines.zero_()
+
+    @contextlib.contextmanager
+    def watch(self):
+        """Gives the list to which a thread adds samples until the block ends."""
+        samples, is_done = [], threading.Event()
+
+        def sample():
+            while not is_done.wait(SAMPLE_S):
+                samples.append(Sample(time.monotonic(), self.nvml.joules(), self.nvml.mhz()))
+
+        thread = threading.Thread(target=sample)
+        thread.start()
+        try:
+            yield samples
+        finally:
+            is_done.set()
+            thread.join()
+
+
+def enqueue(gpu, function, calls):
+    """Calls the function. With earlier ones, at most QUEUED calls are in the queue."""
+    for call in range(1, calls + 1):
+        function()
+        if call % STRIDE == 0 or call == calls:
+            gpu.marks.append(gpu.mark())
+            if len(gpu.marks) == QUEUED // STRIDE:
+                gpu.wait(gpu.marks.popleft())
+
+
+def milliseconds(gpu, function, calls):
+    """Returns the time of a call, of several in a row."""
+    start = gpu.mark()
+    enqueue(gpu, function, calls)
+    end = gpu.mark()
+    gpu.wait(end)
+    return gpu.between(start, end) / calls
+
+
+def watts(samples):
+    """Returns the power between the first and the last move of the counter; None: it moved less than twice."""
+    moves = [now for before, now in zip(samples, samples[1:]) if now.joules != before.joules]
+    if len(moves) < 2:
+        return None
+    return (moves[-1].joules - moves[0].joules) / (moves[-1].seconds - moves[0].seconds)
+
+
+def under_load(gpu, function, ms, seconds):
+    """Returns a Burst of this length, behind a quarter of it that settles the clock. `ms`: about the time of a call."""
+    calls = max(4, round(1000 * seconds / ms))
+    enqueue(gpu, function, max(2, calls // 4))
+    with gpu.watch() as samples:
+        taken = milliseconds(gpu, function, calls)
+    power = watts(samples)
+    if power is None:
+        raise RuntimeError(f"NVML's energy counter moved less than twice in {calls * taken / 1000:.2f} s: take longer bursts")
+    return Burst(taken, power * taken / 1000, statistics.mean(sample.mhz for sample in samples))
+
+
+def rested(gpu, function, ms):
+    """Returns the median time of a call, of short bursts after pauses, with L2 flushed before each burst."""
+    calls, times = max(1, round(SHORT_MS / ms)), []
+    gpu.pause(REST_S)
+    for _ in range(SHORTS):
+        gpu.pause(GAP_S)
+        gpu.flush()
+        times.append(milliseconds(gpu, function, calls))
+    return statistics.median(times)
+
+
+def abba(gpu, functions, seconds, rounds):
+    """Returns ({name: [Burst, ...]}, {name: rested ms}) of functions that take turns; each second round goes backwards."""
+    about = {name: milliseconds(gpu, function, 5) for name, function in functions.items()}
+    cool = {name: rested(gpu, function, about[name]) for name, function in functions.items()}
+    order, bursts = list(functions), {name: [] for name in functions}
+    enqueue(gpu, functions[order[0]], round(1000 / about[order[0]]))  # so that the first burst meets a warm GPU
+    for turn in range(rounds):
+        for name in order if turn % 2 == 0 else order[::-1]:
+            bursts[name].append(under_load(gpu, functions[name], about[name], seconds))
+    return bursts, cool

@@ -1,0 +1,43 @@
+"""attnc: attnc.torch's flex_attention, and packed documents as a ragged batch."""
+
+import torch
+
+import attnc
+import attnc.torch.flash
+from attnc.torch import create_block_mask, flex_attention
+
+NAME = "attnc"
+
+
+def version():
+    return f"attnc {attnc.version()}"
+
+
+def serves(case):
+    return True
+
+
+def is_heads_last(case):
+    return case.is_packed
+
+
+def ways(case, q, k, v):
+    if case.is_packed:
+        return {"ragged batch": packed(case, q, k, v)}
+    score_mod, mask_mod = case.mods(q.device)
+    mask = mask_mod and create_block_mask(mask_mod, None, None, case.length, case.length, device=q.device)
+    return {"": lambda: flex_attention(q, k, v, score_mod, mask, enable_gqa=True)}
+
+
+def packed(case, q, k, v):
+    ends, longest = case.cu_seqlens(q.device), max(case.documents())
+    if case.kind == "forward":
+        mod, views = attnc.Mod.parse("q_idx >= kv_idx"), [x.transpose(1, 2) for x in (q, k, v)]
+        lengths = {"cu_seqlens_q": ends, "cu_seqlens_kv": ends, "max_q_len": longest, "max_kv_len": longest}
+        return lambda: attnc.attention(mod, *views, **lengths).transpose(1, 2)
+    from torch.nn.attention.varlen import varlen_attn
+
+    attnc.torch.flash.register()
+    torch.nn.attention.activate_flash_attention_impl("attnc")  # flash2.py restores PyTorch's
+    rows = [x[0] for x in (q, k, v)]
+    return lambda: varlen_attn(*rows, ends, ends, longest, longest, window_size=(-1, 0))[None]

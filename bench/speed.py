@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Times attnc and its peers in one process on one GPU by two clocks: under load, with joules of a call, and rested.
+
+  ATTNC_LIBRARY=libattnc.so python3 bench/speed.py --out FILE.jsonl [--only REGEX] [--seconds 550]
+  python3 bench/speed.py --list
+
+Cases are those of workloads.py, the most important first; peers are the modules of peers/ whose library can be imported.
+Results of each peer are compared with attnc's first (out within 1.5 %, gradients within 3 % of their norm): one that
+differs is told and not timed. If a peer has several ways to ask for a case, the fastest counts. Then come short bursts
+of each after a rest, with L2 flushed; then all take turns, ABBA, with bursts of --burst seconds under load, and NVML
+says joules and MHz.
+
+--out: a JSON line for each case and peer, written when the case is done; cases that the file has are skipped, so the
+same command goes on where the last one stopped. --seconds: no case begins that may end later. --rounds: even, of all
+peers. --peers: modules of peers/ to try. --list: the cases in their order, without a GPU.
+speed_report.py makes tables, front_chart.py --speed draws the chart.
+"""
+
+import argparse
+import contextlib
+import datetime
+import functools
+import json
+import pathlib
+import re
+import shlex
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools" / "python"))
+import clocks
+import peers
+from results import read_results
+from workloads import workloads
+
+OURS = "attnc"
+LIMITS = {"out": 0.015, "dq": 0.03, "dk": 0.03, "dv": 0.03}  # of differences from attnc's, relative to the norm
+PROBES = 10  # calls that choose between ways
+
+
+class Operands:
+    """Tensors of a case, the same values for all peers. Makes their runs."""
+
+    def __init__(self, case, device="cuda"):
+        import torch
+
+        self.torch, self.case = torch, case
+        torch.manual_seed(0)
+        sequences, length = case.sequences()
+        draw = lambda heads, width: torch.randn(sequences, heads, length, width, device=device, dtype=torch.bfloat16)
+        self.qkv = draw(case.heads, case.width), draw(case.kv_heads, case.width), draw(case.kv_heads, case.width_v)
+        self.dout = draw(case.heads, case.width_v)
+
+    def runs(self, peer):
+        """Returns {how: function that returns (function to time, function that returns {name: result [B, H, L, D]})}."""
+        swap = lambda x: x.transpose(1, 2) if peer.is_heads_last(self.case) else x
+        *leaves, dout = [swap(x).detach().contiguous() for x in (*self.qkv, self.dout)]
+        for leaf in leaves if self.case.kind == "backward" else ():
+            leaf.requires_grad_()
+        ways = peer.ways(self.case, *leaves)
+        return {how: functools.partial(self._run, call, leaves, dout, swap) for how, call in ways.items()}
+
+    def _run(self, call, leaves, dout, swap):
+        if self.case.kind == "forward":
+            return call, lambda: {"out": swap(call())}
+        out = call()
+        run = lambda: self.torch.autograd.grad(out, leaves, dout, retain_graph=True)
+        return run, lambda: dict(zip(LIMITS, map(swap, (out.detach(), *run()))))
+
+    def gradients(self):
+        """Returns the context in which runs are made and timed."""
+        return contextlib.nullcontext() if self.case.kind == "backward" else self.torch.no_grad()
+
+    def difference(self, actual, expected):
+        return float((actual.float() - expected.float()).norm() / expected.float().norm())
+
+    def release(self):
+        self.qkv = self.dout = None
+        self.torch.cuda.empty_cache()
+
+
+def differences(operands, results, expected):
+    """Returns {name: difference from attnc's} and which are beyond their limits; one that is not a number is."""
+    found = {name: operands.difference(results[name], expected[name]) for name in expected}
+    return found, {name: f"{value:.1e}" for name, value in found.items() if not value <= LIMITS[name]}
+
+
+def contender(gpu, operands, peer, expected):
+    """Returns (its fastest way that is right as a function, a line with what was found), and results if none are expected.
+    The function is None if all ways fail."""
+    line = {"id": operands.case.id, "peer": peer.NAME, "version": peer.version()}
+    best, failed, results = None, [], None
+    try:
+        runs = operands.runs(peer)
+    except Exception as error:
+        return None, {**line, "error": peers.reason(error)}, None
+    for how, make in runs.items():
+        try:
+            run, results_of = make()
+            results = results_of()
+            off, wrong = differences(operands, results, expected or results)
+            if wrong:
+                failed.append(f"{how} differs from attnc's: {wrong}".strip())
+                continue
+            ms = clocks.milliseconds(gpu, run, PROBES)
+        except Exception as error:
+            failed.append(f"{how} {peers.reason(error)}".strip())
+            continue
+        if best is None or ms < best[0]:
+            best = ms, run, {"how": how, "off": off}
+    if best is None:
+        return None, {**line, "error": "; ".join(failed)}, None
+    return best[1], {**line, **best[2], **({"failed": failed} if failed else {})}, results
+
+
+def measure(gpu, operands, modules, seconds, rounds):
+    """Returns the lines of a case. Without attnc's results nobody is timed."""
+    case, functions, lines, expected = operands.case, {}, {}, None
+    for peer in sorted((peer for peer in modules if peer.serves(case)), key=lambda peer: peer.NAME != OURS):
+        function, lines[peer.NAME], results = contender(gpu, operands, peer, expected)
+        if function:
+            functions[peer.NAME] = function
+        expected = expected or results
+        del results
+        if OURS not in functions:
+            return list(lines.values())
+    del expected
+    bursts, rested = clocks.abba(gpu, functions, seconds, rounds)
+    tflops = lambda ms: round(case.flops() / ms / 1e9, 1)
+    for name, taken in bursts.items():
+        ms, joules, mhz = (sum(values) / rounds for values in zip(*((x.ms, x.joules, x.mhz) for x in taken)))
+        lines[name] |= {
+            "ms": round(ms, 4), "tflops": tflops(ms),
+            "rested_ms": round(rested[name], 4), "rested_tflops": tflops(rested[name]),
+            "joules": round(joules, 4), "mhz": round(mhz), "rounds": rounds,
+            "bursts": [[round(x.ms, 4), round(x.joules, 4), round(x.mhz)] for x in taken],
+        }  # fmt: skip
+    return list(lines.values())
+
+
+def run(gpu, cases, modules, options, operands_of=Operands):
+    """Measures cases until the time is up, and appends their lines to options.out."""
+    begin, longest = gpu.now(), 0
+    done = read_results([options.out]).rows if pathlib.Path(options.out).exists() else {}
+    about = {"gpu": gpu.name, "driver": gpu.driver, "date": datetime.date.today().isoformat(), "command": options.command}
+    with open(options.out, "a", encoding="utf-8") as file:
+        for case in cases:
+            if case.id in done:
+                continue
+            start = gpu.now()
+            # Bursts and what settles them; a case also compiles, as the longest one so far shows.
+            least = sum(peer.serves(case) for peer in modules) * options.rounds * options.burst * 1.25
+            if start - begin + max(longest, least) > options.seconds:
+                print(f"time is up before {case.id}: the same command goes on there", flush=True)
+                return
+            operands = operands_of(case)
+            with operands.gradients():
+                lines = measure(gpu, operands, modules, options.burst, options.rounds)
+            operands.release()
+            longest = max(longest, gpu.now() - start)
+            file.write("".join(json.dumps({**line, **about}) + "\n" for line in lines))
+            file.flush()
+            show(case, lines, gpu.now() - start)
+
+
+def show(case, lines, seconds):
+    print(f"{case.id}  ({seconds:.0f} s)")
+    for line in lines:
+        said = line.get("error") or (
+            f"{line['tflops']:7.1f} TFLOP/s under load, {line['rested_tflops']:.1f} rested, {line['joules']:.3f} J a call, "
+            f"{line['mhz']} MHz  {line['how']}"
+        )
+        print(f"  {line['peer']:12} {said}", flush=True)
+
+
+def parsed(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", metavar="FILE")
+    parser.add_argument("--only", default="", metavar="REGEX", help="of ids of cases")
+    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="N")
+    parser.add_argument("--burst", type=float, default=2.0, metavar="SECONDS", help="default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=2, metavar="N", help="default: %(default)s")
+    parser.add_argument("--peers", nargs="+", default=peers.MODULES, choices=peers.MODULES, metavar="MODULE")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.rounds < 2 or options.rounds % 2:
+        parser.error(f"--rounds {options.rounds}: give an even number, so that all contenders come as early as late")
+    if not options.list and not options.out:
+        parser.error("give --out FILE, or --list")
+    options.command = shlex.join([pathlib.Path(sys.executable).name, *sys.argv])
+    return options
+
+
+def main(arguments=None):
+    options = parsed(arguments)
+    cases = [case for case in workloads() if re.search(options.only, case.id)]
+    if options.list:
+        print("\n".join(case.id for case in cases))
+        return
+    start = time.monotonic()
+    modules = peers.found(options.peers)
+    if OURS not in [peer.NAME for peer in modules]:
+        sys.exit("speed.py: attnc is not among the peers, and results are compared with its: set ATTNC_LIBRARY")
+    gpu = clocks.Gpu()
+    options.seconds -= time.monotonic() - start
+    run(gpu, cases, modules, options)
+
+
+if __name__ == "__main__":
+    main()
