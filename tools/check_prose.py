@@ -6,6 +6,7 @@
 Each finding is a line `file:line: what: text`. Exit code 1 if there are some.
 """
 
+import json
 import pathlib
 import re
 import sys
@@ -78,6 +79,9 @@ def sentences(text):
 def findings(path):
     name = path.relative_to(ROOT).as_posix()
     text = path.read_text()
+    if path.suffix == ".ipynb":  # lines are then those of its texts
+        cells = json.loads(text)["cells"]
+        text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     is_code = path.suffix in CODE
     # A note of a measurement is a list of figures, which may be long.
     is_public = name.startswith("include/") or not (is_code or name.startswith("bench/"))
@@ -100,7 +104,8 @@ def files():
                 yield path
     for name in DOCUMENTS:
         yield ROOT / name
-    yield from sorted([*(ROOT / "bench/notes").glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    yield from sorted((ROOT / "bench/notes").glob("*.md"))
+    yield from sorted(path for kind in ("*.md", "*.ipynb") for path in (ROOT / "docs").rglob(kind))
 
 
 def main():

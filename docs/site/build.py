@@ -56,8 +56,8 @@ def page_for(source):
     if source in PAGES:
         return PAGES[source]
     path = pathlib.PurePath(source)
-    if source.startswith("docs/") and path.suffix == ".md":
-        return source.removeprefix("docs/")
+    if source.startswith("docs/") and path.suffix in (".md", ".ipynb"):
+        return path.with_suffix(".md").as_posix().removeprefix("docs/")
     if path.parent.as_posix() == "dsl/mods" and path.suffix == ".py":
         return f"gallery/{path.stem}.md"
     if path.suffix in (".h", ".hpp") and source.startswith("include/attnc/"):
@@ -74,7 +74,7 @@ def relinked(text, source, page, pages):
             return None
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), address))
         is_here = source.startswith("docs/") and path.startswith("docs/") and not path.startswith("docs/site/")
-        if is_here or not (ROOT / path).exists():
+        if is_here and not path.endswith(".ipynb") or not (ROOT / path).exists():
             return None
         place = page_for(path)
         if place is None and (ROOT / path).is_file():
@@ -112,12 +112,14 @@ def stage(build, attnc):
     import commands
     import gallery
     import language
+    import notebooks
     import tables
 
     pages = build / "docs/pages"
     shutil.rmtree(pages, ignore_errors=True)
     shutil.copytree(ROOT / "docs", pages, ignore=shutil.ignore_patterns("site"))
     language.write(pages)
+    notebooks.write(pages)
     for path in pages.rglob("*.md"):
         page = path.relative_to(pages).as_posix()
         source = "dsl/SPEC.md" if page == "language/reference.md" else f"docs/{page}"
@@ -170,8 +172,8 @@ def configure(build, pages, lists, partial):
         "site_dir": str(build / "site"),
         "copyright": version(),
         "extra": {"sources": {
-            **{page.relative_to(ROOT / "docs").as_posix(): page.relative_to(ROOT).as_posix()
-               for page in (ROOT / "docs").rglob("*.md") if SITE not in page.parents},
+            **{page.with_suffix(".md").relative_to(ROOT / "docs").as_posix(): page.relative_to(ROOT).as_posix()
+               for kind in ("*.md", "*.ipynb") for page in (ROOT / "docs").rglob(kind) if SITE not in page.parents},
             **{page: source for source, page in [*DOCUMENTS.items(), ("dsl/SPEC.md", "language/reference.md")]},
         }},
         "nav": navigation(given["nav"], pages, lists, partial),
