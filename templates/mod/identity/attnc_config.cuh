@@ -1,4 +1,4 @@
-// A configuration for compiling a template by itself: bf16, head dim 128. See src/plan for how attnc chooses.
+// A configuration for compiling a template by itself: bf16, head dim 128. See src/families for how attnc chooses.
 #pragma once
 
 #include "tile/element.cuh"

@@ -61,9 +61,8 @@ std::string valuesLine(const Captures& captures, const ProblemOptions& options) 
   std::string drawn;
   const std::map<std::string, int64_t> pins = options.kernel.toOptions().pins;
   for (const auto& [name, value] : captures.all()) {
-    const auto gives = [&, &name = name](const std::string& set) { return set.rfind(name + "=", 0) == 0; };
-    const bool isGiven = !options.input.empty() || std::holds_alternative<TensorView>(value) || pins.count(name) ||
-                         std::any_of(options.sets.begin(), options.sets.end(), gives);
+    const bool isGiven =
+        !options.input.empty() || std::holds_alternative<TensorView>(value) || pins.count(name) || isSet(options, name);
     if (!isGiven) drawn += (drawn.empty() ? "" : ", ") + name;
   }
   return "values      " + values + (drawn.empty() ? "\n" : "; drawn without --set: " + drawn + "\n");
@@ -216,13 +215,14 @@ void addExplain(CLI::App& app, int& exitCode) {
       app.add_subcommand("explain", "Show the kernel a mod gets, what it costs, and what its mask saves");
   addOptions(*command, *options);
   command->footer(
-      "Needs libnvrtc, and no GPU. Captures that nothing gives are drawn, as run --random does.\n\n"
+      "Without --arch: that of the GPU, or sm_90a where there is none. Needs libnvrtc, and no GPU. Captures that\n"
+      "nothing gives are drawn, as run --random does.\n\n"
       "blocks: exact, or of a sample if \"about\" stands in front.\n\n"
       "operations: those of the IR, at the outermost level where they are known: once a launch, (batch, head), q row,\n"
       "kv column, or for each score. per score: without what the kernel moves out of its inner loop.\n\n"
       "FLOPs: a backward pass counts 2.5 times the forward one, five products instead of two.\n\n"
-      "gradients: what each capture's gradient adds to memory. Two launches behind that of dq, dk and dv compute "
-      "them.\n\n"
+      "gradients: what each capture's gradient adds to memory. They have launches of their own behind those of dq, dk\n"
+      "and dv.\n\n"
       "Examples:\n"
       "  attnc explain alibi.py --head-dim 64 --shape 2,32,8,4096,4096\n"
       "  attnc explain alibi.py --kernel backward --arch sm_80");

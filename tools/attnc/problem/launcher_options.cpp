@@ -1,12 +1,12 @@
 #include "problem/launcher_options.h"
 
+#include "problem/mask_problem.h"
 #include "problem/shapes.h"
 #include "support/try.h"
 #include "text.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <llvm/ADT/STLExtras.h>
 
 #include <map>
 
@@ -76,9 +76,7 @@ Status LauncherOptions::fill(Launcher& launcher, const Mod& mod, const ProblemOp
                              const KernelOptions& kernel) const {
   if (!problem.shape) throw wrongUsage("--launcher", "it makes one launch", "give its shape: --shape 2,32,8,4096,4096");
   for (const CaptureInfo& capture : mod.captures()) {
-    const bool isSet =
-        llvm::any_of(problem.sets, [&](const auto& set) { return set.rfind(capture.name + "=", 0) == 0; });
-    if (capture.kind != CaptureInfo::Kind::Tensor && !isSet && !kernel.pins.count(capture.name))
+    if (capture.kind != CaptureInfo::Kind::Tensor && !isSet(problem, capture.name) && !kernel.pins.count(capture.name))
       throw wrongUsage("--launcher", fmt::format("the launch needs a value of {}", capture.name),
                        fmt::format("--set {}=VALUE", capture.name));
   }

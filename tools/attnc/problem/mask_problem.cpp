@@ -24,9 +24,7 @@ std::string drawnNames(const Mod& mod, const ProblemOptions& options, Elements e
   const Needed needed(mod, elements);
   std::string names;
   for (const CaptureInfo& capture : mod.captures()) {
-    const auto gives = [&](const std::string& set) { return set.rfind(capture.name + "=", 0) == 0; };
-    if (needed(capture.name) && std::none_of(options.sets.begin(), options.sets.end(), gives))
-      names += (names.empty() ? "" : ", ") + capture.name;
+    if (needed(capture.name) && !isSet(options, capture.name)) names += (names.empty() ? "" : ", ") + capture.name;
   }
   return names;
 }
@@ -67,6 +65,11 @@ Expected<HostOperands> findMaskProblem(const Mod& mod, const ProblemOptions& opt
   if (const std::string drawn = drawnNames(mod, options, elements); !drawn.empty())
     printMessage("attnc: note: drawn at random: " + drawn + "; --set or --in gives values\n");
   return operands;
+}
+
+bool isSet(const ProblemOptions& options, const std::string& capture) {
+  const auto gives = [&](const std::string& set) { return set.starts_with(capture + "="); };
+  return std::any_of(options.sets.begin(), options.sets.end(), gives);
 }
 
 std::string valuesText(const Captures& captures) {

@@ -1,4 +1,4 @@
-// The mod and problem options of `mask` and `probe`.
+// The mod and problem options of `mask`, `probe` and `shard`.
 #pragma once
 
 #include "cli_fwd.h"
@@ -16,9 +16,12 @@ void addMaskProblem(CLI::App& command, ProblemOptions& options);
 /// ModOptions::load().
 Expected<Mod> loadMod(ProblemOptions& options);
 
-/// Reads or draws the captures. `withScores`: also q and k.
+/// Reads the captures, or draws those that nothing gives, and says on stderr which. `withScores`: also q and k.
 Expected<HostOperands> findMaskProblem(const Mod& mod, const ProblemOptions& options, Elements elements,
                                        bool withScores);
+
+/// Whether --set gives a capture.
+bool isSet(const ProblemOptions& options, const std::string& capture);
 
 /// Returns "window = 9, causal = True": the scalar captures that have a value; "" if none has.
 std::string valuesText(const Captures& captures);
