@@ -9,10 +9,15 @@ import re
 import subprocess
 import sys
 import unittest
+from ctypes import byref, pointer
 from unittest import mock
 
 import needs
 import attnc
+from attnc import _spec as spec
+from attnc._library import KINDS
+from attnc.launch import lists_in_workspace, settled
+from attnc.mod import _dense
 
 WINDOW = "window: int\ndef mask_mod(b, h, q_idx, kv_idx): return (q_idx >= kv_idx) & (q_idx - kv_idx <= window)"
 
@@ -109,6 +114,22 @@ class Package(unittest.TestCase):
             attnc.quantise(x, positions=positions.expand(2, 300))
         with self.assertRaisesRegex(attnc.Error, r"positions are not i32 or i64 \[2, 300\]"):
             attnc.quantise(x, cos_sin=table, positions=positions)
+
+    def test_lists_in_workspace(self):
+        """A call asks this of what it prepared, which needs a GPU; of choices it can be asked without one."""
+        mod = attnc.Mod.parse("doc: i32[KV_LEN]\ndef mask_mod(b, h, q_idx, kv_idx): return doc[q_idx] == doc[kv_idx]")
+        rows, offsets, of_rows = (pointer(_dense(*x)) for x in (("bf16", (2, 4, 1024, 64)), ("i32", (2,)), ("i32", (1024,))))
+        rows.contents.data = of_rows.contents.data = offsets.contents.data = 1 << 20  # never read
+        captures = (spec.Capture * 1)(spec.Capture(name=b"doc", kind=KINDS.index("tensor"), tensor=of_rows))
+        for more, told in (({}, (True, False)), ({"q_offsets": offsets}, (True, True))):
+            operands = spec.Operands(q=rows, k=rows, v=rows, captures=captures, capture_count=1, **more)
+            structs = byref(operands), byref(spec.Outputs(out=rows))
+            choices = settled(mod._handle.address, structs, arch=b"sm_90a")
+            self.assertEqual(lists_in_workspace(choices.address), told, more)
+        mod = attnc.Mod.parse("score * 2")
+        operands = spec.Operands(q=rows, k=rows, v=rows)
+        choices = settled(mod._handle.address, (byref(operands), byref(spec.Outputs(out=rows))), arch=b"sm_90a")
+        self.assertEqual(lists_in_workspace(choices.address), (False, False))
 
     def test_notebooks_show_pictures(self):
         mod = attnc.Mod.parse(WINDOW)

@@ -96,6 +96,15 @@ def prepared(mod, structs, **members):
     return handle, size.value
 
 
+def lists_in_workspace(preparation):
+    """Returns (whether the workspace holds lists of blocks, whether each launch makes them anew) of the address of a
+    preparation."""
+    info, plan = c.PreparationInfo(), c.PlanInfo()
+    check(library().attnc_preparation_get_info(preparation, byref(info)))
+    check(library().attnc_plan_get_info(library().attnc_preparation_get_plan(preparation, 0), byref(plan)))
+    return bool(info.builds_block_mask), bool(info.builds_block_mask) and plan.kv_loop == c.KV_LOOP_LISTED
+
+
 def _made(create, mod, structs, members, destroyer):
     create, options = create if len(structs) == 2 else f"{create}_training", c.PrepareOptions(**members)
     return Handle(create, compiler().address, mod, *structs, byref(options), destroyer=destroyer)

@@ -16,7 +16,7 @@ from .. import _spec as c
 from .._cpu_notice import tell_of_cpu
 from .._library import DTYPES, KINDS, check, library
 from ..attention import refuse_tiles
-from ..launch import ALIGNED, Sequences, prepared
+from ..launch import ALIGNED, Sequences, lists_in_workspace, prepared
 from ..mod import Mod
 from .mistakes import TORCH
 from .translation import DTYPE_NAMES
@@ -190,11 +190,8 @@ class Call:
         self.prepared_at, self.launch = self.prepared.address, library().attnc_prepared_launch
         self.launch_backward = library().attnc_prepared_launch_backward
         self.device, self.device_index, self.workspaces = device, device.index, {}
-        info = c.PreparationInfo()
         preparation = library().attnc_prepared_get_preparation(self.prepared_at)
-        check(library().attnc_preparation_get_info(preparation, byref(info)))
-        self.keeps_lists = bool(info.builds_block_mask)
-        self.lists_anew = self.keeps_lists and info.kv_loop == c.KV_LOOP_LISTED
+        self.keeps_lists, self.lists_anew = lists_in_workspace(preparation)
 
     def _workspace(self, stream, mask):
         """Returns (address, objects that must live until the launch is enqueued). Each stream has one workspace,
