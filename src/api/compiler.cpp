@@ -9,6 +9,7 @@
 #include "api/options_key.h"
 #include "api/own_stack.h"
 #include "api/pack_maker.h"
+#include "ir/hash.h"
 #include "jit/cache_options.h"
 #include "jit/current_device.h"
 #include "jit/kernel_cache.h"
@@ -97,9 +98,12 @@ int64_t maxWorkFrom(const CompilerOptions& options, const jit::Env& env, const c
   return kDefaultMaxWork;
 }
 
-/// Returns the key of a mod. Mods of equal IR may name their captures differently, and launches bind by name.
-std::string modKey(const Mod& mod) {
+/// Returns the key of a mod for kernels of these options. Mods of equal IR may name their captures differently, and
+/// launches bind by name. Those that mask in score_mod and those that mask in mask_mod have equal IR once masks are
+/// lifted, and kernels of a caller's lists tell them apart.
+std::string modKey(const Mod& mod, const KernelOptions& options) {
   std::string key = mod.hash();
+  if (keepsMasks(options) && mod.masksLifted()) key += " masked by score " + ir::canonicalHash(tracedModule(mod));
   for (const CaptureInfo& capture : mod.captures()) key += " " + capture.name;
   return key;
 }
@@ -107,7 +111,7 @@ std::string modKey(const Mod& mod) {
 /// Returns the key of a plan's machine code and of how a launch fills its parameters.
 std::string codeKey(const Plan& plan) {
   const PlanAccess::Impl& of = PlanAccess::of(plan);
-  return modKey(of.given) + " " + optionsKey(of.plan.options);
+  return modKey(of.given, of.plan.options) + " " + optionsKey(of.plan.options);
 }
 
 } // namespace
@@ -147,7 +151,7 @@ Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& optio
   const passes::SequenceForm sequences = sequenceForm(options);
   const bool isAsItIs = sequences.isPlain() && !(keepsMasks(options) && mod.module().liftsMasks);
   if (options.pins.empty() && !isBackward && isAsItIs && !passes::hasGradientStops(mod.module())) return mod;
-  std::string key = modKey(mod) + (isBackward ? " backward" : "") + (keepsMasks(options) ? " masked by score" : "");
+  std::string key = modKey(mod, options) + (isBackward ? " backward" : "");
   if (!sequences.isPlain())
     key += fmt::format(" sequences {} {} {} {}", sequences.lengths, int(sequences.offsets), sequences.ragged,
                        sequences.pages);

@@ -75,6 +75,33 @@ TEST_CASE("a mod is derived, analysed and written once for all that ask", "[api]
   CHECK(test::visitsOf([&] { REQUIRE(test::compiledOf(compiler, window, forward)); }) == 0);
 }
 
+TEST_CASE("kernels of a caller's lists differ by which function masks", "[api]") {
+  const std::string some = "k % 7 != 3", both = "(k % 7 != 3) & (q >= k)";
+  const auto masking = [](const std::string& score, const std::string& mask) {
+    return mod(("def score_mod(s, b, h, q, k):\n    return where(" + score +
+                ", s, -inf)\ndef mask_mod(b, h, q, k):\n    return " + mask + "\n")
+                   .c_str());
+  };
+  const Mod first = masking(some, both), second = masking(both, some);
+  CHECK(first.hash() == second.hash());
+  const CompilerOptions off{.cacheMode = CompilerOptions::CacheMode::Off};
+  for (KernelKind kind : {KernelKind::Forward, KernelKind::Backward})
+    for (bool isOfWholeMod : {false, true}) {
+      KernelOptions options{.kind = kind, .arch = "sm_80", .headDim = 64, .blockSparse = true};
+      options.listsOfWholeMod = isOfWholeMod;
+      const Compiler compiler(off);
+      const auto textOf = [&](const Compiler& of, const Mod& m) {
+        return take(test::sourcesOf(of, m, options)).front().flattened();
+      };
+      if (!isOfWholeMod) CHECK(textOf(compiler, first) != textOf(compiler, second));
+      CHECK(textOf(compiler, second) == textOf(Compiler(off), second));
+      if (kind == KernelKind::Backward || noNvrtc()) continue;
+      const auto one = take(test::compiledOf(compiler, first, options));
+      const auto other = take(test::compiledOf(compiler, second, options));
+      CHECK((one.front()->cubin == other.front()->cubin) == isOfWholeMod);
+    }
+}
+
 TEST_CASE("what compiling took is told to the call that it took it, not to later ones", "[api]") {
   if (noNvrtc()) return;
   const test::TempDirectory directory;

@@ -1,5 +1,6 @@
 #include "kernels/findings.h"
 
+#include "api/options_key.h"
 #include "helpers/library.h"
 #include "helpers/plans.h"
 #include "jit/nvrtc.h"
@@ -12,8 +13,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 namespace attnc::test {
@@ -63,16 +66,39 @@ size_t partOfRun() {
   return part;
 }
 
+/// Jobs in which nothing was found, in the file that ATTNC_TEST_KERNELS_DONE names, a line for each.
+class Done {
+public:
+  Done() {
+    if (!path) return;
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) lines.insert(line);
+  }
+  bool has(const Job& job) const { return path && lines.count(lineOf(job)); }
+  void add(const Job& job) const {
+    if (path) std::ofstream(path, std::ios::app) << lineOf(job) << '\n';
+  }
+
+private:
+  static std::string lineOf(const Job& job) {
+    return fmt::format("{} | {} {} {}", job.name, job.mod.hash(), optionsKey(job.options), job.templates);
+  }
+  const char* path = std::getenv("ATTNC_TEST_KERNELS_DONE");
+  std::set<std::string> lines;
+};
+
 /// Returns the jobs whose turn is now.
-std::vector<const Job*> dueOf(const std::vector<Job>& jobs) {
+std::vector<const Job*> dueOf(const std::vector<Job>& jobs, const Done& done) {
   const char* const named = std::getenv("ATTNC_TEST_KERNELS_JOBS");
   const bool all = std::getenv("ATTNC_TEST_ALL_KERNELS");
   std::vector<const Job*> due;
   for (const Job& job : jobs)
-    if (named ? job.name.find(named) != std::string::npos
-              : all || std::hash<std::string>()(job.name) % kParts == partOfRun())
+    if (done.has(job))
+      continue;
+    else if (named ? job.name.find(named) != std::string::npos
+                   : all || std::hash<std::string>()(job.name) % kParts == partOfRun())
       due.push_back(&job);
-  if (due.empty() && !named) due.push_back(&jobs.front());
+  if (due.empty() && !named && !all) due.push_back(&jobs.front());
   return due;
 }
 
@@ -120,7 +146,8 @@ Expected<std::vector<Launch>> compiled(const Job& job) {
 } // namespace
 
 std::string findings(const std::vector<Job>& jobs) {
-  const std::vector<const Job*> due = dueOf(jobs);
+  const Done done;
+  const std::vector<const Job*> due = dueOf(jobs, done);
   std::string lines;
   std::mutex mutex;
   std::atomic<size_t> next = 0;
@@ -133,6 +160,7 @@ std::string findings(const std::vector<Job>& jobs) {
         lines += job.name + ": " + kernel.error().message + "\n";
         continue;
       }
+      const size_t before = lines.size();
       for (const Launch& launch : *kernel) {
         const std::string name = job.name + ", " + launch.source.templateName;
         if (launch.result.spillBytes > mostSpillsOf(job))
@@ -145,6 +173,7 @@ std::string findings(const std::vector<Job>& jobs) {
           if (launch.source.templateName != job.mayBeSerialised || advisory.find("C7511") == std::string::npos)
             lines += name + ": " + advisory + "\n";
       }
+      if (lines.size() == before) done.add(job);
     }
   };
   std::vector<std::thread> pool;

@@ -34,7 +34,8 @@ std::vector<std::pair<std::string, Mod>> library(bool everywhere = true);
 
 /// Compiles one in 32 of the jobs, chosen by their names, at least one, on all cores. Each commit has the next part, or
 /// ATTNC_TEST_KERNELS_PART says which (0 .. 31). Compiles all if ATTNC_TEST_ALL_KERNELS is set, and only jobs with
-/// ATTNC_TEST_KERNELS_JOBS in their names if that is set. Returns one finding a line: spills, ptxas advisories, more
+/// ATTNC_TEST_KERNELS_JOBS in their names if that is set. Passes over those that ATTNC_TEST_KERNELS_DONE, a file,
+/// names, and appends those in which nothing was found. Returns one finding a line: spills, ptxas advisories, more
 /// shared memory than a CTA has, failures.
 std::string findings(const std::vector<Job>& jobs);
 

@@ -39,8 +39,12 @@ import types
 
 FILES = {"attention": "test_flex_attention", "decoding": "test_flex_decoding"}
 LOUD = ("WRONG NUMBER", "CRASHED")
+# Kernels compute dS from weights that are rounded to 16 bits, as PyTorch's memory-efficient attention does and its eager
+# attention does not. Gradients of q and k may err by this much of the eager error, of captures by an ulp of the largest.
+# PyTorch's own limits are 1.1 and 1.2. What passes with this one only counts as "rounding".
+GRADIENT_LIMIT = 1.3
 RESULTS = pathlib.Path(__file__).resolve().parent / "pytorch_tests.jsonl"
-CLASSES = ("passed", "skipped", *LOUD, "refused", "harness", "timeout", "not run")
+CLASSES = ("passed", "skipped", *LOUD, "rounding", "refused", "harness", "timeout", "not run")
 
 # Source lines of the tests that are about PyTorch's compiler and not about numbers.
 _OF_COMPILER = re.compile(
@@ -58,7 +62,7 @@ class _State:
     """Which flex_attention is meant, and how often which one was called."""
 
     is_compiled, everything, of_attnc, of_torch = 0, False, 0, 0
-    masks_of_torch, only_torch = {}, False
+    masks_of_torch, only_torch, rounds_weights = {}, False, False
 
 
 class _Compiled:
@@ -135,6 +139,17 @@ def _in_double(mod):
     if all(cell is old for cell, old in zip(cells, mod.__closure__)):
         return mod
     return types.FunctionType(mod.__code__, mod.__globals__, mod.__name__, mod.__defaults__, cells)
+
+
+def _gradient_limit(limit):
+    return max(limit, GRADIENT_LIMIT) if _State.rounds_weights else limit
+
+
+def _an_ulp(values, dtype):
+    """The distance of numbers of a dtype that are as large as the largest value; 0 unless weights may be rounded."""
+    import torch
+
+    return torch.finfo(dtype).eps * values.abs().max().item() if _State.rounds_weights and dtype != torch.float32 else 0.0
 
 
 def _stub_expecttest():
@@ -262,7 +277,14 @@ def _load(options):
         length = options.length or (256 if device == "cpu" else 2048)
         if file == "test_flex_attention":
             source = re.sub(r"^S = 2048$", f"S = {length}", source, flags=re.M)
+            for old, new in (
+                (r"([qk]_fudge_factor) = 1.0 \* fudge_factor", r"\1 = _gradient_limit(fudge_factor)"),
+                (r"ref_error \* 1.2 > flex_error", "ref_error * _gradient_limit(1.2) > flex_error"),
+                (r"\(ref_error \* fudge_factor\),", "ref_error * fudge_factor + _an_ulp(gold, eager.dtype),"),
+            ):
+                source = re.sub(old, new, source)
         module = types.ModuleType(file)
+        module._gradient_limit, module._an_ulp = _gradient_limit, _an_ulp
         module.__file__ = str(path)
         sys.modules[file] = module
         exec(builtins_compile(source, str(path), "exec"), module.__dict__)
@@ -395,6 +417,11 @@ def _run(name, tests):
         found = {**_run_once(name, tests), "everything": True}
         if found["class"] == "WRONG NUMBER" and not found["calls"]:
             found |= {"class": "harness", "message": f"without a call of attnc: {found['message']}"}
+    if found["class"] == "WRONG NUMBER" and re.search("Grad_|bias|Flex Error", found["message"]):
+        _State.rounds_weights = True
+        again = _run_once(name, tests)
+        _State.rounds_weights = False
+        found = {**found, "class": "rounding"} if again["class"] == "passed" else {**again, "first": found["message"]}
     if found["class"] in LOUD and not _passes_without_attnc(name, tests):
         found |= {"class": "harness", "message": f"PyTorch's own functions fail as well: {found['message']}"}
     return found
@@ -440,15 +467,17 @@ def _work(pipe, options):
         except BaseException as error:
             found = {"class": "harness", "message": f"{type(error).__name__}: {error}"}
         found["seconds"] = round(time.monotonic() - started, 2)
-        if device == "cuda" and not _OF_CUDA.search(found["message"]):
+        if device == "cuda":
             try:
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()
-            except RuntimeError as error:
-                found |= {"class": "CRASHED", "message": f"after the test: {error}"}
+            except RuntimeError as error:  # nothing can be launched from here any more
+                found["is_over"] = True
+                if not found["message"].startswith("PyTorch's own functions fail"):
+                    found |= {"class": "CRASHED", "message": f"after the test: {error}"}
         pipe.send(found)
-        if found["class"] == "CRASHED" and _OF_CUDA.search(found["message"]):
-            return  # nothing can be launched from here any more
+        if "is_over" in found:
+            return
 
 
 # ---- The parent ---------------------------------------------------------------------------------------------------
@@ -544,9 +573,9 @@ def _run_all(options):
                                     spare.end()
                             workers[:] = [w for w in workers if not w.pipe.closed]
                     else:
+                        is_over = said.pop("is_over", False)
                         note(worker.name, said)
                         worker.name = None
-                        is_over = said["class"] == "CRASHED" and bool(_OF_CUDA.search(said["message"]))
             elif time.monotonic() > worker.until and (worker.name or not worker.is_ready):
                 if worker.name:
                     note(worker.name, {"class": "timeout", "message": f"after {options.test_limit} s"})
@@ -588,11 +617,11 @@ def _print(entries, about, seconds):
         counts["all"][entry["class"]] += 1
         counts[entry["test"].partition(".")[0]]["vacuous"] += entry["class"] == "passed" and not entry.get("calls")
         counts["all"]["vacuous"] += entry["class"] == "passed" and not entry.get("calls")
-    for kind in ("refused", "harness", "skipped"):
+    for kind in ("rounding", "refused", "harness", "skipped"):
         reasons = collections.defaultdict(list)
         for entry in entries:
             if entry["class"] == kind:
-                reasons[re.sub(r"\d+", "N", _short(entry["message"], 110))].append(entry["test"])
+                reasons[re.sub(r"[\d.]+(e-\d+)?", "N", _short(entry["message"], 110))].append(entry["test"])
         if reasons:
             print(f"\n{kind}:")
         for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
