@@ -98,13 +98,14 @@ int64_t maxWorkFrom(const CompilerOptions& options, const jit::Env& env, const c
   return kDefaultMaxWork;
 }
 
-/// Returns the key of a mod for kernels of these options. Mods of equal IR may name their captures differently, and
-/// launches bind by name. Once masks are lifted, a mod that masks in score_mod and one that masks in mask_mod have
-/// equal IR, and kernels of a caller's lists tell them apart.
+/// Returns the key of a mod for kernels of these options. Mods of equal IR may name their captures and extents
+/// differently, and launches and pins bind by name. Once masks are lifted, a mod that masks in score_mod and one that
+/// masks in mask_mod have equal IR, and kernels of a caller's lists tell them apart.
 std::string modKey(const Mod& mod, const KernelOptions& options) {
   std::string key = mod.hash();
   if (keepsMasks(options) && mod.masksLifted()) key += " masked by score " + ir::canonicalHash(tracedModule(mod));
   for (const CaptureInfo& capture : mod.captures()) key += " " + capture.name;
+  for (const std::string& dim : mod.module().dims) key += " " + dim;
   return key;
 }
 

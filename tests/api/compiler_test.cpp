@@ -102,6 +102,19 @@ TEST_CASE("kernels of a caller's lists differ by which function masks", "[api]")
     }
 }
 
+TEST_CASE("a pin is of the extent that it names, whatever mod of equal IR came first", "[api]") {
+  const auto reading = [](const char* extents) {
+    return mod((std::string("t: f32[") + extents + "]\ndef score_mod(s, b, h, q, k): return s + t[q, k] * t.shape[0]\n")
+                   .c_str());
+  };
+  const Mod first = reading("N, M"), second = reading("M, N");
+  CHECK(first.hash() == second.hash());
+  const Compiler compiler({.cacheMode = CompilerOptions::CacheMode::Off});
+  const KernelOptions pinned{.arch = "sm_90a", .headDim = 64, .pins = {{"N", 4096}}};
+  const auto textOf = [&](const Mod& m) { return take(test::sourcesOf(compiler, m, pinned)).front().flattened(); };
+  CHECK(textOf(first) != textOf(second));
+}
+
 TEST_CASE("what compiling took is told to the call that it took it, not to later ones", "[api]") {
   if (noNvrtc()) return;
   const test::TempDirectory directory;
