@@ -51,12 +51,12 @@ std::string packMaker() {
 /// Returns the plans that launches choose from by their operands, if the tile is not given.
 static Expected<std::vector<Plan>> plansOfLaunches(const Plan& plan) {
   const PlanAccess::Impl& of = PlanAccess::of(plan);
-  if (!of.selection.options.tile.empty()) return std::vector{plan};
+  if (!of.request.options.tile.empty()) return std::vector{plan};
   std::vector<Plan> all;
-  for (const std::string& tile : plan::tilesOfLaunches(*of.kernelMod, of.selection)) {
+  for (const std::string& tile : plan::tilesOfLaunches(of.request)) {
     PlanAccess::Impl one = of;
-    one.selection.options.tile = tile;
-    ATTNC_TRY_AS(made, plan::planOf(*one.kernelMod, one.selection));
+    one.request.options.tile = tile;
+    ATTNC_TRY_AS(made, plan::planOf(one.request));
     one.plan = *std::move(made);
     all.push_back(PlanAccess::make(std::move(one)));
   }

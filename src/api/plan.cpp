@@ -51,12 +51,12 @@ const std::string& Plan::tunedBy() const { return impl->tunedBy; }
 const std::string& Plan::lowRank() const { return impl->plan.lowRank; }
 
 std::vector<std::string> Plan::tiles() const {
-  plan::Selection selection = impl->selection;
-  selection.options.tile.clear();
-  return plan::candidatesOf(*impl->kernelMod, selection);
+  plan::Request request = impl->request;
+  request.options.tile.clear();
+  return plan::candidatesOf(request);
 }
 
-bool Plan::gainsFromBlockMask() const { return plan::wantsBlockMask(*impl->kernelMod, impl->selection); }
+bool Plan::gainsFromBlockMask() const { return plan::wantsBlockMask(impl->request); }
 
 Expected<std::vector<KernelSource>> Plan::sources() const {
   return onOwnStack([&]() -> Expected<std::vector<KernelSource>> {
@@ -67,34 +67,34 @@ Expected<std::vector<KernelSource>> Plan::sources() const {
   });
 }
 
-std::string passedOverBy(const plan::Selection& selection) {
-  return selection.misfit.empty() ? selection.unserved : selection.misfit;
+std::string passedOverBy(const plan::Request& request) {
+  return request.misfit.empty() ? request.unserved : request.misfit;
 }
 
-KvLoop kvLoopOf(const plan::KernelMod& mod, const plan::Selection& selection, bool listsAnew) {
-  const KernelOptions& options = selection.options;
+KvLoop kvLoopOf(const plan::Request& request, bool listsAnew) {
+  const KernelOptions& options = request.options;
+  const analysis::ModFacts& facts = request.mod->facts;
   if (options.blockSparse)
     return options.maskByBoxes ? KvLoop::BoxMask : listsAnew ? KvLoop::Listed : KvLoop::BlockMask;
-  if (options.kind == KernelKind::Decode && plan::decodeListsSteps(mod.facts, options)) return KvLoop::Listed;
-  if (selection.family->walksBoxes) return KvLoop::Boxes;
-  return mod.facts.masks && !plan::wantsBlockMask(mod, selection) ? KvLoop::Bounds : KvLoop::AllTiles;
+  if (options.kind == KernelKind::Decode && plan::decodeListsSteps(facts, options)) return KvLoop::Listed;
+  if (request.family->walksBoxes) return KvLoop::Boxes;
+  return facts.masks && !plan::wantsBlockMask(request) ? KvLoop::Bounds : KvLoop::AllTiles;
 }
 
 Expected<Plan> planned(const Mod& given, Mod derived, const KernelOptions& options, int64_t maxWork) {
   ATTNC_TRY_AS(kernelMod, kernelModOf(derived, plan::algebraFor(options)));
-  ATTNC_TRY_AS(selection, plan::selectFamily(**kernelMod, options));
-  ATTNC_TRY_AS(plan, plan::planOf(**kernelMod, *selection));
+  ATTNC_TRY_AS(request, plan::selectFamily(*std::move(kernelMod), options));
+  ATTNC_TRY_AS(plan, plan::planOf(*request));
   PlanAccess::Impl impl{.given = given,
                         .mod = std::move(derived),
-                        .kernelMod = *std::move(kernelMod),
-                        .selection = *std::move(selection),
+                        .request = *std::move(request),
                         .plan = *std::move(plan),
                         .maxWork = maxWork,
                         .kvLoop = {},
                         .tileFrom = options.tile.empty() ? TileFrom::Model : TileFrom::Asked,
                         .passedOver = {}};
-  impl.kvLoop = kvLoopOf(*impl.kernelMod, impl.selection);
-  impl.passedOver = passedOverBy(impl.selection);
+  impl.kvLoop = kvLoopOf(impl.request);
+  impl.passedOver = passedOverBy(impl.request);
   return PlanAccess::make(std::move(impl));
 }
 
@@ -103,7 +103,7 @@ std::string whyNotServed(const Mod& mod, const KernelOptions& options) {
     ATTNC_TRY_AS(complete, withArch(options));
     ATTNC_TRY_AS(derived, derive(mod, *complete));
     ATTNC_TRY_AS(kernelMod, kernelModOf(*derived, plan::algebraFor(*complete)));
-    ATTNC_TRY(plan::selectFamily(**kernelMod, *complete));
+    ATTNC_TRY(plan::selectFamily(*kernelMod, *complete));
     return {};
   };
   const Status found = onOwnStack(select);

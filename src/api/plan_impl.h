@@ -16,10 +16,9 @@ namespace attnc {
 using StageMods = std::vector<std::shared_ptr<const plan::KernelMod>>;
 
 struct Plan::Impl {
-  Mod given;                                        ///< as asked for
-  Mod mod;                                          ///< derived for the options
-  std::shared_ptr<const plan::KernelMod> kernelMod; ///< what the family was selected for
-  plan::Selection selection;
+  Mod given; ///< as asked for
+  Mod mod;   ///< derived for the options
+  plan::Request request;
   plan::Plan plan;
   int64_t maxWork; ///< CompilerOptions::maxWork
   KvLoop kvLoop;
@@ -46,9 +45,9 @@ struct PlanAccess {
 Expected<Plan> planned(const Mod& given, Mod derived, const KernelOptions& options, int64_t maxWork);
 
 /// Returns how a kernel finds its tiles. `listsAnew`: whether each launch builds the block mask.
-KvLoop kvLoopOf(const plan::KernelMod& mod, const plan::Selection& selection, bool listsAnew = false);
+KvLoop kvLoopOf(const plan::Request& request, bool listsAnew = false);
 
 /// Returns why a preferred family was passed over.
-std::string passedOverBy(const plan::Selection& selection);
+std::string passedOverBy(const plan::Request& request);
 
 } // namespace attnc

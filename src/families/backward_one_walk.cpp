@@ -45,7 +45,7 @@ bool takesRates(const Request& request, analysis::ScoreForm form) {
 
 int sharedBytesOf(const Tile& tile, const Request& request) {
   return oneWalkSharedBytes(tile, request.options, kWalkBytes,
-                            [&](int rows) { return rowTableBytes(rows, request.mod); });
+                            [&](int rows) { return rowTableBytes(rows, *request.mod); });
 }
 
 Expected<ParameterBlock> oneWalkParameters(const Stage&, const LaunchOperands& operands, const Device&,
@@ -73,7 +73,7 @@ std::vector<Tile> oneWalkTiles(const Request& request, analysis::ScoreForm form,
     return tiles;
   const llvm::ArrayRef<Tile> all = widest <= 64 ? llvm::ArrayRef(kNarrowTiles) : llvm::ArrayRef(kWideTiles);
   for (const Tile& tile : all) {
-    if ((takesAngles(request.mod.facts) || takesRates(request, form)) && tile.blockN > 64) continue;
+    if ((takesAngles(request.mod->facts) || takesRates(request, form)) && tile.blockN > 64) continue;
     if (options.blockSparse && options.maskKvBlock < tile.blockN) continue;
     if (sharedBytes(tile) <= request.arch.sharedBytesPerCta()) tiles.push_back(tile);
   }
@@ -81,7 +81,7 @@ std::vector<Tile> oneWalkTiles(const Request& request, analysis::ScoreForm form,
 }
 
 std::vector<Tile> oneWalkTiles(const Request& request) {
-  return oneWalkTiles(request, request.mod.facts.form, [&](const Tile& tile) { return sharedBytesOf(tile, request); });
+  return oneWalkTiles(request, request.mod->facts.form, [&](const Tile& tile) { return sharedBytesOf(tile, request); });
 }
 
 Plan planBackwardOneWalk(const Request& request) {

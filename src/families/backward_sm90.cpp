@@ -152,8 +152,8 @@ bool fitsRegisters(const KernelOptions& options) {
 bool fitsOneWarpgroup(const Request& request, const BackwardTile& shape) {
   const KernelOptions& options = request.options;
   if (!fitsRegisters(options) || !isLong(options.headDim)) return fitsRegisters(options);
-  return request.mod.facts.keepsGradient && (!options.blockSparse || options.maskKvBlock >= shape.tile.blockN) &&
-         backwardSharedBytes(backwardConfig(request, shape), request.mod) <= request.arch.sharedBytesPerCta();
+  return request.mod->facts.keepsGradient && (!options.blockSparse || options.maskKvBlock >= shape.tile.blockN) &&
+         backwardSharedBytes(backwardConfig(request, shape), *request.mod) <= request.arch.sharedBytesPerCta();
 }
 
 /// Steps have 128 rows up to head dim 64, unless score() is called for each score: that takes registers. Turns save
@@ -168,9 +168,9 @@ std::vector<BackwardTile> backwardTiles(const Request& request) {
   std::vector<BackwardTile> tiles{tall};
   const BackwardTile turning{{64, 128, 8}, true};
   if (!options.blockSparse && !options.features.has(Feature::Deterministic) &&
-      backwardSharedBytes(backwardConfig(request, turning), request.mod) <= request.arch.sharedBytesPerCta())
+      backwardSharedBytes(backwardConfig(request, turning), *request.mod) <= request.arch.sharedBytesPerCta())
     tiles.push_back(turning);
-  if (options.headDim <= 64 && request.mod.facts.form != analysis::ScoreForm::General)
+  if (options.headDim <= 64 && request.mod->facts.form != analysis::ScoreForm::General)
     tiles.insert(tiles.begin(), {{128, 128, 8}});
   return tiles;
 }
@@ -201,8 +201,8 @@ bool diagonalsSuffice(const Request& request) {
   const auto isOfDiagonals = [](const analysis::GradientAccess& place) { return place.ofDiagonals; };
   return !isWide(chosenTile(request).tile.blockN) && !isLong(options.headDim) &&
          (options.features & Features{Feature::Deterministic, Feature::Ragged}).empty() &&
-         !llvm::all_of(request.mod.captures, isInColumns) &&
-         llvm::all_of(request.mod.captures, [&](const CaptureAccess& capture) {
+         !llvm::all_of(request.mod->captures, isInColumns) &&
+         llvm::all_of(request.mod->captures, [&](const CaptureAccess& capture) {
            return capture.inColumns || llvm::all_of(capture.places, isOfDiagonals);
          });
 }
@@ -222,7 +222,7 @@ std::string unservedByBackwardSm90(const Request& request) {
     return "takes block masks with kv blocks of 128 or 256 at head dims up to 128";
   if (!wide && options.blockSparse && options.headDim <= 64 && options.maskQBlock < 128)
     return "takes block masks with q blocks of 128 or 256 at head dims up to 64";
-  if (backwardSharedBytes(backwardConfig(request), request.mod) > request.arch.sharedBytesPerCta())
+  if (backwardSharedBytes(backwardConfig(request), *request.mod) > request.arch.sharedBytesPerCta())
     return "has no shared memory for what the mod knows of its rows";
   return {};
 }
@@ -269,7 +269,7 @@ Plan planBackwardSm90(const Request& request) {
   codegen::Config finish = config;
   finish.sumsDiagonals.reset();
   if (sums) config.sumsDiagonals = true;
-  config.sharedBytes = backwardSharedBytes(config, request.mod);
+  config.sharedBytes = backwardSharedBytes(config, *request.mod);
   const bool wide = isWide(chosenTile(request).tile.blockN);
   const bool marksVisits = options.features.has(Feature::Deterministic) && options.blockSparse;
   if (marksVisits)

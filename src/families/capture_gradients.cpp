@@ -150,7 +150,7 @@ void addSharedStages(Plan& plan, const Request& request, Family family) {
   const bool isNaive = family == Family::Naive;
   if (request.options.kind != KernelKind::Backward) return;
   if (!isNaive) addLargeRows(plan, request);
-  plan.captures = request.mod.captures;
+  plan.captures = request.mod->captures;
   const auto isInColumns = [](const CaptureAccess& capture) { return capture.inColumns; };
   if (!plan.captures.empty())
     plan.workspace.push_back(

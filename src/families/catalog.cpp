@@ -44,14 +44,15 @@ std::string unservedBy(const FamilyRow& row, const Request& request) {
 }
 
 /// Selects the family that was asked for.
-Expected<Selection> selectAsked(const FamilyRow& row, const Request& request, const LaunchOperands* layout) {
+Expected<Request> selectAsked(const FamilyRow& row, Request request, const LaunchOperands* layout) {
   const std::string why = unservedBy(row, request);
   if (!why.empty())
     return Error::environment(
         fmt::format("the {} family does not serve this request: it {}", familyName(row.family), why),
         "without a family, the catalogue takes one that does");
   if (layout) ATTNC_TRY(row.checkLayout(*layout));
-  return Selection{request.options, request.arch, &row};
+  request.family = &row;
+  return request;
 }
 
 } // namespace
@@ -157,18 +158,21 @@ Status checkOptions(const KernelOptions& options) {
   return options.blockSparse && !options.maskByBoxes ? checkBlocks(options.maskQBlock, options.maskKvBlock) : Status();
 }
 
-Expected<Selection> selectFamily(const KernelMod& mod, const KernelOptions& asked, const LaunchOperands* layout) {
-  const KernelOptions options = completed(asked);
-  ATTNC_TRY_AS(arch, parseArch(options.arch));
+Expected<Request> selectFamily(std::shared_ptr<const KernelMod> kernelMod, const KernelOptions& asked,
+                               const LaunchOperands* layout) {
+  Request request{std::move(kernelMod), completed(asked), {}};
+  ATTNC_TRY_AS(arch, parseArch(request.options.arch));
+  request.arch = *arch;
+  const KernelMod& mod = *request.mod;
+  const KernelOptions& options = request.options;
   ATTNC_TRY(checkOptions(options));
   if (options.maskByBoxes && options.kind == KernelKind::Forward && !mod.grid && mod.module.keepsMasks)
     return Error::environment("blocks of the mask are boxes for a mask in score_mod, of which its lists say nothing",
                               "write it as mask_mod, or set BlockMaskView::ofWholeMod if the lists are of both mods");
-  const Request request{mod, options, *arch};
-  std::string unserved, misfit;
+  std::string &unserved = request.unserved, &misfit = request.misfit;
   for (const FamilyRow* row : kFamilies) {
     if (row->kind != options.kind || row != findFamily(row->kind, row->family, *arch)) continue;
-    if (row->family == options.family) return selectAsked(*row, request, layout);
+    if (row->family == options.family) return selectAsked(*row, std::move(request), layout);
     if (options.family != Family::Auto) continue;
     if (row->walksBoxes && mod.grid && mod.grid->isFound && !layout) continue; // serves only some lengths
     const bool isMeant = (!row->madeFor || row->madeFor == arch->capability) && (!row->walksBoxes || mod.grid);
@@ -188,9 +192,9 @@ Expected<Selection> selectFamily(const KernelMod& mod, const KernelOptions& aske
       if (misfit.empty()) misfit = fits.error().message;
       continue;
     }
-    Selection selection{options, *arch, row, std::move(unserved), std::move(misfit)};
-    selection.options.family = row->family;
-    return selection;
+    request.family = row;
+    request.options.family = row->family;
+    return request;
   }
   if (options.family != Family::Auto)
     return Error::environment(
@@ -206,27 +210,26 @@ Expected<Selection> selectFamily(const KernelMod& mod, const KernelOptions& aske
   return Error::internal("no family serves this request");
 }
 
-Expected<Selection> selectListed(const KernelMod& mod, KernelOptions options, const LaunchOperands* layout,
-                                 bool mayListBoxes) {
+Expected<Request> selectListed(std::shared_ptr<const KernelMod> mod, KernelOptions options,
+                               const LaunchOperands* layout, bool mayListBoxes) {
   options.blockSparse = options.listsOfWholeMod = true;
   const bool isAsked = options.family == Family::Grid;
-  const bool mayBeBoxes = isAsked || (options.family == Family::Auto && mod.grid && !mod.grid->isFound);
-  const bool gains = mayBeBoxes && mod.grid && !mod.grid->isBounded;
+  const bool mayBeBoxes = isAsked || (options.family == Family::Auto && mod->grid && !mod->grid->isFound);
+  const bool gains = mayBeBoxes && mod->grid && !mod->grid->isBounded;
   if (!mayListBoxes || !gains) return selectFamily(mod, options, layout);
   options.maskByBoxes = true;
-  Expected<Selection> byBoxes = selectFamily(mod, options, layout);
+  Expected<Request> byBoxes = selectFamily(mod, options, layout);
   if (byBoxes || isAsked) return byBoxes;
   options.maskByBoxes = false;
-  Expected<Selection> byTokens = selectFamily(mod, options, layout);
+  Expected<Request> byTokens = selectFamily(mod, options, layout);
   if (byTokens) byTokens->unserved = byBoxes.error().message; // more specific than that the family needs lists
   return byTokens;
 }
 
-Expected<Plan> planOf(const KernelMod& mod, const Selection& selection) {
-  const FamilyRow& row = *selection.family;
-  const Request request{mod, selection.options, selection.arch};
-  if (const std::string& asked = selection.options.tile; !asked.empty()) {
-    const std::vector<std::string> candidates = candidatesOf(mod, selection);
+Expected<Plan> planOf(const Request& request) {
+  const FamilyRow& row = *request.family;
+  if (const std::string& asked = request.options.tile; !asked.empty()) {
+    const std::vector<std::string> candidates = candidatesOf(request);
     if (std::find(candidates.begin(), candidates.end(), asked) == candidates.end())
       return Error::environment(
           fmt::format("the {} family has no tile `{}` for this request", familyName(row.family), asked),
@@ -237,7 +240,7 @@ Expected<Plan> planOf(const KernelMod& mod, const Selection& selection) {
   Plan plan = row.plan(columns.request());
   plan.lowRank = columns.words();
   if (plan.tile.empty()) plan.tile = tileOf(plan);
-  plan.options = selection.options;
+  plan.options = request.options;
   addSharedStages(plan, columns.request(), row.family);
   columns.addTo(plan, row);
   addAppending(plan, request);
@@ -245,41 +248,36 @@ Expected<Plan> planOf(const KernelMod& mod, const Selection& selection) {
   return plan;
 }
 
-Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options) {
-  ATTNC_TRY_AS(selection, selectFamily(mod, options));
-  return planOf(mod, *selection);
+std::string tileOfLaunch(const Request& request, llvm::function_ref<WalkFacts()> facts) {
+  const auto ofFamily = request.family->tileOfLaunch;
+  return ofFamily ? ofFamily(LowRankColumns(request, *request.family).request(), facts()) : std::string();
 }
 
-std::string tileOfLaunch(const KernelMod& mod, const Selection& selection, llvm::function_ref<WalkFacts()> facts) {
-  const auto ofFamily = selection.family->tileOfLaunch;
-  if (!ofFamily) return {};
-  const Request request{mod, selection.options, selection.arch};
-  return ofFamily(LowRankColumns(request, *selection.family).request(), facts());
-}
-
-std::vector<std::string> tilesOfLaunches(const KernelMod& mod, const Selection& selection) {
+std::vector<std::string> tilesOfLaunches(const Request& request) {
+  const ir::Module& module = request.mod->module;
   std::vector<std::string> tiles{""};
-  const std::optional<ir::Value> begin = mod.module.output(ir::kKvBegin);
-  const bool canBeWindow = begin && mod.module[*begin].op != ir::Op::Const && mod.module.tensors.empty();
+  const std::optional<ir::Value> begin = module.output(ir::kKvBegin);
+  const bool canBeWindow = begin && module[*begin].op != ir::Op::Const && module.tensors.empty();
   for (const bool isWindow : {false, canBeWindow})
     for (const bool sharesKv : {false, true}) {
-      std::string tile = tileOfLaunch(mod, selection, [&] { return WalkFacts{1, isWindow, sharesKv}; });
+      std::string tile = tileOfLaunch(request, [&] { return WalkFacts{1, isWindow, sharesKv}; });
       if (!llvm::is_contained(tiles, tile)) tiles.push_back(std::move(tile));
     }
   return tiles;
 }
 
-std::vector<std::string> candidatesOf(const KernelMod& mod, const Selection& selection) {
-  const Request request{mod, selection.options, selection.arch};
-  const LowRankColumns columns(request, *selection.family);
-  if (selection.family->candidates) return selection.family->candidates(columns.request());
-  std::string own = tileOf(selection.family->plan(columns.request()));
+std::vector<std::string> candidatesOf(const Request& request) {
+  const FamilyRow& row = *request.family;
+  const LowRankColumns columns(request, row);
+  if (row.candidates) return row.candidates(columns.request());
+  std::string own = tileOf(row.plan(columns.request()));
   return own.empty() ? std::vector<std::string>() : std::vector{std::move(own)};
 }
 
-bool wantsBlockMask(const KernelMod& mod, const Selection& selection) {
-  if (selection.options.kind == KernelKind::Decode) return false; // each launch lists the live steps itself
-  const FamilyRow& family = *selection.family;
+bool wantsBlockMask(const Request& request) {
+  if (request.options.kind == KernelKind::Decode) return false; // each launch lists the live steps itself
+  const FamilyRow& family = *request.family;
+  const KernelMod& mod = *request.mod;
   const bool bounds = family.walksBounds && mod.facts.kvEdges, walksItsBoxes = family.walksBoxes && mod.grid->isBounded;
   return mod.facts.masks && !bounds && !walksItsBoxes;
 }

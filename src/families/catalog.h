@@ -1,9 +1,8 @@
 // The catalogue: which family serves a request, and with which plan.
 #pragma once
 
+#include "families/request.h"
 #include "families/walk_facts.h"
-#include "plan/arch.h"
-#include "plan/kernel_mod.h"
 #include "plan/plan.h"
 
 #include <llvm/ADT/STLFunctionalExtras.h>
@@ -14,57 +13,42 @@
 
 namespace attnc::plan {
 
-struct FamilyRow; // family.h
-
 /// Returns the features that some family of this kind takes.
 Features takenBy(KernelKind kind);
 
 /// Checks that there are kernels for the head dims, dtypes and block sizes, and that the options fit each other.
 Status checkOptions(const KernelOptions& options);
 
-/// The family that serves a request. A plan is made of it once its tile is known.
-struct Selection {
-  KernelOptions options; ///< complete, with the family
-  Arch arch;
-  const FamilyRow* family = nullptr;
-  /// Why the family made for this GPU does not serve the options. Empty if it does, or if no family was.
-  std::string unserved;
-  std::string misfit; ///< why that family serves the options but not the operands' layout: names the tensor
-};
-
 /// Selects a family. `mod`: made for algebraFor(options). With `layout` (from checkLayout()), families that reject that
 /// layout are passed over; if one of them was asked for, that is an error. Errors (environment): those of
 /// checkOptions(); no family serves the options, or the one asked for does not.
-Expected<Selection> selectFamily(const KernelMod& mod, const KernelOptions& options,
-                                 const LaunchOperands* layout = nullptr);
+Expected<Request> selectFamily(std::shared_ptr<const KernelMod> mod, const KernelOptions& options,
+                               const LaunchOperands* layout = nullptr);
 
 /// selectFamily() for launches that pass a block mask. Its blocks are boxes if the mod declares grids, bounds what a
 /// query sees along no axis, and a box kernel takes it. For grids that the mod does not declare, the family must be
-/// asked for. Otherwise blocks are runs of tokens, and Selection::unserved says why, if there is a reason. The
-/// selection's options tell which. `mayListBoxes`: false for training, whose passes share lists.
-Expected<Selection> selectListed(const KernelMod& mod, KernelOptions options, const LaunchOperands* layout,
-                                 bool mayListBoxes);
+/// asked for. Otherwise blocks are runs of tokens, and Request::unserved says why, if there is a reason. The request's
+/// options tell which. `mayListBoxes`: false for training, whose passes share lists.
+Expected<Request> selectListed(std::shared_ptr<const KernelMod> mod, KernelOptions options,
+                               const LaunchOperands* layout, bool mayListBoxes);
 
 /// How many plans were made: a preparation makes one for each of its kernels, which tests hold it to.
 inline std::atomic<uint64_t> plansMade = 0;
 
-/// Makes the plan of a selection, with its options' tile. `mod`: the one that was selected for. Error (environment):
-/// the family has no tile of that spelling.
-Expected<Plan> planOf(const KernelMod& mod, const Selection& selection);
+/// Makes the plan of a request that has a family, with its options' tile. Error (environment): the family has no tile
+/// of that spelling.
+Expected<Plan> planOf(const Request& request);
 
-/// selectFamily(), then planOf().
-Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options);
-
-/// Returns the possible values of KernelOptions::tile, the model's own first. `mod`: the one that was selected for.
-std::vector<std::string> candidatesOf(const KernelMod& mod, const Selection& selection);
+/// Returns the possible values of KernelOptions::tile, the model's own first.
+std::vector<std::string> candidatesOf(const Request& request);
 
 /// Returns the model's tile for a launch. Empty: the default. `facts` is called if the tile depends on it.
-std::string tileOfLaunch(const KernelMod& mod, const Selection& selection, llvm::function_ref<WalkFacts()> facts);
+std::string tileOfLaunch(const Request& request, llvm::function_ref<WalkFacts()> facts);
 
 /// Returns the tiles that launches choose from, by their operands. "": the default.
-std::vector<std::string> tilesOfLaunches(const KernelMod& mod, const Selection& selection);
+std::vector<std::string> tilesOfLaunches(const Request& request);
 
 /// Whether launches gain from a block mask: the mod masks something, and the family cannot bound its own loops.
-bool wantsBlockMask(const KernelMod& mod, const Selection& selection);
+bool wantsBlockMask(const Request& request);
 
 } // namespace attnc::plan

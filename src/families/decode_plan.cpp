@@ -159,7 +159,7 @@ std::optional<DecodeTile> decodeTileOf(int rows, int warps, int teamColumns, int
   if (tile.blockN < 32 || tile.blockN > 256) return std::nullopt; // limits of decode_lists.cu
   // With O of wide heads, registers do not suffice for more scores: nor with masks that are asked for each score. K and
   // V of 16 bits gain nothing from more.
-  const bool wide = copies.byWarpgroups(rows, options), asks = request.mod.facts.masks && !request.mod.facts.kvEdges;
+  const bool wide = copies.byWarpgroups(rows, options), asks = request.mod->facts.masks && !request.mod->facts.kvEdges;
   const int ofHeads = options.features.has(Feature::Fp8Kv) && !asks ? 128 : 64;
   if (teamColumns > (options.headDimV > 192 ? 16 : options.headDimV > ofHeads && !wide ? 32 : 64)) return std::nullopt;
   for (int stages = 6; stages >= leastStages; --stages)
@@ -232,7 +232,7 @@ Plan planDecode(const Request& request, const DecodeCopies& copies) {
 Plan planWalking(const Request& request, Stage walking, int64_t atOnce) {
   const KernelOptions& options = request.options;
   const Tile tile{walking.config.blockM, walking.config.blockN, walking.config.warps};
-  const bool lists = decodeListsSteps(request.mod.facts, options);
+  const bool lists = decodeListsSteps(request.mod->facts, options);
   Plan plan;
   if (lists) {
     codegen::Config ofLists = configOf(options, {tile.blockM, tile.blockN, 8});

@@ -33,7 +33,7 @@ std::vector<DecodeTile> wideTiles(const Request& request) {
   const KernelOptions& options = request.options;
   std::vector<DecodeTile> tiles;
   for (int columns : {32, 16}) {
-    if (columns < 32 && decodeListsSteps(request.mod.facts, options)) continue; // decode_lists.cu takes no fewer
+    if (columns < 32 && decodeListsSteps(request.mod->facts, options)) continue; // decode_lists.cu takes no fewer
     for (int stages = 8; stages >= 2; --stages)
       if (const int bytes = sharedBytesOfWide(columns, stages, options); bytes <= request.arch.sharedBytesPerCta()) {
         tiles.push_back({{kWideRows, columns, kWideWarps}, stages, bytes});

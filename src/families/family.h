@@ -2,9 +2,8 @@
 // stages come with its plan. A new family is a file and a row of families.def.
 #pragma once
 
+#include "families/request.h"
 #include "families/walk_facts.h"
-#include "plan/arch.h"
-#include "plan/kernel_mod.h"
 #include "plan/plan.h"
 
 #include <llvm/ADT/ArrayRef.h>
@@ -15,13 +14,6 @@
 namespace attnc::plan {
 
 using analysis::Weight;
-
-/// What a plan is made for.
-struct Request {
-  const KernelMod& mod;
-  const KernelOptions& options; ///< headDimV is filled in; block sizes, dtypes and head dims are supported ones
-  Arch arch;
-};
 
 struct FamilyRow {
   KernelKind kind = KernelKind::Forward;

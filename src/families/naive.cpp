@@ -57,8 +57,8 @@ std::string unservedByBlockMask(const Request& request) {
   const KernelOptions& options = request.options;
   if (!options.maskByBoxes) return {};
   if (options.offsets != QueryOffsets::None) return "builds no lists over boxes for queries with offsets";
-  if (!request.mod.grid) return "builds lists over boxes of mods that have a kernel by boxes of a grid";
-  if (request.mod.grid->beside) return "builds lists over boxes of mods all of whose tokens lie on grids";
+  if (!request.mod->grid) return "builds lists over boxes of mods that have a kernel by boxes of a grid";
+  if (request.mod->grid->beside) return "builds lists over boxes of mods all of whose tokens lie on grids";
   return options.columnLists ? "builds no lists over boxes by column" : "";
 }
 
@@ -91,7 +91,7 @@ Expected<ParameterBlock> boxMaskParameters(const Stage&, const LaunchOperands& o
 Plan planBoxMask(const Request& request) {
   const Tile tile{0, 0, 16};
   Plan plan;
-  plan.grid = request.mod.grid;
+  plan.grid = request.mod->grid;
   plan.stages.push_back({.templateName = "box_mask.cu",
                          .entry = "attnc_box_mask",
                          .config = configOf(request.options, tile),

@@ -29,12 +29,12 @@ Tile sm80Tile(const Request& request) {
   const KernelOptions& options = request.options;
   const Arch& arch = request.arch;
   const int widest = std::max(options.headDim, options.headDimV);
-  const bool smallShared = arch.sharedBytesPerCta() < 128 * 1024, isHeavy = request.mod.facts.weight == Weight::Heavy;
+  const bool smallShared = arch.sharedBytesPerCta() < 128 * 1024, isHeavy = request.mod->facts.weight == Weight::Heavy;
   const bool isPlain = options.features.empty() && options.offsets == QueryOffsets::None;
   // lengths and starts also take registers, and so do lists over pages
   const bool isTight = options.features.has(Feature::Ragged) &&
-                       (request.mod.facts.weight > Weight::Light || (options.blockSparse && options.pageSize));
-  const Weight weight = isPlain ? request.mod.facts.weight : std::max(request.mod.facts.weight, Weight::Medium);
+                       (request.mod->facts.weight > Weight::Light || (options.blockSparse && options.pageSize));
+  const Weight weight = isPlain ? request.mod->facts.weight : std::max(request.mod->facts.weight, Weight::Medium);
   if (options.dtype == DType::F32) return widest > 192 && smallShared ? Tile{64, 16, 4} : Tile{64, 32, 4};
   if (widest <= 64) return {128, isHeavy ? 32 : 64, 4};
   if (widest <= 128) {
@@ -50,7 +50,7 @@ Tile sm80Tile(const Request& request) {
 /// chosen by these, and not measured.
 Tile sm80Fp8Tile(const Request& request) {
   const KernelOptions& options = request.options;
-  const Weight weight = request.mod.facts.weight;
+  const Weight weight = request.mod->facts.weight;
   const int widest = std::max(options.headDim, options.headDimV);
   const bool isPlain = options.features.without({Feature::Fp8Q, Feature::Fp8Kv}).empty() && !options.blockSparse &&
                        !options.pageSize && options.offsets == QueryOffsets::None && weight <= Weight::Light;

@@ -58,9 +58,9 @@ std::string unservedBySm90(const Request& request) {
 Tile sm90Fp8Tile(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
-  const Weight weight = request.mod.facts.weight;
+  const Weight weight = request.mod->facts.weight;
   if (weight == Weight::Heavy || (weight == Weight::Gather && widest > 128)) return {128, 64, 8};
-  const analysis::ScoreForm form = request.mod.facts.form;
+  const analysis::ScoreForm form = request.mod->facts.form;
   const bool fitsThree = widest <= 64 || weight == Weight::None || weight == Weight::Light ||
                          form == analysis::ScoreForm::Linear || form == analysis::ScoreForm::Tanh;
   if (widest > 128 || options.blockSparse || !fitsThree) return {128, 128, 8};
@@ -75,12 +75,12 @@ Tile sm90Tile(const Request& request) {
   const KernelOptions& options = request.options;
   if (options.features.has(Feature::Fp8Q)) return sm90Fp8Tile(request);
   const int widest = std::max(options.headDim, options.headDimV);
-  const Weight weight = request.mod.facts.weight;
+  const Weight weight = request.mod->facts.weight;
   const bool lists = options.blockSparse, heavy = weight == Weight::Heavy;
   if (widest <= 64) {
     if (lists) return {128, 128, 8};
     if (heavy) return {128, 64, 8};
-    return options.pageSize || request.mod.source.rowBytes > 16 ? Tile{128, 128, 8} : Tile{192, 128, 12};
+    return options.pageSize || request.mod->source.rowBytes > 16 ? Tile{128, 128, 8} : Tile{192, 128, 12};
   }
   if (widest <= 128) return {128, heavy ? 64 : 128, 8};
   if (lists) return {128, 64, 8};
@@ -153,7 +153,7 @@ codegen::Config sm90Config(const Request& request, const Tile& tile) {
   config.wgmmaShapes = {tile.blockN, *config.fp8 ? out_part_columns(columns, tile.warps) : columns};
   // With 16 bits, wider heads leave no room for a third stage, and a fourth gains nothing.
   for (config.kvStages = widest <= 64 || *config.fp8 ? 3 : 2;; --config.kvStages) {
-    config.sharedBytes = sm90SharedBytes(config, request.mod.source.columnBytes);
+    config.sharedBytes = sm90SharedBytes(config, request.mod->source.columnBytes);
     if (!*config.fp8 || config.kvStages == 2 || config.sharedBytes <= request.arch.sharedBytesPerCta()) break;
   }
   return config;
@@ -180,7 +180,7 @@ std::vector<Tile> sm90Tiles(const Request& request) {
     for (int blockN : {128, 64}) add({128, blockN, 8});
     return tiles;
   }
-  if (widest <= 64 && !options.blockSparse && !options.pageSize && request.mod.facts.weight != Weight::Heavy)
+  if (widest <= 64 && !options.blockSparse && !options.pageSize && request.mod->facts.weight != Weight::Heavy)
     for (int blockN : {128, 96, 64}) add({192, blockN, 12});
   for (int blockN : {128, 112, 96, 80, 64, 48})
     if (blockN <= (widest <= 128 ? 128 : widest <= 192 ? 96 : 80)) add({128, blockN, 8});

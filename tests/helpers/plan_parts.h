@@ -18,7 +18,8 @@ inline Expected<BlockMaskKernel> loadBlockMask(const Compiler& compiler, const M
 /// Returns the plan of a mod that is derived for these options.
 inline Expected<plan::Plan> choosePlan(const Mod& derived, const KernelOptions& options) {
   ATTNC_TRY_AS(kernelMod, kernelModOf(derived, plan::algebraFor(options)));
-  return plan::choosePlan(**kernelMod, options);
+  ATTNC_TRY_AS(request, plan::selectFamily(*std::move(kernelMod), options));
+  return plan::planOf(*request);
 }
 
 /// Returns a plan with this loop, for facts about kernels that are made up.

@@ -132,7 +132,7 @@ TEST_CASE("a layout that tensor maps cannot describe goes to the sm80 family", "
   for (TensorView* view : args.views())
     if (!view->data) view->data = address(0x10000);
   auto checked = take(plan::checkForward(args, args, options(Family::Sm90)));
-  auto plan = take(plan::choosePlan({}, options(Family::Sm90)));
+  auto plan = take(plan::planOf(take(plan::selectFamily(std::make_shared<plan::KernelMod>(), options(Family::Sm90)))));
   const plan::Stage& stage = plan.stages.front();
   CHECK(refusalOf(stage.parameters(stage, checked, {}, {plan::WorkspaceLayout({}, {}), nullptr})).message == why);
 }

@@ -502,7 +502,6 @@ TEST_CASE("captures that columns do not suffice for get their gradients from sco
 }
 
 TEST_CASE("backward stages of a low-rank form are launched with the wider gradients", "[plan][low_rank]") {
-  const ProblemShape s{2, 4, 2, 130, 70};
   for (const char* headOfW : {"0", "h"})
     for (bool wantsOperands : {true, false}) {
       INFO("w of head " << headOfW << ", wants operands " << wantsOperands);

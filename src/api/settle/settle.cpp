@@ -52,41 +52,40 @@ Expected<Settled> settleFor(const Context& context, const Mod& derived, const Op
   ATTNC_TRY(plan::checkGiven(operands, options));
   ATTNC_TRY_AS(kernelMod, kernelModOf(derived, plan::algebraFor(options)));
   ATTNC_TRY(bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins));
-  ATTNC_TRY_AS(selection, plan::selectFamily(**kernelMod, options, &*layout));
+  ATTNC_TRY_AS(request, plan::selectFamily(*kernelMod, options, &*layout));
   std::string whyKind;
   if (mayDecode) whyKind = againstDecode(layout->problem, options.dtype);
   if (mayDecode && whyKind.empty()) {
     KernelOptions few = options;
     few.kind = KernelKind::Decode;
     few.packedRows = packedRowsFor(layout->problem);
-    Expected<plan::Selection> divided = plan::selectFamily(**kernelMod, few, &*layout);
+    Expected<plan::Request> divided = plan::selectFamily(*kernelMod, few, &*layout);
     whyKind = divided ? forDecode(layout->problem, few.packedRows) : divided.error().message;
-    if (divided) selection = std::move(divided);
+    if (divided) request = std::move(divided);
   }
-  std::string passedOver = passedOverBy(*selection);
+  std::string passedOver = passedOverBy(*request);
   const bool hasOffsets = options.offsets != QueryOffsets::None;
   bool buildsMask = buildBlockMask && !options.blockSparse &&
-                    mayBuildLists(*layout, derived.module(), options, lists) &&
-                    plan::wantsBlockMask(**kernelMod, *selection);
+                    mayBuildLists(*layout, derived.module(), options, lists) && plan::wantsBlockMask(*request);
   if (buildsMask) {
     const bool mayListBoxes = lists == BlockMask::Lists::ByRow && !hasOffsets;
-    Expected<plan::Selection> listed = plan::selectListed(**kernelMod, options, &*layout, mayListBoxes);
-    const auto hasTile = [&] { return llvm::is_contained(plan::candidatesOf(**kernelMod, *listed), askedTile); };
+    Expected<plan::Request> listed = plan::selectListed(*kernelMod, options, &*layout, mayListBoxes);
+    const auto hasTile = [&] { return llvm::is_contained(plan::candidatesOf(*listed), askedTile); };
     if (hasOffsets && (!listed || !(askedTile.empty() || hasTile())))
       buildsMask = false; // the caller may not know that there would be lists
     else
-      selection = std::move(listed);
+      request = std::move(listed);
   }
   if (buildsMask) {
-    if (!selection) return selection.error();
-    // The first selection's reason, which leads to the mask, takes precedence. For mods that bound nothing it says only
+    if (!request) return request.error();
+    // The first request's reason, which leads to the mask, takes precedence. For mods that bound nothing it says only
     // that, so the new one's is better.
     const bool isUnbounded = (*kernelMod)->grid && !(*kernelMod)->grid->isBounded;
-    if (passedOver.empty() || isUnbounded) passedOver = passedOverBy(*selection);
+    if (passedOver.empty() || isUnbounded) passedOver = passedOverBy(*request);
   }
-  std::string shapeClass = shapeClassOf(*layout, selection->options.kind);
-  const std::string ofModel = modelTile(**kernelMod, *selection, operands.captures, layout->problem);
-  ATTNC_TRY_AS(kernel, planTiled(context, derived, *kernelMod, *std::move(selection), askedTile, ofModel, shapeClass,
+  std::string shapeClass = shapeClassOf(*layout, request->options.kind);
+  const std::string ofModel = modelTile(*request, operands.captures, layout->problem);
+  ATTNC_TRY_AS(kernel, planTiled(context, derived, *std::move(request), askedTile, ofModel, shapeClass,
                                  std::move(passedOver), buildsMask && hasOffsets));
   const plan::Plan& plan = PlanAccess::of(*kernel).plan;
   Preparation preparation{.kernel = *kernel,
@@ -134,9 +133,9 @@ GradientsByBoxes gradientsByBoxes(const Mod& derived, const Training& training, 
   auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
   if (!layout || !kernelMod || !(*kernelMod)->grid) return {};
   if (!bindCaptures(derived, training.operands.captures, (*kernelMod)->grid.get(), *layout, options.pins)) return {};
-  const Expected<plan::Selection> selection = plan::selectFamily(**kernelMod, options, &*layout);
-  if (!selection) return {};
-  return {selection->family->walksBoxes, passedOverBy(*selection)};
+  const Expected<plan::Request> request = plan::selectFamily(*kernelMod, options, &*layout);
+  if (!request) return {};
+  return {request->family->walksBoxes, passedOverBy(*request)};
 }
 
 /// Adds the backward pass to a settled forward pass. `derived`: with the gradient of the score. `passedOver`:
@@ -148,12 +147,12 @@ Status settleBackward(const Context& context, const Mod& derived, const Training
   ATTNC_TRY_AS(kernelMod, kernelModOf(derived, plan::algebraFor(options)));
   const BackwardOperands& operands = training.operands;
   ATTNC_TRY(bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins));
-  ATTNC_TRY_AS(selection, plan::selectFamily(**kernelMod, options, &*layout));
+  ATTNC_TRY_AS(request, plan::selectFamily(*kernelMod, options, &*layout));
   settled.backwardShapeClass = shapeClassOf(*layout, KernelKind::Backward);
-  const std::string ofModel = modelTile(**kernelMod, *selection, operands.captures, layout->problem);
-  const std::string why = passedOver.empty() ? passedOverBy(*selection) : passedOver;
-  ATTNC_TRY_AS(kernel, planTiled(context, derived, *kernelMod, *std::move(selection), askedTile, ofModel,
-                                 settled.backwardShapeClass, why));
+  const std::string ofModel = modelTile(*request, operands.captures, layout->problem);
+  const std::string why = passedOver.empty() ? passedOverBy(*request) : passedOver;
+  ATTNC_TRY_AS(kernel,
+               planTiled(context, derived, *std::move(request), askedTile, ofModel, settled.backwardShapeClass, why));
   const plan::Plan& plan = PlanAccess::of(*kernel).plan;
   ATTNC_TRY(plan::addCaptureOutputs(*layout, plan, derived.module(), operands.captures, training.gradients.captures,
                                     /*launches=*/false));
@@ -197,11 +196,11 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   const BlockMask::Lists lists = training ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
   const bool looksUp = options.tile.empty() || (training && options.backwardTile.empty());
   const std::string device = looksUp ? deviceOf(lookup, kernel->arch) : std::string();
-  const TileLookup findTile = [&](const plan::KernelMod& kernelMod, const plan::Selection& selection,
+  const TileLookup findTile = [&](const plan::Request& request,
                                   const std::string& shapeClass) -> std::optional<FoundChoice> {
     if (device.empty()) return std::nullopt;
-    const auto candidates = [&] { return plan::candidatesOf(kernelMod, selection); };
-    return tuned.find(tunedKey(device, mod, selection.options, shapeClass), candidates);
+    const auto candidates = [&] { return plan::candidatesOf(request); };
+    return tuned.find(tunedKey(device, mod, request.options, shapeClass), candidates);
   };
   const Context context{mod, findTile, maxWork};
   Expected<Settled> settled =

@@ -28,27 +28,23 @@ static plan::WalkFacts walkFacts(const ir::Module& module, const Captures* captu
   return facts;
 }
 
-std::string modelTile(const plan::KernelMod& mod, const plan::Selection& selection, const Captures* captures,
-                      const ProblemShape& problem) {
-  return plan::tileOfLaunch(mod, selection, [&] { return walkFacts(mod.module, captures, problem); });
+std::string modelTile(const plan::Request& request, const Captures* captures, const ProblemShape& problem) {
+  return plan::tileOfLaunch(request, [&] { return walkFacts(request.mod->module, captures, problem); });
 }
 
-Expected<Plan> planTiled(const Context& context, const Mod& derived,
-                         const std::shared_ptr<const plan::KernelMod>& kernelMod, plan::Selection selection,
-                         const std::string& asked, const std::string& ofModel, const std::string& shapeClass,
-                         std::string passedOver, bool listsAnew) {
-  const plan::KernelMod& mod = *kernelMod;
-  std::optional<FoundChoice> found = asked.empty() ? context.lookup(mod, selection, shapeClass) : std::nullopt;
+Expected<Plan> planTiled(const Context& context, const Mod& derived, plan::Request request, const std::string& asked,
+                         const std::string& ofModel, const std::string& shapeClass, std::string passedOver,
+                         bool listsAnew) {
+  std::optional<FoundChoice> found = asked.empty() ? context.lookup(request, shapeClass) : std::nullopt;
   if (!found)
-    selection.options.tile = asked.empty() ? ofModel : asked;
-  else if (found->tile != plan::candidatesOf(mod, selection).front())
-    selection.options.tile = found->tile;
-  ATTNC_TRY_AS(plan, plan::planOf(mod, selection));
-  const KvLoop kvLoop = kvLoopOf(mod, selection, listsAnew);
+    request.options.tile = asked.empty() ? ofModel : asked;
+  else if (found->tile != plan::candidatesOf(request).front())
+    request.options.tile = found->tile;
+  ATTNC_TRY_AS(plan, plan::planOf(request));
+  const KvLoop kvLoop = kvLoopOf(request, listsAnew);
   return PlanAccess::make({.given = context.mod,
                            .mod = derived,
-                           .kernelMod = kernelMod,
-                           .selection = std::move(selection),
+                           .request = std::move(request),
                            .plan = *std::move(plan),
                            .maxWork = context.maxWork,
                            .kvLoop = kvLoop,

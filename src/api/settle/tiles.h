@@ -12,9 +12,9 @@
 
 namespace attnc {
 
-/// Finds a tuned tile for a selection.
-using TileLookup = std::function<std::optional<FoundChoice>(const plan::KernelMod&, const plan::Selection&,
-                                                            const std::string& shapeClass)>;
+/// Finds a tuned tile for a request.
+using TileLookup =
+    std::function<std::optional<FoundChoice>(const plan::Request& request, const std::string& shapeClass)>;
 
 /// What the kernels of a mod have in common.
 struct Context {
@@ -24,14 +24,12 @@ struct Context {
 };
 
 /// Returns the tile that the model has for the operands. Empty: the default.
-std::string modelTile(const plan::KernelMod& mod, const plan::Selection& selection, const Captures* captures,
-                      const ProblemShape& problem);
+std::string modelTile(const plan::Request& request, const Captures* captures, const ProblemShape& problem);
 
-/// Makes the plan of a selection, with the tile that was asked for, else with the tuned one, else with the model's. A
+/// Makes the plan of a request, with the tile that was asked for, else with the tuned one, else with the model's. A
 /// tuned tile that is the default shares its kernel.
-Expected<Plan> planTiled(const Context& context, const Mod& derived,
-                         const std::shared_ptr<const plan::KernelMod>& kernelMod, plan::Selection selection,
-                         const std::string& asked, const std::string& ofModel, const std::string& shapeClass,
-                         std::string passedOver, bool listsAnew = false);
+Expected<Plan> planTiled(const Context& context, const Mod& derived, plan::Request request, const std::string& asked,
+                         const std::string& ofModel, const std::string& shapeClass, std::string passedOver,
+                         bool listsAnew = false);
 
 } // namespace attnc

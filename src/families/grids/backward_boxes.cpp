@@ -9,13 +9,13 @@ namespace attnc::plan {
 
 std::string unservedByBackwardBoxes(const Request& request) {
   const KernelOptions& options = request.options;
-  if (!request.mod.grid || !request.mod.grid->isBounded || !request.mod.onGrid)
+  if (!request.mod->grid || !request.mod->grid->isBounded || !request.mod->onGrid)
     return "takes mods whose mask is a box of keys on a grid";
-  if (request.mod.grid->axes.size() < 2) return "takes grids of two or three axes";
-  if (!request.mod.grid->isSeparable) return "takes boxes that each axis of the query decides by itself";
+  if (request.mod->grid->axes.size() < 2) return "takes grids of two or three axes";
+  if (!request.mod->grid->isSeparable) return "takes boxes that each axis of the query decides by itself";
   const bool isAsked = options.family == Family::Grid;
   if (!isAsked && options.noBoxes) return "is not asked for";
-  if (!isAsked && request.mod.facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
+  if (!isAsked && request.mod->facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
   return {};
 }
 

@@ -24,20 +24,20 @@ int seenTableBytes(int queries, const KernelMod& mod) {
 
 int gridSharedBytes(const Tile& tile, const Request& request) {
   return oneWalkSharedBytes(tile, request.options, kWalkBytes,
-                            [&](int queries) { return seenTableBytes(queries, request.mod); });
+                            [&](int queries) { return seenTableBytes(queries, *request.mod); });
 }
 
 /// Returns two tiles of backward_sm80.cu, whose keys and queries are boxes here: the model's and one alternative.
 std::vector<Tile> gridTiles(const Request& request) {
-  std::vector<Tile> tiles =
-      oneWalkTiles(request, request.mod.onGrid->form, [&](const Tile& tile) { return gridSharedBytes(tile, request); });
+  std::vector<Tile> tiles = oneWalkTiles(request, request.mod->onGrid->form,
+                                         [&](const Tile& tile) { return gridSharedBytes(tile, request); });
   if (tiles.size() > 2) tiles.resize(2);
   return tiles;
 }
 
 std::string unservedByBackwardGridSm80(const Request& request) {
   if (std::string why = unservedByBackwardBoxes(request); !why.empty()) return why;
-  if (request.mod.grid->beside) return "takes mods all of whose tokens lie on grids";
+  if (request.mod->grid->beside) return "takes mods all of whose tokens lie on grids";
   if (std::max(request.options.headDim, request.options.headDimV) > kOneWalkWidest) return "takes head dims up to 128";
   if (gridTiles(request).empty()) return "has no shared memory for what the mod knows of its rows";
   return {};
@@ -47,7 +47,7 @@ std::string unservedByBackwardGridSm80(const Request& request) {
 std::vector<codegen::Config::Boxes> boxesOf(const Request& request) {
   std::vector<codegen::Config::Boxes> all;
   for (const Tile& tile : gridTiles(request)) {
-    const auto boxes = rankBackwardBoxes(*request.mod.grid, tile.blockM, tile.blockN, 6);
+    const auto boxes = rankBackwardBoxes(*request.mod->grid, tile.blockM, tile.blockN, 6);
     all.insert(all.end(), boxes.begin(), boxes.end());
   }
   return all;
@@ -88,7 +88,7 @@ Plan planBackwardGridSm80(const Request& request) {
   config.boxes = boxes;
   config.sharedBytes = gridSharedBytes(tile, request);
   Plan plan;
-  plan.grid = request.mod.grid;
+  plan.grid = request.mod->grid;
   plan.tile = boxesText(boxes);
   addDelta(plan, request);
   const auto add = [&](const char* file, const char* entry, const CountCtas& ctas, const CountTiles& tiles) {

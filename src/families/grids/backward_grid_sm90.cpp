@@ -19,7 +19,9 @@ using Boxes = codegen::Config::Boxes;
 constexpr int kKeys = 128; // owned by a CTA
 
 /// Steps have 128 queries up to head dim 64, unless score() or mask() is called for each score: that takes registers.
-int queriesOf(const Request& request) { return request.options.headDim <= 64 && !readsQueries(request.mod) ? 128 : 64; }
+int queriesOf(const Request& request) {
+  return request.options.headDim <= 64 && !readsQueries(*request.mod) ? 128 : 64;
+}
 
 /// Mirrors `Memory` of templates/backward_grid_sm90.cu.
 int backwardGridSharedBytes(const codegen::Config& config, const KernelMod& mod) {
@@ -50,17 +52,17 @@ std::string unservedByBackwardGrid(const Request& request) {
   if (std::string why = unservedByBackwardBoxes(request); !why.empty()) return why;
   if (std::max(options.headDim, options.headDimV) > 128 || (options.headDim <= 64 && options.headDimV > 64))
     return "takes head dims up to 128, and no wider v beside head dims up to 64";
-  const bool isHeavier = request.mod.onGrid->form == analysis::ScoreForm::General &&
-                         request.mod.facts.form != analysis::ScoreForm::General;
+  const bool isHeavier = request.mod->onGrid->form == analysis::ScoreForm::General &&
+                         request.mod->facts.form != analysis::ScoreForm::General;
   if (options.family != Family::Grid && isHeavier && options.headDim > 64)
     return "has no registers beyond head dim 64 for scores that it has to call, as kernels by rows need not";
-  if (backwardGridSharedBytes(backwardGridConfig(request), request.mod) > request.arch.sharedBytesPerCta())
+  if (backwardGridSharedBytes(backwardGridConfig(request), *request.mod) > request.arch.sharedBytesPerCta())
     return "has no shared memory for what the mod knows of its rows";
   return {};
 }
 
 std::vector<Boxes> backwardBoxes(const Request& request) {
-  return rankBackwardBoxes(*request.mod.grid, queriesOf(request), kKeys, 12);
+  return rankBackwardBoxes(*request.mod->grid, queriesOf(request), kKeys, 12);
 }
 
 std::vector<std::string> backwardGridCandidates(const Request& request) {
@@ -158,9 +160,9 @@ Plan planBackwardGrid(const Request& request) {
   const KernelOptions& options = request.options;
   codegen::Config config = backwardGridConfig(request);
   config.boxes = chosenOf(backwardBoxes(request), options, boxesText);
-  config.sharedBytes = backwardGridSharedBytes(config, request.mod);
+  config.sharedBytes = backwardGridSharedBytes(config, *request.mod);
   Plan plan;
-  plan.grid = request.mod.grid;
+  plan.grid = request.mod->grid;
   plan.tile = boxesText(*config.boxes);
   addDelta(plan, request);
   plan.stages.push_back({.templateName = "backward_grid_sm90.cu",

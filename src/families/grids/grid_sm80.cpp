@@ -12,12 +12,12 @@ namespace {
 
 std::string unservedByGridSm80(const Request& request) {
   const KernelOptions& options = request.options;
-  if (!request.mod.grid) return "takes mods whose mask is a box of keys on a grid";
-  if (request.mod.grid->beside) return "takes mods all of whose tokens lie on grids";
+  if (!request.mod->grid) return "takes mods whose mask is a box of keys on a grid";
+  if (request.mod->grid->beside) return "takes mods all of whose tokens lie on grids";
   if (std::max(options.headDim, options.headDimV) > 128) return "takes head dims up to 128";
   const bool isAsked = options.family == Family::Grid;
   if (!isAsked && options.noBoxes) return "goes by no lists, which the backward pass of this training walks";
-  if (!isAsked && request.mod.facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
+  if (!isAsked && request.mod->facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
   return {};
 }
 
@@ -37,8 +37,8 @@ double burdenOf(const Request& request, const codegen::Config::Boxes& boxes) {
                 bytes = gridSharedBytes(queries, keys, options.headDim, options.headDimV);
   if (bytes > most) return 0;
   const int taken =
-      (keys + int(llvm::alignTo(options.headDimV, 16))) / 2 + (request.mod.grid->axes.size() == 3 ? 24 : 0);
-  const bool isPlain = request.mod.facts.weight <= Weight::Light;
+      (keys + int(llvm::alignTo(options.headDimV, 16))) / 2 + (request.mod->grid->axes.size() == 3 ? 24 : 0);
+  const bool isPlain = request.mod->facts.weight <= Weight::Light;
   const int64_t fitting = !isPlain ? 8 : taken <= 64 ? 16 : taken <= 92 ? 12 : 8; // warps that fit into registers
   const int64_t ctas = std::max<int64_t>(1, std::min((most + kReserved) / (bytes + kReserved), fitting / warps));
   return (ctas * warps >= 12 ? 1 : ctas * warps >= 8 ? 1.1 : 1.4) * (ctas == 1 ? 1.2 : 1);
@@ -47,14 +47,14 @@ double burdenOf(const Request& request, const codegen::Config::Boxes& boxes) {
 /// Registers hold a warp's 16 rows of scores and of the output. A gather for every score leaves room for fewer keys.
 std::vector<codegen::Config::Boxes> gridBoxesSm80(const Request& request) {
   const KernelOptions& options = request.options;
-  const bool isHeavy = request.mod.facts.weight == Weight::Heavy,
+  const bool isHeavy = request.mod->facts.weight == Weight::Heavy,
              isWide = std::max(options.headDim, options.headDimV) > 64;
   BoxModel model{.queries = {64, 128}, .leastKeys = 48, .mostKeys = isHeavy ? 64 : isWide ? 96 : 128, .together = 16};
   // mma.sync at 60 % of its peak, which is half of wgmma's.
   model.byLists = options.maskByBoxes;
   model.flopsPerCycle = 2048 * 0.6, model.cyclesOfStep = 60;
   model.burden = [&](const codegen::Config::Boxes& boxes) { return burdenOf(request, boxes); };
-  return rankBoxes(*request.mod.grid, options.headDim, options.headDimV, model, 12);
+  return rankBoxes(*request.mod->grid, options.headDim, options.headDimV, model, 12);
 }
 
 std::vector<std::string> gridCandidatesSm80(const Request& request) {
@@ -84,7 +84,7 @@ Plan planGridSm80(const Request& request) {
   config.boxes = boxes;
   config.sharedBytes = gridSharedBytes(queries, keys, options.headDim, options.headDimV);
   Plan plan;
-  plan.grid = request.mod.grid;
+  plan.grid = request.mod->grid;
   plan.tile = boxesText(boxes);
   plan.stages.push_back({.templateName = "forward_grid_sm80.cu",
                          .entry = "attnc_forward",

@@ -17,14 +17,14 @@ namespace {
 
 std::string unservedByGrid(const Request& request) {
   const KernelOptions& options = request.options;
-  if (!request.mod.grid) return "takes mods whose mask is a box of keys on a grid";
+  if (!request.mod->grid) return "takes mods whose mask is a box of keys on a grid";
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   if (std::max(options.headDim, options.headDimV) > 128) return "takes head dims up to 128";
   const bool isAsked = options.family == Family::Grid;
   if (!isAsked && options.noBoxes) return "goes by no lists, which the backward pass of this training walks";
-  if (options.maskByBoxes && request.mod.grid->beside)
+  if (options.maskByBoxes && request.mod->grid->beside)
     return "takes block masks of mods all of whose tokens lie on grids";
-  if (!isAsked && request.mod.facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
+  if (!isAsked && request.mod->facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
   return {};
 }
 
@@ -106,9 +106,9 @@ Expected<ParameterBlock> gridParameters(const Stage& stage, const LaunchOperands
 
 /// Returns several boxes, since the model cannot rank the first few reliably.
 std::vector<codegen::Config::Boxes> gridBoxes(const Request& request) {
-  const bool isHeavy = request.mod.facts.weight == Weight::Heavy;
+  const bool isHeavy = request.mod->facts.weight == Weight::Heavy;
   const BoxModel model{.consumers = kConsumers, .mostKeys = isHeavy ? 64 : 128, .byLists = request.options.maskByBoxes};
-  return rankBoxes(*request.mod.grid, request.options.headDim, request.options.headDimV, model, 12);
+  return rankBoxes(*request.mod->grid, request.options.headDim, request.options.headDimV, model, 12);
 }
 
 std::vector<std::string> gridCandidates(const Request& request) { return spelledAll(gridBoxes(request), boxesText); }
@@ -125,7 +125,7 @@ Plan planGrid(const Request& request) {
   config.wgmmaShapes = {config.blockN, int(llvm::alignTo(options.headDimV, 16))};
   config.sharedBytes = sharedBytes(config);
   Plan plan;
-  plan.grid = request.mod.grid;
+  plan.grid = request.mod->grid;
   plan.tile = boxesText(boxes);
   plan.stages.push_back({.templateName = "forward_grid_sm90.cu",
                          .entry = "attnc_forward",

@@ -47,10 +47,10 @@ std::string againstColumns(const LowRankTerm& term, const Request& request, cons
 } // namespace
 
 LowRankColumns::Form::Form(const Request& given, const Columns& columns, double error)
-    : columns(columns), error(error),
-      options(given.options), request{columns.wideHeadDim ? *given.mod.withoutLowRank : given.mod, options,
-                                      given.arch} {
-  if (columns.wideHeadDim) options.headDim = columns.wideHeadDim;
+    : columns(columns), error(error), request(given) {
+  if (!columns.wideHeadDim) return;
+  request.mod = given.mod->withoutLowRank;
+  request.options.headDim = columns.wideHeadDim;
 }
 
 std::string LowRankColumns::againstForm(const Columns& columns, const FamilyRow& row) const {
@@ -63,7 +63,7 @@ std::string LowRankColumns::againstForm(const Columns& columns, const FamilyRow&
 }
 
 std::string LowRankColumns::coarserColumns(const FamilyRow& row, double most) const {
-  const LowRankTerm& term = *given.mod.lowRank.term;
+  const LowRankTerm& term = *given.mod->lowRank.term;
   const auto fitting = [&](const Pieces& pieces) {
     const Columns columns = columnsFor(term, given.options.headDim, pieces, areApart(given, row));
     return againstForm(columns, row).empty() ? columns.wideHeadDim : 0;
@@ -82,7 +82,7 @@ std::string LowRankColumns::coarserColumns(const FamilyRow& row, double most) co
 }
 
 LowRankColumns::LowRankColumns(const Request& request, const FamilyRow& row) : given(request) {
-  const analysis::LowRank& found = request.mod.lowRank;
+  const analysis::LowRank& found = request.mod->lowRank;
   std::string why = found.why;
   if (found.term) {
     const LowRankTerm& term = *found.term;
@@ -108,9 +108,9 @@ LowRankColumns::LowRankColumns(const Request& request, const FamilyRow& row) : g
     }
   }
   if (!why.empty()) text = "not in columns: " + why;
-  for (const auto& form : forms) {
-    const Columns& columns = form->columns;
-    const bool isFirst = form == forms.front();
+  for (const Form& form : forms) {
+    const Columns& columns = form.columns;
+    const bool isFirst = &form == &forms.front();
     if (!columns.wideHeadDim) {
       text += "; else in the mod";
       continue;
@@ -118,7 +118,7 @@ LowRankColumns::LowRankColumns(const Request& request, const FamilyRow& row) : g
     const int further = columns.rank * columnsOfRound(columns.qPieces, columns.kvPieces);
     text += isFirst ? fmt::format("rank {}: {} columns of q and k", columns.rank, further)
                     : fmt::format("; else {}", further);
-    text += fmt::format(" (head dim {}), {}", columns.wideHeadDim, errorText(form->error));
+    text += fmt::format(" (head dim {}), {}", columns.wideHeadDim, errorText(form.error));
     if (isFirst && forms.size() > 1) text += ", if factor / scale is a power of two";
   }
 }
@@ -158,20 +158,20 @@ void LowRankColumns::addTo(Plan& plan, const FamilyRow& row) const {
   Plan all = plan; // stages, workspace and captures are replaced
   all.stages.clear(), all.workspace.clear(), all.captures.clear();
   std::vector<std::shared_ptr<const WideCopies>> wide;
-  for (const auto& form : forms) {
-    const bool isFirst = form == forms.front();
+  for (const Form& form : forms) {
+    const bool isFirst = &form == &forms.front();
     Plan own = plan;
     if (!isFirst) {
-      own = row.plan(form->request);
-      addSharedStages(own, form->request, row.family);
+      own = row.plan(form.request);
+      addSharedStages(own, form.request, row.family);
     }
     const When when = forms.size() == 1 ? When::Always : isFirst ? When::Exact : When::NotExact;
     const auto copies = std::make_shared<const WideCopies>(
-        WideCopies{*given.mod.lowRank.term, form->columns, given.options.headDim, when, isBackward, own.captures});
+        WideCopies{*given.mod->lowRank.term, form.columns, given.options.headDim, when, isBackward, own.captures});
     widen(own, copies);
     addWorkspace(all, own, copies);
     addAccesses(all.captures, own.captures);
-    const bool isWide = form->columns.wideHeadDim > 0;
+    const bool isWide = form.columns.wideHeadDim > 0;
     if (isWide) all.stages.push_back(copyingStage(given.options, copies)), wide.push_back(copies);
     llvm::append_range(all.stages, own.stages);
     if (isWide && isBackward) all.stages.push_back(dividingStage(given.options, copies));

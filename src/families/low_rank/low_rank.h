@@ -22,7 +22,7 @@ public:
 
   /// Returns the request that the family plans for: that of the wider head dim and the mod without the term, or the
   /// given one.
-  const Request& request() const { return forms.empty() ? given : forms.front()->request; }
+  const Request& request() const { return forms.empty() ? given : forms.front().request; }
 
   /// Gives the kernels of a plan for request() their further columns of q and k. Adds the stages that run if a launch's
   /// numbers need more columns than these. Does nothing if the term stays in the mod. `plan`: with addSharedStages().
@@ -36,14 +36,10 @@ private:
   struct Form {
     Columns columns; ///< wideHeadDim 0: none, the term stays in the mod
     double error;    ///< of the term, as KernelOptions::lowRankError
-    KernelOptions options;
-    Request request; ///< refers to `options`
+    Request request;
     Form(const Request& given, const Columns& columns, double error = 0);
-    Form(const Form&) = delete;
   };
-  void addForm(const Columns& columns, double error = 0) {
-    forms.push_back(std::make_unique<Form>(given, columns, error));
-  }
+  void addForm(const Columns& columns, double error = 0) { forms.emplace_back(given, columns, error); }
   /// Returns why the family's kernels do not take q and k with these columns. Empty if they do.
   std::string againstForm(const Columns& columns, const FamilyRow& row) const;
   /// Returns which coarser columns fit where those within `most` do not. Empty if none do.
@@ -51,7 +47,7 @@ private:
 
   const Request& given;
   /// None if the term stays in the mod. Two if the first is for some launches: the second is for the others.
-  std::vector<std::unique_ptr<Form>> forms;
+  std::vector<Form> forms;
   std::string text;
 };
 
