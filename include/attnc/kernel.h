@@ -172,6 +172,7 @@ struct CompiledKernel {
   int spillBytes = 0;                  ///< Bytes of spill stores and loads, summed over all functions.
   int64_t staticSharedBytes = 0;       ///< Bytes of static shared memory of a CTA.
   int64_t dynamicSharedBytes = 0;      ///< Bytes of dynamic shared memory of a CTA, as requested by a launch.
+  int64_t stackBytes = 0;              ///< Bytes of stack frames, summed over all functions.
   std::vector<std::string> advisories; ///< Lines of ptxas about silently slow code: C7504 and C7510..C7520.
   bool fromDisk = false;               ///< Whether the call that returned this read it from the disk cache.
   double compileMs = 0;                ///< Milliseconds of compilation in that call. 0 if a cache had the code.
@@ -183,13 +184,25 @@ using CompiledStages = std::vector<std::shared_ptr<const CompiledKernel>>;
 /// Alignment of a workspace, in bytes. Device allocators of CUDA and of its libraries align at least this much.
 constexpr size_t kWorkspaceAlignment = 256;
 
-/// A loaded kernel and its plan (src/api).
-struct LoadedPlan;
+/// A plan, loaded on one device. It is immutable, copies share it, and any number of threads may launch it on any
+/// streams of that device. Its code stays loaded while a copy or the Compiler that made it lives. One of them must
+/// outlive the launched work.
+class Kernel {
+public:
+  /// Returns the machine code, stage by stage.
+  const CompiledStages& compiled() const;
+  /// Returns the options of the kernel, with the chosen family and arch.
+  const KernelOptions& options() const;
 
-/// A forward or decode kernel, loaded on one device. It is immutable, copies share it, and any number of threads may
-/// launch it on any streams of that device. Its code stays loaded while a copy or the Compiler that made it lives. One
-/// of them must outlive the launched work.
-class ForwardKernel {
+  struct Impl; ///< In src/api.
+
+protected:
+  explicit Kernel(std::shared_ptr<const Impl> impl) : impl(std::move(impl)) {}
+  std::shared_ptr<const Impl> impl;
+};
+
+/// A forward or decode kernel.
+class ForwardKernel : public Kernel {
 public:
   /// Enqueues all stages on `stream`, in order behind the stream's earlier work. The context that the kernel was loaded
   /// in must be current. It does not read the operands' memory, touch the disk, allocate device memory, synchronise or
@@ -213,21 +226,15 @@ public:
   /// kernel.
   Expected<size_t> workspaceBytes(const Operands& operands, const Outputs& outputs) const;
 
-  /// Returns the machine code, stage by stage.
-  const CompiledStages& compiled() const;
-  /// Returns the options of the kernel, with the chosen family and arch.
-  const KernelOptions& options() const;
-
 private:
   friend class Compiler;
-  explicit ForwardKernel(std::shared_ptr<const LoadedPlan> plan) : plan(std::move(plan)) {}
-  std::shared_ptr<const LoadedPlan> plan;
+  using Kernel::Kernel;
 };
 
 /// The backward kernels of a mod: several launches in order. They compute gradients of q, k and v through out and lse,
 /// and of the captures in KernelOptions::gradients. Equal launches give equal bits with Deterministic;
-/// otherwise CTAs add in any order. Ownership and threads as for ForwardKernel.
-class BackwardKernel {
+/// otherwise CTAs add in any order.
+class BackwardKernel : public Kernel {
 public:
   /// Enqueues all stages on `stream`; stream semantics and errors as for ForwardKernel::launch(). With
   /// KernelOptions::blockSparse, the block mask is that of the forward launch. It must have lists by column
@@ -265,19 +272,13 @@ public:
   /// operands that fit neither each other nor the kernel.
   Expected<size_t> workspaceBytes(const BackwardOperands& operands, const BackwardOutputs& outputs = {}) const;
 
-  /// Returns the machine code, stage by stage.
-  const CompiledStages& compiled() const;
-  /// Returns the options of the kernels, with the chosen family and arch.
-  const KernelOptions& options() const;
-
 private:
   friend class Compiler;
-  explicit BackwardKernel(std::shared_ptr<const LoadedPlan> plan) : plan(std::move(plan)) {}
-  std::shared_ptr<const LoadedPlan> plan;
+  using Kernel::Kernel;
 };
 
-/// A kernel that builds block masks by evaluating mask_mod. Ownership and threads as for ForwardKernel.
-class BlockMaskKernel {
+/// A kernel that builds block masks by evaluating mask_mod.
+class BlockMaskKernel : public Kernel {
 public:
   /// Enqueues the filling of the lists of `mask` on `stream`; stream semantics as for ForwardKernel::launch(). `mask`
   /// is in device memory, laid out as by BlockMask::viewInto(). It overwrites everything but the entries past each
@@ -289,15 +290,9 @@ public:
   /// lists by column that the kernel does not write. Captures or pins that do not fit the mod.
   Status launch(const BlockMaskView& mask, const ProblemShape& problem, const Captures& captures, Stream stream) const;
 
-  /// Returns the machine code, stage by stage.
-  const CompiledStages& compiled() const;
-  /// Returns the options of the kernel, with the chosen arch.
-  const KernelOptions& options() const;
-
 private:
   friend struct CompilerAccess; // src/api: makes them for Compiler::prepare()
-  explicit BlockMaskKernel(std::shared_ptr<const LoadedPlan> plan) : plan(std::move(plan)) {}
-  std::shared_ptr<const LoadedPlan> plan;
+  using Kernel::Kernel;
 };
 
 } // namespace attnc

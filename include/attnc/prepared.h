@@ -72,6 +72,8 @@ struct Preparation {
   std::optional<BlockMaskShape> blockMask;
   ProblemShape problem;      ///< Extents of the operands.
   size_t workspaceBytes = 0; ///< Bytes of workspace: Prepared::workspaceBytes().
+  struct Impl;
+  std::shared_ptr<const Impl> impl; ///< What Compiler::prepare() knows besides (src/api).
 
   /// Returns the kernel of the pass that was settled last: backward for training, else forward or decode.
   const Plan& last() const { return backward ? *backward : kernel; }

@@ -41,24 +41,6 @@ jit::CompileJob compileJob(const KernelSource& source, const std::string& modKey
   return job;
 }
 
-CompiledKernel compiledKernel(const jit::CachedKernel& cached, const plan::Stage& stage) {
-  const jit::CompileResult& result = cached.result;
-  CompiledKernel kernel;
-  kernel.entry = stage.entry;
-  kernel.templateName = stage.templateName;
-  kernel.cubin = result.cubin;
-  kernel.ptx = result.ptx;
-  kernel.log = result.log;
-  kernel.registers = result.registers;
-  kernel.spillBytes = result.spillBytes;
-  kernel.staticSharedBytes = result.staticSharedBytes;
-  kernel.dynamicSharedBytes = stage.config.sharedBytes;
-  kernel.advisories = result.advisories;
-  kernel.fromDisk = cached.origin == cache::Origin::Disk;
-  kernel.compileMs = cached.origin == cache::Origin::Compiled ? result.ms : 0;
-  return kernel;
-}
-
 /// Returns the kernel as it will come from memory next time.
 std::shared_ptr<const CompiledKernel> fromMemory(const std::shared_ptr<const CompiledKernel>& compiled) {
   if (!compiled->fromDisk && compiled->compileMs == 0) return compiled;
@@ -197,15 +179,18 @@ Expected<CompiledStages> Compiler::Impl::build(const Plan& plan) {
   CompiledStages compiled, later;
   // The first program compiles on this thread, each other one on its own: all at once, so that the longest waits for
   // none.
-  std::vector<std::future<Expected<jit::CachedKernel>>> programs;
+  std::vector<std::future<Expected<CompiledKernel>>> programs;
   for (jit::CompileJob& job : jobsOf(plan, *mods)) {
     const auto launch = programs.empty() ? std::launch::deferred : std::launch::async;
     programs.push_back(std::async(
         launch, [this, job = std::move(job)] { return onOwnStack([&] { return cache.getOrCompile(job); }); }));
   }
   for (size_t i = 0; i < programs.size(); ++i) {
-    ATTNC_TRY_AS(cached, programs[i].get());
-    compiled.push_back(std::make_shared<const CompiledKernel>(compiledKernel(*cached, of.plan.stages[i])));
+    ATTNC_TRY_AS(kernel, programs[i].get());
+    kernel->entry = of.plan.stages[i].entry;
+    kernel->templateName = of.plan.stages[i].templateName;
+    kernel->dynamicSharedBytes = of.plan.stages[i].config.sharedBytes;
+    compiled.push_back(std::make_shared<const CompiledKernel>(*std::move(kernel)));
     later.push_back(fromMemory(compiled.back()));
   }
   std::lock_guard lock(mutex);
@@ -213,7 +198,7 @@ Expected<CompiledStages> Compiler::Impl::build(const Plan& plan) {
   return compiled;
 }
 
-Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Plan& plan) {
+Expected<std::shared_ptr<const Kernel::Impl>> Compiler::Impl::load(const Plan& plan) {
   ATTNC_TRY_AS(context, jit::currentContext());
   const std::pair key{*context, codeKey(plan)};
   {
@@ -223,7 +208,7 @@ Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Plan& pla
   const PlanAccess::Impl& of = PlanAccess::of(plan);
   ATTNC_TRY_AS(compiled, build(plan));
   ATTNC_TRY_AS(mods, onOwnStack([&] { return of.stageMods(); }));
-  LoadedPlan held{plan, *std::move(mods), *std::move(compiled), {}, {}};
+  Kernel::Impl held{plan, *std::move(mods), *std::move(compiled), {}, {}};
   for (size_t i = 0; i < of.plan.stages.size(); ++i) {
     const std::vector<char>& cubin = held.compiled[i]->cubin;
     ATTNC_TRY_AS(kernel,
@@ -238,10 +223,10 @@ Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Plan& pla
   ATTNC_TRY_AS(device, jit::currentDevice());
   held.device = {device->multiprocessors, device->l2Bytes};
   held.checks = asksForChecks(env);
-  auto first = std::make_shared<const LoadedPlan>(held);
+  auto first = std::make_shared<const Kernel::Impl>(held);
   for (auto& stage : held.compiled) stage = fromMemory(stage);
   std::lock_guard lock(mutex);
-  loaded.emplace(key, std::make_shared<const LoadedPlan>(std::move(held)));
+  loaded.emplace(key, std::make_shared<const Kernel::Impl>(std::move(held)));
   return first;
 }
 
@@ -279,7 +264,7 @@ Expected<BlockMaskKernel> CompilerAccess::loadBlockMask(const Compiler& compiler
   return BlockMaskKernel(*std::move(loaded));
 }
 
-Expected<jit::CachedKernel> CompilerAccess::compile(const Compiler& compiler, const jit::CompileJob& job) {
+Expected<CompiledKernel> CompilerAccess::compile(const Compiler& compiler, const jit::CompileJob& job) {
   return onOwnStack([&] { return compiler.impl->compileProgram(job); });
 }
 

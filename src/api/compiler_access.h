@@ -10,9 +10,9 @@ struct CompilerAccess {
   /// Otherwise as Compiler::loadForward(). `plan`: of blockMaskOptions().
   static Expected<BlockMaskKernel> loadBlockMask(const Compiler& compiler, const Plan& plan);
   /// Returns what a kernel launches.
-  static const LoadedPlan& planOf(const BlockMaskKernel& kernel) { return *kernel.plan; }
+  static const Kernel::Impl& implOf(const BlockMaskKernel& kernel) { return *kernel.impl; }
   /// Compiles a program without a mod, or takes it from memory or disk.
-  static Expected<jit::CachedKernel> compile(const Compiler& compiler, const jit::CompileJob& job);
+  static Expected<CompiledKernel> compile(const Compiler& compiler, const jit::CompileJob& job);
 };
 
 /// The workspace of an attention that was prepared for training, in two parts: what both passes keep, and what a

@@ -33,9 +33,8 @@ KernelOptions blockMaskOptions(const KernelOptions& options);
 Status bindCaptures(const Mod& mod, const Captures* captures, const passes::GridKernel* grid,
                     plan::LaunchOperands& operands, const std::map<std::string, int64_t>& pins);
 
-/// What was settled for operands, and the layout of their workspace: the forward pass's uses, then the backward pass's.
-struct Settled {
-  Preparation preparation;
+/// The layout of a workspace, the forward pass's uses, then the backward pass's; and what else operands decided.
+struct Preparation::Impl {
   plan::WorkspaceLayout workspace;
   std::optional<plan::WorkspaceLayout> backwardWorkspace = {};
   int64_t qRows, kvRows;  ///< of the tensors of q, and of k and v; for a ragged batch, more than the problem's lengths
@@ -71,7 +70,7 @@ struct Compiler::Impl {
   Expected<CompiledStages> build(const Plan& plan);
 
   /// Loads a plan into the current context, after build().
-  Expected<std::shared_ptr<const LoadedPlan>> load(const Plan& plan);
+  Expected<std::shared_ptr<const Kernel::Impl>> load(const Plan& plan);
 
   /// Whose tuned tiles settle() looks up.
   enum class Lookup {
@@ -81,11 +80,11 @@ struct Compiler::Impl {
   };
 
   /// Decides what prepare() will launch. `training`: null for only the forward pass.
-  Expected<Settled> settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
-                           const PrepareOptions& options, Lookup lookup, const Training* training = nullptr);
+  Expected<Preparation> settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
+                               const PrepareOptions& options, Lookup lookup, const Training* training = nullptr);
 
   /// The second half of `compiler`.prepare() and prepareTraining(). `checks`: PrepareOptions::check.
-  static Expected<Prepared> prepared(const Compiler& compiler, Settled settled, bool checks = false);
+  static Expected<Prepared> prepared(const Compiler& compiler, Preparation preparation, bool checks = false);
 
   /// Both halves of preparing. If the kernel of a tuned tile cannot be built or loaded, takes that of the model's tile.
   static Expected<Prepared> prepare(const Compiler& compiler, const Mod& mod, const Operands& operands,
@@ -98,7 +97,7 @@ struct Compiler::Impl {
                                const Training* training = nullptr);
 
   /// Compiles a program without a mod.
-  Expected<jit::CachedKernel> compileProgram(const jit::CompileJob& job) { return cache.getOrCompile(job); }
+  Expected<CompiledKernel> compileProgram(const jit::CompileJob& job) { return cache.getOrCompile(job); }
 
   /// Compiler::pack().
   Expected<std::string> pack(const std::vector<Plan>& plans);
@@ -123,7 +122,7 @@ private:
   std::mutex mutex;
   std::map<std::string, Mod> derivedMods;      // by mod, pins and kind
   std::map<std::string, CompiledStages> built; // by codeKey() of plans; marked as if they came from memory
-  std::map<std::pair<CUctx_st*, std::string>, std::shared_ptr<const LoadedPlan>> loaded; // by context and codeKey()
+  std::map<std::pair<CUctx_st*, std::string>, std::shared_ptr<const Kernel::Impl>> loaded; // by context and codeKey()
 };
 
 } // namespace attnc

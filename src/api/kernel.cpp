@@ -55,13 +55,13 @@ Status enqueueZeros(const plan::WorkspaceView& workspace, plan::WorkspaceUse::Ze
   return {};
 }
 
-Status LoadedPlan::addCaptureOutputs(plan::LaunchOperands& checked, const BackwardOperands& operands,
-                                     const BackwardOutputs& outputs, bool launches) const {
+Status Kernel::Impl::addCaptureOutputs(plan::LaunchOperands& checked, const BackwardOperands& operands,
+                                       const BackwardOutputs& outputs, bool launches) const {
   return plan::addCaptureOutputs(checked, plan(), module(), operands.captures, outputs.captures, launches);
 }
 
-Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* captures, void* workspace, Stream stream,
-                          llvm::function_ref<Status()> before) const {
+Status Kernel::Impl::launch(const plan::LaunchOperands& given, const Captures* captures, void* workspace, Stream stream,
+                            llvm::function_ref<Status()> before) const {
   const plan::Plan& plan = this->plan();
   std::optional<plan::LaunchOperands> bound;
   std::optional<plan::WideOperands> wide; // first with shapes only, for the layout
@@ -105,43 +105,35 @@ Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* cap
   return {};
 }
 
-const CompiledStages& ForwardKernel::compiled() const { return plan->compiled; }
+const CompiledStages& Kernel::compiled() const { return impl->compiled; }
 
-const KernelOptions& ForwardKernel::options() const { return plan->options(); }
+const KernelOptions& Kernel::options() const { return impl->options(); }
 
 Expected<size_t> ForwardKernel::workspaceBytes(const Operands& operands, const Outputs& outputs) const {
   ATTNC_TRY_AS(checked, plan::checkLayout(operands, outputs, options()));
-  return plan->workspaceFor(*checked).bytes();
+  return impl->workspaceFor(*checked).bytes();
 }
 
 Status ForwardKernel::launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const {
   ATTNC_TRY_AS(checked, plan::checkForward(operands, outputs, options()));
-  if (plan->checks) ATTNC_TRY(checkOnDevice(plan->module(), operands, options().kind, stream));
-  return plan->launch(*checked, operands.captures, workspace, stream);
+  if (impl->checks) ATTNC_TRY(checkOnDevice(impl->module(), operands, options().kind, stream));
+  return impl->launch(*checked, operands.captures, workspace, stream);
 }
-
-const CompiledStages& BackwardKernel::compiled() const { return plan->compiled; }
-
-const KernelOptions& BackwardKernel::options() const { return plan->options(); }
 
 Expected<size_t> BackwardKernel::workspaceBytes(const BackwardOperands& operands,
                                                 const BackwardOutputs& outputs) const {
   ATTNC_TRY_AS(checked, plan::checkLayout(operands, {.out = operands.out}, options()));
-  ATTNC_TRY(plan->addCaptureOutputs(*checked, operands, outputs, /*launches=*/false));
-  return plan->workspaceFor(*checked).bytes();
+  ATTNC_TRY(impl->addCaptureOutputs(*checked, operands, outputs, /*launches=*/false));
+  return impl->workspaceFor(*checked).bytes();
 }
 
 Status BackwardKernel::launch(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace,
                               Stream stream) const {
   ATTNC_TRY_AS(checked, plan::checkBackward(operands, outputs, options()));
-  if (plan->checks) ATTNC_TRY(checkOnDevice(plan->module(), operands, KernelKind::Backward, stream));
-  ATTNC_TRY(plan->addCaptureOutputs(*checked, operands, outputs, /*launches=*/true));
-  return plan->launch(*checked, operands.captures, workspace, stream);
+  if (impl->checks) ATTNC_TRY(checkOnDevice(impl->module(), operands, KernelKind::Backward, stream));
+  ATTNC_TRY(impl->addCaptureOutputs(*checked, operands, outputs, /*launches=*/true));
+  return impl->launch(*checked, operands.captures, workspace, stream);
 }
-
-const CompiledStages& BlockMaskKernel::compiled() const { return plan->compiled; }
-
-const KernelOptions& BlockMaskKernel::options() const { return plan->options(); }
 
 Status BlockMaskKernel::launch(const BlockMaskView& mask, const ProblemShape& problem, const Captures& captures,
                                Stream stream) const {
@@ -149,8 +141,8 @@ Status BlockMaskKernel::launch(const BlockMaskView& mask, const ProblemShape& pr
     return Error::environment(
         "this kernel builds the lists of queries with offsets, which Prepared::launch() alone can",
         "prepare with PrepareOptions::offsets None, or launch what was prepared");
-  ATTNC_TRY_AS(checked, plan::checkBlockMask(plan->module(), mask, problem, options()));
-  return plan->launch(*checked, &captures, nullptr, stream);
+  ATTNC_TRY_AS(checked, plan::checkBlockMask(impl->module(), mask, problem, options()));
+  return impl->launch(*checked, &captures, nullptr, stream);
 }
 
 } // namespace attnc

@@ -1,4 +1,4 @@
-// What kernels hold: a plan, loaded stage by stage.
+// What a Kernel holds: a plan, loaded stage by stage.
 #pragma once
 
 #include "api/plan_impl.h"
@@ -15,8 +15,7 @@ namespace attnc {
 /// nothing if null.
 Status enqueueZeros(const plan::WorkspaceView& workspace, plan::WorkspaceUse::Zeroed when, Stream stream);
 
-/// What ForwardKernel, BackwardKernel and BlockMaskKernel hold.
-struct LoadedPlan {
+struct Kernel::Impl {
   Plan handle;
   StageMods mods;          ///< of its stages: they say how a launch fills ModArgs
   CompiledStages compiled; ///< as the call that made this obtained them

@@ -23,7 +23,7 @@ Expected<jit::LoadedKernel> loadModless(const Compiler& compiler, const plan::St
                                         const std::string& label) {
   ATTNC_TRY_AS(job, modlessJob(stage, arch, label));
   ATTNC_TRY_AS(cached, CompilerAccess::compile(compiler, *job));
-  const std::vector<char>& cubin = cached->result.cubin;
+  const std::vector<char>& cubin = cached->cubin;
   return jit::LoadedKernel::load(
       {.cubin = {cubin.data(), cubin.size()}, .entry = stage.entry, .arch = job->arch, .maxDynamicSharedBytes = 0});
 }

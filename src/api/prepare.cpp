@@ -36,21 +36,19 @@ std::vector<Plan> Preparation::kernels() const {
 }
 
 struct Prepared::Impl {
-  Settled settled;
+  Preparation preparation;
   ForwardKernel kernel;
-  std::shared_ptr<const LoadedPlan> plan;         ///< the kernel's
+  std::shared_ptr<const Kernel::Impl> plan;       ///< the kernel's
   std::optional<BlockMaskKernel> blockMaskKernel; ///< set if a mask is built in the workspace
   std::optional<BackwardKernel> backwardKernel;   ///< set if prepared for training
   bool checks;                                    ///< PrepareOptions::check
 
-  const Preparation& preparation() const { return settled.preparation; }
-
   void* backwardMemory(void* memory) const {
-    return memory ? static_cast<char*>(memory) + backwardOffset(settled.workspace) : nullptr;
+    return memory ? static_cast<char*>(memory) + backwardOffset(preparation.impl->workspace) : nullptr;
   }
 
   /// Whether each launch builds the mask.
-  bool listsAnew() const { return blockMaskKernel && preparation().kernel.kvLoop() == KvLoop::Listed; }
+  bool listsAnew() const { return blockMaskKernel && preparation.kernel.kvLoop() == KvLoop::Listed; }
 
   /// Checks that a call fits what was prepared.
   Status check(const Operands& operands, void* memory) const;
@@ -69,27 +67,28 @@ struct Prepared::Impl {
 };
 
 Status Prepared::Impl::check(const Operands& operands, void* memory) const {
-  if (const ProblemShape given = plan::problemOf(operands); given != preparation().problem)
+  if (const ProblemShape given = plan::problemOf(operands); given != preparation.problem)
     return Error::environment(
-        fmt::format("operands are of {}, prepared were {}", problemText(given), problemText(preparation().problem)),
+        fmt::format("operands are of {}, prepared were {}", problemText(given), problemText(preparation.problem)),
         "prepare for these; kernels are kept, so it costs microseconds");
-  if (operands.q.shape[2] != settled.qRows || operands.k.shape[2] != settled.kvRows)
+  if (operands.q.shape[2] != preparation.impl->qRows || operands.k.shape[2] != preparation.impl->kvRows)
     return Error::environment(fmt::format("operands have {} rows of q and {} of k, prepared were {} and {}",
-                                          operands.q.shape[2], operands.k.shape[2], settled.qRows, settled.kvRows),
+                                          operands.q.shape[2], operands.k.shape[2], preparation.impl->qRows,
+                                          preparation.impl->kvRows),
                               "prepare for these; kernels are kept, so it costs microseconds");
-  if (preparation().blockMask && operands.blockMask)
+  if (preparation.blockMask && operands.blockMask)
     return Error::environment("a block mask is given, but the one of the workspace was prepared",
                               "give it to prepare() as well, or not at all");
   // A kernel may do without its counters, but a workspace that initialise() never saw must not pass for an initialised
   // one.
-  if (preparation().workspaceBytes && !memory)
-    return Error::environment(fmt::format("the workspace is null, expected {} bytes", preparation().workspaceBytes));
-  return plan::checkWorkspace({settled.workspace, memory});
+  if (preparation.workspaceBytes && !memory)
+    return Error::environment(fmt::format("the workspace is null, expected {} bytes", preparation.workspaceBytes));
+  return plan::checkWorkspace({preparation.impl->workspace, memory});
 }
 
-const Preparation& Prepared::preparation() const { return impl->preparation(); }
+const Preparation& Prepared::preparation() const { return impl->preparation; }
 
-size_t Prepared::workspaceBytes() const { return impl->preparation().workspaceBytes; }
+size_t Prepared::workspaceBytes() const { return impl->preparation.workspaceBytes; }
 
 const ForwardKernel& Prepared::kernel() const { return impl->kernel; }
 
@@ -98,37 +97,37 @@ const BlockMaskKernel* Prepared::blockMaskKernel() const {
 }
 
 BlockMaskView Prepared::blockMaskIn(void* workspace) const {
-  const plan::WorkspaceView view{impl->settled.workspace, workspace};
-  BlockMaskView lists = BlockMask::viewInto(view.at(plan::Use::Lists), *impl->preparation().blockMask, impl->lists());
+  const plan::WorkspaceView view{impl->preparation.impl->workspace, workspace};
+  BlockMaskView lists = BlockMask::viewInto(view.at(plan::Use::Lists), *impl->preparation.blockMask, impl->lists());
   lists.ofWholeMod = true;
   return lists;
 }
 
 Status Prepared::initialise(const Operands& operands, void* workspace, Stream stream) const {
   ATTNC_TRY(impl->check(operands, workspace));
-  const plan::WorkspaceView view{impl->settled.workspace, workspace};
+  const plan::WorkspaceView view{impl->preparation.impl->workspace, workspace};
   ATTNC_TRY(enqueueZeros(view, plan::WorkspaceUse::Zeroed::Once, stream));
-  if (impl->settled.backwardWorkspace) {
-    const plan::WorkspaceView backward{*impl->settled.backwardWorkspace, impl->backwardMemory(workspace)};
+  if (impl->preparation.backward) {
+    const plan::WorkspaceView backward{*impl->preparation.impl->backwardWorkspace, impl->backwardMemory(workspace)};
     ATTNC_TRY(enqueueZeros(backward, plan::WorkspaceUse::Zeroed::Once, stream));
   }
   if (!impl->blockMaskKernel || impl->listsAnew()) return {};
   static const Captures kNone;
   const Captures& captures = operands.captures ? *operands.captures : kNone;
-  return impl->blockMaskKernel->launch(blockMaskIn(workspace), impl->preparation().problem, captures, stream);
+  return impl->blockMaskKernel->launch(blockMaskIn(workspace), impl->preparation.problem, captures, stream);
 }
 
 Status Prepared::launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const {
   ATTNC_TRY(impl->checkLaunch(operands, workspace, KernelKind::Forward, stream));
-  if (!impl->preparation().blockMask) return impl->kernel.launch(operands, outputs, workspace, stream);
+  if (!impl->preparation.blockMask) return impl->kernel.launch(operands, outputs, workspace, stream);
   const BlockMaskView lists = blockMaskIn(workspace);
   Operands all = operands;
   all.blockMask = &lists;
   if (!impl->listsAnew()) return impl->kernel.launch(all, outputs, workspace, stream);
   ATTNC_TRY_AS(checked, plan::checkForward(all, outputs, impl->kernel.options()));
-  const LoadedPlan& builder = CompilerAccess::planOf(*impl->blockMaskKernel);
-  ATTNC_TRY_AS(
-      build, plan::checkBlockMask(builder.module(), lists, impl->preparation().problem, builder.options(), &*checked));
+  const Kernel::Impl& builder = CompilerAccess::implOf(*impl->blockMaskKernel);
+  ATTNC_TRY_AS(build,
+               plan::checkBlockMask(builder.module(), lists, impl->preparation.problem, builder.options(), &*checked));
   return impl->plan->launch(*checked, operands.captures, workspace, stream,
                             [&] { return builder.launch(*build, operands.captures, nullptr, stream); });
 }
@@ -144,10 +143,12 @@ Status Prepared::launchBackward(const BackwardOperands& operands, const Backward
   return PreparedAccess::launchBackward(*this, operands, outputs, workspace, impl->backwardMemory(workspace), stream);
 }
 
-size_t PreparedAccess::keptBytes(const Prepared& prepared) { return backwardOffset(prepared.impl->settled.workspace); }
+size_t PreparedAccess::keptBytes(const Prepared& prepared) {
+  return backwardOffset(prepared.impl->preparation.impl->workspace);
+}
 
 size_t PreparedAccess::scratchBytes(const Prepared& prepared) {
-  return prepared.impl->settled.backwardWorkspace->bytes();
+  return prepared.impl->preparation.impl->backwardWorkspace->bytes();
 }
 
 Status PreparedAccess::launchBackward(const Prepared& prepared, const BackwardOperands& operands,
@@ -156,22 +157,21 @@ Status PreparedAccess::launchBackward(const Prepared& prepared, const BackwardOp
   ATTNC_TRY(impl->checkLaunch(operands, kept, KernelKind::Backward, stream));
   if (!impl->backwardKernel->options().gradients.empty()) {
     ATTNC_TRY_AS(bytes, impl->backwardKernel->workspaceBytes(operands, outputs));
-    if (*bytes > impl->settled.backwardWorkspace->bytes())
+    if (*bytes > impl->preparation.impl->backwardWorkspace->bytes())
       return Error::environment("gradients of captures take more workspace than those that were prepared for",
                                 "prepare for tensors of this layout and dtype");
   }
-  if (!impl->preparation().blockMask) return impl->backwardKernel->launch(operands, outputs, scratch, stream);
+  if (!impl->preparation.blockMask) return impl->backwardKernel->launch(operands, outputs, scratch, stream);
   const BlockMaskView lists = prepared.blockMaskIn(kept);
   BackwardOperands all = operands;
   all.blockMask = &lists;
   return impl->backwardKernel->launch(all, outputs, scratch, stream);
 }
 
-Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, Settled settled, bool checks) {
+Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, Preparation preparation, bool checks) {
   Impl& impl = *compiler.impl;
-  const Preparation& preparation = settled.preparation;
   ATTNC_TRY_AS(kernel, impl.load(preparation.kernel));
-  const std::shared_ptr<const LoadedPlan> plan = *kernel;
+  const std::shared_ptr<const Kernel::Impl> plan = *kernel;
   std::optional<BlockMaskKernel> builder;
   if (preparation.blockMaskKernel) {
     ATTNC_TRY_AS(loaded, CompilerAccess::loadBlockMask(compiler, *preparation.blockMaskKernel));
@@ -182,8 +182,9 @@ Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, Settled se
     ATTNC_TRY_AS(loaded, impl.load(*preparation.backward));
     backward = BackwardKernel(*std::move(loaded));
   }
-  return Prepared(std::make_shared<const Prepared::Impl>(Prepared::Impl{
-      std::move(settled), ForwardKernel(*std::move(kernel)), plan, std::move(builder), std::move(backward), checks}));
+  return Prepared(
+      std::make_shared<const Prepared::Impl>(Prepared::Impl{std::move(preparation), ForwardKernel(*std::move(kernel)),
+                                                            plan, std::move(builder), std::move(backward), checks}));
 }
 
 Expected<Prepared> Compiler::Impl::prepare(const Compiler& compiler, const Mod& mod, const Operands& operands,
@@ -191,7 +192,7 @@ Expected<Prepared> Compiler::Impl::prepare(const Compiler& compiler, const Mod& 
                                            const Training* training) {
   Impl& impl = *compiler.impl;
   ATTNC_TRY_AS(settled, impl.settle(mod, operands, outputs, options, Lookup::Device, training));
-  const std::string tunedBy = tunedByOf(settled->preparation);
+  const std::string tunedBy = tunedByOf(*settled);
   Expected<Prepared> result = prepared(compiler, *std::move(settled), options.check);
   if (result || tunedBy.empty()) return result;
   impl.log.line(fmt::format("tuned choice {} ignored: {}", tunedBy, result.error().message));

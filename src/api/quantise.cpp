@@ -182,7 +182,7 @@ Expected<Quantiser> Quantiser::load(const Compiler& compiler, DType dtype, int h
   const auto loaded = [&](bool embeds) -> Expected<Impl::Kernels> {
     ATTNC_TRY_AS(job, quantiseProgram(dtype, headDim, embeds, device->arch));
     ATTNC_TRY_AS(cached, CompilerAccess::compile(compiler, *job));
-    const std::vector<char>& cubin = cached->result.cubin;
+    const std::vector<char>& cubin = cached->cubin;
     const auto kernel = [&](const char* entry) {
       return jit::LoadedKernel::load({.cubin = {cubin.data(), cubin.size()}, .entry = entry, .arch = job->arch});
     };

@@ -47,11 +47,10 @@ std::vector<TensorView> resultsOf(const PassToTune& pass) {
 }
 
 /// Keeps only the forward pass of what was settled for training: its trials need no backward kernels or workspace.
-Settled withoutBackward(Settled settled) {
-  settled.preparation.backward.reset();
-  settled.backwardWorkspace.reset();
-  settled.preparation.workspaceBytes = settled.workspace.bytes();
-  return settled;
+Preparation withoutBackward(Preparation preparation) {
+  preparation.backward.reset();
+  preparation.workspaceBytes = preparation.impl->workspace.bytes();
+  return preparation;
 }
 
 /// Makes a tile ready, and launches it once. `shared`: the workspace of the earlier trials; null to allocate one.
@@ -109,9 +108,9 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
     return impl.settle(mod, pass.operands, pass.outputs, one, Lookup::None, pass.training);
   };
   ATTNC_TRY_AS(model, settled({}));
-  const Plan& plan = pass.isBackward ? *model->preparation.backward : model->preparation.kernel;
+  const Plan& plan = pass.isBackward ? *model->backward : model->kernel;
   const KernelOptions kernel = plan.options();
-  const ProblemShape& problem = model->preparation.problem;
+  const ProblemShape& problem = model->problem;
   if (problem.batch * problem.qHeads * problem.qLen == 0 || problem.kvLen == 0)
     return Error::environment("there is nothing to measure: the problem is empty");
   ATTNC_TRY_AS(device, jit::currentDevice());
@@ -122,14 +121,14 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
 
   // Compiles all tiles ahead, so that preparing finds them. The threads that compile have no CUDA context.
   const auto askedTile = [&](size_t i) { return i == 0 ? std::string() : tiles[i].tile; };
-  std::vector<Expected<Settled>> candidates;
+  std::vector<Expected<Preparation>> candidates;
   for (size_t i = 0; i < tiles.size(); ++i) candidates.push_back(settled(askedTile(i)));
   std::vector<Status> compiled(tiles.size());
   parallelForEach(int64_t(tiles.size()), [&](int64_t i) {
     const auto build = [&]() -> Status {
-      const Expected<Settled>& one = candidates[size_t(i)];
+      const Expected<Preparation>& one = candidates[size_t(i)];
       if (!one) return one.error();
-      ATTNC_TRY(impl.build(pass.isBackward ? *one->preparation.backward : one->preparation.kernel));
+      ATTNC_TRY(impl.build(pass.isBackward ? *one->backward : one->kernel));
       return {};
     };
     compiled[size_t(i)] = build();
@@ -140,7 +139,7 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
   for (size_t i = 0; i < tiles.size(); ++i) {
     const auto ready = [&]() -> Expected<Trial> {
       if (!compiled[i]) return compiled[i].error();
-      Settled one = *std::move(candidates[i]);
+      Preparation one = *std::move(candidates[i]);
       ATTNC_TRY_AS(prepared,
                    Impl::prepared(compiler, pass.isBackward ? std::move(one) : withoutBackward(std::move(one))));
       const size_t bytes = prepared->workspaceBytes();
@@ -169,7 +168,7 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
   tuned.tile = askedTile(trials[*winner].tile);
   if (tiles.size() == 1) return tuned;
 
-  const std::string& shapeClass = pass.isBackward ? model->backwardShapeClass : model->shapeClass;
+  const std::string& shapeClass = pass.isBackward ? model->impl->backwardShapeClass : model->impl->shapeClass;
   cache::TunedChoice choice{.key = tunedKey(device->name, mod, kernel, shapeClass),
                             .kernel = label,
                             .tile = won.tile,
@@ -208,8 +207,7 @@ Expected<Tuning> Compiler::Impl::tune(const Compiler& compiler, const Mod& mod, 
     kernels[isBackward] = std::move(tuned->kernel);
   }
   if (training && !kernels[true]) kernels[true].emplace();
-  ATTNC_TRY_AS(settled, compiler.impl->settle(mod, operands, outputs, chosen, Lookup::None, training));
-  Preparation& preparation = settled->preparation;
+  ATTNC_TRY_AS(preparation, compiler.impl->settle(mod, operands, outputs, chosen, Lookup::None, training));
   const auto tell = [](Plan& plan, std::string& by) {
     if (by.empty()) return;
     PlanAccess::Impl told = PlanAccess::of(plan);
@@ -217,9 +215,9 @@ Expected<Tuning> Compiler::Impl::tune(const Compiler& compiler, const Mod& mod, 
     told.tunedBy = std::move(by);
     plan = PlanAccess::make(std::move(told));
   };
-  tell(preparation.kernel, tunedBy[0]);
-  if (training) tell(*preparation.backward, tunedBy[1]);
-  return Tuning{std::move(preparation), kernels[false].value_or(TunedKernel{}), std::move(kernels[true])};
+  tell(preparation->kernel, tunedBy[0]);
+  if (training) tell(*preparation->backward, tunedBy[1]);
+  return Tuning{*std::move(preparation), kernels[false].value_or(TunedKernel{}), std::move(kernels[true])};
 }
 
 Expected<Tuning> Compiler::tune(const Mod& mod, const Operands& operands, const Outputs& outputs,

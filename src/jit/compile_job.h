@@ -1,6 +1,7 @@
-// A compiler's input and output, as plain values.
+// What a compiler takes.
 #pragma once
 
+#include "attnc/kernel.h"
 #include "cache/cache.h"
 
 #include <cstdint>
@@ -25,25 +26,13 @@ struct CompileJob {
   std::string label; ///< description for people: words "name=value" separated by spaces; not part of the key
 };
 
-/// A compiled kernel. Numbers come from the log of ptxas.
-struct CompileResult {
-  std::vector<char> cubin;
-  std::string ptx;                     ///< from the same compilation
-  std::string log;                     ///< of NVRTC and ptxas, unabridged
-  int registers = 0;                   ///< per thread, the largest of all functions
-  int spillBytes = 0;                  ///< stores and loads, summed over all functions
-  int64_t staticSharedBytes = 0;       ///< the largest of all functions
-  int64_t stackBytes = 0;              ///< stack frames, summed over all functions
-  std::vector<std::string> advisories; ///< lines of ptxas with C7504 or C7510..C7520: silently slow code
-  double ms = 0;                       ///< wall time of the compilation
-};
-
 /// Compiles jobs to kernels: NVRTC in production, a fake in tests. All functions may be called from any thread.
 class KernelCompiler : public cache::CompilerIdentity {
 public:
-  /// Compiles a job. Blame::Environment: no compiler, or one that does not support this arch. Blame::Internal: the
-  /// source does not compile; the error contains the log.
-  virtual Expected<CompileResult> compile(const CompileJob& job) = 0;
+  /// Compiles a job. The result tells neither entry and templateName nor dynamicSharedBytes. Blame::Environment: no
+  /// compiler, or one that does not support this arch. Blame::Internal: the source does not compile; the error contains
+  /// the log.
+  virtual Expected<CompiledKernel> compile(const CompileJob& job) = 0;
 };
 
 } // namespace attnc::jit

@@ -32,7 +32,7 @@ bool writeFile(const fs::path& path, std::string_view bytes) {
 } // namespace
 
 void dumpJob(const std::string& directory, const cache::Digest& content, const CompileJob& job,
-             const CompileResult* result, const std::string& failure, const cache::Log& log) {
+             const CompiledKernel* result, const std::string& failure, const cache::Log& log) {
   if (directory.empty()) return;
   std::string stem = fs::path(job.name).stem().string();
   fs::path folder = fs::path(directory) / fmt::format("{}-{}-{}", stem, job.arch, content.hex().substr(0, 12));

@@ -14,6 +14,6 @@ namespace attnc::jit {
 
 /// `content`: digest of the job (kernel_bytes.h). `result`: null if the job failed; `failure` is then the error's text.
 void dumpJob(const std::string& directory, const cache::Digest& content, const CompileJob& job,
-             const CompileResult* result, const std::string& failure, const cache::Log& log);
+             const CompiledKernel* result, const std::string& failure, const cache::Log& log);
 
 } // namespace attnc::jit

@@ -27,7 +27,7 @@ cache::Digest contentOf(const CompileJob& job, int schema) {
   return hasher.finish();
 }
 
-std::string encodeResult(const CompileResult& result) {
+std::string encodeResult(const CompiledKernel& result) {
   std::string bytes;
   bytes.reserve(result.cubin.size() + result.ptx.size() + result.log.size() + 512);
   cache::putText(bytes, {result.cubin.data(), result.cubin.size()});
@@ -37,15 +37,15 @@ std::string encodeResult(const CompileResult& result) {
   cache::putNumber(bytes, uint64_t(result.spillBytes));
   cache::putNumber(bytes, uint64_t(result.staticSharedBytes));
   cache::putNumber(bytes, uint64_t(result.stackBytes));
-  cache::putNumber(bytes, std::bit_cast<uint64_t>(result.ms));
+  cache::putNumber(bytes, std::bit_cast<uint64_t>(result.compileMs));
   cache::putNumber(bytes, result.advisories.size());
   for (const std::string& line : result.advisories) cache::putText(bytes, line);
   return bytes;
 }
 
-std::optional<CompileResult> decodeResult(std::string_view bytes) {
+std::optional<CompiledKernel> decodeResult(std::string_view bytes) {
   cache::FieldReader fields(bytes);
-  CompileResult result;
+  CompiledKernel result;
   std::string_view cubin = fields.raw(fields.number());
   result.cubin.assign(cubin.begin(), cubin.end());
   result.ptx = fields.text();
@@ -54,7 +54,7 @@ std::optional<CompileResult> decodeResult(std::string_view bytes) {
   result.spillBytes = int(fields.number());
   result.staticSharedBytes = int64_t(fields.number());
   result.stackBytes = int64_t(fields.number());
-  result.ms = std::bit_cast<double>(fields.number());
+  result.compileMs = std::bit_cast<double>(fields.number());
   for (uint64_t left = fields.number(); left > 0 && fields.ok(); --left) result.advisories.push_back(fields.text());
   if (!fields.atEnd()) return std::nullopt;
   return result;

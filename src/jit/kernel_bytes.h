@@ -18,9 +18,9 @@ constexpr int kJobSchema = 3;
 /// texts. Takes about 2.5 us per KiB. `schema` is a parameter only for tests.
 cache::Digest contentOf(const CompileJob& job, int schema = kJobSchema);
 
-std::string encodeResult(const CompileResult& result);
+std::string encodeResult(const CompiledKernel& result);
 
 /// Decodes what encodeResult() wrote; nullopt for anything else. Never reads outside `bytes`, whatever they are.
-std::optional<CompileResult> decodeResult(std::string_view bytes);
+std::optional<CompiledKernel> decodeResult(std::string_view bytes);
 
 } // namespace attnc::jit

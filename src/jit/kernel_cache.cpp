@@ -22,7 +22,7 @@ KernelCache::KernelCache(cache::Options options, std::shared_ptr<KernelCompiler>
     : log(options.log), dumpDirectory(std::move(dumpDirectory)), compiler(compiler), packs(std::move(packs)),
       mayCompile(options.mayCompile), cache(std::move(options), std::move(compiler)) {}
 
-Expected<CompileResult> KernelCache::compile(const CompileJob& job, const cache::Digest& content) {
+Expected<CompiledKernel> KernelCache::compile(const CompileJob& job, const cache::Digest& content) {
   if (!mayCompile)
     return Error::environment(fmt::format("the kernel {} (key {}) is in no pack and in no cache, and compiling is "
                                           "forbidden (ATTNC_NO_COMPILE, CompilerOptions::noCompile)",
@@ -31,30 +31,39 @@ Expected<CompileResult> KernelCache::compile(const CompileJob& job, const cache:
   auto compiled = compiler->compile(job);
   if (compiled)
     log.line(fmt::format("compiled {} for {} in {:.1f} ms: {} registers, {} bytes spilled", job.name, job.arch,
-                         compiled->ms, compiled->registers, compiled->spillBytes));
+                         compiled->compileMs, compiled->registers, compiled->spillBytes));
   else
     dumpJob(dumpDirectory, content, job, nullptr, compiled.error().message, log);
   return compiled;
 }
 
-Expected<CachedKernel> KernelCache::decoded(const cache::CachedBytes& cached, const CompileJob& job,
-                                            const cache::Digest& content) {
-  if (auto result = decodeResult(*cached.bytes)) return CachedKernel{*std::move(result), cached.origin};
-  // An intact entry whose bytes are not a kernel. A failure of the cache fails no call.
-  ATTNC_TRY_AS(compiled, compile(job, content));
-  return CachedKernel{*std::move(compiled), cache::Origin::Compiled};
+/// Returns a kernel as the call tells it that took it from disk or a pack.
+static CompiledKernel fromDisk(CompiledKernel kernel) {
+  kernel.compileMs = 0;
+  kernel.fromDisk = true;
+  return kernel;
 }
 
-Expected<CachedKernel> KernelCache::find(const CompileJob& job, const cache::Digest& content) {
+Expected<CompiledKernel> KernelCache::decoded(const cache::CachedBytes& cached, const CompileJob& job,
+                                              const cache::Digest& content) {
+  std::optional<CompiledKernel> kernel = decodeResult(*cached.bytes);
+  // An intact entry whose bytes are not a kernel. A failure of the cache fails no call.
+  if (!kernel) return compile(job, content);
+  if (cached.origin == cache::Origin::Disk) return fromDisk(*std::move(kernel));
+  if (cached.origin == cache::Origin::Memory) kernel->compileMs = 0;
+  return *std::move(kernel);
+}
+
+Expected<CompiledKernel> KernelCache::find(const CompileJob& job, const cache::Digest& content) {
   if (packs.named) {
     ATTNC_TRY_AS(found, packs.named->find(content));
-    if (*found) return CachedKernel{**std::move(found), cache::Origin::Disk};
+    if (*found) return fromDisk(**std::move(found));
   }
   // The default pack is searched before the compiler is asked for its identity, which takes longer than the rest.
   if (packs.byDefault) {
     if (auto cached = cache.find(content)) return decoded(*cached, job, content);
     ATTNC_TRY_AS(found, packs.byDefault->find(content));
-    if (*found) return CachedKernel{**std::move(found), cache::Origin::Disk};
+    if (*found) return fromDisk(**std::move(found));
   }
   const std::string name = fmt::format("{} key={}", nameOf(job), content.hex());
   ATTNC_TRY_AS(cached, cache.getOrCompile(content, name, [&]() -> Expected<std::string> {
@@ -64,17 +73,18 @@ Expected<CachedKernel> KernelCache::find(const CompileJob& job, const cache::Dig
   return decoded(*cached, job, content);
 }
 
-Expected<CachedKernel> KernelCache::getOrCompile(const CompileJob& job) {
+Expected<CompiledKernel> KernelCache::getOrCompile(const CompileJob& job) {
   ATTNC_TRY(checkOptions(job));
   const cache::Digest content = contentOf(job);
   auto kernel = find(job, content);
-  if (kernel && kernel->origin != cache::Origin::Memory) dumpJob(dumpDirectory, content, job, &kernel->result, {}, log);
+  if (kernel && (kernel->fromDisk || kernel->compileMs > 0)) dumpJob(dumpDirectory, content, job, &*kernel, {}, log);
   return kernel;
 }
 
 Expected<cache::PackedValue> KernelCache::packed(const CompileJob& job) {
   ATTNC_TRY_AS(kernel, getOrCompile(job));
-  return cache::PackedValue{contentOf(job), nameOf(job), encodeResult(kernel->result)};
+  kernel->compileMs = 0; // equal kernels make equal packs
+  return cache::PackedValue{contentOf(job), nameOf(job), encodeResult(*kernel)};
 }
 
 } // namespace attnc::jit

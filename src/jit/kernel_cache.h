@@ -14,11 +14,6 @@
 
 namespace attnc::jit {
 
-struct CachedKernel {
-  CompileResult result;
-  cache::Origin origin = cache::Origin::Memory; ///< packs count as Disk
-};
-
 /// Where kernels come from besides the cache and the compiler. Either may be null.
 struct PackLayers {
   std::shared_ptr<Packs> named;     ///< searched before the cache
@@ -35,7 +30,7 @@ public:
   /// Returns the kernel of a job, even from memory at the cost of hashing the job's texts and copying the result.
   /// Errors: those of the compiler and of opening packs; jobs that cannot be cached (checkOptions() of nvrtc.h);
   /// Blame::Environment for a kernel that is found nowhere while compiling is forbidden.
-  Expected<CachedKernel> getOrCompile(const CompileJob& job);
+  Expected<CompiledKernel> getOrCompile(const CompileJob& job);
 
   /// Like the functions of cache::Cache.
   std::optional<cache::TunedFile> findTuned(const cache::Digest& key) const { return cache.findTuned(key); }
@@ -47,9 +42,10 @@ public:
   Expected<cache::PackedValue> packed(const CompileJob& job);
 
 private:
-  Expected<CachedKernel> decoded(const cache::CachedBytes& cached, const CompileJob& job, const cache::Digest& content);
-  Expected<CachedKernel> find(const CompileJob& job, const cache::Digest& content);
-  Expected<CompileResult> compile(const CompileJob& job, const cache::Digest& content);
+  Expected<CompiledKernel> decoded(const cache::CachedBytes& cached, const CompileJob& job,
+                                   const cache::Digest& content);
+  Expected<CompiledKernel> find(const CompileJob& job, const cache::Digest& content);
+  Expected<CompiledKernel> compile(const CompileJob& job, const cache::Digest& content);
 
   cache::Log log;
   std::string dumpDirectory;

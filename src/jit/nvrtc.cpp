@@ -253,7 +253,7 @@ Expected<std::vector<int>> Nvrtc::supportedArchs() {
   return impl->archs;
 }
 
-Expected<CompileResult> Nvrtc::compile(const CompileJob& job) {
+Expected<CompiledKernel> Nvrtc::compile(const CompileJob& job) {
   cache::CompileScope scope;
   if (!scope) return forkedError();
   ATTNC_TRY(checkOptions(job));
@@ -264,7 +264,7 @@ Expected<CompileResult> Nvrtc::compile(const CompileJob& job) {
   auto begin = std::chrono::steady_clock::now();
   Program program(api, job);
   nvrtcResult status = program.compile(nvrtcOptions(job));
-  CompileResult result;
+  CompiledKernel result;
   result.log = program.log();
   if (status != NVRTC_SUCCESS) return impl->compileError(api, job, status, result.log);
   std::string cubin = program.cubin();
@@ -272,7 +272,7 @@ Expected<CompileResult> Nvrtc::compile(const CompileJob& job) {
   result.cubin.assign(cubin.begin(), cubin.end());
   result.ptx = program.ptx();
   readPtxasLog(result.log, result);
-  result.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  result.compileMs = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }
 

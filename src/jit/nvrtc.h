@@ -42,7 +42,7 @@ public:
 
   /// Compiles a job. Blame::Environment in a process that was forked while another thread compiled, since NVRTC would
   /// hang.
-  Expected<CompileResult> compile(const CompileJob& job) override;
+  Expected<CompiledKernel> compile(const CompileJob& job) override;
 
 private:
   struct Impl;

@@ -68,7 +68,7 @@ Expected<Packs::Opened> Packs::opened() {
   }
 }
 
-Expected<std::optional<CompileResult>> Packs::find(const cache::Digest& content) {
+Expected<std::optional<CompiledKernel>> Packs::find(const cache::Digest& content) {
   ATTNC_TRY_AS(all, opened());
   for (const auto& pack : *all) {
     const auto row = pack->rows().find(content);
@@ -78,7 +78,7 @@ Expected<std::optional<CompileResult>> Packs::find(const cache::Digest& content)
     if (result) return result;
     log.warn(fmt::format("the pack {} is damaged: {} cannot be used", pack->path(), row->second.name));
   }
-  return std::optional<CompileResult>();
+  return std::optional<CompiledKernel>();
 }
 
 } // namespace attnc::jit

@@ -48,7 +48,7 @@ public:
   Status add(const std::string& path);
 
   /// Returns the kernel of this content (kernel_bytes.h); nullopt if no pack has it. Errors: those of opening packs.
-  Expected<std::optional<CompileResult>> find(const cache::Digest& content);
+  Expected<std::optional<CompiledKernel>> find(const cache::Digest& content);
 
 private:
   using Opened = std::vector<std::shared_ptr<const cache::Pack>>;

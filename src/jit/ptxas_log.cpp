@@ -33,7 +33,7 @@ int advisoryNumber(std::string_view line) {
 // C7504: setmaxnreg ignored. C7510 to C7520: wgmma serialized or waited for.
 bool meansSlowCode(int number) { return number == 7504 || (number >= 7510 && number <= 7520); }
 
-void readLine(std::string_view line, CompileResult& result) {
+void readLine(std::string_view line, CompiledKernel& result) {
   result.stackBytes += numberBefore(line, " bytes stack frame");
   result.spillBytes += int(numberBefore(line, " bytes spill stores") + numberBefore(line, " bytes spill loads"));
   result.registers = std::max(result.registers, int(numberBefore(line, " registers")));
@@ -43,7 +43,7 @@ void readLine(std::string_view line, CompileResult& result) {
 
 } // namespace
 
-void readPtxasLog(std::string_view log, CompileResult& result) {
+void readPtxasLog(std::string_view log, CompiledKernel& result) {
   result.registers = result.spillBytes = 0;
   result.staticSharedBytes = result.stackBytes = 0;
   result.advisories.clear();

@@ -12,6 +12,6 @@ namespace attnc::jit {
 
 /// Fills registers, spillBytes, staticSharedBytes, stackBytes and advisories from `log`. Leaves other members
 /// unchanged.
-void readPtxasLog(std::string_view log, CompileResult& result);
+void readPtxasLog(std::string_view log, CompiledKernel& result);
 
 } // namespace attnc::jit

@@ -46,7 +46,7 @@ probe(const __grid_constant__ ModArgs args, const float* in, float* out, int q_l
 }
 )";
 
-Expected<jit::CompileResult> compile(jit::Nvrtc& nvrtc, const std::string& mod) {
+Expected<CompiledKernel> compile(jit::Nvrtc& nvrtc, const std::string& mod) {
   jit::CompileJob job;
   job.name = "probe.cu";
   job.source = kProbe;
@@ -61,7 +61,7 @@ Expected<jit::CompileResult> compile(jit::Nvrtc& nvrtc, const std::string& mod) 
 /// Compiles, and demands that nothing spills and nothing needs a stack.
 void checkKernel(jit::Nvrtc& nvrtc, const std::string& name, const ir::Module& module) {
   const std::string text = test::emitMod(module).text;
-  const Expected<jit::CompileResult> compiled = compile(nvrtc, text);
+  const Expected<CompiledKernel> compiled = compile(nvrtc, text);
   INFO(name << "\n" << (compiled ? compiled->log : compiled.error().message) << text);
   REQUIRE(compiled);
   CHECK(compiled->spillBytes == 0);
@@ -105,7 +105,7 @@ TEST_CASE("random modules compile for sm_90a", "[codegen]") {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     test::RandomModule random(seed);
     const std::string text = test::emitMod(random.module).text;
-    const Expected<jit::CompileResult> compiled = compile(nvrtc, text);
+    const Expected<CompiledKernel> compiled = compile(nvrtc, text);
     INFO("seed " << seed << "\n" << (compiled ? "" : compiled.error().message) << text);
     CHECK(compiled);
   }

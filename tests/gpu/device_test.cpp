@@ -31,13 +31,13 @@ bool noGpu() {
   return true;
 }
 
-CompileResult compiled(const std::string& arch) {
+CompiledKernel compiled(const std::string& arch) {
   Nvrtc nvrtc(Env::read());
   CompileJob job{.name = "add_sum.cu", .source = kSource, .arch = arch, .entry = "addSum"};
   return take(nvrtc.compile(job));
 }
 
-LoadRequest request(const CompileResult& result, const std::string& arch, int64_t shared) {
+LoadRequest request(const CompiledKernel& result, const std::string& arch, int64_t shared) {
   return {{result.cubin.data(), result.cubin.size()}, "addSum", arch, shared};
 }
 
@@ -81,7 +81,7 @@ TEST_CASE("a kernel is loaded and launched, with more than 48 KiB of shared memo
   if (noGpu()) return;
   auto context = take(device::Context::create());
   const std::string arch = context.info().arch;
-  CompileResult result = compiled(arch);
+  CompiledKernel result = compiled(arch);
   auto kernel = take(LoadedKernel::load(request(result, arch, 64 << 10)));
   CHECK(kernel.attributes().registers == result.registers);
   auto out = device::Buffer::allocate(256 * sizeof(float));
@@ -100,7 +100,7 @@ TEST_CASE("a variable of a cubin has an address in device memory", "[jit]") {
   if (noGpu()) return;
   auto context = take(device::Context::create());
   const std::string arch = context.info().arch;
-  CompileResult result = compiled(arch);
+  CompiledKernel result = compiled(arch);
   LoadRequest wanted = request(result, arch, 512);
   wanted.variable = "fortyTwo";
   auto kernel = take(LoadedKernel::load(wanted));
@@ -115,7 +115,7 @@ TEST_CASE("a variable of a cubin has an address in device memory", "[jit]") {
 TEST_CASE("the first launch of a kernel may be captured, and the graph replayed", "[jit]") {
   if (noGpu()) return;
   auto context = take(device::Context::create());
-  CompileResult result = compiled(context.info().arch);
+  CompiledKernel result = compiled(context.info().arch);
   auto kernel = LoadedKernel::load(request(result, context.info().arch, 512));
   auto out = device::Buffer::allocate(256 * sizeof(float));
   auto stream = device::Stream::create();
@@ -140,7 +140,7 @@ TEST_CASE("the first launch of a kernel may be captured, and the graph replayed"
 TEST_CASE("threads launch one kernel on their own streams", "[jit]") {
   if (noGpu()) return;
   auto context = take(device::Context::create());
-  CompileResult result = compiled(context.info().arch);
+  CompiledKernel result = compiled(context.info().arch);
   auto kernel = take(LoadedKernel::load(request(result, context.info().arch, 512)));
   std::atomic<int> right{0};
   std::vector<std::thread> threads;
@@ -164,7 +164,7 @@ TEST_CASE("a kernel that does not fit the device is refused with a reason", "[ji
   if (noGpu()) return;
   auto context = take(device::Context::create());
   const DeviceInfo& device = context.info();
-  CompileResult result = compiled(device.arch);
+  CompiledKernel result = compiled(device.arch);
   CHECK_THAT(refusalOf(LoadedKernel::load(request(result, device.arch, device.sharedBytesPerBlock + 1))).message,
              Contains("bytes of shared memory"));
   CHECK_THAT(refusalOf(LoadedKernel::load(request(result, "sm_75", 0))).message, Contains("compiled for sm_75"));

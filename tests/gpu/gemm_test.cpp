@@ -134,7 +134,7 @@ double worstError(const Shape& shape, DType dtype, const char* formA, const char
   for (unsigned i = 0; i < plan::kEmbeddedFileCount; ++i)
     job.headers.emplace_back(plan::kEmbeddedFiles[i].name, plan::kEmbeddedFiles[i].text);
   job.headers.emplace_back("attnc_config.cuh", config);
-  jit::CompileResult result = take(jit::Nvrtc(jit::Env::read()).compile(job));
+  CompiledKernel result = take(jit::Nvrtc(jit::Env::read()).compile(job));
   constexpr int64_t kBytes = 96 * 1024;
   jit::LoadedKernel kernel =
       take(jit::LoadedKernel::load({{result.cubin.data(), result.cubin.size()}, "multiply", arch, kBytes}));

@@ -121,7 +121,7 @@ class Evaluator {
 public:
   Evaluator() {
     const std::string arch = gpu()->context.info().arch;
-    jit::CompileResult result = take(jit::Nvrtc(jit::Env::read()).compile(job(arch)));
+    CompiledKernel result = take(jit::Nvrtc(jit::Env::read()).compile(job(arch)));
     kernel.emplace(take(jit::LoadedKernel::load({{result.cubin.data(), result.cubin.size()}, "evaluate", arch, 0})));
     for (device::Buffer* buffer : {&x, &y, &out}) *buffer = take(device::Buffer::allocate(kInputs * sizeof(float)));
   }

@@ -20,8 +20,8 @@ inline CompileJob sampleJob() {
 }
 
 /// A kernel with every field set.
-inline CompileResult sampleResult() {
-  CompileResult result;
+inline CompiledKernel sampleResult() {
+  CompiledKernel result;
   result.cubin = {'\177', 'E', 'L', 'F', 0, 1, 2};
   result.ptx = "ptx";
   result.log = "log\nlog";
@@ -30,8 +30,19 @@ inline CompileResult sampleResult() {
   result.staticSharedBytes = int64_t(1) << 40;
   result.stackBytes = 512;
   result.advisories = {"(C7519) one", ""};
-  result.ms = 312.5;
+  result.compileMs = 312.5;
   return result;
+}
+
+/// Returns where the call that returned a kernel found it.
+inline cache::Origin originOf(const CompiledKernel& kernel) {
+  return kernel.fromDisk ? cache::Origin::Disk : kernel.compileMs > 0 ? cache::Origin::Compiled : cache::Origin::Memory;
+}
+
+/// Returns the bytes of a kernel without what a call tells of its origin.
+inline std::string codeOf(CompiledKernel kernel) {
+  kernel.compileMs = 0;
+  return encodeResult(kernel);
 }
 
 /// "Compiles" any job into the sample.
@@ -42,7 +53,7 @@ public:
     ++identities;
     return std::string("fake");
   }
-  Expected<CompileResult> compile(const CompileJob& job) override {
+  Expected<CompiledKernel> compile(const CompileJob& job) override {
     ++compiles;
     if (job.source == "bad") return Error::internal("bad source");
     return sampleResult();

@@ -9,7 +9,7 @@ using namespace attnc::jit;
 using namespace attnc::jit::test;
 
 TEST_CASE("a result is read back as it was written", "[jit]") {
-  const CompileResult result = sampleResult();
+  const CompiledKernel result = sampleResult();
   auto back = take(decodeResult(encodeResult(result)));
   CHECK(back.cubin == result.cubin);
   CHECK(back.ptx == result.ptx);
@@ -19,7 +19,7 @@ TEST_CASE("a result is read back as it was written", "[jit]") {
   CHECK(back.staticSharedBytes == result.staticSharedBytes);
   CHECK(back.stackBytes == result.stackBytes);
   CHECK(back.advisories == result.advisories);
-  CHECK(back.ms == result.ms);
+  CHECK(back.compileMs == result.compileMs);
 }
 
 TEST_CASE("bytes that are too short, too long or lie about a length are no result", "[jit]") {

@@ -22,8 +22,8 @@ TEST_CASE("a kernel is the same from the compiler, from memory and from disk", "
                                                           {&other, cache::Origin::Memory}};
   for (auto [from, origin] : calls) {
     auto kernel = take(from->getOrCompile(sampleJob()));
-    CHECK(kernel.origin == origin);
-    CHECK(encodeResult(kernel.result) == encodeResult(sampleResult()));
+    CHECK(originOf(kernel) == origin);
+    CHECK(codeOf(kernel) == codeOf(sampleResult()));
   }
   CHECK(compiler->compiles == 1);
 }
@@ -61,8 +61,8 @@ TEST_CASE("a sound entry whose bytes are no kernel is compiled anew", "[jit]") {
     return std::string("no kernel");
   }));
   auto kernel = take(KernelCache(options, compiler).getOrCompile(sampleJob()));
-  CHECK(kernel.origin == cache::Origin::Compiled);
-  CHECK(kernel.result.cubin == sampleResult().cubin);
+  CHECK(originOf(kernel) == cache::Origin::Compiled);
+  CHECK(kernel.cubin == sampleResult().cubin);
 }
 
 TEST_CASE("a failed compile is dumped with its error", "[jit]") {

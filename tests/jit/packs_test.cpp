@@ -47,8 +47,8 @@ TEST_CASE("a packed kernel is served without compiler and cache", "[jit]") {
   TempDirectory directory;
   Packed packed({writePack(directory / "a")});
   auto kernel = take(packed.cache.getOrCompile(sampleJob()));
-  CHECK(kernel.origin == cache::Origin::Disk);
-  CHECK(encodeResult(kernel.result) == encodeResult(sampleResult()));
+  CHECK(originOf(kernel) == cache::Origin::Disk);
+  CHECK(codeOf(kernel) == codeOf(sampleResult()));
   CHECK(packed.compiler->compiles == 0);
   CompileJob other = sampleJob();
   other.source += " ";
@@ -84,7 +84,7 @@ TEST_CASE("a damaged kernel in a pack is compiled instead, with a warning", "[ji
   writeText(directory / "a", bytes);
   Packed packed({directory / "a"}, true);
   auto kernel = take(packed.cache.getOrCompile(sampleJob()));
-  CHECK(kernel.origin == cache::Origin::Compiled);
+  CHECK(originOf(kernel) == cache::Origin::Compiled);
   REQUIRE(packed.warnings.size() == 1);
   CHECK_THAT(packed.warnings[0], Contains("is damaged: sample.cu sample sm_90a"));
 }
@@ -112,7 +112,7 @@ TEST_CASE("the default pack is searched after the cache and before the compiler"
   const std::string path = writePack(directory / "a");
   WithDefault fresh({path, false}, options);
   auto kernel = take(fresh.cache.getOrCompile(sampleJob()));
-  CHECK(kernel.origin == cache::Origin::Disk);
+  CHECK(originOf(kernel) == cache::Origin::Disk);
   CHECK(fresh.compiler->compiles == 0);
   CHECK(fresh.compiler->identities == 0);
   CHECK_FALSE(std::filesystem::exists(directory / "cache"));
@@ -136,7 +136,7 @@ TEST_CASE("a default pack that cannot be used is passed over", "[jit]") {
       CompileJob job = sampleJob();
       job.source = source;
       auto kernel = take(process.cache.getOrCompile(job));
-      CHECK(kernel.origin == cache::Origin::Compiled);
+      CHECK(originOf(kernel) == cache::Origin::Compiled);
     }
     REQUIRE(process.lines.size() == 1);
     CHECK_THAT(process.lines[0], Contains(why) && Contains("passed over"));
@@ -154,7 +154,7 @@ TEST_CASE("a default pack that cannot be used is passed over", "[jit]") {
   passesOver({path, true}, "others may write it");
   WithDefault named({path, false}); // whoever names a pack trusts it
   auto kernel = take(named.cache.getOrCompile(sampleJob()));
-  CHECK(kernel.origin == cache::Origin::Disk);
+  CHECK(originOf(kernel) == cache::Origin::Disk);
 }
 
 TEST_CASE("a damaged kernel of the default pack is compiled instead", "[jit]") {
@@ -164,7 +164,7 @@ TEST_CASE("a damaged kernel of the default pack is compiled instead", "[jit]") {
   writeText(directory / "a", bytes);
   WithDefault process({directory / "a", false});
   auto kernel = take(process.cache.getOrCompile(sampleJob()));
-  CHECK(kernel.origin == cache::Origin::Compiled);
+  CHECK(originOf(kernel) == cache::Origin::Compiled);
 }
 
 TEST_CASE("the default pack is that of the variable, none, or one near this code", "[jit]") {

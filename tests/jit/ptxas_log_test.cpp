@@ -2,10 +2,11 @@
 
 #include <catch2/catch.hpp>
 
+using namespace attnc;
 using namespace attnc::jit;
 
 TEST_CASE("resources are read from a log of CUDA 13", "[jit]") {
-  CompileResult result;
+  CompiledKernel result;
   readPtxasLog("ptxas info    : 0 bytes gmem, 24 bytes cmem[4]\n"
                "ptxas info    : (C7519) Potential Performance Loss: warpgroup.arrive is injected in function 'k'\n"
                "ptxas info    : Compiling entry function 'k' for 'sm_90a'\n"
@@ -25,7 +26,7 @@ TEST_CASE("resources are read from a log of CUDA 13", "[jit]") {
 }
 
 TEST_CASE("resources are read from a log of CUDA 12", "[jit]") {
-  CompileResult result;
+  CompiledKernel result;
   readPtxasLog("ptxas info    : Function properties for k\n"
                "    8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads\n"
                "ptxas info    : Used 10 registers, used 0 barriers, 1024 bytes smem, 368 bytes cmem[0]",
@@ -37,14 +38,14 @@ TEST_CASE("resources are read from a log of CUDA 12", "[jit]") {
 }
 
 TEST_CASE("only the advisories that mean slow code are kept", "[jit]") {
-  CompileResult result;
+  CompiledKernel result;
   readPtxasLog("ptxas (C7504) setmaxnreg ignored\nx (C7509) y\nx (C7510) y\nx (C7520) y\nx (C7521) y\n(C", result);
   CHECK(result.advisories ==
         std::vector<std::string>{"ptxas (C7504) setmaxnreg ignored", "x (C7510) y", "x (C7520) y"});
 }
 
 TEST_CASE("a log without numbers gives zeros", "[jit]") {
-  CompileResult result;
+  CompiledKernel result;
   result.registers = 5;
   result.advisories = {"old"};
   for (const char* log : {"", "\n\n", " registers", "-1 bytes", "Used many registers\n bytes smem", "\xff\xfe(C)"}) {

@@ -120,7 +120,7 @@ int mostSpillsOf(const Job& job) {
 
 struct Launch {
   KernelSource source;
-  jit::CompileResult result;
+  CompiledKernel result;
 };
 
 /// Compiles the launches of a job that are looked at.

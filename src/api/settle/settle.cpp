@@ -44,9 +44,9 @@ plan::WorkspaceLayout workspaceOf(const plan::Plan& plan, const plan::LaunchOper
   return {uses, operands};
 }
 
-Expected<Settled> settleFor(const Context& context, const Mod& derived, const Operands& operands,
-                            const Outputs& outputs, KernelOptions options, bool buildBlockMask, bool mayDecode,
-                            BlockMask::Lists lists) {
+Expected<Preparation> settleFor(const Context& context, const Mod& derived, const Operands& operands,
+                                const Outputs& outputs, KernelOptions options, bool buildBlockMask, bool mayDecode,
+                                BlockMask::Lists lists) {
   const std::string askedTile = std::exchange(options.tile, {}); // of the kernel that is settled below
   ATTNC_TRY_AS(layout, plan::checkLayout(operands, outputs, options));
   ATTNC_TRY(plan::checkGiven(operands, options));
@@ -93,7 +93,8 @@ Expected<Settled> settleFor(const Context& context, const Mod& derived, const Op
                           .backward = {},
                           .whyKind = std::move(whyKind),
                           .blockMask = {},
-                          .problem = layout->problem};
+                          .problem = layout->problem,
+                          .impl = {}};
   const bool byBoxes = plan.options.maskByBoxes;
   if (byBoxes) ATTNC_TRY(plan::checkListedBoxes(plan.stages.front().config, *layout));
   if (buildsMask) {
@@ -104,11 +105,11 @@ Expected<Settled> settleFor(const Context& context, const Mod& derived, const Op
   }
   plan::WorkspaceLayout workspace = workspaceOf(plan, *layout, preparation.blockMask, lists);
   preparation.workspaceBytes = workspace.bytes();
-  return Settled{.preparation = std::move(preparation),
-                 .workspace = std::move(workspace),
-                 .qRows = operands.q.shape[2],
-                 .kvRows = operands.k.shape[2],
-                 .shapeClass = std::move(shapeClass)};
+  preparation.impl = std::make_shared<const Preparation::Impl>(Preparation::Impl{.workspace = std::move(workspace),
+                                                                                 .qRows = operands.q.shape[2],
+                                                                                 .kvRows = operands.k.shape[2],
+                                                                                 .shapeClass = std::move(shapeClass)});
+  return preparation;
 }
 
 /// Returns the options of the backward pass for a forward pass, without a block mask in the workspace.
@@ -142,25 +143,27 @@ GradientsByBoxes gradientsByBoxes(const Mod& derived, const Training& training, 
 /// GradientsByBoxes::passedOver, which takes precedence over what a block mask rules out.
 Status settleBackward(const Context& context, const Mod& derived, const Training& training,
                       const KernelOptions& options, const std::string& askedTile, const std::string& passedOver,
-                      Settled& settled) {
+                      Preparation& preparation) {
   ATTNC_TRY_AS(layout, plan::checkBackwardLayout(training.operands, training.gradients, options));
   ATTNC_TRY_AS(kernelMod, kernelModOf(derived, plan::algebraFor(options)));
   const BackwardOperands& operands = training.operands;
   ATTNC_TRY(bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins));
   ATTNC_TRY_AS(request, plan::selectFamily(*kernelMod, options, &*layout));
-  settled.backwardShapeClass = shapeClassOf(*layout, KernelKind::Backward);
+  Preparation::Impl all = *preparation.impl;
+  all.backwardShapeClass = shapeClassOf(*layout, KernelKind::Backward);
   const std::string ofModel = modelTile(*request, operands.captures, layout->problem);
   const std::string why = passedOver.empty() ? passedOverBy(*request) : passedOver;
   ATTNC_TRY_AS(kernel,
-               planTiled(context, derived, *std::move(request), askedTile, ofModel, settled.backwardShapeClass, why));
+               planTiled(context, derived, *std::move(request), askedTile, ofModel, all.backwardShapeClass, why));
   const plan::Plan& plan = PlanAccess::of(*kernel).plan;
   ATTNC_TRY(plan::addCaptureOutputs(*layout, plan, derived.module(), operands.captures, training.gradients.captures,
                                     /*launches=*/false));
-  if (const auto& mask = settled.preparation.blockMask) layout->lists = BlockMaskView{.shape = *mask};
-  settled.backwardWorkspace = plan::WorkspaceLayout(plan.workspace, *layout);
-  if (const size_t bytes = settled.backwardWorkspace->bytes())
-    settled.preparation.workspaceBytes = backwardOffset(settled.workspace) + bytes;
-  settled.preparation.backward = *std::move(kernel);
+  if (const auto& mask = preparation.blockMask) layout->lists = BlockMaskView{.shape = *mask};
+  all.backwardWorkspace = plan::WorkspaceLayout(plan.workspace, *layout);
+  if (const size_t bytes = all.backwardWorkspace->bytes())
+    preparation.workspaceBytes = backwardOffset(all.workspace) + bytes;
+  preparation.backward = *std::move(kernel);
+  preparation.impl = std::make_shared<const Preparation::Impl>(std::move(all));
   return {};
 }
 
@@ -178,8 +181,8 @@ std::string Compiler::Impl::deviceOf(Lookup lookup, const std::string& arch) con
   return device && device->arch == arch ? device->name : std::string();
 }
 
-Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
-                                         const PrepareOptions& options, Lookup lookup, const Training* training) {
+Expected<Preparation> Compiler::Impl::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
+                                             const PrepareOptions& options, Lookup lookup, const Training* training) {
   ATTNC_TRY_AS(kernel, withArch(optionsOf(operands, outputs, options)));
   ATTNC_TRY_AS(kind, decideKind(*kernel, operands, options, training != nullptr));
   std::optional<KernelOptions> backward;
@@ -203,33 +206,31 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
     return tuned.find(tunedKey(device, mod, request.options, shapeClass), candidates);
   };
   const Context context{mod, findTile, maxWork};
-  Expected<Settled> settled =
+  Expected<Preparation> preparation =
       settleFor(context, *derivedMod, operands, outputs, *kernel, options.buildBlockMask, kind->mayDecode, lists);
-  if (!settled) return settled;
-  Preparation& preparation = settled->preparation;
-  if (!kind->why.empty()) preparation.whyKind = kind->why;
-  if (preparation.blockMask) {
-    KernelOptions builder = preparation.kernel.options();
+  if (!preparation) return preparation;
+  if (!kind->why.empty()) preparation->whyKind = kind->why;
+  if (preparation->blockMask) {
+    KernelOptions builder = preparation->kernel.options();
     builder.columnLists = training;
     ATTNC_TRY_AS(complete, withArch(blockMaskOptions(builder)));
     ATTNC_TRY_AS(ofMask, derived(mod, *complete));
     ATTNC_TRY_AS(plan, planned(mod, *std::move(ofMask), *complete, maxWork));
-    preparation.blockMaskKernel = *std::move(plan);
+    preparation->blockMaskKernel = *std::move(plan);
   }
-  if (!training) return settled;
+  if (!training) return preparation;
   // Both passes use one mask.
-  if (preparation.blockMask) backward->blockSparse = backward->listsOfWholeMod = true;
-  ATTNC_TRY(
-      settleBackward(context, *gradientMod, *training, *backward, options.backwardTile, byBoxes.passedOver, *settled));
-  return settled;
+  if (preparation->blockMask) backward->blockSparse = backward->listsOfWholeMod = true;
+  ATTNC_TRY(settleBackward(context, *gradientMod, *training, *backward, options.backwardTile, byBoxes.passedOver,
+                           *preparation));
+  return preparation;
 }
 
 Expected<Preparation> Compiler::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
                                        const PrepareOptions& options) const {
   // With an arch, no driver is opened.
   const auto lookup = options.arch.empty() ? Impl::Lookup::Device : Impl::Lookup::Named;
-  ATTNC_TRY_AS(settled, impl->settle(mod, operands, outputs, options, lookup));
-  return std::move(settled->preparation);
+  return impl->settle(mod, operands, outputs, options, lookup);
 }
 
 Expected<Preparation> Compiler::settleTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
@@ -237,8 +238,7 @@ Expected<Preparation> Compiler::settleTraining(const Mod& mod, const BackwardOpe
   const Training training{operands, gradients};
   const auto lookup =
       options.arch.empty() ? Impl::Lookup::Device : Impl::Lookup::Named; // with an arch, no driver is opened
-  ATTNC_TRY_AS(settled, impl->settle(mod, operands, outputs, options, lookup, &training));
-  return std::move(settled->preparation);
+  return impl->settle(mod, operands, outputs, options, lookup, &training);
 }
 
 } // namespace attnc
