@@ -147,6 +147,10 @@ struct KernelSource {
   std::string text;         ///< Text of the template.
   /// Headers as (name, text): those of the templates, and the two generated ones.
   std::vector<std::pair<std::string, std::string>> headers;
+  /// Identity of attnc_mod.cuh, which stands for its text in the cache's key: comments and names make no other kernel.
+  /// Empty: the text counts.
+  std::string modKey;
+  std::string label;                ///< Words "name=value" for people, in messages and packs.
   std::vector<std::string> options; ///< Options of NVRTC, without the arch.
   std::string arch;                 ///< GPU architecture, such as "sm_90a".
   Family family = Family::Naive;    ///< Family of the kernel.

@@ -28,19 +28,6 @@
 namespace attnc {
 namespace {
 
-jit::CompileJob compileJob(const KernelSource& source, const std::string& modKey, const std::string& label) {
-  jit::CompileJob job;
-  job.name = source.templateName;
-  job.source = source.text;
-  job.headers = source.headers;
-  job.keyedAs = {{"attnc_mod.cuh", modKey}};
-  job.options = source.options;
-  job.arch = source.arch;
-  job.entry = source.entry;
-  job.label = label;
-  return job;
-}
-
 /// Returns the kernel as it will come from memory next time.
 std::shared_ptr<const CompiledKernel> fromMemory(const std::shared_ptr<const CompiledKernel>& compiled) {
   if (!compiled->fromDisk && compiled->compileMs == 0) return compiled;
@@ -160,12 +147,15 @@ Expected<Plan> Compiler::Impl::planFor(const Mod& mod, const KernelOptions& opti
   });
 }
 
-std::vector<jit::CompileJob> Compiler::Impl::jobsOf(const Plan& plan, const StageMods& mods) {
+std::vector<KernelSource> Compiler::Impl::sourcesOf(const Plan& plan, const StageMods& mods) {
   const PlanAccess::Impl& of = PlanAccess::of(plan);
   const std::string label = kernelLabel(of.given, of.plan.options);
-  std::vector<jit::CompileJob> jobs;
-  for (size_t i = 0; i < mods.size(); ++i) jobs.push_back(compileJob(of.source(mods, i), mods[i]->source.key, label));
-  return jobs;
+  std::vector<KernelSource> sources;
+  for (size_t i = 0; i < mods.size(); ++i) {
+    sources.push_back(of.source(mods, i));
+    sources.back().label = label;
+  }
+  return sources;
 }
 
 Expected<CompiledStages> Compiler::Impl::build(const Plan& plan) {
@@ -180,10 +170,10 @@ Expected<CompiledStages> Compiler::Impl::build(const Plan& plan) {
   // The first program compiles on this thread, each other one on its own: all at once, so that the longest waits for
   // none.
   std::vector<std::future<Expected<CompiledKernel>>> programs;
-  for (jit::CompileJob& job : jobsOf(plan, *mods)) {
+  for (KernelSource& source : sourcesOf(plan, *mods)) {
     const auto launch = programs.empty() ? std::launch::deferred : std::launch::async;
     programs.push_back(std::async(
-        launch, [this, job = std::move(job)] { return onOwnStack([&] { return cache.getOrCompile(job); }); }));
+        launch, [this, source = std::move(source)] { return onOwnStack([&] { return cache.getOrCompile(source); }); }));
   }
   for (size_t i = 0; i < programs.size(); ++i) {
     ATTNC_TRY_AS(kernel, programs[i].get());
@@ -264,8 +254,8 @@ Expected<BlockMaskKernel> CompilerAccess::loadBlockMask(const Compiler& compiler
   return BlockMaskKernel(*std::move(loaded));
 }
 
-Expected<CompiledKernel> CompilerAccess::compile(const Compiler& compiler, const jit::CompileJob& job) {
-  return onOwnStack([&] { return compiler.impl->compileProgram(job); });
+Expected<CompiledKernel> CompilerAccess::compile(const Compiler& compiler, const KernelSource& source) {
+  return onOwnStack([&] { return compiler.impl->compileProgram(source); });
 }
 
 } // namespace attnc

@@ -12,7 +12,7 @@ struct CompilerAccess {
   /// Returns what a kernel launches.
   static const Kernel::Impl& implOf(const BlockMaskKernel& kernel) { return *kernel.impl; }
   /// Compiles a program without a mod, or takes it from memory or disk.
-  static Expected<CompiledKernel> compile(const Compiler& compiler, const jit::CompileJob& job);
+  static Expected<CompiledKernel> compile(const Compiler& compiler, const KernelSource& source);
 };
 
 /// The workspace of an attention that was prepared for training, in two parts: what both passes keep, and what a

@@ -64,7 +64,7 @@ struct Compiler::Impl {
   Expected<Plan> planFor(const Mod& mod, const KernelOptions& options);
 
   /// Returns what NVRTC compiles for each stage of a plan. `mods`: its stageMods().
-  static std::vector<jit::CompileJob> jobsOf(const Plan& plan, const StageMods& mods);
+  static std::vector<KernelSource> sourcesOf(const Plan& plan, const StageMods& mods);
 
   /// Returns a plan's machine code: from memory, or written and compiled.
   Expected<CompiledStages> build(const Plan& plan);
@@ -97,7 +97,7 @@ struct Compiler::Impl {
                                const Training* training = nullptr);
 
   /// Compiles a program without a mod.
-  Expected<CompiledKernel> compileProgram(const jit::CompileJob& job) { return cache.getOrCompile(job); }
+  Expected<CompiledKernel> compileProgram(const KernelSource& source) { return cache.getOrCompile(source); }
 
   /// Compiler::pack().
   Expected<std::string> pack(const std::vector<Plan>& plans);

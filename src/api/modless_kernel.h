@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attnc/compiler.h"
-#include "jit/compile_job.h"
+#include "jit/kernel_compiler.h"
 #include "jit/loaded_kernel.h"
 #include "plan/stage.h"
 
@@ -11,7 +11,7 @@
 namespace attnc {
 
 /// Returns what compiles a stage for an arch. `label`: its name in messages and caches.
-Expected<jit::CompileJob> modlessJob(const plan::Stage& stage, const std::string& arch, const std::string& label);
+Expected<KernelSource> modlessSource(const plan::Stage& stage, const std::string& arch, const std::string& label);
 
 /// Compiles the stage for the arch, or takes it from memory or disk. Loads it into the current CUDA context.
 Expected<jit::LoadedKernel> loadModless(const Compiler& compiler, const plan::Stage& stage, const std::string& arch,

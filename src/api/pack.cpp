@@ -30,13 +30,13 @@ std::string makerOfPacks() {
 }
 
 /// Adds the programs that round operands of a kernel to e4m3, if it takes that. Their tensors have the dtype of out.
-Status addQuantisers(const KernelOptions& options, std::vector<jit::CompileJob>& jobs) {
+Status addQuantisers(const KernelOptions& options, std::vector<KernelSource>& sources) {
   if (!options.features.has(Feature::Fp8Kv)) return {};
   for (int headDim : std::set{options.headDim, options.headDimV ? options.headDimV : options.headDim})
     for (bool embeds : {false, true})
       if (headDim <= 256) {
-        ATTNC_TRY_AS(job, quantiseProgram(options.dtype, headDim, embeds, options.arch));
-        jobs.push_back(*std::move(job));
+        ATTNC_TRY_AS(source, quantiseProgram(options.dtype, headDim, embeds, options.arch));
+        sources.push_back(*std::move(source));
       }
   return {};
 }
@@ -64,19 +64,19 @@ static Expected<std::vector<Plan>> plansOfLaunches(const Plan& plan) {
 }
 
 Expected<std::string> Compiler::Impl::pack(const std::vector<Plan>& plans) {
-  std::vector<jit::CompileJob> jobs;
+  std::vector<KernelSource> sources;
   for (const Plan& plan : plans) {
-    ATTNC_TRY(addQuantisers(plan.options(), jobs));
+    ATTNC_TRY(addQuantisers(plan.options(), sources));
     ATTNC_TRY_AS(all, onOwnStack([&] { return plansOfLaunches(plan); }));
     for (const Plan& one : *all) {
       ATTNC_TRY_AS(mods, onOwnStack([&] { return PlanAccess::of(one).stageMods(); }));
-      for (jit::CompileJob& job : jobsOf(one, *mods)) jobs.push_back(std::move(job));
+      for (KernelSource& source : sourcesOf(one, *mods)) sources.push_back(std::move(source));
     }
   }
-  std::vector<Expected<cache::PackedValue>> compiled(jobs.size(), cache::PackedValue{});
+  std::vector<Expected<cache::PackedValue>> compiled(sources.size(), cache::PackedValue{});
   std::atomic<bool> failed = false;
-  parallelForEach(int64_t(jobs.size()), [&](int64_t i) {
-    if (!failed && !(compiled[size_t(i)] = cache.packed(jobs[size_t(i)]))) failed = true;
+  parallelForEach(int64_t(sources.size()), [&](int64_t i) {
+    if (!failed && !(compiled[size_t(i)] = cache.packed(sources[size_t(i)]))) failed = true;
   });
   std::vector<cache::PackedValue> values;
   for (auto& value : compiled) {

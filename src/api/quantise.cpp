@@ -131,13 +131,13 @@ Status addRotary(const QuantiseOptions& options, QuantiseParams& params) {
 
 } // namespace
 
-Expected<jit::CompileJob> quantiseProgram(DType dtype, int headDim, bool embeds, const std::string& arch) {
+Expected<KernelSource> quantiseProgram(DType dtype, int headDim, bool embeds, const std::string& arch) {
   plan::Stage stage{.templateName = "quantise.cu",
                     .entry = "attnc_quantise",
                     .config = {.dtype = dtype, .headDimQk = headDim, .headDimV = headDim, .warps = kQuantiseWarps},
                     .threads = 32 * kQuantiseWarps};
   stage.config.embeds = embeds;
-  return modlessJob(
+  return modlessSource(
       stage, arch,
       fmt::format("kind=quantise dtype={} head-dim={}{}", dtypeName(dtype), headDim, embeds ? " with=rotary" : ""));
 }
@@ -180,11 +180,11 @@ Expected<Quantiser> Quantiser::load(const Compiler& compiler, DType dtype, int h
   if (arch->capability < 89)
     return Error::environment(fmt::format("{} converts nothing to e4m3", device->arch), "GPUs from sm_89 on do");
   const auto loaded = [&](bool embeds) -> Expected<Impl::Kernels> {
-    ATTNC_TRY_AS(job, quantiseProgram(dtype, headDim, embeds, device->arch));
-    ATTNC_TRY_AS(cached, CompilerAccess::compile(compiler, *job));
+    ATTNC_TRY_AS(source, quantiseProgram(dtype, headDim, embeds, device->arch));
+    ATTNC_TRY_AS(cached, CompilerAccess::compile(compiler, *source));
     const std::vector<char>& cubin = cached->cubin;
     const auto kernel = [&](const char* entry) {
-      return jit::LoadedKernel::load({.cubin = {cubin.data(), cubin.size()}, .entry = entry, .arch = job->arch});
+      return jit::LoadedKernel::load({.cubin = {cubin.data(), cubin.size()}, .entry = entry, .arch = source->arch});
     };
     ATTNC_TRY_AS(scales, kernel("attnc_quantise_scales"));
     ATTNC_TRY_AS(round, kernel("attnc_quantise"));

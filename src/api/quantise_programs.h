@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attnc/quantise.h"
-#include "jit/compile_job.h"
+#include "jit/kernel_compiler.h"
 #include "launch/launch_operands.h"
 
 #include <string>
@@ -13,7 +13,7 @@ inline constexpr int kQuantiseWarps = 8;
 
 /// Returns the program whose cubin has attnc_quantise and attnc_quantise_scales. `embeds`: whether they apply a rotary
 /// embedding. `dtype`: that of the tensors that are rounded.
-Expected<jit::CompileJob> quantiseProgram(DType dtype, int headDim, bool embeds, const std::string& arch);
+Expected<KernelSource> quantiseProgram(DType dtype, int headDim, bool embeds, const std::string& arch);
 
 /// Returns the parameters of a launch. Errors: alignment of cosSin. Arguments otherwise fit each other.
 Expected<QuantiseParams> quantiseParams(const TensorView& x, const TensorView& out, const TensorView& scales,

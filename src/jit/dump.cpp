@@ -31,15 +31,15 @@ bool writeFile(const fs::path& path, std::string_view bytes) {
 
 } // namespace
 
-void dumpJob(const std::string& directory, const cache::Digest& content, const CompileJob& job,
+void dumpJob(const std::string& directory, const cache::Digest& content, const KernelSource& source,
              const CompiledKernel* result, const std::string& failure, const cache::Log& log) {
   if (directory.empty()) return;
-  std::string stem = fs::path(job.name).stem().string();
-  fs::path folder = fs::path(directory) / fmt::format("{}-{}-{}", stem, job.arch, content.hex().substr(0, 12));
-  bool good = writeFile(insideOf(folder, job.name), job.source);
-  for (const auto& [name, text] : job.headers) good = writeFile(insideOf(folder, name), text) && good;
+  std::string stem = fs::path(source.templateName).stem().string();
+  fs::path folder = fs::path(directory) / fmt::format("{}-{}-{}", stem, source.arch, content.hex().substr(0, 12));
+  bool good = writeFile(insideOf(folder, source.templateName), source.text);
+  for (const auto& [name, text] : source.headers) good = writeFile(insideOf(folder, name), text) && good;
   std::string options;
-  for (const std::string& option : nvrtcOptions(job)) options += option + "\n";
+  for (const std::string& option : nvrtcOptions(source)) options += option + "\n";
   good = writeFile(folder / "options.txt", options) && good;
   good = writeFile(folder / "log.txt", result ? result->log : failure) && good;
   if (result) {

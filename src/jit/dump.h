@@ -1,19 +1,20 @@
 // Writes the inputs and outputs of a compilation into a directory, for debugging: ATTNC_DUMP_DIR.
 //
-// In: a job, and its result or error. Out: DIR/NAME-ARCH-DIGEST/ with the source and headers under their own names (so
-// nvcc can compile the folder), kernel.ptx, kernel.cubin, options.txt, log.txt. Best effort: a failure is only logged.
+// In: a source, and its result or error. Out: DIR/NAME-ARCH-DIGEST/ with the source and headers under their own names
+// (so nvcc can compile the folder), kernel.ptx, kernel.cubin, options.txt, log.txt. Best effort: a failure is only
+// logged.
 #pragma once
 
 #include "cache/log.h"
 #include "cache/sha256.h"
-#include "jit/compile_job.h"
+#include "jit/kernel_compiler.h"
 
 #include <string>
 
 namespace attnc::jit {
 
 /// `content`: digest of the job (kernel_bytes.h). `result`: null if the job failed; `failure` is then the error's text.
-void dumpJob(const std::string& directory, const cache::Digest& content, const CompileJob& job,
+void dumpJob(const std::string& directory, const cache::Digest& content, const KernelSource& source,
              const CompiledKernel* result, const std::string& failure, const cache::Log& log);
 
 } // namespace attnc::jit

@@ -7,23 +7,23 @@
 
 namespace attnc::jit {
 
-cache::Digest contentOf(const CompileJob& job, int schema) {
+cache::Digest contentOf(const KernelSource& source, int schema) {
   cache::FieldHasher hasher;
   hasher.field(uint64_t(schema));
-  hasher.field(job.arch);
-  hasher.field(job.entry);
-  hasher.field(job.name);
-  std::vector<std::string> options = nvrtcOptions(job);
+  hasher.field(source.arch);
+  hasher.field(source.entry);
+  hasher.field(source.templateName);
+  std::vector<std::string> options = nvrtcOptions(source);
   hasher.field(options.size());
   for (const std::string& option : options) hasher.field(option);
-  hasher.field(job.headers.size());
-  for (const auto& [name, text] : job.headers) {
-    const auto standIn = job.keyedAs.find(name);
+  hasher.field(source.headers.size());
+  for (const auto& [name, text] : source.headers) {
+    const bool standsIn = name == "attnc_mod.cuh" && !source.modKey.empty();
     hasher.field(name);
-    hasher.field(standIn == job.keyedAs.end() ? "text" : "stand-in");
-    hasher.field(standIn == job.keyedAs.end() ? text : standIn->second);
+    hasher.field(standsIn ? "stand-in" : "text");
+    hasher.field(standsIn ? source.modKey : text);
   }
-  hasher.field(job.source);
+  hasher.field(source.text);
   return hasher.finish();
 }
 

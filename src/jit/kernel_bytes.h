@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cache/sha256.h"
-#include "jit/compile_job.h"
+#include "jit/kernel_compiler.h"
 
 #include <optional>
 #include <string>
@@ -16,7 +16,7 @@ constexpr int kJobSchema = 3;
 
 /// Returns the digest of everything that determines the machine code except the compiler: schema, options, names, all
 /// texts. Takes about 2.5 us per KiB. `schema` is a parameter only for tests.
-cache::Digest contentOf(const CompileJob& job, int schema = kJobSchema);
+cache::Digest contentOf(const KernelSource& source, int schema = kJobSchema);
 
 std::string encodeResult(const CompiledKernel& result);
 

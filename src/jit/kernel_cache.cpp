@@ -11,8 +11,9 @@ namespace attnc::jit {
 
 namespace {
 
-std::string nameOf(const CompileJob& job) {
-  return fmt::format("{} {} {}{}{}", job.name, job.entry, job.arch, job.label.empty() ? "" : " ", job.label);
+std::string nameOf(const KernelSource& source) {
+  return fmt::format("{} {} {}{}{}", source.templateName, source.entry, source.arch, source.label.empty() ? "" : " ",
+                     source.label);
 }
 
 } // namespace
@@ -22,18 +23,18 @@ KernelCache::KernelCache(cache::Options options, std::shared_ptr<KernelCompiler>
     : log(options.log), dumpDirectory(std::move(dumpDirectory)), compiler(compiler), packs(std::move(packs)),
       mayCompile(options.mayCompile), cache(std::move(options), std::move(compiler)) {}
 
-Expected<CompiledKernel> KernelCache::compile(const CompileJob& job, const cache::Digest& content) {
+Expected<CompiledKernel> KernelCache::compile(const KernelSource& source, const cache::Digest& content) {
   if (!mayCompile)
     return Error::environment(fmt::format("the kernel {} (key {}) is in no pack and in no cache, and compiling is "
                                           "forbidden (ATTNC_NO_COMPILE, CompilerOptions::noCompile)",
-                                          nameOf(job), content.hex()),
+                                          nameOf(source), content.hex()),
                               "compile it ahead of time with `attnc pack` (ATTNC_PACK), or allow compiling");
-  auto compiled = compiler->compile(job);
+  auto compiled = compiler->compile(source);
   if (compiled)
-    log.line(fmt::format("compiled {} for {} in {:.1f} ms: {} registers, {} bytes spilled", job.name, job.arch,
-                         compiled->compileMs, compiled->registers, compiled->spillBytes));
+    log.line(fmt::format("compiled {} for {} in {:.1f} ms: {} registers, {} bytes spilled", source.templateName,
+                         source.arch, compiled->compileMs, compiled->registers, compiled->spillBytes));
   else
-    dumpJob(dumpDirectory, content, job, nullptr, compiled.error().message, log);
+    dumpJob(dumpDirectory, content, source, nullptr, compiled.error().message, log);
   return compiled;
 }
 
@@ -44,47 +45,47 @@ static CompiledKernel fromDisk(CompiledKernel kernel) {
   return kernel;
 }
 
-Expected<CompiledKernel> KernelCache::decoded(const cache::CachedBytes& cached, const CompileJob& job,
+Expected<CompiledKernel> KernelCache::decoded(const cache::CachedBytes& cached, const KernelSource& source,
                                               const cache::Digest& content) {
   std::optional<CompiledKernel> kernel = decodeResult(*cached.bytes);
   // An intact entry whose bytes are not a kernel. A failure of the cache fails no call.
-  if (!kernel) return compile(job, content);
+  if (!kernel) return compile(source, content);
   if (cached.origin == cache::Origin::Disk) return fromDisk(*std::move(kernel));
   if (cached.origin == cache::Origin::Memory) kernel->compileMs = 0;
   return *std::move(kernel);
 }
 
-Expected<CompiledKernel> KernelCache::find(const CompileJob& job, const cache::Digest& content) {
+Expected<CompiledKernel> KernelCache::find(const KernelSource& source, const cache::Digest& content) {
   if (packs.named) {
     ATTNC_TRY_AS(found, packs.named->find(content));
     if (*found) return fromDisk(**std::move(found));
   }
   // The default pack is searched before the compiler is asked for its identity, which takes longer than the rest.
   if (packs.byDefault) {
-    if (auto cached = cache.find(content)) return decoded(*cached, job, content);
+    if (auto cached = cache.find(content)) return decoded(*cached, source, content);
     ATTNC_TRY_AS(found, packs.byDefault->find(content));
     if (*found) return fromDisk(**std::move(found));
   }
-  const std::string name = fmt::format("{} key={}", nameOf(job), content.hex());
+  const std::string name = fmt::format("{} key={}", nameOf(source), content.hex());
   ATTNC_TRY_AS(cached, cache.getOrCompile(content, name, [&]() -> Expected<std::string> {
-    ATTNC_TRY_AS(compiled, compile(job, content));
+    ATTNC_TRY_AS(compiled, compile(source, content));
     return encodeResult(*compiled);
   }));
-  return decoded(*cached, job, content);
+  return decoded(*cached, source, content);
 }
 
-Expected<CompiledKernel> KernelCache::getOrCompile(const CompileJob& job) {
-  ATTNC_TRY(checkOptions(job));
-  const cache::Digest content = contentOf(job);
-  auto kernel = find(job, content);
-  if (kernel && (kernel->fromDisk || kernel->compileMs > 0)) dumpJob(dumpDirectory, content, job, &*kernel, {}, log);
+Expected<CompiledKernel> KernelCache::getOrCompile(const KernelSource& source) {
+  ATTNC_TRY(checkOptions(source));
+  const cache::Digest content = contentOf(source);
+  auto kernel = find(source, content);
+  if (kernel && (kernel->fromDisk || kernel->compileMs > 0)) dumpJob(dumpDirectory, content, source, &*kernel, {}, log);
   return kernel;
 }
 
-Expected<cache::PackedValue> KernelCache::packed(const CompileJob& job) {
-  ATTNC_TRY_AS(kernel, getOrCompile(job));
+Expected<cache::PackedValue> KernelCache::packed(const KernelSource& source) {
+  ATTNC_TRY_AS(kernel, getOrCompile(source));
   kernel->compileMs = 0; // equal kernels make equal packs
-  return cache::PackedValue{contentOf(job), nameOf(job), encodeResult(*kernel)};
+  return cache::PackedValue{contentOf(source), nameOf(source), encodeResult(*kernel)};
 }
 
 } // namespace attnc::jit

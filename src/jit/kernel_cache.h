@@ -1,12 +1,12 @@
 // Compiled kernels from named packs, memory, disk, the default pack or the compiler.
 //
-// In: a CompileJob. Out: its machine code, and where it came from. The cache (cache/cache.h) stores bytes; this class
+// In: a KernelSource. Out: its machine code, and where it came from. The cache (cache/cache.h) stores bytes; this class
 // interprets them, and dumps the inputs of compilations for people (dump.h). Not: loading (loaded_kernel.h).
 #pragma once
 
 #include "cache/cache.h"
 #include "cache/pack.h"
-#include "jit/compile_job.h"
+#include "jit/kernel_compiler.h"
 #include "jit/packs.h"
 
 #include <memory>
@@ -27,10 +27,10 @@ public:
   KernelCache(cache::Options options, std::shared_ptr<KernelCompiler> compiler, std::string dumpDirectory = {},
               PackLayers packs = {});
 
-  /// Returns the kernel of a job, even from memory at the cost of hashing the job's texts and copying the result.
+  /// Returns the kernel of a source, even from memory at the cost of hashing the job's texts and copying the result.
   /// Errors: those of the compiler and of opening packs; jobs that cannot be cached (checkOptions() of nvrtc.h);
   /// Blame::Environment for a kernel that is found nowhere while compiling is forbidden.
-  Expected<CompiledKernel> getOrCompile(const CompileJob& job);
+  Expected<CompiledKernel> getOrCompile(const KernelSource& source);
 
   /// Like the functions of cache::Cache.
   std::optional<cache::TunedFile> findTuned(const cache::Digest& key) const { return cache.findTuned(key); }
@@ -39,13 +39,13 @@ public:
   }
 
   /// Returns the result of getOrCompile() in the form that a pack stores.
-  Expected<cache::PackedValue> packed(const CompileJob& job);
+  Expected<cache::PackedValue> packed(const KernelSource& source);
 
 private:
-  Expected<CompiledKernel> decoded(const cache::CachedBytes& cached, const CompileJob& job,
+  Expected<CompiledKernel> decoded(const cache::CachedBytes& cached, const KernelSource& source,
                                    const cache::Digest& content);
-  Expected<CompiledKernel> find(const CompileJob& job, const cache::Digest& content);
-  Expected<CompiledKernel> compile(const CompileJob& job, const cache::Digest& content);
+  Expected<CompiledKernel> find(const KernelSource& source, const cache::Digest& content);
+  Expected<CompiledKernel> compile(const KernelSource& source, const cache::Digest& content);
 
   cache::Log log;
   std::string dumpDirectory;

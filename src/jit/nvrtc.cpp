@@ -53,14 +53,14 @@ bool namesStandard(const std::string& option) { return startsWith(option, "--std
 // One NVRTC program, destroyed with its scope. Not to be shared between threads.
 class Program {
 public:
-  Program(const NvrtcApi& api, const CompileJob& job) : api(api) {
+  Program(const NvrtcApi& api, const KernelSource& source) : api(api) {
     std::vector<const char*> texts, names;
-    for (const auto& [name, text] : job.headers) {
+    for (const auto& [name, text] : source.headers) {
       names.push_back(name.c_str());
       texts.push_back(text.c_str());
     }
-    status = api.nvrtcCreateProgram(&program, job.source.c_str(), job.name.c_str(), int(texts.size()), texts.data(),
-                                    names.data());
+    status = api.nvrtcCreateProgram(&program, source.text.c_str(), source.templateName.c_str(), int(texts.size()),
+                                    texts.data(), names.data());
   }
   ~Program() {
     if (program) api.nvrtcDestroyProgram(&program);
@@ -111,12 +111,12 @@ std::string banner(const std::string& ptx) {
 }
 
 // Checks that the result is a kernel, so that nothing else is ever stored or loaded.
-Status checkCubin(const std::string& cubin, const CompileJob& job) {
+Status checkCubin(const std::string& cubin, const KernelSource& source) {
   if (cubin.size() < 64 || std::memcmp(cubin.data(), "\177ELF", 4) != 0)
-    return Error::internal(fmt::format("NVRTC made no cubin of {}", job.name));
-  std::string section = ".text." + job.entry + '\0';
+    return Error::internal(fmt::format("NVRTC made no cubin of {}", source.templateName));
+  std::string section = ".text." + source.entry + '\0';
   if (cubin.find(section) == std::string::npos)
-    return Error::internal(fmt::format("the cubin of {} has no kernel `{}`", job.name, job.entry));
+    return Error::internal(fmt::format("the cubin of {} has no kernel `{}`", source.templateName, source.entry));
   return {};
 }
 
@@ -128,20 +128,21 @@ std::string joinArchs(const std::vector<int>& archs) {
 
 } // namespace
 
-std::vector<std::string> nvrtcOptions(const CompileJob& job) {
+std::vector<std::string> nvrtcOptions(const KernelSource& source) {
   // --no-source-include: otherwise NVRTC would search the working directory for a missing header.
   std::vector<std::string> options = {"--no-cache", "--no-source-include", "-default-device", "--ptxas-options=-v",
-                                      "--gpu-architecture=" + job.arch};
-  if (std::none_of(job.options.begin(), job.options.end(), namesStandard)) options.emplace_back("--std=c++20");
-  options.insert(options.end(), job.options.begin(), job.options.end());
+                                      "--gpu-architecture=" + source.arch};
+  if (std::none_of(source.options.begin(), source.options.end(), namesStandard)) options.emplace_back("--std=c++20");
+  options.insert(options.end(), source.options.begin(), source.options.end());
   return options;
 }
 
-Status checkOptions(const CompileJob& job) {
-  for (const std::string& option : job.options)
+Status checkOptions(const KernelSource& source) {
+  for (const std::string& option : source.options)
     for (const char* forbidden : kForbiddenOptions)
       if (startsWith(option, forbidden))
-        return Error::internal(fmt::format("option `{}` of {} depends on files or has side effects", option, job.name));
+        return Error::internal(
+            fmt::format("option `{}` of {} depends on files or has side effects", option, source.templateName));
   return {};
 }
 
@@ -177,7 +178,7 @@ struct Nvrtc::Impl {
     if (identity) return *identity;
     int major = 0, minor = 0;
     library.nvrtcVersion(&major, &minor);
-    Program program(library, CompileJob{.name = "identity.cu"});
+    Program program(library, KernelSource{.templateName = "identity.cu"});
     nvrtcResult status = program.compile({"--no-cache", fmt::format("--gpu-architecture=compute_{}", archs.front())});
     const std::string log = program.log(), version = locator.nvvmVersionOf(library.path);
     // If the version is refused there is no banner. That does no harm: nothing compiles then, so no key has this
@@ -205,9 +206,10 @@ struct Nvrtc::Impl {
                               "it knows " + joinArchs(archs));
   }
 
-  Error compileError(const NvrtcApi& library, const CompileJob& job, nvrtcResult status, const std::string& log) const {
-    std::string message =
-        fmt::format("NVRTC fails on {} for {}: {}\n{}", job.name, job.arch, library.nvrtcGetErrorString(status), log);
+  Error compileError(const NvrtcApi& library, const KernelSource& source, nvrtcResult status,
+                     const std::string& log) const {
+    std::string message = fmt::format("NVRTC fails on {} for {}: {}\n{}", source.templateName, source.arch,
+                                      library.nvrtcGetErrorString(status), log);
     if (refusesVersion(status, log)) return Error::environment(message, "unset NV_NVVM_VERSION");
     switch (status) {
     case NVRTC_ERROR_OUT_OF_MEMORY: return Error::environment(message, "free some host memory");
@@ -253,22 +255,22 @@ Expected<std::vector<int>> Nvrtc::supportedArchs() {
   return impl->archs;
 }
 
-Expected<CompiledKernel> Nvrtc::compile(const CompileJob& job) {
+Expected<CompiledKernel> Nvrtc::compile(const KernelSource& source) {
   cache::CompileScope scope;
   if (!scope) return forkedError();
-  ATTNC_TRY(checkOptions(job));
+  ATTNC_TRY(checkOptions(source));
   ATTNC_TRY_AS(opened, impl->open());
   const NvrtcApi& api = **opened;
-  ATTNC_TRY(impl->checkArch(job.arch));
+  ATTNC_TRY(impl->checkArch(source.arch));
 
   auto begin = std::chrono::steady_clock::now();
-  Program program(api, job);
-  nvrtcResult status = program.compile(nvrtcOptions(job));
+  Program program(api, source);
+  nvrtcResult status = program.compile(nvrtcOptions(source));
   CompiledKernel result;
   result.log = program.log();
-  if (status != NVRTC_SUCCESS) return impl->compileError(api, job, status, result.log);
+  if (status != NVRTC_SUCCESS) return impl->compileError(api, source, status, result.log);
   std::string cubin = program.cubin();
-  ATTNC_TRY(checkCubin(cubin, job));
+  ATTNC_TRY(checkCubin(cubin, source));
   result.cubin.assign(cubin.begin(), cubin.end());
   result.ptx = program.ptx();
   readPtxasLog(result.log, result);

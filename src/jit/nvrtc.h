@@ -1,11 +1,11 @@
 // Compiles CUDA text to machine code with NVRTC.
 //
-// In: a CompileJob, entirely in memory. Out: cubin, PTX and log of one compilation, checked. Not: caching, loading.
+// In: a KernelSource, entirely in memory. Out: cubin, PTX and log of one compilation, checked. Not: caching, loading.
 // Touches no GPU and no driver (`--no-cache` keeps NVRTC from opening libcuda); reads and writes no files.
 #pragma once
 
-#include "jit/compile_job.h"
 #include "jit/env.h"
+#include "jit/kernel_compiler.h"
 
 #include <memory>
 #include <string>
@@ -15,11 +15,11 @@ namespace attnc::jit {
 
 /// Returns all options for NVRTC, in order: the fixed ones, the arch, then the job's own. A job that names a C++
 /// standard replaces the default one.
-std::vector<std::string> nvrtcOptions(const CompileJob& job);
+std::vector<std::string> nvrtcOptions(const KernelSource& source);
 
 /// Checks the job's options. Blame::Internal if one would make the result depend on files, or has side effects: the job
 /// then has no valid key.
-Status checkOptions(const CompileJob& job);
+Status checkOptions(const KernelSource& source);
 
 /// libnvrtc, opened on first use. Thread-safe; compilations of several threads run in parallel.
 class Nvrtc final : public KernelCompiler {
@@ -40,9 +40,9 @@ public:
   /// Returns the compute capabilities it compiles for: 80, 90, 100, ...
   Expected<std::vector<int>> supportedArchs();
 
-  /// Compiles a job. Blame::Environment in a process that was forked while another thread compiled, since NVRTC would
-  /// hang.
-  Expected<CompiledKernel> compile(const CompileJob& job) override;
+  /// Compiles a source. Blame::Environment in a process that was forked while another thread compiled, since NVRTC
+  /// would hang.
+  Expected<CompiledKernel> compile(const KernelSource& source) override;
 
 private:
   struct Impl;

@@ -7,8 +7,8 @@
 
 #include "cache/log.h"
 #include "cache/pack.h"
-#include "jit/compile_job.h"
 #include "jit/env.h"
+#include "jit/kernel_compiler.h"
 
 #include <memory>
 #include <optional>

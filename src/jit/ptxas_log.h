@@ -4,7 +4,7 @@
 // Unknown lines are skipped; a log without numbers gives zeros.
 #pragma once
 
-#include "jit/compile_job.h"
+#include "jit/kernel_compiler.h"
 
 #include <string_view>
 

@@ -42,6 +42,7 @@ KernelSource assemble(const KernelMod& mod, const Stage& stage, const KernelOpti
   source.entry = stage.entry;
   source.templateName = stage.templateName;
   source.text = embeddedText(stage.templateName).str();
+  source.modKey = mod.source.key;
   source.arch = machineArch(options.arch);
   source.family = options.family;
   const codegen::Config& config = stage.config;

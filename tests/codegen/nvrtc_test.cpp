@@ -47,9 +47,9 @@ probe(const __grid_constant__ ModArgs args, const float* in, float* out, int q_l
 )";
 
 Expected<CompiledKernel> compile(jit::Nvrtc& nvrtc, const std::string& mod) {
-  jit::CompileJob job;
-  job.name = "probe.cu";
-  job.source = kProbe;
+  KernelSource job;
+  job.templateName = "probe.cu";
+  job.text = kProbe;
   job.headers = {{"attnc_mod.cuh", mod}};
   for (const char* name : {"mod/contract.cuh", "mod/ops.cuh"})
     job.headers.emplace_back(name, test::readFile(std::string(ATTNC_SOURCE_DIR "/templates/") + name));

@@ -33,7 +33,7 @@ bool noGpu() {
 
 CompiledKernel compiled(const std::string& arch) {
   Nvrtc nvrtc(Env::read());
-  CompileJob job{.name = "add_sum.cu", .source = kSource, .arch = arch, .entry = "addSum"};
+  KernelSource job{.entry = "addSum", .templateName = "add_sum.cu", .text = kSource, .arch = arch};
   return take(nvrtc.compile(job));
 }
 

@@ -124,7 +124,7 @@ std::vector<float> matrix(int elements, int seed) {
 /// The largest error of an element; NaN if one is NaN.
 double worstError(const Shape& shape, DType dtype, const char* formA, const char* formB) {
   const std::string arch = gpu()->context.info().arch;
-  jit::CompileJob job{.name = "gemm_test.cu", .source = kSource, .arch = arch, .entry = "multiply"};
+  KernelSource job{.entry = "multiply", .templateName = "gemm_test.cu", .text = kSource, .arch = arch};
   const char* element = dtype == DType::BF16 ? "Bf16" : dtype == DType::F16 ? "F16" : "float";
   std::string config =
       fmt::format("#pragma once\n#include \"tile/element.cuh\"\nnamespace attnc {{ using Element = {}; }}\n"

@@ -97,21 +97,20 @@ std::vector<Op> operations() {
 }
 
 /// One kernel: out[i] = operation number `op` of x[i] and y[i].
-jit::CompileJob job(const std::string& arch) {
-  jit::CompileJob job{.name = "ops_test.cu", .arch = arch, .entry = "evaluate"};
-  job.source =
-      "#include \"mod/ops.cuh\"\n"
-      "using namespace attnc::mod;\n"
-      "extern \"C\" __global__ void evaluate(int op, const float* x, const float* y, float* out, int count) {\n"
-      "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
-      "  if (i >= count) return;\n"
-      "  switch (op) {\n";
+KernelSource job(const std::string& arch) {
+  KernelSource job{.entry = "evaluate", .templateName = "ops_test.cu", .arch = arch};
+  job.text = "#include \"mod/ops.cuh\"\n"
+             "using namespace attnc::mod;\n"
+             "extern \"C\" __global__ void evaluate(int op, const float* x, const float* y, float* out, int count) {\n"
+             "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+             "  if (i >= count) return;\n"
+             "  switch (op) {\n";
   for (Op op : operations()) {
     llvm::StringRef pattern = llvm::StringRef(ir::info(op).cuda).split("; ").first;
-    job.source += fmt::format("  case {}: out[i] = {}; return;\n", int(op),
-                              fmt::format(fmt::runtime(pattern.str()), "x[i]", "y[i]"));
+    job.text += fmt::format("  case {}: out[i] = {}; return;\n", int(op),
+                            fmt::format(fmt::runtime(pattern.str()), "x[i]", "y[i]"));
   }
-  job.source += "  }\n}\n";
+  job.text += "  }\n}\n";
   for (unsigned i = 0; i < plan::kEmbeddedFileCount; ++i)
     job.headers.emplace_back(plan::kEmbeddedFiles[i].name, plan::kEmbeddedFiles[i].text);
   return job;

@@ -8,10 +8,10 @@
 
 namespace attnc::jit::test {
 
-inline CompileJob sampleJob() {
-  CompileJob job;
-  job.name = "sample.cu";
-  job.source = "extern \"C\" __global__ void sample() {}";
+inline KernelSource sampleSource() {
+  KernelSource job;
+  job.templateName = "sample.cu";
+  job.text = "extern \"C\" __global__ void sample() {}";
   job.headers = {{"a.cuh", "// a"}, {"b.cuh", "// b"}};
   job.options = {"-lineinfo"};
   job.arch = "sm_90a";
@@ -53,9 +53,9 @@ public:
     ++identities;
     return std::string("fake");
   }
-  Expected<CompiledKernel> compile(const CompileJob& job) override {
+  Expected<CompiledKernel> compile(const KernelSource& job) override {
     ++compiles;
-    if (job.source == "bad") return Error::internal("bad source");
+    if (job.text == "bad") return Error::internal("bad source");
     return sampleResult();
   }
   std::atomic<int> compiles{0}, identities{0};

@@ -35,50 +35,51 @@ TEST_CASE("bytes that are too short, too long or lie about a length are no resul
 }
 
 TEST_CASE("the content changes with everything that decides the code", "[jit]") {
-  CompileJob base = sampleJob();
+  KernelSource base = sampleSource();
   cache::Digest content = contentOf(base);
   std::vector<cache::Digest> keys = {content, contentOf(base, kJobSchema + 1)};
   auto with = [&](auto change) {
-    CompileJob job = base;
-    change(job);
-    keys.push_back(contentOf(job));
+    KernelSource source = base;
+    change(source);
+    keys.push_back(contentOf(source));
   };
-  with([](CompileJob& job) { job.name += "x"; });
-  with([](CompileJob& job) { job.source += " "; });
-  with([](CompileJob& job) { job.arch = "sm_90"; });
-  with([](CompileJob& job) { job.entry = "other"; });
-  with([](CompileJob& job) { job.options = {}; });
-  with([](CompileJob& job) { job.options = {"-lineinfo", "--maxrregcount=64"}; });
-  with([](CompileJob& job) { job.options = {"--maxrregcount=64", "-lineinfo"}; });
-  with([](CompileJob& job) { job.headers[0].second = "// A"; });
-  with([](CompileJob& job) { job.headers[0].first = "A.cuh"; });
-  with([](CompileJob& job) { std::swap(job.headers[0], job.headers[1]); });
-  with([](CompileJob& job) { job.headers.pop_back(); });
+  with([](KernelSource& source) { source.templateName += "x"; });
+  with([](KernelSource& source) { source.text += " "; });
+  with([](KernelSource& source) { source.arch = "sm_90"; });
+  with([](KernelSource& source) { source.entry = "other"; });
+  with([](KernelSource& source) { source.options = {}; });
+  with([](KernelSource& source) { source.options = {"-lineinfo", "--maxrregcount=64"}; });
+  with([](KernelSource& source) { source.options = {"--maxrregcount=64", "-lineinfo"}; });
+  with([](KernelSource& source) { source.headers[0].second = "// A"; });
+  with([](KernelSource& source) { source.headers[0].first = "A.cuh"; });
+  with([](KernelSource& source) { std::swap(source.headers[0], source.headers[1]); });
+  with([](KernelSource& source) { source.headers.pop_back(); });
   // A byte that moves from one text to its neighbour.
-  with([](CompileJob& job) { job.headers = {{"a.cuh/", "/ a"}, {"b.cuh", "// b"}}; });
+  with([](KernelSource& source) { source.headers = {{"a.cuh/", "/ a"}, {"b.cuh", "// b"}}; });
   for (size_t i = 0; i < keys.size(); ++i)
     for (size_t j = 0; j < i; ++j) {
       INFO(i << " and " << j);
       CHECK(keys[i] != keys[j]);
     }
-  CHECK(contentOf(sampleJob()) == content);
+  CHECK(contentOf(sampleSource()) == content);
 }
 
-TEST_CASE("a header counts in the content by what stands for it", "[jit]") {
-  CompileJob a = sampleJob(), b = sampleJob();
-  const std::string name = a.headers[0].first;
+TEST_CASE("the header of a mod counts in the content by its key", "[jit]") {
+  KernelSource a = sampleSource();
+  a.headers[0].first = "attnc_mod.cuh";
+  KernelSource b = a;
   b.headers[0].second += "// another name, the same code";
   CHECK(contentOf(a) != contentOf(b));
-  a.keyedAs[name] = b.keyedAs[name] = "the code";
+  a.modKey = b.modKey = "the code";
   CHECK(contentOf(a) == contentOf(b));
-  b.keyedAs[name] = "other code";
+  b.modKey = "other code";
   CHECK(contentOf(a) != contentOf(b));
-  b.keyedAs[name] = b.headers[0].second; // a stand-in is not the text itself
+  b.modKey = b.headers[0].second; // a key is not the text itself
   b.headers[0].second = a.headers[0].second;
   CHECK(contentOf(a) != contentOf(b));
 }
 
-TEST_CASE("the content of a job is the same in every process and version", "[jit]") {
+TEST_CASE("the content of a source is the same in every process and version", "[jit]") {
   // Changes only together with kJobSchema.
-  CHECK(contentOf(sampleJob()).hex() == "2b59a2e826e2227f88655f7f203662726fb468b410ce0e1d23dc2f5b8cb06a0e");
+  CHECK(contentOf(sampleSource()).hex() == "2b59a2e826e2227f88655f7f203662726fb468b410ce0e1d23dc2f5b8cb06a0e");
 }

@@ -21,7 +21,7 @@ TEST_CASE("a kernel is the same from the compiler, from memory and from disk", "
                                                           {&other, cache::Origin::Disk},
                                                           {&other, cache::Origin::Memory}};
   for (auto [from, origin] : calls) {
-    auto kernel = take(from->getOrCompile(sampleJob()));
+    auto kernel = take(from->getOrCompile(sampleSource()));
     CHECK(originOf(kernel) == origin);
     CHECK(codeOf(kernel) == codeOf(sampleResult()));
   }
@@ -32,7 +32,7 @@ TEST_CASE("a kernel that is nowhere is named where compiling is forbidden", "[ji
   TempDirectory directory;
   cache::Options options{.directory = directory.path(), .mayCompile = false};
   auto compiler = std::make_shared<FakeKernelCompiler>();
-  CompileJob job = sampleJob();
+  KernelSource job = sampleSource();
   job.label = "kind=forward";
   const Error missing = refusalOf(KernelCache(options, compiler).getOrCompile(job));
   CHECK(missing.blame == Blame::Environment);
@@ -45,8 +45,8 @@ TEST_CASE("a kernel that is nowhere is named where compiling is forbidden", "[ji
   filling.mayCompile = true;
   REQUIRE(KernelCache(filling, compiler).getOrCompile(job));
   CHECK(KernelCache(options, compiler).getOrCompile(job));
-  CompileJob foreign = sampleJob();
-  foreign.source = "foreign";
+  KernelSource foreign = sampleSource();
+  foreign.text = "foreign";
   const auto noKernel = [] { return std::string("no kernel"); };
   REQUIRE(cache::Cache(filling, compiler).getOrCompile(contentOf(foreign), "foreign", noKernel));
   CHECK_FALSE(KernelCache(options, compiler).getOrCompile(foreign));
@@ -57,18 +57,18 @@ TEST_CASE("a sound entry whose bytes are no kernel is compiled anew", "[jit]") {
   TempDirectory directory;
   const cache::Options options{.directory = directory.path()};
   auto compiler = std::make_shared<FakeKernelCompiler>();
-  REQUIRE(cache::Cache(options, compiler).getOrCompile(contentOf(sampleJob()), "foreign", [] {
+  REQUIRE(cache::Cache(options, compiler).getOrCompile(contentOf(sampleSource()), "foreign", [] {
     return std::string("no kernel");
   }));
-  auto kernel = take(KernelCache(options, compiler).getOrCompile(sampleJob()));
+  auto kernel = take(KernelCache(options, compiler).getOrCompile(sampleSource()));
   CHECK(originOf(kernel) == cache::Origin::Compiled);
   CHECK(kernel.cubin == sampleResult().cubin);
 }
 
 TEST_CASE("a failed compile is dumped with its error", "[jit]") {
   TempDirectory directory;
-  CompileJob bad = sampleJob();
-  bad.source = "bad";
+  KernelSource bad = sampleSource();
+  bad.text = "bad";
   KernelCache cache(cache::Options{}, std::make_shared<FakeKernelCompiler>(), directory.path());
   CHECK(refusalOf(cache.getOrCompile(bad)).message == "bad source");
   for (const auto& folder : fs::directory_iterator(directory.path()))
@@ -80,7 +80,7 @@ TEST_CASE("options that read files are refused", "[jit]") {
   KernelCache cache(cache::Options{}, std::make_shared<FakeKernelCompiler>());
   for (const char* option : {"-I/usr/include", "--include-path=x", "--pre-include=x", "--use-pch=x", "--pch",
                              "--time=x.csv", "--split-compile=2"}) {
-    CompileJob job = sampleJob();
+    KernelSource job = sampleSource();
     job.options = {option};
     auto kernel = cache.getOrCompile(job);
     INFO(option);
@@ -93,7 +93,7 @@ TEST_CASE("a dump holds what a kernel was made from", "[jit]") {
   TempDirectory directory;
   cache::Options options{.directory = directory / "cache"};
   options.log = cache::Log(directory / "log");
-  CompileJob job = sampleJob();
+  KernelSource job = sampleSource();
   job.headers.push_back({"tile/deep.cuh", "// deep"});
   job.headers.push_back({"../outside.cuh", "// outside"});
   KernelCache cache(options, std::make_shared<FakeKernelCompiler>(), directory / "dump");
@@ -101,7 +101,7 @@ TEST_CASE("a dump holds what a kernel was made from", "[jit]") {
   std::vector<fs::path> folders;
   for (const auto& entry : fs::directory_iterator(directory / "dump")) folders.push_back(entry.path());
   REQUIRE(folders.size() == 1);
-  CHECK(readText(folders[0] / "sample.cu") == job.source);
+  CHECK(readText(folders[0] / "sample.cu") == job.text);
   CHECK(readText(folders[0] / "tile/deep.cuh") == "// deep");
   CHECK(readText(folders[0] / "kernel.ptx") == "ptx");
   CHECK(readText(folders[0] / "options.txt").find("-lineinfo") != std::string::npos);

@@ -22,17 +22,17 @@ using Catch::Contains;
 
 namespace {
 
-CompileJob scaleJob(const std::string& arch = "sm_80") {
-  CompileJob job;
-  job.name = "scale.cu";
-  job.source = "#include \"factor.cuh\"\n"
-               "extern \"C\" __global__ void scale(float* x, int n) {\n"
-               "  __shared__ float staged[64];\n"
-               "  staged[threadIdx.x % 64] = x[0];\n"
-               "  __syncthreads();\n"
-               "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
-               "  if (i < n) x[i] = x[i] * factor() + staged[(i + 1) % 64];\n"
-               "}\n";
+KernelSource scaleSource(const std::string& arch = "sm_80") {
+  KernelSource job;
+  job.templateName = "scale.cu";
+  job.text = "#include \"factor.cuh\"\n"
+             "extern \"C\" __global__ void scale(float* x, int n) {\n"
+             "  __shared__ float staged[64];\n"
+             "  staged[threadIdx.x % 64] = x[0];\n"
+             "  __syncthreads();\n"
+             "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+             "  if (i < n) x[i] = x[i] * factor() + staged[(i + 1) % 64];\n"
+             "}\n";
   job.headers = {{"factor.cuh", "inline __device__ float factor() { return 2.0f; }\n"}};
   job.arch = arch;
   job.entry = "scale";
@@ -40,12 +40,12 @@ CompileJob scaleJob(const std::string& arch = "sm_80") {
 }
 
 // Takes NVRTC a few hundred milliseconds.
-CompileJob slowJob(int number) {
-  CompileJob job;
-  job.name = "slow.cu";
-  job.source = "extern \"C\" __global__ void slow(float* x) {\n  float v = x[threadIdx.x];\n";
-  for (int i = 0; i < 8; ++i) job.source += "  v = sinf(v) * cosf(v + " + std::to_string(number * 1000 + i) + ".0f);\n";
-  job.source += "  x[threadIdx.x] = v;\n}\n";
+KernelSource slowSource(int number) {
+  KernelSource job;
+  job.templateName = "slow.cu";
+  job.text = "extern \"C\" __global__ void slow(float* x) {\n  float v = x[threadIdx.x];\n";
+  for (int i = 0; i < 8; ++i) job.text += "  v = sinf(v) * cosf(v + " + std::to_string(number * 1000 + i) + ".0f);\n";
+  job.text += "  x[threadIdx.x] = v;\n}\n";
   job.arch = "sm_80";
   job.entry = "slow";
   return job;
@@ -56,7 +56,7 @@ CompileJob slowJob(int number) {
 TEST_CASE("NVRTC compiles a kernel with a header from memory", "[jit][nvrtc]") {
   Nvrtc nvrtc(Env::read());
   for (const char* arch : {"sm_80", "sm_90a", "sm_100a", "sm_120"}) {
-    auto result = nvrtc.compile(scaleJob(arch));
+    auto result = nvrtc.compile(scaleSource(arch));
     INFO(arch << (result ? "" : ": " + result.error().message));
     REQUIRE(result);
     CHECK(std::string(result->cubin.data(), 4) == "\177ELF");
@@ -72,13 +72,13 @@ TEST_CASE("NVRTC compiles a kernel with a header from memory", "[jit][nvrtc]") {
 }
 
 TEST_CASE("NVRTC reports spills", "[jit][nvrtc]") {
-  CompileJob job;
-  job.name = "spill.cu";
-  job.source = "extern \"C\" __global__ void spill(float* x) {\n  float v[96];\n"
-               "#pragma unroll\n  for (int i = 0; i < 96; ++i) v[i] = x[i * 32 + threadIdx.x];\n"
-               "  for (int round = 0; round < x[0]; ++round)\n"
-               "#pragma unroll\n    for (int i = 0; i < 96; ++i) v[i] = v[i] * v[(i * 7 + 1) % 96] + 1.0f;\n"
-               "#pragma unroll\n  for (int i = 0; i < 96; ++i) x[i * 32 + threadIdx.x] = v[i];\n}\n";
+  KernelSource job;
+  job.templateName = "spill.cu";
+  job.text = "extern \"C\" __global__ void spill(float* x) {\n  float v[96];\n"
+             "#pragma unroll\n  for (int i = 0; i < 96; ++i) v[i] = x[i * 32 + threadIdx.x];\n"
+             "  for (int round = 0; round < x[0]; ++round)\n"
+             "#pragma unroll\n    for (int i = 0; i < 96; ++i) v[i] = v[i] * v[(i * 7 + 1) % 96] + 1.0f;\n"
+             "#pragma unroll\n  for (int i = 0; i < 96; ++i) x[i * 32 + threadIdx.x] = v[i];\n}\n";
   job.arch = "sm_80";
   job.entry = "spill";
   job.options = {"--maxrregcount=32"};
@@ -91,8 +91,8 @@ TEST_CASE("NVRTC reports spills", "[jit][nvrtc]") {
 
 TEST_CASE("a source that does not compile is a bug of attnc, told with the log", "[jit][nvrtc]") {
   Nvrtc nvrtc(Env::read());
-  CompileJob job = scaleJob();
-  job.source += "int broken = ;\n";
+  KernelSource job = scaleSource();
+  job.text += "int broken = ;\n";
   const Error result = refusalOf(nvrtc.compile(job));
   CHECK(result.blame == Blame::Internal);
   CHECK_THAT(result.message, Contains("scale.cu(9): error: expected an expression"));
@@ -103,7 +103,7 @@ TEST_CASE("headers that the job does not bring are not looked for on disk", "[ji
   writeText(directory / "factor.cuh", "inline __device__ float factor() { return 2.0f; }\n");
   auto before = std::filesystem::current_path();
   std::filesystem::current_path(directory.path());
-  CompileJob job = scaleJob();
+  KernelSource job = scaleSource();
   job.headers.clear();
   Nvrtc nvrtc(Env::read());
   auto result = nvrtc.compile(job);
@@ -114,11 +114,11 @@ TEST_CASE("headers that the job does not bring are not looked for on disk", "[ji
 
 TEST_CASE("a missing entry and an unknown arch are errors with a reason", "[jit][nvrtc]") {
   Nvrtc nvrtc(Env::read());
-  CompileJob job = scaleJob();
+  KernelSource job = scaleSource();
   job.entry = "scal";
   CHECK_THAT(refusalOf(nvrtc.compile(job)).message, Contains("no kernel `scal`"));
   for (const char* arch : {"sm_12", "sm_90ab", "sm_", "90", "compute_90", "", "sm_9999999999999"}) {
-    auto unknown = nvrtc.compile(scaleJob(arch));
+    auto unknown = nvrtc.compile(scaleSource(arch));
     INFO(arch);
     REQUIRE_FALSE(unknown);
     CHECK(unknown.error().blame == Blame::Environment);
@@ -129,7 +129,7 @@ TEST_CASE("a missing entry and an unknown arch are errors with a reason", "[jit]
 TEST_CASE("a missing NVRTC is told with the places that were searched", "[jit][nvrtc]") {
   Nvrtc nvrtc(Env{}, "/nowhere/libnvrtc.so.13");
   CHECK_FALSE(nvrtc.stamp());
-  const Error result = refusalOf(nvrtc.compile(scaleJob()));
+  const Error result = refusalOf(nvrtc.compile(scaleSource()));
   CHECK(result.blame == Blame::Environment);
   CHECK_THAT(result.message, Contains("/nowhere/libnvrtc.so.13"));
   CHECK_THAT(result.remedy, Contains("ATTNC_NVRTC"));
@@ -166,7 +166,7 @@ TEST_CASE("equal jobs give equal machine code in different processes", "[jit][nv
   auto compileTo = [&](const std::string& file) {
     return [&, file] {
       Nvrtc nvrtc(Env::read());
-      auto result = nvrtc.compile(slowJob(1));
+      auto result = nvrtc.compile(slowSource(1));
       if (!result) return 1;
       writeText(directory / file, std::string(result->cubin.begin(), result->cubin.end()));
       return 0;
@@ -184,7 +184,7 @@ TEST_CASE("threads compile at the same time", "[jit][nvrtc]") {
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t)
     threads.emplace_back([&, t] {
-      CompileJob job = scaleJob();
+      KernelSource job = scaleSource();
       job.headers[0].second = "inline __device__ float factor() { return " + std::to_string(t) + ".0f; }\n";
       for (int i = 0; i < 3; ++i)
         if (!nvrtc.compile(job)) ++failed;
@@ -198,7 +198,7 @@ TEST_CASE("a child forked during a compile is refused, and one forked when idle 
   REQUIRE(nvrtc.identity());
   auto compileInChild = [&] {
     ::alarm(20);
-    auto result = nvrtc.compile(scaleJob());
+    auto result = nvrtc.compile(scaleSource());
     if (result) return 0;
     return result.error().blame == Blame::Environment ? 3 : 1;
   };
@@ -208,7 +208,7 @@ TEST_CASE("a child forked during a compile is refused, and one forked when idle 
   std::vector<std::thread> threads;
   for (int t = 0; t < 2; ++t)
     threads.emplace_back([&, t] {
-      for (int i = 0; !stop; ++i, ++done) (void)nvrtc.compile(slowJob(10 * t + i));
+      for (int i = 0; !stop; ++i, ++done) (void)nvrtc.compile(slowSource(10 * t + i));
     });
   while (done == 0) std::this_thread::yield();
   int refused = 0;
@@ -228,18 +228,18 @@ TEST_CASE("a child forked during a compile still reads the disk", "[jit][nvrtc]"
   auto nvrtc = std::make_shared<Nvrtc>(Env::read());
   const cache::Options options{.directory = directory / "cache"};
   KernelCache cache(options, nvrtc);
-  REQUIRE(cache.getOrCompile(scaleJob()));
+  REQUIRE(cache.getOrCompile(scaleSource()));
   std::atomic<bool> stop{false};
   std::atomic<int> done{0};
   std::thread busy([&] {
-    for (int i = 0; !stop; ++i, ++done) (void)nvrtc->compile(slowJob(i));
+    for (int i = 0; !stop; ++i, ++done) (void)nvrtc->compile(slowSource(i));
   });
   while (done == 0) std::this_thread::yield();
   for (int i = 0; i < 4; ++i)
     CHECK(waitFor(startChild([&] {
             ::alarm(20);
             KernelCache fresh(options, nvrtc);
-            auto kernel = fresh.getOrCompile(scaleJob());
+            auto kernel = fresh.getOrCompile(scaleSource());
             return kernel && originOf(*kernel) == cache::Origin::Disk ? 0 : 1;
           })) == 0);
   stop = true;
@@ -250,9 +250,9 @@ TEST_CASE("a kernel of NVRTC comes back from the disk as it was", "[jit][nvrtc]"
   TempDirectory directory;
   auto nvrtc = std::make_shared<Nvrtc>(Env::read());
   const cache::Options options{.directory = directory / "cache"};
-  auto first = take(KernelCache(options, nvrtc).getOrCompile(scaleJob()));
+  auto first = take(KernelCache(options, nvrtc).getOrCompile(scaleSource()));
   CHECK(originOf(first) == cache::Origin::Compiled);
-  auto second = take(KernelCache(options, std::make_shared<Nvrtc>(Env::read())).getOrCompile(scaleJob()));
+  auto second = take(KernelCache(options, std::make_shared<Nvrtc>(Env::read())).getOrCompile(scaleSource()));
   CHECK(originOf(second) == cache::Origin::Disk);
   CHECK(second.cubin == first.cubin);
   CHECK(second.ptx == first.ptx);

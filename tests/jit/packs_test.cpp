@@ -20,7 +20,7 @@ std::string ourMaker() { return "attnc 1"; }
 
 /// A pack of the sample.
 std::string writePack(const std::string& path, const std::string& maker = ourMaker()) {
-  auto value = take(KernelCache(cache::Options{}, std::make_shared<FakeKernelCompiler>()).packed(sampleJob()));
+  auto value = take(KernelCache(cache::Options{}, std::make_shared<FakeKernelCompiler>()).packed(sampleSource()));
   writeText(path, cache::encodePack(maker, {value}));
   return path;
 }
@@ -46,12 +46,12 @@ struct Packed {
 TEST_CASE("a packed kernel is served without compiler and cache", "[jit]") {
   TempDirectory directory;
   Packed packed({writePack(directory / "a")});
-  auto kernel = take(packed.cache.getOrCompile(sampleJob()));
+  auto kernel = take(packed.cache.getOrCompile(sampleSource()));
   CHECK(originOf(kernel) == cache::Origin::Disk);
   CHECK(codeOf(kernel) == codeOf(sampleResult()));
   CHECK(packed.compiler->compiles == 0);
-  CompileJob other = sampleJob();
-  other.source += " ";
+  KernelSource other = sampleSource();
+  other.text += " ";
   CHECK_FALSE(packed.cache.getOrCompile(other));
 }
 
@@ -59,7 +59,7 @@ TEST_CASE("a pack is preferred to compiling, and one may be added later", "[jit]
   TempDirectory directory;
   Packed packed({}, true);
   REQUIRE(packed.packs->add(writePack(directory / "a")));
-  REQUIRE(packed.cache.getOrCompile(sampleJob()));
+  REQUIRE(packed.cache.getOrCompile(sampleSource()));
   CHECK(packed.compiler->compiles == 0);
   CHECK_THAT(refusalOf(packed.packs->add(directory / "b")).message,
              Contains("cannot open the pack " + (directory / "b")));
@@ -69,7 +69,7 @@ TEST_CASE("a pack of another version fails each call, with both versions", "[jit
   TempDirectory directory;
   Packed packed({writePack(directory / "a", "attnc 2")}, true);
   for (int i = 0; i < 2; ++i) {
-    const Error refused = refusalOf(packed.cache.getOrCompile(sampleJob()));
+    const Error refused = refusalOf(packed.cache.getOrCompile(sampleSource()));
     CHECK(refused.blame == Blame::Environment);
     CHECK_THAT(refused.message, Contains("was made by attnc 2, and this is attnc 1"));
     CHECK_THAT(refused.remedy, Contains("attnc pack"));
@@ -83,7 +83,7 @@ TEST_CASE("a damaged kernel in a pack is compiled instead, with a warning", "[ji
   bytes.back() = char(bytes.back() ^ 1);
   writeText(directory / "a", bytes);
   Packed packed({directory / "a"}, true);
-  auto kernel = take(packed.cache.getOrCompile(sampleJob()));
+  auto kernel = take(packed.cache.getOrCompile(sampleSource()));
   CHECK(originOf(kernel) == cache::Origin::Compiled);
   REQUIRE(packed.warnings.size() == 1);
   CHECK_THAT(packed.warnings[0], Contains("is damaged: sample.cu sample sm_90a"));
@@ -111,20 +111,20 @@ TEST_CASE("the default pack is searched after the cache and before the compiler"
   const cache::Options options{.directory = directory / "cache"};
   const std::string path = writePack(directory / "a");
   WithDefault fresh({path, false}, options);
-  auto kernel = take(fresh.cache.getOrCompile(sampleJob()));
+  auto kernel = take(fresh.cache.getOrCompile(sampleSource()));
   CHECK(originOf(kernel) == cache::Origin::Disk);
   CHECK(fresh.compiler->compiles == 0);
   CHECK(fresh.compiler->identities == 0);
   CHECK_FALSE(std::filesystem::exists(directory / "cache"));
 
-  CompileJob other = sampleJob();
-  other.source += " ";
+  KernelSource other = sampleSource();
+  other.text += " ";
   REQUIRE(fresh.cache.getOrCompile(other));
   CHECK(fresh.compiler->compiles == 1);
 
-  REQUIRE(WithDefault({}, options).cache.getOrCompile(sampleJob())); // the cache now has the sample
+  REQUIRE(WithDefault({}, options).cache.getOrCompile(sampleSource())); // the cache now has the sample
   WithDefault later({path, false}, options);
-  REQUIRE(later.cache.getOrCompile(sampleJob()));
+  REQUIRE(later.cache.getOrCompile(sampleSource()));
   CHECK(later.lines.empty()); // the pack was not even opened
 }
 
@@ -133,8 +133,8 @@ TEST_CASE("a default pack that cannot be used is passed over", "[jit]") {
   const auto passesOver = [](const DefaultPack& pack, const std::string& why) {
     WithDefault process(pack);
     for (const char* source : {"one", "two"}) {
-      CompileJob job = sampleJob();
-      job.source = source;
+      KernelSource job = sampleSource();
+      job.text = source;
       auto kernel = take(process.cache.getOrCompile(job));
       CHECK(originOf(kernel) == cache::Origin::Compiled);
     }
@@ -153,7 +153,7 @@ TEST_CASE("a default pack that cannot be used is passed over", "[jit]") {
   std::filesystem::permissions(path, std::filesystem::perms(0664));
   passesOver({path, true}, "others may write it");
   WithDefault named({path, false}); // whoever names a pack trusts it
-  auto kernel = take(named.cache.getOrCompile(sampleJob()));
+  auto kernel = take(named.cache.getOrCompile(sampleSource()));
   CHECK(originOf(kernel) == cache::Origin::Disk);
 }
 
@@ -163,7 +163,7 @@ TEST_CASE("a damaged kernel of the default pack is compiled instead", "[jit]") {
   bytes.back() = char(bytes.back() ^ 1);
   writeText(directory / "a", bytes);
   WithDefault process({directory / "a", false});
-  auto kernel = take(process.cache.getOrCompile(sampleJob()));
+  auto kernel = take(process.cache.getOrCompile(sampleSource()));
   CHECK(originOf(kernel) == cache::Origin::Compiled);
 }
 

@@ -519,11 +519,11 @@ NVRTC_TEST_CASE("as many captures as a mod may have fit into the parameters of e
 NVRTC_TEST_CASE("the parameters of a kernel may take 32764 bytes on every arch", "[kernels]") {
   jit::Nvrtc nvrtc(jit::Env::read());
   const auto compiles = [&](const char* arch, size_t bytes) {
-    jit::CompileJob job{.name = "parameters.cu", .arch = arch, .entry = "touch"};
-    job.source = fmt::format("struct Words {{ unsigned x[{}]; }};\n"
-                             "extern \"C\" __global__ void touch(const __grid_constant__ Words words) {{\n"
-                             "  *(unsigned*)(size_t)words.x[threadIdx.x] = 0;\n}}\n",
-                             bytes / 4);
+    KernelSource job{.entry = "touch", .templateName = "parameters.cu", .arch = arch};
+    job.text = fmt::format("struct Words {{ unsigned x[{}]; }};\n"
+                           "extern \"C\" __global__ void touch(const __grid_constant__ Words words) {{\n"
+                           "  *(unsigned*)(size_t)words.x[threadIdx.x] = 0;\n}}\n",
+                           bytes / 4);
     return bool(nvrtc.compile(job));
   };
   for (const char* arch : {"sm_80", "sm_89", "sm_90a", "sm_100", "sm_120"}) {
@@ -540,7 +540,7 @@ NVRTC_TEST_CASE("what joins stages compiles for every dtype and arch, without sp
       for (const int headDim : {8, 128, 256}) {
         CAPTURE(arch, dtypeName(dtype), headDim);
         for (const auto stageOf : {StageKernels::mergeStage, StageKernels::weighStage, StageKernels::addStage}) {
-          auto job = take(modlessJob(stageOf(dtype, headDim), arch, "stages"));
+          auto job = take(modlessSource(stageOf(dtype, headDim), arch, "stages"));
           auto compiled = take(nvrtc.compile(job));
           CHECK(compiled.spillBytes == 0);
         }

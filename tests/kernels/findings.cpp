@@ -131,12 +131,7 @@ Expected<std::vector<Launch>> compiled(const Job& job) {
   std::vector<Launch> launches;
   for (KernelSource& source : *sources) {
     if (source.templateName.find(job.templates) == std::string::npos) continue;
-    auto result = nvrtc.compile({.name = source.templateName,
-                                 .source = source.text,
-                                 .headers = source.headers,
-                                 .options = source.options,
-                                 .arch = source.arch,
-                                 .entry = source.entry});
+    auto result = nvrtc.compile(source);
     if (!result) return result.error();
     launches.push_back({std::move(source), *std::move(result)});
   }

@@ -330,8 +330,8 @@ TEST_CASE("if a rank dies, the others get their engine's error, and no gradient 
             sharded->launch(operands, mine.outputs(), engine, workspace.data, nullptr, nullptr, kept.data);
         forwardEnd.arrive_and_wait();
         if (!launched) return launched;
+        int left = calls; // outlives the engine's calls
         if (rank == 1) {
-          int left = calls;
           const auto mayLive = [&left, &post]() -> Status {
             if (left-- > 0) return {};
             post.close();
