@@ -9,14 +9,14 @@ namespace attnc {
 
 /// What a launch may have beyond q, k, v and out (features.def).
 enum class Feature : uint8_t {
-#define ATTNC_FEATURE(name, c_name, option, text) name,
+#define ATTNC_FEATURE(name, option, text) name,
 #include "attnc/features.def"
 };
 
 /// Returns what completes "takes no ...", such as "pages".
 constexpr std::string_view featureText(Feature feature) {
   constexpr std::string_view kTexts[] = {
-#define ATTNC_FEATURE(name, c_name, option, text) text,
+#define ATTNC_FEATURE(name, option, text) text,
 #include "attnc/features.def"
   };
   return kTexts[int(feature)];
@@ -25,7 +25,7 @@ constexpr std::string_view featureText(Feature feature) {
 /// Returns the member of KernelOptions that asks for a feature, such as "pageSize"; "features" is its set.
 constexpr std::string_view featureOption(Feature feature) {
   constexpr std::string_view kOptions[] = {
-#define ATTNC_FEATURE(name, c_name, option, text) #option,
+#define ATTNC_FEATURE(name, option, text) #option,
 #include "attnc/features.def"
   };
   return kOptions[int(feature)];
@@ -76,8 +76,7 @@ private:
 /// The features that KernelOptions::features holds. The other ones follow from other options.
 inline constexpr Features kOptionFeatures = [] {
   Features features;
-#define ATTNC_FEATURE(name, c_name, option, text)                                                                      \
-  features.set(Feature::name, featureOption(Feature::name) == "features");
+#define ATTNC_FEATURE(name, option, text) features.set(Feature::name, featureOption(Feature::name) == "features");
 #include "attnc/features.def"
   return features;
 }();

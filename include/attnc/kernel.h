@@ -178,7 +178,7 @@ struct CompiledKernel {
   int64_t dynamicSharedBytes = 0;      ///< Bytes of dynamic shared memory of a CTA, as requested by a launch.
   int64_t stackBytes = 0;              ///< Bytes of stack frames, summed over all functions.
   std::vector<std::string> advisories; ///< Lines of ptxas about silently slow code: C7504 and C7510..C7520.
-  bool fromDisk = false;               ///< Whether the call that returned this read it from the disk cache.
+  bool fromDisk = false;               ///< Whether the call that returned this read it from the disk cache or a pack.
   double compileMs = 0;                ///< Milliseconds of compilation in that call. 0 if a cache had the code.
 };
 
@@ -201,6 +201,7 @@ public:
   struct Impl; ///< In src/api.
 
 protected:
+  friend struct CompilerAccess; // src/api
   explicit Kernel(std::shared_ptr<const Impl> impl) : impl(std::move(impl)) {}
   std::shared_ptr<const Impl> impl;
 };

@@ -70,10 +70,10 @@ struct Preparation {
   std::string whyKind;
   /// Shape of the mask in the workspace, which initialise() builds, or each launch (KvLoop::Listed). Unset: none.
   std::optional<BlockMaskShape> blockMask;
-  ProblemShape problem;      ///< Extents of the operands.
-  size_t workspaceBytes = 0; ///< Bytes of workspace: Prepared::workspaceBytes().
-  struct Impl;
-  std::shared_ptr<const Impl> impl; ///< What Compiler::prepare() knows besides (src/api).
+  ProblemShape problem;             ///< Extents of the operands.
+  size_t workspaceBytes = 0;        ///< Bytes of workspace: Prepared::workspaceBytes().
+  struct Impl;                      ///< In src/api.
+  std::shared_ptr<const Impl> impl; ///< What else operands decided, for Compiler::prepare().
 
   /// Returns the kernel of the pass that was settled last: backward for training, else forward or decode.
   const Plan& last() const { return backward ? *backward : kernel; }

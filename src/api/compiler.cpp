@@ -9,7 +9,6 @@
 #include "api/options_key.h"
 #include "api/own_stack.h"
 #include "api/pack_maker.h"
-#include "ir/hash.h"
 #include "jit/cache_options.h"
 #include "jit/current_device.h"
 #include "jit/kernel_cache.h"
@@ -67,21 +66,10 @@ int64_t maxWorkFrom(const CompilerOptions& options, const jit::Env& env, const c
   return kDefaultMaxWork;
 }
 
-/// Returns the key of a mod for kernels of these options. Mods of equal IR may name their captures and extents
-/// differently, and launches and pins bind by name. Once masks are lifted, a mod that masks in score_mod and one that
-/// masks in mask_mod have equal IR, and kernels of a caller's lists tell them apart.
-std::string modKey(const Mod& mod, const KernelOptions& options) {
-  std::string key = mod.hash();
-  if (keepsMasks(options) && mod.masksLifted()) key += " masked by score " + ir::canonicalHash(tracedModule(mod));
-  for (const CaptureInfo& capture : mod.captures()) key += " " + capture.name;
-  for (const std::string& dim : mod.module().dims) key += " " + dim;
-  return key;
-}
-
 /// Returns the key of a plan's machine code and of how a launch fills its parameters.
 std::string codeKey(const Plan& plan) {
   const PlanAccess::Impl& of = PlanAccess::of(plan);
-  return modKey(of.given, of.plan.options) + " " + optionsKey(of.plan.options);
+  return keyOf(of.given) + " " + optionsKey(of.plan.options);
 }
 
 } // namespace
@@ -121,7 +109,7 @@ Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& optio
   const passes::SequenceForm sequences = sequenceForm(options);
   const bool isAsItIs = sequences.isPlain() && !(keepsMasks(options) && mod.module().liftsMasks);
   if (options.pins.empty() && !isBackward && isAsItIs && !passes::hasGradientStops(mod.module())) return mod;
-  std::string key = modKey(mod, options) + (isBackward ? " backward" : "");
+  std::string key = keyOf(mod) + (isBackward ? " backward" : "") + (keepsMasks(options) ? " masked by score" : "");
   if (!sequences.isPlain())
     key += fmt::format(" sequences {} {} {} {}", sequences.lengths, int(sequences.offsets), sequences.ragged,
                        sequences.pages);
@@ -147,39 +135,24 @@ Expected<Plan> Compiler::Impl::planFor(const Mod& mod, const KernelOptions& opti
   });
 }
 
-std::vector<KernelSource> Compiler::Impl::sourcesOf(const Plan& plan, const StageMods& mods) {
-  const PlanAccess::Impl& of = PlanAccess::of(plan);
-  const std::string label = kernelLabel(of.given, of.plan.options);
-  std::vector<KernelSource> sources;
-  for (size_t i = 0; i < mods.size(); ++i) {
-    sources.push_back(of.source(mods, i));
-    sources.back().label = label;
-  }
-  return sources;
-}
-
 Expected<CompiledStages> Compiler::Impl::build(const Plan& plan) {
   const std::string key = codeKey(plan);
   {
     std::lock_guard lock(mutex);
     if (auto found = built.find(key); found != built.end()) return found->second;
   }
-  const PlanAccess::Impl& of = PlanAccess::of(plan);
-  ATTNC_TRY_AS(mods, onOwnStack([&] { return of.stageMods(); }));
+  ATTNC_TRY_AS(sources, plan.sources());
   CompiledStages compiled, later;
   // The first program compiles on this thread, each other one on its own: all at once, so that the longest waits for
   // none.
   std::vector<std::future<Expected<CompiledKernel>>> programs;
-  for (KernelSource& source : sourcesOf(plan, *mods)) {
+  for (KernelSource& source : *sources) {
     const auto launch = programs.empty() ? std::launch::deferred : std::launch::async;
     programs.push_back(std::async(
         launch, [this, source = std::move(source)] { return onOwnStack([&] { return cache.getOrCompile(source); }); }));
   }
   for (size_t i = 0; i < programs.size(); ++i) {
     ATTNC_TRY_AS(kernel, programs[i].get());
-    kernel->entry = of.plan.stages[i].entry;
-    kernel->templateName = of.plan.stages[i].templateName;
-    kernel->dynamicSharedBytes = of.plan.stages[i].config.sharedBytes;
     compiled.push_back(std::make_shared<const CompiledKernel>(*std::move(kernel)));
     later.push_back(fromMemory(compiled.back()));
   }

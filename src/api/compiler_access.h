@@ -10,7 +10,7 @@ struct CompilerAccess {
   /// Otherwise as Compiler::loadForward(). `plan`: of blockMaskOptions().
   static Expected<BlockMaskKernel> loadBlockMask(const Compiler& compiler, const Plan& plan);
   /// Returns what a kernel launches.
-  static const Kernel::Impl& implOf(const BlockMaskKernel& kernel) { return *kernel.impl; }
+  static const Kernel::Impl& implOf(const Kernel& kernel) { return *kernel.impl; }
   /// Compiles a program without a mod, or takes it from memory or disk.
   static Expected<CompiledKernel> compile(const Compiler& compiler, const KernelSource& source);
 };

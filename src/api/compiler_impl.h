@@ -63,9 +63,6 @@ struct Compiler::Impl {
   /// Compiler::plan() for options that have an arch.
   Expected<Plan> planFor(const Mod& mod, const KernelOptions& options);
 
-  /// Returns what NVRTC compiles for each stage of a plan. `mods`: its stageMods().
-  static std::vector<KernelSource> sourcesOf(const Plan& plan, const StageMods& mods);
-
   /// Returns a plan's machine code: from memory, or written and compiled.
   Expected<CompiledStages> build(const Plan& plan);
 

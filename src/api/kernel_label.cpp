@@ -20,7 +20,7 @@ std::string labelOf(std::string words, char between) {
 /// Returns the label of a feature: "row-max" for RowMax.
 std::string labelOf(Feature feature) {
   constexpr std::string_view kNames[] = {
-#define ATTNC_FEATURE(name, c_name, option, text) #name,
+#define ATTNC_FEATURE(name, option, text) #name,
 #include "attnc/features.def"
   };
   std::string label;

@@ -84,6 +84,10 @@ Mod::Impl::Impl(ir::Module simplified, ir::Module traced, ModSource source, ir::
       hash(ir::canonicalHash(module)), gradients(std::move(outputs)) {
   for (const ir::TensorCapture& tensor : module.tensors) captures.push_back(describe(module, tensor));
   for (const ir::ScalarCapture& scalar : module.scalars) captures.push_back(describe(scalar));
+  key = hash + " " + ir::canonicalHash(this->traced);
+  for (const ir::TensorCapture& tensor : this->traced.tensors) key += " " + tensor.name;
+  for (const ir::ScalarCapture& scalar : this->traced.scalars) key += " " + scalar.name;
+  for (const std::string& dim : this->traced.dims) key += " " + dim;
 }
 
 Expected<std::shared_ptr<const passes::GridKernel>> Mod::Impl::gridKernel() const {
@@ -279,6 +283,8 @@ Expected<std::set<std::string>> reachedCaptures(const Mod& mod) {
 }
 
 const ir::CaptureGradients& captureGradients(const Mod& mod) { return ModAccess::implOf(mod).gradients; }
+
+const std::string& keyOf(const Mod& mod) { return ModAccess::implOf(mod).key; }
 
 const ir::Module& tracedModule(const Mod& mod) { return ModAccess::implOf(mod).traced; }
 

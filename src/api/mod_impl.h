@@ -32,6 +32,9 @@ struct Mod::Impl {
   ir::Module traced; ///< before all passes, but with pins
   ModSource source;
   std::string hash;
+  /// What the compiler's memory knows it by. Mods of equal IR may differ before the passes, which run anew for lengths,
+  /// pins and a caller's lists; and in the names that launches and pins bind by.
+  std::string key;
   std::vector<CaptureInfo> captures; ///< in the module's order, tensors first
   ir::CaptureGradients gradients;    ///< outputs of the module
 
@@ -88,6 +91,9 @@ Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures 
 const ir::CaptureGradients& captureGradients(const Mod& mod);
 
 Expected<ScoreGradient> scoreGradientOf(const Mod& mod);
+
+/// Returns Mod::Impl::key.
+const std::string& keyOf(const Mod& mod);
 
 /// Returns the module as the text says it, before all passes, to show what a line computes. Captures also bind to it.
 const ir::Module& tracedModule(const Mod& mod);

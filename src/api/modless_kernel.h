@@ -2,7 +2,6 @@
 #pragma once
 
 #include "attnc/compiler.h"
-#include "jit/kernel_compiler.h"
 #include "jit/loaded_kernel.h"
 #include "plan/stage.h"
 

@@ -21,7 +21,7 @@ namespace {
 
 std::string makerOfPacks() {
   cache::FieldHasher hasher;
-  hasher.field(uint64_t(jit::kJobSchema));
+  hasher.field(uint64_t(jit::kSourceSchema));
   for (unsigned i = 0; i < plan::kEmbeddedFileCount; ++i) {
     hasher.field(std::string_view(plan::kEmbeddedFiles[i].name));
     hasher.field(std::string_view(plan::kEmbeddedFiles[i].text));
@@ -69,8 +69,8 @@ Expected<std::string> Compiler::Impl::pack(const std::vector<Plan>& plans) {
     ATTNC_TRY(addQuantisers(plan.options(), sources));
     ATTNC_TRY_AS(all, onOwnStack([&] { return plansOfLaunches(plan); }));
     for (const Plan& one : *all) {
-      ATTNC_TRY_AS(mods, onOwnStack([&] { return PlanAccess::of(one).stageMods(); }));
-      for (KernelSource& source : sourcesOf(one, *mods)) sources.push_back(std::move(source));
+      ATTNC_TRY_AS(ofPlan, one.sources());
+      for (KernelSource& source : *ofPlan) sources.push_back(std::move(source));
     }
   }
   std::vector<Expected<cache::PackedValue>> compiled(sources.size(), cache::PackedValue{});

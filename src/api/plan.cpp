@@ -2,6 +2,7 @@
 #include "attnc/plan.h"
 
 #include "api/compiler_impl.h"
+#include "api/kernel_label.h"
 #include "api/own_stack.h"
 #include "api/plan_impl.h"
 #include "families/decode_parts.h"
@@ -39,6 +40,12 @@ Expected<StageMods> Plan::Impl::stageMods() const {
     mods.push_back(*std::move(one));
   }
   return mods;
+}
+
+KernelSource Plan::Impl::source(const StageMods& mods, size_t stage) const {
+  KernelSource source = plan::assemble(*mods[stage], plan.stages[stage], plan.options);
+  source.label = kernelLabel(given, plan.options);
+  return source;
 }
 
 const Mod& Plan::mod() const { return impl->given; }

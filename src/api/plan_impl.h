@@ -28,9 +28,7 @@ struct Plan::Impl {
   /// Writes the mods of all stages; costs little after the first time. Error (mod): more work than maxWork.
   Expected<StageMods> stageMods() const;
   /// Returns the source of a stage. `mods`: stageMods().
-  KernelSource source(const StageMods& mods, size_t stage) const {
-    return plan::assemble(*mods[stage], plan.stages[stage], plan.options);
-  }
+  KernelSource source(const StageMods& mods, size_t stage) const;
 };
 
 struct PlanAccess {

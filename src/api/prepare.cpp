@@ -38,10 +38,11 @@ std::vector<Plan> Preparation::kernels() const {
 struct Prepared::Impl {
   Preparation preparation;
   ForwardKernel kernel;
-  std::shared_ptr<const Kernel::Impl> plan;       ///< the kernel's
   std::optional<BlockMaskKernel> blockMaskKernel; ///< set if a mask is built in the workspace
   std::optional<BackwardKernel> backwardKernel;   ///< set if prepared for training
   bool checks;                                    ///< PrepareOptions::check
+
+  const Kernel::Impl& loaded() const { return CompilerAccess::implOf(kernel); }
 
   void* backwardMemory(void* memory) const {
     return memory ? static_cast<char*>(memory) + backwardOffset(preparation.impl->workspace) : nullptr;
@@ -56,7 +57,7 @@ struct Prepared::Impl {
   /// check(), and checks values if launches do.
   Status checkLaunch(const Operands& operands, void* memory, KernelKind kind, Stream stream) const {
     ATTNC_TRY(check(operands, memory));
-    return checks || plan->checks ? checkOnDevice(plan->module(), operands, kind, stream) : Status();
+    return checks || loaded().checks ? checkOnDevice(loaded().module(), operands, kind, stream) : Status();
   }
 
   /// Which lists the block mask kernel builds. A backward pass walks those by column.
@@ -128,8 +129,8 @@ Status Prepared::launch(const Operands& operands, const Outputs& outputs, void* 
   const Kernel::Impl& builder = CompilerAccess::implOf(*impl->blockMaskKernel);
   ATTNC_TRY_AS(build,
                plan::checkBlockMask(builder.module(), lists, impl->preparation.problem, builder.options(), &*checked));
-  return impl->plan->launch(*checked, operands.captures, workspace, stream,
-                            [&] { return builder.launch(*build, operands.captures, nullptr, stream); });
+  return impl->loaded().launch(*checked, operands.captures, workspace, stream,
+                               [&] { return builder.launch(*build, operands.captures, nullptr, stream); });
 }
 
 const BackwardKernel* Prepared::backwardKernel() const {
@@ -171,7 +172,6 @@ Status PreparedAccess::launchBackward(const Prepared& prepared, const BackwardOp
 Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, Preparation preparation, bool checks) {
   Impl& impl = *compiler.impl;
   ATTNC_TRY_AS(kernel, impl.load(preparation.kernel));
-  const std::shared_ptr<const Kernel::Impl> plan = *kernel;
   std::optional<BlockMaskKernel> builder;
   if (preparation.blockMaskKernel) {
     ATTNC_TRY_AS(loaded, CompilerAccess::loadBlockMask(compiler, *preparation.blockMaskKernel));
@@ -182,9 +182,8 @@ Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, Preparatio
     ATTNC_TRY_AS(loaded, impl.load(*preparation.backward));
     backward = BackwardKernel(*std::move(loaded));
   }
-  return Prepared(
-      std::make_shared<const Prepared::Impl>(Prepared::Impl{std::move(preparation), ForwardKernel(*std::move(kernel)),
-                                                            plan, std::move(builder), std::move(backward), checks}));
+  return Prepared(std::make_shared<const Prepared::Impl>(Prepared::Impl{
+      std::move(preparation), ForwardKernel(*std::move(kernel)), std::move(builder), std::move(backward), checks}));
 }
 
 Expected<Prepared> Compiler::Impl::prepare(const Compiler& compiler, const Mod& mod, const Operands& operands,

@@ -1,8 +1,8 @@
 // The programs that round tensors to E4M3 and their parameters, for launches, packs and tests.
 #pragma once
 
+#include "attnc/kernel.h"
 #include "attnc/quantise.h"
-#include "jit/kernel_compiler.h"
 #include "launch/launch_operands.h"
 
 #include <string>

@@ -7,6 +7,19 @@
 namespace attnc::c {
 namespace {
 
+constexpr uint32_t kFeaturesOfC = ATTNC_FEATURE_LENGTHS | ATTNC_FEATURE_APPENDS | ATTNC_FEATURE_RAGGED |
+                                  ATTNC_FEATURE_FP8_KV | ATTNC_FEATURE_ROW_MAX | ATTNC_FEATURE_DETERMINISTIC |
+                                  ATTNC_FEATURE_FP8_Q | ATTNC_FEATURE_V_IN_K | ATTNC_FEATURE_ROW_SCALES;
+static_assert(kFeaturesOfC == uint32_t(kOptionFeatures), "C has a bit for each feature that options ask for");
+constexpr bool isBit(Feature feature, uint32_t bit) { return uint32_t(Features{feature}) == bit; }
+static_assert(isBit(Feature::Lengths, ATTNC_FEATURE_LENGTHS) && isBit(Feature::Appends, ATTNC_FEATURE_APPENDS) &&
+                  isBit(Feature::Ragged, ATTNC_FEATURE_RAGGED) && isBit(Feature::Fp8Kv, ATTNC_FEATURE_FP8_KV) &&
+                  isBit(Feature::RowMax, ATTNC_FEATURE_ROW_MAX) &&
+                  isBit(Feature::Deterministic, ATTNC_FEATURE_DETERMINISTIC) &&
+                  isBit(Feature::Fp8Q, ATTNC_FEATURE_FP8_Q) && isBit(Feature::VInK, ATTNC_FEATURE_V_IN_K) &&
+                  isBit(Feature::RowScales, ATTNC_FEATURE_ROW_SCALES),
+              "C numbers features in the order of features.def");
+
 constexpr std::array kDtypes{DType::Bool, DType::U8,  DType::I8,   DType::I16, DType::I32,
                              DType::I64,  DType::F16, DType::BF16, DType::F32, DType::E4M3};
 constexpr std::array kKinds{KernelKind::Forward, KernelKind::Backward, KernelKind::BlockMask, KernelKind::Decode};

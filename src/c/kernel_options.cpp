@@ -28,7 +28,7 @@ struct OptionReader {
   void read(Features& option, uint32_t given, const Place& place) const {
     option = Features(given);
     if (const uint32_t others(option.without(kOptionFeatures)); others)
-      arguments.refuse(place, fmt::format("has bits {:#x}, which are no features that callers ask for here", others));
+      arguments.refuse(place, fmt::format("has bits {:#x}, which are no ATTNC_FEATURE", others));
   }
   void read(std::string& option, const char* given, const Place&) const {
     if (given) option = given;

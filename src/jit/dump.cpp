@@ -31,8 +31,8 @@ bool writeFile(const fs::path& path, std::string_view bytes) {
 
 } // namespace
 
-void dumpJob(const std::string& directory, const cache::Digest& content, const KernelSource& source,
-             const CompiledKernel* result, const std::string& failure, const cache::Log& log) {
+void dumpSource(const std::string& directory, const cache::Digest& content, const KernelSource& source,
+                const CompiledKernel* result, const std::string& failure, const cache::Log& log) {
   if (directory.empty()) return;
   std::string stem = fs::path(source.templateName).stem().string();
   fs::path folder = fs::path(directory) / fmt::format("{}-{}-{}", stem, source.arch, content.hex().substr(0, 12));

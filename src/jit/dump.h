@@ -5,16 +5,16 @@
 // logged.
 #pragma once
 
+#include "attnc/kernel.h"
 #include "cache/log.h"
 #include "cache/sha256.h"
-#include "jit/kernel_compiler.h"
 
 #include <string>
 
 namespace attnc::jit {
 
 /// `content`: digest of the job (kernel_bytes.h). `result`: null if the job failed; `failure` is then the error's text.
-void dumpJob(const std::string& directory, const cache::Digest& content, const KernelSource& source,
-             const CompiledKernel* result, const std::string& failure, const cache::Log& log);
+void dumpSource(const std::string& directory, const cache::Digest& content, const KernelSource& source,
+                const CompiledKernel* result, const std::string& failure, const cache::Log& log);
 
 } // namespace attnc::jit

@@ -1,8 +1,8 @@
 // The cache's form of a kernel: the digest of its inputs, and the result as bytes.
 #pragma once
 
+#include "attnc/kernel.h"
 #include "cache/sha256.h"
-#include "jit/kernel_compiler.h"
 
 #include <optional>
 #include <string>
@@ -12,11 +12,11 @@ namespace attnc::jit {
 
 /// Part of every digest. Raise it if attnc compiles an equal job to other code, or encodes results differently. Old
 /// entries of the cache are then never found.
-constexpr int kJobSchema = 3;
+constexpr int kSourceSchema = 3;
 
 /// Returns the digest of everything that determines the machine code except the compiler: schema, options, names, all
 /// texts. Takes about 2.5 us per KiB. `schema` is a parameter only for tests.
-cache::Digest contentOf(const KernelSource& source, int schema = kJobSchema);
+cache::Digest contentOf(const KernelSource& source, int schema = kSourceSchema);
 
 std::string encodeResult(const CompiledKernel& result);
 

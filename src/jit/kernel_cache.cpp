@@ -16,6 +16,25 @@ std::string nameOf(const KernelSource& source) {
                      source.label);
 }
 
+/// Returns a kernel as the call tells it that took it from disk or a pack.
+CompiledKernel asFromDisk(CompiledKernel kernel) {
+  kernel.compileMs = 0;
+  kernel.fromDisk = true;
+  return kernel;
+}
+
+/// Returns a log without the lines that tell times.
+std::string withoutTimes(const std::string& log) {
+  std::string kept;
+  for (size_t begin = 0; begin < log.size();) {
+    const size_t end = std::min(log.find('\n', begin), log.size() - 1) + 1;
+    const std::string_view line(log.data() + begin, end - begin);
+    if (line.find("Compile time") == line.npos) kept += line;
+    begin = end;
+  }
+  return kept;
+}
+
 } // namespace
 
 KernelCache::KernelCache(cache::Options options, std::shared_ptr<KernelCompiler> compiler, std::string dumpDirectory,
@@ -34,15 +53,8 @@ Expected<CompiledKernel> KernelCache::compile(const KernelSource& source, const 
     log.line(fmt::format("compiled {} for {} in {:.1f} ms: {} registers, {} bytes spilled", source.templateName,
                          source.arch, compiled->compileMs, compiled->registers, compiled->spillBytes));
   else
-    dumpJob(dumpDirectory, content, source, nullptr, compiled.error().message, log);
+    dumpSource(dumpDirectory, content, source, nullptr, compiled.error().message, log);
   return compiled;
-}
-
-/// Returns a kernel as the call tells it that took it from disk or a pack.
-static CompiledKernel fromDisk(CompiledKernel kernel) {
-  kernel.compileMs = 0;
-  kernel.fromDisk = true;
-  return kernel;
 }
 
 Expected<CompiledKernel> KernelCache::decoded(const cache::CachedBytes& cached, const KernelSource& source,
@@ -50,7 +62,7 @@ Expected<CompiledKernel> KernelCache::decoded(const cache::CachedBytes& cached, 
   std::optional<CompiledKernel> kernel = decodeResult(*cached.bytes);
   // An intact entry whose bytes are not a kernel. A failure of the cache fails no call.
   if (!kernel) return compile(source, content);
-  if (cached.origin == cache::Origin::Disk) return fromDisk(*std::move(kernel));
+  if (cached.origin == cache::Origin::Disk) return asFromDisk(*std::move(kernel));
   if (cached.origin == cache::Origin::Memory) kernel->compileMs = 0;
   return *std::move(kernel);
 }
@@ -58,13 +70,13 @@ Expected<CompiledKernel> KernelCache::decoded(const cache::CachedBytes& cached, 
 Expected<CompiledKernel> KernelCache::find(const KernelSource& source, const cache::Digest& content) {
   if (packs.named) {
     ATTNC_TRY_AS(found, packs.named->find(content));
-    if (*found) return fromDisk(**std::move(found));
+    if (*found) return asFromDisk(**std::move(found));
   }
   // The default pack is searched before the compiler is asked for its identity, which takes longer than the rest.
   if (packs.byDefault) {
     if (auto cached = cache.find(content)) return decoded(*cached, source, content);
     ATTNC_TRY_AS(found, packs.byDefault->find(content));
-    if (*found) return fromDisk(**std::move(found));
+    if (*found) return asFromDisk(**std::move(found));
   }
   const std::string name = fmt::format("{} key={}", nameOf(source), content.hex());
   ATTNC_TRY_AS(cached, cache.getOrCompile(content, name, [&]() -> Expected<std::string> {
@@ -78,13 +90,18 @@ Expected<CompiledKernel> KernelCache::getOrCompile(const KernelSource& source) {
   ATTNC_TRY(checkOptions(source));
   const cache::Digest content = contentOf(source);
   auto kernel = find(source, content);
-  if (kernel && (kernel->fromDisk || kernel->compileMs > 0)) dumpJob(dumpDirectory, content, source, &*kernel, {}, log);
+  if (!kernel) return kernel;
+  kernel->entry = source.entry;
+  kernel->templateName = source.templateName;
+  kernel->dynamicSharedBytes = source.dynamicSharedBytes;
+  if (kernel->fromDisk || kernel->compileMs > 0) dumpSource(dumpDirectory, content, source, &*kernel, {}, log);
   return kernel;
 }
 
 Expected<cache::PackedValue> KernelCache::packed(const KernelSource& source) {
   ATTNC_TRY_AS(kernel, getOrCompile(source));
   kernel->compileMs = 0; // equal kernels make equal packs
+  kernel->log = withoutTimes(kernel->log);
   return cache::PackedValue{contentOf(source), nameOf(source), encodeResult(*kernel)};
 }
 

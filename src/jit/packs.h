@@ -5,10 +5,10 @@
 // over then. A damaged kernel in an intact pack is a miss, with a warning. Not: making packs (kernel_cache.h).
 #pragma once
 
+#include "attnc/kernel.h"
 #include "cache/log.h"
 #include "cache/pack.h"
 #include "jit/env.h"
-#include "jit/kernel_compiler.h"
 
 #include <memory>
 #include <optional>

@@ -4,7 +4,7 @@
 // Unknown lines are skipped; a log without numbers gives zeros.
 #pragma once
 
-#include "jit/kernel_compiler.h"
+#include "attnc/kernel.h"
 
 #include <string_view>
 

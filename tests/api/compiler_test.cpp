@@ -75,31 +75,42 @@ TEST_CASE("a mod is derived, analysed and written once for all that ask", "[api]
   CHECK(test::visitsOf([&] { REQUIRE(test::compiledOf(compiler, window, forward)); }) == 0);
 }
 
-TEST_CASE("kernels of a caller's lists differ by which function masks", "[api]") {
-  const std::string some = "k % 7 != 3", both = "(k % 7 != 3) & (q >= k)";
-  const auto masking = [](const std::string& score, const std::string& mask) {
-    return mod(("def score_mod(s, b, h, q, k):\n    return where(" + score +
-                ", s, -inf)\ndef mask_mod(b, h, q, k):\n    return " + mask + "\n")
-                   .c_str());
-  };
-  const Mod first = masking(some, both), second = masking(both, some);
-  CHECK(first.hash() == second.hash());
+TEST_CASE("mods of equal IR share no kernel where they differ without aligned queries, or by which function masks",
+          "[api]") {
   const CompilerOptions off{.cacheMode = CompilerOptions::CacheMode::Off};
+  // One compiler sees both mods.
+  const auto check = [&](const std::string& one, const std::string& other, KernelOptions options, bool areEqual) {
+    INFO(one << "\n" << other);
+    options.arch = "sm_80", options.headDim = 64;
+    const Mod first = mod(one.c_str()), second = mod(other.c_str());
+    CHECK(first.hash() == second.hash());
+    const Compiler compiler(off);
+    const auto textOf = [&](const Compiler& of, const Mod& m) {
+      return take(test::sourcesOf(of, m, options)).front().flattened();
+    };
+    const std::string ofFirst = textOf(compiler, first), ofSecond = textOf(compiler, second);
+    if (!areEqual) CHECK(ofFirst != ofSecond);
+    CHECK(ofSecond == textOf(Compiler(off), second));
+    if (options.kind == KernelKind::Backward || noNvrtc()) return;
+    const auto compiled = take(test::compiledOf(compiler, first, options));
+    CHECK((compiled.front()->cubin == take(test::compiledOf(compiler, second, options)).front()->cubin) == areEqual);
+  };
+  const auto masking = [](const std::string& score, const std::string& mask, const std::string& more = "") {
+    return more + "def score_mod(s, b, h, q, k):\n    return where(" + score +
+           ", s, -inf)\ndef mask_mod(b, h, q, k):\n    return " + mask + "\n";
+  };
+  const std::string some = "k % 7 != 3", both = "(k % 7 != 3) & (q >= k)";
   for (KernelKind kind : {KernelKind::Forward, KernelKind::Backward})
-    for (bool isOfWholeMod : {false, true}) {
-      KernelOptions options{.kind = kind, .arch = "sm_80", .headDim = 64, .blockSparse = true};
-      options.listsOfWholeMod = isOfWholeMod;
-      const Compiler compiler(off);
-      const auto textOf = [&](const Compiler& of, const Mod& m) {
-        return take(test::sourcesOf(of, m, options)).front().flattened();
-      };
-      if (!isOfWholeMod) CHECK(textOf(compiler, first) != textOf(compiler, second));
-      CHECK(textOf(compiler, second) == textOf(Compiler(off), second));
-      if (kind == KernelKind::Backward || noNvrtc()) continue;
-      const auto one = take(test::compiledOf(compiler, first, options));
-      const auto other = take(test::compiledOf(compiler, second, options));
-      CHECK((one.front()->cubin == other.front()->cubin) == isOfWholeMod);
+    for (bool ofWholeMod : {false, true}) {
+      KernelOptions options{.kind = kind, .blockSparse = true};
+      options.listsOfWholeMod = ofWholeMod;
+      check(masking(some, both), masking(both, some), options, ofWholeMod);
     }
+  const std::string t = "t: i32[KV_LEN]\n", u = "u: i32[KV_LEN]\n"; // which tensor the score masks by
+  check(masking("t[k] > 0", "u[k] > 0", t + u), masking("u[k] > 0", "t[k] > 0", u + t), {.blockSparse = true}, false);
+  check("def score_mod(s, b, h, q, k): return s + 0.5 * clamp(q, min=0) * k\n",
+        "def score_mod(s, b, h, q, k): return s + 0.5 * q * k\n",
+        {.features = {Feature::Lengths}, .offsets = QueryOffsets::Tensor}, false);
 }
 
 TEST_CASE("a pin is of the extent that it names, whatever mod of equal IR came first", "[api]") {

@@ -42,7 +42,7 @@ KernelOptions optionsWith(Feature feature, KernelKind kind, Family family, std::
 
 Features all() {
   Features features;
-#define ATTNC_FEATURE(name, c_name, option, text) features.set(Feature::name);
+#define ATTNC_FEATURE(name, option, text) features.set(Feature::name);
 #include "attnc/features.def"
   return features;
 }

@@ -37,7 +37,7 @@ TEST_CASE("bytes that are too short, too long or lie about a length are no resul
 TEST_CASE("the content changes with everything that decides the code", "[jit]") {
   KernelSource base = sampleSource();
   cache::Digest content = contentOf(base);
-  std::vector<cache::Digest> keys = {content, contentOf(base, kJobSchema + 1)};
+  std::vector<cache::Digest> keys = {content, contentOf(base, kSourceSchema + 1)};
   auto with = [&](auto change) {
     KernelSource source = base;
     change(source);
@@ -80,6 +80,6 @@ TEST_CASE("the header of a mod counts in the content by its key", "[jit]") {
 }
 
 TEST_CASE("the content of a source is the same in every process and version", "[jit]") {
-  // Changes only together with kJobSchema.
+  // Changes only together with kSourceSchema.
   CHECK(contentOf(sampleSource()).hex() == "2b59a2e826e2227f88655f7f203662726fb468b410ce0e1d23dc2f5b8cb06a0e");
 }

@@ -55,6 +55,15 @@ TEST_CASE("a packed kernel is served without compiler and cache", "[jit]") {
   CHECK_FALSE(packed.cache.getOrCompile(other));
 }
 
+TEST_CASE("equal kernels make equal packs, however long they took to compile", "[jit]") {
+  const auto packed = [](double ms) {
+    auto compiler = std::make_shared<FakeKernelCompiler>();
+    compiler->ms = ms;
+    return cache::encodePack("maker", {take(KernelCache(cache::Options{}, compiler).packed(sampleSource()))});
+  };
+  CHECK(packed(1.5) == packed(72));
+}
+
 TEST_CASE("a pack is preferred to compiling, and one may be added later", "[jit]") {
   TempDirectory directory;
   Packed packed({}, true);

@@ -19,9 +19,8 @@ using namespace attnc::test;
 namespace {
 
 void runOnHost(const QuantiseParams& params, DType dtype, int headDim, bool embeds, const char* entry, int64_t ctas) {
-  auto job = take(quantiseProgram(dtype, headDim, embeds, "sm_90a"));
-  KernelSource source;
-  source.entry = entry, source.text = "// " + source.entry + "\n" + job.source, source.headers = job.headers;
+  KernelSource source = take(quantiseProgram(dtype, headDim, embeds, "sm_90a"));
+  source.entry = entry, source.text = "// " + source.entry + "\n" + source.text;
   const std::string parameter = "QuantiseParams p) {";
   for (size_t at = 0; (at = source.text.find(parameter, at)) != std::string::npos;)
     if (source.text.rfind("__grid_constant__", at) + 18 == at) // an entry

@@ -40,7 +40,7 @@ TEST_CASE("a kernel by boxes of a grid is planned once, with lists of boxes and 
   checkPlans([&] { return trained(mod(kNeighborhood), c); });
 }
 
-TEST_CASE("a plan of a selection that has no such tile is refused", "[plan]") {
+TEST_CASE("a plan of a request that has no such tile is refused", "[plan]") {
   Case c;
   c.options.tile = "17x3x1";
   CHECK_THAT(errorOf(Mod::identity(), c), Catch::Contains("has no tile `17x3x1`"));

@@ -49,16 +49,17 @@ ATTNC_API attnc_status attnc_compiler_create(const attnc_compiler_options* optio
 /// Destroys a compiler. Kernels and preparations that it made live on. The log callback is not called afterwards.
 ATTNC_API void attnc_compiler_destroy(attnc_compiler* compiler);
 
-/// Features of launches, each a bit (KernelOptions::features): ATTNC_FEATURE_LENGTHS, ATTNC_FEATURE_ROW_MAX and so on.
-/// features.def has their names, and says what each means. Bits that other members imply, such as page_size, are
-/// refused.
+/// Features of launches, each a bit (KernelOptions::features).
 enum {
-#define ATTNC_FEATURE(name, c_name, option, text) ATTNC_PLACE_OF_FEATURE_##c_name,
-#include "attnc/features.def"
-};
-enum {
-#define ATTNC_FEATURE(name, c_name, option, text) ATTNC_FEATURE_##c_name = 1 << ATTNC_PLACE_OF_FEATURE_##c_name,
-#include "attnc/features.def"
+  ATTNC_FEATURE_LENGTHS = 1 << 0,        ///< Launches pass kv_lengths.
+  ATTNC_FEATURE_APPENDS = 1 << 3,        ///< Launches pass new_k and new_v.
+  ATTNC_FEATURE_RAGGED = 1 << 4,         ///< Launches pass cu_seqlens_q.
+  ATTNC_FEATURE_FP8_KV = 1 << 5,         ///< Decode, and forward with FP8_Q: k and v are E4M3.
+  ATTNC_FEATURE_ROW_MAX = 1 << 9,        ///< Launches may ask for the row maximum.
+  ATTNC_FEATURE_DETERMINISTIC = 1 << 11, ///< Backward: equal launches give equal bits.
+  ATTNC_FEATURE_FP8_Q = 1 << 12,         ///< Forward, with FP8_KV: q is E4M3.
+  ATTNC_FEATURE_V_IN_K = 1 << 13,        ///< Forward, decode: v is k's first columns.
+  ATTNC_FEATURE_ROW_SCALES = 1 << 14,    ///< Forward, with FP8_Q: scales may be of rows.
 };
 
 /// What is static in a kernel (KernelOptions).

@@ -8,7 +8,6 @@
 
 #include "families/family.h"
 
-#include <memory>
 #include <string>
 #include <vector>
 
