@@ -1,0 +1,11 @@
+# Settings of CPack for the Debian package. tools/release.sh gives the version, the contact, and the install to pack.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME attnc)
+set(CPACK_PACKAGE_FILE_NAME attnc)
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "attention compiler: a few lines of Python in, CUDA kernels out")
+set(CPACK_PACKAGE_DESCRIPTION "The command attnc, libattnc.so for C, libattnc.a for C++, and their headers.")
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
