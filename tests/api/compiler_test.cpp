@@ -91,7 +91,8 @@ TEST_CASE("mods of equal IR share no kernel where they differ without aligned qu
     const std::string ofFirst = textOf(compiler, first), ofSecond = textOf(compiler, second);
     if (!areEqual) CHECK(ofFirst != ofSecond);
     CHECK(ofSecond == textOf(Compiler(off), second));
-    if (options.kind == KernelKind::Backward || noNvrtc()) return;
+    // Machine code knows no names of captures.
+    if (options.kind == KernelKind::Backward || !first.captures().empty() || noNvrtc()) return;
     const auto compiled = take(test::compiledOf(compiler, first, options));
     CHECK((compiled.front()->cubin == take(test::compiledOf(compiler, second, options)).front()->cubin) == areEqual);
   };

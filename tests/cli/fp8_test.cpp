@@ -102,8 +102,8 @@ TEST_CASE("out of e4m3 is bf16, or fp16 if the user asks for it") {
     CHECK(nlohmann::json::parse(explained.out)["kernel"]["dtype"] == dtype);
     CHECK(nlohmann::json::parse(printed("emit --stage cu --json " + target))["kernel"]["dtype"] == dtype);
     printed("pack --kernel forward " + target + " -o " + pack);
-    for (const auto& row : nlohmann::json::parse(printed("cache ls --json " + pack))["kernels"])
-      CHECK(row["dtype"] == dtype);
+    const auto listed = nlohmann::json::parse(printed("cache ls --json " + pack));
+    for (const auto& row : listed["kernels"]) CHECK(row["dtype"] == dtype);
   }
 }
 
