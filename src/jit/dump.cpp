@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Returns a name from a job as a path below `folder`; empty if it would be outside.
+// Returns a name from a source as a path below `folder`; empty if it would be outside.
 fs::path insideOf(const fs::path& folder, const std::string& name) {
   fs::path relative = fs::path(name).lexically_normal();
   if (relative.empty() || relative.is_absolute() || *relative.begin() == "..") return {};

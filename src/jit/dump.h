@@ -13,7 +13,7 @@
 
 namespace attnc::jit {
 
-/// `content`: digest of the job (kernel_bytes.h). `result`: null if the job failed; `failure` is then the error's text.
+/// `content`: digest of the source (kernel_bytes.h). `result`: null if it failed; `failure` is then the error's text.
 void dumpSource(const std::string& directory, const cache::Digest& content, const KernelSource& source,
                 const CompiledKernel* result, const std::string& failure, const cache::Log& log);
 

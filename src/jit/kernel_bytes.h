@@ -10,7 +10,7 @@
 
 namespace attnc::jit {
 
-/// Part of every digest. Raise it if attnc compiles an equal job to other code, or encodes results differently. Old
+/// Part of every digest. Raise it if attnc compiles an equal source to other code, or encodes results differently. Old
 /// entries of the cache are then never found.
 constexpr int kSourceSchema = 3;
 
@@ -18,6 +18,7 @@ constexpr int kSourceSchema = 3;
 /// texts. Takes about 2.5 us per KiB. `schema` is a parameter only for tests.
 cache::Digest contentOf(const KernelSource& source, int schema = kSourceSchema);
 
+/// Returns a kernel as bytes, without entry, templateName, dynamicSharedBytes and fromDisk, which a call fills in.
 std::string encodeResult(const CompiledKernel& result);
 
 /// Decodes what encodeResult() wrote; nullopt for anything else. Never reads outside `bytes`, whatever they are.

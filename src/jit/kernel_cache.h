@@ -20,15 +20,15 @@ struct PackLayers {
   std::shared_ptr<Packs> byDefault; ///< searched after the cache
 };
 
-/// Thread-safe. Different jobs compile in parallel.
+/// Thread-safe. Different sources compile in parallel.
 class KernelCache {
 public:
   /// `dumpDirectory`: see dump.h; empty: no dumps.
   KernelCache(cache::Options options, std::shared_ptr<KernelCompiler> compiler, std::string dumpDirectory = {},
               PackLayers packs = {});
 
-  /// Returns the kernel of a source, even from memory at the cost of hashing the job's texts and copying the result.
-  /// Errors: those of the compiler and of opening packs; jobs that cannot be cached (checkOptions() of nvrtc.h);
+  /// Returns the kernel of a source, even from memory at the cost of hashing the source's texts and copying the result.
+  /// Errors: those of the compiler and of opening packs; sources that cannot be cached (checkOptions() of nvrtc.h);
   /// Blame::Environment for a kernel that is found nowhere while compiling is forbidden.
   Expected<CompiledKernel> getOrCompile(const KernelSource& source);
 

@@ -13,12 +13,12 @@
 
 namespace attnc::jit {
 
-/// Returns all options for NVRTC, in order: the fixed ones, the arch, then the job's own. A job that names a C++
+/// Returns all options for NVRTC, in order: the fixed ones, the arch, then the source's own. A source that names a C++
 /// standard replaces the default one.
 std::vector<std::string> nvrtcOptions(const KernelSource& source);
 
-/// Checks the job's options. Blame::Internal if one would make the result depend on files, or has side effects: the job
-/// then has no valid key.
+/// Checks the source's options. Blame::Internal if one would make the result depend on files, or has side effects: the
+/// source then has no valid key.
 Status checkOptions(const KernelSource& source);
 
 /// libnvrtc, opened on first use. Thread-safe; compilations of several threads run in parallel.

@@ -1,8 +1,8 @@
 // Kernels from packs: compiled ahead of time, found without NVRTC and without a cache directory.
 //
-// In: paths of packs (cache/pack.h), and the digest of a job. Out: the kernel. Packs are opened at the first search. If
-// a named one cannot be opened, every search fails, since whoever names a pack relies on it. The default pack is passed
-// over then. A damaged kernel in an intact pack is a miss, with a warning. Not: making packs (kernel_cache.h).
+// In: paths of packs (cache/pack.h), and the digest of a source. Out: the kernel. Packs are opened at the first search.
+// If a named one cannot be opened, every search fails, since whoever names a pack relies on it. The default pack is
+// passed over then. A damaged kernel in an intact pack is a miss, with a warning. Not: making packs (kernel_cache.h).
 #pragma once
 
 #include "attnc/kernel.h"
