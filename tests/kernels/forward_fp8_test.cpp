@@ -272,7 +272,7 @@ NVRTC_TEST_CASE("forward kernels of e4m3 compile with mma.sync without advisorie
           // Rows of 256 columns leave few registers. On sm_90a this kernel serves what that of Hopper does not.
           const int spillBytes = qk < 256                        ? 0
                                  : arch == std::string("sm_90a") ? 256
-                                 : arch == std::string("sm_100") ? 60
+                                 : arch == std::string("sm_100") ? 68
                                                                  : 0;
           const std::string text = fmt::format("{} sm80 {} d{}/{}{}", name, arch, qk, v, sparse ? " lists" : "");
           jobs.push_back({text, mod, options, spillBytes});

@@ -178,7 +178,7 @@ void check(const Case& c, unsigned seed = 1) {
         copyRow(k.view, {b, h, i}, wantK.view, {b, h, i}), copyRow(v, {b, h, i}, wantV.view, {b, h, i});
   const ScalesOnHost kScales(c, c.ofQ ? 1 : 2, random), vScales(c, 20, random);
   if (c.scales) kScales.multiply(wantK.view), vScales.multiply(wantV.view);
-  Tensor nanK = tensorOf(kvDType, {1, 1, 1, c.headDim}, random, true);
+  Tensor nan = tensorOf(kvDType, {1, 1, 1, std::max(c.headDim, c.headDimV)}, random, true);
   for (int64_t b = 0; b < kvBatch && !isKvPacked; ++b)
     for (int64_t h = 0; h < s.kvHeads; ++h)
       for (int64_t i = 0; i < kvRows; ++i) {
@@ -189,8 +189,8 @@ void check(const Case& c, unsigned seed = 1) {
           copyRow(k.view, {b, h, i}, newK.view, to, rounds ? kScales.of(b, h, i) : 1.f),
               copyRow(v, {b, h, i}, newV.view, to, rounds ? vScales.of(b, h, i) : 1.f);
         if (isNew || i >= lengthOf(b))
-          copyRow(nanK.view, {0, 0, 0}, k.view, {b, h, i}),
-              copyRow(nanK.view, {0, 0, 0}, columnsOf(v, c.headDimV), {b, h, i});
+          copyRow(nan.view, {0, 0, 0}, k.view, {b, h, i}),
+              copyRow(nan.view, {0, 0, 0}, columnsOf(v, c.headDimV), {b, h, i});
       }
   // Pages in any order; entries behind a length are no pages.
   Tensor poolK, poolV;

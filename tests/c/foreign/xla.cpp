@@ -9,10 +9,15 @@ namespace ffi = attnc::xla::ffi;
 SAME_VALUE(ffi::kMajorVersion, XLA_FFI_API_MAJOR);
 static_assert(ffi::kMinorVersion <= XLA_FFI_API_MINOR);
 
-SAME_SIZE(ffi::Extension, XLA_FFI_Extension_Base);
-SAME_MEMBER(ffi::Extension, size, XLA_FFI_Extension_Base, struct_size);
-SAME_MEMBER(ffi::Extension, type, XLA_FFI_Extension_Base, type);
-SAME_MEMBER(ffi::Extension, next, XLA_FFI_Extension_Base, next);
+#if XLA_FFI_API_MINOR >= 4 // jaxlib 0.11
+using Extension = XLA_FFI_InternalExtension;
+#else
+using Extension = XLA_FFI_Extension_Base;
+#endif
+SAME_SIZE(ffi::Extension, Extension);
+SAME_MEMBER(ffi::Extension, size, Extension, struct_size);
+SAME_MEMBER(ffi::Extension, type, Extension, type);
+SAME_MEMBER(ffi::Extension, next, Extension, next);
 SAME_VALUE(ffi::kMetadataExtension, XLA_FFI_Extension_Metadata);
 
 SAME_SIZE(ffi::Text, XLA_FFI_ByteSpan);
