@@ -39,6 +39,10 @@ std::vector<std::pair<std::string, Mod>> library(bool everywhere = true);
 /// shared memory than a CTA has, failures.
 std::string findings(const std::vector<Job>& jobs);
 
+/// Returns whether the next case of a test on the host is this run's: one in four, each commit the next, or all if
+/// ATTNC_TEST_ALL_KERNELS is set. Counts calls.
+bool isCaseDue();
+
 } // namespace attnc::test
 
 #define ATTNC_NEED_NVRTC()                                                                                             \

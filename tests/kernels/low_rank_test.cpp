@@ -148,6 +148,7 @@ template <class Change> double check(const Case& c, Change change) {
 }
 
 void check(const Case& c) {
+  if (!test::isCaseDue()) return;
   check(c, [](Tensor&, Tensor&) {});
 }
 
