@@ -24,10 +24,14 @@ done
 cd "$(dirname "$0")/.."
 root=$PWD
 
-# Prints what docs/changelog.md says of the version. Links to pages are left out, for they lead nowhere from here.
+# Prints what docs/changelog.md says of the version. Links to pages are left out, for they lead nowhere from here. So are
+# changes of behaviour if no version was released before: nobody had it.
 notes() {
+  local first=''
+  [ -n "$(git tag --list 'v*')" ] || first='^### Changed behaviour'
   echo "# attnc $version"
-  awk -v heading="^## ${version//./[.]}(,|\$)" '/^## / { wanted = $0 ~ heading; next } wanted' docs/changelog.md |
+  awk -v heading="^## ${version//./[.]}(,|\$)" -v first="$first" \
+    '/^##+ / { skipped = first && $0 ~ first } /^## / { wanted = $0 ~ heading; next } wanted && !skipped' docs/changelog.md |
     sed -E 's/(^|[^!])\[((`[^`]*`|[^][`])*)\]\([^():]*\)/\1\2/g'
 }
 

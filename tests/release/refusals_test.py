@@ -24,6 +24,12 @@ Not this one.
 
 ## 1.2.3, 1 May
 
+### Changed behaviour
+
+A change.
+
+### New
+
 * [Masks](masks.md#how) of a [`block[0]` of rows](blocks.md), [blocks](blocks.md), [CMake](https://cmake.org)
 
 ## 1.2.2, 30 April
@@ -67,7 +73,11 @@ class Refusals(unittest.TestCase):
     def test_notes(self):
         done = self.release("1.2.3", "--check")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertEqual(done.stdout, "# attnc 1.2.3\n\n* Masks of a `block[0]` of rows, blocks, [CMake](https://cmake.org)\n\n")
+        new = "### New\n\n* Masks of a `block[0]` of rows, blocks, [CMake](https://cmake.org)\n\n"
+        self.assertEqual(done.stdout, "# attnc 1.2.3\n\n" + new)
+        self.git("tag", "v1.2.2")  # now somebody had the behaviour that changed
+        done = self.release("1.2.3", "--check")
+        self.assertEqual(done.stdout, "# attnc 1.2.3\n\n### Changed behaviour\n\nA change.\n\n" + new)
 
     def test_changes_of_the_tree(self):
         self.write("docs/new.md", "")
